@@ -1,0 +1,199 @@
+package cluster
+
+import "time"
+
+// Identity is a Unix user as the kernel of a login node knows them.
+type Identity struct {
+	User string
+	UID  uint32
+	GID  uint32
+}
+
+// JobSpec is what a user submitted. It never changes once the state has it: an
+// update makes a new one, so every element of an array and every snapshot may
+// share the same pointer.
+type JobSpec struct {
+	Name        string
+	Owner       Identity
+	Account     string
+	Partition   string
+	QOS         string
+	Request     Request
+	TimeLimit   time.Duration
+	Script      Digest   // the batch script's text, kept beside the archive
+	Environment Digest   // NUL-separated KEY=VALUE pairs, kept beside the archive
+	Args        []string // arguments of the script
+	WorkDir     string
+	Input       string // "" means /dev/null
+	Output      string // pattern with %j %A %a %x %u %N %n %t %r
+	Error       string // "" means the same file as Output
+	Append      bool   // open output files for append, not truncate
+	Image       string // "" means the host's own file system
+	ImageDigest string // what Image resolved to at submission, if known
+	Requeue     bool   // run again after a node failure or preemption
+	Nice        int32  // lowers priority when positive
+	Begin       Instant
+	Deadline    Instant
+	Depends     []Dependency
+	ArrayLimit  int32 // most elements that may run at once; 0 means no limit
+	ArraySize   int32 // elements in the array; 0 when the job is no array
+	Comment     string
+	SubmitHost  string
+	Signal      WarnSignal
+}
+
+// WarnSignal is a signal sent some time before the time limit.
+type WarnSignal struct {
+	Number    int32 // 0 means none
+	Before    time.Duration
+	BatchOnly bool // only the script itself, not its children
+}
+
+// DependencyKind says what about another job is waited for.
+type DependencyKind uint8
+
+// The kinds, named as sbatch names them.
+const (
+	After      DependencyKind = iota + 1 // it started or was cancelled
+	AfterAny                             // it ended in any way
+	AfterOK                              // it ended with exit status 0
+	AfterNotOK                           // it ended in any other way
+	AfterCorr                            // the element with the same index ended with status 0
+	Singleton                            // no other job of this name and user is active
+)
+
+var dependencyNames = [...]string{
+	After: "after", AfterAny: "afterany", AfterOK: "afterok",
+	AfterNotOK: "afternotok", AfterCorr: "aftercorr", Singleton: "singleton",
+}
+
+// String is sbatch's word for the kind.
+func (k DependencyKind) String() string {
+	if k == 0 || int(k) >= len(dependencyNames) {
+		return "?"
+	}
+	return dependencyNames[k]
+}
+
+// Dependency is one condition; all of a job's must hold.
+type Dependency struct {
+	Kind DependencyKind
+	Job  JobRef // unset for Singleton
+}
+
+// Hold says who keeps a job back.
+type Hold uint8
+
+// The holds. A user may release only their own.
+const (
+	NotHeld Hold = iota
+	HeldByUser
+	HeldByAdmin
+)
+
+// Job is one job as the state knows it. A Job value is never changed in place:
+// the state replaces it, so a reader may keep a pointer for as long as it likes.
+type Job struct {
+	ID        JobID
+	Array     JobID // id of the array it belongs to; 0 when it is no element
+	Index     int32 // NoIndex when it is no element
+	Spec      *JobSpec
+	State     JobState
+	Outcome   JobState // while COMPLETING: the final state it will take
+	Reason    Reason   // why it is pending, or why it ended so
+	Detail    string   // one sentence beside Reason; may be empty
+	Hold      Hold
+	Attempt   Attempt // the current or last run; 0 before the first
+	Submitted Instant
+	Eligible  Instant // not before this, after a requeue's back-off or Begin
+	Planned   Instant // the planned start; 0 when there is none
+	Started   Instant // of this attempt
+	Ended     Instant // when its end was decided
+	Alloc     *Allocation
+	Tasks     []Task // one a node of Alloc, in its order
+	Exit      Exit
+	Restarts  int32  // how often it was requeued
+	Requester string // who cancelled it, when somebody did
+	Version   uint64 // log index of the last change
+}
+
+// Ref is how users name the job.
+func (j *Job) Ref() JobRef {
+	if j.Array != 0 {
+		return JobRef{ID: j.Array, Index: j.Index}
+	}
+	return JobRef{ID: j.ID, Index: NoIndex}
+}
+
+// Limit is the instant at which the job's time limit passes; 0 when it has not
+// started or has no limit.
+func (j *Job) Limit() Instant {
+	if j.Started == 0 || j.Spec.TimeLimit == 0 {
+		return 0
+	}
+	return j.Started.Add(j.Spec.TimeLimit)
+}
+
+// Exit is how a task or a job ended, as wait(2) tells it.
+type Exit struct {
+	Code   int32
+	Signal int32
+}
+
+// OK reports exit status 0 without a signal.
+func (e Exit) OK() bool { return e == Exit{} }
+
+// Cause says why a task ended, as its node classified it.
+type Cause uint8
+
+// The causes.
+const (
+	NoCause      Cause = iota
+	Exited             // by itself, with a code or a signal
+	Stopped            // Greylag told it to stop
+	MemoryKilled       // the kernel killed it for memory
+	LaunchFailed       // the user's fault: no such directory, no such output path, not executable
+	NodeFault          // the node's fault: runtime, file system, prolog
+	GPUFault           // XID or ECC
+	ImageFailed        // the image could not be pulled or unpacked
+	TaskLost           // nobody knows how it ended
+	maxCause     = TaskLost
+)
+
+var causeNames = [...]string{
+	NoCause: "", Exited: "exited", Stopped: "stopped", MemoryKilled: "memory",
+	LaunchFailed: "launch", NodeFault: "node", GPUFault: "gpu",
+	ImageFailed: "image", TaskLost: "lost",
+}
+
+// String is a short word for the cause.
+func (c Cause) String() string {
+	if c > maxCause {
+		return "?"
+	}
+	return causeNames[c]
+}
+
+// TaskPhase is how far a task has come on its node. Phases only grow.
+type TaskPhase uint8
+
+// The phases.
+const (
+	TaskWanted  TaskPhase = iota // the node has not said anything about it
+	TaskStarted                  // its process runs
+	TaskEnded                    // its process is gone
+	TaskClean                    // nothing of it is left on the node
+)
+
+// Task is what one attempt runs on one node, as last reported.
+type Task struct {
+	Node    string
+	Phase   TaskPhase
+	Cause   Cause
+	Exit    Exit
+	Message string // the node's one-line account, when something went wrong
+	Started Instant
+	Ended   Instant
+	Memory  Bytes         // peak
+	CPUTime time.Duration // user and system
+}

@@ -1,0 +1,121 @@
+package cluster
+
+// NodeState is what can be done with a node now.
+type NodeState uint8
+
+// The states. The first three follow from what is allocated, the rest from
+// what the node or an operator said.
+const (
+	NodeIdle NodeState = iota + 1
+	NodeMixed
+	NodeAllocated
+	NodeDraining // nothing new is placed; jobs are still on it
+	NodeDrained
+	NodeUnknown // silent for two heartbeats: nothing new is placed
+	NodeDown    // silent for node_timeout: its attempts have ended
+)
+
+var nodeStateNames = [...]string{
+	NodeIdle: "IDLE", NodeMixed: "MIXED", NodeAllocated: "ALLOCATED",
+	NodeDraining: "DRAINING", NodeDrained: "DRAINED", NodeUnknown: "UNKNOWN",
+	NodeDown: "DOWN",
+}
+
+// String is the state's name as users read it.
+func (s NodeState) String() string {
+	if s == 0 || int(s) >= len(nodeStateNames) {
+		return "?"
+	}
+	return nodeStateNames[s]
+}
+
+// Liveness is what is known of a node's daemon.
+type Liveness uint8
+
+// The degrees of liveness.
+const (
+	Alive Liveness = iota
+	Silent
+	Dead
+)
+
+// GPU is one device of a node.
+type GPU struct {
+	Index  int32
+	UUID   string
+	Type   string // lower case, such as "h100"
+	Memory Bytes
+	Minor  int32  // N of /dev/nvidiaN, which need not equal Index
+	NUMA   int32  // -1 when the host has none
+	Domain string // NVLink domain: GPUs with the same name reach each other over NVLink; "" means none
+	Bad    string // why the device may not be used; "" when healthy
+}
+
+// Node is one compute node. Like a Job it is replaced, never changed in place.
+type Node struct {
+	Name       string
+	Address    string // where it dialled from; for people only
+	BootID     string
+	Epoch      uint64 // log index of its last registration under a new boot; fences reports of an earlier life
+	CPUs       int32
+	Memory     Bytes
+	GPUs       []GPU // Index is the position
+	Features   []string
+	Version    string // of gnoded
+	Runtime    string // such as "containerd 1.6.20 crun"
+	Liveness   Liveness
+	Since      Instant // of the present liveness
+	Drain      bool
+	DrainWhy   string
+	DrainBy    string
+	DrainSince Instant
+	Fault      string // the node's own reason to refuse work; "" when it is fit
+	Registered Instant
+	Changed    uint64 // log index of the last change
+}
+
+// Usable reports whether new tasks may be placed on the node.
+func (n *Node) Usable() bool { return n.Liveness == Alive && !n.Drain && n.Fault == "" }
+
+// Use is what is allocated on one node.
+type Use struct {
+	Jobs   int32
+	CPUs   int32
+	Memory Bytes
+	GPUs   []bool // by GPU index; true when allocated
+	Whole  bool   // an exclusive job has it
+}
+
+// State derives what users call the node's state from the node and its use.
+func (n *Node) State(u Use) NodeState {
+	switch {
+	case n.Liveness == Dead:
+		return NodeDown
+	case n.Liveness == Silent:
+		return NodeUnknown
+	case (n.Drain || n.Fault != "") && u.Jobs > 0:
+		return NodeDraining
+	case n.Drain || n.Fault != "":
+		return NodeDrained
+	case u.Jobs == 0:
+		return NodeIdle
+	case u.full(n):
+		return NodeAllocated
+	}
+	return NodeMixed
+}
+
+func (u Use) full(n *Node) bool {
+	if u.Whole || u.CPUs >= n.CPUs {
+		return true
+	}
+	if len(n.GPUs) == 0 {
+		return false
+	}
+	for _, g := range n.GPUs {
+		if g.Bad == "" && (int(g.Index) >= len(u.GPUs) || !u.GPUs[g.Index]) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,41 @@
+package cluster
+
+// Snapshot is all that one scheduling pass sees: one instant of the state. The
+// pass may keep the pointers; nothing behind them changes.
+type Snapshot struct {
+	Index   uint64
+	Now     Instant
+	Policy  *Policy
+	Nodes   []*Node // by name, ascending
+	Active  []*Job  // jobs that hold an allocation, by id
+	Pending []*Job  // jobs that wait, by id
+	// Ended answers what became of a job that is no longer active: its final
+	// state and exit, and whether it is known at all. Dependencies need it.
+	Ended func(JobID) (JobState, Exit, bool)
+	// Elements lists the ids of an array: first element and count, and whether
+	// the array is known.
+	Elements func(array JobID) (first JobID, count int32, ok bool)
+}
+
+// Plan is all that one pass decides. It becomes a command; each start is
+// checked again when the command is applied, and a stale one is refused alone.
+type Plan struct {
+	Index    uint64 // the snapshot it was made from
+	Starts   []PlannedStart
+	Verdicts []Verdict // only those that differ from what the job shows now
+}
+
+// PlannedStart starts one job now on a placement.
+type PlannedStart struct {
+	Job       JobID
+	Attempt   Attempt // the attempt this start makes: the job's last plus one
+	Placement Placement
+}
+
+// Verdict is why one job still waits, and when it is planned to start.
+type Verdict struct {
+	Job     JobID
+	Reason  Reason
+	Detail  string
+	Planned Instant // 0 when no start is planned
+}

@@ -1,0 +1,85 @@
+package cluster
+
+import "time"
+
+// Partition is a set of nodes with limits.
+type Partition struct {
+	Name          string
+	Nodes         []string // hostlist expressions, or "ALL"
+	Default       bool
+	Down          bool          // accepts jobs, starts none
+	MaxTime       time.Duration // 0 means no limit
+	DefaultTime   time.Duration // for jobs that ask for no time; 0 means MaxTime
+	MaxNodes      int32         // a job's most nodes; 0 means no limit
+	AllowAccounts []string      // empty means all
+	Priority      int32         // tier: jobs of a higher one go first
+	MemPerCPU     Bytes         // for jobs that ask for no memory; 0 means none is reserved
+}
+
+// QOS is a priority class.
+type QOS struct {
+	Name     string
+	Tier     int32 // jobs of a higher tier are planned first
+	Priority int32
+	MaxTime  time.Duration
+}
+
+// Policy is the cluster-wide rules, one replicated document with a version.
+type Policy struct {
+	Version     uint64
+	Cluster     string // the name users see
+	Admins      []string
+	Operators   []string
+	Partitions  []Partition
+	QOS         []QOS
+	DefaultQOS  string
+	NodeTimeout time.Duration // silent for this long: DOWN
+	KillWait    time.Duration // between the polite signal and SIGKILL
+	MaxArray    int32         // most elements of one array
+	MaxPending  int64         // most jobs that may be active at once
+	MaxRestarts int32         // requeues before a job is held
+	Private     bool          // others' jobs are not shown at all
+}
+
+// DefaultPolicy is what a new cluster starts with: one partition over all nodes
+// and the five tiers of the manual.
+func DefaultPolicy() Policy {
+	return Policy{
+		Cluster:    "greylag",
+		Admins:     []string{"root"},
+		Partitions: []Partition{{Name: "main", Nodes: []string{"ALL"}, Default: true, DefaultTime: time.Hour}},
+		QOS: []QOS{
+			{Name: "production", Tier: 5}, {Name: "premium", Tier: 4}, {Name: "standard", Tier: 3},
+			{Name: "batch", Tier: 2}, {Name: "interactive", Tier: 1},
+		},
+		DefaultQOS:  "standard",
+		NodeTimeout: 300 * time.Second,
+		KillWait:    30 * time.Second,
+		MaxArray:    100_000,
+		MaxPending:  5_000_000,
+		MaxRestarts: 5,
+	}
+}
+
+// Partition finds a partition by name; "" finds the default one.
+func (p *Policy) Partition(name string) (Partition, bool) {
+	for _, part := range p.Partitions {
+		if part.Name == name || name == "" && part.Default {
+			return part, true
+		}
+	}
+	return Partition{}, false
+}
+
+// QOSNamed finds a QOS by name; "" finds the default one.
+func (p *Policy) QOSNamed(name string) (QOS, bool) {
+	if name == "" {
+		name = p.DefaultQOS
+	}
+	for _, q := range p.QOS {
+		if q.Name == name {
+			return q, true
+		}
+	}
+	return QOS{}, false
+}

@@ -1,0 +1,57 @@
+package cluster
+
+import "fmt"
+
+// Reason is the one code for why a job is pending or ended so, in squeue's
+// words where squeue has one.
+type Reason uint8
+
+// The reasons.
+const (
+	ReasonNone Reason = iota
+	ReasonPriority
+	ReasonResources
+	ReasonDependency
+	ReasonDependencyNeverSatisfied
+	ReasonBeginTime
+	ReasonHeldUser
+	ReasonHeldAdmin
+	ReasonArrayTaskLimit
+	ReasonPartitionDown
+	ReasonPartitionNodeLimit
+	ReasonPartitionTimeLimit
+	ReasonReqNodeNotAvail
+	ReasonBadConstraints
+	ReasonLaunchFailed
+	ReasonRequeueLimit
+	ReasonNonZeroExitCode
+	ReasonTimeLimit
+	ReasonOutOfMemory
+	ReasonNodeFail
+	ReasonCancelled
+	ReasonImageFailed
+	ReasonDeadline
+	ReasonSystemFailure
+	maxReason = ReasonSystemFailure
+)
+
+var reasonNames = [...]string{
+	ReasonNone: "None", ReasonPriority: "Priority", ReasonResources: "Resources",
+	ReasonDependency: "Dependency", ReasonDependencyNeverSatisfied: "DependencyNeverSatisfied",
+	ReasonBeginTime: "BeginTime", ReasonHeldUser: "JobHeldUser", ReasonHeldAdmin: "JobHeldAdmin",
+	ReasonArrayTaskLimit: "JobArrayTaskLimit", ReasonPartitionDown: "PartitionDown",
+	ReasonPartitionNodeLimit: "PartitionNodeLimit", ReasonPartitionTimeLimit: "PartitionTimeLimit",
+	ReasonReqNodeNotAvail: "ReqNodeNotAvail", ReasonBadConstraints: "BadConstraints",
+	ReasonLaunchFailed: "JobLaunchFailure", ReasonRequeueLimit: "JobHoldMaxRequeue",
+	ReasonNonZeroExitCode: "NonZeroExitCode", ReasonTimeLimit: "TimeLimit",
+	ReasonOutOfMemory: "OutOfMemory", ReasonNodeFail: "NodeFail", ReasonCancelled: "Cancelled",
+	ReasonImageFailed: "ImageFailed", ReasonDeadline: "DeadLine", ReasonSystemFailure: "SystemFailure",
+}
+
+// String is the code as scripts read it.
+func (r Reason) String() string {
+	if r > maxReason {
+		return fmt.Sprintf("Reason(%d)", uint8(r))
+	}
+	return reasonNames[r]
+}

@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ErrInvalidJob is wrapped by every fault that [JobSpec.Validate] finds.
+var ErrInvalidJob = errors.New("invalid job")
+
+// Bounds on what one job may ask for; far above any real machine, low enough
+// that no sum of them overflows.
+const (
+	maxNodes   = 1 << 20
+	maxPerNode = 1 << 16
+	maxMemory  = 1 << 50
+	maxText    = 4096
+	maxName    = 256
+	maxList    = 100_000
+	maxArgs    = 1024
+)
+
+// Validate checks that a specification is well formed by itself, and fills in
+// what follows from it (one node, one task, one CPU). It reports every fault it
+// finds. Whether the cluster can satisfy it is another question. O(size).
+func (s *JobSpec) Validate() error {
+	s.Request.normalise()
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: %s", ErrInvalidJob, fmt.Sprintf(format, args...)))
+	}
+	checkName(fault, "job name", s.Name, maxName)
+	for _, w := range []struct{ what, text string }{
+		{"user", s.Owner.User}, {"account", s.Account}, {"partition", s.Partition}, {"qos", s.QOS},
+		{"comment", s.Comment}, {"host", s.SubmitHost},
+	} {
+		checkName(fault, w.what, w.text, maxName)
+	}
+	for _, w := range []struct{ what, text string }{
+		{"working directory", s.WorkDir}, {"input", s.Input}, {"output", s.Output}, {"error output", s.Error}, {"image", s.Image},
+	} {
+		checkName(fault, w.what, w.text, maxText)
+	}
+	if s.WorkDir != "" && !strings.HasPrefix(s.WorkDir, "/") {
+		fault("working directory %q is not absolute", s.WorkDir)
+	}
+	if s.TimeLimit < 0 || s.TimeLimit > maxLimit {
+		fault("time limit %s is out of range", s.TimeLimit)
+	}
+	if s.ArraySize < 0 || s.ArrayLimit < 0 {
+		fault("array size %d and limit %d must not be negative", s.ArraySize, s.ArrayLimit)
+	}
+	if len(s.Args) > maxArgs {
+		fault("%d script arguments, at most %d", len(s.Args), maxArgs)
+	}
+	for i, arg := range s.Args {
+		if strings.ContainsRune(arg, 0) || len(arg) > maxText*8 {
+			fault("script argument %d holds a NUL byte or is longer than %d bytes", i+1, maxText*8)
+		}
+	}
+	s.Request.check(fault)
+	s.checkDependencies(fault)
+	return errors.Join(faults...)
+}
+
+func (s *JobSpec) checkDependencies(fault func(string, ...any)) {
+	if len(s.Depends) > maxArgs {
+		fault("%d dependencies, at most %d", len(s.Depends), maxArgs)
+	}
+	for _, d := range s.Depends {
+		if d.Kind < After || d.Kind > Singleton {
+			fault("unknown kind of dependency")
+		} else if (d.Kind == Singleton) != (d.Job.ID == 0) {
+			fault("dependency %s %s: want a job id, and none for singleton", d.Kind, d.Job)
+		}
+	}
+}
+
+func (r *Request) normalise() {
+	if r.Nodes == 0 && r.GPUs == 0 {
+		r.Nodes = 1
+	}
+	if r.TasksPerNode == 0 {
+		r.TasksPerNode = 1
+	}
+	if r.CPUsPerTask == 0 {
+		r.CPUsPerTask = 1
+	}
+}
+
+func (r *Request) check(fault func(string, ...any)) {
+	for _, q := range []struct {
+		what string
+		n    int64
+		most int64
+	}{
+		{"nodes", int64(r.Nodes), maxNodes}, {"GPUs per node", int64(r.GPUsPerNode), maxPerNode},
+		{"GPUs", int64(r.GPUs), maxNodes * 16}, {"tasks per node", int64(r.TasksPerNode), maxPerNode},
+		{"CPUs per task", int64(r.CPUsPerTask), maxPerNode}, {"memory per node", int64(r.MemPerNode), maxMemory},
+		{"memory per CPU", int64(r.MemPerCPU), maxMemory}, {"memory per GPU", int64(r.MemPerGPU), maxMemory},
+	} {
+		if q.n < 0 || q.n > q.most {
+			fault("%s: %d is out of range (0 to %d)", q.what, q.n, q.most)
+		}
+	}
+	if r.GPUs > 0 && r.GPUsPerNode > 0 && int64(r.GPUs) != int64(r.GPUsPerNode)*int64(max(r.Nodes, 1)) {
+		fault("%d GPUs in all contradict %d nodes with %d GPUs each", r.GPUs, max(r.Nodes, 1), r.GPUsPerNode)
+	}
+	if len(r.GPUTypes) > 64 || len(r.Features) > 64 || len(r.NodeList) > maxList || len(r.Exclude) > maxList {
+		fault("too many GPU types, features or nodes are named")
+	}
+	for _, list := range [][]string{r.GPUTypes, r.Features, r.NodeList, r.Exclude} {
+		for _, word := range list {
+			checkName(fault, "word", word, maxName)
+		}
+	}
+}
+
+func checkName(fault func(string, ...any), what, text string, most int) {
+	switch {
+	case len(text) > most:
+		fault("%s is %d bytes long, at most %d", what, len(text), most)
+	case !utf8.ValidString(text):
+		fault("%s %q is not valid UTF-8", what, text)
+	default:
+		for _, r := range text {
+			if unicode.IsControl(r) {
+				fault("%s %q holds the control character %q", what, text, r)
+				return
+			}
+		}
+	}
+}
