@@ -40,6 +40,7 @@ type JobSpec struct {
 	Comment     string
 	SubmitHost  string
 	Signal      WarnSignal
+	EveryNode   bool // the script starts on every node, not on the first alone
 }
 
 // WarnSignal is a signal sent some time before the time limit.

@@ -55,6 +55,7 @@ type JobSpec struct {
 	Signal          int32                  `protobuf:"varint,25,opt,name=signal,proto3" json:"signal,omitempty"`
 	SignalBefore    *durationpb.Duration   `protobuf:"bytes,26,opt,name=signal_before,json=signalBefore,proto3" json:"signal_before,omitempty"`
 	SignalBatchOnly bool                   `protobuf:"varint,27,opt,name=signal_batch_only,json=signalBatchOnly,proto3" json:"signal_batch_only,omitempty"`
+	EveryNode       bool                   `protobuf:"varint,28,opt,name=every_node,json=everyNode,proto3" json:"every_node,omitempty"` // start the script on every node of the job, not on the first alone
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -274,6 +275,13 @@ func (x *JobSpec) GetSignalBefore() *durationpb.Duration {
 func (x *JobSpec) GetSignalBatchOnly() bool {
 	if x != nil {
 		return x.SignalBatchOnly
+	}
+	return false
+}
+
+func (x *JobSpec) GetEveryNode() bool {
+	if x != nil {
+		return x.EveryNode
 	}
 	return false
 }
@@ -513,6 +521,8 @@ type Job struct {
 	Nice          int32                  `protobuf:"varint,36,opt,name=nice,proto3" json:"nice,omitempty"`
 	SubmitHost    string                 `protobuf:"bytes,37,opt,name=submit_host,json=submitHost,proto3" json:"submit_host,omitempty"`
 	Args          []string               `protobuf:"bytes,38,rep,name=args,proto3" json:"args,omitempty"`
+	EveryNode     bool                   `protobuf:"varint,39,opt,name=every_node,json=everyNode,proto3" json:"every_node,omitempty"`
+	Requester     string                 `protobuf:"bytes,40,opt,name=requester,proto3" json:"requester,omitempty"` // who cancelled it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -811,6 +821,20 @@ func (x *Job) GetArgs() []string {
 		return x.Args
 	}
 	return nil
+}
+
+func (x *Job) GetEveryNode() bool {
+	if x != nil {
+		return x.EveryNode
+	}
+	return false
+}
+
+func (x *Job) GetRequester() string {
+	if x != nil {
+		return x.Requester
+	}
+	return ""
 }
 
 // NodeAllocation is what one node gives a job.
@@ -2324,7 +2348,7 @@ var File_greylag_v1_job_proto protoreflect.FileDescriptor
 const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14greylag/v1/job.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe3\x06\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x82\a\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x1c\n" +
@@ -2356,7 +2380,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04hold\x18\x18 \x01(\bR\x04hold\x12\x16\n" +
 	"\x06signal\x18\x19 \x01(\x05R\x06signal\x12>\n" +
 	"\rsignal_before\x18\x1a \x01(\v2\x19.google.protobuf.DurationR\fsignalBefore\x12*\n" +
-	"\x11signal_batch_only\x18\x1b \x01(\bR\x0fsignalBatchOnly\"\x91\x03\n" +
+	"\x11signal_batch_only\x18\x1b \x01(\bR\x0fsignalBatchOnly\x12\x1d\n" +
+	"\n" +
+	"every_node\x18\x1c \x01(\bR\teveryNode\"\x91\x03\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -2376,7 +2402,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\"\xa8\t\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"\xe5\t\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -2420,7 +2446,10 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04nice\x18$ \x01(\x05R\x04nice\x12\x1f\n" +
 	"\vsubmit_host\x18% \x01(\tR\n" +
 	"submitHost\x12\x12\n" +
-	"\x04args\x18& \x03(\tR\x04args\"d\n" +
+	"\x04args\x18& \x03(\tR\x04args\x12\x1d\n" +
+	"\n" +
+	"every_node\x18' \x01(\bR\teveryNode\x12\x1c\n" +
+	"\trequester\x18( \x01(\tR\trequester\"d\n" +
 	"\x0eNodeAllocation\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\x12\x12\n" +

@@ -434,6 +434,7 @@ type WantedTask struct {
 	Restarts      int32                  `protobuf:"varint,31,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	SubmitHost    string                 `protobuf:"bytes,32,opt,name=submit_host,json=submitHost,proto3" json:"submit_host,omitempty"`
 	Started       *timestamppb.Timestamp `protobuf:"bytes,33,opt,name=started,proto3" json:"started,omitempty"`
+	Idle          bool                   `protobuf:"varint,34,opt,name=idle,proto3" json:"idle,omitempty"` // keep the node for the job without starting the script
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -697,6 +698,13 @@ func (x *WantedTask) GetStarted() *timestamppb.Timestamp {
 		return x.Started
 	}
 	return nil
+}
+
+func (x *WantedTask) GetIdle() bool {
+	if x != nil {
+		return x.Idle
+	}
+	return false
 }
 
 type Signal struct {
@@ -1337,7 +1345,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xcd\a\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xe1\a\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -1377,7 +1385,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\brestarts\x18\x1f \x01(\x05R\brestarts\x12\x1f\n" +
 	"\vsubmit_host\x18  \x01(\tR\n" +
 	"submitHost\x124\n" +
-	"\astarted\x18! \x01(\v2\x1a.google.protobuf.TimestampR\astarted\"O\n" +
+	"\astarted\x18! \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12\x12\n" +
+	"\x04idle\x18\" \x01(\bR\x04idle\"O\n" +
 	"\x06Signal\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x1d\n" +

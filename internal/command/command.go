@@ -1,0 +1,237 @@
+// Package command is the closed set of changes that can be made to the
+// replicated state, what each answers, and their versioned encoding.
+//
+// It decides how a change is written into a log entry and read back, from the
+// change alone. It never decides whether a change is allowed: the state does,
+// when it applies it.
+package command
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Command is one change to the state. The set of implementations is closed:
+// those of this file.
+type Command interface{ kind() kind }
+
+type kind uint16
+
+const (
+	kindInit kind = iota + 1
+	kindSubmitJobs
+	kindCancelJobs
+	kindUpdateJobs
+	kindRegisterNode
+	kindReportTasks
+	kindSetLiveness
+	kindUpdateNodes
+	kindCommitPlan
+	kindTick
+	kindApplyPolicy
+	kindCreateToken
+	kindUseToken
+)
+
+// Role is what an actor may do.
+type Role uint8
+
+// The roles, each allowed all that the one before it is.
+const (
+	RoleUser Role = iota
+	RoleOperator
+	RoleAdmin
+)
+
+// Actor is who asked for a change, as the API authenticated them.
+type Actor struct {
+	Identity cluster.Identity
+	Role     Role
+	Source   string // address it came from
+}
+
+// RequestID makes a change idempotent: the same Key with the same Payload is
+// answered as the first time, with another Payload it is refused. The zero
+// value asks for no such guarantee.
+type RequestID struct {
+	Key     [16]byte // of caller, operation and the client's request id
+	Payload [16]byte // of what was asked
+}
+
+// Init names a new cluster. It is refused when the state has a name already.
+type Init struct {
+	ClusterID string
+	Policy    cluster.Policy
+}
+
+// SubmitJobs stores jobs: all of them or none.
+type SubmitJobs struct {
+	Request RequestID
+	Actor   Actor
+	Jobs    []Submission
+	// Blobs are the scripts and environments that Jobs name by digest and the
+	// state does not have yet.
+	Blobs [][]byte
+}
+
+// Submission is one job or one array.
+type Submission struct {
+	Spec  cluster.JobSpec
+	Array []IndexRange // empty when it is no array
+	Held  bool
+	// DefaultTime asks for the partition's default time limit.
+	DefaultTime bool
+}
+
+// IndexRange is the array indices First, First+Step, ... up to and including Last.
+type IndexRange struct{ First, Last, Step int32 }
+
+// CancelJobs ends jobs, or sends them a signal when Signal is not 0. An id of
+// an array with [cluster.NoIndex] means all of its elements.
+type CancelJobs struct {
+	Request   RequestID
+	Actor     Actor
+	Jobs      []cluster.JobRef
+	Signal    int32
+	BatchOnly bool
+}
+
+// UpdateAction is what UpdateJobs does.
+type UpdateAction uint8
+
+// The actions.
+const (
+	SetFields UpdateAction = iota + 1
+	HoldJobs
+	ReleaseJobs
+	RequeueJobs
+)
+
+// UpdateJobs changes jobs. A nil field is left as it is.
+type UpdateJobs struct {
+	Request    RequestID
+	Actor      Actor
+	Jobs       []cluster.JobRef
+	Action     UpdateAction
+	TimeLimit  *time.Duration
+	Partition  *string
+	QOS        *string
+	Name       *string
+	Nice       *int32
+	Comment    *string
+	ArrayLimit *int32
+}
+
+// RegisterNode describes a node that has dialled in. Only the fields that a node
+// knows of itself are read from Node.
+type RegisterNode struct {
+	Node cluster.Node
+}
+
+// ReportTasks is the full set of tasks on a node. Seen is the version of the
+// wanted set that the node had acted on: a task that was wanted at that version
+// and is not in the report is not on the node.
+type ReportTasks struct {
+	Node  string
+	Epoch uint64
+	Seen  uint64
+	Tasks []TaskReport
+	Fault string
+	GPUs  []cluster.GPU // nil when unchanged
+}
+
+// TaskReport is one task as its node sees it.
+type TaskReport struct {
+	Job     cluster.JobID
+	Attempt cluster.Attempt
+	Task    cluster.Task
+}
+
+// SetLiveness records which nodes the leader hears.
+type SetLiveness struct {
+	Nodes []NodeLiveness
+}
+
+// NodeLiveness is how one node is heard.
+type NodeLiveness struct {
+	Node     string
+	Epoch    uint64
+	Liveness cluster.Liveness
+}
+
+// NodeAction is what UpdateNodes does.
+type NodeAction uint8
+
+// The actions.
+const (
+	DrainNodes NodeAction = iota + 1
+	ResumeNodes
+	RemoveNodes
+)
+
+// UpdateNodes drains, resumes or forgets nodes.
+type UpdateNodes struct {
+	Request RequestID
+	Actor   Actor
+	Names   []string
+	Action  NodeAction
+	Reason  string
+}
+
+// CommitPlan carries out what a scheduling pass decided. Each start is checked
+// against the state as it is now.
+type CommitPlan struct {
+	Plan cluster.Plan
+}
+
+// Tick lets time pass: limits, deadlines, begin times and retentions fall due.
+type Tick struct{}
+
+// ApplyPolicy replaces the policy.
+type ApplyPolicy struct {
+	Request RequestID
+	Actor   Actor
+	Policy  cluster.Policy
+	Expect  uint64 // version that must be in force; 0 means any
+}
+
+// TokenKind is what a join token lets its bearer become.
+type TokenKind uint8
+
+// The kinds.
+const (
+	NodeToken TokenKind = iota + 1
+	ControllerToken
+	AuthToken
+)
+
+// CreateToken stores the hash of a one-time join token.
+type CreateToken struct {
+	Request RequestID
+	Actor   Actor
+	Hash    cluster.Digest
+	Kind    TokenKind
+	Expires cluster.Instant
+}
+
+// UseToken consumes a join token.
+type UseToken struct {
+	Hash cluster.Digest
+	Kind TokenKind
+	Name string // of the program that joins
+}
+
+func (*Init) kind() kind         { return kindInit }
+func (*SubmitJobs) kind() kind   { return kindSubmitJobs }
+func (*CancelJobs) kind() kind   { return kindCancelJobs }
+func (*UpdateJobs) kind() kind   { return kindUpdateJobs }
+func (*RegisterNode) kind() kind { return kindRegisterNode }
+func (*ReportTasks) kind() kind  { return kindReportTasks }
+func (*SetLiveness) kind() kind  { return kindSetLiveness }
+func (*UpdateNodes) kind() kind  { return kindUpdateNodes }
+func (*CommitPlan) kind() kind   { return kindCommitPlan }
+func (*Tick) kind() kind         { return kindTick }
+func (*ApplyPolicy) kind() kind  { return kindApplyPolicy }
+func (*CreateToken) kind() kind  { return kindCreateToken }
+func (*UseToken) kind() kind     { return kindUseToken }
