@@ -1,0 +1,239 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Lifetimes of certificates.
+const (
+	// Lifetime of a leaf. Renewal starts at two thirds, so a daemon can miss its controllers for ten
+	// days before it must join again.
+	Lifetime = 30 * 24 * time.Hour
+	// caLifetime outlives a cluster's hardware: there is no rotation of the CA.
+	caLifetime = 20 * 365 * 24 * time.Hour
+	// backdate lets a host whose clock is behind accept a certificate that was just signed.
+	backdate = time.Hour
+)
+
+// Errors about the CA and signing.
+var (
+	// ErrExists marks a folder that already holds another CA; it is never overwritten.
+	ErrExists = errors.New("a CA exists here already")
+	// ErrBadRequest marks a certificate signing request that the CA refuses.
+	ErrBadRequest = errors.New("certificate request refused")
+)
+
+// CA can sign for the cluster. Whoever holds it is the cluster, so only controllers do.
+// It is immutable and safe for concurrent use.
+type CA struct {
+	trust *Trust
+	key   crypto.Signer
+}
+
+// Grant is what the CA is asked to vouch for. It is made by the controller from a join token or a
+// verified peer; nothing in it may be copied from a signing request.
+type Grant struct {
+	Peer Peer
+	// Hosts are the DNS names and IP addresses under which a controller is dialled by programs that
+	// check host names, such as curl and browsers. Other roles have none.
+	Hosts []string
+}
+
+// NewCA makes the authority of a new cluster: a P-256 key and a certificate of 20 years.
+func NewCA(clusterID string, now time.Time) (*CA, error) {
+	if err := ValidClusterID(clusterID); err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make CA key: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber:          newSerial(),
+		Subject:               pkix.Name{CommonName: "greylag CA " + clusterID[:min(len(clusterID), 50)]},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(caLifetime),
+		KeyUsage:              x509.KeyUsageCertSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true, // it signs leaves only
+		URIs:                  []*url.URL{{Scheme: scheme, Host: clusterID}},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make CA certificate: %w", err)
+	}
+	trust, err := newTrust(der)
+	if err != nil {
+		return nil, err
+	}
+	return &CA{trust: trust, key: key}, nil
+}
+
+// ParseCA joins a CA's certificate and key, both in PEM form, as a joining controller receives them.
+func ParseCA(certPEM, keyPEM []byte) (*CA, error) {
+	trust, err := ParseTrust(certPEM)
+	if err != nil {
+		return nil, err
+	}
+	key, err := parseKey(keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("read CA key: %w", err)
+	}
+	if !samePublic(key.Public(), trust.cert.PublicKey) {
+		return nil, fmt.Errorf("%w: CA key and CA certificate do not belong together", ErrUntrusted)
+	}
+	return &CA{trust: trust, key: key}, nil
+}
+
+// LoadCA reads DIR/ca.pem and DIR/ca-key.pem. A key file that others can read is an error.
+func LoadCA(dir string) (*CA, error) {
+	certPEM, err := os.ReadFile(filepath.Join(dir, TrustFile))
+	if err != nil {
+		return nil, fmt.Errorf("read CA certificate: %w", err)
+	}
+	keyPEM, err := readPrivate(filepath.Join(dir, caKeyFile))
+	if err != nil {
+		return nil, fmt.Errorf("read CA key: %w", err)
+	}
+	ca, err := ParseCA(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return ca, nil
+}
+
+// Save writes DIR/ca.pem (0644) and DIR/ca-key.pem (0600), the folder with mode 0700. Saving the same
+// CA again is nothing; a folder that holds another one answers ErrExists.
+func (ca *CA) Save(dir string) error {
+	there, err := LoadTrust(filepath.Join(dir, TrustFile))
+	switch {
+	case err == nil && !there.Fingerprint().equal(ca.trust.Fingerprint()):
+		return fmt.Errorf("%w: %s holds the CA of cluster %s", ErrExists, dir, there.clusterID)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	key, err := ca.KeyPEM()
+	if err != nil {
+		return err
+	}
+	if err := makeDir(dir); err != nil {
+		return err
+	}
+	// The key first: a certificate without its key would look like a finished CA.
+	if err := writeFile(filepath.Join(dir, caKeyFile), key, 0o600); err != nil {
+		return err
+	}
+	return ca.trust.Save(dir)
+}
+
+// Trust is the CA's public half.
+func (ca *CA) Trust() *Trust { return ca.trust }
+
+// KeyPEM is the CA's private key, for handing to a controller that joins. It is the whole cluster's
+// secret: it leaves a controller only over a connection whose other end proved a controller's token.
+func (ca *CA) KeyPEM() ([]byte, error) { return keyPEM(ca.key) }
+
+// Sign answers a signing request (DER) with a certificate (DER) for what grant says, valid for
+// Lifetime from now. Only the public key is taken from the request. The errors wrap ErrBadRequest or
+// ErrBadPeer.
+func (ca *CA) Sign(csr []byte, grant Grant, now time.Time) ([]byte, error) {
+	if err := grant.Peer.Validate(); err != nil {
+		return nil, err
+	}
+	if grant.Peer.ClusterID != ca.trust.clusterID {
+		return nil, fmt.Errorf("%w: %s is not of cluster %s", ErrBadPeer, grant.Peer, ca.trust.clusterID)
+	}
+	request, err := x509.ParseCertificateRequest(csr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadRequest, err)
+	}
+	if err := request.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("%w: requester does not hold the key: %w", ErrBadRequest, err)
+	}
+	if err := keyFits(request.PublicKey, grant.Peer.Role); err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leafTemplate(grant, now), ca.trust.cert, request.PublicKey, ca.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign certificate for %s: %w", grant.Peer, err)
+	}
+	return der, nil
+}
+
+// Issue makes a key and a certificate for grant and saves both with the CA certificate in dir: what a
+// controller does for itself at init, and --dev for all three roles.
+func (ca *CA) Issue(dir string, grant Grant, now time.Time) error {
+	key, csr, err := NewRequest(grant.Peer.Role)
+	if err != nil {
+		return err
+	}
+	cert, err := ca.Sign(csr, grant, now)
+	if err != nil {
+		return err
+	}
+	return SaveIdentity(dir, ca.trust, key, cert)
+}
+
+func leafTemplate(grant Grant, now time.Time) *x509.Certificate {
+	p := grant.Peer
+	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	template := &x509.Certificate{
+		SerialNumber: newSerial(),
+		Subject:      pkix.Name{CommonName: p.Name[:min(len(p.Name), 64)], OrganizationalUnit: []string{string(p.Role)}},
+		NotBefore:    now.Add(-backdate),
+		NotAfter:     now.Add(Lifetime),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		URIs:         []*url.URL{{Scheme: scheme, Host: p.ClusterID, Path: "/" + string(p.Role) + "/" + p.Name}},
+	}
+	if p.Role == RoleController {
+		usage = append(usage, x509.ExtKeyUsageServerAuth)
+		for _, h := range grant.Hosts {
+			if ip := net.ParseIP(h); ip != nil {
+				template.IPAddresses = append(template.IPAddresses, ip)
+			} else if onlyNameBytes(h) && h != "" {
+				template.DNSNames = append(template.DNSNames, h)
+			}
+		}
+	}
+	template.ExtKeyUsage = usage
+	return template
+}
+
+// keyFits refuses kinds of keys that the rest of the cluster does not expect of a role.
+func keyFits(public any, role Role) error {
+	switch k := public.(type) {
+	case *ecdsa.PublicKey:
+		if role != RoleAuth && k.Curve == elliptic.P256() {
+			return nil
+		}
+	case ed25519.PublicKey:
+		if role == RoleAuth {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %s needs %s key, got %T", ErrBadRequest, role, map[bool]string{true: "an Ed25519", false: "a P-256"}[role == RoleAuth], public)
+}
+
+// newSerial draws 127 random bits. crypto/rand never fails on Linux; it ends the process instead.
+func newSerial() *big.Int {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	b[0] &= 0x7f
+	return new(big.Int).SetBytes(b[:])
+}

@@ -1,0 +1,135 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// The files of a pki folder. A key and its certificate lie in one file, so that a renewal replaces
+// both in one rename and a crash never leaves a pair that does not match.
+const (
+	// TrustFile is the CA certificate; anyone may read it.
+	TrustFile = "ca.pem"
+	// IdentityFile is the certificate and private key of this host's daemon, mode 0600.
+	IdentityFile = "identity.pem"
+	caKeyFile    = "ca-key.pem"
+)
+
+const (
+	pemCertificate = "CERTIFICATE"
+	pemKey         = "PRIVATE KEY"
+)
+
+// ErrExposed marks a private key that other users of the host can read.
+var ErrExposed = errors.New("private key can be read by others")
+
+// makeDir creates the folder for its owner alone. One that exists keeps its mode: the files in it
+// carry their own.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("create key folder: %w", err)
+	}
+	return nil
+}
+
+// writeFile replaces path so that, whatever crashes, either the old or the new content is there.
+func writeFile(path string, content []byte, mode os.FileMode) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	return err
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// readPrivate reads a key file and refuses one that its group or others may open. The mode is that
+// of the opened file, so it cannot be swapped in between.
+func readPrivate(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%w: %s has mode %04o, run: chmod 600 %s", ErrExposed, path, info.Mode().Perm(), path)
+	}
+	if info.Size() > 1<<20 {
+		return nil, fmt.Errorf("%s: %d bytes is too large for a key", path, info.Size())
+	}
+	content := make([]byte, info.Size())
+	n, err := f.ReadAt(content, 0)
+	if n < len(content) {
+		return nil, fmt.Errorf("%s: read %d of %d bytes: %w", path, n, len(content), err)
+	}
+	return content, nil
+}
+
+func keyPEM(key crypto.Signer) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode private key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}), nil
+}
+
+func parseKey(text []byte) (crypto.Signer, error) {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != pemKey {
+			continue
+		}
+		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		signer, ok := key.(crypto.Signer)
+		if !ok {
+			return nil, fmt.Errorf("%T cannot sign", key)
+		}
+		return signer, nil
+	}
+	return nil, errors.New("no PEM private key found")
+}
+
+func samePublic(a, b crypto.PublicKey) bool {
+	eq, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && eq.Equal(b)
+}

@@ -1,0 +1,78 @@
+package pki
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Request sends a signing request (DER) to whoever holds the CA and returns the certificate (DER).
+type Request func(ctx context.Context, csr []byte) ([]byte, error)
+
+// Waits between attempts to renew: a controller that is away for a minute costs one attempt, one that
+// is away for days costs one an hour from each host.
+const (
+	renewRetryFirst = time.Minute
+	renewRetryMost  = time.Hour
+	// renewLook is how often the loop looks at the file, so that a certificate placed by hand or by
+	// gctl join is noticed and a bad one reported.
+	renewLook = time.Hour
+)
+
+// renewAt is when a certificate is due: two thirds of the way from its first to its last moment.
+func renewAt(notBefore, notAfter time.Time) time.Time {
+	return notBefore.Add(notAfter.Sub(notBefore) / 3 * 2)
+}
+
+// Renew keeps id valid until ctx ends: at two thirds of its life it makes a new key, asks for a
+// certificate and puts both in place, which every user of id takes up by itself. Failures are
+// reported and tried again after 1 minute, doubling to 1 hour, with up to a tenth of jitter so that a
+// thousand nodes do not ask together. report may be called with nil: a renewal succeeded.
+func Renew(ctx context.Context, dir string, id *Identity, ask Request, report func(error)) {
+	retry := renewRetryFirst
+	for {
+		wait := renewLook
+		if err := id.Check(); err != nil {
+			report(err)
+		}
+		leaf := id.Certificate().Leaf
+		if due := renewAt(leaf.NotBefore, leaf.NotAfter).Sub(id.now()); due > 0 {
+			wait = min(wait, due)
+		} else if err := RenewNow(ctx, dir, id, ask); err != nil {
+			report(err)
+			wait, retry = retry+rand.N(retry/10), min(2*retry, renewRetryMost)
+		} else {
+			report(nil)
+			retry = renewRetryFirst
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// RenewNow replaces the key and certificate in dir at once. The answer must be for the same peer.
+func RenewNow(ctx context.Context, dir string, id *Identity, ask Request) error {
+	key, csr, err := NewRequest(id.Peer().Role)
+	if err != nil {
+		return err
+	}
+	cert, err := ask(ctx, csr)
+	if err != nil {
+		return fmt.Errorf("renew certificate of %s, which ends %s: %w", id.Peer(), id.Expires().UTC().Format(time.DateTime), err)
+	}
+	peer, _, err := id.trust.VerifyDER(cert, id.now())
+	if err != nil {
+		return fmt.Errorf("renew certificate: %w", err)
+	}
+	if peer != id.Peer() {
+		return fmt.Errorf("renew certificate: %w: answer is for %s, asked for %s", ErrUntrusted, peer, id.Peer())
+	}
+	if err := SaveIdentity(dir, id.trust, key, cert); err != nil {
+		return err
+	}
+	return id.Check()
+}
