@@ -1,0 +1,64 @@
+# Greylag: the everyday targets. `make demo` and `make test` need only go, git
+# and make; what else they need they install with the system's package manager.
+
+GO      ?= go
+BIN     := bin
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X github.com/greylag/greylag/internal/cli.Version=$(VERSION)
+STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel gctl ginit
+FUZZTIME ?= 60s
+export GOFLAGS := -buildvcs=false
+export GREYLAG_BIN := $(CURDIR)/$(BIN)
+
+.PHONY: all demo up down build test short check bench fuzz gen setup clean
+
+all: build
+
+# What the main job looks like: three controllers, two nodes, real batch scripts.
+demo: setup build
+	$(GO) run ./test/demo
+
+# The same cluster, left running for you; `make down` ends it.
+up: setup build
+	$(GO) run ./test/demo -up
+
+down:
+	$(GO) run ./test/demo -down
+
+# Programs are static, but for the child that talks to NVIDIA's library.
+build:
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(STATIC))
+	@if command -v gcc >/dev/null; then $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \
+	else echo "no gcc: building gnvml without NVML"; CGO_ENABLED=0 $(GO) build -o $(BIN)/ ./cmd/gnvml; fi
+
+test: setup build
+	$(GO) test -timeout 20m ./...
+
+# Without the tests that start real clusters.
+short: build
+	$(GO) test -short ./...
+
+check:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go' ':!api/gen')); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+	cd tools && $(GO) build -o ../$(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
+	$(BIN)/staticcheck ./...
+	$(GO) test -count=1 .
+	@$(MAKE) --no-print-directory gen
+	@git diff --exit-code --stat -- api docs || { echo "generated files are out of date: run make gen and commit"; exit 1; }
+
+bench: setup build
+	$(GO) run ./test/bench
+
+fuzz:
+	./test/fuzz $(FUZZTIME)
+
+gen:
+	cd tools && $(GO) run ./protogen
+
+setup:
+	@./test/setup
+
+clean:
+	rm -rf $(BIN)

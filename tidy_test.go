@@ -1,0 +1,344 @@
+// Package greylag holds no code: it is the root of the module, and the place of
+// the test that keeps the house in order.
+package greylag
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/greylag/greylag/"
+
+// layers places every package. A package may import those of its own number and
+// below, except that edges (4) do not know each other: see friends.
+var layers = map[string]int{
+	"pkg/cluster": 0, "internal/cow": 0, "internal/codec": 0, "internal/hostlist": 0,
+	"pkg/topology": 1, "pkg/fairshare": 1, "pkg/accounting": 1, "pkg/backfill": 1,
+	"internal/schedule": 2, "internal/reconcile": 2, "internal/command": 2,
+	"internal/state":   3,
+	"internal/raftlog": 4, "internal/archive": 4, "internal/taskdb": 4, "internal/wire": 4,
+	"internal/runtime": 4, "internal/gpu": 4, "internal/auth": 4, "internal/pki": 4,
+	"internal/config": 4, "internal/jobscript": 4, "internal/sim": 4, "internal/simgpu": 4,
+	"internal/image": 4, "internal/ginit": 4, "internal/cgroup": 4, "api": 4,
+	"internal/controller": 5, "internal/server": 5, "internal/agent": 5, "internal/web": 5,
+	"internal/client": 5, "internal/cli": 5, "internal/daemon": 5,
+	"cmd": 6, "test": 6,
+}
+
+// owners says which package may use which outside module.
+var owners = map[string][]string{
+	"github.com/hashicorp/":             {"internal/raftlog"},
+	"go.etcd.io/bbolt":                  {"internal/archive", "internal/taskdb", "internal/raftlog"},
+	"github.com/containerd/":            {"internal/runtime/containerd", "internal/image"},
+	"github.com/opencontainers/":        {"internal/runtime/containerd", "internal/image"},
+	"tags.cncf.io/":                     {"internal/runtime/containerd"},
+	"github.com/NVIDIA/":                {"internal/gpu/nvml", "cmd/gnvml"},
+	"github.com/spf13/":                 {"internal/cli", "cmd"},
+	"connectrpc.com/":                   {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/daemon"},
+	"google.golang.org/protobuf":        {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent"},
+	"github.com/pelletier/go-toml":      {"internal/config"},
+	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit"},
+	"golang.org/x/net":                  {"internal/server", "internal/client"},
+	"github.com/klauspost/compress":     {"internal/archive", "internal/raftlog"},
+	"github.com/rogpeppe/go-internal":   {"internal/cli"},
+	"github.com/anishathalye/porcupine": {"test"},
+}
+
+// impure is what layers 0 to 3 may not import, and impureCalls what they may not call.
+var impure = []string{"context", "os", "net", "sync", "log", "math/rand", "syscall", "runtime", "unsafe", "crypto/rand"}
+
+var impureCalls = map[string]bool{
+	"Now": true, "Since": true, "Until": true, "Sleep": true, "After": true, "Tick": true,
+	"NewTimer": true, "NewTicker": true, "AfterFunc": true,
+}
+
+type source struct {
+	path string // relative to the root
+	dir  string
+	test bool
+	file *ast.File
+	fset *token.FileSet
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	var all []source
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && p != "." || p == "tools" || p == "api/gen" || p == "bin" || d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, p, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		all = append(all, source{p, path.Dir(filepath.ToSlash(p)), strings.HasSuffix(p, "_test.go"), f, fset})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// placed is the entry of layers that a folder belongs to.
+func placed(dir string) (string, int, bool) {
+	for d := dir; d != "."; d = path.Dir(d) {
+		if n, ok := layers[d]; ok {
+			return d, n, true
+		}
+	}
+	return "", 0, false
+}
+
+func TestLayers(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.dir == "." || s.test {
+			continue
+		}
+		room, layer, ok := placed(s.dir)
+		if !ok {
+			t.Errorf("%s: the folder is in no layer; place it in tidy_test.go", s.path)
+			continue
+		}
+		for _, im := range s.file.Imports {
+			name, _ := strconv.Unquote(im.Path.Value)
+			if inner, ok := strings.CutPrefix(name, module); ok {
+				if why := forbiddenInside(room, layer, inner); why != "" {
+					t.Errorf("%s imports %s: %s", s.path, inner, why)
+				}
+				continue
+			}
+			if why := forbiddenOutside(s.dir, layer, name); why != "" {
+				t.Errorf("%s imports %s: %s", s.path, name, why)
+			}
+		}
+	}
+}
+
+// friends lists the edges that may know another edge.
+var friends = map[string][]string{
+	"internal/wire":    {"api"},
+	"internal/runtime": {"internal/image", "internal/cgroup", "internal/simgpu", "internal/ginit"},
+	"internal/gpu":     {"internal/simgpu", "internal/runtime"},
+	"internal/auth":    {"internal/pki"},
+	"internal/raftlog": {},
+	"pkg/backfill":     {"pkg/topology"},
+	"internal/state":   {"internal/command"},
+}
+
+func forbiddenInside(room string, layer int, inner string) string {
+	other, n, ok := placed(inner)
+	switch {
+	case !ok:
+		return "that folder is in no layer"
+	case other == room:
+		return ""
+	case n > layer:
+		return fmt.Sprintf("layer %d may not know layer %d", layer, n)
+	case n < layer || n == 0 || n >= 5 || n == 2:
+		return ""
+	}
+	for _, friend := range friends[room] {
+		if friend == other {
+			return ""
+		}
+	}
+	return "rooms of one layer do not know each other (friends in tidy_test.go lists the exceptions)"
+}
+
+func forbiddenOutside(dir string, layer int, name string) string {
+	first, _, _ := strings.Cut(name, "/")
+	if !strings.Contains(first, ".") {
+		if layer > 3 {
+			return ""
+		}
+		for _, bad := range impure {
+			if name == bad || strings.HasPrefix(name, bad+"/") {
+				return "the core is pure: no clocks, I/O, locks, logging or chance"
+			}
+		}
+		return ""
+	}
+	for prefix, rooms := range owners {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		for _, room := range rooms {
+			if dir == room || strings.HasPrefix(dir, room+"/") {
+				return ""
+			}
+		}
+		return "only " + strings.Join(rooms, ", ") + " may use it"
+	}
+	return "no package owns this module; give it an owner in tidy_test.go"
+}
+
+func TestCoreReadsNoClock(t *testing.T) {
+	for _, s := range sources(t) {
+		_, layer, _ := placed(s.dir)
+		if s.dir == "." || s.test || layer > 3 {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" && impureCalls[sel.Sel.Name] {
+				t.Errorf("%s: time.%s in the core; time is a parameter", s.fset.Position(n.Pos()), sel.Sel.Name)
+			}
+			return true
+		})
+	}
+}
+
+func TestFunctionLength(t *testing.T) {
+	for _, s := range sources(t) {
+		most := 70
+		if s.test {
+			most = 60
+		}
+		for _, d := range s.file.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Body == nil {
+				continue
+			}
+			from, to := s.fset.Position(fn.Body.Lbrace).Line, s.fset.Position(fn.Body.Rbrace).Line
+			if n := to - from - 1; n > most {
+				t.Errorf("%s:%d: %s has %d lines, at most %d", s.path, from, fn.Name.Name, n, most)
+			}
+		}
+	}
+}
+
+func TestPackageComments(t *testing.T) {
+	comments, files := map[string]int{}, map[string]bool{}
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		files[s.dir] = true
+		if s.file.Doc != nil {
+			comments[s.dir]++
+		}
+	}
+	for dir := range files {
+		if n := comments[dir]; n != 1 {
+			t.Errorf("%s: %d package comments, want one", dir, n)
+		}
+	}
+}
+
+func TestExportedNamesAreDocumented(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			undocumented(s, d, func(pos token.Pos, name string) {
+				t.Errorf("%s: %s has no doc comment", s.fset.Position(pos), name)
+			})
+		}
+	}
+}
+
+func undocumented(s source, d ast.Decl, report func(token.Pos, string)) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Name.IsExported() && d.Doc == nil && receiverExported(d) {
+			report(d.Pos(), d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				if spec.Name.IsExported() && d.Doc == nil && spec.Doc == nil {
+					report(spec.Pos(), spec.Name.Name)
+				}
+			case *ast.ValueSpec:
+				for _, name := range spec.Names {
+					if name.IsExported() && d.Doc == nil && spec.Doc == nil && spec.Comment == nil {
+						report(name.Pos(), name.Name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// receiverExported reports whether a method's receiver can be seen from outside.
+func receiverExported(d *ast.FuncDecl) bool {
+	if d.Recv == nil {
+		return true
+	}
+	typ := d.Recv.List[0].Type
+	for {
+		switch x := typ.(type) {
+		case *ast.StarExpr:
+			typ = x.X
+		case *ast.IndexExpr:
+			typ = x.X
+		case *ast.IndexListExpr:
+			typ = x.X
+		case *ast.Ident:
+			return x.IsExported()
+		default:
+			return false
+		}
+	}
+}
+
+func TestMainsOnlyWire(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || !strings.HasPrefix(s.dir, "cmd/") {
+			continue
+		}
+		if n := s.fset.Position(s.file.End()).Line; n > 80 && path.Base(s.path) == "main.go" {
+			t.Errorf("%s has %d lines, at most 80: mains only wire", s.path, n)
+		}
+	}
+}
+
+// TestProgramsLinkOnlyWhatTheyUse keeps each program free of the technologies
+// it has no use for, so that the ones at the terminal start at once.
+func TestProgramsLinkOnlyWhatTheyUse(t *testing.T) {
+	raft, bolt, containers, nvml := "github.com/hashicorp/raft", "go.etcd.io/bbolt", "github.com/containerd/", "github.com/NVIDIA/"
+	cobra, connect := "github.com/spf13/cobra", "connectrpc.com/connect"
+	for program, banned := range map[string][]string{
+		"gsubmit": {raft, bolt, containers, nvml},
+		"gqueue":  {raft, bolt, containers, nvml},
+		"gcancel": {raft, bolt, containers, nvml},
+		"gctl":    {raft, bolt, containers, nvml},
+		"gctld":   {containers, nvml},
+		"gnoded":  {raft + "\n", raft + "-", nvml},
+		"gauthd":  {raft, bolt, containers, nvml},
+		"ginit":   {raft, bolt, containers, nvml, cobra, connect},
+	} {
+		out, err := exec.Command("go", "list", "-deps", "./cmd/"+program).Output()
+		if err != nil {
+			t.Errorf("go list ./cmd/%s: %v", program, err)
+			continue
+		}
+		for _, bad := range banned {
+			if strings.Contains(string(out), "\n"+bad) {
+				t.Errorf("%s links %s", program, strings.TrimSpace(bad))
+			}
+		}
+	}
+}
