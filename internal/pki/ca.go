@@ -14,7 +14,6 @@ import (
 	"math/big"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"time"
 )
@@ -85,12 +84,8 @@ func NewCA(clusterID string, now time.Time) (*CA, error) {
 	return &CA{trust: trust, key: key}, nil
 }
 
-// ParseCA joins a CA's certificate and key, both in PEM form, as a joining controller receives them.
-func ParseCA(certPEM, keyPEM []byte) (*CA, error) {
-	trust, err := ParseTrust(certPEM)
-	if err != nil {
-		return nil, err
-	}
+// NewCAFrom joins a CA's public half and its private key (PEM), as a joining controller receives them.
+func NewCAFrom(trust *Trust, keyPEM []byte) (*CA, error) {
 	key, err := parseKey(keyPEM)
 	if err != nil {
 		return nil, fmt.Errorf("read CA key: %w", err)
@@ -103,15 +98,15 @@ func ParseCA(certPEM, keyPEM []byte) (*CA, error) {
 
 // LoadCA reads DIR/ca.pem and DIR/ca-key.pem. A key file that others can read is an error.
 func LoadCA(dir string) (*CA, error) {
-	certPEM, err := os.ReadFile(filepath.Join(dir, TrustFile))
+	trust, err := LoadTrust(filepath.Join(dir, TrustFile))
 	if err != nil {
-		return nil, fmt.Errorf("read CA certificate: %w", err)
+		return nil, err
 	}
 	keyPEM, err := readPrivate(filepath.Join(dir, caKeyFile))
 	if err != nil {
 		return nil, fmt.Errorf("read CA key: %w", err)
 	}
-	ca, err := ParseCA(certPEM, keyPEM)
+	ca, err := NewCAFrom(trust, keyPEM)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}

@@ -77,14 +77,6 @@ func PinnedTLS(pin Fingerprint) *tls.Config {
 	return c
 }
 
-// TrustOf returns the CA that the other end of a connection under PinnedTLS showed.
-func TrustOf(state *tls.ConnectionState, pin Fingerprint) (*Trust, error) {
-	if state == nil {
-		return nil, fmt.Errorf("%w: the connection is not encrypted", ErrUntrusted)
-	}
-	return pinned(state.PeerCertificates, pin)
-}
-
 // dialTLS replaces the standard check, which is by host name, with ours, which is by role.
 // VerifyConnection runs on every handshake, resumed ones included.
 func dialTLS(check func([]*x509.Certificate) error) *tls.Config {

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
@@ -55,6 +56,15 @@ func ParseTrust(text []byte) (*Trust, error) {
 	return newTrust(block.Bytes)
 }
 
+// PinnedTrust reads the CA certificate (DER) that a joining host was sent and holds it against the
+// fingerprint of its join token.
+func PinnedTrust(der []byte, pin Fingerprint) (*Trust, error) {
+	if !pin.equal(sha256.Sum256(der)) {
+		return nil, fmt.Errorf("%w: the CA certificate received is not the one of the join token", ErrUntrusted)
+	}
+	return newTrust(der)
+}
+
 // LoadTrust reads a CA certificate file, such as DIR/ca.pem or /etc/greylag/ca.pem.
 func LoadTrust(path string) (*Trust, error) {
 	text, err := os.ReadFile(path)
@@ -84,6 +94,9 @@ func (t *Trust) ClusterID() string { return t.clusterID }
 func (t *Trust) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: t.cert.Raw})
 }
+
+// DER is the CA certificate in DER form.
+func (t *Trust) DER() []byte { return bytes.Clone(t.cert.Raw) }
 
 // Fingerprint identifies the CA. It stands in join tokens.
 func (t *Trust) Fingerprint() Fingerprint { return sha256.Sum256(t.cert.Raw) }
