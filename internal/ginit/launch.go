@@ -1,0 +1,141 @@
+//go:build linux
+
+package ginit
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// failure is why the program was never executed.
+type failure struct {
+	code    int
+	message string
+}
+
+// launch opens the output and enters the working directory as the user, then
+// executes the program as the user in a process group of its own (not a
+// session: a program that opens a terminal must not be given it as its
+// controlling one). It returns the program's process id.
+func launch(order *Order) (int, *failure) {
+	syscall.Umask(int(order.Umask))
+	null, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &failure{ExitOutput, "cannot open /dev/null: " + reason(err)}
+	}
+	files := []uintptr{uintptr(null), uintptr(null), uintptr(null)}
+	failed := asUser(order, func() *failure { return enter(order, files) })
+	if failed != nil {
+		return 0, failed
+	}
+	attr := &syscall.ProcAttr{Env: order.Env, Files: files, Sys: &syscall.SysProcAttr{Setpgid: true}}
+	if order.Become {
+		attr.Sys.Credential = &syscall.Credential{Uid: order.UID, Gid: order.GID, Groups: order.Groups}
+	}
+	if order.Subreap {
+		attr.Sys.Pdeathsig = syscall.SIGKILL // no PID namespace ends with us
+	}
+	pid, err := execute(order, attr)
+	if err != nil {
+		return 0, &failure{ExitExec, execMessage(order, err)}
+	}
+	for i, fd := range files {
+		// The program holds the files; ours would keep a full disk's blocks.
+		if i == 0 || fd != files[i-1] {
+			_ = syscall.Close(int(fd))
+		}
+	}
+	return pid, nil
+}
+
+// enter opens the output files into files[1:] and enters the working directory.
+func enter(order *Order, files []uintptr) *failure {
+	if order.WorkDir != "" {
+		if err := syscall.Chdir(order.WorkDir); err != nil {
+			return &failure{ExitWorkDir, "cannot enter the working directory " + order.WorkDir + ": " + reason(err)}
+		}
+	}
+	for i, path := range []string{order.Stdout, order.Stderr} {
+		if path == "" || path == order.Stdout && i == 1 {
+			files[i+1] = files[1] // null for stdout; stdout's file for stderr
+			continue
+		}
+		fd, err := openOutput(path, order.Append)
+		if err != nil {
+			return &failure{ExitOutput, "cannot open the output file " + path + ": " + reason(err)}
+		}
+		files[i+1] = uintptr(fd)
+	}
+	return nil
+}
+
+// openOutput opens without waiting for a FIFO's reader and without taking a
+// terminal. O_APPEND always: tasks of one job may share a file.
+func openOutput(path string, keep bool) (int, error) {
+	flags := syscall.O_WRONLY | syscall.O_CREAT | syscall.O_APPEND | syscall.O_NOCTTY | syscall.O_NONBLOCK | syscall.O_CLOEXEC
+	if !keep {
+		flags |= syscall.O_TRUNC
+	}
+	for {
+		fd, err := syscall.Open(path, flags, 0o666)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err == nil {
+			err = syscall.SetNonblock(fd, false)
+		}
+		return fd, err
+	}
+}
+
+// execute starts the program, looking a bare name up in the order's PATH as
+// execvp does: the error of a candidate that exists is kept over ENOENT.
+func execute(order *Order, attr *syscall.ProcAttr) (int, error) {
+	name := order.Args[0]
+	if strings.Contains(name, "/") {
+		return syscall.ForkExec(name, order.Args, attr)
+	}
+	last := error(syscall.ENOENT)
+	for _, dir := range filepath.SplitList(searchPath(order.Env)) {
+		pid, err := syscall.ForkExec(filepath.Join(dir, name), order.Args, attr)
+		if err == nil {
+			return pid, nil
+		}
+		if !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ENOTDIR) {
+			last = err
+		}
+	}
+	return 0, last
+}
+
+// searchPath is PATH of env; the last one counts, and without one the kernel's
+// customary folders.
+func searchPath(env []string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if path, ok := strings.CutPrefix(env[i], "PATH="); ok {
+			return path
+		}
+	}
+	return "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+}
+
+// execMessage says in the user's terms why the program could not be executed.
+func execMessage(order *Order, err error) string {
+	name := order.Args[0]
+	if order.ScriptIs != "" {
+		name = order.ScriptIs
+	}
+	switch {
+	case order.ScriptIs != "" && errors.Is(err, syscall.ENOENT):
+		return "cannot run " + name + ": the program named by its #! line does not exist here"
+	case order.ScriptIs != "" && errors.Is(err, syscall.EACCES):
+		return "cannot run " + name + ": the program named by its #! line may not be executed"
+	case errors.Is(err, syscall.ENOENT):
+		return "cannot run " + name + ": no such program"
+	case errors.Is(err, syscall.ENOEXEC):
+		return "cannot run " + name + ": not a program for this machine, and no #! line"
+	}
+	return "cannot run " + name + ": " + reason(err)
+}
