@@ -1,0 +1,83 @@
+// Package auth says which Unix user is calling and what they may do.
+//
+// The identity is the kernel's word: gauthd reads the credentials of the process at the other end of
+// its Unix socket and signs them, for 60 seconds, with a key that the cluster's CA vouches for. From
+// such a token, the CA and the time the controller decides who calls; from the caller's role, the
+// RPC and whose job it is, a pure table decides whether they may. Nothing that a request says about
+// its sender is ever believed, and nothing is allowed that the table does not name.
+//
+// It never looks a user up on the controller, keeps no list of gauthd keys (each token carries its
+// signer's certificate) and stores no secret.
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Identity is a user as a gauthd vouched for it.
+type Identity struct {
+	cluster.Identity
+	Host    string    // the login node whose gauthd signed: the name in its certificate
+	Issued  time.Time // by the clock of Host
+	Expires time.Time // by the clock of Host; Verify allows Skew beyond it
+}
+
+// Times of identity tokens.
+const (
+	// TokenLife is how long a token lasts: long enough for a slow retry to the next controller, short
+	// enough that a stolen one is soon worthless.
+	TokenLife = 60 * time.Second
+	// Skew is how far the clocks of a login node and a controller may be apart. A token is accepted
+	// from Skew before it was issued until Skew after it ended.
+	Skew = 30 * time.Second
+	// maxLife bounds what a signer may grant, whatever it writes.
+	maxLife = 10 * time.Minute
+)
+
+// Errors about tokens. Each is wrapped with what was found.
+var (
+	// ErrBadToken marks text that is not a token, or was altered, or was signed by nobody we trust.
+	ErrBadToken = errors.New("identity token is not valid")
+	// ErrExpired marks a token whose time is over.
+	ErrExpired = errors.New("identity token has expired")
+	// ErrClock marks a token from the future: the clocks of two hosts disagree.
+	ErrClock = errors.New("clocks disagree")
+)
+
+// Error is an error with advice for the person who sees it, which programs print on a line of its
+// own after "hint:".
+type Error struct {
+	Err    error
+	Advice string
+}
+
+// Error is the message without the advice.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap is the error without the advice.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Hint is the advice, lower case, without a full stop.
+func (e *Error) Hint() string { return e.Advice }
+
+// maxUser is the longest user name that is signed; Linux tools stop at 32.
+const maxUser = 255
+
+// checkUser refuses names that no password file may hold and that would garble a table or a log.
+func checkUser(name string) error {
+	if name == "" || len(name) > maxUser || !utf8.ValidString(name) {
+		return fmt.Errorf("%w: user name has %d bytes or is not UTF-8", ErrBadToken, len(name))
+	}
+	for _, r := range name {
+		if r == ':' || r == utf8.RuneError || !unicode.IsPrint(r) {
+			return fmt.Errorf("%w: user name %q holds %q", ErrBadToken, name, r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package auth
+
+import (
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// least is the lowest role that may make a call.
+type least uint8
+
+const (
+	never least = iota // the zero value: deny by default
+	user
+	operator
+	admin
+)
+
+func (l least) String() string { return [...]string{"none", "user", "operator", "admin"}[l] }
+
+func (l least) role() command.Role {
+	return [...]command.Role{command.RoleAdmin, command.RoleUser, command.RoleOperator, command.RoleAdmin}[l]
+}
+
+// rule is one row of the table.
+type rule struct {
+	own      least      // on what is the caller's own, or nobody's
+	others   least      // on what is another's
+	machines []pki.Role // programs that may call it by certificate
+	anybody  bool       // without any proof
+}
+
+// rules is the table. A person's role counts by own and others; a program's by machines alone.
+func rules(rpc RPC) (rule, bool) {
+	controllers := []pki.Role{pki.RoleController}
+	nodes := []pki.Role{pki.RoleNode}
+	switch rpc {
+	// What others' jobs look like in these is ViewOf's to say.
+	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch":
+		return rule{own: user, others: user}, true
+	// Nobody submits for another.
+	case "JobService/Submit":
+		return rule{own: user}, true
+	case "JobService/Cancel", "JobService/Update", "JobService/Script", "JobService/Logs":
+		return rule{own: user, others: operator}, true
+	case RaisePriority, OverrideHold:
+		return rule{own: operator, others: operator}, true
+
+	case "ClusterService/Status", "ClusterService/Info", "ClusterService/Nodes", "ClusterService/Policy":
+		return rule{own: user, others: user, machines: []pki.Role{pki.RoleController, pki.RoleNode}}, true
+	case "ClusterService/UpdateNodes":
+		return rule{own: operator, others: operator}, true
+	// The join token in the request is the proof.
+	case "ClusterService/Join":
+		return rule{anybody: true}, true
+	case "ClusterService/Renew":
+		return rule{machines: []pki.Role{pki.RoleNode, pki.RoleAuth, pki.RoleController}}, true
+	// A controller that holds a certificate has proved a controller's token; it may ask to be a member.
+	case "ClusterService/AddMember":
+		return rule{own: admin, others: admin, machines: controllers}, true
+	case "ClusterService/CreateToken", "ClusterService/RemoveMember", "ClusterService/Transfer",
+		"ClusterService/Apply", "ClusterService/Snapshot":
+		return rule{own: admin, others: admin}, true
+
+	// A node speaks for itself: the server takes its name from the certificate.
+	case "NodeService/Register", "NodeService/Wanted", "NodeService/Report", "NodeService/Fetch", "NodeService/PushLog":
+		return rule{machines: nodes}, true
+	case "PeerService/ReadIndex", "PeerService/Finished", "PeerService/Blob":
+		return rule{machines: controllers}, true
+	}
+	return rule{}, false
+}
