@@ -84,23 +84,28 @@ func (d *Daemon) Serve(ctx context.Context, listener *net.UnixListener) error {
 			}
 			continue
 		}
+		cred, err := peerCredentials(conn)
+		if err != nil {
+			d.log.Warn("cannot read peer credentials", "error", err)
+			conn.Close()
+			<-slots
+			continue
+		}
+		admitted := d.enter(cred.Uid) // here, so that connections count in the order they came
 		serving.Go(func() {
 			defer func() { <-slots }()
 			defer conn.Close()
-			d.serve(ctx, conn)
+			if admitted {
+				defer d.leave(cred.Uid)
+			}
+			d.serve(ctx, conn, cred, admitted)
 		})
 	}
 }
 
-func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn) {
-	cred, err := peerCredentials(conn)
-	if err != nil {
-		d.log.Warn("cannot read peer credentials", "error", err)
-		return
-	}
+func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, cred *syscall.Ucred, admitted bool) {
 	answer := "error " + codeBusy + " user has too many connections to gauthd open\n"
-	if d.enter(cred.Uid) {
-		defer d.leave(cred.Uid)
+	if admitted {
 		if err := readRequest(conn); err != nil {
 			d.log.Debug("bad request", "uid", cred.Uid, "pid", cred.Pid, "error", err)
 			answer = "error " + codeBadRequest + " this gauthd does not speak the caller's language\n"

@@ -30,7 +30,8 @@ const (
 )
 
 // Caller is who makes a call, as the connection proved it: a person by an identity token, a program
-// of the cluster by its certificate, or, when both are zero, anybody.
+// of the cluster by its certificate, or, when both are zero, anybody. Where both are set a controller
+// passes a person's call on, and only the person counts: its certificate must not lend them rights.
 type Caller struct {
 	User    Identity
 	Role    command.Role // of User, by RoleOf
@@ -40,12 +41,15 @@ type Caller struct {
 // person reports whether the caller showed an identity token.
 func (c Caller) person() bool { return c.User.User != "" }
 
+// program reports whether a program of the cluster calls on its own behalf.
+func (c Caller) program() bool { return !c.person() && c.Machine.Role != "" }
+
 // String names the caller in messages and in the audit log.
 func (c Caller) String() string {
 	switch {
 	case c.person():
 		return fmt.Sprintf("%s (uid %d, on %s)", c.User.User, c.User.UID, c.User.Host)
-	case c.Machine.Role != "":
+	case c.program():
 		return string(c.Machine.Role) + " " + c.Machine.Name
 	}
 	return "nobody"
@@ -97,16 +101,16 @@ func Allow(c Caller, rpc RPC, whose Ownership) error {
 	switch {
 	case !known:
 		return fmt.Errorf("%w: %s is not open to anyone", ErrDenied, rpc)
-	case r.anybody, c.Machine.Role != "" && slices.Contains(r.machines, c.Machine.Role):
+	case r.anybody, c.program() && slices.Contains(r.machines, c.Machine.Role):
 		return nil
-	case !c.person() && c.Machine.Role == "":
+	case !c.person() && !c.program():
 		return &Error{fmt.Errorf("%w: %s needs an identity token", ErrNoCaller, rpc), "gsubmit, gqueue and gctl get one from gauthd by themselves"}
 	}
 	least := r.others
 	if whose == Own {
 		least = r.own
 	}
-	if c.person() && least != never && c.Role >= least.role() {
+	if c.person() && least != byNobody && c.Role >= least.role() {
 		return nil
 	}
 	return denied(c, rpc, least)
@@ -114,7 +118,7 @@ func Allow(c Caller, rpc RPC, whose Ownership) error {
 
 func denied(c Caller, rpc RPC, least least) error {
 	err := fmt.Errorf("%w: %s may not call %s", ErrDenied, c, rpc)
-	if !c.person() || least == never {
+	if !c.person() || least == byNobody {
 		return err
 	}
 	return &Error{err, "it needs the role " + least.String() + "; administrators give roles in the cluster's policy"}
@@ -138,7 +142,7 @@ const (
 // programs of the cluster see nothing here, since nodes get their tasks from NodeService.
 func ViewOf(p *cluster.Policy, c Caller, owner cluster.Identity) View {
 	switch {
-	case c.Machine.Role == pki.RoleController:
+	case c.program() && c.Machine.Role == pki.RoleController:
 		return Full
 	case !c.person():
 		return Hidden

@@ -9,10 +9,10 @@ import (
 type least uint8
 
 const (
-	never least = iota // the zero value: deny by default
-	user
-	operator
-	admin
+	byNobody least = iota // the zero value: deny by default
+	byUser
+	byOperator
+	byAdmin
 )
 
 func (l least) String() string { return [...]string{"none", "user", "operator", "admin"}[l] }
@@ -36,19 +36,19 @@ func rules(rpc RPC) (rule, bool) {
 	switch rpc {
 	// What others' jobs look like in these is ViewOf's to say.
 	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch":
-		return rule{own: user, others: user}, true
+		return rule{own: byUser, others: byUser}, true
 	// Nobody submits for another.
 	case "JobService/Submit":
-		return rule{own: user}, true
+		return rule{own: byUser}, true
 	case "JobService/Cancel", "JobService/Update", "JobService/Script", "JobService/Logs":
-		return rule{own: user, others: operator}, true
+		return rule{own: byUser, others: byOperator}, true
 	case RaisePriority, OverrideHold:
-		return rule{own: operator, others: operator}, true
+		return rule{own: byOperator, others: byOperator}, true
 
 	case "ClusterService/Status", "ClusterService/Info", "ClusterService/Nodes", "ClusterService/Policy":
-		return rule{own: user, others: user, machines: []pki.Role{pki.RoleController, pki.RoleNode}}, true
+		return rule{own: byUser, others: byUser, machines: []pki.Role{pki.RoleController, pki.RoleNode}}, true
 	case "ClusterService/UpdateNodes":
-		return rule{own: operator, others: operator}, true
+		return rule{own: byOperator, others: byOperator}, true
 	// The join token in the request is the proof.
 	case "ClusterService/Join":
 		return rule{anybody: true}, true
@@ -56,10 +56,10 @@ func rules(rpc RPC) (rule, bool) {
 		return rule{machines: []pki.Role{pki.RoleNode, pki.RoleAuth, pki.RoleController}}, true
 	// A controller that holds a certificate has proved a controller's token; it may ask to be a member.
 	case "ClusterService/AddMember":
-		return rule{own: admin, others: admin, machines: controllers}, true
+		return rule{own: byAdmin, others: byAdmin, machines: controllers}, true
 	case "ClusterService/CreateToken", "ClusterService/RemoveMember", "ClusterService/Transfer",
 		"ClusterService/Apply", "ClusterService/Snapshot":
-		return rule{own: admin, others: admin}, true
+		return rule{own: byAdmin, others: byAdmin}, true
 
 	// A node speaks for itself: the server takes its name from the certificate.
 	case "NodeService/Register", "NodeService/Wanted", "NodeService/Report", "NodeService/Fetch", "NodeService/PushLog":
