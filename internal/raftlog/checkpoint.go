@@ -1,0 +1,109 @@
+package raftlog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// finding is what a leader makes of the digests it heard.
+type finding int
+
+const (
+	undecided finding = iota // no majority has the same digest
+	agreed                   // a majority has the leader's
+	outvoted                 // a majority has another one than the leader's
+)
+
+// compare counts the voters' digests of the state after one entry. own is the
+// leader's; it votes too. need is a majority.
+//
+// The leader does not simply tell the others its own digest: if it were the one
+// whose memory or disk is bad, every healthy member would stop.
+func compare(own uint64, answers []heard, need int) finding {
+	votes := map[uint64]int{own: 1}
+	for _, h := range answers {
+		if h.err == nil && h.DigestKnown && h.server.Suffrage == raft.Voter {
+			votes[h.Digest]++
+		}
+	}
+	for digest, n := range votes { // at most one has a majority
+		if n >= need {
+			if digest == own {
+				return agreed
+			}
+			return outvoted
+		}
+	}
+	return undecided
+}
+
+// check runs every CheckInterval on the leader: it asks all members for their clock
+// and for the digest of their state after the entry this one applied last, steps
+// down if its clock is off, and has the digest that a majority holds agreed as a
+// checkpoint. A member whose state differs then stops when it applies the
+// checkpoint (fsm.go), wherever it is and however late.
+func (l *Log) check() {
+	tick := time.NewTicker(l.cfg.CheckInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-tick.C:
+		}
+		l.reserve.refresh()
+		if l.ruling.Load() == 0 {
+			l.checkMembership()
+			continue
+		}
+		l.checkPeers()
+	}
+}
+
+func (l *Log) checkPeers() {
+	own := l.machine.latest()
+	servers := l.raft.GetConfiguration().Configuration().Servers
+	replies, asked := l.askAll(servers, question{DigestAt: own.index}, digestPatience+time.Second)
+	answers := make([]heard, 0, asked)
+	for range asked {
+		answers = append(answers, <-replies)
+	}
+	if l.guardClock(answers, quorum(servers)) {
+		return
+	}
+	if own.index == 0 {
+		return // nothing was ever proposed
+	}
+	switch compare(own.digest, answers, quorum(servers)) {
+	case outvoted:
+		l.halt(ExitDamaged, true, fmt.Sprintf("state diverged: after entry %d a majority holds another digest than %016x", own.index, own.digest))
+	case agreed:
+		l.proposeCheckpoint(own)
+	case undecided:
+		l.reportUndecided(own, answers)
+	}
+}
+
+func (l *Log) proposeCheckpoint(c checkpoint) {
+	ctx, cancel := context.WithTimeout(l.life, l.cfg.CheckInterval)
+	defer cancel()
+	// Losing leadership here is no fault; a leader whose entries are never agreed is
+	// the watchdog's to notice.
+	if _, _, err := l.submit(ctx, &proposal{kind: kindCheckpoint, checkpoint: c}); err != nil {
+		l.log.Info("checkpoint not agreed", "index", c.index, "err", err)
+	}
+}
+
+// reportUndecided speaks up only if somebody really holds another digest, rather
+// than none: with too few members up nobody can tell who is right.
+func (l *Log) reportUndecided(own checkpoint, answers []heard) {
+	for _, h := range answers {
+		if h.err == nil && h.DigestKnown && h.Digest != own.digest {
+			l.log.Error("states differ and too few members answer to tell who is right: bring the others back",
+				"index", own.index, "member", h.server.ID)
+		}
+	}
+}

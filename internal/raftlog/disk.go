@@ -1,0 +1,130 @@
+package raftlog
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// reservePart is a purpose for which disk space is held back.
+type reservePart int
+
+const (
+	reserveLog  reservePart = iota // entries: jobs that run can still end
+	reserveVote                    // term and vote: raft panics when it cannot store them
+	reserveParts
+)
+
+// voteReserveBytes is ample for term and vote, which overwrite themselves.
+const voteReserveBytes = 1 << 20
+
+// reserve holds disk space back in files of its own, and says when the disk is
+// low. Low means: less than the reserve is free besides it, or the reserve has
+// been used. Submissions should then be refused, so that what is held back serves
+// to end the jobs that run.
+type reserve struct {
+	dir  string
+	size [reserveParts]int64
+	log  *slog.Logger
+
+	mu   sync.Mutex
+	held [reserveParts]bool
+	low  atomic.Bool
+	free atomic.Int64
+}
+
+func newReserve(dir string, bytes int64, log *slog.Logger) *reserve {
+	r := &reserve{dir: dir, log: log}
+	if bytes > 0 {
+		r.size = [reserveParts]int64{bytes, min(bytes, voteReserveBytes)}
+	}
+	for p := range reserveParts { // still there from the last run
+		info, err := os.Stat(r.path(p))
+		r.held[p] = err == nil && r.size[p] > 0 && info.Size() >= r.size[p]
+	}
+	r.refresh()
+	return r
+}
+
+func (r *reserve) path(p reservePart) string {
+	return filepath.Join(r.dir, [...]string{"reserve.log", "reserve.vote"}[p])
+}
+
+// release frees the space held for p; false if there is none.
+func (r *reserve) release(p reservePart) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.held[p] {
+		return false
+	}
+	r.held[p] = false
+	r.low.Store(true)
+	return os.Remove(r.path(p)) == nil
+}
+
+// refresh measures the free space and takes the reserve (again) when there is
+// room for it and as much again.
+func (r *reserve) refresh() {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(r.dir, &fs); err != nil {
+		return // the next write will tell
+	}
+	free := int64(fs.Bavail) * int64(fs.Bsize)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	whole := true
+	for p := range reserveParts {
+		if r.size[p] == 0 || r.held[p] {
+			continue
+		}
+		if free < 2*r.size[p]+r.size[reserveLog] || !r.take(p) {
+			whole = false
+			continue
+		}
+		free -= r.size[p]
+	}
+	r.free.Store(free)
+	low := !whole || free < r.size[reserveLog]
+	if was := r.low.Swap(low); was != low {
+		r.log.Warn("disk space", "low", low, "free_bytes", free, "dir", r.dir)
+	}
+}
+
+// take allocates the space of p. A file system that cannot allocate gets no
+// reserve. The caller holds mu.
+func (r *reserve) take(p reservePart) bool {
+	f, err := os.OpenFile(r.path(p), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	err = syscall.Fallocate(int(f.Fd()), 0, 0, r.size[p])
+	if err != nil {
+		os.Remove(r.path(p))
+	}
+	if errors.Is(err, syscall.EOPNOTSUPP) {
+		r.size[p] = 0
+		return true
+	}
+	r.held[p] = err == nil
+	return r.held[p]
+}
+
+// watch refreshes every second until stop is closed.
+func (r *reserve) watch(stop <-chan struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			r.refresh()
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package raftlog
+
+import (
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Leadership delivers true when this member has become the leader and its state
+// holds everything agreed before, false when it no longer leads; strictly in turn,
+// beginning with true. A loss that is over before it could be delivered is still
+// delivered, unless the gain before it was not either. A receiver that is slow
+// never holds the log up. The channel is closed when the log stops.
+func (l *Log) Leadership() <-chan bool { return l.leadership }
+
+// IsLeader reports whether this member believes it leads. Only ReadIndex knows.
+func (l *Log) IsLeader() bool { return l.raft.State() == raft.Leader }
+
+// Leader is the member that leads as far as this one knows, "" if none does.
+func (l *Log) Leader() (id, addr string) {
+	a, i := l.raft.LeaderWithID()
+	t, err := parseTarget(string(a))
+	if err != nil {
+		return "", ""
+	}
+	return string(i), t.addr
+}
+
+// followLeadership drains raft's own channel, which holds only the latest
+// change, confirms each gain by a barrier, and queues what Leadership delivers.
+// Raft is never asked anything from this goroutine, since it may wait for it.
+func (l *Log) followLeadership() {
+	defer close(l.leadership)
+	var pending []bool // alternates; at most false, true
+	confirmed := make(chan uint64, 1)
+	told := false // the last of delivered and pending
+	tell := func(leads bool) {
+		if leads == told {
+			return
+		}
+		told = leads
+		if n := len(pending); n > 0 && pending[n-1] && !leads {
+			pending = pending[:n-1]
+			return
+		}
+		pending = append(pending, leads)
+	}
+	for {
+		var out chan<- bool
+		var first bool
+		if len(pending) > 0 {
+			out, first = l.leadership, pending[0]
+		}
+		select {
+		case leads := <-l.raft.LeaderCh():
+			tell(false) // also when leadership was lost and won again in between
+			l.ruling.Store(0)
+			if leads {
+				go l.confirmTerm(confirmed)
+			}
+		case term := <-confirmed:
+			if l.raft.State() == raft.Leader && l.raft.CurrentTerm() == term {
+				l.ruling.Store(term)
+				tell(true)
+			}
+		case out <- first:
+			pending = pending[1:]
+		case <-l.stop:
+			return
+		}
+	}
+}
+
+// confirmTerm waits for a barrier: a majority has an entry of this term, and this
+// member's state holds everything before it.
+func (l *Log) confirmTerm(confirmed chan<- uint64) {
+	term := l.raft.CurrentTerm()
+	for l.raft.State() == raft.Leader && l.raft.CurrentTerm() == term {
+		if l.raft.Barrier(enqueueTimeout).Error() == nil {
+			select {
+			case confirmed <- term:
+			case <-l.stop:
+			}
+			return
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-l.stop:
+			return
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package raftlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Errors of changes to the membership.
+var (
+	// ErrHasState: Bootstrap was asked of a member that already has a log.
+	ErrHasState = errors.New("raftlog: this member already belongs to a cluster")
+	// ErrNotCaughtUp: the new member follows but is not up to date yet and has no
+	// vote. Call AddMember again to go on.
+	ErrNotCaughtUp = errors.New("raftlog: the new member is not up to date yet")
+	// ErrNoMember: there is no such member.
+	ErrNoMember = errors.New("raftlog: no such member")
+	// ErrLastVoter: the only member with a vote cannot be removed.
+	ErrLastVoter = errors.New("raftlog: the last voting member cannot be removed")
+	// ErrRemoved is Err after this member was removed from the cluster.
+	ErrRemoved = errors.New("raftlog: this member was removed from the cluster")
+)
+
+// caughtUpLag is how many entries a learner may be behind when it gets its vote.
+const caughtUpLag = 256
+
+// Bootstrap makes this member the first of a new cluster. It is refused with
+// ErrHasState if the member has ever had any state, so a cluster cannot be started
+// twice; every other member joins by AddMember.
+func (l *Log) Bootstrap() error {
+	err := l.raft.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{
+		Suffrage: raft.Voter, ID: raft.ServerID(l.self.ID), Address: l.target().stored(),
+	}}}).Error()
+	if errors.Is(err, raft.ErrCantBootstrap) {
+		return ErrHasState
+	}
+	if err != nil {
+		return fmt.Errorf("raftlog: bootstrap: %w", err)
+	}
+	return nil
+}
+
+// AddMember adds the member that answers at addr: as a learner first, with a vote
+// once it is up to date, so that it never counts before it can serve. Asked again,
+// it goes on where it was; with another addr, the member has moved. Only the
+// leader can do it. What answers at addr must be a member id of this cluster that
+// has not lost its data directory since it was added (ErrWrongMember, ErrWrongCluster).
+func (l *Log) AddMember(ctx context.Context, id, addr string) error {
+	if err := errors.Join(checkID(id), checkAddr(addr)); err != nil {
+		return fmt.Errorf("raftlog: add member: %w", err)
+	}
+	t, err := l.identify(id, addr)
+	if err != nil {
+		return fmt.Errorf("add member %s: %w", id, err)
+	}
+	server, known := l.server(id)
+	if known {
+		if old, err := parseTarget(string(server.Address)); err != nil || old.incarnation != t.incarnation {
+			return fmt.Errorf("add member %s: %w", id, ErrWrongMember)
+		}
+	}
+	if !known || server.Address != t.stored() {
+		// For a member that has a vote this changes only its address.
+		err := l.change(ctx, func(timeout time.Duration) raft.IndexFuture {
+			return l.raft.AddNonvoter(raft.ServerID(id), t.stored(), 0, timeout)
+		})
+		if err != nil {
+			return fmt.Errorf("add member %s: %w", id, err)
+		}
+	}
+	if known && server.Suffrage == raft.Voter {
+		return nil
+	}
+	if err := l.awaitLearner(ctx, t); err != nil {
+		return err
+	}
+	err = l.change(ctx, func(timeout time.Duration) raft.IndexFuture {
+		return l.raft.AddVoter(raft.ServerID(id), t.stored(), 0, timeout)
+	})
+	if err != nil {
+		return fmt.Errorf("give member %s its vote: %w", id, err)
+	}
+	return nil
+}
+
+// identify asks who answers at addr.
+func (l *Log) identify(id, addr string) (target, error) {
+	conn, who, err := l.mux.dial(useProbe, target{addr: addr}, l.rpcTimeout())
+	if err != nil {
+		return target{}, err
+	}
+	conn.Close()
+	if who.id != id {
+		return target{}, fmt.Errorf("%w: it says it is %q", ErrWrongMember, who.id)
+	}
+	return target{id: id, addr: addr, incarnation: who.incarnation}, nil
+}
+
+// awaitLearner waits until the learner has nearly every entry.
+func (l *Log) awaitLearner(ctx context.Context, t target) error {
+	for {
+		s, err := l.prober.ask(t, question{}, l.rpcTimeout())
+		if err == nil && s.Applied+caughtUpLag >= l.raft.CommitIndex() && s.Applied > 0 {
+			return nil
+		}
+		if !l.IsLeader() {
+			return l.orClosed(ErrNotLeader)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrNotCaughtUp, errors.Join(err, ctx.Err()))
+		case <-l.stop:
+			return ErrClosed
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// RemoveMember takes a member out of the cluster; it stops by itself when it
+// hears of it. Only the leader can do it, also to itself. Removing one that is up
+// while another is down can cost the majority: the caller decides.
+func (l *Log) RemoveMember(ctx context.Context, id string) error {
+	server, known := l.server(id)
+	if !known {
+		return fmt.Errorf("remove member %s: %w", id, ErrNoMember)
+	}
+	servers := l.raft.GetConfiguration().Configuration().Servers
+	if server.Suffrage == raft.Voter && len(voters(servers)) == 1 {
+		return fmt.Errorf("remove member %s: %w", id, ErrLastVoter)
+	}
+	err := l.change(ctx, func(timeout time.Duration) raft.IndexFuture {
+		return l.raft.RemoveServer(raft.ServerID(id), 0, timeout)
+	})
+	if err != nil {
+		return fmt.Errorf("remove member %s: %w", id, err)
+	}
+	return nil
+}
+
+// Transfer hands leadership to a member, or to the one that is most up to date if
+// id is "". Only the leader can do it.
+func (l *Log) Transfer(ctx context.Context, id string) error {
+	if !l.IsLeader() {
+		return l.orClosed(ErrNotLeader)
+	}
+	return l.await(ctx, func() error {
+		if id == "" {
+			return l.raft.LeadershipTransfer().Error()
+		}
+		server, known := l.server(id)
+		if !known {
+			return fmt.Errorf("transfer to %s: %w", id, ErrNoMember)
+		}
+		return l.raft.LeadershipTransferToServer(server.ID, server.Address).Error()
+	})
+}
+
+// server finds a member in the newest configuration.
+func (l *Log) server(id string) (raft.Server, bool) {
+	for _, s := range l.raft.GetConfiguration().Configuration().Servers {
+		if string(s.ID) == id {
+			return s, true
+		}
+	}
+	return raft.Server{}, false
+}
+
+// change has a change of membership agreed. Errors mean what Propose's do.
+func (l *Log) change(ctx context.Context, start func(time.Duration) raft.IndexFuture) error {
+	if !l.IsLeader() {
+		return l.orClosed(ErrNotLeader)
+	}
+	return l.await(ctx, func() error {
+		switch err := start(enqueueTimeout).Error(); {
+		case err == nil:
+			return nil
+		case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+			return l.orClosed(ErrNotLeader)
+		case errors.Is(err, raft.ErrEnqueueTimeout):
+			return ErrBusy
+		default:
+			return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		}
+	})
+}
+
+// await runs f, which cannot be interrupted, and returns its error or, if ctx is
+// done first, ErrOutcomeUnknown.
+func (l *Log) await(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, ctx.Err())
+	case <-l.dead:
+		return ErrClosed
+	}
+}
+
+// joined is told of every committed configuration: a member that was in the
+// cluster and no longer is stops.
+func (l *Log) joined(c configuration) {
+	in := false
+	for _, s := range c.servers {
+		in = in || string(s.ID) == l.self.ID
+	}
+	if in {
+		l.wasMember.Store(true)
+	} else if l.wasMember.Load() && len(c.servers) > 0 {
+		l.end(ErrRemoved)
+	}
+}
+
+// checkMembership asks, on a member that hears from no leader, whether it still is
+// one. The leader stops talking to a member as soon as its removal is agreed, so
+// the member may never have been told. A peer's word counts if the configuration
+// it knows is committed and not older than the newest this member has seen.
+func (l *Log) checkMembership() {
+	if !l.wasMember.Load() || time.Since(l.raft.LastContact()) < 2*l.cfg.Profile.Election {
+		return
+	}
+	seen := l.machine.configuration()
+	replies, asked := l.askAll(seen.servers, question{}, l.rpcTimeout())
+	for range asked {
+		h := <-replies
+		if h.err == nil && !h.Member && h.ConfigIndex > seen.index {
+			l.end(ErrRemoved)
+		}
+	}
+}

@@ -1,0 +1,275 @@
+package raftlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// ErrDamaged is returned by Open, after Config.Fatal, when what Dir holds is not
+// what was agreed.
+var ErrDamaged = errors.New("raftlog: the data directory is damaged")
+
+// Log is one member. All methods may be called from any goroutine.
+type Log struct {
+	cfg     Config
+	log     *slog.Logger
+	self    identity
+	raft    *raft.Raft
+	store   *logStore
+	reserve *reserve
+	machine *machine
+	mux     *mux
+	prober  *prober
+
+	leadership chan bool
+	queue      chan *proposal
+	slots      chan struct{}
+	entries    chan entry
+	reads      chan *read
+
+	ruling    atomic.Uint64 // the term in which this leader is confirmed; 0 if none
+	sent      atomic.Uint64 // entries handed to raft
+	settled   atomic.Uint64 // of these, answered
+	refused   atomic.Bool   // the last entry was refused for a handover of leadership
+	wasMember atomic.Bool
+
+	life    context.Context // ends with stop
+	endLife context.CancelFunc
+	stop    chan struct{} // closed when the log begins to stop
+	dead    chan struct{} // closed when it has stopped
+	once    sync.Once
+	fault   error          // why it stopped by itself; read after stop
+	closing error          // what went wrong while it stopped; read after dead
+	wg      sync.WaitGroup // every goroutine started here
+}
+
+// Open starts a member on its data directory. If the directory is empty, the
+// member is Fresh: it does nothing until Bootstrap, or until a leader adds it.
+//
+// Damage found in the directory ends the process by Config.Fatal(ExitDamaged); if
+// other members hold the data too, the next Open sets the directory's content aside
+// (quarantine-<time>/) and starts afresh as a new member.
+func Open(cfg Config, fsm FSM) (*Log, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	l, err := prepare(cfg, fsm)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.startRaft(); err != nil {
+		l.end(err)
+		<-l.dead
+		return nil, err
+	}
+	for _, f := range []func(){
+		l.batch, l.settle, l.serveReads, l.followLeadership, l.watch, l.check,
+		func() { l.reserve.watch(l.stop) },
+	} {
+		l.wg.Go(f)
+	}
+	l.mux.start()
+	return l, nil
+}
+
+// prepare opens everything but raft.
+func prepare(cfg Config, fsm FSM) (*Log, error) {
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("raftlog: %w", err)
+	}
+	aside, err := setAside(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if aside != "" {
+		cfg.Logger.Error("this member's data was damaged and is set aside: add the member again", "quarantine", aside)
+	}
+	self, err := loadIdentity(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{
+		cfg: cfg, self: self, log: cfg.Logger.With("member", self.ID),
+		leadership: make(chan bool), queue: make(chan *proposal, queueLength),
+		slots: make(chan struct{}, inFlight), entries: make(chan entry, inFlight),
+		reads: make(chan *read), stop: make(chan struct{}), dead: make(chan struct{}),
+	}
+	l.life, l.endLife = context.WithCancel(context.Background())
+	l.reserve = newReserve(cfg.Dir, cfg.ReserveBytes, l.log)
+	snap, err := openSnapshots(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l.machine = newMachine(fsm, snap)
+	l.machine.halt, l.machine.joined = l.halt, l.joined
+	l.store, err = openStore(cfg.Dir, l.reserve)
+	if err != nil {
+		l.once.Do(func() {}) // nothing to shut down
+		if errors.Is(err, errRecord) {
+			err = l.refuseDamaged(err)
+		}
+		return nil, err
+	}
+	l.store.floor = snap.floor
+	l.mux = newMux(cfg.Stream, self, l.log)
+	l.mux.probe = l.serveProbe
+	l.prober = newProber(l.mux)
+	return l, nil
+}
+
+func (l *Log) target() target {
+	return target{id: l.self.ID, addr: l.cfg.Addr, incarnation: l.self.Incarnation}
+}
+
+// rpcTimeout bounds one message to a peer.
+func (l *Log) rpcTimeout() time.Duration { return 5 * time.Second }
+
+// raftConfig is hashicorp/raft's configuration for this member.
+func raftConfig(cfg Config, self identity, log *slog.Logger) *raft.Config {
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(self.ID)
+	c.HeartbeatTimeout = cfg.Profile.Heartbeat
+	c.ElectionTimeout = cfg.Profile.Election
+	c.LeaderLeaseTimeout = cfg.Profile.Lease
+	c.MaxAppendEntries = 256 // 64, the default, halves throughput at 1,024 callers
+	c.BatchApplyCh = true
+	c.ShutdownOnRemove = false // joined() stops this member, on the leader and elsewhere alike
+	c.SnapshotThreshold = cfg.SnapshotThreshold
+	c.SnapshotInterval = cfg.SnapshotInterval
+	c.TrailingLogs = cfg.TrailingLogs
+	c.Logger = logAdapter{log}.named("raft")
+	return c
+}
+
+// startRaft reads the snapshot and the log and starts raft. Whatever it cannot
+// read is damage; the library reports some of it by a panic.
+func (l *Log) startRaft() (err error) {
+	var found error
+	l.store.damaged = func(reason string) { found = errors.Join(found, errors.New(reason)) }
+	trans := newTransport(l.mux, l.target(), l.rpcTimeout(), logAdapter{l.log})
+	defer func() {
+		p := recover()
+		if err == nil && p == nil {
+			return
+		}
+		trans.Close()
+		if p != nil {
+			err = fmt.Errorf("raftlog: start: %v", p)
+		}
+		if found = errors.Join(found, l.machine.snap.trouble()); found != nil || p != nil {
+			err = l.refuseDamaged(errors.Join(err, found))
+		}
+	}()
+	l.raft, err = raft.NewRaft(raftConfig(l.cfg, l.self, l.log), l.machine, l.store, l.store, l.machine.snap, trans)
+	if err != nil {
+		return fmt.Errorf("raftlog: start: %w", err)
+	}
+	l.store.damaged = func(reason string) { l.halt(ExitDamaged, true, reason) }
+	return nil
+}
+
+// refuseDamaged ends the process over what Open found.
+func (l *Log) refuseDamaged(found error) error {
+	l.machine.config = configuration{servers: knownServers(l.store, l.machine.snap)}
+	l.halt(ExitDamaged, true, found.Error())
+	return fmt.Errorf("%w: %w", ErrDamaged, found)
+}
+
+// halt ends the process, and marks the data as damaged if it is and others hold it
+// too. A lone member's data is all there is: it stays for Recover.
+func (l *Log) halt(code int, damaged bool, reason string) {
+	if damaged && l.othersVote() {
+		if err := (quarantine{Reason: reason, At: l.cfg.Clock()}).write(l.cfg.Dir); err != nil {
+			reason += "; " + err.Error()
+		}
+	}
+	logged := make(chan struct{})
+	go func() {
+		defer close(logged)
+		l.log.Error("this member stops", "reason", reason, "exit", code)
+	}()
+	select { // the log may go to the disk that hangs
+	case <-logged:
+	case <-time.After(100 * time.Millisecond):
+	}
+	l.cfg.Fatal(code, reason)
+	l.end(fmt.Errorf("%w: %s", errHalted, reason))
+}
+
+// othersVote reports whether the cluster has voters besides this member.
+func (l *Log) othersVote() bool {
+	for _, s := range voters(l.machine.configuration().servers) {
+		if string(s.ID) != l.self.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// end makes the log stop by itself; it does not wait.
+func (l *Log) end(why error) {
+	l.once.Do(func() {
+		l.fault = why
+		close(l.stop)
+		l.endLife()
+		go l.shutdown()
+	})
+}
+
+// Done is closed when the log has stopped: after Close, or by itself (Err).
+func (l *Log) Done() <-chan struct{} { return l.dead }
+
+// Err is why the log stopped by itself: ErrRemoved, or damage; nil if it runs or
+// was closed.
+func (l *Log) Err() error {
+	select {
+	case <-l.stop:
+		return l.fault
+	default:
+		return nil
+	}
+}
+
+// Close hands leadership over, if this member has it and others can take it, and
+// stops. Callers that wait get ErrClosed, or ErrOutcomeUnknown.
+func (l *Log) Close() error {
+	if l.ruling.Load() != 0 && l.othersVote() {
+		l.raft.LeadershipTransfer().Error() // if it fails, the others elect after a timeout
+	}
+	l.end(nil)
+	<-l.dead
+	return l.closing
+}
+
+// closePatience bounds how long a disk that hangs can delay Close.
+const closePatience = 10 * time.Second
+
+// shutdown stops everything, in the order in which things need each other.
+func (l *Log) shutdown() {
+	defer close(l.dead)
+	stopped := make(chan error, 1)
+	go func() {
+		l.wg.Wait() // the batcher, and what it handed to raft
+		if l.raft == nil {
+			stopped <- errors.Join(l.mux.close(), l.store.close())
+			return
+		}
+		done := l.raft.Shutdown()
+		err := l.mux.close() // frees raft from waiting for peers
+		stopped <- errors.Join(err, done.Error(), l.store.close())
+	}()
+	select {
+	case l.closing = <-stopped:
+	case <-time.After(closePatience):
+		l.closing = errors.New("raftlog: the disk hangs: closed without waiting for it")
+	}
+}

@@ -1,0 +1,168 @@
+package raftlog
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A probe asks a peer, past raft, where it stands. Reads use the term (read.go),
+// the clock guard the clock, the checkpoint the digest, AddMember how far the
+// learner is, and a member that hears from no leader whether it is one at all.
+//
+// One connection carries any number of questions and answers, in turn, as
+// fixed-size little-endian frames.
+type question struct {
+	// DigestAt asks for the digest of the state right after the entry of this
+	// index; 0 asks for none. The peer waits a little for the entry to arrive.
+	DigestAt uint64
+}
+
+type standing struct {
+	Term        uint64
+	Leader      bool
+	Applied     uint64 // all entries up to this one are in the state
+	Now         int64  // unix ns on the peer's clock
+	DigestKnown bool
+	Digest      uint64
+	ConfigIndex uint64 // of the newest committed configuration it knows
+	Member      bool   // the asker is in that configuration
+}
+
+const (
+	digestPatience = 2 * time.Second
+	probeIdle      = 4 // idle connections kept for each peer
+)
+
+// serveProbe answers questions on one connection until it closes.
+func (l *Log) serveProbe(conn net.Conn, from string) {
+	r := bufio.NewReaderSize(conn, 64)
+	for {
+		var q question
+		if err := binary.Read(r, binary.LittleEndian, &q); err != nil {
+			return
+		}
+		if err := binary.Write(conn, binary.LittleEndian, l.standing(q, from)); err != nil {
+			return
+		}
+	}
+}
+
+func (l *Log) standing(q question, from string) standing {
+	s := standing{
+		Term:    l.raft.CurrentTerm(),
+		Leader:  l.raft.State() == raft.Leader,
+		Applied: l.raft.AppliedIndex(),
+		Now:     l.cfg.Clock().UnixNano(),
+	}
+	if q.DigestAt != 0 {
+		ctx, cancel := context.WithTimeout(l.life, digestPatience)
+		l.machine.wait(ctx, q.DigestAt) // if it does not come, the digest is unknown
+		cancel()
+		s.Digest, s.DigestKnown = l.machine.digestAt(q.DigestAt)
+	}
+	config := l.machine.configuration()
+	s.ConfigIndex = config.index
+	for _, server := range config.servers {
+		s.Member = s.Member || string(server.ID) == from
+	}
+	return s
+}
+
+// prober keeps connections to peers for probes.
+type prober struct {
+	mux  *mux
+	mu   sync.Mutex
+	idle map[target][]net.Conn
+}
+
+func newProber(m *mux) *prober { return &prober{mux: m, idle: map[target][]net.Conn{}} }
+
+// ask puts one question to a peer. A connection that turns out to be dead is
+// replaced once.
+func (p *prober) ask(t target, q question, timeout time.Duration) (standing, error) {
+	if conn := p.take(t); conn != nil {
+		if s, err := p.exchange(conn, t, q, timeout); err == nil {
+			return s, nil
+		}
+	}
+	conn, _, err := p.mux.dial(useProbe, t, timeout)
+	if err != nil {
+		return standing{}, err
+	}
+	return p.exchange(conn, t, q, timeout)
+}
+
+func (p *prober) exchange(conn net.Conn, t target, q question, timeout time.Duration) (standing, error) {
+	var s standing
+	conn.SetDeadline(time.Now().Add(timeout))
+	err := binary.Write(conn, binary.LittleEndian, q)
+	if err == nil {
+		err = binary.Read(conn, binary.LittleEndian, &s)
+	}
+	if err != nil {
+		conn.Close()
+		return s, fmt.Errorf("probe %s: %w", t.id, err)
+	}
+	p.give(t, conn)
+	return s, nil
+}
+
+func (p *prober) take(t target) net.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	idle := p.idle[t]
+	if len(idle) == 0 {
+		return nil
+	}
+	conn := idle[len(idle)-1]
+	p.idle[t] = idle[:len(idle)-1]
+	return conn
+}
+
+func (p *prober) give(t target, conn net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle[t]) >= probeIdle {
+		conn.Close()
+		return
+	}
+	p.idle[t] = append(p.idle[t], conn)
+}
+
+// heard is one peer's answer.
+type heard struct {
+	server raft.Server
+	standing
+	sent, came time.Time // when the question left and the answer came, here
+	err        error
+}
+
+// askAll asks every other member at once and sends the answers as they come; the
+// channel has room for all of them and gets exactly one from each.
+func (l *Log) askAll(servers []raft.Server, q question, timeout time.Duration) (<-chan heard, int) {
+	answers := make(chan heard, len(servers))
+	asked := 0
+	for _, server := range servers {
+		if server.ID == raft.ServerID(l.self.ID) {
+			continue
+		}
+		asked++
+		go func() { // ends by its timeout, or when the mux closes its connection
+			h := heard{server: server, sent: time.Now()}
+			t, err := parseTarget(string(named(server.ID, server.Address)))
+			if err == nil {
+				h.standing, err = l.prober.ask(t, q, timeout)
+			}
+			h.came, h.err = time.Now(), err
+			answers <- h
+		}()
+	}
+	return answers, asked
+}

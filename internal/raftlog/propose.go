@@ -1,0 +1,252 @@
+package raftlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// What Propose and the reads answer when they cannot do what was asked.
+var (
+	// ErrNotLeader: this member does not lead, or is handing leadership over.
+	// Nothing happened; ask the member that Leader names.
+	ErrNotLeader = errors.New("raftlog: not the leader")
+	// ErrOutcomeUnknown: the entry was handed to the log and then leadership,
+	// patience or the disk gave out. It may or may not be agreed: retry with the
+	// same request id.
+	ErrOutcomeUnknown = errors.New("raftlog: outcome unknown, retry with the same request id")
+	// ErrClosed: the log is closed. Nothing happened.
+	ErrClosed = errors.New("raftlog: closed")
+	// ErrTooLarge: the commands do not fit into one entry of MaxEntryBytes. Nothing happened.
+	ErrTooLarge = errors.New("raftlog: commands are too large for one entry")
+	// ErrEmpty: no command was given. Nothing happened.
+	ErrEmpty = errors.New("raftlog: no command given")
+	// ErrBusy: the log takes no entries at the moment. Nothing happened.
+	ErrBusy = errors.New("raftlog: the log takes no entries at the moment")
+)
+
+const (
+	queueLength = 4096 // proposals that wait; further callers wait in Propose
+	// inFlight entries may be on their way to agreement at once. While they are,
+	// callers gather for the next one, so an idle log answers without delay and a
+	// busy one shares each fsync among many.
+	inFlight       = 2
+	enqueueTimeout = 5 * time.Second
+)
+
+// proposal is one caller's commands. Its state moves from waiting to either taken
+// (by the batcher) or abandoned (by the caller), never further.
+type proposal struct {
+	kind       byte
+	commands   [][]byte
+	checkpoint checkpoint
+	size       int
+	state      atomic.Int32
+	done       chan outcome // room for one
+}
+
+const (
+	waiting int32 = iota
+	taken
+	abandoned
+)
+
+type outcome struct {
+	results []any
+	index   uint64
+	err     error
+}
+
+// Propose has one command agreed and returns its result and the index of its
+// entry. It answers once a majority has the entry on disk and this member's state
+// holds it. An error that wraps neither ErrOutcomeUnknown nor a result means that
+// nothing happened.
+func (l *Log) Propose(ctx context.Context, command []byte) (any, uint64, error) {
+	results, index, err := l.ProposeMany(ctx, [][]byte{command})
+	if err != nil {
+		return nil, index, err
+	}
+	return results[0], index, nil
+}
+
+// ProposeMany has commands agreed together: all in one entry, in order, with
+// nothing in between. The entry may hold other callers' commands before and after.
+func (l *Log) ProposeMany(ctx context.Context, commands [][]byte) ([]any, uint64, error) {
+	p := &proposal{kind: kindCommands, commands: commands, size: commandsSize(commands)}
+	switch {
+	case len(commands) == 0:
+		return nil, 0, ErrEmpty
+	case p.size+envelopeFixed+16 > MaxEntryBytes:
+		return nil, 0, fmt.Errorf("%w: %d commands, %d bytes, limit %d", ErrTooLarge, len(commands), p.size, MaxEntryBytes)
+	}
+	return l.submit(ctx, p)
+}
+
+func (l *Log) submit(ctx context.Context, p *proposal) ([]any, uint64, error) {
+	if l.raft.State() != raft.Leader {
+		return nil, 0, l.orClosed(ErrNotLeader)
+	}
+	p.done = make(chan outcome, 1)
+	select {
+	case l.queue <- p:
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	case <-l.stop:
+		return nil, 0, ErrClosed
+	}
+	select {
+	case o := <-p.done:
+		return o.results, o.index, o.err
+	case <-ctx.Done():
+		if p.state.CompareAndSwap(waiting, abandoned) {
+			return nil, 0, ctx.Err()
+		}
+		return nil, 0, fmt.Errorf("%w: %w", ErrOutcomeUnknown, ctx.Err())
+	case <-l.dead:
+		if p.state.CompareAndSwap(waiting, abandoned) {
+			return nil, 0, ErrClosed
+		}
+		return nil, 0, fmt.Errorf("%w: %w", ErrOutcomeUnknown, ErrClosed)
+	}
+}
+
+// orClosed returns err, or ErrClosed if that is why.
+func (l *Log) orClosed(err error) error {
+	select {
+	case <-l.stop:
+		return ErrClosed
+	default:
+		return err
+	}
+}
+
+// entry is one log entry on its way to agreement.
+type entry struct {
+	future raft.ApplyFuture
+	number uint64
+	parts  []*proposal
+}
+
+// batch packs waiting proposals into entries, one at a time, until the log stops.
+func (l *Log) batch() {
+	defer close(l.entries)
+	var next *proposal
+	for {
+		if next == nil {
+			select {
+			case next = <-l.queue:
+			case <-l.stop:
+				l.refuseQueued()
+				return
+			}
+		}
+		l.slots <- struct{}{} // callers gather meanwhile
+		var parts []*proposal
+		parts, next = l.gather(next)
+		if len(parts) == 0 {
+			<-l.slots
+			continue
+		}
+		l.sent.Add(1)
+		e := entry{number: l.sent.Load(), parts: parts}
+		e.future = l.raft.ApplyLog(raft.Log{Data: l.pack(parts)}, enqueueTimeout)
+		l.entries <- e
+	}
+}
+
+// gather takes what waits, up to the limits of a shared entry, beginning with
+// first. A checkpoint shares with nobody. It returns the one that did not fit.
+func (l *Log) gather(first *proposal) (parts []*proposal, next *proposal) {
+	count, size := 0, 0
+	for p := first; p != nil; {
+		shares := p.kind == kindCommands && (len(parts) == 0 || parts[0].kind == kindCommands)
+		if len(parts) > 0 && (!shares || count+len(p.commands) > batchCommands || size+p.size > batchBytes) {
+			return parts, p
+		}
+		if p.state.CompareAndSwap(waiting, taken) {
+			parts, count, size = append(parts, p), count+len(p.commands), size+p.size
+		}
+		select {
+		case p = <-l.queue:
+		default:
+			p = nil
+		}
+	}
+	return parts, nil
+}
+
+func (l *Log) pack(parts []*proposal) []byte {
+	e := envelope{kind: parts[0].kind, at: l.cfg.Clock().UnixNano(), checkpoint: parts[0].checkpoint}
+	for _, p := range parts {
+		e.commands = append(e.commands, p.commands...)
+	}
+	return e.encode()
+}
+
+// settle answers the callers of each entry, in the order of the log.
+func (l *Log) settle() {
+	for e := range l.entries {
+		err := l.classify(e.future.Error())
+		<-l.slots
+		l.settled.Store(e.number)
+		if err != nil {
+			for _, p := range e.parts {
+				p.done <- outcome{err: err}
+			}
+			continue
+		}
+		l.share(e)
+	}
+}
+
+// share deals the results of an entry out to its callers.
+func (l *Log) share(e entry) {
+	response := e.future.Response()
+	results, ok := response.([]any)
+	if failure, isErr := response.(error); isErr {
+		for _, p := range e.parts {
+			p.done <- outcome{err: fmt.Errorf("%w: %w", ErrOutcomeUnknown, failure)}
+		}
+		return
+	}
+	for _, p := range e.parts {
+		o := outcome{index: e.future.Index()}
+		if n := len(p.commands); ok && n > 0 {
+			o.results, results = results[:n:n], results[n:]
+		}
+		p.done <- o
+	}
+}
+
+// classify says what raft's answer to an entry means for its callers, and notes
+// refusals that should be passing (watchdog.go).
+func (l *Log) classify(err error) error {
+	handover := errors.Is(err, raft.ErrLeadershipTransferInProgress)
+	l.refused.Store(handover)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader), handover:
+		return l.orClosed(ErrNotLeader) // answered before the entry got an index
+	case errors.Is(err, raft.ErrEnqueueTimeout):
+		return ErrBusy
+	}
+	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+}
+
+func (l *Log) refuseQueued() {
+	for {
+		select {
+		case p := <-l.queue:
+			if p.state.CompareAndSwap(waiting, taken) {
+				p.done <- outcome{err: ErrClosed}
+			}
+		default:
+			return
+		}
+	}
+}

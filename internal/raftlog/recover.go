@@ -1,0 +1,207 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/raft"
+)
+
+// Recovery says what Recover kept and what may be lost.
+type Recovery struct {
+	LastIndex              uint64 // everything up to here is kept, and counts as agreed
+	DamagedFrom, DamagedTo uint64 // entries that could not be read and were dropped; 0 if none
+	Members                []Member
+	Unmarked               bool // the directory had been marked as damaged
+}
+
+// String says it in words for the operator.
+func (r Recovery) String() string {
+	text := fmt.Sprintf("kept everything up to entry %d; whatever other members had agreed after it is lost", r.LastIndex)
+	if r.DamagedFrom != 0 {
+		text += fmt.Sprintf("; entries %d to %d were damaged and are lost", r.DamagedFrom, r.DamagedTo)
+	}
+	return text
+}
+
+// Recover makes a member whose peers are lost for good able to lead again. The
+// daemon must be stopped. It reads the newest whole snapshot and the log after it up
+// to the first damaged entry, writes a snapshot with the given members, and empties
+// the log. Entries that this member holds but that were never agreed count as agreed
+// from then on, and entries that only the lost members held are gone.
+//
+// Members other than this one must have belonged to the cluster, and Recover must be
+// run on each of them with the same list; the safe way is this member alone, and
+// AddMember for new ones. Of cfg only ClusterID, Dir, Clock and Logger matter. fsm
+// must not be used afterwards.
+func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
+	var report Recovery
+	cfg = cfg.withDefaults()
+	if _, err := os.Stat(filepath.Join(cfg.Dir, identityFile)); err != nil {
+		return report, fmt.Errorf("raftlog: recover: %w", err)
+	}
+	self, err := loadIdentity(cfg)
+	if err != nil {
+		return report, err
+	}
+	snap, err := openSnapshots(cfg)
+	if err != nil {
+		return report, err
+	}
+	store, err := openStore(cfg.Dir, newReserve(cfg.Dir, 0, cfg.Logger))
+	if err != nil {
+		return report, fmt.Errorf("raftlog: recover: %w", err)
+	}
+	defer store.close()
+	servers, err := recoveredServers(self, members, knownServers(store, snap))
+	if err != nil {
+		return report, err
+	}
+	if report, err = dropDamaged(store, snap); err != nil {
+		return report, err
+	}
+	report.Members = members
+	if err := rewrite(cfg, self, recovery{fsm, store, snap}, servers); err != nil {
+		return report, err
+	}
+	err = os.Remove(filepath.Join(cfg.Dir, quarantineFile))
+	report.Unmarked = err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return report, fmt.Errorf("raftlog: recover: %w", err)
+	}
+	return report, nil
+}
+
+type recovery struct {
+	fsm   FSM
+	store *logStore
+	snap  *snapshots
+}
+
+// rewrite replays the log into a new snapshot with the given servers.
+func rewrite(cfg Config, self identity, r recovery, servers []raft.Server) error {
+	machine := newMachine(r.fsm, r.snap)
+	var halted error
+	machine.halt = func(_ int, _ bool, reason string) { halted = errors.New(reason) }
+	machine.joined = func(configuration) {}
+	_, trans := raft.NewInmemTransport("recover")
+	err := raft.RecoverCluster(raftConfig(cfg, self, cfg.Logger), machine, r.store, r.store, r.snap, trans, raft.Configuration{Servers: servers})
+	if err = errors.Join(err, halted); err != nil {
+		return fmt.Errorf("raftlog: recover: %w", err)
+	}
+	return nil
+}
+
+// dropDamaged cuts the log off before its first damaged entry after the newest
+// whole snapshot.
+func dropDamaged(store *logStore, snap *snapshots) (Recovery, error) {
+	base, err := newestWhole(snap)
+	if err != nil {
+		return Recovery{}, err
+	}
+	last, err := store.LastIndex()
+	if err != nil {
+		return Recovery{}, fmt.Errorf("raftlog: recover: %w", err)
+	}
+	report := Recovery{LastIndex: max(base, last)}
+	for index := base + 1; index <= last; index++ {
+		var log raft.Log
+		err := store.readEntry(index, &log)
+		if err == nil && log.Type == raft.LogCommand && !sealed(log.Data) {
+			err = errEnvelope
+		}
+		if err == nil {
+			continue
+		}
+		report.LastIndex, report.DamagedFrom, report.DamagedTo = index-1, index, last
+		if err := store.DeleteRange(index, last); err != nil {
+			return report, fmt.Errorf("raftlog: recover: drop entries %d to %d: %w", index, last, err)
+		}
+		break
+	}
+	return report, nil
+}
+
+// newestWhole is the index of the newest snapshot that can be read, 0 if there are none.
+func newestWhole(snap *snapshots) (uint64, error) {
+	list, err := snap.List()
+	if err != nil {
+		return 0, fmt.Errorf("raftlog: recover: %w", err)
+	}
+	for _, meta := range list {
+		if _, rc, err := snap.Open(meta.ID); err == nil {
+			rc.Close()
+			return meta.Index, nil
+		}
+	}
+	if len(list) > 0 {
+		return 0, fmt.Errorf("raftlog: recover: no snapshot can be read: %w", snap.trouble())
+	}
+	return 0, nil
+}
+
+// recoveredServers gives each member the incarnation it had in the cluster.
+func recoveredServers(self identity, members []Member, known []raft.Server) ([]raft.Server, error) {
+	var servers []raft.Server
+	mine := false
+	for _, m := range members {
+		if err := errors.Join(checkID(m.ID), checkAddr(m.Addr)); err != nil {
+			return nil, fmt.Errorf("raftlog: recover: %w", err)
+		}
+		t := target{id: m.ID, addr: m.Addr}
+		if m.ID == self.ID {
+			mine, t.incarnation = true, self.Incarnation
+		}
+		for _, s := range known {
+			if old, err := parseTarget(string(s.Address)); err == nil && string(s.ID) == m.ID && t.incarnation == 0 {
+				t.incarnation = old.incarnation
+			}
+		}
+		if t.incarnation == 0 {
+			return nil, fmt.Errorf("raftlog: recover: %w: %s; add it after the recovery", ErrNoMember, m.ID)
+		}
+		suffrage := raft.Nonvoter
+		if m.Voter {
+			suffrage = raft.Voter
+		}
+		servers = append(servers, raft.Server{Suffrage: suffrage, ID: raft.ServerID(m.ID), Address: t.stored()})
+	}
+	if !mine {
+		return nil, fmt.Errorf("raftlog: recover: this member, %s, is not in the list", self.ID)
+	}
+	return servers, nil
+}
+
+// knownServers is the newest membership that the log or a snapshot tells, as far as
+// they can be read. store may be nil.
+func knownServers(store *logStore, snap *snapshots) (servers []raft.Server) {
+	var newest uint64
+	list, _ := snap.List() // none readable: nothing known from them
+	for _, meta := range list {
+		if meta.ConfigurationIndex >= newest {
+			newest, servers = meta.ConfigurationIndex, meta.Configuration.Servers
+		}
+	}
+	if store == nil {
+		return servers
+	}
+	defer func() { _ = recover() }() // bbolt panics on damaged pages: what was found so far stands
+	first, err := store.db.FirstIndex()
+	if err != nil || first == 0 {
+		return servers
+	}
+	last, err := store.db.LastIndex()
+	if err != nil {
+		return servers
+	}
+	for index := last; index >= first && index > newest; index-- {
+		var log raft.Log
+		if store.readEntry(index, &log) == nil && log.Type == raft.LogConfiguration {
+			return raft.DecodeConfiguration(log.Data).Servers
+		}
+	}
+	return servers
+}

@@ -1,0 +1,65 @@
+package raftlog
+
+import (
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Member is one server of the cluster.
+type Member struct {
+	ID, Addr string
+	Voter    bool // false: a learner, which follows but has no vote
+}
+
+// Status is what one member knows of itself and the cluster.
+type Status struct {
+	ID, Addr, ClusterID  string
+	State                string // leader, follower, candidate, stopped
+	Term                 uint64
+	LastIndex            uint64 // newest entry on disk
+	CommitIndex          uint64 // newest entry known to be agreed
+	AppliedIndex         uint64 // newest command in the state
+	LeaderID, LeaderAddr string // "" if unknown
+	LastContact          time.Duration
+	Members              []Member
+	Fresh                bool  // no state yet: wants Bootstrap, or AddMember by a leader
+	DiskLow              bool  // refuse submissions; see Config.ReserveBytes
+	DiskFree             int64 // bytes besides the reserve
+}
+
+// Status is read without waiting for anything. LastContact is the time since the
+// leader was heard: 0 on the leader, negative if never.
+func (l *Log) Status() Status {
+	s := Status{
+		ID: l.self.ID, Addr: l.cfg.Addr, ClusterID: l.self.Cluster,
+		Term:         l.raft.CurrentTerm(),
+		LastIndex:    l.raft.LastIndex(),
+		CommitIndex:  l.raft.CommitIndex(),
+		AppliedIndex: l.machine.appliedIndex(),
+		DiskLow:      l.reserve.low.Load(),
+		DiskFree:     l.reserve.free.Load(),
+	}
+	s.LeaderID, s.LeaderAddr = l.Leader()
+	s.State, s.LastContact = "follower", -1
+	if last := l.raft.LastContact(); !last.IsZero() {
+		s.LastContact = time.Since(last)
+	}
+	switch l.raft.State() {
+	case raft.Leader:
+		s.State, s.LastContact = "leader", 0
+	case raft.Candidate:
+		s.State = "candidate"
+	case raft.Shutdown:
+		s.State = "stopped"
+	}
+	for _, server := range l.raft.GetConfiguration().Configuration().Servers {
+		t, err := parseTarget(string(server.Address))
+		if err != nil {
+			t.addr = string(server.Address)
+		}
+		s.Members = append(s.Members, Member{string(server.ID), t.addr, server.Suffrage == raft.Voter})
+	}
+	s.Fresh = len(s.Members) == 0 && s.LastIndex == 0
+	return s
+}

@@ -1,0 +1,121 @@
+package raftlog
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// ALPN names the members' protocol in TLS, so that one port serves it and the API.
+const ALPN = "greylag-raft/1"
+
+// Stream brings connections from and to peers. It says nothing about who they
+// are beyond what its own security establishes.
+type Stream interface {
+	net.Listener
+	// Dial connects to the Addr of a member within timeout.
+	Dial(addr string, timeout time.Duration) (net.Conn, error)
+}
+
+// TCPStream is a Stream in the clear, for tests and for networks that are
+// themselves secure.
+type TCPStream struct{ net.Listener }
+
+// Dial connects to addr within timeout.
+func (TCPStream) Dial(addr string, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", addr, timeout)
+}
+
+// TLSStream is a Stream over TLS whose incoming connections another listener
+// accepts: it hands each over once ALPN has chosen this protocol.
+type TLSStream struct {
+	addr     net.Addr
+	config   *tls.Config
+	incoming chan net.Conn
+	once     sync.Once
+	closed   chan struct{}
+}
+
+// NewTLSStream returns a stream that dials with config; it sets the protocol, and
+// the server name to the dialled host if config has none. Who may be a peer is
+// config's to decide. addr is the listener's.
+func NewTLSStream(addr net.Addr, config *tls.Config) *TLSStream {
+	config = config.Clone()
+	config.NextProtos = []string{ALPN}
+	return &TLSStream{addr: addr, config: config, incoming: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// Handle takes over a connection and returns when it is closed, as the handlers in
+// http.Server.TLSNextProto have to. A connection that did not negotiate ALPN is closed.
+func (s *TLSStream) Handle(conn net.Conn) {
+	defer conn.Close()
+	if t, ok := conn.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol != ALPN {
+		return
+	}
+	c := &handedConn{Conn: conn, closed: make(chan struct{})}
+	select {
+	case s.incoming <- c:
+	case <-s.closed:
+		return
+	}
+	select {
+	case <-c.closed:
+	case <-s.closed:
+	}
+}
+
+// handedConn tells Handle when raft is done with the connection.
+type handedConn struct {
+	net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Close closes the connection.
+func (c *handedConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// Accept returns the next connection given to Handle.
+func (s *TLSStream) Accept() (net.Conn, error) {
+	select {
+	case c := <-s.incoming:
+		return c, nil
+	case <-s.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept and every Handle.
+func (s *TLSStream) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return nil
+}
+
+// Addr is the address of the listener that feeds Handle.
+func (s *TLSStream) Addr() net.Addr { return s.addr }
+
+// Dial connects and completes the TLS handshake within timeout.
+func (s *TLSStream) Dial(addr string, timeout time.Duration) (net.Conn, error) {
+	config := s.config
+	if config.ServerName == "" {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, fmt.Errorf("dial member: %w", err)
+		}
+		config = config.Clone()
+		config.ServerName = host
+	}
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: timeout}, "tcp", addr, config)
+	if err != nil {
+		return nil, err
+	}
+	if conn.ConnectionState().NegotiatedProtocol != ALPN {
+		return nil, errors.Join(fmt.Errorf("dial member: %s does not speak %s", addr, ALPN), conn.Close())
+	}
+	return conn, nil
+}

@@ -1,0 +1,117 @@
+package raftlog
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+const (
+	watchTick = 250 * time.Millisecond
+	// A leader whose entry is not agreed for this long, or that refuses entries for
+	// a handover for the second span, does not lead: hashicorp/raft#503, #614, #696.
+	commitLimit   = 5 * time.Second
+	handoverLimit = 10 * time.Second
+)
+
+// stalls knows which disk operations are under way and for how many ticks of the
+// watchdog. Ticks, not time: a process that was paused for a minute has not had a
+// hanging disk for a minute.
+type stalls struct {
+	mu   sync.Mutex
+	next uint64
+	ops  map[uint64]*operation
+}
+
+type operation struct {
+	what  string
+	ticks int
+}
+
+func newStalls() *stalls { return &stalls{ops: map[uint64]*operation{}} }
+
+// begin notes an operation; calling what it returns ends it.
+func (s *stalls) begin(what string) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next++
+	n := s.next
+	s.ops[n] = &operation{what: what}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.ops, n)
+	}
+}
+
+// tick counts one tick and returns the operation that took longest.
+func (s *stalls) tick() (what string, ticks int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, op := range s.ops {
+		op.ticks++
+		if op.ticks > ticks {
+			what, ticks = op.what, op.ticks
+		}
+	}
+	return what, ticks
+}
+
+// idleLeader counts for how many ticks a leader has got nothing done.
+type idleLeader struct {
+	term    uint64
+	settled uint64
+	stuck   int
+	refused int
+}
+
+// look returns why the leader is of no use, or "".
+func (i *idleLeader) look(l *Log) string {
+	term, settled := l.raft.CurrentTerm(), l.settled.Load()
+	if l.raft.State() != raft.Leader || term != i.term {
+		*i = idleLeader{term: term, settled: settled}
+		return ""
+	}
+	i.stuck++
+	if settled != i.settled || settled == l.sent.Load() {
+		i.stuck, i.settled = 0, settled
+	}
+	i.refused++
+	if !l.refused.Load() {
+		i.refused = 0
+	}
+	switch {
+	case i.stuck > ticks(commitLimit):
+		return fmt.Sprintf("this member leads but no entry was agreed for %v", commitLimit)
+	case i.refused > ticks(handoverLimit):
+		return fmt.Sprintf("a handover of leadership has not ended for %v", handoverLimit)
+	}
+	return ""
+}
+
+func ticks(d time.Duration) int { return int((d + watchTick - 1) / watchTick) }
+
+// watch ends the process when the disk hangs or this member leads in vain. It
+// touches no disk: what it would wait for may never return.
+func (l *Log) watch() {
+	tick := time.NewTicker(watchTick)
+	defer tick.Stop()
+	var idle idleLeader
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-tick.C:
+		}
+		if what, n := l.store.stalls.tick(); n > ticks(l.cfg.StallLimit) {
+			l.halt(ExitStalled, false, fmt.Sprintf("the disk hangs: %s has taken more than %v", what, l.cfg.StallLimit))
+			return
+		}
+		if why := idle.look(l); why != "" {
+			l.halt(ExitStalled, false, why)
+			return
+		}
+	}
+}
