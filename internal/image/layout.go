@@ -1,0 +1,182 @@
+package image
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"syscall"
+)
+
+// ErrLayout says that a file or folder does not hold an OCI layout.
+var ErrLayout = errors.New("not an OCI image layout")
+
+// maxIndex bounds index.json: thousands of images fit.
+const maxIndex = 4 << 20
+
+// Source is an image on disk, opened. Close it.
+type Source struct {
+	file *os.File // an archive
+	root *os.Root // or a layout
+}
+
+// Open opens what a Reference of kind Archive or Layout names. It must run with
+// the identity of the user who named it; later reads of an archive need it no
+// more, those of a layout do.
+func Open(ref Reference) (*Source, error) {
+	if ref.Kind == Layout {
+		root, err := os.OpenRoot(ref.Path)
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", ref.Path, err)
+		}
+		return &Source{root: root}, nil
+	}
+	// Not blocking: a FIFO must not hold us.
+	file, err := os.OpenFile(ref.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("image: %w", err)
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("image %s: not a regular file: %w", ref.Path, ErrLayout), err, file.Close())
+	}
+	return &Source{file: file}, nil
+}
+
+// Close closes what Open opened.
+func (s *Source) Close() error {
+	if s.root != nil {
+		return s.root.Close()
+	}
+	return s.file.Close()
+}
+
+// Digest finds the digest of the image's manifest (or of its own index of
+// platforms) without reading its layers: an archive is skipped through.
+// ErrLayout where there is no index.json, as in an archive of docker save.
+func (s *Source) Digest(selected string) (string, error) {
+	index, err := s.index()
+	if err != nil {
+		return "", err
+	}
+	return Choose(index, selected)
+}
+
+// index reads index.json.
+func (s *Source) index() ([]byte, error) {
+	if s.root != nil {
+		file, err := s.root.Open("index.json")
+		if err != nil {
+			return nil, fmt.Errorf("image: %w: %w", ErrLayout, err)
+		}
+		defer file.Close()
+		return readBounded(file)
+	}
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("image: %w", err)
+	}
+	for archive := tar.NewReader(s.file); ; {
+		header, err := archive.Next()
+		if err != nil {
+			return nil, fmt.Errorf("image: no index.json: %w: %w", ErrLayout, err)
+		}
+		if header.Typeflag == tar.TypeReg && path.Clean(header.Name) == "index.json" {
+			return readBounded(archive)
+		}
+	}
+}
+
+func readBounded(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxIndex+1))
+	if err == nil && len(data) > maxIndex {
+		err = fmt.Errorf("index.json above %d bytes: %w", maxIndex, ErrLayout)
+	}
+	return data, err
+}
+
+// WriteTar writes the layout as a tar: an archive as it is, a folder file by
+// file, its regular files only.
+func (s *Source) WriteTar(w io.Writer) error {
+	if s.root == nil {
+		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("image: %w", err)
+		}
+		if _, err := io.Copy(w, s.file); err != nil {
+			return fmt.Errorf("image: %w", err)
+		}
+		return nil
+	}
+	archive := tar.NewWriter(w)
+	err := fs.WalkDir(s.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || !partOfLayout(name) {
+			return err
+		}
+		return s.writeFile(archive, name)
+	})
+	if err != nil {
+		return fmt.Errorf("image: %w", err)
+	}
+	return archive.Close()
+}
+
+// partOfLayout tells the files that the layout's specification names.
+func partOfLayout(name string) bool {
+	return name == "index.json" || name == "oci-layout" || strings.HasPrefix(name, "blobs/")
+}
+
+func (s *Source) writeFile(archive *tar.Writer, name string) error {
+	file, err := s.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if err := archive.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: info.Size()}); err != nil {
+		return err
+	}
+	_, err = io.CopyN(archive, file, info.Size())
+	return err
+}
+
+// index is the part of index.json that we look at
+// (github.com/opencontainers/image-spec, image-index).
+type index struct {
+	Manifests []struct {
+		Digest      string            `json:"digest"`
+		Annotations map[string]string `json:"annotations"`
+	} `json:"manifests"`
+}
+
+var sha256Form = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// Choose picks the image of an index.json: the one that carries the name
+// selected, or without one the only or first.
+func Choose(indexJSON []byte, selected string) (digest string, err error) {
+	var parsed index
+	if err := json.Unmarshal(indexJSON, &parsed); err != nil {
+		return "", fmt.Errorf("index.json: %w: %w", ErrLayout, err)
+	}
+	for _, manifest := range parsed.Manifests {
+		name := manifest.Annotations["org.opencontainers.image.ref.name"]
+		full := manifest.Annotations["io.containerd.image.name"]
+		if selected != "" && name != selected && full != selected && !strings.HasSuffix(full, ":"+selected) {
+			continue
+		}
+		if !sha256Form.MatchString(manifest.Digest) {
+			return "", fmt.Errorf("index.json: digest %.80q: %w", manifest.Digest, ErrLayout)
+		}
+		return manifest.Digest, nil
+	}
+	if selected != "" {
+		return "", fmt.Errorf("index.json: no image %q: %w", selected, ErrLayout)
+	}
+	return "", fmt.Errorf("index.json: no image: %w", ErrLayout)
+}

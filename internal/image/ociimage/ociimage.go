@@ -1,0 +1,199 @@
+// Package ociimage builds small OCI images as archives, from files alone. The
+// tests and the demo use it, so that they never pull.
+//
+// The same input gives the same bytes and so the same digest: no times, fixed
+// order, no compression.
+package ociimage
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"runtime"
+	"slices"
+)
+
+// ErrNoBusybox says that the machine has no static busybox to build from.
+var ErrNoBusybox = errors.New("no busybox on this machine (package busybox-static)")
+
+// Image is what to build.
+type Image struct {
+	Files []File
+	// Name is put into the index as the image's tag; empty for none.
+	Name string
+	// The rest is the image's configuration.
+	Env        []string
+	Entrypoint []string
+	Cmd        []string
+	WorkDir    string
+}
+
+// File is one entry of the root file system, below /. Folders are made where
+// they are missing, as root's, 0755.
+type File struct {
+	Path string
+	Mode int64  // permissions, with 0o1000 for sticky
+	Data []byte // of a regular file
+	Link string // makes it a symbolic link
+	Dir  bool   // makes it a folder
+}
+
+// Build writes the archive and returns the digest of the image's manifest.
+func Build(w io.Writer, image Image) (digest string, err error) {
+	layer, err := layerOf(image.Files)
+	if err != nil {
+		return "", err
+	}
+	layerDigest := digestOf(layer)
+	config, err := json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": map[string]any{"Env": image.Env, "Entrypoint": image.Entrypoint, "Cmd": image.Cmd, "WorkingDir": image.WorkDir},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layerDigest}},
+	})
+	if err != nil {
+		return "", fmt.Errorf("image configuration: %w", err)
+	}
+	manifest, err := json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+		"config": descriptor("application/vnd.oci.image.config.v1+json", config),
+		"layers": []any{descriptor("application/vnd.oci.image.layer.v1.tar", layer)},
+	})
+	if err != nil {
+		return "", fmt.Errorf("image manifest: %w", err)
+	}
+	entry := descriptor("application/vnd.oci.image.manifest.v1+json", manifest)
+	if image.Name != "" {
+		entry["annotations"] = map[string]string{"org.opencontainers.image.ref.name": image.Name}
+	}
+	index, err := json.Marshal(map[string]any{"schemaVersion": 2, "manifests": []any{entry}})
+	if err != nil {
+		return "", fmt.Errorf("image index: %w", err)
+	}
+	archive := tar.NewWriter(w)
+	err = errors.Join(
+		put(archive, "oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)),
+		put(archive, "index.json", index),
+		put(archive, blobPath(manifest), manifest),
+		put(archive, blobPath(config), config),
+		put(archive, blobPath(layer), layer),
+		archive.Close(),
+	)
+	return digestOf(manifest), err
+}
+
+// WriteFile builds the image into a new file.
+func WriteFile(name string, image Image) (digest string, err error) {
+	file, err := os.Create(name)
+	if err != nil {
+		return "", fmt.Errorf("image archive: %w", err)
+	}
+	digest, err = Build(file, image)
+	return digest, errors.Join(err, file.Close())
+}
+
+// Busybox is a small Unix from the machine's own static busybox.
+func Busybox() (Image, error) {
+	program, err := exec.LookPath("busybox")
+	if err != nil {
+		return Image{}, ErrNoBusybox
+	}
+	data, err := os.ReadFile(program)
+	if err != nil {
+		return Image{}, fmt.Errorf("busybox: %w", err)
+	}
+	image := Image{
+		Name: "busybox", Cmd: []string{"sh"},
+		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "GREYLAG_IMAGE=busybox"},
+		Files: []File{
+			{Path: "bin/busybox", Mode: 0o755, Data: data},
+			{Path: "etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\n")},
+			{Path: "etc/greylag-image", Mode: 0o644, Data: []byte("busybox test image\n")},
+			{Path: "tmp", Mode: 0o1777, Dir: true}, {Path: "var/tmp", Mode: 0o1777, Dir: true},
+			{Path: "root", Mode: 0o700, Dir: true}, {Path: "home", Mode: 0o755, Dir: true},
+			{Path: "usr/bin/env", Mode: 0o777, Link: "/bin/busybox"},
+		},
+	}
+	for _, applet := range []string{"sh", "ash", "cat", "chmod", "cp", "date", "dd", "df", "echo", "env", "false", "grep",
+		"head", "hostname", "id", "kill", "ln", "ls", "mkdir", "mknod", "mount", "mv", "nproc", "printenv", "ps", "pwd", "rm",
+		"sed", "seq", "sleep", "sort", "stat", "tail", "tee", "test", "touch", "tr", "true", "uname", "wc", "yes"} {
+		image.Files = append(image.Files, File{Path: "bin/" + applet, Mode: 0o777, Link: "busybox"})
+	}
+	return image, nil
+}
+
+// layerOf is the root file system as an uncompressed tar.
+func layerOf(files []File) ([]byte, error) {
+	files = slices.SortedStableFunc(slices.Values(withFolders(files)), func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
+	var buffer bytes.Buffer
+	archive := tar.NewWriter(&buffer)
+	for _, file := range files {
+		header := &tar.Header{Name: file.Path, Mode: file.Mode, Typeflag: tar.TypeReg, Size: int64(len(file.Data))}
+		switch {
+		case file.Dir:
+			header.Typeflag, header.Name, header.Size = tar.TypeDir, file.Path+"/", 0
+		case file.Link != "":
+			header.Typeflag, header.Linkname, header.Size = tar.TypeSymlink, file.Link, 0
+		}
+		if err := archive.WriteHeader(header); err != nil {
+			return nil, fmt.Errorf("image layer: %w", err)
+		}
+		if header.Typeflag == tar.TypeReg {
+			if _, err := archive.Write(file.Data); err != nil {
+				return nil, fmt.Errorf("image layer: %w", err)
+			}
+		}
+	}
+	if err := archive.Close(); err != nil {
+		return nil, fmt.Errorf("image layer: %w", err)
+	}
+	return buffer.Bytes(), nil
+}
+
+// withFolders adds the folders above files that name none.
+func withFolders(files []File) []File {
+	named := map[string]bool{}
+	for _, file := range files {
+		named[file.Path] = true
+	}
+	all := slices.Clone(files)
+	for _, file := range files {
+		for dir := path.Dir(file.Path); dir != "." && dir != "/" && !named[dir]; dir = path.Dir(dir) {
+			named[dir] = true
+			all = append(all, File{Path: dir, Mode: 0o755, Dir: true})
+		}
+	}
+	return all
+}
+
+func put(archive *tar.Writer, name string, data []byte) error {
+	if err := archive.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))}); err != nil {
+		return fmt.Errorf("image archive: %w", err)
+	}
+	if _, err := archive.Write(data); err != nil {
+		return fmt.Errorf("image archive: %w", err)
+	}
+	return nil
+}
+
+func digestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func blobPath(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "blobs/sha256/" + hex.EncodeToString(sum[:])
+}
+
+func descriptor(mediaType string, data []byte) map[string]any {
+	return map[string]any{"mediaType": mediaType, "digest": digestOf(data), "size": len(data)}
+}

@@ -1,0 +1,166 @@
+// Package image reads how users name images, and what an OCI layout on disk
+// contains.
+//
+// It decides from the text and the files alone. It never talks to a registry
+// and never unpacks: the runtime does.
+package image
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+var (
+	// ErrReference says that a text does not name an image.
+	ErrReference = errors.New("not an image reference")
+	// ErrSquashFS says that a text names a SquashFS file: mounting one that a
+	// user supplies feeds untrusted bytes to the kernel.
+	ErrSquashFS = errors.New("SquashFS images are not supported; use an oci-archive")
+)
+
+// Kind is where an image comes from.
+type Kind int
+
+// The kinds of Reference.
+const (
+	Registry Kind = iota + 1 // pulled
+	Archive                  // a tar file holding an OCI layout
+	Layout                   // a folder holding an OCI layout
+)
+
+// Reference is what a user wrote, understood.
+type Reference struct {
+	Kind Kind
+	// Name is the registry reference in full ("docker.io/library/busybox:1.36",
+	// or with "@sha256:…"); empty for the other kinds.
+	Name string
+	// Path is absolute; empty for a Registry.
+	Path string
+	// User is the registry user that the reference names, pyxis' USER@REGISTRY#IMAGE.
+	User string
+	// Select is the tag or name inside an archive or layout ("oci:/dir:TAG").
+	Select string
+}
+
+// grammar of registry references: github.com/distribution/reference, whose
+// names are components of lower-case letters and digits joined by separators.
+var (
+	domainForm = regexp.MustCompile(`^(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?$`)
+	pathForm   = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
+	tagForm    = regexp.MustCompile(`^[\w][\w.-]{0,127}$`)
+	digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$|^sha512:[0-9a-f]{128}$`)
+	userForm   = regexp.MustCompile(`^[\w.$+-]{1,255}$`)
+)
+
+// maxReference bounds what is looked at: the longest name, tag and digest.
+const maxReference = 1024
+
+// Parse understands "docker://IMAGE", a bare IMAGE, pyxis' "USER@REGISTRY#IMAGE",
+// "oci-archive:/file.tar[:TAG]", "oci:/folder[:TAG]" and an absolute path, which
+// is an archive if it ends in ".tar" and a layout otherwise. O(length).
+func Parse(text string) (Reference, error) {
+	if len(text) > maxReference || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return Reference{}, fmt.Errorf("%.80q: %w", text, ErrReference)
+	}
+	scheme, rest, _ := strings.Cut(text, ":")
+	switch {
+	case strings.HasSuffix(text, ".sqsh"), strings.HasSuffix(text, ".squashfs"), strings.HasSuffix(text, ".sif"):
+		return Reference{}, fmt.Errorf("%.80q: %w", text, ErrSquashFS)
+	case scheme == "oci-archive":
+		return onDisk(text, rest, Archive)
+	case scheme == "oci":
+		return onDisk(text, rest, Layout)
+	case strings.HasPrefix(text, "/") && strings.HasSuffix(text, ".tar"):
+		return onDisk(text, text, Archive)
+	case strings.HasPrefix(text, "/"):
+		return onDisk(text, text, Layout)
+	case strings.HasPrefix(text, "docker://"):
+		return inRegistry(text, strings.TrimPrefix(text, "docker://"))
+	case strings.Contains(text, "://"):
+		return Reference{}, fmt.Errorf("%.80q: want docker://, oci-archive: or oci: %w", text, ErrReference)
+	}
+	return inRegistry(text, text)
+}
+
+func onDisk(text, rest string, kind Kind) (Reference, error) {
+	path, tag, tagged := strings.Cut(rest, ":")
+	if !filepath.IsAbs(path) || tagged && !tagForm.MatchString(tag) {
+		return Reference{}, fmt.Errorf("%.80q: want an absolute path: %w", text, ErrReference)
+	}
+	return Reference{Kind: kind, Path: filepath.Clean(path), Select: tag}, nil
+}
+
+func inRegistry(text, rest string) (Reference, error) {
+	bad := fmt.Errorf("%.80q: %w", text, ErrReference)
+	r := Reference{Kind: Registry}
+	if host, name, pyxis := strings.Cut(rest, "#"); pyxis {
+		if at := strings.LastIndexByte(host, '@'); at >= 0 {
+			r.User, host = host[:at], host[at+1:]
+			if !userForm.MatchString(r.User) {
+				return Reference{}, bad
+			}
+		}
+		rest = host + "/" + name
+	}
+	rest, digest, digested := strings.Cut(rest, "@")
+	if digested && !digestForm.MatchString(digest) {
+		return Reference{}, bad
+	}
+	name, tag := rest, ""
+	if colon := strings.LastIndexByte(rest, ':'); colon > strings.LastIndexByte(rest, '/') {
+		name, tag = rest[:colon], rest[colon+1:]
+		if !tagForm.MatchString(tag) {
+			return Reference{}, bad
+		}
+	}
+	domain, path := splitDomain(name)
+	if !domainForm.MatchString(domain) || !pathForm.MatchString(path) || len(domain)+len(path) > 255 {
+		return Reference{}, bad
+	}
+	if _, err := url.Parse("https://" + domain); err != nil {
+		return Reference{}, bad
+	}
+	r.Name = domain + "/" + path
+	switch {
+	case digested:
+		r.Name += "@" + digest // a tag beside a digest says nothing
+	case tag != "":
+		r.Name += ":" + tag
+	default:
+		r.Name += ":latest"
+	}
+	return r, nil
+}
+
+// splitDomain: the first component is a registry if it looks like a host, else
+// the name is Docker Hub's, whose own images lie under library.
+func splitDomain(name string) (domain, path string) {
+	first, rest, more := strings.Cut(name, "/")
+	if more && (strings.ContainsAny(first, ".:") || first == "localhost" || strings.ToLower(first) != first) {
+		if first == "index.docker.io" {
+			first = "docker.io"
+		}
+		if first == "docker.io" && !strings.Contains(rest, "/") {
+			rest = "library/" + rest
+		}
+		return first, rest
+	}
+	if !more {
+		return "docker.io", "library/" + name
+	}
+	return "docker.io", name
+}
+
+// Domain is the registry's host, for looking up its credentials; empty for
+// images on disk.
+func (r Reference) Domain() string {
+	domain, _, _ := strings.Cut(r.Name, "/")
+	return domain
+}
+
+// Pinned tells whether the reference can only ever mean one image.
+func (r Reference) Pinned() bool { return strings.Contains(r.Name, "@") }

@@ -1,0 +1,118 @@
+//go:build linux
+
+// Package containerd runs tasks in containers, through the node's containerd.
+//
+// It decides how a Spec becomes an OCI container (file system, identity,
+// devices, limits), and how a task ended, from the record its ginit left, its
+// control group and, failing those, containerd. It never decides whether or
+// where a task runs, and keeps nothing in memory that a restart would miss: all
+// it knows lies in the task folders, in containerd and in the kernel.
+//
+// Rejected, each measured (shared/reference/containers.md): exit statuses from
+// containerd's events (half are lost on 2.x), from its Wait alone (a task that
+// ends while containerd is down is lost on 1.7 and later), output written by
+// the shim (as root, following symbolic links), and `/` bound as a task mount
+// (1.6 cannot unmount it).
+package containerd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// ErrTooOld says that containerd is older than what this package was tried with.
+var ErrTooOld = errors.New("containerd is older than 1.6.20")
+
+// ErrConfig says that the configuration cannot work on this host.
+var ErrConfig = errors.New("container runtime configuration")
+
+// Config is how this node uses containerd. Empty fields take the default named.
+type Config struct {
+	// Address of containerd's socket; /run/containerd/containerd.sock.
+	Address string
+	// Namespace inside containerd; "greylag".
+	Namespace string
+	// StateDir holds task folders and the clone of the host's file system;
+	// it is made a mount point that no other mount can contain.
+	// /run/greylag/tasks. On a tmpfs: what it holds means nothing after a boot.
+	StateDir string
+	// ScratchDir holds the private /tmp of tasks; /var/tmp/greylag.
+	ScratchDir string
+	// GInit is the path of the static ginit program; required.
+	GInit string
+	// DeviceSpecs are folders of CDI specs; /run/greylag/cdi.
+	DeviceSpecs []string
+	// CgroupParent is the group above all tasks: a path ("/greylag") without
+	// systemd, a slice ("greylag-jobs.slice") with it. It must differ between
+	// nodes that share a machine.
+	CgroupParent string
+	// Systemd says whether systemd manages the control groups; nil: where it runs.
+	Systemd *bool
+	// OCIRuntime is the runc or crun to use, a name on PATH or a path. Empty:
+	// crun where it is installed, else runc: with crun a node starts and
+	// removes about twice as many containers a second.
+	OCIRuntime string
+	// ShimGroups bounds how many shim processes serve this node's tasks; 0:
+	// one each. See DESIGN notes in spec.go.
+	ShimGroups int
+	// Snapshotter for images; "overlayfs".
+	Snapshotter string
+	// Hidden are folders of the host that no task may see, beside StateDir and
+	// ScratchDir; containerd's own state.
+	Hidden []string
+}
+
+// withDefaults fills what is empty and refuses what cannot work.
+func (c Config) withDefaults() (Config, error) {
+	fill := func(field *string, value string) {
+		if *field == "" {
+			*field = value
+		}
+	}
+	fill(&c.Address, "/run/containerd/containerd.sock")
+	fill(&c.Namespace, "greylag")
+	fill(&c.StateDir, "/run/greylag/tasks")
+	fill(&c.ScratchDir, "/var/tmp/greylag")
+	fill(&c.Snapshotter, "overlayfs")
+	if len(c.DeviceSpecs) == 0 {
+		c.DeviceSpecs = []string{"/run/greylag/cdi"}
+	}
+	if c.Hidden == nil {
+		c.Hidden = []string{"/run/containerd", "/var/lib/containerd"}
+	}
+	if c.Systemd == nil {
+		_, err := os.Stat("/run/systemd/system") // sd_booted(3)
+		runs := err == nil
+		c.Systemd = &runs
+	}
+	if *c.Systemd {
+		fill(&c.CgroupParent, "greylag-jobs.slice")
+	} else {
+		fill(&c.CgroupParent, "/greylag")
+	}
+	for _, dir := range append([]string{c.StateDir, c.ScratchDir, c.GInit}, c.Hidden...) {
+		if !filepath.IsAbs(dir) {
+			return Config{}, fmt.Errorf("%w: %q is not an absolute path", ErrConfig, dir)
+		}
+	}
+	runtime, err := findOCIRuntime(c.OCIRuntime)
+	c.OCIRuntime = runtime
+	return c, err
+}
+
+// findOCIRuntime gives the full path of the program that makes containers.
+func findOCIRuntime(name string) (string, error) {
+	candidates := []string{name}
+	if name == "" {
+		candidates = []string{"crun", "runc"}
+	}
+	for _, candidate := range candidates {
+		if path, err := exec.LookPath(candidate); err == nil {
+			return filepath.Abs(path)
+		}
+	}
+	return "", fmt.Errorf("%w: none of %q is installed", ErrConfig, candidates)
+}

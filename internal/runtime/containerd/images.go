@@ -1,0 +1,295 @@
+//go:build linux
+
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/images/archive"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/image-spec/identity"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/greylag/greylag/internal/image"
+	"github.com/greylag/greylag/internal/runtime"
+)
+
+// diskName is the registry part of the names of images that came from a file.
+// Like every name that Fetch returns, it is bound to a digest, and the digest
+// is checked at every use: an archive that claims another image's name in its
+// annotations gains nothing.
+const diskName = "greylag.invalid/archive"
+
+// Fetch implements runtime.Images.
+func (r *Runtime) Fetch(ctx context.Context, request runtime.FetchRequest) (string, error) {
+	ref, err := image.Parse(request.Reference)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", runtime.ErrInvalid, err)
+	}
+	ctx = r.scope(ctx)
+	var name string
+	if ref.Kind == image.Registry {
+		name, err = r.pull(ctx, ref, request)
+	} else {
+		err = asUser(request.Owner, func() error {
+			name, err = r.load(ctx, ref)
+			return err
+		})
+	}
+	if err != nil {
+		return "", fmt.Errorf("image %s: %w", request.Reference, unavailable(err))
+	}
+	return name, nil
+}
+
+// pull asks the registry what the reference means now, with the user's own
+// credentials even where the image is here already, and downloads what is
+// missing.
+func (r *Runtime) pull(ctx context.Context, ref image.Reference, request runtime.FetchRequest) (string, error) {
+	if ref.User != "" && request.Username == "" {
+		request.Username = ref.User
+	}
+	resolver := resolverFor(request.Username, request.Password)
+	_, target, err := resolver.Resolve(ctx, ref.Name)
+	if err != nil {
+		return "", err
+	}
+	name := pinned(ref.Name, target.Digest.String())
+	if present(ctx, r.client, name, r.config.Snapshotter) {
+		return name, nil
+	}
+	_, err = r.client.Pull(ctx, name, client.WithResolver(resolver),
+		client.WithPullUnpack, client.WithPullSnapshotter(r.config.Snapshotter))
+	return name, err
+}
+
+// resolverFor gives the registry the user's name and password. Registries on
+// this machine itself are spoken to without TLS, as every client does.
+func resolverFor(username, password string) remotes.Resolver {
+	authorizer := docker.NewDockerAuthorizer(docker.WithAuthCreds(func(string) (string, string, error) {
+		return username, password, nil
+	}))
+	return docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
+		docker.WithAuthorizer(authorizer), docker.WithPlainHTTP(docker.MatchLocalhost))})
+}
+
+// pinned replaces a tag or digest by this digest.
+func pinned(name, digest string) string {
+	name, _, _ = strings.Cut(name, "@")
+	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
+		name = name[:colon]
+	}
+	return name + "@" + digest
+}
+
+// present tells whether the image is here and unpacked.
+func present(ctx context.Context, c *client.Client, name, snapshotter string) bool {
+	found, err := c.GetImage(ctx, name)
+	if err != nil || !strings.HasSuffix(name, "@"+found.Target().Digest.String()) {
+		return false
+	}
+	unpacked, err := found.IsUnpacked(ctx, snapshotter)
+	return err == nil && unpacked
+}
+
+// load imports an image from disk. It runs as the user.
+func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error) {
+	source, err := image.Open(ref)
+	if err != nil {
+		return "", err
+	}
+	defer source.Close()
+	digest, err := source.Digest(ref.Select)
+	if err == nil && present(ctx, r.client, diskName+"@"+digest, r.config.Snapshotter) {
+		return diskName + "@" + digest, nil
+	}
+	if err != nil && ref.Select != "" {
+		return "", err // an archive of docker save has no index.json, and is loaded whole
+	}
+	reader, writer := io.Pipe()
+	imported := make(chan error, 1)
+	var name string
+	go func() {
+		var err error
+		name, err = r.importTar(ctx, reader, ref.Select)
+		imported <- err
+		_ = reader.CloseWithError(err) // lets WriteTar fail, never this
+	}()
+	// In this goroutine, which has the user's identity for files.
+	errWrite := source.WriteTar(writer)
+	_ = writer.CloseWithError(errWrite)
+	if err := <-imported; err != nil {
+		return "", err
+	}
+	return name, nil
+}
+
+// importTar puts a layout's blobs into containerd, names the chosen image by
+// its digest, and unpacks it.
+func (r *Runtime) importTar(ctx context.Context, from io.Reader, selected string) (name string, err error) {
+	ctx, done, err := r.client.WithLease(ctx) // nothing is collected meanwhile
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, done(context.WithoutCancel(ctx))) }()
+	store := r.client.ContentStore()
+	index, err := archive.ImportIndex(ctx, store, from)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", image.ErrLayout, err)
+	}
+	if _, err := io.Copy(io.Discard, from); err != nil { // padding behind the tar's end
+		return "", err
+	}
+	target, err := choose(ctx, store, index, selected)
+	if err != nil {
+		return "", err
+	}
+	handler := images.SetChildrenLabels(store, images.FilterPlatforms(images.ChildrenHandler(store), platforms.Default()))
+	if err := images.Walk(ctx, handler, target); err != nil {
+		return "", fmt.Errorf("%w: %w", image.ErrLayout, err)
+	}
+	name = diskName + "@" + target.Digest.String()
+	entry := images.Image{Name: name, Target: target}
+	_, err = r.client.ImageService().Create(ctx, entry)
+	if errdefs.IsAlreadyExists(err) {
+		_, err = r.client.ImageService().Update(ctx, entry, "target")
+	}
+	if err != nil {
+		return "", err
+	}
+	return name, client.NewImage(r.client, entry).Unpack(ctx, r.config.Snapshotter)
+}
+
+// choose reads the imported index and picks the image.
+func choose(ctx context.Context, store content.Provider, index ocispec.Descriptor, selected string) (ocispec.Descriptor, error) {
+	data, err := content.ReadBlob(ctx, store, index)
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	digest, err := image.Choose(data, selected)
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	var parsed ocispec.Index
+	if err := json.Unmarshal(data, &parsed); err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	at := slices.IndexFunc(parsed.Manifests, func(d ocispec.Descriptor) bool { return d.Digest.String() == digest })
+	if at < 0 {
+		return ocispec.Descriptor{}, fmt.Errorf("index.json: %w", image.ErrLayout)
+	}
+	return parsed.Manifests[at], nil
+}
+
+// unpacked is what a start needs to know of an image.
+type unpacked struct {
+	chain string // the snapshot to put a writable layer on
+	base  base
+}
+
+// imageCache keeps what images are made of, so that a start asks containerd
+// for the snapshot alone. Names are bound to digests, so nothing in it can
+// become wrong. Bounded: cleared when full.
+type imageCache struct {
+	mu    sync.Mutex
+	known map[string]unpacked
+}
+
+const maxCached = 1024
+
+func newImageCache() *imageCache { return &imageCache{known: map[string]unpacked{}} }
+
+// of looks an image up that Fetch has named. The lock is not held while
+// containerd is asked: two may ask, and both get the same answer.
+func (c *imageCache) of(ctx context.Context, from *client.Client, name, snapshotter string) (unpacked, error) {
+	c.mu.Lock()
+	found, ok := c.known[name]
+	c.mu.Unlock()
+	if ok {
+		return found, nil
+	}
+	found, err := inspect(ctx, from, name, snapshotter)
+	if err != nil {
+		return unpacked{}, fmt.Errorf("image %s: %w", name, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) >= maxCached {
+		clear(c.known)
+	}
+	c.known[name] = found
+	return found, nil
+}
+
+func inspect(ctx context.Context, from *client.Client, name, snapshotter string) (unpacked, error) {
+	found, err := from.GetImage(ctx, name)
+	if errdefs.IsNotFound(err) {
+		return unpacked{}, fmt.Errorf("not on this node: %w: %w", runtime.ErrInvalid, err)
+	}
+	if err != nil {
+		return unpacked{}, err
+	}
+	if !strings.HasSuffix(name, "@"+found.Target().Digest.String()) {
+		return unpacked{}, fmt.Errorf("is %s: %w", found.Target().Digest, runtime.ErrInvalid)
+	}
+	if err := found.Unpack(ctx, snapshotter); err != nil && !errdefs.IsAlreadyExists(err) {
+		return unpacked{}, err
+	}
+	layers, err := found.RootFS(ctx)
+	if err != nil {
+		return unpacked{}, err
+	}
+	spec, err := found.Spec(ctx)
+	if err != nil {
+		return unpacked{}, err
+	}
+	return unpacked{
+		chain: identity.ChainID(layers).String(),
+		base: base{
+			env: spec.Config.Env, workDir: spec.Config.WorkingDir,
+			args: slices.Concat(spec.Config.Entrypoint, spec.Config.Cmd),
+		},
+	}, nil
+}
+
+// snapshot makes the task's writable layer. It is a root of containerd's
+// garbage collection until the task is removed.
+func (r *Runtime) snapshot(ctx context.Context, id runtime.TaskID, chain string) ([]*types.Mount, error) {
+	service := r.client.SnapshotService(r.config.Snapshotter)
+	keep := snapshots.WithLabels(map[string]string{"containerd.io/gc.root": "greylag"})
+	mounts, err := service.Prepare(ctx, id.String(), chain, keep)
+	if errdefs.IsAlreadyExists(err) { // left by a start that was interrupted
+		if err := service.Remove(ctx, id.String()); err != nil {
+			return nil, fmt.Errorf("snapshot: %w", err)
+		}
+		mounts, err = service.Prepare(ctx, id.String(), chain, keep)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	return toProto(mounts), nil
+}
+
+func toProto(mounts []mount.Mount) []*types.Mount {
+	list := make([]*types.Mount, 0, len(mounts))
+	for _, m := range mounts {
+		list = append(list, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return list
+}

@@ -1,0 +1,50 @@
+//go:build linux
+
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/greylag/greylag/internal/runtime"
+)
+
+// List implements runtime.Runtime: the union of the task folders and of the
+// containers that containerd keeps for this node, so that neither one lost nor
+// one left behind is missed.
+func (r *Runtime) List(ctx context.Context) ([]runtime.Found, error) {
+	ids, err := r.tasks.List()
+	if err != nil {
+		return nil, err
+	}
+	containers, err := r.client.ContainerService().List(r.scope(ctx), fmt.Sprintf("labels.%q==%q", labelNode, r.config.CgroupParent))
+	if err != nil {
+		return nil, fmt.Errorf("list tasks: %w", unavailable(err))
+	}
+	for _, container := range containers {
+		if id, err := runtime.ParseTaskID(container.ID); err == nil && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, runtime.TaskID.Compare)
+	found := make([]runtime.Found, 0, len(ids))
+	for _, id := range ids {
+		found = append(found, r.found(id))
+	}
+	return found, nil
+}
+
+// found says what the task's folder knows. A folder that cannot be read is a
+// task all the same: Remove will clear it.
+func (r *Runtime) found(id runtime.TaskID) runtime.Found {
+	dir := r.tasks.Dir(id)
+	found := runtime.Found{ID: id}
+	if notes, err := dir.Notes(); err == nil {
+		found.Labels = notes.Labels
+	}
+	if handle, known, err := dir.Process(); err == nil && known {
+		found.Running = handle.Alive()
+	}
+	return found
+}

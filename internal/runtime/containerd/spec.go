@@ -1,0 +1,284 @@
+//go:build linux
+
+package containerd
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/greylag/greylag/internal/runtime"
+)
+
+// Where a task sees its folder and its first process. Below /dev, since that
+// is a file system of the task's own whatever its root is: nothing is created
+// on the host or in an image.
+const (
+	insideDir   = "/dev/.greylag"
+	insideGInit = "/dev/.greylag-init"
+)
+
+// groupAnnotation makes tasks with the same value share a shim process.
+const groupAnnotation = "io.containerd.runc.v2.group"
+
+// frame is what every container of this node has in common, made once.
+type frame struct {
+	config     Config
+	unified    bool // cgroup version 2
+	swapLimit  bool
+	userCaps   *specs.LinuxCapabilities
+	rootCaps   *specs.LinuxCapabilities
+	userFilter *specs.LinuxSeccomp
+	rootFilter *specs.LinuxSeccomp
+	rlimits    []specs.POSIXRlimit
+}
+
+// newFrame computes what does not depend on the task.
+func newFrame(config Config, unified, swapLimit bool) *frame {
+	f := &frame{config: config, unified: unified, swapLimit: swapLimit, rlimits: rlimits()}
+	// A user's ginit: become the user, and signal the user's processes.
+	f.userCaps = capabilities("CAP_SETUID", "CAP_SETGID", "CAP_KILL")
+	// Root's own tasks get what containerd gives any container.
+	f.rootCaps = capabilities("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD",
+		"CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP",
+		"CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE")
+	f.userFilter = filter(f.userCaps)
+	f.rootFilter = filter(f.rootCaps)
+	return f
+}
+
+func capabilities(names ...string) *specs.LinuxCapabilities {
+	return &specs.LinuxCapabilities{Bounding: names, Effective: names, Permitted: names}
+}
+
+// filter is containerd's default seccomp profile, which depends on the
+// capabilities. Without it an unprivileged user becomes root in a new user
+// namespace.
+func filter(caps *specs.LinuxCapabilities) *specs.LinuxSeccomp {
+	return seccomp.DefaultProfile(&specs.Spec{Process: &specs.Process{Capabilities: caps}})
+}
+
+// rlimits replaces what tasks would inherit from containerd's own service:
+// files unlimited (programs that close them all take minutes) and core dumps
+// on. Locked memory is unlimited, as RDMA needs, where we may raise it.
+func rlimits() []specs.POSIXRlimit {
+	var files, locked, core unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil || unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked) != nil ||
+		unix.Getrlimit(unix.RLIMIT_CORE, &core) != nil {
+		return nil // no kernel refuses; then tasks inherit
+	}
+	if unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: locked.Cur, Max: unix.RLIM_INFINITY}, nil) == nil {
+		locked.Max = unix.RLIM_INFINITY
+	}
+	return []specs.POSIXRlimit{
+		{Type: "RLIMIT_NOFILE", Soft: min(files.Max, 65536), Hard: min(files.Max, 1<<20)},
+		{Type: "RLIMIT_MEMLOCK", Soft: locked.Max, Hard: locked.Max},
+		{Type: "RLIMIT_CORE", Soft: 0, Hard: core.Max},
+	}
+}
+
+// container is the OCI spec of one task. rootfs is a path that the OCI runtime
+// can pivot into; devices are added afterwards, by CDI.
+func (f *frame) container(task *runtime.Spec, rootfs string, own folders) *specs.Spec {
+	caps, seccompFilter := f.userCaps, f.userFilter
+	if task.UID == 0 {
+		caps, seccompFilter = f.rootCaps, f.rootFilter
+	}
+	s := &specs.Spec{
+		Version: "1.0.2", // what runc 1.1 and crun 1.8 declare
+		Root:    &specs.Root{Path: rootfs},
+		Process: &specs.Process{
+			Args:            []string{insideGInit, insideDir},
+			Env:             []string{"PATH=/usr/bin:/bin"}, // ginit's; the task's is in its order
+			Cwd:             "/",
+			Capabilities:    caps,
+			NoNewPrivileges: true,
+			Rlimits:         f.rlimits,
+		},
+		Mounts: f.mounts(task, own),
+		Linux: &specs.Linux{
+			CgroupsPath: f.cgroupsPath(task.ID),
+			Resources:   f.resources(task),
+			Namespaces:  f.namespaces(),
+			Seccomp:     seccompFilter,
+			MaskedPaths: masked(),
+			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
+				"/proc/sysrq-trigger"},
+			RootfsPropagation: "rslave",
+		},
+	}
+	if task.Image == "" {
+		s.Linux.MaskedPaths = append(s.Linux.MaskedPaths, f.config.StateDir, f.config.ScratchDir)
+		s.Linux.MaskedPaths = append(s.Linux.MaskedPaths, f.config.Hidden...)
+	}
+	if f.config.ShimGroups > 0 {
+		group := task.ID.Job % uint64(f.config.ShimGroups)
+		s.Annotations = map[string]string{groupAnnotation: "greylag-" + strconv.FormatUint(group, 10)}
+	}
+	return s
+}
+
+// namespaces: the network and host name are the host's, which MPI and RDMA
+// need; processes, shared memory and mounts are the task's own.
+func (f *frame) namespaces() []specs.LinuxNamespace {
+	list := []specs.LinuxNamespace{
+		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.MountNamespace},
+	}
+	if f.unified {
+		list = append(list, specs.LinuxNamespace{Type: specs.CgroupNamespace})
+	}
+	return list
+}
+
+// masked hides what tells about or controls the whole host.
+func masked() []string {
+	return []string{"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+		"/sys/firmware", "/sys/devices/virtual/powercap"}
+}
+
+// resources are the limits of the task's control group.
+func (f *frame) resources(task *runtime.Spec) *specs.LinuxResources {
+	r := &specs.LinuxResources{
+		// Closed, and opened for each device by CDI. The OCI runtime itself
+		// adds null, zero, full, random, urandom, tty and ptys.
+		Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
+	}
+	if task.Memory > 0 {
+		limit := int64(min(task.Memory, 1<<62))
+		r.Memory = &specs.LinuxMemory{Limit: &limit}
+		if f.swapLimit {
+			r.Memory.Swap = &limit // memory and swap together
+		}
+	}
+	if task.PidsLimit > 0 {
+		limit := task.PidsLimit
+		r.Pids = &specs.LinuxPids{Limit: &limit}
+	}
+	if task.CPUs > 0 || task.CPUSet != "" {
+		r.CPU = &specs.LinuxCPU{Cpus: task.CPUSet}
+	}
+	if task.CPUs > 0 {
+		shares := uint64(min(task.CPUs, 256)) * 1024 // 262144 is the kernel's most
+		r.CPU.Shares = &shares
+	}
+	if task.CPUs > 0 && task.CPUSet == "" {
+		period, quota := uint64(100_000), int64(task.CPUs)*100_000
+		r.CPU.Period, r.CPU.Quota = &period, &quota
+	}
+	return r
+}
+
+// cgroupsPath is in the form that the OCI runtime's cgroup driver wants.
+func (f *frame) cgroupsPath(id runtime.TaskID) string {
+	if *f.config.Systemd {
+		return f.config.CgroupParent + ":" + scopePrefix(f.config) + ":" + id.String()
+	}
+	return filepath.Join("/", f.config.CgroupParent, id.String())
+}
+
+// scopePrefix begins the name of a task's systemd scope. The namespace is in
+// it, since scopes of all slices share one set of names.
+func scopePrefix(config Config) string {
+	if config.Namespace == "greylag" {
+		return "greylag"
+	}
+	return "greylag-" + config.Namespace
+}
+
+// folders are the host folders of one task.
+type folders struct {
+	task  string // its taskdir
+	ginit string
+	tmp   string // empty where /tmp is not private
+}
+
+// mounts is the whole mount list; order matters.
+func (f *frame) mounts(task *runtime.Spec, own folders) []specs.Mount {
+	list := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		// No size: NCCL and data loaders need it; the task's memory limit counts it.
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm",
+			Options: []string{"nosuid", "noexec", "nodev", "mode=1777"}},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		// A bind: sysfs cannot be mounted anew over the host's. Not recursive:
+		// a task must not see, and root's must not write, others' control groups.
+		{Destination: "/sys", Type: "bind", Source: "/sys", Options: []string{"bind", "ro", "nosuid", "noexec", "nodev"}},
+	}
+	if f.unified {
+		list = append(list, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
+			Options: []string{"ro", "nosuid", "noexec", "nodev"}})
+	}
+	if own.tmp != "" {
+		list = append(list, bind(filepath.Join(own.tmp, "tmp"), "/tmp", false),
+			bind(filepath.Join(own.tmp, "var"), "/var/tmp", false))
+	}
+	for _, m := range task.Mounts {
+		list = append(list, bind(m.Source, m.Target, m.ReadOnly))
+	}
+	if task.Image != "" {
+		list = append(list, networkFiles()...)
+	}
+	return append(list, bind(own.task, insideDir, false), bind(own.ginit, insideGInit, true))
+}
+
+// networkFiles gives an image's task the names of the network it shares with
+// the host.
+func networkFiles() []specs.Mount {
+	var list []specs.Mount
+	for _, file := range []string{"/etc/resolv.conf", "/etc/hosts", "/etc/hostname"} {
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			list = append(list, bind(file, file, true))
+		}
+	}
+	return list
+}
+
+// bind shows source at target. Naming neither exec nor noexec clears a noexec
+// that source's file system has, as /run has on some distributions.
+func bind(source, target string, readOnly bool) specs.Mount {
+	options := []string{"rbind", "nosuid", "nodev"}
+	if readOnly {
+		options = append(options, "ro")
+	}
+	return specs.Mount{Destination: target, Type: "bind", Source: source, Options: options}
+}
+
+// environment is base overridden by over, in base's order; the last entry of a
+// name counts. NVIDIA_VISIBLE_DEVICES is always "void": a legacy NVIDIA hook on
+// this node must not add devices that an image asks for.
+func environment(base, over []string) []string {
+	const legacy = "NVIDIA_VISIBLE_DEVICES"
+	merged := make([]string, 0, len(base)+len(over)+1)
+	at := make(map[string]int, len(base)+len(over))
+	for _, entry := range slices.Concat(base, over) {
+		name := nameOf(entry)
+		if i, ok := at[name]; ok {
+			merged[i] = entry
+			continue
+		}
+		if name != "" && name != legacy {
+			at[name] = len(merged)
+			merged = append(merged, entry)
+		}
+	}
+	return append(merged, legacy+"=void")
+}
+
+func nameOf(entry string) string {
+	for i := range len(entry) {
+		if entry[i] == '=' {
+			return entry[:i]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,255 @@
+//go:build linux
+
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+
+	"github.com/greylag/greylag/internal/ginit"
+	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/runtime/proc"
+	"github.com/greylag/greylag/internal/runtime/taskdir"
+)
+
+// shimRuntime is containerd's name for runc and its like.
+const shimRuntime = "io.containerd.runc.v2"
+
+// labelNode marks containers as ours, and whose.
+const labelNode = "greylag/node"
+
+// undoLimit bounds the cleaning up after a start that failed.
+const undoLimit = 30 * time.Second
+
+// Start implements runtime.Runtime. Three calls to containerd: container, task,
+// go; with an image one more, for its snapshot.
+func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
+	if err := r.check(&spec); err != nil {
+		return err
+	}
+	release, err := r.locks.acquire(ctx, spec.ID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx = r.scope(ctx)
+	dir, created, err := r.tasks.Create(spec.ID)
+	if err != nil {
+		return err
+	}
+	if !created {
+		adopted, err := r.adopt(ctx, spec.ID, dir)
+		if adopted || err != nil {
+			return err
+		}
+		if _, _, err := r.tasks.Create(spec.ID); err != nil {
+			return err
+		}
+	}
+	if err := r.launch(ctx, &spec, dir); err != nil {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+		defer cancel()
+		// What cannot be undone now is found half made by the next Start or Remove.
+		return errors.Join(fmt.Errorf("start task %s: %w", spec.ID, unavailable(err)), r.remove(undo, spec.ID))
+	}
+	return nil
+}
+
+// check refuses what this runtime must not try.
+func (r *Runtime) check(spec *runtime.Spec) error {
+	if err := spec.Check(); err != nil {
+		return err
+	}
+	for _, m := range spec.Mounts {
+		if err := reachable(spec.Owner, m.Source); err != nil {
+			return fmt.Errorf("task %s: mount %s: %w: %w", spec.ID, m.Source, runtime.ErrInvalid, err)
+		}
+		if _, err := os.Stat(m.Target); err != nil && spec.Image == "" {
+			// The OCI runtime would make it, as root, on the host itself.
+			return fmt.Errorf("task %s: mount on %s: %w: %w", spec.ID, m.Target, runtime.ErrInvalid, err)
+		}
+	}
+	return nil
+}
+
+// adopt finds out what became of a task whose folder exists. Where it never
+// ran, what is there of it is removed and adopted is false.
+func (r *Runtime) adopt(ctx context.Context, id runtime.TaskID, dir taskdir.Dir) (adopted bool, err error) {
+	if dir.Started() {
+		return true, nil
+	}
+	answer, err := r.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: id.String()})
+	switch {
+	case errdefs.IsNotFound(err):
+	case err != nil:
+		return false, unavailable(err)
+	case answer.Process.Status != task.Status_CREATED && answer.Process.Status != task.Status_UNKNOWN:
+		// It was let go, and will have started by the time anyone looks.
+		return true, r.noteProcess(dir, answer.Process.Pid)
+	}
+	if err := r.remove(ctx, id); err != nil {
+		return false, err
+	}
+	return false, nil
+}
+
+// launch makes the container and lets its ginit go.
+func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Dir) error {
+	container := containers.Container{
+		ID:      spec.ID.String(),
+		Labels:  map[string]string{labelNode: r.config.CgroupParent},
+		Runtime: containers.RuntimeInfo{Name: shimRuntime, Options: r.options},
+	}
+	rootfs, base, err := r.root(ctx, spec, &container)
+	if err != nil {
+		return err
+	}
+	oci, err := r.prepare(spec, dir, base)
+	if err != nil {
+		return err
+	}
+	container.Spec = oci
+	if _, err := r.client.ContainerService().Create(ctx, container); err != nil {
+		return fmt.Errorf("make container: %w", err)
+	}
+	service := r.client.TaskService()
+	created, err := service.Create(ctx, &tasks.CreateTaskRequest{
+		ContainerID: container.ID, Rootfs: rootfs, Options: typeurl.MarshalProto(r.options),
+	})
+	if err != nil {
+		return fmt.Errorf("make task: %w", err)
+	}
+	if err := r.noteProcess(dir, created.Pid); err != nil {
+		return err
+	}
+	if _, err := service.Start(ctx, &tasks.StartRequest{ContainerID: container.ID}); err != nil {
+		return fmt.Errorf("let task go: %w", err)
+	}
+	return nil
+}
+
+// noteProcess records which process ginit is; 0 is none any more.
+func (r *Runtime) noteProcess(dir taskdir.Dir, pid uint32) error {
+	handle, err := proc.Identify(int(pid))
+	if errors.Is(err, proc.ErrGone) {
+		return nil // ended already: the record tells
+	}
+	if err != nil {
+		return err
+	}
+	return dir.WriteProcess(handle)
+}
+
+// base is what an image says about how to run it.
+type base struct {
+	rootfs  string // for the OCI spec
+	env     []string
+	args    []string
+	workDir string
+}
+
+// root gives the file system of the task: the clone of the host's, or a
+// writable snapshot of the image.
+func (r *Runtime) root(ctx context.Context, spec *runtime.Spec, container *containers.Container) ([]*types.Mount, base, error) {
+	if spec.Image == "" {
+		return nil, base{rootfs: hostRoot(r.config.StateDir)}, nil
+	}
+	image, err := r.images.of(ctx, r.client, spec.Image, r.config.Snapshotter)
+	if err != nil {
+		return nil, base{}, err
+	}
+	mounts, err := r.snapshot(ctx, spec.ID, image.chain)
+	if err != nil {
+		return nil, base{}, err
+	}
+	container.Image = spec.Image
+	container.Snapshotter, container.SnapshotKey = r.config.Snapshotter, spec.ID.String()
+	image.base.rootfs = "rootfs" // relative to the bundle, where the shim mounts it
+	return mounts, image.base, nil
+}
+
+// prepare fills the task's folder and encodes its OCI spec.
+func (r *Runtime) prepare(spec *runtime.Spec, dir taskdir.Dir, from base) (rawSpec, error) {
+	own := folders{task: string(dir), ginit: ginitPath(r.config)}
+	if spec.PrivateTmp {
+		own.tmp = filepath.Join(r.config.ScratchDir, spec.ID.String())
+		if err := makeTmp(own.tmp); err != nil {
+			return rawSpec{}, err
+		}
+	}
+	oci := r.frame.container(spec, from.rootfs, own)
+	if len(spec.Devices) > 0 {
+		if err := r.devices.inject(oci, spec.Devices, spec.Image == ""); err != nil {
+			return rawSpec{}, err
+		}
+	}
+	notes := taskdir.Notes{Labels: spec.Labels, Snapshot: spec.Image != ""}
+	if err := dir.WriteNotes(notes); err != nil {
+		return rawSpec{}, err
+	}
+	order := r.order(spec, from)
+	// What devices add to the environment is the last word.
+	order.Env = environment(environment(from.env, spec.Env), oci.Process.Env[1:])
+	oci.Process.Env = oci.Process.Env[:1]
+	if len(spec.Script) > 0 {
+		if err := dir.WriteScript(spec.Script, spec.UID, spec.GID); err != nil {
+			return rawSpec{}, err
+		}
+	}
+	if len(order.Args) == 0 {
+		return rawSpec{}, fmt.Errorf("image %s has no entry point: %w", spec.Image, runtime.ErrInvalid)
+	}
+	if err := dir.WriteOrder(order); err != nil {
+		return rawSpec{}, err
+	}
+	return encodeSpec(oci)
+}
+
+// order is what ginit is to do inside.
+func (r *Runtime) order(spec *runtime.Spec, from base) ginit.Order {
+	order := ginit.Order{
+		Become: true, UID: spec.UID, GID: spec.GID, Groups: spec.Groups,
+		Args: spec.Args, WorkDir: spec.WorkDir,
+		Stdout: spec.Stdout, Stderr: spec.Stderr, Append: spec.Append, Umask: spec.Umask,
+	}
+	if order.Umask == 0 {
+		order.Umask = 0o022
+	}
+	if order.WorkDir == "" {
+		order.WorkDir = from.workDir
+	}
+	switch {
+	case len(spec.Script) > 0:
+		order.Args = append([]string{insideDir + "/" + ginit.ScriptFile}, spec.ScriptArgs...)
+		order.ScriptIs = "the script"
+	case len(spec.Args) == 0:
+		order.Args = from.args
+	}
+	return order
+}
+
+// makeTmp makes the private /tmp and /var/tmp. They lie in a folder that only
+// root can enter.
+func makeTmp(dir string) error {
+	for _, name := range []string{"tmp", "var"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return fmt.Errorf("private folders: %w", err)
+		}
+		if err := os.Chmod(path, 0o777|os.ModeSticky); err != nil {
+			return fmt.Errorf("private folders: %w", err)
+		}
+	}
+	return nil
+}

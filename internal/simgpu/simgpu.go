@@ -1,0 +1,133 @@
+//go:build linux
+
+// Package simgpu makes character devices that stand in for GPUs, so that what a
+// task can and cannot open is decided by the kernel on a machine without one.
+//
+// It decides which of the host's device numbers are harmless to open, distinct,
+// and outside what OCI runtimes allow every container (null, zero, full,
+// random, urandom, tty, ptys, and /dev/net/tun). It never says what a GPU is:
+// package gpu does.
+package simgpu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Max is the most devices that Create makes.
+const Max = 16
+
+var (
+	// ErrPermission says that making device nodes needs root.
+	ErrPermission = errors.New("making simulated GPUs needs root (mknod)")
+	// ErrTooMany says that this machine has not as many suitable devices.
+	ErrTooMany = errors.New("not that many simulated GPUs on this machine")
+)
+
+// Device is one stand-in.
+type Device struct {
+	Index        int
+	Path         string // of its node on the host
+	Major, Minor uint32
+}
+
+// candidates, best first. Virtual terminals that nobody looks at: any number
+// can be opened, by anyone whom the node's mode allows, and opening one changes
+// nothing on the screen. Then drivers that everyone may open and that do
+// nothing until they are told to by a privileged call.
+func candidates() []Device {
+	var list []Device
+	for minor := uint32(63); minor > 63-Max; minor-- {
+		list = append(list, Device{Major: 4, Minor: minor})
+	}
+	// fuse, loop-control, btrfs-control, autofs, vga_arbiter, userfaultfd, vsock,
+	// as this kernel numbers them; those that it has not are left out.
+	for _, name := range []string{"fuse", "loop-control", "btrfs-control", "autofs", "vga_arbiter", "userfaultfd", "vsock"} {
+		if minor, ok := miscMinor(name); ok {
+			list = append(list, Device{Major: 10, Minor: minor})
+		}
+	}
+	return list
+}
+
+// miscMinor looks a driver up in /proc/misc.
+func miscMinor(name string) (uint32, bool) {
+	data, err := os.ReadFile("/proc/misc")
+	if err != nil {
+		return 0, false
+	}
+	return parseMisc(string(data), name)
+}
+
+// parseMisc reads lines of "minor name".
+func parseMisc(text, name string) (uint32, bool) {
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[1] == name {
+			minor, err := strconv.ParseUint(fields[0], 10, 20) // minors have 20 bits
+			return uint32(minor), err == nil
+		}
+	}
+	return 0, false
+}
+
+// Create makes n nodes, DIR/nvidia0 and up, mode 0666 as the NVIDIA driver makes
+// its own, and proves each by opening it. The same machine gives the same
+// numbers every time; nodes that are there are replaced. Nodes of different
+// dirs share numbers, so two simulated nodes on one machine must share a dir or
+// split its devices for the kernel to tell them apart.
+func Create(dir string, n int) ([]Device, error) {
+	if n < 0 || n > Max {
+		return nil, fmt.Errorf("%d: %w, at most %d", n, ErrTooMany, Max)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("simulated GPUs: %w", err)
+	}
+	devices := make([]Device, 0, n)
+	for _, device := range candidates() {
+		if len(devices) == n {
+			break
+		}
+		device.Index = len(devices)
+		device.Path = filepath.Join(dir, "nvidia"+strconv.Itoa(device.Index))
+		opens, err := makeNode(device)
+		if err != nil {
+			return nil, err
+		}
+		if opens {
+			devices = append(devices, device)
+		}
+	}
+	if len(devices) < n {
+		return nil, fmt.Errorf("%d wanted, %d found: %w", n, len(devices), ErrTooMany)
+	}
+	return devices, nil
+}
+
+// makeNode makes the node and tells whether its device can be opened here. One
+// that cannot is removed again.
+func makeNode(device Device) (opens bool, err error) {
+	if err := os.Remove(device.Path); err != nil && !os.IsNotExist(err) {
+		return false, fmt.Errorf("simulated GPU: %w", err)
+	}
+	err = unix.Mknod(device.Path, unix.S_IFCHR|0o666, int(unix.Mkdev(device.Major, device.Minor)))
+	if errors.Is(err, unix.EPERM) {
+		return false, fmt.Errorf("%s: %w", device.Path, ErrPermission)
+	}
+	if err != nil {
+		return false, fmt.Errorf("simulated GPU: mknod %s: %w", device.Path, err)
+	}
+	if err := os.Chmod(device.Path, 0o666); err != nil { // whatever our umask
+		return false, fmt.Errorf("simulated GPU: %w", err)
+	}
+	fd, err := unix.Open(device.Path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, os.Remove(device.Path)
+	}
+	return true, unix.Close(fd)
+}
