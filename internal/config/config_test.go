@@ -1,0 +1,231 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected parts of testdata/*.txt")
+
+// kinds is every kind of file with its example, its defaults and its loader.
+func kinds() map[string]struct {
+	defaults settings
+	load     func(path string) (settings, error)
+} {
+	type kind = struct {
+		defaults settings
+		load     func(path string) (settings, error)
+	}
+	controller, node, auth, client := DefaultController(), DefaultNode(), DefaultAuth(), DefaultClient()
+	return map[string]kind{
+		"gctld":  {&controller, func(p string) (settings, error) { c, err := LoadController(p); return &c, err }},
+		"gnoded": {&node, func(p string) (settings, error) { c, err := LoadNode(p); return &c, err }},
+		"gauthd": {&auth, func(p string) (settings, error) { c, err := LoadAuth(p); return &c, err }},
+		"client": {&client, func(p string) (settings, error) { c, err := LoadClient(p); return &c, err }},
+	}
+}
+
+func write(t testing.TB, path, text string) string {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// commented matches a line of an example that shows a setting, not prose.
+var commented = regexp.MustCompile(`(?m)^#([a-z\[])`)
+
+// TestExamples loads each file of etc/ as it is shipped, and with every setting taken in: both must be
+// the defaults, and no key may be missing.
+func TestExamples(t *testing.T) {
+	for name, kind := range kinds() {
+		path := filepath.Join("../../etc", name+".toml")
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		empty, err := kind.load(write(t, filepath.Join(t.TempDir(), "empty.toml"), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shipped, err := kind.load(path)
+		if err != nil || !reflect.DeepEqual(shipped, empty) {
+			t.Errorf("%s as shipped: %+v, %v, want %+v", path, shipped, err, empty)
+		}
+		all := commented.ReplaceAllString(string(text), "$1")
+		full, err := kind.load(write(t, filepath.Join(t.TempDir(), "full.toml"), all))
+		if err != nil {
+			t.Fatalf("%s with every setting: %v", path, err)
+		}
+		if node, ok := full.(*Node); ok { // the one setting whose example is not the default
+			want := []SimulatedGPUs{{Count: 4, Type: "h100", Memory: 80 * cluster.GiB}}
+			if !reflect.DeepEqual(node.SimulatedGPUs, want) {
+				t.Errorf("simulated GPUs %+v", node.SimulatedGPUs)
+			}
+			node.SimulatedGPUs = nil
+			if len(node.Features) == 0 {
+				node.Features = nil
+			}
+		}
+		if !reflect.DeepEqual(full, empty) {
+			t.Errorf("%s with every setting: %+v, want the defaults %+v", path, full, empty)
+		}
+		doc := newDocument()
+		doc.add(path, []byte(all))
+		for _, key := range keysOf("", reflect.TypeOf(kind.defaults).Elem()) {
+			if _, named := doc.places[key]; !named {
+				t.Errorf("%s does not show %s", path, key)
+			}
+		}
+	}
+}
+
+// keysOf lists the paths of all keys; lists of tables by their first element.
+func keysOf(prefix string, t reflect.Type) []string {
+	var keys []string
+	for i := range t.NumField() {
+		field := t.Field(i)
+		key := join(prefix, field.Tag.Get("toml"))
+		keys = append(keys, key)
+		switch ft := field.Type; {
+		case ft.Kind() == reflect.Struct:
+			keys = append(keys, keysOf(key, ft)...)
+		case ft.Kind() == reflect.Slice && ft.Elem().Kind() == reflect.Struct:
+			keys = append(keys, keysOf(key+"[0]", ft.Elem())...)
+		}
+	}
+	return keys
+}
+
+func TestAbsentFiles(t *testing.T) {
+	for name, kind := range kinds() {
+		if _, err := kind.load(filepath.Join(t.TempDir(), "absent.toml")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s that was named: %v", name, err)
+		}
+	}
+	t.Setenv(ClientEnv, write(t, filepath.Join(t.TempDir(), "c.toml"), `output = "json"`))
+	if c, err := LoadClient(""); err != nil || c.Output != "json" {
+		t.Errorf("%s: %+v, %v", ClientEnv, c, err)
+	}
+	t.Setenv(ClientEnv, "/absent/c.toml")
+	if _, err := LoadClient(""); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s names no file: %v", ClientEnv, err)
+	}
+}
+
+// TestScripts runs testdata/*.txt: files marked "-- NAME", then after "----" what loading the first
+// one answers.
+func TestScripts(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(scripts) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, script := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(script), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(script)
+			if err != nil {
+				t.Fatal(err)
+			}
+			input, want, _ := strings.Cut(string(text), "----\n")
+			got := runScript(t, input)
+			if *update {
+				write(t, script, input+"----\n"+got)
+			} else if got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func runScript(t *testing.T, input string) string {
+	dir := t.TempDir()
+	var first string
+	for part := range strings.SplitSeq(input, "-- ") {
+		name, text, ok := strings.Cut(part, "\n")
+		if !ok || strings.HasPrefix(part, "#") {
+			continue
+		}
+		path := write(t, filepath.Join(dir, name), text)
+		if first == "" {
+			first = path
+		}
+	}
+	cfg, err := kinds()[strings.TrimSuffix(filepath.Base(first), ".toml")].load(first)
+	if err != nil {
+		var faults Faults
+		if !errors.As(err, &faults) {
+			t.Fatal(err)
+		}
+		return strings.ReplaceAll(err.Error(), dir+"/", "") + "\n"
+	}
+	v := reflect.ValueOf(cfg).Elem()
+	zero := reflect.ValueOf(kinds()[strings.TrimSuffix(filepath.Base(first), ".toml")].defaults).Elem()
+	out := ""
+	for i := range v.NumField() {
+		if !reflect.DeepEqual(v.Field(i).Interface(), zero.Field(i).Interface()) {
+			out += fmt.Sprintf("%s = %+v\n", v.Type().Field(i).Name, v.Field(i).Interface())
+		}
+	}
+	return out
+}
+
+func TestDurations(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"90s": 90 * time.Second, "5m": 5 * time.Minute, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "0s": 0, "0d": 0,
+	} {
+		if got, err := parseDuration(text); err != nil || got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "5", "5 m", "d", "1d-1h", "-1d", "36501d", "1.5d", "1d2d", "99999999999d", "1d2562047h"} {
+		if got, err := parseDuration(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+func TestHugeFileIsRefused(t *testing.T) {
+	path := write(t, filepath.Join(t.TempDir(), "gauthd.toml"), strings.Repeat("#", maxFile+1))
+	if _, err := LoadAuth(path); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Error(err)
+	}
+}
+
+// FuzzDocument: no text crashes the loader, every fault has a line of the file, and a text without
+// faults gives the same values twice.
+func FuzzDocument(f *testing.F) {
+	for name := range kinds() {
+		text, err := os.ReadFile(filepath.Join("../../etc", name+".toml"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(commented.ReplaceAllString(string(text), "$1"))
+	}
+	f.Add("a.b = {c = [1, {d = 2}]}\n[[x]]\n[[x.y]]\nz = 1\n[x.w]\n\"q\\n\" = 1")
+	f.Fuzz(func(t *testing.T, text string) {
+		doc := newDocument()
+		doc.add("f", []byte(text))
+		cfg := DefaultNode()
+		d := decoder{doc: doc}
+		d.table("", doc.values, reflect.ValueOf(&cfg).Elem())
+		cfg.check(&checker{main: "f", doc: doc})
+		lines := strings.Count(text, "\n") + 1
+		for _, fault := range slices.Concat(doc.faults, d.faults) {
+			if fault.File != "f" || fault.Line < 1 || fault.Line > lines {
+				t.Errorf("%q: %s, of %d lines", text, fault, lines)
+			}
+		}
+	})
+}

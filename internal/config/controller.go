@@ -1,0 +1,83 @@
+package config
+
+import (
+	"net"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// ControllerPath is where gctld looks when no file is named.
+const ControllerPath = "/etc/greylag/gctld.toml"
+
+// Controller is gctld's file. Who the other controllers are is not in it: raft's membership says.
+type Controller struct {
+	Name      string `toml:"name"`      // default: the host's name up to the first dot
+	Listen    string `toml:"listen"`    // HOST:PORT, HOST may be empty
+	Advertise string `toml:"advertise"` // HOST:PORT that others dial; default: the host's name and Listen's port
+	DataDir   string `toml:"data_dir"`  // raft log, snapshots, archive
+	PKIDir    string `toml:"pki_dir"`   // the cluster's CA and this controller's certificate
+	Dev       bool   `toml:"dev"`       // controller, node and gauthd in one process
+	Raft      Raft   `toml:"raft"`
+	Log       Log    `toml:"log"`
+}
+
+// Raft is how controllers agree.
+type Raft struct {
+	Profile           string        `toml:"profile" one:"fast-lan,wan"`
+	SnapshotThreshold int           `toml:"snapshot_threshold"` // log entries since the last snapshot
+	SnapshotInterval  time.Duration `toml:"snapshot_interval"`  // how often the threshold is looked at
+	SnapshotsKept     int           `toml:"snapshots_kept"`
+	TrailingLogs      int           `toml:"trailing_logs"` // entries kept behind a snapshot for slow followers
+	Reserve           cluster.Bytes `toml:"reserve"`       // disk space set aside for a full disk
+}
+
+// DefaultController is what gctld runs with where its file is silent; Name and Advertise, empty here,
+// are filled in by LoadController.
+func DefaultController() Controller {
+	return Controller{
+		Listen:  ":" + DefaultPort,
+		DataDir: "/var/lib/greylag/controller",
+		PKIDir:  "/var/lib/greylag/controller/pki",
+		Raft: Raft{
+			Profile:           "fast-lan",
+			SnapshotThreshold: 16384,
+			SnapshotInterval:  time.Minute,
+			SnapshotsKept:     3,
+			TrailingLogs:      65536,
+			Reserve:           64 * cluster.MiB,
+		},
+		Log: defaultLog(),
+	}
+}
+
+// LoadController reads gctld's file and drop-ins. "" is ControllerPath, which may be absent.
+func LoadController(path string) (Controller, error) {
+	path, optional := pick(path, ControllerPath)
+	cfg := DefaultController()
+	err := load(path, optional, &cfg)
+	return cfg, err
+}
+
+func (cfg *Controller) check(c *checker) {
+	full, short := c.hostName()
+	if cfg.Name == "" {
+		cfg.Name = short
+	}
+	c.name("name", cfg.Name)
+	c.address("listen", cfg.Listen, true)
+	if cfg.Advertise != "" {
+		c.address("advertise", cfg.Advertise, false)
+	} else if _, port, err := net.SplitHostPort(cfg.Listen); err == nil {
+		cfg.Advertise = net.JoinHostPort(full, port)
+	}
+	c.absolute("data_dir", cfg.DataDir)
+	c.absolute("pki_dir", cfg.PKIDir)
+	c.between("raft.snapshot_threshold", cfg.Raft.SnapshotThreshold, 64, 100_000_000)
+	c.atLeast("raft.snapshot_interval", cfg.Raft.SnapshotInterval, time.Second)
+	c.between("raft.snapshots_kept", cfg.Raft.SnapshotsKept, 1, 100)
+	c.between("raft.trailing_logs", cfg.Raft.TrailingLogs, 64, 100_000_000)
+	if cfg.Raft.Reserve < 0 || cfg.Raft.Reserve > cluster.TiB {
+		c.fault("raft.reserve", "%v is out of range, 0 to 1T", cfg.Raft.Reserve)
+	}
+}

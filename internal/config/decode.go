@@ -1,0 +1,225 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// decoder puts a document's values into a struct whose fields carry the tags toml:"key" and, for
+// words out of a fixed set, one:"a,b,c". It notes what does not fit and goes on.
+type decoder struct {
+	doc    *document
+	faults []Fault
+}
+
+func (d *decoder) fault(path, format string, args ...any) {
+	at := d.doc.places[path]
+	d.faults = append(d.faults, Fault{at.file, at.line, path, fmt.Sprintf(format, args...)})
+}
+
+func (d *decoder) table(path string, values map[string]any, into reflect.Value) {
+	fields := fieldsOf(into.Type())
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		at := join(path, key)
+		i, ok := fields[key]
+		if !ok {
+			d.fault(at, "unknown key%s", suggest(key, slices.Sorted(maps.Keys(fields))))
+			continue
+		}
+		field := into.Type().Field(i)
+		d.value(at, values[key], into.Field(i))
+		d.oneOf(at, field.Tag.Get("one"), values[key])
+	}
+}
+
+// fieldsOf maps keys to the fields of a struct.
+func fieldsOf(t reflect.Type) map[string]int {
+	fields := make(map[string]int)
+	for i := range t.NumField() {
+		if key := t.Field(i).Tag.Get("toml"); key != "" {
+			fields[key] = i
+		}
+	}
+	return fields
+}
+
+func (d *decoder) oneOf(path, words string, value any) {
+	text, isText := value.(string)
+	if all := strings.Split(words, ","); words != "" && isText && !slices.Contains(all, text) {
+		d.fault(path, "%q is none of: %s", text, strings.Join(all, ", "))
+	}
+}
+
+// value decodes one value, or notes that it is of the wrong kind and leaves the default. The cases are
+// the kinds that the structs of this package have.
+func (d *decoder) value(path string, value any, into reflect.Value) {
+	switch target := into.Addr().Interface().(type) {
+	case *time.Duration:
+		d.duration(path, value, target)
+		return
+	case *cluster.Bytes:
+		d.bytes(path, value, target)
+		return
+	case *string:
+		assign(d, path, value, target)
+		return
+	case *bool:
+		assign(d, path, value, target)
+		return
+	case *int:
+		n := int64(*target)
+		assign(d, path, value, &n)
+		*target = int(n)
+		return
+	}
+	switch into.Kind() {
+	case reflect.Struct:
+		if table, isTable := value.(map[string]any); isTable {
+			d.table(path, table, into)
+		} else {
+			d.fault(path, "want a table, found %s", describe(value))
+		}
+	case reflect.Slice:
+		d.list(path, value, into)
+	default:
+		d.fault(path, "cannot be set from a file") // a field of a kind that no case above knows
+	}
+}
+
+// assign takes a value of exactly the wanted kind.
+func assign[T string | bool | int64](d *decoder, path string, value any, into *T) {
+	if v, ok := value.(T); ok {
+		*into = v
+		return
+	}
+	wanted := map[reflect.Kind]string{reflect.String: "text in quotes", reflect.Bool: "true or false", reflect.Int64: "a whole number"}
+	d.fault(path, "want %s, found %s", wanted[reflect.TypeFor[T]().Kind()], describe(value))
+}
+
+func (d *decoder) list(path string, value any, into reflect.Value) {
+	elements, ok := value.([]any)
+	if !ok {
+		d.fault(path, "want a list in brackets, found %s", describe(value))
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(elements), len(elements)))
+	for i, element := range elements {
+		d.value(path+"["+strconv.Itoa(i)+"]", element, into.Index(i))
+	}
+}
+
+func (d *decoder) duration(path string, value any, into *time.Duration) {
+	text, ok := value.(string)
+	if !ok {
+		d.fault(path, `want a duration in quotes, such as "90s", "5m" or "7d", found %s`, describe(value))
+		return
+	}
+	v, err := parseDuration(text)
+	if err != nil {
+		d.fault(path, `%q is not a duration; write it like "90s", "5m", "1h30m" or "7d"`, text)
+		return
+	}
+	*into = v
+}
+
+// maxDays keeps days far from overflow: 100 years.
+const maxDays = 36500
+
+// parseDuration reads Go's form, with days before it.
+func parseDuration(text string) (time.Duration, error) {
+	days, rest, found := strings.Cut(text, "d")
+	if !found {
+		return time.ParseDuration(text)
+	}
+	n, err := strconv.ParseUint(days, 10, 32)
+	if err != nil || n > maxDays {
+		return 0, fmt.Errorf("bad days in %q", text)
+	}
+	total := time.Duration(n) * 24 * time.Hour
+	if rest == "" {
+		return total, nil
+	}
+	v, err := time.ParseDuration(rest)
+	if v < 0 || v > maxDays*24*time.Hour {
+		return 0, fmt.Errorf("bad rest in %q", text)
+	}
+	return total + v, err
+}
+
+func (d *decoder) bytes(path string, value any, into *cluster.Bytes) {
+	text, ok := value.(string)
+	if !ok {
+		d.fault(path, `want a size in quotes, such as "64GiB", found %s`, describe(value))
+		return
+	}
+	v, err := cluster.ParseBytes(text, cluster.Bytes(1))
+	if err != nil || text != "0" && strings.Trim(text, "0123456789") == "" {
+		d.fault(path, `%q is not a size; write it with its unit, like "64GiB" or "512MiB"`, text)
+		return
+	}
+	*into = v
+}
+
+// describe names a value's kind for people.
+func describe(value any) string {
+	switch v := value.(type) {
+	case string:
+		return fmt.Sprintf("the text %q", v)
+	case int64:
+		return fmt.Sprintf("the number %d", v)
+	case float64:
+		return fmt.Sprintf("the number %v", v)
+	case bool:
+		return fmt.Sprintf("%v", v)
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a table"
+	}
+	return fmt.Sprintf("the date or time %v", value)
+}
+
+// suggest names the key that was probably meant: one at most two edits away.
+func suggest(key string, known []string) string {
+	best, least := "", 3
+	for _, k := range known {
+		if n := distance(key, k); n < least && n < len(k) {
+			best, least = k, n
+		}
+	}
+	if best == "" {
+		return "; known here: " + strings.Join(known, ", ")
+	}
+	return "; did you mean " + best + "?"
+}
+
+// distance is Levenshtein's, on bytes. Keys longer than 64 bytes are as far as can be. O(len²).
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,100 @@
+package config
+
+import (
+	"os"
+	"time"
+)
+
+// Where gauthd and the commands look when no file is named, and where they meet.
+const (
+	AuthPath   = "/etc/greylag/gauthd.toml"
+	ClientPath = "/etc/greylag/client.toml"
+	// ClientEnv names another file than ClientPath, for the client only.
+	ClientEnv  = "GREYLAG_CONFIG"
+	AuthSocket = "/run/greylag/auth.sock"
+	// CAFile is the CA certificate that gctl join leaves for the commands of a host.
+	CAFile = "/etc/greylag/ca.pem"
+)
+
+// Auth is gauthd's file. Its host's name is that of its certificate.
+type Auth struct {
+	Socket      string   `toml:"socket"`
+	PKIDir      string   `toml:"pki_dir"`
+	Controllers []string `toml:"controllers"` // for renewing the certificate; after loading: HOST:PORT each
+	Log         Log      `toml:"log"`
+}
+
+// DefaultAuth is what gauthd runs with where its file is silent.
+func DefaultAuth() Auth {
+	return Auth{
+		Socket:      AuthSocket,
+		PKIDir:      "/var/lib/greylag/auth/pki",
+		Controllers: []string{"localhost:" + DefaultPort},
+		Log:         defaultLog(),
+	}
+}
+
+// LoadAuth reads gauthd's file and drop-ins. "" is AuthPath, which may be absent.
+func LoadAuth(path string) (Auth, error) {
+	path, optional := pick(path, AuthPath)
+	cfg := DefaultAuth()
+	err := load(path, optional, &cfg)
+	return cfg, err
+}
+
+func (cfg *Auth) check(c *checker) {
+	c.socket("socket", cfg.Socket)
+	c.absolute("pki_dir", cfg.PKIDir)
+	cfg.Controllers = c.addresses("controllers", cfg.Controllers)
+}
+
+// Client is what gsubmit, gqueue, gcancel and gctl read.
+type Client struct {
+	Controllers []string      `toml:"controllers"` // after loading: HOST:PORT each
+	CAFile      string        `toml:"ca_file"`
+	AuthSocket  string        `toml:"auth_socket"`
+	Output      string        `toml:"output" one:"table,json"`
+	Color       string        `toml:"color" one:"auto,always,never"`
+	Timeout     time.Duration `toml:"timeout"` // of one command, over all its attempts
+}
+
+// DefaultClient is what the commands run with where their file is silent.
+func DefaultClient() Client {
+	return Client{
+		Controllers: []string{"localhost:" + DefaultPort},
+		CAFile:      CAFile,
+		AuthSocket:  AuthSocket,
+		Output:      "table",
+		Color:       "auto",
+		Timeout:     time.Minute,
+	}
+}
+
+// LoadClient reads the commands' file and drop-ins. "" is the file that ClientEnv names or else
+// ClientPath, and only the latter may be absent.
+func LoadClient(path string) (Client, error) {
+	if path == "" {
+		path = os.Getenv(ClientEnv)
+	}
+	path, optional := pick(path, ClientPath)
+	cfg := DefaultClient()
+	err := load(path, optional, &cfg)
+	return cfg, err
+}
+
+func (cfg *Client) check(c *checker) {
+	cfg.Controllers = c.addresses("controllers", cfg.Controllers)
+	c.absolute("ca_file", cfg.CAFile)
+	c.socket("auth_socket", cfg.AuthSocket)
+	c.atLeast("timeout", cfg.Timeout, time.Second)
+}
+
+// maxSocket is the longest path that fits into a Unix socket's address (unix(7)).
+const maxSocket = 107
+
+func (c *checker) socket(key, path string) {
+	c.absolute(key, path)
+	if len(path) > maxSocket {
+		c.fault(key, "a socket's path has at most %d characters, this one has %d", maxSocket, len(path))
+	}
+}

@@ -1,0 +1,142 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// NodePath is where gnoded looks when no file is named.
+const NodePath = "/etc/greylag/gnoded.toml"
+
+// Node is gnoded's file. What the host has (CPUs, memory, GPUs, links) is discovered; what stands here
+// replaces what was found.
+type Node struct {
+	Name          string          `toml:"name"`        // default: the host's name up to the first dot
+	Controllers   []string        `toml:"controllers"` // after loading: HOST:PORT each
+	DataDir       string          `toml:"data_dir"`    // what must outlive a reboot
+	StateDir      string          `toml:"state_dir"`   // what need not: tasks' run files
+	PKIDir        string          `toml:"pki_dir"`
+	CDIDir        string          `toml:"cdi_dir"` // the node's own CDI specifications
+	Runtime       string          `toml:"runtime" one:"containerd,process"`
+	Containerd    Containerd      `toml:"containerd"`
+	CPUs          int             `toml:"cpus"`           // 0: those of the host
+	Memory        cluster.Bytes   `toml:"memory"`         // 0: that of the host
+	Features      []string        `toml:"features"`       // words that jobs can ask for
+	Prolog        string          `toml:"prolog"`         // program run as root before each task; "": none
+	Epilog        string          `toml:"epilog"`         // and after each
+	HookTimeout   time.Duration   `toml:"hook_timeout"`   // of either
+	Poll          Poll            `toml:"poll"`           // how often things are looked at
+	SimulatedGPUs []SimulatedGPUs `toml:"simulated_gpus"` // instead of those that the host has
+	Log           Log             `toml:"log"`
+}
+
+// Containerd is where the container daemon is and how it runs tasks.
+type Containerd struct {
+	Socket     string `toml:"socket"`
+	Namespace  string `toml:"namespace"`
+	OCIRuntime string `toml:"oci_runtime" one:"runc,crun"`
+}
+
+// Poll is how often gnoded looks.
+type Poll struct {
+	Report   time.Duration `toml:"report"`   // a full report although nothing changed; the sign of life
+	Health   time.Duration `toml:"health"`   // GPU health
+	Topology time.Duration `toml:"topology"` // links
+	Meter    time.Duration `toml:"meter"`    // use of CPU, memory and GPU by tasks
+}
+
+// SimulatedGPUs is a group of GPUs that do not exist: character devices stand in for them, so that
+// everything but computing on them works.
+type SimulatedGPUs struct {
+	Count  int           `toml:"count"`
+	Type   string        `toml:"type"`
+	Memory cluster.Bytes `toml:"memory"` // of each
+	// NVLinkDomain names the domain they are all in; nodes that use the same name share one, as in a
+	// rack. "" makes them a domain of this host alone.
+	NVLinkDomain string `toml:"nvlink_domain"`
+}
+
+// DefaultNode is what gnoded runs with where its file is silent; Name, empty here, is filled in by
+// LoadNode.
+func DefaultNode() Node {
+	return Node{
+		Controllers: []string{"localhost:" + DefaultPort},
+		DataDir:     "/var/lib/greylag/node",
+		StateDir:    "/run/greylag/node",
+		PKIDir:      "/var/lib/greylag/node/pki",
+		CDIDir:      "/run/greylag/cdi",
+		Runtime:     "containerd",
+		Containerd:  Containerd{Socket: "/run/containerd/containerd.sock", Namespace: "greylag", OCIRuntime: "runc"},
+		HookTimeout: 5 * time.Minute,
+		Poll:        Poll{Report: 10 * time.Second, Health: 30 * time.Second, Topology: time.Minute, Meter: 10 * time.Second},
+		Log:         defaultLog(),
+	}
+}
+
+// LoadNode reads gnoded's file and drop-ins. "" is NodePath, which may be absent.
+func LoadNode(path string) (Node, error) {
+	path, optional := pick(path, NodePath)
+	cfg := DefaultNode()
+	err := load(path, optional, &cfg)
+	return cfg, err
+}
+
+func (cfg *Node) check(c *checker) {
+	if _, short := c.hostName(); cfg.Name == "" {
+		cfg.Name = short
+	}
+	c.name("name", cfg.Name)
+	cfg.Controllers = c.addresses("controllers", cfg.Controllers)
+	c.absolute("data_dir", cfg.DataDir)
+	c.absolute("state_dir", cfg.StateDir)
+	c.absolute("pki_dir", cfg.PKIDir)
+	c.absolute("cdi_dir", cfg.CDIDir)
+	c.absolute("containerd.socket", cfg.Containerd.Socket)
+	c.word("containerd.namespace", cfg.Containerd.Namespace)
+	c.between("cpus", cfg.CPUs, 0, 1<<16)
+	if cfg.Memory != 0 && cfg.Memory < 64*cluster.MiB {
+		c.fault("memory", "%v is too little, at least 64M", cfg.Memory)
+	}
+	for i, f := range cfg.Features {
+		c.word(fmt.Sprintf("features[%d]", i), f)
+	}
+	if cfg.Prolog != "" {
+		c.absolute("prolog", cfg.Prolog)
+	}
+	if cfg.Epilog != "" {
+		c.absolute("epilog", cfg.Epilog)
+	}
+	c.atLeast("hook_timeout", cfg.HookTimeout, time.Second)
+	c.atLeast("poll.report", cfg.Poll.Report, 100*time.Millisecond)
+	if cfg.Poll.Report > 10*time.Second {
+		c.fault("poll.report", "%v is too long: a node that is silent for 20s counts as UNKNOWN, at most 10s", cfg.Poll.Report)
+	}
+	c.atLeast("poll.health", cfg.Poll.Health, time.Second)
+	c.atLeast("poll.topology", cfg.Poll.Topology, time.Second)
+	c.atLeast("poll.meter", cfg.Poll.Meter, time.Second)
+	cfg.checkGPUs(c)
+}
+
+// maxGPUs is how many devices one node may have, simulated or not.
+const maxGPUs = 64
+
+func (cfg *Node) checkGPUs(c *checker) {
+	total := 0
+	for i, g := range cfg.SimulatedGPUs {
+		at := fmt.Sprintf("simulated_gpus[%d]", i)
+		c.between(at+".count", g.Count, 1, maxGPUs)
+		c.word(at+".type", g.Type)
+		if g.Memory < cluster.MiB || g.Memory > 16*cluster.TiB {
+			c.fault(at+".memory", "%v is out of range, 1M to 16T", g.Memory)
+		}
+		if g.NVLinkDomain != "" {
+			c.word(at+".nvlink_domain", g.NVLinkDomain)
+		}
+		total += g.Count
+	}
+	if total > maxGPUs {
+		c.fault("simulated_gpus", "%d in all, at most %d", total, maxGPUs)
+	}
+}
