@@ -1,0 +1,61 @@
+package reconcile
+
+import "github.com/greylag/greylag/pkg/cluster"
+
+// Next is the table of one recorded task. informed says that a set was
+// admitted; w is nil where that set does not want the task.
+//
+//	phase     wanted        to stop            not wanted       no set yet
+//	Accepted  start         abandon, remove    abandon, remove  -
+//	Started   signals       stop, later kill   kill             kill, when patience has ended
+//	Ended     remove        remove             remove           remove
+//	Clean     -             -                  forget           -
+//
+// A task that is not wanted is killed without asking: another attempt of its
+// job may be running by now.
+func Next(informed bool, w *Wanted, s *Seen, now cluster.Instant) (action Action, wake cluster.Instant) {
+	over := s.Doomed || informed && (w == nil || w.Stop)
+	switch {
+	case s.Work == Starting && over:
+		return Action{Kind: Abandon, ID: s.ID}, 0
+	case s.Work != NoWork:
+		return Action{}, 0
+	case s.Phase == Clean:
+		if informed && w == nil {
+			return Action{Kind: Forget, ID: s.ID}, 0
+		}
+		return Action{}, 0
+	case s.Phase == Started:
+		return running(informed, w, s, now)
+	case now < s.NotBefore:
+		return Action{}, s.NotBefore
+	case s.Phase == Ended, over:
+		return Action{Kind: Remove, ID: s.ID}, 0
+	case informed:
+		return Action{Kind: Start, ID: s.ID}, 0
+	}
+	return Action{}, 0
+}
+
+// running is the row of a task whose process runs.
+func running(informed bool, w *Wanted, s *Seen, now cluster.Instant) (Action, cluster.Instant) {
+	switch {
+	case s.Doomed, informed && w == nil, s.KillAt != 0 && now >= s.KillAt:
+		if again := s.Killed.Add(KillAgain); s.Killed != 0 && now < again {
+			return Action{}, again
+		}
+		return Action{Kind: Kill, ID: s.ID}, 0
+	case s.KillAt != 0:
+		return Action{}, s.KillAt
+	case w == nil:
+		return Action{}, 0
+	case w.Stop:
+		return Action{Kind: Stop, ID: s.ID, KillAt: now.Add(max(w.KillWait, 0))}, 0
+	}
+	for _, signal := range w.Signals {
+		if signal.ID > s.Signalled {
+			return Action{Kind: Deliver, ID: s.ID, Signal: signal}, 0
+		}
+	}
+	return Action{}, 0
+}
