@@ -115,6 +115,8 @@ type Job struct {
 	Exit      Exit
 	Restarts  int32  // how often it was requeued
 	Requester string // who cancelled it, when somebody did
+	Returns   bool   // while COMPLETING: it will be PENDING again, not Outcome
+	Granted   uint64 // log index of the entry that granted Alloc
 	Version   uint64 // log index of the last change
 }
 

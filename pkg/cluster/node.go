@@ -70,12 +70,15 @@ type Node struct {
 	DrainBy    string
 	DrainSince Instant
 	Fault      string // the node's own reason to refuse work; "" when it is fit
+	Leftovers  int32  // tasks on it that nobody wants any more; while there are some, nothing new is placed
 	Registered Instant
 	Changed    uint64 // log index of the last change
 }
 
 // Usable reports whether new tasks may be placed on the node.
-func (n *Node) Usable() bool { return n.Liveness == Alive && !n.Drain && n.Fault == "" }
+func (n *Node) Usable() bool {
+	return n.Liveness == Alive && !n.Drain && n.Fault == "" && n.Leftovers == 0
+}
 
 // Use is what is allocated on one node.
 type Use struct {
@@ -97,6 +100,8 @@ func (n *Node) State(u Use) NodeState {
 		return NodeDraining
 	case n.Drain || n.Fault != "":
 		return NodeDrained
+	case n.Leftovers > 0:
+		return NodeDraining
 	case u.Jobs == 0:
 		return NodeIdle
 	case u.full(n):
