@@ -24,6 +24,9 @@ type checker struct {
 
 func (c *checker) fault(key, format string, args ...any) {
 	at, set := c.doc.places[key]
+	if element := strings.LastIndexByte(key, ']') + 1; !set {
+		at, set = c.doc.places[key[:element]] // a key that is missing in a list's table
+	}
 	if !set {
 		at.file = c.main
 	}

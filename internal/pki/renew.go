@@ -3,6 +3,7 @@ package pki
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 )
@@ -75,4 +76,15 @@ func RenewNow(ctx context.Context, dir string, id *Identity, ask Request) error 
 		return err
 	}
 	return id.Check()
+}
+
+// LogRenewals is a report for Renew that writes what happened to log.
+func LogRenewals(log *slog.Logger, id *Identity) func(error) {
+	return func(err error) {
+		if err != nil {
+			log.Error("certificate not renewed, trying again", "error", err, "certificate_ends", id.Expires())
+			return
+		}
+		log.Info("certificate renewed", "certificate_ends", id.Expires())
+	}
 }

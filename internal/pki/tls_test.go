@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,10 +23,10 @@ import (
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 )
 
-// handshake runs one handshake over a pipe and returns what each side sees, errors as text.
+// handshake runs one handshake and returns what the server saw and the errors of both sides.
 func handshake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
-	a, b := net.Pipe()
+	a, b := connection(t)
 	defer a.Close()
 	defer b.Close()
 	s, c := tls.Server(a, server), tls.Client(b, client)
@@ -48,6 +49,25 @@ func handshake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, e
 	}
 	err = errors.Join(<-sent, err)
 	return s.ConnectionState(), err
+}
+
+// connection is both ends of a TCP connection: unlike a pipe it holds what nobody reads yet.
+func connection(t *testing.T) (net.Conn, net.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	b, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, b
 }
 
 func TestWhoMaySpeakToWhom(t *testing.T) {
@@ -95,6 +115,29 @@ func TestWhoMaySpeakToWhom(t *testing.T) {
 				t.Errorf("peer %v %v, protocol %s", peer, known, state.NegotiatedProtocol)
 			}
 		})
+	}
+}
+
+func TestResumedConnectionsAreKnownToo(t *testing.T) {
+	ca := testCA(t, "prod")
+	ctl, _ := testIdentity(t, ca, RoleController, "ctl1")
+	node, _ := testIdentity(t, ca, RoleNode, "n1")
+	server, client := ServerTLS(ca.Trust(), ctl), ClientTLS(ca.Trust(), node)
+	client.ServerName = "ctl1" // tickets are kept by name
+	for _, resumed := range []bool{false, true} {
+		state, err := handshake(t, server, client)
+		if err != nil || state.DidResume != resumed {
+			t.Fatalf("resumed %v, %v, want %v", state.DidResume, err, resumed)
+		}
+		if peer, ok := ca.Trust().PeerOf(&state); !ok || peer != node.Peer() {
+			t.Errorf("resumed %v: %v, %v", resumed, peer, ok)
+		}
+	}
+	raft := RaftTLS(ca.Trust(), node)
+	raft.ServerName = "ctl1"
+	raft.ClientSessionCache = client.ClientSessionCache // as if a node offered the ticket of its API calls
+	if _, err := handshake(t, server, raft); err == nil {
+		t.Error("a node resumed its way to raft")
 	}
 }
 
@@ -222,9 +265,9 @@ func TestRenewLoop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		asked, renewed := 0, 0
+		var asked, renewed atomic.Int32
 		ask := func(_ context.Context, csr []byte) ([]byte, error) {
-			if asked++; asked <= 5 {
+			if asked.Add(1) <= 5 {
 				return nil, fmt.Errorf("connection refused")
 			}
 			return ca.Sign(csr, Grant{Peer: id.Peer()}, time.Now())
@@ -235,21 +278,21 @@ func TestRenewLoop(t *testing.T) {
 			defer close(done)
 			Renew(ctx, dir, id, ask, func(err error) {
 				if err == nil {
-					renewed++
+					renewed.Add(1)
 				}
 			})
 		}()
 		time.Sleep(19 * 24 * time.Hour)
 		synctest.Wait()
-		if asked != 0 {
-			t.Errorf("asked %d times before two thirds", asked)
+		if n := asked.Load(); n != 0 {
+			t.Errorf("asked %d times before two thirds", n)
 		}
 		time.Sleep(60 * 24 * time.Hour)
 		synctest.Wait()
 		cancel()
 		<-done
-		if asked != 8 || renewed != 3 || time.Until(id.Expires()) < 9*24*time.Hour {
-			t.Errorf("asked %d times, renewed %d, left %v", asked, renewed, time.Until(id.Expires()))
+		if asked.Load() != 8 || renewed.Load() != 3 || time.Until(id.Expires()) < 9*24*time.Hour {
+			t.Errorf("asked %d times, renewed %d, left %v", asked.Load(), renewed.Load(), time.Until(id.Expires()))
 		}
 	})
 }
