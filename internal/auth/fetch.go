@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"syscall"
@@ -15,34 +16,57 @@ import (
 // ErrNoDaemon marks a host on which no gauthd answers.
 var ErrNoDaemon = errors.New("cannot prove who you are: gauthd does not answer")
 
+// errBusy is the daemon's answer to a user who has many connections open; it is soon over.
+var errBusy = errors.New("gauthd is busy")
+
 // Times of a fetch: gauthd answers in a millisecond, or in a few seconds when it must ask a directory.
 const (
-	fetchTime  = 10 * time.Second
-	fetchAgain = 100 * time.Millisecond
+	fetchTime    = 10 * time.Second
+	restartTime  = 500 * time.Millisecond // how long a daemon that does not answer may be restarting
+	firstBackoff = 20 * time.Millisecond
+	mostBackoff  = 500 * time.Millisecond
 )
 
-// FetchToken asks the gauthd of this host for a token of the calling user. If the daemon is just
-// being restarted it tries once more. The errors wrap ErrNoDaemon or ErrUnknownUser where that is the
-// reason, and carry a hint. One exchange over a Unix socket, about 100 µs.
+// FetchToken asks the gauthd of this host for a token of the calling user. It tries again while the
+// daemon is being restarted or busy with many calls of this user. The errors wrap ErrNoDaemon or
+// ErrUnknownUser where that is the reason, and carry a hint. One exchange over a Unix socket, about
+// 130 µs.
 func FetchToken(ctx context.Context, socket string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
+	began := time.Now()
 	token, err := fetch(ctx, socket)
-	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) {
+	for wait := firstBackoff; errors.Is(err, errBusy) || restarting(err) && time.Since(began) < restartTime; wait = min(2*wait, mostBackoff) {
 		select {
 		case <-ctx.Done():
-		case <-time.After(fetchAgain):
+			return "", fetchFailed(socket, err)
+		case <-time.After(wait/2 + rand.N(wait)):
 			token, err = fetch(ctx, socket)
 		}
 	}
-	if err == nil {
-		return token, nil
+	if err != nil {
+		return "", fetchFailed(socket, err)
 	}
+	return token, nil
+}
+
+// restarting reports whether err is what a daemon looks like that ends or has not begun yet.
+func restarting(err error) bool {
+	for _, e := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// fetchFailed gives advice with an error that has none yet.
+func fetchFailed(socket string, err error) error {
 	var told *Error
 	if errors.As(err, &told) {
-		return "", err
+		return err
 	}
-	return "", &Error{fmt.Errorf("%w on %s: %w", ErrNoDaemon, socket, err), fetchHint(err)}
+	return &Error{fmt.Errorf("%w on %s: %w", ErrNoDaemon, socket, err), fetchHint(err)}
 }
 
 func fetchHint(err error) string {
@@ -93,7 +117,7 @@ func parseAnswer(line string) (string, error) {
 	case codeForeign:
 		return "", &Error{fmt.Errorf("cannot tell who you are: %s", detail), "run the command outside the container or user namespace"}
 	case codeBusy:
-		return "", &Error{fmt.Errorf("%w: %s", ErrNoDaemon, detail), "many commands run at once; try again"}
+		return "", &Error{fmt.Errorf("%w: %w: %s", ErrNoDaemon, errBusy, detail), "many commands run at once; try again"}
 	case codeNotJoined:
 		return "", &Error{fmt.Errorf("%w: %s", ErrNoDaemon, detail), "an administrator joins this host again: gctl join TOKEN@HOST"}
 	}
