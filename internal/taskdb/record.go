@@ -1,0 +1,74 @@
+package taskdb
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/greylag/greylag/internal/reconcile"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Task is what a node has recorded of one task.
+type Task struct {
+	ID     reconcile.ID
+	Phase  reconcile.Phase
+	Wanted []byte // what was accepted, in the protocol's encoding
+	CPUs   []int  // the cores set aside for it; none: it shares those left over
+
+	Signalled uint64
+	KillAt    cluster.Instant
+	Doomed    string // why the node itself will not let it go on
+	Blame     string // what the node's devices did to it meanwhile
+	// End is how it ended, once it has; its Phase is not used. Started is set
+	// from the start on.
+	End cluster.Task
+}
+
+// Past is where a task that is gone wrote its output, and whose it is.
+type Past struct {
+	ID             reconcile.ID
+	UID, GID       uint32
+	Groups         []uint32
+	Stdout, Stderr string
+}
+
+// format begins every record, so that a later version can tell.
+const format = 1
+
+// EncodeTask writes a record for DecodeTask.
+func EncodeTask(task *Task) ([]byte, error) { return encode(task) }
+
+// DecodeTask reads a record. ErrCorrupt where it is none.
+func DecodeTask(data []byte) (*Task, error) {
+	task := &Task{}
+	if err := decode(data, task); err != nil {
+		return nil, err
+	}
+	if task.Phase < reconcile.Accepted || task.Phase > reconcile.Clean || task.ID.Job == 0 {
+		return nil, fmt.Errorf("record of task %d.%d: impossible values: %w", task.ID.Job, task.ID.Attempt, ErrCorrupt)
+	}
+	return task, nil
+}
+
+func decodePast(data []byte) (past Past, err error) {
+	err = decode(data, &past)
+	return past, err
+}
+
+func encode(value any) ([]byte, error) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("task record: %w", err)
+	}
+	return append([]byte{format}, data...), nil
+}
+
+func decode(data []byte, value any) error {
+	if len(data) == 0 || data[0] != format {
+		return fmt.Errorf("record of an unknown format: %w", ErrCorrupt)
+	}
+	if err := json.Unmarshal(data[1:], value); err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+// Package taskdb keeps a node's record of its tasks in one bbolt file, so that a
+// daemon that is killed, upgraded or restarted knows what it had begun.
+//
+// It decides how a record is written and what a file that cannot be read means:
+// it is put aside and a new one begun, and the caller is told. It never decides
+// what is to be done about a task.
+//
+// Nothing is synced to the disk. A record has to outlive the daemon, and for
+// that the kernel's page cache suffices; after a boot the tasks are gone, the
+// node registers under a new boot, and its records mean nothing. The file
+// therefore belongs on a tmpfs. (Measured: 0.05 ms a change, against 1 to 4 ms
+// synced.)
+package taskdb
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/greylag/greylag/internal/reconcile"
+)
+
+var (
+	// ErrInUse says that another process has the file open.
+	ErrInUse = errors.New("task records are in use by another gnoded")
+	// ErrCorrupt says that a file or a record in it cannot be read.
+	ErrCorrupt = errors.New("task records are unreadable")
+)
+
+// lockPatience is how long Open waits for a daemon that is about to end.
+const lockPatience = 2 * time.Second
+
+// MaxPast is how many tasks are remembered after their records were dropped.
+const MaxPast = 4096
+
+const (
+	bucketMeta  = "meta"
+	bucketTasks = "tasks"
+	bucketPast  = "past"
+
+	keyIdentity = "identity"
+	keyFloor    = "floor"
+)
+
+// DB is an open file. Its methods may be called from many goroutines.
+type DB struct {
+	bolt *bolt.DB
+	past int // records in bucketPast; only Write touches it
+}
+
+// Identity is who the node is to the controllers.
+type Identity struct {
+	Instance string // made with the file; two lives of a node never share one
+	Cluster  string
+	Epoch    uint64
+}
+
+// Change is what one transaction writes.
+type Change struct {
+	Put    []*Task
+	Forget []reconcile.ID
+	Past   []Past
+	Floor  uint64 // sets older than this are not admitted any more; 0: unchanged
+}
+
+// Open opens the file, or makes it. fresh says that it holds nothing, because
+// it was not there or could not be read; in the latter case what was there lies
+// beside it under the same name with ".broken". ErrInUse.
+func Open(path string) (db *DB, fresh bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, false, fmt.Errorf("task records: %w", err)
+	}
+	_, err = os.Stat(path)
+	fresh = errors.Is(err, fs.ErrNotExist)
+	db, err = open(path)
+	if !errors.Is(err, ErrCorrupt) {
+		return db, fresh, err
+	}
+	if err := os.Rename(path, path+".broken"); err != nil {
+		return nil, false, fmt.Errorf("task records: %w", err)
+	}
+	db, err = open(path)
+	return db, true, err
+}
+
+// open reads everything once, so that what cannot be read shows now. bbolt
+// panics on some damaged pages and faults on a file that was cut short; the
+// list of free pages is kept in the file, since gathering it anew panics in a
+// goroutine that nobody can recover.
+func open(path string) (db *DB, err error) {
+	var file *bolt.DB
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%s: %w: %v", path, ErrCorrupt, r)
+		}
+		if err != nil && file != nil {
+			_ = closeQuietly(file) // the first error tells
+			db = nil
+		}
+	}()
+	file, err = bolt.Open(path, 0o600, &bolt.Options{
+		Timeout: lockPatience, NoSync: true, NoGrowSync: true, FreelistType: bolt.FreelistMapType,
+	})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fmt.Errorf("%s: %w", path, ErrInUse)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("task records: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrCorrupt, err)
+	}
+	db = &DB{bolt: file}
+	err = file.Update(func(tx *bolt.Tx) error {
+		for _, name := range []string{bucketMeta, bucketTasks, bucketPast} {
+			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return tx.Bucket([]byte(bucketPast)).ForEach(func(k, v []byte) error {
+			db.past++
+			_, err := decodePast(v)
+			return err
+		})
+	})
+	if err == nil {
+		_, err = db.Tasks()
+	}
+	if err == nil {
+		_, _, err = db.Identity()
+	}
+	if err != nil && !errors.Is(err, ErrCorrupt) {
+		err = fmt.Errorf("%s: %w: %w", path, ErrCorrupt, err)
+	}
+	return db, err
+}
+
+// closeQuietly closes a file that may be too damaged even for that.
+func closeQuietly(file *bolt.DB) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("close: %v", r)
+		}
+	}()
+	return file.Close()
+}
+
+// Close closes the file.
+func (db *DB) Close() error { return db.bolt.Close() }
+
+// Identity reads what SetIdentity wrote. known is false in a fresh file.
+func (db *DB) Identity() (id Identity, known bool, err error) {
+	err = db.bolt.View(func(tx *bolt.Tx) error {
+		data := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyIdentity))
+		if data == nil {
+			return nil
+		}
+		known = true
+		return decode(data, &id)
+	})
+	return id, known, err
+}
+
+// SetIdentity writes who the node is.
+func (db *DB) SetIdentity(id Identity) error {
+	data, err := encode(id)
+	if err != nil {
+		return err
+	}
+	return db.update(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyIdentity), data)
+	})
+}
+
+// Floor is the version of the newest wanted set that was acted on.
+func (db *DB) Floor() (floor uint64, err error) {
+	err = db.bolt.View(func(tx *bolt.Tx) error {
+		if data := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyFloor)); len(data) == 8 {
+			floor = binary.BigEndian.Uint64(data)
+		}
+		return nil
+	})
+	return floor, err
+}
+
+// Tasks reads all records, by job and attempt.
+func (db *DB) Tasks() ([]*Task, error) {
+	var tasks []*Task
+	err := db.bolt.View(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte(bucketTasks)).ForEach(func(k, v []byte) error {
+			task, err := DecodeTask(v)
+			if err == nil && string(key(task.ID)) != string(k) {
+				err = fmt.Errorf("record of task %d.%d under another's name: %w", task.ID.Job, task.ID.Attempt, ErrCorrupt)
+			}
+			tasks = append(tasks, task)
+			return err
+		})
+	})
+	return tasks, err
+}
+
+// Past finds a task whose record was dropped, among the last MaxPast.
+func (db *DB) Past(id reconcile.ID) (past Past, found bool, err error) {
+	err = db.bolt.View(func(tx *bolt.Tx) error {
+		data := tx.Bucket([]byte(bucketPast)).Get(key(id))
+		if data == nil {
+			return nil
+		}
+		found = true
+		past, err = decodePast(data)
+		return err
+	})
+	return past, found, err
+}
+
+// Write makes the change as a whole or not at all.
+func (db *DB) Write(change Change) error {
+	return db.update(func(tx *bolt.Tx) error {
+		tasks, meta := tx.Bucket([]byte(bucketTasks)), tx.Bucket([]byte(bucketMeta))
+		for _, task := range change.Put {
+			data, err := EncodeTask(task)
+			if err != nil {
+				return err
+			}
+			if err := tasks.Put(key(task.ID), data); err != nil {
+				return err
+			}
+		}
+		for _, id := range change.Forget {
+			if err := tasks.Delete(key(id)); err != nil {
+				return err
+			}
+		}
+		if change.Floor != 0 {
+			if err := meta.Put([]byte(keyFloor), binary.BigEndian.AppendUint64(nil, change.Floor)); err != nil {
+				return err
+			}
+		}
+		return db.remember(tx.Bucket([]byte(bucketPast)), change.Past)
+	})
+}
+
+// remember keeps the newest MaxPast, by job id.
+func (db *DB) remember(bucket *bolt.Bucket, list []Past) error {
+	for _, past := range list {
+		data, err := encode(past)
+		if err != nil {
+			return err
+		}
+		if bucket.Get(key(past.ID)) == nil {
+			db.past++
+		}
+		if err := bucket.Put(key(past.ID), data); err != nil {
+			return err
+		}
+	}
+	for ; db.past > MaxPast; db.past-- {
+		if oldest, _ := bucket.Cursor().First(); oldest != nil {
+			if err := bucket.Delete(oldest); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (db *DB) update(fn func(*bolt.Tx) error) error {
+	if err := db.bolt.Update(fn); err != nil {
+		return fmt.Errorf("task records: %w", err)
+	}
+	return nil
+}
+
+// key sorts by job, then attempt.
+func key(id reconcile.ID) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, uint64(id.Job)), uint32(id.Attempt))
+}
