@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is one program of the cluster: it can be started, killed, paused and
+// started again, and its output is kept in one file.
+type Process struct {
+	name string
+	log  string
+	argv []string
+	env  []string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{}
+	exit error
+}
+
+// newProcess prepares a program without starting it. Its output is appended to
+// dir/name.log.
+func newProcess(dir, name string, argv ...string) *Process {
+	return &Process{name: name, log: filepath.Join(dir, name+".log"), argv: argv}
+}
+
+// Start starts the program. It is an error when it runs.
+func (p *Process) Start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running() {
+		return fmt.Errorf("%s runs already", p.name)
+	}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.argv[0], p.argv[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	done := make(chan struct{})
+	p.cmd, p.done = cmd, done
+	go func() {
+		err := cmd.Wait()
+		p.mu.Lock()
+		p.exit = err
+		p.mu.Unlock()
+		close(done)
+	}()
+	return nil
+}
+
+// running must be called with the lock held.
+func (p *Process) running() bool {
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Running reports whether the program runs.
+func (p *Process) Running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.running()
+}
+
+// Signal sends a signal; none to a program that has ended.
+func (p *Process) Signal(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.running() {
+		return nil
+	}
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// Kill ends the program with SIGKILL and waits until it is gone.
+func (p *Process) Kill() error { return p.end(syscall.SIGKILL, 10*time.Second) }
+
+// Stop asks the program to end, and kills it after 15 seconds.
+func (p *Process) Stop() error {
+	if err := p.end(syscall.SIGTERM, 15*time.Second); err == nil {
+		return nil
+	}
+	return p.Kill()
+}
+
+func (p *Process) end(sig syscall.Signal, patience time.Duration) error {
+	if err := p.Signal(sig); err != nil {
+		return err
+	}
+	return p.WaitEnd(patience)
+}
+
+// Pause stops the program's clock, Resume lets it go on.
+func (p *Process) Pause() error { return p.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused program go on.
+func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
+
+// WaitEnd waits until the program has ended.
+func (p *Process) WaitEnd(patience time.Duration) error {
+	p.mu.Lock()
+	done, cmd := p.done, p.cmd
+	p.mu.Unlock()
+	if cmd == nil {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("%s does not end within %s", p.name, patience)
+	}
+}
+
+// ExitCode is the exit status of the last run; -1 when it was killed or runs.
+func (p *Process) ExitCode() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil || p.running() {
+		return -1
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// PID is the process id, 0 when it does not run.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.running() {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+// LogTail is the last n bytes of its output.
+func (p *Process) LogTail(n int64) string {
+	f, err := os.Open(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > n {
+		if _, err := f.Seek(-n, 2); err != nil {
+			return err.Error()
+		}
+	}
+	buf := make([]byte, n)
+	k, _ := f.Read(buf) // whatever there is serves the message
+	return string(buf[:k])
+}
