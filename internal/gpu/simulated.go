@@ -1,0 +1,74 @@
+package gpu
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/greylag/greylag/internal/simgpu"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Simulated GPUs stand in for real ones: each is a character device, which the
+// kernel lets a task open or not.
+type Simulated struct {
+	node   string
+	dir    string
+	groups []Group
+}
+
+// Group is a number of equal simulated GPUs.
+type Group struct {
+	Count  int
+	Type   string
+	Memory cluster.Bytes
+	Domain string // NVLink domain; "" is the node's own
+}
+
+// NewSimulated describes the GPUs of the named node. Their device files are
+// made in dir.
+func NewSimulated(node, dir string, groups []Group) *Simulated {
+	return &Simulated{node: node, dir: dir, groups: groups}
+}
+
+// Inventory makes the device files anew. Who may not make any (not root) gets
+// devices without files, which serves a runtime that isolates nothing.
+func (s *Simulated) Inventory(context.Context) (Inventory, error) {
+	inventory := Inventory{Driver: "simulated"}
+	for _, group := range s.groups {
+		for range group.Count {
+			inventory.Devices = append(inventory.Devices, s.device(len(inventory.Devices), group))
+		}
+	}
+	files, err := simgpu.Create(s.dir, len(inventory.Devices))
+	if errors.Is(err, simgpu.ErrPermission) {
+		return inventory, nil
+	}
+	if err != nil {
+		return Inventory{}, err
+	}
+	for i, file := range files {
+		inventory.Devices[i].Files = []File{{Host: file.Path, Task: "/dev/nvidia" + strconv.Itoa(i)}}
+	}
+	return inventory, nil
+}
+
+func (s *Simulated) device(index int, group Group) Device {
+	sum := sha256.Sum256([]byte(s.node + "/" + strconv.Itoa(index)))
+	domain := group.Domain
+	if domain == "" {
+		domain = s.node
+	}
+	return Device{GPU: cluster.GPU{
+		Index: int32(index), Type: group.Type, Memory: group.Memory, Minor: int32(index), NUMA: -1, Domain: domain,
+		UUID: fmt.Sprintf("GPU-%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]),
+	}}
+}
+
+// Watch waits: nothing happens to what does not exist.
+func (s *Simulated) Watch(ctx context.Context, heard func(Event)) error { return None{}.Watch(ctx, heard) }
+
+// Processes finds nobody: what a task had open ended with its processes.
+func (s *Simulated) Processes(context.Context, []string) ([]Process, error) { return nil, nil }

@@ -1,0 +1,47 @@
+package gpu
+
+import (
+	"os"
+	"testing"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func TestSimulatedInventory(t *testing.T) {
+	groups := []Group{
+		{Count: 2, Type: "h100", Memory: 80 * cluster.GiB},
+		{Count: 1, Type: "t4", Memory: 16 * cluster.GiB, Domain: "rack1"},
+	}
+	first, err := NewSimulated("n1", t.TempDir(), groups).Inventory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := NewSimulated("n1", t.TempDir(), groups).Inventory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := NewSimulated("n2", t.TempDir(), groups).Inventory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(first.Devices) != 3 {
+		t.Fatalf("%d devices", len(first.Devices))
+	}
+	for i, d := range first.Devices {
+		if d.Index != int32(i) || d.UUID != again.Devices[i].UUID || d.UUID == other.Devices[i].UUID {
+			t.Errorf("device %d: %+v, again %+v, on another node %+v", i, d, again.Devices[i], other.Devices[i])
+		}
+		if os.Geteuid() != 0 {
+			continue // without root there are no device files
+		}
+		if len(d.Files) != 1 {
+			t.Fatalf("device %d has %d files", i, len(d.Files))
+		}
+		if info, err := os.Stat(d.Files[0].Host); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+			t.Errorf("device %d is no character device: %v", i, err)
+		}
+	}
+	if d := first.Devices; d[0].Domain != "n1" || d[2].Domain != "rack1" || d[2].Type != "t4" || d[0].Memory != 80*cluster.GiB {
+		t.Errorf("%+v", d)
+	}
+}
