@@ -21,6 +21,7 @@ const (
 const (
 	kindCommands   byte = 0 // commands for the state machine
 	kindCheckpoint byte = 1 // a digest agreed by a majority (checkpoint.go)
+	kindMark       byte = 2 // nothing: a new leader's proof that it leads (leadership.go)
 )
 
 const (
@@ -41,7 +42,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	'G' 'L' version kind | unix ns, 8 bytes LE | body | CRC-32C of all before, 4 bytes LE
 //
 // body of commands: uvarint count, then count × (uvarint length, bytes).
-// body of a checkpoint: index, digest, 8 bytes LE each.
+// body of a checkpoint: index, digest, 8 bytes LE each. A mark has none.
 //
 // The CRC is computed by the proposing leader before the entry reaches raft and
 // checked right before the state machine sees it, so it covers every disk, cache
@@ -113,6 +114,11 @@ func decodeEnvelope(entry []byte) (envelope, error) {
 		}
 		e.checkpoint.index = binary.LittleEndian.Uint64(body)
 		e.checkpoint.digest = binary.LittleEndian.Uint64(body[8:])
+		return e, nil
+	case kindMark:
+		if len(body) != 0 {
+			return envelope{}, fmt.Errorf("%w: mark with a body", errEnvelope)
+		}
 		return e, nil
 	}
 	return envelope{}, fmt.Errorf("%w: entry kind %d", errUnsupported, e.kind)

@@ -27,7 +27,7 @@ func (l *Log) Leader() (id, addr string) {
 }
 
 // followLeadership drains raft's own channel, which holds only the latest
-// change, confirms each gain by a barrier, and queues what Leadership delivers.
+// change, has each gain confirmed, and queues what Leadership delivers.
 // Raft is never asked anything from this goroutine, since it may wait for it.
 func (l *Log) followLeadership() {
 	defer close(l.leadership)
@@ -71,12 +71,13 @@ func (l *Log) followLeadership() {
 	}
 }
 
-// confirmTerm waits for a barrier: a majority has an entry of this term, and this
-// member's state holds everything before it.
+// confirmTerm has a mark agreed: then a majority has an entry of this term, and this
+// member's state holds everything before it. (Like raft's Barrier, which however is
+// never answered if it waits in raft's buffer while raft stops.)
 func (l *Log) confirmTerm(confirmed chan<- uint64) {
 	term := l.raft.CurrentTerm()
 	for l.raft.State() == raft.Leader && l.raft.CurrentTerm() == term {
-		if l.raft.Barrier(enqueueTimeout).Error() == nil {
+		if _, _, err := l.submit(l.life, &proposal{kind: kindMark}); err == nil {
 			select {
 			case confirmed <- term:
 			case <-l.stop:

@@ -203,11 +203,13 @@ func (l *Log) await(ctx context.Context, f func() error) error {
 }
 
 // joined is told of every committed configuration: a member that was in the
-// cluster and no longer is stops.
+// cluster and no longer is stops. One that replays the log may meet an earlier
+// incarnation of itself in it; that is somebody else.
 func (l *Log) joined(c configuration) {
 	in := false
 	for _, s := range c.servers {
-		in = in || string(s.ID) == l.self.ID
+		t, err := parseTarget(string(s.Address))
+		in = in || (err == nil && string(s.ID) == l.self.ID && t.incarnation == l.self.Incarnation)
 	}
 	if in {
 		l.wasMember.Store(true)

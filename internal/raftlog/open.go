@@ -242,8 +242,10 @@ func (l *Log) Err() error {
 // Close hands leadership over, if this member has it and others can take it, and
 // stops. Callers that wait get ErrClosed, or ErrOutcomeUnknown.
 func (l *Log) Close() error {
-	if l.ruling.Load() != 0 && l.othersVote() {
-		l.raft.LeadershipTransfer().Error() // if it fails, the others elect after a timeout
+	if l.ruling.Load() != 0 && l.othersVote() && l.orClosed(nil) == nil {
+		ctx, cancel := context.WithTimeout(l.life, 2*l.cfg.Profile.Election)
+		l.Transfer(ctx, "") // if it fails, the others elect after a timeout
+		cancel()
 	}
 	l.end(nil)
 	<-l.dead

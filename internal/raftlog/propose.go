@@ -159,7 +159,7 @@ func (l *Log) batch() {
 }
 
 // gather takes what waits, up to the limits of a shared entry, beginning with
-// first. A checkpoint shares with nobody. It returns the one that did not fit.
+// first. Checkpoints and marks share with nobody. It returns the one that did not fit.
 func (l *Log) gather(first *proposal) (parts []*proposal, next *proposal) {
 	count, size := 0, 0
 	for p := first; p != nil; {
