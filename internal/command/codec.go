@@ -2,27 +2,159 @@ package command
 
 import (
 	"errors"
+	"fmt"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // ErrMalformed is wrapped by the errors of the Decode functions for bytes that no
 // Encode function wrote.
-var ErrMalformed = errors.New("not a command")
+var ErrMalformed = errors.New("malformed")
 
 // ErrUnsupported is wrapped by the errors of the Decode functions for bytes that a
 // newer version of Greylag wrote and this one must not guess at.
 var ErrUnsupported = errors.New("written by a newer version of greylag")
 
-// Encode writes a command for the log. Equal commands give equal bytes. O(size).
-func Encode(c Command) []byte { return nil }
+// format is the first byte of everything encoded here. It changes only when a
+// record can no longer be read by appending fields.
+const format = 1
+
+// Encode writes a command for the log: the format, the kind, the fields. Equal
+// commands give equal bytes. O(size).
+func Encode(c Command) []byte {
+	w := codec.Writer(make([]byte, 0, 256))
+	k := c.kind()
+	head(&w, &k)
+	fieldsOf(&w, c)
+	return w.Written()
+}
 
 // Decode reads what Encode wrote. Hostile bytes give an error, never a panic, and
-// never more memory than a small multiple of their length.
-func Decode(data []byte) (Command, error) { return nil, ErrMalformed }
+// never more memory than a small multiple of their length. O(size).
+func Decode(data []byte) (Command, error) {
+	r := codec.Reader(data)
+	var k kind
+	if err := head(&r, &k); err != nil {
+		return nil, fmt.Errorf("command: %w", err)
+	}
+	c := blank(k)
+	if c == nil {
+		return nil, fmt.Errorf("command: %w: kind %d", ErrUnsupported, k)
+	}
+	fieldsOf(&r, c)
+	if err := r.Err(); err != nil {
+		return nil, fmt.Errorf("command: %w: %w", ErrMalformed, err)
+	}
+	return c, nil
+}
 
-// EncodeJob writes a job for the archive. Equal jobs give equal bytes.
-func EncodeJob(j *cluster.Job) []byte { return nil }
+// EncodeJob writes a job with its specification, for the archive. Equal jobs give
+// equal bytes.
+func EncodeJob(j *cluster.Job) []byte {
+	w := codec.Writer(make([]byte, 0, 512))
+	var k kind
+	head(&w, &k)
+	codec.Record(&w, j.Spec, SpecFields)
+	codec.Record(&w, j, JobFields)
+	return w.Written()
+}
 
-// DecodeJob reads what EncodeJob wrote.
-func DecodeJob(data []byte) (*cluster.Job, error) { return nil, ErrMalformed }
+// DecodeJob reads what EncodeJob wrote, under the promises of Decode.
+func DecodeJob(data []byte) (*cluster.Job, error) {
+	r := codec.Reader(data)
+	var k kind
+	if err := head(&r, &k); err != nil {
+		return nil, fmt.Errorf("job: %w", err)
+	}
+	j := &cluster.Job{Spec: &cluster.JobSpec{}}
+	codec.Record(&r, j.Spec, SpecFields)
+	codec.Record(&r, j, JobFields)
+	if k != 0 {
+		return nil, fmt.Errorf("job: %w: kind %d", ErrMalformed, k)
+	}
+	if err := r.Err(); err != nil {
+		return nil, fmt.Errorf("job: %w: %w", ErrMalformed, err)
+	}
+	return j, nil
+}
+
+// head is the format and a kind: of command, of result, or 0.
+func head(c *codec.Coder, k *kind) error {
+	version := uint8(format)
+	codec.Uint(c, &version)
+	codec.Uint(c, k)
+	switch {
+	case !c.Reading():
+		return nil
+	case version > format:
+		return fmt.Errorf("%w: format %d", ErrUnsupported, version)
+	case version < format:
+		return fmt.Errorf("%w: format %d", ErrMalformed, version)
+	}
+	return nil
+}
+
+// blank is an empty command of the kind; nil when there is none.
+func blank(k kind) Command {
+	switch k {
+	case kindInit:
+		return new(Init)
+	case kindSubmitJobs:
+		return new(SubmitJobs)
+	case kindCancelJobs:
+		return new(CancelJobs)
+	case kindUpdateJobs:
+		return new(UpdateJobs)
+	case kindRegisterNode:
+		return new(RegisterNode)
+	case kindReportTasks:
+		return new(ReportTasks)
+	case kindSetLiveness:
+		return new(SetLiveness)
+	case kindUpdateNodes:
+		return new(UpdateNodes)
+	case kindCommitPlan:
+		return new(CommitPlan)
+	case kindTick:
+		return new(Tick)
+	case kindApplyPolicy:
+		return new(ApplyPolicy)
+	case kindCreateToken:
+		return new(CreateToken)
+	case kindUseToken:
+		return new(UseToken)
+	}
+	return nil
+}
+
+func fieldsOf(c *codec.Coder, cmd Command) {
+	switch x := cmd.(type) {
+	case *Init:
+		codec.Record(c, x, initFields)
+	case *SubmitJobs:
+		codec.Record(c, x, submitFields)
+	case *CancelJobs:
+		codec.Record(c, x, cancelFields)
+	case *UpdateJobs:
+		codec.Record(c, x, updateFields)
+	case *RegisterNode:
+		codec.Record(c, x, registerFields)
+	case *ReportTasks:
+		codec.Record(c, x, reportFields)
+	case *SetLiveness:
+		codec.Record(c, x, livenessFields)
+	case *UpdateNodes:
+		codec.Record(c, x, updateNodesFields)
+	case *CommitPlan:
+		codec.Record(c, x, planFields)
+	case *Tick:
+		codec.Record(c, x, tickFields)
+	case *ApplyPolicy:
+		codec.Record(c, x, applyFields)
+	case *CreateToken:
+		codec.Record(c, x, createTokenFields)
+	case *UseToken:
+		codec.Record(c, x, useTokenFields)
+	}
+}

@@ -1,0 +1,163 @@
+package command
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// The fields of each command, in the order in which they were introduced. The
+// package codec says how they may grow.
+
+func initFields(c *codec.Coder, x *Init) {
+	codec.String(c, &x.ClusterID)
+	codec.Record(c, &x.Policy, PolicyFields)
+}
+
+func requestIDFields(c *codec.Coder, x *RequestID) {
+	codec.Fixed(c, x.Key[:])
+	codec.Fixed(c, x.Payload[:])
+}
+
+func actorFields(c *codec.Coder, x *Actor) {
+	identityFields(c, &x.Identity)
+	codec.Uint(c, &x.Role)
+	codec.String(c, &x.Source)
+}
+
+func submitFields(c *codec.Coder, x *SubmitJobs) {
+	requestIDFields(c, &x.Request)
+	codec.Record(c, &x.Actor, actorFields)
+	codec.List(c, &x.Jobs, submission)
+	codec.List(c, &x.Blobs, codec.Bytes)
+}
+
+func submission(c *codec.Coder, x *Submission) { codec.Record(c, x, submissionFields) }
+
+func submissionFields(c *codec.Coder, x *Submission) {
+	codec.Record(c, &x.Spec, SpecFields)
+	codec.List(c, &x.Array, RangeFields)
+	codec.Bool(c, &x.Held)
+	codec.Bool(c, &x.DefaultTime)
+}
+
+// RangeFields are those of an array's range of indices.
+func RangeFields(c *codec.Coder, x *IndexRange) {
+	codec.Int(c, &x.First)
+	codec.Int(c, &x.Last)
+	codec.Int(c, &x.Step)
+}
+
+func cancelFields(c *codec.Coder, x *CancelJobs) {
+	requestIDFields(c, &x.Request)
+	codec.Record(c, &x.Actor, actorFields)
+	codec.List(c, &x.Jobs, refFields)
+	codec.Int(c, &x.Signal)
+	codec.Bool(c, &x.BatchOnly)
+}
+
+func updateFields(c *codec.Coder, x *UpdateJobs) {
+	requestIDFields(c, &x.Request)
+	codec.Record(c, &x.Actor, actorFields)
+	codec.List(c, &x.Jobs, refFields)
+	codec.Uint(c, &x.Action)
+	codec.Optional(c, &x.TimeLimit, codec.Int[time.Duration])
+	codec.Optional(c, &x.Partition, codec.String)
+	codec.Optional(c, &x.QOS, codec.String)
+	codec.Optional(c, &x.Name, codec.String)
+	codec.Optional(c, &x.Nice, codec.Int[int32])
+	codec.Optional(c, &x.Comment, codec.String)
+	codec.Optional(c, &x.ArrayLimit, codec.Int[int32])
+}
+
+func registerFields(c *codec.Coder, x *RegisterNode) { codec.Record(c, &x.Node, NodeFields) }
+
+func reportFields(c *codec.Coder, x *ReportTasks) {
+	codec.String(c, &x.Node)
+	codec.Uint(c, &x.Epoch)
+	codec.Uint(c, &x.Seen)
+	codec.List(c, &x.Tasks, taskReport)
+	codec.String(c, &x.Fault)
+	// No GPUs and unchanged GPUs differ.
+	there := x.GPUs != nil
+	codec.Bool(c, &there)
+	codec.List(c, &x.GPUs, gpu)
+	if c.Reading() && there && x.GPUs == nil {
+		x.GPUs = []cluster.GPU{}
+	}
+}
+
+func taskReport(c *codec.Coder, x *TaskReport) { codec.Record(c, x, taskReportFields) }
+
+func taskReportFields(c *codec.Coder, x *TaskReport) {
+	codec.Uint(c, &x.Job)
+	codec.Uint(c, &x.Attempt)
+	codec.Record(c, &x.Task, taskFields)
+}
+
+func livenessFields(c *codec.Coder, x *SetLiveness) { codec.List(c, &x.Nodes, nodeLiveness) }
+
+func nodeLiveness(c *codec.Coder, x *NodeLiveness) { codec.Record(c, x, nodeLivenessFields) }
+
+func nodeLivenessFields(c *codec.Coder, x *NodeLiveness) {
+	codec.String(c, &x.Node)
+	codec.Uint(c, &x.Epoch)
+	codec.Uint(c, &x.Liveness)
+}
+
+func updateNodesFields(c *codec.Coder, x *UpdateNodes) {
+	requestIDFields(c, &x.Request)
+	codec.Record(c, &x.Actor, actorFields)
+	codec.List(c, &x.Names, codec.String)
+	codec.Uint(c, &x.Action)
+	codec.String(c, &x.Reason)
+}
+
+func planFields(c *codec.Coder, x *CommitPlan) {
+	codec.Uint(c, &x.Plan.Index)
+	codec.List(c, &x.Plan.Starts, plannedStart)
+	codec.List(c, &x.Plan.Verdicts, verdict)
+}
+
+func plannedStart(c *codec.Coder, x *cluster.PlannedStart) {
+	codec.Record(c, x, plannedStartFields)
+}
+
+func plannedStartFields(c *codec.Coder, x *cluster.PlannedStart) {
+	codec.Uint(c, &x.Job)
+	codec.Uint(c, &x.Attempt)
+	allocationFields(c, &x.Placement)
+}
+
+func verdict(c *codec.Coder, x *cluster.Verdict) { codec.Record(c, x, verdictFields) }
+
+func verdictFields(c *codec.Coder, x *cluster.Verdict) {
+	codec.Uint(c, &x.Job)
+	codec.Uint(c, &x.Reason)
+	codec.String(c, &x.Detail)
+	codec.Int(c, &x.Planned)
+}
+
+func tickFields(*codec.Coder, *Tick) {}
+
+func applyFields(c *codec.Coder, x *ApplyPolicy) {
+	requestIDFields(c, &x.Request)
+	codec.Record(c, &x.Actor, actorFields)
+	codec.Record(c, &x.Policy, PolicyFields)
+	codec.Uint(c, &x.Expect)
+}
+
+func createTokenFields(c *codec.Coder, x *CreateToken) {
+	requestIDFields(c, &x.Request)
+	codec.Record(c, &x.Actor, actorFields)
+	codec.Fixed(c, x.Hash[:])
+	codec.Uint(c, &x.Kind)
+	codec.Int(c, &x.Expires)
+}
+
+func useTokenFields(c *codec.Coder, x *UseToken) {
+	codec.Fixed(c, x.Hash[:])
+	codec.Uint(c, &x.Kind)
+	codec.String(c, &x.Name)
+}

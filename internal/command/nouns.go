@@ -1,0 +1,213 @@
+package command
+
+import (
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// JobFields are those of a job but for its Spec, for records that keep the
+// specification apart. They are for the log, snapshots and the archive.
+func JobFields(c *codec.Coder, x *cluster.Job) {
+	codec.Uint(c, &x.ID)
+	codec.Uint(c, &x.Array)
+	codec.Int(c, &x.Index)
+	codec.Uint(c, &x.State)
+	codec.Uint(c, &x.Outcome)
+	codec.Uint(c, &x.Reason)
+	codec.String(c, &x.Detail)
+	codec.Uint(c, &x.Hold)
+	codec.Uint(c, &x.Attempt)
+	codec.Int(c, &x.Submitted)
+	codec.Int(c, &x.Eligible)
+	codec.Int(c, &x.Planned)
+	codec.Int(c, &x.Started)
+	codec.Int(c, &x.Ended)
+	codec.Optional(c, &x.Alloc, allocationFields)
+	codec.List(c, &x.Tasks, task)
+	exitFields(c, &x.Exit)
+	codec.Int(c, &x.Restarts)
+	codec.String(c, &x.Requester)
+	codec.Bool(c, &x.Returns)
+	codec.Uint(c, &x.Granted)
+	codec.Uint(c, &x.Version)
+}
+
+// SpecFields are those of what a user submitted.
+func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
+	codec.String(c, &x.Name)
+	identityFields(c, &x.Owner)
+	codec.String(c, &x.Account)
+	codec.String(c, &x.Partition)
+	codec.String(c, &x.QOS)
+	codec.Record(c, &x.Request, requestFields)
+	codec.Int(c, &x.TimeLimit)
+	codec.Fixed(c, x.Script[:])
+	codec.Fixed(c, x.Environment[:])
+	codec.List(c, &x.Args, codec.String)
+	codec.String(c, &x.WorkDir)
+	codec.String(c, &x.Input)
+	codec.String(c, &x.Output)
+	codec.String(c, &x.Error)
+	codec.Bool(c, &x.Append)
+	codec.String(c, &x.Image)
+	codec.String(c, &x.ImageDigest)
+	codec.Bool(c, &x.Requeue)
+	codec.Int(c, &x.Nice)
+	codec.Int(c, &x.Begin)
+	codec.Int(c, &x.Deadline)
+	codec.List(c, &x.Depends, dependencyFields)
+	codec.Int(c, &x.ArrayLimit)
+	codec.Int(c, &x.ArraySize)
+	codec.String(c, &x.Comment)
+	codec.String(c, &x.SubmitHost)
+	codec.Int(c, &x.Signal.Number)
+	codec.Int(c, &x.Signal.Before)
+	codec.Bool(c, &x.Signal.BatchOnly)
+	codec.Bool(c, &x.EveryNode)
+}
+
+func requestFields(c *codec.Coder, x *cluster.Request) {
+	codec.Int(c, &x.Nodes)
+	codec.Int(c, &x.GPUsPerNode)
+	codec.Int(c, &x.GPUs)
+	codec.List(c, &x.GPUTypes, codec.String)
+	codec.Int(c, &x.TasksPerNode)
+	codec.Int(c, &x.CPUsPerTask)
+	codec.Int(c, &x.MemPerNode)
+	codec.Int(c, &x.MemPerCPU)
+	codec.Int(c, &x.MemPerGPU)
+	codec.List(c, &x.Features, codec.String)
+	codec.List(c, &x.NodeList, codec.String)
+	codec.List(c, &x.Exclude, codec.String)
+	codec.Bool(c, &x.Exclusive)
+}
+
+// The following have no length of their own and can therefore never grow.
+
+func identityFields(c *codec.Coder, x *cluster.Identity) {
+	codec.String(c, &x.User)
+	codec.Uint(c, &x.UID)
+	codec.Uint(c, &x.GID)
+}
+
+func refFields(c *codec.Coder, x *cluster.JobRef) {
+	codec.Uint(c, &x.ID)
+	codec.Int(c, &x.Index)
+}
+
+func dependencyFields(c *codec.Coder, x *cluster.Dependency) {
+	codec.Uint(c, &x.Kind)
+	refFields(c, &x.Job)
+}
+
+func exitFields(c *codec.Coder, x *cluster.Exit) {
+	codec.Int(c, &x.Code)
+	codec.Int(c, &x.Signal)
+}
+
+func allocationFields(c *codec.Coder, x *cluster.Allocation) {
+	codec.List(c, &x.Nodes, nodeAllocation)
+}
+
+func nodeAllocation(c *codec.Coder, x *cluster.NodeAllocation) {
+	codec.Record(c, x, nodeAllocationFields)
+}
+
+func nodeAllocationFields(c *codec.Coder, x *cluster.NodeAllocation) {
+	codec.String(c, &x.Node)
+	codec.List(c, &x.GPUs, codec.Int[int32])
+	codec.Int(c, &x.CPUs)
+	codec.Int(c, &x.Memory)
+}
+
+func task(c *codec.Coder, x *cluster.Task) { codec.Record(c, x, taskFields) }
+
+func taskFields(c *codec.Coder, x *cluster.Task) {
+	codec.String(c, &x.Node)
+	codec.Uint(c, &x.Phase)
+	codec.Uint(c, &x.Cause)
+	exitFields(c, &x.Exit)
+	codec.String(c, &x.Message)
+	codec.Int(c, &x.Started)
+	codec.Int(c, &x.Ended)
+	codec.Int(c, &x.Memory)
+	codec.Int(c, &x.CPUTime)
+}
+
+// NodeFields are those of a node.
+func NodeFields(c *codec.Coder, x *cluster.Node) {
+	codec.String(c, &x.Name)
+	codec.String(c, &x.Address)
+	codec.String(c, &x.BootID)
+	codec.Uint(c, &x.Epoch)
+	codec.Int(c, &x.CPUs)
+	codec.Int(c, &x.Memory)
+	codec.List(c, &x.GPUs, gpu)
+	codec.List(c, &x.Features, codec.String)
+	codec.String(c, &x.Version)
+	codec.String(c, &x.Runtime)
+	codec.Uint(c, &x.Liveness)
+	codec.Int(c, &x.Since)
+	codec.Bool(c, &x.Drain)
+	codec.String(c, &x.DrainWhy)
+	codec.String(c, &x.DrainBy)
+	codec.Int(c, &x.DrainSince)
+	codec.String(c, &x.Fault)
+	codec.Int(c, &x.Leftovers)
+	codec.Int(c, &x.Registered)
+	codec.Uint(c, &x.Changed)
+}
+
+func gpu(c *codec.Coder, x *cluster.GPU) { codec.Record(c, x, gpuFields) }
+
+func gpuFields(c *codec.Coder, x *cluster.GPU) {
+	codec.Int(c, &x.Index)
+	codec.String(c, &x.UUID)
+	codec.String(c, &x.Type)
+	codec.Int(c, &x.Memory)
+	codec.Int(c, &x.Minor)
+	codec.Int(c, &x.NUMA)
+	codec.String(c, &x.Domain)
+	codec.String(c, &x.Bad)
+}
+
+// PolicyFields are those of the policy.
+func PolicyFields(c *codec.Coder, x *cluster.Policy) {
+	codec.Uint(c, &x.Version)
+	codec.String(c, &x.Cluster)
+	codec.List(c, &x.Admins, codec.String)
+	codec.List(c, &x.Operators, codec.String)
+	codec.List(c, &x.Partitions, partition)
+	codec.List(c, &x.QOS, qos)
+	codec.String(c, &x.DefaultQOS)
+	codec.Int(c, &x.NodeTimeout)
+	codec.Int(c, &x.KillWait)
+	codec.Int(c, &x.MaxArray)
+	codec.Int(c, &x.MaxPending)
+	codec.Int(c, &x.MaxRestarts)
+	codec.Bool(c, &x.Private)
+}
+
+func partition(c *codec.Coder, x *cluster.Partition) { codec.Record(c, x, partitionFields) }
+
+func partitionFields(c *codec.Coder, x *cluster.Partition) {
+	codec.String(c, &x.Name)
+	codec.List(c, &x.Nodes, codec.String)
+	codec.Bool(c, &x.Default)
+	codec.Bool(c, &x.Down)
+	codec.Int(c, &x.MaxTime)
+	codec.Int(c, &x.DefaultTime)
+	codec.Int(c, &x.MaxNodes)
+	codec.List(c, &x.AllowAccounts, codec.String)
+	codec.Int(c, &x.Priority)
+	codec.Int(c, &x.MemPerCPU)
+}
+
+func qos(c *codec.Coder, x *cluster.QOS) { codec.Record(c, x, qosFields) }
+
+func qosFields(c *codec.Coder, x *cluster.QOS) {
+	codec.String(c, &x.Name)
+	codec.Int(c, &x.Tier)
+	codec.Int(c, &x.Priority)
+	codec.Int(c, &x.MaxTime)
+}
