@@ -1,7 +1,6 @@
 package raftlog
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -205,6 +203,8 @@ type node struct {
 	fatal chan string
 }
 
+func (n *node) runs() bool { return n.orClosed(nil) == nil }
+
 // fleet is a cluster under test.
 type fleet struct {
 	t     testing.TB
@@ -301,8 +301,6 @@ func (f *fleet) until(what string, ok func() bool) {
 	for _, n := range f.nodes {
 		f.t.Logf("%+v err=%v", n.Status(), n.Err())
 	}
-	buf := make([]byte, 1<<20)
-	f.t.Logf("%s", buf[:runtime.Stack(buf, true)])
 	f.t.Fatalf("never happened: %s", what)
 }
 
@@ -312,7 +310,7 @@ func (f *fleet) leader() *node {
 	var leader *node
 	f.until("a leader", func() bool {
 		for _, n := range f.nodes {
-			if n.Err() == nil && n.IsLeader() && n.ruling.Load() != 0 {
+			if n.runs() && n.IsLeader() && n.ruling.Load() != 0 {
 				leader = n
 				return true
 			}
@@ -357,7 +355,7 @@ func (f *fleet) same() []string {
 	f.until("equal states", func() bool {
 		want = f.leader().fsm.list()
 		for _, n := range f.nodes {
-			if n.Err() == nil && !slices.Equal(n.fsm.list(), want) {
+			if n.runs() && !slices.Equal(n.fsm.list(), want) {
 				return false
 			}
 		}
@@ -382,13 +380,4 @@ func (f *fleet) restart(n *node) *node {
 	}
 	f.nodes[slices.Index(f.nodes, n)] = again
 	return again
-}
-
-func snapshotBytes(t *testing.T, w SnapshotWriter) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	if _, err := w.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
 }

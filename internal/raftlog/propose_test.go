@@ -153,10 +153,10 @@ func TestGatherKeepsTheLimits(t *testing.T) {
 	gone := put(kindCommands, 10, 10)
 	gone.state.Store(abandoned)
 	put(kindCommands, 50, 1000)
-	put(kindCommands, 7, 1000)      // 257 commands: too many
+	put(kindCommands, 7, 1000)       // 257 commands: too many
 	put(kindCommands, 1, batchBytes) // too many bytes
-	put(kindCheckpoint, 0, 0)       // shares with nobody
-	put(kindCommands, 5000, 900000) // alone it may exceed both
+	put(kindCheckpoint, 0, 0)        // shares with nobody
+	put(kindCommands, 5000, 900000)  // alone it may exceed both
 	var shapes [][]int
 	for next := <-l.queue; next != nil; {
 		var parts []*proposal

@@ -68,7 +68,7 @@ func (l memLayer) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, 
 // plainFSM collects what the library alone applies.
 type plainFSM struct{ applied map[uint64]string }
 
-func (p plainFSM) Apply(l *raft.Log) any                { p.applied[l.Index] = string(l.Data); return nil }
+func (p plainFSM) Apply(l *raft.Log) any               { p.applied[l.Index] = string(l.Data); return nil }
 func (p plainFSM) Snapshot() (raft.FSMSnapshot, error) { return nil, io.EOF }
 func (p plainFSM) Restore(io.ReadCloser) error         { return nil }
 
@@ -149,7 +149,7 @@ func raft695(t *testing.T, serial bool) (outcome error, applied []map[uint64]str
 	}
 	gate := make(chan struct{})
 	heir.wires.to, heir.wires.gate = old.wires.LocalAddr(), gate
-	old.wires.gate, old.wires.timeoutNow = gate, 2 * time.Second
+	old.wires.gate, old.wires.timeoutNow = gate, 2*time.Second
 	old.LeadershipTransferToServer(raft.ServerID(heir.wires.LocalAddr()), heir.wires.LocalAddr())
 	term := old.CurrentTerm()
 	for old.CurrentTerm() == term { // a heartbeat of the heir has arrived

@@ -1,0 +1,120 @@
+package raftlog
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// openDamaged opens a member whose directory must be found damaged.
+func openDamaged(f *fleet, n *node) {
+	f.t.Helper()
+	fsm := &journal{}
+	bad, err := f.open(n.cfg, fsm)
+	if !errors.Is(err, ErrDamaged) {
+		f.t.Fatalf("opened: %v", err)
+	}
+	if r := <-bad.fatal; !strings.HasPrefix(r, "76 ") {
+		f.t.Errorf("ended with %s", r)
+	}
+	if slices.ContainsFunc(fsm.list(), func(c string) bool { return strings.HasPrefix(c, "command") && c != "command one" }) {
+		f.t.Errorf("a damaged entry reached the state machine: %q", fsm.list())
+	}
+}
+
+// A bit of raft.db flips while a member of a cluster is down.
+func TestFlippedBitInALogSetsTheDataAside(t *testing.T) {
+	f := newFleet(t, nil)
+	defer f.close()
+	f.grow(3)
+	for _, c := range []string{"command one", "command two", "command three"} {
+		f.propose(c)
+	}
+	sick := f.followers()[0]
+	f.must(sick.WaitApplied(f.ctx(), f.leader().Status().CommitIndex))
+	sick.Close()
+	if flip(t, filepath.Join(sick.cfg.Dir, databaseFile), "command two") == 0 {
+		t.Fatal("the command is not in the file")
+	}
+	openDamaged(f, sick)
+	back := f.restart(sick)
+	if !back.Status().Fresh {
+		t.Errorf("came back with state: %+v", back.Status())
+	}
+	f.must(f.leader().RemoveMember(f.ctx(), sick.self.ID))
+	f.must(f.leader().AddMember(f.ctx(), sick.self.ID, sick.cfg.Addr))
+	if got := f.same(); len(got) != 3 {
+		t.Errorf("state %q", got)
+	}
+}
+
+// A lone member stops too, keeps its data, and Recover says what is lost.
+func TestFlippedBitInALoneLogNeedsRecover(t *testing.T) {
+	f := newFleet(t, nil)
+	defer f.close()
+	f.grow(1)
+	for _, c := range []string{"command one", "command two", "command three"} {
+		f.propose(c)
+	}
+	n := f.leader()
+	last := n.Status().LastIndex
+	n.Close()
+	flip(t, filepath.Join(n.cfg.Dir, databaseFile), "command two")
+	openDamaged(f, n)
+	openDamaged(f, n)
+	report, err := Recover(n.cfg, &journal{}, []Member{{n.self.ID, n.cfg.Addr, true}})
+	if err != nil || report.DamagedTo != last || report.DamagedFrom != report.LastIndex+1 || report.LastIndex == 0 {
+		t.Fatalf("recovery %+v, %v; the log ended at %d", report, err, last)
+	}
+	if text := report.String(); !strings.Contains(text, "were damaged and are lost") {
+		t.Errorf("it says: %s", text)
+	}
+	f.restart(n)
+	f.propose("again")
+	if got := f.same(); !slices.Equal(got, []string{"command one", "again"}) {
+		t.Errorf("state %q", got)
+	}
+}
+
+// Two of three members are lost for good; the third goes on alone and takes in new ones.
+func TestRecoverFromLostQuorum(t *testing.T) {
+	f := newFleet(t, nil)
+	f.grow(3)
+	f.propose("one")
+	f.must(f.leader().SnapshotNow(f.ctx()))
+	f.propose("two")
+	want := f.same()
+	survivor := f.followers()[1]
+	f.close()
+	if _, err := Recover(survivor.cfg, &journal{}, []Member{{"nobody", "x:1", true}}); err == nil {
+		t.Error("recovered with a member that never was")
+	}
+	if _, err := Recover(f.config("empty"), &journal{}, []Member{{"empty", "x:1", true}}); err == nil {
+		t.Error("recovered from nothing")
+	}
+	report, err := Recover(survivor.cfg, &journal{}, []Member{{survivor.self.ID, survivor.cfg.Addr, true}})
+	if err != nil || report.DamagedFrom != 0 {
+		t.Fatalf("recovery %+v, %v", report, err)
+	}
+	f.nodes = nil
+	f.start(survivor.cfg)
+	defer f.close()
+	f.propose("three")
+	f.must(f.leader().AddMember(f.ctx(), "new", f.start(f.config("new")).cfg.Addr))
+	if got := f.same(); !slices.Equal(got, append(want, "three")) {
+		t.Errorf("state %q", got)
+	}
+}
+
+func TestOneProcessADirectory(t *testing.T) {
+	f := newFleet(t, nil)
+	defer f.close()
+	f.grow(1)
+	cfg := f.nodes[0].cfg
+	cfg.Stream = f.net.listen("other:1")
+	if _, err := f.open(cfg, &journal{}); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("opened twice: %v", err)
+	}
+}

@@ -1,0 +1,93 @@
+package raftlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+func TestReserveIsKeptAndGivenBack(t *testing.T) {
+	dir := t.TempDir()
+	r := newReserve(dir, 4<<20, quiet())
+	for p, size := range map[reservePart]int64{reserveLog: 4 << 20, reserveVote: voteReserveBytes} {
+		if info, err := os.Stat(r.path(p)); err != nil || info.Size() != size {
+			t.Errorf("%s: %v, %v", r.path(p), info, err)
+		}
+	}
+	if r.low.Load() || !r.release(reserveLog) || !r.low.Load() || r.release(reserveLog) {
+		t.Error("the space is given once, and then the disk is low")
+	}
+	if _, err := os.Stat(r.path(reserveLog)); err == nil {
+		t.Error("the space is not free")
+	}
+	if r.refresh(); r.low.Load() {
+		t.Error("there is room again, and the disk is still low")
+	}
+	if r = newReserve(dir, 4<<20, quiet()); r.low.Load() || !r.held[reserveLog] {
+		t.Error("what the last run held is not known")
+	}
+	if r = newReserve(t.TempDir(), -1, quiet()); r.low.Load() || r.release(reserveVote) {
+		t.Error("no reserve was asked for")
+	}
+}
+
+// The disk of a lone member fills up: first it says so, then it lives on its
+// reserve, then callers get errors; it never ends, and goes on when there is room.
+func TestFullDisk(t *testing.T) {
+	dir := disk(t, `mount -t tmpfs -o size=40m tmpfs "$DIR"`)
+	f := newFleet(t, func(c *Config) { c.ReserveBytes = 4 << 20 })
+	cfg := f.config("full")
+	cfg.Dir = filepath.Join(dir, "raft")
+	n := f.start(cfg)
+	defer f.close()
+	f.must(n.Bootstrap())
+	kept := []uint64{f.propose("0")}
+	big := bytes.Repeat([]byte("x"), 512<<10)
+	ballast := filepath.Join(dir, "ballast")
+	fillUp(t, ballast)
+	f.until("a warning", func() bool { return n.Status().DiskLow })
+	var failed error
+	for i := 0; i < 200 && failed == nil; i++ {
+		var index uint64
+		if _, index, failed = n.Propose(context.Background(), strconv.AppendInt(big, int64(i), 10)); failed == nil {
+			kept = append(kept, index)
+		}
+	}
+	if !errors.Is(failed, ErrOutcomeUnknown) || !errors.Is(failed, syscall.ENOSPC) {
+		t.Errorf("a full disk answers %v", failed)
+	}
+	if len(kept) < 4 {
+		t.Errorf("only %d entries fitted into the reserve", len(kept))
+	}
+	f.must(os.Remove(ballast))
+	f.propose("after")
+	f.until("the end of the warning", func() bool { return !n.Status().DiskLow })
+	if got := len(n.fsm.list()); got < len(kept)+1 || n.Err() != nil {
+		t.Errorf("%d commands, %d acknowledged, %v", got, len(kept)+1, n.Err())
+	}
+	if again := f.restart(n); !again.Status().Fresh {
+		f.until("replay", func() bool { return len(again.fsm.list()) >= len(kept)+1 })
+	}
+}
+
+func fillUp(t *testing.T, path string) {
+	t.Helper()
+	out, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if _, err := io.Copy(out, endless{}); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,98 @@
+package raftlog
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestLeaderThatAgreesNothingStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil)
+		defer f.close()
+		f.grow(1)
+		n := f.leader()
+		n.sent.Add(1) // an entry that never comes back
+		if r := reason(f, n); !strings.HasPrefix(r, "75 this member leads but") {
+			t.Errorf("stopped with %q", r)
+		}
+	})
+}
+
+func TestHandoverThatNeverEndsStopsTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, func(c *Config) { c.CheckInterval = time.Hour })
+		defer f.close()
+		f.grow(1)
+		n := f.leader()
+		n.refused.Store(true)
+		start := time.Now()
+		if r := reason(f, n); !strings.HasPrefix(r, "75 a handover") || time.Since(start) < handoverLimit {
+			t.Errorf("stopped with %q after %v", r, time.Since(start))
+		}
+	})
+}
+
+// A process that was paused has not had a hanging disk.
+func TestPauseIsNoStall(t *testing.T) {
+	s := newStalls()
+	s.begin("store entries")
+	for range ticks(3 * time.Second) {
+		if _, n := s.tick(); n > ticks(3*time.Second) {
+			t.Fatal("too early")
+		}
+	}
+	if _, n := s.tick(); n <= ticks(3*time.Second) {
+		t.Fatal("never noticed")
+	}
+}
+
+// disk mounts a file system of its own for one test.
+func disk(t *testing.T, script string) (dir string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts a file system")
+	}
+	dir = t.TempDir()
+	cmd := exec.Command("sh", "-ec", script)
+	cmd.Env = append(os.Environ(), "DIR="+dir, "IMAGE="+filepath.Join(t.TempDir(), "image"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Skipf("needs to mount a file system here: %v: %s", err, out)
+	}
+	t.Cleanup(func() { exec.Command("umount", "-l", dir).Run() })
+	return dir
+}
+
+// The disk of a leader hangs: it stops itself although its network is fine.
+func TestHangingDiskStopsTheLeader(t *testing.T) {
+	dir := disk(t, `truncate -s 64M "$IMAGE"; mkfs.ext4 -q "$IMAGE"; mount -o loop "$IMAGE" "$DIR"`)
+	f := newFleet(t, func(c *Config) { c.StallLimit = time.Second })
+	cfg := f.config("frozen")
+	cfg.Dir = filepath.Join(dir, "raft")
+	n := f.start(cfg)
+	defer f.close()
+	f.must(n.Bootstrap())
+	f.propose("before")
+	thaw := func() { exec.Command("fsfreeze", "-u", dir).Run() }
+	defer thaw()
+	if out, err := exec.Command("fsfreeze", "-f", dir).CombinedOutput(); err != nil {
+		t.Skipf("needs fsfreeze: %v: %s", err, out)
+	}
+	start := time.Now()
+	go n.Propose(context.Background(), []byte("never"))
+	select {
+	case r := <-n.fatal:
+		if !strings.HasPrefix(r, "75 the disk hangs: store entries") {
+			t.Errorf("stopped with %q", r)
+		}
+		t.Logf("stopped after %v", time.Since(start))
+	case <-time.After(10 * time.Second):
+		t.Error("it goes on")
+	}
+	thaw()
+}
