@@ -27,6 +27,7 @@ var ErrBadSlice = errors.New("not the name of a systemd slice")
 type Hierarchy struct {
 	unified string            // mount point of version 2, empty on version 1
 	v1      map[string]string // controller to mount point
+	hybrid  string            // mount point of version 2 beside version 1
 }
 
 // Detect reads this process's mounts.
@@ -63,7 +64,7 @@ func Parse(mountinfo string) (Hierarchy, error) {
 	}
 	switch {
 	case h.v1["memory"] != "" && h.v1["pids"] != "":
-		h.unified = ""
+		h.unified, h.hybrid = "", h.unified
 	case h.unified == "":
 		return Hierarchy{}, ErrNoCgroups
 	}
@@ -104,6 +105,17 @@ func (h Hierarchy) dirs(group string) []string {
 		}
 	}
 	return list
+}
+
+// Mixed tells whether version 2 is mounted beside version 1 and has controllers
+// of its own, which crun refuses to work with ("cgroups in hybrid mode not
+// supported").
+func (h Hierarchy) Mixed() bool {
+	if h.hybrid == "" {
+		return false
+	}
+	data, err := os.ReadFile(filepath.Join(h.hybrid, "cgroup.controllers"))
+	return err == nil && strings.TrimSpace(string(data)) != ""
 }
 
 // HasSwapLimit tells whether memory and swap can be limited together.

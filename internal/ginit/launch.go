@@ -37,6 +37,11 @@ func launch(order *Order) (int, *failure) {
 	if order.Subreap {
 		attr.Sys.Pdeathsig = syscall.SIGKILL // no PID namespace ends with us
 	}
+	if order.Confine {
+		if err := confine(); err != nil { // fail closed
+			return 0, &failure{ExitExec, "cannot confine the task: " + reason(err)}
+		}
+	}
 	pid, err := execute(order, attr)
 	if err != nil {
 		return 0, &failure{ExitExec, execMessage(order, err)}

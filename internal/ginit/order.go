@@ -42,6 +42,8 @@ var ErrBadFile = errors.New("not a ginit file")
 
 // Order is what ginit is to do.
 type Order struct {
+	// Confine puts the seccomp filter on the program.
+	Confine bool `json:"confine,omitempty"`
 	// Become says to run the program as UID, GID and Groups; without it, it
 	// runs as who ginit is.
 	Become   bool     `json:"become,omitempty"`

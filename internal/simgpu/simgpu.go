@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Max is the most devices that Create makes.
-const Max = 16
+// Max is the number of distinct devices, over all folders of a machine.
+const Max = 48
 
 var (
 	// ErrPermission says that making device nodes needs root.
@@ -39,7 +39,7 @@ type Device struct {
 
 // candidates, best first. Virtual terminals that nobody looks at: any number
 // can be opened, by anyone whom the node's mode allows, and opening one changes
-// nothing on the screen. Then drivers that everyone may open and that do
+// nothing on the screen (numbers below 16 may be in use). Then drivers that everyone may open and that do
 // nothing until they are told to by a privileged call.
 func candidates() []Device {
 	var list []Device
@@ -78,17 +78,20 @@ func parseMisc(text, name string) (uint32, bool) {
 
 // Create makes n nodes, DIR/nvidia0 and up, mode 0666 as the NVIDIA driver makes
 // its own, and proves each by opening it. The same machine gives the same
-// numbers every time; nodes that are there are replaced. Nodes of different
-// dirs share numbers, so two simulated nodes on one machine must share a dir or
-// split its devices for the kernel to tell them apart.
-func Create(dir string, n int) ([]Device, error) {
-	if n < 0 || n > Max {
-		return nil, fmt.Errorf("%d: %w, at most %d", n, ErrTooMany, Max)
+// numbers every time; nodes that are there are replaced.
+func Create(dir string, n int) ([]Device, error) { return CreateFrom(dir, 0, n) }
+
+// CreateFrom is Create for one of several simulated nodes on one machine: it
+// leaves out the first devices, which another node has, so that the kernel
+// tells the nodes' GPUs apart. Names and indexes begin at 0 all the same.
+func CreateFrom(dir string, first, n int) ([]Device, error) {
+	if n < 0 || first < 0 || first+n > Max {
+		return nil, fmt.Errorf("%d after %d: %w, at most %d", n, first, ErrTooMany, Max)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("simulated GPUs: %w", err)
 	}
-	devices := make([]Device, 0, n)
+	devices, usable := make([]Device, 0, n), 0
 	for _, device := range candidates() {
 		if len(devices) == n {
 			break
@@ -100,11 +103,14 @@ func Create(dir string, n int) ([]Device, error) {
 			return nil, err
 		}
 		if opens {
+			usable++
+		}
+		if opens && usable > first { // the earlier ones' node is replaced by the next
 			devices = append(devices, device)
 		}
 	}
 	if len(devices) < n {
-		return nil, fmt.Errorf("%d wanted, %d found: %w", n, len(devices), ErrTooMany)
+		return nil, fmt.Errorf("%d wanted after %d, %d found: %w", n, first, len(devices), ErrTooMany)
 	}
 	return devices, nil
 }

@@ -47,11 +47,11 @@ type Runtime struct {
 // the host's file system, which needs root. containerd itself need not answer
 // yet: see Ready. Close undoes what New did to the host's mounts.
 func New(config Config) (*Runtime, error) {
-	config, err := config.withDefaults()
+	hierarchy, err := cgroup.Detect()
 	if err != nil {
 		return nil, err
 	}
-	hierarchy, err := cgroup.Detect()
+	config, err = config.withDefaults(hierarchy.Mixed())
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,9 @@ func New(config Config) (*Runtime, error) {
 	if err := installGInit(config); err != nil {
 		return nil, err
 	}
-	runcOptions, err := typeurl.MarshalAny(&options.Options{BinaryName: config.OCIRuntime, SystemdCgroup: *config.Systemd})
+	runcOptions, err := typeurl.MarshalAny(&options.Options{
+		BinaryName: config.OCIRuntime, Root: ociState(config), SystemdCgroup: *config.Systemd,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("OCI runtime options: %w", err)
 	}
@@ -156,6 +158,10 @@ func installGInit(config Config) error {
 	}
 	return nil
 }
+
+// ociState is where the OCI runtime keeps its containers: of this node alone,
+// since by default every containerd of a machine shares one folder.
+func ociState(config Config) string { return filepath.Join(config.StateDir, "oci") }
 
 func ginitPath(config Config) string { return filepath.Join(config.StateDir, "ginit") }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/runtime/proc"
@@ -67,6 +68,7 @@ func (r *Runtime) Wait(ctx context.Context, id runtime.TaskID) (runtime.Exit, er
 func (r *Runtime) unrecorded(ctx context.Context, id runtime.TaskID) (runtime.Exit, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		answer, err := r.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: id.String()})
+		err = errgrpc.ToNative(err)
 		switch {
 		case errdefs.IsNotFound(err) && !r.tasks.Dir(id).Exists():
 			return runtime.Exit{}, fmt.Errorf("end of task %s: %w", id, runtime.ErrNotFound)
@@ -173,8 +175,14 @@ func (r *Runtime) remove(ctx context.Context, id runtime.TaskID) error {
 	if err := r.group(id).Remove(); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(filepath.Join(r.config.ScratchDir, id.String())); err != nil {
-		return fmt.Errorf("remove private folders of task %s: %w", id, err)
+	for _, dir := range []string{
+		filepath.Join(r.config.ScratchDir, id.String()),
+		// Gone already, unless the shim was killed.
+		filepath.Join(ociState(r.config), r.config.Namespace, id.String()),
+	} {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove folders of task %s: %w", id, err)
+		}
 	}
 	return dir.Remove()
 }
@@ -195,20 +203,22 @@ func (r *Runtime) kill(ctx context.Context, id runtime.TaskID, dir taskdir.Dir) 
 // ginit ended refuses; then we wait for it to notice.
 func (r *Runtime) deleteTask(ctx context.Context, id runtime.TaskID) error {
 	service := r.client.TaskService()
+	var err error
 	for range 3 {
-		_, err := service.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id.String()})
+		_, err = service.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id.String()})
+		err = errgrpc.ToNative(err)
 		if err == nil || errdefs.IsNotFound(err) {
 			return nil
 		}
-		if !errdefs.IsFailedPrecondition(err) {
-			return err
-		}
-		_, err = service.Wait(ctx, &tasks.WaitRequest{ContainerID: id.String()})
-		if err != nil && !errdefs.IsNotFound(err) {
-			return err
+		// Most often "cannot delete a running process", which has no code of its own.
+		_, errWait := service.Wait(ctx, &tasks.WaitRequest{ContainerID: id.String()})
+		if errWait = errgrpc.ToNative(errWait); errdefs.IsNotFound(errWait) {
+			return nil
+		} else if errWait != nil {
+			return errors.Join(err, errWait)
 		}
 	}
-	return fmt.Errorf("task %s: containerd keeps it running: %w", id, runtime.ErrUnavailable)
+	return err
 }
 
 // Stats implements runtime.Runtime. It reads the control group alone.

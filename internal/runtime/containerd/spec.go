@@ -6,9 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
-	"github.com/containerd/containerd/v2/contrib/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -23,19 +21,14 @@ const (
 	insideGInit = "/dev/.greylag-init"
 )
 
-// groupAnnotation makes tasks with the same value share a shim process.
-const groupAnnotation = "io.containerd.runc.v2.group"
-
 // frame is what every container of this node has in common, made once.
 type frame struct {
-	config     Config
-	unified    bool // cgroup version 2
-	swapLimit  bool
-	userCaps   *specs.LinuxCapabilities
-	rootCaps   *specs.LinuxCapabilities
-	userFilter *specs.LinuxSeccomp
-	rootFilter *specs.LinuxSeccomp
-	rlimits    []specs.POSIXRlimit
+	config    Config
+	unified   bool // cgroup version 2
+	swapLimit bool
+	userCaps  *specs.LinuxCapabilities
+	rootCaps  *specs.LinuxCapabilities
+	rlimits   []specs.POSIXRlimit
 }
 
 // newFrame computes what does not depend on the task.
@@ -47,20 +40,11 @@ func newFrame(config Config, unified, swapLimit bool) *frame {
 	f.rootCaps = capabilities("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD",
 		"CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP",
 		"CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE")
-	f.userFilter = filter(f.userCaps)
-	f.rootFilter = filter(f.rootCaps)
 	return f
 }
 
 func capabilities(names ...string) *specs.LinuxCapabilities {
 	return &specs.LinuxCapabilities{Bounding: names, Effective: names, Permitted: names}
-}
-
-// filter is containerd's default seccomp profile, which depends on the
-// capabilities. Without it an unprivileged user becomes root in a new user
-// namespace.
-func filter(caps *specs.LinuxCapabilities) *specs.LinuxSeccomp {
-	return seccomp.DefaultProfile(&specs.Spec{Process: &specs.Process{Capabilities: caps}})
 }
 
 // rlimits replaces what tasks would inherit from containerd's own service:
@@ -85,9 +69,9 @@ func rlimits() []specs.POSIXRlimit {
 // container is the OCI spec of one task. rootfs is a path that the OCI runtime
 // can pivot into; devices are added afterwards, by CDI.
 func (f *frame) container(task *runtime.Spec, rootfs string, own folders) *specs.Spec {
-	caps, seccompFilter := f.userCaps, f.userFilter
+	caps := f.userCaps
 	if task.UID == 0 {
-		caps, seccompFilter = f.rootCaps, f.rootFilter
+		caps = f.rootCaps
 	}
 	s := &specs.Spec{
 		Version: "1.0.2", // what runc 1.1 and crun 1.8 declare
@@ -105,7 +89,6 @@ func (f *frame) container(task *runtime.Spec, rootfs string, own folders) *specs
 			CgroupsPath: f.cgroupsPath(task.ID),
 			Resources:   f.resources(task),
 			Namespaces:  f.namespaces(),
-			Seccomp:     seccompFilter,
 			MaskedPaths: masked(),
 			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
 				"/proc/sysrq-trigger"},
@@ -115,10 +98,6 @@ func (f *frame) container(task *runtime.Spec, rootfs string, own folders) *specs
 	if task.Image == "" {
 		s.Linux.MaskedPaths = append(s.Linux.MaskedPaths, f.config.StateDir, f.config.ScratchDir)
 		s.Linux.MaskedPaths = append(s.Linux.MaskedPaths, f.config.Hidden...)
-	}
-	if f.config.ShimGroups > 0 {
-		group := task.ID.Job % uint64(f.config.ShimGroups)
-		s.Annotations = map[string]string{groupAnnotation: "greylag-" + strconv.FormatUint(group, 10)}
 	}
 	return s
 }

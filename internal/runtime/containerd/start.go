@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/typeurl/v2"
 
 	"github.com/greylag/greylag/internal/ginit"
@@ -90,6 +91,7 @@ func (r *Runtime) adopt(ctx context.Context, id runtime.TaskID, dir taskdir.Dir)
 		return true, nil
 	}
 	answer, err := r.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: id.String()})
+	err = errgrpc.ToNative(err)
 	switch {
 	case errdefs.IsNotFound(err):
 	case err != nil:
@@ -128,13 +130,13 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Di
 		ContainerID: container.ID, Rootfs: rootfs, Options: typeurl.MarshalProto(r.options),
 	})
 	if err != nil {
-		return fmt.Errorf("make task: %w", err)
+		return fmt.Errorf("make task: %w", errgrpc.ToNative(err))
 	}
 	if err := r.noteProcess(dir, created.Pid); err != nil {
 		return err
 	}
 	if _, err := service.Start(ctx, &tasks.StartRequest{ContainerID: container.ID}); err != nil {
-		return fmt.Errorf("let task go: %w", err)
+		return fmt.Errorf("let task go: %w", errgrpc.ToNative(err))
 	}
 	return nil
 }
@@ -219,7 +221,7 @@ func (r *Runtime) prepare(spec *runtime.Spec, dir taskdir.Dir, from base) (rawSp
 // order is what ginit is to do inside.
 func (r *Runtime) order(spec *runtime.Spec, from base) ginit.Order {
 	order := ginit.Order{
-		Become: true, UID: spec.UID, GID: spec.GID, Groups: spec.Groups,
+		Become: true, Confine: true, UID: spec.UID, GID: spec.GID, Groups: spec.Groups,
 		Args: spec.Args, WorkDir: spec.WorkDir,
 		Stdout: spec.Stdout, Stderr: spec.Stderr, Append: spec.Append, Umask: spec.Umask,
 	}

@@ -1,0 +1,204 @@
+//go:build linux
+
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+)
+
+// world is the containerd and the ginit that the tests of this package share.
+type world struct {
+	skip   string // why no container can be made here
+	dir    string
+	ginit  string
+	daemon *daemon.Daemon
+}
+
+var shared world // set once by TestMain, before any test
+
+func TestMain(m *testing.M) {
+	code, err := runTests(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M) (int, error) {
+	if os.Geteuid() != 0 {
+		shared.skip = "needs root: containers"
+		return m.Run(), nil
+	}
+	dir, err := os.MkdirTemp("/run", "gl-")
+	if err != nil {
+		return 0, err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	shared.dir, shared.ginit = dir, filepath.Join(dir, "ginit")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", shared.ginit, "../../../cmd/ginit")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("build ginit: %w: %s", err, out)
+	}
+	shared.daemon, err = daemon.Start(filepath.Join(dir, "d"), daemon.Options{Tmpfs: os.Getenv("GREYLAG_TEST_DISK") == ""})
+	if err != nil {
+		shared.skip = "needs containerd: " + err.Error()
+		return m.Run(), nil
+	}
+	code := m.Run()
+	return code, shared.daemon.Stop()
+}
+
+// needContainers skips by name what cannot be done here.
+func needContainers(t testing.TB) {
+	t.Helper()
+	if shared.skip != "" {
+		t.Skip(shared.skip)
+	}
+}
+
+// newRuntime makes a node of its own for one test, and checks at its end that
+// nothing of it is left.
+func newRuntime(t testing.TB, change func(*Config)) *Runtime {
+	t.Helper()
+	needContainers(t)
+	name := strings.NewReplacer("/", "-", "_", "-", "=", "-").Replace(strings.ToLower(t.Name()))
+	dir := filepath.Join(shared.dir, name[:min(len(name), 40)])
+	config := Config{
+		Address: shared.daemon.Address(), Namespace: name, CgroupParent: "/greylag-test/" + name,
+		StateDir: filepath.Join(dir, "s"), ScratchDir: filepath.Join(dir, "tmp"), GInit: shared.ginit,
+		DeviceSpecs: []string{filepath.Join(dir, "cdi")}, Hidden: []string{shared.daemon.StateDir()},
+	}
+	if change != nil {
+		change(&config)
+	}
+	before := len(must(mountTable())(t))
+	r, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { checkClean(t, r, before) })
+	return r
+}
+
+// checkClean removes what the test left running and asserts that nothing stays.
+func checkClean(t testing.TB, r *Runtime, mounts int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	found, err := r.List(ctx)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, task := range found {
+		if err := r.Remove(ctx, task.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, dir := range []string{filepath.Join(r.config.StateDir, "jobs"), r.config.ScratchDir} {
+		if left := must(os.ReadDir(dir))(t); len(left) != 0 {
+			t.Errorf("left in %s: %v", dir, left)
+		}
+	}
+	if pids := must(r.groups.Group(r.config.CgroupParent).Processes())(t); len(pids) != 0 {
+		t.Errorf("processes left: %v", pids)
+	}
+	for _, task := range found {
+		if r.group(task.ID).Exists() {
+			t.Errorf("control group of %s is left", task.ID)
+		}
+	}
+	if err := r.groups.Group("/greylag-test").Remove(); err != nil {
+		t.Errorf("control groups below the node's: %v", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if after := len(must(mountTable())(t)); after != mounts {
+		t.Errorf("%d mounts, there were %d", after, mounts)
+	}
+}
+
+// must turns a result with an error into one that ends the test.
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+// job is a Spec for uid 1000 that runs a shell script, its output in a folder
+// of the test.
+func job(t testing.TB, id uint64, script string) runtime.Spec {
+	t.Helper()
+	home := home(t)
+	return runtime.Spec{
+		ID: runtime.TaskID{Job: id, Attempt: 1}, Owner: runtime.Owner{UID: 1000, GID: 1000, Groups: []uint32{1000, 44}},
+		Script: []byte("#!/bin/sh\n" + script), Env: []string{"PATH=/usr/bin:/bin", "HOME=" + home, "GREETING=hello world"},
+		WorkDir: home, Stdout: filepath.Join(home, fmt.Sprintf("out-%d", id)), PrivateTmp: true,
+		Labels: map[string]string{"greylag/test": t.Name()},
+	}
+}
+
+// home is a folder that belongs to uid 1000, outside /tmp, which tasks do not see.
+func home(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(shared.dir, "home-"+strings.ReplaceAll(t.Name(), "/", "-"))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(dir, 1000, 1000); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// run starts a task, waits for its end and returns it with the output.
+func run(t testing.TB, r *Runtime, spec runtime.Spec) (runtime.Exit, string) {
+	t.Helper()
+	ctx := limit(t)
+	if err := r.Start(ctx, spec); err != nil {
+		t.Fatal(err)
+	}
+	exit := must(r.Wait(ctx, spec.ID))(t)
+	if exit.LaunchError != "" {
+		return exit, ""
+	}
+	return exit, string(must(os.ReadFile(spec.Stdout))(t))
+}
+
+// limit is a context that ends a test which hangs.
+func limit(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); !condition(); {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
