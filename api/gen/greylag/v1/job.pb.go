@@ -522,7 +522,11 @@ type Job struct {
 	SubmitHost    string                 `protobuf:"bytes,37,opt,name=submit_host,json=submitHost,proto3" json:"submit_host,omitempty"`
 	Args          []string               `protobuf:"bytes,38,rep,name=args,proto3" json:"args,omitempty"`
 	EveryNode     bool                   `protobuf:"varint,39,opt,name=every_node,json=everyNode,proto3" json:"every_node,omitempty"`
-	Requester     string                 `protobuf:"bytes,40,opt,name=requester,proto3" json:"requester,omitempty"` // who cancelled it
+	Requester     string                 `protobuf:"bytes,40,opt,name=requester,proto3" json:"requester,omitempty"`                      // who cancelled it
+	ArrayLimit    int32                  `protobuf:"varint,41,opt,name=array_limit,json=arrayLimit,proto3" json:"array_limit,omitempty"` // most elements that run at once; 0: no limit
+	Begin         *timestamppb.Timestamp `protobuf:"bytes,42,opt,name=begin,proto3" json:"begin,omitempty"`
+	Deadline      *timestamppb.Timestamp `protobuf:"bytes,43,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	ArraySize     int32                  `protobuf:"varint,44,opt,name=array_size,json=arraySize,proto3" json:"array_size,omitempty"` // elements of its array
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -835,6 +839,34 @@ func (x *Job) GetRequester() string {
 		return x.Requester
 	}
 	return ""
+}
+
+func (x *Job) GetArrayLimit() int32 {
+	if x != nil {
+		return x.ArrayLimit
+	}
+	return 0
+}
+
+func (x *Job) GetBegin() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Begin
+	}
+	return nil
+}
+
+func (x *Job) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *Job) GetArraySize() int32 {
+	if x != nil {
+		return x.ArraySize
+	}
+	return 0
 }
 
 // NodeAllocation is what one node gives a job.
@@ -1714,6 +1746,7 @@ type WatchResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	CaughtUp      bool                   `protobuf:"varint,3,opt,name=caught_up,json=caughtUp,proto3" json:"caught_up,omitempty"` // the present state is now complete; what follows are changes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1760,6 +1793,13 @@ func (x *WatchResponse) GetIndex() uint64 {
 		return x.Index
 	}
 	return 0
+}
+
+func (x *WatchResponse) GetCaughtUp() bool {
+	if x != nil {
+		return x.CaughtUp
+	}
+	return false
 }
 
 type CancelRequest struct {
@@ -2402,7 +2442,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\"\xe5\t\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"\x8f\v\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -2449,7 +2489,13 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04args\x18& \x03(\tR\x04args\x12\x1d\n" +
 	"\n" +
 	"every_node\x18' \x01(\bR\teveryNode\x12\x1c\n" +
-	"\trequester\x18( \x01(\tR\trequester\"d\n" +
+	"\trequester\x18( \x01(\tR\trequester\x12\x1f\n" +
+	"\varray_limit\x18) \x01(\x05R\n" +
+	"arrayLimit\x120\n" +
+	"\x05begin\x18* \x01(\v2\x1a.google.protobuf.TimestampR\x05begin\x126\n" +
+	"\bdeadline\x18+ \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1d\n" +
+	"\n" +
+	"array_size\x18, \x01(\x05R\tarraySize\"d\n" +
 	"\x0eNodeAllocation\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\x12\x12\n" +
@@ -2524,10 +2570,11 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\fWatchRequest\x12*\n" +
 	"\x06filter\x18\x01 \x01(\v2\x12.greylag.v1.FilterR\x06filter\x12\x1f\n" +
 	"\vuntil_ended\x18\x02 \x01(\bR\n" +
-	"untilEnded\"J\n" +
+	"untilEnded\"g\n" +
 	"\rWatchResponse\x12#\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x0f.greylag.v1.JobR\x04jobs\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index\"\x91\x01\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1b\n" +
+	"\tcaught_up\x18\x03 \x01(\bR\bcaughtUp\"\x91\x01\n" +
 	"\rCancelRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
@@ -2656,49 +2703,51 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	4,  // 13: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	2,  // 14: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
 	5,  // 15: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	28, // 16: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	28, // 17: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	27, // 18: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	0,  // 19: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
-	8,  // 20: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
-	28, // 21: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	9,  // 22: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
-	10, // 23: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
-	3,  // 24: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
-	11, // 25: greylag.v1.ListResponse.as_of:type_name -> greylag.v1.AsOf
-	10, // 26: greylag.v1.GetRequest.read:type_name -> greylag.v1.Read
-	3,  // 27: greylag.v1.GetResponse.jobs:type_name -> greylag.v1.Job
-	11, // 28: greylag.v1.GetResponse.as_of:type_name -> greylag.v1.AsOf
-	9,  // 29: greylag.v1.WatchRequest.filter:type_name -> greylag.v1.Filter
-	3,  // 30: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
-	9,  // 31: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
-	20, // 32: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
-	9,  // 33: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
-	27, // 34: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
-	20, // 35: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
-	6,  // 36: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
-	12, // 37: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
-	12, // 38: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
-	14, // 39: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
-	16, // 40: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
-	18, // 41: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
-	21, // 42: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
-	23, // 43: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
-	25, // 44: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
-	7,  // 45: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
-	13, // 46: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
-	13, // 47: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
-	15, // 48: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
-	17, // 49: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
-	19, // 50: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
-	22, // 51: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
-	24, // 52: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
-	26, // 53: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
-	45, // [45:54] is the sub-list for method output_type
-	36, // [36:45] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	28, // 16: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	28, // 17: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	28, // 18: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	28, // 19: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	27, // 20: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	0,  // 21: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
+	8,  // 22: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
+	28, // 23: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	9,  // 24: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
+	10, // 25: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
+	3,  // 26: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
+	11, // 27: greylag.v1.ListResponse.as_of:type_name -> greylag.v1.AsOf
+	10, // 28: greylag.v1.GetRequest.read:type_name -> greylag.v1.Read
+	3,  // 29: greylag.v1.GetResponse.jobs:type_name -> greylag.v1.Job
+	11, // 30: greylag.v1.GetResponse.as_of:type_name -> greylag.v1.AsOf
+	9,  // 31: greylag.v1.WatchRequest.filter:type_name -> greylag.v1.Filter
+	3,  // 32: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
+	9,  // 33: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
+	20, // 34: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
+	9,  // 35: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
+	27, // 36: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
+	20, // 37: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
+	6,  // 38: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
+	12, // 39: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
+	12, // 40: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
+	14, // 41: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
+	16, // 42: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
+	18, // 43: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
+	21, // 44: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
+	23, // 45: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
+	25, // 46: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
+	7,  // 47: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
+	13, // 48: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
+	13, // 49: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
+	15, // 50: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
+	17, // 51: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
+	19, // 52: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
+	22, // 53: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
+	24, // 54: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
+	26, // 55: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
+	47, // [47:56] is the sub-list for method output_type
+	38, // [38:47] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }

@@ -777,6 +777,7 @@ type LogRequest struct {
 	Tail          int64                  `protobuf:"varint,6,opt,name=tail,proto3" json:"tail,omitempty"`
 	Follow        bool                   `protobuf:"varint,7,opt,name=follow,proto3" json:"follow,omitempty"`
 	Cancelled     bool                   `protobuf:"varint,8,opt,name=cancelled,proto3" json:"cancelled,omitempty"` // nobody reads any more
+	Task          *WantedTask            `protobuf:"bytes,9,opt,name=task,proto3" json:"task,omitempty"`            // whose output it is, since the node may have forgotten an ended one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -867,6 +868,13 @@ func (x *LogRequest) GetCancelled() bool {
 	return false
 }
 
+func (x *LogRequest) GetTask() *WantedTask {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
 type ReportRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -947,7 +955,7 @@ type ReportedTask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
 	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Phase         string                 `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"` // started ended clean
+	Phase         string                 `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"` // wanted started ended clean
 	Cause         string                 `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
 	ExitCode      int32                  `protobuf:"varint,5,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	ExitSignal    int32                  `protobuf:"varint,6,opt,name=exit_signal,json=exitSignal,proto3" json:"exit_signal,omitempty"`
@@ -1391,7 +1399,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x1d\n" +
 	"\n" +
-	"batch_only\x18\x03 \x01(\bR\tbatchOnly\"\xc0\x01\n" +
+	"batch_only\x18\x03 \x01(\bR\tbatchOnly\"\xec\x01\n" +
 	"\n" +
 	"LogRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
@@ -1401,7 +1409,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x06offset\x18\x05 \x01(\x03R\x06offset\x12\x12\n" +
 	"\x04tail\x18\x06 \x01(\x03R\x04tail\x12\x16\n" +
 	"\x06follow\x18\a \x01(\bR\x06follow\x12\x1c\n" +
-	"\tcancelled\x18\b \x01(\bR\tcancelled\"\xa4\x01\n" +
+	"\tcancelled\x18\b \x01(\bR\tcancelled\x12*\n" +
+	"\x04task\x18\t \x01(\v2\x16.greylag.v1.WantedTaskR\x04task\"\xa4\x01\n" +
 	"\rReportRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04seen\x18\x02 \x01(\x04R\x04seen\x12.\n" +
@@ -1486,26 +1495,27 @@ var file_greylag_v1_node_proto_depIdxs = []int32{
 	17, // 6: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
 	16, // 7: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
 	15, // 8: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
-	9,  // 9: greylag.v1.ReportRequest.tasks:type_name -> greylag.v1.ReportedTask
-	0,  // 10: greylag.v1.ReportRequest.gpus:type_name -> greylag.v1.GPU
-	15, // 11: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	15, // 12: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	16, // 13: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	1,  // 14: greylag.v1.NodeService.Register:input_type -> greylag.v1.RegisterRequest
-	3,  // 15: greylag.v1.NodeService.Wanted:input_type -> greylag.v1.WantedRequest
-	8,  // 16: greylag.v1.NodeService.Report:input_type -> greylag.v1.ReportRequest
-	11, // 17: greylag.v1.NodeService.Fetch:input_type -> greylag.v1.FetchRequest
-	13, // 18: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	2,  // 19: greylag.v1.NodeService.Register:output_type -> greylag.v1.RegisterResponse
-	4,  // 20: greylag.v1.NodeService.Wanted:output_type -> greylag.v1.WantedResponse
-	10, // 21: greylag.v1.NodeService.Report:output_type -> greylag.v1.ReportResponse
-	12, // 22: greylag.v1.NodeService.Fetch:output_type -> greylag.v1.FetchResponse
-	14, // 23: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	19, // [19:24] is the sub-list for method output_type
-	14, // [14:19] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	5,  // 9: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	9,  // 10: greylag.v1.ReportRequest.tasks:type_name -> greylag.v1.ReportedTask
+	0,  // 11: greylag.v1.ReportRequest.gpus:type_name -> greylag.v1.GPU
+	15, // 12: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	15, // 13: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	16, // 14: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	1,  // 15: greylag.v1.NodeService.Register:input_type -> greylag.v1.RegisterRequest
+	3,  // 16: greylag.v1.NodeService.Wanted:input_type -> greylag.v1.WantedRequest
+	8,  // 17: greylag.v1.NodeService.Report:input_type -> greylag.v1.ReportRequest
+	11, // 18: greylag.v1.NodeService.Fetch:input_type -> greylag.v1.FetchRequest
+	13, // 19: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	2,  // 20: greylag.v1.NodeService.Register:output_type -> greylag.v1.RegisterResponse
+	4,  // 21: greylag.v1.NodeService.Wanted:output_type -> greylag.v1.WantedResponse
+	10, // 22: greylag.v1.NodeService.Report:output_type -> greylag.v1.ReportResponse
+	12, // 23: greylag.v1.NodeService.Fetch:output_type -> greylag.v1.FetchResponse
+	14, // 24: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	20, // [20:25] is the sub-list for method output_type
+	15, // [15:20] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }
