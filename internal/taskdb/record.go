@@ -15,6 +15,7 @@ type Task struct {
 	Wanted []byte // what was accepted, in the protocol's encoding
 	CPUs   []int  // the cores set aside for it; none: it shares those left over
 
+	Hooked    bool // the prolog was to run, so the epilog is
 	Signalled uint64
 	KillAt    cluster.Instant
 	Doomed    string // why the node itself will not let it go on
@@ -28,7 +29,6 @@ type Task struct {
 type Past struct {
 	ID             reconcile.ID
 	UID, GID       uint32
-	Groups         []uint32
 	Stdout, Stderr string
 }
 

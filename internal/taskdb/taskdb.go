@@ -58,9 +58,13 @@ type DB struct {
 
 // Identity is who the node is to the controllers.
 type Identity struct {
-	Instance string // made with the file; two lives of a node never share one
+	Boot     string // of the kernel; records of another boot mean nothing
+	Instance string // two lives of a node never share one
 	Cluster  string
 	Epoch    uint64
+	// Recovering says that earlier records of this life were lost, and that no
+	// wanted set has been acted on since.
+	Recovering bool
 }
 
 // Change is what one transaction writes.

@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/greylag/greylag/internal/reconcile"
+	tasks "github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const (
+	// signalTimeout bounds sending one signal.
+	signalTimeout = 10 * time.Second
+	// removeTimeout bounds one try at clearing a task away.
+	removeTimeout = time.Minute
+	// Between tries at clearing a task away: doubled from the first to the last.
+	shortestRetry, longestRetry = 500 * time.Millisecond, 30 * time.Second
+	// stubborn is after how many tries the node takes no more work.
+	stubborn = 4
+)
+
+// carryOut begins an action that is on record. It never blocks.
+func (a *Agent) carryOut(ctx context.Context, action reconcile.Action) {
+	t := a.tasks[action.ID]
+	if t == nil {
+		return
+	}
+	switch action.Kind {
+	case reconcile.Start:
+		a.start(ctx, t)
+	case reconcile.Deliver:
+		a.signal(ctx, t, syscall.Signal(action.Signal.Number), !action.Signal.BatchOnly)
+	case reconcile.Stop:
+		a.log.Info("stopping task", "job", t.ID.Job, "attempt", t.ID.Attempt)
+		a.signal(ctx, t, syscall.SIGTERM, true)
+	case reconcile.Kill:
+		a.log.Info("killing task", "job", t.ID.Job, "attempt", t.ID.Attempt)
+		a.signal(ctx, t, syscall.SIGKILL, true)
+	case reconcile.Remove:
+		a.remove(ctx, t)
+	}
+}
+
+// signal sends sig beside the loop. A task that runs nothing ends by being told to.
+func (a *Agent) signal(ctx context.Context, t *task, sig syscall.Signal, all bool) {
+	if t.idle() {
+		t.work = reconcile.NoWork
+		if sig == syscall.SIGTERM || sig == syscall.SIGKILL {
+			a.end(t, cluster.Task{Cause: cluster.Stopped, Ended: cluster.InstantOf(time.Now())})
+		}
+		return
+	}
+	a.beside(t, signalTimeout, func(ctx context.Context) error {
+		if sig == syscall.SIGTERM {
+			// A stopped process would not see it.
+			_ = a.runtime.Signal(ctx, taskID(t.ID), syscall.SIGCONT, true) // the next call tells
+		}
+		return a.runtime.Signal(ctx, taskID(t.ID), sig, all)
+	}, func(err error) {
+		t.work = reconcile.NoWork
+		if err != nil && !errors.Is(err, tasks.ErrNotFound) {
+			a.log.Warn("cannot signal task", "job", t.ID.Job, "attempt", t.ID.Attempt, "signal", int(sig), "error", err)
+		}
+	})
+}
+
+// beside runs work on a worker with a time limit, and then hands its error to
+// the loop. Workers outlive the loop's context: what is begun is brought to an
+// end and recorded.
+func (a *Agent) beside(t *task, limit time.Duration, work func(context.Context) error, then func(error)) {
+	a.workers.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		err := work(ctx)
+		a.post(func() {
+			if a.tasks[t.ID] == t {
+				then(err)
+			}
+		})
+	})
+}
+
+// watchTask waits for the end of a task beside the loop.
+func (a *Agent) watchTask(ctx context.Context, t *task) {
+	if t.watched || t.idle() {
+		return
+	}
+	t.watched = true
+	a.workers.Go(func() {
+		for pause := shortestRetry; ; pause = min(2*pause, longestRetry) {
+			exit, err := a.runtime.Wait(ctx, taskID(t.ID))
+			if err == nil || errors.Is(err, tasks.ErrNotFound) {
+				if err != nil {
+					exit = tasks.Exit{Lost: true, Ended: time.Now()}
+				}
+				a.post(func() { a.ended(t, exit) })
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+				a.log.Warn("cannot wait for task", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err)
+			}
+		}
+	})
+}
+
+// ended takes the end of a task, in the loop.
+func (a *Agent) ended(t *task, exit tasks.Exit) {
+	if a.tasks[t.ID] != t || t.Phase >= reconcile.Ended {
+		return
+	}
+	how := classify(t, exit)
+	a.log.Info("task ended", "job", t.ID.Job, "attempt", t.ID.Attempt, "cause", how.Cause.String(),
+		"code", how.Exit.Code, "signal", how.Exit.Signal, "message", how.Message)
+	a.end(t, how)
+}
+
+// remove clears a task away beside the loop: its processes and files, then a
+// look at whether its GPUs are free again, then the epilog.
+func (a *Agent) remove(_ context.Context, t *task) {
+	uuids, hook := a.uuidsOf(t), a.hookOf(t)
+	removeOnly := t.idle()
+	limit := removeTimeout + leftoverPatience + a.cfg.HookTimeout
+	var trouble []trouble
+	a.beside(t, limit, func(ctx context.Context) error {
+		a.slots <- struct{}{}
+		defer func() { <-a.slots }()
+		if !removeOnly {
+			limited, cancel := context.WithTimeout(ctx, removeTimeout)
+			defer cancel()
+			if err := a.runtime.Remove(limited, taskID(t.ID)); err != nil {
+				return err
+			}
+		}
+		trouble = a.afterwards(ctx, uuids, hook)
+		return nil
+	}, func(err error) {
+		t.work = reconcile.NoWork
+		if err != nil {
+			a.removeAgain(t, err)
+			return
+		}
+		if t.tries >= stubborn {
+			a.setFault("remove "+taskID(t.ID).String(), "")
+		}
+		for _, found := range trouble {
+			a.setFault(found.source, found.reason)
+		}
+		if t.Phase < reconcile.Ended { // it never started
+			close(t.over)
+		}
+		t.Phase = reconcile.Clean
+		if t.End.Cause == cluster.NoCause {
+			t.End.Cause = cluster.Stopped
+		}
+		a.cores.free(t.ID)
+		t.CPUs = nil
+		a.dirty[t.ID] = true
+		nudge(a.reports)
+	})
+}
+
+// removeAgain schedules another try. A node that cannot get rid of tasks is
+// not given more.
+func (a *Agent) removeAgain(t *task, err error) {
+	t.tries++
+	pause := min(shortestRetry<<min(t.tries-1, 10), longestRetry)
+	t.notBefore = cluster.InstantOf(time.Now().Add(pause))
+	a.log.Warn("cannot clear task away", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err, "again", pause)
+	if t.tries >= stubborn {
+		a.setFault("remove "+taskID(t.ID).String(), fmt.Sprintf("task %s cannot be cleared away: %v", taskID(t.ID), err))
+	}
+}

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+)
+
+// maxBlobs bounds the scripts and environments kept in memory, so that the
+// tasks of an array fetch theirs once.
+const maxBlobs = 16 << 20
+
+// errWrongBlob says that what was fetched is not what was asked for.
+var errWrongBlob = errors.New("content does not match its digest")
+
+// blobCache keeps contents by digest. When full it begins anew.
+type blobCache struct {
+	mu   sync.Mutex
+	kept map[[sha256.Size]byte][]byte
+	size int
+}
+
+func newBlobCache() *blobCache { return &blobCache{kept: map[[sha256.Size]byte][]byte{}} }
+
+func (c *blobCache) get(digest [sha256.Size]byte) ([]byte, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	content, ok := c.kept[digest]
+	return content, ok
+}
+
+func (c *blobCache) put(digest [sha256.Size]byte, content []byte) {
+	if len(content) > maxBlobs/4 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.size+len(content) > maxBlobs {
+		clear(c.kept)
+		c.size = 0
+	}
+	c.kept[digest] = content
+	c.size += len(content)
+}
+
+// blob gives a script or an environment; nil for no digest. A controller that
+// cannot be reached is waited for.
+func (a *Agent) blob(ctx context.Context, digest []byte) ([]byte, error) {
+	if len(digest) == 0 {
+		return nil, nil
+	}
+	if len(digest) != sha256.Size {
+		return nil, fmt.Errorf("digest of %d bytes: %w", len(digest), errWrongBlob)
+	}
+	key := [sha256.Size]byte(digest)
+	if key == ([sha256.Size]byte{}) {
+		return nil, nil
+	}
+	if content, ok := a.blobs.get(key); ok {
+		return content, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := a.session.Fetch(limited, &greylagv1.FetchRequest{Digest: digest})
+	if err != nil {
+		return nil, fmt.Errorf("%w: fetch %x: %w", errPostpone, key[:6], err)
+	}
+	content := response.GetContent()
+	if sha256.Sum256(content) != key {
+		return nil, fmt.Errorf("%w: fetch %x: %w", errPostpone, key[:6], errWrongBlob)
+	}
+	a.blobs.put(key, content)
+	return content, nil
+}

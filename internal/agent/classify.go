@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	tasks "github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// classify says why a task ended. The first row that holds, counts:
+//
+//	nobody recorded the end                  TaskLost
+//	its program was never executed           LaunchFailed
+//	the node would not let it go on          GPUFault
+//	the kernel killed it for memory          MemoryKilled
+//	it was told to stop                      Stopped
+//	it failed and its GPU had an error       GPUFault
+//	otherwise                                Exited
+//
+// What the user was told to stop for (a time limit, a cancellation) is the
+// controllers' to know.
+func classify(t *task, exit tasks.Exit) cluster.Task {
+	how := cluster.Task{
+		Exit:    cluster.Exit{Code: int32(exit.Code)},
+		Started: cluster.InstantOf(exit.Started), Ended: cluster.InstantOf(exit.Ended),
+		Memory: cluster.Bytes(exit.PeakMemory), CPUTime: exit.CPUTime,
+	}
+	if exit.Signal != 0 { // as wait(2) tells it, not as a shell does
+		how.Exit = cluster.Exit{Signal: int32(exit.Signal)}
+	}
+	if how.Ended == 0 {
+		how.Ended = cluster.InstantOf(time.Now())
+	}
+	switch {
+	case exit.Lost:
+		how.Cause, how.Message = cluster.TaskLost, "nobody recorded how the task ended"
+	case exit.LaunchError != "":
+		how.Cause, how.Message = cluster.LaunchFailed, exit.LaunchError
+	case t.Doomed != "":
+		how.Cause, how.Message = cluster.GPUFault, t.Doomed
+	case exit.OOM:
+		how.Cause, how.Message = cluster.MemoryKilled, memoryMessage(t, exit)
+	case t.KillAt != 0:
+		how.Cause = cluster.Stopped
+	case !how.Exit.OK() && t.Blame != "":
+		how.Cause, how.Message = cluster.GPUFault, t.Blame
+	default:
+		how.Cause = cluster.Exited
+	}
+	return how
+}
+
+func memoryMessage(t *task, exit tasks.Exit) string {
+	limit := cluster.Bytes(t.own().GetMemory())
+	if limit == 0 {
+		return "the kernel killed a process of the task for want of memory"
+	}
+	return fmt.Sprintf("used %d MiB of the %d MiB it asked for; ask for more with --mem", exit.PeakMemory>>20, limit/cluster.MiB)
+}
+
+// failure is why a task could not be started.
+type failure struct {
+	cause   cluster.Cause
+	message string
+}
+
+// Error is the message.
+func (f *failure) Error() string { return f.message }
+
+func failed(cause cluster.Cause, format string, args ...any) error {
+	return &failure{cause: cause, message: fmt.Sprintf(format, args...)}
+}
+
+// causeOf classifies the error of a start. What the task's own words led to is
+// the user's; everything else is the node's, and the job may run elsewhere.
+func causeOf(err error) (cluster.Cause, string) {
+	var f *failure
+	switch {
+	case errors.As(err, &f):
+		return f.cause, f.message
+	case errors.Is(err, tasks.ErrInvalid), errors.Is(err, tasks.ErrUnsupported):
+		return cluster.LaunchFailed, err.Error()
+	}
+	return cluster.NodeFault, err.Error()
+}

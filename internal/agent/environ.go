@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// environment is what a task's program finds: what the user gave, then what a
+// login would have set and the user did not, then what Greylag says, under its
+// own names and under those of Slurm that programs for it read.
+func environment(l *launch, who account, given []byte) []string {
+	var env []string
+	has := map[string]bool{}
+	for entry := range bytes.SplitSeq(given, []byte{0}) {
+		name, _, ok := strings.Cut(string(entry), "=")
+		if !ok || name == "" || has[name] || strings.HasPrefix(name, "GREYLAG_") || strings.HasPrefix(name, "SLURM_") {
+			continue // of an enclosing job, or no entry at all
+		}
+		has[name] = true
+		env = append(env, string(entry))
+	}
+	for _, usual := range [][2]string{
+		{"HOME", who.home}, {"USER", l.spec.GetUser()}, {"LOGNAME", l.spec.GetUser()}, {"SHELL", who.shell},
+		{"PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"},
+	} {
+		if !has[usual[0]] && usual[1] != "" {
+			env = append(env, usual[0]+"="+usual[1])
+		}
+	}
+	drop := map[string]bool{"TMPDIR": true, "CUDA_VISIBLE_DEVICES": true, "CUDA_DEVICE_ORDER": true}
+	kept := env[:0]
+	for _, entry := range env {
+		if name, _, _ := strings.Cut(entry, "="); !drop[name] {
+			kept = append(kept, entry)
+		}
+	}
+	env = append(kept, "TMPDIR=/tmp", "CUDA_VISIBLE_DEVICES="+visible(l), "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+		"SLURMD_NODENAME="+l.node)
+	for _, v := range variables(l) {
+		if v.value == "" {
+			continue
+		}
+		env = append(env, "GREYLAG_"+v.name+"="+v.value)
+		for _, name := range v.slurm {
+			env = append(env, "SLURM_"+name+"="+v.value)
+		}
+	}
+	return env
+}
+
+// variable is one fact about the task: its name after GREYLAG_, and those after
+// SLURM_ (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
+type variable struct {
+	name  string
+	value string // "" leaves it out
+	slurm []string
+}
+
+func variables(l *launch) []variable {
+	w, own := l.spec, l.own
+	list := []variable{
+		{"JOB_ID", number(w.GetJob()), []string{"JOB_ID", "JOBID"}},
+		{"JOB_NAME", w.GetName(), []string{"JOB_NAME"}},
+		{"JOB_USER", w.GetUser(), []string{"JOB_USER"}},
+		{"JOB_UID", number(w.GetUid()), []string{"JOB_UID"}},
+		{"JOB_GID", number(w.GetGid()), []string{"JOB_GID"}},
+		{"JOB_ACCOUNT", w.GetAccount(), []string{"JOB_ACCOUNT"}},
+		{"JOB_PARTITION", w.GetPartition(), []string{"JOB_PARTITION"}},
+		{"JOB_QOS", w.GetQos(), []string{"JOB_QOS"}},
+		{"ATTEMPT", number(w.GetAttempt()), nil},
+		{"RESTART_COUNT", nonzero(w.GetRestarts()), []string{"RESTART_COUNT"}},
+		{"CLUSTER_NAME", l.cluster, []string{"CLUSTER_NAME"}},
+		{"SUBMIT_DIR", w.GetWorkDir(), []string{"SUBMIT_DIR"}},
+		{"SUBMIT_HOST", w.GetSubmitHost(), []string{"SUBMIT_HOST"}},
+		{"NODENAME", l.node, []string{"NODENAME"}},
+		{"NODEID", number(w.GetRank()), []string{"NODEID", "PROCID"}},
+		{"LOCALID", "0", []string{"LOCALID"}},
+		{"CPUS_PER_TASK", number(max(w.GetCpusPerTask(), 1)), []string{"CPUS_PER_TASK"}},
+		{"CPUS_ON_NODE", number(own.GetCpus()), []string{"CPUS_ON_NODE"}},
+		{"MEM_PER_NODE", nonzero(own.GetMemory() / int64(cluster.MiB)), []string{"MEM_PER_NODE"}},
+		{"GPUS_ON_NODE", nonzero(len(l.gpus)), []string{"GPUS_ON_NODE"}},
+	}
+	list = append(list, times(w)...)
+	list = append(list, whole(w)...)
+	list = append(list, devices(l.gpus)...)
+	return append(list, array(w)...)
+}
+
+// whole is about all nodes of the job.
+func whole(w *greylagv1.WantedTask) []variable {
+	names := make([]string, 0, len(w.GetNodes()))
+	cpus := make([]int64, 0, len(w.GetNodes()))
+	tasks := make([]int64, 0, len(w.GetNodes()))
+	perNode := int64(max(w.GetTasksPerNode(), 1))
+	gpus := 0
+	for _, node := range w.GetNodes() {
+		names = append(names, node.GetNode())
+		cpus = append(cpus, int64(node.GetCpus()))
+		tasks = append(tasks, perNode)
+		gpus += len(node.GetGpus())
+	}
+	list := hostlist.Compress(names)
+	all := number(perNode * int64(len(names)))
+	return []variable{
+		{"NODELIST", list, []string{"JOB_NODELIST", "NODELIST"}},
+		{"NNODES", number(len(names)), []string{"JOB_NUM_NODES", "NNODES"}},
+		{"NTASKS", all, []string{"NTASKS", "NPROCS"}},
+		{"NTASKS_PER_NODE", number(perNode), []string{"NTASKS_PER_NODE"}},
+		{"TASKS_PER_NODE", repeats(tasks), []string{"TASKS_PER_NODE"}},
+		{"JOB_CPUS_PER_NODE", repeats(cpus), []string{"JOB_CPUS_PER_NODE"}},
+		{"GPUS", nonzero(gpus), []string{"GPUS"}},
+	}
+}
+
+// devices names the GPUs: by UUID for us, by the node's own numbers for Slurm.
+func devices(gpus []device) []variable {
+	uuids, indexes := make([]string, len(gpus)), make([]string, len(gpus))
+	for i, gpu := range gpus {
+		uuids[i], indexes[i] = gpu.uuid, number(gpu.index)
+	}
+	return []variable{
+		{"JOB_GPUS", strings.Join(uuids, ","), nil},
+		{"JOB_GPU_INDEXES", strings.Join(indexes, ","), []string{"JOB_GPUS"}},
+	}
+}
+
+func times(w *greylagv1.WantedTask) []variable {
+	if w.GetStarted() == nil {
+		return nil
+	}
+	start := w.GetStarted().GetSeconds()
+	end := int64(0)
+	if limit := w.GetTimeLimit().AsDuration(); limit > 0 {
+		end = w.GetStarted().AsTime().Add(limit).Unix()
+	}
+	return []variable{
+		{"JOB_START_TIME", nonzero(start), []string{"JOB_START_TIME"}},
+		{"JOB_END_TIME", nonzero(end), []string{"JOB_END_TIME"}},
+	}
+}
+
+func array(w *greylagv1.WantedTask) []variable {
+	if w.GetArrayId() == 0 {
+		return nil
+	}
+	return []variable{
+		{"ARRAY_JOB_ID", number(w.GetArrayId()), []string{"ARRAY_JOB_ID"}},
+		{"ARRAY_TASK_ID", number(w.GetArrayIndex()), []string{"ARRAY_TASK_ID"}},
+		{"ARRAY_TASK_COUNT", nonzero(w.GetArraySize()), []string{"ARRAY_TASK_COUNT"}},
+	}
+}
+
+// repeats writes numbers as Slurm does: "72(x2),36".
+func repeats(list []int64) string {
+	var parts []string
+	for i := 0; i < len(list); {
+		n := 1
+		for i+n < len(list) && list[i+n] == list[i] {
+			n++
+		}
+		part := number(list[i])
+		if n > 1 {
+			part += "(x" + number(n) + ")"
+		}
+		parts = append(parts, part)
+		i += n
+	}
+	return strings.Join(parts, ",")
+}
+
+// visible is what CUDA may use. A task that sees only its own devices has them
+// numbered from 0; one that sees all must be told which.
+func visible(l *launch) string {
+	list := make([]string, len(l.gpus))
+	for i, gpu := range l.gpus {
+		list[i] = gpu.uuid
+		if l.pinned {
+			list[i] = number(i)
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+func number[N int | int32 | int64 | uint32 | uint64](n N) string {
+	if n < 0 {
+		return strconv.FormatInt(int64(n), 10)
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}
+
+// nonzero leaves 0 out.
+func nonzero[N int | int32 | int64 | uint32 | uint64](n N) string {
+	if n == 0 {
+		return ""
+	}
+	return number(n)
+}

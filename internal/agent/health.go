@@ -1,0 +1,194 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/internal/reconcile"
+)
+
+// inventoryTimeout bounds finding out which GPUs there are; a driver that
+// initialises eight of them takes up to 20 s without its persistence daemon.
+const inventoryTimeout = time.Minute
+
+// readyTimeout bounds asking the runtime whether it works.
+const readyTimeout = 5 * time.Second
+
+// readier is a runtime that can say whether it works.
+type readier interface {
+	Ready(context.Context) error
+}
+
+// setFault notes why the node is not fit for work, or with "" that this is no
+// longer so.
+func (a *Agent) setFault(source, reason string) {
+	if a.faults[source] == reason {
+		return
+	}
+	if reason == "" {
+		delete(a.faults, source)
+		a.log.Info("fault is over", "source", source)
+	} else {
+		a.faults[source] = reason
+		a.log.Error("the node takes no more work", "source", source, "reason", reason)
+	}
+	nudge(a.reports)
+}
+
+// fault is all reasons, in a fixed order; "" when the node is fit.
+func (s *state) fault() string {
+	var reasons []string
+	for _, source := range slices.Sorted(maps.Keys(s.faults)) {
+		reasons = append(reasons, s.faults[source])
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// lookAtRuntime asks the runtime whether it works. Before the loop, or posted.
+func (a *Agent) lookAtRuntime(ctx context.Context) { a.runtimeIs(a.runtimeReady(ctx)) }
+
+// runtimeReady is nil for a runtime that works, or cannot tell.
+func (a *Agent) runtimeReady(ctx context.Context) error {
+	r, ok := a.runtime.(readier)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	return r.Ready(ctx)
+}
+
+func (a *Agent) runtimeIs(err error) {
+	if err != nil {
+		a.setFault("runtime", err.Error())
+		return
+	}
+	a.setFault("runtime", "")
+}
+
+// lookAtGPUs finds out which GPUs there are, and tells the runtime. Before the
+// loop, or with what inventory returned, in it.
+func (a *Agent) lookAtGPUs(ctx context.Context) { a.gpusAre(a.inventory1(ctx)) }
+
+func (a *Agent) inventory1(ctx context.Context) (gpu.Inventory, error) {
+	ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
+	defer cancel()
+	return a.gpus.Inventory(ctx)
+}
+
+// gpusAre takes an inventory. GPUs that are not there any more, or different
+// ones, mean registering again; an error takes the node out of service and
+// leaves the last inventory.
+func (a *Agent) gpusAre(inventory gpu.Inventory, err error) {
+	if err == nil && a.cfg.Describe != nil {
+		err = a.cfg.Describe(inventory)
+	}
+	if err != nil {
+		a.setFault("gpus", fmt.Sprintf("cannot use the GPUs: %v", err))
+		return
+	}
+	a.setFault("gpus", "")
+	same := slices.EqualFunc(a.inventory.Devices, inventory.Devices, func(x, y gpu.Device) bool {
+		return x.GPU == y.GPU && slices.Equal(x.Files, y.Files)
+	})
+	a.inventory = inventory
+	for _, device := range inventory.Devices {
+		if device.Bad != "" {
+			a.setBad(device.UUID, device.Bad)
+		}
+	}
+	if !same {
+		nudge(a.anew)
+	}
+}
+
+// watchHealth looks at the runtime and the GPUs now and then.
+func (a *Agent) watchHealth(ctx context.Context) {
+	ticker := time.NewTicker(a.cfg.Health)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		var listed, gpusFail bool
+		if a.ask(ctx, func() { listed, gpusFail = a.listed, a.faults["gpus"] != "" }) != nil {
+			return
+		}
+		ready := a.runtimeReady(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		a.post(func() { a.runtimeIs(ready) })
+		if !listed && ready == nil {
+			if found, err := a.list(ctx); err == nil {
+				a.post(func() { a.adopt(ctx, found) })
+			}
+		}
+		if gpusFail {
+			inventory, err := a.inventory1(ctx)
+			a.post(func() { a.gpusAre(inventory, err) })
+		}
+		a.post(a.recheckLeftovers)
+	}
+}
+
+// watchGPUs takes the GPUs' events.
+func (a *Agent) watchGPUs(ctx context.Context) {
+	err := a.gpus.Watch(ctx, func(event gpu.Event) { a.post(func() { a.happened(event) }) })
+	if err != nil && ctx.Err() == nil {
+		a.post(func() { a.setFault("gpu events", "the GPUs are not watched any more: "+err.Error()) })
+	}
+}
+
+// happened is one event of a GPU, in the loop.
+func (a *Agent) happened(event gpu.Event) {
+	a.log.Warn("GPU event", "uuid", event.UUID, "xid", event.XID, "message", event.Message)
+	switch event.Severity {
+	case gpu.Degraded, gpu.Broken:
+		for _, device := range a.inventory.Devices {
+			if event.UUID == "" || device.UUID == event.UUID {
+				a.setBad(device.UUID, event.Message)
+			}
+		}
+	case gpu.Healed:
+		a.setBad(event.UUID, "")
+	}
+	if event.Severity == gpu.Healed {
+		return
+	}
+	for _, t := range a.tasks {
+		uuids := a.uuidsOf(t)
+		if t.Phase >= reconcile.Ended || len(uuids) == 0 || event.UUID != "" && !slices.Contains(uuids, event.UUID) {
+			continue
+		}
+		// An application's own error is told to it, and is its own fault.
+		if event.Severity == gpu.Notice {
+			continue
+		}
+		t.Blame = event.Message
+		if event.Severity == gpu.Broken {
+			t.Doomed = event.Message
+		}
+		a.dirty[t.ID] = true
+	}
+}
+
+// setBad notes why a device may not be used; "" that it may.
+func (a *Agent) setBad(uuid, why string) {
+	if a.bad[uuid] == why {
+		return
+	}
+	a.bad[uuid] = why
+	if why == "" {
+		delete(a.bad, uuid)
+	}
+	a.badSince++
+	nudge(a.reports)
+}

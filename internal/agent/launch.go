@@ -1,0 +1,235 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cgroup"
+	"github.com/greylag/greylag/internal/reconcile"
+	tasks "github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const (
+	// startTimeout bounds the runtime's start of one task.
+	startTimeout = 2 * time.Minute
+	// pullTimeout bounds making an image present.
+	pullTimeout = time.Hour
+	// postponed is how long a start waits for what is away for a moment, such
+	// as the runtime's daemon being upgraded; patience is how often, in all.
+	postponed = time.Second
+	patience  = 2 * time.Minute
+)
+
+// errPostpone says that a start did not begin, for a reason that may pass.
+var errPostpone = errors.New("cannot start yet")
+
+// launch is all that starting one task needs of the loop's state.
+type launch struct {
+	id      reconcile.ID
+	spec    *greylagv1.WantedTask
+	own     *greylagv1.NodeAllocation
+	node    string
+	cluster string
+	cpus    []int
+	gpus    []device // allocated, in the order of the allocation
+	pinned  bool     // the task will see no other GPUs
+	ready   bool     // the runtime worked when last looked at
+	hook    *hook    // to be run first; nil for none
+}
+
+// device is what a task is told of a GPU.
+type device struct {
+	index int32
+	uuid  string
+}
+
+// start begins to start a task beside the loop. Until the runtime is asked, it
+// can be abandoned.
+func (a *Agent) start(ctx context.Context, t *task) {
+	l, err := a.launchOf(t)
+	if err != nil {
+		t.work = reconcile.NoWork
+		a.endFailed(t, err)
+		return
+	}
+	limited, cancel := context.WithCancel(ctx)
+	t.abandon = cancel
+	if t.waiting.IsZero() {
+		t.waiting = time.Now()
+	}
+	a.workers.Go(func() {
+		err := a.launch(limited, l)
+		abandoned := limited.Err() != nil
+		cancel()
+		a.post(func() {
+			if a.tasks[t.ID] == t {
+				a.started(ctx, t, err, abandoned)
+			}
+		})
+	})
+}
+
+// started takes what came of a start, in the loop.
+func (a *Agent) started(ctx context.Context, t *task, err error, abandoned bool) {
+	t.work = reconcile.NoWork
+	t.abandon = func() {}
+	switch {
+	case err == nil:
+		t.Phase = reconcile.Started
+		t.End.Started = cluster.InstantOf(time.Now())
+		a.dirty[t.ID] = true
+		nudge(a.reports)
+		a.watchTask(ctx, t)
+	case abandoned:
+		// It stays Accepted: told to stop it is removed, else the next daemon
+		// starts it.
+	case errors.Is(err, errPostpone) && time.Since(t.waiting) < patience:
+		t.notBefore = cluster.InstantOf(time.Now().Add(postponed))
+		a.log.Warn("task waits", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err)
+	default:
+		a.endFailed(t, err)
+	}
+}
+
+// endFailed ends a task that could not be started.
+func (a *Agent) endFailed(t *task, err error) {
+	cause, message := causeOf(err)
+	a.log.Warn("cannot start task", "job", t.ID.Job, "attempt", t.ID.Attempt, "cause", cause.String(), "error", err)
+	if errors.Is(err, tasks.ErrUnavailable) {
+		a.setFault("runtime", err.Error())
+	}
+	var h *hookError
+	if errors.As(err, &h) {
+		a.setFault("prolog", h.Error())
+	}
+	a.end(t, cluster.Task{Cause: cause, Message: message, Ended: cluster.InstantOf(time.Now())})
+}
+
+// launchOf gathers what a start needs.
+func (a *Agent) launchOf(t *task) (*launch, error) {
+	l := &launch{
+		id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: a.identity.Cluster,
+		cpus: t.CPUs, pinned: a.cfg.Device != nil, ready: a.faults["runtime"] == "", hook: a.hookOf(t),
+	}
+	if l.own == nil {
+		return nil, failed(cluster.NodeFault, "the task's allocation does not name this node")
+	}
+	for _, index := range l.own.GetGpus() {
+		if index < 0 || int(index) >= len(a.inventory.Devices) {
+			return nil, failed(cluster.NodeFault, "GPU %d was allocated, and this node has %d", index, len(a.inventory.Devices))
+		}
+		l.gpus = append(l.gpus, device{index: index, uuid: a.inventory.Devices[index].UUID})
+	}
+	return l, nil
+}
+
+// launch starts the task: what may take long or fail first, the runtime last.
+func (a *Agent) launch(ctx context.Context, l *launch) error {
+	if l.spec.GetIdle() {
+		return a.runHook(ctx, a.cfg.Prolog, l.hook)
+	}
+	if !l.ready {
+		if err := a.runtimeReady(ctx); err != nil {
+			return fmt.Errorf("%w: %w", errPostpone, err)
+		}
+		a.post(func() { a.runtimeIs(nil) })
+	}
+	spec, err := a.specify(ctx, l)
+	if err != nil {
+		return err
+	}
+	if err := a.runHook(ctx, a.cfg.Prolog, l.hook); err != nil {
+		return err
+	}
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// From here on nobody else interrupts: a start that was cut short could
+	// have happened all the same.
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
+	return a.runtime.Start(limited, spec)
+}
+
+// specify makes the runtime's description of the task.
+func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
+	w := l.spec
+	if w.GetInput() != "" && w.GetInput() != "/dev/null" {
+		return tasks.Spec{}, failed(cluster.LaunchFailed, "an input file is not supported by this node's runtime")
+	}
+	script, err := a.blob(ctx, w.GetScript())
+	if err != nil {
+		return tasks.Spec{}, err
+	}
+	given, err := a.blob(ctx, w.GetEnvironment())
+	if err != nil {
+		return tasks.Spec{}, err
+	}
+	account := a.accounts.of(ctx, w.GetUser(), w.GetUid(), w.GetGid())
+	spec := tasks.Spec{
+		ID: taskID(l.id), User: w.GetUser(),
+		Owner:  tasks.Owner{UID: w.GetUid(), GID: w.GetGid(), Groups: account.groups},
+		Script: script, ScriptArgs: w.GetArgs(), Env: environment(l, account, given),
+		WorkDir: w.GetWorkDir(), Append: w.GetAppend(),
+		CPUSet: cgroup.FormatCPUs(l.cpus), CPUs: int(l.own.GetCpus()), Memory: uint64(max(l.own.GetMemory(), 0)),
+		Labels: map[string]string{"greylag/node": l.node, "greylag/user": w.GetUser()},
+	}
+	spec.Stdout, spec.Stderr = outputs(w, l.node)
+	if a.cfg.Device != nil {
+		for _, gpu := range l.gpus {
+			spec.Devices = append(spec.Devices, a.cfg.Device(gpu.index))
+		}
+	}
+	a.shape(&spec, w.GetImage() != "", account.home)
+	if w.GetImage() == "" {
+		return spec, nil
+	}
+	spec.Image, err = a.image(ctx, w.GetImage(), spec.Owner)
+	return spec, err
+}
+
+// image makes an image present.
+func (a *Agent) image(ctx context.Context, reference string, owner tasks.Owner) (string, error) {
+	images, ok := a.runtime.(tasks.Images)
+	if !ok {
+		return "", failed(cluster.LaunchFailed, "this node's runtime has no images")
+	}
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	name, err := images.Fetch(ctx, tasks.FetchRequest{Reference: reference, Owner: owner})
+	switch {
+	case err == nil:
+		return name, nil
+	case errors.Is(err, tasks.ErrUnavailable):
+		return "", fmt.Errorf("%w: %w", errPostpone, err)
+	}
+	return "", failed(cluster.ImageFailed, "image %s: %v", reference, err)
+}
+
+// outputs are the files a task writes, as paths of its own file system.
+func outputs(w *greylagv1.WantedTask, node string) (stdout, stderr string) {
+	place := func(pattern string) string {
+		path := expand(pattern, w, node)
+		if !strings.HasPrefix(path, "/") {
+			path = strings.TrimSuffix(w.GetWorkDir(), "/") + "/" + path
+		}
+		return path
+	}
+	pattern := w.GetOutput()
+	if pattern == "" {
+		pattern = defaultOutput(w)
+	}
+	stdout = place(pattern)
+	if w.GetError() != "" {
+		stderr = place(w.GetError())
+	}
+	return stdout, stderr
+}

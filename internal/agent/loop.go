@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/greylag/greylag/internal/reconcile"
+	"github.com/greylag/greylag/internal/taskdb"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// recordRetry is how long after records could not be written it is tried again;
+// meanwhile nothing is begun.
+const recordRetry = time.Second
+
+// loop takes calls until the context ends. After each batch it decides what is
+// to be done next.
+func (a *Agent) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case call := <-a.calls:
+			call()
+			for n := len(a.calls); n > 0; n-- {
+				(<-a.calls)()
+			}
+		case <-timer.C:
+		}
+		a.step(ctx)
+		if a.wake.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(a.wake))
+		}
+	}
+}
+
+// step asks reconcile what is next, records it, and has it carried out, until
+// nothing is left to do.
+func (a *Agent) step(ctx context.Context) {
+	for {
+		if !a.flush() {
+			a.wake = time.Now().Add(recordRetry)
+			return
+		}
+		for _, action := range a.backlog {
+			a.carryOut(ctx, action)
+		}
+		a.backlog = a.backlog[:0]
+		if len(a.dirty) > 0 { // what needed no work is done already
+			continue
+		}
+		a.endForeign()
+		actions, wake := reconcile.Diff(a.set, a.seen(), cluster.InstantOf(time.Now()))
+		if len(actions) == 0 {
+			a.wake = wake.Time()
+			a.settle()
+			return
+		}
+		for _, action := range actions {
+			a.take(action)
+		}
+	}
+}
+
+// settle notes that every task of the admitted set is on record: from now on a
+// report may say so.
+func (a *Agent) settle() {
+	if a.set == nil {
+		return
+	}
+	a.acted = a.set.Version
+	if !a.identity.Recovering {
+		return
+	}
+	id := a.identity
+	id.Recovering = false
+	if err := a.db.SetIdentity(id); err != nil {
+		a.setFault("records", err.Error())
+		return // recovers once more: what is on record by now stays so
+	}
+	a.identity, a.set.Recovering = id, false
+}
+
+// seen is the loop's records as reconcile wants them. O(tasks).
+func (a *Agent) seen() []reconcile.Seen {
+	list := make([]reconcile.Seen, 0, len(a.tasks))
+	for _, t := range a.tasks {
+		list = append(list, reconcile.Seen{
+			ID: t.ID, Phase: t.Phase, Work: t.work, Signalled: t.Signalled, KillAt: t.KillAt,
+			Killed: t.killed, Doomed: t.Doomed != "", NotBefore: t.notBefore,
+		})
+	}
+	return list
+}
+
+// take changes the records as the action says. What is to be carried out waits
+// in the backlog until they are written.
+func (a *Agent) take(action reconcile.Action) {
+	t := a.tasks[action.ID]
+	switch action.Kind {
+	case reconcile.Accept:
+		t = a.accept(action.ID, reconcile.Accepted)
+		t.CPUs = a.cores.take(t.ID, t.own().GetCpus(), a.numaOf(t))
+		return
+	case reconcile.Decline:
+		t = a.accept(action.ID, reconcile.Clean)
+		t.End.Cause = cluster.Stopped
+		nudge(a.reports)
+		return
+	case reconcile.Disown:
+		t = a.accept(action.ID, reconcile.Clean)
+		t.End.Cause, t.End.Message = cluster.TaskLost, "the node lost its records, and cannot tell whether the task ran"
+		nudge(a.reports)
+		return
+	case reconcile.Forget:
+		a.forgetTask(t)
+		return
+	case reconcile.Abandon:
+		t.abandon()
+		t.work = reconcile.Working
+		return
+	case reconcile.Start:
+		t.work = reconcile.Starting
+		if !t.Hooked && a.cfg.Prolog+a.cfg.Epilog != "" {
+			t.Hooked = true
+			a.dirty[t.ID] = true
+		}
+	case reconcile.Deliver:
+		t.Signalled = action.Signal.ID
+		t.work = reconcile.Working
+		a.dirty[t.ID] = true
+	case reconcile.Stop:
+		t.KillAt = action.KillAt
+		t.work = reconcile.Working
+		a.dirty[t.ID] = true
+	case reconcile.Kill:
+		t.killed = cluster.InstantOf(time.Now())
+		t.work = reconcile.Working
+	case reconcile.Remove:
+		t.work = reconcile.Working
+	}
+	a.backlog = append(a.backlog, action)
+}
+
+// accept makes a record of a wanted task.
+func (a *Agent) accept(id reconcile.ID, phase reconcile.Phase) *task {
+	t := newTask(&taskdb.Task{ID: id, Phase: phase}, a.specs[id])
+	a.tasks[id] = t
+	a.dirty[id] = true
+	return t
+}
+
+// forgetTask drops a record, and remembers where the task's output lies.
+func (a *Agent) forgetTask(t *task) {
+	if past, ok := a.pastOf(t); ok {
+		a.past = append(a.past, past)
+	}
+	delete(a.tasks, t.ID)
+	delete(a.dirty, t.ID)
+	a.cores.free(t.ID)
+	a.forget = append(a.forget, t.ID)
+}
+
+// flush writes what changed. Where that fails nothing may be acted on, and the
+// node takes no more work until it succeeds.
+func (a *Agent) flush() bool {
+	if len(a.dirty) == 0 && len(a.forget) == 0 && len(a.past) == 0 {
+		return true
+	}
+	change := taskdb.Change{Forget: a.forget, Past: a.past, Floor: a.floor}
+	for id := range a.dirty {
+		if t := a.tasks[id]; t != nil {
+			change.Put = append(change.Put, t.Task)
+		}
+	}
+	if err := a.db.Write(change); err != nil {
+		a.setFault("records", err.Error())
+		return false
+	}
+	a.setFault("records", "")
+	clear(a.dirty)
+	a.forget, a.past = nil, nil
+	return true
+}
+
+// admit takes a wanted set from the controllers.
+func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) {
+	if a.foreign || !a.listed && a.identity.Recovering {
+		return // it comes again
+	}
+	if !reconcile.Admit(set.Version, a.floor) && !a.rolledBack(set.Version) {
+		return
+	}
+	a.refused = time.Time{}
+	set.Recovering = a.identity.Recovering
+	a.set, a.specs, a.floor = set, specs, set.Version
+	for id, spec := range specs {
+		if t := a.tasks[id]; t != nil && t.spec == nil { // found without a record
+			t.setSpec(spec)
+			a.dirty[id] = true
+		}
+	}
+}
+
+// patience with a leader that only sends sets older than what the node has
+// seen. A leader that was deposed without noticing gives up within seconds; one
+// that still has a quorum after this long leads a cluster whose log was cut
+// back (a recovery from a lost quorum).
+const rollbackPatience = time.Minute
+
+func (a *Agent) rolledBack(version uint64) bool {
+	if a.refused.IsZero() {
+		a.refused = time.Now()
+		a.log.Warn("wanted set is older than the last one", "version", version, "last", a.floor)
+	}
+	if time.Since(a.refused) < rollbackPatience {
+		return false
+	}
+	a.log.Warn("the cluster's log was cut back: following it", "version", version, "last", a.floor)
+	return true
+}
+
+// endForeign finishes clearing away the tasks of another cluster.
+func (a *Agent) endForeign() {
+	if !a.foreign {
+		return
+	}
+	for _, t := range a.tasks {
+		if t.Phase != reconcile.Clean {
+			return
+		}
+	}
+	for _, t := range a.tasks {
+		a.forgetTask(t)
+	}
+	a.foreign = false
+	a.flush()
+	nudge(a.anew)
+}

@@ -1,0 +1,269 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/reconcile"
+	"github.com/greylag/greylag/internal/version"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Session is the node's side of NodeService, with the leader found by the
+// session. A call that fails ends the conversation; a new one begins with
+// Register.
+type Session interface {
+	Register(context.Context, *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error)
+	// Wanted calls receive for every message until the stream ends, which is
+	// always an error, or receive returns one.
+	Wanted(ctx context.Context, request *greylagv1.WantedRequest, receive func(*greylagv1.WantedResponse) error) error
+	Report(context.Context, *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error)
+	Fetch(context.Context, *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error)
+	PushLog(context.Context, *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error)
+}
+
+const (
+	// callTimeout bounds one answer of the leader; it includes a commit.
+	callTimeout = 15 * time.Second
+	// silence is how long the leader may say nothing: it promises a sign of
+	// life every 10 s.
+	silence = 25 * time.Second
+	// Between two conversations: doubled from the first to the last.
+	shortestPause, longestPause = 100 * time.Millisecond, 5 * time.Second
+	// lasting is how long a conversation must have gone well for the next
+	// pause to be the shortest again.
+	lasting = 10 * time.Second
+)
+
+// errSilent ends a conversation whose other side may be gone; errAnew one whose
+// node has changed.
+var (
+	errSilent = errors.New("the controller says nothing")
+	errAnew   = errors.New("the node changed")
+)
+
+// converse keeps a conversation with the leader going.
+func (a *Agent) converse(ctx context.Context) {
+	pause := shortestPause
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := a.talk(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, errAnew) {
+			continue
+		}
+		if time.Since(began) > lasting {
+			pause = shortestPause
+		}
+		a.log.Warn("no session with the controllers", "error", err, "again", pause)
+		wait := pause/2 + rand.N(pause) // so that nodes do not come all at once
+		pause = min(2*pause, longestPause)
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// talk is one conversation. It returns when any part of it fails.
+func (a *Agent) talk(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	select { // what changed before is told now
+	case <-a.anew:
+	default:
+	}
+	epoch, told, err := a.register(ctx)
+	if err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	a.log.Info("in session with the controllers", "epoch", epoch)
+	nudge(a.reports)
+	var parts sync.WaitGroup
+	parts.Go(func() { cancel(a.listen(ctx, epoch)) })
+	parts.Go(func() { cancel(a.reportAll(ctx, epoch, told)) })
+	select {
+	case <-ctx.Done():
+	case <-a.anew:
+		cancel(errAnew)
+	}
+	parts.Wait()
+	return context.Cause(ctx)
+}
+
+// register describes the node and notes which epoch it is in. told says as of
+// which change the devices were described.
+func (a *Agent) register(ctx context.Context) (epoch, told uint64, err error) {
+	request := &greylagv1.RegisterRequest{Clock: timestamppb.Now()}
+	if err := a.ask(ctx, func() { a.describe(request); told = a.badSince }); err != nil {
+		return 0, 0, err
+	}
+	limited, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := a.session.Register(limited, request)
+	if err != nil {
+		return 0, 0, err
+	}
+	var failed error
+	err = a.ask(ctx, func() { failed = a.registered(response) })
+	return response.GetEpoch(), told, errors.Join(err, failed)
+}
+
+func (a *Agent) describe(request *greylagv1.RegisterRequest) {
+	request.BootId = a.boot()
+	request.Cpus = int32(a.host.cpus)
+	request.Memory = int64(a.host.memory)
+	request.Gpus = a.devices()
+	request.Features = a.cfg.Features
+	request.Version = version.Version
+	request.Runtime = a.cfg.RuntimeName
+	request.Fault = a.fault()
+}
+
+// registered notes who the node is now. Under another cluster's name the tasks
+// here are nobody's: their numbers mean other jobs there.
+func (a *Agent) registered(response *greylagv1.RegisterResponse) error {
+	id := a.identity
+	if id.Cluster != "" && id.Cluster != response.GetCluster() {
+		a.log.Warn("this node is in another cluster now", "cluster", response.GetCluster(), "before", id.Cluster)
+		a.set, a.specs, a.floor, a.acted, a.foreign = nil, nil, 0, 0, true
+		for _, t := range a.tasks {
+			t.Doomed = "the node was moved to another cluster"
+			a.dirty[t.ID] = true
+		}
+	}
+	id.Cluster, id.Epoch = response.GetCluster(), response.GetEpoch()
+	if id == a.identity {
+		return nil
+	}
+	a.identity = id
+	return a.db.SetIdentity(id)
+}
+
+// listen takes wanted sets until the stream ends.
+func (a *Agent) listen(ctx context.Context, epoch uint64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer watchdog.Stop()
+	err := a.session.Wanted(ctx, &greylagv1.WantedRequest{Epoch: epoch}, func(message *greylagv1.WantedResponse) error {
+		watchdog.Reset(silence)
+		return a.ask(ctx, func() { a.hear(message) })
+	})
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	return fmt.Errorf("wanted tasks: %w", cmpError(err, errSilent))
+}
+
+// cmpError is err, or otherwise where a stream ended without one.
+func cmpError(err, otherwise error) error {
+	if err == nil {
+		return otherwise
+	}
+	return err
+}
+
+// hear is one message, in the loop.
+func (a *Agent) hear(message *greylagv1.WantedResponse) {
+	if !message.GetHeartbeat() {
+		set, specs := wantedSet(message)
+		a.admit(set, specs)
+	}
+	for _, request := range message.GetLogs() {
+		a.serveLog(request)
+	}
+}
+
+// reportAll sends the full observed set whenever it changed, and now and then.
+// One report is under way at a time: what changes meanwhile goes into the next.
+func (a *Agent) reportAll(ctx context.Context, epoch, told uint64) error {
+	ticker := time.NewTicker(a.cfg.Report)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-a.reports:
+		case <-ticker.C:
+		}
+		request, devices := &greylagv1.ReportRequest{Epoch: epoch}, told
+		if err := a.ask(ctx, func() { devices = a.report(request, told) }); err != nil {
+			return err
+		}
+		limited, cancel := context.WithTimeout(ctx, callTimeout)
+		_, err := a.session.Report(limited, request)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+		told = devices
+	}
+}
+
+// report fills in all that is on the node, in the loop. Devices are named where
+// they changed since told.
+func (a *Agent) report(request *greylagv1.ReportRequest, told uint64) uint64 {
+	request.Fault, request.Seen = a.fault(), a.acted
+	if told != a.badSince {
+		request.Gpus = a.devices()
+	}
+	for _, t := range a.tasks {
+		request.Tasks = append(request.Tasks, reported(t))
+	}
+	slices.SortFunc(request.Tasks, func(a, b *greylagv1.ReportedTask) int {
+		return idOf(a).Compare(idOf(b))
+	})
+	return a.badSince
+}
+
+func idOf(r *greylagv1.ReportedTask) reconcile.ID {
+	return reconcile.ID{Job: cluster.JobID(r.GetJob()), Attempt: cluster.Attempt(r.GetAttempt())}
+}
+
+// phaseWords are the protocol's. A task that is recorded and not yet started is
+// told as well: what is not told counts as lost.
+var phaseWords = [...]string{
+	reconcile.Accepted: "wanted", reconcile.Started: "started", reconcile.Ended: "ended", reconcile.Clean: "clean",
+}
+
+func reported(t *task) *greylagv1.ReportedTask {
+	r := &greylagv1.ReportedTask{
+		Job: uint64(t.ID.Job), Attempt: uint32(t.ID.Attempt), Phase: phaseWords[t.Phase],
+		Cause: t.End.Cause.String(), ExitCode: t.End.Exit.Code, ExitSignal: t.End.Exit.Signal, Message: t.End.Message,
+		MemoryPeak: int64(t.End.Memory),
+	}
+	if t.End.Started != 0 {
+		r.Started = timestamppb.New(t.End.Started.Time())
+	}
+	if t.End.Ended != 0 {
+		r.Ended = timestamppb.New(t.End.Ended.Time())
+	}
+	if t.End.CPUTime != 0 {
+		r.CpuTime = durationpb.New(t.End.CPUTime)
+	}
+	return r
+}
+
+// devices is the node's GPUs for a message.
+func (s *state) devices() []*greylagv1.GPU {
+	list := make([]*greylagv1.GPU, 0, len(s.inventory.Devices))
+	for _, d := range s.inventory.Devices {
+		list = append(list, &greylagv1.GPU{
+			Index: d.Index, Uuid: d.UUID, Type: d.Type, Memory: int64(d.Memory), Minor: d.Minor,
+			Numa: d.NUMA, Domain: d.Domain, Bad: s.bad[d.UUID],
+		})
+	}
+	return list
+}
