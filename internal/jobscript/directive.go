@@ -1,0 +1,105 @@
+package jobscript
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// Directive is one #GSUB or #SBATCH line of a script.
+type Directive struct {
+	Line   int  // counted from 1
+	Slurm  bool // a #SBATCH line
+	Words  []string
+	Broken string // why it cannot be split into words; "" when it can
+}
+
+// Directives finds the #GSUB and #SBATCH lines before the first line that is
+// neither comment nor blank. A wrapped command has none. O(lines read).
+func (s Script) Directives() []Directive {
+	if s.Name == wrapped {
+		return nil
+	}
+	var found []Directive
+	rest := s.Text
+	for n := 1; len(rest) > 0; n++ {
+		var line []byte
+		line, rest, _ = bytes.Cut(rest, []byte("\n"))
+		text := strings.TrimSpace(string(line))
+		if text != "" && text[0] != '#' {
+			break
+		}
+		for _, mark := range []string{"#GSUB", "#SBATCH"} {
+			tail, ok := bytes.CutPrefix(line, []byte(mark))
+			if !ok || len(tail) > 0 && tail[0] != ' ' && tail[0] != '\t' {
+				continue
+			}
+			d := Directive{Line: n, Slurm: mark == "#SBATCH"}
+			words, err := split(string(tail))
+			if err != nil {
+				d.Broken = err.Error()
+			}
+			d.Words = words
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// split cuts a line into words as a shell does, with quotes and backslashes but
+// without expansion. A # that begins a word ends the line.
+func split(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	inside := false // a word has begun, if only with an empty quote
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == ' ' || c == '\t' || c == '\r':
+			if inside {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			inside = false
+		case c == '#' && !inside:
+			return words, nil
+		case c == '\\':
+			if i++; i < len(line) {
+				word.WriteByte(line[i])
+			}
+			inside = true
+		case c == '\'' || c == '"':
+			n, err := quoted(line[i:], &word)
+			if err != nil {
+				return nil, fmt.Errorf("character %d: %w", i+1, err)
+			}
+			i += n
+			inside = true
+		default:
+			word.WriteByte(c)
+			inside = true
+		}
+	}
+	if inside {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
+
+// quoted writes what stands in the quotes at the start of text, and returns the
+// offset of the closing one. In double quotes a backslash keeps " and \ as they are.
+func quoted(text string, word *strings.Builder) (int, error) {
+	mark := text[0]
+	for i := 1; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case c == mark:
+			return i, nil
+		case c == '\\' && mark == '"' && i+1 < len(text) && (text[i+1] == '"' || text[i+1] == '\\'):
+			i++
+			word.WriteByte(text[i])
+		default:
+			word.WriteByte(c)
+		}
+	}
+	return 0, fmt.Errorf("the quote %c is not closed", mark)
+}

@@ -1,0 +1,94 @@
+package jobscript
+
+import "fmt"
+
+// finish works out what follows from options together, and refuses those that
+// contradict each other.
+func (r *resolver) finish(o *Options) {
+	for _, term := range o.env {
+		_ = o.Export.add(term) // its fault was found where it stood
+	}
+	r.finishTasks(o)
+	r.finishGPUs(o)
+	r.finishMemory(o)
+	if o.Wait && o.Hold {
+		r.warnings = append(r.warnings, "the job is held: --wait lasts until somebody releases it")
+	}
+}
+
+func (r *resolver) fault(option, problem, advice string) {
+	f := &Fault{Option: option, Problem: problem, Advice: advice}
+	for _, a := range r.asks { // the last place that asked for it
+		if "--"+a.row.Long == option {
+			f.Where, f.line = a.where, a.line
+		}
+	}
+	r.faults = append(r.faults, f)
+}
+
+// finishTasks spreads --ntasks over the nodes.
+func (r *resolver) finishTasks(o *Options) {
+	q := &o.Request
+	if o.tasks == 0 {
+		return
+	}
+	switch {
+	case q.Nodes == 0 && q.TasksPerNode == 0:
+		q.Nodes, q.TasksPerNode = 1, o.tasks
+	case q.Nodes == 0:
+		q.Nodes = (o.tasks-1)/q.TasksPerNode + 1
+	case o.tasks < q.Nodes:
+		r.fault("--ntasks", fmt.Sprintf("%d tasks cannot be on %d nodes", o.tasks, q.Nodes), fmt.Sprintf("ask for --nodes=%d", o.tasks))
+	case q.TasksPerNode == 0:
+		q.TasksPerNode = (o.tasks-1)/q.Nodes + 1
+	case int64(q.TasksPerNode)*int64(q.Nodes) < int64(o.tasks):
+		r.fault("--ntasks", fmt.Sprintf("%d tasks do not fit %d nodes with %d each", o.tasks, q.Nodes, q.TasksPerNode), "leave out --ntasks")
+	}
+}
+
+// finishGPUs turns GPUs for each task, and CPUs for each GPU, into those of a node.
+func (r *resolver) finishGPUs(o *Options) {
+	q := &o.Request
+	if o.gpusPerTask > 0 {
+		n := int64(o.gpusPerTask) * int64(max(q.TasksPerNode, 1))
+		if n > 1<<16 || q.GPUsPerNode > 0 && n != int64(q.GPUsPerNode) {
+			r.fault("--gpus-per-task", fmt.Sprintf("%d tasks on each node with %d GPUs each do not make %d GPUs", max(q.TasksPerNode, 1), o.gpusPerTask, q.GPUsPerNode), "leave out --gpus-per-node, or --gpus-per-task")
+			return
+		}
+		q.GPUsPerNode = int32(n)
+	}
+	if o.cpusPerGPU == 0 {
+		return
+	}
+	gpus := int64(q.GPUsPerNode)
+	if gpus == 0 && q.GPUs > 0 && q.Nodes > 0 {
+		gpus = (int64(q.GPUs)-1)/int64(q.Nodes) + 1
+	}
+	tasks := int64(max(q.TasksPerNode, 1))
+	cpus := (int64(o.cpusPerGPU)*gpus-1)/tasks + 1
+	switch {
+	case gpus == 0:
+		r.fault("--cpus-per-gpu", "how many GPUs a node has is not known", "ask for --gpus-per-node, or for --nodes with --gpus")
+	case q.CPUsPerTask > 0 && int64(q.CPUsPerTask) != cpus:
+		r.fault("--cpus-per-gpu", "contradicts --cpus-per-task", "leave out one of them")
+	case cpus > 1<<16:
+		r.fault("--cpus-per-gpu", fmt.Sprintf("makes %d CPUs for each task", cpus), "ask for less")
+	default:
+		q.CPUsPerTask = int32(cpus)
+	}
+}
+
+func (r *resolver) finishMemory(o *Options) {
+	q, asked := o.Request, 0
+	for _, n := range []int64{int64(q.MemPerNode), int64(q.MemPerCPU), int64(q.MemPerGPU)} {
+		if n > 0 {
+			asked++
+		}
+	}
+	switch {
+	case asked > 1:
+		r.fault("--mem", "only one of --mem, --mem-per-cpu and --mem-per-gpu can be asked for", "leave out the others")
+	case asked == 0 && o.memZero && !q.Exclusive:
+		r.warnings = append(r.warnings, "--mem=0 reserves no memory: for all of a node's add --exclusive")
+	}
+}

@@ -1,0 +1,76 @@
+package jobscript
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Options is all that was asked for. Zero values were not asked for.
+type Options struct {
+	Name      string
+	Account   string
+	Partition string
+	QOS       string
+	Comment   string
+	Request   cluster.Request
+	TimeLimit *time.Duration // nil: the partition's default; 0: no limit
+	Array     string         // as written; the cluster reads it
+	Depends   []cluster.Dependency
+	Begin     time.Time
+	Deadline  time.Time
+	Hold      bool
+	NoRequeue bool
+	Nice      int32
+	Signal    cluster.WarnSignal
+	EveryNode bool
+	Image     string
+	WorkDir   string
+	Input     string
+	Output    string
+	Error     string
+	Append    bool
+	Export    Export
+	env       []string // of --env: NAME or NAME=VALUE, of all places
+
+	Wrap     string // a shell command instead of a script
+	Wait     bool
+	Parsable bool
+	JSON     bool
+	Quiet    bool
+
+	tasks       int32 // in all, over all nodes
+	gpusPerTask int32
+	cpusPerGPU  int32
+	memZero     bool // --mem=0 was written
+}
+
+// place is where options were found, weakest first.
+type place int
+
+const (
+	inSBATCH place = iota
+	inGSUB
+	inEnvironment
+	onCommandLine
+)
+
+// family groups options of which a stronger place's replace all of a weaker one's.
+type family int
+
+const (
+	noFamily family = iota
+	gpuFamily
+	memoryFamily
+)
+
+// forget drops what was asked for by the options of a family.
+func (o *Options) forget(f family) {
+	r := &o.Request
+	switch f {
+	case gpuFamily:
+		r.GPUs, r.GPUsPerNode, r.GPUTypes, o.gpusPerTask = 0, 0, nil, 0
+	case memoryFamily:
+		r.MemPerNode, r.MemPerCPU, r.MemPerGPU, o.memZero = 0, 0, 0, false
+	}
+}

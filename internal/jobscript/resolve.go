@@ -1,0 +1,188 @@
+package jobscript
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+)
+
+// Line is a command line that was split but not yet understood.
+type Line struct {
+	found    []getopt.Found
+	Operands []string // the script, if one is named, and its arguments
+}
+
+// CommandLine splits the words after the program's name. Its error carries a hint.
+func CommandLine(words []string) (Line, error) {
+	found, operands, err := getopt.Parse(Table(), words, getopt.First)
+	if err != nil {
+		return Line{}, err
+	}
+	return Line{found, operands}, nil
+}
+
+// Has reports whether an option, by its long name, is on the command line.
+func (l Line) Has(name string) bool {
+	return slices.ContainsFunc(l.found, func(f getopt.Found) bool { return f.Option.Long == name })
+}
+
+// Value is what the last such option on the command line was given.
+func (l Line) Value(name string) string {
+	value := ""
+	for _, f := range l.found {
+		if f.Option.Long == name {
+			value = f.Value
+		}
+	}
+	return value
+}
+
+// EnvironmentPrefix begins the variables that stand for options: GSUB_ACCOUNT is
+// --account, GSUB_GPUS_PER_NODE is --gpus-per-node.
+const EnvironmentPrefix = "GSUB_"
+
+// ask is one option at one place.
+type ask struct {
+	row   *option
+	place place
+	where string
+	line  int // of the script; 0 elsewhere
+	as    string
+	value string
+}
+
+// Resolve works out what is asked for: by the script's lines, by the environment
+// (KEY=VALUE each), by the command line, each overruling the ones before. It
+// finds every fault; the error is Faults then. Warnings are sentences for people.
+// O(options × table).
+func Resolve(line Line, environ []string, script Script, now time.Time) (Options, []string, error) {
+	r := resolver{rows: table(), now: now}
+	r.plain = make([]getopt.Option, len(r.rows))
+	for i, row := range r.rows {
+		r.plain[i] = row.Option
+	}
+	r.script(script)
+	r.environment(environ)
+	for _, f := range line.found {
+		r.asks = append(r.asks, ask{r.row(f.Option.Long), onCommandLine, "", 0, f.As, f.Value})
+	}
+	options := r.apply()
+	r.finish(&options)
+	return options, r.warnings, r.faults.err()
+}
+
+type resolver struct {
+	rows     []option
+	plain    []getopt.Option
+	now      time.Time
+	asks     []ask
+	warnings []string
+	faults   Faults
+}
+
+func (r *resolver) row(long string) *option {
+	for i := range r.rows {
+		if r.rows[i].Long == long {
+			return &r.rows[i]
+		}
+	}
+	return nil // never: names come from the table
+}
+
+func (r *resolver) script(s Script) {
+	for _, d := range s.Directives() {
+		where := fmt.Sprintf("%s:%d", printable(s.Name), d.Line)
+		if d.Broken != "" {
+			r.faults = append(r.faults, &Fault{Where: where, Problem: d.Broken, Advice: "close the quote, or put a backslash before it", line: d.Line})
+			continue
+		}
+		found, operands, err := getopt.Parse(r.plain, d.Words, getopt.Anywhere)
+		if err != nil {
+			r.faults = append(r.faults, lineFault(where, d.Line, err))
+			continue
+		}
+		if len(operands) > 0 {
+			r.faults = append(r.faults, &Fault{Where: where, Problem: fmt.Sprintf("%q is no option", operands[0]), Advice: "options begin with - or --; put a value with blanks into quotes", line: d.Line})
+		}
+		at := inGSUB
+		if d.Slurm {
+			at = inSBATCH
+		}
+		for _, f := range found {
+			row := r.row(f.Option.Long)
+			if row.onlyTyped {
+				r.faults = append(r.faults, &Fault{Where: where, Option: f.As, Problem: "makes sense on the command line only", Advice: "take it out of the script", line: d.Line})
+				continue
+			}
+			r.asks = append(r.asks, ask{row, at, where, d.Line, f.As, f.Value})
+		}
+	}
+	// #GSUB lines win over #SBATCH lines wherever they stand.
+	slices.SortStableFunc(r.asks, func(a, b ask) int { return int(a.place - b.place) })
+}
+
+func lineFault(where string, line int, err error) *Fault {
+	fault := &Fault{Where: where, Problem: err.Error(), line: line}
+	var e *getopt.Error
+	if errors.As(err, &e) {
+		fault.Advice = e.Advice
+	}
+	return fault
+}
+
+func (r *resolver) environment(environ []string) {
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		rest, ours := strings.CutPrefix(name, EnvironmentPrefix)
+		if !ours {
+			continue
+		}
+		o := getopt.Lookup(r.plain, strings.ToLower(strings.ReplaceAll(rest, "_", "-")))
+		if o == nil {
+			r.warnings = append(r.warnings, fmt.Sprintf("%s stands for no option and is ignored", printable(name)))
+			continue
+		}
+		row := r.row(o.Long)
+		if o.Value == "" && (value == "" || value == "0" || strings.EqualFold(value, "no") || strings.EqualFold(value, "false")) || row.onlyTyped {
+			continue
+		}
+		r.asks = append(r.asks, ask{row, inEnvironment, name, 0, "--" + o.Long, value})
+	}
+}
+
+// apply carries out the asks, weakest place first.
+func (r *resolver) apply() Options {
+	var o Options
+	at := inSBATCH
+	var seen []family
+	for i, a := range r.asks {
+		if i > 0 && a.place != at {
+			seen = nil
+		}
+		at = a.place
+		if a.row.set == nil {
+			fault := Fault{Where: a.where, Option: a.as, Problem: "is sbatch's and is ignored here"}
+			r.warnings = append(r.warnings, fault.Error())
+			continue
+		}
+		if f := a.row.family; f != noFamily && !slices.Contains(seen, f) {
+			o.forget(f)
+			seen = append(seen, f)
+		}
+		err := error(nil)
+		if name := a.row.Long; name != "wrap" && name != "env" && name != "export" { // these may hold anything
+			err = checkText(a.value)
+		}
+		if err == nil {
+			err = a.row.set(&o, a.value, r.now)
+		}
+		if err != nil {
+			r.faults = append(r.faults, faultOf(a, err))
+		}
+	}
+	return o
+}

@@ -1,0 +1,211 @@
+package jobscript
+
+import (
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// option is one row of the one table of options.
+type option struct {
+	getopt.Option
+	family    family
+	onlyTyped bool // makes sense on the command line only
+	// set writes the value's meaning. nil: the option is sbatch's, changes
+	// nothing that is run here, and is told so.
+	set func(o *Options, value string, now time.Time) error
+}
+
+// Table is the options of gsubmit, for parsing, help and completion.
+func Table() []getopt.Option {
+	rows := table()
+	plain := make([]getopt.Option, len(rows))
+	for i, row := range rows {
+		plain[i] = row.Option
+	}
+	return plain
+}
+
+func table() []option {
+	var all []option
+	for _, group := range []struct {
+		name string
+		rows []option
+	}{
+		{"The job", identityRows()}, {"Resources", resourceRows()}, {"Nodes", nodeRows()},
+		{"When", timeRows()}, {"What runs, and its files", runRows()}, {"The command", commandRows()},
+	} {
+		for _, row := range group.rows {
+			row.Group = group.name
+			all = append(all, row)
+		}
+	}
+	return append(all, ignoredRows()...)
+}
+
+// text makes a setter for a name or a path.
+func text(field func(*Options) *string) func(*Options, string, time.Time) error {
+	return func(o *Options, v string, _ time.Time) error {
+		*field(o) = v
+		return checkText(v)
+	}
+}
+
+// count makes a setter for a number from least on.
+func count(least int32, field func(*Options) *int32) func(*Options, string, time.Time) error {
+	return func(o *Options, v string, _ time.Time) (err error) {
+		*field(o), err = parseCount(v, least)
+		return err
+	}
+}
+
+// turn makes a setter for an option without a value.
+func turn(set func(*Options)) func(*Options, string, time.Time) error {
+	return func(o *Options, _ string, _ time.Time) error {
+		set(o)
+		return nil
+	}
+}
+
+// size makes a setter for an amount of memory, in MiB unless it says so, as in sbatch.
+func size(field func(*Options) *cluster.Bytes) func(*Options, string, time.Time) error {
+	return func(o *Options, v string, _ time.Time) error {
+		n, err := cluster.ParseBytes(v, cluster.MiB)
+		*field(o) = n
+		o.memZero = err == nil && n == 0
+		return err
+	}
+}
+
+// one wants a single name where sbatch takes several.
+func one(what string, field func(*Options) *string) func(*Options, string, time.Time) error {
+	return func(o *Options, v string, _ time.Time) error {
+		if strings.Contains(v, ",") {
+			return &hinted{"only one " + what + " can be named", "name the one that matters most"}
+		}
+		*field(o) = v
+		return checkText(v)
+	}
+}
+
+func identityRows() []option {
+	return []option{
+		{Option: getopt.Option{Long: "job-name", Short: 'J', Aliases: []string{"name"}, Value: "NAME", Help: "name of the job [the script's]"},
+			set: text(func(o *Options) *string { return &o.Name })},
+		{Option: getopt.Option{Long: "account", Short: 'A', Value: "ACCOUNT", Help: "account to charge"},
+			set: text(func(o *Options) *string { return &o.Account })},
+		{Option: getopt.Option{Long: "partition", Short: 'p', Value: "PARTITION", Help: "partition [the default one]"},
+			set: one("partition", func(o *Options) *string { return &o.Partition })},
+		{Option: getopt.Option{Long: "qos", Short: 'q', Value: "QOS", Help: "priority class"},
+			set: one("QOS", func(o *Options) *string { return &o.QOS })},
+		{Option: getopt.Option{Long: "comment", Value: "TEXT", Help: "a note kept with the job"},
+			set: text(func(o *Options) *string { return &o.Comment })},
+		{Option: getopt.Option{Long: "array", Short: 'a', Value: "INDICES", Help: "one element for each index: 0-15, 0,6,16-32, 0-15:4; %4 at the end: at most four at once"},
+			set: func(o *Options, v string, _ time.Time) error { o.Array = v; return checkArray(v) }},
+		{Option: getopt.Option{Long: "dependency", Short: 'd', Value: "CONDITIONS", Help: "wait for other jobs: afterok:123:124, afterany:, afternotok:, aftercorr:, after:, singleton; joined by commas"},
+			set: func(o *Options, v string, _ time.Time) (err error) { o.Depends, err = parseDepends(v); return err }},
+		{Option: getopt.Option{Long: "hold", Short: 'H', Help: "keep it back until gctl release"},
+			set: turn(func(o *Options) { o.Hold = true })},
+		{Option: getopt.Option{Long: "requeue", Help: "run again after a node is lost [yes]"},
+			set: turn(func(o *Options) { o.NoRequeue = false })},
+		{Option: getopt.Option{Long: "no-requeue", Help: "never run it again"},
+			set: turn(func(o *Options) { o.NoRequeue = true })},
+		{Option: getopt.Option{Long: "nice", Value: "N", Absent: "100", Help: "lower its priority by N [100]"},
+			set: func(o *Options, v string, _ time.Time) (err error) { o.Nice, err = parseCount(v, -1<<31); return err }},
+	}
+}
+
+func resourceRows() []option {
+	gpus := func(per func(*Options) *int32, parse func(string) ([]string, int32, error)) func(*Options, string, time.Time) error {
+		return func(o *Options, v string, _ time.Time) (err error) {
+			types, n, err := parse(v)
+			*per(o) = n
+			if types != nil {
+				o.Request.GPUTypes = types
+			}
+			return err
+		}
+	}
+	perNode := func(o *Options) *int32 { return &o.Request.GPUsPerNode }
+	return []option{
+		{Option: getopt.Option{Long: "gpus", Short: 'G', Value: "[TYPE:]N", Help: "GPUs in all, on as many nodes as it takes; TYPE may be several: h100|a100:8"},
+			family: gpuFamily, set: gpus(func(o *Options) *int32 { return &o.Request.GPUs }, parseGPUs)},
+		{Option: getopt.Option{Long: "gpus-per-node", Value: "[TYPE:]N", Help: "GPUs on each node"},
+			family: gpuFamily, set: gpus(perNode, parseGPUs)},
+		{Option: getopt.Option{Long: "gpus-per-task", Value: "[TYPE:]N", Help: "GPUs for each task"},
+			family: gpuFamily, set: gpus(func(o *Options) *int32 { return &o.gpusPerTask }, parseGPUs)},
+		{Option: getopt.Option{Long: "gres", Value: "gpu[:TYPE]:N", Help: "sbatch's way to write --gpus-per-node"},
+			family: gpuFamily, set: gpus(perNode, parseGRES)},
+		{Option: getopt.Option{Long: "cpus-per-task", Short: 'c', Value: "N", Help: "CPUs for each task [1]"},
+			set: count(1, func(o *Options) *int32 { return &o.Request.CPUsPerTask })},
+		{Option: getopt.Option{Long: "cpus-per-gpu", Value: "N", Help: "CPUs for each GPU"},
+			set: count(1, func(o *Options) *int32 { return &o.cpusPerGPU })},
+		{Option: getopt.Option{Long: "mem", Value: "SIZE", Help: "memory on each node: 500M, 64G; MiB without a suffix"},
+			family: memoryFamily, set: size(func(o *Options) *cluster.Bytes { return &o.Request.MemPerNode })},
+		{Option: getopt.Option{Long: "mem-per-cpu", Value: "SIZE", Help: "memory for each CPU"},
+			family: memoryFamily, set: size(func(o *Options) *cluster.Bytes { return &o.Request.MemPerCPU })},
+		{Option: getopt.Option{Long: "mem-per-gpu", Value: "SIZE", Help: "memory for each GPU"},
+			family: memoryFamily, set: size(func(o *Options) *cluster.Bytes { return &o.Request.MemPerGPU })},
+		{Option: getopt.Option{Long: "ntasks", Short: 'n', Value: "N", Help: "tasks in all, spread evenly over the nodes"},
+			set: count(1, func(o *Options) *int32 { return &o.tasks })},
+		{Option: getopt.Option{Long: "ntasks-per-node", Value: "N", Help: "tasks on each node [1]"},
+			set: count(1, func(o *Options) *int32 { return &o.Request.TasksPerNode })},
+	}
+}
+
+func nodeRows() []option {
+	return []option{
+		{Option: getopt.Option{Long: "nodes", Short: 'N', Value: "N", Help: "number of nodes [1]"},
+			set: func(o *Options, v string, _ time.Time) (err error) { o.Request.Nodes, err = parseNodes(v); return err }},
+		{Option: getopt.Option{Long: "constraint", Short: 'C', Value: "FEATURES", Help: "only nodes with these features, joined by &"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.Request.Features, err = parseFeatures(v)
+				return err
+			}},
+		{Option: getopt.Option{Long: "nodelist", Short: 'w', Value: "NODES", Help: "only these nodes: gpu[001-004],gpu7"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.Request.NodeList, err = parseHosts(v)
+				return err
+			}},
+		{Option: getopt.Option{Long: "exclude", Short: 'x', Value: "NODES", Help: "none of these nodes"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.Request.Exclude, err = parseHosts(v)
+				return err
+			}},
+		{Option: getopt.Option{Long: "exclusive", Value: "yes", Absent: "yes", Help: "no other job on its nodes"},
+			set: func(o *Options, v string, _ time.Time) error {
+				o.Request.Exclusive = true
+				if v != "yes" {
+					return &hinted{"sharing by " + v + " is not supported", "write --exclusive alone"}
+				}
+				return nil
+			}},
+		{Option: getopt.Option{Long: "every-node", Help: "start the script on every node, not on the first alone"},
+			set: turn(func(o *Options) { o.EveryNode = true })},
+	}
+}
+
+func timeRows() []option {
+	return []option{
+		{Option: getopt.Option{Long: "time", Short: 't', Value: "TIME", Help: "time limit: minutes, h:m:s, d-h:m:s [the partition's]"},
+			set: func(o *Options, v string, _ time.Time) error {
+				d, err := cluster.ParseLimit(v)
+				o.TimeLimit = &d
+				return err
+			}},
+		{Option: getopt.Option{Long: "begin", Short: 'b', Value: "TIME", Help: "not before: 16:00, now+1hour, tomorrow, 2026-11-21T16:00"},
+			set: func(o *Options, v string, now time.Time) (err error) { o.Begin, err = ParseMoment(v, now); return err }},
+		{Option: getopt.Option{Long: "deadline", Value: "TIME", Help: "drop it if it cannot end by then"},
+			set: func(o *Options, v string, now time.Time) (err error) {
+				o.Deadline, err = ParseMoment(v, now)
+				if err == nil && !o.Deadline.After(now) {
+					return &hinted{"the deadline is over already", "write a time in the future, such as now+4hours"}
+				}
+				return err
+			}},
+		{Option: getopt.Option{Long: "signal", Value: "[B:]SIG[@SEC]", Help: "send SIG so many seconds before the time limit [60]; B: to the script alone"},
+			set: func(o *Options, v string, _ time.Time) (err error) { o.Signal, err = parseWarn(v); return err }},
+	}
+}

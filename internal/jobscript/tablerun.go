@@ -1,0 +1,74 @@
+package jobscript
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+)
+
+func runRows() []option {
+	return []option{
+		{Option: getopt.Option{Long: "image", Value: "REFERENCE", Help: "run in this OCI image [in the node's own file system]"},
+			set: text(func(o *Options) *string { return &o.Image })},
+		{Option: getopt.Option{Long: "chdir", Short: 'D', Value: "FOLDER", Help: "working directory [this one]"},
+			set: text(func(o *Options) *string { return &o.WorkDir })},
+		{Option: getopt.Option{Long: "output", Short: 'o', Value: "FILE", Help: "its output; %j job, %A array, %a index, %x name, %u user, %N node, %n rank, %r restarts [greylag-%j.out]"},
+			set: text(func(o *Options) *string { return &o.Output })},
+		{Option: getopt.Option{Long: "error", Short: 'e', Value: "FILE", Help: "its error output [that of --output]"},
+			set: text(func(o *Options) *string { return &o.Error })},
+		{Option: getopt.Option{Long: "input", Short: 'i', Value: "FILE", Help: "its input [/dev/null]"},
+			set: text(func(o *Options) *string { return &o.Input })},
+		{Option: getopt.Option{Long: "open-mode", Value: "MODE", Help: "append to output files, or truncate them [truncate]"},
+			set: func(o *Options, v string, _ time.Time) error {
+				o.Append = v == "append"
+				if v != "append" && v != "truncate" {
+					return &hinted{fmt.Sprintf("unknown mode %q", v), "write append or truncate"}
+				}
+				return nil
+			}},
+		{Option: getopt.Option{Long: "export", Value: "WHAT", Help: "variables the job gets: ALL, NONE or [ALL,]NAME[=VALUE],... [ALL]"},
+			set: func(o *Options, v string, _ time.Time) error { return parseExport(v, &o.Export) }},
+		{Option: getopt.Option{Long: "env", Value: "NAME[=VALUE]", Help: "one more variable; may be repeated"},
+			set: func(o *Options, v string, _ time.Time) error {
+				o.env = append(o.env, v)
+				return new(Export).add(v)
+			}},
+	}
+}
+
+func commandRows() []option {
+	return []option{
+		{Option: getopt.Option{Long: "wrap", Value: "COMMAND", Help: "submit a shell command instead of a script"}, onlyTyped: true,
+			set: func(o *Options, v string, _ time.Time) error { o.Wrap = v; return nil }},
+		{Option: getopt.Option{Long: "wait", Short: 'W', Help: "wait for the job's end and exit as it did"},
+			set: turn(func(o *Options) { o.Wait = true })},
+		{Option: getopt.Option{Long: "parsable", Help: "print the id alone"},
+			set: turn(func(o *Options) { o.Parsable = true })},
+		{Option: getopt.Option{Long: "json", Help: "print JSON"}, onlyTyped: true,
+			set: turn(func(o *Options) { o.JSON = true })},
+		{Option: getopt.Option{Long: "quiet", Short: 'Q', Help: "print no warnings and no id"},
+			set: turn(func(o *Options) { o.Quiet = true })},
+		{Option: getopt.Option{Long: "help", Short: 'h', Help: "print this"}, onlyTyped: true, set: turn(func(*Options) {})},
+		{Option: getopt.Option{Long: "version", Short: 'V', Help: "print the version"}, onlyTyped: true, set: turn(func(*Options) {})},
+	}
+}
+
+// ignoredRows are options of sbatch that scripts have and whose absence changes
+// nothing of what is run.
+func ignoredRows() []option {
+	var rows []option
+	for _, name := range []string{
+		"mail-type", "mail-user", "wckey", "hint", "gpu-bind", "cpu-bind", "mem-bind", "accel-bind",
+		"profile", "acctg-freq", "propagate", "time-min", "distribution", "export-file",
+	} {
+		rows = append(rows, option{Option: getopt.Option{Long: name, Value: "VALUE"}})
+	}
+	rows = append(rows, option{Option: getopt.Option{Long: "verbose", Short: 'v'}})
+	for _, name := range []string{"contiguous", "no-kill", "overcommit", "spread-job"} {
+		rows = append(rows, option{Option: getopt.Option{Long: name}})
+	}
+	rows = append(rows, option{Option: getopt.Option{Long: "get-user-env", Value: "VALUE", Absent: "yes"}})
+	rows = append(rows, option{Option: getopt.Option{Long: "oversubscribe", Short: 's', Value: "VALUE", Absent: "yes"}})
+	return rows
+}

@@ -1,0 +1,205 @@
+package jobscript
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// parseCount reads a number from least on. What is sensible is for the cluster to say.
+func parseCount(word string, least int32) (int32, error) {
+	n, err := strconv.ParseInt(word, 10, 32)
+	if err != nil || int32(n) < least {
+		return 0, &hinted{fmt.Sprintf("not a number from %d on: %q", least, word), ""}
+	}
+	return int32(n), nil
+}
+
+// parseNodes reads "2"; "2-2", which scripts for sbatch have, is the same.
+func parseNodes(word string) (int32, error) {
+	low, high, ranged := strings.Cut(word, "-")
+	n, err := parseCount(low, 1)
+	if err != nil {
+		return 0, err
+	}
+	if ranged && high != low {
+		return 0, &hinted{fmt.Sprintf("a range of nodes is not supported: %q", word), "give one number, such as --nodes=" + low}
+	}
+	return n, nil
+}
+
+// parseGPUs reads "8", "h100:8", "h100" (one) and "h100|a100:8" (either type).
+func parseGPUs(word string) (types []string, n int32, err error) {
+	head, tail, typed := strings.Cut(word, ":")
+	if !typed {
+		if n, err := parseCount(word, 0); err == nil {
+			return nil, n, nil
+		}
+		head, tail = word, "1"
+	}
+	n, err = parseCount(tail, 0)
+	if err != nil || head == "" || !isWord(head, "|") || unicode.IsDigit(rune(head[0])) || head[0] == '-' {
+		return nil, 0, &hinted{fmt.Sprintf("not a number of GPUs: %q", word), "write a number, or a type and a number, such as h100:8"}
+	}
+	return strings.Split(strings.ToLower(head), "|"), n, nil
+}
+
+// parseGRES reads sbatch's "gpu:8", "gpu:h100:8" and "gpu".
+func parseGRES(word string) (types []string, n int32, err error) {
+	name, rest, counted := strings.Cut(strings.TrimPrefix(word, "gres/"), ":")
+	if name != "gpu" {
+		return nil, 0, &hinted{fmt.Sprintf("unknown resource %q", word), "only gpu is known, such as gpu:h100:8"}
+	}
+	if !counted {
+		return nil, 1, nil
+	}
+	return parseGPUs(rest)
+}
+
+// isWord reports whether text is made of letters, digits, dots, dashes,
+// underscores and the extra characters.
+func isWord(text, extra string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-"+extra, r))
+	})
+}
+
+// parseFeatures reads features joined by & or a comma: all must be there.
+func parseFeatures(word string) ([]string, error) {
+	features := strings.FieldsFunc(word, func(r rune) bool { return r == '&' || r == ',' })
+	for _, f := range features {
+		if !isWord(f, "") {
+			return nil, &hinted{fmt.Sprintf("not a list of features: %q", word), "join features that a node must all have with &; other operators are not supported"}
+		}
+	}
+	if len(features) == 0 {
+		return nil, &hinted{"no feature is named", ""}
+	}
+	return features, nil
+}
+
+func parseHosts(word string) ([]string, error) {
+	names, err := hostlist.Expand(word)
+	if err != nil {
+		return nil, &hinted{err.Error(), "write names like gpu[001-004],login1"}
+	}
+	if len(names) == 0 {
+		return nil, &hinted{"no node is named", "write names like gpu[001-004],login1"}
+	}
+	return names, nil
+}
+
+// checkArray catches what cannot be an array; the cluster reads it.
+func checkArray(word string) error {
+	if word == "" || strings.Trim(word, "0123456789,-:%") != "" || word[0] < '0' || word[0] > '9' {
+		return &hinted{fmt.Sprintf("not an array: %q", word), "write indices such as 0-15, 0,6,16-32, 0-15:4, with %4 for at most four at once"}
+	}
+	return nil
+}
+
+// parseDepends reads "afterok:1:2_3,afterany:4" and "singleton".
+func parseDepends(word string) ([]cluster.Dependency, error) {
+	advice := "write afterok:123, afterany:123:124, afternotok:123, aftercorr:123, after:123 or singleton, joined by commas"
+	if strings.Contains(word, "?") {
+		return nil, &hinted{fmt.Sprintf("one of several conditions (?) is not supported: %q", word), "join conditions that must all hold with commas"}
+	}
+	var all []cluster.Dependency
+	for _, term := range strings.Split(word, ",") {
+		name, ids, given := strings.Cut(term, ":")
+		kind := dependencyKind(name)
+		switch {
+		case kind == 0:
+			return nil, &hinted{fmt.Sprintf("not a dependency: %q", term), advice}
+		case kind == cluster.Singleton && !given:
+			all = append(all, cluster.Dependency{Kind: kind})
+			continue
+		case kind == cluster.Singleton || !given:
+			return nil, &hinted{fmt.Sprintf("not a dependency: %q", term), advice}
+		}
+		for _, id := range strings.Split(ids, ":") {
+			ref, err := cluster.ParseJobRef(id)
+			if err != nil {
+				return nil, &hinted{fmt.Sprintf("not a job id: %q", id), advice}
+			}
+			all = append(all, cluster.Dependency{Kind: kind, Job: ref})
+		}
+	}
+	return all, nil
+}
+
+func dependencyKind(name string) cluster.DependencyKind {
+	for k := cluster.After; k <= cluster.Singleton; k++ {
+		if strings.EqualFold(name, k.String()) {
+			return k
+		}
+	}
+	return 0
+}
+
+// warnDefault is how long before the time limit sbatch sends a signal when no time is given.
+const warnDefault = 60 * time.Second
+
+// parseWarn reads [B:]SIGNAL[@SECONDS].
+func parseWarn(word string) (cluster.WarnSignal, error) {
+	w := cluster.WarnSignal{Before: warnDefault}
+	name, seconds, timed := strings.Cut(word, "@")
+	name, w.BatchOnly = strings.CutPrefix(name, "B:")
+	n, err := ParseSignal(name)
+	if err != nil {
+		return w, err
+	}
+	w.Number = n
+	if timed {
+		s, err := parseCount(seconds, 0)
+		if err != nil || s > 1<<16 {
+			return w, &hinted{fmt.Sprintf("not a time before the limit: %q", seconds), "write seconds, at most 65536, such as USR1@120"}
+		}
+		w.Before = time.Duration(s) * time.Second
+	}
+	return w, nil
+}
+
+// signalNames are Linux's, which are the same on all machines that Greylag is built for.
+const signalNames = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT " +
+	"CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
+
+// maxSignal is the last real-time signal.
+const maxSignal = 64
+
+// ParseSignal reads a signal's number, or its name with or without SIG.
+func ParseSignal(word string) (int32, error) {
+	if n, err := strconv.ParseUint(word, 10, 31); err == nil && n >= 1 && n <= maxSignal {
+		return int32(n), nil
+	}
+	name := strings.TrimPrefix(strings.ToUpper(word), "SIG")
+	for i, known := range strings.Fields(signalNames) {
+		if known == name {
+			return int32(i + 1), nil
+		}
+	}
+	return 0, &hinted{fmt.Sprintf("unknown signal %q", word), "write a name such as USR1 or TERM, or a number from 1 to 64"}
+}
+
+// Hint is the advice.
+func (h *hinted) Hint() string { return h.advice }
+
+func unprintable(r rune) bool { return unicode.IsControl(r) || r == utf8.RuneError }
+
+// checkText refuses names and paths that could not be shown or passed on.
+func checkText(word string) error {
+	if !utf8.ValidString(word) {
+		return &hinted{fmt.Sprintf("%q is not UTF-8", word), ""}
+	}
+	for _, r := range word {
+		if unicode.IsControl(r) {
+			return &hinted{fmt.Sprintf("%q holds the control character %q", word, r), "leave it out"}
+		}
+	}
+	return nil
+}
