@@ -14,15 +14,17 @@ import (
 // Process is one program of the cluster: it can be started, killed, paused and
 // started again, and its output is kept in one file.
 type Process struct {
-	name string
-	log  string
-	argv []string
-	env  []string
+	name  string
+	log   string
+	enter []string // put before argv: how to get into its namespace
+	argv  []string
+	env   []string
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{}
-	exit error
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	done   chan struct{}
+	exit   error
+	paused bool
 }
 
 // newProcess prepares a program without starting it. Its output is appended to
@@ -43,7 +45,8 @@ func (p *Process) Start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(p.argv[0], p.argv[1:]...)
+	argv := append(append([]string{}, p.enter...), p.argv...)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -51,7 +54,7 @@ func (p *Process) Start() error {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	done := make(chan struct{})
-	p.cmd, p.done = cmd, done
+	p.cmd, p.done, p.paused = cmd, done, false
 	go func() {
 		err := cmd.Wait()
 		p.mu.Lock()
@@ -113,11 +116,30 @@ func (p *Process) end(sig syscall.Signal, patience time.Duration) error {
 	return p.WaitEnd(patience)
 }
 
-// Pause stops the program's clock, Resume lets it go on.
-func (p *Process) Pause() error { return p.Signal(syscall.SIGSTOP) }
+// Pause stops the program where it is; nothing of it goes on until Resume.
+func (p *Process) Pause() error {
+	p.setPaused(true)
+	return p.Signal(syscall.SIGSTOP)
+}
 
 // Resume lets a paused program go on.
-func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
+func (p *Process) Resume() error {
+	p.setPaused(false)
+	return p.Signal(syscall.SIGCONT)
+}
+
+func (p *Process) setPaused(paused bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = paused
+}
+
+// Paused reports whether the program was paused and not resumed.
+func (p *Process) Paused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.paused && p.running()
+}
 
 // WaitEnd waits until the program has ended.
 func (p *Process) WaitEnd(patience time.Duration) error {

@@ -1,0 +1,137 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// api is one controller's API, asked directly: no retries, no other controller.
+type api struct {
+	cluster greylagv1connect.ClusterServiceClient
+	jobs    greylagv1connect.JobServiceClient
+}
+
+// bearer adds this process's identity to requests.
+type bearer struct {
+	source *auth.Source
+	next   http.RoundTripper
+}
+
+func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
+	token, err := b.source.Token(req.Context())
+	if err != nil {
+		return nil, err
+	}
+	req = req.Clone(req.Context())
+	req.Header.Set("Authorization", "Bearer "+token)
+	return b.next.RoundTrip(req)
+}
+
+func newAPI(addr string, trust *pki.Trust, socket string) api {
+	client := &http.Client{Transport: bearer{auth.NewSource(socket), &http.Transport{
+		TLSClientConfig:     pki.ClientTLS(trust, nil),
+		ForceAttemptHTTP2:   true,
+		TLSHandshakeTimeout: 2 * time.Second,
+		MaxConnsPerHost:     64,
+	}}}
+	return api{greylagv1connect.NewClusterServiceClient(client, "https://"+addr), greylagv1connect.NewJobServiceClient(client, "https://"+addr)}
+}
+
+// Jobs is this controller's job service, asked directly: no retries.
+func (ctl *Controller) Jobs() greylagv1connect.JobServiceClient { return ctl.api.jobs }
+
+// Cluster is this controller's cluster service, asked directly: no retries.
+func (ctl *Controller) Cluster() greylagv1connect.ClusterServiceClient { return ctl.api.cluster }
+
+// Status is what a controller says of itself, within two seconds.
+func (ctl *Controller) Status(ctx context.Context) (*greylagv1.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return ctl.api.cluster.Status(ctx, &greylagv1.StatusRequest{})
+}
+
+// Leader waits, at most 30 seconds, until one of the controllers leads, and
+// returns which. Of two that say so, the one of the later term does.
+func (c *Cluster) Leader(ctx context.Context) (int, error) {
+	return c.LeaderAmong(ctx, c.controllers...)
+}
+
+// LeaderAmong is Leader for some of the controllers.
+func (c *Cluster) LeaderAmong(ctx context.Context, among ...*Controller) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	leader := -1
+	err := Until(ctx, "a controller leads", func() (bool, error) {
+		var term uint64
+		var problems error
+		for i, ctl := range c.controllers {
+			if !contains(among, ctl) || !ctl.Running() || ctl.Paused() {
+				continue
+			}
+			status, err := ctl.Status(ctx)
+			if err != nil {
+				problems = errors.Join(problems, fmt.Errorf("%s: %w", ctl.Name, err))
+				continue
+			}
+			if status.Leader == status.Id && status.Id != "" && status.Term > term {
+				leader, term = i, status.Term
+			}
+		}
+		return term > 0, problems
+	})
+	return leader, err
+}
+
+func contains(list []*Controller, ctl *Controller) bool {
+	for _, other := range list {
+		if other == ctl {
+			return true
+		}
+	}
+	return false
+}
+
+// Any asks controllers until one answers.
+func (c *Cluster) any(ask func(*Controller) error) error {
+	var failed error
+	for _, ctl := range c.controllers {
+		if !ctl.Running() || ctl.Paused() {
+			continue
+		}
+		err := ask(ctl)
+		if err == nil {
+			return nil
+		}
+		failed = errors.Join(failed, fmt.Errorf("%s: %w", ctl.Name, err))
+	}
+	if failed == nil {
+		failed = errors.New("no controller runs")
+	}
+	return failed
+}
+
+// NodeInfo is what the cluster knows of a node.
+func (c *Cluster) NodeInfo(ctx context.Context, name string) (*greylagv1.Node, error) {
+	var found *greylagv1.Node
+	err := c.any(func(ctl *Controller) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		answer, err := ctl.api.cluster.Nodes(ctx, &greylagv1.NodesRequest{Names: []string{name}})
+		if err == nil && len(answer.Nodes) == 1 {
+			found = answer.Nodes[0]
+		}
+		return err
+	})
+	if err == nil && found == nil {
+		err = fmt.Errorf("no node %s", name)
+	}
+	return found, err
+}

@@ -1,0 +1,148 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// bootstrap makes the first controller a cluster of one and starts gauthd.
+func (c *Cluster) bootstrap(ctx context.Context) error {
+	first := c.controllers[0]
+	if _, err := c.run(ctx, first.enter, "gctl", "init", "--config", filepath.Join(first.dir, "gctld.toml"), "--cluster", c.options.Name,
+		"--client", c.ConfigFile(), "--ca", c.caFile(), "--auth", filepath.Join(c.Dir, "auth", "gauthd.toml")); err != nil {
+		return err
+	}
+	var err error
+	if c.trust, err = pki.LoadTrust(c.caFile()); err != nil {
+		return err
+	}
+	for _, ctl := range c.controllers {
+		ctl.api = newAPI(ctl.Addr, c.trust, c.socket())
+	}
+	if err := errors.Join(c.auth.Start(), first.Start()); err != nil {
+		return err
+	}
+	_, err = c.Leader(ctx)
+	return err
+}
+
+// joinControllers adds the others, one after the other, as the majority wants it.
+func (c *Cluster) joinControllers(ctx context.Context) error {
+	for _, ctl := range c.controllers[1:] {
+		if err := c.AddController(ctx, ctl); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddController joins a controller whose folders are empty, starts it, and waits
+// until it has a vote.
+func (c *Cluster) AddController(ctx context.Context, ctl *Controller) error {
+	err := c.join(ctx, "controller", ctl.enter, "--config", filepath.Join(ctl.dir, "gctld.toml"), "--name", ctl.Name)
+	if err != nil {
+		return err
+	}
+	if err := ctl.Start(); err != nil {
+		return err
+	}
+	return c.Promote(ctx, ctl)
+}
+
+// Promote makes a controller that runs a voter.
+func (c *Cluster) Promote(ctx context.Context, ctl *Controller) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return Until(ctx, ctl.Name+" becomes a voter", func() (bool, error) {
+		if !ctl.Running() {
+			return false, fmt.Errorf("%s ended with status %d", ctl.Name, ctl.ExitCode())
+		}
+		status, err := ctl.Status(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, member := range status.Members {
+			if member.Id == status.Id && member.Voter {
+				return true, nil
+			}
+		}
+		_, err = c.run(ctx, nil, "gctl", "cluster", "add", status.Id, ctl.Addr)
+		return false, err
+	})
+}
+
+// join gets a one-time token and uses it.
+func (c *Cluster) join(ctx context.Context, role string, enter []string, args ...string) error {
+	token, err := c.run(ctx, nil, "gctl", "cluster", "token", "--role", role)
+	if err != nil {
+		return err
+	}
+	args = append([]string{"join", strings.TrimSpace(token), "--role", role, "--ca", c.caFile(), "--client", c.ConfigFile()}, args...)
+	_, err = c.run(ctx, enter, "gctl", args...)
+	return err
+}
+
+// joinNodes gives every node its certificate and starts it.
+func (c *Cluster) joinNodes(ctx context.Context) error {
+	for _, node := range c.nodes {
+		if err := c.join(ctx, "node", nil, "--config", filepath.Join(node.dir, "gnoded.toml"), "--name", node.Name); err != nil {
+			return err
+		}
+		if err := node.Start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) applyPolicy(ctx context.Context) error {
+	if c.options.Policy == "" {
+		return nil
+	}
+	return c.Apply(ctx, c.options.Policy)
+}
+
+// Apply replaces the cluster's policy.
+func (c *Cluster) Apply(ctx context.Context, policy string) error {
+	path := filepath.Join(c.Dir, "policy.toml")
+	if err := os.WriteFile(path, []byte(policy), 0o644); err != nil {
+		return err
+	}
+	_, err := c.run(ctx, nil, "gctl", "apply", "-f", path)
+	return err
+}
+
+// awaitReady waits until every node can take jobs.
+func (c *Cluster) awaitReady(ctx context.Context) error {
+	for _, node := range c.nodes {
+		if err := c.AwaitNode(ctx, node.Name, "IDLE"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AwaitNode waits, at most 60 seconds, until a node is in one of the states.
+func (c *Cluster) AwaitNode(ctx context.Context, name string, states ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return Until(ctx, fmt.Sprintf("node %s becomes %s", name, strings.Join(states, " or ")), func() (bool, error) {
+		node, err := c.NodeInfo(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		for _, state := range states {
+			if node.State == state {
+				return true, nil
+			}
+		}
+		return false, fmt.Errorf("it is %s %s %s", node.State, node.Reason, node.Fault)
+	})
+}

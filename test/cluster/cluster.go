@@ -1,0 +1,224 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+)
+
+// Cluster is a running cluster. Its methods may be called from many goroutines,
+// but only one at a time may start, kill or cut the same process.
+type Cluster struct {
+	Dir  string // everything lies below it
+	Work string // where Run works: every user may write there
+
+	options     Options
+	programs    string // folder
+	controllers []*Controller
+	nodes       []*Node
+	auth        *Process
+	containerd  *daemon.Daemon // nil without containers
+	network     *network       // nil without namespaces
+	trust       *pki.Trust
+	reaper      *reaper // nil when kept
+
+	stop    sync.Once
+	stopped error
+}
+
+// Controller is one gctld.
+type Controller struct {
+	*Process
+	Name string
+	Addr string // HOST:PORT at which everyone reaches it
+	Data string // its data_dir
+	dir  string
+	api  api
+}
+
+// Node is one gnoded.
+type Node struct {
+	*Process
+	Name string
+	Data string // its data_dir
+	dir  string
+}
+
+// Start starts a cluster and returns when every controller has a vote and every
+// node is ready for jobs. When it fails, nothing is left.
+func Start(ctx context.Context, options Options) (*Cluster, error) {
+	options, err := options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := options.makeDir()
+	if err != nil {
+		return nil, fmt.Errorf("cluster folder: %w", err)
+	}
+	c := &Cluster{Dir: dir, Work: filepath.Join(dir, "work"), options: options}
+	if err := c.start(ctx); err != nil {
+		err = fmt.Errorf("start cluster: %w\n%s", err, c.LogTails(2000))
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	begun := time.Now()
+	for _, dir := range []string{c.Work, c.logs(), filepath.Join(c.Dir, "auth")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(c.Work, 0o1777); err != nil {
+		return err
+	}
+	if !c.options.Keep {
+		var err error
+		if c.reaper, err = startReaper(c.Dir); err != nil {
+			return err
+		}
+	}
+	var err error
+	if c.programs, err = c.findPrograms(ctx); err != nil {
+		return err
+	}
+	steps := []func(context.Context) error{c.layOut, c.startContainerd, c.bootstrap, c.joinControllers, c.joinNodes, c.applyPolicy, c.awaitReady}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	c.log("%d controllers and %d nodes are up after %s in %s", len(c.controllers), len(c.nodes), time.Since(begun).Round(time.Millisecond), c.Dir)
+	return nil
+}
+
+func (c *Cluster) log(format string, args ...any) {
+	fmt.Fprintf(c.options.Log, "cluster: "+format+"\n", args...)
+}
+
+func (c *Cluster) logs() string { return filepath.Join(c.Dir, "log") }
+
+func (c *Cluster) program(name string) string { return filepath.Join(c.programs, name) }
+
+// startContainerd starts the one containerd that all nodes share, each in a
+// namespace of its own.
+func (c *Cluster) startContainerd(context.Context) error {
+	if c.options.Nodes == 0 || c.options.Runtime != "containerd" {
+		return nil
+	}
+	var err error
+	c.containerd, err = daemon.Start(containerdDir(c.Dir), daemon.Options{Tmpfs: c.options.Tmpfs})
+	return err
+}
+
+func containerdDir(dir string) string { return filepath.Join(dir, "d") }
+
+// Controller is the i-th gctld, from 0.
+func (c *Cluster) Controller(i int) *Controller { return c.controllers[i] }
+
+// Controllers are all of them.
+func (c *Cluster) Controllers() []*Controller { return c.controllers }
+
+// Node is the i-th gnoded, from 0.
+func (c *Cluster) Node(i int) *Node { return c.nodes[i] }
+
+// Nodes are all of them.
+func (c *Cluster) Nodes() []*Node { return c.nodes }
+
+// Auth is gauthd.
+func (c *Cluster) Auth() *Process { return c.auth }
+
+// Containerd is what the nodes share; nil when tasks are plain processes.
+func (c *Cluster) Containerd() *daemon.Daemon { return c.containerd }
+
+// Containerized tells whether tasks run in containers.
+func (c *Cluster) Containerized() bool { return c.containerd != nil }
+
+// ConfigFile is the client.toml that commands of this cluster need in
+// GREYLAG_CONFIG.
+func (c *Cluster) ConfigFile() string { return filepath.Join(c.Dir, "client.toml") }
+
+// Programs is the folder of the programs that run.
+func (c *Cluster) Programs() string { return c.programs }
+
+// Stop ends the cluster and every task, and removes all that it made: processes,
+// mounts, control groups, network namespaces, the folder. Only the first call
+// does anything.
+func (c *Cluster) Stop() error {
+	c.stop.Do(func() {
+		c.stopped = clean(c.Dir)
+		if c.reaper != nil {
+			c.stopped = errors.Join(c.stopped, c.reaper.dismiss())
+		}
+	})
+	return c.stopped
+}
+
+// LogTails is the last n bytes of every program's log, for a message.
+func (c *Cluster) LogTails(n int64) string {
+	var all strings.Builder
+	tail := func(p *Process) {
+		if p != nil {
+			fmt.Fprintf(&all, "--- %s:\n%s\n", p.name, p.LogTail(n))
+		}
+	}
+	for _, ctl := range c.controllers {
+		tail(ctl.Process)
+	}
+	for _, node := range c.nodes {
+		tail(node.Process)
+	}
+	tail(c.auth)
+	return all.String()
+}
+
+// freePorts finds ports below those that the kernel gives to clients, so that
+// nobody takes one while its owner is down.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range 1000 {
+		if len(ports) == n {
+			return ports, nil
+		}
+		port := 20000 + rand.IntN(12000)
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil || slices.Contains(ports, port) {
+			continue
+		}
+		if err := listener.Close(); err != nil {
+			return nil, err
+		}
+		ports = append(ports, port)
+	}
+	return nil, errors.New("no free port between 20000 and 32000")
+}
+
+// Until asks done again and again until it says so, fails, or ctx ends; its last
+// word is in the error then.
+func Until(ctx context.Context, what string, done func() (bool, error)) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		ok, err := done()
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, errors.Join(ctx.Err(), err))
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// ErrUnsupported says that this machine lacks what an option needs; the message
+// says what.
+var ErrUnsupported = errors.New("this machine cannot run such a cluster")
+
+// Options describe a cluster; the zero value is one controller and no node.
+type Options struct {
+	// Dir holds everything, is made, and is removed by Stop. The path must be
+	// short, because sockets lie below it. Empty: a new folder in /tmp.
+	Dir string
+	// Name is the cluster's; empty: "test".
+	Name string
+	// Controllers are 1, 3 or 5; 0 means 1.
+	Controllers int
+	// Nodes each offer GPUs simulated GPUs, CPUs (0: what the machine has) and
+	// Memory such as "4GiB" (empty: what the machine has).
+	Nodes  int
+	GPUs   int
+	CPUs   int
+	Memory string
+	// Runtime runs tasks: "containerd" (needs root) or "process"; empty:
+	// containerd where it can run, else process. OCIRuntime is runc or crun.
+	Runtime    string
+	OCIRuntime string
+	// Tmpfs keeps containerd's own files in memory, which saves 16 syncs a container.
+	Tmpfs bool
+	// Namespaces gives each controller a network namespace, so that it can be
+	// cut off; needs root.
+	Namespaces bool
+	// DiskMiB gives each controller a file system of this size of its own, which
+	// can be frozen and filled; 0: none. Needs root.
+	DiskMiB int
+	// Clocks lets the controllers' clocks be shifted: programs are built with
+	// the tag clockfault, whatever Programs says.
+	Clocks bool
+	// Raft is put into the [raft] table of gctld.toml, such as
+	// "snapshot_threshold = 64".
+	Raft string
+	// Policy is TOML that is applied when the cluster is up.
+	Policy string
+	// Programs is the folder that holds the programs; empty: $GREYLAG_BIN, and
+	// without that they are built.
+	Programs string
+	// Keep lets the cluster outlive this process; Attach ends it.
+	Keep bool
+	// Log is told what happens, a line each; nil: nobody.
+	Log io.Writer
+}
+
+// withDefaults fills in what follows from the machine and checks what it cannot do.
+func (o Options) withDefaults() (Options, error) {
+	if o.Controllers == 0 {
+		o.Controllers = 1
+	}
+	if o.Name == "" {
+		o.Name = "test"
+	}
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	if o.Runtime == "" {
+		o.Runtime = "process"
+		if Containers() == nil {
+			o.Runtime = "containerd"
+		}
+	}
+	if o.OCIRuntime == "" {
+		o.OCIRuntime = "runc"
+	}
+	if o.Nodes > 0 && o.Runtime == "containerd" {
+		if err := Containers(); err != nil {
+			return o, err
+		}
+	}
+	if o.Namespaces {
+		if err := needs("network namespaces", "ip", "iptables", "nsenter"); err != nil {
+			return o, err
+		}
+	}
+	if o.DiskMiB > 0 {
+		if err := needs("disks of their own", "mkfs.ext4", "mount", "fsfreeze"); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// Containers says why tasks cannot run in containers here; nil when they can.
+func Containers() error { return needs("containers", "containerd", "runc") }
+
+// needs wants root and programs.
+func needs(what string, programs ...string) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%w: %s need root", ErrUnsupported, what)
+	}
+	for _, program := range programs {
+		if _, err := lookPath(program); err != nil {
+			return fmt.Errorf("%w: %s need %s", ErrUnsupported, what, program)
+		}
+	}
+	return nil
+}
+
+// makeDir makes the cluster's folder. Users other than the starter must be able
+// to reach what lies in it.
+func (o Options) makeDir() (string, error) {
+	if o.Dir == "" {
+		dir, err := os.MkdirTemp("/tmp", "gl-")
+		if err != nil {
+			return "", err
+		}
+		return dir, os.Chmod(dir, 0o755)
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return "", err
+	}
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return "", fmt.Errorf("%s is not empty: is a cluster running there?", dir)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755)
+}
