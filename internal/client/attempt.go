@@ -1,0 +1,152 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+)
+
+// outcome is what became of an attempt, as far as another one is concerned.
+type outcome uint8
+
+const (
+	answered outcome = iota // with yes or no: the caller's to see
+	notNow                  // this controller cannot answer now, another may
+	limited                 // the caller asks too often
+	hopeless                // this controller never will
+)
+
+// attempt is one sending of a request to one controller.
+type attempt struct {
+	target   string
+	outcome  outcome
+	response *http.Response
+	body     []byte // of a unary answer
+	err      error
+}
+
+// errLeft is why an attempt ended that got no answer in time.
+var errLeft = errors.New("the controller does not answer")
+
+func (a *attempt) failed(caller context.Context, err error) *attempt {
+	switch {
+	case caller.Err() != nil:
+		a.outcome, a.err = answered, caller.Err()
+	case permanent(err):
+		a.outcome, a.err = hopeless, err
+	case errors.Is(err, context.Canceled):
+		a.outcome, a.err = notNow, &unreachable{a.target, errLeft}
+	default:
+		a.outcome, a.err = notNow, &unreachable{a.target, err}
+	}
+	return a
+}
+
+// unreachable is an error of the way to a controller, not of its answer.
+type unreachable struct {
+	target string
+	err    error
+}
+
+// Error names the controller.
+func (u *unreachable) Error() string { return "controller " + u.target + ": " + u.err.Error() }
+
+// Unwrap is the error without the controller.
+func (u *unreachable) Unwrap() error { return u.err }
+
+// Hint is the advice.
+func (u *unreachable) Hint() string {
+	return "is gctld running there? the controllers are named in client.toml; see gctl cluster status"
+}
+
+// opened looks at the beginning of a stream: one that ends at once with "not now"
+// has not begun. Format: connectrpc.com/docs/protocol, enveloped messages.
+func (a *attempt) opened(response *http.Response, cancel context.CancelFunc, timer *time.Timer) *attempt {
+	timer.Stop() // a stream may have nothing to tell for long
+	const prefix = 5
+	const endOfStream, maxEnd = 2, 64 << 10
+	head := make([]byte, prefix)
+	n, err := io.ReadFull(response.Body, head)
+	head = head[:n]
+	if err == nil && head[0]&endOfStream != 0 {
+		end := make([]byte, min(binary.BigEndian.Uint32(head[1:]), maxEnd))
+		n, _ := io.ReadFull(response.Body, end)
+		head = append(head, end[:n]...)
+		a.outcome = endOutcome(end[:n], response.Header)
+	}
+	response.Body = &stream{io.MultiReader(bytes.NewReader(head), response.Body), response.Body, cancel}
+	a.response = response
+	return a
+}
+
+func endOutcome(end []byte, header http.Header) outcome {
+	var told struct {
+		Error    struct{ Code string }
+		Metadata http.Header
+	}
+	if json.Unmarshal(end, &told) != nil {
+		return answered
+	}
+	for _, name := range []string{LeaderHeader, "Retry-After"} {
+		for key, values := range told.Metadata {
+			if http.CanonicalHeaderKey(key) == name && len(values) > 0 {
+				header.Set(name, values[0])
+			}
+		}
+	}
+	switch told.Error.Code {
+	case "unavailable":
+		return notNow
+	case "resource_exhausted":
+		return limited
+	}
+	return answered
+}
+
+// stream is a body that ends its attempt when it is closed.
+type stream struct {
+	io.Reader
+	body   io.Closer
+	cancel context.CancelFunc
+}
+
+// Close ends the attempt.
+func (s *stream) Close() error {
+	s.cancel()
+	return s.body.Close()
+}
+
+// leader is the controller that the answer named as the leading one.
+func (a *attempt) leader() string {
+	if a.response == nil {
+		return ""
+	}
+	return a.response.Header.Get(LeaderHeader)
+}
+
+func (a *attempt) retryAfter() time.Duration {
+	return seconds(a.response.Header.Get("Retry-After"))
+}
+
+// reason is why another attempt is needed, for people.
+func (a *attempt) reason() error {
+	if a.err != nil {
+		return a.err
+	}
+	var told struct{ Message string }
+	if json.Unmarshal(a.body, &told) == nil && told.Message != "" {
+		return errors.New(told.Message)
+	}
+	return &unreachable{a.target, errors.New(http.StatusText(a.response.StatusCode))}
+}
+
+func (a *attempt) discard() {
+	if a.response != nil {
+		a.response.Body.Close()
+	}
+}

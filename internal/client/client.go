@@ -1,0 +1,143 @@
+// Package client is the typed client of the API, for the commands and for the
+// daemons.
+//
+// It decides which controller a call goes to, and whether and when a call is
+// sent again, from what became of the attempts before. A call is sent again only
+// as the same bytes: mutations carry a request id, so that the cluster does them
+// once however often they arrive. It never changes a request, never looks into
+// an answer beyond its status, and never decides who is calling: a token source
+// or a certificate does.
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// Headers of answers.
+const (
+	// HintHeader says what to do about an error, in one line.
+	HintHeader = "Greylag-Hint"
+	// LeaderHeader names the leading controller, HOST:PORT.
+	LeaderHeader = "Greylag-Leader"
+)
+
+// defaultTimeout is how long a call is tried, over all its attempts: several
+// times what electing a new leader takes.
+const defaultTimeout = 30 * time.Second
+
+// TokenSource proves who is calling. It is asked once for each attempt.
+type TokenSource interface {
+	Token(ctx context.Context) (string, error)
+}
+
+// Config is what a client needs to know. Controllers and TLS are required.
+type Config struct {
+	Controllers []string    // HOST:PORT each
+	TLS         *tls.Config // from package pki
+	Tokens      TokenSource // nil for a program that proves itself by certificate
+	// Timeout bounds a unary call, and the opening of a stream, over all its
+	// attempts. 0 means 30 s. A context that ends earlier counts.
+	Timeout time.Duration
+	// Retry is told why an attempt failed and how long it is until the next. It
+	// may be nil, and is called from the goroutine of the call.
+	Retry func(err error, wait time.Duration)
+}
+
+// Client talks to the controllers of one cluster. It keeps one connection to the
+// controller it talks to. Safe for concurrent use.
+type Client struct {
+	calls *failover
+	jobs  greylagv1connect.JobServiceClient
+	admin greylagv1connect.ClusterServiceClient
+	node  greylagv1connect.NodeServiceClient
+}
+
+// New makes a client. It does not connect until the first call.
+func New(cfg Config) *Client {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	calls := newFailover(cfg)
+	// The host is replaced for each attempt. Compression would cost more time
+	// than the network does.
+	const base = "https://controller"
+	plain := connect.WithAcceptCompression("gzip", nil, nil)
+	return &Client{
+		calls: calls,
+		jobs:  greylagv1connect.NewJobServiceClient(calls, base, plain),
+		admin: greylagv1connect.NewClusterServiceClient(calls, base, plain),
+		node:  greylagv1connect.NewNodeServiceClient(calls, base, plain),
+	}
+}
+
+// Dial makes a client for the commands of a user, who is who gauthd says. It does
+// not connect until the first call.
+func Dial(cfg config.Client) (*Client, error) {
+	trust, err := pki.LoadTrust(cfg.CAFile)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, &auth.Error{
+				Err:    fmt.Errorf("this host belongs to no cluster: %s is absent", cfg.CAFile),
+				Advice: "an administrator runs: gctl join TOKEN@CONTROLLER, or set " + config.ClientEnv + " to a client.toml",
+			}
+		}
+		return nil, fmt.Errorf("trust the controllers: %w", err)
+	}
+	return New(Config{
+		Controllers: cfg.Controllers,
+		TLS:         pki.ClientTLS(trust, nil),
+		Tokens:      auth.NewSource(cfg.AuthSocket),
+		Timeout:     cfg.Timeout,
+	}), nil
+}
+
+// OnRetry sets Config.Retry. It must be called before the first call.
+func (c *Client) OnRetry(f func(err error, wait time.Duration)) { c.calls.cfg.Retry = f }
+
+// Jobs calls JobService.
+func (c *Client) Jobs() greylagv1connect.JobServiceClient { return c.jobs }
+
+// Cluster calls ClusterService.
+func (c *Client) Cluster() greylagv1connect.ClusterServiceClient { return c.admin }
+
+// Node calls NodeService, which the leader alone answers. The session of a node
+// is this: it finds the leader by itself.
+func (c *Client) Node() *NodeSession { return &NodeSession{c.node} }
+
+// Close closes idle connections. Calls under way go on.
+func (c *Client) Close() { c.calls.http.CloseIdleConnections() }
+
+// NewRequestID mints the id of one mutation: 128 random bits in hexadecimal.
+func NewRequestID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails on Linux
+	return hex.EncodeToString(id[:])
+}
+
+// Hint returns what the answerer of an error, or the program that met it here,
+// advises; "" for nothing.
+func Hint(err error) string {
+	var told interface{ Hint() string }
+	if errors.As(err, &told) {
+		return told.Hint()
+	}
+	var remote *connect.Error
+	if errors.As(err, &remote) {
+		return remote.Meta().Get(HintHeader)
+	}
+	return ""
+}

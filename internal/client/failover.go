@@ -1,0 +1,228 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/greylag/greylag/internal/pki"
+)
+
+const (
+	// dialTimeout bounds connecting to one controller; a live one takes far less.
+	dialTimeout = 2 * time.Second
+	// attemptTimeout is how long one controller may take to answer before the next
+	// is asked. A controller waits up to 5 s for a leader before it says that there
+	// is none.
+	attemptTimeout = 8 * time.Second
+	// The pause after every controller has failed, doubled from the first to the last.
+	firstPause, mostPause = 50 * time.Millisecond, time.Second
+	// maxAnswer bounds a unary answer: a page of 10,000 jobs has about 10 MB.
+	maxAnswer = 128 << 20
+)
+
+// failover is the HTTP client under the typed ones: it sends a request to one
+// controller after the other until one can answer it.
+type failover struct {
+	cfg  Config
+	http *http.Client
+
+	mu      sync.Mutex
+	current int    // of cfg.Controllers
+	leader  string // told by a controller; asked first until it fails
+}
+
+func newFailover(cfg Config) *failover {
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+	return &failover{
+		cfg:     cfg,
+		current: rand.IntN(max(len(cfg.Controllers), 1)),
+		http: &http.Client{Transport: &http.Transport{
+			DialContext:         dialer.DialContext,
+			TLSClientConfig:     cfg.TLS,
+			TLSHandshakeTimeout: dialTimeout + time.Second,
+			ForceAttemptHTTP2:   true,
+			IdleConnTimeout:     time.Minute,
+			MaxIdleConnsPerHost: 4,
+			// A controller whose host has vanished ends its streams by this.
+			HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
+		}},
+	}
+}
+
+// Do sends a request until it is answered by something else than "not now", or
+// time is up; then it returns what the last attempt gave. It is what the typed
+// clients send through.
+func (f *failover) Do(request *http.Request) (*http.Response, error) {
+	if len(f.cfg.Controllers) == 0 {
+		return nil, errors.New("no controller is named")
+	}
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(f.cfg.Timeout)
+	for n := 1; ; n++ {
+		a := f.attempt(request, body)
+		f.learn(a)
+		wait, again := f.next(a, n)
+		if !again || request.Context().Err() != nil || time.Now().Add(wait).After(deadline) {
+			return a.response, a.err
+		}
+		if f.cfg.Retry != nil {
+			f.cfg.Retry(a.reason(), wait)
+		}
+		a.discard()
+		select {
+		case <-time.After(wait):
+		case <-request.Context().Done():
+			return nil, request.Context().Err()
+		}
+	}
+}
+
+// target is the controller to ask next.
+func (f *failover) target() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.leader != "" {
+		return f.leader
+	}
+	return f.cfg.Controllers[f.current]
+}
+
+// learn notes from an attempt whom to ask next: the leader if it was named, the
+// same again if it answered, else another.
+func (f *failover) learn(a *attempt) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if named := a.leader(); named != "" && named != a.target {
+		f.leader = named
+		return
+	}
+	if a.outcome == answered || a.outcome == limited {
+		return
+	}
+	if f.leader == a.target {
+		f.leader = ""
+		if f.cfg.Controllers[f.current] != a.target {
+			return
+		}
+	}
+	if f.cfg.Controllers[f.current] == a.target {
+		f.current = (f.current + 1) % len(f.cfg.Controllers)
+	}
+}
+
+// next says whether to try again after the n-th attempt, and when. The first
+// failures go on to the other controllers at once.
+func (f *failover) next(a *attempt, n int) (time.Duration, bool) {
+	switch a.outcome {
+	case answered:
+		return 0, false
+	case limited:
+		return a.retryAfter(), true
+	case hopeless:
+		return 0, n < len(f.cfg.Controllers)
+	}
+	if named := a.leader(); named != "" && named != a.target && n < 8 {
+		return 0, true
+	}
+	round := n / len(f.cfg.Controllers)
+	if round == 0 {
+		return 0, true
+	}
+	pause := min(firstPause<<min(round-1, 10), mostPause)
+	return pause/2 + rand.N(pause), true
+}
+
+// attempt sends the request once. The answer to a unary call is read whole, so
+// that one that breaks off can be asked for again.
+func (f *failover) attempt(original *http.Request, body []byte) *attempt {
+	a := &attempt{target: f.target()}
+	ctx, cancel := context.WithCancel(original.Context())
+	timer := time.AfterFunc(attemptTimeout, cancel)
+	defer timer.Stop()
+	request := original.Clone(ctx)
+	request.URL.Host, request.Host = a.target, a.target
+	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	request.GetBody = nil
+	if err := f.prove(request); err != nil {
+		cancel()
+		a.outcome, a.err = answered, err
+		return a
+	}
+	response, err := f.http.Do(request)
+	if err != nil {
+		cancel()
+		return a.failed(original.Context(), err)
+	}
+	if streams(response) {
+		return a.opened(response, cancel, timer)
+	}
+	defer cancel()
+	whole, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	response.Body.Close()
+	if err != nil {
+		return a.failed(original.Context(), fmt.Errorf("%s: the answer broke off: %w", a.target, err))
+	}
+	response.Body = io.NopCloser(bytes.NewReader(whole))
+	a.response, a.body = response, whole
+	a.outcome = byStatus(response.StatusCode)
+	return a
+}
+
+// prove adds the caller's token.
+func (f *failover) prove(request *http.Request) error {
+	if f.cfg.Tokens == nil {
+		return nil
+	}
+	token, err := f.cfg.Tokens.Token(request.Context())
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	return nil
+}
+
+// streams reports whether the answer is a stream of messages.
+func streams(response *http.Response) bool {
+	return response.StatusCode == http.StatusOK &&
+		strings.HasPrefix(response.Header.Get("Content-Type"), "application/connect+")
+}
+
+func byStatus(status int) outcome {
+	switch status {
+	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return notNow
+	case http.StatusTooManyRequests:
+		return limited
+	}
+	return answered
+}
+
+// permanent are the errors that the same controller will give again.
+func permanent(err error) bool {
+	return slices.ContainsFunc([]error{pki.ErrUntrusted, pki.ErrWrongRole, pki.ErrBadPeer}, func(e error) bool {
+		return errors.Is(err, e)
+	})
+}
+
+// seconds reads a Retry-After header.
+func seconds(text string) time.Duration {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n >= 0 && n < 3600) {
+		return firstPause
+	}
+	return max(time.Duration(n*float64(time.Second)), firstPause)
+}

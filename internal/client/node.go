@@ -1,0 +1,52 @@
+package client
+
+import (
+	"context"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+)
+
+// NodeSession is a node's side of NodeService. Each call finds the leader: a
+// controller that does not lead names it.
+type NodeSession struct {
+	service greylagv1connect.NodeServiceClient
+}
+
+// Register describes the node.
+func (s *NodeSession) Register(ctx context.Context, request *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error) {
+	return s.service.Register(ctx, request)
+}
+
+// Wanted calls receive for every message, until receive returns an error or the
+// stream ends. It ends when the controller no longer leads; nil means that it
+// ended in order.
+func (s *NodeSession) Wanted(ctx context.Context, request *greylagv1.WantedRequest, receive func(*greylagv1.WantedResponse) error) error {
+	stream, err := s.service.Wanted(ctx, request)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		if err := receive(stream.Msg()); err != nil {
+			return err
+		}
+	}
+	return stream.Err()
+}
+
+// Report tells the full set of tasks on the node.
+func (s *NodeSession) Report(ctx context.Context, request *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error) {
+	return s.service.Report(ctx, request)
+}
+
+// Fetch returns a script or an environment of one of the node's tasks.
+func (s *NodeSession) Fetch(ctx context.Context, request *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error) {
+	return s.service.Fetch(ctx, request)
+}
+
+// PushLog answers a log request with one piece of output. It takes as long as the
+// reader does.
+func (s *NodeSession) PushLog(ctx context.Context, request *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error) {
+	return s.service.PushLog(ctx, request)
+}

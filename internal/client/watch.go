@@ -1,0 +1,49 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+)
+
+// Watch calls receive for the present state of the chosen jobs and then for each
+// change, until receive returns an error, ctx ends, or, with UntilEnded, every
+// chosen job has ended. A stream that breaks is opened again, which begins with
+// the present state again; the returned error is that of a stream that could not
+// be opened within the client's timeout.
+func (c *Client) Watch(ctx context.Context, request *greylagv1.WatchRequest, receive func(*greylagv1.WatchResponse) error) error {
+	for {
+		began := time.Now()
+		stream, err := c.jobs.Watch(ctx, request)
+		if err != nil {
+			return err
+		}
+		for stream.Receive() {
+			if err := receive(stream.Msg()); err != nil {
+				stream.Close()
+				return err
+			}
+		}
+		err = stream.Err()
+		stream.Close()
+		if err == nil || ctx.Err() != nil || !broken(err) {
+			return err
+		}
+		if time.Since(began) < firstPause {
+			select {
+			case <-time.After(mostPause):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// broken reports whether a stream ended for no reason of its own.
+func broken(err error) bool {
+	code := connect.CodeOf(err)
+	return code == connect.CodeUnavailable || !connect.IsWireError(err) && (code == connect.CodeUnknown || code == connect.CodeInternal || code == connect.CodeInvalidArgument)
+}
