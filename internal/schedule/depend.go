@@ -1,0 +1,141 @@
+package schedule
+
+import (
+	"fmt"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// fulfilment is how a dependency stands. The order counts: of several jobs that all
+// have to fulfil one, the worst stands for all.
+type fulfilment uint8
+
+const (
+	met fulfilment = iota
+	open
+	impossible
+)
+
+// unmet is why a job's dependencies keep it from starting, if they do.
+func (r *round) unmet(job *cluster.Job) (verdict, bool) {
+	worst, which := met, cluster.Dependency{}
+	for _, d := range job.Spec.Depends {
+		if f := r.fulfilled(job, d); f > worst {
+			worst, which = f, d
+		}
+	}
+	switch worst {
+	case met:
+		return verdict{}, false
+	case impossible:
+		return verdict{cluster.ReasonDependencyNeverSatisfied,
+			fmt.Sprintf("dependency %s:%s can never hold: cancel this job, or submit it anew without", which.Kind, which.Job)}, true
+	}
+	if which.Kind == cluster.Singleton {
+		return verdict{cluster.ReasonDependency, "another job of this name runs or is ahead"}, true
+	}
+	return verdict{cluster.ReasonDependency, fmt.Sprintf("dependency %s:%s does not hold yet", which.Kind, which.Job)}, true
+}
+
+// fulfilled is how one dependency stands; of an array, all elements must fulfil it.
+func (r *round) fulfilled(job *cluster.Job, d cluster.Dependency) fulfilment {
+	if d.Kind == cluster.Singleton {
+		return r.singleton(job)
+	}
+	first, count, array := r.snap.Elements(d.Job.ID)
+	switch {
+	case d.Kind == cluster.AfterCorr && array && d.Job.Index == cluster.NoIndex && job.Array != 0:
+		return r.element(first, count, job.Index, cluster.AfterOK)
+	case array && d.Job.Index != cluster.NoIndex:
+		return r.element(first, count, d.Job.Index, d.Kind)
+	case !array:
+		return r.one(d.Job.ID, d.Kind)
+	}
+	worst := met
+	active := r.jobs.between(first, count)
+	for _, j := range active {
+		worst = max(worst, stands(d.Kind, j))
+	}
+	for id := first; id < first+cluster.JobID(count) && len(active) < int(count); id++ {
+		if _, alive := r.jobs.find(id); !alive {
+			worst = max(worst, r.ended(id, d.Kind))
+		}
+	}
+	return worst
+}
+
+// element is how the element with an index stands. When it has ended, the snapshot
+// no longer tells which of the ended ones it was: ids follow the indices, so that is
+// exact for arrays without gaps, and for others when all that ended agree.
+func (r *round) element(first cluster.JobID, count, index int32, kind cluster.DependencyKind) fulfilment {
+	active := r.jobs.between(first, count)
+	for _, j := range active {
+		if j.Index == index {
+			return stands(kind, j)
+		}
+	}
+	for _, j := range active {
+		if offset := int64(index) - int64(j.Index); offset+int64(j.ID-first) >= 0 && offset+int64(j.ID-first) < int64(count) {
+			return r.ended(cluster.JobID(int64(j.ID)+offset), kind)
+		}
+	}
+	worst := met
+	for id := first; id < first+cluster.JobID(count); id++ {
+		if _, alive := r.jobs.find(id); !alive {
+			worst = max(worst, r.ended(id, kind))
+		}
+	}
+	return worst
+}
+
+func (r *round) one(id cluster.JobID, kind cluster.DependencyKind) fulfilment {
+	if j, ok := r.jobs.find(id); ok {
+		return stands(kind, j)
+	}
+	return r.ended(id, kind)
+}
+
+// stands is how a dependency on a job that has not ended stands.
+func stands(kind cluster.DependencyKind, j *cluster.Job) fulfilment {
+	if kind == cluster.After && j.Attempt > 0 {
+		return met
+	}
+	return open
+}
+
+// ended is how a dependency on a job that has ended stands. Of one that ended so
+// long ago that the state has forgotten how, only that it ended is known.
+func (r *round) ended(id cluster.JobID, kind cluster.DependencyKind) fulfilment {
+	state, exit, known := r.snap.Ended(id)
+	ok := known && state == cluster.Completed && exit.OK()
+	switch kind {
+	case cluster.AfterOK, cluster.AfterCorr:
+		if !ok {
+			return impossible
+		}
+	case cluster.AfterNotOK:
+		if ok || !known {
+			return impossible
+		}
+	}
+	return met
+}
+
+// singleton is met when no job of the same name and user runs or is ahead.
+func (r *round) singleton(job *cluster.Job) fulfilment {
+	if r.firstOf == nil {
+		r.firstOf = map[bearer]cluster.JobID{}
+		for _, list := range [...][]*cluster.Job{r.jobs.pending, r.jobs.active} { // the latter wins
+			for i := len(list) - 1; i >= 0; i-- {
+				r.firstOf[bearer{list[i].Spec.Owner.User, list[i].Spec.Name}] = list[i].ID
+			}
+		}
+	}
+	if r.firstOf[bearer{job.Spec.Owner.User, job.Spec.Name}] == job.ID {
+		return met
+	}
+	return open
+}
+
+// bearer is a user's job name.
+type bearer struct{ user, name string }

@@ -1,0 +1,272 @@
+package schedule
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// FuzzDecide draws a random cluster from a seed, decides, and has an oracle that
+// shares no code with the scheduler recompute every promise it makes.
+func FuzzDecide(f *testing.F) {
+	for seed := range uint64(300) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		text := randomPicture(rand.New(rand.NewPCG(seed, 1)))
+		snap := draw(t, text)
+		r := newRound(snap)
+		r.eligible()
+		r.order()
+		r.plan()
+		r.explain()
+		if err := judge(snap, r); err != nil {
+			t.Fatalf("%v\n%s----\n%s", err, text, write(r.decision))
+		}
+		shuffle := rand.New(rand.NewPCG(seed, 2))
+		other := *snap
+		other.Nodes, other.Active, other.Pending = shuffled(shuffle, snap.Nodes), shuffled(shuffle, snap.Active), shuffled(shuffle, snap.Pending)
+		if again := Decide(&other); !sameDecision(r.decision, again) {
+			t.Fatalf("another order of the same input decides\n%s\nnot\n%s\n%s", write(again), write(r.decision), text)
+		}
+	})
+}
+
+// sameDecision compares plans whose verdicts may be listed in another order.
+func sameDecision(a, b Decision) bool {
+	for _, d := range []*Decision{&a, &b} {
+		d.Plan.Verdicts = slices.Clone(d.Plan.Verdicts)
+		sort.Slice(d.Plan.Verdicts, func(i, j int) bool { return d.Plan.Verdicts[i].Job < d.Plan.Verdicts[j].Job })
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+func shuffled[T any](r *rand.Rand, list []T) []T {
+	list = slices.Clone(list)
+	r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
+}
+
+func randomPicture(r *rand.Rand) string {
+	var b strings.Builder
+	nodes := 1 + r.IntN(4)
+	free := map[string]int{}
+	for i := range nodes {
+		gpus := r.IntN(3) * 4
+		fmt.Fprintf(&b, "node n%d gpus=%d cpus=%d mem=%dG type=%s links=%d\n", i, gpus, 4+r.IntN(3)*8, 32+r.IntN(2)*32,
+			[]string{"h100", "a100"}[r.IntN(2)], 1+r.IntN(2))
+		free[fmt.Sprintf("n%d", i)] = gpus
+	}
+	id := 1
+	for ; id <= r.IntN(5); id++ {
+		node := fmt.Sprintf("n%d", r.IntN(nodes))
+		if free[node] < 2 {
+			continue
+		}
+		free[node] -= 2
+		fmt.Fprintf(&b, "run %d on=%s:%d-%d gpus=2 cpus=1 mem=1G left=%dm limit=5h\n", id, node, free[node], free[node]+1, r.IntN(200))
+	}
+	for ; id < 10+r.IntN(30); id++ {
+		fmt.Fprintf(&b, "job %d nice=%d limit=%dm after=%dm cpus=%d mem=%dG", id, r.IntN(3), 1+r.IntN(5)*30, r.IntN(5), 1+r.IntN(4), 1+r.IntN(20))
+		switch r.IntN(4) {
+		case 0:
+			fmt.Fprintf(&b, " total=%d", 1+r.IntN(12))
+		case 1:
+			fmt.Fprintf(&b, " nodes=%d gpus=%d", 1+r.IntN(nodes), 1+r.IntN(8))
+		default:
+			fmt.Fprintf(&b, " gpus=%d", r.IntN(5))
+		}
+		fmt.Fprintf(&b, "%s\n", []string{"", "", " type=h100", " type=a100,h100", " alone", " gpumem=4G"}[r.IntN(6)])
+	}
+	return b.String()
+}
+
+// held is an allocation for an interval, as the oracle sees it.
+type held struct {
+	job      cluster.JobID
+	from, to cluster.Instant
+	nodes    []cluster.NodeAllocation
+}
+
+func holds(snap *cluster.Snapshot, job *cluster.Job, from cluster.Instant, where cluster.Placement) held {
+	return held{job.ID, from, from.Add(job.Spec.TimeLimit + 10*time.Second), where.Nodes}
+}
+
+// judge goes through the waiting jobs in order and checks each against all that is
+// before it.
+func judge(snap *cluster.Snapshot, r *round) error {
+	var ahead []held
+	for _, j := range snap.Active {
+		h := holds(snap, j, j.Started, *j.Alloc)
+		if h.to <= snap.Now {
+			h.to = (snap.Now/cluster.Instant(time.Minute) + 1) * cluster.Instant(time.Minute)
+		}
+		ahead = append(ahead, h)
+	}
+	starts := map[cluster.JobID]held{}
+	byID := map[cluster.JobID]*cluster.Job{}
+	for _, j := range snap.Pending {
+		byID[j.ID] = j
+	}
+	for _, s := range r.decision.Plan.Starts {
+		if _, twice := starts[s.Job]; twice {
+			return fmt.Errorf("job %d starts twice", s.Job)
+		}
+		starts[s.Job] = holds(snap, byID[s.Job], snap.Now, s.Placement)
+	}
+	for _, b := range r.planned {
+		starts[b.job.ID] = holds(snap, b.job, b.at, b.where)
+	}
+	queue := slices.Clone(snap.Pending)
+	sort.SliceStable(queue, func(i, j int) bool {
+		a, b := queue[i], queue[j]
+		if a.Spec.Nice != b.Spec.Nice {
+			return a.Spec.Nice < b.Spec.Nice
+		}
+		return a.Submitted < b.Submitted || a.Submitted == b.Submitted && a.ID < b.ID
+	})
+	for _, j := range queue {
+		h, placed := starts[j.ID]
+		if err := judgeOne(snap, ahead, j, h, placed); err != nil {
+			return err
+		}
+		if placed {
+			ahead = append(ahead, h)
+		}
+	}
+	return nil
+}
+
+func judgeOne(snap *cluster.Snapshot, ahead []held, j *cluster.Job, h held, placed bool) error {
+	if placed {
+		if err := fulfils(snap, j, h.nodes); err != nil {
+			return fmt.Errorf("job %d: %w", j.ID, err)
+		}
+		for _, a := range h.nodes {
+			gpus, cpus, mem, idle := leftOn(snap, ahead, a.Node, h.from, h.to)
+			for _, g := range a.GPUs {
+				if !gpus[g] {
+					return fmt.Errorf("job %d: GPU %d of %s is not free at %s", j.ID, g, a.Node, h.from.Sub(snap.Now))
+				}
+			}
+			if a.CPUs > cpus || a.Memory > mem || j.Spec.Request.Exclusive && !idle {
+				return fmt.Errorf("job %d: %s has %d CPUs, %s, idle %v at %s", j.ID, a.Node, cpus, mem, idle, h.from.Sub(snap.Now))
+			}
+		}
+	}
+	instants := []cluster.Instant{snap.Now}
+	for _, a := range ahead {
+		instants = append(instants, a.to)
+	}
+	for _, at := range instants {
+		if (!placed || at < h.from) && couldStart(snap, ahead, j, at) {
+			return fmt.Errorf("job %d could start at %s; placed %v at %s", j.ID, at.Sub(snap.Now), placed, h.from.Sub(snap.Now))
+		}
+	}
+	return nil
+}
+
+// leftOn is what nobody ahead has of a node at any moment of an interval.
+func leftOn(snap *cluster.Snapshot, ahead []held, name string, from, to cluster.Instant) (gpus map[int32]bool, cpus int32, mem cluster.Bytes, idle bool) {
+	gpus, idle = map[int32]bool{}, true
+	moments := []cluster.Instant{from}
+	for _, n := range snap.Nodes {
+		if n.Name == name {
+			cpus, mem = n.CPUs, n.Memory
+			for _, g := range n.GPUs {
+				gpus[g.Index] = g.Bad == ""
+			}
+		}
+	}
+	for _, h := range ahead {
+		if h.from > from && h.from < to {
+			moments = append(moments, h.from)
+		}
+	}
+	allCPUs, allMem := cpus, mem
+	for _, m := range moments {
+		usedCPUs, usedMem := int32(0), cluster.Bytes(0)
+		for _, h := range ahead {
+			for _, a := range h.nodes {
+				if a.Node != name || m < h.from || m >= h.to {
+					continue
+				}
+				idle = false
+				usedCPUs, usedMem = usedCPUs+a.CPUs, usedMem+a.Memory
+				for _, g := range a.GPUs {
+					gpus[g] = false
+				}
+			}
+		}
+		cpus, mem = min(cpus, allCPUs-usedCPUs), min(mem, allMem-usedMem)
+	}
+	return gpus, cpus, mem, idle
+}
+
+// couldStart reports whether a job has enough nodes at an instant, of one type.
+func couldStart(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at cluster.Instant) bool {
+	q := &j.Spec.Request
+	kinds := q.GPUTypes
+	if len(kinds) == 0 || q.TotalGPUs() == 0 {
+		kinds = []string{""}
+	}
+	for _, kind := range kinds {
+		var gives []int
+		for _, n := range snap.Nodes {
+			gpus, cpus, mem, idle := leftOn(snap, ahead, n.Name, at, at.Add(j.Spec.TimeLimit+10*time.Second))
+			count := 0
+			for _, g := range n.GPUs {
+				if gpus[g.Index] && (kind == "" || g.Type == kind) {
+					count++
+				}
+			}
+			for count > 0 && q.MemoryOn(int32(count)) > mem {
+				count--
+			}
+			if cpus >= q.CPUsPerNode() && mem >= q.MemoryOn(0) && (idle || !q.Exclusive) {
+				gives = append(gives, count)
+			}
+		}
+		sort.Sort(sort.Reverse(sort.IntSlice(gives)))
+		sum := 0
+		for i, n := range gives {
+			sum += n
+			if q.GPUs > 0 && q.Nodes == 0 && sum >= int(q.GPUs) && n > 0 {
+				return true
+			}
+			if q.GPUs == 0 && n >= int(q.GPUsPerNode) && i+1 >= int(q.Nodes) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fulfils checks that an allocation is the whole of what a job asks for.
+func fulfils(snap *cluster.Snapshot, j *cluster.Job, nodes []cluster.NodeAllocation) error {
+	q := &j.Spec.Request
+	total, seen := int32(0), map[string]bool{}
+	for _, a := range nodes {
+		n := int32(len(a.GPUs))
+		total += n
+		wantCPUs := q.CPUsPerNode()
+		if q.Exclusive {
+			wantCPUs = snap.Nodes[slices.IndexFunc(snap.Nodes, func(n *cluster.Node) bool { return n.Name == a.Node })].CPUs
+		}
+		if seen[a.Node] || q.GPUs == 0 && n != q.GPUsPerNode || a.CPUs != wantCPUs || a.Memory != q.MemoryOn(n) {
+			return fmt.Errorf("allocation %+v does not fit the request", a)
+		}
+		seen[a.Node] = true
+	}
+	if total != q.TotalGPUs() || q.Nodes > 0 && len(nodes) != int(q.Nodes) {
+		return fmt.Errorf("%d GPUs on %d nodes", total, len(nodes))
+	}
+	return nil
+}

@@ -1,0 +1,318 @@
+package schedule
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// start is when every picture is taken.
+var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+
+// picture is a cluster drawn in text, one thing a line:
+//
+//	node NAME [gpus=N] [type=T] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J]
+//	partition NAME [nodes=LIST] [prio=N] [maxtime=D] [maxnodes=N] [down]
+//	qos NAME [tier=N]
+//	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [array=ID] and what a job has
+//	job ID [nodes=N] [gpus=N per node] [total=N] [type=T,U] [cpus=N] [mem=SIZE] [limit=D] [user=U] [name=N]
+//	    [qos=Q] [part=P] [nice=N] [after=D] [begin=D] [hold=user|admin] [array=ID:INDEX] [atmost=N]
+//	    [dep=KIND:REF] [only=LIST] [not=LIST] [has=FEATURE] [alone] [attempt=N] [reason=R]
+//	ended ID STATE
+type picture struct {
+	snap   cluster.Snapshot
+	ended  map[cluster.JobID]cluster.JobState
+	arrays map[cluster.JobID][]cluster.JobID
+}
+
+type words map[string]string
+
+func (w words) n(key string, absent int32) int32 {
+	if v, ok := w[key]; ok {
+		n, err := strconv.ParseInt(v, 10, 32)
+		if err != nil {
+			panic(err)
+		}
+		return int32(n)
+	}
+	return absent
+}
+
+func (w words) d(key string, absent time.Duration) time.Duration {
+	if v, ok := w[key]; ok {
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			panic(err)
+		}
+		return d
+	}
+	return absent
+}
+
+func (w words) size(key string) cluster.Bytes {
+	if v, ok := w[key]; ok {
+		b, err := cluster.ParseBytes(v, cluster.GiB)
+		if err != nil {
+			panic(err)
+		}
+		return b
+	}
+	return 0
+}
+
+func (w words) list(key string) []string {
+	if v, ok := w[key]; ok {
+		return strings.Split(v, ",")
+	}
+	return nil
+}
+
+func (w words) has(key string) bool { _, ok := w[key]; return ok }
+
+func draw(t testing.TB, text string) *cluster.Snapshot {
+	t.Helper()
+	policy := cluster.DefaultPolicy()
+	policy.KillWait = 0
+	policy.Partitions, policy.QOS = nil, policy.QOS[2:3]
+	p := &picture{ended: map[cluster.JobID]cluster.JobState{}, arrays: map[cluster.JobID][]cluster.JobID{}}
+	p.snap = cluster.Snapshot{Index: 9, Now: start, Policy: &policy}
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		w := words{}
+		for _, f := range fields[2:] {
+			k, v, _ := strings.Cut(f, "=")
+			w[k] = v
+		}
+		p.line(t, fields, w)
+	}
+	if len(policy.Partitions) == 0 {
+		policy.Partitions = cluster.DefaultPolicy().Partitions
+	}
+	p.snap.Ended = func(id cluster.JobID) (cluster.JobState, cluster.Exit, bool) {
+		s, ok := p.ended[id]
+		return s, cluster.Exit{}, ok
+	}
+	p.snap.Elements = func(id cluster.JobID) (cluster.JobID, int32, bool) {
+		ids, ok := p.arrays[id]
+		if !ok {
+			return 0, 0, false
+		}
+		return slices.Min(ids), int32(len(ids)), true
+	}
+	slices.SortFunc(p.snap.Nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
+	for _, list := range [][]*cluster.Job{p.snap.Active, p.snap.Pending} {
+		slices.SortFunc(list, func(a, b *cluster.Job) int { return cmp.Compare(a.ID, b.ID) })
+	}
+	return &p.snap
+}
+
+func (p *picture) line(t testing.TB, fields []string, w words) {
+	t.Helper()
+	switch fields[0] {
+	case "node":
+		p.snap.Nodes = append(p.snap.Nodes, node(fields[1], w))
+	case "partition":
+		part := cluster.Partition{
+			Name: fields[1], Nodes: []string{"ALL"}, Default: len(p.snap.Policy.Partitions) == 0,
+			Priority: w.n("prio", 0), MaxTime: w.d("maxtime", 0), MaxNodes: w.n("maxnodes", 0), Down: w.has("down"),
+		}
+		if w.has("nodes") {
+			part.Nodes = []string{w["nodes"]}
+		}
+		p.snap.Policy.Partitions = append(p.snap.Policy.Partitions, part)
+	case "qos":
+		p.snap.Policy.QOS = append(p.snap.Policy.QOS, cluster.QOS{Name: fields[1], Tier: w.n("tier", 0)})
+	case "ended":
+		state, err := cluster.ParseJobState(fields[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.ended[id(fields[1])] = state
+		if w.has("array") {
+			p.arrays[id(w["array"])] = append(p.arrays[id(w["array"])], id(fields[1]))
+		}
+	case "run", "job":
+		p.job(t, fields, w)
+	default:
+		t.Fatalf("unknown line %q", fields)
+	}
+}
+
+func node(name string, w words) *cluster.Node {
+	n := &cluster.Node{
+		Name: name, CPUs: w.n("cpus", 64), Memory: w.size("mem"), Features: w.list("features"), Drain: w.has("drain"),
+	}
+	if n.Memory == 0 {
+		n.Memory = 512 * cluster.GiB
+	}
+	if w.has("down") {
+		n.Liveness = cluster.Dead
+	}
+	links := max(w.n("links", 1), 1)
+	for i := range w.n("gpus", 0) {
+		domain := w["domain"]
+		if domain == "" {
+			domain = fmt.Sprintf("%s-%d", name, i*links/w.n("gpus", 1))
+		}
+		g := cluster.GPU{Index: i, Type: cmp.Or(w["type"], "h100"), Domain: domain}
+		if slices.Contains(w.list("bad"), fmt.Sprint(i)) {
+			g.Bad = "XID 79"
+		}
+		n.GPUs = append(n.GPUs, g)
+	}
+	return n
+}
+
+func id(word string) cluster.JobID {
+	n, err := strconv.ParseUint(word, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return cluster.JobID(n)
+}
+
+func (p *picture) job(t testing.TB, fields []string, w words) {
+	t.Helper()
+	j := &cluster.Job{ID: id(fields[1]), Index: cluster.NoIndex, State: cluster.Pending, Submitted: start.Add(-time.Hour + w.d("after", 0))}
+	spec := p.spec(t, w)
+	j.Spec = spec
+	j.Attempt = cluster.Attempt(w.n("attempt", 0))
+	switch w["hold"] {
+	case "user":
+		j.Hold = cluster.HeldByUser
+	case "admin":
+		j.Hold = cluster.HeldByAdmin
+	}
+	if w.has("array") {
+		first, index, _ := strings.Cut(w["array"], ":")
+		j.Array, j.Index = id(first), words{"i": index}.n("i", 0)
+		p.arrays[j.Array] = append(p.arrays[j.Array], j.ID)
+	}
+	if fields[0] == "job" {
+		p.snap.Pending = append(p.snap.Pending, j)
+		return
+	}
+	j.State, j.Attempt, j.Alloc = cluster.Running, 1, &cluster.Allocation{}
+	j.Started = start.Add(-time.Hour)
+	if spec.TimeLimit > 0 {
+		j.Started = start.Add(w.d("left", time.Hour) - spec.TimeLimit - cleanup)
+	}
+	for _, on := range w.list("on") {
+		name, gpus, _ := strings.Cut(on, ":")
+		a := cluster.NodeAllocation{Node: name, CPUs: spec.Request.CPUsPerTask, Memory: spec.Request.MemPerNode}
+		for _, g := range strings.FieldsFunc(gpus, func(r rune) bool { return r == '+' }) {
+			from, to, ranged := strings.Cut(g, "-")
+			first := words{"i": from}.n("i", 0)
+			last := first
+			if ranged {
+				last = words{"i": to}.n("i", 0)
+			}
+			for i := first; i <= last; i++ {
+				a.GPUs = append(a.GPUs, i)
+			}
+		}
+		j.Alloc.Nodes = append(j.Alloc.Nodes, a)
+	}
+	p.snap.Active = append(p.snap.Active, j)
+}
+
+func (p *picture) spec(t testing.TB, w words) *cluster.JobSpec {
+	t.Helper()
+	spec := &cluster.JobSpec{
+		Name: w["name"], Owner: cluster.Identity{User: cmp.Or(w["user"], "ada"), UID: 1000},
+		Partition: cmp.Or(w["part"], "main"), QOS: cmp.Or(w["qos"], "standard"),
+		TimeLimit: w.d("limit", time.Hour), Nice: w.n("nice", 0), ArrayLimit: w.n("atmost", 0),
+		Request: cluster.Request{
+			Nodes: w.n("nodes", 0), GPUsPerNode: w.n("gpus", 0), GPUs: w.n("total", 0), GPUTypes: w.list("type"),
+			CPUsPerTask: w.n("cpus", 0), MemPerNode: w.size("mem"), MemPerGPU: w.size("gpumem"), Features: w.list("has"),
+			NodeList: w.list("only"), Exclude: w.list("not"), Exclusive: w.has("alone"),
+		},
+	}
+	if w.has("begin") {
+		spec.Begin = start.Add(w.d("begin", 0))
+	}
+	for _, d := range w.list("dep") {
+		kind, ref, _ := strings.Cut(d, ":")
+		dep := cluster.Dependency{}
+		for k := cluster.After; k <= cluster.Singleton; k++ {
+			if k.String() == kind {
+				dep.Kind = k
+			}
+		}
+		if ref != "" {
+			r, err := cluster.ParseJobRef(ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dep.Job = r
+		}
+		spec.Depends = append(spec.Depends, dep)
+	}
+	if err := spec.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// write is a decision in text: starts and verdicts by job.
+func write(d Decision) string {
+	type line struct {
+		id   cluster.JobID
+		text string
+	}
+	var lines []line
+	for _, s := range d.Plan.Starts {
+		var on []string
+		for _, n := range s.Placement.Nodes {
+			on = append(on, n.Node+spans(n.GPUs))
+		}
+		lines = append(lines, line{s.Job, fmt.Sprintf("%d starts on %s", s.Job, strings.Join(on, " "))})
+	}
+	for _, v := range d.Plan.Verdicts {
+		text := fmt.Sprintf("%d waits %s", v.Job, v.Reason)
+		if v.Planned != 0 {
+			text += " until +" + v.Planned.Sub(start).String()
+		}
+		if v.Detail != "" {
+			text += ": " + v.Detail
+		}
+		lines = append(lines, line{v.Job, text})
+	}
+	slices.SortFunc(lines, func(a, b line) int { return cmp.Compare(a.id, b.id) })
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(l.text + "\n")
+	}
+	if d.Wake != cluster.Never {
+		fmt.Fprintf(&b, "wake at +%s\n", d.Wake.Sub(start))
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func spans(gpus []int32) string {
+	if len(gpus) == 0 {
+		return ""
+	}
+	var parts []string
+	for i := 0; i < len(gpus); {
+		j := i
+		for j+1 < len(gpus) && gpus[j+1] == gpus[j]+1 {
+			j++
+		}
+		part := fmt.Sprint(gpus[i])
+		if j > i {
+			part += fmt.Sprintf("-%d", gpus[j])
+		}
+		parts, i = append(parts, part), j+1
+	}
+	return ":" + strings.Join(parts, "+")
+}

@@ -1,0 +1,95 @@
+package topology
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Host is what one node has, in the form that placing needs. It never changes.
+type Host struct {
+	Name   string
+	CPUs   int32
+	Memory cluster.Bytes
+	GPUs   Set     // the healthy ones
+	kinds  []group // by type
+	links  []group // by NVLink domain; only GPUs that are in one
+}
+
+// group is the GPUs that have one thing in common.
+type group struct {
+	name string
+	gpus Set
+}
+
+// NewHost describes a node. GPUs that are not healthy are left out.
+func NewHost(n *cluster.Node) *Host {
+	h := &Host{Name: n.Name, CPUs: n.CPUs, Memory: n.Memory}
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		if g.Bad != "" {
+			continue
+		}
+		h.GPUs = h.GPUs.With(g.Index)
+		h.kinds = grouped(h.kinds, g.Type, g.Index)
+		if g.Domain != "" {
+			h.links = grouped(h.links, g.Domain, g.Index)
+		}
+	}
+	byName := func(a, b group) int { return strings.Compare(a.name, b.name) }
+	slices.SortFunc(h.kinds, byName)
+	slices.SortFunc(h.links, byName)
+	return h
+}
+
+func grouped(groups []group, name string, index int32) []group {
+	for i := range groups {
+		if groups[i].name == name {
+			groups[i].gpus = groups[i].gpus.With(index)
+			return groups
+		}
+	}
+	return append(groups, group{name, Set{}.With(index)})
+}
+
+// OfType is the host's healthy GPUs of a type; "" means any.
+func (h *Host) OfType(kind string) Set {
+	if kind == "" {
+		return h.GPUs
+	}
+	for _, g := range h.kinds {
+		if g.name == kind {
+			return g.gpus
+		}
+	}
+	return Set{}
+}
+
+// Free is what of a host may be used: now, or during some window of time.
+type Free struct {
+	Host   *Host
+	GPUs   Set
+	CPUs   int32
+	Memory cluster.Bytes
+	Idle   bool // no job has anything on it
+}
+
+// AllOf is a host on which nothing is allocated.
+func AllOf(h *Host) Free {
+	return Free{Host: h, GPUs: h.GPUs, CPUs: h.CPUs, Memory: h.Memory, Idle: true}
+}
+
+// Less returns what is left of f when a job has this much of it.
+func (f Free) Less(gpus Set, cpus int32, memory cluster.Bytes) Free {
+	f.GPUs, f.CPUs, f.Memory, f.Idle = f.GPUs.Minus(gpus), f.CPUs-cpus, f.Memory-memory, false
+	return f
+}
+
+// Both is what is free in f and in o, which are the same host at other times.
+func (f Free) Both(o Free) Free {
+	f.GPUs = f.GPUs.And(o.GPUs)
+	f.CPUs, f.Memory = min(f.CPUs, o.CPUs), min(f.Memory, o.Memory)
+	f.Idle = f.Idle && o.Idle
+	return f
+}

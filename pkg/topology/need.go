@@ -1,0 +1,73 @@
+package topology
+
+import "github.com/greylag/greylag/pkg/cluster"
+
+// Need is a request as placing reads it. Make it with [NeedOf].
+type Need struct {
+	Nodes     int32 // how many nodes; 0: as few as it takes
+	PerNode   int32 // GPUs of each node; -1: Total is spread
+	Total     int32 // GPUs in all
+	CPUs      int32 // of each node
+	Types     []string
+	Exclusive bool
+	memory    cluster.Bytes // of each node, at least
+	perGPU    cluster.Bytes // memory for each GPU that a node gives
+}
+
+// NeedOf reads a request that has been validated.
+func NeedOf(r *cluster.Request) Need {
+	n := Need{
+		Nodes: r.Nodes, PerNode: r.GPUsPerNode, Total: r.TotalGPUs(), CPUs: r.CPUsPerNode(),
+		Types: r.GPUTypes, Exclusive: r.Exclusive, memory: r.MemoryOn(0), perGPU: r.MemPerGPU,
+	}
+	if r.GPUs > 0 && r.GPUsPerNode == 0 {
+		n.PerNode = -1
+		if n.Nodes == 1 {
+			n.PerNode = n.Total
+		}
+	} else if n.Nodes == 0 { // GPUs and GPUsPerNode agree, validated
+		n.Nodes = 1
+	}
+	if len(n.Types) == 0 || n.Total == 0 {
+		n.Types = anyType
+	}
+	return n
+}
+
+var anyType = []string{""}
+
+// Gives is how many GPUs of a type ("" means any) the host can give to one node's
+// share of the need, and whether it can be one of its nodes at all: the share of
+// CPUs and memory is there, and the GPUs where every node needs the same number. O(1).
+func (n *Need) Gives(f *Free, kind string) (gpus int32, ok bool) {
+	if f.CPUs < n.CPUs || f.Memory < n.memory || n.Exclusive && !f.Idle {
+		return 0, false
+	}
+	if n.Total == 0 {
+		return 0, true
+	}
+	gpus = f.GPUs.And(f.Host.OfType(kind)).Len()
+	if n.perGPU > 0 {
+		gpus = int32(min(cluster.Bytes(gpus), f.Memory/n.perGPU))
+	}
+	if n.PerNode < 0 {
+		return gpus, gpus > 0
+	}
+	return gpus, gpus >= n.PerNode
+}
+
+// Memory is what a node that gives this many GPUs gives beside them.
+func (n *Need) Memory(gpus int32) cluster.Bytes {
+	return max(n.memory, n.perGPU*cluster.Bytes(max(gpus, 0)))
+}
+
+// share is what a node that gives these GPUs is allocated. An exclusive job is
+// given all CPUs, as in Slurm.
+func (n *Need) share(f *Free, gpus Set) cluster.NodeAllocation {
+	a := cluster.NodeAllocation{Node: f.Host.Name, GPUs: gpus.Indices(), CPUs: n.CPUs}
+	if n.Exclusive {
+		a.CPUs = f.Host.CPUs
+	}
+	a.Memory = n.Memory(int32(len(a.GPUs)))
+	return a
+}

@@ -1,0 +1,94 @@
+package topology
+
+import "math/bits"
+
+// MaxGPUs is how many devices of one node can be placed on; 16 GPUs cut into
+// seven MIG slices each are 112. Devices with a higher index are never used.
+const MaxGPUs = 256
+
+// Set is a set of GPU indices of one node. The zero value is empty. It is a
+// value: it can be compared and copied.
+type Set [MaxGPUs / 64]uint64
+
+// Has reports whether i is in the set.
+func (s Set) Has(i int32) bool {
+	return i >= 0 && i < MaxGPUs && s[i/64]&(1<<(i%64)) != 0
+}
+
+// With returns the set with i in it; an index out of range changes nothing.
+func (s Set) With(i int32) Set {
+	if i >= 0 && i < MaxGPUs {
+		s[i/64] |= 1 << (i % 64)
+	}
+	return s
+}
+
+// And returns what is in both.
+func (s Set) And(o Set) Set {
+	for w := range s {
+		s[w] &= o[w]
+	}
+	return s
+}
+
+// Or returns what is in either.
+func (s Set) Or(o Set) Set {
+	for w := range s {
+		s[w] |= o[w]
+	}
+	return s
+}
+
+// Minus returns what is in s and not in o.
+func (s Set) Minus(o Set) Set {
+	for w := range s {
+		s[w] &^= o[w]
+	}
+	return s
+}
+
+// Len counts the members.
+func (s Set) Len() int32 {
+	n := 0
+	for _, w := range s {
+		n += bits.OnesCount64(w)
+	}
+	return int32(n)
+}
+
+// Lowest returns the n lowest members, or all when there are fewer.
+func (s Set) Lowest(n int32) Set {
+	var out Set
+	for w := range s {
+		for rest := s[w]; rest != 0 && n > 0; n-- {
+			low := rest & -rest
+			out[w] |= low
+			rest &^= low
+		}
+	}
+	return out
+}
+
+// Indices lists the members, ascending; nil when there are none.
+func (s Set) Indices() []int32 {
+	n := s.Len()
+	if n == 0 {
+		return nil
+	}
+	list := make([]int32, 0, n)
+	for w := range s {
+		for rest := s[w]; rest != 0; rest &= rest - 1 {
+			list = append(list, int32(w*64+bits.TrailingZeros64(rest)))
+		}
+	}
+	return list
+}
+
+// SetOf is the set of these indices.
+func SetOf(indices []int32) Set {
+	var s Set
+	for _, i := range indices {
+		s = s.With(i)
+	}
+	return s
+}
