@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/gpu"
 	"github.com/greylag/greylag/internal/reconcile"
 )
@@ -73,9 +74,9 @@ func (a *Agent) runtimeIs(err error) {
 
 // lookAtGPUs finds out which GPUs there are, and tells the runtime. Before the
 // loop, or with what inventory returned, in it.
-func (a *Agent) lookAtGPUs(ctx context.Context) { a.gpusAre(a.inventory1(ctx)) }
+func (a *Agent) lookAtGPUs(ctx context.Context) { a.gpusAre(a.askGPUs(ctx)) }
 
-func (a *Agent) inventory1(ctx context.Context) (gpu.Inventory, error) {
+func (a *Agent) askGPUs(ctx context.Context) (gpu.Inventory, error) {
 	ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
 	defer cancel()
 	return a.gpus.Inventory(ctx)
@@ -85,7 +86,11 @@ func (a *Agent) inventory1(ctx context.Context) (gpu.Inventory, error) {
 // ones, mean registering again; an error takes the node out of service and
 // leaves the last inventory.
 func (a *Agent) gpusAre(inventory gpu.Inventory, err error) {
-	if err == nil && a.cfg.Describe != nil {
+	same := slices.EqualFunc(a.inventory.Devices, inventory.Devices, func(x, y gpu.Device) bool {
+		x.Bad = y.Bad // that may change, and is told with any report
+		return x.GPU == y.GPU && slices.Equal(x.Files, y.Files)
+	}) && slices.Equal(a.inventory.Common, inventory.Common)
+	if err == nil && !same && a.cfg.Describe != nil {
 		err = a.cfg.Describe(inventory)
 	}
 	if err != nil {
@@ -93,17 +98,13 @@ func (a *Agent) gpusAre(inventory gpu.Inventory, err error) {
 		return
 	}
 	a.setFault("gpus", "")
-	same := slices.EqualFunc(a.inventory.Devices, inventory.Devices, func(x, y gpu.Device) bool {
-		return x.GPU == y.GPU && slices.Equal(x.Files, y.Files)
-	})
+	before := a.devices()
 	a.inventory = inventory
-	for _, device := range inventory.Devices {
-		if device.Bad != "" {
-			a.setBad(device.UUID, device.Bad)
-		}
-	}
 	if !same {
 		nudge(a.anew)
+	} else if !slices.EqualFunc(before, a.devices(), func(x, y *greylagv1.GPU) bool { return x.GetBad() == y.GetBad() }) {
+		a.badSince++
+		nudge(a.reports)
 	}
 }
 
@@ -117,8 +118,8 @@ func (a *Agent) watchHealth(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		var listed, gpusFail bool
-		if a.ask(ctx, func() { listed, gpusFail = a.listed, a.faults["gpus"] != "" }) != nil {
+		var listed bool
+		if a.ask(ctx, func() { listed = a.listed }) != nil {
 			return
 		}
 		ready := a.runtimeReady(ctx)
@@ -131,11 +132,11 @@ func (a *Agent) watchHealth(ctx context.Context) {
 				a.post(func() { a.adopt(ctx, found) })
 			}
 		}
-		if gpusFail {
-			inventory, err := a.inventory1(ctx)
-			a.post(func() { a.gpusAre(inventory, err) })
+		inventory, err := a.askGPUs(ctx)
+		if ctx.Err() != nil {
+			return
 		}
-		a.post(a.recheckLeftovers)
+		a.post(func() { a.gpusAre(inventory, err); a.recheckLeftovers() })
 	}
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,11 +165,11 @@ func (a *Agent) listen(ctx context.Context, epoch uint64) error {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	return fmt.Errorf("wanted tasks: %w", cmpError(err, errSilent))
+	return fmt.Errorf("wanted tasks: %w", orElse(err, errSilent))
 }
 
-// cmpError is err, or otherwise where a stream ended without one.
-func cmpError(err, otherwise error) error {
+// orElse is err, or otherwise where a stream ended without one.
+func orElse(err, otherwise error) error {
 	if err == nil {
 		return otherwise
 	}
@@ -262,7 +263,7 @@ func (s *state) devices() []*greylagv1.GPU {
 	for _, d := range s.inventory.Devices {
 		list = append(list, &greylagv1.GPU{
 			Index: d.Index, Uuid: d.UUID, Type: d.Type, Memory: int64(d.Memory), Minor: d.Minor,
-			Numa: d.NUMA, Domain: d.Domain, Bad: s.bad[d.UUID],
+			Numa: d.NUMA, Domain: d.Domain, Bad: cmp.Or(s.bad[d.UUID], d.Bad),
 		})
 	}
 	return list

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 
 	"github.com/greylag/greylag/internal/simgpu"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -17,6 +18,9 @@ type Simulated struct {
 	node   string
 	dir    string
 	groups []Group
+
+	mu   sync.Mutex
+	made *Inventory
 }
 
 // Group is a number of equal simulated GPUs.
@@ -33,9 +37,23 @@ func NewSimulated(node, dir string, groups []Group) *Simulated {
 	return &Simulated{node: node, dir: dir, groups: groups}
 }
 
-// Inventory makes the device files anew. Who may not make any (not root) gets
+// Inventory makes the device files, once. Who may not make any (not root) gets
 // devices without files, which serves a runtime that isolates nothing.
 func (s *Simulated) Inventory(context.Context) (Inventory, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.made != nil {
+		return *s.made, nil
+	}
+	inventory, err := s.makeAll()
+	if err != nil {
+		return Inventory{}, err
+	}
+	s.made = &inventory
+	return inventory, nil
+}
+
+func (s *Simulated) makeAll() (Inventory, error) {
 	inventory := Inventory{Driver: "simulated"}
 	for _, group := range s.groups {
 		for range group.Count {
@@ -68,7 +86,9 @@ func (s *Simulated) device(index int, group Group) Device {
 }
 
 // Watch waits: nothing happens to what does not exist.
-func (s *Simulated) Watch(ctx context.Context, heard func(Event)) error { return None{}.Watch(ctx, heard) }
+func (s *Simulated) Watch(ctx context.Context, heard func(Event)) error {
+	return None{}.Watch(ctx, heard)
+}
 
 // Processes finds nobody: what a task had open ended with its processes.
 func (s *Simulated) Processes(context.Context, []string) ([]Process, error) { return nil, nil }

@@ -1,0 +1,216 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Limits are how long a helper may take. The zero value of a field stands for
+// the default.
+type Limits struct {
+	Inventory time.Duration // 45 s: a driver without its persistence daemon initialises each GPU
+	Processes time.Duration // 10 s
+	Silence   time.Duration // 30 s without a beat
+	Restart   time.Duration // 1 s between two helpers, doubled up to 30 times it
+}
+
+func (l Limits) withDefaults() Limits {
+	for field, value := range map[*time.Duration]time.Duration{
+		&l.Inventory: 45 * time.Second, &l.Processes: 10 * time.Second, &l.Silence: 30 * time.Second, &l.Restart: time.Second,
+	} {
+		if *field <= 0 {
+			*field = value
+		}
+	}
+	return l
+}
+
+// Helper is the provider of real GPUs. It starts its program when first asked,
+// and again whenever that ended or had to be killed.
+type Helper struct {
+	program string
+	host    string
+	limits  Limits
+	log     *slog.Logger
+
+	mu    sync.Mutex
+	child *child
+}
+
+// NewHelper asks through the given program (gnvml); host names this node in the
+// names of NVLink domains. Close ends the program.
+func NewHelper(program, host string, limits Limits, log *slog.Logger) *Helper {
+	return &Helper{program: program, host: host, limits: limits.withDefaults(), log: log}
+}
+
+// Close ends the program.
+func (h *Helper) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.child != nil {
+		h.child.kill()
+	}
+}
+
+// current is the running child, started anew where there is none.
+func (h *Helper) current() (*child, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.child != nil && !h.child.over() {
+		return h.child, nil
+	}
+	child, err := startChild(h.program)
+	if err != nil {
+		return nil, fmt.Errorf("GPU helper: %w", err)
+	}
+	h.child = child
+	return child, nil
+}
+
+// call asks one thing. A child that does not answer in time is killed: it hangs
+// in the driver, and its successor may not.
+func (h *Helper) call(ctx context.Context, request Request, limit time.Duration) (Reply, error) {
+	child, err := h.current()
+	if err != nil {
+		return Reply{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	reply, err := child.ask(ctx, request)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		child.kill()
+		return Reply{}, fmt.Errorf("no answer within %s: %w", limit, ErrUnanswered)
+	case err != nil:
+		return Reply{}, err
+	case reply.Error != "":
+		return Reply{}, fmt.Errorf("%s: %w", reply.Error, ErrUnanswered)
+	}
+	return reply, nil
+}
+
+// Inventory implements Provider.
+func (h *Helper) Inventory(ctx context.Context) (Inventory, error) {
+	reply, err := h.call(ctx, Request{Op: "inventory"}, h.limits.Inventory)
+	if err != nil {
+		return Inventory{}, err
+	}
+	if reply.Host == nil {
+		return Inventory{}, fmt.Errorf("%w: no inventory", ErrProtocol)
+	}
+	return h.describe(*reply.Host), nil
+}
+
+// Processes implements Provider.
+func (h *Helper) Processes(ctx context.Context, uuids []string) ([]Process, error) {
+	reply, err := h.call(ctx, Request{Op: "processes", UUIDs: uuids}, h.limits.Processes)
+	return reply.Processes, err
+}
+
+// Watch implements Provider. It keeps a child running and takes its events; a
+// child that shows no sign of life is killed.
+func (h *Helper) Watch(ctx context.Context, heard func(Event)) error {
+	for pause := h.limits.Restart; ; pause = min(2*pause, 30*h.limits.Restart) {
+		began := time.Now()
+		err := h.watchOnce(ctx, heard)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		h.log.Warn("the GPU helper ended", "error", err, "again", pause)
+		if time.Since(began) > time.Minute {
+			pause = h.limits.Restart
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (h *Helper) watchOnce(ctx context.Context, heard func(Event)) error {
+	child, err := h.current()
+	if err != nil {
+		return err
+	}
+	silent := time.NewTimer(h.limits.Silence)
+	defer silent.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-child.done:
+			return child.reason()
+		case <-silent.C:
+			child.kill()
+			return fmt.Errorf("no sign of life for %s: %w", h.limits.Silence, ErrUnanswered)
+		case <-child.beats:
+			silent.Reset(h.limits.Silence)
+		case raw := <-child.events:
+			if e, known := event(raw); known {
+				heard(e)
+			}
+		}
+	}
+}
+
+// describe decides what the devices are called here.
+func (h *Helper) describe(host Host) Inventory {
+	inventory := Inventory{Driver: host.Driver}
+	names := domains(h.host, host.Devices)
+	for i, raw := range host.Devices {
+		d := Device{GPU: cluster.GPU{
+			Index: raw.Index, UUID: raw.UUID, Type: Type(raw.Name), Memory: cluster.Bytes(raw.Memory),
+			Minor: raw.Minor, NUMA: numa(raw.Bus), Domain: names[i], Bad: raw.Bad,
+		}}
+		if raw.Minor >= 0 {
+			path := "/dev/nvidia" + strconv.Itoa(int(raw.Minor))
+			d.Files = []File{{Host: path, Task: path}}
+		}
+		inventory.Devices = append(inventory.Devices, d)
+	}
+	if len(inventory.Devices) > 0 {
+		inventory.Common = commonFiles()
+	}
+	return inventory
+}
+
+// commonFiles are the driver's devices that every program needs, and those for
+// GPUs in racks, where they exist. nvidia-modeset is for screens.
+func commonFiles() []File {
+	var files []File
+	patterns := []string{"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-caps-imex-channels/channel*"}
+	for _, pattern := range patterns {
+		found, _ := filepath.Glob(pattern) // the patterns are well formed
+		for _, path := range found {
+			files = append(files, File{Host: path, Task: path})
+		}
+	}
+	return files
+}
+
+// numa is the NUMA node that a PCI device hangs on; -1 for none.
+func numa(bus string) int32 {
+	if bus == "" || strings.ContainsAny(bus, "/\x00") {
+		return -1
+	}
+	data, err := os.ReadFile("/sys/bus/pci/devices/" + bus + "/numa_node")
+	if err != nil {
+		return -1
+	}
+	node, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 32)
+	if err != nil || node < 0 {
+		return -1
+	}
+	return int32(node)
+}

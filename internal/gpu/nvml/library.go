@@ -1,0 +1,318 @@
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/greylag/greylag/internal/gpu"
+)
+
+// Linked says whether this program can use NVIDIA's library.
+const Linked = true
+
+// required are the functions without which nothing can be said about a GPU;
+// every driver since 2020 has them.
+func required() []string {
+	return []string{
+		"nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID",
+		"nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMinorNumber", "nvmlDeviceGetPciInfo_v3",
+	}
+}
+
+// library is the source behind NVIDIA's library.
+type library struct {
+	mu      sync.Mutex // one caller at a time but for the wait for events
+	lib     nvml.Interface
+	ready   bool
+	known   []known // by index; what a device said while it still did
+	started chan struct{}
+	begin   sync.Once
+}
+
+// known is a device and what it last said of itself.
+type known struct {
+	device nvml.Device
+	raw    gpu.RawDevice
+}
+
+func open() source { return &library{lib: nvml.New(), started: make(chan struct{})} }
+
+// has tells whether the installed driver has a function. Calling one that it
+// has not ends the process.
+func (l *library) has(symbol string) bool { return l.lib.Extensions().LookupSymbol(symbol) == nil }
+
+// load initialises the library, once it and a driver are there. found is false
+// while they are not: a host without NVIDIA's GPUs.
+func (l *library) load() (found bool, err error) {
+	if l.ready {
+		return true, nil
+	}
+	switch ret := l.lib.Init(); ret {
+	case nvml.SUCCESS:
+	case nvml.ERROR_LIBRARY_NOT_FOUND, nvml.ERROR_DRIVER_NOT_LOADED:
+		return false, nil
+	default:
+		return false, said("initialise NVML", ret)
+	}
+	for _, symbol := range required() {
+		if !l.has(symbol) {
+			return false, fmt.Errorf("the NVIDIA driver is too old: it has no %s", symbol)
+		}
+	}
+	l.ready = true
+	return true, nil
+}
+
+func (l *library) inventory() (gpu.Host, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found, err := l.load()
+	if !found || err != nil {
+		return gpu.Host{}, err
+	}
+	host := gpu.Host{Driver: "NVML"}
+	if l.has("nvmlSystemGetDriverVersion") {
+		if version, ret := l.lib.SystemGetDriverVersion(); ret == nvml.SUCCESS {
+			host.Driver = version
+		}
+	}
+	count, ret := l.lib.DeviceGetCount()
+	if ret != nvml.SUCCESS {
+		return gpu.Host{}, said("count GPUs", ret)
+	}
+	// A device that was there and is not counted any more has not become none.
+	for i := range max(count, len(l.known)) {
+		if i >= len(l.known) {
+			l.known = append(l.known, known{raw: gpu.RawDevice{Index: int32(i), UUID: fmt.Sprintf("unknown-%d", i), Minor: -1}})
+		}
+		l.look(i)
+		host.Devices = append(host.Devices, l.known[i].raw)
+	}
+	l.begin.Do(func() { close(l.started) })
+	return host, nil
+}
+
+// look asks a device about itself. One that does not answer keeps what it said
+// before, and is bad.
+func (l *library) look(index int) {
+	at := &l.known[index]
+	at.raw.Bad = ""
+	device, ret := l.lib.DeviceGetHandleByIndex(index)
+	if ret != nvml.SUCCESS {
+		at.raw.Bad = said("GPU does not answer", ret).Error()
+		return
+	}
+	raw, err := l.describe(device, int32(index))
+	if err != nil {
+		at.raw.Bad = err.Error()
+		return
+	}
+	raw.Bad = l.ailing(device)
+	*at = known{device: device, raw: raw}
+}
+
+func (l *library) describe(device nvml.Device, index int32) (gpu.RawDevice, error) {
+	raw := gpu.RawDevice{Index: index}
+	var ret nvml.Return
+	if raw.UUID, ret = device.GetUUID(); ret != nvml.SUCCESS {
+		return raw, said("GPU does not tell its UUID", ret)
+	}
+	if raw.Name, ret = device.GetName(); ret != nvml.SUCCESS {
+		return raw, said("GPU does not tell its name", ret)
+	}
+	memory, ret := device.GetMemoryInfo()
+	if ret != nvml.SUCCESS {
+		return raw, said("GPU does not tell its memory", ret)
+	}
+	raw.Memory = int64(min(memory.Total, 1<<62))
+	minor, ret := device.GetMinorNumber()
+	if ret != nvml.SUCCESS {
+		return raw, said("GPU does not tell its device file", ret)
+	}
+	raw.Minor = int32(minor)
+	pci, ret := device.GetPciInfo()
+	if ret != nvml.SUCCESS {
+		return raw, said("GPU does not tell its bus", ret)
+	}
+	raw.Bus = bus(pci)
+	raw.Cluster, raw.Clique = l.fabric(device)
+	raw.Links = l.links(device)
+	return raw, nil
+}
+
+// bus writes a PCI address as sysfs does.
+func bus(pci nvml.PciInfo) string {
+	return fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
+}
+
+// fabric is the NVLink domain across hosts, once the fabric manager has set it
+// up; "" for none.
+func (l *library) fabric(device nvml.Device) (cluster string, clique uint32) {
+	if !l.has("nvmlDeviceGetGpuFabricInfo") {
+		return "", 0
+	}
+	info, ret := device.GetGpuFabricInfo()
+	if ret != nvml.SUCCESS || info.State != nvml.GPU_FABRIC_STATE_COMPLETED || info.ClusterUuid == [16]uint8{} {
+		return "", 0
+	}
+	u := info.ClusterUuid
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]), info.CliqueId
+}
+
+// links lists what is at the other ends of a device's NVLinks that are up.
+func (l *library) links(device nvml.Device) []string {
+	if !l.has("nvmlDeviceGetNvLinkState") || !l.has("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
+		return nil
+	}
+	typed := l.has("nvmlDeviceGetNvLinkRemoteDeviceType")
+	var ends []string
+	for link := range nvml.NVLINK_MAX_LINKS {
+		state, ret := device.GetNvLinkState(link)
+		if ret == nvml.ERROR_NOT_SUPPORTED || ret == nvml.ERROR_INVALID_ARGUMENT {
+			break // no more links
+		}
+		if ret != nvml.SUCCESS || state != nvml.FEATURE_ENABLED {
+			continue
+		}
+		if typed {
+			if kind, ret := device.GetNvLinkRemoteDeviceType(link); ret == nvml.SUCCESS && kind == nvml.NVLINK_DEVICE_TYPE_SWITCH {
+				ends = append(ends, "switch")
+				continue
+			}
+		}
+		if pci, ret := device.GetNvLinkRemotePciInfo(link); ret == nvml.SUCCESS {
+			ends = append(ends, bus(pci))
+		}
+	}
+	return ends
+}
+
+// ailing says why a device that answers may not be used; "" where it may.
+func (l *library) ailing(device nvml.Device) string {
+	if l.has("nvmlDeviceGetRemappedRows") {
+		if _, _, pending, failed, ret := device.GetRemappedRows(); ret == nvml.SUCCESS && (pending || failed) {
+			if failed {
+				return "memory rows could not be remapped: the GPU is to be replaced"
+			}
+			return "memory rows wait to be remapped: " + gpu.Recovery(1)
+		}
+	}
+	if l.has("nvmlDeviceGetRetiredPagesPendingStatus") {
+		if pending, ret := device.GetRetiredPagesPendingStatus(); ret == nvml.SUCCESS && pending == nvml.FEATURE_ENABLED {
+			return "memory pages wait to be retired: " + gpu.Recovery(1)
+		}
+	}
+	if l.has("nvmlDeviceGetFieldValues") {
+		values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
+		ret := device.GetFieldValues(values)
+		if ret == nvml.SUCCESS && values[0].NvmlReturn == uint32(nvml.SUCCESS) && values[0].Value[0] != 0 {
+			return gpu.Recovery(uint64(values[0].Value[0])) // actions are below 256; little endian
+		}
+	}
+	return ""
+}
+
+func (l *library) processes(uuids []string) ([]gpu.Process, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wanted := map[string]bool{}
+	for _, uuid := range uuids {
+		wanted[uuid] = true
+	}
+	var users []gpu.Process
+	for _, at := range l.known {
+		if !wanted[at.raw.UUID] || at.device == nil {
+			continue
+		}
+		for symbol, list := range map[string]func() ([]nvml.ProcessInfo, nvml.Return){
+			"nvmlDeviceGetComputeRunningProcesses":    at.device.GetComputeRunningProcesses,
+			"nvmlDeviceGetGraphicsRunningProcesses":   at.device.GetGraphicsRunningProcesses,
+			"nvmlDeviceGetMPSComputeRunningProcesses": at.device.GetMPSComputeRunningProcesses,
+		} {
+			if !l.has(symbol) && !l.has(symbol+"_v2") && !l.has(symbol+"_v3") {
+				continue
+			}
+			infos, ret := list()
+			if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_SUPPORTED {
+				return nil, said("list processes of GPU "+at.raw.UUID, ret)
+			}
+			for _, info := range infos {
+				users = append(users, gpu.Process{UUID: at.raw.UUID, PID: int(info.Pid)})
+			}
+		}
+	}
+	return users, nil
+}
+
+// interesting are the events that are waited for, of those a device has.
+const interesting = nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccError |
+	nvml.EventTypeNonFatalPoisonError | nvml.EventTypeFatalPoisonError |
+	nvml.EventTypeGpuUnavailableError | nvml.EventTypeGpuRecoveryAction
+
+func (l *library) watch(heard func(*gpu.RawEvent)) {
+	beat := time.NewTicker(gpu.Beat * time.Second)
+	defer beat.Stop()
+	for waiting := true; waiting; { // for the first inventory that finds a driver
+		select {
+		case <-l.started:
+			waiting = false
+		case <-beat.C:
+			heard(nil)
+		}
+	}
+	set, devices := l.subscribe()
+	for {
+		heard(nil)
+		if set == nil { // a driver without events
+			<-beat.C
+			continue
+		}
+		data, ret := set.Wait(gpu.Beat * 1000)
+		switch ret {
+		case nvml.SUCCESS:
+			heard(&gpu.RawEvent{UUID: devices[data.Device], Type: data.EventType, Data: data.EventData})
+		case nvml.ERROR_TIMEOUT:
+		case nvml.ERROR_GPU_IS_LOST:
+			heard(&gpu.RawEvent{UUID: devices[data.Device], Type: nvml.EventTypeXidCriticalError, Data: 79})
+			<-beat.C // it says so again at once
+		default:
+			<-beat.C
+		}
+	}
+}
+
+// subscribe asks for the events of all devices; nil where there are none.
+func (l *library) subscribe() (nvml.EventSet, map[nvml.Device]string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, symbol := range []string{"nvmlEventSetCreate", "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"} {
+		if !l.has(symbol) {
+			return nil, nil
+		}
+	}
+	set, ret := l.lib.EventSetCreate()
+	if ret != nvml.SUCCESS {
+		return nil, nil
+	}
+	devices := map[nvml.Device]string{}
+	for _, at := range l.known {
+		if at.device == nil {
+			continue
+		}
+		types, ret := at.device.GetSupportedEventTypes()
+		if ret != nvml.SUCCESS || types&interesting == 0 {
+			continue
+		}
+		if at.device.RegisterEvents(types&interesting, set) == nvml.SUCCESS {
+			devices[at.device] = at.raw.UUID
+		}
+	}
+	return set, devices
+}
+
+func said(what string, ret nvml.Return) error { return fmt.Errorf("%s: NVML error %d", what, int(ret)) }

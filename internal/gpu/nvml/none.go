@@ -1,0 +1,26 @@
+//go:build !cgo || !linux
+
+package nvml
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/internal/gpu"
+)
+
+// Linked says whether this program can use NVIDIA's library.
+const Linked = false
+
+func open() source { return none{} }
+
+// none is a host without GPUs, as far as this program can know.
+type none struct{}
+
+func (none) inventory() (gpu.Host, error)              { return gpu.Host{}, nil }
+func (none) processes([]string) ([]gpu.Process, error) { return nil, nil }
+
+func (none) watch(heard func(*gpu.RawEvent)) {
+	for range time.Tick(gpu.Beat * time.Second) {
+		heard(nil)
+	}
+}
