@@ -1,0 +1,165 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	clusters "github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/cluster"
+)
+
+// Audit compares what was promised with what is.
+type Audit struct {
+	Cluster *cluster.Cluster
+	Told    *Told // nil: nothing was promised
+	Runs    *Runs // nil: no job wrote that it ran
+}
+
+// Check looks at everything and returns all that does not hold. Every job that
+// was to run must have ended by then.
+func (a Audit) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	jobs, err := a.allJobs(ctx)
+	if err != nil {
+		return fmt.Errorf("list all jobs: %w", err)
+	}
+	told := map[string]uint64{}
+	if a.Told != nil {
+		told, _ = a.Told.Jobs()
+	}
+	checks := []error{
+		named("acknowledged submissions", promises(told, jobs)),
+		named("states", states(jobs)),
+		named("GPUs", gpus(jobs)),
+		named("replicas", a.Digests(ctx)),
+	}
+	if a.Runs != nil {
+		checks = append(checks, named("runs", a.Runs.check()), named("records", a.ran(jobs)))
+	}
+	return errors.Join(checks...)
+}
+
+func named(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("audit of %s: %w", what, err)
+}
+
+// allJobs lists every job that the leader knows, finished ones too.
+func (a Audit) allJobs(ctx context.Context) ([]*greylagv1.Job, error) {
+	leader, err := a.Cluster.Leader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := a.Cluster.Controller(leader).Jobs().Stream(ctx, &greylagv1.ListRequest{
+		Filter: &greylagv1.Filter{States: []string{"all"}}, PageSize: 5000,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var jobs []*greylagv1.Job
+	for stream.Receive() {
+		jobs = append(jobs, stream.Msg().Jobs...)
+	}
+	return jobs, errors.Join(stream.Err(), stream.Close())
+}
+
+// promises wants every acknowledged submission once, under its id, and nothing
+// submitted twice.
+func promises(told map[string]uint64, jobs []*greylagv1.Job) error {
+	names, ids := map[string]int{}, map[uint64]string{}
+	var found []string
+	for _, job := range jobs {
+		names[job.Name]++
+		if was, ok := ids[job.Id]; ok {
+			found = append(found, fmt.Sprintf("id %d is listed twice: %s and %s", job.Id, was, job.Name))
+		}
+		ids[job.Id] = job.Name
+	}
+	for name, id := range told {
+		if ids[id] != name {
+			found = append(found, fmt.Sprintf("%s was acknowledged as job %d, which is %q", name, id, ids[id]))
+		}
+		if names[name] > 1 {
+			found = append(found, fmt.Sprintf("%s was submitted once and is there %d times", name, names[name]))
+		}
+	}
+	return first(found)
+}
+
+// states wants every job in a state that exists, with the times that go with it.
+func states(jobs []*greylagv1.Job) error {
+	var found []string
+	for _, job := range jobs {
+		state, err := clusters.ParseJobState(job.State)
+		switch {
+		case err != nil:
+			found = append(found, fmt.Sprintf("job %s: %v", job.Ref, err))
+		case state.Final() && job.Ended == nil:
+			found = append(found, fmt.Sprintf("job %s is %s but has no end", job.Ref, job.State))
+		case !state.Final() && job.Ended != nil && state != clusters.Completing && state != clusters.Pending:
+			found = append(found, fmt.Sprintf("job %s is %s but has an end", job.Ref, job.State))
+		case state == clusters.Completed && (job.ExitCode != 0 || job.ExitSignal != 0):
+			found = append(found, fmt.Sprintf("job %s is COMPLETED with exit %d:%d", job.Ref, job.ExitCode, job.ExitSignal))
+		}
+	}
+	return first(found)
+}
+
+// interval is what a job's record says about its use of one GPU.
+type interval struct {
+	begin, end time.Time
+	ref        string
+}
+
+// gpus wants no GPU in two jobs at one time, by the jobs' own records.
+func gpus(jobs []*greylagv1.Job) error {
+	use := map[string][]interval{}
+	for _, job := range jobs {
+		if job.Started == nil {
+			continue
+		}
+		end := time.Unix(1<<40, 0) // it goes on
+		if job.Ended != nil {
+			end = job.Ended.AsTime()
+		}
+		for _, node := range job.Nodes {
+			for _, gpu := range node.Gpus {
+				key := fmt.Sprintf("%s/%d", node.Node, gpu)
+				use[key] = append(use[key], interval{job.Started.AsTime(), end, job.Ref})
+			}
+		}
+	}
+	var found []string
+	for gpu, list := range use {
+		slices.SortFunc(list, func(a, b interval) int { return a.begin.Compare(b.begin) })
+		for i := 1; i < len(list); i++ {
+			if list[i].begin.Before(list[i-1].end) {
+				found = append(found, fmt.Sprintf("GPU %s: jobs %s and %s at one time", gpu, list[i-1].ref, list[i].ref))
+			}
+		}
+	}
+	return first(found)
+}
+
+// ran wants every job that succeeded to have written that it ran, in the attempt
+// that its record names.
+func (a Audit) ran(jobs []*greylagv1.Job) error {
+	begun, err := a.Runs.Begun()
+	if err != nil {
+		return err
+	}
+	var found []string
+	for _, job := range jobs {
+		if job.State == "COMPLETED" && begun[fmt.Sprintf("%d %d 0", job.Id, job.Attempt)] == 0 {
+			found = append(found, fmt.Sprintf("job %s is COMPLETED in attempt %d but never ran in it", job.Ref, job.Attempt))
+		}
+	}
+	return first(found)
+}
