@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
@@ -25,7 +23,7 @@ type Load struct {
 	Submit  Submitter
 	Told    *Told
 	// Real is how many of the submissions are jobs that run: one in Real; 0: none.
-	// The others wait for ever.
+	// The others are held.
 	Real int
 	// Jobs makes the specification of one that runs.
 	Job func(name string) *greylagv1.JobSpec
@@ -56,7 +54,7 @@ func (l Load) client(ctx context.Context, client int) error {
 	run := hex.EncodeToString(random(4))
 	for n := 0; ctx.Err() == nil && (l.Limit == 0 || n < l.Limit); n++ {
 		name := fmt.Sprintf("l%s-%d-%d", run, client, n)
-		spec := waiting(name)
+		spec := Waiting(name)
 		if l.Real > 0 && n%l.Real == 0 {
 			spec = l.Job(name)
 		}
@@ -87,10 +85,7 @@ func random(n int) []byte {
 	return b
 }
 
-// waiting is a job that does not begin within the life of any test.
-func waiting(name string) *greylagv1.JobSpec {
-	return &greylagv1.JobSpec{
-		Name: name, Script: []byte("#!/bin/sh\ntrue\n"), WorkDir: "/", Output: "/dev/null",
-		Begin: timestamppb.New(time.Now().Add(48 * time.Hour)),
-	}
+// Waiting is a job that its user holds, so that it never runs.
+func Waiting(name string) *greylagv1.JobSpec {
+	return &greylagv1.JobSpec{Name: name, Script: []byte("#!/bin/sh\ntrue\n"), WorkDir: "/", Output: "/dev/null", Hold: true}
 }

@@ -10,6 +10,8 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
 )
 
@@ -43,6 +45,16 @@ func newAPI(addr string, trust *pki.Trust, socket string) api {
 		MaxConnsPerHost:     64,
 	}}}
 	return api{greylagv1connect.NewClusterServiceClient(client, "https://"+addr), greylagv1connect.NewJobServiceClient(client, "https://"+addr)}
+}
+
+// Client is a client as the commands use: it follows the leader and sends again
+// what was not answered. The caller closes it.
+func (c *Cluster) Client() (*client.Client, error) {
+	cfg, err := config.LoadClient(c.ConfigFile())
+	if err != nil {
+		return nil, err
+	}
+	return client.Dial(cfg)
 }
 
 // Jobs is this controller's job service, asked directly: no retries.

@@ -1,0 +1,113 @@
+// Package e2e tests whole clusters: real processes, real containers, real faults.
+//
+// Each test says what users see during and after a fault, and lets package audit
+// say what of all answers does not hold. Tests of what jobs do share one cluster.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/test/cluster"
+)
+
+func TestMain(m *testing.M) {
+	cluster.ReapIfAsked()
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		_ = running.stopAll() // the reapers do what this does not
+		os.Exit(130)
+	}()
+	code := m.Run()
+	if err := running.stopAll(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: a cluster left something:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// open are the clusters that have not been stopped.
+type open struct {
+	mu       sync.Mutex
+	clusters map[*cluster.Cluster]bool
+}
+
+var running = open{clusters: map[*cluster.Cluster]bool{}}
+
+func (o *open) add(c *cluster.Cluster) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.clusters[c] = true
+}
+
+func (o *open) stop(c *cluster.Cluster) error {
+	o.mu.Lock()
+	delete(o.clusters, c)
+	o.mu.Unlock()
+	return c.Stop()
+}
+
+func (o *open) stopAll() (failed error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for c := range o.clusters {
+		if err := c.Stop(); err != nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// logTo sends a cluster's lines to a test's log.
+type logTo struct{ testing.TB }
+
+func (l logTo) Write(line []byte) (int, error) {
+	l.Logf("%s", line[:max(0, len(line)-1)])
+	return len(line), nil
+}
+
+// limited is a context that ends when the test has had its time.
+func limited(t testing.TB, limit time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// needsRoot skips tests that cannot do without.
+func needsRoot(t testing.TB, what string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skipf("needs root: %s", what)
+	}
+}
+
+// start starts a cluster for one test and stops it afterwards.
+func start(t testing.TB, options cluster.Options) *cluster.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a real cluster: not with -short")
+	}
+	options.Log = logTo{t}
+	c, err := cluster.Start(limited(t, 2*time.Minute), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	running.add(c)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("logs:\n%s", c.LogTails(6000))
+		}
+		if err := running.stop(c); err != nil {
+			t.Error("stop:", err)
+		}
+	})
+	return c
+}
