@@ -92,7 +92,7 @@ func endOutcome(end []byte, header http.Header) outcome {
 	if json.Unmarshal(end, &told) != nil {
 		return answered
 	}
-	for _, name := range []string{LeaderHeader, "Retry-After"} {
+	for _, name := range []string{LeaderHeader, retryAfter} {
 		for key, values := range told.Metadata {
 			if http.CanonicalHeaderKey(key) == name && len(values) > 0 {
 				header.Set(name, values[0])
@@ -103,7 +103,9 @@ func endOutcome(end []byte, header http.Header) outcome {
 	case "unavailable":
 		return notNow
 	case "resource_exhausted":
-		return limited
+		if header.Get(retryAfter) != "" {
+			return limited
+		}
 	}
 	return answered
 }
@@ -130,7 +132,7 @@ func (a *attempt) leader() string {
 }
 
 func (a *attempt) retryAfter() time.Duration {
-	return seconds(a.response.Header.Get("Retry-After"))
+	return seconds(a.response.Header.Get(retryAfter))
 }
 
 // reason is why another attempt is needed, for people.

@@ -18,6 +18,8 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 )
 
+const retryAfter = "Retry-After"
+
 const (
 	// dialTimeout bounds connecting to one controller; a live one takes far less.
 	dialTimeout = 2 * time.Second
@@ -178,7 +180,7 @@ func (f *failover) attempt(original *http.Request, body []byte) *attempt {
 	}
 	response.Body = io.NopCloser(bytes.NewReader(whole))
 	a.response, a.body = response, whole
-	a.outcome = byStatus(response.StatusCode)
+	a.outcome = byStatus(response)
 	return a
 }
 
@@ -201,12 +203,16 @@ func streams(response *http.Response) bool {
 		strings.HasPrefix(response.Header.Get("Content-Type"), "application/connect+")
 }
 
-func byStatus(status int) outcome {
-	switch status {
+// byStatus classifies an answer. Too many requests will soon be fewer; other
+// limits, which name no time, stay.
+func byStatus(response *http.Response) outcome {
+	switch response.StatusCode {
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return notNow
 	case http.StatusTooManyRequests:
-		return limited
+		if response.Header.Get(retryAfter) != "" {
+			return limited
+		}
 	}
 	return answered
 }

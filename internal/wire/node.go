@@ -1,0 +1,188 @@
+package wire
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Bounds of what one node may say of itself.
+const (
+	maxGPUs  = 256
+	maxTasks = 100_000
+	maxText  = 4096
+)
+
+// ReadRegistration reads what a node says of itself. Its name and address come
+// from the connection. The errors are refusals.
+func ReadRegistration(p *greylagv1.RegisterRequest, name, address string) (*command.RegisterNode, error) {
+	gpus, err := ReadGPUs(p.GetGpus())
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case p.GetBootId() == "" || len(p.GetBootId()) > maxText:
+		return nil, refuse("the node names no boot id, or too long a one")
+	case p.GetCpus() < 1 || p.GetCpus() > 1<<16:
+		return nil, refuse("the node has %d CPUs: want 1 to %d", p.GetCpus(), 1<<16)
+	case p.GetMemory() < 0 || p.GetMemory() > 1<<50:
+		return nil, refuse("the node has %d bytes of memory: want 0 to %d", p.GetMemory(), int64(1)<<50)
+	case len(p.GetFeatures()) > 256:
+		return nil, refuse("the node has %d features: at most 256", len(p.GetFeatures()))
+	}
+	return &command.RegisterNode{Node: cluster.Node{
+		Name: name, Address: address, BootID: p.GetBootId(), CPUs: p.GetCpus(), Memory: cluster.Bytes(p.GetMemory()),
+		GPUs: gpus, Features: p.GetFeatures(), Version: short(p.GetVersion()), Runtime: short(p.GetRuntime()), Fault: short(p.GetFault()),
+	}}, nil
+}
+
+// short cuts a node's free text to what a table and the log can bear.
+func short(text string) string {
+	if len(text) > maxText {
+		return strings.ToValidUTF8(text[:maxText], "")
+	}
+	return text
+}
+
+// ReadGPUs reads a node's devices; none given is nil. The errors are refusals.
+func ReadGPUs(list []*greylagv1.GPU) ([]cluster.GPU, error) {
+	if len(list) > maxGPUs {
+		return nil, refuse("the node has %d GPUs: at most %d", len(list), maxGPUs)
+	}
+	var all []cluster.GPU
+	for i, p := range list {
+		if int(p.GetIndex()) != i {
+			return nil, refuse("GPU %d comes at place %d: want them in the order of their indices", p.GetIndex(), i)
+		}
+		if p.GetMemory() < 0 || p.GetMemory() > 1<<50 {
+			return nil, refuse("GPU %d has %d bytes of memory", i, p.GetMemory())
+		}
+		all = append(all, cluster.GPU{
+			Index: p.GetIndex(), UUID: short(p.GetUuid()), Type: short(p.GetType()), Memory: cluster.Bytes(p.GetMemory()),
+			Minor: p.GetMinor(), NUMA: p.GetNuma(), Domain: short(p.GetDomain()), Bad: short(p.GetBad()),
+		})
+	}
+	return all, nil
+}
+
+// WriteGPUs is the reverse of ReadGPUs.
+func WriteGPUs(list []cluster.GPU) []*greylagv1.GPU {
+	var all []*greylagv1.GPU
+	for _, g := range list {
+		all = append(all, &greylagv1.GPU{
+			Index: g.Index, Uuid: g.UUID, Type: g.Type, Memory: int64(g.Memory),
+			Minor: g.Minor, Numa: g.NUMA, Domain: g.Domain, Bad: g.Bad,
+		})
+	}
+	return all
+}
+
+// ReadReport reads what a node says of its tasks. The errors are refusals.
+func ReadReport(p *greylagv1.ReportRequest, node string) (*command.ReportTasks, error) {
+	if len(p.GetTasks()) > maxTasks {
+		return nil, refuse("%d tasks are reported: at most %d", len(p.GetTasks()), maxTasks)
+	}
+	gpus, err := ReadGPUs(p.GetGpus())
+	if err != nil {
+		return nil, err
+	}
+	r := &command.ReportTasks{Node: node, Epoch: p.GetEpoch(), Seen: p.GetSeen(), Fault: short(p.GetFault()), GPUs: gpus}
+	for _, t := range p.GetTasks() {
+		task, err := readTask(t, node)
+		if err != nil {
+			return nil, err
+		}
+		r.Tasks = append(r.Tasks, command.TaskReport{Job: cluster.JobID(t.GetJob()), Attempt: cluster.Attempt(t.GetAttempt()), Task: task})
+	}
+	return r, nil
+}
+
+func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
+	t := cluster.Task{
+		Node: node, Exit: cluster.Exit{Code: p.GetExitCode(), Signal: p.GetExitSignal()},
+		Message: short(p.GetMessage()), Memory: max(0, cluster.Bytes(p.GetMemoryPeak())),
+	}
+	var ok [2]bool
+	t.Phase, ok[0] = readPhase(p.GetPhase())
+	t.Cause, ok[1] = readCause(p.GetCause())
+	if ok != [2]bool{true, true} {
+		return t, refuse("job %d: unknown phase %.40q or cause %.40q: is gnoded newer than gctld?", p.GetJob(), p.GetPhase(), p.GetCause())
+	}
+	var errs [3]error
+	t.Started, errs[0] = instant("start", p.GetStarted())
+	t.Ended, errs[1] = instant("end", p.GetEnded())
+	t.CPUTime, errs[2] = duration("CPU time", p.GetCpuTime())
+	for _, err := range errs {
+		if err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+func readPhase(word string) (cluster.TaskPhase, bool) {
+	for p := cluster.TaskWanted; p <= cluster.TaskClean; p++ {
+		if phaseWord(p) == word {
+			return p, true
+		}
+	}
+	return 0, false
+}
+
+func readCause(word string) (cluster.Cause, bool) {
+	for c := cluster.NoCause; c <= cluster.TaskLost; c++ {
+		if c.String() == word {
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+// WriteNode writes a node with what is allocated on it. The partitions are those
+// it is in.
+func WriteNode(n *cluster.Node, use cluster.Use, partitions []string) *greylagv1.Node {
+	p := &greylagv1.Node{
+		Name: n.Name, State: n.State(use).String(), Address: n.Address, Cpus: n.CPUs, Memory: int64(n.Memory),
+		Gpus: WriteGPUs(n.GPUs), Features: n.Features, Version: n.Version, Runtime: n.Runtime,
+		Drain: n.Drain, Reason: n.DrainWhy, ReasonBy: n.DrainBy, ReasonSince: Timestamp(n.DrainSince), Fault: n.Fault,
+		Jobs: use.Jobs, CpusUsed: use.CPUs, MemoryUsed: int64(use.Memory), Partitions: partitions,
+		Registered: Timestamp(n.Registered), Since: Timestamp(n.Since), Epoch: n.Epoch,
+	}
+	for i, used := range use.GPUs {
+		if used {
+			p.GpusUsed = append(p.GpusUsed, int32(i))
+		}
+	}
+	return p
+}
+
+// WriteWanted writes a job's task for the node of that rank.
+func WriteWanted(j *cluster.Job, rank int, killWait time.Duration, signals []*greylagv1.Signal) *greylagv1.WantedTask {
+	spec := j.Spec
+	w := &greylagv1.WantedTask{
+		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Ref: j.Ref().String(), ArrayIndex: j.Index,
+		Stop: j.State == cluster.Completing || !j.State.Holds(), KillWait: durationpb.New(killWait), Signals: signals,
+		TimeLimit: durationpb.New(spec.TimeLimit),
+		User:      spec.Owner.User, Uid: spec.Owner.UID, Gid: spec.Owner.GID,
+		Name: spec.Name, Account: spec.Account, Partition: spec.Partition, Qos: spec.QOS,
+		Args: spec.Args, WorkDir: spec.WorkDir, Input: spec.Input, Output: spec.Output, Error: spec.Error,
+		Append: spec.Append, Image: spec.Image, Nodes: writeAllocation(j.Alloc), Rank: int32(rank),
+		TasksPerNode: spec.Request.TasksPerNode, CpusPerTask: spec.Request.CPUsPerTask, Restarts: j.Restarts,
+		SubmitHost: spec.SubmitHost, Started: Timestamp(j.Started), Idle: rank > 0 && !spec.EveryNode,
+	}
+	if j.Array != 0 {
+		w.ArrayId, w.ArraySize = uint64(j.Array), spec.ArraySize
+	}
+	if !spec.Script.IsZero() {
+		w.Script = spec.Script[:]
+	}
+	if !spec.Environment.IsZero() {
+		w.Environment = spec.Environment[:]
+	}
+	return w
+}

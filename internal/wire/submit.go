@@ -1,0 +1,256 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Bounds of what one job carries.
+const (
+	MaxScript      = 4 << 20 // bytes; as sbatch's
+	MaxEnvironment = 1 << 20 // bytes, names and values together
+)
+
+// Submission is one submitted job with what it names by digest.
+type Submission struct {
+	command.Submission
+	Script      []byte
+	Environment []byte // NUL-separated KEY=VALUE pairs
+}
+
+// ReadSubmission reads a specification for its owner. Defaults that follow from the
+// specification alone are filled in. The errors are refusals. O(size).
+func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, error) {
+	var s Submission
+	request, err := ReadRequest(p.GetRequest())
+	if err != nil {
+		return s, err
+	}
+	s.Spec = cluster.JobSpec{
+		Name: p.GetName(), Owner: owner, Account: p.GetAccount(), Partition: p.GetPartition(), QOS: p.GetQos(),
+		Request: request, Args: p.GetArgs(), WorkDir: p.GetWorkDir(), Input: p.GetInput(), Output: p.GetOutput(),
+		Error: p.GetError(), Append: p.GetAppend(), Image: p.GetImage(), Requeue: !p.GetNoRequeue(), Nice: p.GetNice(),
+		Comment: p.GetComment(), SubmitHost: p.GetSubmitHost(), EveryNode: p.GetEveryNode(),
+		Signal: cluster.WarnSignal{Number: p.GetSignal(), BatchOnly: p.GetSignalBatchOnly()},
+	}
+	s.Held, s.DefaultTime = p.GetHold(), p.GetTimeLimit() == nil
+	for _, read := range []func(*greylagv1.JobSpec) error{s.readTimes, s.readArray, s.readDepends, s.readScript, s.readEnvironment} {
+		if err := read(p); err != nil {
+			return Submission{}, err
+		}
+	}
+	if err := s.Spec.Validate(); err != nil {
+		return Submission{}, invalid(err)
+	}
+	return s, nil
+}
+
+// invalid makes one refusal of the faults that Validate found.
+func invalid(err error) error {
+	text := strings.ReplaceAll(err.Error(), cluster.ErrInvalidJob.Error()+": ", "")
+	return refuse("%s", strings.ReplaceAll(text, "\n", "; "))
+}
+
+func (s *Submission) readTimes(p *greylagv1.JobSpec) error {
+	var errs [4]error
+	s.Spec.TimeLimit, errs[0] = duration("time limit", p.GetTimeLimit())
+	s.Spec.Begin, errs[1] = instant("begin", p.GetBegin())
+	s.Spec.Deadline, errs[2] = instant("deadline", p.GetDeadline())
+	s.Spec.Signal.Before, errs[3] = duration("the time of the signal before the end", p.GetSignalBefore())
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Submission) readArray(p *greylagv1.JobSpec) (err error) {
+	if p.GetArray() != "" {
+		s.Array, s.Spec.ArrayLimit, err = ParseArray(p.GetArray())
+	}
+	return err
+}
+
+func (s *Submission) readDepends(p *greylagv1.JobSpec) (err error) {
+	s.Spec.Depends, err = readDependencies(p.GetDepends())
+	return err
+}
+
+func (s *Submission) readScript(p *greylagv1.JobSpec) error {
+	s.Script = p.GetScript()
+	if err := CheckScript(s.Script); err != nil {
+		return err
+	}
+	s.Spec.Script = sha256.Sum256(s.Script)
+	return nil
+}
+
+// CheckScript refuses what a kernel cannot start as a script, or a terminal not show.
+func CheckScript(script []byte) error {
+	hinted := func(hint, format string, args ...any) error {
+		r := refuse(format, args...)
+		r.Hint = hint
+		return r
+	}
+	first, _, _ := bytes.Cut(script, []byte("\n"))
+	switch at := bytes.IndexByte(script, 0); {
+	case len(script) == 0:
+		return hinted("give a script that begins with #! and its interpreter, such as #!/bin/bash", "the script is empty")
+	case len(script) > MaxScript:
+		return hinted("put the data into files and let the script read them", "the script has %d bytes, at most %d are taken", len(script), MaxScript)
+	case at >= 0:
+		return hinted("submit a script that starts the program", "the script holds a NUL byte at offset %d: it is a binary file", at)
+	case !bytes.HasPrefix(script, []byte("#!")):
+		return hinted("begin it with #! and its interpreter, such as #!/bin/bash", "the script does not begin with #!")
+	case bytes.HasSuffix(first, []byte("\r")):
+		return hinted("convert it: sed -i 's/\\r$//' SCRIPT", "the script has DOS line ends, so its interpreter would not be found")
+	}
+	return nil
+}
+
+func (s *Submission) readEnvironment(p *greylagv1.JobSpec) error {
+	size := 0
+	for i, pair := range p.GetEnvironment() {
+		name, _, found := strings.Cut(pair, "=")
+		if !found || name == "" || strings.IndexByte(pair, 0) >= 0 {
+			return refuse("environment entry %d is not NAME=VALUE, or holds a NUL byte", i+1)
+		}
+		size += len(pair) + 1
+	}
+	if size > MaxEnvironment {
+		r := refuse("the environment has %d bytes, at most %d are taken", size, MaxEnvironment)
+		r.Hint = "export less, with --export=NAME,..."
+		return r
+	}
+	if size == 0 {
+		return nil
+	}
+	s.Environment = []byte(strings.Join(p.GetEnvironment(), "\x00"))
+	s.Spec.Environment = sha256.Sum256(s.Environment)
+	return nil
+}
+
+// Environment is the pairs of a stored environment.
+func Environment(content []byte) []string {
+	if len(content) == 0 {
+		return nil
+	}
+	return strings.Split(string(content), "\x00")
+}
+
+// ReadRequest reads what resources are asked for; node lists may be host list
+// expressions. The errors are refusals.
+func ReadRequest(p *greylagv1.Request) (cluster.Request, error) {
+	r := cluster.Request{
+		Nodes: p.GetNodes(), GPUsPerNode: p.GetGpusPerNode(), GPUs: p.GetGpus(),
+		TasksPerNode: p.GetTasksPerNode(), CPUsPerTask: p.GetCpusPerTask(), MemPerNode: cluster.Bytes(p.GetMemPerNode()),
+		MemPerCPU: cluster.Bytes(p.GetMemPerCpu()), MemPerGPU: cluster.Bytes(p.GetMemPerGpu()),
+		Features: p.GetFeatures(), Exclusive: p.GetExclusive(),
+	}
+	for _, t := range p.GetGpuTypes() {
+		r.GPUTypes = append(r.GPUTypes, strings.ToLower(t))
+	}
+	var err error
+	if r.NodeList, err = names("node list", p.GetNodeList()); err != nil {
+		return r, err
+	}
+	r.Exclude, err = names("list of excluded nodes", p.GetExclude())
+	return r, err
+}
+
+// WriteRequest is the reverse of ReadRequest; lists are written expanded.
+func WriteRequest(r *cluster.Request) *greylagv1.Request {
+	return &greylagv1.Request{
+		Nodes: r.Nodes, GpusPerNode: r.GPUsPerNode, Gpus: r.GPUs, GpuTypes: r.GPUTypes,
+		TasksPerNode: r.TasksPerNode, CpusPerTask: r.CPUsPerTask, MemPerNode: int64(r.MemPerNode),
+		MemPerCpu: int64(r.MemPerCPU), MemPerGpu: int64(r.MemPerGPU), Features: r.Features,
+		NodeList: r.NodeList, Exclude: r.Exclude, Exclusive: r.Exclusive,
+	}
+}
+
+// names expands host list expressions, sorted, each name once.
+func names(what string, expressions []string) ([]string, error) {
+	var all []string
+	for _, e := range expressions {
+		if !strings.ContainsAny(e, ",[ ") {
+			all = append(all, e)
+			continue
+		}
+		list, err := hostlist.Expand(e)
+		if err != nil {
+			return nil, refuse("%s: %v", what, err)
+		}
+		if all = append(all, list...); len(all) > hostlist.Most {
+			break
+		}
+	}
+	if len(all) > hostlist.Most {
+		return nil, refuse("%s: more than %d names", what, hostlist.Most)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// ReadNames expands host list expressions of a request about nodes.
+func ReadNames(expressions []string) ([]string, error) { return names("nodes", expressions) }
+
+func readDependencies(list []*greylagv1.Dependency) ([]cluster.Dependency, error) {
+	var all []cluster.Dependency
+	for _, p := range list {
+		kind, ok := dependencyKind(p.GetKind())
+		if !ok {
+			return nil, refuse("unknown kind of dependency %.40q: know after, afterany, afterok, afternotok, aftercorr, singleton", p.GetKind())
+		}
+		d := cluster.Dependency{Kind: kind}
+		if kind != cluster.Singleton {
+			ref, err := ReadRef(p.GetJob())
+			if err != nil {
+				return nil, err
+			}
+			d.Job = ref
+		} else if p.GetJob() != "" {
+			return nil, refuse("the dependency singleton names no job")
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+func dependencyKind(word string) (cluster.DependencyKind, bool) {
+	for k := cluster.After; k <= cluster.Singleton; k++ {
+		if k.String() == word {
+			return k, true
+		}
+	}
+	return 0, false
+}
+
+func writeDependencies(list []cluster.Dependency) []*greylagv1.Dependency {
+	var all []*greylagv1.Dependency
+	for _, d := range list {
+		p := &greylagv1.Dependency{Kind: d.Kind.String()}
+		if d.Kind != cluster.Singleton {
+			p.Job = d.Job.String()
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// ReadRef reads a job's name, 123 or 123_4. The error is a refusal.
+func ReadRef(word string) (cluster.JobRef, error) {
+	ref, err := cluster.ParseJobRef(word)
+	if errors.Is(err, cluster.ErrBadJobID) {
+		return ref, refuse("%.60q is not a job id: want 123 or 123_4", word)
+	}
+	return ref, err
+}
