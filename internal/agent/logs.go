@@ -19,6 +19,8 @@ import (
 const (
 	// logChunk is how much of an output goes into one message.
 	logChunk = 64 << 10
+	// pushTimeout is how long a reader may make one chunk wait.
+	pushTimeout = 10 * time.Minute
 	// maxReaders bounds outputs being read at once.
 	maxReaders = 64
 	// maxServed is how many answered requests are remembered, since a request
@@ -204,7 +206,7 @@ func (a *Agent) openLog(ctx context.Context, source output, follow bool) (*os.Fi
 
 // push sends one chunk; stop says that nobody reads any more.
 func (a *Agent) push(ctx context.Context, chunk *greylagv1.PushLogRequest) (stop bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
 	response, err := a.session.PushLog(ctx, chunk)
 	return response.GetStop(), err

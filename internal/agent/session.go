@@ -24,8 +24,8 @@ import (
 // Register.
 type Session interface {
 	Register(context.Context, *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error)
-	// Wanted calls receive for every message until the stream ends, which is
-	// always an error, or receive returns one.
+	// Wanted calls receive for every message until the stream ends or receive
+	// returns an error.
 	Wanted(ctx context.Context, request *greylagv1.WantedRequest, receive func(*greylagv1.WantedResponse) error) error
 	Report(context.Context, *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error)
 	Fetch(context.Context, *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error)
@@ -45,10 +45,11 @@ const (
 	lasting = 10 * time.Second
 )
 
-// errSilent ends a conversation whose other side may be gone; errAnew one whose
-// node has changed.
+// errSilent ends a conversation whose other side may be gone, errEnded one that
+// the other side ended, errAnew one whose node has changed.
 var (
 	errSilent = errors.New("the controller says nothing")
+	errEnded  = errors.New("the controller ended it")
 	errAnew   = errors.New("the node changed")
 )
 
@@ -165,7 +166,7 @@ func (a *Agent) listen(ctx context.Context, epoch uint64) error {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	return fmt.Errorf("wanted tasks: %w", orElse(err, errSilent))
+	return fmt.Errorf("wanted tasks: %w", orElse(err, errEnded))
 }
 
 // orElse is err, or otherwise where a stream ended without one.

@@ -1,0 +1,229 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/reconcile"
+)
+
+// patient is how long a test waits for what must happen.
+const patient = 20 * time.Second
+
+var errDown = errors.New("controller is down")
+
+// controller is the other end of a session, in the test's hands: what it wants
+// is set by the test, what it is told is kept.
+type controller struct {
+	t    testing.TB
+	name string // of the cluster
+
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced at every change
+	version  uint64
+	wanted   map[reconcile.ID]*greylagv1.WantedTask
+	logs     []*greylagv1.LogRequest
+	blobs    map[[sha256.Size]byte][]byte
+	down     bool
+	lives    int // ends streams when it changes
+	boots    []string
+	registry []*greylagv1.RegisterRequest
+	reports  []*greylagv1.ReportRequest
+	pushed   map[string][]*greylagv1.PushLogRequest
+	injected []*greylagv1.WantedResponse // sent as they are
+}
+
+func newController(t testing.TB) *controller {
+	return &controller{
+		t: t, name: "c1", changed: make(chan struct{}), version: 100,
+		wanted: map[reconcile.ID]*greylagv1.WantedTask{}, blobs: map[[sha256.Size]byte][]byte{},
+		pushed: map[string][]*greylagv1.PushLogRequest{},
+	}
+}
+
+// change changes what the controller wants, as one commit.
+func (c *controller) change(fn func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version++
+	fn()
+	c.signalChange()
+}
+
+func (c *controller) signalChange() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// until waits for a condition, which is looked at with the lock held.
+func (c *controller) until(what string, condition func() bool) {
+	c.t.Helper()
+	deadline := time.After(patient)
+	for {
+		c.mu.Lock()
+		ok, changed := condition(), c.changed
+		c.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			var last *greylagv1.ReportRequest
+			if len(c.reports) > 0 {
+				last = c.reports[len(c.reports)-1]
+			}
+			c.t.Fatalf("never: %s; last report: %v", what, last)
+		}
+	}
+}
+
+// last is what the newest report says of a task; nil for nothing.
+func (c *controller) last(id reconcile.ID) *greylagv1.ReportedTask {
+	if len(c.reports) == 0 {
+		return nil
+	}
+	for _, task := range c.reports[len(c.reports)-1].GetTasks() {
+		if idOf(task) == id {
+			return task
+		}
+	}
+	return nil
+}
+
+// reach waits until a task is reported in a phase, and returns the report.
+func (c *controller) reach(id reconcile.ID, phase string) (task *greylagv1.ReportedTask) {
+	c.t.Helper()
+	c.until(phase, func() bool {
+		task = c.last(id)
+		return task != nil && (task.GetPhase() == phase || phase == "started" && task.GetPhase() != "wanted")
+	})
+	return task
+}
+
+// settled waits until a task is reported clean, and stops wanting it.
+func (c *controller) settled(id reconcile.ID) *greylagv1.ReportedTask {
+	c.t.Helper()
+	task := c.reach(id, "clean")
+	c.change(func() { delete(c.wanted, id) })
+	return task
+}
+
+func (c *controller) set() *greylagv1.WantedResponse {
+	message := &greylagv1.WantedResponse{Version: c.version}
+	for _, id := range slices.SortedFunc(maps.Keys(c.wanted), reconcile.ID.Compare) {
+		message.Tasks = append(message.Tasks, proto.Clone(c.wanted[id]).(*greylagv1.WantedTask))
+	}
+	for _, request := range c.logs {
+		message.Logs = append(message.Logs, proto.Clone(request).(*greylagv1.LogRequest))
+	}
+	return message
+}
+
+func (c *controller) put(content []byte) []byte {
+	digest := sha256.Sum256(content)
+	c.blobs[digest] = content
+	return digest[:]
+}
+
+// want adds a task for a script of user nobody in particular: the test's own
+// user, or uid 1000 where that is root.
+func (c *controller) want(id reconcile.ID, script string, edit func(*greylagv1.WantedTask)) {
+	c.change(func() {
+		uid, gid := testUser()
+		task := &greylagv1.WantedTask{
+			Job: uint64(id.Job), Attempt: uint32(id.Attempt), Ref: id.Job.String(), User: "tester", Uid: uid, Gid: gid,
+			Name: "test", Partition: "main", Script: c.put([]byte(script)), Environment: c.put([]byte("MINE=1\x00PATH=/usr/bin:/bin")),
+			WorkDir: "/", Output: "/dev/null", KillWait: durationpb.New(5 * time.Second), Started: timestamppb.Now(),
+			Nodes: []*greylagv1.NodeAllocation{{Node: "n1", Cpus: 1}}, TasksPerNode: 1, CpusPerTask: 1,
+		}
+		if edit != nil {
+			edit(task)
+		}
+		c.wanted[id] = task
+	})
+}
+
+func (c *controller) Register(_ context.Context, r *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down {
+		return nil, errDown
+	}
+	epoch := slices.Index(c.boots, r.GetBootId()) + 1
+	if epoch == 0 {
+		c.boots = append(c.boots, r.GetBootId())
+		epoch = len(c.boots)
+	}
+	c.registry = append(c.registry, r)
+	c.signalChange()
+	return &greylagv1.RegisterResponse{Epoch: uint64(epoch), Cluster: c.name}, nil
+}
+
+func (c *controller) Wanted(ctx context.Context, _ *greylagv1.WantedRequest, receive func(*greylagv1.WantedResponse) error) error {
+	c.mu.Lock()
+	life := c.lives
+	c.mu.Unlock()
+	for {
+		c.mu.Lock()
+		if c.down || c.lives != life {
+			c.mu.Unlock()
+			return errDown
+		}
+		messages, changed := append(c.injected, c.set()), c.changed
+		c.injected = nil
+		c.mu.Unlock()
+		for _, message := range messages {
+			if err := receive(message); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *controller) Report(_ context.Context, r *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down {
+		return nil, errDown
+	}
+	c.reports = append(c.reports, r)
+	c.signalChange()
+	return &greylagv1.ReportResponse{Index: c.version}, nil
+}
+
+func (c *controller) Fetch(_ context.Context, r *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	content, ok := c.blobs[[sha256.Size]byte(r.GetDigest())]
+	if c.down || !ok {
+		return nil, errDown
+	}
+	return &greylagv1.FetchResponse{Content: content}, nil
+}
+
+func (c *controller) PushLog(_ context.Context, r *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pushed[r.GetId()] = append(c.pushed[r.GetId()], proto.Clone(r).(*greylagv1.PushLogRequest))
+	c.signalChange()
+	return &greylagv1.PushLogResponse{}, nil
+}

@@ -1,0 +1,250 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/internal/reconcile"
+	tasks "github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/runtime/containerd"
+	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+)
+
+// shared is what all tests of this package use: ginit, and a containerd where
+// one can be had.
+var shared struct {
+	dir    string
+	ginit  string
+	daemon *daemon.Daemon
+	skip   string // why there are no containers
+}
+
+func TestMain(m *testing.M) {
+	code, err := runTests(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M) (int, error) {
+	base := ""
+	if os.Geteuid() == 0 {
+		base = "/run" // paths of sockets are short, and below /tmp a task sees its own
+	}
+	dir, err := os.MkdirTemp(base, "ga-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return 0, err
+	}
+	shared.dir, shared.ginit = dir, filepath.Join(dir, "ginit")
+	build := exec.Command("go", "build", "-o", shared.ginit, "../../cmd/ginit")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("build ginit: %w: %s", err, out)
+	}
+	if os.Geteuid() != 0 {
+		shared.skip = "needs root: containers"
+		return m.Run(), nil
+	}
+	shared.daemon, err = daemon.Start(filepath.Join(dir, "d"), daemon.Options{Tmpfs: true})
+	if err != nil {
+		shared.skip = "needs containerd: " + err.Error()
+		return m.Run(), nil
+	}
+	code := m.Run()
+	return code, shared.daemon.Stop()
+}
+
+// testUser is who the tests' jobs belong to.
+func testUser() (uid, gid uint32) {
+	if os.Geteuid() == 0 {
+		return 1000, 1000
+	}
+	return uint32(os.Getuid()), uint32(os.Getgid())
+}
+
+// node is a daemon in the test's hands, with its runtime and its controller.
+type node struct {
+	*controller
+	dir  string // of this node
+	home string // where jobs of the test user may write
+	gpus gpu.Provider
+	cfg  Config
+	open func() (tasks.Runtime, func() error, error)
+
+	rt    tasks.Runtime // of the daemon that runs; nil when none does
+	agent *Agent
+	stop  func()
+}
+
+// newNode starts a node on the named runtime.
+func newNode(t testing.TB, kind string, edit func(*node)) *node {
+	t.Helper()
+	dir, err := os.MkdirTemp(shared.dir, "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{controller: newController(t), dir: dir, home: filepath.Join(dir, "home"), gpus: gpu.None{}}
+	uid, gid := testUser()
+	if err := os.Mkdir(n.home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range map[string]os.FileMode{dir: 0o755, n.home: 0o700} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(n.home, int(uid), int(gid)); err != nil {
+		t.Fatal(err)
+	}
+	n.cfg = Config{
+		Name: "n1", StateDir: filepath.Join(dir, "state"), CPUs: 2, Report: time.Second, Health: time.Second,
+		HookTimeout: 5 * time.Second, Log: slog.New(slog.NewTextHandler(&testLog{t: t}, nil)),
+	}
+	n.open = opener(t, kind, dir)
+	if edit != nil {
+		edit(n)
+	}
+	n.start()
+	t.Cleanup(n.cleanUp)
+	return n
+}
+
+// start starts a daemon, which finds what an earlier one left.
+func (n *node) start() {
+	n.t.Helper()
+	rt, closeRuntime, err := n.open()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	agent, err := New(n.cfg, n.controller, rt, n.gpus)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Run(ctx) }()
+	n.agent, n.rt = agent, rt
+	n.stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				n.t.Errorf("daemon: %v", err)
+			}
+		case <-time.After(patient):
+			n.t.Error("the daemon does not end")
+		}
+		n.rt = nil
+		if err := closeRuntime(); err != nil {
+			n.t.Errorf("close runtime: %v", err)
+		}
+	})
+}
+
+// cleanUp ends the daemon and every task.
+func (n *node) cleanUp() {
+	n.stop()
+	rt, closeRuntime, err := n.open()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	found, err := rt.List(context.Background())
+	if err != nil {
+		n.t.Error(err)
+	}
+	for _, f := range found {
+		if err := rt.Remove(context.Background(), f.ID); err != nil {
+			n.t.Error(err)
+		}
+	}
+	if err := closeRuntime(); err != nil {
+		n.t.Error(err)
+	}
+}
+
+// opener makes a runtime as a daemon does when it starts.
+func opener(t testing.TB, kind, dir string) func() (tasks.Runtime, func() error, error) {
+	t.Helper()
+	if shared.skip != "" {
+		t.Skip(shared.skip)
+	}
+	return func() (tasks.Runtime, func() error, error) {
+		rt, err := containerd.New(containerd.Config{
+			Address: shared.daemon.Address(), Namespace: "agent-" + filepath.Base(dir), GInit: shared.ginit,
+			StateDir: filepath.Join(dir, "run"), ScratchDir: filepath.Join(dir, "tmp"), DeviceSpecs: []string{filepath.Join(dir, "cdi")},
+			CgroupParent: "/agent-" + filepath.Base(dir),
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return rt, rt.Close, nil
+	}
+}
+
+// read is what a job wrote.
+func (n *node) read(name string) string {
+	data, err := os.ReadFile(filepath.Join(n.home, name))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// testLog writes the daemon's log into the test's.
+type testLog struct {
+	t  testing.TB
+	mu sync.Mutex
+}
+
+func (l *testLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if os.Getenv("AGENT_LOG") == "" {
+		return io.Discard.Write(p)
+	}
+	return fmt.Fprintln(os.Stderr, l.t.Name(), strings.TrimSpace(string(p)))
+}
+
+func at(job, attempt int) reconcile.ID {
+	return reconcile.ID{Job: clusterJob(job), Attempt: clusterAttempt(attempt)}
+}
+
+// alive asks the runtime whether a task runs.
+func (n *node) alive(t testing.TB, id reconcile.ID) bool {
+	t.Helper()
+	rt := n.rt
+	if rt == nil {
+		opened, closeRuntime, err := n.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeRuntime()
+		rt = opened
+	}
+	found, err := rt.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		if f.ID == taskID(id) {
+			return f.Running
+		}
+	}
+	return false
+}
