@@ -1,0 +1,214 @@
+// Package archive keeps, on each controller's disk, what the replicated state may
+// forget: jobs that have ended, and the scripts and environments of all jobs.
+//
+// It decides how they are laid out, found and made durable, from the records it is
+// given; the replicated log is the truth and the archive a copy that can always be
+// made again, from the log or from a peer. It never decides what is a finished job,
+// never reads a record's content, and never holds a command up for a disk: records
+// are taken into memory and written in batches by a goroutine of its own.
+//
+// Every batch is one transaction of bbolt, with its fsync, so the file is whole
+// after any crash; what was not written yet is in the log still, because a snapshot,
+// which lets the log be cut, waits for Sync. Writing without fsync in between was
+// rejected: bbolt then no longer orders its pages, and a power cut can cost the file.
+package archive
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Record is one job that has ended. Seq numbers them 1, 2, 3, ... in the order in
+// which they ended, equal on every replica.
+type Record struct {
+	Seq   uint64
+	ID    cluster.JobID
+	User  string
+	Ended cluster.Instant
+	Data  []byte
+}
+
+// Blob is a script or an environment.
+type Blob struct {
+	Digest  cluster.Digest
+	Content []byte
+}
+
+// What can go wrong.
+var (
+	// ErrDamaged: the file cannot be used.
+	ErrDamaged = errors.New("archive is damaged")
+	// ErrClosed: the archive is closed.
+	ErrClosed = errors.New("archive is closed")
+)
+
+// Options change how much may wait for the disk; the zero value is right.
+type Options struct {
+	// Pause is how long the writer gathers between two batches (100 ms).
+	Pause time.Duration
+	// MaxPending is how many bytes may wait before Append does (64 MiB).
+	MaxPending int
+}
+
+const fileName = "archive.db"
+
+// Archive is open. All methods may be called from any goroutine.
+type Archive struct {
+	db      *bolt.DB
+	path    string
+	options Options
+
+	mu      sync.Mutex
+	changed *sync.Cond // something of the below has changed
+	pending batch      // taken, not yet handed to the writer
+	writing batch      // what the writer writes; pending and writing can be read
+	flush   bool       // somebody waits: do not pause
+	fault   error      // of the last attempt to write; nil after a success
+	closed  bool
+	done    chan struct{} // the writer has ended
+	stop    chan struct{} // closed by Close
+	wake    chan struct{} // capacity 1: there is work, or the end
+	hurry   chan struct{} // capacity 1: do not rest
+}
+
+// Open opens or creates the archive in a folder. A file that cannot be used answers
+// an error that wraps ErrDamaged and says what to do.
+func Open(dir string, options Options) (*Archive, error) {
+	if options.Pause == 0 {
+		options.Pause = 100 * time.Millisecond
+	}
+	if options.MaxPending == 0 {
+		options.MaxPending = 64 << 20
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open archive: %w", err)
+	}
+	a := &Archive{
+		path: filepath.Join(dir, fileName), options: options,
+		done: make(chan struct{}), stop: make(chan struct{}),
+		wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
+	}
+	a.changed = sync.NewCond(&a.mu)
+	if err := a.open(); err != nil {
+		return nil, err
+	}
+	go a.write()
+	return a, nil
+}
+
+// open opens the file and makes its buckets. bbolt reports some damage by a panic.
+func (a *Archive) open() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = a.damaged(fmt.Errorf("%v", p))
+		}
+	}()
+	if err := whole(a.path); err != nil {
+		return a.damaged(err)
+	}
+	// The free list is kept in the file: without it bbolt reads every page when it
+	// opens one, and ends the process over a bad one.
+	a.db, err = bolt.Open(a.path, 0o600, &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType})
+	switch {
+	case errors.Is(err, bolt.ErrTimeout):
+		return fmt.Errorf("open archive %s: another process has it open", a.path)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("open archive: %w", err)
+	case err != nil:
+		return a.damaged(err)
+	}
+	if err := a.db.Update(prepare); err != nil {
+		return errors.Join(a.damaged(err), a.db.Close())
+	}
+	return nil
+}
+
+func (a *Archive) damaged(err error) error {
+	return fmt.Errorf("%w: %s: %w: move the file away and start again; it is made anew from the log and the other controllers", ErrDamaged, a.path, err)
+}
+
+// The buckets. Numbers in keys are big-endian, so that keys sort as numbers do.
+var (
+	bucketMeta  = []byte("meta")  // see below
+	bucketJobs  = []byte("jobs")  // seq -> record
+	bucketIDs   = []byte("ids")   // job id -> seq
+	bucketEnded = []byte("ended") // ended, seq -> nothing
+	bucketUsers = []byte("users") // user, 0, ended, seq -> nothing
+	bucketBlobs = []byte("blobs") // digest -> content
+	bucketGaps  = []byte("gaps")  // first missing seq -> last missing seq
+)
+
+var (
+	keyFormat = []byte("format")
+	keyIndex  = []byte("index") // log index of the newest batch
+	keySeq    = []byte("seq")   // highest seq
+)
+
+const format = 1
+
+func prepare(tx *bolt.Tx) error {
+	for _, name := range [][]byte{bucketMeta, bucketJobs, bucketIDs, bucketEnded, bucketUsers, bucketBlobs, bucketGaps} {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	meta := tx.Bucket(bucketMeta)
+	switch v := meta.Get(keyFormat); {
+	case v == nil:
+		return meta.Put(keyFormat, number(format))
+	case len(v) != 8 || binary.BigEndian.Uint64(v) != format:
+		return fmt.Errorf("its format %x is not known to this version of greylag", v)
+	}
+	return nil
+}
+
+func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+func parseNumber(b []byte) uint64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+// Close writes what waits and closes the file.
+func (a *Archive) Close() error {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return nil
+	}
+	a.closed = true
+	close(a.stop)
+	a.press()
+	a.changed.Broadcast()
+	a.mu.Unlock()
+	<-a.done
+	a.mu.Lock()
+	fault := a.fault
+	a.mu.Unlock()
+	return errors.Join(fault, a.db.Close())
+}
+
+// press makes the writer go on at once; called with the lock held.
+func (a *Archive) press() {
+	a.flush = true
+	poke(a.hurry)
+	poke(a.wake)
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
