@@ -56,6 +56,27 @@ func (c *Cluster) AddController(ctx context.Context, ctl *Controller) error {
 	return c.Promote(ctx, ctl)
 }
 
+// Rejoin brings a stopped controller back that lost its data or may not use it
+// any more, as the manual says: the old member is removed, its folders are
+// emptied, and it joins under a new id.
+func (c *Cluster) Rejoin(ctx context.Context, ctl *Controller, id string) error {
+	if _, err := c.run(ctx, nil, "gctl", "cluster", "remove", id); err != nil {
+		return err
+	}
+	for _, dir := range []string{ctl.Data, filepath.Join(ctl.dir, "pki")} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return c.AddController(ctx, ctl)
+}
+
 // Promote makes a controller that runs a voter.
 func (c *Cluster) Promote(ctx context.Context, ctl *Controller) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

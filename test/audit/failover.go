@@ -1,0 +1,78 @@
+package audit
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/test/cluster"
+)
+
+// Failover ends the leader with SIGKILL and returns how long it took until a
+// submission that was begun after that was acknowledged. The killed controller
+// is started again and has caught up when Failover returns.
+func Failover(ctx context.Context, c *cluster.Cluster, submit Submitter, told *Told) (time.Duration, error) {
+	i, err := c.Leader(ctx)
+	if err != nil {
+		return 0, err
+	}
+	leader := c.Controller(i)
+	begun := time.Now()
+	if err := leader.Kill(); err != nil {
+		return 0, err
+	}
+	if err := Probe(ctx, submit, told); err != nil {
+		return 0, fmt.Errorf("%s was killed: %w", leader.Name, err)
+	}
+	took := time.Since(begun)
+	if err := leader.Start(); err != nil {
+		return took, err
+	}
+	return took, AwaitFollower(ctx, c, leader)
+}
+
+// Probe submits one job that is held, and notes that it was acknowledged.
+func Probe(ctx context.Context, submit Submitter, told *Told) error {
+	name := "probe-" + hex.EncodeToString(random(8))
+	answer, err := submit.Submit(ctx, &greylagv1.SubmitRequest{RequestId: name, Jobs: []*greylagv1.JobSpec{Waiting(name)}})
+	if err != nil {
+		told.Unknown(name)
+		return fmt.Errorf("submit a probe: %w", err)
+	}
+	told.Acknowledged(name, answer.Jobs[0].Id)
+	return nil
+}
+
+// AwaitFollower waits, at most 30 seconds, until a controller has what the
+// others had agreed on when it was called.
+func AwaitFollower(ctx context.Context, c *cluster.Cluster, ctl *cluster.Controller) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	goal := uint64(0)
+	return cluster.Until(ctx, ctl.Name+" catches up", func() (bool, error) {
+		if goal == 0 {
+			i, err := c.Leader(ctx)
+			if err != nil {
+				return false, err
+			}
+			status, err := c.Controller(i).Status(ctx)
+			if err != nil {
+				return false, err
+			}
+			goal = status.CommitIndex
+		}
+		if !ctl.Running() {
+			return false, fmt.Errorf("it ended with status %d", ctl.ExitCode())
+		}
+		status, err := ctl.Status(ctx)
+		if err != nil {
+			return false, err
+		}
+		if status.AppliedIndex < goal {
+			return false, fmt.Errorf("it is at %d of %d", status.AppliedIndex, goal)
+		}
+		return true, nil
+	})
+}

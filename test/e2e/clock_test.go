@@ -1,0 +1,54 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/greylag/greylag/test/audit"
+	"github.com/greylag/greylag/test/cluster"
+)
+
+// TestClocksJump moves the leader's clock by an hour, then everyone's, forward
+// and back. Jobs with a limit of half an hour run on, nobody is thrown out, and
+// there is no storm of elections.
+func TestClocksJump(t *testing.T) {
+	ctx := limited(t, 3*time.Minute)
+	options := three()
+	options.Clocks = true
+	s := newSite(t, options)
+	job := s.job("limited", "sleep 1000")
+	job.TimeLimit = durationpb.New(30 * time.Minute)
+	limited := s.submit(ctx, job)
+	s.await(ctx, limited, "RUNNING")
+
+	leader := s.leader(ctx)
+	s.must(leader.SetClock(time.Hour))
+	s.must(cluster.Until(ctx, "another controller leads", func() (bool, error) {
+		i, err := s.Leader(ctx)
+		return err == nil && s.Controller(i) != leader, err
+	}))
+	s.probe(ctx)
+	s.must(leader.SetClock(0))
+	s.stillRuns(ctx, limited)
+
+	before, err := s.leader(ctx).Status(ctx)
+	s.must(err)
+	for _, offset := range []time.Duration{time.Hour, 0, -time.Hour, 0} {
+		for _, ctl := range s.Controllers() {
+			s.must(ctl.SetClock(offset))
+		}
+		s.wait(ctx, 3*time.Second)
+		t.Log("all clocks at", offset, "submission acknowledged after", s.probe(ctx).Round(time.Millisecond))
+		s.stillRuns(ctx, limited)
+	}
+	after, err := s.leader(ctx).Status(ctx)
+	s.must(err)
+	if after.Term > before.Term+3 {
+		t.Errorf("%d elections while clocks moved together", after.Term-before.Term)
+	}
+	s.cancel(ctx, limited)
+	s.await(ctx, limited, "CANCELLED")
+	s.must(audit.Audit{Cluster: s.Cluster, Told: s.told, Runs: &s.runs}.Digests(ctx))
+}

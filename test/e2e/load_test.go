@@ -1,0 +1,233 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/test/audit"
+	"github.com/greylag/greylag/test/cluster"
+)
+
+// site is a cluster with a client, and with what was promised by it.
+type site struct {
+	*cluster.Cluster
+	t      testing.TB
+	client *client.Client
+	told   *audit.Told
+	runs   audit.Runs
+}
+
+func newSite(t testing.TB, options cluster.Options) *site {
+	t.Helper()
+	c := start(t, options)
+	cl, err := c.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	runs, err := audit.NewRuns(c.Work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &site{Cluster: c, t: t, client: cl, told: audit.NewTold(), runs: runs}
+}
+
+// realQOS marks jobs that run, so that they are found among the many that wait.
+const realQOS = "batch"
+
+// load submits from many clients until the returned function is called, which
+// waits for the answers that are still due.
+func (s *site) load(clients int) (stop func()) {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	ended := make(chan error, 1)
+	load := audit.Load{
+		Clients: clients, Submit: s.client.Jobs(), Told: s.told, Pause: 10 * time.Millisecond,
+		Job: func(name string) *greylagv1.JobSpec { return s.job(name, "exit 0") },
+	}
+	if len(s.Nodes()) > 0 {
+		load.Real = 50
+	}
+	go func() { ended <- load.Run(ctx) }()
+	return func() {
+		s.t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			s.t.Error("load:", err)
+		}
+		_, unknown := s.told.Jobs()
+		s.t.Logf("%d submissions acknowledged, %d unknown, longest gap %s", s.told.Count(), unknown, s.told.LongestGap().Round(time.Millisecond))
+	}
+}
+
+// job is a job that writes that it runs.
+func (s *site) job(name, body string) *greylagv1.JobSpec {
+	return &greylagv1.JobSpec{
+		Name: name, Script: s.runs.Script(body), WorkDir: s.Work, Output: "/dev/null", Qos: realQOS,
+		Environment: []string{"PATH=/usr/local/bin:/usr/bin:/bin"},
+		Request:     &greylagv1.Request{CpusPerTask: 1, MemPerNode: 16 << 20},
+	}
+}
+
+// submit submits one job and returns its id.
+func (s *site) submit(ctx context.Context, job *greylagv1.JobSpec) uint64 {
+	s.t.Helper()
+	answer, err := s.client.Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{job}})
+	if err != nil {
+		s.t.Fatalf("submit %s: %v", job.Name, err)
+	}
+	s.told.Acknowledged(job.Name, answer.Jobs[0].Id)
+	return answer.Jobs[0].Id
+}
+
+// get is a job as it is now.
+func (s *site) get(ctx context.Context, id uint64) (*greylagv1.Job, error) {
+	answer, err := s.client.Jobs().Get(ctx, &greylagv1.GetRequest{Job: fmt.Sprint(id)})
+	if err != nil {
+		return nil, err
+	}
+	return answer.Jobs[0], nil
+}
+
+// await waits until a job is in one of the states, and fails the test when it
+// ends in another.
+func (s *site) await(ctx context.Context, id uint64, states ...string) *greylagv1.Job {
+	s.t.Helper()
+	job, err := s.awaitJob(ctx, id, states...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return job
+}
+
+func (s *site) awaitJob(ctx context.Context, id uint64, states ...string) (*greylagv1.Job, error) {
+	var job *greylagv1.Job
+	var wrong error
+	err := cluster.Until(ctx, fmt.Sprintf("job %d becomes %v", id, states), func() (bool, error) {
+		var err error
+		if job, err = s.get(ctx, id); err != nil {
+			return false, err
+		}
+		for _, state := range states {
+			if job.State == state {
+				return true, nil
+			}
+		}
+		wrong = fmt.Errorf("job %d is %s (%s %s), exit %d:%d, not %v; tasks %v", id, job.State, job.Reason, job.Detail, job.ExitCode, job.ExitSignal, states, job.Tasks)
+		return job.Ended != nil && job.State != "COMPLETING" && job.State != "PENDING", wrong
+	})
+	if err == nil && !contains(states, job.State) {
+		err = wrong
+	}
+	return job, err
+}
+
+func contains(list []string, word string) bool {
+	for _, one := range list {
+		if one == word {
+			return true
+		}
+	}
+	return false
+}
+
+// idle waits until no job is left that runs or will.
+func (s *site) idle(ctx context.Context) {
+	s.t.Helper()
+	err := cluster.Until(ctx, "the last job ends", func() (bool, error) {
+		answer, err := s.client.Jobs().List(ctx, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Qos: []string{realQOS}}, PageSize: 10})
+		if err != nil || len(answer.Jobs) == 0 {
+			return err == nil, err
+		}
+		return false, fmt.Errorf("job %s is %s (%s)", answer.Jobs[0].Ref, answer.Jobs[0].State, answer.Jobs[0].Reason)
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// audit fails the test for everything that does not hold.
+func (s *site) audit(ctx context.Context) {
+	s.t.Helper()
+	if err := (audit.Audit{Cluster: s.Cluster, Told: s.told, Runs: &s.runs}).Check(ctx); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// leader is the controller that leads now.
+func (s *site) leader(ctx context.Context) *cluster.Controller {
+	s.t.Helper()
+	i, err := s.Leader(ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.Controller(i)
+}
+
+// others are the controllers without one.
+func (s *site) others(not *cluster.Controller) []*cluster.Controller {
+	var list []*cluster.Controller
+	for _, ctl := range s.Controllers() {
+		if ctl != not {
+			list = append(list, ctl)
+		}
+	}
+	return list
+}
+
+// probe wants a submission to be acknowledged, and returns how long it took.
+func (s *site) probe(ctx context.Context) time.Duration {
+	s.t.Helper()
+	begun := time.Now()
+	if err := audit.Probe(ctx, s.client.Jobs(), s.told); err != nil {
+		s.t.Fatal(err)
+	}
+	return time.Since(begun)
+}
+
+// must fails the test for an error.
+func (s *site) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// wait lets a span of the fault pass; it is the fault's length, not a hope.
+func (s *site) wait(ctx context.Context, span time.Duration) {
+	s.t.Helper()
+	select {
+	case <-ctx.Done():
+		s.t.Fatal(ctx.Err())
+	case <-time.After(span):
+	}
+}
+
+// three is a cluster of three controllers and one node without containers.
+func three() cluster.Options {
+	return cluster.Options{Controllers: 3, Nodes: 1, GPUs: 4, CPUs: 16, Memory: "4GiB", Runtime: "process"}
+}
+
+// ref is a job's id as commands write it.
+func ref(id uint64) string { return fmt.Sprint(id) }
+
+// cancel ends a job.
+func (s *site) cancel(ctx context.Context, id uint64) {
+	s.t.Helper()
+	answer, err := s.client.Jobs().Cancel(ctx, &greylagv1.CancelRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}})
+	if err != nil || len(answer.Outcomes) != 1 || answer.Outcomes[0].Error != "" {
+		s.t.Fatalf("cancel job %d: %v, %v", id, answer, err)
+	}
+}
+
+// stillRuns wants a job to run in its first attempt.
+func (s *site) stillRuns(ctx context.Context, id uint64) {
+	s.t.Helper()
+	job, err := s.get(ctx, id)
+	if err != nil || job.State != "RUNNING" || job.Attempt != 1 {
+		s.t.Errorf("job %d should run in its first attempt: %v %v", id, job, err)
+	}
+}
