@@ -61,12 +61,12 @@ const maxReference = 1024
 
 // Parse understands "docker://IMAGE", a bare IMAGE, pyxis' "USER@REGISTRY#IMAGE",
 // "oci-archive:/file.tar[:TAG]", "oci:/folder[:TAG]" and an absolute path, which
-// is an archive if it ends in ".tar" and a layout otherwise. O(length).
+// is an archive if it ends in ".tar" and a layout otherwise, also with a TAG. O(length).
 func Parse(text string) (Reference, error) {
 	if len(text) > maxReference || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return Reference{}, fmt.Errorf("%.80q: %w", text, ErrReference)
 	}
-	scheme, rest, _ := strings.Cut(text, ":")
+	scheme, rest, _ := strings.Cut(text, ":") // of a path, what stands before its tag
 	switch {
 	case strings.HasSuffix(text, ".sqsh"), strings.HasSuffix(text, ".squashfs"), strings.HasSuffix(text, ".sif"):
 		return Reference{}, fmt.Errorf("%.80q: %w", text, ErrSquashFS)
@@ -74,7 +74,7 @@ func Parse(text string) (Reference, error) {
 		return onDisk(text, rest, Archive)
 	case scheme == "oci":
 		return onDisk(text, rest, Layout)
-	case strings.HasPrefix(text, "/") && strings.HasSuffix(text, ".tar"):
+	case strings.HasPrefix(text, "/") && strings.HasSuffix(scheme, ".tar"):
 		return onDisk(text, text, Archive)
 	case strings.HasPrefix(text, "/"):
 		return onDisk(text, text, Layout)

@@ -43,7 +43,7 @@ type Device struct {
 // nothing until they are told to by a privileged call.
 func candidates() []Device {
 	var list []Device
-	for minor := uint32(63); minor > 63-Max; minor-- {
+	for minor := uint32(63); minor > 63-Max; minor-- { // 63 is the highest
 		list = append(list, Device{Major: 4, Minor: minor})
 	}
 	// fuse, loop-control, btrfs-control, autofs, vga_arbiter, userfaultfd, vsock,

@@ -71,6 +71,9 @@ func TestLaunchErrors(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(folder, "fifo"), 0o666); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Chmod(filepath.Join(folder, "fifo"), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	passwd := must(os.Stat("/etc/passwd"))(t)
 	cases := []struct {
 		name   string

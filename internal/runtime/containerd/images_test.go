@@ -1,0 +1,226 @@
+//go:build linux
+
+package containerd
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/greylag/greylag/internal/image"
+	"github.com/greylag/greylag/internal/image/ociimage"
+	"github.com/greylag/greylag/internal/runtime"
+)
+
+// busybox writes the test image where uid 1000 can read it.
+func busybox(t *testing.T) (path, digest string) {
+	t.Helper()
+	needContainers(t)
+	built, err := ociimage.Busybox()
+	if errors.Is(err, ociimage.ErrNoBusybox) {
+		t.Skip("needs busybox: ", err)
+	}
+	built.WorkDir = "/home"
+	path = filepath.Join(home(t), "busybox.tar")
+	digest = must(ociimage.WriteFile(path, built))(t)
+	return path, digest
+}
+
+// TestImage: a task with an image as its root, from an archive and a layout.
+func TestImage(t *testing.T) {
+	r := newRuntime(t, nil)
+	archive, digest := busybox(t)
+	layout := filepath.Join(home(t), "layout")
+	unpackTar(t, archive, layout)
+	ctx, user := limit(t), runtime.Owner{UID: 1000, GID: 1000}
+	var name string
+	for _, ref := range []string{"oci-archive:" + archive, "oci:" + layout, archive + ":busybox"} {
+		name = must(r.Fetch(ctx, runtime.FetchRequest{Reference: ref, Owner: user}))(t)
+		if name != diskName+"@"+digest {
+			t.Errorf("%s is %s, want %s", ref, name, digest)
+		}
+	}
+	spec := job(t, 1, "cat /etc/greylag-image; id -u; pwd; echo $GREYLAG_IMAGE $GREETING; touch /x 2>/dev/null || echo not root; ls /tmp; cat mnt/hello\n")
+	folder := spec.WorkDir
+	if err := os.WriteFile(filepath.Join(folder, "hello"), []byte("mounted\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spec.Image, spec.WorkDir = name, ""
+	spec.Mounts = []runtime.Mount{{Source: folder, Target: folder}, {Source: folder, Target: "/home/mnt"}}
+	exit, out := run(t, r, spec)
+	if want := "busybox test image\n1000\n/home\nbusybox hello world\nnot root\nmounted\n"; out != want || exit.Code != 0 {
+		t.Errorf("%+v\n%s\nwant:\n%s", exit, out, want)
+	}
+	hog := spec
+	hog.ID.Job, hog.Script, hog.Args, hog.Memory = 2, nil, []string{"sh", "-c", "x=$(yes | head -c 200000000)"}, 32<<20
+	if exit, _ := run(t, r, hog); !exit.OOM {
+		t.Errorf("memory in an image: %+v", exit)
+	}
+	if err := r.Remove(ctx, spec.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.SnapshotService("overlayfs").Stat(r.scope(ctx), spec.ID.String()); err == nil {
+		t.Error("the snapshot of a removed task is left")
+	}
+}
+
+// TestImageDevices: an image's task sees its GPUs and no others either.
+func TestImageDevices(t *testing.T) {
+	r := newRuntime(t, nil)
+	archive, _ := busybox(t)
+	devices := simulate(t, r, 2)
+	spec := job(t, 1, fmt.Sprintf("mknod /tmp/other c %d %d 2>/dev/null || echo no mknod\n", devices[1].Major, devices[1].Minor)+try)
+	spec.Image = must(r.Fetch(limit(t), runtime.FetchRequest{Reference: archive, Owner: spec.Owner}))(t)
+	spec.Mounts = []runtime.Mount{{Source: spec.WorkDir, Target: spec.WorkDir}}
+	spec.Devices, spec.ScriptArgs = []string{"greylag.dev/gpu=0"}, []string{"/dev/nvidia0", "/dev/nvidia1"}
+	if _, out := run(t, r, spec); out != "no mknod\n/dev/nvidia0 opens\n/dev/nvidia1 absent\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// TestImageRefused: what a user may not read, and what is no image.
+func TestImageRefused(t *testing.T) {
+	r := newRuntime(t, nil)
+	archive, _ := busybox(t)
+	secret := filepath.Join(shared.dir, "secret.tar")
+	data := must(os.ReadFile(archive))(t)
+	if err := os.WriteFile(secret, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cut := filepath.Join(home(t), "cut.tar")
+	if err := os.WriteFile(cut, data[:len(data)/2], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for ref, want := range map[string]error{
+		"oci-archive:" + secret:      os.ErrPermission,
+		"oci-archive:" + cut:         image.ErrLayout,
+		"oci-archive:/etc/passwd":    image.ErrLayout,
+		"oci:" + home(t):             image.ErrLayout,
+		archive + ":other":           image.ErrLayout,
+		"/images/x.sqsh":             image.ErrSquashFS,
+		"ftp://host/image":           image.ErrReference,
+		"oci-archive:/nowhere/x.tar": os.ErrNotExist,
+	} {
+		_, err := r.Fetch(limit(t), runtime.FetchRequest{Reference: ref, Owner: runtime.Owner{UID: 1000, GID: 1000}})
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", ref, err, want)
+		}
+	}
+	spec := job(t, 1, "exit 0\n")
+	spec.Image = diskName + "@sha256:" + strings.Repeat("0", 64)
+	if err := r.Start(limit(t), spec); !errors.Is(err, runtime.ErrInvalid) {
+		t.Errorf("an image that is not here: %v", err)
+	}
+}
+
+// TestPull: from a registry that wants a name and a password; a second time it
+// is asked once and downloads nothing.
+func TestPull(t *testing.T) {
+	r := newRuntime(t, nil)
+	archive, digest := busybox(t)
+	registry, requests := serve(t, archive)
+	ref := "docker://" + registry + "/team/busybox:latest"
+	request := runtime.FetchRequest{Reference: ref, Username: "ann", Password: "secret"}
+	ctx := limit(t)
+	name := must(r.Fetch(ctx, request))(t)
+	if name != registry+"/team/busybox@"+digest {
+		t.Errorf("name %s", name)
+	}
+	before := requests.Load()
+	if again := must(r.Fetch(ctx, request))(t); again != name || requests.Load()-before > 2 {
+		t.Errorf("again %s after %d requests", again, requests.Load()-before)
+	}
+	request.Password = "wrong"
+	if _, err := r.Fetch(ctx, request); err == nil {
+		t.Error("a private image that is here was given to somebody with a wrong password")
+	}
+	spec := job(t, 1, "cat /etc/greylag-image\n")
+	spec.Image, spec.Mounts = name, []runtime.Mount{{Source: spec.WorkDir, Target: spec.WorkDir}}
+	if _, out := run(t, r, spec); out != "busybox test image\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// files reads an archive into memory.
+func files(t *testing.T, archive string) map[string][]byte {
+	t.Helper()
+	file := must(os.Open(archive))(t)
+	defer file.Close()
+	found := map[string][]byte{}
+	for reader := tar.NewReader(file); ; {
+		header, err := reader.Next()
+		if err == io.EOF {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[header.Name] = must(io.ReadAll(reader))(t)
+	}
+}
+
+func unpackTar(t *testing.T, archive, dir string) {
+	t.Helper()
+	for name, data := range files(t, archive) {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// serve is a registry (OCI distribution specification, pull only) that holds
+// the archive's image under any name, for ann with the password secret.
+func serve(t *testing.T, archive string) (host string, requests *atomic.Int64) {
+	t.Helper()
+	blobs := map[string][]byte{}
+	contents := files(t, archive)
+	for name, data := range contents {
+		blobs["sha256:"+path.Base(name)] = data
+	}
+	digest := must(image.Choose(contents["index.json"], ""))(t)
+	requests = new(atomic.Int64)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		requests.Add(1)
+		if user, password, ok := q.BasicAuth(); !ok || user != "ann" || password != "secret" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		wanted := path.Base(q.URL.Path)
+		if wanted == "latest" {
+			wanted = digest
+		}
+		data, ok := blobs[wanted]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		if strings.Contains(q.URL.Path, "/manifests/") {
+			var manifest struct{ MediaType string }
+			if json.Unmarshal(data, &manifest) == nil {
+				w.Header().Set("Content-Type", manifest.MediaType)
+			}
+		}
+		sum := sha256.Sum256(data)
+		w.Header().Set("Docker-Content-Digest", "sha256:"+hex.EncodeToString(sum[:]))
+		http.ServeContent(w, q, "", must(os.Stat(archive))(t).ModTime(), bytes.NewReader(data))
+	}))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://"), requests
+}

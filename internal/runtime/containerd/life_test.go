@@ -1,0 +1,224 @@
+//go:build linux
+
+package containerd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+)
+
+// begin starts a task and waits for the file that its script makes when it is
+// on its way.
+func begin(t *testing.T, r *Runtime, spec runtime.Spec) {
+	t.Helper()
+	if err := r.Start(limit(t), spec); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "task under way", func() bool {
+		_, err := os.Stat(filepath.Join(spec.WorkDir, "ready"))
+		return err == nil
+	})
+	if err := os.Remove(filepath.Join(spec.WorkDir, "ready")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSignals: what each kind of signal reaches, and how the end is told.
+func TestSignals(t *testing.T) {
+	r := newRuntime(t, nil)
+	cases := []struct {
+		name, script string
+		sig          syscall.Signal
+		all          bool
+		code, signal int
+		out          string
+	}{
+		{"TERM ends a script", "touch ready; sleep 1000 & wait", syscall.SIGTERM, false, 143, 15, ""},
+		{"TERM is caught", "trap 'echo got; exit 5' TERM; touch ready; sleep 1000 & wait", syscall.SIGTERM, false, 5, 0, "got\n"},
+		{"KILL cannot be ignored", "trap '' TERM INT HUP; touch ready; sleep 1000", syscall.SIGKILL, false, 137, 9, ""},
+		{"a signal to the group misses a new session", "setsid sh -c 'trap \"echo other\" USR1; touch ready; sleep 0.5; echo lives' & trap 'echo main' USR1; wait; wait", syscall.SIGUSR1, false, 0, 0, "main\nlives\n"},
+		{"a signal to all reaches a new session", "setsid sh -c 'trap \"echo other; exit\" USR1; touch ready; while :; do sleep 0.05; done' & trap : USR1; wait; wait", syscall.SIGUSR1, true, 0, 0, "other\n"},
+	}
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			spec := job(t, uint64(i+1), c.script+"\n")
+			begin(t, r, spec)
+			ctx := limit(t)
+			if err := r.Signal(ctx, spec.ID, c.sig, c.all); err != nil {
+				t.Fatal(err)
+			}
+			exit := must(r.Wait(ctx, spec.ID))(t)
+			out := strings.ReplaceAll(string(must(os.ReadFile(spec.Stdout))(t)), "User defined signal 1\n", "")
+			if exit.Code != c.code || exit.Signal != c.signal || out != c.out {
+				t.Errorf("%+v %q, want %d signal %d %q", exit, out, c.code, c.signal, c.out)
+			}
+			if err := r.Signal(ctx, spec.ID, syscall.SIGTERM, false); err != nil {
+				t.Errorf("signal after the end: %v", err)
+			}
+		})
+	}
+	if err := r.Signal(limit(t), runtime.TaskID{Job: 99}, syscall.SIGTERM, false); !errors.Is(err, runtime.ErrNotFound) {
+		t.Errorf("signal to nobody: %v", err)
+	}
+}
+
+// TestSuspend: SIGSTOP and SIGCONT reach every process but ginit.
+func TestSuspend(t *testing.T) {
+	r := newRuntime(t, nil)
+	spec := job(t, 1, "touch ready; while :; do date +%s%N > tick; sleep 0.01; done\n")
+	begin(t, r, spec)
+	ctx, tick := limit(t), filepath.Join(spec.WorkDir, "tick")
+	text := func() string { return string(must(os.ReadFile(tick))(t)) }
+	moves := func() bool { before := text(); time.Sleep(50 * time.Millisecond); return before != text() }
+	if err := r.Signal(ctx, spec.ID, syscall.SIGSTOP, false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "stopped", func() bool { return !moves() })
+	if err := r.Signal(ctx, spec.ID, syscall.SIGCONT, false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "continued", moves)
+}
+
+// TestRemoveRunning: whatever a task does, nothing of it survives Remove.
+func TestRemoveRunning(t *testing.T) {
+	r := newRuntime(t, nil)
+	spec := job(t, 1, "trap '' TERM HUP INT\n(setsid sh -c 'sleep 1234567 & sleep 1234567' &)\ntouch ready /tmp/x /var/tmp/y\nsleep 1234567\n")
+	begin(t, r, spec)
+	ctx := limit(t)
+	stats := must(r.Stats(ctx, spec.ID))(t)
+	if stats.Processes < 4 || stats.Memory == 0 || stats.CPUTime == 0 {
+		t.Errorf("%+v", stats)
+	}
+	for range 2 { // idempotent
+		if err := r.Remove(ctx, spec.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Wait(ctx, spec.ID); !errors.Is(err, runtime.ErrNotFound) {
+		t.Errorf("wait after remove: %v", err)
+	}
+	if _, err := r.Stats(ctx, spec.ID); !errors.Is(err, runtime.ErrNotFound) {
+		t.Errorf("stats after remove: %v", err)
+	}
+	shims := must(shared.daemon.Shims())(t)
+	eventually(t, "shim gone", func() bool { shims = must(shared.daemon.Shims())(t); return len(shims) == 0 })
+}
+
+// TestAdopt: another object over the same folders, as after the daemon was
+// killed, finds the task, does not start it again, and learns how it ended.
+func TestAdopt(t *testing.T) {
+	r := newRuntime(t, nil)
+	spec := job(t, 1, "echo run >> runs; touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3\n")
+	begin(t, r, spec)
+	ended := job(t, 2, "exit 4\n")
+	run(t, r, ended)
+	later := must(New(r.config))(t)
+	defer later.client.Close()
+	ctx := limit(t)
+	found := must(later.List(ctx))(t)
+	if len(found) != 2 || found[0].ID != spec.ID || !found[0].Running || found[1].ID != ended.ID || found[1].Running {
+		t.Errorf("found %+v", found)
+	}
+	if found[0].Labels["greylag/test"] != t.Name() {
+		t.Errorf("labels %v", found[0].Labels)
+	}
+	for _, again := range []runtime.Spec{spec, ended} {
+		if err := later.Start(ctx, again); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if exit := must(later.Wait(ctx, ended.ID))(t); exit.Code != 4 {
+		t.Errorf("ended before: %+v", exit)
+	}
+	if err := os.WriteFile(filepath.Join(spec.WorkDir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if exit := must(later.Wait(ctx, spec.ID))(t); exit.Code != 3 || exit.Started.IsZero() || exit.Ended.Before(exit.Started) {
+		t.Errorf("ended after: %+v", exit)
+	}
+	if runs := string(must(os.ReadFile(filepath.Join(spec.WorkDir, "runs")))(t)); runs != "run\n" {
+		t.Errorf("ran %q", runs)
+	}
+}
+
+// TestStartOnce: many at once start one task once.
+func TestStartOnce(t *testing.T) {
+	r := newRuntime(t, nil)
+	spec := job(t, 1, "echo run >> runs\n")
+	results := make(chan error)
+	for range 5 {
+		go func() { results <- r.Start(limit(t), spec) }()
+	}
+	for range 5 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	if exit := must(r.Wait(limit(t), spec.ID))(t); exit.Code != 0 {
+		t.Errorf("%+v", exit)
+	}
+	if runs := string(must(os.ReadFile(filepath.Join(spec.WorkDir, "runs")))(t)); runs != "run\n" {
+		t.Errorf("ran %q", runs)
+	}
+}
+
+// TestContainerdKilled: tasks go on and end without containerd; how they ended
+// is known at once, and they can be removed when it is back.
+func TestContainerdKilled(t *testing.T) {
+	needContainers(t)
+	own := must(daemon.Start(filepath.Join(shared.dir, "k"), daemon.Options{}))(t)
+	t.Cleanup(func() {
+		if err := own.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := newRuntime(t, func(c *Config) { c.Address = own.Address() })
+	runs := job(t, 1, "touch ready; while [ ! -e go1 ]; do sleep 0.02; done; exit 11\n")
+	ends := job(t, 2, "touch ready; while [ ! -e go2 ]; do sleep 0.02; done; exit 12\n")
+	oom := job(t, 3, "touch ready; while [ ! -e go2 ]; do sleep 0.02; done; exec python3 -c 'x = bytearray(400 << 20)'\n")
+	oom.Memory = 64 << 20
+	begin(t, r, runs)
+	begin(t, r, ends)
+	begin(t, r, oom)
+	if err := own.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	ctx := limit(t)
+	if err := os.WriteFile(filepath.Join(ends.WorkDir, "go2"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if exit := must(r.Wait(ctx, ends.ID))(t); exit.Code != 12 {
+		t.Errorf("ended while containerd was away: %+v", exit)
+	}
+	if exit := must(r.Wait(ctx, oom.ID))(t); !exit.OOM || exit.Code != 137 {
+		t.Errorf("killed for memory while containerd was away: %+v", exit)
+	}
+	short, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if err := r.Start(short, job(t, 4, "exit 0\n")); !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("start without containerd: %v", err)
+	}
+	if err := own.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(runs.WorkDir, "go1"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if exit := must(r.Wait(ctx, runs.ID))(t); exit.Code != 11 {
+		t.Errorf("ended after containerd came back: %+v", exit)
+	}
+	eventually(t, "containerd answers", func() bool { return r.Ready(ctx) == nil })
+	if exit, _ := run(t, r, job(t, 4, "exit 9\n")); exit.Code != 9 {
+		t.Errorf("the start that failed, again: %+v", exit)
+	}
+}
