@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// gpu shows which devices a job can open.
+func (s *stage) gpu() {
+	s.title("A job with two of four GPUs: what can it open?")
+	id := s.submit("--wait", "gpu.sh")
+	text := s.output("greylag-" + id + ".out")
+	if s.c.Containerized() && (strings.Count(text, " opens") != 2 || strings.Count(text, " does not") != 6) {
+		s.fail("the job should open two GPUs and no other")
+	}
+	s.ends(id, "COMPLETED", 0)
+}
+
+func (s *stage) array() {
+	s.title("An array of six, three at a time")
+	id := s.submit("--wait", "array.sh")
+	s.output("greylag-" + id + "_4.out")
+	s.act("gqueue", "--states=all", "--array", "--jobs", id)
+	s.ends(id+"_6", "COMPLETED", 0)
+}
+
+func (s *stage) gang() {
+	s.title("A gang: all GPUs of two nodes, at once or not at all")
+	id := s.submit("--wait", "gang.sh")
+	first, second := s.output("gang-"+id+"-0.out"), s.output("gang-"+id+"-1.out")
+	if !strings.Contains(first, "rank 0 of 2") || !strings.Contains(second, "rank 1 of 2") {
+		s.fail("both ranks should have run")
+	}
+	s.ends(id, "COMPLETED", 0)
+}
+
+func (s *stage) image() {
+	if !s.c.Containerized() {
+		return
+	}
+	s.title("A job in an OCI image")
+	if err := busybox(s.c.Work); err != nil {
+		fmt.Println("   left out:", err)
+		return
+	}
+	id := s.submit("--wait", "--image", "oci-archive:"+s.c.Work+"/busybox.tar", "--mem=32M", "--output", "image-%j.out",
+		"--chdir", "/tmp", "--wrap", "cat /etc/greylag-image; id -u; ls /")
+	s.act("gctl", "logs", id)
+	s.ends(id, "COMPLETED", 0)
+}
+
+// limits shows jobs that are killed for time and for memory.
+func (s *stage) limits() {
+	s.title("A job that runs past its time limit, and one that takes too much memory")
+	slow := s.submit("--time=0:02", "forever.sh")
+	if s.c.Containerized() {
+		greedy := s.submit("greedy.sh")
+		s.ends(greedy, "OUT_OF_MEMORY", -1)
+	}
+	s.ends(slow, "TIMEOUT", -1)
+}
+
+func (s *stage) cancelled() {
+	s.title("A job that is cancelled, and one that cannot be")
+	id := s.submit("forever.sh")
+	s.await(id, "RUNNING")
+	s.act("gcancel", id)
+	s.ends(id, "CANCELLED", -1)
+	s.act("gsubmit", "--gpus-per-node=16", "gpu.sh")
+}
+
+// failover kills the leader while a job runs.
+func (s *stage) failover() {
+	s.title("The leader is killed while a job runs")
+	id := s.submit("long.sh")
+	s.await(id, "RUNNING")
+	leader, err := s.c.Leader(s.ctx)
+	if err != nil {
+		s.fail("who leads: %w", err)
+		return
+	}
+	controller := s.c.Controller(leader)
+	fmt.Printf("   kill -9 %s, the leader\n", controller.Name)
+	if err := controller.Kill(); err != nil {
+		s.fail("kill the leader: %w", err)
+		return
+	}
+	begun := time.Now()
+	second := s.submit("--wrap", "echo submitted while there was no leader", "--mem=32M")
+	fmt.Printf("   acknowledged %s after the kill\n", time.Since(begun).Round(10*time.Millisecond))
+	s.ends(second, "COMPLETED", 0)
+	s.act("gqueue")
+	s.ends(id, "COMPLETED", 0)
+	s.act("gctl", "cluster", "status")
+}
