@@ -13,6 +13,9 @@ func (r *round) eligible() {
 	var of *class // of the job before, whose specification all elements of an array share
 	var spec *cluster.JobSpec
 	for _, job := range r.jobs.pending {
+		if job.Hold != cluster.NotHeld {
+			continue // the state said why when it was held
+		}
 		if v, ok := r.bar(job); ok {
 			r.wait(job, v, 0)
 			continue
@@ -53,18 +56,12 @@ func (r *round) arrayPlaces() map[cluster.JobID]int32 {
 
 // bar is what keeps a job from starting whatever is free, if anything does.
 func (r *round) bar(job *cluster.Job) (verdict, bool) {
-	switch job.Hold {
-	case cluster.HeldByUser:
-		return verdict{reason: cluster.ReasonHeldUser}, true
-	case cluster.HeldByAdmin:
-		if job.Reason == cluster.ReasonRequeueLimit || job.Reason == cluster.ReasonLaunchFailed {
-			return verdict{job.Reason, job.Detail}, true // says more than that it is held
-		}
-		return verdict{reason: cluster.ReasonHeldAdmin}, true
-	}
 	if after := max(job.Eligible, job.Spec.Begin); after > r.snap.Now {
 		r.decision.Wake = min(r.decision.Wake, after)
 		return verdict{reason: cluster.ReasonBeginTime}, true
+	}
+	if d := job.Spec.Deadline; d > 0 && r.snap.Now > d.Add(-job.Spec.TimeLimit) {
+		return verdict{cluster.ReasonDeadline, "it could not end before its deadline"}, true
 	}
 	if len(job.Spec.Depends) > 0 {
 		if v, ok := r.unmet(job); ok {

@@ -126,6 +126,7 @@ func names(expressions []string) (set map[string]bool, all bool) {
 func (g *ground) want(spec *cluster.JobSpec, p *part) backfill.Want {
 	r := &spec.Request
 	w := backfill.Want{Need: topology.NeedOf(r), Lasts: g.lasts(spec)}
+	w.Need.Most = p.MaxNodes
 	if len(r.Features) == 0 && len(r.NodeList) == 0 && len(r.Exclude) == 0 {
 		w.Hosts = p.usable
 		return w

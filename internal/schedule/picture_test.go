@@ -22,7 +22,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	qos NAME [tier=N]
 //	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [array=ID] and what a job has
 //	job ID [nodes=N] [gpus=N per node] [total=N] [type=T,U] [cpus=N] [mem=SIZE] [limit=D] [user=U] [name=N]
-//	    [qos=Q] [part=P] [nice=N] [after=D] [begin=D] [hold=user|admin] [array=ID:INDEX] [atmost=N]
+//	    [qos=Q] [part=P] [nice=N] [after=D] [begin=D] [deadline=D] [hold=user|admin] [array=ID:INDEX] [atmost=N]
 //	    [dep=KIND:REF] [only=LIST] [not=LIST] [has=FEATURE] [alone] [attempt=N] [reason=R]
 //	ended ID STATE
 type picture struct {
@@ -239,6 +239,9 @@ func (p *picture) spec(t testing.TB, w words) *cluster.JobSpec {
 	}
 	if w.has("begin") {
 		spec.Begin = start.Add(w.d("begin", 0))
+	}
+	if w.has("deadline") {
+		spec.Deadline = start.Add(w.d("deadline", 0))
 	}
 	for _, d := range w.list("dep") {
 		kind, ref, _ := strings.Cut(d, ":")

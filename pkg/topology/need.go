@@ -5,6 +5,7 @@ import "github.com/greylag/greylag/pkg/cluster"
 // Need is a request as placing reads it. Make it with [NeedOf].
 type Need struct {
 	Nodes     int32 // how many nodes; 0: as few as it takes
+	Most      int32 // no more nodes than that; 0: no limit
 	PerNode   int32 // GPUs of each node; -1: Total is spread
 	Total     int32 // GPUs in all
 	CPUs      int32 // of each node

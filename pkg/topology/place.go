@@ -161,7 +161,7 @@ func placeSpread(fit []candidate, need *Need) (cluster.Placement, bool) {
 			sum += fit[len(fit)-1-int(nodes)].gives
 		}
 	}
-	if need.Total < nodes || int(nodes) > len(fit) {
+	if need.Total < nodes || int(nodes) > len(fit) || need.Most > 0 && nodes > need.Most {
 		return cluster.Placement{}, false
 	}
 	first, ok := window(fit, int(nodes), need.Total)
