@@ -46,6 +46,9 @@ type Config struct {
 	HookTimeout    time.Duration
 
 	RuntimeName string // for people: "containerd crun"
+	// Isolated says that the runtime gives each task a view of the file system
+	// of its own; without it a task sees the host's as it is.
+	Isolated bool
 	// Device names a GPU to the runtime; nil where the runtime has no devices.
 	Device func(index int32) string
 	// Describe tells the runtime which devices there are, before any task starts.

@@ -17,7 +17,7 @@ func clusterJob(n int) cluster.JobID       { return cluster.JobID(n) }
 func clusterAttempt(n int) cluster.Attempt { return cluster.Attempt(n) }
 
 // runtimes are those that the tests of this file are run on.
-func runtimes() []string { return []string{"containerd"} }
+func runtimes() []string { return []string{"process", "containerd"} }
 
 // onEach runs a test on each runtime.
 func onEach(t *testing.T, edit func(*node), fn func(*testing.T, *node)) {

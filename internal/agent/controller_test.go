@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -28,6 +29,8 @@ var errDown = errors.New("controller is down")
 type controller struct {
 	t    testing.TB
 	name string // of the cluster
+	uid  uint32 // whom the tasks belong to
+	gid  uint32
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced at every change
@@ -46,7 +49,7 @@ type controller struct {
 
 func newController(t testing.TB) *controller {
 	return &controller{
-		t: t, name: "c1", changed: make(chan struct{}), version: 100,
+		t: t, name: "c1", uid: uint32(os.Getuid()), gid: uint32(os.Getgid()), changed: make(chan struct{}), version: 100,
 		wanted: map[reconcile.ID]*greylagv1.WantedTask{}, blobs: map[[sha256.Size]byte][]byte{},
 		pushed: map[string][]*greylagv1.PushLogRequest{},
 	}
@@ -139,13 +142,11 @@ func (c *controller) put(content []byte) []byte {
 	return digest[:]
 }
 
-// want adds a task for a script of user nobody in particular: the test's own
-// user, or uid 1000 where that is root.
+// want adds a task that runs a script.
 func (c *controller) want(id reconcile.ID, script string, edit func(*greylagv1.WantedTask)) {
 	c.change(func() {
-		uid, gid := testUser()
 		task := &greylagv1.WantedTask{
-			Job: uint64(id.Job), Attempt: uint32(id.Attempt), Ref: id.Job.String(), User: "tester", Uid: uid, Gid: gid,
+			Job: uint64(id.Job), Attempt: uint32(id.Attempt), Ref: id.Job.String(), User: "tester", Uid: c.uid, Gid: c.gid,
 			Name: "test", Partition: "main", Script: c.put([]byte(script)), Environment: c.put([]byte("MINE=1\x00PATH=/usr/bin:/bin")),
 			WorkDir: "/", Output: "/dev/null", KillWait: durationpb.New(5 * time.Second), Started: timestamppb.Now(),
 			Nodes: []*greylagv1.NodeAllocation{{Node: "n1", Cpus: 1}}, TasksPerNode: 1, CpusPerTask: 1,

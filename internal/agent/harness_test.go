@@ -18,6 +18,7 @@ import (
 	tasks "github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/runtime/containerd"
 	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	"github.com/greylag/greylag/internal/runtime/process"
 )
 
 // shared is what all tests of this package use: ginit, and a containerd where
@@ -70,14 +71,6 @@ func runTests(m *testing.M) (int, error) {
 	return code, shared.daemon.Stop()
 }
 
-// testUser is who the tests' jobs belong to.
-func testUser() (uid, gid uint32) {
-	if os.Geteuid() == 0 {
-		return 1000, 1000
-	}
-	return uint32(os.Getuid()), uint32(os.Getgid())
-}
-
 // node is a daemon in the test's hands, with its runtime and its controller.
 type node struct {
 	*controller
@@ -100,7 +93,9 @@ func newNode(t testing.TB, kind string, edit func(*node)) *node {
 		t.Fatal(err)
 	}
 	n := &node{controller: newController(t), dir: dir, home: filepath.Join(dir, "home"), gpus: gpu.None{}}
-	uid, gid := testUser()
+	if kind == "containerd" {
+		n.uid, n.gid = 1000, 1000
+	}
 	if err := os.Mkdir(n.home, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -109,11 +104,11 @@ func newNode(t testing.TB, kind string, edit func(*node)) *node {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chown(n.home, int(uid), int(gid)); err != nil {
+	if err := os.Chown(n.home, int(n.uid), int(n.gid)); err != nil {
 		t.Fatal(err)
 	}
 	n.cfg = Config{
-		Name: "n1", StateDir: filepath.Join(dir, "state"), CPUs: 2, Report: time.Second, Health: time.Second,
+		Name: "n1", Isolated: kind == "containerd", StateDir: filepath.Join(dir, "state"), CPUs: 2, Report: time.Second, Health: time.Second,
 		HookTimeout: 5 * time.Second, Log: slog.New(slog.NewTextHandler(&testLog{t: t}, nil)),
 	}
 	n.open = opener(t, kind, dir)
@@ -181,14 +176,20 @@ func (n *node) cleanUp() {
 // opener makes a runtime as a daemon does when it starts.
 func opener(t testing.TB, kind, dir string) func() (tasks.Runtime, func() error, error) {
 	t.Helper()
+	if kind == "process" {
+		return func() (tasks.Runtime, func() error, error) {
+			rt, err := process.New(process.Config{StateDir: filepath.Join(dir, "run"), GInit: shared.ginit, AllowRoot: true})
+			return rt, func() error { return nil }, err
+		}
+	}
 	if shared.skip != "" {
 		t.Skip(shared.skip)
 	}
+	name := filepath.Base(dir)
 	return func() (tasks.Runtime, func() error, error) {
 		rt, err := containerd.New(containerd.Config{
-			Address: shared.daemon.Address(), Namespace: "agent-" + filepath.Base(dir), GInit: shared.ginit,
+			Address: shared.daemon.Address(), Namespace: name, GInit: shared.ginit, CgroupParent: "/greylag-test/" + name,
 			StateDir: filepath.Join(dir, "run"), ScratchDir: filepath.Join(dir, "tmp"), DeviceSpecs: []string{filepath.Join(dir, "cdi")},
-			CgroupParent: "/agent-" + filepath.Base(dir),
 		})
 		if err != nil {
 			return nil, nil, err

@@ -19,6 +19,9 @@ import (
 // A task in an image sees the user's home, its working directory and the
 // folders of its output, under their own names.
 func (a *Agent) shape(spec *tasks.Spec, image bool, home string) {
+	if !a.cfg.Isolated {
+		return
+	}
 	spec.PrivateTmp = true
 	folders := []string{spec.WorkDir, folder(spec.Stdout), folder(spec.Stderr)}
 	if image {

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/greylag/greylag/internal/agent"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/runtime/containerd"
+	"github.com/greylag/greylag/internal/runtime/process"
+)
+
+// parts are what the agent is made of on this host.
+type parts struct {
+	config  agent.Config
+	runtime runtime.Runtime
+	gpus    gpu.Provider
+	close   func()
+}
+
+// assemble makes them. A runtime that cannot be had is no reason not to serve:
+// the node says so itself.
+func assemble(cfg config.Node, log *slog.Logger) parts {
+	p := parts{config: agent.Config{
+		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health,
+		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features,
+		Prolog: cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, Log: log,
+	}}
+	gpus, closeGPUs := openGPUs(cfg, log)
+	rt, closeRuntime, err := openRuntime(cfg, &p.config)
+	if err != nil {
+		rt, closeRuntime = agent.Broken{Reason: err}, func() error { return nil }
+	}
+	p.runtime, p.gpus = rt, gpus
+	p.close = func() {
+		closeGPUs()
+		if err := closeRuntime(); err != nil {
+			log.Warn("cannot leave the runtime as it was", "error", err)
+		}
+	}
+	return p
+}
+
+func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() error, error) {
+	state := filepath.Join(cfg.StateDir, "tasks")
+	if cfg.Runtime == "process" {
+		a.RuntimeName = "process"
+		rt, err := process.New(process.Config{StateDir: state, GInit: beside("ginit")})
+		return rt, func() error { return nil }, err
+	}
+	a.RuntimeName = "containerd " + cfg.Containerd.OCIRuntime
+	rt, err := containerd.New(containerd.Config{
+		Address: cfg.Containerd.Socket, Namespace: cfg.Containerd.Namespace, OCIRuntime: cfg.Containerd.OCIRuntime,
+		StateDir: state, ScratchDir: filepath.Join(cfg.DataDir, "tmp"), GInit: beside("ginit"),
+		DeviceSpecs: []string{cfg.CDIDir}, CgroupParent: groupOf(cfg.Name),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	a.Isolated = true
+	a.Device = func(index int32) string { return containerd.DeviceKind + "=" + strconv.Itoa(int(index)) }
+	a.Describe = func(inventory gpu.Inventory) error { return describe(cfg.CDIDir, inventory) }
+	return rt, rt.Close, nil
+}
+
+// groupOf is the control group above this node's tasks, apart from those of
+// other nodes on the same machine: a slice where systemd runs (sd_booted(3)).
+func groupOf(node string) string {
+	if _, err := os.Stat("/run/systemd/system"); err == nil {
+		return "greylag-jobs-" + node + ".slice"
+	}
+	return "/greylag/" + node
+}
+
+// describe tells the runtime in its own words which devices there are.
+func describe(dir string, inventory gpu.Inventory) error {
+	nodes := func(files []gpu.File) []containerd.Node {
+		var list []containerd.Node
+		for _, file := range files {
+			list = append(list, containerd.Node{HostPath: file.Host, Path: file.Task})
+		}
+		return list
+	}
+	var gpus []containerd.GPU
+	for _, d := range inventory.Devices {
+		gpus = append(gpus, containerd.GPU{Index: int(d.Index), UUID: d.UUID, Nodes: nodes(d.Files)})
+	}
+	return containerd.WriteDevices(dir, gpus, nodes(inventory.Common))
+}
+
+func openGPUs(cfg config.Node, log *slog.Logger) (gpu.Provider, func()) {
+	if len(cfg.SimulatedGPUs) == 0 {
+		helper := gpu.NewHelper(beside("gnvml"), cfg.Name, gpu.Limits{}, log)
+		return helper, helper.Close
+	}
+	var groups []gpu.Group
+	for _, g := range cfg.SimulatedGPUs {
+		groups = append(groups, gpu.Group{Count: g.Count, Type: g.Type, Memory: g.Memory, Domain: g.NVLinkDomain})
+	}
+	return gpu.NewSimulated(cfg.Name, filepath.Join(cfg.StateDir, "gpus"), groups), func() {}
+}
+
+// beside is the path of a program that is installed with this one.
+func beside(name string) string {
+	self, err := os.Executable()
+	if err != nil {
+		return name // the shell's way, then
+	}
+	return filepath.Join(filepath.Dir(self), name)
+}
