@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/test/cluster"
+)
+
+const manyJobs = 400
+
+// endToEnd measures jobs that do nothing from submission to their end, beside Slurm.
+func endToEnd(ctx context.Context) error {
+	table(fmt.Sprintf("Jobs end to end: an array of %d × true, one GPU each, 4 nodes of 8 simulated GPUs", manyJobs),
+		"system", "tasks run in", "jobs/s")
+	for _, kind := range []struct{ runtime, oci string }{{"containerd", "crun"}, {"containerd", "runc"}, {"process", ""}} {
+		if kind.runtime == "containerd" && cluster.Containers() != nil {
+			continue
+		}
+		rate, err := arrayRate(ctx, kind.runtime, kind.oci)
+		if err != nil {
+			return err
+		}
+		row("Greylag", strings.TrimSpace(kind.runtime+" "+kind.oci), fmt.Sprintf("%.1f", rate))
+	}
+	s, err := startSlurm(ctx, 4)
+	if s == nil {
+		return err
+	}
+	defer s.stop()
+	begun := time.Now()
+	if out, err := s.command(ctx, "sbatch", "--wait", fmt.Sprintf("--array=1-%d", manyJobs), "--gres=gpu:1", "--mem=32M",
+		"-o", "/dev/null", "--wrap", "true").CombinedOutput(); err != nil {
+		return fmt.Errorf("sbatch: %w: %s", err, out)
+	}
+	// sbatch --wait looks every few seconds; squeue tells the end.
+	row("Slurm", "processes", fmt.Sprintf("%.1f", manyJobs/time.Since(begun).Seconds()))
+	return nil
+}
+
+func arrayRate(ctx context.Context, runtime, oci string) (float64, error) {
+	c, err := cluster.Start(ctx, cluster.Options{
+		Name: "bench", Nodes: 4, GPUs: 8, CPUs: 64, Memory: "64GiB", Runtime: runtime, OCIRuntime: oci, Tmpfs: true,
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Stop() // what was measured stands whatever stopping says
+	begun := time.Now()
+	result, err := c.Run(ctx, "gsubmit", "--wait", fmt.Sprintf("--array=1-%d", manyJobs), "--gpus=1", "--mem=32M",
+		"--output=/dev/null", "--wrap", "true")
+	if err != nil || result.Exit != 0 {
+		return 0, fmt.Errorf("gsubmit: exit %d: %s: %w", result.Exit, result.Stderr, err)
+	}
+	return manyJobs / time.Since(begun).Seconds(), nil
+}
+
+// slurm is a Slurm on this machine.
+type slurm struct{ script, dir string }
+
+// startSlurm starts one where its script is at hand; nil where it is not.
+func startSlurm(ctx context.Context, nodes int) (*slurm, error) {
+	script := filepath.Join(os.Getenv("GREYLAG_TRACES"), "bench", "slurm", "slurm-bench")
+	if _, err := os.Stat(script); err != nil || os.Geteuid() != 0 {
+		fmt.Println("\n(no Slurm at hand: it is measured as root, with GREYLAG_TRACES set)")
+		return nil, nil
+	}
+	dir, err := os.MkdirTemp("/tmp", "gl-slurm-")
+	if err != nil {
+		return nil, err
+	}
+	s := &slurm{script, dir}
+	if out, err := exec.CommandContext(ctx, script, "up", dir, fmt.Sprint(nodes)).CombinedOutput(); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("slurm-bench: %w: %s", err, out)
+	}
+	return s, nil
+}
+
+func (s *slurm) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "SLURM_CONF="+filepath.Join(s.dir, "slurm.conf"))
+	cmd.Dir = "/tmp"
+	return cmd
+}
+
+// stop ends it; what was measured stands whatever that says.
+func (s *slurm) stop() {
+	if out, err := exec.Command(s.script, "down", s.dir).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: slurm-bench down: %v: %s\n", err, out)
+	}
+	if err := os.RemoveAll(s.dir); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+	}
+}

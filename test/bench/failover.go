@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+)
+
+// failover kills the leader under load, again and again, and measures how long
+// it takes until the next submission is acknowledged.
+func failover(ctx context.Context) error {
+	const kills, clients = 20, 16
+	c, err := bare(ctx, 3)
+	if err != nil {
+		return err
+	}
+	defer c.Stop() // what was measured stands whatever stopping says
+	busy, stop := context.WithCancel(ctx)
+	acks := make(chan struct{}, 1024)
+	var load sync.WaitGroup
+	defer load.Wait()
+	defer stop()
+	for range clients {
+		client, err := c.Client()
+		if err != nil {
+			return err
+		}
+		load.Go(func() {
+			for busy.Err() == nil {
+				if _, err := client.Jobs().Submit(busy, &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec()}}); err != nil {
+					continue
+				}
+				select {
+				case acks <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	var outages []time.Duration
+	for range kills {
+		leader, err := c.Leader(ctx)
+		if err != nil {
+			return err
+		}
+		if err := c.Controller(leader).Kill(); err != nil {
+			return err
+		}
+		outages = append(outages, outage(acks, time.Now()))
+		if err := c.Controller(leader).Start(); err != nil {
+			return err
+		}
+		if err := caughtUp(ctx, c.Controller(leader).Status); err != nil {
+			return err
+		}
+	}
+	table(fmt.Sprintf("Leader killed with SIGKILL, 3 controllers, %d clients, %d times: until the next acknowledged submission", clients, kills), "median", "worst")
+	row(seconds(quantile(outages, 0.5)), seconds(quantile(outages, 1)))
+	return nil
+}
+
+// outage waits for an answer that came after the kill; those from before it are
+// drained first.
+func outage(acks <-chan struct{}, killed time.Time) time.Duration {
+	for len(acks) > 0 {
+		<-acks
+	}
+	<-acks
+	return time.Since(killed)
+}
+
+// caughtUp waits until a restarted controller follows a leader.
+func caughtUp(ctx context.Context, ask func(context.Context) (*greylagv1.StatusResponse, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		if status, err := ask(ctx); err == nil && status.GetLeader() != "" && status.GetAppliedIndex()+1000 > status.GetCommitIndex() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("a restarted controller finds no leader: %w", ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// machine says what the figures were measured on.
+func machine() error {
+	model, kernel := "unknown processor", "unknown kernel"
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		kernel = strings.TrimSpace(string(text))
+	}
+	p50, p99, err := fsync()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d cores, %s, Linux %s, %s; append of 4 KiB and fsync: median %s, 99%% %s\n",
+		runtime.NumCPU(), model, kernel, runtime.Version(), ms(p50), ms(p99))
+	return nil
+}
+
+// fsync measures the disk under /tmp, where the clusters lie.
+func fsync() (p50, p99 time.Duration, err error) {
+	dir, err := os.MkdirTemp("/tmp", "gl-fsync-")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer os.RemoveAll(dir)
+	f, err := os.Create(filepath.Join(dir, "f"))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	block := make([]byte, 4096)
+	var all []time.Duration
+	for range 500 {
+		begun := time.Now()
+		if _, err := f.Write(block); err != nil {
+			return 0, 0, err
+		}
+		if err := f.Sync(); err != nil {
+			return 0, 0, err
+		}
+		all = append(all, time.Since(begun))
+	}
+	return quantile(all, 0.5), quantile(all, 0.99), nil
+}

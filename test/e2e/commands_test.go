@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/test/cluster"
+)
+
+// with is the site for one subtest.
+func (s *site) with(t *testing.T) *site {
+	copied := *s
+	copied.t = t
+	return &copied
+}
+
+// user is who types a command: root stands for whoever runs the tests.
+type user uint32
+
+const (
+	tester user = 0
+	alice  user = 1 // "daemon" in every /etc/passwd
+	bob    user = 2 // "bin"
+)
+
+// run runs a command as a user would, at most a minute.
+func (s *site) run(as user, program string, args ...string) cluster.Result {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	defer cancel()
+	cmd := s.Command(ctx, program, args...)
+	if as != tester {
+		cluster.As(cmd, uint32(as), uint32(as))
+	}
+	return s.finish(cmd)
+}
+
+func (s *site) finish(cmd *exec.Cmd) cluster.Result {
+	s.t.Helper()
+	result, err := cluster.Finish(cmd)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return result
+}
+
+// ok wants status 0 and returns what the command printed.
+func (s *site) ok(as user, program string, args ...string) string {
+	s.t.Helper()
+	result := s.run(as, program, args...)
+	if result.Exit != 0 {
+		s.t.Fatalf("%s %s: exit status %d\n%s%s", program, strings.Join(args, " "), result.Exit, result.Stdout, result.Stderr)
+	}
+	return result.Stdout
+}
+
+// script writes a batch script that tells that it runs, and returns its path.
+func (s *site) script(body string) string {
+	s.t.Helper()
+	f, err := os.CreateTemp(s.Work, "*.sh")
+	s.must(err)
+	_, err = f.Write(s.runs.Script(body))
+	s.must(err)
+	s.must(f.Chmod(0o755))
+	s.must(f.Close())
+	return f.Name()
+}
+
+// small are the options of a job that needs next to nothing.
+func small(args ...string) []string {
+	return append([]string{"--parsable", "--qos=" + realQOS, "--mem=32M", "--time=5"}, args...)
+}
+
+// gsubmit submits and returns the id.
+func (s *site) gsubmit(as user, args ...string) uint64 {
+	s.t.Helper()
+	out := s.ok(as, "gsubmit", small(args...)...)
+	id, err := strconv.ParseUint(strings.TrimSpace(out), 10, 64)
+	if err != nil {
+		s.t.Fatalf("gsubmit --parsable printed %q", out)
+	}
+	return id
+}
+
+// ends waits, at most a minute, for the end of a job and wants it in a state.
+func (s *site) ends(id uint64, state string) *greylagv1.Job {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	defer cancel()
+	return s.await(ctx, id, state)
+}
+
+// output is what a file in the working directory holds.
+func (s *site) output(format string, args ...any) string {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.Work, fmt.Sprintf(format, args...)))
+	s.must(err)
+	return string(text)
+}
+
+// until waits, at most half a minute, for a condition.
+func (s *site) until(what string, done func() (bool, error)) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	defer cancel()
+	s.must(cluster.Until(ctx, what, done))
+}
+
+// exists reports whether a file is there.
+func (s *site) exists(name string) bool {
+	_, err := os.Stat(filepath.Join(s.Work, name))
+	return err == nil
+}

@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/greylag/greylag/internal/image/ociimage"
+)
+
+// devices: a job opens the GPUs it was given and no other, as a user and as root.
+func devices(s *site) {
+	s.needsContainers("device isolation")
+	for _, as := range []user{alice, tester} {
+		id := s.gsubmit(as, "--gpus=2", s.script(`
+opens() { (exec 3<>$1) 2>/dev/null && echo -n "yes " || echo -n "no "; }
+for n in 0 1 2 3; do opens /dev/nvidia$n; done
+sleep 1
+n=0
+for own in ${GREYLAG_JOB_GPU_INDEXES//,/ }; do n=$((n+1)); test -c /dev/nvidia$own || echo missing $own; done
+echo "own $n"`))
+		s.ends(id, "COMPLETED")
+		got := s.output("greylag-%d.out", id)
+		if strings.Count(got, "yes") != 2 || strings.Count(got, "no ") != 2 || !strings.Contains(got, "own 2") || strings.Contains(got, "missing") {
+			s.t.Errorf("user %d: the GPUs 0 to 3 open: %s", as, got)
+		}
+	}
+	s.foreignDevice()
+}
+
+// foreignDevice: root inside a job that makes a device node by itself still
+// cannot open it: the kernel asks the control group.
+func (s *site) foreignDevice() {
+	s.t.Helper()
+	info, err := os.Stat(filepath.Join(s.gpuDir(), "nvidia0"))
+	s.must(err)
+	rdev := info.Sys().(*syscall.Stat_t).Rdev
+	id := s.gsubmit(tester, s.script(fmt.Sprintf(
+		`mknod /tmp/gpu c %d %d && echo made; (exec 3<>/tmp/gpu) 2>/dev/null && echo opened`, rdev>>8, rdev&0xff)))
+	s.ends(id, "FAILED")
+	if got := s.output("greylag-%d.out", id); strings.Contains(got, "opened") {
+		s.t.Errorf("a job without GPUs opened one: %s", got)
+	}
+}
+
+// gpuDir is where the first node keeps its simulated GPUs.
+func (s *site) gpuDir() string {
+	s.t.Helper()
+	var found string
+	s.must(filepath.WalkDir(filepath.Join(s.Dir, "n1"), func(path string, d os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return nil
+		case d.Name() == "host": // the host's whole file system, bound
+			return filepath.SkipDir
+		case d.Name() == "nvidia0":
+			found = filepath.Dir(path)
+			return filepath.SkipAll
+		}
+		return nil
+	}))
+	return found
+}
+
+func imageJob(s *site) {
+	s.needsContainers("images")
+	archive := filepath.Join(s.Work, "busybox.tar")
+	image, err := ociimage.Busybox()
+	if err != nil {
+		s.t.Skipf("needs busybox: %v", err)
+	}
+	_, err = ociimage.WriteFile(archive, image)
+	s.must(err)
+	script := filepath.Join(s.Work, "image.sh")
+	s.must(os.WriteFile(script, []byte("#!/bin/sh\ncat /etc/greylag-image\nid -u\ntest -e /usr/bin/bash && echo host\npwd\nexit 6\n"), 0o755))
+	id := s.gsubmit(alice, "--image=oci-archive:"+archive, "--gpus=1", script)
+	if job := s.ends(id, "FAILED"); job.ExitCode != 6 {
+		s.t.Errorf("exit code %d, want 6: %v", job.ExitCode, job.Tasks)
+	}
+	if got, want := s.output("greylag-%d.out", id), "busybox test image\n1\n"+s.Work+"\n"; got != want {
+		s.t.Errorf("in the image: %q, want %q", got, want)
+	}
+	none := s.gsubmit(alice, "--image=oci-archive:/no/such.tar", script)
+	if job := s.ends(none, "FAILED"); job.Reason != "ImageFailed" {
+		s.t.Errorf("an image that is not there: %s %s", job.Reason, job.Detail)
+	}
+}
+
+// outputs are the user's own files, under the names that the patterns give.
+func outputs(s *site) {
+	needsRoot(s.t, "a second user")
+	id := s.gsubmit(alice, "--name=out", "--output=%x-%j-%u.txt", "--error=%x-%j.err", s.script("echo to stdout; echo to stderr >&2; id -u; umask"))
+	s.ends(id, "COMPLETED")
+	name := fmt.Sprintf("out-%d-daemon.txt", id)
+	if got := s.output("%s", name); !strings.HasPrefix(got, "to stdout\n") {
+		s.t.Errorf("output: %q", got)
+	}
+	if got := s.output("out-%d.err", id); got != "to stderr\n" {
+		s.t.Errorf("error: %q", got)
+	}
+	info, err := os.Stat(filepath.Join(s.Work, name))
+	s.must(err)
+	if owner := info.Sys().(*syscall.Stat_t).Uid; s.Containerized() && owner != uint32(alice) {
+		s.t.Errorf("the output belongs to user %d, want %d", owner, alice)
+	}
+}
+
+// symlink: a user who aims the output at somebody else's file does not reach it.
+func symlink(s *site) {
+	needsRoot(s.t, "a second user")
+	s.needsContainers("tasks as their users")
+	victim := filepath.Join(s.Work, "victim")
+	s.must(os.WriteFile(victim, []byte("precious\n"), 0o644))
+	trap := filepath.Join(s.Work, "trap")
+	s.must(os.Symlink(victim, trap))
+	id := s.gsubmit(alice, "--output="+trap, s.script("echo overwritten"))
+	s.ends(id, "FAILED")
+	if got := s.output("victim"); got != "precious\n" {
+		s.t.Errorf("the other's file holds %q", got)
+	}
+}
+
+// users cannot touch each other's jobs nor see more of them than a queue shows.
+func users(s *site) {
+	needsRoot(s.t, "two more users")
+	script := s.script("true # secret")
+	id := s.gsubmit(alice, "--hold", "--comment=private", script)
+	for _, command := range [][]string{
+		{"gcancel", ref(id)}, {"gctl", "release", ref(id)}, {"gctl", "script", ref(id)}, {"gctl", "logs", ref(id)},
+		{"gctl", "update", "job", ref(id), "name=mine"}, {"gctl", "requeue", ref(id)}, {"gctl", "drain", "n1", "--reason", "no"},
+		{"gctl", "cluster", "token", "--role", "node"},
+	} {
+		if result := s.run(bob, command[0], command[1:]...); result.Exit != 4 {
+			s.t.Errorf("%v as somebody else: exit status %d, %s%s", command, result.Exit, result.Stdout, result.Stderr)
+		}
+	}
+	seen := s.ok(bob, "gctl", "show", "job", ref(id), "--json")
+	for _, secret := range []string{"private", s.Work, "secret"} {
+		if strings.Contains(seen, secret) {
+			s.t.Errorf("somebody else sees %q in %s", secret, seen)
+		}
+	}
+	if own := s.ok(alice, "gctl", "script", ref(id)); !strings.Contains(own, "secret") {
+		s.t.Errorf("the owner's script: %q", own)
+	}
+	s.ok(alice, "gcancel", ref(id))
+	s.ends(id, "CANCELLED")
+}

@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/test/audit"
+	"github.com/greylag/greylag/test/cluster"
+)
+
+// quickKill is a policy whose nodes are given up soon and whose jobs are killed soon.
+const quickKill = `
+cluster = "test"
+admins = ["root"]
+node_timeout = "30s"
+kill_wait = "2s"
+`
+
+// lasting are jobs of different length, by their exit codes.
+func (s *site) lasting(ctx context.Context) map[uint64]int32 {
+	jobs := map[uint64]int32{}
+	for code, seconds := range []string{"0.5", "1", "2", "3", "8", "9"} {
+		id := s.submit(ctx, s.job(fmt.Sprint("lasting ", seconds), fmt.Sprintf("sleep %s; exit %d", seconds, code+10)))
+		jobs[id] = int32(code + 10)
+	}
+	for id := range jobs {
+		s.await(ctx, id, "RUNNING", "FAILED")
+	}
+	return jobs
+}
+
+// exact wants every job to have run once and to have ended as its script did.
+func (s *site) exact(ctx context.Context, jobs map[uint64]int32) {
+	s.t.Helper()
+	for id, code := range jobs {
+		if job := s.await(ctx, id, "FAILED"); job.ExitCode != code || job.Attempt != 1 {
+			s.t.Errorf("job %d ended with %d:%d in attempt %d, want %d in the first", id, job.ExitCode, job.ExitSignal, job.Attempt, code)
+		}
+	}
+}
+
+func oneNode(t *testing.T) *site {
+	return newSite(t, cluster.Options{Nodes: 1, GPUs: 4, CPUs: 16, Memory: "4GiB", Tmpfs: true, Policy: quickKill})
+}
+
+// TestNodeDaemonKilled ends gnoded while tasks run: they do not notice, and how
+// they end is not lost, whether that is after its return or before.
+func TestNodeDaemonKilled(t *testing.T) {
+	ctx := limited(t, 2*time.Minute)
+	s := oneNode(t)
+	before, err := audit.CountLeaks(s.Cluster)
+	s.must(err)
+	jobs := s.lasting(ctx)
+	for range 2 {
+		s.must(s.Node(0).Kill())
+		s.wait(ctx, 2*time.Second)
+		s.must(s.Node(0).Start())
+		s.wait(ctx, time.Second)
+	}
+	s.exact(ctx, jobs)
+	s.idle(ctx)
+	s.audit(ctx)
+	s.must(audit.AwaitNoLeaks(ctx, s.Cluster, before))
+}
+
+// TestContainerdKilled ends containerd while tasks run.
+func TestContainerdKilled(t *testing.T) {
+	ctx := limited(t, 2*time.Minute)
+	s := oneNode(t)
+	s.needsContainers("containerd")
+	before, err := audit.CountLeaks(s.Cluster)
+	s.must(err)
+	jobs := s.lasting(ctx)
+	for range 2 {
+		s.must(s.Containerd().Kill())
+		s.wait(ctx, 2*time.Second)
+		s.must(s.Containerd().Restart())
+		s.wait(ctx, time.Second)
+	}
+	s.exact(ctx, jobs)
+	s.ends(s.submit(ctx, s.job("afterwards", "exit 0")), "COMPLETED")
+	s.idle(ctx)
+	s.audit(ctx)
+	s.must(audit.AwaitNoLeaks(ctx, s.Cluster, before))
+}
+
+// TestNodeDies loses a node with what runs on it: its job runs again elsewhere,
+// and when the node comes back, what it still had of it is ended.
+func TestNodeDies(t *testing.T) {
+	ctx := limited(t, 2*time.Minute)
+	options := three()
+	options.Controllers, options.Nodes, options.Policy = 1, 2, quickKill
+	s := newSite(t, options)
+	id := s.submit(ctx, s.job("runs again", `test $GREYLAG_ATTEMPT = 1 && sleep 300; exit 8`))
+	job := s.await(ctx, id, "RUNNING")
+	lost := s.Node(0)
+	if job.Nodes[0].Node != lost.Name {
+		lost = s.Node(1)
+	}
+	s.must(lost.Kill())
+	s.must(s.AwaitNode(ctx, lost.Name, "UNKNOWN"))
+	s.must(s.AwaitNode(ctx, lost.Name, "DOWN"))
+	job = s.await(ctx, id, "FAILED")
+	if job.ExitCode != 8 || job.Attempt != 2 || job.Nodes[0].Node == lost.Name {
+		t.Errorf("it ended with %d in attempt %d on %s", job.ExitCode, job.Attempt, job.Nodes[0].Node)
+	}
+	s.must(lost.Start())
+	s.must(s.AwaitNode(ctx, lost.Name, "IDLE"))
+	s.idle(ctx)
+	s.audit(ctx)
+}
