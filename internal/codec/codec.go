@@ -72,6 +72,9 @@ func (c *Coder) Err() error {
 	return c.err
 }
 
+// Failed reports whether an error has been found so far.
+func (c *Coder) Failed() bool { return c.err != nil }
+
 // Fail makes the coder refuse the input: a field's value is not one that a writer
 // writes.
 func (c *Coder) Fail(format string, args ...any) {

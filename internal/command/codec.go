@@ -124,6 +124,8 @@ func blank(k kind) Command {
 		return new(CreateToken)
 	case kindUseToken:
 		return new(UseToken)
+	case kindPutBlob:
+		return new(PutBlob)
 	}
 	return nil
 }
@@ -156,5 +158,7 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, createTokenFields)
 	case *UseToken:
 		codec.Record(c, x, useTokenFields)
+	case *PutBlob:
+		codec.Record(c, x, putBlobFields)
 	}
 }

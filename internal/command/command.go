@@ -32,6 +32,7 @@ const (
 	kindApplyPolicy
 	kindCreateToken
 	kindUseToken
+	kindPutBlob
 )
 
 // Role is what an actor may do.
@@ -222,6 +223,16 @@ type UseToken struct {
 	Name string // of the program that joins
 }
 
+// PutBlob stores one part of a script or an environment that is too large for the
+// command that names it. Parts come in order from offset 0; the blob is there when
+// Size bytes are, and have the digest.
+type PutBlob struct {
+	Digest cluster.Digest
+	Size   int64
+	Offset int64
+	Part   []byte
+}
+
 func (*Init) kind() kind         { return kindInit }
 func (*SubmitJobs) kind() kind   { return kindSubmitJobs }
 func (*CancelJobs) kind() kind   { return kindCancelJobs }
@@ -235,3 +246,4 @@ func (*Tick) kind() kind         { return kindTick }
 func (*ApplyPolicy) kind() kind  { return kindApplyPolicy }
 func (*CreateToken) kind() kind  { return kindCreateToken }
 func (*UseToken) kind() kind     { return kindUseToken }
+func (*PutBlob) kind() kind      { return kindPutBlob }

@@ -161,3 +161,10 @@ func useTokenFields(c *codec.Coder, x *UseToken) {
 	codec.Uint(c, &x.Kind)
 	codec.String(c, &x.Name)
 }
+
+func putBlobFields(c *codec.Coder, x *PutBlob) {
+	codec.Fixed(c, x.Digest[:])
+	codec.Int(c, &x.Size)
+	codec.Int(c, &x.Offset)
+	codec.Bytes(c, &x.Part)
+}

@@ -80,7 +80,7 @@ func every(seed uint64, full bool) []Command {
 		filled[UpdateJobs](seed, full), filled[RegisterNode](seed, full), filled[ReportTasks](seed, full),
 		filled[SetLiveness](seed, full), filled[UpdateNodes](seed, full), filled[CommitPlan](seed, full),
 		filled[Tick](seed, full), filled[ApplyPolicy](seed, full), filled[CreateToken](seed, full),
-		filled[UseToken](seed, full),
+		filled[UseToken](seed, full), filled[PutBlob](seed, full),
 	}
 }
 

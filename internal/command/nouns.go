@@ -28,6 +28,7 @@ func JobFields(c *codec.Coder, x *cluster.Job) {
 	codec.Int(c, &x.Restarts)
 	codec.String(c, &x.Requester)
 	codec.Bool(c, &x.Returns)
+	codec.Bool(c, &x.Warned)
 	codec.Uint(c, &x.Granted)
 	codec.Uint(c, &x.Version)
 }

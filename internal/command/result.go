@@ -18,6 +18,7 @@ const (
 	Exhausted // a limit of the cluster
 	Mismatch  // a request id was used before with another payload
 	Internal
+	Incomplete // a script or environment that is named is not there: send it along, with the same request id
 )
 
 // Refusal says why a command changed nothing. It is an error.

@@ -9,48 +9,97 @@
 package state
 
 import (
-	"errors"
-	"io"
-
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ErrDamaged is wrapped by the errors of [Decode] for input that is no snapshot,
-// or is not whole.
-var ErrDamaged = errors.New("snapshot is damaged")
-
-// ErrUnsupported is wrapped by the errors of [Decode] for a snapshot that a newer
-// version of Greylag wrote.
-var ErrUnsupported = errors.New("snapshot was written by a newer version of greylag")
-
 // State is the whole replicated state. Only its owner may touch it.
 type State struct {
+	tables
+	limits  limits
+	digest  uint64 // XOR over every object (digest.go)
 	effects Effects
-	view    View
+	view    *View // of the present state; nil when there is none yet
+
+	requestOf    map[[16]byte]uint64 // request id to its number
+	requestBytes int                 // held by remembered answers
+	hashes       hasher
+	specs        specCache
+	words        wordCache
+	faults       []error // what must never happen; Check reports it
+}
+
+// limits bound what the state keeps. They are equal on all replicas.
+type limits struct {
+	tail         int // finished jobs
+	requests     int
+	requestBytes int
+}
+
+func defaultLimits() limits {
+	return limits{tail: 65_536, requests: 2_000_000, requestBytes: 512 << 20}
 }
 
 // New returns the state of a cluster that nothing has happened to: no jobs, no
 // nodes, [cluster.DefaultPolicy].
-func New() *State {
-	policy := cluster.DefaultPolicy()
-	return &State{view: View{policy: &policy}}
+func New() *State { return newState(defaultLimits()) }
+
+func newState(l limits) *State {
+	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}}
+	s.hashes.policy = s.hashPolicy()
+	return s
 }
 
 // Apply carries out one command of the log entry index, whose leader stamped it
 // at. Several commands of one entry share its index. Time never goes back: an
 // earlier at counts as the latest seen. A command that is not allowed changes
-// nothing and answers a *command.Refusal. Apply never panics.
+// nothing and answers a *command.Refusal. Apply never panics on a command.
 func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) command.Result {
-	s.view.index, s.view.now = index, max(at, s.view.now)
-	return &command.Refusal{Code: command.Internal, Message: "unknown command"}
+	s.view = nil
+	s.index, s.now = max(index, s.index), max(at, s.now, 1) // 0 means "not set"
+	s.forget(forgetAtOnce)
+	switch c := c.(type) {
+	case *command.Init:
+		return s.initialise(c)
+	case *command.SubmitJobs:
+		return s.submit(c)
+	case *command.CancelJobs:
+		return s.cancel(c)
+	case *command.UpdateJobs:
+		return s.update(c)
+	case *command.RegisterNode:
+		return s.register(c)
+	case *command.ReportTasks:
+		return s.report(c)
+	case *command.SetLiveness:
+		return s.setLiveness(c)
+	case *command.UpdateNodes:
+		return s.updateNodes(c)
+	case *command.CommitPlan:
+		return s.commit(c)
+	case *command.Tick:
+		return s.tick()
+	case *command.ApplyPolicy:
+		return s.applyPolicy(c)
+	case *command.CreateToken:
+		return s.createToken(c)
+	case *command.UseToken:
+		return s.useToken(c)
+	case *command.PutBlob:
+		return s.putBlob(c)
+	}
+	return refuse(command.Internal, "unknown command", "update this controller")
 }
 
 // View returns the state as it is now. It never changes afterwards and any number
-// of goroutines may read it while the State goes on. O(1).
+// of goroutines may read it while the State goes on. O(1), but for a new view
+// after the nodes of a partition changed: O(nodes).
 func (s *State) View() *View {
-	v := s.view
-	return &v
+	if s.view == nil {
+		s.sortRooms()
+		s.view = &View{tables: s.clone(), digest: s.Digest()}
+	}
+	return s.view
 }
 
 // Effects returns what has to be done outside because of the commands applied
@@ -61,19 +110,21 @@ func (s *State) Effects() Effects {
 	return e
 }
 
-// Check recomputes every invariant from scratch and returns all that do not hold.
-// O(state); for tests, and for snapshots in production.
-func (s *State) Check() error { return nil }
+// forgetAtOnce is how many old things any command may clear away on the side, so
+// that nothing grows between ticks and no command takes long.
+const forgetAtOnce = 64
 
-// Digest is a fingerprint of all that a snapshot holds: equal states have equal
-// digests, states that differ have different ones but for one chance in 2^64. O(1).
-func (s *State) Digest() uint64 { return 0 }
+// forget drops what has been kept long enough: requests and unused blobs.
+func (s *State) forget(most int) {
+	s.forgetRequests(most)
+	s.forgetBlobs(most)
+}
 
-// Decode reads what [View.Encode] wrote. Its errors wrap [ErrDamaged],
-// [ErrUnsupported] or those of r.
-func Decode(r io.Reader) (*State, error) {
-	if _, err := io.ReadAll(r); err != nil {
-		return nil, err
-	}
-	return New(), nil
+// role says whether the actor may do what needs at least the role.
+func allowed(a command.Actor, least command.Role) bool { return a.Role >= least }
+
+// owns reports whether the actor is the user, by name and number: a number that
+// two hosts give to two people makes neither the other.
+func owns(a command.Actor, owner cluster.Identity) bool {
+	return a.Identity.User == owner.User && a.Identity.UID == owner.UID
 }

@@ -1,19 +1,17 @@
 package state
 
 import (
-	"io"
 	"iter"
 
+	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // View is the state at one instant. It never changes; any number of goroutines
 // may use it. What its methods return is shared and must not be changed.
 type View struct {
-	index     uint64
-	now       cluster.Instant
-	clusterID string
-	policy    *cluster.Policy
+	tables
+	digest uint64
 }
 
 // Counts is how much the state holds.
@@ -27,21 +25,14 @@ type Counts struct {
 	Tokens   int
 }
 
-// Signal is a signal that a user asked for and the node has to deliver once.
-type Signal struct {
-	ID        uint64 // ascending within a job
-	Number    int32
-	BatchOnly bool // only the script itself, not its children
-}
-
-// Encode writes a snapshot. Equal states write equal bytes, on every replica.
-func (v *View) Encode(w io.Writer) error { return nil }
-
 // Index is the log index of the last command in the view.
 func (v *View) Index() uint64 { return v.index }
 
 // Now is the log's clock at that command.
 func (v *View) Now() cluster.Instant { return v.now }
+
+// Digest is the state's digest at that command.
+func (v *View) Digest() uint64 { return v.digest }
 
 // ClusterID is the cluster's identity; "" before Init.
 func (v *View) ClusterID() string { return v.clusterID }
@@ -50,61 +41,170 @@ func (v *View) ClusterID() string { return v.clusterID }
 func (v *View) Policy() *cluster.Policy { return v.policy }
 
 // Job finds a job that is active, or has ended and is still in the tail. O(log n).
-func (v *View) Job(id cluster.JobID) (*cluster.Job, bool) { return nil, false }
+func (v *View) Job(id cluster.JobID) (*cluster.Job, bool) { return v.job(id) }
 
 // Resolve lists the jobs that ref means: one job, one element, or all elements of
 // an array that are active or still in the tail. O(elements log n).
-func (v *View) Resolve(ref cluster.JobRef) []cluster.JobID { return nil }
+func (v *View) Resolve(ref cluster.JobRef) []cluster.JobID { return v.resolve(ref) }
 
-// Jobs yields the active jobs with ids above after, ascending.
-func (v *View) Jobs(after cluster.JobID) iter.Seq[*cluster.Job] { return nothing[*cluster.Job] }
+// Jobs yields the active jobs with ids above after, ascending. O(log n) to the first.
+func (v *View) Jobs(after cluster.JobID) iter.Seq[*cluster.Job] {
+	return func(yield func(*cluster.Job) bool) {
+		next, stop := iter.Pull2(v.holding.From(after + 1))
+		defer stop()
+		_, other, more := next()
+		for id, j := range v.pending.From(after + 1) {
+			for more && other.ID < id {
+				if !yield(other) {
+					return
+				}
+				_, other, more = next()
+			}
+			if !yield(j) {
+				return
+			}
+		}
+		for more && yield(other) {
+			_, other, more = next()
+		}
+	}
+}
 
 // UserJobs yields the active jobs of a user with ids above after, ascending.
 // O(log n) a job.
 func (v *View) UserJobs(user string, after cluster.JobID) iter.Seq[*cluster.Job] {
-	return nothing[*cluster.Job]
+	return func(yield func(*cluster.Job) bool) {
+		for k := range v.users.From(userJob{user, after + 1}) {
+			if j, found := v.active(k.id); k.user != user || !found || !yield(j) {
+				return
+			}
+		}
+	}
 }
 
 // Node finds a node by name. O(log n).
-func (v *View) Node(name string) (*cluster.Node, bool) { return nil, false }
+func (v *View) Node(name string) (*cluster.Node, bool) { return v.nodes.Get(name) }
 
 // Nodes yields all nodes by name.
-func (v *View) Nodes() iter.Seq[*cluster.Node] { return nothing[*cluster.Node] }
+func (v *View) Nodes() iter.Seq[*cluster.Node] {
+	return func(yield func(*cluster.Node) bool) {
+		for _, n := range v.nodes.All() {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
 
 // Use is what is allocated on a node; GPUs has an entry for each of its GPUs. O(log n).
-func (v *View) Use(node string) cluster.Use { return cluster.Use{} }
+func (v *View) Use(node string) cluster.Use {
+	u, _ := v.uses.Get(node)
+	n, known := v.nodes.Get(node)
+	if known && len(u.GPUs) < len(n.GPUs) {
+		u.GPUs = append(make([]bool, 0, len(n.GPUs)), u.GPUs...)[:len(n.GPUs)]
+	}
+	return u
+}
 
-// OnNode yields the jobs that have an allocation on a node, by id.
-func (v *View) OnNode(name string) iter.Seq[*cluster.Job] { return nothing[*cluster.Job] }
+// OnNode yields the jobs that have an allocation on a node, by id. O(log n) a job.
+func (v *View) OnNode(name string) iter.Seq[*cluster.Job] {
+	return func(yield func(*cluster.Job) bool) {
+		for k := range v.onNode.From(nodeJob{name, 0}) {
+			if j, found := v.holding.Get(k.id); k.node != name || !found || !yield(j) {
+				return
+			}
+		}
+	}
+}
 
 // Counts counts. O(1).
-func (v *View) Counts() Counts { return Counts{} }
+func (v *View) Counts() Counts {
+	return Counts{
+		ByState: v.states, Active: v.live(), Nodes: v.nodes.Len(), Finished: v.finished,
+		Requests: v.requests.Len(), Blobs: v.blobs.Len(), Tokens: v.tokens.Len(),
+	}
+}
 
 // Tail yields the finished jobs that the state still holds with a sequence number
 // above afterSeq, ascending.
-func (v *View) Tail(afterSeq uint64) iter.Seq[Finished] { return nothing[Finished] }
+func (v *View) Tail(afterSeq uint64) iter.Seq[Finished] {
+	return func(yield func(Finished) bool) {
+		for seq, j := range v.tail.From(afterSeq + 1) {
+			if !yield(Finished{Seq: seq, Job: j, Record: command.EncodeJob(j)}) {
+				return
+			}
+		}
+	}
+}
 
 // FinishedSeq is the sequence number of the newest finished job; 0 for none.
-func (v *View) FinishedSeq() uint64 { return 0 }
+func (v *View) FinishedSeq() uint64 { return v.finished }
 
 // HasBlob reports whether a blob may be named by a submission without sending its
-// content again. O(log n).
-func (v *View) HasBlob(d cluster.Digest) bool { return false }
+// content again. What was true stays so for an hour of log time. O(log n).
+func (v *View) HasBlob(d cluster.Digest) bool { return v.blobs.Has(d) }
 
 // Snapshot is what a scheduling pass needs. O(active jobs + nodes).
 func (v *View) Snapshot() *cluster.Snapshot {
-	return &cluster.Snapshot{Index: v.index, Now: v.now, Policy: v.policy}
+	shot := &cluster.Snapshot{
+		Index: v.index, Now: v.now, Policy: v.policy,
+		Nodes:   make([]*cluster.Node, 0, v.nodes.Len()),
+		Active:  make([]*cluster.Job, 0, v.holding.Len()),
+		Pending: make([]*cluster.Job, 0, v.pending.Len()),
+	}
+	for _, n := range v.nodes.All() {
+		shot.Nodes = append(shot.Nodes, n)
+	}
+	for _, j := range v.holding.All() {
+		shot.Active = append(shot.Active, j)
+	}
+	for _, j := range v.pending.All() {
+		shot.Pending = append(shot.Pending, j)
+	}
+	shot.Ended = func(id cluster.JobID) (cluster.JobState, cluster.Exit, bool) {
+		seq, ended := v.ended.Get(id)
+		if !ended {
+			return 0, cluster.Exit{}, false
+		}
+		j, _ := v.tail.Get(seq)
+		return j.State, j.Exit, true
+	}
+	shot.Elements = func(id cluster.JobID) (cluster.JobID, int32, bool) {
+		a, known := v.arrays.Get(id)
+		return id, a.count, known
+	}
+	return shot
 }
 
 // PartitionNodes lists the registered nodes of a partition by name. O(1).
-func (v *View) PartitionNodes(name string) []string { return nil }
+func (v *View) PartitionNodes(name string) []string {
+	if r := v.rooms.names[name]; r != nil {
+		return r.nodes
+	}
+	return nil
+}
 
 // Signals lists the signals that were asked for in the job's present attempt, the
 // newest 16.
-func (v *View) Signals(id cluster.JobID) []Signal { return nil }
+func (v *View) Signals(id cluster.JobID) []Signal {
+	list, _ := v.signals.Get(id)
+	return list
+}
 
-// NextDue is the earliest instant at which a Tick would change something, and
+// NextDue is the earliest instant at which a Tick would change a job, and
 // [cluster.Never] when there is none. It may be in the past. O(log n).
-func (v *View) NextDue() cluster.Instant { return cluster.Never }
+func (v *View) NextDue() cluster.Instant {
+	k, _, found := v.due.First()
+	if !found {
+		return cluster.Never
+	}
+	return k.at
+}
 
-func nothing[T any](func(T) bool) {}
+// NothingNew reports whether applying the report would change nothing, so that it
+// need not be agreed. A report that would be refused has to be proposed. O((tasks
+// of the node) log n).
+func (v *View) NothingNew(r *command.ReportTasks) bool {
+	n := v.newsOf(r)
+	return n.refusal == nil && n.node == nil && len(n.jobs) == 0
+}

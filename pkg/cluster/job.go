@@ -116,6 +116,7 @@ type Job struct {
 	Restarts  int32  // how often it was requeued
 	Requester string // who cancelled it, when somebody did
 	Returns   bool   // while COMPLETING: it will be PENDING again, not Outcome
+	Warned    bool   // Spec.Signal was sent in this attempt
 	Granted   uint64 // log index of the entry that granted Alloc
 	Version   uint64 // log index of the last change
 }

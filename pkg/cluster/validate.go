@@ -8,6 +8,9 @@ import (
 	"unicode/utf8"
 )
 
+// MaxSignal is the highest signal number of Linux.
+const MaxSignal = 64
+
 // ErrInvalidJob is wrapped by every fault that [JobSpec.Validate] finds.
 var ErrInvalidJob = errors.New("invalid job")
 
@@ -17,6 +20,7 @@ const (
 	maxNodes   = 1 << 20
 	maxPerNode = 1 << 16
 	maxMemory  = 1 << 50
+	maxGPUs    = maxNodes * 16
 	maxText    = 4096
 	maxName    = 256
 	maxList    = 100_000
@@ -61,6 +65,12 @@ func (s *JobSpec) Validate() error {
 			fault("script argument %d holds a NUL byte or is longer than %d bytes", i+1, maxText*8)
 		}
 	}
+	if s.Begin < 0 || s.Deadline < 0 {
+		fault("begin and deadline must not lie before 1970")
+	}
+	if s.Signal.Number < 0 || s.Signal.Number > MaxSignal || s.Signal.Before < 0 || s.Signal.Before > maxLimit {
+		fault("signal %d, %s before the end, is out of range", s.Signal.Number, s.Signal.Before)
+	}
 	s.Request.check(fault)
 	s.checkDependencies(fault)
 	return errors.Join(faults...)
@@ -98,7 +108,7 @@ func (r *Request) check(fault func(string, ...any)) {
 		most int64
 	}{
 		{"nodes", int64(r.Nodes), maxNodes}, {"GPUs per node", int64(r.GPUsPerNode), maxPerNode},
-		{"GPUs", int64(r.GPUs), maxNodes * 16}, {"tasks per node", int64(r.TasksPerNode), maxPerNode},
+		{"GPUs", int64(r.GPUs), maxGPUs}, {"tasks per node", int64(r.TasksPerNode), maxPerNode},
 		{"CPUs per task", int64(r.CPUsPerTask), maxPerNode}, {"memory per node", int64(r.MemPerNode), maxMemory},
 		{"memory per CPU", int64(r.MemPerCPU), maxMemory}, {"memory per GPU", int64(r.MemPerGPU), maxMemory},
 	} {
@@ -109,6 +119,7 @@ func (r *Request) check(fault func(string, ...any)) {
 	if r.GPUs > 0 && r.GPUsPerNode > 0 && int64(r.GPUs) != int64(r.GPUsPerNode)*int64(max(r.Nodes, 1)) {
 		fault("%d GPUs in all contradict %d nodes with %d GPUs each", r.GPUs, max(r.Nodes, 1), r.GPUsPerNode)
 	}
+	r.checkProducts(fault)
 	if len(r.GPUTypes) > 64 || len(r.Features) > 64 || len(r.NodeList) > maxList || len(r.Exclude) > maxList {
 		fault("too many GPU types, features or nodes are named")
 	}
@@ -116,6 +127,22 @@ func (r *Request) check(fault func(string, ...any)) {
 		for _, word := range list {
 			checkName(fault, "word", word, maxName)
 		}
+	}
+}
+
+// checkProducts keeps what [Request.CPUsPerNode], [Request.MemoryOn] and
+// [Request.TotalGPUs] multiply inside their types. Each factor has been checked.
+func (r *Request) checkProducts(fault func(string, ...any)) {
+	cpus := int64(r.TasksPerNode) * int64(r.CPUsPerTask)
+	if cpus > maxPerNode {
+		fault("%d tasks of %d CPUs on a node: at most %d CPUs", r.TasksPerNode, r.CPUsPerTask, maxPerNode)
+	}
+	if gpus := int64(r.GPUsPerNode) * int64(max(r.Nodes, 1)); gpus > maxGPUs {
+		fault("%d nodes with %d GPUs each: at most %d GPUs", r.Nodes, r.GPUsPerNode, maxGPUs)
+	}
+	gpus := Bytes(max(r.GPUsPerNode, r.GPUs, 1))
+	if r.MemPerCPU > maxMemory/max(1, Bytes(cpus)) || r.MemPerGPU > maxMemory/gpus {
+		fault("more than %s of memory on a node", Bytes(maxMemory))
 	}
 }
 

@@ -1,0 +1,130 @@
+package state
+
+import (
+	"slices"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// array is one job array, known by the id of its first element. It is kept while
+// an element is active or in the tail. Element n of the indices in ascending order
+// has the id of the array plus n.
+type array struct {
+	ranges  []command.IndexRange // ascending, without overlap
+	count   int32                // elements in all; follows from ranges
+	kept    int32                // elements active or in the tail; an index
+	holding int32                // elements with an allocation; an index
+}
+
+// elements is how many indices the range has; 0 for one that is not well formed.
+func elements(r command.IndexRange) int64 {
+	if r.First < 0 || r.Last < r.First || r.Step < 1 {
+		return 0
+	}
+	return (int64(r.Last)-int64(r.First))/int64(r.Step) + 1
+}
+
+// indices lists what ranges mean, ascending and each once. The sum of their
+// elements must have been bounded before.
+func indices(ranges []command.IndexRange) []int32 {
+	var all []int32
+	for _, r := range ranges {
+		for n := range elements(r) {
+			all = append(all, int32(int64(r.First)+n*int64(r.Step)))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// canonical writes ascending indices as few ranges that do not interleave.
+func canonical(all []int32) []command.IndexRange {
+	var ranges []command.IndexRange
+	for len(all) > 0 {
+		r := command.IndexRange{First: all[0], Last: all[0], Step: 1}
+		n := 1
+		if len(all) > 1 {
+			r.Step = all[1] - all[0]
+			for ; n < len(all) && int64(all[n])-int64(r.Last) == int64(r.Step); n++ {
+				r.Last = all[n]
+			}
+		}
+		ranges = append(ranges, r)
+		all = all[n:]
+	}
+	return ranges
+}
+
+// count is the elements of canonical ranges; ok is false for others.
+func countOf(ranges []command.IndexRange) (count int32, ok bool) {
+	var sum int64
+	last := int64(-1)
+	for _, r := range ranges {
+		n := elements(r)
+		if sum += n; n == 0 || int64(r.First) <= last || sum > maxCommandJobs {
+			return 0, false
+		}
+		last = int64(r.First) + (n-1)*int64(r.Step)
+	}
+	return int32(sum), sum > 0
+}
+
+// element is the position of an index in the array. O(ranges).
+func (a array) element(index int32) (position int32, found bool) {
+	for _, r := range a.ranges {
+		switch {
+		case index < r.First:
+			return 0, false
+		case index <= r.Last && (index-r.First)%r.Step == 0:
+			return position + (index-r.First)/r.Step, true
+		case index <= r.Last:
+			return 0, false
+		}
+		position += int32(elements(r))
+	}
+	return 0, false
+}
+
+// keepArray counts elements that are kept and that hold an allocation, and drops
+// the array after its last element.
+func (s *State) keepArray(id cluster.JobID, kept, holding int32) {
+	if id == 0 {
+		return
+	}
+	a, _ := s.arrays.Get(id)
+	a.kept += kept
+	a.holding += holding
+	if a.kept > 0 {
+		s.arrays.Set(id, a)
+		return
+	}
+	s.arrays.Delete(id)
+	s.digest ^= s.hashArray(id, a)
+}
+
+// resolve lists the jobs that ref means, those in the tail included. O(elements log n).
+func (t *tables) resolve(ref cluster.JobRef) []cluster.JobID {
+	a, isArray := t.arrays.Get(ref.ID)
+	if ref.Index != cluster.NoIndex {
+		n, found := a.element(ref.Index)
+		if _, there := t.job(ref.ID + cluster.JobID(n)); !found || !there {
+			return nil
+		}
+		return []cluster.JobID{ref.ID + cluster.JobID(n)}
+	}
+	if !isArray {
+		if _, there := t.job(ref.ID); !there {
+			return nil
+		}
+		return []cluster.JobID{ref.ID}
+	}
+	ids := make([]cluster.JobID, 0, a.kept)
+	for n := range a.count {
+		id := ref.ID + cluster.JobID(n)
+		if _, there := t.job(id); there {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

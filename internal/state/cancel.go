@@ -1,0 +1,124 @@
+package state
+
+import (
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// maxRefs bounds the jobs that one command may name.
+const maxRefs = 100_000
+
+// cancel ends jobs, or sends them a signal.
+func (s *State) cancel(c *command.CancelJobs) command.Result {
+	if again := s.repeated(c.Request); again != nil {
+		return again
+	}
+	if c.Signal < 0 || c.Signal > cluster.MaxSignal {
+		return refusef(command.InvalidArgument, "there is no signal %d", c.Signal)
+	}
+	return s.eachJob(c.Request, c.Actor, c.Jobs, func(old *cluster.Job) *command.Refusal {
+		if c.Signal != 0 {
+			return s.signalJob(old, c)
+		}
+		return s.cancelJob(old, c.Actor)
+	})
+}
+
+// eachJob does something to each job that refs mean, those in the tail apart, and
+// tells what became of each.
+func (s *State) eachJob(id command.RequestID, a command.Actor, refs []cluster.JobRef, do func(*cluster.Job) *command.Refusal) command.Result {
+	switch {
+	case len(refs) == 0:
+		return refuse(command.InvalidArgument, "no job is named", "")
+	case len(refs) > maxRefs:
+		return refusef(command.InvalidArgument, "%d jobs are named, at most %d", len(refs), maxRefs)
+	}
+	answer := &command.Outcomes{Index: s.index}
+	done := make(map[cluster.JobID]none, len(refs))
+	for _, ref := range refs {
+		ids := s.resolve(ref)
+		if len(ids) == 0 {
+			answer.Jobs = append(answer.Jobs, command.Outcome{Job: ref.ID, Ref: ref, Refused: unknownJob(ref)})
+		}
+		for _, id := range s.meant(ids) {
+			if _, twice := done[id]; !twice {
+				done[id] = none{}
+				answer.Jobs = append(answer.Jobs, s.oneJob(id, a, do))
+			}
+		}
+	}
+	return s.remember(id, answer)
+}
+
+// meant are those of the elements of an array that are still active, or the last
+// one, for an answer, when none is.
+func (s *State) meant(ids []cluster.JobID) []cluster.JobID {
+	active := make([]cluster.JobID, 0, len(ids))
+	for _, id := range ids {
+		if !s.ended.Has(id) {
+			active = append(active, id)
+		}
+	}
+	if len(active) == 0 && len(ids) > 0 {
+		return ids[len(ids)-1:]
+	}
+	return active
+}
+
+// oneJob does something to a job if the actor may.
+func (s *State) oneJob(id cluster.JobID, a command.Actor, do func(*cluster.Job) *command.Refusal) command.Outcome {
+	j, _ := s.job(id)
+	o := command.Outcome{Job: id, Ref: j.Ref(), State: j.State}
+	mine := owns(a, j.Spec.Owner) || allowed(a, command.RoleOperator)
+	switch {
+	case !mine && s.policy.Private:
+		o.State, o.Refused = 0, unknownJob(o.Ref)
+	case !mine:
+		o.Refused = refusef(command.Denied, "job %s belongs to %s", o.Ref, j.Spec.Owner.User)
+	case j.State.Final():
+		o.Refused = refusef(command.Conflict, "job %s has ended (%s)", o.Ref, j.State)
+	default:
+		if o.Refused = do(j); o.Refused == nil {
+			j, _ = s.job(id)
+			o.State = j.State
+		}
+	}
+	return o
+}
+
+func unknownJob(ref cluster.JobRef) *command.Refusal {
+	return hinting(refusef(command.NotFound, "there is no active job %s", ref), "gqueue lists the active jobs")
+}
+
+// cancelJob ends a job: at once when it waits, else when its nodes are clean. One
+// that is ending already just does not come back.
+func (s *State) cancelJob(old *cluster.Job, a command.Actor) *command.Refusal {
+	j := *old
+	by := ending{outcome: cluster.Cancelled, reason: cluster.ReasonCancelled, detail: "cancelled by " + a.Identity.User}
+	switch {
+	case j.State == cluster.Pending:
+		s.step(&j, cluster.Cancel)
+		j.Ended, j.Reason, j.Detail, j.Planned = s.now, by.reason, by.detail, 0
+	case j.State == cluster.Completing && !j.Returns:
+		return nil
+	case j.State == cluster.Completing:
+		j.Returns, j.Outcome, j.Reason, j.Detail = false, by.outcome, by.reason, by.detail
+	default:
+		s.end(&j, by)
+	}
+	j.Requester = a.Identity.User
+	s.settle(&j)
+	s.put(old, &j)
+	return nil
+}
+
+// signalJob sends a signal to a job that runs.
+func (s *State) signalJob(old *cluster.Job, c *command.CancelJobs) *command.Refusal {
+	if old.State != cluster.Configuring && old.State != cluster.Running && old.State != cluster.Suspended {
+		return refusef(command.Conflict, "job %s is %s: only a running job can get a signal", old.Ref(), old.State)
+	}
+	s.send(old.ID, c.Signal, c.BatchOnly)
+	j := *old
+	s.put(old, &j) // its nodes are told
+	return nil
+}

@@ -1,0 +1,248 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Check recomputes every invariant from scratch and returns all that do not hold.
+// O(state); for tests, and for snapshots in production.
+func (s *State) Check() error {
+	x := &checking{
+		State:  s,
+		uses:   map[string]*cluster.Use{},
+		arrays: map[cluster.JobID]array{},
+		blobs:  map[cluster.Digest]int64{},
+	}
+	x.faults = slices.Clone(s.faults)
+	x.jobs()
+	x.nodes()
+	x.kept()
+	x.requestsAndSignals()
+	if d := s.recount(); d != s.digest {
+		x.fault("the digest is %016x, from scratch %016x", s.digest, d)
+	}
+	return errors.Join(x.faults...)
+}
+
+// checking is what a check counts for itself.
+type checking struct {
+	*State
+	faults []error
+	uses   map[string]*cluster.Use
+	onNode int
+	due    int
+	states [cluster.OutOfMemory + 1]int
+	arrays map[cluster.JobID]array
+	blobs  map[cluster.Digest]int64
+}
+
+func (x *checking) fault(format string, args ...any) {
+	if len(x.faults) < 100 {
+		x.faults = append(x.faults, fmt.Errorf(format, args...))
+	}
+}
+
+// jobs checks each job by itself and that the indexes of jobs are exactly theirs.
+func (x *checking) jobs() {
+	for id, j := range x.pending.All() {
+		if j.State != cluster.Pending || j.Alloc != nil || j.Tasks != nil || j.Outcome != 0 || j.Returns {
+			x.fault("job %d is among the pending ones: %s, %d tasks", id, j.State, len(j.Tasks))
+		}
+		x.job(id, j)
+	}
+	for id, j := range x.holding.All() {
+		if !j.State.Holds() || j.Attempt == 0 || j.Granted == 0 || j.Granted > x.index {
+			x.fault("job %d is among those with an allocation: %s, attempt %d", id, j.State, j.Attempt)
+		}
+		x.job(id, j)
+		x.allocation(j)
+	}
+	if n := x.State.users.Len(); n != x.live() {
+		x.fault("%d jobs by user, want %d", n, x.live())
+	}
+	if n := x.State.due.Len(); n != x.due {
+		x.fault("%d jobs are due some time, want %d", n, x.due)
+	}
+	if n := x.State.onNode.Len(); n != x.onNode {
+		x.fault("%d jobs on nodes, want %d", n, x.onNode)
+	}
+	if x.states != x.State.states {
+		x.fault("jobs by state %v, want %v", x.State.states, x.states)
+	}
+}
+
+func (x *checking) job(id cluster.JobID, j *cluster.Job) {
+	_, ended := x.ended.Get(id)
+	switch {
+	case id != j.ID || id == 0 || id >= x.nextJob || ended || x.pending.Has(id) && x.holding.Has(id):
+		x.fault("job %d has id %d, next is %d, ended %v", id, j.ID, x.nextJob, ended)
+	case !x.users.Has(userJob{j.Spec.Owner.User, id}):
+		x.fault("job %d is not listed for its user", id)
+	case j.Version > x.index || j.Version == 0:
+		x.fault("job %d was changed at index %d, now is %d", id, j.Version, x.index)
+	}
+	if at := dueOf(j); at != cluster.Never {
+		x.due++
+		if !x.State.due.Has(dueJob{at, id}) {
+			x.fault("job %d is not listed as due at %d", id, at)
+		}
+	}
+	x.states[j.State]++
+	for _, d := range []cluster.Digest{j.Spec.Script, j.Spec.Environment} {
+		if !d.IsZero() {
+			x.blobs[d]++
+		}
+	}
+	x.element(j)
+}
+
+func (x *checking) element(j *cluster.Job) {
+	if j.Array == 0 {
+		return
+	}
+	a, known := x.State.arrays.Get(j.Array)
+	if n, found := a.element(j.Index); !known || !found || j.ID != j.Array+cluster.JobID(n) {
+		x.fault("job %d is not element %d of array %d", j.ID, j.Index, j.Array)
+	}
+	c := x.arrays[j.Array]
+	c.kept++
+	if j.State.Holds() {
+		c.holding++
+	}
+	x.arrays[j.Array] = c
+}
+
+// allocation checks a job's nodes against its tasks, and sums up what is used.
+func (x *checking) allocation(j *cluster.Job) {
+	if j.Alloc == nil || len(j.Alloc.Nodes) != len(j.Tasks) || len(j.Tasks) == 0 {
+		x.fault("job %d has %d tasks and another allocation", j.ID, len(j.Tasks))
+		return
+	}
+	for i, a := range j.Alloc.Nodes {
+		x.onNode++
+		if j.Tasks[i].Node != a.Node || !x.State.onNode.Has(nodeJob{a.Node, j.ID}) {
+			x.fault("job %d is not listed on node %q", j.ID, a.Node)
+		}
+		u := x.uses[a.Node]
+		if u == nil {
+			u = &cluster.Use{}
+			x.uses[a.Node] = u
+		}
+		for _, g := range a.GPUs {
+			if int(g) < len(u.GPUs) && u.GPUs[g] {
+				x.fault("GPU %d of node %s is given twice, once to job %d", g, a.Node, j.ID)
+			}
+		}
+		addUse(u, j, a, 1)
+	}
+	phase := least(j.Tasks)
+	_, ends := cluster.Ending(j.Outcome)
+	_, over := judge(j)
+	switch {
+	case j.State == cluster.Completing && (phase == cluster.TaskClean || !ends && !j.Returns || j.Ended == 0):
+		x.fault("job %d is COMPLETING with outcome %s, all tasks at phase %d", j.ID, j.Outcome, phase)
+	case j.State != cluster.Completing && (over || j.Outcome != 0 || j.Ended != 0 || j.Returns):
+		x.fault("job %d is %s though it is over", j.ID, j.State)
+	case j.State == cluster.Configuring && phase >= cluster.TaskStarted, j.State == cluster.Running && phase < cluster.TaskStarted:
+		x.fault("job %d is %s with all tasks at phase %d", j.ID, j.State, phase)
+	}
+}
+
+// nodes checks what is used on nodes, and that nothing is used beyond what there is.
+func (x *checking) nodes() {
+	for name, n := range x.State.nodes.All() {
+		if name != n.Name || n.Epoch == 0 || n.Leftovers < 0 {
+			x.fault("node %q has the name %q, epoch %d", name, n.Name, n.Epoch)
+		}
+	}
+	if n := x.State.uses.Len(); n != len(x.uses) {
+		x.fault("%d nodes are used, want %d", n, len(x.uses))
+	}
+	for _, name := range slices.Sorted(maps.Keys(x.uses)) {
+		want := x.uses[name]
+		got, _ := x.State.uses.Get(name)
+		if got.Jobs != want.Jobs || got.CPUs != want.CPUs || got.Memory != want.Memory || got.Whole != want.Whole || !slices.Equal(taken(got.GPUs), taken(want.GPUs)) {
+			x.fault("node %s: used %+v, want %+v", name, got, *want)
+		}
+		if want.Whole && want.Jobs > 1 {
+			x.fault("node %s: %d jobs on it though one has it as a whole", name, want.Jobs)
+		}
+	}
+}
+
+// taken lists the GPUs that are in use.
+func taken(gpus []bool) []int {
+	var list []int
+	for g, used := range gpus {
+		if used {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+// kept checks the tail, the arrays and the blobs.
+func (x *checking) kept() {
+	next := x.finished - uint64(x.tail.Len()) + 1
+	for seq, j := range x.tail.All() {
+		at, listed := x.ended.Get(j.ID)
+		if seq != next || !j.State.Final() || at != seq || !listed || j.Ended == 0 {
+			x.fault("finished job %d has number %d, want %d, state %s", j.ID, seq, next, j.State)
+		}
+		next++
+		x.element(j)
+	}
+	if x.ended.Len() != x.tail.Len() || x.tail.Len() > x.limits.tail {
+		x.fault("%d finished jobs by id, %d in the tail", x.ended.Len(), x.tail.Len())
+	}
+	for id, a := range x.State.arrays.All() {
+		if c := x.arrays[id]; c.kept != a.kept || c.holding != a.holding || a.kept < 1 {
+			x.fault("array %d keeps %d elements, %d with an allocation, want %d and %d", id, a.kept, a.holding, c.kept, c.holding)
+		}
+	}
+	idle := 0
+	for d, u := range x.State.blobs.All() {
+		if u.jobs != x.blobs[d] || (u.jobs == 0) != x.idle.Has(idleBlob{u.idle, d}) || u.jobs > 0 && u.idle != 0 {
+			x.fault("blob %s: named by %d jobs, idle since %d, want %d jobs", d, u.jobs, u.idle, x.blobs[d])
+		}
+		if u.jobs == 0 {
+			idle++
+		}
+		delete(x.blobs, d)
+	}
+	if len(x.blobs) > 0 || idle != x.idle.Len() {
+		x.fault("%d blobs are named and not there; %d are idle, %d listed so", len(x.blobs), idle, x.idle.Len())
+	}
+}
+
+func (x *checking) requestsAndSignals() {
+	size := 0
+	for number, r := range x.requests.All() {
+		size += len(r.answer)
+		if at := x.requestOf[r.id.Key]; at != number || number >= x.nextRequest {
+			x.fault("request %d is listed as %d", number, at)
+		}
+	}
+	if size != x.requestBytes || x.requests.Len() != len(x.requestOf) {
+		x.fault("%d requests of %d bytes, listed %d of %d", x.requests.Len(), size, len(x.requestOf), x.requestBytes)
+	}
+	for id, list := range x.signals.All() {
+		if !x.holding.Has(id) || len(list) == 0 || len(list) > maxSignals {
+			x.fault("job %d has %d signals", id, len(list))
+		}
+	}
+	for d, u := range x.uploads.All() {
+		var again upload
+		for _, p := range u.parts {
+			again = again.with(p, u.at)
+		}
+		if again.sum != u.sum || again.got != u.got || u.got >= u.size || u.got == 0 {
+			x.fault("upload %s: %d of %d bytes", d, u.got, u.size)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package state
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Back-off between a failure of the cluster and the next attempt: 5 s, doubled by
+// each requeue, at most 10 min.
+const (
+	firstBackOff = 5 * time.Second
+	maxBackOff   = 10 * time.Minute
+)
+
+// ending is how an attempt ends.
+type ending struct {
+	outcome cluster.JobState
+	reason  cluster.Reason
+	detail  string
+	exit    cluster.Exit
+	returns bool // the job waits again afterwards
+}
+
+// advance carries a job, a value that nobody else has yet, as far as its tasks
+// allow: to RUNNING, to COMPLETING, and out of it.
+func (s *State) advance(j *cluster.Job) {
+	if j.State == cluster.Configuring && least(j.Tasks) >= cluster.TaskStarted {
+		s.step(j, cluster.Run)
+	}
+	if j.State == cluster.Configuring || j.State == cluster.Running || j.State == cluster.Suspended {
+		if e, over := judge(j); over {
+			s.end(j, e)
+		}
+	}
+	s.settle(j)
+}
+
+// least is the phase that all tasks have reached.
+func least(tasks []cluster.Task) cluster.TaskPhase {
+	phase := cluster.TaskClean
+	for i := range tasks {
+		phase = min(phase, tasks[i].Phase)
+	}
+	return phase
+}
+
+// judge decides from the tasks whether and how the attempt is over. The script runs
+// on the first node, or on every node; what the other tasks do ends the job only
+// when it was not meant to happen.
+func judge(j *cluster.Job) (e ending, over bool) {
+	left := len(j.Tasks)
+	for i := range j.Tasks {
+		t := &j.Tasks[i]
+		if t.Phase < cluster.TaskEnded {
+			continue
+		}
+		script := i == 0 || j.Spec.EveryNode
+		e := endingOf(j, t, script)
+		if e.outcome != cluster.Completed {
+			return e, true
+		}
+		if left--; i == 0 && !j.Spec.EveryNode || left == 0 {
+			return e, true
+		}
+	}
+	return ending{}, false
+}
+
+// endingOf is how a task that has ended ends its job.
+func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
+	lost := ending{
+		outcome: cluster.NodeFailed, reason: cluster.ReasonNodeFail, exit: t.Exit,
+		detail: "node " + t.Node + ": " + t.Message, returns: j.Spec.Requeue,
+	}
+	if t.Message == "" {
+		lost.detail = "node " + t.Node + ": " + t.Cause.String()
+	}
+	switch t.Cause {
+	case cluster.MemoryKilled:
+		return ending{outcome: cluster.OutOfMemory, reason: cluster.ReasonOutOfMemory, detail: t.Message, exit: t.Exit}
+	case cluster.LaunchFailed:
+		return ending{outcome: cluster.Failed, reason: cluster.ReasonLaunchFailed, detail: t.Message, exit: t.Exit}
+	case cluster.ImageFailed:
+		return ending{outcome: cluster.Failed, reason: cluster.ReasonImageFailed, detail: t.Message, exit: t.Exit}
+	case cluster.Exited, cluster.NoCause:
+		switch {
+		case !script:
+			lost.detail = "node " + t.Node + ": its task ended before the job did"
+			return lost
+		case t.Exit.OK():
+			return ending{outcome: cluster.Completed}
+		}
+		return ending{outcome: cluster.Failed, reason: cluster.ReasonNonZeroExitCode, exit: t.Exit}
+	}
+	return lost
+}
+
+// end decides the outcome of a job that holds an allocation; its nodes stop what is
+// left of it.
+func (s *State) end(j *cluster.Job, e ending) {
+	s.step(j, cluster.End)
+	j.Outcome, j.Reason, j.Detail, j.Exit = e.outcome, e.reason, e.detail, e.exit
+	j.Returns = e.returns
+	j.Ended = s.now
+}
+
+// settle ends a COMPLETING job when all of its nodes are clean: it waits again, or
+// is over.
+func (s *State) settle(j *cluster.Job) {
+	if j.State != cluster.Completing || least(j.Tasks) < cluster.TaskClean {
+		return
+	}
+	if j.Returns {
+		s.requeue(j)
+		return
+	}
+	event, known := cluster.Ending(j.Outcome)
+	if !known {
+		s.fault("job %s completes with outcome %s", j.ID, j.Outcome)
+		event, j.Outcome = cluster.Fail, cluster.Failed
+	}
+	s.step(j, event)
+	if j.Exit.OK() && len(j.Tasks) > 0 {
+		j.Exit = j.Tasks[0].Exit // of a script that was stopped
+	}
+	j.Planned = 0
+}
+
+// requeue makes a job wait again. After a failure of the cluster it does so with a
+// back-off, and too many of them hold it.
+func (s *State) requeue(j *cluster.Job) {
+	failed := j.Outcome == cluster.NodeFailed
+	detail := fmt.Sprintf("attempt %d: %s", j.Attempt, j.Detail)
+	s.step(j, cluster.Requeue)
+	j.Eligible, j.Reason, j.Detail = max(s.now, j.Spec.Begin), cluster.ReasonNone, detail
+	if failed {
+		j.Eligible = max(j.Eligible, s.now.Add(backOff(j.Restarts)))
+	}
+	if j.Eligible > s.now {
+		j.Reason = cluster.ReasonBeginTime
+	}
+	if failed && j.Restarts >= s.policy.MaxRestarts {
+		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
+	}
+	j.Restarts++
+	j.Alloc, j.Tasks, j.Outcome, j.Exit, j.Requester = nil, nil, 0, cluster.Exit{}, ""
+	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0
+	j.Returns, j.Warned = false, false
+}
+
+func backOff(restarts int32) time.Duration {
+	d := firstBackOff
+	for ; restarts > 0 && d < maxBackOff; restarts-- {
+		d *= 2
+	}
+	return min(d, maxBackOff)
+}

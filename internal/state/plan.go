@@ -1,0 +1,164 @@
+package state
+
+import (
+	"fmt"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// commit carries out a plan. It was made from an older state, so every start is
+// checked against the present one, those before it in the plan included; one that
+// does not fit is left out alone. O((starts + verdicts) log n).
+func (s *State) commit(c *command.CommitPlan) command.Result {
+	s.sortRooms()
+	answer := &command.Committed{}
+	for i := range c.Plan.Starts {
+		p := &c.Plan.Starts[i]
+		if why := s.stale(p, c.Plan.Index); why != "" {
+			answer.Stale = append(answer.Stale, command.Stale{Job: p.Job, Why: why})
+			continue
+		}
+		s.start(p)
+		answer.Started = append(answer.Started, p.Job)
+	}
+	for _, v := range c.Plan.Verdicts {
+		s.judge(v, c.Plan.Index)
+	}
+	return answer
+}
+
+// start grants a job its placement.
+func (s *State) start(p *cluster.PlannedStart) {
+	old, _ := s.pending.Get(p.Job)
+	j := *old
+	s.step(&j, cluster.Start)
+	j.Attempt = p.Attempt
+	j.Alloc = &cluster.Allocation{Nodes: p.Placement.Nodes}
+	j.Tasks = make([]cluster.Task, len(j.Alloc.Nodes))
+	for i := range j.Alloc.Nodes {
+		s.words.share(&j.Alloc.Nodes[i].Node)
+		j.Tasks[i].Node = j.Alloc.Nodes[i].Node
+	}
+	j.Started, j.Granted, j.Planned = s.now, s.index, 0
+	j.Reason, j.Detail = cluster.ReasonNone, ""
+	s.put(old, &j)
+}
+
+// stale says why a start does not fit the state any more; "" when it does.
+func (s *State) stale(p *cluster.PlannedStart, planned uint64) string {
+	j, waits := s.pending.Get(p.Job)
+	if !waits {
+		return "the job is not pending"
+	}
+	part, known := s.policy.Partition(j.Spec.Partition)
+	switch {
+	case p.Attempt != j.Attempt+1:
+		return fmt.Sprintf("attempt %d is not the next one", p.Attempt)
+	case j.Hold != cluster.NotHeld:
+		return "the job is held"
+	case j.Eligible > s.now:
+		return "the job may not start yet"
+	case j.Spec.Deadline > 0 && s.now > lastStart(j.Spec):
+		return "the job could not end before its deadline"
+	case !known || part.Down:
+		return "the partition is down"
+	}
+	if a, _ := s.arrays.Get(j.Array); j.Array != 0 && j.Spec.ArrayLimit > 0 && a.holding >= j.Spec.ArrayLimit {
+		return "the array has as many elements running as it may"
+	}
+	if why := wrongSize(j, &p.Placement, part); why != "" {
+		return why
+	}
+	place := s.rooms.names[part.Name]
+	seen := make(map[string]none, len(p.Placement.Nodes))
+	for i := range p.Placement.Nodes {
+		a := &p.Placement.Nodes[i]
+		if _, twice := seen[a.Node]; twice {
+			return "node " + a.Node + " is named twice"
+		}
+		seen[a.Node] = none{}
+		if !place.has(a.Node) {
+			return "node " + a.Node + " is not in the partition"
+		}
+		if why := s.unfit(j, a, planned); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// wrongSize says what a placement as a whole does not give the job.
+func wrongSize(j *cluster.Job, p *cluster.Placement, part cluster.Partition) string {
+	r := &j.Spec.Request
+	var gpus int64
+	for i := range p.Nodes {
+		n := int64(len(p.Nodes[i].GPUs))
+		if gpus += n; r.GPUsPerNode > 0 && n < int64(r.GPUsPerNode) {
+			return "node " + p.Nodes[i].Node + " gives too few GPUs"
+		}
+	}
+	switch {
+	case len(p.Nodes) == 0:
+		return "the placement has no node"
+	case r.Nodes > 0 && len(p.Nodes) != int(r.Nodes):
+		return fmt.Sprintf("the placement has %d nodes, not %d", len(p.Nodes), r.Nodes)
+	case part.MaxNodes > 0 && len(p.Nodes) > int(part.MaxNodes):
+		return "the placement has more nodes than the partition allows"
+	case gpus < int64(r.TotalGPUs()):
+		return fmt.Sprintf("the placement has %d GPUs, not %d", gpus, r.TotalGPUs())
+	}
+	return ""
+}
+
+// unfit says why a node cannot give what the placement wants of it now.
+func (s *State) unfit(j *cluster.Job, a *cluster.NodeAllocation, planned uint64) string {
+	n, known := s.nodes.Get(a.Node)
+	switch {
+	case !known:
+		return "node " + a.Node + " is gone"
+	case !n.Usable():
+		return "node " + a.Node + " takes no jobs now"
+	case n.Epoch > planned:
+		return "node " + a.Node + " was started anew since the plan"
+	}
+	u, _ := s.uses.Get(a.Node)
+	switch {
+	case u.Whole:
+		return "node " + a.Node + " is taken as a whole"
+	case j.Spec.Request.Exclusive && u.Jobs > 0:
+		return "node " + a.Node + " is not empty"
+	case a.CPUs < j.Spec.Request.CPUsPerNode() || a.CPUs > n.CPUs-u.CPUs:
+		return "node " + a.Node + " has too few CPUs free"
+	case a.Memory < j.Spec.Request.MemoryOn(int32(len(a.GPUs))) || a.Memory > n.Memory-u.Memory:
+		return "node " + a.Node + " has too little memory free"
+	}
+	last := int32(-1)
+	for _, g := range a.GPUs {
+		switch {
+		case g <= last || int(g) >= len(n.GPUs):
+			return fmt.Sprintf("node %s has no such GPU %d, or GPUs are not in order", a.Node, g)
+		case int(g) < len(u.GPUs) && u.GPUs[g]:
+			return fmt.Sprintf("GPU %d of node %s is taken", g, a.Node)
+		case n.GPUs[g].Bad != "":
+			return fmt.Sprintf("GPU %d of node %s is bad", g, a.Node)
+		}
+		last = g
+	}
+	return ""
+}
+
+// judge notes why a job still waits. A verdict on a job that changed since the plan
+// was made is void; the next pass makes another.
+func (s *State) judge(v cluster.Verdict, planned uint64) {
+	old, waits := s.pending.Get(v.Job)
+	if !waits || old.Version > planned || old.Hold != cluster.NotHeld {
+		return
+	}
+	if old.Reason == v.Reason && old.Detail == v.Detail && old.Planned == v.Planned {
+		return
+	}
+	j := *old
+	j.Reason, j.Detail, j.Planned = v.Reason, v.Detail, v.Planned
+	s.put(old, &j)
+}

@@ -1,0 +1,76 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// CheckPolicy reports every fault of a policy, as [State.Apply] will refuse it for.
+// O(size).
+func CheckPolicy(p *cluster.Policy) error {
+	faults := []error{p.Validate()}
+	for _, part := range p.Partitions {
+		for _, expr := range part.Nodes {
+			if expr == "ALL" {
+				continue
+			}
+			if _, err := hostlist.Expand(expr); err != nil {
+				faults = append(faults, fmt.Errorf("partition %q: nodes: %w", part.Name, err))
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (s *State) initialise(c *command.Init) command.Result {
+	policy := c.Policy
+	if len(policy.Partitions) == 0 {
+		policy = cluster.DefaultPolicy()
+	}
+	err := CheckPolicy(&policy)
+	switch {
+	case s.clusterID == c.ClusterID && c.ClusterID != "":
+		return &command.Done{Version: s.policy.Version} // a repetition
+	case s.clusterID != "":
+		return refuse(command.Conflict, "this cluster has been initialised before", "its state is as it was")
+	case c.ClusterID == "" || len(c.ClusterID) > maxNodeName:
+		return refuse(command.InvalidArgument, "a new cluster needs an id", "")
+	case err != nil:
+		return refuse(command.InvalidArgument, "policy: "+oneLine(err), "")
+	}
+	s.clusterID = c.ClusterID
+	s.setPolicy(&policy)
+	return &command.Done{Version: s.policy.Version}
+}
+
+func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
+	if again := s.repeated(c.Request); again != nil {
+		return again
+	}
+	policy := c.Policy
+	if err := CheckPolicy(&policy); err != nil {
+		return refuse(command.InvalidArgument, "policy: "+oneLine(err), "")
+	}
+	switch {
+	case !allowed(c.Actor, command.RoleAdmin):
+		return s.remember(c.Request, refusef(command.Denied, "%s may not change the policy: that needs the role admin", c.Actor.Identity.User))
+	case c.Expect != 0 && c.Expect != s.policy.Version:
+		return s.remember(c.Request, hinting(refusef(command.Conflict, "the policy has version %d, not %d: somebody changed it", s.policy.Version, c.Expect), "look at the present one and apply yours again"))
+	}
+	s.setPolicy(&policy)
+	return s.remember(c.Request, &command.Done{Version: s.policy.Version})
+}
+
+// setPolicy puts a policy in force. Jobs that wait keep what they were given when
+// they were submitted; those whose partition is gone wait until it is back.
+func (s *State) setPolicy(p *cluster.Policy) {
+	p.Version = s.policy.Version + 1
+	s.policy = p
+	s.hashes.policy = s.hashPolicy()
+	s.rooms = nil
+	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
+}

@@ -1,0 +1,218 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Bounds of what a node may say.
+const (
+	maxNodeName    = 256
+	maxMessage     = 512
+	maxNodeGPUs    = 1024
+	maxNodeCPUs    = 1 << 16
+	maxNodeMemory  = 1 << 50
+	maxNodeWords   = 256 // features
+	maxReportTasks = 1 << 16
+)
+
+// news is what a report changes.
+type news struct {
+	refusal *command.Refusal
+	node    *cluster.Node  // nil when it stays as it is
+	jobs    []*cluster.Job // with their tasks as reported, not yet advanced
+}
+
+// report takes in what a node says of its tasks. Phases only grow, so a late or
+// repeated report changes nothing. O((tasks of the node) log n).
+func (s *State) report(c *command.ReportTasks) command.Result {
+	n := s.newsOf(c)
+	if n.refusal != nil {
+		return n.refusal
+	}
+	if n.node != nil {
+		s.putNode(n.node)
+	}
+	for _, j := range n.jobs {
+		old, _ := s.holding.Get(j.ID)
+		s.advance(j)
+		s.put(old, j)
+	}
+	return &command.Done{Version: s.index}
+}
+
+// newsOf compares a report with the state, which it leaves as it is.
+func (t *tables) newsOf(c *command.ReportTasks) news {
+	old, known := t.nodes.Get(c.Node)
+	switch {
+	case !known:
+		return news{refusal: refusef(command.NotFound, "node %q is not registered", c.Node)}
+	case c.Epoch != old.Epoch:
+		return news{refusal: refusef(command.Conflict, "node %q is registered under epoch %d, not %d", c.Node, old.Epoch, c.Epoch)}
+	case len(c.Tasks) > maxReportTasks:
+		return news{refusal: refusef(command.InvalidArgument, "a report of %d tasks, at most %d", len(c.Tasks), maxReportTasks)}
+	}
+	if why := gpuFault(c.GPUs); why != "" {
+		return news{refusal: refuse(command.InvalidArgument, why, "")}
+	}
+	var result news
+	seen := make(map[cluster.JobID]none, len(c.Tasks))
+	var leftovers int32
+	for i := range c.Tasks {
+		r := &c.Tasks[i]
+		j, found := t.holding.Get(r.Job)
+		rank := -1
+		if found && j.Attempt == r.Attempt {
+			rank = rankOf(j, c.Node)
+		}
+		if _, twice := seen[r.Job]; twice && rank >= 0 {
+			continue
+		}
+		if rank < 0 || j.Tasks[rank].Phase == cluster.TaskClean {
+			if r.Task.Phase < cluster.TaskClean {
+				leftovers++
+			}
+			continue
+		}
+		seen[r.Job] = none{}
+		if task, grew := merge(j, rank, r.Task); grew {
+			result.jobs = append(result.jobs, withTask(j, rank, task))
+		}
+	}
+	for k := range t.onNode.From(nodeJob{c.Node, 0}) {
+		if k.node != c.Node {
+			break
+		}
+		if _, reported := seen[k.id]; reported {
+			continue
+		}
+		j, _ := t.holding.Get(k.id)
+		if rank := rankOf(j, c.Node); j.Granted <= c.Seen && j.Tasks[rank].Phase < cluster.TaskClean {
+			result.jobs = append(result.jobs, withTask(j, rank, gone(j.Tasks[rank], "the task is not on the node any more")))
+		}
+	}
+	slices.SortFunc(result.jobs, func(a, b *cluster.Job) int { return cmp.Compare(a.ID, b.ID) })
+	result.node = changed(old, c, leftovers)
+	return result
+}
+
+// changed is the node as reported; nil when that is no change.
+func changed(old *cluster.Node, c *command.ReportTasks, leftovers int32) *cluster.Node {
+	fault := plain(c.Fault)
+	if old.Fault == fault && old.Leftovers == leftovers && (c.GPUs == nil || slices.Equal(old.GPUs, c.GPUs)) {
+		return nil
+	}
+	n := *old
+	n.Fault, n.Leftovers = fault, leftovers
+	if c.GPUs != nil {
+		n.GPUs = c.GPUs
+	}
+	return &n
+}
+
+// rankOf is the position of a node in the job's allocation; -1 when it is not there.
+func rankOf(j *cluster.Job, node string) int {
+	for i := range j.Tasks {
+		if j.Tasks[i].Node == node {
+			return i
+		}
+	}
+	return -1
+}
+
+// withTask is a copy of j with another task.
+func withTask(j *cluster.Job, rank int, task cluster.Task) *cluster.Job {
+	c := *j
+	c.Tasks = slices.Clone(j.Tasks)
+	c.Tasks[rank] = task
+	return &c
+}
+
+// merge is the task after a report, and whether that is any further than before.
+func merge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
+	t := j.Tasks[rank]
+	if r.Phase <= t.Phase {
+		return t, false
+	}
+	if t.Phase < cluster.TaskEnded {
+		t.Cause, t.Exit, t.Message = r.Cause, r.Exit, plain(r.Message)
+	}
+	if t.Started == 0 {
+		t.Started = r.Started
+	}
+	if t.Ended == 0 {
+		t.Ended = r.Ended
+	}
+	t.Memory, t.CPUTime = max(t.Memory, r.Memory), max(t.CPUTime, r.CPUTime)
+	never := t.Phase == cluster.TaskWanted && r.Phase >= cluster.TaskClean && r.Cause == cluster.NoCause
+	t.Phase = min(r.Phase, cluster.TaskClean)
+	switch {
+	case t.Cause > cluster.TaskLost:
+		t.Cause = cluster.TaskLost
+	case never && j.State != cluster.Completing:
+		t.Cause, t.Message = cluster.TaskLost, "the node has nothing of the task"
+	}
+	return t, true
+}
+
+// gone is a task of which nothing can be known any more. What was known of its end
+// stays.
+func gone(t cluster.Task, why string) cluster.Task {
+	if t.Phase < cluster.TaskEnded {
+		t.Cause, t.Message = cluster.TaskLost, why
+	}
+	t.Phase = cluster.TaskClean
+	return t
+}
+
+// loseTasks gives up all tasks on a node.
+func (s *State) loseTasks(node, why string) {
+	var jobs []*cluster.Job
+	for k := range s.onNode.From(nodeJob{node, 0}) {
+		if k.node != node {
+			break
+		}
+		j, _ := s.holding.Get(k.id)
+		jobs = append(jobs, j)
+	}
+	for _, old := range jobs {
+		rank := rankOf(old, node)
+		if old.Tasks[rank].Phase == cluster.TaskClean {
+			continue
+		}
+		j := withTask(old, rank, gone(old.Tasks[rank], why))
+		s.advance(j)
+		s.put(old, j)
+	}
+}
+
+// plain is a node's sentence as one line of bounded length.
+func plain(s string) string {
+	if len(s) > maxMessage {
+		s = s[:maxMessage]
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}
+
+// gpuFault says what is wrong with a list of GPUs; "" when nothing is.
+func gpuFault(gpus []cluster.GPU) string {
+	if len(gpus) > maxNodeGPUs {
+		return "more than 1024 GPUs on one node"
+	}
+	for i, g := range gpus {
+		if g.Index != int32(i) || g.Memory < 0 || g.Memory > maxNodeMemory {
+			return "the GPUs of a node are not listed by index, or have no sensible memory"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,213 @@
+package state
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// script runs a scenario: each line is a command, answered by indented lines.
+type script struct {
+	t     *testing.T
+	s     *State
+	index uint64
+	now   cluster.Instant
+}
+
+// words are the parts of a line: plain ones, and key=value.
+type words struct {
+	plain []string
+	keys  map[string]string
+}
+
+func split(line string) words {
+	w := words{keys: map[string]string{}}
+	for _, f := range strings.Fields(line) {
+		if k, v, found := strings.Cut(f, "="); found {
+			w.keys[k] = v
+		} else {
+			w.plain = append(w.plain, f)
+		}
+	}
+	return w
+}
+
+func (w words) has(flag string) bool { return slices.Contains(w.plain, flag) }
+
+func (w words) number(key string, otherwise int64) int64 {
+	v, there := w.keys[key]
+	if !there {
+		return otherwise
+	}
+	n, err := strconv.ParseInt(v, 0, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (w words) duration(key string) time.Duration {
+	v, there := w.keys[key]
+	if !there {
+		return 0
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+func (w words) size(key string) cluster.Bytes {
+	if w.keys[key] == "" {
+		return 0
+	}
+	b, err := cluster.ParseBytes(w.keys[key], 1)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func (w words) list(key string) []string {
+	if w.keys[key] == "" {
+		return nil
+	}
+	return strings.Split(w.keys[key], ",")
+}
+
+// actor is a user by name; root is an administrator, op an operator.
+func actor(name string) command.Actor {
+	a := command.Actor{Identity: cluster.Identity{User: name, UID: 1000 + uint32(name[0]), GID: 100}}
+	switch name {
+	case "root":
+		a.Identity.UID, a.Role = 0, command.RoleAdmin
+	case "op":
+		a.Role = command.RoleOperator
+	}
+	return a
+}
+
+func (x *script) apply(c command.Command) string {
+	x.index++
+	result := x.s.Apply(x.index, x.now, c)
+	if err := x.s.Check(); err != nil {
+		x.t.Errorf("after %T: %v", c, err)
+	}
+	return answer(result)
+}
+
+// answer writes a result as users would read it.
+func answer(r command.Result) string {
+	switch r := r.(type) {
+	case *command.Refusal:
+		if r.Hint != "" {
+			return fmt.Sprintf("refused (%d): %s\nhint: %s", r.Code, r.Message, r.Hint)
+		}
+		return fmt.Sprintf("refused (%d): %s", r.Code, r.Message)
+	case *command.Done:
+		return ""
+	case *command.Submitted:
+		text := fmt.Sprintf("submitted %v", r.First)
+		if slices.Max(r.Counts) > 0 {
+			text += fmt.Sprintf(" elements %v", r.Counts)
+		}
+		if r.Again {
+			text += " again"
+		}
+		return text
+	case *command.Outcomes:
+		var lines []string
+		for _, o := range r.Jobs {
+			line := fmt.Sprintf("%s %s", o.Ref, "done")
+			if o.Refused != nil {
+				line = fmt.Sprintf("%s %s", o.Ref, answer(o.Refused))
+			} else {
+				line += ", now " + o.State.String()
+			}
+			lines = append(lines, line)
+		}
+		if r.Again {
+			lines = append(lines, "again")
+		}
+		return strings.Join(lines, "\n")
+	case *command.Registered:
+		return fmt.Sprintf("epoch %d", r.Epoch)
+	case *command.Committed:
+		text := fmt.Sprintf("started %v", r.Started)
+		for _, s := range r.Stale {
+			text += fmt.Sprintf("\nstale %d: %s", s.Job, s.Why)
+		}
+		return text
+	case *command.Named:
+		return "changed " + strings.Join(r.Names, " ")
+	}
+	return fmt.Sprintf("%T", r)
+}
+
+// names expands n[1-3],m.
+func names(list string) []string {
+	all, err := hostlist.Expand(list)
+	if err != nil {
+		panic(err)
+	}
+	return all
+}
+
+func TestScripts(t *testing.T) {
+	files, err := os.ReadDir("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".txt") {
+			continue
+		}
+		t.Run(strings.TrimSuffix(f.Name(), ".txt"), func(t *testing.T) {
+			path := "testdata/" + f.Name()
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := transcript(t, string(data))
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(data) {
+				t.Errorf("%s is now\n%s", path, got)
+			}
+		})
+	}
+}
+
+// transcript runs the lines of a scenario and puts the answers where the old ones were.
+func transcript(t *testing.T, text string) string {
+	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20}), now: 1}
+	x.apply(&command.Init{ClusterID: "test"})
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "    ") {
+			continue
+		}
+		out.WriteString(line + "\n")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		for _, a := range strings.Split(x.run(line), "\n") {
+			if a != "" {
+				out.WriteString("    " + a + "\n")
+			}
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,193 @@
+package state
+
+import (
+	"strings"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// maxCommandJobs bounds the jobs that one command may make, array elements
+// included, and with it how long a replica is busy with it: about a second.
+const maxCommandJobs = 1 << 20
+
+// accepted is one submission that will be stored.
+type accepted struct {
+	spec   *cluster.JobSpec
+	ranges []command.IndexRange // canonical; nil when it is no array
+	all    []int32              // the indices
+	held   bool
+}
+
+func (s *State) submit(c *command.SubmitJobs) command.Result {
+	if again := s.repeated(c.Request); again != nil {
+		return again
+	}
+	if len(c.Jobs) == 0 {
+		return refuse(command.InvalidArgument, "no job to submit", "")
+	}
+	s.sortRooms()
+	carried := contentsOf(c.Blobs)
+	jobs := make([]accepted, 0, len(c.Jobs))
+	var total int64
+	for i := range c.Jobs {
+		a, refusal, kept := s.accept(c, &c.Jobs[i], carried)
+		if refusal != nil {
+			if len(c.Jobs) > 1 {
+				refusal.Message = "job " + cluster.JobID(i+1).String() + " of the request: " + refusal.Message
+			}
+			if !kept {
+				return refusal
+			}
+			return s.remember(c.Request, refusal)
+		}
+		jobs = append(jobs, a)
+		if total += int64(max(1, len(a.all))); total > maxCommandJobs {
+			return refusef(command.InvalidArgument, "more than %d jobs in one request", maxCommandJobs)
+		}
+	}
+	if most := s.policy.MaxPending; int64(s.live())+total > most {
+		return s.remember(c.Request, hinting(refusef(command.Exhausted, "the cluster has %d jobs and takes at most %d at once", s.live(), most), "submit again when some have ended"))
+	}
+	return s.remember(c.Request, s.store(jobs, carried))
+}
+
+// store gives the jobs ids and puts them into the queue.
+func (s *State) store(jobs []accepted, carried contents) *command.Submitted {
+	answer := &command.Submitted{
+		First:  make([]cluster.JobID, len(jobs)),
+		Counts: make([]int32, len(jobs)),
+		Index:  s.index,
+	}
+	for i, a := range jobs {
+		first := s.nextJob
+		answer.First[i], answer.Counts[i] = first, int32(len(a.all))
+		s.useBlobs(a.spec, int64(max(1, len(a.all))), carried)
+		if a.ranges == nil {
+			s.put(nil, s.fresh(a, 0, cluster.NoIndex))
+			continue
+		}
+		kept := array{ranges: a.ranges, count: int32(len(a.all)), kept: int32(len(a.all))}
+		s.arrays.Set(first, kept)
+		s.digest ^= s.hashArray(first, kept)
+		for _, index := range a.all {
+			s.put(nil, s.fresh(a, first, index))
+		}
+	}
+	return answer
+}
+
+// fresh is a new job with the next id.
+func (s *State) fresh(a accepted, of cluster.JobID, index int32) *cluster.Job {
+	j := &cluster.Job{
+		ID: s.nextJob, Array: of, Index: index, Spec: a.spec, State: cluster.Pending,
+		Submitted: s.now, Eligible: max(s.now, a.spec.Begin), Version: s.index,
+	}
+	s.nextJob++
+	switch {
+	case a.held:
+		j.Hold, j.Reason = cluster.HeldByUser, cluster.ReasonHeldUser
+	case j.Eligible > s.now:
+		j.Reason = cluster.ReasonBeginTime
+	case len(a.spec.Depends) > 0:
+		j.Reason = cluster.ReasonDependency
+	}
+	return j
+}
+
+// accept checks one submission. kept tells whether a refusal has to be remembered
+// because it follows from the state and might be another one later.
+func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried contents) (a accepted, refusal *command.Refusal, kept bool) {
+	spec := sub.Spec
+	if spec.Owner == (cluster.Identity{}) {
+		spec.Owner = c.Actor.Identity
+	}
+	switch {
+	case spec.Owner.User == "":
+		return a, refuse(command.InvalidArgument, "a job needs a user", ""), false
+	case spec.Owner != c.Actor.Identity:
+		return a, refusef(command.Denied, "%s may not submit for %s", c.Actor.Identity.User, spec.Owner.User), false
+	case spec.Nice < 0 && !allowed(c.Actor, command.RoleOperator):
+		return a, refuse(command.Denied, "a negative nice value needs the role operator", "use a value of 0 or more"), false
+	}
+	a.held = sub.Held
+	spec.ArraySize = 0
+	if len(sub.Array) > 0 {
+		if a.all, refusal = s.arrayIndices(sub.Array); refusal != nil {
+			return a, refusal, true
+		}
+		a.ranges = canonical(a.all)
+		spec.ArraySize = int32(len(a.all))
+	}
+	if a.spec, refusal, kept = s.check(&spec, sub.DefaultTime); refusal != nil {
+		return a, refusal, kept
+	}
+	switch {
+	case !s.hasBlob(spec.Script, carried):
+		return a, incomplete("script"), false
+	case !s.hasBlob(spec.Environment, carried):
+		return a, incomplete("environment"), false
+	}
+	return a, s.checkDependencies(a.spec), true
+}
+
+// arrayIndices expands ranges within the bounds of the policy.
+func (s *State) arrayIndices(ranges []command.IndexRange) ([]int32, *command.Refusal) {
+	var sum int64
+	most := int64(min(s.policy.MaxArray, maxCommandJobs))
+	for _, r := range ranges {
+		n := elements(r)
+		if n == 0 {
+			return nil, hinting(refusef(command.InvalidArgument, "the array range %d-%d:%d has no element", r.First, r.Last, r.Step), "write it like 0-15 or 0-15:4")
+		}
+		if sum += n; sum > most {
+			return nil, hinting(refusef(command.Exhausted, "the array has more than %d elements", most), "split it into smaller arrays")
+		}
+	}
+	return indices(ranges), nil
+}
+
+// check validates a specification, fills in what the policy decides, and makes
+// sure that the cluster could run it. The result may be shared.
+func (s *State) check(spec *cluster.JobSpec, defaultTime bool) (checked *cluster.JobSpec, refusal *command.Refusal, kept bool) {
+	known, slot := s.specs.find(spec, defaultTime)
+	if known != nil {
+		return known, nil, false
+	}
+	if err := spec.Validate(); err != nil {
+		return nil, invalid(err), false
+	}
+	if refusal := s.fill(spec, defaultTime); refusal != nil {
+		return nil, refusal, true
+	}
+	if refusal := s.fits(spec); refusal != nil {
+		return nil, refusal, true
+	}
+	checked = new(cluster.JobSpec)
+	*checked = *spec
+	s.words.shareWords(checked)
+	s.specs.put(slot, checked)
+	return checked, nil, false
+}
+
+// invalid is the refusal of a specification that is not well formed.
+func invalid(err error) *command.Refusal {
+	return refuse(command.InvalidArgument, strings.ReplaceAll(oneLine(err), cluster.ErrInvalidJob.Error()+": ", ""), "")
+}
+
+// checkDependencies refuses conditions on jobs that nobody knows any more: they
+// could never come true.
+func (s *State) checkDependencies(spec *cluster.JobSpec) *command.Refusal {
+	for _, d := range spec.Depends {
+		if d.Kind == cluster.Singleton {
+			continue
+		}
+		if _, isArray := s.arrays.Get(d.Job.ID); isArray && d.Job.Index == cluster.NoIndex {
+			continue
+		}
+		if len(s.resolve(d.Job)) == 0 {
+			return hinting(refusef(command.NotFound, "dependency %s:%s: there is no such job", d.Kind, d.Job), "a job that ended long ago cannot be waited for")
+		}
+	}
+	return nil
+}

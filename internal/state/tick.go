@@ -1,0 +1,63 @@
+package state
+
+import (
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Bounds of one tick, so that no command takes long; the rest falls due in the next.
+const (
+	tickJobs   = 10_000
+	tickForget = 10_000
+)
+
+// tick does what has fallen due: limits, deadlines, signals before the end, begin
+// times, retentions. O((what is due) log n).
+func (s *State) tick() command.Result {
+	s.forget(tickForget)
+	s.dropTokens()
+	s.dropUploads()
+	var due []cluster.JobID
+	for k := range s.due.All() {
+		if k.at > s.now || len(due) == tickJobs {
+			break
+		}
+		due = append(due, k.id)
+	}
+	for _, id := range due {
+		if old, found := s.active(id); found {
+			j := *old
+			s.fallDue(&j)
+			s.put(old, &j)
+		}
+	}
+	return &command.Done{Version: s.index}
+}
+
+// fallDue changes a job, a value that nobody else has yet, to what its due instant
+// makes of it. Whatever it does, that instant is not due afterwards.
+func (s *State) fallDue(j *cluster.Job) {
+	if j.State == cluster.Pending {
+		if j.Spec.Deadline > 0 && s.now > lastStart(j.Spec) {
+			s.step(j, cluster.MissDeadline)
+			j.Reason, j.Detail, j.Ended, j.Planned = cluster.ReasonDeadline, "it could not end before its deadline any more", s.now, 0
+			return
+		}
+		if j.Reason == cluster.ReasonBeginTime && j.Eligible <= s.now {
+			j.Reason, j.Detail = cluster.ReasonNone, ""
+		}
+		return
+	}
+	limit := j.Limit()
+	switch {
+	case j.Spec.Deadline > 0 && j.Spec.Deadline <= s.now:
+		s.end(j, ending{outcome: cluster.DeadlineMissed, reason: cluster.ReasonDeadline})
+	case limit > 0 && limit <= s.now:
+		s.end(j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonTimeLimit})
+	default:
+		j.Warned = true
+		s.send(j.ID, j.Spec.Signal.Number, j.Spec.Signal.BatchOnly)
+		return
+	}
+	s.settle(j)
+}

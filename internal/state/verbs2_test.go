@@ -1,0 +1,218 @@
+package state
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// report is "n1 1/1 started, 2/1 ended exit=1 cause=3": the node and its tasks.
+func (x *script) report(rest string) string {
+	name, tasks, _ := strings.Cut(rest, " ")
+	n, _ := x.s.nodes.Get(name)
+	c := &command.ReportTasks{Node: name, Seen: x.index}
+	if n != nil {
+		c.Epoch = n.Epoch
+	}
+	phases := []string{"wanted", "started", "ended", "clean"}
+	causes := []string{"", "exited", "stopped", "memory", "launch", "node", "gpu", "image", "lost"}
+	for _, one := range strings.Split(tasks, ",") {
+		w := split(one)
+		c.Epoch = uint64(w.number("epoch", int64(c.Epoch)))
+		c.Seen = uint64(w.number("seen", int64(c.Seen)))
+		c.Fault = w.keys["fault"]
+		if len(w.plain) < 2 {
+			continue
+		}
+		job, attempt, _ := strings.Cut(w.plain[0], "/")
+		a, _ := strconv.Atoi(attempt)
+		t := command.TaskReport{Job: id(job), Attempt: cluster.Attempt(a)}
+		t.Task.Phase = cluster.TaskPhase(slices.Index(phases, w.plain[1]))
+		t.Task.Exit = cluster.Exit{Code: int32(w.number("exit", 0)), Signal: int32(w.number("signal", 0))}
+		t.Task.Message = w.keys["message"]
+		if t.Task.Phase >= cluster.TaskEnded {
+			t.Task.Cause = cluster.Exited
+		}
+		if cause, there := w.keys["cause"]; there {
+			t.Task.Cause = cluster.Cause(slices.Index(causes, cause))
+		}
+		c.Tasks = append(c.Tasks, t)
+	}
+	nothing := x.s.View().NothingNew(c)
+	before := x.s.digest
+	text := x.apply(c)
+	if same := before == x.s.digest && text == ""; nothing != same {
+		x.t.Errorf("report %s: NothingNew says %v, the state says %v", rest, nothing, same)
+	}
+	if nothing {
+		return text + "nothing new"
+	}
+	return text
+}
+
+func (x *script) liveness(verb string, w words) string {
+	c := &command.SetLiveness{}
+	for _, name := range names(w.plain[0]) {
+		l := command.NodeLiveness{Node: name, Liveness: cluster.Liveness(slices.Index([]string{"alive", "silent", "dead"}, verb))}
+		if n, known := x.s.nodes.Get(name); known {
+			l.Epoch = uint64(w.number("epoch", int64(n.Epoch)))
+		}
+		c.Nodes = append(c.Nodes, l)
+	}
+	return x.apply(c)
+}
+
+func (x *script) change(verb string, w words) string {
+	who, refs := actor(w.plain[0]), []cluster.JobRef{}
+	for _, word := range w.plain[1:] {
+		ref, err := cluster.ParseJobRef(word)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		refs = append(refs, ref)
+	}
+	if verb == "cancel" || verb == "signal" {
+		return x.apply(&command.CancelJobs{Request: request16(w), Actor: who, Jobs: refs, Signal: int32(w.number("number", 0))})
+	}
+	c := &command.UpdateJobs{Request: request16(w), Actor: who, Jobs: refs, Action: map[string]command.UpdateAction{
+		"hold": command.HoldJobs, "release": command.ReleaseJobs, "requeue": command.RequeueJobs, "set": command.SetFields,
+	}[verb]}
+	if _, there := w.keys["time"]; there {
+		d := w.duration("time")
+		c.TimeLimit = &d
+	}
+	for key, field := range map[string]**string{"partition": &c.Partition, "qos": &c.QOS, "name": &c.Name, "comment": &c.Comment} {
+		if v, there := w.keys[key]; there {
+			*field = &v
+		}
+	}
+	for key, field := range map[string]**int32{"nice": &c.Nice, "most": &c.ArrayLimit} {
+		if _, there := w.keys[key]; there {
+			n := int32(w.number(key, 0))
+			*field = &n
+		}
+	}
+	return x.apply(c)
+}
+
+// policy applies the default policy with some fields changed.
+func (x *script) policy(w words) string {
+	p := cluster.DefaultPolicy()
+	main := &p.Partitions[0]
+	main.Down, main.MaxTime, main.MaxNodes = w.has("down"), w.duration("maxtime"), int32(w.number("maxnodes", 0))
+	main.AllowAccounts = w.list("accounts")
+	if main.MaxTime > 0 {
+		main.DefaultTime = min(main.DefaultTime, main.MaxTime)
+	}
+	if list := w.list("main"); list != nil {
+		main.Nodes = list
+	}
+	if list := w.list("other"); list != nil {
+		p.Partitions = append(p.Partitions, cluster.Partition{Name: "other", Nodes: list})
+	}
+	p.MaxArray, p.MaxPending = int32(w.number("maxarray", 1000)), w.number("maxpending", 1000)
+	p.MaxRestarts, p.Private = int32(w.number("restarts", 5)), w.has("private")
+	if w.has("broken") {
+		p.DefaultQOS = "nothing"
+	}
+	return x.apply(&command.ApplyPolicy{Request: request16(w), Actor: actor(w.plain[0]), Policy: p, Expect: uint64(w.number("expect", 0))})
+}
+
+func (x *script) token(verb string, w words) string {
+	hash := cluster.Digest(sha256.Sum256([]byte(w.keys["hash"])))
+	if verb == "join" {
+		return x.apply(&command.UseToken{Hash: hash, Kind: command.TokenKind(w.number("kind", 1)), Name: w.plain[0]})
+	}
+	return x.apply(&command.CreateToken{
+		Request: request16(w), Actor: actor(w.plain[0]), Hash: hash, Kind: command.TokenKind(w.number("kind", 1)),
+		Expires: cluster.Instant(w.duration("expires")),
+	})
+}
+
+// part sends a part of the blob "text".
+func (x *script) part(w words) string {
+	text := w.keys["text"]
+	from, to := int(w.number("from", 0)), int(w.number("to", int64(len(text))))
+	c := &command.PutBlob{Digest: sha256.Sum256([]byte(text)), Size: int64(len(text)), Offset: int64(from), Part: []byte(text[from:to])}
+	if w.has("spoilt") {
+		c.Part[0]++
+	}
+	answer := x.apply(c)
+	if x.s.View().HasBlob(c.Digest) {
+		answer += "it is there"
+	}
+	return answer
+}
+
+// jobs lists every job that the state knows.
+func (x *script) jobs() string {
+	var lines []string
+	v := x.s.View()
+	for j := range v.Jobs(0) {
+		lines = append(lines, jobLine(v, j))
+	}
+	for f := range v.Tail(0) {
+		lines = append(lines, fmt.Sprintf("%s, finished as %d", jobLine(v, f.Job), f.Seq))
+	}
+	if due := v.NextDue(); due != cluster.Never {
+		lines = append(lines, "next due at "+due.Sub(1).String())
+	}
+	return strings.Join(lines, "\n")
+}
+
+func jobLine(v *View, j *cluster.Job) string {
+	line := fmt.Sprintf("%s %s %s", j.Ref(), j.Spec.Owner.User, j.State)
+	if j.Outcome != 0 && !j.State.Final() {
+		line += "/" + j.Outcome.String()
+	}
+	if j.Reason != cluster.ReasonNone {
+		line += " " + j.Reason.String()
+	}
+	if j.Detail != "" {
+		line += " (" + j.Detail + ")"
+	}
+	if j.Attempt > 0 {
+		line += fmt.Sprintf(" attempt %d", j.Attempt)
+	}
+	for i, t := range j.Tasks {
+		line += fmt.Sprintf(" %s:%v=%s", t.Node, j.Alloc.Nodes[i].GPUs, []string{"wanted", "started", "ended", "clean"}[t.Phase])
+	}
+	if j.Exit != (cluster.Exit{}) {
+		line += fmt.Sprintf(" exit %d:%d", j.Exit.Code, j.Exit.Signal)
+	}
+	if j.State == cluster.Pending && j.Eligible > v.Now() {
+		line += " from " + j.Eligible.Sub(1).String()
+	}
+	if j.Planned != 0 {
+		line += " planned " + j.Planned.Sub(0).String()
+	}
+	if s := v.Signals(j.ID); len(s) > 0 {
+		line += fmt.Sprintf(" signals %v", s)
+	}
+	return line
+}
+
+func (x *script) nodes() string {
+	var lines []string
+	v := x.s.View()
+	for n := range v.Nodes() {
+		u := v.Use(n.Name)
+		line := fmt.Sprintf("%s %s epoch %d jobs %d cpus %d mem %s gpus %v", n.Name, n.State(u), n.Epoch, u.Jobs, u.CPUs, u.Memory, taken(u.GPUs))
+		if n.Drain {
+			line += fmt.Sprintf(" drained by %s: %s", n.DrainBy, n.DrainWhy)
+		}
+		if n.Fault != "" {
+			line += " fault " + n.Fault
+		}
+		if n.Leftovers > 0 {
+			line += fmt.Sprintf(" leftovers %d", n.Leftovers)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,183 @@
+package state
+
+import (
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+var update = flag.Bool("update", false, "rewrite the answers in testdata")
+
+// run carries out one line.
+func (x *script) run(line string) string {
+	verb, rest, _ := strings.Cut(line, " ")
+	w := split(rest)
+	switch verb {
+	case "at":
+		d, err := time.ParseDuration(w.plain[0])
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		x.now = cluster.Instant(d) + 1
+		return ""
+	case "node":
+		return x.apply(&command.RegisterNode{Node: node(w)})
+	case "submit":
+		return x.apply(x.submission(w))
+	case "start":
+		return x.start(w)
+	case "verdict":
+		return x.verdict(w)
+	case "report":
+		return x.report(rest)
+	case "silent", "dead", "alive":
+		return x.liveness(verb, w)
+	case "cancel", "signal", "hold", "release", "requeue", "set":
+		return x.change(verb, w)
+	case "drain", "resume", "remove":
+		action := map[string]command.NodeAction{"drain": command.DrainNodes, "resume": command.ResumeNodes, "remove": command.RemoveNodes}
+		return x.apply(&command.UpdateNodes{Request: request16(w), Actor: actor(w.plain[0]), Names: names(w.plain[1]), Action: action[verb], Reason: w.keys["why"]})
+	case "tick":
+		return x.apply(&command.Tick{})
+	case "policy":
+		return x.policy(w)
+	case "token", "join":
+		return x.token(verb, w)
+	case "part":
+		return x.part(w)
+	case "jobs":
+		return x.jobs()
+	case "nodes":
+		return x.nodes()
+	case "state":
+		c := x.s.View().Counts()
+		return fmt.Sprintf("active %d finished %d in the tail %d requests %d blobs %d tokens %d", c.Active, c.Finished, x.s.tail.Len(), c.Requests, c.Blobs, c.Tokens)
+	}
+	x.t.Fatalf("no such verb: %s", line)
+	return ""
+}
+
+// request16 is a request id from key=id/payload.
+func request16(w words) command.RequestID {
+	key, payload, _ := strings.Cut(w.keys["key"], "/")
+	var id command.RequestID
+	copy(id.Key[:], key)
+	copy(id.Payload[:], payload)
+	return id
+}
+
+func node(w words) cluster.Node {
+	n := cluster.Node{
+		Name: w.plain[0], BootID: w.keys["boot"], CPUs: int32(w.number("cpus", 16)), Memory: cluster.Bytes(w.number("mem", 64)) * cluster.GiB,
+		Features: w.list("features"), Fault: w.keys["fault"],
+	}
+	count, typ, _ := strings.Cut(w.keys["gpus"], ":")
+	gpus, _ := strconv.Atoi(count)
+	for i := range gpus {
+		g := cluster.GPU{Index: int32(i), Type: typ, Memory: 80 * cluster.GiB}
+		if w.keys["bad"] == strconv.Itoa(i) {
+			g.Bad = "XID 79"
+		}
+		n.GPUs = append(n.GPUs, g)
+	}
+	return n
+}
+
+func (x *script) submission(w words) *command.SubmitJobs {
+	who := actor(w.plain[0])
+	spec := cluster.JobSpec{
+		Name: w.keys["name"], Account: w.keys["account"], Partition: w.keys["partition"], QOS: w.keys["qos"],
+		TimeLimit: w.duration("time"), Nice: int32(w.number("nice", 0)), Requeue: w.has("requeue"),
+		EveryNode: w.has("everynode"), ArrayLimit: int32(w.number("most", 0)), Deadline: cluster.Instant(w.duration("deadline")),
+		Begin:  cluster.Instant(w.duration("begin")),
+		Signal: cluster.WarnSignal{Number: int32(w.number("warn", 0)), Before: w.duration("before")},
+		Request: cluster.Request{
+			Nodes: int32(w.number("nodes", 0)), GPUsPerNode: int32(w.number("gpusper", 0)), GPUs: int32(w.number("gpus", 0)),
+			GPUTypes: w.list("types"), CPUsPerTask: int32(w.number("cpus", 0)), MemPerNode: w.size("mem"),
+			Features: w.list("features"), NodeList: w.list("on"), Exclude: w.list("not"), Exclusive: w.has("exclusive"),
+		},
+	}
+	for _, d := range w.list("after") {
+		ref, err := cluster.ParseJobRef(d)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		spec.Depends = append(spec.Depends, cluster.Dependency{Kind: cluster.AfterOK, Job: ref})
+	}
+	c := &command.SubmitJobs{Request: request16(w), Actor: who}
+	if text := w.keys["script"]; text != "" {
+		spec.Script = sha256.Sum256([]byte(text))
+		if !w.has("bare") {
+			c.Blobs = [][]byte{[]byte(text)}
+		}
+	}
+	if w.keys["as"] != "" {
+		spec.Owner = actor(w.keys["as"]).Identity
+	}
+	sub := command.Submission{Spec: spec, Held: w.has("held"), DefaultTime: w.keys["time"] == ""}
+	for _, r := range w.list("array") {
+		var one command.IndexRange
+		if n, _ := fmt.Sscanf(r, "%d-%d:%d", &one.First, &one.Last, &one.Step); n < 2 {
+			one.Last = one.First
+		}
+		one.Step = max(one.Step, 1)
+		sub.Array = append(sub.Array, one)
+	}
+	for range max(1, w.number("times", 1)) {
+		c.Jobs = append(c.Jobs, sub)
+	}
+	return c
+}
+
+func id(word string) cluster.JobID {
+	n, err := strconv.ParseUint(word, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return cluster.JobID(n)
+}
+
+// start grants jobs: "1 n1:0,1 n2:0,1" with several separated by "+". What is not
+// said is what the job asks for.
+func (x *script) start(w words) string {
+	c := &command.CommitPlan{Plan: cluster.Plan{Index: uint64(w.number("plan", int64(x.index)))}}
+	for _, one := range strings.Split(strings.Join(w.plain, " "), "+") {
+		f := strings.Fields(one)
+		p := cluster.PlannedStart{Job: id(f[0]), Attempt: 1}
+		j, known := x.s.job(p.Job)
+		if known {
+			p.Attempt = j.Attempt + 1
+		}
+		p.Attempt = cluster.Attempt(w.number("attempt", int64(p.Attempt)))
+		for _, place := range f[1:] {
+			name, gpus, _ := strings.Cut(place, ":")
+			a := cluster.NodeAllocation{Node: name, CPUs: 1}
+			for _, g := range strings.FieldsFunc(gpus, func(r rune) bool { return r == ',' }) {
+				n, _ := strconv.Atoi(g)
+				a.GPUs = append(a.GPUs, int32(n))
+			}
+			if known {
+				a.CPUs, a.Memory = j.Spec.Request.CPUsPerNode(), j.Spec.Request.MemoryOn(int32(len(a.GPUs)))
+			}
+			p.Placement.Nodes = append(p.Placement.Nodes, a)
+		}
+		c.Plan.Starts = append(c.Plan.Starts, p)
+	}
+	return x.apply(c)
+}
+
+func (x *script) verdict(w words) string {
+	return x.apply(&command.CommitPlan{Plan: cluster.Plan{
+		Index: uint64(w.number("plan", int64(x.index))),
+		Verdicts: []cluster.Verdict{{
+			Job: id(w.plain[0]), Reason: cluster.Reason(w.number("reason", 0)), Detail: w.keys["detail"],
+			Planned: cluster.Instant(w.duration("planned")),
+		}},
+	}})
+}
