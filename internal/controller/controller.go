@@ -1,0 +1,161 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Log is the replicated log: package raftlog.
+type Log interface {
+	ProposeMany(ctx context.Context, commands [][]byte) (results []any, index uint64, err error)
+	ReadIndex(ctx context.Context) (uint64, error)
+	Leadership() <-chan bool
+}
+
+// Config is what a controller needs. Replica and Log are required.
+type Config struct {
+	Replica *Replica
+	Log     Log
+	Logger  *slog.Logger // default slog.Default
+	// ClusterID and Policy name a cluster that has no name yet.
+	ClusterID string
+	Policy    cluster.Policy
+}
+
+// Controller runs the leader's loops while this controller leads. Its methods may be
+// called from any goroutine.
+type Controller struct {
+	cfg     Config
+	replica *Replica
+	raft    Log
+	log     *slog.Logger
+	term    atomic.Pointer[term]
+	numbers numbers
+}
+
+// New makes a controller. Nothing happens until Run.
+func New(cfg Config) *Controller {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Controller{cfg: cfg, replica: cfg.Replica, raft: cfg.Log, log: cfg.Logger}
+}
+
+// term is one period of leadership.
+type term struct {
+	*Controller
+	ctx   context.Context // ends with it
+	ears  ears
+	loops sync.WaitGroup
+}
+
+// Run follows leadership until ctx ends or the log stops. It returns when every loop
+// has ended.
+func (c *Controller) Run(ctx context.Context) {
+	stop := func() {}
+	defer func() { stop() }()
+	for {
+		select {
+		case leads, open := <-c.raft.Leadership():
+			stop()
+			stop = func() {}
+			if !open {
+				return
+			}
+			if leads {
+				stop = c.lead(ctx)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lead starts the loops; the function it returns stops them and waits.
+func (c *Controller) lead(ctx context.Context) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &term{Controller: c, ctx: ctx}
+	t.ears.open(time.Now())
+	c.term.Store(t)
+	t.loops.Go(t.name)
+	t.loops.Go(t.passes)
+	t.loops.Go(t.ticks)
+	t.loops.Go(t.health)
+	c.log.Info("leading")
+	return func() {
+		c.term.Store(nil)
+		cancel()
+		t.loops.Wait()
+		c.log.Info("no longer leading")
+	}
+}
+
+// Leading reports whether the leader's loops run; the context ends when they stop.
+func (c *Controller) Leading() (context.Context, bool) {
+	if t := c.term.Load(); t != nil {
+		return t.ctx, true
+	}
+	return nil, false
+}
+
+// Propose has one command agreed and returns what the state answered and the log
+// index of its entry. Errors wrap those of raftlog; a *command.Refusal is an answer.
+func (c *Controller) Propose(ctx context.Context, cmd command.Command) (command.Result, uint64, error) {
+	results, index, err := c.raft.ProposeMany(ctx, [][]byte{command.Encode(cmd)})
+	if err != nil {
+		return nil, index, err
+	}
+	result, ok := results[0].(command.Result)
+	if !ok {
+		return nil, index, fmt.Errorf("the state answered %T", results[0])
+	}
+	return result, index, nil
+}
+
+// ReadView returns a view that holds everything agreed before the call. It works on
+// the leader only; errors wrap those of raftlog.
+func (c *Controller) ReadView(ctx context.Context) (*state.View, error) {
+	if _, err := c.raft.ReadIndex(ctx); err != nil {
+		return nil, err
+	}
+	return c.replica.View(), nil
+}
+
+// Heard notes a sign of life of a node under an epoch.
+func (c *Controller) Heard(node string, epoch uint64) {
+	if t := c.term.Load(); t != nil {
+		t.ears.hear(node, epoch, time.Now())
+	}
+}
+
+// name gives a new cluster its name and first policy.
+func (t *term) name() {
+	for t.replica.View().ClusterID() == "" {
+		_, _, err := t.Propose(t.ctx, &command.Init{ClusterID: t.cfg.ClusterID, Policy: t.cfg.Policy})
+		if err == nil || !t.pause(time.Second, "name the cluster", err) {
+			return
+		}
+	}
+}
+
+// pause waits after a failure of a loop, or returns false when the term is over.
+func (t *term) pause(d time.Duration, what string, err error) bool {
+	if t.ctx.Err() != nil {
+		return false
+	}
+	t.log.Warn(what, "err", err)
+	select {
+	case <-time.After(d):
+		return true
+	case <-t.ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,190 @@
+package controller
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Holes is what a filler needs of the archive.
+type Holes interface {
+	Gaps() ([]archive.Gap, error)
+	Missing([]cluster.Digest) ([]cluster.Digest, error)
+	Fill([]archive.Record, []archive.Blob) error
+}
+
+// Peers asks other controllers: package client.
+type Peers interface {
+	Finished(ctx context.Context, addr string, from uint64, limit int) (records [][]byte, next uint64, err error)
+	Blobs(ctx context.Context, addr string, digests []cluster.Digest) ([][]byte, error)
+}
+
+// Filler completes the archive of a controller that was away for so long that it got
+// a snapshot instead of the log: what ended meanwhile, and the scripts of all jobs,
+// it asks of the others. All fields but Logger are required.
+type Filler struct {
+	Replica *Replica
+	Archive Holes
+	Peers   Peers
+	Others  func() []string // addresses of the other controllers
+	Logger  *slog.Logger
+
+	whole atomic.Bool
+}
+
+// Complete reports whether nothing is known to be missing from the archive.
+func (f *Filler) Complete() bool { return f.whole.Load() }
+
+const (
+	fillRecords = 1000 // asked for at a time
+	fillBlobs   = 32
+	fillRetry   = 10 * time.Second
+)
+
+// errNobodyHas: none of the other controllers has what is missing.
+var errNobodyHas = errors.New("no other controller has it, or none answers")
+
+// Run fills until ctx ends: at the start, and whenever the state was restored.
+func (f *Filler) Run(ctx context.Context) {
+	log := f.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	for {
+		err := f.fill(ctx)
+		f.whole.Store(err == nil)
+		var again <-chan time.Time
+		if err != nil && ctx.Err() == nil {
+			log.Warn("the archive is not complete", "err", err, "again", fillRetry)
+			again = time.After(fillRetry)
+		}
+		select {
+		case <-again:
+		case <-f.Replica.restored:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *Filler) fill(ctx context.Context) error {
+	digests := map[cluster.Digest]struct{}{}
+	for job := range f.Replica.View().Jobs(0) {
+		digests[job.Spec.Script], digests[job.Spec.Environment] = struct{}{}, struct{}{}
+	}
+	for record := range f.Replica.View().Tail(0) {
+		digests[record.Job.Spec.Script], digests[record.Job.Spec.Environment] = struct{}{}, struct{}{}
+	}
+	if err := f.fillBlobs(ctx, digests); err != nil {
+		return err
+	}
+	for {
+		gaps, err := f.Archive.Gaps()
+		if err != nil || len(gaps) == 0 {
+			return err
+		}
+		for _, g := range gaps {
+			if err := f.fillGap(ctx, g); err != nil {
+				return fmt.Errorf("finished jobs %d to %d: %w", g.First, g.Last, err)
+			}
+		}
+	}
+}
+
+// fillGap gets one part of a gap from whoever has it.
+func (f *Filler) fillGap(ctx context.Context, g archive.Gap) error {
+	limit := int(min(g.Last-g.First+1, fillRecords))
+	err := errNobodyHas
+	for _, addr := range f.Others() {
+		data, next, e := f.Peers.Finished(ctx, addr, g.First, limit)
+		if e != nil {
+			err = e
+			continue
+		}
+		if len(data) == 0 || next-g.First != uint64(len(data)) {
+			continue // it has a gap there itself
+		}
+		records, digests, e := parseRecords(g.First, data)
+		if e != nil {
+			err = fmt.Errorf("%s: %w", addr, e)
+			continue
+		}
+		if err := f.Archive.Fill(records, nil); err != nil {
+			return err
+		}
+		return f.fillBlobs(ctx, digests)
+	}
+	return err
+}
+
+func parseRecords(first uint64, data [][]byte) ([]archive.Record, map[cluster.Digest]struct{}, error) {
+	var records []archive.Record
+	digests := map[cluster.Digest]struct{}{}
+	for i, d := range data {
+		job, err := command.DecodeJob(d)
+		if err != nil {
+			return nil, nil, fmt.Errorf("finished job %d: %w", first+uint64(i), err)
+		}
+		records = append(records, recordOf(first+uint64(i), job, d))
+		digests[job.Spec.Script], digests[job.Spec.Environment] = struct{}{}, struct{}{}
+	}
+	return records, digests, nil
+}
+
+// fillBlobs gets what is missing of these from whoever has it.
+func (f *Filler) fillBlobs(ctx context.Context, digests map[cluster.Digest]struct{}) error {
+	list := make([]cluster.Digest, 0, len(digests))
+	for d := range digests {
+		list = append(list, d)
+	}
+	slices.SortFunc(list, func(a, b cluster.Digest) int { return slices.Compare(a[:], b[:]) })
+	missing, err := f.Archive.Missing(list)
+	if err != nil {
+		return err
+	}
+	var lost error
+	for part := range slices.Chunk(missing, fillBlobs) {
+		got, err := f.askBlobs(ctx, part)
+		if e := f.Archive.Fill(nil, got); e != nil {
+			return e
+		}
+		if len(got) < len(part) {
+			lost = fmt.Errorf("%d scripts or environments: %w", len(part)-len(got), errors.Join(err, errNobodyHas))
+		}
+	}
+	return lost
+}
+
+// askBlobs asks one after the other for what the ones before did not have. A content
+// that is not what its digest says is not taken.
+func (f *Filler) askBlobs(ctx context.Context, wanted []cluster.Digest) (got []archive.Blob, err error) {
+	for _, addr := range f.Others() {
+		if len(wanted) == 0 {
+			return got, nil
+		}
+		contents, e := f.Peers.Blobs(ctx, addr, wanted)
+		if e != nil {
+			err = e
+			continue
+		}
+		var rest []cluster.Digest
+		for i, d := range wanted {
+			if i < len(contents) && sha256.Sum256(contents[i]) == d {
+				got = append(got, archive.Blob{Digest: d, Content: contents[i]})
+			} else {
+				rest = append(rest, d)
+			}
+		}
+		wanted = rest
+	}
+	return got, err
+}

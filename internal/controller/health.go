@@ -1,0 +1,125 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const (
+	// Heartbeat is how often a node is heard when all is well.
+	Heartbeat = 10 * time.Second
+	// silentAfter is two missed heartbeats.
+	silentAfter = 2 * Heartbeat
+	// checkSpacing is how often the nodes are looked at.
+	checkSpacing = time.Second
+)
+
+// ears is when nodes were heard in this term. A new leader starts deaf: silence
+// counts from when it could have heard, so nobody dies of an election.
+type ears struct {
+	mu    sync.Mutex
+	since time.Time
+	heard map[string]sign
+}
+
+type sign struct {
+	epoch uint64
+	at    time.Time
+}
+
+func (e *ears) open(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.since, e.heard = now, map[string]sign{}
+}
+
+func (e *ears) hear(node string, epoch uint64, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.heard[node].epoch <= epoch {
+		e.heard[node] = sign{epoch, now}
+	}
+}
+
+// last is when a node was last heard, or could have been first.
+func (e *ears) last(n *cluster.Node) (at time.Time, heard bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s, ok := e.heard[n.Name]; ok && s.epoch == n.Epoch {
+		return s.at, true
+	}
+	// A node that registered in this term spoke when it did.
+	if at := n.Registered.Time(); at.After(e.since) {
+		return at, false
+	}
+	return e.since, false
+}
+
+// forget drops nodes that are gone.
+func (e *ears) forget(v *state.View) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name := range e.heard {
+		if _, known := v.Node(name); !known {
+			delete(e.heard, name)
+		}
+	}
+}
+
+// health proposes what is to be thought of nodes whenever that changes.
+func (t *term) health() {
+	ticker := time.NewTicker(checkSpacing)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-t.ctx.Done():
+			return
+		}
+		view := t.replica.View()
+		t.ears.forget(view)
+		changed := t.ears.judge(view, time.Now())
+		if len(changed) == 0 {
+			continue
+		}
+		for _, n := range changed {
+			t.log.Info("node", "node", n.Node, "is", [...]string{"alive", "silent", "dead"}[n.Liveness])
+		}
+		_, _, err := t.Propose(t.ctx, &command.SetLiveness{Nodes: changed})
+		if err != nil && !t.pause(checkSpacing, "set liveness", err) {
+			return
+		}
+	}
+}
+
+// judge lists the nodes whose liveness is not what the state says.
+func (e *ears) judge(v *state.View, now time.Time) []command.NodeLiveness {
+	var changed []command.NodeLiveness
+	timeout := v.Policy().NodeTimeout
+	for n := range v.Nodes() {
+		at, heard := e.last(n)
+		is := liveness(now.Sub(at), timeout)
+		if !heard {
+			is = max(is, n.Liveness) // silence makes nobody better
+		}
+		if is != n.Liveness {
+			changed = append(changed, command.NodeLiveness{Node: n.Name, Epoch: n.Epoch, Liveness: is})
+		}
+	}
+	return changed
+}
+
+// liveness is what a silence means.
+func liveness(silence, timeout time.Duration) cluster.Liveness {
+	switch {
+	case silence >= timeout:
+		return cluster.Dead
+	case silence >= silentAfter:
+		return cluster.Silent
+	}
+	return cluster.Alive
+}

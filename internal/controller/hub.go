@@ -1,0 +1,180 @@
+package controller
+
+import (
+	"sync"
+
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// maxChanges is how many different things a subscription remembers. A reader that is
+// further behind looks at everything again.
+const maxChanges = 10_000
+
+// hub tells subscribers what changed. The zero value is ready.
+type hub struct {
+	mu     sync.Mutex
+	all    map[*Subscription]struct{}
+	byNode map[string]map[*Subscription]struct{}
+}
+
+// Subscription is level-triggered: it remembers what changed since the last Take,
+// not how often. A View taken after Take holds everything that Take returned.
+type Subscription struct {
+	hub  *hub
+	node string
+	// only, if set, makes this a bell: it rings for changes that only approves and
+	// remembers none.
+	only func(*state.Change) bool
+	ring chan struct{}
+
+	mu      sync.Mutex
+	changes []state.Change
+	at      map[subject]int
+	resync  bool
+}
+
+// subject is what changes are about the same.
+type subject struct {
+	kind state.ChangeKind
+	job  cluster.JobID
+	node string
+}
+
+// subscribe follows the changes of one node, or all when node is "".
+func (h *hub) subscribe(node string, only func(*state.Change) bool) *Subscription {
+	s := &Subscription{hub: h, node: node, only: only, ring: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if node == "" {
+		if h.all == nil {
+			h.all = map[*Subscription]struct{}{}
+		}
+		h.all[s] = struct{}{}
+		return s
+	}
+	if h.byNode == nil {
+		h.byNode = map[string]map[*Subscription]struct{}{}
+	}
+	if h.byNode[node] == nil {
+		h.byNode[node] = map[*Subscription]struct{}{}
+	}
+	h.byNode[node][s] = struct{}{}
+	return s
+}
+
+// Close ends the subscription.
+func (s *Subscription) Close() {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.all, s)
+	delete(h.byNode[s.node], s)
+	if len(h.byNode[s.node]) == 0 {
+		delete(h.byNode, s.node)
+	}
+}
+
+// C delivers when there is something to take.
+func (s *Subscription) C() <-chan struct{} { return s.ring }
+
+// Take returns what changed since the last call, one change for each job and node
+// with the first Old and the last New. If resync is true, so much changed that it
+// was not remembered: everything may be different.
+func (s *Subscription) Take() (changed []state.Change, resync bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed, resync = s.changes, s.resync
+	s.changes, s.at, s.resync = nil, nil, false
+	return changed, resync
+}
+
+// publish tells subscribers of changes.
+func (h *hub) publish(changes []state.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range changes {
+		c := &changes[i]
+		for s := range h.all {
+			s.add(c)
+		}
+		if len(h.byNode) == 0 {
+			continue
+		}
+		for s := range h.byNode[c.Node] {
+			s.add(c)
+		}
+		h.tellNodes(c, c.Old, nil)
+		h.tellNodes(c, c.New, c.Old)
+	}
+}
+
+// tellNodes tells the subscribers of a job's nodes, but those of another's.
+func (h *hub) tellNodes(c *state.Change, job, told *cluster.Job) {
+	if job == nil || job.Alloc == nil || told != nil && told.Alloc == job.Alloc {
+		return
+	}
+	for i := range job.Alloc.Nodes {
+		for s := range h.byNode[job.Alloc.Nodes[i].Node] {
+			s.add(c) // being told of the same change twice adds nothing
+		}
+	}
+}
+
+// resync tells all subscribers that everything may be different.
+func (h *hub) resync() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.all {
+		s.overflow()
+	}
+	for _, subscribers := range h.byNode {
+		for s := range subscribers {
+			s.overflow()
+		}
+	}
+}
+
+func (s *Subscription) overflow() {
+	s.mu.Lock()
+	s.changes, s.at, s.resync = nil, nil, true
+	s.mu.Unlock()
+	s.bell()
+}
+
+func (s *Subscription) bell() {
+	select {
+	case s.ring <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Subscription) add(c *state.Change) {
+	if s.only != nil {
+		if s.only(c) {
+			s.bell()
+		}
+		return
+	}
+	s.mu.Lock()
+	key := subject{c.Kind, c.Job, c.Node}
+	i, known := s.at[key]
+	switch {
+	case s.resync:
+	case known:
+		s.changes[i].New = c.New
+	case len(s.changes) == maxChanges:
+		s.changes, s.at, s.resync = nil, nil, true
+	default:
+		if s.at == nil {
+			s.at = map[subject]int{}
+		}
+		s.at[key] = len(s.changes)
+		s.changes = append(s.changes, *c)
+	}
+	s.mu.Unlock()
+	s.bell()
+}

@@ -1,0 +1,186 @@
+package controller
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const (
+	// debounce gathers what changes at once, such as a burst of submissions.
+	debounce = 5 * time.Millisecond
+	// rest is how many times as long as a pass took no other begins, so that a long
+	// queue leaves the processors to those who answer users.
+	rest = 2
+	// verdictSpacing is how often waiting jobs are told anew why they wait: a sentence
+	// costs as much in the log as a start.
+	verdictSpacing = time.Second
+	// maxVerdicts are told at a time.
+	maxVerdicts = 10_000
+	// chunkStarts and chunkBytes bound one CommitPlan; chunkVerdicts as well, since
+	// other commands wait while one is applied.
+	chunkStarts   = 256
+	chunkVerdicts = 2_000
+	chunkBytes    = 256 << 10
+)
+
+// passes makes a scheduling pass whenever something changed that could let a job
+// start, one at a time.
+func (t *term) passes() {
+	changed := t.replica.hub.subscribe("", matters)
+	defer changed.Close()
+	p := pass{term: t}
+	wait := time.Duration(0) // a new leader begins with one
+	for {
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-changed.C():
+			timer.Stop()
+		case <-t.ctx.Done():
+			timer.Stop()
+			return
+		}
+		if !t.sleep(p.calm(time.Now())) {
+			return
+		}
+		select { // what rang meanwhile is seen by this pass
+		case <-changed.C():
+		default:
+		}
+		wait = p.run()
+	}
+}
+
+// matters reports whether a change can let a job start, or start sooner.
+func matters(c *state.Change) bool {
+	if c.Kind != state.JobChanged || c.Old == nil || c.New == nil {
+		return true
+	}
+	if c.Old.Spec != c.New.Spec || c.Old.State.Holds() != c.New.State.Holds() || c.New.State.Final() {
+		return true
+	}
+	// Of what happens to a job that waits, a verdict alone does not matter.
+	return c.New.State == cluster.Pending &&
+		(c.Old.Hold != c.New.Hold || c.Old.Eligible != c.New.Eligible || c.New.Reason == cluster.ReasonNone)
+}
+
+// sleep waits within the term.
+func (t *term) sleep(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-t.ctx.Done():
+		return false
+	}
+}
+
+// pass is the scheduling of one term.
+type pass struct {
+	*term
+	ended    time.Time     // the last one
+	took     time.Duration // deciding
+	verdicts time.Time     // when they were last told
+}
+
+// calm is how long to wait before the next pass.
+func (p *pass) calm(now time.Time) time.Duration {
+	return max(debounce, p.ended.Add(rest*p.took).Sub(now))
+}
+
+// run makes one pass and returns in how long the next is due though nothing changes.
+func (p *pass) run() time.Duration {
+	began := time.Now()
+	snap := p.replica.View().Snapshot()
+	snap.Now = max(snap.Now, cluster.InstantOf(began))
+	d := schedule.Decide(snap)
+	p.ended = time.Now()
+	p.took = p.ended.Sub(began)
+	p.count()
+	wait := time.Hour
+	if d.Wake != cluster.Never {
+		wait = min(wait, max(d.Wake.Sub(cluster.InstantOf(p.ended)), debounce))
+	}
+	if p.ration(&d.Plan) {
+		wait = min(wait, max(p.verdicts.Add(verdictSpacing).Sub(p.ended), debounce))
+	}
+	if d.More {
+		wait = debounce
+	}
+	if err := p.commit(&d.Plan); err != nil {
+		p.numbers.failed.Add(1)
+		p.pause(time.Second, "commit plan", err)
+		return debounce // whatever became of it, the state tells
+	}
+	return wait
+}
+
+// ration leaves in the plan the verdicts that may be told now, and reports whether
+// there are more to tell later.
+func (p *pass) ration(plan *cluster.Plan) (more bool) {
+	switch {
+	case len(plan.Verdicts) == 0:
+		return false
+	case p.ended.Sub(p.verdicts) < verdictSpacing:
+		plan.Verdicts = nil
+		return true
+	}
+	p.verdicts = p.ended
+	more = len(plan.Verdicts) > maxVerdicts
+	plan.Verdicts = plan.Verdicts[:min(len(plan.Verdicts), maxVerdicts)]
+	return more
+}
+
+func (p *pass) count() {
+	p.numbers.passes.Add(1)
+	p.numbers.lastPass.Store(int64(p.took))
+	p.numbers.longestPass.Store(max(p.numbers.longestPass.Load(), int64(p.took)))
+}
+
+// commit has a plan agreed, piece by piece, the starts first.
+func (p *pass) commit(plan *cluster.Plan) error {
+	for len(plan.Starts)+len(plan.Verdicts) > 0 {
+		piece := cut(plan)
+		result, _, err := p.Propose(p.ctx, &command.CommitPlan{Plan: piece})
+		if err != nil {
+			return err
+		}
+		switch r := result.(type) {
+		case *command.Committed:
+			p.numbers.starts.Add(int64(len(r.Started)))
+			p.numbers.stale.Add(int64(len(r.Stale)))
+			for _, s := range r.Stale {
+				p.log.Debug("start no longer fits", "job", s.Job, "why", s.Why)
+			}
+		case *command.Refusal:
+			return r
+		}
+	}
+	return nil
+}
+
+// cut takes from the plan what fits into one command.
+func cut(plan *cluster.Plan) cluster.Plan {
+	piece := cluster.Plan{Index: plan.Index}
+	bytes, n := 0, 0
+	for n < len(plan.Starts) && n < chunkStarts && bytes < chunkBytes {
+		for _, a := range plan.Starts[n].Placement.Nodes {
+			bytes += 32 + len(a.Node) + 2*len(a.GPUs)
+		}
+		n++
+	}
+	piece.Starts, plan.Starts = plan.Starts[:n], plan.Starts[n:]
+	if len(plan.Starts) > 0 {
+		return piece
+	}
+	n = 0
+	for n < len(plan.Verdicts) && n < chunkVerdicts && bytes < chunkBytes {
+		bytes += 32 + len(plan.Verdicts[n].Detail)
+		n++
+	}
+	piece.Verdicts, plan.Verdicts = plan.Verdicts[:n], plan.Verdicts[n:]
+	return piece
+}

@@ -1,0 +1,186 @@
+package controller
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Archive is what a replica keeps beside its state: package archive.
+type Archive interface {
+	Append(index uint64, finished []archive.Record, blobs []archive.Blob) error
+	Expect(seq uint64) error
+	Sync() error
+}
+
+// Replica is this controller's copy of the state. It is the log's state machine.
+// View and Subscribe may be called from any goroutine.
+type Replica struct {
+	archive Archive
+	log     *slog.Logger
+	hub     hub
+
+	mu    sync.Mutex
+	state *state.State
+	view  atomic.Pointer[state.View] // of the newest entry; nil until somebody asks
+
+	restored chan struct{} // capacity 1: the state was replaced by a snapshot
+}
+
+// NewReplica is a replica of a cluster to which nothing has happened.
+func NewReplica(a Archive, log *slog.Logger) *Replica {
+	return &Replica{archive: a, log: log, state: state.New(), restored: make(chan struct{}, 1)}
+}
+
+// View is the state after the newest entry that was applied. It never changes. O(1).
+func (r *Replica) View() *state.View {
+	if v := r.view.Load(); v != nil {
+		return v
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if v := r.view.Load(); v != nil {
+		return v
+	}
+	v := r.state.View()
+	r.view.Store(v)
+	return v
+}
+
+// Apply carries out the commands of one log entry. What cannot be decoded is
+// answered by a refusal, the same on every replica.
+func (r *Replica) Apply(index uint64, at int64, commands [][]byte) []any {
+	results := make([]any, len(commands))
+	r.mu.Lock()
+	for i, data := range commands {
+		c, err := command.Decode(data)
+		if err != nil {
+			results[i] = &command.Refusal{Code: command.InvalidArgument, Message: err.Error()}
+			continue
+		}
+		results[i] = r.state.Apply(index, cluster.Instant(at), c)
+	}
+	effects := r.state.Effects()
+	r.view.Store(nil)
+	r.mu.Unlock()
+	r.keep(index, effects)
+	r.hub.publish(effects.Changed)
+	return results
+}
+
+// keep hands to the archive what the state does not keep.
+func (r *Replica) keep(index uint64, e state.Effects) {
+	if len(e.Finished)+len(e.Blobs) == 0 {
+		return
+	}
+	blobs := make([]archive.Blob, len(e.Blobs))
+	for i, b := range e.Blobs {
+		blobs[i] = archive.Blob(b)
+	}
+	r.append(index, recordsOf(e.Finished), blobs)
+}
+
+func (r *Replica) append(index uint64, finished []archive.Record, blobs []archive.Blob) {
+	if err := r.archive.Append(index, finished, blobs); err != nil {
+		// It is closed: this process ends, and the log has the entry still.
+		r.log.Warn("not archived, the log keeps it", "index", index, "err", err)
+	}
+}
+
+func recordsOf(finished []state.Finished) []archive.Record {
+	records := make([]archive.Record, len(finished))
+	for i, f := range finished {
+		records[i] = recordOf(f.Seq, f.Job, f.Record)
+	}
+	return records
+}
+
+func recordOf(seq uint64, job *cluster.Job, data []byte) archive.Record {
+	return archive.Record{Seq: seq, ID: job.ID, User: job.Spec.Owner.User, Ended: job.Ended, Data: data}
+}
+
+// Digest is the state's fingerprint.
+func (r *Replica) Digest() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Digest()
+}
+
+// Snapshot captures the state. O(1).
+func (r *Replica) Snapshot() (raftlog.SnapshotWriter, error) {
+	return snapshot{r.View(), r.archive}, nil
+}
+
+type snapshot struct {
+	view    *state.View
+	archive Archive
+}
+
+// WriteTo writes the snapshot, once all that the state has given to the archive is
+// on disk: the log before the snapshot may be forgotten afterwards.
+func (s snapshot) WriteTo(w io.Writer) (int64, error) {
+	if err := s.archive.Sync(); err != nil {
+		return 0, fmt.Errorf("the archive is behind: %w", err)
+	}
+	counter := &countingWriter{to: w}
+	err := s.view.Encode(counter)
+	return counter.n, err
+}
+
+type countingWriter struct {
+	to io.Writer
+	n  int64
+}
+
+// Write writes and counts.
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// Release has nothing to free.
+func (s snapshot) Release() {}
+
+// Restore replaces the state by a snapshot. The archive gets the finished jobs that
+// the snapshot still holds; what lies between is a gap that [Filler] fills.
+func (r *Replica) Restore(from io.Reader) error {
+	restored, err := state.Decode(from)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.state = restored
+	r.view.Store(nil)
+	view := restored.View()
+	r.mu.Unlock()
+	var tail []state.Finished
+	for f := range view.Tail(0) {
+		tail = append(tail, f)
+	}
+	r.append(view.Index(), recordsOf(tail), nil)
+	if err := r.archive.Expect(view.FinishedSeq()); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	r.hub.resync()
+	select {
+	case r.restored <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Subscribe follows all changes.
+func (r *Replica) Subscribe() *Subscription { return r.hub.subscribe("", nil) }
+
+// SubscribeNode follows the changes of one node and of the jobs that have an
+// allocation on it.
+func (r *Replica) SubscribeNode(name string) *Subscription { return r.hub.subscribe(name, nil) }

@@ -1,0 +1,43 @@
+package controller
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// tickSpacing is how often time passes at most: limits are in seconds.
+const tickSpacing = time.Second
+
+// ticks lets time pass in the state whenever something falls due, and only then.
+func (t *term) ticks() {
+	changed := t.replica.hub.subscribe("", func(c *state.Change) bool { return c.Kind != state.NodeChanged })
+	defer changed.Close()
+	var last time.Time
+	for {
+		due := t.replica.View().NextDue()
+		now := time.Now()
+		wait := due.Sub(max(cluster.InstantOf(now), t.replica.View().Now()))
+		if due == cluster.Never {
+			wait = time.Hour // whatever comes rings
+		}
+		if wait = max(wait, last.Add(tickSpacing).Sub(now)); wait > 0 {
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-changed.C():
+				timer.Stop()
+			case <-t.ctx.Done():
+				timer.Stop()
+				return
+			}
+			continue
+		}
+		last = now
+		if _, _, err := t.Propose(t.ctx, &command.Tick{}); err != nil && !t.pause(tickSpacing, "tick", err) {
+			return
+		}
+	}
+}
