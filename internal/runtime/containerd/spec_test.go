@@ -1,0 +1,131 @@
+//go:build linux
+
+package containerd
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/greylag/greylag/internal/cgroup"
+	"github.com/greylag/greylag/internal/runtime"
+)
+
+func config(t *testing.T, change func(*Config)) Config {
+	t.Helper()
+	systemd := false
+	c := Config{GInit: "/ginit", OCIRuntime: "/bin/true", Systemd: &systemd}
+	change(&c)
+	return must(c.withDefaults(false))(t)
+}
+
+// TestCgroupsPath: where the OCI runtime is told to make a task's group is
+// where we look for it afterwards, with and without systemd.
+func TestCgroupsPath(t *testing.T) {
+	yes, id := true, runtime.TaskID{Job: 7, Attempt: 2}
+	cases := []struct {
+		change       func(*Config)
+		told, looked string
+	}{
+		{func(*Config) {}, "/greylag/j7-a2", "/greylag/j7-a2"},
+		{func(c *Config) { c.CgroupParent = "a/b" }, "/a/b/j7-a2", "/a/b/j7-a2"},
+		{func(c *Config) { c.Systemd = &yes }, "greylag-jobs.slice:greylag:j7-a2", "/greylag.slice/greylag-jobs.slice/greylag-j7-a2.scope"},
+		{func(c *Config) { c.Systemd, c.Namespace, c.CgroupParent = &yes, "n2", "x.slice" }, "x.slice:greylag-n2:j7-a2", "/x.slice/greylag-n2-j7-a2.scope"},
+	}
+	for _, c := range cases {
+		config := config(t, c.change)
+		r := &Runtime{config: config, frame: newFrame(config, true, true)}
+		if got := r.frame.cgroupsPath(id); got != c.told {
+			t.Errorf("told %s, want %s", got, c.told)
+		}
+		if got := r.group(id).Path(); got != c.looked {
+			t.Errorf("looked at %s, want %s", got, c.looked)
+		}
+	}
+}
+
+func TestConfigRefused(t *testing.T) {
+	yes := true
+	for _, change := range []func(*Config){
+		func(c *Config) { c.GInit = "ginit" }, func(c *Config) { c.Namespace = "a b" },
+		func(c *Config) { c.OCIRuntime = "/no/such/runtime" },
+		func(c *Config) { c.Systemd, c.CgroupParent = &yes, "/greylag" },
+	} {
+		c := Config{GInit: "/ginit", OCIRuntime: "/bin/true"}
+		change(&c)
+		if _, err := c.withDefaults(false); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// TestUnifiedSpec: on version 2 a task has a cgroup namespace and sees its own
+// group, read-only.
+func TestUnifiedSpec(t *testing.T) {
+	task := runtime.Spec{Owner: runtime.Owner{UID: 1000}, Args: []string{"true"}, CPUs: 2, Memory: 1 << 30, PidsLimit: 10}
+	s := newFrame(config(t, func(*Config) {}), true, true).container(&task, "/root", folders{task: "/t", ginit: "/g"})
+	if !slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace }) {
+		t.Error("no cgroup namespace")
+	}
+	at := slices.IndexFunc(s.Mounts, func(m specs.Mount) bool { return m.Destination == "/sys/fs/cgroup" })
+	if at < 0 || s.Mounts[at].Type != "cgroup" || !slices.Contains(s.Mounts[at].Options, "ro") {
+		t.Errorf("%+v", s.Mounts)
+	}
+	r := s.Linux.Resources
+	if *r.Memory.Limit != 1<<30 || *r.Memory.Swap != 1<<30 || *r.Pids.Limit != 10 || *r.CPU.Quota != 200_000 || *r.CPU.Shares != 2048 {
+		t.Errorf("%+v", r)
+	}
+	if len(r.Devices) != 1 || r.Devices[0].Allow {
+		t.Errorf("devices %+v", r.Devices)
+	}
+	task.CPUSet = "0-1"
+	if r := newFrame(config(t, func(*Config) {}), true, true).resources(&task); r.CPU.Quota != nil || r.CPU.Cpus != "0-1" {
+		t.Errorf("%+v", r.CPU)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	got := environment([]string{"A=1", "PATH=/image", "NVIDIA_VISIBLE_DEVICES=all"}, []string{"B=2", "PATH=/mine", "B=3", "", "=x"})
+	if want := "A=1 PATH=/mine B=3 NVIDIA_VISIBLE_DEVICES=void"; strings.Join(got, " ") != want {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestRecent(t *testing.T) {
+	for version, want := range map[string]bool{
+		"1.6.20~ds1": true, "v2.4.2": true, "1.7.0": true, "1.6.19": false, "v1.6.8-k3s1": false, "1.5.99": false,
+		"0.9.9": false, "2.0.0-rc.1": true, "": true, "main": true, "1.6": true,
+	} {
+		if got := recent(version); got != want {
+			t.Errorf("%q: %v", version, got)
+		}
+	}
+}
+
+func FuzzParseMounts(f *testing.F) {
+	f.Add(`45 27 0:41 / /run/a\040b rw,relatime unbindable - tmpfs tmpfs rw` + "\n")
+	f.Add("27 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/vda rw\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, m := range parseMounts(text) {
+			if m.unbindable && !strings.Contains(text, "unbindable") {
+				t.Errorf("%q: %+v", text, m)
+			}
+		}
+	})
+}
+
+func TestDetectHere(t *testing.T) {
+	hierarchy, err := cgroup.Detect()
+	if errors.Is(err, cgroup.ErrNoCgroups) {
+		t.Skip("needs control groups: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if runtime, err := findOCIRuntime("", hierarchy.Mixed()); err == nil && hierarchy.Mixed() && strings.HasSuffix(runtime, "crun") {
+		t.Error("crun refuses this host's control groups")
+	}
+}
