@@ -85,8 +85,8 @@ func (c *Cluster) layOutController(i, port int) error {
 }
 
 func (c *Cluster) layOutNode(i int) error {
-	name := fmt.Sprintf("n%d", i+1)
-	dir := filepath.Join(c.Dir, name)
+	name := fmt.Sprintf("%s%d", c.options.NodePrefix, i+1)
+	dir := filepath.Join(c.Dir, fmt.Sprintf("n%d", i+1))
 	node := &Node{Name: name, dir: dir, Data: filepath.Join(dir, "data")}
 	for _, d := range []string{dir, node.Data, filepath.Join(dir, "state")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {

@@ -23,12 +23,16 @@ type Options struct {
 	Controllers int
 	// Nodes each offer GPUs simulated GPUs, CPUs (0: what the machine has) and
 	// Memory such as "4GiB" (empty: what the machine has).
-	Nodes  int
-	GPUs   int
-	CPUs   int
-	Memory string
-	// Runtime runs tasks: "containerd" (needs root) or "process"; empty:
-	// containerd where it can run, else process. OCIRuntime is runc or crun.
+	// They are called NodePrefix1 and so on; empty: n. Clusters that run on one
+	// machine at the same time need different ones, as tasks' control groups
+	// are called after the node.
+	Nodes      int
+	NodePrefix string
+	GPUs       int
+	CPUs       int
+	Memory     string
+	// Runtime runs tasks: "containerd" (needs root) or "process" (refuses root);
+	// empty: whichever it can be. OCIRuntime is runc or crun.
 	Runtime    string
 	OCIRuntime string
 	// Tmpfs keeps containerd's own files in memory, which saves 16 syncs a container.
@@ -63,6 +67,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Name == "" {
 		o.Name = "test"
+	}
+	if o.NodePrefix == "" {
+		o.NodePrefix = "n"
 	}
 	if o.Log == nil {
 		o.Log = io.Discard

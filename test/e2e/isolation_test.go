@@ -129,7 +129,7 @@ func users(s *site) {
 	id := s.gsubmit(alice, "--hold", "--comment=private", script)
 	for _, command := range [][]string{
 		{"gcancel", ref(id)}, {"gctl", "release", ref(id)}, {"gctl", "script", ref(id)}, {"gctl", "logs", ref(id)},
-		{"gctl", "update", "job", ref(id), "name=mine"}, {"gctl", "requeue", ref(id)}, {"gctl", "drain", "n1", "--reason", "no"},
+		{"gctl", "update", "job", ref(id), "name=mine"}, {"gctl", "requeue", ref(id)}, {"gctl", "drain", s.Node(0).Name, "--reason", "no"},
 		{"gctl", "cluster", "token", "--role", "node"},
 	} {
 		if result := s.run(bob, command[0], command[1:]...); result.Exit != 4 {

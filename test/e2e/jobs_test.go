@@ -213,7 +213,9 @@ func gang(s *site) {
 		said = append(said, s.output("gang-%d-%d.out", id, rank))
 	}
 	slices.Sort(said)
-	if want := []string{"0 of 2 on n1, 4 GPUs\n", "1 of 2 on n2, 4 GPUs\n"}; !slices.Equal(said, want) {
+	if want := []string{
+		fmt.Sprintf("0 of 2 on %s, 4 GPUs\n", s.Node(0).Name), fmt.Sprintf("1 of 2 on %s, 4 GPUs\n", s.Node(1).Name),
+	}; !slices.Equal(said, want) {
 		s.t.Errorf("the gang said %q, want %q", said, want)
 	}
 }
@@ -227,22 +229,23 @@ func gangFails(s *site) {
 }
 
 func drain(s *site) {
-	running := s.gsubmit(tester, "--nodelist=n1", s.script("sleep 3; exit 4"))
+	first, second := s.Node(0).Name, s.Node(1).Name
+	running := s.gsubmit(tester, "--nodelist="+first, s.script("sleep 3; exit 4"))
 	s.await(s.t.Context(), running, "RUNNING")
-	s.ok(tester, "gctl", "drain", "n1", "--reason", "a fan is loud")
-	waits := s.gsubmit(tester, "--nodelist=n1", s.script("true"))
+	s.ok(tester, "gctl", "drain", first, "--reason", "a fan is loud")
+	waits := s.gsubmit(tester, "--nodelist="+first, s.script("true"))
 	elsewhere := s.gsubmit(tester, s.script("true"))
-	if job := s.ends(elsewhere, "COMPLETED"); len(job.Nodes) != 1 || job.Nodes[0].Node != "n2" {
-		s.t.Errorf("a job was placed on %v while n1 was drained", job.Nodes)
+	if job := s.ends(elsewhere, "COMPLETED"); len(job.Nodes) != 1 || job.Nodes[0].Node != second {
+		s.t.Errorf("a job was placed on %v while %s was drained", job.Nodes, first)
 	}
 	if job := s.ends(running, "FAILED"); job.ExitCode != 4 {
 		s.t.Errorf("the job that ran ended with %d, want 4", job.ExitCode)
 	}
-	s.must(s.AwaitNode(s.t.Context(), "n1", "DRAINED"))
+	s.must(s.AwaitNode(s.t.Context(), first, "DRAINED"))
 	if job, err := s.get(s.t.Context(), waits); err != nil || job.State != "PENDING" {
 		s.t.Errorf("the job for the drained node: %v, %v", job, err)
 	}
-	s.ok(tester, "gctl", "resume", "n1")
+	s.ok(tester, "gctl", "resume", first)
 	s.ends(waits, "COMPLETED")
 }
 

@@ -206,9 +206,9 @@ func (s *site) wait(ctx context.Context, span time.Duration) {
 	}
 }
 
-// three is a cluster of three controllers and one node without containers.
+// three is a cluster of three controllers and one node.
 func three() cluster.Options {
-	return cluster.Options{Controllers: 3, Nodes: 1, GPUs: 4, CPUs: 16, Memory: "4GiB", Runtime: "process"}
+	return cluster.Options{Controllers: 3, Nodes: 1, GPUs: 4, CPUs: 16, Memory: "4GiB", Tmpfs: true}
 }
 
 // ref is a job's id as commands write it.
