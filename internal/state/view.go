@@ -173,6 +173,11 @@ func (v *View) Snapshot() *cluster.Snapshot {
 		a, known := v.arrays.Get(id)
 		return id, a.count, known
 	}
+	shot.Element = func(id cluster.JobID, index int32) (cluster.JobID, bool) {
+		a, _ := v.arrays.Get(id)
+		n, found := a.element(index)
+		return id + cluster.JobID(n), found
+	}
 	return shot
 }
 

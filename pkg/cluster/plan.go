@@ -15,6 +15,9 @@ type Snapshot struct {
 	// Elements lists the ids of an array: first element and count, and whether
 	// the array is known.
 	Elements func(array JobID) (first JobID, count int32, ok bool)
+	// Element is the id of the element of an array that has an index, and whether
+	// there is one.
+	Element func(array JobID, index int32) (JobID, bool)
 }
 
 // Plan is all that one pass decides. It becomes a command; each start is
