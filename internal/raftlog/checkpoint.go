@@ -54,7 +54,6 @@ func (l *Log) check() {
 			return
 		case <-tick.C:
 		}
-		l.reserve.refresh()
 		if l.ruling.Load() == 0 {
 			l.checkMembership()
 			continue

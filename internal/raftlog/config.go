@@ -11,8 +11,8 @@ import (
 
 // Exit codes given to Config.Fatal, for the service manager and the operator.
 const (
-	// ExitStalled: the disk hangs or nothing is committed any more. Restarting
-	// the process is right; another member leads meanwhile.
+	// ExitStalled: the disk hangs or fails, or nothing is agreed any more.
+	// Restarting the process is right; another member leads meanwhile.
 	ExitStalled = 75
 	// ExitDamaged: this member's log, snapshot or state is not what was agreed.
 	// Where other members hold the data, the next start sets this member's

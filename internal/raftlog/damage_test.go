@@ -26,6 +26,7 @@ func openDamaged(f *fleet, n *node) {
 
 // A bit of raft.db flips while a member of a cluster is down.
 func TestFlippedBitInALogSetsTheDataAside(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil)
 	defer f.close()
 	f.grow(3)
@@ -52,6 +53,7 @@ func TestFlippedBitInALogSetsTheDataAside(t *testing.T) {
 
 // A lone member stops too, keeps its data, and Recover says what is lost.
 func TestFlippedBitInALoneLogNeedsRecover(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil)
 	defer f.close()
 	f.grow(1)
@@ -80,6 +82,7 @@ func TestFlippedBitInALoneLogNeedsRecover(t *testing.T) {
 
 // Two of three members are lost for good; the third goes on alone and takes in new ones.
 func TestRecoverFromLostQuorum(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil)
 	f.grow(3)
 	f.propose("one")
@@ -109,6 +112,7 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 }
 
 func TestOneProcessADirectory(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil)
 	defer f.close()
 	f.grow(1)

@@ -40,6 +40,7 @@ func TestReserveIsKeptAndGivenBack(t *testing.T) {
 // The disk of a lone member fills up: first it says so, then it lives on its
 // reserve, then callers get errors; it never ends, and goes on when there is room.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := disk(t, `mount -t tmpfs -o size=40m tmpfs "$DIR"`)
 	f := newFleet(t, func(c *Config) { c.ReserveBytes = 4 << 20 })
 	cfg := f.config("full")

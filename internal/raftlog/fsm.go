@@ -183,7 +183,8 @@ func (m *machine) Restore(rc io.ReadCloser) error {
 		err = fmt.Errorf("%w: its state has digest %016x, not %016x", errSnapshot, digest, head.Digest)
 	}
 	if m.broken = err; err != nil {
-		return m.snap.failed(fmt.Errorf("restore snapshot: %w", err))
+		m.broken = fmt.Errorf("restore snapshot: %w", err)
+		return m.snap.failed(m.broken)
 	}
 	config, index := m.snap.opened()
 	m.mu.Lock()

@@ -25,10 +25,14 @@ type journal struct {
 	lastAt   int64
 	twist    func(command string) string // a fault: what this replica makes of a command
 	panicOn  string
-	bulk     bool // for benchmarks: chain only
+	gate     chan struct{} // if set, Apply waits for it
+	bulk     bool          // for benchmarks: chain only
 }
 
 func (j *journal) Apply(_ uint64, at int64, commands [][]byte) []any {
+	if j.gate != nil {
+		<-j.gate
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lastAt = max(j.lastAt, at)
@@ -114,6 +118,7 @@ type memNet struct {
 	mu        sync.Mutex
 	listeners map[string]*memListener
 	cut       map[[2]string]bool
+	deaf      string // no new connection reaches it
 	pipes     map[[2]string][]net.Conn
 }
 
@@ -161,7 +166,7 @@ func (n *memNet) separate(a, b string, cut bool) {
 func (l *memListener) Dial(addr string, timeout time.Duration) (net.Conn, error) {
 	l.n.mu.Lock()
 	to, key := l.n.listeners[addr], pair(l.addr, addr)
-	cut := l.n.cut[key]
+	cut := l.n.cut[key] || l.n.deaf == addr
 	l.n.mu.Unlock()
 	if to == nil || cut {
 		return nil, fmt.Errorf("dial %s: unreachable", addr)
@@ -242,7 +247,6 @@ func (f *fleet) open(cfg Config, fsm *journal) (*node, error) {
 		cfg.Stream = f.net.listen(cfg.Addr)
 	}
 	if cfg.Fatal == nil {
-		// Like the real one, it does not return to a goroutine that found damage.
 		cfg.Fatal = func(code int, reason string) { n.fatal <- fmt.Sprintf("%d %s", code, reason) }
 	}
 	var err error

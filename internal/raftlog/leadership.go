@@ -26,34 +26,41 @@ func (l *Log) Leader() (id, addr string) {
 	return string(i), t.addr
 }
 
-// followLeadership drains raft's own channel, which holds only the latest
-// change, has each gain confirmed, and queues what Leadership delivers.
-// Raft is never asked anything from this goroutine, since it may wait for it.
+// turns is what Leadership has yet to deliver. Invariant: delivered and pending
+// together alternate, beginning with true; at most false, true are pending.
+type turns struct {
+	pending []bool
+	last    bool // of delivered and pending
+}
+
+func (q *turns) add(leads bool) {
+	if leads == q.last {
+		return
+	}
+	q.last = leads
+	if n := len(q.pending); n > 0 && q.pending[n-1] && !leads {
+		q.pending = q.pending[:n-1] // a gain that nobody has seen and that is over
+		return
+	}
+	q.pending = append(q.pending, leads)
+}
+
+// followLeadership drains raft's own channel, which holds only the latest change,
+// has each gain confirmed, and queues what Leadership delivers. Raft is never asked
+// anything from this goroutine, since it may wait for it.
 func (l *Log) followLeadership() {
 	defer close(l.leadership)
-	var pending []bool // alternates; at most false, true
+	var queue turns
 	confirmed := make(chan uint64, 1)
-	told := false // the last of delivered and pending
-	tell := func(leads bool) {
-		if leads == told {
-			return
-		}
-		told = leads
-		if n := len(pending); n > 0 && pending[n-1] && !leads {
-			pending = pending[:n-1]
-			return
-		}
-		pending = append(pending, leads)
-	}
 	for {
 		var out chan<- bool
 		var first bool
-		if len(pending) > 0 {
-			out, first = l.leadership, pending[0]
+		if len(queue.pending) > 0 {
+			out, first = l.leadership, queue.pending[0]
 		}
 		select {
 		case leads := <-l.raft.LeaderCh():
-			tell(false) // also when leadership was lost and won again in between
+			queue.add(false) // also when leadership was lost and won again in between
 			l.ruling.Store(0)
 			if leads {
 				go l.confirmTerm(confirmed)
@@ -61,10 +68,10 @@ func (l *Log) followLeadership() {
 		case term := <-confirmed:
 			if l.raft.State() == raft.Leader && l.raft.CurrentTerm() == term {
 				l.ruling.Store(term)
-				tell(true)
+				queue.add(true)
 			}
 		case out <- first:
-			pending = pending[1:]
+			queue.pending = queue.pending[1:]
 		case <-l.stop:
 			return
 		}

@@ -83,7 +83,35 @@ func (l *Log) AddMember(ctx context.Context, id, addr string) error {
 	if err != nil {
 		return fmt.Errorf("give member %s its vote: %w", id, err)
 	}
+	l.spread(ctx)
 	return nil
+}
+
+// spread waits, for a few seconds at most, until every member that answers knows the
+// configuration that this one knows. A member that does not know of a new voter
+// refuses it its vote; if the leader were lost now, and the new voter held more of
+// the log than the other, neither could win until the leader is back.
+func (l *Log) spread(ctx context.Context) {
+	const rounds, pause = 60, 50 * time.Millisecond
+	index := l.machine.configuration().index
+	for range rounds {
+		replies, asked := l.askAll(l.raft.GetConfiguration().Configuration().Servers, question{}, time.Second)
+		behind := false
+		for range asked {
+			h := <-replies
+			behind = behind || (h.err == nil && h.ConfigIndex < index)
+		}
+		if !behind {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.stop:
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 // identify asks who answers at addr.

@@ -174,6 +174,7 @@ func (l *Log) startRaft() (err error) {
 		return fmt.Errorf("raftlog: start: %w", err)
 	}
 	l.store.damaged = func(reason string) { l.halt(ExitDamaged, true, reason) }
+	l.store.failed = func(reason string) { l.halt(ExitStalled, false, "the disk fails: "+reason) }
 	return nil
 }
 

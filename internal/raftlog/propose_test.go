@@ -117,6 +117,7 @@ func TestClosedLogAnswersErrClosed(t *testing.T) {
 
 // While entries are on their way, callers gather, and share the next one.
 func TestCallersShareEntries(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil)
 	defer f.close()
 	f.grow(1)
@@ -218,4 +219,43 @@ func TestFailoverLosesNothing(t *testing.T) {
 			t.Error(n.Err())
 		}
 	})
+}
+
+// An idle log answers a lone caller at once: no timer stands in its way.
+func TestLoneCallerDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil)
+		defer f.close()
+		f.grow(1)
+		start := time.Now()
+		f.propose("x")
+		if took := time.Since(start); took > 0 {
+			t.Errorf("took %v of nothing but waiting", took)
+		}
+	})
+}
+
+func TestTurnsAlternate(t *testing.T) {
+	var q turns
+	for _, c := range []struct {
+		add  bool
+		want string
+	}{
+		{false, "[]"}, {true, "[true]"}, {false, "[]"}, {true, "[true]"}, {true, "[true]"},
+	} {
+		if q.add(c.add); fmt.Sprint(q.pending) != c.want {
+			t.Errorf("after %v: %v, want %s", c.add, q.pending, c.want)
+		}
+	}
+	q.pending = nil // true is delivered
+	for _, c := range []struct {
+		add  bool
+		want string
+	}{
+		{false, "[false]"}, {true, "[false true]"}, {false, "[false]"}, {true, "[false true]"},
+	} {
+		if q.add(c.add); fmt.Sprint(q.pending) != c.want {
+			t.Errorf("after %v: %v, want %s", c.add, q.pending, c.want)
+		}
+	}
 }

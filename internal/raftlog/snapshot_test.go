@@ -50,6 +50,30 @@ func TestFramesComeBackWhole(t *testing.T) {
 	}
 }
 
+// Snapshots of released versions; they must be read for ever.
+func TestGoldenSnapshots(t *testing.T) {
+	files, err := filepath.Glob("testdata/snapshot-v*.bin")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no golden snapshot: %v", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, head, err := openFrames(bytes.NewReader(data))
+		if err != nil || head != (snapshotHead{7, 8}) {
+			t.Fatalf("%s: head %+v, %v", file, head, err)
+		}
+		if got, err := io.ReadAll(r); err != nil || string(got) != "the state" {
+			t.Errorf("%s: %q, %v", file, got, err)
+		}
+		if file == "testdata/snapshot-v1.bin" && !bytes.Equal(frames(t, head, []byte("the state")), data) {
+			t.Errorf("%s: written differently now", file)
+		}
+	}
+}
+
 func FuzzSnapshot(f *testing.F) {
 	f.Add(frames(f, snapshotHead{1, 2}, []byte("state")))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -100,6 +124,7 @@ func alone(t *testing.T, snapshots int) (*fleet, []string) {
 }
 
 func TestDamagedSnapshotFallsBackToAnOlderOneAndTheLog(t *testing.T) {
+	t.Parallel()
 	f, want := alone(t, 5)
 	defer f.close()
 	n := f.leader()
@@ -115,6 +140,7 @@ func TestDamagedSnapshotFallsBackToAnOlderOneAndTheLog(t *testing.T) {
 }
 
 func TestLoneMemberWithoutAWholeSnapshotStopsAndKeepsItsData(t *testing.T) {
+	t.Parallel()
 	f, _ := alone(t, 4)
 	n := f.leader()
 	files := snapshotFiles(t, n)

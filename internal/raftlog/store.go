@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"iter"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -36,8 +37,9 @@ type logStore struct {
 	db      *raftboltdb.BoltStore
 	stalls  *stalls
 	reserve *reserve
-	// damaged is called when a record cannot be trusted, before the error returns.
-	damaged func(reason string)
+	// damaged is called when a record cannot be trusted, failed when a write failed
+	// for another reason than a full disk; both before the error returns.
+	damaged, failed func(reason string)
 	// floor is the index of the oldest snapshot kept; entries after it are not
 	// forgotten. Nil: no floor.
 	floor func() uint64
@@ -69,7 +71,7 @@ func openStore(dir string, res *reserve) (_ *logStore, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("raftlog: open %s: %w", databaseFile, err)
 	}
-	return &logStore{db: db, stalls: newStalls(), reserve: res, damaged: func(string) {}}, nil
+	return &logStore{db: db, stalls: newStalls(), reserve: res, damaged: func(string) {}, failed: func(string) {}}, nil
 }
 
 // guard runs one operation on the database under the stall watchdog and turns a
@@ -87,16 +89,26 @@ func (s *logStore) guard(what string, op func() error) (err error) {
 	return op()
 }
 
-// write is guard for a write: when the disk is full, the space held back for
-// this kind of write is released and the write tried once more.
+// write is guard for a write. When the disk is full, the space held back for this
+// kind of write is released and the write tried once more; if it fails again, that
+// passes when there is room. After any other failure what is on disk is unknown
+// until it is read anew: the kernel may report a failed fsync only once.
 func (s *logStore) write(what string, part reservePart, op func() error) error {
-	return s.guard(what, func() error {
+	err := s.guard(what, func() error {
 		err := op()
-		if errors.Is(err, syscall.ENOSPC) && s.reserve.release(part) {
+		if full(err) && s.reserve.release(part) {
 			err = op()
 		}
 		return err
 	})
+	if err != nil && !full(err) && !errors.Is(err, errRecord) {
+		s.failed(fmt.Sprintf("%s: %v", what, err))
+	}
+	return err
+}
+
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // FirstIndex returns the oldest index in the log, 0 if it is empty.
@@ -166,27 +178,15 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	return err
 }
 
-// DeleteRange forgets entries min to max in small transactions: the oldest first
-// at the head of the log, the newest first at its tail, so that the log has no
-// hole if the process ends in between.
+// DeleteRange forgets entries min to max in small transactions.
 func (s *logStore) DeleteRange(min, max uint64) error {
-	first, err := s.FirstIndex()
+	plan, err := s.planDelete(span{min, max})
 	if err != nil {
 		return err
 	}
-	last, err := s.LastIndex()
-	if err != nil || first == 0 {
-		return err
-	}
 	s.cache.clear()
-	head := min <= first
-	if head && max < last && s.floor != nil {
-		if floor := s.floor(); max > floor {
-			max = floor
-		}
-	}
-	for lo, hi := range chunks(minmax{clampUp(min, first), clampDown(max, last)}, head) {
-		err := s.write("delete entries", reserveLog, func() error { return s.db.DeleteRange(lo, hi) })
+	for part := range plan {
+		err := s.write("delete entries", reserveLog, func() error { return s.db.DeleteRange(part.min, part.max) })
 		if err != nil {
 			return err
 		}
@@ -194,33 +194,41 @@ func (s *logStore) DeleteRange(min, max uint64) error {
 	return nil
 }
 
-type minmax struct{ min, max uint64 }
+// span is the entries min to max, both included.
+type span struct{ min, max uint64 }
 
-func clampUp(v, least uint64) uint64  { return max(v, least) }
-func clampDown(v, most uint64) uint64 { return min(v, most) }
-
-// chunks yields the inclusive ranges that cover r, upwards or downwards.
-func chunks(r minmax, upwards bool) func(yield func(lo, hi uint64) bool) {
-	return func(yield func(lo, hi uint64) bool) {
+// planDelete cuts what is to be forgotten of the log into transactions: the oldest
+// first at its head, the newest first at its tail, so that the log has no hole if
+// the process ends in between. The head stays back to the floor.
+func (s *logStore) planDelete(r span) (iter.Seq[span], error) {
+	first, err := s.FirstIndex()
+	if err != nil {
+		return nil, err
+	}
+	last, err := s.LastIndex()
+	if err != nil {
+		return nil, err
+	}
+	head := r.min <= first
+	if head && r.max < last && s.floor != nil {
+		r.max = min(r.max, s.floor())
+	}
+	r = span{max(r.min, first), min(r.max, last)}
+	return func(yield func(span) bool) {
 		for r.min != 0 && r.min <= r.max {
-			lo, hi := r.min, r.max
-			if hi-lo >= deleteChunk {
-				if upwards {
-					hi = lo + deleteChunk - 1
-				} else {
-					lo = hi - deleteChunk + 1
-				}
+			part := r
+			if head {
+				part.max = min(r.max, r.min+deleteChunk-1)
+				r.min = part.max + 1
+			} else {
+				part.min = max(r.min, r.max-min(r.max, deleteChunk-1))
+				r.max = part.min - 1
 			}
-			if !yield(lo, hi) {
+			if !yield(part) {
 				return
 			}
-			if upwards {
-				r.min = hi + 1
-			} else {
-				r.max = lo - 1
-			}
 		}
-	}
+	}, nil
 }
 
 // Set stores a value of raft's stable part (term, vote) durably.

@@ -39,8 +39,7 @@ func fill(t *testing.T, s *logStore, from, to uint64) {
 	}
 }
 
-// Between any two transactions of a deletion the log must be without a hole.
-func TestDeleteRangeGoesFromTheEnds(t *testing.T) {
+func TestDeleteRange(t *testing.T) {
 	s := testStore(t, t.TempDir())
 	fill(t, s, 1, 9000)
 	for _, c := range []struct{ min, max, first, last uint64 }{
@@ -62,18 +61,34 @@ func TestDeleteRangeGoesFromTheEnds(t *testing.T) {
 			}
 		}
 	}
-	for _, upwards := range []bool{true, false} {
-		var next uint64 = 1
-		if !upwards {
-			next = 9000
+}
+
+// After each transaction of a deletion the log must be without a hole.
+func TestDeleteRangeGoesFromTheEnds(t *testing.T) {
+	s := testStore(t, t.TempDir())
+	fill(t, s, 1, 9000)
+	for _, c := range []span{{1, 7500}, {2500, 9000}, {1, 9000}} {
+		plan, err := s.planDelete(c)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for lo, hi := range chunks(minmax{1, 9000}, upwards) {
-			if hi-lo >= deleteChunk || (upwards && lo != next) || (!upwards && hi != next) {
-				t.Errorf("chunk %d to %d, upwards %v, after %d", lo, hi, upwards, next)
+		left, count := span{1, 9000}, uint64(0)
+		for part := range plan {
+			size := part.max - part.min + 1
+			switch {
+			case size > deleteChunk:
+				t.Errorf("delete %v: %d entries at once", c, size)
+			case part.min == left.min:
+				left.min = part.max + 1
+			case part.max == left.max:
+				left.max = part.min - 1
+			default:
+				t.Errorf("delete %v: %v makes a hole in %v", c, part, left)
 			}
-			if next = hi + 1; !upwards {
-				next = lo - 1
-			}
+			count += size
+		}
+		if count != c.max-c.min+1 {
+			t.Errorf("delete %v: %d entries", c, count)
 		}
 	}
 }

@@ -75,6 +75,7 @@ func serveAPI(t *testing.T, base *tls.Config) *TLSStream {
 }
 
 func TestMembersShareAPortWithTheAPI(t *testing.T) {
+	t.Parallel()
 	base := authority(t)
 	f := newFleet(t, nil)
 	f.tweak = func(c *Config) {
@@ -102,6 +103,7 @@ func TestMembersShareAPortWithTheAPI(t *testing.T) {
 }
 
 func TestMembersOverTCP(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil)
 	f.tweak = func(c *Config) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -128,6 +130,7 @@ func TestMembersOverTCP(t *testing.T) {
 }
 
 func TestNoiseOnThePortIsRefused(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

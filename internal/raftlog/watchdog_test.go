@@ -2,6 +2,7 @@ package raftlog
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,23 @@ func TestHandoverThatNeverEndsStopsTheLeader(t *testing.T) {
 	})
 }
 
+// After a write that failed for another reason than a full disk, nobody knows what is on it.
+func TestFailingDiskStopsTheMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil)
+		defer f.close()
+		f.grow(1)
+		n := f.leader()
+		f.must(n.store.db.Close())
+		if _, _, err := n.Propose(f.ctx(), []byte("x")); !errors.Is(err, ErrOutcomeUnknown) {
+			t.Errorf("the caller hears %v", err)
+		}
+		if r := reason(f, n); !strings.HasPrefix(r, "75 the disk fails: store entries") {
+			t.Errorf("stopped with %q", r)
+		}
+	})
+}
+
 // A process that was paused has not had a hanging disk.
 func TestPauseIsNoStall(t *testing.T) {
 	s := newStalls()
@@ -64,12 +82,17 @@ func disk(t *testing.T, script string) (dir string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Skipf("needs to mount a file system here: %v: %s", err, out)
 	}
-	t.Cleanup(func() { exec.Command("umount", "-l", dir).Run() })
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", "-l", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v: %s", err, out)
+		}
+	})
 	return dir
 }
 
 // The disk of a leader hangs: it stops itself although its network is fine.
 func TestHangingDiskStopsTheLeader(t *testing.T) {
+	t.Parallel()
 	dir := disk(t, `truncate -s 64M "$IMAGE"; mkfs.ext4 -q "$IMAGE"; mount -o loop "$IMAGE" "$DIR"`)
 	f := newFleet(t, func(c *Config) { c.StallLimit = time.Second })
 	cfg := f.config("frozen")
