@@ -153,8 +153,9 @@ func (v *View) encodeJobs(f *frames) {
 	}
 	f.of(frameTail)
 	for seq, j := range v.tail.All() {
+		codec.Uint(&f.c, &seq)
 		f.specs.write(&f.c, j.Spec)
-		record(f, &seq, codec.Uint, j, command.JobFields)
+		record(f, &none{}, noKey, j, command.JobFields)
 	}
 }
 

@@ -1,0 +1,260 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// chaos makes random commands that mostly fit the state, some that do not, and
+// some that are garbage.
+type chaos struct {
+	r *rand.Rand
+	s *State
+	// a job on a node that a report says nothing about may be lost; mute keeps that rare
+	mute bool
+}
+
+func (x *chaos) pick(n int) int { return x.r.IntN(n) }
+
+func (x *chaos) actor() command.Actor {
+	return actor([]string{"ada", "bob", "eve", "op", "root"}[x.pick(5)])
+}
+
+func (x *chaos) request() command.RequestID {
+	var id command.RequestID
+	if x.pick(3) == 0 {
+		id.Key[0], id.Payload[0] = byte(x.pick(60)+1), byte(x.pick(2))
+	}
+	return id
+}
+
+func (x *chaos) ref() cluster.JobRef {
+	ref := cluster.JobRef{ID: cluster.JobID(x.pick(int(x.s.nextJob) + 1)), Index: cluster.NoIndex}
+	if x.pick(4) == 0 {
+		ref.Index = int32(x.pick(8))
+	}
+	return ref
+}
+
+func (x *chaos) refs() []cluster.JobRef {
+	refs := make([]cluster.JobRef, x.pick(4))
+	for i := range refs {
+		refs[i] = x.ref()
+	}
+	return refs
+}
+
+func (x *chaos) submit() command.Command {
+	c := &command.SubmitJobs{Request: x.request(), Actor: x.actor()}
+	for range 1 + x.pick(3) {
+		sub := command.Submission{DefaultTime: x.pick(2) == 0, Held: x.pick(9) == 0}
+		sub.Spec = cluster.JobSpec{
+			Name: fmt.Sprint("job", x.pick(5)), Requeue: x.pick(2) == 0, EveryNode: x.pick(4) == 0, ArrayLimit: int32(x.pick(3)),
+			TimeLimit: time.Duration(x.pick(3)) * time.Minute, Nice: int32(x.pick(3)) * 5,
+			Request: cluster.Request{Nodes: int32(x.pick(3)), GPUsPerNode: int32(x.pick(3)), CPUsPerTask: int32(x.pick(4)), Exclusive: x.pick(9) == 0},
+			Signal:  cluster.WarnSignal{Number: int32(x.pick(2) * 10), Before: 20 * time.Second},
+		}
+		if x.pick(6) == 0 {
+			sub.Spec.Deadline = x.s.now.Add(time.Duration(x.pick(300)) * time.Second)
+		}
+		if x.pick(6) == 0 {
+			sub.Spec.Begin = x.s.now.Add(time.Duration(x.pick(100)) * time.Second)
+		}
+		if x.pick(5) == 0 {
+			sub.Spec.Depends = []cluster.Dependency{{Kind: cluster.DependencyKind(1 + x.pick(5)), Job: x.ref()}}
+		}
+		if x.pick(4) == 0 {
+			sub.Array = []command.IndexRange{{First: 1, Last: int32(x.pick(6)), Step: 1 + int32(x.pick(2))}, {First: 0, Last: 3, Step: 3}}
+		}
+		if x.pick(2) == 0 {
+			text := []byte{byte('a' + x.pick(4))}
+			sub.Spec.Script = digestOf(text)
+			if x.pick(2) == 0 {
+				c.Blobs = append(c.Blobs, text)
+			}
+		}
+		c.Jobs = append(c.Jobs, sub)
+	}
+	return c
+}
+
+func (x *chaos) node() string { return []string{"n1", "n2", "n3", "n4"}[x.pick(4)] }
+
+func (x *chaos) register() command.Command {
+	n := cluster.Node{Name: x.node(), BootID: fmt.Sprint("b", x.pick(20)/19), CPUs: 4 + int32(x.pick(2)*4), Memory: cluster.GiB}
+	for i := range 2 + x.pick(3) {
+		n.GPUs = append(n.GPUs, cluster.GPU{Index: int32(i), Type: "h100"})
+	}
+	return &command.RegisterNode{Node: n}
+}
+
+// plan starts jobs wherever chance says, on what is mostly free.
+func (x *chaos) plan() command.Command {
+	c := &command.CommitPlan{Plan: cluster.Plan{Index: x.s.index - uint64(x.pick(2))}}
+	for j := range x.s.View().Jobs(0) {
+		if x.pick(3) > 0 || len(c.Plan.Starts) > 6 {
+			continue
+		}
+		if x.pick(4) == 0 {
+			c.Plan.Verdicts = append(c.Plan.Verdicts, cluster.Verdict{Job: j.ID, Reason: cluster.Reason(x.pick(8)), Planned: cluster.Instant(x.pick(2))})
+			continue
+		}
+		p := cluster.PlannedStart{Job: j.ID, Attempt: j.Attempt + 1}
+		r := j.Spec.Request
+		for range max(1, r.Nodes) {
+			a := cluster.NodeAllocation{Node: x.node(), CPUs: r.CPUsPerNode(), Memory: r.MemoryOn(r.GPUsPerNode)}
+			first := int32(x.pick(3))
+			for g := range r.GPUsPerNode {
+				a.GPUs = append(a.GPUs, first+g)
+			}
+			p.Placement.Nodes = append(p.Placement.Nodes, a)
+		}
+		c.Plan.Starts = append(c.Plan.Starts, p)
+	}
+	return c
+}
+
+// report tells of most tasks on a node that they are further, and now and then
+// forgets one or invents one.
+func (x *chaos) report() command.Command {
+	name := x.node()
+	c := &command.ReportTasks{Node: name, Seen: x.s.index}
+	if n, known := x.s.nodes.Get(name); known {
+		c.Epoch = n.Epoch
+	}
+	if x.pick(30) == 0 {
+		c.Epoch++
+	}
+	if x.pick(20) == 0 {
+		c.Fault = "broken"
+	}
+	for j := range x.s.View().OnNode(name) {
+		if x.pick(12) == 0 && !x.mute {
+			continue
+		}
+		t := j.Tasks[rankOf(j, name)]
+		t.Phase = min(t.Phase+cluster.TaskPhase(x.pick(3)), cluster.TaskClean)
+		if t.Phase >= cluster.TaskEnded && t.Cause == cluster.NoCause {
+			t.Cause = cluster.Cause(x.pick(10))
+			t.Exit.Code = int32(x.pick(2))
+		}
+		if j.State == cluster.Completing && x.pick(2) == 0 {
+			t.Phase = cluster.TaskClean
+		}
+		c.Tasks = append(c.Tasks, command.TaskReport{Job: j.ID, Attempt: j.Attempt, Task: t})
+	}
+	if x.pick(20) == 0 {
+		c.Tasks = append(c.Tasks, command.TaskReport{Job: x.ref().ID, Attempt: 1, Task: cluster.Task{Phase: cluster.TaskStarted}})
+	}
+	return c
+}
+
+func (x *chaos) liveness() command.Command {
+	c := &command.SetLiveness{}
+	for range x.pick(3) {
+		name := x.node()
+		n, _ := x.s.nodes.Get(name)
+		if n != nil {
+			c.Nodes = append(c.Nodes, command.NodeLiveness{Node: name, Epoch: n.Epoch, Liveness: cluster.Liveness(max(0, x.pick(6)-3))})
+		}
+	}
+	return c
+}
+
+func (x *chaos) update() command.Command {
+	c := &command.UpdateJobs{Request: x.request(), Actor: x.actor(), Jobs: x.refs(), Action: command.UpdateAction(x.pick(6))}
+	if c.Action == command.SetFields {
+		limit, name, most, nice := time.Duration(x.pick(200))*time.Second, "renamed", int32(x.pick(3)), int32(x.pick(5)-1)
+		c.TimeLimit, c.Name = &limit, &name
+		if x.pick(2) == 0 {
+			c.ArrayLimit, c.Nice = &most, &nice
+		}
+	}
+	return c
+}
+
+func (x *chaos) policy() command.Command {
+	p := cluster.DefaultPolicy()
+	p.Partitions[0].Down = x.pick(4) == 0
+	p.MaxRestarts = int32(x.pick(3))
+	p.MaxPending = int64(20 + x.pick(40))
+	if x.pick(5) == 0 {
+		p.Partitions[0].Nodes = []string{"n[1-2]"}
+	}
+	return &command.ApplyPolicy{Request: x.request(), Actor: x.actor(), Policy: p, Expect: uint64(x.pick(3))}
+}
+
+func (x *chaos) next() command.Command {
+	switch n := x.pick(100); {
+	case n < 22:
+		return x.submit()
+	case n < 42:
+		return x.plan()
+	case n < 72:
+		return x.report()
+	case n < 76:
+		return x.register()
+	case n < 80:
+		return x.liveness()
+	case n < 86:
+		return x.update()
+	case n < 90:
+		return &command.CancelJobs{Request: x.request(), Actor: x.actor(), Jobs: x.refs(), Signal: int32(x.pick(2) * x.pick(70))}
+	case n < 94:
+		return &command.Tick{}
+	case n < 95:
+		return x.policy()
+	case n < 96:
+		return &command.UpdateNodes{Actor: x.actor(), Names: []string{x.node()}, Action: command.NodeAction(x.pick(5)), Reason: "chance"}
+	case n < 97:
+		return &command.PutBlob{Digest: digestOf([]byte("ab")), Size: 2, Offset: int64(x.pick(2)), Part: []byte("ab")[:1+x.pick(2)]}
+	case n < 98:
+		return &command.CreateToken{Request: x.request(), Actor: x.actor(), Hash: digestOf([]byte{byte(x.pick(4))}), Kind: command.TokenKind(x.pick(5)), Expires: x.s.now.Add(time.Minute)}
+	case n < 99:
+		return &command.UseToken{Hash: digestOf([]byte{byte(x.pick(4))}), Kind: command.TokenKind(x.pick(5)), Name: x.node()}
+	}
+	return x.garbage()
+}
+
+// garbage is a command with random contents in every field.
+func (x *chaos) garbage() command.Command {
+	all := []command.Command{
+		&command.Init{}, &command.SubmitJobs{}, &command.CancelJobs{}, &command.UpdateJobs{}, &command.RegisterNode{},
+		&command.ReportTasks{}, &command.SetLiveness{}, &command.UpdateNodes{}, &command.CommitPlan{}, &command.ApplyPolicy{},
+		&command.CreateToken{}, &command.UseToken{}, &command.PutBlob{}, nil,
+	}
+	c := all[x.pick(len(all))]
+	if c != nil {
+		scramble(x.r, reflect.ValueOf(c).Elem())
+	}
+	return c
+}
+
+// replica is a state that is fed the same entries as another.
+func feed(s *State, log []entry) {
+	for _, e := range log {
+		s.Apply(e.index, e.at, e.c)
+	}
+}
+
+type entry struct {
+	index uint64
+	at    cluster.Instant
+	c     command.Command
+}
+
+func encode(t *testing.T, s *State) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := s.View().Encode(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
