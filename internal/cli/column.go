@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// column is one field of a line of the queue.
+type column struct {
+	letter byte
+	width  int // 0: as wide as its text
+	right  bool
+	colour bool
+	before string // text between this column and the one before
+	field  *field
+}
+
+// view is what the fields need besides the job.
+type view struct{ now time.Time }
+
+// field writes one property of a job.
+type field struct {
+	letter byte
+	head   string
+	help   string
+	write  func(dst []byte, v view, r *row) []byte
+}
+
+// text makes a field of a job's string.
+func text(get func(*greylagv1.Job) string) func([]byte, view, *row) []byte {
+	return func(dst []byte, _ view, r *row) []byte { return appendPrintable(dst, get(r.job)) }
+}
+
+// number makes a field of a job's number.
+func number(get func(*greylagv1.Job) int64) func([]byte, view, *row) []byte {
+	return func(dst []byte, _ view, r *row) []byte { return strconv.AppendInt(dst, get(r.job), 10) }
+}
+
+// instant makes a field of a point in time.
+func instant(get func(*greylagv1.Job) time.Time) func([]byte, view, *row) []byte {
+	return func(dst []byte, v view, r *row) []byte {
+		t := get(r.job)
+		if t.IsZero() {
+			return append(dst, "N/A"...)
+		}
+		return t.In(v.now.Location()).AppendFormat(dst, "2006-01-02T15:04:05")
+	}
+}
+
+// fields are the letters of -o, which mean what they mean to squeue.
+func fields() []field {
+	return append(identityFields(), []field{
+		{'t', "ST", "state, short", func(dst []byte, _ view, r *row) []byte {
+			if r.state == 0 {
+				return append(dst, '?')
+			}
+			return append(dst, r.state.Code()...)
+		}},
+		{'T', "STATE", "state", text((*greylagv1.Job).GetState)},
+		{'r', "REASON", "reason", text(func(j *greylagv1.Job) string { return reasonOf(j) })},
+		{'R', "NODELIST(REASON)", "nodes, or the reason", func(dst []byte, _ view, r *row) []byte { return appendPlace(dst, r.job) }},
+		{'M', "TIME", "time used", func(dst []byte, v view, r *row) []byte {
+			return append(dst, cluster.FormatElapsed(elapsed(r.job, v.now))...)
+		}},
+		{'l', "TIME_LIMIT", "time limit", func(dst []byte, _ view, r *row) []byte {
+			return append(dst, limitText(r.job)...)
+		}},
+		{'L', "TIME_LEFT", "time left", func(dst []byte, v view, r *row) []byte {
+			limit := r.job.TimeLimit.AsDuration()
+			if limit == 0 {
+				return append(dst, "UNLIMITED"...)
+			}
+			return append(dst, cluster.FormatElapsed(limit-elapsed(r.job, v.now))...)
+		}},
+		{'S', "START_TIME", "start, or planned start", instant(startOf)},
+		{'e', "END_TIME", "end, at the latest", instant(endOf)},
+		{'V', "SUBMIT_TIME", "submission", instant(func(j *greylagv1.Job) time.Time { return j.Submitted.AsTime() })},
+		{'D', "NODES", "number of nodes", number(func(j *greylagv1.Job) int64 { return int64(nodeCount(j)) })},
+		{'N', "NODELIST", "nodes", text(func(j *greylagv1.Job) string { return nodeList(j) })},
+		{'C', "CPUS", "CPUs", number(cpuCount)},
+		{'b', "TRES_PER_NODE", "GPUs of each node", text(gpuText)},
+		{'m', "MIN_MEMORY", "memory", text(memoryText)},
+		{'E', "DEPENDENCY", "what it waits for", text(func(j *greylagv1.Job) string { return dependText(j.Depends) })},
+		{'f', "FEATURES", "features asked for", text(func(j *greylagv1.Job) string { return orNull(strings.Join(j.Request.GetFeatures(), "&")) })},
+		{'n', "REQ_NODES", "nodes asked for", text(func(j *greylagv1.Job) string { return hostlist.Compress(j.Request.GetNodeList()) })},
+		{'x', "EXC_NODES", "nodes excluded", text(func(j *greylagv1.Job) string { return hostlist.Compress(j.Request.GetExclude()) })},
+		{'y', "NICE", "nice value", number(func(j *greylagv1.Job) int64 { return int64(j.Nice) })},
+		{'Z', "WORK_DIR", "working directory", text((*greylagv1.Job).GetWorkDir)},
+		{'k', "COMMENT", "comment", text(func(j *greylagv1.Job) string { return orNull(j.Comment) })},
+	}...)
+}
+
+func identityFields() []field {
+	return []field{
+		{'i', "JOBID", "id", func(dst []byte, _ view, r *row) []byte { return appendRef(dst, r) }},
+		{'A', "JOBID", "id, a number", number(func(j *greylagv1.Job) int64 { return int64(j.Id) })},
+		{'F', "ARRAY_JOB_ID", "id of the array", number(func(j *greylagv1.Job) int64 {
+			if j.ArrayId == 0 {
+				return int64(j.Id)
+			}
+			return int64(j.ArrayId)
+		})},
+		{'K', "ARRAY_TASK_ID", "index in the array", func(dst []byte, _ view, r *row) []byte {
+			switch {
+			case r.job.ArrayId == 0:
+				return append(dst, "N/A"...)
+			case r.indices != nil:
+				return appendIndices(dst, r.indices)
+			}
+			return strconv.AppendInt(dst, int64(r.job.ArrayIndex), 10)
+		}},
+		{'j', "NAME", "name", text((*greylagv1.Job).GetName)},
+		{'u', "USER", "user", text((*greylagv1.Job).GetUser)},
+		{'U', "UID", "user's number", number(func(j *greylagv1.Job) int64 { return int64(j.Uid) })},
+		{'a', "ACCOUNT", "account", text(func(j *greylagv1.Job) string { return orNull(j.Account) })},
+		{'P', "PARTITION", "partition", text((*greylagv1.Job).GetPartition)},
+		{'q', "QOS", "priority class", text((*greylagv1.Job).GetQos)},
+	}
+}
+
+func orNull(s string) string {
+	if s == "" {
+		return "(null)"
+	}
+	return s
+}
+
+// fieldOf finds a field by its letter; nil when there is none.
+func fieldOf(all []field, letter byte) *field {
+	for i := range all {
+		if all[i].letter == letter {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// queueLetters is the part of gqueue's help on -o.
+func queueLetters() string {
+	var b strings.Builder
+	b.WriteString("\nLetters of -o, with % before, and a width between: %8j; %.8j stands to the right:\n")
+	for i, f := range fields() {
+		fmt.Fprintf(&b, "  %%%c %-21s", f.letter, f.help)
+		if i%3 == 2 {
+			b.WriteByte('\n')
+		}
+	}
+	return strings.TrimRight(b.String(), " \n") + "\n"
+}
+
+// parseFormat reads a format of squeue: text with fields %[[.]width]letter.
+func parseFormat(format string) ([]column, error) {
+	all := fields()
+	var columns []column
+	before := ""
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' {
+			before += Printable(format[i : i+1])
+			continue
+		}
+		c := column{before: before}
+		before = ""
+		i++
+		if i < len(format) && format[i] == '.' {
+			c.right = true
+			i++
+		}
+		digits := i
+		for i < len(format) && format[i] >= '0' && format[i] <= '9' {
+			i++
+		}
+		c.width, _ = strconv.Atoi(format[digits:i])
+		if i == len(format) || c.width > mostWidth || i-digits > 3 {
+			return nil, &UsageError{fmt.Sprintf("not a format: %q", format), `write fields such as "%.10i %9P %.8j %t %R"`}
+		}
+		c.letter = format[i]
+		if c.field = fieldOf(all, c.letter); c.field == nil {
+			return nil, &UsageError{fmt.Sprintf("unknown field %q in the format %q", "%"+format[i:i+1], format), "gqueue --help lists the letters"}
+		}
+		columns = append(columns, c)
+	}
+	if len(columns) == 0 {
+		return nil, &UsageError{fmt.Sprintf("the format %q has no field", format), `write fields such as "%.10i %9P %.8j %t %R"`}
+	}
+	if before != "" {
+		columns = append(columns, column{before: before, field: &field{write: func(dst []byte, _ view, _ *row) []byte { return dst }}})
+	}
+	return columns, nil
+}
+
+// writeHeader writes the line of headings.
+func writeHeader(out *bufio.Writer, columns []column) {
+	var line []byte
+	for i := range columns {
+		line = columns[i].append(line, func(dst []byte) []byte { return append(dst, columns[i].field.head...) }, i == len(columns)-1)
+	}
+	out.Write(append(line, '\n')) // an error shows at Flush
+}
+
+// writeRow appends one line.
+func writeRow(line []byte, columns []column, v view, r *row) []byte {
+	for i := range columns {
+		c := &columns[i]
+		line = c.append(line, func(dst []byte) []byte { return c.field.write(dst, v, r) }, i == len(columns)-1)
+		if c.colour {
+			line = paint(line, r.state, c.width)
+		}
+	}
+	return append(line, '\n')
+}
+
+// append adds what separates a column and its text, cut and padded to its width.
+// Text at the end of a line is not padded.
+func (c *column) append(line []byte, write func([]byte) []byte, last bool) []byte {
+	line = append(line, c.before...)
+	at := len(line)
+	line = write(line)
+	if c.width == 0 {
+		return line
+	}
+	line = line[:at+len(cut(line[at:], c.width))]
+	blanks, n := c.width-span(line[at:]), len(line)
+	if blanks <= 0 || last && !c.right {
+		return line
+	}
+	for range blanks {
+		line = append(line, ' ')
+	}
+	if c.right {
+		copy(line[at+blanks:], line[at:n])
+		for i := range blanks {
+			line[at+i] = ' '
+		}
+	}
+	return line
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// The table that fits has columns as wide as what is in them, within these
+// bounds; a column gives way down to its least when the line is too long.
+const (
+	leastName, mostName = 8, 24 // of names, users, partitions
+	leastLast           = 16    // of the last column, before others give way
+	mostID              = 24
+)
+
+// fit makes columns for the letters so that a line has at most width columns. The
+// last column is cut only when there is an edge. O(rows × letters).
+func fit(letters string, v view, rows []row, width int, edge bool) []column {
+	all := fields()
+	columns := make([]column, len(letters))
+	var scratch []byte
+	for i := range columns {
+		c := &columns[i]
+		*c = column{letter: letters[i], field: fieldOf(all, letters[i]), right: strings.IndexByte("iMlD", letters[i]) >= 0}
+		if i > 0 {
+			c.before = " "
+		}
+		c.width = len(c.field.head)
+		most := mostOf(c.letter, width)
+		for r := range rows {
+			if c.width >= most {
+				break
+			}
+			scratch = c.field.write(scratch[:0], v, &rows[r])
+			c.width = max(c.width, min(span(scratch), most))
+		}
+	}
+	last := &columns[len(columns)-1]
+	room := width - (len(columns) - 1)
+	for i := range columns[:len(columns)-1] {
+		room -= columns[i].width
+	}
+	for _, letter := range []byte("juPi") { // who gives way first
+		for i := range columns {
+			c := &columns[i]
+			for c.letter == letter && c.width > leastName && room < min(last.width, leastLast) {
+				c.width--
+				room++
+			}
+		}
+	}
+	if last.width = 0; edge {
+		last.width = max(room, 1)
+	}
+	return columns
+}
+
+func mostOf(letter byte, width int) int {
+	switch letter {
+	case 'j', 'u', 'P':
+		return mostName
+	case 'i':
+		return mostID
+	}
+	return width
+}
+
+// Colours of states; the state's word stands there as well.
+const (
+	plainInk = "\x1b[0m"
+	goodInk  = "\x1b[32m"
+	busyInk  = "\x1b[33m"
+	badInk   = "\x1b[31m"
+)
+
+// paint colours the state at the end of a line, which takes width columns.
+func paint(line []byte, state cluster.JobState, width int) []byte {
+	ink := badInk
+	switch {
+	case state == cluster.Pending || width <= 0 || width > len(line):
+		return line
+	case state == cluster.Running || state == cluster.Completed:
+		ink = goodInk
+	case !state.Final():
+		ink = busyInk
+	}
+	at := len(line) - width
+	word := string(line[at:])
+	line = append(line[:at], ink...)
+	line = append(line, word...)
+	return append(line, plainInk...)
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// timeOf is a time of the API; the zero time when it is not set.
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+// startOf is when a job started, or is planned to.
+func startOf(j *greylagv1.Job) time.Time {
+	if j.Started != nil && j.State != "PENDING" {
+		return j.Started.AsTime()
+	}
+	if j.Planned != nil {
+		return j.Planned.AsTime()
+	}
+	return timeOf(j.Begin)
+}
+
+// endOf is when a job ended, or will have by its time limit.
+func endOf(j *greylagv1.Job) time.Time {
+	if j.Ended != nil {
+		return j.Ended.AsTime()
+	}
+	start, limit := startOf(j), j.TimeLimit.AsDuration()
+	if start.IsZero() || limit == 0 {
+		return time.Time{}
+	}
+	return start.Add(limit)
+}
+
+// elapsed is how long a job has run, by the clock of this host.
+func elapsed(j *greylagv1.Job, now time.Time) time.Duration {
+	if j.Started == nil || j.State == "PENDING" {
+		return 0
+	}
+	if j.Ended != nil {
+		now = j.Ended.AsTime()
+	}
+	return max(now.Sub(j.Started.AsTime()), 0)
+}
+
+func limitText(j *greylagv1.Job) string {
+	if j.TimeLimit == nil {
+		return "UNLIMITED"
+	}
+	return cluster.FormatLimit(j.TimeLimit.AsDuration())
+}
+
+func reasonOf(j *greylagv1.Job) string {
+	if j.Reason == "" {
+		return "None"
+	}
+	return j.Reason
+}
+
+// nodeNames are the nodes of a job, in rank order.
+func nodeNames(j *greylagv1.Job) []string {
+	names := make([]string, len(j.Nodes))
+	for i, n := range j.Nodes {
+		names[i] = n.Node
+	}
+	return names
+}
+
+func nodeList(j *greylagv1.Job) string {
+	switch len(j.Nodes) {
+	case 0:
+		return ""
+	case 1:
+		return j.Nodes[0].Node
+	}
+	return hostlist.Compress(nodeNames(j))
+}
+
+func nodeCount(j *greylagv1.Job) int {
+	if len(j.Nodes) > 0 {
+		return len(j.Nodes)
+	}
+	return int(max(j.Request.GetNodes(), 1))
+}
+
+// appendPlace writes where a job is, or in brackets why it is not.
+func appendPlace(dst []byte, j *greylagv1.Job) []byte {
+	if j.State != "PENDING" && len(j.Nodes) > 0 {
+		return appendPrintable(dst, nodeList(j))
+	}
+	dst = append(dst, '(')
+	dst = appendPrintable(dst, reasonOf(j))
+	return append(dst, ')')
+}
+
+func cpuCount(j *greylagv1.Job) int64 {
+	if len(j.Nodes) > 0 && j.Nodes[0].Cpus > 0 {
+		n := int64(0)
+		for _, node := range j.Nodes {
+			n += int64(node.Cpus)
+		}
+		return n
+	}
+	q := j.Request
+	return int64(max(q.GetCpusPerTask(), 1)) * int64(max(q.GetTasksPerNode(), 1)) * int64(nodeCount(j))
+}
+
+// gpuText is the GPUs asked for, as squeue writes them.
+func gpuText(j *greylagv1.Job) string {
+	q := j.Request
+	kind := "gres/gpu"
+	if types := q.GetGpuTypes(); len(types) > 0 {
+		kind += ":" + strings.Join(types, "|")
+	}
+	switch {
+	case q.GetGpusPerNode() > 0:
+		return fmt.Sprintf("%s:%d", kind, q.GetGpusPerNode())
+	case q.GetGpus() > 0:
+		return fmt.Sprintf("%s:%d in all", kind, q.GetGpus())
+	}
+	return "N/A"
+}
+
+// memoryText is the memory asked for.
+func memoryText(j *greylagv1.Job) string {
+	q := j.Request
+	switch {
+	case q.GetMemPerNode() > 0:
+		return cluster.Bytes(q.GetMemPerNode()).String()
+	case q.GetMemPerCpu() > 0:
+		return cluster.Bytes(q.GetMemPerCpu()).String() + " per CPU"
+	case q.GetMemPerGpu() > 0:
+		return cluster.Bytes(q.GetMemPerGpu()).String() + " per GPU"
+	}
+	return "0"
+}
+
+func dependText(depends []*greylagv1.Dependency) string {
+	if len(depends) == 0 {
+		return "(null)"
+	}
+	return strings.Join(dependWords(depends), ",")
+}
+
+func dependWords(depends []*greylagv1.Dependency) []string {
+	var words []string
+	for _, d := range depends {
+		word := d.Kind
+		if d.Job != "" {
+			word += ":" + d.Job
+		}
+		words = append(words, word)
+	}
+	return words
+}

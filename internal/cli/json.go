@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// JobJSON is a job in the output of --json: a stable contract, documented in
+// docs/man/json.md. Fields are only ever added. Times are RFC 3339 in UTC,
+// durations seconds, sizes bytes; what is not set is left out.
+type JobJSON struct {
+	ID          uint64        `json:"id"`
+	Ref         string        `json:"ref"`
+	ArrayID     uint64        `json:"array_id,omitempty"`
+	ArrayIndex  *int32        `json:"array_index,omitempty"`
+	ArraySize   int32         `json:"array_size,omitempty"`
+	ArrayLimit  int32         `json:"array_limit,omitempty"`
+	Name        string        `json:"name"`
+	User        string        `json:"user"`
+	UID         uint32        `json:"uid"`
+	GID         uint32        `json:"gid"`
+	Account     string        `json:"account,omitempty"`
+	Partition   string        `json:"partition"`
+	QOS         string        `json:"qos,omitempty"`
+	State       string        `json:"state"`
+	Reason      string        `json:"reason,omitempty"`
+	Detail      string        `json:"detail,omitempty"`
+	Hold        string        `json:"hold,omitempty"`
+	Attempt     uint32        `json:"attempt"`
+	Restarts    int32         `json:"restarts"`
+	Nice        int32         `json:"nice,omitempty"`
+	TimeLimit   *int64        `json:"time_limit,omitempty"` // left out: no limit
+	Submitted   *time.Time    `json:"submitted,omitempty"`
+	Eligible    *time.Time    `json:"eligible,omitempty"`
+	Begin       *time.Time    `json:"begin,omitempty"`
+	Deadline    *time.Time    `json:"deadline,omitempty"`
+	Planned     *time.Time    `json:"planned,omitempty"`
+	Started     *time.Time    `json:"started,omitempty"`
+	Ended       *time.Time    `json:"ended,omitempty"`
+	ExitCode    int32         `json:"exit_code"`
+	ExitSignal  int32         `json:"exit_signal"`
+	Request     *requestJSON  `json:"request,omitempty"`
+	Nodes       []nodeUseJSON `json:"nodes,omitempty"`
+	Tasks       []taskJSON    `json:"tasks,omitempty"`
+	Depends     []string      `json:"depends,omitempty"`
+	EveryNode   bool          `json:"every_node,omitempty"`
+	Image       string        `json:"image,omitempty"`
+	Args        []string      `json:"args,omitempty"`
+	WorkDir     string        `json:"work_dir,omitempty"`
+	Output      string        `json:"output,omitempty"`
+	Error       string        `json:"error,omitempty"`
+	Comment     string        `json:"comment,omitempty"`
+	SubmitHost  string        `json:"submit_host,omitempty"`
+	CancelledBy string        `json:"cancelled_by,omitempty"`
+	Version     uint64        `json:"version,omitempty"`
+}
+
+type requestJSON struct {
+	Nodes        int32    `json:"nodes,omitempty"`
+	GPUs         int32    `json:"gpus,omitempty"`
+	GPUsPerNode  int32    `json:"gpus_per_node,omitempty"`
+	GPUTypes     []string `json:"gpu_types,omitempty"`
+	TasksPerNode int32    `json:"tasks_per_node,omitempty"`
+	CPUsPerTask  int32    `json:"cpus_per_task,omitempty"`
+	MemPerNode   int64    `json:"mem_per_node,omitempty"`
+	MemPerCPU    int64    `json:"mem_per_cpu,omitempty"`
+	MemPerGPU    int64    `json:"mem_per_gpu,omitempty"`
+	Features     []string `json:"features,omitempty"`
+	NodeList     []string `json:"node_list,omitempty"`
+	Exclude      []string `json:"exclude,omitempty"`
+	Exclusive    bool     `json:"exclusive,omitempty"`
+}
+
+type nodeUseJSON struct {
+	Node   string  `json:"node"`
+	GPUs   []int32 `json:"gpus,omitempty"`
+	CPUs   int32   `json:"cpus,omitempty"`
+	Memory int64   `json:"memory,omitempty"`
+}
+
+type taskJSON struct {
+	Node       string     `json:"node"`
+	Phase      string     `json:"phase"`
+	Cause      string     `json:"cause,omitempty"`
+	ExitCode   int32      `json:"exit_code"`
+	ExitSignal int32      `json:"exit_signal"`
+	Message    string     `json:"message,omitempty"`
+	Started    *time.Time `json:"started,omitempty"`
+	Ended      *time.Time `json:"ended,omitempty"`
+	MemoryPeak int64      `json:"memory_peak,omitempty"`
+	CPUTime    float64    `json:"cpu_time,omitempty"` // seconds
+}
+
+// JobOf is a job of the API in the form of --json.
+func JobOf(j *greylagv1.Job) JobJSON {
+	out := JobJSON{
+		ID: j.Id, Ref: j.Ref, ArrayID: j.ArrayId, ArraySize: j.ArraySize, ArrayLimit: j.ArrayLimit,
+		Name: j.Name, User: j.User, UID: j.Uid, GID: j.Gid, Account: j.Account, Partition: j.Partition, QOS: j.Qos,
+		State: j.State, Reason: j.Reason, Detail: j.Detail, Hold: j.Hold, Attempt: j.Attempt, Restarts: j.Restarts, Nice: j.Nice,
+		TimeLimit: seconds(j.TimeLimit), Submitted: Stamp(timeOf(j.Submitted)), Eligible: Stamp(timeOf(j.Eligible)),
+		Begin: Stamp(timeOf(j.Begin)), Deadline: Stamp(timeOf(j.Deadline)), Planned: Stamp(timeOf(j.Planned)),
+		Started: Stamp(timeOf(j.Started)), Ended: Stamp(timeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
+		Depends: dependWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Args: j.Args, WorkDir: j.WorkDir,
+		Output: j.Output, Error: j.Error, Comment: j.Comment, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
+	}
+	if j.ArrayId != 0 {
+		out.ArrayIndex = &j.ArrayIndex
+	}
+	if q := j.Request; q != nil {
+		out.Request = &requestJSON{
+			q.Nodes, q.Gpus, q.GpusPerNode, q.GpuTypes, q.TasksPerNode, q.CpusPerTask,
+			q.MemPerNode, q.MemPerCpu, q.MemPerGpu, q.Features, q.NodeList, q.Exclude, q.Exclusive,
+		}
+	}
+	for _, n := range j.Nodes {
+		out.Nodes = append(out.Nodes, nodeUseJSON{n.Node, n.Gpus, n.Cpus, n.Memory})
+	}
+	for _, t := range j.Tasks {
+		out.Tasks = append(out.Tasks, taskJSON{
+			t.Node, t.Phase, t.Cause, t.ExitCode, t.ExitSignal, t.Message,
+			Stamp(timeOf(t.Started)), Stamp(timeOf(t.Ended)), t.MemoryPeak, t.CpuTime.AsDuration().Seconds(),
+		})
+	}
+	return out
+}
+
+// Stamp is a time for JSON: nil when it is not set.
+func Stamp(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// seconds is a duration for JSON; nil when there is none, or it is 0, no limit.
+func seconds(d *durationpb.Duration) *int64 {
+	if d.AsDuration() == 0 {
+		return nil
+	}
+	s := int64(d.AsDuration() / time.Second)
+	return &s
+}
+
+// writeJobsJSON writes {"jobs":[...]}, one job a line, so that 100,000 of them need
+// no second copy in memory.
+func writeJobsJSON(out *bufio.Writer, jobs []*greylagv1.Job) error {
+	out.WriteString(`{"jobs":[`) // errors show at Flush
+	var line bytes.Buffer
+	e := json.NewEncoder(&line)
+	e.SetEscapeHTML(false)
+	for i, j := range jobs {
+		line.Reset()
+		if err := e.Encode(JobOf(j)); err != nil {
+			return err
+		}
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		out.WriteByte('\n')
+		out.Write(bytes.TrimSuffix(line.Bytes(), []byte("\n")))
+	}
+	_, err := out.WriteString("\n]}\n")
+	return err
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+)
+
+// OutcomeStyle says how the outcomes of a change to jobs are told.
+type OutcomeStyle struct {
+	JSON    bool
+	Verbose bool   // name what was done, not only what failed
+	Quiet   bool   // say nothing of jobs for which it was too late
+	Verb    string // what was done, such as "ended"
+}
+
+// outcomeJSON is what became of one job, in the output of --json.
+type outcomeJSON struct {
+	Ref   string `json:"ref"`
+	ID    uint64 `json:"id,omitempty"`
+	State string `json:"state,omitempty"`
+	Error string `json:"error,omitempty"`
+	Code  string `json:"code,omitempty"`
+}
+
+// tooLate is the code of a change to a job that had ended already.
+const tooLate = "failed_precondition"
+
+// Outcomes tells what a change did to each job. The error carries the exit
+// status: that of the failures if they agree, else Failed.
+func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) error {
+	all := []outcomeJSON{} // [] in JSON, not null
+	status := OK
+	for _, o := range outcomes {
+		all = append(all, outcomeJSON{o.Ref, o.Id, o.State, o.Error, o.Code})
+		if o.Error == "" {
+			if style.Verbose {
+				p.Note("job %s %s", o.Ref, style.Verb)
+			}
+			continue
+		}
+		if style.Quiet && o.Code == tooLate {
+			continue
+		}
+		if !style.JSON {
+			p.complain("error", "job "+o.Ref+": "+o.Error)
+		}
+		if s := statusOfCode(o.Code); status == OK || status == s {
+			status = s
+		} else {
+			status = Failed
+		}
+	}
+	if style.JSON {
+		if err := p.WriteJSON(struct {
+			Outcomes []outcomeJSON `json:"outcomes"`
+		}{all}); err != nil {
+			return err
+		}
+	}
+	return Exit(status)
+}

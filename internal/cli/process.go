@@ -1,0 +1,140 @@
+// Package cli is what users type: gsubmit, gqueue and gcancel here, gctl in its
+// folder control.
+//
+// It decides, from the command line and the cluster's answers, what is asked of
+// the cluster and what is printed: the answer on standard output, everything else
+// on standard error, the outcome in the exit status. It never decides whether
+// something is allowed or possible, keeps nothing between two commands, and never
+// sends text of other users to a terminal as it is.
+//
+// gsubmit, gqueue and gcancel have an option parser of our own, not cobra: they
+// are started thousands of times by scripts and must start in a few milliseconds.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/config"
+)
+
+// Cluster is how commands reach the controllers. Its calls are tried again, and
+// on other controllers, by whoever implements it.
+type Cluster interface {
+	Jobs() greylagv1connect.JobServiceClient
+	Cluster() greylagv1connect.ClusterServiceClient
+	// Watch calls receive for the present state of jobs and then for each change.
+	Watch(ctx context.Context, request *greylagv1.WatchRequest, receive func(*greylagv1.WatchResponse) error) error
+	// OnRetry is told of each call that has to be made again, and after what pause.
+	OnRetry(func(err error, wait time.Duration))
+	Close()
+}
+
+// Process is a command as the system started it.
+type Process struct {
+	Program string   // for messages
+	Args    []string // after the program's name
+	Environ []string
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Now     func() time.Time
+	Dial    func(config.Client) (Cluster, error)
+}
+
+// ThisProcess is the running one.
+func ThisProcess(program string, dial func(config.Client) (Cluster, error)) *Process {
+	return &Process{
+		Program: program, Args: os.Args[1:], Environ: os.Environ(),
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Now: time.Now, Dial: dial,
+	}
+}
+
+// variable is the value of an environment variable, "" when it is absent.
+func (p *Process) variable(name string) string {
+	for _, pair := range p.Environ {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// window is a terminal's width; 0 when the stream is no terminal.
+func window(stream any) int {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	if size.Col == 0 { // a terminal that does not know
+		return defaultWidth
+	}
+	return int(size.Col)
+}
+
+const defaultWidth, leastWidth, mostWidth = 80, 40, 400
+
+// width is how many columns a table may take, and whether its last column must
+// be cut to fit: only a person's terminal has an edge.
+func (p *Process) width() (columns int, edge bool) {
+	if n, err := strconv.Atoi(p.variable("COLUMNS")); err == nil && n > 0 {
+		return min(max(n, leastWidth), mostWidth), true
+	}
+	if n := window(p.Stdout); n > 0 {
+		return min(max(n, leastWidth), mostWidth), true
+	}
+	return defaultWidth, false
+}
+
+// colours reports whether the output may be coloured.
+func (p *Process) colours(cfg config.Client) bool {
+	switch cfg.Color {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	return p.variable("NO_COLOR") == "" && p.variable("TERM") != "dumb" && window(p.Stdout) > 0
+}
+
+// Client is the configuration of commands, and the way to the cluster it names.
+// The caller closes the latter.
+func (p *Process) Client() (config.Client, Cluster, error) {
+	cfg, err := config.LoadClient("")
+	if err != nil {
+		return cfg, nil, errors.Join(errConfig, err)
+	}
+	cluster, err := p.Dial(cfg)
+	if err == nil {
+		p.tellRetries(cluster)
+	}
+	return cfg, cluster, err
+}
+
+// tellRetries says once that the answer takes longer, and why.
+func (p *Process) tellRetries(c Cluster) {
+	var once sync.Once
+	c.OnRetry(func(err error, wait time.Duration) {
+		if wait > 0 { // else another controller is asked at once
+			once.Do(func() { p.Note("trying again: %s", err) })
+		}
+	})
+}
+
+// errConfig marks a client file that is wrong, among joined errors; it is not shown.
+var errConfig = errors.New("wrong configuration")

@@ -1,0 +1,282 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const queueUsage = `usage: gqueue [OPTIONS]
+
+Shows the jobs that are pending or running. Elements of an array that wait for the
+same reason share a line; -r gives each its own.
+`
+
+func queueTable() []getopt.Option {
+	return append(filterRows(),
+		getopt.Option{Long: "array", Short: 'r', Group: "What is shown", Help: "one line for each element of an array"},
+		getopt.Option{Long: "start", Group: "What is shown", Help: "when pending jobs are planned to start"},
+		getopt.Option{Long: "long", Short: 'l', Group: "What is shown", Help: "states in words, and time limits"},
+		getopt.Option{Long: "format", Short: 'o', Value: "FORMAT", Group: "What is shown", Help: "columns as of squeue -o: \"%.10i %9P %.8j %t %R\""},
+		getopt.Option{Long: "sort", Short: 'S', Value: "KEYS", Group: "What is shown", Help: "letters of -o, a minus turns one around [P,t,i]"},
+		getopt.Option{Long: "noheader", Short: 'h', Group: "What is shown", Help: "no line of headings"},
+		getopt.Option{Long: "json", Group: "What is shown", Help: "print JSON"},
+		getopt.Option{Long: "iterate", Short: 'i', Value: "SECONDS", Group: "How", Help: "print again when something has changed, at most so often"},
+		getopt.Option{Long: "stale", Group: "How", Help: "take any controller's word, although none may lead"},
+		getopt.Option{Long: "help", Group: "How", Help: "print this"},
+		getopt.Option{Long: "version", Short: 'V', Group: "How", Help: "print the version"},
+	)
+}
+
+// listing is what gqueue was asked to show.
+type listing struct {
+	filter   *greylagv1.Filter
+	format   string // "" means the table that fits
+	long     bool
+	start    bool
+	single   bool // no folding of arrays
+	noHeader bool
+	json     bool
+	stale    bool
+	sort     []sortKey
+	every    time.Duration // 0: once
+}
+
+// Queue is gqueue.
+func Queue(ctx context.Context, p *Process) int { return p.Finish(ctx, p.queue(ctx)) }
+
+func (p *Process) queue(ctx context.Context) error {
+	if p.completing() {
+		return p.complete(ctx, completion{table: queueTable(), operands: func(context.Context, Cluster) []string { return nil }})
+	}
+	found, operands, err := getopt.Parse(queueTable(), p.Args, getopt.Anywhere)
+	if err != nil {
+		return err
+	}
+	if len(operands) > 0 {
+		return &UsageError{fmt.Sprintf("%q is no option", operands[0]), "choose jobs by id with -j " + operands[0]}
+	}
+	l, done, err := p.listing(found)
+	if done || err != nil {
+		return err
+	}
+	cfg, cluster, err := p.Client()
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	l.json = l.json || cfg.Output == "json" && l.format == ""
+	if l.every > 0 {
+		return p.iterate(ctx, cfg, cluster, l)
+	}
+	jobs, asOf, err := fetch(ctx, cluster, l)
+	if err != nil {
+		return err
+	}
+	if asOf.GetStale() && !l.stale {
+		p.Warn("no leader confirmed this: it may be out of date")
+	}
+	if len(jobs) == 0 && len(l.filter.Jobs) > 0 && len(l.filter.States) == 0 {
+		p.Note("none of these jobs is active; gctl show job %s tells of finished ones", l.filter.Jobs[0])
+	}
+	return p.printQueue(cfg, l, jobs)
+}
+
+// listing reads the options. done says that everything was printed already.
+func (p *Process) listing(found []getopt.Found) (l listing, done bool, err error) {
+	l.sort = []sortKey{{'P', false}, {'t', false}, {'i', false}}
+	l.filter, err = filterOf(found)
+	for _, f := range found {
+		if err != nil {
+			return l, false, err
+		}
+		switch f.Option.Long {
+		case "array":
+			l.single = true
+		case "start":
+			l.start = true
+		case "long":
+			l.long = true
+		case "format":
+			l.format = f.Value
+		case "sort":
+			l.sort, err = parseSort(f.Value)
+		case "noheader":
+			l.noHeader = true
+		case "json":
+			l.json = true
+		case "stale":
+			l.stale = true
+		case "iterate":
+			l.every, err = parseSeconds(f.Value)
+		case "help":
+			_, err := io.WriteString(p.Stdout, queueUsage+getopt.Help(queueTable())+queueLetters()+StatusHelp())
+			return l, true, err
+		case "version":
+			return l, true, p.printVersion()
+		}
+	}
+	if l.start {
+		l.filter.States = []string{cluster.Pending.String()}
+		l.sort = []sortKey{{'S', false}, {'i', false}}
+	}
+	return l, false, err
+}
+
+func parseSeconds(word string) (time.Duration, error) {
+	d, err := time.ParseDuration(word + "s")
+	if err != nil || d <= 0 || d > 24*time.Hour {
+		return 0, &UsageError{fmt.Sprintf("not a number of seconds: %q", word), "write a number such as 5"}
+	}
+	return d, nil
+}
+
+// page is how many jobs come in one message: large enough that the message costs
+// nothing beside its jobs, small enough that the first is soon here.
+const page = 5000
+
+// fetch gets all chosen jobs, in the order of their ids.
+func fetch(ctx context.Context, c Cluster, l listing) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
+	stream, err := c.Jobs().Stream(ctx, &greylagv1.ListRequest{
+		Filter: l.filter, PageSize: page, Brief: !l.json && l.format == "", Read: &greylagv1.Read{Stale: l.stale},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer stream.Close()
+	var jobs []*greylagv1.Job
+	var asOf *greylagv1.AsOf
+	for stream.Receive() {
+		jobs = append(jobs, stream.Msg().Jobs...)
+		asOf = stream.Msg().AsOf
+	}
+	return jobs, asOf, stream.Err()
+}
+
+// printQueue prints jobs in the form that was asked for.
+func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job) error {
+	out := bufio.NewWriterSize(p.Stdout, 64<<10)
+	if l.json {
+		if err := writeJobsJSON(out, jobs); err != nil {
+			return err
+		}
+		return out.Flush()
+	}
+	rows := fold(jobs, l.single)
+	sortRows(rows, l.sort)
+	v := view{now: p.Now()}
+	columns, err := p.columns(cfg, l, v, rows)
+	if err != nil {
+		return err
+	}
+	if !l.noHeader {
+		writeHeader(out, columns)
+	}
+	var line []byte
+	for i := range rows {
+		line = writeRow(line[:0], columns, v, &rows[i])
+		if _, err := out.Write(line); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+// columns are those of the format that was asked for, or of the table that fits.
+func (p *Process) columns(cfg config.Client, l listing, v view, rows []row) ([]column, error) {
+	if l.format != "" {
+		return parseFormat(l.format)
+	}
+	width, edge := p.width()
+	letters := "iPjutMDR"
+	switch {
+	case l.start:
+		letters = "iPjutSDR"
+	case l.long:
+		letters = "iPjuTMlDR"
+	}
+	columns := fit(letters, v, rows, width, edge)
+	if p.colours(cfg) {
+		for i := range columns {
+			columns[i].colour = strings.IndexByte("tT", columns[i].letter) >= 0
+		}
+	}
+	return columns, nil
+}
+
+// iterate prints the table each time something has changed. It is told of changes
+// by the cluster and asks for nothing.
+func (p *Process) iterate(ctx context.Context, cfg config.Client, c Cluster, l listing) error {
+	active := make(map[uint64]*greylagv1.Job)
+	complete, failed := make(chan []*greylagv1.Job), make(chan error, 1)
+	go func() { // ends with ctx, or when the watch does
+		request := &greylagv1.WatchRequest{Filter: l.filter}
+		present := false
+		failed <- c.Watch(ctx, request, func(m *greylagv1.WatchResponse) error {
+			for _, j := range m.Jobs {
+				note(active, j, l.filter)
+			}
+			if present = present || m.CaughtUp; !present {
+				return nil
+			}
+			select {
+			case complete <- snapshot(active):
+			case <-ctx.Done():
+			}
+			return nil
+		})
+	}()
+	return p.repaint(ctx, cfg, l, complete, failed)
+}
+
+// repaint prints the newest of the sets that arrive, at most once in l.every.
+func (p *Process) repaint(ctx context.Context, cfg config.Client, l listing, sets <-chan []*greylagv1.Job, failed <-chan error) error {
+	var newest []*greylagv1.Job
+	var due <-chan time.Time
+	fresh := false
+	for {
+		if fresh && due == nil {
+			fmt.Fprintln(p.Stdout, p.Now().Format(time.ANSIC))
+			if err := p.printQueue(cfg, l, newest); err != nil {
+				return err
+			}
+			fresh, due = false, time.After(l.every)
+		}
+		select {
+		case newest = <-sets:
+			fresh = true
+		case <-due:
+			due = nil
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			return Exit(Interrupted)
+		}
+	}
+}
+
+func snapshot(active map[uint64]*greylagv1.Job) []*greylagv1.Job {
+	jobs := make([]*greylagv1.Job, 0, len(active))
+	for _, j := range active {
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+// note takes over what a watch told of one job.
+func note(active map[uint64]*greylagv1.Job, j *greylagv1.Job, f *greylagv1.Filter) {
+	state, err := cluster.ParseJobState(j.State)
+	if err == nil && state.Final() && len(f.States) == 0 {
+		delete(active, j.Id)
+		return
+	}
+	active[j.Id] = j
+}

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/jobscript"
+)
+
+// Finish prints what went wrong, if anything, and returns the exit status.
+func (p *Process) Finish(ctx context.Context, err error) int {
+	var exit *exitError
+	if err == nil || errors.As(err, &exit) {
+		return int(statusOf(err))
+	}
+	if interrupted(ctx) {
+		return int(Interrupted)
+	}
+	p.report(err)
+	return int(statusOf(err))
+}
+
+// report prints an error, one line for each of several, with its advice.
+func (p *Process) report(err error) {
+	var faults jobscript.Faults
+	if errors.As(err, &faults) {
+		for _, fault := range faults {
+			p.complain("error", fault.Error())
+			p.complain("hint", fault.Hint())
+		}
+		return
+	}
+	message, hint := explain(err)
+	for _, line := range strings.Split(message, "\n") {
+		p.complain("error", line)
+	}
+	p.complain("hint", hint)
+}
+
+// explain splits an error into what is wrong and what to do.
+func explain(err error) (message, hint string) {
+	var answer *connect.Error
+	var advice interface{ Hint() string }
+	if errors.As(err, &advice) {
+		hint = advice.Hint()
+	}
+	if errors.As(err, &answer) {
+		message = answer.Message()
+		if told := answer.Meta().Get(client.HintHeader); told != "" {
+			hint = told
+		}
+		if hint == "" && answer.Code() == connect.CodeUnavailable {
+			hint = "see how the controllers are: gctl cluster status"
+		}
+		return message, hint
+	}
+	return strings.TrimPrefix(err.Error(), errConfig.Error()+"\n"), hint
+}
+
+// complain prints one line on standard error, unless it is empty.
+func (p *Process) complain(kind, text string) {
+	if text != "" {
+		fmt.Fprintf(p.Stderr, "%s: %s: %s\n", p.Program, kind, Printable(text))
+	}
+}
+
+// Warn prints a warning.
+func (p *Process) Warn(text string) { p.complain("warning", text) }
+
+// Note prints something worth knowing.
+func (p *Process) Note(format string, args ...any) { p.complain("note", fmt.Sprintf(format, args...)) }

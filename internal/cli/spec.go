@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// spec writes what is asked for in the form of the API, with the paths made whole.
+func (p *Process) spec(o jobscript.Options, script jobscript.Script, args []string) (*greylagv1.JobSpec, error) {
+	dir, err := folder()
+	if err != nil {
+		return nil, err
+	}
+	if o.WorkDir != "" {
+		dir = filepath.Clean(below(dir, o.WorkDir))
+	}
+	if o.Output == "" {
+		o.Output = defaultOutput(o)
+	}
+	host, _ := os.Hostname() // for people only; "" is fine
+	s := &greylagv1.JobSpec{
+		Name: o.Name, Account: o.Account, Partition: o.Partition, Qos: o.QOS, Comment: o.Comment,
+		Request: requestProto(o.Request), Script: script.Text, Args: args,
+		Environment: o.Export.Environment(p.Environ),
+		WorkDir:     dir, Output: below(dir, o.Output), Append: o.Append, Image: o.Image,
+		NoRequeue: o.NoRequeue, Nice: o.Nice, Array: o.Array, Hold: o.Hold, EveryNode: o.EveryNode,
+		SubmitHost: host, Signal: o.Signal.Number, SignalBatchOnly: o.Signal.BatchOnly,
+		Begin: moment(o.Begin), Deadline: moment(o.Deadline),
+	}
+	if s.Name == "" {
+		s.Name = script.JobName()
+	}
+	if o.Error != "" {
+		s.Error = below(dir, o.Error)
+	}
+	if o.Input != "" {
+		s.Input = below(dir, o.Input)
+	}
+	if o.TimeLimit != nil {
+		s.TimeLimit = durationpb.New(*o.TimeLimit)
+	}
+	if o.Signal.Number != 0 {
+		s.SignalBefore = durationpb.New(o.Signal.Before)
+	}
+	for _, d := range o.Depends {
+		one := &greylagv1.Dependency{Kind: d.Kind.String()}
+		if d.Kind != cluster.Singleton {
+			one.Job = d.Job.String()
+		}
+		s.Depends = append(s.Depends, one)
+	}
+	return s, nil
+}
+
+func defaultOutput(o jobscript.Options) string {
+	name := "greylag-%j"
+	if o.Array != "" {
+		name = "greylag-%A_%a"
+	}
+	if o.EveryNode {
+		name += "-%n"
+	}
+	return name + ".out"
+}
+
+// below is path seen from dir. It is not cleaned: a pattern in it may stand for
+// anything.
+func below(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return strings.TrimSuffix(dir, "/") + "/" + path
+}
+
+func moment(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func requestProto(q cluster.Request) *greylagv1.Request {
+	return &greylagv1.Request{
+		Nodes: q.Nodes, GpusPerNode: q.GPUsPerNode, Gpus: q.GPUs, GpuTypes: q.GPUTypes,
+		TasksPerNode: q.TasksPerNode, CpusPerTask: q.CPUsPerTask,
+		MemPerNode: int64(q.MemPerNode), MemPerCpu: int64(q.MemPerCPU), MemPerGpu: int64(q.MemPerGPU),
+		Features: q.Features, NodeList: q.NodeList, Exclude: q.Exclude, Exclusive: q.Exclusive,
+	}
+}

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/internal/version"
+)
+
+const submitUsage = `usage: gsubmit [OPTIONS] SCRIPT [ARGUMENTS]
+       gsubmit [OPTIONS] --wrap COMMAND
+       gsubmit [OPTIONS] -            (the script comes from standard input)
+
+Submits a batch script. It is stored on a quorum of controllers when the command
+ends. Options may also stand in the script, in lines that begin with #GSUB (or
+#SBATCH) before the first command, and in the environment: GSUB_TIME is --time.
+The command line wins over the environment, that over the script.
+`
+
+// Submit is gsubmit.
+func Submit(ctx context.Context, p *Process) int { return p.Finish(ctx, p.submit(ctx)) }
+
+func (p *Process) submit(ctx context.Context) error {
+	if p.completing() {
+		return p.complete(ctx, completion{table: jobscript.Table(), order: getopt.First})
+	}
+	line, err := jobscript.CommandLine(p.Args)
+	switch {
+	case err != nil:
+		return err
+	case line.Has("help"):
+		_, err := io.WriteString(p.Stdout, submitUsage+getopt.Help(jobscript.Table())+StatusHelp()+"  With --wait: the job's own, 128 and the number of a signal that ended it.\n")
+		return err
+	case line.Has("version"):
+		return p.printVersion()
+	}
+	script, args, err := p.script(line)
+	if err != nil {
+		return err
+	}
+	options, warnings, err := jobscript.Resolve(line, p.Environ, script, p.Now())
+	if !options.Quiet {
+		for _, w := range warnings {
+			p.Warn(w)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	spec, err := p.spec(options, script, args)
+	if err != nil {
+		return err
+	}
+	cfg, cluster, err := p.Client()
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	answer, err := cluster.Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+	if err != nil {
+		return err
+	}
+	if len(answer.Jobs) != 1 {
+		return fmt.Errorf("the controller acknowledged %d jobs instead of one", len(answer.Jobs))
+	}
+	options.JSON = options.JSON || cfg.Output == "json" && !options.Parsable
+	if err := p.printSubmitted(options, answer); err != nil || !options.Wait {
+		return err
+	}
+	return p.wait(ctx, cluster, answer.Jobs[0])
+}
+
+// script is what is to be submitted, and its arguments.
+func (p *Process) script(line jobscript.Line) (jobscript.Script, []string, error) {
+	none := jobscript.Script{}
+	if line.Has("wrap") {
+		if len(line.Operands) > 0 {
+			return none, nil, &UsageError{fmt.Sprintf("both --wrap and a script, %q, are given", line.Operands[0]), "quote the command as one word: --wrap 'COMMAND ARGUMENTS'"}
+		}
+		script, err := jobscript.Wrap(line.Value("wrap"))
+		return script, nil, err
+	}
+	if len(line.Operands) > 0 && line.Operands[0] != "-" {
+		script, err := jobscript.Open(line.Operands[0])
+		return script, line.Operands[1:], err
+	}
+	if len(line.Operands) == 0 && window(p.Stdin) > 0 {
+		return none, nil, &UsageError{"no script is named", "write gsubmit SCRIPT, gsubmit --wrap 'COMMAND', or send the script through a pipe"}
+	}
+	script, err := jobscript.Read(jobscript.StandardInput, p.Stdin)
+	if len(line.Operands) > 0 {
+		return script, line.Operands[1:], err
+	}
+	return script, nil, err
+}
+
+func (p *Process) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitResponse) error {
+	job := answer.Jobs[0]
+	if !o.Quiet {
+		for _, w := range answer.Warnings {
+			p.Warn(w)
+		}
+	}
+	switch {
+	case o.JSON:
+		return p.WriteJSON(submittedJSON{job.Id, job.ArraySize, answer.Index, answer.Warnings})
+	case o.Quiet:
+		return nil
+	case o.Parsable:
+		_, err := fmt.Fprintf(p.Stdout, "%d\n", job.Id)
+		return err
+	case job.ArraySize > 0:
+		_, err := fmt.Fprintf(p.Stdout, "submitted array %d (%d elements)\n", job.Id, job.ArraySize)
+		return err
+	}
+	_, err := fmt.Fprintf(p.Stdout, "submitted job %d\n", job.Id)
+	return err
+}
+
+// submittedJSON is what gsubmit --json prints.
+type submittedJSON struct {
+	ID        uint64   `json:"id"`
+	ArraySize int32    `json:"array_size,omitempty"`
+	Index     uint64   `json:"index"`
+	Warnings  []string `json:"warnings,omitempty"`
+}
+
+// WriteJSON prints one value, indented.
+func (p *Process) WriteJSON(v any) error {
+	e := json.NewEncoder(p.Stdout)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func (p *Process) printVersion() error {
+	_, err := fmt.Fprintf(p.Stdout, "%s %s\n", p.Program, version.Version)
+	return err
+}
+
+// folder is the working directory, as the user got there if that can be known.
+func folder() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("working directory: %w", err)
+	}
+	return dir, nil
+}

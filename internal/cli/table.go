@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"bufio"
+	"io"
+	"strings"
+)
+
+// Table is rows under headings, for listings of tens or hundreds of rows.
+type Table struct {
+	Head  []string
+	Right string // for each column a byte: 'r' stands to the right
+	Rows  [][]string
+	Wide  []int // columns that give way when a line is too long, first one first
+}
+
+// leastCell is how narrow a column that gives way may become.
+const leastCell = 8
+
+// WriteTable prints a table so that it fits the terminal; away from a terminal the
+// last column is never cut.
+func (p *Process) WriteTable(t Table) error {
+	width, edge := p.width()
+	out := bufio.NewWriter(p.Stdout)
+	t.write(out, width, edge)
+	return out.Flush()
+}
+
+func (t *Table) write(out io.Writer, width int, edge bool) {
+	rows := append([][]string{t.Head}, t.Rows...)
+	columns := make([]column, len(t.Head))
+	total := len(columns) - 1
+	for i := range columns {
+		for _, row := range rows {
+			columns[i].width = max(columns[i].width, span([]byte(Printable(row[i]))))
+		}
+		columns[i].right = i < len(t.Right) && t.Right[i] == 'r'
+		if i > 0 {
+			columns[i].before = " "
+		}
+		total += columns[i].width
+	}
+	for _, i := range t.Wide {
+		for columns[i].width > leastCell && total > width {
+			columns[i].width--
+			total--
+		}
+	}
+	last := &columns[len(columns)-1]
+	switch {
+	case edge && total > width:
+		last.width = max(last.width-(total-width), 1)
+	case !last.right:
+		last.width = 0
+	}
+	for _, row := range rows {
+		var line []byte
+		for i := range columns {
+			line = columns[i].append(line, func(dst []byte) []byte { return appendPrintable(dst, row[i]) }, i == len(columns)-1)
+		}
+		io.WriteString(out, strings.TrimRight(string(line), " ")+"\n") // an error shows at Flush
+	}
+}
+
+// Facts prints names and values under a title; empty values are left out.
+func (p *Process) Facts(title string, facts [][2]string) error {
+	widest := 0
+	for _, f := range facts {
+		widest = max(widest, len(f[0]))
+	}
+	var b strings.Builder
+	b.WriteString(Printable(title) + "\n")
+	for _, f := range facts {
+		if f[1] != "" {
+			b.WriteString("  " + f[0] + strings.Repeat(" ", widest-len(f[0])+2) + Printable(f[1]) + "\n")
+		}
+	}
+	_, err := io.WriteString(p.Stdout, b.String())
+	return err
+}
