@@ -45,9 +45,9 @@ func (r *round) fulfilled(job *cluster.Job, d cluster.Dependency) fulfilment {
 	first, count, array := r.snap.Elements(d.Job.ID)
 	switch {
 	case d.Kind == cluster.AfterCorr && array && d.Job.Index == cluster.NoIndex && job.Array != 0:
-		return r.element(first, count, job.Index, cluster.AfterOK)
+		return r.element(d.Job.ID, job.Index, cluster.AfterOK)
 	case array && d.Job.Index != cluster.NoIndex:
-		return r.element(first, count, d.Job.Index, d.Kind)
+		return r.element(d.Job.ID, d.Job.Index, d.Kind)
 	case !array:
 		return r.one(d.Job.ID, d.Kind)
 	}
@@ -64,28 +64,13 @@ func (r *round) fulfilled(job *cluster.Job, d cluster.Dependency) fulfilment {
 	return worst
 }
 
-// element is how the element with an index stands. When it has ended, the snapshot
-// no longer tells which of the ended ones it was: ids follow the indices, so that is
-// exact for arrays without gaps, and for others when all that ended agree.
-func (r *round) element(first cluster.JobID, count, index int32, kind cluster.DependencyKind) fulfilment {
-	active := r.jobs.between(first, count)
-	for _, j := range active {
-		if j.Index == index {
-			return stands(kind, j)
-		}
+// element is how the element of an array with an index stands.
+func (r *round) element(array cluster.JobID, index int32, kind cluster.DependencyKind) fulfilment {
+	id, ok := r.snap.Element(array, index)
+	if !ok { // no such element: nothing will ever fulfil this
+		return impossible
 	}
-	for _, j := range active {
-		if offset := int64(index) - int64(j.Index); offset+int64(j.ID-first) >= 0 && offset+int64(j.ID-first) < int64(count) {
-			return r.ended(cluster.JobID(int64(j.ID)+offset), kind)
-		}
-	}
-	worst := met
-	for id := first; id < first+cluster.JobID(count); id++ {
-		if _, alive := r.jobs.find(id); !alive {
-			worst = max(worst, r.ended(id, kind))
-		}
-	}
-	return worst
+	return r.one(id, kind)
 }
 
 func (r *round) one(id cluster.JobID, kind cluster.DependencyKind) fulfilment {

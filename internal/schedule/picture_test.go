@@ -28,7 +28,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 type picture struct {
 	snap   cluster.Snapshot
 	ended  map[cluster.JobID]cluster.JobState
-	arrays map[cluster.JobID][]cluster.JobID
+	arrays map[cluster.JobID][]cluster.JobID // whose indices are 0, 1, 2, ...
 }
 
 type words map[string]string
@@ -107,6 +107,13 @@ func draw(t testing.TB, text string) *cluster.Snapshot {
 			return 0, 0, false
 		}
 		return slices.Min(ids), int32(len(ids)), true
+	}
+	p.snap.Element = func(id cluster.JobID, index int32) (cluster.JobID, bool) {
+		ids := slices.Sorted(slices.Values(p.arrays[id]))
+		if index < 0 || int(index) >= len(ids) {
+			return 0, false
+		}
+		return ids[index], true
 	}
 	slices.SortFunc(p.snap.Nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, list := range [][]*cluster.Job{p.snap.Active, p.snap.Pending} {
