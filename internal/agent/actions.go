@@ -38,7 +38,9 @@ func (a *Agent) carryOut(ctx context.Context, action reconcile.Action) {
 		a.log.Info("stopping task", "job", t.ID.Job, "attempt", t.ID.Attempt)
 		a.signal(ctx, t, syscall.SIGTERM, true)
 	case reconcile.Kill:
-		a.log.Info("killing task", "job", t.ID.Job, "attempt", t.ID.Attempt)
+		if t.kills++; t.kills == 1 {
+			a.log.Info("killing task", "job", t.ID.Job, "attempt", t.ID.Attempt)
+		}
 		a.signal(ctx, t, syscall.SIGKILL, true)
 	case reconcile.Remove:
 		a.remove(ctx, t)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -248,4 +249,16 @@ func (n *node) alive(t testing.TB, id reconcile.ID) bool {
 		}
 	}
 	return false
+}
+
+// noRuntime opens none the first time.
+func noRuntime(open func() (tasks.Runtime, func() error, error)) func() (tasks.Runtime, func() error, error) {
+	first := true
+	return func() (tasks.Runtime, func() error, error) {
+		if first {
+			first = false
+			return Broken{Reason: errors.New("containerd is not installed")}, func() error { return nil }, nil
+		}
+		return open()
+	}
 }

@@ -23,6 +23,7 @@ type task struct {
 	work      reconcile.Work
 	notBefore cluster.Instant
 	killed    cluster.Instant
+	kills     int       // how often SIGKILL was sent
 	tries     int       // of clearing it away
 	waiting   time.Time // since when it is to be started; zero: it was not tried
 	watched   bool
@@ -82,7 +83,7 @@ func (a *Agent) end(t *task, how cluster.Task) {
 	}
 	started := t.End.Started
 	t.End = how
-	if t.End.Started == 0 {
+	if t.End.Started == 0 && how.Cause != cluster.LaunchFailed {
 		t.End.Started = started
 	}
 	t.Phase = reconcile.Ended

@@ -28,7 +28,7 @@ import (
 // KillAgain is how long after a SIGKILL that had no effect it is sent again: a
 // process in an uninterruptible wait takes it when the wait ends, one that was
 // forked meanwhile has not had it.
-const KillAgain = 10 * time.Second
+const KillAgain = time.Second
 
 // ID names a task on its node.
 type ID struct {

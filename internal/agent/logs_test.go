@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	tasks "github.com/greylag/greylag/internal/runtime"
+)
+
+// pushedText is what came for a request so far, and how it ended.
+func (n *node) pushedText(id string) (text string, eof bool, failure string) {
+	var b bytes.Buffer
+	for _, chunk := range n.pushed[id] {
+		b.Write(chunk.GetData())
+		eof = eof || chunk.GetEof()
+		failure += chunk.GetError()
+	}
+	return b.String(), eof, failure
+}
+
+func (n *node) askLog(request *greylagv1.LogRequest) {
+	n.change(func() { n.logs = append(n.logs, request) })
+}
+
+func TestFollowsOutput(t *testing.T) {
+	onEach(t, nil, func(t *testing.T, n *node) {
+		n.askLog(&greylagv1.LogRequest{Id: "early", Job: 1, Attempt: 1, Follow: true})
+		n.want(at(1, 1), "#!/bin/sh\necho one\nuntil [ -e go ]; do sleep 0.02; done\necho two\necho bad >&2\n", func(w *greylagv1.WantedTask) {
+			w.WorkDir, w.Output, w.Error = n.home, "out", "err"
+		})
+		n.reach(at(1, 1), "started")
+		n.askLog(&greylagv1.LogRequest{Id: "follow", Job: 1, Attempt: 1, Follow: true})
+		n.askLog(&greylagv1.LogRequest{Id: "follow", Job: 1, Attempt: 1, Follow: true}) // it comes again with every set
+		n.until("the first line", func() bool { text, _, _ := n.pushedText("follow"); return text == "one\n" })
+		touch(t, n, "go")
+		n.until("the end", func() bool {
+			text, eof, failure := n.pushedText("follow")
+			return text == "one\ntwo\n" && eof && failure == ""
+		})
+		n.settled(at(1, 1))
+		n.until("forgotten", func() bool { return n.last(at(1, 1)) == nil })
+		n.askLog(&greylagv1.LogRequest{Id: "tail", Job: 1, Attempt: 1, Offset: -1, Tail: 4})
+		n.askLog(&greylagv1.LogRequest{Id: "error", Job: 1, Attempt: 1, Error: true})
+		n.askLog(&greylagv1.LogRequest{Id: "nobody", Job: 99, Attempt: 1})
+		n.until("the answers", func() bool {
+			tail, eof1, _ := n.pushedText("tail")
+			bad, eof2, _ := n.pushedText("error")
+			_, eof3, failure := n.pushedText("nobody")
+			return tail == "two\n" && eof1 && bad == "bad\n" && eof2 && eof3 && strings.Contains(failure, "no longer knows")
+		})
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if text, eof, failure := n.pushedText("early"); !eof || failure == "" {
+			t.Errorf("asked before the task was here: %q %v %q", text, eof, failure)
+		}
+	})
+}
+
+// TestReadsOutputAsItsUser: what the user cannot read, gnoded does not read for
+// them, however the path leads there.
+func TestReadsOutputAsItsUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: reading as another user")
+	}
+	dir := t.TempDir()
+	secret, own, link := filepath.Join(dir, "secret"), filepath.Join(dir, "own"), filepath.Join(dir, "link")
+	for path, mode := range map[string]os.FileMode{secret: 0o600, own: 0o644} {
+		if err := os.WriteFile(path, []byte("words"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dir := dir; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(secret, link); err != nil {
+		t.Fatal(err)
+	}
+	user := tasks.Owner{UID: 1000, GID: 1000, Groups: []uint32{1000}}
+	for path, readable := range map[string]bool{secret: false, link: false, own: true, dir: false, "/dev/null": false} {
+		file, err := openAs(user, path)
+		if (err == nil) != readable {
+			t.Errorf("%s: %v", path, err)
+		}
+		if err == nil {
+			_ = file.Close()
+		}
+	}
+	if file, err := openAs(tasks.Owner{}, secret); err != nil {
+		t.Errorf("root's own file as root, afterwards: %v", err)
+	} else {
+		_ = file.Close()
+	}
+}

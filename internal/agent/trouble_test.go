@@ -1,0 +1,274 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// fault is the newest reported fault.
+func (n *node) fault() string {
+	if len(n.reports) == 0 {
+		return n.registry[len(n.registry)-1].GetFault()
+	}
+	return n.reports[len(n.reports)-1].GetFault()
+}
+
+func TestWhatTheUserGotWrong(t *testing.T) {
+	onEach(t, nil, func(t *testing.T, n *node) {
+		n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.WorkDir = filepath.Join(n.home, "missing") })
+		n.want(at(2, 1), "#!/nowhere/sh\n", nil)
+		n.want(at(3, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.WorkDir, w.Output = n.home, "no/such/folder/out" })
+		n.want(at(4, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.Image = "oci-archive:/nowhere.tar" })
+		for job, words := range map[int]string{1: "working directory", 2: "#! line", 3: "output file", 4: ""} {
+			end := n.settled(at(job, 1))
+			want := "launch"
+			if job == 4 && n.cfg.Isolated {
+				want = "image"
+			}
+			if end.GetCause() != want || end.GetMessage() == "" || !strings.Contains(end.GetMessage(), words) || end.GetStarted() != nil {
+				t.Errorf("job %d: %v", job, end)
+			}
+		}
+	})
+}
+
+// TestControllersAway: nothing that runs ends, what ended is told later, and a
+// script that cannot be fetched is waited for.
+func TestControllersAway(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", nil)
+	n.want(at(1, 1), "#!/bin/sh\nuntil [ -e go ]; do sleep 0.02; done\nexit 5\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
+	n.reach(at(1, 1), "started")
+	n.change(func() { n.down = true; n.reports = nil })
+	touch(t, n, "go")
+	waitFor(t, "the task to end", func() bool { return !n.alive(t, at(1, 1)) })
+	var script []byte
+	n.want(at(2, 1), "#!/bin/sh\nexit 6\n", func(w *greylagv1.WantedTask) { script = w.Script; delete(n.blobs, [32]byte(script)) })
+	n.change(func() { n.down = false })
+	if end := n.settled(at(1, 1)); end.GetExitCode() != 5 {
+		t.Errorf("ended while nobody listened: %v", end)
+	}
+	n.until("accepted", func() bool { task := n.last(at(2, 1)); return task != nil && task.GetPhase() == "wanted" })
+	n.change(func() { n.put([]byte("#!/bin/sh\nexit 6\n")) })
+	if end := n.settled(at(2, 1)); end.GetExitCode() != 6 {
+		t.Errorf("fetched late: %v", end)
+	}
+}
+
+// TestIdleTaskKeepsTheNode: nothing runs, and it goes by being told to.
+func TestIdleTaskKeepsTheNode(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", nil)
+	n.want(at(1, 1), "#!/bin/sh\ntouch ran\n", func(w *greylagv1.WantedTask) {
+		w.WorkDir, w.Idle, w.Rank = n.home, true, 1
+		w.Nodes = append([]*greylagv1.NodeAllocation{{Node: "n0", Cpus: 1}}, w.Nodes...)
+	})
+	n.reach(at(1, 1), "started")
+	n.stop()
+	n.start()
+	n.until("adopted", func() bool { task := n.last(at(1, 1)); return task != nil && task.GetPhase() == "started" })
+	n.change(func() { n.wanted[at(1, 1)].Stop = true })
+	if end := n.settled(at(1, 1)); end.GetCause() != "stopped" {
+		t.Errorf("report: %v", end)
+	}
+	if _, err := os.Stat(filepath.Join(n.home, "ran")); err == nil {
+		t.Error("its script ran")
+	}
+}
+
+func TestAnotherClusterMeansOtherJobs(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", nil)
+	n.want(at(1, 1), "#!/bin/sh\necho one >> ran\nsleep 60\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
+	n.reach(at(1, 1), "started")
+	waitFor(t, "it to run", func() bool { return n.read("ran") == "one\n" })
+	n.stop()
+	n.change(func() { n.name, n.version, n.reports = "c2", 3, nil; clear(n.wanted) })
+	n.want(at(1, 1), "#!/bin/sh\necho two >> ran\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
+	n.start()
+	end := n.settled(at(1, 1))
+	if end.GetCause() != "exited" || n.read("ran") != "one\ntwo\n" {
+		t.Errorf("report %v, ran %q", end, n.read("ran"))
+	}
+}
+
+func program(t *testing.T, n *node, text string) string {
+	t.Helper()
+	path := filepath.Join(n.dir, "hook-"+strconv.Itoa(len(text)))
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", func(n *node) {
+		n.cfg.Prolog = program(t, n, "#!/bin/sh\necho \"prolog $GREYLAG_JOB_ID [$MINE] [$LD_PRELOAD]\" >> "+n.dir+"/said\n")
+		n.cfg.Epilog = program(t, n, "#!/bin/sh\necho \"epilog $SLURM_JOB_ID\" >> "+n.dir+"/said\n[ $GREYLAG_JOB_ID != 2 ] || { echo disk is full; exit 3; }\n")
+	})
+	said := func() string {
+		data, err := os.ReadFile(filepath.Join(n.dir, "said"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.Environment = n.put([]byte("MINE=x\x00LD_PRELOAD=/evil.so")) })
+	n.settled(at(1, 1))
+	if said() != "prolog 1 [] []\nepilog 1\n" || n.fault() != "" {
+		t.Errorf("said %q, fault %q", said(), n.fault())
+	}
+	n.want(at(2, 1), "#!/bin/sh\n", nil)
+	if end := n.settled(at(2, 1)); end.GetExitCode() != 0 || end.GetCause() != "exited" {
+		t.Errorf("the job suffers for its epilog: %v", end)
+	}
+	n.until("a fault", func() bool {
+		return strings.Contains(n.fault(), "disk is full") && strings.Contains(n.fault(), "job 2")
+	})
+}
+
+func TestPrologFails(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", func(n *node) { n.cfg.Prolog = program(t, n, "#!/bin/sh\nexit 1\n") })
+	n.want(at(1, 1), "#!/bin/sh\ntouch ran\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
+	if end := n.settled(at(1, 1)); end.GetCause() != "node" || end.GetMessage() == "" {
+		t.Errorf("report: %v", end)
+	}
+	n.until("a fault", func() bool { return n.fault() != "" })
+	if _, err := os.Stat(filepath.Join(n.home, "ran")); err == nil {
+		t.Error("it ran")
+	}
+}
+
+// hardware is a host's GPUs, in the test's hands.
+type hardware struct {
+	gpu.None
+	mu     sync.Mutex
+	events chan gpu.Event
+	users  []gpu.Process
+	broken error
+}
+
+func (h *hardware) Inventory(context.Context) (gpu.Inventory, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var inventory gpu.Inventory
+	for i := range 2 {
+		inventory.Devices = append(inventory.Devices, gpu.Device{GPU: cluster.GPU{
+			Index: int32(i), UUID: "GPU-" + strconv.Itoa(i), Type: "h100", Memory: 80 * cluster.GiB, NUMA: -1,
+		}})
+	}
+	return inventory, h.broken
+}
+
+func (h *hardware) Watch(ctx context.Context, heard func(gpu.Event)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e := <-h.events:
+			heard(e)
+		}
+	}
+}
+
+func (h *hardware) Processes(context.Context, []string) ([]gpu.Process, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.users, nil
+}
+
+func withGPUs(n *node) *hardware {
+	h := &hardware{events: make(chan gpu.Event)}
+	n.gpus = h
+	return h
+}
+
+func onGPU(n *node, index int32) func(*greylagv1.WantedTask) {
+	return func(w *greylagv1.WantedTask) { w.WorkDir, w.Nodes[0].Gpus = n.home, []int32{index} }
+}
+
+func TestGPUEvents(t *testing.T) {
+	t.Parallel()
+	var h *hardware
+	n := newNode(t, "process", func(n *node) { h = withGPUs(n) })
+	n.want(at(1, 1), "#!/bin/sh\nsleep 60\n", onGPU(n, 0))
+	n.want(at(2, 1), "#!/bin/sh\nuntil [ -e go ]; do sleep 0.02; done\nexit 1\n", onGPU(n, 1))
+	n.reach(at(1, 1), "started")
+	n.reach(at(2, 1), "started")
+	h.events <- gpu.Event{UUID: "GPU-1", XID: 31, Severity: gpu.Notice, Message: "XID 31"}
+	h.events <- gpu.Event{UUID: "GPU-0", XID: 79, Severity: gpu.Broken, Message: "XID 79: fallen"}
+	if end := n.settled(at(1, 1)); end.GetCause() != "gpu" || end.GetMessage() != "XID 79: fallen" || end.GetExitSignal() != 9 {
+		t.Errorf("on the broken GPU: %v", end)
+	}
+	touch(t, n, "go")
+	if end := n.settled(at(2, 1)); end.GetCause() != "exited" || end.GetExitCode() != 1 {
+		t.Errorf("the program's own fault: %v", end)
+	}
+	n.until("a bad GPU", func() bool {
+		for _, r := range n.reports {
+			if len(r.GetGpus()) == 2 && r.GetGpus()[0].GetBad() == "XID 79: fallen" && r.GetGpus()[1].GetBad() == "" {
+				return true
+			}
+		}
+		return false
+	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if gpus := n.reports[len(n.reports)-1].GetGpus(); len(gpus) != 0 && n.fault() == "" {
+		t.Logf("devices repeated: %v", gpus) // allowed, and wasteful
+	}
+}
+
+func TestGPUStillUsedAfterItsJob(t *testing.T) {
+	t.Parallel()
+	var h *hardware
+	n := newNode(t, "process", func(n *node) { h = withGPUs(n) })
+	set := func(users ...gpu.Process) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.users = users
+	}
+	set(gpu.Process{UUID: "GPU-1", PID: 4711})
+	n.want(at(1, 1), "#!/bin/sh\n", onGPU(n, 1))
+	n.settled(at(1, 1))
+	n.until("a fault", func() bool { return strings.Contains(n.fault(), "4711") })
+	set()
+	n.until("the end of the fault", func() bool { return n.fault() == "" })
+}
+
+func TestGPUsThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	var h *hardware
+	n := newNode(t, "process", func(n *node) { h = withGPUs(n); h.broken = gpu.ErrUnanswered })
+	n.until("registered", func() bool { return len(n.registry) > 0 })
+	if r := n.registry[0]; r.GetFault() == "" || len(r.GetGpus()) != 0 {
+		t.Errorf("registered as %v", r)
+	}
+	h.mu.Lock()
+	h.broken = nil
+	h.mu.Unlock()
+	n.until("registered anew", func() bool {
+		r := n.registry[len(n.registry)-1]
+		return len(r.GetGpus()) == 2 && r.GetFault() == ""
+	})
+}
+
+func TestNoRuntime(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", func(n *node) { n.open = noRuntime(n.open) })
+	n.until("registered", func() bool { return len(n.registry) > 0 })
+	if fault := n.registry[0].GetFault(); fault != "containerd is not installed" {
+		t.Errorf("fault %q", fault)
+	}
+}
