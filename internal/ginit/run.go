@@ -32,9 +32,12 @@ func forwarded() []os.Signal {
 // program's own, 128 + signal, or one of the Exit constants. It must be called
 // from the main goroutine before any other is started.
 func Run(dir string) int {
-	runtime.LockOSThread() // becoming the user is a matter of this one thread
 	signals := make(chan os.Signal, 128)
 	signal.Notify(signals, append(forwarded(), syscall.SIGCHLD)...)
+	// Becoming the user is a matter of this one thread. Not before Notify, which
+	// talks to a locked thread of its own once for each signal: two locked
+	// threads would do so through the kernel.
+	runtime.LockOSThread()
 	data, err := os.ReadFile(filepath.Join(dir, OrderFile))
 	if err != nil {
 		return refuse(dir, ExitOrder, "the task's order cannot be read: "+reason(err))
