@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// chunk is the most jobs that one command changes, so that no command is large.
+const chunk = 4096
+
+// Cancel ends or signals jobs.
+func (s *jobService) Cancel(ctx context.Context, p *greylagv1.CancelRequest) (*greylagv1.CancelResponse, error) {
+	if p.GetSignal() < 0 || p.GetSignal() > cluster.MaxSignal {
+		return nil, refused(command.InvalidArgument, "", "signal %d: want 0 to %d", p.GetSignal(), cluster.MaxSignal)
+	}
+	c := callerOf(ctx)
+	outcomes, index, err := s.change(ctx, p.GetFilter(), p, func(id command.RequestID, refs []cluster.JobRef) command.Command {
+		return &command.CancelJobs{Request: id, Actor: c.actor(), Jobs: refs, Signal: p.GetSignal(), BatchOnly: p.GetBatchOnly()}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &greylagv1.CancelResponse{Outcomes: outcomes, Index: index}, nil
+}
+
+// Update changes, holds, releases or requeues jobs.
+func (s *jobService) Update(ctx context.Context, p *greylagv1.UpdateRequest) (*greylagv1.UpdateResponse, error) {
+	c := callerOf(ctx)
+	change, err := wire.ReadUpdate(p)
+	if err != nil {
+		return nil, err
+	}
+	if p.GetNice() < 0 {
+		if err := auth.Allow(c.Caller, auth.RaisePriority, auth.Own); err != nil {
+			return nil, err
+		}
+	}
+	outcomes, index, err := s.change(ctx, p.GetFilter(), p, func(id command.RequestID, refs []cluster.JobRef) command.Command {
+		one := *change
+		one.Request, one.Actor, one.Jobs = id, c.actor(), refs
+		return &one
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &greylagv1.UpdateResponse{Outcomes: outcomes, Index: index}, nil
+}
+
+// identified is a request with a client's id.
+type identified interface {
+	proto.Message
+	GetRequestId() string
+}
+
+// change proposes a command for the jobs that a filter means, some thousands at a
+// time, and gathers what became of each. What is remembered of the request is what
+// was asked, not which jobs it meant, since a repetition may find fewer.
+func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p identified, make func(command.RequestID, []cluster.JobRef) command.Command) ([]*greylagv1.Outcome, uint64, error) {
+	c := callerOf(ctx)
+	refs, err := s.meant(ctx, c, filter)
+	if err != nil {
+		return nil, 0, err
+	}
+	payload, err := payloadOf(p)
+	if err != nil {
+		return nil, 0, err
+	}
+	var all []*greylagv1.Outcome
+	var index uint64
+	for part := 0; part == 0 || len(refs) > 0; part++ {
+		some := refs[:min(chunk, len(refs))]
+		refs = refs[len(some):]
+		id, err := requestID(c, p.GetRequestId(), part, payload)
+		if err != nil {
+			return nil, 0, err
+		}
+		answer, _, err := propose[*command.Outcomes](ctx, s.Server, make(id, some))
+		if err != nil {
+			return nil, 0, err
+		}
+		index = max(index, answer.Index)
+		all = append(all, s.outcomes(c, answer.Jobs)...)
+	}
+	return all, index, nil
+}
+
+// payloadOf is the request's content without its id, as equal bytes for equal
+// requests of one version of the protocol.
+func payloadOf(p identified) ([]byte, error) {
+	plain := proto.Clone(p)
+	fields := plain.ProtoReflect().Descriptor().Fields()
+	plain.ProtoReflect().Clear(fields.ByName("request_id"))
+	return proto.MarshalOptions{Deterministic: true}.Marshal(plain)
+}
+
+// meant are the jobs that a filter chooses for a change. Ids alone are left as they
+// are, for the state to judge; with other conditions, a plain user who names nobody
+// means their own jobs.
+func (s *jobService) meant(ctx context.Context, c *caller, filter *greylagv1.Filter) ([]cluster.JobRef, error) {
+	q, err := readFilter(filter, c)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case q.empty() && len(filter.GetStates()) == 0:
+		return nil, refused(command.InvalidArgument, "name job ids, or a user, partition, state or the like", "no job is named")
+	case q.refs != nil && len(filter.GetStates()) == 0 && onlyRefs(q):
+		return q.refs, nil
+	case q.users == nil && q.refs == nil && c.Role < command.RoleOperator:
+		q.users = set([]string{c.User.User})
+	}
+	v, _, err := s.fresh(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	l := &listing{archive: s.cfg.Archive, view: v, q: q, eye: newEye(c, v)}
+	q.finished = false
+	for _, ref := range q.refs {
+		l.ids = append(l.ids, v.Resolve(ref)...)
+	}
+	jobs, _, err := l.page(maxArray * 64)
+	if err != nil {
+		return nil, err
+	}
+	refs := make([]cluster.JobRef, 0, len(jobs))
+	for _, j := range jobs {
+		if !j.State.Final() {
+			refs = append(refs, j.Ref())
+		}
+	}
+	return refs, nil
+}
+
+func onlyRefs(q *selection) bool {
+	rest := *q
+	rest.refs = nil
+	return rest.empty()
+}
+
+// outcomes writes what became of each job. A job that the caller may not even see
+// is one that does not exist.
+func (s *jobService) outcomes(c *caller, list []command.Outcome) []*greylagv1.Outcome {
+	v := s.cfg.State.View()
+	all := make([]*greylagv1.Outcome, len(list))
+	for i, o := range list {
+		p := &greylagv1.Outcome{Id: uint64(o.Job), Ref: o.Ref.String()}
+		all[i] = p
+		if o.State != 0 {
+			p.State = o.State.String()
+		}
+		if o.Refused == nil {
+			continue
+		}
+		p.Error, p.Code = o.Refused.Message, refusalCode(o.Refused.Code).String()
+		if o.Refused.Code == command.Denied && hidden(v, c, o.Job) {
+			p.Error, p.Code, p.State = plainNoSuchJob(o.Ref), connect.CodeNotFound.String(), ""
+		}
+	}
+	return all
+}
+
+func hidden(v *state.View, c *caller, id cluster.JobID) bool {
+	j, ok := v.Job(id)
+	return ok && auth.ViewOf(v.Policy(), c.Caller, j.Spec.Owner) == auth.Hidden
+}
+
+func plainNoSuchJob(ref cluster.JobRef) string { return noSuchJob(ref).Error() }

@@ -1,0 +1,238 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/version"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// clusterService answers ClusterService.
+type clusterService struct{ *Server }
+
+// Status tells how the controllers are, from what this one knows. It waits for
+// nothing.
+func (s *clusterService) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.StatusResponse, error) {
+	st, v := s.cfg.Members.Status(), s.cfg.State.View()
+	counts := v.Counts()
+	p := &greylagv1.StatusResponse{
+		Cluster: v.Policy().Cluster, ClusterId: s.cfg.Trust.ClusterID(), Id: st.ID, Leader: st.LeaderID, LeaderAddress: st.LeaderAddr,
+		Term: st.Term, CommitIndex: st.CommitIndex, AppliedIndex: v.Index(), Version: version.Version, DiskLow: st.DiskLow,
+		Digest: fmt.Sprintf("%016x", v.Digest()), ActiveJobs: int64(counts.Active), FinishedJobs: int64(counts.Finished),
+	}
+	for _, m := range st.Members {
+		member := &greylagv1.Member{Id: m.ID, Address: m.Addr, Voter: m.Voter, Leader: m.ID == st.LeaderID}
+		if m.ID == st.ID {
+			member.MatchIndex = st.LastIndex
+			member.LastContact = durationpb.New(max(st.LastContact, 0))
+		}
+		p.Members = append(p.Members, member)
+	}
+	return p, nil
+}
+
+// Info counts nodes and GPUs by partition and state.
+func (s *clusterService) Info(ctx context.Context, p *greylagv1.InfoRequest) (*greylagv1.InfoResponse, error) {
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	response := &greylagv1.InfoResponse{AsOf: asOf}
+	for _, part := range v.Policy().Partitions {
+		response.Partitions = append(response.Partitions, partitionInfo(v, part))
+	}
+	return response, nil
+}
+
+// partitionInfo groups a partition's nodes by state and shape.
+func partitionInfo(v *state.View, part cluster.Partition) *greylagv1.PartitionInfo {
+	info := &greylagv1.PartitionInfo{Name: part.Name, Default: part.Default, Down: part.Down, MaxTime: durationpb.New(part.MaxTime)}
+	groups, names := make(map[string]*greylagv1.NodeGroup), make(map[string][]string)
+	for _, name := range v.PartitionNodes(part.Name) {
+		n, ok := v.Node(name)
+		if !ok {
+			continue
+		}
+		use := v.Use(name)
+		st, gpus := n.State(use), shape(n)
+		key := fmt.Sprintf("%d %s", st, gpus)
+		g := groups[key]
+		if g == nil {
+			g = &greylagv1.NodeGroup{State: st.String(), Gpus: gpus}
+			groups[key] = g
+		}
+		names[key] = append(names[key], name)
+		g.Nodes++
+		g.GpusTotal += int32(len(n.GPUs))
+		for _, used := range use.GPUs {
+			if used {
+				g.GpusUsed++
+			}
+		}
+		g.CpusTotal += n.CPUs
+		g.CpusUsed += use.CPUs
+	}
+	for _, key := range slices.Sorted(maps.Keys(groups)) {
+		groups[key].List = hostlist.Compress(names[key])
+		info.Groups = append(info.Groups, groups[key])
+	}
+	return info
+}
+
+// shape is a node's GPUs in words, such as "h100:8".
+func shape(n *cluster.Node) string {
+	count := make(map[string]int)
+	for _, g := range n.GPUs {
+		count[g.Type]++
+	}
+	text := ""
+	for _, t := range slices.Sorted(maps.Keys(count)) {
+		if text != "" {
+			text += ","
+		}
+		text += t + ":" + strconv.Itoa(count[t])
+	}
+	return text
+}
+
+// Nodes lists nodes.
+func (s *clusterService) Nodes(ctx context.Context, p *greylagv1.NodesRequest) (*greylagv1.NodesResponse, error) {
+	names, err := wire.ReadNames(p.GetNames())
+	if err != nil {
+		return nil, err
+	}
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	in := make(map[string][]string)
+	for _, part := range v.Policy().Partitions {
+		for _, name := range v.PartitionNodes(part.Name) {
+			in[name] = append(in[name], part.Name)
+		}
+	}
+	response := &greylagv1.NodesResponse{AsOf: asOf}
+	add := func(n *cluster.Node) {
+		response.Nodes = append(response.Nodes, wire.WriteNode(n, v.Use(n.Name), in[n.Name]))
+	}
+	if len(names) == 0 {
+		for n := range v.Nodes() {
+			add(n)
+		}
+		return response, nil
+	}
+	for _, name := range names {
+		n, ok := v.Node(name)
+		if !ok {
+			return nil, refused(command.NotFound, "gctl info lists the nodes", "no such node: %.100s", name)
+		}
+		add(n)
+	}
+	return response, nil
+}
+
+// UpdateNodes drains or resumes nodes, or removes ones that are gone.
+func (s *clusterService) UpdateNodes(ctx context.Context, p *greylagv1.UpdateNodesRequest) (*greylagv1.UpdateNodesResponse, error) {
+	c := callerOf(ctx)
+	action, err := wire.ReadNodeAction(p.GetAction())
+	if err != nil {
+		return nil, err
+	}
+	names, err := wire.ReadNames(p.GetNames())
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, refused(command.InvalidArgument, "", "no node is named")
+	}
+	payload, err := payloadOf(p)
+	if err != nil {
+		return nil, err
+	}
+	id, err := requestID(c, p.GetRequestId(), 0, payload)
+	if err != nil {
+		return nil, err
+	}
+	answer, _, err := propose[*command.Named](ctx, s.Server, &command.UpdateNodes{
+		Request: id, Actor: c.actor(), Names: names, Action: action, Reason: p.GetReason(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &greylagv1.UpdateNodesResponse{Names: answer.Names, Index: answer.Index}, nil
+}
+
+// AddMember makes a controller that has joined a member.
+func (s *clusterService) AddMember(ctx context.Context, p *greylagv1.AddMemberRequest) (*greylagv1.AddMemberResponse, error) {
+	if p.GetId() == "" || p.GetAddress() == "" {
+		return nil, refused(command.InvalidArgument, "", "a member needs an id and an address")
+	}
+	return &greylagv1.AddMemberResponse{}, memberError(s.cfg.Members.AddMember(ctx, p.GetId(), p.GetAddress()))
+}
+
+// RemoveMember takes a controller out.
+func (s *clusterService) RemoveMember(ctx context.Context, p *greylagv1.RemoveMemberRequest) (*greylagv1.RemoveMemberResponse, error) {
+	return &greylagv1.RemoveMemberResponse{}, memberError(s.cfg.Members.RemoveMember(ctx, p.GetId()))
+}
+
+// Transfer hands leadership over, and answers who leads then.
+func (s *clusterService) Transfer(ctx context.Context, p *greylagv1.TransferRequest) (*greylagv1.TransferResponse, error) {
+	if err := s.cfg.Members.Transfer(ctx, p.GetId()); err != nil {
+		return nil, memberError(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	for {
+		if id, _ := s.cfg.Log.Leader(); id != "" && id != s.cfg.ID {
+			return &greylagv1.TransferResponse{Leader: id}, nil
+		}
+		if !pause(ctx, leaderPause) {
+			return nil, errNoLeader
+		}
+	}
+}
+
+// memberError gives advice with what the log says about members.
+func memberError(err error) error {
+	if err == nil || codes(err) != connect.CodeUnknown {
+		return err
+	}
+	return refused(command.Conflict, "gctl cluster status shows the members", "%s", plain(err))
+}
+
+// Snapshot streams the whole state.
+func (s *clusterService) Snapshot(ctx context.Context, _ *greylagv1.SnapshotRequest, stream *connect.ServerStream[greylagv1.SnapshotResponse]) error {
+	if err := s.catchUp(ctx); err != nil {
+		return err
+	}
+	_, err := s.cfg.Members.Backup(ctx, pieces{stream})
+	return err
+}
+
+// pieces sends what is written to it.
+type pieces struct {
+	stream *connect.ServerStream[greylagv1.SnapshotResponse]
+}
+
+// Write sends data in messages of at most 256 KiB.
+func (p pieces) Write(data []byte) (int, error) {
+	const most = 256 << 10
+	for sent := 0; sent < len(data); sent += most {
+		if err := p.stream.Send(&greylagv1.SnapshotResponse{Data: data[sent:min(sent+most, len(data))]}); err != nil {
+			return sent, err
+		}
+	}
+	return len(data), nil
+}

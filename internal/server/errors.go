@@ -1,0 +1,189 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/raftlog"
+)
+
+// codeHeader refines an error's code where Connect has no word for it.
+const (
+	codeHeader   = "Greylag-Code"
+	codeMismatch = "mismatch"
+)
+
+var (
+	errInternal = errors.New("internal error: the log of this controller has more")
+	errNoLeader = errors.New("no leader: the controllers are choosing one or too few of them are up; retry with the same request id")
+	errStopping = errors.New("this controller is stopping; ask another")
+	errTooOften = errors.New("too many requests")
+)
+
+// limited is an error about asking too often, and when to ask again.
+type limited struct {
+	error
+	after float64 // seconds
+}
+
+// codes is the one table of which error means what to a client. The first that
+// matches counts.
+func codes(err error) connect.Code {
+	for _, row := range [...]struct {
+		is   error
+		code connect.Code
+	}{
+		{raftlog.ErrNotLeader, connect.CodeUnavailable}, {raftlog.ErrOutcomeUnknown, connect.CodeUnavailable},
+		{raftlog.ErrBusy, connect.CodeUnavailable}, {raftlog.ErrNoQuorum, connect.CodeUnavailable},
+		{raftlog.ErrClosed, connect.CodeUnavailable}, {raftlog.ErrTooLarge, connect.CodeInvalidArgument},
+		{raftlog.ErrNotCaughtUp, connect.CodeFailedPrecondition}, {raftlog.ErrNoMember, connect.CodeNotFound},
+		{raftlog.ErrLastVoter, connect.CodeFailedPrecondition}, {raftlog.ErrWrongMember, connect.CodeFailedPrecondition},
+		{raftlog.ErrWrongCluster, connect.CodeFailedPrecondition},
+		{errNoLeader, connect.CodeUnavailable}, {errStopping, connect.CodeUnavailable}, {errTooOften, connect.CodeResourceExhausted},
+		{auth.ErrDenied, connect.CodePermissionDenied}, {auth.ErrNoCaller, connect.CodeUnauthenticated},
+		{auth.ErrBadToken, connect.CodeUnauthenticated}, {auth.ErrExpired, connect.CodeUnauthenticated},
+		{auth.ErrClock, connect.CodeUnauthenticated},
+		{pki.ErrBadToken, connect.CodePermissionDenied}, {pki.ErrBadRequest, connect.CodeInvalidArgument},
+		{pki.ErrBadPeer, connect.CodeInvalidArgument},
+		{context.DeadlineExceeded, connect.CodeDeadlineExceeded}, {context.Canceled, connect.CodeCanceled},
+	} {
+		if errors.Is(err, row.is) {
+			return row.code
+		}
+	}
+	var faults config.Faults
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &faults):
+		return connect.CodeInvalidArgument
+	case errors.As(err, &tooLong):
+		return connect.CodeResourceExhausted
+	}
+	return connect.CodeUnknown
+}
+
+// refusalCode is the code of what the state refuses.
+func refusalCode(c command.Code) connect.Code {
+	switch c {
+	case command.InvalidArgument, command.Mismatch:
+		return connect.CodeInvalidArgument
+	case command.NotFound:
+		return connect.CodeNotFound
+	case command.Denied:
+		return connect.CodePermissionDenied
+	case command.Conflict:
+		return connect.CodeFailedPrecondition
+	case command.Exhausted:
+		return connect.CodeResourceExhausted
+	case command.Incomplete:
+		return connect.CodeUnavailable
+	}
+	return connect.CodeInternal
+}
+
+// explain makes the error that a client gets of one that a handler returned. What
+// nobody can expect is logged and told apart only by the log.
+func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Error {
+	var ready *connect.Error
+	if errors.As(err, &ready) {
+		return ready
+	}
+	var refusal *command.Refusal
+	if errors.As(err, &refusal) {
+		told := connect.NewError(refusalCode(refusal.Code), errors.New(refusal.Message))
+		setHint(told, refusal.Hint)
+		if refusal.Code == command.Mismatch {
+			told.Meta().Set(codeHeader, codeMismatch)
+		}
+		return told
+	}
+	code := codes(err)
+	if code == connect.CodeUnknown {
+		s.log.Error("a call failed", "rpc", rpc, "caller", callerOf(ctx).String(), "error", err)
+		return connect.NewError(connect.CodeInternal, errInternal)
+	}
+	told := connect.NewError(code, errors.New(plain(err)))
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) {
+		setHint(told, hinted.Hint())
+	}
+	var often *limited
+	if errors.As(err, &often) {
+		told.Meta().Set("Retry-After", strconv.FormatFloat(often.after, 'f', 3, 64))
+	}
+	if code == connect.CodeUnavailable {
+		if id, addr := s.cfg.Log.Leader(); addr != "" && id != s.cfg.ID {
+			told.Meta().Set(leaderHeader, addr)
+		}
+	}
+	return told
+}
+
+// plain is an error's text without the name of the package it comes from.
+func plain(err error) string { return strings.ReplaceAll(err.Error(), "raftlog: ", "") }
+
+// setHint adds advice; a header holds one line.
+func setHint(err *connect.Error, hint string) {
+	if hint != "" {
+		err.Meta().Set(hintHeader, strings.Join(strings.Fields(hint), " "))
+	}
+}
+
+// refused is an error about what was asked.
+func refused(code command.Code, hint, format string, args ...any) error {
+	return &command.Refusal{Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// answers explains the errors of handlers, and bounds the time of streams that
+// nobody reads.
+type answers struct{ s *Server }
+
+// WrapUnary explains.
+func (a answers) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		response, err := next(ctx, request)
+		if err != nil {
+			return nil, a.s.explain(ctx, request.Spec().Procedure, err)
+		}
+		return response, nil
+	}
+}
+
+// WrapStreamingClient is not used.
+func (a answers) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler explains, counts the caller's streams, and ends them when
+// the server stops.
+func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		rpc := conn.Spec().Procedure
+		leave, err := a.s.limits.enter(callerOf(ctx))
+		if err != nil {
+			return a.s.explain(ctx, rpc, err)
+		}
+		defer leave()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(a.s.closing, func() { cancel(errStopping) })()
+		err = next(ctx, conn)
+		if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStopping) {
+			err = cause
+		}
+		if err != nil {
+			return a.s.explain(ctx, rpc, err)
+		}
+		return nil
+	}
+}

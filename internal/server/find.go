@@ -1,0 +1,80 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// maxArray is more elements than any array has.
+const maxArray = 1 << 20
+
+// find returns a job, active or finished; nil when there is none.
+func find(v *state.View, a Archive, id cluster.JobID) (*cluster.Job, error) {
+	if j, ok := v.Job(id); ok {
+		return j, nil
+	}
+	r, ok, err := a.Job(id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	j, err := command.DecodeJob(r.Data)
+	if err != nil {
+		return nil, fmt.Errorf("archived job %d: %w", id, err)
+	}
+	return j, nil
+}
+
+// resolve lists the jobs that ref means, finished ones included, in the order of
+// their ids. O(elements of the array).
+func resolve(v *state.View, a Archive, ref cluster.JobRef) ([]cluster.JobID, error) {
+	ids := v.Resolve(ref)
+	if ref.Index != cluster.NoIndex && len(ids) > 0 {
+		return ids, nil
+	}
+	first, err := find(v, a, ref.ID)
+	switch {
+	case err != nil:
+		return nil, err
+	case first == nil:
+		return ids, nil
+	case first.Array != ref.ID && ref.Index == cluster.NoIndex:
+		return []cluster.JobID{ref.ID}, nil // no array, or an element by its own id
+	case first.Array != ref.ID:
+		return nil, nil
+	}
+	size := min(cluster.JobID(max(first.Spec.ArraySize, 0)), maxArray)
+	if ref.Index == cluster.NoIndex {
+		all := make([]cluster.JobID, size)
+		for i := range all {
+			all[i] = ref.ID + cluster.JobID(i)
+		}
+		return all, nil
+	}
+	return element(v, a, ref, size)
+}
+
+// element finds one element of an array by its index: indices ascend with ids.
+// O(log elements).
+func element(v *state.View, a Archive, ref cluster.JobRef, size cluster.JobID) ([]cluster.JobID, error) {
+	low, high := ref.ID, ref.ID+size
+	for low < high {
+		middle := low + (high-low)/2
+		j, err := find(v, a, middle)
+		if err != nil {
+			return nil, err
+		}
+		if j == nil || j.Index < ref.Index {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	j, err := find(v, a, low)
+	if err != nil || j == nil || j.Array != ref.ID || j.Index != ref.Index {
+		return nil, err
+	}
+	return []cluster.JobID{low}, nil
+}

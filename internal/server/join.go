@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"net"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Bounds of how long a join token is valid.
+const usualToken, longestToken = time.Hour, 30 * 24 * time.Hour
+
+func tokenKind(role pki.Role) command.TokenKind {
+	switch role {
+	case pki.RoleNode:
+		return command.NodeToken
+	case pki.RoleController:
+		return command.ControllerToken
+	case pki.RoleAuth:
+		return command.AuthToken
+	}
+	return 0
+}
+
+// CreateToken makes a one-time join token. It is shown this once: the state keeps
+// its hash.
+func (s *clusterService) CreateToken(ctx context.Context, p *greylagv1.CreateTokenRequest) (*greylagv1.CreateTokenResponse, error) {
+	c := callerOf(ctx)
+	valid := p.GetValid().AsDuration()
+	if valid == 0 {
+		valid = usualToken
+	}
+	if valid < time.Second || valid > longestToken {
+		return nil, refused(command.InvalidArgument, "", "a join token is valid for 1s to %s, not %s", longestToken, valid)
+	}
+	token, hash, err := pki.MintToken(s.cfg.Trust, pki.Role(p.GetKind()), s.cfg.Clock().Add(valid))
+	if err != nil {
+		return nil, refused(command.InvalidArgument, "", "unknown kind of join token %.40q: know node, controller, auth", p.GetKind())
+	}
+	// No request id: a repetition mints another token, and one that nobody has
+	// seen opens nothing and expires.
+	if _, _, err := propose[*command.Done](ctx, s.Server, &command.CreateToken{
+		Actor: c.actor(), Hash: cluster.Digest(hash), Kind: tokenKind(token.Role), Expires: cluster.InstantOf(token.Expires),
+	}); err != nil {
+		return nil, err
+	}
+	s.log.Info("join token made", "token", token.ID(), "role", token.Role, "by", c.User.User, "expires", token.Expires)
+	return &greylagv1.CreateTokenResponse{Token: token.String(), Expires: timestamppb.New(token.Expires)}, nil
+}
+
+// Join exchanges a join token and a signing request for a certificate.
+func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv1.JoinResponse, error) {
+	token, err := pki.ParseToken(p.GetToken())
+	if err != nil {
+		return nil, err
+	}
+	now := s.cfg.Clock()
+	if token.CA != s.cfg.Trust.Fingerprint() {
+		return nil, refused(command.Denied, "use it at a controller of the cluster that made it", "the join token is of another cluster")
+	}
+	if token.Expired(now) {
+		return nil, refused(command.Denied, "make a new one with gctl cluster token", "the join token expired at %s", token.Expires.Format(time.DateTime))
+	}
+	grant := pki.Grant{Peer: pki.Peer{ClusterID: s.cfg.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}}
+	if token.Role == pki.RoleController {
+		grant.Hosts = hostsOf(p.GetAdvertise())
+	}
+	// Signed before the token is used up: a bad request must not cost it.
+	certificate, err := s.cfg.CA.Sign(p.GetCsr(), grant, now)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := propose[*command.Done](ctx, s.Server, &command.UseToken{
+		Hash: cluster.Digest(token.Hash()), Kind: tokenKind(token.Role), Name: p.GetName(),
+	}); err != nil {
+		return nil, err
+	}
+	s.log.Info("joined", "token", token.ID(), "role", token.Role, "name", p.GetName(), "from", callerOf(ctx).source)
+	response := &greylagv1.JoinResponse{
+		Certificate: certificate, Ca: s.cfg.Trust.DER(), ClusterId: s.cfg.Trust.ClusterID(),
+		Cluster: s.cfg.State.View().Policy().Cluster,
+	}
+	for _, m := range s.cfg.Members.Status().Members {
+		response.Controllers = append(response.Controllers, m.Addr)
+	}
+	if token.Role == pki.RoleController {
+		if response.CaKey, err = s.cfg.CA.KeyPEM(); err != nil {
+			return nil, err
+		}
+	}
+	return response, nil
+}
+
+// hostsOf is the name or address in HOST:PORT, for a certificate.
+func hostsOf(advertise string) []string {
+	host, _, err := net.SplitHostPort(advertise)
+	if err != nil {
+		host = advertise
+	}
+	if host == "" {
+		return nil
+	}
+	return []string{host}
+}
+
+// Renew exchanges a certificate that is still valid for a newer one. Every
+// controller can: what it vouches for is what the old certificate says.
+func (s *clusterService) Renew(ctx context.Context, p *greylagv1.RenewRequest) (*greylagv1.RenewResponse, error) {
+	c := callerOf(ctx)
+	grant := pki.Grant{Peer: c.Machine, Hosts: c.hosts()}
+	certificate, err := s.cfg.CA.Sign(p.GetCsr(), grant, s.cfg.Clock())
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("certificate renewed", "role", c.Machine.Role, "name", c.Machine.Name)
+	return &greylagv1.RenewResponse{Certificate: certificate}, nil
+}
+
+// hosts are the names and addresses in the certificate that the caller showed.
+func (c *caller) hosts() []string {
+	if c.leaf == nil {
+		return nil
+	}
+	hosts := slices.Clone(c.leaf.DNSNames)
+	for _, ip := range c.leaf.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	return hosts
+}

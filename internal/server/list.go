@@ -1,0 +1,279 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const (
+	defaultPage, maxPage = 1000, 10_000
+	// streamPage is a message of a stream: large enough that its frame costs
+	// nothing, small enough that reading, sending and writing overlap.
+	streamPage = 2000
+)
+
+// cursor is where a listing goes on: first the active jobs by id, then the
+// finished ones, newest first.
+type cursor struct {
+	finished bool
+	after    cluster.JobID
+	position archive.Position
+}
+
+// String is the page token.
+func (c cursor) String() string {
+	if c.finished {
+		return fmt.Sprintf("f%d.%d", int64(c.position.Ended), c.position.Seq)
+	}
+	return "a" + c.after.String()
+}
+
+func readCursor(token string) (cursor, error) {
+	var c cursor
+	var err error
+	if token == "" {
+		return c, nil
+	}
+	if rest, ok := strings.CutPrefix(token, "f"); ok {
+		ended, seq, _ := strings.Cut(rest, ".")
+		var i int64
+		i, err = strconv.ParseInt(ended, 10, 64)
+		c.finished, c.position.Ended = true, cluster.Instant(i)
+		if err == nil {
+			c.position.Seq, err = strconv.ParseUint(seq, 10, 64)
+		}
+	} else {
+		var id uint64
+		id, err = strconv.ParseUint(strings.TrimPrefix(token, "a"), 10, 64)
+		c.after = cluster.JobID(id)
+	}
+	if err != nil {
+		return c, refused(command.InvalidArgument, "pass on next_page_token as it came", "%.40q is not a page token", token)
+	}
+	return c, nil
+}
+
+// listing answers one List or Stream.
+type listing struct {
+	archive Archive
+	view    *state.View
+	q       *selection
+	eye     *eye
+	at      cursor
+	ids     []cluster.JobID // of the selection's refs, ascending
+}
+
+// newListing prepares to list what p asks for.
+func (s *jobService) newListing(ctx context.Context, p *greylagv1.ListRequest) (*listing, *greylagv1.AsOf, error) {
+	c := callerOf(ctx)
+	q, err := readFilter(p.GetFilter(), c)
+	if err != nil {
+		return nil, nil, err
+	}
+	at, err := readCursor(p.GetPageToken())
+	if err != nil {
+		return nil, nil, err
+	}
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &listing{archive: s.cfg.Archive, view: v, q: q, eye: newEye(c, v), at: at}
+	for _, ref := range q.refs {
+		ids, err := resolve(v, s.cfg.Archive, ref)
+		if err != nil {
+			return nil, nil, err
+		}
+		l.ids = append(l.ids, ids...)
+	}
+	slices.Sort(l.ids)
+	l.ids = slices.Compact(l.ids)
+	return l, asOf, nil
+}
+
+// page returns up to size jobs, and whether there may be more.
+func (l *listing) page(size int) ([]*cluster.Job, bool, error) {
+	if l.q.refs != nil {
+		return l.named(size)
+	}
+	jobs := make([]*cluster.Job, 0, min(size, streamPage))
+	if l.q.active && !l.at.finished {
+		for j := range l.activeJobs() {
+			if len(jobs) == size {
+				return jobs, true, nil
+			}
+			l.at.after = j.ID
+			if seen := l.eye.see(j); seen != nil && l.q.matches(seen) {
+				jobs = append(jobs, seen)
+			}
+		}
+	}
+	if !l.q.finished {
+		return jobs, false, nil
+	}
+	l.at.finished = true
+	return l.ended(jobs, size)
+}
+
+func (l *listing) activeJobs() iter.Seq[*cluster.Job] {
+	if user := l.q.only(); user != "" {
+		return l.view.UserJobs(user, l.at.after)
+	}
+	return l.view.Jobs(l.at.after)
+}
+
+// named is a page of the jobs that the selection names by id.
+func (l *listing) named(size int) ([]*cluster.Job, bool, error) {
+	var jobs []*cluster.Job
+	from, _ := slices.BinarySearch(l.ids, l.at.after+1)
+	for _, id := range l.ids[from:] {
+		if len(jobs) == size {
+			return jobs, true, nil
+		}
+		l.at.after = id
+		j, err := find(l.view, l.archive, id)
+		if err != nil {
+			return nil, false, err
+		}
+		if j == nil {
+			continue
+		}
+		if seen := l.eye.see(j); seen != nil && l.q.matches(seen) {
+			jobs = append(jobs, seen)
+		}
+	}
+	return jobs, false, nil
+}
+
+// ended fills a page with finished jobs.
+func (l *listing) ended(jobs []*cluster.Job, size int) ([]*cluster.Job, bool, error) {
+	for len(jobs) < size {
+		// As many as may still be taken, so that the position is right.
+		records, next, more, err := l.archive.List(archive.Query{User: l.q.only(), After: l.at.position, Limit: size - len(jobs)})
+		if err != nil {
+			return nil, false, err
+		}
+		for _, r := range records {
+			j, err := command.DecodeJob(r.Data)
+			if err != nil {
+				return nil, false, fmt.Errorf("archived job %d: %w", r.ID, err)
+			}
+			if seen := l.eye.see(j); seen != nil && l.q.matches(seen) {
+				jobs = append(jobs, seen)
+			}
+		}
+		l.at.position = next
+		if !more {
+			return jobs, false, nil
+		}
+	}
+	return jobs, true, nil
+}
+
+func write(jobs []*cluster.Job, brief bool) []*greylagv1.Job {
+	if brief {
+		return wire.WriteBrief(jobs)
+	}
+	list := make([]*greylagv1.Job, len(jobs))
+	for i, j := range jobs {
+		list[i] = wire.WriteJob(j)
+	}
+	return list
+}
+
+// List returns one page of jobs.
+func (s *jobService) List(ctx context.Context, p *greylagv1.ListRequest) (*greylagv1.ListResponse, error) {
+	size, err := pageSize(p, defaultPage)
+	if err != nil {
+		return nil, err
+	}
+	l, asOf, err := s.newListing(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	jobs, more, err := l.page(size)
+	if err != nil {
+		return nil, err
+	}
+	response := &greylagv1.ListResponse{Jobs: write(jobs, p.GetBrief()), AsOf: asOf}
+	if more {
+		response.NextPageToken = l.at.String()
+	}
+	return response, nil
+}
+
+func pageSize(p *greylagv1.ListRequest, usual int) (int, error) {
+	size := int(p.GetPageSize())
+	if size < 0 || size > maxPage {
+		return 0, refused(command.InvalidArgument, "", "page size %d: want 0 to %d", size, maxPage)
+	}
+	if size == 0 {
+		size = usual
+	}
+	return size, nil
+}
+
+// Stream returns all pages, one after the other. The first message always comes.
+func (s *jobService) Stream(ctx context.Context, p *greylagv1.ListRequest, stream *connect.ServerStream[greylagv1.ListResponse]) error {
+	size, err := pageSize(p, streamPage)
+	if err != nil {
+		return err
+	}
+	l, asOf, err := s.newListing(ctx, p)
+	if err != nil {
+		return err
+	}
+	for more := true; more; {
+		var jobs []*cluster.Job
+		if jobs, more, err = l.page(size); err != nil {
+			return err
+		}
+		if err := stream.Send(&greylagv1.ListResponse{Jobs: write(jobs, p.GetBrief()), AsOf: asOf}); err != nil {
+			return err
+		}
+		asOf = nil
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Get returns one job, or all elements of an array.
+func (s *jobService) Get(ctx context.Context, p *greylagv1.GetRequest) (*greylagv1.GetResponse, error) {
+	ref, err := wire.ReadRef(p.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	l, asOf, err := s.newListing(ctx, &greylagv1.ListRequest{
+		Read: p.GetRead(), Filter: &greylagv1.Filter{Jobs: []string{ref.String()}, States: []string{"all"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	jobs, _, err := l.page(maxArray)
+	if err != nil {
+		return nil, err
+	}
+	if len(jobs) == 0 {
+		return nil, noSuchJob(ref)
+	}
+	return &greylagv1.GetResponse{Jobs: write(jobs, false), AsOf: asOf}, nil
+}
+
+func noSuchJob(ref cluster.JobRef) error {
+	return refused(command.NotFound, "gqueue --states=all lists yours", "no such job: %s", ref)
+}

@@ -1,0 +1,219 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const (
+	// logPieces is how many pieces of output wait for a slow reader before its node
+	// waits too, and pushTime how long the node does before it asks again.
+	logPieces = 8
+	pushTime  = 5 * time.Second
+	// maxReaders bounds the log readers of one node.
+	maxReaders = 256
+	// maxPiece bounds one piece of output.
+	maxPiece = 1 << 20
+	// firstPiece is how long a node may take until it answers a log request.
+	firstPiece = 15 * time.Second
+)
+
+// logDesks is where readers of output and the nodes that hold it meet. Only the
+// leader has any.
+type logDesks struct {
+	mu      sync.Mutex
+	desks   map[string]*desk // by node; one for each node that is in session
+	readers map[string]*reader
+}
+
+// desk is one node's session.
+type desk struct {
+	requests chan *greylagv1.LogRequest
+	closed   chan struct{}
+	readers  int
+}
+
+// reader is one Logs call.
+type reader struct {
+	id     string
+	node   string
+	desk   *desk
+	pieces chan piece
+	gone   chan struct{} // closed when the reader has left
+}
+
+// piece is what one push brought.
+type piece struct {
+	data []byte
+	end  bool
+	err  string
+}
+
+func newLogDesks() *logDesks {
+	return &logDesks{desks: make(map[string]*desk), readers: make(map[string]*reader)}
+}
+
+// open begins a node's session; an older one of the same node gets no more requests.
+func (l *logDesks) open(node string) *desk {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := &desk{requests: make(chan *greylagv1.LogRequest, 2*maxReaders), closed: make(chan struct{})}
+	l.desks[node] = d
+	return d
+}
+
+// close ends it, and with it every reader that waits for it.
+func (l *logDesks) close(node string, d *desk) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.desks[node] == d {
+		delete(l.desks, node)
+	}
+	close(d.closed)
+}
+
+// ask hands a request to the node and returns who reads the answer.
+func (l *logDesks) ask(node string, request *greylagv1.LogRequest) (*reader, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d, ok := l.desks[node]
+	if !ok {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("node "+node+" is not in session with the controllers: its output cannot be read now"))
+	}
+	if d.readers >= maxReaders {
+		return nil, refused(command.Exhausted, "try again later", "node %s has %d log readers already", node, maxReaders)
+	}
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails on Linux
+	request.Id = hex.EncodeToString(id[:])
+	r := &reader{id: request.Id, node: node, desk: d, pieces: make(chan piece, logPieces), gone: make(chan struct{})}
+	d.readers++
+	l.readers[r.id] = r
+	d.requests <- request // there is room for two of each reader
+	return r, nil
+}
+
+// leave ends a reader and tells its node.
+func (l *logDesks) leave(r *reader) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(r.gone)
+	delete(l.readers, r.id)
+	r.desk.readers--
+	select {
+	case r.desk.requests <- &greylagv1.LogRequest{Id: r.id, Cancelled: true}:
+	default: // nobody takes requests: the node learns it from its next push
+	}
+}
+
+// reader finds who reads what a node pushes; nil when nobody does any more.
+func (l *logDesks) reader(id, node string) *reader {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.readers[id]; r != nil && r.node == node {
+		return r
+	}
+	return nil
+}
+
+// Logs returns a job's output from the node that writes it, and follows it.
+func (s *jobService) Logs(ctx context.Context, p *greylagv1.LogsRequest, stream *connect.ServerStream[greylagv1.LogsResponse]) error {
+	j, err := s.private(ctx, p.GetJob())
+	if err != nil {
+		return err
+	}
+	if j.Alloc == nil || len(j.Alloc.Nodes) == 0 {
+		return refused(command.Conflict, "gctl show job "+j.Ref().String()+" says why it waits", "job %s has no output: it has not started", j.Ref())
+	}
+	rank := int(p.GetRank())
+	if rank < 0 || rank >= len(j.Alloc.Nodes) || p.GetTail() < 0 {
+		return refused(command.InvalidArgument, "", "job %s has ranks 0 to %d", j.Ref(), len(j.Alloc.Nodes)-1)
+	}
+	r, err := s.logs.ask(j.Alloc.Nodes[rank].Node, s.logRequest(j, rank, p))
+	if err != nil {
+		return err
+	}
+	defer s.logs.leave(r)
+	return r.pump(ctx, stream)
+}
+
+func (s *Server) logRequest(j *cluster.Job, rank int, p *greylagv1.LogsRequest) *greylagv1.LogRequest {
+	request := &greylagv1.LogRequest{
+		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Error: p.GetError(), Tail: p.GetTail(), Follow: p.GetFollow(),
+		Task: wire.WriteWanted(j, rank, s.cfg.State.View().Policy().KillWait, nil),
+	}
+	if p.GetTail() > 0 {
+		request.Offset = -1
+	}
+	return request
+}
+
+// pump sends what the node pushes until it has sent all.
+func (r *reader) pump(ctx context.Context, stream *connect.ServerStream[greylagv1.LogsResponse]) error {
+	if err := stream.Send(&greylagv1.LogsResponse{}); err != nil { // the answer begins
+		return err
+	}
+	silence := time.NewTimer(firstPiece)
+	defer silence.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-r.desk.closed:
+			return connect.NewError(connect.CodeAborted, errors.New("the session with node "+r.node+" ended; ask again"))
+		case <-silence.C:
+			return connect.NewError(connect.CodeAborted, errors.New("node "+r.node+" does not answer"))
+		case p := <-r.pieces:
+			silence.Stop() // a quiet job is no fault
+			if len(p.data) > 0 {
+				if err := stream.Send(&greylagv1.LogsResponse{Data: p.data}); err != nil {
+					return err
+				}
+			}
+			if p.err != "" {
+				return connect.NewError(connect.CodeNotFound, errors.New(p.err))
+			}
+			if p.end {
+				return nil
+			}
+		}
+	}
+}
+
+// PushLog answers a log request that came with WantedResponse.
+func (s *nodeService) PushLog(ctx context.Context, p *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error) {
+	node, err := s.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.GetData()) > maxPiece {
+		return nil, refused(command.InvalidArgument, "", "%d bytes of output at once: at most %d", len(p.GetData()), maxPiece)
+	}
+	r := s.logs.reader(p.GetId(), node)
+	if r == nil {
+		return &greylagv1.PushLogResponse{Stop: true}, nil
+	}
+	wait := time.NewTimer(pushTime)
+	defer wait.Stop()
+	select {
+	case r.pieces <- piece{data: p.GetData(), end: p.GetEof(), err: p.GetError()}:
+		return &greylagv1.PushLogResponse{}, nil
+	case <-r.gone:
+		return &greylagv1.PushLogResponse{Stop: true}, nil
+	case <-wait.C:
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("the reader is slow: push the same again"))
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,213 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"time"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// nodeService answers NodeService, for the leader.
+type nodeService struct{ *Server }
+
+// heartbeat is how often a node hears from the leader at least.
+const heartbeat = 5 * time.Second
+
+// node is the node that calls, when this controller leads.
+func (s *nodeService) node(ctx context.Context) (string, error) {
+	c := callerOf(ctx)
+	if c.Machine.Role != pki.RoleNode || c.User.User != "" {
+		return "", connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s is not a node", c))
+	}
+	if !s.leads() {
+		return "", raftlog.ErrNotLeader
+	}
+	return c.Machine.Name, nil
+}
+
+// Register describes the node.
+func (s *nodeService) Register(ctx context.Context, p *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error) {
+	name, err := s.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cmd, err := wire.ReadRegistration(p, name, callerOf(ctx).source)
+	if err != nil {
+		return nil, err
+	}
+	if skew := s.cfg.Clock().Sub(p.GetClock().AsTime()).Abs(); p.GetClock() != nil && skew > 5*time.Second {
+		s.log.Warn("the clock of a node is off", "node", name, "by", skew)
+	}
+	answer, _, err := propose[*command.Registered](ctx, s.Server, cmd)
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Leader.Heard(name, answer.Epoch)
+	return &greylagv1.RegisterResponse{Epoch: answer.Epoch, Cluster: s.cfg.State.View().ClusterID()}, nil
+}
+
+// Report tells the full set of tasks that are on the node. A report that tells
+// nothing new is not proposed: what it repeats is durable already.
+func (s *nodeService) Report(ctx context.Context, p *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error) {
+	name, err := s.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	report, err := wire.ReadReport(p, name)
+	if err != nil {
+		return nil, err
+	}
+	v := s.cfg.State.View()
+	if n, ok := v.Node(name); ok && n.Epoch == report.Epoch {
+		s.cfg.Leader.Heard(name, report.Epoch)
+		if v.NothingNew(report) {
+			return &greylagv1.ReportResponse{Index: v.Index()}, nil
+		}
+	}
+	_, index, err := propose[*command.Done](ctx, s.Server, report)
+	if err != nil {
+		return nil, err
+	}
+	return &greylagv1.ReportResponse{Index: index}, nil
+}
+
+// Fetch returns a script or an environment of one of the node's tasks.
+func (s *nodeService) Fetch(ctx context.Context, p *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error) {
+	name, err := s.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var d cluster.Digest
+	if copy(d[:], p.GetDigest()) != len(d) || len(p.GetDigest()) != len(d) {
+		return nil, refused(command.InvalidArgument, "", "a digest has %d bytes, this one %d", len(d), len(p.GetDigest()))
+	}
+	for j := range s.cfg.State.View().OnNode(name) {
+		if j.Spec.Script == d || j.Spec.Environment == d {
+			content, err := s.blob(d)
+			return &greylagv1.FetchResponse{Content: content}, err
+		}
+	}
+	return nil, refused(command.NotFound, "", "no task of node %s needs %s", name, d)
+}
+
+// Wanted sends the full set of tasks that should be on the node, now and after each
+// change, until this controller no longer leads or the node registers anew.
+func (s *nodeService) Wanted(ctx context.Context, p *greylagv1.WantedRequest, stream *connect.ServerStream[greylagv1.WantedResponse]) error {
+	name, err := s.node(ctx)
+	if err != nil {
+		return err
+	}
+	leading, ok := s.cfg.Leader.Leading()
+	if !ok {
+		return raftlog.ErrNotLeader
+	}
+	changes := s.cfg.Subscribe(name)
+	defer changes.Close()
+	if _, err := s.cfg.Log.ReadIndex(ctx); err != nil {
+		return err
+	}
+	d := s.logs.open(name)
+	defer s.logs.close(name, d)
+	w := &wanted{node: name, epoch: p.GetEpoch(), seed: maphash.MakeSeed(), send: stream.Send}
+	if err := w.tell(s.cfg.State.View()); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-leading.Done():
+			return raftlog.ErrNotLeader
+		case <-ticker.C:
+			err = stream.Send(&greylagv1.WantedResponse{Heartbeat: true})
+		case request := <-d.requests:
+			err = stream.Send(&greylagv1.WantedResponse{Heartbeat: true, Logs: []*greylagv1.LogRequest{request}})
+		case <-changes.C():
+			changes.Take() // the whole set is looked at
+			err = w.tell(s.cfg.State.View())
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// wanted is what one node was told.
+type wanted struct {
+	node  string
+	epoch uint64
+	seed  maphash.Seed
+	told  uint64 // fingerprint of the set that was sent last
+	begun bool
+	send  func(*greylagv1.WantedResponse) error
+}
+
+// tell sends the set when it is another than the last one.
+func (w *wanted) tell(v *state.View) error {
+	n, ok := v.Node(w.node)
+	if !ok || n.Epoch != w.epoch {
+		return refused(command.Conflict, "", "node %s has registered under another epoch", w.node)
+	}
+	var tasks []*greylagv1.WantedTask
+	var h maphash.Hash
+	h.SetSeed(w.seed)
+	for j := range v.OnNode(w.node) {
+		rank := rankOf(j, w.node)
+		if rank < 0 {
+			continue
+		}
+		task := wire.WriteWanted(j, rank, v.Policy().KillWait, signalsOf(v, j.ID))
+		maphash.WriteComparable(&h, [...]any{task.Job, task.Attempt, task.Stop, len(task.Signals), newest(task.Signals), j.Spec.TimeLimit, v.Policy().KillWait})
+		tasks = append(tasks, task)
+	}
+	print := h.Sum64()
+	if w.begun && print == w.told {
+		return nil
+	}
+	w.begun, w.told = true, print
+	return w.send(&greylagv1.WantedResponse{Version: v.Index(), Tasks: tasks})
+}
+
+func signalsOf(v *state.View, id cluster.JobID) []*greylagv1.Signal {
+	var all []*greylagv1.Signal
+	for _, s := range v.Signals(id) {
+		all = append(all, &greylagv1.Signal{Id: s.ID, Number: s.Number, BatchOnly: s.BatchOnly})
+	}
+	return all
+}
+
+func newest(signals []*greylagv1.Signal) uint64 {
+	if len(signals) == 0 {
+		return 0
+	}
+	return signals[len(signals)-1].GetId()
+}
+
+// rankOf is the rank of a node's task that is not clean yet; -1 for none.
+func rankOf(j *cluster.Job, node string) int {
+	if j.Alloc == nil {
+		return -1
+	}
+	for rank := range j.Alloc.Nodes {
+		if j.Alloc.Nodes[rank].Node != node {
+			continue
+		}
+		if rank < len(j.Tasks) && j.Tasks[rank].Phase == cluster.TaskClean {
+			return -1
+		}
+		return rank
+	}
+	return -1
+}

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"context"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// peerService answers PeerService, for other controllers.
+type peerService struct{ *Server }
+
+// Bounds of what one answer to a peer holds, in items and in bytes.
+const maxRecords, maxBlobs, maxPeerBytes = 4096, 256, 8 << 20
+
+// ReadIndex confirms leadership and returns the log index a read must wait for.
+func (s *peerService) ReadIndex(ctx context.Context, _ *greylagv1.ReadIndexRequest) (*greylagv1.ReadIndexResponse, error) {
+	if !s.leads() {
+		return nil, raftlog.ErrNotLeader
+	}
+	index, err := s.cfg.Log.ReadIndex(ctx)
+	return &greylagv1.ReadIndexResponse{Index: index}, err
+}
+
+// Finished returns archived jobs by sequence number, without a gap.
+func (s *peerService) Finished(_ context.Context, p *greylagv1.FinishedRequest) (*greylagv1.FinishedResponse, error) {
+	records, err := s.cfg.Archive.Between(p.GetFrom(), min(max(int(p.GetLimit()), 0), maxRecords))
+	if err != nil {
+		return nil, err
+	}
+	response := &greylagv1.FinishedResponse{Next: p.GetFrom()}
+	size := 0
+	for _, r := range records {
+		size += len(r.Data)
+		if r.Seq != response.Next || size > maxPeerBytes && len(response.Records) > 0 {
+			break // what comes after a gap of this archive's own is asked for by its number
+		}
+		response.Records = append(response.Records, r.Data)
+		response.Next = r.Seq + 1
+	}
+	return response, nil
+}
+
+// Blob returns scripts and environments by digest; beyond 8 MiB they come empty, to
+// be asked for again.
+func (s *peerService) Blob(_ context.Context, p *greylagv1.BlobRequest) (*greylagv1.BlobResponse, error) {
+	if len(p.GetDigests()) > maxBlobs {
+		return nil, refused(command.InvalidArgument, "", "%d digests: at most %d", len(p.GetDigests()), maxBlobs)
+	}
+	response := &greylagv1.BlobResponse{Contents: make([][]byte, len(p.GetDigests()))}
+	size := 0
+	for i, digest := range p.GetDigests() {
+		var d cluster.Digest
+		if len(digest) != len(d) {
+			return nil, refused(command.InvalidArgument, "", "a digest has %d bytes", len(d))
+		}
+		copy(d[:], digest)
+		content, _, err := s.cfg.Archive.Blob(d)
+		if err != nil {
+			return nil, err
+		}
+		if size += len(content); size > maxPeerBytes && i > 0 {
+			break
+		}
+		response.Contents[i] = content
+	}
+	return response, nil
+}

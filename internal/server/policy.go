@@ -1,0 +1,122 @@
+package server
+
+import (
+	"context"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/state"
+)
+
+// maxPolicy bounds a policy's text.
+const maxPolicy = 256 << 10
+
+// Policy returns the policy in force as a file that Apply takes.
+func (s *clusterService) Policy(ctx context.Context, p *greylagv1.PolicyRequest) (*greylagv1.PolicyResponse, error) {
+	v, _, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	text, err := config.WritePolicy(v.Policy())
+	if err != nil {
+		return nil, err
+	}
+	return &greylagv1.PolicyResponse{Toml: string(text), Version: v.Policy().Version}, nil
+}
+
+// Apply replaces the policy, or with DryRun only says what would change.
+func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (*greylagv1.ApplyResponse, error) {
+	c := callerOf(ctx)
+	if len(p.GetToml()) > maxPolicy {
+		return nil, refused(command.InvalidArgument, "", "the policy has %d bytes: at most %d", len(p.GetToml()), maxPolicy)
+	}
+	next, err := config.ReadPolicy("policy", []byte(p.GetToml()))
+	if err != nil {
+		return nil, err
+	}
+	if err := state.CheckPolicy(&next); err != nil {
+		return nil, refused(command.InvalidArgument, "", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	v, _, err := s.fresh(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	now := v.Policy()
+	before, err := config.WritePolicy(now)
+	if err != nil {
+		return nil, err
+	}
+	after, err := config.WritePolicy(&next)
+	if err != nil {
+		return nil, err
+	}
+	response := &greylagv1.ApplyResponse{Diff: diff(string(before), string(after)), Version: now.Version}
+	if p.GetExpectVersion() != 0 && p.GetExpectVersion() != now.Version {
+		return nil, refused(command.Conflict, "look at what changed: gctl show policy", "the policy is at version %d, not %d", now.Version, p.GetExpectVersion())
+	}
+	if p.GetDryRun() {
+		return response, nil
+	}
+	payload, err := payloadOf(p)
+	if err != nil {
+		return nil, err
+	}
+	id, err := requestID(c, p.GetRequestId(), 0, payload)
+	if err != nil {
+		return nil, err
+	}
+	done, _, err := propose[*command.Done](ctx, s.Server, &command.ApplyPolicy{
+		Request: id, Actor: c.actor(), Policy: next, Expect: p.GetExpectVersion(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	response.Version = done.Version
+	return response, nil
+}
+
+// maxDiff bounds the lines of one text times those of the other.
+const maxDiff = 4 << 20
+
+// diff shows how one text becomes another, line by line: those that go after "-",
+// those that come after "+". "" means no difference. O(lines²); beyond maxDiff
+// the whole of both.
+func diff(before, after string) string {
+	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
+	if before == after {
+		return ""
+	}
+	if len(a)*len(b) > maxDiff {
+		return "-" + strings.Join(a, "\n-") + "\n+" + strings.Join(b, "\n+") + "\n"
+	}
+	common := make([][]int32, len(a)+1) // longest common subsequence of a[i:] and b[j:]
+	for i := range common {
+		common[i] = make([]int32, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				common[i][j] = common[i+1][j+1] + 1
+			} else {
+				common[i][j] = max(common[i+1][j], common[i][j+1])
+			}
+		}
+	}
+	var out strings.Builder
+	i, j := 0, 0
+	for i < len(a) || j < len(b) {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && common[i+1][j] >= common[i][j+1]:
+			out.WriteString("-" + a[i] + "\n")
+			i++
+		default:
+			out.WriteString("+" + b[j] + "\n")
+			j++
+		}
+	}
+	return out.String()
+}

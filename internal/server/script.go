@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// private returns a job of which the caller wants something that is not for all
+// eyes.
+func (s *jobService) private(ctx context.Context, word string) (*cluster.Job, error) {
+	c := callerOf(ctx)
+	ref, err := wire.ReadRef(word)
+	if err != nil {
+		return nil, err
+	}
+	v, _, err := s.fresh(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := resolve(v, s.cfg.Archive, ref)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		return nil, noSuchJob(ref)
+	}
+	j, err := find(v, s.cfg.Archive, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	if j == nil || auth.ViewOf(v.Policy(), c.Caller, j.Spec.Owner) == auth.Hidden {
+		return nil, noSuchJob(ref)
+	}
+	return j, auth.Allow(c.Caller, c.rpc, auth.OwnershipOf(c.Caller, j.Spec.Owner))
+}
+
+// Script returns the batch script of a job as it was submitted.
+func (s *jobService) Script(ctx context.Context, p *greylagv1.ScriptRequest) (*greylagv1.ScriptResponse, error) {
+	j, err := s.private(ctx, p.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	script, err := s.blob(j.Spec.Script)
+	if err != nil {
+		return nil, err
+	}
+	environment, err := s.blob(j.Spec.Environment)
+	if err != nil {
+		return nil, err
+	}
+	return &greylagv1.ScriptResponse{Script: script, Environment: wire.Environment(environment)}, nil
+}
+
+// blob is a script or an environment; nil for the zero digest.
+func (s *Server) blob(d cluster.Digest) ([]byte, error) {
+	if d.IsZero() {
+		return nil, nil
+	}
+	content, ok, err := s.cfg.Archive.Blob(d)
+	if err == nil && !ok {
+		err = refused(command.NotFound, "ask again in a minute, or another controller: this one may be catching up", "content %s is not on this controller", d)
+	}
+	return content, err
+}

@@ -1,0 +1,226 @@
+// Package server answers the API: jobs, nodes, cluster and peers, over Connect,
+// gRPC and JSON on one port.
+//
+// It decides who calls and whether they may, from the connection, the token and
+// the policy; who answers, from which controller leads; and what a caller sees.
+// What a change does to the cluster the state decides, when the log has agreed on
+// it: a handler turns a request into a command and a result into an answer, and
+// nothing else. Reads are answered from an immutable view of the state and wait
+// for nothing but the log: never for a scheduling pass. It never writes to the
+// state but through the log, and never believes what a request says about its
+// sender.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// State is the replicated state as this controller has it: a controller.Replica.
+type State interface {
+	// View is the state now. It never changes afterwards.
+	View() *state.View
+}
+
+// Leader is what only the leading controller does: a controller.Controller. The
+// errors wrap those of package raftlog.
+type Leader interface {
+	// Propose has a command agreed and returns what it answered and its index.
+	Propose(ctx context.Context, c command.Command) (command.Result, uint64, error)
+	// Leading returns a context that ends when this controller no longer leads,
+	// and false when it does not lead now.
+	Leading() (context.Context, bool)
+	// Heard notes that a node has given a sign of life.
+	Heard(node string, epoch uint64)
+}
+
+// Log is how far the log has come: a raftlog.Log.
+type Log interface {
+	// ReadIndex returns, on the leader, when a view holds everything that was
+	// agreed before the call.
+	ReadIndex(ctx context.Context) (uint64, error)
+	// WaitApplied returns when a view holds the log up to index.
+	WaitApplied(ctx context.Context, index uint64) error
+	// Leader is the leading controller as far as this one knows, "" for none.
+	Leader() (id, addr string)
+}
+
+// Members is the membership of the log: a raftlog.Log.
+type Members interface {
+	Status() raftlog.Status
+	AddMember(ctx context.Context, id, addr string) error
+	RemoveMember(ctx context.Context, id string) error
+	Transfer(ctx context.Context, id string) error
+	Backup(ctx context.Context, w io.Writer) (raftlog.BackupInfo, error)
+}
+
+// Archive holds finished jobs, and the scripts and environments of all.
+type Archive interface {
+	Job(id cluster.JobID) (archive.Record, bool, error)
+	List(q archive.Query) ([]archive.Record, archive.Position, bool, error)
+	Between(from uint64, limit int) ([]archive.Record, error)
+	Blob(d cluster.Digest) ([]byte, bool, error)
+}
+
+// Subscription tells what changed since it was last asked. A view that is taken
+// after Take holds what Take returned.
+type Subscription interface {
+	// C holds one value when there is something to take.
+	C() <-chan struct{}
+	// Take returns the changes since the last call, each job once with its first
+	// Old and its last New. resync means that there were too many to keep.
+	Take() (changed []state.Change, resync bool)
+	Close()
+}
+
+// Peers are the other controllers.
+type Peers interface {
+	ReadIndex(ctx context.Context, addr string) (uint64, error)
+	Transport() http.RoundTripper
+}
+
+// Limits bound what one user may ask for. Operators, administrators and programs of
+// the cluster have none.
+type Limits struct {
+	Rate    float64 // requests per second; 0: 500
+	Burst   int     // requests at once; 0: 2000
+	Streams int     // open streams; 0: 128
+}
+
+// Config is what a server needs. All fields but Limits, Web and Clock are required.
+type Config struct {
+	ID       string // of this controller in the log
+	State    State
+	Leader   Leader
+	Log      Log
+	Members  Members
+	Archive  Archive
+	Peers    Peers
+	Trust    *pki.Trust
+	Identity *pki.Identity
+	CA       *pki.CA
+	// Subscribe follows all changes, or with a name only those of the jobs on that
+	// node and of the node itself.
+	Subscribe func(node string) Subscription
+	// Raft takes over a controller's raft connection and returns when it is closed.
+	Raft   func(net.Conn)
+	Limits Limits
+	Web    http.Handler // what is not the API; nil: 404
+	Clock  func() time.Time
+	Logger *slog.Logger
+}
+
+// Server answers the API. Use New, then Serve or ServeHTTP.
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	verifier *auth.Verifier
+	errors   *connect.ErrorWriter
+	mux      *http.ServeMux
+	http     *http.Server
+	limits   *limits
+	logs     *logDesks
+	closing  context.Context // ends when the server stops: streams end then
+	stop     context.CancelFunc
+}
+
+const (
+	// maxBody bounds a request. A log entry holds 1 MiB, but scripts go in parts.
+	maxBody = 16 << 20
+	// headTime and bodyTime bound how long a request may take to arrive.
+	headTime, bodyTime = 5 * time.Second, 30 * time.Second
+	// idleTime is how long a connection without requests is kept.
+	idleTime = 2 * time.Minute
+	// stopTime is what calls under way get when the server stops.
+	stopTime = 2 * time.Second
+)
+
+// New makes a server.
+func New(cfg Config) *Server {
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	s := &Server{
+		cfg: cfg, log: cfg.Logger, verifier: auth.NewVerifier(cfg.Trust), mux: http.NewServeMux(),
+		errors: connect.NewErrorWriter(), limits: newLimits(cfg.Limits), logs: newLogDesks(),
+	}
+	s.closing, s.stop = context.WithCancel(context.Background())
+	options := connect.WithHandlerOptions(
+		connect.WithReadMaxBytes(maxBody),
+		// Compression would cost more than the network does, and a small request
+		// could make much to read of little.
+		connect.WithCompression("gzip", nil, nil),
+		connect.WithInterceptors(answers{s}),
+	)
+	s.mux.Handle(greylagv1connect.NewJobServiceHandler(&jobService{s}, options))
+	s.mux.Handle(greylagv1connect.NewNodeServiceHandler(&nodeService{s}, options))
+	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s}, options))
+	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))
+	s.http = &http.Server{
+		Handler: s, TLSConfig: pki.ServerTLS(cfg.Trust, cfg.Identity),
+		ReadHeaderTimeout: headTime, ReadTimeout: bodyTime, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
+		Protocols: protocols(), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
+			pki.ALPNRaft: func(_ *http.Server, conn *tls.Conn, _ http.Handler) { cfg.Raft(conn) },
+		},
+		// A reader whose host has vanished is noticed by this.
+		HTTP2:    &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second, MaxConcurrentStreams: 256},
+		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug), // outsiders cause these
+	}
+	return s
+}
+
+func protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	return p
+}
+
+// Serve answers on a listener until Close. The listener brings bare connections:
+// TLS is the server's.
+func (s *Server) Serve(l net.Listener) error {
+	err := s.http.ServeTLS(l, "", "")
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close ends streams, gives other calls two seconds to end, and closes all
+// connections that the raft log has not taken over.
+func (s *Server) Close() error {
+	s.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	if s.http.Shutdown(ctx) == nil {
+		return nil
+	}
+	return s.http.Close()
+}
+
+// hintHeader and leaderHeader are those that clients read.
+const (
+	hintHeader   = client.HintHeader
+	leaderHeader = client.LeaderHeader
+)

@@ -1,0 +1,113 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// jobService answers JobService.
+type jobService struct{ *Server }
+
+// maxSubmit bounds the jobs of one request.
+const maxSubmit = 10_000
+
+// Submit stores jobs, all of them or none.
+func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*greylagv1.SubmitResponse, error) {
+	c := callerOf(ctx)
+	if n := len(p.GetJobs()); n == 0 || n > maxSubmit {
+		return nil, refused(command.InvalidArgument, "", "%d jobs to submit: want 1 to %d in one request", n, maxSubmit)
+	}
+	if s.cfg.Members.Status().DiskLow {
+		return nil, refused(command.Exhausted, "an administrator has to free space in the controllers' data_dir", "the disk of the leading controller is nearly full: no jobs are taken")
+	}
+	subs := make([]wire.Submission, len(p.GetJobs()))
+	for i, spec := range p.GetJobs() {
+		var err error
+		if subs[i], err = wire.ReadSubmission(spec, c.User.Identity); err != nil {
+			return nil, ofJob(err, i, len(subs))
+		}
+	}
+	cmd, err := submission(c, p.GetRequestId(), subs)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.submit(ctx, cmd, subs)
+	if err != nil {
+		return nil, err
+	}
+	response := &greylagv1.SubmitResponse{Index: answer.Index}
+	for i, id := range answer.First {
+		response.Jobs = append(response.Jobs, &greylagv1.Submitted{Id: uint64(id), ArraySize: answer.Counts[i]})
+	}
+	return response, nil
+}
+
+// ofJob says which of several jobs a refusal is about.
+func ofJob(err error, i, of int) error {
+	var r *command.Refusal
+	if of > 1 && errors.As(err, &r) {
+		r.Message = "job " + cluster.JobID(i+1).String() + " of the request: " + r.Message
+	}
+	return err
+}
+
+// submission makes the command without its blobs. The digests in the
+// specifications stand for the contents where requests are compared.
+func submission(c *caller, id string, subs []wire.Submission) (*command.SubmitJobs, error) {
+	cmd := &command.SubmitJobs{Jobs: make([]command.Submission, len(subs))}
+	for i := range subs {
+		cmd.Jobs[i] = subs[i].Submission
+	}
+	payload := command.Encode(cmd)
+	if len(payload) > maxEntry {
+		return nil, refused(command.InvalidArgument, "submit them in several requests, or as an array", "the request is too large: %d bytes without scripts, at most %d", len(payload), maxEntry)
+	}
+	var err error
+	cmd.Request, err = requestID(c, id, 0, payload)
+	cmd.Actor = c.actor()
+	return cmd, err
+}
+
+// submit proposes, sending along what the state does not have. What it had when
+// this was looked up may be gone when the command arrives: then all is sent.
+func (s *jobService) submit(ctx context.Context, cmd *command.SubmitJobs, subs []wire.Submission) (*command.Submitted, error) {
+	v := s.cfg.State.View()
+	has := func(d [32]byte) bool { return v.HasBlob(d) }
+	for tries := 0; ; tries++ {
+		if err := s.attach(ctx, cmd, subs, has); err != nil {
+			return nil, err
+		}
+		answer, _, err := propose[*command.Submitted](ctx, s.Server, cmd)
+		var r *command.Refusal
+		if errors.As(err, &r) && r.Code == command.Incomplete && tries == 0 {
+			has = func([32]byte) bool { return false }
+			continue
+		}
+		return answer, err
+	}
+}
+
+// attach puts the blobs that are needed into the command, or stores them before it
+// where they are too large for that.
+func (s *jobService) attach(ctx context.Context, cmd *command.SubmitJobs, subs []wire.Submission, has func([32]byte) bool) error {
+	inline, large := blobsOf(subs, has)
+	size := 0
+	for _, b := range inline {
+		size += len(b)
+	}
+	if size > maxEntry/2 {
+		inline, large = nil, append(large, inline...)
+	}
+	for _, b := range large {
+		if err := s.putBlob(ctx, b); err != nil {
+			return err
+		}
+	}
+	cmd.Blobs = inline
+	return nil
+}
