@@ -88,10 +88,15 @@ func load(path string, optional bool, cfg settings) error {
 	d := decoder{doc: doc}
 	d.table("", doc.values, reflect.ValueOf(cfg).Elem())
 	cfg.check(c)
-	faults := slices.Concat(doc.faults, d.faults, c.faults)
-	if len(faults) == 0 {
-		return nil
+	if faults := inOrder(files, doc.faults, d.faults, c.faults); len(faults) > 0 {
+		return faults
 	}
+	return nil
+}
+
+// inOrder joins faults by file and line, each place and key once.
+func inOrder(files []string, lists ...[]Fault) Faults {
+	faults := slices.Concat(lists...)
 	order := func(file string) int { return slices.Index(files, file) }
 	slices.SortStableFunc(faults, func(a, b Fault) int {
 		if a.File != b.File {

@@ -1,0 +1,197 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// policy is the cluster's policy as a file. It is not read from any host: gctl apply
+// sends it to the controllers, which replicate it.
+type policy struct {
+	Cluster     string        `toml:"cluster"`
+	Admins      []string      `toml:"admins"`    // user names; "root" is uid 0
+	Operators   []string      `toml:"operators"` // user names
+	DefaultQOS  string        `toml:"default_qos"`
+	NodeTimeout time.Duration `toml:"node_timeout"`
+	KillWait    time.Duration `toml:"kill_wait"`
+	MaxArray    int           `toml:"max_array"`
+	MaxPending  int           `toml:"max_pending"`
+	MaxRestarts int           `toml:"max_restarts"`
+	Private     bool          `toml:"private"`
+	Partitions  []partition   `toml:"partition"`
+	QOS         []qos         `toml:"qos"`
+}
+
+type partition struct {
+	Name          string        `toml:"name"`
+	Nodes         []string      `toml:"nodes"` // host lists, or "ALL"
+	Default       bool          `toml:"default"`
+	Down          bool          `toml:"down"`
+	MaxTime       time.Duration `toml:"max_time"`     // "0s": no limit
+	DefaultTime   time.Duration `toml:"default_time"` // "0s": max_time
+	MaxNodes      int           `toml:"max_nodes"`    // 0: no limit
+	AllowAccounts []string      `toml:"allow_accounts"`
+	Priority      int           `toml:"priority"`
+	MemPerCPU     cluster.Bytes `toml:"mem_per_cpu"`
+}
+
+type qos struct {
+	Name     string        `toml:"name"`
+	Tier     int           `toml:"tier"`
+	Priority int           `toml:"priority"`
+	MaxTime  time.Duration `toml:"max_time"`
+}
+
+// ReadPolicy reads a policy file's text; name stands for it in faults. What the text
+// does not set is as in [cluster.DefaultPolicy]; a list that it sets is set whole.
+// The error is Faults. Whether the policy makes sense is for state.CheckPolicy to say.
+func ReadPolicy(name string, text []byte) (cluster.Policy, error) {
+	doc := newDocument()
+	doc.add(name, text)
+	standard := cluster.DefaultPolicy()
+	p := fileOf(&standard)
+	d := decoder{doc: doc}
+	d.table("", doc.values, reflect.ValueOf(&p).Elem())
+	c := &checker{main: name, doc: doc}
+	p.check(c)
+	if faults := inOrder([]string{name}, doc.faults, d.faults, c.faults); len(faults) > 0 {
+		return cluster.Policy{}, faults
+	}
+	return p.policy(), nil
+}
+
+// check keeps numbers within the types of the policy.
+func (p *policy) check(c *checker) {
+	const most = math.MaxInt32
+	c.between("max_array", p.MaxArray, 0, most)
+	c.between("max_pending", p.MaxPending, 0, math.MaxInt)
+	c.between("max_restarts", p.MaxRestarts, 0, most)
+	for i, part := range p.Partitions {
+		at := "partition[" + strconv.Itoa(i) + "]"
+		c.between(at+".max_nodes", part.MaxNodes, 0, most)
+		c.between(at+".priority", part.Priority, -most, most)
+	}
+	for i, q := range p.QOS {
+		at := "qos[" + strconv.Itoa(i) + "]"
+		c.between(at+".tier", q.Tier, -most, most)
+		c.between(at+".priority", q.Priority, -most, most)
+	}
+}
+
+func (p *policy) policy() cluster.Policy {
+	out := cluster.Policy{
+		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
+		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
+		MaxPending: int64(p.MaxPending), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
+	}
+	for _, x := range p.Partitions {
+		out.Partitions = append(out.Partitions, cluster.Partition{
+			Name: x.Name, Nodes: x.Nodes, Default: x.Default, Down: x.Down, MaxTime: x.MaxTime, DefaultTime: x.DefaultTime,
+			MaxNodes: int32(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int32(x.Priority), MemPerCPU: x.MemPerCPU,
+		})
+	}
+	for _, x := range p.QOS {
+		out.QOS = append(out.QOS, cluster.QOS{Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime})
+	}
+	return out
+}
+
+func fileOf(p *cluster.Policy) policy {
+	out := policy{
+		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
+		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
+		MaxPending: int(p.MaxPending), MaxRestarts: int(p.MaxRestarts), Private: p.Private,
+	}
+	for _, x := range p.Partitions {
+		out.Partitions = append(out.Partitions, partition{
+			Name: x.Name, Nodes: x.Nodes, Default: x.Default, Down: x.Down, MaxTime: x.MaxTime, DefaultTime: x.DefaultTime,
+			MaxNodes: int(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int(x.Priority), MemPerCPU: x.MemPerCPU,
+		})
+	}
+	for _, x := range p.QOS {
+		out.QOS = append(out.QOS, qos{Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime})
+	}
+	return out
+}
+
+// WritePolicy writes the policy as a file that ReadPolicy reads: every key, in one
+// order, so that two of them can be compared line by line.
+func WritePolicy(p *cluster.Policy) ([]byte, error) {
+	text, err := toml.Marshal(tableOf(reflect.ValueOf(fileOf(p))).Interface())
+	if err != nil {
+		return nil, fmt.Errorf("write policy: %w", err)
+	}
+	return text, nil
+}
+
+// tableOf is a struct with the same keys whose durations and sizes are written as the
+// decoder reads them: in quotes, with a unit.
+func tableOf(v reflect.Value) reflect.Value {
+	fields := make([]reflect.StructField, v.NumField())
+	values := make([]reflect.Value, v.NumField())
+	for i := range fields {
+		values[i] = written(v.Field(i))
+		fields[i] = reflect.StructField{Name: v.Type().Field(i).Name, Type: values[i].Type(), Tag: v.Type().Field(i).Tag}
+	}
+	out := reflect.New(reflect.StructOf(fields)).Elem()
+	for i := range values {
+		out.Field(i).Set(values[i])
+	}
+	return out
+}
+
+func written(v reflect.Value) reflect.Value {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return reflect.ValueOf(writeDuration(x))
+	case cluster.Bytes:
+		return reflect.ValueOf(writeBytes(x))
+	case []string:
+		return reflect.ValueOf(append([]string{}, x...)) // a list without elements is written too
+	}
+	if v.Kind() != reflect.Slice {
+		return v
+	}
+	tables := make([]any, v.Len())
+	for i := range tables {
+		tables[i] = tableOf(v.Index(i)).Interface()
+	}
+	return reflect.ValueOf(tables)
+}
+
+// writeDuration is the form that parseDuration reads, days first.
+func writeDuration(d time.Duration) string {
+	const day = 24 * time.Hour
+	days := ""
+	if d >= day {
+		days = strconv.FormatInt(int64(d/day), 10) + "d"
+		if d %= day; d == 0 {
+			return days
+		}
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return days + text
+}
+
+// writeBytes is the form that the decoder reads: always with a unit.
+func writeBytes(b cluster.Bytes) string {
+	text := b.String()
+	if b != 0 && strings.Trim(text, "0123456789") == "" {
+		text += "B"
+	}
+	return text
+}

@@ -1,0 +1,114 @@
+package config
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func TestPolicyIsWrittenAsItIsRead(t *testing.T) {
+	standard := cluster.DefaultPolicy()
+	text, err := WritePolicy(&standard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := ReadPolicy("policy.toml", text)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	normal(&standard)
+	normal(&read)
+	if !reflect.DeepEqual(read, standard) {
+		t.Errorf("read %+v\nwant %+v\nfrom\n%s", read, standard, text)
+	}
+	if !strings.Contains(string(text), "[[partition]]\nname = 'main'\nnodes = ['ALL']\n") {
+		t.Errorf("not as a person would write it:\n%s", text)
+	}
+}
+
+// normal makes absent and empty lists the same.
+func normal(p *cluster.Policy) {
+	for _, list := range []*[]string{&p.Admins, &p.Operators} {
+		*list = append([]string{}, *list...)
+	}
+	for i := range p.Partitions {
+		p.Partitions[i].Nodes = append([]string{}, p.Partitions[i].Nodes...)
+		p.Partitions[i].AllowAccounts = append([]string{}, p.Partitions[i].AllowAccounts...)
+	}
+}
+
+func TestPolicyDefaults(t *testing.T) {
+	p, err := ReadPolicy("policy.toml", []byte("admins = [\"root\", \"ann\"]\nkill_wait = \"1m\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := cluster.DefaultPolicy()
+	want.Admins, want.KillWait = []string{"root", "ann"}, time.Minute
+	normal(&p)
+	normal(&want)
+	if !reflect.DeepEqual(p, want) {
+		t.Errorf("got %+v", p)
+	}
+}
+
+func TestPolicyFaults(t *testing.T) {
+	_, err := ReadPolicy("policy.toml", []byte("max_aray = 3\n[[partition]]\nname = 3\nmax_time = \"soon\"\nmax_nodes = 9999999999\n"))
+	if err == nil {
+		t.Fatal("no fault found")
+	}
+	for _, want := range []string{
+		"policy.toml:1: max_aray: unknown key; did you mean max_array?", "policy.toml:3: partition[0].name",
+		"policy.toml:4: partition[0].max_time", "policy.toml:5: partition[0].max_nodes",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in\n%v", want, err)
+		}
+	}
+}
+
+func TestDurationsAndSizesAreReadAsWritten(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		d := time.Duration(r.Int64N(int64(maxDays)*24*int64(time.Hour)) >> r.IntN(60))
+		if got, err := parseDuration(writeDuration(d)); err != nil || got != d {
+			t.Fatalf("%d ns was written %q and read %d, %v", d, writeDuration(d), got, err)
+		}
+		b := cluster.Bytes(r.Int64() >> r.IntN(62))
+		if got, err := cluster.ParseBytes(writeBytes(b), 1); err != nil || got != b {
+			t.Fatalf("%d bytes were written %q and read %d, %v", b, writeBytes(b), got, err)
+		}
+	}
+}
+
+func FuzzPolicy(f *testing.F) {
+	standard := cluster.DefaultPolicy()
+	text, err := WritePolicy(&standard)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(text))
+	f.Add("[[partition]]\nname='a'\n[[qos]]\ntier=1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > maxFile {
+			return
+		}
+		p, err := ReadPolicy("f", []byte(text))
+		if err != nil {
+			return
+		}
+		again, err := WritePolicy(&p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := ReadPolicy("f", again)
+		normal(&p)
+		normal(&q)
+		if err != nil || !reflect.DeepEqual(p, q) {
+			t.Fatalf("read %+v\nthen %+v, %v\nfrom\n%s", p, q, err, again)
+		}
+	})
+}
