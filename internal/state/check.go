@@ -17,6 +17,8 @@ func (s *State) Check() error {
 		uses:   map[string]*cluster.Use{},
 		arrays: map[cluster.JobID]array{},
 		blobs:  map[cluster.Digest]int64{},
+
+		dependents: map[cluster.JobID]int{},
 	}
 	x.faults = slices.Clone(s.faults)
 	x.jobs()
@@ -39,6 +41,8 @@ type checking struct {
 	states [cluster.OutOfMemory + 1]int
 	arrays map[cluster.JobID]array
 	blobs  map[cluster.Digest]int64
+
+	dependents map[cluster.JobID]int
 }
 
 func (x *checking) fault(format string, args ...any) {
@@ -93,6 +97,11 @@ func (x *checking) job(id cluster.JobID, j *cluster.Job) {
 		}
 	}
 	x.states[j.State]++
+	for _, d := range j.Spec.Depends {
+		if d.Kind != cluster.Singleton {
+			x.dependents[d.Job.ID]++
+		}
+	}
 	for _, d := range []cluster.Digest{j.Spec.Script, j.Spec.Environment} {
 		if !d.IsZero() {
 			x.blobs[d]++
@@ -188,17 +197,25 @@ func taken(gpus []bool) []int {
 
 // kept checks the tail, the arrays and the blobs.
 func (x *checking) kept() {
-	next := x.finished - uint64(x.tail.Len()) + 1
+	newest := min(x.finished, uint64(x.limits.tail))
+	recent := uint64(0)
 	for seq, j := range x.tail.All() {
 		at, listed := x.ended.Get(j.ID)
-		if seq != next || !j.State.Final() || at != seq || !listed || j.Ended == 0 {
-			x.fault("finished job %d has number %d, want %d, state %s", j.ID, seq, next, j.State)
+		if seq > x.finished || !j.State.Final() || at != seq || !listed || j.Ended == 0 {
+			x.fault("finished job %d has number %d of %d, state %s", j.ID, seq, x.finished, j.State)
 		}
-		next++
+		if seq > x.finished-newest {
+			recent++
+		} else if !x.State.pinned(j) {
+			x.fault("finished job %d, number %d, is kept for nobody", j.ID, seq)
+		}
 		x.element(j)
 	}
-	if x.ended.Len() != x.tail.Len() || x.tail.Len() > x.limits.tail {
-		x.fault("%d finished jobs by id, %d in the tail", x.ended.Len(), x.tail.Len())
+	if x.ended.Len() != x.tail.Len() || recent != newest {
+		x.fault("%d finished jobs by id, %d in the tail, %d of the newest %d", x.ended.Len(), x.tail.Len(), recent, newest)
+	}
+	if !maps.Equal(x.dependents, x.State.dependents) {
+		x.fault("dependents %v, want %v", x.State.dependents, x.dependents)
 	}
 	for id, a := range x.State.arrays.All() {
 		if c := x.arrays[id]; c.kept != a.kept || c.holding != a.holding || a.kept < 1 {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -16,6 +15,7 @@ func (s *State) put(old, j *cluster.Job) {
 	if old == nil {
 		s.digest ^= s.hashSpecOf(j)
 		s.users.Set(userJob{j.Spec.Owner.User, j.ID}, none{})
+		s.depend(j)
 	} else {
 		s.unlink(old, j)
 	}
@@ -62,24 +62,6 @@ func (s *State) unlink(old, j *cluster.Job) {
 		s.allocate(old, -1)
 		s.keepArray(old.Array, 0, -1)
 		s.setSignals(old.ID, nil)
-	}
-}
-
-// finish moves a job that has ended to the tail, under the next sequence number.
-func (s *State) finish(j *cluster.Job) {
-	s.finished++
-	s.users.Delete(userJob{j.Spec.Owner.User, j.ID})
-	s.useBlobs(j.Spec, -1, nil)
-	s.tail.Set(s.finished, j)
-	s.ended.Set(j.ID, s.finished)
-	s.digest ^= s.hashTail(s.finished, j)
-	s.effects.Finished = append(s.effects.Finished, Finished{Seq: s.finished, Job: j, Record: command.EncodeJob(j)})
-	for s.tail.Len() > s.limits.tail {
-		seq, old, _ := s.tail.First()
-		s.tail.Delete(seq)
-		s.ended.Delete(old.ID)
-		s.digest ^= s.hashTail(seq, old) ^ s.hashSpecOf(old)
-		s.keepArray(old.Array, -1, 0)
 	}
 }
 

@@ -30,7 +30,7 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 			n.Since = old.Since
 		}
 	case known:
-		s.loseTasks(n.Name, "node "+n.Name+" was started anew")
+		s.loseTasks(n.Name, "the node was started anew")
 	}
 	s.putNode(&n)
 	return &command.Registered{Epoch: n.Epoch}
@@ -100,7 +100,7 @@ func (s *State) setLiveness(c *command.SetLiveness) command.Result {
 		n.Liveness, n.Since = l.Liveness, s.now
 		switch l.Liveness {
 		case cluster.Dead:
-			s.loseTasks(n.Name, "node "+n.Name+" does not answer any more")
+			s.loseTasks(n.Name, "no answer from the node")
 		default:
 			n.Leftovers = afterDeath(old)
 		}
@@ -162,7 +162,7 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 		}
 		n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
 	case command.RemoveNodes:
-		s.loseTasks(name, "node "+name+" was removed")
+		s.loseTasks(name, "the node was removed")
 		s.nodes.Delete(name)
 		s.digest ^= s.hashNode(old)
 		s.rooms = nil

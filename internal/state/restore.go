@@ -188,6 +188,7 @@ func (x *restoring) readJob(c *codec.Coder) {
 	}
 	x.words.shareWords(j.Spec)
 	x.users.Set(userJob{j.Spec.Owner.User, j.ID}, none{})
+	x.depend(j)
 	x.states[j.State]++
 	x.keepArray(j.Array, 1, 0)
 	if at := dueOf(j); at != cluster.Never {

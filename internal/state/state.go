@@ -21,8 +21,9 @@ type State struct {
 	effects Effects
 	view    *View // of the present state; nil when there is none yet
 
-	requestOf    map[[16]byte]uint64 // request id to its number
-	requestBytes int                 // held by remembered answers
+	requestOf    map[[16]byte]uint64   // request id to its number
+	requestBytes int                   // held by remembered answers
+	dependents   map[cluster.JobID]int // active jobs that wait or waited for a job or array
 	hashes       hasher
 	specs        specCache
 	words        wordCache
@@ -45,7 +46,7 @@ func defaultLimits() limits {
 func New() *State { return newState(defaultLimits()) }
 
 func newState(l limits) *State {
-	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}}
+	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}, dependents: map[cluster.JobID]int{}}
 	s.hashes.policy = s.hashPolicy()
 	return s
 }

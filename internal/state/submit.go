@@ -182,11 +182,13 @@ func (s *State) checkDependencies(spec *cluster.JobSpec) *command.Refusal {
 		if d.Kind == cluster.Singleton {
 			continue
 		}
-		if _, isArray := s.arrays.Get(d.Job.ID); isArray && d.Job.Index == cluster.NoIndex {
-			continue
+		a, isArray := s.arrays.Get(d.Job.ID)
+		known := a.kept == a.count // all of its elements
+		if !isArray || d.Job.Index != cluster.NoIndex {
+			known = len(s.resolve(d.Job)) > 0
 		}
-		if len(s.resolve(d.Job)) == 0 {
-			return hinting(refusef(command.NotFound, "dependency %s:%s: there is no such job", d.Kind, d.Job), "a job that ended long ago cannot be waited for")
+		if !known {
+			return hinting(refusef(command.NotFound, "dependency %s:%s: there is no such job, or it ended long ago", d.Kind, d.Job), "depend only on jobs that gqueue or gctl show job know")
 		}
 	}
 	return nil
