@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 	if err != nil || h.Unified() || h.hybrid != "/sys/fs/cgroup/unified" {
 		t.Fatalf("%+v %v", h, err)
 	}
-	want := []string{"/sys/fs/cgroup/memory/g/j1-a1", "/sys/fs/cgroup/pids/g/j1-a1", "/sys/fs/cgroup/cpu,cpuacct/g/j1-a1", "/sys/fs/cgroup/systemd/g/j1-a1"}
+	want := []string{"/sys/fs/cgroup/memory/g/j1-a1", "/sys/fs/cgroup/pids/g/j1-a1", "/sys/fs/cgroup/cpu,cpuacct/g/j1-a1", "/sys/fs/cgroup/systemd/g/j1-a1", "/sys/fs/cgroup/unified/g/j1-a1"}
 	if got := h.dirs("/g/j1-a1"); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

@@ -104,6 +104,9 @@ func (h Hierarchy) dirs(group string) []string {
 			list = append(list, dir)
 		}
 	}
+	if h.hybrid != "" { // OCI runtimes make the group there as well
+		list = append(list, filepath.Join(h.hybrid, group))
+	}
 	return list
 }
 

@@ -95,10 +95,10 @@ func TestRemoveRunning(t *testing.T) {
 	spec := job(t, 1, "trap '' TERM HUP INT\n(setsid sh -c 'sleep 1234567 & sleep 1234567' &)\ntouch ready /tmp/x /var/tmp/y\nsleep 1234567\n")
 	begin(t, r, spec)
 	ctx := limit(t)
-	stats := must(r.Stats(ctx, spec.ID))(t)
-	if stats.Processes < 4 || stats.Memory == 0 || stats.CPUTime == 0 {
-		t.Errorf("%+v", stats)
-	}
+	eventually(t, "all its processes seen", func() bool {
+		stats := must(r.Stats(ctx, spec.ID))(t)
+		return stats.Processes >= 5 && stats.Memory > 0 && stats.CPUTime > 0
+	})
 	for range 2 { // idempotent
 		if err := r.Remove(ctx, spec.ID); err != nil {
 			t.Fatal(err)

@@ -79,7 +79,7 @@ func newRuntime(t testing.TB, change func(*Config)) *Runtime {
 	name := strings.NewReplacer("/", "-", "_", "-", "=", "-").Replace(strings.ToLower(t.Name()))
 	dir := filepath.Join(shared.dir, name[:min(len(name), 40)])
 	config := Config{
-		Address: shared.daemon.Address(), Namespace: name, CgroupParent: "/greylag-test/" + name,
+		Address: shared.daemon.Address(), Namespace: name, CgroupParent: testGroup() + "/" + name,
 		StateDir: filepath.Join(dir, "s"), ScratchDir: filepath.Join(dir, "tmp"), GInit: shared.ginit,
 		DeviceSpecs: []string{filepath.Join(dir, "cdi")}, Hidden: []string{shared.daemon.StateDir()},
 	}
@@ -94,6 +94,9 @@ func newRuntime(t testing.TB, change func(*Config)) *Runtime {
 	t.Cleanup(func() { checkClean(t, r, before) })
 	return r
 }
+
+// testGroup is above the groups of this run alone: others run beside it.
+func testGroup() string { return fmt.Sprintf("/greylag-runtime-test-%d", os.Getpid()) }
 
 // checkClean removes what the test left running and asserts that nothing stays.
 func checkClean(t testing.TB, r *Runtime, mounts int) {
@@ -122,7 +125,7 @@ func checkClean(t testing.TB, r *Runtime, mounts int) {
 			t.Errorf("control group of %s is left", task.ID)
 		}
 	}
-	if err := r.groups.Group("/greylag-test").Remove(); err != nil {
+	if err := r.groups.Group(testGroup()).Remove(); err != nil {
 		t.Errorf("control groups below the node's: %v", err)
 	}
 	if err := r.Close(); err != nil {

@@ -161,7 +161,7 @@ func TestLimits(t *testing.T) {
 	if exit, out := run(t, r, pinned); exit.Code != 0 || out != "Cpus_allowed_list:1\n1\n" {
 		t.Errorf("core set: %+v %q", exit, out)
 	}
-	busy := job(t, 4, "python3 -c 'import time\nx = bytearray(50 << 20)\ne = time.time() + 0.3\nwhile time.time() < e: pass'\n")
+	busy := job(t, 4, "python3 -c 'import time\nx = bytearray(50 << 20)\nwhile time.process_time() < 0.3: pass'\n")
 	if exit, _ := run(t, r, busy); exit.CPUTime < 200e6 || exit.PeakMemory < 40<<20 {
 		t.Errorf("use: %+v", exit)
 	}
