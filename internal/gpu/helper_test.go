@@ -1,0 +1,249 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// built are the programs of this package's tests, by CGO_ENABLED, made when
+// first needed.
+var built = map[string]string{}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "gpu-")
+	if err != nil {
+		panic(err)
+	}
+	built["dir"] = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// program builds gnvml, with NVIDIA's library or without.
+func program(t *testing.T, cgo string) string {
+	t.Helper()
+	if built[cgo] != "" {
+		return built[cgo]
+	}
+	path := filepath.Join(built["dir"], "gnvml"+cgo)
+	build := exec.Command("go", "build", "-o", path, "../../cmd/gnvml")
+	build.Env = append(os.Environ(), "CGO_ENABLED="+cgo, "CGO_CFLAGS=-Wno-deprecated-declarations")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build gnvml: %v\n%s", err, out)
+	}
+	built[cgo] = path
+	return path
+}
+
+// fake is a host with a driver, in the test's hands.
+type fake struct {
+	*Helper
+	t   *testing.T
+	dir string
+}
+
+func newFake(t *testing.T, cgo string, limits Limits, flags ...string) *fake {
+	t.Helper()
+	f := &fake{t: t, dir: t.TempDir()}
+	if cgo == "1" {
+		args := append([]string{"-shared", "-fPIC", "-w", "-o", filepath.Join(f.dir, "libnvidia-ml.so.1"), "testdata/fake_nvml.c"}, flags...)
+		if _, err := exec.LookPath("gcc"); err != nil {
+			t.Skip("needs gcc: the stand-in for NVIDIA's library is C")
+		}
+		if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+			t.Fatalf("gcc: %v\n%s", err, out)
+		}
+	}
+	t.Setenv("LD_LIBRARY_PATH", f.dir)
+	t.Setenv("FAKE_NVML", f.dir)
+	f.Helper = NewHelper(program(t, cgo), "n1", limits, slog.New(slog.DiscardHandler))
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fake) put(name string, n int) {
+	f.t.Helper()
+	// As a whole or not at all: the library may be looking.
+	path := filepath.Join(f.dir, name)
+	if err := os.WriteFile(path+".new", []byte(strconv.Itoa(n)), 0o644); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fake) remove(name string) {
+	f.t.Helper()
+	if err := os.Remove(filepath.Join(f.dir, name)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func TestInventoryThroughTheLibrary(t *testing.T) {
+	f := newFake(t, "1", Limits{})
+	inventory, err := f.Inventory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inventory.Driver != "999.1" || len(inventory.Devices) != 2 {
+		t.Fatalf("%+v", inventory)
+	}
+	for i, d := range inventory.Devices {
+		want := cluster.GPU{Index: int32(i), UUID: "GPU-fake-" + strconv.Itoa(i), Type: "h100", Memory: 80 * cluster.GiB,
+			Minor: int32(3 - i), NUMA: d.NUMA, Domain: "n1/0"}
+		if d.GPU != want || len(d.Files) != 1 || d.Files[0].Host != "/dev/nvidia"+strconv.Itoa(3-i) {
+			t.Errorf("device %d: %+v", i, d)
+		}
+	}
+	f.put("pid", 4711)
+	users, err := f.Processes(t.Context(), []string{"GPU-fake-0", "GPU-fake-1"})
+	if err != nil || len(users) != 1 || users[0] != (Process{UUID: "GPU-fake-1", PID: 4711}) {
+		t.Errorf("users %v, %v", users, err)
+	}
+	if users, err := f.Processes(t.Context(), []string{"GPU-fake-0"}); err != nil || len(users) != 0 {
+		t.Errorf("users of the other %v, %v", users, err)
+	}
+	f.put("lost", 1)
+	f.put("remap", 1)
+	inventory, err = f.Inventory(t.Context())
+	if err != nil || len(inventory.Devices) != 2 {
+		t.Fatalf("with a lost GPU: %+v, %v", inventory, err)
+	}
+	if d := inventory.Devices[1]; d.Bad == "" || d.UUID != "GPU-fake-1" || d.Type != "h100" {
+		t.Errorf("a lost GPU: %+v", d)
+	}
+	if d := inventory.Devices[0]; !strings.Contains(d.Bad, "reset") {
+		t.Errorf("a GPU that needs a reset: %+v", d)
+	}
+}
+
+func TestEventsThroughTheLibrary(t *testing.T) {
+	f := newFake(t, "1", Limits{})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	heard, ended := make(chan Event, 10), make(chan error, 1)
+	go func() { ended <- f.Watch(ctx, func(e Event) { heard <- e }) }()
+	if _, err := f.Inventory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for xid, severity := range map[int]Severity{79: Broken, 31: Notice, 48: Degraded, 777: Notice} {
+		f.put("xid", xid)
+		select {
+		case e := <-heard:
+			if e.UUID != "GPU-fake-1" || e.XID != xid || e.Severity != severity || e.Message == "" {
+				t.Errorf("XID %d: %+v", xid, e)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("XID %d was not heard", xid)
+		}
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("watch ended with %v", err)
+	}
+}
+
+// TestHangIsKilled: a call that never returns costs one helper, not the daemon.
+func TestHangIsKilled(t *testing.T) {
+	f := newFake(t, "1", Limits{Inventory: 300 * time.Millisecond})
+	f.put("hang", 1)
+	if _, err := f.Inventory(t.Context()); !errors.Is(err, ErrUnanswered) {
+		t.Fatalf("hanging: %v", err)
+	}
+	first := f.child
+	select {
+	case <-first.done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the child that hangs is not ended")
+	}
+	f.remove("hang")
+	f.limits.Inventory = 20 * time.Second
+	if inventory, err := f.Inventory(t.Context()); err != nil || len(inventory.Devices) != 2 {
+		t.Errorf("the next child: %+v, %v", inventory, err)
+	}
+	if f.child == first {
+		t.Error("it is the same child")
+	}
+}
+
+// TestStuckEventsAreNoticed: the thread that waits for events may hang while
+// questions are answered.
+func TestStuckEventsAreNoticed(t *testing.T) {
+	f := newFake(t, "1", Limits{Silence: 2 * time.Second, Restart: 10 * time.Millisecond})
+	if _, err := f.Inventory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first := f.child
+	f.put("stuck", 1)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- f.Watch(ctx, func(Event) {}) }()
+	select {
+	case <-first.done:
+	case <-time.After(20 * time.Second):
+		t.Error("a child that says nothing is not ended")
+	}
+	stop()
+	<-ended
+}
+
+func TestOldDriver(t *testing.T) {
+	f := newFake(t, "1", Limits{}, "-DOLD")
+	if _, err := f.Inventory(t.Context()); !errors.Is(err, ErrUnanswered) || !strings.Contains(err.Error(), "nvmlDeviceGetPciInfo_v3") {
+		t.Errorf("without a function: %v", err)
+	}
+	if f.child.over() {
+		t.Error("the missing function ended the process")
+	}
+}
+
+func TestNoDriver(t *testing.T) {
+	for name, prepare := range map[string]func() *fake{
+		"no library":  func() *fake { f := newFake(t, "1", Limits{}); f.remove("libnvidia-ml.so.1"); return f },
+		"no module":   func() *fake { f := newFake(t, "1", Limits{}); f.put("nodriver", 1); return f },
+		"without cgo": func() *fake { return newFake(t, "0", Limits{}) },
+	} {
+		inventory, err := prepare().Inventory(t.Context())
+		if err != nil || len(inventory.Devices) != 0 || inventory.Driver != "" {
+			t.Errorf("%s: %+v, %v", name, inventory, err)
+		}
+	}
+}
+
+// TestHelperThatFails: a program that is missing, ends, or talks nonsense.
+func TestHelperThatFails(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for path, want := range map[string]error{
+		filepath.Join(dir, "missing"):                               os.ErrNotExist,
+		write("ends", "#!/bin/sh\necho broken pipe >&2; exit 3\n"):  errEnded,
+		write("raves", "#!/bin/sh\necho hello; cat\n"):              ErrProtocol,
+		write("mad", "#!/bin/sh\nread x; echo '{\"id\":1}'; cat\n"): ErrProtocol,
+		write("deaf", "#!/bin/sh\nexec sleep 100\n"):                ErrUnanswered,
+	} {
+		h := NewHelper(path, "n1", Limits{Inventory: 500 * time.Millisecond}, slog.New(slog.DiscardHandler))
+		if _, err := h.Inventory(t.Context()); !errors.Is(err, want) {
+			t.Errorf("%s: %v", filepath.Base(path), err)
+		}
+		h.Close()
+	}
+}
