@@ -28,6 +28,8 @@ type Config struct {
 	// ClusterID and Policy name a cluster that has no name yet.
 	ClusterID string
 	Policy    cluster.Policy
+	// Clock is what the log stamps entries with (time.Now).
+	Clock func() time.Time
 }
 
 // Controller runs the leader's loops while this controller leads. Its methods may be
@@ -45,6 +47,9 @@ type Controller struct {
 func New(cfg Config) *Controller {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
 	}
 	return &Controller{cfg: cfg, replica: cfg.Replica, raft: cfg.Log, log: cfg.Logger}
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -153,12 +154,12 @@ func (f *Filler) fillBlobs(ctx context.Context, digests map[cluster.Digest]struc
 	}
 	var lost error
 	for part := range slices.Chunk(missing, fillBlobs) {
-		got, err := f.askBlobs(ctx, part)
-		if e := f.Archive.Fill(nil, got); e != nil {
-			return e
+		got, trouble := f.askBlobs(ctx, part)
+		if err := f.Archive.Fill(nil, got); err != nil {
+			return err
 		}
-		if len(got) < len(part) {
-			lost = fmt.Errorf("%d scripts or environments: %w", len(part)-len(got), errors.Join(err, errNobodyHas))
+		if n := len(part) - len(got); n > 0 {
+			lost = fmt.Errorf("%d scripts or environments: %w", n, cmp.Or(trouble, errNobodyHas))
 		}
 	}
 	return lost

@@ -8,7 +8,7 @@ import (
 // numbers counts what the loops did, for the metrics page.
 type numbers struct {
 	passes, starts, stale, failed atomic.Int64
-	lastPass, longestPass                  atomic.Int64 // ns
+	lastPass, longestPass         atomic.Int64 // ns
 }
 
 // Numbers is what the leader's loops did since the process began.

@@ -95,14 +95,14 @@ func (p *pass) calm(now time.Time) time.Duration {
 func (p *pass) run() time.Duration {
 	began := time.Now()
 	snap := p.replica.View().Snapshot()
-	snap.Now = max(snap.Now, cluster.InstantOf(began))
+	snap.Now = max(snap.Now, cluster.InstantOf(p.cfg.Clock()))
 	d := schedule.Decide(snap)
 	p.ended = time.Now()
 	p.took = p.ended.Sub(began)
 	p.count()
 	wait := time.Hour
 	if d.Wake != cluster.Never {
-		wait = min(wait, max(d.Wake.Sub(cluster.InstantOf(p.ended)), debounce))
+		wait = min(wait, max(d.Wake.Sub(snap.Now), debounce))
 	}
 	if p.ration(&d.Plan) {
 		wait = min(wait, max(p.verdicts.Add(verdictSpacing).Sub(p.ended), debounce))

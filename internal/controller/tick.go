@@ -17,12 +17,9 @@ func (t *term) ticks() {
 	defer changed.Close()
 	var last time.Time
 	for {
-		due := t.replica.View().NextDue()
-		now := time.Now()
-		wait := due.Sub(max(cluster.InstantOf(now), t.replica.View().Now()))
-		if due == cluster.Never {
-			wait = time.Hour // whatever comes rings
-		}
+		view, now := t.replica.View(), time.Now()
+		// Clocks may jump: an hour is the longest that one is believed.
+		wait := min(view.NextDue().Sub(max(cluster.InstantOf(t.cfg.Clock()), view.Now())), time.Hour)
 		if wait = max(wait, last.Add(tickSpacing).Sub(now)); wait > 0 {
 			timer := time.NewTimer(wait)
 			select {

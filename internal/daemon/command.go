@@ -1,0 +1,188 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+)
+
+// The exit statuses. Besides these, the log ends the process with 75 when its disk
+// hangs and 76 when its data is damaged (raftlog.ExitStalled, ExitDamaged).
+const (
+	exitOK     = 0 // ended by a signal, or done
+	exitFailed = 1
+	exitUsage  = 2 // wrong usage or configuration
+)
+
+const usage = `usage: gctld [run] [--config FILE]           serve as a controller
+       gctld --dev [--dir DIR]               a whole cluster on this machine, with simulated GPUs
+       gctld init [--config FILE]            make this controller the first of a new cluster
+       gctld snapshot [--config FILE] [-o F] back up the state of a stopped controller
+       gctld recover [--config FILE] --yes   make a stopped controller the only one left
+
+Flags, the same for all:
+`
+
+const after = `
+Exit status: 0 ended by a signal or done, 1 failed, 2 wrong usage or configuration,
+75 the disk hangs (start again), 76 the data is damaged (start again: it is set
+aside and the controller has to be added anew).
+`
+
+// settings is the command line.
+type settings struct {
+	verb   string
+	path   string
+	dev    bool
+	dir    string
+	output string
+	yes    bool
+	dataDir, pkiDir,
+	level string
+}
+
+// Main is the program gctld. It returns the exit status.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	s, code := parse(args, stderr)
+	if s == nil {
+		return code
+	}
+	if s.dev && s.verb == "run" {
+		return report(stderr, RunDev(ctx, s.dir, s.level, stdout, stderr))
+	}
+	cfg, err := config.LoadController(s.path)
+	if err != nil {
+		fmt.Fprintf(stderr, "gctld: error: %v\n", err)
+		return exitUsage
+	}
+	s.override(&cfg)
+	log := cfg.Log.Logger(stderr)
+	slog.SetDefault(log)
+	switch {
+	case s.verb == "init":
+		err = Init(cfg, log)
+	case s.verb == "snapshot":
+		err = s.snapshot(ctx, cfg, log, stdout)
+	case s.verb == "recover":
+		err = s.recover(cfg, log, stdout)
+	case cfg.Dev:
+		err = RunDev(ctx, cfg.DataDir, cfg.Log.Level, stdout, stderr)
+	default:
+		err = run(ctx, cfg, log)
+	}
+	return report(stderr, err)
+}
+
+// report prints an error as all programs do.
+func report(stderr io.Writer, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "gctld: error: %v\n", err)
+	var hinted interface{ Hint() string }
+	if hint := client.Hint(err); hint != "" {
+		fmt.Fprintf(stderr, "gctld: hint: %s\n", hint)
+	} else if errors.As(err, &hinted) && hinted.Hint() != "" {
+		fmt.Fprintf(stderr, "gctld: hint: %s\n", hinted.Hint())
+	}
+	return exitFailed
+}
+
+func parse(args []string, stderr io.Writer) (*settings, int) {
+	s := &settings{verb: "run"}
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		s.verb, args = args[0], args[1:]
+	}
+	flags := flag.NewFlagSet("gctld", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&s.path, "config", "", "read this `file` instead of "+config.ControllerPath)
+	flags.StringVar(&s.dataDir, "data-dir", "", "`folder` instead of the file's data_dir")
+	flags.StringVar(&s.pkiDir, "pki-dir", "", "`folder` instead of the file's pki_dir")
+	flags.StringVar(&s.level, "log-level", "", "debug, info, warn or error instead of the file's")
+	flags.BoolVar(&s.dev, "dev", false, "run: controller, node and gauthd beside each other, nothing to configure")
+	flags.StringVar(&s.dir, "dir", "", "--dev: keep everything in this `folder` (default: a temporary one)")
+	flags.StringVar(&s.output, "o", "", "snapshot: write this `file` instead of standard output")
+	flags.BoolVar(&s.yes, "yes", false, "recover: really do it")
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		flags.PrintDefaults()
+		fmt.Fprint(stderr, after)
+	}
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return nil, exitOK
+	case err != nil:
+		return nil, exitUsage
+	}
+	known := map[string]bool{"run": true, "init": true, "snapshot": true, "recover": true}
+	levels := map[string]bool{"": true, "debug": true, "info": true, "warn": true, "error": true}
+	if flags.NArg() > 0 || !known[s.verb] || !levels[s.level] {
+		flags.Usage()
+		return nil, exitUsage
+	}
+	return s, exitOK
+}
+
+// override puts paths and the log level of the command line over the file's.
+func (s *settings) override(cfg *config.Controller) {
+	for _, o := range []struct {
+		to    *string
+		value string
+	}{{&cfg.DataDir, s.dataDir}, {&cfg.PKIDir, s.pkiDir}, {&cfg.Log.Level, s.level}} {
+		if o.value != "" {
+			*o.to = o.value
+		}
+	}
+}
+
+// run is the controller's daemon.
+func run(ctx context.Context, cfg config.Controller, log *slog.Logger) error {
+	d, err := Open(cfg, log)
+	if err != nil {
+		return err
+	}
+	return d.Serve(ctx)
+}
+
+func (s *settings) snapshot(ctx context.Context, cfg config.Controller, log *slog.Logger, stdout io.Writer) error {
+	to := stdout
+	var file *os.File
+	if s.output != "" {
+		var err error
+		if file, err = os.OpenFile(s.output, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600); err != nil {
+			return err
+		}
+		to = file
+	}
+	info, err := Snapshot(ctx, cfg, log, to)
+	if file != nil {
+		err = errors.Join(err, file.Sync(), file.Close())
+	}
+	if err == nil {
+		log.Info("backed up", "cluster", info.ClusterID, "index", info.Index, "bytes", info.Size, "at", info.Taken.Format(time.RFC3339))
+	}
+	return err
+}
+
+// errNotSure is what recover answers without --yes.
+var errNotSure = errors.New("this makes the controller the only member of the cluster: what the others had agreed and this one had not heard of is lost, and the others must never be started again with their data; add --yes to do it")
+
+func (s *settings) recover(cfg config.Controller, log *slog.Logger, stdout io.Writer) error {
+	if !s.yes {
+		return errNotSure
+	}
+	report, err := Recover(cfg, log)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, report)
+	return nil
+}

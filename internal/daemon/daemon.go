@@ -1,0 +1,189 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/controller"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/internal/version"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Daemon is a controller that is open: it stores and answers, once Serve runs.
+type Daemon struct {
+	cfg      config.Controller
+	log      *slog.Logger
+	identity *pki.Identity
+	trust    *pki.Trust
+	ca       *pki.CA
+
+	listener net.Listener
+	stream   *raftlog.TLSStream
+	store    *storage
+	loops    *controller.Controller
+	peers    *client.Peers
+	filler   *controller.Filler
+	server   *server.Server
+}
+
+// Open opens everything; nobody is answered until Serve.
+func Open(cfg config.Controller, log *slog.Logger) (*Daemon, error) {
+	d := &Daemon{cfg: cfg, log: log}
+	var err error
+	if d.identity, d.trust, err = pki.OpenIdentity(cfg.PKIDir); err != nil {
+		return nil, err
+	}
+	if d.ca, err = pki.LoadCA(cfg.PKIDir); err != nil {
+		return nil, err
+	}
+	if d.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", cfg.Listen, err)
+	}
+	d.stream = raftlog.NewTLSStream(d.listener.Addr(), pki.RaftTLS(d.trust, d.identity))
+	if d.store, err = openStorage(cfg, d.trust.ClusterID(), d.stream, log); err != nil {
+		return nil, errors.Join(err, d.listener.Close())
+	}
+	d.assemble()
+	return d, nil
+}
+
+// assemble makes the parts that live on the storage.
+func (d *Daemon) assemble() {
+	policy := cluster.DefaultPolicy()
+	policy.Cluster = d.trust.ClusterID()
+	d.loops = controller.New(controller.Config{
+		Replica: d.store.replica, Log: d.store.log, Logger: d.log,
+		ClusterID: d.trust.ClusterID(), Policy: policy, Clock: d.store.clock.Now,
+	})
+	d.peers = client.NewPeers(pki.ClientTLS(d.trust, d.identity))
+	d.filler = &controller.Filler{
+		Replica: d.store.replica, Archive: d.store.archive, Peers: d.peers, Others: d.others, Logger: d.log,
+	}
+	d.server = server.New(server.Config{
+		ID: d.store.log.Status().ID, State: d.store.replica, Leader: d.loops, Log: d.store.log,
+		Members: d.store.log, Archive: d.store.archive, Peers: d.peers,
+		Trust: d.trust, Identity: d.identity, CA: d.ca,
+		Subscribe: d.subscribe, Raft: d.stream.Handle, Web: d.pages(), Clock: clock, Logger: d.log,
+	})
+}
+
+func (d *Daemon) subscribe(node string) server.Subscription {
+	if node == "" {
+		return d.store.replica.Subscribe()
+	}
+	return d.store.replica.SubscribeNode(node)
+}
+
+// others is the addresses of the other members.
+func (d *Daemon) others() []string {
+	var list []string
+	status := d.store.log.Status()
+	for _, m := range status.Members {
+		if m.ID != status.ID {
+			list = append(list, m.Addr)
+		}
+	}
+	return list
+}
+
+// Serve answers until ctx ends, then hands leadership over and closes. It returns
+// an error when the controller stopped by itself.
+func (d *Daemon) Serve(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var loops sync.WaitGroup
+	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.renew, d.belong} {
+		loops.Go(func() { loop(ctx) })
+	}
+	served := make(chan error, 1)
+	go func() { served <- d.server.Serve(d.listener) }()
+	notify("READY=1")
+	d.log.Info("serving", "controller", d.identity.Peer().Name, "cluster", d.trust.ClusterID(),
+		"id", d.store.log.Status().ID, "listen", d.listener.Addr(), "version", version.Version)
+	var fault error
+	select {
+	case <-ctx.Done():
+	case fault = <-served:
+		served <- nil
+	case <-d.store.log.Done():
+		fault = d.store.log.Err()
+	}
+	notify("STOPPING=1")
+	d.handOver()
+	err := d.server.Close()
+	<-served
+	stop()
+	loops.Wait()
+	d.peers.Close()
+	return errors.Join(fault, err, d.store.close())
+}
+
+// handOverTime bounds how long a controller that ends waits for the next leader.
+const handOverTime = 5 * time.Second
+
+// handOver gives leadership to another member while the API still answers.
+func (d *Daemon) handOver() {
+	if !d.store.log.IsLeader() || len(d.others()) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
+	defer cancel()
+	if err := d.store.log.Transfer(ctx, ""); err != nil {
+		d.log.Warn("nobody takes leadership over; the others elect", "err", err)
+	}
+}
+
+// renew keeps this controller's certificate valid: it holds the CA itself.
+func (d *Daemon) renew(ctx context.Context) {
+	pki.Renew(ctx, d.cfg.PKIDir, d.identity, func(_ context.Context, csr []byte) ([]byte, error) {
+		leaf := d.identity.Certificate().Leaf
+		grant := pki.Grant{Peer: d.identity.Peer(), Hosts: leaf.DNSNames}
+		for _, ip := range leaf.IPAddresses {
+			grant.Hosts = append(grant.Hosts, ip.String())
+		}
+		return d.ca.Sign(csr, grant, time.Now())
+	}, pki.LogRenewals(d.log, d.identity))
+}
+
+// storage is what a controller keeps on disk.
+type storage struct {
+	archive *archive.Archive
+	replica *controller.Replica
+	log     *raftlog.Log
+	clock   *steady
+}
+
+func openStorage(cfg config.Controller, clusterID string, stream raftlog.Stream, log *slog.Logger) (*storage, error) {
+	s := &storage{clock: newSteady(clock)}
+	var err error
+	if s.archive, err = archive.Open(filepath.Join(cfg.DataDir, "archive"), archive.Options{}); err != nil {
+		return nil, err
+	}
+	s.replica = controller.NewReplica(s.archive, log)
+	options, err := logConfig(cfg, clusterID, stream, log)
+	options.Clock = s.clock.Now
+	if err == nil {
+		s.log, err = raftlog.Open(options, s.replica)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.archive.Close())
+	}
+	return s, nil
+}
+
+// close closes the log before what it writes to.
+func (s *storage) close() error {
+	return errors.Join(s.log.Close(), s.archive.Close())
+}

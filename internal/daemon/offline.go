@@ -1,0 +1,88 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/controller"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/raftlog"
+)
+
+// withStorage opens a stopped controller's storage, cut off from all others, for the
+// time of f.
+func withStorage(cfg config.Controller, log *slog.Logger, f func(*storage) error) error {
+	trust, err := pki.LoadTrust(filepath.Join(cfg.PKIDir, pki.TrustFile))
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s, err := openStorage(cfg, trust.ClusterID(), alone{listener}, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	return errors.Join(f(s), s.close())
+}
+
+// alone is a stream that reaches nobody and that nobody reaches.
+type alone struct{ net.Listener }
+
+// errAlone is what a dial answers.
+var errAlone = errors.New("the controller is not running")
+
+// Dial fails.
+func (alone) Dial(string, time.Duration) (net.Conn, error) { return nil, errAlone }
+
+// Init makes this controller the first and only one of a new cluster, whose CA is in
+// the pki folder already. It is refused when the data folder holds any state.
+func Init(cfg config.Controller, log *slog.Logger) error {
+	err := withStorage(cfg, log, func(s *storage) error { return s.log.Bootstrap() })
+	if errors.Is(err, raftlog.ErrHasState) {
+		return fmt.Errorf("%s holds a cluster's state already: %w", cfg.DataDir, err)
+	}
+	return err
+}
+
+// Snapshot writes a backup of a stopped controller's state.
+func Snapshot(ctx context.Context, cfg config.Controller, log *slog.Logger, to io.Writer) (raftlog.BackupInfo, error) {
+	var info raftlog.BackupInfo
+	if _, err := os.Stat(filepath.Join(cfg.DataDir, raftFolder)); err != nil {
+		return info, fmt.Errorf("no controller's state: %w", err)
+	}
+	err := withStorage(cfg, log, func(s *storage) (err error) {
+		info, err = s.log.Backup(ctx, to)
+		return err
+	})
+	return info, err
+}
+
+// Recover makes a stopped controller, whose peers are lost for good, the only member
+// of the cluster, so that it can lead again.
+func Recover(cfg config.Controller, log *slog.Logger) (raftlog.Recovery, error) {
+	trust, err := pki.LoadTrust(filepath.Join(cfg.PKIDir, pki.TrustFile))
+	if err != nil {
+		return raftlog.Recovery{}, err
+	}
+	store, err := archive.Open(filepath.Join(cfg.DataDir, "archive"), archive.Options{})
+	if err != nil {
+		return raftlog.Recovery{}, err
+	}
+	options, err := logConfig(cfg, trust.ClusterID(), nil, log)
+	var report raftlog.Recovery
+	if err == nil {
+		report, err = raftlog.Recover(options, controller.NewReplica(store, log), nil)
+	}
+	return report, errors.Join(err, store.Close())
+}
