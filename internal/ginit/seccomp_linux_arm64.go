@@ -10,55 +10,16 @@ func instructionSets() []instructionSet {
 			audit: 0xC00000B7, last: 471,
 			clone: 220, clone3: 435, personality: 92, socket: 198,
 			denied: []uint32{
-				18,  // lookup_dcookie
-				39,  // umount2
-				40,  // mount
-				41,  // pivot_root
-				42,  // nfsservctl
-				58,  // vhangup
-				60,  // quotactl
-				89,  // acct
-				97,  // unshare
-				104, // kexec_load
-				105, // init_module
-				106, // delete_module
-				112, // clock_settime
-				116, // syslog
-				142, // reboot
-				161, // sethostname
-				162, // setdomainname
-				170, // settimeofday
-				217, // add_key
-				218, // request_key
-				219, // keyctl
-				224, // swapon
-				225, // swapoff
-				241, // perf_event_open
-				262, // fanotify_init
-				265, // open_by_handle_at
-				268, // setns
-				272, // kcmp
-				273, // finit_module
-				280, // bpf
-				282, // userfaultfd
-				294, // kexec_file_load
-				425, // io_uring_setup
-				426, // io_uring_enter
-				427, // io_uring_register
-				428, // open_tree
-				429, // move_mount
-				430, // fsopen
-				431, // fsconfig
-				432, // fsmount
-				433, // fspick
-				440, // process_madvise
-				442, // mount_setattr
-				443, // quotactl_fd
-				467, // open_tree_attr
-				468, // file_getattr
-				469, // file_setattr
-				470, // listns
-				471, // rseq_slice_yield
+				18, 39, 40, 41, 42, // lookup_dcookie umount2 mount pivot_root nfsservctl
+				58, 60, 89, 97, 104, // vhangup quotactl acct unshare kexec_load
+				105, 106, 112, 116, 142, // init_module delete_module clock_settime syslog reboot
+				161, 162, 170, 217, 218, // sethostname setdomainname settimeofday add_key request_key
+				219, 224, 225, 241, 262, // keyctl swapon swapoff perf_event_open fanotify_init
+				265, 268, 272, 273, 280, // open_by_handle_at setns kcmp finit_module bpf
+				282, 294, 425, 426, 427, // userfaultfd kexec_file_load io_uring_setup io_uring_enter io_uring_register
+				428, 429, 430, 431, 432, // open_tree move_mount fsopen fsconfig fsmount
+				433, 440, 442, 443, 467, // fspick process_madvise mount_setattr quotactl_fd open_tree_attr
+				468, 469, 470, 471, // file_getattr file_setattr listns rseq_slice_yield
 			},
 		},
 	}

@@ -86,6 +86,7 @@ func newRuntime(t testing.TB, change func(*Config)) *Runtime {
 	if change != nil {
 		change(&config)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // after checkClean
 	before := ourMounts(t)
 	r, err := New(config)
 	if err != nil {
@@ -183,6 +184,7 @@ func home(t testing.TB) string {
 	if err := os.Chown(dir, 1000, 1000); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // whatever is left goes with the run's folder
 	return dir
 }
 
