@@ -1,0 +1,239 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/controller"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// The people of the tests, known by their roles.
+var (
+	root = cluster.Identity{User: "root"}
+	olga = cluster.Identity{User: "olga", UID: 1000, GID: 1000} // operator
+	ann  = cluster.Identity{User: "ann", UID: 1001, GID: 1001}
+	bob  = cluster.Identity{User: "bob", UID: 1002, GID: 1002}
+)
+
+// world is a cluster of real controllers in this process: real TLS, log, state,
+// archive and loops.
+type world struct {
+	t      testing.TB
+	ca     *pki.CA
+	dir    string
+	signer *auth.Signer
+	all    []*controllerHost
+}
+
+// controllerHost is one controller.
+type controllerHost struct {
+	addr   string
+	log    *raftlog.Log
+	store  *archive.Archive
+	server *server.Server
+	peers  *client.Peers
+	stop   func()
+}
+
+type options struct {
+	controllers int
+	limits      server.Limits
+	policy      func(*cluster.Policy)
+}
+
+func newWorld(t testing.TB, o options) *world {
+	t.Helper()
+	ca, err := pki.NewCA("test", time.Now())
+	must(t, err)
+	w := &world{t: t, ca: ca, dir: t.TempDir()}
+	w.signer, err = auth.NewSigner(w.identity(pki.RoleAuth, "login1"))
+	must(t, err)
+	for i := range max(o.controllers, 1) {
+		w.all = append(w.all, w.start(i, o))
+	}
+	must(t, w.all[0].log.Bootstrap())
+	w.until("a leader", func() bool { return w.leader() != nil })
+	for _, c := range w.all[1:] {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		must(t, w.all[0].log.AddMember(ctx, c.log.Status().ID, c.addr))
+		cancel()
+	}
+	w.until("the cluster's name", func() bool {
+		status, err := w.as(root).Cluster().Status(context.Background(), &greylagv1.StatusRequest{})
+		return err == nil && status.GetAppliedIndex() > 0 && status.GetCluster() == "testing"
+	})
+	return w
+}
+
+// quiet is where the logs of a test go.
+func quiet() *slog.Logger {
+	if os.Getenv("GREYLAG_TEST_LOG") != "" {
+		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return slog.New(slog.NewTextHandler(io.Discard, nil))
+}
+
+func (w *world) start(i int, o options) *controllerHost {
+	w.t.Helper()
+	name := fmt.Sprintf("c%d", i+1)
+	id := w.identity(pki.RoleController, name)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(w.t, err)
+	c := &controllerHost{addr: listener.Addr().String(), peers: client.NewPeers(pki.ClientTLS(w.ca.Trust(), id))}
+	stream := raftlog.NewTLSStream(listener.Addr(), pki.RaftTLS(w.ca.Trust(), id))
+	c.store, err = archive.Open(filepath.Join(w.dir, name, "archive"), archive.Options{})
+	must(w.t, err)
+	replica := controller.NewReplica(c.store, quiet())
+	c.log, err = raftlog.Open(raftlog.Config{
+		Addr: c.addr, ClusterID: "test", Dir: filepath.Join(w.dir, name, "raft"), Stream: stream, Logger: quiet(), ReserveBytes: -1,
+		StallLimit: time.Minute, Fatal: func(code int, reason string) { panic(fmt.Sprint(code, reason)) },
+	}, replica)
+	must(w.t, err)
+	policy := cluster.DefaultPolicy()
+	policy.Cluster, policy.Operators = "testing", []string{"olga"}
+	if o.policy != nil {
+		o.policy(&policy)
+	}
+	loops := controller.New(controller.Config{Replica: replica, Log: c.log, Logger: quiet(), ClusterID: "test", Policy: policy})
+	c.server = server.New(server.Config{
+		ID: c.log.Status().ID, State: replica, Leader: loops, Log: c.log, Members: c.log, Archive: c.store, Peers: c.peers,
+		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(),
+		Subscribe: func(node string) server.Subscription {
+			if node == "" {
+				return replica.Subscribe()
+			}
+			return replica.SubscribeNode(node)
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { loops.Run(ctx) })
+	running.Go(func() { _ = c.server.Serve(listener) })
+	c.stop = sync.OnceFunc(func() {
+		stream.Close()
+		_ = c.log.Close()
+		_ = c.server.Close()
+		cancel()
+		running.Wait()
+		c.peers.Close()
+		_ = c.store.Close()
+	})
+	w.t.Cleanup(c.stop)
+	return c
+}
+
+// identity makes a certificate.
+func (w *world) identity(role pki.Role, name string) *pki.Identity {
+	w.t.Helper()
+	dir := filepath.Join(w.dir, "pki-"+string(role)+"-"+name)
+	must(w.t, w.ca.Issue(dir, pki.Grant{Peer: pki.Peer{ClusterID: "test", Role: role, Name: name}, Hosts: hosts(role)}, time.Now()))
+	id, _, err := pki.OpenIdentity(dir)
+	must(w.t, err)
+	return id
+}
+
+func hosts(role pki.Role) []string {
+	if role == pki.RoleController {
+		return []string{"127.0.0.1", "localhost"}
+	}
+	return nil
+}
+
+// tokens is a gauthd for one user.
+type tokens struct {
+	signer *auth.Signer
+	user   cluster.Identity
+}
+
+func (s tokens) Token(context.Context) (string, error) { return s.signer.Token(s.user, time.Now()) }
+
+// as is a client of a user that knows the given controllers, or all.
+func (w *world) as(user cluster.Identity, at ...*controllerHost) *client.Client {
+	return w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: tokens{w.signer, user}}, at)
+}
+
+// program is a client with a certificate.
+func (w *world) program(role pki.Role, name string, at ...*controllerHost) *client.Client {
+	return w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), w.identity(role, name))}, at)
+}
+
+func (w *world) client(cfg client.Config, at []*controllerHost) *client.Client {
+	if len(at) == 0 {
+		at = w.all
+	}
+	for _, c := range at {
+		cfg.Controllers = append(cfg.Controllers, c.addr)
+	}
+	c := client.New(cfg)
+	w.t.Cleanup(c.Close)
+	return c
+}
+
+// leader is the controller that leads, nil for none.
+func (w *world) leader() *controllerHost {
+	for _, c := range w.all {
+		if c.log.IsLeader() {
+			return c
+		}
+	}
+	return nil
+}
+
+// follower is one that does not.
+func (w *world) follower() *controllerHost {
+	for _, c := range w.all {
+		if !c.log.IsLeader() {
+			return c
+		}
+	}
+	return nil
+}
+
+// until waits for something that has to come true.
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatal("waited in vain for " + what)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// script is a job that does nothing.
+const script = "#!/bin/sh\ntrue\n"
+
+// job is a specification of it.
+func job(name string) *greylagv1.JobSpec {
+	return &greylagv1.JobSpec{Name: name, Script: []byte(script), WorkDir: "/", Environment: []string{"HOME=/root"}}
+}
+
+// submit submits one job and returns its id.
+func (w *world) submit(c *client.Client, spec *greylagv1.JobSpec) uint64 {
+	w.t.Helper()
+	answer, err := c.Jobs().Submit(w.t.Context(), &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+	must(w.t, err)
+	return answer.GetJobs()[0].GetId()
+}
