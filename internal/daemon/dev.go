@@ -18,14 +18,16 @@ import (
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
+	containerd "github.com/greylag/greylag/internal/runtime/containerd/daemon"
 )
 
 // dev is a whole cluster in one folder: a controller in this process, a node with
 // simulated GPUs and a gauthd beside it.
 type dev struct {
-	dir  string
-	addr string
-	cfg  config.Controller
+	dir     string
+	addr    string
+	cfg     config.Controller
+	runtime string // lines of gnoded.toml
 }
 
 // devGPUs is how many GPUs the node says it has.
@@ -47,6 +49,11 @@ func RunDev(ctx context.Context, dir, level string, stdout, stderr io.Writer) (e
 		return err
 	}
 	d := &dev{dir: dir}
+	leave, err := d.openRuntime()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, leave()) }()
 	if err := d.prepare(level); err != nil {
 		return err
 	}
@@ -76,6 +83,27 @@ func RunDev(ctx context.Context, dir, level string, stdout, stderr io.Writer) (e
 	return err
 }
 
+// errDevRoot is what root without containerd is told.
+var errDevRoot = errors.New("root's jobs need containerd to become their users: install it, or run gctld --dev as a user")
+
+// openRuntime decides how the node runs jobs: as plain processes of whoever runs
+// this, or, for root, in a containerd of its own.
+func (d *dev) openRuntime() (leave func() error, err error) {
+	if os.Geteuid() != 0 {
+		d.runtime = "runtime = \"process\"\n"
+		return func() error { return nil }, nil
+	}
+	containers, err := containerd.Start(d.in("c"), containerd.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDevRoot, err)
+	}
+	d.runtime = fmt.Sprintf("[containerd]\nsocket = %q\nnamespace = \"dev\"\n", containers.Address())
+	if _, err := exec.LookPath("runc"); err != nil {
+		d.runtime += "oci_runtime = \"crun\"\n"
+	}
+	return containers.Stop, nil
+}
+
 // prepare writes what is not there yet: certificates and configuration files.
 func (d *dev) prepare(level string) error {
 	addr, err := d.address()
@@ -95,9 +123,9 @@ func (d *dev) prepare(level string) error {
 	if err := d.certify(); err != nil {
 		return err
 	}
-	node := fmt.Sprintf("name = \"dev\"\ncontrollers = [%q]\ndata_dir = %q\nstate_dir = %q\npki_dir = %q\ncdi_dir = %q\nruntime = \"process\"\n"+
+	node := fmt.Sprintf("name = \"dev\"\ncontrollers = [%q]\ndata_dir = %q\nstate_dir = %q\npki_dir = %q\ncdi_dir = %q\n%s"+
 		"[[simulated_gpus]]\ncount = %d\ntype = \"h100\"\nmemory = \"80GiB\"\n[log]\nlevel = %q\n",
-		addr, d.in("node/data"), d.in("node/state"), d.in("node/pki"), d.in("node/cdi"), devGPUs, d.cfg.Log.Level)
+		addr, d.in("node/data"), d.in("node/state"), d.in("node/pki"), d.in("node/cdi"), d.runtime, devGPUs, d.cfg.Log.Level)
 	auth := fmt.Sprintf("socket = %q\npki_dir = %q\ncontrollers = [%q]\n[log]\nlevel = \"warn\"\n", d.in("auth.sock"), d.in("auth/pki"), addr)
 	client := fmt.Sprintf("controllers = [%q]\nca_file = %q\nauth_socket = %q\n", addr, d.in("ca.pem"), d.in("auth.sock"))
 	for name, text := range map[string]string{"gnoded.toml": node, "gauthd.toml": auth, "client.toml": client, "address": addr} {

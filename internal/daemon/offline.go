@@ -29,6 +29,9 @@ func withStorage(cfg config.Controller, log *slog.Logger, f func(*storage) error
 	if err != nil {
 		return err
 	}
+	if !log.Enabled(context.Background(), slog.LevelDebug) {
+		log = slog.New(slog.DiscardHandler) // what raft says of a log that serves nobody would only frighten
+	}
 	s, err := openStorage(cfg, trust.ClusterID(), alone{listener}, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
