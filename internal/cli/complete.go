@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -50,7 +51,7 @@ func (p *Process) complete(ctx context.Context, c completion) error {
 		if !fromCluster(option.Long) {
 			return p.candidates(nil, directiveFiles)
 		}
-		return p.candidates(withPrefix(prefix, p.ask(ctx, option.Long, nil), value), directiveNoFiles)
+		return p.candidates(withPrefix(prefix, Suggest(ctx, p, values(option.Long)), value), directiveNoFiles)
 	}
 	if strings.HasPrefix(last, "-") {
 		var all []string
@@ -64,7 +65,7 @@ func (p *Process) complete(ctx context.Context, c completion) error {
 	if c.operands == nil {
 		return p.candidates(nil, directiveFiles)
 	}
-	return p.candidates(withPrefix("", p.ask(ctx, "", c.operands), last), directiveNoFiles)
+	return p.candidates(withPrefix("", Suggest(ctx, p, c.operands), last), directiveNoFiles)
 }
 
 // operandsBegun reports whether the script stands among the words already, so
@@ -102,27 +103,29 @@ func fromCluster(option string) bool {
 	return slices.Contains([]string{"partition", "nodelist", "exclude", "jobs", "dependency"}, option)
 }
 
-// ask finds values in the cluster; none when it does not answer at once.
-func (p *Process) ask(ctx context.Context, option string, operands func(context.Context, Cluster) []string) []string {
+// Suggest finds values in the cluster; none when it does not answer at once.
+func Suggest(ctx context.Context, p *Process, ask func(context.Context, Cluster) []string) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionPatience)
 	defer cancel()
-	_, c, err := p.Client()
+	quiet := *p
+	quiet.Stderr = io.Discard // it would garble the prompt
+	_, c, err := quiet.Client()
 	if err != nil {
 		return nil
 	}
 	defer c.Close()
-	if operands != nil {
-		return operands(ctx, c)
-	}
+	return ask(ctx, c)
+}
+
+// values is where the values of an option come from.
+func values(option string) func(context.Context, Cluster) []string {
 	switch option {
 	case "partition":
-		return partitionNames(ctx, c)
-	case "jobs":
-		return JobNames(ctx, c)
+		return partitionNames
 	case "nodelist", "exclude":
-		return NodeNames(ctx, c)
+		return NodeNames
 	}
-	return nil
+	return JobNames
 }
 
 func withPrefix(prefix string, values []string, begun string) []string {

@@ -175,3 +175,17 @@ func elements(list string) ([]int, error) {
 	}
 	return all, nil
 }
+
+// Refs reads job ids as gcancel does: "123", "123_4", "123_[2-5]", joined by
+// commas or in several words.
+func Refs(words []string) ([]string, error) {
+	var refs []string
+	for _, word := range words {
+		more, err := appendRefs(refs, word)
+		if err != nil {
+			return nil, err
+		}
+		refs = more
+	}
+	return refs, nil
+}

@@ -69,6 +69,12 @@ func (p *Process) complain(kind, text string) {
 	}
 }
 
+// Complain prints an error with its advice.
+func (p *Process) Complain(problem, advice string) {
+	p.complain("error", problem)
+	p.complain("hint", advice)
+}
+
 // Warn prints a warning.
 func (p *Process) Warn(text string) { p.complain("warning", text) }
 

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -26,11 +29,16 @@ func (p *Process) spec(o jobscript.Options, script jobscript.Script, args []stri
 	if o.Output == "" {
 		o.Output = defaultOutput(o)
 	}
+	for _, text := range append([]string{dir}, args...) {
+		if !utf8.ValidString(text) {
+			return nil, &UsageError{fmt.Sprintf("%q is not UTF-8", text), "the working directory and the script's arguments must be"}
+		}
+	}
 	host, _ := os.Hostname() // for people only; "" is fine
 	s := &greylagv1.JobSpec{
 		Name: o.Name, Account: o.Account, Partition: o.Partition, Qos: o.QOS, Comment: o.Comment,
 		Request: requestProto(o.Request), Script: script.Text, Args: args,
-		Environment: o.Export.Environment(p.Environ),
+		Environment: p.environment(o.Export),
 		WorkDir:     dir, Output: below(dir, o.Output), Append: o.Append, Image: o.Image,
 		NoRequeue: o.NoRequeue, Nice: o.Nice, Array: o.Array, Hold: o.Hold, EveryNode: o.EveryNode,
 		SubmitHost: host, Signal: o.Signal.Number, SignalBatchOnly: o.Signal.BatchOnly,
@@ -59,6 +67,19 @@ func (p *Process) spec(o jobscript.Options, script jobscript.Script, args []stri
 		s.Depends = append(s.Depends, one)
 	}
 	return s, nil
+}
+
+// environment is what the job gets of this process's. What is not UTF-8 cannot be
+// sent, and is no reason to refuse the job.
+func (p *Process) environment(e jobscript.Export) []string {
+	return slices.DeleteFunc(e.Environment(p.Environ), func(pair string) bool {
+		if utf8.ValidString(pair) {
+			return false
+		}
+		name, _, _ := strings.Cut(pair, "=")
+		p.Warn(fmt.Sprintf("the variable %q is not UTF-8: the job does not get it", name))
+		return true
+	})
 }
 
 func defaultOutput(o jobscript.Options) string {

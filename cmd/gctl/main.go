@@ -1,0 +1,29 @@
+// Command gctl looks at a cluster, its jobs and its nodes, and changes them.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/control"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := control.Run(ctx, cli.ThisProcess("gctl", dial))
+	stop()
+	os.Exit(status)
+}
+
+func dial(cfg config.Client) (cli.Cluster, error) {
+	c, err := client.Dial(cfg)
+	if err != nil {
+		return nil, err // not a nil *client.Client in an interface
+	}
+	return c, nil
+}

@@ -1,0 +1,214 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+)
+
+// memory is a cluster that holds what a page gives it and answers as a controller
+// does. It stands in for one where a page needs jobs in every state at known
+// times, which no cluster has on demand; test/e2e runs the programs on real ones.
+type memory struct {
+	greylagv1connect.UnimplementedJobServiceHandler
+	mu     sync.Mutex
+	jobs   []*greylagv1.Job
+	next   uint64
+	asked  proto.Message // the last change asked for
+	bodies map[uint64][]byte
+}
+
+// caller is who the token's bearer is taken for.
+const caller = "alice"
+
+func (m *memory) note(request proto.Message) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = proto.Clone(request)
+}
+
+func refuse(code connect.Code, hint, format string, args ...any) error {
+	err := connect.NewError(code, fmt.Errorf(format, args...))
+	err.Meta().Set("Greylag-Hint", hint)
+	return err
+}
+
+// Submit implements JobServiceHandler.
+func (m *memory) Submit(_ context.Context, r *greylagv1.SubmitRequest) (*greylagv1.SubmitResponse, error) {
+	m.note(r)
+	if r.RequestId == "" || len(r.Jobs) != 1 {
+		return nil, refuse(connect.CodeInvalidArgument, "", "no request id, or not one job")
+	}
+	s := r.Jobs[0]
+	switch {
+	case s.Request.GpusPerNode > 8:
+		return nil, refuse(connect.CodeInvalidArgument, "ask for at most 8 with --gpus-per-node, or more nodes with --nodes",
+			"no node of partition %q has %d GPUs (the largest has 8)", "main", s.Request.GpusPerNode)
+	case s.Account == "physics":
+		return nil, refuse(connect.CodePermissionDenied, "", "you may not use account %q", s.Account)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first, size := m.next+1, 1
+	if low, high, ok := strings.Cut(s.Array, "-"); ok {
+		from, _ := strconv.Atoi(low)
+		to, _ := strconv.Atoi(high)
+		size = to - from + 1
+	}
+	for i := range size {
+		m.next++
+		j := &greylagv1.Job{Id: m.next, Ref: fmt.Sprint(m.next), Name: s.Name, User: caller, Partition: "main", State: "PENDING", Reason: "Priority"}
+		if s.Array != "" {
+			j.ArrayId, j.ArrayIndex, j.Ref = first, int32(i), fmt.Sprintf("%d_%d", first, i)
+		}
+		m.jobs = append(m.jobs, j)
+		m.bodies[j.Id] = s.Script
+	}
+	answer := &greylagv1.SubmitResponse{Jobs: []*greylagv1.Submitted{{Id: first}}, Index: 7}
+	if s.Array != "" {
+		answer.Jobs[0].ArraySize = int32(size)
+	}
+	if s.Comment != "" {
+		answer.Warnings = []string{"the comment \x1b[31m" + s.Comment + " is read by everybody"}
+	}
+	return answer, nil
+}
+
+func chosen(f *greylagv1.Filter, j *greylagv1.Job) bool {
+	among := func(list []string, word string) bool { return len(list) == 0 || slices.Contains(list, word) }
+	active := slices.Contains([]string{"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING"}, j.State)
+	onNode := len(f.GetNodes()) == 0
+	for _, n := range j.Nodes {
+		onNode = onNode || slices.Contains(f.GetNodes(), n.Node)
+	}
+	state := slices.Contains(f.GetStates(), "all") || slices.Contains(f.GetStates(), j.State) || len(f.GetStates()) == 0 && active
+	return onNode && state && (!f.GetMine() || j.User == caller) && among(f.GetUsers(), j.User) && among(f.GetNames(), j.Name) &&
+		among(f.GetPartitions(), j.Partition) && among(f.GetAccounts(), j.Account) && among(f.GetQos(), j.Qos) && named(f.GetJobs(), j)
+}
+
+func named(refs []string, j *greylagv1.Job) bool {
+	return len(refs) == 0 || slices.Contains(refs, j.Ref) || slices.Contains(refs, fmt.Sprint(j.Id)) || j.ArrayId != 0 && slices.Contains(refs, fmt.Sprint(j.ArrayId))
+}
+
+func (m *memory) find(f *greylagv1.Filter) []*greylagv1.Job {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*greylagv1.Job
+	for _, j := range m.jobs {
+		if chosen(f, j) {
+			all = append(all, proto.CloneOf(j))
+		}
+	}
+	return all
+}
+
+// List implements JobServiceHandler.
+func (m *memory) List(_ context.Context, r *greylagv1.ListRequest) (*greylagv1.ListResponse, error) {
+	return &greylagv1.ListResponse{Jobs: m.find(r.Filter)}, nil
+}
+
+// Stream implements JobServiceHandler, two jobs a page.
+func (m *memory) Stream(_ context.Context, r *greylagv1.ListRequest, s *connect.ServerStream[greylagv1.ListResponse]) error {
+	for part := range slices.Chunk(m.find(r.Filter), 2) {
+		if err := s.Send(&greylagv1.ListResponse{Jobs: part, AsOf: &greylagv1.AsOf{Index: 7}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Get implements JobServiceHandler.
+func (m *memory) Get(_ context.Context, r *greylagv1.GetRequest) (*greylagv1.GetResponse, error) {
+	found := m.find(&greylagv1.Filter{Jobs: []string{r.Job}, States: []string{"all"}})
+	if len(found) == 0 {
+		return nil, refuse(connect.CodeNotFound, "gqueue lists the jobs", "no job %s", r.Job)
+	}
+	return &greylagv1.GetResponse{Jobs: found}, nil
+}
+
+// Watch implements JobServiceHandler: every job runs at once and ends as its name
+// says: exit-3, signal-9, cancelled; others end well.
+func (m *memory) Watch(_ context.Context, r *greylagv1.WatchRequest, s *connect.ServerStream[greylagv1.WatchResponse]) error {
+	jobs := m.find(r.Filter)
+	if err := s.Send(&greylagv1.WatchResponse{Jobs: jobs, CaughtUp: true}); err != nil || !r.UntilEnded {
+		return err
+	}
+	for _, j := range jobs {
+		kind, number, _ := strings.Cut(j.Name, "-")
+		n, _ := strconv.Atoi(number)
+		j.State = "COMPLETED"
+		switch kind {
+		case "exit":
+			j.State, j.ExitCode, j.Reason = "FAILED", int32(n), "NonZeroExitCode"
+		case "signal":
+			j.State, j.ExitSignal, j.Reason = "FAILED", int32(n), "NonZeroExitCode"
+		case "cancelled":
+			j.State, j.Reason, j.Detail = "CANCELLED", "Cancelled", "by root"
+		}
+	}
+	return s.Send(&greylagv1.WatchResponse{Jobs: jobs})
+}
+
+// Cancel implements JobServiceHandler.
+func (m *memory) Cancel(_ context.Context, r *greylagv1.CancelRequest) (*greylagv1.CancelResponse, error) {
+	m.note(r)
+	return &greylagv1.CancelResponse{Outcomes: m.outcomes(r.Filter, "CANCELLED")}, nil
+}
+
+// Update implements JobServiceHandler.
+func (m *memory) Update(_ context.Context, r *greylagv1.UpdateRequest) (*greylagv1.UpdateResponse, error) {
+	m.note(r)
+	return &greylagv1.UpdateResponse{Outcomes: m.outcomes(r.Filter, "PENDING")}, nil
+}
+
+func (m *memory) outcomes(f *greylagv1.Filter, state string) []*greylagv1.Outcome {
+	all := proto.CloneOf(f)
+	if len(f.States) == 0 && len(f.Jobs) > 0 {
+		all.States = []string{"all"}
+	}
+	var out []*greylagv1.Outcome
+	for _, j := range m.find(all) {
+		o := &greylagv1.Outcome{Id: j.Id, Ref: j.Ref, State: state}
+		switch {
+		case j.User != caller:
+			o.Error, o.Code, o.State = "it is not yours", "permission_denied", j.State
+		case !chosen(&greylagv1.Filter{}, j):
+			o.Error, o.Code, o.State = "it has ended already", "failed_precondition", j.State
+		}
+		out = append(out, o)
+	}
+	for _, ref := range f.Jobs {
+		if len(m.find(&greylagv1.Filter{Jobs: []string{ref}, States: []string{"all"}})) == 0 {
+			out = append(out, &greylagv1.Outcome{Ref: ref, Error: "no such job", Code: "not_found"})
+		}
+	}
+	return out
+}
+
+// Script implements JobServiceHandler.
+func (m *memory) Script(_ context.Context, r *greylagv1.ScriptRequest) (*greylagv1.ScriptResponse, error) {
+	id, err := strconv.ParseUint(r.Job, 10, 64)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil || m.bodies[id] == nil {
+		return nil, refuse(connect.CodeNotFound, "gqueue lists the jobs", "no job %s", r.Job)
+	}
+	return &greylagv1.ScriptResponse{Script: m.bodies[id]}, nil
+}
+
+// Logs implements JobServiceHandler.
+func (m *memory) Logs(_ context.Context, r *greylagv1.LogsRequest, s *connect.ServerStream[greylagv1.LogsResponse]) error {
+	return errors.Join(
+		s.Send(&greylagv1.LogsResponse{Data: fmt.Appendf(nil, "job %s rank %d error %t follow %t\n", r.Job, r.Rank, r.Error, r.Follow)}),
+		s.Send(&greylagv1.LogsResponse{Data: []byte("done\n")}))
+}

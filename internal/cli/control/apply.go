@@ -1,0 +1,85 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/client"
+)
+
+// maxPolicy bounds a policy's text.
+const maxPolicy = 4 << 20
+
+func (t *tool) apply() *cobra.Command {
+	var path string
+	request := &greylagv1.ApplyRequest{}
+	c := &cobra.Command{
+		Use: "apply -f FILE", Short: "Replace the policy: partitions, priority classes, limits", GroupID: whole, Args: cobra.NoArgs,
+		Long: "Replaces the cluster's policy by that of a file, and prints what changes.\ngctl show policy prints the policy in force in the same form.",
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+			text, err := t.policyText(path)
+			if err != nil {
+				return err
+			}
+			request.Toml, request.RequestId = text, client.NewRequestID()
+			return t.sendPolicy(ctx, c, request)
+		}),
+	}
+	c.Flags().StringVarP(&path, "file", "f", "", "the policy, in TOML; - is standard input")
+	must(c.MarkFlagRequired("file"))
+	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only say what would change")
+	c.Flags().Uint64Var(&request.ExpectVersion, "expect", 0, "refuse if another version is in force by now")
+	return c
+}
+
+func (t *tool) policyText(path string) (string, error) {
+	in := t.Stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxPolicy+1))
+	if err != nil {
+		return "", fmt.Errorf("read policy: %w", err)
+	}
+	if len(text) > maxPolicy {
+		return "", &cli.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, maxPolicy>>20), Advice: "is it the right file?"}
+	}
+	return string(text), nil
+}
+
+func (t *tool) sendPolicy(ctx context.Context, c cli.Cluster, request *greylagv1.ApplyRequest) error {
+	answer, err := c.Cluster().Apply(ctx, request)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return t.WriteJSON(struct {
+			Version uint64 `json:"version"`
+			Diff    string `json:"diff"`
+			DryRun  bool   `json:"dry_run"`
+		}{answer.Version, answer.Diff, request.DryRun})
+	}
+	if _, err := io.WriteString(t.Stdout, answer.Diff); err != nil {
+		return err
+	}
+	switch {
+	case answer.Diff == "":
+		t.Note("nothing changes")
+	case request.DryRun:
+		t.Note("this is what would change; nothing was")
+	default:
+		t.Note("version %d is in force", answer.Version)
+	}
+	return nil
+}

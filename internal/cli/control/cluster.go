@@ -1,0 +1,257 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/client"
+)
+
+func (t *tool) clusterCommand() *cobra.Command {
+	all := &cobra.Command{
+		Use: "cluster", Short: "The controllers: how they are, who is one of them", GroupID: whole, Args: choose,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	all.AddCommand(
+		&cobra.Command{Use: "status", Short: "How the controllers are; needs no leader", Args: cobra.NoArgs, RunE: t.on(t.status)},
+		&cobra.Command{
+			Use: "add ID ADDRESS", Short: "Make a controller that has joined a member", Args: cobra.ExactArgs(2),
+			RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+				_, err := c.Cluster().AddMember(ctx, &greylagv1.AddMemberRequest{Id: args[0], Address: args[1]})
+				return t.said(err, "added %s", args[0])
+			}),
+		},
+		&cobra.Command{
+			Use: "remove ID", Short: "End a controller's membership", Args: cobra.ExactArgs(1),
+			RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+				_, err := c.Cluster().RemoveMember(ctx, &greylagv1.RemoveMemberRequest{Id: args[0]})
+				return t.said(err, "removed %s", args[0])
+			}),
+		},
+		&cobra.Command{
+			Use: "transfer [ID]", Short: "Let another controller lead", Args: cobra.MaximumNArgs(1),
+			RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+				answer, err := c.Cluster().Transfer(ctx, &greylagv1.TransferRequest{Id: first(args)})
+				return t.said(err, "leader %s", answer.GetLeader())
+			}),
+		},
+		t.token(), t.snapshot(), t.recover(),
+	)
+	return all
+}
+
+func first(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+// said prints one line when there is no error; nothing but the error otherwise.
+func (t *tool) said(err error, format string, args ...any) error {
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(t.Stdout, format+"\n", args...)
+	return err
+}
+
+func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
+	s, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return t.WriteJSON(statusOf(s))
+	}
+	leader := s.Leader
+	if leader == "" {
+		leader = "none"
+	}
+	low := ""
+	if s.DiskLow {
+		low = "almost full"
+	}
+	if err := t.Facts("cluster "+s.Cluster, [][2]string{
+		{"id", s.ClusterId}, {"leader", leader}, {"asked", s.Id}, {"version", s.Version}, {"term", fmt.Sprint(s.Term)},
+		{"index", fmt.Sprintf("%d agreed, %d applied", s.CommitIndex, s.AppliedIndex)}, {"state", s.Digest}, {"disk", low},
+		{"jobs", fmt.Sprintf("%d active, %d finished", s.ActiveJobs, s.FinishedJobs)},
+	}); err != nil {
+		return err
+	}
+	table := cli.Table{Head: []string{"MEMBER", "ADDRESS", "ROLE", "LAST HEARD", "HAS"}, Right: "lllrr", Wide: []int{1}}
+	for _, m := range s.Members {
+		role := "learner"
+		switch {
+		case m.Leader:
+			role = "leader"
+		case m.Voter:
+			role = "voter"
+		}
+		table.Rows = append(table.Rows, []string{m.Id, m.Address, role, heard(m, s), fmt.Sprint(m.MatchIndex)})
+	}
+	if err := t.WriteTable(table); err != nil {
+		return err
+	}
+	if s.Leader == "" {
+		t.Complain("no controller leads", "a leader needs a majority of the members: see which of them run")
+		return cli.Exit(cli.Unavailable)
+	}
+	return nil
+}
+
+// heard is how long ago a member was heard; only the leader knows.
+func heard(m *greylagv1.Member, s *greylagv1.StatusResponse) string {
+	if m.Leader || s.Id != s.Leader || m.LastContact == nil {
+		return "-"
+	}
+	return m.LastContact.AsDuration().Round(time.Millisecond).String()
+}
+
+func (t *tool) token() *cobra.Command {
+	var role string
+	var valid time.Duration
+	flags := map[string]*bool{}
+	c := &cobra.Command{
+		Use: "token", Short: "Make a one-time token, with which a host joins", Args: cobra.NoArgs,
+		Long: "Makes a one-time token for gctl join and prints TOKEN@HOST:PORT.\nIt is a secret: whoever has it can join in that role until it expires.",
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+			for name, set := range flags {
+				if *set {
+					role = name
+				}
+			}
+			return t.mint(ctx, c, role, valid)
+		}),
+	}
+	c.Flags().StringVar(&role, "role", "node", "node, controller or auth (a login node)")
+	for _, name := range []string{"node", "controller", "auth"} {
+		flags[name] = c.Flags().Bool(name, false, "the same as --role "+name)
+	}
+	c.MarkFlagsMutuallyExclusive("role", "node", "controller", "auth")
+	c.Flags().DurationVar(&valid, "valid", time.Hour, "how long it can be used")
+	return c
+}
+
+func (t *tool) mint(ctx context.Context, c cli.Cluster, role string, valid time.Duration) error {
+	if role != "node" && role != "controller" && role != "auth" {
+		return &cli.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
+	}
+	if valid <= 0 {
+		return &cli.UsageError{Problem: "the token would have expired already", Advice: "write --valid 1h, for example"}
+	}
+	status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+	if err != nil {
+		return err
+	}
+	answer, err := c.Cluster().CreateToken(ctx, &greylagv1.CreateTokenRequest{
+		RequestId: client.NewRequestID(), Kind: role, Valid: durationpb.New(valid),
+	})
+	if err != nil {
+		return err
+	}
+	argument := answer.Token + "@" + status.LeaderAddress
+	if status.LeaderAddress == "" {
+		argument = answer.Token + "@HOST" // an election is under way; any controller will do
+	}
+	if t.json {
+		return t.WriteJSON(struct {
+			Token   string     `json:"token"`
+			Join    string     `json:"join"`
+			Expires *time.Time `json:"expires"`
+		}{answer.Token, argument, stamp(answer.Expires)})
+	}
+	t.Note("on the host that is to join, as root, until %s: gctl join TOKEN", t.when(answer.Expires))
+	return t.said(nil, "%s", argument)
+}
+
+func (t *tool) snapshot() *cobra.Command {
+	var path string
+	c := &cobra.Command{
+		Use: "snapshot -o FILE", Short: "Save the whole state, for backup and replay", Args: cobra.NoArgs,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error { return t.save(ctx, c, path) }),
+	}
+	c.Flags().StringVarP(&path, "output", "o", "", "where to; - is standard output")
+	must(c.MarkFlagRequired("output"))
+	return c
+}
+
+// save writes a snapshot so that FILE is whole or as it was.
+func (t *tool) save(ctx context.Context, c cli.Cluster, path string) error {
+	if path == "-" {
+		_, err := pump(ctx, c, t.Stdout)
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600: it holds scripts and environments
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it is renamed, as it should
+	n, err := pump(ctx, c, f)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return t.said(nil, "saved %d bytes to %s", n, path)
+}
+
+func pump(ctx context.Context, c cli.Cluster, w io.Writer) (int64, error) {
+	stream, err := c.Cluster().Snapshot(ctx, &greylagv1.SnapshotRequest{})
+	if err != nil {
+		return 0, err
+	}
+	defer stream.Close()
+	total := int64(0)
+	for stream.Receive() {
+		n, err := w.Write(stream.Msg().Data)
+		total += int64(n)
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, stream.Err()
+}
+
+func (t *tool) recover() *cobra.Command {
+	return &cobra.Command{
+		Use: "recover [ARGUMENTS]", Short: "Go on after most controllers are lost for ever; on a controller that is stopped",
+		Long:               "Runs gctld recover with the same arguments, on the host of a controller that is left and is stopped.",
+		DisableFlagParsing: true, // gctld's, --help included
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, err := daemon()
+			if err != nil {
+				return err
+			}
+			return syscall.Exec(path, append([]string{path, "recover"}, args...), t.Environ)
+		},
+	}
+}
+
+// daemon is the path of gctld: beside this program, or where the shell finds it.
+func daemon() (string, error) {
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "gctld")
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath("gctld")
+	if err != nil {
+		return "", fmt.Errorf("gctld is not installed on this host: %w", err)
+	}
+	return path, nil
+}

@@ -1,0 +1,49 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// writeOnce writes a file that anyone may read, unless there is one already: what
+// an administrator wrote stays. It reports whether it wrote.
+func writeOnce(path, text string) (bool, error) {
+	if _, err := os.Stat(path); err == nil {
+		return false, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return true, writeFile(path, text)
+}
+
+// writeFile replaces a file so that, whatever crashes, the old or the new is there.
+func writeFile(path, text string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it is renamed, as it should
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// clientText is a file for the commands of this host.
+func clientText(controllers []string, ca, socket string) string {
+	quoted := make([]string, len(controllers))
+	for i, c := range controllers {
+		quoted[i] = strconv.Quote(c)
+	}
+	return fmt.Sprintf("# Written by gctl; yours to change. All settings: client.toml(5).\ncontrollers = [%s]\nca_file = %q\nauth_socket = %q\n",
+		strings.Join(quoted, ", "), ca, socket)
+}

@@ -1,0 +1,204 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func (t *tool) hold() *cobra.Command {
+	return t.simple("hold", "Keep pending jobs back", "held")
+}
+
+func (t *tool) release() *cobra.Command {
+	return t.simple("release", "Let held jobs go", "released")
+}
+
+func (t *tool) requeue() *cobra.Command {
+	return t.simple("requeue", "End running jobs and run them again from the start", "requeued")
+}
+
+// simple is a command that does one thing to jobs.
+func (t *tool) simple(verb, short, done string) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " JOB...", Short: short, GroupID: jobs, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.candidates(cli.JobNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			refs, err := cli.Refs(args)
+			if err != nil {
+				return err
+			}
+			return t.send(ctx, c, done, &greylagv1.UpdateRequest{Filter: &greylagv1.Filter{Jobs: refs}, Action: verb})
+		}),
+	}
+}
+
+func (t *tool) send(ctx context.Context, c cli.Cluster, done string, request *greylagv1.UpdateRequest) error {
+	request.RequestId = client.NewRequestID()
+	answer, err := c.Jobs().Update(ctx, request)
+	if err != nil {
+		return err
+	}
+	return t.Outcomes(answer.Outcomes, cli.OutcomeStyle{JSON: t.json, Verbose: true, Verb: done})
+}
+
+const updateLong = `Changes a pending job, or the time limit of a running one. What can be set:
+
+  timelimit=TIME    minutes, h:m:s, d-h:m:s or UNLIMITED
+  partition=NAME    qos=NAME        name=NAME
+  nice=N            comment=TEXT    arraytaskthrottle=N (0: no limit)
+
+scontrol's form is understood too: gctl update JobId=123 TimeLimit=2:00:00`
+
+func (t *tool) update() *cobra.Command {
+	return &cobra.Command{
+		Use: "update job JOB NAME=VALUE...", Short: "Change jobs", Long: updateLong, GroupID: jobs, Args: cobra.MinimumNArgs(1),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			request, err := updateOf(args)
+			if err != nil {
+				return err
+			}
+			return t.send(ctx, c, "changed", request)
+		}),
+	}
+}
+
+// updateOf reads "job 123 timelimit=60" and "JobId=123 TimeLimit=60".
+func updateOf(words []string) (*greylagv1.UpdateRequest, error) {
+	r := &greylagv1.UpdateRequest{Action: "set", Filter: &greylagv1.Filter{}}
+	changes := 0
+	for i, word := range words {
+		name, value, assigned := strings.Cut(word, "=")
+		name = strings.ToLower(name)
+		switch {
+		case !assigned && i == 0 && name == "job":
+			continue
+		case !assigned, name == "jobid", name == "job":
+			if !assigned {
+				value = word
+			}
+			refs, err := cli.Refs([]string{value})
+			if err != nil {
+				return nil, err
+			}
+			r.Filter.Jobs = append(r.Filter.Jobs, refs...)
+			continue
+		}
+		changes++
+		if err := setField(r, name, value); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.Filter.Jobs) == 0 || changes == 0 {
+		return nil, &cli.UsageError{Problem: "a job and what to change are needed", Advice: "write gctl update job 123 timelimit=2:00:00"}
+	}
+	return r, nil
+}
+
+func setField(r *greylagv1.UpdateRequest, name, value string) error {
+	bad := func(why string) error {
+		return &cli.UsageError{Problem: fmt.Sprintf("%s: %s: %q", name, why, value), Advice: "see gctl update --help"}
+	}
+	switch name {
+	case "timelimit", "time":
+		limit, err := cluster.ParseLimit(value)
+		if err != nil {
+			return bad("not a time")
+		}
+		r.TimeLimit = durationpb.New(limit)
+	case "partition":
+		r.Partition = &value
+	case "qos":
+		r.Qos = &value
+	case "name", "jobname":
+		r.Name = &value
+	case "comment":
+		r.Comment = &value
+	case "nice", "arraytaskthrottle", "arraylimit":
+		n, err := strconv.ParseInt(value, 10, 32)
+		small := int32(n)
+		if err != nil {
+			return bad("not a number")
+		}
+		if name == "nice" {
+			r.Nice = &small
+		} else {
+			r.ArrayLimit = &small
+		}
+	default:
+		names := []string{"timelimit", "partition", "qos", "name", "comment", "nice", "arraytaskthrottle"}
+		advice := "what can be changed is " + strings.Join(names, ", ")
+		if near := getopt.Closest(name, names); near != "" {
+			advice = "did you mean " + near + "?"
+		}
+		return &cli.UsageError{Problem: fmt.Sprintf("%q cannot be changed", name), Advice: advice}
+	}
+	return nil
+}
+
+func (t *tool) logs() *cobra.Command {
+	request := &greylagv1.LogsRequest{}
+	c := &cobra.Command{
+		Use: "logs JOB", Short: "Print a job's output, from wherever it is written", GroupID: look, Args: cobra.ExactArgs(1),
+		ValidArgsFunction: t.candidates(cli.JobNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			request.Job = args[0]
+			return t.stream(ctx, c, request)
+		}),
+	}
+	c.Flags().BoolVarP(&request.Follow, "follow", "f", false, "go on until the job ends")
+	c.Flags().BoolVarP(&request.Error, "error", "e", false, "the error output")
+	c.Flags().Int32Var(&request.Rank, "rank", 0, "of which node of the job")
+	c.Flags().Int64Var(&request.Tail, "tail", 0, "only the last so many bytes")
+	return c
+}
+
+// stream prints output as it is: it is the caller's own.
+func (t *tool) stream(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) error {
+	if _, err := cluster.ParseJobRef(request.Job); err != nil || request.Rank < 0 || request.Tail < 0 {
+		return &cli.UsageError{Problem: fmt.Sprintf("not a job id, or a negative number: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
+	}
+	stream, err := c.Jobs().Logs(ctx, request)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		if _, err := t.Stdout.Write(stream.Msg().Data); err != nil {
+			return err
+		}
+	}
+	return stream.Err()
+}
+
+func (t *tool) script() *cobra.Command {
+	return &cobra.Command{
+		Use: "script JOB", Short: "Print a job's batch script", GroupID: look, Args: cobra.ExactArgs(1),
+		ValidArgsFunction: t.candidates(cli.JobNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			answer, err := c.Jobs().Script(ctx, &greylagv1.ScriptRequest{Job: args[0]})
+			if err != nil {
+				return err
+			}
+			if t.json {
+				return t.WriteJSON(struct {
+					Script      string   `json:"script"`
+					Environment []string `json:"environment"`
+				}{string(answer.Script), answer.Environment})
+			}
+			_, err = io.WriteString(t.Stdout, string(answer.Script))
+			return err
+		}),
+	}
+}

@@ -1,0 +1,170 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+const joinLong = `Makes this host part of a cluster: a node, a login node or a controller, as the
+token says. It gets the host's certificate and keeps it where the daemon's file
+says (gnoded.toml, gauthd.toml, gctld.toml). TOKEN@HOST is what gctl cluster token
+prints on a controller; HOST may have a port.`
+
+// joining is what gctl join was asked for.
+type joining struct {
+	token            pki.JoinToken
+	address          string
+	config, role     string
+	name, client, ca string
+}
+
+func (t *tool) join() *cobra.Command {
+	var j joining
+	c := &cobra.Command{
+		Use: "join TOKEN@HOST", Short: "Make this host part of a cluster", Long: joinLong, GroupID: host, Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			var err error
+			if j.token, j.address, err = pki.ParseJoin(args[0], config.DefaultPort); err != nil {
+				return &cli.UsageError{Problem: err.Error(), Advice: "copy the whole line that gctl cluster token prints"}
+			}
+			return t.enter(command.Context(), j)
+		},
+	}
+	c.Flags().StringVar(&j.config, "config", "", "the daemon's file [its own, in /etc/greylag]")
+	c.Flags().StringVar(&j.role, "role", "", "refuse a token for another role: node, auth or controller")
+	c.Flags().StringVar(&j.name, "name", "", "the host's name [as the daemon's file says]")
+	c.Flags().StringVar(&j.client, "client", config.ClientPath, "where to write the commands' file, unless it exists")
+	c.Flags().StringVar(&j.ca, "ca", config.CAFile, "where to write the authority's certificate")
+	return c
+}
+
+// place is where a role's daemon keeps its certificate, and who it is.
+type place struct {
+	pkiDir, name, advertise, socket string
+	dataDir                         string // of a controller
+}
+
+// placeOf reads the daemon's file.
+func (j joining) placeOf() (place, error) {
+	at := place{socket: config.AuthSocket}
+	var err error
+	switch j.token.Role {
+	case pki.RoleNode:
+		var cfg config.Node
+		cfg, err = config.LoadNode(j.config)
+		at.pkiDir, at.name = cfg.PKIDir, cfg.Name
+	case pki.RoleAuth:
+		var cfg config.Auth
+		cfg, err = config.LoadAuth(j.config)
+		at.pkiDir, at.socket = cfg.PKIDir, cfg.Socket
+		at.name, _ = shortHost()
+	case pki.RoleController:
+		var cfg config.Controller
+		cfg, err = config.LoadController(j.config)
+		at.pkiDir, at.dataDir, at.name, at.advertise = cfg.PKIDir, cfg.DataDir, cfg.Name, cfg.Advertise
+	}
+	if err != nil {
+		return at, wrongFile(err)
+	}
+	if j.name != "" {
+		at.name = j.name
+	}
+	return at, nil
+}
+
+func (t *tool) enter(ctx context.Context, j joining) error {
+	if j.role != "" && j.role != string(j.token.Role) {
+		return &cli.UsageError{Problem: fmt.Sprintf("the token is for the role %s, not %s", j.token.Role, j.role), Advice: "make one with gctl cluster token --role " + j.role}
+	}
+	if j.token.Expired(time.Now()) {
+		return &cli.UsageError{Problem: "the token expired on " + j.token.Expires.Local().Format(time.DateTime), Advice: "make another with gctl cluster token; or is this host's clock wrong?"}
+	}
+	at, err := j.placeOf()
+	if err != nil {
+		return err
+	}
+	if _, err := pki.LoadCA(at.pkiDir); err == nil && j.token.Role == pki.RoleController {
+		return &adviceError{fmt.Errorf("this host is a controller already: %s holds a CA", at.pkiDir), "to join anew, move the folder away, and data_dir too"}
+	}
+	key, csr, err := pki.NewRequest(j.token.Role)
+	if err != nil {
+		return err
+	}
+	c := client.New(client.Config{Controllers: []string{j.address}, TLS: pki.PinnedTLS(j.token.CA)})
+	defer c.Close()
+	answer, err := c.Cluster().Join(ctx, &greylagv1.JoinRequest{Token: j.token.String(), Name: at.name, Csr: csr, Advertise: at.advertise})
+	if err != nil {
+		return err
+	}
+	trust, err := pki.PinnedTrust(answer.Ca, j.token.CA)
+	if err != nil {
+		return err
+	}
+	if j.token.Role == pki.RoleController {
+		if err := keepCAKey(at.pkiDir, trust, answer.CaKey); err != nil {
+			return err
+		}
+	}
+	if err := pki.SaveIdentity(at.pkiDir, trust, key, answer.Certificate); err != nil {
+		return err
+	}
+	return t.settle(j, at, trust, answer)
+}
+
+// controllersFile, in a controller's data_dir, names those that gctld asks to be
+// made a member.
+const controllersFile = "controllers"
+
+// keepCAKey saves what makes a controller able to let others join.
+func keepCAKey(dir string, trust *pki.Trust, key []byte) error {
+	if len(key) == 0 {
+		return errors.New("the controller sent no CA key, which a controller needs")
+	}
+	ca, err := pki.NewCAFrom(trust, key)
+	if err != nil {
+		return err
+	}
+	return ca.Save(dir)
+}
+
+// settle writes what the commands of this host read, and says what is next.
+func (t *tool) settle(j joining, at place, trust *pki.Trust, answer *greylagv1.JoinResponse) error {
+	if err := writeFile(j.ca, string(trust.PEM())); err != nil {
+		return err
+	}
+	controllers := answer.Controllers
+	if len(controllers) == 0 {
+		controllers = []string{j.address}
+	}
+	if at.dataDir != "" {
+		if err := writeFile(filepath.Join(at.dataDir, controllersFile), strings.Join(controllers, "\n")+"\n"); err != nil {
+			return err
+		}
+	}
+	written, err := writeOnce(j.client, clientText(controllers, j.ca, at.socket))
+	if err != nil {
+		return err
+	}
+	if !written {
+		t.Note("%s exists and was left as it is; the controllers are %v", j.client, controllers)
+	}
+	unit := map[pki.Role]string{pki.RoleNode: "gnoded", pki.RoleAuth: "gauthd", pki.RoleController: "gctld"}[j.token.Role]
+	if host, _, err := net.SplitHostPort(controllers[0]); err == nil && j.token.Role != pki.RoleController && host != "localhost" {
+		t.Note("%s.toml must name the controllers: controllers = %q", unit, controllers)
+	}
+	t.Note("start it: systemctl enable --now %s", unit)
+	return t.said(nil, "%s %s joined cluster %s", j.token.Role, at.name, trust.ClusterID())
+}

@@ -1,0 +1,212 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func (t *tool) nodesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "nodes [NODES]", Short: "Nodes, one a line", GroupID: look, Args: cobra.ArbitraryArgs,
+		ValidArgsFunction: t.candidates(cli.NodeNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			answer, err := t.askNodes(ctx, c, args)
+			if err != nil || t.json {
+				return err
+			}
+			return t.WriteTable(nodeTable(answer))
+		}),
+	}
+}
+
+// askNodes gets nodes, and prints them when JSON is wanted.
+func (t *tool) askNodes(ctx context.Context, c cli.Cluster, args []string) ([]*greylagv1.Node, error) {
+	for _, arg := range args {
+		if _, err := hostlist.Expand(arg); err != nil {
+			return nil, badNodes(arg)
+		}
+	}
+	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: args})
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.Nodes) == 0 && len(args) > 0 {
+		t.Complain("no node "+strings.Join(args, ","), "gctl nodes lists the nodes")
+		return nil, cli.Exit(cli.NotFound)
+	}
+	if t.json {
+		return nil, t.WriteJSON(nodesOf(answer.Nodes))
+	}
+	return answer.Nodes, nil
+}
+
+func badNodes(text string) error {
+	return &cli.UsageError{Problem: fmt.Sprintf("not a list of nodes: %q", text), Advice: "write names like gpu[001-004],login1"}
+}
+
+func nodeTable(all []*greylagv1.Node) cli.Table {
+	table := cli.Table{
+		Head:  []string{"NODE", "STATE", "CPUS", "USED", "MEMORY", "USED", "GPUS", "USED", "JOBS", "REASON"},
+		Right: "llrrrrlrrl", Wide: []int{6, 0},
+	}
+	for _, n := range all {
+		table.Rows = append(table.Rows, []string{
+			n.Name, strings.ToLower(n.State), number(n.Cpus), number(n.CpusUsed), gib(n.Memory), gib(n.MemoryUsed),
+			orNone(gpuCounts(n.Gpus)), number(int32(len(n.GpusUsed))), number(n.Jobs), whyNot(n),
+		})
+	}
+	return table
+}
+
+// gib writes a node's memory in a column's few characters.
+func gib(n int64) string { return fmt.Sprintf("%dG", n>>30) }
+
+// gpuCounts is such as "h100:8", types in the order of the devices.
+func gpuCounts(gpus []*greylagv1.GPU) string {
+	var order []string
+	counts := make(map[string]int)
+	for _, g := range gpus {
+		if counts[g.Type] == 0 {
+			order = append(order, g.Type)
+		}
+		counts[g.Type]++
+	}
+	for i, kind := range order {
+		order[i] = fmt.Sprintf("%s:%d", kind, counts[kind])
+	}
+	return strings.Join(order, ",")
+}
+
+// whyNot is why a node takes no jobs.
+func whyNot(n *greylagv1.Node) string {
+	if n.Fault != "" {
+		return n.Fault
+	}
+	return n.Reason
+}
+
+func (t *tool) showNodes(ctx context.Context, c cli.Cluster, args []string) error {
+	all, err := t.askNodes(ctx, c, args)
+	if err != nil {
+		return err
+	}
+	for _, n := range all {
+		if err := t.Facts("node "+n.Name, t.nodeFacts(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tool) nodeFacts(n *greylagv1.Node) [][2]string {
+	facts := [][2]string{
+		{"state", n.State}, {"since", t.when(n.Since)}, {"fault", n.Fault}, {"drained because", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.when(n.ReasonSince)},
+		{"partitions", strings.Join(n.Partitions, ", ")}, {"jobs", number(n.Jobs)},
+		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
+		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory), cluster.Bytes(n.MemoryUsed))},
+		{"features", strings.Join(n.Features, ", ")}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.when(n.Registered)},
+	}
+	used := make(map[int32]bool)
+	for _, i := range n.GpusUsed {
+		used[i] = true
+	}
+	for _, g := range n.Gpus {
+		state := "free"
+		switch {
+		case g.Bad != "":
+			state = "bad: " + g.Bad
+		case used[g.Index]:
+			state = "used"
+		}
+		facts = append(facts, [2]string{fmt.Sprintf("GPU %d", g.Index), fmt.Sprintf("%s, %s, %s, %s", g.Type, cluster.Bytes(g.Memory), g.Uuid, state)})
+	}
+	return facts
+}
+
+func (t *tool) drain() *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: "drain NODES --reason TEXT", Short: "Place nothing new on nodes", GroupID: nodes, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.candidates(cli.NodeNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			return t.change(ctx, c, "drain", reason, args)
+		}),
+	}
+	c.Flags().StringVarP(&reason, "reason", "r", "", "why, for everybody who wonders")
+	must(c.MarkFlagRequired("reason"))
+	return c
+}
+
+func (t *tool) resume() *cobra.Command {
+	return &cobra.Command{
+		Use: "resume NODES", Short: "Use drained nodes again", GroupID: nodes, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.candidates(cli.NodeNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			return t.change(ctx, c, "resume", "", args)
+		}),
+	}
+}
+
+func (t *tool) node() *cobra.Command {
+	node := &cobra.Command{
+		Use: "node", Short: "Forget nodes that are gone", GroupID: nodes, Args: choose,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	node.AddCommand(&cobra.Command{
+		Use: "remove NODES", Short: "Forget nodes that are gone", Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.candidates(cli.NodeNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			return t.change(ctx, c, "remove", "", args)
+		}),
+	})
+	return node
+}
+
+// change drains, resumes or removes nodes.
+func (t *tool) change(ctx context.Context, c cli.Cluster, what, reason string, args []string) error {
+	var names []string
+	for _, arg := range args {
+		more, err := hostlist.Expand(arg)
+		if err != nil {
+			return badNodes(arg)
+		}
+		names = append(names, more...)
+	}
+	if len(names) == 0 {
+		return &cli.UsageError{Problem: errNothing.Error(), Advice: "write gctl " + what + " NODES"}
+	}
+	answer, err := c.Cluster().UpdateNodes(ctx, &greylagv1.UpdateNodesRequest{
+		RequestId: client.NewRequestID(), Names: names, Action: what, Reason: reason,
+	})
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return t.WriteJSON(struct {
+			Names []string `json:"names"`
+			Index uint64   `json:"index"`
+		}{answer.Names, answer.Index})
+	}
+	if len(answer.Names) == 0 {
+		t.Note("nothing was to be changed")
+		return nil
+	}
+	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{"drain": "drained", "resume": "resumed", "remove": "removed"}[what], hostlist.Compress(answer.Names))
+	return err
+}
+
+// must is for calls that fail only when the program is wrong.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

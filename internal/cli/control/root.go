@@ -1,0 +1,145 @@
+// Package control is gctl: everything about a cluster that is not submitting,
+// listing or cancelling jobs.
+//
+// It decides, from the command line and the cluster's answers, what is asked of
+// the cluster, what is written on this host when it becomes part of a cluster,
+// and what is printed. It never touches the replicated log: what must be done to
+// it without a running controller is gctld's.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/internal/version"
+)
+
+// tool is one run of gctl.
+type tool struct {
+	*cli.Process
+	json bool
+}
+
+// Run is gctl.
+func Run(ctx context.Context, p *cli.Process) int {
+	t := &tool{Process: p}
+	root := t.root()
+	root.SetArgs(p.Args)
+	return p.Finish(ctx, usage(root.ExecuteContext(ctx)))
+}
+
+// usage tells cobra's own errors, all of which are about the command line, from
+// those of commands.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, begin := range []string{"unknown command", "required flag", "accepts ", "requires at least", "invalid argument", "if any flags in the group"} {
+		if strings.HasPrefix(err.Error(), begin) {
+			return &cli.UsageError{Problem: err.Error(), Advice: "see the command's --help"}
+		}
+	}
+	return err
+}
+
+// choose is for commands that only hold others: a word that is none of them is a
+// mistake.
+func choose(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, sub := range c.Commands() {
+		names = append(names, sub.Name())
+	}
+	advice := "see " + c.CommandPath() + " --help"
+	if near := getopt.Closest(args[0], names); near != "" {
+		advice = "did you mean " + near + "?"
+	}
+	return &cli.UsageError{Problem: fmt.Sprintf("unknown command %q", c.CommandPath()+" "+args[0]), Advice: advice}
+}
+
+func (t *tool) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "gctl",
+		Short:         "Looks at a cluster and changes it",
+		Long:          "Looks at a cluster, its jobs and its nodes, and changes them.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version.Version,
+		Args:          choose,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetOut(t.Stdout)
+	root.SetErr(t.Stderr)
+	root.SetIn(t.Stdin)
+	root.SetVersionTemplate("gctl {{.Version}}\n")
+	root.SetHelpTemplate(root.HelpTemplate() + cli.StatusHelp())
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &cli.UsageError{Problem: err.Error(), Advice: "see " + c.CommandPath() + " --help"}
+	})
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")
+	root.AddGroup(
+		&cobra.Group{ID: look, Title: "Looking:"}, &cobra.Group{ID: jobs, Title: "Jobs:"},
+		&cobra.Group{ID: nodes, Title: "Nodes:"}, &cobra.Group{ID: whole, Title: "The cluster:"},
+		&cobra.Group{ID: host, Title: "This host:"},
+	)
+	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script())
+	root.AddCommand(t.hold(), t.release(), t.requeue(), t.update())
+	root.AddCommand(t.drain(), t.resume(), t.node())
+	root.AddCommand(t.clusterCommand(), t.apply())
+	root.AddCommand(t.init(), t.join(), t.config(), t.completion(), t.versionCommand())
+	return root
+}
+
+// The groups of commands in the help.
+const (
+	look  = "look"
+	jobs  = "jobs"
+	nodes = "nodes"
+	whole = "cluster"
+	host  = "host"
+)
+
+func (t *tool) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs, GroupID: host,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintf(t.Stdout, "gctl %s\n", version.Version)
+			return err
+		},
+	}
+}
+
+// action is what a command does with the cluster.
+type action func(ctx context.Context, c cli.Cluster, args []string) error
+
+// on makes a cobra function of one that needs the cluster.
+func (t *tool) on(do action) func(*cobra.Command, []string) error {
+	return func(command *cobra.Command, args []string) error {
+		cfg, cluster, err := t.Client()
+		if err != nil {
+			return err
+		}
+		defer cluster.Close()
+		t.json = t.json || cfg.Output == "json"
+		return do(command.Context(), cluster, args)
+	}
+}
+
+// candidates makes a completion of what the cluster says.
+func (t *tool) candidates(ask func(context.Context, cli.Cluster) []string) cobra.CompletionFunc {
+	return func(command *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return cli.Suggest(command.Context(), t.Process, ask), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// errNothing is for a command whose words choose nothing.
+var errNothing = errors.New("nothing is named")

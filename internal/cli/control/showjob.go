@@ -1,0 +1,198 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// showJobs prints jobs; what is not known of one does not hide the others.
+func (t *tool) showJobs(ctx context.Context, c cli.Cluster, args []string) error {
+	refs, err := cli.Refs(args)
+	if err != nil {
+		return err
+	}
+	var found []*greylagv1.Job
+	var missing error
+	for _, ref := range refs {
+		answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref})
+		if err != nil {
+			if len(refs) == 1 {
+				return err
+			}
+			t.Finish(ctx, err)
+			missing = cli.Exit(cli.Failed)
+			continue
+		}
+		found = append(found, answer.Jobs...)
+	}
+	if t.json {
+		all := []cli.JobJSON{}
+		for _, j := range found {
+			all = append(all, cli.JobOf(j))
+		}
+		if err := t.WriteJSON(struct {
+			Jobs []cli.JobJSON `json:"jobs"`
+		}{all}); err != nil {
+			return err
+		}
+		return missing
+	}
+	for _, j := range found {
+		if err := t.Facts("job "+j.Ref, t.jobFacts(j)); err != nil {
+			return err
+		}
+	}
+	return missing
+}
+
+func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
+	facts := [][2]string{
+		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
+		{"partition", j.Partition}, {"qos", j.Qos}, {"state", stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
+		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"asks for", requestText(j.Request)},
+		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
+		{"submitted", t.when(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.when(j.Begin)}, {"deadline", t.when(j.Deadline)},
+		{"waits for", strings.Join(cli.JobOf(j).Depends, ", ")},
+	}
+	if j.State == "PENDING" {
+		facts = append(facts, [2]string{"planned start", t.when(j.Planned)})
+	} else {
+		facts = append(facts, [2]string{"started", t.when(j.Started)})
+	}
+	facts = append(facts, [2]string{"ended", t.when(j.Ended)})
+	if j.ArrayId != 0 {
+		facts = append(facts, [2]string{"array", fmt.Sprintf("%d, index %d", j.ArrayId, j.ArrayIndex)})
+	}
+	for rank, n := range j.Nodes {
+		facts = append(facts, [2]string{fmt.Sprintf("node %d", rank), nodeUse(n)})
+	}
+	for _, task := range j.Tasks {
+		if task.Message != "" || task.ExitCode != 0 || task.ExitSignal != 0 || task.MemoryPeak != 0 {
+			facts = append(facts, [2]string{"on " + task.Node, taskText(task)})
+		}
+	}
+	return append(facts, [][2]string{
+		{"image", j.Image}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", j.Output}, {"error output", j.Error}, {"comment", j.Comment},
+	}...)
+}
+
+// when is a time in this host's zone.
+func (t *tool) when(at *timestamppb.Timestamp) string {
+	if at == nil {
+		return ""
+	}
+	return at.AsTime().In(t.Now().Location()).Format("2006-01-02 15:04:05 -0700")
+}
+
+func stateText(j *greylagv1.Job) string {
+	text := j.State
+	if j.Reason != "" && j.Reason != "None" {
+		text += ", " + j.Reason
+	}
+	if j.Detail != "" {
+		text += ": " + j.Detail
+	}
+	return text
+}
+
+func exitText(j *greylagv1.Job) string {
+	state, err := cluster.ParseJobState(j.State)
+	switch {
+	case err != nil || !state.Final():
+		return ""
+	case j.ExitSignal != 0:
+		return fmt.Sprintf("signal %d", j.ExitSignal)
+	}
+	return fmt.Sprintf("status %d", j.ExitCode)
+}
+
+func attemptText(j *greylagv1.Job) string {
+	if j.Restarts == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d, %d restarts", j.Attempt, j.Restarts)
+}
+
+func requestText(q *greylagv1.Request) string {
+	var words []string
+	add := func(format string, n int64, more ...any) {
+		if n > 0 {
+			words = append(words, fmt.Sprintf(format, append([]any{n}, more...)...))
+		}
+	}
+	kind := strings.Join(q.GetGpuTypes(), " or ")
+	if kind != "" {
+		kind = " " + kind
+	}
+	add("%d nodes", int64(q.GetNodes()))
+	add("%d%s GPUs in all", int64(q.GetGpus()), kind)
+	add("%d%s GPUs a node", int64(q.GetGpusPerNode()), kind)
+	add("%d tasks a node", int64(q.GetTasksPerNode()))
+	add("%d CPUs a task", int64(q.GetCpusPerTask()))
+	for _, m := range []struct {
+		n    int64
+		what string
+	}{{q.GetMemPerNode(), "node"}, {q.GetMemPerCpu(), "CPU"}, {q.GetMemPerGpu(), "GPU"}} {
+		if m.n > 0 {
+			words = append(words, fmt.Sprintf("%s memory a %s", cluster.Bytes(m.n), m.what))
+		}
+	}
+	if len(q.GetFeatures()) > 0 {
+		words = append(words, "features "+strings.Join(q.GetFeatures(), "&"))
+	}
+	if len(q.GetNodeList()) > 0 {
+		words = append(words, "on "+strings.Join(q.GetNodeList(), ","))
+	}
+	if len(q.GetExclude()) > 0 {
+		words = append(words, "not on "+strings.Join(q.GetExclude(), ","))
+	}
+	if q.GetExclusive() {
+		words = append(words, "exclusive")
+	}
+	return strings.Join(words, ", ")
+}
+
+func nodeUse(n *greylagv1.NodeAllocation) string {
+	words := []string{n.Node}
+	if len(n.Gpus) > 0 {
+		words = append(words, "GPUs "+strings.Trim(strings.ReplaceAll(fmt.Sprint(n.Gpus), " ", ","), "[]"))
+	}
+	if n.Cpus > 0 {
+		words = append(words, fmt.Sprintf("%d CPUs", n.Cpus))
+	}
+	if n.Memory > 0 {
+		words = append(words, cluster.Bytes(n.Memory).String()+" memory")
+	}
+	return strings.Join(words, ", ")
+}
+
+func taskText(task *greylagv1.Task) string {
+	words := []string{task.Phase}
+	if task.Cause != "" {
+		words = append(words, task.Cause)
+	}
+	switch {
+	case task.ExitSignal != 0:
+		words = append(words, fmt.Sprintf("signal %d", task.ExitSignal))
+	case task.Phase == "ended" || task.Phase == "clean":
+		words = append(words, fmt.Sprintf("status %d", task.ExitCode))
+	}
+	if task.MemoryPeak > 0 {
+		words = append(words, fmt.Sprintf("at most %d MiB memory", task.MemoryPeak>>20))
+	}
+	if cpu := task.CpuTime.AsDuration(); cpu > 0 {
+		words = append(words, cpu.Round(time.Millisecond).String()+" CPU time")
+	}
+	if task.Message != "" {
+		words = append(words, task.Message)
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,175 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/control"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+var update = flag.Bool("update", false, "rewrite what testdata/*.txtar expect")
+
+// TestMain makes the test's own binary the programs of the pages: the real ones,
+// but for the clock, so that a table's times are known.
+func TestMain(m *testing.M) {
+	program := func(name string, run func(context.Context, *cli.Process) int) func() {
+		return func() {
+			p := cli.ThisProcess(name, dial)
+			if text := os.Getenv("PAGE_NOW"); text != "" {
+				now, err := time.Parse(time.RFC3339, text)
+				if err != nil {
+					panic(err)
+				}
+				p.Now = func() time.Time { return now }
+			}
+			os.Exit(run(context.Background(), p))
+		}
+	}
+	testscript.Main(m, map[string]func(){
+		"gsubmit": program("gsubmit", cli.Submit), "gqueue": program("gqueue", cli.Queue),
+		"gcancel": program("gcancel", cli.Cancel), "gctl": program("gctl", control.Run),
+	})
+}
+
+func dial(cfg config.Client) (cli.Cluster, error) {
+	c, err := client.Dial(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// TestPages runs testdata/*.txtar, each against a cluster of its own over TLS, with
+// tokens from a real gauthd.
+func TestPages(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata", UpdateScripts: *update, RequireUniqueNames: true,
+		Setup: func(env *testscript.Env) error {
+			m, err := serve(t, env.WorkDir)
+			env.Values["cluster"] = m
+			env.Setenv("GREYLAG_CONFIG", filepath.Join(env.WorkDir, "client.toml"))
+			env.Setenv("PAGE_NOW", "2026-11-21T12:00:00Z")
+			env.Setenv("COLUMNS", "80")
+			env.Setenv("HOME", env.WorkDir)
+			return err
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"load": load, "asked": asked},
+	})
+}
+
+// serve starts a cluster under dir and writes the client's file that leads to it.
+func serve(t *testing.T, dir string) (*world, error) {
+	ca, err := pki.NewCA("page-1", time.Now())
+	if err != nil {
+		return nil, err
+	}
+	for role, name := range map[pki.Role]string{pki.RoleController: "ctl1", pki.RoleAuth: "login1"} {
+		if err := ca.Issue(filepath.Join(dir, "pki", string(role)), pki.Grant{Peer: pki.Peer{ClusterID: "page-1", Role: role, Name: name}}, time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	id, trust, err := pki.OpenIdentity(filepath.Join(dir, "pki", "controller"))
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	w := newWorld(ca, listener.Addr().String())
+	mux := http.NewServeMux()
+	mux.Handle(greylagv1connect.NewJobServiceHandler(w.memory))
+	mux.Handle(greylagv1connect.NewClusterServiceHandler(w))
+	server := &http.Server{Handler: w.authenticated(mux), TLSConfig: pki.ServerTLS(trust, id)}
+	go server.ServeTLS(listener, "", "") // ends with Close
+	t.Cleanup(func() { server.Close() })
+	if err := vouch(t, dir); err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("controllers = [%q]\nca_file = %q\nauth_socket = %q\ntimeout = \"5s\"\n",
+		listener.Addr(), filepath.Join(dir, "pki", "controller", pki.TrustFile), filepath.Join(dir, "auth.sock"))
+	return w, os.WriteFile(filepath.Join(dir, "client.toml"), []byte(text), 0o644)
+}
+
+// vouch starts a gauthd under dir.
+func vouch(t *testing.T, dir string) error {
+	id, _, err := pki.OpenIdentity(filepath.Join(dir, "pki", "auth"))
+	if err != nil {
+		return err
+	}
+	signer, err := auth.NewSigner(id)
+	if err != nil {
+		return err
+	}
+	socket, err := auth.Listen(filepath.Join(dir, "auth.sock"))
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = auth.NewDaemon(signer, auth.NewNames(), slog.New(slog.DiscardHandler)).Serve(ctx, socket) // ends with ctx
+	}()
+	t.Cleanup(func() { stop(); <-done })
+	return nil
+}
+
+// load is "load jobs|nodes|info FILE": what the cluster holds, in the API's JSON.
+func load(ts *testscript.TestScript, _ bool, args []string) {
+	w := ts.Value("cluster").(*world)
+	text := []byte(ts.ReadFile(args[1]))
+	var err error
+	switch args[0] {
+	case "jobs":
+		var list greylagv1.ListResponse
+		err = protojson.Unmarshal(text, &list)
+		w.mu.Lock()
+		w.jobs = list.Jobs
+		w.mu.Unlock()
+	case "nodes":
+		err = protojson.Unmarshal(text, w.nodes)
+	case "info":
+		err = protojson.Unmarshal(text, w.info)
+	}
+	ts.Check(err)
+}
+
+// asked is "asked FILE": the last change that was asked for, but for its id.
+func asked(ts *testscript.TestScript, _ bool, args []string) {
+	w := ts.Value("cluster").(*world)
+	w.mu.Lock()
+	request := w.asked
+	w.mu.Unlock()
+	text, err := protojson.Marshal(request)
+	ts.Check(err)
+	fields := make(map[string]any)
+	ts.Check(json.Unmarshal(text, &fields))
+	delete(fields, "requestId")
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	ts.Check(e.Encode(fields))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), out.Bytes(), 0o644))
+}

@@ -1,0 +1,143 @@
+package cli_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// world is a whole cluster in memory: jobs, nodes and policy.
+type world struct {
+	*memory
+	greylagv1connect.UnimplementedClusterServiceHandler
+	ca      *pki.CA
+	address string
+	nodes   *greylagv1.NodesResponse
+	info    *greylagv1.InfoResponse
+	policy  string
+	version uint64
+}
+
+func newWorld(ca *pki.CA, address string) *world {
+	return &world{
+		memory: &memory{next: 100, bodies: make(map[uint64][]byte)}, ca: ca, address: address,
+		nodes: &greylagv1.NodesResponse{}, info: &greylagv1.InfoResponse{}, policy: "cluster = \"page\"\n", version: 3,
+	}
+}
+
+// authenticated refuses calls without a token, as a controller does, but for Join.
+func (w *world) authenticated(next http.Handler) http.Handler {
+	refusal := connect.NewErrorWriter()
+	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ") && !strings.HasSuffix(r.URL.Path, "/Join") {
+			_ = refusal.Write(out, r, refuse(connect.CodeUnauthenticated, "", "no token")) // the test fails then
+			return
+		}
+		next.ServeHTTP(out, r)
+	})
+}
+
+func (w *world) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.StatusResponse, error) {
+	return &greylagv1.StatusResponse{
+		Cluster: "page", ClusterId: "page-1", Id: "ctl-1", Leader: "ctl-1", LeaderAddress: "ctl1:7117", Term: 3, CommitIndex: 120, AppliedIndex: 120,
+		Version: "v1", Digest: "beef", ActiveJobs: 5, FinishedJobs: 7,
+		Members: []*greylagv1.Member{
+			{Id: "ctl-1", Address: "ctl1:7117", Voter: true, Leader: true, MatchIndex: 120},
+			{Id: "ctl-2", Address: "ctl2:7117", Voter: true, LastContact: durationpb.New(41 * time.Millisecond), MatchIndex: 119},
+			{Id: "ctl-3", Address: "ctl3:7117", LastContact: durationpb.New(2 * time.Second), MatchIndex: 80},
+		},
+	}, nil
+}
+
+func (w *world) Info(context.Context, *greylagv1.InfoRequest) (*greylagv1.InfoResponse, error) {
+	return w.info, nil
+}
+
+func (w *world) Nodes(_ context.Context, r *greylagv1.NodesRequest) (*greylagv1.NodesResponse, error) {
+	out := &greylagv1.NodesResponse{}
+	for _, n := range w.nodes.Nodes {
+		if len(r.Names) == 0 || r.Names[0] == n.Name {
+			out.Nodes = append(out.Nodes, n)
+		}
+	}
+	return out, nil
+}
+
+func (w *world) UpdateNodes(_ context.Context, r *greylagv1.UpdateNodesRequest) (*greylagv1.UpdateNodesResponse, error) {
+	w.note(r)
+	if r.Names[0] == "n99" {
+		return nil, refuse(connect.CodeNotFound, "gctl nodes lists the nodes", "no node n99")
+	}
+	return &greylagv1.UpdateNodesResponse{Names: r.Names, Index: 8}, nil
+}
+
+func (w *world) CreateToken(_ context.Context, r *greylagv1.CreateTokenRequest) (*greylagv1.CreateTokenResponse, error) {
+	expires := time.Now().Add(r.Valid.AsDuration())
+	token, _, err := pki.MintToken(w.ca.Trust(), pki.Role(r.Kind), expires)
+	return &greylagv1.CreateTokenResponse{Token: token.String(), Expires: timestamppb.New(expires)}, err
+}
+
+func (w *world) Join(_ context.Context, r *greylagv1.JoinRequest) (*greylagv1.JoinResponse, error) {
+	token, err := pki.ParseToken(r.Token)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := w.ca.Sign(r.Csr, pki.Grant{Peer: pki.Peer{ClusterID: "page-1", Role: token.Role, Name: r.Name}}, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	answer := &greylagv1.JoinResponse{Certificate: cert, Ca: w.ca.Trust().DER(), Cluster: "page", ClusterId: "page-1", Controllers: []string{w.address}}
+	if token.Role == pki.RoleController {
+		answer.CaKey, err = w.ca.KeyPEM()
+	}
+	return answer, err
+}
+
+func (w *world) AddMember(_ context.Context, r *greylagv1.AddMemberRequest) (*greylagv1.AddMemberResponse, error) {
+	w.note(r)
+	return &greylagv1.AddMemberResponse{}, nil
+}
+
+func (w *world) RemoveMember(_ context.Context, r *greylagv1.RemoveMemberRequest) (*greylagv1.RemoveMemberResponse, error) {
+	w.note(r)
+	return &greylagv1.RemoveMemberResponse{}, nil
+}
+
+func (w *world) Transfer(_ context.Context, r *greylagv1.TransferRequest) (*greylagv1.TransferResponse, error) {
+	w.note(r)
+	return &greylagv1.TransferResponse{Leader: "ctl-2"}, nil
+}
+
+func (w *world) Policy(context.Context, *greylagv1.PolicyRequest) (*greylagv1.PolicyResponse, error) {
+	return &greylagv1.PolicyResponse{Toml: w.policy, Version: w.version}, nil
+}
+
+func (w *world) Apply(_ context.Context, r *greylagv1.ApplyRequest) (*greylagv1.ApplyResponse, error) {
+	w.note(r)
+	diff := ""
+	if r.Toml != w.policy {
+		diff = "-" + w.policy + "+" + r.Toml
+	}
+	if !r.DryRun {
+		w.policy, w.version = r.Toml, w.version+1
+	}
+	return &greylagv1.ApplyResponse{Diff: diff, Version: w.version}, nil
+}
+
+func (w *world) Snapshot(_ context.Context, _ *greylagv1.SnapshotRequest, s *connect.ServerStream[greylagv1.SnapshotResponse]) error {
+	for _, part := range []string{"one ", "two\n"} {
+		if err := s.Send(&greylagv1.SnapshotResponse{Data: []byte(part)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
