@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/gpu"
 	"github.com/greylag/greylag/internal/reconcile"
 	tasks "github.com/greylag/greylag/internal/runtime"
@@ -97,12 +98,12 @@ type state struct {
 
 	dirty   map[reconcile.ID]bool
 	forget  []reconcile.ID
-	past    []taskdb.Past
 	backlog []reconcile.Action // decided, and to be carried out once recorded
 	foreign bool               // records are of another cluster; clear them first
 	listed  bool               // the runtime has said what it holds
 	refused time.Time          // since when only old sets have come; zero: not
 	logs    map[string]context.CancelFunc
+	asked   []*greylagv1.LogRequest
 	served  []string // log requests already answered, oldest first
 	wake    time.Time
 }

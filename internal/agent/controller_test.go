@@ -107,12 +107,13 @@ func (c *controller) last(id reconcile.ID) *greylagv1.ReportedTask {
 	return nil
 }
 
-// reach waits until a task is reported in a phase, and returns the report.
+// reach waits until a task is reported in a phase or a later one, and returns
+// the report.
 func (c *controller) reach(id reconcile.ID, phase string) (task *greylagv1.ReportedTask) {
 	c.t.Helper()
 	c.until(phase, func() bool {
 		task = c.last(id)
-		return task != nil && (task.GetPhase() == phase || phase == "started" && task.GetPhase() != "wanted")
+		return task != nil && slices.Index(phaseWords[:], task.GetPhase()) >= slices.Index(phaseWords[:], phase)
 	})
 	return task
 }

@@ -12,7 +12,6 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/reconcile"
 	tasks "github.com/greylag/greylag/internal/runtime"
-	"github.com/greylag/greylag/internal/taskdb"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -81,46 +80,32 @@ func (a *Agent) serveLog(request *greylagv1.LogRequest) {
 	})
 }
 
-// outputOf finds the file that a request means.
+// outputOf finds the file that a request means: where the task that is here
+// writes, or where the request says that one wrote whose record is dropped.
 func (a *Agent) outputOf(request *greylagv1.LogRequest) (output, error) {
 	id := reconcile.ID{Job: cluster.JobID(request.GetJob()), Attempt: cluster.Attempt(request.GetAttempt())}
-	var past taskdb.Past
-	source := output{}
+	spec := request.GetTask()
+	over := make(chan struct{})
+	close(over)
+	source := output{over: over}
 	if t := a.tasks[id]; t != nil {
-		if t.idle() {
-			return source, errors.New("nothing runs on this node for the job; its script runs on the first node")
-		}
-		past, _ = a.pastOf(t)
 		source.over = t.over
-		source.user = t.spec.GetUser()
-	} else {
-		var found bool
-		var err error
-		if past, found, err = a.db.Past(id); err != nil || !found {
-			return source, errors.Join(errors.New("this node no longer knows where the job wrote"), err)
+		if t.spec != nil {
+			spec = t.spec
 		}
-		over := make(chan struct{})
-		close(over)
-		source.over = over
 	}
-	source.path, source.uid, source.gid = past.Stdout, past.UID, past.GID
-	if request.GetError() && past.Stderr != "" {
-		source.path = past.Stderr
+	switch {
+	case spec == nil:
+		return source, errors.New("this node does not know where the job wrote")
+	case spec.GetIdle():
+		return source, errors.New("nothing runs on this node for the job: its script runs on the first node")
 	}
-	if source.path == "" {
-		return source, errors.New("this node does not know where the job writes")
+	stdout, stderr := outputs(spec, a.cfg.Name)
+	source.path, source.user, source.uid, source.gid = stdout, spec.GetUser(), spec.GetUid(), spec.GetGid()
+	if request.GetError() && stderr != "" {
+		source.path = stderr
 	}
 	return source, nil
-}
-
-// pastOf is what is remembered of a task when its record is dropped.
-func (a *Agent) pastOf(t *task) (taskdb.Past, bool) {
-	if t.spec == nil || t.idle() {
-		return taskdb.Past{}, false
-	}
-	past := taskdb.Past{ID: t.ID, UID: t.spec.GetUid(), GID: t.spec.GetGid()}
-	past.Stdout, past.Stderr = outputs(t.spec, a.cfg.Name)
-	return past, true
 }
 
 // sendLog reads the file as its user and pushes what it holds, and what is

@@ -33,6 +33,7 @@ func TestFollowsOutput(t *testing.T) {
 			w.WorkDir, w.Output, w.Error = n.home, "out", "err"
 		})
 		n.reach(at(1, 1), "started")
+		spec := n.wanted[at(1, 1)] // never changed again
 		n.askLog(&greylagv1.LogRequest{Id: "follow", Job: 1, Attempt: 1, Follow: true})
 		n.askLog(&greylagv1.LogRequest{Id: "follow", Job: 1, Attempt: 1, Follow: true}) // it comes again with every set
 		n.until("the first line", func() bool { text, _, _ := n.pushedText("follow"); return text == "one\n" })
@@ -43,14 +44,14 @@ func TestFollowsOutput(t *testing.T) {
 		})
 		n.settled(at(1, 1))
 		n.until("forgotten", func() bool { return n.last(at(1, 1)) == nil })
-		n.askLog(&greylagv1.LogRequest{Id: "tail", Job: 1, Attempt: 1, Offset: -1, Tail: 4})
-		n.askLog(&greylagv1.LogRequest{Id: "error", Job: 1, Attempt: 1, Error: true})
+		n.askLog(&greylagv1.LogRequest{Id: "tail", Job: 1, Attempt: 1, Offset: -1, Tail: 4, Task: spec})
+		n.askLog(&greylagv1.LogRequest{Id: "error", Job: 1, Attempt: 1, Error: true, Task: spec})
 		n.askLog(&greylagv1.LogRequest{Id: "nobody", Job: 99, Attempt: 1})
 		n.until("the answers", func() bool {
 			tail, eof1, _ := n.pushedText("tail")
 			bad, eof2, _ := n.pushedText("error")
 			_, eof3, failure := n.pushedText("nobody")
-			return tail == "two\n" && eof1 && bad == "bad\n" && eof2 && eof3 && strings.Contains(failure, "no longer knows")
+			return tail == "two\n" && eof1 && bad == "bad\n" && eof2 && eof3 && strings.Contains(failure, "does not know")
 		})
 		n.mu.Lock()
 		defer n.mu.Unlock()

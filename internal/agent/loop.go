@@ -30,6 +30,10 @@ func (a *Agent) loop(ctx context.Context) {
 		case <-timer.C:
 		}
 		a.step(ctx)
+		for _, request := range a.asked { // after the tasks they are about were taken in
+			a.serveLog(request)
+		}
+		a.asked = nil
 		if a.wake.IsZero() {
 			timer.Stop()
 		} else {
@@ -154,11 +158,8 @@ func (a *Agent) accept(id reconcile.ID, phase reconcile.Phase) *task {
 	return t
 }
 
-// forgetTask drops a record, and remembers where the task's output lies.
+// forgetTask drops a record.
 func (a *Agent) forgetTask(t *task) {
-	if past, ok := a.pastOf(t); ok {
-		a.past = append(a.past, past)
-	}
 	delete(a.tasks, t.ID)
 	delete(a.dirty, t.ID)
 	a.cores.free(t.ID)
@@ -168,10 +169,10 @@ func (a *Agent) forgetTask(t *task) {
 // flush writes what changed. Where that fails nothing may be acted on, and the
 // node takes no more work until it succeeds.
 func (a *Agent) flush() bool {
-	if len(a.dirty) == 0 && len(a.forget) == 0 && len(a.past) == 0 {
+	if len(a.dirty) == 0 && len(a.forget) == 0 {
 		return true
 	}
-	change := taskdb.Change{Forget: a.forget, Past: a.past, Floor: a.floor}
+	change := taskdb.Change{Forget: a.forget, Floor: a.floor}
 	for id := range a.dirty {
 		if t := a.tasks[id]; t != nil {
 			change.Put = append(change.Put, t.Task)
@@ -183,7 +184,7 @@ func (a *Agent) flush() bool {
 	}
 	a.setFault("records", "")
 	clear(a.dirty)
-	a.forget, a.past = nil, nil
+	a.forget = nil
 	return true
 }
 

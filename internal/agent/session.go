@@ -183,9 +183,7 @@ func (a *Agent) hear(message *greylagv1.WantedResponse) {
 		set, specs := wantedSet(message)
 		a.admit(set, specs)
 	}
-	for _, request := range message.GetLogs() {
-		a.serveLog(request)
-	}
+	a.asked = append(a.asked, message.GetLogs()...)
 }
 
 // reportAll sends the full observed set whenever it changed, and now and then.

@@ -25,13 +25,6 @@ type Task struct {
 	End cluster.Task
 }
 
-// Past is where a task that is gone wrote its output, and whose it is.
-type Past struct {
-	ID             reconcile.ID
-	UID, GID       uint32
-	Stdout, Stderr string
-}
-
 // format begins every record, so that a later version can tell.
 const format = 1
 
@@ -48,11 +41,6 @@ func DecodeTask(data []byte) (*Task, error) {
 		return nil, fmt.Errorf("record of task %d.%d: impossible values: %w", task.ID.Job, task.ID.Attempt, ErrCorrupt)
 	}
 	return task, nil
-}
-
-func decodePast(data []byte) (past Past, err error) {
-	err = decode(data, &past)
-	return past, err
 }
 
 func encode(value any) ([]byte, error) {

@@ -38,23 +38,16 @@ var (
 // lockPatience is how long Open waits for a daemon that is about to end.
 const lockPatience = 2 * time.Second
 
-// MaxPast is how many tasks are remembered after their records were dropped.
-const MaxPast = 4096
-
 const (
 	bucketMeta  = "meta"
 	bucketTasks = "tasks"
-	bucketPast  = "past"
 
 	keyIdentity = "identity"
 	keyFloor    = "floor"
 )
 
 // DB is an open file. Its methods may be called from many goroutines.
-type DB struct {
-	bolt *bolt.DB
-	past int // records in bucketPast; only Write touches it
-}
+type DB struct{ bolt *bolt.DB }
 
 // Identity is who the node is to the controllers.
 type Identity struct {
@@ -71,7 +64,6 @@ type Identity struct {
 type Change struct {
 	Put    []*Task
 	Forget []reconcile.ID
-	Past   []Past
 	Floor  uint64 // sets older than this are not admitted any more; 0: unchanged
 }
 
@@ -124,16 +116,12 @@ func open(path string) (db *DB, err error) {
 	}
 	db = &DB{bolt: file}
 	err = file.Update(func(tx *bolt.Tx) error {
-		for _, name := range []string{bucketMeta, bucketTasks, bucketPast} {
+		for _, name := range []string{bucketMeta, bucketTasks} {
 			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
 				return err
 			}
 		}
-		return tx.Bucket([]byte(bucketPast)).ForEach(func(k, v []byte) error {
-			db.past++
-			_, err := decodePast(v)
-			return err
-		})
+		return nil
 	})
 	if err == nil {
 		_, err = db.Tasks()
@@ -211,20 +199,6 @@ func (db *DB) Tasks() ([]*Task, error) {
 	return tasks, err
 }
 
-// Past finds a task whose record was dropped, among the last MaxPast.
-func (db *DB) Past(id reconcile.ID) (past Past, found bool, err error) {
-	err = db.bolt.View(func(tx *bolt.Tx) error {
-		data := tx.Bucket([]byte(bucketPast)).Get(key(id))
-		if data == nil {
-			return nil
-		}
-		found = true
-		past, err = decodePast(data)
-		return err
-	})
-	return past, found, err
-}
-
 // Write makes the change as a whole or not at all.
 func (db *DB) Write(change Change) error {
 	return db.update(func(tx *bolt.Tx) error {
@@ -248,32 +222,8 @@ func (db *DB) Write(change Change) error {
 				return err
 			}
 		}
-		return db.remember(tx.Bucket([]byte(bucketPast)), change.Past)
+		return nil
 	})
-}
-
-// remember keeps the newest MaxPast, by job id.
-func (db *DB) remember(bucket *bolt.Bucket, list []Past) error {
-	for _, past := range list {
-		data, err := encode(past)
-		if err != nil {
-			return err
-		}
-		if bucket.Get(key(past.ID)) == nil {
-			db.past++
-		}
-		if err := bucket.Put(key(past.ID), data); err != nil {
-			return err
-		}
-	}
-	for ; db.past > MaxPast; db.past-- {
-		if oldest, _ := bucket.Cursor().First(); oldest != nil {
-			if err := bucket.Delete(oldest); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func (db *DB) update(fn func(*bolt.Tx) error) error {

@@ -61,11 +61,10 @@ func TestRecordsOutliveTheDaemon(t *testing.T) {
 		t.Error("a new file is not called fresh")
 	}
 	identity := Identity{Instance: "i", Cluster: "c", Epoch: 12}
-	past := Past{ID: reconcile.ID{Job: 3, Attempt: 1}, UID: 1000, Stdout: "/o"}
 	for _, err := range []error{
 		db.SetIdentity(identity),
 		db.Write(Change{Put: []*Task{task(1), task(2), task(256)}, Floor: 40}),
-		db.Write(Change{Forget: []reconcile.ID{task(2).ID}, Past: []Past{past}}),
+		db.Write(Change{Forget: []reconcile.ID{task(2).ID}}),
 		db.Close(),
 	} {
 		if err != nil {
@@ -82,29 +81,6 @@ func TestRecordsOutliveTheDaemon(t *testing.T) {
 	}
 	if floor, err := db.Floor(); floor != 40 || err != nil {
 		t.Errorf("floor %d, %v", floor, err)
-	}
-	if got, found, err := db.Past(past.ID); !found || err != nil || got != past {
-		t.Errorf("past %+v %v %v", got, found, err)
-	}
-	if _, found, err := db.Past(task(1).ID); found || err != nil {
-		t.Errorf("a task that is present is past: %v", err)
-	}
-}
-
-func TestPastIsBounded(t *testing.T) {
-	db, _ := mustOpen(t, filepath.Join(t.TempDir(), "tasks.db"))
-	var list []Past
-	for job := range cluster.JobID(MaxPast + 10) {
-		list = append(list, Past{ID: reconcile.ID{Job: job + 1, Attempt: 1}})
-	}
-	if err := db.Write(Change{Past: list}); err != nil {
-		t.Fatal(err)
-	}
-	_, oldest, _ := db.Past(list[9].ID)
-	_, kept, _ := db.Past(list[10].ID)
-	_, newest, _ := db.Past(list[len(list)-1].ID)
-	if oldest || !kept || !newest || db.past != MaxPast {
-		t.Errorf("oldest %v kept %v newest %v of %d", oldest, kept, newest, db.past)
 	}
 }
 
