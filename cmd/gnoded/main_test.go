@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+)
+
+// leader is a controller that wants what the test says.
+type leader struct {
+	greylagv1connect.UnimplementedNodeServiceHandler
+	mu       sync.Mutex
+	changed  chan struct{}
+	version  uint64
+	tasks    []*greylagv1.WantedTask
+	script   []byte
+	register *greylagv1.RegisterRequest
+	report   *greylagv1.ReportRequest
+}
+
+func (l *leader) change(fn func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.version++
+	fn()
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *leader) Register(_ context.Context, r *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error) {
+	l.change(func() { l.register = r })
+	return &greylagv1.RegisterResponse{Epoch: 1, Cluster: "c1"}, nil
+}
+
+func (l *leader) Wanted(ctx context.Context, _ *greylagv1.WantedRequest, stream *connect.ServerStream[greylagv1.WantedResponse]) error {
+	for {
+		l.mu.Lock()
+		message, changed := &greylagv1.WantedResponse{Version: l.version, Tasks: l.tasks}, l.changed
+		l.mu.Unlock()
+		if err := stream.Send(message); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (l *leader) Report(_ context.Context, r *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.report = r
+	return &greylagv1.ReportResponse{Index: l.version}, nil
+}
+
+func (l *leader) Fetch(context.Context, *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error) {
+	return &greylagv1.FetchResponse{Content: l.script}, nil
+}
+
+// until waits for what the last messages must say.
+func (l *leader) until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		l.mu.Lock()
+		ok := condition()
+		report := l.report
+		l.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s; last report: %v", what, report)
+		}
+	}
+}
+
+func (l *leader) phase() string {
+	if l.report == nil || len(l.report.GetTasks()) != 1 {
+		return ""
+	}
+	return l.report.GetTasks()[0].GetPhase()
+}
+
+// cluster makes a CA, a controller that listens, and a node's configuration.
+func cluster(t *testing.T, dir, extra string) (*leader, string) {
+	t.Helper()
+	ca, err := pki.NewCA("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, role := range map[string]pki.Role{"ctl": pki.RoleController, "n1": pki.RoleNode} {
+		grant := pki.Grant{Peer: pki.Peer{ClusterID: "c1", Role: role, Name: name}, Hosts: nil}
+		if role == pki.RoleController {
+			grant.Hosts = []string{"127.0.0.1"}
+		}
+		if err := ca.Issue(filepath.Join(dir, name), grant, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id, trust, err := pki.OpenIdentity(filepath.Join(dir, "ctl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &leader{changed: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.Handle(greylagv1connect.NewNodeServiceHandler(l))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: mux, TLSConfig: pki.ServerTLS(trust, id)}
+	go func() { _ = server.ServeTLS(listener, "", "") }()
+	t.Cleanup(func() { _ = server.Close() })
+	text := fmt.Sprintf("controllers = [%q]\ndata_dir = %q\nstate_dir = %q\npki_dir = %q\ncdi_dir = %q\ncpus = 2\n%s\n",
+		listener.Addr(), dir+"/data", dir+"/state", dir+"/n1", dir+"/cdi", extra)
+	path := filepath.Join(dir, "gnoded.toml")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return l, path
+}
+
+// build puts the programs of a node into a folder.
+func build(t *testing.T, dir string) {
+	t.Helper()
+	cmd := exec.Command("go", "build", "-o", dir+"/", "../gnoded", "../ginit")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+}
+
+// begin starts gnoded; its log is shown where the test fails.
+func begin(t *testing.T, dir, config string) *exec.Cmd {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(dir, "gnoded"), "--config", config)
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // by the test, where that ended it
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			t.Logf("gnoded:\n%s", text)
+		}
+	})
+	return cmd
+}
+
+// TestKilledWithATaskRunning: SIGKILL loses neither the task nor its end.
+func TestKilledWithATaskRunning(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: containers")
+	}
+	dir, err := os.MkdirTemp("/run", "gn-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	build(t, dir)
+	d, err := daemon.Start(filepath.Join(dir, "d"), daemon.Options{Tmpfs: true})
+	if err != nil {
+		t.Skip("needs containerd: " + err.Error())
+	}
+	t.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	l, config := cluster(t, dir, fmt.Sprintf("[containerd]\nsocket = %q\n[[simulated_gpus]]\ncount = 2\ntype = \"h100\"\nmemory = \"80GiB\"\n", d.Address()))
+	first := begin(t, dir, config)
+	l.until(t, "registered", func() bool { return l.register != nil })
+	if r := l.register; r.GetFault() != "" || len(r.GetGpus()) != 2 || r.GetGpus()[1].GetType() != "h100" || r.GetCpus() != 2 {
+		t.Fatalf("registered as %v", r)
+	}
+	home := filepath.Join(dir, "home")
+	if err := os.Mkdir(home, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(home, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\necho start >> starts\nls /dev/nvidia*\nuntil [ -e go ]; do sleep 0.02; done\nexit 7\n"
+	digest := sha256.Sum256([]byte(script))
+	l.change(func() {
+		l.script = []byte(script)
+		l.tasks = []*greylagv1.WantedTask{{
+			Job: 1, Attempt: 1, Ref: "1", User: "tester", Uid: 1000, Gid: 1000, Name: "test", Script: digest[:], WorkDir: home,
+			Output: "out-%j", KillWait: durationpb.New(5 * time.Second), Nodes: []*greylagv1.NodeAllocation{{Node: "n1", Cpus: 1, Gpus: []int32{1}}},
+		}}
+	})
+	l.until(t, "started", func() bool { return l.phase() == "started" })
+	if err := first.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait() // it was killed
+	if err := os.WriteFile(filepath.Join(home, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l.change(func() { l.report, l.register = nil, nil })
+	second := begin(t, dir, config)
+	l.until(t, "clean", func() bool { return l.phase() == "clean" })
+	if end := l.report.GetTasks()[0]; end.GetExitCode() != 7 || end.GetCause() != "exited" {
+		t.Errorf("report: %v", end)
+	}
+	starts, _ := os.ReadFile(filepath.Join(home, "starts"))
+	out, _ := os.ReadFile(filepath.Join(home, "out-1"))
+	if string(starts) != "start\n" || strings.TrimSpace(string(out)) != "/dev/nvidia1" {
+		t.Errorf("starts %q, devices %q", starts, out)
+	}
+	if err := second.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Wait(); err != nil {
+		t.Errorf("stopped: %v", err)
+	}
+}
