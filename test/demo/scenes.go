@@ -45,7 +45,7 @@ func (s *stage) image() {
 		return
 	}
 	id := s.submit("--wait", "--image", "oci-archive:"+s.c.Work+"/busybox.tar", "--mem=32M", "--output", "image-%j.out",
-		"--chdir", "/tmp", "--wrap", "cat /etc/greylag-image; id -u; ls /")
+		"--wrap", "cat /etc/greylag-image; id -u; ls /")
 	s.act("gctl", "logs", id)
 	s.ends(id, "COMPLETED", 0)
 }

@@ -3,4 +3,4 @@
 #GSUB --nodes=2 --gpus-per-node=4 --mem=64M --time=5
 #GSUB --every-node --output=gang-%j-%n.out
 # Starts on every node of the job at once, as torchrun wants to be started.
-echo "rank $GREYLAG_NODEID of $GREYLAG_NNODES on $GREYLAG_NODENAME, all of $GREYLAG_JOB_NODELIST, GPUs $CUDA_VISIBLE_DEVICES"
+echo "rank $GREYLAG_NODEID of $GREYLAG_NNODES on $GREYLAG_NODENAME, all of $GREYLAG_NODELIST, GPUs $CUDA_VISIBLE_DEVICES"

@@ -2,5 +2,5 @@
 #GSUB --job-name=greedy --mem=48M --time=5
 # Takes more memory than it asked for.
 echo "taking memory"
-head -c 500M /dev/zero | tail -c 400M >/dev/null
-echo "never reached"
+hoard=$(head -c 300M /dev/zero | tr '\0' x)
+echo "never reached: ${#hoard} bytes"
