@@ -15,32 +15,47 @@ func programs() []string {
 	return []string{"gctld", "gnoded", "gauthd", "gsubmit", "gqueue", "gcancel", "gctl", "ginit"}
 }
 
-// Build builds the programs into dir, static, with build tags. A second call
-// takes as long as linking does.
-func Build(ctx context.Context, dir string, tags ...string) error {
+// Build builds the programs into dir, static. A second call takes as long as
+// linking does.
+func Build(ctx context.Context, dir string) error { return build(ctx, dir, "", programs()...) }
+
+func build(ctx context.Context, dir, tags string, names ...string) error {
 	root, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return fmt.Errorf("find the module: %w", err)
 	}
 	module := filepath.Dir(strings.TrimSpace(string(root)))
-	args := []string{"build", "-buildvcs=false", "-trimpath", "-tags", strings.Join(tags, ","), "-o", dir + "/"}
-	for _, program := range programs() {
-		args = append(args, "./cmd/"+program)
+	args := []string{"build", "-buildvcs=false", "-trimpath", "-tags", tags, "-o", dir + "/"}
+	for _, name := range names {
+		args = append(args, "./cmd/"+name)
 	}
 	build := exec.CommandContext(ctx, "go", args...)
 	build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w\n%s", err, out)
+		return fmt.Errorf("build %s: %w\n%s", strings.Join(names, " "), err, out)
 	}
 	return nil
 }
 
-// findPrograms is the folder of the programs; they are built where there are none.
-func (c *Cluster) findPrograms(ctx context.Context) (string, error) {
-	if c.options.Clocks {
-		dir := filepath.Join(c.Dir, "bin")
-		return dir, Build(ctx, dir, "clockfault")
+// findPrograms finds the folder of the programs, and gctld, which is built apart
+// when its clock is to be moved. Where there are no programs they are built.
+func (c *Cluster) findPrograms(ctx context.Context) error {
+	dir, err := c.programsDir(ctx)
+	if err != nil {
+		return err
 	}
+	if c.programs, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	c.gctld = c.program("gctld")
+	if c.options.Clocks {
+		c.gctld = filepath.Join(c.Dir, "clocks", "gctld")
+		return build(ctx, filepath.Dir(c.gctld), "clockfault", "gctld")
+	}
+	return nil
+}
+
+func (c *Cluster) programsDir(ctx context.Context) (string, error) {
 	dir := c.options.Programs
 	if dir == "" {
 		dir = os.Getenv("GREYLAG_BIN")
@@ -54,7 +69,7 @@ func (c *Cluster) findPrograms(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("%w: make build first", err)
 		}
 	}
-	return filepath.Abs(dir)
+	return dir, nil
 }
 
 // lookPath also looks where only root's programs are.

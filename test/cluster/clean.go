@@ -176,7 +176,10 @@ func shimSockets(dir string) []string {
 	return sockets
 }
 
-// mountsBelow reads this process's mounts in the order they were made.
+// mountsBelow reads this process's mounts at dir and below, in the order they
+// were made. Nodes of other clusters on this machine bind the whole file system
+// for their tasks, and with it what is mounted here: those mounts count too, as
+// they would keep the folder busy.
 func mountsBelow(dir string) ([]string, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -189,7 +192,7 @@ func mountsBelow(dir string) ([]string, error) {
 		if len(fields) < 5 {
 			continue
 		}
-		if point := plain.Replace(fields[4]); point == dir || strings.HasPrefix(point, dir+"/") {
+		if point := plain.Replace(fields[4]); strings.Contains(point+"/", dir+"/") {
 			points = append(points, point)
 		}
 	}

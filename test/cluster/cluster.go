@@ -25,6 +25,7 @@ type Cluster struct {
 
 	options     Options
 	programs    string // folder
+	gctld       string
 	controllers []*Controller
 	nodes       []*Node
 	auth        *Process
@@ -90,8 +91,7 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	var err error
-	if c.programs, err = c.findPrograms(ctx); err != nil {
+	if err := c.findPrograms(ctx); err != nil {
 		return err
 	}
 	steps := []func(context.Context) error{c.layOut, c.startContainerd, c.bootstrap, c.joinControllers, c.joinNodes, c.applyPolicy, c.awaitReady}

@@ -61,7 +61,7 @@ func (c *Cluster) layOutController(i, port int) error {
 	if err := os.MkdirAll(ctl.Data, 0o700); err != nil {
 		return err
 	}
-	ctl.Process = newProcess(c.logs(), name, c.program("gctld"), "--config", filepath.Join(dir, "gctld.toml"))
+	ctl.Process = newProcess(c.logs(), name, c.gctld, "--config", filepath.Join(dir, "gctld.toml"))
 	if c.network != nil {
 		ctl.Addr = c.network.address(i) + ":7117"
 		ctl.enter = c.network.enter(i)

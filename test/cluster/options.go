@@ -43,8 +43,8 @@ type Options struct {
 	// DiskMiB gives each controller a file system of this size of its own, which
 	// can be frozen and filled; 0: none. Needs root.
 	DiskMiB int
-	// Clocks lets the controllers' clocks be shifted: programs are built with
-	// the tag clockfault, whatever Programs says.
+	// Clocks lets the controllers' clocks be shifted: gctld is built with the tag
+	// clockfault, whatever Programs says.
 	Clocks bool
 	// Raft is put into the [raft] table of gctld.toml, such as
 	// "snapshot_threshold = 64".

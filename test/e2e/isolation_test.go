@@ -15,7 +15,7 @@ func devices(s *site) {
 	s.needsContainers("device isolation")
 	for _, as := range []user{alice, tester} {
 		id := s.gsubmit(as, "--gpus=2", s.script(`
-opens() { (exec 3<>$1) 2>/dev/null && echo -n "yes " || echo -n "no "; }
+opens() { test -c $1 && (exec 3<>$1) 2>/dev/null && echo -n "yes " || echo -n "no "; }
 for n in 0 1 2 3; do opens /dev/nvidia$n; done
 sleep 1
 n=0

@@ -45,7 +45,7 @@ func (s *site) load(clients int) (stop func()) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan error, 1)
 	load := audit.Load{
-		Clients: clients, Submit: s.client.Jobs(), Told: s.told, Pause: 10 * time.Millisecond,
+		Clients: clients, Submit: audit.Spread{Cluster: s.Cluster}, Told: s.told, Pause: 10 * time.Millisecond,
 		Job: func(name string) *greylagv1.JobSpec { return s.job(name, "exit 0") },
 	}
 	if len(s.Nodes()) > 0 {

@@ -6,6 +6,8 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -26,12 +28,30 @@ func TestMain(m *testing.M) {
 		_ = running.stopAll() // the reapers do what this does not
 		os.Exit(130)
 	}()
-	code := m.Run()
+	code := withPrograms(m.Run)
 	if err := running.stopAll(); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: a cluster left something:", err)
 		code = max(code, 1)
 	}
 	os.Exit(code)
+}
+
+// withPrograms builds the programs once for all tests, where nobody did.
+func withPrograms(run func() int) int {
+	flag.Parse()
+	if os.Getenv("GREYLAG_BIN") != "" || testing.Short() {
+		return run()
+	}
+	dir, err := os.MkdirTemp("", "greylag-bin-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = errors.Join(os.Chmod(dir, 0o755), cluster.Build(context.Background(), dir), os.Setenv("GREYLAG_BIN", dir))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: build the programs:", err)
+		return 1
+	}
+	return run()
 }
 
 // open are the clusters that have not been stopped.

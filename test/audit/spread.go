@@ -1,0 +1,37 @@
+package audit
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/test/cluster"
+)
+
+// Spread submits through all controllers by turns, whoever leads, and does not
+// wait long for one that is silent: unlike the commands' client, which keeps to
+// one controller, it keeps every controller under load during every fault.
+type Spread struct{ Cluster *cluster.Cluster }
+
+// patience is how long one controller may take.
+const patience = 300 * time.Millisecond
+
+// Submit sends the same request to one controller after another until one
+// answers it or ctx ends.
+func (s Spread) Submit(ctx context.Context, request *greylagv1.SubmitRequest) (*greylagv1.SubmitResponse, error) {
+	controllers := s.Cluster.Controllers()
+	for {
+		ctl := controllers[rand.IntN(len(controllers))]
+		once, cancel := context.WithTimeout(ctx, patience)
+		answer, err := ctl.Jobs().Submit(once, request)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond): // one that is down refuses at once
+		}
+	}
+}
