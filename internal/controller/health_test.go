@@ -1,0 +1,60 @@
+package controller
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// TestLiveness follows one node through a term, in simulated time.
+func TestLiveness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := state.New()
+		index := uint64(0)
+		apply := func(c command.Command) command.Result {
+			index++
+			return s.Apply(index, cluster.InstantOf(time.Now()), c)
+		}
+		apply(&command.Init{ClusterID: "x", Policy: cluster.DefaultPolicy()})
+		epoch := apply(&command.RegisterNode{Node: cluster.Node{Name: "n1", BootID: "b", CPUs: 1, Memory: 1 << 30}}).(*command.Registered).Epoch
+		var e ears
+		e.open(time.Now())
+		expect := func(after time.Duration, want string) {
+			t.Helper()
+			time.Sleep(after)
+			got := fmt.Sprint(e.judge(s.View(), time.Now()))
+			if got != want {
+				t.Fatalf("%s", got)
+			}
+			if changed := e.judge(s.View(), time.Now()); len(changed) > 0 {
+				apply(&command.SetLiveness{Nodes: changed})
+			}
+		}
+		is := func(l cluster.Liveness) string { return fmt.Sprintf("[{n1 %d %d}]", epoch, l) }
+		expect(19*time.Second, "[]")
+		expect(2*time.Second, is(cluster.Silent))
+		e.hear("n1", epoch-1, time.Now()) // of an earlier life: not heard
+		expect(0, "[]")
+		e.hear("n1", epoch, time.Now())
+		expect(0, is(cluster.Alive))
+		expect(25*time.Second, is(cluster.Silent))
+		expect(270*time.Second, "[]")
+		expect(6*time.Second, is(cluster.Dead))
+		// A new leader gives it time, but does not believe it alive before it hears it.
+		e.open(time.Now())
+		expect(0, "[]")
+		expect(299*time.Second, "[]")
+		e.hear("n1", epoch, time.Now())
+		expect(0, is(cluster.Alive))
+		// And a node that was alive is not silent because of an election.
+		time.Sleep(15 * time.Second)
+		e.open(time.Now())
+		expect(15*time.Second, "[]")
+		expect(6*time.Second, is(cluster.Silent))
+	})
+}

@@ -1,0 +1,310 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// soloLog agrees with itself at once: a log for simulated time, in which a real one
+// would wait for real disks.
+type soloLog struct {
+	replica *Replica
+	leads   chan bool
+	took    time.Duration // by each entry
+
+	mu      sync.Mutex
+	index   uint64
+	entries map[string]int // by the type of their commands
+}
+
+func (l *soloLog) ProposeMany(_ context.Context, commands [][]byte) ([]any, uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	time.Sleep(l.took)
+	l.index++
+	for _, data := range commands {
+		if c, err := command.Decode(data); err == nil {
+			switch c := c.(type) {
+			case *command.CommitPlan:
+				l.entries["starts"] += min(len(c.Plan.Starts), 1)
+				l.entries["verdicts"] += min(len(c.Plan.Verdicts), 1)
+			case *command.Tick:
+				l.entries["ticks"]++
+			}
+		}
+	}
+	return l.replica.Apply(l.index, time.Now().UnixNano(), commands), l.index, nil
+}
+
+func (l *soloLog) ReadIndex(context.Context) (uint64, error) { return l.index, nil }
+
+func (l *soloLog) Leadership() <-chan bool { return l.leads }
+
+// discard is an archive that forgets.
+type discard struct{}
+
+func (discard) Append(uint64, []archive.Record, []archive.Blob) error { return nil }
+func (discard) Expect(uint64) error                                   { return nil }
+func (discard) Sync() error                                           { return nil }
+
+// simulate runs f against a leading controller in simulated time.
+func simulate(t *testing.T, f func(*rig, *soloLog)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		replica := NewReplica(discard{}, slog.New(slog.DiscardHandler))
+		log := &soloLog{replica: replica, leads: make(chan bool, 1), took: time.Millisecond, entries: map[string]int{}}
+		r := &rig{t: t, replica: replica, Controller: New(Config{
+			Replica: replica, Log: log, Logger: slog.New(slog.DiscardHandler), ClusterID: "solo", Policy: cluster.DefaultPolicy(),
+		})}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); r.Run(ctx) }()
+		log.leads <- true
+		synctest.Wait()
+		time.Sleep(time.Second)
+		f(r, log)
+		cancel()
+		<-ended // every loop has ended, or synctest reports the goroutine
+	})
+}
+
+// stayInTouch has a node heard until the function it returns is called.
+func (r *rig) stayInTouch(name string) (stop func()) {
+	stopped := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-time.After(Heartbeat):
+				n, _ := r.replica.View().Node(name)
+				r.Heard(name, n.Epoch)
+			case <-stopped:
+				return
+			}
+		}
+	}()
+	return func() { close(stopped) }
+}
+
+func TestOneBurstOneCommit(t *testing.T) {
+	simulate(t, func(r *rig, log *soloLog) {
+		r.node("n1", 8)
+		defer r.stayInTouch("n1")()
+		time.Sleep(time.Minute)
+		log.took = 0
+		before := r.Numbers().Passes
+		for range 500 {
+			r.submit(nil)
+		}
+		time.Sleep(50 * time.Millisecond)
+		if got := r.Numbers(); got.Starts != 8 || got.Passes-before > 4 || log.entries["starts"] != 1 {
+			t.Errorf("%+v after %d passes, %v", got, before, log.entries)
+		}
+		time.Sleep(3 * time.Second)
+		settled := r.Numbers().Passes
+		time.Sleep(20 * time.Minute)
+		if got := r.Numbers().Passes; got != settled {
+			t.Errorf("%d passes though nothing changed", got-settled)
+		}
+		if log.entries["verdicts"] == 0 || log.entries["verdicts"] > 3 {
+			t.Errorf("told verdicts %d times", log.entries["verdicts"])
+		}
+		if n := log.entries["ticks"]; n != 0 {
+			t.Errorf("%d ticks though nothing was due", n)
+		}
+	})
+}
+
+func TestTimePassesOnlyWhenSomethingIsDue(t *testing.T) {
+	simulate(t, func(r *rig, log *soloLog) {
+		r.node("n1", 8)
+		defer r.stayInTouch("n1")()
+		id := r.submit(nil)
+		later := r.submit(func(s *cluster.JobSpec) { s.Begin = cluster.InstantOf(time.Now().Add(20 * time.Minute)) })
+		time.Sleep(10 * time.Second)
+		if r.job(id).State != cluster.Configuring || r.job(later).State != cluster.Pending {
+			t.Errorf("%s %s", r.job(id).State, r.job(later).State)
+		}
+		time.Sleep(20*time.Minute - 9*time.Second)
+		if r.job(later).State != cluster.Configuring {
+			t.Errorf("the later job is %s %s", r.job(later).State, r.job(later).Reason)
+		}
+		time.Sleep(40 * time.Minute)
+		if j := r.job(id); j.State != cluster.Completing || j.Ended.Sub(j.Started) > time.Hour+2*time.Second {
+			t.Errorf("%s after %s", j.State, j.Ended.Sub(j.Started))
+		}
+		if n := log.entries["ticks"]; n < 2 || n > 4 {
+			t.Errorf("%d ticks", n)
+		}
+	})
+}
+
+func TestASilentNodeLosesItsJob(t *testing.T) {
+	simulate(t, func(r *rig, log *soloLog) {
+		r.node("n1", 1)
+		id := r.submit(func(s *cluster.JobSpec) { s.Requeue = true })
+		time.Sleep(time.Second)
+		if r.job(id).State != cluster.Configuring {
+			t.Errorf("state %s", r.job(id).State)
+		}
+		time.Sleep(299 * time.Second)
+		if j := r.job(id); j.State != cluster.Configuring {
+			t.Errorf("state %s before the timeout", j.State)
+		}
+		r.node("n2", 1)
+		time.Sleep(15 * time.Second)
+		if j := r.job(id); j.State != cluster.Configuring || j.Attempt != 2 || j.Alloc.Nodes[0].Node != "n2" {
+			t.Errorf("%s attempt %d on %v", j.State, j.Attempt, j.Alloc)
+		}
+	})
+}
+
+// sister answers from another controller's archive.
+type sister struct {
+	archive *archive.Archive
+	lost    map[uint64]bool // records it does not have itself
+}
+
+func (s sister) Finished(_ context.Context, _ string, from uint64, limit int) (data [][]byte, next uint64, err error) {
+	records, err := s.archive.Between(from, limit)
+	for _, r := range records {
+		if r.Seq != from || s.lost[from] {
+			break
+		}
+		data, from = append(data, r.Data), from+1
+	}
+	return data, from, err
+}
+
+func (s sister) Blobs(_ context.Context, _ string, digests []cluster.Digest) ([][]byte, error) {
+	var list [][]byte
+	for _, d := range digests {
+		content, _, err := s.archive.Blob(d)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, content)
+	}
+	return list, nil
+}
+
+// TestAnArchiveIsCompletedByAPeer gives a new controller a snapshot, as raft does to
+// one that was away for long, and lets it ask for what is not in it.
+func TestAnArchiveIsCompletedByAPeer(t *testing.T) {
+	r := newRig(t, t.TempDir(), true)
+	epoch := r.node("n1", 8)
+	script := []byte("#!/bin/sh\nexit 0\n")
+	for range 8 {
+		spec := cluster.JobSpec{Name: "j", Owner: ada.Identity, WorkDir: "/", TimeLimit: time.Hour, Script: sha256.Sum256(script),
+			Request: cluster.Request{Nodes: 1, GPUsPerNode: 1}}
+		r.do(&command.SubmitJobs{Actor: ada, Jobs: []command.Submission{{Spec: spec}}, Blobs: [][]byte{script}})
+	}
+	r.until("all run", func() bool { return r.replica.View().Counts().ByState[cluster.Configuring] == 8 })
+	r.finish("n1", epoch)
+	r.until("all have ended", func() bool { return r.replica.View().FinishedSeq() == 8 })
+	var image bytes.Buffer
+	must(t, r.replica.View().Encode(&image))
+
+	empty, err := archive.Open(t.TempDir(), archive.Options{Pause: time.Millisecond})
+	must(t, err)
+	defer empty.Close()
+	replica := NewReplica(empty, slog.New(slog.DiscardHandler))
+	must(t, replica.Restore(&image))
+	must(t, empty.Expect(8))
+	// The tail came with the snapshot; what is older than the tail is a gap.
+	filler := &Filler{Replica: replica, Archive: empty, Others: func() []string { return []string{"a"} },
+		Peers: sister{r.archive, nil}, Logger: slog.New(slog.DiscardHandler)}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); filler.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	r.until("the archive is complete", func() bool {
+		content, ok, err := empty.Blob(sha256.Sum256(script))
+		return err == nil && ok && bytes.Equal(content, script) && filler.Complete()
+	})
+	records, err := empty.Between(1, 100)
+	if err != nil || len(records) != 8 {
+		t.Fatal(len(records), err)
+	}
+}
+
+func TestGapsAreFilledFromAPeer(t *testing.T) {
+	full, err := archive.Open(t.TempDir(), archive.Options{Pause: time.Millisecond})
+	must(t, err)
+	defer full.Close()
+	script := []byte("#!/bin/sh\n")
+	for seq := uint64(1); seq <= 2500; seq++ {
+		job := &cluster.Job{ID: cluster.JobID(seq), Index: cluster.NoIndex, State: cluster.Completed,
+			Spec: &cluster.JobSpec{Name: "j", Owner: ada.Identity, Script: sha256.Sum256(script)}}
+		must(t, full.Append(seq, []archive.Record{recordOf(seq, job, command.EncodeJob(job))}, []archive.Blob{{Digest: sha256.Sum256(script), Content: script}}))
+	}
+	empty, err := archive.Open(t.TempDir(), archive.Options{Pause: time.Millisecond})
+	must(t, err)
+	defer empty.Close()
+	must(t, empty.Expect(2500))
+	peers := sister{full, map[uint64]bool{2000: true}}
+	filler := &Filler{Replica: NewReplica(empty, slog.Default()), Archive: empty, Peers: &peers, Others: func() []string { return []string{"a"} }}
+	if err := filler.fill(context.Background()); err == nil {
+		t.Fatal("filled what the peer has not")
+	}
+	gaps, err := empty.Gaps()
+	if err != nil || len(gaps) != 1 || gaps[0] != (archive.Gap{First: 2000, Last: 2500}) {
+		t.Fatal(gaps, err)
+	}
+	peers.lost = nil
+	must(t, filler.fill(context.Background()))
+	if gaps, err = empty.Gaps(); err != nil || len(gaps) != 0 {
+		t.Fatal(gaps, err)
+	}
+	if content, ok, err := empty.Blob(sha256.Sum256(script)); err != nil || !ok || !bytes.Equal(content, script) {
+		t.Fatal(ok, err)
+	}
+}
+
+// BenchmarkShortJobs submits one-GPU jobs that end as soon as they have started, on 4
+// nodes of 8 GPUs, over a real log, and counts how many a second go through.
+func BenchmarkShortJobs(b *testing.B) {
+	r := newRig(b, b.TempDir(), true)
+	epochs := map[string]uint64{}
+	for _, name := range []string{"n1", "n2", "n3", "n4"} {
+		epochs[name] = r.node(name, 8)
+	}
+	stop := make(chan struct{})
+	var nodes sync.WaitGroup
+	for name, epoch := range epochs {
+		nodes.Go(func() {
+			changed := r.replica.SubscribeNode(name)
+			defer changed.Close()
+			for {
+				select {
+				case <-changed.C():
+					changed.Take()
+					r.finish(name, epoch)
+				case <-stop:
+					return
+				}
+			}
+		})
+	}
+	b.ResetTimer()
+	spec := cluster.JobSpec{Name: "j", Owner: ada.Identity, WorkDir: "/", TimeLimit: time.Hour, Request: cluster.Request{Nodes: 1, GPUsPerNode: 1}}
+	for sent := 0; sent < b.N; sent += 100 {
+		r.do(&command.SubmitJobs{Actor: ada, Jobs: []command.Submission{{Spec: spec, Array: []command.IndexRange{{First: 0, Last: 99, Step: 1}}}}})
+	}
+	for r.replica.View().FinishedSeq() < uint64(b.N) {
+		time.Sleep(time.Millisecond)
+	}
+	b.ReportMetric(float64(r.replica.View().FinishedSeq())/b.Elapsed().Seconds(), "jobs/s")
+	b.StopTimer()
+	close(stop)
+	nodes.Wait()
+}
