@@ -16,8 +16,9 @@ import (
 
 const cancelUsage = `usage: gcancel [OPTIONS] [JOB...]
 
-Ends jobs, or sends them a signal. JOB is 123, an array or one element of it, 123_4,
-or several, 123_[2-5]. Conditions of different kinds must all hold.
+Ends jobs, or sends them a signal. JOB is 123, a job or a whole array, 123_4, an
+element of it, or 123_[2-5], several. Conditions of different kinds must all
+hold.
 `
 
 func cancelTable() []getopt.Option {

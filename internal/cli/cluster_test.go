@@ -26,6 +26,7 @@ type memory struct {
 	next   uint64
 	asked  proto.Message // the last change asked for
 	bodies map[uint64][]byte
+	pages  []*greylagv1.ListResponse // what Stream answers, if set
 }
 
 // caller is who the token's bearer is taken for.
@@ -119,6 +120,11 @@ func (m *memory) List(_ context.Context, r *greylagv1.ListRequest) (*greylagv1.L
 
 // Stream implements JobServiceHandler, two jobs a page.
 func (m *memory) Stream(_ context.Context, r *greylagv1.ListRequest, s *connect.ServerStream[greylagv1.ListResponse]) error {
+	for _, page := range m.pages {
+		if err := s.Send(page); err != nil {
+			return err
+		}
+	}
 	for part := range slices.Chunk(m.find(r.Filter), 2) {
 		if err := s.Send(&greylagv1.ListResponse{Jobs: part, AsOf: &greylagv1.AsOf{Index: 7}}); err != nil {
 			return err

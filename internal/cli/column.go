@@ -74,12 +74,15 @@ func fields() []field {
 		}},
 		{'L', "TIME_LEFT", "time left", func(dst []byte, v view, r *row) []byte {
 			limit := r.job.TimeLimit.AsDuration()
-			if limit == 0 {
+			switch {
+			case r.state.Final():
+				limit = 0
+			case limit == 0:
 				return append(dst, "UNLIMITED"...)
 			}
 			return append(dst, cluster.FormatElapsed(limit-elapsed(r.job, v.now))...)
 		}},
-		{'S', "START_TIME", "start, or planned start", instant(startOf)},
+		{'S', "START_TIME", "start, maybe planned", instant(startOf)},
 		{'e', "END_TIME", "end, at the latest", instant(endOf)},
 		{'V', "SUBMIT_TIME", "submission", instant(func(j *greylagv1.Job) time.Time { return j.Submitted.AsTime() })},
 		{'D', "NODES", "number of nodes", number(func(j *greylagv1.Job) int64 { return int64(nodeCount(j)) })},
@@ -145,9 +148,9 @@ func fieldOf(all []field, letter byte) *field {
 // queueLetters is the part of gqueue's help on -o.
 func queueLetters() string {
 	var b strings.Builder
-	b.WriteString("\nLetters of -o, with % before, and a width between: %8j; %.8j stands to the right:\n")
+	b.WriteString("\nLetters of -o, as in %8j, in eight columns, and %.8j, at their right:\n")
 	for i, f := range fields() {
-		fmt.Fprintf(&b, "  %%%c %-21s", f.letter, f.help)
+		fmt.Fprintf(&b, "  %%%c %-20s", f.letter, f.help)
 		if i%3 == 2 {
 			b.WriteByte('\n')
 		}
@@ -216,6 +219,9 @@ func writeRow(line []byte, columns []column, v view, r *row) []byte {
 	return append(line, '\n')
 }
 
+// dots end an id that does not fit: half of one would be another's.
+const dots = "..."
+
 // append adds what separates a column and its text, cut and padded to its width.
 // Text at the end of a line is not padded.
 func (c *column) append(line []byte, write func([]byte) []byte, last bool) []byte {
@@ -225,7 +231,11 @@ func (c *column) append(line []byte, write func([]byte) []byte, last bool) []byt
 	if c.width == 0 {
 		return line
 	}
+	whole := len(line)
 	line = line[:at+len(cut(line[at:], c.width))]
+	if c.letter == 'i' && len(line) < whole && c.width > len(dots) {
+		copy(line[len(line)-len(dots):], dots)
+	}
 	blanks, n := c.width-span(line[at:]), len(line)
 	if blanks <= 0 || last && !c.right {
 		return line

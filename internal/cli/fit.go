@@ -7,12 +7,23 @@ import (
 )
 
 // The table that fits has columns as wide as what is in them, within these
-// bounds; a column gives way down to its least when the line is too long.
+// bounds; when a line is too long, columns give way until the last has its least.
 const (
-	leastName, mostName = 8, 24 // of names, users, partitions
-	leastLast           = 16    // of the last column, before others give way
-	mostID              = 24
+	mostName, mostID, mostState = 24, 24, 10
+	leastLast                   = 16
 )
+
+// squeezes is who gives way, in order, and down to which width. An id that is cut
+// ends with dots, since half of one would be another's.
+func squeezes() []struct {
+	letters string
+	least   int
+} {
+	return []struct {
+		letters string
+		least   int
+	}{{"juP", 8}, {"i", 18}, {"juP", 5}, {"i", 12}}
+}
 
 // fit makes columns for the letters so that a line has at most width columns. The
 // last column is cut only when there is an edge. O(rows × letters).
@@ -41,12 +52,14 @@ func fit(letters string, v view, rows []row, width int, edge bool) []column {
 	for i := range columns[:len(columns)-1] {
 		room -= columns[i].width
 	}
-	for _, letter := range []byte("juPi") { // who gives way first
-		for i := range columns {
-			c := &columns[i]
-			for c.letter == letter && c.width > leastName && room < min(last.width, leastLast) {
-				c.width--
-				room++
+	for _, squeeze := range squeezes() {
+		for _, letter := range []byte(squeeze.letters) {
+			for i := range columns {
+				c := &columns[i]
+				for c.letter == letter && c.width > squeeze.least && room < min(last.width, leastLast) {
+					c.width--
+					room++
+				}
 			}
 		}
 	}
@@ -62,6 +75,8 @@ func mostOf(letter byte, width int) int {
 		return mostName
 	case 'i':
 		return mostID
+	case 'T':
+		return mostState
 	}
 	return width
 }

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +73,7 @@ func TestPages(t *testing.T) {
 			env.Setenv("PAGE_NOW", "2026-11-21T12:00:00Z")
 			env.Setenv("COLUMNS", "80")
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("ESC", "\x1b")
 			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"load": load, "asked": asked},
@@ -78,7 +81,7 @@ func TestPages(t *testing.T) {
 }
 
 // serve starts a cluster under dir and writes the client's file that leads to it.
-func serve(t *testing.T, dir string) (*world, error) {
+func serve(t testing.TB, dir string) (*world, error) {
 	ca, err := pki.NewCA("page-1", time.Now())
 	if err != nil {
 		return nil, err
@@ -112,7 +115,7 @@ func serve(t *testing.T, dir string) (*world, error) {
 }
 
 // vouch starts a gauthd under dir.
-func vouch(t *testing.T, dir string) error {
+func vouch(t testing.TB, dir string) error {
 	id, _, err := pki.OpenIdentity(filepath.Join(dir, "pki", "auth"))
 	if err != nil {
 		return err
@@ -155,7 +158,8 @@ func load(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
-// asked is "asked FILE": the last change that was asked for, but for its id.
+// asked is "asked FILE": the last change that was asked for, but for what differs
+// from run to run.
 func asked(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value("cluster").(*world)
 	w.mu.Lock()
@@ -171,5 +175,8 @@ func asked(ts *testscript.TestScript, _ bool, args []string) {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	ts.Check(e.Encode(fields))
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), out.Bytes(), 0o644))
+	host, err := os.Hostname()
+	ts.Check(err)
+	known := strings.NewReplacer(ts.Getenv("WORK"), "WORK", strconv.Quote(host), `"HOST"`)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(known.Replace(out.String())), 0o644))
 }

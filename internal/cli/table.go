@@ -41,7 +41,7 @@ func (t *Table) write(out io.Writer, width int, edge bool) {
 		total += columns[i].width
 	}
 	for _, i := range t.Wide {
-		for columns[i].width > leastCell && total > width {
+		for columns[i].width > max(leastCell, len(t.Head[i])) && total > width {
 			columns[i].width--
 			total--
 		}

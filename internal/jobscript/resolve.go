@@ -138,7 +138,7 @@ func (r *resolver) environment(environ []string) {
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
 		rest, ours := strings.CutPrefix(name, EnvironmentPrefix)
-		if !ours {
+		if !ours || value == "" { // an empty variable is as good as none
 			continue
 		}
 		o := getopt.Lookup(r.plain, strings.ToLower(strings.ReplaceAll(rest, "_", "-")))
@@ -147,7 +147,7 @@ func (r *resolver) environment(environ []string) {
 			continue
 		}
 		row := r.row(o.Long)
-		if o.Value == "" && (value == "" || value == "0" || strings.EqualFold(value, "no") || strings.EqualFold(value, "false")) || row.onlyTyped {
+		if o.Value == "" && (value == "0" || strings.EqualFold(value, "no") || strings.EqualFold(value, "false")) || row.onlyTyped {
 			continue
 		}
 		r.asks = append(r.asks, ask{row, inEnvironment, name, 0, "--" + o.Long, value})

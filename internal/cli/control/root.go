@@ -37,8 +37,9 @@ func Run(ctx context.Context, p *cli.Process) int {
 // usage tells cobra's own errors, all of which are about the command line, from
 // those of commands.
 func usage(err error) error {
-	if err == nil {
-		return nil
+	var ours *cli.UsageError
+	if err == nil || errors.As(err, &ours) {
+		return err
 	}
 	for _, begin := range []string{"unknown command", "required flag", "accepts ", "requires at least", "invalid argument", "if any flags in the group"} {
 		if strings.HasPrefix(err.Error(), begin) {

@@ -123,20 +123,20 @@ func attemptText(j *greylagv1.Job) string {
 
 func requestText(q *greylagv1.Request) string {
 	var words []string
-	add := func(format string, n int64, more ...any) {
+	add := func(n int32, noun, rest string) {
+		if n > 1 {
+			noun += "s"
+		}
 		if n > 0 {
-			words = append(words, fmt.Sprintf(format, append([]any{n}, more...)...))
+			words = append(words, fmt.Sprintf("%d %s%s", n, noun, rest))
 		}
 	}
-	kind := strings.Join(q.GetGpuTypes(), " or ")
-	if kind != "" {
-		kind = " " + kind
-	}
-	add("%d nodes", int64(q.GetNodes()))
-	add("%d%s GPUs in all", int64(q.GetGpus()), kind)
-	add("%d%s GPUs a node", int64(q.GetGpusPerNode()), kind)
-	add("%d tasks a node", int64(q.GetTasksPerNode()))
-	add("%d CPUs a task", int64(q.GetCpusPerTask()))
+	gpu := strings.TrimSpace(strings.Join(q.GetGpuTypes(), " or ") + " GPU")
+	add(q.GetNodes(), "node", "")
+	add(q.GetGpus(), gpu, " in all")
+	add(q.GetGpusPerNode(), gpu, " a node")
+	add(q.GetTasksPerNode(), "task", " a node")
+	add(q.GetCpusPerTask(), "CPU", " a task")
 	for _, m := range []struct {
 		n    int64
 		what string
