@@ -20,6 +20,9 @@ const (
 	hookWords = 200
 )
 
+// untilRestart ends the reason of a fault that the node cannot see the end of.
+const untilRestart = " (restart gnoded when it is mended)"
+
 // hook is what a prolog or epilog is told of its task. They run as root with
 // this environment and nothing else: a user's variables never reach them.
 type hook struct {
@@ -98,7 +101,7 @@ func (a *Agent) afterwards(ctx context.Context, uuids []string, h *hook) []troub
 	if err := a.runHook(ctx, a.cfg.Epilog, h); err != nil {
 		var failed *hookError
 		if errors.As(err, &failed) {
-			found = append(found, trouble{"epilog", failed.Error()})
+			found = append(found, trouble{"epilog", failed.Error() + untilRestart})
 		}
 	}
 	return found

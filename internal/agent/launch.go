@@ -105,7 +105,7 @@ func (a *Agent) endFailed(t *task, err error) {
 	}
 	var h *hookError
 	if errors.As(err, &h) {
-		a.setFault("prolog", h.Error())
+		a.setFault("prolog", h.Error()+untilRestart)
 	}
 	a.end(t, cluster.Task{Cause: cause, Message: message, Ended: cluster.InstantOf(time.Now())})
 }

@@ -51,13 +51,9 @@ func TestFollowsOutput(t *testing.T) {
 			tail, eof1, _ := n.pushedText("tail")
 			bad, eof2, _ := n.pushedText("error")
 			_, eof3, failure := n.pushedText("nobody")
-			return tail == "two\n" && eof1 && bad == "bad\n" && eof2 && eof3 && strings.Contains(failure, "does not know")
+			_, eof4, _ := n.pushedText("early") // with or without words: the task may have come later
+			return eof4 && tail == "two\n" && eof1 && bad == "bad\n" && eof2 && eof3 && strings.Contains(failure, "does not know")
 		})
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if text, eof, failure := n.pushedText("early"); !eof || failure == "" {
-			t.Errorf("asked before the task was here: %q %v %q", text, eof, failure)
-		}
 	})
 }
 

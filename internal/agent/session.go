@@ -118,8 +118,10 @@ func (a *Agent) register(ctx context.Context) (epoch, told uint64, err error) {
 		return 0, 0, err
 	}
 	var failed error
-	err = a.ask(ctx, func() { failed = a.registered(response) })
-	return response.GetEpoch(), told, errors.Join(err, failed)
+	if err := a.ask(ctx, func() { failed = a.registered(response) }); err != nil {
+		return 0, 0, err
+	}
+	return response.GetEpoch(), told, failed
 }
 
 func (a *Agent) describe(request *greylagv1.RegisterRequest) {

@@ -150,6 +150,25 @@ func TestPrologFails(t *testing.T) {
 	}
 }
 
+// TestStopWhileStarting: a start that takes long is given up.
+func TestStopWhileStarting(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", func(n *node) { n.cfg.Prolog = program(t, n, "#!/bin/sh\n: > "+n.dir+"/begun\nsleep 600\n") })
+	n.want(at(1, 1), "#!/bin/sh\ntouch ran\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
+	waitFor(t, "the prolog", func() bool { _, err := os.Stat(filepath.Join(n.dir, "begun")); return err == nil })
+	n.change(func() { n.wanted[at(1, 1)].Stop = true })
+	if end := n.settled(at(1, 1)); end.GetCause() != "stopped" || end.GetStarted() != nil {
+		t.Errorf("report: %v", end)
+	}
+	if n.mu.Lock(); n.fault() != "" {
+		t.Errorf("giving up is a fault: %s", n.fault())
+	}
+	n.mu.Unlock()
+	if _, err := os.Stat(filepath.Join(n.home, "ran")); err == nil {
+		t.Error("it ran")
+	}
+}
+
 // hardware is a host's GPUs, in the test's hands.
 type hardware struct {
 	gpu.None

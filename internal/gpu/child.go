@@ -147,7 +147,8 @@ func (c *child) ask(ctx context.Context, request Request) (Reply, error) {
 	}
 }
 
-func (c *child) kill() { _ = c.cmd.Process.Kill() } // it may have ended
+// kill ends the child and whatever it started; it may have ended.
+func (c *child) kill() { _ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) }
 
 func (c *child) over() bool {
 	select {
