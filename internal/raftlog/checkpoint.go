@@ -48,10 +48,17 @@ func compare(own uint64, answers []heard, need int) finding {
 func (l *Log) check() {
 	tick := time.NewTicker(l.cfg.CheckInterval)
 	defer tick.Stop()
+	space := time.NewTicker(diskGuardEvery)
+	defer space.Stop()
 	for {
 		select {
 		case <-l.stop:
 			return
+		case <-space.C:
+			if l.ruling.Load() != 0 && l.reserve.low.Load() {
+				l.guardDisk()
+			}
+			continue
 		case <-tick.C:
 		}
 		if l.ruling.Load() == 0 {

@@ -128,3 +128,27 @@ func (r *reserve) watch(stop <-chan struct{}) {
 		}
 	}
 }
+
+// diskGuardEvery is how often a leader whose disk is low looks for another.
+const diskGuardEvery = time.Second
+
+// guardDisk hands leadership over from a leader whose disk is low to the voter
+// that has the most entries of those with room, so that submissions are refused
+// only when no member has any.
+func (l *Log) guardDisk() {
+	replies, asked := l.askAll(voters(l.raft.GetConfiguration().Configuration().Servers), question{}, l.rpcTimeout())
+	var best *heard
+	for range asked {
+		h := <-replies
+		if h.err == nil && !h.DiskLow && (best == nil || h.Applied > best.Applied) {
+			best = &h
+		}
+	}
+	if best == nil {
+		return
+	}
+	l.log.Warn("this leader's disk is nearly full: handing leadership over", "to", best.server.ID)
+	if err := l.raft.LeadershipTransferToServer(best.server.ID, best.server.Address).Error(); err != nil {
+		l.log.Warn("handover failed, trying again", "err", err)
+	}
+}

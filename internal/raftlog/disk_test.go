@@ -77,6 +77,31 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// The leader's disk fills up while the others have room: one of them leads.
+func TestFullDiskOfTheLeader(t *testing.T) {
+	t.Parallel()
+	dir := disk(t, `mount -t tmpfs -o size=40m tmpfs "$DIR"`)
+	f := newFleet(t, func(c *Config) {
+		c.ReserveBytes = 4 << 20
+		if c.ID == "a" {
+			c.Dir = filepath.Join(dir, "raft")
+		}
+	})
+	defer f.close()
+	f.grow(3)
+	full := f.nodes[0]
+	if leader := f.leader(); leader != full {
+		f.must(leader.Transfer(f.ctx(), full.self.ID))
+		f.until("the leadership that the test wants", func() bool { return f.leader() == full })
+	}
+	ballast := filepath.Join(dir, "ballast")
+	fillUp(t, ballast)
+	f.until("another leader", func() bool { return f.leader() != full })
+	f.propose("goes on")
+	f.must(os.Remove(ballast))
+	f.until("the end of the warning", func() bool { return !full.Status().DiskLow })
+}
+
 func fillUp(t *testing.T, path string) {
 	t.Helper()
 	out, err := os.Create(path)

@@ -13,7 +13,7 @@ import (
 )
 
 // A probe asks a peer, past raft, where it stands. Reads use the term (read.go),
-// the clock guard the clock, the checkpoint the digest, AddMember how far the
+// the clock guard the clock, the disk guard the space, the checkpoint the digest, AddMember how far the
 // learner is, and a member that hears from no leader whether it is one at all.
 //
 // One connection carries any number of questions and answers, in turn, as
@@ -33,6 +33,7 @@ type standing struct {
 	Digest      uint64
 	ConfigIndex uint64 // of the newest committed configuration it knows
 	Member      bool   // the asker is in that configuration
+	DiskLow     bool   // see Config.ReserveBytes
 }
 
 const (
@@ -60,6 +61,7 @@ func (l *Log) standing(q question, from string) standing {
 		Leader:  l.raft.State() == raft.Leader,
 		Applied: l.raft.AppliedIndex(),
 		Now:     l.cfg.Clock().UnixNano(),
+		DiskLow: l.reserve.low.Load(),
 	}
 	if q.DigestAt != 0 {
 		ctx, cancel := context.WithTimeout(l.life, digestPatience)
