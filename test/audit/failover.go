@@ -61,7 +61,7 @@ func AwaitFollower(ctx context.Context, c *cluster.Cluster, ctl *cluster.Control
 			if err != nil {
 				return false, err
 			}
-			goal = status.CommitIndex
+			goal = status.AppliedIndex
 		}
 		if !ctl.Running() {
 			return false, fmt.Errorf("it ended with status %d", ctl.ExitCode())

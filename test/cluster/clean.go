@@ -28,12 +28,30 @@ func clean(dir string) error {
 	for _, socket := range sockets {
 		_ = os.Remove(socket) // the shim may have
 	}
-	failed = errors.Join(failed, removeGroups(groups), unmountBelow(dir), removeNetwork(dir))
-	if points, err = mountsBelow(dir); err != nil || len(points) > 0 {
-		// One of these may be the host's whole file system, bound: hands off.
-		return errors.Join(failed, err, fmt.Errorf("still mounted below %s: %v", dir, points))
+	failed = errors.Join(failed, removeGroups(groups), removeNetwork(dir))
+	for range 10 { // somebody may have bound the whole file system meanwhile
+		if err = remove(dir); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
-	return errors.Join(failed, os.RemoveAll(dir))
+	return errors.Join(failed, err)
+}
+
+// remove unmounts all below dir and removes it, but nothing as long as something
+// is mounted there: it may be the host's whole file system, bound.
+func remove(dir string) error {
+	if err := unmountBelow(dir); err != nil {
+		return err
+	}
+	points, err := mountsBelow(dir)
+	if err == nil && len(points) > 0 {
+		err = fmt.Errorf("still mounted below %s: %v", dir, points)
+	}
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
 }
 
 // ours are the names of programs that a cluster runs.
