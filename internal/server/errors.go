@@ -36,6 +36,9 @@ type limited struct {
 	after float64 // seconds
 }
 
+// Unwrap is the error itself.
+func (l *limited) Unwrap() error { return l.error }
+
 // codes is the one table of which error means what to a client. The first that
 // matches counts.
 func codes(err error) connect.Code {

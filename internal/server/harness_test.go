@@ -59,6 +59,9 @@ type options struct {
 
 func newWorld(t testing.TB, o options) *world {
 	t.Helper()
+	if p, ok := t.(*testing.T); ok {
+		p.Parallel()
+	}
 	ca, err := pki.NewCA("test", time.Now())
 	must(t, err)
 	w := &world{t: t, ca: ca, dir: t.TempDir()}

@@ -35,6 +35,9 @@ func newLimits(cfg Limits) *limits {
 	if cfg.Streams == 0 {
 		cfg.Streams = 128
 	}
+	if cfg.Patience == 0 {
+		cfg.Patience = bodyTime
+	}
 	return &limits{cfg: cfg, buckets: make(map[string]*bucket), streams: make(map[string]int)}
 }
 

@@ -98,11 +98,12 @@ type Peers interface {
 }
 
 // Limits bound what one user may ask for. Operators, administrators and programs of
-// the cluster have none.
+// the cluster may ask as often as they like.
 type Limits struct {
-	Rate    float64 // requests per second; 0: 500
-	Burst   int     // requests at once; 0: 2000
-	Streams int     // open streams; 0: 128
+	Rate     float64       // requests per second; 0: 500
+	Burst    int           // requests at once; 0: 2000
+	Streams  int           // open streams; 0: 128
+	Patience time.Duration // how long anybody's request may take to arrive; 0: 30 s
 }
 
 // Config is what a server needs. All fields but Limits, Web and Clock are required.
@@ -145,7 +146,8 @@ type Server struct {
 const (
 	// maxBody bounds a request. A log entry holds 1 MiB, but scripts go in parts.
 	maxBody = 16 << 20
-	// headTime and bodyTime bound how long a request may take to arrive.
+	// headTime and bodyTime bound how long a request's head and the whole of it may
+	// take to arrive.
 	headTime, bodyTime = 5 * time.Second, 30 * time.Second
 	// idleTime is how long a connection without requests is kept.
 	idleTime = 2 * time.Minute
@@ -179,7 +181,7 @@ func New(cfg Config) *Server {
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))
 	s.http = &http.Server{
 		Handler: s, TLSConfig: pki.ServerTLS(cfg.Trust, cfg.Identity),
-		ReadHeaderTimeout: headTime, ReadTimeout: bodyTime, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
+		ReadHeaderTimeout: min(headTime, s.limits.cfg.Patience), ReadTimeout: s.limits.cfg.Patience, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
 		Protocols: protocols(), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
 			pki.ALPNRaft: func(_ *http.Server, conn *tls.Conn, _ http.Handler) { cfg.Raft(conn) },
 		},

@@ -1,0 +1,199 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+var update = flag.Bool("update", false, "rewrite the files in testdata")
+
+// bodies are requests about job %d; all other procedures get an empty one.
+var bodies = map[string]string{
+	"JobService/Submit": `{"jobs":[{"script":"IyEvYmluL3NoCg=="}]}`,
+	"JobService/Get":    `{"job":"%d"}`, "JobService/Script": `{"job":"%d"}`, "JobService/Logs": `{"job":"%d"}`,
+	"JobService/Cancel": `{"filter":{"jobs":["%d"]}}`, "JobService/Update": `{"filter":{"jobs":["%d"]},"action":"hold"}`,
+	"ClusterService/Apply": `{"dryRun":true}`,
+}
+
+// someone is a column of the table.
+type someone struct {
+	name string
+	http *http.Client
+	user *cluster.Identity
+}
+
+func (w *world) everyone() []someone {
+	with := func(id *pki.Identity) *http.Client {
+		tls := pki.ClientTLS(w.ca.Trust(), id)
+		return &http.Client{Transport: &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true}}
+	}
+	plain, controller := with(nil), with(w.identity(pki.RoleController, "c9"))
+	return []someone{
+		{"nobody", plain, nil}, {"owner", plain, &ann}, {"other", plain, &bob}, {"operator", plain, &olga}, {"admin", plain, &root},
+		{"node", with(w.identity(pki.RoleNode, "n9")), nil}, {"gauthd", with(w.identity(pki.RoleAuth, "l9")), nil},
+		{"controller", controller, nil}, {"other+controller", controller, &bob},
+	}
+}
+
+// TestWhoMayCallWhat calls every procedure as everybody, and holds the answers
+// against a table that people can read.
+func TestWhoMayCallWhat(t *testing.T) {
+	w := newWorld(t, options{})
+	people := w.everyone()
+	var table strings.Builder
+	fmt.Fprintf(&table, "%-28s", "")
+	for _, p := range people {
+		fmt.Fprintf(&table, "%-11s", p.name)
+	}
+	table.WriteString("\n")
+	for _, file := range []protoreflect.FileDescriptor{
+		greylagv1.File_greylag_v1_job_proto, greylagv1.File_greylag_v1_node_proto, greylagv1.File_greylag_v1_cluster_proto,
+	} {
+		for i := range file.Services().Len() {
+			service := file.Services().Get(i)
+			for k := range service.Methods().Len() {
+				method := service.Methods().Get(k)
+				rpc := fmt.Sprintf("%s/%s", service.Name(), method.Name())
+				fmt.Fprintf(&table, "%-28s", rpc)
+				for _, p := range people {
+					fmt.Fprintf(&table, "%-11s", w.try(p, rpc, method.IsStreamingServer()))
+				}
+				table.WriteString("\n")
+			}
+		}
+	}
+	text := strings.ReplaceAll(table.String(), " \n", "\n")
+	for strings.Contains(text, " \n") {
+		text = strings.ReplaceAll(text, " \n", "\n")
+	}
+	golden(t, "testdata/authorization.txt", text)
+}
+
+func golden(t *testing.T, path, text string) {
+	t.Helper()
+	if *update {
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	must(t, err)
+	if text != string(want) {
+		t.Errorf("%s is now\n%s", path, text)
+	}
+}
+
+// try calls a procedure about a new job of ann's, and says what came of it: "yes"
+// even for a request that makes no sense, so long as it was looked at.
+func (w *world) try(p someone, rpc string, streams bool) string {
+	w.t.Helper()
+	id := w.submit(w.as(ann), job("subject"))
+	body := bodies[rpc]
+	if strings.Contains(body, "%d") {
+		body = fmt.Sprintf(body, id)
+	}
+	if body == "" {
+		body = "{}"
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	answer := w.call(ctx, p, rpc, []byte(body), streams)
+	switch code := strings.Trim(answer, `"`); code {
+	case "unauthenticated":
+		return "who?"
+	case "permission_denied":
+		return "no"
+	case "not_found", "internal", "unknown":
+		return code
+	}
+	return "yes"
+}
+
+// call returns the error code of a call, of its first outcome, or "".
+func (w *world) call(ctx context.Context, p someone, rpc string, body []byte, streams bool) string {
+	w.t.Helper()
+	kind := "application/json"
+	if streams {
+		kind = "application/connect+json"
+		body = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+w.all[0].addr+"/greylag.v1."+rpc, bytes.NewReader(body))
+	must(w.t, err)
+	request.Header.Set("Content-Type", kind)
+	if p.user != nil {
+		token, err := w.signer.Token(*p.user, time.Now())
+		must(w.t, err)
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := p.http.Do(request)
+	must(w.t, err)
+	defer response.Body.Close()
+	var told struct {
+		Code     string
+		Error    struct{ Code string }
+		Outcomes []struct{ Code string }
+	}
+	if streams {
+		head := make([]byte, 5)
+		_, err = io.ReadFull(response.Body, head)
+		must(w.t, err)
+		if head[0]&2 == 0 {
+			return ""
+		}
+	}
+	must(w.t, json.NewDecoder(response.Body).Decode(&told))
+	if len(told.Outcomes) > 0 {
+		told.Code = told.Outcomes[0].Code
+	}
+	return told.Code + told.Error.Code
+}
+
+// TestForgedIdentities tries what a caller could write to be somebody else.
+func TestForgedIdentities(t *testing.T) {
+	w := newWorld(t, options{controllers: 2})
+	for _, at := range w.all {
+		for what, header := range map[string][2]string{
+			"a forwarded controller":  {"Greylag-Forwarded", "controller/c1"},
+			"a token of another sort": {"Authorization", "Basic cm9vdDpyb290"},
+			"a token that is none":    {"Authorization", "Bearer glt_xxxx"},
+		} {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+at.addr+"/greylag.v1.ClusterService/AddMember",
+				strings.NewReader(`{"id":"evil","address":"127.0.0.1:1"}`))
+			must(t, err)
+			request.Header.Set("Content-Type", "application/json")
+			request.Header.Set(header[0], header[1])
+			for _, config := range []*tls.Config{pki.ClientTLS(w.ca.Trust(), nil), pki.ClientTLS(w.ca.Trust(), w.identity(pki.RoleNode, "n1"))} {
+				again := request.Clone(t.Context())
+				again.Body, _ = request.GetBody()
+				response, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}).Do(again)
+				must(t, err)
+				if response.Body.Close(); response.StatusCode != http.StatusUnauthorized && response.StatusCode != http.StatusForbidden {
+					t.Errorf("%s: %s", what, response.Status)
+				}
+			}
+		}
+	}
+	// Passing a call on does not lend it the controller's rights.
+	if _, err := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil)}, []*controllerHost{w.follower()}).Cluster().AddMember(t.Context(), &greylagv1.AddMemberRequest{Id: "evil", Address: "127.0.0.1:1"}); err == nil {
+		t.Error("nobody added a member")
+	}
+	if _, err := w.as(bob, w.follower()).Cluster().AddMember(t.Context(), &greylagv1.AddMemberRequest{Id: "evil", Address: "127.0.0.1:1"}); err == nil {
+		t.Error("bob added a member")
+	}
+}

@@ -1,0 +1,233 @@
+package server_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// node plays a gnoded: it says what it is told to.
+type node struct {
+	w       *world
+	session *client.NodeSession
+	epoch   uint64
+	sets    chan *greylagv1.WantedResponse
+	ended   chan error
+}
+
+// newNode registers a node with two GPUs and opens its stream.
+func newNode(w *world, name string) *node {
+	n := &node{w: w, session: w.program(pki.RoleNode, name).Node(), sets: make(chan *greylagv1.WantedResponse, 100), ended: make(chan error, 1)}
+	answer, err := n.session.Register(w.t.Context(), &greylagv1.RegisterRequest{
+		BootId: "boot", Cpus: 8, Memory: 32 << 30,
+		Gpus: []*greylagv1.GPU{{Uuid: "u0", Type: "h100", Memory: 80 << 30}, {Index: 1, Uuid: "u1", Type: "h100", Memory: 80 << 30}},
+	})
+	must(w.t, err)
+	if n.epoch = answer.GetEpoch(); n.epoch == 0 || answer.GetCluster() != "test" {
+		w.t.Fatalf("registered as %v", answer)
+	}
+	n.listen()
+	return n
+}
+
+func (n *node) listen() {
+	go func() {
+		n.ended <- n.session.Wanted(n.w.t.Context(), &greylagv1.WantedRequest{Epoch: n.epoch}, func(m *greylagv1.WantedResponse) error {
+			n.sets <- m
+			return nil
+		})
+	}()
+}
+
+// next is the next message that is more than a sign of life.
+func (n *node) next() *greylagv1.WantedResponse {
+	n.w.t.Helper()
+	for {
+		select {
+		case m := <-n.sets:
+			if !m.GetHeartbeat() || len(m.GetLogs()) > 0 {
+				return m
+			}
+		case err := <-n.ended:
+			n.w.t.Fatalf("the stream ended: %v", err)
+		case <-time.After(20 * time.Second):
+			n.w.t.Fatal("the node hears nothing")
+		}
+	}
+}
+
+func (n *node) report(seen uint64, tasks ...*greylagv1.ReportedTask) {
+	n.w.t.Helper()
+	_, err := n.session.Report(n.w.t.Context(), &greylagv1.ReportRequest{Epoch: n.epoch, Seen: seen, Tasks: tasks})
+	must(n.w.t, err)
+}
+
+func TestANodeRunsAJob(t *testing.T) {
+	w := newWorld(t, options{})
+	n := newNode(w, "n1")
+	if set := n.next(); len(set.GetTasks()) != 0 || set.GetVersion() == 0 {
+		t.Fatalf("a new node is wanted to run %v", set)
+	}
+	c := w.as(ann)
+	spec := job("work")
+	spec.Request = &greylagv1.Request{GpusPerNode: 1}
+	spec.Output = "/tmp/%j.out"
+	id := w.submit(c, spec)
+	set := n.next()
+	task := set.GetTasks()[0]
+	if task.GetJob() != id || task.GetAttempt() != 1 || task.GetUid() != 1001 || task.GetOutput() != "/tmp/%j.out" ||
+		len(task.GetNodes()[0].GetGpus()) != 1 || task.GetStop() || task.GetIdle() {
+		t.Fatalf("wanted %v", task)
+	}
+	content, err := n.session.Fetch(t.Context(), &greylagv1.FetchRequest{Digest: task.GetScript()})
+	if must(t, err); string(content.GetContent()) != script {
+		t.Errorf("fetched %q", content.GetContent())
+	}
+	other := sha256.Sum256([]byte("another"))
+	if _, err := n.session.Fetch(t.Context(), &greylagv1.FetchRequest{Digest: other[:]}); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("fetched what is none of the node's business: %v", err)
+	}
+	tell := &greylagv1.ReportedTask{Job: id, Attempt: 1, Phase: "started"}
+	n.report(set.GetVersion(), tell)
+	w.until("RUNNING", func() bool { return stateOf(t, c, id) == "RUNNING" })
+	for range 3 { // repetitions change nothing and cost no entry of the log
+		n.report(set.GetVersion(), tell)
+	}
+	tell.Phase, tell.Cause, tell.ExitCode = "ended", "exited", 3
+	n.report(set.GetVersion(), tell)
+	w.until("COMPLETING", func() bool { return stateOf(t, c, id) == "COMPLETING" })
+	if set = n.next(); !set.GetTasks()[0].GetStop() {
+		t.Fatalf("wanted %v of a job that is over", set)
+	}
+	tell.Phase = "clean"
+	n.report(set.GetVersion(), tell)
+	w.until("FAILED", func() bool { return stateOf(t, c, id) == "FAILED" })
+	if set = n.next(); len(set.GetTasks()) != 0 {
+		t.Errorf("still wanted: %v", set)
+	}
+}
+
+func stateOf(t *testing.T, c *client.Client, id uint64) string {
+	t.Helper()
+	got, err := c.Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: fmt.Sprint(id)})
+	must(t, err)
+	return got.GetJobs()[0].GetState()
+}
+
+func TestANodeThatIsNotOne(t *testing.T) {
+	w := newWorld(t, options{})
+	newNode(w, "n1").next()
+	session := w.program(pki.RoleNode, "n2").Node()
+	if _, err := session.Report(t.Context(), &greylagv1.ReportRequest{Epoch: 1}); connect.CodeOf(err) == connect.CodeInternal || err == nil {
+		t.Errorf("a node that never registered reports: %v", err)
+	}
+	err := session.Wanted(t.Context(), &greylagv1.WantedRequest{Epoch: 7}, func(*greylagv1.WantedResponse) error { return nil })
+	if connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("and listens: %v", err)
+	}
+	if _, err = session.Register(t.Context(), &greylagv1.RegisterRequest{BootId: "b", Cpus: -4}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("and has -4 CPUs: %v", err)
+	}
+}
+
+func TestLogs(t *testing.T) {
+	w := newWorld(t, options{})
+	n := newNode(w, "n1")
+	n.next()
+	c := w.as(ann)
+	spec := job("talks")
+	spec.Output = "/tmp/talk"
+	id := w.submit(c, spec)
+	n.next()
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := c.Jobs().Logs(ctx, &greylagv1.LogsRequest{Job: fmt.Sprint(id), Follow: true, Tail: 100})
+	must(t, err)
+	request := n.next().GetLogs()[0]
+	if request.GetJob() != id || request.GetTail() != 100 || request.GetOffset() != -1 || !request.GetFollow() || request.GetTask().GetOutput() != "/tmp/talk" {
+		t.Fatalf("the node is asked for %v", request)
+	}
+	push := func(p *greylagv1.PushLogRequest) *greylagv1.PushLogResponse {
+		p.Id = request.GetId()
+		answer, err := n.session.PushLog(t.Context(), p)
+		must(t, err)
+		return answer
+	}
+	push(&greylagv1.PushLogRequest{Data: []byte("hello ")})
+	push(&greylagv1.PushLogRequest{Data: []byte("world")})
+	var text strings.Builder
+	for text.String() != "hello world" && stream.Receive() {
+		text.Write(stream.Msg().GetData())
+	}
+	must(t, stream.Err())
+	// Another node cannot put words into this one's mouth.
+	answer, err := newNode(w, "n2").session.PushLog(t.Context(), &greylagv1.PushLogRequest{Id: request.GetId(), Data: []byte("lies")})
+	if must(t, err); !answer.GetStop() {
+		t.Error("another node pushes into the reader")
+	}
+	cancel()
+	if over := n.next().GetLogs()[0]; !over.GetCancelled() || over.GetId() != request.GetId() {
+		t.Errorf("the reader left and the node heard %v", over)
+	}
+	if !push(&greylagv1.PushLogRequest{Data: []byte("more")}).GetStop() {
+		t.Error("pushing to a reader who left goes on")
+	}
+	stream.Close()
+}
+
+func TestLogsThatCannotBeRead(t *testing.T) {
+	w := newWorld(t, options{})
+	c := w.as(ann)
+	logs := func(c *client.Client, request *greylagv1.LogsRequest) error {
+		stream, err := c.Jobs().Logs(t.Context(), request)
+		if err != nil {
+			return err
+		}
+		defer stream.Close()
+		for stream.Receive() {
+		}
+		return stream.Err()
+	}
+	id := w.submit(c, job("waits"))
+	for _, x := range []struct {
+		c       *client.Client
+		request *greylagv1.LogsRequest
+		want    connect.Code
+	}{
+		{c, &greylagv1.LogsRequest{Job: fmt.Sprint(id)}, connect.CodeFailedPrecondition},
+		{c, &greylagv1.LogsRequest{Job: "99"}, connect.CodeNotFound},
+		{c, &greylagv1.LogsRequest{Job: "what"}, connect.CodeInvalidArgument},
+		{w.as(bob), &greylagv1.LogsRequest{Job: fmt.Sprint(id)}, connect.CodePermissionDenied},
+	} {
+		if err := logs(x.c, x.request); connect.CodeOf(err) != x.want {
+			t.Errorf("%v: %v, want %v", x.request, err, x.want)
+		}
+	}
+	n := newNode(w, "n1")
+	n.next()
+	set := n.next()
+	if len(set.GetTasks()) != 1 {
+		t.Fatalf("wanted %v", set)
+	}
+	if err := logs(c, &greylagv1.LogsRequest{Job: fmt.Sprint(id), Rank: 1}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("rank 1 of 1 node: %v", err)
+	}
+	go func() {
+		request := n.next().GetLogs()[0]
+		_, _ = n.session.PushLog(context.WithoutCancel(t.Context()), &greylagv1.PushLogRequest{Id: request.GetId(), Error: "no such file", Eof: true})
+	}()
+	err := logs(c, &greylagv1.LogsRequest{Job: fmt.Sprint(id)})
+	var told *connect.Error
+	if !errors.As(err, &told) || told.Message() != "no such file" {
+		t.Errorf("the node's error came as %v", err)
+	}
+}
