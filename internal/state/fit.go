@@ -85,18 +85,32 @@ func (s *State) fits(spec *cluster.JobSpec) *command.Refusal {
 		return nil
 	}
 	shapes := place.shapes
-	where := fmt.Sprintf("partition %q", spec.Partition)
+	where := within{partition: spec.Partition}
 	if len(r.NodeList) > 0 || len(r.Exclude) > 0 {
 		var refusal *command.Refusal
 		if shapes, refusal = s.chosen(place, spec); refusal != nil {
 			return refusal
 		}
-		where = fmt.Sprintf("the nodes that the job may use in partition %q", spec.Partition)
+		where.some = true
 	}
 	if refusal := tooLarge(r, shapes, where); refusal != nil {
 		return refusal
 	}
 	return tooMany(r, shapes, where)
+}
+
+// within names the nodes that were looked at.
+type within struct {
+	partition string
+	some      bool // not all of the partition's
+}
+
+// String is for messages.
+func (w within) String() string {
+	if w.some {
+		return fmt.Sprintf("the nodes that the job may use in partition %q", w.partition)
+	}
+	return fmt.Sprintf("partition %q", w.partition)
 }
 
 // chosen are the shapes of the partition's nodes that the job may use.
@@ -123,7 +137,7 @@ func (s *State) chosen(place *room, spec *cluster.JobSpec) ([]shape, *command.Re
 }
 
 // tooLarge names the first thing that no node has.
-func tooLarge(r *cluster.Request, shapes []shape, where string) *command.Refusal {
+func tooLarge(r *cluster.Request, shapes []shape, where within) *command.Refusal {
 	var cpus, gpus int32
 	var memory cluster.Bytes
 	types, features := len(r.GPUTypes) == 0, false
@@ -158,7 +172,7 @@ func leastMemory(r *cluster.Request) cluster.Bytes {
 }
 
 // tooMany refuses more nodes or GPUs than the nodes that are large enough have.
-func tooMany(r *cluster.Request, shapes []shape, where string) *command.Refusal {
+func tooMany(r *cluster.Request, shapes []shape, where within) *command.Refusal {
 	var nodes int64
 	var perNode []typeCount // count is GPUs of one node; typ is not used
 	var counts []int64

@@ -17,26 +17,63 @@ type specCache struct {
 }
 
 type cachedSpec struct {
-	key  []byte
-	spec *cluster.JobSpec // checked, with its defaults filled in
+	print       uint64
+	raw         cluster.JobSpec // as submitted
+	defaultTime bool
+	key         []byte           // of raw; nil until print was met again
+	spec        *cluster.JobSpec // checked, with its defaults filled in; nil in a free slot
 }
 
-// find looks up a specification as submitted; slot is where it belongs.
-func (c *specCache) find(spec *cluster.JobSpec, defaultTime bool) (found *cluster.JobSpec, slot int) {
+// fingerprint is equal for equal specifications and mostly different for others.
+// It is cheap, because most submissions are like no other.
+func fingerprint(s *cluster.JobSpec) uint64 {
+	h := seed(hashSpec, uint64(s.Owner.UID))
+	for _, w := range [...]string{s.Name, s.WorkDir, s.Partition, s.Output} {
+		h = hashWord(h, w)
+	}
+	for _, w := range s.Args {
+		h = hashWord(h, w)
+	}
+	h = mix(h^uint64(s.TimeLimit), mix1^uint64(s.ArraySize))
+	h = mix(h^uint64(s.Request.GPUsPerNode), mix2^uint64(s.Request.Nodes))
+	return hash64(h, s.Script[:8])
+}
+
+func hashWord(h uint64, w string) uint64 {
+	for len(w) >= 8 {
+		h = mix(h^mix1, mix2^(uint64(w[0])|uint64(w[1])<<8|uint64(w[2])<<16|uint64(w[3])<<24|
+			uint64(w[4])<<32|uint64(w[5])<<40|uint64(w[6])<<48|uint64(w[7])<<56))
+		w = w[8:]
+	}
+	last := uint64(len(w))
+	for i := range len(w) {
+		last = last<<8 | uint64(w[i])
+	}
+	return mix(h^mix3, last^mix2)
+}
+
+// find looks up a specification as submitted. When it is not there, slot and print
+// are for put.
+func (c *specCache) find(spec *cluster.JobSpec, defaultTime bool) (found *cluster.JobSpec, slot *cachedSpec, print uint64) {
+	print = fingerprint(spec)
+	slot = &c.slots[print%uint64(len(c.slots))]
+	if slot.spec == nil || slot.print != print || slot.defaultTime != defaultTime {
+		return nil, slot, print
+	}
+	if slot.key == nil {
+		slot.key = bytes.Clone(c.keyOf(&slot.raw))
+	}
+	if !bytes.Equal(slot.key, c.keyOf(spec)) {
+		return nil, slot, print
+	}
+	return slot.spec, slot, print
+}
+
+func (c *specCache) keyOf(spec *cluster.JobSpec) []byte {
 	w := codec.Writer(c.key[:0])
 	command.SpecFields(&w, spec)
-	codec.Bool(&w, &defaultTime)
 	c.key = w.Written()
-	slot = int(hash64(0, c.key) % uint64(len(c.slots)))
-	if e := &c.slots[slot]; e.spec != nil && bytes.Equal(e.key, c.key) {
-		return e.spec, slot
-	}
-	return nil, slot
-}
-
-// put remembers what the key of the last find became.
-func (c *specCache) put(slot int, spec *cluster.JobSpec) {
-	c.slots[slot] = cachedSpec{bytes.Clone(c.key), spec}
+	return c.key
 }
 
 func (c *specCache) clear() { clear(c.slots[:]) }

@@ -150,10 +150,11 @@ func (s *State) arrayIndices(ranges []command.IndexRange) ([]int32, *command.Ref
 // check validates a specification, fills in what the policy decides, and makes
 // sure that the cluster could run it. The result may be shared.
 func (s *State) check(spec *cluster.JobSpec, defaultTime bool) (checked *cluster.JobSpec, refusal *command.Refusal, kept bool) {
-	known, slot := s.specs.find(spec, defaultTime)
+	known, slot, print := s.specs.find(spec, defaultTime)
 	if known != nil {
 		return known, nil, false
 	}
+	raw := *spec
 	if err := spec.Validate(); err != nil {
 		return nil, invalid(err), false
 	}
@@ -166,7 +167,7 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool) (checked *cluster
 	checked = new(cluster.JobSpec)
 	*checked = *spec
 	s.words.shareWords(checked)
-	s.specs.put(slot, checked)
+	*slot = cachedSpec{print: print, raw: raw, defaultTime: defaultTime, spec: checked}
 	return checked, nil, false
 }
 

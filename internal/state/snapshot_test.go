@@ -1,0 +1,153 @@
+package state
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const golden = "testdata/snapshot-v1.golden"
+
+// TestGolden: a snapshot that version 1 wrote loads for ever and gives the same
+// state. The file is written once, by -update when it is not there.
+func TestGolden(t *testing.T) {
+	if _, err := os.Stat(golden); err != nil && *update {
+		s, _ := story(t, 77, 700)
+		if err := os.WriteFile(golden, encode(t, s), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := decode(bytes.NewReader(data), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
+	}
+	var list strings.Builder
+	x := &script{t: t, s: s}
+	for _, part := range []string{x.jobs(), x.nodes(), x.run("state")} {
+		list.WriteString(part + "\n")
+	}
+	const shown = golden + ".shown"
+	want, err := os.ReadFile(shown)
+	if err != nil && *update {
+		want = []byte(list.String())
+		err = os.WriteFile(shown, want, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list.String() != string(want) {
+		t.Errorf("the golden snapshot holds\n%s\nand held\n%s", list.String(), want)
+	}
+}
+
+// reseal gives frames their right length and CRC, so that a fuzzer gets past them:
+// each input byte string between marks becomes a frame.
+func reseal(data []byte) []byte {
+	out := binary.LittleEndian.AppendUint32([]byte(snapshotMark), snapshotVersion)
+	for len(data) > 3 {
+		kind, size := data[0], int(binary.LittleEndian.Uint16(data[1:3]))
+		data = data[3:]
+		size = min(size, len(data))
+		head := binary.LittleEndian.AppendUint32([]byte{kind}, uint32(size))
+		frame := append(head, data[:size]...)
+		data = data[size:]
+		out = binary.LittleEndian.AppendUint32(append(out, frame...), crc32.Checksum(frame, castagnoli))
+	}
+	return out
+}
+
+// unseal is the opposite, for seeds.
+func unseal(t testing.TB, snapshot []byte) []byte {
+	var out []byte
+	for rest := snapshot[len(snapshotMark)+4:]; len(rest) > 0; {
+		size := int(binary.LittleEndian.Uint32(rest[1:5]))
+		if size > 0xffff {
+			t.Fatal("a frame is too large for a seed")
+		}
+		out = append(out, rest[0])
+		out = binary.LittleEndian.AppendUint16(out, uint16(size))
+		out = append(out, rest[5:5+size]...)
+		rest = rest[9+size:]
+	}
+	return out
+}
+
+func FuzzDecode(f *testing.F) {
+	data, err := os.ReadFile(golden)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(unseal(f, data))
+	s := newState(small)
+	var b bytes.Buffer
+	if err := s.View().Encode(&b); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(unseal(f, b.Bytes()))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := decode(bytes.NewReader(reseal(data)), small)
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrUnsupported) {
+				t.Fatalf("unexpected error %v", err)
+			}
+			return
+		}
+		again := encode(t, s)
+		if _, err := decode(bytes.NewReader(again), small); err != nil {
+			t.Fatalf("what was read cannot be read again: %v", err)
+		}
+	})
+}
+
+// TestHostileFrames changes every byte of a small snapshot behind right CRCs, which
+// only the digest and the checks of each record stand against.
+func TestHostileFrames(t *testing.T) {
+	s, _ := story(t, 5, 60)
+	seed := unseal(t, encode(t, s))
+	if _, err := decode(bytes.NewReader(reseal(seed)), small); err != nil {
+		t.Fatal(err)
+	}
+	for i := range seed {
+		for _, flip := range []byte{1, 0xff} {
+			bad := slices.Clone(seed)
+			bad[i] ^= flip
+			got, err := decode(bytes.NewReader(reseal(bad)), small)
+			if err == nil && got.Digest() != s.Digest() {
+				t.Fatalf("byte %d: another state was accepted", i)
+			}
+		}
+	}
+}
+
+func TestArraysShareTheirSpec(t *testing.T) {
+	x := &script{t: t, s: newState(small), now: 1}
+	x.apply(x.submission(split("ada array=0-99 name=sweep")))
+	one := encode(t, x.s)
+	x.apply(x.submission(split("ada array=0-99 name=sweep")))
+	two := encode(t, x.s)
+	if grown := len(two) - len(one); grown > 100*60 {
+		t.Errorf("a hundred elements more take %d bytes in a snapshot", grown)
+	}
+	s := restore(t, two, x.s.Digest())
+	specs := map[*cluster.JobSpec]bool{}
+	for j := range s.View().Jobs(0) {
+		specs[j.Spec] = true
+	}
+	if len(specs) != 1 {
+		t.Errorf("%d copies of one specification after restoring", len(specs))
+	}
+}
