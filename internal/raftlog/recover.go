@@ -35,8 +35,8 @@ func (r Recovery) String() string {
 //
 // Members other than this one must have belonged to the cluster, and Recover must be
 // run on each of them with the same list; the safe way is this member alone, and
-// AddMember for new ones. Of cfg only ClusterID, Dir, Clock and Logger matter. fsm
-// must not be used afterwards.
+// AddMember for new ones: an empty list means that, at cfg.Addr. Else of cfg only
+// ClusterID, Dir, Clock and Logger matter. fsm must not be used afterwards.
 func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
 	var report Recovery
 	cfg = cfg.withDefaults()
@@ -46,6 +46,9 @@ func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
 	self, err := loadIdentity(cfg)
 	if err != nil {
 		return report, err
+	}
+	if len(members) == 0 {
+		members = []Member{{ID: self.ID, Addr: cfg.Addr, Voter: true}}
 	}
 	snap, err := openSnapshots(cfg)
 	if err != nil {
