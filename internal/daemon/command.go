@@ -25,7 +25,7 @@ const (
 const usage = `usage: gctld [run] [--config FILE]           serve as a controller
        gctld --dev [--dir DIR]               a whole cluster on this machine, with simulated GPUs
        gctld init [--config FILE]            make this controller the first of a new cluster
-       gctld snapshot [--config FILE] [-o F] back up the state of a stopped controller
+       gctld snapshot [--config FILE] [-o F] back up a stopped cluster of one controller
        gctld recover [--config FILE] --yes   make a stopped controller the only one left
 
 Flags, the same for all:

@@ -58,17 +58,46 @@ func Init(cfg config.Controller, log *slog.Logger) error {
 	return err
 }
 
-// Snapshot writes a backup of a stopped controller's state.
+// Snapshot writes a backup of the state of a stopped controller that is the only one.
 func Snapshot(ctx context.Context, cfg config.Controller, log *slog.Logger, to io.Writer) (raftlog.BackupInfo, error) {
 	var info raftlog.BackupInfo
 	if _, err := os.Stat(filepath.Join(cfg.DataDir, raftFolder)); err != nil {
 		return info, fmt.Errorf("no controller's state: %w", err)
 	}
 	err := withStorage(cfg, log, func(s *storage) (err error) {
+		if n := len(s.log.Status().Members); n > 1 {
+			return fmt.Errorf("%w: it has %d", errNotAlone, n)
+		}
+		if err := ready(ctx, s.log); err != nil {
+			return err
+		}
 		info, err = s.log.Backup(ctx, to)
 		return err
 	})
 	return info, err
+}
+
+// errNotAlone: one stopped member of several does not know what they had agreed.
+var errNotAlone = errors.New("only a cluster of one controller can be backed up while it is stopped: run gctl cluster snapshot on one that runs")
+
+// readyTime bounds how long a lone controller takes to replay its log.
+const readyTime = time.Minute
+
+// ready waits until a lone member leads itself, and so has everything in its state.
+func ready(ctx context.Context, log *raftlog.Log) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	for {
+		_, err := log.ReadIndex(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("read the log: %w", err)
+		}
+	}
 }
 
 // Recover makes a stopped controller, whose peers are lost for good, the only member

@@ -1,0 +1,216 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// layout prepares a folder as gctl init does and returns the configuration file.
+func layout(t *testing.T) (config, addr string) {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	addr = l.Addr().String()
+	must(t, l.Close())
+	ca, err := pki.NewCA("test", time.Now())
+	must(t, err)
+	must(t, ca.Save(filepath.Join(dir, "pki")))
+	must(t, ca.Issue(filepath.Join(dir, "pki"), pki.Grant{Peer: pki.Peer{ClusterID: "test", Role: pki.RoleController, Name: "c1"}, Hosts: []string{"127.0.0.1"}}, time.Now()))
+	config = filepath.Join(dir, "gctld.toml")
+	must(t, os.WriteFile(config, fmt.Appendf(nil, "name = \"c1\"\nlisten = %q\nadvertise = %q\ndata_dir = %q\npki_dir = %q\n[raft]\nreserve = \"0\"\n",
+		addr, addr, filepath.Join(dir, "data"), filepath.Join(dir, "pki")), 0o644))
+	must(t, os.Mkdir(filepath.Join(dir, "data"), 0o700))
+	return config, addr
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// command runs gctld's Main to its end.
+func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = Main(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// running is a gctld in this process.
+type running struct {
+	t    *testing.T
+	http *http.Client
+	addr string
+	stop func() (code int, stderr string)
+}
+
+func start(t *testing.T, config, addr string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var stderr bytes.Buffer
+	code := make(chan int, 1)
+	go func() { code <- Main(ctx, []string{"--config", config, "--log-level", "warn"}, io.Discard, &stderr) }()
+	ended := false
+	r := &running{t: t, addr: addr}
+	r.stop = func() (int, string) {
+		ended = true
+		cancel()
+		select {
+		case c := <-code:
+			return c, stderr.String()
+		case <-time.After(20 * time.Second):
+			t.Fatal("gctld does not end")
+			return 0, ""
+		}
+	}
+	t.Cleanup(func() {
+		if !ended {
+			r.stop()
+		}
+	})
+	trust, err := pki.LoadTrust(filepath.Join(filepath.Dir(config), "pki", pki.TrustFile))
+	must(t, err)
+	r.http = &http.Client{Transport: &http.Transport{TLSClientConfig: pki.ClientTLS(trust, nil), ForceAttemptHTTP2: true}, Timeout: 5 * time.Second}
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if body, status := r.get("/healthz"); status == http.StatusOK && body == "ok\n" {
+			return r
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("gctld does not come up")
+		}
+	}
+}
+
+func (r *running) get(path string) (body string, status int) {
+	answer, err := r.http.Get("https://" + r.addr + path)
+	if err != nil {
+		return err.Error(), 0
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	must(r.t, err)
+	return string(text), answer.StatusCode
+}
+
+func TestAControllersLife(t *testing.T) {
+	config, addr := layout(t)
+	if code, out, err := command(t, "init", "--config", config); code != 0 || out != "" {
+		t.Fatal(code, out, err)
+	}
+	if code, _, err := command(t, "init", "--config", config); code != exitFailed || !strings.Contains(err, "holds a cluster's state already") {
+		t.Fatal(code, err)
+	}
+	r := start(t, config, addr)
+	metrics, status := r.get("/metrics")
+	for _, line := range []string{"greylag_raft_leader 1", "greylag_jobs{state=\"PENDING\"} 0", "greylag_raft_members 1", "# TYPE greylag_passes_total counter"} {
+		if status != http.StatusOK || !strings.Contains(metrics, line+"\n") {
+			t.Errorf("metrics (%d) without %q:\n%s", status, line, metrics)
+		}
+	}
+	dir := filepath.Join(filepath.Dir(config), "pki")
+	id, trust, err := pki.OpenIdentity(dir)
+	must(t, err)
+	c := client.New(client.Config{Controllers: []string{addr}, TLS: pki.ClientTLS(trust, id)})
+	defer c.Close()
+	answer, err := c.Cluster().Status(t.Context(), &greylagv1.StatusRequest{})
+	if err != nil || answer.ClusterId != "test" || answer.Leader != answer.Id || len(answer.Members) != 1 {
+		t.Fatal(answer, err)
+	}
+	if code, _, errs := command(t, "--config", config); code != exitFailed || !strings.Contains(errs, "address already in use") {
+		t.Fatal(code, errs)
+	}
+	if code, errs := r.stop(); code != exitOK {
+		t.Fatal(code, errs)
+	}
+}
+
+func TestBackupAndRecoveryOfAStoppedController(t *testing.T) {
+	config, addr := layout(t)
+	if code, _, err := command(t, "snapshot", "--config", config); code != exitFailed || !strings.Contains(err, "no controller's state") {
+		t.Fatal(code, err)
+	}
+	code, _, errs := command(t, "init", "--config", config)
+	if code != exitOK {
+		t.Fatal(errs)
+	}
+	start(t, config, addr).stop()
+	file := filepath.Join(t.TempDir(), "backup")
+	if code, _, err := command(t, "snapshot", "--config", config, "-o", file); code != exitOK {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(file); err != nil || !bytes.HasPrefix(data, []byte("GLBK")) {
+		t.Fatalf("%.10q %v", data, err)
+	}
+	if code, _, err := command(t, "recover", "--config", config); code != exitFailed || !strings.Contains(err, "--yes") {
+		t.Fatal(code, err)
+	}
+	if code, out, err := command(t, "recover", "--config", config, "--yes"); code != exitOK || !strings.Contains(out, "kept everything up to entry") {
+		t.Fatal(code, out, err)
+	}
+	if code, errs := start(t, config, addr).stop(); code != exitOK {
+		t.Fatal(code, errs)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{{"--nonsense"}, {"dance"}, {"run", "now"}, {"--log-level", "loud"}, {"--config", "/nonexistent"}} {
+		if code, out, err := command(t, args...); code != exitUsage || out != "" || err == "" {
+			t.Errorf("%q: %d %q %q", args, code, out, err)
+		}
+	}
+	if code, _, err := command(t, "--help"); code != exitOK || !strings.Contains(err, "Exit status") {
+		t.Error(code, err)
+	}
+}
+
+func TestNotify(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "n")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path})
+	must(t, err)
+	defer conn.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	notify("READY=1")
+	buf := make([]byte, 20)
+	must(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
+	if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "READY=1" {
+		t.Fatal(string(buf[:n]), err)
+	}
+}
+
+// TestDevFolder checks what --dev prepares; that the programs run together is
+// checked end to end.
+func TestDevFolder(t *testing.T) {
+	d := &dev{dir: t.TempDir()}
+	must(t, d.prepare("error"))
+	first := d.addr
+	id, trust, err := pki.OpenIdentity(d.in("node/pki"))
+	if err != nil || id.Peer().Role != pki.RoleNode || !strings.HasPrefix(trust.ClusterID(), "dev-") {
+		t.Fatal(err)
+	}
+	must(t, Init(d.cfg, slog.New(slog.DiscardHandler)))
+	again := &dev{dir: d.dir}
+	must(t, again.prepare("error"))
+	if again.addr != first {
+		t.Fatalf("moved from %s to %s", first, again.addr)
+	}
+	if err := Init(again.cfg, slog.New(slog.DiscardHandler)); err == nil {
+		t.Fatal("the cluster was made anew")
+	}
+}
