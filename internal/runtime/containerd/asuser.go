@@ -52,14 +52,3 @@ func takeFileIdentity(owner runtime.Owner) error {
 	}
 	return nil
 }
-
-// reachable tells whether the owner can get to path.
-func reachable(owner runtime.Owner, path string) error {
-	return asUser(owner, func() error {
-		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		return unix.Close(fd)
-	})
-}

@@ -117,3 +117,35 @@ func TestMounts(t *testing.T) {
 		}
 	}
 }
+
+// TestMountIsPinned: what was checked is what is shown, although the user puts a
+// link to somebody else's folder in its place meanwhile.
+func TestMountIsPinned(t *testing.T) {
+	r := newRuntime(t, nil)
+	shown, secret := filepath.Join(home(t), "shown"), filepath.Join(home(t), "others", "secret")
+	if err := errors.Join(os.MkdirAll(shown, 0o755), os.MkdirAll(secret, 0o755), os.WriteFile(shown+"/mine", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	spec := job(t, 1, "true\n")
+	spec.Mounts = []runtime.Mount{{Source: shown, Target: "/mnt"}}
+	pinned := spec
+	unpin, err := r.pin(&pinned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(os.Chmod(filepath.Dir(secret), 0o700), os.Rename(shown, shown+".old"), os.Symlink(secret, shown))
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := pinned.Mounts[0].Source
+	if _, err := os.Stat(filepath.Join(place, "mine")); err != nil {
+		t.Errorf("the task would not see what was there when it was checked: %v", err)
+	}
+	unpin()
+	if _, err := os.Lstat(place); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", place, err)
+	}
+	if err := r.Start(limit(t), spec); !errors.Is(err, runtime.ErrInvalid) {
+		t.Errorf("a link to where the user cannot go: %v", err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
@@ -36,7 +37,7 @@ const undoLimit = 30 * time.Second
 // Start implements runtime.Runtime. Three calls to containerd: container, task,
 // go; with an image one more, for its snapshot.
 func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
-	if err := r.check(&spec); err != nil {
+	if err := spec.Check(); err != nil {
 		return err
 	}
 	release, err := r.locks.acquire(ctx, spec.ID)
@@ -44,6 +45,11 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 		return err
 	}
 	defer release()
+	unpin, err := r.pin(&spec)
+	if err != nil {
+		return err
+	}
+	defer unpin()
 	ctx = r.scope(ctx)
 	dir, created, err := r.tasks.Create(spec.ID)
 	if err != nil {
@@ -67,21 +73,33 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 	return nil
 }
 
-// check refuses what this runtime must not try.
-func (r *Runtime) check(spec *runtime.Spec) error {
-	if err := spec.Check(); err != nil {
-		return err
-	}
-	for _, m := range spec.Mounts {
-		if err := reachable(spec.Owner, m.Source); err != nil {
-			return fmt.Errorf("task %s: mount %s: %w: %w", spec.ID, m.Source, runtime.ErrInvalid, err)
+// pin opens what the mounts name as the task's owner, and makes them name what
+// was opened until unpin is called. The OCI runtime follows paths as root: a link
+// that was put in a folder's place since would lead it where the owner may not go.
+func (r *Runtime) pin(spec *runtime.Spec) (unpin func(), err error) {
+	var pins []string
+	unpin = func() {
+		for _, place := range pins {
+			unpinFolder(place)
 		}
+	}
+	mounts := slices.Clone(spec.Mounts)
+	for i, m := range mounts {
 		if _, err := os.Stat(m.Target); err != nil && spec.Image == "" {
 			// The OCI runtime would make it, as root, on the host itself.
-			return fmt.Errorf("task %s: mount on %s: %w: %w", spec.ID, m.Target, runtime.ErrInvalid, err)
+			unpin()
+			return nil, fmt.Errorf("task %s: mount on %s: %w: %w", spec.ID, m.Target, runtime.ErrInvalid, err)
 		}
+		place := pinPlace(r.config.StateDir, spec.ID, i)
+		pins = append(pins, place)
+		if err := pinFolder(spec.Owner, m.Source, place); err != nil {
+			unpin()
+			return nil, fmt.Errorf("task %s: mount %s: %w", spec.ID, m.Source, err)
+		}
+		mounts[i].Source = place
 	}
-	return nil
+	spec.Mounts = mounts
+	return unpin, nil
 }
 
 // adopt finds out what became of a task whose folder exists. Where it never
@@ -223,7 +241,7 @@ func (r *Runtime) order(spec *runtime.Spec, from base) ginit.Order {
 	order := ginit.Order{
 		Become: true, Confine: true, UID: spec.UID, GID: spec.GID, Groups: spec.Groups,
 		Args: spec.Args, WorkDir: spec.WorkDir,
-		Stdout: spec.Stdout, Stderr: spec.Stderr, Append: spec.Append, Umask: spec.Umask,
+		Stdin: spec.Stdin, Stdout: spec.Stdout, Stderr: spec.Stderr, Append: spec.Append, Umask: spec.Umask,
 	}
 	if order.Umask == 0 {
 		order.Umask = 0o022
