@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -82,6 +83,7 @@ func BenchmarkQueue(b *testing.B) {
 		b.Fatal(err)
 	}
 	w.pages = pendingPages(100_000, 5000)
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // as cmd/gqueue does
 	b.Setenv("GREYLAG_CONFIG", filepath.Join(dir, "client.toml"))
 	for _, c := range []struct {
 		name string

@@ -67,7 +67,10 @@ func fields() []field {
 		{'r', "REASON", "reason", text(func(j *greylagv1.Job) string { return reasonOf(j) })},
 		{'R', "NODELIST(REASON)", "nodes, or the reason", func(dst []byte, _ view, r *row) []byte { return appendPlace(dst, r.job) }},
 		{'M', "TIME", "time used", func(dst []byte, v view, r *row) []byte {
-			return append(dst, cluster.FormatElapsed(elapsed(r.job, v.now))...)
+			if d := elapsed(r.job, v.now); d > 0 {
+				return append(dst, cluster.FormatElapsed(d)...)
+			}
+			return append(dst, "0:00"...) // most rows, without the cost
 		}},
 		{'l', "TIME_LIMIT", "time limit", func(dst []byte, _ view, r *row) []byte {
 			return append(dst, limitText(r.job)...)
@@ -165,10 +168,10 @@ func parseFormat(format string) ([]column, error) {
 	before := ""
 	for i := 0; i < len(format); i++ {
 		if format[i] != '%' {
-			before += Printable(format[i : i+1])
+			before += format[i : i+1]
 			continue
 		}
-		c := column{before: before}
+		c := column{before: Printable(before)}
 		before = ""
 		i++
 		if i < len(format) && format[i] == '.' {
@@ -193,7 +196,7 @@ func parseFormat(format string) ([]column, error) {
 		return nil, &UsageError{fmt.Sprintf("the format %q has no field", format), `write fields such as "%.10i %9P %.8j %t %R"`}
 	}
 	if before != "" {
-		columns = append(columns, column{before: before, field: &field{write: func(dst []byte, _ view, _ *row) []byte { return dst }}})
+		columns = append(columns, column{before: Printable(before), field: &field{write: func(dst []byte, _ view, _ *row) []byte { return dst }}})
 	}
 	return columns, nil
 }

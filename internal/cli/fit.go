@@ -39,6 +39,9 @@ func fit(letters string, v view, rows []row, width int, edge bool) []column {
 		}
 		c.width = len(c.field.head)
 		most := mostOf(c.letter, width)
+		if i == len(columns)-1 {
+			most = leastLast // more of it is not needed here
+		}
 		for r := range rows {
 			if c.width >= most {
 				break
