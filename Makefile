@@ -29,7 +29,7 @@ down:
 build:
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(STATIC))
-	@if command -v gcc >/dev/null; then $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \
+	@if command -v gcc >/dev/null; then CGO_CFLAGS="-O2 -Wno-deprecated-declarations" $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \
 	else echo "no gcc: building gnvml without NVML"; CGO_ENABLED=0 $(GO) build -o $(BIN)/ ./cmd/gnvml; fi
 
 test: setup build

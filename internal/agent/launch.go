@@ -162,9 +162,6 @@ func (a *Agent) launch(ctx context.Context, l *launch) error {
 // specify makes the runtime's description of the task.
 func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	w := l.spec
-	if w.GetInput() != "" && w.GetInput() != "/dev/null" {
-		return tasks.Spec{}, failed(cluster.LaunchFailed, "an input file is not supported by this node's runtime")
-	}
 	script, err := a.blob(ctx, w.GetScript())
 	if err != nil {
 		return tasks.Spec{}, err
@@ -182,7 +179,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 		CPUSet: cgroup.FormatCPUs(l.cpus), CPUs: int(l.own.GetCpus()), Memory: uint64(max(l.own.GetMemory(), 0)),
 		Labels: map[string]string{"greylag/node": l.node, "greylag/user": w.GetUser()},
 	}
-	spec.Stdout, spec.Stderr = outputs(w, l.node)
+	spec.Stdin, spec.Stdout, spec.Stderr = files(w, l.node)
 	if a.cfg.Device != nil {
 		for _, gpu := range l.gpus {
 			spec.Devices = append(spec.Devices, a.cfg.Device(gpu.index))
@@ -214,8 +211,8 @@ func (a *Agent) image(ctx context.Context, reference string, owner tasks.Owner) 
 	return "", failed(cluster.ImageFailed, "image %s: %v", reference, err)
 }
 
-// outputs are the files a task writes, as paths of its own file system.
-func outputs(w *greylagv1.WantedTask, node string) (stdout, stderr string) {
+// files are those a task reads and writes, as paths of its own file system.
+func files(w *greylagv1.WantedTask, node string) (stdin, stdout, stderr string) {
 	place := func(pattern string) string {
 		path := expand(pattern, w, node)
 		if !strings.HasPrefix(path, "/") {
@@ -231,5 +228,8 @@ func outputs(w *greylagv1.WantedTask, node string) (stdout, stderr string) {
 	if w.GetError() != "" {
 		stderr = place(w.GetError())
 	}
-	return stdout, stderr
+	if w.GetInput() != "" {
+		stdin = place(w.GetInput())
+	}
+	return stdin, stdout, stderr
 }

@@ -100,7 +100,7 @@ func (a *Agent) outputOf(request *greylagv1.LogRequest) (output, error) {
 	case spec.GetIdle():
 		return source, errors.New("nothing runs on this node for the job: its script runs on the first node")
 	}
-	stdout, stderr := outputs(spec, a.cfg.Name)
+	_, stdout, stderr := files(spec, a.cfg.Name)
 	source.path, source.user, source.uid, source.gid = stdout, spec.GetUser(), spec.GetUid(), spec.GetGid()
 	if request.GetError() && stderr != "" {
 		source.path = stderr

@@ -23,7 +23,7 @@ func (a *Agent) shape(spec *tasks.Spec, image bool, home string) {
 		return
 	}
 	spec.PrivateTmp = true
-	folders := []string{spec.WorkDir, folder(spec.Stdout), folder(spec.Stderr)}
+	folders := []string{spec.WorkDir, folder(spec.Stdin), folder(spec.Stdout), folder(spec.Stderr)}
 	if image {
 		folders = append(folders, home)
 	}

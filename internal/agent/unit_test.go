@@ -49,10 +49,13 @@ func TestOutputPatterns(t *testing.T) {
 		}
 	}
 	plain := &greylagv1.WantedTask{Job: 9, WorkDir: "/w"}
-	if out, bad := outputs(plain, "n"); out != "/w/greylag-9.out" || bad != "" {
+	if _, out, bad := files(plain, "n"); out != "/w/greylag-9.out" || bad != "" {
 		t.Errorf("default %q %q", out, bad)
 	}
-	if out, _ := outputs(example(), "n"); out != "/home/ann/x/greylag-1234-1.out" {
+	if in, _, _ := files(&greylagv1.WantedTask{Job: 9, WorkDir: "/w", Input: "in-%j"}, "n"); in != "/w/in-9" {
+		t.Errorf("input %q", in)
+	}
+	if _, out, _ := files(example(), "n"); out != "/home/ann/x/greylag-1234-1.out" {
 		t.Errorf("default of another node %q", out)
 	}
 }

@@ -55,12 +55,20 @@ func launch(order *Order) (int, *failure) {
 	return pid, nil
 }
 
-// enter opens the output files into files[1:] and enters the working directory.
+// enter opens the input into files[0] and the output files into files[1:], and
+// enters the working directory.
 func enter(order *Order, files []uintptr) *failure {
 	if order.WorkDir != "" {
 		if err := syscall.Chdir(order.WorkDir); err != nil {
 			return &failure{ExitWorkDir, "cannot enter the working directory " + order.WorkDir + ": " + reason(err)}
 		}
+	}
+	if order.Stdin != "" {
+		fd, err := open(order.Stdin, syscall.O_RDONLY)
+		if err != nil {
+			return &failure{ExitInput, "cannot open the input file " + order.Stdin + ": " + reason(err)}
+		}
+		files[0] = uintptr(fd)
 	}
 	for i, path := range []string{order.Stdout, order.Stderr} {
 		if path == "" || path == order.Stdout && i == 1 {
@@ -76,13 +84,19 @@ func enter(order *Order, files []uintptr) *failure {
 	return nil
 }
 
-// openOutput opens without waiting for a FIFO's reader and without taking a
-// terminal. O_APPEND always: tasks of one job may share a file.
+// openOutput opens a file to write. O_APPEND always: tasks of one job may share
+// a file.
 func openOutput(path string, keep bool) (int, error) {
-	flags := syscall.O_WRONLY | syscall.O_CREAT | syscall.O_APPEND | syscall.O_NOCTTY | syscall.O_NONBLOCK | syscall.O_CLOEXEC
+	flags := syscall.O_WRONLY | syscall.O_CREAT | syscall.O_APPEND
 	if !keep {
 		flags |= syscall.O_TRUNC
 	}
+	return open(path, flags)
+}
+
+// open opens without waiting for a FIFO's other end and without taking a terminal.
+func open(path string, flags int) (int, error) {
+	flags |= syscall.O_NOCTTY | syscall.O_NONBLOCK | syscall.O_CLOEXEC
 	for {
 		fd, err := syscall.Open(path, flags, 0o666)
 		if errors.Is(err, syscall.EINTR) {

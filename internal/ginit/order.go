@@ -35,6 +35,7 @@ const (
 	ExitWorkDir = 117 // the working directory cannot be entered
 	ExitOutput  = 118 // an output file cannot be opened
 	ExitExec    = 119 // the program cannot be executed
+	ExitInput   = 120 // the input file cannot be opened
 )
 
 // ErrBadFile says that an order or a record is not one.
@@ -53,6 +54,7 @@ type Order struct {
 	Args     []string `json:"args"`
 	Env      []string `json:"env,omitempty"`
 	WorkDir  string   `json:"workdir,omitempty"` // empty: where ginit is
+	Stdin    string   `json:"stdin,omitempty"` // empty: /dev/null
 	Stdout   string   `json:"stdout,omitempty"`
 	Stderr   string   `json:"stderr,omitempty"`
 	Append   bool     `json:"append,omitempty"`

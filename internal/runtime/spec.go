@@ -30,10 +30,10 @@ type Spec struct {
 	Env     []string
 	WorkDir string // absolute; empty is the image's, or /
 
-	// Stdout and Stderr are absolute paths, opened as the user inside the
-	// task's own file system. Empty Stdout is /dev/null; empty Stderr is the
+	// Stdin, Stdout and Stderr are absolute paths, opened as the user inside the
+	// task's own file system. Empty Stdin and Stdout are /dev/null; empty Stderr is the
 	// same file as Stdout.
-	Stdout, Stderr string
+	Stdin, Stdout, Stderr string
 	// Append keeps what the files hold; otherwise they are truncated.
 	Append bool
 	// Umask is the user's; 0 stands for 022, since files that everybody may
@@ -87,7 +87,7 @@ func (s *Spec) Check() error {
 	if len(s.Args) > 0 && s.Args[0] == "" {
 		return invalid("empty command")
 	}
-	for _, path := range []string{s.WorkDir, s.Stdout, s.Stderr} {
+	for _, path := range []string{s.WorkDir, s.Stdin, s.Stdout, s.Stderr} {
 		if path != "" && !filepath.IsAbs(path) {
 			return invalid("path %q is not absolute", path)
 		}
@@ -105,7 +105,7 @@ func (s *Spec) Check() error {
 
 // checkStrings refuses what execve cannot carry.
 func (s *Spec) checkStrings(invalid func(string, ...any) error) error {
-	for _, list := range [][]string{s.Args, s.ScriptArgs, s.Env, {s.WorkDir, s.Stdout, s.Stderr, s.CPUSet}} {
+	for _, list := range [][]string{s.Args, s.ScriptArgs, s.Env, {s.WorkDir, s.Stdin, s.Stdout, s.Stderr, s.CPUSet}} {
 		for _, text := range list {
 			if strings.IndexByte(text, 0) >= 0 {
 				return invalid("%.40q holds a NUL byte", text)

@@ -87,6 +87,7 @@ func TestLaunchErrors(t *testing.T) {
 		{"output through a link", func(s *runtime.Spec) { s.Stdout = folder + "/link" }, 118, "permission denied"},
 		{"errors in root's folder", func(s *runtime.Spec) { s.Stderr = "/root/err" }, 118, "cannot open the output file /root/err: permission denied"},
 		{"output to a FIFO nobody reads", func(s *runtime.Spec) { s.Stdout = folder + "/fifo" }, 118, "no such device or address"},
+		{"input of root", func(s *runtime.Spec) { s.Stdin = "/etc/shadow" }, 120, "cannot open the input file /etc/shadow: permission denied"},
 		{"no interpreter", func(s *runtime.Spec) { s.Script = []byte("#!/no/such\n") }, 119, "cannot run the script: the program named by its #! line does not exist here"},
 		{"no program", func(s *runtime.Spec) { s.Script, s.Args = nil, []string{"no-such-program"} }, 119, "cannot run no-such-program: no such program"},
 		{"no permission", func(s *runtime.Spec) { s.Script, s.Args = nil, []string{"/etc/passwd"} }, 119, "cannot run /etc/passwd: permission denied"},
@@ -103,6 +104,23 @@ func TestLaunchErrors(t *testing.T) {
 	}
 	if now := must(os.Stat("/etc/passwd"))(t); now.Size() != passwd.Size() || !now.ModTime().Equal(passwd.ModTime()) {
 		t.Error("/etc/passwd was written")
+	}
+}
+
+// TestInput: a file of the user's is what the script reads; without one there is
+// nothing to read.
+func TestInput(t *testing.T) {
+	r := newRuntime(t, nil)
+	spec := job(t, 1, "cat; echo end\n")
+	if _, out := run(t, r, spec); out != "end\n" {
+		t.Errorf("without an input file: %q", out)
+	}
+	spec.ID.Attempt, spec.Stdin = 2, filepath.Join(home(t), "in")
+	if err := os.WriteFile(spec.Stdin, []byte("from a file\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, out := run(t, r, spec); out != "from a file\nend\n" {
+		t.Errorf("with an input file: %q", out)
 	}
 }
 

@@ -109,7 +109,7 @@ func (r *Runtime) Start(_ context.Context, spec runtime.Spec) error {
 func (r *Runtime) launch(spec *runtime.Spec, dir taskdir.Dir) error {
 	order := ginit.Order{
 		Args: spec.Args, Env: append(append([]string(nil), spec.Env...), r.marker+spec.ID.String()), WorkDir: spec.WorkDir,
-		Stdout: spec.Stdout, Stderr: spec.Stderr, Append: spec.Append, Umask: spec.Umask, Subreap: true,
+		Stdin: spec.Stdin, Stdout: spec.Stdout, Stderr: spec.Stderr, Append: spec.Append, Umask: spec.Umask, Subreap: true,
 	}
 	if order.Umask == 0 {
 		order.Umask = 0o022
