@@ -20,7 +20,12 @@ func makeDisk(image, dir string, mib int) error {
 	if err := do("mkfs.ext4", "-q", "-F", "-m", "0", image); err != nil {
 		return err
 	}
-	return do("mount", "-o", "loop", image, dir)
+	if err := do("mount", "-o", "loop", image, dir); err != nil {
+		return err
+	}
+	// Else a node's clone of the host's file system would hold it as well, and
+	// it could not be unmounted.
+	return syscall.Mount("", dir, "", syscall.MS_UNBINDABLE, "")
 }
 
 // Freeze makes every write to the controller's disk hang until Thaw.

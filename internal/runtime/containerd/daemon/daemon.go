@@ -87,16 +87,44 @@ func (d *Daemon) prepare() error {
 	if err := os.MkdirAll(d.dir, 0o711); err != nil {
 		return fmt.Errorf("containerd folder: %w", err)
 	}
-	if d.options.Tmpfs && !isMountPoint(d.dir) {
-		if err := syscall.Mount("greylag-test", d.dir, "tmpfs", 0, "mode=0711"); err != nil {
-			return fmt.Errorf("containerd folder: tmpfs: %w", err)
-		}
+	if err := d.mount(); err != nil {
+		return fmt.Errorf("containerd folder: %w", err)
 	}
 	if err := os.WriteFile(d.configFile(), []byte(d.config()), 0o600); err != nil {
 		return fmt.Errorf("containerd configuration: %w", err)
 	}
 	return nil
 }
+
+// mount makes the folder a mount that is in no clone of the host's file system:
+// where another node on this machine had one, the folder could not be removed.
+// Below it, the images are in a mount of their own, since overlayfs refuses
+// layers in one that cannot be cloned.
+func (d *Daemon) mount() error {
+	if isMountPoint(d.dir) {
+		return nil
+	}
+	source, kind, flags, data := d.dir, "", uintptr(syscall.MS_BIND), ""
+	if d.options.Tmpfs {
+		source, kind, flags, data = "greylag-test", "tmpfs", 0, "mode=0711"
+	}
+	if err := syscall.Mount(source, d.dir, kind, flags, data); err != nil {
+		return fmt.Errorf("mount %s: %w", d.dir, err)
+	}
+	if err := os.Mkdir(d.root(), 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if err := syscall.Mount(d.root(), d.root(), "", syscall.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", d.root(), err)
+	}
+	if err := syscall.Mount("", d.dir, "", syscall.MS_UNBINDABLE, ""); err != nil {
+		return fmt.Errorf("keep %s out of clones: %w", d.dir, err)
+	}
+	return nil
+}
+
+// root is where containerd keeps images and snapshots.
+func (d *Daemon) root() string { return filepath.Join(d.dir, "root") }
 
 func (d *Daemon) configFile() string { return filepath.Join(d.dir, "config.toml") }
 
@@ -117,7 +145,7 @@ disabled_plugins = ["%s"]
 address = %q
 [plugins."io.containerd.internal.v1.opt"]
 path = %q
-`, filepath.Join(d.dir, "root"), d.StateDir(), strings.Join(disabled, `", "`), d.Address(), filepath.Join(d.dir, "opt"))
+`, d.root(), d.StateDir(), strings.Join(disabled, `", "`), d.Address(), filepath.Join(d.dir, "opt"))
 }
 
 // Restart runs containerd again over what it left. It must not be running.
