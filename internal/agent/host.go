@@ -22,6 +22,7 @@ type host struct {
 	cpus   int // offered, which may have been configured
 	memory cluster.Bytes
 	cores  []core // that this process may use
+	tasks  int64  // processes and threads that the kernel can have
 }
 
 // discover looks at what this process may use: its affinity, and the limits of
@@ -45,6 +46,8 @@ func discover(cfg Config) (host, error) {
 	if limit := memoryLimit(); limit > 0 {
 		h.memory = min(h.memory, limit)
 	}
+	// Threads have process ids too. Unreadable, which no kernel is, it means no limit.
+	h.tasks = min(readNumber("/proc/sys/kernel/pid_max"), readNumber("/proc/sys/kernel/threads-max"))
 	if cfg.CPUs > 0 {
 		h.cpus = cfg.CPUs
 	}
@@ -52,6 +55,20 @@ func discover(cfg Config) (host, error) {
 		h.memory = cfg.Memory
 	}
 	return h, nil
+}
+
+// fewestTasks is what any task may have: enough for a Java or Go program.
+const fewestTasks = 1024
+
+// tasksFor bounds the processes and threads of a task with some CPUs: its part of
+// half of what the kernel can have, so that no job can keep this daemon, or anybody,
+// from starting a process. 0 is no limit.
+func (h *host) tasksFor(cpus int) int64 {
+	if h.tasks <= 0 {
+		return 0
+	}
+	part := h.tasks / 2 * int64(max(cpus, 1)) / int64(max(h.cpus, 1))
+	return max(fewestTasks, min(part, h.tasks/2))
 }
 
 // usableCores lists the CPUs of this process's affinity, neighbours together.

@@ -220,6 +220,30 @@ func TestHostIsDiscovered(t *testing.T) {
 	}
 }
 
+// TestForkBomb: jobs that together have all CPUs leave half of the host's process
+// ids to others, and a small one has enough to work with.
+func TestForkBomb(t *testing.T) {
+	for _, row := range []struct {
+		host host
+		cpus int
+		want int64
+	}{
+		{host{cpus: 128, tasks: 4 << 20}, 1, 16 << 10},
+		{host{cpus: 128, tasks: 4 << 20}, 128, 2 << 20},
+		{host{cpus: 128, tasks: 4 << 20}, 200, 2 << 20},
+		{host{cpus: 256, tasks: 32 << 10}, 1, fewestTasks},
+		{host{cpus: 8, tasks: 32 << 10}, 0, 2 << 10},
+		{host{cpus: 8}, 1, 0},
+	} {
+		if got := row.host.tasksFor(row.cpus); got != row.want {
+			t.Errorf("%d of %d CPUs of a host with %d ids: %d, want %d", row.cpus, row.host.cpus, row.host.tasks, got, row.want)
+		}
+	}
+	if h, err := discover(Config{}); err != nil || h.tasksFor(1) < fewestTasks {
+		t.Errorf("this host: %d, %v", h.tasksFor(1), err)
+	}
+}
+
 func TestAccounts(t *testing.T) {
 	root := newAccounts().of(t.Context(), "root", 0, 0)
 	if root.home != "/root" || root.shell == "" || root.groups[0] != 0 {
