@@ -106,6 +106,11 @@ func TestMounts(t *testing.T) {
 	if _, out := run(t, r, spec); out != "hello\n" {
 		t.Errorf("writable: %q", out)
 	}
+	spec.ID.Job, spec.Mounts = 4, []runtime.Mount{{Source: filepath.Join(data, "f"), Target: "/etc/hostname"}}
+	spec.Script = []byte("#!/bin/sh\ncat /etc/hostname\n")
+	if _, out := run(t, r, spec); out != "hello\n" {
+		t.Errorf("a file: %q", out)
+	}
 	for _, bad := range []runtime.Mount{
 		{Source: "/root/.", Target: "/mnt"},
 		{Source: data, Target: "/no-such-folder-on-the-host"},

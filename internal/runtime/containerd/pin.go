@@ -20,20 +20,29 @@ func pinPlace(stateDir string, id runtime.TaskID, i int) string {
 	return filepath.Join(holder(stateDir), fmt.Sprintf("%s.%d", id, i))
 }
 
-// pinFolder mounts on place the folder that path is now, if the owner can get to
+// pinFolder mounts on place the folder or file that path is now, if the owner can get to
 // it. A descriptor alone would not do: the OCI runtime mounts inside the task's
 // mount namespace, where a mount of this one cannot be the source.
 func pinFolder(owner runtime.Owner, path, place string) error {
 	fd := -1
 	err := asUser(owner, func() (err error) {
-		fd, err = unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		fd, err = unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrInvalid, err)
 	}
 	defer unix.Close(fd)
-	if err := os.MkdirAll(place, 0o700); err != nil {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		err = os.MkdirAll(place, 0o700)
+	} else {
+		err = os.WriteFile(place, nil, 0o600)
+	}
+	if err != nil {
 		return err
 	}
 	opened := fmt.Sprintf("/proc/self/fd/%d", fd)
@@ -48,5 +57,5 @@ func pinFolder(owner runtime.Owner, path, place string) error {
 // that were shown it keep it.
 func unpinFolder(place string) {
 	_ = unix.Unmount(place, unix.MNT_DETACH) // it may never have been mounted
-	_ = unix.Rmdir(place)                    // an empty folder of ours does no harm
+	_ = os.Remove(place)                     // an empty folder of ours does no harm
 }
