@@ -57,8 +57,9 @@ type Config struct {
 	Retry func(err error, wait time.Duration)
 }
 
-// Client talks to the controllers of one cluster. It keeps one connection to the
-// controller it talks to. Safe for concurrent use.
+// Client talks to the controllers of one cluster. It keeps its connections to the
+// controller it talks to: one for each call under way and one for all streams. Safe
+// for concurrent use.
 type Client struct {
 	calls *failover
 	jobs  greylagv1connect.JobServiceClient

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -45,20 +44,10 @@ type failover struct {
 }
 
 func newFailover(cfg Config) *failover {
-	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
 	return &failover{
 		cfg:     cfg,
 		current: rand.IntN(max(len(cfg.Controllers), 1)),
-		http: &http.Client{Transport: &http.Transport{
-			DialContext:         dialer.DialContext,
-			TLSClientConfig:     cfg.TLS,
-			TLSHandshakeTimeout: dialTimeout + time.Second,
-			ForceAttemptHTTP2:   true,
-			IdleConnTimeout:     time.Minute,
-			MaxIdleConnsPerHost: 4,
-			// A controller whose host has vanished ends its streams by this.
-			HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
-		}},
+		http:    &http.Client{Transport: newRoads(cfg.TLS)},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -57,4 +58,28 @@ func fsync() (p50, p99 time.Duration, err error) {
 		all = append(all, time.Since(begun))
 	}
 	return quantile(all, 0.5), quantile(all, 0.99), nil
+}
+
+// cpu is the processor time that a process has taken, of its own and in the kernel.
+// It is counted in hundredths of a second: proc_pid_stat(5), utime and stime.
+func cpu(pid int) time.Duration {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // the name may hold blanks
+	const utime = 14 - 3
+	var sum time.Duration
+	if fields := strings.Fields(rest); len(fields) > utime+1 {
+		for _, f := range fields[utime : utime+2] {
+			ticks, _ := strconv.Atoi(f) // a number always
+			sum += time.Duration(ticks) * 10 * time.Millisecond
+		}
+	}
+	return sum
+}
+
+// micros is a time divided among n.
+func micros(d time.Duration, n int) string {
+	return fmt.Sprintf("%.0f µs", float64(d.Microseconds())/float64(max(n, 1)))
 }

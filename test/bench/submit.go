@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -28,7 +29,8 @@ func spec() *greylagv1.JobSpec {
 
 // submissions measures durable submissions through the API.
 func submissions(ctx context.Context) error {
-	table("Durable submissions through the API, no nodes", "controllers", "clients", "jobs a request", "jobs/s", "median", "99 %")
+	table("Durable submissions through the API, no nodes", "controllers", "clients", "jobs a request",
+		"jobs/s", "median", "99 %", "CPU a job: controllers", "clients")
 	for _, controllers := range []int{1, 3} {
 		for _, load := range []struct{ clients, many int }{{1, 1}, {64, 1}, {8, 256}} {
 			if err := submitRate(ctx, controllers, load.clients, load.many); err != nil {
@@ -44,14 +46,25 @@ func submitRate(ctx context.Context, controllers, clients, many int) error {
 	if err != nil {
 		return err
 	}
+	theirs, own := controllersCPU(c), cpu(os.Getpid())
 	jobs, took, err := flood(ctx, c, clients, many, window)
 	if err == nil {
-		row(controllers, clients, many, fmt.Sprintf("%.0f", float64(jobs)/window.Seconds()), ms(quantile(took, 0.5)), ms(quantile(took, 0.99)))
+		theirs, own = controllersCPU(c)-theirs, cpu(os.Getpid())-own
+		row(controllers, clients, many, fmt.Sprintf("%.0f", float64(jobs)/window.Seconds()), ms(quantile(took, 0.5)), ms(quantile(took, 0.99)),
+			micros(theirs, jobs), micros(own, jobs))
 	}
 	if stopped := c.Stop(); err == nil {
 		err = stopped
 	}
 	return err
+}
+
+// controllersCPU is the processor time of all controllers so far.
+func controllersCPU(c *cluster.Cluster) (sum time.Duration) {
+	for i := range c.Controllers() {
+		sum += cpu(c.Controller(i).PID())
+	}
+	return sum
 }
 
 // flood submits from many clients for a while, each with its own connection.

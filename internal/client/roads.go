@@ -1,0 +1,52 @@
+package client
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"time"
+)
+
+// roads carries requests: a call with one answer over HTTP/1.1, which costs client
+// and controller about half of what HTTP/2 does, and a stream over HTTP/2, where
+// pings tell that a controller's host has vanished.
+type roads struct{ calls, streams *http.Transport }
+
+// idlePerHost is how many connections are kept for calls that are made at once.
+const idlePerHost = 32
+
+func newRoads(config *tls.Config) *roads {
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+	road := func(config *tls.Config) *http.Transport {
+		return &http.Transport{
+			DialContext:         dialer.DialContext,
+			TLSClientConfig:     config,
+			TLSHandshakeTimeout: dialTimeout + time.Second,
+			IdleConnTimeout:     time.Minute,
+			MaxIdleConnsPerHost: idlePerHost,
+			Protocols:           new(http.Protocols),
+		}
+	}
+	r := &roads{calls: road(config.Clone()), streams: road(config)}
+	r.calls.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	r.calls.Protocols.SetHTTP1(true)
+	r.streams.Protocols.SetHTTP1(true)
+	r.streams.Protocols.SetHTTP2(true)
+	r.streams.HTTP2 = &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second}
+	return r
+}
+
+// RoundTrip sends a request by the road that is for its kind.
+func (r *roads) RoundTrip(request *http.Request) (*http.Response, error) {
+	switch request.Header.Get("Content-Type") {
+	case "application/proto", "application/json": // connectrpc.com/docs/protocol: unary
+		return r.calls.RoundTrip(request)
+	}
+	return r.streams.RoundTrip(request)
+}
+
+// CloseIdleConnections closes those that carry nothing now.
+func (r *roads) CloseIdleConnections() {
+	r.calls.CloseIdleConnections()
+	r.streams.CloseIdleConnections()
+}
