@@ -23,6 +23,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -119,7 +120,7 @@ func (a *Archive) open() (err error) {
 	// opens one, and ends the process over a bad one.
 	a.db, err = bolt.Open(a.path, 0o600, &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType})
 	switch {
-	case errors.Is(err, bolt.ErrTimeout):
+	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("open archive %s: another process has it open", a.path)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("open archive: %w", err)

@@ -136,7 +136,7 @@ func (m *Map[K, V]) Delete(key K) (value V, found bool) {
 	m.root = m.own(m.root)
 	m.remove(m.root, key)
 	m.size--
-	for m.root.children != nil && len(m.root.children) == 1 {
+	for len(m.root.children) == 1 {
 		m.root = m.root.children[0]
 	}
 	if m.size == 0 {

@@ -54,7 +54,7 @@ type Order struct {
 	Args     []string `json:"args"`
 	Env      []string `json:"env,omitempty"`
 	WorkDir  string   `json:"workdir,omitempty"` // empty: where ginit is
-	Stdin    string   `json:"stdin,omitempty"` // empty: /dev/null
+	Stdin    string   `json:"stdin,omitempty"`   // empty: /dev/null
 	Stdout   string   `json:"stdout,omitempty"`
 	Stderr   string   `json:"stderr,omitempty"`
 	Append   bool     `json:"append,omitempty"`

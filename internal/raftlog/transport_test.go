@@ -133,7 +133,7 @@ func (b bareNames) TimeoutNow(id raft.ServerID, to raft.ServerAddress, q *raft.T
 // wins with the third member's vote. What the two then send each other is late too,
 // except heir's heartbeats. The old leader's main loop sleeps; now a client writes.
 // It returns what each member applied.
-func raft695(t *testing.T, serial bool) (outcome error, applied []map[uint64]string) {
+func raft695(t *testing.T, serial bool) (applied []map[uint64]string, outcome error) {
 	nodes := plainCluster(t, serial)
 	var old, heir plainNode
 	for old.Raft == nil {
@@ -172,7 +172,7 @@ func raft695(t *testing.T, serial bool) (outcome error, applied []map[uint64]str
 			c.Close()
 		}
 	}
-	return outcome, applied
+	return applied, outcome
 }
 
 // The library alone diverges; with heartbeats on the main loop it does not. If the
@@ -182,7 +182,7 @@ func TestHeartbeatsOnTheMainLoop(t *testing.T) {
 	for _, serial := range []bool{false, true} {
 		t.Run(fmt.Sprintf("serial=%v", serial), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				outcome, applied := raft695(t, serial)
+				applied, outcome := raft695(t, serial)
 				diverged := fmt.Sprint(applied[0]) != fmt.Sprint(applied[1]) || fmt.Sprint(applied[1]) != fmt.Sprint(applied[2])
 				t.Logf("stray write: %v; applied %v", outcome, applied)
 				if diverged == serial {
@@ -203,7 +203,7 @@ func TestMemberUsesSerialHeartbeats(t *testing.T) {
 		trans.SetHeartbeatHandler(func(raft.RPC) { called <- struct{}{} })
 		here, there := net.Pipe()
 		go func() { m.raft <- there }()
-		beat := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte("l"), Addr: []byte("l")}, Term: 1, Leader: []byte("l")}
+		beat := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte("l"), Addr: []byte("l")}, Term: 1}
 		client := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: onePipe{here}, MaxPool: 1, Timeout: time.Second, Logger: hclog.NewNullLogger()})
 		go client.AppendEntries("x", "x", beat, &raft.AppendEntriesResponse{})
 		select {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -254,9 +253,4 @@ func (s *site) needsContainers(what string) {
 	if !s.Containerized() {
 		s.t.Skipf("needs containers: %s (%v)", what, cluster.Containers())
 	}
-}
-
-// remove takes a file away that a test made outside the cluster's folder.
-func (s *site) remove(path string) {
-	s.t.Cleanup(func() { _ = os.Remove(path) })
 }

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -197,7 +196,7 @@ func (t *tool) script() *cobra.Command {
 					Environment []string `json:"environment"`
 				}{string(answer.Script), answer.Environment})
 			}
-			_, err = io.WriteString(t.Stdout, string(answer.Script))
+			_, err = t.Stdout.Write(answer.Script)
 			return err
 		}),
 	}

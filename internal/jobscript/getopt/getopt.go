@@ -27,10 +27,6 @@ type Option struct {
 	Help   string // half a line; "" keeps it out of help
 }
 
-// takes reports whether the option has a value in the next word when there is
-// none in its own.
-func (o *Option) takes() bool { return o.Value != "" && o.Absent == "" }
-
 // Found is one option among the words.
 type Found struct {
 	Option *Option
