@@ -183,15 +183,37 @@ func (l *listing) ended(jobs []*cluster.Job, size int) ([]*cluster.Job, bool, er
 	return jobs, true, nil
 }
 
-func write(jobs []*cluster.Job, brief bool) []*greylagv1.Job {
-	if brief {
-		return wire.WriteBrief(jobs)
-	}
+func write(jobs []*cluster.Job) []*greylagv1.Job {
 	list := make([]*greylagv1.Job, len(jobs))
 	for i, j := range jobs {
 		list[i] = wire.WriteJob(j)
 	}
 	return list
+}
+
+// answer writes a page. Brief jobs for a reader of the binary form are encoded at
+// once: as unknown fields they pass through the generated code as they are.
+func (l *listing) answer(ctx context.Context, jobs []*cluster.Job, brief bool) *greylagv1.ListResponse {
+	p := &greylagv1.ListResponse{}
+	switch {
+	case !brief:
+		p.Jobs = write(jobs)
+	case binaryForm(ctx):
+		p.ProtoReflect().SetUnknown(wire.AppendBrief(make([]byte, 0, 128*len(jobs)), jobs))
+	default:
+		p.Jobs = wire.WriteBrief(jobs)
+	}
+	return p
+}
+
+// binaryForm reports whether the caller reads protobuf, not JSON.
+func binaryForm(ctx context.Context) bool {
+	info, ok := connect.CallInfoForHandlerContext(ctx)
+	if !ok {
+		return false
+	}
+	kind := info.RequestHeader().Get("Content-Type")
+	return kind == "application/grpc" || strings.HasSuffix(kind, "proto")
 }
 
 // List returns one page of jobs.
@@ -208,7 +230,8 @@ func (s *jobService) List(ctx context.Context, p *greylagv1.ListRequest) (*greyl
 	if err != nil {
 		return nil, err
 	}
-	response := &greylagv1.ListResponse{Jobs: write(jobs, p.GetBrief()), AsOf: asOf}
+	response := l.answer(ctx, jobs, p.GetBrief())
+	response.AsOf = asOf
 	if more {
 		response.NextPageToken = l.at.String()
 	}
@@ -241,7 +264,9 @@ func (s *jobService) Stream(ctx context.Context, p *greylagv1.ListRequest, strea
 		if jobs, more, err = l.page(size); err != nil {
 			return err
 		}
-		if err := stream.Send(&greylagv1.ListResponse{Jobs: write(jobs, p.GetBrief()), AsOf: asOf}); err != nil {
+		response := l.answer(ctx, jobs, p.GetBrief())
+		response.AsOf = asOf
+		if err := stream.Send(response); err != nil {
 			return err
 		}
 		asOf = nil
@@ -271,7 +296,7 @@ func (s *jobService) Get(ctx context.Context, p *greylagv1.GetRequest) (*greylag
 	if len(jobs) == 0 {
 		return nil, noSuchJob(ref)
 	}
-	return &greylagv1.GetResponse{Jobs: write(jobs, false), AsOf: asOf}, nil
+	return &greylagv1.GetResponse{Jobs: write(jobs), AsOf: asOf}, nil
 }
 
 func noSuchJob(ref cluster.JobRef) error {

@@ -152,5 +152,5 @@ func (w *watcher) tell(v *state.View, jobs []*cluster.Job, caughtUp bool) error 
 			w.open[j.ID] = true
 		}
 	}
-	return w.send(&greylagv1.WatchResponse{Jobs: write(jobs, false), Index: v.Index(), CaughtUp: caughtUp})
+	return w.send(&greylagv1.WatchResponse{Jobs: write(jobs), Index: v.Index(), CaughtUp: caughtUp})
 }

@@ -25,7 +25,7 @@ func ParseArray(text string) (ranges []command.IndexRange, limit int32, err erro
 	if limited {
 		n, err := number(percent)
 		if err != nil || n == 0 {
-			return nil, 0, badArray(text, "%q is not a number of elements that may run at once", percent)
+			return nil, 0, badArray(text, "%.40q is not a number of elements that may run at once", percent)
 		}
 		limit = n
 	}
@@ -35,7 +35,7 @@ func ParseArray(text string) (ranges []command.IndexRange, limit int32, err erro
 	for term := range strings.SplitSeq(list, ",") {
 		r, err := indexRange(term)
 		if err != nil {
-			return nil, 0, badArray(text, "%q is not an index or a range", term)
+			return nil, 0, badArray(text, "%.40q is not an index or a range", term)
 		}
 		ranges = append(ranges, r)
 	}

@@ -82,7 +82,7 @@ func writeTask(t *cluster.Task) *greylagv1.Task {
 }
 
 // WriteBrief writes what a queue listing shows of each job, and nothing that costs
-// more: about 300 ns a job, most of it for memory that is taken in few pieces.
+// more; memory for it is taken in few pieces.
 func WriteBrief(jobs []*cluster.Job) []*greylagv1.Job {
 	s := newSlabs(len(jobs))
 	list := make([]*greylagv1.Job, len(jobs))

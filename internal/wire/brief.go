@@ -1,0 +1,123 @@
+package wire
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// A queue of 100,000 jobs is read often, and while it is read the controller has
+// better things to do: generated code takes 2 µs a job, most of it for memory, since
+// it makes a message of 44 fields to carry 15. AppendBrief writes the same bytes
+// without it, four times as fast; that they say the same is tested.
+
+// Numbers of the fields of ListResponse and Job that a brief listing has.
+const (
+	listJobs = 1
+
+	jobID, jobArrayID, jobArrayIndex, jobRef, jobName, jobUser = 1, 2, 3, 4, 5, 6
+	jobAccount, jobPartition, jobQOS, jobState, jobReason      = 9, 10, 11, 12, 13
+	jobRequest, jobTimeLimit, jobSubmitted                     = 17, 18, 19
+	jobPlanned, jobStarted, jobEnded, jobNodes, jobArrayLimit  = 21, 22, 23, 24, 41
+
+	nodeName = 1
+)
+
+// AppendBrief appends the jobs as the field jobs of an encoded ListResponse: what
+// WriteBrief writes. About 400 ns a job.
+func AppendBrief(b []byte, jobs []*cluster.Job) []byte {
+	var e briefEncoder
+	for _, j := range jobs {
+		e.job(j)
+		b = protowire.AppendTag(b, listJobs, protowire.BytesType)
+		b = protowire.AppendBytes(b, e.out)
+	}
+	return b
+}
+
+// briefEncoder writes one job at a time.
+type briefEncoder struct {
+	out, inner []byte
+}
+
+func (e *briefEncoder) uint(n protowire.Number, v uint64) {
+	if v != 0 {
+		e.out = protowire.AppendVarint(protowire.AppendTag(e.out, n, protowire.VarintType), v)
+	}
+}
+
+func (e *briefEncoder) text(n protowire.Number, v string) {
+	if v != "" {
+		e.out = protowire.AppendString(protowire.AppendTag(e.out, n, protowire.BytesType), v)
+	}
+}
+
+// message appends what is in inner as a message.
+func (e *briefEncoder) message(n protowire.Number) {
+	e.out = protowire.AppendBytes(protowire.AppendTag(e.out, n, protowire.BytesType), e.inner)
+}
+
+func appendInt(b []byte, n protowire.Number, v int64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), uint64(v))
+}
+
+// nanos is a Timestamp or a Duration: seconds and nanoseconds.
+func (e *briefEncoder) nanos(n protowire.Number, v int64) {
+	e.inner = appendInt(e.inner[:0], 1, v/int64(time.Second))
+	e.inner = appendInt(e.inner, 2, v%int64(time.Second))
+	e.message(n)
+}
+
+func (e *briefEncoder) instant(n protowire.Number, i cluster.Instant) {
+	if i != 0 {
+		e.nanos(n, int64(i))
+	}
+}
+
+func (e *briefEncoder) job(j *cluster.Job) {
+	spec := j.Spec
+	e.out = e.out[:0]
+	e.uint(jobID, uint64(j.ID))
+	if j.Array != 0 {
+		e.uint(jobArrayID, uint64(j.Array))
+		e.uint(jobArrayIndex, uint64(j.Index))
+	}
+	e.text(jobRef, j.Ref().String())
+	e.text(jobName, spec.Name)
+	e.text(jobUser, spec.Owner.User)
+	e.text(jobAccount, spec.Account)
+	e.text(jobPartition, spec.Partition)
+	e.text(jobQOS, spec.QOS)
+	e.text(jobState, j.State.String())
+	e.text(jobReason, j.Reason.String())
+	r := &spec.Request
+	e.inner = e.inner[:0]
+	for i, v := range [...]int32{r.Nodes, r.GPUsPerNode, r.GPUs} {
+		e.inner = appendInt(e.inner, protowire.Number(i+1), int64(v))
+	}
+	for _, t := range r.GPUTypes {
+		e.inner = protowire.AppendString(protowire.AppendTag(e.inner, 4, protowire.BytesType), t)
+	}
+	e.inner = appendInt(e.inner, 5, int64(r.TasksPerNode))
+	e.inner = appendInt(e.inner, 6, int64(r.CPUsPerTask))
+	e.message(jobRequest)
+	e.nanos(jobTimeLimit, int64(spec.TimeLimit))
+	e.instant(jobSubmitted, j.Submitted)
+	e.instant(jobPlanned, j.Planned)
+	e.instant(jobStarted, j.Started)
+	e.instant(jobEnded, j.Ended)
+	if j.Alloc != nil {
+		for i := range j.Alloc.Nodes {
+			e.inner = protowire.AppendString(protowire.AppendTag(e.inner[:0], nodeName, protowire.BytesType), j.Alloc.Nodes[i].Node)
+			e.message(jobNodes)
+		}
+	}
+	if j.Array != 0 {
+		e.uint(jobArrayLimit, uint64(spec.ArrayLimit))
+	}
+}

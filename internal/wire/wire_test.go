@@ -1,0 +1,276 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func TestParseArray(t *testing.T) {
+	for _, x := range []struct{ text, want string }{
+		{"5", "[{5 5 1}] 0"}, {"0-15", "[{0 15 1}] 0"}, {"0-15:4%2", "[{0 15 4}] 2"}, {"0,6,16-32", "[{0 0 1} {6 6 1} {16 32 1}] 0"},
+		{"1-3%10", "[{1 3 1}] 10"}, {"", "bad"}, {"-", "bad"}, {"3-1", "bad"}, {"1-", "bad"}, {"1:2", "bad"}, {"1-5:0", "bad"},
+		{"1%0", "bad"}, {"1%", "bad"}, {"1%2%3", "bad"}, {" 1", "bad"}, {"+1", "bad"}, {"1,,2", "bad"}, {"a", "bad"}, {"0x1", "bad"},
+		{"99999999999", "bad"}, {"2147483647", "bad"}, {strings.Repeat("1,", 20_000) + "1", "bad"},
+	} {
+		ranges, limit, err := ParseArray(x.text)
+		got := fmt.Sprint(ranges, limit)
+		if err != nil {
+			got = "bad"
+			checkRefusal(t, x.text, err)
+		}
+		if got != x.want {
+			t.Errorf("%.40q: %s, want %s", x.text, got, x.want)
+		}
+	}
+}
+
+func checkRefusal(t *testing.T, what string, err error) {
+	t.Helper()
+	var r *command.Refusal
+	if !errors.As(err, &r) || r.Code != command.InvalidArgument || r.Message == "" || len(r.Message) > 4000 {
+		t.Errorf("%.60q: %T %v", what, err, err)
+	}
+}
+
+func FuzzParseArray(f *testing.F) {
+	f.Add("0-15:4%2")
+	f.Add("0,6,16-32")
+	f.Fuzz(func(t *testing.T, text string) {
+		ranges, limit, err := ParseArray(text)
+		if err != nil {
+			checkRefusal(t, text, err)
+			return
+		}
+		again := make([]string, len(ranges))
+		for i, r := range ranges {
+			again[i] = fmt.Sprintf("%d-%d:%d", r.First, r.Last, r.Step)
+		}
+		line := strings.Join(again, ",")
+		if limit > 0 {
+			line += fmt.Sprintf("%%%d", limit)
+		}
+		r2, l2, err := ParseArray(line)
+		if err != nil || l2 != limit || !reflect.DeepEqual(r2, ranges) {
+			t.Fatalf("%q is %v%%%d, but %q is %v%%%d, %v", text, ranges, limit, line, r2, l2, err)
+		}
+	})
+}
+
+// FuzzSubmission feeds messages of any content. What is accepted must survive the
+// log's encoding, be valid, and come back to the user as it was asked for.
+func FuzzSubmission(f *testing.F) {
+	for _, p := range []*greylagv1.JobSpec{
+		{Script: []byte("#!/bin/sh\n"), Name: "a", Array: "1-3%2", Request: &greylagv1.Request{Nodes: 2, GpuTypes: []string{"H100"}, NodeList: []string{"n[1-3],x"}}},
+		{Script: []byte("#!x"), Environment: []string{"A=b", "C="}, Depends: []*greylagv1.Dependency{{Kind: "afterok", Job: "1_2"}, {Kind: "singleton"}}},
+	} {
+		data, err := proto.Marshal(p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	owner := cluster.Identity{User: "ann", UID: 1, GID: 2}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := &greylagv1.JobSpec{}
+		if proto.Unmarshal(data, p) != nil {
+			return
+		}
+		s, err := ReadSubmission(p, owner)
+		if err != nil {
+			checkRefusal(t, p.String(), err)
+			return
+		}
+		c := &command.SubmitJobs{Jobs: []command.Submission{s.Submission}}
+		again, err := command.Decode(command.Encode(c))
+		if err != nil || !reflect.DeepEqual(command.Encode(again), command.Encode(c)) {
+			t.Fatalf("the log cannot hold %+v: %v", s, err)
+		}
+		j := &cluster.Job{ID: 7, Index: cluster.NoIndex, Spec: &s.Spec, State: cluster.Pending}
+		if err := s.Spec.Validate(); err != nil || s.Spec.Owner != owner {
+			t.Fatalf("accepted %+v: %v", s.Spec, err)
+		}
+		shown := WriteJob(j)
+		if _, err := proto.Marshal(shown); err != nil {
+			t.Fatalf("cannot be sent: %v: %v", shown, err)
+		}
+		checkShown(t, p, shown, &s)
+	})
+}
+
+// checkShown compares what a user reads with what they asked.
+func checkShown(t *testing.T, p *greylagv1.JobSpec, shown *greylagv1.Job, s *Submission) {
+	t.Helper()
+	if shown.GetName() != p.GetName() || shown.GetWorkDir() != p.GetWorkDir() || shown.GetNice() != p.GetNice() ||
+		!reflect.DeepEqual(shown.GetArgs(), p.GetArgs()) || len(shown.GetDepends()) != len(p.GetDepends()) {
+		t.Fatalf("asked %v, shown %v", p, shown)
+	}
+	r, err := ReadRequest(shown.GetRequest())
+	if err != nil || !reflect.DeepEqual(r, s.Spec.Request) {
+		t.Fatalf("request %+v was shown as %v and read %+v, %v", s.Spec.Request, shown.GetRequest(), r, err)
+	}
+	depends, err := readDependencies(shown.GetDepends())
+	if err != nil || !reflect.DeepEqual(depends, s.Spec.Depends) {
+		t.Fatalf("dependencies %+v were shown as %v", s.Spec.Depends, shown.GetDepends())
+	}
+	if got := Environment(s.Environment); len(got) != len(p.GetEnvironment()) {
+		t.Fatalf("environment %q became %q", p.GetEnvironment(), got)
+	}
+}
+
+// FuzzNode feeds messages as a node could send them.
+func FuzzNode(f *testing.F) {
+	add := func(p proto.Message) {
+		data, err := proto.Marshal(p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	add(&greylagv1.RegisterRequest{BootId: "b", Cpus: 4, Gpus: []*greylagv1.GPU{{Uuid: "u"}}})
+	add(&greylagv1.ReportRequest{Epoch: 3, Seen: 9, Tasks: []*greylagv1.ReportedTask{{Job: 1, Attempt: 1, Phase: "ended", Cause: "exited", ExitCode: 1}}})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		register := &greylagv1.RegisterRequest{}
+		if proto.Unmarshal(data, register) == nil {
+			c, err := ReadRegistration(register, "n1", "10.0.0.1")
+			if err != nil {
+				checkRefusal(t, register.String(), err)
+			} else {
+				checkNode(t, c)
+			}
+		}
+		report := &greylagv1.ReportRequest{}
+		if proto.Unmarshal(data, report) != nil {
+			return
+		}
+		c, err := ReadReport(report, "n1")
+		if err != nil {
+			checkRefusal(t, report.String(), err)
+			return
+		}
+		for i, task := range c.Tasks {
+			if task.Task.Node != "n1" || phaseWord(task.Task.Phase) != report.GetTasks()[i].GetPhase() {
+				t.Fatalf("%v was read as %+v", report.GetTasks()[i], task)
+			}
+		}
+		if _, err := command.Decode(command.Encode(c)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func checkNode(t *testing.T, c *command.RegisterNode) {
+	t.Helper()
+	if c.Node.Name != "n1" || c.Node.Address != "10.0.0.1" || c.Node.Epoch != 0 || c.Node.Drain {
+		t.Fatalf("a node chose %+v itself", c.Node)
+	}
+	shown := WriteNode(&c.Node, cluster.Use{}, nil)
+	if _, err := proto.Marshal(shown); err != nil {
+		t.Fatalf("cannot be sent: %v", err)
+	}
+	gpus, err := ReadGPUs(shown.GetGpus())
+	if err != nil || !reflect.DeepEqual(gpus, c.Node.GPUs) {
+		t.Fatalf("GPUs %+v were read back as %+v, %v", c.Node.GPUs, gpus, err)
+	}
+}
+
+func TestBriefIsAPartOfTheWhole(t *testing.T) {
+	spec := &cluster.JobSpec{
+		Name: "a", Owner: cluster.Identity{User: "u"}, Account: "acc", Partition: "p", QOS: "q", TimeLimit: 90 * time.Minute, ArrayLimit: 2, ArraySize: 9,
+		Request: cluster.Request{Nodes: 2, GPUsPerNode: 4, GPUTypes: []string{"h100"}, TasksPerNode: 1, CPUsPerTask: 2, MemPerNode: 5},
+	}
+	j := &cluster.Job{
+		ID: 12, Array: 10, Index: 4, Spec: spec, State: cluster.Running, Reason: cluster.ReasonPriority, Submitted: 1e18, Started: 2e18, Planned: 3e18, Ended: 4e18 + 5,
+		Alloc: &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1", GPUs: []int32{1}}, {Node: "n2"}}},
+	}
+	brief, whole := WriteBrief([]*cluster.Job{j, j})[1], WriteJob(j)
+	if brief.GetRef() != "10_4" || brief.GetArrayLimit() != 2 || brief.GetNodes()[1].GetNode() != "n2" {
+		t.Errorf("brief: %v", brief)
+	}
+	whole.ProtoReflect().Range(func(d protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if brief.ProtoReflect().Has(d) && d.Name() != "request" && d.Name() != "nodes" && !v.Equal(brief.ProtoReflect().Get(d)) {
+			t.Errorf("%s: brief %v, whole %v", d.Name(), brief.ProtoReflect().Get(d), v)
+		}
+		return true
+	})
+	if !whole.GetEnded().AsTime().Equal(j.Ended.Time()) || whole.GetTimeLimit().AsDuration() != spec.TimeLimit {
+		t.Errorf("times: %v", whole)
+	}
+}
+
+// queue is a listing as a busy cluster has it.
+func queue(n int) []*cluster.Job {
+	jobs := make([]*cluster.Job, n)
+	for i := range jobs {
+		spec := &cluster.JobSpec{
+			Name: "train", Owner: cluster.Identity{User: fmt.Sprint("user", i%7)}, Account: "lab", Partition: "main", QOS: "standard",
+			TimeLimit: time.Hour, Request: cluster.Request{Nodes: 1, GPUsPerNode: 1, TasksPerNode: 1, CPUsPerTask: 1},
+		}
+		jobs[i] = &cluster.Job{ID: cluster.JobID(i + 1), Index: cluster.NoIndex, Spec: spec, State: cluster.Pending, Reason: cluster.ReasonPriority, Submitted: cluster.Instant(1e18 + i)}
+		if i%5 == 4 {
+			jobs[i].Array, jobs[i].Index, spec.ArrayLimit, spec.ArraySize = 5, int32(i), 3, 9
+		}
+		if i%9 == 8 {
+			jobs[i].State, jobs[i].Started, jobs[i].Planned = cluster.Running, 1e18, 3
+			jobs[i].Alloc = &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1"}, {Node: "n2"}}}
+			spec.Request.GPUTypes = []string{"h100", "a100"}
+		}
+	}
+	return jobs
+}
+
+func TestAppendBriefSaysWhatWriteBriefSays(t *testing.T) {
+	jobs := queue(300)
+	var got, want greylagv1.ListResponse
+	must(t, proto.Unmarshal(AppendBrief(nil, jobs), &got))
+	want.Jobs = WriteBrief(jobs)
+	if !proto.Equal(&got, &want) {
+		t.Errorf("got %v\nwant %v", &got, &want)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func perJob(b *testing.B, n int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/job")
+}
+
+func BenchmarkBrief(b *testing.B) {
+	jobs := queue(2000)
+	data := AppendBrief(nil, jobs)
+	b.Run("append", func(b *testing.B) {
+		for b.Loop() {
+			data = AppendBrief(data[:0], jobs)
+		}
+		perJob(b, len(jobs))
+	})
+	b.Run("generated", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := proto.Marshal(&greylagv1.ListResponse{Jobs: WriteBrief(jobs)}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		perJob(b, len(jobs))
+	})
+	b.Run("read generated", func(b *testing.B) {
+		for b.Loop() {
+			must(b, proto.Unmarshal(data, &greylagv1.ListResponse{}))
+		}
+		perJob(b, len(jobs))
+	})
+}
