@@ -103,17 +103,18 @@ func BenchmarkSubmit(b *testing.B) {
 			b.Run(fmt.Sprintf("same=%v/decoded=%v", same, decoded), func(b *testing.B) {
 				s := queue(100_000, same)
 				var entries [][]byte
+				var commands []command.Command
 				for i := range 1000 {
-					entries = append(entries, command.Encode(batch(i, 100, same)))
+					commands = append(commands, batch(i, 100, same))
+					entries = append(entries, command.Encode(commands[i]))
 				}
-				commands := make([]command.Command, len(entries))
 				b.ReportAllocs()
 				runtime.GC()
 				b.ResetTimer()
 				began := cpu(b)
 				for i := 0; i < b.N; i += 100 {
 					at := i / 100 % len(entries)
-					if commands[at] == nil || decoded {
+					if decoded {
 						commands[at], _ = command.Decode(entries[at])
 					}
 					if r, refused := s.Apply(s.index+1, s.now, commands[at]).(*command.Refusal); refused {

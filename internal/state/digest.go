@@ -57,7 +57,7 @@ func hash64(seed uint64, data []byte) uint64 {
 
 // hasher is memory that hashing reuses.
 type hasher struct {
-	buf    []byte
+	c      codec.Coder      // kept, since a new one each time would be garbage
 	policy uint64           // hash of the policy in force
 	spec   *cluster.JobSpec // whose hash is known
 	known  uint64
@@ -65,10 +65,9 @@ type hasher struct {
 
 // hashRecord hashes a value's encoding.
 func hashRecord[T any](h *hasher, seed uint64, v *T, fields func(*codec.Coder, *T)) uint64 {
-	w := codec.Writer(h.buf[:0])
-	fields(&w, v)
-	h.buf = w.Written()
-	return hash64(seed, h.buf)
+	h.c = codec.Writer(h.c.Written()[:0])
+	fields(&h.c, v)
+	return hash64(seed, h.c.Written())
 }
 
 // seed starts the hash of an object of a kind with a numeric key.

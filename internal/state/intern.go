@@ -13,7 +13,7 @@ import (
 // again, so replicas may differ in it.
 type specCache struct {
 	slots [1024]cachedSpec
-	key   []byte // of the specification being looked up
+	c     codec.Coder // of the specification being looked up
 }
 
 type cachedSpec struct {
@@ -70,10 +70,9 @@ func (c *specCache) find(spec *cluster.JobSpec, defaultTime bool) (found *cluste
 }
 
 func (c *specCache) keyOf(spec *cluster.JobSpec) []byte {
-	w := codec.Writer(c.key[:0])
-	command.SpecFields(&w, spec)
-	c.key = w.Written()
-	return c.key
+	c.c = codec.Writer(c.c.Written()[:0])
+	command.SpecFields(&c.c, spec)
+	return c.c.Written()
 }
 
 func (c *specCache) clear() { clear(c.slots[:]) }

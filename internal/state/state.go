@@ -27,7 +27,8 @@ type State struct {
 	hashes       hasher
 	specs        specCache
 	words        wordCache
-	faults       []error // what must never happen; Check reports it
+	scratch      cluster.JobSpec // of the submission being checked
+	faults       []error         // what must never happen; Check reports it
 }
 
 // limits bound what the state keeps. They are equal on all replicas.

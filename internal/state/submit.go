@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/greylag/greylag/internal/command"
@@ -59,6 +60,7 @@ func (s *State) store(jobs []accepted, carried contents) *command.Submitted {
 		Counts: make([]int32, len(jobs)),
 		Index:  s.index,
 	}
+	s.effects.Changed = slices.Grow(s.effects.Changed, len(jobs))
 	for i, a := range jobs {
 		first := s.nextJob
 		answer.First[i], answer.Counts[i] = first, int32(len(a.all))
@@ -98,7 +100,8 @@ func (s *State) fresh(a accepted, of cluster.JobID, index int32) *cluster.Job {
 // accept checks one submission. kept tells whether a refusal has to be remembered
 // because it follows from the state and might be another one later.
 func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried contents) (a accepted, refusal *command.Refusal, kept bool) {
-	spec := sub.Spec
+	spec := &s.scratch // not sub.Spec, which is the caller's
+	*spec = sub.Spec
 	if spec.Owner == (cluster.Identity{}) {
 		spec.Owner = c.Actor.Identity
 	}
@@ -119,7 +122,7 @@ func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried c
 		a.ranges = canonical(a.all)
 		spec.ArraySize = int32(len(a.all))
 	}
-	if a.spec, refusal, kept = s.check(&spec, sub.DefaultTime); refusal != nil {
+	if a.spec, refusal, kept = s.check(spec, sub.DefaultTime); refusal != nil {
 		return a, refusal, kept
 	}
 	switch {
