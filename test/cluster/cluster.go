@@ -210,14 +210,18 @@ func freePorts(n int) ([]int, error) {
 func Until(ctx context.Context, what string, done func() (bool, error)) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
+	var last error
 	for {
 		ok, err := done()
 		if ok {
 			return nil
 		}
+		if err != nil && (ctx.Err() == nil || last == nil) {
+			last = err // not that time was up, but what was the matter before
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, errors.Join(ctx.Err(), err))
+			return fmt.Errorf("%s: %w", what, errors.Join(ctx.Err(), last))
 		case <-ticker.C:
 		}
 	}
