@@ -1,0 +1,175 @@
+package docs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/test/cluster"
+)
+
+func TestMain(m *testing.M) {
+	cluster.ReapIfAsked()
+	os.Exit(m.Run())
+}
+
+func TestDocuments(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a whole cluster for each document: not with -short")
+	}
+	if err := cluster.Containers(); err != nil {
+		t.Skipf("needs containers: %v", err)
+	}
+	for _, name := range []string{"README.md", "docs/user.md", "docs/admin.md"} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("..", "..", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocks := parse(string(text))
+			if len(blocks) == 0 {
+				t.Fatal("no examples")
+			}
+			work(t, blocks)
+		})
+	}
+}
+
+// work runs the blocks of one document.
+func work(t *testing.T, blocks []block) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	c, err := cluster.Start(ctx, cluster.Options{Name: "docs", Nodes: 2, GPUs: 4, CPUs: 8, Memory: "4GiB"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, b := range blocks {
+		if b.file != "" {
+			if err := os.WriteFile(filepath.Join(c.Work, b.file), []byte(b.text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		for _, e := range b.examples {
+			if err := try(ctx, c, e); err != nil {
+				t.Errorf("line %d: $ %s\n%v", e.line, e.command, err)
+			}
+		}
+	}
+}
+
+// try runs one command until it answers as it should: what only looks may have
+// looked too early.
+func try(ctx context.Context, c *cluster.Cluster, e example) error {
+	looks := strings.HasPrefix(e.command, "gqueue") || strings.HasPrefix(e.command, "gctl show") || strings.HasPrefix(e.command, "gctl info")
+	end := time.Now().Add(15 * time.Second)
+	for {
+		err := once(ctx, c, e)
+		if err == nil || !looks || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func once(ctx context.Context, c *cluster.Cluster, e example) error {
+	cmd := exec.CommandContext(ctx, "bash", "-c", e.command)
+	cmd.Dir = c.Work
+	cmd.Env = append(os.Environ(), "GREYLAG_CONFIG="+c.ConfigFile(), "PATH="+c.Programs()+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	if e.answer != "" && !same(e.answer, string(out)) {
+		return fmt.Errorf("answered\n%swanted\n%s", out, e.answer)
+	}
+	return nil
+}
+
+var clock = regexp.MustCompile(`\b\d+:\d\d(:\d\d)?\b`)
+
+// same compares line by line; "..." stands for any number of lines.
+func same(want, got string) bool {
+	var pattern strings.Builder
+	for line := range strings.Lines(want) {
+		if strings.TrimSpace(line) == "..." {
+			pattern.WriteString(`(?:.*\n)*`)
+			continue
+		}
+		pattern.WriteString(regexp.QuoteMeta(plain(line)) + `\n`)
+	}
+	var plainGot strings.Builder
+	for line := range strings.Lines(got) {
+		plainGot.WriteString(plain(line) + "\n")
+	}
+	return regexp.MustCompile(`^(?:` + pattern.String() + `)$`).MatchString(plainGot.String())
+}
+
+func plain(line string) string {
+	return clock.ReplaceAllString(strings.Join(strings.Fields(line), " "), "TIME")
+}
+
+func TestSame(t *testing.T) {
+	for _, c := range []struct {
+		want, got string
+		same      bool
+	}{
+		{"a  b\n", "a b\n", true}, {"a\n", "b\n", false}, {"a\n...\nz\n", "a\nb\nc\nz\n", true},
+		{"a\n...\nz\n", "a\nz\n", true}, {"a\n", "a\nb\n", false}, {"1 R 0:00\n", "1 R 12:34\n", true}, {"1.2\n", "1x2\n", false},
+	} {
+		if same(c.want, c.got) != c.same {
+			t.Errorf("%q and %q: want same %v", c.want, c.got, c.same)
+		}
+	}
+}
+
+// block is one fenced block: a file, or examples.
+type block struct {
+	file, text string
+	examples   []example
+}
+
+type example struct {
+	line            int
+	command, answer string
+}
+
+// parse finds the blocks of a document.
+func parse(text string) []block {
+	var blocks []block
+	var current *block
+	for i, line := range strings.Split(text, "\n") {
+		switch {
+		case current != nil && line == "```":
+			blocks, current = append(blocks, *current), nil
+		case current == nil && line == "```console":
+			current = &block{}
+		case current == nil && strings.HasPrefix(line, "```bash file="):
+			current = &block{file: strings.TrimPrefix(line, "```bash file=")}
+		case current == nil:
+		case current.file != "":
+			current.text += line + "\n"
+		case strings.HasPrefix(line, "$ "):
+			current.examples = append(current.examples, example{line: i + 1, command: line[2:]})
+		case len(current.examples) > 0:
+			last := &current.examples[len(current.examples)-1]
+			last.answer += line + "\n"
+		}
+	}
+	return blocks
+}
