@@ -27,6 +27,7 @@ type Log struct {
 	reserve *reserve
 	machine *machine
 	mux     *mux
+	trans   *transport
 	prober  *prober
 
 	leadership chan bool
@@ -173,6 +174,7 @@ func (l *Log) startRaft() (err error) {
 	if err != nil {
 		return fmt.Errorf("raftlog: start: %w", err)
 	}
+	l.trans = trans
 	l.store.damaged = func(reason string) { l.halt(ExitDamaged, true, reason) }
 	l.store.failed = func(reason string) { l.halt(ExitStalled, false, "the disk fails: "+reason) }
 	return nil

@@ -12,6 +12,13 @@ type Member struct {
 	Voter    bool // false: a learner, which follows but has no vote
 }
 
+// Contact is when the leader last heard another member, and the newest entry that
+// it said it has.
+type Contact struct {
+	At        time.Time
+	LastIndex uint64
+}
+
 // Status is what one member knows of itself and the cluster.
 type Status struct {
 	ID, Addr, ClusterID  string
@@ -23,9 +30,10 @@ type Status struct {
 	LeaderID, LeaderAddr string // "" if unknown
 	LastContact          time.Duration
 	Members              []Member
-	Fresh                bool  // no state yet: wants Bootstrap, or AddMember by a leader
-	DiskLow              bool  // refuse submissions; see Config.ReserveBytes
-	DiskFree             int64 // bytes besides the reserve
+	Heard                map[string]Contact // on the leader: other members by id, without those never heard
+	Fresh                bool               // no state yet: wants Bootstrap, or AddMember by a leader
+	DiskLow              bool               // refuse submissions; see Config.ReserveBytes
+	DiskFree             int64              // bytes besides the reserve
 }
 
 // Status is read without waiting for anything. LastContact is the time since the
@@ -41,7 +49,7 @@ func (l *Log) Status() Status {
 		DiskFree:     l.reserve.free.Load(),
 	}
 	s.LeaderID, s.LeaderAddr = l.Leader()
-	s.State, s.LastContact = "follower", -1
+	s.State, s.LastContact, s.Heard = "follower", -1, make(map[string]Contact)
 	if last := l.raft.LastContact(); !last.IsZero() {
 		s.LastContact = time.Since(last)
 	}
@@ -59,6 +67,9 @@ func (l *Log) Status() Status {
 			t.addr = string(server.Address)
 		}
 		s.Members = append(s.Members, Member{string(server.ID), t.addr, server.Suffrage == raft.Voter})
+		if contact, ok := l.trans.heard.Load(server.ID); ok && s.State == "leader" {
+			s.Heard[string(server.ID)] = contact.(Contact)
+		}
 	}
 	s.Fresh = len(s.Members) == 0 && s.LastIndex == 0
 	return s

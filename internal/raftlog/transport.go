@@ -2,6 +2,7 @@ package raftlog
 
 import (
 	"io"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -26,6 +27,7 @@ type transport struct {
 		raft.WithClose
 	}
 	local raft.ServerAddress
+	heard sync.Map // raft.ServerID -> Contact
 }
 
 func newTransport(m *mux, local target, timeout time.Duration, log logAdapter) *transport {
@@ -72,9 +74,14 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, addr raft.ServerAddr
 	return t.network.AppendEntriesPipeline(id, named(id, addr))
 }
 
-// AppendEntries sends entries, or a heartbeat.
+// AppendEntries sends entries, or a heartbeat, and notes who answers: the library
+// knows it as well, and tells nobody.
 func (t *transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	return t.network.AppendEntries(id, named(id, addr), req, resp)
+	err := t.network.AppendEntries(id, named(id, addr), req, resp)
+	if err == nil {
+		t.heard.Store(id, Contact{At: time.Now(), LastIndex: resp.LastLog})
+	}
+	return err
 }
 
 // RequestVote asks for a vote.

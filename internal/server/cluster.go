@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -37,6 +38,9 @@ func (s *clusterService) Status(context.Context, *greylagv1.StatusRequest) (*gre
 		if m.ID == st.ID {
 			member.MatchIndex = st.LastIndex
 			member.LastContact = durationpb.New(max(st.LastContact, 0))
+		} else if contact, ok := st.Heard[m.ID]; ok {
+			member.MatchIndex = contact.LastIndex
+			member.LastContact = durationpb.New(max(time.Since(contact.At), 0))
 		}
 		p.Members = append(p.Members, member)
 	}

@@ -100,7 +100,7 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 		case m.Voter:
 			role = "voter"
 		}
-		table.Rows = append(table.Rows, []string{m.Id, m.Address, role, heard(m, s), fmt.Sprint(m.MatchIndex)})
+		table.Rows = append(table.Rows, []string{m.Id, m.Address, role, heard(m, s), match(m)})
 	}
 	if err := t.WriteTable(table); err != nil {
 		return err
@@ -114,10 +114,21 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 
 // heard is how long ago a member was heard; only the leader knows.
 func heard(m *greylagv1.Member, s *greylagv1.StatusResponse) string {
-	if m.Leader || s.Id != s.Leader || m.LastContact == nil {
+	switch {
+	case m.Leader || s.Id != s.Leader:
 		return "-"
+	case m.LastContact == nil:
+		return "never"
 	}
 	return m.LastContact.AsDuration().Round(time.Millisecond).String()
+}
+
+// match is the last entry that a member is known to have.
+func match(m *greylagv1.Member) string {
+	if m.MatchIndex == 0 {
+		return "-"
+	}
+	return fmt.Sprint(m.MatchIndex)
 }
 
 func (t *tool) token() *cobra.Command {
