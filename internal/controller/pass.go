@@ -12,9 +12,10 @@ import (
 const (
 	// debounce gathers what changes at once, such as a burst of submissions.
 	debounce = 5 * time.Millisecond
-	// rest is how many times as long as a pass took no other begins, so that a long
-	// queue leaves the processors to those who answer users.
-	rest = 2
+	// No other pass begins for so many times as long as a pass took, so that a long
+	// queue leaves the processors to those who answer users: room that was made is
+	// filled soon, what only joins the queue may wait.
+	restFreed, restQueued = 4, 9
 	// verdictSpacing is how often waiting jobs are told anew why they wait: a sentence
 	// costs as much in the log as a start.
 	verdictSpacing = time.Second
@@ -32,6 +33,8 @@ const (
 func (t *term) passes() {
 	changed := t.replica.hub.subscribe("", matters)
 	defer changed.Close()
+	freed := t.replica.hub.subscribe("", frees)
+	defer freed.Close()
 	p := pass{term: t}
 	wait := time.Duration(0) // a new leader begins with one
 	for {
@@ -44,12 +47,14 @@ func (t *term) passes() {
 			timer.Stop()
 			return
 		}
-		if !t.sleep(p.calm(time.Now())) {
+		if !p.rest(freed.C()) {
 			return
 		}
-		select { // what rang meanwhile is seen by this pass
-		case <-changed.C():
-		default:
+		for _, rang := range []*Subscription{changed, freed} { // what rang meanwhile is seen by this pass
+			select {
+			case <-rang.C():
+			default:
+			}
 		}
 		wait = p.run()
 	}
@@ -68,14 +73,16 @@ func matters(c *state.Change) bool {
 		(c.Old.Hold != c.New.Hold || c.Old.Eligible != c.New.Eligible || c.New.Reason == cluster.ReasonNone)
 }
 
-// sleep waits within the term.
-func (t *term) sleep(d time.Duration) bool {
-	select {
-	case <-time.After(d):
+// frees reports whether a change that matters can let a job start that was in the
+// queue before.
+func frees(c *state.Change) bool {
+	switch {
+	case c.Kind != state.JobChanged || c.New == nil:
 		return true
-	case <-t.ctx.Done():
+	case c.Old == nil:
 		return false
 	}
+	return c.Old.State.Holds() && !c.New.State.Holds()
 }
 
 // pass is the scheduling of one term.
@@ -86,9 +93,31 @@ type pass struct {
 	verdicts time.Time     // when they were last told
 }
 
-// calm is how long to wait before the next pass.
-func (p *pass) calm(now time.Time) time.Duration {
-	return max(debounce, p.ended.Add(rest*p.took).Sub(now))
+// rest waits until the next pass may begin: longer when nothing is freed. It returns
+// false when the term is over.
+func (p *pass) rest(freed <-chan struct{}) bool {
+	gather, soon, late := time.After(debounce), time.After(p.due(restFreed)), time.After(p.due(restQueued))
+	for {
+		select {
+		case <-p.ctx.Done():
+			return false
+		case <-freed:
+			freed, late = nil, soon
+		case <-late:
+			select {
+			case <-gather:
+				return true
+			case <-p.ctx.Done():
+				return false
+			}
+		}
+	}
+}
+
+// due is how long it is until a pass may begin that rests so many times as long as
+// the last one took.
+func (p *pass) due(times time.Duration) time.Duration {
+	return time.Until(p.ended.Add(times * p.took))
 }
 
 // run makes one pass and returns in how long the next is due though nothing changes.

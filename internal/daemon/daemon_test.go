@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,9 +49,28 @@ func must(t testing.TB, err error) {
 // command runs gctld's Main to its end.
 func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, errs bytes.Buffer
+	var out, errs locked
 	code = Main(t.Context(), args, &out, &errs)
 	return code, out.String(), errs.String()
+}
+
+// locked is a buffer that goroutines which outlive Main, such as the library's, may
+// still write to.
+type locked struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buffer.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buffer.String()
 }
 
 // running is a gctld in this process.
@@ -64,7 +84,7 @@ type running struct {
 func start(t *testing.T, config, addr string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	var stderr bytes.Buffer
+	var stderr locked
 	code := make(chan int, 1)
 	go func() { code <- Main(ctx, []string{"--config", config, "--log-level", "warn"}, io.Discard, &stderr) }()
 	ended := false
