@@ -122,4 +122,4 @@ func Exit(status Status) error {
 }
 
 // interrupted reports that the user has had enough.
-func interrupted(ctx context.Context) bool { return errors.Is(context.Cause(ctx), context.Canceled) }
+func interrupted(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }

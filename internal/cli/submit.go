@@ -64,6 +64,10 @@ func (p *Process) submit(ctx context.Context) error {
 	}
 	defer cluster.Close()
 	answer, err := cluster.Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+	if interrupted(ctx) {
+		p.Note("it is not known whether the job was submitted: see gqueue --me")
+		return Exit(Interrupted)
+	}
 	if err != nil {
 		return err
 	}

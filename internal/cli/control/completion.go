@@ -13,7 +13,9 @@ const completionLong = `Prints what a shell needs to complete gsubmit, gqueue, g
 
   bash   gctl completion bash > /etc/bash_completion.d/greylag
   zsh    source <(gctl completion zsh)
-  fish   gctl completion fish > ~/.config/fish/completions/gctl.fish`
+  fish   gctl completion fish | source
+
+The lines for zsh and fish belong into ~/.zshrc and ~/.config/fish/config.fish.`
 
 func (t *tool) completion() *cobra.Command {
 	return &cobra.Command{

@@ -40,10 +40,15 @@ func writeFile(path, text string) error {
 
 // clientText is a file for the commands of this host.
 func clientText(controllers []string, ca, socket string) string {
-	quoted := make([]string, len(controllers))
-	for i, c := range controllers {
-		quoted[i] = strconv.Quote(c)
+	return fmt.Sprintf("# Written by gctl; yours to change. Every setting is explained in client.toml among\n# the examples.\ncontrollers = [%s]\nca_file = %q\nauth_socket = %q\n",
+		quoted(controllers), ca, socket)
+}
+
+// quoted is a list as TOML has it, without the brackets.
+func quoted(words []string) string {
+	all := make([]string, len(words))
+	for i, w := range words {
+		all[i] = strconv.Quote(w)
 	}
-	return fmt.Sprintf("# Written by gctl; yours to change. All settings: client.toml(5).\ncontrollers = [%s]\nca_file = %q\nauth_socket = %q\n",
-		strings.Join(quoted, ", "), ca, socket)
+	return strings.Join(all, ", ")
 }

@@ -49,6 +49,10 @@ func (t *tool) init() *cobra.Command {
 }
 
 func (t *tool) found(f founding) error {
+	var err error
+	if f.ca, err = filepath.Abs(f.ca); err != nil { // it stands in a file that is read from anywhere
+		return err
+	}
 	cfg, err := config.LoadController(f.config)
 	if err != nil {
 		return wrongFile(err)

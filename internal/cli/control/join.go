@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +40,9 @@ func (t *tool) join() *cobra.Command {
 			if j.token, j.address, err = pki.ParseJoin(args[0], config.DefaultPort); err != nil {
 				return &cli.UsageError{Problem: err.Error(), Advice: "copy the whole line that gctl cluster token prints"}
 			}
+			if j.ca, err = filepath.Abs(j.ca); err != nil { // it stands in a file that is read from anywhere
+				return err
+			}
 			return t.enter(command.Context(), j)
 		},
 	}
@@ -54,7 +57,8 @@ func (t *tool) join() *cobra.Command {
 // place is where a role's daemon keeps its certificate, and who it is.
 type place struct {
 	pkiDir, name, advertise, socket string
-	dataDir                         string // of a controller
+	dataDir                         string   // of a controller
+	controllers                     []string // that the daemon's file names; none for a controller
 }
 
 // placeOf reads the daemon's file.
@@ -65,11 +69,11 @@ func (j joining) placeOf() (place, error) {
 	case pki.RoleNode:
 		var cfg config.Node
 		cfg, err = config.LoadNode(j.config)
-		at.pkiDir, at.name = cfg.PKIDir, cfg.Name
+		at.pkiDir, at.name, at.controllers = cfg.PKIDir, cfg.Name, cfg.Controllers
 	case pki.RoleAuth:
 		var cfg config.Auth
 		cfg, err = config.LoadAuth(j.config)
-		at.pkiDir, at.socket = cfg.PKIDir, cfg.Socket
+		at.pkiDir, at.socket, at.controllers = cfg.PKIDir, cfg.Socket, cfg.Controllers
 		at.name, _ = shortHost()
 	case pki.RoleController:
 		var cfg config.Controller
@@ -159,11 +163,11 @@ func (t *tool) settle(j joining, at place, trust *pki.Trust, answer *greylagv1.J
 		return err
 	}
 	if !written {
-		t.Note("%s exists and was left as it is; the controllers are %v", j.client, controllers)
+		t.Note("%s exists and was left as it is; the controllers are %s", j.client, quoted(controllers))
 	}
 	unit := map[pki.Role]string{pki.RoleNode: "gnoded", pki.RoleAuth: "gauthd", pki.RoleController: "gctld"}[j.token.Role]
-	if host, _, err := net.SplitHostPort(controllers[0]); err == nil && j.token.Role != pki.RoleController && host != "localhost" {
-		t.Note("%s.toml must name the controllers: controllers = %q", unit, controllers)
+	if known := func(c string) bool { return slices.Contains(at.controllers, c) }; j.token.Role != pki.RoleController && !slices.ContainsFunc(controllers, known) {
+		t.Note("%s.toml names other controllers; write controllers = [%s] into it", unit, quoted(controllers))
 	}
 	t.Note("start it: systemctl enable --now %s", unit)
 	return t.said(nil, "%s %s joined cluster %s", j.token.Role, at.name, trust.ClusterID())

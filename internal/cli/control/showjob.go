@@ -106,7 +106,7 @@ func stateText(j *greylagv1.Job) string {
 func exitText(j *greylagv1.Job) string {
 	state, err := cluster.ParseJobState(j.State)
 	switch {
-	case err != nil || !state.Final():
+	case err != nil || !state.Final() || j.Started == nil:
 		return ""
 	case j.ExitSignal != 0:
 		return fmt.Sprintf("signal %d", j.ExitSignal)
