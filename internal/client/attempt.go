@@ -102,6 +102,8 @@ func endOutcome(end []byte, header http.Header) outcome {
 	switch told.Error.Code {
 	case "unavailable":
 		return notNow
+	case "unauthenticated":
+		return hopeless
 	case "resource_exhausted":
 		if header.Get(retryAfter) != "" {
 			return limited

@@ -193,11 +193,14 @@ func streams(response *http.Response) bool {
 }
 
 // byStatus classifies an answer. Too many requests will soon be fewer; other
-// limits, which name no time, stay.
+// limits, which name no time, stay. A controller that does not believe a token
+// may be one whose clock is off: the others are asked too.
 func byStatus(response *http.Response) outcome {
 	switch response.StatusCode {
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return notNow
+	case http.StatusUnauthorized:
+		return hopeless
 	case http.StatusTooManyRequests:
 		if response.Header.Get(retryAfter) != "" {
 			return limited
