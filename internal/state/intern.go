@@ -12,9 +12,11 @@ import (
 // ones are checked once and share memory. It holds only what could be computed
 // again, so replicas may differ in it.
 type specCache struct {
-	slots [1024]cachedSpec
-	c     codec.Coder // of the specification being looked up
+	slots []cachedSpec // none before the first submission
+	c     codec.Coder  // of the specification being looked up
 }
+
+const cachedSpecs = 1024
 
 type cachedSpec struct {
 	print       uint64
@@ -55,8 +57,11 @@ func hashWord(h uint64, w string) uint64 {
 // find looks up a specification as submitted. When it is not there, slot and print
 // are for put.
 func (c *specCache) find(spec *cluster.JobSpec, defaultTime bool) (found *cluster.JobSpec, slot *cachedSpec, print uint64) {
+	if c.slots == nil {
+		c.slots = make([]cachedSpec, cachedSpecs)
+	}
 	print = fingerprint(spec)
-	slot = &c.slots[print%uint64(len(c.slots))]
+	slot = &c.slots[print%cachedSpecs]
 	if slot.spec == nil || slot.print != print || slot.defaultTime != defaultTime {
 		return nil, slot, print
 	}
@@ -75,7 +80,7 @@ func (c *specCache) keyOf(spec *cluster.JobSpec) []byte {
 	return c.c.Written()
 }
 
-func (c *specCache) clear() { clear(c.slots[:]) }
+func (c *specCache) clear() { clear(c.slots) }
 
 // wordCache lets equal short strings share memory. Like specCache it holds nothing
 // that matters.

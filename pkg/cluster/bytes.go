@@ -28,18 +28,17 @@ var ErrBadSize = errors.New("not a size")
 func ParseBytes(word string, unit Bytes) (Bytes, error) {
 	digits := strings.TrimRight(word, "KMGTPBkmgtpbi")
 	suffix := strings.ToUpper(word[len(digits):])
-	switch strings.TrimSuffix(strings.TrimSuffix(suffix, "B"), "I") {
+	switch suffix {
 	case "":
-		if suffix == "B" {
-			unit = 1
-		}
-	case "K":
+	case "B":
+		unit = 1
+	case "K", "KB", "KIB":
 		unit = KiB
-	case "M":
+	case "M", "MB", "MIB":
 		unit = MiB
-	case "G":
+	case "G", "GB", "GIB":
 		unit = GiB
-	case "T":
+	case "T", "TB", "TIB":
 		unit = TiB
 	default:
 		return 0, fmt.Errorf("%w: %q (want a number with K, M, G or T, such as 16G)", ErrBadSize, word)

@@ -37,8 +37,8 @@ func ParseJobRef(word string) (JobRef, error) {
 	}
 	ref := JobRef{ID: JobID(id), Index: NoIndex}
 	if element {
-		index, err := strconv.ParseInt(tail, 10, 32)
-		if err != nil || index < 0 {
+		index, err := strconv.ParseUint(tail, 10, 31)
+		if err != nil {
 			return JobRef{}, fmt.Errorf("%w: %q (want 123 or 123_4)", ErrBadJobID, word)
 		}
 		ref.Index = int32(index)

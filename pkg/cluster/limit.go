@@ -16,7 +16,8 @@ const maxLimit = 100 * 365 * 24 * time.Hour
 
 // ParseLimit reads a time limit as sbatch does: "minutes", "minutes:seconds",
 // "hours:minutes:seconds", "days-hours", "days-hours:minutes" and
-// "days-hours:minutes:seconds". "UNLIMITED" and "INFINITE" are 0, no limit.
+// "days-hours:minutes:seconds". "UNLIMITED", "INFINITE" and a time of zero are 0,
+// no limit.
 func ParseLimit(word string) (time.Duration, error) {
 	if equalFold(word, "UNLIMITED") || equalFold(word, "INFINITE") {
 		return 0, nil
@@ -39,9 +40,11 @@ func ParseLimit(word string) (time.Duration, error) {
 		if err == nil {
 			d, err = scaled(part, units[i])
 		}
-		total += d
+		if total += d; total > maxLimit { // before the sum can overflow
+			return 0, badTime(word)
+		}
 	}
-	if err != nil || total > maxLimit || total == 0 {
+	if err != nil {
 		return 0, badTime(word)
 	}
 	return total, nil

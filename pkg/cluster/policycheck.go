@@ -112,7 +112,7 @@ func (p *Policy) checkQOS(fault func(string, ...any)) {
 // checkWord is checkName for what may not be empty.
 func checkWord(fault func(string, ...any), what, word string) {
 	if word == "" {
-		fault("a %s has no name", what)
+		fault("one %s has no name", what)
 	}
 	checkName(fault, what, word, maxName)
 }
