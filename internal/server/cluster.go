@@ -24,9 +24,12 @@ import (
 type clusterService struct{ *Server }
 
 // Status tells how the controllers are, from what this one knows. It waits for
-// nothing.
-func (s *clusterService) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.StatusResponse, error) {
+// nothing. Of the others only the leader knows: the answer's header names it.
+func (s *clusterService) Status(ctx context.Context, _ *greylagv1.StatusRequest) (*greylagv1.StatusResponse, error) {
 	st, v := s.cfg.Members.Status(), s.cfg.State.View()
+	if info, ok := connect.CallInfoForHandlerContext(ctx); ok && st.LeaderAddr != "" && st.LeaderID != st.ID {
+		info.ResponseHeader().Set(leaderHeader, st.LeaderAddr)
+	}
 	counts := v.Counts()
 	p := &greylagv1.StatusResponse{
 		Cluster: v.Policy().Cluster, ClusterId: s.cfg.Trust.ClusterID(), Id: st.ID, Leader: st.LeaderID, LeaderAddress: st.LeaderAddr,

@@ -73,6 +73,7 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 	if err != nil {
 		return err
 	}
+	s = leaderSays(ctx, c, s)
 	if t.json {
 		return t.WriteJSON(statusOf(s))
 	}
@@ -110,6 +111,23 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 		return cli.Exit(cli.Unavailable)
 	}
 	return nil
+}
+
+// leaderTime is how long the leader may take to say what it alone knows.
+const leaderTime = 2 * time.Second
+
+// leaderSays is the leader's answer where another controller gave one that names it,
+// as the client then asks it next; the other's where the leader has none.
+func leaderSays(ctx context.Context, c cli.Cluster, s *greylagv1.StatusResponse) *greylagv1.StatusResponse {
+	if s.Leader == "" || s.Leader == s.Id {
+		return s
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	if told, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{}); err == nil && told.Id == told.Leader {
+		return told
+	}
+	return s
 }
 
 // heard is how long ago a member was heard; only the leader knows.
