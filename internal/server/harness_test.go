@@ -158,17 +158,21 @@ func hosts(role pki.Role) []string {
 	return nil
 }
 
-// tokens is a gauthd for one user.
-type tokens struct {
-	signer *auth.Signer
-	user   cluster.Identity
-}
+// tokens is a gauthd for one user. Its token lasts as long as any test.
+type tokens struct{ token string }
 
-func (s tokens) Token(context.Context) (string, error) { return s.signer.Token(s.user, time.Now()) }
+func (s tokens) Token(context.Context) (string, error) { return s.token, nil }
+
+func (w *world) tokens(user cluster.Identity) tokens {
+	w.t.Helper()
+	token, err := w.signer.Token(user, time.Now())
+	must(w.t, err)
+	return tokens{token}
+}
 
 // as is a client of a user that knows the given controllers, or all.
 func (w *world) as(user cluster.Identity, at ...*controllerHost) *client.Client {
-	return w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: tokens{w.signer, user}}, at)
+	return w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: w.tokens(user)}, at)
 }
 
 // program is a client with a certificate.

@@ -93,7 +93,7 @@ func TestNoLeader(t *testing.T) {
 	})
 	w.leader().stop()
 	w.until("no leader", func() bool { id, _ := lone.log.Leader(); return id == "" })
-	c := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: tokens{w.signer, ann}, Timeout: time.Second}, []*controllerHost{lone})
+	c := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: w.tokens(ann), Timeout: time.Second}, []*controllerHost{lone})
 	_, err := c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{job("two")}})
 	if connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("submit without a leader: %v", err)

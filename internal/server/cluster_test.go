@@ -1,0 +1,176 @@
+package server_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+func TestJoinAndRenew(t *testing.T) {
+	w := newWorld(t, options{controllers: 2})
+	made, err := w.as(root, w.follower()).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: "node"})
+	must(t, err)
+	token, err := pki.ParseToken(made.GetToken())
+	must(t, err)
+	join := func(name string) (*greylagv1.JoinResponse, error) {
+		key, csr, err := pki.NewRequest(pki.RoleNode)
+		must(t, err)
+		// The joiner knows nothing but the token, and comes to a follower.
+		c := w.client(client.Config{TLS: pki.PinnedTLS(token.CA)}, []*controllerHost{w.follower()})
+		answer, err := c.Cluster().Join(t.Context(), &greylagv1.JoinRequest{Token: made.GetToken(), Name: name, Csr: csr})
+		if err == nil {
+			trust, failed := pki.PinnedTrust(answer.GetCa(), token.CA)
+			must(t, failed)
+			must(t, pki.SaveIdentity(filepath.Join(w.dir, "joined"), trust, key, answer.GetCertificate()))
+		}
+		return answer, err
+	}
+	if _, err := join("no/name"); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a name that is none: %v", err)
+	}
+	answer, err := join("n7") // the fault before did not use the token up
+	must(t, err)
+	if len(answer.GetControllers()) != 2 || answer.GetClusterId() != "test" || len(answer.GetCaKey()) != 0 {
+		t.Errorf("joined: %v", answer)
+	}
+	if _, err := join("n8"); err == nil || !strings.Contains(err.Error(), "n7") {
+		t.Errorf("a second host with the same token: %v", err)
+	}
+	id, trust, err := pki.OpenIdentity(filepath.Join(w.dir, "joined"))
+	must(t, err)
+	if want := (pki.Peer{ClusterID: "test", Role: pki.RoleNode, Name: "n7"}); id.Peer() != want {
+		t.Errorf("joined as %v", id.Peer())
+	}
+	before := id.Certificate().Leaf.SerialNumber
+	must(t, pki.RenewNow(t.Context(), filepath.Join(w.dir, "joined"), id, pki.RenewFrom([]string{w.follower().addr}, trust, id)))
+	must(t, id.Check())
+	if after := id.Certificate().Leaf; after.SerialNumber.Cmp(before) == 0 || id.Peer().Name != "n7" {
+		t.Error("the certificate is as before")
+	}
+}
+
+func TestAControllerJoins(t *testing.T) {
+	w := newWorld(t, options{})
+	made, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: "controller"})
+	must(t, err)
+	_, csr, err := pki.NewRequest(pki.RoleController)
+	must(t, err)
+	answer, err := w.as(ann).Cluster().Join(t.Context(), &greylagv1.JoinRequest{Token: made.GetToken(), Name: "c2", Csr: csr, Advertise: "10.0.0.7:7117"})
+	must(t, err)
+	ca, err := pki.NewCAFrom(w.ca.Trust(), answer.GetCaKey())
+	must(t, err)
+	peer, leaf, err := ca.Trust().VerifyDER(answer.GetCertificate(), time.Now())
+	if must(t, err); peer.Role != pki.RoleController || len(leaf.IPAddresses) != 1 || leaf.IPAddresses[0].String() != "10.0.0.7" {
+		t.Errorf("joined as %v with %v", peer, leaf.IPAddresses)
+	}
+	if _, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: "emperor"}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a token for an emperor: %v", err)
+	}
+}
+
+func TestNodesAndInfo(t *testing.T) {
+	w := newWorld(t, options{})
+	for _, name := range []string{"n1", "n2", "n3"} {
+		newNode(w, name).next()
+	}
+	c := w.as(olga).Cluster()
+	drained, err := c.UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{RequestId: client.NewRequestID(), Names: []string{"n[2-3]"}, Action: "drain", Reason: "new fans"})
+	if must(t, err); strings.Join(drained.GetNames(), " ") != "n2 n3" {
+		t.Errorf("drained %v", drained)
+	}
+	info, err := c.Info(t.Context(), &greylagv1.InfoRequest{})
+	must(t, err)
+	var lines []string
+	for _, g := range info.GetPartitions()[0].GetGroups() {
+		lines = append(lines, g.GetState()+" "+g.GetList()+" "+g.GetGpus())
+	}
+	if got := strings.Join(lines, ", "); got != "IDLE n1 h100:2, DRAINED n[2-3] h100:2" {
+		t.Errorf("info: %s", got)
+	}
+	nodes, err := c.Nodes(t.Context(), &greylagv1.NodesRequest{Names: []string{"n2"}})
+	must(t, err)
+	if n := nodes.GetNodes()[0]; !n.GetDrain() || n.GetReason() != "new fans" || n.GetReasonBy() != "olga" || len(n.GetPartitions()) != 1 || len(n.GetGpus()) != 2 {
+		t.Errorf("node: %v", n)
+	}
+	if _, err := c.Nodes(t.Context(), &greylagv1.NodesRequest{Names: []string{"n9"}}); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("no such node: %v", err)
+	}
+	if _, err := c.UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{Names: []string{"n1"}, Action: "drain"}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("drain without a reason: %v", err)
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	w := newWorld(t, options{})
+	c := w.as(root).Cluster()
+	now, err := c.Policy(t.Context(), &greylagv1.PolicyRequest{})
+	must(t, err)
+	text := strings.Replace(now.GetToml(), "private = false", "private = true", 1)
+	dry, err := c.Apply(t.Context(), &greylagv1.ApplyRequest{Toml: text, DryRun: true})
+	if must(t, err); dry.GetDiff() != "-private = false\n+private = true\n" || dry.GetVersion() != now.GetVersion() {
+		t.Errorf("dry run: %q of version %d", dry.GetDiff(), dry.GetVersion())
+	}
+	done, err := c.Apply(t.Context(), &greylagv1.ApplyRequest{RequestId: client.NewRequestID(), Toml: text, ExpectVersion: now.GetVersion()})
+	if must(t, err); done.GetVersion() == now.GetVersion() {
+		t.Errorf("applied: %v", done)
+	}
+	then, err := c.Policy(t.Context(), &greylagv1.PolicyRequest{})
+	if must(t, err); then.GetToml() != text || then.GetVersion() != done.GetVersion() {
+		t.Errorf("version %d: %s", then.GetVersion(), then.GetToml())
+	}
+	for what, x := range map[string]struct {
+		request *greylagv1.ApplyRequest
+		want    string
+	}{
+		"stale":     {&greylagv1.ApplyRequest{Toml: text, ExpectVersion: now.GetVersion()}, "version"},
+		"unknown":   {&greylagv1.ApplyRequest{Toml: "partitons = 1\n"}, "policy:1: partitons: unknown key"},
+		"senseless": {&greylagv1.ApplyRequest{Toml: "[[partition]]\nname = \"a\"\n[[partition]]\nname = \"a\"\n"}, "a"},
+	} {
+		if _, err := c.Apply(t.Context(), x.request); err == nil || !strings.Contains(err.Error(), x.want) || connect.CodeOf(err) == connect.CodeInternal {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestSnapshotStreams(t *testing.T) {
+	w := newWorld(t, options{})
+	w.submit(w.as(ann), job("saved"))
+	stream, err := w.as(root).Cluster().Snapshot(t.Context(), &greylagv1.SnapshotRequest{})
+	must(t, err)
+	var data bytes.Buffer
+	for stream.Receive() {
+		data.Write(stream.Msg().GetData())
+	}
+	if must(t, stream.Err()); !bytes.HasPrefix(data.Bytes(), []byte("GLBK")) || data.Len() < 100 {
+		t.Errorf("%d bytes: %.20q", data.Len(), data.Bytes())
+	}
+}
+
+func TestPeersFillEachOthersArchive(t *testing.T) {
+	w := newWorld(t, options{})
+	c := w.as(ann)
+	id := w.submit(c, job("ended"))
+	_, err := c.Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{Filter: &greylagv1.Filter{Mine: true}})
+	must(t, err)
+	peers := client.NewPeers(pki.ClientTLS(w.ca.Trust(), w.identity(pki.RoleController, "c9")))
+	defer peers.Close()
+	records, next, err := peers.Finished(t.Context(), w.all[0].addr, 1, 10)
+	if must(t, err); len(records) != 1 || next != 2 {
+		t.Fatalf("%d records, next %d", len(records), next)
+	}
+	record, ok, err := w.all[0].store.Job(1)
+	if must(t, err); !ok || !bytes.Equal(record.Data, records[0]) || uint64(record.ID) != id {
+		t.Errorf("record %v", record)
+	}
+	if records, next, err = peers.Finished(t.Context(), w.all[0].addr, 2, 10); err != nil || len(records) != 0 || next != 2 {
+		t.Errorf("beyond the end: %d records, next %d, %v", len(records), next, err)
+	}
+}
