@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -12,11 +14,67 @@ import (
 type logAdapter struct{ to *slog.Logger }
 
 func (a logAdapter) named(name string) hclog.Logger {
-	return hclog.New(&hclog.LoggerOptions{Name: name, Level: hclog.Info, Output: a, DisableTime: true})
+	return hclog.New(&hclog.LoggerOptions{Name: name, Level: hclog.Info, Output: &lines{logAdapter: a}, DisableTime: true})
+}
+
+// lines holds back what a logger repeats: of a member that is down raft says so
+// three times a second for as long as it is.
+type lines struct {
+	logAdapter
+	mu   sync.Mutex
+	said map[string]*repeated // by message and first field
+}
+
+// repeated is one message that came again.
+type repeated struct {
+	last, next time.Time     // when it came last, and when it is to be shown again
+	gap        time.Duration // doubled whenever it is shown
+	held       int           // since it was shown
+}
+
+// Bounds of what is remembered: the longest time between two of a message, how long
+// one is kept that no longer comes, and how many are.
+const longestGap, forgotten, maxSaid = 10 * time.Minute, time.Minute, 256
+
+// show decides about one warning or error at an instant, and says how many like it
+// were held back before.
+func (l *lines) show(text []byte, now time.Time) (held int, show bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := string(subject(text))
+	r := l.said[key]
+	if r == nil || now.Sub(r.last) > forgotten {
+		if l.said == nil || len(l.said) >= maxSaid {
+			l.said = make(map[string]*repeated)
+		}
+		r = &repeated{gap: time.Second}
+		l.said[key] = r
+	}
+	r.last = now
+	if now.Before(r.next) {
+		r.held++
+		return 0, false
+	}
+	held, r.held, r.next, r.gap = r.held, 0, now.Add(r.gap), min(2*r.gap, longestGap)
+	return held, true
+}
+
+// subject is a line up to the end of its first field, which names the member.
+func subject(text []byte) []byte {
+	_, rest, ok := bytes.Cut(text, []byte("="))
+	if !ok {
+		return text
+	}
+	end := " "
+	if value, quoted := bytes.CutPrefix(rest, []byte{'"'}); quoted {
+		rest, end = value, `"`
+	}
+	_, after, _ := bytes.Cut(rest, []byte(end))
+	return text[:len(text)-len(after)]
 }
 
 // Write takes one line: "[LEVEL] name: message: key=value …".
-func (a logAdapter) Write(line []byte) (int, error) {
+func (l *lines) Write(line []byte) (int, error) {
 	level := slog.LevelInfo
 	text := bytes.TrimSpace(line)
 	if tag, rest, ok := bytes.Cut(text, []byte("]")); ok && bytes.HasPrefix(tag, []byte("[")) {
@@ -28,6 +86,12 @@ func (a logAdapter) Write(line []byte) (int, error) {
 		}
 		text = bytes.TrimSpace(rest)
 	}
-	a.to.Log(context.Background(), level, string(text))
+	if level == slog.LevelInfo {
+		l.to.Log(context.Background(), level, string(text))
+	} else if held, show := l.show(text, time.Now()); show && held > 0 {
+		l.to.Log(context.Background(), level, string(text), "repeated", held)
+	} else if show {
+		l.to.Log(context.Background(), level, string(text))
+	}
 	return len(line), nil
 }
