@@ -116,7 +116,7 @@ func FuzzDecode(f *testing.F) {
 // TestHostileFrames changes every byte of a small snapshot behind right CRCs, which
 // only the digest and the checks of each record stand against.
 func TestHostileFrames(t *testing.T) {
-	s, _ := story(t, 5, 60)
+	s, _ := story(t, 5, 40)
 	seed := unseal(t, encode(t, s))
 	if _, err := decode(bytes.NewReader(reseal(seed)), small); err != nil {
 		t.Fatal(err)
