@@ -68,6 +68,9 @@ func (l *Log) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
 	return info, nil
 }
 
+// Describe reads what a backup says of itself. Its errors wrap ErrBackup or are r's.
+func Describe(r io.Reader) (BackupInfo, error) { return readBackupInfo(r) }
+
 // Restore replaces the state of the whole cluster by a backup's; the membership
 // stays. Only the leader can do it. The backup is checked to its last byte before
 // anything changes. The caller decides whether a backup of another cluster will do.

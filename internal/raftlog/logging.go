@@ -17,8 +17,8 @@ func (a logAdapter) named(name string) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: name, Level: hclog.Info, Output: &lines{logAdapter: a}, DisableTime: true})
 }
 
-// lines holds back what a logger repeats: of a member that is down raft says so
-// three times a second for as long as it is.
+// lines holds back what a logger repeats: of a member that is down, or of an
+// election that nobody wins, raft speaks three times a second for as long as it lasts.
 type lines struct {
 	logAdapter
 	mu   sync.Mutex
@@ -36,7 +36,7 @@ type repeated struct {
 // one is kept that no longer comes, and how many are.
 const longestGap, forgotten, maxSaid = 10 * time.Minute, time.Minute, 256
 
-// show decides about one warning or error at an instant, and says how many like it
+// show decides about one line at an instant, and says how many like it
 // were held back before.
 func (l *lines) show(text []byte, now time.Time) (held int, show bool) {
 	l.mu.Lock()
@@ -86,11 +86,10 @@ func (l *lines) Write(line []byte) (int, error) {
 		}
 		text = bytes.TrimSpace(rest)
 	}
-	if level == slog.LevelInfo {
-		l.to.Log(context.Background(), level, string(text))
-	} else if held, show := l.show(text, time.Now()); show && held > 0 {
+	switch held, show := l.show(text, time.Now()); {
+	case show && held > 0:
 		l.to.Log(context.Background(), level, string(text), "repeated", held)
-	} else if show {
+	case show:
 		l.to.Log(context.Background(), level, string(text))
 	}
 	return len(line), nil
