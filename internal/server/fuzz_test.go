@@ -1,0 +1,102 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// procedures are what the bytes of a fuzzer are sent to, with whether they answer
+// by a stream. Those that change the membership or hand leadership over are left out:
+// they do what they say.
+var procedures = []struct {
+	rpc    string
+	stream bool
+}{
+	{"JobService/Submit", false}, {"JobService/List", false}, {"JobService/Stream", true}, {"JobService/Get", false},
+	{"JobService/Watch", true}, {"JobService/Cancel", false}, {"JobService/Update", false}, {"JobService/Script", false},
+	{"JobService/Logs", true}, {"NodeService/Register", false}, {"NodeService/Wanted", true}, {"NodeService/Report", false},
+	{"NodeService/Fetch", false}, {"NodeService/PushLog", false}, {"ClusterService/Info", false}, {"ClusterService/Nodes", false},
+	{"ClusterService/UpdateNodes", false}, {"ClusterService/CreateToken", false}, {"ClusterService/Join", false},
+	{"ClusterService/Renew", false}, {"ClusterService/Policy", false}, {"ClusterService/Apply", false},
+	{"PeerService/Finished", false}, {"PeerService/Blob", false},
+}
+
+// FuzzHandlers sends any bytes to any procedure, as those who may call it, in each of
+// the forms. No answer may be an internal error, and the controller has to live on.
+func FuzzHandlers(f *testing.F) {
+	seed := func(i uint8, p proto.Message) {
+		data, err := proto.Marshal(p)
+		must(f, err)
+		f.Add(i, uint8(0), data)
+	}
+	array := job("a")
+	array.Array, array.Depends = "1-9:2%3", []*greylagv1.Dependency{{Kind: "afterok", Job: "1"}}
+	seed(0, &greylagv1.SubmitRequest{RequestId: "x", Jobs: []*greylagv1.JobSpec{job("b"), array}})
+	seed(1, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Jobs: []string{"1_2"}, States: []string{"all"}, Nodes: []string{"n[1-2]"}}, PageToken: "f1.2"})
+	seed(5, &greylagv1.CancelRequest{Filter: &greylagv1.Filter{Names: []string{"a"}}, Signal: 9})
+	seed(6, &greylagv1.UpdateRequest{Filter: &greylagv1.Filter{Jobs: []string{"1"}}, Action: "requeue"})
+	seed(9, &greylagv1.RegisterRequest{BootId: "b", Cpus: 2, Gpus: []*greylagv1.GPU{{Type: "h100"}}})
+	seed(11, &greylagv1.ReportRequest{Epoch: 9, Seen: 9, Tasks: []*greylagv1.ReportedTask{{Job: 1, Attempt: 1, Phase: "ended", Cause: "exited"}}})
+	seed(21, &greylagv1.ApplyRequest{Toml: "private = true\n[[partition]]\nname = \"a\"\n"})
+	f.Add(uint8(0), uint8(1), []byte(`{"jobs":[{"script":"IyEK","timeLimit":"3600s"}]}`))
+	w := newWorld(f, options{})
+	people := map[string]*http.Request{}
+	for _, role := range []pki.Role{pki.RoleNode, pki.RoleController} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		leaf := w.identity(role, "fuzz").Certificate().Leaf
+		r.TLS = &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
+		people[string(role)] = r
+	}
+	f.Fuzz(func(t *testing.T, which, form uint8, data []byte) {
+		p := procedures[int(which)%len(procedures)]
+		kind := [...]string{"application/proto", "application/json", "application/grpc"}[form%3]
+		if p.stream && form%3 < 2 {
+			kind = [...]string{"application/connect+proto", "application/connect+json"}[form%3]
+		}
+		if p.stream || form%3 == 2 {
+			data = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(data))), data...)
+		}
+		for _, name := range []string{"root", "ann", "node", "controller"} {
+			w.fuzz(t, people[name], name, p.rpc, kind, data)
+		}
+	})
+}
+
+func (w *world) fuzz(t *testing.T, as *http.Request, name, rpc, kind string, data []byte) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	time.AfterFunc(50*time.Millisecond, cancel) // streams do not end by themselves
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/greylag.v1."+rpc, bytes.NewReader(data))
+	r.ProtoMajor, r.Proto = 2, "HTTP/2.0"
+	r.Header.Set("Content-Type", kind)
+	r.Header.Set("Te", "trailers")
+	if as != nil {
+		r.TLS = as.TLS
+	} else {
+		user := map[string]cluster.Identity{"root": root, "ann": ann}[name]
+		token, err := w.signer.Token(user, time.Now())
+		must(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer := httptest.NewRecorder()
+	w.all[0].server.ServeHTTP(answer, r)
+	body := answer.Body.Bytes()
+	if answer.Code >= 500 && answer.Code != http.StatusServiceUnavailable && answer.Code != http.StatusGatewayTimeout ||
+		answer.Header().Get("Grpc-Status") == "13" || bytes.Contains(body, []byte(`"code":"internal"`)) && bytes.Contains(body, []byte("internal error")) {
+		t.Errorf("%s as %s, %s: %d %.500s %v", rpc, name, kind, answer.Code, body, answer.Header())
+	}
+}
