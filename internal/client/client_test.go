@@ -1,0 +1,238 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// host is a controller as far as a client can tell: real TLS, and answers that the
+// test gives.
+type host struct {
+	greylagv1connect.UnimplementedJobServiceHandler
+	addr string
+	mu   sync.Mutex
+	seen []string // request ids and tokens, in the order they came
+	say  func(n int) error
+}
+
+func (h *host) note(text string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen = append(h.seen, text)
+	return h.say(len(h.seen))
+}
+
+func (h *host) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*greylagv1.SubmitResponse, error) {
+	if err := h.note(p.GetRequestId()); err != nil {
+		return nil, err
+	}
+	return &greylagv1.SubmitResponse{Index: 1}, nil
+}
+
+func (h *host) Watch(ctx context.Context, p *greylagv1.WatchRequest, stream *connect.ServerStream[greylagv1.WatchResponse]) error {
+	if err := h.note("watch"); err != nil {
+		return err
+	}
+	return stream.Send(&greylagv1.WatchResponse{Index: 5})
+}
+
+// cluster is a CA with controllers that answer as told; a nil answer is yes.
+func cluster(t *testing.T, say ...func(n int) error) (*pki.Trust, []*host) {
+	t.Helper()
+	ca, err := pki.NewCA("test", time.Now())
+	must(t, err)
+	var all []*host
+	for i, f := range say {
+		dir := t.TempDir()
+		must(t, ca.Issue(dir, pki.Grant{Peer: pki.Peer{ClusterID: "test", Role: pki.RoleController, Name: fmt.Sprint("c", i)}}, time.Now()))
+		id, trust, err := pki.OpenIdentity(dir)
+		must(t, err)
+		h := &host{say: f}
+		mux := http.NewServeMux()
+		mux.Handle(greylagv1connect.NewJobServiceHandler(h))
+		s := &http.Server{Handler: mux, TLSConfig: pki.ServerTLS(trust, id)}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		h.addr = l.Addr().String()
+		go func() { _ = s.ServeTLS(l, "", "") }()
+		t.Cleanup(func() { s.Close() })
+		all = append(all, h)
+	}
+	return ca.Trust(), all
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func yes(int) error { return nil }
+
+// until answers with err before the n-th request.
+func until(n int, err error) func(int) error {
+	return func(i int) error {
+		if i < n {
+			return err
+		}
+		return nil
+	}
+}
+
+func coded(code connect.Code, header ...string) error {
+	err := connect.NewError(code, errors.New("because"))
+	for i := 0; i+1 < len(header); i += 2 {
+		err.Meta().Set(header[i], header[i+1])
+	}
+	return err
+}
+
+func submit(c *client.Client, ctx context.Context) (string, error) {
+	id := client.NewRequestID()
+	_, err := c.Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: id})
+	return id, err
+}
+
+func TestTheSameRequestUntilItIsAnswered(t *testing.T) {
+	for what, err := range map[string]error{
+		"no leader": coded(connect.CodeUnavailable),
+		"too often": coded(connect.CodeResourceExhausted, "Retry-After", "0.05"),
+	} {
+		trust, all := cluster(t, until(4, err))
+		c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil)})
+		id, err := submit(c, t.Context())
+		must(t, err)
+		if got := strings.Join(all[0].seen, " "); got != strings.Repeat(id+" ", 3)+id {
+			t.Errorf("%s: sent %s, want %s four times", what, got, id)
+		}
+	}
+}
+
+func TestAnswersThatAreFinal(t *testing.T) {
+	for _, code := range []connect.Code{
+		connect.CodeInvalidArgument, connect.CodePermissionDenied, connect.CodeNotFound, connect.CodeInternal,
+		connect.CodeFailedPrecondition, connect.CodeResourceExhausted, connect.CodeUnauthenticated,
+	} {
+		trust, all := cluster(t, func(int) error { return coded(code, client.HintHeader, "do better") })
+		c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil)})
+		_, err := submit(c, t.Context())
+		if connect.CodeOf(err) != code || len(all[0].seen) != 1 || client.Hint(err) != "do better" {
+			t.Errorf("%v: %v after %d attempts, hint %q", code, err, len(all[0].seen), client.Hint(err))
+		}
+	}
+}
+
+func TestTheNextControllerIsAsked(t *testing.T) {
+	trust, all := cluster(t, yes, yes)
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	dead.Close()
+	for _, list := range [][]string{{dead.Addr().String(), all[0].addr}, {all[0].addr, dead.Addr().String()}} {
+		for range 4 { // whichever is asked first
+			c := client.New(client.Config{Controllers: list, TLS: pki.ClientTLS(trust, nil)})
+			began := time.Now()
+			if _, err := submit(c, t.Context()); err != nil || time.Since(began) > 5*time.Second {
+				t.Fatalf("%v after %s", err, time.Since(began))
+			}
+		}
+	}
+}
+
+func TestTheLeaderThatIsNamedIsAsked(t *testing.T) {
+	var leader *host
+	trust, all := cluster(t, func(int) error { return coded(connect.CodeUnavailable, client.LeaderHeader, leader.addr) }, yes)
+	leader = all[1]
+	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil)})
+	for range 3 {
+		_, err := submit(c, t.Context())
+		must(t, err)
+	}
+	if len(all[0].seen) != 1 || len(leader.seen) != 3 {
+		t.Errorf("the follower was asked %d times, the leader %d", len(all[0].seen), len(leader.seen))
+	}
+}
+
+func TestAStreamThatHasNotBegunIsOpenedAgain(t *testing.T) {
+	trust, all := cluster(t, until(3, coded(connect.CodeUnavailable)))
+	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil)})
+	var got uint64
+	must(t, c.Watch(t.Context(), &greylagv1.WatchRequest{}, func(m *greylagv1.WatchResponse) error { got = m.GetIndex(); return nil }))
+	if got != 5 || len(all[0].seen) != 3 {
+		t.Errorf("received %d after %d attempts", got, len(all[0].seen))
+	}
+	stop := errors.New("enough")
+	if err := c.Watch(t.Context(), &greylagv1.WatchRequest{}, func(*greylagv1.WatchResponse) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("stopped with %v", err)
+	}
+}
+
+func TestGivingUp(t *testing.T) {
+	trust, all := cluster(t, func(int) error { return coded(connect.CodeUnavailable) })
+	var told []error
+	c := client.New(client.Config{
+		Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil), Timeout: 300 * time.Millisecond,
+		Retry: func(err error, _ time.Duration) { told = append(told, err) },
+	})
+	_, err := submit(c, t.Context())
+	if connect.CodeOf(err) != connect.CodeUnavailable || len(told) == 0 || told[0].Error() != "because" {
+		t.Errorf("%v, told %v", err, told)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := submit(c, ctx); err == nil {
+		t.Error("answered although the caller has gone")
+	}
+	if _, err := submit(client.New(client.Config{TLS: pki.ClientTLS(trust, nil)}), t.Context()); err == nil {
+		t.Error("answered by nobody")
+	}
+}
+
+func TestAStrangeControllerIsNotAskedForLong(t *testing.T) {
+	_, all := cluster(t, yes)
+	strange, _ := cluster(t)
+	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(strange, nil)})
+	began := time.Now()
+	_, err := submit(c, t.Context())
+	if !errors.Is(err, pki.ErrUntrusted) || time.Since(began) > 5*time.Second || len(all[0].seen) != 0 {
+		t.Errorf("%v after %s", err, time.Since(began))
+	}
+}
+
+// tokens counts how often it is asked.
+type tokens struct {
+	err error
+	n   int
+}
+
+func (s *tokens) Token(context.Context) (string, error) { s.n++; return "t", s.err }
+
+func TestWithoutAToken(t *testing.T) {
+	trust, all := cluster(t, yes)
+	source := &tokens{err: &auth.Error{Err: auth.ErrNoDaemon, Advice: "start gauthd"}}
+	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil), Tokens: source})
+	_, err := submit(c, t.Context())
+	if !errors.Is(err, auth.ErrNoDaemon) || client.Hint(err) != "start gauthd" || source.n != 1 || len(all[0].seen) != 0 {
+		t.Errorf("%v, hint %q, after %d tokens", err, client.Hint(err), source.n)
+	}
+	_, err = client.Dial(config.Client{CAFile: "/nonexistent/ca.pem"})
+	if err == nil || client.Hint(err) == "" {
+		t.Errorf("a host without a cluster: %v", err)
+	}
+}
