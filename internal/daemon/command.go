@@ -26,6 +26,7 @@ const usage = `usage: gctld [run] [--config FILE]           serve as a controlle
        gctld --dev [--dir DIR]               a whole cluster on this machine, with simulated GPUs
        gctld init [--config FILE]            make this controller the first of a new cluster
        gctld snapshot [--config FILE] [-o F] back up a stopped cluster of one controller
+       gctld restore [--config FILE] -i F    begin a cluster anew from a backup
        gctld recover [--config FILE] --yes   make a stopped controller the only one left
 
 Flags, the same for all:
@@ -44,6 +45,7 @@ type settings struct {
 	dev    bool
 	dir    string
 	output string
+	input  string
 	yes    bool
 	dataDir, pkiDir,
 	level string
@@ -71,6 +73,8 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = Init(cfg, log)
 	case s.verb == "snapshot":
 		err = s.snapshot(ctx, cfg, log, stdout)
+	case s.verb == "restore":
+		err = s.restore(ctx, cfg, log)
 	case s.verb == "recover":
 		err = s.recover(cfg, log, stdout)
 	case cfg.Dev:
@@ -110,6 +114,7 @@ func parse(args []string, stderr io.Writer) (*settings, int) {
 	flags.BoolVar(&s.dev, "dev", false, "run: controller, node and gauthd beside each other, nothing to configure")
 	flags.StringVar(&s.dir, "dir", "", "--dev: keep everything in this `folder` (default: a temporary one)")
 	flags.StringVar(&s.output, "o", "", "snapshot: write this `file` instead of standard output")
+	flags.StringVar(&s.input, "i", "", "restore: read this `file`")
 	flags.BoolVar(&s.yes, "yes", false, "recover: really do it")
 	flags.Usage = func() {
 		fmt.Fprint(stderr, usage)
@@ -122,7 +127,7 @@ func parse(args []string, stderr io.Writer) (*settings, int) {
 	case err != nil:
 		return nil, exitUsage
 	}
-	known := map[string]bool{"run": true, "init": true, "snapshot": true, "recover": true}
+	known := map[string]bool{"run": true, "init": true, "snapshot": true, "restore": true, "recover": true}
 	levels := map[string]bool{"": true, "debug": true, "info": true, "warn": true, "error": true}
 	if flags.NArg() > 0 || !known[s.verb] || !levels[s.level] {
 		flags.Usage()
@@ -168,6 +173,25 @@ func (s *settings) snapshot(ctx context.Context, cfg config.Controller, log *slo
 	}
 	if err == nil {
 		log.Info("backed up", "cluster", info.ClusterID, "index", info.Index, "bytes", info.Size, "at", info.Taken.Format(time.RFC3339))
+	}
+	return err
+}
+
+// errNoBackup is what restore answers without -i.
+var errNoBackup = errors.New("which backup? name its file with -i")
+
+func (s *settings) restore(ctx context.Context, cfg config.Controller, log *slog.Logger) error {
+	if s.input == "" {
+		return errNoBackup
+	}
+	file, err := os.Open(s.input)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := Restore(ctx, cfg, log, file)
+	if err == nil {
+		log.Info("restored", "cluster", info.ClusterID, "index", info.Index, "from", info.Taken.Format(time.RFC3339))
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
 )
 
@@ -185,6 +186,50 @@ func TestBackupAndRecoveryOfAStoppedController(t *testing.T) {
 		t.Fatal(code, out, err)
 	}
 	if code, errs := start(t, config, addr).stop(); code != exitOK {
+		t.Fatal(code, errs)
+	}
+}
+
+// TestRestore: a backup becomes a cluster again under its own CA, and a damaged one
+// leaves nothing behind.
+func TestRestore(t *testing.T) {
+	path, addr := layout(t)
+	if code, _, errs := command(t, "init", "--config", path); code != exitOK {
+		t.Fatal(errs)
+	}
+	start(t, path, addr).stop()
+	file := filepath.Join(t.TempDir(), "backup")
+	if code, _, errs := command(t, "snapshot", "--config", path, "-o", file); code != exitOK {
+		t.Fatal(errs)
+	}
+	if code, _, errs := command(t, "restore", "--config", path, "-i", file); code != exitFailed || !strings.Contains(errs, "move it away first") {
+		t.Fatal(code, errs)
+	}
+	cfg, err := config.LoadController(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"raft", "archive"} {
+		if err := os.RemoveAll(filepath.Join(cfg.DataDir, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file+".cut", whole[:len(whole)-7], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{file + ".cut", path, "/nonexistent"} {
+		if code, _, errs := command(t, "restore", "--config", path, "-i", bad); code != exitFailed || errs == "" {
+			t.Fatal(bad, code, errs)
+		}
+	}
+	if code, _, errs := command(t, "restore", "--config", path, "-i", file); code != exitOK {
+		t.Fatal(code, errs)
+	}
+	if code, errs := start(t, path, addr).stop(); code != exitOK {
 		t.Fatal(code, errs)
 	}
 }

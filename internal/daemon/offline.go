@@ -100,6 +100,52 @@ func ready(ctx context.Context, log *raftlog.Log) error {
 	}
 }
 
+// ErrOtherCluster: a backup is restored only under the CA that it was made under,
+// since tokens and certificates of the cluster name it.
+var ErrOtherCluster = errors.New("the backup is of another cluster")
+
+// Restore makes this controller the first and only one of a cluster whose state is a
+// backup's. Its pki folder must be that of the cluster. It is refused when the data
+// folder holds any state. Jobs that ran when the backup was made, and have ended
+// since, end as their nodes tell when they register.
+func Restore(ctx context.Context, cfg config.Controller, log *slog.Logger, from io.ReadSeeker) (raftlog.BackupInfo, error) {
+	trust, err := pki.LoadTrust(filepath.Join(cfg.PKIDir, pki.TrustFile))
+	if err != nil {
+		return raftlog.BackupInfo{}, err
+	}
+	info, err := raftlog.Describe(from)
+	if err != nil {
+		return info, err
+	}
+	if info.ClusterID != trust.ClusterID() {
+		return info, fmt.Errorf("%w: %s, not %s", ErrOtherCluster, info.ClusterID, trust.ClusterID())
+	}
+	if _, err := from.Seek(0, io.SeekStart); err != nil {
+		return info, err
+	}
+	begun := false
+	err = withStorage(cfg, log, func(s *storage) error {
+		if err := s.log.Bootstrap(); err != nil {
+			return err
+		}
+		begun = true
+		if err := ready(ctx, s.log); err != nil {
+			return err
+		}
+		if _, err := s.log.Restore(ctx, from); err != nil {
+			return err
+		}
+		return s.log.SnapshotNow(ctx)
+	})
+	if errors.Is(err, raftlog.ErrHasState) {
+		return info, fmt.Errorf("%s holds a cluster's state already; move it away first: %w", cfg.DataDir, err)
+	}
+	if err != nil && begun { // so that another backup can be tried
+		err = errors.Join(err, os.RemoveAll(filepath.Join(cfg.DataDir, raftFolder)))
+	}
+	return info, err
+}
+
 // Recover makes a stopped controller, whose peers are lost for good, the only member
 // of the cluster, so that it can lead again.
 func Recover(cfg config.Controller, log *slog.Logger) (raftlog.Recovery, error) {
