@@ -31,7 +31,7 @@ func logConfig(cfg config.Controller, clusterID string, stream raftlog.Stream, l
 	out := raftlog.Config{
 		ID: strings.Join(id, ""), Addr: cfg.Advertise, ClusterID: clusterID,
 		Dir: filepath.Join(cfg.DataDir, raftFolder), Stream: stream,
-		Profile: raftlog.FastLAN(), Clock: clock, Logger: log,
+		Profile: raftlog.FastLAN(), Clock: clock, Wall: clock, Logger: log,
 		SnapshotThreshold: uint64(cfg.Raft.SnapshotThreshold), SnapshotInterval: cfg.Raft.SnapshotInterval,
 		SnapshotRetain: cfg.Raft.SnapshotsKept, TrailingLogs: uint64(cfg.Raft.TrailingLogs),
 		ReserveBytes: int64(cfg.Raft.Reserve),

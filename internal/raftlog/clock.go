@@ -32,7 +32,7 @@ func medianOffset(offsets []time.Duration) time.Duration {
 // majority, to the voter whose clock is nearest to it. It reports whether it did.
 func (l *Log) guardClock(answers []heard, need int) bool {
 	last := time.Now()
-	now := l.cfg.Clock()
+	now := l.cfg.Wall()
 	var offsets []time.Duration
 	var peers []heard
 	for _, h := range answers {

@@ -56,6 +56,10 @@ type Config struct {
 
 	Profile Profile          // default FastLAN
 	Clock   func() time.Time // stamps entries; default time.Now
+	// Wall is what members compare with each other: a leader whose wall clock is
+	// wrong hands over, even if Clock, which may follow gently, is not wrong yet.
+	// Default Clock.
+	Wall func() time.Time
 	// Fatal ends the process: with ExitStalled or ExitDamaged and the reason. It
 	// must not return; the default is os.Exit.
 	Fatal  func(code int, reason string)
@@ -91,6 +95,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now
+	}
+	if c.Wall == nil {
+		c.Wall = c.Clock
 	}
 	if c.Fatal == nil {
 		c.Fatal = func(code int, _ string) { os.Exit(code) }

@@ -60,7 +60,7 @@ func (l *Log) standing(q question, from string) standing {
 		Term:    l.raft.CurrentTerm(),
 		Leader:  l.raft.State() == raft.Leader,
 		Applied: l.raft.AppliedIndex(),
-		Now:     l.cfg.Clock().UnixNano(),
+		Now:     l.cfg.Wall().UnixNano(),
 		DiskLow: l.reserve.low.Load(),
 	}
 	if q.DigestAt != 0 {
