@@ -123,7 +123,7 @@ func start(t testing.TB, options cluster.Options) *cluster.Cluster {
 	}
 	running.add(c)
 	t.Cleanup(func() {
-		if t.Failed() {
+		if t.Failed() || os.Getenv("GREYLAG_E2E_LOGS") != "" {
 			t.Logf("logs:\n%s", c.LogTails(6000))
 		}
 		if err := running.stop(c); err != nil {
