@@ -10,6 +10,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -192,5 +195,30 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 	s.ServeHTTP(answer, request)
 	if answer.Code != http.StatusInternalServerError || !strings.Contains(answer.Body.String(), "internal error") {
 		t.Errorf("answered %d %s", answer.Code, answer.Body)
+	}
+}
+
+// TestTheCurlExample runs the example of docs/api.md as it stands there.
+func TestTheCurlExample(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("needs curl")
+	}
+	w := newWorld(t, options{})
+	page, err := os.ReadFile("../../docs/api.md")
+	must(t, err)
+	_, rest, _ := strings.Cut(string(page), "```sh\n")
+	example, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("no example in docs/api.md")
+	}
+	ca := filepath.Join(w.dir, "ca.pem")
+	must(t, os.WriteFile(ca, w.ca.Trust().PEM(), 0o644))
+	run := exec.CommandContext(t.Context(), "sh", "-euc", example)
+	run.Env = append(os.Environ(), "CA="+ca, "CONTROLLER="+w.all[0].addr, "TOKEN="+w.tokens(ann).token)
+	out, err := run.CombinedOutput()
+	for _, want := range []string{`"jobs":[{"id":"1"`, `"name":"hello"`, `"state":"CANCELLED"`} {
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Fatalf("no %s: %v\n%s", want, err, out)
+		}
 	}
 }

@@ -1,5 +1,6 @@
 // Command protogen compiles the protocol files under -src and runs the Go and
-// Connect generators on them, so that generating needs no program but go.
+// Connect generators on them, so that generating needs no program but go. It also
+// writes the page about the API for people with curl.
 package main
 
 import (
@@ -23,14 +24,15 @@ import (
 func main() {
 	src := flag.String("src", "../api", "folder that import paths are relative to")
 	out := flag.String("out", "../api/gen", "folder to write to")
+	page := flag.String("page", "../docs/api.md", "page to write for people")
 	flag.Parse()
-	if err := run(*src, *out); err != nil {
+	if err := run(*src, *out, *page); err != nil {
 		fmt.Fprintln(os.Stderr, "protogen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(src, out string) error {
+func run(src, out, page string) error {
 	names, err := protoFiles(src)
 	if err != nil {
 		return err
@@ -53,7 +55,14 @@ func run(src, out string) error {
 		return err
 	}
 	req.Parameter = proto.String("paths=source_relative,simple")
-	return generate("protoc-gen-connect-go", req, out)
+	if err := generate("protoc-gen-connect-go", req, out); err != nil {
+		return err
+	}
+	var described []protoreflect.FileDescriptor
+	for _, f := range files {
+		described = append(described, f)
+	}
+	return writePage(page, described)
 }
 
 func protoFiles(src string) ([]string, error) {

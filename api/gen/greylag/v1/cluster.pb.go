@@ -1189,7 +1189,6 @@ type JoinResponse struct {
 	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Controllers   []string               `protobuf:"bytes,5,rep,name=controllers,proto3" json:"controllers,omitempty"`
 	CaKey         []byte                 `protobuf:"bytes,6,opt,name=ca_key,json=caKey,proto3" json:"ca_key,omitempty"` // only for a controller
-	Id            string                 `protobuf:"bytes,7,opt,name=id,proto3" json:"id,omitempty"`                    // a controller's new member id
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1264,13 +1263,6 @@ func (x *JoinResponse) GetCaKey() []byte {
 		return x.CaKey
 	}
 	return nil
-}
-
-func (x *JoinResponse) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
 }
 
 type RenewRequest struct {
@@ -2298,7 +2290,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03csr\x18\x03 \x01(\fR\x03csr\x12\x1c\n" +
-	"\tadvertise\x18\x04 \x01(\tR\tadvertise\"\xc2\x01\n" +
+	"\tadvertise\x18\x04 \x01(\tR\tadvertise\"\xb8\x01\n" +
 	"\fJoinResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
 	"\x02ca\x18\x02 \x01(\fR\x02ca\x12\x18\n" +
@@ -2306,8 +2298,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12 \n" +
 	"\vcontrollers\x18\x05 \x03(\tR\vcontrollers\x12\x15\n" +
-	"\x06ca_key\x18\x06 \x01(\fR\x05caKey\x12\x0e\n" +
-	"\x02id\x18\a \x01(\tR\x02id\" \n" +
+	"\x06ca_key\x18\x06 \x01(\fR\x05caKeyJ\x04\b\a\x10\b\" \n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"1\n" +
 	"\rRenewResponse\x12 \n" +

@@ -88,7 +88,8 @@ type ClusterServiceClient interface {
 	// CreateToken makes a one-time join token.
 	CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error)
 	// Join exchanges a join token and a signing request for a certificate. It
-	// needs no other authentication.
+	// needs no other authentication. A controller that has joined asks for its
+	// membership with AddMember.
 	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
 	// Renew exchanges a certificate that is still valid for a newer one.
 	Renew(context.Context, *v1.RenewRequest) (*v1.RenewResponse, error)
@@ -339,7 +340,8 @@ type ClusterServiceHandler interface {
 	// CreateToken makes a one-time join token.
 	CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error)
 	// Join exchanges a join token and a signing request for a certificate. It
-	// needs no other authentication.
+	// needs no other authentication. A controller that has joined asks for its
+	// membership with AddMember.
 	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
 	// Renew exchanges a certificate that is still valid for a newer one.
 	Renew(context.Context, *v1.RenewRequest) (*v1.RenewResponse, error)
