@@ -73,6 +73,13 @@ func (l *logDesks) open(node string) *desk {
 	return d
 }
 
+// inSession reports whether a node has a session open.
+func (l *logDesks) inSession(node string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.desks[node] != nil
+}
+
 // close ends it, and with it every reader that waits for it.
 func (l *logDesks) close(node string, d *desk) {
 	l.mu.Lock()

@@ -45,6 +45,12 @@ func (s *nodeService) Register(ctx context.Context, p *greylagv1.RegisterRequest
 	if err != nil {
 		return nil, err
 	}
+	if n, ok := s.cfg.State.View().Node(name); ok && n.BootID != cmd.Node.BootID && s.logs.inSession(name) {
+		// A host that was started anew comes in when the connection of its former
+		// life is given up, half a minute after it at most.
+		return nil, refused(command.Conflict, "join one of them again under a name of its own: gctl join",
+			"node %s is in session from %s under another boot id: two hosts use this name, or this one was just started anew", name, n.Address)
+	}
 	if skew := s.cfg.Clock().Sub(p.GetClock().AsTime()).Abs(); p.GetClock() != nil && skew > 5*time.Second {
 		s.log.Warn("the clock of a node is off", "node", name, "by", skew)
 	}

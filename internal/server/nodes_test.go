@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,10 +142,10 @@ func TestANodeThatIsNotOne(t *testing.T) {
 }
 
 func TestLogs(t *testing.T) {
-	w := newWorld(t, options{})
+	w := newWorld(t, options{controllers: 2})
 	n := newNode(w, "n1")
 	n.next()
-	c := w.as(ann)
+	c := w.as(ann, w.follower()) // which passes on what the leader hears
 	spec := job("talks")
 	spec.Output = "/tmp/talk"
 	id := w.submit(c, spec)
@@ -230,4 +231,28 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 	if !errors.As(err, &told) || told.Message() != "no such file" {
 		t.Errorf("the node's error came as %v", err)
 	}
+}
+
+// TestTwoHostsOfOneName: a copy of a node's disk must not end the jobs of the node.
+func TestTwoHostsOfOneName(t *testing.T) {
+	w := newWorld(t, options{})
+	register := func(session *client.NodeSession, boot string) (uint64, error) {
+		answer, err := session.Register(t.Context(), &greylagv1.RegisterRequest{BootId: boot, Cpus: 8, Memory: 32 << 30})
+		return answer.GetEpoch(), err
+	}
+	first, copied := w.program(pki.RoleNode, "n1").Node(), w.program(pki.RoleNode, "n1").Node()
+	epoch, err := register(first, "one")
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	begun, once := make(chan struct{}), sync.Once{}
+	go first.Wanted(ctx, &greylagv1.WantedRequest{Epoch: epoch}, func(*greylagv1.WantedResponse) error { once.Do(func() { close(begun) }); return nil })
+	<-begun
+	if _, err := register(copied, "other"); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("another host of the same name: %v", err)
+	}
+	if again, err := register(first, "one"); err != nil || again != epoch {
+		t.Errorf("the host itself: epoch %d, then %d, %v", epoch, again, err)
+	}
+	cancel()
+	w.until("the host started anew", func() bool { _, err := register(copied, "other"); return err == nil })
 }
