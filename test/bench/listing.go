@@ -37,7 +37,7 @@ func fill(ctx context.Context, c *cluster.Cluster, n int) error {
 // coming.
 func listing(ctx context.Context) error {
 	const pending = 100_000
-	c, err := cluster.Start(ctx, cluster.Options{Name: "bench", Nodes: 4, GPUs: 8, Runtime: "process"})
+	c, err := cluster.Start(ctx, cluster.Options{Name: "bench", Nodes: 4, GPUs: 8})
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func startTimes(ctx context.Context) error {
 func processes(ctx context.Context) error {
 	table("Submissions by processes, 1 node", "command", "controllers", "processes at once", "jobs/s")
 	for _, controllers := range []int{1, 3} {
-		c, err := cluster.Start(ctx, cluster.Options{Name: "bench", Controllers: controllers, Nodes: 1, GPUs: 1, Runtime: "process"})
+		c, err := cluster.Start(ctx, cluster.Options{Name: "bench", Controllers: controllers, Nodes: 1, GPUs: 1})
 		if err != nil {
 			return err
 		}
