@@ -18,7 +18,6 @@ import (
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server"
 	"github.com/greylag/greylag/internal/version"
-	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // Daemon is a controller that is open: it stores and answers, once Serve runs.
@@ -61,11 +60,9 @@ func Open(cfg config.Controller, log *slog.Logger) (*Daemon, error) {
 
 // assemble makes the parts that live on the storage.
 func (d *Daemon) assemble() {
-	policy := cluster.DefaultPolicy()
-	policy.Cluster = d.trust.ClusterID()
 	d.loops = controller.New(controller.Config{
 		Replica: d.store.replica, Log: d.store.log, Logger: d.log,
-		ClusterID: d.trust.ClusterID(), Policy: policy, Clock: d.store.clock.Now,
+		ClusterID: d.trust.ClusterID(), Policy: firstPolicy(d.trust), Clock: d.store.clock.Now,
 	})
 	d.peers = client.NewPeers(pki.ClientTLS(d.trust, d.identity))
 	d.filler = &controller.Filler{
