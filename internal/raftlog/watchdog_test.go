@@ -70,14 +70,15 @@ func TestPauseIsNoStall(t *testing.T) {
 	}
 }
 
-// disk mounts a file system of its own for one test.
+// disk mounts a file system of its own for one test, out of reach of whoever
+// clones the host's mounts meanwhile: it could not be taken away then.
 func disk(t *testing.T, script string) (dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: mounts a file system")
 	}
 	dir = t.TempDir()
-	cmd := exec.Command("sh", "-ec", script)
+	cmd := exec.Command("sh", "-ec", script+`; mount --make-unbindable "$DIR"`)
 	cmd.Env = append(os.Environ(), "DIR="+dir, "IMAGE="+filepath.Join(t.TempDir(), "image"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Skipf("needs to mount a file system here: %v: %s", err, out)
