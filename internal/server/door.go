@@ -97,7 +97,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	if placeOf(c.rpc) == atLeader {
+	if s.passedOn(c.rpc) {
 		s.atLeader(out, r, c)
 		return
 	}

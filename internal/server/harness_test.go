@@ -55,6 +55,7 @@ type options struct {
 	controllers int
 	limits      server.Limits
 	policy      func(*cluster.Policy)
+	complete    func() bool // the archives hold all history; nil: they do
 }
 
 func newWorld(t testing.TB, o options) *world {
@@ -116,7 +117,7 @@ func (w *world) start(i int, o options) *controllerHost {
 	loops := controller.New(controller.Config{Replica: replica, Log: c.log, Logger: quiet(), ClusterID: "test", Policy: policy})
 	c.server = server.New(server.Config{
 		ID: c.log.Status().ID, State: replica, Leader: loops, Log: c.log, Members: c.log, Archive: c.store, Peers: c.peers,
-		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(),
+		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(), Complete: o.complete,
 		Subscribe: func(node string) server.Subscription {
 			if node == "" {
 				return replica.Subscribe()

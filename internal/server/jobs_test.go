@@ -221,8 +221,8 @@ func TestCancelAndHistory(t *testing.T) {
 }
 
 func TestWatch(t *testing.T) {
-	w := newWorld(t, options{})
-	c := w.as(ann)
+	w := newWorld(t, options{controllers: 2})
+	c := w.as(ann, w.follower())
 	spec := job("watched")
 	spec.Array = "1-3"
 	id := w.submit(c, spec)
@@ -231,7 +231,9 @@ func TestWatch(t *testing.T) {
 	states := map[string]string{}
 	err := c.Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}, UntilEnded: true}, func(m *greylagv1.WatchResponse) error {
 		for _, j := range m.GetJobs() {
-			states[j.GetRef()] += " " + j.GetState()
+			if !strings.HasSuffix(states[j.GetRef()], j.GetState()) { // the reason may have changed
+				states[j.GetRef()] += " " + j.GetState()
+			}
 		}
 		if m.GetCaughtUp() && len(states) == 3 && !strings.Contains(fmt.Sprint(states), "CANCELLED") {
 			_, err := c.Jobs().Cancel(ctx, &greylagv1.CancelRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}})

@@ -23,12 +23,15 @@ type place uint8
 
 const (
 	anywhere place = iota // whoever is asked
+	history               // whoever has the whole history, else the leader
 	atLeader              // the leader; others pass it on
 	itself                // the leader, which the caller has to find
 )
 
 func placeOf(rpc auth.RPC) place {
 	switch rpc {
+	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch", "JobService/Script":
+		return history
 	case "JobService/Submit", "JobService/Cancel", "JobService/Update", "JobService/Logs",
 		"ClusterService/UpdateNodes", "ClusterService/CreateToken", "ClusterService/Join",
 		"ClusterService/AddMember", "ClusterService/RemoveMember", "ClusterService/Transfer", "ClusterService/Apply":
@@ -46,6 +49,17 @@ const (
 	// leaderPause is between two looks.
 	leaderPause = 20 * time.Millisecond
 )
+
+// passedOn reports whether a call is the leader's to answer.
+func (s *Server) passedOn(rpc auth.RPC) bool {
+	switch placeOf(rpc) {
+	case atLeader:
+		return true
+	case history:
+		return s.cfg.Complete != nil && !s.cfg.Complete() && !s.leads()
+	}
+	return false
+}
 
 // leads reports whether this controller leads as far as it knows.
 func (s *Server) leads() bool {

@@ -82,6 +82,18 @@ func TestTheLeaderIsLost(t *testing.T) {
 	}
 }
 
+// TestAControllerWithoutHistory asks one whose archive is still being filled.
+func TestAControllerWithoutHistory(t *testing.T) {
+	w := newWorld(t, options{controllers: 2, complete: func() bool { return false }})
+	c := w.as(ann, w.follower())
+	id := w.submit(c, job("first"))
+	list, err := c.Jobs().List(t.Context(), &greylagv1.ListRequest{})
+	must(t, err)
+	if len(list.GetJobs()) != 1 || list.GetAsOf().GetController() != w.leader().log.Status().ID || stateOf(t, c, id) != "PENDING" {
+		t.Errorf("the follower answers itself: %v", list)
+	}
+}
+
 func TestNoLeader(t *testing.T) {
 	w := newWorld(t, options{controllers: 2})
 	w.submit(w.as(ann), job("one"))

@@ -106,7 +106,8 @@ type Limits struct {
 	Patience time.Duration // how long anybody's request may take to arrive; 0: 30 s
 }
 
-// Config is what a server needs. All fields but Limits, Web and Clock are required.
+// Config is what a server needs. All fields but Complete, Limits, Web, Clock and
+// Logger are required.
 type Config struct {
 	ID       string // of this controller in the log
 	State    State
@@ -121,6 +122,9 @@ type Config struct {
 	// Subscribe follows all changes, or with a name only those of the jobs on that
 	// node and of the node itself.
 	Subscribe func(node string) Subscription
+	// Complete reports whether the archive here holds all history; while it does
+	// not, questions about jobs are the leader's. nil: it always does.
+	Complete func() bool
 	// Raft takes over a controller's raft connection and returns when it is closed.
 	Raft   func(net.Conn)
 	Limits Limits

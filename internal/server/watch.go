@@ -22,6 +22,7 @@ type watcher struct {
 	eye     *eye
 	send    func(*greylagv1.WatchResponse) error
 	open    map[cluster.JobID]bool // sent, and not final then
+	index   uint64                 // what was sent is as of this view
 }
 
 // Watch sends each change of the chosen jobs, first the present state of each.
@@ -69,6 +70,7 @@ func (s *jobService) Watch(ctx context.Context, p *greylagv1.WatchRequest, strea
 // named by id: history is List's.
 func (w *watcher) present(v *state.View) error {
 	before := w.open
+	w.index = v.Index()
 	w.open = make(map[cluster.JobID]bool, len(before))
 	now := *w.q
 	now.active, now.finished = true, false
@@ -114,14 +116,15 @@ func (w *watcher) left(v *state.View, ids map[cluster.JobID]bool) error {
 func (w *watcher) changes(v *state.View, changed []state.Change) error {
 	var jobs []*cluster.Job
 	for _, ch := range changed {
-		if ch.Kind != state.JobChanged || ch.New == nil || !w.named(ch.Job) {
-			continue
+		if ch.Kind != state.JobChanged || ch.New == nil || ch.New.Version <= w.index || !w.named(ch.Job) {
+			continue // among the changes are those that the present state had already
 		}
 		seen := w.eye.see(ch.New)
 		if seen != nil && w.q.wanted(seen) && (w.q.inState(seen) || w.open[seen.ID]) {
 			jobs = append(jobs, seen)
 		}
 	}
+	w.index = v.Index()
 	for len(jobs) > streamPage {
 		if err := w.tell(v, jobs[:streamPage], false); err != nil {
 			return err
