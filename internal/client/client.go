@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -62,9 +63,11 @@ type Config struct {
 // for concurrent use.
 type Client struct {
 	calls *failover
-	jobs  greylagv1connect.JobServiceClient
-	admin greylagv1connect.ClusterServiceClient
-	node  greylagv1connect.NodeServiceClient
+	// Made when they are first used: a command uses one, and to make one takes
+	// reading the description of its whole protocol.
+	jobs  func() greylagv1connect.JobServiceClient
+	admin func() greylagv1connect.ClusterServiceClient
+	node  func() greylagv1connect.NodeServiceClient
 }
 
 // New makes a client. It does not connect until the first call.
@@ -79,9 +82,15 @@ func New(cfg Config) *Client {
 	plain := connect.WithAcceptCompression("gzip", nil, nil)
 	return &Client{
 		calls: calls,
-		jobs:  greylagv1connect.NewJobServiceClient(calls, base, plain),
-		admin: greylagv1connect.NewClusterServiceClient(calls, base, plain),
-		node:  greylagv1connect.NewNodeServiceClient(calls, base, plain),
+		jobs: sync.OnceValue(func() greylagv1connect.JobServiceClient {
+			return greylagv1connect.NewJobServiceClient(calls, base, plain)
+		}),
+		admin: sync.OnceValue(func() greylagv1connect.ClusterServiceClient {
+			return greylagv1connect.NewClusterServiceClient(calls, base, plain)
+		}),
+		node: sync.OnceValue(func() greylagv1connect.NodeServiceClient {
+			return greylagv1connect.NewNodeServiceClient(calls, base, plain)
+		}),
 	}
 }
 
@@ -110,14 +119,14 @@ func Dial(cfg config.Client) (*Client, error) {
 func (c *Client) OnRetry(f func(err error, wait time.Duration)) { c.calls.cfg.Retry = f }
 
 // Jobs calls JobService.
-func (c *Client) Jobs() greylagv1connect.JobServiceClient { return c.jobs }
+func (c *Client) Jobs() greylagv1connect.JobServiceClient { return c.jobs() }
 
 // Cluster calls ClusterService.
-func (c *Client) Cluster() greylagv1connect.ClusterServiceClient { return c.admin }
+func (c *Client) Cluster() greylagv1connect.ClusterServiceClient { return c.admin() }
 
 // Node calls NodeService, which the leader alone answers. The session of a node
 // is this: it finds the leader by itself.
-func (c *Client) Node() *NodeSession { return &NodeSession{c.node} }
+func (c *Client) Node() *NodeSession { return &NodeSession{c.node()} }
 
 // Close closes idle connections. Calls under way go on.
 func (c *Client) Close() { c.calls.http.CloseIdleConnections() }

@@ -17,7 +17,7 @@ import (
 func (c *Client) Watch(ctx context.Context, request *greylagv1.WatchRequest, receive func(*greylagv1.WatchResponse) error) error {
 	for {
 		began := time.Now()
-		stream, err := c.jobs.Watch(ctx, request)
+		stream, err := c.jobs().Watch(ctx, request)
 		if err != nil {
 			return err
 		}
