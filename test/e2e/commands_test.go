@@ -22,17 +22,17 @@ func (s *site) with(t *testing.T) *site {
 	return &copied
 }
 
-// user is who types a command: root stands for whoever runs the tests.
-type user uint32
+// account is who types a command: root stands for whoever runs the tests.
+type account uint32
 
 const (
-	tester user = 0
-	alice  user = 1 // "daemon" in every /etc/passwd
-	bob    user = 2 // "bin"
+	tester account = 0
+	alice  account = 1 // "daemon" in every /etc/passwd
+	bob    account = 2 // "bin"
 )
 
 // run runs a command as a user would, at most a minute.
-func (s *site) run(as user, program string, args ...string) cluster.Result {
+func (s *site) run(as account, program string, args ...string) cluster.Result {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
@@ -53,7 +53,7 @@ func (s *site) finish(cmd *exec.Cmd) cluster.Result {
 }
 
 // ok wants status 0 and returns what the command printed.
-func (s *site) ok(as user, program string, args ...string) string {
+func (s *site) ok(as account, program string, args ...string) string {
 	s.t.Helper()
 	result := s.run(as, program, args...)
 	if result.Exit != 0 {
@@ -80,7 +80,7 @@ func small(args ...string) []string {
 }
 
 // gsubmit submits and returns the id.
-func (s *site) gsubmit(as user, args ...string) uint64 {
+func (s *site) gsubmit(as account, args ...string) uint64 {
 	s.t.Helper()
 	out := s.ok(as, "gsubmit", small(args...)...)
 	id, err := strconv.ParseUint(strings.TrimSpace(out), 10, 64)

@@ -13,17 +13,17 @@ import (
 // devices: a job opens the GPUs it was given and no other, as a user and as root.
 func devices(s *site) {
 	s.needsContainers("device isolation")
-	for _, as := range []user{alice, tester} {
+	for _, as := range []account{alice, tester} {
 		id := s.gsubmit(as, "--gpus=2", s.script(`
 opens() { test -c $1 && (exec 3<>$1) 2>/dev/null && echo -n "yes " || echo -n "no "; }
 for n in 0 1 2 3; do opens /dev/nvidia$n; done
 sleep 1
 n=0
 for own in ${GREYLAG_JOB_GPU_INDEXES//,/ }; do n=$((n+1)); test -c /dev/nvidia$own || echo missing $own; done
-echo "own $n"`))
+echo "own $n as $CUDA_VISIBLE_DEVICES"`))
 		s.ends(id, "COMPLETED")
 		got := s.output("greylag-%d.out", id)
-		if strings.Count(got, "yes") != 2 || strings.Count(got, "no ") != 2 || !strings.Contains(got, "own 2") || strings.Contains(got, "missing") {
+		if strings.Count(got, "yes") != 2 || strings.Count(got, "no ") != 2 || !strings.Contains(got, "own 2 as 0,1\n") || strings.Contains(got, "missing") {
 			s.t.Errorf("user %d: the GPUs 0 to 3 open: %s", as, got)
 		}
 	}

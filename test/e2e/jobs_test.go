@@ -15,7 +15,7 @@ import (
 // TestJobs is what users see of their jobs, on one cluster that all its parts
 // share: two nodes with four GPUs each, containers where this machine can.
 func TestJobs(t *testing.T) {
-	s := newSite(t, cluster.Options{Nodes: 2, GPUs: 4, CPUs: 16, Memory: "8GiB", Tmpfs: true, Policy: quickKill})
+	s := newSite(t, cluster.Options{Nodes: 2, GPUs: 4, CPUs: 16, Memory: "8GiB", Tmpfs: true, Policy: quickKill()})
 	before, err := audit.CountLeaks(s.Cluster)
 	s.must(err)
 	t.Run("together", func(t *testing.T) { // ends when its parallel parts have
@@ -182,9 +182,9 @@ func logs(s *site) {
 
 func environment(s *site) {
 	id := s.gsubmit(tester, "--gpus-per-node=2", "--cpus-per-task=2", "--name=env", "--export=ALL,COLOR=blue", s.script(
-		`echo "$GREYLAG_JOB_ID $GREYLAG_JOB_NAME $SLURM_JOB_ID $GREYLAG_NNODES $GREYLAG_CPUS_PER_TASK $CUDA_VISIBLE_DEVICES $COLOR $PWD $#"`), "one", "two")
+		`echo "$GREYLAG_JOB_ID $GREYLAG_JOB_NAME $SLURM_JOB_ID $GREYLAG_NNODES $GREYLAG_CPUS_PER_TASK $GREYLAG_GPUS_ON_NODE $COLOR $PWD $#"`), "one", "two")
 	s.ends(id, "COMPLETED")
-	if got, want := s.output("greylag-%d.out", id), fmt.Sprintf("%d env %d 1 2 0,1 blue %s 2\n", id, id, s.Work); got != want {
+	if got, want := s.output("greylag-%d.out", id), fmt.Sprintf("%d env %d 1 2 2 blue %s 2\n", id, id, s.Work); got != want {
 		s.t.Errorf("environment: %q, want %q", got, want)
 	}
 }

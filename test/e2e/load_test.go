@@ -39,8 +39,8 @@ func newSite(t testing.TB, options cluster.Options) *site {
 // realQOS marks jobs that run, so that they are found among the many that wait.
 const realQOS = "batch"
 
-// load submits from many clients until the returned function is called, which
-// waits for the answers that are still due.
+// load submits from many clients, from when it returns at the latest until the
+// returned function is called, which waits for the answers that are still due.
 func (s *site) load(clients int) (stop func()) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan error, 1)
@@ -51,7 +51,11 @@ func (s *site) load(clients int) (stop func()) {
 	if len(s.Nodes()) > 0 {
 		load.Real = 50
 	}
+	before := s.told.Count()
 	go func() { ended <- load.Run(ctx) }()
+	s.until("the load is under way", func() (bool, error) {
+		return s.told.Count() >= before+2*clients, fmt.Errorf("%d acknowledged", s.told.Count())
+	})
 	return func() {
 		s.t.Helper()
 		cancel()

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os/user"
 	"testing"
 	"time"
 
@@ -10,13 +11,15 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// quickKill is a policy whose nodes are given up soon and whose jobs are killed soon.
-const quickKill = `
-cluster = "test"
-admins = ["root"]
-node_timeout = "30s"
-kill_wait = "2s"
-`
+// quickKill is a policy whose nodes are given up soon and whose jobs are killed
+// soon. Whoever runs the tests administers the cluster.
+func quickKill() string {
+	admins := `"root"`
+	if self, err := user.Current(); err == nil {
+		admins += fmt.Sprintf(", %q", self.Username)
+	}
+	return fmt.Sprintf("cluster = \"test\"\nadmins = [%s]\nnode_timeout = \"30s\"\nkill_wait = \"2s\"\n", admins)
+}
 
 // lasting are jobs of different length, by their exit codes.
 func (s *site) lasting(ctx context.Context) map[uint64]int32 {
@@ -42,7 +45,7 @@ func (s *site) exact(ctx context.Context, jobs map[uint64]int32) {
 }
 
 func oneNode(t *testing.T) *site {
-	return newSite(t, cluster.Options{Nodes: 1, GPUs: 4, CPUs: 16, Memory: "4GiB", Tmpfs: true, Policy: quickKill})
+	return newSite(t, cluster.Options{Nodes: 1, GPUs: 4, CPUs: 16, Memory: "4GiB", Tmpfs: true, Policy: quickKill()})
 }
 
 // TestNodeDaemonKilled ends gnoded while tasks run: they do not notice, and how
@@ -91,7 +94,7 @@ func TestContainerdKilled(t *testing.T) {
 func TestNodeDies(t *testing.T) {
 	ctx := limited(t, 2*time.Minute)
 	options := three()
-	options.Controllers, options.Nodes, options.Policy = 1, 2, quickKill
+	options.Controllers, options.Nodes, options.Policy = 1, 2, quickKill()
 	s := newSite(t, options)
 	id := s.submit(ctx, s.job("runs again", `test $GREYLAG_ATTEMPT = 1 && sleep 300; exit 8`))
 	job := s.await(ctx, id, "RUNNING")
