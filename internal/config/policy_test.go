@@ -2,6 +2,7 @@ package config
 
 import (
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -111,4 +112,27 @@ func FuzzPolicy(f *testing.F) {
 			t.Fatalf("read %+v\nthen %+v, %v\nfrom\n%s", p, q, err, again)
 		}
 	})
+}
+
+// The example says of every setting what holds without it.
+func TestPolicyExample(t *testing.T) {
+	const name = "../../etc/policy.toml"
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadPolicy(name, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := cluster.DefaultPolicy(); !reflect.DeepEqual(got, want) {
+		t.Errorf("example\n%+v\ndefaults\n%+v", got, want)
+	}
+	for _, typ := range []reflect.Type{reflect.TypeFor[policy](), reflect.TypeFor[partition]()} {
+		for i := range typ.NumField() {
+			if key := typ.Field(i).Tag.Get("toml"); !strings.Contains(string(text), key) {
+				t.Errorf("the example does not name %s", key)
+			}
+		}
+	}
 }
