@@ -22,10 +22,11 @@ const retryAfter = "Retry-After"
 const (
 	// dialTimeout bounds connecting to one controller; a live one takes far less.
 	dialTimeout = 2 * time.Second
-	// attemptTimeout is how long one controller may take to answer before the next
-	// is asked. A controller waits up to 5 s for a leader before it says that there
-	// is none.
-	attemptTimeout = 8 * time.Second
+	// How long one controller may take to answer before the next is asked: first as
+	// long as an election takes, so that one that is stopped or cut off holds nobody
+	// up, and once all were asked so, longer than a controller waits for a leader.
+	// Asking again is harmless: the bytes and so the request id are the same.
+	firstTimeout, attemptTimeout = 2 * time.Second, 8 * time.Second
 	// The pause after every controller has failed, doubled from the first to the last.
 	firstPause, mostPause = 50 * time.Millisecond, time.Second
 	// maxAnswer bounds a unary answer: a page of 10,000 jobs has about 10 MB.
@@ -64,7 +65,7 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 	}
 	deadline := time.Now().Add(f.cfg.Timeout)
 	for n := 1; ; n++ {
-		a := f.attempt(request, body)
+		a := f.attempt(request, body, f.patience(n))
 		f.learn(a)
 		wait, again := f.next(a, n)
 		if !again || request.Context().Err() != nil || time.Now().Add(wait).After(deadline) {
@@ -137,12 +138,20 @@ func (f *failover) next(a *attempt, n int) (time.Duration, bool) {
 	return pause/2 + rand.N(pause), true
 }
 
+// patience is how long the n-th attempt may take.
+func (f *failover) patience(n int) time.Duration {
+	if n <= len(f.cfg.Controllers) && len(f.cfg.Controllers) > 1 {
+		return firstTimeout
+	}
+	return attemptTimeout
+}
+
 // attempt sends the request once. The answer to a unary call is read whole, so
 // that one that breaks off can be asked for again.
-func (f *failover) attempt(original *http.Request, body []byte) *attempt {
+func (f *failover) attempt(original *http.Request, body []byte, patience time.Duration) *attempt {
 	a := &attempt{target: f.target()}
 	ctx, cancel := context.WithCancel(original.Context())
-	timer := time.AfterFunc(attemptTimeout, cancel)
+	timer := time.AfterFunc(patience, cancel)
 	defer timer.Stop()
 	request := original.Clone(ctx)
 	request.URL.Host, request.Host = a.target, a.target
