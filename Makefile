@@ -8,6 +8,7 @@ LDFLAGS := -s -w -X github.com/greylag/greylag/internal/version.Version=$(VERSIO
 STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel gctl ginit
 FUZZTIME ?= 60s
 export GOFLAGS := -buildvcs=false
+export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 export GREYLAG_BIN := $(CURDIR)/$(BIN)
 
 .PHONY: all demo up down build test short check bench fuzz gen setup clean
@@ -29,7 +30,7 @@ down:
 build:
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(STATIC))
-	@if command -v gcc >/dev/null; then CGO_CFLAGS="-O2 -Wno-deprecated-declarations" $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \
+	@if command -v gcc >/dev/null; then $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \
 	else echo "no gcc: building gnvml without NVML"; CGO_ENABLED=0 $(GO) build -o $(BIN)/ ./cmd/gnvml; fi
 
 test: setup build
