@@ -8,7 +8,7 @@
 // where a task runs, and keeps nothing in memory that a restart would miss: all
 // it knows lies in the task folders, in containerd and in the kernel.
 //
-// Rejected, each measured (shared/reference/containers.md): exit statuses from
+// Rejected, each measured: exit statuses from
 // containerd's events (half are lost on 2.x), from its Wait alone (a task that
 // ends while containerd is down is lost on 1.7 and later), output written by
 // the shim (as root, following symbolic links), and `/` bound as a task mount
