@@ -93,6 +93,9 @@ type node struct {
 // newNode starts a node on the named runtime.
 func newNode(t testing.TB, kind string, edit func(*node)) *node {
 	t.Helper()
+	if kind == "containerd" && shared.skip != "" {
+		t.Skip(shared.skip)
+	}
 	dir, err := os.MkdirTemp(shared.dir, "n")
 	if err != nil {
 		t.Fatal(err)

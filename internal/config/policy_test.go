@@ -125,8 +125,13 @@ func TestPolicyExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := cluster.DefaultPolicy(); !reflect.DeepEqual(got, want) {
-		t.Errorf("example\n%+v\ndefaults\n%+v", got, want)
+	standard := cluster.DefaultPolicy()
+	shown, err := WritePolicy(&got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := WritePolicy(&standard); err != nil || string(shown) != string(want) {
+		t.Errorf("example\n%s\ndefaults\n%s %v", shown, want, err)
 	}
 	for _, typ := range []reflect.Type{reflect.TypeFor[policy](), reflect.TypeFor[partition]()} {
 		for i := range typ.NumField() {
