@@ -91,6 +91,9 @@ func (s *State) fits(spec *cluster.JobSpec) *command.Refusal {
 		if shapes, refusal = s.chosen(place, spec); refusal != nil {
 			return refusal
 		}
+		if len(shapes) == 0 {
+			return hinting(refusef(command.InvalidArgument, "every node of partition %q that the job may use is excluded", spec.Partition), "name fewer nodes with --exclude")
+		}
 		where.some = true
 	}
 	if refusal := tooLarge(r, shapes, where); refusal != nil {
