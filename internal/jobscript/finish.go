@@ -1,6 +1,10 @@
 package jobscript
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
 
 // finish works out what follows from options together, and refuses those that
 // contradict each other.
@@ -11,6 +15,7 @@ func (r *resolver) finish(o *Options) {
 	r.finishTasks(o)
 	r.finishGPUs(o)
 	r.finishMemory(o)
+	r.finishDeadline(o)
 	if o.Wait && o.Hold {
 		r.warnings = append(r.warnings, "the job is held: --wait lasts until somebody releases it")
 	}
@@ -90,5 +95,23 @@ func (r *resolver) finishMemory(o *Options) {
 		r.fault("--mem", "only one of --mem, --mem-per-cpu and --mem-per-gpu can be asked for", "leave out the others")
 	case asked == 0 && o.memZero && !q.Exclusive:
 		r.warnings = append(r.warnings, "--mem=0 reserves no memory: for all of a node's add --exclusive")
+	}
+}
+
+// finishDeadline refuses a deadline before which the job cannot end even if it
+// starts as soon as it may.
+func (r *resolver) finishDeadline(o *Options) {
+	start := r.now
+	if o.Begin.After(start) {
+		start = o.Begin
+	}
+	if !o.Deadline.After(r.now) { // none, or refused where it stands
+		return
+	}
+	switch {
+	case !o.Deadline.After(start):
+		r.fault("--deadline", "it is over before the job may start", "give a later --deadline")
+	case o.TimeLimit != nil && *o.TimeLimit > 0 && o.Deadline.Before(start.Add(*o.TimeLimit)):
+		r.fault("--deadline", fmt.Sprintf("a job of %s cannot end by then", cluster.FormatLimit(*o.TimeLimit)), "ask for less with --time, or for a later --deadline")
 	}
 }

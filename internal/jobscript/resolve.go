@@ -137,6 +137,10 @@ func lineFault(where string, line int, err error) *Fault {
 func (r *resolver) environment(environ []string) {
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
+		if rest, slurm := strings.CutPrefix(name, "SBATCH_"); slurm && value != "" {
+			r.warnings = append(r.warnings, r.ofSlurm(name, rest))
+			continue
+		}
 		rest, ours := strings.CutPrefix(name, EnvironmentPrefix)
 		if !ours || value == "" { // an empty variable is as good as none
 			continue
@@ -152,6 +156,17 @@ func (r *resolver) environment(environ []string) {
 		}
 		r.asks = append(r.asks, ask{row, inEnvironment, name, 0, "--" + o.Long, value})
 	}
+}
+
+// ofSlurm is the warning about a variable that sbatch reads and gsubmit does not.
+func (r *resolver) ofSlurm(name, rest string) string {
+	if rest == "TIMELIMIT" {
+		rest = "TIME"
+	}
+	if getopt.Lookup(r.plain, strings.ToLower(strings.ReplaceAll(rest, "_", "-"))) == nil {
+		return printable(name) + " is sbatch's and is ignored"
+	}
+	return printable(name) + " is sbatch's and is ignored: set " + EnvironmentPrefix + rest + " instead"
 }
 
 // apply carries out the asks, weakest place first.

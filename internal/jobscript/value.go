@@ -59,6 +59,11 @@ func parseGRES(word string) (types []string, n int32, err error) {
 	if !counted {
 		return nil, 1, nil
 	}
+	if first, more, several := strings.Cut(rest, ","); several {
+		if name, _, _ := strings.Cut(strings.TrimPrefix(more, "gres/"), ":"); name != "gpu" {
+			return nil, 0, &hinted{fmt.Sprintf("unknown resource %q", more), "only gpu is known, such as --gres=gpu:" + first}
+		}
+	}
 	return parseGPUs(rest)
 }
 
