@@ -82,7 +82,10 @@ func (p *Process) cancel(ctx context.Context) error {
 	if c.signal != 0 {
 		verb = "signalled"
 	}
-	return p.Outcomes(answer.Outcomes, OutcomeStyle{JSON: c.json, Verbose: c.verbose, Quiet: c.quiet, Verb: verb})
+	if len(answer.Outcomes) == 0 && !c.json && !c.quiet {
+		p.Note("no job matches")
+	}
+	return p.Outcomes(answer.Outcomes, OutcomeStyle{JSON: c.json, Verbose: c.verbose, Quiet: c.quiet, Verb: verb, EndedIsDone: true})
 }
 
 func (p *Process) cancellation(found []getopt.Found, operands []string) (c cancellation, done bool, err error) {

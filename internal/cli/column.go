@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -122,7 +123,7 @@ func identityFields() []field {
 			}
 			return strconv.AppendInt(dst, int64(r.job.ArrayIndex), 10)
 		}},
-		{'j', "NAME", "name", text((*greylagv1.Job).GetName)},
+		{'j', "NAME", "name", text(func(j *greylagv1.Job) string { return cmp.Or(j.Name, "-") })},
 		{'u', "USER", "user", text((*greylagv1.Job).GetUser)},
 		{'U', "UID", "user's number", number(func(j *greylagv1.Job) int64 { return int64(j.Uid) })},
 		{'a', "ACCOUNT", "account", text(func(j *greylagv1.Job) string { return orNull(j.Account) })},

@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"strings"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // OutcomeStyle says how the outcomes of a change to jobs are told.
@@ -10,6 +13,9 @@ type OutcomeStyle struct {
 	Verbose bool   // name what was done, not only what failed
 	Quiet   bool   // say nothing of jobs for which it was too late
 	Verb    string // what was done, such as "ended"
+	// EndedIsDone takes a job that had ended already for no failure: it is where
+	// the change would have brought it, and is only warned of, as by scancel.
+	EndedIsDone bool
 }
 
 // outcomeJSON is what became of one job, in the output of --json.
@@ -40,8 +46,20 @@ func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) er
 		if style.Quiet && o.Code == tooLate {
 			continue
 		}
-		if !style.JSON {
-			p.complain("error", "job "+o.Ref+": "+o.Error)
+		text := o.Error
+		if !strings.HasPrefix(text, "job "+o.Ref+" ") { // else it names the job itself
+			text = "job " + o.Ref + ": " + text
+		}
+		done := style.EndedIsDone && hadEnded(o)
+		switch {
+		case style.JSON:
+		case done:
+			p.Warn(text)
+		default:
+			p.complain("error", text)
+		}
+		if done {
+			continue
 		}
 		if s := statusOfCode(o.Code); status == OK || status == s {
 			status = s
@@ -57,4 +75,10 @@ func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) er
 		}
 	}
 	return Exit(status)
+}
+
+// hadEnded reports that a change came too late, not that it was wrong.
+func hadEnded(o *greylagv1.Outcome) bool {
+	state, err := cluster.ParseJobState(o.State)
+	return o.Code == tooLate && err == nil && state.Final()
 }

@@ -80,12 +80,11 @@ func endStatus(j *greylagv1.Job) (Status, bool) {
 
 // tellEnd says on standard error what the exit status alone does not.
 func (p *Process) tellEnd(j *greylagv1.Job) {
-	if j.State == cluster.Completed.String() || j.State == cluster.Failed.String() && (j.ExitCode != 0 || j.ExitSignal != 0) {
-		return
+	switch {
+	case j.State == cluster.Completed.String():
+	case j.Detail != "":
+		p.Note("job %s %s (%s): %s", j.Ref, j.State, reasonOf(j), j.Detail)
+	default:
+		p.Note("job %s %s (%s)", j.Ref, j.State, reasonOf(j))
 	}
-	why := j.Reason
-	if j.Detail != "" {
-		why = j.Detail
-	}
-	p.Note("job %s ended %s (%s)", j.Ref, j.State, why)
 }

@@ -41,12 +41,45 @@ func usage(err error) error {
 	if err == nil || errors.As(err, &ours) {
 		return err
 	}
+	if problem, advice := plainly(err.Error()); problem != "" {
+		return &cli.UsageError{Problem: problem, Advice: advice}
+	}
 	for _, begin := range []string{"unknown command", "required flag", "accepts ", "requires at least", "invalid argument", "if any flags in the group"} {
 		if strings.HasPrefix(err.Error(), begin) {
 			return &cli.UsageError{Problem: err.Error(), Advice: "see the command's --help"}
 		}
 	}
 	return err
+}
+
+// plainly says in our words what cobra says of missing words and options; "" when
+// it says something else.
+func plainly(text string) (problem, advice string) {
+	var want, most, got int
+	scan := func(format string, into ...any) bool {
+		n, _ := fmt.Sscanf(text, format, into...)
+		return n == len(into)
+	}
+	const help = "see the command's --help"
+	switch {
+	case scan("accepts between %d and %d arg(s), received %d", &want, &most, &got),
+		scan("accepts at most %d arg(s), received %d", &most, &got):
+		return fmt.Sprintf("%d words are given, it takes at most %d", got, most), help
+	case scan("accepts %d arg(s), received %d", &want, &got):
+		return fmt.Sprintf("%d words are given, it takes %d", got, want), help
+	case scan("requires at least %d arg(s), only received %d", &want, &got):
+		return "nothing is named", help
+	case strings.HasPrefix(text, "required flag(s) "):
+		words := strings.Split(strings.TrimSuffix(strings.TrimPrefix(text, "required flag(s) "), " not set"), ", ")
+		for i, word := range words {
+			words[i] = "--" + strings.Trim(word, `"`)
+		}
+		return "missing: " + strings.Join(words, ", "), help
+	case strings.HasPrefix(text, "if any flags in the group ["):
+		group, _, _ := strings.Cut(strings.TrimPrefix(text, "if any flags in the group ["), "]")
+		return "only one of these can be given: --" + strings.Join(strings.Fields(group), ", --"), help
+	}
+	return "", ""
 }
 
 // choose is for commands that only hold others: a word that is none of them is a
