@@ -22,7 +22,7 @@ type watcher struct {
 	eye     *eye
 	send    func(*greylagv1.WatchResponse) error
 	open    map[cluster.JobID]bool // sent, and not final then
-	index   uint64                 // what was sent is as of this view
+	index   uint64                 // of the view that was presented last
 }
 
 // Watch sends each change of the chosen jobs, first the present state of each.
@@ -112,7 +112,9 @@ func (w *watcher) left(v *state.View, ids map[cluster.JobID]bool) error {
 	return w.tell(v, jobs, true)
 }
 
-// changes sends those of the changes that are meant.
+// changes sends those of the changes that are meant. The view may be newer than
+// they are, so it does not move w.index: changes that are in it already and have
+// not been taken yet would never be sent.
 func (w *watcher) changes(v *state.View, changed []state.Change) error {
 	var jobs []*cluster.Job
 	for _, ch := range changed {
@@ -124,7 +126,6 @@ func (w *watcher) changes(v *state.View, changed []state.Change) error {
 			jobs = append(jobs, seen)
 		}
 	}
-	w.index = v.Index()
 	for len(jobs) > streamPage {
 		if err := w.tell(v, jobs[:streamPage], false); err != nil {
 			return err
