@@ -1,0 +1,44 @@
+package server
+
+import (
+	"crypto/sha256"
+	"testing"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// A watcher takes the changes first and the view after them, so the view may hold
+// changes that come with the next lot: those are sent then.
+func TestWatchSendsWhatItsViewHadAlready(t *testing.T) {
+	s := state.New()
+	s.Apply(1, 1, &command.Init{ClusterID: "c", Policy: cluster.DefaultPolicy()})
+	s.Effects()
+	script := []byte("#!/bin/sh\n")
+	spec := cluster.JobSpec{Name: "j", Owner: cluster.Identity{User: "root"}, Script: sha256.Sum256(script)}
+	answer := s.Apply(2, 2, &command.SubmitJobs{
+		Actor: command.Actor{Identity: spec.Owner, Role: command.RoleAdmin}, Jobs: []command.Submission{{Spec: spec}},
+		Blobs: [][]byte{script},
+	})
+	if _, ok := answer.(*command.Submitted); !ok {
+		t.Fatalf("%+v", answer)
+	}
+	changed := s.Effects().Changed
+	var sent []*greylagv1.Job
+	w := &watcher{
+		index: 1, q: &selection{}, eye: &eye{policy: s.View().Policy(), caller: auth.Caller{User: auth.Identity{Identity: spec.Owner}, Role: command.RoleAdmin}}, open: map[cluster.JobID]bool{},
+		send: func(m *greylagv1.WatchResponse) error { sent = append(sent, m.Jobs...); return nil },
+	}
+	if err := w.changes(s.View(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.changes(s.View(), changed); err != nil {
+		t.Fatal(err)
+	}
+	if len(sent) != 1 || sent[0].GetState() != "PENDING" {
+		t.Errorf("sent %v of %d changes", sent, len(changed))
+	}
+}
