@@ -44,6 +44,9 @@ func TestJoinAndRenew(t *testing.T) {
 	if _, err := join("n8"); err == nil || !strings.Contains(err.Error(), "n7") {
 		t.Errorf("a second host with the same token: %v", err)
 	}
+	if _, err := join("n7"); err == nil {
+		t.Error("whoever has read the token joins under the name of the first host")
+	}
 	id, trust, err := pki.OpenIdentity(filepath.Join(w.dir, "joined"))
 	must(t, err)
 	if want := (pki.Peer{ClusterID: "test", Role: pki.RoleNode, Name: "n7"}); id.Peer() != want {
@@ -65,6 +68,8 @@ func TestAControllerJoins(t *testing.T) {
 	must(t, err)
 	answer, err := w.as(ann).Cluster().Join(t.Context(), &greylagv1.JoinRequest{Token: made.GetToken(), Name: "c2", Csr: csr, Advertise: "10.0.0.7:7117"})
 	must(t, err)
+	_, err = w.as(ann).Cluster().Join(t.Context(), &greylagv1.JoinRequest{Token: made.GetToken(), Name: "c2", Csr: csr, Advertise: "10.0.0.7:7117"})
+	must(t, err) // the answer may have got lost
 	ca, err := pki.NewCAFrom(w.ca.Trust(), answer.GetCaKey())
 	must(t, err)
 	peer, leaf, err := ca.Trust().VerifyDER(answer.GetCertificate(), time.Now())

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"net"
 	"slices"
 	"time"
@@ -78,7 +80,7 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 		return nil, err
 	}
 	if _, _, err := propose[*command.Done](ctx, s.Server, &command.UseToken{
-		Hash: cluster.Digest(token.Hash()), Kind: tokenKind(token.Role), Name: p.GetName(),
+		Hash: cluster.Digest(token.Hash()), Kind: tokenKind(token.Role), Name: user(p),
 	}); err != nil {
 		return nil, err
 	}
@@ -96,6 +98,14 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 		}
 	}
 	return response, nil
+}
+
+// user is who uses a token up: a host and its request. The same request may come
+// again, since its answer can get lost. Another one of the same name is of somebody
+// who has read the token on the command line, and must not get its certificate.
+func user(p *greylagv1.JoinRequest) string {
+	sum := sha256.Sum256(p.GetCsr())
+	return p.GetName() + " (request " + hex.EncodeToString(sum[:16]) + ")"
 }
 
 // hostsOf is the name or address in HOST:PORT, for a certificate.
