@@ -137,6 +137,11 @@ func verdictFields(c *codec.Coder, x *cluster.Verdict) {
 	codec.Uint(c, &x.Reason)
 	codec.String(c, &x.Detail)
 	codec.Int(c, &x.Planned)
+	if !c.Added() {
+		return
+	}
+	codec.Optional(c, &x.Promise, promiseFields)
+	codec.String(c, &x.Broken)
 }
 
 func tickFields(*codec.Coder, *Tick) {}

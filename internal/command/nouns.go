@@ -31,6 +31,10 @@ func JobFields(c *codec.Coder, x *cluster.Job) {
 	codec.Bool(c, &x.Warned)
 	codec.Uint(c, &x.Granted)
 	codec.Uint(c, &x.Version)
+	if !c.Added() {
+		return
+	}
+	codec.Optional(c, &x.Promise, promiseFields)
 }
 
 // SpecFields are those of what a user submitted.
@@ -65,6 +69,11 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	codec.Int(c, &x.Signal.Before)
 	codec.Bool(c, &x.Signal.BatchOnly)
 	codec.Bool(c, &x.EveryNode)
+	if !c.Added() {
+		return
+	}
+	codec.List(c, &x.Others, codec.String)
+	codec.String(c, &x.Reservation)
 }
 
 func requestFields(c *codec.Coder, x *cluster.Request) {
@@ -81,6 +90,14 @@ func requestFields(c *codec.Coder, x *cluster.Request) {
 	codec.List(c, &x.NodeList, codec.String)
 	codec.List(c, &x.Exclude, codec.String)
 	codec.Bool(c, &x.Exclusive)
+	if !c.Added() {
+		return
+	}
+	codec.Int(c, &x.GPUMemory)
+	codec.Uint(c, &x.Connect)
+	codec.Int(c, &x.Switches)
+	codec.Int(c, &x.SwitchWait)
+	codec.List(c, &x.Licences, licenceFields)
 }
 
 // The following have no length of their own and can therefore never grow.
@@ -187,6 +204,68 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Int(c, &x.MaxPending)
 	codec.Int(c, &x.MaxRestarts)
 	codec.Bool(c, &x.Private)
+	if !c.Added() {
+		x.Scheduling = cluster.DefaultScheduling()
+		return
+	}
+	codec.Record(c, &x.Scheduling, schedulingFields)
+}
+
+func schedulingFields(c *codec.Coder, x *cluster.Scheduling) {
+	codec.Int(c, &x.Depth)
+	codec.Int(c, &x.Window)
+	codec.Int(c, &x.PromiseHorizon)
+	codec.Int(c, &x.Replan)
+	codec.Record(c, &x.Weights, weightFields)
+	codec.Bool(c, &x.FairShare.Classic)
+	codec.Int(c, &x.FairShare.HalfLife)
+	codec.List(c, &x.FairShare.Billing, billingFields)
+	codec.List(c, &x.Reservations, reservation)
+	codec.List(c, &x.Licences, licenceFields)
+	codec.Int(c, &x.MaxSwitchWait)
+}
+
+func weightFields(c *codec.Coder, x *cluster.Weights) {
+	codec.Int(c, &x.Age)
+	codec.Int(c, &x.FairShare)
+	codec.Int(c, &x.JobSize)
+	codec.Int(c, &x.Partition)
+	codec.Int(c, &x.QOS)
+	codec.Int(c, &x.MaxAge)
+}
+
+func reservation(c *codec.Coder, x *cluster.Reservation) { codec.Record(c, x, reservationFields) }
+
+func reservationFields(c *codec.Coder, x *cluster.Reservation) {
+	codec.String(c, &x.Name)
+	codec.Int(c, &x.Start)
+	codec.Int(c, &x.End)
+	codec.List(c, &x.Nodes, codec.String)
+	codec.List(c, &x.Users, codec.String)
+	codec.List(c, &x.Accounts, codec.String)
+	codec.String(c, &x.Why)
+}
+
+func billingFields(c *codec.Coder, x *cluster.BillingWeight) {
+	codec.String(c, &x.Resource)
+	codec.Int(c, &x.Milli)
+}
+
+func licenceFields(c *codec.Coder, x *cluster.Licence) {
+	codec.String(c, &x.Name)
+	codec.Int(c, &x.Count)
+}
+
+func promiseFields(c *codec.Coder, x *cluster.Promise) {
+	codec.Int(c, &x.At)
+	codec.String(c, &x.Partition)
+	codec.String(c, &x.Kind)
+	codec.List(c, &x.Hosts, shareFields)
+}
+
+func shareFields(c *codec.Coder, x *cluster.NodeShare) {
+	codec.String(c, &x.Node)
+	codec.Int(c, &x.GPUs)
 }
 
 func partition(c *codec.Coder, x *cluster.Partition) { codec.Record(c, x, partitionFields) }

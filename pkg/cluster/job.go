@@ -40,7 +40,9 @@ type JobSpec struct {
 	Comment     string
 	SubmitHost  string
 	Signal      WarnSignal
-	EveryNode   bool // the script starts on every node, not on the first alone
+	EveryNode   bool     // the script starts on every node, not on the first alone
+	Others      []string // further partitions in which it may run instead of Partition
+	Reservation string   // the reservation whose nodes it uses; "" means none
 }
 
 // WarnSignal is a signal sent some time before the time limit.
@@ -106,10 +108,11 @@ type Job struct {
 	Hold      Hold
 	Attempt   Attempt // the current or last run; 0 before the first
 	Submitted Instant
-	Eligible  Instant // not before this, after a requeue's back-off or Begin
-	Planned   Instant // the planned start; 0 when there is none
-	Started   Instant // of this attempt
-	Ended     Instant // when its end was decided
+	Eligible  Instant  // not before this, after a requeue's back-off or Begin
+	Planned   Instant  // the planned start; 0 when there is none
+	Promise   *Promise // the planned start that is kept; nil when none is
+	Started   Instant  // of this attempt
+	Ended     Instant  // when its end was decided
 	Alloc     *Allocation
 	Tasks     []Task // one a node of Alloc, in its order
 	Exit      Exit

@@ -41,4 +41,24 @@ type Verdict struct {
 	Reason  Reason
 	Detail  string
 	Planned Instant // 0 when no start is planned
+	Promise *Promise
+	// Broken is why an earlier promise is not kept; "" when none was broken.
+	Broken string
+}
+
+// Promise is a planned start that was told to the user and is kept (manual §5.4):
+// a later pass may bring it forward, and only a lost or drained node, an
+// administrator or a tier that may preempt can put it off.
+type Promise struct {
+	At        Instant
+	Partition string      // in which of its partitions
+	Kind      string      // type of the GPUs; "" means any
+	Hosts     []NodeShare // what is kept free for it from At on
+}
+
+// NodeShare is how many GPUs of a node are kept for a planned start; which ones is
+// chosen when it starts.
+type NodeShare struct {
+	Node string
+	GPUs int32
 }

@@ -39,6 +39,7 @@ type Policy struct {
 	MaxPending  int64         // most jobs that may be active at once
 	MaxRestarts int32         // requeues before a job is held
 	Private     bool          // others' jobs are not shown at all
+	Scheduling  Scheduling
 }
 
 // DefaultPolicy is what a new cluster starts with: one partition over all nodes
@@ -58,6 +59,7 @@ func DefaultPolicy() Policy {
 		MaxArray:    100_000,
 		MaxPending:  5_000_000,
 		MaxRestarts: 5,
+		Scheduling:  DefaultScheduling(),
 	}
 }
 

@@ -1,5 +1,7 @@
 package cluster
 
+import "time"
+
 // Request is what a job asks for. Each quantity that is zero is not asked for.
 type Request struct {
 	Nodes        int32 // at least 1 after Validate
@@ -15,6 +17,50 @@ type Request struct {
 	NodeList     []string // if set, only these nodes
 	Exclude      []string // never these nodes
 	Exclusive    bool     // no other job on its nodes
+	GPUMemory    Bytes    // each GPU has at least that much of its own
+	Connect      Connect  // how near its GPUs have to be to each other
+	Switches     int32    // at most so many leaf switches; 0 means any number
+	// SwitchWait is how much later than anywhere a job may start so that Connect or
+	// Switches holds; after that it starts without. Negative means it always holds.
+	SwitchWait time.Duration
+	Licences   []Licence // held while it runs
+}
+
+// Connect is how near to each other the GPUs of a job have to be.
+type Connect uint8
+
+// The degrees, as --connect names them.
+const (
+	ConnectAny    Connect = iota
+	ConnectNVLink         // all GPUs of the job in one NVLink domain, of a host or across hosts
+	ConnectNode           // the GPUs of each node in one NVLink domain
+	ConnectLeaf           // all nodes under one leaf switch
+)
+
+var connectNames = [...]string{ConnectAny: "any", ConnectNVLink: "nvlink", ConnectNode: "nvlink-node", ConnectLeaf: "leaf"}
+
+// String is the word that users write.
+func (c Connect) String() string {
+	if int(c) >= len(connectNames) {
+		return "?"
+	}
+	return connectNames[c]
+}
+
+// ParseConnect reads what String writes.
+func ParseConnect(word string) (Connect, bool) {
+	for c, name := range connectNames {
+		if name == word {
+			return Connect(c), true
+		}
+	}
+	return 0, false
+}
+
+// Licence is a count of a cluster-wide resource that is no part of any node.
+type Licence struct {
+	Name  string
+	Count int32
 }
 
 // CPUsPerNode is how many CPUs each of its nodes gives the job.
