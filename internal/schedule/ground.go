@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/hostlist"
-	"github.com/greylag/greylag/pkg/backfill"
+	backfill "github.com/greylag/greylag/internal/schedule/first"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
 )

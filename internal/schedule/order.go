@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/greylag/greylag/pkg/backfill"
+	backfill "github.com/greylag/greylag/internal/schedule/first"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 

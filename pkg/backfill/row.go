@@ -1,0 +1,140 @@
+package backfill
+
+import (
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Row is what is free on one host over time: a step function that lasts for ever.
+//
+// Invariant: steps ascend in from, neighbours differ, and the first one covers the
+// earliest instant that may be asked about.
+type Row struct{ steps []step }
+
+type step struct {
+	from cluster.Instant
+	free Amount
+}
+
+// NewRow is a host that is wholly free from an instant on.
+func NewRow(from cluster.Instant, all Amount) Row { return Row{[]step{{from, all}}} }
+
+// at is the index of the step that covers t; 0 when t is before the row. O(log steps).
+func (r *Row) at(t cluster.Instant) int {
+	lo, hi := 0, len(r.steps)
+	for hi-lo > 1 {
+		if mid := int(uint(lo+hi) >> 1); r.steps[mid].from <= t {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// end is when step i ends.
+func (r *Row) end(i int) cluster.Instant {
+	if i+1 < len(r.steps) {
+		return r.steps[i+1].from
+	}
+	return cluster.Never
+}
+
+// cut makes t the beginning of a step and returns its index.
+func (r *Row) cut(t cluster.Instant) int {
+	i := r.at(t)
+	if r.steps[i].from >= t {
+		return i
+	}
+	r.steps = slices.Insert(r.steps, i+1, step{t, r.steps[i].free})
+	return i + 1
+}
+
+// Free is what is free at an instant.
+func (r *Row) Free(t cluster.Instant) Amount { return r.steps[r.at(t)].free }
+
+// Take takes an amount from one instant until before another. O(steps).
+func (r *Row) Take(from, to cluster.Instant, a *Amount) { r.change(from, to, a, (*Amount).less) }
+
+// Give is the inverse of Take. O(steps).
+func (r *Row) Give(from, to cluster.Instant, a *Amount) { r.change(from, to, a, (*Amount).more) }
+
+func (r *Row) change(from, to cluster.Instant, a *Amount, by func(*Amount, *Amount)) {
+	if from = max(from, r.steps[0].from); from >= to {
+		return
+	}
+	first := r.cut(from)
+	last := len(r.steps)
+	if to < cluster.Never {
+		last = r.cut(to)
+	}
+	for i := first; i < last; i++ {
+		by(&r.steps[i].free, a)
+	}
+	r.join(last)
+	r.join(first)
+}
+
+// join removes the step i when it is like the one before it.
+func (r *Row) join(i int) {
+	if i > 0 && i < len(r.steps) && r.steps[i-1].free == r.steps[i].free {
+		r.steps = slices.Delete(r.steps, i, i+1)
+	}
+}
+
+// Forget drops what was before an instant, which nobody will ask about again.
+func (r *Row) Forget(before cluster.Instant) {
+	if i := r.at(before); i > 0 {
+		r.steps = slices.Delete(r.steps, 0, i)
+	}
+	r.steps[0].from = max(r.steps[0].from, before)
+}
+
+// Earliest is the first instant from from on and before before at which the amount is
+// free for as long as it lasts. O(steps).
+func (r *Row) Earliest(from, before cluster.Instant, lasts time.Duration, a *Amount) (cluster.Instant, bool) {
+	start := max(from, r.steps[0].from)
+	for i := r.at(start); start < before; i++ {
+		if !r.steps[i].free.Covers(a) {
+			if start = r.end(i); start == cluster.Never {
+				break
+			}
+			continue
+		}
+		if end := r.end(i); end == cluster.Never || end.Sub(start) >= lasts {
+			return start, true
+		}
+	}
+	return 0, false
+}
+
+// opening is an interval of instants at which something can start.
+type opening struct{ from, before cluster.Instant }
+
+// opening is the first interval of starts from from on, as long as it is whole. O(steps).
+func (r *Row) opening(from, before cluster.Instant, lasts time.Duration, a *Amount) (opening, bool) {
+	start, ok := r.Earliest(from, before, lasts, a)
+	if !ok {
+		return opening{}, false
+	}
+	i := r.at(start)
+	for r.end(i) != cluster.Never && r.end(i) < before.Add(lasts) && r.steps[i+1].free.Covers(a) {
+		i++
+	}
+	if end := r.end(i); end != cluster.Never {
+		before = min(before, end.Add(-lasts)+1)
+	}
+	return opening{start, before}, true
+}
+
+// window is what is free throughout an interval. O(steps in it).
+func (r *Row) window(from, to cluster.Instant) Amount {
+	i := r.at(from)
+	free := r.steps[i].free
+	for i++; i < len(r.steps) && r.steps[i].from < to; i++ {
+		free.both(&r.steps[i].free)
+	}
+	return free
+}
