@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,27 @@ type Host struct {
 	GPUs   Set     // the healthy ones
 	kinds  []group // by type
 	links  []group // by NVLink domain; only GPUs that are in one
+	Pools  []Pool  // the healthy ones again, by what makes them interchangeable
+}
+
+// Pool is the GPUs of a host that may stand for each other: of one type and memory
+// and in one NVLink domain.
+type Pool struct {
+	Kind   string
+	Memory cluster.Bytes // of each GPU
+	Domain string        // "" when they are in none
+	GPUs   Set
+}
+
+// pooled adds a GPU to its pool.
+func pooled(pools []Pool, g *cluster.GPU) []Pool {
+	for i := range pools {
+		if p := &pools[i]; p.Kind == g.Type && p.Memory == g.Memory && p.Domain == g.Domain {
+			p.GPUs = p.GPUs.With(g.Index)
+			return pools
+		}
+	}
+	return append(pools, Pool{g.Type, g.Memory, g.Domain, Set{}.With(g.Index)})
 }
 
 // group is the GPUs that have one thing in common.
@@ -33,6 +55,7 @@ func NewHost(n *cluster.Node) *Host {
 		}
 		h.GPUs = h.GPUs.With(g.Index)
 		h.kinds = grouped(h.kinds, g.Type, g.Index)
+		h.Pools = pooled(h.Pools, g)
 		if g.Domain != "" {
 			h.links = grouped(h.links, g.Domain, g.Index)
 		}
@@ -40,6 +63,9 @@ func NewHost(n *cluster.Node) *Host {
 	byName := func(a, b group) int { return strings.Compare(a.name, b.name) }
 	slices.SortFunc(h.kinds, byName)
 	slices.SortFunc(h.links, byName)
+	slices.SortFunc(h.Pools, func(a, b Pool) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), cmp.Compare(a.Memory, b.Memory), strings.Compare(a.Domain, b.Domain))
+	})
 	return h
 }
 

@@ -13,6 +13,8 @@ type Need struct {
 	Exclusive bool
 	memory    cluster.Bytes // of each node, at least
 	perGPU    cluster.Bytes // memory for each GPU that a node gives
+	GPUMemory cluster.Bytes // each GPU has at least that much of its own
+	Linked    bool          // the GPUs of each node in one NVLink domain
 }
 
 // NeedOf reads a request that has been validated.
@@ -20,6 +22,7 @@ func NeedOf(r *cluster.Request) Need {
 	n := Need{
 		Nodes: r.Nodes, PerNode: r.GPUsPerNode, Total: r.TotalGPUs(), CPUs: r.CPUsPerNode(),
 		Types: r.GPUTypes, Exclusive: r.Exclusive, memory: r.MemoryOn(0), perGPU: r.MemPerGPU,
+		GPUMemory: r.GPUMemory, Linked: r.Connect == cluster.ConnectNVLink || r.Connect == cluster.ConnectNode,
 	}
 	if r.GPUs > 0 && r.GPUsPerNode == 0 {
 		n.PerNode = -1

@@ -1,0 +1,110 @@
+package backfill
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// choose takes the best of the candidates, which are by host and enough.
+func (p *Profile) choose(w *Want, k *kindWant, at cluster.Instant) Start {
+	s := Start{At: at, Kind: k.kind}
+	if w.Need.PerNode < 0 {
+		s.Shares = p.chooseSpread(w, k)
+		return s
+	}
+	n := int(w.Need.Nodes)
+	p.narrow(w, n)
+	slices.SortFunc(p.found, func(a, b candidate) int { return p.tighter(w, k, &a, &b) })
+	for i := range p.found[:n] {
+		c := &p.found[i]
+		d := &k.demands[p.models[c.host]]
+		s.Shares = append(s.Shares, Share{c.host, d.gpus, d.takes(&c.free, d.gpus)})
+	}
+	slices.SortFunc(s.Shares, byHost)
+	return s
+}
+
+// tighter puts first the host on which the share leaves the least behind: whose GPUs
+// come from one pool, then the fewest GPUs, then the fewest CPUs, then by place.
+func (p *Profile) tighter(w *Want, k *kindWant, a, b *candidate) int {
+	one := func(c *candidate) int {
+		for i := range k.demands[p.models[c.host]].forms {
+			if c.free.Covers(&k.demands[p.models[c.host]].forms[i]) {
+				return 0
+			}
+		}
+		return 1
+	}
+	const every = Lanes(0x7f7f7f7f7f7f7f7f)
+	return cmp.Or(
+		cmp.Compare(one(a), one(b)),
+		cmp.Compare(a.free.GPUs.Sum(every), b.free.GPUs.Sum(every)),
+		cmp.Compare(a.free.CPUs, b.free.CPUs),
+		cmp.Compare(a.host, b.host),
+	)
+}
+
+// narrow keeps the candidates of the narrowest domains that can hold the whole job:
+// those it must lie in, else the lowest level of the fabric at which one domain has
+// room; of several the one with the least room to spare.
+func (p *Profile) narrow(w *Want, n int) {
+	if w.domains != nil {
+		p.keepDomains(w.domains, n, int(w.most))
+	}
+	if n == 1 {
+		return
+	}
+	for _, level := range p.levels {
+		counts := map[int32]int{}
+		for i := range p.found {
+			if d := level[p.found[i].host]; d >= 0 {
+				counts[d]++
+			}
+		}
+		best, room := int32(-1), 0
+		for d, c := range counts { // the least of a total order: the map's own does not matter
+			if c >= n && (best < 0 || c < room || c == room && d < best) {
+				best, room = d, c
+			}
+		}
+		if best >= 0 {
+			p.found = slices.DeleteFunc(p.found, func(c candidate) bool { return level[c.host] != best })
+			return
+		}
+	}
+}
+
+// keepDomains keeps the candidates of as few domains as hold n, at most most of them.
+func (p *Profile) keepDomains(domains []int32, n, most int) {
+	counts := map[int32]int{}
+	for i := range p.found {
+		if d := domains[p.found[i].host]; d >= 0 {
+			counts[d]++
+		}
+	}
+	order := make([]int32, 0, len(counts))
+	for d := range counts {
+		order = append(order, d)
+	}
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	keep := map[int32]bool{}
+	for i := range order {
+		if i == most || n <= 0 {
+			break
+		}
+		d := order[i]
+		for j := i; j < len(order); j++ { // the last one needed: the tightest that will do
+			if counts[order[j]] >= n {
+				d = order[j]
+			}
+		}
+		if keep[d] {
+			d = order[i]
+		}
+		keep[d] = true
+		n -= counts[d]
+	}
+	p.found = slices.DeleteFunc(p.found, func(c candidate) bool { return !keep[domains[c.host]] })
+}

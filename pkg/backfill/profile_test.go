@@ -1,0 +1,203 @@
+package backfill
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// world is a profile beside a plain list of what was taken on each host.
+type world struct {
+	*testing.T
+	r       *rand.Rand
+	p       *Profile
+	domains []int32
+	taken   []booked
+	left    [][]Amount // by host and minute from now on
+}
+
+type booked struct {
+	want  *Want
+	at    cluster.Instant
+	start Start
+}
+
+const minute = cluster.Instant(time.Minute)
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{T: t, r: rand.New(rand.NewPCG(seed, 2))}
+	var hosts []*topology.Host
+	count := []int{3, 20, 70}[w.r.IntN(3)]
+	for h := range count {
+		n := cluster.Node{Name: fmt.Sprintf("n%03d", h), CPUs: 8, Memory: 64}
+		two := w.r.IntN(4) == 0
+		for i := range int32(4) {
+			g := cluster.GPU{Index: i, Type: "a", Memory: 40, Domain: "d0"}
+			if two && i >= 2 {
+				g.Domain = "d1"
+			}
+			if two && h%2 == 0 {
+				g.Memory = 80
+			}
+			n.GPUs = append(n.GPUs, g)
+		}
+		hosts = append(hosts, topology.NewHost(&n))
+		w.domains = append(w.domains, int32(h/5))
+	}
+	w.left = make([][]Amount, count)
+	none := slices.Repeat([]int32{-1}, count)
+	w.p = New(minute*1000, hosts, [][]int32{none, w.domains}, []int32{5})
+	return w
+}
+
+// ask makes a random want.
+func (w *world) ask() *Want {
+	q := cluster.Request{Nodes: 1, TasksPerNode: 1, CPUsPerTask: 1 + w.r.Int32N(4), MemPerNode: cluster.Bytes(w.r.IntN(32))}
+	where := Where{}
+	switch w.r.IntN(6) {
+	case 0:
+		q.Nodes, q.GPUs = 0, 1+w.r.Int32N(7)
+	case 1:
+		q.Nodes, q.GPUsPerNode, q.Exclusive = 1+w.r.Int32N(3), w.r.Int32N(5), true
+	case 2:
+		q.Nodes, q.GPUsPerNode = 1+w.r.Int32N(3), 1+w.r.Int32N(4)
+		where = Where{Domains: w.domains, Most: 1 + w.r.Int32N(2)}
+	case 3:
+		q.GPUsPerNode, q.Connect = 1+w.r.Int32N(2), cluster.ConnectNode
+	default:
+		q.Nodes, q.GPUsPerNode = 1+w.r.Int32N(2), w.r.Int32N(5)
+	}
+	var licences []Licence
+	if w.r.IntN(6) == 0 {
+		licences = []Licence{{0, 1 + w.r.Int32N(3)}}
+	}
+	return w.p.Want(topology.NeedOf(&q), time.Duration(1+w.r.IntN(90))*time.Minute, where, licences...)
+}
+
+// free is what is left of a host throughout a want that starts at an instant, by
+// looking at every minute of it.
+func (w *world) free(h int, at cluster.Instant, lasts time.Duration) Amount {
+	least := w.p.All(h)
+	for t := at; t < at.Add(lasts); t += minute {
+		if m := w.minute(h, t); m != nil {
+			least.both(m)
+		}
+	}
+	return least
+}
+
+// minute is what is left of a host in one minute.
+func (w *world) minute(h int, t cluster.Instant) *Amount {
+	i := int((t - w.p.Now()) / minute)
+	for len(w.left[h]) <= i {
+		w.left[h] = append(w.left[h], w.p.All(h))
+	}
+	return &w.left[h][i]
+}
+
+// note takes or gives back what a start has, minute by minute.
+func (w *world) note(b booked, by func(*Amount, *Amount)) {
+	for _, s := range b.start.Shares {
+		for t := b.at; t < b.at.Add(b.want.Lasts); t += minute {
+			by(w.minute(s.Host, t), &s.Amount)
+		}
+	}
+}
+
+// fits is whether a want fits at an instant, by trying.
+func (w *world) fits(x *Want, at cluster.Instant) bool {
+	for _, e := range x.extra {
+		for t := at; t < at.Add(x.Lasts); t += minute {
+			used := e.count.CPUs
+			for _, b := range w.taken {
+				if len(b.want.extra) > 0 && b.at <= t && t < b.at.Add(b.want.Lasts) {
+					used += b.want.extra[0].count.CPUs
+				}
+			}
+			if used > 5 {
+				return false
+			}
+		}
+	}
+	var gives []int32
+	domains := map[int32]int32{}
+	for h := range w.p.Hosts() {
+		free := w.free(h, at, x.Lasts)
+		d := &x.kinds[0].demands[w.p.models[h]]
+		if d.fits(&free) {
+			gives = append(gives, d.gives(&free))
+			domains[w.domains[h]]++
+		}
+	}
+	if x.Need.PerNode >= 0 {
+		return len(gives) >= int(x.Need.Nodes) && (x.domains == nil || top(domains, x.most) >= x.Need.Nodes)
+	}
+	sum := int32(0)
+	for _, n := range gives {
+		sum += n
+	}
+	return sum >= x.Need.Total
+}
+
+// FuzzEarliest compares with an oracle that tries every minute.
+func FuzzEarliest(f *testing.F) {
+	for seed := range uint64(60) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		w := newWorld(t, seed)
+		wants := []*Want{w.ask(), w.ask(), w.ask(), w.ask(), w.ask()}
+		for i := range 60 {
+			if len(w.taken) > 0 && w.r.IntN(4) == 0 {
+				j := w.r.IntN(len(w.taken))
+				w.p.Unbook(w.taken[j].want, w.taken[j].at, w.taken[j].start.Shares)
+				w.note(w.taken[j], (*Amount).more)
+				w.taken = slices.Delete(w.taken, j, j+1)
+				continue
+			}
+			x := wants[w.r.IntN(len(wants))]
+			if !w.p.FitsEmpty(x) {
+				continue
+			}
+			from := w.p.Now()
+			if w.r.IntN(3) == 0 {
+				from += minute * cluster.Instant(w.r.IntN(60))
+			}
+			s, ok := w.p.Earliest(x, from, cluster.Never)
+			if !ok {
+				t.Fatalf("step %d: %+v never fits", i, x.Need)
+			}
+			for at := from; at <= s.At; at += minute {
+				if w.fits(x, at) != (at == s.At) {
+					t.Fatalf("step %d: %+v for %v fits at %d: %v; found %d", i, x.Need, x.Lasts, at/minute, at != s.At, s.At/minute)
+				}
+			}
+			w.check(x, s)
+			w.taken = append(w.taken, booked{x, s.At, s})
+			w.note(w.taken[len(w.taken)-1], (*Amount).less)
+			w.p.Book(x, s.At, s.Shares)
+		}
+	})
+}
+
+// check looks at what was found: enough, and free.
+func (w *world) check(x *Want, s Start) {
+	gpus := int32(0)
+	domains := map[int32]bool{}
+	for _, share := range s.Shares {
+		free := w.free(share.Host, s.At, x.Lasts)
+		if !free.Covers(&share.Amount) || share.Amount.GPUs.Sum(^tops) != share.GPUs {
+			w.Fatalf("%+v takes %+v of %+v", x.Need, share, free)
+		}
+		gpus += share.GPUs
+		domains[w.domains[share.Host]] = true
+	}
+	if gpus != x.Need.Total || x.Need.Nodes > 0 && len(s.Shares) != int(x.Need.Nodes) || x.domains != nil && len(domains) > int(x.most) {
+		w.Fatalf("%+v got %+v", x.Need, s.Shares)
+	}
+}

@@ -1,0 +1,332 @@
+package backfill
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Earliest is the first instant from from on and before before at which the whole
+// want fits for as long as it lasts, with its shares by host; of equally early ones
+// the type named first. It looks at the stretches of the index in turn: those in
+// which too few hosts could give the need are passed over, and only hosts that are
+// left after intersecting the stretches that the want would fill are looked at.
+// O(stretches × hosts/64 + hosts left × steps).
+func (p *Profile) Earliest(w *Want, from, before cluster.Instant) (Start, bool) {
+	var best Start
+	found := false
+	from = max(from, p.now)
+	for i := range w.kinds {
+		if s, ok := p.ofKind(w, &w.kinds[i], from, before); ok {
+			best, found, before = s, true, s.At
+		}
+	}
+	return best, found
+}
+
+// ofKind looks for one type. Since what is free only shrinks between two Gives, it
+// starts where the last search for the same ended.
+func (p *Profile) ofKind(w *Want, k *kindWant, from, before cluster.Instant) (Start, bool) {
+	if k.era != p.era {
+		k.after, k.given, k.era = 0, 0, p.era
+	}
+	for ; k.given < len(p.gives); k.given++ {
+		k.after = min(k.after, p.gives[k.given].Add(-w.Lasts))
+	}
+	known := max(k.after, p.now)
+	for at := max(from, known); at < before; {
+		s, ok := p.onHosts(w, k, at, before)
+		if !ok {
+			s.At = before
+		} else if late := p.licensed(w, s.At); late > s.At {
+			at = late // the hosts have room, a licence is free later
+			continue
+		}
+		if from <= known {
+			k.after = s.At
+		}
+		return s, ok
+	}
+	return Start{}, false
+}
+
+// licensed is the first instant from at on at which all licences are free.
+func (p *Profile) licensed(w *Want, at cluster.Instant) cluster.Instant {
+	for i := 0; i < len(w.extra); i++ {
+		x := &w.extra[i]
+		t, ok := p.extras[x.row].Earliest(at, cluster.Never, w.Lasts, &x.count)
+		if !ok {
+			return cluster.Never
+		}
+		if t > at {
+			at, i = t, -1
+		}
+	}
+	return at
+}
+
+// onHosts looks for hosts alone.
+func (p *Profile) onHosts(w *Want, k *kindWant, from, before cluster.Instant) (Start, bool) {
+	if k.layer < 0 {
+		copy(p.set, w.hosts)
+		p.avoid = nil
+		return p.among(w, k, p.set, from, before)
+	}
+	l, c := p.index.layers[k.layer], p.index
+	least := p.leastHosts(w, k)
+	sure := 0 // up to here enough hosts have room throughout each stretch
+	for b := c.stretch(from); ; b++ {
+		t := max(from, c.begin(b))
+		if t >= before {
+			return Start{}, false
+		}
+		if b == stretches-1 {
+			return p.within(w, k, b, b, t, before)
+		}
+		last := c.stretch(t.Add(w.Lasts)) - 1 // the last stretch that a start in b fills
+		bad := -1
+		for i := last; i > max(b, sure); i-- {
+			if n, _ := l.counts(i); n < least {
+				bad = i
+				break
+			}
+		}
+		if sure = max(sure, last); bad >= 0 {
+			b, sure = bad-1, max(bad, last)
+			continue
+		}
+		if _, once := l.counts(b); once < least {
+			continue
+		}
+		if s, ok := p.within(w, k, b, last, t, min(before, c.begin(b+1))); ok {
+			return s, true
+		}
+	}
+}
+
+// leastHosts is how many hosts must have room at the same time.
+func (p *Profile) leastHosts(w *Want, k *kindWant) int32 {
+	if w.Need.PerNode >= 0 {
+		return w.Need.Nodes
+	}
+	most := int32(1)
+	for i := range p.all {
+		most = max(most, p.all[i].all.GPUs.Sum(k.demands[i].mask))
+	}
+	return max(w.Need.Nodes, (w.Need.Total+most-1)/most)
+}
+
+// within looks at starts in stretch b, which fill the stretches up to last.
+func (p *Profile) within(w *Want, k *kindWant, b, last int, from, before cluster.Instant) (Start, bool) {
+	l := p.index.layers[k.layer]
+	once := l.once(b)
+	for i := range p.set {
+		p.set[i] = w.hosts[i] & once[i]
+	}
+	for i := b + 1; i <= last; i++ {
+		l.keep(p.set, i)
+	}
+	p.avoid = nil
+	if wider := p.index.widest(l); wider != nil {
+		p.avoid = wider.once(b)
+	}
+	return p.among(w, k, p.set, from, before)
+}
+
+// candidate is a host that can be one of the job's nodes at some instant.
+type candidate struct {
+	host  int
+	free  Amount // throughout the job
+	gives int32  // GPUs, of a spread want
+}
+
+func (p *Profile) candidate(w *Want, k *kindWant, h int, free Amount) candidate {
+	c := candidate{host: h, free: free}
+	if w.Need.PerNode < 0 {
+		c.gives = k.demands[p.models[h]].gives(&free)
+	}
+	return c
+}
+
+// enoughHosts is how many hosts that can start at once are gathered, for each that is
+// needed, before the best of them are chosen.
+const enoughHosts = 24
+
+// among looks at the rows of a set of hosts.
+func (p *Profile) among(w *Want, k *kindWant, set HostSet, from, before cluster.Instant) (Start, bool) {
+	stop := int(w.Need.Nodes)*4 + enoughHosts
+	if w.domains != nil || w.Need.PerNode < 0 {
+		stop = len(p.hosts)
+	}
+	p.found = p.found[:0]
+	if p.avoid != nil { // small jobs first look at hosts that large ones could not use
+		p.gather(w, k, from, stop, func(i int) uint64 { return set[i] &^ p.avoid[i] })
+		p.gather(w, k, from, stop, func(i int) uint64 { return set[i] & p.avoid[i] })
+	} else {
+		p.gather(w, k, from, stop, func(i int) uint64 { return set[i] })
+	}
+	if p.enough(w) {
+		return p.choose(w, k, from), true
+	}
+	if w.Need.PerNode < 0 {
+		return p.spreadLater(w, k, set, from, before)
+	}
+	return p.later(w, k, set, from, before)
+}
+
+// gather adds the hosts, given 64 at a time, on which the want can start at an instant.
+func (p *Profile) gather(w *Want, k *kindWant, at cluster.Instant, stop int, hosts func(word int) uint64) {
+	to := at.Add(w.Lasts)
+	for i := 0; i < len(p.set) && len(p.found) < stop; i++ {
+		for rest := hosts(i); rest != 0; rest &= rest - 1 {
+			h := i*64 + bits.TrailingZeros64(rest)
+			p.Rows++
+			free := p.rows[h].window(at, to)
+			if k.demands[p.models[h]].fits(&free) {
+				p.found = append(p.found, p.candidate(w, k, h, free))
+			}
+		}
+	}
+}
+
+// enough reports whether the candidates found are enough, in few enough domains.
+func (p *Profile) enough(w *Want) bool {
+	if w.Need.PerNode < 0 {
+		return p.enoughSpread(w)
+	}
+	if w.domains == nil {
+		return len(p.found) >= int(w.Need.Nodes)
+	}
+	counts := map[int32]int32{}
+	for i := range p.found {
+		if d := w.domains[p.found[i].host]; d >= 0 {
+			counts[d]++
+		}
+	}
+	return top(counts, w.most) >= w.Need.Nodes
+}
+
+// top adds the largest numbers, most of them.
+func top(counts map[int32]int32, most int32) int32 {
+	list := make([]int32, 0, len(counts))
+	for _, n := range counts {
+		list = append(list, n)
+	}
+	slices.SortFunc(list, func(a, b int32) int { return cmp.Compare(b, a) })
+	sum := int32(0)
+	for _, n := range list[:min(len(list), int(most))] {
+		sum += n
+	}
+	return sum
+}
+
+// turn is an instant from which a host can, or can no longer, start its share.
+type turn struct {
+	at   cluster.Instant
+	host int32
+	by   int8
+}
+
+// later finds the first instant after from at which enough hosts can start at once:
+// it walks over the instants at which one of them begins or ends to be able to.
+func (p *Profile) later(w *Want, k *kindWant, set HostSet, from, before cluster.Instant) (Start, bool) {
+	turns := p.turns[:0]
+	for i := range set {
+		for rest := set[i]; rest != 0; rest &= rest - 1 {
+			h := i*64 + bits.TrailingZeros64(rest)
+			turns = p.openings(turns, h, w, k, opening{from, before})
+		}
+	}
+	p.turns = turns
+	slices.SortFunc(turns, func(a, b turn) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by), cmp.Compare(a.host, b.host))
+	})
+	count := int32(0)
+	var domains map[int32]int32
+	if w.domains != nil {
+		domains = map[int32]int32{}
+	}
+	for i, t := range turns {
+		if domains != nil {
+			if d := w.domains[t.host]; d >= 0 {
+				domains[d] += int32(t.by)
+			}
+		}
+		count += int32(t.by)
+		if t.by < 0 || count < w.Need.Nodes || i+1 < len(turns) && turns[i+1].at == t.at && turns[i+1].by > 0 {
+			continue
+		}
+		if domains == nil || top(domains, w.most) >= w.Need.Nodes {
+			return p.startAt(w, k, turns[:i+1], t.at), true
+		}
+	}
+	return Start{}, false
+}
+
+// openings appends when the want can start on one host within an interval.
+func (p *Profile) openings(turns []turn, h int, w *Want, k *kindWant, in opening) []turn {
+	d := &k.demands[p.models[h]]
+	p.Rows++
+	for in.from < in.before {
+		o, ok := d.opening(&p.rows[h], in, w)
+		if !ok {
+			break
+		}
+		turns = append(turns, turn{o.from, int32(h), 1})
+		if o.before < in.before {
+			turns = append(turns, turn{o.before, int32(h), -1})
+		}
+		in.from = o.before
+	}
+	return turns
+}
+
+// opening is the first interval within another in which the demand can start.
+func (d *demand) opening(r *Row, in opening, w *Want) (opening, bool) {
+	var first opening
+	found := false
+	for i := range d.forms {
+		if o, ok := r.opening(in.from, in.before, w.Lasts, &d.forms[i]); ok && (!found || o.from < first.from) {
+			first, found = o, true
+		}
+	}
+	if !d.spill || found && first.from == in.from {
+		return first, found
+	}
+	if found {
+		in.before = first.from
+	}
+	for i := r.at(in.from); i < len(r.steps); i++ { // several pools: try each step
+		t := max(in.from, r.steps[i].from)
+		if t >= in.before {
+			break
+		}
+		if free := r.window(t, t.Add(w.Lasts)); d.fits(&free) {
+			before := min(in.before, r.end(i))
+			if next := r.end(r.at(t.Add(w.Lasts) - 1)); next < cluster.Never { // until then the window meets no other step
+				before = min(before, next.Add(-w.Lasts)+1)
+			}
+			return opening{t, before}, true
+		}
+	}
+	return first, found
+}
+
+// startAt chooses among the hosts that are open at an instant, by the turns up to it.
+func (p *Profile) startAt(w *Want, k *kindWant, turns []turn, at cluster.Instant) Start {
+	p.found = p.found[:0]
+	open := map[int32]bool{}
+	for _, t := range turns {
+		open[t.host] = t.by > 0
+	}
+	to := at.Add(w.Lasts)
+	for h, is := range open {
+		if is {
+			p.found = append(p.found, p.candidate(w, k, int(h), p.rows[h].window(at, to)))
+		}
+	}
+	slices.SortFunc(p.found, func(a, b candidate) int { return cmp.Compare(a.host, b.host) })
+	return p.choose(w, k, at)
+}

@@ -1,0 +1,170 @@
+package backfill
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// Want is what a start is looked for. Make it with [Profile.Want]: it remembers what
+// it learned of the profile's hosts and is good for that profile only. Requests that
+// are alike should share one.
+type Want struct {
+	Need  topology.Need
+	Lasts time.Duration
+	hosts HostSet
+	// domains gives each host's domain when the nodes of the job must lie in at most
+	// most domains; nil when they may lie anywhere.
+	domains []int32
+	most    int32
+	extra   []extra
+	kinds   []kindWant
+}
+
+// extra is so much of a resource that belongs to no host: a licence.
+type extra struct {
+	row   int
+	count Amount
+}
+
+// kindWant is a want for GPUs of one of its types.
+type kindWant struct {
+	kind    string
+	demands []demand // by model
+	layer   int      // of the calendar; -1 for none
+	// No start is possible before after, as of the profile's era and gives.
+	after      cluster.Instant
+	era, given int
+}
+
+// demand is what a want takes of one host of a model.
+type demand struct {
+	// forms are amounts of which any one will do, each with all its GPUs in one pool;
+	// none when no single pool of the model is large enough.
+	forms []Amount
+	// spill says that the GPUs may also come from several pools, those in mask.
+	spill  bool
+	mask   Lanes
+	gpus   int32 // of each host; the least when the want is spread
+	beside Amount
+	perGPU cluster.Bytes
+	linked bool
+}
+
+// model is hosts that have the same in the same pools.
+type model struct {
+	all    Amount
+	pools  [MaxPools]topology.Pool // without their domain and set
+	linked Lanes                   // full lanes of pools that are in an NVLink domain
+	count  int
+}
+
+// demandOf is what the need takes of one host of the model, for one type.
+func (m *model) demandOf(need *topology.Need, kind string) demand {
+	d := demand{gpus: max(need.PerNode, 0), linked: need.Linked}
+	if need.PerNode < 0 {
+		d.gpus, d.perGPU = 1, need.Memory(1)-need.Memory(0)
+	}
+	d.beside = Amount{CPUs: need.CPUs, Slots: 1, Memory: need.Memory(d.gpus)}
+	if need.Exclusive {
+		d.beside.Slots, d.beside.CPUs = Slots, max(need.CPUs, m.all.CPUs)
+	}
+	if d.gpus == 0 {
+		d.forms = []Amount{d.beside}
+		return d
+	}
+	for i := range m.count {
+		pool := &m.pools[i]
+		if kind != "" && pool.Kind != kind || pool.Memory < need.GPUMemory ||
+			need.Linked && d.gpus > 1 && m.linked.Of(i) == 0 {
+			continue
+		}
+		d.mask |= Lane(i, maxLane)
+		if m.all.GPUs.Of(i) >= d.gpus {
+			form := d.beside
+			form.GPUs = Lane(i, d.gpus)
+			d.forms = append(d.forms, form)
+		}
+	}
+	pools := 0
+	for l := d.mask; l != 0; l >>= 8 {
+		pools += int(l & 1)
+	}
+	d.spill = pools > 1 && !need.Linked && d.gpus > 1 && m.all.GPUs.Sum(d.mask) >= d.gpus
+	return d
+}
+
+// fits reports whether a host on which so much is free can give what is demanded.
+func (d *demand) fits(free *Amount) bool {
+	for i := range d.forms {
+		if free.Covers(&d.forms[i]) {
+			return true
+		}
+	}
+	return d.spill && free.Covers(&d.beside) && free.GPUs.Sum(d.mask) >= d.gpus
+}
+
+// never reports that no host of the model can give it.
+func (d *demand) never() bool { return len(d.forms) == 0 && !d.spill }
+
+// gives is how many GPUs a spread want can have of what is free.
+func (d *demand) gives(free *Amount) int32 {
+	if !free.Covers(&d.beside) {
+		return 0
+	}
+	n := free.GPUs.Sum(d.mask)
+	if d.linked {
+		n = 0
+		for i := range MaxPools {
+			n = max(n, (free.GPUs & d.mask).Of(i))
+		}
+	}
+	if d.perGPU > 0 {
+		n = int32(min(cluster.Bytes(n), free.Memory/d.perGPU))
+	}
+	return n
+}
+
+// takes is what is taken of a host with so much free for n GPUs: from the smallest
+// pool that has them all, else from the largest ones on. The GPUs must be there.
+func (d *demand) takes(free *Amount, n int32) Amount {
+	a := d.beside
+	a.Memory = max(a.Memory, d.perGPU*cluster.Bytes(n))
+	best := -1
+	for i := range MaxPools {
+		has := (free.GPUs & d.mask).Of(i)
+		if has >= n && n > 0 && (best < 0 || has < (free.GPUs&d.mask).Of(best)) {
+			best = i
+		}
+	}
+	if best >= 0 {
+		a.GPUs = Lane(best, n)
+		return a
+	}
+	for rest := free.GPUs & d.mask; n > 0 && rest != 0; {
+		most := 0
+		for i := range MaxPools {
+			if rest.Of(i) > rest.Of(most) {
+				most = i
+			}
+		}
+		has := min(n, rest.Of(most))
+		a.GPUs |= Lane(most, has)
+		rest &^= Lane(most, maxLane)
+		n -= has
+	}
+	return a
+}
+
+// HostSet is a set of hosts by their place.
+type HostSet []uint64
+
+// NewHostSet is an empty set that can hold hosts 0 to n-1.
+func NewHostSet(n int) HostSet { return make(HostSet, (n+63)/64) }
+
+// Add adds a host.
+func (s HostSet) Add(h int) { s[h/64] |= 1 << (h % 64) }
+
+// Has reports whether a host is in the set.
+func (s HostSet) Has(h int) bool { return s[h/64]&(1<<(h%64)) != 0 }
