@@ -111,6 +111,10 @@ func (c *calendar) update(p *Profile, h int, from, to cluster.Instant) {
 		if b == stretches-1 {
 			end = cluster.Never
 		}
+		if i+1 < len(row.steps) && row.steps[i+1].from <= c.begin(b) {
+			i++
+			now = c.marksOf(m, &row.steps[i].free)
+		}
 		got := marks{now, now}
 		for i+1 < len(row.steps) && row.steps[i+1].from < end {
 			i++

@@ -177,6 +177,7 @@ func FuzzEarliest(f *testing.F) {
 					t.Fatalf("step %d: %+v for %v fits at %d: %v; found %d", i, x.Need, x.Lasts, at/minute, at != s.At, s.At/minute)
 				}
 			}
+			w.checkIndex()
 			w.check(x, s)
 			w.taken = append(w.taken, booked{x, s.At, s})
 			w.note(w.taken[len(w.taken)-1], (*Amount).less)
@@ -199,5 +200,44 @@ func (w *world) check(x *Want, s Start) {
 	}
 	if gpus != x.Need.Total || x.Need.Nodes > 0 && len(s.Shares) != int(x.Need.Nodes) || x.domains != nil && len(domains) > int(x.most) {
 		w.Fatalf("%+v got %+v", x.Need, s.Shares)
+	}
+}
+
+// checkIndex recomputes the index from the rows.
+func (w *world) checkIndex() {
+	c := w.p.index
+	if c == nil {
+		return
+	}
+	for n, l := range c.layers {
+		for b := range stretches / 16 {
+			nmin, nmax := int32(0), int32(0)
+			for h := range w.p.rows {
+				least, once := true, false
+				r := &w.p.rows[h]
+				for i := range r.steps {
+					if r.end(i) > c.begin(b) && r.steps[i].from < c.begin(b+1) {
+						fits := l.demands[w.p.models[h]].fits(&r.steps[i].free)
+						least, once = least && fits, once || fits
+					}
+				}
+				if got := l.once(b); got[h/64]>>(h%64)&1 == 1 != once {
+					w.Fatalf("layer %d, stretch %d, host %d: once is %v", n, b, h, once)
+				}
+				set := slices.Repeat([]uint64{^uint64(0)}, c.words)
+				if l.keep(set, b); set[h/64]>>(h%64)&1 == 1 != least {
+					w.Fatalf("layer %d, stretch %d, host %d: throughout is %v", n, b, h, least)
+				}
+				if least {
+					nmin++
+				}
+				if once {
+					nmax++
+				}
+			}
+			if x, y := l.counts(b); x != nmin || y != nmax {
+				w.Fatalf("layer %d, stretch %d: counts %d %d, not %d %d", n, b, x, y, nmin, nmax)
+			}
+		}
 	}
 }
