@@ -2,60 +2,13 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// eligible is step 1: it sorts the pending jobs into those that may start, by
-// class, and those that may not, whatever is free.
-func (r *round) eligible() {
-	places := r.arrayPlaces()
-	var of *class // of the job before, whose specification all elements of an array share
-	var spec *cluster.JobSpec
-	for _, job := range r.jobs.pending {
-		if job.Hold != cluster.NotHeld {
-			continue // the state said why when it was held
-		}
-		if v, ok := r.bar(job); ok {
-			r.wait(job, v, 0)
-			continue
-		}
-		if job.Array != 0 && job.Spec.ArrayLimit > 0 {
-			left, known := places[job.Array]
-			if !known {
-				left = job.Spec.ArrayLimit
-			}
-			if left <= 0 {
-				r.wait(job, verdict{reason: cluster.ReasonArrayTaskLimit}, 0)
-				continue
-			}
-			places[job.Array] = left - 1
-		}
-		if spec != job.Spec {
-			of, spec = r.classOf(job), job.Spec
-		}
-		of.jobs = append(of.jobs, job)
-	}
-}
-
-// arrayPlaces is how many more elements may run of each array that runs and has a limit.
-func (r *round) arrayPlaces() map[cluster.JobID]int32 {
-	places := map[cluster.JobID]int32{}
-	for _, job := range r.jobs.active {
-		if job.Array == 0 || job.Spec.ArrayLimit == 0 {
-			continue
-		}
-		left, known := places[job.Array]
-		if !known {
-			left = job.Spec.ArrayLimit
-		}
-		places[job.Array] = left - 1
-	}
-	return places
-}
-
 // bar is what keeps a job from starting whatever is free, if anything does.
-func (r *round) bar(job *cluster.Job) (verdict, bool) {
+func (p *Planner) bar(r *round, job *cluster.Job) (verdict, bool) {
 	if after := max(job.Eligible, job.Spec.Begin); after > r.snap.Now {
 		r.decision.Wake = min(r.decision.Wake, after)
 		return verdict{reason: cluster.ReasonBeginTime}, true
@@ -68,24 +21,89 @@ func (r *round) bar(job *cluster.Job) (verdict, bool) {
 			return v, true
 		}
 	}
-	return r.barredByPartition(job)
+	if v, ok := p.barredByPartitions(job.Spec); ok {
+		return v, true
+	}
+	if v, ok := p.barredByReservation(r, job.Spec); ok {
+		return v, true
+	}
+	if limit := job.Spec.ArrayLimit; job.Array != 0 && limit > 0 && r.left(job) <= 0 {
+		return verdict{reason: cluster.ReasonArrayTaskLimit}, true
+	}
+	return r.limits.bar(job)
 }
 
-func (r *round) barredByPartition(job *cluster.Job) (verdict, bool) {
-	spec := job.Spec
-	p, ok := r.ground.parts[spec.Partition]
+// barredByPartitions bars a job when none of its partitions would have it, with what
+// is said of the first.
+func (p *Planner) barredByPartitions(spec *cluster.JobSpec) (verdict, bool) {
+	first, barred := p.barredByPartition(spec, spec.Partition)
+	for i := 0; barred && i < len(spec.Others); i++ {
+		_, barred = p.barredByPartition(spec, spec.Others[i])
+	}
+	return first, barred
+}
+
+func (p *Planner) barredByPartition(spec *cluster.JobSpec, name string) (verdict, bool) {
+	part, ok := p.ground.parts[name]
 	limit := spec.TimeLimit
 	switch {
 	case !ok:
-		return verdict{cluster.ReasonPartitionDown, fmt.Sprintf("partition %q does not exist any more", spec.Partition)}, true
-	case p.Down:
+		return verdict{cluster.ReasonPartitionDown, fmt.Sprintf("partition %q does not exist any more", name)}, true
+	case part.Down:
 		return verdict{reason: cluster.ReasonPartitionDown}, true
-	case p.MaxNodes > 0 && spec.Request.Nodes > p.MaxNodes:
+	case part.MaxNodes > 0 && spec.Request.Nodes > part.MaxNodes:
 		return verdict{cluster.ReasonPartitionNodeLimit,
-			fmt.Sprintf("asks for %d nodes; partition %q allows %d", spec.Request.Nodes, p.Name, p.MaxNodes)}, true
-	case p.MaxTime > 0 && (limit == 0 || limit > p.MaxTime):
+			fmt.Sprintf("asks for %d nodes; partition %q allows %d", spec.Request.Nodes, part.Name, part.MaxNodes)}, true
+	case part.MaxTime > 0 && (limit == 0 || limit > part.MaxTime):
 		return verdict{cluster.ReasonPartitionTimeLimit,
-			fmt.Sprintf("asks for %s; partition %q allows %s", cluster.FormatLimit(limit), p.Name, cluster.FormatLimit(p.MaxTime))}, true
+			fmt.Sprintf("asks for %s; partition %q allows %s", cluster.FormatLimit(limit), part.Name, cluster.FormatLimit(part.MaxTime))}, true
 	}
 	return verdict{}, false
+}
+
+func (p *Planner) barredByReservation(r *round, spec *cluster.JobSpec) (verdict, bool) {
+	if spec.Reservation == "" {
+		return verdict{}, false
+	}
+	for i := range r.snap.Policy.Scheduling.Reservations {
+		x := &r.snap.Policy.Scheduling.Reservations[i]
+		switch {
+		case x.Name != spec.Reservation:
+		case x.End <= r.snap.Now:
+			return verdict{cluster.ReasonReservation, fmt.Sprintf("reservation %q is over", x.Name)}, true
+		case !slices.Contains(x.Users, spec.Owner.User) && !slices.Contains(x.Accounts, spec.Account):
+			return verdict{cluster.ReasonReservation, fmt.Sprintf("reservation %q is not for user %s or account %q", x.Name, spec.Owner.User, spec.Account)}, true
+		default:
+			return verdict{}, false
+		}
+	}
+	return verdict{cluster.ReasonReservation, fmt.Sprintf("reservation %q does not exist", spec.Reservation)}, true
+}
+
+// countArrays notes how many more elements may run of each array that runs and has a limit.
+func (r *round) countArrays() {
+	r.places = map[cluster.JobID]int32{}
+	for _, job := range r.jobs.active {
+		if job.Array != 0 && job.Spec.ArrayLimit > 0 {
+			r.places[job.Array] = r.left(job) - 1
+		}
+	}
+}
+
+// left is how many more elements of the job's array may be planned or run.
+func (r *round) left(job *cluster.Job) int32 {
+	if n, known := r.places[job.Array]; known {
+		return n
+	}
+	return job.Spec.ArrayLimit
+}
+
+// admit counts a job that was found eligible against the limit of its array, and
+// reports whether that has one.
+func (r *round) admit(job *cluster.Job) bool {
+	if job.Array == 0 || job.Spec.ArrayLimit == 0 {
+		return false
+	}
+	r.places[job.Array] = r.left(job) - 1
+	return true
 }

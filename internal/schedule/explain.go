@@ -6,58 +6,151 @@ import (
 	"strings"
 
 	"github.com/greylag/greylag/internal/hostlist"
-	backfill "github.com/greylag/greylag/internal/schedule/first"
+	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// explain is the last step: it gives every job that waits without a planned start
-// its reason. Those that have one were told in step 3.
-func (r *round) explain() {
-	for _, c := range r.served {
-		for _, job := range c.jobs[c.next:] {
-			r.wait(job, c.rest, 0)
+// explain is the last step: it gives every job that waits, and of which something
+// changed, its reason, its planned start and its promise.
+func (p *Planner) explain(r *round) {
+	horizon := p.horizon(r)
+	for _, e := range r.told {
+		if e.gone || e.starts || p.entries[e.job.ID] != e {
+			continue
+		}
+		p.explainOne(r, e, horizon)
+	}
+}
+
+// horizon is up to when planned starts become promises.
+func (p *Planner) horizon(r *round) cluster.Instant {
+	switch h := r.snap.Policy.Scheduling.PromiseHorizon; {
+	case h < 0:
+		return cluster.Never
+	case h == 0:
+		return 0
+	default:
+		return r.snap.Now.Add(h)
+	}
+}
+
+func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
+	v := cluster.Verdict{Job: e.job.ID, Reason: e.why.reason, Detail: e.why.detail, Broken: r.broken[e]}
+	if e.class != nil && !p.barred[e] {
+		v.Reason, v.Detail = p.shortage(r, e)
+		v.Planned = shown(r.snap.Now, e.at)
+		if e.at > 0 && v.Planned > 0 && e.at <= horizon && !e.firm {
+			e.firm = true
+			p.soft--
+		}
+		if e.firm {
+			v.Promise = p.promiseOf(e)
 		}
 	}
+	j := e.job
+	if j.Reason == v.Reason && j.Detail == v.Detail && j.Planned == v.Planned && v.Broken == "" && samePromise(j.Promise, v.Promise) {
+		return
+	}
+	r.decision.Plan.Verdicts = append(r.decision.Plan.Verdicts, v)
+}
+
+func samePromise(a, b *cluster.Promise) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.At == b.At && a.Partition == b.Partition && a.Kind == b.Kind && slices.Equal(a.Hosts, b.Hosts)
+}
+
+// shown is the planned start that users see: none when it rests on the guess for
+// jobs without a limit, and full seconds.
+func shown(now, at cluster.Instant) cluster.Instant {
+	if at == 0 || at.Sub(now) > forever/2 {
+		return 0
+	}
+	const second = 1e9
+	return (at + second - 1) / second * second
+}
+
+// shortage is why an eligible job does not start now: not enough is free, or what
+// is free is kept for jobs before it.
+func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
+	c := e.class
+	if c.judged != r {
+		c.judged, c.fits = r, p.fitsNow(r, c)
+	}
+	if c.fits {
+		return cluster.ReasonPriority, "fits now, but would delay jobs ahead of it"
+	}
+	return cluster.ReasonResources, c.needs
+}
+
+// fitsNow reports whether the class would fit into what no job has at this moment.
+func (p *Planner) fitsNow(r *round, c *class) bool {
+	for i := range c.options {
+		o := &c.options[i]
+		w := o.any
+		if w == nil {
+			w = o.near
+		}
+		if p.profile.FitsIn(w, r.freeNow(p)) {
+			return true
+		}
+	}
+	return false
+}
+
+// freeNow is what no running job has of each host, nor one that starts in this pass.
+func (r *round) freeNow(p *Planner) []backfill.Amount {
+	if r.free != nil {
+		return r.free
+	}
+	r.free = make([]backfill.Amount, p.profile.Hosts())
+	for h := range r.free {
+		r.free[h] = p.profile.All(h)
+	}
+	for _, t := range p.tenants {
+		for i, h := range t.hosts {
+			r.free[h].Take(&t.amounts[i])
+		}
+	}
+	for _, e := range p.started {
+		for i := range e.shares {
+			r.free[e.shares[i].Host].Take(&e.shares[i].Amount)
+		}
+	}
+	return r.free
 }
 
 // impossible is why no job of a class could start even if nothing ran.
-func (r *round) impossible(c *class) verdict {
+func (p *Planner) impossible(c *class, need topology.Need) verdict {
 	allowed := chooser(&c.spec.Request)
-	hosts, closed := []*topology.Host{}, []string{}
-	for _, place := range c.want.Hosts {
-		hosts = append(hosts, r.ground.profile.Host(place))
+	part, known := p.ground.parts[c.spec.Partition]
+	if !known {
+		return verdict{cluster.ReasonPartitionDown, fmt.Sprintf("partition %q does not exist any more", c.spec.Partition)}
 	}
-	for _, n := range c.part.closed {
-		if allowed(n) {
-			hosts, closed = append(hosts, topology.NewHost(n)), append(closed, n.Name)
+	var all []topology.Free
+	var closed []string
+	for name, n := range p.ground.nodes {
+		if !allowed(n) {
+			continue
+		}
+		if h, ok := p.ground.places[name]; ok && part.usable.Has(h) {
+			all = append(all, topology.AllOf(p.ground.hosts[h]))
 		}
 	}
-	all := backfill.New(r.snap.Now, hosts, maxEffort)
-	want := backfill.Want{Need: c.want.Need, Lasts: c.want.Lasts}
-	for i := range all.Hosts() {
-		want.Hosts = append(want.Hosts, i)
+	for _, n := range part.closed {
+		if allowed(n) {
+			all, closed = append(all, topology.AllOf(topology.NewHost(n))), append(closed, n.Name)
+		}
 	}
-	if all.FitsEmpty(&want) {
+	need.Most = part.MaxNodes
+	if _, ok := topology.Place(all, &need); ok && len(closed) > 0 {
 		return verdict{cluster.ReasonReqNodeNotAvail,
-			needs(&want.Need) + "; that takes nodes that are not available: " + hostlist.Compress(closed)}
+			c.needs + "; that takes nodes that are not available: " + hostlist.Compress(closed)}
 	}
 	return verdict{cluster.ReasonBadConstraints,
-		needs(&want.Need) + fmt.Sprintf("; the nodes of partition %q that it may use can never give that", c.part.Name)}
-}
-
-// shortage is why a job of a class does not start now: not enough is free, or what
-// is free is kept for jobs before it.
-func (r *round) shortage(c *class) verdict {
-	profile := r.ground.profile
-	if profile.FitsNow(&c.want) {
-		return verdict{cluster.ReasonPriority, "fits now, but would delay jobs ahead of it"}
-	}
-	var free []topology.Free
-	for _, place := range c.want.Hosts {
-		free = append(free, profile.Now(place))
-	}
-	return verdict{cluster.ReasonResources, needs(&c.want.Need) + "; " + lacks(&c.want.Need, free)}
+		c.needs + fmt.Sprintf("; the nodes of partition %q that it may use can never give that", part.Name)}
 }
 
 // needs says what a need asks for.
@@ -89,65 +182,6 @@ func needs(n *topology.Need) string {
 		where += " to itself"
 	}
 	return "needs " + and(what) + where
-}
-
-// lacks says what of a need is not free, one resource if that alone explains it.
-func lacks(n *topology.Need, free []topology.Free) string {
-	if n.PerNode < 0 {
-		sum := int32(0)
-		for i := range free {
-			gives, _ := n.Gives(&free[i], n.Types[0])
-			sum += gives
-		}
-		return count(sum, "GPU is", "GPUs are") + " free now"
-	}
-	for _, res := range resources(n) {
-		most, node, enough := int64(-1), "", int32(0)
-		for i := range free {
-			has := res.has(&free[i])
-			if has > most {
-				most, node = has, free[i].Host.Name
-			}
-			if has >= res.need {
-				enough++
-			}
-		}
-		switch {
-		case enough >= n.Nodes:
-		case n.Nodes == 1:
-			return fmt.Sprintf("the most free now is %s on %s", res.show(most), node)
-		default:
-			return fmt.Sprintf("%s that free now", count(enough, "node has", "nodes have"))
-		}
-	}
-	if n.Exclusive {
-		return "not enough nodes are idle now"
-	}
-	return "no set of nodes has all of that free now"
-}
-
-// resource is one quantity that a node gives.
-type resource struct {
-	need int64
-	has  func(*topology.Free) int64
-	show func(int64) string
-}
-
-func resources(n *topology.Need) []resource {
-	number := func(v int64) string { return fmt.Sprint(v) }
-	return []resource{
-		{int64(n.PerNode), func(f *topology.Free) int64 {
-			best := int32(0)
-			for _, kind := range n.Types {
-				best = max(best, f.GPUs.And(f.Host.OfType(kind)).Len())
-			}
-			return int64(best)
-		}, number},
-		{int64(n.CPUs), func(f *topology.Free) int64 { return int64(f.CPUs) },
-			func(v int64) string { return count(int32(v), "CPU") }},
-		{int64(n.Memory(n.PerNode)), func(f *topology.Free) int64 { return int64(f.Memory) },
-			func(v int64) string { return cluster.Bytes(v).String() + " of memory" }},
-	}
 }
 
 // count writes a number with its noun, whose plural adds an s or is given.

@@ -2,29 +2,41 @@ package schedule
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/hostlist"
-	backfill "github.com/greylag/greylag/internal/schedule/first"
+	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// ground is what a pass places jobs on: the nodes that may be used, and what the
-// jobs that run leave of them from now on.
+// ground is what jobs are placed on: the nodes that may be used, in the order in
+// which they are near each other, and the sets of them that requests speak of.
 type ground struct {
-	nodes   map[string]*cluster.Node
-	profile *backfill.Profile
-	parts   map[string]*part
-	qos     map[string]cluster.QOS
-	grace   time.Duration
+	nodes    map[string]*cluster.Node
+	hosts    []*topology.Host
+	places   map[string]int // by name; reservations' twins are not in it
+	twins    map[string][]twin
+	levels   [][]int32 // domains by level and host
+	parts    map[string]*part
+	qos      map[string]cluster.QOS
+	licences map[string]int
+	counts   []int32
+	grace    time.Duration
+}
+
+// twin stands for a node within a reservation: what its members may use.
+type twin struct {
+	host        int
+	reservation *cluster.Reservation
 }
 
 // part is a partition with its nodes.
 type part struct {
 	cluster.Partition
-	usable []int           // places in the profile of its nodes that may be used
-	closed []*cluster.Node // its nodes that may not, by name
+	usable backfill.HostSet
+	closed []*cluster.Node // its nodes that may not be used, by name
 }
 
 const (
@@ -33,6 +45,9 @@ const (
 	forever = 365 * 24 * time.Hour
 	// cleanup is how long nodes may take to clear up after a job, beyond KillWait.
 	cleanup = 10 * time.Second
+	// slack is taken off the end that is expected of a job that runs, so that one that
+	// started a moment later than planned delays nobody behind it on paper.
+	slack = 5 * time.Second
 	// overdue is the grain of the guess for a job that should be over: its end is
 	// guessed at the next full one, so that plans do not move in every pass.
 	overdue = time.Minute
@@ -40,22 +55,22 @@ const (
 
 func newGround(snap *cluster.Snapshot) *ground {
 	g := &ground{
-		nodes: make(map[string]*cluster.Node, len(snap.Nodes)),
-		parts: map[string]*part{}, qos: map[string]cluster.QOS{},
-		grace: snap.Policy.KillWait + cleanup,
+		nodes: make(map[string]*cluster.Node, len(snap.Nodes)), places: make(map[string]int, len(snap.Nodes)),
+		twins: map[string][]twin{}, parts: map[string]*part{}, qos: map[string]cluster.QOS{},
+		licences: map[string]int{}, grace: snap.Policy.KillWait + cleanup,
 	}
-	var hosts []*topology.Host
 	for _, n := range snap.Nodes {
 		g.nodes[n.Name] = n
 		if n.Usable() {
-			hosts = append(hosts, topology.NewHost(n))
+			g.hosts = append(g.hosts, topology.NewHost(n))
 		}
 	}
-	g.profile = backfill.New(snap.Now, hosts, maxEffort)
-	for _, job := range snap.Active {
-		if job.Alloc != nil {
-			g.profile.Take(snap.Now, g.end(snap.Now, job), job.Alloc.Nodes)
-		}
+	g.arrange(snap)
+	for h, host := range g.hosts {
+		g.places[host.Name] = h
+	}
+	for i := range snap.Policy.Scheduling.Reservations {
+		g.reserve(&snap.Policy.Scheduling.Reservations[i], snap.Now)
 	}
 	for _, p := range snap.Policy.Partitions {
 		g.parts[p.Name] = g.partition(p, snap.Nodes)
@@ -63,43 +78,100 @@ func newGround(snap *cluster.Snapshot) *ground {
 	for _, q := range snap.Policy.QOS {
 		g.qos[q.Name] = q
 	}
+	for i, l := range snap.Policy.Scheduling.Licences {
+		g.licences[l.Name] = i
+		g.counts = append(g.counts, l.Count)
+	}
 	return g
 }
 
-// end is when a job that holds nodes is expected to have left them.
-func (g *ground) end(now cluster.Instant, job *cluster.Job) cluster.Instant {
-	end := job.Started.Add(g.lasts(job.Spec))
-	if job.State == cluster.Completing {
-		end = job.Ended.Add(g.grace)
-	}
-	if end > now {
-		return end
-	}
-	return (now/cluster.Instant(overdue) + 1) * cluster.Instant(overdue)
+// arrange sorts the hosts so that neighbours are near each other in the fabric, and
+// numbers their domains, narrowest level first.
+func (g *ground) arrange(snap *cluster.Snapshot) {
+	slices.SortFunc(g.hosts, func(a, b *topology.Host) int { return strings.Compare(a.Name, b.Name) })
+	g.levels = [][]int32{g.links()}
 }
 
-// lasts is how long a job is planned to hold its nodes.
-func (g *ground) lasts(spec *cluster.JobSpec) time.Duration {
-	if spec.TimeLimit == 0 {
-		return forever
+// links numbers the NVLink domains that reach across hosts.
+func (g *ground) links() []int32 {
+	hosts := map[string]int{}
+	for _, h := range g.hosts {
+		seen := map[string]bool{}
+		for i := range h.Pools {
+			if d := h.Pools[i].Domain; d != "" && !seen[d] {
+				seen[d] = true
+				hosts[d]++
+			}
+		}
 	}
-	return min(spec.TimeLimit+g.grace, forever)
+	number := map[string]int32{}
+	domains := make([]int32, len(g.hosts))
+	for i, h := range g.hosts {
+		domains[i] = -1
+		for j := range h.Pools {
+			d := h.Pools[j].Domain
+			if hosts[d] < 2 {
+				continue
+			}
+			if _, known := number[d]; !known {
+				number[d] = int32(len(number))
+			}
+			domains[i] = number[d]
+		}
+	}
+	return domains
 }
 
+// reserve adds a twin of each node of a reservation that is not over.
+func (g *ground) reserve(x *cluster.Reservation, now cluster.Instant) {
+	if x.End <= now {
+		return
+	}
+	member, all := names(x.Nodes)
+	for h := range len(g.places) {
+		name := g.hosts[h].Name
+		if !all && !member[name] {
+			continue
+		}
+		g.twins[name] = append(g.twins[name], twin{len(g.hosts), x})
+		g.hosts = append(g.hosts, g.hosts[h])
+		for level := range g.levels {
+			g.levels[level] = append(g.levels[level], g.levels[level][h])
+		}
+	}
+}
+
+// block makes nodes unusable to others while they are reserved, and their twins to
+// members while they are not.
+func (g *ground) block(p *backfill.Profile) {
+	wall := &backfill.Amount{Slots: backfill.Blocked}
+	for name, twins := range g.twins {
+		for _, t := range twins {
+			p.Take(g.places[name], t.reservation.Start, t.reservation.End, wall)
+			p.Take(t.host, 0, t.reservation.Start, wall)
+			p.Take(t.host, t.reservation.End, cluster.Never, wall)
+		}
+	}
+}
+
+// partition finds the nodes of a partition.
 func (g *ground) partition(p cluster.Partition, nodes []*cluster.Node) *part {
 	member, all := names(p.Nodes)
-	out := &part{Partition: p}
+	out := &part{Partition: p, usable: backfill.NewHostSet(len(g.hosts))}
 	for _, n := range nodes {
 		if !all && !member[n.Name] {
 			continue
 		}
-		if place, ok := g.profile.Place(n.Name); ok {
-			out.usable = append(out.usable, place)
+		if h, ok := g.places[n.Name]; ok {
+			out.usable.Add(h)
+			for _, t := range g.twins[n.Name] {
+				out.usable.Add(t.host)
+			}
 		} else {
 			out.closed = append(out.closed, n)
 		}
 	}
-	slices.Sort(out.usable)
+	slices.SortFunc(out.closed, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
@@ -122,22 +194,48 @@ func names(expressions []string) (set map[string]bool, all bool) {
 	return set, false
 }
 
-// want is what a job of the class needs, on which of its partition's nodes.
-func (g *ground) want(spec *cluster.JobSpec, p *part) backfill.Want {
-	r := &spec.Request
-	w := backfill.Want{Need: topology.NeedOf(r), Lasts: g.lasts(spec)}
-	w.Need.Most = p.MaxNodes
-	if len(r.Features) == 0 && len(r.NodeList) == 0 && len(r.Exclude) == 0 {
-		w.Hosts = p.usable
-		return w
+// lasts is how long a job is planned to hold its nodes.
+func (g *ground) lasts(spec *cluster.JobSpec) time.Duration {
+	if spec.TimeLimit == 0 {
+		return forever
 	}
-	allowed := chooser(r)
-	for _, place := range p.usable {
-		if allowed(g.nodes[g.profile.Host(place).Name]) {
-			w.Hosts = append(w.Hosts, place)
+	return spec.TimeLimit + g.grace
+}
+
+// end is when a job that holds nodes is expected to have left them.
+func (g *ground) end(now cluster.Instant, job *cluster.Job) cluster.Instant {
+	end := job.Started.Add(g.lasts(job.Spec) - slack)
+	if job.State == cluster.Completing {
+		end = min(end, job.Ended.Add(g.grace))
+	}
+	if end > now {
+		return end
+	}
+	return (now/cluster.Instant(overdue) + 1) * cluster.Instant(overdue)
+}
+
+// allowed is the hosts of a partition that a request may use.
+func (g *ground) allowed(spec *cluster.JobSpec, p *part) backfill.HostSet {
+	r := &spec.Request
+	if len(r.Features) == 0 && len(r.NodeList) == 0 && len(r.Exclude) == 0 && len(g.twins) == 0 {
+		return p.usable
+	}
+	may := chooser(r)
+	set := backfill.NewHostSet(len(g.hosts))
+	for name, h := range g.places {
+		if !p.usable.Has(h) || !may(g.nodes[name]) {
+			continue
+		}
+		if spec.Reservation == "" {
+			set.Add(h)
+		}
+		for _, t := range g.twins[name] {
+			if t.reservation.Name == spec.Reservation {
+				set.Add(t.host)
+			}
 		}
 	}
-	return w
+	return set
 }
 
 // chooser reports which nodes a request allows by name and features.

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -22,19 +23,16 @@ func FuzzDecide(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		text := randomPicture(rand.New(rand.NewPCG(seed, 1)))
 		snap := draw(t, text)
-		r := newRound(snap)
-		r.eligible()
-		r.order()
-		r.plan()
-		r.explain()
-		if err := judge(snap, r); err != nil {
-			t.Fatalf("%v\n%s----\n%s", err, text, write(r.decision))
+		p := NewPlanner()
+		d := p.Pass(snap)
+		if err := judge(snap, p, d); err != nil {
+			t.Fatalf("%v\n%s----\n%s", err, text, write(d))
 		}
 		shuffle := rand.New(rand.NewPCG(seed, 2))
 		other := *snap
 		other.Nodes, other.Active, other.Pending = shuffled(shuffle, snap.Nodes), shuffled(shuffle, snap.Active), shuffled(shuffle, snap.Pending)
-		if again := Decide(&other); !sameDecision(r.decision, again) {
-			t.Fatalf("another order of the same input decides\n%s\nnot\n%s\n%s", write(again), write(r.decision), text)
+		if again := Decide(&other); !sameDecision(d, again) {
+			t.Fatalf("another order of the same input decides\n%s\nnot\n%s\n%s", write(again), write(d), text)
 		}
 	})
 }
@@ -92,19 +90,57 @@ func randomPicture(r *rand.Rand) string {
 type held struct {
 	job      cluster.JobID
 	from, to cluster.Instant
-	nodes    []cluster.NodeAllocation
+	nodes    []grant
+}
+
+// grant is what a node gives: GPUs counted by what makes them interchangeable.
+type grant struct {
+	node   string
+	gpus   map[string]int32
+	cpus   int32
+	memory cluster.Bytes
+}
+
+func poolOf(g *cluster.GPU) string { return g.Type + " " + g.Domain }
+
+func nodeNamed(snap *cluster.Snapshot, name string) *cluster.Node {
+	return snap.Nodes[slices.IndexFunc(snap.Nodes, func(n *cluster.Node) bool { return n.Name == name })]
 }
 
 func holds(snap *cluster.Snapshot, job *cluster.Job, from cluster.Instant, where cluster.Placement) held {
-	return held{job.ID, from, from.Add(job.Spec.TimeLimit + 10*time.Second), where.Nodes}
+	h := held{job: job.ID, from: from, to: from.Add(job.Spec.TimeLimit + 10*time.Second)}
+	for _, a := range where.Nodes {
+		g := grant{a.Node, map[string]int32{}, a.CPUs, a.Memory}
+		for _, i := range a.GPUs {
+			g.gpus[poolOf(&nodeNamed(snap, a.Node).GPUs[i])]++
+		}
+		h.nodes = append(h.nodes, g)
+	}
+	return h
+}
+
+// plans turns what the planner keeps for a job into what the oracle sees.
+func plans(snap *cluster.Snapshot, p *Planner, e *entry) held {
+	h := holds(snap, e.job, e.at, cluster.Placement{})
+	for _, s := range e.shares {
+		g := grant{p.ground.hosts[s.Host].Name, map[string]int32{}, s.Amount.CPUs, s.Amount.Memory}
+		for i, pool := range p.ground.hosts[s.Host].Pools {
+			if n := s.Amount.GPUs.Of(i); n > 0 {
+				g.gpus[pool.Kind+" "+pool.Domain] = n
+			}
+		}
+		h.nodes = append(h.nodes, g)
+	}
+	return h
 }
 
 // judge goes through the waiting jobs in order and checks each against all that is
 // before it.
-func judge(snap *cluster.Snapshot, r *round) error {
+func judge(snap *cluster.Snapshot, p *Planner, d Decision) error {
 	var ahead []held
 	for _, j := range snap.Active {
 		h := holds(snap, j, j.Started, *j.Alloc)
+		h.to -= cluster.Instant(slack)
 		if h.to <= snap.Now {
 			h.to = (snap.Now/cluster.Instant(time.Minute) + 1) * cluster.Instant(time.Minute)
 		}
@@ -115,14 +151,16 @@ func judge(snap *cluster.Snapshot, r *round) error {
 	for _, j := range snap.Pending {
 		byID[j.ID] = j
 	}
-	for _, s := range r.decision.Plan.Starts {
+	for _, s := range d.Plan.Starts {
 		if _, twice := starts[s.Job]; twice {
 			return fmt.Errorf("job %d starts twice", s.Job)
 		}
 		starts[s.Job] = holds(snap, byID[s.Job], snap.Now, s.Placement)
 	}
-	for _, b := range r.planned {
-		starts[b.job.ID] = holds(snap, b.job, b.at, b.where)
+	for _, e := range p.due.items {
+		if !e.starts {
+			starts[e.job.ID] = plans(snap, p, e)
+		}
 	}
 	queue := slices.Clone(snap.Pending)
 	sort.SliceStable(queue, func(i, j int) bool {
@@ -150,14 +188,14 @@ func judgeOne(snap *cluster.Snapshot, ahead []held, j *cluster.Job, h held, plac
 			return fmt.Errorf("job %d: %w", j.ID, err)
 		}
 		for _, a := range h.nodes {
-			gpus, cpus, mem, idle := leftOn(snap, ahead, a.Node, h.from, h.to)
-			for _, g := range a.GPUs {
-				if !gpus[g] {
-					return fmt.Errorf("job %d: GPU %d of %s is not free at %s", j.ID, g, a.Node, h.from.Sub(snap.Now))
+			gpus, cpus, mem, idle := leftOn(snap, ahead, a.node, h.from, h.to)
+			for pool, n := range a.gpus {
+				if gpus[pool] < n {
+					return fmt.Errorf("job %d: %d GPUs of %s are not free on %s at %s", j.ID, n, pool, a.node, h.from.Sub(snap.Now))
 				}
 			}
-			if a.CPUs > cpus || a.Memory > mem || j.Spec.Request.Exclusive && !idle {
-				return fmt.Errorf("job %d: %s has %d CPUs, %s, idle %v at %s", j.ID, a.Node, cpus, mem, idle, h.from.Sub(snap.Now))
+			if a.cpus > cpus || a.memory > mem || j.Spec.Request.Exclusive && !idle {
+				return fmt.Errorf("job %d: %s has %d CPUs, %s, idle %v at %s", j.ID, a.node, cpus, mem, idle, h.from.Sub(snap.Now))
 			}
 		}
 	}
@@ -174,14 +212,17 @@ func judgeOne(snap *cluster.Snapshot, ahead []held, j *cluster.Job, h held, plac
 }
 
 // leftOn is what nobody ahead has of a node at any moment of an interval.
-func leftOn(snap *cluster.Snapshot, ahead []held, name string, from, to cluster.Instant) (gpus map[int32]bool, cpus int32, mem cluster.Bytes, idle bool) {
-	gpus, idle = map[int32]bool{}, true
+func leftOn(snap *cluster.Snapshot, ahead []held, name string, from, to cluster.Instant) (gpus map[string]int32, cpus int32, mem cluster.Bytes, idle bool) {
+	all := map[string]int32{}
+	idle = true
 	moments := []cluster.Instant{from}
 	for _, n := range snap.Nodes {
 		if n.Name == name {
 			cpus, mem = n.CPUs, n.Memory
-			for _, g := range n.GPUs {
-				gpus[g.Index] = g.Bad == ""
+			for i := range n.GPUs {
+				if n.GPUs[i].Bad == "" {
+					all[poolOf(&n.GPUs[i])]++
+				}
 			}
 		}
 	}
@@ -190,22 +231,26 @@ func leftOn(snap *cluster.Snapshot, ahead []held, name string, from, to cluster.
 			moments = append(moments, h.from)
 		}
 	}
+	gpus = maps.Clone(all)
 	allCPUs, allMem := cpus, mem
 	for _, m := range moments {
-		usedCPUs, usedMem := int32(0), cluster.Bytes(0)
+		usedCPUs, usedMem, used := int32(0), cluster.Bytes(0), map[string]int32{}
 		for _, h := range ahead {
 			for _, a := range h.nodes {
-				if a.Node != name || m < h.from || m >= h.to {
+				if a.node != name || m < h.from || m >= h.to {
 					continue
 				}
 				idle = false
-				usedCPUs, usedMem = usedCPUs+a.CPUs, usedMem+a.Memory
-				for _, g := range a.GPUs {
-					gpus[g] = false
+				usedCPUs, usedMem = usedCPUs+a.cpus, usedMem+a.memory
+				for pool, n := range a.gpus {
+					used[pool] += n
 				}
 			}
 		}
 		cpus, mem = min(cpus, allCPUs-usedCPUs), min(mem, allMem-usedMem)
+		for pool, n := range used {
+			gpus[pool] = min(gpus[pool], all[pool]-n)
+		}
 	}
 	return gpus, cpus, mem, idle
 }
@@ -222,9 +267,9 @@ func couldStart(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at cluster
 		for _, n := range snap.Nodes {
 			gpus, cpus, mem, idle := leftOn(snap, ahead, n.Name, at, at.Add(j.Spec.TimeLimit+10*time.Second))
 			count := 0
-			for _, g := range n.GPUs {
-				if gpus[g.Index] && (kind == "" || g.Type == kind) {
-					count++
+			for pool, n := range gpus {
+				if kind == "" || strings.HasPrefix(pool, kind+" ") {
+					count += int(n)
 				}
 			}
 			for count > 0 && q.MemoryOn(int32(count)) > mem {
@@ -250,20 +295,23 @@ func couldStart(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at cluster
 }
 
 // fulfils checks that an allocation is the whole of what a job asks for.
-func fulfils(snap *cluster.Snapshot, j *cluster.Job, nodes []cluster.NodeAllocation) error {
+func fulfils(snap *cluster.Snapshot, j *cluster.Job, nodes []grant) error {
 	q := &j.Spec.Request
 	total, seen := int32(0), map[string]bool{}
 	for _, a := range nodes {
-		n := int32(len(a.GPUs))
+		n := int32(0)
+		for _, count := range a.gpus {
+			n += count
+		}
 		total += n
 		wantCPUs := q.CPUsPerNode()
 		if q.Exclusive {
-			wantCPUs = snap.Nodes[slices.IndexFunc(snap.Nodes, func(n *cluster.Node) bool { return n.Name == a.Node })].CPUs
+			wantCPUs = nodeNamed(snap, a.node).CPUs
 		}
-		if seen[a.Node] || q.GPUs == 0 && n != q.GPUsPerNode || a.CPUs != wantCPUs || a.Memory != q.MemoryOn(n) {
+		if seen[a.node] || q.GPUs == 0 && n != q.GPUsPerNode || a.cpus != wantCPUs || a.memory != q.MemoryOn(n) {
 			return fmt.Errorf("allocation %+v does not fit the request", a)
 		}
-		seen[a.Node] = true
+		seen[a.node] = true
 	}
 	if total != q.TotalGPUs() || q.Nodes > 0 && len(nodes) != int(q.Nodes) {
 		return fmt.Errorf("%d GPUs on %d nodes", total, len(nodes))

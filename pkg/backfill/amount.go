@@ -81,3 +81,10 @@ func (a *Amount) both(o *Amount) {
 	a.GPUs = a.GPUs.Both(o.GPUs)
 	a.CPUs, a.Slots, a.Memory = min(a.CPUs, o.CPUs), min(a.Slots, o.Slots), min(a.Memory, o.Memory)
 }
+
+// Take lowers a by n; GPUs of which there are fewer are all taken.
+func (a *Amount) Take(n *Amount) {
+	gpus := a.GPUs - a.GPUs.Both(n.GPUs)
+	a.less(n)
+	a.GPUs = gpus
+}

@@ -22,8 +22,9 @@ type Profile struct {
 	index  *calendar // nil when there are too few hosts to need one
 	// gives is from when each Give of this era gave: searches that know where the last
 	// one for the same ended look at those since.
-	gives []cluster.Instant
-	era   int
+	gives     []cluster.Instant
+	era       int
+	forgetful bool // the search under way remembers nothing
 	// Rows counts the rows that searches looked at.
 	Rows int
 
@@ -299,10 +300,19 @@ func (p *Profile) Unbook(w *Want, at cluster.Instant, shares []Share) {
 
 // FitsEmpty reports whether the want would fit if no job had anything. O(hosts).
 func (p *Profile) FitsEmpty(w *Want) bool {
+	return p.FitsIn(w, nil)
+}
+
+// FitsIn reports whether the want fits into what is said to be free of each host; nil
+// means all. O(hosts).
+func (p *Profile) FitsIn(w *Want, now []Amount) bool {
 	for i := range w.kinds {
 		p.found = p.found[:0]
 		for h := range p.hosts {
 			free := p.all[p.models[h]].all
+			if now != nil {
+				free = now[h]
+			}
 			if w.hosts.Has(h) && w.kinds[i].demands[p.models[h]].fits(&free) {
 				p.found = append(p.found, p.candidate(w, &w.kinds[i], h, free))
 			}
@@ -335,3 +345,20 @@ func (p *Profile) Shares(w *Want, kind string, at cluster.Instant, hosts []int, 
 
 // byHost orders shares by host.
 func byHost(a, b Share) int { return cmp.Compare(a.Host, b.Host) }
+
+// Has reports whether so much of a host is free throughout an interval.
+func (p *Profile) Has(h int, from, to cluster.Instant, a *Amount) bool {
+	free := p.rows[h].window(max(from, p.now), to)
+	return free.Covers(a)
+}
+
+// Lift takes a booking out for a moment, so that a search can count its place as
+// free: Lower must follow, and nothing but searches come between.
+func (p *Profile) Lift(w *Want, at cluster.Instant, shares []Share) {
+	gives := len(p.gives)
+	p.Unbook(w, at, shares)
+	p.gives = p.gives[:min(gives, len(p.gives))]
+}
+
+// Lower is the inverse of Lift.
+func (p *Profile) Lower(w *Want, at cluster.Instant, shares []Share) { p.Book(w, at, shares) }

@@ -26,6 +26,27 @@ func (p *Profile) Earliest(w *Want, from, before cluster.Instant) (Start, bool) 
 	return best, found
 }
 
+// Search is Earliest without the memory of earlier searches, for when a booking has
+// been lifted.
+func (p *Profile) Search(w *Want, from, before cluster.Instant) (Start, bool) {
+	p.forgetful = true
+	defer func() { p.forgetful = false }()
+	return p.Earliest(w, from, before)
+}
+
+func (p *Profile) fresh(w *Want, k *kindWant, from, before cluster.Instant) (Start, bool) {
+	for at := from; at < before; {
+		s, ok := p.onHosts(w, k, at, before)
+		if !ok {
+			break
+		}
+		if at = p.licensed(w, s.At); at == s.At {
+			return s, true
+		}
+	}
+	return Start{}, false
+}
+
 // ofKind looks for one type. Since what is free only shrinks between two Gives, it
 // starts where the last search for the same ended.
 func (p *Profile) ofKind(w *Want, k *kindWant, from, before cluster.Instant) (Start, bool) {
@@ -34,6 +55,9 @@ func (p *Profile) ofKind(w *Want, k *kindWant, from, before cluster.Instant) (St
 	}
 	for ; k.given < len(p.gives); k.given++ {
 		k.after = min(k.after, p.gives[k.given].Add(-w.Lasts))
+	}
+	if p.forgetful {
+		return p.fresh(w, k, from, before)
 	}
 	known := max(k.after, p.now)
 	for at := max(from, known); at < before; {

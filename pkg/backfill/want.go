@@ -64,7 +64,7 @@ type model struct {
 func (m *model) demandOf(need *topology.Need, kind string) demand {
 	d := demand{gpus: max(need.PerNode, 0), linked: need.Linked}
 	if need.PerNode < 0 {
-		d.gpus, d.perGPU = 1, need.Memory(1)-need.Memory(0)
+		d.gpus, d.perGPU = 1, need.MemoryPerGPU()
 	}
 	d.beside = Amount{CPUs: need.CPUs, Slots: 1, Memory: need.Memory(d.gpus)}
 	if need.Exclusive {

@@ -32,7 +32,8 @@ const (
 	ReasonImageFailed
 	ReasonDeadline
 	ReasonSystemFailure
-	maxReason = ReasonSystemFailure
+	ReasonReservation
+	maxReason = ReasonReservation
 )
 
 var reasonNames = [...]string{
@@ -46,6 +47,7 @@ var reasonNames = [...]string{
 	ReasonNonZeroExitCode: "NonZeroExitCode", ReasonTimeLimit: "TimeLimit",
 	ReasonOutOfMemory: "OutOfMemory", ReasonNodeFail: "NodeFail", ReasonCancelled: "Cancelled",
 	ReasonImageFailed: "ImageFailed", ReasonDeadline: "DeadLine", ReasonSystemFailure: "SystemFailure",
+	ReasonReservation: "Reservation",
 }
 
 // String is the code as scripts read it.

@@ -65,6 +65,9 @@ func (n *Need) Memory(gpus int32) cluster.Bytes {
 	return max(n.memory, n.perGPU*cluster.Bytes(max(gpus, 0)))
 }
 
+// MemoryPerGPU is how much memory a node gives for each GPU, if it is asked for so.
+func (n *Need) MemoryPerGPU() cluster.Bytes { return n.perGPU }
+
 // share is what a node that gives these GPUs is allocated. An exclusive job is
 // given all CPUs, as in Slurm.
 func (n *Need) share(f *Free, gpus Set) cluster.NodeAllocation {

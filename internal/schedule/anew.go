@@ -1,0 +1,352 @@
+package schedule
+
+import (
+	"slices"
+
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// mustPlanAnew reports whether what happened concerns the whole plan: it is the
+// first pass, nodes or rules changed, or it is time to put those starts that are no
+// promises into the present order of priorities.
+func (p *Planner) mustPlanAnew(snap *cluster.Snapshot) bool {
+	if p.last == nil || snap.Index < p.last.Index || snap.Now < p.last.Now || snap.Policy != p.last.Policy {
+		return true
+	}
+	rules := &snap.Policy.Scheduling
+	if rules.Depth != cluster.Unlimited {
+		return true
+	}
+	if p.soft > 0 && rules.Replan > 0 && snap.Now.Sub(p.anew) >= rules.Replan {
+		return true
+	}
+	return !slices.EqualFunc(snap.Nodes, p.last.Nodes, sameGround)
+}
+
+// sameGround reports whether two nodes are the same to a scheduler.
+func sameGround(a, b *cluster.Node) bool {
+	return a == b || a.Name == b.Name && a.Usable() == b.Usable() && a.CPUs == b.CPUs && a.Memory == b.Memory &&
+		a.Epoch == b.Epoch && slices.Equal(a.GPUs, b.GPUs) && slices.Equal(a.Features, b.Features)
+}
+
+// planAnew makes the plan from what runs. Promises are put where they were; then they
+// are brought forward, one at a time in order of priority; then all other jobs are
+// planned around them, in order (manual §5.4).
+func (p *Planner) planAnew(r *round) {
+	before := p.entries
+	p.reset(r)
+	for _, job := range r.jobs.active {
+		if job.Alloc != nil {
+			p.moveIn(r, p.tenantOf(r, job))
+		}
+	}
+	p.ground.block(p.profile)
+	all := make([]*entry, 0, len(r.jobs.pending))
+	for _, job := range r.jobs.pending {
+		if e := p.admitted(r, job); e != nil {
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b *entry) int { return a.rank.compare(&b.rank) })
+	for _, e := range all {
+		e.class.jobs = append(e.class.jobs, e)
+		e.firm = p.promised(r, e, before[e.job.ID])
+	}
+	for _, e := range all {
+		if e.firm {
+			p.bringForward(r, e)
+		}
+	}
+	p.planRest(r, all, before)
+	p.anew, r.decision.Stats.Anew = r.snap.Now, true
+}
+
+// reset forgets the plan.
+func (p *Planner) reset(r *round) {
+	g := newGround(r.snap)
+	*p = Planner{
+		ground: g, profile: backfill.New(r.snap.Now, g.hosts, g.levels, g.counts),
+		classes: map[classKey]*class{}, bySpec: map[*cluster.JobSpec]*class{},
+		entries: make(map[cluster.JobID]*entry, len(r.jobs.pending)), tenants: map[cluster.JobID]*tenant{},
+		barred: map[*entry]bool{}, limited: map[*entry]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last,
+	}
+}
+
+// tenantOf describes what a job that runs has, until it is expected to leave.
+func (p *Planner) tenantOf(r *round, job *cluster.Job) *tenant {
+	t := &tenant{job: job, until: p.ground.end(r.snap.Now, job)}
+	for i := range job.Alloc.Nodes {
+		a := &job.Alloc.Nodes[i]
+		h, ok := p.ground.places[a.Node]
+		if !ok {
+			continue
+		}
+		amount := backfill.Amount{CPUs: a.CPUs, Slots: 1, Memory: a.Memory, GPUs: p.lanes(h, a.GPUs)}
+		if job.Spec.Request.Exclusive {
+			amount.Slots = backfill.Slots
+		}
+		t.hosts, t.amounts = append(t.hosts, h), append(t.amounts, amount)
+		for _, twin := range p.ground.twins[a.Node] {
+			t.hosts, t.amounts = append(t.hosts, twin.host), append(t.amounts, amount)
+		}
+	}
+	for _, l := range job.Spec.Request.Licences {
+		if row, known := p.ground.licences[l.Name]; known {
+			t.licences = append(t.licences, backfill.Licence{Row: row, Count: l.Count})
+		}
+	}
+	return t
+}
+
+// moveIn books what a tenant has.
+func (p *Planner) moveIn(r *round, t *tenant) {
+	p.hold(t, r.snap.Now, t.until)
+	p.tenants[t.job.ID] = t
+	p.leaving.add(t)
+}
+
+// hold books what a tenant has for an interval.
+func (p *Planner) hold(t *tenant, from, to cluster.Instant) {
+	for i, h := range t.hosts {
+		p.profile.Take(h, from, to, &t.amounts[i])
+	}
+	for _, l := range t.licences {
+		p.profile.TakeExtra(l.Row, from, to, l.Count)
+	}
+}
+
+// leave is the inverse of hold.
+func (p *Planner) leave(t *tenant, from, to cluster.Instant) {
+	for i, h := range t.hosts {
+		p.profile.Give(h, from, to, &t.amounts[i])
+	}
+	for _, l := range t.licences {
+		p.profile.GiveExtra(l.Row, from, to, l.Count)
+	}
+}
+
+// lanes counts GPUs of a host by pool.
+func (p *Planner) lanes(h int, gpus []int32) backfill.Lanes {
+	var lanes backfill.Lanes
+	pools := p.ground.hosts[h].Pools
+	for i := range min(len(pools), backfill.MaxPools) {
+		n := int32(0)
+		for _, g := range gpus {
+			if pools[i].GPUs.Has(g) {
+				n++
+			}
+		}
+		lanes |= backfill.Lane(i, n)
+	}
+	return lanes
+}
+
+// admitted makes the entry of a pending job; nil when it is held, or not eligible.
+func (p *Planner) admitted(r *round, job *cluster.Job) *entry {
+	if job.Hold != cluster.NotHeld {
+		return nil // the state said why when it was held
+	}
+	e := &entry{job: job, place: -1}
+	p.entries[job.ID] = e
+	r.told = append(r.told, e)
+	if v, barred := p.bar(r, job); barred {
+		e.why = v
+		p.barred[e] = true
+		return nil
+	}
+	e.class = p.classOf(r, job)
+	if e.class.never.reason != cluster.ReasonNone {
+		e.why = e.class.never
+		p.barred[e] = true
+		return nil
+	}
+	if r.admit(job) {
+		p.limited[e] = true
+	}
+	e.rank = p.rankOf(r, job)
+	return e
+}
+
+// promised books a promise where it was: on the hosts that are kept for it, else on
+// others at the same time. When there are none it is broken.
+func (p *Planner) promised(r *round, e, old *entry) bool {
+	promise := e.job.Promise
+	if old != nil && old.firm && old.at > 0 && old.job.Spec == e.job.Spec { // not yet agreed
+		promise = p.promiseOf(old)
+	}
+	if promise == nil {
+		return false
+	}
+	at := max(promise.At, r.snap.Now)
+	if s, choice, ok := p.kept(e, promise, at); ok {
+		p.book(e, s, choice)
+		return true
+	}
+	if s, choice, ok := p.find(e.class, at, at+1, (*backfill.Profile).Search); ok {
+		p.book(e, s, choice)
+		return true
+	}
+	r.broken[e] = p.blame(r, promise)
+	return false
+}
+
+// kept is the start that a promise names, when its hosts still have what it needs.
+func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant) (backfill.Start, int, bool) {
+	var hosts []int
+	var gpus []int32
+	for _, share := range promise.Hosts {
+		h, ok := p.hostOf(e.job.Spec, share.Node)
+		if !ok {
+			return backfill.Start{}, 0, false
+		}
+		hosts, gpus = append(hosts, h), append(gpus, share.GPUs)
+	}
+	for i := range e.class.options {
+		o := &e.class.options[i]
+		if o.part.Name != promise.Partition {
+			continue
+		}
+		w, choice := o.any, 2*i
+		if w == nil {
+			w, choice = o.near, 2*i+1
+		}
+		shares, ok := p.profile.Shares(w, promise.Kind, at, hosts, gpus)
+		if ok && p.profile.Fits(w, at, shares) {
+			return backfill.Start{At: at, Kind: promise.Kind, Shares: shares}, choice, true
+		}
+	}
+	return backfill.Start{}, 0, false
+}
+
+// hostOf is where a job finds a node: at its own place, or at its twin's within the
+// reservation of the job.
+func (p *Planner) hostOf(spec *cluster.JobSpec, node string) (int, bool) {
+	if spec.Reservation == "" {
+		h, ok := p.ground.places[node]
+		return h, ok
+	}
+	for _, t := range p.ground.twins[node] {
+		if t.reservation.Name == spec.Reservation {
+			return t.host, true
+		}
+	}
+	return 0, false
+}
+
+// promiseOf is the promise that a firm entry amounts to.
+func (p *Planner) promiseOf(e *entry) *cluster.Promise {
+	promise := &cluster.Promise{At: e.at, Partition: e.class.options[e.choice/2].part.Name, Kind: e.kind}
+	for _, s := range e.shares {
+		promise.Hosts = append(promise.Hosts, cluster.NodeShare{Node: p.ground.hosts[s.Host].Name, GPUs: s.GPUs})
+	}
+	return promise
+}
+
+// blame is why a promise cannot be kept.
+func (p *Planner) blame(r *round, promise *cluster.Promise) string {
+	for _, share := range promise.Hosts {
+		n, known := p.ground.nodes[share.Node]
+		switch {
+		case !known:
+			return "node " + share.Node + " is gone"
+		case n.Drain:
+			return "node " + share.Node + " was drained"
+		case n.Fault != "":
+			return "node " + share.Node + " has a fault"
+		case !n.Usable():
+			return "node " + share.Node + " is lost"
+		}
+	}
+	for _, job := range r.jobs.active {
+		if limit := job.Limit(); limit > 0 && limit.Add(p.ground.grace) <= r.snap.Now {
+			return overstays(job)
+		}
+	}
+	return "an administrator changed the nodes, a reservation, the policy or the job"
+}
+
+// overstays is the cause that a job gives by not leaving.
+func overstays(job *cluster.Job) string {
+	return "job " + job.Ref().String() + " has not left its nodes in time"
+}
+
+// planRest plans all that is no promise, in order.
+func (p *Planner) planRest(r *round, all []*entry, before map[cluster.JobID]*entry) {
+	rules := &r.snap.Policy.Scheduling
+	last := cluster.Never
+	if rules.Window > 0 {
+		last = r.snap.Now.Add(rules.Window)
+	}
+	planned := int32(0)
+	shut := map[string]bool{} // partitions in which nobody may pass the one that waits
+	for _, e := range all {
+		if e.firm {
+			continue
+		}
+		limit := last
+		if rules.Depth != cluster.Unlimited && planned >= rules.Depth {
+			limit = min(limit, r.snap.Now+1)
+		}
+		if shut[e.job.Spec.Partition] {
+			continue
+		}
+		if p.planOne(r, e, before[e.job.ID], limit); e.at == 0 || e.at > r.snap.Now {
+			planned++
+			shut[e.job.Spec.Partition] = rules.Depth == 0
+		}
+	}
+}
+
+// planOne books the earliest start before an instant, if there is one. A job that
+// cannot start sooner than it was going to stays where it was.
+func (p *Planner) planOne(r *round, e, old *entry, before cluster.Instant) {
+	now := r.snap.Now
+	if old != nil && old.at > now && old.at < before && old.job.Spec == e.job.Spec {
+		if s, choice, ok := p.find(e.class, now, old.at, (*backfill.Profile).Earliest); ok {
+			p.book(e, s, choice)
+			return
+		}
+		if s, choice, ok := p.kept(e, p.promiseOf(old), old.at); ok {
+			p.book(e, s, choice)
+			return
+		}
+	}
+	if s, choice, ok := p.find(e.class, now, before, (*backfill.Profile).Earliest); ok {
+		p.book(e, s, choice)
+	}
+}
+
+// book enters a start into the plan.
+func (p *Planner) book(e *entry, s backfill.Start, choice int) {
+	w := e.class.want(choice)
+	p.profile.Book(w, s.At, s.Shares)
+	e.at, e.until, e.choice, e.kind, e.shares = s.At, s.At.Add(w.Lasts), choice, s.Kind, s.Shares
+	for _, share := range s.Shares {
+		p.on[share.Host] = append(p.on[share.Host], e)
+	}
+	e.class.latest = max(e.class.latest, e.at)
+	p.due.add(e)
+	if !e.firm {
+		p.soft++
+	}
+}
+
+// unbook takes a start out of the plan.
+func (p *Planner) unbook(e *entry) {
+	if e.at == 0 {
+		return
+	}
+	p.profile.Unbook(e.class.want(e.choice), e.at, e.shares)
+	for _, share := range e.shares {
+		list := p.on[share.Host]
+		i := slices.Index(list, e)
+		list[i] = list[len(list)-1]
+		p.on[share.Host] = list[:len(list)-1]
+	}
+	p.due.remove(e)
+	if !e.firm {
+		p.soft--
+	}
+	e.at = 0
+}

@@ -1,0 +1,208 @@
+package schedule
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// class is the jobs that ask for the same: what is learned in looking for a start for
+// one of them is used for the others.
+type class struct {
+	number  int
+	spec    *cluster.JobSpec // of one of them
+	specs   []*cluster.JobSpec
+	offered bool   // waits in a sweep's queue
+	judged  *round // the pass that found out whether it fits now
+	fits    bool
+	options []option
+	never   verdict // why none of them can ever start; the zero verdict when they can
+	needs   string
+	jobs    []*entry        // eligible, in order of rank
+	latest  cluster.Instant // no planned start of theirs is later; at least that
+}
+
+// option is one way to serve a class: in one of its partitions.
+type option struct {
+	part *part
+	near *backfill.Want // with the connectivity it asks for; nil when it asks for none
+	any  *backfill.Want // without; nil when the connectivity is a must
+	wait time.Duration  // how much later than any it may start to be near
+}
+
+// classKey is all that decides when and where a job can start.
+type classKey struct {
+	partition, others, reservation         string
+	limit, wait                            time.Duration
+	nodes, perNode, gpus, tasks, cpus      int32
+	switches                               int32
+	connect                                cluster.Connect
+	memPerNode, memPerCPU, memPerGPU       cluster.Bytes
+	gpuMemory                              cluster.Bytes
+	exclusive                              bool
+	types, features, nodeList, excludeList string
+	licences                               string
+}
+
+// classOf finds or founds the class of a job.
+func (p *Planner) classOf(r *round, job *cluster.Job) *class {
+	if c, ok := p.bySpec[job.Spec]; ok {
+		return c
+	}
+	key := keyOf(job.Spec)
+	c, ok := p.classes[key]
+	if !ok {
+		c = &class{number: len(p.order), spec: job.Spec}
+		p.equip(r, c)
+		p.classes[key] = c
+		p.order = append(p.order, c)
+	}
+	p.bySpec[job.Spec] = c
+	c.specs = append(c.specs, job.Spec)
+	return c
+}
+
+func keyOf(spec *cluster.JobSpec) classKey {
+	q := &spec.Request
+	key := classKey{
+		partition: spec.Partition, others: join(spec.Others), reservation: spec.Reservation,
+		limit: spec.TimeLimit, wait: q.SwitchWait, switches: q.Switches, connect: q.Connect,
+		nodes: q.Nodes, perNode: q.GPUsPerNode, gpus: q.GPUs, tasks: q.TasksPerNode, cpus: q.CPUsPerTask,
+		memPerNode: q.MemPerNode, memPerCPU: q.MemPerCPU, memPerGPU: q.MemPerGPU, gpuMemory: q.GPUMemory,
+		exclusive: q.Exclusive,
+		types:     join(q.GPUTypes), features: join(q.Features), nodeList: join(q.NodeList), excludeList: join(q.Exclude),
+	}
+	for _, l := range q.Licences {
+		key.licences += l.Name + "\x00" + string(rune(l.Count))
+	}
+	return key
+}
+
+func join(words []string) string { return strings.Join(words, "\x00") }
+
+// equip prepares the searches of a class.
+func (p *Planner) equip(r *round, c *class) {
+	need := topology.NeedOf(&c.spec.Request)
+	c.needs = needs(&need)
+	for _, name := range append([]string{c.spec.Partition}, c.spec.Others...) {
+		if part, ok := p.ground.parts[name]; ok {
+			if o := p.option(r, c, need, part); p.canEver(&o) {
+				c.options = append(c.options, o)
+			}
+		}
+	}
+	if len(c.options) == 0 {
+		c.never = p.impossible(c, need)
+	}
+}
+
+func (p *Planner) canEver(o *option) bool {
+	return o.near != nil && p.profile.FitsEmpty(o.near) || o.any != nil && p.profile.FitsEmpty(o.any)
+}
+
+func (p *Planner) option(r *round, c *class, need topology.Need, part *part) option {
+	q := &c.spec.Request
+	need.Most = part.MaxNodes
+	o := option{part: part, wait: q.SwitchWait}
+	lasts, where := p.ground.lasts(c.spec), backfill.Where{Hosts: p.ground.allowed(c.spec, part)}
+	var licences []backfill.Licence
+	for _, l := range q.Licences {
+		row, known := p.ground.licences[l.Name]
+		if !known {
+			return option{}
+		}
+		licences = append(licences, backfill.Licence{Row: row, Count: l.Count})
+	}
+	loose := need
+	loose.Linked = false
+	several := need.Nodes != 1
+	near := where
+	switch leaf := min(1, len(p.ground.levels)-1); {
+	case q.Connect == cluster.ConnectNVLink && several:
+		near.Domains, near.Most = p.ground.levels[0], 1
+	case q.Connect == cluster.ConnectLeaf && several && leaf > 0:
+		near.Domains, near.Most = p.ground.levels[leaf], 1
+	case q.Switches > 0 && several && leaf > 0:
+		near.Domains, near.Most = p.ground.levels[leaf], q.Switches
+	case !need.Linked:
+		o.any = p.profile.Want(loose, lasts, where, licences...)
+		return o
+	}
+	o.near = p.profile.Want(need, lasts, near, licences...)
+	if q.SwitchWait >= 0 {
+		o.wait = min(o.wait, cmpOr(r.snap.Policy.Scheduling.MaxSwitchWait, o.wait))
+		o.any = p.profile.Want(loose, lasts, where, licences...)
+	}
+	return o
+}
+
+func cmpOr(a, b time.Duration) time.Duration {
+	if a != 0 {
+		return a
+	}
+	return b
+}
+
+// want is the search that found a start of the option.
+func (c *class) want(choice int) *backfill.Want {
+	o := &c.options[choice/2]
+	if choice%2 == 1 {
+		return o.near
+	}
+	return o.any
+}
+
+// find looks for the earliest start of the class: in the partition named first among
+// equally early ones, and near if that does not cost more than its wait.
+func (p *Planner) find(c *class, from, before cluster.Instant, look searcher) (backfill.Start, int, bool) {
+	var best backfill.Start
+	choice, found := 0, false
+	take := func(s backfill.Start, i int) { best, choice, found, before = s, i, true, s.At }
+	for i := range c.options {
+		o := &c.options[i]
+		if o.any != nil {
+			if s, ok := look(p.profile, o.any, from, before); ok {
+				end := before
+				take(s, 2*i)
+				if o.near != nil {
+					end = min(end, s.At.Add(o.wait)+1)
+					if s, ok := look(p.profile, o.near, from, end); ok {
+						take(s, 2*i+1)
+					}
+				}
+			}
+			continue
+		}
+		if s, ok := look(p.profile, o.near, from, before); ok {
+			take(s, 2*i+1)
+		}
+	}
+	return best, choice, found
+}
+
+// searcher is a way to search: [backfill.Profile.Earliest], which remembers, or
+// [backfill.Profile.Search], which does not.
+type searcher func(p *backfill.Profile, w *backfill.Want, from, before cluster.Instant) (backfill.Start, bool)
+
+// insert puts an entry among those of its class.
+func (c *class) insert(e *entry) {
+	n := len(c.jobs)
+	if n == 0 || c.jobs[n-1].rank.compare(&e.rank) < 0 {
+		c.jobs = append(c.jobs, e)
+		return
+	}
+	i, _ := slices.BinarySearchFunc(c.jobs, e, func(a, b *entry) int { return a.rank.compare(&b.rank) })
+	c.jobs = slices.Insert(c.jobs, i, e)
+}
+
+// remove takes an entry out.
+func (c *class) remove(e *entry) {
+	i, found := slices.BinarySearchFunc(c.jobs, e, func(a, b *entry) int { return a.rank.compare(&b.rank) })
+	if found && c.jobs[i] == e {
+		c.jobs = slices.Delete(c.jobs, i, i+1)
+	}
+}

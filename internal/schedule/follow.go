@@ -1,0 +1,402 @@
+package schedule
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// follow brings the plan up to a snapshot by what changed since the last one.
+// Planned starts are brought forward into what became free, one at a time in order
+// of priority, and new jobs are planned around all others.
+func (p *Planner) follow(r *round) {
+	s := &sweep{Planner: p, r: r, hosts: map[int]bool{}}
+	p.profile.Advance(r.snap.Now)
+	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
+		if now == nil {
+			s.left(old)
+		}
+	})
+	compare(p.pending, r.jobs.pending, s.waiting)
+	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
+		if now != nil {
+			s.runs(old, now)
+		}
+	})
+	s.overdue()
+	s.again()
+	s.run()
+}
+
+// compare calls what differs for each job that is not the same in two lists by id;
+// what is not in a list is nil.
+func compare(old, now []*cluster.Job, differs func(old, now *cluster.Job)) {
+	for len(old) > 0 || len(now) > 0 {
+		switch {
+		case len(now) == 0 || len(old) > 0 && old[0].ID < now[0].ID:
+			differs(old[0], nil)
+			old = old[1:]
+		case len(old) == 0 || now[0].ID < old[0].ID:
+			differs(nil, now[0])
+			now = now[1:]
+		default:
+			if old[0] != now[0] {
+				differs(old[0], now[0])
+			}
+			old, now = old[1:], now[1:]
+		}
+	}
+}
+
+// sweep offers what became free, and places to new jobs, in order of priority.
+type sweep struct {
+	*Planner
+	r     *round
+	hosts map[int]bool // on which something became free
+	queue offers
+	moves int
+}
+
+// left gives back what a job had that has no nodes any more.
+func (s *sweep) left(job *cluster.Job) {
+	t := s.tenants[job.ID]
+	if t == nil {
+		return
+	}
+	s.leave(t, s.r.snap.Now, t.until)
+	for _, h := range t.hosts {
+		s.hosts[h] = true
+	}
+	s.leaving.remove(t)
+	delete(s.tenants, job.ID)
+}
+
+// runs books a job that has nodes now, or will leave them at another time than was thought.
+func (s *sweep) runs(old, job *cluster.Job) {
+	if old == nil || s.tenants[job.ID] == nil || old.Attempt != job.Attempt {
+		if old != nil {
+			s.left(old)
+		}
+		if job.Alloc != nil {
+			t := s.tenantOf(s.r, job)
+			s.evict(t, s.r.snap.Now, t.until)
+			s.moveIn(s.r, t)
+		}
+		return
+	}
+	t := s.tenants[job.ID]
+	t.job = job
+	s.moveEnd(t, s.ground.end(s.r.snap.Now, job))
+}
+
+func (s *sweep) moveEnd(t *tenant, end cluster.Instant) {
+	switch {
+	case end < t.until:
+		s.leave(t, end, t.until)
+		for _, h := range t.hosts {
+			s.hosts[h] = true
+		}
+	case end > t.until:
+		s.evict(t, t.until, end)
+		s.hold(t, t.until, end)
+	default:
+		return
+	}
+	s.leaving.remove(t)
+	t.until = end
+	s.leaving.add(t)
+}
+
+// overdue puts off the ends of jobs that should have left their nodes by now.
+func (s *sweep) overdue() {
+	for {
+		at, ok := s.leaving.next()
+		if !ok || at > s.r.snap.Now {
+			return
+		}
+		t := s.leaving.items[0]
+		s.moveEnd(t, s.ground.end(s.r.snap.Now, t.job))
+	}
+}
+
+// evict takes out of the plan what stands in the way of a tenant that has its hosts
+// longer than was thought: of the jobs planned there, the last in order first.
+func (s *sweep) evict(t *tenant, from, to cluster.Instant) {
+	for i, h := range t.hosts {
+		for !s.profile.Has(h, from, to, &t.amounts[i]) {
+			var last *entry
+			for _, e := range s.on[h] {
+				if e.at < to && e.until > from && (last == nil || last.rank.compare(&e.rank) < 0) {
+					last = e
+				}
+			}
+			if last == nil {
+				break
+			}
+			if last.firm {
+				s.r.broken[last] = overstays(t.job)
+			}
+			s.unbook(last)
+			last.firm = false
+			s.offer(last)
+		}
+	}
+}
+
+// waiting notes a change among the jobs that wait.
+func (s *sweep) waiting(old, job *cluster.Job) {
+	var e *entry
+	if old != nil {
+		e = s.entries[old.ID]
+	}
+	if e != nil && job != nil && sameWish(old, job) {
+		e.job = job
+		return
+	}
+	if e != nil {
+		s.drop(e)
+	}
+	if job == nil {
+		return
+	}
+	if e := s.admitted(s.r, job); e != nil {
+		e.class.insert(e)
+		s.offer(e)
+	}
+}
+
+// sameWish reports whether nothing of a waiting job changed that a plan rests on.
+func sameWish(a, b *cluster.Job) bool {
+	return a.Spec == b.Spec && a.Hold == b.Hold && a.Eligible == b.Eligible && a.Attempt == b.Attempt
+}
+
+// drop forgets a job that waits no more.
+func (s *sweep) drop(e *entry) {
+	if e.at > 0 && !e.starts {
+		for _, share := range e.shares {
+			s.hosts[share.Host] = true
+		}
+	}
+	s.unbook(e)
+	if e.class != nil && !s.barred[e] {
+		s.retire(e)
+	}
+	e.gone = true
+	delete(s.barred, e)
+	delete(s.limited, e)
+	delete(s.entries, e.job.ID)
+}
+
+// retire takes a job out of its class, and forgets a class that has no more.
+func (s *sweep) retire(e *entry) {
+	c := e.class
+	if c.remove(e); len(c.jobs) > 0 {
+		return
+	}
+	last := s.order[len(s.order)-1]
+	s.order[c.number], last.number = last, c.number
+	s.order = s.order[:len(s.order)-1]
+	delete(s.classes, keyOf(c.spec))
+	for _, spec := range c.specs {
+		delete(s.bySpec, spec)
+	}
+}
+
+// again looks once more at the jobs that were not eligible.
+func (s *sweep) again() {
+	if len(s.barred) == 0 {
+		return
+	}
+	for e := range s.limited {
+		s.r.admit(e.job)
+	}
+	list := make([]*entry, 0, len(s.barred))
+	for e := range s.barred {
+		if e.class == nil || e.class.never.reason == cluster.ReasonNone {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b *entry) int { return cmp.Compare(a.job.ID, b.job.ID) })
+	for _, e := range list {
+		v, barred := s.bar(s.r, e.job)
+		if barred {
+			if v != e.why {
+				e.why = v
+				s.r.told = append(s.r.told, e)
+			}
+			continue
+		}
+		delete(s.barred, e)
+		delete(s.entries, e.job.ID)
+		if n := s.admitted(s.r, e.job); n != nil {
+			n.class.insert(n)
+			s.offer(n)
+		}
+	}
+}
+
+// offer queues an entry to be looked at.
+func (s *sweep) offer(e *entry) {
+	if !e.queued && !e.gone {
+		e.queued = true
+		heap.Push(&s.queue, offer{e, 0})
+	}
+}
+
+// offer is an entry that may start sooner than planned: because something is free
+// next to its own place, or because its class can start at an instant.
+type offer struct {
+	*entry
+	at cluster.Instant
+}
+
+// offers is a heap by rank.
+type offers []offer
+
+// Len counts.
+func (o offers) Len() int { return len(o) }
+
+// Less orders.
+func (o offers) Less(i, j int) bool { return o[i].rank.compare(&o[j].rank) < 0 }
+
+// Swap swaps.
+func (o offers) Swap(i, j int) { o[i], o[j] = o[j], o[i] }
+
+// Push adds an offer at the end.
+func (o *offers) Push(x any) { *o = append(*o, x.(offer)) }
+
+// Pop removes the last.
+func (o *offers) Pop() any {
+	last := len(*o) - 1
+	x := (*o)[last]
+	*o = (*o)[:last]
+	return x
+}
+
+// run offers until nobody can start sooner, or enough was moved.
+func (s *sweep) run() {
+	for h := range s.hosts {
+		for _, e := range s.on[h] {
+			s.offer(e)
+		}
+	}
+	s.offerClasses(nil)
+	for len(s.queue) > 0 {
+		o := heap.Pop(&s.queue).(offer)
+		if o.at == 0 {
+			o.queued = false
+		} else {
+			o.class.offered = false
+		}
+		if o.gone {
+			continue
+		}
+		if s.moves >= maxMoves {
+			s.r.decision.More = true
+			return
+		}
+		s.take(o)
+	}
+}
+
+// offerClass finds the first job of a class, in order, that could start sooner than
+// it is planned to: behind the one given, if one is.
+func (s *sweep) offerClass(c *class, behind *entry) {
+	if c.offered || c.latest <= s.r.snap.Now {
+		return
+	}
+	start, _, ok := s.find(c, s.r.snap.Now, c.latest, (*backfill.Profile).Earliest)
+	if !ok {
+		return
+	}
+	for _, e := range c.jobs {
+		if e.at > start.At && (behind == nil || behind.rank.compare(&e.rank) < 0) {
+			c.offered = true
+			heap.Push(&s.queue, offer{e, start.At})
+			return
+		}
+	}
+}
+
+// take looks for a place for the one whose turn it is.
+func (s *sweep) take(o offer) {
+	e, from := o.entry, o.shares
+	switch {
+	case e.at == 0:
+		s.planNew(e)
+		return
+	case o.at == 0: // something became free on one of its hosts
+		if e.starts || !s.bringForward(s.r, e) {
+			return
+		}
+	default:
+		if e.at <= o.at || e.starts {
+			s.offerClass(e.class, e)
+			return
+		}
+		start, choice, ok := s.find(e.class, s.r.snap.Now, e.at, (*backfill.Profile).Earliest)
+		if !ok {
+			s.offerClass(e.class, e)
+			return
+		}
+		s.shift(s.r, e, start, choice)
+	}
+	s.moves++
+	for _, share := range from {
+		s.hosts[share.Host] = true
+		for _, other := range s.on[share.Host] {
+			if e.rank.compare(&other.rank) < 0 {
+				s.offer(other)
+			}
+		}
+	}
+	s.offerClasses(e)
+}
+
+// offerClasses offers what became free to each class, unless the jobs planned on all
+// hosts were offered it already.
+func (s *sweep) offerClasses(behind *entry) {
+	if len(s.hosts) == 0 || len(s.hosts) == s.profile.Hosts() {
+		return
+	}
+	for _, c := range s.order {
+		s.offerClass(c, behind)
+	}
+}
+
+// planNew plans a job that has no place.
+func (s *sweep) planNew(e *entry) {
+	last := cluster.Never
+	if w := s.r.snap.Policy.Scheduling.Window; w > 0 {
+		last = s.r.snap.Now.Add(w)
+	}
+	s.planOne(s.r, e, nil, last)
+	s.r.told = append(s.r.told, e)
+}
+
+// bringForward moves a planned start to the earliest instant at which there is room,
+// its own place counted as free. It reports whether that is earlier.
+func (p *Planner) bringForward(r *round, e *entry) bool {
+	if e.at <= r.snap.Now {
+		return false
+	}
+	w := e.class.want(e.choice)
+	p.profile.Lift(w, e.at, e.shares)
+	start, choice, ok := p.find(e.class, r.snap.Now, e.at, (*backfill.Profile).Search)
+	p.profile.Lower(w, e.at, e.shares)
+	if ok {
+		p.shift(r, e, start, choice)
+	}
+	return ok
+}
+
+// shift moves a planned start.
+func (p *Planner) shift(r *round, e *entry, to backfill.Start, choice int) {
+	p.unbook(e)
+	p.book(e, to, choice)
+	r.told = append(r.told, e)
+	r.decision.Stats.Moved++
+}

@@ -1,0 +1,216 @@
+package schedule
+
+import (
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// What bounds one pass.
+const (
+	// maxStarts ends the starts of one pass, so that its plan is agreed soon; another
+	// pass follows.
+	maxStarts = 1024
+	// maxMoves is how many planned starts one pass that follows an event may bring
+	// forward; the next goes on from there.
+	maxMoves = 4096
+)
+
+// Decision is what a pass decides.
+type Decision struct {
+	Plan cluster.Plan
+	// Wake is the next instant at which time alone makes a job eligible or due;
+	// [cluster.Never] when there is none.
+	Wake cluster.Instant
+	// More says that the pass ended before it had looked at everything.
+	More  bool
+	Stats Stats
+}
+
+// Stats is what a pass had to do.
+type Stats struct {
+	Anew    bool // everything was planned anew, not what changed alone
+	Planned int  // waiting jobs that have a planned start now
+	Moved   int  // planned starts that were brought forward
+	Rows    int  // rows of the profile that were looked at
+}
+
+// Planner plans, pass by pass. It keeps its plan from one pass to the next and works
+// out by itself what changed between two snapshots, so that a pass after one event
+// costs what the event changed. It is a function of the snapshots it was given and
+// their order; only its owner may use it.
+type Planner struct {
+	last            *cluster.Snapshot
+	anew            cluster.Instant // of the last pass that planned everything
+	ground          *ground
+	profile         *backfill.Profile
+	classes         map[classKey]*class
+	bySpec          map[*cluster.JobSpec]*class
+	order           []*class // by number
+	entries         map[cluster.JobID]*entry
+	tenants         map[cluster.JobID]*tenant
+	barred          map[*entry]bool // not eligible, or never can start
+	limited         map[*entry]bool // eligible elements of arrays with a limit
+	on              [][]*entry      // planned, by host
+	due             agenda[*entry]  // planned, by start, but for those that were started
+	started         []*entry        // that the last pass decided to start
+	leaving         agenda[*tenant] // by end
+	soft            int             // planned starts that are no promises
+	pending, active []*cluster.Job  // of the last snapshot, by id
+}
+
+// NewPlanner is a planner that has seen nothing.
+func NewPlanner() *Planner { return &Planner{} }
+
+// Decide makes one pass over a snapshot from nothing.
+func Decide(snap *cluster.Snapshot) Decision { return NewPlanner().Pass(snap) }
+
+// Pass brings the plan up to a snapshot. The steps are those of the manual: which
+// jobs are eligible, in which order, when and where each starts, and why it waits.
+// The policy of this version lets no job end another and rents no nodes.
+// O(jobs log jobs + searches) when all is planned anew, else what changed costs.
+func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
+	r := newRound(snap)
+	if p.mustPlanAnew(snap) {
+		p.planAnew(r)
+	} else {
+		p.follow(r)
+	}
+	p.startDue(r)
+	p.explain(r)
+	p.last, p.pending, p.active = snap, r.jobs.pending, r.jobs.active
+	r.decision.Stats.Rows, p.profile.Rows = p.profile.Rows, 0
+	r.decision.Stats.Planned = len(p.due.items)
+	if at, ok := p.due.next(); ok {
+		r.decision.Wake = min(r.decision.Wake, max(at, snap.Now+1))
+	}
+	return r.decision
+}
+
+// round is one pass under way.
+type round struct {
+	snap     *cluster.Snapshot
+	jobs     roster
+	limits   *limits
+	prio     *priorities
+	firstOf  map[bearer]cluster.JobID // made when a singleton asks
+	places   map[cluster.JobID]int32  // how many more elements of an array may run
+	told     []*entry                 // whose verdict may have changed
+	free     []backfill.Amount        // what no job has of each host; made when asked for
+	broken   map[*entry]string        // promises that are not kept, and why
+	decision Decision
+}
+
+func newRound(snap *cluster.Snapshot) *round {
+	r := &round{snap: snap, jobs: newRoster(snap), limits: newLimits(snap), prio: newPriorities(snap), broken: map[*entry]string{}}
+	r.decision.Plan.Index = snap.Index
+	r.decision.Wake = cluster.Never
+	r.countArrays()
+	return r
+}
+
+// entry is a waiting job in the plan.
+type entry struct {
+	job    *cluster.Job
+	class  *class
+	rank   rank
+	at     cluster.Instant // 0: none is planned
+	until  cluster.Instant
+	choice int // which of the class's options was planned
+	kind   string
+	shares []backfill.Share
+	firm   bool // a promise
+	starts bool // this pass, or the last one, starts it
+	gone   bool
+	why    verdict
+	place  int // in the agenda
+	queued bool
+}
+
+// tenant is a job that has nodes.
+type tenant struct {
+	job      *cluster.Job
+	until    cluster.Instant
+	hosts    []int
+	amounts  []backfill.Amount
+	licences []backfill.Licence
+	place    int
+}
+
+// verdict is why a job waits.
+type verdict struct {
+	reason cluster.Reason
+	detail string
+}
+
+// agenda is a heap of things by an instant, which know their place in it.
+type agenda[T interface {
+	when() cluster.Instant
+	put(int)
+	where() int
+}] struct{ items []T }
+
+func (a *agenda[T]) next() (cluster.Instant, bool) {
+	if len(a.items) == 0 {
+		return 0, false
+	}
+	return a.items[0].when(), true
+}
+
+func (a *agenda[T]) add(x T) {
+	a.items = append(a.items, x)
+	x.put(len(a.items) - 1)
+	a.up(len(a.items) - 1)
+}
+
+func (a *agenda[T]) remove(x T) {
+	i, last := x.where(), len(a.items)-1
+	if i < 0 {
+		return
+	}
+	if i != last {
+		a.items[i] = a.items[last]
+		a.items[i].put(i)
+	}
+	a.items = a.items[:last]
+	if i != last {
+		a.up(i)
+		a.down(i)
+	}
+	x.put(-1)
+}
+
+func (a *agenda[T]) up(i int) {
+	for i > 0 && a.items[i].when() < a.items[(i-1)/2].when() {
+		a.swap(i, (i-1)/2)
+		i = (i - 1) / 2
+	}
+}
+
+func (a *agenda[T]) down(i int) {
+	for {
+		least := i
+		for _, c := range [...]int{2*i + 1, 2*i + 2} {
+			if c < len(a.items) && a.items[c].when() < a.items[least].when() {
+				least = c
+			}
+		}
+		if least == i {
+			return
+		}
+		a.swap(i, least)
+		i = least
+	}
+}
+
+func (a *agenda[T]) swap(i, j int) {
+	a.items[i], a.items[j] = a.items[j], a.items[i]
+	a.items[i].put(i)
+	a.items[j].put(j)
+}
+
+func (e *entry) when() cluster.Instant  { return e.at }
+func (e *entry) put(i int)              { e.place = i }
+func (e *entry) where() int             { return e.place }
+func (t *tenant) when() cluster.Instant { return t.until }
+func (t *tenant) put(i int)             { t.place = i }
+func (t *tenant) where() int            { return t.place }

@@ -1,0 +1,118 @@
+package schedule
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// startDue starts every job whose planned start has come, in order. Which hosts and
+// which GPUs it gets is chosen only now, among all that are free for as long as it
+// may run.
+func (p *Planner) startDue(r *round) {
+	due := slices.DeleteFunc(p.started, func(e *entry) bool { return e.gone }) // that still wait
+	p.started = nil
+	for {
+		at, ok := p.due.next()
+		if !ok || at > r.snap.Now {
+			break
+		}
+		e := p.due.items[0]
+		p.due.remove(e)
+		due = append(due, e)
+	}
+	if len(due) == 0 {
+		return
+	}
+	slices.SortFunc(due, func(a, b *entry) int { return a.rank.compare(&b.rank) })
+	used := p.used(r)
+	for _, e := range due {
+		if len(r.decision.Plan.Starts) == maxStarts {
+			r.decision.More = true
+			p.due.add(e)
+			continue
+		}
+		if v, limited := r.limits.bar(e.job); limited {
+			p.postpone(r, e, v)
+			continue
+		}
+		p.start(r, e, used)
+	}
+}
+
+// postpone takes a job out of the plan that may not start now.
+func (p *Planner) postpone(r *round, e *entry, v verdict) {
+	p.due.add(e)
+	p.unbook(e)
+	e.class.remove(e)
+	e.why, e.firm = v, false
+	p.barred[e] = true
+	r.told = append(r.told, e)
+}
+
+// used is the GPUs that jobs have, by node.
+func (p *Planner) used(r *round) map[string]topology.Set {
+	used := map[string]topology.Set{}
+	for _, job := range r.jobs.active {
+		if job.Alloc == nil {
+			continue
+		}
+		for i := range job.Alloc.Nodes {
+			a := &job.Alloc.Nodes[i]
+			used[a.Node] = used[a.Node].Or(topology.SetOf(a.GPUs))
+		}
+	}
+	return used
+}
+
+// start decides that a job starts now.
+func (p *Planner) start(r *round, e *entry, used map[string]topology.Set) {
+	if !e.starts {
+		p.due.add(e)
+		p.settleOn(r, e)
+		p.due.remove(e)
+		e.starts = true
+	}
+	p.started = append(p.started, e)
+	where := cluster.Placement{}
+	for i := range e.shares {
+		where.Nodes = append(where.Nodes, p.grant(e, &e.shares[i], used))
+	}
+	slices.SortFunc(where.Nodes, func(a, b cluster.NodeAllocation) int { return strings.Compare(a.Node, b.Node) })
+	r.decision.Plan.Starts = append(r.decision.Plan.Starts, cluster.PlannedStart{
+		Job: e.job.ID, Attempt: e.job.Attempt + 1, Placement: where,
+	})
+	r.limits.start(e.job)
+}
+
+// settleOn chooses anew on which hosts a job starts that was planned before: what was
+// best when it was planned need not be now.
+func (p *Planner) settleOn(r *round, e *entry) {
+	if e.at == r.snap.Now {
+		return // it was planned in this pass
+	}
+	w := e.class.want(e.choice)
+	p.profile.Lift(w, e.at, e.shares)
+	s, choice, ok := p.find(e.class, r.snap.Now, r.snap.Now+1, (*backfill.Profile).Search)
+	p.profile.Lower(w, e.at, e.shares)
+	if ok {
+		p.unbook(e)
+		p.book(e, s, choice)
+	}
+}
+
+// grant chooses the GPUs of one host: of each pool as many as are kept, the lowest
+// that nobody has.
+func (p *Planner) grant(e *entry, share *backfill.Share, used map[string]topology.Set) cluster.NodeAllocation {
+	host := p.ground.hosts[share.Host]
+	var gpus topology.Set
+	for i := range min(len(host.Pools), backfill.MaxPools) {
+		free := host.Pools[i].GPUs.Minus(used[host.Name])
+		gpus = gpus.Or(free.Lowest(share.Amount.GPUs.Of(i)))
+	}
+	used[host.Name] = used[host.Name].Or(gpus)
+	return cluster.NodeAllocation{Node: host.Name, GPUs: gpus.Indices(), CPUs: share.Amount.CPUs, Memory: share.Amount.Memory}
+}
