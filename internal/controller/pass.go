@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -35,7 +37,7 @@ func (t *term) passes() {
 	defer changed.Close()
 	freed := t.replica.hub.subscribe("", frees)
 	defer freed.Close()
-	p := pass{term: t}
+	p := pass{term: t, planner: schedule.NewPlanner(), owed: map[cluster.JobID]cluster.Verdict{}}
 	wait := time.Duration(0) // a new leader begins with one
 	for {
 		timer := time.NewTimer(wait)
@@ -91,6 +93,8 @@ type pass struct {
 	ended    time.Time     // the last one
 	took     time.Duration // deciding
 	verdicts time.Time     // when they were last told
+	planner  *schedule.Planner
+	owed     map[cluster.JobID]cluster.Verdict // that have not been told yet
 }
 
 // rest waits until the next pass may begin: longer when nothing is freed. It returns
@@ -125,7 +129,7 @@ func (p *pass) run() time.Duration {
 	began := time.Now()
 	snap := p.replica.View().Snapshot()
 	snap.Now = max(snap.Now, cluster.InstantOf(p.cfg.Clock()))
-	d := schedule.Decide(snap)
+	d := p.planner.Pass(snap)
 	p.ended = time.Now()
 	p.took = p.ended.Sub(began)
 	p.count()
@@ -147,20 +151,34 @@ func (p *pass) run() time.Duration {
 	return wait
 }
 
-// ration leaves in the plan the verdicts that may be told now, and reports whether
-// there are more to tell later.
+// ration leaves in the plan the verdicts that may be told now, the oldest jobs first,
+// and reports whether there are more to tell later.
 func (p *pass) ration(plan *cluster.Plan) (more bool) {
+	for _, v := range plan.Verdicts {
+		if old, untold := p.owed[v.Job]; untold && v.Broken == "" {
+			v.Broken = old.Broken
+		}
+		p.owed[v.Job] = v
+	}
+	for i := range plan.Starts {
+		delete(p.owed, plan.Starts[i].Job)
+	}
+	plan.Verdicts = nil
 	switch {
-	case len(plan.Verdicts) == 0:
+	case len(p.owed) == 0:
 		return false
 	case p.ended.Sub(p.verdicts) < verdictSpacing:
-		plan.Verdicts = nil
 		return true
 	}
 	p.verdicts = p.ended
-	more = len(plan.Verdicts) > maxVerdicts
-	plan.Verdicts = plan.Verdicts[:min(len(plan.Verdicts), maxVerdicts)]
-	return more
+	for _, id := range slices.Sorted(maps.Keys(p.owed)) {
+		if len(plan.Verdicts) == maxVerdicts {
+			return true
+		}
+		plan.Verdicts = append(plan.Verdicts, p.owed[id])
+		delete(p.owed, id)
+	}
+	return false
 }
 
 func (p *pass) count() {
