@@ -9,6 +9,8 @@ type Snapshot struct {
 	Nodes   []*Node // by name, ascending
 	Active  []*Job  // jobs that hold an allocation, by id
 	Pending []*Job  // jobs that wait, by id
+	// Switches is the fabric; none when every node hangs on one switch.
+	Switches []Switch
 	// Ended answers what became of a job that is no longer active: its final
 	// state and exit, and whether it is known at all. Dependencies need it.
 	Ended func(JobID) (JobState, Exit, bool)

@@ -30,6 +30,7 @@ func (p *Policy) Validate() error {
 	}
 	p.checkPartitions(fault)
 	p.checkQOS(fault)
+	p.Scheduling.check(fault)
 	for _, d := range []struct {
 		what string
 		time time.Duration

@@ -21,10 +21,17 @@ type Request struct {
 	Connect      Connect  // how near its GPUs have to be to each other
 	Switches     int32    // at most so many leaf switches; 0 means any number
 	// SwitchWait is how much later than anywhere a job may start so that Connect or
-	// Switches holds; after that it starts without. Negative means it always holds.
+	// Switches holds; after that it starts without. Negative means it always holds; the
+	// state puts the policy's MaxSwitchWait in place of [SwitchDefault].
 	SwitchWait time.Duration
 	Licences   []Licence // held while it runs
 }
+
+// Values of SwitchWait that are no durations.
+const (
+	SwitchAlways  time.Duration = -1 // never start without
+	SwitchDefault time.Duration = -2 // as long as the policy says
+)
 
 // Connect is how near to each other the GPUs of a job have to be.
 type Connect uint8
@@ -56,6 +63,9 @@ func ParseConnect(word string) (Connect, bool) {
 	}
 	return 0, false
 }
+
+// Tied reports whether the request says how near its nodes or GPUs have to be.
+func (r *Request) Tied() bool { return r.Connect != ConnectAny || r.Switches > 0 }
 
 // Licence is a count of a cluster-wide resource that is no part of any node.
 type Licence struct {

@@ -70,7 +70,7 @@ func DefaultScheduling() Scheduling {
 		Depth: Unlimited, PromiseHorizon: time.Hour, Replan: time.Minute,
 		Weights: Weights{Age: 1000, FairShare: 10_000, JobSize: 0, Partition: 1000, QOS: 10_000, MaxAge: 7 * 24 * time.Hour},
 		FairShare: FairSharePolicy{HalfLife: 7 * 24 * time.Hour, Billing: []BillingWeight{
-			{"gpu", 1000}, {"cpu", 10}, {"mem", 2},
+			{"cpu", 10}, {"gpu", 1000}, {"mem", 2},
 		}},
 		MaxSwitchWait: 5 * time.Minute,
 	}

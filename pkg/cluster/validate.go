@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -25,6 +26,7 @@ const (
 	maxName    = 256
 	maxList    = 100_000
 	maxArgs    = 1024
+	maxOthers  = 64 // partitions beside the first; licences
 )
 
 // Validate checks that a specification is well formed by itself, and fills in
@@ -39,7 +41,7 @@ func (s *JobSpec) Validate() error {
 	checkName(fault, "job name", s.Name, maxName)
 	for _, w := range []struct{ what, text string }{
 		{"user", s.Owner.User}, {"account", s.Account}, {"partition", s.Partition}, {"qos", s.QOS},
-		{"comment", s.Comment}, {"host", s.SubmitHost},
+		{"comment", s.Comment}, {"host", s.SubmitHost}, {"reservation", s.Reservation},
 	} {
 		checkName(fault, w.what, w.text, maxName)
 	}
@@ -71,9 +73,27 @@ func (s *JobSpec) Validate() error {
 	if s.Signal.Number < 0 || s.Signal.Number > MaxSignal || s.Signal.Before < 0 || s.Signal.Before > maxLimit {
 		fault("signal %d, %s before the end, is out of range", s.Signal.Number, s.Signal.Before)
 	}
+	s.checkOthers(fault)
 	s.Request.check(fault)
 	s.checkDependencies(fault)
 	return errors.Join(faults...)
+}
+
+// checkOthers checks the further partitions: named, each once.
+func (s *JobSpec) checkOthers(fault func(string, ...any)) {
+	if len(s.Others) > maxOthers {
+		fault("%d partitions, at most %d", len(s.Others)+1, maxOthers+1)
+		return
+	}
+	for i, name := range s.Others {
+		checkWord(fault, "partition", name)
+		if name == s.Partition || slices.Contains(s.Others[:i], name) {
+			fault("partition %q is named twice", name)
+		}
+	}
+	if len(s.Others) > 0 && s.Partition == "" {
+		fault("further partitions are named, and no first one")
+	}
 }
 
 func (s *JobSpec) checkDependencies(fault func(string, ...any)) {
@@ -99,6 +119,9 @@ func (r *Request) normalise() {
 	if r.CPUsPerTask == 0 {
 		r.CPUsPerTask = 1
 	}
+	if !r.Tied() {
+		r.SwitchWait = 0
+	}
 }
 
 func (r *Request) check(fault func(string, ...any)) {
@@ -111,6 +134,7 @@ func (r *Request) check(fault func(string, ...any)) {
 		{"GPUs", int64(r.GPUs), maxGPUs}, {"tasks per node", int64(r.TasksPerNode), maxPerNode},
 		{"CPUs per task", int64(r.CPUsPerTask), maxPerNode}, {"memory per node", int64(r.MemPerNode), maxMemory},
 		{"memory per CPU", int64(r.MemPerCPU), maxMemory}, {"memory per GPU", int64(r.MemPerGPU), maxMemory},
+		{"memory of each GPU", int64(r.GPUMemory), maxMemory}, {"switches", int64(r.Switches), maxNodes},
 	} {
 		if q.n < 0 || q.n > q.most {
 			fault("%s: %d is out of range (0 to %d)", q.what, q.n, q.most)
@@ -120,12 +144,43 @@ func (r *Request) check(fault func(string, ...any)) {
 		fault("%d GPUs in all contradict %d nodes with %d GPUs each", r.GPUs, max(r.Nodes, 1), r.GPUsPerNode)
 	}
 	r.checkProducts(fault)
+	r.checkPlaces(fault)
 	if len(r.GPUTypes) > 64 || len(r.Features) > 64 || len(r.NodeList) > maxList || len(r.Exclude) > maxList {
 		fault("too many GPU types, features or nodes are named")
 	}
 	for _, list := range [][]string{r.GPUTypes, r.Features, r.NodeList, r.Exclude} {
 		for _, word := range list {
 			checkName(fault, "word", word, maxName)
+		}
+	}
+}
+
+// checkPlaces checks what is asked of GPUs, links and licences.
+func (r *Request) checkPlaces(fault func(string, ...any)) {
+	gpus := r.GPUs > 0 || r.GPUsPerNode > 0
+	switch {
+	case r.Connect > ConnectLeaf:
+		fault("unknown degree of connection %d", r.Connect)
+	case !gpus && (r.Connect == ConnectNVLink || r.Connect == ConnectNode):
+		fault("connection %s joins GPUs, and the job asks for none", r.Connect)
+	}
+	if r.GPUMemory > 0 && !gpus {
+		fault("%s of GPU memory is asked for, and no GPU", r.GPUMemory)
+	}
+	if r.SwitchWait < SwitchDefault || r.SwitchWait > maxLimit {
+		fault("waiting %s for switches is out of range", r.SwitchWait)
+	}
+	if len(r.Licences) > maxOthers {
+		fault("%d licences, at most %d", len(r.Licences), maxOthers)
+		return
+	}
+	for i, l := range r.Licences {
+		checkWord(fault, "licence", l.Name)
+		if l.Count < 1 {
+			fault("licence %q: a count of %d, want at least 1", l.Name, l.Count)
+		}
+		if slices.ContainsFunc(r.Licences[:i], func(o Licence) bool { return o.Name == l.Name }) {
+			fault("licence %q is named twice", l.Name)
 		}
 	}
 }
