@@ -114,7 +114,9 @@ func checkTree(fault func(string, ...any), switches []Switch, at map[string]int)
 			path = append(path, name)
 		}
 		if from := slices.Index(path, name); from >= 0 {
-			fault("switch %q is below itself: %v", name, append(path[from:], name))
+			cycle := append(path[from:], name)
+			slices.Reverse(cycle)
+			fault("switch %q is below itself: %v", name, cycle)
 		}
 		for _, p := range path {
 			known[p] = true
