@@ -61,6 +61,9 @@ func (d *decoder) oneOf(path, words string, value any) {
 // the kinds that the structs of this package have.
 func (d *decoder) value(path string, value any, into reflect.Value) {
 	switch target := into.Addr().Interface().(type) {
+	case own:
+		target.read(d, path, value)
+		return
 	case *time.Duration:
 		d.duration(path, value, target)
 		return

@@ -28,6 +28,11 @@ type policy struct {
 	Private     bool          `toml:"private"`
 	Partitions  []partition   `toml:"partition"`
 	QOS         []qos         `toml:"qos"`
+
+	Scheduling   scheduling    `toml:"scheduling"`
+	FairShare    fairShare     `toml:"fair_share"`
+	Licences     counts        `toml:"licences"` // how many there are of each
+	Reservations []reservation `toml:"reservation"`
 }
 
 type partition struct {
@@ -84,6 +89,17 @@ func (p *policy) check(c *checker) {
 		c.between(at+".tier", q.Tier, -most, most)
 		c.between(at+".priority", q.Priority, -most, most)
 	}
+	for i, r := range p.Reservations {
+		at := "reservation[" + strconv.Itoa(i) + "]"
+		switch {
+		case r.Start == 0:
+			c.fault(at+".start", "is not set")
+		case r.End == 0:
+			c.fault(at+".end", "is not set")
+		case r.End <= r.Start:
+			c.fault(at+".end", "is not after the start")
+		}
+	}
 }
 
 func (p *policy) policy() cluster.Policy {
@@ -91,6 +107,7 @@ func (p *policy) policy() cluster.Policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxPending: int64(p.MaxPending), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
+		Scheduling: p.scheduling(),
 	}
 	for _, x := range p.Partitions {
 		out.Partitions = append(out.Partitions, cluster.Partition{
@@ -110,6 +127,7 @@ func fileOf(p *cluster.Policy) policy {
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
 		MaxPending: int(p.MaxPending), MaxRestarts: int(p.MaxRestarts), Private: p.Private,
 	}
+	out.schedulingOf(&p.Scheduling)
 	for _, x := range p.Partitions {
 		out.Partitions = append(out.Partitions, partition{
 			Name: x.Name, Nodes: x.Nodes, Default: x.Default, Down: x.Down, MaxTime: x.MaxTime, DefaultTime: x.DefaultTime,
@@ -150,12 +168,17 @@ func tableOf(v reflect.Value) reflect.Value {
 
 func written(v reflect.Value) reflect.Value {
 	switch x := v.Interface().(type) {
+	case shown:
+		return reflect.ValueOf(x.write())
 	case time.Duration:
 		return reflect.ValueOf(writeDuration(x))
 	case cluster.Bytes:
 		return reflect.ValueOf(writeBytes(x))
 	case []string:
 		return reflect.ValueOf(append([]string{}, x...)) // a list without elements is written too
+	}
+	if v.Kind() == reflect.Struct {
+		return tableOf(v)
 	}
 	if v.Kind() != reflect.Slice {
 		return v

@@ -40,6 +40,16 @@ func normal(p *cluster.Policy) {
 		p.Partitions[i].Nodes = append([]string{}, p.Partitions[i].Nodes...)
 		p.Partitions[i].AllowAccounts = append([]string{}, p.Partitions[i].AllowAccounts...)
 	}
+	s := &p.Scheduling
+	s.FairShare.Billing = append([]cluster.BillingWeight{}, s.FairShare.Billing...)
+	s.Licences = append([]cluster.Licence{}, s.Licences...)
+	s.Reservations = append([]cluster.Reservation{}, s.Reservations...)
+	for i := range s.Reservations {
+		r := &s.Reservations[i]
+		for _, list := range []*[]string{&r.Nodes, &r.Users, &r.Accounts} {
+			*list = append([]string{}, *list...)
+		}
+	}
 }
 
 func TestPolicyDefaults(t *testing.T) {
@@ -92,6 +102,23 @@ func FuzzPolicy(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(string(text))
+	f.Add(`[scheduling]
+depth = 1
+promise_horizon = "unlimited"
+[scheduling.weights]
+age = 3
+[fair_share]
+algorithm = "classic"
+[fair_share.billing]
+h100 = 2.5
+[licences]
+matlab = 4
+[[reservation]]
+name = "x"
+start = 2026-11-21T16:00:00+01:00
+end = "2026-11-22T16:00:00Z"
+nodes = ["ALL"]
+`)
 	f.Add("[[partition]]\nname='a'\n[[qos]]\ntier=1\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > maxFile {
@@ -133,7 +160,8 @@ func TestPolicyExample(t *testing.T) {
 	if want, err := WritePolicy(&standard); err != nil || string(shown) != string(want) {
 		t.Errorf("example\n%s\ndefaults\n%s %v", shown, want, err)
 	}
-	for _, typ := range []reflect.Type{reflect.TypeFor[policy](), reflect.TypeFor[partition]()} {
+	for _, typ := range []reflect.Type{reflect.TypeFor[policy](), reflect.TypeFor[partition](), reflect.TypeFor[scheduling](),
+		reflect.TypeFor[weights](), reflect.TypeFor[fairShare](), reflect.TypeFor[reservation]()} {
 		for i := range typ.NumField() {
 			if key := typ.Field(i).Tag.Get("toml"); !strings.Contains(string(text), key) {
 				t.Errorf("the example does not name %s", key)

@@ -23,6 +23,13 @@ func CheckPolicy(p *cluster.Policy) error {
 			}
 		}
 	}
+	for _, r := range p.Scheduling.Reservations {
+		for _, expr := range r.Nodes {
+			if _, err := hostlist.Expand(expr); err != nil {
+				faults = append(faults, fmt.Errorf("reservation %q: nodes: %w", r.Name, err))
+			}
+		}
+	}
 	return errors.Join(faults...)
 }
 
