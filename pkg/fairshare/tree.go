@@ -1,0 +1,120 @@
+package fairshare
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// ErrTree is wrapped by the errors of [NewTree].
+var ErrTree = errors.New("not a tree of shares")
+
+// Node is an account or a user, or with parent -1 the root of all.
+type Node struct {
+	Parent int32 // index of another node, less than its own
+	User   bool  // has a factor of its own, and nothing below it
+	Shares int64 // among the nodes of the same parent
+	Usage  int64 // at least 0; of all below it as well, once they are summed up
+}
+
+// Factor is what comes out for one node. Which numbers there are beside FairShare
+// depends on the algorithm.
+type Factor struct {
+	NormShares float64 // its share of the whole: of the parent's, by shares
+	NormUsage  float64 // its usage by that of the root
+	Effective  float64 // Fair Tree: usage by the parent's; classic: the effective usage
+	LevelFS    float64 // Fair Tree: share among its siblings by Effective; +Inf when unused
+	FairShare  float64 // 0 to 1; of accounts in Fair Tree, 0
+}
+
+// Tree is nodes with what belongs to whom. It is not changed by asking for factors.
+type Tree struct {
+	nodes    []Node
+	children []int32 // those of node i are children[first[i]:first[i+1]]
+	first    []int32
+	sums     []int64 // shares of the children of a node
+	users    int
+}
+
+// NewTree makes a tree of nodes, parents before children, the root first. It keeps
+// the slice. O(nodes).
+func NewTree(nodes []Node) (*Tree, error) {
+	t := &Tree{nodes: nodes, first: make([]int32, len(nodes)+1), sums: make([]int64, len(nodes))}
+	for i := range nodes {
+		n := &nodes[i]
+		switch {
+		case i == 0 && (n.Parent != -1 || n.User):
+			return nil, fmt.Errorf("%w: the first node is not the root", ErrTree)
+		case i > 0 && (n.Parent < 0 || int(n.Parent) >= i):
+			return nil, fmt.Errorf("%w: node %d comes before its parent %d", ErrTree, i, n.Parent)
+		case i > 0 && nodes[n.Parent].User:
+			return nil, fmt.Errorf("%w: node %d is below a user", ErrTree, i)
+		case n.Shares < 0 || n.Usage < 0:
+			return nil, fmt.Errorf("%w: node %d has %d shares and usage %d", ErrTree, i, n.Shares, n.Usage)
+		}
+		if n.User {
+			t.users++
+		}
+		if i > 0 {
+			t.first[n.Parent+1]++
+			t.sums[n.Parent] = added(t.sums[n.Parent], n.Shares)
+		}
+	}
+	for i := range nodes {
+		t.first[i+1] += t.first[i]
+	}
+	t.children = make([]int32, max(0, len(nodes)-1))
+	next := append([]int32(nil), t.first...)
+	for i := 1; i < len(nodes); i++ {
+		p := nodes[i].Parent
+		t.children[next[p]] = int32(i)
+		next[p]++
+	}
+	return t, nil
+}
+
+// Sum adds the usage of every node to all above it. Call it once, when each node's
+// usage is its own alone. O(nodes).
+func (t *Tree) Sum() {
+	for i := len(t.nodes) - 1; i > 0; i-- {
+		p := &t.nodes[t.nodes[i].Parent]
+		p.Usage = added(p.Usage, t.nodes[i].Usage)
+	}
+}
+
+// Usage is the usage of a node.
+func (t *Tree) Usage(node int32) int64 { return t.nodes[node].Usage }
+
+// added is a + b of numbers that are not negative, saturating.
+func added(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// below are the children of a node.
+func (t *Tree) below(i int32) []int32 { return t.children[t.first[i]:t.first[i+1]] }
+
+// ratio is a/b, and 0 when b is 0: nobody has a part of nothing.
+func ratio(a, b int64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}
+
+// normal fills in what both algorithms have in common.
+func (t *Tree) normal() []Factor {
+	out := make([]Factor, len(t.nodes))
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		if n.Parent < 0 {
+			out[i] = Factor{NormShares: 1, NormUsage: ratio(n.Usage, n.Usage)}
+			continue
+		}
+		out[i].NormShares = out[n.Parent].NormShares * ratio(n.Shares, t.sums[n.Parent])
+		out[i].NormUsage = ratio(n.Usage, t.nodes[0].Usage)
+	}
+	return out
+}
