@@ -1,7 +1,10 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +79,106 @@ func BenchmarkAllDifferent(b *testing.B) {
 	for b.Loop() {
 		Decide(snap)
 	}
+}
+
+// full is a cluster of nodes that are all taken, each by one job that ends at its own
+// time, and a queue of jobs of 1 to 64 GPUs and 10 minutes to a day.
+func full(nodes, gpus, pending int, seed uint64) *cluster.Snapshot {
+	r := rand.New(rand.NewPCG(seed, 7))
+	policy := cluster.DefaultPolicy()
+	snap := &cluster.Snapshot{Index: 1, Now: start, Policy: &policy}
+	id := cluster.JobID(1)
+	for n := range nodes {
+		node := &cluster.Node{Name: fmt.Sprintf("n%05d", n), CPUs: 64, Memory: 512 * cluster.GiB}
+		var all []int32
+		for g := range int32(gpus) {
+			node.GPUs = append(node.GPUs, cluster.GPU{Index: g, Type: "h100", Domain: node.Name})
+			all = append(all, g)
+		}
+		snap.Nodes = append(snap.Nodes, node)
+		spec := &cluster.JobSpec{Name: "r", Partition: "main", QOS: "standard", TimeLimit: time.Duration(10+n*37%480) * time.Minute,
+			Request: cluster.Request{Nodes: 1, GPUsPerNode: int32(gpus), TasksPerNode: 1, CPUsPerTask: 1}}
+		snap.Active = append(snap.Active, &cluster.Job{ID: id, Index: cluster.NoIndex, Spec: spec, State: cluster.Running, Attempt: 1, Started: start,
+			Alloc: &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: node.Name, GPUs: all, CPUs: 1}}}})
+		id++
+	}
+	for range pending {
+		snap.Pending = append(snap.Pending, queued(r, id, gpus))
+		id++
+	}
+	return snap
+}
+
+func queued(r *rand.Rand, id cluster.JobID, gpus int) *cluster.Job {
+	n := []int{1, 1, 1, 2, 2, 4, 8, 8, 16, 32, 64}[r.IntN(11)]
+	minutes := []int{10, 30, 60, 120, 240, 480, 1440}[r.IntN(7)]
+	q := cluster.Request{Nodes: 1, GPUsPerNode: int32(n), TasksPerNode: 1, CPUsPerTask: 1}
+	if n > gpus {
+		q.Nodes, q.GPUsPerNode = int32(n/gpus), int32(gpus)
+	}
+	return &cluster.Job{ID: id, Index: cluster.NoIndex, State: cluster.Pending, Submitted: start, Spec: &cluster.JobSpec{
+		Name: "q", Partition: "main", QOS: "standard", TimeLimit: time.Duration(minutes) * time.Minute, Request: q}}
+}
+
+var sizes = []struct{ nodes, gpus, pending int }{{128, 8, 1000}, {1250, 8, 10_000}, {5000, 8, 10_000}, {16_000, 4, 100_000}}
+
+// BenchmarkFullPass: the whole plan, from nothing.
+func BenchmarkFullPass(b *testing.B) {
+	for _, s := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d/gpus=%d/pending=%d", s.nodes, s.gpus, s.pending), func(b *testing.B) {
+			snap := full(s.nodes, s.gpus, s.pending, 7)
+			for b.Loop() {
+				d := Decide(snap)
+				b.ReportMetric(float64(d.Stats.Rows), "rows")
+				b.ReportMetric(float64(d.Stats.Planned), "planned")
+			}
+		})
+	}
+}
+
+// BenchmarkEventPass: a job ends early, or one is submitted.
+func BenchmarkEventPass(b *testing.B) {
+	for _, s := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d/gpus=%d/pending=%d", s.nodes, s.gpus, s.pending), func(b *testing.B) {
+			snap := full(s.nodes, s.gpus, s.pending, 7)
+			p := NewPlanner()
+			p.Pass(snap)
+			r := rand.New(rand.NewPCG(1, 2))
+			id := cluster.JobID(10_000_000)
+			moved, rows := 0, 0
+			for b.Loop() {
+				next := *snap
+				next.Index++
+				next.Now += cluster.Instant(time.Second)
+				if next.Index%2 == 0 {
+					i := r.IntN(len(snap.Active))
+					next.Active = slices.Delete(slices.Clone(snap.Active), i, i+1)
+				} else {
+					next.Pending = append(slices.Clone(snap.Pending), queued(r, id, s.gpus))
+					id++
+				}
+				d := p.Pass(&next)
+				moved, rows = moved+d.Stats.Moved, rows+d.Stats.Rows
+				snap = started(&next, d)
+			}
+			b.ReportMetric(float64(moved)/float64(b.N), "moved/op")
+			b.ReportMetric(float64(rows)/float64(b.N), "rows/op")
+		})
+	}
+}
+
+// started is the snapshot after the starts of a decision were agreed.
+func started(snap *cluster.Snapshot, d Decision) *cluster.Snapshot {
+	next := *snap
+	for _, s := range d.Plan.Starts {
+		i := slices.IndexFunc(next.Pending, func(j *cluster.Job) bool { return j.ID == s.Job })
+		job := *next.Pending[i]
+		job.State, job.Started, job.Attempt, job.Alloc = cluster.Running, next.Now, s.Attempt, &s.Placement
+		next.Pending = slices.Delete(slices.Clone(next.Pending), i, i+1)
+		next.Active = append(slices.Clone(next.Active), &job)
+	}
+	slices.SortFunc(next.Active, func(a, b *cluster.Job) int { return cmp.Compare(a.ID, b.ID) })
+	return &next
 }
 
 // settle gives the jobs the verdicts they were given, as the state does.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
+	"sort"
 
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -56,7 +57,6 @@ type sweep struct {
 	*Planner
 	r     *round
 	hosts map[int]bool // on which something became free
-	queue offers
 	moves int
 }
 
@@ -242,7 +242,7 @@ func (s *sweep) again() {
 func (s *sweep) offer(e *entry) {
 	if !e.queued && !e.gone {
 		e.queued = true
-		heap.Push(&s.queue, offer{e, 0})
+		heap.Push(&s.offers, offer{e, 0})
 	}
 }
 
@@ -283,9 +283,15 @@ func (s *sweep) run() {
 			s.offer(e)
 		}
 	}
-	s.offerClasses(nil)
-	for len(s.queue) > 0 {
-		o := heap.Pop(&s.queue).(offer)
+	if len(s.hosts) > 0 {
+		s.offerClasses(nil)
+	}
+	for len(s.offers) > 0 {
+		if s.moves >= maxMoves {
+			s.r.decision.More = true
+			return
+		}
+		o := heap.Pop(&s.offers).(offer)
 		if o.at == 0 {
 			o.queued = false
 		} else {
@@ -293,10 +299,6 @@ func (s *sweep) run() {
 		}
 		if o.gone {
 			continue
-		}
-		if s.moves >= maxMoves {
-			s.r.decision.More = true
-			return
 		}
 		s.take(o)
 	}
@@ -312,12 +314,14 @@ func (s *sweep) offerClass(c *class, behind *entry) {
 	if !ok {
 		return
 	}
-	for _, e := range c.jobs {
-		if e.at > start.At && (behind == nil || behind.rank.compare(&e.rank) < 0) {
-			c.offered = true
-			heap.Push(&s.queue, offer{e, start.At})
-			return
-		}
+	// Of alike jobs the first in order have the first starts.
+	i := sort.Search(len(c.jobs), func(i int) bool {
+		e := c.jobs[i]
+		return e.at > start.At && (behind == nil || behind.rank.compare(&e.rank) < 0)
+	})
+	if i < len(c.jobs) && c.jobs[i].at > start.At {
+		c.offered = true
+		heap.Push(&s.offers, offer{c.jobs[i], start.At})
 	}
 }
 
@@ -346,7 +350,6 @@ func (s *sweep) take(o offer) {
 	}
 	s.moves++
 	for _, share := range from {
-		s.hosts[share.Host] = true
 		for _, other := range s.on[share.Host] {
 			if e.rank.compare(&other.rank) < 0 {
 				s.offer(other)
@@ -356,10 +359,10 @@ func (s *sweep) take(o offer) {
 	s.offerClasses(e)
 }
 
-// offerClasses offers what became free to each class, unless the jobs planned on all
-// hosts were offered it already.
+// offerClasses offers what became free to each class. With one host there is no need:
+// all that is planned on it was offered it already.
 func (s *sweep) offerClasses(behind *entry) {
-	if len(s.hosts) == 0 || len(s.hosts) == s.profile.Hosts() {
+	if s.profile.Hosts() == 1 {
 		return
 	}
 	for _, c := range s.order {
@@ -369,6 +372,7 @@ func (s *sweep) offerClasses(behind *entry) {
 
 // planNew plans a job that has no place.
 func (s *sweep) planNew(e *entry) {
+	s.moves++
 	last := cluster.Never
 	if w := s.r.snap.Policy.Scheduling.Window; w > 0 {
 		last = s.r.snap.Now.Add(w)
@@ -380,7 +384,7 @@ func (s *sweep) planNew(e *entry) {
 // bringForward moves a planned start to the earliest instant at which there is room,
 // its own place counted as free. It reports whether that is earlier.
 func (p *Planner) bringForward(r *round, e *entry) bool {
-	if e.at <= r.snap.Now {
+	if e.at <= r.snap.Now || !p.profile.Before(e.at, e.shares) {
 		return false
 	}
 	w := e.class.want(e.choice)

@@ -10,9 +10,9 @@ const (
 	// maxStarts ends the starts of one pass, so that its plan is agreed soon; another
 	// pass follows.
 	maxStarts = 1024
-	// maxMoves is how many planned starts one pass that follows an event may bring
-	// forward; the next goes on from there.
-	maxMoves = 4096
+	// maxMoves is how many jobs one pass that follows an event may plan or bring
+	// forward; the next goes on from there, in the same order.
+	maxMoves = 16
 )
 
 // Decision is what a pass decides.
@@ -50,6 +50,7 @@ type Planner struct {
 	tenants         map[cluster.JobID]*tenant
 	barred          map[*entry]bool // not eligible, or never can start
 	limited         map[*entry]bool // eligible elements of arrays with a limit
+	offers          offers          // that the last pass had no time for, and this one makes
 	on              [][]*entry      // planned, by host
 	due             agenda[*entry]  // planned, by start, but for those that were started
 	started         []*entry        // that the last pass decided to start

@@ -20,15 +20,16 @@ type Profile struct {
 	levels [][]int32
 	extras []Row
 	index  *calendar // nil when there are too few hosts to need one
-	// gives is from when each Give of this era gave: searches that know where the last
-	// one for the same ended look at those since.
-	gives     []cluster.Instant
+	// gives is what was given back in this era: searches that know where the last one
+	// for the same ended look at what was given since.
+	gives     []gift
 	era       int
 	forgetful bool // the search under way remembers nothing
 	// Rows counts the rows that searches looked at.
 	Rows int
 
 	set   HostSet // room used again by every search
+	sure  HostSet
 	avoid HostSet // hosts that are better left to larger jobs; nil when none are
 	found []candidate
 	turns []turn
@@ -46,7 +47,7 @@ const (
 // narrowest level first, -1 for none; the level 0 is NVLink domains across hosts.
 // licences are counts of what belongs to no host.
 func New(now cluster.Instant, hosts []*topology.Host, levels [][]int32, licences []int32) *Profile {
-	p := &Profile{now: now, hosts: hosts, levels: levels, set: NewHostSet(len(hosts))}
+	p := &Profile{now: now, hosts: hosts, levels: levels, set: NewHostSet(len(hosts)), sure: NewHostSet(len(hosts))}
 	p.rows, p.models = make([]Row, len(hosts)), make([]int, len(hosts))
 	for h, host := range hosts {
 		p.models[h] = p.modelOf(host)
@@ -118,16 +119,22 @@ func (p *Profile) Give(h int, from, to cluster.Instant, a *Amount) {
 	if p.index != nil {
 		p.index.update(p, h, from, to)
 	}
-	p.gave(from)
+	p.gave(gift{h, from, to})
 }
 
-// gave notes that something is free from an instant on.
-func (p *Profile) gave(from cluster.Instant) {
+// gift is an interval in which a host has more than before; the host -1 stands for a
+// licence.
+type gift struct {
+	host     int
+	from, to cluster.Instant
+}
+
+func (p *Profile) gave(g gift) {
 	const most = 1 << 16
 	if len(p.gives) == most {
 		p.gives, p.era = p.gives[:0], p.era+1
 	}
-	p.gives = append(p.gives, from)
+	p.gives = append(p.gives, g)
 }
 
 // TakeExtra takes licences; GiveExtra gives them back.
@@ -138,7 +145,7 @@ func (p *Profile) TakeExtra(row int, from, to cluster.Instant, count int32) {
 // GiveExtra is the inverse of TakeExtra.
 func (p *Profile) GiveExtra(row int, from, to cluster.Instant, count int32) {
 	p.extras[row].Give(max(from, p.now), to, &Amount{CPUs: count})
-	p.gave(p.now)
+	p.gave(gift{-1, p.now, to})
 }
 
 // Advance moves now on. What was before is forgotten. O(hosts), and O(index) once in
@@ -362,3 +369,15 @@ func (p *Profile) Lift(w *Want, at cluster.Instant, shares []Share) {
 
 // Lower is the inverse of Lift.
 func (p *Profile) Lower(w *Want, at cluster.Instant, shares []Share) { p.Book(w, at, shares) }
+
+// Before reports whether some host of a booking has its share free just before the
+// booking begins: only then can the booking slide forward on its own hosts.
+func (p *Profile) Before(at cluster.Instant, shares []Share) bool {
+	for i := range shares {
+		r := &p.rows[shares[i].Host]
+		if free := r.steps[r.at(at-1)].free; at > p.now && free.Covers(&shares[i].Amount) {
+			return true
+		}
+	}
+	return false
+}

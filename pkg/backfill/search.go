@@ -53,9 +53,10 @@ func (p *Profile) ofKind(w *Want, k *kindWant, from, before cluster.Instant) (St
 	if k.era != p.era {
 		k.after, k.given, k.era = 0, 0, p.era
 	}
-	for ; k.given < len(p.gives); k.given++ {
-		k.after = min(k.after, p.gives[k.given].Add(-w.Lasts))
+	for ; k.given < len(p.gives) && k.after > p.now; k.given++ {
+		k.after = min(k.after, p.helped(w, k, &p.gives[k.given]))
 	}
+	k.given = len(p.gives)
 	if p.forgetful {
 		return p.fresh(w, k, from, before)
 	}
@@ -74,6 +75,24 @@ func (p *Profile) ofKind(w *Want, k *kindWant, from, before cluster.Instant) (St
 		return s, ok
 	}
 	return Start{}, false
+}
+
+// helped is the first instant before k.after at which a host that was given something
+// can start its share now, and so might make a start possible that was not; k.after
+// when there is none.
+func (p *Profile) helped(w *Want, k *kindWant, g *gift) cluster.Instant {
+	if g.host < 0 {
+		return p.now
+	}
+	in := opening{max(p.now, g.from.Add(-w.Lasts)+1), min(k.after, g.to)}
+	if in.from >= in.before || !w.hosts.Has(g.host) {
+		return k.after
+	}
+	p.Rows++
+	if o, ok := k.demands[p.models[g.host]].opening(&p.rows[g.host], in, w); ok {
+		return o.from
+	}
+	return k.after
 }
 
 // licensed is the first instant from at on at which all licences are free.
@@ -96,7 +115,7 @@ func (p *Profile) onHosts(w *Want, k *kindWant, from, before cluster.Instant) (S
 	if k.layer < 0 {
 		copy(p.set, w.hosts)
 		p.avoid = nil
-		return p.among(w, k, p.set, from, before)
+		return p.among(w, k, p.set, p.set, from, before)
 	}
 	l, c := p.index.layers[k.layer], p.index
 	least := p.leastHosts(w, k)
@@ -149,14 +168,19 @@ func (p *Profile) within(w *Want, k *kindWant, b, last int, from, before cluster
 	for i := range p.set {
 		p.set[i] = w.hosts[i] & once[i]
 	}
+	least := int(p.leastHosts(w, k))
 	for i := b + 1; i <= last; i++ {
-		l.keep(p.set, i)
+		if l.keep(p.set, i); i%8 == 0 && p.set.Len() < least {
+			return Start{}, false
+		}
 	}
 	p.avoid = nil
 	if wider := p.index.widest(l); wider != nil {
 		p.avoid = wider.once(b)
 	}
-	return p.among(w, k, p.set, from, before)
+	copy(p.sure, p.set)
+	l.keep(p.sure, b)
+	return p.among(w, k, p.set, p.sure, from, before)
 }
 
 // candidate is a host that can be one of the job's nodes at some instant.
@@ -178,26 +202,60 @@ func (p *Profile) candidate(w *Want, k *kindWant, h int, free Amount) candidate 
 // needed, before the best of them are chosen.
 const enoughHosts = 24
 
-// among looks at the rows of a set of hosts.
-func (p *Profile) among(w *Want, k *kindWant, set HostSet, from, before cluster.Instant) (Start, bool) {
+// among looks at the rows of a set of hosts, first of those of them that can probably
+// start at once.
+func (p *Profile) among(w *Want, k *kindWant, set, sure HostSet, from, before cluster.Instant) (Start, bool) {
 	stop := int(w.Need.Nodes)*4 + enoughHosts
 	if w.domains != nil || w.Need.PerNode < 0 {
 		stop = len(p.hosts)
 	}
-	p.found = p.found[:0]
-	if p.avoid != nil { // small jobs first look at hosts that large ones could not use
-		p.gather(w, k, from, stop, func(i int) uint64 { return set[i] &^ p.avoid[i] })
-		p.gather(w, k, from, stop, func(i int) uint64 { return set[i] & p.avoid[i] })
-	} else {
-		p.gather(w, k, from, stop, func(i int) uint64 { return set[i] })
+	if p.found = p.found[:0]; sure.Len() >= int(w.Need.Nodes) {
+		if p.avoid != nil { // small jobs first look at hosts that large ones could not use
+			p.gather(w, k, from, stop, func(i int) uint64 { return sure[i] &^ p.avoid[i] })
+			p.gather(w, k, from, stop, func(i int) uint64 { return sure[i] & p.avoid[i] })
+		} else {
+			p.gather(w, k, from, stop, func(i int) uint64 { return sure[i] })
+		}
 	}
-	if p.enough(w) {
+	if len(p.found) > 0 && p.enough(w) {
 		return p.choose(w, k, from), true
 	}
-	if w.Need.PerNode < 0 {
+	switch {
+	case w.Need.PerNode < 0:
 		return p.spreadLater(w, k, set, from, before)
+	case w.Need.Nodes == 1 && w.domains == nil:
+		return p.single(w, k, set, from, before)
 	}
 	return p.later(w, k, set, from, before)
+}
+
+// single finds the first start on one host, on the host that it fits best.
+func (p *Profile) single(w *Want, k *kindWant, set HostSet, from, before cluster.Instant) (Start, bool) {
+	best, end := before, before // end is past the best so far, so that its equals are found
+	p.found = p.found[:0]
+	for i := range set {
+		for rest := set[i]; rest != 0; rest &= rest - 1 {
+			h := i*64 + bits.TrailingZeros64(rest)
+			p.Rows++
+			t, ok := k.demands[p.models[h]].earliest(&p.rows[h], opening{from, end}, w)
+			if !ok {
+				continue
+			}
+			if t < best {
+				best, end, p.found = t, t+1, p.found[:0]
+			}
+			if len(p.found) < enoughHosts {
+				p.found = append(p.found, candidate{host: h})
+			}
+		}
+	}
+	if len(p.found) == 0 {
+		return Start{}, false
+	}
+	for i := range p.found {
+		p.found[i].free = p.rows[p.found[i].host].window(best, best.Add(w.Lasts))
+	}
+	return p.choose(w, k, best), true
 }
 
 // gather adds the hosts, given 64 at a time, on which the want can start at an instant.
@@ -336,6 +394,15 @@ func (d *demand) opening(r *Row, in opening, w *Want) (opening, bool) {
 		}
 	}
 	return first, found
+}
+
+// earliest is when the first opening begins.
+func (d *demand) earliest(r *Row, in opening, w *Want) (cluster.Instant, bool) {
+	if len(d.forms) == 1 && !d.spill {
+		return r.Earliest(in.from, in.before, w.Lasts, &d.forms[0])
+	}
+	o, ok := d.opening(r, in, w)
+	return o.from, ok
 }
 
 // startAt chooses among the hosts that are open at an instant, by the turns up to it.

@@ -87,7 +87,7 @@ func (p *Profile) chooseSpread(w *Want, k *kindWant) []Share {
 
 // spreadLater tries every instant at which something changes on one of the hosts.
 func (p *Profile) spreadLater(w *Want, k *kindWant, set HostSet, from, before cluster.Instant) (Start, bool) {
-	var instants []cluster.Instant
+	instants := []cluster.Instant{from}
 	for i := range set {
 		for rest := set[i]; rest != 0; rest &= rest - 1 {
 			r := &p.rows[i*64+bits.TrailingZeros64(rest)]

@@ -1,6 +1,7 @@
 package backfill
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -165,6 +166,15 @@ func NewHostSet(n int) HostSet { return make(HostSet, (n+63)/64) }
 
 // Add adds a host.
 func (s HostSet) Add(h int) { s[h/64] |= 1 << (h % 64) }
+
+// Len counts.
+func (s HostSet) Len() int {
+	n := 0
+	for _, w := range s {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
 
 // Has reports whether a host is in the set.
 func (s HostSet) Has(h int) bool { return s[h/64]&(1<<(h%64)) != 0 }
