@@ -163,8 +163,10 @@ func Redact(s *cluster.JobSpec) *cluster.JobSpec {
 			Nodes: s.Request.Nodes, GPUsPerNode: s.Request.GPUsPerNode, GPUs: s.Request.GPUs,
 			GPUTypes: s.Request.GPUTypes, TasksPerNode: s.Request.TasksPerNode, CPUsPerTask: s.Request.CPUsPerTask,
 			MemPerNode: s.Request.MemPerNode, MemPerCPU: s.Request.MemPerCPU, MemPerGPU: s.Request.MemPerGPU,
-			Exclusive: s.Request.Exclusive,
+			Exclusive: s.Request.Exclusive, GPUMemory: s.Request.GPUMemory, Connect: s.Request.Connect,
+			Switches: s.Request.Switches, SwitchWait: s.Request.SwitchWait, Licences: s.Request.Licences,
 		},
+		Others: s.Others,
 		TimeLimit: s.TimeLimit, Nice: s.Nice, Begin: s.Begin, Deadline: s.Deadline,
 		ArrayLimit: s.ArrayLimit, ArraySize: s.ArraySize,
 	}

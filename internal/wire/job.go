@@ -27,7 +27,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.Depends = writeDependencies(spec.Depends)
 	p.Hold = holdWord(j.Hold)
 	p.Version, p.Nice, p.EveryNode, p.Requester = j.Version, spec.Nice, spec.EveryNode, j.Requester
-	p.ArraySize = spec.ArraySize
+	p.ArraySize, p.Others, p.Reservation = spec.ArraySize, spec.Others, spec.Reservation
 	p.Nodes = writeAllocation(j.Alloc)
 	for i := range j.Tasks {
 		p.Tasks = append(p.Tasks, writeTask(&j.Tasks[i]))

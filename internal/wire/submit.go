@@ -39,6 +39,7 @@ func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, e
 		Request: request, Args: p.GetArgs(), WorkDir: p.GetWorkDir(), Input: p.GetInput(), Output: p.GetOutput(),
 		Error: p.GetError(), Append: p.GetAppend(), Image: p.GetImage(), Requeue: !p.GetNoRequeue(), Nice: p.GetNice(),
 		Comment: p.GetComment(), SubmitHost: p.GetSubmitHost(), EveryNode: p.GetEveryNode(),
+		Others: p.GetOthers(), Reservation: p.GetReservation(),
 		Signal: cluster.WarnSignal{Number: p.GetSignal(), BatchOnly: p.GetSignalBatchOnly()},
 	}
 	s.Held, s.DefaultTime = p.GetHold(), p.GetTimeLimit() == nil
@@ -155,6 +156,10 @@ func ReadRequest(p *greylagv1.Request) (cluster.Request, error) {
 		TasksPerNode: p.GetTasksPerNode(), CPUsPerTask: p.GetCpusPerTask(), MemPerNode: cluster.Bytes(p.GetMemPerNode()),
 		MemPerCPU: cluster.Bytes(p.GetMemPerCpu()), MemPerGPU: cluster.Bytes(p.GetMemPerGpu()),
 		Features: p.GetFeatures(), Exclusive: p.GetExclusive(),
+		GPUMemory: cluster.Bytes(p.GetGpuMemory()), Switches: p.GetSwitches(),
+	}
+	if err := readPlaces(p, &r); err != nil {
+		return r, err
 	}
 	for _, t := range p.GetGpuTypes() {
 		r.GPUTypes = append(r.GPUTypes, strings.ToLower(t))
@@ -174,6 +179,8 @@ func WriteRequest(r *cluster.Request) *greylagv1.Request {
 		TasksPerNode: r.TasksPerNode, CpusPerTask: r.CPUsPerTask, MemPerNode: int64(r.MemPerNode),
 		MemPerCpu: int64(r.MemPerCPU), MemPerGpu: int64(r.MemPerGPU), Features: r.Features,
 		NodeList: r.NodeList, Exclude: r.Exclude, Exclusive: r.Exclusive,
+		GpuMemory: int64(r.GPUMemory), Connect: writeConnect(r), Switches: r.Switches, SwitchWait: writeSwitchWait(r),
+		Licences: writeLicences(r.Licences),
 	}
 }
 

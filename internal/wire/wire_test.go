@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
@@ -72,6 +73,12 @@ func FuzzParseArray(f *testing.F) {
 func FuzzSubmission(f *testing.F) {
 	for _, p := range []*greylagv1.JobSpec{
 		{Script: []byte("#!/bin/sh\n"), Name: "a", Array: "1-3%2", Request: &greylagv1.Request{Nodes: 2, GpuTypes: []string{"H100"}, NodeList: []string{"n[1-3],x"}}},
+		{Script: []byte("#!x"), Partition: "a", Others: []string{"b"}, Reservation: "r", Request: &greylagv1.Request{
+			GpusPerNode: 8, GpuMemory: 80 << 30, Connect: "leaf", Switches: 2, SwitchWait: durationpb.New(time.Minute),
+			Licences: []*greylagv1.Licence{{Name: "matlab", Count: 2}},
+		}},
+		{Script: []byte("#!x"), Request: &greylagv1.Request{Gpus: 8, Connect: "nvlink"}},
+		{Script: []byte("#!x"), Request: &greylagv1.Request{Gpus: 8, Switches: 1, SwitchWait: &durationpb.Duration{Seconds: -1}}},
 		{Script: []byte("#!x"), Environment: []string{"A=b", "C="}, Depends: []*greylagv1.Dependency{{Kind: "afterok", Job: "1_2"}, {Kind: "singleton"}}},
 	} {
 		data, err := proto.Marshal(p)

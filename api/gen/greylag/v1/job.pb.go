@@ -56,6 +56,8 @@ type JobSpec struct {
 	SignalBefore    *durationpb.Duration   `protobuf:"bytes,26,opt,name=signal_before,json=signalBefore,proto3" json:"signal_before,omitempty"`
 	SignalBatchOnly bool                   `protobuf:"varint,27,opt,name=signal_batch_only,json=signalBatchOnly,proto3" json:"signal_batch_only,omitempty"`
 	EveryNode       bool                   `protobuf:"varint,28,opt,name=every_node,json=everyNode,proto3" json:"every_node,omitempty"` // start the script on every node of the job, not on the first alone
+	Others          []string               `protobuf:"bytes,29,rep,name=others,proto3" json:"others,omitempty"`                         // further partitions: it runs where it can start first
+	Reservation     string                 `protobuf:"bytes,30,opt,name=reservation,proto3" json:"reservation,omitempty"`               // whose nodes it uses
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -286,22 +288,44 @@ func (x *JobSpec) GetEveryNode() bool {
 	return false
 }
 
+func (x *JobSpec) GetOthers() []string {
+	if x != nil {
+		return x.Others
+	}
+	return nil
+}
+
+func (x *JobSpec) GetReservation() string {
+	if x != nil {
+		return x.Reservation
+	}
+	return ""
+}
+
 // Request is the resources a job needs.
 type Request struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nodes         int32                  `protobuf:"varint,1,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	GpusPerNode   int32                  `protobuf:"varint,2,opt,name=gpus_per_node,json=gpusPerNode,proto3" json:"gpus_per_node,omitempty"`
-	Gpus          int32                  `protobuf:"varint,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
-	GpuTypes      []string               `protobuf:"bytes,4,rep,name=gpu_types,json=gpuTypes,proto3" json:"gpu_types,omitempty"`
-	TasksPerNode  int32                  `protobuf:"varint,5,opt,name=tasks_per_node,json=tasksPerNode,proto3" json:"tasks_per_node,omitempty"`
-	CpusPerTask   int32                  `protobuf:"varint,6,opt,name=cpus_per_task,json=cpusPerTask,proto3" json:"cpus_per_task,omitempty"`
-	MemPerNode    int64                  `protobuf:"varint,7,opt,name=mem_per_node,json=memPerNode,proto3" json:"mem_per_node,omitempty"` // bytes
-	MemPerCpu     int64                  `protobuf:"varint,8,opt,name=mem_per_cpu,json=memPerCpu,proto3" json:"mem_per_cpu,omitempty"`
-	MemPerGpu     int64                  `protobuf:"varint,9,opt,name=mem_per_gpu,json=memPerGpu,proto3" json:"mem_per_gpu,omitempty"`
-	Features      []string               `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"`
-	NodeList      []string               `protobuf:"bytes,11,rep,name=node_list,json=nodeList,proto3" json:"node_list,omitempty"`
-	Exclude       []string               `protobuf:"bytes,12,rep,name=exclude,proto3" json:"exclude,omitempty"`
-	Exclusive     bool                   `protobuf:"varint,13,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Nodes        int32                  `protobuf:"varint,1,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	GpusPerNode  int32                  `protobuf:"varint,2,opt,name=gpus_per_node,json=gpusPerNode,proto3" json:"gpus_per_node,omitempty"`
+	Gpus         int32                  `protobuf:"varint,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	GpuTypes     []string               `protobuf:"bytes,4,rep,name=gpu_types,json=gpuTypes,proto3" json:"gpu_types,omitempty"`
+	TasksPerNode int32                  `protobuf:"varint,5,opt,name=tasks_per_node,json=tasksPerNode,proto3" json:"tasks_per_node,omitempty"`
+	CpusPerTask  int32                  `protobuf:"varint,6,opt,name=cpus_per_task,json=cpusPerTask,proto3" json:"cpus_per_task,omitempty"`
+	MemPerNode   int64                  `protobuf:"varint,7,opt,name=mem_per_node,json=memPerNode,proto3" json:"mem_per_node,omitempty"` // bytes
+	MemPerCpu    int64                  `protobuf:"varint,8,opt,name=mem_per_cpu,json=memPerCpu,proto3" json:"mem_per_cpu,omitempty"`
+	MemPerGpu    int64                  `protobuf:"varint,9,opt,name=mem_per_gpu,json=memPerGpu,proto3" json:"mem_per_gpu,omitempty"`
+	Features     []string               `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"`
+	NodeList     []string               `protobuf:"bytes,11,rep,name=node_list,json=nodeList,proto3" json:"node_list,omitempty"`
+	Exclude      []string               `protobuf:"bytes,12,rep,name=exclude,proto3" json:"exclude,omitempty"`
+	Exclusive    bool                   `protobuf:"varint,13,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	GpuMemory    int64                  `protobuf:"varint,14,opt,name=gpu_memory,json=gpuMemory,proto3" json:"gpu_memory,omitempty"` // bytes that each GPU has of its own, at least
+	Connect      string                 `protobuf:"bytes,15,opt,name=connect,proto3" json:"connect,omitempty"`                       // how near its GPUs have to be: any nvlink nvlink-node leaf
+	Switches     int32                  `protobuf:"varint,16,opt,name=switches,proto3" json:"switches,omitempty"`                    // at most so many leaf switches; 0: any number
+	// How much later it may start so that connect or switches holds; after that it starts
+	// without. Negative: never without. Absent: never without connect; for switches alone
+	// what the policy says.
+	SwitchWait    *durationpb.Duration `protobuf:"bytes,17,opt,name=switch_wait,json=switchWait,proto3" json:"switch_wait,omitempty"`
+	Licences      []*Licence           `protobuf:"bytes,18,rep,name=licences,proto3" json:"licences,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,6 +451,94 @@ func (x *Request) GetExclusive() bool {
 	return false
 }
 
+func (x *Request) GetGpuMemory() int64 {
+	if x != nil {
+		return x.GpuMemory
+	}
+	return 0
+}
+
+func (x *Request) GetConnect() string {
+	if x != nil {
+		return x.Connect
+	}
+	return ""
+}
+
+func (x *Request) GetSwitches() int32 {
+	if x != nil {
+		return x.Switches
+	}
+	return 0
+}
+
+func (x *Request) GetSwitchWait() *durationpb.Duration {
+	if x != nil {
+		return x.SwitchWait
+	}
+	return nil
+}
+
+func (x *Request) GetLicences() []*Licence {
+	if x != nil {
+		return x.Licences
+	}
+	return nil
+}
+
+// Licence is a count of a cluster-wide resource, held while a job runs.
+type Licence struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Count         int32                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Licence) Reset() {
+	*x = Licence{}
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Licence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Licence) ProtoMessage() {}
+
+func (x *Licence) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Licence.ProtoReflect.Descriptor instead.
+func (*Licence) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Licence) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Licence) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // Dependency is one condition on another job.
 type Dependency struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -438,7 +550,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -450,7 +562,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -463,7 +575,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Dependency) GetKind() string {
@@ -527,13 +639,15 @@ type Job struct {
 	Begin         *timestamppb.Timestamp `protobuf:"bytes,42,opt,name=begin,proto3" json:"begin,omitempty"`
 	Deadline      *timestamppb.Timestamp `protobuf:"bytes,43,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	ArraySize     int32                  `protobuf:"varint,44,opt,name=array_size,json=arraySize,proto3" json:"array_size,omitempty"` // elements of its array
+	Others        []string               `protobuf:"bytes,45,rep,name=others,proto3" json:"others,omitempty"`                         // further partitions in which it may run
+	Reservation   string                 `protobuf:"bytes,46,opt,name=reservation,proto3" json:"reservation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -545,7 +659,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -558,7 +672,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Job) GetId() uint64 {
@@ -869,6 +983,20 @@ func (x *Job) GetArraySize() int32 {
 	return 0
 }
 
+func (x *Job) GetOthers() []string {
+	if x != nil {
+		return x.Others
+	}
+	return nil
+}
+
+func (x *Job) GetReservation() string {
+	if x != nil {
+		return x.Reservation
+	}
+	return ""
+}
+
 // NodeAllocation is what one node gives a job.
 type NodeAllocation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -882,7 +1010,7 @@ type NodeAllocation struct {
 
 func (x *NodeAllocation) Reset() {
 	*x = NodeAllocation{}
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -894,7 +1022,7 @@ func (x *NodeAllocation) String() string {
 func (*NodeAllocation) ProtoMessage() {}
 
 func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -907,7 +1035,7 @@ func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAllocation.ProtoReflect.Descriptor instead.
 func (*NodeAllocation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *NodeAllocation) GetNode() string {
@@ -957,7 +1085,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1097,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1110,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Task) GetNode() string {
@@ -1065,7 +1193,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1205,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1218,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SubmitRequest) GetRequestId() string {
@@ -1118,7 +1246,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1258,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1271,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SubmitResponse) GetJobs() []*Submitted {
@@ -1177,7 +1305,7 @@ type Submitted struct {
 
 func (x *Submitted) Reset() {
 	*x = Submitted{}
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +1317,7 @@ func (x *Submitted) String() string {
 func (*Submitted) ProtoMessage() {}
 
 func (x *Submitted) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +1330,7 @@ func (x *Submitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
 func (*Submitted) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Submitted) GetId() uint64 {
@@ -1237,7 +1365,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1377,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1390,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Filter) GetJobs() []string {
@@ -1339,7 +1467,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1479,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1492,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Read) GetStale() bool {
@@ -1394,7 +1522,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1534,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1547,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AsOf) GetIndex() uint64 {
@@ -1463,7 +1591,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1603,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1616,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListRequest) GetFilter() *Filter {
@@ -1537,7 +1665,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1677,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1690,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListResponse) GetJobs() []*Job {
@@ -1596,7 +1724,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1736,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1749,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetRequest) GetJob() string {
@@ -1648,7 +1776,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1788,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1801,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetResponse) GetJobs() []*Job {
@@ -1700,7 +1828,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1840,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1853,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchRequest) GetFilter() *Filter {
@@ -1753,7 +1881,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +1893,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +1906,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchResponse) GetJobs() []*Job {
@@ -1814,7 +1942,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +1954,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +1967,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CancelRequest) GetRequestId() string {
@@ -1880,7 +2008,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +2020,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +2033,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CancelResponse) GetOutcomes() []*Outcome {
@@ -1936,7 +2064,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2076,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2089,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Outcome) GetId() uint64 {
@@ -2017,7 +2145,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2157,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2170,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UpdateRequest) GetRequestId() string {
@@ -2125,7 +2253,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2265,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2278,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UpdateResponse) GetOutcomes() []*Outcome {
@@ -2176,7 +2304,7 @@ type ScriptRequest struct {
 
 func (x *ScriptRequest) Reset() {
 	*x = ScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2316,7 @@ func (x *ScriptRequest) String() string {
 func (*ScriptRequest) ProtoMessage() {}
 
 func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2329,7 @@ func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptRequest.ProtoReflect.Descriptor instead.
 func (*ScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ScriptRequest) GetJob() string {
@@ -2221,7 +2349,7 @@ type ScriptResponse struct {
 
 func (x *ScriptResponse) Reset() {
 	*x = ScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2361,7 @@ func (x *ScriptResponse) String() string {
 func (*ScriptResponse) ProtoMessage() {}
 
 func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2374,7 @@ func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptResponse.ProtoReflect.Descriptor instead.
 func (*ScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ScriptResponse) GetScript() []byte {
@@ -2276,7 +2404,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2416,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2429,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -2348,7 +2476,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +2488,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +2501,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LogsResponse) GetData() []byte {
@@ -2388,7 +2516,7 @@ var File_greylag_v1_job_proto protoreflect.FileDescriptor
 const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14greylag/v1/job.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x82\a\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbc\a\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x1c\n" +
@@ -2422,7 +2550,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\rsignal_before\x18\x1a \x01(\v2\x19.google.protobuf.DurationR\fsignalBefore\x12*\n" +
 	"\x11signal_batch_only\x18\x1b \x01(\bR\x0fsignalBatchOnly\x12\x1d\n" +
 	"\n" +
-	"every_node\x18\x1c \x01(\bR\teveryNode\"\x91\x03\n" +
+	"every_node\x18\x1c \x01(\bR\teveryNode\x12\x16\n" +
+	"\x06others\x18\x1d \x03(\tR\x06others\x12 \n" +
+	"\vreservation\x18\x1e \x01(\tR\vreservation\"\xd3\x04\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -2438,11 +2568,21 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	" \x03(\tR\bfeatures\x12\x1b\n" +
 	"\tnode_list\x18\v \x03(\tR\bnodeList\x12\x18\n" +
 	"\aexclude\x18\f \x03(\tR\aexclude\x12\x1c\n" +
-	"\texclusive\x18\r \x01(\bR\texclusive\"2\n" +
+	"\texclusive\x18\r \x01(\bR\texclusive\x12\x1d\n" +
+	"\n" +
+	"gpu_memory\x18\x0e \x01(\x03R\tgpuMemory\x12\x18\n" +
+	"\aconnect\x18\x0f \x01(\tR\aconnect\x12\x1a\n" +
+	"\bswitches\x18\x10 \x01(\x05R\bswitches\x12:\n" +
+	"\vswitch_wait\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"switchWait\x12/\n" +
+	"\blicences\x18\x12 \x03(\v2\x13.greylag.v1.LicenceR\blicences\"3\n" +
+	"\aLicence\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\"2\n" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\"\x8f\v\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"\xc9\v\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -2495,7 +2635,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05begin\x18* \x01(\v2\x1a.google.protobuf.TimestampR\x05begin\x126\n" +
 	"\bdeadline\x18+ \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1d\n" +
 	"\n" +
-	"array_size\x18, \x01(\x05R\tarraySize\"d\n" +
+	"array_size\x18, \x01(\x05R\tarraySize\x12\x16\n" +
+	"\x06others\x18- \x03(\tR\x06others\x12 \n" +
+	"\vreservation\x18. \x01(\tR\vreservation\"d\n" +
 	"\x0eNodeAllocation\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\x12\x12\n" +
@@ -2654,100 +2796,103 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(*JobSpec)(nil),               // 0: greylag.v1.JobSpec
 	(*Request)(nil),               // 1: greylag.v1.Request
-	(*Dependency)(nil),            // 2: greylag.v1.Dependency
-	(*Job)(nil),                   // 3: greylag.v1.Job
-	(*NodeAllocation)(nil),        // 4: greylag.v1.NodeAllocation
-	(*Task)(nil),                  // 5: greylag.v1.Task
-	(*SubmitRequest)(nil),         // 6: greylag.v1.SubmitRequest
-	(*SubmitResponse)(nil),        // 7: greylag.v1.SubmitResponse
-	(*Submitted)(nil),             // 8: greylag.v1.Submitted
-	(*Filter)(nil),                // 9: greylag.v1.Filter
-	(*Read)(nil),                  // 10: greylag.v1.Read
-	(*AsOf)(nil),                  // 11: greylag.v1.AsOf
-	(*ListRequest)(nil),           // 12: greylag.v1.ListRequest
-	(*ListResponse)(nil),          // 13: greylag.v1.ListResponse
-	(*GetRequest)(nil),            // 14: greylag.v1.GetRequest
-	(*GetResponse)(nil),           // 15: greylag.v1.GetResponse
-	(*WatchRequest)(nil),          // 16: greylag.v1.WatchRequest
-	(*WatchResponse)(nil),         // 17: greylag.v1.WatchResponse
-	(*CancelRequest)(nil),         // 18: greylag.v1.CancelRequest
-	(*CancelResponse)(nil),        // 19: greylag.v1.CancelResponse
-	(*Outcome)(nil),               // 20: greylag.v1.Outcome
-	(*UpdateRequest)(nil),         // 21: greylag.v1.UpdateRequest
-	(*UpdateResponse)(nil),        // 22: greylag.v1.UpdateResponse
-	(*ScriptRequest)(nil),         // 23: greylag.v1.ScriptRequest
-	(*ScriptResponse)(nil),        // 24: greylag.v1.ScriptResponse
-	(*LogsRequest)(nil),           // 25: greylag.v1.LogsRequest
-	(*LogsResponse)(nil),          // 26: greylag.v1.LogsResponse
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*Licence)(nil),               // 2: greylag.v1.Licence
+	(*Dependency)(nil),            // 3: greylag.v1.Dependency
+	(*Job)(nil),                   // 4: greylag.v1.Job
+	(*NodeAllocation)(nil),        // 5: greylag.v1.NodeAllocation
+	(*Task)(nil),                  // 6: greylag.v1.Task
+	(*SubmitRequest)(nil),         // 7: greylag.v1.SubmitRequest
+	(*SubmitResponse)(nil),        // 8: greylag.v1.SubmitResponse
+	(*Submitted)(nil),             // 9: greylag.v1.Submitted
+	(*Filter)(nil),                // 10: greylag.v1.Filter
+	(*Read)(nil),                  // 11: greylag.v1.Read
+	(*AsOf)(nil),                  // 12: greylag.v1.AsOf
+	(*ListRequest)(nil),           // 13: greylag.v1.ListRequest
+	(*ListResponse)(nil),          // 14: greylag.v1.ListResponse
+	(*GetRequest)(nil),            // 15: greylag.v1.GetRequest
+	(*GetResponse)(nil),           // 16: greylag.v1.GetResponse
+	(*WatchRequest)(nil),          // 17: greylag.v1.WatchRequest
+	(*WatchResponse)(nil),         // 18: greylag.v1.WatchResponse
+	(*CancelRequest)(nil),         // 19: greylag.v1.CancelRequest
+	(*CancelResponse)(nil),        // 20: greylag.v1.CancelResponse
+	(*Outcome)(nil),               // 21: greylag.v1.Outcome
+	(*UpdateRequest)(nil),         // 22: greylag.v1.UpdateRequest
+	(*UpdateResponse)(nil),        // 23: greylag.v1.UpdateResponse
+	(*ScriptRequest)(nil),         // 24: greylag.v1.ScriptRequest
+	(*ScriptResponse)(nil),        // 25: greylag.v1.ScriptResponse
+	(*LogsRequest)(nil),           // 26: greylag.v1.LogsRequest
+	(*LogsResponse)(nil),          // 27: greylag.v1.LogsResponse
+	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	1,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	27, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	28, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	28, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	2,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	27, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
-	1,  // 6: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	27, // 7: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	28, // 8: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	28, // 9: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	28, // 10: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	28, // 11: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	28, // 12: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	4,  // 13: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	2,  // 14: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	5,  // 15: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	28, // 16: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	28, // 17: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	28, // 18: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	28, // 19: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	27, // 20: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	0,  // 21: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
-	8,  // 22: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
-	28, // 23: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	9,  // 24: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
-	10, // 25: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
-	3,  // 26: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
-	11, // 27: greylag.v1.ListResponse.as_of:type_name -> greylag.v1.AsOf
-	10, // 28: greylag.v1.GetRequest.read:type_name -> greylag.v1.Read
-	3,  // 29: greylag.v1.GetResponse.jobs:type_name -> greylag.v1.Job
-	11, // 30: greylag.v1.GetResponse.as_of:type_name -> greylag.v1.AsOf
-	9,  // 31: greylag.v1.WatchRequest.filter:type_name -> greylag.v1.Filter
-	3,  // 32: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
-	9,  // 33: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
-	20, // 34: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
-	9,  // 35: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
-	27, // 36: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
-	20, // 37: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
-	6,  // 38: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
-	12, // 39: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
-	12, // 40: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
-	14, // 41: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
-	16, // 42: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
-	18, // 43: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
-	21, // 44: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
-	23, // 45: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
-	25, // 46: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
-	7,  // 47: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
-	13, // 48: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
-	13, // 49: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
-	15, // 50: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
-	17, // 51: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
-	19, // 52: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
-	22, // 53: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
-	24, // 54: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
-	26, // 55: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
-	47, // [47:56] is the sub-list for method output_type
-	38, // [38:47] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	28, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	29, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	29, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	3,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	28, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	28, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	2,  // 7: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	1,  // 8: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	28, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	29, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	29, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	29, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	29, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	29, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	5,  // 15: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	3,  // 16: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	6,  // 17: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	29, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	29, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	29, // 20: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	29, // 21: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	28, // 22: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	0,  // 23: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
+	9,  // 24: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
+	29, // 25: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	10, // 26: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
+	11, // 27: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
+	4,  // 28: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
+	12, // 29: greylag.v1.ListResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 30: greylag.v1.GetRequest.read:type_name -> greylag.v1.Read
+	4,  // 31: greylag.v1.GetResponse.jobs:type_name -> greylag.v1.Job
+	12, // 32: greylag.v1.GetResponse.as_of:type_name -> greylag.v1.AsOf
+	10, // 33: greylag.v1.WatchRequest.filter:type_name -> greylag.v1.Filter
+	4,  // 34: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
+	10, // 35: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
+	21, // 36: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
+	10, // 37: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
+	28, // 38: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
+	21, // 39: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
+	7,  // 40: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
+	13, // 41: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
+	13, // 42: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
+	15, // 43: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
+	17, // 44: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
+	19, // 45: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
+	22, // 46: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
+	24, // 47: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
+	26, // 48: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
+	8,  // 49: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
+	14, // 50: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
+	14, // 51: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
+	16, // 52: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
+	18, // 53: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
+	20, // 54: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
+	23, // 55: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
+	25, // 56: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
+	27, // 57: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
+	49, // [49:58] is the sub-list for method output_type
+	40, // [40:49] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -2755,14 +2900,14 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
-	file_greylag_v1_job_proto_msgTypes[21].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

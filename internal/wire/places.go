@@ -1,0 +1,59 @@
+package wire
+
+import (
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// readPlaces reads how near to each other a job's nodes have to be, and its licences.
+func readPlaces(p *greylagv1.Request, r *cluster.Request) error {
+	for _, l := range p.GetLicences() {
+		r.Licences = append(r.Licences, cluster.Licence{Name: l.GetName(), Count: l.GetCount()})
+	}
+	if word := p.GetConnect(); word != "" {
+		var known bool
+		if r.Connect, known = cluster.ParseConnect(word); !known {
+			return refuse("unknown connection %.40q: know any, nvlink, nvlink-node, leaf", word)
+		}
+	}
+	switch wait := p.GetSwitchWait(); {
+	case !r.Tied():
+	case wait != nil && (wait.GetSeconds() < 0 || wait.GetNanos() < 0), wait == nil && r.Connect != cluster.ConnectAny:
+		r.SwitchWait = cluster.SwitchAlways
+	case wait == nil:
+		r.SwitchWait = cluster.SwitchDefault
+	default:
+		var err error
+		r.SwitchWait, err = duration("the wait for switches", wait)
+		return err
+	}
+	return nil
+}
+
+func writeConnect(r *cluster.Request) string {
+	if r.Connect == cluster.ConnectAny {
+		return ""
+	}
+	return r.Connect.String()
+}
+
+// writeSwitchWait is absent where readPlaces finds the same without it.
+func writeSwitchWait(r *cluster.Request) *durationpb.Duration {
+	switch {
+	case !r.Tied(), r.SwitchWait == cluster.SwitchDefault:
+		return nil
+	case r.SwitchWait < 0:
+		return &durationpb.Duration{Seconds: -1}
+	}
+	return durationpb.New(r.SwitchWait)
+}
+
+func writeLicences(list []cluster.Licence) []*greylagv1.Licence {
+	var all []*greylagv1.Licence
+	for _, l := range list {
+		all = append(all, &greylagv1.Licence{Name: l.Name, Count: l.Count})
+	}
+	return all
+}
