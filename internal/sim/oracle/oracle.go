@@ -1,0 +1,204 @@
+// Package oracle schedules logs of parallel jobs in the event order of the simulator
+// with which published schedules were made, so that Greylag's profile can be compared
+// with them job by job.
+//
+// It decides when each job of a log starts, from its submission, size, estimate and
+// run time, on a machine of interchangeable processors. It is no production scheduler:
+// that one handles the events of one instant together (see package sim). It never
+// knows priorities, nodes or GPUs.
+//
+// The rules: at equal times submissions come first, then terminations, then starts,
+// each in the order in which they were made. A start is decided while a submission or
+// a termination is handled and takes its processors for its whole estimate at once;
+// it happens after everything else of its instant. Mu'alem and Feitelson, IEEE TPDS
+// 12(6), 2001, describe the two kinds of backfilling.
+package oracle
+
+import (
+	"container/heap"
+	"fmt"
+	"time"
+
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Algorithm is who may pass whom.
+type Algorithm uint8
+
+// The algorithms.
+const (
+	FCFS         Algorithm = iota + 1 // nobody passes
+	EASY                              // who does not delay the first that waits
+	Conservative                      // who delays nobody
+)
+
+// Job is one job of a log, whose jobs are in order of submission.
+type Job struct {
+	Submit   time.Duration // from the log's origin, at least 0
+	Run      time.Duration // at least 1, at most Estimate
+	Estimate time.Duration
+	Procs    int32 // at least 1, at most what the machine has
+}
+
+// Outcome is when a job started.
+type Outcome struct {
+	Start   time.Duration
+	Promise time.Duration // what it was told at submission; -1 when it was told nothing
+}
+
+// Run schedules a log on a machine with so many processors. The error is about a job
+// that is not as [Job] says. O(jobs × jobs that wait × steps of the profile) at worst.
+func Run(jobs []Job, procs int32, a Algorithm) ([]Outcome, error) {
+	last := time.Duration(0)
+	for i, j := range jobs {
+		if j.Submit < last || j.Run < 1 || j.Run > j.Estimate || j.Procs < 1 || j.Procs > procs {
+			return nil, fmt.Errorf("job %d of the log does not fit the rules: %+v", i+1, j)
+		}
+		last = j.Submit
+	}
+	m := &machine{jobs: jobs, out: make([]Outcome, len(jobs)), started: make([]bool, len(jobs)), procs: procs}
+	m.profile = backfill.NewRow(0, backfill.Amount{CPUs: procs})
+	var s scheduler
+	switch a {
+	case Conservative:
+		s = &conservative{machine: m}
+	case EASY:
+		s = &easy{queue: queue{machine: m}}
+	default:
+		s = &fcfs{queue: queue{machine: m}}
+	}
+	m.run(s)
+	return m.out, nil
+}
+
+// scheduler handles the two kinds of events that it may decide starts in.
+type scheduler interface {
+	submitted(job int)
+	ended(job int)
+	// due reports whether a start that was decided still stands.
+	due(job int, at cluster.Instant) bool
+}
+
+// machine is the profile, the clock and the events to come.
+type machine struct {
+	jobs    []Job
+	out     []Outcome
+	started []bool
+	procs   int32
+	profile backfill.Row
+	now     cluster.Instant
+	events  events
+	made    int // events, for their numbers
+}
+
+// kind orders the events of one instant.
+type kind uint8
+
+const (
+	submission kind = iota
+	termination
+	start
+)
+
+type event struct {
+	at     cluster.Instant
+	kind   kind
+	number int
+	job    int
+}
+
+func (m *machine) at(k kind, at cluster.Instant, job int) {
+	heap.Push(&m.events, event{at, k, m.made, job})
+	m.made++
+}
+
+func (m *machine) run(s scheduler) {
+	next := 0
+	for {
+		if next < len(m.jobs) && (len(m.events) == 0 || m.submits(next) <= m.events[0].at) {
+			m.now = m.submits(next)
+			m.profile.Forget(m.now)
+			s.submitted(next)
+			next++
+			continue
+		}
+		if len(m.events) == 0 {
+			return
+		}
+		e := heap.Pop(&m.events).(event)
+		m.now = e.at
+		m.profile.Forget(m.now)
+		if e.kind == termination {
+			s.ended(e.job)
+		} else if !m.started[e.job] && s.due(e.job, e.at) {
+			m.started[e.job] = true
+			m.out[e.job].Start = time.Duration(e.at)
+			m.at(termination, e.at.Add(m.jobs[e.job].Run), e.job)
+		}
+	}
+}
+
+func (m *machine) submits(job int) cluster.Instant { return cluster.Instant(m.jobs[job].Submit) }
+
+func (m *machine) amount(job int) backfill.Amount { return backfill.Amount{CPUs: m.jobs[job].Procs} }
+
+func (m *machine) take(job int, from cluster.Instant) {
+	a := m.amount(job)
+	m.profile.Take(from, from.Add(m.jobs[job].Estimate), &a)
+}
+
+func (m *machine) give(job int, from cluster.Instant) {
+	a := m.amount(job)
+	m.profile.Give(from, from.Add(m.jobs[job].Estimate), &a)
+}
+
+// earliest is when a job can start, from now on and before an instant.
+func (m *machine) earliest(job int, before cluster.Instant) (cluster.Instant, bool) {
+	a := m.amount(job)
+	return m.profile.Earliest(m.now, before, m.jobs[job].Estimate, &a)
+}
+
+// release gives back what a job that ends now does not need of its estimate, and
+// reports whether that is anything.
+func (m *machine) release(job int) bool {
+	until := cluster.Instant(m.out[job].Start).Add(m.jobs[job].Estimate)
+	if until <= m.now {
+		return false
+	}
+	a := m.amount(job)
+	m.profile.Give(m.now, until, &a)
+	return true
+}
+
+// events is a heap.
+type events []event
+
+// Len counts.
+func (e events) Len() int { return len(e) }
+
+// Less orders by time, kind and number.
+func (e events) Less(i, j int) bool {
+	a, b := &e[i], &e[j]
+	if a.at != b.at {
+		return a.at < b.at
+	}
+	if a.kind != b.kind {
+		return a.kind < b.kind
+	}
+	return a.number < b.number
+}
+
+// Swap swaps.
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+
+// Push adds at the end.
+func (e *events) Push(x any) { *e = append(*e, x.(event)) }
+
+// Pop removes the last.
+func (e *events) Pop() any {
+	last := len(*e) - 1
+	x := (*e)[last]
+	*e = (*e)[:last]
+	return x
+}

@@ -1,0 +1,177 @@
+// Package trace reads logs of real workloads: which jobs were submitted when, of what
+// size, and how long they ran.
+//
+// It decides what a line of a log means, from that line and the log's header, and
+// which lines make no sense; those are counted and named. It never decides what
+// becomes of a job, never corrects a line in silence, and reads no clock.
+//
+// Three kinds of logs are read: the Standard Workload Format of the Parallel
+// Workloads Archive (Chapin et al. 1999), tables of comma-separated values with a
+// header line, and archives (tar) of such tables, of which one is chosen. Each may be
+// compressed with gzip. What a log is, is seen from its content, not its name.
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Job is one job of a log. Times count from the log's own origin.
+type Job struct {
+	Line     int // of the log, from 1
+	ID       string
+	Submit   time.Duration
+	Run      time.Duration // how long it runs if nobody ends it; never above Estimate
+	Estimate time.Duration // the time asked for, after which it is killed
+	Procs    int32         // processors in all; 0 in logs that count GPUs alone
+	GPUs     int32         // in all; 0 in logs that count processors alone
+	User     string
+	Account  string
+}
+
+// Size is how large the largest job may be; zero is no bound.
+type Size struct{ Procs, GPUs int32 }
+
+// Options say how a log is read.
+type Options struct {
+	Member  string // of an archive: a table's name, with or without .csv
+	Skip    bool   // leave out lines that make no sense; else one refuses the log
+	Sort    bool   // put jobs in order of submission first, in place of faulting those out of order
+	Largest Size
+}
+
+// Trace is what a log says.
+type Trace struct {
+	Jobs     []Job
+	Bad      Faults // lines that were left out
+	Capped   int    // jobs that ran longer than they asked for: killed at their estimate
+	Guessed  int    // jobs without an estimate: their run time stands for it
+	MaxProcs int32  // as the header says; 0 when it does not
+}
+
+// Bounds of a log.
+const (
+	maxJobs    = 1 << 24
+	maxLine    = 1 << 20
+	maxSeconds = 3_000_000_000 // what a time may be: 95 years
+	maxSize    = 1 << 24
+	maxWord    = 128
+)
+
+// unknown is the estimate that a log does not tell; some write 0.
+const unknown = -time.Second
+
+// ErrBad is wrapped by every error that says what is wrong with a log's content.
+var ErrBad = errors.New("bad trace")
+
+// Fault is a line that makes no sense.
+type Fault struct {
+	Line int
+	Why  string
+}
+
+// Faults counts lines that make no sense and names the first ten.
+type Faults struct {
+	Count int
+	First []Fault
+}
+
+// named is how many faults are named.
+const named = 10
+
+func (f *Faults) add(line int, format string, args ...any) {
+	if f.Count++; len(f.First) < named {
+		f.First = append(f.First, Fault{line, fmt.Sprintf(format, args...)})
+	}
+}
+
+// String lists them, one a line.
+func (f *Faults) String() string {
+	var b strings.Builder
+	for _, x := range f.First {
+		fmt.Fprintf(&b, "line %d: %s\n", x.Line, x.Why)
+	}
+	if more := f.Count - len(f.First); more > 0 {
+		fmt.Fprintf(&b, "and %d more\n", more)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// reading is a log under way.
+type reading struct {
+	Options
+	Trace
+	seen map[string]int // ids, and the lines they are on
+	last time.Duration
+}
+
+func newReading(o Options) *reading { return &reading{Options: o, seen: map[string]int{}} }
+
+// add checks a job that a line describes, and keeps it.
+func (r *reading) add(j Job) error {
+	if len(r.Jobs) == maxJobs {
+		return fmt.Errorf("%w: more than %d jobs", ErrBad, maxJobs)
+	}
+	if why := r.wrong(&j); why != "" {
+		r.Bad.add(j.Line, "%s", why)
+		return nil
+	}
+	switch {
+	case j.Estimate <= 0:
+		j.Estimate = j.Run
+		r.Guessed++
+	case j.Run > j.Estimate:
+		j.Run = j.Estimate
+		r.Capped++
+	}
+	r.seen[j.ID], r.last = j.Line, j.Submit
+	r.Jobs = append(r.Jobs, j)
+	return nil
+}
+
+// wrong says why a job makes no sense; "" when it does.
+func (r *reading) wrong(j *Job) string {
+	first, twice := r.seen[j.ID]
+	switch {
+	case j.ID == "":
+		return "no id"
+	case len(j.ID) > maxWord || len(j.User) > maxWord || len(j.Account) > maxWord:
+		return fmt.Sprintf("an id or a name of more than %d bytes", maxWord)
+	case twice:
+		return fmt.Sprintf("the id %s is that of line %d", j.ID, first)
+	case j.Submit < 0:
+		return fmt.Sprintf("job %s is submitted at %s, before the trace begins", j.ID, Seconds(j.Submit))
+	case j.Run <= 0:
+		return fmt.Sprintf("job %s runs for %s s", j.ID, Seconds(j.Run))
+	case j.Estimate < 0 && j.Estimate != unknown:
+		return fmt.Sprintf("job %s asks for %s s", j.ID, Seconds(j.Estimate))
+	case j.Procs < 0 || j.GPUs < 0 || j.Procs == 0 && j.GPUs == 0:
+		return fmt.Sprintf("job %s has a size of %d", j.ID, min(j.Procs, j.GPUs))
+	case r.Largest.Procs > 0 && j.Procs > r.Largest.Procs:
+		return fmt.Sprintf("job %s wants %d processors, and the machine has %d", j.ID, j.Procs, r.Largest.Procs)
+	case r.Largest.GPUs > 0 && j.GPUs > r.Largest.GPUs:
+		return fmt.Sprintf("job %s wants %d GPUs, and the machine has %d", j.ID, j.GPUs, r.Largest.GPUs)
+	case j.Submit < r.last && !r.Sort:
+		return fmt.Sprintf("job %s is submitted at %s, before the one above it", j.ID, Seconds(j.Submit))
+	}
+	return ""
+}
+
+// done is the log as read.
+func (r *reading) done() (*Trace, error) {
+	t := &r.Trace
+	if r.Sort {
+		slices.SortStableFunc(t.Jobs, func(a, b Job) int { return cmp.Compare(a.Submit, b.Submit) })
+	}
+	if t.Bad.Count > 0 && !r.Skip {
+		return t, fmt.Errorf("%w: %d lines make no sense\n%s", ErrBad, t.Bad.Count, t.Bad.String())
+	}
+	if len(t.Jobs) == 0 {
+		return t, fmt.Errorf("%w: there is no job in it", ErrBad)
+	}
+	return t, nil
+}
