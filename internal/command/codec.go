@@ -126,6 +126,8 @@ func blank(k kind) Command {
 		return new(UseToken)
 	case kindPutBlob:
 		return new(PutBlob)
+	case kindEditAccounts:
+		return new(EditAccounts)
 	}
 	return nil
 }
@@ -160,5 +162,7 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, useTokenFields)
 	case *PutBlob:
 		codec.Record(c, x, putBlobFields)
+	case *EditAccounts:
+		codec.Record(c, x, editAccountsFields)
 	}
 }

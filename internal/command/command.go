@@ -33,6 +33,7 @@ const (
 	kindCreateToken
 	kindUseToken
 	kindPutBlob
+	kindEditAccounts
 )
 
 // Role is what an actor may do.

@@ -209,6 +209,10 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 		return
 	}
 	codec.Record(c, &x.Scheduling, schedulingFields)
+	if !c.Added() {
+		return
+	}
+	codec.Bool(c, &x.RequireAccount)
 }
 
 func schedulingFields(c *codec.Coder, x *cluster.Scheduling) {
@@ -290,4 +294,9 @@ func qosFields(c *codec.Coder, x *cluster.QOS) {
 	codec.Int(c, &x.Tier)
 	codec.Int(c, &x.Priority)
 	codec.Int(c, &x.MaxTime)
+	if !c.Added() {
+		return
+	}
+	codec.Int(c, &x.UsageExtra)
+	codec.List(c, &x.Limits, limitFields)
 }

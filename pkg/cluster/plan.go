@@ -9,6 +9,8 @@ type Snapshot struct {
 	Nodes   []*Node // by name, ascending
 	Active  []*Job  // jobs that hold an allocation, by id
 	Pending []*Job  // jobs that wait, by id
+	// Accounts is who shares the cluster, and what they used; nil when nobody does.
+	Accounts *AccountView
 	// Switches is the fabric; none when every node hangs on one switch.
 	Switches []Switch
 	// Ended answers what became of a job that is no longer active: its final

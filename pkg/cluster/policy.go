@@ -22,6 +22,10 @@ type QOS struct {
 	Tier     int32 // jobs of a higher tier are planned first
 	Priority int32
 	MaxTime  time.Duration
+	// UsageExtra is how much more its jobs count as usage, in percent; -100 means that
+	// they count nothing.
+	UsageExtra int32
+	Limits     []Limit // by kind and resource
 }
 
 // Policy is the cluster-wide rules, one replicated document with a version.
@@ -40,6 +44,8 @@ type Policy struct {
 	MaxRestarts int32         // requeues before a job is held
 	Private     bool          // others' jobs are not shown at all
 	Scheduling  Scheduling
+	// RequireAccount refuses jobs without an account, once there are accounts.
+	RequireAccount bool
 }
 
 // DefaultPolicy is what a new cluster starts with: one partition over all nodes

@@ -13,6 +13,7 @@ var ErrInvalidPolicy = errors.New("invalid policy")
 const (
 	maxPartitions = 1000
 	maxElements   = 1 << 20 // of an array
+	maxExtra      = 1_000_000
 )
 
 // Validate checks that a policy is well formed by itself and reports every fault it
@@ -104,6 +105,12 @@ func (p *Policy) checkQOS(fault func(string, ...any)) {
 		if q.MaxTime < 0 || q.MaxTime > maxLimit {
 			fault("qos %q: time %s is out of range", q.Name, q.MaxTime)
 		}
+		if q.UsageExtra < -100 || q.UsageExtra > maxExtra {
+			fault("qos %q: %d %% of extra usage is out of range (-100 to %d)", q.Name, q.UsageExtra, maxExtra)
+		}
+		checkLimits(func(format string, args ...any) {
+			fault("qos %q: %s", q.Name, fmt.Sprintf(format, args...))
+		}, q.Limits, true)
 	}
 	if p.DefaultQOS != "" && !seen[p.DefaultQOS] {
 		fault("the default qos %q does not exist", p.DefaultQOS)

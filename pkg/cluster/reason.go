@@ -33,7 +33,34 @@ const (
 	ReasonDeadline
 	ReasonSystemFailure
 	ReasonReservation
-	maxReason = ReasonReservation
+	ReasonAccount
+	ReasonAssocGrpGRES
+	ReasonAssocGrpCPU
+	ReasonAssocGrpMem
+	ReasonAssocGrpNode
+	ReasonAssocGrpLicence
+	ReasonAssocGrpJobs
+	ReasonAssocGrpWall
+	ReasonAssocGrpTRESMins
+	ReasonAssocGrpTRESRunMins
+	ReasonAssocMaxTRESPerJob
+	ReasonAssocMaxJobs
+	ReasonAssocMaxWall
+	ReasonAssocMaxTRESMinsPerJob
+	ReasonQOSGrpGRES
+	ReasonQOSGrpCPU
+	ReasonQOSGrpMem
+	ReasonQOSGrpNode
+	ReasonQOSGrpLicence
+	ReasonQOSGrpJobs
+	ReasonQOSGrpTRESRunMins
+	ReasonQOSMaxTRESPerJob
+	ReasonQOSMaxTRESMinsPerJob
+	ReasonQOSMaxJobsPerUser
+	ReasonQOSMaxJobsPerAccount
+	ReasonQOSMaxTRESPerUser
+	ReasonQOSMaxTRESPerAccount
+	maxReason = ReasonQOSMaxTRESPerAccount
 )
 
 var reasonNames = [...]string{
@@ -47,7 +74,34 @@ var reasonNames = [...]string{
 	ReasonNonZeroExitCode: "NonZeroExitCode", ReasonTimeLimit: "TimeLimit",
 	ReasonOutOfMemory: "OutOfMemory", ReasonNodeFail: "NodeFail", ReasonCancelled: "Cancelled",
 	ReasonImageFailed: "ImageFailed", ReasonDeadline: "DeadLine", ReasonSystemFailure: "SystemFailure",
-	ReasonReservation: "Reservation",
+	ReasonReservation:            "Reservation",
+	ReasonAccount:                "InvalidAccount",
+	ReasonAssocGrpGRES:           "AssocGrpGRES",
+	ReasonAssocGrpCPU:            "AssocGrpCpuLimit",
+	ReasonAssocGrpMem:            "AssocGrpMemLimit",
+	ReasonAssocGrpNode:           "AssocGrpNodeLimit",
+	ReasonAssocGrpLicence:        "AssocGrpLicense",
+	ReasonAssocGrpJobs:           "AssocGrpJobsLimit",
+	ReasonAssocGrpWall:           "AssocGrpWallLimit",
+	ReasonAssocGrpTRESMins:       "AssocGrpGRESMinutes",
+	ReasonAssocGrpTRESRunMins:    "AssocGrpGRESRunMinutes",
+	ReasonAssocMaxTRESPerJob:     "AssocMaxGRESPerJob",
+	ReasonAssocMaxJobs:           "AssocMaxJobsLimit",
+	ReasonAssocMaxWall:           "AssocMaxWallDurationPerJobLimit",
+	ReasonAssocMaxTRESMinsPerJob: "AssocMaxGRESMinutesPerJob",
+	ReasonQOSGrpGRES:             "QOSGrpGRES",
+	ReasonQOSGrpCPU:              "QOSGrpCpuLimit",
+	ReasonQOSGrpMem:              "QOSGrpMemLimit",
+	ReasonQOSGrpNode:             "QOSGrpNodeLimit",
+	ReasonQOSGrpLicence:          "QOSGrpLicense",
+	ReasonQOSGrpJobs:             "QOSGrpJobsLimit",
+	ReasonQOSGrpTRESRunMins:      "QOSGrpGRESRunMinutes",
+	ReasonQOSMaxTRESPerJob:       "QOSMaxGRESPerJob",
+	ReasonQOSMaxTRESMinsPerJob:   "QOSMaxGRESMinutesPerJob",
+	ReasonQOSMaxJobsPerUser:      "QOSMaxJobsPerUserLimit",
+	ReasonQOSMaxJobsPerAccount:   "MaxJobsPerAccount",
+	ReasonQOSMaxTRESPerUser:      "QOSMaxGRESPerUser",
+	ReasonQOSMaxTRESPerAccount:   "MaxGRESPerAccount",
 }
 
 // String is the code as scripts read it.

@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ErrInvalidAccount is wrapped by every fault of an account or an association.
+var ErrInvalidAccount = errors.New("invalid account")
+
+// RootAccount is the account that all others are below. It need not be defined; to
+// define it gives the whole cluster limits.
+const RootAccount = "root"
+
+// Bounds of accounts.
+const (
+	MaxShares       = 1 << 31
+	MaxAccounts     = 1 << 20
+	MaxAccountDepth = 32
+	maxOfAccount    = 1000 // coordinators, QOS or limits of one account
+	maxDescription  = 1024
+)
+
+// Account is a node of the tree of organisations, projects and groups that share
+// the cluster. Its users are below it as associations.
+type Account struct {
+	Name         string
+	Parent       string // another account; RootAccount for those at the top, "" for RootAccount itself
+	Description  string
+	Shares       int64    // among its siblings
+	Coordinators []string // users who may change the users of this account and of those below
+	QOS          []string // which its jobs may have; empty means what the parent has
+	DefaultQOS   string   // "" means the parent's, and at last the policy's
+	Limits       []Limit  // by kind and resource
+}
+
+// AssociationKey names a user in an account.
+type AssociationKey struct {
+	Account string
+	User    string
+}
+
+// Association is a user's place in an account: the right to charge it, with shares
+// and limits of their own.
+type Association struct {
+	AssociationKey
+	Shares     int64
+	Default    bool     // the account of the user's jobs that name none; one of a user's is
+	QOS        []string // empty means what the account has
+	DefaultQOS string
+	Limits     []Limit
+}
+
+// Validate checks an account by itself, sorts its lists and reports every fault.
+func (a *Account) Validate() error {
+	var faults []error
+	fault := faultIn(&faults, "account %q", a.Name)
+	checkWord(fault, "account", a.Name)
+	switch {
+	case (a.Name == RootAccount) != (a.Parent == ""):
+		fault("its parent is %q", a.Parent)
+	case a.Name == a.Parent:
+		fault("it cannot be its own parent")
+	}
+	checkName(fault, "parent", a.Parent, maxName)
+	if len(a.Description) > maxDescription {
+		fault("the description has %d bytes, at most %d", len(a.Description), maxDescription)
+	}
+	checkSharing(fault, a.Shares, &a.QOS, a.DefaultQOS, &a.Limits)
+	a.Coordinators = sorted(a.Coordinators)
+	checkUsers(fault, a.Coordinators)
+	return errors.Join(faults...)
+}
+
+// Validate checks an association by itself, sorts its lists and reports every fault.
+func (a *Association) Validate() error {
+	var faults []error
+	fault := faultIn(&faults, "user %q of account %q", a.User, a.Account)
+	checkWord(fault, "account", a.Account)
+	checkWord(fault, "user", a.User)
+	checkSharing(fault, a.Shares, &a.QOS, a.DefaultQOS, &a.Limits)
+	return errors.Join(faults...)
+}
+
+// faultIn gathers faults of one thing.
+func faultIn(faults *[]error, of string, args ...any) func(string, ...any) {
+	return func(format string, more ...any) {
+		*faults = append(*faults, fmt.Errorf("%w: %s: %s", ErrInvalidAccount, fmt.Sprintf(of, args...), fmt.Sprintf(format, more...)))
+	}
+}
+
+func checkUsers(fault func(string, ...any), users []string) {
+	if len(users) > maxOfAccount {
+		fault("%d coordinators, at most %d", len(users), maxOfAccount)
+	}
+	for _, u := range users {
+		checkWord(fault, "coordinator", u)
+	}
+}
+
+// checkSharing checks what accounts and associations have in common.
+func checkSharing(fault func(string, ...any), shares int64, qos *[]string, defaultQOS string, limits *[]Limit) {
+	if shares < 0 || shares > MaxShares {
+		fault("%d shares, want 0 to %d", shares, MaxShares)
+	}
+	*qos = sorted(*qos)
+	if len(*qos) > maxOfAccount {
+		fault("%d qos, at most %d", len(*qos), maxOfAccount)
+	}
+	for _, q := range *qos {
+		checkWord(fault, "qos", q)
+	}
+	checkName(fault, "default qos", defaultQOS, maxName)
+	if len(*qos) > 0 && defaultQOS != "" && !slices.Contains(*qos, defaultQOS) {
+		fault("the default qos %q is not among its qos", defaultQOS)
+	}
+	*limits = SortLimits(*limits)
+	checkLimits(fault, *limits, false)
+}
+
+// sorted is a list in order, each word once; nil when it is empty.
+func sorted(words []string) []string {
+	if len(words) == 0 {
+		return nil
+	}
+	return slices.Compact(slices.Sorted(slices.Values(words)))
+}

@@ -1,0 +1,229 @@
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrBadLimit is returned for what is no limit, and wrapped by every fault of one.
+var ErrBadLimit = errors.New("not a limit")
+
+// LimitKind says what a limit bounds.
+type LimitKind uint8
+
+// The kinds, named as sacctmgr names them. Grp: of all jobs of an account and those
+// below, of a user, or of a QOS together. Max: of one job, or with Jobs of one user
+// of the account. TRESMins and Wall are used up and decay with the half-life of fair
+// share; TRESRunMins is what running jobs may still use until their time limits.
+const (
+	GrpTRES LimitKind = iota + 1
+	GrpJobs
+	GrpSubmitJobs
+	GrpWall
+	GrpTRESMins
+	GrpTRESRunMins
+	MaxTRESPerJob
+	MaxJobs
+	MaxSubmitJobs
+	MaxWall
+	MaxTRESMinsPerJob
+	MaxJobsPerUser          // this and what follows are for a QOS alone
+	MaxJobsPerAccount       //
+	MaxSubmitJobsPerUser    //
+	MaxSubmitJobsPerAccount //
+	MaxTRESPerUser          //
+	MaxTRESPerAccount       //
+	maxLimitKind            = MaxTRESPerAccount
+)
+
+// unit is what the value of a limit counts.
+type unit uint8
+
+const (
+	jobsUnit    unit = iota // jobs
+	secondsUnit             // seconds
+	tresUnit                // of one resource
+	minutesUnit             // of one resource, times minutes
+)
+
+var limitKinds = [...]struct {
+	name string
+	unit unit
+	qos  int8 // 1: of a QOS alone; -1: of accounts and users alone; 0: of both
+}{
+	GrpTRES: {"GrpTRES", tresUnit, 0}, GrpJobs: {"GrpJobs", jobsUnit, 0}, GrpSubmitJobs: {"GrpSubmitJobs", jobsUnit, 0},
+	GrpWall: {"GrpWall", secondsUnit, -1}, GrpTRESMins: {"GrpTRESMins", minutesUnit, -1}, GrpTRESRunMins: {"GrpTRESRunMins", minutesUnit, 0},
+	MaxTRESPerJob: {"MaxTRESPerJob", tresUnit, 0}, MaxJobs: {"MaxJobs", jobsUnit, -1}, MaxSubmitJobs: {"MaxSubmitJobs", jobsUnit, -1},
+	MaxWall: {"MaxWall", secondsUnit, -1}, MaxTRESMinsPerJob: {"MaxTRESMinsPerJob", minutesUnit, 0},
+	MaxJobsPerUser: {"MaxJobsPerUser", jobsUnit, 1}, MaxJobsPerAccount: {"MaxJobsPerAccount", jobsUnit, 1},
+	MaxSubmitJobsPerUser: {"MaxSubmitJobsPerUser", jobsUnit, 1}, MaxSubmitJobsPerAccount: {"MaxSubmitJobsPerAccount", jobsUnit, 1},
+	MaxTRESPerUser: {"MaxTRESPerUser", tresUnit, 1}, MaxTRESPerAccount: {"MaxTRESPerAccount", tresUnit, 1},
+}
+
+// String is sacctmgr's word.
+func (k LimitKind) String() string {
+	if k == 0 || k > maxLimitKind {
+		return "?"
+	}
+	return limitKinds[k].name
+}
+
+// OfResource reports whether each limit of the kind is on one resource.
+func (k LimitKind) OfResource() bool { return limitKinds[k].unit >= tresUnit }
+
+// Limit is one bound. What has no limit of a kind may have any amount; 0 allows none.
+type Limit struct {
+	Kind     LimitKind
+	Resource string // "" unless Kind.OfResource
+	Value    int64  // jobs, seconds, units of the resource, or unit-minutes
+}
+
+// maxLimitValue keeps sums and products of limits far from overflow.
+const maxLimitValue = 1 << 50
+
+// SortLimits is the limits by kind and resource; of two of the same the last holds.
+func SortLimits(limits []Limit) []Limit {
+	if len(limits) == 0 {
+		return nil
+	}
+	out := slices.Clone(limits)
+	slices.SortStableFunc(out, compareLimits)
+	n := 0
+	for i := range out {
+		if i+1 < len(out) && compareLimits(out[i], out[i+1]) == 0 {
+			continue
+		}
+		out[n] = out[i]
+		n++
+	}
+	return out[:n]
+}
+
+func compareLimits(a, b Limit) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.Resource, b.Resource))
+}
+
+// LimitOf finds a limit among sorted ones.
+func LimitOf(limits []Limit, kind LimitKind, resource string) (Limit, bool) {
+	i, found := slices.BinarySearchFunc(limits, Limit{Kind: kind, Resource: resource}, compareLimits)
+	if !found {
+		return Limit{}, false
+	}
+	return limits[i], true
+}
+
+// checkLimits checks sorted limits of a QOS, or of an account or a user.
+func checkLimits(fault func(string, ...any), limits []Limit, qos bool) {
+	if len(limits) > maxOfAccount {
+		fault("%d limits, at most %d", len(limits), maxOfAccount)
+	}
+	for _, l := range limits {
+		if l.Kind == 0 || l.Kind > maxLimitKind {
+			fault("unknown kind of limit %d", l.Kind)
+			continue
+		}
+		switch only := limitKinds[l.Kind].qos; {
+		case only > 0 && !qos:
+			fault("%s is a limit of a qos, not of an account or a user", l.Kind)
+		case only < 0 && qos:
+			fault("%s is a limit of an account or a user, not of a qos", l.Kind)
+		}
+		if l.Kind.OfResource() {
+			if name, err := ParseResource(l.Resource); err != nil || name != l.Resource {
+				fault("%s: %q is no resource", l.Kind, l.Resource)
+			}
+		} else if l.Resource != "" {
+			fault("%s is not on a resource", l.Kind)
+		}
+		if l.Value < 0 || l.Value > maxLimitValue {
+			fault("%s: %d is out of range", l.Kind, l.Value)
+		}
+	}
+}
+
+// String is the form that [ParseLimits] reads.
+func (l Limit) String() string {
+	if l.Kind.OfResource() {
+		return l.Kind.String() + "=" + l.Resource + "=" + l.Amount(l.Value)
+	}
+	return l.Kind.String() + "=" + l.Amount(l.Value)
+}
+
+// Amount writes a quantity that the limit bounds: a time, a size, or a number.
+func (l Limit) Amount(n int64) string {
+	switch {
+	case limitKinds[l.Kind].unit == secondsUnit:
+		return FormatElapsed(time.Duration(n) * time.Second)
+	case limitKinds[l.Kind].unit == tresUnit && l.Resource == ResourceMem:
+		return (Bytes(n) * MiB).String()
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// ParseLimits reads "KIND=VALUE", and for limits on resources
+// "KIND=RESOURCE=VALUE[,RESOURCE=VALUE...]", as sacctmgr does. A value of "" or -1
+// takes the limit away: it is among gone. known tells whether the first word is a
+// kind at all.
+func ParseLimits(text string) (set, gone []Limit, known bool, err error) {
+	word, rest, _ := strings.Cut(text, "=")
+	kind := LimitKind(0)
+	for k := range limitKinds {
+		if k > 0 && equalFold(limitKinds[k].name, word) {
+			kind = LimitKind(k)
+		}
+	}
+	switch {
+	case kind == 0:
+		return nil, nil, false, fmt.Errorf("%w: %q", ErrBadLimit, word)
+	case !kind.OfResource():
+		set, gone, err = kind.parse("", rest)
+		return set, gone, true, err
+	}
+	for _, part := range strings.Split(rest, ",") {
+		name, value, ok := strings.Cut(part, "=")
+		if !ok {
+			return nil, nil, true, fmt.Errorf("%w: %q (want %s=gpu=8,cpu=64)", ErrBadLimit, text, kind)
+		}
+		resource, err := ParseResource(name)
+		if err != nil {
+			return nil, nil, true, err
+		}
+		s, g, err := kind.parse(resource, value)
+		if err != nil {
+			return nil, nil, true, err
+		}
+		set, gone = append(set, s...), append(gone, g...)
+	}
+	return set, gone, true, nil
+}
+
+// parse reads one value.
+func (k LimitKind) parse(resource, value string) (set, gone []Limit, err error) {
+	l := Limit{Kind: k, Resource: resource}
+	if value == "" || value == "-1" {
+		return nil, []Limit{l}, nil
+	}
+	switch {
+	case limitKinds[k].unit == secondsUnit:
+		var d time.Duration
+		d, err = ParseLimit(value)
+		l.Value = int64(d / time.Second)
+	case limitKinds[k].unit == tresUnit && resource == ResourceMem:
+		var b Bytes
+		b, err = ParseBytes(value, MiB)
+		l.Value = mib(b)
+	default:
+		if l.Value, err = strconv.ParseInt(value, 10, 64); err != nil || l.Value < 0 || l.Value > maxLimitValue {
+			err = fmt.Errorf("%w: %s=%q (want a number from 0 to %d, or -1 for no limit)", ErrBadLimit, k, value, int64(maxLimitValue))
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return []Limit{l}, nil, nil
+}

@@ -1,0 +1,131 @@
+package cluster
+
+import "iter"
+
+// AccountTree is all accounts and their users as one tree. It never changes.
+type AccountTree struct {
+	// Nodes has parents before children; the first is the root.
+	Nodes    []AccountNode
+	accounts map[string]int32
+	users    map[AssociationKey]int32
+	// Limited reports whether any account or user has a limit.
+	Limited bool
+}
+
+// AccountNode is an account, or a user in one.
+type AccountNode struct {
+	Parent  int32 // -1 for the root
+	Account *Account
+	User    *Association // nil for an account
+}
+
+// Limits are the limits of the node.
+func (n *AccountNode) Limits() []Limit {
+	if n.User != nil {
+		return n.User.Limits
+	}
+	return n.Account.Limits
+}
+
+// NewAccountTree builds the tree of accounts and associations in any order. What is
+// below an account that is not there is left out; so is a circle. O(n).
+func NewAccountTree(accounts iter.Seq[*Account], users iter.Seq[*Association]) *AccountTree {
+	t := &AccountTree{accounts: map[string]int32{}, users: map[AssociationKey]int32{}}
+	root := &Account{Name: RootAccount, Shares: 1}
+	below := map[string][]*Account{}
+	for a := range accounts {
+		if a.Name == RootAccount {
+			root = a
+			continue
+		}
+		below[a.Parent] = append(below[a.Parent], a)
+	}
+	t.add(AccountNode{Parent: -1, Account: root})
+	for i := 0; i < len(t.Nodes); i++ { // grows
+		for _, a := range below[t.Nodes[i].Account.Name] {
+			t.add(AccountNode{Parent: int32(i), Account: a})
+		}
+	}
+	for u := range users {
+		if p, known := t.accounts[u.Account]; known {
+			t.add(AccountNode{Parent: p, Account: t.Nodes[p].Account, User: u})
+		}
+	}
+	return t
+}
+
+func (t *AccountTree) add(n AccountNode) {
+	i := int32(len(t.Nodes))
+	t.Nodes = append(t.Nodes, n)
+	if n.User != nil {
+		t.users[n.User.AssociationKey] = i
+	} else {
+		t.accounts[n.Account.Name] = i
+	}
+	t.Limited = t.Limited || len(n.Limits()) > 0
+}
+
+// Find is the node that a job of the user in the account belongs to: the user's, else
+// the account's, else -1. O(1).
+func (t *AccountTree) Find(key AssociationKey) int32 {
+	if i, known := t.users[key]; known {
+		return i
+	}
+	return t.Account(key.Account)
+}
+
+// Account is the node of an account; -1 when there is none. O(1).
+func (t *AccountTree) Account(name string) int32 {
+	if i, known := t.accounts[name]; known {
+		return i
+	}
+	return -1
+}
+
+// Up yields a node and all above it, the root last.
+func (t *AccountTree) Up(i int32) iter.Seq2[int32, *AccountNode] {
+	return func(yield func(int32, *AccountNode) bool) {
+		for ; i >= 0; i = t.Nodes[i].Parent {
+			if !yield(i, &t.Nodes[i]) {
+				return
+			}
+		}
+	}
+}
+
+// AccountUsage is what a user of an account, or with no user an account itself, has
+// used.
+type AccountUsage struct {
+	AssociationKey
+	Billed Usage           // in thousandths of billing seconds
+	Raw    []ResourceUsage // by resource, ascending
+}
+
+// ResourceUsage is use of one resource in units × seconds; of [ResourceWall] it is
+// seconds that jobs ran.
+type ResourceUsage struct {
+	Resource string
+	Usage    Usage
+}
+
+// ResourceWall counts the time that jobs run.
+const ResourceWall = "wall"
+
+// Charge is what one running job counts for, from its start to its end.
+type Charge struct {
+	AssociationKey
+	Rate    int64    // thousandths a second
+	Amounts []Amount // by resource, ascending
+}
+
+// AccountView is accounts, usage and what runs at one instant.
+type AccountView struct {
+	Tree *AccountTree
+	// Used yields what was used, by account and user. Evaluate it at the snapshot's
+	// instant.
+	Used iter.Seq[*AccountUsage]
+	// Usage is what one user of an account has used; nil for nothing. O(log n).
+	Usage func(AssociationKey) *AccountUsage
+	// Running yields what each job counts for that runs, by id.
+	Running iter.Seq2[JobID, *Charge]
+}

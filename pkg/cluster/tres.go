@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Trackable resources, by the names that limits and billing weights use. Memory is
+// counted in MiB. Of GPUs there is also one resource for each type, "gpu:h100",
+// and of licences one for each name, "licence:matlab".
+const (
+	ResourceGPU  = "gpu"
+	ResourceCPU  = "cpu"
+	ResourceMem  = "mem"
+	ResourceNode = "node"
+
+	gpuPrefix     = "gpu:"
+	licencePrefix = "licence:"
+)
+
+// Amount is how much of one resource.
+type Amount struct {
+	Resource string
+	Count    int64
+}
+
+// ParseResource reads the name of a resource, in Slurm's words too: "gres/gpu:h100",
+// "license/matlab".
+func ParseResource(word string) (string, error) {
+	name := strings.TrimPrefix(word, "gres/")
+	for _, other := range []string{"license/", "licence/", "license:"} {
+		if rest, ok := strings.CutPrefix(name, other); ok {
+			name = licencePrefix + rest
+		}
+	}
+	switch name {
+	case ResourceGPU, ResourceCPU, ResourceMem, ResourceNode:
+		return name, nil
+	}
+	for _, prefix := range []string{gpuPrefix, licencePrefix} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "" && len(rest) <= maxName && !strings.ContainsAny(rest, "=, \t\n") {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %q is no resource (want gpu, gpu:TYPE, cpu, mem, node or licence:NAME)", ErrBadLimit, word)
+}
+
+// Asked is how much of a resource a job takes at least when it starts. Of a type of
+// GPU it is all GPUs of the job when it might be given that type: it names it, among
+// others perhaps, or names none. O(types named).
+func (r *Request) Asked(resource string) int64 {
+	nodes := int64(max(1, r.Nodes))
+	switch resource {
+	case ResourceGPU:
+		return int64(r.TotalGPUs())
+	case ResourceCPU:
+		return nodes * int64(r.CPUsPerNode())
+	case ResourceNode:
+		return nodes
+	case ResourceMem:
+		each := r.GPUsPerNode
+		if r.GPUs > 0 {
+			each = int32((int64(r.GPUs) + nodes - 1) / nodes)
+		}
+		return nodes * mib(r.MemoryOn(each))
+	}
+	if kind, ok := strings.CutPrefix(resource, gpuPrefix); ok {
+		if len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, kind) {
+			return int64(r.TotalGPUs())
+		}
+		return 0
+	}
+	name := strings.TrimPrefix(resource, licencePrefix)
+	for _, l := range r.Licences {
+		if l.Name == name {
+			return int64(l.Count)
+		}
+	}
+	return 0
+}
+
+// mib counts whole MiB, the last one begun.
+func mib(b Bytes) int64 { return int64((b + MiB - 1) / MiB) }
+
+// Amounts is what an allocation has, by resource, ascending, each once and above 0.
+// typeOf tells the type of a GPU of a node, "" when it is not known. O(GPUs).
+func (a *Allocation) Amounts(r *Request, typeOf func(node string, gpu int32) string) []Amount {
+	count := map[string]int64{ResourceNode: int64(len(a.Nodes))}
+	for i := range a.Nodes {
+		n := &a.Nodes[i]
+		count[ResourceCPU] += int64(n.CPUs)
+		count[ResourceMem] += mib(n.Memory)
+		count[ResourceGPU] += int64(len(n.GPUs))
+		for _, g := range n.GPUs {
+			if kind := typeOf(n.Node, g); kind != "" {
+				count[gpuPrefix+kind]++
+			}
+		}
+	}
+	for _, l := range r.Licences {
+		count[licencePrefix+l.Name] += int64(l.Count)
+	}
+	out := make([]Amount, 0, len(count))
+	for resource, n := range count {
+		if n > 0 {
+			out = append(out, Amount{resource, n})
+		}
+	}
+	slices.SortFunc(out, func(a, b Amount) int { return strings.Compare(a.Resource, b.Resource) })
+	return out
+}
+
+// Bill is what a second of these amounts counts, in thousandths: the weights of
+// policy, where "gpu" is for GPUs of a type without a weight of its own and "mem" for
+// a GiB, changed by a QOS's extra in percent; never below 0.
+func (f *FairSharePolicy) Bill(amounts []Amount, extra int32) int64 {
+	weights := make(map[string]int64, len(f.Billing))
+	for _, w := range f.Billing {
+		weights[w.Resource] = w.Milli
+	}
+	var bill, typed int64
+	var gpus int64
+	for _, a := range amounts {
+		w, known := weights[a.Resource]
+		switch {
+		case a.Resource == ResourceGPU:
+			gpus = a.Count
+		case a.Resource == ResourceMem:
+			bill += a.Count * w / 1024
+		case strings.HasPrefix(a.Resource, gpuPrefix):
+			own, bare := weights[strings.TrimPrefix(a.Resource, gpuPrefix)]
+			if bare && !known {
+				w, known = own, true
+			}
+			if known {
+				bill += a.Count * w
+				typed += a.Count
+			}
+		default:
+			bill += a.Count * w
+		}
+	}
+	bill += max(0, gpus-typed) * weights[ResourceGPU]
+	return max(0, bill*(100+int64(extra))/100)
+}
