@@ -58,6 +58,8 @@ type JobJSON struct {
 	SubmitHost  string        `json:"submit_host,omitempty"`
 	CancelledBy string        `json:"cancelled_by,omitempty"`
 	Version     uint64        `json:"version,omitempty"`
+	Others      []string      `json:"others,omitempty"`
+	Reservation string        `json:"reservation,omitempty"`
 }
 
 type requestJSON struct {
@@ -74,6 +76,11 @@ type requestJSON struct {
 	NodeList     []string `json:"node_list,omitempty"`
 	Exclude      []string `json:"exclude,omitempty"`
 	Exclusive    bool     `json:"exclusive,omitempty"`
+	GPUMemory    int64    `json:"gpu_memory,omitempty"`
+	Connect      string   `json:"connect,omitempty"`
+	Switches     int32    `json:"switches,omitempty"`
+	SwitchWait   *int64   `json:"switch_wait,omitempty"` // -1: without end
+	Licences     []string `json:"licences,omitempty"`    // such as matlab:2
 }
 
 type nodeUseJSON struct {
@@ -107,6 +114,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Started: Stamp(timeOf(j.Started)), Ended: Stamp(timeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
 		Depends: dependWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Args: j.Args, WorkDir: j.WorkDir,
 		Output: j.Output, Error: j.Error, Comment: j.Comment, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
+		Others: j.Others, Reservation: j.Reservation,
 	}
 	if j.ArrayId != 0 {
 		out.ArrayIndex = &j.ArrayIndex
@@ -115,6 +123,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		out.Request = &requestJSON{
 			q.Nodes, q.Gpus, q.GpusPerNode, q.GpuTypes, q.TasksPerNode, q.CpusPerTask,
 			q.MemPerNode, q.MemPerCpu, q.MemPerGpu, q.Features, q.NodeList, q.Exclude, q.Exclusive,
+			q.GpuMemory, q.Connect, q.Switches, switchWait(q), licenceWords(q.Licences),
 		}
 	}
 	for _, n := range j.Nodes {
@@ -127,6 +136,15 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		})
 	}
 	return out
+}
+
+// switchWait is how long a job waits for its connection; nil when it asks for none.
+func switchWait(q *greylagv1.Request) *int64 {
+	if q.SwitchWait == nil {
+		return nil
+	}
+	s := max(int64(q.SwitchWait.AsDuration()/time.Second), -1)
+	return &s
 }
 
 // Stamp is a time for JSON: nil when it is not set.

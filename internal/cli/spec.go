@@ -36,7 +36,7 @@ func (p *Process) spec(o jobscript.Options, script jobscript.Script, args []stri
 	}
 	host, _ := os.Hostname() // for people only; "" is fine
 	s := &greylagv1.JobSpec{
-		Name: o.Name, Account: o.Account, Partition: o.Partition, Qos: o.QOS, Comment: o.Comment,
+		Name: o.Name, Account: o.Account, Partition: o.Partition, Others: o.Others, Reservation: o.Reservation, Qos: o.QOS, Comment: o.Comment,
 		Request: requestProto(o.Request), Script: script.Text, Args: args,
 		Environment: p.environment(o.Export),
 		WorkDir:     dir, Output: below(dir, o.Output), Append: o.Append, Image: o.Image,
@@ -110,10 +110,25 @@ func moment(t time.Time) *timestamppb.Timestamp {
 }
 
 func requestProto(q cluster.Request) *greylagv1.Request {
-	return &greylagv1.Request{
+	p := &greylagv1.Request{
 		Nodes: q.Nodes, GpusPerNode: q.GPUsPerNode, Gpus: q.GPUs, GpuTypes: q.GPUTypes,
 		TasksPerNode: q.TasksPerNode, CpusPerTask: q.CPUsPerTask,
 		MemPerNode: int64(q.MemPerNode), MemPerCpu: int64(q.MemPerCPU), MemPerGpu: int64(q.MemPerGPU),
 		Features: q.Features, NodeList: q.NodeList, Exclude: q.Exclude, Exclusive: q.Exclusive,
+		GpuMemory: int64(q.GPUMemory), Switches: q.Switches,
 	}
+	if q.Connect != cluster.ConnectAny {
+		p.Connect = q.Connect.String()
+	}
+	switch {
+	case !q.Tied(), q.SwitchWait == cluster.SwitchDefault:
+	case q.SwitchWait < 0:
+		p.SwitchWait = durationpb.New(-time.Second)
+	default:
+		p.SwitchWait = durationpb.New(q.SwitchWait)
+	}
+	for _, l := range q.Licences {
+		p.Licences = append(p.Licences, &greylagv1.Licence{Name: l.Name, Count: l.Count})
+	}
+	return p
 }

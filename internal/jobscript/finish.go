@@ -14,6 +14,8 @@ func (r *resolver) finish(o *Options) {
 	}
 	r.finishTasks(o)
 	r.finishGPUs(o)
+	r.finishTasksPerGPU(o)
+	finishSwitches(o)
 	r.finishMemory(o)
 	r.finishDeadline(o)
 	if o.Wait && o.Hold {
@@ -80,6 +82,53 @@ func (r *resolver) finishGPUs(o *Options) {
 		r.fault("--cpus-per-gpu", fmt.Sprintf("makes %d CPUs for each task", cpus), "ask for less")
 	default:
 		q.CPUsPerTask = int32(cpus)
+	}
+}
+
+// finishTasksPerGPU makes tasks of GPUs, or GPUs of tasks. Both are per node, so the
+// GPUs of a node must be known.
+func (r *resolver) finishTasksPerGPU(o *Options) {
+	q, per := &o.Request, int64(o.tasksPerGPU)
+	if per == 0 {
+		return
+	}
+	gpus := int64(q.GPUsPerNode)
+	if q.Nodes == 1 && gpus == 0 {
+		gpus = int64(q.GPUs)
+	}
+	tasks := int64(q.TasksPerNode)
+	switch {
+	case gpus == 0 && q.GPUs > 0:
+		r.fault("--ntasks-per-gpu", "how many GPUs a node has is not known", "ask for --gpus-per-node instead of --gpus")
+	case gpus == 0 && tasks == 0:
+		r.fault("--ntasks-per-gpu", "neither GPUs nor tasks are asked for", "ask for --gpus-per-node, or for --ntasks")
+	case gpus == 0 && tasks%per != 0:
+		r.fault("--ntasks-per-gpu", fmt.Sprintf("%d tasks on a node cannot be %d for each GPU", tasks, per), "ask for --gpus-per-node")
+	case gpus == 0:
+		q.GPUsPerNode = int32(tasks / per)
+	case tasks > 0 && tasks != gpus*per:
+		r.fault("--ntasks-per-gpu", fmt.Sprintf("%d GPUs on a node with %d tasks each do not make %d tasks", gpus, per, tasks), "leave out --ntasks and --ntasks-per-node")
+	case gpus*per > 1<<16:
+		r.fault("--ntasks-per-gpu", fmt.Sprintf("makes %d tasks on a node", gpus*per), "ask for fewer")
+	default:
+		q.TasksPerNode = int32(gpus * per)
+	}
+}
+
+// finishSwitches makes one wait of two: the longer. A --switches without a time waits
+// as long as --connect does.
+func finishSwitches(o *Options) {
+	q := &o.Request
+	connect, switches := q.Connect != cluster.ConnectAny, q.Switches > 0
+	switch {
+	case connect && switches && (o.connectWait == cluster.SwitchAlways || o.switchWait == cluster.SwitchAlways):
+		q.SwitchWait = cluster.SwitchAlways
+	case connect && switches:
+		q.SwitchWait = max(o.connectWait, o.switchWait)
+	case connect:
+		q.SwitchWait = o.connectWait
+	case switches:
+		q.SwitchWait = o.switchWait
 	}
 }
 

@@ -11,6 +11,7 @@ type Options struct {
 	Name      string
 	Account   string
 	Partition string
+	Others    []string // further partitions
 	QOS       string
 	Comment   string
 	Request   cluster.Request
@@ -33,6 +34,8 @@ type Options struct {
 	Export    Export
 	env       []string // of --env: NAME or NAME=VALUE, of all places
 
+	Reservation string
+
 	Wrap     string // a shell command instead of a script
 	Wait     bool
 	Parsable bool
@@ -42,7 +45,11 @@ type Options struct {
 	tasks       int32 // in all, over all nodes
 	gpusPerTask int32
 	cpusPerGPU  int32
+	tasksPerGPU int32
 	memZero     bool // --mem=0 was written
+
+	connectWait time.Duration // of --connect
+	switchWait  time.Duration // of --switches
 }
 
 // place is where options were found, weakest first.

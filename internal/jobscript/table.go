@@ -96,8 +96,13 @@ func identityRows() []option {
 			set: text(func(o *Options) *string { return &o.Name })},
 		{Option: getopt.Option{Long: "account", Short: 'A', Value: "ACCOUNT", Help: "account to charge"},
 			set: text(func(o *Options) *string { return &o.Account })},
-		{Option: getopt.Option{Long: "partition", Short: 'p', Value: "PARTITION", Help: "partition [the default one]"},
-			set: one("partition", func(o *Options) *string { return &o.Partition })},
+		{Option: getopt.Option{Long: "partition", Short: 'p', Value: "PARTITION", Help: "partition, or several joined by commas: where it can start first [the default one]"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.Partition, o.Others, err = parsePartitions(v)
+				return err
+			}},
+		{Option: getopt.Option{Long: "reservation", Value: "NAME", Help: "run on the nodes that an administrator reserved under this name"},
+			set: one("reservation", func(o *Options) *string { return &o.Reservation })},
 		{Option: getopt.Option{Long: "qos", Short: 'q', Value: "QOS", Help: "priority class"},
 			set: one("QOS", func(o *Options) *string { return &o.QOS })},
 		{Option: getopt.Option{Long: "comment", Value: "TEXT", Help: "a note kept with the job"},
@@ -138,6 +143,11 @@ func resourceRows() []option {
 			family: gpuFamily, set: gpus(func(o *Options) *int32 { return &o.gpusPerTask }, parseGPUs)},
 		{Option: getopt.Option{Long: "gres", Value: "gpu[:TYPE]:N", Help: "sbatch's way to write --gpus-per-node"},
 			family: gpuFamily, set: gpus(perNode, parseGRES)},
+		{Option: getopt.Option{Long: "gpu-mem", Value: "SIZE", Help: "memory that each GPU has of its own, at least: 80G"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.Request.GPUMemory, err = cluster.ParseBytes(v, cluster.MiB)
+				return err
+			}},
 		{Option: getopt.Option{Long: "cpus-per-task", Short: 'c', Value: "N", Help: "CPUs for each task [1]"},
 			set: count(1, func(o *Options) *int32 { return &o.Request.CPUsPerTask })},
 		{Option: getopt.Option{Long: "cpus-per-gpu", Value: "N", Help: "CPUs for each GPU"},
@@ -152,6 +162,13 @@ func resourceRows() []option {
 			set: count(1, func(o *Options) *int32 { return &o.tasks })},
 		{Option: getopt.Option{Long: "ntasks-per-node", Value: "N", Help: "tasks on each node [1]"},
 			set: count(1, func(o *Options) *int32 { return &o.Request.TasksPerNode })},
+		{Option: getopt.Option{Long: "ntasks-per-gpu", Value: "N", Help: "tasks for each GPU"},
+			set: count(1, func(o *Options) *int32 { return &o.tasksPerGPU })},
+		{Option: getopt.Option{Long: "licenses", Short: 'L', Aliases: []string{"licences"}, Value: "NAME[:N],...", Help: "licences held while it runs [1 of each]"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.Request.Licences, err = parseLicences(v)
+				return err
+			}},
 	}
 }
 
@@ -172,6 +189,16 @@ func nodeRows() []option {
 		{Option: getopt.Option{Long: "exclude", Short: 'x', Value: "NODES", Help: "none of these nodes"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.Exclude, err = parseHosts(v)
+				return err
+			}},
+		{Option: getopt.Option{Long: "connect", Value: "HOW[@TIME]", Help: "how near its GPUs have to be: nvlink (all in one domain), nvlink-node (those of each node), leaf (one leaf switch), any; with @TIME it waits so long for it and then starts without"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.Request.Connect, o.connectWait, err = parseConnect(v)
+				return err
+			}},
+		{Option: getopt.Option{Long: "switches", Value: "N[@TIME]", Help: "at most N leaf switches: wait TIME for that, then start without; @unlimited: never without [as long as the cluster lets it wait]"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.Request.Switches, o.switchWait, err = parseSwitches(v)
 				return err
 			}},
 		{Option: getopt.Option{Long: "exclusive", Value: "yes", Absent: "yes", Help: "no other job on its nodes"},

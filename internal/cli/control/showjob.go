@@ -56,7 +56,7 @@ func (t *tool) showJobs(ctx context.Context, c cli.Cluster, args []string) error
 func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 	facts := [][2]string{
 		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
-		{"partition", j.Partition}, {"qos", j.Qos}, {"state", stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
+		{"partition", strings.Join(append([]string{j.Partition}, j.Others...), ", ")}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
 		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"asks for", requestText(j.Request)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
 		{"submitted", t.when(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.when(j.Begin)}, {"deadline", t.when(j.Deadline)},
@@ -145,6 +145,7 @@ func requestText(q *greylagv1.Request) string {
 			words = append(words, fmt.Sprintf("%s memory a %s", cluster.Bytes(m.n), m.what))
 		}
 	}
+	words = append(words, cli.PlaceWords(q)...)
 	if len(q.GetFeatures()) > 0 {
 		words = append(words, "features "+strings.Join(q.GetFeatures(), "&"))
 	}

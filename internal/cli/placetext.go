@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func licenceWords(list []*greylagv1.Licence) []string {
+	var words []string
+	for _, l := range list {
+		words = append(words, fmt.Sprintf("%s:%d", l.Name, l.Count))
+	}
+	return words
+}
+
+// PlaceWords are what a job asks beyond amounts: memory of GPUs, connection,
+// licences, each as a phrase.
+func PlaceWords(q *greylagv1.Request) []string {
+	var words []string
+	if q.GetGpuMemory() > 0 {
+		words = append(words, "GPUs of at least "+cluster.Bytes(q.GetGpuMemory()).String())
+	}
+	var tied []string
+	switch q.GetConnect() {
+	case "nvlink":
+		tied = append(tied, "all GPUs in one NVLink domain")
+	case "nvlink-node":
+		tied = append(tied, "the GPUs of each node in one NVLink domain")
+	case "leaf":
+		tied = append(tied, "all nodes under one leaf switch")
+	}
+	if n := q.GetSwitches(); n > 0 {
+		tied = append(tied, fmt.Sprintf("at most %d leaf switches", n))
+	}
+	if len(tied) > 0 {
+		words = append(words, strings.Join(tied, " and ")+waitText(q))
+	}
+	if l := q.GetLicences(); len(l) > 0 {
+		words = append(words, "licences "+strings.Join(licenceWords(l), ","))
+	}
+	return words
+}
+
+// waitText says how long a connection is waited for; nothing when it always holds.
+func waitText(q *greylagv1.Request) string {
+	wait := q.GetSwitchWait().AsDuration()
+	switch {
+	case q.GetSwitchWait() == nil || wait < 0:
+		return ""
+	case wait == 0:
+		return " if it costs no time"
+	}
+	return " if that takes no more than " + cluster.FormatElapsed(wait)
+}
