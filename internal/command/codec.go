@@ -128,6 +128,8 @@ func blank(k kind) Command {
 		return new(PutBlob)
 	case kindEditAccounts:
 		return new(EditAccounts)
+	case kindSetTopology:
+		return new(SetTopology)
 	}
 	return nil
 }
@@ -164,5 +166,7 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, putBlobFields)
 	case *EditAccounts:
 		codec.Record(c, x, editAccountsFields)
+	case *SetTopology:
+		codec.Record(c, x, topologyFields)
 	}
 }

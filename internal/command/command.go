@@ -34,6 +34,7 @@ const (
 	kindUseToken
 	kindPutBlob
 	kindEditAccounts
+	kindSetTopology
 )
 
 // Role is what an actor may do.

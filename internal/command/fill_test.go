@@ -81,7 +81,7 @@ func every(seed uint64, full bool) []Command {
 		filled[SetLiveness](seed, full), filled[UpdateNodes](seed, full), filled[CommitPlan](seed, full),
 		filled[Tick](seed, full), filled[ApplyPolicy](seed, full), filled[CreateToken](seed, full),
 		filled[UseToken](seed, full), filled[PutBlob](seed, full),
-		filled[EditAccounts](seed, full),
+		filled[EditAccounts](seed, full), filled[SetTopology](seed, full),
 	}
 }
 
