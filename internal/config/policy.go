@@ -26,8 +26,11 @@ type policy struct {
 	MaxPending  int           `toml:"max_pending"`
 	MaxRestarts int           `toml:"max_restarts"`
 	Private     bool          `toml:"private"`
-	Partitions  []partition   `toml:"partition"`
-	QOS         []qos         `toml:"qos"`
+	// Jobs without an account are refused, once there are accounts.
+	RequireAccount bool `toml:"require_account"`
+
+	Partitions []partition `toml:"partition"`
+	QOS        []qos       `toml:"qos"`
 
 	Scheduling   scheduling    `toml:"scheduling"`
 	FairShare    fairShare     `toml:"fair_share"`
@@ -53,6 +56,9 @@ type qos struct {
 	Tier     int           `toml:"tier"`
 	Priority int           `toml:"priority"`
 	MaxTime  time.Duration `toml:"max_time"`
+	// How much more its jobs count as usage, in percent; -100: nothing.
+	UsageExtra int       `toml:"usage_extra"`
+	Limits     limitList `toml:"limits"`
 }
 
 // ReadPolicy reads a policy file's text; name stands for it in faults. What the text
@@ -88,6 +94,7 @@ func (p *policy) check(c *checker) {
 		at := "qos[" + strconv.Itoa(i) + "]"
 		c.between(at+".tier", q.Tier, -most, most)
 		c.between(at+".priority", q.Priority, -most, most)
+		c.between(at+".usage_extra", q.UsageExtra, -most, most)
 	}
 	for i, r := range p.Reservations {
 		at := "reservation[" + strconv.Itoa(i) + "]"
@@ -107,7 +114,7 @@ func (p *policy) policy() cluster.Policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxPending: int64(p.MaxPending), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
-		Scheduling: p.scheduling(),
+		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount,
 	}
 	for _, x := range p.Partitions {
 		out.Partitions = append(out.Partitions, cluster.Partition{
@@ -116,7 +123,9 @@ func (p *policy) policy() cluster.Policy {
 		})
 	}
 	for _, x := range p.QOS {
-		out.QOS = append(out.QOS, cluster.QOS{Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime})
+		out.QOS = append(out.QOS, cluster.QOS{
+			Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime, UsageExtra: int32(x.UsageExtra), Limits: x.Limits,
+		})
 	}
 	return out
 }
@@ -125,7 +134,7 @@ func fileOf(p *cluster.Policy) policy {
 	out := policy{
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
-		MaxPending: int(p.MaxPending), MaxRestarts: int(p.MaxRestarts), Private: p.Private,
+		MaxPending: int(p.MaxPending), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount,
 	}
 	out.schedulingOf(&p.Scheduling)
 	for _, x := range p.Partitions {
@@ -135,7 +144,9 @@ func fileOf(p *cluster.Policy) policy {
 		})
 	}
 	for _, x := range p.QOS {
-		out.QOS = append(out.QOS, qos{Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime})
+		out.QOS = append(out.QOS, qos{
+			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
+		})
 	}
 	return out
 }

@@ -205,7 +205,7 @@ func ParseLimits(text string) (set, gone []Limit, known bool, err error) {
 // parse reads one value.
 func (k LimitKind) parse(resource, value string) (set, gone []Limit, err error) {
 	l := Limit{Kind: k, Resource: resource}
-	if value == "" || value == "-1" {
+	if value == "" || value == "-1" || equalFold(value, "UNLIMITED") || equalFold(value, "INFINITE") {
 		return nil, []Limit{l}, nil
 	}
 	switch {
