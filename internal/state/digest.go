@@ -59,6 +59,7 @@ func hash64(seed uint64, data []byte) uint64 {
 type hasher struct {
 	c      codec.Coder      // kept, since a new one each time would be garbage
 	policy uint64           // hash of the policy in force
+	fabric uint64           // and of the topology
 	spec   *cluster.JobSpec // whose hash is known
 	known  uint64
 }
@@ -127,11 +128,15 @@ func (s *State) hashPolicy() uint64 {
 	return hashRecord(&s.hashes, seed(hashMeta, 1), s.policy, command.PolicyFields)
 }
 
+func (s *State) hashFabric() uint64 {
+	return hashRecord(&s.hashes, seed(hashMeta, 2), s.fabric, fabricFields)
+}
+
 // Digest is a fingerprint of all that a snapshot holds: equal states have equal
 // digests, states that differ have different ones but for one chance in 2^64. O(1).
 func (s *State) Digest() uint64 {
 	m := s.metaOf()
-	return s.digest ^ s.hashes.policy ^ hashRecord(&s.hashes, seed(hashMeta, 0), &m, metaFields)
+	return s.digest ^ s.hashes.policy ^ s.hashes.fabric ^ hashRecord(&s.hashes, seed(hashMeta, 0), &m, metaFields)
 }
 
 // recount is the incremental part of the digest from scratch. O(state).

@@ -90,7 +90,7 @@ func (x *restoring) section(kind byte, body []byte) error {
 	table := map[byte]func(*codec.Coder){
 		frameMeta: x.readMeta, framePolicy: x.readPolicy, frameNodes: x.readNode, frameArrays: x.readArray,
 		frameJobs: x.readJob, frameSignals: x.readSignals, frameTail: x.readEnded, frameRequests: x.readRequest,
-		frameBlobs: x.readBlob, frameTokens: x.readToken, frameUploads: x.readUpload, frameEnd: x.readEnd,
+		frameBlobs: x.readBlob, frameTokens: x.readToken, frameUploads: x.readUpload, frameTopology: x.readTopology, frameEnd: x.readEnd,
 	}
 	read := table[kind]
 	if read == nil {

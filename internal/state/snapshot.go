@@ -46,6 +46,7 @@ const (
 	frameRequests
 	frameTokens
 	frameUploads
+	frameTopology
 	frameEnd
 )
 
@@ -129,6 +130,10 @@ func (v *View) Encode(w io.Writer) error {
 	f.of(frameUploads)
 	for d, u := range v.uploads.All() {
 		record(f, &d, digestField, &u, uploadFields)
+	}
+	if v.fabric.version > 0 {
+		f.of(frameTopology)
+		record(f, &none{}, noKey, v.fabric, fabricFields)
 	}
 	f.of(frameEnd)
 	digest := v.digest

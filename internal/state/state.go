@@ -48,7 +48,7 @@ func New() *State { return newState(defaultLimits()) }
 
 func newState(l limits) *State {
 	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}, dependents: map[cluster.JobID]int{}}
-	s.hashes.policy = s.hashPolicy()
+	s.hashes.policy, s.hashes.fabric = s.hashPolicy(), s.hashFabric()
 	return s
 }
 
@@ -87,6 +87,8 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 		return s.createToken(c)
 	case *command.UseToken:
 		return s.useToken(c)
+	case *command.SetTopology:
+		return s.setTopology(c)
 	case *command.PutBlob:
 		return s.putBlob(c)
 	}

@@ -41,6 +41,7 @@ type tables struct {
 	now         cluster.Instant
 	clusterID   string
 	policy      *cluster.Policy
+	fabric      *fabric
 	nextJob     cluster.JobID // the next id
 	finished    uint64        // sequence number of the newest finished job
 	nextRequest uint64
@@ -73,6 +74,7 @@ func newTables() tables {
 	policy := cluster.DefaultPolicy()
 	return tables{
 		policy:      &policy,
+		fabric:      &fabric{},
 		nextJob:     1,
 		nextRequest: 1,
 		pending:     cow.New[cluster.JobID, *cluster.Job](cmp.Compare[cluster.JobID]),

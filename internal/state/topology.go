@@ -1,0 +1,126 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// fabric is the topology in force. It is replaced, never changed, so that views may
+// share it.
+type fabric struct {
+	version  uint64 // 0: nobody has said anything
+	since    cluster.Instant
+	by       string
+	said     []cluster.Switch // as they came: nodes may be host list expressions
+	switches []cluster.Switch // the same with names
+	tree     *topology.Fabric
+}
+
+func fabricFields(c *codec.Coder, x *fabric) {
+	codec.Uint(c, &x.version)
+	codec.Int(c, &x.since)
+	codec.String(c, &x.by)
+	command.SwitchesFields(c, &x.said)
+}
+
+// maxHung bounds how many names a topology may expand to: every node of a very large
+// cluster on sixteen rails.
+const maxHung = 2_000_000
+
+// CheckTopology reports every fault of a fabric, as [State.Apply] will refuse it for.
+// The nodes of a switch may be host list expressions. O(size).
+func CheckTopology(switches []cluster.Switch) error {
+	_, _, err := grow(switches)
+	return err
+}
+
+// grow expands host lists and builds the tree.
+func grow(said []cluster.Switch) ([]cluster.Switch, *topology.Fabric, error) {
+	names := 0
+	all := make([]cluster.Switch, len(said))
+	for i, s := range said {
+		all[i] = s
+		all[i].Nodes = nil
+		for _, expr := range s.Nodes {
+			list, err := hostlist.Expand(expr)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%w: switch %q: %w", cluster.ErrInvalidFabric, s.Name, err)
+			}
+			if names += len(list); names > maxHung {
+				return nil, nil, fmt.Errorf("%w: more than %d nodes in all", cluster.ErrInvalidFabric, maxHung)
+			}
+			all[i].Nodes = append(all[i].Nodes, list...)
+		}
+	}
+	tree, err := topology.NewFabric(all)
+	return all, tree, err
+}
+
+func (s *State) setTopology(c *command.SetTopology) command.Result {
+	if again := s.repeated(c.Request); again != nil {
+		return again
+	}
+	now := s.fabric
+	switch {
+	case !allowed(c.Actor, command.RoleAdmin):
+		return s.remember(c.Request, refusef(command.Denied, "%s may not change the topology: that needs the role admin", c.Actor.Identity.User))
+	case c.Expect != 0 && c.Expect != now.version:
+		return s.remember(c.Request, hinting(refusef(command.Conflict, "the topology has version %d, not %d: somebody changed it", now.version, c.Expect), "look at the present one and import yours again"))
+	}
+	switches, tree, err := grow(c.Switches)
+	if err != nil {
+		return refuse(command.InvalidArgument, shorten(err), "gctl topology import --dry-run says where in the file")
+	}
+	s.putFabric(&fabric{version: now.version + 1, since: s.now, by: c.Actor.Identity.User, said: c.Switches, switches: switches, tree: tree})
+	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
+	return s.remember(c.Request, &command.Done{Version: s.fabric.version})
+}
+
+// shorten keeps a refusal readable: a wrong file has a fault on every line.
+func shorten(err error) string {
+	var all interface{ Unwrap() []error }
+	if !errors.As(err, &all) || len(all.Unwrap()) <= maxTold {
+		return oneLine(err)
+	}
+	list := all.Unwrap()
+	return fmt.Sprintf("%s; and %d more", oneLine(errors.Join(list[:maxTold]...)), len(list)-maxTold)
+}
+
+const maxTold = 20
+
+// putFabric puts a topology in force.
+func (s *State) putFabric(f *fabric) {
+	s.fabric = f
+	s.hashes.fabric = s.hashFabric()
+	s.rooms = nil
+}
+
+// Topology is the fabric in force: its switches with the names of their nodes, its
+// version (0 when there is none), since when, and by whom.
+func (v *View) Topology() (switches []cluster.Switch, version uint64, since cluster.Instant, by string) {
+	return v.fabric.switches, v.fabric.version, v.fabric.since, v.fabric.by
+}
+
+// Fabric is the tree of the topology in force; nil when there is none.
+func (v *View) Fabric() *topology.Fabric { return v.fabric.tree }
+
+// readTopology restores what a snapshot has.
+func (x *restoring) readTopology(c *codec.Coder) {
+	f := new(fabric)
+	codec.Record(c, f, fabricFields)
+	if c.Failed() {
+		return
+	}
+	var err error
+	if f.switches, f.tree, err = grow(f.said); err != nil || f.version == 0 {
+		c.Fail("the topology is not well formed: %v", err)
+		return
+	}
+	x.putFabric(f)
+}
