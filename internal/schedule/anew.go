@@ -15,13 +15,19 @@ func (p *Planner) mustPlanAnew(snap *cluster.Snapshot) bool {
 		return true
 	}
 	rules := &snap.Policy.Scheduling
-	if rules.Depth != cluster.Unlimited {
+	if rules.Depth != cluster.Unlimited || !sameFabric(p.last.Switches, snap.Switches) {
 		return true
 	}
 	if p.soft > 0 && rules.Replan > 0 && snap.Now.Sub(p.anew) >= rules.Replan {
 		return true
 	}
 	return !slices.EqualFunc(snap.Nodes, p.last.Nodes, sameGround)
+}
+
+// sameFabric reports whether two snapshots have the same fabric: it is replaced as a
+// whole.
+func sameFabric(a, b []cluster.Switch) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // sameGround reports whether two nodes are the same to a scheduler.

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -88,8 +89,37 @@ func newGround(snap *cluster.Snapshot) *ground {
 // arrange sorts the hosts so that neighbours are near each other in the fabric, and
 // numbers their domains, narrowest level first.
 func (g *ground) arrange(snap *cluster.Snapshot) {
-	slices.SortFunc(g.hosts, func(a, b *topology.Host) int { return strings.Compare(a.Name, b.Name) })
+	fabric, err := topology.NewFabric(snap.Switches)
+	if err != nil { // the state has refused what is no fabric
+		fabric = nil
+	}
+	for i, h := range g.hosts {
+		if n := g.nodes[h.Name]; fabric.Block(h.Name) != "" {
+			g.hosts[i] = topology.NewHost(fabric.Linked(n))
+		}
+	}
+	of := func(level int, h *topology.Host) int32 {
+		if d, ok := fabric.Domain(level, h.Name); ok {
+			return d
+		}
+		return -1
+	}
+	slices.SortFunc(g.hosts, func(a, b *topology.Host) int {
+		for level := fabric.Levels() - 1; level >= 0; level-- {
+			if c := cmp.Compare(of(level, a), of(level, b)); c != 0 {
+				return c
+			}
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
 	g.levels = [][]int32{g.links()}
+	for level := range fabric.Levels() {
+		domains := make([]int32, len(g.hosts))
+		for i, h := range g.hosts {
+			domains[i] = of(level, h)
+		}
+		g.levels = append(g.levels, domains)
+	}
 }
 
 // links numbers the NVLink domains that reach across hosts.

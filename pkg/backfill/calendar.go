@@ -82,6 +82,7 @@ func (l *layer) keep(set []uint64, b int) {
 	if b < len(l.days) && l.days[b].min != nil {
 		with = l.days[b].min
 	}
+	with = with[:len(set)]
 	for i := range set {
 		set[i] &= with[i]
 	}

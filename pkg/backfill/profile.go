@@ -38,8 +38,10 @@ type Profile struct {
 const (
 	// indexed is from how many hosts on the index pays.
 	indexed = 16
-	// stretch is how long one stretch of the index is.
+	// A stretch of the index is so long when there are many hosts, and twice as long when
+	// there are few: looking at rows costs less then than keeping the index.
 	stretch = cluster.Instant(10 * time.Minute)
+	many    = 1024
 )
 
 // New is the profile of hosts that are all free from now on, in the order given:
@@ -57,8 +59,12 @@ func New(now cluster.Instant, hosts []*topology.Host, levels [][]int32, licences
 		p.extras = append(p.extras, NewRow(now, Amount{CPUs: n}))
 	}
 	if len(hosts) >= indexed {
+		width := stretch
+		if len(hosts) < many {
+			width *= 2
+		}
 		p.index = &calendar{
-			width: stretch, first: int64(now / stretch), words: len(p.set),
+			width: width, first: int64(now / width), words: len(p.set),
 			seen: make([][]marks, len(hosts)), whole: make([]uint16, len(hosts)),
 		}
 	}

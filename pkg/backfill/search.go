@@ -164,23 +164,47 @@ func (p *Profile) leastHosts(w *Want, k *kindWant) int32 {
 // within looks at starts in stretch b, which fill the stretches up to last.
 func (p *Profile) within(w *Want, k *kindWant, b, last int, from, before cluster.Instant) (Start, bool) {
 	l := p.index.layers[k.layer]
-	once := l.once(b)
-	for i := range p.set {
-		p.set[i] = w.hosts[i] & once[i]
-	}
-	least := int(p.leastHosts(w, k))
-	for i := b + 1; i <= last; i++ {
-		if l.keep(p.set, i); i%8 == 0 && p.set.Len() < least {
-			return Start{}, false
-		}
+	set, ok := p.left(w, k, b, last, from)
+	if !ok {
+		return Start{}, false
 	}
 	p.avoid = nil
 	if wider := p.index.widest(l); wider != nil {
 		p.avoid = wider.once(b)
 	}
-	copy(p.sure, p.set)
+	copy(p.sure, set)
 	l.keep(p.sure, b)
-	return p.among(w, k, p.set, p.sure, from, before)
+	return p.among(w, k, set, p.sure, from, before)
+}
+
+// left is the hosts that have room in each of the stretches that a start in stretch b
+// would fill, false when they are too few. Those of the last search for the same serve
+// again while nothing was given: there can only be fewer.
+func (p *Profile) left(w *Want, k *kindWant, b, last int, from cluster.Instant) (HostSet, bool) {
+	known := &k.known
+	if !p.forgetful && known.set != nil && known.stretch == b && known.from <= from && known.era == p.era && known.gives == len(p.gives) {
+		known.from = from
+		return known.set, true
+	}
+	l, set := p.index.layers[k.layer], p.set
+	if !p.forgetful {
+		if known.set == nil {
+			known.set = make(HostSet, len(p.set))
+		}
+		set = known.set
+		known.stretch, known.from, known.era, known.gives = -1, from, p.era, len(p.gives)
+	}
+	once, least := l.once(b), int(p.leastHosts(w, k))
+	for i := range set {
+		set[i] = w.hosts[i] & once[i]
+	}
+	for i := b + 1; i <= last; i++ {
+		if l.keep(set, i); i%8 == 0 && set.Len() < least {
+			return nil, false
+		}
+	}
+	known.stretch = b
+	return set, true
 }
 
 // candidate is a host that can be one of the job's nodes at some instant.
@@ -239,6 +263,9 @@ func (p *Profile) single(w *Want, k *kindWant, set HostSet, from, before cluster
 			p.Rows++
 			t, ok := k.demands[p.models[h]].earliest(&p.rows[h], opening{from, end}, w)
 			if !ok {
+				if end == before {
+					set[i] &^= rest & -rest // nor will it be for the next alike
+				}
 				continue
 			}
 			if t < best {
@@ -318,10 +345,16 @@ func (p *Profile) later(w *Want, k *kindWant, set HostSet, from, before cluster.
 	for i := range set {
 		for rest := set[i]; rest != 0; rest &= rest - 1 {
 			h := i*64 + bits.TrailingZeros64(rest)
-			turns = p.openings(turns, h, w, k, opening{from, before})
+			n := len(turns)
+			if turns = p.openings(turns, h, w, k, opening{from, before}); len(turns) == n {
+				set[i] &^= rest & -rest // nor will it be for the next alike
+			}
 		}
 	}
 	p.turns = turns
+	if s, ok := p.atOnce(w, k, turns, from); ok {
+		return s, true
+	}
 	slices.SortFunc(turns, func(a, b turn) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by), cmp.Compare(a.host, b.host))
 	})
@@ -345,6 +378,28 @@ func (p *Profile) later(w *Want, k *kindWant, set HostSet, from, before cluster.
 		}
 	}
 	return Start{}, false
+}
+
+// atOnce is the start at the first instant looked at, when enough hosts are open then
+// and it does not matter where they are: there is nothing to sort.
+func (p *Profile) atOnce(w *Want, k *kindWant, turns []turn, from cluster.Instant) (Start, bool) {
+	open := int32(0)
+	for i := range turns {
+		if turns[i].at == from {
+			open++
+		}
+	}
+	if w.domains != nil || open < w.Need.Nodes {
+		return Start{}, false
+	}
+	p.found = p.found[:0]
+	for i := range turns {
+		if turns[i].at == from {
+			h := int(turns[i].host)
+			p.found = append(p.found, p.candidate(w, k, h, p.rows[h].window(from, from.Add(w.Lasts))))
+		}
+	}
+	return p.choose(w, k, from), true
 }
 
 // openings appends when the want can start on one host within an interval.

@@ -37,6 +37,16 @@ type kindWant struct {
 	// No start is possible before after, as of the profile's era and gives.
 	after      cluster.Instant
 	era, given int
+	known      known
+}
+
+// known is the hosts that were left for starts in a stretch from an instant on, when
+// so much had been given.
+type known struct {
+	set        HostSet
+	stretch    int
+	from       cluster.Instant
+	era, gives int
 }
 
 // demand is what a want takes of one host of a model.
