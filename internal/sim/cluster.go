@@ -1,0 +1,186 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// epoch is where virtual time begins when nothing else says so: an instant of zero
+// means "not set" to the state.
+const epoch = cluster.Instant(1_000_000_000 * time.Second)
+
+// ErrRefused is wrapped when the state refuses what a simulation is built on.
+var ErrRefused = errors.New("the cluster cannot be simulated")
+
+// virtual is a cluster in virtual time: the state, the planner and the nodes that
+// report to it.
+type virtual struct {
+	state   *state.State
+	planner *schedule.Planner
+	index   uint64
+	now     cluster.Instant
+	epochs  map[string]uint64 // of the nodes
+	check   bool
+	took    []time.Duration // passes
+	anew    int             // passes that planned everything
+	stale   int             // starts that did not fit the state
+}
+
+// newVirtual is a cluster of nodes under a policy.
+func newVirtual(f *Fleet, policy *cluster.Policy, check bool) (*virtual, error) {
+	v := &virtual{state: state.New(), planner: schedule.NewPlanner(), now: epoch, epochs: map[string]uint64{}, check: check}
+	if err := v.must(&command.Init{ClusterID: "simulated", Policy: *policy}); err != nil {
+		return nil, err
+	}
+	for i := range f.Nodes {
+		if err := v.add(&f.Nodes[i]); err != nil {
+			return nil, err
+		}
+	}
+	return v, v.setFabric(f)
+}
+
+// resume is a saved cluster, whose nodes are heard again from now on.
+func resume(s *state.State, check bool) *virtual {
+	view := s.View()
+	v := &virtual{state: s, planner: schedule.NewPlanner(), now: view.Now(), index: view.Index(), epochs: map[string]uint64{}, check: check}
+	for n := range view.Nodes() {
+		v.epochs[n.Name] = n.Epoch
+	}
+	return v
+}
+
+// add registers a node.
+func (v *virtual) add(n *cluster.Node) error {
+	r, err := v.apply(&command.RegisterNode{Node: *n})
+	if err != nil {
+		return err
+	}
+	registered, ok := r.(*command.Registered)
+	if !ok {
+		return refused(r)
+	}
+	v.epochs[n.Name] = registered.Epoch
+	return nil
+}
+
+// apply has the state carry out a command at the present instant.
+func (v *virtual) apply(c command.Command) (command.Result, error) {
+	v.index++
+	r := v.state.Apply(v.index, v.now, c)
+	v.state.Effects() // nobody archives a simulation
+	if v.check {
+		if err := v.state.Check(); err != nil {
+			return nil, fmt.Errorf("after %T at %s: %w", c, v.now.Time(), err)
+		}
+	}
+	return r, nil
+}
+
+// must applies what the state may not refuse.
+func (v *virtual) must(c command.Command) error {
+	r, err := v.apply(c)
+	if err != nil {
+		return err
+	}
+	return refused(r)
+}
+
+func refused(r command.Result) error {
+	if no, ok := r.(*command.Refusal); ok {
+		return fmt.Errorf("%w: %s", ErrRefused, no.Message)
+	}
+	return nil
+}
+
+// root is who changes nodes and policies.
+func root() command.Actor {
+	return command.Actor{Identity: cluster.Identity{User: "root"}, Role: command.RoleAdmin, Source: "simulation"}
+}
+
+// task is one task of a job on a node, whose phase the node is about to report.
+type task struct {
+	node    string
+	rank    int // in the allocation
+	job     cluster.JobID
+	attempt cluster.Attempt
+	phase   cluster.TaskPhase
+	started cluster.Instant
+}
+
+// report has each node report the tasks of it that changed, as one message, the node
+// with the first task of a job first: it is the one whose script ends the job.
+func (v *virtual) report(tasks []task) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(tasks, func(a, b task) int { return min(a.rank, 1) - min(b.rank, 1) })
+	order := make([]string, 0, len(tasks))
+	byNode := map[string]*command.ReportTasks{}
+	for _, t := range tasks {
+		key := t.node
+		if t.rank > 0 {
+			key += "\x00" // after all that are first somewhere
+		}
+		r := byNode[key]
+		if r == nil {
+			r = &command.ReportTasks{Node: t.node, Epoch: v.epochs[t.node]}
+			byNode[key] = r
+			order = append(order, key)
+		}
+		said := cluster.Task{Node: t.node, Phase: t.phase, Started: t.started}
+		if t.phase == cluster.TaskClean {
+			said.Cause, said.Ended = cluster.Exited, v.now
+			if t.rank > 0 {
+				said.Cause = cluster.Stopped
+			}
+		}
+		r.Tasks = append(r.Tasks, command.TaskReport{Job: t.job, Attempt: t.attempt, Task: said})
+	}
+	for _, key := range order {
+		if err := v.must(byNode[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tick lets time pass in the state, if something is due.
+func (v *virtual) tick() error {
+	if v.state.View().NextDue() > v.now {
+		return nil
+	}
+	return v.must(&command.Tick{})
+}
+
+// pass makes one scheduling pass and has its plan agreed.
+func (v *virtual) pass() (schedule.Decision, *command.Committed, error) {
+	snap := v.state.View().Snapshot()
+	snap.Now = max(snap.Now, v.now)
+	began := time.Now()
+	d := v.planner.Pass(snap)
+	v.took = append(v.took, time.Since(began))
+	if d.Stats.Anew {
+		v.anew++
+	}
+	if len(d.Plan.Starts)+len(d.Plan.Verdicts) == 0 {
+		return d, &command.Committed{}, nil
+	}
+	r, err := v.apply(&command.CommitPlan{Plan: d.Plan})
+	if err != nil {
+		return d, nil, err
+	}
+	done, ok := r.(*command.Committed)
+	if !ok {
+		return d, nil, refused(r)
+	}
+	v.stale += len(done.Stale)
+	return d, done, nil
+}

@@ -1,0 +1,155 @@
+package sim
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Fairness compares what users got with what they were entitled to: in each day an
+// equal part of what was given out, but to nobody more than the jobs they had could
+// use, and what they leave is divided among the others (max-min fairness).
+type Fairness struct {
+	Users int `json:"users"`
+	// EntitlementError is the part of all GPU or CPU time that went to others than those
+	// entitled to it: 0 is fair, 1 the opposite.
+	EntitlementError float64 `json:"entitlement_error"`
+	// Jain is Jain's index of what users got divided by what they were entitled to: 1
+	// when equal for all (Jain, Chiu, Hawe, DEC-TR-301, 1984).
+	Jain        float64    `json:"jain"`
+	WorstUser   Worst      `json:"worst_user"`
+	WorstBySize []SizeWait `json:"worst_by_size"`
+}
+
+// Worst is the longest wait, and whose.
+type Worst struct {
+	User string  `json:"user"`
+	Job  string  `json:"job"`
+	Wait float64 `json:"wait"`
+}
+
+// SizeWait is the waits of jobs of a size, in seconds.
+type SizeWait struct {
+	From int64   `json:"from"` // GPUs, or CPUs
+	To   int64   `json:"to"`
+	Jobs int     `json:"jobs"`
+	Mean float64 `json:"mean"`
+	Max  float64 `json:"max"`
+}
+
+// day is the window in which shares are compared.
+const day = cluster.Instant(24 * time.Hour)
+
+// days is what each user used and could have used, by day.
+type days map[cluster.Instant]map[string]*[2]float64
+
+const used, wanted = 0, 1
+
+func (d days) add(r *Result, from, to cluster.Instant, what int) {
+	for from < to {
+		w := from / day
+		until := min(to, (w+1)*day)
+		users := d[w]
+		if users == nil {
+			users = map[string]*[2]float64{}
+			d[w] = users
+		}
+		u := users[r.Job.Spec.Owner.User]
+		if u == nil {
+			u = new([2]float64)
+			users[r.Job.Spec.Owner.User] = u
+		}
+		u[what] += float64(r.Job.size()) * until.Sub(from).Seconds()
+		from = until
+	}
+}
+
+// fairness measures. O(jobs × days each is there).
+func fairness(o *Outcome) Fairness {
+	f := Fairness{}
+	all := days{}
+	sizes := map[int64]*SizeWait{}
+	for i := range o.Results {
+		r := &o.Results[i]
+		if r.Start == 0 || r.End == 0 {
+			continue
+		}
+		wait := r.Start.Sub(r.Job.Submit).Seconds()
+		if wait > f.WorstUser.Wait || f.WorstUser.User == "" {
+			f.WorstUser = Worst{r.Job.Spec.Owner.User, r.Job.Name, wait}
+		}
+		from := int64(1)
+		for from*2 <= r.Job.size() {
+			from *= 2
+		}
+		s := sizes[from]
+		if s == nil {
+			s = &SizeWait{From: from, To: 2*from - 1}
+			sizes[from] = s
+		}
+		s.Jobs++
+		s.Mean += wait
+		s.Max = max(s.Max, wait)
+		all.add(r, r.Start, r.End, used)
+		all.add(r, r.Job.Submit, r.End, wanted)
+	}
+	for _, from := range slices.Sorted(maps.Keys(sizes)) {
+		s := *sizes[from]
+		s.Mean /= float64(s.Jobs)
+		f.WorstBySize = append(f.WorstBySize, s)
+	}
+	f.compare(all)
+	return f
+}
+
+// compare fills in the figures about users.
+func (f *Fairness) compare(all days) {
+	got, due := map[string]float64{}, map[string]float64{}
+	total, wrong := 0.0, 0.0
+	for _, w := range slices.Sorted(maps.Keys(all)) {
+		entitled := entitlements(all[w])
+		for _, user := range slices.Sorted(maps.Keys(entitled)) {
+			u := all[w][user][used]
+			total += u
+			wrong += max(0, u-entitled[user])
+			got[user] += u
+			due[user] += entitled[user]
+		}
+	}
+	f.Users = len(got)
+	if total == 0 {
+		return
+	}
+	f.EntitlementError = wrong / total
+	sum, squares, n := 0.0, 0.0, 0.0
+	for _, user := range slices.Sorted(maps.Keys(got)) {
+		if due[user] > 0 {
+			x := got[user] / due[user]
+			sum, squares, n = sum+x, squares+x*x, n+1
+		}
+	}
+	if squares > 0 {
+		f.Jain = sum * sum / (n * squares)
+	}
+}
+
+// entitlements divides what was used in a window among its users: the one who wanted
+// least first.
+func entitlements(users map[string]*[2]float64) map[string]float64 {
+	names := slices.Sorted(maps.Keys(users))
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(users[a][wanted], users[b][wanted]) })
+	left := 0.0
+	for _, n := range names {
+		left += users[n][used]
+	}
+	out := make(map[string]float64, len(names))
+	for i, n := range names {
+		part := min(users[n][wanted], left/float64(len(names)-i))
+		out[n] = part
+		left -= part
+	}
+	return out
+}

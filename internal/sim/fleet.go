@@ -1,0 +1,82 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// Fleet is the machine that is simulated.
+type Fleet struct {
+	Nodes    []cluster.Node
+	Switches []cluster.Switch // none: all nodes hang on one
+}
+
+// maxFleet bounds the nodes of a fleet, maxNodeGPUs the GPUs of each.
+const (
+	maxFleet    = 1 << 17
+	maxNodeGPUs = 256
+)
+
+// Flat is one node of interchangeable processors and no GPU.
+func Flat(procs int32) *Fleet {
+	return &Fleet{Nodes: []cluster.Node{{Name: "flat", BootID: "simulated", CPUs: procs}}}
+}
+
+// Uniform is nodes n00001 and so on with the same number of GPUs of one type, all of a
+// node in one NVLink domain.
+func Uniform(nodes, gpus int) (*Fleet, error) {
+	if nodes < 1 || nodes > maxFleet || gpus < 0 || gpus > maxNodeGPUs {
+		return nil, fmt.Errorf("%w: %d nodes with %d GPUs each (1 to %d nodes, 0 to %d GPUs)", ErrRefused, nodes, gpus, maxFleet, maxNodeGPUs)
+	}
+	f := &Fleet{Nodes: make([]cluster.Node, nodes)}
+	for i := range f.Nodes {
+		f.Nodes[i] = uniform(fmt.Sprintf("n%05d", i+1), gpus)
+	}
+	return f, nil
+}
+
+// uniform is a node with 8 CPUs and 64 GiB for each GPU.
+func uniform(name string, gpus int) cluster.Node {
+	n := cluster.Node{Name: name, BootID: "simulated", CPUs: int32(max(8*gpus, 64)), Memory: cluster.Bytes(max(gpus, 8)) * 64 * cluster.GiB}
+	for g := range int32(gpus) {
+		n.GPUs = append(n.GPUs, cluster.GPU{
+			Index: g, UUID: "GPU-" + name + "-" + strconv.Itoa(int(g)), Type: "h100", Memory: 80 * cluster.GiB, NUMA: -1, Domain: name,
+		})
+	}
+	return n
+}
+
+// GPUs is how many there are.
+func (f *Fleet) GPUs() int32 {
+	n := 0
+	for i := range f.Nodes {
+		n += len(f.Nodes[i].GPUs)
+	}
+	return int32(n)
+}
+
+// CPUs is how many there are.
+func (f *Fleet) CPUs() int32 {
+	n := int32(0)
+	for i := range f.Nodes {
+		n += f.Nodes[i].CPUs
+	}
+	return n
+}
+
+// largest is the most GPUs and CPUs that one node has.
+func (f *Fleet) largest() (gpus, cpus int32) {
+	for i := range f.Nodes {
+		gpus, cpus = max(gpus, int32(len(f.Nodes[i].GPUs))), max(cpus, f.Nodes[i].CPUs)
+	}
+	return gpus, cpus
+}
+
+// fabric is the tree that its nodes hang on; nil when it is one switch.
+func (f *Fleet) fabric() (*topology.Fabric, error) { return topology.NewFabric(f.Switches) }
+
+// setFabric is for when the state holds the fabric.
+func (v *virtual) setFabric(*Fleet) error { return nil }

@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Distribution describes durations, in seconds.
+type Distribution struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	Max  float64 `json:"max"`
+}
+
+// distribution sorts what it is given. A percentile is the smallest value that so many
+// percent do not exceed.
+func distribution(d []time.Duration) Distribution {
+	if len(d) == 0 {
+		return Distribution{}
+	}
+	slices.Sort(d)
+	sum := 0.0
+	for _, x := range d {
+		sum += x.Seconds()
+	}
+	return Distribution{Mean: sum / float64(len(d)), P50: percentile(d, 50), P90: percentile(d, 90), P99: percentile(d, 99), Max: d[len(d)-1].Seconds()}
+}
+
+func percentile(sorted []time.Duration, p int) float64 {
+	i := (len(sorted)*p + 99) / 100
+	return sorted[max(i-1, 0)].Seconds()
+}
+
+// Promises counts what was promised and whether it was kept.
+type Promises struct {
+	Made   int            `json:"made"` // to jobs that had to wait
+	Kept   int            `json:"kept"`
+	Broken int            `json:"broken"`
+	Causes map[string]int `json:"causes"`
+}
+
+// Summary is what a replay amounts to. Times are in seconds.
+type Summary struct {
+	Jobs        int          `json:"jobs"`
+	Ended       int          `json:"ended"`
+	Refused     int          `json:"refused"`
+	Never       int          `json:"never_started"`
+	Capacity    int64        `json:"capacity"` // GPUs, or CPUs where there is no GPU
+	Utilisation float64      `json:"utilisation"`
+	Makespan    float64      `json:"makespan"`
+	Wait        Distribution `json:"wait"`
+	Slowdown    float64      `json:"mean_bounded_slowdown"` // bound: 10 s
+	Promises    Promises     `json:"promises"`
+	PlanError   float64      `json:"mean_planned_start_error"` // of jobs that had to wait: start against the first plan
+	Fairness    Fairness     `json:"fairness"`
+	Placement   Placement    `json:"placement"`
+	Pass        PassTimes    `json:"pass"`
+	Stale       int          `json:"stale_starts"`
+}
+
+// PassTimes is how long passes took, in milliseconds.
+type PassTimes struct {
+	Passes int     `json:"passes"`
+	Anew   int     `json:"planned_anew"`
+	P50    float64 `json:"p50_ms"`
+	P99    float64 `json:"p99_ms"`
+	Max    float64 `json:"max_ms"`
+	Total  float64 `json:"total_ms"`
+}
+
+// bound is the run time below which a job's slowdown is not counted against it
+// (Feitelson et al., "Theory and practice in parallel job scheduling", 1997).
+const bound = 10 * time.Second
+
+// Summarise measures an outcome. O(jobs log jobs + jobs × nodes of each).
+func Summarise(o *Outcome) Summary {
+	s := Summary{Jobs: len(o.Results), Stale: o.Stale, Promises: Promises{Causes: map[string]int{}}}
+	if s.Capacity = int64(o.Fleet.GPUs()); s.Capacity == 0 {
+		s.Capacity = int64(o.Fleet.CPUs())
+	}
+	var waits []time.Duration
+	first, last := cluster.Never, cluster.Instant(0)
+	var work, slowdown, wrong float64
+	planned := 0
+	for i := range o.Results {
+		r := &o.Results[i]
+		first = min(first, r.Job.Submit)
+		s.Promises.count(r)
+		switch {
+		case r.ID == 0:
+			s.Refused++
+			continue
+		case r.Start == 0:
+			s.Never++
+			continue
+		}
+		wait, run := r.Start.Sub(r.Job.Submit), r.End.Sub(r.Start)
+		waits = append(waits, wait)
+		last = max(last, r.End)
+		work += float64(r.Job.size()) * run.Seconds()
+		slowdown += max(1, (wait+run).Seconds()/max(run, bound).Seconds())
+		if r.waited && r.Planned > 0 {
+			planned++
+			wrong += math.Abs(r.Start.Sub(r.Planned).Seconds())
+		}
+	}
+	s.Ended = len(waits)
+	if s.Ended > 0 {
+		s.Makespan = last.Sub(first).Seconds()
+		s.Utilisation = work / (float64(max(s.Capacity, 1)) * s.Makespan)
+		s.Slowdown = slowdown / float64(s.Ended)
+		s.PlanError = wrong / float64(max(planned, 1))
+	}
+	s.Wait = distribution(waits)
+	s.Fairness = fairness(o)
+	s.Placement = placement(o)
+	s.Pass = passTimes(o)
+	return s
+}
+
+func (p *Promises) count(r *Result) {
+	switch {
+	case r.Broken != "":
+		p.Made++
+		p.Broken++
+		p.Causes[r.Broken]++
+	case r.promised > 0:
+		p.Made++
+		p.Kept++
+	}
+}
+
+func passTimes(o *Outcome) PassTimes {
+	t := PassTimes{Passes: len(o.Passes), Anew: o.Anew}
+	if t.Passes == 0 {
+		return t
+	}
+	sorted := slices.Sorted(slices.Values(o.Passes))
+	const ms = 1000
+	for _, d := range sorted {
+		t.Total += d.Seconds() * ms
+	}
+	t.P50, t.P99, t.Max = percentile(sorted, 50)*ms, percentile(sorted, 99)*ms, sorted[len(sorted)-1].Seconds()*ms
+	return t
+}

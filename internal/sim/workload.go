@@ -1,0 +1,93 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/sim/trace"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Job is one job that will be submitted, and how long it would run.
+type Job struct {
+	Name   string // for people: the id that the log gives it
+	Submit cluster.Instant
+	Run    time.Duration
+	Spec   cluster.JobSpec
+}
+
+// Workload is the jobs of a log as requests to a fleet. A job's processors are CPUs of
+// one node, or of as few nodes as have enough, evenly; asGPUs makes them GPUs. GPUs
+// that one node has are of one node; more are of whole nodes where that goes without
+// remainder, else spread as the scheduler likes.
+func Workload(log *trace.Trace, f *Fleet, asGPUs bool) []Job {
+	gpus, cpus := f.largest()
+	users := map[string]uint32{}
+	jobs := make([]Job, len(log.Jobs))
+	for i := range log.Jobs {
+		j := &log.Jobs[i]
+		spec := cluster.JobSpec{
+			Name: "job", Account: j.Account, TimeLimit: j.Estimate, Owner: owner(users, j.User),
+			Request: cluster.Request{Nodes: 1, TasksPerNode: 1, CPUsPerTask: 1},
+		}
+		switch n := max(j.GPUs, 0); {
+		case n > 0:
+			wantGPUs(&spec.Request, n, gpus)
+		case asGPUs:
+			wantGPUs(&spec.Request, j.Procs, gpus)
+		default:
+			wantCPUs(&spec.Request, j.Procs, cpus)
+		}
+		jobs[i] = Job{Name: j.ID, Submit: epoch + cluster.Instant(j.Submit), Run: j.Run, Spec: spec}
+	}
+	return jobs
+}
+
+// owner is the user of that name; each has a number of their own.
+func owner(users map[string]uint32, name string) cluster.Identity {
+	if name == "" {
+		name = "user"
+	}
+	id, known := users[name]
+	if !known {
+		id = 10_001 + uint32(len(users))
+		users[name] = id
+	}
+	return cluster.Identity{User: name, UID: id, GID: id}
+}
+
+func wantGPUs(r *cluster.Request, n, perNode int32) {
+	switch {
+	case n <= perNode || perNode == 0:
+		r.GPUsPerNode = n
+	case n%perNode == 0:
+		r.Nodes, r.GPUsPerNode = n/perNode, perNode
+	default:
+		r.Nodes, r.GPUs = 0, n
+	}
+}
+
+func wantCPUs(r *cluster.Request, n, perNode int32) {
+	r.Nodes = max(1, (n+perNode-1)/max(perNode, 1))
+	r.TasksPerNode = (n + r.Nodes - 1) / r.Nodes
+}
+
+// size is what a job takes of the machine: GPUs where it asks for some, else CPUs.
+func (j *Job) size() int64 {
+	if n := j.Spec.Request.TotalGPUs(); n > 0 {
+		return int64(n)
+	}
+	return int64(j.Spec.Request.CPUsPerNode()) * int64(max(1, j.Spec.Request.Nodes))
+}
+
+// submission is the command that submits the job.
+func (j *Job) submission() *command.SubmitJobs {
+	return &command.SubmitJobs{
+		Actor: command.Actor{Identity: j.Spec.Owner, Source: "simulation"},
+		Jobs:  []command.Submission{{Spec: j.Spec}},
+	}
+}
+
+// String names it for messages.
+func (j *Job) String() string { return fmt.Sprintf("job %s", j.Name) }
