@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
 )
@@ -78,5 +79,10 @@ func (f *Fleet) largest() (gpus, cpus int32) {
 // fabric is the tree that its nodes hang on; nil when it is one switch.
 func (f *Fleet) fabric() (*topology.Fabric, error) { return topology.NewFabric(f.Switches) }
 
-// setFabric is for when the state holds the fabric.
-func (v *virtual) setFabric(*Fleet) error { return nil }
+// setFabric lets the nodes hang on the fleet's switches.
+func (v *virtual) setFabric(f *Fleet) error {
+	if len(f.Switches) == 0 {
+		return nil
+	}
+	return v.must(&command.SetTopology{Actor: root(), Switches: f.Switches})
+}

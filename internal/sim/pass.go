@@ -1,0 +1,243 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// PassSize is the cluster on which one pass is measured.
+type PassSize struct {
+	Nodes, GPUsPerNode, Pending int
+	Seed                        uint64
+}
+
+// Quantiles are durations in milliseconds.
+type Quantiles struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+}
+
+// PassTimings is how long passes take on a cluster that is full.
+type PassTimings struct {
+	Nodes       int       `json:"nodes"`
+	GPUsPerNode int       `json:"gpus_per_node"`
+	Pending     int       `json:"pending"`
+	Full        Quantiles `json:"full_ms"`  // everything is planned, from nothing
+	Event       Quantiles `json:"event_ms"` // after one job ended early or one was submitted
+	Heap        float64   `json:"heap_mb"`  // of the state, the snapshot and the plan
+	FullPasses  int       `json:"full_passes"`
+	EventPasses int       `json:"event_passes"`
+	Planned     int       `json:"planned"` // waiting jobs with a planned start after the full pass
+	Started     int       `json:"started"` // by the passes after events
+	Moved       int       `json:"moved"`   // planned starts that those brought forward
+	Anew        int       `json:"anew"`    // passes after events that planned everything anew
+}
+
+// How often passes are measured: full ones until they took long enough in all.
+const (
+	fewestFull  = 3
+	mostFull    = 20
+	enoughFull  = 5 * time.Second
+	events      = 300
+	enoughEvent = 60 * time.Second
+	fewestEvent = 200
+	maxPending  = 1 << 20
+)
+
+// MeasurePass measures the production pass on a full cluster: node i runs one job of
+// 10 + i×37 mod 480 minutes on all its GPUs, and the queue is drawn with a seed. An
+// event is, in turn, a job that ends early and a submission. Between two events a
+// second passes.
+func MeasurePass(s PassSize, policy *cluster.Policy, progress func(step string)) (*PassTimings, error) {
+	if s.Pending < 0 || s.Pending > maxPending || s.GPUsPerNode < 1 {
+		return nil, fmt.Errorf("%w: %d pending jobs (0 to %d) on nodes of %d GPUs (at least 1)", ErrRefused, s.Pending, maxPending, s.GPUsPerNode)
+	}
+	fleet, err := Uniform(s.Nodes, s.GPUsPerNode)
+	if err != nil {
+		return nil, err
+	}
+	m := &passMeasure{size: s, rng: rand.New(rand.NewPCG(s.Seed, 1)), out: &PassTimings{Nodes: s.Nodes, GPUsPerNode: s.GPUsPerNode, Pending: s.Pending}}
+	progress("filling the nodes")
+	if err := m.fill(fleet, policy); err != nil {
+		return nil, err
+	}
+	progress("full passes")
+	m.full()
+	progress("passes after events")
+	if err := m.eventful(); err != nil {
+		return nil, err
+	}
+	m.out.Heap = heapMB()
+	runtime.KeepAlive(m)
+	return m.out, nil
+}
+
+type passMeasure struct {
+	*virtual
+	size    PassSize
+	rng     *rand.Rand
+	running []task // one a job: of its first node
+	nodes   map[cluster.JobID][]cluster.NodeAllocation
+	out     *PassTimings
+}
+
+// fill lets every node run a job, and submits the queue.
+func (m *passMeasure) fill(f *Fleet, policy *cluster.Policy) error {
+	v, err := newVirtual(f, policy, false)
+	if err != nil {
+		return err
+	}
+	m.virtual, m.nodes = v, map[cluster.JobID][]cluster.NodeAllocation{}
+	all := make([]int32, m.size.GPUsPerNode)
+	for g := range all {
+		all[g] = int32(g)
+	}
+	plan := cluster.Plan{}
+	for i := range f.Nodes {
+		id, err := m.enqueue(filler(i, m.size.GPUsPerNode))
+		if err != nil {
+			return err
+		}
+		where := cluster.NodeAllocation{Node: f.Nodes[i].Name, GPUs: all, CPUs: 1}
+		plan.Starts = append(plan.Starts, cluster.PlannedStart{Job: id, Attempt: 1, Placement: cluster.Placement{Nodes: []cluster.NodeAllocation{where}}})
+	}
+	plan.Index = m.index
+	if err := m.must(&command.CommitPlan{Plan: plan}); err != nil {
+		return err
+	}
+	if err := m.started(plan.Starts); err != nil {
+		return err
+	}
+	for range m.size.Pending {
+		if _, err := m.enqueue(drawn(m.rng, m.size.GPUsPerNode)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *passMeasure) enqueue(spec cluster.JobSpec) (cluster.JobID, error) {
+	job := Job{Spec: spec}
+	r, err := m.apply(job.submission())
+	if err != nil {
+		return 0, err
+	}
+	if a, ok := r.(*command.Submitted); ok {
+		return a.First[0], nil
+	}
+	return 0, refused(r)
+}
+
+// started has nodes report the jobs that they were given.
+func (m *passMeasure) started(starts []cluster.PlannedStart) error {
+	var tasks []task
+	for i := range starts {
+		s := &starts[i]
+		m.nodes[s.Job] = s.Placement.Nodes
+		for k := range s.Placement.Nodes {
+			t := task{node: s.Placement.Nodes[k].Node, rank: k, job: s.Job, attempt: s.Attempt, phase: cluster.TaskStarted, started: m.now}
+			if tasks = append(tasks, t); k == 0 {
+				m.running = append(m.running, t)
+			}
+		}
+	}
+	return m.report(tasks)
+}
+
+// full measures passes that begin with nothing.
+func (m *passMeasure) full() {
+	snap := m.state.View().Snapshot()
+	var took []time.Duration
+	for total := time.Duration(0); len(took) < fewestFull || len(took) < mostFull && total < enoughFull; {
+		runtime.GC()
+		began := time.Now()
+		d := schedule.NewPlanner().Pass(snap)
+		took = append(took, time.Since(began))
+		total += took[len(took)-1]
+		m.out.Planned = d.Stats.Planned
+	}
+	m.out.FullPasses = len(took)
+	m.out.Full = quantiles(took)
+}
+
+// eventful measures passes after events, of a planner that made the full plan before.
+func (m *passMeasure) eventful() error {
+	if err := m.settle(); err != nil {
+		return err
+	}
+	runtime.GC()
+	var took []time.Duration
+	for total := time.Duration(0); len(took) < events && (len(took) < fewestEvent || total < enoughEvent); {
+		m.now = m.now.Add(time.Second)
+		if err := m.event(len(took)); err != nil {
+			return err
+		}
+		m.took = m.took[:0]
+		d, done, err := m.pass()
+		if err != nil {
+			return err
+		}
+		took = append(took, m.took[0])
+		total += m.took[0]
+		m.out.Started += len(done.Started)
+		m.out.Moved += d.Stats.Moved
+		m.out.Anew += count(d.Stats.Anew)
+		if err := m.started(d.Plan.Starts); err != nil {
+			return err
+		}
+	}
+	m.out.EventPasses = len(took)
+	m.out.Event = quantiles(took)
+	return nil
+}
+
+// settle makes passes until the planner has nothing left to do.
+func (m *passMeasure) settle() error {
+	for range morePasses {
+		d, _, err := m.pass()
+		if err != nil {
+			return err
+		}
+		if err := m.started(d.Plan.Starts); err != nil || !d.More {
+			return err
+		}
+	}
+	return nil
+}
+
+// event ends a job early or submits one.
+func (m *passMeasure) event(n int) error {
+	if n%2 == 1 || len(m.running) == 0 {
+		_, err := m.enqueue(drawn(m.rng, m.size.GPUsPerNode))
+		return err
+	}
+	i := m.rng.IntN(len(m.running))
+	t := m.running[i]
+	m.running = slices.Delete(m.running, i, i+1)
+	tasks := make([]task, len(m.nodes[t.job]))
+	for k, a := range m.nodes[t.job] {
+		tasks[k] = task{node: a.Node, rank: k, job: t.job, attempt: t.attempt, phase: cluster.TaskClean, started: t.started}
+	}
+	delete(m.nodes, t.job)
+	return m.report(tasks)
+}
+
+// heapMB is the memory in use, in MiB.
+func heapMB() float64 {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return float64(s.HeapAlloc) / (1 << 20)
+}
+
+func quantiles(took []time.Duration) Quantiles {
+	slices.Sort(took)
+	return Quantiles{P50: percentile(took, 50) * 1000, P99: percentile(took, 99) * 1000}
+}

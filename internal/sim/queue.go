@@ -1,0 +1,35 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// drawn is a job of 1 to 64 GPUs and 10 minutes to a day, each size and length as
+// often as in a queue of small jobs with a few wide ones. A job wider than a node
+// takes whole nodes.
+func drawn(r *rand.Rand, perNode int) cluster.JobSpec {
+	sizes := [...]int{1, 1, 1, 2, 2, 4, 8, 8, 16, 32, 64}
+	minutes := [...]int{10, 30, 60, 120, 240, 480, 1440}
+	n := sizes[r.IntN(len(sizes))]
+	spec := cluster.JobSpec{
+		Name: "drawn", Owner: cluster.Identity{User: "user", UID: 10_001, GID: 10_001},
+		TimeLimit: time.Duration(minutes[r.IntN(len(minutes))]) * time.Minute,
+		Request:   cluster.Request{Nodes: 1, GPUsPerNode: int32(n), TasksPerNode: 1, CPUsPerTask: 1},
+	}
+	if n > perNode {
+		spec.Request.Nodes, spec.Request.GPUsPerNode = int32(n/perNode), int32(perNode)
+	}
+	return spec
+}
+
+// filler is the job that fills node i: it ends at another time than its neighbours'.
+func filler(i, perNode int) cluster.JobSpec {
+	return cluster.JobSpec{
+		Name: "filler", Owner: cluster.Identity{User: "user", UID: 10_001, GID: 10_001},
+		TimeLimit: time.Duration(10+i*37%480) * time.Minute,
+		Request:   cluster.Request{Nodes: 1, GPUsPerNode: int32(perNode), TasksPerNode: 1, CPUsPerTask: 1},
+	}
+}
