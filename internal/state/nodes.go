@@ -82,7 +82,7 @@ func (s *State) putNode(n *cluster.Node) {
 	n.Changed = s.index
 	s.nodes.Set(n.Name, n)
 	s.digest ^= s.hashNode(n)
-	if !known || !shapeOf(old).same(shapeOf(n)) {
+	if !known || !shapeOf(old).same(shapeOf(n)) || !sameLinks(old.GPUs, n.GPUs) {
 		s.rooms = nil
 	}
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: NodeChanged, Node: n.Name})

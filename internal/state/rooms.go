@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/greylag/greylag/internal/hostlist"
@@ -30,9 +31,11 @@ type shape struct {
 	features []string    // sorted
 }
 
+// typeCount is GPUs of one type and memory.
 type typeCount struct {
-	typ   string
-	count int32
+	typ    string
+	memory cluster.Bytes
+	count  int32
 }
 
 func (r *room) has(node string) bool {
@@ -80,6 +83,7 @@ func (s *State) sortRooms() {
 	}
 	s.rooms = r
 	s.specs.clear()
+	clear(s.ties)
 }
 
 // shapeOf is what a node has, whether it may be used now or not.
@@ -87,16 +91,12 @@ func shapeOf(n *cluster.Node) shape {
 	s := shape{nodes: 1, cpus: n.CPUs, memory: n.Memory, features: slices.Clone(n.Features)}
 	slices.Sort(s.features)
 	for _, g := range n.GPUs {
-		at, found := slices.BinarySearchFunc(s.gpus, g.Type, func(t typeCount, typ string) int {
-			if t.typ < typ {
-				return -1
-			} else if t.typ > typ {
-				return 1
-			}
-			return 0
+		kind := typeCount{typ: g.Type, memory: g.Memory}
+		at, found := slices.BinarySearchFunc(s.gpus, kind, func(t, o typeCount) int {
+			return cmp.Or(cmp.Compare(t.typ, o.typ), cmp.Compare(t.memory, o.memory))
 		})
 		if !found {
-			s.gpus = slices.Insert(s.gpus, at, typeCount{typ: g.Type})
+			s.gpus = slices.Insert(s.gpus, at, kind)
 		}
 		s.gpus[at].count++
 	}
@@ -107,8 +107,9 @@ func (s shape) same(o shape) bool {
 	return s.cpus == o.cpus && s.memory == o.memory && slices.Equal(s.gpus, o.gpus) && slices.Equal(s.features, o.features)
 }
 
-func addShape(shapes []shape, n *cluster.Node) []shape {
-	s := shapeOf(n)
+func addShape(shapes []shape, n *cluster.Node) []shape { return countShape(shapes, shapeOf(n)) }
+
+func countShape(shapes []shape, s shape) []shape {
 	for i := range shapes {
 		if shapes[i].same(s) {
 			shapes[i].nodes++
@@ -118,15 +119,27 @@ func addShape(shapes []shape, n *cluster.Node) []shape {
 	return append(shapes, s)
 }
 
-// gpusOf counts the GPUs of the types; all of them when no type is named.
-func (s shape) gpusOf(types []string) int32 {
+// gpusOf counts the GPUs that a request may be given: of its types, if it names any,
+// and with as much memory as it wants.
+func (s shape) gpusOf(r *cluster.Request) int32 {
 	var n int32
 	for _, g := range s.gpus {
-		if len(types) == 0 || slices.Contains(types, g.typ) {
+		if (len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, g.typ)) && g.memory >= r.GPUMemory {
 			n += g.count
 		}
 	}
 	return n
+}
+
+// gpuMemory is the memory of the largest GPU of the request's types.
+func (s shape) gpuMemory(r *cluster.Request) cluster.Bytes {
+	var most cluster.Bytes
+	for _, g := range s.gpus {
+		if len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, g.typ) {
+			most = max(most, g.memory)
+		}
+	}
+	return most
 }
 
 // hasFeatures reports whether the nodes have all that are wanted.

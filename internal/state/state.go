@@ -26,6 +26,7 @@ type State struct {
 	dependents   map[cluster.JobID]int // active jobs that wait or waited for a job or array
 	hashes       hasher
 	specs        specCache
+	ties         map[string]*ties // by partition; made when a request asks, forgotten with rooms
 	words        wordCache
 	scratch      cluster.JobSpec // of the submission being checked
 	faults       []error         // what must never happen; Check reports it
@@ -47,7 +48,7 @@ func defaultLimits() limits {
 func New() *State { return newState(defaultLimits()) }
 
 func newState(l limits) *State {
-	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}, dependents: map[cluster.JobID]int{}}
+	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}, dependents: map[cluster.JobID]int{}, ties: map[string]*ties{}}
 	s.hashes.policy, s.hashes.fabric = s.hashPolicy(), s.hashFabric()
 	return s
 }

@@ -170,7 +170,9 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool) (checked *cluster
 	checked = new(cluster.JobSpec)
 	*checked = *spec
 	s.words.shareWords(checked)
-	*slot = cachedSpec{print: print, raw: raw, defaultTime: defaultTime, spec: checked}
+	if spec.Reservation == "" { // whether one is over depends on when it is asked
+		*slot = cachedSpec{print: print, raw: raw, defaultTime: defaultTime, spec: checked}
+	}
 	return checked, nil, false
 }
 

@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
@@ -75,7 +76,7 @@ func (s *State) setTopology(c *command.SetTopology) command.Result {
 	}
 	switches, tree, err := grow(c.Switches)
 	if err != nil {
-		return refuse(command.InvalidArgument, shorten(err), "gctl topology import --dry-run says where in the file")
+		return refuse(command.InvalidArgument, "topology: "+strings.ReplaceAll(shorten(err), cluster.ErrInvalidFabric.Error()+": ", ""), "gctl topology import --dry-run says where in the file")
 	}
 	s.putFabric(&fabric{version: now.version + 1, since: s.now, by: c.Actor.Identity.User, said: c.Switches, switches: switches, tree: tree})
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})

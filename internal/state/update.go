@@ -1,6 +1,8 @@
 package state
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -98,7 +100,13 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 	if !known {
 		changed := *old.Spec
 		assign(&changed.TimeLimit, c.TimeLimit)
-		assign(&changed.Partition, c.Partition)
+		if c.Partition != nil { // one, or several joined by commas
+			list := strings.Split(*c.Partition, ",")
+			changed.Partition, changed.Others = list[0], nil
+			if len(list) > 1 {
+				changed.Others = list[1:]
+			}
+		}
 		assign(&changed.QOS, c.QOS)
 		assign(&changed.Name, c.Name)
 		assign(&changed.Nice, c.Nice)
@@ -163,7 +171,7 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 	if refusal != nil {
 		return refusal
 	}
-	if spec.Partition == old.Partition {
+	if slices.Equal(partitionsOf(spec), partitionsOf(old)) {
 		return nil
 	}
 	return s.fits(spec)

@@ -117,6 +117,7 @@ func (x *script) policy(w words) string {
 	}
 	p.MaxArray, p.MaxPending = int32(w.number("maxarray", 1000)), w.number("maxpending", 1000)
 	p.MaxRestarts, p.Private = int32(w.number("restarts", 5)), w.has("private")
+	schedulingOf(w, &p.Scheduling)
 	if w.has("broken") {
 		p.DefaultQOS = "nothing"
 	}

@@ -49,6 +49,8 @@ func (x *script) run(line string) string {
 		return x.policy(w)
 	case "token", "join":
 		return x.token(verb, w)
+	case "topology":
+		return x.topology(w)
 	case "part":
 		return x.part(w)
 	case "jobs":
@@ -81,6 +83,7 @@ func node(w words) cluster.Node {
 	gpus, _ := strconv.Atoi(count)
 	for i := range gpus {
 		g := cluster.GPU{Index: int32(i), Type: typ, Memory: 80 * cluster.GiB}
+		places(w, &g, gpus)
 		if w.keys["bad"] == strconv.Itoa(i) {
 			g.Bad = "XID 79"
 		}
@@ -110,6 +113,7 @@ func (x *script) submission(w words) *command.SubmitJobs {
 		}
 		spec.Depends = append(spec.Depends, cluster.Dependency{Kind: cluster.AfterOK, Job: ref})
 	}
+	nearness(w, &spec)
 	c := &command.SubmitJobs{Request: request16(w), Actor: who}
 	if text := w.keys["script"]; text != "" {
 		spec.Script = sha256.Sum256([]byte(text))
