@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/greylag/greylag/pkg/backfill"
@@ -9,7 +10,8 @@ import (
 
 // mustPlanAnew reports whether what happened concerns the whole plan: it is the
 // first pass, nodes or rules changed, or it is time to put those starts that are no
-// promises into the present order of priorities.
+// promises into the present order of priorities, and to see whether those on several
+// hosts could begin sooner on others that overlap them.
 func (p *Planner) mustPlanAnew(snap *cluster.Snapshot) bool {
 	if p.last == nil || snap.Index < p.last.Index || snap.Now < p.last.Now || snap.Policy != p.last.Policy {
 		return true
@@ -18,7 +20,7 @@ func (p *Planner) mustPlanAnew(snap *cluster.Snapshot) bool {
 	if rules.Depth != cluster.Unlimited || !sameFabric(p.last.Switches, snap.Switches) {
 		return true
 	}
-	if p.soft > 0 && rules.Replan > 0 && snap.Now.Sub(p.anew) >= rules.Replan {
+	if p.soft+p.wide > 0 && rules.Replan > 0 && snap.Now.Sub(p.anew) >= rules.Replan {
 		return true
 	}
 	return !slices.EqualFunc(snap.Nodes, p.last.Nodes, sameGround)
@@ -36,12 +38,22 @@ func sameGround(a, b *cluster.Node) bool {
 		a.Epoch == b.Epoch && slices.Equal(a.GPUs, b.GPUs) && slices.Equal(a.Features, b.Features)
 }
 
+// isLate reports whether a job should have been started by a pass that was not made.
+func (p *Planner) isLate(now cluster.Instant) bool {
+	at, ok := p.due.next()
+	return ok && now.Sub(at) > slack
+}
+
 // planAnew makes the plan from what runs. Promises are put where they were; then they
 // are brought forward, one at a time in order of priority; then all other jobs are
-// planned around them, in order (manual §5.4).
-func (p *Planner) planAnew(r *round) {
-	before := p.entries
+// planned around them, in order (manual §5.4). When somebody is late, promises slip
+// behind them, in the order of their instants: a minute's delay of one job must not
+// cost another its place.
+func (p *Planner) planAnew(r *round, slips bool) {
+	before := p.remember()
 	p.reset(r)
+	r.told = r.told[:0]
+	r.countArrays()
 	for _, job := range r.jobs.active {
 		if job.Alloc != nil {
 			p.moveIn(r, p.tenantOf(r, job))
@@ -55,17 +67,63 @@ func (p *Planner) planAnew(r *round) {
 		}
 	}
 	slices.SortFunc(all, func(a, b *entry) int { return a.rank.compare(&b.rank) })
-	for _, e := range all {
-		e.class.jobs = append(e.class.jobs, e)
-		e.firm = p.promised(r, e, before[e.job.ID])
-	}
-	for _, e := range all {
-		if e.firm {
-			p.bringForward(r, e)
+	p.keepPromises(r, all, before, slips)
+	for moved := true; moved; { // what one leaves may be what one before it waits for
+		moved = false
+		for _, e := range all {
+			moved = e.firm && p.bringForward(r, e) || moved
 		}
 	}
 	p.planRest(r, all, before)
 	p.anew, r.decision.Stats.Anew = r.snap.Now, true
+}
+
+// keepPromises books promises, the earliest first.
+func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]memory, slips bool) {
+	type promised struct {
+		*entry
+		plan *cluster.Promise
+	}
+	var list []promised
+	for _, e := range all {
+		e.class.jobs = append(e.class.jobs, e)
+		old, plan := before[e.job.ID], e.job.Promise
+		if e.broken = old.broken; e.broken != "" {
+			continue
+		}
+		if old.firm && old.spec == e.job.Spec { // perhaps not yet agreed
+			plan = old.plan
+		}
+		if plan != nil {
+			list = append(list, promised{e, plan})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b promised) int { return cmp.Compare(a.plan.At, b.plan.At) })
+	for _, x := range list {
+		p.keep(r, x.entry, x.plan, slips)
+	}
+}
+
+// memory is what was planned for a job, in words that outlive the plan.
+type memory struct {
+	spec   *cluster.JobSpec
+	plan   *cluster.Promise // nil when it had no place
+	firm   bool
+	broken string
+}
+
+// remember notes what is planned.
+func (p *Planner) remember() map[cluster.JobID]memory {
+	notes := make(map[cluster.JobID]memory, len(p.entries))
+	for id, e := range p.entries {
+		switch {
+		case e.at > 0:
+			notes[id] = memory{e.job.Spec, p.promiseOf(e), e.firm, e.broken}
+		case e.broken != "":
+			notes[id] = memory{broken: e.broken}
+		}
+	}
+	return notes
 }
 
 // reset forgets the plan.
@@ -174,27 +232,25 @@ func (p *Planner) admitted(r *round, job *cluster.Job) *entry {
 	return e
 }
 
-// promised books a promise where it was: on the hosts that are kept for it, else on
-// others at the same time. When there are none it is broken.
-func (p *Planner) promised(r *round, e, old *entry) bool {
-	promise := e.job.Promise
-	if old != nil && old.firm && old.at > 0 && old.job.Spec == e.job.Spec { // not yet agreed
-		promise = p.promiseOf(old)
-	}
-	if promise == nil {
-		return false
-	}
+// keep books a promise where it was: on the hosts that are kept for it, else on others
+// at the same time. When there are none it is broken; if it slips, it is put off as
+// little as can be.
+func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, slips bool) {
 	at := max(promise.At, r.snap.Now)
-	if s, choice, ok := p.kept(e, promise, at); ok {
-		p.book(e, s, choice)
-		return true
+	s, choice, ok := p.kept(e, promise, at)
+	if !ok {
+		s, choice, ok = p.find(e.class, at, at+1, (*backfill.Profile).Search)
 	}
-	if s, choice, ok := p.find(e.class, at, at+1, (*backfill.Profile).Search); ok {
-		p.book(e, s, choice)
-		return true
+	if !ok || at.Sub(promise.At) > slack {
+		e.broken = p.blame(r, promise)
 	}
-	r.broken[e] = p.blame(r, promise)
-	return false
+	if !ok && slips {
+		s, choice, ok = p.find(e.class, at, cluster.Never, (*backfill.Profile).Search)
+	}
+	if ok {
+		e.firm = true
+		p.book(e, s, choice)
+	}
 }
 
 // kept is the start that a promise names, when its hosts still have what it needs.
@@ -264,6 +320,9 @@ func (p *Planner) blame(r *round, promise *cluster.Promise) string {
 			return "node " + share.Node + " is lost"
 		}
 	}
+	if r.snap.Now.Sub(promise.At) > slack {
+		return late
+	}
 	for _, job := range r.jobs.active {
 		if limit := job.Limit(); limit > 0 && limit.Add(p.ground.grace) <= r.snap.Now {
 			return overstays(job)
@@ -272,13 +331,16 @@ func (p *Planner) blame(r *round, promise *cluster.Promise) string {
 	return "an administrator changed the nodes, a reservation, the policy or the job"
 }
 
+// late is the cause that nobody but the controllers gives.
+const late = "no controller was there to start jobs in time"
+
 // overstays is the cause that a job gives by not leaving.
 func overstays(job *cluster.Job) string {
 	return "job " + job.Ref().String() + " has not left its nodes in time"
 }
 
 // planRest plans all that is no promise, in order.
-func (p *Planner) planRest(r *round, all []*entry, before map[cluster.JobID]*entry) {
+func (p *Planner) planRest(r *round, all []*entry, before map[cluster.JobID]memory) {
 	rules := &r.snap.Policy.Scheduling
 	last := cluster.Never
 	if rules.Window > 0 {
@@ -306,14 +368,14 @@ func (p *Planner) planRest(r *round, all []*entry, before map[cluster.JobID]*ent
 
 // planOne books the earliest start before an instant, if there is one. A job that
 // cannot start sooner than it was going to stays where it was.
-func (p *Planner) planOne(r *round, e, old *entry, before cluster.Instant) {
+func (p *Planner) planOne(r *round, e *entry, old memory, before cluster.Instant) {
 	now := r.snap.Now
-	if old != nil && old.at > now && old.at < before && old.job.Spec == e.job.Spec {
-		if s, choice, ok := p.find(e.class, now, old.at, (*backfill.Profile).Earliest); ok {
+	if old.plan != nil && old.plan.At > now && old.plan.At < before && old.spec == e.job.Spec {
+		if s, choice, ok := p.find(e.class, now, old.plan.At, (*backfill.Profile).Earliest); ok {
 			p.book(e, s, choice)
 			return
 		}
-		if s, choice, ok := p.kept(e, p.promiseOf(old), old.at); ok {
+		if s, choice, ok := p.kept(e, old.plan, old.plan.At); ok {
 			p.book(e, s, choice)
 			return
 		}
@@ -333,8 +395,16 @@ func (p *Planner) book(e *entry, s backfill.Start, choice int) {
 	}
 	e.class.latest = max(e.class.latest, e.at)
 	p.due.add(e)
+	p.count(e, 1)
+}
+
+// count keeps count of what a pass that follows an event does not wholly see to.
+func (p *Planner) count(e *entry, by int) {
 	if !e.firm {
-		p.soft++
+		p.soft += by
+	}
+	if len(e.shares) > 1 {
+		p.wide += by
 	}
 }
 
@@ -351,8 +421,6 @@ func (p *Planner) unbook(e *entry) {
 		p.on[share.Host] = list[:len(list)-1]
 	}
 	p.due.remove(e)
-	if !e.firm {
-		p.soft--
-	}
+	p.count(e, -1)
 	e.at = 0
 }

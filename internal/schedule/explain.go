@@ -36,7 +36,7 @@ func (p *Planner) horizon(r *round) cluster.Instant {
 }
 
 func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
-	v := cluster.Verdict{Job: e.job.ID, Reason: e.why.reason, Detail: e.why.detail, Broken: r.broken[e]}
+	v := cluster.Verdict{Job: e.job.ID, Reason: e.why.reason, Detail: e.why.detail, Broken: e.broken}
 	if e.class != nil && !p.barred[e] {
 		v.Reason, v.Detail = p.shortage(r, e)
 		v.Planned = shown(r.snap.Now, e.at)
@@ -49,6 +49,12 @@ func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 		}
 	}
 	j := e.job
+	if j.Promise != nil && v.Broken == "" && (v.Promise == nil || v.Promise.At > j.Promise.At) {
+		if v.Broken = e.why.detail; v.Broken == "" {
+			v.Broken = p.blame(r, j.Promise)
+		}
+	}
+	e.broken = ""
 	if j.Reason == v.Reason && j.Detail == v.Detail && j.Planned == v.Planned && v.Broken == "" && samePromise(j.Promise, v.Promise) {
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
-	"sort"
 
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -12,8 +11,9 @@ import (
 
 // follow brings the plan up to a snapshot by what changed since the last one.
 // Planned starts are brought forward into what became free, one at a time in order
-// of priority, and new jobs are planned around all others.
-func (p *Planner) follow(r *round) {
+// of priority, and new jobs are planned around all others. It reports false when the
+// plan cannot be kept because somebody stays longer than was thought.
+func (p *Planner) follow(r *round) bool {
 	s := &sweep{Planner: p, r: r, hosts: map[int]bool{}}
 	p.profile.Advance(r.snap.Now)
 	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
@@ -27,9 +27,12 @@ func (p *Planner) follow(r *round) {
 			s.runs(old, now)
 		}
 	})
-	s.overdue()
+	if s.overdue(); s.late {
+		return false
+	}
 	s.again()
 	s.run()
+	return true
 }
 
 // compare calls what differs for each job that is not the same in two lists by id;
@@ -57,6 +60,7 @@ type sweep struct {
 	*Planner
 	r     *round
 	hosts map[int]bool // on which something became free
+	late  bool         // somebody who has hosts is in the way of the plan
 	moves int
 }
 
@@ -82,8 +86,9 @@ func (s *sweep) runs(old, job *cluster.Job) {
 		}
 		if job.Alloc != nil {
 			t := s.tenantOf(s.r, job)
-			s.evict(t, s.r.snap.Now, t.until)
-			s.moveIn(s.r, t)
+			if s.late = s.late || s.crowded(t, s.r.snap.Now, t.until); !s.late {
+				s.moveIn(s.r, t)
+			}
 		}
 		return
 	}
@@ -100,7 +105,9 @@ func (s *sweep) moveEnd(t *tenant, end cluster.Instant) {
 			s.hosts[h] = true
 		}
 	case end > t.until:
-		s.evict(t, t.until, end)
+		if s.late = s.late || s.crowded(t, t.until, end); s.late {
+			return
+		}
 		s.hold(t, t.until, end)
 	default:
 		return
@@ -114,7 +121,7 @@ func (s *sweep) moveEnd(t *tenant, end cluster.Instant) {
 func (s *sweep) overdue() {
 	for {
 		at, ok := s.leaving.next()
-		if !ok || at > s.r.snap.Now {
+		if !ok || at > s.r.snap.Now || s.late {
 			return
 		}
 		t := s.leaving.items[0]
@@ -122,28 +129,15 @@ func (s *sweep) overdue() {
 	}
 }
 
-// evict takes out of the plan what stands in the way of a tenant that has its hosts
-// longer than was thought: of the jobs planned there, the last in order first.
-func (s *sweep) evict(t *tenant, from, to cluster.Instant) {
+// crowded reports whether a tenant has a host for longer than was thought and somebody
+// is planned there.
+func (p *Planner) crowded(t *tenant, from, to cluster.Instant) bool {
 	for i, h := range t.hosts {
-		for !s.profile.Has(h, from, to, &t.amounts[i]) {
-			var last *entry
-			for _, e := range s.on[h] {
-				if e.at < to && e.until > from && (last == nil || last.rank.compare(&e.rank) < 0) {
-					last = e
-				}
-			}
-			if last == nil {
-				break
-			}
-			if last.firm {
-				s.r.broken[last] = overstays(t.job)
-			}
-			s.unbook(last)
-			last.firm = false
-			s.offer(last)
+		if !p.profile.Has(h, from, to, &t.amounts[i]) {
+			return true
 		}
 	}
+	return false
 }
 
 // waiting notes a change among the jobs that wait.
@@ -239,10 +233,10 @@ func (s *sweep) again() {
 }
 
 // offer queues an entry to be looked at.
-func (s *sweep) offer(e *entry) {
+func (p *Planner) offer(e *entry) {
 	if !e.queued && !e.gone {
 		e.queued = true
-		heap.Push(&s.offers, offer{e, 0})
+		heap.Push(&p.offers, offer{e, 0})
 	}
 }
 
@@ -284,7 +278,7 @@ func (s *sweep) run() {
 		}
 	}
 	if len(s.hosts) > 0 {
-		s.offerClasses(nil)
+		s.offerClasses()
 	}
 	for len(s.offers) > 0 {
 		if s.moves >= maxMoves {
@@ -305,8 +299,8 @@ func (s *sweep) run() {
 }
 
 // offerClass finds the first job of a class, in order, that could start sooner than
-// it is planned to: behind the one given, if one is.
-func (s *sweep) offerClass(c *class, behind *entry) {
+// it is planned to.
+func (s *sweep) offerClass(c *class) {
 	if c.offered || c.latest <= s.r.snap.Now {
 		return
 	}
@@ -314,14 +308,12 @@ func (s *sweep) offerClass(c *class, behind *entry) {
 	if !ok {
 		return
 	}
-	// Of alike jobs the first in order have the first starts.
-	i := sort.Search(len(c.jobs), func(i int) bool {
-		e := c.jobs[i]
-		return e.at > start.At && (behind == nil || behind.rank.compare(&e.rank) < 0)
-	})
-	if i < len(c.jobs) && c.jobs[i].at > start.At {
-		c.offered = true
-		heap.Push(&s.offers, offer{c.jobs[i], start.At})
+	for _, e := range c.jobs {
+		if e.at > start.At {
+			c.offered = true
+			heap.Push(&s.offers, offer{e, start.At})
+			return
+		}
 	}
 }
 
@@ -333,17 +325,17 @@ func (s *sweep) take(o offer) {
 		s.planNew(e)
 		return
 	case o.at == 0: // something became free on one of its hosts
-		if e.starts || !s.bringForward(s.r, e) {
+		if e.starts || !s.slides(e) || !s.bringForward(s.r, e) {
 			return
 		}
 	default:
 		if e.at <= o.at || e.starts {
-			s.offerClass(e.class, e)
+			s.offerClass(e.class)
 			return
 		}
 		start, choice, ok := s.find(e.class, s.r.snap.Now, e.at, (*backfill.Profile).Earliest)
 		if !ok {
-			s.offerClass(e.class, e)
+			s.offerClass(e.class)
 			return
 		}
 		s.shift(s.r, e, start, choice)
@@ -351,22 +343,27 @@ func (s *sweep) take(o offer) {
 	s.moves++
 	for _, share := range from {
 		for _, other := range s.on[share.Host] {
-			if e.rank.compare(&other.rank) < 0 {
-				s.offer(other)
-			}
+			s.offer(other)
 		}
 	}
-	s.offerClasses(e)
+	s.offerClasses()
+}
+
+// slides reports whether a job could begin sooner on a host of its own place, which a
+// search for its class does not see: it is spread, or a host is free just before. With
+// one host there is no search for classes.
+func (s *sweep) slides(e *entry) bool {
+	return s.profile.Hosts() == 1 || e.class.want(e.choice).Need.PerNode < 0 || s.profile.Before(e.at, e.shares)
 }
 
 // offerClasses offers what became free to each class. With one host there is no need:
 // all that is planned on it was offered it already.
-func (s *sweep) offerClasses(behind *entry) {
+func (s *sweep) offerClasses() {
 	if s.profile.Hosts() == 1 {
 		return
 	}
 	for _, c := range s.order {
-		s.offerClass(c, behind)
+		s.offerClass(c)
 	}
 }
 
@@ -377,14 +374,14 @@ func (s *sweep) planNew(e *entry) {
 	if w := s.r.snap.Policy.Scheduling.Window; w > 0 {
 		last = s.r.snap.Now.Add(w)
 	}
-	s.planOne(s.r, e, nil, last)
+	s.planOne(s.r, e, memory{}, last)
 	s.r.told = append(s.r.told, e)
 }
 
 // bringForward moves a planned start to the earliest instant at which there is room,
 // its own place counted as free. It reports whether that is earlier.
 func (p *Planner) bringForward(r *round, e *entry) bool {
-	if e.at <= r.snap.Now || !p.profile.Before(e.at, e.shares) {
+	if e.at <= r.snap.Now {
 		return false
 	}
 	w := e.class.want(e.choice)

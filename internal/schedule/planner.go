@@ -56,6 +56,7 @@ type Planner struct {
 	started         []*entry        // that the last pass decided to start
 	leaving         agenda[*tenant] // by end
 	soft            int             // planned starts that are no promises
+	wide            int             // planned starts on several hosts
 	pending, active []*cluster.Job  // of the last snapshot, by id
 }
 
@@ -71,12 +72,14 @@ func Decide(snap *cluster.Snapshot) Decision { return NewPlanner().Pass(snap) }
 // O(jobs log jobs + searches) when all is planned anew, else what changed costs.
 func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 	r := newRound(snap)
-	if p.mustPlanAnew(snap) {
-		p.planAnew(r)
-	} else {
-		p.follow(r)
+	switch late := p.isLate(snap.Now); {
+	case late || p.mustPlanAnew(snap):
+		p.planAnew(r, late)
+	case !p.follow(r):
+		p.planAnew(r, true)
 	}
 	p.startDue(r)
+	r.decision.More = r.decision.More || len(p.offers) > 0
 	p.explain(r)
 	p.last, p.pending, p.active = snap, r.jobs.pending, r.jobs.active
 	r.decision.Stats.Rows, p.profile.Rows = p.profile.Rows, 0
@@ -97,12 +100,11 @@ type round struct {
 	places   map[cluster.JobID]int32  // how many more elements of an array may run
 	told     []*entry                 // whose verdict may have changed
 	free     []backfill.Amount        // what no job has of each host; made when asked for
-	broken   map[*entry]string        // promises that are not kept, and why
 	decision Decision
 }
 
 func newRound(snap *cluster.Snapshot) *round {
-	r := &round{snap: snap, jobs: newRoster(snap), limits: newLimits(snap), prio: newPriorities(snap), broken: map[*entry]string{}}
+	r := &round{snap: snap, jobs: newRoster(snap), limits: newLimits(snap), prio: newPriorities(snap)}
 	r.decision.Plan.Index = snap.Index
 	r.decision.Wake = cluster.Never
 	r.countArrays()
@@ -123,7 +125,8 @@ type entry struct {
 	starts bool // this pass, or the last one, starts it
 	gone   bool
 	why    verdict
-	place  int // in the agenda
+	broken string // why its promise is not kept, until that was told
+	place  int    // in the agenda
 	queued bool
 }
 

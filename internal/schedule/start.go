@@ -91,12 +91,13 @@ func (p *Planner) start(r *round, e *entry, used map[string]topology.Set) {
 // settleOn chooses anew on which hosts a job starts that was planned before: what was
 // best when it was planned need not be now.
 func (p *Planner) settleOn(r *round, e *entry) {
-	if e.at == r.snap.Now {
+	now := r.snap.Now
+	if e.at == now {
 		return // it was planned in this pass
 	}
 	w := e.class.want(e.choice)
 	p.profile.Lift(w, e.at, e.shares)
-	s, choice, ok := p.find(e.class, r.snap.Now, r.snap.Now+1, (*backfill.Profile).Search)
+	s, choice, ok := p.find(e.class, now, now+1, (*backfill.Profile).Search)
 	p.profile.Lower(w, e.at, e.shares)
 	if ok {
 		p.unbook(e)
