@@ -25,6 +25,8 @@ func (s *State) Check() error {
 	x.nodes()
 	x.kept()
 	x.requestsAndSignals()
+	x.checkAccounts()
+	x.checkUsage()
 	if d := s.recount(); d != s.digest {
 		x.fault("the digest is %016x, from scratch %016x", s.digest, d)
 	}

@@ -29,6 +29,10 @@ const (
 	hashBlobs
 	hashTokens
 	hashUploads
+	hashAccounts
+	hashAssociations
+	hashUsages
+	hashCharges
 )
 
 // Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public
@@ -141,7 +145,7 @@ func (s *State) Digest() uint64 {
 
 // recount is the incremental part of the digest from scratch. O(state).
 func (s *State) recount() uint64 {
-	var d uint64
+	d := s.recountSharing()
 	for _, j := range s.pending.All() {
 		d ^= s.hashJob(j) ^ s.hashSpecOf(j)
 	}

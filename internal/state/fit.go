@@ -20,6 +20,9 @@ func (s *State) fill(spec *cluster.JobSpec, defaultTime bool) *command.Refusal {
 	case !known:
 		return hinting(refusef(command.InvalidArgument, "unknown partition %q", spec.Partition), "partitions: %s", s.partitionNames())
 	}
+	if refusal := s.fillAccount(spec); refusal != nil {
+		return refusal
+	}
 	qos, known := s.policy.QOSNamed(spec.QOS)
 	if !known && (spec.QOS != "" || s.policy.DefaultQOS != "") {
 		return hinting(refusef(command.InvalidArgument, "unknown qos %q", spec.QOS), "qos: %s", s.qosNames())
@@ -41,6 +44,9 @@ func (s *State) fill(spec *cluster.JobSpec, defaultTime bool) *command.Refusal {
 		r.SwitchWait = most
 	}
 	if refusal := s.mayUse(spec); refusal != nil {
+		return refusal
+	}
+	if refusal := s.withinLimits(spec); refusal != nil {
 		return refusal
 	}
 	refusal := limited(spec, part, qos)

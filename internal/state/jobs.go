@@ -12,6 +12,7 @@ import (
 // in which jobs change. O(log n + nodes of the job).
 func (s *State) put(old, j *cluster.Job) {
 	j.Version = s.index
+	s.meter(old, j)
 	if old == nil {
 		s.digest ^= s.hashSpecOf(j)
 		s.users.Set(userJob{j.Spec.Owner.User, j.ID}, none{})

@@ -57,6 +57,7 @@ func (x *chaos) submit() command.Command {
 		sub := command.Submission{DefaultTime: x.pick(2) == 0, Held: x.pick(9) == 0}
 		sub.Spec = cluster.JobSpec{
 			Name: fmt.Sprint("job", x.pick(5)), Requeue: x.pick(2) == 0, EveryNode: x.pick(4) == 0, ArrayLimit: int32(x.pick(3)),
+			Account:   []string{"", "", "", "physics", "maths"}[x.pick(5)],
 			TimeLimit: time.Duration(x.pick(3)) * time.Minute, Nice: int32(x.pick(3)) * 5,
 			Request: cluster.Request{Nodes: int32(x.pick(3)), GPUsPerNode: int32(x.pick(3)), CPUsPerTask: int32(x.pick(4)), Exclusive: x.pick(9) == 0},
 			Signal:  cluster.WarnSignal{Number: int32(x.pick(2) * 10), Before: 20 * time.Second},
@@ -210,17 +211,47 @@ func (x *chaos) next() command.Command {
 	case n < 94:
 		return &command.Tick{}
 	case n < 95:
-		return x.policy()
+		return x.editAccounts()
 	case n < 96:
-		return &command.UpdateNodes{Actor: x.actor(), Names: []string{x.node()}, Action: command.NodeAction(x.pick(5)), Reason: "chance"}
+		return x.policy()
 	case n < 97:
-		return &command.PutBlob{Digest: digestOf([]byte("ab")), Size: 2, Offset: int64(x.pick(2)), Part: []byte("ab")[:1+x.pick(2)]}
+		return &command.UpdateNodes{Actor: x.actor(), Names: []string{x.node()}, Action: command.NodeAction(x.pick(5)), Reason: "chance"}
 	case n < 98:
-		return &command.CreateToken{Request: x.request(), Actor: x.actor(), Hash: digestOf([]byte{byte(x.pick(4))}), Kind: command.TokenKind(x.pick(5)), Expires: x.s.now.Add(time.Minute)}
+		return &command.PutBlob{Digest: digestOf([]byte("ab")), Size: 2, Offset: int64(x.pick(2)), Part: []byte("ab")[:1+x.pick(2)]}
 	case n < 99:
+		return &command.CreateToken{Request: x.request(), Actor: x.actor(), Hash: digestOf([]byte{byte(x.pick(4))}), Kind: command.TokenKind(x.pick(5)), Expires: x.s.now.Add(time.Minute)}
+	case n < 100 && x.pick(2) == 0:
 		return &command.UseToken{Hash: digestOf([]byte{byte(x.pick(4))}), Kind: command.TokenKind(x.pick(5)), Name: x.node()}
 	}
 	return x.garbage()
+}
+
+// editAccounts changes a few of the accounts that submissions name.
+func (x *chaos) editAccounts() command.Command {
+	c := &command.EditAccounts{Request: x.request(), Actor: x.actor()}
+	if x.pick(4) > 0 {
+		c.Actor = actor("op")
+	}
+	accounts := []string{"physics", "maths", "uni", "root"}
+	for range 1 + x.pick(4) {
+		e := command.AccountEdit{Action: command.AccountAction(1 + x.pick(4)), Account: accounts[x.pick(4)]}
+		if x.pick(2) == 0 {
+			e.User = x.actor().Identity.User
+		} else if x.pick(2) == 0 {
+			e.Parent = &accounts[x.pick(4)]
+		}
+		if shares := int64(x.pick(5)); shares > 0 {
+			e.Shares = &shares
+		}
+		if x.pick(4) == 0 {
+			e.Set = []cluster.Limit{{Kind: cluster.LimitKind(1 + x.pick(11)), Value: int64(x.pick(20))}}
+			if e.Set[0].Kind.OfResource() {
+				e.Set[0].Resource = cluster.ResourceGPU
+			}
+		}
+		c.Edits = append(c.Edits, e)
+	}
+	return c
 }
 
 // garbage is a command with random contents in every field.
@@ -228,7 +259,7 @@ func (x *chaos) garbage() command.Command {
 	all := []command.Command{
 		&command.Init{}, &command.SubmitJobs{}, &command.CancelJobs{}, &command.UpdateJobs{}, &command.RegisterNode{},
 		&command.ReportTasks{}, &command.SetLiveness{}, &command.UpdateNodes{}, &command.CommitPlan{}, &command.ApplyPolicy{},
-		&command.CreateToken{}, &command.UseToken{}, &command.PutBlob{}, nil,
+		&command.CreateToken{}, &command.UseToken{}, &command.PutBlob{}, &command.EditAccounts{}, nil,
 	}
 	c := all[x.pick(len(all))]
 	if c != nil {

@@ -76,6 +76,9 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 // they were submitted; those whose partition is gone wait until it is back.
 func (s *State) setPolicy(p *cluster.Policy) {
 	p.Version = s.policy.Version + 1
+	if half := s.policy.Scheduling.FairShare.HalfLife; p.Scheduling.FairShare.HalfLife != half {
+		s.forgetOtherwise(half)
+	}
 	s.policy = p
 	s.hashes.policy = s.hashPolicy()
 	s.rooms = nil

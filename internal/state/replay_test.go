@@ -98,6 +98,8 @@ func remembers(c command.Command) bool {
 		return c.Request != command.RequestID{}
 	case *command.UpdateNodes:
 		return c.Request != command.RequestID{}
+	case *command.EditAccounts:
+		return c.Request != command.RequestID{}
 	case *command.ApplyPolicy:
 		return c.Request != command.RequestID{}
 	case *command.CreateToken, *command.PutBlob:

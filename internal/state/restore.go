@@ -90,7 +90,9 @@ func (x *restoring) section(kind byte, body []byte) error {
 	table := map[byte]func(*codec.Coder){
 		frameMeta: x.readMeta, framePolicy: x.readPolicy, frameNodes: x.readNode, frameArrays: x.readArray,
 		frameJobs: x.readJob, frameSignals: x.readSignals, frameTail: x.readEnded, frameRequests: x.readRequest,
-		frameBlobs: x.readBlob, frameTokens: x.readToken, frameUploads: x.readUpload, frameTopology: x.readTopology, frameEnd: x.readEnd,
+		frameBlobs: x.readBlob, frameTokens: x.readToken, frameUploads: x.readUpload, frameTopology: x.readTopology,
+		frameAccounts: x.readAccount, frameAssociations: x.readAssociation, frameUsages: x.readUsage, frameCharges: x.readCharge,
+		frameEnd: x.readEnd,
 	}
 	read := table[kind]
 	if read == nil {
@@ -307,6 +309,11 @@ func (x *restoring) readEnd(c *codec.Coder) {
 			return
 		}
 	}
+	if !x.connected() {
+		c.Fail("the accounts are no tree")
+		return
+	}
+	x.recountQueued()
 	if x.digest = x.recount(); x.Digest() != want {
 		c.Fail("the state has digest %016x, not %016x", x.Digest(), want)
 	}

@@ -47,6 +47,10 @@ const (
 	frameTokens
 	frameUploads
 	frameTopology
+	frameAccounts
+	frameAssociations
+	frameUsages
+	frameCharges
 	frameEnd
 )
 
@@ -135,6 +139,7 @@ func (v *View) Encode(w io.Writer) error {
 		f.of(frameTopology)
 		record(f, &none{}, noKey, v.fabric, fabricFields)
 	}
+	v.encodeSharing(f)
 	f.of(frameEnd)
 	digest := v.digest
 	codec.Uint(&f.c, &digest)

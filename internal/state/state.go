@@ -21,9 +21,10 @@ type State struct {
 	effects Effects
 	view    *View // of the present state; nil when there is none yet
 
-	requestOf    map[[16]byte]uint64   // request id to its number
-	requestBytes int                   // held by remembered answers
-	dependents   map[cluster.JobID]int // active jobs that wait or waited for a job or array
+	requestOf    map[[16]byte]uint64     // request id to its number
+	requestBytes int                     // held by remembered answers
+	queued       map[cluster.Scope]int64 // active jobs by whom they count for
+	dependents   map[cluster.JobID]int   // active jobs that wait or waited for a job or array
 	hashes       hasher
 	specs        specCache
 	ties         map[string]*ties // by partition; made when a request asks, forgotten with rooms
@@ -48,7 +49,7 @@ func defaultLimits() limits {
 func New() *State { return newState(defaultLimits()) }
 
 func newState(l limits) *State {
-	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}, dependents: map[cluster.JobID]int{}, ties: map[string]*ties{}}
+	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}, queued: map[cluster.Scope]int64{}, dependents: map[cluster.JobID]int{}, ties: map[string]*ties{}}
 	s.hashes.policy, s.hashes.fabric = s.hashPolicy(), s.hashFabric()
 	return s
 }
@@ -88,6 +89,8 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 		return s.createToken(c)
 	case *command.UseToken:
 		return s.useToken(c)
+	case *command.EditAccounts:
+		return s.editAccounts(c)
 	case *command.SetTopology:
 		return s.setTopology(c)
 	case *command.PutBlob:
@@ -102,6 +105,7 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 func (s *State) View() *View {
 	if s.view == nil {
 		s.sortRooms()
+		s.shared()
 		s.view = &View{tables: s.clone(), digest: s.Digest()}
 	}
 	return s.view

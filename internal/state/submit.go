@@ -31,6 +31,7 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 	carried := contentsOf(c.Blobs)
 	jobs := make([]accepted, 0, len(c.Jobs))
 	var total int64
+	waiting := tally{}
 	for i := range c.Jobs {
 		a, refusal, kept := s.accept(c, &c.Jobs[i], carried)
 		if refusal != nil {
@@ -43,6 +44,9 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 			return s.remember(c.Request, refusal)
 		}
 		jobs = append(jobs, a)
+		if refusal := waiting.add(s, a.spec, int64(max(1, len(a.all)))); refusal != nil {
+			return s.remember(c.Request, refusal)
+		}
 		if total += int64(max(1, len(a.all))); total > maxCommandJobs {
 			return refusef(command.InvalidArgument, "more than %d jobs in one request", maxCommandJobs)
 		}

@@ -59,6 +59,8 @@ type tables struct {
 	tokens   cow.Map[cluster.Digest, token]
 	uploads  cow.Map[cluster.Digest, upload]
 
+	sharing
+
 	// Indexes: rebuilt from the above when a snapshot is read.
 	users  cow.Map[userJob, none]
 	onNode cow.Map[nodeJob, none]
@@ -87,6 +89,7 @@ func newTables() tables {
 		blobs:       cow.New[cluster.Digest, blobUse](compareDigests),
 		tokens:      cow.New[cluster.Digest, token](compareDigests),
 		uploads:     cow.New[cluster.Digest, upload](compareDigests),
+		sharing:     newSharing(),
 		users: cow.New[userJob, none](func(a, b userJob) int {
 			if c := cmp.Compare(a.user, b.user); c != 0 {
 				return c
@@ -125,7 +128,7 @@ func (t *tables) clone() tables {
 	c.arrays, c.signals = t.arrays.Clone(), t.signals.Clone()
 	c.nodes, c.tail = t.nodes.Clone(), t.tail.Clone()
 	c.requests, c.blobs, c.tokens = t.requests.Clone(), t.blobs.Clone(), t.tokens.Clone()
-	c.uploads = t.uploads.Clone()
+	c.uploads, c.sharing = t.uploads.Clone(), t.sharing.clone()
 	c.users, c.onNode, c.uses = t.users.Clone(), t.onNode.Clone(), t.uses.Clone()
 	c.due, c.ended, c.idle = t.due.Clone(), t.ended.Clone(), t.idle.Clone()
 	return c

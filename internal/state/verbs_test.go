@@ -53,6 +53,14 @@ func (x *script) run(line string) string {
 		return x.topology(w)
 	case "part":
 		return x.part(w)
+	case "account":
+		return x.account(rest)
+	case "accounts":
+		return x.accounts()
+	case "usage":
+		return x.usage()
+	case "qos":
+		return x.qos(w)
 	case "jobs":
 		return x.jobs()
 	case "nodes":

@@ -1,0 +1,307 @@
+package state
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// draft is the accounts as edits make them, before they are in force.
+type draft struct {
+	*State
+	sharing
+	actor   command.Actor
+	touched map[string]none                 // accounts
+	members map[cluster.AssociationKey]none // users of accounts
+	gone    []bequest
+	moved   bool // jobs count elsewhere now
+}
+
+// bequest is usage that passes from who is gone to whom they were part of.
+type bequest struct{ from, to cluster.AssociationKey }
+
+// edit makes one edit, or says why not.
+func (d *draft) edit(e *command.AccountEdit) *command.Refusal {
+	if e.Action < command.AddAccount || e.Action > command.PutAccount {
+		return refusef(command.InvalidArgument, "unknown action %d on accounts", e.Action)
+	}
+	if e.User != "" {
+		return d.editUser(e)
+	}
+	if !allowed(d.actor, command.RoleOperator) {
+		return hinting(refusef(command.Denied, "%s may not change account %s: that needs the role operator", d.actor.Identity.User, e.Account), "coordinators may change the users of their accounts")
+	}
+	old, known := d.sharing.accounts.Get(e.Account)
+	switch {
+	case e.Default != nil:
+		return refuse(command.InvalidArgument, "only a user has a default account", "")
+	case known && e.Action == command.AddAccount:
+		return hinting(refusef(command.Conflict, "account %s exists already", e.Account), "change it with gctl account modify")
+	case !known && (e.Action == command.ModifyAccount || e.Action == command.DeleteAccount) && e.Account != cluster.RootAccount:
+		return hinting(refusef(command.NotFound, "there is no account %s", e.Account), "gctl account list shows them")
+	case e.Action == command.DeleteAccount:
+		return d.dropAccount(e.Account)
+	}
+	a := cluster.Account{Name: e.Account, Parent: cluster.RootAccount, Shares: 1}
+	if e.Account == cluster.RootAccount {
+		a.Parent = ""
+	}
+	if known && e.Action == command.ModifyAccount {
+		a = *old
+	}
+	if e.Parent != nil && *e.Parent != "" {
+		a.Parent = *e.Parent
+	}
+	assign(&a.Description, e.Description)
+	assign(&a.Shares, e.Shares)
+	assign(&a.Coordinators, e.Coordinators)
+	assign(&a.QOS, e.QOS)
+	assign(&a.DefaultQOS, e.DefaultQOS)
+	a.Limits = changedLimits(a.Limits, e)
+	if err := a.Validate(); err != nil {
+		return wrongAccount(err)
+	}
+	d.moved = d.moved || (!known || old.Parent != a.Parent) && d.queued[cluster.Scope{Account: a.Name}] > 0
+	d.putAccount(&a)
+	return d.checkQOS(a.QOS, a.DefaultQOS, "account "+a.Name)
+}
+
+func wrongAccount(err error) *command.Refusal {
+	return refuse(command.InvalidArgument, strings.ReplaceAll(oneLine(err), cluster.ErrInvalidAccount.Error()+": ", ""), "")
+}
+
+func (d *draft) putAccount(a *cluster.Account) {
+	d.sharing.accounts.Set(a.Name, a)
+	if d.touched == nil {
+		d.touched = map[string]none{}
+	}
+	d.touched[a.Name] = none{}
+}
+
+// changedLimits is limits without those that an edit takes away, and with those it sets.
+func changedLimits(limits []cluster.Limit, e *command.AccountEdit) []cluster.Limit {
+	kept := slices.DeleteFunc(slices.Clone(limits), func(l cluster.Limit) bool {
+		return slices.ContainsFunc(e.Unset, func(u cluster.Limit) bool { return u.Kind == l.Kind && u.Resource == l.Resource })
+	})
+	return cluster.SortLimits(append(kept, e.Set...))
+}
+
+// checkQOS refuses the names of QOS that the policy does not have.
+func (d *draft) checkQOS(qos []string, preferred, of string) *command.Refusal {
+	for _, name := range append(slices.Clone(qos), preferred) {
+		if _, known := d.policy.QOSNamed(name); !known && name != "" {
+			return hinting(refusef(command.InvalidArgument, "%s: unknown qos %q", of, name), "qos: %s", d.qosNames())
+		}
+	}
+	return nil
+}
+
+// dropAccount deletes an account with its users.
+func (d *draft) dropAccount(name string) *command.Refusal {
+	if n := d.queued[cluster.Scope{Account: name}]; n > 0 && name != cluster.RootAccount {
+		return hinting(refusef(command.Conflict, "account %s has %d jobs that have not ended", name, n), "gqueue --account=%s lists them; wait or cancel them", name)
+	}
+	a, known := d.sharing.accounts.Get(name)
+	if !known {
+		return nil // root, which need not be defined
+	}
+	var users []cluster.AssociationKey
+	for key := range d.sharing.associations.From(cluster.AssociationKey{Account: name}) {
+		if key.Account != name {
+			break
+		}
+		users = append(users, key)
+	}
+	for _, key := range users {
+		d.dropUser(key)
+	}
+	d.gone = append(d.gone, bequest{cluster.AssociationKey{Account: name}, cluster.AssociationKey{Account: a.Parent}})
+	d.sharing.accounts.Delete(name)
+	if d.touched == nil {
+		d.touched = map[string]none{}
+	}
+	d.touched[name] = none{}
+	return nil
+}
+
+// dropUser takes a user out of an account. Another of their accounts becomes the
+// default one when this was.
+func (d *draft) dropUser(key cluster.AssociationKey) {
+	a, _ := d.sharing.associations.Get(key)
+	d.sharing.associations.Delete(key)
+	d.sharing.homes.Delete(home{key.User, key.Account})
+	d.member(key)
+	d.gone = append(d.gone, bequest{key, cluster.AssociationKey{Account: key.Account}})
+	if !a.Default {
+		return
+	}
+	for k := range d.sharing.homes.From(home{user: key.User}) {
+		if k.user == key.User {
+			d.makeDefault(cluster.AssociationKey{Account: k.account, User: k.user}, true)
+		}
+		return
+	}
+}
+
+func (d *draft) member(key cluster.AssociationKey) {
+	if d.members == nil {
+		d.members = map[cluster.AssociationKey]none{}
+	}
+	d.members[key] = none{}
+}
+
+func (d *draft) makeDefault(key cluster.AssociationKey, yes bool) {
+	old, _ := d.sharing.associations.Get(key)
+	a := *old
+	a.Default = yes
+	d.sharing.associations.Set(key, &a)
+	d.member(key)
+}
+
+// editUser changes a user of an account.
+func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
+	key := cluster.AssociationKey{Account: e.Account, User: e.User}
+	old, known := d.sharing.associations.Get(key)
+	operator := allowed(d.actor, command.RoleOperator)
+	switch {
+	case !operator && !d.sharing.coordinates(d.actor.Identity.User, e.Account):
+		return refusef(command.Denied, "%s may not change the users of account %s: that needs the role operator, or to be its coordinator", d.actor.Identity.User, e.Account)
+	case !d.sharing.accounts.Has(e.Account):
+		return hinting(refusef(command.NotFound, "there is no account %s", e.Account), "gctl account list shows them")
+	case known && e.Action == command.AddAccount:
+		return hinting(refusef(command.Conflict, "%s is in account %s already", e.User, e.Account), "change that with gctl account modify")
+	case !known && (e.Action == command.ModifyAccount || e.Action == command.DeleteAccount):
+		return hinting(refusef(command.NotFound, "%s is not in account %s", e.User, e.Account), "gctl account list --users shows who is")
+	case e.Action == command.DeleteAccount:
+		if n := d.queued[cluster.Scope{Account: e.Account, User: e.User}]; n > 0 {
+			return hinting(refusef(command.Conflict, "%s has %d jobs in account %s that have not ended", e.User, n, e.Account), "wait or cancel them")
+		}
+		d.dropUser(key)
+		return nil
+	case e.Parent != nil || e.Description != nil || e.Coordinators != nil:
+		return refuse(command.InvalidArgument, "a user of an account has no parent, description or coordinators", "those are the account's")
+	}
+	a := cluster.Association{AssociationKey: key, Shares: 1, Default: d.sharing.defaultAccount(e.User) == ""}
+	if known {
+		a.Default = old.Default
+	}
+	if known && e.Action == command.ModifyAccount {
+		a = *old
+	}
+	assign(&a.Shares, e.Shares)
+	assign(&a.QOS, e.QOS)
+	assign(&a.DefaultQOS, e.DefaultQOS)
+	a.Limits = changedLimits(a.Limits, e)
+	if err := a.Validate(); err != nil {
+		return wrongAccount(err)
+	}
+	if !operator {
+		if refusal := d.withinMeans(&a, e); refusal != nil {
+			return refusal
+		}
+	}
+	d.sharing.associations.Set(key, &a)
+	d.sharing.homes.Set(home{key.User, key.Account}, none{})
+	d.member(key)
+	if e.Default != nil {
+		d.setDefault(key, *e.Default)
+	}
+	return d.checkQOS(a.QOS, a.DefaultQOS, "user "+a.User)
+}
+
+// setDefault makes an account a user's default one, or not any more.
+func (d *draft) setDefault(key cluster.AssociationKey, yes bool) {
+	if other := d.sharing.defaultAccount(key.User); yes && other != "" && other != key.Account {
+		d.makeDefault(cluster.AssociationKey{Account: other, User: key.User}, false)
+	}
+	d.makeDefault(key, yes)
+}
+
+// withinMeans keeps coordinators from giving more than their account has: a limit
+// that they set may not be above the one that would hold without it, and QOS must be
+// among the account's.
+func (d *draft) withinMeans(a *cluster.Association, e *command.AccountEdit) *command.Refusal {
+	var allowedQOS []string
+	inherited := map[cluster.Limit]int64{}
+	d.sharing.above(a.Account, func(of *cluster.Account) bool {
+		if allowedQOS == nil {
+			allowedQOS = of.QOS
+		}
+		for _, l := range of.Limits {
+			key := cluster.Limit{Kind: l.Kind, Resource: l.Resource}
+			if _, nearer := inherited[key]; !nearer {
+				inherited[key] = l.Value
+			}
+		}
+		return true
+	})
+	for _, q := range a.QOS {
+		if allowedQOS != nil && !slices.Contains(allowedQOS, q) {
+			return refusef(command.Denied, "account %s does not have qos %s: a coordinator cannot give it", a.Account, q)
+		}
+	}
+	for _, l := range e.Set {
+		if most, known := inherited[cluster.Limit{Kind: l.Kind, Resource: l.Resource}]; known && l.Value > most {
+			l.Value = most
+			return refusef(command.Denied, "account %s has %s: a coordinator cannot give a user more", a.Account, l)
+		}
+	}
+	return nil
+}
+
+// whole refuses what is no tree.
+func (d *draft) whole() *command.Refusal {
+	if d.sharing.accounts.Len() > cluster.MaxAccounts || d.sharing.associations.Len() > 4*cluster.MaxAccounts {
+		return refusef(command.Exhausted, "more than %d accounts", cluster.MaxAccounts)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.touched)) { // the same refusal everywhere
+		a, known := d.sharing.accounts.Get(name)
+		if !known {
+			continue
+		}
+		if refusal := d.hangs(a); refusal != nil {
+			return refusal
+		}
+	}
+	return d.nothingBelow()
+}
+
+// hangs checks that an account is connected with the root.
+func (d *draft) hangs(a *cluster.Account) *command.Refusal {
+	at := a
+	for range cluster.MaxAccountDepth {
+		if at.Parent == cluster.RootAccount || at.Parent == "" {
+			return nil
+		}
+		next, known := d.sharing.accounts.Get(at.Parent)
+		if !known {
+			return refusef(command.NotFound, "account %s: there is no account %s to be its parent", at.Name, at.Parent)
+		}
+		if next.Name == a.Name {
+			return refusef(command.InvalidArgument, "account %s would be below itself", a.Name)
+		}
+		at = next
+	}
+	return refusef(command.InvalidArgument, "account %s would be more than %d below the root", a.Name, cluster.MaxAccountDepth)
+}
+
+// nothingBelow refuses to delete an account that others are below. O(accounts) when
+// one was deleted.
+func (d *draft) nothingBelow() *command.Refusal {
+	deleted := false
+	for _, g := range d.gone {
+		deleted = deleted || g.from.User == ""
+	}
+	if !deleted {
+		return nil
+	}
+	for _, a := range d.sharing.accounts.All() {
+		if a.Parent != "" && a.Parent != cluster.RootAccount && !d.sharing.accounts.Has(a.Parent) {
+			return hinting(refusef(command.Conflict, "account %s is below account %s", a.Name, a.Parent), "delete or move it first")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package state
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// fillAccount finds the account of a job and what it may have there. Without any
+// accounts every user may submit, and an account is but a word.
+func (s *State) fillAccount(spec *cluster.JobSpec) *command.Refusal {
+	if s.accounts.Len() == 0 {
+		return nil
+	}
+	user := spec.Owner.User
+	if spec.Account == "" {
+		spec.Account = s.defaultAccount(user)
+	}
+	key := cluster.AssociationKey{Account: spec.Account, User: user}
+	a, member := s.associations.Get(key)
+	switch {
+	case spec.Account == "" && s.policy.RequireAccount:
+		return hinting(refusef(command.Denied, "%s has no account", user), "ask a coordinator or an operator: gctl account add ACCOUNT user=%s", user)
+	case spec.Account == "":
+		return nil
+	case !s.accounts.Has(spec.Account):
+		return hinting(refusef(command.InvalidArgument, "there is no account %s", spec.Account), "%s", s.accountHint(user))
+	case !member:
+		return hinting(refusef(command.Denied, "%s is not in account %s", user, spec.Account), "%s", s.accountHint(user))
+	}
+	qos, preferred := a.QOS, a.DefaultQOS
+	s.above(spec.Account, func(of *cluster.Account) bool {
+		if len(qos) == 0 {
+			qos = of.QOS
+		}
+		if preferred == "" {
+			preferred = of.DefaultQOS
+		}
+		return len(qos) == 0 || preferred == ""
+	})
+	if spec.QOS == "" {
+		spec.QOS = preferred
+	}
+	want := spec.QOS
+	if want == "" {
+		want = s.policy.DefaultQOS
+	}
+	switch {
+	case len(qos) == 0 || slices.Contains(qos, want):
+	case spec.QOS == "":
+		spec.QOS = qos[0]
+	default:
+		return hinting(refusef(command.Denied, "%s in account %s may not use qos %s", user, spec.Account, want), "its qos: %s", strings.Join(qos, ", "))
+	}
+	return nil
+}
+
+// accountHint names the accounts of a user.
+func (s *State) accountHint(user string) string {
+	var names []string
+	for k := range s.homes.From(home{user: user}) {
+		if k.user != user || len(names) == 20 {
+			break
+		}
+		names = append(names, k.account)
+	}
+	if len(names) == 0 {
+		return user + " has no account; ask a coordinator or an operator"
+	}
+	return "choose one with --account: " + strings.Join(names, ", ")
+}
+
+// bounds is every limit that holds for a job.
+func (s *State) bounds(spec *cluster.JobSpec) []cluster.Bound {
+	if qos, known := s.policy.QOSNamed(spec.QOS); known {
+		return s.shared().Bounds(spec, &qos)
+	}
+	return s.shared().Bounds(spec, nil)
+}
+
+// withinLimits refuses a job that is larger than a limit on jobs or on what a whole
+// account may have at once: it could never start.
+func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
+	for _, b := range s.bounds(spec) {
+		asked, hint := int64(0), ""
+		switch b.Kind {
+		case cluster.MaxTRESPerJob, cluster.GrpTRES, cluster.MaxTRESPerUser, cluster.MaxTRESPerAccount:
+			asked, hint = spec.Request.Asked(b.Resource), "ask for at most "+b.Amount(b.Value)
+			if kind, typed := strings.CutPrefix(b.Resource, "gpu:"); typed && len(spec.Request.GPUTypes) != 1 {
+				hint += " or name GPU types without " + kind
+			}
+		case cluster.MaxWall:
+			asked, hint = seconds(spec.TimeLimit), "ask for at most --time="+b.Amount(b.Value)
+		case cluster.MaxTRESMinsPerJob, cluster.GrpTRESRunMins:
+			asked, hint = b.Minutes(spec), "ask for less, or for less time"
+		default:
+			continue
+		}
+		if asked > b.Value {
+			return hinting(refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "%s; gctl account list %s shows the limits", hint, spec.Account)
+		}
+	}
+	return nil
+}
+
+// seconds of a time limit; of none, more than any limit.
+func seconds(limit time.Duration) int64 {
+	if limit == 0 {
+		return 1 << 51
+	}
+	return int64((limit + time.Second - 1) / time.Second)
+}
+
+// tally counts submissions before they are stored, so that one command keeps the
+// limits on submitted jobs as many would.
+type tally map[cluster.Scope]int64
+
+// add counts jobs of a specification, or refuses them.
+func (q tally) add(s *State, spec *cluster.JobSpec, n int64) *command.Refusal {
+	for _, b := range s.bounds(spec) {
+		switch b.Kind {
+		case cluster.GrpSubmitJobs, cluster.MaxSubmitJobs, cluster.MaxSubmitJobsPerUser, cluster.MaxSubmitJobsPerAccount:
+		default:
+			continue
+		}
+		if has := s.queued[b.Scope] + q[b.Scope]; has+n > b.Value {
+			return hinting(refuse(command.Exhausted, b.Exceeded(has, n), ""), "submit again when some of these jobs have ended")
+		}
+	}
+	if s.accounts.Len() > 0 || len(s.policy.QOS) > 0 {
+		s.shared().Scopes(spec, func(scope cluster.Scope) { q[scope] += n })
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package state
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// sharing is the tables of who shares the cluster, and what they used.
+type sharing struct {
+	accounts     cow.Map[string, *cluster.Account]
+	associations cow.Map[cluster.AssociationKey, *cluster.Association]
+	usages       cow.Map[cluster.AssociationKey, *cluster.AccountUsage]
+	charges      cow.Map[cluster.JobID, *cluster.Charge] // of jobs that run
+	accountsAt   uint64                                  // log index of the last change of accounts
+
+	// Indexes.
+	homes cow.Map[home, none]
+	tree  *cluster.AccountTree // nil after a change, until it is asked for
+}
+
+// home orders associations by user.
+type home struct{ user, account string }
+
+func newSharing() sharing {
+	byKey := func(a, b cluster.AssociationKey) int {
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.User, b.User))
+	}
+	return sharing{
+		accounts:     cow.New[string, *cluster.Account](cmp.Compare[string]),
+		associations: cow.New[cluster.AssociationKey, *cluster.Association](byKey),
+		usages:       cow.New[cluster.AssociationKey, *cluster.AccountUsage](byKey),
+		charges:      cow.New[cluster.JobID, *cluster.Charge](cmp.Compare[cluster.JobID]),
+		homes: cow.New[home, none](func(a, b home) int {
+			return cmp.Or(cmp.Compare(a.user, b.user), cmp.Compare(a.account, b.account))
+		}),
+	}
+}
+
+// clone is sharing that later writes do not change. O(1).
+func (x *sharing) clone() sharing {
+	c := *x
+	c.accounts, c.associations = x.accounts.Clone(), x.associations.Clone()
+	c.usages, c.charges, c.homes = x.usages.Clone(), x.charges.Clone(), x.homes.Clone()
+	return c
+}
+
+// shared is the accounts as a tree; nil when there are none. O(1), or after a change
+// of accounts O(accounts + users).
+func (x *sharing) shared() *cluster.AccountTree {
+	if x.tree == nil && x.accounts.Len() > 0 {
+		x.tree = cluster.NewAccountTree(values(x.accounts.All()), values(x.associations.All()))
+	}
+	return x.tree
+}
+
+// values are the values of a table.
+func values[K, V any](all func(func(K, V) bool)) func(func(V) bool) {
+	return func(yield func(V) bool) {
+		all(func(_ K, v V) bool { return yield(v) })
+	}
+}
+
+// above yields an account and those above it, as far as they are defined, nearest first.
+func (x *sharing) above(name string, yield func(*cluster.Account) bool) {
+	for {
+		a, known := x.accounts.Get(name)
+		if !known || !yield(a) {
+			return
+		}
+		name = a.Parent
+	}
+}
+
+// coordinates reports whether a user is a coordinator of an account or of one above it.
+func (x *sharing) coordinates(user, account string) (yes bool) {
+	x.above(account, func(a *cluster.Account) bool {
+		_, yes = slices.BinarySearch(a.Coordinators, user)
+		return !yes
+	})
+	return yes
+}
+
+// defaultAccount is the account of a user's jobs that name none; "" for none.
+// O(accounts of the user).
+func (x *sharing) defaultAccount(user string) string {
+	for k := range x.homes.From(home{user: user}) {
+		if k.user != user {
+			break
+		}
+		if a, _ := x.associations.Get(cluster.AssociationKey{Account: k.account, User: user}); a.Default {
+			return k.account
+		}
+	}
+	return ""
+}
+
+// editAccounts changes accounts: all edits or none. O(edits log n), and when accounts
+// with jobs move O(jobs).
+func (s *State) editAccounts(c *command.EditAccounts) command.Result {
+	if again := s.repeated(c.Request); again != nil {
+		return again
+	}
+	if len(c.Edits) == 0 {
+		return refuse(command.InvalidArgument, "no account is named", "")
+	}
+	if c.Expect != 0 && c.Expect != s.accountsAt {
+		return s.remember(c.Request, refuse(command.Conflict, "somebody changed the accounts meanwhile", "look at them and try again: gctl account list"))
+	}
+	d := &draft{State: s, sharing: s.sharing.clone(), actor: c.Actor}
+	for i := range c.Edits {
+		if refusal := d.edit(&c.Edits[i]); refusal != nil {
+			return s.remember(c.Request, refusal)
+		}
+	}
+	if refusal := d.whole(); refusal != nil {
+		return s.remember(c.Request, refusal)
+	}
+	s.adopt(d)
+	return s.remember(c.Request, &command.Done{Version: s.accountsAt})
+}
+
+// adopt puts a draft in force.
+func (s *State) adopt(d *draft) {
+	for name := range d.touched {
+		if a, known := s.accounts.Get(name); known {
+			s.digest ^= s.hashAccount(a)
+		}
+		if a, known := d.sharing.accounts.Get(name); known {
+			s.digest ^= s.hashAccount(a)
+		}
+	}
+	for key := range d.members {
+		if a, known := s.associations.Get(key); known {
+			s.digest ^= s.hashAssociation(a)
+		}
+		if a, known := d.sharing.associations.Get(key); known {
+			s.digest ^= s.hashAssociation(a)
+		}
+	}
+	usages := s.usages
+	s.digest ^= mix(s.accountsAt, mix1) ^ mix(s.index, mix1)
+	s.sharing = d.sharing
+	s.usages, s.tree, s.accountsAt = usages, nil, s.index
+	for _, gone := range d.gone {
+		s.bequeath(gone.from, gone.to)
+	}
+	if d.moved {
+		s.recountQueued()
+	}
+	s.specs.clear()
+	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
+}
+
+// recountQueued counts the active jobs by scope from scratch. O(jobs × depth).
+func (s *State) recountQueued() {
+	clear(s.queued)
+	for _, j := range s.pending.All() {
+		s.count(j.Spec, 1)
+	}
+	for _, j := range s.holding.All() {
+		s.count(j.Spec, 1)
+	}
+}
+
+// count adds jobs of a specification to what is counted in each of their scopes.
+func (s *State) count(spec *cluster.JobSpec, n int64) {
+	s.shared().Scopes(spec, func(scope cluster.Scope) {
+		if s.queued[scope] += n; s.queued[scope] == 0 {
+			delete(s.queued, scope)
+		}
+	})
+}
+
+// checkAccounts checks the tables of accounts and their indexes.
+func (x *checking) checkAccounts() {
+	defaults := map[string]int{}
+	for key, a := range x.associations.All() {
+		if key != a.AssociationKey || !x.accounts.Has(key.Account) || !x.homes.Has(home{key.User, key.Account}) {
+			x.fault("user %s of account %s is not listed, or the account is not there", key.User, key.Account)
+		}
+		if a.Default {
+			defaults[key.User]++
+		}
+	}
+	for user, n := range defaults {
+		if n > 1 {
+			x.fault("user %s has %d default accounts", user, n)
+		}
+	}
+	if x.homes.Len() != x.associations.Len() {
+		x.fault("%d accounts of users, want %d", x.homes.Len(), x.associations.Len())
+	}
+	for name, a := range x.accounts.All() {
+		top := ""
+		x.above(name, func(a *cluster.Account) bool { top = a.Parent; return true })
+		if name != a.Name || a.Validate() != nil || top != cluster.RootAccount && top != "" {
+			x.fault("account %q is not well formed, or hangs on nothing", name)
+		}
+	}
+	queued := maps.Clone(x.queued)
+	x.recountQueued()
+	if !maps.Equal(queued, x.queued) {
+		x.fault("jobs by account and qos %v, want %v", queued, x.queued)
+	}
+	x.queued = queued
+}

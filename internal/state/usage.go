@@ -1,0 +1,271 @@
+package state
+
+import (
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/fairshare"
+)
+
+// What a user of an account uses is kept as a value and a rate: a job adds its rate
+// when it starts and takes it away when it ends, so that a running job counts while it
+// runs and nothing has to be written meanwhile. Accounts are summed up from their
+// users when somebody reads. What was used by users who are gone stays with the
+// account, under no user.
+
+// runs reports whether a job uses what it was allocated.
+func runs(j *cluster.Job) bool {
+	return j != nil && j.State.Holds() && j.State != cluster.Completing
+}
+
+// meter keeps counts and usage in step with a job that changes from old to j. old is
+// nil for a new job. O(depth), and when it starts or ends O(resources log n).
+func (s *State) meter(old, j *cluster.Job) {
+	switch {
+	case old == nil:
+		s.count(j.Spec, 1)
+	case j.State.Final():
+		s.count(old.Spec, -1)
+	case old.Spec != j.Spec && (old.Spec.QOS != j.Spec.QOS || old.Spec.Account != j.Spec.Account):
+		s.count(old.Spec, -1)
+		s.count(j.Spec, 1)
+	}
+	switch before, after := runs(old), runs(j); {
+	case after && !before:
+		s.beginCharge(j)
+	case before && !after:
+		s.endCharge(j.ID)
+	}
+}
+
+// beginCharge notes what a job counts for from now on: what it was allocated, at the
+// weights in force.
+func (s *State) beginCharge(j *cluster.Job) {
+	amounts := j.Alloc.Amounts(&j.Spec.Request, func(node string, gpu int32) string {
+		if n, known := s.nodes.Get(node); known && int(gpu) < len(n.GPUs) {
+			return n.GPUs[gpu].Type
+		}
+		return ""
+	})
+	for i := range amounts {
+		s.words.share(&amounts[i].Resource)
+	}
+	qos, _ := s.policy.QOSNamed(j.Spec.QOS)
+	c := &cluster.Charge{
+		AssociationKey: cluster.AssociationKey{Account: j.Spec.Account, User: j.Spec.Owner.User},
+		Rate:           s.policy.Scheduling.FairShare.Bill(amounts, qos.UsageExtra), Amounts: amounts,
+	}
+	s.charges.Set(j.ID, c)
+	s.digest ^= s.hashCharge(j.ID, c)
+	s.use(c, 1)
+}
+
+// endCharge ends what beginCharge began.
+func (s *State) endCharge(id cluster.JobID) {
+	c, known := s.charges.Get(id)
+	if !known {
+		s.fault("job %d runs and counts for nobody", id)
+		return
+	}
+	s.charges.Delete(id)
+	s.digest ^= s.hashCharge(id, c)
+	s.use(c, -1)
+}
+
+// use adds the rate of a charge to its user's usage, or with sign -1 takes it away.
+func (s *State) use(c *cluster.Charge, sign int64) {
+	half := s.policy.Scheduling.FairShare.HalfLife
+	old, known := s.usages.Get(c.AssociationKey)
+	u := &cluster.AccountUsage{AssociationKey: c.AssociationKey}
+	if known {
+		u.Billed, u.Raw = old.Billed, slices.Clone(old.Raw)
+	}
+	u.Billed = fairshare.Rebase(u.Billed, s.now, half)
+	u.Billed.Rate += sign * c.Rate
+	for _, a := range c.Amounts {
+		s.useOne(u, a.Resource, sign*a.Count, half)
+	}
+	s.useOne(u, cluster.ResourceWall, sign, half)
+	s.putUsage(old, u)
+}
+
+// useOne changes the rate at which one resource is used.
+func (s *State) useOne(u *cluster.AccountUsage, resource string, rate int64, half time.Duration) {
+	r := resourceOf(u, resource)
+	r.Usage = fairshare.Rebase(r.Usage, s.now, half)
+	r.Usage.Rate += rate
+}
+
+// resourceOf is the place of a resource in a usage that may be written.
+func resourceOf(u *cluster.AccountUsage, resource string) *cluster.ResourceUsage {
+	i, found := slices.BinarySearchFunc(u.Raw, resource, func(r cluster.ResourceUsage, name string) int {
+		switch {
+		case r.Resource < name:
+			return -1
+		case r.Resource > name:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		u.Raw = slices.Insert(u.Raw, i, cluster.ResourceUsage{Resource: resource})
+	}
+	return &u.Raw[i]
+}
+
+// putUsage replaces a usage, which is nil when there was none.
+func (s *State) putUsage(old, u *cluster.AccountUsage) {
+	if old != nil {
+		s.digest ^= s.hashUsage(old)
+	}
+	s.usages.Set(u.AssociationKey, u)
+	s.digest ^= s.hashUsage(u)
+}
+
+// bequeath adds what somebody used who is gone to what they were part of. Nothing of
+// theirs runs any more.
+func (s *State) bequeath(from, to cluster.AssociationKey) {
+	gone, known := s.usages.Get(from)
+	if !known {
+		return
+	}
+	half := s.policy.Scheduling.FairShare.HalfLife
+	s.usages.Delete(from)
+	s.digest ^= s.hashUsage(gone)
+	old, _ := s.usages.Get(to)
+	u := &cluster.AccountUsage{AssociationKey: to}
+	if old != nil {
+		u.Billed, u.Raw = old.Billed, slices.Clone(old.Raw)
+	}
+	u.Billed = s.sum(u.Billed, gone.Billed, half)
+	for _, r := range gone.Raw {
+		into := resourceOf(u, r.Resource)
+		into.Usage = s.sum(into.Usage, r.Usage, half)
+	}
+	s.putUsage(old, u)
+}
+
+// sum is two usages as one, as they are now.
+func (s *State) sum(a, b cluster.Usage, half time.Duration) cluster.Usage {
+	a, b = fairshare.Rebase(a, s.now, half), fairshare.Rebase(b, s.now, half)
+	if a.Value += b.Value; a.Value < 0 {
+		a.Value = 1<<63 - 1
+	}
+	a.Rate += b.Rate
+	a.At = s.now
+	return a
+}
+
+// forgetOtherwise brings all usage up to now under the half-life that ends now.
+// O(users).
+func (s *State) forgetOtherwise(half time.Duration) {
+	all := s.usages.Clone()
+	for _, old := range all.All() {
+		u := &cluster.AccountUsage{AssociationKey: old.AssociationKey, Raw: slices.Clone(old.Raw)}
+		u.Billed = fairshare.Rebase(old.Billed, s.now, half)
+		for i := range u.Raw {
+			u.Raw[i].Usage = fairshare.Rebase(u.Raw[i].Usage, s.now, half)
+		}
+		s.putUsage(old, u)
+	}
+}
+
+// accountView is what a scheduling pass sees of accounts.
+func (v *View) accountView() *cluster.AccountView {
+	return &cluster.AccountView{
+		Tree: v.tree,
+		Used: values(v.usages.All()),
+		Usage: func(key cluster.AssociationKey) *cluster.AccountUsage {
+			u, _ := v.usages.Get(key)
+			return u
+		},
+		Running: v.charges.All(),
+	}
+}
+
+// Accounts is the accounts, their users and what they used, at the instant of the
+// view. O(1).
+func (v *View) Accounts() *cluster.AccountView { return v.accountView() }
+
+// AccountsVersion is the log index of the last change of accounts; 0 for none.
+func (v *View) AccountsVersion() uint64 { return v.accountsAt }
+
+// Coordinates reports whether a user is a coordinator of an account or of one above
+// it. O(depth log n).
+func (v *View) Coordinates(user, account string) bool { return v.coordinates(user, account) }
+
+// The parts of the digest.
+
+func (s *State) hashAccount(a *cluster.Account) uint64 {
+	return hashRecord(&s.hashes, seed(hashAccounts, 0), a, command.AccountFields)
+}
+
+func (s *State) hashAssociation(a *cluster.Association) uint64 {
+	return hashRecord(&s.hashes, seed(hashAssociations, 0), a, command.AssociationFields)
+}
+
+func (s *State) hashUsage(u *cluster.AccountUsage) uint64 {
+	return hashRecord(&s.hashes, seed(hashUsages, 0), u, command.UsageFields)
+}
+
+func (s *State) hashCharge(id cluster.JobID, c *cluster.Charge) uint64 {
+	return hashRecord(&s.hashes, seed(hashCharges, uint64(id)), c, command.ChargeFields)
+}
+
+// recountSharing is the part of the digest that accounts and usage make. O(n).
+func (s *State) recountSharing() uint64 {
+	d := mix(s.accountsAt, mix1)
+	for _, a := range s.accounts.All() {
+		d ^= s.hashAccount(a)
+	}
+	for _, a := range s.associations.All() {
+		d ^= s.hashAssociation(a)
+	}
+	for _, u := range s.usages.All() {
+		d ^= s.hashUsage(u)
+	}
+	for id, c := range s.charges.All() {
+		d ^= s.hashCharge(id, c)
+	}
+	return d
+}
+
+// checkUsage checks that exactly the jobs that run count, each at one rate.
+func (x *checking) checkUsage() {
+	rates := map[cluster.AssociationKey]map[string]int64{}
+	for id, c := range x.charges.All() {
+		if j, found := x.holding.Get(id); !found || !runs(j) || j.Spec.Account != c.Account || j.Spec.Owner.User != c.User {
+			x.fault("job %d counts for %s in account %q and does not run for them", id, c.User, c.Account)
+		}
+		if rates[c.AssociationKey] == nil {
+			rates[c.AssociationKey] = map[string]int64{}
+		}
+		r := rates[c.AssociationKey]
+		r[""] += c.Rate
+		r[cluster.ResourceWall]++
+		for _, a := range c.Amounts {
+			r[a.Resource] += a.Count
+		}
+	}
+	running := 0
+	for _, j := range x.holding.All() {
+		if runs(j) {
+			running++
+		}
+	}
+	if running != x.charges.Len() {
+		x.fault("%d jobs run, %d count", running, x.charges.Len())
+	}
+	for key, u := range x.usages.All() {
+		if key != u.AssociationKey || u.Billed.Rate != rates[key][""] || u.Billed.Value < 0 || u.Billed.At > x.now {
+			x.fault("%s in account %q uses %+v a second, want %d", key.User, key.Account, u.Billed, rates[key][""])
+		}
+		for _, r := range u.Raw {
+			if r.Usage.Rate != rates[key][r.Resource] || r.Usage.Value < 0 {
+				x.fault("%s in account %q uses %d of %s, want %d", key.User, key.Account, r.Usage.Rate, r.Resource, rates[key][r.Resource])
+			}
+		}
+	}
+}
