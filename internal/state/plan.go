@@ -51,7 +51,6 @@ func (s *State) stale(p *cluster.PlannedStart, planned uint64) string {
 	if !waits {
 		return "the job is not pending"
 	}
-	part, known := s.policy.Partition(j.Spec.Partition)
 	switch {
 	case p.Attempt != j.Attempt+1:
 		return fmt.Sprintf("attempt %d is not the next one", p.Attempt)
@@ -61,16 +60,13 @@ func (s *State) stale(p *cluster.PlannedStart, planned uint64) string {
 		return "the job may not start yet"
 	case j.Spec.Deadline > 0 && s.now > lastStart(j.Spec):
 		return "the job could not end before its deadline"
-	case !known || part.Down:
-		return "the partition is down"
 	}
 	if a, _ := s.arrays.Get(j.Array); j.Array != 0 && j.Spec.ArrayLimit > 0 && a.holding >= j.Spec.ArrayLimit {
 		return "the array has as many elements running as it may"
 	}
-	if why := wrongSize(j, &p.Placement, part); why != "" {
+	if why := s.wrongPlace(j, &p.Placement); why != "" {
 		return why
 	}
-	place := s.rooms.names[part.Name]
 	seen := make(map[string]none, len(p.Placement.Nodes))
 	for i := range p.Placement.Nodes {
 		a := &p.Placement.Nodes[i]
@@ -78,14 +74,37 @@ func (s *State) stale(p *cluster.PlannedStart, planned uint64) string {
 			return "node " + a.Node + " is named twice"
 		}
 		seen[a.Node] = none{}
-		if !place.has(a.Node) {
-			return "node " + a.Node + " is not in the partition"
-		}
 		if why := s.unfit(j, a, planned); why != "" {
 			return why
 		}
 	}
 	return ""
+}
+
+// wrongPlace says why the placement suits none of the job's partitions: the first of
+// those that are up.
+func (s *State) wrongPlace(j *cluster.Job, p *cluster.Placement) string {
+	first := "the partition is down"
+	said := false
+	for _, name := range partitionsOf(j.Spec) {
+		part, known := s.policy.Partition(name)
+		if !known || part.Down {
+			continue
+		}
+		why := wrongSize(j, p, part)
+		for i := 0; why == "" && i < len(p.Nodes); i++ {
+			if node := p.Nodes[i].Node; !s.rooms.names[part.Name].has(node) {
+				why = "node " + node + " is not in the partition"
+			}
+		}
+		if why == "" {
+			return ""
+		}
+		if !said {
+			first, said = why, true
+		}
+	}
+	return first
 }
 
 // wrongSize says what a placement as a whole does not give the job.
