@@ -1,0 +1,234 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Scope is a set of jobs that are counted together: all of an account and those below
+// it, of a user in an account, of a QOS, or of a user or an account in a QOS. A user
+// alone is one whose jobs have no account.
+type Scope struct {
+	Account string
+	User    string
+	QOS     string
+}
+
+// String is for messages.
+func (s Scope) String() string {
+	switch {
+	case s.QOS != "" && s.User != "":
+		return fmt.Sprintf("user %s in qos %s", s.User, s.QOS)
+	case s.QOS != "" && s.Account != "":
+		return fmt.Sprintf("account %s in qos %s", s.Account, s.QOS)
+	case s.QOS != "":
+		return "qos " + s.QOS
+	case s.User != "" && s.Account != "":
+		return fmt.Sprintf("user %s in account %s", s.User, s.Account)
+	case s.User != "":
+		return "user " + s.User
+	}
+	return "account " + s.Account
+}
+
+// Bound is one limit that holds for a job: on what is counted in a scope, or, for the
+// limits on one job, on the job.
+type Bound struct {
+	Limit
+	Scope Scope // what is counted
+	Of    Scope // whose limit it is
+}
+
+// Scopes yields every scope in which a job counts: of its user, of its account and
+// those above, and of its QOS. A nil tree has the root alone. O(depth).
+func (t *AccountTree) Scopes(spec *JobSpec, yield func(Scope)) {
+	user, qos := spec.Owner.User, spec.QOS
+	yield(Scope{Account: spec.Account, User: user})
+	at := int32(-1)
+	if t != nil {
+		at = t.Account(spec.Account)
+	}
+	if at < 0 {
+		if spec.Account != "" && spec.Account != RootAccount {
+			yield(Scope{Account: spec.Account})
+		}
+		yield(Scope{Account: RootAccount})
+	} else {
+		for _, n := range t.Up(at) {
+			yield(Scope{Account: n.Account.Name})
+		}
+	}
+	if qos != "" {
+		yield(Scope{QOS: qos})
+		yield(Scope{User: user, QOS: qos})
+		if spec.Account != "" {
+			yield(Scope{Account: spec.Account, QOS: qos})
+		}
+	}
+}
+
+// perJob are the limits of which only the nearest that is defined holds: the QOS's,
+// else the user's, else that of the account or of the nearest one above.
+func perJob(kind LimitKind) bool {
+	switch kind {
+	case MaxTRESPerJob, MaxJobs, MaxSubmitJobs, MaxWall, MaxTRESMinsPerJob:
+		return true
+	}
+	return false
+}
+
+// Bounds is every limit that holds for a job. Of limits on groups all hold; of those
+// on each user or job the nearest, in Slurm's order: QOS, user, account, those above.
+// O(limits of all these).
+func (t *AccountTree) Bounds(spec *JobSpec, qos *QOS) []Bound {
+	var out []Bound
+	user := Scope{Account: spec.Account, User: spec.Owner.User}
+	nearest := map[Limit]bool{} // with Value 0
+	if qos != nil {
+		out = qosBounds(spec, qos, nearest)
+	}
+	if t == nil || !t.Limited {
+		return out
+	}
+	at := max(0, t.Find(AssociationKey{Account: spec.Account, User: spec.Owner.User}))
+	for _, n := range t.Up(at) {
+		of := Scope{Account: n.Account.Name}
+		if n.User != nil {
+			of = user
+		}
+		for _, l := range n.Limits() {
+			b := Bound{Limit: l, Scope: of, Of: of}
+			if perJob(l.Kind) {
+				key := Limit{Kind: l.Kind, Resource: l.Resource}
+				if nearest[key] {
+					continue
+				}
+				nearest[key] = true
+				b.Scope = user
+			}
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// qosBounds are the limits of a QOS on a job. It notes which of the user's and the
+// accounts' they stand before.
+func qosBounds(spec *JobSpec, qos *QOS, nearest map[Limit]bool) []Bound {
+	out := make([]Bound, 0, len(qos.Limits))
+	if qos.MaxTime > 0 {
+		nearest[Limit{Kind: MaxWall}] = true
+	}
+	for _, l := range qos.Limits {
+		b := Bound{Limit: l, Scope: Scope{QOS: qos.Name}, Of: Scope{QOS: qos.Name}}
+		switch l.Kind {
+		case MaxJobsPerUser, MaxSubmitJobsPerUser, MaxTRESPerUser:
+			b.Scope.User = spec.Owner.User
+		case MaxJobsPerAccount, MaxSubmitJobsPerAccount, MaxTRESPerAccount:
+			if spec.Account == "" {
+				continue
+			}
+			b.Scope.Account = spec.Account
+		}
+		switch l.Kind {
+		case MaxJobsPerUser:
+			nearest[Limit{Kind: MaxJobs}] = true
+		case MaxSubmitJobsPerUser:
+			nearest[Limit{Kind: MaxSubmitJobs}] = true
+		case MaxTRESPerJob, MaxTRESMinsPerJob:
+			nearest[Limit{Kind: l.Kind, Resource: l.Resource}] = true
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// Reason is why a job waits for the bound.
+func (b *Bound) Reason() Reason {
+	qos := b.Of.QOS != ""
+	of := func(account, other Reason) Reason {
+		if qos {
+			return other
+		}
+		return account
+	}
+	switch b.Kind {
+	case GrpTRES:
+		return b.groupReason(qos)
+	case GrpJobs:
+		return of(ReasonAssocGrpJobs, ReasonQOSGrpJobs)
+	case GrpWall:
+		return ReasonAssocGrpWall
+	case GrpTRESMins:
+		return ReasonAssocGrpTRESMins
+	case GrpTRESRunMins:
+		return of(ReasonAssocGrpTRESRunMins, ReasonQOSGrpTRESRunMins)
+	case MaxTRESPerJob:
+		return of(ReasonAssocMaxTRESPerJob, ReasonQOSMaxTRESPerJob)
+	case MaxTRESMinsPerJob:
+		return of(ReasonAssocMaxTRESMinsPerJob, ReasonQOSMaxTRESMinsPerJob)
+	case MaxJobs:
+		return ReasonAssocMaxJobs
+	case MaxWall:
+		return ReasonAssocMaxWall
+	case MaxJobsPerUser:
+		return ReasonQOSMaxJobsPerUser
+	case MaxJobsPerAccount:
+		return ReasonQOSMaxJobsPerAccount
+	case MaxTRESPerUser:
+		return ReasonQOSMaxTRESPerUser
+	case MaxTRESPerAccount:
+		return ReasonQOSMaxTRESPerAccount
+	}
+	return ReasonNone
+}
+
+// groupReason is squeue's word for a limit on a resource of a group.
+func (b *Bound) groupReason(qos bool) Reason {
+	account, other := ReasonAssocGrpGRES, ReasonQOSGrpGRES
+	switch {
+	case b.Resource == ResourceCPU:
+		account, other = ReasonAssocGrpCPU, ReasonQOSGrpCPU
+	case b.Resource == ResourceMem:
+		account, other = ReasonAssocGrpMem, ReasonQOSGrpMem
+	case b.Resource == ResourceNode:
+		account, other = ReasonAssocGrpNode, ReasonQOSGrpNode
+	case strings.HasPrefix(b.Resource, licencePrefix):
+		account, other = ReasonAssocGrpLicence, ReasonQOSGrpLicence
+	}
+	if qos {
+		return other
+	}
+	return account
+}
+
+// Exceeded says how much of the bound is used and asked for, in words. A used below
+// 0 means that the bound is on one job alone.
+func (b *Bound) Exceeded(used, asked int64) string {
+	what := b.Kind.String()
+	if b.Resource != "" {
+		what += " " + b.Resource
+	}
+	text := fmt.Sprintf("%s of %s is %s", what, b.Of, b.Amount(b.Value))
+	if used < 0 {
+		return fmt.Sprintf("%s: the job asks for %s", text, b.Amount(asked))
+	}
+	if b.Scope != b.Of {
+		text = fmt.Sprintf("%s, for %s", text, b.Scope)
+	}
+	return fmt.Sprintf("%s: %s used, the job asks for %s", text, b.Amount(used), b.Amount(asked))
+}
+
+// Minutes is how much of the bound's resource a job may use until its time limit, in
+// units × minutes; of a job without a limit more than any bound, if it uses any.
+func (b *Bound) Minutes(spec *JobSpec) int64 {
+	asked := spec.Request.Asked(b.Resource)
+	switch {
+	case asked == 0:
+		return 0
+	case spec.TimeLimit == 0 || asked > 2*maxLimitValue/max(1, int64(spec.TimeLimit/time.Minute)):
+		return 2 * maxLimitValue
+	}
+	return asked * int64((spec.TimeLimit+time.Minute-1)/time.Minute)
+}
