@@ -62,6 +62,7 @@ type sweep struct {
 	hosts map[int]bool // on which something became free
 	late  bool         // somebody who has hosts is in the way of the plan
 	moves int
+	looks int // at places that were not better
 }
 
 // left gives back what a job had that has no nodes any more.
@@ -169,7 +170,7 @@ func sameWish(a, b *cluster.Job) bool {
 
 // drop forgets a job that waits no more.
 func (s *sweep) drop(e *entry) {
-	if e.at > 0 && !e.starts {
+	if _, stays := s.r.jobs.find(e.job.ID); e.at > 0 && !(e.starts && stays) {
 		for _, share := range e.shares {
 			s.hosts[share.Host] = true
 		}
@@ -281,7 +282,7 @@ func (s *sweep) run() {
 		s.offerClasses()
 	}
 	for len(s.offers) > 0 {
-		if s.moves >= maxMoves {
+		if s.moves >= maxMoves || s.looks >= maxLooks {
 			s.r.decision.More = true
 			return
 		}
@@ -325,7 +326,7 @@ func (s *sweep) take(o offer) {
 		s.planNew(e)
 		return
 	case o.at == 0: // something became free on one of its hosts
-		if e.starts || !s.slides(e) || !s.bringForward(s.r, e) {
+		if s.looks++; !s.slide(e) {
 			return
 		}
 	default:
@@ -349,13 +350,6 @@ func (s *sweep) take(o offer) {
 	s.offerClasses()
 }
 
-// slides reports whether a job could begin sooner on a host of its own place, which a
-// search for its class does not see: it is spread, or a host is free just before. With
-// one host there is no search for classes.
-func (s *sweep) slides(e *entry) bool {
-	return s.profile.Hosts() == 1 || e.class.want(e.choice).Need.PerNode < 0 || s.profile.Before(e.at, e.shares)
-}
-
 // offerClasses offers what became free to each class. With one host there is no need:
 // all that is planned on it was offered it already.
 func (s *sweep) offerClasses() {
@@ -376,6 +370,20 @@ func (s *sweep) planNew(e *entry) {
 	}
 	s.planOne(s.r, e, memory{}, last)
 	s.r.told = append(s.r.told, e)
+}
+
+// slide moves a planned start forward on its own hosts. Others are for the search of
+// its class, and for when all is planned anew.
+func (s *sweep) slide(e *entry) bool {
+	if e.at <= s.r.snap.Now || e.starts {
+		return false
+	}
+	w := e.class.want(e.choice)
+	at, ok := s.profile.Slide(w, e.at, e.shares)
+	if ok {
+		s.shift(s.r, e, backfill.Start{At: at, Kind: e.kind, Shares: e.shares}, e.choice)
+	}
+	return ok
 }
 
 // bringForward moves a planned start to the earliest instant at which there is room,

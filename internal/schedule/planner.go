@@ -13,6 +13,7 @@ const (
 	// maxMoves is how many jobs one pass that follows an event may plan or bring
 	// forward; the next goes on from there, in the same order.
 	maxMoves = 16
+	maxLooks = 4096
 )
 
 // Decision is what a pass decides.

@@ -376,14 +376,24 @@ func (p *Profile) Lift(w *Want, at cluster.Instant, shares []Share) {
 // Lower is the inverse of Lift.
 func (p *Profile) Lower(w *Want, at cluster.Instant, shares []Share) { p.Book(w, at, shares) }
 
-// Before reports whether some host of a booking has its share free just before the
-// booking begins: only then can the booking slide forward on its own hosts.
-func (p *Profile) Before(at cluster.Instant, shares []Share) bool {
+// Slide is the first instant before a booking begins from which its own hosts are free
+// for all of it, its place counted as free. O(shares × steps).
+func (p *Profile) Slide(w *Want, at cluster.Instant, shares []Share) (cluster.Instant, bool) {
+	end := at.Add(w.Lasts)
 	for i := range shares {
-		r := &p.rows[shares[i].Host]
-		if free := r.steps[r.at(at-1)].free; at > p.now && free.Covers(&shares[i].Amount) {
-			return true
+		p.rows[shares[i].Host].Give(at, end, &shares[i].Amount)
+	}
+	t := p.now
+	for i := 0; i < len(shares) && t < at; i++ {
+		first, ok := p.rows[shares[i].Host].Earliest(t, at, w.Lasts, &shares[i].Amount)
+		if !ok {
+			t = at
+		} else if first > t {
+			t, i = first, -1 // the hosts before must be free then as well
 		}
 	}
-	return false
+	for i := range shares {
+		p.rows[shares[i].Host].Take(at, end, &shares[i].Amount)
+	}
+	return t, t < at && p.licensed(w, t) == t
 }
