@@ -125,6 +125,7 @@ func resourceUsage(c *codec.Coder, x *cluster.ResourceUsage) {
 // ChargeFields are those of what a running job counts for.
 func ChargeFields(c *codec.Coder, x *cluster.Charge) {
 	associationKey(c, &x.AssociationKey)
+	codec.String(c, &x.QOS)
 	codec.Int(c, &x.Rate)
 	codec.List(c, &x.Amounts, amount)
 }

@@ -10,6 +10,8 @@ type AccountTree struct {
 	users    map[AssociationKey]int32
 	// Limited reports whether any account or user has a limit.
 	Limited bool
+	// Resources are those that limits are on, each once.
+	Resources map[string]bool
 }
 
 // AccountNode is an account, or a user in one.
@@ -30,7 +32,7 @@ func (n *AccountNode) Limits() []Limit {
 // NewAccountTree builds the tree of accounts and associations in any order. What is
 // below an account that is not there is left out; so is a circle. O(n).
 func NewAccountTree(accounts iter.Seq[*Account], users iter.Seq[*Association]) *AccountTree {
-	t := &AccountTree{accounts: map[string]int32{}, users: map[AssociationKey]int32{}}
+	t := &AccountTree{Resources: map[string]bool{}, accounts: map[string]int32{}, users: map[AssociationKey]int32{}}
 	root := &Account{Name: RootAccount, Shares: 1}
 	below := map[string][]*Account{}
 	for a := range accounts {
@@ -62,7 +64,12 @@ func (t *AccountTree) add(n AccountNode) {
 	} else {
 		t.accounts[n.Account.Name] = i
 	}
-	t.Limited = t.Limited || len(n.Limits()) > 0
+	for _, l := range n.Limits() {
+		t.Limited = true
+		if l.Resource != "" {
+			t.Resources[l.Resource] = true
+		}
+	}
 }
 
 // Find is the node that a job of the user in the account belongs to: the user's, else
@@ -114,6 +121,7 @@ const ResourceWall = "wall"
 // Charge is what one running job counts for, from its start to its end.
 type Charge struct {
 	AssociationKey
+	QOS     string
 	Rate    int64    // thousandths a second
 	Amounts []Amount // by resource, ascending
 }
