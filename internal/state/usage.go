@@ -55,7 +55,7 @@ func (s *State) beginCharge(j *cluster.Job) {
 	qos, _ := s.policy.QOSNamed(j.Spec.QOS)
 	c := &cluster.Charge{
 		AssociationKey: cluster.AssociationKey{Account: j.Spec.Account, User: j.Spec.Owner.User}, QOS: j.Spec.QOS,
-		Rate:           s.policy.Scheduling.FairShare.Bill(amounts, qos.UsageExtra), Amounts: amounts,
+		Rate: s.policy.Scheduling.FairShare.Bill(amounts, qos.UsageExtra), Amounts: amounts,
 	}
 	s.charges.Set(j.ID, c)
 	s.digest ^= s.hashCharge(j.ID, c)
