@@ -403,9 +403,15 @@ func (p *Planner) count(e *entry, by int) {
 	if !e.firm {
 		p.soft += by
 	}
-	if len(e.shares) > 1 {
+	if p.isWide(e) {
 		p.wide += by
 	}
+}
+
+// isWide reports whether a start is on several hosts, or might be: such a one could
+// begin sooner on other hosts that overlap its own.
+func (p *Planner) isWide(e *entry) bool {
+	return len(e.shares) > 1 || e.class.want(e.choice).Need.PerNode < 0
 }
 
 // unbook takes a start out of the plan.

@@ -211,7 +211,7 @@ func (s *site) idle() {
 	up := s.snap
 	up.Nodes = slices.DeleteFunc(slices.Clone(s.snap.Nodes), func(n *cluster.Node) bool { return !n.Usable() })
 	for i, e := range entries {
-		if len(e.shares) > 1 {
+		if s.p.isWide(e) {
 			continue // several hosts: seen to when all is planned anew
 		}
 		others := slices.Concat(all[:len(s.snap.Active)+i:len(s.snap.Active)+i], all[len(s.snap.Active)+i+1:])
