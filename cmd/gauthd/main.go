@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
 )
@@ -75,5 +76,5 @@ func serve(ctx context.Context, cfg config.Auth, stderr io.Writer) error {
 		pki.Renew(ctx, cfg.PKIDir, id, pki.RenewFrom(cfg.Controllers, trust, id), pki.LogRenewals(log, id))
 	})
 	log.Info("vouching for users", "host", signer.Host(), "cluster", trust.ClusterID(), "socket", cfg.Socket, "certificate_ends", id.Expires())
-	return auth.NewDaemon(signer, auth.NewNames(), log).Serve(ctx, listener)
+	return auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(cfg.Controllers, pki.ClientTLS(trust, nil)), log).Serve(ctx, listener)
 }

@@ -26,7 +26,7 @@ func main() {
 }
 
 func dial(cfg config.Client) (cli.Cluster, error) {
-	c, err := client.Dial(cfg)
+	c, err := client.DialOnce(cfg)
 	if err != nil {
 		return nil, err // not a nil *client.Client in an interface
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"strings"
@@ -18,7 +19,7 @@ import (
 )
 
 // The conversation on the socket is one line each way: the client sends request, the daemon answers
-// "ok TOKEN" or "error CODE TEXT". A line is asked for, so that connecting alone, which a set-user-id
+// "ok TOKEN" or "error CODE TEXT"; or else it is HTTP (relay.go). A line is asked for, so that connecting alone, which a set-user-id
 // program might be tricked into, yields nothing.
 const (
 	request = "greylag token 1\n"
@@ -40,19 +41,28 @@ const (
 	writeTime    = 2 * time.Second
 )
 
-// Daemon answers on a Unix socket who is asking. It owns nothing but the connections it serves.
+// Daemon answers on a Unix socket who is asking, and passes on calls in the name of who makes them.
+// It owns nothing but the connections it serves.
 type Daemon struct {
 	signer   *Signer
 	names    *Names
 	log      *slog.Logger
 	overflow uint32 // what the kernel calls users that have no uid here
-	mu       sync.Mutex
-	users    map[uint32]int // connections in service by uid
+	calls    Forwarder
+	httpLog  *stdlog.Logger
+
+	mu     sync.Mutex
+	users  map[uint32]int    // connections in service by uid
+	tokens map[peerUser]kept // for the calls that are passed on
 }
 
-// NewDaemon makes a daemon that vouches with signer's key.
-func NewDaemon(signer *Signer, names *Names, log *slog.Logger) *Daemon {
-	return &Daemon{signer: signer, names: names, log: log, overflow: overflowUID(), users: make(map[uint32]int)}
+// NewDaemon makes a daemon that vouches with signer's key, and that passes calls on through calls.
+func NewDaemon(signer *Signer, names *Names, calls Forwarder, log *slog.Logger) *Daemon {
+	return &Daemon{
+		signer: signer, names: names, calls: calls, log: log, overflow: overflowUID(),
+		httpLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // users cause these
+		users:   make(map[uint32]int), tokens: make(map[peerUser]kept),
+	}
 }
 
 // Serve answers on listener until ctx ends, then closes it, waits for the connections in service
@@ -63,6 +73,9 @@ func (d *Daemon) Serve(ctx context.Context, listener *net.UnixListener) error {
 	defer listener.Close()
 	var serving sync.WaitGroup
 	defer serving.Wait()
+	calls := &desk{conns: make(chan net.Conn), done: make(chan struct{}), addr: listener.Addr()}
+	defer calls.Close()
+	serving.Go(func() { d.relay(calls) })
 	slots := make(chan struct{}, maxConns)
 	for {
 		slots <- struct{}{} // full: the kernel's backlog waits with us
@@ -98,15 +111,29 @@ func (d *Daemon) Serve(ctx context.Context, listener *net.UnixListener) error {
 			if admitted {
 				defer d.leave(cred.Uid)
 			}
-			d.serve(ctx, conn, cred, admitted)
+			d.serve(ctx, &visit{conn, cred, calls}, admitted)
 		})
 	}
 }
 
-func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, cred *syscall.Ucred, admitted bool) {
+// visit is one connection.
+type visit struct {
+	conn  *net.UnixConn
+	cred  *syscall.Ucred
+	calls *desk // for what is no request for a token
+}
+
+func (d *Daemon) serve(ctx context.Context, v *visit, admitted bool) {
+	conn, cred := v.conn, v.cred
 	answer := "error " + codeBusy + " user has too many connections to gauthd open\n"
 	if admitted {
-		if err := readRequest(conn); err != nil {
+		said := bufio.NewReader(conn)
+		_ = conn.SetReadDeadline(time.Now().Add(readTime))
+		if beginsCall(said) {
+			v.handOver(said)
+			return
+		}
+		if err := readRequest(said); err != nil {
 			d.log.Debug("bad request", "uid", cred.Uid, "pid", cred.Pid, "error", err)
 			answer = "error " + codeBadRequest + " this gauthd does not speak the caller's language\n"
 		} else {
@@ -117,20 +144,49 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, cred *syscall.Uc
 	_, _ = io.WriteString(conn, answer) // a client that is gone asks again
 }
 
+// beginsCall tells a call from a request for a token by as few bytes as that takes.
+func beginsCall(said *bufio.Reader) bool {
+	for n := 1; n <= len(callStart); n++ {
+		if start, err := said.Peek(n); err != nil || start[n-1] != callStart[n-1] {
+			return false
+		}
+	}
+	return true
+}
+
+// handOver leaves a connection to the server of calls until it is closed.
+func (v *visit) handOver(said *bufio.Reader) {
+	c := &relayed{Conn: v.conn, front: said, user: peerUser{v.cred.Uid, v.cred.Gid}, over: make(chan struct{})}
+	select {
+	case v.calls.conns <- c:
+		<-c.over
+	case <-v.calls.done:
+	}
+}
+
+// errForeign marks users whom the kernel cannot name here.
+var errForeign = errors.New("user of another user namespace")
+
+// vouch signs that the user is who the kernel says.
+func (d *Daemon) vouch(ctx context.Context, user peerUser, now time.Time) (string, error) {
+	if user.uid == d.overflow {
+		return "", errForeign
+	}
+	name, err := d.names.Name(ctx, user.uid)
+	if err != nil {
+		return "", err
+	}
+	return d.signer.Token(cluster.Identity{User: name, UID: user.uid, GID: user.gid}, now)
+}
+
 // answer is the line for a caller with these credentials.
 func (d *Daemon) answer(ctx context.Context, cred *syscall.Ucred) string {
-	if cred.Uid == d.overflow {
-		return fmt.Sprintf("error %s uid %d stands for users of another user namespace\n", codeForeign, cred.Uid)
-	}
-	name, err := d.names.Name(ctx, cred.Uid)
-	if errors.Is(err, ErrUnknownUser) {
-		return fmt.Sprintf("error %s uid %d\n", codeUnknownUser, cred.Uid)
-	}
-	var token string
-	if err == nil {
-		token, err = d.signer.Token(cluster.Identity{User: name, UID: cred.Uid, GID: cred.Gid}, time.Now())
-	}
+	token, err := d.vouch(ctx, peerUser{cred.Uid, cred.Gid}, time.Now())
 	switch {
+	case errors.Is(err, errForeign):
+		return fmt.Sprintf("error %s uid %d stands for users of another user namespace\n", codeForeign, cred.Uid)
+	case errors.Is(err, ErrUnknownUser):
+		return fmt.Sprintf("error %s uid %d\n", codeUnknownUser, cred.Uid)
 	case errors.Is(err, pki.ErrNoIdentity):
 		d.log.Error("cannot sign", "error", err)
 		return "error " + codeNotJoined + " the certificate of this host has ended\n"
@@ -138,7 +194,7 @@ func (d *Daemon) answer(ctx context.Context, cred *syscall.Ucred) string {
 		d.log.Error("cannot vouch for user", "uid", cred.Uid, "error", err)
 		return fmt.Sprintf("error %s cannot vouch for uid %d now\n", codeInternal, cred.Uid)
 	}
-	d.log.Debug("token signed", "user", name, "uid", cred.Uid, "pid", cred.Pid)
+	d.log.Debug("token signed", "uid", cred.Uid, "pid", cred.Pid)
 	return "ok " + token + "\n"
 }
 
@@ -161,9 +217,8 @@ func (d *Daemon) leave(uid uint32) {
 }
 
 // readRequest reads at most the length of a request, however much is sent.
-func readRequest(conn *net.UnixConn) error {
-	_ = conn.SetReadDeadline(time.Now().Add(readTime))
-	line, err := bufio.NewReaderSize(io.LimitReader(conn, int64(len(request))), 64).ReadString('\n')
+func readRequest(said io.Reader) error {
+	line, err := bufio.NewReaderSize(io.LimitReader(said, int64(len(request))), 64).ReadString('\n')
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func startDaemon(t testing.TB, s *Signer, path string) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- NewDaemon(s, NewNames(), slog.New(slog.DiscardHandler)).Serve(ctx, listener) }()
+	go func() { done <- NewDaemon(s, NewNames(), echo{}, slog.New(slog.DiscardHandler)).Serve(ctx, listener) }()
 	stopped := false
 	stop = func() {
 		if stopped {

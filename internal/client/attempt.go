@@ -25,6 +25,8 @@ const (
 type attempt struct {
 	target   string
 	outcome  outcome
+	relayed  bool // sent through gauthd
+	astray   bool // and not passed on by it
 	response *http.Response
 	body     []byte // of a unary answer
 	err      error

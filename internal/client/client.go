@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"sync"
 	"time"
 
@@ -94,25 +95,47 @@ func New(cfg Config) *Client {
 	}
 }
 
-// Dial makes a client for the commands of a user, who is who gauthd says. It does
-// not connect until the first call.
+// Dial makes a client for a program of a user, who is who gauthd says. It does not
+// connect until the first call.
 func Dial(cfg config.Client) (*Client, error) {
-	trust, err := pki.LoadTrust(cfg.CAFile)
+	trusted, err := trust(cfg.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	return New(Config{
+		Controllers: cfg.Controllers,
+		TLS:         trusted,
+		Tokens:      auth.NewSource(cfg.AuthSocket),
+		Timeout:     cfg.Timeout,
+	}), nil
+}
+
+// DialOnce is Dial for a command that makes a call or two and ends: its calls go
+// through gauthd, which has connections to the controllers open, and directly where
+// that does not work.
+func DialOnce(cfg config.Client) (*Client, error) {
+	if _, err := os.Stat(cfg.AuthSocket); err != nil {
+		return Dial(cfg) // which has the words for it
+	}
+	c := New(Config{Controllers: cfg.Controllers, Tokens: auth.NewSource(cfg.AuthSocket), Timeout: cfg.Timeout})
+	c.calls.relay = newRelay(cfg.AuthSocket)
+	c.calls.trust = func() (*tls.Config, error) { return trust(cfg.CAFile) }
+	return c, nil
+}
+
+// trust is how the controllers prove themselves to the programs of users.
+func trust(caFile string) (*tls.Config, error) {
+	trusted, err := pki.LoadTrust(caFile)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, &auth.Error{
-				Err:    fmt.Errorf("this host belongs to no cluster: %s is absent", cfg.CAFile),
+				Err:    fmt.Errorf("this host belongs to no cluster: %s is absent", caFile),
 				Advice: "an administrator runs: gctl join TOKEN@CONTROLLER, or set " + config.ClientEnv + " to a client.toml",
 			}
 		}
 		return nil, fmt.Errorf("trust the controllers: %w", err)
 	}
-	return New(Config{
-		Controllers: cfg.Controllers,
-		TLS:         pki.ClientTLS(trust, nil),
-		Tokens:      auth.NewSource(cfg.AuthSocket),
-		Timeout:     cfg.Timeout,
-	}), nil
+	return pki.ClientTLS(trusted, nil), nil
 }
 
 // OnRetry sets Config.Retry. It must be called before the first call.
@@ -129,7 +152,7 @@ func (c *Client) Cluster() greylagv1connect.ClusterServiceClient { return c.admi
 func (c *Client) Node() *NodeSession { return &NodeSession{c.node()} }
 
 // Close closes idle connections. Calls under way go on.
-func (c *Client) Close() { c.calls.http.CloseIdleConnections() }
+func (c *Client) Close() { c.calls.close() }
 
 // NewRequestID mints the id of one mutation: 128 random bits in hexadecimal.
 func NewRequestID() string {

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -36,10 +37,12 @@ const (
 // failover is the HTTP client under the typed ones: it sends a request to one
 // controller after the other until one can answer it.
 type failover struct {
-	cfg  Config
-	http *http.Client
+	cfg   Config
+	relay *relay                      // tried first; nil for none
+	trust func() (*tls.Config, error) // asked when the direct way is first taken
 
 	mu      sync.Mutex
+	made    *roads
 	current int    // of cfg.Controllers
 	leader  string // told by a controller; asked first until it fails
 }
@@ -48,7 +51,31 @@ func newFailover(cfg Config) *failover {
 	return &failover{
 		cfg:     cfg,
 		current: rand.IntN(max(len(cfg.Controllers), 1)),
-		http:    &http.Client{Transport: newRoads(cfg.TLS)},
+		trust:   func() (*tls.Config, error) { return cfg.TLS, nil },
+	}
+}
+
+// roads are the direct ways to the controllers.
+func (f *failover) roads() (*roads, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.made == nil {
+		trusted, err := f.trust()
+		if err != nil {
+			return nil, err
+		}
+		f.made = newRoads(trusted)
+	}
+	return f.made, nil
+}
+
+// close closes idle connections.
+func (f *failover) close() {
+	f.relay.close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.made != nil {
+		f.made.CloseIdleConnections()
 	}
 }
 
@@ -96,6 +123,9 @@ func (f *failover) target() string {
 // learn notes from an attempt whom to ask next: the leader if it was named, the
 // same again if it answered, else another.
 func (f *failover) learn(a *attempt) {
+	if a.relayed {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if named := a.leader(); named != "" && named != a.target {
@@ -127,7 +157,7 @@ func (f *failover) next(a *attempt, n int) (time.Duration, bool) {
 	case hopeless:
 		return 0, n < len(f.cfg.Controllers)
 	}
-	if named := a.leader(); named != "" && named != a.target && n < 8 {
+	if named := a.leader(); a.astray || !a.relayed && named != "" && named != a.target && n < 8 {
 		return 0, true
 	}
 	round := n / len(f.cfg.Controllers)
@@ -154,15 +184,19 @@ func (f *failover) attempt(original *http.Request, body []byte, patience time.Du
 	timer := time.AfterFunc(patience, cancel)
 	defer timer.Stop()
 	request := original.Clone(ctx)
-	request.URL.Host, request.Host = a.target, a.target
 	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	request.GetBody = nil
-	if err := f.prove(request); err != nil {
+	road, err := f.road(a, request)
+	if err != nil {
 		cancel()
 		a.outcome, a.err = answered, err
 		return a
 	}
-	response, err := f.http.Do(request)
+	response, err := road.RoundTrip(request)
+	if a.relayed && original.Context().Err() == nil && (err != nil || refusedByRelay(response)) {
+		cancel()
+		return f.astray(a, response, err)
+	}
 	if err != nil {
 		cancel()
 		return a.failed(original.Context(), err)
@@ -180,6 +214,21 @@ func (f *failover) attempt(original *http.Request, body []byte, patience time.Du
 	a.response, a.body = response, whole
 	a.outcome = byStatus(response)
 	return a
+}
+
+// road is the way that an attempt takes, for which it readies the request.
+func (f *failover) road(a *attempt, request *http.Request) (http.RoundTripper, error) {
+	if f.relay.carries(request) {
+		a.relayed, request.URL.Scheme = true, "http"
+		request.URL.Host, request.Host = relayHost, relayHost
+		return f.relay.road, nil
+	}
+	request.URL.Host, request.Host = a.target, a.target
+	roads, err := f.roads()
+	if err != nil {
+		return nil, err
+	}
+	return roads, f.prove(request)
 }
 
 // prove adds the caller's token.

@@ -27,8 +27,7 @@ const maxPeers = 64
 
 // NewPeers makes it. TLS must hold the controller's own certificate.
 func NewPeers(tls *tls.Config) *Peers {
-	plain := newFailover(Config{TLS: tls})
-	return &Peers{http: plain.http, byAt: make(map[string]greylagv1connect.PeerServiceClient)}
+	return &Peers{http: &http.Client{Transport: newRoads(tls)}, byAt: make(map[string]greylagv1connect.PeerServiceClient)}
 }
 
 // Transport carries requests to other controllers, over the same connections.

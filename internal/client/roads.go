@@ -38,11 +38,17 @@ func newRoads(config *tls.Config) *roads {
 
 // RoundTrip sends a request by the road that is for its kind.
 func (r *roads) RoundTrip(request *http.Request) (*http.Response, error) {
-	switch request.Header.Get("Content-Type") {
-	case "application/proto", "application/json": // connectrpc.com/docs/protocol: unary
+	if unary(request) {
 		return r.calls.RoundTrip(request)
 	}
 	return r.streams.RoundTrip(request)
+}
+
+// unary reports whether a call has one request and one answer.
+// Source: connectrpc.com/docs/protocol.
+func unary(request *http.Request) bool {
+	kind := request.Header.Get("Content-Type")
+	return kind == "application/proto" || kind == "application/json"
 }
 
 // CloseIdleConnections closes those that carry nothing now.

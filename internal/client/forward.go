@@ -1,0 +1,139 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/auth"
+)
+
+const (
+	// maxRelayed bounds a request that gauthd passes on. It is held in memory while
+	// controllers are tried; scripts are seldom larger, and one that is goes directly.
+	maxRelayed = 256 << 10
+	// forwardTime is how long controllers are tried for one call: less than the
+	// caller waits.
+	forwardTime = attemptTimeout - time.Second
+	// readerTime is how long a caller may take for a piece of the answer.
+	readerTime = time.Minute
+)
+
+// Forwarder passes calls of a host's users on to the controllers, over connections
+// that stay open. It asks each controller once and leaves it to the caller to wait
+// and ask again. Safe for concurrent use.
+type Forwarder struct{ calls *failover }
+
+// NewForwarder makes it. It does not connect until the first call.
+func NewForwarder(controllers []string, config *tls.Config) *Forwarder {
+	return &Forwarder{newFailover(Config{Controllers: controllers, TLS: config})}
+}
+
+// Forward passes one call on in the name of the user for whom token stands, and
+// answers with what a controller answered. Where none could be reached, or the
+// request is too large, the answer is auth.RefuseRelay's. Of the request's own
+// headers only those that describe its content go along. O(request) memory.
+func (f *Forwarder) Forward(w http.ResponseWriter, request *http.Request, token string) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxRelayed))
+	if err != nil {
+		auth.RefuseRelay(w, http.StatusRequestEntityTooLarge, err)
+		return
+	}
+	deadline := time.Now().Add(forwardTime)
+	err = errors.New("no controller is named")
+	// Once more than there are controllers: the first may name the leader.
+	for n, most := 1, len(f.calls.cfg.Controllers)+1; n <= most; n++ {
+		left := min(f.calls.patience(n), time.Until(deadline))
+		if left <= 0 || request.Context().Err() != nil {
+			break
+		}
+		ctx, cancel := context.WithCancel(request.Context())
+		timer := time.AfterFunc(left, cancel)
+		a := f.ask(request.Context(), outward(ctx, request, body, token))
+		timer.Stop() // a list may take long to tell
+		f.calls.learn(a)
+		if err = a.err; err == nil && (a.outcome == answered || a.outcome == limited || n == most) {
+			pass(w, a.response)
+			cancel()
+			return
+		}
+		a.discard()
+		cancel()
+	}
+	auth.RefuseRelay(w, http.StatusBadGateway, err)
+}
+
+// ask sends a request to the controller whose turn it is. The answer's body is
+// still to be read.
+func (f *Forwarder) ask(caller context.Context, request *http.Request) *attempt {
+	a := &attempt{target: f.calls.target()}
+	request.URL.Host, request.Host = a.target, a.target
+	roads, err := f.calls.roads()
+	if err == nil {
+		// HTTP/1.1 for lists too: one that stalls is the caller's to leave.
+		a.response, err = roads.calls.RoundTrip(request)
+	}
+	if err != nil {
+		return a.failed(caller, err)
+	}
+	a.outcome = byStatus(a.response)
+	return a
+}
+
+// outward is the request as a controller gets it.
+func outward(ctx context.Context, request *http.Request, body []byte, token string) *http.Request {
+	out := request.Clone(ctx)
+	out.RequestURI, out.URL.Scheme, out.TransferEncoding = "", "https", nil
+	out.Header = make(http.Header)
+	for name, values := range request.Header {
+		if name == "User-Agent" || name == "Accept-Encoding" || strings.HasPrefix(name, "Content-") || strings.HasPrefix(name, "Connect-") {
+			out.Header[name] = values
+		}
+	}
+	out.Header.Set("Authorization", "Bearer "+token)
+	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return out
+}
+
+// pass hands an answer on. One that breaks off is cut, so that the caller notices.
+func pass(w http.ResponseWriter, response *http.Response) {
+	defer response.Body.Close()
+	for name, values := range response.Header {
+		if name != "Connection" && name != "Keep-Alive" && name != auth.RelayHeader {
+			w.Header()[name] = values
+		}
+	}
+	w.WriteHeader(response.StatusCode)
+	control, live := http.NewResponseController(w), streams(response)
+	for piece := make([]byte, pieceSize(response)); ; {
+		n, err := response.Body.Read(piece)
+		if n > 0 {
+			_ = control.SetWriteDeadline(time.Now().Add(readerTime)) // a connection of ours always has one
+			if _, failed := w.Write(piece[:n]); failed != nil {
+				return // nobody listens
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return
+		case err != nil:
+			panic(http.ErrAbortHandler) // how net/http is told to cut a connection
+		case live:
+			_ = control.Flush() // as above
+		}
+	}
+}
+
+// pieceSize is how much of an answer is read at once.
+func pieceSize(response *http.Response) int64 {
+	const most, least = 64 << 10, 512
+	if response.ContentLength < 0 {
+		return most
+	}
+	return min(max(response.ContentLength, least), most)
+}
