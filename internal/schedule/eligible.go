@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -73,11 +74,22 @@ func (p *Planner) barredByReservation(r *round, spec *cluster.JobSpec) (verdict,
 			return verdict{cluster.ReasonReservation, fmt.Sprintf("reservation %q is over", x.Name)}, true
 		case !slices.Contains(x.Users, spec.Owner.User) && !slices.Contains(x.Accounts, spec.Account):
 			return verdict{cluster.ReasonReservation, fmt.Sprintf("reservation %q is not for user %s or account %q", x.Name, spec.Owner.User, spec.Account)}, true
+		case limitOf(spec) > x.End.Sub(x.Start):
+			return verdict{cluster.ReasonReservation, fmt.Sprintf("asks for %s; reservation %q lasts %s",
+				cluster.FormatLimit(spec.TimeLimit), x.Name, cluster.FormatElapsed(x.End.Sub(x.Start)))}, true
 		default:
 			return verdict{}, false
 		}
 	}
 	return verdict{cluster.ReasonReservation, fmt.Sprintf("reservation %q does not exist", spec.Reservation)}, true
+}
+
+// limitOf is the time limit of a job; one without asks for the longest there is.
+func limitOf(spec *cluster.JobSpec) time.Duration {
+	if spec.TimeLimit == 0 {
+		return forever
+	}
+	return spec.TimeLimit
 }
 
 // countArrays notes how many more elements may run of each array that runs and has a limit.

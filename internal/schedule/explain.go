@@ -85,7 +85,21 @@ func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 	if c.judged != r {
 		c.judged, c.fits = r, p.fitsNow(r, c)
 	}
-	if c.fits {
+	spec := e.job.Spec
+	if spec.Reservation != "" {
+		return cluster.ReasonReservation, c.needs + fmt.Sprintf(", within reservation %q", spec.Reservation)
+	}
+	for _, l := range spec.Request.Licences {
+		if row := p.ground.licences[l.Name]; !p.profile.HasExtra(row, r.snap.Now, l.Count) {
+			return cluster.ReasonLicenses, fmt.Sprintf("needs %d of licence %q, of which there are %d", l.Count, l.Name, p.ground.counts[row])
+		}
+	}
+	switch o := c.options[0]; {
+	case c.fits && o.near != nil && o.any != nil && e.choice%2 == 1 && e.at.Sub(r.snap.Now) <= o.wait:
+		return cluster.ReasonResources, c.needs + fmt.Sprintf(", and waits up to %s to have them near each other", cluster.FormatElapsed(o.wait))
+	case c.fits && len(p.ground.twins) > 0:
+		return cluster.ReasonPriority, "fits now, but would delay jobs ahead of it or run into a reservation"
+	case c.fits:
 		return cluster.ReasonPriority, "fits now, but would delay jobs ahead of it"
 	}
 	return cluster.ReasonResources, c.needs

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -25,6 +26,12 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	    [qos=Q] [part=P] [nice=N] [after=D] [begin=D] [deadline=D] [hold=user|admin] [array=ID:INDEX] [atmost=N]
 //	    [dep=KIND:REF] [only=LIST] [not=LIST] [has=FEATURE] [alone] [attempt=N] [reason=R]
 //	ended ID STATE
+//	switch NAME [nodes=LIST] [under=SWITCHES]
+//	rules . [depth=N] [window=D] [horizon=D]
+//	reservation NAME nodes=LIST [from=D] [to=D] [user=U]
+//	licence NAME count=N
+//
+// A job may also have [connect=WORD] [switches=N] [late=D] [gpumin=SIZE] [licence=NAME:N] [in=RESERVATION] [or=PARTITIONS].
 type picture struct {
 	snap   cluster.Snapshot
 	ended  map[cluster.JobID]cluster.JobState
@@ -147,10 +154,63 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 		if w.has("array") {
 			p.arrays[id(w["array"])] = append(p.arrays[id(w["array"])], id(fields[1]))
 		}
+	case "switch":
+		s := cluster.Switch{Name: fields[1], Children: w.list("under")}
+		if w.has("nodes") {
+			names, err := hostlist.Expand(w["nodes"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Nodes = names
+		}
+		p.snap.Switches = append(p.snap.Switches, s)
+	case "rules", "reservation", "licence":
+		p.rule(fields, w)
 	case "run", "job":
 		p.job(t, fields, w)
 	default:
 		t.Fatalf("unknown line %q", fields)
+	}
+}
+
+// rule reads a line of the scheduler's policy.
+func (p *picture) rule(fields []string, w words) {
+	rules := &p.snap.Policy.Scheduling
+	switch fields[0] {
+	case "rules":
+		rules.Depth, rules.Window = w.n("depth", rules.Depth), w.d("window", rules.Window)
+		rules.PromiseHorizon = w.d("horizon", rules.PromiseHorizon)
+	case "reservation":
+		rules.Reservations = append(rules.Reservations, cluster.Reservation{
+			Name: fields[1], Nodes: []string{w["nodes"]}, Users: w.list("user"),
+			Start: start.Add(w.d("from", 0)), End: start.Add(w.d("to", 24*time.Hour)),
+		})
+	case "licence":
+		rules.Licences = append(rules.Licences, cluster.Licence{Name: fields[1], Count: w.n("count", 1)})
+	}
+}
+
+// wishes reads what a job asks for beyond nodes and GPUs.
+func wishes(t testing.TB, spec *cluster.JobSpec, w words) {
+	t.Helper()
+	q := &spec.Request
+	q.Switches, q.SwitchWait, q.GPUMemory = w.n("switches", 0), -1, w.size("gpumin")
+	if w.has("late") {
+		q.SwitchWait = w.d("late", 0)
+	}
+	if w.has("connect") {
+		c, ok := cluster.ParseConnect(w["connect"])
+		if !ok {
+			t.Fatal(w["connect"])
+		}
+		q.Connect = c
+	}
+	if name, count, ok := strings.Cut(w["licence"], ":"); ok {
+		q.Licences = []cluster.Licence{{Name: name, Count: words{"n": count}.n("n", 1)}}
+	}
+	spec.Others, spec.Reservation = w.list("or"), w["in"]
+	if q.Switches == 0 && q.Connect == cluster.ConnectAny {
+		q.SwitchWait = 0
 	}
 }
 
@@ -244,6 +304,7 @@ func (p *picture) spec(t testing.TB, w words) *cluster.JobSpec {
 			NodeList: w.list("only"), Exclude: w.list("not"), Exclusive: w.has("alone"),
 		},
 	}
+	wishes(t, spec, w)
 	if w.has("begin") {
 		spec.Begin = start.Add(w.d("begin", 0))
 	}
@@ -291,6 +352,9 @@ func write(d Decision) string {
 		text := fmt.Sprintf("%d waits %s", v.Job, v.Reason)
 		if v.Planned != 0 {
 			text += " until +" + v.Planned.Sub(start).String()
+		}
+		if v.Promise != nil {
+			text += " (promised)"
 		}
 		if v.Detail != "" {
 			text += ": " + v.Detail

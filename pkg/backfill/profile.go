@@ -154,6 +154,11 @@ func (p *Profile) GiveExtra(row int, from, to cluster.Instant, count int32) {
 	p.gave(gift{-1, p.now, to})
 }
 
+// HasExtra reports whether so many licences of a row are free at an instant.
+func (p *Profile) HasExtra(row int, at cluster.Instant, count int32) bool {
+	return p.extras[row].Free(at).CPUs >= count
+}
+
 // Advance moves now on. What was before is forgotten. O(hosts), and O(index) once in
 // several days.
 func (p *Profile) Advance(now cluster.Instant) {

@@ -60,7 +60,8 @@ const (
 	ReasonQOSMaxJobsPerAccount
 	ReasonQOSMaxTRESPerUser
 	ReasonQOSMaxTRESPerAccount
-	maxReason = ReasonQOSMaxTRESPerAccount
+	ReasonLicenses
+	maxReason = ReasonLicenses
 )
 
 var reasonNames = [...]string{
@@ -75,6 +76,7 @@ var reasonNames = [...]string{
 	ReasonOutOfMemory: "OutOfMemory", ReasonNodeFail: "NodeFail", ReasonCancelled: "Cancelled",
 	ReasonImageFailed: "ImageFailed", ReasonDeadline: "DeadLine", ReasonSystemFailure: "SystemFailure",
 	ReasonReservation:            "Reservation",
+	ReasonLicenses:               "Licenses",
 	ReasonAccount:                "InvalidAccount",
 	ReasonAssocGrpGRES:           "AssocGrpGRES",
 	ReasonAssocGrpCPU:            "AssocGrpCpuLimit",
