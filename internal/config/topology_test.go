@@ -1,0 +1,158 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// told is all that a reader made of a file.
+func told(t Topology, err error) string {
+	var out strings.Builder
+	var faults Faults
+	if errors.As(err, &faults) {
+		return err.Error() + "\n"
+	} else if err != nil {
+		return "no faults, but " + err.Error() + "\n"
+	}
+	for _, w := range t.Warnings {
+		out.WriteString("warning: " + w.String() + "\n")
+	}
+	out.WriteString(WriteTopology(t.Switches))
+	return out.String()
+}
+
+// TestTopologyFiles reads each file of testdata/topology and compares with FILE.out.
+func TestTopologyFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/topology/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, path := range files {
+		if strings.HasSuffix(path, ".out") {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := ReadTopology
+		if strings.HasSuffix(path, ".ib") {
+			read = ReadIBNetDiscover
+		}
+		got := told(read(filepath.Base(path), text))
+		if *update {
+			if err := os.WriteFile(path+".out", []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want, _ := os.ReadFile(path + ".out"); string(want) != got {
+			t.Errorf("%s is read as\n%s\nwant\n%s", path, got, want)
+		}
+	}
+}
+
+func TestTopologyIsWrittenAsItIsRead(t *testing.T) {
+	text, err := os.ReadFile("testdata/topology/slurm.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := ReadTopology("a.conf", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := ReadTopology("a.conf", []byte(WriteTopology(first.Switches)))
+	if err != nil || !reflect.DeepEqual(first.Switches, second.Switches) {
+		t.Errorf("%v\nthen %v, %v", first.Switches, second.Switches, err)
+	}
+	if first.Lines["tux5"] != 3 {
+		t.Errorf("tux5 is on line %d, want 3", first.Lines["tux5"])
+	}
+}
+
+// TestLargeIBNetDiscover is a fabric of 2,048 hosts with 8 rails.
+func TestLargeIBNetDiscover(t *testing.T) {
+	var out strings.Builder
+	const pods, hosts, rails = 32, 64, 8
+	for pod := range pods {
+		for rail := range rails {
+			fmt.Fprintf(&out, "Switch 65 \"S-%d-%d\" # \"MF0;leaf%02d-%d:Q/U1\" lid 1\n", pod, rail, pod, rail)
+			for h := range hosts {
+				fmt.Fprintf(&out, "[%d] \"H-%d\"[1](1) # \"gpu%04d mlx5_%d\" lid 3 4xNDR\n", h+1, h, pod*hosts+h, rail)
+			}
+			for s := range 8 {
+				fmt.Fprintf(&out, "[%d] \"S-s%d-%d\"[1] # \"spine\" lid 3 4xNDR\n", 65+s, rail, s)
+			}
+			out.WriteString("\n")
+		}
+	}
+	made, err := ReadIBNetDiscover("ib", []byte(out.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := topology.NewFabric(made.Switches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Levels() != 2 || f.Domains(0) != pods || f.Domains(1) != 1 || len(f.Hosts()) != pods*hosts || f.Bandwidth(0) != 400 {
+		t.Errorf("%d levels, %d leaves, %d above, %d hosts, %d Gb/s; warnings %v", f.Levels(), f.Domains(0), f.Domains(1), len(f.Hosts()), f.Bandwidth(0), made.Warnings)
+	}
+}
+
+// checkRead wants what is accepted to be a fabric that can be written and read again.
+func checkRead(t *testing.T, made Topology, err error) {
+	t.Helper()
+	if err != nil {
+		var faults Faults
+		if !errors.As(err, &faults) || len(faults) == 0 {
+			t.Fatalf("%T %v", err, err)
+		}
+		return
+	}
+	if _, err := topology.NewFabric(made.Switches); err != nil {
+		t.Fatalf("accepted and no fabric: %v", err)
+	}
+	plain := !slices.ContainsFunc(made.Switches, func(s cluster.Switch) bool {
+		return slices.ContainsFunc(slices.Concat([]string{s.Name}, s.Nodes, s.Children), func(n string) bool {
+			return strings.ContainsAny(n, "#\\=[], \t\r\n") || strings.TrimSpace(n) != n || n == ""
+		})
+	})
+	if !plain {
+		return
+	}
+	r := &fabricReader{file: "again", at: map[string]int{}, measured: true}
+	r.conf(WriteTopology(made.Switches))
+	again, err := r.finish()
+	if err != nil || len(again.Switches) != len(made.Switches) {
+		t.Fatalf("written\n%s\nread %v, %v", WriteTopology(made.Switches), again.Switches, err)
+	}
+}
+
+func FuzzTopology(f *testing.F) {
+	files, err := filepath.Glob("testdata/topology/*")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range files {
+		if text, err := os.ReadFile(path); err == nil && !strings.HasSuffix(path, ".out") {
+			f.Add(filepath.Ext(path), string(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, ext, text string) {
+		if ext == ".ib" {
+			made, err := ReadIBNetDiscover("f", []byte(text))
+			checkRead(t, made, err)
+			return
+		}
+		made, err := ReadTopology("f"+ext, []byte(text))
+		checkRead(t, made, err)
+	})
+}
