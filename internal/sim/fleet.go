@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -44,7 +43,7 @@ func uniform(name string, gpus int) cluster.Node {
 	n := cluster.Node{Name: name, BootID: "simulated", CPUs: int32(max(8*gpus, 64)), Memory: cluster.Bytes(max(gpus, 8)) * 64 * cluster.GiB}
 	for g := range int32(gpus) {
 		n.GPUs = append(n.GPUs, cluster.GPU{
-			Index: g, UUID: "GPU-" + name + "-" + strconv.Itoa(int(g)), Type: "h100", Memory: 80 * cluster.GiB, NUMA: -1, Domain: name,
+			Index: g, UUID: fmt.Sprintf("GPU-%s-%d", name, g), Type: "h100", Memory: 80 * cluster.GiB, NUMA: -1, Domain: name,
 		})
 	}
 	return n
@@ -85,4 +84,12 @@ func (v *virtual) setFabric(f *Fleet) error {
 		return nil
 	}
 	return v.must(&command.SetTopology{Actor: root(), Switches: f.Switches})
+}
+
+// Rename gives a node that [Uniform] made another name, and its NVLink domain with it.
+func Rename(n *cluster.Node, name string) {
+	for i := range n.GPUs {
+		n.GPUs[i].UUID, n.GPUs[i].Domain = fmt.Sprintf("GPU-%s-%d", name, i), name
+	}
+	n.Name = name
 }

@@ -29,6 +29,7 @@ type Result struct {
 	attempt  cluster.Attempt
 	promised cluster.Instant // the latest
 	waited   bool            // it had a verdict before it started
+	added    bool            // it is one of a what-if's own
 }
 
 // Outcome is what became of a whole workload.
@@ -167,8 +168,13 @@ func (r *replay) submit(i int) error {
 // again a second later.
 const morePasses = 100
 
-// passes makes passes until the scheduler has seen everything.
+// passes makes passes until the scheduler has seen everything; none while nobody waits,
+// as there is nothing to decide then.
 func (r *replay) passes() error {
+	if r.state.View().Counts().ByState[cluster.Pending] == 0 {
+		r.wake = cluster.Never
+		return nil
+	}
 	for range morePasses {
 		d, done, err := r.pass()
 		if err != nil {
@@ -230,10 +236,10 @@ func (r *replay) begin(d *schedule.Decision, done *command.Committed) error {
 	var running []task
 	for i := range d.Plan.Starts {
 		s := &d.Plan.Starts[i]
-		at, waits := r.of[s.Job]
-		if stale[s.Job] || !waits {
+		if stale[s.Job] {
 			continue
 		}
+		at := r.known(s.Job)
 		res := &r.results[at]
 		res.Start, res.Nodes, res.attempt = r.now, s.Placement.Nodes, s.Attempt
 		if !res.waited { // it was never told to wait
@@ -246,6 +252,21 @@ func (r *replay) begin(d *schedule.Decision, done *command.Committed) error {
 		heap.Push(&r.ends, ending{r.now.Add(res.Job.Run), at})
 	}
 	return r.report(running)
+}
+
+// known is the result of a job; one that came back after its nodes were lost gets a new
+// one.
+func (r *replay) known(id cluster.JobID) int {
+	if at, ok := r.of[id]; ok {
+		return at
+	}
+	job := &Job{Name: id.String(), Submit: r.now, Run: maxForecast}
+	if j, ok := r.state.View().Job(id); ok {
+		job.Name, job.Submit, job.Run, job.Spec = j.Ref().String(), j.Submitted, limitOf(j.Spec), *j.Spec
+	}
+	r.of[id] = len(r.results)
+	r.results = append(r.results, Result{Job: job, ID: id})
+	return r.of[id]
 }
 
 // tasksOf is the tasks of a job as its nodes report them.

@@ -17,8 +17,7 @@ type Distribution struct {
 	Max  float64 `json:"max"`
 }
 
-// distribution sorts what it is given. A percentile is the smallest value that so many
-// percent do not exceed.
+// distribution sorts what it is given.
 func distribution(d []time.Duration) Distribution {
 	if len(d) == 0 {
 		return Distribution{}
@@ -31,9 +30,13 @@ func distribution(d []time.Duration) Distribution {
 	return Distribution{Mean: sum / float64(len(d)), P50: percentile(d, 50), P90: percentile(d, 90), P99: percentile(d, 99), Max: d[len(d)-1].Seconds()}
 }
 
+// percentile interpolates between the two values next to it, as most statistics
+// programs do (Hyndman and Fan's definition 7).
 func percentile(sorted []time.Duration, p int) float64 {
-	i := (len(sorted)*p + 99) / 100
-	return sorted[max(i-1, 0)].Seconds()
+	at := (len(sorted) - 1) * p
+	low, part := at/100, float64(at%100)/100
+	high := min(low+1, len(sorted)-1)
+	return sorted[low].Seconds()*(1-part) + sorted[high].Seconds()*part
 }
 
 // Promises counts what was promised and whether it was kept.

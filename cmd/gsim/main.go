@@ -1,0 +1,36 @@
+// Command gsim replays logs of real workloads and saved clusters through Greylag's own
+// scheduler in virtual time.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/sim"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+)
+
+// garbage is how much memory may be wasted, in percent of what is used: collecting
+// costs a simulation more than memory does.
+const garbage = 400
+
+func main() {
+	debug.SetGCPercent(garbage)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := sim.Run(ctx, cli.ThisProcess("gsim", dial))
+	stop()
+	os.Exit(status)
+}
+
+func dial(cfg config.Client) (cli.Cluster, error) {
+	c, err := client.Dial(cfg)
+	if err != nil {
+		return nil, err // not a nil *client.Client in an interface
+	}
+	return c, nil
+}

@@ -1,0 +1,216 @@
+package sim
+
+import (
+	"bytes"
+	"cmp"
+	"container/heap"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Changes is what a saved cluster is changed by before it goes on.
+type Changes struct {
+	Jobs   []cluster.JobSpec // submitted at once, by the user that each names
+	Add    []Addition
+	Remove []string // nodes, whose jobs are lost with them
+	Policy *cluster.Policy
+}
+
+// Addition is more nodes like one that has GPUs of a type.
+type Addition struct {
+	Count int
+	Type  string
+}
+
+// Forecast is when one waiting job would start.
+type Forecast struct {
+	Job    cluster.JobID // 0 for one that was added
+	Name   string
+	User   string
+	Before cluster.Instant // without the changes; 0: never, or not there
+	After  cluster.Instant
+	Why    string // why it would never start
+}
+
+// maxForecast is how long a job without a limit is taken to run.
+const maxForecast = 365 * 24 * time.Hour
+
+// WhatIf lets a saved cluster go on in virtual time, once as it is and once changed,
+// and says when each job that waits would start. Jobs end at their time limit. The
+// snapshot is what a controller streams. The answer is in order of ids, added jobs last.
+func WhatIf(snapshot []byte, c *Changes, o Options) ([]Forecast, cluster.Instant, error) {
+	before, now, err := goOn(snapshot, &Changes{}, o)
+	if err != nil {
+		return nil, 0, err
+	}
+	after := before
+	if len(c.Jobs)+len(c.Add)+len(c.Remove) > 0 || c.Policy != nil {
+		if after, _, err = goOn(snapshot, c, o); err != nil {
+			return nil, 0, err
+		}
+	}
+	starts := map[cluster.JobID]cluster.Instant{}
+	for i := range before {
+		starts[before[i].ID] = before[i].Start
+	}
+	var out []Forecast
+	for i := range after {
+		r := &after[i]
+		f := Forecast{Job: r.ID, Name: r.Job.Spec.Name, User: r.Job.Spec.Owner.User, Before: starts[r.ID], After: r.Start}
+		if r.Start == 0 {
+			f.Why = r.Reason
+		}
+		if r.ID == 0 || r.added {
+			f.Job, f.Before = 0, 0
+		}
+		out = append(out, f)
+	}
+	slices.SortStableFunc(out, func(a, b Forecast) int { return cmp.Compare(a.Job-1, b.Job-1) })
+	return out, now, nil
+}
+
+// goOn runs a saved cluster until nothing more can happen, and answers what became of
+// the jobs that waited.
+func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, error) {
+	s, err := state.Decode(bytes.NewReader(snapshot))
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the snapshot: %w", err)
+	}
+	v := resume(s, o.Check)
+	if err := v.change(c); err != nil {
+		return nil, 0, err
+	}
+	now := v.now
+	jobs := make([]Job, len(c.Jobs))
+	for i := range c.Jobs {
+		jobs[i] = Job{Name: "added", Submit: now, Run: limitOf(&c.Jobs[i]), Spec: c.Jobs[i]}
+	}
+	r := newReplay(v, jobs, o)
+	for i := range r.results {
+		r.results[i].added = true
+	}
+	waited := r.adopt()
+	if err := r.run(); err != nil {
+		return nil, 0, err
+	}
+	return slices.DeleteFunc(r.results, func(x Result) bool { return !x.added && !waited[x.ID] }), now, nil
+}
+
+// adopt takes over the jobs of a saved cluster: those that run end at their limit. It
+// answers which of them wait.
+func (r *replay) adopt() map[cluster.JobID]bool {
+	waits := map[cluster.JobID]bool{}
+	for j := range r.state.View().Jobs(0) {
+		at := len(r.results)
+		r.of[j.ID] = at
+		job := &Job{Name: j.Ref().String(), Submit: j.Submitted, Run: limitOf(j.Spec), Spec: *j.Spec}
+		res := Result{Job: job, ID: j.ID, attempt: j.Attempt, waited: true}
+		if j.State == cluster.Pending {
+			waits[j.ID] = true
+		} else {
+			res.Start, res.Nodes = j.Started, j.Alloc.Nodes
+			end := max(r.now, j.Started.Add(job.Run))
+			if j.State == cluster.Completing {
+				end = r.now
+			}
+			heap.Push(&r.ends, ending{end, at})
+		}
+		r.results = append(r.results, res)
+	}
+	return waits
+}
+
+func limitOf(spec *cluster.JobSpec) time.Duration {
+	if spec.TimeLimit == 0 {
+		return maxForecast
+	}
+	return spec.TimeLimit
+}
+
+// change makes the changes, all at the instant of the snapshot.
+func (v *virtual) change(c *Changes) error {
+	if c.Policy != nil {
+		if err := v.must(&command.ApplyPolicy{Actor: root(), Policy: *c.Policy}); err != nil {
+			return err
+		}
+	}
+	for _, name := range c.Remove {
+		if err := v.remove(name); err != nil {
+			return err
+		}
+	}
+	n := 0
+	for _, a := range c.Add {
+		like, err := v.like(a)
+		if err != nil {
+			return err
+		}
+		for range a.Count {
+			n++
+			node := named(like, fmt.Sprintf("added%05d", n))
+			if err := v.add(&node); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// remove takes a node away as if it had failed: jobs that may run again wait again.
+func (v *virtual) remove(name string) error {
+	n, known := v.state.View().Node(name)
+	if !known {
+		return fmt.Errorf("%w: there is no node %q", ErrRefused, name)
+	}
+	dead := command.NodeLiveness{Node: name, Epoch: n.Epoch, Liveness: cluster.Dead}
+	if err := v.must(&command.SetLiveness{Nodes: []command.NodeLiveness{dead}}); err != nil {
+		return err
+	}
+	return v.must(&command.UpdateNodes{Actor: root(), Names: []string{name}, Action: command.RemoveNodes, Reason: "what if"})
+}
+
+// like is the first node by name that has GPUs of a type.
+func (v *virtual) like(a Addition) (*cluster.Node, error) {
+	if a.Count < 1 || a.Count > maxFleet {
+		return nil, fmt.Errorf("%w: %d nodes cannot be added (1 to %d)", ErrRefused, a.Count, maxFleet)
+	}
+	types := map[string]bool{}
+	for n := range v.state.View().Nodes() {
+		for _, g := range n.GPUs {
+			if types[g.Type] = true; g.Type == a.Type {
+				return n, nil
+			}
+		}
+		if len(n.GPUs) == 0 && a.Type == "cpu" {
+			return n, nil
+		}
+	}
+	var known []string
+	for t := range types {
+		known = append(known, t)
+	}
+	slices.Sort(known)
+	return nil, fmt.Errorf("%w: no node has GPUs of type %q to add more like it; there are: %s", ErrRefused, a.Type, strings.Join(known, ", "))
+}
+
+// named is a node like another, with NVLink domains of its own.
+func named(like *cluster.Node, name string) cluster.Node {
+	n := cluster.Node{
+		Name: name, BootID: "simulated", CPUs: like.CPUs, Memory: like.Memory, Features: like.Features,
+		GPUs: slices.Clone(like.GPUs),
+	}
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		g.UUID, g.Bad = fmt.Sprintf("GPU-%s-%d", name, i), ""
+		if g.Domain != "" {
+			g.Domain = name + "/" + g.Domain
+		}
+	}
+	return n
+}
