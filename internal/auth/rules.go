@@ -45,7 +45,8 @@ func rules(rpc RPC) (rule, bool) {
 	case RaisePriority, OverrideHold:
 		return rule{own: byOperator, others: byOperator}, true
 
-	case "ClusterService/Status", "ClusterService/Info", "ClusterService/Nodes", "ClusterService/Policy":
+	case "ClusterService/Status", "ClusterService/Info", "ClusterService/Nodes", "ClusterService/Policy",
+		"ClusterService/Topology":
 		return rule{own: byUser, others: byUser, machines: []pki.Role{pki.RoleController, pki.RoleNode}}, true
 	case "ClusterService/UpdateNodes":
 		return rule{own: byOperator, others: byOperator}, true
@@ -58,8 +59,13 @@ func rules(rpc RPC) (rule, bool) {
 	case "ClusterService/AddMember":
 		return rule{own: byAdmin, others: byAdmin, machines: controllers}, true
 	case "ClusterService/CreateToken", "ClusterService/RemoveMember", "ClusterService/Transfer",
-		"ClusterService/Apply", "ClusterService/Snapshot":
+		"ClusterService/Apply", "ClusterService/SetTopology", "ClusterService/Snapshot":
 		return rule{own: byAdmin, others: byAdmin}, true
+
+	// Who may see whom, and which account a coordinator may change, the content tells.
+	case "AccountService/Accounts", "AccountService/EditAccounts", "AccountService/DumpAccounts",
+		"AccountService/LoadAccounts", "AccountService/Shares", "AccountService/Priorities":
+		return rule{own: byUser, others: byUser}, true
 
 	// A node speaks for itself: the server takes its name from the certificate.
 	case "NodeService/Register", "NodeService/Wanted", "NodeService/Report", "NodeService/Fetch", "NodeService/PushLog":

@@ -33,6 +33,7 @@ import (
 type Cluster interface {
 	Jobs() greylagv1connect.JobServiceClient
 	Cluster() greylagv1connect.ClusterServiceClient
+	Accounts() greylagv1connect.AccountServiceClient
 	// Watch calls receive for the present state of jobs and then for each change.
 	Watch(ctx context.Context, request *greylagv1.WatchRequest, receive func(*greylagv1.WatchResponse) error) error
 	// OnRetry is told of each call that has to be made again, and after what pause.

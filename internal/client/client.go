@@ -69,6 +69,7 @@ type Client struct {
 	jobs  func() greylagv1connect.JobServiceClient
 	admin func() greylagv1connect.ClusterServiceClient
 	node  func() greylagv1connect.NodeServiceClient
+	share func() greylagv1connect.AccountServiceClient
 }
 
 // New makes a client. It does not connect until the first call.
@@ -91,6 +92,9 @@ func New(cfg Config) *Client {
 		}),
 		node: sync.OnceValue(func() greylagv1connect.NodeServiceClient {
 			return greylagv1connect.NewNodeServiceClient(calls, base, plain)
+		}),
+		share: sync.OnceValue(func() greylagv1connect.AccountServiceClient {
+			return greylagv1connect.NewAccountServiceClient(calls, base, plain)
 		}),
 	}
 }
@@ -146,6 +150,9 @@ func (c *Client) Jobs() greylagv1connect.JobServiceClient { return c.jobs() }
 
 // Cluster calls ClusterService.
 func (c *Client) Cluster() greylagv1connect.ClusterServiceClient { return c.admin() }
+
+// Accounts calls AccountService.
+func (c *Client) Accounts() greylagv1connect.AccountServiceClient { return c.share() }
 
 // Node calls NodeService, which the leader alone answers. The session of a node
 // is this: it finds the leader by itself.

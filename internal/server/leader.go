@@ -34,7 +34,8 @@ func placeOf(rpc auth.RPC) place {
 		return history
 	case "JobService/Submit", "JobService/Cancel", "JobService/Update", "JobService/Logs",
 		"ClusterService/UpdateNodes", "ClusterService/CreateToken", "ClusterService/Join",
-		"ClusterService/AddMember", "ClusterService/RemoveMember", "ClusterService/Transfer", "ClusterService/Apply":
+		"ClusterService/AddMember", "ClusterService/RemoveMember", "ClusterService/Transfer", "ClusterService/Apply",
+		"AccountService/EditAccounts", "AccountService/LoadAccounts":
 		return atLeader
 	case "NodeService/Register", "NodeService/Wanted", "NodeService/Report", "NodeService/Fetch", "NodeService/PushLog":
 		return itself

@@ -66,6 +66,7 @@ type Log interface {
 // Members is the membership of the log: a raftlog.Log.
 type Members interface {
 	Status() raftlog.Status
+	DiskLow() bool
 	AddMember(ctx context.Context, id, addr string) error
 	RemoveMember(ctx context.Context, id string) error
 	Transfer(ctx context.Context, id string) error
@@ -182,6 +183,7 @@ func New(cfg Config) *Server {
 	s.mux.Handle(greylagv1connect.NewJobServiceHandler(&jobService{s}, options))
 	s.mux.Handle(greylagv1connect.NewNodeServiceHandler(&nodeService{s}, options))
 	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s}, options))
+	s.mux.Handle(greylagv1connect.NewAccountServiceHandler(&accountService{s}, options))
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))
 	s.http = &http.Server{
 		Handler: s, TLSConfig: pki.ServerTLS(cfg.Trust, cfg.Identity),

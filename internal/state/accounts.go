@@ -16,7 +16,7 @@ type sharing struct {
 	associations cow.Map[cluster.AssociationKey, *cluster.Association]
 	usages       cow.Map[cluster.AssociationKey, *cluster.AccountUsage]
 	charges      cow.Map[cluster.JobID, *cluster.Charge] // of jobs that run
-	accountsAt   uint64                                  // log index of the last change of accounts
+	accountsAt   uint64                                  // version: the log index of the last change, or more
 
 	// Indexes.
 	homes cow.Map[home, none]
@@ -143,9 +143,10 @@ func (s *State) adopt(d *draft) {
 		}
 	}
 	usages := s.usages
-	s.digest ^= mix(s.accountsAt, mix1) ^ mix(s.index, mix1)
+	version := max(s.accountsAt+1, s.index)
+	s.digest ^= mix(s.accountsAt, mix1) ^ mix(version, mix1)
 	s.sharing = d.sharing
-	s.usages, s.tree, s.accountsAt = usages, nil, s.index
+	s.usages, s.tree, s.accountsAt = usages, nil, version
 	for _, gone := range d.gone {
 		s.bequeath(gone.from, gone.to)
 	}

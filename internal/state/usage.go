@@ -189,7 +189,7 @@ func (v *View) accountView() *cluster.AccountView {
 // view. O(1).
 func (v *View) Accounts() *cluster.AccountView { return v.accountView() }
 
-// AccountsVersion is the log index of the last change of accounts; 0 for none.
+// AccountsVersion grows with each change of accounts; 0 before the first.
 func (v *View) AccountsVersion() uint64 { return v.accountsAt }
 
 // Coordinates reports whether a user is a coordinator of an account or of one above

@@ -1,6 +1,10 @@
 package cluster
 
-import "iter"
+import (
+	"iter"
+	"slices"
+	"strings"
+)
 
 // AccountTree is all accounts and their users as one tree. It never changes.
 type AccountTree struct {
@@ -98,6 +102,48 @@ func (t *AccountTree) Up(i int32) iter.Seq2[int32, *AccountNode] {
 			}
 		}
 	}
+}
+
+// Depth is how far a node is below the root.
+func (t *AccountTree) Depth(i int32) int32 {
+	depth := int32(0)
+	for i = t.Nodes[i].Parent; i >= 0; i = t.Nodes[i].Parent {
+		depth++
+	}
+	return depth
+}
+
+// Walk is the nodes in the order of a listing: each before what is below it, the users
+// of an account before the accounts below, both by name. O(n log n).
+func (t *AccountTree) Walk() []int32 {
+	below := make([][]int32, len(t.Nodes))
+	for i := range t.Nodes {
+		if p := t.Nodes[i].Parent; p >= 0 {
+			below[p] = append(below[p], int32(i))
+		}
+	}
+	name := func(i int32) string {
+		if n := &t.Nodes[i]; n.User != nil {
+			return n.User.User
+		}
+		return t.Nodes[i].Account.Name
+	}
+	out := make([]int32, 0, len(t.Nodes))
+	for stack := []int32{0}; len(stack) > 0; {
+		at := stack[len(stack)-1]
+		stack = append(stack[:len(stack)-1], below[at]...)
+		out = append(out, at)
+		slices.SortFunc(stack[len(stack)-len(below[at]):], func(a, b int32) int { // the last goes first
+			if ua, ub := t.Nodes[a].User != nil, t.Nodes[b].User != nil; ua != ub {
+				if ua {
+					return 1
+				}
+				return -1
+			}
+			return strings.Compare(name(b), name(a))
+		})
+	}
+	return out
 }
 
 // AccountUsage is what a user of an account, or with no user an account itself, has

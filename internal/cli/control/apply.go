@@ -63,23 +63,5 @@ func (t *tool) sendPolicy(ctx context.Context, c cli.Cluster, request *greylagv1
 	if err != nil {
 		return err
 	}
-	if t.json {
-		return t.WriteJSON(struct {
-			Version uint64 `json:"version"`
-			Diff    string `json:"diff"`
-			DryRun  bool   `json:"dry_run"`
-		}{answer.Version, answer.Diff, request.DryRun})
-	}
-	if _, err := io.WriteString(t.Stdout, answer.Diff); err != nil {
-		return err
-	}
-	switch {
-	case answer.Diff == "":
-		t.Note("nothing changes")
-	case request.DryRun:
-		t.Note("this is what would change; nothing was")
-	default:
-		t.Note("version %d is in force", answer.Version)
-	}
-	return nil
+	return t.tellChange(answer.Diff, answer.Version, request.DryRun)
 }

@@ -122,24 +122,26 @@ func (t *tool) root() *cobra.Command {
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")
 	root.AddGroup(
 		&cobra.Group{ID: look, Title: "Looking:"}, &cobra.Group{ID: jobs, Title: "Jobs:"},
-		&cobra.Group{ID: nodes, Title: "Nodes:"}, &cobra.Group{ID: whole, Title: "The cluster:"},
+		&cobra.Group{ID: nodes, Title: "Nodes:"}, &cobra.Group{ID: people, Title: "Accounts:"}, &cobra.Group{ID: whole, Title: "The cluster:"},
 		&cobra.Group{ID: host, Title: "This host:"},
 	)
 	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script())
 	root.AddCommand(t.hold(), t.release(), t.requeue(), t.update())
 	root.AddCommand(t.drain(), t.resume(), t.node())
 	root.AddCommand(t.clusterCommand(), t.apply())
+	root.AddCommand(t.account(), t.shares(), t.priority())
 	root.AddCommand(t.init(), t.join(), t.config(), t.completion(), t.versionCommand())
 	return root
 }
 
 // The groups of commands in the help.
 const (
-	look  = "look"
-	jobs  = "jobs"
-	nodes = "nodes"
-	whole = "cluster"
-	host  = "host"
+	look   = "look"
+	jobs   = "jobs"
+	nodes  = "nodes"
+	people = "people"
+	whole  = "cluster"
+	host   = "host"
 )
 
 func (t *tool) versionCommand() *cobra.Command {

@@ -65,6 +65,11 @@ const (
 	ClusterServicePolicyProcedure = "/greylag.v1.ClusterService/Policy"
 	// ClusterServiceApplyProcedure is the fully-qualified name of the ClusterService's Apply RPC.
 	ClusterServiceApplyProcedure = "/greylag.v1.ClusterService/Apply"
+	// ClusterServiceTopologyProcedure is the fully-qualified name of the ClusterService's Topology RPC.
+	ClusterServiceTopologyProcedure = "/greylag.v1.ClusterService/Topology"
+	// ClusterServiceSetTopologyProcedure is the fully-qualified name of the ClusterService's
+	// SetTopology RPC.
+	ClusterServiceSetTopologyProcedure = "/greylag.v1.ClusterService/SetTopology"
 	// ClusterServiceSnapshotProcedure is the fully-qualified name of the ClusterService's Snapshot RPC.
 	ClusterServiceSnapshotProcedure = "/greylag.v1.ClusterService/Snapshot"
 	// PeerServiceReadIndexProcedure is the fully-qualified name of the PeerService's ReadIndex RPC.
@@ -101,6 +106,9 @@ type ClusterServiceClient interface {
 	// Policy returns the replicated policy; Apply replaces it.
 	Policy(context.Context, *v1.PolicyRequest) (*v1.PolicyResponse, error)
 	Apply(context.Context, *v1.ApplyRequest) (*v1.ApplyResponse, error)
+	// Topology returns the fabric and where nodes disagree with it; SetTopology replaces it.
+	Topology(context.Context, *v1.TopologyRequest) (*v1.TopologyResponse, error)
+	SetTopology(context.Context, *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error)
 	// Snapshot streams the whole state, for backup and for replay.
 	Snapshot(context.Context, *v1.SnapshotRequest) (*connect.ServerStreamForClient[v1.SnapshotResponse], error)
 }
@@ -188,6 +196,18 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("Apply")),
 			connect.WithClientOptions(opts...),
 		),
+		topology: connect.NewClient[v1.TopologyRequest, v1.TopologyResponse](
+			httpClient,
+			baseURL+ClusterServiceTopologyProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Topology")),
+			connect.WithClientOptions(opts...),
+		),
+		setTopology: connect.NewClient[v1.SetTopologyRequest, v1.SetTopologyResponse](
+			httpClient,
+			baseURL+ClusterServiceSetTopologyProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("SetTopology")),
+			connect.WithClientOptions(opts...),
+		),
 		snapshot: connect.NewClient[v1.SnapshotRequest, v1.SnapshotResponse](
 			httpClient,
 			baseURL+ClusterServiceSnapshotProcedure,
@@ -211,6 +231,8 @@ type clusterServiceClient struct {
 	transfer     *connect.Client[v1.TransferRequest, v1.TransferResponse]
 	policy       *connect.Client[v1.PolicyRequest, v1.PolicyResponse]
 	apply        *connect.Client[v1.ApplyRequest, v1.ApplyResponse]
+	topology     *connect.Client[v1.TopologyRequest, v1.TopologyResponse]
+	setTopology  *connect.Client[v1.SetTopologyRequest, v1.SetTopologyResponse]
 	snapshot     *connect.Client[v1.SnapshotRequest, v1.SnapshotResponse]
 }
 
@@ -322,6 +344,24 @@ func (c *clusterServiceClient) Apply(ctx context.Context, req *v1.ApplyRequest) 
 	return nil, err
 }
 
+// Topology calls greylag.v1.ClusterService.Topology.
+func (c *clusterServiceClient) Topology(ctx context.Context, req *v1.TopologyRequest) (*v1.TopologyResponse, error) {
+	response, err := c.topology.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SetTopology calls greylag.v1.ClusterService.SetTopology.
+func (c *clusterServiceClient) SetTopology(ctx context.Context, req *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error) {
+	response, err := c.setTopology.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Snapshot calls greylag.v1.ClusterService.Snapshot.
 func (c *clusterServiceClient) Snapshot(ctx context.Context, req *v1.SnapshotRequest) (*connect.ServerStreamForClient[v1.SnapshotResponse], error) {
 	return c.snapshot.CallServerStream(ctx, connect.NewRequest(req))
@@ -353,6 +393,9 @@ type ClusterServiceHandler interface {
 	// Policy returns the replicated policy; Apply replaces it.
 	Policy(context.Context, *v1.PolicyRequest) (*v1.PolicyResponse, error)
 	Apply(context.Context, *v1.ApplyRequest) (*v1.ApplyResponse, error)
+	// Topology returns the fabric and where nodes disagree with it; SetTopology replaces it.
+	Topology(context.Context, *v1.TopologyRequest) (*v1.TopologyResponse, error)
+	SetTopology(context.Context, *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error)
 	// Snapshot streams the whole state, for backup and for replay.
 	Snapshot(context.Context, *v1.SnapshotRequest, *connect.ServerStream[v1.SnapshotResponse]) error
 }
@@ -436,6 +479,18 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("Apply")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceTopologyHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceTopologyProcedure,
+		svc.Topology,
+		connect.WithSchema(clusterServiceMethods.ByName("Topology")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceSetTopologyHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceSetTopologyProcedure,
+		svc.SetTopology,
+		connect.WithSchema(clusterServiceMethods.ByName("SetTopology")),
+		connect.WithHandlerOptions(opts...),
+	)
 	clusterServiceSnapshotHandler := connect.NewServerStreamHandlerSimple(
 		ClusterServiceSnapshotProcedure,
 		svc.Snapshot,
@@ -468,6 +523,10 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServicePolicyHandler.ServeHTTP(w, r)
 		case ClusterServiceApplyProcedure:
 			clusterServiceApplyHandler.ServeHTTP(w, r)
+		case ClusterServiceTopologyProcedure:
+			clusterServiceTopologyHandler.ServeHTTP(w, r)
+		case ClusterServiceSetTopologyProcedure:
+			clusterServiceSetTopologyHandler.ServeHTTP(w, r)
 		case ClusterServiceSnapshotProcedure:
 			clusterServiceSnapshotHandler.ServeHTTP(w, r)
 		default:
@@ -525,6 +584,14 @@ func (UnimplementedClusterServiceHandler) Policy(context.Context, *v1.PolicyRequ
 
 func (UnimplementedClusterServiceHandler) Apply(context.Context, *v1.ApplyRequest) (*v1.ApplyResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Apply is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Topology(context.Context, *v1.TopologyRequest) (*v1.TopologyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Topology is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) SetTopology(context.Context, *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.SetTopology is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) Snapshot(context.Context, *v1.SnapshotRequest, *connect.ServerStream[v1.SnapshotResponse]) error {

@@ -1,0 +1,109 @@
+package control
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func (t *tool) shares() *cobra.Command {
+	request := &greylagv1.SharesRequest{}
+	c := &cobra.Command{
+		Use: "shares [ACCOUNT...]", Short: "Who used how much of their share", GroupID: people,
+		Long: `Prints every account and user with what sshare -l prints: shares as given and as a
+part of the whole, usage in billing seconds and as a part of the whole, the usage that
+counts, the fair-share factor of each user, and level FS: share by usage among siblings.
+Usage decays by half every half-life; a job that runs counts while it runs.`,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			request.Accounts = args
+			answer, err := c.Accounts().Shares(ctx, request)
+			if err != nil {
+				return err
+			}
+			if t.json {
+				return t.WriteJSON(sharesOf(answer))
+			}
+			return t.WriteTable(shareTable(answer))
+		}),
+	}
+	c.Flags().StringVarP(&request.User, "user", "u", "", "of users, only this one")
+	return c
+}
+
+func shareTable(a *greylagv1.SharesResponse) cli.Table {
+	table := cli.Table{
+		Head:  []string{"Account", "User", "RawShares", "NormShares", "RawUsage", "NormUsage", "EffectvUsage", "FairShare", "LevelFS"},
+		Right: "llrrrrrrr", Wide: []int{0, 1},
+	}
+	for _, x := range a.Shares {
+		factor, level := "", ""
+		if x.User != "" || a.Classic {
+			factor = six(x.FairShare)
+		}
+		if !a.Classic && x.Depth > 0 {
+			level = six(x.LevelFs)
+		}
+		table.Rows = append(table.Rows, []string{
+			strings.Repeat(" ", int(x.Depth)) + x.Account, x.User, strconv.FormatInt(x.Shares, 10), six(x.NormShares),
+			strconv.FormatInt(x.Usage/1000, 10), six(x.NormUsage), six(x.EffectiveUsage), factor, level,
+		})
+	}
+	return table
+}
+
+// six writes a factor as sshare does.
+func six(f float64) string {
+	if math.IsInf(f, 1) {
+		return "inf"
+	}
+	return strconv.FormatFloat(f, 'f', 6, 64)
+}
+
+func (t *tool) priority() *cobra.Command {
+	request := &greylagv1.PrioritiesRequest{}
+	c := &cobra.Command{
+		Use: "priority [JOB...]", Short: "What the priorities of waiting jobs are made of", GroupID: people,
+		Long: "Prints the waiting jobs in the order of the queue with what each factor adds to their\npriority: how long a job has waited, fair share, size, partition, priority class, and\nnice, which is taken away. A job of a higher tier goes first whatever its priority.",
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			for _, arg := range args {
+				ref, err := cluster.ParseJobRef(arg)
+				if err != nil {
+					return &cli.UsageError{Problem: err.Error(), Advice: "gqueue lists the jobs"}
+				}
+				request.Jobs = append(request.Jobs, uint64(ref.ID))
+			}
+			answer, err := c.Accounts().Priorities(ctx, request)
+			if err != nil {
+				return err
+			}
+			if t.json {
+				return t.WriteJSON(prioritiesOf(answer))
+			}
+			return t.WriteTable(priorityTable(answer.Jobs))
+		}),
+	}
+	c.Flags().StringVarP(&request.User, "user", "u", "", "only this user's jobs")
+	c.Flags().StringVarP(&request.Account, "account", "A", "", "only this account's jobs")
+	return c
+}
+
+func priorityTable(jobs []*greylagv1.Priority) cli.Table {
+	table := cli.Table{
+		Head:  []string{"JOBID", "USER", "ACCOUNT", "TIER", "PRIORITY", "AGE", "FAIRSHARE", "JOBSIZE", "PARTITION", "QOS", "NICE"},
+		Right: "lllrrrrrrrr", Wide: []int{2, 1},
+	}
+	n := func(v int64) string { return strconv.FormatInt(v, 10) }
+	for _, j := range jobs {
+		table.Rows = append(table.Rows, []string{
+			j.Ref, j.User, j.Account, n(int64(j.Tier)), n(j.Priority), n(j.Age), n(j.FairShare), n(j.JobSize), n(j.PartitionPart), n(j.QosPart), n(j.Nice),
+		})
+	}
+	return table
+}

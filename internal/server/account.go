@@ -1,0 +1,166 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// accountService answers about accounts. Who may change one the state decides, since
+// it knows the coordinators.
+type accountService struct{ *Server }
+
+// maxPriorities bounds a list of priorities.
+const maxPriorities = 100_000
+
+// Accounts lists accounts and their users.
+func (s *accountService) Accounts(ctx context.Context, p *greylagv1.AccountsRequest) (*greylagv1.AccountsResponse, error) {
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	out := &greylagv1.AccountsResponse{Version: v.AccountsVersion(), AsOf: asOf}
+	tree := v.Accounts().Tree
+	if tree == nil {
+		return out, nil
+	}
+	for _, name := range p.GetNames() {
+		if tree.Account(name) < 0 {
+			return nil, refused(command.NotFound, "gctl account list shows all", "there is no account %s", name)
+		}
+	}
+	shown := chosenAccounts(tree, p.GetNames())
+	var users []*greylagv1.AccountUser
+	for _, i := range tree.Walk() {
+		n := &tree.Nodes[i]
+		switch {
+		case !shown[i]:
+		case n.User == nil:
+			out.Accounts = append(out.Accounts, wire.Account(n.Account, tree.Depth(i)))
+		case p.GetUsers() && (p.GetUser() == "" || n.User.User == p.GetUser()) && sees(callerOf(ctx), v, n.User.AssociationKey):
+			users = append(users, wire.AccountUser(n.User))
+		}
+	}
+	out.Users = users
+	return out, nil
+}
+
+// chosenAccounts are the nodes of the named accounts and of all below them; all nodes
+// when none is named.
+func chosenAccounts(tree *cluster.AccountTree, names []string) []bool {
+	shown := make([]bool, len(tree.Nodes))
+	for i := range tree.Nodes {
+		n := &tree.Nodes[i]
+		shown[i] = len(names) == 0 || n.User == nil && slices.Contains(names, n.Account.Name) || n.Parent >= 0 && shown[n.Parent]
+	}
+	return shown
+}
+
+// sees reports whether a caller may see what concerns another user: where the policy
+// keeps jobs private, only those who look after the account.
+func sees(c *caller, v *state.View, key cluster.AssociationKey) bool {
+	return !v.Policy().Private || key.User == "" || c.User.User == key.User || c.Role >= command.RoleOperator || v.Coordinates(c.User.User, key.Account)
+}
+
+// EditAccounts changes accounts and users.
+func (s *accountService) EditAccounts(ctx context.Context, p *greylagv1.EditAccountsRequest) (*greylagv1.EditAccountsResponse, error) {
+	edits, err := wire.ReadAccountEdits(p.GetEdits())
+	if err != nil {
+		return nil, err
+	}
+	payload, err := payloadOf(p)
+	if err != nil {
+		return nil, err
+	}
+	c := callerOf(ctx)
+	id, err := requestID(c, p.GetRequestId(), 0, payload)
+	if err != nil {
+		return nil, err
+	}
+	done, _, err := propose[*command.Done](ctx, s.Server, &command.EditAccounts{Request: id, Actor: c.actor(), Edits: edits, Expect: p.GetExpectVersion()})
+	if err != nil {
+		return nil, err
+	}
+	return &greylagv1.EditAccountsResponse{Version: done.Version}, nil
+}
+
+// Shares tells what everybody used of their shares.
+func (s *accountService) Shares(ctx context.Context, p *greylagv1.SharesRequest) (*greylagv1.SharesResponse, error) {
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	view, rules := v.Accounts(), &v.Policy().Scheduling.FairShare
+	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
+	out := &greylagv1.SharesResponse{Classic: rules.Classic, AsOf: asOf}
+	c := callerOf(ctx)
+	all := schedule.Shares(view, rules, now)
+	var shown []bool
+	if view.Tree != nil {
+		shown = chosenAccounts(view.Tree, p.GetAccounts())
+	}
+	add := func(i int) {
+		x := &all[i]
+		if i < len(shown) && !shown[i] || i >= len(shown) && len(p.GetAccounts()) > 0 {
+			return
+		}
+		if x.User != "" && (p.GetUser() != "" && x.User != p.GetUser() || !sees(c, v, cluster.AssociationKey{Account: x.Account, User: x.User})) {
+			return
+		}
+		out.Shares = append(out.Shares, &greylagv1.Share{
+			Account: x.Account, User: x.User, Depth: x.Depth, Shares: x.Shares, NormShares: x.NormShares, Usage: x.Usage,
+			NormUsage: x.NormUsage, EffectiveUsage: x.Effective, FairShare: x.FairShare, LevelFs: x.LevelFS,
+		})
+	}
+	if view.Tree != nil {
+		for _, i := range view.Tree.Walk() {
+			add(int(i))
+		}
+	}
+	for i := len(shown); i < len(all); i++ {
+		add(i)
+	}
+	return out, nil
+}
+
+// Priorities tells what the priorities of waiting jobs are made of.
+func (s *accountService) Priorities(ctx context.Context, p *greylagv1.PrioritiesRequest) (*greylagv1.PrioritiesResponse, error) {
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	snap := v.Snapshot()
+	snap.Now = max(snap.Now, cluster.InstantOf(s.cfg.Clock()))
+	parts, c := schedule.Priorities(snap), callerOf(ctx)
+	out := &greylagv1.PrioritiesResponse{AsOf: asOf}
+	tiers := map[string]int32{}
+	for _, q := range snap.Policy.QOS {
+		tiers[q.Name] = q.Tier
+	}
+	for _, j := range snap.Pending {
+		spec := j.Spec
+		if len(p.GetJobs()) > 0 && !slices.Contains(p.GetJobs(), uint64(j.ID)) && !slices.Contains(p.GetJobs(), uint64(j.Array)) ||
+			p.GetUser() != "" && spec.Owner.User != p.GetUser() || p.GetAccount() != "" && spec.Account != p.GetAccount() ||
+			!sees(c, v, cluster.AssociationKey{Account: spec.Account, User: spec.Owner.User}) {
+			continue
+		}
+		x := parts(j)
+		out.Jobs = append(out.Jobs, &greylagv1.Priority{
+			Job: uint64(j.ID), Ref: j.Ref().String(), User: spec.Owner.User, Account: spec.Account, Partition: spec.Partition, Qos: spec.QOS,
+			Tier: tiers[spec.QOS], Priority: x.Priority, Age: x.Age, FairShare: x.FairShare, JobSize: x.JobSize,
+			PartitionPart: x.Partition, QosPart: x.QOS, Nice: x.Nice,
+		})
+	}
+	slices.SortStableFunc(out.Jobs, func(a, b *greylagv1.Priority) int {
+		return cmp.Or(cmp.Compare(b.Tier, a.Tier), cmp.Compare(b.Priority, a.Priority))
+	})
+	out.Jobs = out.Jobs[:min(len(out.Jobs), maxPriorities)]
+	return out, nil
+}

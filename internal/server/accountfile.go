@@ -1,0 +1,201 @@
+package server
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// maxAccountsFile bounds a file of accounts; maxEditsAtOnce the edits of one command,
+// which are one log entry.
+const (
+	maxAccountsFile = 14 << 20
+	maxEditsAtOnce  = 2000
+)
+
+// book is all accounts and their users, as a file has them.
+type book struct {
+	accounts []cluster.Account
+	users    []cluster.Association
+}
+
+// bookOf is what is in force: accounts after their parents, siblings by name.
+func bookOf(v *state.View) book {
+	var b book
+	tree := v.Accounts().Tree
+	if tree == nil {
+		return b
+	}
+	for _, i := range tree.Walk() {
+		switch n := &tree.Nodes[i]; {
+		case n.User != nil:
+			b.users = append(b.users, *n.User)
+		case i > 0 || len(n.Account.Limits)+len(n.Account.QOS)+len(n.Account.Coordinators) > 0 || n.Account.Description != "":
+			b.accounts = append(b.accounts, *n.Account)
+		}
+	}
+	return b
+}
+
+// DumpAccounts returns all accounts as a file.
+func (s *accountService) DumpAccounts(ctx context.Context, p *greylagv1.DumpAccountsRequest) (*greylagv1.DumpAccountsResponse, error) {
+	v, _, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	if v.Policy().Private && callerOf(ctx).Role < command.RoleOperator {
+		return nil, refused(command.Denied, "gctl account list shows what concerns you", "all accounts with their users are for operators to see")
+	}
+	b := bookOf(v)
+	text, err := config.WriteAccounts(b.accounts, b.users)
+	if err != nil {
+		return nil, err
+	}
+	return &greylagv1.DumpAccountsResponse{Toml: string(text), Version: v.AccountsVersion()}, nil
+}
+
+// LoadAccounts makes the accounts those of a file. Only what differs is changed, in
+// one step as long as that is no more than maxEditsAtOnce changes.
+func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAccountsRequest) (*greylagv1.LoadAccountsResponse, error) {
+	if len(p.GetToml()) > maxAccountsFile {
+		return nil, refused(command.InvalidArgument, "", "the accounts have %d bytes: at most %d", len(p.GetToml()), maxAccountsFile)
+	}
+	accounts, users, err := config.ReadAccounts("accounts", []byte(p.GetToml()))
+	if err != nil {
+		return nil, err
+	}
+	next := book{accounts, users}
+	if why := next.twice(); why != "" {
+		return nil, refused(command.InvalidArgument, "", "%s", why)
+	}
+	c := callerOf(ctx)
+	v, _, err := s.fresh(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	if c.Role < command.RoleOperator {
+		return nil, refused(command.Denied, "coordinators may change users: gctl account modify", "%s may not load accounts: that needs the role operator", c.User.User)
+	}
+	now := bookOf(v)
+	next.sortLike(now)
+	before, err := config.WriteAccounts(now.accounts, now.users)
+	if err != nil {
+		return nil, err
+	}
+	after, err := config.WriteAccounts(next.accounts, next.users)
+	if err != nil {
+		return nil, err
+	}
+	out := &greylagv1.LoadAccountsResponse{Diff: diff(string(before), string(after)), Version: v.AccountsVersion()}
+	if p.GetDryRun() {
+		return out, nil
+	}
+	for edits := range slices.Chunk(editsFrom(now, next), maxEditsAtOnce) {
+		// No request id: to do it twice is to find that nothing differs.
+		done, _, err := propose[*command.Done](ctx, s.Server, &command.EditAccounts{Actor: c.actor(), Edits: edits, Expect: out.Version})
+		if err != nil {
+			return nil, err
+		}
+		out.Version = done.Version
+	}
+	return out, nil
+}
+
+// twice names what a file has more than once.
+func (b *book) twice() string {
+	accounts, users := map[string]bool{}, map[cluster.AssociationKey]bool{}
+	for i := range b.accounts {
+		if name := b.accounts[i].Name; accounts[name] {
+			return "account " + name + " is there twice"
+		}
+		accounts[b.accounts[i].Name] = true
+	}
+	for i := range b.users {
+		if k := b.users[i].AssociationKey; users[k] {
+			return "user " + k.User + " is in account " + k.Account + " twice"
+		}
+		users[b.users[i].AssociationKey] = true
+	}
+	return ""
+}
+
+// sortLike puts what is in another book in its order, and what is not at the end, so
+// that only what changes is shown.
+func (b *book) sortLike(other book) {
+	accounts, users := map[string]int{}, map[cluster.AssociationKey]int{}
+	for i := range other.accounts {
+		accounts[other.accounts[i].Name] = i - len(other.accounts)
+	}
+	for i := range other.users {
+		users[other.users[i].AssociationKey] = i - len(other.users)
+	}
+	slices.SortStableFunc(b.accounts, func(x, y cluster.Account) int { return accounts[x.Name] - accounts[y.Name] })
+	slices.SortStableFunc(b.users, func(x, y cluster.Association) int {
+		return users[x.AssociationKey] - users[y.AssociationKey]
+	})
+}
+
+// editsFrom is what makes one book the other: accounts, then users, then what goes,
+// what is below before what is above.
+func editsFrom(now, next book) []command.AccountEdit {
+	var out []command.AccountEdit
+	accounts, users := map[string]cluster.Account{}, map[cluster.AssociationKey]cluster.Association{}
+	for _, a := range now.accounts {
+		accounts[a.Name] = a
+	}
+	for _, u := range now.users {
+		users[u.AssociationKey] = u
+	}
+	chosen := map[string]bool{} // who names a default account
+	for _, u := range next.users {
+		chosen[u.User] = chosen[u.User] || u.Default
+	}
+	for _, a := range next.accounts {
+		if old, known := accounts[a.Name]; !known || !reflect.DeepEqual(old, a) {
+			out = append(out, command.AccountEdit{
+				Action: command.PutAccount, Account: a.Name, Parent: &a.Parent, Description: &a.Description, Shares: &a.Shares,
+				Coordinators: &a.Coordinators, QOS: &a.QOS, DefaultQOS: &a.DefaultQOS, Set: a.Limits,
+			})
+		}
+		delete(accounts, a.Name)
+	}
+	for _, u := range next.users {
+		if old, known := users[u.AssociationKey]; !known || !reflect.DeepEqual(old, u) && (chosen[u.User] || old.Default != u.Default || !same(old, u)) {
+			e := command.AccountEdit{
+				Action: command.PutAccount, Account: u.Account, User: u.User, Shares: &u.Shares, QOS: &u.QOS, DefaultQOS: &u.DefaultQOS, Set: u.Limits,
+			}
+			if chosen[u.User] {
+				e.Default = &u.Default
+			}
+			out = append(out, e)
+		}
+		delete(users, u.AssociationKey)
+	}
+	for _, u := range slices.Backward(now.users) {
+		if _, gone := users[u.AssociationKey]; !gone {
+			continue
+		}
+		if _, all := accounts[u.Account]; !all { // else they go with their account
+			out = append(out, command.AccountEdit{Action: command.DeleteAccount, Account: u.Account, User: u.User})
+		}
+	}
+	for _, a := range slices.Backward(now.accounts) {
+		if _, gone := accounts[a.Name]; gone && !strings.EqualFold(a.Name, cluster.RootAccount) {
+			out = append(out, command.AccountEdit{Action: command.DeleteAccount, Account: a.Name})
+		}
+	}
+	return out
+}
+
+// same compares users but for which account is their default one.
+func same(a, b cluster.Association) bool {
+	a.Default, b.Default = false, false
+	return reflect.DeepEqual(a, b)
+}
