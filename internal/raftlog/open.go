@@ -33,6 +33,7 @@ type Log struct {
 	leadership chan bool
 	queue      chan *proposal
 	slots      chan struct{}
+	room       chan struct{} // told after an entry is settled
 	entries    chan entry
 	reads      chan *read
 
@@ -101,7 +102,7 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 	l := &Log{
 		cfg: cfg, self: self, log: cfg.Logger.With("member", self.ID),
 		leadership: make(chan bool), queue: make(chan *proposal, queueLength),
-		slots: make(chan struct{}, inFlight), entries: make(chan entry, inFlight),
+		slots: make(chan struct{}, inFlight), room: make(chan struct{}, 1), entries: make(chan entry, inFlight),
 		reads: make(chan *read), stop: make(chan struct{}), dead: make(chan struct{}),
 	}
 	l.life, l.endLife = context.WithCancel(context.Background())

@@ -34,7 +34,12 @@ const (
 	// inFlight entries may be on their way to agreement at once. While they are,
 	// callers gather for the next one, so an idle log answers without delay and a
 	// busy one shares each fsync among many.
-	inFlight       = 2
+	inFlight = 2
+	// The second goes only with so much in it: what agreeing on an entry costs does
+	// not depend on how much is in it, and with fewer it takes the machine's time from
+	// the first. Proposals that wait, or bytes of the next one.
+	worthSending, worthBytes = 128, 32 << 10
+
 	enqueueTimeout = 5 * time.Second
 )
 
@@ -144,7 +149,10 @@ func (l *Log) batch() {
 				return
 			}
 		}
-		l.slots <- struct{}{} // callers gather meanwhile
+		for len(l.slots) > 0 && len(l.queue) < worthSending && next.size < worthBytes {
+			<-l.room // callers gather meanwhile
+		}
+		l.slots <- struct{}{}
 		var parts []*proposal
 		parts, next = l.gather(next)
 		if len(parts) == 0 {
@@ -192,6 +200,10 @@ func (l *Log) settle() {
 	for e := range l.entries {
 		err := l.classify(e.future.Error())
 		<-l.slots
+		select {
+		case l.room <- struct{}{}:
+		default: // nobody has seen the last one yet
+		}
 		l.settled.Store(e.number)
 		if err != nil {
 			for _, p := range e.parts {

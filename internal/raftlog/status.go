@@ -36,6 +36,9 @@ type Status struct {
 	DiskFree             int64              // bytes besides the reserve
 }
 
+// DiskLow is Status().DiskLow, for those who ask with each request.
+func (l *Log) DiskLow() bool { return l.reserve.low.Load() }
+
 // Status is read without waiting for anything. LastContact is the time since the
 // leader was heard: 0 on the leader, negative if never.
 func (l *Log) Status() Status {
