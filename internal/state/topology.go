@@ -34,11 +34,11 @@ func fabricFields(c *codec.Coder, x *fabric) {
 // cluster on sixteen rails.
 const maxHung = 2_000_000
 
-// CheckTopology reports every fault of a fabric, as [State.Apply] will refuse it for.
-// The nodes of a switch may be host list expressions. O(size).
-func CheckTopology(switches []cluster.Switch) error {
-	_, _, err := grow(switches)
-	return err
+// GrowTopology builds the tree of a fabric whose nodes may be host list expressions, or
+// reports every fault of it, as [State.Apply] will refuse it for. O(size).
+func GrowTopology(switches []cluster.Switch) (*topology.Fabric, error) {
+	_, tree, err := grow(switches)
+	return tree, err
 }
 
 // grow expands host lists and builds the tree.
@@ -76,21 +76,23 @@ func (s *State) setTopology(c *command.SetTopology) command.Result {
 	}
 	switches, tree, err := grow(c.Switches)
 	if err != nil {
-		return refuse(command.InvalidArgument, "topology: "+strings.ReplaceAll(shorten(err), cluster.ErrInvalidFabric.Error()+": ", ""), "gctl topology import --dry-run says where in the file")
+		return refuse(command.InvalidArgument, "topology: "+ShortFaults(err), "gctl topology import --dry-run says where in the file")
 	}
 	s.putFabric(&fabric{version: now.version + 1, since: s.now, by: c.Actor.Identity.User, said: c.Switches, switches: switches, tree: tree})
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
 	return s.remember(c.Request, &command.Done{Version: s.fabric.version})
 }
 
-// shorten keeps a refusal readable: a wrong file has a fault on every line.
-func shorten(err error) string {
+// ShortFaults is the first few of the faults that a fabric has, in one line: a wrong
+// file has one on every line.
+func ShortFaults(err error) string {
 	var all interface{ Unwrap() []error }
-	if !errors.As(err, &all) || len(all.Unwrap()) <= maxTold {
-		return oneLine(err)
+	more := ""
+	if errors.As(err, &all) && len(all.Unwrap()) > maxTold {
+		list := all.Unwrap()
+		err, more = errors.Join(list[:maxTold]...), fmt.Sprintf("; and %d more", len(list)-maxTold)
 	}
-	list := all.Unwrap()
-	return fmt.Sprintf("%s; and %d more", oneLine(errors.Join(list[:maxTold]...)), len(list)-maxTold)
+	return strings.ReplaceAll(oneLine(err), cluster.ErrInvalidFabric.Error()+": ", "") + more
 }
 
 const maxTold = 20

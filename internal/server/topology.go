@@ -1,0 +1,62 @@
+package server
+
+import (
+	"context"
+	"slices"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
+)
+
+// Topology returns the fabric, and where nodes disagree with it.
+func (s *clusterService) Topology(ctx context.Context, p *greylagv1.TopologyRequest) (*greylagv1.TopologyResponse, error) {
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	switches, version, since, by := v.Topology()
+	return &greylagv1.TopologyResponse{
+		Switches: wire.WriteSwitches(switches), Version: version, Since: wire.Timestamp(since), By: by,
+		Disagreements: wire.WriteDisagreements(v.Fabric().Disagreements(slices.Collect(v.Nodes()))), AsOf: asOf,
+	}, nil
+}
+
+// SetTopology replaces the fabric, or with DryRun only says whether it is one and
+// where nodes disagree with it.
+func (s *clusterService) SetTopology(ctx context.Context, p *greylagv1.SetTopologyRequest) (*greylagv1.SetTopologyResponse, error) {
+	c := callerOf(ctx)
+	switches := wire.ReadSwitches(p.GetSwitches())
+	tree, err := state.GrowTopology(switches)
+	if err != nil {
+		return nil, refused(command.InvalidArgument, "", "topology: %s", state.ShortFaults(err))
+	}
+	v, _, err := s.fresh(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	_, version, _, _ := v.Topology()
+	response := &greylagv1.SetTopologyResponse{
+		Version: version, Disagreements: wire.WriteDisagreements(tree.Disagreements(slices.Collect(v.Nodes()))),
+	}
+	if p.GetDryRun() {
+		return response, nil
+	}
+	payload, err := payloadOf(p)
+	if err != nil {
+		return nil, err
+	}
+	id, err := requestID(c, p.GetRequestId(), 0, payload)
+	if err != nil {
+		return nil, err
+	}
+	done, _, err := propose[*command.Done](ctx, s.Server, &command.SetTopology{
+		Request: id, Actor: c.actor(), Switches: switches, Expect: p.GetExpectVersion(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	response.Version = done.Version
+	return response, nil
+}
