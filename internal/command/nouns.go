@@ -35,6 +35,21 @@ func JobFields(c *codec.Coder, x *cluster.Job) {
 		return
 	}
 	codec.Optional(c, &x.Promise, promiseFields)
+	if !c.Added() {
+		return
+	}
+	codec.List(c, &x.History, note)
+}
+
+func note(c *codec.Coder, x *cluster.Note) { codec.Record(c, x, noteFields) }
+
+func noteFields(c *codec.Coder, x *cluster.Note) {
+	codec.Uint(c, &x.Index)
+	codec.Int(c, &x.At)
+	codec.Uint(c, &x.Reason)
+	codec.Int(c, &x.Planned)
+	codec.Bool(c, &x.Promised)
+	codec.String(c, &x.Broken)
 }
 
 // SpecFields are those of what a user submitted.

@@ -56,6 +56,9 @@ func (x *checking) fault(format string, args ...any) {
 // jobs checks each job by itself and that the indexes of jobs are exactly theirs.
 func (x *checking) jobs() {
 	for id, j := range x.pending.All() {
+		if j.Promise != nil && (j.Planned == 0 || j.Hold != cluster.NotHeld || len(j.Promise.Hosts) == 0) {
+			x.fault("job %d has a promise without a planned start", id)
+		}
 		if j.State != cluster.Pending || j.Alloc != nil || j.Tasks != nil || j.Outcome != 0 || j.Returns {
 			x.fault("job %d is among the pending ones: %s, %d tasks", id, j.State, len(j.Tasks))
 		}

@@ -12,6 +12,9 @@ import (
 // in which jobs change. O(log n + nodes of the job).
 func (s *State) put(old, j *cluster.Job) {
 	j.Version = s.index
+	if j.State != cluster.Pending || j.Hold != cluster.NotHeld {
+		j.Promise = nil
+	}
 	s.meter(old, j)
 	if old == nil {
 		s.digest ^= s.hashSpecOf(j)

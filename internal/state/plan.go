@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -42,6 +43,7 @@ func (s *State) start(p *cluster.PlannedStart) {
 	}
 	j.Started, j.Granted, j.Planned = s.now, s.index, 0
 	j.Reason, j.Detail = cluster.ReasonNone, ""
+	s.fulfil(&j)
 	s.put(old, &j)
 }
 
@@ -168,16 +170,43 @@ func (s *State) unfit(j *cluster.Job, a *cluster.NodeAllocation, planned uint64)
 }
 
 // judge notes why a job still waits. A verdict on a job that changed since the plan
-// was made is void; the next pass makes another.
+// was made is void; the next pass makes another. So is one that puts a promise off
+// without a cause.
 func (s *State) judge(v cluster.Verdict, planned uint64) {
 	old, waits := s.pending.Get(v.Job)
 	if !waits || old.Version > planned || old.Hold != cluster.NotHeld {
 		return
 	}
-	if old.Reason == v.Reason && old.Detail == v.Detail && old.Planned == v.Planned {
+	if was := old.Promise; was != nil && v.Broken == "" && (v.Promise == nil || v.Promise.At > was.At) {
+		return
+	}
+	if v.Broken == "" && old.Reason == v.Reason && old.Detail == v.Detail && old.Planned == v.Planned && samePromise(old.Promise, v.Promise) {
 		return
 	}
 	j := *old
-	j.Reason, j.Detail, j.Planned = v.Reason, v.Detail, v.Planned
+	j.Reason, j.Detail, j.Planned, j.Promise = v.Reason, v.Detail, v.Planned, v.Promise
+	j.History = cluster.Noted(old.History, cluster.Note{
+		Index: s.index, At: s.now, Reason: v.Reason, Planned: v.Planned, Promised: v.Promise != nil, Broken: v.Broken,
+	})
 	s.put(old, &j)
+}
+
+func samePromise(a, b *cluster.Promise) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.At == b.At && a.Partition == b.Partition && a.Kind == b.Kind && slices.Equal(a.Hosts, b.Hosts)
+}
+
+// fulfil notes what became of a promise when its job starts.
+func (s *State) fulfil(j *cluster.Job) {
+	if j.Promise == nil {
+		return
+	}
+	n := cluster.Note{Index: s.index, At: s.now, Planned: s.now, Promised: true}
+	if s.now > j.Promise.At.Add(cluster.Late) {
+		n.Broken = "it started " + cluster.FormatElapsed(s.now.Sub(j.Promise.At)) + " late"
+	}
+	j.History = cluster.Noted(j.History, n)
+	j.Promise = nil
 }

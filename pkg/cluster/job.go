@@ -122,6 +122,7 @@ type Job struct {
 	Warned    bool   // Spec.Signal was sent in this attempt
 	Granted   uint64 // log index of the entry that granted Alloc
 	Version   uint64 // log index of the last change
+	History   []Note // what was said of its start, oldest first; the newest 16
 }
 
 // Ref is how users name the job.

@@ -1,5 +1,7 @@
 package cluster
 
+import "time"
+
 // Snapshot is all that one scheduling pass sees: one instant of the state. The
 // pass may keep the pointers; nothing behind them changes.
 type Snapshot struct {
@@ -66,3 +68,36 @@ type NodeShare struct {
 	Node string
 	GPUs int32
 }
+
+// maxNotes is how many notes of a job are kept.
+const maxNotes = 16
+
+// Note is one thing that was said of a job's start: why it waits and until when, a
+// promise, or what became of one.
+type Note struct {
+	Index    uint64 // of the log entry that said so
+	At       Instant
+	Reason   Reason
+	Planned  Instant // 0: no start was planned
+	Promised bool    // Planned was a promise
+	Broken   string  // why an earlier promise is not kept
+}
+
+// Noted returns the history with one more note, unless it says what the last one said:
+// the same reason, and a planned start that moved by less than a minute.
+func Noted(history []Note, n Note) []Note {
+	if k := len(history); k > 0 && n.Broken == "" {
+		last := &history[k-1]
+		moved := n.Planned - last.Planned
+		if last.Reason == n.Reason && last.Promised == n.Promised && (n.Planned == 0) == (last.Planned == 0) && moved.near() {
+			return history
+		}
+	}
+	from := max(0, len(history)+1-maxNotes)
+	return append(append(make([]Note, 0, len(history)-from+1), history[from:]...), n)
+}
+
+func (i Instant) near() bool { return i > -Instant(time.Minute) && i < Instant(time.Minute) }
+
+// Late is how much later than promised a job may start with the promise kept.
+const Late = time.Minute
