@@ -325,6 +325,7 @@ func TestProgramsLinkOnlyWhatTheyUse(t *testing.T) {
 		"gqueue":  {raft, bolt, containers, nvml},
 		"gcancel": {raft, bolt, containers, nvml},
 		"gctl":    {raft, bolt, containers, nvml},
+		"gsim":    {raft, bolt, containers, nvml},
 		"gctld":   {containers, nvml},
 		"gnoded":  {raft + "\n", raft + "-", nvml},
 		"gauthd":  {raft, bolt, containers, nvml},
