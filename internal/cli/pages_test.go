@@ -103,6 +103,7 @@ func serve(t testing.TB, dir string) (*world, error) {
 	mux := http.NewServeMux()
 	mux.Handle(greylagv1connect.NewJobServiceHandler(w.memory))
 	mux.Handle(greylagv1connect.NewClusterServiceHandler(w))
+	mux.Handle(greylagv1connect.NewAccountServiceHandler(w.book))
 	server := &http.Server{Handler: w.authenticated(mux), TLSConfig: pki.ServerTLS(trust, id)}
 	go server.ServeTLS(listener, "", "") // ends with Close
 	t.Cleanup(func() { server.Close() })
@@ -132,13 +133,13 @@ func vouch(t testing.TB, dir string) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = auth.NewDaemon(signer, auth.NewNames(), slog.New(slog.DiscardHandler)).Serve(ctx, socket) // ends with ctx
+		_ = auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(nil, nil), slog.New(slog.DiscardHandler)).Serve(ctx, socket) // ends with ctx
 	}()
 	t.Cleanup(func() { stop(); <-done })
 	return nil
 }
 
-// load is "load jobs|nodes|info FILE": what the cluster holds, in the API's JSON.
+// load is "load jobs|nodes|info|accounts|shares|priorities FILE": what the cluster holds, in the API's JSON.
 func load(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value("cluster").(*world)
 	text := []byte(ts.ReadFile(args[1]))
@@ -152,6 +153,12 @@ func load(ts *testscript.TestScript, _ bool, args []string) {
 		w.mu.Unlock()
 	case "nodes":
 		err = protojson.Unmarshal(text, w.nodes)
+	case "accounts":
+		err = protojson.Unmarshal(text, &w.book.accounts)
+	case "shares":
+		err = protojson.Unmarshal(text, &w.book.shares)
+	case "priorities":
+		err = protojson.Unmarshal(text, &w.book.priorities)
 	case "info":
 		err = protojson.Unmarshal(text, w.info)
 	}

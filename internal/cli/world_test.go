@@ -25,13 +25,17 @@ type world struct {
 	info    *greylagv1.InfoResponse
 	policy  string
 	version uint64
+	fabric  []*greylagv1.Switch
+	book    *accountBook
 }
 
 func newWorld(ca *pki.CA, address string) *world {
-	return &world{
+	w := &world{
 		memory: &memory{next: 100, bodies: make(map[uint64][]byte)}, ca: ca, address: address,
 		nodes: &greylagv1.NodesResponse{}, info: &greylagv1.InfoResponse{}, policy: "cluster = \"page\"\n", version: 3,
 	}
+	w.book = &accountBook{w: w, file: "[[account]]\nname = 'uni'\n"}
+	return w
 }
 
 // authenticated refuses calls without a token, as a controller does, but for Join.

@@ -210,7 +210,7 @@ func (t *tool) accountList() *cobra.Command {
 // accountTable is accounts as a tree, each with its users under it; or only those that
 // have users.
 func accountTable(a *greylagv1.AccountsResponse, only bool) cli.Table {
-	table := cli.Table{Head: []string{"ACCOUNT", "USER", "SHARES", "DEFAULT", "QOS", "COORDINATORS", "LIMITS"}, Right: "llrllll", Wide: []int{5, 4, 6}}
+	table := cli.Table{Head: []string{"ACCOUNT", "USER", "SHARES", "DEFAULT", "QOS", "COORDINATORS", "LIMITS"}, Right: "llrllll", Wide: []int{5, 4}}
 	users := map[string][]*greylagv1.AccountUser{}
 	for _, u := range a.Users {
 		users[u.Account] = append(users[u.Account], u)
@@ -220,18 +220,29 @@ func accountTable(a *greylagv1.AccountsResponse, only bool) cli.Table {
 			continue
 		}
 		indent := strings.Repeat("  ", int(x.Depth))
-		table.Rows = append(table.Rows, []string{
-			indent + x.Name, "", strconv.FormatInt(x.Shares, 10), "", qosText(x.Qos, x.DefaultQos), strings.Join(x.Coordinators, ","), strings.Join(x.Limits, " "),
-		})
+		table.Rows = append(table.Rows, withLimits(x.Limits, indent+x.Name, "", strconv.FormatInt(x.Shares, 10), "", qosText(x.Qos, x.DefaultQos), strings.Join(x.Coordinators, ","))...)
 		for _, u := range users[x.Name] {
 			standard := ""
 			if u.Default {
 				standard = "yes"
 			}
-			table.Rows = append(table.Rows, []string{indent + "  " + x.Name, u.User, strconv.FormatInt(u.Shares, 10), standard, qosText(u.Qos, u.DefaultQos), "", strings.Join(u.Limits, " ")})
+			table.Rows = append(table.Rows, withLimits(u.Limits, indent+"  "+x.Name, u.User, strconv.FormatInt(u.Shares, 10), standard, qosText(u.Qos, u.DefaultQos), "")...)
 		}
 	}
 	return table
+}
+
+// withLimits is a row with one limit, and a further row for each other.
+func withLimits(limits []string, cells ...string) [][]string {
+	if len(limits) == 0 {
+		limits = []string{""}
+	}
+	var rows [][]string
+	for _, l := range limits {
+		rows = append(rows, append(slices.Clone(cells), l))
+		cells = make([]string, len(cells))
+	}
+	return rows
 }
 
 // qosText is a list of QOS, the default one with a star.

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,12 +16,13 @@ import (
 
 func (t *tool) shares() *cobra.Command {
 	request := &greylagv1.SharesRequest{}
+	var long bool
 	c := &cobra.Command{
 		Use: "shares [ACCOUNT...]", Short: "Who used how much of their share", GroupID: people,
-		Long: `Prints every account and user with what sshare -l prints: shares as given and as a
-part of the whole, usage in billing seconds and as a part of the whole, the usage that
-counts, the fair-share factor of each user, and level FS: share by usage among siblings.
-Usage decays by half every half-life; a job that runs counts while it runs.`,
+		Long: `Prints every account and user with what sshare prints: shares as given and as a part
+of the whole, usage in billing seconds, the usage that counts, and the fair-share factor
+of each user; with --long also usage as a part of the whole and level FS, which is share
+by usage among siblings and puts them in order. Usage decays by half every half-life; a job that runs counts while it runs.`,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
 			request.Accounts = args
 			answer, err := c.Accounts().Shares(ctx, request)
@@ -30,17 +32,21 @@ Usage decays by half every half-life; a job that runs counts while it runs.`,
 			if t.json {
 				return t.WriteJSON(sharesOf(answer))
 			}
-			return t.WriteTable(shareTable(answer))
+			return t.WriteTable(shareTable(answer, long))
 		}),
 	}
 	c.Flags().StringVarP(&request.User, "user", "u", "", "of users, only this one")
+	c.Flags().BoolVarP(&long, "long", "l", false, "with NormUsage and LevelFS, wider than 80 columns")
 	return c
 }
 
-func shareTable(a *greylagv1.SharesResponse) cli.Table {
+func shareTable(a *greylagv1.SharesResponse, long bool) cli.Table {
 	table := cli.Table{
-		Head:  []string{"Account", "User", "RawShares", "NormShares", "RawUsage", "NormUsage", "EffectvUsage", "FairShare", "LevelFS"},
+		Head:  []string{"Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare"},
 		Right: "llrrrrrrr", Wide: []int{0, 1},
+	}
+	if long {
+		table.Head = append(slices.Insert(table.Head, 5, "NormUsage"), "LevelFS")
 	}
 	for _, x := range a.Shares {
 		factor, level := "", ""
@@ -50,10 +56,14 @@ func shareTable(a *greylagv1.SharesResponse) cli.Table {
 		if !a.Classic && x.Depth > 0 {
 			level = six(x.LevelFs)
 		}
-		table.Rows = append(table.Rows, []string{
+		row := []string{
 			strings.Repeat(" ", int(x.Depth)) + x.Account, x.User, strconv.FormatInt(x.Shares, 10), six(x.NormShares),
-			strconv.FormatInt(x.Usage/1000, 10), six(x.NormUsage), six(x.EffectiveUsage), factor, level,
-		})
+			strconv.FormatInt(x.Usage/1000, 10), six(x.EffectiveUsage), factor,
+		}
+		if long {
+			row = append(slices.Insert(row, 5, six(x.NormUsage)), level)
+		}
+		table.Rows = append(table.Rows, row)
 	}
 	return table
 }
