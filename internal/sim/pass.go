@@ -31,13 +31,17 @@ type PassTimings struct {
 	Pending     int       `json:"pending"`
 	Full        Quantiles `json:"full_ms"`  // everything is planned, from nothing
 	Event       Quantiles `json:"event_ms"` // after one job ended early or one was submitted
-	Heap        float64   `json:"heap_mb"`  // of the state, the snapshot and the plan
+	// Replan is the passes in which the policy's replan interval was over, so that all
+	// starts that are no promises were put into the present order of priorities. Time
+	// brings them, not the event, and they are not in Event.
+	Replan      Quantiles `json:"replan_ms"`
+	Heap        float64   `json:"heap_mb"` // of the state, the snapshot and the plan
 	FullPasses  int       `json:"full_passes"`
 	EventPasses int       `json:"event_passes"`
 	Planned     int       `json:"planned"` // waiting jobs with a planned start after the full pass
 	Started     int       `json:"started"` // by the passes after events
 	Moved       int       `json:"moved"`   // planned starts that those brought forward
-	Anew        int       `json:"anew"`    // passes after events that planned everything anew
+	Replans     int       `json:"replans"`
 }
 
 // How often passes are measured: full ones until they took long enough in all.
@@ -173,10 +177,10 @@ func (m *passMeasure) eventful() error {
 		return err
 	}
 	runtime.GC()
-	var took []time.Duration
+	var took, replans []time.Duration
 	for total := time.Duration(0); len(took) < events && (len(took) < fewestEvent || total < enoughEvent); {
 		m.now = m.now.Add(time.Second)
-		if err := m.event(len(took)); err != nil {
+		if err := m.event(len(took) + len(replans)); err != nil {
 			return err
 		}
 		m.took = m.took[:0]
@@ -184,17 +188,20 @@ func (m *passMeasure) eventful() error {
 		if err != nil {
 			return err
 		}
-		took = append(took, m.took[0])
+		if d.Stats.Anew {
+			replans = append(replans, m.took[0])
+		} else {
+			took = append(took, m.took[0])
+		}
 		total += m.took[0]
 		m.out.Started += len(done.Started)
 		m.out.Moved += d.Stats.Moved
-		m.out.Anew += count(d.Stats.Anew)
 		if err := m.started(d.Plan.Starts); err != nil {
 			return err
 		}
 	}
-	m.out.EventPasses = len(took)
-	m.out.Event = quantiles(took)
+	m.out.EventPasses, m.out.Replans = len(took), len(replans)
+	m.out.Event, m.out.Replan = quantiles(took), quantiles(replans)
 	return nil
 }
 
@@ -238,6 +245,9 @@ func heapMB() float64 {
 }
 
 func quantiles(took []time.Duration) Quantiles {
+	if len(took) == 0 {
+		return Quantiles{}
+	}
 	slices.Sort(took)
 	return Quantiles{P50: percentile(took, 50) * 1000, P99: percentile(took, 99) * 1000}
 }

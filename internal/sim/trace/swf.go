@@ -53,8 +53,11 @@ func (r *reading) swfLine(number int, line string) error {
 	if j.Procs == -1 {
 		j.Procs = got
 	}
+	if len(fields) > swfUser {
+		j.User = known(fields[swfUser])
+	}
 	if len(fields) > swfGroup {
-		j.User, j.Account = known(fields[swfUser]), known(fields[swfGroup])
+		j.Account = known(fields[swfGroup])
 	}
 	return r.add(j)
 }

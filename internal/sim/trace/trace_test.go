@@ -1,0 +1,138 @@
+package trace
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestScenarios reads the logs of testdata: the options on the first line, the log, and
+// after ---- what was made of it.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			input, want, found := strings.Cut(string(text), "----\n")
+			if !found {
+				t.Fatal("no ---- in it")
+			}
+			options, log, _ := strings.Cut(input, "\n")
+			if got := told(options, log); got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func told(options, text string) string {
+	o := Options{Skip: strings.Contains(options, "skip"), Sort: strings.Contains(options, "sort")}
+	fmt.Sscanf(options, "largest=%d", &o.Largest.Procs)
+	log, err := Read(strings.NewReader(text), o)
+	var b strings.Builder
+	if err != nil {
+		fmt.Fprintln(&b, err)
+		return b.String()
+	}
+	for _, j := range log.Jobs {
+		fmt.Fprintf(&b, "%d: %s at %s runs %s of %s, %d procs, %d gpus, %q %q\n", j.Line, j.ID, Seconds(j.Submit), Seconds(j.Run), Seconds(j.Estimate), j.Procs, j.GPUs, j.User, j.Account)
+	}
+	if log.Bad.Count > 0 {
+		fmt.Fprintf(&b, "bad %d\n%s\n", log.Bad.Count, log.Bad.String())
+	}
+	fmt.Fprintf(&b, "capped %d, guessed %d, machine %d\n", log.Capped, log.Guessed, log.MaxProcs)
+	return b.String()
+}
+
+func archive(t *testing.T, tables ...string) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	a := tar.NewWriter(z)
+	for i, text := range tables {
+		err := errors.Join(a.WriteHeader(&tar.Header{Name: fmt.Sprintf("t%d.csv", i), Size: int64(len(text)), Mode: 0o600, Format: tar.FormatUSTAR}))
+		if _, werr := a.Write([]byte(text)); err != nil || werr != nil {
+			t.Fatal(err, werr)
+		}
+	}
+	if err := errors.Join(a.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestArchive(t *testing.T) {
+	one, two := "job_id,submission_time,duration,num_gpu\na,1,2,3\n", "job_id,submission_time,duration,num_gpu\nb,1,2,3\n"
+	log, err := Read(bytes.NewReader(archive(t, one, two)), Options{Member: "t1"})
+	if err != nil || log.Jobs[0].ID != "b" {
+		t.Fatal(log, err)
+	}
+	for _, member := range []string{"", "t9"} {
+		if _, err := Read(bytes.NewReader(archive(t, one, two)), Options{Member: member}); !errors.Is(err, ErrBad) || !strings.Contains(err.Error(), "t0, t1") {
+			t.Errorf("member %q: %v", member, err)
+		}
+	}
+	if log, err := Read(bytes.NewReader(archive(t, one)), Options{}); err != nil || log.Jobs[0].ID != "a" {
+		t.Error(log, err)
+	}
+	cut := archive(t, one, two)
+	if _, err := Read(bytes.NewReader(cut[:len(cut)/2]), Options{Member: "t1"}); !errors.Is(err, ErrBad) {
+		t.Error(err)
+	}
+}
+
+func TestModelFollowsSeed(t *testing.T) {
+	model := &Trace{}
+	for i := range 100 {
+		model.Jobs = append(model.Jobs, Job{Run: time.Hour, Estimate: time.Duration(1+i%5) * time.Hour})
+	}
+	draw := func(seed uint64) []Job {
+		log := &Trace{Jobs: []Job{{Run: time.Hour, Estimate: time.Hour}, {Run: 9 * time.Hour, Estimate: 9 * time.Hour}, {Run: 1, Estimate: 5}}}
+		NewModel(model).Apply(log, seed)
+		return log.Jobs
+	}
+	a := draw(1)
+	if !slices.Equal(a, draw(1)) || a[2].Estimate != 5 {
+		t.Error(a)
+	}
+	for _, j := range a {
+		if j.Estimate < j.Run {
+			t.Errorf("%+v asks for less than it runs", j)
+		}
+	}
+}
+
+// FuzzRead: whatever is read, every job that comes out makes sense.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte("1 0 -1 10 4 -1 -1 4 20 -1 1 1 -1 -1 -1 -1 -1 -1\n"))
+	f.Add([]byte("id,submit,run,gpus\nx,2017-10-09 07:01:55,66.5,1\n"))
+	f.Add([]byte("; MaxProcs: 9\n1 -5 3 NaN 1e99 0 0 0x7 -1\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, o := range []Options{{}, {Skip: true, Sort: true, Largest: Size{Procs: 8, GPUs: 8}}} {
+			log, err := Read(bytes.NewReader(text), o)
+			if err != nil {
+				continue
+			}
+			last := time.Duration(0)
+			for _, j := range log.Jobs {
+				if j.Submit < last || j.Run < 1 || j.Run > j.Estimate || j.Procs < 0 || j.GPUs < 0 || j.Procs+j.GPUs < 1 || j.ID == "" {
+					t.Fatalf("%+v", j)
+				}
+				last = j.Submit
+			}
+		}
+	})
+}
