@@ -20,6 +20,8 @@ func kinds() map[string]func(path string) error {
 		"gnoded": func(path string) error { _, err := config.LoadNode(path); return err },
 		"gauthd": func(path string) error { _, err := config.LoadAuth(path); return err },
 		"client": func(path string) error { _, err := config.LoadClient(path); return err },
+
+		"topology": checkTopologyFile,
 	}
 }
 
@@ -34,7 +36,7 @@ func (t *tool) config() *cobra.Command {
 		Long: "Checks configuration files and their drop-ins by the code that the daemons read\nthem with, and prints every fault. What a file is for follows from its name.",
 		RunE: func(_ *cobra.Command, files []string) error { return t.check(kind, files) },
 	}
-	check.Flags().StringVar(&kind, "kind", "", "what the files are for: gctld, gnoded, gauthd or client")
+	check.Flags().StringVar(&kind, "kind", "", "what the files are for: gctld, gnoded, gauthd, client or topology")
 	all.AddCommand(check)
 	return all
 }
@@ -60,7 +62,7 @@ func (t *tool) check(kind string, files []string) error {
 		}
 		load, ok := kinds()[name]
 		if !ok {
-			return &cli.UsageError{Problem: fmt.Sprintf("what is %s for?", path), Advice: "write --kind gctld, gnoded, gauthd or client"}
+			return &cli.UsageError{Problem: fmt.Sprintf("what is %s for?", path), Advice: "write --kind gctld, gnoded, gauthd, client or topology"}
 		}
 		err := load(path)
 		var faults config.Faults

@@ -127,6 +127,9 @@ func (t *tool) nodeFacts(n *greylagv1.Node) [][2]string {
 		case used[g.Index]:
 			state = "used"
 		}
+		if g.Domain != "" {
+			state += ", NVLink domain " + g.Domain
+		}
 		facts = append(facts, [2]string{fmt.Sprintf("GPU %d", g.Index), fmt.Sprintf("%s, %s, %s, %s", g.Type, cluster.Bytes(g.Memory), g.Uuid, state)})
 	}
 	return facts

@@ -128,7 +128,7 @@ func (t *tool) root() *cobra.Command {
 	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script())
 	root.AddCommand(t.hold(), t.release(), t.requeue(), t.update())
 	root.AddCommand(t.drain(), t.resume(), t.node())
-	root.AddCommand(t.clusterCommand(), t.apply())
+	root.AddCommand(t.clusterCommand(), t.apply(), t.topology())
 	root.AddCommand(t.account(), t.shares(), t.priority())
 	root.AddCommand(t.init(), t.join(), t.config(), t.completion(), t.versionCommand())
 	return root
