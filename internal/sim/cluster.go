@@ -125,6 +125,9 @@ func (v *virtual) report(tasks []task) error {
 	order := make([]string, 0, len(tasks))
 	byNode := map[string]*command.ReportTasks{}
 	for _, t := range tasks {
+		if _, there := v.epochs[t.node]; !there {
+			continue
+		}
 		key := t.node
 		if t.rank > 0 {
 			key += "\x00" // after all that are first somewhere

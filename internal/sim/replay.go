@@ -29,7 +29,7 @@ type Result struct {
 	attempt  cluster.Attempt
 	promised cluster.Instant // the latest
 	waited   bool            // it had a verdict before it started
-	added    bool            // it is one of a what-if's own
+	waits    bool            // of a saved cluster: it waits, or waits again
 }
 
 // Outcome is what became of a whole workload.
@@ -65,6 +65,7 @@ type replay struct {
 	ends    endings
 	wake    cluster.Instant // when the scheduler wants another pass
 	done    int
+	saved   bool      // it goes on from a saved cluster
 	told    time.Time // when progress was
 }
 
@@ -126,17 +127,20 @@ func (r *replay) soonest() cluster.Instant {
 // happen is all events of an instant: ends, what time brings, submissions.
 func (r *replay) happen() error {
 	var over []task
+	var ended []int
 	for len(r.ends) > 0 && r.ends[0].at <= r.now {
 		e := heap.Pop(&r.ends).(ending)
 		res := &r.results[e.result]
 		res.End, res.Reason = r.now, cluster.Completed.String()
 		over = append(over, tasksOf(res, cluster.TaskClean)...)
 		delete(r.of, res.ID)
+		ended = append(ended, e.result)
 		r.done++
 	}
 	if err := r.report(over); err != nil {
 		return err
 	}
+	r.returns(ended)
 	if err := r.tick(); err != nil {
 		return err
 	}
@@ -146,6 +150,22 @@ func (r *replay) happen() error {
 		}
 	}
 	return nil
+}
+
+// returns notes which of the jobs that left their nodes wait again.
+func (r *replay) returns(ended []int) {
+	if !r.saved || len(ended) == 0 {
+		return
+	}
+	view := r.state.View()
+	for _, at := range ended {
+		res := &r.results[at]
+		if j, ok := view.Job(res.ID); ok && j.State == cluster.Pending {
+			res.Start, res.End, res.Nodes, res.waits = 0, 0, nil, true
+			r.of[res.ID] = at
+			r.done--
+		}
+	}
 }
 
 func (r *replay) submit(i int) error {
@@ -239,7 +259,7 @@ func (r *replay) begin(d *schedule.Decision, done *command.Committed) error {
 		if stale[s.Job] {
 			continue
 		}
-		at := r.known(s.Job)
+		at := r.of[s.Job]
 		res := &r.results[at]
 		res.Start, res.Nodes, res.attempt = r.now, s.Placement.Nodes, s.Attempt
 		if !res.waited { // it was never told to wait
@@ -252,21 +272,6 @@ func (r *replay) begin(d *schedule.Decision, done *command.Committed) error {
 		heap.Push(&r.ends, ending{r.now.Add(res.Job.Run), at})
 	}
 	return r.report(running)
-}
-
-// known is the result of a job; one that came back after its nodes were lost gets a new
-// one.
-func (r *replay) known(id cluster.JobID) int {
-	if at, ok := r.of[id]; ok {
-		return at
-	}
-	job := &Job{Name: id.String(), Submit: r.now, Run: maxForecast}
-	if j, ok := r.state.View().Job(id); ok {
-		job.Name, job.Submit, job.Run, job.Spec = j.Ref().String(), j.Submitted, limitOf(j.Spec), *j.Spec
-	}
-	r.of[id] = len(r.results)
-	r.results = append(r.results, Result{Job: job, ID: id})
-	return r.of[id]
 }
 
 // tasksOf is the tasks of a job as its nodes report them.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"container/heap"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,7 +57,7 @@ func WhatIf(snapshot []byte, c *Changes, o Options) ([]Forecast, cluster.Instant
 		}
 	}
 	starts := map[cluster.JobID]cluster.Instant{}
-	for i := range before {
+	for i := range before { // nothing was added there
 		starts[before[i].ID] = before[i].Start
 	}
 	var out []Forecast
@@ -66,7 +67,7 @@ func WhatIf(snapshot []byte, c *Changes, o Options) ([]Forecast, cluster.Instant
 		if r.Start == 0 {
 			f.Why = r.Reason
 		}
-		if r.ID == 0 || r.added {
+		if added := i < len(c.Jobs); added {
 			f.Job, f.Before = 0, 0
 		}
 		out = append(out, f)
@@ -92,28 +93,27 @@ func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, er
 		jobs[i] = Job{Name: "added", Submit: now, Run: limitOf(&c.Jobs[i]), Spec: c.Jobs[i]}
 	}
 	r := newReplay(v, jobs, o)
-	for i := range r.results {
-		r.results[i].added = true
+	r.adopt()
+	if err := errors.Join(r.happen(), r.passes()); err != nil {
+		return nil, 0, err
 	}
-	waited := r.adopt()
 	if err := r.run(); err != nil {
 		return nil, 0, err
 	}
-	return slices.DeleteFunc(r.results, func(x Result) bool { return !x.added && !waited[x.ID] }), now, nil
+	added := len(jobs)
+	kept := slices.DeleteFunc(r.results[added:], func(x Result) bool { return !x.waits })
+	return r.results[:added+len(kept)], now, nil
 }
 
-// adopt takes over the jobs of a saved cluster: those that run end at their limit. It
-// answers which of them wait.
-func (r *replay) adopt() map[cluster.JobID]bool {
-	waits := map[cluster.JobID]bool{}
+// adopt takes over the jobs of a saved cluster: those that run end at their limit.
+func (r *replay) adopt() {
+	r.saved = true
 	for j := range r.state.View().Jobs(0) {
 		at := len(r.results)
 		r.of[j.ID] = at
 		job := &Job{Name: j.Ref().String(), Submit: j.Submitted, Run: limitOf(j.Spec), Spec: *j.Spec}
-		res := Result{Job: job, ID: j.ID, attempt: j.Attempt, waited: true}
-		if j.State == cluster.Pending {
-			waits[j.ID] = true
-		} else {
+		res := Result{Job: job, ID: j.ID, attempt: j.Attempt, waited: true, waits: j.State == cluster.Pending}
+		if !res.waits {
 			res.Start, res.Nodes = j.Started, j.Alloc.Nodes
 			end := max(r.now, j.Started.Add(job.Run))
 			if j.State == cluster.Completing {
@@ -123,7 +123,6 @@ func (r *replay) adopt() map[cluster.JobID]bool {
 		}
 		r.results = append(r.results, res)
 	}
-	return waits
 }
 
 func limitOf(spec *cluster.JobSpec) time.Duration {
@@ -172,6 +171,7 @@ func (v *virtual) remove(name string) error {
 	if err := v.must(&command.SetLiveness{Nodes: []command.NodeLiveness{dead}}); err != nil {
 		return err
 	}
+	delete(v.epochs, name)
 	return v.must(&command.UpdateNodes{Actor: root(), Names: []string{name}, Action: command.RemoveNodes, Reason: "what if"})
 }
 

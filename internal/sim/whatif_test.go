@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// saved is a cluster of two nodes of 8 GPUs: job 1 has both for an hour, job 2 wants
+// one for two hours, job 3 both for an hour, job 4 is held.
+func saved(t *testing.T) []byte {
+	fleet, err := Uniform(2, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := cluster.DefaultPolicy()
+	policy.KillWait = 0
+	v, err := newVirtual(fleet, &policy, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var jobs []Job
+	for _, x := range []struct{ nodes, hours int32 }{{2, 1}, {1, 2}, {2, 1}} {
+		jobs = append(jobs, Job{Submit: epoch, Run: 1, Spec: jobOf(x.nodes, time.Duration(x.hours)*time.Hour)})
+	}
+	begin(t, v, jobs)
+	held := (&Job{Spec: jobOf(1, time.Hour)}).submission()
+	held.Jobs[0].Held = true
+	if err := v.must(held); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := v.state.View().Encode(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// begin submits jobs and lets those start that can.
+func begin(t *testing.T, v *virtual, jobs []Job) {
+	r := newReplay(v, jobs, Options{})
+	if err := errors.Join(r.happen(), r.passes()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func jobOf(nodes int32, limit time.Duration) cluster.JobSpec {
+	return cluster.JobSpec{
+		Name: "j", Owner: cluster.Identity{User: "alice", UID: 1001, GID: 1001}, TimeLimit: limit, Requeue: true,
+		Request: cluster.Request{Nodes: nodes, GPUsPerNode: 8, TasksPerNode: 1, CPUsPerTask: 1},
+	}
+}
+
+func TestWhatIf(t *testing.T) {
+	data := saved(t)
+	for _, x := range []struct {
+		name    string
+		changes Changes
+		hours   []float64 // from the snapshot to the start of each waiting job; -1: never
+	}{
+		{"nothing", Changes{}, []float64{1, 3, -1}},
+		{"two nodes more", Changes{Add: []Addition{{2, "h100"}}}, []float64{0, 1, -1}},
+		{"a job more", Changes{Jobs: []cluster.JobSpec{jobOf(1, time.Hour)}}, []float64{1, 3, -1, 1}},
+		{"a node less", Changes{Remove: []string{"n00002"}}, []float64{-1, 0, -1, -1}},
+	} {
+		list, now, err := WhatIf(data, &x.changes, Options{Check: true})
+		if err != nil {
+			t.Fatal(x.name, err)
+		}
+		if len(list) != len(x.hours) {
+			t.Fatalf("%s: %+v", x.name, list)
+		}
+		for i, f := range list {
+			got := -1.0
+			if f.After > 0 {
+				got = f.After.Sub(now).Round(time.Minute).Hours()
+			}
+			if got != x.hours[i] || (f.After == 0) != (f.Why != "") {
+				t.Errorf("%s: job %d starts after %.2f hours, want %.2f (%+v)", x.name, f.Job, got, x.hours[i], f)
+			}
+		}
+	}
+}
+
+func TestWhatIfRefuses(t *testing.T) {
+	data := saved(t)
+	for _, c := range []Changes{{Remove: []string{"nobody"}}, {Add: []Addition{{1, "a100"}}}, {Add: []Addition{{0, "h100"}}}, {Policy: &cluster.Policy{}}} {
+		if _, _, err := WhatIf(data, &c, Options{}); !errors.Is(err, ErrRefused) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	if _, _, err := WhatIf(data[:len(data)/2], &Changes{}, Options{}); err == nil {
+		t.Error("half a snapshot is none")
+	}
+}
+
+// TestWhatIfReturns: a job whose nodes are lost while it completes comes back, and
+// is run again.
+func TestWhatIfReturns(t *testing.T) {
+	fleet, _ := Uniform(1, 8)
+	policy := cluster.DefaultPolicy()
+	v, err := newVirtual(fleet, &policy, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin(t, v, []Job{{Submit: epoch, Run: time.Hour, Spec: jobOf(1, time.Hour)}})
+	lost := &command.ReportTasks{Node: "n00001", Epoch: v.epochs["n00001"], Tasks: []command.TaskReport{
+		{Job: 1, Attempt: 1, Task: cluster.Task{Node: "n00001", Phase: cluster.TaskEnded, Cause: cluster.NodeFault}},
+	}}
+	if err := v.must(lost); err != nil {
+		t.Fatal(err)
+	}
+	again := newReplay(v, nil, Options{})
+	again.adopt()
+	if err := again.run(); err != nil {
+		t.Fatal(err)
+	}
+	last := again.results[0]
+	if last.End.Sub(last.Start) != time.Hour || v.state.View().Counts().Active != 0 {
+		t.Errorf("%+v", last)
+	}
+}
