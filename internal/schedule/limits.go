@@ -85,7 +85,7 @@ func (l *limits) bar(job *cluster.Job) (verdict, bool) {
 	bounds := l.of(job.Spec)
 	for i := range bounds {
 		b := &bounds[i]
-		if used, asked := l.against(b, job.Spec); max(used, 0)+asked > b.Value {
+		if used, asked := l.against(b, job.Spec); asked > 0 && max(used, 0)+asked > b.Value {
 			return verdict{b.Reason(), b.Exceeded(used, asked)}, true
 		}
 	}

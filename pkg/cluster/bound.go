@@ -217,7 +217,11 @@ func (b *Bound) Exceeded(used, asked int64) string {
 	if b.Scope != b.Of {
 		text = fmt.Sprintf("%s, for %s", text, b.Scope)
 	}
-	return fmt.Sprintf("%s: %s used, the job asks for %s", text, b.Amount(used), b.Amount(asked))
+	also := ""
+	if b.Kind == GrpTRESMins || b.Kind == GrpWall || b.Kind == GrpTRESRunMins {
+		also = " with what runs"
+	}
+	return fmt.Sprintf("%s: %s used%s, the job asks for %s", text, b.Amount(used), also, b.Amount(asked))
 }
 
 // Minutes is how much of the bound's resource a job may use until its time limit, in

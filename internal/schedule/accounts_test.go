@@ -1,0 +1,268 @@
+package schedule_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+var updateAccounts = flag.Bool("update-accounts", false, "rewrite the answers in testdata/accounts")
+
+// site is a real state that real passes decide about.
+type site struct {
+	t     *testing.T
+	s     *state.State
+	index uint64
+	now   cluster.Instant
+	plan  *schedule.Planner
+}
+
+var operator = command.Actor{Identity: cluster.Identity{User: "root"}, Role: command.RoleAdmin}
+
+// TestAccountsAtWork runs testdata/accounts/*.txt: each line is a command, answered by
+// indented lines.
+func TestAccountsAtWork(t *testing.T) {
+	files, _ := filepath.Glob("testdata/accounts/*.txt")
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := &site{t: t, s: state.New(), now: 1, plan: schedule.NewPlanner()}
+			x.apply(&command.Init{ClusterID: "test"})
+			var out strings.Builder
+			for line := range strings.Lines(string(data)) {
+				line = strings.TrimRight(line, "\n")
+				if strings.HasPrefix(line, "    ") {
+					continue
+				}
+				out.WriteString(line + "\n")
+				if line == "" || line[0] == '#' {
+					continue
+				}
+				for _, a := range strings.Split(x.do(strings.Fields(line)), "\n") {
+					if a != "" {
+						out.WriteString("    " + a + "\n")
+					}
+				}
+			}
+			if *updateAccounts {
+				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if out.String() != string(data) {
+				t.Errorf("now\n%s", out.String())
+			}
+		})
+	}
+}
+
+func (x *site) apply(c command.Command) string {
+	x.t.Helper()
+	x.index++
+	r := x.s.Apply(x.index, x.now, c)
+	if err := x.s.Check(); err != nil {
+		x.t.Fatal(err)
+	}
+	switch r := r.(type) {
+	case *command.Refusal:
+		return "refused: " + r.Message
+	case *command.Submitted:
+		return fmt.Sprintf("submitted %v", r.First)
+	}
+	return ""
+}
+
+// do carries out one line.
+func (x *site) do(w []string) string {
+	value := func(key string) string {
+		for _, word := range w {
+			if v, ok := strings.CutPrefix(word, key+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+	number := func(key string) int32 { n, _ := strconv.ParseInt(value(key), 10, 32); return int32(n) }
+	switch w[0] {
+	case "at":
+		d, err := time.ParseDuration(w[1])
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		x.now = cluster.Instant(d) + 1
+		return x.apply(&command.Tick{})
+	case "node":
+		n := cluster.Node{Name: w[1], BootID: "b", CPUs: 64, Memory: 512 * cluster.GiB, Address: "a:1"}
+		for i := range number("gpus") {
+			n.GPUs = append(n.GPUs, cluster.GPU{Index: i, Type: value("type"), UUID: w[1] + strconv.Itoa(int(i)), Memory: 80 * cluster.GiB})
+		}
+		return x.apply(&command.RegisterNode{Node: n})
+	case "account":
+		return x.account(w[1:])
+	case "policy":
+		return x.policy(w[1:])
+	case "submit":
+		limit, _ := time.ParseDuration(value("time"))
+		var types []string
+		if t := value("type"); t != "" {
+			types = strings.Split(t, ",")
+		}
+		spec := cluster.JobSpec{
+			Name: "j", WorkDir: "/", Account: value("account"), QOS: value("qos"), TimeLimit: max(limit, time.Minute), Nice: number("nice"),
+			Request: cluster.Request{Nodes: 1, GPUsPerNode: number("gpus"), GPUTypes: types},
+		}
+		who := command.Actor{Identity: cluster.Identity{User: w[1], UID: 1000 + uint32(w[1][0]), GID: 100}}
+		jobs := make([]command.Submission, max(1, number("times")))
+		for i := range jobs {
+			jobs[i].Spec = spec
+		}
+		return x.apply(&command.SubmitJobs{Actor: who, Jobs: jobs})
+	case "end":
+		return x.end(w[1])
+	case "pass":
+		return x.pass()
+	case "shares":
+		return x.shares()
+	}
+	x.t.Fatalf("no such verb: %v", w)
+	return ""
+}
+
+// account is NAME [user=U] [parent=P] [shares=N] [LIMIT=VALUE...].
+func (x *site) account(w []string) string {
+	e := command.AccountEdit{Action: command.AddAccount, Account: w[0]}
+	for _, word := range w[1:] {
+		key, v, _ := strings.Cut(word, "=")
+		n, _ := strconv.ParseInt(v, 10, 64)
+		switch key {
+		case "modify":
+			e.Action = command.ModifyAccount
+		case "user":
+			e.User = v
+		case "parent":
+			e.Parent = &v
+		case "shares":
+			e.Shares = &n
+		default:
+			set, gone, _, err := cluster.ParseLimits(word)
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			e.Set, e.Unset = append(e.Set, set...), append(e.Unset, gone...)
+		}
+	}
+	return x.apply(&command.EditAccounts{Actor: operator, Edits: []command.AccountEdit{e}})
+}
+
+// policy is [qos=NAME LIMIT=VALUE...] [tiers=1] [priority=N of that qos] [classic].
+func (x *site) policy(w []string) string {
+	p := *x.s.View().Policy()
+	p.QOS = append([]cluster.QOS(nil), p.QOS...)
+	at := 0
+	for _, word := range w {
+		key, v, _ := strings.Cut(word, "=")
+		n, _ := strconv.ParseInt(v, 10, 32)
+		switch key {
+		case "qos":
+			for i := range p.QOS {
+				if p.QOS[i].Name == v {
+					at = i
+				}
+			}
+		case "tiers":
+			for i := range p.QOS {
+				p.QOS[i].Tier = int32(n)
+			}
+		case "priority":
+			p.QOS[at].Priority = int32(n)
+		case "classic":
+			p.Scheduling.FairShare.Classic = true
+		default:
+			set, _, _, err := cluster.ParseLimits(word)
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			p.QOS[at].Limits = cluster.SortLimits(append(p.QOS[at].Limits, set...))
+		}
+	}
+	return x.apply(&command.ApplyPolicy{Actor: operator, Policy: p})
+}
+
+// end ends a job and reports its nodes clean.
+func (x *site) end(id string) string {
+	ref, err := cluster.ParseJobRef(id)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if out := x.apply(&command.CancelJobs{Actor: operator, Jobs: []cluster.JobRef{ref}}); out != "" {
+		return out
+	}
+	j, found := x.s.View().Job(ref.ID)
+	if !found || j.Alloc == nil {
+		return ""
+	}
+	for _, a := range j.Alloc.Nodes {
+		n, _ := x.s.View().Node(a.Node)
+		r := &command.ReportTasks{Node: a.Node, Epoch: n.Epoch, Seen: x.index}
+		for other := range x.s.View().OnNode(a.Node) {
+			task := cluster.Task{Node: a.Node, Phase: cluster.TaskStarted}
+			if other.ID == j.ID {
+				task = cluster.Task{Node: a.Node, Phase: cluster.TaskClean, Cause: cluster.Stopped}
+			}
+			r.Tasks = append(r.Tasks, command.TaskReport{Job: other.ID, Attempt: other.Attempt, Task: task})
+		}
+		x.apply(r)
+	}
+	return ""
+}
+
+// pass makes passes until nothing starts, and prints all jobs that have not ended.
+func (x *site) pass() string {
+	for {
+		d := x.plan.Pass(x.s.View().Snapshot())
+		if len(d.Plan.Starts)+len(d.Plan.Verdicts) > 0 {
+			x.apply(&command.CommitPlan{Plan: d.Plan})
+		}
+		if len(d.Plan.Starts) == 0 {
+			break
+		}
+	}
+	var out []string
+	for j := range x.s.View().Jobs(0) {
+		line := fmt.Sprintf("%d %s", j.ID, j.Spec.Owner.User)
+		if j.State == cluster.Pending {
+			line += fmt.Sprintf(" waits: %s %s", j.Reason, j.Detail)
+		} else {
+			line += " " + j.State.String()
+		}
+		out = append(out, strings.TrimSpace(line))
+	}
+	return strings.Join(out, "\n")
+}
+
+// shares prints factors, and what they make of the waiting jobs.
+func (x *site) shares() string {
+	snap := x.s.View().Snapshot()
+	var out []string
+	for _, s := range schedule.Shares(snap.Accounts, &snap.Policy.Scheduling.FairShare, snap.Now) {
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%*s%s %s shares %d usage %d h factor %.4f", int(s.Depth), "", s.Account, s.User, s.Shares, s.Usage/3_600_000, s.FairShare)))
+	}
+	parts := schedule.Priorities(snap)
+	for _, j := range snap.Pending {
+		p := parts(j)
+		out = append(out, fmt.Sprintf("job %d %s: %d = age %d + fair %d + size %d + partition %d + qos %d - nice %d", j.ID, j.Spec.Owner.User, p.Priority, p.Age, p.FairShare, p.JobSize, p.Partition, p.QOS, p.Nice))
+	}
+	return strings.Join(out, "\n")
+}
