@@ -29,7 +29,11 @@ type Node struct {
 	HookTimeout   time.Duration   `toml:"hook_timeout"`   // of either
 	Poll          Poll            `toml:"poll"`           // how often things are looked at
 	SimulatedGPUs []SimulatedGPUs `toml:"simulated_gpus"` // instead of those that the host has
-	Log           Log             `toml:"log"`
+	// SimulatedGPUsAfter is how many simulated devices of this machine other nodes on it have, so that
+	// the kernel tells the nodes' GPUs apart.
+	SimulatedGPUsAfter int `toml:"simulated_gpus_after"`
+
+	Log Log `toml:"log"`
 }
 
 // Containerd is where the container daemon is and how it runs tasks.
@@ -41,10 +45,9 @@ type Containerd struct {
 
 // Poll is how often gnoded looks.
 type Poll struct {
-	Report   time.Duration `toml:"report"`   // a full report although nothing changed; the sign of life
-	Health   time.Duration `toml:"health"`   // GPU health
-	Topology time.Duration `toml:"topology"` // links
-	Meter    time.Duration `toml:"meter"`    // use of CPU, memory and GPU by tasks
+	Report time.Duration `toml:"report"` // a full report although nothing changed; the sign of life
+	Health time.Duration `toml:"health"` // which GPUs there are, their health, memory and NVLink domains
+	Meter  time.Duration `toml:"meter"`  // use of CPU, memory and GPU by tasks
 }
 
 // SimulatedGPUs is a group of GPUs that do not exist: character devices stand in for them, so that
@@ -70,7 +73,7 @@ func DefaultNode() Node {
 		Runtime:     "containerd",
 		Containerd:  Containerd{Socket: "/run/containerd/containerd.sock", Namespace: "greylag", OCIRuntime: "runc"},
 		HookTimeout: 5 * time.Minute,
-		Poll:        Poll{Report: 10 * time.Second, Health: 30 * time.Second, Topology: time.Minute, Meter: 10 * time.Second},
+		Poll:        Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 10 * time.Second},
 		Log:         defaultLog(),
 	}
 }
@@ -114,7 +117,6 @@ func (cfg *Node) check(c *checker) {
 		c.fault("poll.report", "%v is too long: a node that is silent for 20s counts as UNKNOWN, at most 10s", cfg.Poll.Report)
 	}
 	c.atLeast("poll.health", cfg.Poll.Health, time.Second)
-	c.atLeast("poll.topology", cfg.Poll.Topology, time.Second)
 	c.atLeast("poll.meter", cfg.Poll.Meter, time.Second)
 	cfg.checkGPUs(c)
 }
@@ -123,7 +125,8 @@ func (cfg *Node) check(c *checker) {
 const maxGPUs = 64
 
 func (cfg *Node) checkGPUs(c *checker) {
-	total := 0
+	total := cfg.SimulatedGPUsAfter
+	c.between("simulated_gpus_after", total, 0, maxGPUs)
 	for i, g := range cfg.SimulatedGPUs {
 		at := fmt.Sprintf("simulated_gpus[%d]", i)
 		c.between(at+".count", g.Count, 1, maxGPUs)

@@ -17,6 +17,7 @@ import (
 type Simulated struct {
 	node   string
 	dir    string
+	first  int // devices of this machine that other nodes on it have
 	groups []Group
 
 	mu   sync.Mutex
@@ -34,7 +35,14 @@ type Group struct {
 // NewSimulated describes the GPUs of the named node. Their device files are
 // made in dir.
 func NewSimulated(node, dir string, groups []Group) *Simulated {
-	return &Simulated{node: node, dir: dir, groups: groups}
+	return NewSimulatedAfter(node, dir, 0, groups)
+}
+
+// NewSimulatedAfter is NewSimulated for one of several nodes on one machine: it leaves
+// the first devices out, which others have, so that the kernel tells the nodes' GPUs
+// apart. Indexes begin at 0 all the same.
+func NewSimulatedAfter(node, dir string, first int, groups []Group) *Simulated {
+	return &Simulated{node: node, dir: dir, first: first, groups: groups}
 }
 
 // Inventory makes the device files, once. Who may not make any (not root) gets
@@ -60,7 +68,7 @@ func (s *Simulated) makeAll() (Inventory, error) {
 			inventory.Devices = append(inventory.Devices, s.device(len(inventory.Devices), group))
 		}
 	}
-	files, err := simgpu.Create(s.dir, len(inventory.Devices))
+	files, err := simgpu.CreateFrom(s.dir, s.first, len(inventory.Devices))
 	if errors.Is(err, simgpu.ErrPermission) {
 		return inventory, nil
 	}

@@ -2,10 +2,37 @@ package gpu
 
 import (
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
+
+// TestSimulatedNodesOnOneMachine: the kernel tells their GPUs apart by the device number.
+func TestSimulatedNodesOnOneMachine(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: without it there are no device files")
+	}
+	groups := []Group{{Count: 2, Type: "h100"}}
+	numbers := map[uint64]string{}
+	for i, node := range []string{"n1", "n2", "n3"} {
+		inventory, err := NewSimulatedAfter(node, t.TempDir(), i*2, groups).Inventory(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range inventory.Devices {
+			info, err := os.Stat(d.Files[0].Host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			number := uint64(info.Sys().(*syscall.Stat_t).Rdev)
+			if numbers[number] != "" {
+				t.Errorf("device %x is %s's and %s's", number, numbers[number], node)
+			}
+			numbers[number] = node
+		}
+	}
+}
 
 func TestSimulatedInventory(t *testing.T) {
 	groups := []Group{
