@@ -22,7 +22,7 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 	if n := len(p.GetJobs()); n == 0 || n > maxSubmit {
 		return nil, refused(command.InvalidArgument, "", "%d jobs to submit: want 1 to %d in one request", n, maxSubmit)
 	}
-	if s.cfg.Members.Status().DiskLow {
+	if s.cfg.Members.DiskLow() {
 		return nil, refused(command.Exhausted, "an administrator has to free space in the controllers' data_dir", "the disk of the leading controller is nearly full: no jobs are taken")
 	}
 	subs := make([]wire.Submission, len(p.GetJobs()))
