@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,6 +103,25 @@ func (s *slurm) command(ctx context.Context, program string, args ...string) *ex
 	cmd.Env = append(os.Environ(), "SLURM_CONF="+filepath.Join(s.dir, "slurm.conf"))
 	cmd.Dir = "/tmp"
 	return cmd
+}
+
+// cpu is the processor time so far of what serves sbatch: slurmctld and munged.
+func (s *slurm) cpu() time.Duration {
+	sum := time.Duration(0)
+	if text, err := os.ReadFile(filepath.Join(s.dir, "ctld.pid")); err == nil {
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			sum += cpu(pid)
+		}
+	}
+	names, _ := filepath.Glob("/proc/[0-9]*/comm") // the pattern is right
+	for _, name := range names {
+		if text, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(text)) == "munged" {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+				sum += cpu(pid)
+			}
+		}
+	}
+	return sum
 }
 
 // stop ends it; what was measured stands whatever that says.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os/exec"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/greylag/greylag/test/cluster"
@@ -33,66 +32,98 @@ func startTimes(ctx context.Context) error {
 	return nil
 }
 
-// processes measures submissions by processes, beside sbatch.
+// processes measures submissions by processes, beside sbatch: a window of the one,
+// a window of the other, so that what else the machine does falls on both.
 func processes(ctx context.Context) error {
-	table("Submissions by processes, 1 node", "command", "controllers", "processes at once", "jobs/s")
+	s, err := startSlurm(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if s != nil {
+		defer s.stop()
+	}
+	table("Submissions by processes, 1 node", "command", "controllers", "processes at once", "jobs/s", "CPU a job: command", "daemons")
 	for _, controllers := range []int{1, 3} {
 		c, err := cluster.Start(ctx, cluster.Options{Name: "bench", Controllers: controllers, Nodes: 1, GPUs: 1})
 		if err != nil {
 			return err
 		}
 		for _, at := range []int{1, 8, 16} {
-			rate, err := spawn(ctx, at, func(ctx context.Context) *exec.Cmd {
-				return c.Command(ctx, "gsubmit", "--hold", "--parsable", "--wrap", "true")
-			})
-			if err != nil {
+			if err := besideSlurm(ctx, c, s, load{controllers, at}); err != nil {
 				return fmt.Errorf("%w: %w", err, c.Stop())
 			}
-			row("gsubmit", controllers, at, fmt.Sprintf("%.0f", rate))
 		}
 		if err := c.Stop(); err != nil {
 			return err
 		}
 	}
-	s, err := startSlurm(ctx, 1)
-	if s == nil {
-		return err
-	}
-	defer s.stop()
-	for _, at := range []int{1, 8, 16} {
-		rate, err := spawn(ctx, at, func(ctx context.Context) *exec.Cmd {
-			return s.command(ctx, "sbatch", "--hold", "--parsable", "--wrap", "true", "-o", "/dev/null")
-		})
-		if err != nil {
-			return err
-		}
-		row("sbatch", 1, at, fmt.Sprintf("%.0f", rate))
-	}
 	return nil
 }
 
-// spawn runs commands, so many at once, for a while, and returns how many ended
-// well a second.
-func spawn(ctx context.Context, at int, command func(context.Context) *exec.Cmd) (float64, error) {
-	var done atomic.Int64
+// load is how many controllers there are and how many commands run at once.
+type load struct{ controllers, at int }
+
+// besideSlurm measures one load of gsubmit and, unless s is nil, of sbatch.
+func besideSlurm(ctx context.Context, c *cluster.Cluster, s *slurm, l load) error {
+	daemons := func() time.Duration { return controllersCPU(c) + cpu(c.Auth().PID()) }
+	before := daemons()
+	r, err := spawn(ctx, l.at, func(ctx context.Context) *exec.Cmd {
+		return c.Command(ctx, "gsubmit", "--hold", "--parsable", "--wrap", "true")
+	})
+	if err != nil {
+		return err
+	}
+	row("gsubmit", l.controllers, l.at, fmt.Sprintf("%.0f", r.rate()), micros(r.cpu, r.done), micros(daemons()-before, r.done))
+	if s == nil {
+		return nil
+	}
+	before = s.cpu()
+	r, err = spawn(ctx, l.at, func(ctx context.Context) *exec.Cmd {
+		return s.command(ctx, "sbatch", "--hold", "--parsable", "--wrap", "true", "-o", "/dev/null")
+	})
+	if err != nil {
+		return err
+	}
+	row("sbatch", 1, l.at, fmt.Sprintf("%.0f", r.rate()), micros(r.cpu, r.done), micros(s.cpu()-before, r.done))
+	return nil
+}
+
+// runs is what became of many commands.
+type runs struct {
+	done int
+	took time.Duration
+	cpu  time.Duration // of the commands themselves
+}
+
+func (r runs) rate() float64 { return float64(r.done) / r.took.Seconds() }
+
+// spawn runs commands, so many at once, for a while. All have to end well.
+func spawn(ctx context.Context, at int, command func(context.Context) *exec.Cmd) (runs, error) {
+	var mu sync.Mutex
 	var all sync.WaitGroup
-	var failed atomic.Pointer[error]
+	var r runs
+	var failed error
 	begun := time.Now()
 	for range at {
 		all.Go(func() {
 			for time.Since(begun) < window {
-				if out, err := command(ctx).CombinedOutput(); err != nil {
-					err = fmt.Errorf("%w: %s", err, out)
-					failed.Store(&err)
+				cmd := command(ctx)
+				out, err := cmd.CombinedOutput()
+				mu.Lock()
+				if err != nil {
+					failed = fmt.Errorf("%w: %s", err, out)
+				} else {
+					r.done++
+					r.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+				}
+				mu.Unlock()
+				if err != nil {
 					return
 				}
-				done.Add(1)
 			}
 		})
 	}
 	all.Wait()
-	if err := failed.Load(); err != nil {
-		return 0, *err
-	}
-	return float64(done.Load()) / time.Since(begun).Seconds(), nil
+	r.took = time.Since(begun)
+	return r, failed
 }
