@@ -81,6 +81,7 @@ func (x *chaos) submit() command.Command {
 				c.Blobs = append(c.Blobs, text)
 			}
 		}
+		x.near(&sub.Spec)
 		c.Jobs = append(c.Jobs, sub)
 	}
 	return c
@@ -91,7 +92,7 @@ func (x *chaos) node() string { return []string{"n1", "n2", "n3", "n4"}[x.pick(4
 func (x *chaos) register() command.Command {
 	n := cluster.Node{Name: x.node(), BootID: fmt.Sprint("b", x.pick(20)/19), CPUs: 4 + int32(x.pick(2)*4), Memory: cluster.GiB}
 	for i := range 2 + x.pick(3) {
-		n.GPUs = append(n.GPUs, cluster.GPU{Index: int32(i), Type: "h100"})
+		n.GPUs = append(n.GPUs, cluster.GPU{Index: int32(i), Type: "h100", Domain: []string{"", n.Name + "/0", "rack"}[x.pick(20)/9]})
 	}
 	return &command.RegisterNode{Node: n}
 }
@@ -212,6 +213,8 @@ func (x *chaos) next() command.Command {
 		return &command.Tick{}
 	case n < 95:
 		return x.editAccounts()
+	case n < 96 && x.pick(2) == 0:
+		return x.topology()
 	case n < 96:
 		return x.policy()
 	case n < 97:

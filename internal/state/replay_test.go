@@ -100,6 +100,8 @@ func remembers(c command.Command) bool {
 		return c.Request != command.RequestID{}
 	case *command.EditAccounts:
 		return c.Request != command.RequestID{}
+	case *command.SetTopology:
+		return c.Request != command.RequestID{}
 	case *command.ApplyPolicy:
 		return c.Request != command.RequestID{}
 	case *command.CreateToken, *command.PutBlob:

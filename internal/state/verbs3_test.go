@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -98,4 +99,52 @@ func (x *script) topology(w words) string {
 		c.Switches = append(c.Switches, s)
 	}
 	return x.apply(c)
+}
+
+// near makes a request say how near its nodes have to be, now and then.
+func (x *chaos) near(spec *cluster.JobSpec) {
+	r := &spec.Request
+	if x.pick(5) == 0 {
+		r.Connect, r.Switches = cluster.Connect(x.pick(5)), int32(x.pick(3))
+		r.SwitchWait = []time.Duration{cluster.SwitchAlways, cluster.SwitchDefault, 0, time.Hour}[x.pick(4)]
+	}
+	if x.pick(9) == 0 {
+		spec.Partition, spec.Others = "main", []string{"other", "main", "none"}[:x.pick(3)]
+	}
+}
+
+// topology sets a fabric that is one mostly.
+func (x *chaos) topology() command.Command {
+	c := &command.SetTopology{Request: x.request(), Actor: x.actor(), Expect: uint64(x.pick(3))}
+	if x.pick(4) > 0 {
+		c.Switches = []cluster.Switch{
+			{Name: "l1", Nodes: []string{"n[1-2]"}}, {Name: "l2", Nodes: []string{[]string{"n[3-4]", "n3", "n["}[x.pick(7)/3]}},
+			{Name: "rack", Nodes: []string{"n1", "n3"}, Block: true}, {Name: "top", Children: []string{"l1", "l2"}},
+		}[:1+x.pick(4)]
+	}
+	return c
+}
+
+func TestTopologySurvivesASnapshot(t *testing.T) {
+	s := New()
+	s.Apply(1, 1, &command.Init{ClusterID: "test"})
+	switches := []cluster.Switch{
+		{Name: "l1", Nodes: []string{"n[1-2]"}, Speed: 400}, {Name: "l2", Nodes: []string{"n3"}},
+		{Name: "top", Children: []string{"l1", "l2"}}, {Name: "rack", Nodes: []string{"n[1,3]"}, Block: true},
+	}
+	empty := s.Digest()
+	if refusal, bad := s.Apply(2, 5, &command.SetTopology{Actor: actor("root"), Switches: switches}).(*command.Refusal); bad {
+		t.Fatal(refusal)
+	}
+	if s.Digest() == empty {
+		t.Error("the digest does not cover the topology")
+	}
+	again := restore(t, encode(t, s), s.Digest())
+	_, version, since, by := again.View().Topology()
+	if version != 1 || since != 5 || by != "root" || again.View().Fabric().Block("n3") != "rack" || len(again.View().Snapshot().Switches) != 4 {
+		t.Errorf("version %d since %d by %s, %v", version, since, by, again.View().Snapshot().Switches)
+	}
+	if name := again.View().Fabric().Name(0, 1); name != "l2" {
+		t.Errorf("the second leaf is %q", name)
+	}
 }
