@@ -1,0 +1,196 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/sim/oracle"
+	"github.com/greylag/greylag/internal/sim/trace"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+var update = flag.Bool("update", false, "rewrite the answers in testdata")
+
+// TestScenarios replays the workloads of testdata: a line with the machine and the
+// policy, a table of jobs, and after ---- what became of each, once per way to plan.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			input, want, _ := strings.Cut(string(text), "----\n")
+			got := played(t, input)
+			if *update {
+				if err := os.WriteFile(name, []byte(input+"----\n"+got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// played replays a scenario and writes the results.
+func played(t *testing.T, input string) string {
+	first, table, _ := strings.Cut(strings.TrimLeft(input, "\n"), "\n")
+	for strings.HasPrefix(first, "#") {
+		first, table, _ = strings.Cut(table, "\n")
+	}
+	var nodes, gpus, depth int
+	if _, err := fmt.Sscanf(first, "nodes=%d gpus=%d depth=%d", &nodes, &gpus, &depth); err != nil {
+		t.Fatal(first, err)
+	}
+	fleet, err := Uniform(nodes, gpus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := trace.Read(strings.NewReader(table), trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := plain()
+	policy.Scheduling.Depth = int32(depth)
+	out, err := Replay(fleet, policy, Workload(log, fleet, false), Options{Check: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := WriteCSV(&b, out.Results); err != nil {
+		t.Fatal(err)
+	}
+	s := Summarise(out)
+	fmt.Fprintf(&b, "promises %d kept, %d broken; utilisation %.3f; %.2f in one domain; %d stale\n", s.Promises.Kept, s.Promises.Broken, s.Utilisation, s.Placement.OneDomain, s.Stale)
+	return b.String()
+}
+
+// draw is a log of jobs of one processor or more, with many ties.
+func draw(r *rand.Rand, n int, procs int32) *trace.Trace {
+	log := &trace.Trace{}
+	at := time.Duration(0)
+	for i := range n {
+		at += time.Duration(r.IntN(300)) * time.Second
+		est := time.Duration(1+r.IntN(40)) * time.Minute
+		run := min(est, time.Duration(1+r.Int64N(int64(est)))/time.Second*time.Second+time.Second)
+		log.Jobs = append(log.Jobs, trace.Job{ID: fmt.Sprint(i + 1), Submit: at, Run: run, Estimate: est, Procs: 1 + r.Int32N(procs), User: fmt.Sprint(r.IntN(5))})
+	}
+	return log
+}
+
+// FuzzReplay draws logs and checks what must hold of every replay: all jobs run, for as
+// long as they should, no processor is given twice, all promises are kept, and nobody
+// waits longer on average than when nobody may pass.
+func FuzzReplay(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		procs := int32(1 + r.IntN(16))
+		log, fleet := draw(r, 1+r.IntN(60), procs), Flat(procs)
+		out, err := Replay(fleet, plain(), Workload(log, fleet, false), Options{Check: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := Summarise(out)
+		if s.Ended != len(log.Jobs) || s.Promises.Broken > 0 || s.Stale > 0 {
+			t.Fatalf("%d of %d jobs ended, promises broken: %v, %d stale starts", s.Ended, len(log.Jobs), s.Promises.Causes, s.Stale)
+		}
+		fits(t, out, procs)
+		slow, err := ReplayPublished(log, procs, oracle.FCFS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := Summarise(slow).Wait.Mean; s.Wait.Mean > w+float64(60) {
+			t.Errorf("mean wait %.0f s, first come first served %.0f", s.Wait.Mean, w)
+		}
+	})
+}
+
+// fits counts the processors in use at each start.
+func fits(t *testing.T, out *Outcome, procs int32) {
+	for i := range out.Results {
+		at, used := out.Results[i].Start, int64(0)
+		for k := range out.Results {
+			if r := &out.Results[k]; r.Start <= at && at < r.End {
+				used += r.Job.size()
+			}
+		}
+		if r := &out.Results[i]; used > int64(procs) || r.End.Sub(r.Start) != r.Job.Run || r.Start < r.Job.Submit {
+			t.Fatalf("%d of %d processors in use at the start of %+v", used, procs, r)
+		}
+	}
+}
+
+// TestReplayIsDeterministic: the same input gives the same lines.
+func TestReplayIsDeterministic(t *testing.T) {
+	fleet, err := Uniform(4, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := draw(rand.New(rand.NewPCG(1, 9)), 300, 20)
+	var texts [2]strings.Builder
+	for i := range texts {
+		policy := cluster.DefaultPolicy()
+		out, err := Replay(fleet, &policy, Workload(log, fleet, true), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteCSV(&texts[i], out.Results); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if texts[0].String() != texts[1].String() {
+		t.Error("two replays differ")
+	}
+}
+
+// TestPassIsMeasured: a small cluster, every figure there.
+func TestPassIsMeasured(t *testing.T) {
+	policy := cluster.DefaultPolicy()
+	m, err := MeasurePass(PassSize{Nodes: 16, GPUsPerNode: 8, Pending: 50, Seed: 1}, &policy, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Full.P50 <= 0 || m.Event.P50 <= 0 || m.Event.P99 < m.Event.P50 || m.EventPasses < fewestEvent || m.Heap <= 0 || m.Planned != 50 || m.Started == 0 {
+		t.Errorf("%+v", m)
+	}
+	for _, s := range []PassSize{{}, {Nodes: 1, GPUsPerNode: 0}, {Nodes: 1, GPUsPerNode: 8, Pending: -1}, {Nodes: 1 << 30, GPUsPerNode: 8}} {
+		if _, err := MeasurePass(s, &policy, func(string) {}); err == nil {
+			t.Errorf("%+v was measured", s)
+		}
+	}
+}
+
+// TestPicture: every bar is within the picture, whatever the workload.
+func TestPicture(t *testing.T) {
+	fleet := Flat(10)
+	log := draw(rand.New(rand.NewPCG(2, 9)), 200, 10)
+	out, err := ReplayPublished(log, 10, oracle.EASY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Fleet = fleet
+	var b strings.Builder
+	if err := WriteSVG(&b, out, "a <b> & c"); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	if !strings.Contains(text, "a &lt;b> &amp; c") || strings.Count(text, "<path fill=\"hsl") != colours || !strings.HasSuffix(text, "</svg>\n") {
+		t.Error(text[:400])
+	}
+}
