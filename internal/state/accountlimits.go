@@ -73,6 +73,14 @@ func (s *State) accountHint(user string) string {
 	return "choose one with --account: " + strings.Join(names, ", ")
 }
 
+// limited reports whether anything has a limit. O(QOS).
+func (s *State) limited() bool {
+	if t := s.shared(); t != nil && t.Limited {
+		return true
+	}
+	return slices.ContainsFunc(s.policy.QOS, func(q cluster.QOS) bool { return len(q.Limits) > 0 })
+}
+
 // bounds is every limit that holds for a job.
 func (s *State) bounds(spec *cluster.JobSpec) []cluster.Bound {
 	if qos, known := s.policy.QOSNamed(spec.QOS); known {
@@ -84,6 +92,9 @@ func (s *State) bounds(spec *cluster.JobSpec) []cluster.Bound {
 // withinLimits refuses a job that is larger than a limit on jobs or on what a whole
 // account may have at once: it could never start.
 func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
+	if !s.limited() {
+		return nil
+	}
 	for _, b := range s.bounds(spec) {
 		asked, hint := int64(0), ""
 		switch b.Kind {
@@ -120,6 +131,9 @@ type tally map[cluster.Scope]int64
 
 // add counts jobs of a specification, or refuses them.
 func (q tally) add(s *State, spec *cluster.JobSpec, n int64) *command.Refusal {
+	if !s.limited() {
+		return nil
+	}
 	for _, b := range s.bounds(spec) {
 		switch b.Kind {
 		case cluster.GrpSubmitJobs, cluster.MaxSubmitJobs, cluster.MaxSubmitJobsPerUser, cluster.MaxSubmitJobsPerAccount:
@@ -130,8 +144,6 @@ func (q tally) add(s *State, spec *cluster.JobSpec, n int64) *command.Refusal {
 			return hinting(refuse(command.Exhausted, b.Exceeded(has, n), ""), "submit again when some of these jobs have ended")
 		}
 	}
-	if s.accounts.Len() > 0 || len(s.policy.QOS) > 0 {
-		s.shared().Scopes(spec, func(scope cluster.Scope) { q[scope] += n })
-	}
+	s.shared().Scopes(spec, func(scope cluster.Scope) { q[scope] += n })
 	return nil
 }

@@ -1,0 +1,192 @@
+package cluster
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLimits(t *testing.T) {
+	for text, want := range map[string]string{
+		"GrpTRES=gpu=64":                      "GrpTRES=gpu=64",
+		"grptres=gres/gpu:h100=8,cpu=16":      "GrpTRES=gpu:h100=8 GrpTRES=cpu=16",
+		"MaxTRESPerJob=mem=100G,mem=1024":     "MaxTRESPerJob=mem=100G MaxTRESPerJob=mem=1G",
+		"GrpTRES=license/matlab=2,node=4":     "GrpTRES=licence:matlab=2 GrpTRES=node=4",
+		"MaxWall=90":                          "MaxWall=1:30:00",
+		"GrpWall=2-00:00:00":                  "GrpWall=2-00:00:00",
+		"MaxJobs=0":                           "MaxJobs=0",
+		"MaxJobs=-1":                          "gone MaxJobs=0",
+		"MaxWall=UNLIMITED":                   "gone MaxWall=0:00",
+		"GrpTRES=gpu=-1,cpu=3":                "GrpTRES=cpu=3 gone GrpTRES=gpu=0",
+		"MaxJobs=many":                        "not a limit",
+		"MaxJobs=9999999999999999999":         "not a limit",
+		"MaxWidgets=3":                        "not a limit",
+		"GrpTRES=gpus=3":                      "not a limit",
+		"GrpTRES=3":                           "not a limit",
+		"GrpTRES=gpu:=3":                      "not a limit",
+		"MaxWall=soon":                        "not a time",
+		"GrpTRES=mem=lots":                    "not a size",
+		"GrpTRESMins=gpu=60000,licence:a=100": "GrpTRESMins=gpu=60000 GrpTRESMins=licence:a=100",
+	} {
+		set, gone, _, err := ParseLimits(text)
+		var got []string
+		for _, l := range set {
+			got = append(got, l.String())
+		}
+		for _, l := range gone {
+			got = append(got, "gone "+l.String())
+		}
+		if err != nil {
+			got = []string{err.Error()[:min(len(err.Error()), len(want))]}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", text, strings.Join(got, " "), want)
+		}
+	}
+}
+
+func FuzzParseLimits(f *testing.F) {
+	f.Add("GrpTRES=gpu=64,mem=3G")
+	f.Add("MaxWall=1-0")
+	f.Fuzz(func(t *testing.T, text string) {
+		set, _, _, err := ParseLimits(text)
+		if err != nil {
+			return
+		}
+		for _, l := range set {
+			again, _, known, err := ParseLimits(l.String())
+			if err != nil || !known || len(again) != 1 || again[0] != l {
+				t.Fatalf("%q gives %s, which gives %v %v", text, l, again, err)
+			}
+			if got := again[0].String(); got != l.String() {
+				t.Fatalf("%s and %s", l, got)
+			}
+		}
+	})
+}
+
+func TestSortLimits(t *testing.T) {
+	got := SortLimits([]Limit{{GrpTRES, "gpu", 1}, {MaxJobs, "", 3}, {GrpTRES, "cpu", 2}, {GrpTRES, "gpu", 5}})
+	want := []Limit{{GrpTRES, "cpu", 2}, {GrpTRES, "gpu", 5}, {MaxJobs, "", 3}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if l, found := LimitOf(got, GrpTRES, "gpu"); !found || l.Value != 5 {
+		t.Error(l, found)
+	}
+}
+
+func TestBill(t *testing.T) {
+	a := Allocation{Nodes: []NodeAllocation{
+		{Node: "n1", GPUs: []int32{0, 1}, CPUs: 8, Memory: 3 * GiB}, {Node: "n2", GPUs: []int32{0}, CPUs: 8, Memory: GiB + 1},
+	}}
+	r := Request{Licences: []Licence{{Name: "matlab", Count: 2}}}
+	amounts := a.Amounts(&r, func(node string, gpu int32) string {
+		return map[string]string{"n1": "h100", "n2": "a100"}[node]
+	})
+	want := []Amount{{"cpu", 16}, {"gpu", 3}, {"gpu:a100", 1}, {"gpu:h100", 2}, {"licence:matlab", 2}, {"mem", 4097}, {"node", 2}}
+	if !slices.Equal(amounts, want) {
+		t.Fatalf("%v, want %v", amounts, want)
+	}
+	for _, c := range []struct {
+		billing []BillingWeight
+		extra   int32
+		want    int64
+	}{
+		{nil, 0, 0},
+		{[]BillingWeight{{"gpu", 1000}, {"cpu", 10}, {"mem", 2}}, 0, 3000 + 160 + 8},
+		{[]BillingWeight{{"gpu", 1000}, {"gpu:h100", 2500}}, 0, 2*2500 + 1000},
+		{[]BillingWeight{{"gpu", 1000}, {"h100", 2500}}, 50, 9000},
+		{[]BillingWeight{{"h100", 2500}, {"licence:matlab", 7}}, 0, 5014},
+		{[]BillingWeight{{"gpu", 1000}}, -100, 0},
+	} {
+		f := FairSharePolicy{Billing: c.billing}
+		if got := f.Bill(amounts, c.extra); got != c.want {
+			t.Errorf("%v %d%%: %d, want %d", c.billing, c.extra, got, c.want)
+		}
+	}
+}
+
+func TestAsked(t *testing.T) {
+	r := Request{Nodes: 2, GPUsPerNode: 4, GPUTypes: []string{"h100", "a100"}, TasksPerNode: 2, CPUsPerTask: 3, MemPerGPU: GiB}
+	for resource, want := range map[string]int64{
+		"gpu": 8, "gpu:h100": 8, "gpu:a100": 8, "gpu:v100": 0, "cpu": 12, "node": 2, "mem": 8192, "licence:x": 0,
+	} {
+		if got := r.Asked(resource); got != want {
+			t.Errorf("%s: %d, want %d", resource, got, want)
+		}
+	}
+	spread := Request{GPUs: 6, TasksPerNode: 1, CPUsPerTask: 1}
+	if spread.Asked("gpu") != 6 || spread.Asked("gpu:any") != 6 || spread.Asked("node") != 1 {
+		t.Error("GPUs spread as the scheduler likes")
+	}
+}
+
+// TestTree: what hangs on nothing or on itself is left out; a listing goes depth
+// first, users before accounts.
+func TestTree(t *testing.T) {
+	accounts := []*Account{
+		{Name: "b", Parent: "root"}, {Name: "a", Parent: "root"}, {Name: "a1", Parent: "a"}, {Name: "lost", Parent: "nowhere"},
+		{Name: "x", Parent: "y"}, {Name: "y", Parent: "x"},
+	}
+	users := []*Association{
+		{AssociationKey: AssociationKey{"a", "zoe"}}, {AssociationKey: AssociationKey{"a", "ada"}}, {AssociationKey: AssociationKey{"x", "u"}},
+	}
+	tree := NewAccountTree(slices.Values(accounts), slices.Values(users))
+	var got []string
+	for _, i := range tree.Walk() {
+		n := &tree.Nodes[i]
+		word := strings.Repeat("-", int(tree.Depth(i))) + n.Account.Name
+		if n.User != nil {
+			word += ":" + n.User.User
+		}
+		got = append(got, word)
+	}
+	if want := "root -a --a:ada --a:zoe --a1 -b"; strings.Join(got, " ") != want {
+		t.Errorf("%s, want %s", strings.Join(got, " "), want)
+	}
+	if tree.Account("lost") != -1 || tree.Find(AssociationKey{"x", "u"}) != -1 || tree.Find(AssociationKey{"a", "eve"}) != tree.Account("a") {
+		t.Error("found what is not there, or not what is")
+	}
+}
+
+// TestNearest: of limits on each job or user the nearest holds, of limits on groups all.
+func TestNearest(t *testing.T) {
+	tree := NewAccountTree(slices.Values([]*Account{
+		{Name: "root", Limits: []Limit{{GrpTRES, "gpu", 100}, {MaxJobs, "", 9}}},
+		{Name: "uni", Parent: "root", Limits: []Limit{{GrpTRES, "gpu", 50}, {MaxTRESPerJob, "gpu", 8}, {MaxWall, "", 60}}},
+	}), slices.Values([]*Association{{AssociationKey: AssociationKey{"uni", "ada"}, Limits: []Limit{{MaxTRESPerJob, "gpu", 16}}}}))
+	spec := &JobSpec{Account: "uni", Owner: Identity{User: "ada"}, QOS: "q"}
+	show := func(bounds []Bound) string {
+		var out []string
+		for _, b := range bounds {
+			out = append(out, b.Of.String()+" "+b.Limit.String())
+		}
+		slices.Sort(out)
+		return strings.Join(out, "; ")
+	}
+	want := "account root GrpTRES=gpu=100; account root MaxJobs=9; account uni GrpTRES=gpu=50; account uni MaxWall=1:00; user ada in account uni MaxTRESPerJob=gpu=16"
+	if got := show(tree.Bounds(spec, nil)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	qos := &QOS{Name: "q", MaxTime: time.Hour, Limits: []Limit{{MaxTRESPerJob, "gpu", 2}, {MaxJobsPerUser, "", 1}}}
+	want = "account root GrpTRES=gpu=100; account uni GrpTRES=gpu=50; qos q MaxJobsPerUser=1; qos q MaxTRESPerJob=gpu=2"
+	if got := show(tree.Bounds(spec, qos)); got != want {
+		t.Errorf("with a qos %s, want %s", got, want)
+	}
+}
+
+func TestInvalidAccounts(t *testing.T) {
+	for _, a := range []Account{
+		{Name: "", Parent: "root"}, {Name: "a"}, {Name: "root", Parent: "a"}, {Name: "a", Parent: "a"}, {Name: "a", Parent: "root", Shares: -1},
+		{Name: "a", Parent: "root", QOS: []string{"x"}, DefaultQOS: "y"}, {Name: "a", Parent: "root", Limits: []Limit{{MaxJobsPerUser, "", 1}}},
+		{Name: "a", Parent: "root", Limits: []Limit{{GrpTRES, "", 1}}}, {Name: "a", Parent: "root", Limits: []Limit{{99, "", 1}}},
+		{Name: "a", Parent: "root", Limits: []Limit{{MaxJobs, "gpu", 1}}}, {Name: "a", Parent: "root", Description: strings.Repeat("x", 2000)},
+	} {
+		if err := a.Validate(); !errors.Is(err, ErrInvalidAccount) {
+			t.Errorf("%+v: %v", a, err)
+		}
+	}
+}
