@@ -120,7 +120,7 @@ func (m *passMeasure) fill(f *Fleet, policy *cluster.Policy) error {
 		return err
 	}
 	for range m.size.Pending {
-		if _, err := m.enqueue(drawn(m.rng, m.size.GPUsPerNode)); err != nil {
+		if _, err := m.enqueue(drawn(m.rng, m.size.Nodes, m.size.GPUsPerNode)); err != nil {
 			return err
 		}
 	}
@@ -222,7 +222,7 @@ func (m *passMeasure) settle() error {
 // event ends a job early or submits one.
 func (m *passMeasure) event(n int) error {
 	if n%2 == 1 || len(m.running) == 0 {
-		_, err := m.enqueue(drawn(m.rng, m.size.GPUsPerNode))
+		_, err := m.enqueue(drawn(m.rng, m.size.Nodes, m.size.GPUsPerNode))
 		return err
 	}
 	i := m.rng.IntN(len(m.running))

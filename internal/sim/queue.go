@@ -9,8 +9,8 @@ import (
 
 // drawn is a job of 1 to 64 GPUs and 10 minutes to a day, each size and length as
 // often as in a queue of small jobs with a few wide ones. A job wider than a node
-// takes whole nodes.
-func drawn(r *rand.Rand, perNode int) cluster.JobSpec {
+// takes whole nodes, at most all there are.
+func drawn(r *rand.Rand, nodes, perNode int) cluster.JobSpec {
 	sizes := [...]int{1, 1, 1, 2, 2, 4, 8, 8, 16, 32, 64}
 	minutes := [...]int{10, 30, 60, 120, 240, 480, 1440}
 	n := sizes[r.IntN(len(sizes))]
@@ -20,7 +20,7 @@ func drawn(r *rand.Rand, perNode int) cluster.JobSpec {
 		Request:   cluster.Request{Nodes: 1, GPUsPerNode: int32(n), TasksPerNode: 1, CPUsPerTask: 1},
 	}
 	if n > perNode {
-		spec.Request.Nodes, spec.Request.GPUsPerNode = int32(n/perNode), int32(perNode)
+		spec.Request.Nodes, spec.Request.GPUsPerNode = int32(min(n/perNode, nodes)), int32(perNode)
 	}
 	return spec
 }

@@ -256,15 +256,24 @@ func (p *picture) usage(out *bufio.Writer) {
 func (p *picture) axis(out *bufio.Writer, y int) {
 	span := p.to.Sub(p.from)
 	step := time.Second
-	for _, s := range []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour, 10 * 24 * time.Hour, 50 * 24 * time.Hour, 365 * 24 * time.Hour} {
+	for _, s := range []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour, 5 * 24 * time.Hour, 30 * 24 * time.Hour, 100 * 24 * time.Hour, 365 * 24 * time.Hour} {
 		if step = s; span/step <= 12 {
 			break
 		}
 	}
 	for at := time.Duration(0); at <= span && at/step <= 100; at += step {
 		x := marginLeft + int(at/p.perPixel)
-		fmt.Fprintf(out, `<path stroke="#999" d="M%d %dv4"/><text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", x, y, x, y+18, cluster.FormatElapsed(at))
+		fmt.Fprintf(out, `<path stroke="#999" d="M%d %dv4"/><text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", x, y, x, y+18, since(at, step))
 	}
+}
+
+// since is how long after the first submission a label stands: in days where all do.
+func since(at, step time.Duration) string {
+	const day = 24 * time.Hour
+	if step%day == 0 {
+		return strconv.FormatInt(int64(at/day), 10) + " d"
+	}
+	return cluster.FormatElapsed(at)
 }
 
 // escape makes text safe within XML.
