@@ -122,7 +122,8 @@ func (g *ground) arrange(snap *cluster.Snapshot) {
 	}
 }
 
-// links numbers the NVLink domains that reach across hosts.
+// links numbers the NVLink domains: those that reach across hosts, and the hosts whose
+// GPUs are linked among themselves alone.
 func (g *ground) links() []int32 {
 	hosts := map[string]int{}
 	for _, h := range g.hosts {
@@ -140,7 +141,7 @@ func (g *ground) links() []int32 {
 		domains[i] = -1
 		for j := range h.Pools {
 			d := h.Pools[j].Domain
-			if hosts[d] < 2 {
+			if d == "" || hosts[d] < 2 && domains[i] >= 0 {
 				continue
 			}
 			if _, known := number[d]; !known {
