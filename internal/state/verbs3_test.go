@@ -148,3 +148,33 @@ func TestTopologySurvivesASnapshot(t *testing.T) {
 		t.Errorf("the second leaf is %q", name)
 	}
 }
+
+// BenchmarkNearness submits jobs that ask for a leaf and for an NVLink domain, each
+// unlike any before: 16,000 nodes of 4 GPUs, 8 rails, 18 nodes to a domain.
+func BenchmarkNearness(b *testing.B) {
+	s := New()
+	s.Apply(1, 1, &command.Init{ClusterID: "bench"})
+	var switches []cluster.Switch
+	for leaf := range 500 {
+		switches = append(switches, cluster.Switch{Name: fmt.Sprint("leaf", leaf), Nodes: []string{fmt.Sprintf("n[%d-%d]", leaf/8*256, leaf/8*256+255)}})
+	}
+	s.Apply(2, 1, &command.SetTopology{Actor: actor("root"), Switches: switches})
+	for i := range 16_000 {
+		n := cluster.Node{Name: fmt.Sprint("n", i), BootID: "b", CPUs: 64, Memory: cluster.TiB}
+		for g := range int32(4) {
+			n.GPUs = append(n.GPUs, cluster.GPU{Index: g, Type: "gb200", Memory: 186 * cluster.GiB, Domain: fmt.Sprint("rack", i/18)})
+		}
+		s.Apply(uint64(i)+3, 1, &command.RegisterNode{Node: n})
+	}
+	index := uint64(20_000)
+	for b.Loop() {
+		index++
+		c := &command.SubmitJobs{Actor: actor("ada"), Jobs: []command.Submission{{Spec: cluster.JobSpec{
+			Name:    fmt.Sprint("job", index),
+			Request: cluster.Request{Nodes: 18, GPUsPerNode: 4, Connect: cluster.Connect(1 + index%2*2), SwitchWait: cluster.SwitchAlways},
+		}}}}
+		if refusal, bad := s.Apply(index, 1, c).(*command.Refusal); bad {
+			b.Fatal(refusal)
+		}
+	}
+}
