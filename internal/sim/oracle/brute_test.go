@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -194,7 +193,7 @@ func FuzzRules(f *testing.F) {
 func kept(t *testing.T, out []Outcome) {
 	for i, o := range out {
 		if o.Start > o.Promise {
-			t.Fatal(fmt.Sprintf("job %d was promised %v and started at %v", i, o.Promise, o.Start))
+			t.Fatalf("job %d was promised %v and started at %v", i, o.Promise, o.Start)
 		}
 	}
 }
