@@ -1,23 +1,37 @@
-// Command gctl looks at a cluster, its jobs and its nodes, and changes them.
+// Command gctl looks at a cluster, its jobs and its nodes, and changes them. Under
+// the name gsubmit it is the whole of that.
 package main
 
 import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/control"
+	"github.com/greylag/greylag/internal/cli/express"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := control.Run(ctx, cli.ThisProcess("gctl", dial))
+	status := run(ctx)
 	stop()
 	os.Exit(status)
+}
+
+func run(ctx context.Context) int {
+	if filepath.Base(os.Args[0]) != "gsubmit" {
+		return control.Run(ctx, cli.ThisProcess("gctl", dial))
+	}
+	request := os.Getenv(express.RequestVariable)
+	os.Unsetenv(express.RequestVariable) // it is not for jobs
+	submit := cli.ThisProcess("gsubmit", dial)
+	submit.Request = request
+	return cli.Submit(ctx, submit)
 }
 
 func dial(cfg config.Client) (cli.Cluster, error) {

@@ -1,28 +1,22 @@
-// Command gsubmit submits batch scripts.
+// Command gsubmit submits batch scripts. What is not plain about that is done by
+// gctl, under this name.
 package main
 
 import (
-	"context"
+	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+	"time"
 
-	"github.com/greylag/greylag/internal/cli"
-	"github.com/greylag/greylag/internal/client"
-	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/cli/express"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := cli.Submit(ctx, cli.ThisProcess("gsubmit", dial))
-	stop()
-	os.Exit(status)
-}
-
-func dial(cfg config.Client) (cli.Cluster, error) {
-	c, err := client.DialOnce(cfg)
-	if err != nil {
-		return nil, err // not a nil *client.Client in an interface
+	command := express.Command{Args: os.Args[1:], Environ: os.Environ(), Stdout: os.Stdout, Now: time.Now()}
+	request, done := command.Run()
+	if done {
+		return
 	}
-	return c, nil
+	err := express.Whole(request)
+	fmt.Fprintf(os.Stderr, "gsubmit: error: %v\ngsubmit: hint: install gctl in the same folder\n", err)
+	os.Exit(1)
 }

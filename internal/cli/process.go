@@ -51,6 +51,8 @@ type Process struct {
 	Stderr  io.Writer
 	Now     func() time.Time
 	Dial    func(config.Client) (Cluster, error)
+	// Request is the id of a submission that was begun before; "" for none.
+	Request string
 }
 
 // ThisProcess is the running one.

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/jobspec"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
@@ -63,7 +64,11 @@ func (p *Process) submit(ctx context.Context) error {
 		return err
 	}
 	defer cluster.Close()
-	answer, err := cluster.Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+	request := &greylagv1.SubmitRequest{RequestId: p.Request, Jobs: []*greylagv1.JobSpec{spec}}
+	if request.RequestId == "" {
+		request.RequestId = client.NewRequestID()
+	}
+	answer, err := cluster.Jobs().Submit(ctx, request)
 	if interrupted(ctx) {
 		p.Note("it is not known whether the job was submitted: see gqueue --me")
 		return Exit(Interrupted)
@@ -117,14 +122,8 @@ func (p *Process) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitRe
 		return p.WriteJSON(submittedJSON{job.Id, job.ArraySize, answer.Index, answer.Warnings})
 	case o.Quiet:
 		return nil
-	case o.Parsable:
-		_, err := fmt.Fprintf(p.Stdout, "%d\n", job.Id)
-		return err
-	case job.ArraySize > 0:
-		_, err := fmt.Fprintf(p.Stdout, "submitted array %d (%d elements)\n", job.Id, job.ArraySize)
-		return err
 	}
-	_, err := fmt.Fprintf(p.Stdout, "submitted job %d\n", job.Id)
+	_, err := io.WriteString(p.Stdout, jobspec.Submitted{ID: job.Id, ArraySize: job.ArraySize}.Line(o.Parsable))
 	return err
 }
 

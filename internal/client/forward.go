@@ -89,6 +89,7 @@ func (f *Forwarder) ask(caller context.Context, request *http.Request) *attempt 
 func outward(ctx context.Context, request *http.Request, body []byte, token string) *http.Request {
 	out := request.Clone(ctx)
 	out.RequestURI, out.URL.Scheme, out.TransferEncoding = "", "https", nil
+	out.Close = false // the caller's wish for its own connection
 	out.Header = make(http.Header)
 	for name, values := range request.Header {
 		if name == "User-Agent" || name == "Accept-Encoding" || strings.HasPrefix(name, "Content-") || strings.HasPrefix(name, "Connect-") {

@@ -1,0 +1,86 @@
+package express
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// patience is how long an answer may take before the whole program asks again,
+	// which tells the user why it takes so long.
+	patience = 2 * time.Second
+	// most that gauthd passes on, and more than an answer has.
+	mostRequest, mostAnswer = 256 << 10, 64 << 10
+)
+
+// errOther marks an answer that is not this package's to understand.
+var errOther = errors.New("not a plain answer")
+
+// post submits through gauthd and returns the answer.
+func post(socket string, request []byte) ([]byte, error) {
+	if len(request) > mostRequest {
+		return nil, errOther
+	}
+	conn, err := net.DialTimeout("unix", socket, patience)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	message := fmt.Appendf(make([]byte, 0, 256+len(request)), "POST /greylag.v1.JobService/Submit HTTP/1.1\r\n"+
+		"Host: gauthd\r\nUser-Agent: gsubmit\r\nAccept-Encoding: identity\r\nConnect-Protocol-Version: 1\r\n"+
+		"Content-Type: application/proto\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", len(request))
+	if _, err := conn.Write(append(message, request...)); err != nil {
+		return nil, err
+	}
+	return readAnswer(conn)
+}
+
+// readAnswer reads an HTTP answer that is as gauthd gives them: 200, of stated
+// length, with no encoding.
+func readAnswer(from io.Reader) ([]byte, error) {
+	r := bufio.NewReader(io.LimitReader(from, mostAnswer))
+	status, err := r.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	if !strings.HasPrefix(status, "HTTP/1.1 200 ") {
+		return nil, errOther
+	}
+	length := -1
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return nil, err
+		}
+		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ":")
+		value = strings.TrimSpace(value)
+		switch strings.ToLower(name) {
+		case "":
+			if length < 0 || length > mostAnswer {
+				return nil, errOther
+			}
+			body := make([]byte, length)
+			_, err := io.ReadFull(r, body)
+			return body, err
+		case "content-length":
+			if length, err = strconv.Atoi(value); err != nil {
+				return nil, errOther
+			}
+		case "content-type":
+			if value != "application/proto" {
+				return nil, errOther
+			}
+		case "transfer-encoding", "content-encoding":
+			return nil, errOther
+		}
+	}
+}

@@ -1,0 +1,184 @@
+// Package jobspec writes what a user asks for in the form of the API, and reads the
+// answer.
+//
+// It decides, from the options, the script and where the command runs, what stands
+// in the job's specification, with the paths made whole. It writes the messages of
+// api/greylag/v1/job.proto by hand, because a command that links the library for
+// them takes twice as long to start; its test holds it against the description of
+// the messages. It never decides what is allowed, and never reads or sends anything.
+package jobspec
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Place is where a command runs.
+type Place struct {
+	Dir     string // working directory
+	Host    string // for people only; "" when it is not known
+	Environ []string
+}
+
+// NotText is an error about a working directory or an argument that is not UTF-8.
+type NotText struct{ Text string }
+
+// Error names it.
+func (e *NotText) Error() string { return fmt.Sprintf("%q is not UTF-8", e.Text) }
+
+// Encode returns the greylag.v1.JobSpec of a job, and the names of the variables
+// that cannot be sent because they are not UTF-8: the job does without them. The
+// error is a *NotText. O(script and environment).
+func Encode(o jobscript.Options, script jobscript.Script, args []string, at Place) (spec []byte, left []string, err error) {
+	if o.WorkDir != "" {
+		at.Dir = filepath.Clean(below(at.Dir, o.WorkDir))
+	}
+	for _, text := range append([]string{at.Dir}, args...) {
+		if !utf8.ValidString(text) {
+			return nil, nil, &NotText{text}
+		}
+	}
+	environment, left := sendable(o.Export.Environment(at.Environ))
+	if o.Name == "" {
+		o.Name = script.JobName()
+	}
+	if o.Output == "" {
+		o.Output = defaultOutput(o)
+	}
+	m := make(message, 0, len(script.Text)+4096)
+	m.text(1, o.Name)
+	m.text(2, o.Account)
+	m.text(3, o.Partition)
+	m.text(4, o.QOS)
+	m.child(5, request(o.Request))
+	if o.TimeLimit != nil {
+		m.duration(6, *o.TimeLimit)
+	}
+	if len(script.Text) > 0 {
+		m.child(7, script.Text)
+	}
+	m.texts(8, environment)
+	m.texts(9, args)
+	m.files(o, at.Dir)
+	m.text(15, o.Image)
+	m.flag(16, o.NoRequeue)
+	m.number(17, int64(o.Nice))
+	m.moment(18, o.Begin)
+	m.moment(19, o.Deadline)
+	m.rest(o, at.Host)
+	return m, left, nil
+}
+
+// files is where a job works, reads and writes.
+func (m *message) files(o jobscript.Options, dir string) {
+	m.text(10, dir)
+	if o.Input != "" {
+		m.text(11, below(dir, o.Input))
+	}
+	m.text(12, below(dir, o.Output))
+	if o.Error != "" {
+		m.text(13, below(dir, o.Error))
+	}
+	m.flag(14, o.Append)
+}
+
+// rest is what has the higher numbers.
+func (m *message) rest(o jobscript.Options, host string) {
+	for _, d := range o.Depends {
+		var c message
+		c.text(1, d.Kind.String())
+		if d.Kind != cluster.Singleton {
+			c.text(2, d.Job.String())
+		}
+		m.child(20, c)
+	}
+	m.text(21, o.Array)
+	m.text(22, o.Comment)
+	m.text(23, host)
+	m.flag(24, o.Hold)
+	m.number(25, int64(o.Signal.Number))
+	if o.Signal.Number != 0 {
+		m.duration(26, o.Signal.Before)
+	}
+	m.flag(27, o.Signal.BatchOnly)
+	m.flag(28, o.EveryNode)
+	m.texts(29, o.Others)
+	m.text(30, o.Reservation)
+}
+
+// request is a greylag.v1.Request.
+func request(q cluster.Request) message {
+	var m message
+	m.number(1, int64(q.Nodes))
+	m.number(2, int64(q.GPUsPerNode))
+	m.number(3, int64(q.GPUs))
+	m.texts(4, q.GPUTypes)
+	m.number(5, int64(q.TasksPerNode))
+	m.number(6, int64(q.CPUsPerTask))
+	m.number(7, int64(q.MemPerNode))
+	m.number(8, int64(q.MemPerCPU))
+	m.number(9, int64(q.MemPerGPU))
+	m.texts(10, q.Features)
+	m.texts(11, q.NodeList)
+	m.texts(12, q.Exclude)
+	m.flag(13, q.Exclusive)
+	m.number(14, int64(q.GPUMemory))
+	if q.Connect != cluster.ConnectAny {
+		m.text(15, q.Connect.String())
+	}
+	m.number(16, int64(q.Switches))
+	switch {
+	case !q.Tied(), q.SwitchWait == cluster.SwitchDefault:
+	case q.SwitchWait < 0:
+		m.duration(17, -time.Second)
+	default:
+		m.duration(17, q.SwitchWait)
+	}
+	for _, l := range q.Licences {
+		var c message
+		c.text(1, l.Name)
+		c.number(2, int64(l.Count))
+		m.child(18, c)
+	}
+	return m
+}
+
+// sendable is the part of an environment that is UTF-8, and the names of the rest.
+func sendable(environment []string) (sent, left []string) {
+	sent = slices.DeleteFunc(environment, func(pair string) bool {
+		if utf8.ValidString(pair) {
+			return false
+		}
+		name, _, _ := strings.Cut(pair, "=")
+		left = append(left, name)
+		return true
+	})
+	return sent, left
+}
+
+func defaultOutput(o jobscript.Options) string {
+	name := "greylag-%j"
+	if o.Array != "" {
+		name = "greylag-%A_%a"
+	}
+	if o.EveryNode {
+		name += "-%n"
+	}
+	return name + ".out"
+}
+
+// below is path seen from dir. It is not cleaned: a pattern in it may stand for
+// anything.
+func below(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return strings.TrimSuffix(dir, "/") + "/" + path
+}
