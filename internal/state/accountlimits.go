@@ -117,6 +117,23 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 	return nil
 }
 
+// mayJoin refuses a job that would come to a QOS which has as many as it may. What it
+// counts for already it may go on to do.
+func (s *State) mayJoin(spec, old *cluster.JobSpec) *command.Refusal {
+	if spec.QOS == old.QOS || !s.limited() {
+		return nil
+	}
+	for _, b := range s.bounds(spec) {
+		switch b.Kind {
+		case cluster.GrpSubmitJobs, cluster.MaxSubmitJobsPerUser, cluster.MaxSubmitJobsPerAccount:
+			if has := s.queued[b.Scope]; b.Of.QOS != "" && has+1 > b.Value {
+				return hinting(refuse(command.Exhausted, b.Exceeded(has, 1), ""), "change it when some of these jobs have ended")
+			}
+		}
+	}
+	return nil
+}
+
 // seconds of a time limit; of none, more than any limit.
 func seconds(limit time.Duration) int64 {
 	if limit == 0 {

@@ -119,6 +119,9 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 		s.words.shareWords(spec)
 		made[old.Spec] = spec
 	}
+	if refusal := s.mayJoin(spec, old.Spec); refusal != nil {
+		return refusal
+	}
 	j := *old
 	j.Spec = spec
 	s.put(old, &j)
