@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -28,7 +29,7 @@ func Workload(log *trace.Trace, f *Fleet, asGPUs bool) []Job {
 	for i := range log.Jobs {
 		j := &log.Jobs[i]
 		spec := cluster.JobSpec{
-			Name: "job", Account: j.Account, TimeLimit: j.Estimate, Owner: owner(users, j.User),
+			Name: "job", Account: j.Account, TimeLimit: j.Estimate, Owner: owner(users, j),
 			Request: cluster.Request{Nodes: 1, TasksPerNode: 1, CPUsPerTask: 1},
 		}
 		switch n := max(j.GPUs, 0); {
@@ -44,11 +45,10 @@ func Workload(log *trace.Trace, f *Fleet, asGPUs bool) []Job {
 	return jobs
 }
 
-// owner is the user of that name; each has a number of their own.
-func owner(users map[string]uint32, name string) cluster.Identity {
-	if name == "" {
-		name = "user"
-	}
+// owner is the user of a job; each has a number of their own. Where a log tells
+// accounts alone, each is one user.
+func owner(users map[string]uint32, j *trace.Job) cluster.Identity {
+	name := cmp.Or(j.User, j.Account, "user")
 	id, known := users[name]
 	if !known {
 		id = 10_001 + uint32(len(users))
