@@ -1,0 +1,200 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// ErrNotWaiting says that a job to be explained does not wait.
+var ErrNotWaiting = errors.New("the job does not wait")
+
+const (
+	// maxAhead is behind how many jobs changes of a request are still tried: a trial
+	// plans all of them.
+	maxAhead = 2000
+	// How many holders, and how many jobs ahead, an explanation names.
+	maxListed, maxFirst = 10, 3
+)
+
+// Explanation is why one job waits: everything that keeps it, not the first alone.
+type Explanation struct {
+	// Causes is what keeps it beyond what its own reason says: whatever is free, or of
+	// what is free. Needs is its request in words.
+	Causes []string
+	Needs  string
+	// Nodes is how many nodes its partitions have, Could how many of them could ever be
+	// one of its nodes, Free how many could now. Ruled is how many nodes each condition
+	// rules out; one node may be ruled out by several.
+	Nodes, Could, Free int
+	Ruled              []Ruled
+	// Holders are the jobs on nodes that could serve it, those first that are expected
+	// to end first; no more than ten.
+	Holders []Holder
+	// Ahead counts the jobs of its partitions that compete with it and are served
+	// first; First names the first three.
+	Ahead int
+	First []cluster.JobRef
+	// Changes are requests of gsubmit, each tried, with any of which it would start now
+	// without delaying anybody ahead of it. None when more than maxAhead jobs are ahead.
+	Changes []string
+}
+
+// Ruled is how many nodes one condition rules out.
+type Ruled struct {
+	Says  string
+	Nodes int
+}
+
+// Holder is a job that has what another waits for.
+type Holder struct {
+	Job   *cluster.Job
+	Nodes int             // of those that the other could have
+	Ends  cluster.Instant // at the latest; 0 when it has no time limit
+}
+
+// Why explains why a job waits, from a snapshot of any replica. It changes nothing.
+// O(nodes + jobs log jobs), and up to a pass over maxAhead jobs with some fifty
+// searches for the changes.
+func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
+	r := newRound(snap)
+	job, found := r.jobs.find(id)
+	if !found || job.State != cluster.Pending {
+		return Explanation{}, fmt.Errorf("job %d: %w", id, ErrNotWaiting)
+	}
+	p := &Planner{ground: newGround(snap)}
+	before := p.before(r, job)
+	s := survey(p.ground, snap, job)
+	x := Explanation{
+		Needs: s.needs, Nodes: s.members, Could: s.could, Free: len(s.fit), Ruled: s.ruled(), Holders: s.holders(p.ground, snap),
+	}
+	x.First, x.Ahead = rivals(job, before)
+	bars := p.bars(r, job)
+	for _, v := range bars {
+		x.Causes = append(x.Causes, v.String())
+	}
+	if len(before) > maxAhead || job.Hold != cluster.NotHeld {
+		return x, nil
+	}
+	t := newTrial(snap, job, before)
+	if len(bars) == 0 {
+		for _, v := range t.lacks(s) {
+			if v.reason != job.Reason || v.detail != job.Detail {
+				x.Causes = append(x.Causes, v.String())
+			}
+		}
+	}
+	x.Changes = t.changes()
+	return x, nil
+}
+
+// String is the reason and what more there is to say.
+func (v verdict) String() string {
+	if v.detail == "" {
+		return v.reason.String()
+	}
+	return v.reason.String() + ": " + v.detail
+}
+
+// before is the waiting jobs that are served before one, in order.
+func (p *Planner) before(r *round, job *cluster.Job) []*cluster.Job {
+	type ranked struct {
+		rank
+		job *cluster.Job
+	}
+	own := p.rankOf(r, job)
+	var list []ranked
+	for _, j := range r.jobs.pending {
+		if j.Hold != cluster.NotHeld || j.ID == job.ID {
+			continue
+		}
+		if of := p.rankOf(r, j); of.compare(&own) < 0 {
+			list = append(list, ranked{of, j})
+		}
+	}
+	slices.SortFunc(list, func(a, b ranked) int { return a.rank.compare(&b.rank) })
+	jobs := make([]*cluster.Job, len(list))
+	for i := range list {
+		jobs[i] = list[i].job
+	}
+	return jobs
+}
+
+// rivals is the jobs before one that compete with it: of its partitions, and not kept
+// back by something else.
+func rivals(job *cluster.Job, before []*cluster.Job) (first []cluster.JobRef, count int) {
+	own := partitions(job.Spec)
+	for _, j := range before {
+		competes := j.Planned > 0 || j.Reason == cluster.ReasonNone || j.Reason == cluster.ReasonPriority || j.Reason == cluster.ReasonResources
+		if !competes || !slices.ContainsFunc(partitions(j.Spec), func(name string) bool { return slices.Contains(own, name) }) {
+			continue
+		}
+		if count++; len(first) < maxFirst {
+			first = append(first, j.Ref())
+		}
+	}
+	return first, count
+}
+
+func partitions(spec *cluster.JobSpec) []string {
+	return append([]string{spec.Partition}, spec.Others...)
+}
+
+// bars is all that keeps a job whatever is free.
+func (p *Planner) bars(r *round, job *cluster.Job) []verdict {
+	var all []verdict
+	note := func(v verdict, barred bool) {
+		if barred {
+			all = append(all, v)
+		}
+	}
+	switch job.Hold {
+	case cluster.HeldByUser:
+		note(verdict{cluster.ReasonHeldUser, "its user holds it"}, true)
+	case cluster.HeldByAdmin:
+		note(verdict{cluster.ReasonHeldAdmin, "an administrator holds it"}, true)
+	}
+	spec := job.Spec
+	if after := max(job.Eligible, spec.Begin); after > r.snap.Now {
+		note(verdict{cluster.ReasonBeginTime, "it may start in " + cluster.FormatElapsed(after.Sub(r.snap.Now)) + ", not before"}, true)
+	}
+	if d := spec.Deadline; d > 0 && r.snap.Now > d.Add(-spec.TimeLimit) {
+		note(verdict{cluster.ReasonDeadline, "it could not end before its deadline"}, true)
+	}
+	for _, d := range spec.Depends {
+		alone, one := *job, *spec
+		one.Depends = []cluster.Dependency{d}
+		alone.Spec = &one
+		note(r.unmet(&alone))
+	}
+	if _, nowhere := p.barredByPartitions(spec); nowhere {
+		for _, name := range partitions(spec) {
+			v, barred := p.barredByPartition(spec, name)
+			if barred && v.detail == "" {
+				v.detail = fmt.Sprintf("partition %q is down", name)
+			}
+			note(v, barred)
+		}
+	}
+	note(p.barredByReservation(r, spec))
+	if limit := spec.ArrayLimit; job.Array != 0 && limit > 0 && r.left(job) <= 0 {
+		note(verdict{cluster.ReasonArrayTaskLimit, fmt.Sprintf("%s of its array may run at once", count(limit, "element"))}, true)
+	}
+	return append(all, r.limits.all(spec)...)
+}
+
+// all is every limit that keeps jobs of a specification from starting now.
+func (l *limits) all(spec *cluster.JobSpec) []verdict {
+	if l.bounds == nil {
+		return nil
+	}
+	var met []verdict
+	for _, b := range l.of(spec) {
+		if used, asked := l.against(&b, spec); asked > 0 && max(used, 0)+asked > b.Value {
+			met = append(met, verdict{b.Reason(), b.Exceeded(used, asked)})
+		}
+	}
+	return met
+}

@@ -1,0 +1,109 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// TestWhy reads testdata/why/*.txt: a picture, a line of dashes, and the explanation
+// of the waiting job with the highest id.
+func TestWhy(t *testing.T) {
+	files, err := filepath.Glob("testdata/why/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cases := strings.Split(strings.TrimSpace(string(data)), "\n\n#")
+		for i, text := range cases {
+			text = strings.TrimSpace(strings.TrimPrefix(text, "#"))
+			picture, want, _ := strings.Cut("# "+text, "\n----")
+			snap := draw(t, picture)
+			x, err := Why(snap, snap.Pending[len(snap.Pending)-1].ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := tell(x)
+			if got != strings.TrimSpace(want) && !*update {
+				t.Errorf("%s:\n%s\n---- got\n%s\n---- want\n%s", file, picture, got, want)
+			}
+			cases[i] = strings.TrimRight(picture+"\n----\n"+got, "\n")
+		}
+		if *update {
+			if err := os.WriteFile(file, []byte(strings.Join(cases, "\n\n")+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// tell writes an explanation.
+func tell(x Explanation) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%d nodes, %d could, %d free\n", x.Needs, x.Nodes, x.Could, x.Free)
+	for _, cause := range x.Causes {
+		fmt.Fprintf(&b, "cause %s\n", cause)
+	}
+	for _, k := range x.Ruled {
+		fmt.Fprintf(&b, "%d ruled out: %s\n", k.Nodes, k.Says)
+	}
+	for _, h := range x.Holders {
+		fmt.Fprintf(&b, "job %d has %d of them until +%s\n", h.Job.ID, h.Nodes, h.Ends.Sub(start))
+	}
+	if x.Ahead > 0 {
+		fmt.Fprintf(&b, "%d ahead, first %v\n", x.Ahead, x.First)
+	}
+	for _, c := range x.Changes {
+		fmt.Fprintf(&b, "starts with %s\n", c)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// TestWhyProposalsStart makes each job as it was proposed and passes over it.
+func TestWhyProposalsStart(t *testing.T) {
+	snap := draw(t, "node a1 gpus=8 cpus=16 mem=64G\nrun 1 on=a1:4 left=1h\njob 10 gpus=8 limit=1h\njob 11 gpus=8 limit=4h")
+	x, err := Why(snap, 11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(x.Changes) != 0 {
+		t.Errorf("8 GPUs cannot start whatever its limit, yet: %v", x.Changes)
+	}
+	snap = draw(t, "node a1 gpus=8 cpus=16 mem=64G\nrun 1 on=a1:4 left=1h\njob 10 gpus=8 limit=1h\njob 11 gpus=4 limit=4h")
+	if x, err = Why(snap, 11); err != nil || len(x.Changes) == 0 || !strings.HasPrefix(x.Changes[0], "--time=") {
+		t.Fatalf("%+v %v", x, err)
+	}
+	limit, err := cluster.ParseLimit(strings.TrimPrefix(x.Changes[0], "--time="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, j := range snap.Pending {
+		if j.ID == 11 {
+			other, spec := *j, *j.Spec
+			spec.TimeLimit, other.Spec = limit, &spec
+			snap.Pending[i] = &other
+		}
+	}
+	starts := Decide(snap).Plan.Starts
+	if len(starts) != 1 || starts[0].Job != 11 {
+		t.Errorf("with %s it does not start: %v", limit, starts)
+	}
+}
+
+func TestWhyOfWhatDoesNotWait(t *testing.T) {
+	snap := draw(t, "node a1 gpus=8\nrun 1 on=a1:8 left=1h")
+	for _, id := range []cluster.JobID{1, 7} {
+		if _, err := Why(snap, id); !errors.Is(err, ErrNotWaiting) {
+			t.Errorf("%d: %v", id, err)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package schedule
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// surveyed is what each node can give one job.
+type surveyed struct {
+	job     *cluster.Job
+	need    topology.Need
+	needs   string
+	members int      // nodes of its partitions
+	could   int      // that could ever serve it
+	fit     []string // that could now
+	counts  map[string]int
+	order   []string // of the constraints, as they were met
+	waiting map[string]bool
+	used    map[string]*occupied
+}
+
+// occupied is what jobs have of one node.
+type occupied struct {
+	gpus   topology.Set
+	cpus   int32
+	memory cluster.Bytes
+	jobs   int
+	whole  bool
+}
+
+// survey looks at every node for what rules it out for a job. O(nodes + GPUs + running jobs).
+func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
+	s := &surveyed{
+		job: job, need: topology.NeedOf(&job.Spec.Request),
+		counts: map[string]int{}, waiting: map[string]bool{}, used: map[string]*occupied{},
+	}
+	s.needs = needs(&s.need)
+	for _, j := range snap.Active {
+		s.occupy(j)
+	}
+	member := s.memberships(g)
+	for _, n := range snap.Nodes {
+		if !member[n.Name] {
+			continue
+		}
+		s.members++
+		why := s.unable(n)
+		why = append(why, reserved(snap, n, job.Spec.Reservation)...)
+		if len(why) == 0 {
+			s.could++
+			why = s.taken(n)
+			s.waiting[n.Name] = len(why) > 0
+		}
+		for _, w := range why {
+			s.rule(w)
+		}
+		if len(why) == 0 {
+			s.fit = append(s.fit, n.Name)
+		}
+	}
+	return s
+}
+
+func (s *surveyed) rule(why string) {
+	if s.counts[why] == 0 {
+		s.order = append(s.order, why)
+	}
+	s.counts[why]++
+}
+
+// ruled is what rules out how many nodes, most first.
+func (s *surveyed) ruled() []Ruled {
+	list := make([]Ruled, 0, len(s.order))
+	for _, why := range s.order {
+		list = append(list, Ruled{why, s.counts[why]})
+	}
+	slices.SortStableFunc(list, func(a, b Ruled) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), strings.Compare(a.Says, b.Says))
+	})
+	return list
+}
+
+func (s *surveyed) occupy(j *cluster.Job) {
+	if j.Alloc == nil {
+		return
+	}
+	for i := range j.Alloc.Nodes {
+		a := &j.Alloc.Nodes[i]
+		u := s.used[a.Node]
+		if u == nil {
+			u = &occupied{}
+			s.used[a.Node] = u
+		}
+		u.gpus = u.gpus.Or(topology.SetOf(a.GPUs))
+		u.cpus, u.memory, u.jobs = u.cpus+a.CPUs, u.memory+a.Memory, u.jobs+1
+		u.whole = u.whole || j.Spec.Request.Exclusive
+	}
+}
+
+// memberships is the nodes of the job's partitions.
+func (s *surveyed) memberships(g *ground) map[string]bool {
+	member := map[string]bool{}
+	for _, name := range partitions(s.job.Spec) {
+		part, ok := g.parts[name]
+		if !ok {
+			continue
+		}
+		for node, h := range g.places {
+			if part.usable.Has(h) {
+				member[node] = true
+			}
+		}
+		for _, n := range part.closed {
+			member[n.Name] = true
+		}
+	}
+	return member
+}
+
+// unable is why a node can never serve the job as it is, or not until somebody sees
+// to the node.
+func (s *surveyed) unable(n *cluster.Node) []string {
+	var why []string
+	note := func(is bool, text string) {
+		if is {
+			why = append(why, text)
+		}
+	}
+	note(n.Liveness == cluster.Dead, "down")
+	note(n.Liveness == cluster.Silent, "not heard of lately")
+	note(n.Drain, "drained")
+	note(n.Fault != "", "not fit for work, as it says itself")
+	note(n.Leftovers > 0, "clearing up after another job")
+	r := &s.job.Spec.Request
+	for _, f := range r.Features {
+		note(!slices.Contains(n.Features, f), fmt.Sprintf("without feature %q", f))
+	}
+	only, all := names(r.NodeList)
+	note(len(r.NodeList) > 0 && !all && !only[n.Name], "not in --nodelist")
+	never, none := names(r.Exclude)
+	note(none || never[n.Name], "in --exclude")
+	note(n.CPUs < s.need.CPUs, "fewer than "+count(s.need.CPUs, "CPU")+" in all")
+	m := s.need.Memory(s.each())
+	note(n.Memory < m, "less than "+m.String()+" of memory in all")
+	return append(why, s.gpusOf(n, topology.Set{}, " in all")...)
+}
+
+// each is how many GPUs a node has to give at least.
+func (s *surveyed) each() int32 {
+	if s.need.PerNode < 0 {
+		return min(1, s.need.Total)
+	}
+	return s.need.PerNode
+}
+
+// gpusOf is why the GPUs of a node, but for some, do not do.
+func (s *surveyed) gpusOf(n *cluster.Node, but topology.Set, where string) []string {
+	k := s.each()
+	if k == 0 {
+		return nil
+	}
+	typed, large := int32(0), int32(0)
+	domains, linked := map[string]int32{}, int32(0)
+	for i := range n.GPUs {
+		gpu := &n.GPUs[i]
+		if gpu.Bad != "" || but.Has(int32(i)) || s.need.Types[0] != "" && !slices.Contains(s.need.Types, gpu.Type) {
+			continue
+		}
+		if typed++; gpu.Memory < s.need.GPUMemory {
+			continue
+		}
+		large++
+		if gpu.Domain != "" {
+			domains[gpu.Domain]++
+			linked = max(linked, domains[gpu.Domain])
+		}
+	}
+	kind := strings.Trim(strings.Join(s.need.Types, " or ")+" GPU", " ")
+	switch {
+	case typed < k && typed == 0:
+		return []string{"no " + kind + where}
+	case typed < k:
+		return []string{"fewer than " + count(k, kind) + where}
+	case large < k:
+		return []string{fmt.Sprintf("fewer than %s of at least %s each%s", count(k, kind), s.need.GPUMemory, where)}
+	case s.need.Linked && k > 1 && linked < k:
+		return []string{fmt.Sprintf("fewer than %s in one NVLink domain%s", count(k, kind), where)}
+	}
+	return nil
+}
+
+// reserved says that a node is kept for others now, or not for the job's reservation.
+func reserved(snap *cluster.Snapshot, n *cluster.Node, own string) []string {
+	inside := own == ""
+	for i := range snap.Policy.Scheduling.Reservations {
+		x := &snap.Policy.Scheduling.Reservations[i]
+		member, all := names(x.Nodes)
+		switch {
+		case !all && !member[n.Name]:
+		case x.Name == own:
+			inside = true
+			if x.Start > snap.Now {
+				return []string{fmt.Sprintf("reservation %q has not begun", x.Name)}
+			}
+		case x.Start <= snap.Now && x.End > snap.Now:
+			return []string{fmt.Sprintf("in reservation %q", x.Name)}
+		}
+	}
+	if !inside {
+		return []string{fmt.Sprintf("not in reservation %q", own)}
+	}
+	return nil
+}
+
+// taken is why a node that could serve the job cannot now: others have it.
+func (s *surveyed) taken(n *cluster.Node) []string {
+	u := s.used[n.Name]
+	switch {
+	case u == nil:
+		return nil
+	case u.whole:
+		return []string{"taken as a whole by another job"}
+	case s.need.Exclusive:
+		return []string{"not empty"}
+	}
+	why := s.gpusOf(n, u.gpus, " free")
+	if n.CPUs-u.cpus < s.need.CPUs {
+		why = append(why, "fewer than "+count(s.need.CPUs, "CPU")+" free")
+	}
+	if m := s.need.Memory(s.each()); n.Memory-u.memory < m {
+		why = append(why, "less than "+m.String()+" of memory free")
+	}
+	return why
+}
+
+// holders is the jobs on nodes that are only taken, those first that end first.
+func (s *surveyed) holders(g *ground, snap *cluster.Snapshot) []Holder {
+	var list []Holder
+	for _, j := range snap.Active {
+		h := Holder{Job: j, Ends: g.end(snap.Now, j)}
+		if j.Alloc != nil {
+			for i := range j.Alloc.Nodes {
+				if s.waiting[j.Alloc.Nodes[i].Node] {
+					h.Nodes++
+				}
+			}
+		}
+		if h.Nodes > 0 {
+			list = append(list, h)
+		}
+	}
+	slices.SortFunc(list, func(a, b Holder) int {
+		return cmp.Or(cmp.Compare(a.Ends, b.Ends), cmp.Compare(a.Job.ID, b.Job.ID))
+	})
+	list = list[:min(len(list), maxListed)]
+	for i := range list {
+		list[i].Ends = list[i].Job.Limit()
+	}
+	return list
+}
