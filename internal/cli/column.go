@@ -87,6 +87,12 @@ func fields() []field {
 			return append(dst, cluster.FormatElapsed(limit-elapsed(r.job, v.now))...)
 		}},
 		{'S', "START_TIME", "start, maybe planned", instant(startOf)},
+		{'G', "KEPT", "start is promised", func(dst []byte, _ view, r *row) []byte {
+			if r.job.Promised {
+				return append(dst, "yes"...)
+			}
+			return append(dst, '-')
+		}},
 		{'e', "END_TIME", "end, at the latest", instant(endOf)},
 		{'V', "SUBMIT_TIME", "submission", instant(func(j *greylagv1.Job) time.Time { return j.Submitted.AsTime() })},
 		{'D', "NODES", "number of nodes", number(func(j *greylagv1.Job) int64 { return int64(nodeCount(j)) })},

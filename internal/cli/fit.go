@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -30,26 +31,14 @@ func squeezes() []struct {
 func fit(letters string, v view, rows []row, width int, edge bool) []column {
 	all := fields()
 	columns := make([]column, len(letters))
-	var scratch []byte
 	for i := range columns {
 		c := &columns[i]
 		*c = column{letter: letters[i], field: fieldOf(all, letters[i]), right: strings.IndexByte("iMlD", letters[i]) >= 0}
 		if i > 0 {
 			c.before = " "
 		}
-		c.width = len(c.field.head)
-		most := mostOf(c.letter, width)
-		if i == len(columns)-1 {
-			most = leastLast // more of it is not needed here
-		}
-		for r := range rows {
-			if c.width >= most {
-				break
-			}
-			scratch = c.field.write(scratch[:0], v, &rows[r])
-			c.width = max(c.width, min(span(scratch), most))
-		}
 	}
+	widen(columns, v, rows, width)
 	last := &columns[len(columns)-1]
 	room := width - (len(columns) - 1)
 	for i := range columns[:len(columns)-1] {
@@ -70,6 +59,38 @@ func fit(letters string, v view, rows []row, width int, edge bool) []column {
 		last.width = max(room, 1)
 	}
 	return columns
+}
+
+// widen makes the columns as wide as what is in them. All columns of a row are looked
+// at together: a long queue does not fit into the processor's cache.
+func widen(columns []column, v view, rows []row, width int) {
+	var open []*column // that may still become wider
+	most := make(map[*column]int, len(columns))
+	for i := range columns {
+		c := &columns[i]
+		c.width = len(c.field.head)
+		most[c] = mostOf(c.letter, width)
+		if i == len(columns)-1 {
+			most[c] = leastLast // more of it is not needed here
+		}
+		if c.width < most[c] {
+			open = append(open, c)
+		}
+	}
+	var scratch []byte
+	for r := range rows {
+		wider := false
+		for _, c := range open {
+			scratch = c.field.write(scratch[:0], v, &rows[r])
+			if n := span(scratch); n > c.width {
+				c.width = min(n, max(most[c], c.width))
+				wider = true
+			}
+		}
+		if wider {
+			open = slices.DeleteFunc(open, func(c *column) bool { return c.width >= most[c] })
+		}
+	}
 }
 
 func mostOf(letter byte, width int) int {

@@ -40,6 +40,7 @@ type JobJSON struct {
 	Begin       *time.Time    `json:"begin,omitempty"`
 	Deadline    *time.Time    `json:"deadline,omitempty"`
 	Planned     *time.Time    `json:"planned,omitempty"`
+	Promised    bool          `json:"promised,omitempty"`
 	Started     *time.Time    `json:"started,omitempty"`
 	Ended       *time.Time    `json:"ended,omitempty"`
 	ExitCode    int32         `json:"exit_code"`
@@ -110,7 +111,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Name: j.Name, User: j.User, UID: j.Uid, GID: j.Gid, Account: j.Account, Partition: j.Partition, QOS: j.Qos,
 		State: j.State, Reason: j.Reason, Detail: j.Detail, Hold: j.Hold, Attempt: j.Attempt, Restarts: j.Restarts, Nice: j.Nice,
 		TimeLimit: seconds(j.TimeLimit), Submitted: Stamp(timeOf(j.Submitted)), Eligible: Stamp(timeOf(j.Eligible)),
-		Begin: Stamp(timeOf(j.Begin)), Deadline: Stamp(timeOf(j.Deadline)), Planned: Stamp(timeOf(j.Planned)),
+		Begin: Stamp(timeOf(j.Begin)), Deadline: Stamp(timeOf(j.Deadline)), Planned: Stamp(timeOf(j.Planned)), Promised: j.Promised,
 		Started: Stamp(timeOf(j.Started)), Ended: Stamp(timeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
 		Depends: dependWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Args: j.Args, WorkDir: j.WorkDir,
 		Output: j.Output, Error: j.Error, Comment: j.Comment, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,

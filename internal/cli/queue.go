@@ -24,6 +24,7 @@ func queueTable() []getopt.Option {
 	return append(filterRows(),
 		getopt.Option{Long: "array", Short: 'r', Group: "What is shown", Help: "one line for each element of an array"},
 		getopt.Option{Long: "start", Group: "What is shown", Help: "when pending jobs are planned to start"},
+		getopt.Option{Long: "why", Group: "What is shown", Help: "under each pending job, why it waits"},
 		getopt.Option{Long: "long", Short: 'l', Group: "What is shown", Help: "states in words, and time limits"},
 		getopt.Option{Long: "format", Short: 'o', Value: "FORMAT", Group: "What is shown", Help: "columns as of squeue -o: \"%.10i %9P %.8j %t %R\""},
 		getopt.Option{Long: "sort", Short: 'S', Value: "KEYS", Group: "What is shown", Help: "letters of -o, a minus turns one around [P,t,i]"},
@@ -42,6 +43,7 @@ type listing struct {
 	format   string // "" means the table that fits
 	long     bool
 	start    bool
+	why      bool
 	single   bool // no folding of arrays
 	noHeader bool
 	json     bool
@@ -103,6 +105,8 @@ func (p *Process) listing(found []getopt.Found) (l listing, done bool, err error
 			l.single = true
 		case "start":
 			l.start = true
+		case "why":
+			l.why = true
 		case "long":
 			l.long = true
 		case "format":
@@ -146,7 +150,7 @@ const page = 5000
 // fetch gets all chosen jobs, in the order of their ids.
 func fetch(ctx context.Context, c Cluster, l listing) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
 	stream, err := c.Jobs().Stream(ctx, &greylagv1.ListRequest{
-		Filter: l.filter, PageSize: page, Brief: !l.json && l.format == "", Read: &greylagv1.Read{Stale: l.stale},
+		Filter: l.filter, PageSize: page, Brief: !l.json && l.format == "" && !l.why, Read: &greylagv1.Read{Stale: l.stale},
 	})
 	if err != nil {
 		return nil, nil, err
@@ -183,6 +187,9 @@ func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job
 	var line []byte
 	for i := range rows {
 		line = writeRow(line[:0], columns, v, &rows[i])
+		if why := rows[i].job.Detail; l.why && why != "" && rows[i].state == cluster.Pending {
+			line = append(appendPrintable(append(line, "      "...), why), '\n')
+		}
 		if _, err := out.Write(line); err != nil {
 			return err
 		}
@@ -199,7 +206,7 @@ func (p *Process) columns(cfg config.Client, l listing, v view, rows []row) ([]c
 	letters := "iPjutMDR"
 	switch {
 	case l.start:
-		letters = "iPjutSDR"
+		letters = "iPjutSGDR"
 	case l.long:
 		letters = "iPjuTMlDR"
 	}

@@ -22,6 +22,8 @@ const (
 	jobRequest, jobTimeLimit, jobSubmitted                     = 17, 18, 19
 	jobPlanned, jobStarted, jobEnded, jobNodes, jobArrayLimit  = 21, 22, 23, 24, 41
 
+	jobPromised = 47
+
 	nodeName = 1
 )
 
@@ -119,5 +121,8 @@ func (e *briefEncoder) job(j *cluster.Job) {
 	}
 	if j.Array != 0 {
 		e.uint(jobArrayLimit, uint64(spec.ArrayLimit))
+	}
+	if j.Promise != nil {
+		e.uint(jobPromised, 1)
 	}
 }

@@ -152,7 +152,7 @@ func (s *slabs) brief(p *greylagv1.Job, j *cluster.Job) {
 	}
 	p.Ref = j.Ref().String()
 	p.Name, p.User, p.Account, p.Partition, p.Qos = spec.Name, spec.Owner.User, spec.Account, spec.Partition, spec.QOS
-	p.State, p.Reason = j.State.String(), j.Reason.String()
+	p.State, p.Reason, p.Promised = j.State.String(), j.Reason.String(), j.Promise != nil
 	p.Submitted, p.Planned, p.Started, p.Ended = s.time(j.Submitted), s.time(j.Planned), s.time(j.Started), s.time(j.Ended)
 	limit := take(&s.limits)
 	limit.Seconds, limit.Nanos = int64(spec.TimeLimit/time.Second), int32(spec.TimeLimit%time.Second)

@@ -63,7 +63,11 @@ func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 		{"waits for", strings.Join(cli.JobOf(j).Depends, ", ")},
 	}
 	if j.State == "PENDING" {
-		facts = append(facts, [2]string{"planned start", t.when(j.Planned)})
+		planned := t.when(j.Planned)
+		if j.Promised {
+			planned += ", promised"
+		}
+		facts = append(facts, [2]string{"planned start", planned})
 	} else {
 		facts = append(facts, [2]string{"started", t.when(j.Started)})
 	}

@@ -641,6 +641,7 @@ type Job struct {
 	ArraySize     int32                  `protobuf:"varint,44,opt,name=array_size,json=arraySize,proto3" json:"array_size,omitempty"` // elements of its array
 	Others        []string               `protobuf:"bytes,45,rep,name=others,proto3" json:"others,omitempty"`                         // further partitions in which it may run
 	Reservation   string                 `protobuf:"bytes,46,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	Promised      bool                   `protobuf:"varint,47,opt,name=promised,proto3" json:"promised,omitempty"` // planned is a promise
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -995,6 +996,13 @@ func (x *Job) GetReservation() string {
 		return x.Reservation
 	}
 	return ""
+}
+
+func (x *Job) GetPromised() bool {
+	if x != nil {
+		return x.Promised
+	}
+	return false
 }
 
 // NodeAllocation is what one node gives a job.
@@ -2582,7 +2590,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\"\xc9\v\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"\xe5\v\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -2637,7 +2645,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"array_size\x18, \x01(\x05R\tarraySize\x12\x16\n" +
 	"\x06others\x18- \x03(\tR\x06others\x12 \n" +
-	"\vreservation\x18. \x01(\tR\vreservation\"d\n" +
+	"\vreservation\x18. \x01(\tR\vreservation\x12\x1a\n" +
+	"\bpromised\x18/ \x01(\bR\bpromised\"d\n" +
 	"\x0eNodeAllocation\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\x12\x12\n" +
