@@ -14,13 +14,20 @@ import (
 func (s *State) commit(c *command.CommitPlan) command.Result {
 	s.sortRooms()
 	answer := &command.Committed{}
+	lent := licences{s: s}
 	for i := range c.Plan.Starts {
 		p := &c.Plan.Starts[i]
-		if why := s.stale(p, c.Plan.Index); why != "" {
+		j, _ := s.pending.Get(p.Job)
+		why := s.stale(p, c.Plan.Index)
+		if why == "" {
+			why = lent.short(j)
+		}
+		if why != "" {
 			answer.Stale = append(answer.Stale, command.Stale{Job: p.Job, Why: why})
 			continue
 		}
 		s.start(p)
+		lent.take(j)
 		answer.Started = append(answer.Started, p.Job)
 	}
 	for _, v := range c.Plan.Verdicts {

@@ -40,11 +40,11 @@ func nearness(w words, spec *cluster.JobSpec) {
 	default:
 		r.SwitchWait = w.duration("wait")
 	}
-	r.Licences = licences(w.list("licences"))
+	r.Licences = licencesOf(w.list("licences"))
 	spec.Reservation, spec.Others = w.keys["reservation"], w.list("others")
 }
 
-func licences(list []string) []cluster.Licence {
+func licencesOf(list []string) []cluster.Licence {
 	var all []cluster.Licence
 	for _, word := range list {
 		name, count, _ := strings.Cut(word, ":")
@@ -56,7 +56,7 @@ func licences(list []string) []cluster.Licence {
 // schedulingOf reads licences=a:2 and reservation=name:nodes:users:accounts:from:to,
 // with nodes, users and accounts joined by +.
 func schedulingOf(w words, s *cluster.Scheduling) {
-	s.Licences = licences(w.list("licences"))
+	s.Licences = licencesOf(w.list("licences"))
 	for _, word := range w.list("reservation") {
 		f := strings.Split(word, ":")
 		var ends [2]time.Duration
