@@ -16,12 +16,15 @@
 package containerd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
+	"time"
 
 	"github.com/greylag/greylag/internal/cgroup"
 )
@@ -125,9 +128,33 @@ func findOCIRuntime(name string, mixed bool) (string, error) {
 		candidates = []string{"runc"}
 	}
 	for _, candidate := range candidates {
-		if path, err := exec.LookPath(candidate); err == nil {
-			return filepath.Abs(path)
+		path, err := exec.LookPath(candidate)
+		if err != nil {
+			continue
 		}
+		if path, err = filepath.Abs(path); err != nil {
+			return "", err
+		}
+		return path, tryOCIRuntime(path, mixed)
 	}
 	return "", fmt.Errorf("%w: none of %q is installed", ErrConfig, candidates)
+}
+
+// versionTime bounds asking a program for its version; they answer in milliseconds.
+const versionTime = 5 * time.Second
+
+// tryOCIRuntime refuses a program that cannot make a container on this host,
+// whatever it is called: the node is at fault then, and says so once, where
+// otherwise each task would fail there and be tried again.
+func tryOCIRuntime(path string, mixed bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
+	defer cancel()
+	answer, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return fmt.Errorf("%w: %s does not run: %w", ErrConfig, path, err)
+	}
+	if mixed && strings.HasPrefix(string(answer), "crun version") {
+		return fmt.Errorf("%w: %s is crun, which refuses a host with control groups of both versions: set containerd.oci_runtime to runc", ErrConfig, path)
+	}
+	return nil
 }

@@ -4,6 +4,8 @@ package containerd
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +54,7 @@ func TestConfigRefused(t *testing.T) {
 	for _, change := range []func(*Config){
 		func(c *Config) { c.GInit = "ginit" }, func(c *Config) { c.Namespace = "a b" },
 		func(c *Config) { c.OCIRuntime = "/no/such/runtime" },
+		func(c *Config) { c.OCIRuntime = "/bin/false" },
 		func(c *Config) { c.Systemd, c.CgroupParent = &yes, "/greylag" },
 	} {
 		c := Config{GInit: "/ginit", OCIRuntime: "/bin/true"}
@@ -127,5 +130,19 @@ func TestDetectHere(t *testing.T) {
 	}
 	if runtime, err := findOCIRuntime("", hierarchy.Mixed()); err == nil && hierarchy.Mixed() && strings.HasSuffix(runtime, "crun") {
 		t.Error("crun refuses this host's control groups")
+	}
+}
+
+// TestCrunIsKnownByItsWord: not by its name.
+func TestCrunIsKnownByItsWord(t *testing.T) {
+	crun := filepath.Join(t.TempDir(), "oci")
+	if err := os.WriteFile(crun, []byte("#!/bin/sh\necho crun version 1.8\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := findOCIRuntime(crun, true); !errors.Is(err, ErrConfig) {
+		t.Errorf("control groups of both versions: %v", err)
+	}
+	if path, err := findOCIRuntime(crun, false); err != nil || path != crun {
+		t.Errorf("of one version: %q, %v", path, err)
 	}
 }
