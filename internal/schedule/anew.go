@@ -427,6 +427,8 @@ func (p *Planner) unbook(e *entry) {
 		p.on[share.Host] = list[:len(list)-1]
 	}
 	p.due.remove(e)
-	p.count(e, -1)
+	if !e.starts {
+		p.count(e, -1)
+	}
 	e.at = 0
 }

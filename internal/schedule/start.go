@@ -74,6 +74,7 @@ func (p *Planner) start(r *round, e *entry, used map[string]topology.Set) {
 		p.due.add(e)
 		p.settleOn(r, e)
 		p.due.remove(e)
+		p.count(e, -1)
 		e.starts = true
 	}
 	p.started = append(p.started, e)
