@@ -1,0 +1,208 @@
+package accounting
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// NodeID names an organisation, a project or a user, as the caller likes; by custom
+// "org", "org/project" and "org/project/user".
+type NodeID string
+
+// Chain is a node and those above it, the leaf first.
+type Chain []NodeID
+
+// Window is how often a budget begins anew.
+type Window uint8
+
+// The windows, in UTC.
+const (
+	Ever Window = iota
+	Daily
+	Monthly
+)
+
+// Budget limits what a node and everything below it may hold, spend and owe.
+type Budget struct {
+	Limit  Credits // 0: none
+	Hard   bool    // refuse; else warn
+	Window Window
+}
+
+// Node is one account's sums. Each includes those of the nodes below it.
+type Node struct {
+	Parent NodeID // "" at the top
+	Budget Budget
+	Held   Credits
+	Spent  Credits // paid out of buckets, since ever
+	Debt   Credits // consumed and not paid
+	Period Credits // spent in the budget's window, at least 0
+	Start  cluster.Instant
+	Owes   Credits // the node's own part of Debt
+	Own    Credits // the node's own part of Held and Spent
+}
+
+// Used is what counts against the budget at an instant.
+func (n *Node) Used(now cluster.Instant) Credits {
+	spent := n.Spent
+	if n.Budget.Window != Ever {
+		if spent = n.Period; n.Start != n.Budget.Window.start(now) {
+			spent = 0
+		}
+	}
+	return n.Held + spent + n.Debt
+}
+
+// start is the beginning of the window that an instant is in.
+func (w Window) start(now cluster.Instant) cluster.Instant {
+	y, m, d := now.Time().Date()
+	switch w {
+	case Daily:
+		return cluster.InstantOf(time.Date(y, m, d, 0, 0, 0, 0, time.UTC))
+	case Monthly:
+		return cluster.InstantOf(time.Date(y, m, 1, 0, 0, 0, 0, time.UTC))
+	}
+	return 0
+}
+
+// Node is an account's sums; the zero Node for one that has none yet. O(log n).
+func (l *Ledger) Node(id NodeID) Node {
+	if n, found := l.nodes.Get(id); found {
+		return *n
+	}
+	return Node{}
+}
+
+// known checks a chain against the parents that are recorded.
+func (l *Ledger) known(c Chain) error {
+	if len(c) == 0 || len(c) > cluster.MaxAccountDepth+1 {
+		return fmt.Errorf("%w: a chain has 1 to %d accounts", ErrInvalid, cluster.MaxAccountDepth+1)
+	}
+	for i, id := range c {
+		if id == "" {
+			return fmt.Errorf("%w: an account without a name", ErrInvalid)
+		}
+		for _, other := range c[:i] {
+			if other == id {
+				return fmt.Errorf("%w: account %s is above itself", ErrInvalid, id)
+			}
+		}
+		if n, found := l.nodes.Get(id); found && n.Parent != c.parent(i) {
+			return fmt.Errorf("%w: %s is below %q", ErrChain, id, n.Parent)
+		}
+	}
+	return nil
+}
+
+func (c Chain) parent(i int) NodeID {
+	if i+1 < len(c) {
+		return c[i+1]
+	}
+	return ""
+}
+
+// open makes the nodes of a chain that are not there.
+func (l *Ledger) open(c Chain) {
+	for i, id := range c {
+		if !l.nodes.Has(id) {
+			l.nodes.Set(id, &Node{Parent: c.parent(i)})
+		}
+	}
+}
+
+// change is a movement between a node's sums.
+type change struct{ held, spent, debt Credits }
+
+// post adds a change to every node of a chain, and to the leaf's own part.
+func (l *Ledger) post(c Chain, d change) {
+	if d == (change{}) {
+		return
+	}
+	for i, id := range c {
+		was, _ := l.nodes.Get(id)
+		n := *was
+		n.Held, n.Spent, n.Debt = n.Held+d.held, n.Spent+d.spent, n.Debt+d.debt
+		if n.Budget.Window != Ever {
+			if start := n.Budget.Window.start(l.now); start != n.Start {
+				n.Start, n.Period = start, 0
+			}
+			n.Period = max(0, n.Period+d.spent)
+		}
+		if i == 0 {
+			n.Own += d.held + d.spent
+			n.Owes += d.debt
+			if n.Owes > 0 {
+				l.debtors.Set(id, none{})
+			} else {
+				l.debtors.Delete(id)
+			}
+		}
+		l.nodes.Set(id, &n)
+	}
+}
+
+// afford checks budgets and debts for another lien or a larger one: the first
+// account from the leaf up that binds refuses.
+func (l *Ledger) afford(c Chain, amount Credits) ([]Warning, error) {
+	var warnings []Warning
+	for _, id := range c {
+		n, found := l.nodes.Get(id)
+		if !found {
+			continue
+		}
+		if n.Owes > 0 {
+			return nil, &Shortfall{Why: ErrDebt, Node: id, Need: amount, Available: -n.Owes}
+		}
+		used := n.Used(l.now)
+		if n.Budget.Limit == 0 || used+amount <= n.Budget.Limit {
+			continue
+		}
+		if n.Budget.Hard {
+			return nil, &Shortfall{Why: ErrBudget, Node: id, Need: amount, Available: n.Budget.Limit - used, Limit: n.Budget.Limit}
+		}
+		warnings = append(warnings, Warning{id, used + amount, n.Budget.Limit})
+	}
+	return warnings, nil
+}
+
+// SetBudget gives the first account of a chain a budget. What it already holds stays,
+// even above a new limit.
+func (l *Ledger) SetBudget(s Stamp, c Chain, b Budget) (Receipt, error) {
+	type payload struct {
+		C Chain
+		B Budget
+	}
+	return l.once(s, payload{c, b}, func() (Receipt, error) {
+		if b.Limit < 0 || b.Limit > MaxAmount || b.Window > Monthly {
+			return Receipt{}, fmt.Errorf("%w: a budget of %s", ErrAmount, b.Limit)
+		}
+		if err := l.known(c); err != nil {
+			return Receipt{}, err
+		}
+		l.open(c)
+		was, _ := l.nodes.Get(c[0])
+		n := *was
+		if n.Budget.Window != b.Window {
+			n.Start, n.Period = b.Window.start(l.now), 0
+		}
+		n.Budget = b
+		l.nodes.Set(c[0], &n)
+		return Receipt{}, nil
+	})
+}
+
+// above is the chain of a node that is recorded. O(depth).
+func (l *Ledger) above(id NodeID) Chain {
+	var c Chain
+	for id != "" && len(c) <= cluster.MaxAccountDepth {
+		n, found := l.nodes.Get(id)
+		if !found {
+			break
+		}
+		c = append(c, id)
+		id = n.Parent
+	}
+	return c
+}

@@ -1,0 +1,92 @@
+package accounting
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// priceKey orders prices by type, the newest first.
+type priceKey struct {
+	gpuType string
+	before  cluster.Instant // minus the instant from which it holds
+}
+
+func comparePrices(a, b priceKey) int {
+	return cmp.Or(cmp.Compare(a.gpuType, b.gpuType), cmp.Compare(a.before, b.before))
+}
+
+// Rate is a price of one GPU-hour of a type, as a quote froze it.
+type Rate struct {
+	GPUType string
+	Price   Credits
+}
+
+// SetPrice makes a price hold for a GPU type from an instant on, which may not be past:
+// history is never rewritten. 0 is now.
+func (l *Ledger) SetPrice(s Stamp, r Rate, from cluster.Instant) (Receipt, error) {
+	type payload struct {
+		Rate
+		From cluster.Instant
+	}
+	return l.once(s, payload{r, from}, func() (Receipt, error) {
+		switch {
+		case r.Price < 0 || r.Price > MaxAmount:
+			return Receipt{}, fmt.Errorf("%w: a price of %s", ErrAmount, r.Price)
+		case r.GPUType == "":
+			return Receipt{}, fmt.Errorf("%w: a price needs a GPU type", ErrInvalid)
+		case from != 0 && from < l.now:
+			return Receipt{}, fmt.Errorf("%w: a price cannot hold from before now", ErrInvalid)
+		}
+		l.prices.Set(priceKey{r.GPUType, -max(from, l.now)}, r.Price)
+		return Receipt{}, nil
+	})
+}
+
+// Price is what a GPU-hour of a type costs at an instant. O(log n).
+func (l *Ledger) Price(gpuType string, at cluster.Instant) (Credits, error) {
+	for k := range l.prices.From(priceKey{gpuType, -at}) {
+		if k.gpuType != gpuType {
+			break
+		}
+		p, _ := l.prices.Get(k)
+		return p, nil
+	}
+	return 0, fmt.Errorf("%w for GPU type %s", ErrNoPrice, gpuType)
+}
+
+// Order is what a job asks for, as far as money goes.
+type Order struct {
+	Accepts []string // GPU types, the wanted one first
+	GPUs    int64
+	Millis  int64 // the time limit in milliseconds
+}
+
+// Quote is the prices that a job will pay and the most that it can cost: the dearest
+// type that it accepts, for its whole time limit.
+type Quote struct {
+	Rates  []Rate // the wanted type first
+	Amount Credits
+}
+
+// Quote prices an order at an instant. The prices in it are kept by a lien made with it.
+func (l *Ledger) Quote(o Order, at cluster.Instant) (Quote, error) {
+	if len(o.Accepts) == 0 || o.GPUs < 1 || o.Millis < 1 {
+		return Quote{}, fmt.Errorf("%w: an order needs GPU types, GPUs and a time", ErrInvalid)
+	}
+	var q Quote
+	var dearest Credits
+	for _, t := range o.Accepts {
+		p, err := l.Price(t, at)
+		if err != nil {
+			return Quote{}, err
+		}
+		q.Rates = append(q.Rates, Rate{t, p})
+		dearest = max(dearest, p)
+	}
+	if q.Amount = Cost(dearest, millis(o.GPUs, o.Millis)); q.Amount > MaxAmount {
+		return Quote{}, fmt.Errorf("%w: it costs %s, more than %s", ErrAmount, q.Amount, MaxAmount)
+	}
+	return q, nil
+}
