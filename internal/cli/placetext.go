@@ -32,7 +32,10 @@ func PlaceWords(q *greylagv1.Request) []string {
 	case "leaf":
 		tied = append(tied, "all nodes under one leaf switch")
 	}
-	if n := q.GetSwitches(); n > 0 {
+	switch n := q.GetSwitches(); {
+	case n == 1 && q.GetConnect() != "leaf":
+		tied = append(tied, "all nodes under one leaf switch")
+	case n > 1:
 		tied = append(tied, fmt.Sprintf("at most %d leaf switches", n))
 	}
 	if len(tied) > 0 {
