@@ -18,6 +18,9 @@ type limits struct {
 	index  map[string]int          // of resources that limits are on, in use.amounts
 	uses   map[cluster.Scope]*use  // what runs; nil until a limited job asks
 	past   map[cluster.Scope]*past // what was used up; nil until a limit on that is met
+	timed  bool                    // some limit is on minutes
+	byQOS  bool                    // some QOS has limits
+	spare  []int64                 // memory for uses
 }
 
 // use is what runs in one scope, with what was decided in this pass.
@@ -43,18 +46,20 @@ func newLimits(snap *cluster.Snapshot) *limits {
 	for i := range snap.Policy.QOS {
 		q := &snap.Policy.QOS[i]
 		qos[q.Name] = q
-		limited = limited || len(q.Limits) > 0
+		l.byQOS = l.byQOS || len(q.Limits) > 0
 		for _, limit := range q.Limits {
 			number(index, limit.Resource)
+			l.timed = l.timed || limit.Kind == cluster.GrpTRESRunMins
 		}
 	}
-	if !limited {
+	if !limited && !l.byQOS {
 		return l
 	}
 	if tree != nil {
 		for resource := range tree.Resources {
 			number(index, resource)
 		}
+		l.timed = l.timed || tree.Kinds[cluster.GrpTRESRunMins] || tree.Kinds[cluster.GrpTRESMins] || tree.Kinds[cluster.GrpWall]
 	}
 	l.tree, l.qos, l.index = tree, qos, index
 	l.bounds = map[*cluster.JobSpec][]cluster.Bound{}
@@ -137,8 +142,15 @@ func (l *limits) using(scope cluster.Scope) *use {
 	return u
 }
 
+// none is a use of nothing.
 func (l *limits) none() *use {
-	return &use{amounts: make([]int64, len(l.index)), minutes: make([]int64, len(l.index))}
+	n := len(l.index)
+	if len(l.spare) < 2*n {
+		l.spare = make([]int64, 256*n)
+	}
+	u := &use{amounts: l.spare[:n:n], minutes: l.spare[n : 2*n : 2*n]}
+	l.spare = l.spare[2*n:]
+	return u
 }
 
 // group is what counts in the same scopes.
@@ -147,19 +159,16 @@ type group struct {
 	qos string
 }
 
-// countRunning sums up what runs, first by user, account and QOS, then by scope.
+// countRunning sums up what runs: by user and QOS, of these by account, and of those
+// by account above.
 func (l *limits) countRunning() {
-	left := make(map[cluster.JobID]int64, len(l.snap.Active)) // minutes until the time limit
-	for _, job := range l.snap.Active {
-		end := job.Limit()
-		if end == 0 {
-			end = l.snap.Now.Add(forever)
-		}
-		left[job.ID] = int64(max(0, end.Sub(l.snap.Now)+time.Minute-1) / time.Minute)
-	}
+	left := l.minutesLeft()
 	groups := map[group]*use{}
 	for id, c := range l.snap.Accounts.Running {
-		k := group{c.AssociationKey, c.QOS}
+		k := group{AssociationKey: c.AssociationKey}
+		if l.byQOS {
+			k.qos = c.QOS
+		}
 		g := groups[k]
 		if g == nil {
 			g = l.none()
@@ -175,11 +184,39 @@ func (l *limits) countRunning() {
 			}
 		}
 	}
-	l.uses = map[cluster.Scope]*use{}
+	l.uses = make(map[cluster.Scope]*use, 2*len(groups))
+	accounts := map[string]*use{}
 	for k, g := range groups {
-		spec := cluster.JobSpec{Account: k.Account, Owner: cluster.Identity{User: k.User}, QOS: k.qos}
-		l.tree.Scopes(&spec, func(scope cluster.Scope) { l.using(scope).add(g) })
+		l.using(cluster.Scope{Account: k.Account, User: k.User}).add(g)
+		a := accounts[k.Account]
+		if a == nil {
+			a = l.none()
+			accounts[k.Account] = a
+		}
+		a.add(g)
+		if k.qos != "" {
+			l.tree.ScopesOfQOS(k.AssociationKey, k.qos, func(scope cluster.Scope) { l.using(scope).add(g) })
+		}
 	}
+	for name, a := range accounts {
+		l.tree.ScopesOfAccount(name, func(scope cluster.Scope) { l.using(scope).add(a) })
+	}
+}
+
+// minutesLeft is how long each job that runs may still run, when some limit asks.
+func (l *limits) minutesLeft() map[cluster.JobID]int64 {
+	if !l.timed {
+		return nil
+	}
+	left := make(map[cluster.JobID]int64, len(l.snap.Active))
+	for _, job := range l.snap.Active {
+		end := job.Limit()
+		if end == 0 {
+			end = l.snap.Now.Add(forever)
+		}
+		left[job.ID] = int64(max(0, end.Sub(l.snap.Now)+time.Minute-1) / time.Minute)
+	}
+	return left
 }
 
 // add adds what g is.

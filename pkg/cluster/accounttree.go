@@ -14,8 +14,9 @@ type AccountTree struct {
 	users    map[AssociationKey]int32
 	// Limited reports whether any account or user has a limit.
 	Limited bool
-	// Resources are those that limits are on, each once.
+	// Resources and Kinds are what limits are on, and of which kinds they are.
 	Resources map[string]bool
+	Kinds     map[LimitKind]bool
 }
 
 // AccountNode is an account, or a user in one.
@@ -36,7 +37,7 @@ func (n *AccountNode) Limits() []Limit {
 // NewAccountTree builds the tree of accounts and associations in any order. What is
 // below an account that is not there is left out; so is a circle. O(n).
 func NewAccountTree(accounts iter.Seq[*Account], users iter.Seq[*Association]) *AccountTree {
-	t := &AccountTree{Resources: map[string]bool{}, accounts: map[string]int32{}, users: map[AssociationKey]int32{}}
+	t := &AccountTree{Resources: map[string]bool{}, Kinds: map[LimitKind]bool{}, accounts: map[string]int32{}, users: map[AssociationKey]int32{}}
 	root := &Account{Name: RootAccount, Shares: 1}
 	below := map[string][]*Account{}
 	for a := range accounts {
@@ -69,7 +70,7 @@ func (t *AccountTree) add(n AccountNode) {
 		t.accounts[n.Account.Name] = i
 	}
 	for _, l := range n.Limits() {
-		t.Limited = true
+		t.Limited, t.Kinds[l.Kind] = true, true
 		if l.Resource != "" {
 			t.Resources[l.Resource] = true
 		}

@@ -43,28 +43,38 @@ type Bound struct {
 // Scopes yields every scope in which a job counts: of its user, of its account and
 // those above, and of its QOS. A nil tree has the root alone. O(depth).
 func (t *AccountTree) Scopes(spec *JobSpec, yield func(Scope)) {
-	user, qos := spec.Owner.User, spec.QOS
-	yield(Scope{Account: spec.Account, User: user})
+	key := AssociationKey{Account: spec.Account, User: spec.Owner.User}
+	yield(Scope{Account: key.Account, User: key.User})
+	t.ScopesOfAccount(key.Account, yield)
+	if spec.QOS != "" {
+		t.ScopesOfQOS(key, spec.QOS, yield)
+	}
+}
+
+// ScopesOfAccount yields those of an account and of the ones above it.
+func (t *AccountTree) ScopesOfAccount(account string, yield func(Scope)) {
 	at := int32(-1)
 	if t != nil {
-		at = t.Account(spec.Account)
+		at = t.Account(account)
 	}
 	if at < 0 {
-		if spec.Account != "" && spec.Account != RootAccount {
-			yield(Scope{Account: spec.Account})
+		if account != "" && account != RootAccount {
+			yield(Scope{Account: account})
 		}
 		yield(Scope{Account: RootAccount})
-	} else {
-		for _, n := range t.Up(at) {
-			yield(Scope{Account: n.Account.Name})
-		}
+		return
 	}
-	if qos != "" {
-		yield(Scope{QOS: qos})
-		yield(Scope{User: user, QOS: qos})
-		if spec.Account != "" {
-			yield(Scope{Account: spec.Account, QOS: qos})
-		}
+	for ; at >= 0; at = t.Nodes[at].Parent {
+		yield(Scope{Account: t.Nodes[at].Account.Name})
+	}
+}
+
+// ScopesOfQOS yields those of a QOS.
+func (t *AccountTree) ScopesOfQOS(key AssociationKey, qos string, yield func(Scope)) {
+	yield(Scope{QOS: qos})
+	yield(Scope{User: key.User, QOS: qos})
+	if key.Account != "" {
+		yield(Scope{Account: key.Account, QOS: qos})
 	}
 }
 
