@@ -35,7 +35,7 @@ func rules(rpc RPC) (rule, bool) {
 	nodes := []pki.Role{pki.RoleNode}
 	switch rpc {
 	// What others' jobs look like in these is ViewOf's to say.
-	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch":
+	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch", "ClusterService/Why", "ClusterService/Plan":
 		return rule{own: byUser, others: byUser}, true
 	// Nobody submits for another.
 	case "JobService/Submit":

@@ -159,6 +159,12 @@ func load(ts *testscript.TestScript, _ bool, args []string) {
 		err = protojson.Unmarshal(text, &w.book.shares)
 	case "priorities":
 		err = protojson.Unmarshal(text, &w.book.priorities)
+	case "why":
+		x := &greylagv1.WhyResponse{}
+		err = protojson.Unmarshal(text, x)
+		w.reasons = append(w.reasons, x)
+	case "plan":
+		err = protojson.Unmarshal(text, &w.planned)
 	case "info":
 		err = protojson.Unmarshal(text, w.info)
 	}

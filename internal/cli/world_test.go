@@ -27,6 +27,8 @@ type world struct {
 	version uint64
 	fabric  []*greylagv1.Switch
 	book    *accountBook
+	reasons []*greylagv1.WhyResponse
+	planned greylagv1.PlanResponse
 }
 
 func newWorld(ca *pki.CA, address string) *world {

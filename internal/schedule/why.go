@@ -36,7 +36,7 @@ type Explanation struct {
 	// Ahead counts the jobs of its partitions that compete with it and are served
 	// first; First names the first three.
 	Ahead int
-	First []cluster.JobRef
+	First []*cluster.Job
 	// Changes are requests of gsubmit, each tried, with any of which it would start now
 	// without delaying anybody ahead of it. None when more than maxAhead jobs are ahead.
 	Changes []string
@@ -124,7 +124,7 @@ func (p *Planner) before(r *round, job *cluster.Job) []*cluster.Job {
 
 // rivals is the jobs before one that compete with it: of its partitions, and not kept
 // back by something else.
-func rivals(job *cluster.Job, before []*cluster.Job) (first []cluster.JobRef, count int) {
+func rivals(job *cluster.Job, before []*cluster.Job) (first []*cluster.Job, count int) {
 	own := partitions(job.Spec)
 	for _, j := range before {
 		competes := j.Planned > 0 || j.Reason == cluster.ReasonNone || j.Reason == cluster.ReasonPriority || j.Reason == cluster.ReasonResources
@@ -132,7 +132,7 @@ func rivals(job *cluster.Job, before []*cluster.Job) (first []cluster.JobRef, co
 			continue
 		}
 		if count++; len(first) < maxFirst {
-			first = append(first, j.Ref())
+			first = append(first, j)
 		}
 	}
 	return first, count

@@ -60,7 +60,7 @@ func tell(x Explanation) string {
 		fmt.Fprintf(&b, "job %d has %d of them until +%s\n", h.Job.ID, h.Nodes, h.Ends.Sub(start))
 	}
 	if x.Ahead > 0 {
-		fmt.Fprintf(&b, "%d ahead, first %v\n", x.Ahead, x.First)
+		fmt.Fprintf(&b, "%d ahead, first [%d]\n", x.Ahead, x.First[0].ID)
 	}
 	for _, c := range x.Changes {
 		fmt.Fprintf(&b, "starts with %s\n", c)

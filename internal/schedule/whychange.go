@@ -85,22 +85,19 @@ func (t *trial) lacks(s *surveyed) []verdict {
 		loose = loose || o.any != nil && t.p.profile.FitsIn(o.any, t.r.freeNow(t.p))
 		near = near || o.near != nil && t.p.profile.FitsIn(o.near, t.r.freeNow(t.p))
 	}
+	fits := "fits now, but would delay jobs ahead of it"
+	if len(t.p.ground.twins) > 0 {
+		fits += " or run into a reservation"
+	}
 	switch {
 	case near || loose && !spec.Request.Tied():
-		all = append(all, verdict{cluster.ReasonPriority, "it would fit now, but would delay jobs ahead of it or run into a reservation"})
+		all = append(all, verdict{cluster.ReasonPriority, fits})
 	case len(s.fit) >= int(max(1, spec.Request.Nodes)) && spec.Request.Tied():
 		all = append(all, verdict{cluster.ReasonResources, s.needs + "; enough is free, but not near enough to each other"})
-	default:
-		all = append(all, verdict{cluster.ReasonResources, s.needs + fmt.Sprintf("; %s free for it now", are(len(s.fit)))})
+	case len(all) == 0:
+		all = append(all, verdict{cluster.ReasonResources, s.needs})
 	}
 	return all
-}
-
-func are(n int) string {
-	if n == 1 {
-		return "1 node is"
-	}
-	return fmt.Sprintf("%d nodes are", n)
 }
 
 // changes is what of the request could be smaller so that the job starts now, one

@@ -144,8 +144,10 @@ type Server struct {
 	http     *http.Server
 	limits   *limits
 	logs     *logDesks
-	closing  context.Context // ends when the server stops: streams end then
-	stop     context.CancelFunc
+	// explaining holds the one explanation under way: each may cost a pass.
+	explaining chan struct{}
+	closing    context.Context // ends when the server stops: streams end then
+	stop       context.CancelFunc
 }
 
 const (
@@ -171,6 +173,7 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, verifier: auth.NewVerifier(cfg.Trust), mux: http.NewServeMux(),
 		errors: connect.NewErrorWriter(), limits: newLimits(cfg.Limits), logs: newLogDesks(),
+		explaining: make(chan struct{}, 1),
 	}
 	s.closing, s.stop = context.WithCancel(context.Background())
 	options := connect.WithHandlerOptions(

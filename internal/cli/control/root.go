@@ -125,7 +125,7 @@ func (t *tool) root() *cobra.Command {
 		&cobra.Group{ID: nodes, Title: "Nodes:"}, &cobra.Group{ID: people, Title: "Accounts:"}, &cobra.Group{ID: whole, Title: "The cluster:"},
 		&cobra.Group{ID: host, Title: "This host:"},
 	)
-	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script())
+	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script(), t.why(), t.plan())
 	root.AddCommand(t.hold(), t.release(), t.requeue(), t.update())
 	root.AddCommand(t.drain(), t.resume(), t.node())
 	root.AddCommand(t.clusterCommand(), t.apply(), t.topology())

@@ -2182,7 +2182,7 @@ var File_greylag_v1_cluster_proto protoreflect.FileDescriptor
 const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x18greylag/v1/cluster.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15greylag/v1/node.proto\x1a\x14greylag/v1/job.proto\x1a\x19greylag/v1/topology.proto\"\x0f\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18greylag/v1/explain.proto\x1a\x15greylag/v1/node.proto\x1a\x14greylag/v1/job.proto\x1a\x19greylag/v1/topology.proto\"\x0f\n" +
 	"\rStatusRequest\"\xb5\x03\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
@@ -2343,7 +2343,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vBlobRequest\x12\x18\n" +
 	"\adigests\x18\x01 \x03(\fR\adigests\"*\n" +
 	"\fBlobResponse\x12\x1a\n" +
-	"\bcontents\x18\x01 \x03(\fR\bcontents2\xa6\b\n" +
+	"\bcontents\x18\x01 \x03(\fR\bcontents2\x99\t\n" +
 	"\x0eClusterService\x12?\n" +
 	"\x06Status\x12\x19.greylag.v1.StatusRequest\x1a\x1a.greylag.v1.StatusResponse\x129\n" +
 	"\x04Info\x12\x17.greylag.v1.InfoRequest\x1a\x18.greylag.v1.InfoResponse\x12<\n" +
@@ -2358,7 +2358,9 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x06Policy\x12\x19.greylag.v1.PolicyRequest\x1a\x1a.greylag.v1.PolicyResponse\x12<\n" +
 	"\x05Apply\x12\x18.greylag.v1.ApplyRequest\x1a\x19.greylag.v1.ApplyResponse\x12E\n" +
 	"\bTopology\x12\x1b.greylag.v1.TopologyRequest\x1a\x1c.greylag.v1.TopologyResponse\x12N\n" +
-	"\vSetTopology\x12\x1e.greylag.v1.SetTopologyRequest\x1a\x1f.greylag.v1.SetTopologyResponse\x12G\n" +
+	"\vSetTopology\x12\x1e.greylag.v1.SetTopologyRequest\x1a\x1f.greylag.v1.SetTopologyResponse\x126\n" +
+	"\x03Why\x12\x16.greylag.v1.WhyRequest\x1a\x17.greylag.v1.WhyResponse\x129\n" +
+	"\x04Plan\x12\x17.greylag.v1.PlanRequest\x1a\x18.greylag.v1.PlanResponse\x12G\n" +
 	"\bSnapshot\x12\x1b.greylag.v1.SnapshotRequest\x1a\x1c.greylag.v1.SnapshotResponse0\x012\xd9\x01\n" +
 	"\vPeerService\x12H\n" +
 	"\tReadIndex\x12\x1c.greylag.v1.ReadIndexRequest\x1a\x1d.greylag.v1.ReadIndexResponse\x12E\n" +
@@ -2422,8 +2424,12 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
 	(*TopologyRequest)(nil),       // 41: greylag.v1.TopologyRequest
 	(*SetTopologyRequest)(nil),    // 42: greylag.v1.SetTopologyRequest
-	(*TopologyResponse)(nil),      // 43: greylag.v1.TopologyResponse
-	(*SetTopologyResponse)(nil),   // 44: greylag.v1.SetTopologyResponse
+	(*WhyRequest)(nil),            // 43: greylag.v1.WhyRequest
+	(*PlanRequest)(nil),           // 44: greylag.v1.PlanRequest
+	(*TopologyResponse)(nil),      // 45: greylag.v1.TopologyResponse
+	(*SetTopologyResponse)(nil),   // 46: greylag.v1.SetTopologyResponse
+	(*WhyResponse)(nil),           // 47: greylag.v1.WhyResponse
+	(*PlanResponse)(nil),          // 48: greylag.v1.PlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: greylag.v1.StatusResponse.members:type_name -> greylag.v1.Member
@@ -2457,30 +2463,34 @@ var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	26, // 28: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
 	41, // 29: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
 	42, // 30: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	28, // 31: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
-	30, // 32: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
-	32, // 33: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
-	34, // 34: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
-	1,  // 35: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
-	4,  // 36: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
-	9,  // 37: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
-	11, // 38: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	13, // 39: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	15, // 40: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	17, // 41: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
-	19, // 42: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	21, // 43: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	23, // 44: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
-	25, // 45: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
-	27, // 46: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
-	43, // 47: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
-	44, // 48: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	29, // 49: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
-	31, // 50: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
-	33, // 51: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
-	35, // 52: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
-	35, // [35:53] is the sub-list for method output_type
-	17, // [17:35] is the sub-list for method input_type
+	43, // 31: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
+	44, // 32: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
+	28, // 33: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
+	30, // 34: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
+	32, // 35: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
+	34, // 36: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
+	1,  // 37: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
+	4,  // 38: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
+	9,  // 39: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
+	11, // 40: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	13, // 41: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	15, // 42: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	17, // 43: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
+	19, // 44: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	21, // 45: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	23, // 46: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
+	25, // 47: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
+	27, // 48: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
+	45, // 49: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
+	46, // 50: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	47, // 51: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
+	48, // 52: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
+	29, // 53: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
+	31, // 54: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
+	33, // 55: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
+	35, // 56: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
+	37, // [37:57] is the sub-list for method output_type
+	17, // [17:37] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -2491,6 +2501,7 @@ func file_greylag_v1_cluster_proto_init() {
 	if File_greylag_v1_cluster_proto != nil {
 		return
 	}
+	file_greylag_v1_explain_proto_init()
 	file_greylag_v1_node_proto_init()
 	file_greylag_v1_job_proto_init()
 	file_greylag_v1_topology_proto_init()

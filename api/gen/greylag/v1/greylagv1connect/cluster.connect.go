@@ -70,6 +70,10 @@ const (
 	// ClusterServiceSetTopologyProcedure is the fully-qualified name of the ClusterService's
 	// SetTopology RPC.
 	ClusterServiceSetTopologyProcedure = "/greylag.v1.ClusterService/SetTopology"
+	// ClusterServiceWhyProcedure is the fully-qualified name of the ClusterService's Why RPC.
+	ClusterServiceWhyProcedure = "/greylag.v1.ClusterService/Why"
+	// ClusterServicePlanProcedure is the fully-qualified name of the ClusterService's Plan RPC.
+	ClusterServicePlanProcedure = "/greylag.v1.ClusterService/Plan"
 	// ClusterServiceSnapshotProcedure is the fully-qualified name of the ClusterService's Snapshot RPC.
 	ClusterServiceSnapshotProcedure = "/greylag.v1.ClusterService/Snapshot"
 	// PeerServiceReadIndexProcedure is the fully-qualified name of the PeerService's ReadIndex RPC.
@@ -109,6 +113,11 @@ type ClusterServiceClient interface {
 	// Topology returns the fabric and where nodes disagree with it; SetTopology replaces it.
 	Topology(context.Context, *v1.TopologyRequest) (*v1.TopologyResponse, error)
 	SetTopology(context.Context, *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error)
+	// Why explains one job: what keeps it, which nodes it could have and who has them,
+	// what would start it now, and what was said of its start so far.
+	Why(context.Context, *v1.WhyRequest) (*v1.WhyResponse, error)
+	// Plan returns the jobs that run and those that have a planned start.
+	Plan(context.Context, *v1.PlanRequest) (*v1.PlanResponse, error)
 	// Snapshot streams the whole state, for backup and for replay.
 	Snapshot(context.Context, *v1.SnapshotRequest) (*connect.ServerStreamForClient[v1.SnapshotResponse], error)
 }
@@ -208,6 +217,18 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("SetTopology")),
 			connect.WithClientOptions(opts...),
 		),
+		why: connect.NewClient[v1.WhyRequest, v1.WhyResponse](
+			httpClient,
+			baseURL+ClusterServiceWhyProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Why")),
+			connect.WithClientOptions(opts...),
+		),
+		plan: connect.NewClient[v1.PlanRequest, v1.PlanResponse](
+			httpClient,
+			baseURL+ClusterServicePlanProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Plan")),
+			connect.WithClientOptions(opts...),
+		),
 		snapshot: connect.NewClient[v1.SnapshotRequest, v1.SnapshotResponse](
 			httpClient,
 			baseURL+ClusterServiceSnapshotProcedure,
@@ -233,6 +254,8 @@ type clusterServiceClient struct {
 	apply        *connect.Client[v1.ApplyRequest, v1.ApplyResponse]
 	topology     *connect.Client[v1.TopologyRequest, v1.TopologyResponse]
 	setTopology  *connect.Client[v1.SetTopologyRequest, v1.SetTopologyResponse]
+	why          *connect.Client[v1.WhyRequest, v1.WhyResponse]
+	plan         *connect.Client[v1.PlanRequest, v1.PlanResponse]
 	snapshot     *connect.Client[v1.SnapshotRequest, v1.SnapshotResponse]
 }
 
@@ -362,6 +385,24 @@ func (c *clusterServiceClient) SetTopology(ctx context.Context, req *v1.SetTopol
 	return nil, err
 }
 
+// Why calls greylag.v1.ClusterService.Why.
+func (c *clusterServiceClient) Why(ctx context.Context, req *v1.WhyRequest) (*v1.WhyResponse, error) {
+	response, err := c.why.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Plan calls greylag.v1.ClusterService.Plan.
+func (c *clusterServiceClient) Plan(ctx context.Context, req *v1.PlanRequest) (*v1.PlanResponse, error) {
+	response, err := c.plan.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Snapshot calls greylag.v1.ClusterService.Snapshot.
 func (c *clusterServiceClient) Snapshot(ctx context.Context, req *v1.SnapshotRequest) (*connect.ServerStreamForClient[v1.SnapshotResponse], error) {
 	return c.snapshot.CallServerStream(ctx, connect.NewRequest(req))
@@ -396,6 +437,11 @@ type ClusterServiceHandler interface {
 	// Topology returns the fabric and where nodes disagree with it; SetTopology replaces it.
 	Topology(context.Context, *v1.TopologyRequest) (*v1.TopologyResponse, error)
 	SetTopology(context.Context, *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error)
+	// Why explains one job: what keeps it, which nodes it could have and who has them,
+	// what would start it now, and what was said of its start so far.
+	Why(context.Context, *v1.WhyRequest) (*v1.WhyResponse, error)
+	// Plan returns the jobs that run and those that have a planned start.
+	Plan(context.Context, *v1.PlanRequest) (*v1.PlanResponse, error)
 	// Snapshot streams the whole state, for backup and for replay.
 	Snapshot(context.Context, *v1.SnapshotRequest, *connect.ServerStream[v1.SnapshotResponse]) error
 }
@@ -491,6 +537,18 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("SetTopology")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceWhyHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceWhyProcedure,
+		svc.Why,
+		connect.WithSchema(clusterServiceMethods.ByName("Why")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServicePlanHandler := connect.NewUnaryHandlerSimple(
+		ClusterServicePlanProcedure,
+		svc.Plan,
+		connect.WithSchema(clusterServiceMethods.ByName("Plan")),
+		connect.WithHandlerOptions(opts...),
+	)
 	clusterServiceSnapshotHandler := connect.NewServerStreamHandlerSimple(
 		ClusterServiceSnapshotProcedure,
 		svc.Snapshot,
@@ -527,6 +585,10 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceTopologyHandler.ServeHTTP(w, r)
 		case ClusterServiceSetTopologyProcedure:
 			clusterServiceSetTopologyHandler.ServeHTTP(w, r)
+		case ClusterServiceWhyProcedure:
+			clusterServiceWhyHandler.ServeHTTP(w, r)
+		case ClusterServicePlanProcedure:
+			clusterServicePlanHandler.ServeHTTP(w, r)
 		case ClusterServiceSnapshotProcedure:
 			clusterServiceSnapshotHandler.ServeHTTP(w, r)
 		default:
@@ -592,6 +654,14 @@ func (UnimplementedClusterServiceHandler) Topology(context.Context, *v1.Topology
 
 func (UnimplementedClusterServiceHandler) SetTopology(context.Context, *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.SetTopology is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Why(context.Context, *v1.WhyRequest) (*v1.WhyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Why is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Plan(context.Context, *v1.PlanRequest) (*v1.PlanResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Plan is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) Snapshot(context.Context, *v1.SnapshotRequest, *connect.ServerStream[v1.SnapshotResponse]) error {

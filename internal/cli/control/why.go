@@ -1,0 +1,130 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/hostlist"
+)
+
+func (t *tool) why() *cobra.Command {
+	history := false
+	c := &cobra.Command{
+		Use: "why JOB", Short: "Why a job waits, and what would let it start", GroupID: look, Args: cobra.ExactArgs(1),
+		Long: "Explains a job that waits: everything that keeps it, how many nodes each condition\nrules out, which jobs have what it waits for, when it is planned to start, and\noptions of gsubmit with any of which it would start now without delaying anybody\nahead of it. Of an array the first element that waits is explained. With --history\nit prints what was said of the job's start so far, also of one that has ended.",
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			refs, err := cli.Refs(args)
+			if err != nil {
+				return err
+			}
+			answer, err := c.Cluster().Why(ctx, &greylagv1.WhyRequest{Job: refs[0]})
+			switch {
+			case err != nil:
+				return err
+			case t.json:
+				return t.WriteJSON(whyOf(answer))
+			case history:
+				return t.WriteTable(t.historyTable(answer.History))
+			}
+			return t.printWhy(answer)
+		}),
+	}
+	c.Flags().BoolVar(&history, "history", false, "print what was said of its start so far")
+	return c
+}
+
+// printWhy prints an explanation, what matters most first.
+func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
+	j := a.Job
+	if j.State != "PENDING" {
+		return t.Facts(fmt.Sprintf("job %s does not wait", j.Ref), [][2]string{
+			{"state", stateText(j)}, {"started", t.when(j.Started)}, {"ended", t.when(j.Ended)},
+		})
+	}
+	facts := [][2]string{{"state", stateText(j)}, {"planned start", t.plannedStart(a)}}
+	for _, cause := range a.Causes {
+		facts = append(facts, [2]string{"kept by", cause})
+	}
+	facts = append(facts, [2]string{"asks for", strings.TrimPrefix(a.Needs, "needs ")}, [2]string{"nodes",
+		fmt.Sprintf("%d in its partitions, %d could serve it, %d could now", a.Nodes, a.Could, a.Free)})
+	for _, r := range a.Ruled {
+		facts = append(facts, [2]string{"ruled out", fmt.Sprintf("%d: %s", r.Nodes, r.Says)})
+	}
+	for _, h := range a.Holders {
+		until := "without a time limit"
+		if h.Ends != nil {
+			until = "until " + t.when(h.Ends) + " at the latest"
+		}
+		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, on %s, %s", h.Job, h.User, nodeCount(h.Nodes), until)})
+	}
+	if a.Ahead > 0 {
+		ahead := fmt.Sprintf("%d of its partitions", a.Ahead)
+		if len(a.First) > 0 {
+			ahead += ", first " + strings.Join(a.First, ", ")
+		}
+		facts = append(facts, [2]string{"jobs ahead", ahead})
+	}
+	for _, change := range a.Changes {
+		facts = append(facts, [2]string{"starts now with", change})
+	}
+	return t.Facts("job "+j.Ref+" waits", facts)
+}
+
+// plannedStart is the planned start of a job, and how sure it is.
+func (t *tool) plannedStart(a *greylagv1.WhyResponse) string {
+	switch {
+	case a.Job.Planned == nil:
+		return "none yet"
+	case len(a.Promise) > 0:
+		return t.when(a.Job.Planned) + ", promised, on " + hostsText(a.Promise)
+	}
+	return t.when(a.Job.Planned) + ", not promised yet"
+}
+
+func nodeCount(n int32) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return fmt.Sprintf("%d nodes", n)
+}
+
+func hostsText(shares []*greylagv1.NodeShare) string {
+	names := make([]string, len(shares))
+	for i, s := range shares {
+		names[i] = s.Node
+	}
+	return hostlist.Compress(names)
+}
+
+func (t *tool) historyTable(notes []*greylagv1.Note) cli.Table {
+	table := cli.Table{Head: []string{"INDEX", "TIME", "REASON", "PLANNED", "PROMISED", "BROKEN"}, Right: "rlllll"}
+	for _, n := range notes {
+		planned := "-"
+		if n.Planned != nil {
+			planned = t.hour(n.Planned.AsTime())
+		}
+		table.Rows = append(table.Rows, []string{
+			fmt.Sprint(n.Index), t.hour(n.Time.AsTime()), n.Reason, planned, yesOrDash(n.Promised), orDash(n.Broken),
+		})
+	}
+	return table
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func yesOrDash(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "-"
+}

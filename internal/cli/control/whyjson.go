@@ -1,0 +1,110 @@
+package control
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+)
+
+type whyJSON struct {
+	Job     cli.JobJSON     `json:"job"`
+	Causes  []string        `json:"causes"`
+	Needs   string          `json:"needs,omitempty"`
+	Nodes   int32           `json:"nodes"`
+	Could   int32           `json:"could"`
+	Free    int32           `json:"free"`
+	Ruled   []ruledJSON     `json:"ruled"`
+	Holders []holderJSON    `json:"holders"`
+	Ahead   int32           `json:"ahead"`
+	First   []string        `json:"first"`
+	Changes []string        `json:"changes"`
+	Promise []hostShareJSON `json:"promise"`
+	History []noteJSON      `json:"history"`
+}
+
+type ruledJSON struct {
+	Says  string `json:"says"`
+	Nodes int32  `json:"nodes"`
+}
+
+type holderJSON struct {
+	Job   string     `json:"job"`
+	User  string     `json:"user"`
+	Nodes int32      `json:"nodes"`
+	Ends  *time.Time `json:"ends,omitempty"`
+}
+
+type hostShareJSON struct {
+	Node string `json:"node"`
+	GPUs int32  `json:"gpus"`
+}
+
+type noteJSON struct {
+	Index    uint64     `json:"index"`
+	Time     *time.Time `json:"time"`
+	Reason   string     `json:"reason"`
+	Planned  *time.Time `json:"planned,omitempty"`
+	Promised bool       `json:"promised"`
+	Broken   string     `json:"broken,omitempty"`
+}
+
+type plannedJSON struct {
+	Job       string          `json:"job"`
+	User      string          `json:"user"`
+	Partition string          `json:"partition"`
+	State     string          `json:"state"`
+	Start     *time.Time      `json:"start"`
+	End       *time.Time      `json:"end,omitempty"`
+	Promised  bool            `json:"promised"`
+	GPUs      int32           `json:"gpus"`
+	Hosts     []hostShareJSON `json:"hosts"`
+}
+
+func stampOf(at *timestamppb.Timestamp) *time.Time {
+	if at == nil {
+		return nil
+	}
+	return cli.Stamp(at.AsTime())
+}
+
+// some is a list that is never null in JSON.
+func some(words []string) []string { return append([]string{}, words...) }
+
+func hostSharesOf(shares []*greylagv1.NodeShare) []hostShareJSON {
+	list := make([]hostShareJSON, len(shares))
+	for i, s := range shares {
+		list[i] = hostShareJSON{s.Node, s.Gpus}
+	}
+	return list
+}
+
+func whyOf(a *greylagv1.WhyResponse) whyJSON {
+	x := whyJSON{
+		Job: cli.JobOf(a.Job), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
+		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: some(a.First), Changes: some(a.Changes),
+		Promise: hostSharesOf(a.Promise), History: []noteJSON{},
+	}
+	for _, r := range a.Ruled {
+		x.Ruled = append(x.Ruled, ruledJSON{r.Says, r.Nodes})
+	}
+	for _, h := range a.Holders {
+		x.Holders = append(x.Holders, holderJSON{h.Job, h.User, h.Nodes, stampOf(h.Ends)})
+	}
+	for _, n := range a.History {
+		x.History = append(x.History, noteJSON{n.Index, stampOf(n.Time), n.Reason, stampOf(n.Planned), n.Promised, n.Broken})
+	}
+	return x
+}
+
+func planOf(a *greylagv1.PlanResponse) any {
+	list := make([]plannedJSON, len(a.Jobs))
+	for i, j := range a.Jobs {
+		list[i] = plannedJSON{j.Job, j.User, j.Partition, j.State, stampOf(j.Start), stampOf(j.End), j.Promised, j.Gpus, hostSharesOf(j.Hosts)}
+	}
+	return struct {
+		Plan []plannedJSON `json:"plan"`
+	}{list}
+}

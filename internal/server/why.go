@@ -1,0 +1,106 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Why explains one job from this controller's own state. At most one explanation is
+// made at a time, since each may cost a pass; others wait for their turn.
+func (s *clusterService) Why(ctx context.Context, p *greylagv1.WhyRequest) (*greylagv1.WhyResponse, error) {
+	ref, err := wire.ReadRef(p.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	job, err := s.explained(v, ref)
+	if err != nil {
+		return nil, err
+	}
+	eye := newEye(callerOf(ctx), v)
+	if job == nil || eye.see(job) == nil {
+		return nil, noSuchJob(ref)
+	}
+	response := &greylagv1.WhyResponse{}
+	if job.State == cluster.Pending {
+		if response, err = s.why(ctx, v, job, eye); err != nil {
+			return nil, err
+		}
+	}
+	response.Job, response.History, response.Promise = wire.WriteJob(eye.see(job)), wire.WriteNotes(job.History), wire.WriteShares(job.Promise)
+	response.AsOf = asOf
+	return response, nil
+}
+
+func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Job, eye *eye) (*greylagv1.WhyResponse, error) {
+	select {
+	case s.explaining <- struct{}{}:
+		defer func() { <-s.explaining }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	x, err := schedule.Why(v.Snapshot(), job.ID)
+	if err != nil && !errors.Is(err, schedule.ErrNotWaiting) {
+		return nil, err
+	}
+	return wire.WriteWhy(&x, eye.see), nil
+}
+
+// explained is the job that a reference means: of an array the first element that
+// waits, else the first; nil when there is none.
+func (s *clusterService) explained(v *state.View, ref cluster.JobRef) (*cluster.Job, error) {
+	ids, err := resolve(v, s.cfg.Archive, ref)
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	for _, id := range ids {
+		if j, ok := v.Job(id); ok && j.State == cluster.Pending {
+			return j, nil
+		}
+	}
+	return find(v, s.cfg.Archive, ids[0])
+}
+
+// Plan lists what runs and what is planned, as far as the caller may see it.
+// O(jobs log jobs).
+func (s *clusterService) Plan(ctx context.Context, p *greylagv1.PlanRequest) (*greylagv1.PlanResponse, error) {
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	eye := newEye(callerOf(ctx), v)
+	var jobs []*cluster.Job
+	for j := range v.Jobs(0) {
+		if j.Alloc == nil && j.Planned == 0 || p.GetPartition() != "" && p.GetPartition() != j.Spec.Partition {
+			continue
+		}
+		if seen := eye.see(j); seen != nil {
+			jobs = append(jobs, seen)
+		}
+	}
+	begins := func(j *cluster.Job) cluster.Instant {
+		if j.Alloc != nil {
+			return j.Started
+		}
+		return j.Planned
+	}
+	slices.SortFunc(jobs, func(a, b *cluster.Job) int {
+		return cmp.Or(cmp.Compare(begins(a), begins(b)), cmp.Compare(a.ID, b.ID))
+	})
+	response := &greylagv1.PlanResponse{AsOf: asOf}
+	for _, j := range jobs {
+		response.Jobs = append(response.Jobs, wire.WritePlanned(j))
+	}
+	return response, nil
+}

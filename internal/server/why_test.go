@@ -1,0 +1,84 @@
+package server_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// queueOfTwo is a node that ann's job has, and bob's job that waits for it.
+func queueOfTwo(w *world) (running, waiting string) {
+	n := newNode(w, "n1")
+	n.next()
+	whole := job("work")
+	whole.Request = &greylagv1.Request{GpusPerNode: 2}
+	whole.TimeLimit = durationpb.New(time.Hour)
+	a := w.submit(w.as(ann), whole)
+	n.busy()
+	b := w.submit(w.as(bob), whole)
+	running, waiting = cluster.JobID(a).String(), cluster.JobID(b).String()
+	w.until("the second job has a planned start", func() bool {
+		answer, err := w.as(bob).Jobs().Get(w.t.Context(), &greylagv1.GetRequest{Job: waiting})
+		must(w.t, err)
+		return answer.GetJobs()[0].GetPlanned() != nil
+	})
+	return running, waiting
+}
+
+func TestWhyAndPlan(t *testing.T) {
+	w := newWorld(t, options{})
+	running, waiting := queueOfTwo(w)
+	c := w.as(bob).Cluster()
+	x, err := c.Why(t.Context(), &greylagv1.WhyRequest{Job: waiting})
+	must(t, err)
+	if x.GetNodes() != 1 || x.GetCould() != 1 || x.GetFree() != 0 || len(x.GetRuled()) != 1 || x.GetRuled()[0].GetSays() != "no GPU free" {
+		t.Errorf("nodes: %v", x)
+	}
+	if h := x.GetHolders(); len(h) != 1 || h[0].GetJob() != running || h[0].GetUser() != "ann" || h[0].GetEnds() == nil {
+		t.Errorf("holders: %v", h)
+	}
+	if k := len(x.GetHistory()); k == 0 || x.GetHistory()[k-1].GetPlanned().AsTime() != x.GetJob().GetPlanned().AsTime() {
+		t.Errorf("history: %v", x.GetHistory())
+	}
+	x, err = c.Why(t.Context(), &greylagv1.WhyRequest{Job: running})
+	if must(t, err); x.GetNeeds() != "" || x.GetJob().GetName() != "" {
+		t.Errorf("of another's job that runs: %v", x)
+	}
+	plan, err := c.Plan(t.Context(), &greylagv1.PlanRequest{})
+	must(t, err)
+	if p := plan.GetJobs(); len(p) != 2 || p[0].GetJob() != running || p[0].GetGpus() != 2 || p[1].GetJob() != waiting || p[1].GetEnd() == nil {
+		t.Errorf("plan: %v", p)
+	}
+	none, err := c.Plan(t.Context(), &greylagv1.PlanRequest{Partition: "absent"})
+	if must(t, err); len(none.GetJobs()) != 0 {
+		t.Errorf("plan of no partition: %v", none)
+	}
+	for job, code := range map[string]connect.Code{"999": connect.CodeNotFound, "x": connect.CodeInvalidArgument} {
+		if _, err := c.Why(t.Context(), &greylagv1.WhyRequest{Job: job}); connect.CodeOf(err) != code {
+			t.Errorf("job %q: %v", job, err)
+		}
+	}
+}
+
+func TestWhyHidesWhatPolicyHides(t *testing.T) {
+	w := newWorld(t, options{policy: func(p *cluster.Policy) { p.Private = true }})
+	running, waiting := queueOfTwo(w)
+	c := w.as(bob).Cluster()
+	x, err := c.Why(t.Context(), &greylagv1.WhyRequest{Job: waiting})
+	if must(t, err); len(x.GetHolders()) != 0 || strings.Contains(x.String(), `"ann"`) {
+		t.Errorf("another's job shows: %v", x)
+	}
+	if _, err := c.Why(t.Context(), &greylagv1.WhyRequest{Job: running}); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("another's job is explained: %v", err)
+	}
+	plan, err := c.Plan(t.Context(), &greylagv1.PlanRequest{})
+	if must(t, err); len(plan.GetJobs()) != 1 || plan.GetJobs()[0].GetJob() != waiting {
+		t.Errorf("plan: %v", plan)
+	}
+}

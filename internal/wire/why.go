@@ -1,0 +1,78 @@
+package wire
+
+import (
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// WriteWhy writes an explanation of a job, which the caller may see. Of the jobs that
+// have what it waits for only those are written that see does not hide.
+func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *greylagv1.WhyResponse {
+	p := &greylagv1.WhyResponse{
+		Causes: x.Causes, Needs: x.Needs, Changes: x.Changes,
+		Nodes: int32(x.Nodes), Could: int32(x.Could), Free: int32(x.Free), Ahead: int32(x.Ahead),
+	}
+	for _, r := range x.Ruled {
+		p.Ruled = append(p.Ruled, &greylagv1.RuledOut{Says: r.Says, Nodes: int32(r.Nodes)})
+	}
+	for _, h := range x.Holders {
+		if j := see(h.Job); j != nil {
+			p.Holders = append(p.Holders, &greylagv1.Holder{
+				Job: j.Ref().String(), User: j.Spec.Owner.User, Nodes: int32(h.Nodes), Ends: Timestamp(h.Ends),
+			})
+		}
+	}
+	for _, j := range x.First {
+		if see(j) != nil {
+			p.First = append(p.First, j.Ref().String())
+		}
+	}
+	return p
+}
+
+// WriteNotes writes what was said of a job's start.
+func WriteNotes(notes []cluster.Note) []*greylagv1.Note {
+	list := make([]*greylagv1.Note, len(notes))
+	for i, n := range notes {
+		list[i] = &greylagv1.Note{
+			Index: n.Index, Time: Timestamp(n.At), Reason: n.Reason.String(), Planned: Timestamp(n.Planned),
+			Promised: n.Promised, Broken: n.Broken,
+		}
+	}
+	return list
+}
+
+// WriteShares writes what is kept for a promise; nothing for none.
+func WriteShares(p *cluster.Promise) []*greylagv1.NodeShare {
+	if p == nil {
+		return nil
+	}
+	list := make([]*greylagv1.NodeShare, len(p.Hosts))
+	for i, h := range p.Hosts {
+		list[i] = &greylagv1.NodeShare{Node: h.Node, Gpus: h.GPUs}
+	}
+	return list
+}
+
+// WritePlanned writes when a job runs, or will.
+func WritePlanned(j *cluster.Job) *greylagv1.PlannedJob {
+	p := &greylagv1.PlannedJob{
+		Job: j.Ref().String(), User: j.Spec.Owner.User, Partition: j.Spec.Partition, State: j.State.String(),
+		Promised: j.Promise != nil, Hosts: WriteShares(j.Promise), Gpus: j.Spec.Request.TotalGPUs(),
+	}
+	start := j.Planned
+	if j.Alloc != nil {
+		start, p.Gpus = j.Started, 0
+		for i := range j.Alloc.Nodes {
+			n := &j.Alloc.Nodes[i]
+			p.Hosts = append(p.Hosts, &greylagv1.NodeShare{Node: n.Node, Gpus: int32(len(n.GPUs))})
+			p.Gpus += int32(len(n.GPUs))
+		}
+	}
+	p.Start = Timestamp(start)
+	if j.Spec.TimeLimit > 0 {
+		p.End = Timestamp(start.Add(j.Spec.TimeLimit))
+	}
+	return p
+}
