@@ -133,7 +133,7 @@ func (p *Planner) reset(r *round) {
 		ground: g, profile: backfill.New(r.snap.Now, g.hosts, g.levels, g.counts),
 		classes: map[classKey]*class{}, bySpec: map[*cluster.JobSpec]*class{},
 		entries: make(map[cluster.JobID]*entry, len(r.jobs.pending)), tenants: map[cluster.JobID]*tenant{},
-		barred: map[*entry]bool{}, limited: map[*entry]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last,
+		barred: map[*entry]bool{}, limited: map[*entry]bool{}, left: map[int]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last,
 	}
 }
 

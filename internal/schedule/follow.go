@@ -14,7 +14,8 @@ import (
 // of priority, and new jobs are planned around all others. It reports false when the
 // plan cannot be kept because somebody stays longer than was thought.
 func (p *Planner) follow(r *round) bool {
-	s := &sweep{Planner: p, r: r, hosts: map[int]bool{}}
+	s := &sweep{Planner: p, r: r, hosts: p.left}
+	p.left = map[int]bool{}
 	p.profile.Advance(r.snap.Now)
 	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
 		if now == nil {
@@ -255,7 +256,12 @@ type offers []offer
 func (o offers) Len() int { return len(o) }
 
 // Less orders.
-func (o offers) Less(i, j int) bool { return o[i].rank.compare(&o[j].rank) < 0 }
+func (o offers) Less(i, j int) bool {
+	if c := o[i].rank.compare(&o[j].rank); c != 0 {
+		return c < 0
+	}
+	return o[i].at < o[j].at // one entry, offered twice: in an order that chance has no part in
+}
 
 // Swap swaps.
 func (o offers) Swap(i, j int) { o[i], o[j] = o[j], o[i] }

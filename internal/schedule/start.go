@@ -45,6 +45,10 @@ func (p *Planner) startDue(r *round) {
 
 // postpone takes a job out of the plan that may not start now.
 func (p *Planner) postpone(r *round, e *entry, v verdict) {
+	for _, share := range e.shares {
+		p.left[share.Host] = true
+	}
+	r.decision.More = true // others may have its place
 	p.due.add(e)
 	p.unbook(e)
 	e.class.remove(e)
