@@ -142,7 +142,7 @@ func TestReplayIsDeterministic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := draw(rand.New(rand.NewPCG(1, 9)), 300, 20)
+	log := draw(rand.New(rand.NewPCG(1, 9)), 120, 20)
 	var texts [2]strings.Builder
 	for i := range texts {
 		policy := cluster.DefaultPolicy()
