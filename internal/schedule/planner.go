@@ -52,8 +52,8 @@ type Planner struct {
 	barred          map[*entry]bool // not eligible, or never can start
 	limited         map[*entry]bool // eligible elements of arrays with a limit
 	offers          offers          // that the last pass had no time for, and this one makes
-	left    map[int]bool    // hosts on which the last pass gave a place back
-	on      [][]*entry      // planned, by host
+	left            map[int]bool    // hosts on which the last pass gave a place back
+	on              [][]*entry      // planned, by host
 	due             agenda[*entry]  // planned, by start, but for those that were started
 	started         []*entry        // that the last pass decided to start
 	leaving         agenda[*tenant] // by end
