@@ -61,7 +61,11 @@ func (s *State) fill(spec *cluster.JobSpec, defaultTime bool) *command.Refusal {
 // mayUse refuses partitions, licences and reservations that are not there or not for
 // the job.
 func (s *State) mayUse(spec *cluster.JobSpec) *command.Refusal {
-	for _, name := range partitionsOf(spec) {
+	for i := range 1 + len(spec.Others) {
+		name := spec.Partition
+		if i > 0 {
+			name = spec.Others[i-1]
+		}
 		part, known := s.policy.Partition(name)
 		if !known {
 			return hinting(refusef(command.InvalidArgument, "unknown partition %q", name), "partitions: %s", s.partitionNames())
