@@ -75,10 +75,16 @@ func FuzzRow(f *testing.F) {
 				t.Fatalf("%d free at %d, not %d", row.Free(at).CPUs, at, free(at))
 			}
 		}
-		for i := 1; i < len(row.steps); i++ {
-			if row.steps[i].from <= row.steps[i-1].from || row.steps[i].free == row.steps[i-1].free {
-				t.Fatal("steps are not ascending and different")
-			}
-		}
+		ordered(t, &row)
 	})
+}
+
+// ordered checks the invariant of a row.
+func ordered(t *testing.T, row *Row) {
+	t.Helper()
+	for i := 1; i < len(row.steps); i++ {
+		if row.steps[i].from <= row.steps[i-1].from || row.steps[i].free == row.steps[i-1].free {
+			t.Fatal("steps are not ascending and different")
+		}
+	}
 }

@@ -99,7 +99,7 @@ func show(ctx context.Context) (err error) {
 	s := &stage{ctx: ctx, c: c}
 	s.act("gctl", "cluster", "status")
 	s.act("gctl", "info")
-	for _, scene := range []func(){s.gpu, s.array, s.gang, s.image, s.limits, s.cancelled, s.failover} {
+	for _, scene := range []func(){s.gpu, s.array, s.gang, s.planned, s.image, s.limits, s.cancelled, s.failover} {
 		if s.err == nil {
 			scene()
 		}

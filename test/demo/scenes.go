@@ -35,6 +35,22 @@ func (s *stage) gang() {
 	s.ends(id, "COMPLETED", 0)
 }
 
+// planned shows a job that waits: when it will start, and why not now.
+func (s *stage) planned() {
+	s.title("A job that waits knows when it starts, why not now, and what would let it")
+	first := s.submit("--nodes=2", "--gpus-per-node=3", "--time=20", "forever.sh")
+	s.await(first, "RUNNING")
+	waits := s.submit("--gpus=4", "--nodes=1", "--time=10", "gpu.sh")
+	s.promised(waits)
+	s.act("gqueue", "--start")
+	if text := s.act("gctl", "why", waits); !strings.Contains(text, first) || !strings.Contains(text, "promise") {
+		s.fail("gctl why should name job %s and the promise", first)
+	}
+	s.act("gctl", "plan", "--chart")
+	s.act("gcancel", first, waits)
+	s.ends(first, "CANCELLED", -1)
+}
+
 func (s *stage) image() {
 	if !s.c.Containerized() {
 		return

@@ -83,6 +83,7 @@ type job struct {
 	Reason   string `json:"reason"`
 	ExitCode int    `json:"exit_code"`
 	Signal   int    `json:"exit_signal"`
+	Promised bool   `json:"promised"`
 }
 
 // look asks for a job without showing it.
@@ -129,6 +130,17 @@ func (s *stage) await(id string, states ...string) job {
 		}
 	}
 	return last
+}
+
+// promised waits until the job's start is a promise.
+func (s *stage) promised(id string) {
+	for s.err == nil && !s.await(id, "PENDING").Promised {
+		select {
+		case <-s.ctx.Done():
+			s.fail("job %s has no promise, and time is up", id)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // ends waits for the job's end and checks it.
