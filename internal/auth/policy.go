@@ -166,7 +166,7 @@ func Redact(s *cluster.JobSpec) *cluster.JobSpec {
 			Exclusive: s.Request.Exclusive, GPUMemory: s.Request.GPUMemory, Connect: s.Request.Connect,
 			Switches: s.Request.Switches, SwitchWait: s.Request.SwitchWait, Licences: s.Request.Licences,
 		},
-		Others: s.Others,
+		Others:    s.Others,
 		TimeLimit: s.TimeLimit, Nice: s.Nice, Begin: s.Begin, Deadline: s.Deadline,
 		ArrayLimit: s.ArrayLimit, ArraySize: s.ArraySize,
 	}
