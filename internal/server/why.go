@@ -50,11 +50,14 @@ func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Jo
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	x, err := schedule.Why(v.Snapshot(), job.ID)
+	snap := v.Snapshot()
+	x, err := schedule.Why(snap, job.ID)
 	if err != nil && !errors.Is(err, schedule.ErrNotWaiting) {
 		return nil, err
 	}
-	return wire.WriteWhy(&x, eye.see), nil
+	response := wire.WriteWhy(&x, eye.see)
+	response.Expected = wire.Timestamp(schedule.Expected(snap, job.ID, v.RunTimes()))
+	return response, nil
 }
 
 // explained is the job that a reference means: of an array the first element that

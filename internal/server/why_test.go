@@ -43,6 +43,9 @@ func TestWhyAndPlan(t *testing.T) {
 	if h := x.GetHolders(); len(h) != 1 || h[0].GetJob() != running || h[0].GetUser() != "ann" || h[0].GetEnds() == nil {
 		t.Errorf("holders: %v", h)
 	}
+	if x.GetExpected().AsTime().Sub(x.GetJob().GetPlanned().AsTime()).Abs() > time.Minute { // nothing is known of such jobs
+		t.Errorf("planned at %v, expected at %v", x.GetJob().GetPlanned().AsTime(), x.GetExpected().AsTime())
+	}
 	if k := len(x.GetHistory()); k == 0 || x.GetHistory()[k-1].GetPlanned().AsTime() != x.GetJob().GetPlanned().AsTime() {
 		t.Errorf("history: %v", x.GetHistory())
 	}

@@ -47,6 +47,9 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 		})
 	}
 	facts := [][2]string{{"state", stateText(j)}, {"planned start", t.plannedStart(a)}}
+	if a.Expected != nil {
+		facts = append(facts, [2]string{"expected", t.when(a.Expected) + ", if jobs last as long as they usually do"})
+	}
 	for _, cause := range a.Causes {
 		facts = append(facts, [2]string{"kept by", cause})
 	}

@@ -10,19 +10,20 @@ import (
 )
 
 type whyJSON struct {
-	Job     cli.JobJSON     `json:"job"`
-	Causes  []string        `json:"causes"`
-	Needs   string          `json:"needs,omitempty"`
-	Nodes   int32           `json:"nodes"`
-	Could   int32           `json:"could"`
-	Free    int32           `json:"free"`
-	Ruled   []ruledJSON     `json:"ruled"`
-	Holders []holderJSON    `json:"holders"`
-	Ahead   int32           `json:"ahead"`
-	First   []string        `json:"first"`
-	Changes []string        `json:"changes"`
-	Promise []hostShareJSON `json:"promise"`
-	History []noteJSON      `json:"history"`
+	Job      cli.JobJSON     `json:"job"`
+	Expected *time.Time      `json:"expected,omitempty"`
+	Causes   []string        `json:"causes"`
+	Needs    string          `json:"needs,omitempty"`
+	Nodes    int32           `json:"nodes"`
+	Could    int32           `json:"could"`
+	Free     int32           `json:"free"`
+	Ruled    []ruledJSON     `json:"ruled"`
+	Holders  []holderJSON    `json:"holders"`
+	Ahead    int32           `json:"ahead"`
+	First    []string        `json:"first"`
+	Changes  []string        `json:"changes"`
+	Promise  []hostShareJSON `json:"promise"`
+	History  []noteJSON      `json:"history"`
 }
 
 type ruledJSON struct {
@@ -83,7 +84,7 @@ func hostSharesOf(shares []*greylagv1.NodeShare) []hostShareJSON {
 
 func whyOf(a *greylagv1.WhyResponse) whyJSON {
 	x := whyJSON{
-		Job: cli.JobOf(a.Job), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
+		Job: cli.JobOf(a.Job), Expected: stampOf(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
 		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: some(a.First), Changes: some(a.Changes),
 		Promise: hostSharesOf(a.Promise), History: []noteJSON{},
 	}

@@ -93,6 +93,7 @@ type WhyResponse struct {
 	Promise       []*NodeShare           `protobuf:"bytes,12,rep,name=promise,proto3" json:"promise,omitempty"` // what is kept for it
 	History       []*Note                `protobuf:"bytes,13,rep,name=history,proto3" json:"history,omitempty"` // what was said of its start, oldest first
 	AsOf          *AsOf                  `protobuf:"bytes,14,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	Expected      *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=expected,proto3" json:"expected,omitempty"` // its start if jobs last as long as such jobs of their users did; no promise
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -221,6 +222,13 @@ func (x *WhyResponse) GetHistory() []*Note {
 func (x *WhyResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetExpected() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expected
 	}
 	return nil
 }
@@ -707,7 +715,7 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xc2\x03\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xfa\x03\n" +
 	"\vWhyResponse\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12\x16\n" +
 	"\x06causes\x18\x02 \x03(\tR\x06causes\x12\x14\n" +
@@ -723,7 +731,8 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\achanges\x18\v \x03(\tR\achanges\x12/\n" +
 	"\apromise\x18\f \x03(\v2\x15.greylag.v1.NodeShareR\apromise\x12*\n" +
 	"\ahistory\x18\r \x03(\v2\x10.greylag.v1.NoteR\ahistory\x12%\n" +
-	"\x05as_of\x18\x0e \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"4\n" +
+	"\x05as_of\x18\x0e \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x126\n" +
+	"\bexpected\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\bexpected\"4\n" +
 	"\bRuledOut\x12\x12\n" +
 	"\x04says\x18\x01 \x01(\tR\x04says\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\"t\n" +
@@ -796,20 +805,21 @@ var file_greylag_v1_explain_proto_depIdxs = []int32{
 	5,  // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
 	4,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
 	11, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
-	12, // 7: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
-	12, // 8: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
-	12, // 9: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
-	9,  // 10: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
-	8,  // 11: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
-	11, // 12: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
-	12, // 13: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
-	12, // 14: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
-	5,  // 15: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	12, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
+	12, // 8: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
+	12, // 9: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
+	12, // 10: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
+	9,  // 11: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
+	8,  // 12: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
+	11, // 13: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
+	12, // 14: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
+	12, // 15: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
+	5,  // 16: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_explain_proto_init() }
