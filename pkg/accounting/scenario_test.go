@@ -22,7 +22,7 @@ var base = cluster.InstantOf(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC))
 // invariants and the journal are checked after every command.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) < 20 {
+	if err != nil || len(files) == 0 {
 		t.Fatalf("%d scenarios, %v", len(files), err)
 	}
 	for _, file := range files {
@@ -100,14 +100,14 @@ type arguments struct {
 	t     *testing.T
 }
 
+// credits reads decimal credits, or micro-credits that end in u.
 func (a arguments) credits(text string) Credits {
+	if micro, ok := strings.CutSuffix(text, "u"); ok {
+		return Credits(a.int(micro))
+	}
 	c, err := ParseCredits(text)
 	if err != nil {
-		n, bad := strconv.ParseInt(strings.TrimSuffix(text, "u"), 10, 64)
-		if bad != nil {
-			a.t.Fatal(err)
-		}
-		return Credits(n)
+		a.t.Fatal(err)
 	}
 	return c
 }

@@ -85,7 +85,7 @@ func (p *play) place(s Stamp, a arguments) (Receipt, error) {
 		c.Amount, c.Rates = a.credits(text), []Rate{{"H100", 2 * One}}
 		return p.l.Place(s, c)
 	}
-	q, err := p.l.Quote(Order{a.list("types"), a.int(a.named["gpus"]), a.span("limit").Milliseconds()}, p.at)
+	q, err := p.l.Quote(Order{a.list("types"), a.int(a.named["gpus"]), a.span("limit").Milliseconds()}, max(p.at, p.l.Now()))
 	if err != nil {
 		return Receipt{}, err
 	}

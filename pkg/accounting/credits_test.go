@@ -1,0 +1,31 @@
+package accounting
+
+import (
+	"math"
+	"testing"
+)
+
+// Scenario 37: the product is 3.2e22, which no int64 holds.
+func TestCostIsWide(t *testing.T) {
+	if c := Cost(1_000_000_000, 32_000_000_000_000); c != 8_888_888_888_888_888 {
+		t.Errorf("it costs %d", int64(c))
+	}
+	if c := Cost(math.MaxInt64, math.MaxInt64); c != math.MaxInt64 {
+		t.Errorf("the largest product costs %d", int64(c))
+	}
+}
+
+func FuzzParseCredits(f *testing.F) {
+	for _, s := range []string{"0", "1.5", "-3.000001", "9007199254.740992", "1.", ".5", "1e3", "--1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := ParseCredits(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParseCredits(c.String()); err != nil || again != c {
+			t.Errorf("%q is %d, written %s, read %d, %v", text, int64(c), c, int64(again), err)
+		}
+	})
+}
