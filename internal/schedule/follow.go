@@ -350,10 +350,28 @@ func (s *sweep) take(o offer) {
 	s.moves++
 	for _, share := range from {
 		for _, other := range s.on[share.Host] {
-			s.offer(other)
+			if e.rank.compare(&other.rank) < 0 || s.startsNow(other) {
+				s.offer(other)
+			}
 		}
 	}
 	s.offerClasses()
+}
+
+// startsNow reports whether a job could start at this moment on its own hosts. What
+// one leaves is for those behind it, who come later in the sweep; those ahead of it
+// had their turn and are asked once more only if nothing needs to be put off for them.
+func (s *sweep) startsNow(e *entry) bool {
+	if e.at <= s.r.snap.Now || e.starts {
+		return false
+	}
+	for i := range e.shares {
+		if free := s.profile.Row(e.shares[i].Host).Free(s.r.snap.Now); !free.Covers(&e.shares[i].Amount) {
+			return false
+		}
+	}
+	at, ok := s.profile.Slide(e.class.want(e.choice), e.at, e.shares)
+	return ok && at == s.r.snap.Now
 }
 
 // offerClasses offers what became free to each class. With one host there is no need:
