@@ -53,7 +53,6 @@ type play struct {
 	at      cluster.Instant
 	keys    int
 	buckets map[string]BucketID
-	names   []string
 	out     strings.Builder
 }
 
