@@ -25,12 +25,10 @@ func (s *State) cancel(c *command.CancelJobs) command.Result {
 }
 
 // eachJob does something to each job that refs mean, those in the tail apart, and
-// tells what became of each.
+// tells what became of each. No refs are a filter that meant nothing, and are
+// remembered as that: a repetition is told the same.
 func (s *State) eachJob(id command.RequestID, a command.Actor, refs []cluster.JobRef, do func(*cluster.Job) *command.Refusal) command.Result {
-	switch {
-	case len(refs) == 0:
-		return refuse(command.InvalidArgument, "no job is named", "")
-	case len(refs) > maxRefs:
+	if len(refs) > maxRefs {
 		return refusef(command.InvalidArgument, "%d jobs are named, at most %d", len(refs), maxRefs)
 	}
 	answer := &command.Outcomes{Index: s.index}

@@ -75,7 +75,9 @@ func (p *Profile) chooseSpread(w *Want, k *kindWant) []Share {
 		n := min(c.gives, left-int32(nodes-1-i))
 		if i == nodes-1 {
 			for j := i + 1; j < len(p.found) && p.found[j].gives >= n; j++ {
-				c = &p.found[j]
+				if p.found[j].gives < c.gives {
+					c = &p.found[j]
+				}
 			}
 		}
 		left -= n

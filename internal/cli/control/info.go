@@ -51,12 +51,25 @@ func infoTable(answer *greylagv1.InfoResponse) cli.Table {
 		}
 		for _, g := range part.Groups {
 			table.Rows = append(table.Rows, []string{
-				name, avail, limit, number(g.Nodes), strings.ToLower(g.State), orNone(g.Gpus), number(g.GpusUsed),
+				name, avail, limit, number(g.Nodes), strings.ToLower(g.State), orNone(inAll(g.Gpus, g.Nodes)), number(g.GpusUsed),
 				number(g.CpusTotal), number(g.CpusUsed), g.List,
 			})
 		}
 	}
 	return table
+}
+
+// inAll is what so many nodes with the GPUs of shape, such as "h100:4,a100:1", have
+// together.
+func inAll(shape string, nodes int32) string {
+	words := strings.Split(shape, ",")
+	for i, word := range words {
+		at := strings.LastIndexByte(word, ':') + 1
+		if n, err := strconv.Atoi(word[at:]); err == nil {
+			words[i] = word[:at] + strconv.Itoa(n*int(nodes))
+		}
+	}
+	return strings.Join(words, ",")
 }
 
 func number(n int32) string { return strconv.Itoa(int(n)) }

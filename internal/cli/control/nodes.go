@@ -203,8 +203,36 @@ func (t *tool) change(ctx context.Context, c cli.Cluster, what, reason string, a
 		t.Note("nothing was to be changed")
 		return nil
 	}
-	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{"drain": "drained", "resume": "resumed", "remove": "removed"}[what], hostlist.Compress(answer.Names))
+	if what == "drain" {
+		return t.tellDrained(ctx, c, answer.Names)
+	}
+	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{"resume": "resumed", "remove": "removed"}[what], hostlist.Compress(answer.Names))
 	return err
+}
+
+// tellDrained says of which nodes the last job still runs. When that cannot be
+// known, the nodes are called drained: nothing new is placed on them.
+func (t *tool) tellDrained(ctx context.Context, c cli.Cluster, names []string) error {
+	busy := make(map[string]bool)
+	if answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: names}); err == nil {
+		for _, n := range answer.Nodes {
+			busy[n.Name] = n.Jobs > 0
+		}
+	}
+	done := map[bool][]string{}
+	for _, name := range names {
+		done[busy[name]] = append(done[busy[name]], name)
+	}
+	for _, running := range []bool{false, true} {
+		if len(done[running]) == 0 {
+			continue
+		}
+		word := map[bool]string{false: "drained", true: "draining"}[running]
+		if _, err := fmt.Fprintf(t.Stdout, "%s %s\n", word, hostlist.Compress(done[running])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // must is for calls that fail only when the program is wrong.
