@@ -4,22 +4,36 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // ErrJournal is wrapped by every fault of a journal.
 var ErrJournal = errors.New("journal is not whole")
 
-// Audit recomputes a journal from its first entry. The zero Audit is ready.
+// Audit recomputes a journal from its first entry: the chain, and from the amounts what
+// every bucket, lien and account must have. It knows nothing of the ledger that wrote
+// the journal. The zero Audit is ready. Memory: buckets, accounts and open liens.
 type Audit struct {
-	seq      uint64
-	at       cluster.Instant
-	head     Hash
-	balances map[BookAccount]Credits
+	seq     uint64
+	at      cluster.Instant
+	head    Hash
+	buckets map[BucketID]*auditedBucket
+	nodes   map[NodeID]*auditedNode
+	liens   map[LienID]Credits // what they hold, if anything
+	outside map[AccountKind]Credits
+	coder   codec.Coder // memory that hashing reuses
 }
 
+// auditedBucket is what a journal says of a bucket.
+type auditedBucket struct{ amount, avail, held, spent, expired, void Credits }
+
+// auditedNode is what a journal says of an account's own part.
+type auditedNode struct{ held, spent, owes Credits }
+
 // Add takes the next entry. The first that is wrong is named by its number: a gap, a
-// time that goes back, a broken chain, or an account that paid what it did not have.
+// time that goes back, a broken chain, a movement that its kind does not make, or one
+// out of what is not there. After an error the audit is over.
 func (a *Audit) Add(e *Entry) error {
 	fault := func(what string) error { return fmt.Errorf("%w: entry %d: %s", ErrJournal, a.seq+1, what) }
 	switch {
@@ -27,47 +41,214 @@ func (a *Audit) Add(e *Entry) error {
 		return fault(fmt.Sprintf("it says that it is number %d", e.Seq))
 	case e.Prev != a.head:
 		return fault("it does not follow the one before")
-	case e.Sum() != e.Hash:
+	case e.sum(&a.coder) != e.Hash:
 		return fault("its hash is of something else")
 	case e.At < a.at:
 		return fault("its time is before that of the one before")
-	case e.Amount <= 0 || e.Amount > maxBucket:
+	case e.Effective > e.At:
+		return fault("it is about a time to come")
+	case e.Amount <= 0 || e.Amount > maxTotal:
 		return fault("its amount is impossible")
-	case e.Debit == e.Credit:
-		return fault("it moves nothing")
+	case !e.formed():
+		return fault(fmt.Sprintf("a %s does not go from %s to %s", e.Kind, e.Debit.Kind, e.Credit.Kind))
 	}
-	if a.balances == nil {
-		a.balances = map[BookAccount]Credits{}
+	if a.buckets == nil {
+		a.buckets, a.nodes, a.liens = map[BucketID]*auditedBucket{}, map[NodeID]*auditedNode{}, map[LienID]Credits{}
+		a.outside = map[AccountKind]Credits{}
 	}
-	if stored := e.Debit.Kind == InBucket || e.Debit.Kind == HeldFrom; stored && a.balances[e.Debit] < e.Amount {
-		return fault(fmt.Sprintf("%s of bucket %d has %s and pays %s", e.Debit.Kind, e.Debit.Bucket, a.balances[e.Debit], e.Amount))
+	if what := a.move(e); what != "" {
+		return fault(what)
 	}
-	if e.Credit.Kind == Owed && a.balances[e.Credit]+e.Amount > 0 {
-		return fault(fmt.Sprintf("account %s gets back more than it owes", e.Credit.Node))
-	}
-	a.balances[e.Debit] -= e.Amount
-	a.balances[e.Credit] += e.Amount
 	a.seq, a.at, a.head = e.Seq, e.At, e.Hash
 	return nil
 }
 
-// Balance is what a book account has after the entries so far.
-func (a *Audit) Balance(b BookAccount) Credits { return a.balances[b] }
+// formed reports whether an entry of its kind goes from such an account to such a one.
+func (e *Entry) formed() bool {
+	from, to := e.Debit.Kind, e.Credit.Kind
+	same := e.Debit.Bucket == e.Credit.Bucket
+	switch e.Kind {
+	case Granted:
+		return (from == External || from == Promotion) && to == InBucket
+	case Repaid:
+		return from == InBucket && to == Owed && e.Credit.Node == e.Node
+	case SetAside:
+		return from == InBucket && to == HeldFrom && same
+	case Captured:
+		return from == HeldFrom && to == Revenue
+	case Overshoot:
+		return (from == InBucket || from == Owed && e.Debit.Node == e.Node) && to == Revenue
+	case Released:
+		return from == HeldFrom && to == InBucket && same
+	case Refunded:
+		return from == Revenue && (to == InBucket || to == Owed && e.Credit.Node == e.Node)
+	case Expired:
+		return from == InBucket && to == Breakage
+	case Taken:
+		return from == InBucket && to == Voided
+	}
+	return false
+}
 
-// Against compares the journal with a ledger: its head, every bucket and every debt.
+// move carries an entry out. What cannot be is the answer.
+func (a *Audit) move(e *Entry) string {
+	b, n := a.bucketOf(e), a.node(e.Node)
+	x := e.Amount
+	switch e.Kind {
+	case Granted:
+		if b.amount != 0 {
+			return fmt.Sprintf("bucket %d is granted again", e.Credit.Bucket)
+		}
+		b.amount, b.avail = x, x
+	case Repaid:
+		b.avail, b.spent, n.spent, n.owes = b.avail-x, b.spent+x, n.spent+x, n.owes-x
+	case SetAside:
+		b.avail, b.held, n.held = b.avail-x, b.held+x, n.held+x
+		a.liens[e.Lien] += x
+	case Captured:
+		b.held, b.spent, n.held, n.spent = b.held-x, b.spent+x, n.held-x, n.spent+x
+		a.liens[e.Lien] -= x
+	case Released:
+		b.held, b.avail, n.held = b.held-x, b.avail+x, n.held-x
+		a.liens[e.Lien] -= x
+	case Overshoot:
+		if e.Debit.Kind == Owed {
+			n.owes += x
+		} else {
+			b.avail, b.spent, n.spent = b.avail-x, b.spent+x, n.spent+x
+		}
+	case Refunded:
+		refunded(e, b, n)
+	case Expired:
+		b.avail, b.expired = b.avail-x, b.expired+x
+	case Taken:
+		b.avail, b.void = b.avail-x, b.void+x
+	}
+	a.outside[e.Debit.Kind] -= x
+	a.outside[e.Credit.Kind] += x
+	return a.below(e, b, n)
+}
+
+// refunded carries a refund out: of a debt, into the bucket that paid, or into a new
+// one when what was owed had been repaid.
+func refunded(e *Entry, b *auditedBucket, n *auditedNode) {
+	x := e.Amount
+	switch {
+	case e.Credit.Kind == Owed:
+		n.owes -= x
+	case b.amount == 0:
+		b.amount, b.avail, n.spent = x, x, n.spent-x
+	default:
+		b.spent, b.avail, n.spent = b.spent-x, b.avail+x, n.spent-x
+	}
+}
+
+// below names what went below zero, if anything did.
+func (a *Audit) below(e *Entry, b *auditedBucket, n *auditedNode) string {
+	lien := a.liens[e.Lien]
+	if lien == 0 {
+		delete(a.liens, e.Lien)
+	}
+	switch {
+	case b.amount == 0 && (e.Debit.Bucket != 0 || e.Credit.Bucket != 0):
+		return fmt.Sprintf("bucket %d was never granted", max(e.Debit.Bucket, e.Credit.Bucket))
+	case b.avail < 0 || b.held < 0 || b.spent < 0:
+		return fmt.Sprintf("bucket %d pays %s, more than it has", max(e.Debit.Bucket, e.Credit.Bucket), e.Amount)
+	case lien < 0:
+		return fmt.Sprintf("lien %s gives %s, more than it holds", e.Lien, e.Amount)
+	case n.owes < 0:
+		return fmt.Sprintf("account %s gets back more than it owes", e.Node)
+	case n.held < 0 || n.spent < 0:
+		return fmt.Sprintf("account %s gets back %s, more than it held or spent", e.Node, e.Amount)
+	}
+	return ""
+}
+
+// bucketOf is the bucket that an entry is about; one that nobody looks at if there is
+// none.
+func (a *Audit) bucketOf(e *Entry) *auditedBucket {
+	id := max(e.Debit.Bucket, e.Credit.Bucket)
+	b := a.buckets[id]
+	if b == nil {
+		b = new(auditedBucket)
+		if id != 0 {
+			a.buckets[id] = b
+		}
+	}
+	return b
+}
+
+func (a *Audit) node(id NodeID) *auditedNode {
+	n := a.nodes[id]
+	if n == nil {
+		n = new(auditedNode)
+		a.nodes[id] = n
+	}
+	return n
+}
+
+// Head is the number and the hash of the last entry that was taken.
+func (a *Audit) Head() (uint64, Hash) { return a.seq, a.head }
+
+// Balance is what a book account has after the entries so far; what an account owes
+// counts below zero, and so does what came from outside.
+func (a *Audit) Balance(b BookAccount) Credits {
+	switch b.Kind {
+	case InBucket, HeldFrom:
+		x := a.buckets[b.Bucket]
+		switch {
+		case x == nil:
+			return 0
+		case b.Kind == InBucket:
+			return x.avail
+		}
+		return x.held
+	case Owed:
+		if n := a.nodes[b.Node]; n != nil {
+			return -n.owes
+		}
+		return 0
+	}
+	return a.outside[b.Kind]
+}
+
+// Against compares the journal with a ledger: its head, every bucket, every lien that
+// holds something, and every account's own part. The first difference is the answer.
+// O(ledger).
 func (a *Audit) Against(l *Ledger) error {
 	if a.seq != l.seq || a.head != l.head {
 		return fmt.Errorf("%w: it ends at entry %d, the ledger at %d", ErrJournal, a.seq, l.seq)
 	}
+	if len(a.buckets) != l.buckets.Len() {
+		return fmt.Errorf("%w: it has %d buckets, the ledger %d", ErrJournal, len(a.buckets), l.buckets.Len())
+	}
 	for id, b := range l.buckets.All() {
-		if avail, held := a.balances[inBucket(id)], a.balances[heldFrom(id)]; avail != b.Avail || held != b.Held {
-			return fmt.Errorf("%w: bucket %d has %s and holds %s, the journal says %s and %s", ErrJournal, id, b.Avail, b.Held, avail, held)
+		has := auditedBucket{b.Amount, b.Avail, b.Held, b.Spent, b.Expired, b.Void}
+		if says := a.buckets[id]; says == nil || *says != has {
+			return fmt.Errorf("%w: bucket %d has %v, the journal says %v", ErrJournal, id, has, says)
 		}
 	}
 	for id, n := range l.nodes.All() {
-		if owed := -a.balances[BookAccount{Kind: Owed, Node: id}]; owed != n.Owes {
-			return fmt.Errorf("%w: account %s owes %s, the journal says %s", ErrJournal, id, n.Owes, owed)
+		var says auditedNode
+		if known := a.nodes[id]; known != nil {
+			says = *known
 		}
+		if says.owes != n.Owes || says.held+says.spent != n.Own {
+			return fmt.Errorf("%w: account %s holds and spent %s and owes %s, the journal says %s and %s", ErrJournal, id, n.Own, n.Owes, says.held+says.spent, says.owes)
+		}
+	}
+	holding := 0
+	for id, n := range l.liens.All() {
+		held, _, _ := n.sum()
+		if held != a.liens[id] {
+			return fmt.Errorf("%w: lien %s holds %s, the journal says %s", ErrJournal, id, held, a.liens[id])
+		}
+		if held > 0 {
+			holding++
+		}
+	}
+	if holding != len(a.liens) {
+		return fmt.Errorf("%w: it has %d liens that hold something, the ledger %d", ErrJournal, len(a.liens), holding)
 	}
 	return nil
 }

@@ -1,41 +1,141 @@
 package accounting
 
 import (
+	"fmt"
+	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// BenchmarkReserveSettle is one lien placed, dispatched and settled.
-func BenchmarkReserveSettle(b *testing.B) {
+// rich is a ledger with a project that can pay for anything here.
+func rich() *Ledger {
 	l := New()
-	l.Grant(Stamp{base, "g"}, Grant{Owner: chainOf("o/p"), Class: Purchase, Amount: MaxAmount})
-	for i := 0; b.Loop(); i++ {
-		n := strconv.Itoa(i)
-		id := LienID{cluster.JobID(i + 1), 1}
-		l.Place(Stamp{base, "p" + n}, Claim{ID: id, Chain: chainOf("o/p/ana"), Rates: []Rate{{"H100", 2 * One}}, Amount: 80})
-		l.Dispatch(Stamp{base, "d" + n}, id, "H100", 8)
-		l.Settle(Stamp{base, "s" + n}, Settlement{id, 1000, false})
-		l.Drain()
+	l.Grant(Stamp{At: base, Key: "g"}, Grant{Owner: chainOf("o/p"), Class: Purchase, Amount: MaxAmount})
+	return l
+}
+
+// BenchmarkPlaceSettle is one lien placed, dispatched and settled, with the entries of
+// it: by keys that are remembered, and by a caller who sees to that.
+func BenchmarkPlaceSettle(b *testing.B) {
+	for _, natural := range []bool{false, true} {
+		name := map[bool]string{false: "keys", true: "natural"}[natural]
+		b.Run(name, func(b *testing.B) {
+			l := rich()
+			c := Claim{Chain: chainOf("o/p/ana"), Rates: []Rate{{"H100", 2 * One}}, Amount: 80 * One}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				n := strconv.Itoa(i)
+				c.ID = LienID{cluster.JobID(i + 1), 1}
+				at := base.Add(time.Duration(i) * time.Millisecond)
+				l.Place(Stamp{At: at, Key: "p" + n, Natural: natural}, c)
+				l.Dispatch(Stamp{At: at, Key: "d" + n, Natural: natural}, c.ID, "H100", 8)
+				l.Settle(Stamp{At: at, Key: "s" + n, Natural: natural}, Settlement{c.ID, 3000, false})
+				l.Drain()
+				if i%1000 == 999 {
+					l.Forget(at, 1000) // as the state does: what is settled does not stay
+				}
+			}
+		})
 	}
 }
 
-// BenchmarkMeter is one sample among 50,000 running jobs.
-func BenchmarkMeter(b *testing.B) {
-	l := New()
-	l.Grant(Stamp{base, "g"}, Grant{Owner: chainOf("o/p"), Class: Purchase, Amount: MaxAmount})
-	for i := range 50_000 {
+// running is a ledger with jobs that run on 8 GPUs each.
+func running(jobs int) *Ledger {
+	l := rich()
+	for i := range jobs {
 		id := LienID{cluster.JobID(i + 1), 1}
-		l.Place(Stamp{base, "p" + strconv.Itoa(i)}, Claim{ID: id, Chain: chainOf("o/p/ana"), Rates: []Rate{{"H100", 2}}, Amount: 80})
-		l.Dispatch(Stamp{base, "d" + strconv.Itoa(i)}, id, "H100", 8)
+		s := Stamp{At: base, Key: "job", Natural: true}
+		l.Place(s, Claim{ID: id, Chain: chainOf(fmt.Sprintf("o/p/u%d", i%2000)), Rates: []Rate{{"H100", 2 * One}}, Amount: 80 * One})
+		l.Dispatch(s, id, "H100", 8)
 	}
-	var m Metered
+	l.Drain()
+	return l
+}
+
+// BenchmarkMeter50000 is a sample of each of 50,000 jobs, which comes every 30 s, in
+// batches of 5,000 with a clone between them, as for a view.
+func BenchmarkMeter50000(b *testing.B) {
+	const jobs, batch = 50_000, 5_000
+	l := running(jobs)
+	samples := make([]Sample, batch)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		for from := 0; from < jobs; from += batch {
+			for k := range samples {
+				samples[k] = Sample{Lien: LienID{cluster.JobID(from + k + 1), 1}, Number: uint64(i + 1), Count: int64(i+1) * 240_000}
+			}
+			at := base.Add(time.Duration(i+1) * 30 * time.Second)
+			if m := l.Meter(at, samples); m.Counted != batch {
+				b.Fatal(m)
+			}
+			l.Clone()
+		}
+	}
+	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)/30*100, "%core")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/jobs, "ns/sample")
+}
+
+// million is a ledger with a user each with a budget and a bucket.
+func million(users int) *Ledger {
+	l := New()
+	for i := range users {
+		c := Chain{NodeID(fmt.Sprintf("org%d/project%d/user%d", i%10, i%10_000, i)), NodeID(fmt.Sprintf("org%d/project%d", i%10, i%10_000)), NodeID(fmt.Sprintf("org%d", i%10))}
+		l.Grant(Stamp{At: base, Key: "g", Natural: true}, Grant{Owner: c, Class: Purchase, Amount: 100 * One, Expires: base.Add(1000 * time.Hour)})
+	}
+	l.Drain()
+	return l
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// BenchmarkMillionAccounts is what 1,000,000 accounts with one bucket each take.
+func BenchmarkMillionAccounts(b *testing.B) {
+	const users = 1_000_000
+	for range b.N {
+		before := heap()
+		l := million(users)
+		b.ReportMetric(float64(heap()-before)/users, "B/account")
+		start, size := time.Now(), 0
+		var d Decoder
+		l.Encode(func(chunk []byte) error {
+			size += len(chunk)
+			return d.Add(chunk)
+		})
+		if _, err := d.Ledger(); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(time.Since(start).Seconds(), "s-encode+decode")
+		b.ReportMetric(float64(size)/users, "B-encoded/account")
+		runtime.KeepAlive(l)
+	}
+}
+
+// BenchmarkBalance is a look at one of 100,000 accounts and at its bucket.
+func BenchmarkBalance(b *testing.B) {
+	l := million(100_000)
+	var ids []NodeID
+	for i := range 100_000 {
+		ids = append(ids, NodeID(fmt.Sprintf("org%d/project%d/user%d", i%10, i%10_000, i)))
+	}
+	var sum Credits
 	for i := 0; b.Loop(); i++ {
-		x := Sample{Lien: LienID{cluster.JobID(i%50_000 + 1), 1}, Number: uint64(i + 1), Count: int64(i / 50_000)}
-		l.meter(&x, &m)
+		n := i % 100_000
+		id := ids[n]
+		sum += l.Node(id).Held
+		for x := range l.BucketsOf(id) {
+			sum += x.Avail
+		}
 	}
-	if m.Stale+m.Regressed > 0 {
-		b.Fatal(m)
+	if sum == 0 {
+		b.Fatal("nothing there")
 	}
 }

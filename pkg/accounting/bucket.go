@@ -3,8 +3,10 @@ package accounting
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -33,14 +35,14 @@ type Scope struct {
 
 // Grant is the making of a bucket.
 type Grant struct {
-	Owner     Chain // the owner first
-	Class     Class
+	Owner     Chain // the owner first; of a bucket the owner alone
 	Amount    Credits
 	Effective cluster.Instant // 0: now
 	Expires   cluster.Instant // exclusive; 0: never
 	Priority  int32           // lower is spent first
+	Class     Class
+	Cutoff    bool // what liens hold of it expires with it; else they keep it
 	Scope     Scope
-	Cutoff    bool   // what liens hold of it expires with it; else they keep it
 	Code      string // of a promotion; "" for none
 	Redeems   int64  // how many grants the code is good for
 }
@@ -51,6 +53,13 @@ type Bucket struct {
 	Grant
 	Avail, Held, Spent, Expired, Void Credits
 	Voided                            bool
+
+	waits  bool   // it has not begun
+	swept  bool   // its expiry was booked
+	listed bool   // in the order of spending
+	terms  hasher // of Grant
+	epoch  uint64 // of the ledger, when it was put
+	hashed uint64 // in the digest
 }
 
 // valid reports whether new liens may use the bucket: from Effective until before
@@ -80,9 +89,26 @@ func (b *Bucket) spendKey() spendKey {
 }
 
 func compareSpend(a, b spendKey) int {
-	return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(a.priority, b.priority),
-		cmp.Compare(a.expires, b.expires), cmp.Compare(a.class, b.class),
-		cmp.Compare(a.effective, b.effective), cmp.Compare(a.id, b.id))
+	if c := compareNodes(a.owner, b.owner); c != 0 {
+		return c
+	}
+	return compareTurn(&a, &b)
+}
+
+// compareTurn is the order of spending, whoever the owners are, but for ties between
+// owners.
+func compareTurn(a, b *spendKey) int {
+	switch {
+	case a.priority != b.priority:
+		return cmp.Compare(a.priority, b.priority)
+	case a.expires != b.expires:
+		return cmp.Compare(a.expires, b.expires)
+	case a.class != b.class:
+		return cmp.Compare(a.class, b.class)
+	case a.effective != b.effective:
+		return cmp.Compare(a.effective, b.effective)
+	}
+	return cmp.Compare(a.id, b.id)
 }
 
 // Bucket finds a bucket. O(log n).
@@ -96,7 +122,7 @@ func (l *Ledger) Bucket(id BucketID) (Bucket, bool) {
 
 // Grant makes a bucket. An unscoped one first pays what its owner and those below owe.
 func (l *Ledger) Grant(s Stamp, g Grant) (Receipt, error) {
-	return l.once(s, g, func() (Receipt, error) {
+	return l.once(s, printOf(l, s, opGrant, &g, grantFields), func() (Receipt, error) {
 		if err := l.grantable(&g); err != nil {
 			return Receipt{}, err
 		}
@@ -105,79 +131,123 @@ func (l *Ledger) Grant(s Stamp, g Grant) (Receipt, error) {
 			if n >= g.Redeems {
 				return Receipt{}, fmt.Errorf("%w: %s", ErrExhausted, g.Code)
 			}
-			l.codes.Set(g.Code, n+1)
+			l.putCode(g.Code, n+1)
 		}
 		if g.Effective == 0 {
 			g.Effective = l.now
 		}
-		g.Owner = slices.Clone(g.Owner)
 		l.open(g.Owner)
-		l.bucket++
-		b := Bucket{ID: l.bucket, Grant: g, Avail: g.Amount}
 		from := External
 		if g.Class != Purchase {
 			from = Promotion
 		}
+		b := l.mint(g)
+		l.about.node = g.Owner[0]
 		l.book(Granted, BookAccount{Kind: from}, inBucket(b.ID), g.Amount)
-		if b.Expires != 0 {
-			l.expiry.Set(expiryKey{b.Expires, b.ID}, none{})
-		}
-		l.keep(&b)
-		return Receipt{Bucket: b.ID, Repaid: l.repay(b.ID)}, nil
+		l.total += g.Amount
+		l.repay(b)
+		l.noteBucket(b)
+		return Receipt{Bucket: b.ID}, nil
 	})
+}
+
+// mint is a new bucket with all its credits available, to be booked and stored.
+func (l *Ledger) mint(g Grant) *Bucket {
+	g.Owner = Chain{g.Owner[0]}
+	l.bucket++
+	if g.Expires != 0 {
+		l.due.Set(dueKey{g.Expires, l.bucket}, none{})
+	}
+	waits := g.Effective > l.now
+	if waits {
+		l.due.Set(dueKey{g.Effective, l.bucket}, none{})
+	}
+	b := &Bucket{ID: l.bucket, Grant: g, Avail: g.Amount, waits: waits}
+	l.putBucket(b)
+	return b
 }
 
 func (l *Ledger) grantable(g *Grant) error {
 	switch {
 	case !usable(g.Amount):
 		return fmt.Errorf("%w: a grant of %s, want more than 0 and at most %s", ErrAmount, g.Amount, MaxAmount)
-	case g.Scope.Permille < 0 || g.Scope.Permille > 1000 || g.Scope.PerJob < 0 || g.Scope.PerJob > MaxAmount:
-		return fmt.Errorf("%w: the most that a bucket may pay of one job", ErrAmount)
+	case g.Amount > maxTotal-l.total:
+		return fmt.Errorf("%w: all credits of a cluster together may be %s", ErrAmount, maxTotal)
 	case g.Class < Promo || g.Class > Purchase:
 		return fmt.Errorf("%w: class %d", ErrInvalid, g.Class)
-	case g.Expires != 0 && (g.Expires <= g.Effective || g.Expires <= l.now):
+	case g.Effective < 0 || g.Expires < 0 || g.Expires != 0 && (g.Expires <= g.Effective || g.Expires <= l.now):
 		return fmt.Errorf("%w: the bucket expires before it can be used", ErrInvalid)
-	case g.Code != "" && g.Redeems < 1:
-		return fmt.Errorf("%w: code %s may be redeemed %d times", ErrInvalid, g.Code, g.Redeems)
+	case g.Code != "" && g.Redeems < 1 || len(g.Code) > maxText:
+		return fmt.Errorf("%w: code %.32q may be redeemed %d times", ErrInvalid, g.Code, g.Redeems)
 	}
-	return l.known(g.Owner)
+	if err := g.Scope.possible(); err != nil {
+		return err
+	}
+	if err := l.known(g.Owner); err != nil {
+		return err
+	}
+	return l.roomFor(g.Owner[0])
 }
 
-// keep stores a bucket that was written, and keeps the order of spending with it.
-func (l *Ledger) keep(b *Bucket) {
-	l.buckets.Set(b.ID, b)
-	if b.Avail > 0 {
-		l.spend.Set(b.spendKey(), none{})
-	} else {
-		l.spend.Delete(b.spendKey())
+func (s *Scope) possible() error {
+	if s.Permille < 0 || s.Permille > 1000 || s.PerJob < 0 || s.PerJob > MaxAmount {
+		return fmt.Errorf("%w: the most that a bucket may pay of one job", ErrAmount)
 	}
+	for _, list := range [][]string{s.GPUTypes, s.Partitions, s.QOS} {
+		if len(list) > maxList || slices.ContainsFunc(list, func(x string) bool { return x == "" || len(x) > maxText }) {
+			return fmt.Errorf("%w: a scope lists at most %d names of 1 to %d bytes", ErrInvalid, maxList, maxText)
+		}
+	}
+	return nil
 }
 
-// repay nets what the owner of a bucket and those below it owe, by name.
-func (l *Ledger) repay(id BucketID) (paid Credits) {
-	was, _ := l.buckets.Get(id)
-	if !was.valid(l.now) || was.scoped() {
-		return 0
+// maxLive bounds the buckets of one owner that have something available, and with
+// them how long the search for one can be.
+const maxLive = 1000
+
+func (l *Ledger) roomFor(owner NodeID) error {
+	live := 0
+	for k := range l.spend.From(firstOf(owner)) {
+		if k.owner != owner {
+			break
+		}
+		if live++; live == maxLive {
+			return fmt.Errorf("%w: account %s has %d buckets with credits", ErrInvalid, owner, maxLive)
+		}
 	}
-	b := *was
+	return nil
+}
+
+// firstOf is at or before every key of an owner.
+func firstOf(owner NodeID) spendKey {
+	return spendKey{owner: owner, priority: math.MinInt32, expires: math.MinInt64}
+}
+
+// repay nets what the owner of a bucket and those below it owe, by name, from what is
+// available in the caller's copy of the bucket. O(debtors × depth).
+func (l *Ledger) repay(b *Bucket) {
+	if l.debtors.Len() == 0 || !b.valid(l.now) || b.scoped() {
+		return
+	}
 	var owing []NodeID
 	for debtor := range l.debtors.All() {
 		if slices.Contains(l.above(debtor), b.Owner[0]) {
 			owing = append(owing, debtor)
 		}
 	}
+	was := l.about
 	for _, debtor := range owing {
 		n, _ := l.nodes.Get(debtor)
 		x := min(b.Avail, n.Owes)
 		if x == 0 {
 			continue
 		}
-		b.Avail, b.Spent, paid = b.Avail-x, b.Spent+x, paid+x
-		l.book(Repaid, inBucket(id), BookAccount{Kind: Owed, Node: debtor}, x)
+		b.Avail, b.Spent, was.repaid = b.Avail-x, b.Spent+x, was.repaid+x
+		l.about = about{node: debtor, effective: was.effective, key: was.key}
+		l.book(Repaid, inBucket(b.ID), BookAccount{Kind: Owed, Node: debtor}, x)
 		l.post(l.above(debtor), change{spent: x, debt: -x})
 	}
-	l.keep(&b)
-	return paid
+	l.about = was
 }
 
 func (b *Bucket) scoped() bool {
@@ -188,17 +258,17 @@ func (b *Bucket) scoped() bool {
 // Void ends a bucket: what is available is taken back now, what liens hold when they
 // release it. What was spent stays.
 func (l *Ledger) Void(s Stamp, id BucketID) (Receipt, error) {
-	return l.once(s, id, func() (Receipt, error) {
-		was, found := l.buckets.Get(id)
-		if !found {
+	return l.once(s, printOf(l, s, opVoid, &id, codec.Uint), func() (Receipt, error) {
+		if !l.buckets.Has(id) {
 			return Receipt{}, fmt.Errorf("%w: %d", ErrNoBucket, id)
 		}
-		b := *was
+		b := l.ownBucket(id)
 		b.Voided = true
 		taken := b.Avail
+		l.about.node = b.Owner[0]
 		b.Avail, b.Void = 0, b.Void+taken
 		l.book(Taken, inBucket(id), BookAccount{Kind: Voided}, taken)
-		l.keep(&b)
+		l.noteBucket(b)
 		return Receipt{Bucket: id, Released: taken}, nil
 	})
 }
@@ -252,10 +322,11 @@ func (l *Ledger) sources(n *Lien, amount Credits) (chosen []source, got Credits)
 		depth int
 		pays  Credits
 	}
-	var all []candidate
+	var space [8]candidate
+	all := space[:0]
 	for depth, owner := range n.Chain {
 		sum := Credits(0)
-		for k := range l.spend.From(spendKey{owner: owner, priority: -1 << 31}) {
+		for k := range l.spend.From(firstOf(owner)) {
 			if k.owner != owner || sum >= amount {
 				break
 			}
@@ -269,11 +340,13 @@ func (l *Ledger) sources(n *Lien, amount Credits) (chosen []source, got Credits)
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.expires, b.expires),
-			cmp.Compare(a.class, b.class), cmp.Compare(a.effective, b.effective),
-			cmp.Compare(a.depth, b.depth), cmp.Compare(a.id, b.id))
-	})
+	if len(all) > 1 {
+		slices.SortFunc(all, func(a, b candidate) int {
+			return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.expires, b.expires),
+				cmp.Compare(a.class, b.class), cmp.Compare(a.effective, b.effective),
+				cmp.Compare(a.depth, b.depth), cmp.Compare(a.id, b.id))
+		})
+	}
 	for _, c := range all {
 		if x := min(c.pays, amount-got); x > 0 {
 			chosen, got = append(chosen, source{c.id, x}), got+x
@@ -286,7 +359,7 @@ func inBucket(id BucketID) BookAccount { return BookAccount{Kind: InBucket, Buck
 func heldFrom(id BucketID) BookAccount { return BookAccount{Kind: HeldFrom, Bucket: id} }
 
 // giveBack puts credits into a bucket's available ones, and on to where they belong
-// when the bucket is over or was voided.
+// when the bucket is over or was voided, or when its owner is in debt.
 func (l *Ledger) giveBack(b *Bucket, x Credits) {
 	switch {
 	case b.Voided:
@@ -297,5 +370,6 @@ func (l *Ledger) giveBack(b *Bucket, x Credits) {
 		l.book(Expired, inBucket(b.ID), BookAccount{Kind: Breakage}, x)
 	default:
 		b.Avail += x
+		l.repay(b)
 	}
 }

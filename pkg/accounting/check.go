@@ -15,16 +15,15 @@ func (l *Ledger) Check() error {
 	held := map[BucketID]Credits{}
 	own := map[NodeID]Credits{}
 	for id, n := range l.liens.All() {
-		var sum Credits
-		for _, p := range n.Parts {
-			if p.Held < 0 || p.Spent < 0 || p.Refunded < 0 || p.Refunded > p.Spent || p.Bucket == 0 && p.Held != 0 {
-				return fmt.Errorf("%w: lien %s: part of bucket %d: held %s, spent %s, refunded %s", ErrInvariant, id, p.Bucket, p.Held, p.Spent, p.Refunded)
-			}
-			held[p.Bucket] += p.Held
-			sum += p.Held
+		sum, err := n.sound()
+		if err != nil {
+			return err
 		}
-		if n.State != Open && sum != 0 {
-			return fmt.Errorf("%w: lien %s ended and holds %s", ErrInvariant, id, sum)
+		for _, p := range n.Parts {
+			held[p.Bucket] += p.Held
+		}
+		if l.ended.Has(n.endedKey()) != (n.State != Open) {
+			return fmt.Errorf("%w: lien %s among those that ended", ErrInvariant, id)
 		}
 		own[n.Chain[0]] += sum
 	}
@@ -37,11 +36,8 @@ func (l *Ledger) Check() error {
 func (l *Ledger) checkBuckets(held map[BucketID]Credits) error {
 	inOrder := 0
 	for id, b := range l.buckets.All() {
-		if b.Avail < 0 || b.Held < 0 || b.Spent < 0 || b.Expired < 0 || b.Void < 0 {
-			return fmt.Errorf("%w: bucket %d has a part below zero", ErrInvariant, id)
-		}
-		if sum := b.Avail + b.Held + b.Spent + b.Expired + b.Void; sum != b.Amount {
-			return fmt.Errorf("%w: bucket %d of %s has parts of %s", ErrInvariant, id, b.Amount, sum)
+		if err := b.sound(); err != nil {
+			return err
 		}
 		if held[id] != b.Held {
 			return fmt.Errorf("%w: liens hold %s of bucket %d, which says %s", ErrInvariant, held[id], id, b.Held)
@@ -63,8 +59,8 @@ func (l *Ledger) checkNodes(held map[NodeID]Credits) error {
 	type sums struct{ held, owes, spent Credits }
 	below := map[NodeID]sums{}
 	for id, n := range l.nodes.All() {
-		if n.Held < 0 || n.Debt < 0 || n.Owes < 0 || n.Spent < 0 || n.Period < 0 {
-			return fmt.Errorf("%w: account %s has a sum below zero", ErrInvariant, id)
+		if err := n.sound(id); err != nil {
+			return err
 		}
 		for _, up := range l.above(id) {
 			s := below[up]
@@ -80,6 +76,38 @@ func (l *Ledger) checkNodes(held map[NodeID]Credits) error {
 		if s := below[id]; s != (sums{n.Held, n.Debt, n.Spent}) {
 			return fmt.Errorf("%w: account %s: held, debt and spent are %v, those below sum to %v", ErrInvariant, id, sums{n.Held, n.Debt, n.Spent}, s)
 		}
+	}
+	return nil
+}
+
+// The following check a record by itself.
+
+func (n *Lien) sound() (held Credits, err error) {
+	for _, p := range n.Parts {
+		if p.Held < 0 || p.Spent < 0 || p.Refunded < 0 || p.Refunded > p.Spent || p.Bucket == 0 && p.Held != 0 {
+			return 0, fmt.Errorf("%w: lien %s: part of bucket %d: held %s, spent %s, refunded %s", ErrInvariant, n.ID, p.Bucket, p.Held, p.Spent, p.Refunded)
+		}
+		held += p.Held
+	}
+	if n.State != Open && held != 0 {
+		return 0, fmt.Errorf("%w: lien %s ended and holds %s", ErrInvariant, n.ID, held)
+	}
+	return held, nil
+}
+
+func (b *Bucket) sound() error {
+	if min(b.Avail, b.Held, b.Spent, b.Expired, b.Void) < 0 {
+		return fmt.Errorf("%w: bucket %d has a part below zero", ErrInvariant, b.ID)
+	}
+	if sum := b.Avail + b.Held + b.Spent + b.Expired + b.Void; sum != b.Amount {
+		return fmt.Errorf("%w: bucket %d of %s has parts of %s", ErrInvariant, b.ID, b.Amount, sum)
+	}
+	return nil
+}
+
+func (n *Node) sound(id NodeID) error {
+	if min(n.Held, n.Debt, n.Owes, n.Spent, n.Period) < 0 {
+		return fmt.Errorf("%w: account %s has a sum below zero", ErrInvariant, id)
 	}
 	return nil
 }

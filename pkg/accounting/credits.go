@@ -14,11 +14,12 @@ type Credits int64
 // One is a whole credit.
 const One Credits = 1_000_000
 
-// Bounds of amounts: one amount fits a JSON number exactly, and a sum of a thousand
-// of them an int64.
+// Bounds of amounts: one amount fits a JSON number exactly, and all that was ever
+// granted or owed fits an int64 with room to add one amount, so that no sum of parts
+// of it can overflow.
 const (
 	MaxAmount Credits = 1 << 53
-	maxBucket Credits = 1 << 62
+	maxTotal  Credits = 1 << 62
 )
 
 // String writes whole credits with six decimals, as a plain decimal number.

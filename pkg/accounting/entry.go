@@ -2,8 +2,9 @@ package accounting
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
+	"fmt"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -76,6 +77,7 @@ type Entry struct {
 	Debit     BookAccount
 	Credit    BookAccount
 	Amount    Credits
+	Node      NodeID // the account that it is about: who pays, is granted or loses
 	Lien      LienID
 	Corrects  uint64 // sequence number; 0 for none
 	Late      bool   // effective in a closed period, booked after it
@@ -84,39 +86,68 @@ type Entry struct {
 	Hash      Hash
 }
 
-// AppendCanonical appends the encoding that is hashed: fixed fields in big-endian
-// order, strings with their lengths, and neither Prev nor Hash.
-func (e *Entry) AppendCanonical(b []byte) []byte {
-	b = append(b, 1) // the version
-	b = binary.BigEndian.AppendUint64(b, e.Seq)
-	b = binary.BigEndian.AppendUint64(b, uint64(e.At))
-	b = binary.BigEndian.AppendUint64(b, uint64(e.Effective))
-	b = append(b, byte(e.Kind))
-	for _, a := range [2]*BookAccount{&e.Debit, &e.Credit} {
-		b = append(b, byte(a.Kind))
-		b = binary.BigEndian.AppendUint64(b, uint64(a.Bucket))
-		b = appendText(b, string(a.Node))
-	}
-	b = binary.BigEndian.AppendUint64(b, uint64(e.Amount))
-	b = binary.BigEndian.AppendUint64(b, uint64(e.Lien.Job))
-	b = binary.BigEndian.AppendUint32(b, uint32(e.Lien.Attempt))
-	b = binary.BigEndian.AppendUint64(b, e.Corrects)
-	late := byte(0)
-	if e.Late {
-		late = 1
-	}
-	return appendText(append(b, late), e.Key)
+// entryVersion is that of the encoding of entries.
+const entryVersion = 1
+
+// entryFields are those that are hashed: all but Prev and Hash.
+func entryFields(c *codec.Coder, e *Entry) {
+	codec.Uint(c, &e.Seq)
+	codec.Int(c, &e.At)
+	codec.Int(c, &e.Effective)
+	codec.Uint(c, &e.Kind)
+	bookAccount(c, &e.Debit)
+	bookAccount(c, &e.Credit)
+	codec.Int(c, &e.Amount)
+	nodeID(c, &e.Node)
+	lienID(c, &e.Lien)
+	codec.Uint(c, &e.Corrects)
+	codec.Bool(c, &e.Late)
+	codec.String(c, &e.Key)
 }
 
-func appendText(b []byte, text string) []byte {
-	return append(binary.BigEndian.AppendUint32(b, uint32(len(text))), text...)
+func bookAccount(c *codec.Coder, a *BookAccount) {
+	codec.Uint(c, &a.Kind)
+	codec.Uint(c, &a.Bucket)
+	nodeID(c, &a.Node)
 }
 
-// Sum is the hash that the entry must carry: of Prev and the canonical encoding.
-func (e *Entry) Sum() Hash {
-	var space [256]byte
-	b := append(space[:0], e.Prev[:]...)
-	return sha256.Sum256(e.AppendCanonical(b))
+// Sum is the hash that the entry must carry: of Prev, the version of the encoding and
+// the encoded fields.
+func (e *Entry) Sum() Hash { return e.sum(new(codec.Coder)) }
+
+// sum is Sum with memory that is used again.
+func (e *Entry) sum(c *codec.Coder) Hash {
+	*c = codec.Writer(append(append(c.Written()[:0], e.Prev[:]...), entryVersion))
+	entryFields(c, e)
+	return sha256.Sum256(c.Written())
+}
+
+// AppendRow appends the entry as it is kept in a journal: Hash and what it is of.
+func (e *Entry) AppendRow(b []byte) []byte {
+	c := codec.Writer(append(append(append(b, e.Hash[:]...), e.Prev[:]...), entryVersion))
+	entryFields(&c, e)
+	return c.Written()
+}
+
+// ReadRow reads what AppendRow wrote, and nothing that follows it. It does not compare
+// the hashes, which Audit does. Errors wrap ErrDamaged or ErrNewer.
+func ReadRow(row []byte) (Entry, error) {
+	var e Entry
+	const head = 2 * len(e.Hash)
+	switch {
+	case len(row) <= head || row[head] == 0:
+		return Entry{}, fmt.Errorf("%w: %d bytes are no entry", ErrDamaged, len(row))
+	case row[head] > entryVersion:
+		return Entry{}, fmt.Errorf("%w: entry of version %d", ErrNewer, row[head])
+	}
+	copy(e.Hash[:], row)
+	copy(e.Prev[:], row[len(e.Hash):])
+	c := codec.Reader(row[head+1:])
+	entryFields(&c, &e)
+	if err := c.Err(); err != nil {
+		return Entry{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return e, nil
 }
 
 // book writes an entry and links it to the chain. Amounts of 0 are no entries.
@@ -125,23 +156,31 @@ func (l *Ledger) book(kind EntryKind, from, to BookAccount, amount Credits) {
 		return
 	}
 	l.seq++
-	e := Entry{
-		Seq: l.seq, At: l.now, Effective: l.now, Kind: kind, Debit: from, Credit: to, Amount: amount,
-		Lien: l.about.lien, Corrects: l.about.corrects, Key: l.about.key, Prev: l.head,
+	if l.entries == nil {
+		l.entries = make([]Entry, 0, 4)
 	}
+	l.entries = append(l.entries, Entry{
+		Seq: l.seq, At: l.now, Effective: l.now, Kind: kind, Debit: from, Credit: to, Amount: amount,
+		Node: l.about.node, Lien: l.about.lien, Corrects: l.about.corrects, Key: l.about.key, Prev: l.head,
+	})
+	e := &l.entries[len(l.entries)-1]
 	if l.about.effective != 0 {
 		e.Effective = l.about.effective
 	}
 	e.Late = e.Effective < l.closed
-	e.Hash = e.Sum()
+	e.Hash = e.sum(&l.coder)
 	l.head = e.Hash
-	l.entries = append(l.entries, e)
 }
 
 // about is what the entries of the command under way are about.
 type about struct {
+	node      NodeID
 	lien      LienID
 	corrects  uint64
 	effective cluster.Instant
 	key       string
+	repaid    Credits // debts that the command netted
 }
+
+// of makes what follows about an attempt and who pays for it.
+func (a *about) of(n *Lien) { a.node, a.lien = n.Chain[0], n.ID }

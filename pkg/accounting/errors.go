@@ -28,6 +28,13 @@ var (
 	ErrTooLate   = errors.New("too late to amend")
 )
 
+// ErrDamaged is wrapped by what is found wrong with an encoded ledger or entry.
+var ErrDamaged = errors.New("ledger is damaged")
+
+// ErrNewer is wrapped by the refusal of a ledger or an entry that a newer version of
+// Greylag encoded.
+var ErrNewer = errors.New("ledger was written by a newer version of greylag")
+
 // Shortfall is a refusal with the account and the numbers that bind. It wraps one of
 // the sentinels.
 type Shortfall struct {

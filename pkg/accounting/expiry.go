@@ -1,6 +1,7 @@
 package accounting
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -9,11 +10,13 @@ import (
 // sweepAtOnce bounds how many buckets one command lets expire.
 const sweepAtOnce = 1000
 
-// expiryKey orders buckets by when they expire.
-type expiryKey struct {
+// dueKey orders buckets by when they begin, if that was not at once, and expire.
+type dueKey struct {
 	at cluster.Instant
 	id BucketID
 }
+
+func compareDue(a, b dueKey) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) }
 
 // partKey is a lien that holds from a bucket that cuts off.
 type partKey struct {
@@ -21,23 +24,33 @@ type partKey struct {
 	lien   LienID
 }
 
-// sweep books the expiry of buckets that are over, oldest first, as effective when they
-// were: no bucket is used after its expiry even where the sweep is behind. What liens
-// hold stays theirs, but for buckets that cut off.
+func comparePartKeys(a, b partKey) int {
+	return cmp.Or(cmp.Compare(a.bucket, b.bucket), compareLiens(a.lien, b.lien))
+}
+
+// sweep does what has become due of buckets, oldest first: those that begin pay the
+// debts of their owners, and the expiry of those that are over is booked as effective
+// when they were. No bucket is used after its expiry even where the sweep is behind.
+// What liens hold stays theirs, but for buckets that cut off.
 func (l *Ledger) sweep() {
 	for range sweepAtOnce {
-		k, _, found := l.expiry.First()
+		k, _, found := l.due.First()
 		if !found || k.at > l.now {
 			return
 		}
-		l.expiry.Delete(k)
-		l.about = about{effective: k.at}
-		was, _ := l.buckets.Get(k.id)
-		b := *was
+		l.due.Delete(k)
+		b := l.ownBucket(k.id)
+		l.about = about{effective: k.at, node: b.Owner[0]}
+		if k.at != b.Expires {
+			b.waits = false
+			l.repay(b)
+			l.noteBucket(b)
+			continue
+		}
 		x := b.Avail
-		b.Avail, b.Expired = 0, b.Expired+x
+		b.Avail, b.Expired, b.swept = 0, b.Expired+x, true
 		l.book(Expired, inBucket(b.ID), BookAccount{Kind: Breakage}, x)
-		l.keep(&b)
+		l.noteBucket(b)
 		if b.Cutoff {
 			l.cutOff(b.ID)
 		}
@@ -56,25 +69,30 @@ func (l *Ledger) cutOff(id BucketID) {
 		liens = append(liens, k.lien)
 	}
 	for _, lien := range liens {
-		l.about.lien = lien
 		was, _ := l.liens.Get(lien)
 		n := was.copied()
+		l.about.of(&n)
 		var r Receipt
-		l.due(&n, &r)
+		l.catchUp(&n, &r)
 		x := l.drop(&n, id)
 		// Held for less already: no budget is asked again.
 		from, got := l.sources(&n, x)
 		l.hold(&n, from, got)
 		n.Amount -= x - got
-		l.onParts.Delete(partKey{id, lien})
-		l.liens.Set(lien, &n)
+		l.putLien(&n)
+	}
+}
+
+// unmark says that a lien holds nothing from a bucket any more, if that is so.
+func (l *Ledger) unmark(n *Lien, b *Bucket) {
+	if b.Cutoff && !slices.ContainsFunc(n.Parts, func(p Part) bool { return p.Bucket == b.ID && p.Held > 0 }) {
+		l.onParts.Delete(partKey{b.ID, n.ID})
 	}
 }
 
 // drop releases what a lien holds of one bucket.
 func (l *Ledger) drop(n *Lien, id BucketID) (dropped Credits) {
-	was, _ := l.buckets.Get(id)
-	b := *was
+	b := l.ownBucket(id)
 	for i := range n.Parts {
 		if p := &n.Parts[i]; p.Bucket == id && p.Held > 0 {
 			dropped += p.Held
@@ -83,9 +101,10 @@ func (l *Ledger) drop(n *Lien, id BucketID) (dropped Credits) {
 	}
 	n.Parts = slices.DeleteFunc(n.Parts, func(p Part) bool { return p.Bucket == id && p.Held+p.Spent == 0 })
 	b.Held -= dropped
+	l.unmark(n, b)
 	l.book(Released, heldFrom(id), inBucket(id), dropped)
-	l.giveBack(&b, dropped)
-	l.keep(&b)
+	l.giveBack(b, dropped)
+	l.noteBucket(b)
 	l.post(n.Chain, change{held: -dropped})
 	return dropped
 }

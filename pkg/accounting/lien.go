@@ -3,8 +3,10 @@ package accounting
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -18,7 +20,10 @@ type LienID struct {
 func (id LienID) String() string { return fmt.Sprintf("%d.%d", id.Job, id.Attempt) }
 
 func compareLiens(a, b LienID) int {
-	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Attempt, b.Attempt))
+	if a.Job != b.Job {
+		return cmp.Compare(a.Job, b.Job)
+	}
+	return cmp.Compare(a.Attempt, b.Attempt)
 }
 
 // LienState is how far a lien is. Settled and Released are ends, Provisional becomes
@@ -71,6 +76,12 @@ type Lien struct {
 	Parts    []Part
 	Segments []Segment
 	Adjusted Credits // corrections that were charged or given back, beside the counters
+
+	// Unproven says that the end was never reported: it was settled at its last counter.
+	Unproven bool
+
+	terms  hasher // of Claim
+	hashed uint64 // in the digest
 }
 
 // Lien finds a lien. What it points to may not be written. O(log n).
@@ -93,13 +104,11 @@ func (n *Lien) sum() (held, spent, refunded Credits) {
 // Place sets the amount aside: all of it or nothing. A Shortfall names the account
 // that binds.
 func (l *Ledger) Place(s Stamp, c Claim) (Receipt, error) {
-	return l.once(s, c, func() (Receipt, error) {
-		switch {
-		case !usable(c.Amount):
-			return Receipt{}, fmt.Errorf("%w: a lien of %s", ErrAmount, c.Amount)
-		case len(c.Rates) == 0 || c.ID.Job == 0:
-			return Receipt{}, fmt.Errorf("%w: a lien needs a job and prices", ErrInvalid)
-		case l.liens.Has(c.ID):
+	return l.once(s, printOf(l, s, opPlace, &c, claimFields), func() (Receipt, error) {
+		if err := c.possible(); err != nil {
+			return Receipt{}, err
+		}
+		if l.liens.Has(c.ID) {
 			return Receipt{}, fmt.Errorf("%w: %s", ErrLien, c.ID)
 		}
 		if err := l.known(c.Chain); err != nil {
@@ -111,9 +120,26 @@ func (l *Ledger) Place(s Stamp, c Claim) (Receipt, error) {
 		if err != nil {
 			return Receipt{}, err
 		}
-		l.liens.Set(c.ID, &n)
+		l.putLien(&n)
 		return Receipt{Lien: c.ID, Held: c.Amount, Warnings: warnings}, nil
 	})
+}
+
+func (c *Claim) possible() error {
+	switch {
+	case !usable(c.Amount):
+		return fmt.Errorf("%w: a lien of %s", ErrAmount, c.Amount)
+	case len(c.Rates) == 0 || len(c.Rates) > maxList || c.ID.Job == 0:
+		return fmt.Errorf("%w: a lien needs a job and 1 to %d prices", ErrInvalid, maxList)
+	case len(c.Partition) > maxText || len(c.QOS) > maxText:
+		return fmt.Errorf("%w: a partition or QOS has at most %d bytes", ErrInvalid, maxText)
+	}
+	for _, r := range c.Rates {
+		if r.Price < 0 || r.Price > MaxAmount || len(r.GPUType) > maxText {
+			return fmt.Errorf("%w: a price of %s for GPU type %.32q", ErrAmount, r.Price, r.GPUType)
+		}
+	}
+	return nil
 }
 
 // setAside moves an amount from buckets into a lien that the caller owns and stores.
@@ -133,13 +159,12 @@ func (l *Ledger) setAside(n *Lien, amount Credits) ([]Warning, error) {
 
 // hold moves what was chosen from buckets into the lien.
 func (l *Ledger) hold(n *Lien, from []source, sum Credits) {
-	l.about.lien = n.ID
+	l.about.of(n)
 	n.Parts = slices.Clone(n.Parts)
 	for _, f := range from {
-		was, _ := l.buckets.Get(f.bucket)
-		b := *was
+		b := l.ownBucket(f.bucket)
 		b.Avail, b.Held = b.Avail-f.amount, b.Held+f.amount
-		l.keep(&b)
+		l.noteBucket(b)
 		l.book(SetAside, inBucket(b.ID), heldFrom(b.ID), f.amount)
 		if last := len(n.Parts) - 1; last >= 0 && n.Parts[last].Bucket == b.ID {
 			n.Parts[last].Held += f.amount
@@ -157,10 +182,14 @@ func (l *Ledger) hold(n *Lien, from []source, sum Credits) {
 // less is given back in reverse, but never what is due already.
 func (l *Ledger) Resize(s Stamp, id LienID, amount Credits) (Receipt, error) {
 	type payload struct {
-		ID     LienID
-		Amount Credits
+		LienID
+		amount Credits
 	}
-	return l.once(s, payload{id, amount}, func() (Receipt, error) {
+	p := printOf(l, s, opResize, &payload{id, amount}, func(c *codec.Coder, x *payload) {
+		lienID(c, &x.LienID)
+		codec.Int(c, &x.amount)
+	})
+	return l.once(s, p, func() (Receipt, error) {
 		if !usable(amount) {
 			return Receipt{}, fmt.Errorf("%w: a lien of %s", ErrAmount, amount)
 		}
@@ -182,7 +211,7 @@ func (l *Ledger) Resize(s Stamp, id LienID, amount Credits) (Receipt, error) {
 			l.release(&n, r.Released)
 			n.Amount -= r.Released
 		}
-		l.liens.Set(id, &n)
+		l.putLien(&n)
 		return r, nil
 	})
 }
@@ -203,7 +232,7 @@ func (l *Ledger) openLien(id LienID) (Lien, error) {
 
 // release gives back an amount of what a lien holds, the last part first.
 func (l *Ledger) release(n *Lien, amount Credits) {
-	l.about.lien = n.ID
+	l.about.of(n)
 	l.post(n.Chain, change{held: -amount})
 	for i := len(n.Parts) - 1; i >= 0 && amount > 0; i-- {
 		p := &n.Parts[i]
@@ -212,32 +241,43 @@ func (l *Ledger) release(n *Lien, amount Credits) {
 			continue
 		}
 		p.Held, amount = p.Held-x, amount-x
-		was, _ := l.buckets.Get(p.Bucket)
-		b := *was
+		b := l.ownBucket(p.Bucket)
 		b.Held -= x
 		l.book(Released, heldFrom(b.ID), inBucket(b.ID), x)
-		l.giveBack(&b, x)
-		l.keep(&b)
-		if p.Held == 0 {
-			l.onParts.Delete(partKey{b.ID, n.ID})
-		}
+		l.giveBack(b, x)
+		l.noteBucket(b)
+		l.unmark(n, b)
 	}
 }
 
-// Forget drops liens that ended before an instant, at most most of them; they can no
-// longer be refunded, nor their names be refused. It returns how many. O(liens).
+// end gives a lien its last state, or the one before it.
+func (l *Ledger) end(n *Lien, state LienState) {
+	if n.State == Open {
+		n.Ended = l.now
+	} else {
+		l.ended.Delete(n.endedKey())
+	}
+	n.State = state
+	l.ended.Set(n.endedKey(), none{})
+}
+
+func (n *Lien) endedKey() endedKey { return endedKey{n.State != Provisional, n.Ended, n.ID} }
+
+// Forget drops liens that ended before an instant, oldest first and at most most of
+// them; they can no longer be refunded, nor their names be refused. It returns how
+// many. O(most × log n).
 func (l *Ledger) Forget(before cluster.Instant, most int) int {
-	var old []LienID
-	for id, n := range l.liens.All() {
-		if len(old) == most {
+	var old []endedKey
+	for k := range l.ended.From(endedKey{final: true, at: math.MinInt64}) {
+		if len(old) == most || k.at >= before {
 			break
 		}
-		if (n.State == Settled || n.State == Unused) && n.Ended < before {
-			old = append(old, id)
-		}
+		old = append(old, k)
 	}
-	for _, id := range old {
-		l.liens.Delete(id)
+	for _, k := range old {
+		n, _ := l.liens.Delete(k.lien)
+		l.digest -= n.hashed
+		l.ended.Delete(k)
 	}
 	return len(old)
 }

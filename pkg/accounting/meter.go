@@ -5,10 +5,11 @@ import (
 	"math"
 	"time"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// slack is how much more than the time since the last sample a counter may have run.
+// slack is how much longer than its segment a counter may have run.
 const slack = 5 * time.Second
 
 // Segment is a stretch of an attempt on GPUs of one type at one price.
@@ -16,6 +17,7 @@ type Segment struct {
 	GPUType string
 	GPUs    int64
 	Price   Credits
+	Since   cluster.Instant
 	Base    int64 // GPU-milliseconds of the epochs before
 	Count   int64 // the counter of this epoch
 	Epoch   uint64
@@ -24,6 +26,12 @@ type Segment struct {
 	Excess  int64           // GPU-milliseconds that were claimed and not believed
 	Ended   bool            // another segment followed
 }
+
+// Bounds of an attempt.
+const (
+	maxGPUs     = 1 << 32
+	maxSegments = 1000
+)
 
 // Due is what the counters come to: each segment's, rounded down by itself.
 func (n *Lien) Due() Credits {
@@ -43,17 +51,25 @@ func (n *Lien) Due() Credits {
 // type that was not quoted costs what was wanted. Floating liens pay the price of now.
 func (l *Ledger) Dispatch(s Stamp, id LienID, gpuType string, gpus int64) (Receipt, error) {
 	type payload struct {
-		ID   LienID
-		Type string
-		GPUs int64
+		LienID
+		gpuType string
+		gpus    int64
 	}
-	return l.once(s, payload{id, gpuType, gpus}, func() (Receipt, error) {
-		if gpus < 1 || gpus > 1<<32 {
-			return Receipt{}, fmt.Errorf("%w: %d GPUs", ErrInvalid, gpus)
+	p := printOf(l, s, opDispatch, &payload{id, gpuType, gpus}, func(c *codec.Coder, x *payload) {
+		lienID(c, &x.LienID)
+		codec.String(c, &x.gpuType)
+		codec.Int(c, &x.gpus)
+	})
+	return l.once(s, p, func() (Receipt, error) {
+		if gpus < 1 || gpus > maxGPUs || len(gpuType) > maxText {
+			return Receipt{}, fmt.Errorf("%w: %d GPUs of type %.32q", ErrInvalid, gpus, gpuType)
 		}
 		n, err := l.openLien(id)
 		if err != nil {
 			return Receipt{}, err
+		}
+		if len(n.Segments) == maxSegments {
+			return Receipt{}, fmt.Errorf("%w: %s was moved %d times", ErrInvalid, id, maxSegments)
 		}
 		price := n.Rates[0].Price
 		for _, r := range n.Rates {
@@ -69,8 +85,8 @@ func (l *Ledger) Dispatch(s Stamp, id LienID, gpuType string, gpus int64) (Recei
 		if last := len(n.Segments) - 1; last >= 0 {
 			n.Segments[last].Ended = true
 		}
-		n.Segments = append(n.Segments, Segment{GPUType: gpuType, GPUs: gpus, Price: price, Seen: l.now})
-		l.liens.Set(id, &n)
+		n.Segments = append(n.Segments, Segment{GPUType: gpuType, GPUs: gpus, Price: price, Since: l.now, Seen: l.now})
+		l.putLien(&n)
 		return Receipt{Lien: id}, nil
 	})
 }
@@ -121,22 +137,36 @@ func (l *Ledger) meter(x *Sample, m *Metered) {
 	case x.Epoch > g.Epoch:
 		g.Base, g.Count, g.Epoch = g.Base+g.Count, 0, x.Epoch
 	}
-	most := millis(g.GPUs, (l.now.Sub(g.Seen) + slack).Milliseconds())
-	grown := x.Count - g.Count
-	g.Excess = max(0, grown-most)
+	g.Excess = g.count(x.Count, n.most(x.Segment, l.now))
 	if g.Excess > 0 {
 		m.Excess++
-	}
-	g.Count += min(grown, most)
-	if g.Count > math.MaxInt64-g.Base {
-		g.Count = math.MaxInt64 - g.Base
 	}
 	g.Sample, g.Seen = x.Number, l.now
 	c := *n
 	c.Segments = append([]Segment(nil), n.Segments...)
 	c.Segments[x.Segment] = g
-	l.liens.Set(x.Lien, &c)
+	l.putLien(&c)
 	m.Counted++
+}
+
+// most is what the counters of a segment can have come to: the GPUs for as long as it
+// lasted, and a little more since clocks differ. It bounds the sum and not each sample,
+// or a little more would be gained with every one.
+func (n *Lien) most(segment int, now cluster.Instant) int64 {
+	g, end := &n.Segments[segment], now
+	if segment+1 < len(n.Segments) {
+		end = n.Segments[segment+1].Since
+	}
+	lasted := end.Sub(g.Since) + slack
+	return millis(g.GPUs, (lasted + time.Millisecond - 1).Milliseconds())
+}
+
+// count sets the counter as far as most allows; what is beyond is the answer. A counter
+// never goes back.
+func (g *Segment) count(to, most int64) (excess int64) {
+	believed := max(g.Count, min(to, most-g.Base))
+	g.Count = believed
+	return to - believed
 }
 
 // FundedUntil is until when what a lien holds lasts at the price of its last segment;

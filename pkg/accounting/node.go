@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -42,6 +43,9 @@ type Node struct {
 	Start  cluster.Instant
 	Owes   Credits // the node's own part of Debt
 	Own    Credits // the node's own part of Held and Spent
+
+	epoch  uint64 // of the ledger, when it was put
+	hashed uint64 // in the digest
 }
 
 // Used is what counts against the budget at an instant.
@@ -81,8 +85,8 @@ func (l *Ledger) known(c Chain) error {
 		return fmt.Errorf("%w: a chain has 1 to %d accounts", ErrInvalid, cluster.MaxAccountDepth+1)
 	}
 	for i, id := range c {
-		if id == "" {
-			return fmt.Errorf("%w: an account without a name", ErrInvalid)
+		if id == "" || len(id) > maxNode {
+			return fmt.Errorf("%w: an account has a name of 1 to %d bytes", ErrInvalid, maxNode)
 		}
 		for _, other := range c[:i] {
 			if other == id {
@@ -105,41 +109,50 @@ func (c Chain) parent(i int) NodeID {
 
 // open makes the nodes of a chain that are not there.
 func (l *Ledger) open(c Chain) {
+	if len(c) == 0 || l.nodes.Has(c[0]) {
+		return // and so are those above it
+	}
 	for i, id := range c {
 		if !l.nodes.Has(id) {
-			l.nodes.Set(id, &Node{Parent: c.parent(i)})
+			l.putNode(id, &Node{Parent: c.parent(i)})
 		}
 	}
 }
 
-// change is a movement between a node's sums.
-type change struct{ held, spent, debt Credits }
+// change is a movement between a node's sums. Of what is given back, until says when
+// the attempt ended, 0 if it did not: a window is not credited with what was spent in
+// one before.
+type change struct {
+	held, spent, debt Credits
+	until             cluster.Instant
+}
 
 // post adds a change to every node of a chain, and to the leaf's own part.
 func (l *Ledger) post(c Chain, d change) {
-	if d == (change{}) {
+	if d.held == 0 && d.spent == 0 && d.debt == 0 {
 		return
 	}
 	for i, id := range c {
-		was, _ := l.nodes.Get(id)
-		n := *was
+		n := l.ownNode(id)
 		n.Held, n.Spent, n.Debt = n.Held+d.held, n.Spent+d.spent, n.Debt+d.debt
 		if n.Budget.Window != Ever {
 			if start := n.Budget.Window.start(l.now); start != n.Start {
 				n.Start, n.Period = start, 0
 			}
-			n.Period = max(0, n.Period+d.spent)
+			if d.spent > 0 || d.until == 0 || d.until >= n.Start {
+				n.Period = max(0, n.Period+d.spent)
+			}
 		}
 		if i == 0 {
 			n.Own += d.held + d.spent
 			n.Owes += d.debt
 			if n.Owes > 0 {
 				l.debtors.Set(id, none{})
-			} else {
+			} else if d.debt != 0 {
 				l.debtors.Delete(id)
 			}
 		}
-		l.nodes.Set(id, &n)
+		l.noteNode(id, n)
 	}
 }
 
@@ -171,10 +184,14 @@ func (l *Ledger) afford(c Chain, amount Credits) ([]Warning, error) {
 // even above a new limit.
 func (l *Ledger) SetBudget(s Stamp, c Chain, b Budget) (Receipt, error) {
 	type payload struct {
-		C Chain
-		B Budget
+		Chain
+		Budget
 	}
-	return l.once(s, payload{c, b}, func() (Receipt, error) {
+	p := printOf(l, s, opBudget, &payload{c, b}, func(c *codec.Coder, x *payload) {
+		chainFields(c, &x.Chain)
+		budgetFields(c, &x.Budget)
+	})
+	return l.once(s, p, func() (Receipt, error) {
 		if b.Limit < 0 || b.Limit > MaxAmount || b.Window > Monthly {
 			return Receipt{}, fmt.Errorf("%w: a budget of %s", ErrAmount, b.Limit)
 		}
@@ -182,13 +199,12 @@ func (l *Ledger) SetBudget(s Stamp, c Chain, b Budget) (Receipt, error) {
 			return Receipt{}, err
 		}
 		l.open(c)
-		was, _ := l.nodes.Get(c[0])
-		n := *was
+		n := l.ownNode(c[0])
 		if n.Budget.Window != b.Window {
 			n.Start, n.Period = b.Window.start(l.now), 0
 		}
 		n.Budget = b
-		l.nodes.Set(c[0], &n)
+		l.noteNode(c[0], n)
 		return Receipt{}, nil
 	})
 }

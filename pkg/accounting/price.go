@@ -3,7 +3,9 @@ package accounting
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -14,7 +16,7 @@ type priceKey struct {
 }
 
 func comparePrices(a, b priceKey) int {
-	return cmp.Or(cmp.Compare(a.gpuType, b.gpuType), cmp.Compare(a.before, b.before))
+	return cmp.Or(strings.Compare(a.gpuType, b.gpuType), cmp.Compare(a.before, b.before))
 }
 
 // Rate is a price of one GPU-hour of a type, as a quote froze it.
@@ -28,18 +30,22 @@ type Rate struct {
 func (l *Ledger) SetPrice(s Stamp, r Rate, from cluster.Instant) (Receipt, error) {
 	type payload struct {
 		Rate
-		From cluster.Instant
+		from cluster.Instant
 	}
-	return l.once(s, payload{r, from}, func() (Receipt, error) {
+	p := printOf(l, s, opPrice, &payload{r, from}, func(c *codec.Coder, x *payload) {
+		rate(c, &x.Rate)
+		codec.Int(c, &x.from)
+	})
+	return l.once(s, p, func() (Receipt, error) {
 		switch {
 		case r.Price < 0 || r.Price > MaxAmount:
 			return Receipt{}, fmt.Errorf("%w: a price of %s", ErrAmount, r.Price)
-		case r.GPUType == "":
-			return Receipt{}, fmt.Errorf("%w: a price needs a GPU type", ErrInvalid)
+		case r.GPUType == "" || len(r.GPUType) > maxText:
+			return Receipt{}, fmt.Errorf("%w: a price needs a GPU type of at most %d bytes", ErrInvalid, maxText)
 		case from != 0 && from < l.now:
 			return Receipt{}, fmt.Errorf("%w: a price cannot hold from before now", ErrInvalid)
 		}
-		l.prices.Set(priceKey{r.GPUType, -max(from, l.now)}, r.Price)
+		l.putPrice(priceKey{r.GPUType, -max(from, l.now)}, r.Price)
 		return Receipt{}, nil
 	})
 }

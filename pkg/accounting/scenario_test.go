@@ -53,6 +53,7 @@ type play struct {
 	at      cluster.Instant
 	keys    int
 	buckets map[string]BucketID
+	done    []func(*Ledger) // every command so far, to be replayed
 	out     strings.Builder
 }
 
@@ -174,14 +175,15 @@ func (p *play) stamp(a arguments) Stamp {
 	if key == "" {
 		key = "k" + strconv.Itoa(p.keys)
 	}
-	return Stamp{p.at, key}
+	return Stamp{At: p.at, Key: key}
 }
 
 func (p *play) do(verb string, a arguments) {
 	money, known := commands[verb]
 	if known {
-		before := p.l.Clone()
-		r, err := money(p, p.stamp(a), a)
+		before, stamp := p.l.Clone(), p.stamp(a)
+		p.did(func() { _, _ = money(p, stamp, a) })
+		r, err := money(p, stamp, a)
 		p.answer(verb, a, r, err)
 		if err != nil && (fresh(err) || r.Again) && fmt.Sprint(p.l.seq) != fmt.Sprint(before.seq) {
 			p.Errorf("%s was refused and wrote entries", verb)
@@ -194,7 +196,19 @@ func (p *play) do(verb string, a arguments) {
 	case "meter":
 		p.meter(a)
 	case "sweep":
-		p.l.Advance(p.at)
+		at := p.at
+		p.did(func() { p.l.Advance(at) })
+		p.l.Advance(at)
+	case "failover":
+		p.failover()
+	case "crash":
+		p.crash()
+	case "race":
+		p.race(a)
+	case "journal":
+		p.printJournal(uint64(a.int(a.plain[0])))
+	case "provisional":
+		fmt.Fprintf(&p.out, "provisional: %v\n", p.l.Provisionals(p.at))
 	case "forget":
 		fmt.Fprintf(&p.out, "forgot %d\n", p.l.Forget(p.at, 1000))
 	case "show":
@@ -244,6 +258,9 @@ func (p *play) show(a arguments) {
 			fmt.Fprintf(out, "lien %s: %s held %s spent %s refunded %s accrued %s", what, n.State, held, spent, back, n.Accrued())
 			if len(n.Segments) > 0 && n.State == Open {
 				fmt.Fprintf(out, " funded until %s", n.FundedUntil(p.l.now).Sub(base))
+			}
+			if n.Unproven {
+				fmt.Fprint(out, " unproven")
 			}
 			fmt.Fprintln(out)
 			continue

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -11,31 +12,46 @@ import (
 const amendable = 24 * time.Hour
 
 // charge takes an amount out of a lien: what it holds first, then other buckets, and
-// what nobody has becomes debt of the leaf. n is the caller's, to be stored.
-func (l *Ledger) charge(n *Lien, amount Credits, r *Receipt) {
-	l.about.lien = n.ID
-	r.Charged += amount
+// what nobody has becomes debt of the leaf. n is the caller's, to be stored. It answers
+// what was charged: less only where all debts together would pass what can be counted.
+func (l *Ledger) charge(n *Lien, amount Credits, r *Receipt) (charged Credits) {
+	l.about.of(n)
 	left := l.capture(n, amount)
-	l.post(n.Chain, change{held: -(amount - left), spent: amount - left})
-	if left == 0 {
-		return
+	captured := amount - left
+	var got, owed Credits
+	if left > 0 {
+		got = l.overshoot(n, left)
+		owed = min(left-got, maxTotal-l.total)
+		l.owe(n, owed)
 	}
-	from, got := l.sources(n, left)
+	l.post(n.Chain, change{held: -captured, spent: captured + got, debt: owed})
+	r.Debt += owed
+	r.Charged += captured + got + owed
+	return captured + got + owed
+}
+
+// overshoot charges what a lien does not hold to other buckets, as far as there are any,
+// to be posted.
+func (l *Ledger) overshoot(n *Lien, amount Credits) (got Credits) {
+	from, got := l.sources(n, amount)
 	for _, f := range from {
-		was, _ := l.buckets.Get(f.bucket)
-		b := *was
+		b := l.ownBucket(f.bucket)
 		b.Avail, b.Spent = b.Avail-f.amount, b.Spent+f.amount
-		l.keep(&b)
+		l.noteBucket(b)
 		l.book(Overshoot, inBucket(b.ID), BookAccount{Kind: Revenue}, f.amount)
 		n.Parts = append(n.Parts, Part{Bucket: b.ID, Spent: f.amount})
 	}
-	l.post(n.Chain, change{spent: got})
-	if left -= got; left > 0 {
-		l.book(Overshoot, BookAccount{Kind: Owed, Node: n.Chain[0]}, BookAccount{Kind: Revenue}, left)
-		n.Parts = append(n.Parts, Part{Spent: left})
-		l.post(n.Chain, change{debt: left})
-		r.Debt += left
+	return got
+}
+
+// owe makes what was consumed and nobody paid a debt of the leaf, to be posted.
+func (l *Ledger) owe(n *Lien, amount Credits) {
+	if amount == 0 {
+		return
 	}
+	l.total += amount
+	l.book(Overshoot, BookAccount{Kind: Owed, Node: n.Chain[0]}, BookAccount{Kind: Revenue}, amount)
+	n.Parts = append(n.Parts, Part{Spent: amount})
 }
 
 // capture turns what the parts hold into what they spent, in order; left is what they
@@ -48,41 +64,39 @@ func (l *Ledger) capture(n *Lien, amount Credits) (left Credits) {
 		if x == 0 {
 			continue
 		}
-		was, _ := l.buckets.Get(p.Bucket)
-		b := *was
+		b := l.ownBucket(p.Bucket)
 		p.Held, p.Spent, left = p.Held-x, p.Spent+x, left-x
 		b.Held, b.Spent = b.Held-x, b.Spent+x
-		l.keep(&b)
+		l.noteBucket(b)
 		l.book(Captured, heldFrom(b.ID), BookAccount{Kind: Revenue}, x)
-		if p.Held == 0 {
-			l.onParts.Delete(partKey{b.ID, n.ID})
-		}
+		l.unmark(n, b)
 	}
 	return left
 }
 
 // Roll charges what the counters have come to since the last time. The lien stays open.
 func (l *Ledger) Roll(s Stamp, id LienID) (Receipt, error) {
-	return l.once(s, id, func() (Receipt, error) {
+	return l.once(s, printOf(l, s, opRoll, &id, lienID), func() (Receipt, error) {
 		n, err := l.openLien(id)
 		if err != nil {
 			return Receipt{}, err
 		}
 		r := Receipt{Lien: id}
-		l.due(&n, &r)
-		l.liens.Set(id, &n)
+		l.catchUp(&n, &r)
+		l.putLien(&n)
 		return r, nil
 	})
 }
 
-// due charges what the counters say beyond what was charged, and gives back what an
+// catchUp charges what the counters say beyond what was charged, and gives back what an
 // end that was proven later says is too much.
-func (l *Ledger) due(n *Lien, r *Receipt) {
+func (l *Ledger) catchUp(n *Lien, r *Receipt) {
 	_, spent, back := n.sum()
 	if more := n.Due() - (spent - n.Adjusted); more > 0 {
 		l.charge(n, more, r)
 	} else if more < 0 {
 		r.Returned = l.giveRefund(n, min(-more, spent-back))
+		n.Adjusted += r.Returned
 	}
 }
 
@@ -96,32 +110,35 @@ type Settlement struct {
 // Settle charges what is due, gives back the rest in reverse to the buckets it came
 // from, and ends the lien. A lien that never ran is void. A settled one refuses.
 func (l *Ledger) Settle(s Stamp, x Settlement) (Receipt, error) {
-	return l.once(s, x, func() (Receipt, error) {
+	return l.once(s, printOf(l, s, opSettle, &x, settlementFields), func() (Receipt, error) {
 		n, err := l.openLien(x.Lien)
 		if err != nil {
 			return Receipt{}, err
 		}
-		n.total(x.Total)
+		n.total(x.Total, l.now)
 		r := Receipt{Lien: x.Lien}
-		l.due(&n, &r)
+		l.catchUp(&n, &r)
 		r.Released, _, _ = n.sum()
 		l.release(&n, r.Released)
-		n.Ended, n.State = l.now, Settled
 		switch {
 		case x.Provisional:
-			n.State = Provisional
+			l.end(&n, Provisional)
 		case len(n.Segments) == 0:
-			n.State = Unused
+			l.end(&n, Unused)
+		default:
+			l.end(&n, Settled)
 		}
-		l.liens.Set(x.Lien, &n)
+		l.putLien(&n)
 		return r, nil
 	})
 }
 
-// total sets what the last segment comes to.
-func (n *Lien) total(gpuMS int64) {
+// total sets what the last segment comes to, within what it can have.
+func (n *Lien) total(gpuMS int64, now cluster.Instant) {
 	if last := len(n.Segments) - 1; last >= 0 && gpuMS >= 0 {
-		n.Segments[last].Base, n.Segments[last].Count = 0, gpuMS
+		g := &n.Segments[last]
+		g.Base, g.Count = 0, 0
+		g.Excess = g.count(gpuMS, n.most(last, now))
 	}
 }
 
@@ -130,10 +147,14 @@ func (n *Lien) total(gpuMS int64) {
 // is given back. -1 makes it final as it is, at any time.
 func (l *Ledger) Amend(s Stamp, id LienID, total int64) (Receipt, error) {
 	type payload struct {
-		ID    LienID
-		Total int64
+		LienID
+		total int64
 	}
-	return l.once(s, payload{id, total}, func() (Receipt, error) {
+	p := printOf(l, s, opAmend, &payload{id, total}, func(c *codec.Coder, x *payload) {
+		lienID(c, &x.LienID)
+		codec.Int(c, &x.total)
+	})
+	return l.once(s, p, func() (Receipt, error) {
 		was, found := l.liens.Get(id)
 		switch {
 		case !found:
@@ -144,12 +165,13 @@ func (l *Ledger) Amend(s Stamp, id LienID, total int64) (Receipt, error) {
 			return Receipt{}, fmt.Errorf("%w: %s", ErrTooLate, id)
 		}
 		n := was.copied()
-		n.total(total)
+		n.total(total, l.now)
+		n.Unproven = total < 0
 		r := Receipt{Lien: id}
 		l.again(&n, n.Accrued())
-		l.due(&n, &r)
-		n.State = Settled
-		l.liens.Set(id, &n)
+		l.catchUp(&n, &r)
+		l.end(&n, Settled)
+		l.putLien(&n)
 		return r, nil
 	})
 }
@@ -163,20 +185,20 @@ func (n *Lien) copied() Lien {
 
 // again takes back into a lien what its own buckets still have, in their order.
 func (l *Ledger) again(n *Lien, amount Credits) {
-	l.about.lien = n.ID
+	l.about.of(n)
 	for i := range n.Parts {
 		p := &n.Parts[i]
 		was, found := l.buckets.Get(p.Bucket)
 		if !found || !was.valid(l.now) {
 			continue
 		}
-		b := *was
+		b := l.ownBucket(p.Bucket)
 		x := min(b.Avail, amount)
 		if x == 0 {
 			continue
 		}
 		b.Avail, b.Held, p.Held, amount = b.Avail-x, b.Held+x, p.Held+x, amount-x
-		l.keep(&b)
+		l.noteBucket(b)
 		l.book(SetAside, inBucket(b.ID), heldFrom(b.ID), x)
 		l.post(n.Chain, change{held: x})
 		if b.Cutoff {
@@ -196,8 +218,8 @@ type Refund struct {
 // Refund gives back in reverse order to the exact buckets, debt first; what belongs to
 // a bucket that is over expires at once. At most what was spent and not given back.
 func (l *Ledger) Refund(s Stamp, x Refund) (Receipt, error) {
-	return l.once(s, x, func() (Receipt, error) {
-		if !usable(x.Amount) || x.Effective > l.now {
+	return l.once(s, printOf(l, s, opRefund, &x, refundFields), func() (Receipt, error) {
+		if !usable(x.Amount) || x.Effective < 0 || x.Effective > l.now {
 			return Receipt{}, fmt.Errorf("%w: a refund of %s", ErrAmount, x.Amount)
 		}
 		was, found := l.liens.Get(x.Lien)
@@ -210,14 +232,14 @@ func (l *Ledger) Refund(s Stamp, x Refund) (Receipt, error) {
 		n := was.copied()
 		l.about.corrects, l.about.effective = x.Corrects, x.Effective
 		r := Receipt{Lien: x.Lien, Returned: l.giveRefund(&n, x.Amount)}
-		l.liens.Set(x.Lien, &n)
+		l.putLien(&n)
 		return r, nil
 	})
 }
 
 // giveRefund moves revenue back to where it came from, the last part first.
 func (l *Ledger) giveRefund(n *Lien, amount Credits) (given Credits) {
-	l.about.lien = n.ID
+	l.about.of(n)
 	for i := len(n.Parts) - 1; i >= 0 && given < amount; i-- {
 		p := &n.Parts[i]
 		x := min(p.Spent-p.Refunded, amount-given)
@@ -230,13 +252,12 @@ func (l *Ledger) giveRefund(n *Lien, amount Credits) (given Credits) {
 			l.forgive(n, x)
 			continue
 		}
-		was, _ := l.buckets.Get(p.Bucket)
-		b := *was
+		b := l.ownBucket(p.Bucket)
 		b.Spent -= x
 		l.book(Refunded, BookAccount{Kind: Revenue}, inBucket(b.ID), x)
-		l.giveBack(&b, x)
-		l.keep(&b)
-		l.post(n.Chain, change{spent: -x})
+		l.giveBack(b, x)
+		l.noteBucket(b)
+		l.post(n.Chain, change{spent: -x, until: n.Ended})
 	}
 	return given
 }
@@ -249,20 +270,19 @@ func (l *Ledger) forgive(n *Lien, x Credits) {
 	l.book(Refunded, BookAccount{Kind: Revenue}, BookAccount{Kind: Owed, Node: n.Chain[0]}, owed)
 	l.post(n.Chain, change{debt: -owed})
 	if rest := x - owed; rest > 0 {
-		l.bucket++
-		b := Bucket{ID: l.bucket, Grant: Grant{Owner: n.Chain, Class: RefundClass, Amount: rest, Effective: l.now}, Avail: rest}
+		b := l.mint(Grant{Owner: n.Chain, Class: RefundClass, Amount: rest, Effective: l.now})
 		l.book(Refunded, BookAccount{Kind: Revenue}, inBucket(b.ID), rest)
-		l.keep(&b)
-		l.post(n.Chain, change{spent: -rest})
+		l.post(n.Chain, change{spent: -rest, until: n.Ended})
+		l.repay(b)
+		l.noteBucket(b)
 	}
 }
 
 // Correct charges an attempt more than its counters say, out of the buckets that its
 // account has; to give back is a Refund.
 func (l *Ledger) Correct(s Stamp, x Refund) (Receipt, error) {
-	type payload struct{ X Refund }
-	return l.once(s, payload{x}, func() (Receipt, error) {
-		if !usable(x.Amount) || x.Effective > l.now {
+	return l.once(s, printOf(l, s, opCorrect, &x, refundFields), func() (Receipt, error) {
+		if !usable(x.Amount) || x.Effective < 0 || x.Effective > l.now {
 			return Receipt{}, fmt.Errorf("%w: a correction by %s", ErrAmount, x.Amount)
 		}
 		was, found := l.liens.Get(x.Lien)
@@ -272,9 +292,8 @@ func (l *Ledger) Correct(s Stamp, x Refund) (Receipt, error) {
 		n := was.copied()
 		l.about.corrects, l.about.effective = x.Corrects, x.Effective
 		r := Receipt{Lien: x.Lien}
-		l.charge(&n, x.Amount, &r)
-		n.Adjusted += x.Amount
-		l.liens.Set(x.Lien, &n)
+		n.Adjusted += l.charge(&n, x.Amount, &r)
+		l.putLien(&n)
 		return r, nil
 	})
 }
@@ -291,13 +310,15 @@ func (n *Lien) Accrued() Credits {
 	return max(0, n.Due()-(spent-n.Adjusted))
 }
 
-// Provisionals are the liens that were settled provisionally before an instant. O(liens).
+// Provisionals are the liens that were settled provisionally before an instant, oldest
+// first. O(those).
 func (l *Ledger) Provisionals(before cluster.Instant) []LienID {
 	var all []LienID
-	for id, n := range l.liens.All() {
-		if n.State == Provisional && n.Ended < before {
-			all = append(all, id)
+	for k := range l.ended.All() {
+		if k.final || k.at >= before {
+			break
 		}
+		all = append(all, k.lien)
 	}
 	return all
 }

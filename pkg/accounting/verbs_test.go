@@ -28,6 +28,10 @@ var commands = map[string]func(*play, Stamp, arguments) (Receipt, error){
 	"amend": func(p *play, s Stamp, a arguments) (Receipt, error) {
 		return p.l.Amend(s, a.lien(), p.total(a))
 	},
+	"withdraw": func(p *play, s Stamp, a arguments) (Receipt, error) { return p.l.Withdraw(s, a.lien()) },
+	"move": func(p *play, s Stamp, a arguments) (Receipt, error) {
+		return p.l.Move(s, append(Chain{NodeID(a.plain[0])}, chainOf(a.named["below"])...))
+	},
 	"refund":  func(p *play, s Stamp, a arguments) (Receipt, error) { return p.l.Refund(s, refundOf(a)) },
 	"correct": func(p *play, s Stamp, a arguments) (Receipt, error) { return p.l.Correct(s, refundOf(a)) },
 	"close": func(p *play, s Stamp, a arguments) (Receipt, error) {
@@ -85,7 +89,7 @@ func (p *play) place(s Stamp, a arguments) (Receipt, error) {
 		c.Amount, c.Rates = a.credits(text), []Rate{{"H100", 2 * One}}
 		return p.l.Place(s, c)
 	}
-	q, err := p.l.Quote(Order{a.list("types"), a.int(a.named["gpus"]), a.span("limit").Milliseconds()}, max(p.at, p.l.Now()))
+	q, err := p.l.Quote(Order{a.list("types"), a.int(a.named["gpus"]), a.span("limit").Milliseconds()}, max(s.At, p.l.Now()))
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -105,6 +109,8 @@ func (p *play) meter(a arguments) {
 	for range a.int(a.named["times"]) - 1 {
 		batch = append(batch, x)
 	}
-	m := p.l.Meter(p.at, batch)
+	at := p.at
+	p.did(func() { p.l.Meter(at, batch) })
+	m := p.l.Meter(at, batch)
 	fmt.Fprintf(&p.out, "meter %s: counted %d stale %d regressed %d excess %d\n", a.lien(), m.Counted, m.Stale, m.Regressed, m.Excess)
 }

@@ -1,0 +1,233 @@
+package accounting
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// keyRetention is how long the outcome of a key is remembered.
+const keyRetention = 32 * 24 * time.Hour
+
+// maxKey bounds a key, in bytes.
+const maxKey = 128
+
+// Stamp is what every command carries.
+type Stamp struct {
+	At  cluster.Instant // the leader's; the ledger's time never goes back
+	Key string          // the same key again changes nothing
+
+	// Natural says that the caller makes the command once and that its object refuses
+	// it again by itself (a lien exists, or is settled). The key is then only written
+	// into the journal: three remembered keys a job for 32 days would be most of the
+	// memory of a ledger.
+	Natural bool
+}
+
+// Receipt is what a command did. Which fields are set depends on the command.
+type Receipt struct {
+	Again    bool // the key was used before; this is its first receipt
+	Bucket   BucketID
+	Lien     LienID
+	Held     Credits // set aside
+	Charged  Credits // moved to revenue
+	Released Credits
+	Returned Credits // refunded
+	Debt     Credits // made by this command
+	Repaid   Credits // debt netted by this command
+	Warnings []Warning
+}
+
+// Warning is a soft budget that is exceeded.
+type Warning struct {
+	Node  NodeID
+	Used  Credits // held, spent and owed, with what was just set aside
+	Limit Credits
+}
+
+// operation tells the payloads of commands apart, so that a key that was used for one
+// command is not taken for a repeat of another. The numbers are in logs: append only.
+type operation uint8
+
+const (
+	opGrant operation = iota + 1
+	opVoid
+	opPrice
+	opBudget
+	opPlace
+	opResize
+	opDispatch
+	opRoll
+	opSettle
+	opAmend
+	opRefund
+	opCorrect
+	opClose
+	opMove
+	opWithdraw
+)
+
+// fingerprint is what tells two payloads of a key apart: the first half of the SHA-256 of
+// the operation and its canonical encoding.
+type fingerprint [sha256.Size / 2]byte
+
+// printOf is the fingerprint of an operation with its payload.
+func printOf[T any](l *Ledger, s Stamp, op operation, x *T, fields func(*codec.Coder, *T)) (p fingerprint) {
+	if s.Natural {
+		return p
+	}
+	l.coder = codec.Writer(append(l.coder.Written()[:0], byte(op)))
+	fields(&l.coder, x)
+	sum := sha256.Sum256(l.coder.Written())
+	copy(p[:], sum[:])
+	return p
+}
+
+// outcome is what a key led to.
+type outcome struct {
+	payload fingerprint
+	at      cluster.Instant
+	receipt Receipt
+	refusal *refusal
+}
+
+type agingKey struct {
+	at  cluster.Instant
+	key string
+}
+
+// once does a command unless its key was used before. Refusals that depend on the
+// ledger are remembered like successes.
+func (l *Ledger) once(s Stamp, p fingerprint, do func() (Receipt, error)) (Receipt, error) {
+	if s.Key == "" || len(s.Key) > maxKey {
+		return Receipt{}, fmt.Errorf("%w: a key has 1 to %d bytes", ErrInvalid, maxKey)
+	}
+	if !s.Natural {
+		if record, known := l.keys.Get(s.Key); known {
+			return recall(s.Key, p, record)
+		}
+	}
+	l.advance(s)
+	r, err := do()
+	r.Repaid += l.about.repaid
+	l.about = about{}
+	if err != nil {
+		r = Receipt{}
+	}
+	if s.Natural || err != nil && fresh(err) {
+		return r, err
+	}
+	l.remember(s.Key, &outcome{p, l.now, r, refusalOf(err)})
+	return r, err
+}
+
+// recall is the first answer of a key, if the payload is the first one too.
+func recall(key string, p fingerprint, record string) (Receipt, error) {
+	was, err := readOutcome(record)
+	switch {
+	case err != nil:
+		return Receipt{}, err
+	case was.payload != p:
+		return Receipt{}, fmt.Errorf("%w: %s", ErrKey, key)
+	}
+	was.receipt.Again = true
+	if was.refusal != nil {
+		return was.receipt, was.refusal.error()
+	}
+	return was.receipt, nil
+}
+
+// remember keeps an outcome. It is kept encoded: few are ever asked for again, and an
+// encoded one takes a third of the memory.
+func (l *Ledger) remember(key string, x *outcome) {
+	l.coder = codec.Writer(l.coder.Written()[:0])
+	outcomeFields(&l.coder, x)
+	record := string(l.coder.Written())
+	l.keys.Set(key, record)
+	l.aging.Set(agingKey{x.at, key}, none{})
+	l.digest += hashKey(key, record)
+}
+
+// forgetKeys drops the keys that are past retention, at most most of them.
+func (l *Ledger) forgetKeys(most int) {
+	for range most {
+		old, _, found := l.aging.First()
+		if !found || l.now.Sub(old.at) <= keyRetention {
+			return
+		}
+		l.aging.Delete(old)
+		record, _ := l.keys.Delete(old.key)
+		l.digest -= hashKey(old.key, record)
+	}
+}
+
+func readOutcome(record string) (outcome, error) {
+	var x outcome
+	c := codec.Reader([]byte(record))
+	outcomeFields(&c, &x)
+	if err := c.Err(); err != nil {
+		return outcome{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return x, nil
+}
+
+// refusal is an error that is remembered, with what it said.
+type refusal struct {
+	why  uint8  // its place among the remembered ones
+	text string // "" for a Shortfall, which has the rest
+	Shortfall
+}
+
+// remembered are the errors that depend on the ledger. The places are in snapshots:
+// append only.
+func remembered() [13]error {
+	return [...]error{
+		ErrCredits, ErrBudget, ErrDebt, ErrLien, ErrNoLien, ErrSettled,
+		ErrNoBucket, ErrNoPrice, ErrRefund, ErrExhausted, ErrChain, ErrPeriod, ErrTooLate,
+	}
+}
+
+func refusalOf(err error) *refusal {
+	if err == nil {
+		return nil
+	}
+	var r refusal
+	all := remembered()
+	for i, why := range all {
+		if errors.Is(err, why) {
+			r.why = uint8(i)
+		}
+	}
+	if s := (*Shortfall)(nil); errors.As(err, &s) {
+		r.Shortfall = *s
+	} else {
+		r.text = err.Error()
+	}
+	return &r
+}
+
+// error is what was refused, as it was said the first time.
+func (r *refusal) error() error {
+	all := remembered()
+	why := all[r.why]
+	if r.text != "" {
+		return &said{why, r.text}
+	}
+	s := r.Shortfall
+	s.Why = why
+	return &s
+}
+
+// said is an error of which the text was kept.
+type said struct {
+	why  error
+	text string
+}
+
+func (s *said) Error() string { return s.text }
+
+func (s *said) Unwrap() error { return s.why }

@@ -1,0 +1,127 @@
+package accounting
+
+import (
+	"iter"
+	"math/bits"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Millis is the GPU-milliseconds of GPUs over a while; the largest number when they do
+// not fit. O(1).
+func Millis(gpus int64, d time.Duration) int64 { return millis(max(gpus, 0), d.Milliseconds()) }
+
+// Share is c × num / den, rounded up; num and den are at least 1. What exceeds an amount
+// is the largest one. O(1).
+func Share(c Credits, num, den int64) Credits {
+	hi, lo := bits.Mul64(uint64(max(c, 0)), uint64(max(num, 0)))
+	lo, carry := bits.Add64(lo, uint64(den)-1, 0)
+	if hi += carry; hi >= uint64(den) {
+		return MaxAmount
+	}
+	q, _ := bits.Div64(hi, lo, uint64(den))
+	return Credits(min(q, uint64(MaxAmount)))
+}
+
+// Paid is what a lien has spent and not got back.
+func (n *Lien) Paid() Credits {
+	_, spent, refunded := n.sum()
+	return spent - refunded
+}
+
+// Holds is what a lien has set aside still.
+func (n *Lien) Holds() Credits {
+	held, _, _ := n.sum()
+	return held
+}
+
+// Open yields the open liens by name. What it yields may not be written. O(liens).
+func (l *Ledger) Open() iter.Seq[*Lien] {
+	return func(yield func(*Lien) bool) {
+		for _, n := range l.liens.All() {
+			if n.State == Open && !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// Buckets yields the buckets, the oldest first. What it yields may not be written.
+func (l *Ledger) Buckets() iter.Seq[*Bucket] {
+	return func(yield func(*Bucket) bool) {
+		for _, b := range l.buckets.All() {
+			if !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// Nodes yields the accounts by name. What it yields may not be written.
+func (l *Ledger) Nodes() iter.Seq2[NodeID, *Node] {
+	return func(yield func(NodeID, *Node) bool) {
+		for id, n := range l.nodes.All() {
+			if !yield(id, n) {
+				return
+			}
+		}
+	}
+}
+
+// Prices yields every price that was ever set: by type, the newest first.
+func (l *Ledger) Prices() iter.Seq[PriceFrom] {
+	return func(yield func(PriceFrom) bool) {
+		for k, p := range l.prices.All() {
+			if !yield(PriceFrom{Rate{k.gpuType, p}, -k.before}) {
+				return
+			}
+		}
+	}
+}
+
+// PriceFrom is a price and the instant from which it holds.
+type PriceFrom struct {
+	Rate
+	From cluster.Instant
+}
+
+// LastLien names the lien of a job's last attempt. O(attempts + log n).
+func (l *Ledger) LastLien(job cluster.JobID) (last LienID, found bool) {
+	for id := range l.liens.From(LienID{Job: job}) {
+		if id.Job != job {
+			break
+		}
+		last, found = id, true
+	}
+	return last, found
+}
+
+// Liens yields all liens that are remembered, by name. What it yields may not be written.
+func (l *Ledger) Liens() iter.Seq[*Lien] {
+	return func(yield func(*Lien) bool) {
+		for _, n := range l.liens.All() {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// BucketsOf yields what an account owns itself and what has something available, in the
+// order of spending. What it yields may not be written.
+func (l *Ledger) BucketsOf(owner NodeID) iter.Seq[*Bucket] {
+	return func(yield func(*Bucket) bool) {
+		for k := range l.spend.From(spendKey{owner: owner, priority: -1 << 31}) {
+			if k.owner != owner {
+				return
+			}
+			if b, _ := l.buckets.Get(k.id); !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// Usable reports whether new liens may use a bucket: from Effective until before Expires.
+func (b *Bucket) Usable(now cluster.Instant) bool { return b.valid(now) }

@@ -1,0 +1,169 @@
+package accounting
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+type none = struct{}
+
+// tables hold values that are replaced once a clone may see them. Accounts and buckets
+// are written where they are until then; liens never are, since they are handed out.
+type tables struct {
+	nodes   cow.Map[NodeID, *Node]
+	buckets cow.Map[BucketID, *Bucket]
+	liens   cow.Map[LienID, *Lien]
+	prices  cow.Map[priceKey, Credits]
+	codes   cow.Map[string, int64]  // redemptions of promotion codes
+	keys    cow.Map[string, string] // encoded outcomes
+	closes  cow.Map[string, Closing]
+
+	// Indexes.
+	spend   cow.Map[spendKey, none] // buckets with something available
+	due     cow.Map[dueKey, none]   // buckets by when they next begin or expire
+	onParts cow.Map[partKey, none]  // liens that hold from buckets that cut off
+	debtors cow.Map[NodeID, none]
+	ended   cow.Map[endedKey, none] // liens that ended
+	aging   cow.Map[agingKey, none] // keys by when they were used
+}
+
+// endedKey orders liens that ended by when they did, the provisional ones first.
+type endedKey struct {
+	final bool
+	at    cluster.Instant
+	lien  LienID
+}
+
+func compareEnded(a, b endedKey) int {
+	if a.final != b.final {
+		if b.final {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.at, b.at), compareLiens(a.lien, b.lien))
+}
+
+func compareAging(a, b agingKey) int {
+	return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.key, b.key))
+}
+
+func compareNodes(a, b NodeID) int { return strings.Compare(string(a), string(b)) }
+
+func newTables() tables {
+	return tables{
+		nodes:   cow.New[NodeID, *Node](compareNodes),
+		buckets: cow.New[BucketID, *Bucket](cmp.Compare[BucketID]),
+		liens:   cow.New[LienID, *Lien](compareLiens),
+		prices:  cow.New[priceKey, Credits](comparePrices),
+		codes:   cow.New[string, int64](strings.Compare),
+		keys:    cow.New[string, string](strings.Compare),
+		closes:  cow.New[string, Closing](strings.Compare),
+		spend:   cow.New[spendKey, none](compareSpend),
+		due:     cow.New[dueKey, none](compareDue),
+		onParts: cow.New[partKey, none](comparePartKeys),
+		debtors: cow.New[NodeID, none](compareNodes),
+		ended:   cow.New[endedKey, none](compareEnded),
+		aging:   cow.New[agingKey, none](compareAging),
+	}
+}
+
+// clone is the tables as they are now. O(1).
+func (t *tables) clone() tables {
+	return tables{
+		nodes: t.nodes.Clone(), buckets: t.buckets.Clone(), liens: t.liens.Clone(),
+		prices: t.prices.Clone(), codes: t.codes.Clone(), keys: t.keys.Clone(), closes: t.closes.Clone(),
+		spend: t.spend.Clone(), due: t.due.Clone(), onParts: t.onParts.Clone(),
+		debtors: t.debtors.Clone(), ended: t.ended.Clone(), aging: t.aging.Clone(),
+	}
+}
+
+// ownNode is an account that is there, to be written and noted. It is copied first if a
+// clone may be looking at it.
+func (l *Ledger) ownNode(id NodeID) *Node {
+	n, _ := l.nodes.Get(id)
+	if n.epoch != l.epoch {
+		c := *n
+		n = &c
+		l.putNode(id, n)
+	}
+	return n
+}
+
+// ownBucket is a bucket that is there, likewise.
+func (l *Ledger) ownBucket(id BucketID) *Bucket {
+	b, _ := l.buckets.Get(id)
+	if b.epoch != l.epoch {
+		c := *b
+		b = &c
+		l.putBucket(b)
+	}
+	return b
+}
+
+// The following keep the digest and the indexes with a record. A record that is put is
+// new or a copy of the one it replaces, and with it of what it was hashed to.
+
+func (l *Ledger) putNode(id NodeID, n *Node) {
+	n.epoch = l.epoch
+	l.nodes.Set(id, n)
+	l.noteNode(id, n)
+}
+
+func (l *Ledger) noteNode(id NodeID, n *Node) {
+	l.digest -= n.hashed
+	n.hashed = n.hash(id)
+	l.digest += n.hashed
+}
+
+func (l *Ledger) putBucket(b *Bucket) {
+	b.epoch = l.epoch
+	l.buckets.Set(b.ID, b)
+	l.noteBucket(b)
+}
+
+// noteBucket keeps the order of spending, too.
+func (l *Ledger) noteBucket(b *Bucket) {
+	l.digest -= b.hashed
+	b.hashed = b.hash()
+	l.digest += b.hashed
+	if there := b.Avail > 0; there != b.listed {
+		b.listed = there
+		if there {
+			l.spend.Set(b.spendKey(), none{})
+		} else {
+			l.spend.Delete(b.spendKey())
+		}
+	}
+}
+
+func (l *Ledger) putLien(n *Lien) {
+	l.digest -= n.hashed
+	n.hashed = n.hash()
+	l.digest += n.hashed
+	l.liens.Set(n.ID, n)
+}
+
+func (l *Ledger) putPrice(k priceKey, price Credits) {
+	if was, found := l.prices.Get(k); found {
+		l.digest -= hashPrice(k, was)
+	}
+	l.digest += hashPrice(k, price)
+	l.prices.Set(k, price)
+}
+
+func (l *Ledger) putCode(code string, redeemed int64) {
+	if was, found := l.codes.Get(code); found {
+		l.digest -= hashCode(code, was)
+	}
+	l.digest += hashCode(code, redeemed)
+	l.codes.Set(code, redeemed)
+}
+
+func (l *Ledger) putClosing(c Closing) {
+	l.digest += c.hash()
+	l.closes.Set(c.Name, c)
+}
