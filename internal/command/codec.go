@@ -130,6 +130,10 @@ func blank(k kind) Command {
 		return new(EditAccounts)
 	case kindSetTopology:
 		return new(SetTopology)
+	case kindChangeCredits:
+		return new(ChangeCredits)
+	case kindMeterJobs:
+		return new(MeterJobs)
 	}
 	return nil
 }
@@ -168,5 +172,9 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, editAccountsFields)
 	case *SetTopology:
 		codec.Record(c, x, topologyFields)
+	case *ChangeCredits:
+		codec.Record(c, x, changeCreditsFields)
+	case *MeterJobs:
+		codec.Record(c, x, meterJobsFields)
 	}
 }

@@ -35,6 +35,8 @@ const (
 	kindPutBlob
 	kindEditAccounts
 	kindSetTopology
+	kindChangeCredits
+	kindMeterJobs
 )
 
 // Role is what an actor may do.

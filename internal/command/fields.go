@@ -118,6 +118,22 @@ func planFields(c *codec.Coder, x *CommitPlan) {
 	codec.Uint(c, &x.Plan.Index)
 	codec.List(c, &x.Plan.Starts, plannedStart)
 	codec.List(c, &x.Plan.Verdicts, verdict)
+	if !c.Added() {
+		return
+	}
+	codec.Uint(c, &x.Plan.Policy)
+	if !c.Added() {
+		return
+	}
+	codec.List(c, &x.Plan.Evictions, eviction)
+}
+
+func eviction(c *codec.Coder, x *cluster.Eviction) { codec.Record(c, x, evictionFields) }
+
+func evictionFields(c *codec.Coder, x *cluster.Eviction) {
+	codec.Uint(c, &x.Job)
+	codec.Uint(c, &x.Attempt)
+	codec.Uint(c, &x.For)
 }
 
 func plannedStart(c *codec.Coder, x *cluster.PlannedStart) {
@@ -128,6 +144,10 @@ func plannedStartFields(c *codec.Coder, x *cluster.PlannedStart) {
 	codec.Uint(c, &x.Job)
 	codec.Uint(c, &x.Attempt)
 	allocationFields(c, &x.Placement)
+	if !c.Added() {
+		return
+	}
+	codec.String(c, &x.Partition)
 }
 
 func verdict(c *codec.Coder, x *cluster.Verdict) { codec.Record(c, x, verdictFields) }

@@ -82,6 +82,7 @@ func every(seed uint64, full bool) []Command {
 		filled[Tick](seed, full), filled[ApplyPolicy](seed, full), filled[CreateToken](seed, full),
 		filled[UseToken](seed, full), filled[PutBlob](seed, full),
 		filled[EditAccounts](seed, full), filled[SetTopology](seed, full),
+		filled[ChangeCredits](seed, full), filled[MeterJobs](seed, full),
 	}
 }
 

@@ -39,6 +39,19 @@ func JobFields(c *codec.Coder, x *cluster.Job) {
 		return
 	}
 	codec.List(c, &x.History, note)
+	if !c.Added() {
+		return
+	}
+	codec.Int(c, &x.Charged)
+	if !c.Added() {
+		return
+	}
+	codec.String(c, &x.Partition)
+	if !c.Added() {
+		return
+	}
+	codec.List(c, &x.TRES, amount)
+	codec.List(c, &x.Attempts, attemptRecord)
 }
 
 func note(c *codec.Coder, x *cluster.Note) { codec.Record(c, x, noteFields) }
@@ -113,6 +126,11 @@ func requestFields(c *codec.Coder, x *cluster.Request) {
 	codec.Int(c, &x.Switches)
 	codec.Int(c, &x.SwitchWait)
 	codec.List(c, &x.Licences, licenceFields)
+	if !c.Added() {
+		return
+	}
+	codec.Int(c, &x.MaxPrice)
+	codec.List(c, &x.Regions, codec.String)
 }
 
 // The following have no length of their own and can therefore never grow.
@@ -189,6 +207,10 @@ func NodeFields(c *codec.Coder, x *cluster.Node) {
 	codec.Int(c, &x.Leftovers)
 	codec.Int(c, &x.Registered)
 	codec.Uint(c, &x.Changed)
+	if !c.Added() {
+		return
+	}
+	codec.String(c, &x.Region)
 }
 
 func gpu(c *codec.Coder, x *cluster.GPU) { codec.Record(c, x, gpuFields) }
@@ -220,14 +242,20 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Int(c, &x.MaxRestarts)
 	codec.Bool(c, &x.Private)
 	if !c.Added() {
-		x.Scheduling = cluster.DefaultScheduling()
+		x.Scheduling, x.Credits = cluster.DefaultScheduling(), cluster.DefaultCreditPolicy()
 		return
 	}
 	codec.Record(c, &x.Scheduling, schedulingFields)
 	if !c.Added() {
+		x.Credits = cluster.DefaultCreditPolicy()
 		return
 	}
 	codec.Bool(c, &x.RequireAccount)
+	if !c.Added() {
+		x.Credits = cluster.DefaultCreditPolicy()
+		return
+	}
+	codec.Record(c, &x.Credits, creditPolicyFields)
 }
 
 func schedulingFields(c *codec.Coder, x *cluster.Scheduling) {
@@ -242,6 +270,10 @@ func schedulingFields(c *codec.Coder, x *cluster.Scheduling) {
 	codec.List(c, &x.Reservations, reservation)
 	codec.List(c, &x.Licences, licenceFields)
 	codec.Int(c, &x.MaxSwitchWait)
+	if !c.Added() {
+		return
+	}
+	codec.Bool(c, &x.Packed)
 }
 
 func weightFields(c *codec.Coder, x *cluster.Weights) {
@@ -300,6 +332,10 @@ func partitionFields(c *codec.Coder, x *cluster.Partition) {
 	codec.List(c, &x.AllowAccounts, codec.String)
 	codec.Int(c, &x.Priority)
 	codec.Int(c, &x.MemPerCPU)
+	if !c.Added() {
+		return
+	}
+	codec.Int(c, &x.MemPerGPU)
 }
 
 func qos(c *codec.Coder, x *cluster.QOS) { codec.Record(c, x, qosFields) }
@@ -314,4 +350,9 @@ func qosFields(c *codec.Coder, x *cluster.QOS) {
 	}
 	codec.Int(c, &x.UsageExtra)
 	codec.List(c, &x.Limits, limitFields)
+	if !c.Added() {
+		return
+	}
+	codec.List(c, &x.Preempts, codec.String)
+	codec.Uint(c, &x.PreemptMode)
 }

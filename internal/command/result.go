@@ -1,6 +1,9 @@
 package command
 
-import "github.com/greylag/greylag/pkg/cluster"
+import (
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
 
 // Result is what a command answered: one of the types of this file, or a
 // *Refusal when nothing was changed.
@@ -41,6 +44,10 @@ type Submitted struct {
 	Counts []int32 // elements; 0 when it is no array
 	Index  uint64  // of the entry that stored them
 	Again  bool    // a repeated request: nothing was stored now
+	// SetAside is what was set aside for all of them; Over are budgets that are only
+	// warned about and exceeded now.
+	SetAside accounting.Credits
+	Over     []accounting.Warning
 }
 
 // Outcomes answers CancelJobs and UpdateJobs: one for each job meant.

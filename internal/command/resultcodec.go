@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/pkg/accounting"
 )
 
 // Kinds of result, as remembered for repeated requests.
@@ -107,6 +108,19 @@ func submittedFields(c *codec.Coder, x *Submitted) {
 	codec.List(c, &x.First, codec.Uint)
 	codec.List(c, &x.Counts, codec.Int)
 	codec.Uint(c, &x.Index)
+	if !c.Added() {
+		return
+	}
+	codec.Int(c, &x.SetAside)
+	codec.List(c, &x.Over, warningFields)
+}
+
+func warningFields(c *codec.Coder, x *accounting.Warning) {
+	node := string(x.Node)
+	codec.String(c, &node)
+	x.Node = accounting.NodeID(node)
+	codec.Int(c, &x.Used)
+	codec.Int(c, &x.Limit)
 }
 
 func outcomesFields(c *codec.Coder, x *Outcomes) {

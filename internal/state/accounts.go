@@ -150,6 +150,7 @@ func (s *State) adopt(d *draft) {
 	for _, gone := range d.gone {
 		s.bequeath(gone.from, gone.to)
 	}
+	s.moveCredits(d)
 	if d.moved {
 		s.recountQueued()
 	}

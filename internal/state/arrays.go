@@ -86,6 +86,21 @@ func (a array) element(index int32) (position int32, found bool) {
 	return 0, false
 }
 
+// Span is the lowest and the highest index of an array that is kept, and what lies
+// between two of them: 1 where that is not the same for all. The zero range for any
+// other id. O(log n).
+func (v *View) Span(id cluster.JobID) command.IndexRange {
+	a, _ := v.arrays.Get(id)
+	if len(a.ranges) == 0 {
+		return command.IndexRange{}
+	}
+	span := command.IndexRange{First: a.ranges[0].First, Last: a.ranges[len(a.ranges)-1].Last, Step: 1}
+	if len(a.ranges) == 1 {
+		span.Step = a.ranges[0].Step
+	}
+	return span
+}
+
 // keepArray counts elements that are kept and that hold an allocation, and drops
 // the array after its last element.
 func (s *State) keepArray(id cluster.JobID, kept, holding int32) {

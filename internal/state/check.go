@@ -24,6 +24,7 @@ func (s *State) Check() error {
 	x.jobs()
 	x.nodes()
 	x.kept()
+	x.checkCredits()
 	x.requestsAndSignals()
 	x.checkAccounts()
 	x.checkUsage()

@@ -1,12 +1,18 @@
 package state
 
-import "github.com/greylag/greylag/pkg/cluster"
+import (
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
 
 // Effects is what must happen outside the state because of what was applied.
 type Effects struct {
-	Blobs    []Blob     // to be stored before the entry counts as applied
-	Finished []Finished // to be archived, ascending by Seq without gaps
-	Changed  []Change   // in the order they happened
+	Blobs    []Blob               // to be stored before the entry counts as applied
+	Finished []Finished           // to be archived, ascending by Seq without gaps
+	Changed  []Change             // in the order they happened
+	Entries  []accounting.Entry   // of the journal of credits, ascending by Seq without gaps, to be archived
+	Audit    []command.AuditEntry // of the audit journal, likewise
 }
 
 // Blob is a script or an environment.

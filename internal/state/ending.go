@@ -112,6 +112,7 @@ func (s *State) settle(j *cluster.Job) {
 	if j.State != cluster.Completing || least(j.Tasks) < cluster.TaskClean {
 		return
 	}
+	s.bill(j)
 	if j.Returns {
 		s.requeue(j)
 		return
@@ -131,6 +132,9 @@ func (s *State) settle(j *cluster.Job) {
 // requeue makes a job wait again. After a failure of the cluster it does so with a
 // back-off, and too many of them hold it.
 func (s *State) requeue(j *cluster.Job) {
+	if j.Started > 0 {
+		j.Attempts = cluster.Attempted(j.Attempts, j.ThisAttempt())
+	}
 	failed := j.Outcome == cluster.NodeFailed
 	detail := fmt.Sprintf("attempt %d: %s", j.Attempt, j.Detail)
 	s.step(j, cluster.Requeue)
@@ -145,9 +149,10 @@ func (s *State) requeue(j *cluster.Job) {
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
 	}
 	j.Restarts++
-	j.Alloc, j.Tasks, j.Outcome, j.Exit, j.Requester = nil, nil, 0, cluster.Exit{}, ""
+	j.Alloc, j.TRES, j.Tasks, j.Outcome, j.Exit, j.Requester = nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0
-	j.Returns, j.Warned = false, false
+	j.Returns, j.Warned, j.Partition = false, false, ""
+	s.fund(j)
 }
 
 func backOff(restarts int32) time.Duration {

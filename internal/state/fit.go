@@ -37,9 +37,7 @@ func (s *State) fill(spec *cluster.JobSpec, defaultTime bool) *command.Refusal {
 		}
 	}
 	r := &spec.Request
-	if r.MemPerNode == 0 && r.MemPerCPU == 0 && r.MemPerGPU == 0 {
-		r.MemPerCPU = part.MemPerCPU
-	}
+	defaultMemory(r, &part)
 	if most := s.policy.Scheduling.MaxSwitchWait; r.SwitchWait == cluster.SwitchDefault || r.SwitchWait > most {
 		r.SwitchWait = most
 	}
@@ -56,6 +54,18 @@ func (s *State) fill(spec *cluster.JobSpec, defaultTime bool) *command.Refusal {
 		}
 	}
 	return refusal
+}
+
+// defaultMemory gives a request without memory what its partition says, as Slurm's
+// DefMemPerGPU and DefMemPerCPU do: the first where it has GPUs.
+func defaultMemory(r *cluster.Request, part *cluster.Partition) {
+	switch {
+	case r.MemPerNode != 0 || r.MemPerCPU != 0 || r.MemPerGPU != 0:
+	case part.MemPerGPU > 0 && r.TotalGPUs() > 0:
+		r.MemPerGPU = part.MemPerGPU
+	default:
+		r.MemPerCPU = part.MemPerCPU
+	}
 }
 
 // mayUse refuses partitions, licences and reservations that are not there or not for

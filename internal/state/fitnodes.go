@@ -35,7 +35,7 @@ func (s *State) fitsIn(spec *cluster.JobSpec, partition string) *command.Refusal
 	}
 	where := within{partition: partition}
 	names, shapes := place.nodes, place.shapes
-	if len(r.NodeList) > 0 || len(r.Exclude) > 0 || spec.Reservation != "" {
+	if len(r.NodeList) > 0 || len(r.Exclude) > 0 || len(r.Regions) > 0 || spec.Reservation != "" {
 		var refusal *command.Refusal
 		if names, refusal = s.chosen(place, spec, partition); refusal != nil {
 			return refusal
@@ -100,6 +100,12 @@ func (s *State) chosen(place *room, spec *cluster.JobSpec, partition string) ([]
 			return nil, hinting(refusef(command.InvalidArgument, "partition %q has no node %q", partition, name), "gctl info lists them")
 		}
 	}
+	if list := spec.Request.Regions; len(list) > 0 {
+		var refusal *command.Refusal
+		if names, refusal = s.inRegions(names, list, partition); refusal != nil {
+			return nil, refusal
+		}
+	}
 	excluded := setOf(spec.Request.Exclude)
 	var left []string
 	for _, name := range names {
@@ -111,6 +117,28 @@ func (s *State) chosen(place *room, spec *cluster.JobSpec, partition string) ([]
 		return nil, hinting(refusef(command.InvalidArgument, "every node of partition %q that the job may use is excluded", partition), "name fewer nodes with --exclude")
 	}
 	return left, nil
+}
+
+// inRegions are those of the nodes that are in one of the regions.
+func (s *State) inRegions(names, regions []string, partition string) ([]string, *command.Refusal) {
+	var inside, known []string
+	for _, name := range names {
+		n, _ := s.nodes.Get(name)
+		if slices.Contains(regions, n.Region) {
+			inside = append(inside, name)
+		} else if n.Region != "" && !slices.Contains(known, n.Region) {
+			known = append(known, n.Region)
+		}
+	}
+	if len(inside) > 0 {
+		return inside, nil
+	}
+	refusal := refusef(command.InvalidArgument, "no node that the job may use in partition %q is in region %s", partition, strings.Join(regions, " or "))
+	if len(known) == 0 {
+		return nil, hinting(refusal, "none of them says in which region it is; leave out --region")
+	}
+	slices.Sort(known)
+	return nil, hinting(refusal, "they are in %s", strings.Join(known, ", "))
 }
 
 func setOf(names []string) map[string]none {
@@ -171,11 +199,20 @@ func tooLarge(r *cluster.Request, shapes []shape, where within) *command.Refusal
 	case r.GPUsPerNode > gpus:
 		return hinting(refusef(command.InvalidArgument, "no node of %s has %d GPUs (the largest has %d)", where, r.GPUsPerNode, gpus), "ask for at most %d with --gpus-per-node, or more nodes with --nodes", gpus)
 	case r.CPUsPerNode() > cpus:
-		return hinting(refusef(command.InvalidArgument, "no node of %s has %d CPUs (the largest has %d)", where, r.CPUsPerNode(), cpus), "ask for fewer with --cpus-per-task or --ntasks-per-node")
+		return hinting(refusef(command.InvalidArgument, "no node of %s has %d CPUs (the largest has %d)", where, r.CPUsPerNode(), cpus), "%s", fewerCPUs(r))
 	case least > memory:
 		return hinting(refusef(command.InvalidArgument, "no node of %s has %s of memory (the largest has %s)", where, least, memory), "ask for less with --mem")
 	}
 	return nil
+}
+
+// fewerCPUs is what to do about too many CPUs on a node: several tasks can be spread
+// over more nodes, one task cannot.
+func fewerCPUs(r *cluster.Request) string {
+	if r.TasksPerNode > 1 {
+		return "spread the tasks over more nodes with --nodes, or ask for fewer with --cpus-per-task"
+	}
+	return "ask for fewer with --cpus-per-task"
 }
 
 // leastMemory is what the job takes on a node at least.

@@ -16,6 +16,7 @@ func (s *State) put(old, j *cluster.Job) {
 		j.Promise = nil
 	}
 	s.meter(old, j)
+	s.keepUnfunded(old, j)
 	if old == nil {
 		s.digest ^= s.hashSpecOf(j)
 		s.users.Set(userJob{j.Spec.Owner.User, j.ID}, none{})

@@ -57,7 +57,7 @@ func (x *chaos) submit() command.Command {
 		sub := command.Submission{DefaultTime: x.pick(2) == 0, Held: x.pick(9) == 0}
 		sub.Spec = cluster.JobSpec{
 			Name: fmt.Sprint("job", x.pick(5)), Requeue: x.pick(2) == 0, EveryNode: x.pick(4) == 0, ArrayLimit: int32(x.pick(3)),
-			Account:   []string{"", "", "", "physics", "maths"}[x.pick(5)],
+			Account:   []string{"", "physics", "physics", "physics", "maths"}[x.pick(5)],
 			TimeLimit: time.Duration(x.pick(3)) * time.Minute, Nice: int32(x.pick(3)) * 5,
 			Request: cluster.Request{Nodes: int32(x.pick(3)), GPUsPerNode: int32(x.pick(3)), CPUsPerTask: int32(x.pick(4)), Exclusive: x.pick(9) == 0},
 			Signal:  cluster.WarnSignal{Number: int32(x.pick(2) * 10), Before: 20 * time.Second},
@@ -187,6 +187,7 @@ func (x *chaos) policy() command.Command {
 	p.Partitions[0].Down = x.pick(4) == 0
 	p.MaxRestarts = int32(x.pick(3))
 	p.MaxPending = int64(20 + x.pick(40))
+	x.charging(&p)
 	if x.pick(5) == 0 {
 		p.Partitions[0].Nodes = []string{"n[1-2]"}
 	}
@@ -195,6 +196,10 @@ func (x *chaos) policy() command.Command {
 
 func (x *chaos) next() command.Command {
 	switch n := x.pick(100); {
+	case n < 4:
+		return x.credits()
+	case n < 6:
+		return x.meter()
 	case n < 22:
 		return x.submit()
 	case n < 42:
@@ -262,7 +267,8 @@ func (x *chaos) garbage() command.Command {
 	all := []command.Command{
 		&command.Init{}, &command.SubmitJobs{}, &command.CancelJobs{}, &command.UpdateJobs{}, &command.RegisterNode{},
 		&command.ReportTasks{}, &command.SetLiveness{}, &command.UpdateNodes{}, &command.CommitPlan{}, &command.ApplyPolicy{},
-		&command.CreateToken{}, &command.UseToken{}, &command.PutBlob{}, &command.EditAccounts{}, nil,
+		&command.CreateToken{}, &command.UseToken{}, &command.PutBlob{}, &command.EditAccounts{},
+		&command.ChangeCredits{}, &command.MeterJobs{}, nil,
 	}
 	c := all[x.pick(len(all))]
 	if c != nil {

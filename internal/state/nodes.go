@@ -57,7 +57,7 @@ func checkNode(n *cluster.Node) *command.Refusal {
 	case len(n.Features) > maxNodeWords:
 		return refusef(command.InvalidArgument, "node %s: %d features, at most %d", n.Name, len(n.Features), maxNodeWords)
 	}
-	for _, word := range append([]string{n.Address, n.BootID, n.Version, n.Runtime}, n.Features...) {
+	for _, word := range append([]string{n.Address, n.BootID, n.Version, n.Runtime, n.Region}, n.Features...) {
 		if len(word) > maxMessage {
 			return refusef(command.InvalidArgument, "node %s: a description of more than %d bytes", n.Name, maxMessage)
 		}

@@ -14,7 +14,7 @@ import (
 func (s *State) commit(c *command.CommitPlan) command.Result {
 	s.sortRooms()
 	answer := &command.Committed{}
-	lent := licences{s: s}
+	lent, allowed := licences{s: s}, allowance{s: s, plan: &c.Plan}
 	for i := range c.Plan.Starts {
 		p := &c.Plan.Starts[i]
 		j, _ := s.pending.Get(p.Job)
@@ -22,13 +22,22 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 		if why == "" {
 			why = lent.short(j)
 		}
+		if why == "" {
+			why = allowed.over(j)
+		}
 		if why != "" {
 			answer.Stale = append(answer.Stale, command.Stale{Job: p.Job, Why: why})
 			continue
 		}
 		s.start(p)
 		lent.take(j)
+		allowed.take(j)
 		answer.Started = append(answer.Started, p.Job)
+	}
+	for i := range c.Plan.Evictions {
+		if why := s.evict(&c.Plan.Evictions[i]); why != "" {
+			answer.Stale = append(answer.Stale, command.Stale{Job: c.Plan.Evictions[i].Job, Why: why})
+		}
 	}
 	for _, v := range c.Plan.Verdicts {
 		s.judge(v, c.Plan.Index)
@@ -41,16 +50,18 @@ func (s *State) start(p *cluster.PlannedStart) {
 	old, _ := s.pending.Get(p.Job)
 	j := *old
 	s.step(&j, cluster.Start)
-	j.Attempt = p.Attempt
+	j.Attempt, j.Partition = p.Attempt, s.partitionOf(old, p)
 	j.Alloc = &cluster.Allocation{Nodes: p.Placement.Nodes}
 	j.Tasks = make([]cluster.Task, len(j.Alloc.Nodes))
 	for i := range j.Alloc.Nodes {
 		s.words.share(&j.Alloc.Nodes[i].Node)
 		j.Tasks[i].Node = j.Alloc.Nodes[i].Node
 	}
+	s.words.share(&j.Partition)
 	j.Started, j.Granted, j.Planned = s.now, s.index, 0
 	j.Reason, j.Detail = cluster.ReasonNone, ""
 	s.fulfil(&j)
+	s.dispatch(&j)
 	s.put(old, &j)
 }
 
@@ -65,6 +76,8 @@ func (s *State) stale(p *cluster.PlannedStart, planned uint64) string {
 		return fmt.Sprintf("attempt %d is not the next one", p.Attempt)
 	case j.Hold != cluster.NotHeld:
 		return "the job is held"
+	case j.Version > planned:
+		return "the job was changed since the plan"
 	case j.Eligible > s.now:
 		return "the job may not start yet"
 	case j.Spec.Deadline > 0 && s.now > lastStart(j.Spec):
@@ -73,9 +86,10 @@ func (s *State) stale(p *cluster.PlannedStart, planned uint64) string {
 	if a, _ := s.arrays.Get(j.Array); j.Array != 0 && j.Spec.ArrayLimit > 0 && a.holding >= j.Spec.ArrayLimit {
 		return "the array has as many elements running as it may"
 	}
-	if why := s.wrongPlace(j, &p.Placement); why != "" {
+	if why := s.wrongPlace(j, p); why != "" {
 		return why
 	}
+	like := wishOf(&j.Spec.Request)
 	seen := make(map[string]none, len(p.Placement.Nodes))
 	for i := range p.Placement.Nodes {
 		a := &p.Placement.Nodes[i]
@@ -86,34 +100,70 @@ func (s *State) stale(p *cluster.PlannedStart, planned uint64) string {
 		if why := s.unfit(j, a, planned); why != "" {
 			return why
 		}
+		if why := s.unwanted(&like, a); why != "" {
+			return why
+		}
+		if why := s.reservedElsewhere(j, a.Node); why != "" {
+			return why
+		}
 	}
-	return ""
+	return s.apart(j, &p.Placement)
 }
 
-// wrongPlace says why the placement suits none of the job's partitions: the first of
-// those that are up.
-func (s *State) wrongPlace(j *cluster.Job, p *cluster.Placement) string {
-	first := "the partition is down"
-	said := false
+// wrongPlace says why the placement does not suit the partition that the plan says, or
+// when it says none, any of the job's: of the first one that is up.
+func (s *State) wrongPlace(j *cluster.Job, p *cluster.PlannedStart) string {
+	first := ""
 	for _, name := range partitionsOf(j.Spec) {
-		part, known := s.policy.Partition(name)
-		if !known || part.Down {
+		if p.Partition != "" && p.Partition != name {
 			continue
 		}
-		why := wrongSize(j, p, part)
-		for i := 0; why == "" && i < len(p.Nodes); i++ {
-			if node := p.Nodes[i].Node; !s.rooms.names[part.Name].has(node) {
-				why = "node " + node + " is not in the partition"
-			}
-		}
+		why, up := s.wrongIn(j, &p.Placement, name)
 		if why == "" {
 			return ""
 		}
-		if !said {
-			first, said = why, true
+		if up && first == "" {
+			first = why
 		}
 	}
+	if first == "" {
+		return "the partition is down"
+	}
 	return first
+}
+
+// wrongIn says why the placement does not suit one of the job's partitions, and
+// whether that is up.
+func (s *State) wrongIn(j *cluster.Job, p *cluster.Placement, name string) (why string, up bool) {
+	part, known := s.policy.Partition(name)
+	if !known || part.Down {
+		return "the partition is down", false
+	}
+	if most := part.MaxTime; most > 0 && (j.Spec.TimeLimit == 0 || j.Spec.TimeLimit > most) {
+		return "the partition does not allow the job's time limit", true
+	}
+	if why := wrongSize(j, p, part); why != "" {
+		return why, true
+	}
+	for i := range p.Nodes {
+		if node := p.Nodes[i].Node; !s.rooms.names[part.Name].has(node) {
+			return "node " + node + " is not in the partition", true
+		}
+	}
+	return "", true
+}
+
+// partitionOf is the partition in which a start that holds is made.
+func (s *State) partitionOf(j *cluster.Job, p *cluster.PlannedStart) string {
+	if p.Partition != "" {
+		return p.Partition
+	}
+	for _, name := range partitionsOf(j.Spec) {
+		if why, _ := s.wrongIn(j, &p.Placement, name); why == "" {
+			return name
+		}
+	}
+	return j.Spec.Partition
 }
 
 // wrongSize says what a placement as a whole does not give the job.

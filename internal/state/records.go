@@ -17,10 +17,11 @@ type meta struct {
 	nextJob     cluster.JobID
 	finished    uint64
 	nextRequest uint64
+	audited     audited
 }
 
 func (t *tables) metaOf() meta {
-	return meta{t.index, t.now, t.clusterID, t.nextJob, t.finished, t.nextRequest}
+	return meta{t.index, t.now, t.clusterID, t.nextJob, t.finished, t.nextRequest, t.audited}
 }
 
 func metaFields(c *codec.Coder, m *meta) {
@@ -30,6 +31,11 @@ func metaFields(c *codec.Coder, m *meta) {
 	codec.Uint(c, &m.nextJob)
 	codec.Uint(c, &m.finished)
 	codec.Uint(c, &m.nextRequest)
+	if !c.Added() {
+		return
+	}
+	codec.Uint(c, &m.audited.seq)
+	codec.Fixed(c, m.audited.head[:])
 }
 
 func arrayFields(c *codec.Coder, a *array) {

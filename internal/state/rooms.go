@@ -12,6 +12,7 @@ import (
 // never changed, so that views may share it.
 type rooms struct {
 	names map[string]*room
+	kept  []kept // the reservations
 }
 
 // room is one partition's nodes.
@@ -48,22 +49,27 @@ func (r *room) has(node string) bool {
 
 // newRooms reads the partitions' node lists, which have been checked.
 func newRooms(p *cluster.Policy) *rooms {
-	r := &rooms{names: make(map[string]*room, len(p.Partitions))}
+	r := &rooms{names: make(map[string]*room, len(p.Partitions)), kept: newKept(&p.Scheduling)}
 	for _, part := range p.Partitions {
-		place := &room{listed: map[string]none{}}
-		for _, expr := range part.Nodes {
-			if expr == "ALL" {
-				place.all = true
-				continue
-			}
-			names, _ := hostlist.Expand(expr)
-			for _, n := range names {
-				place.listed[n] = none{}
-			}
-		}
-		r.names[part.Name] = place
+		r.names[part.Name] = roomOf(part.Nodes)
 	}
 	return r
+}
+
+// roomOf reads host list expressions, which have been checked. O(names).
+func roomOf(expressions []string) *room {
+	place := &room{listed: map[string]none{}}
+	for _, expr := range expressions {
+		if expr == "ALL" {
+			place.all = true
+			continue
+		}
+		names, _ := hostlist.Expand(expr)
+		for _, n := range names {
+			place.listed[n] = none{}
+		}
+	}
+	return place
 }
 
 // sortRooms brings the index up to date. It is a bare nil check but after a change

@@ -20,6 +20,7 @@ type script struct {
 	s     *State
 	index uint64
 	now   cluster.Instant
+	plan  cluster.Plan // of the last pass
 }
 
 // words are the parts of a line: plain ones, and key=value.
@@ -120,10 +121,18 @@ func answer(r command.Result) string {
 		if slices.Max(r.Counts) > 0 {
 			text += fmt.Sprintf(" elements %v", r.Counts)
 		}
+		if r.SetAside > 0 {
+			text += " set aside " + r.SetAside.String()
+		}
+		for _, o := range r.Over {
+			text += fmt.Sprintf(" over %s: %s of %s", o.Node, o.Used, o.Limit)
+		}
 		if r.Again {
 			text += " again"
 		}
 		return text
+	case *command.Credited:
+		return credited(r)
 	case *command.Outcomes:
 		var lines []string
 		for _, o := range r.Jobs {

@@ -25,7 +25,8 @@ var ErrUnsupported = errors.New("snapshot was written by a newer version of grey
 //	kind, 1 byte | length, 4 bytes LE | records | CRC-32C of all before, 4 bytes LE
 //
 // Kinds ascend; a table takes as many frames of its kind as it needs. Records are
-// sorted by key, so equal states write equal bytes. The last frame is the digest.
+// sorted by key, so equal states write equal bytes. The last frame is the digest,
+// and how it is made.
 const (
 	snapshotMark    = "GREYLAG state\n"
 	snapshotVersion = 1
@@ -51,6 +52,7 @@ const (
 	frameAssociations
 	frameUsages
 	frameCharges
+	frameCredits
 	frameEnd
 )
 
@@ -140,11 +142,25 @@ func (v *View) Encode(w io.Writer) error {
 		record(f, &none{}, noKey, v.fabric, fabricFields)
 	}
 	v.encodeSharing(f)
+	v.encodeCredits(f)
 	f.of(frameEnd)
-	digest := v.digest
-	codec.Uint(&f.c, &digest)
+	closingFields(&f.c, &closing{v.digest, DigestVersion})
 	f.flush()
 	return f.err
+}
+
+// closing is the last frame.
+type closing struct {
+	digest  uint64
+	version uint16 // 0 before there were versions
+}
+
+func closingFields(c *codec.Coder, x *closing) {
+	codec.Uint(c, &x.digest)
+	if !c.Added() {
+		return
+	}
+	codec.Uint(c, &x.version)
 }
 
 func (v *View) encodeJobs(f *frames) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"os"
 	"slices"
@@ -51,6 +52,60 @@ func TestGolden(t *testing.T) {
 	}
 	if list.String() != string(want) {
 		t.Errorf("the golden snapshot holds\n%s\nand held\n%s", list.String(), want)
+	}
+}
+
+// The digest of the golden snapshot, by the version of the digest: where it is another
+// now, replicas of the release before make another one of an equal state.
+func TestDigestVersion(t *testing.T) {
+	data, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := decode(bytes.NewReader(data), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "testdata/digest.golden"
+	got := fmt.Sprintf("version %d digest %016x\n", DigestVersion, s.Digest())
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the golden snapshot has %sand had %sif %q was released, raise DigestVersion; then -update", got, want, want)
+	}
+}
+
+// A snapshot is refused when its digest is not that of its state, unless a program
+// wrote it that makes digests otherwise.
+func TestSnapshotOfAnotherDigestVersion(t *testing.T) {
+	s, _ := story(t, 5, 300)
+	v := *s.View()
+	v.digest ^= 1
+	var written bytes.Buffer
+	if err := v.Encode(&written); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decode(bytes.NewReader(written.Bytes()), small); !errors.Is(err, ErrDamaged) {
+		t.Fatalf("a state with another digest: %v", err)
+	}
+	other := written.Bytes()
+	other[len(other)-5]++                                            // the version is the last byte before the CRC
+	size := 1 + 4 + len(binary.AppendUvarint(nil, v.digest)) + 1 + 4 // kind, length, digest, version, CRC
+	frame := other[len(other)-size:]
+	binary.LittleEndian.PutUint32(frame[len(frame)-4:], crc32.Checksum(frame[:len(frame)-4], castagnoli))
+	got, err := decode(bytes.NewReader(other), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Digest() != s.Digest() {
+		t.Errorf("its digest is %016x, was %016x", got.Digest(), s.Digest())
 	}
 }
 

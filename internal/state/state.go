@@ -31,6 +31,7 @@ type State struct {
 	words        wordCache
 	scratch      cluster.JobSpec // of the submission being checked
 	faults       []error         // what must never happen; Check reports it
+	released     bool            // credits became free since jobs that wait for some were looked at
 }
 
 // limits bound what the state keeps. They are equal on all replicas.
@@ -62,6 +63,13 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 	s.view = nil
 	s.index, s.now = max(index, s.index), max(at, s.now, 1) // 0 means "not set"
 	s.forget(forgetAtOnce)
+	r := s.carry(c)
+	s.audit(c, r)
+	return r
+}
+
+// carry carries out one command.
+func (s *State) carry(c command.Command) command.Result {
 	switch c := c.(type) {
 	case *command.Init:
 		return s.initialise(c)
@@ -91,6 +99,10 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 		return s.useToken(c)
 	case *command.EditAccounts:
 		return s.editAccounts(c)
+	case *command.ChangeCredits:
+		return s.changeCredits(c)
+	case *command.MeterJobs:
+		return s.meterJobs(c)
 	case *command.SetTopology:
 		return s.setTopology(c)
 	case *command.PutBlob:
@@ -111,9 +123,23 @@ func (s *State) View() *View {
 	return s.view
 }
 
+// Peek is View for an owner who has done with it before the next command: it spares the
+// copies that commands make of what a View can see. It has no digest.
+func (s *State) Peek() *View {
+	if s.view != nil {
+		return s.view
+	}
+	s.sortRooms()
+	s.shared()
+	return &View{tables: s.tables}
+}
+
 // Effects returns what has to be done outside because of the commands applied
 // since the last call, and forgets it.
 func (s *State) Effects() Effects {
+	if s.credits != nil {
+		s.effects.Entries = s.credits.Drain()
+	}
 	e := s.effects
 	s.effects = Effects{}
 	return e

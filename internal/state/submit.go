@@ -54,16 +54,17 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 	if most := s.policy.MaxPending; int64(s.live())+total > most {
 		return s.remember(c.Request, hinting(refusef(command.Exhausted, "the cluster has %d jobs and takes at most %d at once", s.live(), most), "submit again when some have ended"))
 	}
-	return s.remember(c.Request, s.store(jobs, carried))
+	answer := &command.Submitted{}
+	if refusal := s.reserve(jobs, answer); refusal != nil {
+		return s.remember(c.Request, refusal)
+	}
+	s.store(jobs, carried, answer)
+	return s.remember(c.Request, answer)
 }
 
 // store gives the jobs ids and puts them into the queue.
-func (s *State) store(jobs []accepted, carried contents) *command.Submitted {
-	answer := &command.Submitted{
-		First:  make([]cluster.JobID, len(jobs)),
-		Counts: make([]int32, len(jobs)),
-		Index:  s.index,
-	}
+func (s *State) store(jobs []accepted, carried contents, answer *command.Submitted) {
+	answer.First, answer.Counts, answer.Index = make([]cluster.JobID, len(jobs)), make([]int32, len(jobs)), s.index
 	s.effects.Changed = slices.Grow(s.effects.Changed, len(jobs))
 	for i, a := range jobs {
 		first := s.nextJob
@@ -80,7 +81,6 @@ func (s *State) store(jobs []accepted, carried contents) *command.Submitted {
 			s.put(nil, s.fresh(a, first, index))
 		}
 	}
-	return answer
 }
 
 // fresh is a new job with the next id.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 
 	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -45,6 +46,7 @@ type tables struct {
 	nextJob     cluster.JobID // the next id
 	finished    uint64        // sequence number of the newest finished job
 	nextRequest uint64
+	audited     audited
 
 	// Each active job is in one of these two.
 	pending cow.Map[cluster.JobID, *cluster.Job]
@@ -60,16 +62,18 @@ type tables struct {
 	uploads  cow.Map[cluster.Digest, upload]
 
 	sharing
+	credits *accounting.Ledger // nil until they are first used
 
 	// Indexes: rebuilt from the above when a snapshot is read.
-	users  cow.Map[userJob, none]
-	onNode cow.Map[nodeJob, none]
-	uses   cow.Map[string, cluster.Use]
-	due    cow.Map[dueJob, none]
-	ended  cow.Map[cluster.JobID, uint64] // of jobs in the tail
-	idle   cow.Map[idleBlob, none]
-	rooms  *rooms
-	states [cluster.OutOfMemory + 1]int // active jobs by state
+	users    cow.Map[userJob, none]
+	onNode   cow.Map[nodeJob, none]
+	uses     cow.Map[string, cluster.Use]
+	due      cow.Map[dueJob, none]
+	ended    cow.Map[cluster.JobID, uint64] // of jobs in the tail
+	idle     cow.Map[idleBlob, none]
+	rooms    *rooms
+	states   [cluster.OutOfMemory + 1]int // active jobs by state
+	unfunded cow.Map[cluster.JobID, none] // pending jobs that are held for credits
 }
 
 func newTables() tables {
@@ -109,7 +113,8 @@ func newTables() tables {
 			}
 			return cmp.Compare(a.id, b.id)
 		}),
-		ended: cow.New[cluster.JobID, uint64](cmp.Compare[cluster.JobID]),
+		ended:    cow.New[cluster.JobID, uint64](cmp.Compare[cluster.JobID]),
+		unfunded: cow.New[cluster.JobID, none](cmp.Compare[cluster.JobID]),
 		idle: cow.New[idleBlob, none](func(a, b idleBlob) int {
 			if c := cmp.Compare(a.since, b.since); c != 0 {
 				return c
@@ -131,6 +136,10 @@ func (t *tables) clone() tables {
 	c.uploads, c.sharing = t.uploads.Clone(), t.sharing.clone()
 	c.users, c.onNode, c.uses = t.users.Clone(), t.onNode.Clone(), t.uses.Clone()
 	c.due, c.ended, c.idle = t.due.Clone(), t.ended.Clone(), t.idle.Clone()
+	c.unfunded = t.unfunded.Clone()
+	if t.credits != nil {
+		c.credits = t.credits.Clone()
+	}
 	return c
 }
 

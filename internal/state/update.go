@@ -57,6 +57,8 @@ func (s *State) hold(old *cluster.Job, a command.Actor) *command.Refusal {
 // release ends a hold.
 func (s *State) release(old *cluster.Job, a command.Actor) *command.Refusal {
 	switch {
+	case old.State != cluster.Pending:
+		return refusef(command.Conflict, "job %s is %s: only a pending job can be released", old.Ref(), old.State)
 	case old.Hold == cluster.NotHeld:
 		return nil
 	case old.Hold == cluster.HeldByAdmin && !allowed(a, command.RoleOperator):
@@ -66,6 +68,9 @@ func (s *State) release(old *cluster.Job, a command.Actor) *command.Refusal {
 	j.Hold, j.Reason, j.Detail = cluster.NotHeld, cluster.ReasonNone, ""
 	if j.Eligible > s.now {
 		j.Reason = cluster.ReasonBeginTime
+	}
+	if refusal := s.fund(&j); refusal != nil && old.Hold == cluster.HeldForCredits {
+		return refusal
 	}
 	s.put(old, &j)
 	return nil
@@ -120,6 +125,9 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 		made[old.Spec] = spec
 	}
 	if refusal := s.mayJoin(spec, old.Spec); refusal != nil {
+		return refusal
+	}
+	if refusal := s.reprice(old, spec); refusal != nil {
 		return refusal
 	}
 	j := *old

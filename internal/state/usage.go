@@ -52,6 +52,7 @@ func (s *State) beginCharge(j *cluster.Job) {
 	for i := range amounts {
 		s.words.share(&amounts[i].Resource)
 	}
+	j.TRES = amounts
 	qos, _ := s.policy.QOSNamed(j.Spec.QOS)
 	c := &cluster.Charge{
 		AssociationKey: cluster.AssociationKey{Account: j.Spec.Account, User: j.Spec.Owner.User}, QOS: j.Spec.QOS,

@@ -180,6 +180,9 @@ func jobLine(v *View, j *cluster.Job) string {
 	if j.Attempt > 0 {
 		line += fmt.Sprintf(" attempt %d", j.Attempt)
 	}
+	if len(j.Spec.Others) > 0 {
+		line += " in " + j.PartitionList()
+	}
 	for i, t := range j.Tasks {
 		line += fmt.Sprintf(" %s:%v=%s", t.Node, j.Alloc.Nodes[i].GPUs, []string{"wanted", "started", "ended", "clean"}[t.Phase])
 	}

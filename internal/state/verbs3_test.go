@@ -41,6 +41,7 @@ func nearness(w words, spec *cluster.JobSpec) {
 		r.SwitchWait = w.duration("wait")
 	}
 	r.Licences = licencesOf(w.list("licences"))
+	r.Regions, r.MaxPrice = w.list("regions"), w.number("price", 0)
 	spec.Reservation, spec.Others = w.keys["reservation"], w.list("others")
 }
 

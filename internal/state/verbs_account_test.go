@@ -10,6 +10,17 @@ import (
 	"github.com/greylag/greylag/pkg/fairshare"
 )
 
+// ofAccounts carries out a line about accounts.
+func (x *script) ofAccounts(verb, rest string) string {
+	switch verb {
+	case "account":
+		return x.account(rest)
+	case "accounts":
+		return x.accounts()
+	}
+	return x.usage()
+}
+
 // account is "account ACTOR add|modify|delete|put NAME [user=U] [KEY=VALUE...] [+ add ...]".
 func (x *script) account(rest string) string {
 	who, rest, _ := strings.Cut(rest, " ")
@@ -110,6 +121,8 @@ func (x *script) qos(w words) string {
 			continue
 		}
 		p.QOS[i].UsageExtra, p.QOS[i].Limits = int32(w.number("extra", 0)), nil
+		p.QOS[i].Preempts = w.list("preempts")
+		p.QOS[i].PreemptMode, _ = cluster.ParsePreemptMode(w.keys["mode"])
 		for key, value := range w.keys {
 			if set, _, known, err := cluster.ParseLimits(key + "=" + value); known && err == nil {
 				p.QOS[i].Limits = cluster.SortLimits(append(p.QOS[i].Limits, set...))

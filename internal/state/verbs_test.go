@@ -32,6 +32,10 @@ func (x *script) run(line string) string {
 		return x.apply(x.submission(w))
 	case "start":
 		return x.start(w)
+	case "pass":
+		return x.pass()
+	case "commit":
+		return x.commit()
 	case "verdict":
 		return x.verdict(w)
 	case "report":
@@ -53,12 +57,10 @@ func (x *script) run(line string) string {
 		return x.topology(w)
 	case "part":
 		return x.part(w)
-	case "account":
-		return x.account(rest)
-	case "accounts":
-		return x.accounts()
-	case "usage":
-		return x.usage()
+	case "account", "accounts", "usage":
+		return x.ofAccounts(verb, rest)
+	case "credit", "meter", "charging", "credits":
+		return x.ofCredits(verb, w)
 	case "qos":
 		return x.qos(w)
 	case "jobs":
@@ -85,7 +87,7 @@ func request16(w words) command.RequestID {
 func node(w words) cluster.Node {
 	n := cluster.Node{
 		Name: w.plain[0], BootID: w.keys["boot"], CPUs: int32(w.number("cpus", 16)), Memory: cluster.Bytes(w.number("mem", 64)) * cluster.GiB,
-		Features: w.list("features"), Fault: w.keys["fault"],
+		Features: w.list("features"), Fault: w.keys["fault"], Region: w.keys["region"],
 	}
 	count, typ, _ := strings.Cut(w.keys["gpus"], ":")
 	gpus, _ := strconv.Atoi(count)
@@ -110,7 +112,7 @@ func (x *script) submission(w words) *command.SubmitJobs {
 		Signal: cluster.WarnSignal{Number: int32(w.number("warn", 0)), Before: w.duration("before")},
 		Request: cluster.Request{
 			Nodes: int32(w.number("nodes", 0)), GPUsPerNode: int32(w.number("gpusper", 0)), GPUs: int32(w.number("gpus", 0)),
-			GPUTypes: w.list("types"), CPUsPerTask: int32(w.number("cpus", 0)), MemPerNode: w.size("mem"),
+			GPUTypes: w.list("types"), CPUsPerTask: int32(w.number("cpus", 0)), TasksPerNode: int32(w.number("tasks", 0)), MemPerNode: w.size("mem"),
 			Features: w.list("features"), NodeList: w.list("on"), Exclude: w.list("not"), Exclusive: w.has("exclusive"),
 		},
 	}

@@ -147,7 +147,7 @@ func (v *View) HasBlob(d cluster.Digest) bool { return v.blobs.Has(d) }
 // Snapshot is what a scheduling pass needs. O(active jobs + nodes).
 func (v *View) Snapshot() *cluster.Snapshot {
 	shot := &cluster.Snapshot{
-		Index: v.index, Now: v.now, Policy: v.policy, Switches: v.fabric.switches, Accounts: v.accountView(),
+		Index: v.index, Now: v.now, Policy: v.policy, Switches: v.fabric.switches, Accounts: v.accountView(), Prices: v.prices(),
 		Nodes:   make([]*cluster.Node, 0, v.nodes.Len()),
 		Active:  make([]*cluster.Job, 0, v.holding.Len()),
 		Pending: make([]*cluster.Job, 0, v.pending.Len()),

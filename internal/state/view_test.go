@@ -57,6 +57,12 @@ func TestViewLists(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.what, c.got, c.want)
 		}
 	}
+	if span := v.Span(4); span != (command.IndexRange{First: 3, Last: 9, Step: 2}) {
+		t.Errorf("span of the array %+v", span)
+	}
+	if span := v.Span(8); span != (command.IndexRange{}) {
+		t.Errorf("span of what is no array %+v", span)
+	}
 	for j := range v.Jobs(0) { // whoever stops early must be able to
 		if j.ID == 4 {
 			break

@@ -1,6 +1,10 @@
 package cluster
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // Identity is a Unix user as the kernel of a login node knows them.
 type Identity struct {
@@ -92,6 +96,7 @@ const (
 	NotHeld Hold = iota
 	HeldByUser
 	HeldByAdmin
+	HeldForCredits // by nobody: until there are enough
 )
 
 // Job is one job as the state knows it. A Job value is never changed in place:
@@ -116,13 +121,38 @@ type Job struct {
 	Alloc     *Allocation
 	Tasks     []Task // one a node of Alloc, in its order
 	Exit      Exit
-	Restarts  int32  // how often it was requeued
-	Requester string // who cancelled it, when somebody did
-	Returns   bool   // while COMPLETING: it will be PENDING again, not Outcome
-	Warned    bool   // Spec.Signal was sent in this attempt
-	Granted   uint64 // log index of the entry that granted Alloc
-	Version   uint64 // log index of the last change
-	History   []Note // what was said of its start, oldest first; the newest 16
+	Restarts  int32           // how often it was requeued
+	Requester string          // who cancelled it, when somebody did
+	Returns   bool            // while COMPLETING: it will be PENDING again, not Outcome
+	Warned    bool            // Spec.Signal was sent in this attempt
+	Granted   uint64          // log index of the entry that granted Alloc
+	Version   uint64          // log index of the last change
+	History   []Note          // what was said of its start, oldest first; the newest 16
+	Charged   int64           // micro-credits that its attempts came to, less what was given back when they ended
+	Partition string          // in which this attempt runs or the last one ran; "" while it waits
+	TRES      []Amount        // what the allocation of this attempt or the last one comes to, by resource
+	Attempts  []AttemptRecord // earlier ones, oldest first; the newest 16
+}
+
+// PartitionList is the partition in which the job runs or ran, and while it waits all
+// in which it may, joined by commas as in squeue.
+func (j *Job) PartitionList() string {
+	switch {
+	case j.Partition != "":
+		return j.Partition
+	case len(j.Spec.Others) == 0:
+		return j.Spec.Partition
+	}
+	return j.Spec.Partition + "," + strings.Join(j.Spec.Others, ",")
+}
+
+// InPartition reports whether the job runs or ran in a partition, or while it waits
+// whether it may run there.
+func (j *Job) InPartition(name string) bool {
+	if j.Partition != "" {
+		return j.Partition == name
+	}
+	return j.Spec.Partition == name || slices.Contains(j.Spec.Others, name)
 }
 
 // Ref is how users name the job.

@@ -73,6 +73,7 @@ type Node struct {
 	Leftovers  int32  // tasks on it that nobody wants any more; while there are some, nothing new is placed
 	Registered Instant
 	Changed    uint64 // log index of the last change
+	Region     string // where it is, in a word that jobs can ask for; "" where nobody said
 }
 
 // Usable reports whether new tasks may be placed on the node.

@@ -13,6 +13,9 @@ type Snapshot struct {
 	Pending []*Job  // jobs that wait, by id
 	// Accounts is who shares the cluster, and what they used; nil when nobody does.
 	Accounts *AccountView
+	// Prices is what an hour of a GPU costs now, by type; of types that are not there
+	// nothing is known, and nobody is kept from them.
+	Prices []Price
 	// Switches is the fabric; none when every node hangs on one switch.
 	Switches []Switch
 	// Ended answers what became of a job that is no longer active: its final
@@ -26,18 +29,28 @@ type Snapshot struct {
 	Element func(array JobID, index int32) (JobID, bool)
 }
 
+// Price is what an hour of one GPU of a type costs, in micro-credits.
+type Price struct {
+	Type string
+	Hour int64
+}
+
 // Plan is all that one pass decides. It becomes a command; each start is
 // checked again when the command is applied, and a stale one is refused alone.
 type Plan struct {
 	Index    uint64 // the snapshot it was made from
+	Policy   uint64 // version of the policy it was made by
 	Starts   []PlannedStart
 	Verdicts []Verdict // only those that differ from what the job shows now
+	// Evictions end jobs that others may preempt, so that these can start soon.
+	Evictions []Eviction
 }
 
 // PlannedStart starts one job now on a placement.
 type PlannedStart struct {
 	Job       JobID
 	Attempt   Attempt // the attempt this start makes: the job's last plus one
+	Partition string  // of the job's, the one in which it starts; "" means the first that suits
 	Placement Placement
 }
 

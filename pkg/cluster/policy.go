@@ -14,6 +14,7 @@ type Partition struct {
 	AllowAccounts []string      // empty means all
 	Priority      int32         // tier: jobs of a higher one go first
 	MemPerCPU     Bytes         // for jobs that ask for no memory; 0 means none is reserved
+	MemPerGPU     Bytes         // for those of them that ask for GPUs; 0 means MemPerCPU
 }
 
 // QOS is a priority class.
@@ -26,6 +27,10 @@ type QOS struct {
 	// they count nothing.
 	UsageExtra int32
 	Limits     []Limit // by kind and resource
+	// Preempts names the QOS, of lower tiers, whose jobs may be ended for one of this that
+	// cannot start otherwise; PreemptMode is what becomes of a job of this one then.
+	Preempts    []string
+	PreemptMode PreemptMode
 }
 
 // Policy is the cluster-wide rules, one replicated document with a version.
@@ -46,6 +51,7 @@ type Policy struct {
 	Scheduling  Scheduling
 	// RequireAccount refuses jobs without an account, once there are accounts.
 	RequireAccount bool
+	Credits        CreditPolicy
 }
 
 // DefaultPolicy is what a new cluster starts with: one partition over all nodes
@@ -66,6 +72,7 @@ func DefaultPolicy() Policy {
 		MaxPending:  5_000_000,
 		MaxRestarts: 5,
 		Scheduling:  DefaultScheduling(),
+		Credits:     DefaultCreditPolicy(),
 	}
 }
 

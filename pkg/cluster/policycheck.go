@@ -31,7 +31,9 @@ func (p *Policy) Validate() error {
 	}
 	p.checkPartitions(fault)
 	p.checkQOS(fault)
+	p.checkPreempt(fault)
 	p.Scheduling.check(fault)
+	p.Credits.check(fault, p.Partitions)
 	for _, d := range []struct {
 		what string
 		time time.Duration
@@ -83,6 +85,9 @@ func (p *Policy) checkPartitions(fault func(string, ...any)) {
 		}
 		if part.MaxNodes < 0 || part.MemPerCPU < 0 || part.MemPerCPU > maxMemory/maxPerNode {
 			fault("partition %q: %d nodes, %s a CPU: out of range", part.Name, part.MaxNodes, part.MemPerCPU)
+		}
+		if part.MemPerGPU < 0 || part.MemPerGPU > maxMemory/64 { // times maxPerNode it fits
+			fault("partition %q: %s a GPU: out of range", part.Name, part.MemPerGPU)
 		}
 	}
 	if defaults > 1 {

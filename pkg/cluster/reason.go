@@ -61,7 +61,9 @@ const (
 	ReasonQOSMaxTRESPerUser
 	ReasonQOSMaxTRESPerAccount
 	ReasonLicenses
-	maxReason = ReasonLicenses
+	ReasonCredits
+	ReasonPreempted
+	maxReason = ReasonPreempted
 )
 
 var reasonNames = [...]string{
@@ -77,6 +79,7 @@ var reasonNames = [...]string{
 	ReasonImageFailed: "ImageFailed", ReasonDeadline: "DeadLine", ReasonSystemFailure: "SystemFailure",
 	ReasonReservation:            "Reservation",
 	ReasonLicenses:               "Licenses",
+	ReasonCredits:                "InsufficientCredits",
 	ReasonAccount:                "InvalidAccount",
 	ReasonAssocGrpGRES:           "AssocGrpGRES",
 	ReasonAssocGrpCPU:            "AssocGrpCpuLimit",
@@ -104,6 +107,7 @@ var reasonNames = [...]string{
 	ReasonQOSMaxJobsPerAccount:   "MaxJobsPerAccount",
 	ReasonQOSMaxTRESPerUser:      "QOSMaxGRESPerUser",
 	ReasonQOSMaxTRESPerAccount:   "MaxGRESPerAccount",
+	ReasonPreempted:              "Preempted",
 }
 
 // String is the code as scripts read it.

@@ -25,6 +25,8 @@ type Request struct {
 	// state puts the policy's MaxSwitchWait in place of [SwitchDefault].
 	SwitchWait time.Duration
 	Licences   []Licence // held while it runs
+	MaxPrice   int64     // micro-credits for an hour of each GPU at most; 0 means any
+	Regions    []string  // if set, only nodes of these
 }
 
 // Values of SwitchWait that are no durations.

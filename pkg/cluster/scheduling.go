@@ -24,6 +24,9 @@ type Scheduling struct {
 	Reservations  []Reservation
 	Licences      []Licence // how many there are
 	MaxSwitchWait time.Duration
+	// Packed puts jobs on several nodes, that ask for no nearness, on those where they
+	// leave the fewest GPUs over, wherever they are; else nearness comes first.
+	Packed bool
 }
 
 // Weights are what the factors of a job's priority, each from 0 to 1, are

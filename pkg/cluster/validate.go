@@ -21,6 +21,7 @@ const (
 	maxNodes   = 1 << 20
 	maxPerNode = 1 << 16
 	maxMemory  = 1 << 50
+	maxPrice   = 1 << 53 // micro-credits, as many as an amount of credits may be
 	maxGPUs    = maxNodes * 16
 	maxText    = 4096
 	maxName    = 256
@@ -145,10 +146,10 @@ func (r *Request) check(fault func(string, ...any)) {
 	}
 	r.checkProducts(fault)
 	r.checkPlaces(fault)
-	if len(r.GPUTypes) > 64 || len(r.Features) > 64 || len(r.NodeList) > maxList || len(r.Exclude) > maxList {
-		fault("too many GPU types, features or nodes are named")
+	if len(r.GPUTypes) > 64 || len(r.Features) > 64 || len(r.NodeList) > maxList || len(r.Exclude) > maxList || len(r.Regions) > 64 {
+		fault("too many GPU types, features, nodes or regions are named")
 	}
-	for _, list := range [][]string{r.GPUTypes, r.Features, r.NodeList, r.Exclude} {
+	for _, list := range [][]string{r.GPUTypes, r.Features, r.NodeList, r.Exclude, r.Regions} {
 		for _, word := range list {
 			checkName(fault, "word", word, maxName)
 		}
@@ -166,6 +167,12 @@ func (r *Request) checkPlaces(fault func(string, ...any)) {
 	}
 	if r.GPUMemory > 0 && !gpus {
 		fault("%s of GPU memory is asked for, and no GPU", r.GPUMemory)
+	}
+	switch {
+	case r.MaxPrice < 0 || r.MaxPrice > maxPrice:
+		fault("the highest price, %d micro-credits, is out of range (0 to %d)", r.MaxPrice, int64(maxPrice))
+	case r.MaxPrice > 0 && !gpus:
+		fault("a highest price for an hour of a GPU is named, and no GPU is asked for")
 	}
 	if r.SwitchWait < SwitchDefault || r.SwitchWait > maxLimit {
 		fault("waiting %s for switches is out of range", r.SwitchWait)

@@ -73,6 +73,7 @@ func TestPolicy(t *testing.T) {
 		"is above the limit":      func(p *Policy) { p.Partitions[0].MaxTime = time.Minute },
 		"time -1ns":               func(p *Policy) { p.Partitions[0].MaxTime = -1 },
 		"a CPU: out of range":     func(p *Policy) { p.Partitions[0].MemPerCPU = -1 },
+		"a GPU: out of range":     func(p *Policy) { p.Partitions[0].MemPerGPU = 1 << 60 },
 		"two qos":                 func(p *Policy) { p.QOS = append(p.QOS, p.QOS[0]) },
 		"qos \"gold\" does not":   func(p *Policy) { p.DefaultQOS = "gold" },
 		"qos \"batch\": time":     func(p *Policy) { p.QOS[3].MaxTime = -1 },

@@ -1,0 +1,18 @@
+package command
+
+import (
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func attemptRecord(c *codec.Coder, x *cluster.AttemptRecord) { codec.Record(c, x, attemptFields) }
+
+func attemptFields(c *codec.Coder, x *cluster.AttemptRecord) {
+	codec.Uint(c, &x.Attempt)
+	codec.String(c, &x.Partition)
+	codec.Int(c, &x.Started)
+	codec.Int(c, &x.Ended)
+	codec.Uint(c, &x.Outcome)
+	codec.List(c, &x.TRES, amount)
+	codec.Int(c, &x.CPUTime)
+}

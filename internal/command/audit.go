@@ -1,0 +1,104 @@
+package command
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// ErrTampered is wrapped by what is wrong with an audit journal.
+var ErrTampered = errors.New("audit journal is not whole")
+
+// AuditHash is a SHA-256 digest.
+type AuditHash [sha256.Size]byte
+
+// AuditEntry is one entry of the audit journal: who changed what, or what the scheduler
+// decided, and whether it was refused. Each carries the hash of the one before it.
+type AuditEntry struct {
+	Seq    uint64 // 1 for the first, without gaps
+	Index  uint64 // of the log entry
+	At     cluster.Instant
+	User   string // who asked; "" for the cluster itself
+	Role   Role
+	Source string // address they came from
+	Kind   string // such as "submit"
+	Text   string // what, in one line
+	Code   Code   // 0 when it was done
+	Prev   AuditHash
+	Hash   AuditHash
+}
+
+// Sum is the hash that the entry must carry: of Prev and all other fields.
+func (e *AuditEntry) Sum() AuditHash {
+	c := codec.Writer(make([]byte, 0, 256))
+	codec.Fixed(&c, e.Prev[:])
+	auditFields(&c, e)
+	return sha256.Sum256(c.Written())
+}
+
+func auditFields(c *codec.Coder, e *AuditEntry) {
+	version := uint8(format)
+	codec.Uint(c, &version)
+	codec.Uint(c, &e.Seq)
+	codec.Uint(c, &e.Index)
+	codec.Int(c, &e.At)
+	codec.String(c, &e.User)
+	codec.Uint(c, &e.Role)
+	codec.String(c, &e.Source)
+	codec.String(c, &e.Kind)
+	codec.String(c, &e.Text)
+	codec.Uint(c, &e.Code)
+}
+
+// EncodeAudit writes an entry for the archive.
+func EncodeAudit(e *AuditEntry) []byte {
+	c := codec.Writer(make([]byte, 0, 256))
+	auditRecord(&c, e)
+	return c.Written()
+}
+
+func auditRecord(c *codec.Coder, e *AuditEntry) {
+	codec.Fixed(c, e.Prev[:])
+	codec.Fixed(c, e.Hash[:])
+	auditFields(c, e)
+}
+
+// DecodeAudit reads what EncodeAudit wrote, under the promises of [Decode]. It does not
+// compare hashes.
+func DecodeAudit(data []byte) (AuditEntry, error) {
+	var e AuditEntry
+	c := codec.Reader(data)
+	auditRecord(&c, &e)
+	if err := c.Err(); err != nil {
+		return AuditEntry{}, fmt.Errorf("audit entry: %w: %w", ErrMalformed, err)
+	}
+	return e, nil
+}
+
+// AuditChain recomputes an audit journal from its first entry. The zero AuditChain is
+// ready.
+type AuditChain struct {
+	Seq  uint64
+	Head AuditHash
+	at   cluster.Instant
+}
+
+// Add takes the next entry; the error names the first that is wrong by its number.
+func (a *AuditChain) Add(e *AuditEntry) error {
+	fault := func(what string) error { return fmt.Errorf("%w: entry %d: %s", ErrTampered, a.Seq+1, what) }
+	switch {
+	case e.Seq != a.Seq+1:
+		return fault(fmt.Sprintf("it says that it is number %d", e.Seq))
+	case e.Prev != a.Head:
+		return fault("it does not follow the one before")
+	case e.Sum() != e.Hash:
+		return fault("its hash is of something else")
+	case e.At < a.at:
+		return fault("its time is before that of the one before")
+	}
+	a.Seq, a.Head, a.at = e.Seq, e.Hash, e.At
+	return nil
+}

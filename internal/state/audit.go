@@ -1,0 +1,219 @@
+package state
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// maxAuditText bounds the line of one audit entry, in bytes.
+const maxAuditText = 4096
+
+// audit writes into the audit journal what a command did, if it is one that somebody
+// asked for or that the scheduler decided. What nodes report, and what merely falls due,
+// are facts and not decisions. Repeated requests did nothing and are not noted.
+func (s *State) audit(c command.Command, r command.Result) {
+	kind, actor, text := s.deed(c, r)
+	if kind == "" {
+		return
+	}
+	e := command.AuditEntry{
+		Seq: s.audited.seq + 1, Index: s.index, At: s.now, User: actor.Identity.User, Role: actor.Role, Source: actor.Source,
+		Kind: kind, Text: text, Prev: s.audited.head,
+	}
+	if refusal, refused := r.(*command.Refusal); refused {
+		e.Code, e.Text = refusal.Code, text+": "+oneLine(refusal)
+	}
+	if len(e.Text) > maxAuditText {
+		e.Text = strings.ToValidUTF8(e.Text[:maxAuditText], "")
+	}
+	e.Hash = e.Sum()
+	s.audited = audited{e.Seq, e.Hash}
+	s.effects.Audit = append(s.effects.Audit, e)
+}
+
+// audited is the end of the audit journal.
+type audited struct {
+	seq  uint64
+	head command.AuditHash
+}
+
+// Audited is the number and the hash of the newest entry of the audit journal.
+func (v *View) Audited() (uint64, command.AuditHash) { return v.audited.seq, v.audited.head }
+
+// deed names what a command did and who asked for it; kind "" for what is not noted.
+func (s *State) deed(c command.Command, r command.Result) (kind string, by command.Actor, text string) {
+	switch c := c.(type) {
+	case *command.Init:
+		return "init", by, "cluster " + c.ClusterID
+	case *command.SubmitJobs:
+		return s.submitDeed(c, r)
+	case *command.CancelJobs:
+		kind = "cancel"
+		if c.Signal != 0 {
+			kind = fmt.Sprintf("signal %d", c.Signal)
+		}
+		return outcomeDeed(kind, c.Actor, c.Jobs, r)
+	case *command.UpdateJobs:
+		words := map[command.UpdateAction]string{command.HoldJobs: "hold", command.ReleaseJobs: "release", command.RequeueJobs: "requeue"}
+		if kind = words[c.Action]; kind == "" {
+			kind = "update"
+		}
+		return outcomeDeed(kind, c.Actor, c.Jobs, r)
+	case *command.UpdateNodes:
+		words := map[command.NodeAction]string{command.DrainNodes: "drain", command.ResumeNodes: "resume", command.RemoveNodes: "remove"}
+		return "nodes " + words[c.Action], c.Actor, strings.TrimSuffix(hostlist.Compress(c.Names)+": "+plain(c.Reason), ": ")
+	case *command.CommitPlan:
+		return s.planDeed(c, r)
+	case *command.ApplyPolicy:
+		return "policy", c.Actor, fmt.Sprintf("version %d", s.policy.Version)
+	case *command.EditAccounts:
+		return "accounts", c.Actor, accountDeed(c)
+	case *command.SetTopology:
+		return "topology", c.Actor, fmt.Sprintf("%d switches", len(c.Switches))
+	case *command.CreateToken:
+		return "token", c.Actor, fmt.Sprintf("kind %d until %s", c.Kind, c.Expires.Time().Format("2006-01-02T15:04:05Z"))
+	case *command.UseToken:
+		return "join", by, plain(c.Name)
+	case *command.ChangeCredits:
+		return creditDeed(c, r)
+	case *command.SetLiveness:
+		return livenessDeed(c)
+	}
+	return "", by, ""
+}
+
+func (s *State) submitDeed(c *command.SubmitJobs, r command.Result) (string, command.Actor, string) {
+	done, ok := r.(*command.Submitted)
+	if !ok {
+		return "submit", c.Actor, fmt.Sprintf("%d jobs", len(c.Jobs))
+	}
+	if done.Again || len(done.First) == 0 {
+		return "", c.Actor, ""
+	}
+	text := done.First[0].String()
+	if last := s.nextJob - 1; last != done.First[0] {
+		text += " to " + last.String()
+	}
+	if done.SetAside > 0 {
+		text += ", " + done.SetAside.String() + " credits set aside"
+	}
+	return "submit", c.Actor, text
+}
+
+// outcomeDeed lists the jobs that were meant, and those that were refused.
+func outcomeDeed(kind string, by command.Actor, refs []cluster.JobRef, r command.Result) (string, command.Actor, string) {
+	var words []string
+	for i, ref := range refs {
+		if i == 100 {
+			words = append(words, fmt.Sprintf("and %d more", len(refs)-i))
+			break
+		}
+		words = append(words, ref.String())
+	}
+	text := strings.Join(words, " ")
+	if done, ok := r.(*command.Outcomes); ok {
+		refused := 0
+		for i := range done.Jobs {
+			if done.Jobs[i].Refused != nil {
+				refused++
+			}
+		}
+		if done.Again || len(done.Jobs) == 0 {
+			return "", by, ""
+		}
+		if refused > 0 {
+			text += fmt.Sprintf("; %d of %d refused", refused, len(done.Jobs))
+		}
+	}
+	return kind, by, text
+}
+
+// planDeed tells what started where, which promises were put off and why, and what was
+// preempted.
+func (s *State) planDeed(c *command.CommitPlan, r command.Result) (string, command.Actor, string) {
+	done, ok := r.(*command.Committed)
+	if !ok {
+		return "", command.Actor{}, ""
+	}
+	var words []string
+	for _, id := range done.Started {
+		j, _ := s.holding.Get(id)
+		if j == nil {
+			continue
+		}
+		names := make([]string, len(j.Alloc.Nodes))
+		for i := range j.Alloc.Nodes {
+			names[i] = j.Alloc.Nodes[i].Node
+		}
+		words = append(words, fmt.Sprintf("start %d.%d on %s", id, j.Attempt, hostlist.Compress(names)))
+	}
+	for i := range c.Plan.Verdicts {
+		if v := &c.Plan.Verdicts[i]; v.Broken != "" {
+			words = append(words, fmt.Sprintf("promise of %d put off: %s", v.Job, plain(v.Broken)))
+		}
+	}
+	for i := range c.Plan.Evictions {
+		words = append(words, fmt.Sprintf("preempt %d for %d", c.Plan.Evictions[i].Job, c.Plan.Evictions[i].For))
+	}
+	if len(words) == 0 {
+		return "", command.Actor{}, ""
+	}
+	return "plan", command.Actor{}, strings.Join(words, "; ")
+}
+
+func accountDeed(c *command.EditAccounts) string {
+	words := map[command.AccountAction]string{
+		command.AddAccount: "add", command.ModifyAccount: "modify", command.DeleteAccount: "delete", command.PutAccount: "put",
+	}
+	var list []string
+	for i := range c.Edits {
+		if i == 20 {
+			list = append(list, fmt.Sprintf("and %d more", len(c.Edits)-i))
+			break
+		}
+		e := &c.Edits[i]
+		list = append(list, strings.TrimSuffix(words[e.Action]+" "+plain(e.Account)+"/"+plain(e.User), "/"))
+	}
+	return strings.Join(list, ", ")
+}
+
+func creditDeed(c *command.ChangeCredits, r command.Result) (string, command.Actor, string) {
+	words := map[command.CreditAction]string{
+		command.GrantCredits: "grant", command.VoidBucket: "void", command.SetPrice: "price", command.SetBudget: "budget",
+		command.RefundJob: "refund", command.CorrectJob: "correct", command.CloseCredits: "close",
+	}
+	if done, ok := r.(*command.Credited); ok && done.Again {
+		return "", c.Actor, ""
+	}
+	text := c.Amount.String()
+	for _, part := range []string{c.Account, c.User, c.GPUType, c.Period} {
+		if part != "" {
+			text += " " + plain(part)
+		}
+	}
+	if c.Job != 0 {
+		text += " job " + c.Job.String()
+	}
+	if c.Bucket != 0 {
+		text += fmt.Sprintf(" bucket %d", c.Bucket)
+	}
+	return "credit " + words[c.Action], c.Actor, text
+}
+
+// livenessDeed notes nodes that are given up: what runs there ends.
+func livenessDeed(c *command.SetLiveness) (string, command.Actor, string) {
+	var dead []string
+	for i := range c.Nodes {
+		if c.Nodes[i].Liveness == cluster.Dead {
+			dead = append(dead, c.Nodes[i].Node)
+		}
+	}
+	if len(dead) == 0 {
+		return "", command.Actor{}, ""
+	}
+	return "nodes dead", command.Actor{}, hostlist.Compress(dead)
+}

@@ -1,0 +1,210 @@
+package state
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// changeCredits carries out one change of credits. The ledger remembers its key, for
+// longer than requests are: a payment that is delivered twice is booked once.
+func (s *State) changeCredits(c *command.ChangeCredits) command.Result {
+	if refusal := s.mayChangeCredits(c); refusal != nil {
+		return refusal
+	}
+	receipt, err := s.carryOut(c)
+	if err != nil {
+		return s.unpaid(err)
+	}
+	s.released = true
+	s.fundHeld()
+	if !receipt.Again {
+		s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
+	}
+	seq, head := s.credits.Head()
+	return &command.Credited{Receipt: receipt, Index: s.index, Seq: seq, Head: head}
+}
+
+// mayChangeCredits refuses whom the action is not for. Budgets below an account are its
+// coordinators' too.
+func (s *State) mayChangeCredits(c *command.ChangeCredits) *command.Refusal {
+	if allowed(c.Actor, command.RoleAdmin) {
+		return nil
+	}
+	if c.Action == command.SetBudget {
+		above := c.Account
+		if c.User == "" {
+			a, _ := s.accounts.Get(c.Account)
+			if above = ""; a != nil {
+				above = a.Parent
+			}
+		}
+		if s.coordinates(c.Actor.Identity.User, above) {
+			return nil
+		}
+		return refusef(command.Denied, "the budget of account %s is set by administrators and by coordinators of an account above it", c.Account)
+	}
+	return refuse(command.Denied, "credits are changed by administrators", "ask one; gctl info names them")
+}
+
+// carryOut hands a change to the ledger.
+func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
+	l, stamp := s.ledger(), accounting.Stamp{At: s.now, Key: hex.EncodeToString(c.Request.Key[:])}
+	if c.Request == (command.RequestID{}) {
+		stamp.Key = fmt.Sprintf("entry %d", s.index)
+	}
+	switch c.Action {
+	case command.GrantCredits:
+		chain, err := s.knownChain(c)
+		if err != nil {
+			return accounting.Receipt{}, err
+		}
+		return l.Grant(stamp, accounting.Grant{
+			Owner: chain, Class: c.Class, Amount: c.Amount, Effective: c.Effective, Expires: c.Expires,
+			Priority: c.Priority, Scope: c.Scope, Cutoff: c.Cutoff, Code: c.Code, Redeems: c.Redeems,
+		})
+	case command.VoidBucket:
+		return l.Void(stamp, c.Bucket)
+	case command.SetPrice:
+		return l.SetPrice(stamp, accounting.Rate{GPUType: c.GPUType, Price: c.Amount}, c.Effective)
+	case command.SetBudget:
+		chain, err := s.knownChain(c)
+		if err != nil {
+			return accounting.Receipt{}, err
+		}
+		return l.SetBudget(stamp, chain, accounting.Budget{Limit: c.Amount, Hard: c.Hard, Window: c.Window})
+	case command.RefundJob, command.CorrectJob:
+		return s.adjust(stamp, c)
+	case command.CloseCredits:
+		_, err := l.ClosePeriod(stamp, c.Period, c.Effective)
+		return accounting.Receipt{}, err
+	}
+	return accounting.Receipt{}, fmt.Errorf("%w: unknown action %d on credits", accounting.ErrInvalid, c.Action)
+}
+
+// adjust refunds or corrects what an attempt was charged.
+func (s *State) adjust(stamp accounting.Stamp, c *command.ChangeCredits) (accounting.Receipt, error) {
+	x := accounting.Refund{
+		Lien: accounting.LienID{Job: c.Job, Attempt: c.Attempt}, Amount: c.Amount, Corrects: c.Corrects, Effective: c.Effective,
+	}
+	if c.Attempt == 0 {
+		last, found := s.credits.LastLien(c.Job)
+		if !found {
+			return accounting.Receipt{}, fmt.Errorf("%w: job %d was never charged", accounting.ErrNoLien, c.Job)
+		}
+		x.Lien = last
+	}
+	if c.Action == command.RefundJob {
+		return s.credits.Refund(stamp, x)
+	}
+	return s.credits.Correct(stamp, x)
+}
+
+// knownChain is the chain of an account or of a user in it, which must be there once
+// there are accounts.
+func (s *State) knownChain(c *command.ChangeCredits) (accounting.Chain, error) {
+	bad := func(what, name string) error {
+		return fmt.Errorf("%w: there is no %s %q", accounting.ErrInvalid, what, name)
+	}
+	err := cluster.CheckPayer("account", c.Account)
+	if c.User != "" && err == nil {
+		err = cluster.CheckPayer("user", c.User)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", accounting.ErrInvalid, err)
+	}
+	if s.accounts.Len() > 0 {
+		if !s.accounts.Has(c.Account) {
+			return nil, bad("account", c.Account)
+		}
+		if c.User != "" && !s.associations.Has(cluster.AssociationKey{Account: c.Account, User: c.User}) {
+			return nil, bad("user of account "+c.Account, c.User)
+		}
+	}
+	return s.chainOf(c.Account, c.User), nil
+}
+
+// maxSamples bounds the samples of one command.
+const maxSamples = 100_000
+
+// meterJobs takes in how long attempts have run as their nodes count. Each is charged
+// what it came to when an hour is over, so that a day's report has the day's; liens that
+// only reach for a window ahead are stretched, and a job is ended when nothing is left.
+// O(samples log n).
+func (s *State) meterJobs(c *command.MeterJobs) command.Result {
+	if len(c.Samples) > maxSamples {
+		return refusef(command.InvalidArgument, "%d samples, at most %d", len(c.Samples), maxSamples)
+	}
+	if s.credits == nil {
+		return &command.Done{Version: s.index}
+	}
+	for i := range c.Samples {
+		x := &c.Samples[i]
+		n, open := s.lienOf(x.Job, x.Attempt)
+		last := len(n.Segments) - 1
+		if !open || last < 0 {
+			continue
+		}
+		before := n.Segments[last].Seen
+		s.credits.Meter(s.now, []accounting.Sample{{Lien: n.ID, Segment: last, Epoch: x.Epoch, Number: x.Number, Count: x.GPUms}})
+		if before.Time().Truncate(time.Hour) != s.now.Time().Truncate(time.Hour) {
+			s.roll(n.ID)
+		}
+		if s.policy.Credits.LienWindow > 0 {
+			s.stretch(n.ID)
+		}
+	}
+	s.fundHeld()
+	return &command.Done{Version: s.index}
+}
+
+// roll charges what an attempt's counters have come to.
+func (s *State) roll(id accounting.LienID) {
+	if _, err := s.credits.Roll(s.natural(), id); err != nil {
+		s.fault("lien %s: %w", id, err)
+	}
+}
+
+// stretch sets more aside for a job whose lien lasts for less than half of the window,
+// and ends it when nothing is left.
+func (s *State) stretch(id accounting.LienID) {
+	old, runs := s.holding.Get(id.Job)
+	if !runs || old.State == cluster.Completing {
+		return
+	}
+	window := s.policy.Credits.LienWindow
+	n, _ := s.credits.Lien(id)
+	until := n.FundedUntil(s.now)
+	if left := until.Sub(s.now); left >= window/2 {
+		return
+	}
+	ahead := window
+	if limit := old.Limit(); limit > 0 {
+		ahead = min(ahead, max(0, limit.Sub(s.now)))
+	}
+	g := &n.Segments[len(n.Segments)-1]
+	need := accounting.Cost(g.Price, accounting.Millis(g.GPUs, ahead)) + n.Accrued() - n.Holds()
+	if need <= 0 {
+		return
+	}
+	_, err := s.credits.Resize(s.natural(), id, n.Amount+need)
+	short, isShort := errors.AsType[*accounting.Shortfall](err)
+	if isShort && short.Available > 0 { // what there is
+		_, more := s.credits.Resize(s.natural(), id, n.Amount+short.Available)
+		if n, _ = s.credits.Lien(id); more == nil {
+			until = n.FundedUntil(s.now)
+		}
+	}
+	if err == nil || until > s.now {
+		return
+	}
+	j := *old
+	s.end(&j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonCredits, detail: oneLine(err)})
+	s.settle(&j)
+	s.put(old, &j)
+}

@@ -1,0 +1,471 @@
+package state
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// ledger is the credits, to be written. A cluster that never had any has none.
+func (s *State) ledger() *accounting.Ledger {
+	if s.credits == nil {
+		s.credits = accounting.New()
+	}
+	return s.credits
+}
+
+// natural is the stamp of what the log itself does once: a job's lien is placed,
+// dispatched and settled by the entries that submit, start and end the job.
+func (s *State) natural() accounting.Stamp {
+	return accounting.Stamp{At: s.now, Key: "job", Natural: true}
+}
+
+// chainOf is who a user's jobs in an account are charged to, and all above them.
+func (x *sharing) chainOf(account, user string) accounting.Chain {
+	var c accounting.Chain
+	if user != "" {
+		c = append(c, accounting.NodeID(account+"/"+user))
+	}
+	c = append(c, accounting.NodeID(account))
+	x.above(account, func(a *cluster.Account) bool {
+		if a.Parent != "" && x.accounts.Has(a.Parent) {
+			c = append(c, accounting.NodeID(a.Parent))
+		}
+		return true
+	})
+	return c
+}
+
+// charged reports whether a job of the specification is paid for: when it asks for
+// GPUs, and one of its partitions is not for free.
+func (t *tables) charged(spec *cluster.JobSpec) bool {
+	return t.policy.Credits.On && spec.Request.TotalGPUs() > 0 && slices.ContainsFunc(partitionsOf(spec), t.policy.Credits.Charges)
+}
+
+// orderOf is what a job asks for as far as money goes: the whole time limit, or the
+// window that is set aside ahead.
+func (s *State) orderOf(spec *cluster.JobSpec) (accounting.Order, *command.Refusal) {
+	limit := spec.TimeLimit
+	if w := s.policy.Credits.LienWindow; w > 0 && (limit == 0 || limit > w) {
+		limit = w
+	}
+	if limit == 0 {
+		return accounting.Order{}, refuse(command.InvalidArgument, "a job that is paid for needs a time limit", "say how long it runs at most with --time")
+	}
+	types := spec.Request.GPUTypes
+	if len(types) == 0 {
+		if types = s.dearestFirst(partitionsOf(spec)); len(types) == 0 {
+			return accounting.Order{}, refuse(command.Conflict, "no node of the partition has GPUs yet, so that nobody knows what they cost", "name a type with --gpus TYPE:N, or submit again later")
+		}
+	}
+	return accounting.Order{Accepts: types, GPUs: int64(s.mostGPUs(spec)), Millis: limit.Milliseconds()}, nil
+}
+
+// mostGPUs is how many GPUs the job may come to have: an exclusive one has all of its
+// nodes.
+func (s *State) mostGPUs(spec *cluster.JobSpec) int32 {
+	most := spec.Request.TotalGPUs()
+	if !spec.Request.Exclusive {
+		return most
+	}
+	largest := int32(0)
+	for _, name := range partitionsOf(spec) {
+		if place := s.rooms.names[name]; place != nil {
+			for _, shape := range place.shapes {
+				largest = max(largest, shape.total())
+			}
+		}
+	}
+	return max(most, largest*spec.Request.Nodes)
+}
+
+// total is the GPUs of a node of the shape.
+func (s *shape) total() (n int32) {
+	for _, g := range s.gpus {
+		n += g.count
+	}
+	return n
+}
+
+// dearestFirst is the GPU types of partitions by price, so that what is set aside
+// lasts whichever a job without a wish gets, and it pays for what it got.
+func (s *State) dearestFirst(partitions []string) []string {
+	var types []string
+	for _, name := range partitions {
+		if place := s.rooms.names[name]; place != nil {
+			for _, shape := range place.shapes {
+				for _, g := range shape.gpus {
+					types = append(types, g.typ)
+				}
+			}
+		}
+	}
+	slices.Sort(types)
+	types = slices.Compact(types)
+	price := func(t string) accounting.Credits {
+		p, err := s.ledger().Price(t, s.now)
+		if err != nil {
+			return -1
+		}
+		return p
+	}
+	slices.SortStableFunc(types, func(a, b string) int { return cmp.Compare(price(b), price(a)) })
+	return types
+}
+
+// claimOf is what a job's next attempt sets aside. Nil when it costs nothing.
+func (s *State) claimOf(spec *cluster.JobSpec) (*accounting.Claim, *command.Refusal) {
+	if !s.charged(spec) {
+		return nil, nil
+	}
+	if spec.Account == "" {
+		return nil, refuse(command.InvalidArgument, "jobs are paid for here, and this one names no account", "choose one with --account; gctl shares --me lists yours")
+	}
+	if err := cluster.CheckPayer("account", spec.Account); err != nil {
+		return nil, refuse(command.InvalidArgument, oneLine(err), "")
+	}
+	s.sortRooms()
+	order, refusal := s.orderOf(spec)
+	if refusal != nil {
+		return nil, refusal
+	}
+	q, err := s.ledger().Quote(order, s.now)
+	if err != nil {
+		return nil, s.unpaid(err)
+	}
+	if q.Amount == 0 {
+		return nil, nil
+	}
+	return &accounting.Claim{
+		Chain: s.chainOf(spec.Account, spec.Owner.User), Partition: spec.Partition, QOS: spec.QOS,
+		Rates: q.Rates, Amount: q.Amount, Floating: s.policy.Credits.Floating,
+	}, nil
+}
+
+// reserve sets credits aside for the first attempts of jobs that are about to be
+// stored: for all of them, or for none.
+func (s *State) reserve(jobs []accepted, answer *command.Submitted) *command.Refusal {
+	if !s.policy.Credits.On {
+		return nil
+	}
+	before := s.ledger().Clone()
+	id := s.nextJob
+	for _, a := range jobs {
+		claim, refusal := s.claimOf(a.spec)
+		for range max(1, len(a.all)) {
+			if refusal == nil && claim != nil {
+				claim.ID = accounting.LienID{Job: id, Attempt: 1}
+				r, err := s.credits.Place(s.natural(), *claim)
+				refusal = s.unpaid(err)
+				answer.SetAside += r.Held
+				answer.Over = joinWarnings(answer.Over, r.Warnings)
+			}
+			if refusal != nil {
+				s.credits = before
+				return refusal
+			}
+			id++
+		}
+	}
+	return nil
+}
+
+// joinWarnings keeps the newest warning of each account.
+func joinWarnings(all, more []accounting.Warning) []accounting.Warning {
+	for _, w := range more {
+		all = slices.DeleteFunc(all, func(o accounting.Warning) bool { return o.Node == w.Node })
+		all = append(all, w)
+	}
+	return all
+}
+
+// unpaid is the refusal for what the ledger refused; nil for nil.
+func (s *State) unpaid(err error) *command.Refusal {
+	if err == nil {
+		return nil
+	}
+	code, hint := command.Conflict, ""
+	switch {
+	case errors.Is(err, accounting.ErrCredits):
+		code, hint = command.Exhausted, "ask for less time or fewer GPUs, or another account with --account; gctl credit balance shows what there is"
+	case errors.Is(err, accounting.ErrBudget):
+		code, hint = command.Exhausted, "wait until running jobs have given back what they do not need, or ask who sets the budget; gctl credit balance shows it"
+	case errors.Is(err, accounting.ErrDebt):
+		code, hint = command.Exhausted, "the account takes no more jobs until what it owes is paid: gctl credit grant"
+	case errors.Is(err, accounting.ErrNoPrice):
+		code, hint = command.InvalidArgument, "an administrator sets one: gctl credit price TYPE CREDITS"
+	case errors.Is(err, accounting.ErrAmount), errors.Is(err, accounting.ErrInvalid):
+		code = command.InvalidArgument
+	case errors.Is(err, accounting.ErrKey):
+		return refuse(command.Mismatch, "this request id was used before for another request", "use a new request id for a new request")
+	case errors.Is(err, accounting.ErrNoLien), errors.Is(err, accounting.ErrNoBucket):
+		code = command.NotFound
+	}
+	return refuse(code, oneLine(err), hint)
+}
+
+// lienOf is the lien of a job's attempt, if it is open.
+func (s *State) lienOf(job cluster.JobID, attempt cluster.Attempt) (accounting.Lien, bool) {
+	if s.credits == nil {
+		return accounting.Lien{}, false
+	}
+	n, found := s.credits.Lien(accounting.LienID{Job: job, Attempt: attempt})
+	return n, found && n.State == accounting.Open
+}
+
+// dispatch begins to charge an attempt that starts now.
+func (s *State) dispatch(j *cluster.Job) {
+	n, held := s.lienOf(j.ID, j.Attempt)
+	if !held {
+		return
+	}
+	kind, gpus := s.granted(j)
+	if gpus == 0 {
+		return
+	}
+	if _, err := s.credits.Dispatch(s.natural(), n.ID, kind, gpus); err != nil {
+		s.fault("job %s: dispatch: %w", j.ID, err)
+	}
+}
+
+// granted is the type and the number of the GPUs that a job was given. Of several
+// types it is the one of the first GPU: the lien covers the dearest.
+func (s *State) granted(j *cluster.Job) (kind string, gpus int64) {
+	for _, a := range j.Alloc.Nodes {
+		gpus += int64(len(a.GPUs))
+		if n, known := s.nodes.Get(a.Node); known && kind == "" && len(a.GPUs) > 0 && int(a.GPUs[0]) < len(n.GPUs) {
+			kind = n.GPUs[a.GPUs[0]].Type
+		}
+	}
+	return kind, gpus
+}
+
+// bill charges an attempt whose nodes are all clean: its interval in the log at the
+// price that was quoted, and gives back the rest. What nodes that were lost cannot
+// vouch for is not charged; what a fault of the cluster destroyed is given back.
+func (s *State) bill(j *cluster.Job) {
+	n, held := s.lienOf(j.ID, j.Attempt)
+	if !held {
+		return
+	}
+	ran := j.Ended.Sub(j.Started)
+	x := accounting.Settlement{Lien: n.ID}
+	if last := len(n.Segments) - 1; last >= 0 {
+		g := &n.Segments[last]
+		x.Total = accounting.Millis(g.GPUs, ran)
+		if j.Outcome == cluster.NodeFailed {
+			x.Total = min(x.Total, g.Base+g.Count)
+			x.Provisional = !j.Returns
+		}
+	}
+	r, err := s.credits.Settle(s.natural(), x)
+	if err != nil {
+		s.fault("job %s: settle: %w", j.ID, err)
+		return
+	}
+	j.Charged += int64(r.Charged - r.Returned)
+	s.forgiveFault(j, n, ran)
+	s.released = true
+}
+
+// forgiveFault gives back what a fault or a preemption destroyed of the work.
+func (s *State) forgiveFault(j *cluster.Job, n accounting.Lien, ran time.Duration) {
+	if !s.excused(j) || len(n.Segments) == 0 {
+		return
+	}
+	settled, _ := s.credits.Lien(n.ID)
+	g := &settled.Segments[len(settled.Segments)-1]
+	amount := min(accounting.FaultRefund(g.Price, g.GPUs, ran, s.policy.Credits.FaultRefund), settled.Paid())
+	if amount <= 0 {
+		return
+	}
+	r, err := s.credits.Refund(s.natural(), accounting.Refund{Lien: n.ID, Amount: amount})
+	if err != nil {
+		s.fault("job %s: refund: %w", j.ID, err)
+		return
+	}
+	j.Charged -= int64(r.Returned)
+}
+
+// excused reports whether the end of an attempt was none of its user's doing.
+func (s *State) excused(j *cluster.Job) bool {
+	return j.Outcome == cluster.NodeFailed || j.Outcome == cluster.Preempted
+}
+
+// unreserve gives back what was set aside for a job that will not start, or not as it
+// was asked for.
+func (s *State) unreserve(j *cluster.Job) {
+	n, held := s.lienOf(j.ID, j.Attempt+1)
+	if !held {
+		return
+	}
+	_, err := s.credits.Withdraw(s.natural(), n.ID)
+	if errors.Is(err, accounting.ErrLien) { // charged by hand: it stays on record
+		_, err = s.credits.Settle(s.natural(), accounting.Settlement{Lien: n.ID})
+	}
+	if err != nil {
+		s.fault("job %s: withdraw: %w", j.ID, err)
+	}
+	s.released = true
+}
+
+// fund sets credits aside for the next attempt of a job that waits, a value that nobody
+// else has yet; without them it is held until there are enough. A job that is held by
+// somebody is funded when it is released.
+func (s *State) fund(j *cluster.Job) *command.Refusal {
+	if j.Hold == cluster.HeldByUser || j.Hold == cluster.HeldByAdmin {
+		return nil
+	}
+	if _, held := s.lienOf(j.ID, j.Attempt+1); held {
+		return nil
+	}
+	claim, refusal := s.claimOf(j.Spec)
+	if claim != nil {
+		claim.ID = accounting.LienID{Job: j.ID, Attempt: j.Attempt + 1}
+		_, err := s.credits.Place(s.natural(), *claim)
+		refusal = s.unpaid(err)
+	}
+	switch {
+	case refusal != nil:
+		j.Hold, j.Reason, j.Detail, j.Planned = cluster.HeldForCredits, cluster.ReasonCredits, refusal.Message, 0
+	case j.Hold == cluster.HeldForCredits:
+		j.Hold, j.Reason, j.Detail = cluster.NotHeld, cluster.ReasonNone, ""
+		if j.Eligible > s.now {
+			j.Reason = cluster.ReasonBeginTime
+		}
+	}
+	return refusal
+}
+
+// fundAtOnce is how many jobs one command may try to fund, in the order of their ids.
+const fundAtOnce = 1000
+
+// fundHeld tries again for the jobs that wait for credits, after some became free.
+func (s *State) fundHeld() {
+	if !s.released {
+		return
+	}
+	s.released = false
+	var some []cluster.JobID
+	for id := range s.unfunded.All() {
+		if some = append(some, id); len(some) == fundAtOnce {
+			break
+		}
+	}
+	for _, id := range some {
+		old, waits := s.pending.Get(id)
+		if !waits {
+			continue
+		}
+		j := *old
+		if s.fund(&j); j.Hold != old.Hold || j.Detail != old.Detail {
+			s.put(old, &j)
+		}
+	}
+}
+
+// reprice changes what is set aside for a job whose time limit, partition or QOS
+// changes: all of it or nothing. A job that runs keeps the prices of its quote.
+func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusal {
+	if old.State.Holds() {
+		n, held := s.lienOf(old.ID, old.Attempt)
+		if !held || spec.TimeLimit == old.Spec.TimeLimit || s.policy.Credits.LienWindow > 0 {
+			return nil
+		}
+		amount := scaled(n.Amount, spec.TimeLimit, old.Spec.TimeLimit)
+		_, err := s.credits.Resize(s.natural(), n.ID, amount)
+		s.released = s.released || amount < n.Amount
+		return s.unpaid(err)
+	}
+	if _, held := s.lienOf(old.ID, old.Attempt+1); !held {
+		return nil
+	}
+	before := s.credits.Clone()
+	s.unreserve(old)
+	claim, refusal := s.claimOf(spec)
+	if claim != nil {
+		claim.ID = accounting.LienID{Job: old.ID, Attempt: old.Attempt + 1}
+		_, err := s.credits.Place(s.natural(), *claim)
+		refusal = s.unpaid(err)
+	}
+	if refusal != nil {
+		s.credits = before
+	}
+	return refusal
+}
+
+// scaled is an amount for another time, rounded up.
+func scaled(c accounting.Credits, to, from time.Duration) accounting.Credits {
+	if to <= 0 || from <= 0 {
+		return c
+	}
+	return accounting.Share(c, to.Milliseconds(), from.Milliseconds())
+}
+
+// checkCredits compares liens with jobs.
+func (x *checking) checkCredits() {
+	if x.credits == nil {
+		return
+	}
+	if err := x.credits.Check(); err != nil {
+		x.fault("credits: %w", err)
+	}
+	for n := range x.credits.Open() {
+		j, active := x.active(n.ID.Job)
+		switch {
+		case !active:
+			x.fault("lien %s is open and its job is gone", n.ID)
+		case j.State.Holds() && n.ID.Attempt != j.Attempt, !j.State.Holds() && n.ID.Attempt != j.Attempt+1:
+			x.fault("lien %s is open, job %s is %s at attempt %d", n.ID, j.ID, j.State, j.Attempt)
+		case j.State.Holds() != (len(n.Segments) > 0):
+			x.fault("lien %s has %d segments, its job is %s", n.ID, len(n.Segments), j.State)
+		}
+	}
+	for id := range x.unfunded.All() {
+		if j, waits := x.pending.Get(id); !waits || j.Hold != cluster.HeldForCredits {
+			x.fault("job %d is listed as waiting for credits", id)
+		}
+	}
+}
+
+// keepUnfunded keeps the list of jobs that wait for credits in step with a change, and
+// gives back what was set aside for one that ends without having started.
+func (s *State) keepUnfunded(old, j *cluster.Job) {
+	if j.State == cluster.Pending && j.Hold == cluster.HeldForCredits {
+		s.unfunded.Set(j.ID, none{})
+	} else if old != nil && old.Hold == cluster.HeldForCredits {
+		s.unfunded.Delete(j.ID)
+	}
+	if old != nil && old.State == cluster.Pending && j.State.Final() {
+		s.unreserve(old)
+	}
+}
+
+// moveCredits hangs accounts of the ledger where they hang now.
+func (s *State) moveCredits(d *draft) {
+	if s.credits == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.touched)) {
+		if !s.accounts.Has(name) {
+			continue
+		}
+		if _, err := s.credits.Move(s.natural(), s.chainOf(name, "")); err != nil {
+			s.fault("account %s: %w", name, err)
+		}
+	}
+}
+
+// Credits is the ledger as it is in the view; nobody may write to it. O(1).
+func (v *View) Credits() *accounting.Ledger {
+	if v.credits == nil {
+		return accounting.New()
+	}
+	return v.credits
+}

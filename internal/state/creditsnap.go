@@ -1,0 +1,50 @@
+package state
+
+import (
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/pkg/accounting"
+)
+
+// encodeCredits writes the ledger, if there ever was one: a frame for each chunk.
+func (v *View) encodeCredits(f *frames) {
+	f.of(frameCredits)
+	if v.credits == nil {
+		return
+	}
+	err := v.credits.Encode(func(chunk []byte) error {
+		codec.Bytes(&f.c, &chunk)
+		f.flush()
+		return f.err
+	})
+	if f.err == nil {
+		f.err = err
+	}
+}
+
+func (x *restoring) readCredits(c *codec.Coder) {
+	var chunk []byte
+	codec.Bytes(c, &chunk)
+	if c.Failed() {
+		return
+	}
+	if x.ledger == nil {
+		x.ledger = new(accounting.Decoder)
+	}
+	if err := x.ledger.Add(chunk); err != nil {
+		c.Fail("credits: %v", err)
+	}
+}
+
+// endCredits takes over the ledger; false, and a failure of c, when it is not whole.
+func (x *restoring) endCredits(c *codec.Coder) bool {
+	if x.ledger == nil {
+		return true
+	}
+	l, err := x.ledger.Ledger()
+	if err != nil {
+		c.Fail("credits: %v", err)
+		return false
+	}
+	x.credits = l
+	return true
+}

@@ -1,0 +1,30 @@
+package state
+
+import "github.com/greylag/greylag/pkg/cluster"
+
+// prices is what an hour of each type of GPU costs now, by type. O(prices that were
+// ever set).
+func (t *tables) prices() []cluster.Price {
+	if t.credits == nil {
+		return nil
+	}
+	var all []cluster.Price
+	for p := range t.credits.Prices() { // by type, the newest first
+		if p.From <= t.now && (len(all) == 0 || all[len(all)-1].Type != p.GPUType) {
+			all = append(all, cluster.Price{Type: p.GPUType, Hour: int64(p.Price)})
+		}
+	}
+	return all
+}
+
+// priceOf is what an hour of a GPU of a type costs now; 0 when nobody has said.
+func (t *tables) priceOf(kind string) int64 {
+	if t.credits == nil {
+		return 0
+	}
+	p, err := t.credits.Price(kind, t.now)
+	if err != nil {
+		return 0
+	}
+	return int64(p)
+}

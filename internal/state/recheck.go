@@ -1,0 +1,234 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// What a plan was made from may be gone when it is agreed: the policy, the topology, a
+// node's GPUs, the job itself. What follows checks that a start still keeps to all that
+// its job asked for. What is checked here must not be stricter than what a pass plans
+// by, or the same start would be planned and dropped for ever.
+
+// wish is a request with the nodes that it names looked up.
+type wish struct {
+	*cluster.Request
+	only, never *room // nil when it names none
+}
+
+func wishOf(r *cluster.Request) wish {
+	w := wish{Request: r}
+	if len(r.NodeList) > 0 {
+		w.only = roomOf(r.NodeList)
+	}
+	if len(r.Exclude) > 0 {
+		w.never = roomOf(r.Exclude)
+	}
+	return w
+}
+
+// unwanted says why a node that has room is none that the job would have.
+func (s *State) unwanted(r *wish, a *cluster.NodeAllocation) string {
+	n, _ := s.nodes.Get(a.Node)
+	for _, f := range r.Features {
+		if !slices.Contains(n.Features, f) {
+			return fmt.Sprintf("node %s has no feature %q", a.Node, f)
+		}
+	}
+	switch {
+	case r.only != nil && !r.only.has(a.Node):
+		return "node " + a.Node + " is none that the job named"
+	case len(r.Regions) > 0 && !slices.Contains(r.Regions, n.Region):
+		return fmt.Sprintf("node %s is in region %q", a.Node, n.Region)
+	case r.never != nil && r.never.has(a.Node):
+		return "the job excludes node " + a.Node
+	}
+	for _, g := range a.GPUs {
+		gpu := &n.GPUs[g]
+		switch {
+		case len(r.GPUTypes) > 0 && !slices.Contains(r.GPUTypes, gpu.Type):
+			return fmt.Sprintf("GPU %d of node %s is of type %s", g, a.Node, gpu.Type)
+		case r.MaxPrice > 0 && s.priceOf(gpu.Type) > r.MaxPrice:
+			return fmt.Sprintf("GPUs of type %s cost more now than the job would pay", gpu.Type)
+		case gpu.Memory < r.GPUMemory:
+			return fmt.Sprintf("GPU %d of node %s has %s of memory, less than %s", g, a.Node, gpu.Memory, r.GPUMemory)
+		}
+	}
+	return ""
+}
+
+// apart says why the nodes and GPUs of a placement, whose nodes have been found fit,
+// are not as near to each other as the job insists, or not alike.
+func (s *State) apart(j *cluster.Job, p *cluster.Placement) string {
+	r := &j.Spec.Request
+	if kind, other := s.kinds(p); len(r.GPUTypes) > 0 && other != "" {
+		return fmt.Sprintf("the placement has GPUs of types %s and %s", kind, other)
+	}
+	if r.SwitchWait >= 0 { // a wish, which a start need not keep
+		return ""
+	}
+	if r.Connect == cluster.ConnectNVLink || r.Connect == cluster.ConnectNode {
+		if why := s.notLinked(r, p); why != "" {
+			return why
+		}
+	}
+	most := int(r.Switches)
+	if r.Connect == cluster.ConnectLeaf {
+		most = 1
+	}
+	if most == 0 || len(p.Nodes) < 2 || r.Connect == cluster.ConnectNVLink {
+		return ""
+	}
+	under := map[int32]none{}
+	for i := range p.Nodes {
+		leaf, known := s.fabric.tree.Domain(0, p.Nodes[i].Node)
+		if !known {
+			return "the topology does not say where node " + p.Nodes[i].Node + " is"
+		}
+		under[leaf] = none{}
+	}
+	if len(under) > most {
+		return fmt.Sprintf("its nodes are under %s, at most %d may be", plural(int64(len(under)), "leaf switch"), most)
+	}
+	return ""
+}
+
+// kinds are the type of the first GPU of a placement, and another one if there is any.
+func (s *State) kinds(p *cluster.Placement) (kind, other string) {
+	for i := range p.Nodes {
+		n, _ := s.nodes.Get(p.Nodes[i].Node)
+		for _, g := range p.Nodes[i].GPUs {
+			switch t := n.GPUs[g].Type; {
+			case kind == "":
+				kind = t
+			case t != kind:
+				return kind, t
+			}
+		}
+	}
+	return kind, ""
+}
+
+// notLinked says why the GPUs of a job, or those of each node, are not in one NVLink domain.
+func (s *State) notLinked(r *cluster.Request, p *cluster.Placement) string {
+	all, gpus := "", 0
+	for i := range p.Nodes {
+		a := &p.Nodes[i]
+		n, _ := s.nodes.Get(a.Node)
+		n = s.fabric.tree.Linked(n)
+		for k, g := range a.GPUs {
+			gpus++
+			domain := n.GPUs[g].Domain
+			switch {
+			case k > 0 && (domain == "" || domain != n.GPUs[a.GPUs[0]].Domain):
+				return "the GPUs of node " + a.Node + " are not in one NVLink domain"
+			case gpus > 1 && r.Connect == cluster.ConnectNVLink && (domain == "" || domain != all):
+				return "the GPUs of the job are not in one NVLink domain"
+			}
+			all = domain
+		}
+	}
+	return ""
+}
+
+// kept is a reservation with its nodes.
+type kept struct {
+	*cluster.Reservation
+	*room
+}
+
+func newKept(rules *cluster.Scheduling) []kept {
+	var all []kept
+	for i := range rules.Reservations {
+		r := &rules.Reservations[i]
+		all = append(all, kept{r, roomOf(r.Nodes)})
+	}
+	return all
+}
+
+// reservedElsewhere says why reservations keep a job from a node for as long as it may
+// run. The time to clear up is left out: it covers what passed since the plan.
+func (s *State) reservedElsewhere(j *cluster.Job, node string) string {
+	end := cluster.Never
+	if j.Spec.TimeLimit > 0 {
+		end = s.now.Add(j.Spec.TimeLimit)
+	}
+	for i := range s.rooms.kept {
+		switch k := &s.rooms.kept[i]; {
+		case k.Name == j.Spec.Reservation:
+			switch {
+			case s.now < k.Start || end > k.End:
+				return fmt.Sprintf("the job would not lie within reservation %q", k.Name)
+			case !k.Admits(j.Spec.Owner.User, j.Spec.Account):
+				return fmt.Sprintf("reservation %q is not for user %s or account %q", k.Name, j.Spec.Owner.User, j.Spec.Account)
+			case !k.has(node):
+				return fmt.Sprintf("node %s is not in reservation %q", node, k.Name)
+			}
+			return ""
+		case j.Spec.Reservation == "" && k.Start < end && k.End > s.now && k.has(node):
+			return fmt.Sprintf("node %s is in reservation %q", node, k.Name)
+		}
+	}
+	if j.Spec.Reservation != "" {
+		return fmt.Sprintf("there is no reservation %q any more", j.Spec.Reservation)
+	}
+	return ""
+}
+
+// allowance checks the starts of one plan against what accounts, users and QOS may
+// have. A pass has done that: it is done again only when limits changed since the plan
+// was made, or something was started that it did not know of. O(running jobs) then.
+type allowance struct {
+	s     *State
+	plan  *cluster.Plan
+	asked bool
+	count *schedule.Limits // nil when the pass's own check holds
+}
+
+// over says which limit a start would exceed.
+func (l *allowance) over(j *cluster.Job) string {
+	if !l.asked {
+		l.asked = true
+		if l.s.limited() && l.changed() {
+			l.count = schedule.LimitsOf(l.s.sharingNow())
+		}
+	}
+	if l.count == nil {
+		return ""
+	}
+	return l.count.Bar(j)
+}
+
+// changed reports whether the plan's own check of limits may not hold any more.
+func (l *allowance) changed() bool {
+	if l.plan.Policy != l.s.policy.Version || l.s.accountsAt > l.plan.Index {
+		return true
+	}
+	for _, j := range l.s.holding.All() {
+		if j.Granted > l.plan.Index {
+			return true
+		}
+	}
+	return false
+}
+
+// take counts a start.
+func (l *allowance) take(j *cluster.Job) {
+	if l.count != nil {
+		l.count.Start(j)
+	}
+}
+
+// sharingNow is what limits are checked against: the part of a snapshot that they need.
+func (s *State) sharingNow() *cluster.Snapshot {
+	shot := &cluster.Snapshot{Index: s.index, Now: s.now, Policy: s.policy}
+	s.shared()
+	shot.Accounts = (&View{tables: s.clone()}).accountView()
+	for _, j := range s.holding.All() {
+		shot.Active = append(shot.Active, j)
+	}
+	return shot
+}

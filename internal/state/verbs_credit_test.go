@@ -1,0 +1,118 @@
+package state
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// ofCredits carries out a line about credits.
+func (x *script) ofCredits(verb string, w words) string {
+	switch verb {
+	case "credit":
+		return x.credit(w)
+	case "meter":
+		return x.meter(w)
+	case "charging":
+		return x.charging(w)
+	}
+	return x.showCredits()
+}
+
+// credit is "credit ACTOR ACTION [KEY=VALUE...]".
+func (x *script) credit(w words) string {
+	actions := map[string]command.CreditAction{
+		"grant": command.GrantCredits, "void": command.VoidBucket, "price": command.SetPrice, "budget": command.SetBudget,
+		"refund": command.RefundJob, "correct": command.CorrectJob, "close": command.CloseCredits,
+	}
+	classes := map[string]accounting.Class{"promo": accounting.Promo, "grant": accounting.GrantClass, "": accounting.Purchase}
+	windows := map[string]accounting.Window{"day": accounting.Daily, "month": accounting.Monthly}
+	c := &command.ChangeCredits{
+		Request: request16(w), Actor: actor(w.plain[0]), Action: actions[w.plain[1]], Account: w.keys["account"], User: w.keys["user"],
+		Class: classes[w.keys["class"]], Priority: int32(w.number("priority", 0)), Cutoff: w.has("cutoff"),
+		Scope:  accounting.Scope{GPUTypes: w.list("types"), Partitions: w.list("partitions")},
+		Bucket: accounting.BucketID(w.number("bucket", 0)), GPUType: w.keys["type"], Hard: w.has("hard"), Window: windows[w.keys["window"]],
+		Job: cluster.JobID(w.number("job", 0)), Attempt: cluster.Attempt(w.number("attempt", 0)), Period: w.keys["period"],
+	}
+	if text := w.keys["amount"]; text != "" {
+		var err error
+		if c.Amount, err = accounting.ParseCredits(text); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	if d := w.duration("expires"); d > 0 {
+		c.Expires = cluster.Instant(d) + 1
+	}
+	if d := w.duration("effective"); d > 0 {
+		c.Effective = cluster.Instant(d) + 1
+	}
+	return x.apply(c)
+}
+
+// meter is "meter JOB/ATTEMPT DURATION [epoch=N] [number=N]": how long its GPUs ran.
+func (x *script) meter(w words) string {
+	var s command.JobSample
+	if _, err := fmt.Sscanf(w.plain[0], "%d/%d", &s.Job, &s.Attempt); err != nil {
+		x.t.Fatal(err)
+	}
+	j, _ := x.s.job(s.Job)
+	_, gpus := x.s.granted(j)
+	ran := split("d=" + w.plain[1]).duration("d")
+	s.Epoch, s.Number, s.GPUms = uint64(w.number("epoch", 1)), uint64(w.number("number", 1)), accounting.Millis(gpus, ran)
+	return x.apply(&command.MeterJobs{Samples: []command.JobSample{s}})
+}
+
+// charging is "charging ACTOR on|off [partitions=P] [window=D] [floating] [refund=D]".
+func (x *script) charging(w words) string {
+	p := *x.s.policy
+	p.Credits = cluster.DefaultCreditPolicy()
+	p.Credits.On, p.Credits.Partitions = w.has("on"), w.list("partitions")
+	p.Credits.LienWindow, p.Credits.Floating = w.duration("window"), w.has("floating")
+	if d := w.duration("refund"); d > 0 {
+		p.Credits.FaultRefund = d
+	}
+	return x.apply(&command.ApplyPolicy{Actor: actor(w.plain[0]), Policy: p})
+}
+
+// credits prints accounts, buckets and liens.
+func (x *script) showCredits() string {
+	var out []string
+	l := x.s.View().Credits()
+	for id, n := range l.Nodes() {
+		out = append(out, fmt.Sprintf("%s held %s spent %s debt %s", id, n.Held, n.Spent, n.Debt))
+	}
+	for b := range l.Buckets() {
+		out = append(out, fmt.Sprintf("bucket %d of %s: %s available %s held %s spent %s expired %s void", b.ID, b.Owner[0], b.Avail, b.Held, b.Spent, b.Expired, b.Void))
+	}
+	for n := range l.Liens() {
+		line := fmt.Sprintf("lien %s %s: %s holds %s paid %s", n.ID, n.State, n.Amount, n.Holds(), n.Paid())
+		for _, g := range n.Segments {
+			line += fmt.Sprintf(" %d %s at %s", g.GPUs, g.GPUType, g.Price)
+		}
+		out = append(out, line)
+	}
+	return strings.Join(out, "\n")
+}
+
+// credited writes the answer to a change of credits.
+func credited(r *command.Credited) string {
+	text := "done"
+	if r.Bucket > 0 {
+		text += fmt.Sprintf(" bucket %d", r.Bucket)
+	}
+	for _, part := range []struct {
+		what string
+		c    accounting.Credits
+	}{{"charged", r.Charged}, {"released", r.Released}, {"returned", r.Returned}, {"repaid", r.Repaid}, {"debt", r.Debt}} {
+		if part.c != 0 {
+			text += " " + part.what + " " + part.c.String()
+		}
+	}
+	if r.Again {
+		text += " again"
+	}
+	return text
+}

@@ -1,0 +1,36 @@
+package cluster
+
+import "time"
+
+// AttemptRecord is one attempt of a job: what it had, for how long, and how it ended.
+type AttemptRecord struct {
+	Attempt   Attempt
+	Partition string
+	Started   Instant
+	Ended     Instant // when its end was decided
+	Outcome   JobState
+	TRES      []Amount
+	CPUTime   time.Duration // user and system, of all its tasks
+}
+
+// maxAttempts is how many earlier attempts of a job are kept.
+const maxAttempts = 16
+
+// Attempted returns the earlier attempts with one more, the newest 16 of them, in
+// memory of their own.
+func Attempted(earlier []AttemptRecord, r AttemptRecord) []AttemptRecord {
+	from := max(0, len(earlier)+1-maxAttempts)
+	return append(append(make([]AttemptRecord, 0, len(earlier)-from+1), earlier[from:]...), r)
+}
+
+// ThisAttempt is the attempt that the job makes now or made last. O(nodes).
+func (j *Job) ThisAttempt() AttemptRecord {
+	r := AttemptRecord{Attempt: j.Attempt, Partition: j.Partition, Started: j.Started, Ended: j.Ended, Outcome: j.Outcome, TRES: j.TRES}
+	if j.State.Final() {
+		r.Outcome = j.State
+	}
+	for i := range j.Tasks {
+		r.CPUTime += j.Tasks[i].CPUTime
+	}
+	return r
+}

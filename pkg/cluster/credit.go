@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// CreditPolicy says whether and how jobs are paid for. The zero value: not at all.
+type CreditPolicy struct {
+	On         bool
+	Partitions []string // whose jobs are paid for; empty means all
+	// LienWindow is for how long ahead a job's credits are set aside while it runs; 0
+	// means for its whole time limit, before it runs.
+	LienWindow time.Duration
+	// Floating charges each stretch of a run at the price of its day, not at the price
+	// that was quoted when the job was submitted.
+	Floating bool
+	// FaultRefund is how much of the work that a fault of the cluster or a preemption
+	// destroyed is given back at most.
+	FaultRefund time.Duration
+}
+
+// DefaultCreditPolicy charges nobody.
+func DefaultCreditPolicy() CreditPolicy { return CreditPolicy{FaultRefund: 4 * time.Hour} }
+
+// Charges reports whether jobs of a partition are paid for.
+func (p *CreditPolicy) Charges(partition string) bool {
+	return p.On && (len(p.Partitions) == 0 || slices.Contains(p.Partitions, partition))
+}
+
+// CheckPayer reports what is wrong with the name of an account or a user that credits
+// are kept for: they are joined by "/".
+func CheckPayer(what, name string) error {
+	var found error
+	fault := func(format string, args ...any) {
+		if found == nil {
+			found = fmt.Errorf("%w: "+format, append([]any{ErrInvalidAccount}, args...)...)
+		}
+	}
+	checkWord(fault, what, name)
+	if strings.Contains(name, "/") {
+		fault(`%s %q holds a "/", and credits cannot be kept for it`, what, name)
+	}
+	return found
+}
+
+// check reports every fault of the rules for credits.
+func (p *CreditPolicy) check(fault func(string, ...any), partitions []Partition) {
+	for _, name := range p.Partitions {
+		if !slices.ContainsFunc(partitions, func(x Partition) bool { return x.Name == name }) {
+			fault("credits: there is no partition %q", name)
+		}
+	}
+	if p.LienWindow != 0 && p.LienWindow < MinLienWindow || p.LienWindow > maxLimit {
+		fault("credits: a lien window of %s, want 0 or at least %s", p.LienWindow, MinLienWindow)
+	}
+	if p.FaultRefund < 0 || p.FaultRefund > maxLimit {
+		fault("credits: a fault refund of %s is out of range", p.FaultRefund)
+	}
+}
+
+// MinLienWindow is the shortest time for which credits are set aside ahead: nodes are
+// metered twice a minute, and a job is stopped when the window could not be renewed.
+const MinLienWindow = 10 * time.Minute
