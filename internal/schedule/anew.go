@@ -6,24 +6,29 @@ import (
 
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
 )
 
 // mustPlanAnew reports whether what happened concerns the whole plan: it is the
 // first pass, nodes or rules changed, or it is time to put those starts that are no
 // promises into the present order of priorities, and to see whether those on several
 // hosts could begin sooner on others that overlap them.
-func (p *Planner) mustPlanAnew(snap *cluster.Snapshot) bool {
-	if p.last == nil || snap.Index < p.last.Index || snap.Now < p.last.Now || snap.Policy != p.last.Policy {
+func (p *Planner) mustPlanAnew(r *round) bool {
+	snap := r.snap
+	if p.making != 0 || p.last == nil || snap.Index < p.last.Index || snap.Now < p.last.Now || snap.Policy != p.last.Policy {
 		return true
 	}
 	rules := &snap.Policy.Scheduling
-	if rules.Depth != cluster.Unlimited || !sameFabric(p.last.Switches, snap.Switches) {
+	if rules.Depth != cluster.Unlimited || !sameFabric(p.last.Switches, snap.Switches) || !slices.Equal(p.last.Prices, snap.Prices) {
 		return true
 	}
-	if p.soft+p.wide > 0 && rules.Replan > 0 && snap.Now.Sub(p.anew) >= rules.Replan {
+	if !slices.EqualFunc(snap.Nodes, p.last.Nodes, sameGround) {
 		return true
 	}
-	return !slices.EqualFunc(snap.Nodes, p.last.Nodes, sameGround)
+	if p.soft+p.wide == 0 || rules.Replan <= 0 || snap.Now.Sub(p.ordered) < rules.Replan {
+		return false
+	}
+	return p.wide > 0 || !p.inOrder(r)
 }
 
 // sameFabric reports whether two snapshots have the same fabric: it is replaced as a
@@ -35,7 +40,7 @@ func sameFabric(a, b []cluster.Switch) bool {
 // sameGround reports whether two nodes are the same to a scheduler.
 func sameGround(a, b *cluster.Node) bool {
 	return a == b || a.Name == b.Name && a.Usable() == b.Usable() && a.CPUs == b.CPUs && a.Memory == b.Memory &&
-		a.Epoch == b.Epoch && slices.Equal(a.GPUs, b.GPUs) && slices.Equal(a.Features, b.Features)
+		a.Epoch == b.Epoch && slices.Equal(a.GPUs, b.GPUs) && slices.Equal(a.Features, b.Features) && a.Region == b.Region
 }
 
 // isLate reports whether a job should have been started by a pass that was not made.
@@ -50,10 +55,10 @@ func (p *Planner) isLate(now cluster.Instant) bool {
 // behind them, in the order of their instants: a minute's delay of one job must not
 // cost another its place.
 func (p *Planner) planAnew(r *round, slips bool) {
-	before := p.remember()
+	before, first := p.remember(), p.making
 	p.reset(r)
-	r.told = r.told[:0]
-	r.countArrays()
+	p.profile.Packed = r.snap.Policy.Scheduling.Packed
+	r.told, r.places = r.told[:0], nil
 	for _, job := range r.jobs.active {
 		if job.Alloc != nil {
 			p.moveIn(r, p.tenantOf(r, job))
@@ -68,6 +73,7 @@ func (p *Planner) planAnew(r *round, slips bool) {
 	}
 	slices.SortFunc(all, func(a, b *entry) int { return a.rank.compare(&b.rank) })
 	p.keepPromises(r, all, before, slips)
+	p.giveRoom(r, first)
 	for moved := true; moved; { // what one leaves may be what one before it waits for
 		moved = false
 		for _, e := range all {
@@ -75,7 +81,10 @@ func (p *Planner) planAnew(r *round, slips bool) {
 		}
 	}
 	p.planRest(r, all, before)
-	p.anew, r.decision.Stats.Anew = r.snap.Now, true
+	if len(all) > 0 {
+		p.hindmost = all[len(all)-1].rank
+	}
+	p.ordered, r.decision.Stats.Anew = r.snap.Now, true
 }
 
 // keepPromises books promises, the earliest first.
@@ -133,13 +142,17 @@ func (p *Planner) reset(r *round) {
 		ground: g, profile: backfill.New(r.snap.Now, g.hosts, g.levels, g.counts),
 		classes: map[classKey]*class{}, bySpec: map[*cluster.JobSpec]*class{},
 		entries: make(map[cluster.JobID]*entry, len(r.jobs.pending)), tenants: map[cluster.JobID]*tenant{},
-		barred: map[*entry]bool{}, limited: map[*entry]bool{}, left: map[int]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last,
+		barred: map[*entry]bool{}, limited: map[*entry]bool{}, left: map[int]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last, made: p.made, active: p.active, pending: p.pending, prio: p.prio,
+		taken: make([]topology.Set, len(g.hosts)), spare: make([]backfill.Amount, len(g.hosts)),
+	}
+	for h := range p.spare {
+		p.spare[h] = p.profile.All(h)
 	}
 }
 
 // tenantOf describes what a job that runs has, until it is expected to leave.
 func (p *Planner) tenantOf(r *round, job *cluster.Job) *tenant {
-	t := &tenant{job: job, until: p.ground.end(r.snap.Now, job)}
+	t := &tenant{job: job, alloc: job.Alloc, until: p.ground.end(r.snap.Now, job)}
 	for i := range job.Alloc.Nodes {
 		a := &job.Alloc.Nodes[i]
 		h, ok := p.ground.places[a.Node]
@@ -168,6 +181,31 @@ func (p *Planner) moveIn(r *round, t *tenant) {
 	p.hold(t, r.snap.Now, t.until)
 	p.tenants[t.job.ID] = t
 	p.leaving.add(t)
+	for i, h := range t.hosts {
+		p.spare[h].Take(&t.amounts[i])
+	}
+	p.tookGPUs(t, topology.Set.Or)
+}
+
+// moveOut is the inverse of moveIn.
+func (p *Planner) moveOut(r *round, t *tenant) {
+	p.leave(t, r.snap.Now, t.until)
+	p.leaving.remove(t)
+	delete(p.tenants, t.job.ID)
+	for i, h := range t.hosts {
+		p.spare[h].Give(&t.amounts[i])
+	}
+	p.tookGPUs(t, topology.Set.Minus)
+}
+
+// tookGPUs adds the GPUs of a tenant to those that jobs have, or takes them away.
+func (p *Planner) tookGPUs(t *tenant, change func(topology.Set, topology.Set) topology.Set) {
+	for i := range t.alloc.Nodes {
+		a := &t.alloc.Nodes[i]
+		if h, ok := p.ground.places[a.Node]; ok {
+			p.taken[h] = change(p.taken[h], topology.SetOf(a.GPUs))
+		}
+	}
 }
 
 // hold books what a tenant has for an interval.
@@ -213,7 +251,7 @@ func (p *Planner) admitted(r *round, job *cluster.Job) *entry {
 	}
 	e := &entry{job: job, place: -1}
 	p.entries[job.ID] = e
-	r.told = append(r.told, e)
+	r.tell(e)
 	if v, barred := p.bar(r, job); barred {
 		e.why = v
 		p.barred[e] = true
@@ -349,7 +387,7 @@ func (p *Planner) planRest(r *round, all []*entry, before map[cluster.JobID]memo
 	planned := int32(0)
 	shut := map[string]bool{} // partitions in which nobody may pass the one that waits
 	for _, e := range all {
-		if e.firm {
+		if e.firm || e.at > 0 { // or has got the room that was made for it
 			continue
 		}
 		limit := last
@@ -370,6 +408,8 @@ func (p *Planner) planRest(r *round, all []*entry, before map[cluster.JobID]memo
 // cannot start sooner than it was going to stays where it was.
 func (p *Planner) planOne(r *round, e *entry, old memory, before cluster.Instant) {
 	now := r.snap.Now
+	p.turns++
+	e.turn = p.turns
 	if old.plan != nil && old.plan.At > now && old.plan.At < before && old.spec == e.job.Spec {
 		if s, choice, ok := p.find(e.class, now, old.plan.At, (*backfill.Profile).Earliest); ok {
 			p.book(e, s, choice)

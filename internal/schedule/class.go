@@ -19,6 +19,7 @@ type class struct {
 	offered bool   // waits in a sweep's queue
 	judged  *round // the pass that found out whether it fits now
 	fits    bool
+	kept    string // by which reservations alone it is kept back; judged with fits
 	options []option
 	never   verdict // why none of them can ever start; the zero verdict when they can
 	needs   string
@@ -45,7 +46,8 @@ type classKey struct {
 	gpuMemory                              cluster.Bytes
 	exclusive                              bool
 	types, features, nodeList, excludeList string
-	licences                               string
+	licences, regions                      string
+	maxPrice                               int64
 }
 
 // classOf finds or founds the class of a job.
@@ -73,8 +75,8 @@ func keyOf(spec *cluster.JobSpec) classKey {
 		limit: spec.TimeLimit, wait: q.SwitchWait, switches: q.Switches, connect: q.Connect,
 		nodes: q.Nodes, perNode: q.GPUsPerNode, gpus: q.GPUs, tasks: q.TasksPerNode, cpus: q.CPUsPerTask,
 		memPerNode: q.MemPerNode, memPerCPU: q.MemPerCPU, memPerGPU: q.MemPerGPU, gpuMemory: q.GPUMemory,
-		exclusive: q.Exclusive,
-		types:     join(q.GPUTypes), features: join(q.Features), nodeList: join(q.NodeList), excludeList: join(q.Exclude),
+		exclusive: q.Exclusive, regions: join(q.Regions), maxPrice: q.MaxPrice,
+		types: join(q.GPUTypes), features: join(q.Features), nodeList: join(q.NodeList), excludeList: join(q.Exclude),
 	}
 	for _, l := range q.Licences {
 		key.licences += l.Name + "\x00" + string(rune(l.Count))
@@ -96,7 +98,7 @@ func (p *Planner) equip(r *round, c *class) {
 		}
 	}
 	if len(c.options) == 0 {
-		c.never = p.impossible(c, need)
+		c.never = p.impossible(r, c, need)
 	}
 }
 

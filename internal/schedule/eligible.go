@@ -41,6 +41,9 @@ func (p *Planner) barredByPartitions(spec *cluster.JobSpec) (verdict, bool) {
 	for i := 0; barred && i < len(spec.Others); i++ {
 		_, barred = p.barredByPartition(spec, spec.Others[i])
 	}
+	if first.detail == "" && len(spec.Others) > 0 {
+		first.detail = fmt.Sprintf("partition %q is down, and the others would not have it", spec.Partition)
+	}
 	return first, barred
 }
 
@@ -74,9 +77,12 @@ func (p *Planner) barredByReservation(r *round, spec *cluster.JobSpec) (verdict,
 			return verdict{cluster.ReasonReservation, fmt.Sprintf("reservation %q is over", x.Name)}, true
 		case !slices.Contains(x.Users, spec.Owner.User) && !slices.Contains(x.Accounts, spec.Account):
 			return verdict{cluster.ReasonReservation, fmt.Sprintf("reservation %q is not for user %s or account %q", x.Name, spec.Owner.User, spec.Account)}, true
-		case limitOf(spec) > x.End.Sub(x.Start):
-			return verdict{cluster.ReasonReservation, fmt.Sprintf("asks for %s; reservation %q lasts %s",
-				cluster.FormatLimit(spec.TimeLimit), x.Name, cluster.FormatElapsed(x.End.Sub(x.Start)))}, true
+		case p.ground.lasts(spec) > x.End.Sub(x.Start):
+			return verdict{cluster.ReasonReservation, fmt.Sprintf("asks for %s, and %s to clear up; reservation %q lasts %s",
+				cluster.FormatLimit(spec.TimeLimit), cluster.FormatElapsed(p.ground.grace), x.Name, cluster.FormatElapsed(x.End.Sub(x.Start)))}, true
+		case p.ground.lasts(spec) > x.End.Sub(r.snap.Now):
+			return verdict{cluster.ReasonReservation, fmt.Sprintf("asks for %s, and %s to clear up; reservation %q is over in %s",
+				cluster.FormatLimit(spec.TimeLimit), cluster.FormatElapsed(p.ground.grace), x.Name, cluster.FormatElapsed(x.End.Sub(r.snap.Now)))}, true
 		default:
 			return verdict{}, false
 		}
@@ -104,6 +110,9 @@ func (r *round) countArrays() {
 
 // left is how many more elements of the job's array may be planned or run.
 func (r *round) left(job *cluster.Job) int32 {
+	if r.places == nil {
+		r.countArrays()
+	}
 	if n, known := r.places[job.Array]; known {
 		return n
 	}

@@ -29,6 +29,12 @@ job 12 gpus=8 limit=1h hold=user`)
 	about("11", Expected(snap, 11, some), 40*time.Minute)
 	about("after a run that is longer than usual", Expected(snap, 10, usual(map[string]time.Duration{"train": 30 * time.Minute})), 3*time.Hour)
 	about("longer than its limit", Expected(snap, 10, usual(map[string]time.Duration{"train": 9 * time.Hour})), 3*time.Hour)
+	all := Expectations(snap, 2000, some)
+	about("10 of all", all[10], 30*time.Minute)
+	about("11 of all", all[11], 40*time.Minute)
+	if first := Expectations(snap, 1, some); len(all) != 2 || len(first) != 1 || first[10] != all[10] {
+		t.Errorf("of all: %v, of the first: %v", all, first)
+	}
 	for _, id := range []cluster.JobID{1, 12, 99} {
 		if at := Expected(snap, id, some); at != 0 {
 			t.Errorf("job %d is expected at %d", id, at)

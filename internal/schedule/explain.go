@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
@@ -39,6 +38,10 @@ func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 	v := cluster.Verdict{Job: e.job.ID, Reason: e.why.reason, Detail: e.why.detail, Broken: e.broken}
 	if e.class != nil && !p.barred[e] {
 		v.Reason, v.Detail = p.shortage(r, e)
+		v.Detail += r.outside(e)
+		if len(e.job.Spec.Others) > 0 && e.at > 0 {
+			v.Detail += fmt.Sprintf("; planned in partition %q", e.class.options[e.choice/2].part.Name)
+		}
 		v.Planned = shown(r.snap.Now, e.at)
 		if e.at > 0 && v.Planned > 0 && e.at <= horizon && !e.firm {
 			e.firm = true
@@ -83,7 +86,8 @@ func shown(now, at cluster.Instant) cluster.Instant {
 func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 	c := e.class
 	if c.judged != r {
-		c.judged, c.fits = r, p.fitsNow(r, c)
+		c.judged, c.fits = r, p.fitsIn(c, r.freeNow(p))
+		c.kept = p.keptFrom(r, c)
 	}
 	spec := e.job.Spec
 	if spec.Reservation != "" {
@@ -97,23 +101,23 @@ func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 	switch o := c.options[0]; {
 	case c.fits && o.near != nil && o.any != nil && e.choice%2 == 1 && e.at.Sub(r.snap.Now) <= o.wait:
 		return cluster.ReasonResources, c.needs + fmt.Sprintf(", and waits up to %s to have them near each other", cluster.FormatElapsed(o.wait))
-	case c.fits && len(p.ground.twins) > 0:
-		return cluster.ReasonPriority, "fits now, but would delay jobs ahead of it or run into a reservation"
+	case c.kept != "":
+		return cluster.ReasonReqNodeNotAvail, c.kept
 	case c.fits:
 		return cluster.ReasonPriority, "fits now, but would delay jobs ahead of it"
 	}
 	return cluster.ReasonResources, c.needs
 }
 
-// fitsNow reports whether the class would fit into what no job has at this moment.
-func (p *Planner) fitsNow(r *round, c *class) bool {
+// fitsIn reports whether the class would fit into what is free of each host.
+func (p *Planner) fitsIn(c *class, free []backfill.Amount) bool {
 	for i := range c.options {
 		o := &c.options[i]
 		w := o.any
 		if w == nil {
 			w = o.near
 		}
-		if p.profile.FitsIn(w, r.freeNow(p)) {
+		if p.profile.FitsIn(w, free) {
 			return true
 		}
 	}
@@ -125,52 +129,13 @@ func (r *round) freeNow(p *Planner) []backfill.Amount {
 	if r.free != nil {
 		return r.free
 	}
-	r.free = make([]backfill.Amount, p.profile.Hosts())
-	for h := range r.free {
-		r.free[h] = p.profile.All(h)
-	}
-	for _, t := range p.tenants {
-		for i, h := range t.hosts {
-			r.free[h].Take(&t.amounts[i])
-		}
-	}
+	r.free = slices.Clone(p.spare)
 	for _, e := range p.started {
 		for i := range e.shares {
 			r.free[e.shares[i].Host].Take(&e.shares[i].Amount)
 		}
 	}
 	return r.free
-}
-
-// impossible is why no job of a class could start even if nothing ran.
-func (p *Planner) impossible(c *class, need topology.Need) verdict {
-	allowed := chooser(&c.spec.Request)
-	part, known := p.ground.parts[c.spec.Partition]
-	if !known {
-		return verdict{cluster.ReasonPartitionDown, fmt.Sprintf("partition %q does not exist any more", c.spec.Partition)}
-	}
-	var all []topology.Free
-	var closed []string
-	for name, n := range p.ground.nodes {
-		if !allowed(n) {
-			continue
-		}
-		if h, ok := p.ground.places[name]; ok && part.usable.Has(h) {
-			all = append(all, topology.AllOf(p.ground.hosts[h]))
-		}
-	}
-	for _, n := range part.closed {
-		if allowed(n) {
-			all, closed = append(all, topology.AllOf(topology.NewHost(n))), append(closed, n.Name)
-		}
-	}
-	need.Most = part.MaxNodes
-	if _, ok := topology.Place(all, &need); ok && len(closed) > 0 {
-		return verdict{cluster.ReasonReqNodeNotAvail,
-			c.needs + "; that takes nodes that are not available: " + hostlist.Compress(closed)}
-	}
-	return verdict{cluster.ReasonBadConstraints,
-		c.needs + fmt.Sprintf("; the nodes of partition %q that it may use can never give that", part.Name)}
 }
 
 // needs says what a need asks for.

@@ -40,6 +40,10 @@ func (p *Planner) follow(r *round) bool {
 // what is not in a list is nil.
 func compare(old, now []*cluster.Job, differs func(old, now *cluster.Job)) {
 	for len(old) > 0 || len(now) > 0 {
+		if len(old) > 0 && len(now) > 0 && old[0] == now[0] {
+			old, now = old[1:], now[1:]
+			continue
+		}
 		switch {
 		case len(now) == 0 || len(old) > 0 && old[0].ID < now[0].ID:
 			differs(old[0], nil)
@@ -48,9 +52,7 @@ func compare(old, now []*cluster.Job, differs func(old, now *cluster.Job)) {
 			differs(nil, now[0])
 			now = now[1:]
 		default:
-			if old[0] != now[0] {
-				differs(old[0], now[0])
-			}
+			differs(old[0], now[0])
 			old, now = old[1:], now[1:]
 		}
 	}
@@ -72,12 +74,10 @@ func (s *sweep) left(job *cluster.Job) {
 	if t == nil {
 		return
 	}
-	s.leave(t, s.r.snap.Now, t.until)
 	for _, h := range t.hosts {
 		s.hosts[h] = true
 	}
-	s.leaving.remove(t)
-	delete(s.tenants, job.ID)
+	s.moveOut(s.r, t)
 }
 
 // runs books a job that has nodes now, or will leave them at another time than was thought.
@@ -221,7 +221,7 @@ func (s *sweep) again() {
 		if barred {
 			if v != e.why {
 				e.why = v
-				s.r.told = append(s.r.told, e)
+				s.r.tell(e)
 			}
 			continue
 		}
@@ -392,8 +392,11 @@ func (s *sweep) planNew(e *entry) {
 	if w := s.r.snap.Policy.Scheduling.Window; w > 0 {
 		last = s.r.snap.Now.Add(w)
 	}
+	if s.passed = s.passed || e.rank.compare(&s.hindmost) < 0; !s.passed {
+		s.hindmost = e.rank
+	}
 	s.planOne(s.r, e, memory{}, last)
-	s.r.told = append(s.r.told, e)
+	s.r.tell(e)
 }
 
 // slide moves a planned start forward on its own hosts. Others are for the search of
@@ -430,6 +433,6 @@ func (p *Planner) bringForward(r *round, e *entry) bool {
 func (p *Planner) shift(r *round, e *entry, to backfill.Start, choice int) {
 	p.unbook(e)
 	p.book(e, to, choice)
-	r.told = append(r.told, e)
+	r.tell(e)
 	r.decision.Stats.Moved++
 }

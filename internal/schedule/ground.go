@@ -24,6 +24,7 @@ type ground struct {
 	qos      map[string]cluster.QOS
 	licences map[string]int
 	counts   []int32
+	prices   map[string]int64 // of an hour of a GPU, by type
 	grace    time.Duration
 }
 
@@ -58,7 +59,7 @@ func newGround(snap *cluster.Snapshot) *ground {
 	g := &ground{
 		nodes: make(map[string]*cluster.Node, len(snap.Nodes)), places: make(map[string]int, len(snap.Nodes)),
 		twins: map[string][]twin{}, parts: map[string]*part{}, qos: map[string]cluster.QOS{},
-		licences: map[string]int{}, grace: snap.Policy.KillWait + cleanup,
+		licences: map[string]int{}, prices: pricesOf(snap), grace: snap.Policy.KillWait + cleanup,
 	}
 	for _, n := range snap.Nodes {
 		g.nodes[n.Name] = n
@@ -248,10 +249,10 @@ func (g *ground) end(now cluster.Instant, job *cluster.Job) cluster.Instant {
 // allowed is the hosts of a partition that a request may use.
 func (g *ground) allowed(spec *cluster.JobSpec, p *part) backfill.HostSet {
 	r := &spec.Request
-	if len(r.Features) == 0 && len(r.NodeList) == 0 && len(r.Exclude) == 0 && len(g.twins) == 0 {
+	if len(r.Features) == 0 && len(r.NodeList) == 0 && len(r.Exclude) == 0 && len(r.Regions) == 0 && r.MaxPrice == 0 && len(g.twins) == 0 {
 		return p.usable
 	}
-	may := chooser(r)
+	may := g.chooser(r)
 	set := backfill.NewHostSet(len(g.hosts))
 	for name, h := range g.places {
 		if !p.usable.Has(h) || !may(g.nodes[name]) {
@@ -267,22 +268,4 @@ func (g *ground) allowed(spec *cluster.JobSpec, p *part) backfill.HostSet {
 		}
 	}
 	return set
-}
-
-// chooser reports which nodes a request allows by name and features.
-func chooser(r *cluster.Request) func(*cluster.Node) bool {
-	only, all := names(r.NodeList)
-	all = all || len(r.NodeList) == 0
-	never, none := names(r.Exclude)
-	return func(n *cluster.Node) bool {
-		if none || never[n.Name] || !all && !only[n.Name] {
-			return false
-		}
-		for _, f := range r.Features {
-			if !slices.Contains(n.Features, f) {
-				return false
-			}
-		}
-		return true
-	}
 }

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"slices"
 	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -41,6 +42,9 @@ func newLimits(snap *cluster.Snapshot) *limits {
 	}
 	tree := snap.Accounts.Tree
 	limited := tree != nil && tree.Limited
+	if !limited && !slices.ContainsFunc(snap.Policy.QOS, func(q cluster.QOS) bool { return len(q.Limits) > 0 }) {
+		return l
+	}
 	qos := make(map[string]*cluster.QOS, len(snap.Policy.QOS))
 	index := map[string]int{cluster.ResourceWall: 0}
 	for i := range snap.Policy.QOS {
@@ -51,9 +55,6 @@ func newLimits(snap *cluster.Snapshot) *limits {
 			number(index, limit.Resource)
 			l.timed = l.timed || limit.Kind == cluster.GrpTRESRunMins
 		}
-	}
-	if !limited && !l.byQOS {
-		return l
 	}
 	if tree != nil {
 		for resource := range tree.Resources {
@@ -280,3 +281,20 @@ func (l *limits) sumUp(u *cluster.AccountUsage) {
 		}
 	})
 }
+
+// Limits checks jobs against what accounts, users and QOS may have at once, as a pass
+// does before it starts one.
+type Limits struct{ of *limits }
+
+// LimitsOf reads the limits of a snapshot, of which Policy, Accounts, Active and Now
+// are used, and counts what runs. O(running jobs).
+func LimitsOf(snap *cluster.Snapshot) *Limits { return &Limits{newLimits(snap)} }
+
+// Bar says which limit keeps a job from starting now; "" when none does. O(its limits).
+func (l *Limits) Bar(job *cluster.Job) string {
+	v, _ := l.of.bar(job)
+	return v.detail
+}
+
+// Start counts a job that is about to start.
+func (l *Limits) Start(job *cluster.Job) { l.of.start(job) }

@@ -20,18 +20,20 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //
 //	node NAME [gpus=N] [type=T] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J]
 //	partition NAME [nodes=LIST] [prio=N] [maxtime=D] [maxnodes=N] [down]
-//	qos NAME [tier=N]
+//	qos NAME [tier=N] [preempts=Q,R] [mode=requeue|cancel]
 //	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [array=ID] and what a job has
 //	job ID [nodes=N] [gpus=N per node] [total=N] [type=T,U] [cpus=N] [mem=SIZE] [limit=D] [user=U] [name=N]
 //	    [qos=Q] [part=P] [nice=N] [after=D] [begin=D] [deadline=D] [hold=user|admin] [array=ID:INDEX] [atmost=N]
 //	    [dep=KIND:REF] [only=LIST] [not=LIST] [has=FEATURE] [alone] [attempt=N] [reason=R]
 //	ended ID STATE
 //	switch NAME [nodes=LIST] [under=SWITCHES]
-//	rules . [depth=N] [window=D] [horizon=D]
+//	rules . [depth=N] [window=D] [horizon=D] [packed]
 //	reservation NAME nodes=LIST [from=D] [to=D] [user=U]
 //	licence NAME count=N
+//	price TYPE is=N
 //
-// A job may also have [connect=WORD] [switches=N] [late=D] [gpumin=SIZE] [licence=NAME:N] [in=RESERVATION] [or=PARTITIONS].
+// A job may also have [connect=WORD] [switches=N] [late=D] [gpumin=SIZE] [licence=NAME:N] [in=RESERVATION] [or=PARTITIONS]
+// [region=R,S] [price=N]; a node [region=R].
 type picture struct {
 	snap   cluster.Snapshot
 	ended  map[cluster.JobID]cluster.JobState
@@ -144,7 +146,7 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 		}
 		p.snap.Policy.Partitions = append(p.snap.Policy.Partitions, part)
 	case "qos":
-		p.snap.Policy.QOS = append(p.snap.Policy.QOS, cluster.QOS{Name: fields[1], Tier: w.n("tier", 0)})
+		p.snap.Policy.QOS = append(p.snap.Policy.QOS, qos(fields[1], w))
 	case "ended":
 		state, err := cluster.ParseJobState(fields[2])
 		if err != nil {
@@ -166,11 +168,18 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 		p.snap.Switches = append(p.snap.Switches, s)
 	case "rules", "reservation", "licence":
 		p.rule(fields, w)
+	case "price":
+		p.snap.Prices = append(p.snap.Prices, cluster.Price{Type: fields[1], Hour: int64(w.n("is", 0))})
 	case "run", "job":
 		p.job(t, fields, w)
 	default:
 		t.Fatalf("unknown line %q", fields)
 	}
+}
+
+func qos(name string, w words) cluster.QOS {
+	mode, _ := cluster.ParsePreemptMode(w["mode"])
+	return cluster.QOS{Name: name, Tier: w.n("tier", 0), Preempts: w.list("preempts"), PreemptMode: mode}
 }
 
 // rule reads a line of the scheduler's policy.
@@ -179,7 +188,7 @@ func (p *picture) rule(fields []string, w words) {
 	switch fields[0] {
 	case "rules":
 		rules.Depth, rules.Window = w.n("depth", rules.Depth), w.d("window", rules.Window)
-		rules.PromiseHorizon = w.d("horizon", rules.PromiseHorizon)
+		rules.PromiseHorizon, rules.Packed = w.d("horizon", rules.PromiseHorizon), w.has("packed")
 	case "reservation":
 		rules.Reservations = append(rules.Reservations, cluster.Reservation{
 			Name: fields[1], Nodes: []string{w["nodes"]}, Users: w.list("user"),
@@ -209,6 +218,7 @@ func wishes(t testing.TB, spec *cluster.JobSpec, w words) {
 		q.Licences = []cluster.Licence{{Name: name, Count: words{"n": count}.n("n", 1)}}
 	}
 	spec.Others, spec.Reservation = w.list("or"), w["in"]
+	q.Regions, q.MaxPrice = w.list("region"), int64(w.n("price", 0))
 	if q.Switches == 0 && q.Connect == cluster.ConnectAny {
 		q.SwitchWait = 0
 	}
@@ -216,7 +226,7 @@ func wishes(t testing.TB, spec *cluster.JobSpec, w words) {
 
 func node(name string, w words) *cluster.Node {
 	n := &cluster.Node{
-		Name: name, CPUs: w.n("cpus", 64), Memory: w.size("mem"), Features: w.list("features"), Drain: w.has("drain"),
+		Name: name, CPUs: w.n("cpus", 64), Memory: w.size("mem"), Features: w.list("features"), Drain: w.has("drain"), Region: w["region"],
 	}
 	if n.Memory == 0 {
 		n.Memory = 512 * cluster.GiB
@@ -361,7 +371,19 @@ func write(d Decision) string {
 		}
 		lines = append(lines, line{v.Job, text})
 	}
-	slices.SortFunc(lines, func(a, b line) int { return cmp.Compare(a.id, b.id) })
+	for i := range d.Preempt {
+		q := &d.Preempt[i]
+		text := fmt.Sprintf("%d asks for room on", q.Job)
+		for _, h := range q.Hosts {
+			text += fmt.Sprintf(" %s:%d", h.Node, h.GPUs)
+		}
+		text += " from"
+		for _, c := range Victims(q) {
+			text += fmt.Sprintf(" %d", c.Job)
+		}
+		lines = append(lines, line{q.Job, text})
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.id, b.id) })
 	var b strings.Builder
 	for _, l := range lines {
 		b.WriteString(l.text + "\n")

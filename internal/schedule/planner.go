@@ -3,6 +3,7 @@ package schedule
 import (
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
 )
 
 // What bounds one pass.
@@ -19,6 +20,8 @@ const (
 // Decision is what a pass decides.
 type Decision struct {
 	Plan cluster.Plan
+	// Preempt asks for room that others could make; see [Decision.Evict].
+	Preempt []PreemptRequest
 	// Wake is the next instant at which time alone makes a job eligible or due;
 	// [cluster.Never] when there is none.
 	Wake cluster.Instant
@@ -41,7 +44,13 @@ type Stats struct {
 // their order; only its owner may use it.
 type Planner struct {
 	last            *cluster.Snapshot
-	anew            cluster.Instant // of the last pass that planned everything
+	ordered         cluster.Instant // when all starts were last seen to be in the order of priorities
+	turns           int             // handed out
+	passed          bool            // somebody stands behind one who matters less
+	hindmost        rank            // of those that are no promises, if not
+	prio            *priorities     // of the last pass
+	taken           []topology.Set  // GPUs that jobs have, by host
+	spare           []backfill.Amount
 	ground          *ground
 	profile         *backfill.Profile
 	classes         map[classKey]*class
@@ -59,6 +68,9 @@ type Planner struct {
 	leaving         agenda[*tenant] // by end
 	soft            int             // planned starts that are no promises
 	wide            int             // planned starts on several hosts
+	asked           cluster.Instant // when all who may preempt were last looked at
+	making          cluster.JobID   // for which the last pass asked for room; 0: for none
+	made            cluster.JobID   // for which room was asked for last
 	pending, active []*cluster.Job  // of the last snapshot, by id
 }
 
@@ -70,18 +82,20 @@ func Decide(snap *cluster.Snapshot) Decision { return NewPlanner().Pass(snap) }
 
 // Pass brings the plan up to a snapshot. The steps are those of the manual: which
 // jobs are eligible, in which order, when and where each starts, and why it waits.
-// The policy of this version lets no job end another and rents no nodes.
+// What room others could make for jobs that may preempt them it asks for; it rents no
+// nodes.
 // O(jobs log jobs + searches) when all is planned anew, else what changed costs.
 func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
-	r := newRound(snap)
+	r := p.newRound(snap)
 	switch late := p.isLate(snap.Now); {
-	case late || p.mustPlanAnew(snap):
+	case late || p.mustPlanAnew(r):
 		p.planAnew(r, late)
 	case !p.follow(r):
 		p.planAnew(r, true)
 	}
 	p.startDue(r)
 	r.decision.More = r.decision.More || len(p.offers) > 0
+	p.preempt(r)
 	p.explain(r)
 	p.last, p.pending, p.active = snap, r.jobs.pending, r.jobs.active
 	r.decision.Stats.Rows, p.profile.Rows = p.profile.Rows, 0
@@ -105,12 +119,23 @@ type round struct {
 	decision Decision
 }
 
-func newRound(snap *cluster.Snapshot) *round {
-	r := &round{snap: snap, jobs: newRoster(snap), limits: newLimits(snap), prio: newPriorities(snap)}
-	r.decision.Plan.Index = snap.Index
+func newRound(snap *cluster.Snapshot) *round { return NewPlanner().newRound(snap) }
+
+// newRound begins a pass. What hangs on the policy alone is taken over from the last one.
+func (p *Planner) newRound(snap *cluster.Snapshot) *round {
+	p.prio = p.prio.at(snap)
+	r := &round{snap: snap, jobs: newRoster(snap, roster{p.active, p.pending}), limits: newLimits(snap), prio: p.prio}
+	r.decision.Plan.Index, r.decision.Plan.Policy = snap.Index, snap.Policy.Version
 	r.decision.Wake = cluster.Never
-	r.countArrays()
 	return r
+}
+
+// tell has a job told what may have changed for it.
+func (r *round) tell(e *entry) {
+	if e.told != r {
+		e.told = r
+		r.told = append(r.told, e)
+	}
 }
 
 // entry is a waiting job in the plan.
@@ -118,6 +143,7 @@ type entry struct {
 	job    *cluster.Job
 	class  *class
 	rank   rank
+	turn   int             // who was planned before it had a lower one
 	at     cluster.Instant // 0: none is planned
 	until  cluster.Instant
 	choice int // which of the class's options was planned
@@ -127,6 +153,7 @@ type entry struct {
 	starts bool // this pass, or the last one, starts it
 	gone   bool
 	why    verdict
+	told   *round // the last pass in which it was
 	broken string // why its promise is not kept, until that was told
 	place  int    // in the agenda
 	queued bool
@@ -135,6 +162,7 @@ type entry struct {
 // tenant is a job that has nodes.
 type tenant struct {
 	job      *cluster.Job
+	alloc    *cluster.Allocation
 	until    cluster.Instant
 	hosts    []int
 	amounts  []backfill.Amount

@@ -52,6 +52,21 @@ func newPriorities(snap *cluster.Snapshot) *priorities {
 	return p
 }
 
+// at is the priorities of another snapshot: what hangs on the policy alone is the same
+// while that is. p may be nil.
+func (p *priorities) at(snap *cluster.Snapshot) *priorities {
+	if p == nil || p.snap.Policy != snap.Policy {
+		return newPriorities(snap)
+	}
+	return &priorities{snap: snap, weights: p.weights, qos: p.qos, partitions: p.partitions, gpus: -1}
+}
+
+// steady reports whether priorities change with the policy alone.
+func (p *priorities) steady() bool {
+	w := p.weights
+	return (w.Age == 0 || w.MaxAge == 0) && w.FairShare == 0 && w.JobSize == 0
+}
+
 // Priorities answers what the priorities of a snapshot's jobs are made of.
 func Priorities(snap *cluster.Snapshot) func(*cluster.Job) PriorityParts {
 	return newPriorities(snap).parts

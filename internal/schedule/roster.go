@@ -13,18 +13,41 @@ type roster struct {
 	active, pending []*cluster.Job
 }
 
-func newRoster(snap *cluster.Snapshot) roster {
-	return roster{byID(snap.Active), byID(snap.Pending)}
+// newRoster sorts the jobs of a snapshot. The last roster, which may be empty, saves
+// looking at those that stand in it side by side.
+func newRoster(snap *cluster.Snapshot, last roster) roster {
+	return roster{byID(snap.Active, last.active), byID(snap.Pending, last.pending)}
 }
 
-func byID(jobs []*cluster.Job) []*cluster.Job {
-	order := func(a, b *cluster.Job) int { return cmp.Compare(a.ID, b.ID) }
-	if slices.IsSortedFunc(jobs, order) {
+func byID(jobs, last []*cluster.Job) []*cluster.Job {
+	if sorted(jobs, last) {
 		return jobs
 	}
 	jobs = slices.Clone(jobs)
-	slices.SortFunc(jobs, order)
+	slices.SortFunc(jobs, func(a, b *cluster.Job) int { return cmp.Compare(a.ID, b.ID) })
 	return jobs
+}
+
+// sorted reports whether jobs are by id. Of those that stand side by side in a list
+// that is, as most do from one pass to the next, it need not read the ids. O(jobs).
+func sorted(jobs, last []*cluster.Job) bool {
+	k := -1 // of last: where the job before this one is; -1 when it is not known
+	for i, job := range jobs {
+		if k+1 < len(last) && last[k+1] == job && (k >= 0 || i == 0) {
+			k++
+			continue
+		}
+		if i > 0 && job.ID <= jobs[i-1].ID {
+			return false
+		}
+		if k++; k == len(last) || last[k].ID != job.ID {
+			k = sort.Search(len(last), func(n int) bool { return last[n].ID >= job.ID })
+		}
+		if k == len(last) || last[k].ID != job.ID {
+			k = -1
+		}
+	}
+	return true
 }
 
 // find returns a job that has not ended. O(log n).

@@ -28,7 +28,7 @@ func (p *Planner) startDue(r *round) {
 		return
 	}
 	slices.SortFunc(due, func(a, b *entry) int { return a.rank.compare(&b.rank) })
-	used := p.used(r)
+	used := map[int]topology.Set{} // with what starts in this pass, of the hosts that it concerns
 	for _, e := range due {
 		if len(r.decision.Plan.Starts) == maxStarts {
 			r.decision.More = true
@@ -54,26 +54,11 @@ func (p *Planner) postpone(r *round, e *entry, v verdict) {
 	e.class.remove(e)
 	e.why, e.firm = v, false
 	p.barred[e] = true
-	r.told = append(r.told, e)
-}
-
-// used is the GPUs that jobs have, by node.
-func (p *Planner) used(r *round) map[string]topology.Set {
-	used := map[string]topology.Set{}
-	for _, job := range r.jobs.active {
-		if job.Alloc == nil {
-			continue
-		}
-		for i := range job.Alloc.Nodes {
-			a := &job.Alloc.Nodes[i]
-			used[a.Node] = used[a.Node].Or(topology.SetOf(a.GPUs))
-		}
-	}
-	return used
+	r.tell(e)
 }
 
 // start decides that a job starts now.
-func (p *Planner) start(r *round, e *entry, used map[string]topology.Set) {
+func (p *Planner) start(r *round, e *entry, used map[int]topology.Set) {
 	if !e.starts {
 		p.due.add(e)
 		p.settleOn(r, e)
@@ -88,7 +73,7 @@ func (p *Planner) start(r *round, e *entry, used map[string]topology.Set) {
 	}
 	slices.SortFunc(where.Nodes, func(a, b cluster.NodeAllocation) int { return strings.Compare(a.Node, b.Node) })
 	r.decision.Plan.Starts = append(r.decision.Plan.Starts, cluster.PlannedStart{
-		Job: e.job.ID, Attempt: e.job.Attempt + 1, Placement: where,
+		Job: e.job.ID, Attempt: e.job.Attempt + 1, Partition: e.class.options[e.choice/2].part.Name, Placement: where,
 	})
 	r.limits.start(e.job)
 }
@@ -112,13 +97,18 @@ func (p *Planner) settleOn(r *round, e *entry) {
 
 // grant chooses the GPUs of one host: of each pool as many as are kept, the lowest
 // that nobody has.
-func (p *Planner) grant(e *entry, share *backfill.Share, used map[string]topology.Set) cluster.NodeAllocation {
+func (p *Planner) grant(e *entry, share *backfill.Share, used map[int]topology.Set) cluster.NodeAllocation {
 	host := p.ground.hosts[share.Host]
+	h := p.ground.places[host.Name]
+	taken, known := used[h]
+	if !known {
+		taken = p.taken[h]
+	}
 	var gpus topology.Set
 	for i := range min(len(host.Pools), backfill.MaxPools) {
-		free := host.Pools[i].GPUs.Minus(used[host.Name])
+		free := host.Pools[i].GPUs.Minus(taken)
 		gpus = gpus.Or(free.Lowest(share.Amount.GPUs.Of(i)))
 	}
-	used[host.Name] = used[host.Name].Or(gpus)
+	used[h] = taken.Or(gpus)
 	return cluster.NodeAllocation{Node: host.Name, GPUs: gpus.Indices(), CPUs: share.Amount.CPUs, Memory: share.Amount.Memory}
 }

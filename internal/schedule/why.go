@@ -155,6 +155,8 @@ func (p *Planner) bars(r *round, job *cluster.Job) []verdict {
 		note(verdict{cluster.ReasonHeldUser, "its user holds it"}, true)
 	case cluster.HeldByAdmin:
 		note(verdict{cluster.ReasonHeldAdmin, "an administrator holds it"}, true)
+	case cluster.HeldForCredits:
+		note(verdict{cluster.ReasonCredits, job.Detail}, true)
 	}
 	spec := job.Spec
 	if after := max(job.Eligible, spec.Begin); after > r.snap.Now {

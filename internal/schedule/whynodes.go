@@ -49,7 +49,7 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 			continue
 		}
 		s.members++
-		why := s.unable(n)
+		why := append(s.unable(n), g.outside(&job.Spec.Request, n)...)
 		why = append(why, reserved(snap, n, job.Spec.Reservation)...)
 		if len(why) == 0 {
 			s.could++

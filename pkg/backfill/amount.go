@@ -88,3 +88,6 @@ func (a *Amount) Take(n *Amount) {
 	a.less(n)
 	a.GPUs = gpus
 }
+
+// Give raises a by n.
+func (a *Amount) Give(n *Amount) { a.more(n) }

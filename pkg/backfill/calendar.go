@@ -53,6 +53,14 @@ func (c *calendar) stretch(t cluster.Instant) int {
 // begin is when a stretch begins.
 func (c *calendar) begin(b int) cluster.Instant { return cluster.Instant(c.first+int64(b)) * c.width }
 
+// end is when a stretch ends: the last one never does.
+func (c *calendar) end(b int) cluster.Instant {
+	if b == stretches-1 {
+		return cluster.Never
+	}
+	return c.begin(b + 1)
+}
+
 // day is a stretch of a layer, made when it is not there.
 func (c *calendar) day(l *layer, b int) *day {
 	for len(l.days) <= b {
@@ -108,10 +116,7 @@ func (c *calendar) update(p *Profile, h int, from, to cluster.Instant) {
 	i := row.at(c.begin(b))
 	now := c.marksOf(m, &row.steps[i].free)
 	for ; b <= last; b++ {
-		end := c.begin(b + 1)
-		if b == stretches-1 {
-			end = cluster.Never
-		}
+		end := c.end(b)
 		if i+1 < len(row.steps) && row.steps[i+1].from <= c.begin(b) {
 			i++
 			now = c.marksOf(m, &row.steps[i].free)

@@ -53,7 +53,7 @@ func (p *Profile) narrow(w *Want, n int) {
 	if w.domains != nil {
 		p.keepDomains(w.domains, n, int(w.most))
 	}
-	if n == 1 {
+	if n == 1 || p.Packed {
 		return
 	}
 	for _, level := range p.levels {

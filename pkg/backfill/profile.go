@@ -25,6 +25,9 @@ type Profile struct {
 	gives     []gift
 	era       int
 	forgetful bool // the search under way remembers nothing
+	// Packed takes the hosts that are left the fullest, not those nearest to each other,
+	// where a want allows both.
+	Packed bool
 	// Rows counts the rows that searches looked at.
 	Rows int
 
@@ -126,21 +129,6 @@ func (p *Profile) Give(h int, from, to cluster.Instant, a *Amount) {
 		p.index.update(p, h, from, to)
 	}
 	p.gave(gift{h, from, to})
-}
-
-// gift is an interval in which a host has more than before; the host -1 stands for a
-// licence.
-type gift struct {
-	host     int
-	from, to cluster.Instant
-}
-
-func (p *Profile) gave(g gift) {
-	const most = 1 << 16
-	if len(p.gives) == most {
-		p.gives, p.era = p.gives[:0], p.era+1
-	}
-	p.gives = append(p.gives, g)
 }
 
 // TakeExtra takes licences; GiveExtra gives them back.
@@ -384,21 +372,12 @@ func (p *Profile) Lower(w *Want, at cluster.Instant, shares []Share) { p.Book(w,
 // Slide is the first instant before a booking begins from which its own hosts are free
 // for all of it, its place counted as free. O(shares × steps).
 func (p *Profile) Slide(w *Want, at cluster.Instant, shares []Share) (cluster.Instant, bool) {
-	end := at.Add(w.Lasts)
-	for i := range shares {
-		p.rows[shares[i].Host].Give(at, end, &shares[i].Amount)
-	}
 	t := p.now
 	for i := 0; i < len(shares) && t < at; i++ {
-		first, ok := p.rows[shares[i].Host].Earliest(t, at, w.Lasts, &shares[i].Amount)
-		if !ok {
-			t = at
-		} else if first > t {
+		first := p.rows[shares[i].Host].slide(t, at, w.Lasts, &shares[i].Amount)
+		if first > t {
 			t, i = first, -1 // the hosts before must be free then as well
 		}
-	}
-	for i := range shares {
-		p.rows[shares[i].Host].Take(at, end, &shares[i].Amount)
 	}
 	return t, t < at && p.licensed(w, t) == t
 }

@@ -110,6 +110,33 @@ func (r *Row) Earliest(from, before cluster.Instant, lasts time.Duration, a *Amo
 	return 0, false
 }
 
+// slide is the first instant from from on at which the amount, which is taken from at
+// on for as long as it lasts, could be taken instead; at when there is none before. A
+// row that owes somebody something gives nothing. O(steps).
+func (r *Row) slide(from, at cluster.Instant, lasts time.Duration, a *Amount) cluster.Instant {
+	start := max(from, r.steps[0].from)
+	i := r.at(start)
+	for ; start < at; i++ {
+		end := r.end(i)
+		if !r.steps[i].free.Covers(a) {
+			start = end
+			continue
+		}
+		if end >= at || end.Sub(start) >= lasts {
+			break
+		}
+	}
+	if start >= at {
+		return at
+	}
+	for end := start.Add(lasts); i < len(r.steps) && r.steps[i].from < end; i++ { // what it has itself
+		if free := &r.steps[i].free; r.end(i) > at && (free.CPUs < 0 || free.Slots < 0 || free.Memory < 0) {
+			return at
+		}
+	}
+	return start
+}
+
 // opening is an interval of instants at which something can start.
 type opening struct{ from, before cluster.Instant }
 

@@ -2,6 +2,7 @@ package backfill
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,6 +70,7 @@ func FuzzRow(f *testing.F) {
 			}
 			all = append(all, x)
 			row.Take(x.from, x.to, &Amount{CPUs: x.n})
+			slides(t, &row, opening{x.from, x.to}, cluster.Instant(r.IntN(30)), x.n)
 		}
 		for at := range cluster.Instant(80) {
 			if row.Free(at).CPUs != free(at) {
@@ -77,6 +79,24 @@ func FuzzRow(f *testing.F) {
 		}
 		ordered(t, &row)
 	})
+}
+
+// slides checks where what is taken of a row could begin sooner against a row of which
+// it is not taken.
+func slides(t *testing.T, row *Row, taken opening, from cluster.Instant, n int32) {
+	t.Helper()
+	without, owes := Row{slices.Clone(row.steps)}, false
+	without.Give(taken.from, taken.before, &Amount{CPUs: n})
+	for _, s := range row.steps {
+		owes = owes || s.free.CPUs < 0
+	}
+	want, lasts := taken.from, taken.before.Sub(taken.from)
+	if at, ok := without.Earliest(from, taken.from, lasts, &Amount{CPUs: n}); ok {
+		want = at
+	}
+	if at := row.slide(from, taken.from, lasts, &Amount{CPUs: n}); at != want && !owes {
+		t.Fatalf("slides to %d, not %d", at, want)
+	}
 }
 
 // ordered checks the invariant of a row.

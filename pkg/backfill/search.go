@@ -47,52 +47,26 @@ func (p *Profile) fresh(w *Want, k *kindWant, from, before cluster.Instant) (Sta
 	return Start{}, false
 }
 
-// ofKind looks for one type. Since what is free only shrinks between two Gives, it
-// starts where the last search for the same ended.
+// ofKind looks for one type: in the gaps first, then where the last search for the same
+// ended.
 func (p *Profile) ofKind(w *Want, k *kindWant, from, before cluster.Instant) (Start, bool) {
-	if k.era != p.era {
-		k.after, k.given, k.era = 0, 0, p.era
-	}
-	for ; k.given < len(p.gives) && k.after > p.now; k.given++ {
-		k.after = min(k.after, p.helped(w, k, &p.gives[k.given]))
-	}
-	k.given = len(p.gives)
-	if p.forgetful {
+	if p.learn(w, k); p.forgetful || from > p.now {
 		return p.fresh(w, k, from, before)
 	}
-	known := max(k.after, p.now)
-	for at := max(from, known); at < before; {
-		s, ok := p.onHosts(w, k, at, before)
-		if !ok {
-			s.At = before
-		} else if late := p.licensed(w, s.At); late > s.At {
-			at = late // the hosts have room, a licence is free later
-			continue
+	if len(k.gaps) > 0 {
+		if s, ok := p.inGaps(w, k, min(before, k.after)); ok {
+			return s, true
 		}
-		if from <= known {
-			k.after = s.At
-		}
-		return s, ok
 	}
-	return Start{}, false
-}
-
-// helped is the first instant before k.after at which a host that was given something
-// can start its share now, and so might make a start possible that was not; k.after
-// when there is none.
-func (p *Profile) helped(w *Want, k *kindWant, g *gift) cluster.Instant {
-	if g.host < 0 {
-		return p.now
+	at := max(k.after, p.now)
+	if at >= before {
+		return Start{}, false
 	}
-	in := opening{max(p.now, g.from.Add(-w.Lasts)+1), min(k.after, g.to)}
-	if in.from >= in.before || !w.hosts.Has(g.host) {
-		return k.after
+	s, ok := p.fresh(w, k, at, before)
+	if k.after = before; ok {
+		k.after = s.At
 	}
-	p.Rows++
-	if o, ok := k.demands[p.models[g.host]].opening(&p.rows[g.host], in, w); ok {
-		return o.from
-	}
-	return k.after
+	return s, ok
 }
 
 // licensed is the first instant from at on at which all licences are free.
@@ -143,7 +117,7 @@ func (p *Profile) onHosts(w *Want, k *kindWant, from, before cluster.Instant) (S
 		if _, once := l.counts(b); once < least {
 			continue
 		}
-		if s, ok := p.within(w, k, b, last, t, min(before, c.begin(b+1))); ok {
+		if s, ok := p.within(w, k, b, last, t, min(before, c.end(b))); ok {
 			return s, true
 		}
 	}
@@ -164,7 +138,7 @@ func (p *Profile) leastHosts(w *Want, k *kindWant) int32 {
 // within looks at starts in stretch b, which fill the stretches up to last.
 func (p *Profile) within(w *Want, k *kindWant, b, last int, from, before cluster.Instant) (Start, bool) {
 	l := p.index.layers[k.layer]
-	set, ok := p.left(w, k, b, last, from)
+	set, ok := p.left(w, k, b, last, opening{from, before})
 	if !ok {
 		return Start{}, false
 	}
@@ -179,20 +153,27 @@ func (p *Profile) within(w *Want, k *kindWant, b, last int, from, before cluster
 
 // left is the hosts that have room in each of the stretches that a start in stretch b
 // would fill, false when they are too few. Those of the last search for the same serve
-// again while nothing was given: there can only be fewer.
-func (p *Profile) left(w *Want, k *kindWant, b, last int, from cluster.Instant) (HostSet, bool) {
+// again while nothing was given: there can only be fewer. So a search of a whole rest
+// of a stretch may take out of the set what it finds of no use; one of a part is given
+// a copy.
+func (p *Profile) left(w *Want, k *kindWant, b, last int, in opening) (HostSet, bool) {
 	known := &k.known
-	if !p.forgetful && known.set != nil && known.stretch == b && known.from <= from && known.era == p.era && known.gives == len(p.gives) {
-		known.from = from
+	whole := !p.forgetful && in.before == p.index.end(b)
+	if !p.forgetful && known.set != nil && known.stretch == b && known.from <= in.from && known.era == p.era && known.gives == len(p.gives) {
+		if !whole {
+			copy(p.set, known.set)
+			return p.set, true
+		}
+		known.from = in.from
 		return known.set, true
 	}
 	l, set := p.index.layers[k.layer], p.set
-	if !p.forgetful {
+	if whole {
 		if known.set == nil {
 			known.set = make(HostSet, len(p.set))
 		}
 		set = known.set
-		known.stretch, known.from, known.era, known.gives = -1, from, p.era, len(p.gives)
+		known.stretch, known.from, known.era, known.gives = -1, in.from, p.era, len(p.gives)
 	}
 	once, least := l.once(b), int(p.leastHosts(w, k))
 	for i := range set {
@@ -203,7 +184,9 @@ func (p *Profile) left(w *Want, k *kindWant, b, last int, from cluster.Instant) 
 			return nil, false
 		}
 	}
-	known.stretch = b
+	if whole {
+		known.stretch = b
+	}
 	return set, true
 }
 

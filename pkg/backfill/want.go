@@ -34,10 +34,8 @@ type kindWant struct {
 	kind    string
 	demands []demand // by model
 	layer   int      // of the calendar; -1 for none
-	// No start is possible before after, as of the profile's era and gives.
-	after      cluster.Instant
-	era, given int
-	known      known
+	memory
+	known known
 }
 
 // known is the hosts that were left for starts in a stretch from an instant on, when
@@ -88,7 +86,7 @@ func (m *model) demandOf(need *topology.Need, kind string) demand {
 	for i := range m.count {
 		pool := &m.pools[i]
 		if kind != "" && pool.Kind != kind || pool.Memory < need.GPUMemory ||
-			need.Linked && d.gpus > 1 && m.linked.Of(i) == 0 {
+			need.Linked && (d.gpus > 1 || need.PerNode < 0 && need.Total > 1) && m.linked.Of(i) == 0 {
 			continue
 		}
 		d.mask |= Lane(i, maxLane)

@@ -1,0 +1,70 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// chooser reports which nodes a request allows by name, features, region and price,
+// whatever is free on them.
+func (g *ground) chooser(r *cluster.Request) func(*cluster.Node) bool {
+	only, all := names(r.NodeList)
+	all = all || len(r.NodeList) == 0
+	never, none := names(r.Exclude)
+	return func(n *cluster.Node) bool {
+		if none || never[n.Name] || !all && !only[n.Name] {
+			return false
+		}
+		for _, f := range r.Features {
+			if !slices.Contains(n.Features, f) {
+				return false
+			}
+		}
+		if len(r.Regions) > 0 && !slices.Contains(r.Regions, n.Region) {
+			return false
+		}
+		_, dear := g.dearer(r, n)
+		return !dear
+	}
+}
+
+// dearer is the type of a GPU of a node that the job might be given and that costs more
+// than it would pay, if there is one. Types without a price cost nothing.
+func (g *ground) dearer(r *cluster.Request, n *cluster.Node) (kind string, is bool) {
+	if r.MaxPrice == 0 {
+		return "", false
+	}
+	for i := range n.GPUs {
+		kind = n.GPUs[i].Type
+		if g.prices[kind] > r.MaxPrice && (len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, kind)) {
+			return kind, true
+		}
+	}
+	return "", false
+}
+
+func pricesOf(snap *cluster.Snapshot) map[string]int64 {
+	prices := make(map[string]int64, len(snap.Prices))
+	for _, p := range snap.Prices {
+		prices[p.Type] = p.Hour
+	}
+	return prices
+}
+
+// outside is why a node is in none of a request's regions, or too dear for it, in words.
+func (g *ground) outside(r *cluster.Request, n *cluster.Node) (why []string) {
+	if len(r.Regions) > 0 && !slices.Contains(r.Regions, n.Region) {
+		where := "in no region that is known"
+		if n.Region != "" {
+			where = fmt.Sprintf("in region %s, not in --region", n.Region)
+		}
+		why = append(why, where)
+	}
+	if kind, is := g.dearer(r, n); is {
+		why = append(why, fmt.Sprintf("dearer than --max-price: %s costs %s credits an hour", kind, accounting.Credits(g.prices[kind])))
+	}
+	return why
+}

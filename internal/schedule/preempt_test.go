@@ -1,0 +1,151 @@
+package schedule_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// arena is a site whose QOS preempt each other downwards.
+type arena struct {
+	site
+	asked  map[cluster.JobID]cluster.Instant // for whom room was made last, and when
+	gone   int                               // evictions
+	vain   int                               // rooms that whoever asked did not get in time
+	broken int                               // promises of others that were put off
+}
+
+func newArena(t *testing.T) *arena {
+	x := &arena{site: site{t: t, s: state.New(), now: 1, plan: schedule.NewPlanner()}, asked: map[cluster.JobID]cluster.Instant{}}
+	policy := cluster.DefaultPolicy()
+	policy.KillWait = 10 * time.Second
+	policy.QOS = []cluster.QOS{
+		{Name: "high", Tier: 5, Preempts: []string{"mid", "low"}},
+		{Name: "mid", Tier: 3, Preempts: []string{"low"}, PreemptMode: cluster.PreemptRequeue},
+		{Name: "low", Tier: 1, PreemptMode: cluster.PreemptRequeue},
+	}
+	policy.DefaultQOS = "low"
+	x.apply(&command.Init{ClusterID: "test", Policy: policy})
+	for n := range 4 {
+		x.do([]string{"node", fmt.Sprint("n", n), "gpus=4", "type=h100"})
+	}
+	return x
+}
+
+// submit gives a job of some size and limit to the cluster.
+func (x *arena) submit(r *rand.Rand) {
+	spec := cluster.JobSpec{
+		Name: "j", WorkDir: "/", QOS: []string{"high", "mid", "low", "low", "low"}[r.IntN(5)], Requeue: r.IntN(4) > 0,
+		TimeLimit: time.Duration(1+r.IntN(90)) * time.Minute,
+		Request:   cluster.Request{Nodes: 1 + r.Int32N(2), GPUsPerNode: 1 + r.Int32N(4)},
+	}
+	who := command.Actor{Identity: cluster.Identity{User: "ada", UID: 1000, GID: 100}}
+	x.apply(&command.SubmitJobs{Actor: who, Jobs: []command.Submission{{Spec: spec}}})
+}
+
+// decide makes a pass, has it agreed and keeps account of what preemption did.
+func (x *arena) decide() {
+	before := x.s.View()
+	snap := before.Snapshot()
+	snap.Now = x.now
+	d := x.plan.Pass(snap)
+	d.Evict(schedule.Victims)
+	for _, e := range d.Plan.Evictions {
+		victim, _ := before.Job(e.Job)
+		by, _ := before.Job(e.For)
+		if !before.Policy().MayPreempt(by.Spec.QOS, victim.Spec.QOS) || by.State != cluster.Pending {
+			x.t.Fatalf("job %d (%s, %s) may not preempt %d (%s)", by.ID, by.Spec.QOS, by.State, victim.ID, victim.Spec.QOS)
+		}
+		x.gone++
+		x.asked[e.For] = x.now
+	}
+	x.apply(&command.CommitPlan{Plan: d.Plan})
+	for _, s := range d.Plan.Starts {
+		delete(x.asked, s.Job)
+	}
+	for id, since := range x.asked {
+		if x.now.Sub(since) > time.Minute {
+			x.vain++
+			delete(x.asked, id)
+		}
+	}
+	for _, old := range snap.Pending {
+		j, _ := x.s.View().Job(old.ID)
+		if old.Promise != nil && j.State == cluster.Pending && (j.Promise == nil || j.Promise.At > old.Promise.At) {
+			x.broken++
+		}
+	}
+}
+
+// clean has every node say what it has: all runs, and what should end has.
+func (x *arena) clean() {
+	v := x.s.View()
+	for n := range v.Nodes() {
+		r := &command.ReportTasks{Node: n.Name, Epoch: n.Epoch, Seen: x.index}
+		for j := range v.OnNode(n.Name) {
+			task := cluster.Task{Node: n.Name, Phase: cluster.TaskStarted}
+			if j.State == cluster.Completing {
+				task = cluster.Task{Node: n.Name, Phase: cluster.TaskClean, Cause: cluster.Stopped}
+			}
+			r.Tasks = append(r.Tasks, command.TaskReport{Job: j.ID, Attempt: j.Attempt, Task: task})
+		}
+		x.apply(r)
+	}
+}
+
+// TestPreemptionMakesRoom lets jobs of three tiers come for hours. Only lower tiers make
+// room, no promise to anybody is put off by it, and who asked gets the room.
+func TestPreemptionMakesRoom(t *testing.T) {
+	evicted := 0
+	for seed := range uint64(8) {
+		x := newArena(t)
+		r := rand.New(rand.NewPCG(seed, 11))
+		for range 450 {
+			x.now = x.now.Add(10 * time.Second)
+			x.apply(&command.Tick{})
+			if r.IntN(12) == 0 {
+				x.submit(r)
+			}
+			x.clean()
+			x.decide()
+		}
+		if x.broken > 0 || x.vain > 0 {
+			t.Errorf("seed %d: of %d evictions %d were in vain; %d promises were put off", seed, x.gone, x.vain, x.broken)
+		}
+		evicted += x.gone
+	}
+	if evicted < 50 {
+		t.Errorf("only %d evictions", evicted)
+	}
+	t.Logf("%d evictions", evicted)
+}
+
+// TestPreemptionComesToRest has more jobs that may preempt than there is room for: once
+// they have it, 100 passes end nobody.
+func TestPreemptionComesToRest(t *testing.T) {
+	x := newArena(t)
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 60 {
+		x.submit(r)
+	}
+	for range 30 {
+		x.now = x.now.Add(time.Second)
+		x.clean()
+		x.decide()
+	}
+	gone := x.gone
+	for range 100 {
+		x.now = x.now.Add(100 * time.Millisecond)
+		x.clean()
+		x.decide()
+	}
+	if x.gone != gone {
+		t.Errorf("%d evictions although nothing changed", x.gone-gone)
+	}
+}

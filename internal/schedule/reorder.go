@@ -1,0 +1,57 @@
+package schedule
+
+import "slices"
+
+// inOrder reports whether the starts that are no promises were planned in the present
+// order of priorities, so that planning them anew in that order could only take from
+// one what it gives to another: each has been moved as early as it could be, one at a
+// time, and keeps what it won. Then the jobs get their present priorities, and those
+// whose start has come near are told again, which makes a promise of it.
+// O(jobs log jobs).
+func (p *Planner) inOrder(r *round) bool {
+	horizon := p.horizon(r)
+	all := len(p.due.items)+len(p.started)+len(p.barred) == len(p.entries) // have a place
+	if all && !p.passed && r.prio.steady() {
+		for _, e := range p.due.items {
+			if !e.firm && e.at <= horizon {
+				r.tell(e)
+			}
+		}
+		p.ordered = r.snap.Now
+		return true
+	}
+	list := make([]*entry, 0, len(p.entries))
+	for _, e := range p.entries {
+		switch {
+		case e.class == nil || p.barred[e]:
+		case e.at == 0: // beyond the window when it was planned, which has moved on
+			return false
+		default:
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b *entry) int { return a.rank.compare(&b.rank) })
+	ranks := make([]rank, len(list))
+	turn := 0
+	for i, e := range list {
+		ranks[i] = p.rankOf(r, e.job)
+		if i > 0 && ranks[i-1].compare(&ranks[i]) > 0 {
+			return false
+		}
+		if !e.firm && !e.starts {
+			if e.turn < turn {
+				return false
+			}
+			turn = e.turn
+		}
+	}
+	for i, e := range list {
+		if e.rank = ranks[i]; !e.firm && e.at <= horizon {
+			r.tell(e)
+		}
+	}
+	if p.ordered, p.passed = r.snap.Now, false; len(list) > 0 {
+		p.hindmost = list[len(list)-1].rank
+	}
+	return true
+}

@@ -1,0 +1,50 @@
+package schedule
+
+import (
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// TestReplan: when the replan interval is over, all is planned anew if somebody stands
+// behind one who matters less, and not if all stand in the order of their priorities;
+// then starts that have come near become promises all the same.
+func TestReplan(t *testing.T) {
+	snap := draw(t, "node n gpus=4\nrun 1 on=n:0-3 cpus=1 gpus=4 left=90m limit=2h\n")
+	submit := func(id cluster.JobID, nice int32) {
+		spec := &cluster.JobSpec{Name: "j", Partition: "main", QOS: "standard", TimeLimit: time.Hour, Nice: nice,
+			Request: cluster.Request{Nodes: 1, GPUsPerNode: 4, TasksPerNode: 1, CPUsPerTask: 1}}
+		snap.Pending = append(snap.Pending, &cluster.Job{ID: id, Index: cluster.NoIndex, Spec: spec, State: cluster.Pending, Submitted: snap.Now})
+	}
+	p := NewPlanner()
+	pass := func(later time.Duration, anew bool) Decision {
+		t.Helper()
+		next := *snap
+		next.Now, next.Index = snap.Now.Add(later), snap.Index+1
+		snap = &next
+		d := p.Pass(snap)
+		if d.Stats.Anew != anew {
+			t.Fatalf("planned anew: %v", d.Stats.Anew)
+		}
+		return d
+	}
+	submit(2, 0)
+	pass(0, true)
+	submit(3, 0)
+	pass(time.Second, false)
+	pass(time.Hour, false)
+	if e := p.entries[2]; !e.firm || p.entries[3].firm {
+		t.Fatal("the job whose start has come near has no promise, or the other has")
+	}
+	submit(4, -100)
+	pass(time.Second, false)
+	if p.entries[4].at < p.entries[3].at {
+		t.Fatal("a pass after an event put a job before another")
+	}
+	pass(time.Minute, true)
+	if at := p.entries[4].at; at > p.entries[3].at || at < p.entries[2].until {
+		t.Fatal("the job that matters most does not stand behind the promise alone")
+	}
+	pass(time.Minute, false)
+}

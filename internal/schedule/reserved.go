@@ -1,0 +1,134 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// keptFrom says which reservations keep the jobs of a class from starting now, when
+// nothing else does: they would fit into what no job has, or into an empty cluster, were
+// it not for nodes that are reserved before they could end. "" when there are none.
+// O(hosts).
+func (p *Planner) keptFrom(r *round, c *class) string {
+	if len(p.ground.twins) == 0 || c.spec.Reservation != "" {
+		return ""
+	}
+	end := r.snap.Now.Add(p.ground.lasts(c.spec))
+	var which []string
+	var nodes []string
+	open := make([]backfill.Amount, p.profile.Hosts()) // of an empty cluster, without what is reserved
+	left := slices.Clone(r.freeNow(p))
+	for h := range open {
+		open[h] = p.profile.All(h)
+	}
+	for name, twins := range p.ground.twins {
+		for _, t := range twins {
+			if t.reservation.Start >= end || t.reservation.End <= r.snap.Now {
+				continue
+			}
+			h := p.ground.places[name]
+			open[h], left[h] = backfill.Amount{}, backfill.Amount{}
+			if c.may(h) {
+				which, nodes = append(which, t.reservation.Name), append(nodes, name)
+			}
+		}
+	}
+	if len(which) == 0 || p.fitsIn(c, left) || !c.fits && p.fitsIn(c, open) {
+		return ""
+	}
+	slices.Sort(which)
+	slices.Sort(nodes)
+	word := "reservation"
+	if which = slices.Compact(which); len(which) > 1 {
+		word = "reservations"
+	}
+	return fmt.Sprintf("%s; nodes %s are kept by %s %s before it could end", c.needs, hostlist.Compress(slices.Compact(nodes)), word, strings.Join(which, ", "))
+}
+
+// may reports whether a host is one of those on which the class may run.
+func (c *class) may(h int) bool {
+	return slices.ContainsFunc(c.options, func(o option) bool { return o.part.usable.Has(h) })
+}
+
+// inReservation is those nodes of a list that the job's reservation has, or all when it
+// names none.
+func (p *Planner) inReservation(r *round, spec *cluster.JobSpec, nodes []*cluster.Node) []*cluster.Node {
+	if spec.Reservation == "" {
+		return nodes
+	}
+	x, known := r.snap.Policy.Scheduling.Reservation(spec.Reservation)
+	if !known {
+		return nil
+	}
+	member, all := names(x.Nodes)
+	return slices.DeleteFunc(slices.Clone(nodes), func(n *cluster.Node) bool { return !all && !member[n.Name] })
+}
+
+// impossible is why no job of a class could start even if nothing ran: because of nodes
+// that may not be used now, of its reservation, or of what there is at all.
+func (p *Planner) impossible(r *round, c *class, need topology.Need) verdict {
+	part, known := p.ground.parts[c.spec.Partition]
+	if !known {
+		return verdict{cluster.ReasonPartitionDown, fmt.Sprintf("partition %q does not exist any more", c.spec.Partition)}
+	}
+	need.Most = part.MaxNodes
+	var open []*cluster.Node
+	for name, h := range p.ground.places {
+		if part.usable.Has(h) {
+			open = append(open, p.ground.nodes[name])
+		}
+	}
+	request := c.spec.Request
+	fits := func(lists ...[]*cluster.Node) (ok bool, used []string) {
+		allowed := p.ground.chooser(&request)
+		var all []topology.Free
+		for i, list := range lists {
+			for _, n := range list {
+				if !allowed(n) {
+					continue
+				}
+				host := topology.NewHost(n)
+				if h, ok := p.ground.places[n.Name]; ok {
+					host = p.ground.hosts[h]
+				}
+				all = append(all, topology.AllOf(host))
+				if i > 0 {
+					used = append(used, n.Name)
+				}
+			}
+		}
+		_, ok = topology.Place(all, &need)
+		return ok, used
+	}
+	if ok, closed := fits(p.inReservation(r, c.spec, open), p.inReservation(r, c.spec, part.closed)); ok && len(closed) > 0 {
+		return verdict{cluster.ReasonReqNodeNotAvail, c.needs + "; that takes nodes that are not available: " + hostlist.Compress(closed)}
+	}
+	if c.spec.Reservation != "" {
+		if ok, _ := fits(open, part.closed); ok {
+			return verdict{cluster.ReasonReservation, c.needs + fmt.Sprintf("; the nodes of reservation %q in partition %q can never give that", c.spec.Reservation, part.Name)}
+		}
+	}
+	for _, cap := range []struct {
+		set  bool
+		drop func()
+		says string
+	}{
+		{request.MaxPrice > 0, func() { request.MaxPrice = 0 }, "every node that could give that costs more than --max-price"},
+		{len(request.Regions) > 0, func() { request.Regions = nil }, "no node of " + strings.Join(request.Regions, ", ") + " could give that"},
+	} {
+		if !cap.set {
+			continue
+		}
+		cap.drop()
+		if ok, _ := fits(p.inReservation(r, c.spec, open), p.inReservation(r, c.spec, part.closed)); ok {
+			return verdict{cluster.ReasonReqNodeNotAvail, c.needs + "; " + cap.says}
+		}
+	}
+	return verdict{cluster.ReasonBadConstraints, c.needs + fmt.Sprintf("; the nodes of partition %q that it may use can never give that", part.Name)}
+}
