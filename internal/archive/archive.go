@@ -29,13 +29,16 @@ import (
 )
 
 // Record is one job that has ended. Seq numbers them 1, 2, 3, ... in the order in
-// which they ended, equal on every replica.
+// which they ended, equal on every replica. What is beside Data is what it is found by.
 type Record struct {
-	Seq   uint64
-	ID    cluster.JobID
-	User  string
-	Ended cluster.Instant
-	Data  []byte
+	Seq       uint64
+	ID        cluster.JobID
+	User      string
+	Account   string
+	State     cluster.JobState
+	Submitted cluster.Instant
+	Ended     cluster.Instant
+	Data      []byte
 }
 
 // Blob is a script or an environment.
@@ -127,8 +130,15 @@ func (a *Archive) open() (err error) {
 	case err != nil:
 		return a.damaged(err)
 	}
-	if err := a.db.Update(prepare); err != nil {
-		return errors.Join(a.damaged(err), a.db.Close())
+	step := prepare
+	for more := true; more; step = indexSome { // more only when indexes are made anew
+		err := a.db.Update(func(tx *bolt.Tx) (err error) {
+			more, err = step(tx)
+			return err
+		})
+		if err != nil {
+			return errors.Join(a.damaged(err), a.db.Close())
+		}
 	}
 	return nil
 }
@@ -139,37 +149,53 @@ func (a *Archive) damaged(err error) error {
 
 // The buckets. Numbers in keys are big-endian, so that keys sort as numbers do.
 var (
-	bucketMeta  = []byte("meta")  // see below
-	bucketJobs  = []byte("jobs")  // seq -> record
-	bucketIDs   = []byte("ids")   // job id -> seq
-	bucketEnded = []byte("ended") // ended, seq -> nothing
-	bucketUsers = []byte("users") // user, 0, ended, seq -> nothing
-	bucketBlobs = []byte("blobs") // digest -> content
-	bucketGaps  = []byte("gaps")  // first missing seq -> last missing seq
+	bucketMeta     = []byte("meta")     // see below
+	bucketJobs     = []byte("jobs")     // seq -> record
+	bucketIDs      = []byte("ids")      // job id -> seq
+	bucketEnded    = []byte("ended")    // ended, seq -> entry (index.go)
+	bucketUsers    = []byte("users")    // user, 0, ended, seq -> entry
+	bucketAccounts = []byte("accounts") // account, 0, ended, seq -> entry
+	bucketHours    = []byte("hours")    // hour of ended -> earliest submission among its records
+	bucketBlobs    = []byte("blobs")    // digest -> content
+	bucketGaps     = []byte("gaps")     // first missing seq -> last missing seq
 )
 
 var (
-	keyFormat = []byte("format")
-	keyIndex  = []byte("index") // log index of the newest batch
-	keySeq    = []byte("seq")   // highest seq
+	keyFormat  = []byte("format")
+	keyIndex   = []byte("index")   // log index of the newest batch
+	keySeq     = []byte("seq")     // highest seq
+	keyIndexed = []byte("indexed") // the indexes hold every record up to this seq; absent: there are none
 )
 
-const format = 1
+const format = 2
 
-func prepare(tx *bolt.Tx) error {
-	for _, name := range [][]byte{bucketMeta, bucketJobs, bucketIDs, bucketEnded, bucketUsers, bucketBlobs, bucketGaps} {
+// prepare makes what is not there. more says that indexSome has to be called.
+func prepare(tx *bolt.Tx) (more bool, err error) {
+	for _, name := range [][]byte{bucketMeta, bucketJobs, bucketBlobs, bucketGaps} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-			return err
+			return false, err
+		}
+	}
+	for j := range journals {
+		for _, name := range [][]byte{rowsBucket(j), rowGapsBucket(j)} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return false, err
+			}
 		}
 	}
 	meta := tx.Bucket(bucketMeta)
 	switch v := meta.Get(keyFormat); {
 	case v == nil:
-		return meta.Put(keyFormat, number(format))
+		if err := meta.Put(keyFormat, number(format)); err != nil {
+			return false, err
+		}
 	case len(v) != 8 || binary.BigEndian.Uint64(v) != format:
-		return fmt.Errorf("its format %x is not known to this version of greylag", v)
+		return false, fmt.Errorf("its format %x is not known to this version of greylag", v)
 	}
-	return nil
+	if err := prepareIndexes(tx); err != nil {
+		return false, err
+	}
+	return indexSome(tx)
 }
 
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

@@ -26,10 +26,12 @@ func open(t testing.TB, dir string) *Archive {
 	return a
 }
 
-// record number seq: user "u0" to "u2" in turn, ending one second after the one before.
+// record number seq: user "u0" to "u2" in turn, of an account of two, ending one second
+// after the one before.
 func record(seq uint64) Record {
 	return Record{
-		Seq: seq, ID: cluster.JobID(1000 + seq), User: fmt.Sprintf("u%d", seq%3),
+		Seq: seq, ID: cluster.JobID(1000 + seq), User: fmt.Sprintf("u%d", seq%3), Account: fmt.Sprintf("a%d", seq%2),
+		State: cluster.Completed + cluster.JobState(seq%3), Submitted: cluster.Instant(seq * 1e9 / 2),
 		Ended: cluster.Instant(seq * 1e9), Data: fmt.Appendf(nil, "data of %d", seq),
 	}
 }

@@ -81,6 +81,7 @@ func TestKilledWhileWriting(t *testing.T) {
 				t.Fatalf("round %d: script %d: %v %v", round, n+1, ok, err)
 			}
 		}
+		agree(t, a)
 		must(t, a.Close())
 	}
 }

@@ -8,18 +8,23 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// A record is stored as: job id | ended | length of the user's name, 8 bytes
-// big-endian each but the last, which has 2 | the name | the data.
-const recordHead = 8 + 8 + 2
+// A record is stored as: job id | submitted | ended, 8 bytes big-endian each | state,
+// 1 byte | length of the user's name | length of the account's, 2 bytes each | the
+// names | the data.
+const recordHead = 8 + 8 + 8 + 1 + 2 + 2
 
 var errRecord = errors.New("record cannot be read")
 
 func (r *Record) encode() []byte {
-	buf := make([]byte, 0, recordHead+len(r.User)+len(r.Data))
+	buf := make([]byte, 0, recordHead+len(r.User)+len(r.Account)+len(r.Data))
 	buf = binary.BigEndian.AppendUint64(buf, uint64(r.ID))
+	buf = binary.BigEndian.AppendUint64(buf, uint64(r.Submitted))
 	buf = binary.BigEndian.AppendUint64(buf, uint64(r.Ended))
+	buf = append(buf, byte(r.State))
 	buf = binary.BigEndian.AppendUint16(buf, uint16(len(r.User)))
-	return append(append(buf, r.User...), r.Data...)
+	buf = binary.BigEndian.AppendUint16(buf, uint16(len(r.Account)))
+	buf = append(append(buf, r.User...), r.Account...)
+	return append(buf, r.Data...)
 }
 
 // decode reads a stored record; its data is a copy.
@@ -27,16 +32,20 @@ func decode(seq uint64, value []byte) (Record, error) {
 	if len(value) < recordHead {
 		return Record{}, fmt.Errorf("%w: number %d has %d bytes", errRecord, seq, len(value))
 	}
-	name := int(binary.BigEndian.Uint16(value[16:]))
-	if len(value) < recordHead+name {
+	user := recordHead + int(binary.BigEndian.Uint16(value[25:]))
+	account := user + int(binary.BigEndian.Uint16(value[27:]))
+	if len(value) < account {
 		return Record{}, fmt.Errorf("%w: number %d is cut off", errRecord, seq)
 	}
 	return Record{
-		Seq:   seq,
-		ID:    cluster.JobID(binary.BigEndian.Uint64(value)),
-		Ended: cluster.Instant(binary.BigEndian.Uint64(value[8:])),
-		User:  string(value[recordHead : recordHead+name]),
-		Data:  append([]byte(nil), value[recordHead+name:]...),
+		Seq:       seq,
+		ID:        cluster.JobID(binary.BigEndian.Uint64(value)),
+		Submitted: cluster.Instant(binary.BigEndian.Uint64(value[8:])),
+		Ended:     cluster.Instant(binary.BigEndian.Uint64(value[16:])),
+		State:     cluster.JobState(value[24]),
+		User:      string(value[recordHead:user]),
+		Account:   string(value[user:account]),
+		Data:      append([]byte(nil), value[account:]...),
 	}, nil
 }
 
@@ -46,9 +55,6 @@ func stamp(key []byte, ended cluster.Instant, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(key, seq)
 }
 
-func endedKey(ended cluster.Instant, seq uint64) []byte { return stamp(nil, ended, seq) }
-
-// userKey begins with the name, which holds no zero byte (names are validated).
-func userKey(user string, ended cluster.Instant, seq uint64) []byte {
-	return stamp(append([]byte(user), 0), ended, seq)
-}
+// lane is how all keys of a name begin in an index by names. Names hold no zero byte:
+// they are validated.
+func lane(name string) []byte { return append([]byte(name), 0) }

@@ -18,9 +18,12 @@ type batch struct {
 	blobs   map[cluster.Digest][]byte
 	ids     map[cluster.JobID]int // of records
 	bytes   int
+	rowBatch
 }
 
-func (b *batch) empty() bool { return len(b.records)+len(b.fills)+len(b.blobs) == 0 }
+func (b *batch) empty() bool {
+	return len(b.records)+len(b.fills)+len(b.blobs) == 0 && b.none()
+}
 
 // Append takes over what the log entry index made: jobs that have ended, ascending
 // and without gaps, and blobs. Records that the archive has already are passed over,
@@ -119,6 +122,9 @@ func (a *Archive) write() {
 		<-a.wake
 		for a.next() {
 			err := a.commit(&a.writing)
+			if err == nil {
+				_ = a.rollUp(foldBehind) // what is wrong with it a reading tells
+			}
 			a.mu.Lock()
 			if a.fault = err; err == nil {
 				a.writing = batch{}
@@ -171,6 +177,7 @@ func (a *Archive) next() bool {
 // commit writes one batch in one transaction.
 func (a *Archive) commit(b *batch) error {
 	err := a.db.Update(func(tx *bolt.Tx) error {
+		pack(tx)
 		for i := range b.records {
 			if err := put(tx, &b.records[i]); err != nil {
 				return err
@@ -189,6 +196,9 @@ func (a *Archive) commit(b *batch) error {
 			if err := blobs.Put(digest[:], content); err != nil {
 				return err
 			}
+		}
+		if err := b.write(tx); err != nil {
+			return err
 		}
 		meta := tx.Bucket(bucketMeta)
 		if b.index <= parseNumber(meta.Get(keyIndex)) {
@@ -243,11 +253,14 @@ func holds(tx *bolt.Tx, r *Record) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return old.ID == r.ID && old.Ended == r.Ended && old.User == r.User, nil
+	return old.ID == r.ID && old.Ended == r.Ended && old.User == r.User && old.Account == r.Account, nil
 }
 
 // rewind forgets every record from a sequence number on.
 func rewind(tx *bolt.Tx, from, last uint64) error {
+	if err := unfold(tx, from); err != nil {
+		return err
+	}
 	for seq := from; seq <= last; seq++ {
 		value := tx.Bucket(bucketJobs).Get(number(seq))
 		if value == nil {
@@ -278,19 +291,9 @@ func rewind(tx *bolt.Tx, from, last uint64) error {
 }
 
 func insert(tx *bolt.Tx, r *Record) error {
-	return errors.Join(
-		tx.Bucket(bucketJobs).Put(number(r.Seq), r.encode()),
-		tx.Bucket(bucketIDs).Put(number(uint64(r.ID)), number(r.Seq)),
-		tx.Bucket(bucketEnded).Put(endedKey(r.Ended, r.Seq), nil),
-		tx.Bucket(bucketUsers).Put(userKey(r.User, r.Ended, r.Seq), nil),
-	)
+	return errors.Join(tx.Bucket(bucketJobs).Put(number(r.Seq), r.encode()), addToIndexes(tx, r))
 }
 
 func remove(tx *bolt.Tx, r *Record) error {
-	return errors.Join(
-		tx.Bucket(bucketJobs).Delete(number(r.Seq)),
-		tx.Bucket(bucketIDs).Delete(number(uint64(r.ID))),
-		tx.Bucket(bucketEnded).Delete(endedKey(r.Ended, r.Seq)),
-		tx.Bucket(bucketUsers).Delete(userKey(r.User, r.Ended, r.Seq)),
-	)
+	return errors.Join(tx.Bucket(bucketJobs).Delete(number(r.Seq)), takeFromIndexes(tx, r))
 }
