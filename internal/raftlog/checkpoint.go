@@ -18,26 +18,31 @@ const (
 )
 
 // compare counts the voters' digests of the state after one entry. own is the
-// leader's; it votes too. need is a majority.
+// leader's; it votes too. Digests of another version say nothing. need is a majority.
 //
 // The leader does not simply tell the others its own digest: if it were the one
 // whose memory or disk is bad, every healthy member would stop.
-func compare(own uint64, answers []heard, need int) finding {
-	votes := map[uint64]int{own: 1}
+func compare(own checkpoint, answers []heard, need int) finding {
+	votes := map[uint64]int{own.digest: 1}
 	for _, h := range answers {
-		if h.err == nil && h.DigestKnown && h.server.Suffrage == raft.Voter {
+		if h.says(own.version) && h.server.Suffrage == raft.Voter {
 			votes[h.Digest]++
 		}
 	}
 	for digest, n := range votes { // at most one has a majority
 		if n >= need {
-			if digest == own {
+			if digest == own.digest {
 				return agreed
 			}
 			return outvoted
 		}
 	}
 	return undecided
+}
+
+// says reports whether the peer's digest can be compared with one of this version.
+func (h heard) says(version uint16) bool {
+	return h.err == nil && h.DigestKnown && h.DigestVersion == version
 }
 
 // check runs every CheckInterval on the leader: it asks all members for their clock
@@ -50,6 +55,7 @@ func (l *Log) check() {
 	defer tick.Stop()
 	space := time.NewTicker(diskGuardEvery)
 	defer space.Stop()
+	soon := time.After(l.cfg.CheckInterval / 20)
 	for {
 		select {
 		case <-l.stop:
@@ -59,10 +65,14 @@ func (l *Log) check() {
 				l.guardDisk()
 			}
 			continue
+		case <-soon: // so that a leader lost soon afterwards is remembered
+			l.hearClocks()
+			continue
 		case <-tick.C:
 		}
 		if l.ruling.Load() == 0 {
 			l.checkMembership()
+			l.hearClocks()
 			continue
 		}
 		l.checkPeers()
@@ -74,16 +84,21 @@ func (l *Log) checkPeers() {
 	servers := l.raft.GetConfiguration().Configuration().Servers
 	replies, asked := l.askAll(servers, question{DigestAt: own.index}, digestPatience+time.Second)
 	answers := make([]heard, 0, asked)
+	var answered []raft.Server
 	for range asked {
-		answers = append(answers, <-replies)
+		h := <-replies
+		answers = append(answers, h)
+		if l.clocks.note(h); h.err == nil && h.server.Suffrage == raft.Voter {
+			answered = append(answered, h.server)
+		}
 	}
-	if l.guardClock(answers, quorum(servers)) {
+	if l.guardClock(answered) {
 		return
 	}
 	if own.index == 0 {
 		return // nothing was ever proposed
 	}
-	switch compare(own.digest, answers, quorum(servers)) {
+	switch compare(own, answers, quorum(servers)) {
 	case outvoted:
 		l.halt(ExitDamaged, true, fmt.Sprintf("state diverged: after entry %d a majority holds another digest than %016x", own.index, own.digest))
 	case agreed:
@@ -107,7 +122,10 @@ func (l *Log) proposeCheckpoint(c checkpoint) {
 // than none: with too few members up nobody can tell who is right.
 func (l *Log) reportUndecided(own checkpoint, answers []heard) {
 	for _, h := range answers {
-		if h.err == nil && h.DigestKnown && h.Digest != own.digest {
+		if h.err == nil && h.DigestKnown && h.DigestVersion != own.version {
+			l.machine.otherVersion(h.DigestVersion)
+		}
+		if h.says(own.version) && h.Digest != own.digest {
 			l.log.Error("states differ and too few members answer to tell who is right: bring the others back",
 				"index", own.index, "member", h.server.ID)
 		}

@@ -114,6 +114,8 @@ func TestCompareDigests(t *testing.T) {
 	voter := func(digest uint64) heard {
 		return heard{server: raft.Server{Suffrage: raft.Voter}, standing: standing{DigestKnown: true, Digest: digest}}
 	}
+	other := voter(2)
+	other.DigestVersion = 9
 	learner := voter(2)
 	learner.server.Suffrage = raft.Nonvoter
 	silent := heard{err: errors.New("silent")}
@@ -130,9 +132,11 @@ func TestCompareDigests(t *testing.T) {
 		{"both differ alike", []heard{voter(2), voter(2)}, 2, outvoted},
 		{"all differ", []heard{voter(2), voter(3)}, 2, undecided},
 		{"learners have no say", []heard{learner, learner, silent, silent}, 3, undecided},
+		{"another version says nothing", []heard{other, other}, 2, undecided},
+		{"nor does it hinder", []heard{other, voter(1)}, 2, agreed},
 		{"five, two sick alike", []heard{voter(2), voter(2), voter(1), voter(1)}, 3, agreed},
 	} {
-		if got := compare(1, c.answers, c.need); got != c.want {
+		if got := compare(checkpoint{digest: 1}, c.answers, c.need); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -151,5 +155,46 @@ func TestPanicInTheStateMachineStopsTheMemberButKeepsItsData(t *testing.T) {
 		}
 		again := f.restart(sick)
 		f.until("replay", func() bool { return slices.Equal(again.fsm.list(), []string{"poison"}) })
+	})
+}
+
+// Members that make digests differently, as in the middle of an upgrade, go on side
+// by side; once they make the same again, they compare.
+func TestDigestsOfTwoVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil)
+		defer f.close()
+		f.grow(3)
+		newer := f.followers()[0]
+		cfg := newer.cfg
+		newer.Close()
+		again, err := f.open(cfg, &journal{version: 2, salt: 7})
+		f.must(err)
+		f.nodes[slices.Index(f.nodes, newer)] = again
+		f.propose("x")
+		time.Sleep(time.Minute)
+		f.must(f.leader().Transfer(f.ctx(), again.self.ID))
+		f.until("the newer one leads", func() bool { return f.leader() == again })
+		f.propose("y")
+		f.must(again.SnapshotNow(f.ctx()))
+		time.Sleep(time.Minute)
+		for _, n := range f.nodes {
+			if err := n.Err(); err != nil {
+				t.Errorf("%s stopped: %v", n.cfg.ID, err)
+			}
+		}
+		f.must(again.Close())
+		downgraded, err := f.open(cfg, &journal{}) // reads the other version's snapshot
+		f.must(err)
+		f.nodes[slices.Index(f.nodes, again)] = downgraded
+		f.propose("z")
+		if got := f.same(); !slices.Equal(got, []string{"x", "y", "z"}) {
+			t.Errorf("state %v", got)
+		}
+		downgraded.fsm.twist = twisted
+		f.propose("bad")
+		if r := reason(f, downgraded); !strings.HasPrefix(r, "76 state diverged") {
+			t.Errorf("equal versions are no longer compared: stopped with %q", r)
+		}
 	})
 }

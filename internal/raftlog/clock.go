@@ -2,6 +2,7 @@ package raftlog
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -10,10 +11,79 @@ import (
 // clockTolerance is how far a leader's clock may be off its peers' median.
 const clockTolerance = 5 * time.Second
 
-// offset is how far ahead of here the peer's clock is, known to half the round trip.
-func (h heard) offset(here time.Time) time.Duration {
-	middle := here.Add(-h.came.Sub(h.sent) / 2)
-	return time.Unix(0, h.Now).Sub(middle)
+// clockMemory is for how long a peer that does not answer is taken to have the clock
+// that it had. A wrong clock is found out by a majority, and when a leader is lost,
+// often only two are left: what the third's clock said is its vote.
+const clockMemory = time.Hour
+
+// reading is what a member's clocks said: the one that members compare (Config.Wall)
+// and the one that stamps entries (Config.Clock), each as the unix ns that it showed,
+// or would have shown, when this process began to count. Clocks that are right have
+// the same reading whenever they are asked.
+type reading struct{ wall, stamp int64 }
+
+// off is how far away two clocks are that are off by these from what is right.
+func (r reading) off(from reading) time.Duration {
+	return max(time.Duration(r.wall-from.wall).Abs(), time.Duration(r.stamp-from.stamp).Abs())
+}
+
+// clocks remembers what the clocks of the members said.
+type clocks struct {
+	began time.Time // counted from, on the monotonic clock
+
+	mu    sync.Mutex
+	heard map[raft.ServerID]remembered
+	wrong map[raft.ServerID]bool // that the log says so of
+}
+
+type remembered struct {
+	reading
+	at time.Time
+}
+
+func newClocks() *clocks {
+	return &clocks{began: time.Now(), heard: map[raft.ServerID]remembered{}, wrong: map[raft.ServerID]bool{}}
+}
+
+// reading of clocks that said this at a moment.
+func (c *clocks) reading(wall, stamp int64, at time.Time) reading {
+	counted := int64(at.Sub(c.began))
+	return reading{wall - counted, stamp - counted}
+}
+
+// note remembers an answer: the peer read its clocks halfway, known to half the round trip.
+func (c *clocks) note(h heard) {
+	if h.err != nil {
+		return
+	}
+	r := c.reading(h.Now, h.Stamp, h.sent.Add(h.came.Sub(h.sent)/2))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard[h.server.ID] = remembered{r, h.came}
+}
+
+// of the voters are what their clocks said last, without those nobody remembers.
+func (c *clocks) of(voters []raft.Server) map[raft.ServerID]reading {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := map[raft.ServerID]reading{}
+	for _, s := range voters {
+		if r, ok := c.heard[s.ID]; ok && time.Since(r.at) < clockMemory {
+			known[s.ID] = r.reading
+		}
+	}
+	return known
+}
+
+// median is that of the members' clocks, own among them; of two middle ones, the one
+// nearer to own. O(n log n).
+func median(own reading, peers map[raft.ServerID]reading) reading {
+	var walls, stamps []time.Duration
+	for _, r := range peers {
+		walls = append(walls, time.Duration(r.wall-own.wall))
+		stamps = append(stamps, time.Duration(r.stamp-own.stamp))
+	}
+	return reading{own.wall + int64(medianOffset(walls)), own.stamp + int64(medianOffset(stamps))}
 }
 
 // medianOffset is the median of the clocks' offsets from the leader's, its own (0)
@@ -28,38 +98,71 @@ func medianOffset(offsets []time.Duration) time.Duration {
 	return high
 }
 
-// guardClock hands leadership over if this leader's clock is off the median of a
-// majority, to the voter whose clock is nearest to it. It reports whether it did.
-func (l *Log) guardClock(answers []heard, need int) bool {
-	last := time.Now()
-	now := l.cfg.Wall()
-	var offsets []time.Duration
-	var peers []heard
-	for _, h := range answers {
-		if h.err != nil || h.server.Suffrage != raft.Voter {
-			continue
+// ownClocks reads this member's clocks.
+func (l *Log) ownClocks() reading {
+	wall, stamp := l.cfg.Wall(), l.cfg.Clock()
+	return l.clocks.reading(wall.UnixNano(), stamp.UnixNano(), time.Now())
+}
+
+// hearClocks asks the voters for their clocks and returns those that answered:
+// without patience for the rest when a majority did and the others' are remembered.
+func (l *Log) hearClocks() (answered []raft.Server) {
+	servers := voters(l.raft.GetConfiguration().Configuration().Servers)
+	replies, asked := l.askAll(servers, question{}, l.cfg.Profile.Election)
+	for range asked {
+		if known := l.clocks.of(servers); len(answered)+1 >= quorum(servers) && len(known) == asked {
+			break
 		}
-		here := now.Add(h.came.Sub(last)) // this member's clock when the answer came
-		offsets = append(offsets, h.offset(here))
-		peers = append(peers, h)
-	}
-	if len(offsets)+1 < need {
-		return false
-	}
-	median := medianOffset(offsets)
-	if median.Abs() <= clockTolerance {
-		return false
-	}
-	best := 0
-	for i := range offsets {
-		if (offsets[i] - median).Abs() < (offsets[best] - median).Abs() {
-			best = i
+		h := <-replies
+		if l.clocks.note(h); h.err == nil {
+			answered = append(answered, h.server)
 		}
 	}
-	l.log.Error("this leader's clock is off: handing leadership over", "behind", median, "to", peers[best].server.ID)
-	err := l.raft.LeadershipTransferToServer(peers[best].server.ID, peers[best].server.Address).Error()
-	if err != nil {
+	return answered
+}
+
+// guardClock hands leadership over if this leader's clocks are off the median of a
+// majority, to the one of those that answered whose clocks are nearest to it; it
+// reports whether this member had to. If nobody is nearer, this one stays: a wrong
+// clock is better than no leader.
+func (l *Log) guardClock(answered []raft.Server) bool {
+	servers := voters(l.raft.GetConfiguration().Configuration().Servers)
+	own, peers := l.ownClocks(), l.clocks.of(servers)
+	if len(peers)+1 < quorum(servers) {
+		return false
+	}
+	right := median(own, peers)
+	l.reportClocks(right, peers)
+	best, off := raft.Server{}, own.off(right)
+	if off <= clockTolerance {
+		return false
+	}
+	nearest := off - clockTolerance
+	for _, s := range answered {
+		if r, ok := peers[s.ID]; ok && r.off(right) < nearest {
+			best, nearest = s, r.off(right)
+		}
+	}
+	if best.ID == "" {
+		l.log.Error("this leader's clock is off, and so are those of the others that answer: set them", "off", off)
+		return false
+	}
+	l.log.Error("this leader's clock is off: handing leadership over", "off", off, "to", best.ID)
+	if err := l.raft.LeadershipTransferToServer(best.ID, best.Address).Error(); err != nil {
 		l.log.Error("handover failed, trying again later", "err", err)
 	}
 	return true
+}
+
+// reportClocks tells, once, of each peer whose clock is off, and when it no longer is.
+func (l *Log) reportClocks(right reading, peers map[raft.ServerID]reading) {
+	l.clocks.mu.Lock()
+	defer l.clocks.mu.Unlock()
+	for id, r := range peers {
+		off := r.off(right)
+		if wrong := off > clockTolerance; wrong != l.clocks.wrong[id] {
+			l.clocks.wrong[id] = wrong
+			l.log.Warn("a member's clock", "of", id, "wrong", wrong, "off", off)
+		}
+	}
 }

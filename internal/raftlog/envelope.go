@@ -42,7 +42,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	'G' 'L' version kind | unix ns, 8 bytes LE | body | CRC-32C of all before, 4 bytes LE
 //
 // body of commands: uvarint count, then count × (uvarint length, bytes).
-// body of a checkpoint: index, digest, 8 bytes LE each. A mark has none.
+// body of a checkpoint: index, digest, 8 bytes LE each, how the digest is
+// made, 2 bytes LE. A mark has none.
 //
 // The CRC is computed by the proposing leader before the entry reaches raft and
 // checked right before the state machine sees it, so it covers every disk, cache
@@ -56,7 +57,7 @@ type envelope struct {
 
 // encode returns the entry. O(bytes).
 func (e envelope) encode() []byte {
-	buf := make([]byte, 0, envelopeFixed+binary.MaxVarintLen64+commandsSize(e.commands)+16)
+	buf := make([]byte, 0, envelopeFixed+binary.MaxVarintLen64+commandsSize(e.commands)+20)
 	buf = append(buf, 'G', 'L', envelopeVersion, e.kind)
 	buf = binary.LittleEndian.AppendUint64(buf, uint64(e.at))
 	switch e.kind {
@@ -69,6 +70,7 @@ func (e envelope) encode() []byte {
 	case kindCheckpoint:
 		buf = binary.LittleEndian.AppendUint64(buf, e.checkpoint.index)
 		buf = binary.LittleEndian.AppendUint64(buf, e.checkpoint.digest)
+		buf = binary.LittleEndian.AppendUint16(buf, e.checkpoint.version)
 	}
 	return binary.LittleEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli))
 }
@@ -109,11 +111,12 @@ func decodeEnvelope(entry []byte) (envelope, error) {
 		e.commands, err = decodeCommands(body)
 		return e, err
 	case kindCheckpoint:
-		if len(body) != 16 {
+		if len(body) != 18 {
 			return envelope{}, fmt.Errorf("%w: checkpoint of %d bytes", errEnvelope, len(body))
 		}
 		e.checkpoint.index = binary.LittleEndian.Uint64(body)
 		e.checkpoint.digest = binary.LittleEndian.Uint64(body[8:])
+		e.checkpoint.version = binary.LittleEndian.Uint16(body[16:])
 		return e, nil
 	case kindMark:
 		if len(body) != 0 {

@@ -39,7 +39,7 @@ func TestGoldenEntries(t *testing.T) {
 		if e.kind == kindCommands && string(bytes.Join(e.commands, []byte(","))) != fields[1] {
 			t.Errorf("%s: holds %q", line, e.commands)
 		}
-		if e.kind == kindCheckpoint && e.checkpoint != (checkpoint{41, 0xfeed}) {
+		if e.kind == kindCheckpoint && e.checkpoint != (checkpoint{41, 0xfeed, 3}) {
 			t.Errorf("%s: holds %+v", line, e.checkpoint)
 		}
 	}
@@ -74,7 +74,7 @@ func TestNewerEntryIsNotDamage(t *testing.T) {
 
 func FuzzEnvelope(f *testing.F) {
 	f.Add(envelope{at: 1, commands: [][]byte{[]byte("x")}}.encode())
-	f.Add(envelope{kind: kindCheckpoint, checkpoint: checkpoint{1, 2}}.encode())
+	f.Add(envelope{kind: kindCheckpoint, checkpoint: checkpoint{1, 2, 3}}.encode())
 	f.Fuzz(func(t *testing.T, entry []byte) {
 		e, err := decodeEnvelope(entry)
 		if err != nil {

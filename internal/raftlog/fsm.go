@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 
@@ -21,6 +22,9 @@ type FSM interface {
 	Apply(index uint64, at int64, commands [][]byte) []any
 	// Digest is a fingerprint of the whole state, O(1): equal states, equal digests.
 	Digest() uint64
+	// DigestVersion tells how Digest is made, the same for the life of the process:
+	// members whose programs make it differently do not compare theirs.
+	DigestVersion() uint16
 	// Snapshot captures the state as of the last Apply, O(1). Apply goes on while
 	// it is written out.
 	Snapshot() (SnapshotWriter, error)
@@ -41,7 +45,10 @@ type SnapshotWriter interface {
 // and its application lie at most a few hundred.
 const digestWindow = 8192
 
-type checkpoint struct{ index, digest uint64 }
+type checkpoint struct {
+	index, digest uint64
+	version       uint16 // of the digest
+}
 
 // configuration is the newest committed membership that this member applied.
 type configuration struct {
@@ -59,6 +66,7 @@ type machine struct {
 	halt func(code int, damaged bool, reason string)
 	// joined is told of every committed configuration.
 	joined func(configuration)
+	log    *slog.Logger
 
 	broken error // a restore failed: the state is undefined until another succeeds; the FSM's goroutine's
 
@@ -68,6 +76,7 @@ type machine struct {
 	moved   chan struct{} // closed when applied grows; nil if nobody waits
 	digests []checkpoint  // ring by index
 	config  configuration
+	told    bool // that a member makes digests of another version
 }
 
 var errHalted = errors.New("raftlog: this member has stopped")
@@ -98,7 +107,9 @@ func (m *machine) Apply(log *raft.Log) any {
 			return m.stop(false, "entry %d: %v", log.Index, err)
 		}
 	case kindCheckpoint:
-		if own, known := m.digestAt(e.checkpoint.index); known && own != e.checkpoint.digest {
+		if e.checkpoint.version != m.fsm.DigestVersion() {
+			m.otherVersion(e.checkpoint.version)
+		} else if own, known := m.digestAt(e.checkpoint.index); known && own != e.checkpoint.digest {
 			return m.stop(true, "state diverged: after entry %d its digest is %016x, agreed is %016x", e.checkpoint.index, own, e.checkpoint.digest)
 		}
 	}
@@ -118,6 +129,18 @@ func (m *machine) apply(index uint64, e envelope) (results []any, err error) {
 		return nil, fmt.Errorf("state machine answered %d of %d commands", len(results), len(e.commands))
 	}
 	return results, nil
+}
+
+// otherVersion tells, once, that digests are not compared with everyone.
+func (m *machine) otherVersion(version uint16) {
+	m.mu.Lock()
+	told := m.told
+	m.told = true
+	m.mu.Unlock()
+	if !told {
+		m.log.Warn("another member runs another version of greylag: states are not compared with it until both run the same",
+			"digests_here", m.fsm.DigestVersion(), "there", version)
+	}
 }
 
 // stop ends this member; nothing reaches the FSM any more.
@@ -141,7 +164,7 @@ func (m *machine) advance(index uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.applied = index
-	m.digests[index%digestWindow] = checkpoint{index, digest}
+	m.digests[index%digestWindow] = checkpoint{index, digest, m.fsm.DigestVersion()}
 	if m.moved != nil {
 		close(m.moved)
 		m.moved = nil
@@ -166,7 +189,7 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &capture{writer: w, head: snapshotHead{Index: m.appliedIndex(), Digest: m.fsm.Digest()}}, nil
+	return &capture{writer: w, head: snapshotHead{Index: m.appliedIndex(), Digest: m.fsm.Digest(), DigestVersion: m.fsm.DigestVersion()}}, nil
 }
 
 // Restore replaces the state by a snapshot that raft keeps or was sent.
@@ -179,7 +202,7 @@ func (m *machine) Restore(rc io.ReadCloser) error {
 	if err == nil {
 		err = r.drain()
 	}
-	if digest := m.fsm.Digest(); err == nil && digest != head.Digest {
+	if digest := m.fsm.Digest(); err == nil && head.DigestVersion == m.fsm.DigestVersion() && digest != head.Digest {
 		err = fmt.Errorf("%w: its state has digest %016x, not %016x", errSnapshot, digest, head.Digest)
 	}
 	if m.broken = err; err != nil {

@@ -27,6 +27,8 @@ type journal struct {
 	panicOn  string
 	gate     chan struct{} // if set, Apply waits for it
 	bulk     bool          // for benchmarks: chain only
+	version  uint16        // of the digest
+	salt     uint64        // what that version makes different
 }
 
 func (j *journal) Apply(_ uint64, at int64, commands [][]byte) []any {
@@ -67,8 +69,10 @@ func (j *journal) add(text string) {
 func (j *journal) Digest() uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.chain
+	return j.chain ^ j.salt
 }
+
+func (j *journal) DigestVersion() uint16 { return j.version }
 
 func (j *journal) Snapshot() (SnapshotWriter, error) {
 	j.mu.Lock()

@@ -80,11 +80,16 @@ func (l *Log) followLeadership() {
 
 // confirmTerm has a mark agreed: then a majority has an entry of this term, and this
 // member's state holds everything before it. (Like raft's Barrier, which however is
-// never answered if it waits in raft's buffer while raft stops.)
+// never answered if it waits in raft's buffer while raft stops.) Before that it compares
+// clocks: time in the log never goes back, so whoever stamps one entry with a wrong
+// clock has done the harm, and until this is confirmed nothing is stamped.
 func (l *Log) confirmTerm(confirmed chan<- uint64) {
 	term := l.raft.CurrentTerm()
 	for l.raft.State() == raft.Leader && l.raft.CurrentTerm() == term {
-		if _, _, err := l.submit(l.life, &proposal{kind: kindMark}); err == nil {
+		pause := 10 * time.Millisecond
+		if l.guardClock(l.hearClocks()) {
+			pause = time.Second
+		} else if _, _, err := l.submit(l.life, &proposal{kind: kindMark}); err == nil {
 			select {
 			case confirmed <- term:
 			case <-l.stop:
@@ -92,7 +97,7 @@ func (l *Log) confirmTerm(confirmed chan<- uint64) {
 			return
 		}
 		select {
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(pause):
 		case <-l.stop:
 			return
 		}

@@ -29,6 +29,7 @@ type Log struct {
 	mux     *mux
 	trans   *transport
 	prober  *prober
+	clocks  *clocks
 
 	leadership chan bool
 	queue      chan *proposal
@@ -112,6 +113,7 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 		return nil, err
 	}
 	l.machine = newMachine(fsm, snap)
+	l.machine.log = l.log
 	l.machine.halt, l.machine.joined = l.halt, l.joined
 	l.store, err = openStore(cfg.Dir, l.reserve)
 	if err != nil {
@@ -124,7 +126,7 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 	l.store.floor = snap.floor
 	l.mux = newMux(cfg.Stream, self, l.log)
 	l.mux.probe = l.serveProbe
-	l.prober = newProber(l.mux)
+	l.prober, l.clocks = newProber(l.mux), newClocks()
 	return l, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -16,8 +17,9 @@ import (
 // the clock guard the clock, the disk guard the space, the checkpoint the digest, AddMember how far the
 // learner is, and a member that hears from no leader whether it is one at all.
 //
-// One connection carries any number of questions and answers, in turn, as
-// fixed-size little-endian frames.
+// One connection carries any number of questions and answers, in turn: the fields
+// below, little-endian, after their length in 2 bytes. Later versions add fields at
+// the end; what a frame does not have is 0, and what nobody here knows is passed over.
 type question struct {
 	// DigestAt asks for the digest of the state right after the entry of this
 	// index; 0 asks for none. The peer waits a little for the entry to arrive.
@@ -28,12 +30,15 @@ type standing struct {
 	Term        uint64
 	Leader      bool
 	Applied     uint64 // all entries up to this one are in the state
-	Now         int64  // unix ns on the peer's clock
+	Now         int64  // unix ns on the peer's wall clock
 	DigestKnown bool
 	Digest      uint64
 	ConfigIndex uint64 // of the newest committed configuration it knows
 	Member      bool   // the asker is in that configuration
 	DiskLow     bool   // see Config.ReserveBytes
+	Stamp       int64  // unix ns on the clock with which the peer would stamp entries
+	// DigestVersion is how the peer makes digests (FSM).
+	DigestVersion uint16
 }
 
 const (
@@ -46,10 +51,11 @@ func (l *Log) serveProbe(conn net.Conn, from string) {
 	r := bufio.NewReaderSize(conn, 64)
 	for {
 		var q question
-		if err := binary.Read(r, binary.LittleEndian, &q); err != nil {
+		if err := readFrame(r, &q); err != nil {
 			return
 		}
-		if err := binary.Write(conn, binary.LittleEndian, l.standing(q, from)); err != nil {
+		s := l.standing(q, from)
+		if err := writeFrame(conn, &s); err != nil {
 			return
 		}
 	}
@@ -60,8 +66,9 @@ func (l *Log) standing(q question, from string) standing {
 		Term:    l.raft.CurrentTerm(),
 		Leader:  l.raft.State() == raft.Leader,
 		Applied: l.raft.AppliedIndex(),
-		Now:     l.cfg.Wall().UnixNano(),
 		DiskLow: l.reserve.low.Load(),
+
+		DigestVersion: l.machine.fsm.DigestVersion(),
 	}
 	if q.DigestAt != 0 {
 		ctx, cancel := context.WithTimeout(l.life, digestPatience)
@@ -74,7 +81,40 @@ func (l *Log) standing(q question, from string) standing {
 	for _, server := range config.servers {
 		s.Member = s.Member || string(server.ID) == from
 	}
+	s.Now, s.Stamp = l.cfg.Wall().UnixNano(), l.cfg.Clock().UnixNano()
 	return s
+}
+
+// maxFrame is longer than any frame that a version ever had.
+const maxFrame = 1024
+
+// writeFrame writes the fields of a question or a standing.
+func writeFrame(w io.Writer, v any) error {
+	frame, err := binary.Append(make([]byte, 2, 128), binary.LittleEndian, v)
+	if err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint16(frame, uint16(len(frame)-2))
+	_, err = w.Write(frame)
+	return err
+}
+
+// readFrame reads what writeFrame wrote, here or in another version.
+func readFrame(r io.Reader, v any) error {
+	var length [2]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return err
+	}
+	n := int(binary.LittleEndian.Uint16(length[:]))
+	if n > maxFrame {
+		return fmt.Errorf("%w: a probe of %d bytes", errHandshake, n)
+	}
+	frame := make([]byte, max(n, binary.Size(v)))
+	if _, err := io.ReadFull(r, frame[:n]); err != nil {
+		return err
+	}
+	_, err := binary.Decode(frame, binary.LittleEndian, v)
+	return err
 }
 
 // prober keeps connections to peers for probes.
@@ -104,9 +144,9 @@ func (p *prober) ask(t target, q question, timeout time.Duration) (standing, err
 func (p *prober) exchange(conn net.Conn, t target, q question, timeout time.Duration) (standing, error) {
 	var s standing
 	conn.SetDeadline(time.Now().Add(timeout))
-	err := binary.Write(conn, binary.LittleEndian, q)
+	err := writeFrame(conn, &q)
 	if err == nil {
-		err = binary.Read(conn, binary.LittleEndian, &s)
+		err = readFrame(conn, &s)
 	}
 	if err != nil {
 		conn.Close()

@@ -95,6 +95,11 @@ func (l *Log) submit(ctx context.Context, p *proposal) ([]any, uint64, error) {
 	if l.raft.State() != raft.Leader {
 		return nil, 0, l.orClosed(ErrNotLeader)
 	}
+	if p.kind != kindMark && l.ruling.Load() == 0 {
+		if err := l.awaitRule(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
 	p.done = make(chan outcome, 1)
 	select {
 	case l.queue <- p:
@@ -117,6 +122,23 @@ func (l *Log) submit(ctx context.Context, p *proposal) ([]any, uint64, error) {
 		}
 		return nil, 0, fmt.Errorf("%w: %w", ErrOutcomeUnknown, ErrClosed)
 	}
+}
+
+// awaitRule waits until this leader is confirmed: until then it agrees on nothing.
+func (l *Log) awaitRule(ctx context.Context) error {
+	for l.ruling.Load() == 0 {
+		if l.raft.State() != raft.Leader {
+			return l.orClosed(ErrNotLeader)
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.stop:
+			return ErrClosed
+		}
+	}
+	return nil
 }
 
 // orClosed returns err, or ErrClosed if that is why.
@@ -157,6 +179,11 @@ func (l *Log) batch() {
 		parts, next = l.gather(next)
 		if len(parts) == 0 {
 			<-l.slots
+			continue
+		}
+		if parts[0].kind != kindMark && l.ruling.Load() == 0 { // lost meanwhile, and perhaps won again
+			<-l.slots
+			refuse(parts, ErrNotLeader)
 			continue
 		}
 		l.sent.Add(1)
@@ -206,12 +233,17 @@ func (l *Log) settle() {
 		}
 		l.settled.Store(e.number)
 		if err != nil {
-			for _, p := range e.parts {
-				p.done <- outcome{err: err}
-			}
+			refuse(e.parts, err)
 			continue
 		}
 		l.share(e)
+	}
+}
+
+// refuse gives all callers of an entry the same error.
+func refuse(parts []*proposal, err error) {
+	for _, p := range parts {
+		p.done <- outcome{err: err}
 	}
 }
 
@@ -220,9 +252,7 @@ func (l *Log) share(e entry) {
 	response := e.future.Response()
 	results, ok := response.([]any)
 	if failure, isErr := response.(error); isErr {
-		for _, p := range e.parts {
-			p.done <- outcome{err: fmt.Errorf("%w: %w", ErrOutcomeUnknown, failure)}
-		}
+		refuse(e.parts, fmt.Errorf("%w: %w", ErrOutcomeUnknown, failure))
 		return
 	}
 	for _, p := range e.parts {

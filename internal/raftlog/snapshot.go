@@ -16,7 +16,7 @@ import (
 // A snapshot is a row of frames:
 //
 //	frame: length, 4 bytes LE | CRC-32C of number and payload, 4 bytes LE | payload
-//	first: "GLSN" version, 0, 0, 0 | index | digest of the state, 8 bytes LE each
+//	first: "GLSN" version, 0 | how the digest is made, 2 bytes LE | index | digest of the state, 8 bytes LE each
 //	then:  what the FSM wrote, in pieces of up to 256 KiB
 //	last:  length 0
 //
@@ -35,10 +35,14 @@ var errSnapshot = errors.New("snapshot is damaged")
 type snapshotHead struct {
 	Index  uint64 // of the newest entry in the state
 	Digest uint64
+	// DigestVersion is that of the program that wrote the snapshot: another one
+	// reads it, and makes another digest of the same state.
+	DigestVersion uint16
 }
 
 func (h snapshotHead) encode() []byte {
-	buf := append([]byte(snapshotMagic), snapshotVersion, 0, 0, 0)
+	buf := append([]byte(snapshotMagic), snapshotVersion, 0)
+	buf = binary.LittleEndian.AppendUint16(buf, h.DigestVersion)
 	buf = binary.LittleEndian.AppendUint64(buf, h.Index)
 	return binary.LittleEndian.AppendUint64(buf, h.Digest)
 }
@@ -50,7 +54,10 @@ func decodeHead(b []byte) (snapshotHead, error) {
 	if b[4] != snapshotVersion {
 		return snapshotHead{}, fmt.Errorf("snapshot version %d: %w", b[4], errUnsupported)
 	}
-	return snapshotHead{binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}, nil
+	return snapshotHead{
+		Index: binary.LittleEndian.Uint64(b[8:]), Digest: binary.LittleEndian.Uint64(b[16:]),
+		DigestVersion: binary.LittleEndian.Uint16(b[6:]),
+	}, nil
 }
 
 func frameCRC(number uint32, payload []byte) uint32 {

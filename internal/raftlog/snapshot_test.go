@@ -30,9 +30,9 @@ func frames(t testing.TB, head snapshotHead, body []byte) []byte {
 
 func TestFramesComeBackWhole(t *testing.T) {
 	body := bytes.Repeat([]byte("greylag "), 100_000) // several frames
-	snap := frames(t, snapshotHead{7, 8}, body)
+	snap := frames(t, snapshotHead{Index: 7, Digest: 8, DigestVersion: 3}, body)
 	r, head, err := openFrames(bytes.NewReader(snap))
-	if err != nil || head != (snapshotHead{7, 8}) {
+	if err != nil || head != (snapshotHead{Index: 7, Digest: 8, DigestVersion: 3}) {
 		t.Fatalf("head %+v, %v", head, err)
 	}
 	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, body) {
@@ -62,7 +62,7 @@ func TestGoldenSnapshots(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, head, err := openFrames(bytes.NewReader(data))
-		if err != nil || head != (snapshotHead{7, 8}) {
+		if err != nil || head != (snapshotHead{Index: 7, Digest: 8}) {
 			t.Fatalf("%s: head %+v, %v", file, head, err)
 		}
 		if got, err := io.ReadAll(r); err != nil || string(got) != "the state" {
@@ -75,7 +75,7 @@ func TestGoldenSnapshots(t *testing.T) {
 }
 
 func FuzzSnapshot(f *testing.F) {
-	f.Add(frames(f, snapshotHead{1, 2}, []byte("state")))
+	f.Add(frames(f, snapshotHead{Index: 1, Digest: 2}, []byte("state")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		checkSnapshot(bytes.NewReader(b)) // must neither panic nor read without end
 	})
