@@ -4,9 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -18,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/service"
 	"github.com/greylag/greylag/internal/version"
 )
 
@@ -27,32 +25,14 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
+// run is the program; it returns the exit status.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
-	flags := flag.NewFlagSet("gnoded", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	path := flags.String("config", "", "read this `file` instead of "+config.NodePath)
-	flags.Usage = func() {
-		fmt.Fprint(stderr, "usage: gnoded [--config FILE]\n\nRuns the cluster's jobs on this host. Stopping it leaves them running.\nExit status: 0 stopped by a signal, 1 failed, 2 wrong usage or configuration.\n")
-	}
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		return 2
-	case flags.NArg() > 0:
-		flags.Usage()
-		return 2
-	}
-	cfg, err := config.LoadNode(*path)
-	if err != nil {
-		fmt.Fprintf(stderr, "gnoded: error: %v\n", err)
-		return 2
-	}
-	if err := serve(ctx, cfg, cfg.Log.Logger(stderr)); err != nil {
-		fmt.Fprintf(stderr, "gnoded: error: %v\n", err)
-		return 1
-	}
-	return 0
+	return service.Daemon[config.Node]{
+		Name: "gnoded", About: "Runs the cluster's jobs on this host. Stopping it leaves them running.",
+		Path: config.NodePath, Load: config.LoadNode, Serve: func(ctx context.Context, cfg config.Node, stderr io.Writer) error {
+			return serve(ctx, cfg, cfg.Log.Logger(stderr))
+		},
+	}.Main(ctx, args, stderr)
 }
 
 func serve(ctx context.Context, cfg config.Node, log *slog.Logger) error {

@@ -27,7 +27,8 @@ type parts struct {
 func assemble(cfg config.Node, log *slog.Logger) parts {
 	p := parts{config: agent.Config{
 		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health,
-		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features,
+		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features, Region: cfg.Region,
+		Images: runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},
 		Prolog: cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, Log: log,
 	}}
 	gpus, closeGPUs := openGPUs(cfg, log)
@@ -52,16 +53,21 @@ func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() erro
 		rt, err := process.New(process.Config{StateDir: state, GInit: beside("ginit")})
 		return rt, func() error { return nil }, err
 	}
-	a.RuntimeName = "containerd " + cfg.Containerd.OCIRuntime
+	a.RuntimeName = "containerd"
+	program := cfg.Containerd.OCIRuntime
+	if program == "auto" {
+		program = "" // containerd.Config's word for it
+	}
 	rt, err := containerd.New(containerd.Config{
-		Address: cfg.Containerd.Socket, Namespace: cfg.Containerd.Namespace, OCIRuntime: cfg.Containerd.OCIRuntime,
+		Address: cfg.Containerd.Socket, Namespace: cfg.Containerd.Namespace, OCIRuntime: program,
+		Logins: cfg.Registries.AuthFile, HostsDir: cfg.Registries.HostsDir,
 		StateDir: state, ScratchDir: filepath.Join(cfg.DataDir, "tmp"), GInit: beside("ginit"),
 		DeviceSpecs: []string{cfg.CDIDir}, CgroupParent: groupOf(cfg.Name),
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	a.Isolated = true
+	a.Isolated, a.RuntimeName = true, "containerd "+rt.OCIRuntime()
 	a.Device = func(index int32) string { return containerd.DeviceKind + "=" + strconv.Itoa(int(index)) }
 	a.Describe = func(inventory gpu.Inventory) error { return describe(cfg.CDIDir, inventory) }
 	return rt, rt.Close, nil

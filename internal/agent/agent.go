@@ -42,9 +42,12 @@ type Config struct {
 	CPUs     int           // 0: those of the host
 	Memory   cluster.Bytes // 0: that of the host
 	Features []string
+	Region   string
 
 	Prolog, Epilog string // programs run as root before and after a task; "" for none
 	HookTimeout    time.Duration
+
+	Images tasks.Keep // of images that no task needs
 
 	RuntimeName string // for people: "containerd crun"
 	// Isolated says that the runtime gives each task a view of the file system
@@ -87,6 +90,7 @@ type state struct {
 	inventory gpu.Inventory
 	bad       map[string]string // GPU by UUID: why it may not be used
 	badSince  uint64            // counts changes of bad
+	counting  uint64            // names this process, whose counters begin at 0
 	faults    map[string]string // by source: why the node is not fit for work
 
 	tasks map[reconcile.ID]*task
@@ -132,7 +136,7 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		slots: make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
 		blobs: newBlobCache(), accounts: newAccounts(),
 		state: state{
-			bad: map[string]string{}, faults: map[string]string{}, tasks: map[reconcile.ID]*task{},
+			counting: uint64(time.Now().UnixNano()), bad: map[string]string{}, faults: map[string]string{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{},
 		},
 	}
@@ -161,7 +165,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
 	defer stop()
 	a.reading = background
-	for _, part := range []func(context.Context){a.converse, a.watchGPUs, a.watchHealth} {
+	for _, part := range []func(context.Context){a.converse, a.watchGPUs, a.watchHealth, a.collectImages} {
 		a.workers.Go(func() { part(background) })
 	}
 	a.loop(ctx)

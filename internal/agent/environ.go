@@ -152,6 +152,9 @@ func array(w *greylagv1.WantedTask) []variable {
 		{"ARRAY_JOB_ID", number(w.GetArrayId()), []string{"ARRAY_JOB_ID"}},
 		{"ARRAY_TASK_ID", number(w.GetArrayIndex()), []string{"ARRAY_TASK_ID"}},
 		{"ARRAY_TASK_COUNT", nonzero(w.GetArraySize()), []string{"ARRAY_TASK_COUNT"}},
+		{"ARRAY_TASK_MIN", number(w.GetArrayFirst()), []string{"ARRAY_TASK_MIN"}},
+		{"ARRAY_TASK_MAX", number(w.GetArrayLast()), []string{"ARRAY_TASK_MAX"}},
+		{"ARRAY_TASK_STEP", number(max(w.GetArrayStep(), 1)), []string{"ARRAY_TASK_STEP"}},
 	}
 }
 

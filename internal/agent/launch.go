@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -190,26 +191,45 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	if w.GetImage() == "" {
 		return spec, nil
 	}
-	spec.Image, err = a.image(ctx, w.GetImage(), spec.Owner)
+	request := tasks.FetchRequest{Reference: w.GetImage(), Owner: spec.Owner, Logins: logins(spec.Env, account.home)}
+	spec.Image, err = a.image(ctx, request)
 	return spec, err
 }
 
+// logins are where a user may keep logins to registries, as podman and docker look:
+// what REGISTRY_AUTH_FILE and DOCKER_CONFIG say, and else in the home.
+func logins(env []string, home string) []string {
+	var files []string
+	for _, setting := range env {
+		if path, ok := strings.CutPrefix(setting, "REGISTRY_AUTH_FILE="); ok && strings.HasPrefix(path, "/") {
+			files = append(files, path)
+		}
+		if dir, ok := strings.CutPrefix(setting, "DOCKER_CONFIG="); ok && strings.HasPrefix(dir, "/") {
+			files = append(files, filepath.Join(dir, "config.json"))
+		}
+	}
+	if strings.HasPrefix(home, "/") {
+		files = append(files, filepath.Join(home, ".config/containers/auth.json"), filepath.Join(home, ".docker/config.json"))
+	}
+	return files
+}
+
 // image makes an image present.
-func (a *Agent) image(ctx context.Context, reference string, owner tasks.Owner) (string, error) {
+func (a *Agent) image(ctx context.Context, request tasks.FetchRequest) (string, error) {
 	images, ok := a.runtime.(tasks.Images)
 	if !ok {
 		return "", failed(cluster.LaunchFailed, "this node's runtime has no images")
 	}
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	name, err := images.Fetch(ctx, tasks.FetchRequest{Reference: reference, Owner: owner})
+	name, err := images.Fetch(ctx, request)
 	switch {
 	case err == nil:
 		return name, nil
 	case errors.Is(err, tasks.ErrUnavailable):
 		return "", fmt.Errorf("%w: %w", errPostpone, err)
 	}
-	return "", failed(cluster.ImageFailed, "image %s: %v", reference, err)
+	return "", failed(cluster.ImageFailed, "%v", err)
 }
 
 // files are those a task reads and writes, as paths of its own file system.

@@ -178,7 +178,7 @@ func (a *Agent) openLog(ctx context.Context, source output, follow bool) (*os.Fi
 		case !errors.Is(err, os.ErrNotExist):
 			return nil, err
 		case over || !follow:
-			return nil, fmt.Errorf("%s does not exist on this node", source.path)
+			return nil, fmt.Errorf("%s does not exist", source.path)
 		}
 		select {
 		case <-ctx.Done():

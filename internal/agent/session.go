@@ -129,7 +129,7 @@ func (a *Agent) describe(request *greylagv1.RegisterRequest) {
 	request.Cpus = int32(a.host.cpus)
 	request.Memory = int64(a.host.memory)
 	request.Gpus = a.devices()
-	request.Features = a.cfg.Features
+	request.Features, request.Region = a.cfg.Features, a.cfg.Region
 	request.Version = version.Version
 	request.Runtime = a.cfg.RuntimeName
 	request.Fault = a.fault()
@@ -221,7 +221,11 @@ func (a *Agent) report(request *greylagv1.ReportRequest, told uint64) uint64 {
 	if told != a.badSince {
 		request.Gpus = a.devices()
 	}
+	request.Counting = a.counting
 	for _, t := range a.tasks {
+		if t.Phase < reconcile.Ended {
+			t.ran = time.Since(t.met)
+		}
 		request.Tasks = append(request.Tasks, reported(t))
 	}
 	slices.SortFunc(request.Tasks, func(a, b *greylagv1.ReportedTask) int {
@@ -244,7 +248,7 @@ func reported(t *task) *greylagv1.ReportedTask {
 	r := &greylagv1.ReportedTask{
 		Job: uint64(t.ID.Job), Attempt: uint32(t.ID.Attempt), Phase: phaseWords[t.Phase],
 		Cause: t.End.Cause.String(), ExitCode: t.End.Exit.Code, ExitSignal: t.End.Exit.Signal, Message: t.End.Message,
-		MemoryPeak: int64(t.End.Memory),
+		MemoryPeak: int64(t.End.Memory), RanMs: t.ran.Milliseconds(),
 	}
 	if t.End.Started != 0 {
 		r.Started = timestamppb.New(t.End.Started.Time())

@@ -27,13 +27,15 @@ type task struct {
 	tries     int       // of clearing it away
 	waiting   time.Time // since when it is to be started; zero: it was not tried
 	watched   bool
+	met       time.Time          // when this process first had it
+	ran       time.Duration      // since then, until it ended
 	abandon   context.CancelFunc // of the start under way
 	over      chan struct{}      // closed when it has ended
 }
 
 // newTask takes a record; spec is nil where the record has none.
 func newTask(record *taskdb.Task, spec *greylagv1.WantedTask) *task {
-	t := &task{Task: record, abandon: func() {}, over: make(chan struct{})}
+	t := &task{Task: record, abandon: func() {}, over: make(chan struct{}), met: time.Now()}
 	if record.Phase >= reconcile.Ended {
 		close(t.over)
 	}

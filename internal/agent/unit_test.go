@@ -19,7 +19,7 @@ import (
 
 func example() *greylagv1.WantedTask {
 	return &greylagv1.WantedTask{
-		Job: 1234, Attempt: 2, Ref: "1230_4", ArrayId: 1230, ArrayIndex: 4, ArraySize: 16, User: "ann", Uid: 1001, Gid: 100,
+		Job: 1234, Attempt: 2, Ref: "1230_4", ArrayId: 1230, ArrayIndex: 4, ArraySize: 16, ArrayLast: 60, ArrayStep: 4, User: "ann", Uid: 1001, Gid: 100,
 		Name: "train a/b", Account: "lab", Partition: "main", Qos: "standard", WorkDir: "/home/ann/x", SubmitHost: "login1",
 		Rank: 1, TasksPerNode: 2, CpusPerTask: 4, Restarts: 3,
 		TimeLimit: durationpb.New(time.Hour), Started: timestamppb.New(time.Unix(1_700_000_000, 0)),
@@ -88,7 +88,7 @@ func TestEnvironment(t *testing.T) {
 		"A=1", "B=x=y\n", "SHELL=/bin/sh", "HOME=/home/ann", "USER=ann", "LOGNAME=ann", "TMPDIR=/tmp",
 		"CUDA_VISIBLE_DEVICES=0,1", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "GREYLAG_JOB_GPUS=GPU-b,GPU-e", "SLURM_JOB_GPUS=2,5",
 		"GREYLAG_JOB_ID=1234", "SLURM_JOB_ID=1234", "SLURM_JOBID=1234", "GREYLAG_ARRAY_JOB_ID=1230", "SLURM_ARRAY_TASK_ID=4",
-		"SLURM_ARRAY_TASK_COUNT=16", "SLURM_JOB_NAME=train a/b", "SLURM_JOB_NODELIST=gpu[01-02]", "SLURM_NNODES=2",
+		"SLURM_ARRAY_TASK_COUNT=16", "SLURM_ARRAY_TASK_MIN=0", "GREYLAG_ARRAY_TASK_MAX=60", "SLURM_ARRAY_TASK_STEP=4", "SLURM_JOB_NAME=train a/b", "SLURM_JOB_NODELIST=gpu[01-02]", "SLURM_NNODES=2",
 		"SLURM_NODEID=1", "SLURM_PROCID=1", "SLURM_LOCALID=0", "SLURM_NTASKS=4", "SLURM_NTASKS_PER_NODE=2", "SLURM_TASKS_PER_NODE=2(x2)",
 		"SLURM_CPUS_PER_TASK=4", "SLURM_CPUS_ON_NODE=8", "SLURM_JOB_CPUS_PER_NODE=8(x2)", "SLURM_MEM_PER_NODE=65536",
 		"SLURM_GPUS_ON_NODE=2", "SLURM_GPUS=4", "SLURM_SUBMIT_DIR=/home/ann/x", "SLURM_SUBMIT_HOST=login1", "SLURM_RESTART_COUNT=3",

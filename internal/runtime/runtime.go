@@ -67,14 +67,37 @@ type Images interface {
 	Fetch(ctx context.Context, request FetchRequest) (string, error)
 }
 
+// Collector is implemented by a runtime that keeps images until they are in the way.
+type Collector interface {
+	// Collect deletes images that were not wanted for keep.Age, and of the others
+	// those that were not wanted for longest until all fit into keep.Bytes; but none
+	// that a task has, or that was wanted within the last hour.
+	Collect(ctx context.Context, keep Keep) (Collected, error)
+}
+
+// Keep bounds the images on a node.
+type Keep struct {
+	Age   time.Duration // since an image was last wanted; 0: for ever
+	Bytes int64         // of all, as downloaded and unpacked; 0: no bound
+}
+
+// Collected is what Collect did.
+type Collected struct {
+	Deleted                 []string // names
+	Kept                    int
+	DeletedBytes, KeptBytes int64
+}
+
 // FetchRequest says which image and on whose behalf.
 type FetchRequest struct {
 	// Reference is what the user wrote: see package image for its forms.
 	Reference string
 	// Owner is who asks: archives and layouts on disk are opened as them.
 	Owner Owner
-	// Username and Password open a private registry; both empty for none.
-	Username, Password string
+	// Logins are paths of files where the owner may keep logins to registries, in
+	// the form of containers-auth.json(5); opened as them, the first that knows one
+	// counts.
+	Logins []string
 }
 
 // Owner is a user as the kernel knows one.

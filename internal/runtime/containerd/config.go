@@ -63,6 +63,12 @@ type Config struct {
 	OCIRuntime string
 	// Snapshotter for images; "overlayfs".
 	Snapshotter string
+	// Logins is a file of logins to registries for every user of the node, in the
+	// form of containers-auth.json(5), which only root may read; empty: none.
+	Logins string
+	// HostsDir holds hosts.toml files that say how registries are reached, as
+	// containerd's own /etc/containerd/certs.d does; empty: none.
+	HostsDir string
 	// Hidden are folders of the host that no task may see, beside StateDir and
 	// ScratchDir; containerd's own state.
 	Hidden []string
@@ -108,6 +114,11 @@ func (c Config) withDefaults(mixed bool) (Config, error) {
 			return Config{}, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
+	if c.Logins != "" {
+		if _, err := nodeLogins(c.Logins); err != nil {
+			return Config{}, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+	}
 	for _, dir := range append([]string{c.StateDir, c.ScratchDir, c.GInit}, c.Hidden...) {
 		if !filepath.IsAbs(dir) {
 			return Config{}, fmt.Errorf("%w: %q is not an absolute path", ErrConfig, dir)
@@ -127,6 +138,7 @@ func findOCIRuntime(name string, mixed bool) (string, error) {
 	if name == "" && mixed {
 		candidates = []string{"runc"}
 	}
+	var faults error
 	for _, candidate := range candidates {
 		path, err := exec.LookPath(candidate)
 		if err != nil {
@@ -135,7 +147,13 @@ func findOCIRuntime(name string, mixed bool) (string, error) {
 		if path, err = filepath.Abs(path); err != nil {
 			return "", err
 		}
-		return path, tryOCIRuntime(path, mixed)
+		if err = tryOCIRuntime(path, mixed); err == nil {
+			return path, nil
+		}
+		faults = errors.Join(faults, err)
+	}
+	if faults != nil {
+		return "", faults
 	}
 	return "", fmt.Errorf("%w: none of %q is installed", ErrConfig, candidates)
 }

@@ -40,6 +40,7 @@ type Runtime struct {
 	options typeurl.Any // how the shim calls the OCI runtime; never changes
 	devices *deviceSpecs
 	images  *imageCache
+	uses    *imageUses
 	locks   keyedLocks
 }
 
@@ -85,6 +86,7 @@ func New(config Config) (*Runtime, error) {
 		options: runcOptions,
 		devices: &deviceSpecs{dirs: config.DeviceSpecs},
 		images:  newImageCache(),
+		uses:    newImageUses(),
 	}, nil
 }
 
@@ -93,6 +95,9 @@ func New(config Config) (*Runtime, error) {
 func (r *Runtime) Close() error {
 	return errors.Join(r.client.Close(), unmountHostRoot(r.config.StateDir))
 }
+
+// OCIRuntime is the name of the program that makes the containers: runc or crun.
+func (r *Runtime) OCIRuntime() string { return filepath.Base(r.config.OCIRuntime) }
 
 // Ready asks containerd for its version. ErrUnavailable where it does not
 // answer, ErrTooOld where it is older than 1.6.20.

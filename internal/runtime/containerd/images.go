@@ -18,8 +18,6 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/images/archive"
 	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/containerd/containerd/v2/core/remotes"
-	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
@@ -55,38 +53,30 @@ func (r *Runtime) Fetch(ctx context.Context, request runtime.FetchRequest) (stri
 	if err != nil {
 		return "", fmt.Errorf("image %s: %w", request.Reference, unavailable(err))
 	}
+	r.remember(ctx, name)
 	return name, nil
 }
 
 // pull asks the registry what the reference means now, with the user's own
-// credentials even where the image is here already, and downloads what is
-// missing.
+// login even where the image is here already, and downloads what is missing.
 func (r *Runtime) pull(ctx context.Context, ref image.Reference, request runtime.FetchRequest) (string, error) {
-	if ref.User != "" && request.Username == "" {
-		request.Username = ref.User
+	known, err := r.loginsOf(ctx, request)
+	if err != nil {
+		return "", err
 	}
-	resolver := resolverFor(request.Username, request.Password)
+	resolver := r.resolver(ctx, ref, known)
 	_, target, err := resolver.Resolve(ctx, ref.Name)
 	if err != nil {
 		return "", err
 	}
 	name := pinned(ref.Name, target.Digest.String())
+	r.uses.want(name)
 	if present(ctx, r.client, name, r.config.Snapshotter) {
 		return name, nil
 	}
 	_, err = r.client.Pull(ctx, name, client.WithResolver(resolver),
 		client.WithPullUnpack, client.WithPullSnapshotter(r.config.Snapshotter))
 	return name, err
-}
-
-// resolverFor gives the registry the user's name and password. Registries on
-// this machine itself are spoken to without TLS, as every client does.
-func resolverFor(username, password string) remotes.Resolver {
-	authorizer := docker.NewDockerAuthorizer(docker.WithAuthCreds(func(string) (string, string, error) {
-		return username, password, nil
-	}))
-	return docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
-		docker.WithAuthorizer(authorizer), docker.WithPlainHTTP(docker.MatchLocalhost))})
 }
 
 // pinned replaces a tag or digest by this digest.
@@ -116,6 +106,7 @@ func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error)
 	}
 	defer source.Close()
 	digest, err := source.Digest(ref.Select)
+	r.uses.want(diskName + "@" + digest)
 	if err == nil && present(ctx, r.client, diskName+"@"+digest, r.config.Snapshotter) {
 		return diskName + "@" + digest, nil
 	}
@@ -165,6 +156,7 @@ func (r *Runtime) importTar(ctx context.Context, from io.Reader, selected string
 		return "", fmt.Errorf("%w: %w", image.ErrLayout, err)
 	}
 	name = diskName + "@" + target.Digest.String()
+	r.uses.want(name)
 	entry := images.Image{Name: name, Target: target}
 	_, err = r.client.ImageService().Create(ctx, entry)
 	if errdefs.IsAlreadyExists(err) {
@@ -235,6 +227,13 @@ func (c *imageCache) of(ctx context.Context, from *client.Client, name, snapshot
 	}
 	c.known[name] = found
 	return found, nil
+}
+
+// forget drops an image that is deleted.
+func (c *imageCache) forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, name)
 }
 
 func inspect(ctx context.Context, from *client.Client, name, snapshotter string) (unpacked, error) {

@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -16,8 +17,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/greylag/greylag/internal/image"
@@ -126,14 +129,29 @@ func TestImageRefused(t *testing.T) {
 	}
 }
 
-// TestPull: from a registry that wants a name and a password; a second time it
-// is asked once and downloads nothing.
+// loginFile writes a file of logins to a registry, as podman login does.
+func loginFile(t *testing.T, registry, password string, uid int, mode os.FileMode) string {
+	t.Helper()
+	auth := base64.StdEncoding.EncodeToString([]byte("ann:" + password))
+	path := filepath.Join(home(t), "auth-"+password+strconv.Itoa(uid)+".json")
+	if err := os.WriteFile(path, fmt.Appendf(nil, `{"auths": {%q: {"auth": %q}}}`, registry+"/team", auth), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(path, uid, uid); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestPull: from a registry that wants a name and a password, with the user's own
+// login; a second time it is asked once and downloads nothing.
 func TestPull(t *testing.T) {
 	r := newRuntime(t, nil)
 	archive, digest := busybox(t)
 	registry, requests := serve(t, archive)
-	ref := "docker://" + registry + "/team/busybox:latest"
-	request := runtime.FetchRequest{Reference: ref, Username: "ann", Password: "secret"}
+	ref, user := "docker://"+registry+"/team/busybox:latest", runtime.Owner{UID: 1000, GID: 1000}
+	right := loginFile(t, registry, "secret", 1000, 0o600)
+	request := runtime.FetchRequest{Reference: ref, Owner: user, Logins: []string{"/no/such.json", right}}
 	ctx := limit(t)
 	name := must(r.Fetch(ctx, request))(t)
 	if name != registry+"/team/busybox@"+digest {
@@ -143,14 +161,49 @@ func TestPull(t *testing.T) {
 	if again := must(r.Fetch(ctx, request))(t); again != name || requests.Load()-before > 2 {
 		t.Errorf("again %s after %d requests", again, requests.Load()-before)
 	}
-	request.Password = "wrong"
-	if _, err := r.Fetch(ctx, request); err == nil {
-		t.Error("a private image that is here was given to somebody with a wrong password")
+	pipe := filepath.Join(home(t), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for what, wrong := range map[string]runtime.FetchRequest{
+		"a wrong password":     {Reference: ref, Owner: user, Logins: []string{loginFile(t, registry, "wrong", 1000, 0o600), right}},
+		"no login":             {Reference: ref, Owner: user},
+		"another's login":      {Reference: ref, Owner: runtime.Owner{UID: 1001, GID: 1001}, Logins: []string{right}},
+		"a login for a folder": {Reference: "docker://" + registry + "/other/busybox:latest", Owner: user, Logins: []string{right}},
+		"a pipe":               {Reference: ref, Owner: user, Logins: []string{pipe}},
+		"no logins at all":     {Reference: ref, Owner: user, Logins: []string{archive}},
+	} {
+		if _, err := r.Fetch(ctx, wrong); err == nil {
+			t.Errorf("a private image that is here was given to somebody with %s", what)
+		} else if strings.Contains(err.Error(), "secret") && what != "a wrong password" {
+			t.Errorf("%s: the message names what is secret: %v", what, err)
+		}
 	}
 	spec := job(t, 1, "cat /etc/greylag-image\n")
 	spec.Image, spec.Mounts = name, []runtime.Mount{{Source: spec.WorkDir, Target: spec.WorkDir}}
 	if _, out := run(t, r, spec); out != "busybox test image\n" {
 		t.Errorf("%q", out)
+	}
+}
+
+// TestPullWithTheNodesLogin: for everyone on the node, if only root can read it; a
+// user's own comes first.
+func TestPullWithTheNodesLogin(t *testing.T) {
+	archive, _ := busybox(t)
+	registry, _ := serve(t, archive)
+	r := newRuntime(t, func(c *Config) { c.Logins = loginFile(t, registry, "secret", 0, 0o600) })
+	request := runtime.FetchRequest{Reference: "docker://" + registry + "/team/busybox:latest", Owner: runtime.Owner{UID: 1000, GID: 1000}}
+	must(r.Fetch(limit(t), request))(t)
+	request.Logins = []string{loginFile(t, registry, "wrong", 1000, 0o600)}
+	if _, err := r.Fetch(limit(t), request); err == nil {
+		t.Error("the user's own login was passed over")
+	}
+	for _, path := range []string{
+		loginFile(t, registry, "open", 0, 0o640), loginFile(t, registry, "others", 1000, 0o600), "/no/such/logins.json",
+	} {
+		if _, err := nodeLogins(path); err == nil {
+			t.Errorf("logins of %s are used", path)
+		}
 	}
 }
 

@@ -1,0 +1,119 @@
+//go:build linux
+
+package containerd
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/image/ociimage"
+	"github.com/greylag/greylag/internal/runtime"
+)
+
+// fetched makes an image of its own and fetches it, as wanted so long ago.
+func fetched(t *testing.T, r *Runtime, name string, ago time.Duration) string {
+	t.Helper()
+	built, err := ociimage.Busybox()
+	if err != nil {
+		t.Skip("needs busybox: ", err)
+	}
+	built.Env = append(built.Env, "IMAGE="+name)
+	path := filepath.Join(home(t), name+".tar")
+	must(ociimage.WriteFile(path, built))(t)
+	got := must(r.Fetch(limit(t), runtime.FetchRequest{Reference: path, Owner: runtime.Owner{UID: 1000, GID: 1000}}))(t)
+	wanted(t, r, got, ago)
+	return got
+}
+
+// wanted makes an image one that was last wanted so long ago.
+func wanted(t *testing.T, r *Runtime, name string, ago time.Duration) {
+	t.Helper()
+	at := time.Now().Add(-ago)
+	r.uses.mu.Lock()
+	r.uses.at[name] = at
+	r.uses.mu.Unlock()
+	ctx, service := r.scope(limit(t)), r.client.ImageService()
+	entry := must(service.Get(ctx, name))(t)
+	entry.Labels[labelUsed] = at.UTC().Format(time.RFC3339)
+	must(service.Update(ctx, entry, "labels."+labelUsed))(t)
+}
+
+// TestCollect: images go by age, then by size, the longest unwanted first; never one
+// that a task has, or that was wanted just now.
+func TestCollect(t *testing.T) {
+	r := newRuntime(t, nil)
+	needContainers(t)
+	const day = 24 * time.Hour
+	old, used, middle, fresh := fetched(t, r, "old", 20*day), fetched(t, r, "used", 20*day), fetched(t, r, "middle", 5*day), fetched(t, r, "fresh", 2*time.Minute)
+	spec := job(t, 1, "sleep 60\n")
+	spec.Image, spec.Mounts = used, []runtime.Mount{{Source: spec.WorkDir, Target: spec.WorkDir}}
+	if err := r.Start(limit(t), spec); err != nil {
+		t.Fatal(err)
+	}
+	collect := func(keep runtime.Keep, want ...string) runtime.Collected {
+		t.Helper()
+		did := must(r.Collect(limit(t), keep))(t)
+		if !slices.Equal(did.Deleted, want) {
+			t.Errorf("%+v deleted %v, want %v", keep, did.Deleted, want)
+		}
+		return did
+	}
+	if did := collect(runtime.Keep{}); did.Kept != 4 || did.KeptBytes < 1<<20 {
+		t.Errorf("no bounds: %+v", did)
+	}
+	collect(runtime.Keep{Age: 14 * day}, old)
+	if did := collect(runtime.Keep{Age: 14 * day, Bytes: 1}, middle); did.Kept != 2 {
+		t.Errorf("%+v", did)
+	}
+	spec.ID.Job, spec.Image = 2, middle
+	if err := r.Start(limit(t), spec); err == nil {
+		t.Error("a task has an image that was deleted")
+	}
+	spec.Image = fetched(t, r, "middle", 0)
+	if err := r.Start(limit(t), spec); spec.Image != middle || err != nil {
+		t.Errorf("an image that came again: %s, %v", spec.Image, err)
+	}
+	for job := range uint64(2) {
+		if err := r.Remove(limit(t), runtime.TaskID{Job: job + 1, Attempt: spec.ID.Attempt}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	collect(runtime.Keep{Age: 14 * day}, used)
+	wanted(t, r, fresh, 2*day)
+	wanted(t, r, middle, day)
+	did := collect(runtime.Keep{Bytes: 1}, fresh, middle)
+	if did.Kept != 0 || did.KeptBytes != 0 {
+		t.Errorf("all are gone: %+v", did)
+	}
+}
+
+// TestAutomaticRuntime: crun where it works, else runc.
+func TestAutomaticRuntime(t *testing.T) {
+	bin := t.TempDir()
+	program := func(name, script string) {
+		if err := os.WriteFile(filepath.Join(bin, name), fmt.Appendf(nil, "#!/bin/sh\n%s\n", script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin)
+	program("runc", "echo runc version 1.1")
+	program("crun", "echo crun version 1.8")
+	want := func(name string, mixed bool, want string) {
+		t.Helper()
+		if path, err := findOCIRuntime(name, mixed); err != nil || filepath.Base(path) != want {
+			t.Errorf("%q on a host with groups of both versions %v: %s, %v, want %s", name, mixed, path, err, want)
+		}
+	}
+	want("", false, "crun")
+	want("", true, "runc")
+	want("runc", false, "runc")
+	program("crun", "exit 127")
+	want("", false, "runc")
+	if _, err := findOCIRuntime("crun", false); err == nil {
+		t.Error("a crun that does not run is taken")
+	}
+}

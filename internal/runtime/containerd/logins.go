@@ -1,0 +1,140 @@
+//go:build linux
+
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	dockerconfig "github.com/containerd/containerd/v2/core/remotes/docker/config"
+
+	"github.com/greylag/greylag/internal/image"
+	"github.com/greylag/greylag/internal/runtime"
+)
+
+// Passwords for registries never travel with a job, whose record everyone's
+// controllers keep: they are read on the node, where the image is pulled. The user's
+// own files, as the user; then the node's, which only root may read.
+
+// logins are the files that may know a login, in the order in which they are asked.
+type logins []image.Credentials
+
+// loginsOf reads the user's files and the node's.
+func (r *Runtime) loginsOf(ctx context.Context, request runtime.FetchRequest) (logins, error) {
+	all, err := userLogins(ctx, request)
+	if err != nil || r.config.Logins == "" {
+		return all, err
+	}
+	own, err := nodeLogins(r.config.Logins)
+	if err != nil {
+		return nil, err
+	}
+	return append(all, own), nil
+}
+
+// userLogins reads files with the user's rights. A home that hangs costs a goroutine,
+// not the caller.
+func userLogins(ctx context.Context, request runtime.FetchRequest) (logins, error) {
+	type answer struct {
+		found logins
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		var a answer
+		a.err = asUser(request.Owner, func() error {
+			for _, path := range request.Logins {
+				c, err := readLogins(path, func(os.FileInfo) error { return nil })
+				if errors.Is(err, image.ErrCredentials) {
+					return fmt.Errorf("%s: %w", path, err)
+				}
+				if err == nil { // else the user has none there, or none that is readable here
+					a.found = append(a.found, c)
+				}
+			}
+			return nil
+		})
+		done <- a
+	}()
+	select {
+	case a := <-done:
+		return a.found, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read %v: %w", request.Logins, ctx.Err())
+	}
+}
+
+// nodeLogins reads the file of the configuration.
+func nodeLogins(path string) (image.Credentials, error) {
+	c, err := readLogins(path, func(info os.FileInfo) error {
+		if info.Mode().Perm()&0o077 != 0 || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+			return fmt.Errorf("%w: it must belong to root, and nobody else may read it: chown root and chmod 600", ErrConfig)
+		}
+		return nil
+	})
+	if err != nil {
+		return c, fmt.Errorf("registry logins %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// readLogins reads one file that check finds right. What is no plain file is not read,
+// and does not block.
+func readLogins(path string, check func(os.FileInfo) error) (image.Credentials, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return image.Credentials{}, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return image.Credentials{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return image.Credentials{}, fmt.Errorf("%w: no plain file", image.ErrCredentials)
+	}
+	if err := check(info); err != nil {
+		return image.Credentials{}, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, image.MaxCredentials+1))
+	if err != nil {
+		return image.Credentials{}, err
+	}
+	return image.ParseCredentials(data)
+}
+
+// of is the login for a reference, or for a host that stands in for its registry. One
+// for another user than the reference names does not count.
+func (l logins) of(name, user string) image.Login {
+	for _, c := range l {
+		if login, ok := c.For(name); ok && (user == "" || login.User == user || login.User == "") {
+			return login
+		}
+	}
+	return image.Login{User: user}
+}
+
+// resolver speaks to the reference's registry, or to what the site's hosts.toml says
+// stands in for it, with the login that is for each. Registries on this machine itself
+// are spoken to without TLS, as every client does.
+func (r *Runtime) resolver(ctx context.Context, ref image.Reference, known logins) remotes.Resolver {
+	registry := image.Host(ref.Name)
+	credentials := func(host string) (string, string, error) {
+		login := known.of(host, "")
+		if host == registry || registry == "docker.io" && host == "registry-1.docker.io" {
+			login = known.of(ref.Name, ref.User)
+		}
+		return login.User, login.Secret, nil
+	}
+	options := dockerconfig.HostOptions{Credentials: credentials}
+	if r.config.HostsDir != "" {
+		options.HostDir = dockerconfig.HostDirFromRoot(r.config.HostsDir)
+	}
+	return docker.NewResolver(docker.ResolverOptions{Hosts: dockerconfig.ConfigureHosts(ctx, options)})
+}
