@@ -19,7 +19,10 @@ type Controller struct {
 	PKIDir    string `toml:"pki_dir"`   // the cluster's CA and this controller's certificate
 	Dev       bool   `toml:"dev"`       // controller, node and gauthd in one process
 	Raft      Raft   `toml:"raft"`
-	Log       Log    `toml:"log"`
+
+	Archive Archive `toml:"archive"`
+	Limits  Limits  `toml:"limits"`
+	Log     Log     `toml:"log"`
 }
 
 // Raft is how controllers agree.
@@ -47,7 +50,9 @@ func DefaultController() Controller {
 			TrailingLogs:      65536,
 			Reserve:           64 * cluster.MiB,
 		},
-		Log: defaultLog(),
+		Archive: defaultArchive(),
+		Limits:  defaultLimits(),
+		Log:     defaultLog(),
 	}
 }
 
@@ -80,4 +85,6 @@ func (cfg *Controller) check(c *checker) {
 	if cfg.Raft.Reserve < 0 || cfg.Raft.Reserve > cluster.TiB {
 		c.fault("raft.reserve", "%v is out of range, 0 to 1T", cfg.Raft.Reserve)
 	}
+	cfg.Archive.check(c)
+	cfg.Limits.check(c)
 }

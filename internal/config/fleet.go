@@ -29,6 +29,7 @@ type fleetNode struct {
 	// NVLinkDomain names one domain that all GPUs of all these nodes are in.
 	NVLinkDomain string   `toml:"nvlink_domain"`
 	Features     []string `toml:"features"`
+	Region       string   `toml:"region"`
 }
 
 // maxFleetNodes bounds a fleet, maxFleetGPUs the GPUs of one of its nodes.
@@ -101,7 +102,7 @@ func (n *fleetNode) add(c *checker, at string, divided bool, seen map[string]boo
 }
 
 func (n *fleetNode) node(name string) cluster.Node {
-	out := cluster.Node{Name: name, BootID: "simulated", CPUs: int32(n.CPUs), Memory: n.Memory, Features: n.Features}
+	out := cluster.Node{Name: name, BootID: "simulated", CPUs: int32(n.CPUs), Memory: n.Memory, Features: n.Features, Region: n.Region}
 	for g := range n.GPUs {
 		domain := n.NVLinkDomain
 		if domain == "" && n.NVLinkDomains > 0 {

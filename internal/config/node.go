@@ -21,9 +21,12 @@ type Node struct {
 	CDIDir        string          `toml:"cdi_dir"` // the node's own CDI specifications
 	Runtime       string          `toml:"runtime" one:"containerd,process"`
 	Containerd    Containerd      `toml:"containerd"`
+	Registries    Registries      `toml:"registries"`
+	Images        Images          `toml:"images"`
 	CPUs          int             `toml:"cpus"`           // 0: those of the host
 	Memory        cluster.Bytes   `toml:"memory"`         // 0: that of the host
 	Features      []string        `toml:"features"`       // words that jobs can ask for
+	Region        string          `toml:"region"`         // where it is: a word that jobs can ask for
 	Prolog        string          `toml:"prolog"`         // program run as root before each task; "": none
 	Epilog        string          `toml:"epilog"`         // and after each
 	HookTimeout   time.Duration   `toml:"hook_timeout"`   // of either
@@ -40,7 +43,7 @@ type Node struct {
 type Containerd struct {
 	Socket     string `toml:"socket"`
 	Namespace  string `toml:"namespace"`
-	OCIRuntime string `toml:"oci_runtime" one:"runc,crun"`
+	OCIRuntime string `toml:"oci_runtime" one:"auto,runc,crun"`
 }
 
 // Poll is how often gnoded looks.
@@ -71,7 +74,9 @@ func DefaultNode() Node {
 		PKIDir:      "/var/lib/greylag/node/pki",
 		CDIDir:      "/run/greylag/cdi",
 		Runtime:     "containerd",
-		Containerd:  Containerd{Socket: "/run/containerd/containerd.sock", Namespace: "greylag", OCIRuntime: "runc"},
+		Containerd:  Containerd{Socket: "/run/containerd/containerd.sock", Namespace: "greylag", OCIRuntime: "auto"},
+		Registries:  defaultRegistries(),
+		Images:      defaultImages(),
 		HookTimeout: 5 * time.Minute,
 		Poll:        Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 10 * time.Second},
 		Log:         defaultLog(),
@@ -98,12 +103,17 @@ func (cfg *Node) check(c *checker) {
 	c.absolute("cdi_dir", cfg.CDIDir)
 	c.absolute("containerd.socket", cfg.Containerd.Socket)
 	c.word("containerd.namespace", cfg.Containerd.Namespace)
+	cfg.Registries.check(c)
+	cfg.Images.check(c)
 	c.between("cpus", cfg.CPUs, 0, 1<<16)
 	if cfg.Memory != 0 && cfg.Memory < 64*cluster.MiB {
 		c.fault("memory", "%v is too little, at least 64M", cfg.Memory)
 	}
 	for i, f := range cfg.Features {
 		c.word(fmt.Sprintf("features[%d]", i), f)
+	}
+	if cfg.Region != "" {
+		c.word("region", cfg.Region)
 	}
 	if cfg.Prolog != "" {
 		c.absolute("prolog", cfg.Prolog)

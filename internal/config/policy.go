@@ -33,9 +33,11 @@ type policy struct {
 	QOS        []qos       `toml:"qos"`
 
 	Scheduling   scheduling    `toml:"scheduling"`
+	Topology     nearness      `toml:"topology"`
 	FairShare    fairShare     `toml:"fair_share"`
 	Licences     counts        `toml:"licences"` // how many there are of each
 	Reservations []reservation `toml:"reservation"`
+	Credits      creditRules   `toml:"credits"`
 }
 
 type partition struct {
@@ -49,6 +51,7 @@ type partition struct {
 	AllowAccounts []string      `toml:"allow_accounts"`
 	Priority      int           `toml:"priority"`
 	MemPerCPU     cluster.Bytes `toml:"mem_per_cpu"`
+	MemPerGPU     cluster.Bytes `toml:"mem_per_gpu"`
 }
 
 type qos struct {
@@ -59,6 +62,10 @@ type qos struct {
 	// How much more its jobs count as usage, in percent; -100: nothing.
 	UsageExtra int       `toml:"usage_extra"`
 	Limits     limitList `toml:"limits"`
+	// QOS of lower tiers whose jobs may be ended for one of this that cannot start
+	// otherwise, and what becomes of a job of this one when that happens to it.
+	Preempts    []string `toml:"preempts"`
+	PreemptMode string   `toml:"preempt_mode" one:"off,requeue,cancel"`
 }
 
 // ReadPolicy reads a policy file's text; name stands for it in faults. What the text
@@ -114,20 +121,27 @@ func (p *policy) policy() cluster.Policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxPending: int64(p.MaxPending), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
-		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount,
+		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
 	}
 	for _, x := range p.Partitions {
 		out.Partitions = append(out.Partitions, cluster.Partition{
 			Name: x.Name, Nodes: x.Nodes, Default: x.Default, Down: x.Down, MaxTime: x.MaxTime, DefaultTime: x.DefaultTime,
-			MaxNodes: int32(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int32(x.Priority), MemPerCPU: x.MemPerCPU,
+			MaxNodes: int32(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int32(x.Priority), MemPerCPU: x.MemPerCPU, MemPerGPU: x.MemPerGPU,
 		})
 	}
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, cluster.QOS{
 			Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime, UsageExtra: int32(x.UsageExtra), Limits: x.Limits,
+			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode),
 		})
 	}
 	return out
+}
+
+// preemptMode reads a word that has been checked; none is off.
+func preemptMode(word string) cluster.PreemptMode {
+	mode, _ := cluster.ParsePreemptMode(word)
+	return mode
 }
 
 func fileOf(p *cluster.Policy) policy {
@@ -137,15 +151,17 @@ func fileOf(p *cluster.Policy) policy {
 		MaxPending: int(p.MaxPending), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount,
 	}
 	out.schedulingOf(&p.Scheduling)
+	out.creditsOf(&p.Credits)
 	for _, x := range p.Partitions {
 		out.Partitions = append(out.Partitions, partition{
 			Name: x.Name, Nodes: x.Nodes, Default: x.Default, Down: x.Down, MaxTime: x.MaxTime, DefaultTime: x.DefaultTime,
-			MaxNodes: int(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int(x.Priority), MemPerCPU: x.MemPerCPU,
+			MaxNodes: int(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int(x.Priority), MemPerCPU: x.MemPerCPU, MemPerGPU: x.MemPerGPU,
 		})
 	}
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, qos{
 			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
+			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(),
 		})
 	}
 	return out

@@ -25,6 +25,18 @@ type weights struct {
 	MaxAge    time.Duration `toml:"max_age"`
 }
 
+// nearness is what comes first where a job on several nodes asks for neither.
+type nearness struct {
+	Prefer string `toml:"prefer" one:"narrowest,tightest"`
+}
+
+// The words for what comes first: the narrowest domain that has room, or the nodes
+// that are left the fullest.
+const (
+	narrowest = "narrowest"
+	tightest  = "tightest"
+)
+
 type fairShare struct {
 	Algorithm string        `toml:"algorithm" one:"fair-tree,classic"`
 	HalfLife  time.Duration `toml:"half_life"` // "0s": usage is never forgotten
@@ -52,7 +64,7 @@ func (p *policy) scheduling() cluster.Scheduling {
 	s, w, f := &p.Scheduling, &p.Scheduling.Weights, &p.FairShare
 	out := cluster.Scheduling{
 		Depth: int32(s.Depth), Window: s.Window, PromiseHorizon: time.Duration(s.PromiseHorizon), Replan: s.Replan,
-		MaxSwitchWait: s.MaxSwitchWait,
+		MaxSwitchWait: s.MaxSwitchWait, Packed: p.Topology.Prefer == tightest,
 		Weights: cluster.Weights{
 			Age: int64(w.Age), FairShare: int64(w.FairShare), JobSize: int64(w.JobSize),
 			Partition: int64(w.Partition), QOS: int64(w.QOS), MaxAge: w.MaxAge,
@@ -75,6 +87,10 @@ func (p *policy) schedulingOf(s *cluster.Scheduling) {
 	p.Scheduling = scheduling{
 		Depth: depth(s.Depth), Window: s.Window, PromiseHorizon: horizon(s.PromiseHorizon), Replan: s.Replan, MaxSwitchWait: s.MaxSwitchWait,
 		Weights: weights{int(w.Age), int(w.FairShare), int(w.JobSize), int(w.Partition), int(w.QOS), w.MaxAge},
+	}
+	p.Topology.Prefer = narrowest
+	if s.Packed {
+		p.Topology.Prefer = tightest
 	}
 	p.FairShare = fairShare{Algorithm: fairTree, HalfLife: s.FairShare.HalfLife, Billing: s.FairShare.Billing}
 	if s.FairShare.Classic {

@@ -1,0 +1,45 @@
+package config
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Archive bounds what a controller keeps of jobs that have ended, beside their records.
+type Archive struct {
+	ScriptsKeep time.Duration `toml:"scripts_keep"` // since no job needs a script or environment; 0: for ever
+	ScriptsSize cluster.Bytes `toml:"scripts_size"` // of all scripts and environments; 0: no bound
+}
+
+// Limits bound what one user may ask of a controller.
+type Limits struct {
+	Requests int           `toml:"requests"` // a second
+	Burst    int           `toml:"burst"`    // at once
+	Streams  int           `toml:"streams"`  // open at once: watches, logs
+	Patience time.Duration `toml:"patience"` // how long anybody's request may take to arrive
+}
+
+func defaultArchive() Archive {
+	return Archive{ScriptsKeep: 365 * 24 * time.Hour, ScriptsSize: 10 * cluster.GiB}
+}
+
+func defaultLimits() Limits {
+	return Limits{Requests: 500, Burst: 2000, Streams: 128, Patience: 30 * time.Second}
+}
+
+func (a *Archive) check(c *checker) {
+	if a.ScriptsKeep != 0 {
+		c.atLeast("archive.scripts_keep", a.ScriptsKeep, time.Hour)
+	}
+	if a.ScriptsSize != 0 && (a.ScriptsSize < cluster.MiB || a.ScriptsSize > 1024*cluster.TiB) {
+		c.fault("archive.scripts_size", "%v is out of range, 1M to 1024T, or 0 for no bound", a.ScriptsSize)
+	}
+}
+
+func (l *Limits) check(c *checker) {
+	c.between("limits.requests", l.Requests, 1, 1_000_000)
+	c.between("limits.burst", l.Burst, 1, 10_000_000)
+	c.between("limits.streams", l.Streams, 1, 100_000)
+	c.atLeast("limits.patience", l.Patience, time.Second)
+}

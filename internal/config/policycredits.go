@@ -1,0 +1,38 @@
+package config
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// creditRules is the table [credits] of the policy.
+type creditRules struct {
+	On          bool          `toml:"on"`
+	Partitions  []string      `toml:"partitions"`              // whose jobs are paid for; empty: all
+	LienWindow  time.Duration `toml:"lien_window"`             // "0s": the whole time limit is set aside
+	Prices      string        `toml:"prices" one:"quoted,day"` // of when it was submitted, or of each day
+	FaultRefund time.Duration `toml:"fault_refund"`            // most work that is given back after a fault
+}
+
+func (p *policy) credits() cluster.CreditPolicy {
+	x := &p.Credits
+	return cluster.CreditPolicy{
+		On: x.On, Partitions: orNone(x.Partitions), LienWindow: x.LienWindow, Floating: x.Prices == "day", FaultRefund: x.FaultRefund,
+	}
+}
+
+func (p *policy) creditsOf(x *cluster.CreditPolicy) {
+	p.Credits = creditRules{On: x.On, Partitions: x.Partitions, LienWindow: x.LienWindow, Prices: "quoted", FaultRefund: x.FaultRefund}
+	if x.Floating {
+		p.Credits.Prices = "day"
+	}
+}
+
+// orNone is a list, or nil for one without elements.
+func orNone(list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
