@@ -1,0 +1,209 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Alert is something that somebody should know. Its ID is the same whenever it is
+// found again, so that it is told once.
+type Alert struct {
+	ID     string `json:"id"`
+	Rule   string `json:"type"` // spend.anomaly usage.anomaly budget.used bucket.expires account.debt
+	Scope  string `json:"scope"`
+	Period string `json:"period"`
+	Value  string `json:"value"`
+	Limit  string `json:"limit"`
+	Text   string `json:"text"`
+}
+
+// Series is what a scope came to on consecutive days, the last one that is judged.
+type Series struct {
+	Scope string // account, account/user; "" for the whole cluster
+	Days  []int64
+}
+
+// Least is how many days of history an anomaly needs, and Most how many count.
+const Least, Most = 7, 30
+
+// unit is what a series counts.
+type unit struct {
+	rule, name string
+	digits     int
+	write      func(int64) int64
+}
+
+// Anomalies are the scopes whose last day exceeds 130 % of the mean of the days before,
+// at most 30, since the scope was first active: strictly, in whole numbers, and above a
+// floor. Days without anything count. Micro-credits when spent is true, else GPU
+// milliseconds.
+func Anomalies(all []Series, period Period, spent bool, floor int64) []Alert {
+	u := unit{"usage.anomaly", "GPU hours", 3, hours}
+	if spent {
+		u = unit{"spend.anomaly", "credits", 6, func(n int64) int64 { return n }}
+	}
+	var out []Alert
+	for _, s := range all {
+		if len(s.Days) == 0 {
+			continue
+		}
+		today, before := s.Days[len(s.Days)-1], s.Days[:len(s.Days)-1]
+		before = before[max(0, len(before)-Most):]
+		for len(before) > 0 && before[0] == 0 {
+			before = before[1:]
+		}
+		n, sum := int64(len(before)), int64(0)
+		for _, d := range before {
+			sum += d
+		}
+		if n < Least || today <= floor || today <= sum/n || !exceeds(today, sum, n) {
+			continue
+		}
+		out = append(out, u.alert(s.Scope, period, today, sum/n))
+	}
+	return out
+}
+
+// exceeds reports whether today is more than 1.3 × sum / n.
+func exceeds(today, sum, n int64) bool {
+	for today > 1<<52 || sum > 1<<52 { // 300 × 2^52 fits
+		today, sum = today>>1, sum>>1
+	}
+	return 10*n*today > 13*sum
+}
+
+func (u unit) alert(scope string, period Period, today, mean int64) Alert {
+	value, usual := decimal(u.write(today), u.digits), decimal(u.write(mean), u.digits)
+	return Alert{
+		ID: strings.Join([]string{u.rule, scope, period.Name}, ":"), Rule: u.rule, Scope: scope, Period: period.Name, Value: value, Limit: usual,
+		Text: fmt.Sprintf("%s: %s %s on %s, more than 130 %% of the daily mean of %s", named(scope), value, u.name, period.Name, usual),
+	}
+}
+
+func named(scope string) string {
+	if scope == "" {
+		return "the whole cluster"
+	}
+	return scope
+}
+
+// Standing is how budgets, buckets and debts are now.
+type Standing struct {
+	Budgets []BudgetStanding
+	Buckets []Expiring
+	Debts   []Owing
+}
+
+// BudgetStanding is a budget and what counts against it.
+type BudgetStanding struct {
+	Node, Window string // ever day month
+	Limit, Used  int64
+}
+
+// Expiring is a bucket that expires.
+type Expiring struct {
+	Bucket    uint64
+	Owner     string
+	Available int64
+	Expires   time.Time
+}
+
+// Owing is an account that owes.
+type Owing struct {
+	Node   string
+	Amount int64
+}
+
+// Alerts are what the standing at an instant deserves: budgets used to 50, 80 and
+// 100 %, credits that expire within 30, 7 and 1 days, and debts. Of several steps only
+// the last one that was passed is told.
+func (s *Standing) Alerts(now time.Time) []Alert {
+	now = now.UTC()
+	today := now.Format(time.DateOnly)
+	var out []Alert
+	for _, b := range s.Budgets {
+		window := map[string]string{"day": today, "month": now.Format("2006-01")}[b.Window]
+		for _, step := range [...]int64{100, 80, 50} {
+			if b.Used >= portion(b.Limit, step, 100) && b.Limit > 0 {
+				out = append(out, Alert{
+					ID: fmt.Sprintf("budget.used:%s:%s:%d", b.Node, window, step), Rule: "budget.used", Scope: b.Node, Period: today,
+					Value: decimal(b.Used, 6), Limit: decimal(b.Limit, 6),
+					Text: fmt.Sprintf("%s: %d %% of the budget is used: %s of %s credits", b.Node, step, decimal(b.Used, 6), decimal(b.Limit, 6)),
+				})
+				break
+			}
+		}
+	}
+	for _, b := range s.Buckets {
+		for _, days := range [...]int{1, 7, 30} {
+			if b.Available > 0 && b.Expires.After(now) && !b.Expires.After(now.AddDate(0, 0, days)) {
+				out = append(out, Alert{
+					ID: fmt.Sprintf("bucket.expires:%d:%d", b.Bucket, days), Rule: "bucket.expires", Scope: b.Owner, Period: today,
+					Value: decimal(b.Available, 6), Limit: utc(b.Expires),
+					Text: fmt.Sprintf("%s: %s credits of bucket %d expire on %s", b.Owner, decimal(b.Available, 6), b.Bucket, utc(b.Expires)),
+				})
+				break
+			}
+		}
+	}
+	for _, d := range s.Debts {
+		out = append(out, Alert{
+			ID: "account.debt:" + d.Node + ":" + today, Rule: "account.debt", Scope: d.Node, Period: today, Value: decimal(d.Amount, 6), Limit: "0.000000",
+			Text: fmt.Sprintf("%s: owes %s credits", d.Node, decimal(d.Amount, 6)),
+		})
+	}
+	return out
+}
+
+// Dailies makes series of days: of what was spent when anything was, else of GPU time.
+func Dailies(days []Day) (all []Series, spent bool) {
+	sums := make(map[string][]int64)
+	add := func(day int, account, user string, n int64) {
+		scopes := []string{"", account, account + "/" + user}
+		if account == "" {
+			scopes = []string{"", "/" + user}
+		} else if user == "" {
+			scopes = scopes[:2]
+		}
+		for _, s := range scopes {
+			if sums[s] == nil {
+				sums[s] = make([]int64, len(days))
+			}
+			sums[s][day] += n
+		}
+	}
+	for i := range days {
+		for k := range days[i].Credits {
+			c := &days[i].Credits[k]
+			if n := c.Spent(); n != 0 {
+				account, user := c.Payer()
+				add(i, account, user, n)
+				spent = true
+			}
+		}
+	}
+	for i := range days {
+		for k := range days[i].Usage {
+			if r := &days[i].Usage[k]; !spent && r.GPU > 0 {
+				add(i, r.Account, r.User, r.GPU)
+			}
+		}
+	}
+	for s, values := range sums {
+		all = append(all, Series{s, values})
+	}
+	slices.SortFunc(all, func(a, b Series) int { return cmp.Compare(a.Scope, b.Scope) })
+	return all, spent
+}
+
+// AlertTable is alerts as a table.
+func AlertTable(alerts []Alert) Table {
+	t := Table{Name: "alerts", Columns: texts("type", "scope", "period", "value", "limit", "text", "id")}
+	for _, a := range alerts {
+		t.Rows = append(t.Rows, row(a.Rule, a.Scope, a.Period, a.Value, a.Limit, a.Text, a.ID))
+	}
+	return t
+}

@@ -1,0 +1,120 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// CSV is the table as RFC 4180 has it, with a header, but that lines end as Unix lines
+// do. Nothing is an empty field.
+func (t *Table) CSV() []byte {
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	cells := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		cells[i] = c.Name
+	}
+	_ = w.Write(cells) // into memory
+	for _, r := range t.Rows {
+		for i, c := range t.Columns {
+			cells[i] = c.plain(r[i])
+		}
+		_ = w.Write(cells)
+	}
+	w.Flush()
+	return b.Bytes()
+}
+
+// JSONL is the table as one JSON object a line, fields in the order of the columns.
+// Nothing is null.
+func (t *Table) JSONL() []byte {
+	var b bytes.Buffer
+	names := make([][]byte, len(t.Columns))
+	for i, c := range t.Columns {
+		names[i] = quoted(c.Name)
+	}
+	for _, r := range t.Rows {
+		b.WriteByte('{')
+		for i, c := range t.Columns {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.Write(names[i])
+			b.WriteByte(':')
+			switch {
+			case r[i].Null:
+				b.WriteString("null")
+			case c.Digits == Text:
+				b.Write(quoted(r[i].Text))
+			default:
+				b.WriteString(c.plain(r[i]))
+			}
+		}
+		b.WriteString("}\n")
+	}
+	return b.Bytes()
+}
+
+func quoted(s string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string always can be
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// Text is the table for people: columns that stand below each other, numbers to the
+// right. What could move a terminal's cursor is shown as "?".
+func (t *Table) Text() []byte {
+	widths := make([]int, len(t.Columns))
+	cells := make([][]string, 0, len(t.Rows)+1)
+	head := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		head[i] = strings.ToUpper(c.Name)
+	}
+	cells = append(cells, head)
+	for _, r := range t.Rows {
+		line := make([]string, len(t.Columns))
+		for i, c := range t.Columns {
+			if line[i] = tame(c.plain(r[i])); line[i] == "" {
+				line[i] = "-"
+			}
+		}
+		cells = append(cells, line)
+	}
+	for _, line := range cells {
+		for i, s := range line {
+			widths[i] = max(widths[i], utf8.RuneCountInString(s))
+		}
+	}
+	var b bytes.Buffer
+	for _, line := range cells {
+		var l strings.Builder
+		for i, s := range line {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(s))
+			if i > 0 {
+				l.WriteByte(' ')
+			}
+			if t.Columns[i].Digits == Text {
+				l.WriteString(s + pad)
+			} else {
+				l.WriteString(pad + s)
+			}
+		}
+		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
+	}
+	return b.Bytes()
+}
+
+// tame replaces control characters.
+func tame(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 || r == utf8.RuneError || r >= 0x200b && r <= 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			return '?'
+		}
+		return r
+	}, s)
+}

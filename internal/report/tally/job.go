@@ -1,0 +1,196 @@
+package tally
+
+import (
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Into is where a job is added: the tally of a slot, by its beginning, and of a key.
+type Into func(slot cluster.Instant, k Key) *Tally
+
+// Job adds a job: one that has ended, or with all that it used up to an instant one
+// that has not. A job that is COMPLETING counts as ended unless it will run again.
+// O(slots in which it ran × GPU types).
+func Job(j *cluster.Job, until cluster.Instant, into Into) {
+	over := j.State.Final() || j.State == cluster.Completing && !j.Returns
+	for i := range j.Attempts {
+		attempt(j, &j.Attempts[i], j.Attempts[i].Ended, into)
+	}
+	last := j.ThisAttempt()
+	if j.State != cluster.Pending && j.Started > 0 {
+		end := j.Ended
+		if j.State.Holds() && j.State != cluster.Completing {
+			end, last.Ended = until, 0
+		}
+		attempt(j, &last, end, into)
+	}
+	if over {
+		t := into(SlotOf(j.Ended), keyOf(j, &last))
+		t.Ended[max(last.Outcome, first)-first]++
+		t.Charged += j.Charged
+		memory(t, j, &last)
+		wait(t, j)
+		promises(t, j)
+	}
+}
+
+// keyOf is where an attempt counts but for its GPUs: under the type of most of its
+// GPUs, or of a job that never ran under the only one that it asked for.
+func keyOf(j *cluster.Job, a *cluster.AttemptRecord) Key {
+	k := Key{Account: j.Spec.Account, User: j.Spec.Owner.User, Partition: a.Partition, QOS: j.Spec.QOS}
+	if k.Partition == "" {
+		k.Partition = j.Spec.Partition
+	}
+	most := int64(0)
+	for _, x := range a.TRES {
+		if name, typed := strings.CutPrefix(x.Resource, "gpu:"); typed && x.Count > most {
+			k.GPUType, most = name, x.Count
+		}
+	}
+	if a.Started == 0 && j.Spec.Request.TotalGPUs() > 0 && len(j.Spec.Request.GPUTypes) == 1 {
+		k.GPUType = j.Spec.Request.GPUTypes[0]
+	}
+	return k
+}
+
+// GPUType is the type under which a job counts: that of most of the GPUs of its last
+// attempt.
+func GPUType(j *cluster.Job) string {
+	last := j.ThisAttempt()
+	return keyOf(j, &last).GPUType
+}
+
+// amount is how much of a resource an attempt had.
+func amount(a *cluster.AttemptRecord, resource string) int64 {
+	for _, x := range a.TRES {
+		if x.Resource == resource {
+			return x.Count
+		}
+	}
+	return 0
+}
+
+// attempt adds what an attempt used up to an instant, and when it has ended what is
+// known only then.
+func attempt(j *cluster.Job, a *cluster.AttemptRecord, end cluster.Instant, into Into) {
+	k := keyOf(j, a)
+	gpus, typed := amount(a, cluster.ResourceGPU), int64(0)
+	cpus, nodes := amount(a, cluster.ResourceCPU), amount(a, cluster.ResourceNode)
+	for _, x := range a.TRES {
+		if name, ok := strings.CutPrefix(x.Resource, "gpu:"); ok && name != k.GPUType {
+			typed += x.Count
+			other := k
+			other.GPUType = name
+			each(a.Started, end, func(slot cluster.Instant, millis int64) { into(slot, other).GPU += x.Count * millis })
+		}
+	}
+	each(a.Started, end, func(slot cluster.Instant, millis int64) {
+		t := into(slot, k)
+		t.GPU += (gpus - typed) * millis
+		t.CPU += cpus * millis
+		t.Node += nodes * millis
+	})
+	if a.Ended == 0 {
+		return
+	}
+	t := into(SlotOf(a.Ended), k)
+	millis := int64(a.Ended.Sub(a.Started) / time.Millisecond)
+	t.Attempts++
+	t.CPUUsed += int64(a.CPUTime / time.Millisecond)
+	t.CPUHeld += cpus * millis
+	switch a.Outcome {
+	case cluster.NodeFailed:
+		t.Fault += gpus * millis
+	case cluster.Preempted:
+		t.Preempt += gpus * millis
+	}
+}
+
+// each calls do for every slot between two instants with the milliseconds in it.
+func each(from, to cluster.Instant, do func(slot cluster.Instant, millis int64)) {
+	const ms = cluster.Instant(time.Millisecond)
+	for from < to {
+		slot := SlotOf(from)
+		end := min(slot+cluster.Instant(Slot), to)
+		do(slot, int64(end/ms-from/ms))
+		from = end
+	}
+}
+
+// memory adds what the last attempt used of its memory: the peaks of its tasks.
+func memory(t *Tally, j *cluster.Job, a *cluster.AttemptRecord) {
+	held := amount(a, cluster.ResourceMem)
+	if held == 0 || a.Started == 0 {
+		return
+	}
+	var peak cluster.Bytes
+	for i := range j.Tasks {
+		peak += j.Tasks[i].Memory
+	}
+	seconds := int64(a.Ended.Sub(a.Started) / time.Second)
+	t.MemUsed += int64(peak/cluster.MiB) * seconds
+	t.MemHeld += held * seconds
+}
+
+// wait counts how long the job waited for its first start.
+func wait(t *Tally, j *cluster.Job) {
+	started := j.Started
+	if len(j.Attempts) > 0 {
+		started = j.Attempts[0].Started
+	}
+	if started > 0 {
+		t.Wait.Count(started.Sub(max(j.Submitted, j.Spec.Begin)))
+	}
+}
+
+// promises counts what became of the starts that were promised, as far as the job's
+// history goes back. The last note of a promise that was kept or was kept late is the
+// start itself.
+func promises(t *Tally, j *cluster.Job) {
+	open := false
+	for _, n := range j.History {
+		started := n.Promised && n.Reason == cluster.ReasonNone && n.Planned == n.At
+		switch {
+		case n.Broken != "":
+			t.Broken++
+			t.blame(plain(n.Broken), 1)
+		case started:
+			t.Kept++
+		case open && !n.Promised:
+			t.Dropped++
+		}
+		open = n.Promised && !started
+	}
+	if open {
+		t.Dropped++
+	}
+}
+
+// plain is a cause without what tells one case from another: names of nodes and jobs,
+// and numbers.
+func plain(why string) string {
+	for _, kind := range [...]string{"node ", "job "} {
+		if rest, ok := strings.CutPrefix(why, kind); ok {
+			if _, rest, ok = strings.Cut(rest, " "); ok {
+				return kind + rest
+			}
+		}
+	}
+	if strings.HasPrefix(why, "it started ") && strings.HasSuffix(why, " late") {
+		return "it started late"
+	}
+	var b strings.Builder
+	digits := false
+	for _, r := range why {
+		switch number := r >= '0' && r <= '9'; {
+		case !number:
+			b.WriteRune(r)
+		case !digits:
+			b.WriteByte('N')
+		}
+		digits = r >= '0' && r <= '9'
+	}
+	return b.String()
+}

@@ -1,0 +1,185 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/greylag/greylag/internal/report/tally"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Row is what the jobs of one kind came to.
+type Row struct {
+	tally.Key
+	tally.Tally
+}
+
+// Reports are the names of the reports that are made of rows of usage.
+func Reports() []string {
+	return []string{"usage", "jobs", "users", "accounts", "efficiency", "promises"}
+}
+
+// Make makes a report of the rows of one period, by its name; false when there is none
+// of that name.
+func Make(name string, rows []Row) (Table, bool) {
+	switch name {
+	case "usage":
+		return usage(rows), true
+	case "jobs":
+		return jobs(rows), true
+	case "users":
+		return people("users", rows, func(k tally.Key) tally.Key { return tally.Key{User: k.User} }), true
+	case "accounts":
+		return people("accounts", rows, func(k tally.Key) tally.Key { return tally.Key{Account: k.Account, User: k.User} }), true
+	case "efficiency":
+		return efficiency(rows), true
+	case "promises":
+		return promises(rows), true
+	}
+	return Table{}, false
+}
+
+// group adds up rows that by makes alike, in the order of their keys.
+func group(rows []Row, by func(tally.Key) tally.Key) []Row {
+	at := make(map[tally.Key]int)
+	var out []Row
+	for i := range rows {
+		k := by(rows[i].Key)
+		n, known := at[k]
+		if !known {
+			n = len(out)
+			at[k], out = n, append(out, Row{Key: k})
+		}
+		out[n].Add(&rows[i].Tally)
+	}
+	slices.SortFunc(out, func(a, b Row) int { return a.Key.Compare(b.Key) })
+	return out
+}
+
+func texts(names ...string) []Column {
+	out := make([]Column, len(names))
+	for i, n := range names {
+		out[i] = Column{n, Text}
+	}
+	return out
+}
+
+func numbers(digits int, names ...string) []Column {
+	out := make([]Column, len(names))
+	for i, n := range names {
+		out[i] = Column{n, digits}
+	}
+	return out
+}
+
+func columns(parts ...[]Column) []Column { return slices.Concat(parts...) }
+
+// quantile is a wait in seconds; nothing when nobody waited.
+func quantile(t *tally.Tally, percent int64) Value {
+	if t.Wait.Len() == 0 {
+		return None()
+	}
+	return Number(int64(t.Wait.Quantile(percent).Seconds()))
+}
+
+// usage is what everybody used, as fine as it is known.
+func usage(rows []Row) Table {
+	t := Table{Name: "usage", Columns: columns(
+		texts("account", "user", "partition", "qos", "gpu_type"), numbers(0, "jobs"),
+		numbers(3, "gpu_hours", "cpu_hours", "node_hours", "lost_fault", "lost_preempt"), numbers(0, "wait_p50_s", "wait_p95_s"),
+	)}
+	for _, r := range group(rows, func(k tally.Key) tally.Key { return k }) {
+		t.Rows = append(t.Rows, row(
+			r.Account, r.User, r.Partition, r.QOS, r.GPUType, r.All(), hours(r.GPU), hours(r.CPU), hours(r.Node),
+			hours(r.Fault), hours(r.Preempt), quantile(&r.Tally, 50), quantile(&r.Tally, 95),
+		))
+	}
+	return t
+}
+
+// jobs is what became of jobs.
+func jobs(rows []Row) Table {
+	t := Table{Name: "jobs", Columns: columns(
+		texts("partition", "qos", "gpu_type"),
+		numbers(0, "jobs", "completed", "failed", "cancelled", "timeout", "deadline", "preempted", "node_fail", "out_of_memory", "attempts", "wait_p50_s", "wait_p95_s"),
+	)}
+	for _, r := range group(rows, func(k tally.Key) tally.Key {
+		return tally.Key{Partition: k.Partition, QOS: k.QOS, GPUType: k.GPUType}
+	}) {
+		if r.All()+r.Attempts == 0 {
+			continue
+		}
+		cells := row(r.Partition, r.QOS, r.GPUType, r.All())
+		for s := cluster.Completed; s <= cluster.OutOfMemory; s++ {
+			cells = append(cells, Number(r.Jobs(s)))
+		}
+		t.Rows = append(t.Rows, append(cells, row(r.Attempts, quantile(&r.Tally, 50), quantile(&r.Tally, 95))...))
+	}
+	return t
+}
+
+// people is who used most.
+func people(name string, rows []Row, by func(tally.Key) tally.Key) Table {
+	t := Table{Name: name, Columns: columns(
+		texts("user"), numbers(0, "jobs"), numbers(3, "gpu_hours"), numbers(1, "gpu_percent"), numbers(3, "cpu_hours", "node_hours", "lost_fault", "lost_preempt"), numbers(6, "charged"),
+	)}
+	if name == "accounts" {
+		t.Columns = slices.Insert(t.Columns, 0, Column{"account", Text})
+	}
+	groups, total := group(rows, by), int64(0)
+	for i := range groups {
+		total += groups[i].GPU
+	}
+	slices.SortStableFunc(groups, func(a, b Row) int {
+		if name == "accounts" && a.Account != b.Account {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(b.GPU, a.GPU), cmp.Compare(b.CPU, a.CPU))
+	})
+	for _, r := range groups {
+		cells := row(r.User, r.All(), hours(r.GPU), percent(r.GPU, total), hours(r.CPU), hours(r.Node), hours(r.Fault), hours(r.Preempt), r.Charged)
+		if name == "accounts" {
+			cells = slices.Insert(cells, 0, Word(r.Account))
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	return t
+}
+
+// efficiency is how much of what attempts had their processes used.
+func efficiency(rows []Row) Table {
+	t := Table{Name: "efficiency", Columns: columns(
+		texts("account", "user"), numbers(0, "attempts"), numbers(3, "cpu_hours", "cpu_used_hours"), numbers(1, "cpu_percent", "mem_percent"),
+		numbers(3, "gpu_hours", "gpu_lost_hours"), numbers(1, "gpu_lost_percent", "completed_percent"),
+	)}
+	for _, r := range group(rows, func(k tally.Key) tally.Key { return tally.Key{Account: k.Account, User: k.User} }) {
+		if r.Attempts == 0 {
+			continue
+		}
+		lost := r.Fault + r.Preempt
+		t.Rows = append(t.Rows, row(
+			r.Account, r.User, r.Attempts, hours(r.CPUHeld), hours(r.CPUUsed), percent(r.CPUUsed, r.CPUHeld), percent(r.MemUsed, r.MemHeld),
+			hours(r.GPU), hours(lost), percent(lost, r.GPU), percent(r.Jobs(cluster.Completed), r.All()),
+		))
+	}
+	return t
+}
+
+// promises is what became of promised starts, and why.
+func promises(rows []Row) Table {
+	t := Table{Name: "promises", Columns: columns(texts("partition", "qos", "outcome", "cause"), numbers(0, "promises"), numbers(1, "percent"))}
+	for _, r := range group(rows, func(k tally.Key) tally.Key { return tally.Key{Partition: k.Partition, QOS: k.QOS} }) {
+		all := r.Kept + r.Broken
+		add := func(outcome, cause string, n int64, share Value) {
+			if n > 0 {
+				t.Rows = append(t.Rows, row(r.Partition, r.QOS, outcome, cause, n, share))
+			}
+		}
+		add("kept", "", r.Kept, percent(r.Kept, all))
+		for _, c := range r.Causes {
+			add("broken", c.Why, c.Count, percent(c.Count, all))
+		}
+		add("dropped", "the job was cancelled, held or changed", r.Dropped, None())
+	}
+	return t
+}
