@@ -157,7 +157,7 @@ func (v *virtual) report(tasks []task) error {
 
 // tick lets time pass in the state, if something is due.
 func (v *virtual) tick() error {
-	if v.state.View().NextDue() > v.now {
+	if v.state.Peek().NextDue() > v.now {
 		return nil
 	}
 	return v.must(&command.Tick{})
@@ -165,15 +165,16 @@ func (v *virtual) tick() error {
 
 // pass makes one scheduling pass and has its plan agreed.
 func (v *virtual) pass() (schedule.Decision, *command.Committed, error) {
-	snap := v.state.View().Snapshot()
+	snap := v.state.Peek().Snapshot()
 	snap.Now = max(snap.Now, v.now)
 	began := time.Now()
 	d := v.planner.Pass(snap)
+	d.Evict(schedule.Victims)
 	v.took = append(v.took, time.Since(began))
 	if d.Stats.Anew {
 		v.anew++
 	}
-	if len(d.Plan.Starts)+len(d.Plan.Verdicts) == 0 {
+	if len(d.Plan.Starts)+len(d.Plan.Evictions)+len(d.Plan.Verdicts) == 0 {
 		return d, &command.Committed{}, nil
 	}
 	r, err := v.apply(&command.CommitPlan{Plan: d.Plan})

@@ -22,6 +22,8 @@ type Fairness struct {
 	Jain        float64    `json:"jain"`
 	WorstUser   Worst      `json:"worst_user"`
 	WorstBySize []SizeWait `json:"worst_by_size"`
+	// WorstByAccount is empty where a log tells no accounts.
+	WorstByAccount []AccountWait `json:"worst_by_account,omitempty"`
 }
 
 // Worst is the longest wait, and whose.
@@ -38,6 +40,14 @@ type SizeWait struct {
 	Jobs int     `json:"jobs"`
 	Mean float64 `json:"mean"`
 	Max  float64 `json:"max"`
+}
+
+// AccountWait is the waits of an account's jobs, in seconds.
+type AccountWait struct {
+	Account string  `json:"account"`
+	Jobs    int     `json:"jobs"`
+	Mean    float64 `json:"mean"`
+	Max     float64 `json:"max"`
 }
 
 // day is the window in which shares are compared.
@@ -71,7 +81,7 @@ func (d days) add(r *Result, from, to cluster.Instant, what int) {
 func fairness(o *Outcome) Fairness {
 	f := Fairness{}
 	all := days{}
-	sizes := map[int64]*SizeWait{}
+	sizes, accounts := map[int64]*SizeWait{}, map[string]*AccountWait{}
 	for i := range o.Results {
 		r := &o.Results[i]
 		if r.Start == 0 || r.End == 0 {
@@ -81,18 +91,16 @@ func fairness(o *Outcome) Fairness {
 		if wait > f.WorstUser.Wait || f.WorstUser.User == "" {
 			f.WorstUser = Worst{r.Job.Spec.Owner.User, r.Job.Name, wait}
 		}
-		from := int64(1)
-		for from*2 <= r.Job.size() {
-			from *= 2
+		s := sizeOf(sizes, r.Job.size())
+		s.Jobs, s.Mean, s.Max = s.Jobs+1, s.Mean+wait, max(s.Max, wait)
+		if name := r.Job.Spec.Account; name != "" {
+			a := accounts[name]
+			if a == nil {
+				a = &AccountWait{Account: name}
+				accounts[name] = a
+			}
+			a.Jobs, a.Mean, a.Max = a.Jobs+1, a.Mean+wait, max(a.Max, wait)
 		}
-		s := sizes[from]
-		if s == nil {
-			s = &SizeWait{From: from, To: 2*from - 1}
-			sizes[from] = s
-		}
-		s.Jobs++
-		s.Mean += wait
-		s.Max = max(s.Max, wait)
 		all.add(r, r.Start, r.End, used)
 		all.add(r, r.Job.Submit, r.End, wanted)
 	}
@@ -101,8 +109,27 @@ func fairness(o *Outcome) Fairness {
 		s.Mean /= float64(s.Jobs)
 		f.WorstBySize = append(f.WorstBySize, s)
 	}
+	for _, name := range slices.Sorted(maps.Keys(accounts)) {
+		a := *accounts[name]
+		a.Mean /= float64(a.Jobs)
+		f.WorstByAccount = append(f.WorstByAccount, a)
+	}
 	f.compare(all)
 	return f
+}
+
+// sizeOf is the class of a size: from a power of two to below the next.
+func sizeOf(sizes map[int64]*SizeWait, size int64) *SizeWait {
+	from := int64(1)
+	for from*2 <= size {
+		from *= 2
+	}
+	s := sizes[from]
+	if s == nil {
+		s = &SizeWait{From: from, To: 2*from - 1}
+		sizes[from] = s
+	}
+	return s
 }
 
 // compare fills in the figures about users.

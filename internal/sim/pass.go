@@ -16,6 +16,7 @@ import (
 type PassSize struct {
 	Nodes, GPUsPerNode, Pending int
 	Seed                        uint64
+	Queue                       []cluster.JobSpec // in place of drawn jobs, over and over, if any
 }
 
 // Quantiles are durations in milliseconds.
@@ -85,11 +86,12 @@ func MeasurePass(s PassSize, policy *cluster.Policy, progress func(step string))
 
 type passMeasure struct {
 	*virtual
-	size    PassSize
-	rng     *rand.Rand
-	running []task // one a job: of its first node
-	nodes   map[cluster.JobID][]cluster.NodeAllocation
-	out     *PassTimings
+	size      PassSize
+	rng       *rand.Rand
+	submitted int    // jobs of size.Queue so far
+	running   []task // one a job: of its first node
+	nodes     map[cluster.JobID][]cluster.NodeAllocation
+	out       *PassTimings
 }
 
 // fill lets every node run a job, and submits the queue.
@@ -120,11 +122,20 @@ func (m *passMeasure) fill(f *Fleet, policy *cluster.Policy) error {
 		return err
 	}
 	for range m.size.Pending {
-		if _, err := m.enqueue(drawn(m.rng, m.size.Nodes, m.size.GPUsPerNode)); err != nil {
+		if _, err := m.enqueue(m.next()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// next is the job that is submitted next.
+func (m *passMeasure) next() cluster.JobSpec {
+	if n := len(m.size.Queue); n > 0 {
+		m.submitted++
+		return m.size.Queue[(m.submitted-1)%n]
+	}
+	return drawn(m.rng, m.size.Nodes, m.size.GPUsPerNode)
 }
 
 func (m *passMeasure) enqueue(spec cluster.JobSpec) (cluster.JobID, error) {
@@ -222,7 +233,7 @@ func (m *passMeasure) settle() error {
 // event ends a job early or submits one.
 func (m *passMeasure) event(n int) error {
 	if n%2 == 1 || len(m.running) == 0 {
-		_, err := m.enqueue(drawn(m.rng, m.size.Nodes, m.size.GPUsPerNode))
+		_, err := m.enqueue(m.next())
 		return err
 	}
 	i := m.rng.IntN(len(m.running))

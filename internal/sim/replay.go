@@ -119,7 +119,7 @@ func (r *replay) soonest() cluster.Instant {
 		at = min(at, wake)
 	}
 	if r.saved {
-		at = min(at, max(r.state.View().NextDue(), r.now))
+		at = min(at, max(r.state.Peek().NextDue(), r.now))
 	}
 	return at
 }

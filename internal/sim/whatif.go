@@ -21,6 +21,10 @@ type Changes struct {
 	Add    []Addition
 	Remove []string // nodes, whose jobs are lost with them
 	Policy *cluster.Policy
+	// Expected lets jobs last as long as the saved cluster has learned that their like
+	// do, where it knows, and not until their time limits. It is no change: it holds for
+	// both runs.
+	Expected bool
 }
 
 // Addition is more nodes like one that has GPUs of a type.
@@ -43,10 +47,10 @@ type Forecast struct {
 const maxForecast = 365 * 24 * time.Hour
 
 // WhatIf lets a saved cluster go on in virtual time, once as it is and once changed,
-// and says when each job that waits would start. Jobs end at their time limit. The
-// snapshot is what a controller streams. The answer is in order of ids, added jobs last.
+// and says when each job that waits would start. Jobs end at their time limit, or when
+// they are expected to. The snapshot is what a controller streams. The answer is in order of ids, added jobs last.
 func WhatIf(snapshot []byte, c *Changes, o Options) ([]Forecast, cluster.Instant, error) {
-	before, now, err := goOn(snapshot, &Changes{}, o)
+	before, now, err := goOn(snapshot, &Changes{Expected: c.Expected}, o)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -88,12 +92,16 @@ func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, er
 		return nil, 0, err
 	}
 	now := v.now
+	lasts := limitOf
+	if c.Expected {
+		lasts = usually(s.View())
+	}
 	jobs := make([]Job, len(c.Jobs))
 	for i := range c.Jobs {
-		jobs[i] = Job{Name: "added", Submit: now, Run: limitOf(&c.Jobs[i]), Spec: c.Jobs[i]}
+		jobs[i] = Job{Name: "added", Submit: now, Run: lasts(&c.Jobs[i]), Spec: c.Jobs[i]}
 	}
 	r := newReplay(v, jobs, o)
-	r.adopt()
+	r.adopt(lasts)
 	if err := errors.Join(r.happen(), r.passes()); err != nil {
 		return nil, 0, err
 	}
@@ -105,16 +113,32 @@ func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, er
 	return r.results[:added+len(kept)], now, nil
 }
 
-// adopt takes over the jobs of a saved cluster: those that run end at their limit.
-func (r *replay) adopt() {
+// usually is how long jobs last as a rule, where a state knows it, else their limit.
+func usually(v *state.View) func(*cluster.JobSpec) time.Duration {
+	known := v.RunTimes()
+	return func(spec *cluster.JobSpec) time.Duration {
+		limit := limitOf(spec)
+		if d, ok := known(spec); ok && d > 0 {
+			return min(d, limit)
+		}
+		return limit
+	}
+}
+
+// adopt takes over the jobs of a saved cluster. Those that run end when such jobs do;
+// one that has run for longer already ends at its limit.
+func (r *replay) adopt(lasts func(*cluster.JobSpec) time.Duration) {
 	r.saved = true
 	for j := range r.state.View().Jobs(0) {
 		at := len(r.results)
 		r.of[j.ID] = at
-		job := &Job{Name: j.Ref().String(), Submit: j.Submitted, Run: limitOf(j.Spec), Spec: *j.Spec}
+		job := &Job{Name: j.Ref().String(), Submit: j.Submitted, Run: lasts(j.Spec), Spec: *j.Spec}
 		res := Result{Job: job, ID: j.ID, attempt: j.Attempt, waited: true, waits: j.State == cluster.Pending}
 		if !res.waits {
 			res.Start, res.Nodes = j.Started, j.Alloc.Nodes
+			if j.Started.Add(job.Run) <= r.now {
+				job.Run = limitOf(j.Spec)
+			}
 			end := max(r.now, j.Started.Add(job.Run))
 			if j.State == cluster.Completing {
 				end = r.now
@@ -202,7 +226,7 @@ func (v *virtual) like(a Addition) (*cluster.Node, error) {
 // named is a node like another, with NVLink domains of its own.
 func named(like *cluster.Node, name string) cluster.Node {
 	n := cluster.Node{
-		Name: name, BootID: "simulated", CPUs: like.CPUs, Memory: like.Memory, Features: like.Features,
+		Name: name, BootID: "simulated", CPUs: like.CPUs, Memory: like.Memory, Features: like.Features, Region: like.Region,
 		GPUs: slices.Clone(like.GPUs),
 	}
 	for i := range n.GPUs {

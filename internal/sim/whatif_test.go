@@ -115,7 +115,7 @@ func TestWhatIfReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := newReplay(v, nil, Options{})
-	again.adopt()
+	again.adopt(limitOf)
 	if err := again.run(); err != nil {
 		t.Fatal(err)
 	}
@@ -123,4 +123,50 @@ func TestWhatIfReturns(t *testing.T) {
 	if last.End.Sub(last.Start) != time.Hour || v.state.View().Counts().Active != 0 {
 		t.Errorf("%+v", last)
 	}
+}
+
+// TestWhatIfExpected: once a job of alice's has taken ten minutes of the hour that it
+// might have, her next ones are expected to as well. One that has run for longer than
+// that is taken to run until its limit, and so are bob's, who has used more by then than
+// she has.
+func TestWhatIfExpected(t *testing.T) {
+	fleet, _ := Uniform(1, 8)
+	policy := cluster.DefaultPolicy()
+	policy.KillWait = 0
+	v, err := newVirtual(fleet, &policy, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := Job{Submit: epoch, Run: 10 * time.Minute, Spec: jobOf(1, time.Hour)}
+	if err := newReplay(v, []Job{short}, Options{}).run(); err != nil {
+		t.Fatal(err)
+	}
+	bobs := jobOf(1, 2*time.Hour)
+	bobs.Owner.User = "bob"
+	bobs.Owner.UID = 1002
+	begin(t, v, []Job{{Submit: epoch, Run: 1, Spec: jobOf(1, time.Hour)}, {Submit: epoch, Run: 1, Spec: jobOf(1, time.Hour)}, {Submit: epoch, Run: 1, Spec: bobs}, {Submit: epoch, Run: 1, Spec: bobs}})
+	check := func(what string, c Changes, minutes ...float64) {
+		t.Helper()
+		var b bytes.Buffer
+		if err := v.state.View().Encode(&b); err != nil {
+			t.Fatal(err)
+		}
+		list, now, err := WhatIf(b.Bytes(), &c, Options{Check: true})
+		if err != nil || len(list) != len(minutes) {
+			t.Fatalf("%s: %+v, %v", what, list, err)
+		}
+		for i, f := range list {
+			if got := f.After.Sub(now).Round(time.Minute).Minutes(); got != minutes[i] {
+				t.Errorf("%s: job %d starts after %.0f minutes, want %.0f", what, f.Job, got, minutes[i])
+			}
+		}
+	}
+	check("limits", Changes{}, 60, 120, 240)
+	check("expected", Changes{Expected: true}, 10, 20, 140)
+	check("expected, and one more of hers", Changes{Expected: true, Jobs: []cluster.JobSpec{jobOf(1, time.Hour)}}, 10, 20, 150, 140)
+	v.now = v.now.Add(30 * time.Minute)
+	if err := v.must(&command.Tick{}); err != nil {
+		t.Fatal(err)
+	}
+	check("expected, half an hour later", Changes{Expected: true}, 30, 40, 160)
 }

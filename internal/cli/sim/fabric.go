@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"slices"
 
@@ -26,10 +28,16 @@ func (m *machine) fabric(f *sim.Fleet, name string) error {
 		return err
 	}
 	f.Switches = topology.Switches
+	for _, w := range topology.Warnings {
+		m.told = append(m.told, w.String())
+	}
 	if m.file != "" {
-		return nil
+		return strangers(f, &topology)
 	}
 	names := hung(f.Switches)
+	if m.nodes > len(names) {
+		return &cli.UsageError{Problem: fmt.Sprintf("%s names %d nodes, fewer than --nodes %d", name, len(names), m.nodes), Advice: "leave --nodes out to take all of them"}
+	}
 	if m.nodes > 0 {
 		names = names[:min(m.nodes, len(names))]
 		f.Switches = only(f.Switches, names)
@@ -43,6 +51,27 @@ func (m *machine) fabric(f *sim.Fleet, name string) error {
 		sim.Rename(&f.Nodes[i], names[i])
 	}
 	return nil
+}
+
+// strangers are the nodes of the fabric that the machine does not have.
+func strangers(f *sim.Fleet, topology *config.Topology) error {
+	known := map[string]bool{}
+	for i := range f.Nodes {
+		known[f.Nodes[i].Name] = true
+	}
+	var faults config.Faults
+	for name, line := range topology.Lines {
+		if !known[name] {
+			faults = append(faults, config.Fault{File: topology.Name, Line: line, Problem: fmt.Sprintf("node %q is not among the nodes of the machine", name)})
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	slices.SortFunc(faults, func(a, b config.Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Problem, b.Problem))
+	})
+	return faults
 }
 
 // hung is the nodes on switches, in order of the tree from its roots on.

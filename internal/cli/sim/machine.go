@@ -20,6 +20,7 @@ type machine struct {
 	nodes    int
 	gpus     int
 	topology string
+	told     []string // what looks odd about the topology
 }
 
 func (m *machine) flags(c *cobra.Command) {
@@ -76,6 +77,7 @@ type rules struct {
 	order   string
 	horizon string
 	window  string
+	replan  string
 	depth   int32
 	share   string
 	half    string
@@ -88,6 +90,7 @@ func (r *rules) flags(c *cobra.Command) {
 	f.StringVar(&r.order, "order", "priority", "who is served first: priority (age, fair share, QOS...) or fcfs")
 	f.StringVar(&r.horizon, "promise-horizon", "", "how far ahead planned starts are promises: a time, 0 or unlimited")
 	f.StringVar(&r.window, "window", "", "how far ahead starts are planned; 0 is without end")
+	f.StringVar(&r.replan, "replan", "", "how long starts that are no promises stay in the order in which they were planned: longer replays faster")
 	f.Int32Var(&r.depth, "depth", 0, "how many waiting jobs have a planned start, in place of --policy; -1 is all")
 	f.StringVar(&r.share, "fair-share", "", "fair-tree or classic")
 	f.StringVar(&r.half, "half-life", "", "in which usage counts half; 0 never forgets")
@@ -116,7 +119,7 @@ func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 		s.Depth = depth
 	}
 	if c.Flags().Changed("depth") {
-		s.Depth = max(r.depth, cluster.Unlimited)
+		s.Depth = r.depth
 	}
 	switch r.order {
 	case "fcfs":
@@ -135,7 +138,7 @@ func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 	for _, x := range []struct {
 		name, text string
 		into       *time.Duration
-	}{{"promise-horizon", r.horizon, &s.PromiseHorizon}, {"window", r.window, &s.Window}, {"half-life", r.half, &s.FairShare.HalfLife}} {
+	}{{"promise-horizon", r.horizon, &s.PromiseHorizon}, {"window", r.window, &s.Window}, {"replan", r.replan, &s.Replan}, {"half-life", r.half, &s.FairShare.HalfLife}} {
 		if x.text == "" {
 			continue
 		}

@@ -72,6 +72,9 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
+	for _, odd := range r.told {
+		r.Warn(odd)
+	}
 	log, fleet, err := r.read(name, fleet)
 	if err != nil {
 		return err
@@ -102,6 +105,12 @@ func (r *replaying) words() error {
 			return &cli.UsageError{Problem: "--" + x.name + " " + x.word + " is unknown", Advice: "write " + x.a + " or " + x.b}
 		}
 	}
+	switch {
+	case r.first < 0:
+		return &cli.UsageError{Problem: fmt.Sprintf("--first %d is no number of jobs", r.first), Advice: "0 is all of the log"}
+	case r.depth < cluster.Unlimited:
+		return &cli.UsageError{Problem: fmt.Sprintf("--depth %d is no number of jobs", r.depth), Advice: "-1 is all of them"}
+	}
 	if r.events == "oracle" {
 		switch {
 		case r.flat == 0:
@@ -117,7 +126,7 @@ func (r *replaying) words() error {
 func (r *replaying) read(name string, fleet *sim.Fleet) (*trace.Trace, *sim.Fleet, error) {
 	o := trace.Options{Member: r.table, Skip: r.bad == "skip", Sort: r.sort}
 	if fleet != nil {
-		o.Largest = trace.Size{Procs: fleet.CPUs(), GPUs: fleet.GPUs()}
+		o.Largest = trace.Size{Procs: orNone(fleet.CPUs()), GPUs: orNone(fleet.GPUs())}
 		if r.procs == "gpu" {
 			o.Largest.Procs = o.Largest.GPUs
 		}
@@ -149,6 +158,14 @@ func (r *replaying) read(name string, fleet *sim.Fleet) (*trace.Trace, *sim.Flee
 	}
 	r.say(log)
 	return log, fleet, nil
+}
+
+// orNone is how much the largest job may take of what there is so much of.
+func orNone(n int32) int32 {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 // say tells what of a log is not as it was written.

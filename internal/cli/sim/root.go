@@ -62,6 +62,8 @@ func usage(err error) error {
 		return err
 	case errors.As(err, &faults):
 		return &cli.UsageError{Problem: err.Error()}
+	case errors.Is(err, trace.ErrBad) && !errors.Is(err, trace.ErrLines):
+		return &cli.UsageError{Problem: err.Error()}
 	case errors.Is(err, trace.ErrBad):
 		return &cli.UsageError{Problem: err.Error(), Advice: "leave such lines out with --bad skip; put them in order with --sort"}
 	case errors.Is(err, sim.ErrRefused):

@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -78,6 +81,8 @@ type asking struct {
 	add    []string
 	remove []string
 	policy string
+	lasts  string
+	user   string
 	check  bool
 }
 
@@ -87,7 +92,9 @@ func (t *tool) whatIf() *cobra.Command {
 		Use: "what-if SNAPSHOT", Args: cobra.ExactArgs(1),
 		Short: "When each waiting job of a saved cluster would start, if",
 		Long: "Lets a saved cluster go on in virtual time, once as it is and once changed by the options,\n" +
-			"and says when each waiting job would start. Jobs are taken to run until their time limit.\n" +
+			"and says when each waiting job would start. Jobs are taken to run until their time limit,\n" +
+			"which is the latest that their starts can be, or, with --runtimes expected, as long as jobs\n" +
+			"of the same user, name, script and size did as a rule.\n" +
 			"SNAPSHOT is a file of gsim snapshot or gctl cluster snapshot.",
 		RunE: func(_ *cobra.Command, args []string) error { return a.run(args[0]) },
 	}
@@ -97,6 +104,8 @@ func (t *tool) whatIf() *cobra.Command {
 	f.StringArrayVar(&a.add, "add-nodes", nil, "N:TYPE: add N nodes like one with GPUs of that type (cpu: without GPUs)")
 	f.StringArrayVar(&a.remove, "remove-node", nil, "nodes to take away as if they had failed; hostlists are fine")
 	f.StringVar(&a.policy, "policy", "", "the cluster's policy in place of the saved one, as for gctl apply")
+	f.StringVar(&a.user, "user", nobody, "whose the added jobs are, which matters to their fair share; what-if has used nothing")
+	f.StringVar(&a.lasts, "runtimes", "limits", "how long jobs last: limits, or expected: as the cluster has learned")
 	f.BoolVar(&a.check, "check", false, "check all invariants after every command: slow")
 	return c
 }
@@ -105,6 +114,9 @@ func (a *asking) run(name string) error {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return &cli.UsageError{Problem: err.Error()}
+	}
+	if data, err = savedState(data); err != nil {
+		return &cli.UsageError{Problem: fmt.Sprintf("read the snapshot: %s: %v", name, err), Advice: "gsim snapshot and gctl cluster snapshot save one"}
 	}
 	changes, err := a.changes()
 	if err != nil {
@@ -123,6 +135,19 @@ func (a *asking) run(name string) error {
 		t.Rows = append(t.Rows, []string{jobName(f), f.User, f.Name, in(f.Before, now), in(f.After, now), later(f), f.Why})
 	}
 	return a.WriteTable(t)
+}
+
+// savedState is the state within what a controller saves. What is no backup is left
+// as it is: a state alone.
+func savedState(data []byte) ([]byte, error) {
+	if !raftlog.IsBackup(data) {
+		return data, nil
+	}
+	_, in, err := raftlog.OpenBackup(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(in)
 }
 
 func jobName(f *sim.Forecast) string {
@@ -189,7 +214,10 @@ func (a *asking) writeJSON(list []sim.Forecast, now cluster.Instant) error {
 
 // changes is what the options ask to be changed.
 func (a *asking) changes() (*sim.Changes, error) {
-	c := &sim.Changes{}
+	if a.lasts != "limits" && a.lasts != "expected" {
+		return nil, &cli.UsageError{Problem: "--runtimes " + a.lasts + " is unknown", Advice: "write limits or expected"}
+	}
+	c := &sim.Changes{Expected: a.lasts == "expected"}
 	for _, x := range a.remove {
 		names, err := hostlist.Expand(x)
 		if err != nil {
@@ -224,21 +252,36 @@ func (a *asking) changes() (*sim.Changes, error) {
 		}
 		lines = append(lines, strings.Split(string(text), "\n")...)
 	}
+	jobs, err := a.specs(lines)
+	for i := range jobs {
+		jobs[i].Owner.User = a.user
+	}
+	c.Jobs = jobs
+	return c, err
+}
+
+// specs is the jobs that lines of options of gsubmit describe, but for empty lines and
+// comments.
+func (t *tool) specs(lines []string) ([]cluster.JobSpec, error) {
+	var jobs []cluster.JobSpec
 	for i, line := range lines {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		spec, err := a.spec(line)
+		spec, err := t.spec(line)
 		if err != nil {
-			return nil, fmt.Errorf("job %d to add (%s): %w", i+1, line, err)
+			return nil, &cli.UsageError{Problem: fmt.Sprintf("line %d (%s): %v", i+1, line, err), Advice: "each line is options of gsubmit, such as -N2 --gpus-per-node=8 -t 60"}
 		}
-		c.Jobs = append(c.Jobs, spec)
+		jobs = append(jobs, spec)
 	}
-	return c, nil
+	return jobs, nil
 }
 
-// spec is the job that options of gsubmit describe. Its user is nobody in particular.
-func (a *asking) spec(line string) (cluster.JobSpec, error) {
+// nobody is the user of jobs that are nobody's in particular.
+const nobody = "what-if"
+
+// spec is the job that options of gsubmit describe.
+func (t *tool) spec(line string) (cluster.JobSpec, error) {
 	script, err := jobscript.Wrap("true")
 	if err != nil {
 		return cluster.JobSpec{}, err
@@ -247,13 +290,13 @@ func (a *asking) spec(line string) (cluster.JobSpec, error) {
 	if err != nil {
 		return cluster.JobSpec{}, err
 	}
-	o, _, err := jobscript.Resolve(words, nil, script, a.Now())
+	o, _, err := jobscript.Resolve(words, nil, script, t.Now())
 	if err != nil {
 		return cluster.JobSpec{}, err
 	}
 	spec := cluster.JobSpec{
 		Name: o.Name, Account: o.Account, Partition: o.Partition, Others: o.Others, QOS: o.QOS, Reservation: o.Reservation,
-		Request: o.Request, Nice: o.Nice, TimeLimit: time.Hour, Owner: cluster.Identity{User: "what-if", UID: 65533, GID: 65533},
+		Request: o.Request, Nice: o.Nice, TimeLimit: time.Hour, Owner: cluster.Identity{User: nobody, UID: 65533, GID: 65533},
 	}
 	if spec.Name == "" {
 		spec.Name = "what-if"

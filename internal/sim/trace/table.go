@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -61,6 +62,9 @@ func newTable(header string) (*table, error) {
 	names := strings.Split(strings.TrimPrefix(header, "\ufeff"), ",")
 	t.width = len(names)
 	for i, name := range names {
+		if first := slices.Index(names, name); first < i && columnNamed(name) != unused {
+			return nil, fmt.Errorf("%w: the table's header names the column %q twice", ErrBad, cut(name))
+		}
 		if c := columnNamed(name); c != unused && t.at[c] < 0 {
 			t.at[c] = i
 		}

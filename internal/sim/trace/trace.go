@@ -33,7 +33,7 @@ type Job struct {
 	Account  string
 }
 
-// Size is how large the largest job may be; zero is no bound.
+// Size is how large the largest job may be; zero is no bound, less than zero none.
 type Size struct{ Procs, GPUs int32 }
 
 // Options say how a log is read.
@@ -67,6 +67,9 @@ const unknown = -time.Second
 
 // ErrBad is wrapped by every error that says what is wrong with a log's content.
 var ErrBad = errors.New("bad trace")
+
+// ErrLines is wrapped as well where leaving lines out would help.
+var ErrLines = errors.New("make no sense")
 
 // Fault is a line that makes no sense.
 type Fault struct {
@@ -151,10 +154,10 @@ func (r *reading) wrong(j *Job) string {
 		return fmt.Sprintf("job %s asks for %s s", j.ID, Seconds(j.Estimate))
 	case j.Procs < 0 || j.GPUs < 0 || j.Procs == 0 && j.GPUs == 0:
 		return fmt.Sprintf("job %s has a size of %d", j.ID, min(j.Procs, j.GPUs))
-	case r.Largest.Procs > 0 && j.Procs > r.Largest.Procs:
-		return fmt.Sprintf("job %s wants %d processors, and the machine has %d", j.ID, j.Procs, r.Largest.Procs)
-	case r.Largest.GPUs > 0 && j.GPUs > r.Largest.GPUs:
-		return fmt.Sprintf("job %s wants %d GPUs, and the machine has %d", j.ID, j.GPUs, r.Largest.GPUs)
+	case r.Largest.Procs != 0 && j.Procs > max(r.Largest.Procs, 0):
+		return fmt.Sprintf("job %s wants %d processors, and the machine has %d", j.ID, j.Procs, max(r.Largest.Procs, 0))
+	case r.Largest.GPUs != 0 && j.GPUs > max(r.Largest.GPUs, 0):
+		return fmt.Sprintf("job %s wants %d GPUs, and the machine has %d", j.ID, j.GPUs, max(r.Largest.GPUs, 0))
 	case j.Submit < r.last && !r.Sort:
 		return fmt.Sprintf("job %s is submitted at %s, before the one above it", j.ID, Seconds(j.Submit))
 	}
@@ -168,7 +171,7 @@ func (r *reading) done() (*Trace, error) {
 		slices.SortStableFunc(t.Jobs, func(a, b Job) int { return cmp.Compare(a.Submit, b.Submit) })
 	}
 	if t.Bad.Count > 0 && !r.Skip {
-		return t, fmt.Errorf("%w: %d lines make no sense\n%s", ErrBad, t.Bad.Count, t.Bad.String())
+		return t, fmt.Errorf("%w: %d lines %w\n%s", ErrBad, t.Bad.Count, ErrLines, t.Bad.String())
 	}
 	if len(t.Jobs) == 0 {
 		return t, fmt.Errorf("%w: there is no job in it", ErrBad)

@@ -1,0 +1,86 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/greylag/greylag/internal/picture"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Growing is which size of a cluster grows while the other stays.
+type Growing int
+
+// What can grow.
+const (
+	GrowingNodes Growing = iota + 1
+	GrowingQueue
+)
+
+// mostRows is how many sizes one sweep measures: doublings from 1 to more than any
+// fleet or queue has.
+const mostRows = 24
+
+// Sweep is the sizes from s on, doubled again and again until to, which is the last.
+func (g Growing) Sweep(s PassSize, to int) ([]PassSize, error) {
+	grown := &s.Nodes
+	if g == GrowingQueue {
+		grown = &s.Pending
+	}
+	if *grown < 1 || to <= *grown {
+		return nil, fmt.Errorf("%w: a sweep goes from at least 1 to more than that, not from %d to %d", ErrRefused, *grown, to)
+	}
+	var all []PassSize
+	for ; *grown < to; *grown *= 2 {
+		if len(all) == mostRows {
+			return nil, fmt.Errorf("%w: a sweep to %d has more than %d sizes", ErrRefused, to, mostRows)
+		}
+		all = append(all, s)
+	}
+	*grown = to
+	return append(all, s), nil
+}
+
+// MeasureSweep measures one pass at each size. told is called after each.
+func MeasureSweep(sizes []PassSize, policy *cluster.Policy, progress func(step string), told func(*PassTimings) error) error {
+	for _, s := range sizes {
+		m, err := MeasurePass(s, policy, func(step string) {
+			progress(fmt.Sprintf("%d nodes, %d pending jobs: %s", s.Nodes, s.Pending, step))
+		})
+		if err != nil {
+			return err
+		}
+		if err := told(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteGrowthSVG draws how the times of passes grow with what a sweep let grow.
+func WriteGrowthSVG(w io.Writer, rows []*PassTimings, g Growing) error {
+	if len(rows) == 0 {
+		return fmt.Errorf("%w: nothing was measured", ErrRefused)
+	}
+	p := picture.Growth{YName: "one pass", Figure: "%g ms"}
+	fixed := rows[0]
+	if g == GrowingNodes {
+		p.Title = fmt.Sprintf("One pass against nodes of %d GPUs, all taken; %d pending jobs", fixed.GPUsPerNode, fixed.Pending)
+		p.XName = "nodes"
+	} else {
+		p.Title = fmt.Sprintf("One pass against pending jobs; %d nodes of %d GPUs, all taken", fixed.Nodes, fixed.GPUsPerNode)
+		p.XName = "pending jobs"
+	}
+	lines := []picture.Line{{Name: "full, median"}, {Name: "after one event, 99 %"}, {Name: "after one event, median"}}
+	for _, r := range rows {
+		x := float64(r.Nodes)
+		if g == GrowingQueue {
+			x = float64(r.Pending)
+		}
+		for i, y := range []float64{r.Full.P50, r.Event.P99, r.Event.P50} {
+			lines[i].Points = append(lines[i].Points, picture.Point{X: x, Y: y})
+		}
+	}
+	p.Lines = lines
+	return p.WriteSVG(w)
+}
