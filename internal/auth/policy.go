@@ -165,6 +165,7 @@ func Redact(s *cluster.JobSpec) *cluster.JobSpec {
 			MemPerNode: s.Request.MemPerNode, MemPerCPU: s.Request.MemPerCPU, MemPerGPU: s.Request.MemPerGPU,
 			Exclusive: s.Request.Exclusive, GPUMemory: s.Request.GPUMemory, Connect: s.Request.Connect,
 			Switches: s.Request.Switches, SwitchWait: s.Request.SwitchWait, Licences: s.Request.Licences,
+			MaxPrice: s.Request.MaxPrice, Regions: s.Request.Regions,
 		},
 		Others:    s.Others,
 		TimeLimit: s.TimeLimit, Nice: s.Nice, Begin: s.Begin, Deadline: s.Deadline,

@@ -35,7 +35,8 @@ func rules(rpc RPC) (rule, bool) {
 	nodes := []pki.Role{pki.RoleNode}
 	switch rpc {
 	// What others' jobs look like in these is ViewOf's to say.
-	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch", "ClusterService/Why", "ClusterService/Plan":
+	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch", "ClusterService/Why", "ClusterService/Plan",
+		"HistoryService/Jobs":
 		return rule{own: byUser, others: byUser}, true
 	// Nobody submits for another.
 	case "JobService/Submit":
@@ -67,10 +68,21 @@ func rules(rpc RPC) (rule, bool) {
 		"AccountService/LoadAccounts", "AccountService/Shares", "AccountService/Priorities":
 		return rule{own: byUser, others: byUser}, true
 
+	// Which changes are an administrator's alone, and whose balance is whose, the state tells.
+	case "CreditService/ChangeCredits", "CreditService/Balances", "CreditService/Statement", "CreditService/Prices",
+		"CreditService/Quote":
+		return rule{own: byUser, others: byUser}, true
+	case "CreditService/Verify", "ClusterService/Audit":
+		return rule{own: byOperator, others: byOperator}, true
+
+	// Rows about others are for those who may see them.
+	case "ReportService/Usage", "ReportService/Ended", "ReportService/Credits", "ReportService/Standing":
+		return rule{own: byUser, others: byUser}, true
+
 	// A node speaks for itself: the server takes its name from the certificate.
 	case "NodeService/Register", "NodeService/Wanted", "NodeService/Report", "NodeService/Fetch", "NodeService/PushLog":
 		return rule{machines: nodes}, true
-	case "PeerService/ReadIndex", "PeerService/Finished", "PeerService/Blob":
+	case "PeerService/ReadIndex", "PeerService/Finished", "PeerService/Blob", "PeerService/Rows":
 		return rule{machines: controllers}, true
 	}
 	return rule{}, false

@@ -25,6 +25,7 @@ func cancelTable() []getopt.Option {
 	return append(filterRows(),
 		getopt.Option{Long: "signal", Short: 's', Value: "SIGNAL", Group: "How", Help: "only send this signal, a name or a number"},
 		getopt.Option{Long: "batch", Short: 'b', Group: "How", Help: "the signal goes to the batch script alone"},
+		getopt.Option{Long: "full", Short: 'f', Group: "How", Help: "the signal goes to the script and all it has started, as it does anyway"},
 		getopt.Option{Long: "interactive", Short: 'i', Group: "How", Help: "ask before each job"},
 		getopt.Option{Long: "quiet", Short: 'Q', Group: "How", Help: "say nothing of jobs that have ended already"},
 		getopt.Option{Long: "verbose", Short: 'v', Group: "How", Help: "name each job that was ended"},
@@ -38,7 +39,7 @@ func cancelTable() []getopt.Option {
 type cancellation struct {
 	filter      *greylagv1.Filter
 	signal      int32
-	batch       bool
+	batch, full bool
 	interactive bool
 	quiet       bool
 	verbose     bool
@@ -105,6 +106,8 @@ func (p *Process) cancellation(found []getopt.Found, operands []string) (c cance
 			}
 		case "batch":
 			c.batch = true
+		case "full":
+			c.full = true
 		case "interactive":
 			c.interactive = true
 		case "quiet":
@@ -122,6 +125,9 @@ func (p *Process) cancellation(found []getopt.Found, operands []string) (c cance
 	}
 	if !chooses(c.filter) {
 		return c, false, &UsageError{"no job is named", "write gcancel JOB, or choose jobs with --me, -u, -n, -t, -p, -A, -q or -w"}
+	}
+	if c.batch && c.full {
+		return c, false, &UsageError{"--batch and --full contradict each other", "leave out one of them"}
 	}
 	if c.batch && c.signal == 0 {
 		return c, false, &UsageError{"--batch goes with a signal", "write gcancel --batch --signal TERM JOB"}

@@ -143,12 +143,13 @@ func (m *memory) Get(_ context.Context, r *greylagv1.GetRequest) (*greylagv1.Get
 }
 
 // Watch implements JobServiceHandler: every job runs at once and ends as its name
-// says: exit-3, signal-9, cancelled; others end well.
+// says: exit-3, signal-9, cancelled, unseen; others end well.
 func (m *memory) Watch(_ context.Context, r *greylagv1.WatchRequest, s *connect.ServerStream[greylagv1.WatchResponse]) error {
 	jobs := m.find(r.Filter)
 	if err := s.Send(&greylagv1.WatchResponse{Jobs: jobs, CaughtUp: true}); err != nil || !r.UntilEnded {
 		return err
 	}
+	var shown []*greylagv1.Job
 	for _, j := range jobs {
 		kind, number, _ := strings.Cut(j.Name, "-")
 		n, _ := strconv.Atoi(number)
@@ -160,9 +161,26 @@ func (m *memory) Watch(_ context.Context, r *greylagv1.WatchRequest, s *connect.
 			j.State, j.ExitSignal, j.Reason = "FAILED", int32(n), "NonZeroExitCode"
 		case "cancelled":
 			j.State, j.Reason, j.Detail = "CANCELLED", "Cancelled", "by root"
+		case "unseen":
+			j.State, j.Reason, j.Detail = "OUT_OF_MEMORY", "OutOfMemory", "at 64M"
+		}
+		if kind != "unseen" { // its end is not shown
+			shown = append(shown, j)
+		}
+		m.ended(j)
+	}
+	return s.Send(&greylagv1.WatchResponse{Jobs: shown})
+}
+
+// ended remembers the end of a job that was watched.
+func (m *memory) ended(j *greylagv1.Job) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, known := range m.jobs {
+		if known.Id == j.Id {
+			m.jobs[i] = j
 		}
 	}
-	return s.Send(&greylagv1.WatchResponse{Jobs: jobs})
 }
 
 // Cancel implements JobServiceHandler.
@@ -214,6 +232,9 @@ func (m *memory) Script(_ context.Context, r *greylagv1.ScriptRequest) (*greylag
 
 // Logs implements JobServiceHandler.
 func (m *memory) Logs(_ context.Context, r *greylagv1.LogsRequest, s *connect.ServerStream[greylagv1.LogsResponse]) error {
+	for _, j := range m.find(&greylagv1.Filter{Jobs: []string{r.Job}, States: []string{"PENDING"}}) {
+		return refuse(connect.CodeFailedPrecondition, "gctl logs -f waits for its start", "job %s has no output yet: it has not started", j.Ref)
+	}
 	return errors.Join(
 		s.Send(&greylagv1.LogsResponse{Data: fmt.Appendf(nil, "job %s rank %d error %t follow %t\n", r.Job, r.Rank, r.Error, r.Follow)}),
 		s.Send(&greylagv1.LogsResponse{Data: []byte("done\n")}))

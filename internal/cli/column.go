@@ -24,7 +24,22 @@ type column struct {
 }
 
 // view is what the fields need besides the job.
-type view struct{ now time.Time }
+type view struct {
+	now    time.Time
+	short  bool   // times without the year and seconds
+	starts starts // where they are shown
+}
+
+// instant writes a point in time.
+func (v view) instant(dst []byte, t time.Time) []byte {
+	switch {
+	case t.IsZero():
+		return append(dst, "N/A"...)
+	case v.short:
+		return t.In(v.now.Location()).AppendFormat(dst, "01-02T15:04")
+	}
+	return t.In(v.now.Location()).AppendFormat(dst, "2006-01-02T15:04:05")
+}
 
 // field writes one property of a job.
 type field struct {
@@ -46,18 +61,12 @@ func number(get func(*greylagv1.Job) int64) func([]byte, view, *row) []byte {
 
 // instant makes a field of a point in time.
 func instant(get func(*greylagv1.Job) time.Time) func([]byte, view, *row) []byte {
-	return func(dst []byte, v view, r *row) []byte {
-		t := get(r.job)
-		if t.IsZero() {
-			return append(dst, "N/A"...)
-		}
-		return t.In(v.now.Location()).AppendFormat(dst, "2006-01-02T15:04:05")
-	}
+	return func(dst []byte, v view, r *row) []byte { return v.instant(dst, get(r.job)) }
 }
 
 // fields are the letters of -o, which mean what they mean to squeue.
 func fields() []field {
-	return append(identityFields(), []field{
+	return append(append(identityFields(), startFields()...), []field{
 		{'t', "ST", "state, short", func(dst []byte, _ view, r *row) []byte {
 			if r.state == 0 {
 				return append(dst, '?')
@@ -229,7 +238,7 @@ func writeRow(line []byte, columns []column, v view, r *row) []byte {
 	return append(line, '\n')
 }
 
-// dots end an id that does not fit: half of one would be another's.
+// dots end an id or a list of nodes that does not fit: half of one would be another's.
 const dots = "..."
 
 // append adds what separates a column and its text, cut and padded to its width.
@@ -243,7 +252,7 @@ func (c *column) append(line []byte, write func([]byte) []byte, last bool) []byt
 	}
 	whole := len(line)
 	line = line[:at+len(cut(line[at:], c.width))]
-	if c.letter == 'i' && len(line) < whole && c.width > len(dots) {
+	if (c.letter == 'i' || c.letter == 'Y') && len(line) < whole && c.width > len(dots) {
 		copy(line[len(line)-len(dots):], dots)
 	}
 	blanks, n := c.width-span(line[at:]), len(line)

@@ -121,5 +121,8 @@ func Exit(status Status) error {
 	return &exitError{status}
 }
 
+// ExitOf is the status with which an error of a command ends it.
+func ExitOf(err error) Status { return statusOf(err) }
+
 // interrupted reports that the user has had enough.
 func interrupted(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }

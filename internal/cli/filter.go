@@ -8,6 +8,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -154,26 +155,17 @@ func ids(value string) ([]string, error) {
 
 // elements reads "2-5,9" and "0-8:4".
 func elements(list string) ([]int, error) {
+	ranges, err := jobscript.ParseIndices(list)
 	var all []int
-	for _, term := range strings.Split(list, ",") {
-		span, step, stepped := strings.Cut(term, ":")
-		low, high, ranged := strings.Cut(span, "-")
-		from, err := strconv.ParseUint(low, 10, 31)
-		to, by := from, uint64(1)
-		if err == nil && ranged {
-			to, err = strconv.ParseUint(high, 10, 31)
+	for _, r := range ranges {
+		if (r.To-r.From)/r.Step+uint64(len(all)) >= mostRefs {
+			return nil, strconv.ErrRange
 		}
-		if err == nil && stepped {
-			by, err = strconv.ParseUint(step, 10, 31)
-		}
-		if err != nil || to < from || by == 0 || (to-from)/by+uint64(len(all)) >= mostRefs {
-			return nil, strconv.ErrSyntax
-		}
-		for n := from; n <= to; n += by {
+		for n := r.From; n <= r.To; n += r.Step {
 			all = append(all, int(n))
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 // Refs reads job ids as gcancel does: "123", "123_4", "123_[2-5]", joined by

@@ -10,8 +10,8 @@ import (
 // The table that fits has columns as wide as what is in them, within these
 // bounds; when a line is too long, columns give way until the last has its least.
 const (
-	mostName, mostID, mostState = 24, 24, 10
-	leastLast                   = 16
+	mostName, mostID, mostState, mostHosts = 24, 24, 10, 20
+	leastLast                              = 16
 )
 
 // squeezes is who gives way, in order, and down to which width. An id that is cut
@@ -23,7 +23,7 @@ func squeezes() []struct {
 	return []struct {
 		letters string
 		least   int
-	}{{"juP", 8}, {"i", 18}, {"juP", 5}, {"i", 12}}
+	}{{"juP", 8}, {"i", 18}, {"Y", 14}, {"juP", 5}, {"i", 12}, {"Y", 10}}
 }
 
 // fit makes columns for the letters so that a line has at most width columns. The
@@ -101,6 +101,8 @@ func mostOf(letter byte, width int) int {
 		return mostID
 	case 'T':
 		return mostState
+	case 'Y':
+		return mostHosts
 	}
 	return width
 }

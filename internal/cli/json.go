@@ -82,6 +82,8 @@ type requestJSON struct {
 	Switches     int32    `json:"switches,omitempty"`
 	SwitchWait   *int64   `json:"switch_wait,omitempty"` // -1: without end
 	Licences     []string `json:"licences,omitempty"`    // such as matlab:2
+	MaxPrice     string   `json:"max_price,omitempty"`   // credits for an hour of each GPU
+	Regions      []string `json:"regions,omitempty"`
 }
 
 type nodeUseJSON struct {
@@ -125,6 +127,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 			q.Nodes, q.Gpus, q.GpusPerNode, q.GpuTypes, q.TasksPerNode, q.CpusPerTask,
 			q.MemPerNode, q.MemPerCpu, q.MemPerGpu, q.Features, q.NodeList, q.Exclude, q.Exclusive,
 			q.GpuMemory, q.Connect, q.Switches, switchWait(q), licenceWords(q.Licences),
+			priceWord(q.MaxPrice), q.Regions,
 		}
 	}
 	for _, n := range j.Nodes {
@@ -167,15 +170,15 @@ func seconds(d *durationpb.Duration) *int64 {
 }
 
 // writeJobsJSON writes {"jobs":[...]}, one job a line, so that 100,000 of them need
-// no second copy in memory.
-func writeJobsJSON(out *bufio.Writer, jobs []*greylagv1.Job) error {
+// no second copy in memory. of is what is written of a job.
+func writeJobsJSON(out *bufio.Writer, jobs []*greylagv1.Job, of func(*greylagv1.Job) any) error {
 	out.WriteString(`{"jobs":[`) // errors show at Flush
 	var line bytes.Buffer
 	e := json.NewEncoder(&line)
 	e.SetEscapeHTML(false)
 	for i, j := range jobs {
 		line.Reset()
-		if err := e.Encode(JobOf(j)); err != nil {
+		if err := e.Encode(of(j)); err != nil {
 			return err
 		}
 		if i > 0 {

@@ -104,6 +104,8 @@ func serve(t testing.TB, dir string) (*world, error) {
 	mux.Handle(greylagv1connect.NewJobServiceHandler(w.memory))
 	mux.Handle(greylagv1connect.NewClusterServiceHandler(w))
 	mux.Handle(greylagv1connect.NewAccountServiceHandler(w.book))
+	mux.Handle(greylagv1connect.NewHistoryServiceHandler(w.past))
+	mux.Handle(greylagv1connect.NewReportServiceHandler(w.rows))
 	server := &http.Server{Handler: w.authenticated(mux), TLSConfig: pki.ServerTLS(trust, id)}
 	go server.ServeTLS(listener, "", "") // ends with Close
 	t.Cleanup(func() { server.Close() })
@@ -167,6 +169,17 @@ func load(ts *testscript.TestScript, _ bool, args []string) {
 		err = protojson.Unmarshal(text, &w.planned)
 	case "info":
 		err = protojson.Unmarshal(text, w.info)
+	case "rows":
+		w.rows.usage.Reset()
+		err = protojson.Unmarshal(text, &w.rows.usage)
+	case "endedrows":
+		err = protojson.Unmarshal(text, &w.rows.ended)
+	case "creditrows":
+		err = protojson.Unmarshal(text, &w.rows.credits)
+	case "standing":
+		err = protojson.Unmarshal(text, &w.rows.standing)
+	case "past":
+		err = protojson.Unmarshal(text, &w.past.jobs)
 	}
 	ts.Check(err)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -16,12 +17,26 @@ func licenceWords(list []*greylagv1.Licence) []string {
 	return words
 }
 
-// PlaceWords are what a job asks beyond amounts: memory of GPUs, connection,
-// licences, each as a phrase.
+// priceWord is a price in credits; "" when there is none.
+func priceWord(micro int64) string {
+	if micro == 0 {
+		return ""
+	}
+	return strings.TrimSuffix(strings.TrimRight(accounting.Credits(micro).String(), "0"), ".")
+}
+
+// PlaceWords are what a job asks beyond amounts: memory and price of GPUs,
+// regions, connection, licences, each as a phrase.
 func PlaceWords(q *greylagv1.Request) []string {
 	var words []string
 	if q.GetGpuMemory() > 0 {
 		words = append(words, "GPUs of at least "+cluster.Bytes(q.GetGpuMemory()).String())
+	}
+	if q.GetMaxPrice() > 0 {
+		words = append(words, "for at most "+priceWord(q.GetMaxPrice())+" credits an hour of each GPU")
+	}
+	if len(q.GetRegions()) > 0 {
+		words = append(words, "in "+strings.Join(q.GetRegions(), " or "))
 	}
 	var tied []string
 	switch q.GetConnect() {

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -34,6 +35,9 @@ type Cluster interface {
 	Jobs() greylagv1connect.JobServiceClient
 	Cluster() greylagv1connect.ClusterServiceClient
 	Accounts() greylagv1connect.AccountServiceClient
+	Reports() greylagv1connect.ReportServiceClient
+	History() greylagv1connect.HistoryServiceClient
+	Credits() greylagv1connect.CreditServiceClient
 	// Watch calls receive for the present state of jobs and then for each change.
 	Watch(ctx context.Context, request *greylagv1.WatchRequest, receive func(*greylagv1.WatchResponse) error) error
 	// OnRetry is told of each call that has to be made again, and after what pause.
@@ -120,6 +124,9 @@ func (p *Process) colours(cfg config.Client) bool {
 func (p *Process) Client() (config.Client, Cluster, error) {
 	cfg, err := config.LoadClient("")
 	if err != nil {
+		if named := p.variable(config.ClientEnv); named != "" && errors.Is(err, fs.ErrNotExist) {
+			err = &UsageError{err.Error(), config.ClientEnv + " names that file: set it to one that exists, or to nothing"}
+		}
 		return cfg, nil, errors.Join(errConfig, err)
 	}
 	cluster, err := p.Dial(cfg)

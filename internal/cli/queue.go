@@ -27,6 +27,7 @@ func queueTable() []getopt.Option {
 		getopt.Option{Long: "why", Group: "What is shown", Help: "under each pending job, why it waits"},
 		getopt.Option{Long: "long", Short: 'l', Group: "What is shown", Help: "states in words, and time limits"},
 		getopt.Option{Long: "format", Short: 'o', Value: "FORMAT", Group: "What is shown", Help: "columns as of squeue -o: \"%.10i %9P %.8j %t %R\""},
+		getopt.Option{Long: "Format", Short: 'O', Value: "FIELDS", Group: "What is shown", Help: "columns as of squeue -O: jobid:10,name,state"},
 		getopt.Option{Long: "sort", Short: 'S', Value: "KEYS", Group: "What is shown", Help: "letters of -o, a minus turns one around [P,t,i]"},
 		getopt.Option{Long: "noheader", Short: 'h', Group: "What is shown", Help: "no line of headings"},
 		getopt.Option{Long: "json", Group: "What is shown", Help: "print JSON"},
@@ -89,7 +90,11 @@ func (p *Process) queue(ctx context.Context) error {
 	if len(jobs) == 0 && len(l.filter.Jobs) > 0 && len(l.filter.States) == 0 {
 		p.Note("none of these jobs is active; gctl show job %s tells of finished ones", l.filter.Jobs[0])
 	}
-	return p.printQueue(cfg, l, jobs)
+	planned, err := l.starts(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	return p.printQueue(cfg, l, jobs, planned)
 }
 
 // listing reads the options. done says that everything was printed already.
@@ -111,6 +116,8 @@ func (p *Process) listing(found []getopt.Found) (l listing, done bool, err error
 			l.long = true
 		case "format":
 			l.format = f.Value
+		case "Format":
+			l.format, err = longFormat(f.Value)
 		case "sort":
 			l.sort, err = parseSort(f.Value)
 		case "noheader":
@@ -166,18 +173,18 @@ func fetch(ctx context.Context, c Cluster, l listing) ([]*greylagv1.Job, *greyla
 }
 
 // printQueue prints jobs in the form that was asked for.
-func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job) error {
+func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job, planned starts) error {
 	out := bufio.NewWriterSize(p.Stdout, 64<<10)
 	if l.json {
-		if err := writeJobsJSON(out, jobs); err != nil {
+		if err := writeJobsJSON(out, jobs, planned.json); err != nil {
 			return err
 		}
 		return out.Flush()
 	}
 	rows := fold(jobs, l.single)
 	sortRows(rows, l.sort)
-	v := view{now: p.Now()}
-	columns, err := p.columns(cfg, l, v, rows)
+	v := view{now: p.Now(), starts: planned}
+	columns, err := p.columns(cfg, l, &v, rows)
 	if err != nil {
 		return err
 	}
@@ -198,7 +205,7 @@ func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job
 }
 
 // columns are those of the format that was asked for, or of the table that fits.
-func (p *Process) columns(cfg config.Client, l listing, v view, rows []row) ([]column, error) {
+func (p *Process) columns(cfg config.Client, l listing, v *view, rows []row) ([]column, error) {
 	if l.format != "" {
 		return parseFormat(l.format)
 	}
@@ -206,11 +213,11 @@ func (p *Process) columns(cfg config.Client, l listing, v view, rows []row) ([]c
 	letters := "iPjutMDR"
 	switch {
 	case l.start:
-		letters = "iPjutSGDR"
+		letters, v.short = startLetters(width, edge)
 	case l.long:
 		letters = "iPjuTMlDR"
 	}
-	columns := fit(letters, v, rows, width, edge)
+	columns := fit(letters, *v, rows, width, edge)
 	if p.colours(cfg) {
 		for i := range columns {
 			columns[i].colour = strings.IndexByte("tT", columns[i].letter) >= 0
@@ -241,28 +248,38 @@ func (p *Process) iterate(ctx context.Context, cfg config.Client, c Cluster, l l
 			return nil
 		})
 	}()
-	return p.repaint(ctx, cfg, l, complete, failed)
+	return p.repaint(ctx, cfg, l, c, changes{complete, failed})
+}
+
+// changes is the sets of jobs that a watch tells, and how it ended.
+type changes struct {
+	sets   <-chan []*greylagv1.Job
+	failed <-chan error
 }
 
 // repaint prints the newest of the sets that arrive, at most once in l.every.
-func (p *Process) repaint(ctx context.Context, cfg config.Client, l listing, sets <-chan []*greylagv1.Job, failed <-chan error) error {
+func (p *Process) repaint(ctx context.Context, cfg config.Client, l listing, c Cluster, told changes) error {
 	var newest []*greylagv1.Job
 	var due <-chan time.Time
 	fresh := false
 	for {
 		if fresh && due == nil {
+			planned, err := l.starts(ctx, c)
+			if err != nil {
+				return err
+			}
 			fmt.Fprintln(p.Stdout, p.Now().Format(time.ANSIC))
-			if err := p.printQueue(cfg, l, newest); err != nil {
+			if err := p.printQueue(cfg, l, newest, planned); err != nil {
 				return err
 			}
 			fresh, due = false, time.After(l.every)
 		}
 		select {
-		case newest = <-sets:
+		case newest = <-told.sets:
 			fresh = true
 		case <-due:
 			due = nil
-		case err := <-failed:
+		case err := <-told.failed:
 			return err
 		case <-ctx.Done():
 			return Exit(Interrupted)

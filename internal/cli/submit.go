@@ -13,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/internal/version"
+	"github.com/greylag/greylag/pkg/accounting"
 )
 
 const submitUsage = `usage: gsubmit [OPTIONS] SCRIPT [ARGUMENTS]
@@ -64,6 +65,9 @@ func (p *Process) submit(ctx context.Context) error {
 		return err
 	}
 	defer cluster.Close()
+	if options.Quote {
+		return p.quote(ctx, cluster, spec, options.JSON || cfg.Output == "json")
+	}
 	request := &greylagv1.SubmitRequest{RequestId: p.Request, Jobs: []*greylagv1.JobSpec{spec}}
 	if request.RequestId == "" {
 		request.RequestId = client.NewRequestID()
@@ -119,9 +123,12 @@ func (p *Process) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitRe
 	}
 	switch {
 	case o.JSON:
-		return p.WriteJSON(submittedJSON{job.Id, job.ArraySize, answer.Index, answer.Warnings})
+		return p.WriteJSON(submittedJSON{job.Id, job.ArraySize, answer.Index, setAside(answer.SetAside), answer.Warnings})
 	case o.Quiet:
 		return nil
+	}
+	if answer.SetAside > 0 {
+		p.Note("%s credits are set aside for it", accounting.Credits(answer.SetAside))
 	}
 	_, err := io.WriteString(p.Stdout, jobspec.Submitted{ID: job.Id, ArraySize: job.ArraySize}.Line(o.Parsable))
 	return err
@@ -132,7 +139,16 @@ type submittedJSON struct {
 	ID        uint64   `json:"id"`
 	ArraySize int32    `json:"array_size,omitempty"`
 	Index     uint64   `json:"index"`
+	SetAside  string   `json:"set_aside,omitempty"` // credits
 	Warnings  []string `json:"warnings,omitempty"`
+}
+
+// setAside writes credits; "" for none.
+func setAside(micro int64) string {
+	if micro == 0 {
+		return ""
+	}
+	return accounting.Credits(micro).String()
 }
 
 // WriteJSON prints one value, indented.
@@ -155,4 +171,11 @@ func folder() (string, error) {
 		return "", fmt.Errorf("working directory: %w", err)
 	}
 	return dir, nil
+}
+
+// WriteJSONLine prints one value on a line.
+func (p *Process) WriteJSONLine(v any) error {
+	e := json.NewEncoder(p.Stdout)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
 }

@@ -35,14 +35,15 @@ func (p *Process) wait(ctx context.Context, c Cluster, job *greylagv1.Submitted)
 		return err
 	}
 	if len(ended) < max(int(job.ArraySize), 1) {
-		return p.endLater(ctx, c, ref, max(int(job.ArraySize), 1))
+		return p.endLater(ctx, c, job, ended)
 	}
 	return Exit(worst)
 }
 
 // endLater asks how jobs ended whose end the watch did not show, because they
-// ended while it was broken.
-func (p *Process) endLater(ctx context.Context, c Cluster, ref string, size int) error {
+// ended while it was broken. told are those that it showed.
+func (p *Process) endLater(ctx context.Context, c Cluster, job *greylagv1.Submitted, told map[uint64]bool) error {
+	ref := fmt.Sprint(job.Id)
 	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref})
 	if err != nil {
 		return err
@@ -52,9 +53,12 @@ func (p *Process) endLater(ctx context.Context, c Cluster, ref string, size int)
 		if status, final := endStatus(j); final {
 			ended++
 			worst = max(worst, status)
+			if !told[j.Id] {
+				p.tellEnd(j)
+			}
 		}
 	}
-	if ended < size {
+	if ended < max(int(job.ArraySize), 1) {
 		return fmt.Errorf("the controller stopped telling about job %s before its end", ref)
 	}
 	return Exit(worst)

@@ -27,6 +27,8 @@ type world struct {
 	version uint64
 	fabric  []*greylagv1.Switch
 	book    *accountBook
+	past    *past
+	rows    *rowBook
 	reasons []*greylagv1.WhyResponse
 	planned greylagv1.PlanResponse
 }
@@ -37,6 +39,8 @@ func newWorld(ca *pki.CA, address string) *world {
 		nodes: &greylagv1.NodesResponse{}, info: &greylagv1.InfoResponse{}, policy: "cluster = \"page\"\n", version: 3,
 	}
 	w.book = &accountBook{w: w, file: "[[account]]\nname = 'uni'\n"}
+	w.past = &past{w: w}
+	w.rows = &rowBook{w: w}
 	return w
 }
 

@@ -70,6 +70,9 @@ type Client struct {
 	admin func() greylagv1connect.ClusterServiceClient
 	node  func() greylagv1connect.NodeServiceClient
 	share func() greylagv1connect.AccountServiceClient
+	tells func() greylagv1connect.ReportServiceClient
+	past  func() greylagv1connect.HistoryServiceClient
+	money func() greylagv1connect.CreditServiceClient
 }
 
 // New makes a client. It does not connect until the first call.
@@ -95,6 +98,15 @@ func New(cfg Config) *Client {
 		}),
 		share: sync.OnceValue(func() greylagv1connect.AccountServiceClient {
 			return greylagv1connect.NewAccountServiceClient(calls, base, plain)
+		}),
+		tells: sync.OnceValue(func() greylagv1connect.ReportServiceClient {
+			return greylagv1connect.NewReportServiceClient(calls, base, plain)
+		}),
+		past: sync.OnceValue(func() greylagv1connect.HistoryServiceClient {
+			return greylagv1connect.NewHistoryServiceClient(calls, base, plain)
+		}),
+		money: sync.OnceValue(func() greylagv1connect.CreditServiceClient {
+			return greylagv1connect.NewCreditServiceClient(calls, base, plain)
 		}),
 	}
 }
@@ -151,8 +163,17 @@ func (c *Client) Jobs() greylagv1connect.JobServiceClient { return c.jobs() }
 // Cluster calls ClusterService.
 func (c *Client) Cluster() greylagv1connect.ClusterServiceClient { return c.admin() }
 
+// Credits calls CreditService.
+func (c *Client) Credits() greylagv1connect.CreditServiceClient { return c.money() }
+
 // Accounts calls AccountService.
 func (c *Client) Accounts() greylagv1connect.AccountServiceClient { return c.share() }
+
+// History is the service for jobs of any time.
+func (c *Client) History() greylagv1connect.HistoryServiceClient { return c.past() }
+
+// Reports calls ReportService.
+func (c *Client) Reports() greylagv1connect.ReportServiceClient { return c.tells() }
 
 // Node calls NodeService, which the leader alone answers. The session of a node
 // is this: it finds the leader by itself.

@@ -71,6 +71,15 @@ func (p *Peers) Finished(ctx context.Context, addr string, from uint64, limit in
 	return answer.GetRecords(), answer.GetNext(), err
 }
 
+// Rows returns up to limit entries of a journal of the controller at addr, beginning
+// with number from and without a gap.
+func (p *Peers) Rows(ctx context.Context, addr string, journal uint32, from uint64, limit int) ([][]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
+	defer cancel()
+	answer, err := p.at(addr).Rows(ctx, &greylagv1.RowsRequest{Journal: journal, From: from, Limit: int32(limit)})
+	return answer.GetRows(), err
+}
+
 // Blobs returns scripts and environments by digest, in the order asked, nil where
 // the controller at addr has none.
 func (p *Peers) Blobs(ctx context.Context, addr string, digests []cluster.Digest) ([][]byte, error) {

@@ -59,6 +59,7 @@ type term struct {
 	*Controller
 	ctx   context.Context // ends with it
 	ears  ears
+	meter meter
 	loops sync.WaitGroup
 }
 
@@ -89,11 +90,13 @@ func (c *Controller) lead(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &term{Controller: c, ctx: ctx}
 	t.ears.open(time.Now())
+	t.meter.open(time.Now())
 	c.term.Store(t)
 	t.loops.Go(t.name)
 	t.loops.Go(t.passes)
 	t.loops.Go(t.ticks)
 	t.loops.Go(t.health)
+	t.loops.Go(t.meterJobs)
 	c.log.Info("leading")
 	return func() {
 		c.term.Store(nil)
@@ -138,6 +141,13 @@ func (c *Controller) ReadView(ctx context.Context) (*state.View, error) {
 func (c *Controller) Heard(node string, epoch uint64) {
 	if t := c.term.Load(); t != nil {
 		t.ears.hear(node, epoch, time.Now())
+	}
+}
+
+// Ran notes for how long a node has had a task, as it counts since counting began.
+func (c *Controller) Ran(node string, counting uint64, job cluster.JobID, attempt cluster.Attempt, ran time.Duration) {
+	if t := c.term.Load(); t != nil {
+		t.meter.hear(run{job, attempt}, node, count{counting, ran, time.Now()})
 	}
 }
 

@@ -21,12 +21,15 @@ type Holes interface {
 	Gaps() ([]archive.Gap, error)
 	Missing([]cluster.Digest) ([]cluster.Digest, error)
 	Fill([]archive.Record, []archive.Blob) error
+	RowGaps(archive.Journal) ([]archive.Gap, error)
+	FillRows(archive.Journal, []archive.Row) error
 }
 
 // Peers asks other controllers: package client.
 type Peers interface {
 	Finished(ctx context.Context, addr string, from uint64, limit int) (records [][]byte, next uint64, err error)
 	Blobs(ctx context.Context, addr string, digests []cluster.Digest) ([][]byte, error)
+	Rows(ctx context.Context, addr string, journal uint32, from uint64, limit int) ([][]byte, error)
 }
 
 // Filler completes the archive of a controller that was away for so long that it got
@@ -86,6 +89,9 @@ func (f *Filler) fill(ctx context.Context) error {
 		digests[record.Job.Spec.Script], digests[record.Job.Spec.Environment] = struct{}{}, struct{}{}
 	}
 	if err := f.fillBlobs(ctx, digests); err != nil {
+		return err
+	}
+	if err := f.fillJournals(ctx); err != nil {
 		return err
 	}
 	for {
@@ -158,11 +164,27 @@ func (f *Filler) fillBlobs(ctx context.Context, digests map[cluster.Digest]struc
 		if err := f.Archive.Fill(nil, got); err != nil {
 			return err
 		}
-		if n := len(part) - len(got); n > 0 {
+		if n := f.lost(part, got, trouble); n > 0 {
 			lost = fmt.Errorf("%d scripts or environments: %w", n, cmp.Or(trouble, errNobodyHas))
 		}
 	}
 	return lost
+}
+
+// lost counts what is missing still. What no job needs any more may be deleted
+// everywhere (Sweeper): when everybody has answered, that is all there is to know.
+func (f *Filler) lost(wanted []cluster.Digest, got []archive.Blob, trouble error) (n int) {
+	have := map[cluster.Digest]bool{}
+	for _, b := range got {
+		have[b.Digest] = true
+	}
+	view := f.Replica.View()
+	for _, d := range wanted {
+		if !have[d] && (trouble != nil || view.HasBlob(d)) {
+			n++
+		}
+	}
+	return n
 }
 
 // askBlobs asks one after the other for what the ones before did not have. A content

@@ -55,7 +55,11 @@ type discard struct{}
 
 func (discard) Append(uint64, []archive.Record, []archive.Blob) error { return nil }
 func (discard) Expect(uint64) error                                   { return nil }
-func (discard) Sync() error                                           { return nil }
+func (discard) ExpectRows(archive.Journal, uint64) error              { return nil }
+func (discard) AppendRows(uint64, archive.Journal, []archive.Row) error {
+	return nil
+}
+func (discard) Sync() error { return nil }
 
 // simulate runs f against a leading controller in simulated time.
 func simulate(t *testing.T, f func(*rig, *soloLog)) {
@@ -183,6 +187,17 @@ func (s sister) Finished(_ context.Context, _ string, from uint64, limit int) (d
 		data, from = append(data, r.Data), from+1
 	}
 	return data, from, err
+}
+
+func (s sister) Rows(_ context.Context, _ string, j uint32, from uint64, limit int) (data [][]byte, err error) {
+	rows, err := s.archive.Rows(archive.Journal(j), from, limit)
+	for _, r := range rows {
+		if r.Seq != from || s.lost[from] {
+			break
+		}
+		data, from = append(data, r.Data), from+1
+	}
+	return data, err
 }
 
 func (s sister) Blobs(_ context.Context, _ string, digests []cluster.Digest) ([][]byte, error) {

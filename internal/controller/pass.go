@@ -130,6 +130,7 @@ func (p *pass) run() time.Duration {
 	snap := p.replica.View().Snapshot()
 	snap.Now = max(snap.Now, cluster.InstantOf(p.cfg.Clock()))
 	d := p.planner.Pass(snap)
+	d.Evict(schedule.Victims)
 	p.ended = time.Now()
 	p.took = p.ended.Sub(began)
 	p.count()
@@ -189,7 +190,7 @@ func (p *pass) count() {
 
 // commit has a plan agreed, piece by piece, the starts first.
 func (p *pass) commit(plan *cluster.Plan) error {
-	for len(plan.Starts)+len(plan.Verdicts) > 0 {
+	for len(plan.Starts)+len(plan.Evictions)+len(plan.Verdicts) > 0 {
 		piece := cut(plan)
 		result, _, err := p.Propose(p.ctx, &command.CommitPlan{Plan: piece})
 		if err != nil {
@@ -211,7 +212,7 @@ func (p *pass) commit(plan *cluster.Plan) error {
 
 // cut takes from the plan what fits into one command.
 func cut(plan *cluster.Plan) cluster.Plan {
-	piece := cluster.Plan{Index: plan.Index}
+	piece := cluster.Plan{Index: plan.Index, Policy: plan.Policy}
 	bytes, n := 0, 0
 	for n < len(plan.Starts) && n < chunkStarts && bytes < chunkBytes {
 		for _, a := range plan.Starts[n].Placement.Nodes {
@@ -223,6 +224,7 @@ func cut(plan *cluster.Plan) cluster.Plan {
 	if len(plan.Starts) > 0 {
 		return piece
 	}
+	piece.Evictions, plan.Evictions = plan.Evictions, nil
 	n = 0
 	for n < len(plan.Verdicts) && n < chunkVerdicts && bytes < chunkBytes {
 		bytes += 32 + len(plan.Verdicts[n].Detail)

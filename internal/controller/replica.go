@@ -11,13 +11,16 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // Archive is what a replica keeps beside its state: package archive.
 type Archive interface {
 	Append(index uint64, finished []archive.Record, blobs []archive.Blob) error
+	AppendRows(index uint64, j archive.Journal, rows []archive.Row) error
 	Expect(seq uint64) error
+	ExpectRows(j archive.Journal, seq uint64) error
 	Sync() error
 }
 
@@ -78,6 +81,12 @@ func (r *Replica) Apply(index uint64, at int64, commands [][]byte) []any {
 
 // keep hands to the archive what the state does not keep.
 func (r *Replica) keep(index uint64, e state.Effects) {
+	if len(e.Entries) > 0 {
+		r.appendRows(index, archive.CreditJournal, rowsOf(e.Entries))
+	}
+	if len(e.Audit) > 0 {
+		r.appendRows(index, archive.AuditJournal, auditRows(e.Audit))
+	}
 	if len(e.Finished)+len(e.Blobs) == 0 {
 		return
 	}
@@ -95,6 +104,28 @@ func (r *Replica) append(index uint64, finished []archive.Record, blobs []archiv
 	}
 }
 
+func (r *Replica) appendRows(index uint64, j archive.Journal, rows []archive.Row) {
+	if err := r.archive.AppendRows(index, j, rows); err != nil {
+		r.log.Warn("not archived, the log keeps it", "index", index, "err", err)
+	}
+}
+
+func rowsOf(entries []accounting.Entry) []archive.Row {
+	rows := make([]archive.Row, len(entries))
+	for i := range entries {
+		rows[i] = archive.Row{Seq: entries[i].Seq, Data: entries[i].AppendRow(nil)}
+	}
+	return rows
+}
+
+func auditRows(entries []command.AuditEntry) []archive.Row {
+	rows := make([]archive.Row, len(entries))
+	for i := range entries {
+		rows[i] = archive.Row{Seq: entries[i].Seq, Data: command.EncodeAudit(&entries[i])}
+	}
+	return rows
+}
+
 func recordsOf(finished []state.Finished) []archive.Record {
 	records := make([]archive.Record, len(finished))
 	for i, f := range finished {
@@ -104,7 +135,10 @@ func recordsOf(finished []state.Finished) []archive.Record {
 }
 
 func recordOf(seq uint64, job *cluster.Job, data []byte) archive.Record {
-	return archive.Record{Seq: seq, ID: job.ID, User: job.Spec.Owner.User, Ended: job.Ended, Data: data}
+	return archive.Record{
+		Seq: seq, ID: job.ID, User: job.Spec.Owner.User, Account: job.Spec.Account, State: job.State,
+		Submitted: job.Submitted, Ended: job.Ended, Data: data,
+	}
 }
 
 // Digest is the state's fingerprint.
@@ -113,6 +147,9 @@ func (r *Replica) Digest() uint64 {
 	defer r.mu.Unlock()
 	return r.state.Digest()
 }
+
+// DigestVersion tells how Digest is made.
+func (r *Replica) DigestVersion() uint16 { return state.DigestVersion }
 
 // Snapshot captures the state. O(1).
 func (r *Replica) Snapshot() (raftlog.SnapshotWriter, error) {
@@ -169,6 +206,13 @@ func (r *Replica) Restore(from io.Reader) error {
 	r.append(view.Index(), recordsOf(tail), nil)
 	if err := r.archive.Expect(view.FinishedSeq()); err != nil {
 		return fmt.Errorf("restore: %w", err)
+	}
+	booked, _ := view.Credits().Head()
+	audited, _ := view.Audited()
+	for j, seq := range map[archive.Journal]uint64{archive.CreditJournal: booked, archive.AuditJournal: audited} {
+		if err := r.archive.ExpectRows(j, seq); err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
 	}
 	r.hub.resync()
 	select {

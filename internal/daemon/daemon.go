@@ -34,6 +34,7 @@ type Daemon struct {
 	loops    *controller.Controller
 	peers    *client.Peers
 	filler   *controller.Filler
+	sweeper  *controller.Sweeper
 	server   *server.Server
 }
 
@@ -68,8 +69,14 @@ func (d *Daemon) assemble() {
 	d.filler = &controller.Filler{
 		Replica: d.store.replica, Archive: d.store.archive, Peers: d.peers, Others: d.others, Logger: d.log,
 	}
+	d.sweeper = &controller.Sweeper{
+		Replica: d.store.replica, Archive: d.store.archive, Logger: d.log,
+		Keep: archive.Keep{Age: d.cfg.Archive.ScriptsKeep, Bytes: int64(d.cfg.Archive.ScriptsSize)},
+	}
+	limits := d.cfg.Limits
 	d.server = server.New(server.Config{
-		ID: d.store.log.Status().ID, State: d.store.replica, Leader: d.loops, Log: d.store.log,
+		Limits: server.Limits{Rate: float64(limits.Requests), Burst: limits.Burst, Streams: limits.Streams, Patience: limits.Patience},
+		ID:     d.store.log.Status().ID, State: d.store.replica, Leader: d.loops, Log: d.store.log,
 		Members: d.store.log, Archive: d.store.archive, Peers: d.peers,
 		Trust: d.trust, Identity: d.identity, CA: d.ca,
 		Subscribe: d.subscribe, Complete: d.filler.Complete, Raft: d.stream.Handle, Web: d.pages(), Clock: clock, Logger: d.log,
@@ -101,7 +108,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.renew, d.belong, d.heap} {
+	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.sweeper.Run, d.renew, d.belong, d.heap} {
 		loops.Go(func() { loop(ctx) })
 	}
 	served := make(chan error, 1)

@@ -13,7 +13,7 @@ import (
 // could do anything, and nobody else could let the first node in.
 func firstPolicy(trust *pki.Trust) cluster.Policy {
 	policy := cluster.DefaultPolicy()
-	policy.Cluster = trust.ClusterID()
+	policy.Cluster = pki.ClusterName(trust.ClusterID())
 	if os.Geteuid() != 0 {
 		if self, err := user.Current(); err == nil {
 			policy.Admins = append(policy.Admins, self.Username)

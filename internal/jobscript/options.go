@@ -41,6 +41,7 @@ type Options struct {
 	Parsable bool
 	JSON     bool
 	Quiet    bool
+	Quote    bool // print what the job would cost, and submit nothing
 
 	tasks       int32 // in all, over all nodes
 	gpusPerTask int32

@@ -160,10 +160,16 @@ func (r *resolver) environment(environ []string) {
 
 // ofSlurm is the warning about a variable that sbatch reads and gsubmit does not.
 func (r *resolver) ofSlurm(name, rest string) string {
-	if rest == "TIMELIMIT" {
+	switch rest {
+	case "TIMELIMIT":
 		rest = "TIME"
+	case "ARRAY_INX":
+		rest = "ARRAY"
+	case "MEM_PER_NODE":
+		rest = "MEM"
 	}
-	if getopt.Lookup(r.plain, strings.ToLower(strings.ReplaceAll(rest, "_", "-"))) == nil {
+	o := getopt.Lookup(r.plain, strings.ToLower(strings.ReplaceAll(rest, "_", "-")))
+	if o == nil || r.row(o.Long).onlyTyped || r.row(o.Long).set == nil { // no variable of ours does anything for it
 		return printable(name) + " is sbatch's and is ignored"
 	}
 	return printable(name) + " is sbatch's and is ignored: set " + EnvironmentPrefix + rest + " instead"

@@ -1,10 +1,12 @@
 package jobscript
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -148,6 +150,15 @@ func resourceRows() []option {
 				o.Request.GPUMemory, err = cluster.ParseBytes(v, cluster.MiB)
 				return err
 			}},
+		{Option: getopt.Option{Long: "max-price", Value: "CREDITS", Help: "for an hour of each GPU at most: 2.5"},
+			set: func(o *Options, v string, _ time.Time) error {
+				c, err := accounting.ParseCredits(v)
+				if err == nil && c <= 0 {
+					err = &hinted{fmt.Sprintf("%q is not above 0", v), "leave it out to pay any price"}
+				}
+				o.Request.MaxPrice = int64(c)
+				return err
+			}},
 		{Option: getopt.Option{Long: "cpus-per-task", Short: 'c', Value: "N", Help: "CPUs for each task [1]"},
 			set: count(1, func(o *Options) *int32 { return &o.Request.CPUsPerTask })},
 		{Option: getopt.Option{Long: "cpus-per-gpu", Value: "N", Help: "CPUs for each GPU"},
@@ -184,6 +195,11 @@ func nodeRows() []option {
 		{Option: getopt.Option{Long: "nodelist", Short: 'w', Value: "NODES", Help: "only these nodes: gpu[001-004],gpu7"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.NodeList, err = parseHosts(v)
+				return err
+			}},
+		{Option: getopt.Option{Long: "region", Value: "REGIONS", Help: "only nodes of these regions, joined by commas"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.Request.Regions, err = parseRegions(v)
 				return err
 			}},
 		{Option: getopt.Option{Long: "exclude", Short: 'x', Value: "NODES", Help: "none of these nodes"},

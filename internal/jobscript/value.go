@@ -75,6 +75,17 @@ func isWord(text, extra string) bool {
 	})
 }
 
+// parseRegions reads regions joined by commas: any will do.
+func parseRegions(word string) ([]string, error) {
+	regions := strings.Split(word, ",")
+	for _, r := range regions {
+		if !isWord(r, "") {
+			return nil, &hinted{fmt.Sprintf("not a list of regions: %q", word), "join the names of regions with commas: eu-north,eu-west"}
+		}
+	}
+	return regions, nil
+}
+
 // parseFeatures reads features joined by & or a comma: all must be there.
 func parseFeatures(word string) ([]string, error) {
 	features := strings.FieldsFunc(word, func(r rune) bool { return r == '&' || r == ',' })
@@ -100,12 +111,43 @@ func parseHosts(word string) ([]string, error) {
 	return names, nil
 }
 
-// checkArray catches what cannot be an array; the cluster reads it.
+// checkArray catches what cannot be an array; what it means the cluster reads.
 func checkArray(word string) error {
-	if word == "" || strings.Trim(word, "0123456789,-:%") != "" || word[0] < '0' || word[0] > '9' {
+	list, most, limited := strings.Cut(word, "%")
+	_, err := ParseIndices(list)
+	if n, e := strconv.ParseUint(most, 10, 31); limited && (e != nil || n == 0) {
+		err = strconv.ErrSyntax
+	}
+	if err != nil {
 		return &hinted{fmt.Sprintf("not an array: %q", word), "write indices such as 0-15, 0,6,16-32, 0-15:4, with %4 for at most four at once"}
 	}
 	return nil
+}
+
+// Indices are From, From+Step, ... up to and including To.
+type Indices struct{ From, To, Step uint64 }
+
+// ParseIndices reads the indices of an array as sbatch writes them: "2-5,9", "0-8:4".
+// None is below 0 or above 2^31 - 1. Its errors are strconv's. O(length).
+func ParseIndices(list string) ([]Indices, error) {
+	var all []Indices
+	for term := range strings.SplitSeq(list, ",") {
+		span, step, stepped := strings.Cut(term, ":")
+		low, high, ranged := strings.Cut(span, "-")
+		from, err := strconv.ParseUint(low, 10, 31)
+		r := Indices{from, from, 1}
+		if err == nil && ranged {
+			r.To, err = strconv.ParseUint(high, 10, 31)
+		}
+		if err == nil && stepped {
+			r.Step, err = strconv.ParseUint(step, 10, 31)
+		}
+		if err != nil || r.To < r.From || r.Step == 0 || stepped && !ranged {
+			return nil, strconv.ErrSyntax
+		}
+		all = append(all, r)
+	}
+	return all, nil
 }
 
 // parseDepends reads "afterok:1:2_3,afterany:4" and "singleton".

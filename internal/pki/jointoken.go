@@ -128,7 +128,7 @@ func ParseToken(text string) (JoinToken, error) {
 func ParseJoin(text, defaultPort string) (JoinToken, string, error) {
 	at := strings.LastIndexByte(text, '@')
 	if at < 0 {
-		return JoinToken{}, "", fmt.Errorf("%w: no @HOST after it; gctl token prints the whole argument", ErrBadToken)
+		return JoinToken{}, "", fmt.Errorf("%w: no @HOST after it; gctl cluster token prints the whole argument", ErrBadToken)
 	}
 	token, err := ParseToken(text[:at])
 	if err != nil {

@@ -11,7 +11,9 @@
 package pki
 
 import (
+	"crypto/rand"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -88,6 +90,36 @@ func ValidClusterID(id string) error {
 		return fmt.Errorf("%w: cluster id %q must be 1 to %d lower-case letters, digits and inner dashes", ErrBadPeer, id, maxClusterID)
 	}
 	return nil
+}
+
+// suffix is how many hexadecimal digits make a cluster's name unique.
+const suffix = 8
+
+// NewClusterID makes a cluster's name, of at most 40 characters, unique: two clusters
+// of one name must not be mixed up. The error wraps ErrBadPeer.
+func NewClusterID(name string) (string, error) {
+	if err := ValidClusterID(name); err != nil {
+		return "", err
+	}
+	if len(name) > 40 {
+		return "", fmt.Errorf("%w: a cluster's name has at most 40 characters, %q has %d", ErrBadPeer, name, len(name))
+	}
+	var b [suffix / 2]byte
+	_, _ = rand.Read(b[:]) // never fails on Linux
+	return name + "-" + hex.EncodeToString(b[:]), nil
+}
+
+// ClusterName is the name that NewClusterID was given; the id itself where it was not
+// made so.
+func ClusterName(id string) string {
+	at := strings.LastIndexByte(id, '-')
+	if at < 1 || len(id)-at-1 != suffix {
+		return id
+	}
+	if _, err := hex.DecodeString(id[at+1:]); err != nil {
+		return id
+	}
+	return id[:at]
 }
 
 func onlyNameBytes(s string) bool {

@@ -30,7 +30,9 @@ var bodies = map[string]string{
 	"JobService/Submit": `{"jobs":[{"script":"IyEvYmluL3NoCg=="}]}`,
 	"JobService/Get":    `{"job":"%d"}`, "JobService/Script": `{"job":"%d"}`, "JobService/Logs": `{"job":"%d"}`,
 	"JobService/Cancel": `{"filter":{"jobs":["%d"]}}`, "JobService/Update": `{"filter":{"jobs":["%d"]},"action":"hold"}`,
-	"ClusterService/Apply": `{"dryRun":true}`,
+	"ClusterService/Apply":        `{"dryRun":true}`,
+	"AccountService/EditAccounts": `{"requestId":"e","edits":[{"action":"add","account":"lab","parent":"root"}]}`,
+	"CreditService/ChangeCredits": `{"requestId":"c","action":"price","gpuType":"h100","amount":"1000000"}`,
 }
 
 // someone is a column of the table.
@@ -66,6 +68,8 @@ func TestWhoMayCallWhat(t *testing.T) {
 	table.WriteString("\n")
 	for _, file := range []protoreflect.FileDescriptor{
 		greylagv1.File_greylag_v1_job_proto, greylagv1.File_greylag_v1_node_proto, greylagv1.File_greylag_v1_cluster_proto,
+		greylagv1.File_greylag_v1_account_proto, greylagv1.File_greylag_v1_credit_proto, greylagv1.File_greylag_v1_acct_proto,
+		greylagv1.File_greylag_v1_report_proto,
 	} {
 		for i := range file.Services().Len() {
 			service := file.Services().Get(i)

@@ -120,8 +120,17 @@ func (q *selection) inState(j *cluster.Job) bool {
 func (q *selection) wanted(j *cluster.Job) bool {
 	is := func(words map[string]bool, word string) bool { return words == nil || words[word] }
 	spec := j.Spec
-	return is(q.users, spec.Owner.User) && is(q.names, spec.Name) && is(q.partitions, spec.Partition) &&
+	return is(q.users, spec.Owner.User) && is(q.names, spec.Name) && q.inPartition(j) &&
 		is(q.accounts, spec.Account) && is(q.qos, spec.QOS) && (q.nodes == nil || q.runsThere(j))
+}
+
+// inPartition reports whether one of the partitions in which a job may run, or the one
+// in which it does, is meant.
+func (q *selection) inPartition(j *cluster.Job) bool {
+	if q.partitions == nil || q.partitions[j.Spec.Partition] && j.InPartition(j.Spec.Partition) {
+		return true
+	}
+	return slices.ContainsFunc(j.Spec.Others, func(name string) bool { return q.partitions[name] && j.InPartition(name) })
 }
 
 func (q *selection) runsThere(j *cluster.Job) bool {

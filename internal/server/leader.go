@@ -30,12 +30,14 @@ const (
 
 func placeOf(rpc auth.RPC) place {
 	switch rpc {
-	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch", "JobService/Script":
+	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch", "JobService/Script", "HistoryService/Jobs":
+		return history
+	case "ReportService/Usage", "ReportService/Ended", "ReportService/Credits":
 		return history
 	case "JobService/Submit", "JobService/Cancel", "JobService/Update", "JobService/Logs",
 		"ClusterService/UpdateNodes", "ClusterService/CreateToken", "ClusterService/Join",
 		"ClusterService/AddMember", "ClusterService/RemoveMember", "ClusterService/Transfer", "ClusterService/Apply",
-		"AccountService/EditAccounts", "AccountService/LoadAccounts":
+		"AccountService/EditAccounts", "AccountService/LoadAccounts", "CreditService/ChangeCredits":
 		return atLeader
 	case "NodeService/Register", "NodeService/Wanted", "NodeService/Report", "NodeService/Fetch", "NodeService/PushLog":
 		return itself

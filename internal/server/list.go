@@ -296,7 +296,11 @@ func (s *jobService) Get(ctx context.Context, p *greylagv1.GetRequest) (*greylag
 	if len(jobs) == 0 {
 		return nil, noSuchJob(ref)
 	}
-	return &greylagv1.GetResponse{Jobs: write(jobs), AsOf: asOf}, nil
+	answer := &greylagv1.GetResponse{Jobs: write(jobs), AsOf: asOf}
+	for i, j := range jobs {
+		s.setAside(j, answer.Jobs[i])
+	}
+	return answer, nil
 }
 
 func noSuchJob(ref cluster.JobRef) error {

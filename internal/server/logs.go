@@ -140,8 +140,12 @@ func (s *jobService) Logs(ctx context.Context, p *greylagv1.LogsRequest, stream 
 	if err != nil {
 		return err
 	}
-	if j.Alloc == nil || len(j.Alloc.Nodes) == 0 {
-		return refused(command.Conflict, "gctl show job "+j.Ref().String()+" says why it waits", "job %s has no output: it has not started", j.Ref())
+	switch {
+	case j.Alloc != nil && len(j.Alloc.Nodes) > 0:
+	case j.State.Final():
+		return refused(command.Conflict, "", "job %s has no output: it ended before it started (%s)", j.Ref(), j.State)
+	default:
+		return refused(command.Conflict, "gctl logs -f waits for its start, gctl why "+j.Ref().String()+" says what it waits for", "job %s has no output yet: it has not started", j.Ref())
 	}
 	rank := int(p.GetRank())
 	if rank < 0 || rank >= len(j.Alloc.Nodes) || p.GetTail() < 0 {
@@ -152,13 +156,17 @@ func (s *jobService) Logs(ctx context.Context, p *greylagv1.LogsRequest, stream 
 		return err
 	}
 	defer s.logs.leave(r)
-	return r.pump(ctx, stream)
+	err = r.pump(ctx, stream)
+	if connect.CodeOf(err) == connect.CodeNotFound && j.State.Final() && j.Reason == cluster.ReasonLaunchFailed && j.Detail != "" {
+		return refused(command.NotFound, "", "job %s has no output: %s", j.Ref(), j.Detail)
+	}
+	return err
 }
 
 func (s *Server) logRequest(j *cluster.Job, rank int, p *greylagv1.LogsRequest) *greylagv1.LogRequest {
 	request := &greylagv1.LogRequest{
 		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Error: p.GetError(), Tail: p.GetTail(), Follow: p.GetFollow(),
-		Task: wire.WriteWanted(j, rank, s.cfg.State.View().Policy().KillWait, nil),
+		Task: wire.WriteWanted(j, rank, command.IndexRange{}, s.cfg.State.View().Policy().KillWait, nil),
 	}
 	if p.GetTail() > 0 {
 		request.Offset = -1
@@ -189,7 +197,7 @@ func (r *reader) pump(ctx context.Context, stream *connect.ServerStream[greylagv
 				}
 			}
 			if p.err != "" {
-				return connect.NewError(connect.CodeNotFound, errors.New(p.err))
+				return connect.NewError(connect.CodeNotFound, errors.New("node "+r.node+": "+p.err))
 			}
 			if p.end {
 				return nil

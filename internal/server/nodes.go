@@ -76,6 +76,9 @@ func (s *nodeService) Report(ctx context.Context, p *greylagv1.ReportRequest) (*
 	v := s.cfg.State.View()
 	if n, ok := v.Node(name); ok && n.Epoch == report.Epoch {
 		s.cfg.Leader.Heard(name, report.Epoch)
+		for _, t := range p.GetTasks() {
+			s.cfg.Leader.Ran(name, p.GetCounting(), cluster.JobID(t.GetJob()), cluster.Attempt(t.GetAttempt()), time.Duration(t.GetRanMs())*time.Millisecond)
+		}
 		if v.NothingNew(report) {
 			return &greylagv1.ReportResponse{Index: v.Index()}, nil
 		}
@@ -174,7 +177,7 @@ func (w *wanted) tell(v *state.View) error {
 		if rank < 0 {
 			continue
 		}
-		task := wire.WriteWanted(j, rank, v.Policy().KillWait, signalsOf(v, j.ID))
+		task := wire.WriteWanted(j, rank, v.Span(j.Array), v.Policy().KillWait, signalsOf(v, j.ID))
 		maphash.WriteComparable(&h, [...]any{task.Job, task.Attempt, task.Stop, len(task.Signals), newest(task.Signals), j.Spec.TimeLimit, v.Policy().KillWait})
 		tasks = append(tasks, task)
 	}

@@ -214,14 +214,15 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 		c       *client.Client
 		request *greylagv1.LogsRequest
 		want    connect.Code
+		says    string
 	}{
-		{c, &greylagv1.LogsRequest{Job: fmt.Sprint(id)}, connect.CodeFailedPrecondition},
-		{c, &greylagv1.LogsRequest{Job: "99"}, connect.CodeNotFound},
-		{c, &greylagv1.LogsRequest{Job: "what"}, connect.CodeInvalidArgument},
-		{w.as(bob), &greylagv1.LogsRequest{Job: fmt.Sprint(id)}, connect.CodePermissionDenied},
+		{c, &greylagv1.LogsRequest{Job: fmt.Sprint(id)}, connect.CodeFailedPrecondition, "has no output yet: it has not started"},
+		{c, &greylagv1.LogsRequest{Job: "99"}, connect.CodeNotFound, "99"},
+		{c, &greylagv1.LogsRequest{Job: "what"}, connect.CodeInvalidArgument, "what"},
+		{w.as(bob), &greylagv1.LogsRequest{Job: fmt.Sprint(id)}, connect.CodePermissionDenied, fmt.Sprintf("job %d belongs to ann", id)},
 	} {
-		if err := logs(x.c, x.request); connect.CodeOf(err) != x.want {
-			t.Errorf("%v: %v, want %v", x.request, err, x.want)
+		if err := logs(x.c, x.request); connect.CodeOf(err) != x.want || !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%v: %v, want %v, %q", x.request, err, x.want, x.says)
 		}
 	}
 	n := newNode(w, "n1")
@@ -235,7 +236,7 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 	}()
 	err := logs(c, &greylagv1.LogsRequest{Job: fmt.Sprint(id)})
 	var told *connect.Error
-	if !errors.As(err, &told) || told.Message() != "no such file" {
+	if !errors.As(err, &told) || told.Message() != "node n1: no such file" {
 		t.Errorf("the node's error came as %v", err)
 	}
 }

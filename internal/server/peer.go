@@ -4,6 +4,7 @@ import (
 	"context"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -65,6 +66,26 @@ func (s *peerService) Blob(_ context.Context, p *greylagv1.BlobRequest) (*greyla
 			break
 		}
 		response.Contents[i] = content
+	}
+	return response, nil
+}
+
+// Rows returns entries of a journal by number, without a gap.
+func (s *peerService) Rows(_ context.Context, p *greylagv1.RowsRequest) (*greylagv1.RowsResponse, error) {
+	j, known := archive.JournalOf(p.GetJournal())
+	if !known {
+		return nil, refused(command.InvalidArgument, "", "there is no journal %d", p.GetJournal())
+	}
+	rows, err := s.cfg.Archive.Rows(j, p.GetFrom(), min(max(int(p.GetLimit()), 0), maxRecords))
+	if err != nil {
+		return nil, err
+	}
+	response, size := &greylagv1.RowsResponse{}, 0
+	for i, r := range rows {
+		if size += len(r.Data); r.Seq != p.GetFrom()+uint64(i) || size > maxPeerBytes && i > 0 {
+			break
+		}
+		response.Rows = append(response.Rows, r.Data)
 	}
 	return response, nil
 }

@@ -36,7 +36,10 @@ func (s *jobService) private(ctx context.Context, word string) (*cluster.Job, er
 	if j == nil || auth.ViewOf(v.Policy(), c.Caller, j.Spec.Owner) == auth.Hidden {
 		return nil, noSuchJob(ref)
 	}
-	return j, auth.Allow(c.Caller, c.rpc, auth.OwnershipOf(c.Caller, j.Spec.Owner))
+	if err := auth.Allow(c.Caller, c.rpc, auth.OwnershipOf(c.Caller, j.Spec.Owner)); err != nil {
+		return nil, refused(command.Denied, "its owner and the cluster's operators may see its script and its output", "job %s belongs to %s", j.Ref(), j.Spec.Owner.User)
+	}
+	return j, nil
 }
 
 // Script returns the batch script of a job as it was submitted.
@@ -63,7 +66,7 @@ func (s *Server) blob(d cluster.Digest) ([]byte, error) {
 	}
 	content, ok, err := s.cfg.Archive.Blob(d)
 	if err == nil && !ok {
-		err = refused(command.NotFound, "ask again in a minute, or another controller: this one may be catching up", "content %s is not on this controller", d)
+		err = refused(command.NotFound, "scripts of jobs that ended long ago are deleted; where this job has not, ask again in a minute: this controller may be catching up", "content %s is not on this controller", d)
 	}
 	return content, err
 }

@@ -50,6 +50,8 @@ type Leader interface {
 	Leading() (context.Context, bool)
 	// Heard notes that a node has given a sign of life.
 	Heard(node string, epoch uint64)
+	// Ran notes for how long a node has had a task, as it counts since counting began.
+	Ran(node string, counting uint64, job cluster.JobID, attempt cluster.Attempt, ran time.Duration)
 }
 
 // Log is how far the log has come: a raftlog.Log.
@@ -77,8 +79,12 @@ type Members interface {
 type Archive interface {
 	Job(id cluster.JobID) (archive.Record, bool, error)
 	List(q archive.Query) ([]archive.Record, archive.Position, bool, error)
+	Answer(q archive.Question) ([]archive.Record, archive.Position, bool, error)
+	Through() (seq uint64, err error)
 	Between(from uint64, limit int) ([]archive.Record, error)
 	Blob(d cluster.Digest) ([]byte, bool, error)
+	Rows(j archive.Journal, from uint64, limit int) ([]archive.Row, error)
+	rollUp
 }
 
 // Subscription tells what changed since it was last asked. A view that is taken
@@ -146,6 +152,7 @@ type Server struct {
 	logs     *logDesks
 	// explaining holds the one explanation under way: each may cost a pass.
 	explaining chan struct{}
+	guesses    guesses
 	closing    context.Context // ends when the server stops: streams end then
 	stop       context.CancelFunc
 }
@@ -187,6 +194,9 @@ func New(cfg Config) *Server {
 	s.mux.Handle(greylagv1connect.NewNodeServiceHandler(&nodeService{s}, options))
 	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s}, options))
 	s.mux.Handle(greylagv1connect.NewAccountServiceHandler(&accountService{s}, options))
+	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s}, options))
+	s.mux.Handle(greylagv1connect.NewHistoryServiceHandler(&historyService{s}, options))
+	s.mux.Handle(greylagv1connect.NewReportServiceHandler(&reportService{s}, options))
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))
 	s.http = &http.Server{
 		Handler: s, TLSConfig: pki.ServerTLS(cfg.Trust, cfg.Identity),

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
@@ -40,7 +41,10 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 	if err != nil {
 		return nil, err
 	}
-	response := &greylagv1.SubmitResponse{Index: answer.Index}
+	response := &greylagv1.SubmitResponse{Index: answer.Index, SetAside: int64(answer.SetAside)}
+	for _, o := range answer.Over {
+		response.Warnings = append(response.Warnings, fmt.Sprintf("account %s is over its budget: %s of %s", o.Node, o.Used, o.Limit))
+	}
 	for i, id := range answer.First {
 		response.Jobs = append(response.Jobs, &greylagv1.Submitted{Id: uint64(id), ArraySize: answer.Counts[i]})
 	}

@@ -1,10 +1,8 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/schedule"
@@ -73,37 +71,4 @@ func (s *clusterService) explained(v *state.View, ref cluster.JobRef) (*cluster.
 		}
 	}
 	return find(v, s.cfg.Archive, ids[0])
-}
-
-// Plan lists what runs and what is planned, as far as the caller may see it.
-// O(jobs log jobs).
-func (s *clusterService) Plan(ctx context.Context, p *greylagv1.PlanRequest) (*greylagv1.PlanResponse, error) {
-	v, asOf, err := s.fresh(ctx, p.GetRead())
-	if err != nil {
-		return nil, err
-	}
-	eye := newEye(callerOf(ctx), v)
-	var jobs []*cluster.Job
-	for j := range v.Jobs(0) {
-		if j.Alloc == nil && j.Planned == 0 || p.GetPartition() != "" && p.GetPartition() != j.Spec.Partition {
-			continue
-		}
-		if seen := eye.see(j); seen != nil {
-			jobs = append(jobs, seen)
-		}
-	}
-	begins := func(j *cluster.Job) cluster.Instant {
-		if j.Alloc != nil {
-			return j.Started
-		}
-		return j.Planned
-	}
-	slices.SortFunc(jobs, func(a, b *cluster.Job) int {
-		return cmp.Or(cmp.Compare(begins(a), begins(b)), cmp.Compare(a.ID, b.ID))
-	})
-	response := &greylagv1.PlanResponse{AsOf: asOf}
-	for _, j := range jobs {
-		response.Jobs = append(response.Jobs, wire.WritePlanned(j))
-	}
-	return response, nil
 }

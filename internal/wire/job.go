@@ -41,6 +41,8 @@ func holdWord(h cluster.Hold) string {
 		return "user"
 	case cluster.HeldByAdmin:
 		return "admin"
+	case cluster.HeldForCredits:
+		return "credits"
 	}
 	return ""
 }
@@ -151,7 +153,7 @@ func (s *slabs) brief(p *greylagv1.Job, j *cluster.Job) {
 		p.ArrayId, p.ArrayIndex, p.ArrayLimit = uint64(j.Array), j.Index, spec.ArrayLimit
 	}
 	p.Ref = j.Ref().String()
-	p.Name, p.User, p.Account, p.Partition, p.Qos = spec.Name, spec.Owner.User, spec.Account, spec.Partition, spec.QOS
+	p.Name, p.User, p.Account, p.Partition, p.Qos = spec.Name, spec.Owner.User, spec.Account, j.PartitionList(), spec.QOS
 	p.State, p.Reason, p.Promised = j.State.String(), j.Reason.String(), j.Promise != nil
 	p.Submitted, p.Planned, p.Started, p.Ended = s.time(j.Submitted), s.time(j.Planned), s.time(j.Started), s.time(j.Ended)
 	limit := take(&s.limits)

@@ -32,12 +32,15 @@ func ReadRegistration(p *greylagv1.RegisterRequest, name, address string) (*comm
 		return nil, refuse("the node has %d CPUs: want 1 to %d", p.GetCpus(), 1<<16)
 	case p.GetMemory() < 0 || p.GetMemory() > 1<<50:
 		return nil, refuse("the node has %d bytes of memory: want 0 to %d", p.GetMemory(), int64(1)<<50)
+	case len(p.GetRegion()) > 255:
+		return nil, refuse("the name of the node's region is longer than 255 bytes")
 	case len(p.GetFeatures()) > 256:
 		return nil, refuse("the node has %d features: at most 256", len(p.GetFeatures()))
 	}
 	return &command.RegisterNode{Node: cluster.Node{
 		Name: name, Address: address, BootID: p.GetBootId(), CPUs: p.GetCpus(), Memory: cluster.Bytes(p.GetMemory()),
 		GPUs: gpus, Features: p.GetFeatures(), Version: short(p.GetVersion()), Runtime: short(p.GetRuntime()), Fault: short(p.GetFault()),
+		Region: p.GetRegion(),
 	}}, nil
 }
 
@@ -148,7 +151,7 @@ func readCause(word string) (cluster.Cause, bool) {
 func WriteNode(n *cluster.Node, use cluster.Use, partitions []string) *greylagv1.Node {
 	p := &greylagv1.Node{
 		Name: n.Name, State: n.State(use).String(), Address: n.Address, Cpus: n.CPUs, Memory: int64(n.Memory),
-		Gpus: WriteGPUs(n.GPUs), Features: n.Features, Version: n.Version, Runtime: n.Runtime,
+		Gpus: WriteGPUs(n.GPUs), Features: n.Features, Region: n.Region, Version: n.Version, Runtime: n.Runtime,
 		Drain: n.Drain, Reason: n.DrainWhy, ReasonBy: n.DrainBy, ReasonSince: Timestamp(n.DrainSince), Fault: n.Fault,
 		Jobs: use.Jobs, CpusUsed: use.CPUs, MemoryUsed: int64(use.Memory), Partitions: partitions,
 		Registered: Timestamp(n.Registered), Since: Timestamp(n.Since), Epoch: n.Epoch,
@@ -161,15 +164,24 @@ func WriteNode(n *cluster.Node, use cluster.Use, partitions []string) *greylagv1
 	return p
 }
 
-// WriteWanted writes a job's task for the node of that rank.
-func WriteWanted(j *cluster.Job, rank int, killWait time.Duration, signals []*greylagv1.Signal) *greylagv1.WantedTask {
+// ranIn is the partition of a job that has an allocation.
+func ranIn(j *cluster.Job) string {
+	if j.Partition == "" { // it was started by an earlier version
+		return j.Spec.Partition
+	}
+	return j.Partition
+}
+
+// WriteWanted writes a job's task for the node of that rank; span is that of the
+// job's array.
+func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait time.Duration, signals []*greylagv1.Signal) *greylagv1.WantedTask {
 	spec := j.Spec
 	w := &greylagv1.WantedTask{
 		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Ref: j.Ref().String(), ArrayIndex: j.Index,
 		Stop: j.State == cluster.Completing || !j.State.Holds(), KillWait: durationpb.New(killWait), Signals: signals,
 		TimeLimit: durationpb.New(spec.TimeLimit),
 		User:      spec.Owner.User, Uid: spec.Owner.UID, Gid: spec.Owner.GID,
-		Name: spec.Name, Account: spec.Account, Partition: spec.Partition, Qos: spec.QOS,
+		Name: spec.Name, Account: spec.Account, Partition: ranIn(j), Qos: spec.QOS,
 		Args: spec.Args, WorkDir: spec.WorkDir, Input: spec.Input, Output: spec.Output, Error: spec.Error,
 		Append: spec.Append, Image: spec.Image, Nodes: writeAllocation(j.Alloc), Rank: int32(rank),
 		TasksPerNode: spec.Request.TasksPerNode, CpusPerTask: spec.Request.CPUsPerTask, Restarts: j.Restarts,
@@ -177,6 +189,7 @@ func WriteWanted(j *cluster.Job, rank int, killWait time.Duration, signals []*gr
 	}
 	if j.Array != 0 {
 		w.ArrayId, w.ArraySize = uint64(j.Array), spec.ArraySize
+		w.ArrayFirst, w.ArrayLast, w.ArrayStep = span.First, span.Last, span.Step
 	}
 	if !spec.Script.IsZero() {
 		w.Script = spec.Script[:]

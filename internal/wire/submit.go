@@ -157,6 +157,7 @@ func ReadRequest(p *greylagv1.Request) (cluster.Request, error) {
 		MemPerCPU: cluster.Bytes(p.GetMemPerCpu()), MemPerGPU: cluster.Bytes(p.GetMemPerGpu()),
 		Features: p.GetFeatures(), Exclusive: p.GetExclusive(),
 		GPUMemory: cluster.Bytes(p.GetGpuMemory()), Switches: p.GetSwitches(),
+		MaxPrice: p.GetMaxPrice(), Regions: p.GetRegions(),
 	}
 	if err := readPlaces(p, &r); err != nil {
 		return r, err
@@ -180,7 +181,7 @@ func WriteRequest(r *cluster.Request) *greylagv1.Request {
 		MemPerCpu: int64(r.MemPerCPU), MemPerGpu: int64(r.MemPerGPU), Features: r.Features,
 		NodeList: r.NodeList, Exclude: r.Exclude, Exclusive: r.Exclusive,
 		GpuMemory: int64(r.GPUMemory), Connect: writeConnect(r), Switches: r.Switches, SwitchWait: writeSwitchWait(r),
-		Licences: writeLicences(r.Licences),
+		Licences: writeLicences(r.Licences), MaxPrice: r.MaxPrice, Regions: r.Regions,
 	}
 }
 

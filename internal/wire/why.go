@@ -58,7 +58,7 @@ func WriteShares(p *cluster.Promise) []*greylagv1.NodeShare {
 // WritePlanned writes when a job runs, or will.
 func WritePlanned(j *cluster.Job) *greylagv1.PlannedJob {
 	p := &greylagv1.PlannedJob{
-		Job: j.Ref().String(), User: j.Spec.Owner.User, Partition: j.Spec.Partition, State: j.State.String(),
+		Job: j.Ref().String(), User: j.Spec.Owner.User, Partition: j.PartitionList(), State: j.State.String(),
 		Promised: j.Promise != nil, Hosts: WriteShares(j.Promise), Gpus: j.Spec.Request.TotalGPUs(),
 	}
 	start := j.Planned

@@ -1,8 +1,6 @@
 package control
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -101,24 +99,14 @@ func newAuthority(dir, name string) (*pki.CA, error) {
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return ca, err
 	}
-	id, err := clusterID(name)
+	id, err := pki.NewClusterID(name)
 	if err != nil {
-		return nil, err
+		return nil, &cli.UsageError{Problem: fmt.Sprintf("not a cluster's name: %q", name), Advice: "write up to 40 lower-case letters, digits and inner dashes"}
 	}
 	if ca, err = pki.NewCA(id, time.Now()); err != nil {
 		return nil, err
 	}
 	return ca, ca.Save(dir)
-}
-
-// clusterID makes a name unique: two clusters of one name must not be mixed up.
-func clusterID(name string) (string, error) {
-	if err := pki.ValidClusterID(name); err != nil || len(name) > 40 {
-		return "", &cli.UsageError{Problem: fmt.Sprintf("not a cluster's name: %q", name), Advice: "write up to 40 lower-case letters, digits and inner dashes"}
-	}
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails on Linux
-	return name + "-" + hex.EncodeToString(b[:]), nil
 }
 
 // controllerGrant names the ways in which programs that check host names may reach

@@ -1,11 +1,14 @@
 package control
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -21,7 +24,7 @@ func (t *tool) hold() *cobra.Command {
 }
 
 func (t *tool) release() *cobra.Command {
-	return t.simple("release", "Let held jobs go", "released")
+	return t.simple("release", "Let held jobs go", "is not held") // also of one that was not
 }
 
 func (t *tool) requeue() *cobra.Command {
@@ -156,29 +159,78 @@ func (t *tool) logs() *cobra.Command {
 			return t.stream(ctx, c, request)
 		}),
 	}
-	c.Flags().BoolVarP(&request.Follow, "follow", "f", false, "go on until the job ends")
+	c.Flags().BoolVarP(&request.Follow, "follow", "f", false, "go on until the job ends; wait for its start")
 	c.Flags().BoolVarP(&request.Error, "error", "e", false, "the error output")
 	c.Flags().Int32Var(&request.Rank, "rank", 0, "of which node of the job")
 	c.Flags().Int64Var(&request.Tail, "tail", 0, "only the last so many bytes")
 	return c
 }
 
-// stream prints output as it is: it is the caller's own.
+// stream prints a job's output. Where it is to be followed and has not begun, it is
+// waited for.
 func (t *tool) stream(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) error {
 	if _, err := cluster.ParseJobRef(request.Job); err != nil || request.Rank < 0 || request.Tail < 0 {
 		return &cli.UsageError{Problem: fmt.Sprintf("not a job id, or a negative number: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
 	}
+	some, err := t.pour(ctx, c, request)
+	if code := connect.CodeOf(err); some || !request.Follow || code != connect.CodeFailedPrecondition && code != connect.CodeNotFound {
+		return err
+	}
+	waited, failed := t.awaitStart(ctx, c, request)
+	switch {
+	case failed != nil:
+		return failed
+	case waited:
+		_, err = t.pour(ctx, c, request)
+	}
+	return err
+}
+
+// pour prints output as it is: it is the caller's own. It reports whether there was any.
+func (t *tool) pour(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) (some bool, err error) {
 	stream, err := c.Jobs().Logs(ctx, request)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer stream.Close()
 	for stream.Receive() {
-		if _, err := t.Stdout.Write(stream.Msg().Data); err != nil {
-			return err
+		n, err := t.Stdout.Write(stream.Msg().Data)
+		if some = some || n > 0; err != nil {
+			return some, err
 		}
 	}
-	return stream.Err()
+	return some, stream.Err()
+}
+
+// errStarted ends the watch over a job that was to start.
+var errStarted = errors.New("the job has started")
+
+// awaitStart waits until the job of a request runs or has ended. It reports whether
+// there was anything to wait for. Of an array it is the first element, as the
+// cluster takes it.
+func (t *tool) awaitStart(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) (waited bool, err error) {
+	before := func(j *greylagv1.Job) bool {
+		return j.State == cluster.Pending.String() || j.State == cluster.Configuring.String()
+	}
+	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: request.Job})
+	if err != nil || len(answer.Jobs) == 0 || !before(answer.Jobs[0]) {
+		return false, err
+	}
+	request.Job = answer.Jobs[0].Ref
+	t.Note("job %s has not started (%s): its output follows when it has", request.Job, cmp.Or(answer.Jobs[0].Reason, answer.Jobs[0].State))
+	watch := &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{request.Job}}, UntilEnded: true}
+	err = c.Watch(ctx, watch, func(m *greylagv1.WatchResponse) error {
+		for _, j := range m.Jobs {
+			if !before(j) {
+				return errStarted
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errStarted) {
+		err = nil
+	}
+	return true, err
 }
 
 func (t *tool) script() *cobra.Command {

@@ -113,7 +113,7 @@ func (t *tool) nodeFacts(n *greylagv1.Node) [][2]string {
 		{"partitions", strings.Join(n.Partitions, ", ")}, {"jobs", number(n.Jobs)},
 		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
 		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory), cluster.Bytes(n.MemoryUsed))},
-		{"features", strings.Join(n.Features, ", ")}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.when(n.Registered)},
+		{"features", strings.Join(n.Features, ", ")}, {"region", n.Region}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.when(n.Registered)},
 	}
 	used := make(map[int32]bool)
 	for _, i := range n.GpusUsed {

@@ -15,15 +15,17 @@ import (
 
 func (t *tool) plan() *cobra.Command {
 	request := &greylagv1.PlanRequest{}
-	chart := false
+	chart, drawing := false, ""
 	c := &cobra.Command{
 		Use: "plan", Short: "What runs, and when what waits is planned to start", GroupID: look, Args: cobra.NoArgs,
-		Long: "Prints what runs and every planned start, the first to start first. A promised\nstart is kept; on which nodes may still change until then. With --chart every job is\na bar over time.",
+		Long: "Prints what runs and every planned start, the first to start first. A promised\nstart is kept; on which nodes may still change until then. With --chart every job is\na bar over time. --svg draws the same for each GPU, and how much of all is in use.",
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
 			answer, err := c.Cluster().Plan(ctx, request)
 			switch {
 			case err != nil:
 				return err
+			case drawing != "":
+				return t.drawPlan(ctx, c, answer, drawing)
 			case t.json:
 				return t.WriteJSON(planOf(answer))
 			case chart:
@@ -34,6 +36,8 @@ func (t *tool) plan() *cobra.Command {
 	}
 	c.Flags().StringVarP(&request.Partition, "partition", "p", "", "only this partition")
 	c.Flags().BoolVar(&chart, "chart", false, "draw bars over time")
+	c.Flags().StringVar(&drawing, "svg", "", "draw a picture into this file; - is standard output")
+	c.MarkFlagsMutuallyExclusive("chart", "svg")
 	return c
 }
 

@@ -88,15 +88,39 @@ func choose(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	var names []string
-	for _, sub := range c.Commands() {
-		names = append(names, sub.Name())
-	}
 	advice := "see " + c.CommandPath() + " --help"
-	if near := getopt.Closest(args[0], names); near != "" {
+	if near := meant(c, args[0]); near != "" {
 		advice = "did you mean " + near + "?"
 	}
 	return &cli.UsageError{Problem: fmt.Sprintf("unknown command %q", c.CommandPath()+" "+args[0]), Advice: advice}
+}
+
+// meant is the command that a word is most likely for: one of c's, one further down,
+// or another program; "" when none is near.
+func meant(c *cobra.Command, word string) string {
+	whole := make(map[string]string)
+	var own, deep []string
+	for _, sub := range c.Commands() {
+		own = append(own, sub.Name())
+		whole[sub.Name()] = sub.CommandPath()
+		for _, below := range sub.Commands() {
+			if _, taken := whole[below.Name()]; !taken {
+				deep = append(deep, below.Name())
+				whole[below.Name()] = below.CommandPath()
+			}
+		}
+	}
+	if near := getopt.Closest(word, own); near != "" {
+		return whole[near]
+	}
+	switch { // what other programs do
+	case c.HasParent():
+	case word == "submit" || word == "cancel" || word == "queue":
+		return "g" + word
+	case word == "jobs" || word == "list" || word == "ls":
+		return "gqueue"
+	}
+	return whole[getopt.Closest(word, deep)]
 }
 
 func (t *tool) root() *cobra.Command {
@@ -126,11 +150,11 @@ func (t *tool) root() *cobra.Command {
 		&cobra.Group{ID: host, Title: "This host:"},
 	)
 	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script(), t.why(), t.plan())
-	root.AddCommand(t.hold(), t.release(), t.requeue(), t.update())
+	root.AddCommand(t.acct(), t.hold(), t.release(), t.requeue(), t.update())
 	root.AddCommand(t.drain(), t.resume(), t.node())
 	root.AddCommand(t.clusterCommand(), t.apply(), t.topology())
-	root.AddCommand(t.account(), t.shares(), t.priority())
-	root.AddCommand(t.init(), t.join(), t.config(), t.completion(), t.versionCommand())
+	root.AddCommand(t.account(), t.shares(), t.priority(), t.credit(), t.verify(), t.audit(), t.report())
+	root.AddCommand(t.init(), t.join(), t.config(), t.doctor(), t.completion(), t.versionCommand())
 	return root
 }
 

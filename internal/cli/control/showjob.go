@@ -56,7 +56,7 @@ func (t *tool) showJobs(ctx context.Context, c cli.Cluster, args []string) error
 func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 	facts := [][2]string{
 		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
-		{"partition", strings.Join(append([]string{j.Partition}, j.Others...), ", ")}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
+		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
 		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"asks for", requestText(j.Request)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
 		{"submitted", t.when(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.when(j.Begin)}, {"deadline", t.when(j.Deadline)},
@@ -71,7 +71,7 @@ func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 	} else {
 		facts = append(facts, [2]string{"started", t.when(j.Started)})
 	}
-	facts = append(facts, [2]string{"ended", t.when(j.Ended)})
+	facts = append(facts, [2]string{"ended", t.when(j.Ended)}, [2]string{"set aside", asideText(t, j)}, [2]string{"charged", chargedText(j)})
 	if j.ArrayId != 0 {
 		facts = append(facts, [2]string{"array", fmt.Sprintf("%d, index %d", j.ArrayId, j.ArrayIndex)})
 	}
@@ -86,6 +86,25 @@ func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 	return append(facts, [][2]string{
 		{"image", j.Image}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", j.Output}, {"error output", j.Error}, {"comment", j.Comment},
 	}...)
+}
+
+// asideText tells what is set aside for a job, and how long that lasts while it runs.
+func asideText(t *tool, j *greylagv1.Job) string {
+	if j.SetAside == 0 {
+		return ""
+	}
+	text := money(j.SetAside) + " credits"
+	if j.FundedUntil != nil {
+		text += ", enough until " + t.when(j.FundedUntil)
+	}
+	return text
+}
+
+func chargedText(j *greylagv1.Job) string {
+	if j.Charged == 0 {
+		return ""
+	}
+	return money(j.Charged) + " credits"
 }
 
 // when is a time in this host's zone.

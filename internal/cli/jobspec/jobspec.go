@@ -147,6 +147,8 @@ func request(q cluster.Request) message {
 		c.number(2, int64(l.Count))
 		m.child(18, c)
 	}
+	m.number(19, q.MaxPrice)
+	m.texts(20, q.Regions)
 	return m
 }
 

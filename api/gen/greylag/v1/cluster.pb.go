@@ -25,6 +25,198 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type AuditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"` // only what this user did
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // only this, such as "submit"
+	Word          string                 `protobuf:"bytes,3,opt,name=word,proto3" json:"word,omitempty"` // only where this stands in the text
+	From          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
+	Before        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRequest) Reset() {
+	*x = AuditRequest{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRequest) ProtoMessage() {}
+
+func (x *AuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
+func (*AuditRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *AuditRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *AuditRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AuditRequest) GetWord() string {
+	if x != nil {
+		return x.Word
+	}
+	return ""
+}
+
+func (x *AuditRequest) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *AuditRequest) GetBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+type AuditResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // of the log entry
+	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	User          string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"` // "" for the cluster itself
+	Role          string                 `protobuf:"bytes,5,opt,name=role,proto3" json:"role,omitempty"`
+	Source        string                 `protobuf:"bytes,6,opt,name=source,proto3" json:"source,omitempty"`
+	Kind          string                 `protobuf:"bytes,7,opt,name=kind,proto3" json:"kind,omitempty"`
+	Text          string                 `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	Refused       bool                   `protobuf:"varint,9,opt,name=refused,proto3" json:"refused,omitempty"`
+	Hash          []byte                 `protobuf:"bytes,10,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditResponse) Reset() {
+	*x = AuditResponse{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditResponse) ProtoMessage() {}
+
+func (x *AuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditResponse.ProtoReflect.Descriptor instead.
+func (*AuditResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AuditResponse) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *AuditResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *AuditResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *AuditResponse) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *AuditResponse) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *AuditResponse) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *AuditResponse) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AuditResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *AuditResponse) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
+func (x *AuditResponse) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -33,7 +225,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[0]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -45,7 +237,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[0]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -58,7 +250,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{0}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{2}
 }
 
 type StatusResponse struct {
@@ -83,7 +275,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[1]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -95,7 +287,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[1]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -108,7 +300,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{1}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -223,7 +415,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[2]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -235,7 +427,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[2]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -248,7 +440,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Member) GetId() string {
@@ -302,7 +494,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[3]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -314,7 +506,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[3]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -327,7 +519,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *InfoRequest) GetRead() *Read {
@@ -347,7 +539,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[4]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +551,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[4]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +564,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *InfoResponse) GetPartitions() []*PartitionInfo {
@@ -402,7 +594,7 @@ type PartitionInfo struct {
 
 func (x *PartitionInfo) Reset() {
 	*x = PartitionInfo{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[5]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +606,7 @@ func (x *PartitionInfo) String() string {
 func (*PartitionInfo) ProtoMessage() {}
 
 func (x *PartitionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[5]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +619,7 @@ func (x *PartitionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionInfo.ProtoReflect.Descriptor instead.
 func (*PartitionInfo) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PartitionInfo) GetName() string {
@@ -481,7 +673,7 @@ type NodeGroup struct {
 
 func (x *NodeGroup) Reset() {
 	*x = NodeGroup{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[6]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +685,7 @@ func (x *NodeGroup) String() string {
 func (*NodeGroup) ProtoMessage() {}
 
 func (x *NodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[6]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +698,7 @@ func (x *NodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeGroup.ProtoReflect.Descriptor instead.
 func (*NodeGroup) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NodeGroup) GetState() string {
@@ -589,13 +781,14 @@ type Node struct {
 	Registered    *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=registered,proto3" json:"registered,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=since,proto3" json:"since,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,22,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Region        string                 `protobuf:"bytes,23,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +800,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +813,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Node) GetName() string {
@@ -777,6 +970,13 @@ func (x *Node) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *Node) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
 type NodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"` // hostlist expressions; empty means all
@@ -787,7 +987,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +999,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +1012,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodesRequest) GetNames() []string {
@@ -839,7 +1039,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +1051,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +1064,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -893,7 +1093,7 @@ type UpdateNodesRequest struct {
 
 func (x *UpdateNodesRequest) Reset() {
 	*x = UpdateNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +1105,7 @@ func (x *UpdateNodesRequest) String() string {
 func (*UpdateNodesRequest) ProtoMessage() {}
 
 func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +1118,7 @@ func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdateNodesRequest) GetRequestId() string {
@@ -959,7 +1159,7 @@ type UpdateNodesResponse struct {
 
 func (x *UpdateNodesResponse) Reset() {
 	*x = UpdateNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1171,7 @@ func (x *UpdateNodesResponse) String() string {
 func (*UpdateNodesResponse) ProtoMessage() {}
 
 func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1184,7 @@ func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesResponse.ProtoReflect.Descriptor instead.
 func (*UpdateNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateNodesResponse) GetNames() []string {
@@ -1012,7 +1212,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1224,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1237,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CreateTokenRequest) GetRequestId() string {
@@ -1071,7 +1271,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1283,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1296,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -1125,7 +1325,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1337,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1350,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1195,7 +1395,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1407,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1420,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -1274,7 +1474,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1486,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1499,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -1318,7 +1518,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1530,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1543,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -1363,7 +1563,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1575,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1588,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -1413,7 +1613,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1625,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1638,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 type RemoveMemberRequest struct {
@@ -1450,7 +1650,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1662,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1675,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -1493,7 +1693,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1705,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1718,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 type TransferRequest struct {
@@ -1530,7 +1730,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1742,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1755,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TransferRequest) GetId() string {
@@ -1574,7 +1774,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1786,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1799,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TransferResponse) GetLeader() string {
@@ -1618,7 +1818,7 @@ type PolicyRequest struct {
 
 func (x *PolicyRequest) Reset() {
 	*x = PolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1830,7 @@ func (x *PolicyRequest) String() string {
 func (*PolicyRequest) ProtoMessage() {}
 
 func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1843,7 @@ func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
 func (*PolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PolicyRequest) GetRead() *Read {
@@ -1663,7 +1863,7 @@ type PolicyResponse struct {
 
 func (x *PolicyResponse) Reset() {
 	*x = PolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1875,7 @@ func (x *PolicyResponse) String() string {
 func (*PolicyResponse) ProtoMessage() {}
 
 func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1888,7 @@ func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyResponse.ProtoReflect.Descriptor instead.
 func (*PolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PolicyResponse) GetToml() string {
@@ -1717,7 +1917,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1929,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1942,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ApplyRequest) GetRequestId() string {
@@ -1783,7 +1983,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1995,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +2008,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ApplyResponse) GetDiff() string {
@@ -1833,7 +2033,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1845,7 +2045,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1858,7 +2058,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 type SnapshotResponse struct {
@@ -1870,7 +2070,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2082,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2095,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SnapshotResponse) GetData() []byte {
@@ -1913,7 +2113,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2125,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2138,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 type ReadIndexResponse struct {
@@ -1950,7 +2150,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2162,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2175,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -1995,7 +2195,7 @@ type FinishedRequest struct {
 
 func (x *FinishedRequest) Reset() {
 	*x = FinishedRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2207,7 @@ func (x *FinishedRequest) String() string {
 func (*FinishedRequest) ProtoMessage() {}
 
 func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2220,7 @@ func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedRequest.ProtoReflect.Descriptor instead.
 func (*FinishedRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FinishedRequest) GetFrom() uint64 {
@@ -2047,7 +2247,7 @@ type FinishedResponse struct {
 
 func (x *FinishedResponse) Reset() {
 	*x = FinishedResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2259,7 @@ func (x *FinishedResponse) String() string {
 func (*FinishedResponse) ProtoMessage() {}
 
 func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2272,7 @@ func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedResponse.ProtoReflect.Descriptor instead.
 func (*FinishedResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *FinishedResponse) GetRecords() [][]byte {
@@ -2089,6 +2289,110 @@ func (x *FinishedResponse) GetNext() uint64 {
 	return 0
 }
 
+type RowsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Journal       uint32                 `protobuf:"varint,1,opt,name=journal,proto3" json:"journal,omitempty"`
+	From          uint64                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	Limit         int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowsRequest) Reset() {
+	*x = RowsRequest{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowsRequest) ProtoMessage() {}
+
+func (x *RowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowsRequest.ProtoReflect.Descriptor instead.
+func (*RowsRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RowsRequest) GetJournal() uint32 {
+	if x != nil {
+		return x.Journal
+	}
+	return 0
+}
+
+func (x *RowsRequest) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RowsRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type RowsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          [][]byte               `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"` // as archived, without a gap
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowsResponse) Reset() {
+	*x = RowsResponse{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowsResponse) ProtoMessage() {}
+
+func (x *RowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowsResponse.ProtoReflect.Descriptor instead.
+func (*RowsResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *RowsResponse) GetRows() [][]byte {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
 type BlobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Digests       [][]byte               `protobuf:"bytes,1,rep,name=digests,proto3" json:"digests,omitempty"`
@@ -2098,7 +2402,7 @@ type BlobRequest struct {
 
 func (x *BlobRequest) Reset() {
 	*x = BlobRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2414,7 @@ func (x *BlobRequest) String() string {
 func (*BlobRequest) ProtoMessage() {}
 
 func (x *BlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2427,7 @@ func (x *BlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobRequest.ProtoReflect.Descriptor instead.
 func (*BlobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BlobRequest) GetDigests() [][]byte {
@@ -2142,7 +2446,7 @@ type BlobResponse struct {
 
 func (x *BlobResponse) Reset() {
 	*x = BlobResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2458,7 @@ func (x *BlobResponse) String() string {
 func (*BlobResponse) ProtoMessage() {}
 
 func (x *BlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2471,7 @@ func (x *BlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobResponse.ProtoReflect.Descriptor instead.
 func (*BlobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *BlobResponse) GetContents() [][]byte {
@@ -2182,7 +2486,25 @@ var File_greylag_v1_cluster_proto protoreflect.FileDescriptor
 const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x18greylag/v1/cluster.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18greylag/v1/explain.proto\x1a\x15greylag/v1/node.proto\x1a\x14greylag/v1/job.proto\x1a\x19greylag/v1/topology.proto\"\x0f\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18greylag/v1/explain.proto\x1a\x15greylag/v1/node.proto\x1a\x14greylag/v1/job.proto\x1a\x19greylag/v1/topology.proto\"\xae\x01\n" +
+	"\fAuditRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04word\x18\x03 \x01(\tR\x04word\x12.\n" +
+	"\x04from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x122\n" +
+	"\x06before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\"\xf9\x01\n" +
+	"\rAuditResponse\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\x12\x12\n" +
+	"\x04role\x18\x05 \x01(\tR\x04role\x12\x16\n" +
+	"\x06source\x18\x06 \x01(\tR\x06source\x12\x12\n" +
+	"\x04kind\x18\a \x01(\tR\x04kind\x12\x12\n" +
+	"\x04text\x18\b \x01(\tR\x04text\x12\x18\n" +
+	"\arefused\x18\t \x01(\bR\arefused\x12\x12\n" +
+	"\x04hash\x18\n" +
+	" \x01(\fR\x04hash\"\x0f\n" +
 	"\rStatusRequest\"\xb5\x03\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
@@ -2233,7 +2555,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tgpus_used\x18\x06 \x01(\x05R\bgpusUsed\x12\x1d\n" +
 	"\n" +
 	"cpus_total\x18\a \x01(\x05R\tcpusTotal\x12\x1b\n" +
-	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\x9e\x05\n" +
+	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xb6\x05\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -2262,7 +2584,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"registered\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"registered\x120\n" +
 	"\x05since\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
-	"\x05epoch\x18\x16 \x01(\x04R\x05epoch\"J\n" +
+	"\x05epoch\x18\x16 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06region\x18\x17 \x01(\tR\x06region\"J\n" +
 	"\fNodesRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12$\n" +
 	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"^\n" +
@@ -2339,11 +2662,17 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"@\n" +
 	"\x10FinishedResponse\x12\x18\n" +
 	"\arecords\x18\x01 \x03(\fR\arecords\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\x04R\x04next\"'\n" +
+	"\x04next\x18\x02 \x01(\x04R\x04next\"Q\n" +
+	"\vRowsRequest\x12\x18\n" +
+	"\ajournal\x18\x01 \x01(\rR\ajournal\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\"\"\n" +
+	"\fRowsResponse\x12\x12\n" +
+	"\x04rows\x18\x01 \x03(\fR\x04rows\"'\n" +
 	"\vBlobRequest\x12\x18\n" +
 	"\adigests\x18\x01 \x03(\fR\adigests\"*\n" +
 	"\fBlobResponse\x12\x1a\n" +
-	"\bcontents\x18\x01 \x03(\fR\bcontents2\x99\t\n" +
+	"\bcontents\x18\x01 \x03(\fR\bcontents2\xd9\t\n" +
 	"\x0eClusterService\x12?\n" +
 	"\x06Status\x12\x19.greylag.v1.StatusRequest\x1a\x1a.greylag.v1.StatusResponse\x129\n" +
 	"\x04Info\x12\x17.greylag.v1.InfoRequest\x1a\x18.greylag.v1.InfoResponse\x12<\n" +
@@ -2361,11 +2690,13 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vSetTopology\x12\x1e.greylag.v1.SetTopologyRequest\x1a\x1f.greylag.v1.SetTopologyResponse\x126\n" +
 	"\x03Why\x12\x16.greylag.v1.WhyRequest\x1a\x17.greylag.v1.WhyResponse\x129\n" +
 	"\x04Plan\x12\x17.greylag.v1.PlanRequest\x1a\x18.greylag.v1.PlanResponse\x12G\n" +
-	"\bSnapshot\x12\x1b.greylag.v1.SnapshotRequest\x1a\x1c.greylag.v1.SnapshotResponse0\x012\xd9\x01\n" +
+	"\bSnapshot\x12\x1b.greylag.v1.SnapshotRequest\x1a\x1c.greylag.v1.SnapshotResponse0\x01\x12>\n" +
+	"\x05Audit\x12\x18.greylag.v1.AuditRequest\x1a\x19.greylag.v1.AuditResponse0\x012\x94\x02\n" +
 	"\vPeerService\x12H\n" +
 	"\tReadIndex\x12\x1c.greylag.v1.ReadIndexRequest\x1a\x1d.greylag.v1.ReadIndexResponse\x12E\n" +
 	"\bFinished\x12\x1b.greylag.v1.FinishedRequest\x1a\x1c.greylag.v1.FinishedResponse\x129\n" +
-	"\x04Blob\x12\x17.greylag.v1.BlobRequest\x1a\x18.greylag.v1.BlobResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"\x04Blob\x12\x17.greylag.v1.BlobRequest\x1a\x18.greylag.v1.BlobResponse\x129\n" +
+	"\x04Rows\x12\x17.greylag.v1.RowsRequest\x1a\x18.greylag.v1.RowsResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_cluster_proto_rawDescOnce sync.Once
@@ -2379,121 +2710,132 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_cluster_proto_rawDescData
 }
 
-var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_greylag_v1_cluster_proto_goTypes = []any{
-	(*StatusRequest)(nil),         // 0: greylag.v1.StatusRequest
-	(*StatusResponse)(nil),        // 1: greylag.v1.StatusResponse
-	(*Member)(nil),                // 2: greylag.v1.Member
-	(*InfoRequest)(nil),           // 3: greylag.v1.InfoRequest
-	(*InfoResponse)(nil),          // 4: greylag.v1.InfoResponse
-	(*PartitionInfo)(nil),         // 5: greylag.v1.PartitionInfo
-	(*NodeGroup)(nil),             // 6: greylag.v1.NodeGroup
-	(*Node)(nil),                  // 7: greylag.v1.Node
-	(*NodesRequest)(nil),          // 8: greylag.v1.NodesRequest
-	(*NodesResponse)(nil),         // 9: greylag.v1.NodesResponse
-	(*UpdateNodesRequest)(nil),    // 10: greylag.v1.UpdateNodesRequest
-	(*UpdateNodesResponse)(nil),   // 11: greylag.v1.UpdateNodesResponse
-	(*CreateTokenRequest)(nil),    // 12: greylag.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),   // 13: greylag.v1.CreateTokenResponse
-	(*JoinRequest)(nil),           // 14: greylag.v1.JoinRequest
-	(*JoinResponse)(nil),          // 15: greylag.v1.JoinResponse
-	(*RenewRequest)(nil),          // 16: greylag.v1.RenewRequest
-	(*RenewResponse)(nil),         // 17: greylag.v1.RenewResponse
-	(*AddMemberRequest)(nil),      // 18: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),     // 19: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),   // 20: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),  // 21: greylag.v1.RemoveMemberResponse
-	(*TransferRequest)(nil),       // 22: greylag.v1.TransferRequest
-	(*TransferResponse)(nil),      // 23: greylag.v1.TransferResponse
-	(*PolicyRequest)(nil),         // 24: greylag.v1.PolicyRequest
-	(*PolicyResponse)(nil),        // 25: greylag.v1.PolicyResponse
-	(*ApplyRequest)(nil),          // 26: greylag.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 27: greylag.v1.ApplyResponse
-	(*SnapshotRequest)(nil),       // 28: greylag.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),      // 29: greylag.v1.SnapshotResponse
-	(*ReadIndexRequest)(nil),      // 30: greylag.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 31: greylag.v1.ReadIndexResponse
-	(*FinishedRequest)(nil),       // 32: greylag.v1.FinishedRequest
-	(*FinishedResponse)(nil),      // 33: greylag.v1.FinishedResponse
-	(*BlobRequest)(nil),           // 34: greylag.v1.BlobRequest
-	(*BlobResponse)(nil),          // 35: greylag.v1.BlobResponse
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
-	(*Read)(nil),                  // 37: greylag.v1.Read
-	(*AsOf)(nil),                  // 38: greylag.v1.AsOf
-	(*GPU)(nil),                   // 39: greylag.v1.GPU
+	(*AuditRequest)(nil),          // 0: greylag.v1.AuditRequest
+	(*AuditResponse)(nil),         // 1: greylag.v1.AuditResponse
+	(*StatusRequest)(nil),         // 2: greylag.v1.StatusRequest
+	(*StatusResponse)(nil),        // 3: greylag.v1.StatusResponse
+	(*Member)(nil),                // 4: greylag.v1.Member
+	(*InfoRequest)(nil),           // 5: greylag.v1.InfoRequest
+	(*InfoResponse)(nil),          // 6: greylag.v1.InfoResponse
+	(*PartitionInfo)(nil),         // 7: greylag.v1.PartitionInfo
+	(*NodeGroup)(nil),             // 8: greylag.v1.NodeGroup
+	(*Node)(nil),                  // 9: greylag.v1.Node
+	(*NodesRequest)(nil),          // 10: greylag.v1.NodesRequest
+	(*NodesResponse)(nil),         // 11: greylag.v1.NodesResponse
+	(*UpdateNodesRequest)(nil),    // 12: greylag.v1.UpdateNodesRequest
+	(*UpdateNodesResponse)(nil),   // 13: greylag.v1.UpdateNodesResponse
+	(*CreateTokenRequest)(nil),    // 14: greylag.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),   // 15: greylag.v1.CreateTokenResponse
+	(*JoinRequest)(nil),           // 16: greylag.v1.JoinRequest
+	(*JoinResponse)(nil),          // 17: greylag.v1.JoinResponse
+	(*RenewRequest)(nil),          // 18: greylag.v1.RenewRequest
+	(*RenewResponse)(nil),         // 19: greylag.v1.RenewResponse
+	(*AddMemberRequest)(nil),      // 20: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),     // 21: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),   // 22: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),  // 23: greylag.v1.RemoveMemberResponse
+	(*TransferRequest)(nil),       // 24: greylag.v1.TransferRequest
+	(*TransferResponse)(nil),      // 25: greylag.v1.TransferResponse
+	(*PolicyRequest)(nil),         // 26: greylag.v1.PolicyRequest
+	(*PolicyResponse)(nil),        // 27: greylag.v1.PolicyResponse
+	(*ApplyRequest)(nil),          // 28: greylag.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 29: greylag.v1.ApplyResponse
+	(*SnapshotRequest)(nil),       // 30: greylag.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),      // 31: greylag.v1.SnapshotResponse
+	(*ReadIndexRequest)(nil),      // 32: greylag.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 33: greylag.v1.ReadIndexResponse
+	(*FinishedRequest)(nil),       // 34: greylag.v1.FinishedRequest
+	(*FinishedResponse)(nil),      // 35: greylag.v1.FinishedResponse
+	(*RowsRequest)(nil),           // 36: greylag.v1.RowsRequest
+	(*RowsResponse)(nil),          // 37: greylag.v1.RowsResponse
+	(*BlobRequest)(nil),           // 38: greylag.v1.BlobRequest
+	(*BlobResponse)(nil),          // 39: greylag.v1.BlobResponse
 	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
-	(*TopologyRequest)(nil),       // 41: greylag.v1.TopologyRequest
-	(*SetTopologyRequest)(nil),    // 42: greylag.v1.SetTopologyRequest
-	(*WhyRequest)(nil),            // 43: greylag.v1.WhyRequest
-	(*PlanRequest)(nil),           // 44: greylag.v1.PlanRequest
-	(*TopologyResponse)(nil),      // 45: greylag.v1.TopologyResponse
-	(*SetTopologyResponse)(nil),   // 46: greylag.v1.SetTopologyResponse
-	(*WhyResponse)(nil),           // 47: greylag.v1.WhyResponse
-	(*PlanResponse)(nil),          // 48: greylag.v1.PlanResponse
+	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
+	(*Read)(nil),                  // 42: greylag.v1.Read
+	(*AsOf)(nil),                  // 43: greylag.v1.AsOf
+	(*GPU)(nil),                   // 44: greylag.v1.GPU
+	(*TopologyRequest)(nil),       // 45: greylag.v1.TopologyRequest
+	(*SetTopologyRequest)(nil),    // 46: greylag.v1.SetTopologyRequest
+	(*WhyRequest)(nil),            // 47: greylag.v1.WhyRequest
+	(*PlanRequest)(nil),           // 48: greylag.v1.PlanRequest
+	(*TopologyResponse)(nil),      // 49: greylag.v1.TopologyResponse
+	(*SetTopologyResponse)(nil),   // 50: greylag.v1.SetTopologyResponse
+	(*WhyResponse)(nil),           // 51: greylag.v1.WhyResponse
+	(*PlanResponse)(nil),          // 52: greylag.v1.PlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
-	2,  // 0: greylag.v1.StatusResponse.members:type_name -> greylag.v1.Member
-	36, // 1: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	37, // 2: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
-	5,  // 3: greylag.v1.InfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	38, // 4: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
-	36, // 5: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
-	6,  // 6: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
-	39, // 7: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	40, // 8: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	40, // 9: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	40, // 10: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	37, // 11: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
-	7,  // 12: greylag.v1.NodesResponse.nodes:type_name -> greylag.v1.Node
-	38, // 13: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
-	36, // 14: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	40, // 15: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	37, // 16: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
-	0,  // 17: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
-	3,  // 18: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
-	8,  // 19: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
-	10, // 20: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	12, // 21: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	14, // 22: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	16, // 23: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
-	18, // 24: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	20, // 25: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	22, // 26: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
-	24, // 27: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
-	26, // 28: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
-	41, // 29: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
-	42, // 30: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	43, // 31: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
-	44, // 32: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
-	28, // 33: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
-	30, // 34: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
-	32, // 35: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
-	34, // 36: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
-	1,  // 37: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
-	4,  // 38: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
-	9,  // 39: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
-	11, // 40: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	13, // 41: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	15, // 42: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	17, // 43: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
-	19, // 44: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	21, // 45: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	23, // 46: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
-	25, // 47: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
-	27, // 48: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
-	45, // 49: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
-	46, // 50: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	47, // 51: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
-	48, // 52: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
-	29, // 53: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
-	31, // 54: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
-	33, // 55: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
-	35, // 56: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
-	37, // [37:57] is the sub-list for method output_type
-	17, // [17:37] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	40, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
+	40, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
+	40, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
+	4,  // 3: greylag.v1.StatusResponse.members:type_name -> greylag.v1.Member
+	41, // 4: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	42, // 5: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
+	7,  // 6: greylag.v1.InfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
+	43, // 7: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
+	41, // 8: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	8,  // 9: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
+	44, // 10: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	40, // 11: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	40, // 12: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	40, // 13: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	42, // 14: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
+	9,  // 15: greylag.v1.NodesResponse.nodes:type_name -> greylag.v1.Node
+	43, // 16: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
+	41, // 17: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	40, // 18: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	42, // 19: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
+	2,  // 20: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
+	5,  // 21: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
+	10, // 22: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
+	12, // 23: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	14, // 24: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	16, // 25: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	18, // 26: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
+	20, // 27: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	22, // 28: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	24, // 29: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
+	26, // 30: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
+	28, // 31: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
+	45, // 32: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
+	46, // 33: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	47, // 34: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
+	48, // 35: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
+	30, // 36: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
+	0,  // 37: greylag.v1.ClusterService.Audit:input_type -> greylag.v1.AuditRequest
+	32, // 38: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
+	34, // 39: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
+	38, // 40: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
+	36, // 41: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
+	3,  // 42: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
+	6,  // 43: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
+	11, // 44: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
+	13, // 45: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	15, // 46: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	17, // 47: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	19, // 48: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
+	21, // 49: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	23, // 50: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	25, // 51: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
+	27, // 52: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
+	29, // 53: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
+	49, // 54: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
+	50, // 55: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	51, // 56: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
+	52, // 57: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
+	31, // 58: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
+	1,  // 59: greylag.v1.ClusterService.Audit:output_type -> greylag.v1.AuditResponse
+	33, // 60: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
+	35, // 61: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
+	39, // 62: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
+	37, // 63: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
+	42, // [42:64] is the sub-list for method output_type
+	20, // [20:42] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -2511,7 +2853,7 @@ func file_greylag_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

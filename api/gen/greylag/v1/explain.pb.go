@@ -497,6 +497,8 @@ type PlanRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
 	Partition     string                 `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"` // empty: all
+	Waiting       bool                   `protobuf:"varint,3,opt,name=waiting,proto3" json:"waiting,omitempty"`    // only jobs that wait
+	Expected      bool                   `protobuf:"varint,4,opt,name=expected,proto3" json:"expected,omitempty"`  // tell expected starts as well; they may be some seconds old
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -543,6 +545,20 @@ func (x *PlanRequest) GetPartition() string {
 		return x.Partition
 	}
 	return ""
+}
+
+func (x *PlanRequest) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
+}
+
+func (x *PlanRequest) GetExpected() bool {
+	if x != nil {
+		return x.Expected
+	}
+	return false
 }
 
 type PlanResponse struct {
@@ -599,16 +615,19 @@ func (x *PlanResponse) GetAsOf() *AsOf {
 
 // PlannedJob is a job that runs, or that has a planned start.
 type PlannedJob struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	Partition     string                 `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
-	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
-	Start         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start,proto3" json:"start,omitempty"`
-	End           *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=end,proto3" json:"end,omitempty"`            // at the latest; absent when it has no time limit
-	Promised      bool                   `protobuf:"varint,7,opt,name=promised,proto3" json:"promised,omitempty"` // start is a promise
-	Hosts         []*NodeShare           `protobuf:"bytes,8,rep,name=hosts,proto3" json:"hosts,omitempty"`        // what it has, or what is kept for it if promised
-	Gpus          int32                  `protobuf:"varint,9,opt,name=gpus,proto3" json:"gpus,omitempty"`         // in all
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Job       string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	User      string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Partition string                 `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	State     string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	Start     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start,proto3" json:"start,omitempty"`
+	End       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=end,proto3" json:"end,omitempty"`            // at the latest; absent when it has no time limit
+	Promised  bool                   `protobuf:"varint,7,opt,name=promised,proto3" json:"promised,omitempty"` // start is a promise
+	Hosts     []*NodeShare           `protobuf:"bytes,8,rep,name=hosts,proto3" json:"hosts,omitempty"`        // what it has, or what is kept for it if promised
+	Gpus      int32                  `protobuf:"varint,9,opt,name=gpus,proto3" json:"gpus,omitempty"`         // in all
+	// When it would start if jobs lasted as long as they usually do: a guess, absent if
+	// unknown or not asked for. No plan rests on it.
+	Expected      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=expected,proto3" json:"expected,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -706,6 +725,13 @@ func (x *PlannedJob) GetGpus() int32 {
 	return 0
 }
 
+func (x *PlannedJob) GetExpected() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expected
+	}
+	return nil
+}
+
 var File_greylag_v1_explain_proto protoreflect.FileDescriptor
 
 const file_greylag_v1_explain_proto_rawDesc = "" +
@@ -750,13 +776,15 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\x06broken\x18\x06 \x01(\tR\x06broken\"3\n" +
 	"\tNodeShare\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
-	"\x04gpus\x18\x02 \x01(\x05R\x04gpus\"Q\n" +
+	"\x04gpus\x18\x02 \x01(\x05R\x04gpus\"\x87\x01\n" +
 	"\vPlanRequest\x12$\n" +
 	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\x1c\n" +
-	"\tpartition\x18\x02 \x01(\tR\tpartition\"a\n" +
+	"\tpartition\x18\x02 \x01(\tR\tpartition\x12\x18\n" +
+	"\awaiting\x18\x03 \x01(\bR\awaiting\x12\x1a\n" +
+	"\bexpected\x18\x04 \x01(\bR\bexpected\"a\n" +
 	"\fPlanResponse\x12*\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x16.greylag.v1.PlannedJobR\x04jobs\x12%\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xa3\x02\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xdb\x02\n" +
 	"\n" +
 	"PlannedJob\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
@@ -767,7 +795,9 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\x03end\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\x12\x1a\n" +
 	"\bpromised\x18\a \x01(\bR\bpromised\x12+\n" +
 	"\x05hosts\x18\b \x03(\v2\x15.greylag.v1.NodeShareR\x05hosts\x12\x12\n" +
-	"\x04gpus\x18\t \x01(\x05R\x04gpusB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"\x04gpus\x18\t \x01(\x05R\x04gpus\x126\n" +
+	"\bexpected\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\bexpectedB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_explain_proto_rawDescOnce sync.Once
@@ -815,11 +845,12 @@ var file_greylag_v1_explain_proto_depIdxs = []int32{
 	12, // 14: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
 	12, // 15: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
 	5,  // 16: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	12, // 17: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_explain_proto_init() }

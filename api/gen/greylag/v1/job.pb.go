@@ -326,6 +326,8 @@ type Request struct {
 	// what the policy says.
 	SwitchWait    *durationpb.Duration `protobuf:"bytes,17,opt,name=switch_wait,json=switchWait,proto3" json:"switch_wait,omitempty"`
 	Licences      []*Licence           `protobuf:"bytes,18,rep,name=licences,proto3" json:"licences,omitempty"`
+	MaxPrice      int64                `protobuf:"varint,19,opt,name=max_price,json=maxPrice,proto3" json:"max_price,omitempty"` // micro-credits for an hour of each GPU at most; 0: any
+	Regions       []string             `protobuf:"bytes,20,rep,name=regions,proto3" json:"regions,omitempty"`                    // only nodes of these
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -486,6 +488,20 @@ func (x *Request) GetLicences() []*Licence {
 	return nil
 }
 
+func (x *Request) GetMaxPrice() int64 {
+	if x != nil {
+		return x.MaxPrice
+	}
+	return 0
+}
+
+func (x *Request) GetRegions() []string {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
 // Licence is a count of a cluster-wide resource, held while a job runs.
 type Licence struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -628,7 +644,7 @@ type Job struct {
 	Comment       string                 `protobuf:"bytes,31,opt,name=comment,proto3" json:"comment,omitempty"`
 	Depends       []*Dependency          `protobuf:"bytes,32,rep,name=depends,proto3" json:"depends,omitempty"`
 	Tasks         []*Task                `protobuf:"bytes,33,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	Hold          string                 `protobuf:"bytes,34,opt,name=hold,proto3" json:"hold,omitempty"`        // "", "user", "admin"
+	Hold          string                 `protobuf:"bytes,34,opt,name=hold,proto3" json:"hold,omitempty"`        // "", "user", "admin", "credits"
 	Version       uint64                 `protobuf:"varint,35,opt,name=version,proto3" json:"version,omitempty"` // log index of the last change
 	Nice          int32                  `protobuf:"varint,36,opt,name=nice,proto3" json:"nice,omitempty"`
 	SubmitHost    string                 `protobuf:"bytes,37,opt,name=submit_host,json=submitHost,proto3" json:"submit_host,omitempty"`
@@ -641,7 +657,10 @@ type Job struct {
 	ArraySize     int32                  `protobuf:"varint,44,opt,name=array_size,json=arraySize,proto3" json:"array_size,omitempty"` // elements of its array
 	Others        []string               `protobuf:"bytes,45,rep,name=others,proto3" json:"others,omitempty"`                         // further partitions in which it may run
 	Reservation   string                 `protobuf:"bytes,46,opt,name=reservation,proto3" json:"reservation,omitempty"`
-	Promised      bool                   `protobuf:"varint,47,opt,name=promised,proto3" json:"promised,omitempty"` // planned is a promise
+	Promised      bool                   `protobuf:"varint,47,opt,name=promised,proto3" json:"promised,omitempty"`                         // planned is a promise
+	Charged       int64                  `protobuf:"varint,48,opt,name=charged,proto3" json:"charged,omitempty"`                           // micro-credits for all attempts that ended, less what was given back then
+	SetAside      int64                  `protobuf:"varint,49,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`         // micro-credits that are set aside for it now; told of single jobs only
+	FundedUntil   *timestamppb.Timestamp `protobuf:"bytes,50,opt,name=funded_until,json=fundedUntil,proto3" json:"funded_until,omitempty"` // how long they last, while it runs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1005,6 +1024,27 @@ func (x *Job) GetPromised() bool {
 	return false
 }
 
+func (x *Job) GetCharged() int64 {
+	if x != nil {
+		return x.Charged
+	}
+	return 0
+}
+
+func (x *Job) GetSetAside() int64 {
+	if x != nil {
+		return x.SetAside
+	}
+	return 0
+}
+
+func (x *Job) GetFundedUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FundedUntil
+	}
+	return nil
+}
+
 // NodeAllocation is what one node gives a job.
 type NodeAllocation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1248,6 +1288,7 @@ type SubmitResponse struct {
 	Jobs          []*Submitted           `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`    // in the order asked
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // log index at which they became durable
 	Warnings      []string               `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	SetAside      int64                  `protobuf:"varint,4,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"` // micro-credits, for all of them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1301,6 +1342,13 @@ func (x *SubmitResponse) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *SubmitResponse) GetSetAside() int64 {
+	if x != nil {
+		return x.SetAside
+	}
+	return 0
 }
 
 type Submitted struct {
@@ -2560,7 +2608,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"every_node\x18\x1c \x01(\bR\teveryNode\x12\x16\n" +
 	"\x06others\x18\x1d \x03(\tR\x06others\x12 \n" +
-	"\vreservation\x18\x1e \x01(\tR\vreservation\"\xd3\x04\n" +
+	"\vreservation\x18\x1e \x01(\tR\vreservation\"\x8a\x05\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -2583,14 +2631,16 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\bswitches\x18\x10 \x01(\x05R\bswitches\x12:\n" +
 	"\vswitch_wait\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"switchWait\x12/\n" +
-	"\blicences\x18\x12 \x03(\v2\x13.greylag.v1.LicenceR\blicences\"3\n" +
+	"\blicences\x18\x12 \x03(\v2\x13.greylag.v1.LicenceR\blicences\x12\x1b\n" +
+	"\tmax_price\x18\x13 \x01(\x03R\bmaxPrice\x12\x18\n" +
+	"\aregions\x18\x14 \x03(\tR\aregions\"3\n" +
 	"\aLicence\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\"2\n" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\"\xe5\v\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"\xdb\f\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -2646,7 +2696,10 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"array_size\x18, \x01(\x05R\tarraySize\x12\x16\n" +
 	"\x06others\x18- \x03(\tR\x06others\x12 \n" +
 	"\vreservation\x18. \x01(\tR\vreservation\x12\x1a\n" +
-	"\bpromised\x18/ \x01(\bR\bpromised\"d\n" +
+	"\bpromised\x18/ \x01(\bR\bpromised\x12\x18\n" +
+	"\acharged\x180 \x01(\x03R\acharged\x12\x1b\n" +
+	"\tset_aside\x181 \x01(\x03R\bsetAside\x12=\n" +
+	"\ffunded_until\x182 \x01(\v2\x1a.google.protobuf.TimestampR\vfundedUntil\"d\n" +
 	"\x0eNodeAllocation\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\x12\x12\n" +
@@ -2669,11 +2722,12 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\rSubmitRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12'\n" +
-	"\x04jobs\x18\x02 \x03(\v2\x13.greylag.v1.JobSpecR\x04jobs\"m\n" +
+	"\x04jobs\x18\x02 \x03(\v2\x13.greylag.v1.JobSpecR\x04jobs\"\x8a\x01\n" +
 	"\x0eSubmitResponse\x12)\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x15.greylag.v1.SubmittedR\x04jobs\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1a\n" +
-	"\bwarnings\x18\x03 \x03(\tR\bwarnings\":\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\x12\x1b\n" +
+	"\tset_aside\x18\x04 \x01(\x03R\bsetAside\":\n" +
 	"\tSubmitted\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -2859,49 +2913,50 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	6,  // 17: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
 	29, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
 	29, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	29, // 20: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	29, // 21: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	28, // 22: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	0,  // 23: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
-	9,  // 24: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
-	29, // 25: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	10, // 26: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
-	11, // 27: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
-	4,  // 28: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
-	12, // 29: greylag.v1.ListResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 30: greylag.v1.GetRequest.read:type_name -> greylag.v1.Read
-	4,  // 31: greylag.v1.GetResponse.jobs:type_name -> greylag.v1.Job
-	12, // 32: greylag.v1.GetResponse.as_of:type_name -> greylag.v1.AsOf
-	10, // 33: greylag.v1.WatchRequest.filter:type_name -> greylag.v1.Filter
-	4,  // 34: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
-	10, // 35: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
-	21, // 36: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
-	10, // 37: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
-	28, // 38: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
-	21, // 39: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
-	7,  // 40: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
-	13, // 41: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
-	13, // 42: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
-	15, // 43: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
-	17, // 44: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
-	19, // 45: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
-	22, // 46: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
-	24, // 47: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
-	26, // 48: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
-	8,  // 49: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
-	14, // 50: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
-	14, // 51: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
-	16, // 52: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
-	18, // 53: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
-	20, // 54: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
-	23, // 55: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
-	25, // 56: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
-	27, // 57: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
-	49, // [49:58] is the sub-list for method output_type
-	40, // [40:49] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	29, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	29, // 21: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	29, // 22: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	28, // 23: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	0,  // 24: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
+	9,  // 25: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
+	29, // 26: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	10, // 27: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
+	11, // 28: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
+	4,  // 29: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
+	12, // 30: greylag.v1.ListResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 31: greylag.v1.GetRequest.read:type_name -> greylag.v1.Read
+	4,  // 32: greylag.v1.GetResponse.jobs:type_name -> greylag.v1.Job
+	12, // 33: greylag.v1.GetResponse.as_of:type_name -> greylag.v1.AsOf
+	10, // 34: greylag.v1.WatchRequest.filter:type_name -> greylag.v1.Filter
+	4,  // 35: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
+	10, // 36: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
+	21, // 37: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
+	10, // 38: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
+	28, // 39: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
+	21, // 40: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
+	7,  // 41: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
+	13, // 42: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
+	13, // 43: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
+	15, // 44: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
+	17, // 45: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
+	19, // 46: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
+	22, // 47: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
+	24, // 48: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
+	26, // 49: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
+	8,  // 50: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
+	14, // 51: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
+	14, // 52: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
+	16, // 53: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
+	18, // 54: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
+	20, // 55: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
+	23, // 56: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
+	25, // 57: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
+	27, // 58: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
+	50, // [50:59] is the sub-list for method output_type
+	41, // [41:50] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }

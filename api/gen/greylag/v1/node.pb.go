@@ -137,6 +137,7 @@ type RegisterRequest struct {
 	Runtime       string                 `protobuf:"bytes,7,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	Fault         string                 `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`
 	Clock         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=clock,proto3" json:"clock,omitempty"` // the node's, for skew warnings
+	Region        string                 `protobuf:"bytes,10,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -232,6 +233,13 @@ func (x *RegisterRequest) GetClock() *timestamppb.Timestamp {
 		return x.Clock
 	}
 	return nil
+}
+
+func (x *RegisterRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
 }
 
 type RegisterResponse struct {
@@ -434,7 +442,10 @@ type WantedTask struct {
 	Restarts      int32                  `protobuf:"varint,31,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	SubmitHost    string                 `protobuf:"bytes,32,opt,name=submit_host,json=submitHost,proto3" json:"submit_host,omitempty"`
 	Started       *timestamppb.Timestamp `protobuf:"bytes,33,opt,name=started,proto3" json:"started,omitempty"`
-	Idle          bool                   `protobuf:"varint,34,opt,name=idle,proto3" json:"idle,omitempty"` // keep the node for the job without starting the script
+	Idle          bool                   `protobuf:"varint,34,opt,name=idle,proto3" json:"idle,omitempty"`                               // keep the node for the job without starting the script
+	ArrayFirst    int32                  `protobuf:"varint,35,opt,name=array_first,json=arrayFirst,proto3" json:"array_first,omitempty"` // the lowest and the highest index of its array,
+	ArrayLast     int32                  `protobuf:"varint,36,opt,name=array_last,json=arrayLast,proto3" json:"array_last,omitempty"`
+	ArrayStep     int32                  `protobuf:"varint,37,opt,name=array_step,json=arrayStep,proto3" json:"array_step,omitempty"` // and what is between two of them; 1 where that differs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -707,6 +718,27 @@ func (x *WantedTask) GetIdle() bool {
 	return false
 }
 
+func (x *WantedTask) GetArrayFirst() int32 {
+	if x != nil {
+		return x.ArrayFirst
+	}
+	return 0
+}
+
+func (x *WantedTask) GetArrayLast() int32 {
+	if x != nil {
+		return x.ArrayLast
+	}
+	return 0
+}
+
+func (x *WantedTask) GetArrayStep() int32 {
+	if x != nil {
+		return x.ArrayStep
+	}
+	return 0
+}
+
 type Signal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // log index that asked for it
@@ -881,7 +913,8 @@ type ReportRequest struct {
 	Seen          uint64                 `protobuf:"varint,2,opt,name=seen,proto3" json:"seen,omitempty"` // the version of the wanted set that this report answers
 	Tasks         []*ReportedTask        `protobuf:"bytes,3,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	Fault         string                 `protobuf:"bytes,4,opt,name=fault,proto3" json:"fault,omitempty"`
-	Gpus          []*GPU                 `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"` // absent when unchanged
+	Gpus          []*GPU                 `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`          // absent when unchanged
+	Counting      uint64                 `protobuf:"varint,6,opt,name=counting,proto3" json:"counting,omitempty"` // of this process: in another one ran_ms begins anew
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -951,6 +984,13 @@ func (x *ReportRequest) GetGpus() []*GPU {
 	return nil
 }
 
+func (x *ReportRequest) GetCounting() uint64 {
+	if x != nil {
+		return x.Counting
+	}
+	return 0
+}
+
 type ReportedTask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -964,6 +1004,7 @@ type ReportedTask struct {
 	Ended         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended,proto3" json:"ended,omitempty"`
 	MemoryPeak    int64                  `protobuf:"varint,10,opt,name=memory_peak,json=memoryPeak,proto3" json:"memory_peak,omitempty"`
 	CpuTime       *durationpb.Duration   `protobuf:"bytes,11,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	RanMs         int64                  `protobuf:"varint,12,opt,name=ran_ms,json=ranMs,proto3" json:"ran_ms,omitempty"` // how long the node has had it, by a clock that nobody sets
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1073,6 +1114,13 @@ func (x *ReportedTask) GetCpuTime() *durationpb.Duration {
 		return x.CpuTime
 	}
 	return nil
+}
+
+func (x *ReportedTask) GetRanMs() int64 {
+	if x != nil {
+		return x.RanMs
+	}
+	return 0
 }
 
 type ReportResponse struct {
@@ -1333,7 +1381,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05minor\x18\x05 \x01(\x05R\x05minor\x12\x12\n" +
 	"\x04numa\x18\x06 \x01(\x05R\x04numa\x12\x16\n" +
 	"\x06domain\x18\a \x01(\tR\x06domain\x12\x10\n" +
-	"\x03bad\x18\b \x01(\tR\x03bad\"\x93\x02\n" +
+	"\x03bad\x18\b \x01(\tR\x03bad\"\xab\x02\n" +
 	"\x0fRegisterRequest\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12\x12\n" +
 	"\x04cpus\x18\x02 \x01(\x05R\x04cpus\x12\x16\n" +
@@ -1343,7 +1391,9 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12\x18\n" +
 	"\aruntime\x18\a \x01(\tR\aruntime\x12\x14\n" +
 	"\x05fault\x18\b \x01(\tR\x05fault\x120\n" +
-	"\x05clock\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\"B\n" +
+	"\x05clock\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12\x16\n" +
+	"\x06region\x18\n" +
+	" \x01(\tR\x06region\"B\n" +
 	"\x10RegisterResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\"%\n" +
@@ -1353,7 +1403,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xe1\a\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xc0\b\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -1394,7 +1444,13 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\vsubmit_host\x18  \x01(\tR\n" +
 	"submitHost\x124\n" +
 	"\astarted\x18! \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12\x12\n" +
-	"\x04idle\x18\" \x01(\bR\x04idle\"O\n" +
+	"\x04idle\x18\" \x01(\bR\x04idle\x12\x1f\n" +
+	"\varray_first\x18# \x01(\x05R\n" +
+	"arrayFirst\x12\x1d\n" +
+	"\n" +
+	"array_last\x18$ \x01(\x05R\tarrayLast\x12\x1d\n" +
+	"\n" +
+	"array_step\x18% \x01(\x05R\tarrayStep\"O\n" +
 	"\x06Signal\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x1d\n" +
@@ -1410,13 +1466,14 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x04tail\x18\x06 \x01(\x03R\x04tail\x12\x16\n" +
 	"\x06follow\x18\a \x01(\bR\x06follow\x12\x1c\n" +
 	"\tcancelled\x18\b \x01(\bR\tcancelled\x12*\n" +
-	"\x04task\x18\t \x01(\v2\x16.greylag.v1.WantedTaskR\x04task\"\xa4\x01\n" +
+	"\x04task\x18\t \x01(\v2\x16.greylag.v1.WantedTaskR\x04task\"\xc0\x01\n" +
 	"\rReportRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04seen\x18\x02 \x01(\x04R\x04seen\x12.\n" +
 	"\x05tasks\x18\x03 \x03(\v2\x18.greylag.v1.ReportedTaskR\x05tasks\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
-	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\"\xfd\x02\n" +
+	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12\x1a\n" +
+	"\bcounting\x18\x06 \x01(\x04R\bcounting\"\x94\x03\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
@@ -1431,7 +1488,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\vmemory_peak\x18\n" +
 	" \x01(\x03R\n" +
 	"memoryPeak\x124\n" +
-	"\bcpu_time\x18\v \x01(\v2\x19.google.protobuf.DurationR\acpuTime\"&\n" +
+	"\bcpu_time\x18\v \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12\x15\n" +
+	"\x06ran_ms\x18\f \x01(\x03R\x05ranMs\"&\n" +
 	"\x0eReportResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"&\n" +
 	"\fFetchRequest\x12\x16\n" +

@@ -76,12 +76,16 @@ const (
 	ClusterServicePlanProcedure = "/greylag.v1.ClusterService/Plan"
 	// ClusterServiceSnapshotProcedure is the fully-qualified name of the ClusterService's Snapshot RPC.
 	ClusterServiceSnapshotProcedure = "/greylag.v1.ClusterService/Snapshot"
+	// ClusterServiceAuditProcedure is the fully-qualified name of the ClusterService's Audit RPC.
+	ClusterServiceAuditProcedure = "/greylag.v1.ClusterService/Audit"
 	// PeerServiceReadIndexProcedure is the fully-qualified name of the PeerService's ReadIndex RPC.
 	PeerServiceReadIndexProcedure = "/greylag.v1.PeerService/ReadIndex"
 	// PeerServiceFinishedProcedure is the fully-qualified name of the PeerService's Finished RPC.
 	PeerServiceFinishedProcedure = "/greylag.v1.PeerService/Finished"
 	// PeerServiceBlobProcedure is the fully-qualified name of the PeerService's Blob RPC.
 	PeerServiceBlobProcedure = "/greylag.v1.PeerService/Blob"
+	// PeerServiceRowsProcedure is the fully-qualified name of the PeerService's Rows RPC.
+	PeerServiceRowsProcedure = "/greylag.v1.PeerService/Rows"
 )
 
 // ClusterServiceClient is a client for the greylag.v1.ClusterService service.
@@ -120,6 +124,8 @@ type ClusterServiceClient interface {
 	Plan(context.Context, *v1.PlanRequest) (*v1.PlanResponse, error)
 	// Snapshot streams the whole state, for backup and for replay.
 	Snapshot(context.Context, *v1.SnapshotRequest) (*connect.ServerStreamForClient[v1.SnapshotResponse], error)
+	// Audit streams who changed what, and what the scheduler decided, oldest first.
+	Audit(context.Context, *v1.AuditRequest) (*connect.ServerStreamForClient[v1.AuditResponse], error)
 }
 
 // NewClusterServiceClient constructs a client for the greylag.v1.ClusterService service. By
@@ -235,6 +241,12 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("Snapshot")),
 			connect.WithClientOptions(opts...),
 		),
+		audit: connect.NewClient[v1.AuditRequest, v1.AuditResponse](
+			httpClient,
+			baseURL+ClusterServiceAuditProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Audit")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -257,6 +269,7 @@ type clusterServiceClient struct {
 	why          *connect.Client[v1.WhyRequest, v1.WhyResponse]
 	plan         *connect.Client[v1.PlanRequest, v1.PlanResponse]
 	snapshot     *connect.Client[v1.SnapshotRequest, v1.SnapshotResponse]
+	audit        *connect.Client[v1.AuditRequest, v1.AuditResponse]
 }
 
 // Status calls greylag.v1.ClusterService.Status.
@@ -408,6 +421,11 @@ func (c *clusterServiceClient) Snapshot(ctx context.Context, req *v1.SnapshotReq
 	return c.snapshot.CallServerStream(ctx, connect.NewRequest(req))
 }
 
+// Audit calls greylag.v1.ClusterService.Audit.
+func (c *clusterServiceClient) Audit(ctx context.Context, req *v1.AuditRequest) (*connect.ServerStreamForClient[v1.AuditResponse], error) {
+	return c.audit.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // ClusterServiceHandler is an implementation of the greylag.v1.ClusterService service.
 type ClusterServiceHandler interface {
 	// Status tells how the controllers are. It never waits for a leader.
@@ -444,6 +462,8 @@ type ClusterServiceHandler interface {
 	Plan(context.Context, *v1.PlanRequest) (*v1.PlanResponse, error)
 	// Snapshot streams the whole state, for backup and for replay.
 	Snapshot(context.Context, *v1.SnapshotRequest, *connect.ServerStream[v1.SnapshotResponse]) error
+	// Audit streams who changed what, and what the scheduler decided, oldest first.
+	Audit(context.Context, *v1.AuditRequest, *connect.ServerStream[v1.AuditResponse]) error
 }
 
 // NewClusterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -555,6 +575,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("Snapshot")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceAuditHandler := connect.NewServerStreamHandlerSimple(
+		ClusterServiceAuditProcedure,
+		svc.Audit,
+		connect.WithSchema(clusterServiceMethods.ByName("Audit")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/greylag.v1.ClusterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ClusterServiceStatusProcedure:
@@ -591,6 +617,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServicePlanHandler.ServeHTTP(w, r)
 		case ClusterServiceSnapshotProcedure:
 			clusterServiceSnapshotHandler.ServeHTTP(w, r)
+		case ClusterServiceAuditProcedure:
+			clusterServiceAuditHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -668,6 +696,10 @@ func (UnimplementedClusterServiceHandler) Snapshot(context.Context, *v1.Snapshot
 	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Snapshot is not implemented"))
 }
 
+func (UnimplementedClusterServiceHandler) Audit(context.Context, *v1.AuditRequest, *connect.ServerStream[v1.AuditResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Audit is not implemented"))
+}
+
 // PeerServiceClient is a client for the greylag.v1.PeerService service.
 type PeerServiceClient interface {
 	// ReadIndex confirms leadership and returns the log index a read must wait for.
@@ -676,6 +708,8 @@ type PeerServiceClient interface {
 	Finished(context.Context, *v1.FinishedRequest) (*v1.FinishedResponse, error)
 	// Blob returns scripts and environments by digest.
 	Blob(context.Context, *v1.BlobRequest) (*v1.BlobResponse, error)
+	// Rows returns entries of a journal by number, for a controller that was away.
+	Rows(context.Context, *v1.RowsRequest) (*v1.RowsResponse, error)
 }
 
 // NewPeerServiceClient constructs a client for the greylag.v1.PeerService service. By default, it
@@ -707,6 +741,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Blob")),
 			connect.WithClientOptions(opts...),
 		),
+		rows: connect.NewClient[v1.RowsRequest, v1.RowsResponse](
+			httpClient,
+			baseURL+PeerServiceRowsProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Rows")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -715,6 +755,7 @@ type peerServiceClient struct {
 	readIndex *connect.Client[v1.ReadIndexRequest, v1.ReadIndexResponse]
 	finished  *connect.Client[v1.FinishedRequest, v1.FinishedResponse]
 	blob      *connect.Client[v1.BlobRequest, v1.BlobResponse]
+	rows      *connect.Client[v1.RowsRequest, v1.RowsResponse]
 }
 
 // ReadIndex calls greylag.v1.PeerService.ReadIndex.
@@ -744,6 +785,15 @@ func (c *peerServiceClient) Blob(ctx context.Context, req *v1.BlobRequest) (*v1.
 	return nil, err
 }
 
+// Rows calls greylag.v1.PeerService.Rows.
+func (c *peerServiceClient) Rows(ctx context.Context, req *v1.RowsRequest) (*v1.RowsResponse, error) {
+	response, err := c.rows.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // PeerServiceHandler is an implementation of the greylag.v1.PeerService service.
 type PeerServiceHandler interface {
 	// ReadIndex confirms leadership and returns the log index a read must wait for.
@@ -752,6 +802,8 @@ type PeerServiceHandler interface {
 	Finished(context.Context, *v1.FinishedRequest) (*v1.FinishedResponse, error)
 	// Blob returns scripts and environments by digest.
 	Blob(context.Context, *v1.BlobRequest) (*v1.BlobResponse, error)
+	// Rows returns entries of a journal by number, for a controller that was away.
+	Rows(context.Context, *v1.RowsRequest) (*v1.RowsResponse, error)
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -779,6 +831,12 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Blob")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceRowsHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceRowsProcedure,
+		svc.Rows,
+		connect.WithSchema(peerServiceMethods.ByName("Rows")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/greylag.v1.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PeerServiceReadIndexProcedure:
@@ -787,6 +845,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceFinishedHandler.ServeHTTP(w, r)
 		case PeerServiceBlobProcedure:
 			peerServiceBlobHandler.ServeHTTP(w, r)
+		case PeerServiceRowsProcedure:
+			peerServiceRowsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -806,4 +866,8 @@ func (UnimplementedPeerServiceHandler) Finished(context.Context, *v1.FinishedReq
 
 func (UnimplementedPeerServiceHandler) Blob(context.Context, *v1.BlobRequest) (*v1.BlobResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.Blob is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Rows(context.Context, *v1.RowsRequest) (*v1.RowsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.Rows is not implemented"))
 }

@@ -1,0 +1,207 @@
+// Package acct prints what became of jobs, as sacct does.
+//
+// It decides, from a question and the cluster's answer to it, which lines are printed
+// and what stands in their columns, by sacct's names for them. It never keeps more of an
+// answer than one message: a question about millions of jobs needs no more memory than
+// one about ten. It never decides who may see what.
+package acct
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+)
+
+// Question is which jobs are meant.
+type Question struct {
+	Filter       *greylagv1.Filter
+	Since, Until time.Time // zero: no bound
+	// AtTheTime: PENDING and RUNNING mean at some time of the interval, not now.
+	AtTheTime bool
+}
+
+// Style is how the answer is printed.
+type Style struct {
+	Format    string // fields, as -o takes them
+	Layout    Layout
+	Delimiter string // of Parsable and Parsable2
+	NoHeader  bool
+	Earlier   bool // a line for each earlier attempt of a job, too
+	Truncate  bool // times outside the interval are cut to it
+	Unit      byte // of sizes: K, M, G, T or P; 0: as is usual
+}
+
+// Layout is how fields are set apart.
+type Layout uint8
+
+// The layouts.
+const (
+	Columns   Layout = iota // in columns; what is too long ends with "+"
+	Parsable                // with a delimiter behind each field
+	Parsable2               // with a delimiter between fields
+	JSON
+)
+
+// Print asks and prints the lines as they come. found is how many jobs there were. What
+// was printed before an error is the beginning of the answer.
+func Print(ctx context.Context, p *cli.Process, c cli.Cluster, q Question, s Style) (found int, err error) {
+	columns, err := parseFormat(s.Format)
+	if err != nil {
+		return 0, err
+	}
+	in := &setting{now: p.Now(), unit: s.Unit, groups: map[uint32]string{}}
+	if s.Truncate {
+		in.since, in.until = q.Since, q.Until
+	}
+	if slices.ContainsFunc(columns, func(f field) bool { return f.name == "Cluster" }) {
+		status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+		if err != nil {
+			return 0, err
+		}
+		in.cluster = status.Cluster
+	}
+	request := &greylagv1.HistoryRequest{Filter: q.Filter, AtTheTime: q.AtTheTime, Since: stamp(q.Since), Until: stamp(q.Until)}
+	stream, err := c.History().Jobs(ctx, request)
+	if err != nil {
+		return 0, err
+	}
+	defer stream.Close()
+	w := newWriter(p.Stdout, columns, s)
+	for stream.Receive() {
+		m := stream.Msg()
+		w.begin(m)
+		for _, job := range m.Jobs {
+			found++
+			w.job(in, job)
+		}
+		if w.err != nil { // nobody reads on
+			return found, w.err
+		}
+	}
+	if err := stream.Err(); err != nil {
+		_ = w.out.Flush() // that it is cut off matters more
+		return found, err
+	}
+	return found, w.end()
+}
+
+func stamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// writer prints lines. Its first error is kept, and ends it.
+type writer struct {
+	out     *bufio.Writer
+	columns []field
+	style   Style
+	begun   bool
+	lines   int // of JSON
+	err     error
+}
+
+func newWriter(out io.Writer, columns []field, s Style) *writer {
+	return &writer{out: bufio.NewWriterSize(out, 64<<10), columns: columns, style: s}
+}
+
+func (w *writer) print(text string) {
+	if w.err == nil {
+		_, w.err = w.out.WriteString(text)
+	}
+}
+
+// begin prints what stands above the lines, once.
+func (w *writer) begin(m *greylagv1.HistoryResponse) {
+	if w.begun {
+		return
+	}
+	w.begun = true
+	if w.style.Layout == JSON {
+		w.head(m)
+		return
+	}
+	if w.style.NoHeader {
+		return
+	}
+	w.line(func(f *field) string { return f.name })
+	if w.style.Layout == Columns {
+		w.line(func(f *field) string { return strings.Repeat("-", max(f.width, -f.width)) })
+	}
+}
+
+// job prints the lines of a job: its earlier attempts, if they are wanted, and it.
+func (w *writer) job(in *setting, job *greylagv1.PastJob) {
+	if job.Job == nil {
+		return
+	}
+	if w.style.Layout == JSON {
+		w.object(job)
+		return
+	}
+	var rows []*row
+	if w.style.Earlier {
+		for _, a := range job.Attempts {
+			rows = append(rows, in.rowOf(job, a))
+		}
+	}
+	for _, r := range append(rows, in.rowOf(job, nil)) {
+		w.line(func(f *field) string {
+			if f.write == nil {
+				return ""
+			}
+			return f.write(r)
+		})
+	}
+}
+
+// line prints one line.
+func (w *writer) line(cell func(*field) string) {
+	var b strings.Builder
+	for i := range w.columns {
+		f := &w.columns[i]
+		text := cli.Printable(cell(f))
+		if w.style.Layout == Columns {
+			text = fit(text, f.width) + " "
+		} else if w.style.Layout == Parsable || i < len(w.columns)-1 {
+			text += w.style.Delimiter
+		}
+		b.WriteString(text)
+	}
+	text := b.String()
+	if w.style.Layout == Columns {
+		text = strings.TrimRight(text, " ")
+	}
+	w.print(text + "\n")
+}
+
+// fit makes text as wide as a column; what is cut off is marked by "+".
+func fit(text string, width int) string {
+	most := max(width, -width)
+	runes := []rune(text)
+	if len(runes) > most {
+		return string(runes[:most-1]) + "+"
+	}
+	return fmt.Sprintf("%*s", width, text)
+}
+
+// end prints what stands below the lines.
+func (w *writer) end() error {
+	if w.style.Layout == JSON {
+		w.print("\n]}\n")
+	}
+	if err := w.out.Flush(); w.err == nil {
+		w.err = err
+	}
+	return w.err
+}

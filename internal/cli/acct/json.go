@@ -1,0 +1,80 @@
+package acct
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+)
+
+// asOfJSON says what an answer is as of: a stable contract, as all of --json.
+type asOfJSON struct {
+	Index      uint64     `json:"index"`
+	Time       *time.Time `json:"time,omitempty"`
+	Controller string     `json:"controller,omitempty"`
+	Finished   uint64     `json:"finished"`
+	Stale      bool       `json:"stale,omitempty"`
+}
+
+// pastJSON is a job as gqueue --json has it, and what its attempts came to.
+type pastJSON struct {
+	cli.JobJSON
+	Charged  int64            `json:"charged,omitempty"` // micro-credits
+	TRES     map[string]int64 `json:"tres,omitempty"`
+	Attempts []attemptJSON    `json:"attempts,omitempty"`
+}
+
+type attemptJSON struct {
+	Attempt   uint32           `json:"attempt"`
+	Partition string           `json:"partition,omitempty"`
+	Outcome   string           `json:"outcome"`
+	Started   *time.Time       `json:"started,omitempty"`
+	Ended     *time.Time       `json:"ended,omitempty"`
+	TRES      map[string]int64 `json:"tres,omitempty"`
+	CPUTime   float64          `json:"cpu_time,omitempty"` // seconds
+}
+
+func tresJSON(list []*greylagv1.Tres) map[string]int64 {
+	m := make(map[string]int64, len(list))
+	for _, t := range list {
+		m[t.Resource] = t.Count
+	}
+	return m
+}
+
+// head begins {"as_of":{...},"jobs":[...]}.
+func (w *writer) head(m *greylagv1.HistoryResponse) {
+	a := m.GetAsOf()
+	w.print(`{"as_of":`)
+	w.value(asOfJSON{a.GetIndex(), cli.Stamp(timeOf(a.GetTime())), a.GetController(), m.Finished, a.GetStale()})
+	w.print(`,"jobs":[`)
+}
+
+// object prints one job.
+func (w *writer) object(p *greylagv1.PastJob) {
+	out := pastJSON{JobJSON: cli.JobOf(p.Job), Charged: p.Charged, TRES: tresJSON(p.Tres)}
+	for _, a := range p.Attempts {
+		out.Attempts = append(out.Attempts, attemptJSON{
+			a.Attempt, a.Partition, a.Outcome, cli.Stamp(timeOf(a.Started)), cli.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(),
+		})
+	}
+	if w.lines++; w.lines > 1 {
+		w.print(",")
+	}
+	w.print("\n")
+	w.value(out)
+}
+
+// value prints a value in one line.
+func (w *writer) value(v any) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil && w.err == nil {
+		w.err = err
+	}
+	w.print(strings.TrimSuffix(b.String(), "\n"))
+}

@@ -1,0 +1,227 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/acct"
+	"github.com/greylag/greylag/internal/hostlist"
+)
+
+// acctOptions are the options of gctl acct, as they were typed.
+type acctOptions struct {
+	jobs, users, accounts, partitions, qos, states, names, nodes []string
+
+	start, end, format, delimiter, units       string
+	all, allocations, duplicates, truncate     bool
+	long, brief, parsable, parsable2, noHeader bool
+	helpFormat                                 bool
+}
+
+func (t *tool) acct() *cobra.Command {
+	o := &acctOptions{}
+	c := &cobra.Command{
+		Use: "acct [JOB...]", Short: "What became of jobs, as sacct tells", GroupID: jobs,
+		Long: `Prints your jobs that ended today, and those that wait or run, one a line; with
+options jobs of any time and of others. The options are sacct's. Jobs that have ended come
+in the order of their ends, then the others by id.
+
+Without --starttime only today's jobs are shown, except when jobs are named. With final
+states (--state F,TO) those that ended in the interval are shown; PENDING and RUNNING mean
+now, and with --starttime or --endtime at some time of the interval, as with sacct.
+Times are 16:00, 1121 (month and day), 11/21/26, 2026-11-21T16:00, today, midnight, noon,
+now, each of these words with -2days or +1hour behind it.
+
+SACCT_FORMAT is the format when none is given.`,
+		RunE: func(command *cobra.Command, args []string) error {
+			if o.helpFormat {
+				_, err := fmt.Fprint(t.Stdout, acct.HelpFormat())
+				return err
+			}
+			q, err := o.question(args, t.Now())
+			if err != nil {
+				return err
+			}
+			style, err := o.style(t.Environ)
+			if err != nil {
+				return err
+			}
+			text := o.parsable || o.parsable2 || o.format != ""
+			return t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+				if t.json && (!text || command.Flags().Changed("json")) {
+					style.Layout = acct.JSON
+				}
+				return t.printAcct(ctx, c, q, style)
+			})(command, args)
+		},
+	}
+	o.flags(c.Flags())
+	c.MarkFlagsMutuallyExclusive("format", "long", "brief")
+	c.MarkFlagsMutuallyExclusive("parsable", "parsable2")
+	return c
+}
+
+func (t *tool) printAcct(ctx context.Context, c cli.Cluster, q acct.Question, style acct.Style) error {
+	if len(q.Filter.Jobs) == 0 && !q.AtTheTime {
+		whose := "jobs"
+		if q.Filter.Mine {
+			whose = "your jobs"
+		}
+		t.Note("%s since %s; -S asks for earlier ones%s", whose, q.Since.Format("2006-01-02T15:04:05"), others(q.Filter))
+	}
+	found, err := acct.Print(ctx, t.Process, c, q, style)
+	if err == nil && found == 0 && len(q.Filter.Jobs) > 0 {
+		t.Note("there is no such job, or none that you may see")
+	}
+	return err
+}
+
+func others(f *greylagv1.Filter) string {
+	if f.Mine {
+		return ", -a for those of others"
+	}
+	return ""
+}
+
+// flags has them all. A second name that sacct knows means the first.
+func (o *acctOptions) flags(f *pflag.FlagSet) {
+	same := map[string]string{
+		"uid": "user", "users": "user", "account": "accounts", "partitions": "partition", "states": "state", "start": "starttime", "end": "endtime",
+		"job": "jobs", "nodes": "nodelist", "jobname": "name", "fields": "format",
+	}
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if first, ok := same[name]; ok {
+			name = first
+		}
+		return pflag.NormalizedName(name)
+	})
+	f.StringArrayVarP(&o.jobs, "jobs", "j", nil, "these `IDS`: 123,124_5,125_[2-5]")
+	f.StringSliceVarP(&o.users, "user", "u", nil, "of these `USERS`, by name or number")
+	f.BoolVarP(&o.all, "allusers", "a", false, "of all users")
+	f.StringSliceVarP(&o.accounts, "accounts", "A", nil, "of these `ACCOUNTS`")
+	f.StringSliceVarP(&o.partitions, "partition", "r", nil, "in these `PARTITIONS`")
+	f.StringSliceVarP(&o.qos, "qos", "q", nil, "of these `QOS`")
+	f.StringArrayVarP(&o.states, "state", "s", nil, "in these `STATES`: COMPLETED,F,TO,...")
+	f.StringSliceVar(&o.names, "name", nil, "with these `NAMES`")
+	f.StringArrayVarP(&o.nodes, "nodelist", "N", nil, "that ran on these `NODES`: gpu[001-004]")
+	f.StringVarP(&o.start, "starttime", "S", "", "since that `TIME` [midnight]")
+	f.StringVarP(&o.end, "endtime", "E", "", "until that `TIME` [now]")
+	f.StringVarP(&o.format, "format", "o", "", "these `FIELDS`: JobID,State%20,Elapsed")
+	f.BoolVarP(&o.long, "long", "l", false, "many fields")
+	f.BoolVarP(&o.brief, "brief", "b", false, "id, state and exit code only")
+	f.BoolVarP(&o.helpFormat, "helpformat", "e", false, "list the fields")
+	f.BoolVarP(&o.parsable, "parsable", "p", false, "fields with | behind each")
+	f.BoolVarP(&o.parsable2, "parsable2", "P", false, "fields with | between them")
+	f.StringVar(&o.delimiter, "delimiter", "|", "a `TEXT` in place of the |")
+	f.BoolVarP(&o.noHeader, "noheader", "n", false, "no line of headings")
+	f.BoolVarP(&o.duplicates, "duplicates", "D", false, "a line for each earlier attempt of a job, too")
+	f.BoolVarP(&o.allocations, "allocations", "X", false, "one line for each job, as is usual here")
+	f.BoolVarP(&o.truncate, "truncate", "T", false, "cut times to the interval")
+	f.StringVar(&o.units, "units", "", "sizes in this `UNIT`: K, M, G, T or P")
+}
+
+// question is which jobs the options mean.
+func (o *acctOptions) question(args []string, now time.Time) (q acct.Question, err error) {
+	f := &greylagv1.Filter{Accounts: o.accounts, Partitions: o.partitions, Qos: o.qos, Names: o.names}
+	q = acct.Question{Filter: f, AtTheTime: o.start != "" || o.end != ""}
+	if f.Jobs, err = cli.Refs(append(slices.Clone(o.jobs), args...)); err != nil {
+		return q, err
+	}
+	for _, name := range o.users {
+		if f.Users, err = appendUser(f.Users, name); err != nil {
+			return q, err
+		}
+	}
+	f.Mine = len(o.users) == 0 && !o.all && len(f.Jobs) == 0
+	if len(o.states) > 0 {
+		if f.States, err = acct.States(strings.Join(o.states, ",")); err != nil {
+			return q, err
+		}
+	}
+	for _, list := range o.nodes {
+		names, err := hostlist.Expand(list)
+		if err != nil || len(names) == 0 {
+			return q, &cli.UsageError{Problem: fmt.Sprintf("not a list of nodes: %q", list), Advice: "write names like gpu[001-004],login1"}
+		}
+		f.Nodes = append(f.Nodes, names...)
+	}
+	start := o.start
+	if start == "" && len(f.Jobs) == 0 {
+		start = "midnight"
+	}
+	return q, o.interval(&q, start, now)
+}
+
+func (o *acctOptions) interval(q *acct.Question, start string, now time.Time) (err error) {
+	if start != "" {
+		if q.Since, err = acct.ParseWhen(start, now); err != nil {
+			return err
+		}
+	}
+	if o.end != "" {
+		if q.Until, err = acct.ParseWhen(o.end, now); err != nil {
+			return err
+		}
+		if q.Until.Before(q.Since) {
+			advice := "swap --starttime and --endtime"
+			if o.start == "" {
+				advice = "say with --starttime when it begins: without it is today's midnight"
+			}
+			return &cli.UsageError{Problem: "the interval ends before it begins", Advice: advice}
+		}
+	}
+	return nil
+}
+
+// appendUser adds a user who is given by name or by number.
+func appendUser(names []string, word string) ([]string, error) {
+	if _, err := strconv.ParseUint(word, 10, 32); err != nil {
+		return append(names, word), nil
+	}
+	u, err := user.LookupId(word)
+	if err != nil {
+		return nil, &cli.UsageError{Problem: "no user of this host has the number " + word, Advice: "name the user"}
+	}
+	return append(names, u.Username), nil
+}
+
+// style is how the options want the answer.
+func (o *acctOptions) style(environ []string) (acct.Style, error) {
+	s := acct.Style{Format: o.format, Delimiter: o.delimiter, NoHeader: o.noHeader, Earlier: o.duplicates, Truncate: o.truncate}
+	switch {
+	case o.long:
+		s.Format = acct.LongFormat
+	case o.brief:
+		s.Format = acct.BriefFormat
+	case s.Format == "":
+		s.Format = acct.UsualFormat
+		for _, pair := range environ {
+			if value, ok := strings.CutPrefix(pair, "SACCT_FORMAT="); ok && value != "" {
+				s.Format = value
+			}
+		}
+	}
+	switch {
+	case o.parsable:
+		s.Layout = acct.Parsable
+	case o.parsable2:
+		s.Layout = acct.Parsable2
+	}
+	if o.units != "" {
+		if len(o.units) != 1 || !strings.Contains("KMGTP", strings.ToUpper(o.units)) {
+			return s, &cli.UsageError{Problem: fmt.Sprintf("not a unit: %q", o.units), Advice: "write K, M, G, T or P"}
+		}
+		s.Unit = strings.ToUpper(o.units)[0]
+	}
+	return s, nil
+}

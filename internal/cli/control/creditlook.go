@@ -1,0 +1,377 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/pkg/accounting"
+)
+
+func (t *tool) creditBalance() *cobra.Command {
+	request := &greylagv1.BalancesRequest{}
+	c := &cobra.Command{
+		Use: "balance [ACCOUNT...]", Short: "What accounts have", Aliases: []string{"show", "list"},
+		Long: `Prints what accounts and their users have of their own, what is set aside for jobs, what
+was spent and is owed, those of all below included, and what a new job could set aside:
+with what the accounts above have, within every budget.`,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			request.Accounts = args
+			a, err := c.Credits().Balances(ctx, request)
+			if err != nil {
+				return err
+			}
+			if t.json {
+				return t.WriteJSON(balancesOf(a))
+			}
+			if !a.Charging {
+				t.Note("jobs are not paid for: the policy has [credits] on = false")
+			}
+			if request.Buckets {
+				return t.WriteTable(t.bucketTable(a.Balances))
+			}
+			return t.WriteTable(balanceTable(a.Balances))
+		}),
+	}
+	c.Flags().StringVarP(&request.User, "user", "u", "", "only this user")
+	c.Flags().BoolVarP(&request.Buckets, "buckets", "b", false, "each grant and what is left of it")
+	return c
+}
+
+func balanceTable(list []*greylagv1.Balance) cli.Table {
+	table := cli.Table{
+		Head: []string{"ACCOUNT", "USER", "OWN", "HELD", "SPENT", "DEBT", "BUDGET", "USABLE"}, Right: "llrrrrrr", Wide: []int{0, 1},
+	}
+	for _, b := range list {
+		budget := "-"
+		if b.Limit > 0 {
+			if budget = money(b.Limit); b.Window != "" {
+				budget += "/" + b.Window
+			}
+			if !b.Hard {
+				budget += " soft"
+			}
+		}
+		table.Rows = append(table.Rows, []string{b.Account, b.User, money(b.Available), money(b.Held), money(b.Spent), money(b.Debt), budget, money(b.Usable)})
+	}
+	return table
+}
+
+func (t *tool) bucketTable(list []*greylagv1.Balance) cli.Table {
+	table := cli.Table{
+		Head:  []string{"BUCKET", "OWNER", "CLASS", "PRI", "GRANTED", "LEFT", "HELD", "SPENT", "LOST", "EXPIRES"},
+		Right: "rllrrrrrrl", Wide: []int{1},
+	}
+	for _, b := range list {
+		for _, x := range b.Buckets {
+			owner := b.Account
+			if b.User != "" {
+				owner += "/" + b.User
+			}
+			expires := "-"
+			if x.Expires != nil {
+				expires = x.Expires.AsTime().In(t.Now().Location()).Format("2006-01-02")
+			}
+			table.Rows = append(table.Rows, []string{
+				strconv.FormatUint(x.Id, 10), owner, x.Class, strconv.Itoa(int(x.Priority)), money(x.Amount), money(x.Available),
+				money(x.Held), money(x.Spent), money(x.Expired + x.Voided), expires,
+			})
+		}
+	}
+	return table
+}
+
+type balanceJSON struct {
+	Account       string       `json:"account"`
+	User          string       `json:"user,omitempty"`
+	Parent        string       `json:"parent,omitempty"`
+	Available     string       `json:"available"`
+	Usable        string       `json:"usable"`
+	Held          string       `json:"held"`
+	Spent         string       `json:"spent"`
+	Debt          string       `json:"debt"`
+	Limit         string       `json:"limit,omitempty"`
+	Used          string       `json:"used,omitempty"`
+	Mode          string       `json:"mode,omitempty"`
+	Window        string       `json:"window,omitempty"`
+	ByClass       classesJSON  `json:"by_class"`
+	ExpiringWeek  string       `json:"expiring_7d"`
+	ExpiringMonth string       `json:"expiring_30d"`
+	Buckets       []bucketJSON `json:"buckets,omitempty"`
+}
+
+type classesJSON struct {
+	Purchase string `json:"purchase"`
+	Grant    string `json:"grant"`
+	Promo    string `json:"promo"`
+	Refund   string `json:"refund"`
+}
+
+type bucketJSON struct {
+	ID        uint64     `json:"id"`
+	Class     string     `json:"class"`
+	Amount    string     `json:"amount"`
+	Available string     `json:"available"`
+	Held      string     `json:"held"`
+	Spent     string     `json:"spent"`
+	Expired   string     `json:"expired"`
+	Voided    string     `json:"voided"`
+	Effective *time.Time `json:"effective,omitempty"`
+	Expires   *time.Time `json:"expires,omitempty"`
+	Priority  int32      `json:"priority"`
+}
+
+// balancesOf is the JSON of balances: amounts are decimal strings.
+func balancesOf(a *greylagv1.BalancesResponse) any {
+	d := func(c int64) string { return accounting.Credits(c).String() }
+	out := struct {
+		Balances []balanceJSON `json:"balances"`
+		Entries  uint64        `json:"entries"`
+		Charging bool          `json:"charging"`
+	}{[]balanceJSON{}, a.Entries, a.Charging}
+	for _, b := range a.Balances {
+		x := balanceJSON{
+			Account: b.Account, User: b.User, Parent: b.Parent, Available: d(b.Available), Usable: d(b.Usable), Held: d(b.Held), Spent: d(b.Spent), Debt: d(b.Debt),
+			Window: b.Window, ByClass: classesJSON{d(b.Purchased), d(b.Granted), d(b.Promoted), d(b.Refunded)}, ExpiringWeek: d(b.ExpiringWeek), ExpiringMonth: d(b.ExpiringMonth),
+		}
+		if b.Limit > 0 {
+			x.Limit, x.Used, x.Mode = d(b.Limit), d(b.Used), "soft"
+			if b.Hard {
+				x.Mode = "hard"
+			}
+		}
+		for _, k := range b.Buckets {
+			x.Buckets = append(x.Buckets, bucketJSON{
+				k.Id, k.Class, d(k.Amount), d(k.Available), d(k.Held), d(k.Spent), d(k.Expired), d(k.Voided), stamp(k.Effective), stamp(k.Expires), k.Priority,
+			})
+		}
+		out.Balances = append(out.Balances, x)
+	}
+	return out
+}
+
+func (t *tool) creditStatement() *cobra.Command {
+	var from, to string
+	var all bool
+	c := &cobra.Command{
+		Use: "statement ACCOUNT[/USER]", Short: "What moved in an account", Args: cobra.ExactArgs(1),
+		Long: `Prints what was granted to an account and those below it, what their jobs were charged,
+and what expired, with what they had before and after. What is only set aside for jobs and
+given back is shown with --all.`,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			request := &greylagv1.StatementRequest{}
+			request.Account, request.User = payer(args[0])
+			var err error
+			if request.From, err = t.moment(from); err != nil {
+				return err
+			}
+			if request.Before, err = t.moment(to); err != nil {
+				return err
+			}
+			return t.statement(ctx, c, request, all)
+		}),
+	}
+	c.Flags().StringVarP(&from, "from", "S", "", "from when; the beginning")
+	c.Flags().StringVarP(&to, "to", "E", "", "until when, exclusive; now")
+	c.Flags().BoolVar(&all, "all", false, "with what is set aside and given back")
+	return c
+}
+
+// lineJSON is one entry, one line of JSON each.
+type lineJSON struct {
+	Seq      uint64     `json:"seq,omitempty"`
+	At       *time.Time `json:"at,omitempty"`
+	Kind     string     `json:"kind"`
+	Account  string     `json:"account,omitempty"`
+	User     string     `json:"user,omitempty"`
+	Job      uint64     `json:"job,omitempty"`
+	Attempt  uint32     `json:"attempt,omitempty"`
+	Bucket   uint64     `json:"bucket,omitempty"`
+	Moved    string     `json:"moved,omitempty"`
+	Amount   string     `json:"amount,omitempty"`
+	Balance  string     `json:"balance"`
+	Corrects uint64     `json:"corrects,omitempty"`
+	Late     bool       `json:"late,omitempty"`
+	Key      string     `json:"key,omitempty"`
+}
+
+func (t *tool) statement(ctx context.Context, c cli.Cluster, request *greylagv1.StatementRequest, all bool) error {
+	stream, err := c.Credits().Statement(ctx, request)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	table := cli.Table{Head: []string{"TIME", "KIND", "WHO", "JOB", "MOVED", "AMOUNT", "BALANCE"}, Right: "lllrrrr", Wide: []int{2}}
+	lines := []lineJSON{}
+	balance, word := int64(0), "opening"
+	for stream.Receive() {
+		e := stream.Msg().GetEntry()
+		if e == nil {
+			balance = stream.Msg().GetBalance()
+			table.Rows = append(table.Rows, []string{"", word, "", "", "", "", money(balance)})
+			lines = append(lines, lineJSON{Kind: word, Balance: accounting.Credits(balance).String()})
+			word = "closing"
+			continue
+		}
+		balance += e.Amount
+		if !all && (e.Kind == accounting.SetAside.String() || e.Kind == accounting.Released.String()) {
+			continue
+		}
+		who, job := strings.TrimSuffix(e.Account+"/"+e.User, "/"), ""
+		if e.Job > 0 {
+			job = fmt.Sprintf("%d.%d", e.Job, e.Attempt)
+		}
+		table.Rows = append(table.Rows, []string{
+			e.At.AsTime().In(t.Now().Location()).Format("2006-01-02T15:04:05"), e.Kind, who, job, money(e.Moved), money(e.Amount), money(balance),
+		})
+		lines = append(lines, lineJSON{
+			e.Seq, stamp(e.At), e.Kind, e.Account, e.User, e.Job, e.Attempt, e.Bucket, accounting.Credits(e.Moved).String(),
+			accounting.Credits(e.Amount).String(), accounting.Credits(balance).String(), e.Corrects, e.Late, e.Key,
+		})
+	}
+	if err := stream.Err(); err != nil {
+		return err
+	}
+	if t.json {
+		return t.WriteJSON(lines)
+	}
+	return t.WriteTable(table)
+}
+
+func (t *tool) creditPrice() *cobra.Command {
+	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "price"}}
+	request := &greylagv1.PricesRequest{}
+	c := &cobra.Command{
+		Use: "price [TYPE AMOUNT]", Short: "What an hour of a GPU costs, or shall cost",
+		Long: "Prints what an hour of a GPU of each type costs, or sets it from now or from a later\nmoment on. Jobs that were submitted before keep the price of then.",
+		Args: cobra.RangeArgs(0, 2),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) (err error) {
+			if len(args) == 2 {
+				x.GpuType = args[0]
+				if x.Amount, err = credits(args[1]); err != nil {
+					return err
+				}
+				a, err := t.sendChange(ctx, c, x)
+				return t.told(a, err, "an hour of %s costs %s", args[0], money(x.Amount))
+			}
+			a, err := c.Credits().Prices(ctx, request)
+			if err != nil {
+				return err
+			}
+			var shown []*greylagv1.Price
+			for _, p := range a.Prices {
+				if len(args) == 0 || p.GpuType == args[0] {
+					shown = append(shown, p)
+				}
+			}
+			return t.prices(shown)
+		}),
+	}
+	x.flags(c)
+	c.Flags().StringVar(&x.effective, "from", "", "from when on; now")
+	c.Flags().BoolVar(&request.History, "history", false, "with earlier prices")
+	return c
+}
+
+func (t *tool) prices(list []*greylagv1.Price) error {
+	if t.json {
+		type priceJSON struct {
+			GPUType string     `json:"gpu_type"`
+			Price   string     `json:"price"`
+			From    *time.Time `json:"from"`
+		}
+		all := []priceJSON{}
+		for _, p := range list {
+			all = append(all, priceJSON{p.GpuType, accounting.Credits(p.Price).String(), stamp(p.From)})
+		}
+		return t.WriteJSON(all)
+	}
+	if len(list) == 0 {
+		t.Note("nothing has a price: gctl credit price TYPE AMOUNT sets one")
+		return nil
+	}
+	table := cli.Table{Head: []string{"TYPE", "PRICE", "FROM"}, Right: "lrl"}
+	for _, p := range list {
+		table.Rows = append(table.Rows, []string{p.GpuType, money(p.Price), t.clock(p.From)})
+	}
+	return t.WriteTable(table)
+}
+
+func (t *tool) clock(at *timestamppb.Timestamp) string {
+	return at.AsTime().In(t.Now().Location()).Format("2006-01-02T15:04:05")
+}
+
+func (t *tool) creditQuote() *cobra.Command {
+	return &cobra.Command{
+		Use: "quote [OPTIONS] SCRIPT", Short: "What a job would set aside: gsubmit --quote", DisableFlagParsing: true,
+		Long: "Prints what a job would set aside at most if it were submitted now, at which prices,\nand whether it would be taken. The options are those of gsubmit; nothing is submitted.",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
+				return c.Help()
+			}
+			p := *t.Process
+			p.Args = append([]string{"--quote"}, args...)
+			if status := cli.Submit(c.Context(), &p); status != 0 {
+				return cli.Exit(cli.Status(status))
+			}
+			return nil
+		},
+	}
+}
+
+// verifyFailed is the exit status for it.
+const verifyFailed cli.Status = 4
+
+func (t *tool) verify() *cobra.Command {
+	return &cobra.Command{
+		Use: "verify", Short: "Recompute the journals from their first entries", Args: cobra.NoArgs, GroupID: whole,
+		Long: `Recomputes the journals of credits and of changes that the controller keeps which answers:
+every hash, every sum, every balance, from the first entry, and compares what comes out
+with the state. The first wrong entry is named, and the status is then 4.`,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+			a, err := c.Credits().Verify(ctx, &greylagv1.VerifyRequest{})
+			if err != nil {
+				return err
+			}
+			return t.verified(a)
+		}),
+	}
+}
+
+func (t *tool) verified(a *greylagv1.VerifyResponse) error {
+	type journalJSON struct {
+		Name    string `json:"name"`
+		Entries uint64 `json:"entries"`
+		Head    string `json:"head"`
+		Wrong   uint64 `json:"wrong,omitempty"`
+		Fault   string `json:"fault,omitempty"`
+	}
+	all, wrong := []journalJSON{}, false
+	for _, j := range a.Journals {
+		all = append(all, journalJSON{j.Name, j.Entries, fmt.Sprintf("%x", j.Head), j.Wrong, j.Fault})
+		if wrong = wrong || j.Fault != ""; t.json {
+			continue
+		}
+		if j.Fault != "" {
+			t.Complain(j.Name+": "+j.Fault, "keep a copy of the controllers' data_dir; another controller's journal may be whole: gctl --server HOST verify")
+		} else if err := t.said(nil, "%s: %d entries, head %x", j.Name, j.Entries, j.Head); err != nil {
+			return err
+		}
+	}
+	if t.json {
+		if err := t.WriteJSON(all); err != nil {
+			return err
+		}
+	}
+	if wrong {
+		return cli.Exit(verifyFailed)
+	}
+	return nil
+}

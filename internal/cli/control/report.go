@@ -1,0 +1,300 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	_ "time/tzdata" // hosts without time zones have --tz as well
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/report"
+)
+
+// What reports exit with beside what all commands do, for cron: ledger.md §5.3.
+const (
+	integrityStatus cli.Status = 3
+	verifyStatus    cli.Status = 4
+	deliveryStatus  cli.Status = 5
+	alertStatus     cli.Status = 6
+	notReadyStatus  cli.Status = 75 // EX_TEMPFAIL of sysexits.h
+)
+
+const reportStatuses = `
+Exit status:
+  0    done, or done before
+  1    the cluster refused it, or it failed
+  2    wrong options or configuration
+  3    records of jobs cannot be read: do not publish
+  4    a report is not what its manifest says; not allowed, or cannot tell who you are
+  5    written, but could not be delivered
+  6    there are alerts (with --exit-on-alert)
+  75   not ready, or no controller leads: try again later
+  130  interrupted
+`
+
+// reporting is what all reports have in common.
+type reporting struct {
+	*tool
+	kind, date, from, to, zone string
+	format, dir                string
+	grace                      time.Duration
+	cost                       creditCost
+}
+
+func (t *tool) report() *cobra.Command {
+	c := &cobra.Command{
+		Use: "report", Short: "Who used what, for people, spreadsheets and cron", GroupID: people, Args: choose,
+		Long: `Makes reports of what jobs used, of a day, week, month or any interval: of UTC, or of
+a time zone with --tz. Without --date the last one that is over. With -o a report is
+written into a folder with a manifest, and written again only when it has changed.`,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.SetHelpTemplate(c.HelpTemplate() + reportStatuses)
+	for _, r := range [...]struct{ name, short string }{
+		{"usage", "What everybody used, by account, user, partition, QOS and GPU type"},
+		{"jobs", "What became of jobs, and how long they waited"},
+		{"users", "Who used most"},
+		{"accounts", "What the users of each account used"},
+		{"efficiency", "How much of what jobs had their processes used"},
+		{"promises", "How many promised starts were kept, and why others were not"},
+	} {
+		c.AddCommand(t.usageReport(r.name, r.short))
+	}
+	c.AddCommand(t.usageReport("credits", "What was granted, charged, given back and lost"), t.alertReport(), t.cronReport(), t.reportVerify())
+	return c
+}
+
+// usageReport is a report that is made of rows of usage.
+func (t *tool) usageReport(name, short string) *cobra.Command {
+	r := &reporting{tool: t}
+	c := &cobra.Command{Use: name, Short: short, Long: short + ".", Args: cobra.NoArgs, RunE: r.run(name)}
+	r.flags(c)
+	return c
+}
+
+func (r *reporting) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&r.kind, "period", "day", "day, week or month")
+	f.StringVar(&r.date, "date", "", "a day in the period: YYYY-MM-DD, today, yesterday; YYYY-MM for a month (the last that is over)")
+	f.StringVar(&r.from, "from", "", "instead of a period: from YYYY-MM-DD[THH:MM]")
+	f.StringVar(&r.to, "to", "", "up to but without YYYY-MM-DD[THH:MM] (now)")
+	f.StringVar(&r.zone, "tz", "UTC", "time zone of days, such as Europe/Berlin, or Local")
+	f.StringVar(&r.format, "format", "text", "text, csv, jsonl, parquet; focus of usage or credits; xdmod of jobs")
+	f.StringVarP(&r.dir, "output", "o", "", "write into this folder, as REPORT/FORMAT/period=NAME/, with a manifest")
+	f.DurationVar(&r.grace, "grace", 2*time.Hour, "for how long after the period to wait for nodes that do not answer")
+	r.cost.flags(c)
+	c.MarkFlagsMutuallyExclusive("date", "from")
+	c.MarkFlagsMutuallyExclusive("date", "to")
+	c.MarkFlagsMutuallyExclusive("period", "from")
+}
+
+// run makes one report for a person or for cron.
+func (r *reporting) run(name string) func(*cobra.Command, []string) error {
+	return r.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		if r.json {
+			r.format = "jsonl"
+		}
+		period, err := r.period()
+		if err != nil {
+			return err
+		}
+		return r.temporary(r.one(ctx, c, name, period))
+	})
+}
+
+// temporary makes of an answer that no controller could give one that cron tries again.
+func (r *reporting) temporary(err error) error {
+	if connect.CodeOf(err) == connect.CodeUnavailable || connect.CodeOf(err) == connect.CodeDeadlineExceeded {
+		var answer *connect.Error
+		text := err.Error()
+		if errors.As(err, &answer) {
+			text = answer.Message()
+		}
+		r.Complain(text, "try again later; see how the controllers are: gctl cluster status")
+		return cli.Exit(notReadyStatus)
+	}
+	return err
+}
+
+// one makes one report and prints or writes it.
+func (r *reporting) one(ctx context.Context, c cli.Cluster, name string, period report.Period) error {
+	made, err := r.make(ctx, c, name, period)
+	if err != nil {
+		return err
+	}
+	return r.put(made, period)
+}
+
+// put prints a report, or writes it when it is ready.
+func (r *reporting) put(made *madeReport, period report.Period) error {
+	if made.head.GetIllegible() > 0 {
+		r.Complain(fmt.Sprintf("%d records of finished jobs cannot be read and are not counted", made.head.GetIllegible()), "see the log of the controller "+made.head.GetAsOf().GetController()+"; a copy is with the others")
+		return cli.Exit(integrityStatus)
+	}
+	if r.dir == "" {
+		if made.head.GetOpen() != "" {
+			r.Note("this report is not final: %s", made.head.GetOpen())
+		}
+		_, err := r.Stdout.Write(made.data)
+		return err
+	}
+	if !made.head.GetReady() {
+		r.Complain(fmt.Sprintf("the report of %s is not ready: %s", period.Name, made.head.GetOpen()), "try again later")
+		return cli.Exit(notReadyStatus)
+	}
+	return r.keep(made, period)
+}
+
+// keep writes a report into its folder and says what became of it.
+func (r *reporting) keep(made *madeReport, period report.Period) error {
+	m := made.manifest
+	m.Cluster, m.WatermarkSeq, m.HeadHash = made.head.GetCluster(), made.head.GetWatermarkSeq(), fmt.Sprintf("%x", made.head.GetHeadHash())
+	if m.State = "closed"; made.head.GetOpen() != "" {
+		m.State = "open"
+	}
+	folder := filepath.Join(r.dir, m.Report, m.Format, "period="+period.Name)
+	m.Fill(period, m.Report+"."+extension(m.Format), made.data)
+	outcome, err := report.Write(folder, m, made.data)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(r.Stdout, "%s %s\n", outcome, filepath.Join(folder, m.File))
+	return err
+}
+
+func extension(format string) string {
+	switch format {
+	case "text":
+		return "txt"
+	case "focus":
+		return "csv"
+	case "xdmod":
+		return "psv"
+	}
+	return format
+}
+
+// period is the one that the options name.
+func (r *reporting) period() (report.Period, error) {
+	wrong := func(err error) (report.Period, error) {
+		return report.Period{}, &cli.UsageError{Problem: err.Error(), Advice: "see gctl report --help"}
+	}
+	zone, err := time.LoadLocation(r.zone)
+	if err != nil {
+		return wrong(fmt.Errorf("unknown time zone %q", r.zone))
+	}
+	now := r.Now().In(zone)
+	if r.from != "" || r.to != "" {
+		p, err := r.interval(zone, now)
+		if err != nil {
+			return wrong(err)
+		}
+		return p, nil
+	}
+	var p report.Period
+	if r.date == "" {
+		p, err = report.Last(r.kind, now)
+	} else {
+		var day time.Time
+		if day, err = parseDay(r.date, now); err == nil {
+			p, err = report.PeriodOf(r.kind, day)
+		}
+	}
+	if err != nil {
+		return wrong(err)
+	}
+	return p, nil
+}
+
+// interval is the one between --from and --to.
+func (r *reporting) interval(zone *time.Location, now time.Time) (report.Period, error) {
+	if r.from == "" {
+		return report.Period{}, errors.New("--to needs --from")
+	}
+	from, err := parseMoment(r.from, zone)
+	if err != nil {
+		return report.Period{}, err
+	}
+	to := now.Truncate(30 * time.Minute).Add(30 * time.Minute)
+	if r.to != "" {
+		if to, err = parseMoment(r.to, zone); err != nil {
+			return report.Period{}, err
+		}
+	}
+	return report.Between(from, to)
+}
+
+func parseDay(word string, now time.Time) (time.Time, error) {
+	switch word {
+	case "today":
+		return now, nil
+	case "yesterday":
+		return now.AddDate(0, 0, -1), nil
+	}
+	for _, layout := range [...]string{time.DateOnly, "2006-01"} {
+		if t, err := time.ParseInLocation(layout, word, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	return now, fmt.Errorf("not a date: %q, want YYYY-MM-DD", word)
+}
+
+func parseMoment(word string, zone *time.Location) (time.Time, error) {
+	for _, layout := range [...]string{time.DateOnly, "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339} {
+		if t, err := time.ParseInLocation(layout, word, zone); err == nil {
+			return t.In(zone), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("not a time: %q, want YYYY-MM-DD or YYYY-MM-DDTHH:MM", word)
+}
+
+// formats are what a report can be written in.
+func formats(name string) []string {
+	list := []string{"text", "csv", "jsonl", "parquet"}
+	switch name {
+	case "usage", "credits":
+		list = append(list, "focus")
+	case "jobs":
+		list = append(list, "xdmod")
+	}
+	return list
+}
+
+func checkFormat(name, format string) error {
+	if list := formats(name); !slices.Contains(list, format) {
+		return &cli.UsageError{Problem: fmt.Sprintf("report %s cannot be written as %q", name, format), Advice: "it can be " + strings.Join(list, ", ")}
+	}
+	return nil
+}
+
+func (t *tool) reportVerify() *cobra.Command {
+	return &cobra.Command{
+		Use: "verify FOLDER...", Short: "Check written reports against their manifests", Args: cobra.MinimumNArgs(1),
+		Long: "Checks that the report in each folder is the one that its manifest describes." + reportStatuses,
+		RunE: func(_ *cobra.Command, args []string) error {
+			bad := false
+			for _, dir := range args {
+				m, err := report.Verify(dir)
+				if err != nil {
+					t.Complain(err.Error(), "make it anew: gctl report "+m.Report+" -o")
+					bad = true
+					continue
+				}
+				if _, err := fmt.Fprintf(t.Stdout, "ok %s\n", filepath.Join(dir, m.File)); err != nil {
+					return err
+				}
+			}
+			if bad {
+				return cli.Exit(verifyStatus)
+			}
+			return nil
+		},
+	}
+}

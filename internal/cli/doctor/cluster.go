@@ -1,0 +1,93 @@
+package doctor
+
+import (
+	"context"
+	"os"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/version"
+)
+
+const (
+	// quiet is how long the leader may not have heard a member: ten heartbeats and more.
+	quiet = 10 * time.Second
+	// mostBehind is how many entries a member may lack before it is worth a word: some
+	// seconds under full load.
+	mostBehind = 50_000
+	// callTime bounds one call of the API.
+	callTime = 10 * time.Second
+)
+
+// commands checks what a user's commands need: the client's file, the CA, gauthd,
+// and controllers that answer and agree.
+func (x *exam) commands(ctx context.Context) {
+	cfg, err := config.LoadClient("")
+	standard := config.ClientPath
+	named := os.Getenv(config.ClientEnv)
+	if !x.configured(named, standard, "", err) {
+		if _, err := os.Stat(cfg.CAFile); err != nil {
+			x.note(Fault, "configuration", "an administrator runs: gctl join TOKEN@CONTROLLER; or set "+config.ClientEnv+" to a client.toml", "this host belongs to no cluster: neither %s nor %s is there", standard, cfg.CAFile)
+			return
+		}
+		x.good("configuration", "%s is absent: the defaults hold", standard)
+	}
+	if err != nil {
+		return
+	}
+	trust, err := pki.LoadTrust(cfg.CAFile)
+	if x.failed("authority", "an administrator runs: gctl join TOKEN@CONTROLLER, which writes it", err) {
+		return
+	}
+	x.authority(trust)
+	_, err = auth.FetchToken(ctx, cfg.AuthSocket)
+	known := !x.failed("gauthd", "see why in its log: journalctl -u gauthd", err)
+	if known {
+		x.good("gauthd", "vouches for you on %s", cfg.AuthSocket)
+	}
+	if reached := x.controllers(ctx, cfg.Controllers, pki.ClientTLS(trust, nil)); !reached || !known {
+		return
+	}
+	c := client.New(client.Config{Controllers: cfg.Controllers, TLS: pki.ClientTLS(trust, nil), Tokens: auth.NewSource(cfg.AuthSocket), Timeout: callTime})
+	defer c.Close()
+	x.agreement(ctx, c)
+}
+
+// agreement checks that the controllers have a leader and that the others follow it.
+func (x *exam) agreement(ctx context.Context, c *client.Client) {
+	status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+	if x.failed("cluster", "see gctl cluster status", err) {
+		return
+	}
+	if status.Leader != "" && status.Leader != status.Id { // the client asks the leader next
+		if told, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{}); err == nil {
+			status = told
+		}
+	}
+	bad := len(x.findings)
+	if status.Leader == "" {
+		x.note(Fault, "cluster", "a leader needs a majority of the members: see gctl cluster status which of them run", "no controller leads")
+	}
+	if status.DiskLow {
+		x.note(Warning, "cluster", "make room in its data_dir", "the disk of controller %s is almost full", status.Id)
+	}
+	if status.Version != version.Version {
+		x.note(Warning, "version", "upgrade the older one; one version apart is fine for a while", "this host has %s, controller %s has %s", version.Version, status.Id, status.Version)
+	}
+	for _, m := range status.Members {
+		switch {
+		case m.Leader || status.Id != status.Leader: // only the leader knows
+		case m.LastContact == nil || m.LastContact.AsDuration() > quiet:
+			x.note(Warning, "cluster", "start gctld there, or gctl cluster remove "+m.Id+" if it is gone for good", "controller %s at %s does not answer the leader", m.Id, m.Address)
+		case m.MatchIndex+mostBehind < status.CommitIndex:
+			x.note(Warning, "cluster", "it catches up by itself unless its disk or the way to it is slow", "controller %s is %d entries behind", m.Id, status.CommitIndex-m.MatchIndex)
+		}
+	}
+	if len(x.findings) == bad {
+		x.good("cluster", "%d members, %s leads", len(status.Members), status.Leader)
+	}
+}

@@ -1,0 +1,140 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/version"
+)
+
+// world is a host with all parts, and a controller over real TLS that answers what
+// a test wants it to. It holds what tests break.
+type world struct {
+	greylagv1connect.UnimplementedClusterServiceHandler
+	t        *testing.T
+	dir      string
+	ca       *pki.CA
+	host     Host
+	address  string
+	server   *http.Server
+	stopAuth func()
+	status   *greylagv1.StatusResponse
+	node     *greylagv1.Node
+	clock    time.Duration // the controller's, ahead of the host's
+}
+
+func newWorld(t *testing.T) *world {
+	dir, err := os.MkdirTemp("", "doctor") // short: a socket lies in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	w := &world{t: t, dir: dir, node: &greylagv1.Node{Name: "n1", State: "IDLE", Cpus: 8}}
+	if w.ca, err = pki.NewCA("lab-00000001", time.Now().Add(-100*24*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	must(t, w.ca.Save(w.path("ctl")))
+	for role, name := range map[pki.Role]string{pki.RoleController: "ctl", pki.RoleAuth: "login", pki.RoleNode: "n1"} {
+		must(t, w.ca.Issue(w.path(map[pki.Role]string{pki.RoleController: "ctl", pki.RoleAuth: "auth", pki.RoleNode: "node"}[role]), pki.Grant{Peer: pki.Peer{ClusterID: "lab-00000001", Role: role, Name: name}}, time.Now()))
+	}
+	must(t, os.WriteFile(w.path("ca.pem"), w.ca.Trust().PEM(), 0o644))
+	w.serve()
+	w.vouch()
+	w.configure()
+	w.status = &greylagv1.StatusResponse{
+		Id: "ctl-1", Leader: "ctl-1", Version: version.Version, CommitIndex: 100_000,
+		Members: []*greylagv1.Member{{Id: "ctl-1", Leader: true}, {Id: "ctl-2", LastContact: durationpb.New(time.Millisecond), MatchIndex: 99_999}},
+	}
+	return w
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+// write replaces a file of the host; %s is the controller's address, %[2]s the host's
+// folder.
+func (w *world) write(name, text string) {
+	must(w.t, os.WriteFile(w.path(name), fmt.Appendf(nil, text+"#%[1]s%[2]s\n", w.address, w.dir), 0o755))
+}
+
+func (w *world) configure() {
+	w.t.Setenv(config.ClientEnv, w.path("client.toml"))
+	w.write("client.toml", "controllers = [%[1]q]\nca_file = \"%[2]s/ca.pem\"\nauth_socket = \"%[2]s/auth.sock\"\n")
+	w.write("gauthd.toml", "controllers = [%[1]q]\npki_dir = \"%[2]s/auth\"\nsocket = \"%[2]s/auth.sock\"\n")
+	w.write("gctld.toml", "advertise = %[1]q\npki_dir = \"%[2]s/ctl\"\ndata_dir = \"%[2]s/data\"\n")
+	w.nodeFile("runtime = \"process\"\n[[simulated_gpus]]\ncount = 1\ntype = \"h100\"\nmemory = \"80GiB\"\n")
+	w.host = Host{Controller: w.path("gctld.toml"), Node: w.path("gnoded.toml"), Auth: w.path("gauthd.toml"), GPUs: w.path("gnvml")}
+}
+
+func (w *world) nodeFile(more string) {
+	w.write("gnoded.toml", "controllers = [%[1]q]\npki_dir = \"%[2]s/node\"\ndata_dir = \"%[2]s/data\"\nstate_dir = \"%[2]s/state\"\n"+more)
+}
+
+// serve is the controller: a real listener with the cluster's own TLS.
+func (w *world) serve() {
+	id, trust, err := pki.OpenIdentity(w.path("ctl"))
+	must(w.t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(w.t, err)
+	w.address = listener.Addr().String()
+	mux := http.NewServeMux()
+	mux.Handle(greylagv1connect.NewClusterServiceHandler(w))
+	w.server = &http.Server{ErrorLog: log.New(io.Discard, "", 0), TLSConfig: pki.ServerTLS(trust, id), Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		out.Header().Set("Date", time.Now().Add(w.clock).UTC().Format(http.TimeFormat))
+		mux.ServeHTTP(out, r)
+	})}
+	go w.server.ServeTLS(listener, "", "") // ends with Close
+	w.t.Cleanup(func() { w.server.Close() })
+}
+
+func (w *world) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.StatusResponse, error) {
+	return w.status, nil
+}
+
+func (w *world) Nodes(context.Context, *greylagv1.NodesRequest) (*greylagv1.NodesResponse, error) {
+	if w.node == nil {
+		return &greylagv1.NodesResponse{}, nil
+	}
+	return &greylagv1.NodesResponse{Nodes: []*greylagv1.Node{w.node}}, nil
+}
+
+// vouch is a real gauthd.
+func (w *world) vouch() {
+	id, _, err := pki.OpenIdentity(w.path("auth"))
+	must(w.t, err)
+	signer, err := auth.NewSigner(id)
+	must(w.t, err)
+	socket, err := auth.Listen(w.path("auth.sock"))
+	must(w.t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(nil, nil), slog.New(slog.DiscardHandler)).Serve(ctx, socket) // ends with ctx
+	}()
+	w.stopAuth = func() { stop(); <-done }
+	w.t.Cleanup(w.stopAuth)
+}

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/accounting"
+)
+
+// quoteJSON is what gsubmit --quote --json prints.
+type quoteJSON struct {
+	Amount  string      `json:"amount"`
+	Usable  string      `json:"usable"`
+	Account string      `json:"account,omitempty"`
+	User    string      `json:"user,omitempty"`
+	Rates   []priceJSON `json:"rates"`
+	Free    bool        `json:"free"`
+	Refusal string      `json:"refusal,omitempty"`
+	Hint    string      `json:"hint,omitempty"`
+}
+
+type priceJSON struct {
+	GPUType string `json:"gpu_type"`
+	Price   string `json:"price"`
+}
+
+// quote prints what a job would set aside, and submits nothing. The status is that of a
+// refusal when it would not be taken.
+func (p *Process) quote(ctx context.Context, c Cluster, spec *greylagv1.JobSpec, asJSON bool) error {
+	a, err := c.Credits().Quote(ctx, &greylagv1.QuoteRequest{Jobs: &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}}})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		out := quoteJSON{
+			Amount: accounting.Credits(a.Amount).String(), Usable: accounting.Credits(a.Usable).String(), Account: a.Account, User: a.User,
+			Rates: []priceJSON{}, Free: a.Free, Refusal: a.Refusal, Hint: a.Hint,
+		}
+		for _, r := range a.Rates {
+			out.Rates = append(out.Rates, priceJSON{r.GpuType, accounting.Credits(r.Price).String()})
+		}
+		err = p.WriteJSON(out)
+	} else {
+		err = p.printQuote(a)
+	}
+	if err == nil && a.Refusal != "" {
+		return Exit(Failed)
+	}
+	return err
+}
+
+func (p *Process) printQuote(a *greylagv1.QuoteResponse) error {
+	switch {
+	case a.Free:
+		_, err := fmt.Fprintln(p.Stdout, "it costs nothing")
+		return err
+	case a.Account != "":
+		if _, err := fmt.Fprintf(p.Stdout, "%s credits at most, of %s that account %s has for %s\n", accounting.Credits(a.Amount), accounting.Credits(a.Usable), a.Account, a.User); err != nil {
+			return err
+		}
+		for _, r := range a.Rates {
+			if _, err := fmt.Fprintf(p.Stdout, "  %s for each hour of a GPU of type %s\n", accounting.Credits(r.Price), r.GpuType); err != nil {
+				return err
+			}
+		}
+	}
+	if a.Refusal != "" {
+		p.Complain("it would be refused: "+a.Refusal, a.Hint)
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package cli_test
+
+import (
+	"context"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+)
+
+// past answers about jobs of any time with what a page has loaded.
+type past struct {
+	greylagv1connect.UnimplementedHistoryServiceHandler
+	w    *world
+	jobs greylagv1.HistoryResponse
+}
+
+// Jobs sends the jobs that are named, or all, one a message.
+func (p *past) Jobs(_ context.Context, r *greylagv1.HistoryRequest, s *connect.ServerStream[greylagv1.HistoryResponse]) error {
+	p.w.note(r)
+	if err := s.Send(&greylagv1.HistoryResponse{AsOf: p.jobs.AsOf, Finished: p.jobs.Finished}); err != nil {
+		return err
+	}
+	for _, j := range p.jobs.Jobs {
+		if ids := r.Filter.GetJobs(); len(ids) > 0 && !slices.Contains(ids, j.Job.Ref) {
+			continue
+		}
+		if err := s.Send(&greylagv1.HistoryResponse{Jobs: []*greylagv1.PastJob{j}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

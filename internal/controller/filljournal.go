@@ -1,0 +1,50 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/greylag/greylag/internal/archive"
+)
+
+// fillJournals gets the entries of journals that are missing. What a peer sends is not
+// believed: gctl verify recomputes it against the head that the state holds.
+func (f *Filler) fillJournals(ctx context.Context) error {
+	for _, j := range []archive.Journal{archive.CreditJournal, archive.AuditJournal} {
+		for {
+			gaps, err := f.Archive.RowGaps(j)
+			if err != nil {
+				return err
+			}
+			if len(gaps) == 0 {
+				break
+			}
+			if err := f.fillRows(ctx, j, gaps[0]); err != nil {
+				return fmt.Errorf("journal entries %d to %d: %w", gaps[0].First, gaps[0].Last, err)
+			}
+		}
+	}
+	return nil
+}
+
+// fillRows gets one part of a gap from whoever has it.
+func (f *Filler) fillRows(ctx context.Context, j archive.Journal, g archive.Gap) error {
+	limit := int(min(g.Last-g.First+1, fillRecords))
+	err := errNobodyHas
+	for _, addr := range f.Others() {
+		data, e := f.Peers.Rows(ctx, addr, uint32(j), g.First, limit)
+		if e != nil {
+			err = e
+			continue
+		}
+		if len(data) == 0 {
+			continue // it has a gap there itself
+		}
+		rows := make([]archive.Row, len(data))
+		for i, d := range data {
+			rows[i] = archive.Row{Seq: g.First + uint64(i), Data: d}
+		}
+		return f.Archive.FillRows(j, rows)
+	}
+	return err
+}

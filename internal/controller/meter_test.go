@@ -1,0 +1,57 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// TestALostNodeIsPaidForAsLongAsItCounted runs a job of two nodes for an hour, restarts
+// the daemon of one in between, changes the leader, and loses a node: what is charged is
+// what both counted, not the time until the loss was noticed.
+func TestALostNodeIsPaidForAsLongAsItCounted(t *testing.T) {
+	simulate(t, func(r *rig, log *soloLog) {
+		p := cluster.DefaultPolicy()
+		p.Credits.On, p.Credits.FaultRefund = true, 0
+		root := command.Actor{Identity: cluster.Identity{User: "root"}, Role: command.RoleAdmin}
+		r.do(&command.ApplyPolicy{Actor: root, Policy: p})
+		r.do(&command.ChangeCredits{Actor: root, Action: command.SetPrice, GPUType: "h100", Amount: accounting.One})
+		r.do(&command.ChangeCredits{Actor: root, Action: command.GrantCredits, Account: "ml", Class: accounting.Purchase, Amount: 100 * accounting.One})
+		r.node("n1", 1)
+		r.node("n2", 1)
+		id := r.submit(func(s *cluster.JobSpec) {
+			s.Account, s.TimeLimit, s.Request.Nodes = "ml", 5*time.Hour, 2
+		})
+		time.Sleep(time.Second)
+		began := time.Now()
+		counts := map[string]time.Time{"n1": began, "n2": began}
+		for i := range 360 {
+			time.Sleep(Heartbeat)
+			if i == 100 {
+				counts["n1"] = time.Now() // its daemon was started anew
+			}
+			if i == 200 {
+				log.leads <- false
+				log.leads <- true
+				time.Sleep(time.Millisecond)
+			}
+			for name, since := range counts {
+				n, _ := r.replica.View().Node(name)
+				r.Heard(name, n.Epoch)
+				r.Ran(name, uint64(since.UnixNano()), id, 1, time.Since(since))
+			}
+		}
+		counted := time.Since(began)
+		time.Sleep(10 * time.Minute)
+		lien, known := r.replica.View().Credits().Lien(accounting.LienID{Job: id, Attempt: 1})
+		most := accounting.Cost(accounting.One, accounting.Millis(2, counted))
+		least := accounting.Cost(accounting.One, accounting.Millis(2, counted-2*meterSpacing-2*Heartbeat))
+		if !known || lien.State == accounting.Open || lien.Paid() > most || lien.Paid() < least {
+			t.Errorf("%v, %s, paid %s, want %s to %s", known, lien.State, lien.Paid(), least, most)
+		}
+		r.check()
+	})
+}

@@ -1,0 +1,260 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// historyService answers about jobs of any time.
+type historyService struct{ *Server }
+
+const (
+	// pastPage is how many records are read at a time.
+	pastPage = 1000
+	// pastWeight is how much a message holds: a job counts one, and one for each of its
+	// tasks, so that jobs on many nodes make no message that is too large.
+	pastWeight = 2000
+)
+
+// pastJobs answers one question.
+type pastJobs struct {
+	archive      Archive
+	view         *state.View
+	q            *selection
+	eye          *eye
+	finished     uint64 // how many jobs have ended, by the view
+	since, until cluster.Instant
+	atTheTime    bool
+	send         func(*greylagv1.HistoryResponse) error
+	message      *greylagv1.HistoryResponse // not sent yet
+	weight       int
+}
+
+// Jobs sends the chosen jobs. It reads on only when the caller has taken what was sent,
+// and ends when the caller goes away.
+func (s *historyService) Jobs(ctx context.Context, p *greylagv1.HistoryRequest, stream *connect.ServerStream[greylagv1.HistoryResponse]) error {
+	h, err := s.newPastJobs(ctx, p)
+	if err != nil {
+		return err
+	}
+	h.send = func(m *greylagv1.HistoryResponse) error {
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+		return ctx.Err()
+	}
+	if err := h.flush(); err != nil { // what it is as of, at once
+		return err
+	}
+	if h.q.refs != nil {
+		err = h.named()
+	} else {
+		err = h.all(ctx)
+	}
+	if err != nil || h.weight == 0 {
+		return err
+	}
+	return h.flush()
+}
+
+func (s *historyService) newPastJobs(ctx context.Context, p *greylagv1.HistoryRequest) (*pastJobs, error) {
+	c := callerOf(ctx)
+	q, err := readFilter(p.GetFilter(), c)
+	if err != nil {
+		return nil, err
+	}
+	q.anyState = q.anyState || q.states == nil
+	h := &pastJobs{archive: s.cfg.Archive, q: q, atTheTime: p.GetAtTheTime()}
+	if h.since, h.until, err = wire.ReadInterval(p); err != nil {
+		return nil, err
+	}
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	h.view, h.eye = v, newEye(c, v)
+	if q.refs == nil && auth.ViewOf(v.Policy(), c.Caller, cluster.Identity{}) == auth.Hidden { // need not even be read
+		if q.users != nil && !q.users[c.User.User] {
+			q.states, q.anyState = nil, false // nothing
+		}
+		q.users = set([]string{c.User.User})
+	}
+	h.finished = v.FinishedSeq()
+	h.message = &greylagv1.HistoryResponse{AsOf: asOf, Finished: h.finished}
+	return h, nil
+}
+
+// flush sends what there is.
+func (h *pastJobs) flush() error {
+	m := h.message
+	h.message, h.weight = &greylagv1.HistoryResponse{}, 0
+	return h.send(m)
+}
+
+// add sends a job, now or with others, when it is meant and may be seen.
+func (h *pastJobs) add(j *cluster.Job) error {
+	seen := h.eye.see(j)
+	if seen == nil || !h.q.wanted(seen) || !h.inTime(seen) {
+		return nil
+	}
+	if seen != j { // a summary
+		seen.Charged, seen.Attempts = 0, nil
+	}
+	h.message.Jobs = append(h.message.Jobs, wire.WritePast(seen))
+	if h.weight += 1 + len(seen.Tasks); seen.Alloc != nil {
+		h.weight += len(seen.Alloc.Nodes)
+	}
+	if h.weight < pastWeight {
+		return nil
+	}
+	return h.flush()
+}
+
+// inTime reports whether a job was there in the interval, in a state that is meant.
+func (h *pastJobs) inTime(j *cluster.Job) bool {
+	if h.q.anyState {
+		return h.overlaps(j.Submitted, j.Ended)
+	}
+	if h.atTheTime && h.q.states[cluster.Pending] && h.overlaps(j.Submitted, firstOf(j.Started, j.Ended)) {
+		return true
+	}
+	if h.atTheTime && h.q.states[cluster.Running] && j.Started != 0 && h.overlaps(j.Started, j.Ended) {
+		return true
+	}
+	if !h.q.states[j.State] {
+		return false
+	}
+	if j.State.Final() {
+		return j.Ended >= h.since && (h.until == 0 || j.Ended < h.until)
+	}
+	return h.overlaps(j.Submitted, 0)
+}
+
+// overlaps reports whether something was so in the interval; to is 0 when it still is.
+func (h *pastJobs) overlaps(from, to cluster.Instant) bool {
+	return (h.until == 0 || from < h.until) && (to == 0 || to >= h.since)
+}
+
+func firstOf(instants ...cluster.Instant) cluster.Instant {
+	for _, i := range instants {
+		if i != 0 {
+			return i
+		}
+	}
+	return 0
+}
+
+// named answers about jobs that are named by id.
+func (h *pastJobs) named() error {
+	var ids []cluster.JobID
+	for _, ref := range h.q.refs {
+		more, err := resolve(h.view, h.archive, ref)
+		if err != nil {
+			return err
+		}
+		ids = append(ids, more...)
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		j, err := find(h.view, h.archive, id)
+		if err == nil && j != nil {
+			err = h.add(j)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// all answers about all jobs: from the archive, from what it has not got yet, and from
+// the state, each job once, as of the view.
+func (h *pastJobs) all(ctx context.Context) error {
+	archived, err := h.archive.Through()
+	if err != nil {
+		return err
+	}
+	question, asked := h.question(min(archived, h.finished))
+	for more := asked; more; {
+		var records []archive.Record
+		if records, question.After, more, err = h.archive.Answer(question); err != nil {
+			return err
+		}
+		for i := range records {
+			j, err := command.DecodeJob(records[i].Data)
+			if err != nil {
+				return fmt.Errorf("archived job %d: %w", records[i].ID, err)
+			}
+			if err := h.add(j); err != nil {
+				return err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return h.rest(archived)
+}
+
+// rest are the jobs that ended after what the archive has, and those that have not.
+func (h *pastJobs) rest(archived uint64) error {
+	for f := range h.view.Tail(archived) {
+		if err := h.add(f.Job); err != nil {
+			return err
+		}
+	}
+	jobs := h.view.Jobs(0)
+	if user := h.q.only(); user != "" {
+		jobs = h.view.UserJobs(user, 0)
+	}
+	for j := range jobs {
+		if err := h.add(j); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// question is what the archive is asked: no less than what is meant. asked is false
+// when nothing that is meant can be there.
+func (h *pastJobs) question(through uint64) (q archive.Question, asked bool) {
+	q = archive.Question{
+		Users: words(h.q.users), Accounts: words(h.q.accounts), Since: h.since, Until: h.until,
+		Through: through, Limit: pastPage,
+	}
+	if through == 0 || h.q.anyState || h.atTheTime && (h.q.states[cluster.Pending] || h.q.states[cluster.Running]) {
+		return q, through > 0
+	}
+	for s := range h.q.states {
+		if s.Final() {
+			q.States = append(q.States, s)
+		}
+	}
+	q.EndedBy = h.until
+	slices.Sort(q.States)
+	return q, len(q.States) > 0
+}
+
+// words are those of a condition, sorted; nil when there is none.
+func words(set map[string]bool) []string {
+	if set == nil {
+		return nil
+	}
+	list := make([]string, 0, len(set))
+	for w := range set {
+		list = append(list, w)
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,190 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// history asks and returns the whole answer, with the first message's heading.
+func (w *world) history(c *client.Client, r *greylagv1.HistoryRequest) (*greylagv1.HistoryResponse, error) {
+	w.t.Helper()
+	stream, err := c.History().Jobs(w.t.Context(), r)
+	must(w.t, err)
+	defer stream.Close()
+	var whole *greylagv1.HistoryResponse
+	for stream.Receive() {
+		m := stream.Msg()
+		if whole == nil {
+			whole = m
+			if m.AsOf == nil {
+				w.t.Error("the first message does not say what the answer is as of")
+			}
+			continue
+		}
+		whole.Jobs = append(whole.Jobs, m.Jobs...)
+	}
+	return whole, stream.Err()
+}
+
+// names are those of the jobs, or their ids where the name is hidden.
+func names(jobs []*greylagv1.PastJob) string {
+	var words []string
+	for _, p := range jobs {
+		words = append(words, fmt.Sprintf("%s:%s", p.Job.User, strings.ToLower(p.Job.State)))
+	}
+	return strings.Join(words, " ")
+}
+
+// end cancels a job and waits until the archives have it.
+func (w *world) end(c *client.Client, id uint64) {
+	w.t.Helper()
+	_, err := c.Jobs().Cancel(w.t.Context(), &greylagv1.CancelRequest{
+		RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}},
+	})
+	must(w.t, err)
+	for _, host := range w.all {
+		w.until("the archive", func() bool { _, ok, err := host.store.Job(cluster.JobID(id)); return err == nil && ok })
+	}
+}
+
+func TestHistoryOfAllTimes(t *testing.T) {
+	w := newWorld(t, options{})
+	c, other := w.as(ann), w.as(bob)
+	for range 2 {
+		w.end(c, w.submit(c, job("old")))
+	}
+	w.submit(c, job("waits"))
+	w.end(other, w.submit(other, job("his")))
+	now := time.Now()
+	for what, one := range map[string]struct {
+		r    *greylagv1.HistoryRequest
+		want string
+	}{
+		"mine":             {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Mine: true}}, "ann:cancelled ann:cancelled ann:pending"},
+		"all":              {&greylagv1.HistoryRequest{}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
+		"ended":            {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{States: []string{"CA", "F"}}}, "ann:cancelled ann:cancelled bob:cancelled"},
+		"waiting":          {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{States: []string{"PD"}}}, "ann:pending"},
+		"waiting then":     {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{States: []string{"PD"}}, AtTheTime: true, Since: timestamppb.New(now.Add(-time.Hour))}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
+		"named":            {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{"3", "1", "999"}}}, "ann:cancelled ann:pending"},
+		"by name":          {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Names: []string{"old"}, Mine: true}}, "ann:cancelled ann:cancelled"},
+		"two users":        {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Users: []string{"bob", "carol"}}}, "bob:cancelled"},
+		"before all":       {&greylagv1.HistoryRequest{Until: timestamppb.New(now.Add(-time.Hour))}, ""},
+		"after all":        {&greylagv1.HistoryRequest{Since: timestamppb.New(now.Add(time.Hour))}, "ann:pending"},
+		"ended after that": {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{States: []string{"CA"}}, Since: timestamppb.New(now.Add(time.Hour))}, ""},
+	} {
+		answer, err := w.history(c, one.r)
+		must(t, err)
+		if got := names(answer.Jobs); got != one.want || answer.Finished != 3 {
+			t.Errorf("%s: %q, %d finished; want %q", what, got, answer.Finished, one.want)
+		}
+	}
+	_, err := w.history(c, &greylagv1.HistoryRequest{Since: timestamppb.New(now), Until: timestamppb.New(now.Add(-time.Second))})
+	if connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("an interval that ends before it begins: %v", err)
+	}
+}
+
+func TestHistoryShowsOfOthersWhatThePolicySays(t *testing.T) {
+	secret := job("secret-name")
+	secret.Comment, secret.Account = "secret-comment", ""
+	for _, private := range []bool{false, true} {
+		t.Run(fmt.Sprint("private=", private), func(t *testing.T) {
+			w := newWorld(t, options{policy: func(p *cluster.Policy) { p.Private = private }})
+			id := w.submit(w.as(bob), secret)
+			w.end(w.as(bob), id)
+			w.end(w.as(ann), w.submit(w.as(ann), job("own")))
+			named := &greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}}
+			his := &greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Users: []string{"bob"}}}
+			for _, r := range []*greylagv1.HistoryRequest{named, his} {
+				answer, err := w.history(w.as(ann), r)
+				must(t, err)
+				if want := map[bool]int{false: 1, true: 0}[private]; len(answer.Jobs) != want {
+					t.Fatalf("ann sees %d of bob's jobs, want %d", len(answer.Jobs), want)
+				}
+				for _, j := range answer.Jobs {
+					if text := j.String(); strings.Contains(text, "secret") || j.Job.WorkDir != "" || j.Job.User != "bob" {
+						t.Fatalf("ann sees %s", text)
+					}
+				}
+				if answer, err = w.history(w.as(olga), r); err != nil || len(answer.Jobs) != 1 || answer.Jobs[0].Job.Name != "secret-name" {
+					t.Fatalf("the operator sees %v, %v", answer, err)
+				}
+			}
+			answer, err := w.history(w.as(ann), &greylagv1.HistoryRequest{})
+			must(t, err)
+			if want := map[bool]string{false: "bob:cancelled ann:cancelled", true: "ann:cancelled"}[private]; names(answer.Jobs) != want {
+				t.Fatalf("ann sees %q, want %q", names(answer.Jobs), want)
+			}
+		})
+	}
+}
+
+func TestHistoryIsAnsweredByAnyController(t *testing.T) {
+	w := newWorld(t, options{controllers: 3})
+	c := w.as(ann)
+	for range 5 {
+		w.end(c, w.submit(c, job("old")))
+	}
+	var whole []string
+	for _, host := range w.all {
+		answer, err := w.history(w.as(ann, host), &greylagv1.HistoryRequest{})
+		must(t, err)
+		if answer.AsOf.Controller != host.log.Status().ID || answer.Finished != 5 {
+			t.Errorf("controller %s answered as %s, with %d finished", host.log.Status().ID, answer.AsOf.Controller, answer.Finished)
+		}
+		text := ""
+		for _, j := range answer.Jobs {
+			text += fmt.Sprintln(j.Job.Ref, j.Job.Ended.AsTime(), j.Job.Version)
+		}
+		whole = append(whole, text)
+	}
+	if len(slices.Compact(whole)) != 1 {
+		t.Errorf("the controllers differ: %q", whole)
+	}
+}
+
+// TestHistoryEndsWithItsReader has a reader go away in the middle of an answer that is
+// longer than what fits between the two: the stream is given back.
+func TestHistoryEndsWithItsReader(t *testing.T) {
+	o := options{}
+	o.limits.Streams = 1
+	w := newWorld(t, o)
+	c := w.as(ann)
+	long := job("long")
+	long.Comment, long.Array = strings.Repeat("x", 250), "0-19999"
+	w.submit(c, long)
+	ctx, leave := context.WithCancel(t.Context())
+	stream, err := c.History().Jobs(ctx, &greylagv1.HistoryRequest{})
+	must(t, err)
+	began, goesOn := stream.Receive(), stream.Receive()
+	if !began || !goesOn || len(stream.Msg().Jobs) == 0 {
+		t.Fatalf("no jobs came: %v", stream.Err())
+	}
+	second := func() bool { // whether there is room for another stream; the client would try for long
+		limited, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer stop()
+		other, err := w.as(ann).History().Jobs(limited, &greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{"1"}}})
+		if err != nil {
+			return false
+		}
+		defer other.Close()
+		return other.Receive()
+	}
+	if second() {
+		t.Fatal("while one stream is open, there is room for a second one: the first was read to its end, by nobody")
+	}
+	leave()
+	stream.Close()
+	w.until("the stream to end", second)
+}

@@ -1,0 +1,292 @@
+package server
+
+import (
+	"context"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// creditService answers CreditService. Who may change what the state decides.
+type creditService struct{ *Server }
+
+// ChangeCredits carries out one change.
+func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCreditsRequest) (*greylagv1.ChangeCreditsResponse, error) {
+	cmd, err := wire.ReadCreditChange(p)
+	if err != nil {
+		return nil, err
+	}
+	payload, err := payloadOf(p)
+	if err != nil {
+		return nil, err
+	}
+	c := callerOf(ctx)
+	if cmd.Request, err = requestID(c, p.GetRequestId(), 0, payload); err != nil {
+		return nil, err
+	}
+	cmd.Actor = c.actor()
+	r, _, err := propose[*command.Credited](ctx, s.Server, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return &greylagv1.ChangeCreditsResponse{
+		Bucket: uint64(r.Bucket), Charged: int64(r.Charged), Released: int64(r.Released), Returned: int64(r.Returned),
+		Repaid: int64(r.Repaid), Debt: int64(r.Debt), Again: r.Again, Entries: r.Seq, Head: r.Head[:],
+	}, nil
+}
+
+// Balances tells what accounts have.
+func (s *creditService) Balances(ctx context.Context, p *greylagv1.BalancesRequest) (*greylagv1.BalancesResponse, error) {
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	l, c := v.Credits(), callerOf(ctx)
+	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
+	seq, _ := l.Head()
+	out := &greylagv1.BalancesResponse{Entries: seq, Charging: v.Policy().Credits.On, AsOf: asOf}
+	for _, name := range p.GetAccounts() {
+		if t := v.Accounts().Tree; (t == nil || t.Account(name) < 0) && l.Node(accounting.NodeID(name)) == (accounting.Node{}) {
+			return nil, refused(command.NotFound, "gctl account list shows all", "there is no account %s", name)
+		}
+	}
+	for _, id := range payers(l) {
+		account, user := state.PayerOf(id)
+		below := len(p.GetAccounts()) == 0 || slices.ContainsFunc(p.GetAccounts(), func(name string) bool { return within(l, id, accounting.NodeID(name)) })
+		if below && (p.GetUser() == "" || user == p.GetUser()) && sees(c, v, cluster.AssociationKey{Account: account, User: user}) {
+			out.Balances = append(out.Balances, wire.Balance(v, id, now, p.GetBuckets()))
+		}
+	}
+	return out, nil
+}
+
+// payers are the accounts of a ledger, each after its parent.
+func payers(l *accounting.Ledger) []accounting.NodeID {
+	below := map[accounting.NodeID][]accounting.NodeID{}
+	for id, n := range l.Nodes() {
+		below[n.Parent] = append(below[n.Parent], id)
+	}
+	var all []accounting.NodeID
+	var walk func(accounting.NodeID)
+	walk = func(id accounting.NodeID) {
+		for _, child := range below[id] {
+			all = append(all, child)
+			walk(child)
+		}
+	}
+	walk("")
+	return all
+}
+
+// within reports whether an account is another or below it.
+func within(l *accounting.Ledger, id, top accounting.NodeID) bool {
+	for range cluster.MaxAccountDepth + 2 {
+		if id == top {
+			return true
+		}
+		if id = l.Node(id).Parent; id == "" {
+			return false
+		}
+	}
+	return false
+}
+
+// Statement streams what moved in an account, with the balances before and after.
+func (s *creditService) Statement(ctx context.Context, p *greylagv1.StatementRequest, stream *connect.ServerStream[greylagv1.StatementResponse]) error {
+	top := accounting.NodeID(p.GetAccount())
+	if p.GetUser() != "" {
+		top += accounting.NodeID("/" + p.GetUser())
+	}
+	v, _, err := s.fresh(ctx, nil)
+	if err != nil {
+		return err
+	}
+	l := v.Credits()
+	switch {
+	case p.GetAccount() == "":
+		return refused(command.InvalidArgument, "", "a statement is of an account")
+	case !sees(callerOf(ctx), v, cluster.AssociationKey{Account: p.GetAccount(), User: p.GetUser()}):
+		return refused(command.Denied, "", "the credits of %s are not yours to see", top)
+	case l.Node(top) == (accounting.Node{}):
+		return refused(command.NotFound, "gctl credit balance lists the accounts", "nothing was ever granted to %s or charged to it", top)
+	}
+	from, before := cluster.Instant(0), cluster.Never
+	if p.GetFrom() != nil {
+		from = cluster.InstantOf(p.GetFrom().AsTime())
+	}
+	if p.GetBefore() != nil {
+		before = cluster.InstantOf(p.GetBefore().AsTime())
+	}
+	var balance accounting.Credits
+	begun := false
+	tell := func() error {
+		begun = true
+		return stream.Send(&greylagv1.StatementResponse{Line: &greylagv1.StatementResponse_Balance{Balance: int64(balance)}})
+	}
+	own := ownership(l, top)
+	err = s.eachEntry(ctx, func(e *accounting.Entry) error {
+		if e.At >= before {
+			return errEnough
+		}
+		if !begun && e.At >= from {
+			if err := tell(); err != nil {
+				return err
+			}
+		}
+		amount := own.effect(e)
+		if balance += amount; e.At < from || amount == 0 && !own.in(e.Node) {
+			return nil
+		}
+		return stream.Send(&greylagv1.StatementResponse{Line: &greylagv1.StatementResponse_Entry{Entry: wire.JournalEntry(e, amount)}})
+	})
+	if err != nil {
+		return err
+	}
+	if !begun {
+		if err := tell(); err != nil {
+			return err
+		}
+	}
+	return tell()
+}
+
+// owned tells what is an account's, or of one below it.
+type owned struct {
+	l   *accounting.Ledger
+	top accounting.NodeID
+	was map[accounting.NodeID]bool
+}
+
+func ownership(l *accounting.Ledger, top accounting.NodeID) owned {
+	return owned{l, top, map[accounting.NodeID]bool{}}
+}
+
+func (o owned) in(id accounting.NodeID) bool {
+	yes, known := o.was[id]
+	if !known {
+		yes = within(o.l, id, o.top)
+		o.was[id] = yes
+	}
+	return yes
+}
+
+// has reports whether a book account counts for what the account has: its buckets, what
+// is set aside of them, and what it owes.
+func (o owned) has(b accounting.BookAccount) bool {
+	switch b.Kind {
+	case accounting.InBucket, accounting.HeldFrom:
+		x, found := o.l.Bucket(b.Bucket)
+		return found && o.in(x.Owner[0])
+	case accounting.Owed:
+		return o.in(b.Node)
+	}
+	return false
+}
+
+// effect is what an entry adds to or takes from what the account has.
+func (o owned) effect(e *accounting.Entry) (amount accounting.Credits) {
+	if o.has(e.Credit) {
+		amount += e.Amount
+	}
+	if o.has(e.Debit) {
+		amount -= e.Amount
+	}
+	return amount
+}
+
+// eachEntry walks over the journal of credits in this controller's archive.
+func (s *Server) eachEntry(ctx context.Context, f func(*accounting.Entry) error) error {
+	return s.eachRow(ctx, archive.CreditJournal, func(r archive.Row) error {
+		e, err := accounting.ReadRow(r.Data)
+		if err != nil {
+			return &badRow{r.Seq, err}
+		}
+		return f(&e)
+	})
+}
+
+// Prices lists what GPU types cost.
+func (s *creditService) Prices(ctx context.Context, p *greylagv1.PricesRequest) (*greylagv1.PricesResponse, error) {
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	out := &greylagv1.PricesResponse{AsOf: asOf}
+	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
+	last := ""
+	for price := range v.Credits().Prices() {
+		past := price.From <= now
+		if p.GetHistory() || !past || price.GPUType != last {
+			out.Prices = append(out.Prices, wire.Price(price))
+		}
+		if past {
+			last = price.GPUType
+		}
+	}
+	return out, nil
+}
+
+// Quote tells what jobs would set aside.
+func (s *creditService) Quote(ctx context.Context, p *greylagv1.QuoteRequest) (*greylagv1.QuoteResponse, error) {
+	c := callerOf(ctx)
+	jobs := p.GetJobs().GetJobs()
+	if n := len(jobs); n == 0 || n > maxSubmit {
+		return nil, refused(command.InvalidArgument, "", "%d jobs to quote: want 1 to %d in one request", n, maxSubmit)
+	}
+	subs := make([]command.Submission, len(jobs))
+	for i, spec := range jobs {
+		sub, err := wire.ReadSubmission(spec, c.User.Identity)
+		if err != nil {
+			return nil, ofJob(err, i, len(jobs))
+		}
+		subs[i] = sub.Submission
+	}
+	v, _, err := s.fresh(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case s.explaining <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	q := v.Quote(c.User.Identity, subs)
+	<-s.explaining
+	out := &greylagv1.QuoteResponse{Amount: int64(q.Amount), Usable: int64(q.Usable), Free: q.Claim == nil && q.Refused == nil}
+	if q.Claim != nil {
+		out.Account, out.User = state.PayerOf(q.Claim.Chain[0])
+		for _, r := range q.Claim.Rates {
+			out.Rates = append(out.Rates, &greylagv1.Price{GpuType: r.GPUType, Price: int64(r.Price)})
+		}
+	}
+	if q.Refused != nil {
+		out.Refusal, out.Hint = q.Refused.Message, q.Refused.Hint
+	}
+	return out, nil
+}
+
+// setAside tells what is set aside for a job now, and for how long that lasts.
+func (s *Server) setAside(j *cluster.Job, p *greylagv1.Job) {
+	v := s.cfg.State.View()
+	attempt := j.Attempt
+	if j.State == cluster.Pending {
+		attempt++
+	}
+	n, found := v.Credits().Lien(accounting.LienID{Job: j.ID, Attempt: attempt})
+	if p == nil || !found || n.State != accounting.Open {
+		return
+	}
+	p.SetAside = int64(n.Holds())
+	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
+	if until := n.FundedUntil(now); until != cluster.Never {
+		p.FundedUntil = wire.Timestamp(until)
+	}
+}

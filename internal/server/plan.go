@@ -1,0 +1,108 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Plan lists what runs and what is planned, as far as the caller may see it.
+// O(jobs log jobs), and a pass now and then where expected starts are asked for.
+func (s *clusterService) Plan(ctx context.Context, p *greylagv1.PlanRequest) (*greylagv1.PlanResponse, error) {
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	var expected map[cluster.JobID]cluster.Instant
+	if p.GetExpected() {
+		if expected, err = s.expectations(ctx, v); err != nil {
+			return nil, err
+		}
+	}
+	eye := newEye(callerOf(ctx), v)
+	var jobs []*cluster.Job
+	for j := range v.Jobs(0) {
+		switch {
+		case j.Alloc == nil && j.Planned == 0, p.GetPartition() != "" && p.GetPartition() != j.Spec.Partition, p.GetWaiting() && j.State != cluster.Pending:
+			continue
+		}
+		if seen := eye.see(j); seen != nil {
+			jobs = append(jobs, seen)
+		}
+	}
+	begins := func(j *cluster.Job) cluster.Instant {
+		if j.Alloc != nil {
+			return j.Started
+		}
+		return j.Planned
+	}
+	slices.SortFunc(jobs, func(a, b *cluster.Job) int {
+		return cmp.Or(cmp.Compare(begins(a), begins(b)), cmp.Compare(a.ID, b.ID))
+	})
+	response := &greylagv1.PlanResponse{AsOf: asOf}
+	for _, j := range jobs {
+		planned := wire.WritePlanned(j)
+		if at := expected[j.ID]; at > 0 && j.State == cluster.Pending {
+			planned.Expected = wire.Timestamp(at)
+		}
+		response.Jobs = append(response.Jobs, planned)
+	}
+	return response, nil
+}
+
+const (
+	// mostExpected is of how many waiting jobs, in order, an expected start is worked
+	// out: a pass over them takes some tenths of a second.
+	mostExpected = 5000
+	// expectedFor is how long expected starts are told again before they are worked out
+	// anew, so that it does not matter how many ask.
+	expectedFor = 5 * time.Second
+)
+
+// guesses is the expected starts that were worked out last.
+type guesses struct {
+	mu     sync.Mutex
+	at     time.Time
+	starts map[cluster.JobID]cluster.Instant // never changed
+}
+
+// newer answers the guesses of a time or later; nil when there are none.
+func (g *guesses) newer(than time.Time) map[cluster.JobID]cluster.Instant {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.at.Before(than) {
+		return nil
+	}
+	return g.starts
+}
+
+// expectations is when each waiting job is expected to start. Like explanations they
+// are worked out one at a time.
+func (s *clusterService) expectations(ctx context.Context, v *state.View) (map[cluster.JobID]cluster.Instant, error) {
+	if known := s.guesses.newer(s.cfg.Clock().Add(-expectedFor)); known != nil {
+		return known, nil
+	}
+	select {
+	case s.explaining <- struct{}{}:
+		defer func() { <-s.explaining }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	now := s.cfg.Clock()
+	if known := s.guesses.newer(now.Add(-expectedFor)); known != nil { // another call has, meanwhile
+		return known, nil
+	}
+	starts := schedule.Expectations(v.Snapshot(), mostExpected, v.RunTimes())
+	s.guesses.mu.Lock()
+	defer s.guesses.mu.Unlock()
+	s.guesses.at, s.guesses.starts = now, starts
+	return starts, nil
+}

@@ -1,0 +1,244 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/report/tally"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// journalPage is how many entries of the journal are read at a time.
+const journalPage = 1000
+
+// journalEnd is where the journal stands before an instant.
+type journalEnd struct {
+	seq  uint64 // of the first entry at the instant or after it
+	head []byte // hash of the one before; nil when there is none
+	gap  bool   // entries are missing here
+}
+
+// journalBefore finds the entries before an instant: their times ascend with their
+// numbers. O(log n).
+func (q *asking) journalBefore(at cluster.Instant) (journalEnd, error) {
+	a := q.server.cfg.Archive
+	gaps, err := a.RowGaps(archive.CreditJournal)
+	if err != nil {
+		return journalEnd{}, err
+	}
+	last, err := a.LastRow(archive.CreditJournal)
+	if err != nil {
+		return journalEnd{}, err
+	}
+	low, high := uint64(1), last+1
+	for low < high {
+		middle := low + (high-low)/2
+		rows, err := a.Rows(archive.CreditJournal, middle, 1)
+		if err != nil {
+			return journalEnd{}, err
+		}
+		if len(rows) == 0 {
+			high = middle
+			continue
+		}
+		e, err := accounting.ReadRow(rows[0].Data)
+		switch {
+		case err != nil:
+			return journalEnd{}, err
+		case e.At < at:
+			low = rows[0].Seq + 1
+		default:
+			high = middle
+		}
+	}
+	out := journalEnd{seq: low, gap: len(gaps) > 0}
+	rows, err := a.Rows(archive.CreditJournal, low-1, 1)
+	if err != nil || low == 1 || len(rows) == 0 || rows[0].Seq != low-1 {
+		return out, err
+	}
+	e, err := accounting.ReadRow(rows[0].Data)
+	out.head = e.Hash[:]
+	return out, err
+}
+
+// creditPlace is where a row of credits stands.
+type creditPlace struct {
+	period  int
+	node    string
+	kind    accounting.EntryKind
+	class   string
+	gpuType string
+	bucket  accounting.BucketID
+	late    bool
+}
+
+func (a creditPlace) compare(b creditPlace) int {
+	late := func(p creditPlace) int {
+		if p.late {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(
+		cmp.Compare(a.period, b.period), cmp.Compare(a.node, b.node), cmp.Compare(a.kind, b.kind), cmp.Compare(a.class, b.class),
+		cmp.Compare(a.gpuType, b.gpuType), cmp.Compare(a.bucket, b.bucket), cmp.Compare(late(a), late(b)),
+	)
+}
+
+type creditSum struct{ amount, entries int64 }
+
+// Credits streams what moved in the journal of credits in periods. An entry counts when
+// it was booked.
+func (s *reportService) Credits(ctx context.Context, p *greylagv1.PeriodsRequest, stream *connect.ServerStream[greylagv1.PeriodCreditsResponse]) error {
+	q, err := s.ask(ctx, p)
+	if err != nil {
+		return err
+	}
+	rolled, err := s.cfg.Archive.Tallies(nil, nil)
+	if err != nil {
+		return err
+	}
+	head, err := q.head(rolled)
+	if err != nil {
+		return err
+	}
+	sums, err := q.credits()
+	if err != nil {
+		return err
+	}
+	order := make([]creditPlace, 0, len(sums))
+	for at := range sums {
+		order = append(order, at)
+	}
+	slices.SortFunc(order, creditPlace.compare)
+	message := &greylagv1.PeriodCreditsResponse{Head: head}
+	for _, at := range order {
+		if !q.seesNode(at.node) {
+			continue
+		}
+		message.Rows = append(message.Rows, &greylagv1.CreditRow{
+			Period: uint32(at.period), Node: at.node, Kind: at.kind.String(), Class: at.class, GpuType: at.gpuType,
+			Bucket: uint64(at.bucket), Amount: sums[at].amount, Entries: sums[at].entries, Late: at.late,
+		})
+		if len(message.Rows) == reportPage {
+			if err := stream.Send(message); err != nil {
+				return err
+			}
+			message = &greylagv1.PeriodCreditsResponse{}
+		}
+	}
+	return stream.Send(message)
+}
+
+// seesNode reports whether the caller may see what concerns who pays: an account, or
+// account/user.
+func (q *asking) seesNode(node string) bool {
+	account, user, _ := strings.Cut(node, "/")
+	return q.sees(account, user)
+}
+
+// credits adds up the entries of the periods. O(entries).
+func (q *asking) credits() (map[creditPlace]creditSum, error) {
+	start, err := q.journalBefore(q.bounds[0])
+	if err != nil {
+		return nil, err
+	}
+	sums := make(map[creditPlace]creditSum)
+	types := make(map[cluster.JobID]string)
+	for seq := start.seq; ; {
+		rows, err := q.server.cfg.Archive.Rows(archive.CreditJournal, seq, journalPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			e, err := accounting.ReadRow(row.Data)
+			if err != nil {
+				return nil, err
+			}
+			i, inside := q.period(e.At)
+			if !inside {
+				return sums, nil
+			}
+			at, err := q.placeOf(&e, types)
+			if err != nil {
+				return nil, err
+			}
+			at.period = i
+			sum := sums[at]
+			sums[at] = creditSum{sum.amount + int64(e.Amount), sum.entries + 1}
+			seq = row.Seq + 1
+		}
+		if len(rows) < journalPage {
+			return sums, nil
+		}
+	}
+}
+
+// placeOf is where an entry counts.
+func (q *asking) placeOf(e *accounting.Entry, types map[cluster.JobID]string) (creditPlace, error) {
+	at := creditPlace{node: string(e.Node), kind: e.Kind, late: e.Late}
+	bucket := cmp.Or(e.Debit.Bucket, e.Credit.Bucket)
+	if b, known := q.view.Credits().Bucket(bucket); known {
+		at.class = wire.ClassWord(b.Class)
+	}
+	switch e.Kind {
+	case accounting.Granted, accounting.Expired, accounting.Taken:
+		at.bucket = bucket
+	case accounting.Captured, accounting.Overshoot, accounting.Refunded:
+		job := e.Lien.Job
+		if _, known := types[job]; !known && job != 0 {
+			j, err := find(q.view, q.server.cfg.Archive, job)
+			if err != nil {
+				return at, err
+			}
+			if len(types) > 1<<16 {
+				clear(types)
+			}
+			if types[job] = ""; j != nil {
+				types[job] = tally.GPUType(j)
+			}
+		}
+		at.gpuType = types[job]
+	}
+	return at, nil
+}
+
+// Standing tells which budgets, expiries and debts there are.
+func (s *reportService) Standing(ctx context.Context, p *greylagv1.StandingRequest) (*greylagv1.StandingResponse, error) {
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	q := &asking{server: s.Server, caller: callerOf(ctx), view: v}
+	now, ledger := q.now(), v.Credits()
+	out := &greylagv1.StandingResponse{AsOf: asOf}
+	for id, n := range ledger.Nodes() {
+		if !q.seesNode(string(id)) {
+			continue
+		}
+		if n.Budget.Limit > 0 {
+			out.Budgets = append(out.Budgets, &greylagv1.BudgetStanding{
+				Node: string(id), Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Window: wire.WindowWord(n.Budget.Window),
+			})
+		}
+		if n.Owes > 0 {
+			out.Debts = append(out.Debts, &greylagv1.Debt{Node: string(id), Amount: int64(n.Owes)})
+		}
+	}
+	for b := range ledger.Buckets() {
+		if b.Avail > 0 && b.Expires > now && !b.Voided && len(b.Owner) > 0 && q.seesNode(string(b.Owner[0])) {
+			out.Buckets = append(out.Buckets, &greylagv1.ExpiringBucket{
+				Bucket: uint64(b.ID), Owner: string(b.Owner[0]), Class: wire.ClassWord(b.Class), Available: int64(b.Avail), Expires: wire.Timestamp(b.Expires),
+			})
+		}
+	}
+	return out, nil
+}

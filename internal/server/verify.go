@@ -1,0 +1,114 @@
+package server
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/accounting"
+)
+
+// Verify recomputes the journals from their first entries, and compares what comes out
+// with the state. Nothing is believed but the hashes that the state holds.
+func (s *creditService) Verify(ctx context.Context, _ *greylagv1.VerifyRequest) (*greylagv1.VerifyResponse, error) {
+	v := s.cfg.State.View()
+	out := &greylagv1.VerifyResponse{}
+	for _, verify := range []func(context.Context, *state.View) (*greylagv1.VerifiedJournal, error){s.verifyCredits, s.verifyAudit} {
+		j, err := verify(ctx, v)
+		if err != nil {
+			return nil, err
+		}
+		s.log.Info("verified", "journal", j.Name, "entries", j.Entries, "head", hex.EncodeToString(j.Head), "fault", j.Fault)
+		out.Journals = append(out.Journals, j)
+	}
+	return out, nil
+}
+
+// verifyCredits recomputes every balance of the ledger.
+func (s *creditService) verifyCredits(ctx context.Context, v *state.View) (*greylagv1.VerifiedJournal, error) {
+	seq, _ := v.Credits().Head()
+	out := &greylagv1.VerifiedJournal{Name: "credits"}
+	var audit accounting.Audit
+	if err := s.written(ctx, archive.CreditJournal, seq); err != nil {
+		return nil, err
+	}
+	err := s.eachEntry(ctx, func(e *accounting.Entry) error {
+		if e.Seq > seq {
+			return errEnough // of after the view
+		}
+		out.Entries, out.Head = e.Seq, e.Hash[:]
+		if err := audit.Add(e); err != nil {
+			return &badRow{out.Entries, err}
+		}
+		return nil
+	})
+	if err := wrongRow(out, err); err != nil {
+		return nil, err
+	}
+	if out.Fault == "" {
+		if err := audit.Against(v.Credits()); err != nil {
+			out.Fault = err.Error()
+		}
+	}
+	return out, nil
+}
+
+// verifyAudit recomputes the chain of the audit journal.
+func (s *creditService) verifyAudit(ctx context.Context, v *state.View) (*greylagv1.VerifiedJournal, error) {
+	seq, head := v.Audited()
+	out := &greylagv1.VerifiedJournal{Name: "audit"}
+	var chain command.AuditChain
+	if err := s.written(ctx, archive.AuditJournal, seq); err != nil {
+		return nil, err
+	}
+	err := s.eachRow(ctx, archive.AuditJournal, func(r archive.Row) error {
+		if r.Seq > seq {
+			return errEnough
+		}
+		e, err := command.DecodeAudit(r.Data)
+		if err != nil {
+			return &badRow{r.Seq, err}
+		}
+		out.Entries, out.Head = e.Seq, e.Hash[:]
+		if err := chain.Add(&e); err != nil {
+			return &badRow{r.Seq, err}
+		}
+		return nil
+	})
+	if err := wrongRow(out, err); err != nil {
+		return nil, err
+	}
+	if out.Fault == "" && (chain.Seq != seq || chain.Head != head) {
+		out.Fault = "it ends otherwise than the state says"
+	}
+	return out, nil
+}
+
+// wrongRow notes an entry that is not what it should be; any other error is returned.
+func wrongRow(out *greylagv1.VerifiedJournal, err error) error {
+	bad, is := errors.AsType[*badRow](err)
+	if !is {
+		return err
+	}
+	out.Wrong, out.Fault = bad.seq, bad.Error()
+	return nil
+}
+
+// written waits a moment for an entry that the state has booked to come to the archive.
+func (s *Server) written(ctx context.Context, j archive.Journal, seq uint64) error {
+	for range 200 {
+		rows, err := s.cfg.Archive.Rows(j, seq, 1)
+		if err != nil || seq == 0 || len(rows) > 0 {
+			return err
+		}
+		if !pause(ctx, 10*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	return nil
+}

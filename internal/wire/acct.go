@@ -1,0 +1,48 @@
+package wire
+
+import (
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// WritePast writes a job with what its attempts came to. What the caller may not see
+// must have been taken out before.
+func WritePast(j *cluster.Job) *greylagv1.PastJob {
+	p := &greylagv1.PastJob{Job: WriteJob(j), Tres: writeTRES(j.TRES), Charged: j.Charged}
+	for i := range j.Attempts {
+		a := &j.Attempts[i]
+		past := &greylagv1.PastAttempt{
+			Attempt: uint32(a.Attempt), Started: Timestamp(a.Started), Ended: Timestamp(a.Ended),
+			Outcome: a.Outcome.String(), Tres: writeTRES(a.TRES), Partition: a.Partition,
+		}
+		if a.CPUTime != 0 {
+			past.CpuTime = durationpb.New(a.CPUTime)
+		}
+		p.Attempts = append(p.Attempts, past)
+	}
+	return p
+}
+
+func writeTRES(amounts []cluster.Amount) []*greylagv1.Tres {
+	list := make([]*greylagv1.Tres, len(amounts))
+	for i, a := range amounts {
+		list[i] = &greylagv1.Tres{Resource: a.Resource, Count: a.Count}
+	}
+	return list
+}
+
+// ReadInterval reads the bounds of a question; 0 is none.
+func ReadInterval(p *greylagv1.HistoryRequest) (since, until cluster.Instant, err error) {
+	if since, err = instant("since", p.GetSince()); err != nil {
+		return 0, 0, err
+	}
+	if until, err = instant("until", p.GetUntil()); err != nil {
+		return 0, 0, err
+	}
+	if until != 0 && until < since {
+		return 0, 0, refuse("the interval ends before it begins")
+	}
+	return since, until, nil
+}

@@ -1,0 +1,153 @@
+package wire
+
+import (
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+var creditActions = map[string]command.CreditAction{ // never written
+	"grant": command.GrantCredits, "void": command.VoidBucket, "price": command.SetPrice, "budget": command.SetBudget,
+	"refund": command.RefundJob, "correct": command.CorrectJob, "close": command.CloseCredits,
+}
+
+var creditClasses = map[string]accounting.Class{ // never written
+	"": accounting.GrantClass, "grant": accounting.GrantClass, "purchase": accounting.Purchase, "promo": accounting.Promo,
+}
+
+var budgetWindows = map[string]accounting.Window{"": accounting.Ever, "day": accounting.Daily, "month": accounting.Monthly} // never written
+
+// ClassWord is the word for a class of buckets.
+func ClassWord(c accounting.Class) string {
+	switch c {
+	case accounting.Promo:
+		return "promo"
+	case accounting.GrantClass:
+		return "grant"
+	case accounting.RefundClass:
+		return "refund"
+	case accounting.Purchase:
+		return "purchase"
+	}
+	return "unknown"
+}
+
+// WindowWord is the word for a budget's window; "" when it has none.
+func WindowWord(w accounting.Window) string {
+	switch w {
+	case accounting.Daily:
+		return "day"
+	case accounting.Monthly:
+		return "month"
+	}
+	return ""
+}
+
+// ReadCreditChange reads a change of credits. The errors are refusals.
+func ReadCreditChange(p *greylagv1.ChangeCreditsRequest) (*command.ChangeCredits, error) {
+	c := &command.ChangeCredits{
+		Account: p.GetAccount(), User: p.GetUser(), Amount: accounting.Credits(p.GetAmount()), Priority: p.GetPriority(),
+		Scope: accounting.Scope{
+			GPUTypes: p.GetScope().GetGpuTypes(), Partitions: p.GetScope().GetPartitions(), QOS: p.GetScope().GetQos(),
+			Permille: p.GetScope().GetPermille(), PerJob: accounting.Credits(p.GetScope().GetPerJob()),
+		},
+		Cutoff: p.GetCutoff(), Code: p.GetCode(), Redeems: p.GetRedeems(), Bucket: accounting.BucketID(p.GetBucket()),
+		GPUType: p.GetGpuType(), Hard: p.GetHard(), Corrects: p.GetCorrects(), Period: p.GetPeriod(), Attempt: cluster.Attempt(p.GetAttempt()),
+	}
+	var known [3]bool
+	c.Action, known[0] = creditActions[p.GetAction()]
+	c.Class, known[1] = creditClasses[p.GetClass()]
+	c.Window, known[2] = budgetWindows[p.GetWindow()]
+	switch {
+	case !known[0]:
+		return nil, refuse("unknown action %.40q on credits", p.GetAction())
+	case !known[1]:
+		return nil, refuse("unknown class %.40q: want purchase, grant or promo", p.GetClass())
+	case !known[2]:
+		return nil, refuse("unknown window %.40q: want day or month, or none", p.GetWindow())
+	}
+	var err error
+	if c.Effective, err = instant("effective", p.GetEffective()); err != nil {
+		return nil, err
+	}
+	if c.Expires, err = instant("expires", p.GetExpires()); err != nil {
+		return nil, err
+	}
+	if c.Action == command.RefundJob || c.Action == command.CorrectJob {
+		ref, err := cluster.ParseJobRef(p.GetJob())
+		if err != nil {
+			return nil, refuse("%s", err)
+		}
+		if c.Job = ref.ID; ref.Index != cluster.NoIndex {
+			return nil, refuse("%s: name the element by its own id, as gctl show job prints it", p.GetJob())
+		}
+	}
+	return c, nil
+}
+
+// Balance writes what one account has.
+func Balance(v *state.View, id accounting.NodeID, now cluster.Instant, buckets bool) *greylagv1.Balance {
+	l := v.Credits()
+	n := l.Node(id)
+	b := &greylagv1.Balance{
+		Parent: string(n.Parent), Held: int64(n.Held), Spent: int64(n.Spent), Debt: int64(n.Debt),
+		Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Hard: n.Budget.Hard, Window: WindowWord(n.Budget.Window),
+	}
+	b.Account, b.User = state.PayerOf(id)
+	b.Usable = int64(v.Usable(v.ChainOf(b.Account, b.User), now))
+	byClass := map[accounting.Class]*int64{
+		accounting.Purchase: &b.Purchased, accounting.GrantClass: &b.Granted, accounting.Promo: &b.Promoted, accounting.RefundClass: &b.Refunded,
+	}
+	for x := range l.BucketsOf(id) {
+		if !x.Usable(now) {
+			continue
+		}
+		b.Available += int64(x.Avail)
+		*byClass[x.Class] += int64(x.Avail)
+		if x.Expires != 0 && x.Expires <= now.Add(7*24*time.Hour) {
+			b.ExpiringWeek += int64(x.Avail)
+		}
+		if x.Expires != 0 && x.Expires <= now.Add(30*24*time.Hour) {
+			b.ExpiringMonth += int64(x.Avail)
+		}
+	}
+	if buckets {
+		for x := range l.Buckets() {
+			if x.Owner[0] == id {
+				b.Buckets = append(b.Buckets, bucket(x))
+			}
+		}
+	}
+	return b
+}
+
+func bucket(x *accounting.Bucket) *greylagv1.Bucket {
+	return &greylagv1.Bucket{
+		Id: uint64(x.ID), Class: ClassWord(x.Class), Amount: int64(x.Amount), Available: int64(x.Avail), Held: int64(x.Held),
+		Spent: int64(x.Spent), Expired: int64(x.Expired), Voided: int64(x.Void), Effective: Timestamp(x.Effective),
+		Expires: Timestamp(x.Expires), Priority: x.Priority, Cutoff: x.Cutoff,
+		Scope: &greylagv1.BucketScope{
+			GpuTypes: x.Scope.GPUTypes, Partitions: x.Scope.Partitions, Qos: x.Scope.QOS, Permille: x.Scope.Permille, PerJob: int64(x.Scope.PerJob),
+		},
+	}
+}
+
+// Price writes a price.
+func Price(p accounting.PriceFrom) *greylagv1.Price {
+	return &greylagv1.Price{GpuType: p.GPUType, Price: int64(p.Price), From: Timestamp(p.From)}
+}
+
+// JournalEntry writes an entry; amount is what it does to the balance that is told of.
+func JournalEntry(e *accounting.Entry, amount accounting.Credits) *greylagv1.JournalEntry {
+	p := &greylagv1.JournalEntry{
+		Seq: e.Seq, At: Timestamp(e.At), Effective: Timestamp(e.Effective), Kind: e.Kind.String(), Moved: int64(e.Amount), Amount: int64(amount),
+		Job: uint64(e.Lien.Job), Attempt: uint32(e.Lien.Attempt), Corrects: e.Corrects, Late: e.Late, Key: e.Key,
+		Bucket: uint64(max(e.Debit.Bucket, e.Credit.Bucket)),
+	}
+	p.Account, p.User = state.PayerOf(e.Node)
+	return p
+}
