@@ -28,6 +28,7 @@ down:
 
 # Programs are static, but for the child that talks to NVIDIA's library.
 build:
+	@test -x $(BIN)/gctld || echo "building: the first time takes some minutes"
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(STATIC))
 	@if command -v gcc >/dev/null; then $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \

@@ -28,9 +28,10 @@ var layers = map[string]int{
 	"internal/raftlog": 4, "internal/archive": 4, "internal/taskdb": 4, "internal/wire": 4,
 	"internal/runtime": 4, "internal/gpu": 4, "internal/auth": 4, "internal/pki": 4,
 	"internal/config": 4, "internal/jobscript": 4, "internal/sim": 4, "internal/simgpu": 4,
-	"internal/image": 4, "internal/ginit": 4, "internal/cgroup": 4, "api": 4,
+	"internal/report": 4, "internal/report/tally": 1,
+	"internal/image": 4, "internal/ginit": 4, "internal/cgroup": 4, "internal/picture": 4, "api": 4,
 	"internal/controller": 5, "internal/server": 5, "internal/agent": 5, "internal/web": 5,
-	"internal/client": 5, "internal/cli": 5, "internal/daemon": 5,
+	"internal/client": 5, "internal/cli": 5, "internal/daemon": 5, "internal/service": 5,
 	"cmd": 6, "test": 6,
 }
 
@@ -50,6 +51,7 @@ var owners = map[string][]string{
 	"golang.org/x/net":                  {"internal/server", "internal/client"},
 	"github.com/klauspost/compress":     {"internal/archive", "internal/raftlog"},
 	"github.com/rogpeppe/go-internal":   {"internal/cli"},
+	"github.com/parquet-go/":            {"internal/report/parquet"},
 	"github.com/anishathalye/porcupine": {"test"},
 }
 
@@ -138,6 +140,7 @@ var friends = map[string][]string{
 	"internal/gpu":     {"internal/simgpu", "internal/runtime"},
 	"internal/auth":    {"internal/pki"},
 	"internal/raftlog": {},
+	"internal/sim":     {"internal/picture"},
 	"pkg/backfill":     {"pkg/topology"},
 	"internal/state":   {"internal/command"},
 }
@@ -320,12 +323,13 @@ func TestMainsOnlyWire(t *testing.T) {
 func TestProgramsLinkOnlyWhatTheyUse(t *testing.T) {
 	raft, bolt, containers, nvml := "github.com/hashicorp/raft", "go.etcd.io/bbolt", "github.com/containerd/", "github.com/NVIDIA/"
 	cobra, connect := "github.com/spf13/cobra", "connectrpc.com/connect"
+	parquet := "github.com/parquet-go/"
 	for program, banned := range map[string][]string{
-		"gsubmit": {raft, bolt, containers, nvml},
-		"gqueue":  {raft, bolt, containers, nvml},
-		"gcancel": {raft, bolt, containers, nvml},
+		"gsubmit": {raft, bolt, containers, nvml, parquet},
+		"gqueue":  {raft, bolt, containers, nvml, parquet},
+		"gcancel": {raft, bolt, containers, nvml, parquet},
 		"gctl":    {raft, bolt, containers, nvml},
-		"gsim":    {raft, bolt, containers, nvml},
+		"gsim":    {containers, nvml}, // it reads the backups that controllers write
 		"gctld":   {containers, nvml},
 		"gnoded":  {raft + "\n", raft + "-", nvml},
 		"gauthd":  {raft, bolt, containers, nvml},

@@ -3,9 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -16,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/service"
 )
 
 func main() {
@@ -24,34 +22,12 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
-// run is the program. It returns the exit status: 0 stopped by a signal, 1 failed, 2 wrong usage or
-// configuration.
+// run is the program; it returns the exit status.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
-	flags := flag.NewFlagSet("gauthd", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	path := flags.String("config", "", "read this `file` instead of "+config.AuthPath)
-	flags.Usage = func() {
-		fmt.Fprint(stderr, "usage: gauthd [--config FILE]\n\nVouches for the users of this host towards the cluster's controllers.\nExit status: 0 stopped by a signal, 1 failed, 2 wrong usage or configuration.\n")
-	}
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		return 2
-	case flags.NArg() > 0:
-		flags.Usage()
-		return 2
-	}
-	cfg, err := config.LoadAuth(*path)
-	if err != nil {
-		fmt.Fprintf(stderr, "gauthd: error: %v\n", err)
-		return 2
-	}
-	if err := serve(ctx, cfg, stderr); err != nil {
-		fmt.Fprintf(stderr, "gauthd: error: %v\n", err)
-		return 1
-	}
-	return 0
+	return service.Daemon[config.Auth]{
+		Name: "gauthd", About: "Vouches for the users of this host towards the cluster's controllers.",
+		Path: config.AuthPath, Load: config.LoadAuth, Serve: serve,
+	}.Main(ctx, args, stderr)
 }
 
 func serve(ctx context.Context, cfg config.Auth, stderr io.Writer) error {

@@ -17,8 +17,8 @@ import (
 const manyJobs = 400
 
 // endToEnd measures jobs that do nothing from submission to their end, beside Slurm.
-func endToEnd(ctx context.Context) error {
-	table(fmt.Sprintf("Jobs end to end: an array of %d × true, one GPU each, 4 nodes of 8 simulated GPUs", manyJobs),
+func endToEnd(ctx context.Context, out *paper) error {
+	out.table(fmt.Sprintf("Jobs end to end: an array of %d × true, one GPU each, 4 nodes of 8 simulated GPUs", manyJobs),
 		"system", "tasks run in", "jobs/s")
 	for _, kind := range []struct{ runtime, oci string }{{"containerd", "crun"}, {"containerd", "runc"}, {"process", ""}} {
 		if (kind.runtime == "process") == (cluster.Containers() == nil) {
@@ -28,25 +28,25 @@ func endToEnd(ctx context.Context) error {
 		name := strings.TrimSpace(kind.runtime + " " + kind.oci)
 		switch {
 		case errors.Is(err, errUnusable):
-			row("Greylag", name, err)
+			out.row("Greylag", name, err)
 		case err != nil:
 			return err
 		default:
-			row("Greylag", name, fmt.Sprintf("%.1f", rate))
+			out.row("Greylag", name, fmt.Sprintf("%.1f", rate))
 		}
 	}
-	s, err := startSlurm(ctx, 4)
+	s, err := startSlurm(ctx, out, 4)
 	if s == nil {
 		return err
 	}
 	defer s.stop()
 	begun := time.Now()
-	if out, err := s.command(ctx, "sbatch", "--wait", fmt.Sprintf("--array=1-%d", manyJobs), "--gres=gpu:1", "--mem=32M",
+	if said, err := s.command(ctx, "sbatch", "--wait", fmt.Sprintf("--array=1-%d", manyJobs), "--gres=gpu:1", "--mem=32M",
 		"-o", "/dev/null", "--wrap", "true").CombinedOutput(); err != nil {
-		return fmt.Errorf("sbatch: %w: %s", err, out)
+		return fmt.Errorf("sbatch: %w: %s", err, said)
 	}
 	// sbatch --wait looks every few seconds; squeue tells the end.
-	row("Slurm", "processes", fmt.Sprintf("%.1f", manyJobs/time.Since(begun).Seconds()))
+	out.row("Slurm", "processes", fmt.Sprintf("%.1f", manyJobs/time.Since(begun).Seconds()))
 	return nil
 }
 
@@ -83,10 +83,10 @@ func arrayRate(ctx context.Context, runtime, oci string) (float64, error) {
 type slurm struct{ script, dir string }
 
 // startSlurm starts one where its script is at hand; nil where it is not.
-func startSlurm(ctx context.Context, nodes int) (*slurm, error) {
+func startSlurm(ctx context.Context, out *paper, nodes int) (*slurm, error) {
 	script := filepath.Join(os.Getenv("GREYLAG_TRACES"), "bench", "slurm", "slurm-bench")
 	if _, err := os.Stat(script); err != nil || os.Geteuid() != 0 {
-		fmt.Println("\n(no Slurm at hand: it is measured as root, with GREYLAG_TRACES set)")
+		out.note("(no Slurm at hand: it is measured as root, with GREYLAG_TRACES set)")
 		return nil, nil
 	}
 	dir, err := os.MkdirTemp("/tmp", "gl-slurm-")
@@ -94,9 +94,9 @@ func startSlurm(ctx context.Context, nodes int) (*slurm, error) {
 		return nil, err
 	}
 	s := &slurm{script, dir}
-	if out, err := exec.CommandContext(ctx, script, "up", dir, fmt.Sprint(nodes)).CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(ctx, script, "up", dir, fmt.Sprint(nodes)).CombinedOutput(); err != nil {
 		s.stop()
-		return nil, fmt.Errorf("slurm-bench: %w: %s", err, out)
+		return nil, fmt.Errorf("slurm-bench: %w: %s", err, said)
 	}
 	return s, nil
 }
@@ -127,12 +127,36 @@ func (s *slurm) cpu() time.Duration {
 	return sum
 }
 
-// stop ends it; what was measured stands whatever that says.
+// stop ends it, after its jobs, which would outlive it; what was measured stands
+// whatever that says.
 func (s *slurm) stop() {
+	if err := s.quiet(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+	}
+	pid, _ := os.ReadFile(filepath.Join(s.dir, "ctld.pid")) // none when it did not start
 	if out, err := exec.Command(s.script, "down", s.dir).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: slurm-bench down: %v: %s\n", err, out)
+	}
+	for range 100 { // it writes its state while it ends
+		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); len(pid) == 0 || err != nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 	if err := os.RemoveAll(s.dir); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 	}
+}
+
+// quiet cancels all jobs and waits until none runs.
+func (s *slurm) quiet() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if out, err := s.command(ctx, "scancel", "-u", "root").CombinedOutput(); err != nil {
+		return fmt.Errorf("scancel: %w: %s", err, out)
+	}
+	return s.wait(ctx, "no job runs", func() (bool, error) {
+		out, err := s.command(ctx, "squeue", "-h").Output()
+		return len(out) == 0, err
+	})
 }

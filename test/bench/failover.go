@@ -11,7 +11,7 @@ import (
 
 // failover kills the leader under load, again and again, and measures how long
 // it takes until the next submission is acknowledged.
-func failover(ctx context.Context) error {
+func failover(ctx context.Context, out *paper) error {
 	const kills, clients = 20, 16
 	c, err := bare(ctx, 3)
 	if err != nil {
@@ -57,8 +57,8 @@ func failover(ctx context.Context) error {
 			return err
 		}
 	}
-	table(fmt.Sprintf("Leader killed with SIGKILL, 3 controllers, %d clients, %d times: until the next acknowledged submission", clients, kills), "median", "worst")
-	row(seconds(quantile(outages, 0.5)), seconds(quantile(outages, 1)))
+	out.table(fmt.Sprintf("Leader killed with SIGKILL, 3 controllers, %d clients, %d times: until the next acknowledged submission", clients, kills), "median", "worst")
+	out.row(seconds(quantile(outages, 0.5)), seconds(quantile(outages, 1)))
 	return nil
 }
 

@@ -35,7 +35,7 @@ func fill(ctx context.Context, c *cluster.Cluster, n int) error {
 
 // listing measures gqueue over a long queue while submissions keep the passes
 // coming.
-func listing(ctx context.Context) error {
+func listing(ctx context.Context, out *paper) error {
 	const pending = 100_000
 	c, err := cluster.Start(ctx, cluster.Options{Name: "bench", Nodes: 4, GPUs: 8})
 	if err != nil {
@@ -62,13 +62,13 @@ func listing(ctx context.Context) error {
 		all = append(all, time.Since(begun))
 		lines = strings.Count(result.Stdout, "\n")
 	}
-	table("gqueue -h, 100,000 pending jobs, 4 nodes of 8 GPUs, submissions and passes going on", "lines", "median", "worst")
-	row(lines, ms(quantile(all, 0.5)), ms(quantile(all, 1)))
+	out.table("gqueue -h, 100,000 pending jobs, 4 nodes of 8 GPUs, submissions and passes going on", "lines", "median", "worst")
+	out.row(lines, ms(quantile(all, 0.5)), ms(quantile(all, 1)))
 	return nil
 }
 
 // memory measures gctld with a million pending jobs.
-func memory(ctx context.Context) error {
+func memory(ctx context.Context, out *paper) error {
 	const pending = 1_000_000
 	c, err := bare(ctx, 1)
 	if err != nil {
@@ -80,9 +80,9 @@ func memory(ctx context.Context) error {
 		return err
 	}
 	took := time.Since(begun)
-	table("Memory of gctld, 1 controller, no nodes", "pending", "resident", "peak", "filled in")
+	out.table("Memory of gctld, 1 controller, no nodes", "pending", "resident", "peak", "filled in")
 	pid := c.Controller(0).PID()
-	row(pending, status(pid, "VmRSS"), status(pid, "VmHWM"), seconds(took))
+	out.row(pending, status(pid, "VmRSS"), status(pid, "VmHWM"), seconds(took))
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // machine says what the figures were measured on.
-func machine() error {
+func machine(out *paper) error {
 	model, kernel := "unknown processor", "unknown kernel"
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(text)) {
@@ -28,7 +28,7 @@ func machine() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d cores, %s, Linux %s, %s; append of 4 KiB and fsync: median %s, 99%% %s\n",
+	out.note("%d cores, %s, Linux %s, %s; append of 4 KiB and fsync: median %s, 99 %% %s",
 		runtime.NumCPU(), model, kernel, runtime.Version(), ms(p50), ms(p99))
 	return nil
 }
@@ -77,6 +77,17 @@ func cpu(pid int) time.Duration {
 		}
 	}
 	return sum
+}
+
+// loadAverage is how many processes wanted to run in the last minute.
+func loadAverage() float64 {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	load, _ := strconv.ParseFloat(first, 64) // a number always
+	return load
 }
 
 // micros is a time divided among n.

@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,31 +25,45 @@ import (
 // part is one table.
 type part struct {
 	name string
-	run  func(context.Context) error
+	run  func(context.Context, *paper) error
 }
 
-func parts() []part {
+func parts(beside passSize) []part {
 	return []part{
 		{"start", startTimes}, {"submit", submissions}, {"processes", processes}, {"jobs", endToEnd},
-		{"queue", listing}, {"failover", failover}, {"memory", memory},
+		{"queue", listing}, {"failover", failover}, {"memory", memory}, {"passes", passes},
+		{"backfill", func(ctx context.Context, out *paper) error { return besideBackfill(ctx, out, beside) }},
 	}
 }
 
 func main() {
 	cluster.ReapIfAsked()
-	only := flag.String("only", "", "measure these alone, such as submit,failover")
+	only := flag.String("only", "", "measure these alone, such as passes,backfill")
+	lines := flag.String("json", "", "write each row to this file as well, a line of JSON for each")
+	beside := passSize{gpus: 8}
+	flag.IntVar(&beside.nodes, "slurm-nodes", 128, "nodes of 8 GPUs on which a pass of Slurm's is measured: a daemon for each")
+	flag.IntVar(&beside.pending, "slurm-pending", 1000, "and jobs that wait there")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := machine(); err != nil {
+	out := &paper{text: os.Stdout}
+	if *lines != "" {
+		f, err := os.Create(*lines)
+		if err != nil {
+			fail(err)
+		}
+		defer f.Close()
+		out.lines = json.NewEncoder(f)
+	}
+	if err := machine(out); err != nil {
 		fail(err)
 	}
 	var failed error
-	for _, p := range parts() {
+	for _, p := range parts(beside) {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), p.name) {
 			continue
 		}
-		if err := p.run(ctx); err != nil {
+		if err := p.run(ctx, out); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", p.name, err))
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", p.name, err)
 		}
@@ -61,19 +76,6 @@ func main() {
 func fail(err error) {
 	fmt.Fprintln(os.Stderr, "bench: error:", err)
 	os.Exit(1)
-}
-
-// table prints one heading and one row of column names.
-func table(title string, columns ...string) {
-	fmt.Printf("\n### %s\n| %s |\n|%s\n", title, strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
-}
-
-func row(cells ...any) {
-	words := make([]string, len(cells))
-	for i, c := range cells {
-		words[i] = fmt.Sprint(c)
-	}
-	fmt.Printf("| %s |\n", strings.Join(words, " | "))
 }
 
 // quantile of durations, which are sorted in place.

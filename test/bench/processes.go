@@ -11,13 +11,13 @@ import (
 )
 
 // startTimes measures how long the commands take to do nothing.
-func startTimes(ctx context.Context) error {
+func startTimes(ctx context.Context, out *paper) error {
 	c, err := bare(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer c.Stop() // what was measured stands whatever stopping says
-	table("A command's start to end", "command", "median", "99 %")
+	out.table("A command's start to end", "command", "median", "99 %")
 	for _, program := range []string{"gsubmit", "gqueue", "gcancel", "gctl"} {
 		var all []time.Duration
 		for range 100 {
@@ -27,29 +27,29 @@ func startTimes(ctx context.Context) error {
 			}
 			all = append(all, time.Since(begun))
 		}
-		row(program+" --version", ms(quantile(all, 0.5)), ms(quantile(all, 0.99)))
+		out.row(program+" --version", ms(quantile(all, 0.5)), ms(quantile(all, 0.99)))
 	}
 	return nil
 }
 
 // processes measures submissions by processes, beside sbatch: a window of the one,
 // a window of the other, so that what else the machine does falls on both.
-func processes(ctx context.Context) error {
-	s, err := startSlurm(ctx, 1)
+func processes(ctx context.Context, out *paper) error {
+	s, err := startSlurm(ctx, out, 1)
 	if err != nil {
 		return err
 	}
 	if s != nil {
 		defer s.stop()
 	}
-	table("Submissions by processes, 1 node", "command", "controllers", "processes at once", "jobs/s", "CPU a job: command", "daemons")
+	out.table("Submissions by processes, 1 node", "command", "controllers", "processes at once", "jobs/s", "CPU a job: command", "daemons")
 	for _, controllers := range []int{1, 3} {
 		c, err := cluster.Start(ctx, cluster.Options{Name: "bench", Controllers: controllers, Nodes: 1, GPUs: 1})
 		if err != nil {
 			return err
 		}
 		for _, at := range []int{1, 8, 16} {
-			if err := besideSlurm(ctx, c, s, load{controllers, at}); err != nil {
+			if err := out.besideSlurm(ctx, c, s, load{controllers, at}); err != nil {
 				return fmt.Errorf("%w: %w", err, c.Stop())
 			}
 		}
@@ -64,7 +64,7 @@ func processes(ctx context.Context) error {
 type load struct{ controllers, at int }
 
 // besideSlurm measures one load of gsubmit and, unless s is nil, of sbatch.
-func besideSlurm(ctx context.Context, c *cluster.Cluster, s *slurm, l load) error {
+func (out *paper) besideSlurm(ctx context.Context, c *cluster.Cluster, s *slurm, l load) error {
 	daemons := func() time.Duration { return controllersCPU(c) + cpu(c.Auth().PID()) }
 	before := daemons()
 	r, err := spawn(ctx, l.at, func(ctx context.Context) *exec.Cmd {
@@ -73,7 +73,7 @@ func besideSlurm(ctx context.Context, c *cluster.Cluster, s *slurm, l load) erro
 	if err != nil {
 		return err
 	}
-	row("gsubmit", l.controllers, l.at, fmt.Sprintf("%.0f", r.rate()), micros(r.cpu, r.done), micros(daemons()-before, r.done))
+	out.row("gsubmit", l.controllers, l.at, fmt.Sprintf("%.0f", r.rate()), micros(r.cpu, r.done), micros(daemons()-before, r.done))
 	if s == nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func besideSlurm(ctx context.Context, c *cluster.Cluster, s *slurm, l load) erro
 	if err != nil {
 		return err
 	}
-	row("sbatch", 1, l.at, fmt.Sprintf("%.0f", r.rate()), micros(r.cpu, r.done), micros(s.cpu()-before, r.done))
+	out.row("sbatch", 1, l.at, fmt.Sprintf("%.0f", r.rate()), micros(r.cpu, r.done), micros(s.cpu()-before, r.done))
 	return nil
 }
 

@@ -28,12 +28,12 @@ func spec() *greylagv1.JobSpec {
 }
 
 // submissions measures durable submissions through the API.
-func submissions(ctx context.Context) error {
-	table("Durable submissions through the API, no nodes", "controllers", "clients", "jobs a request",
+func submissions(ctx context.Context, out *paper) error {
+	out.table("Durable submissions through the API, no nodes", "controllers", "clients", "jobs a request",
 		"jobs/s", "median", "99 %", "CPU a job: controllers", "clients")
 	for _, controllers := range []int{1, 3} {
 		for _, load := range []struct{ clients, many int }{{1, 1}, {64, 1}, {8, 256}} {
-			if err := submitRate(ctx, controllers, load.clients, load.many); err != nil {
+			if err := out.submitRate(ctx, controllers, load.clients, load.many); err != nil {
 				return err
 			}
 		}
@@ -41,7 +41,7 @@ func submissions(ctx context.Context) error {
 	return nil
 }
 
-func submitRate(ctx context.Context, controllers, clients, many int) error {
+func (out *paper) submitRate(ctx context.Context, controllers, clients, many int) error {
 	c, err := bare(ctx, controllers)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func submitRate(ctx context.Context, controllers, clients, many int) error {
 	jobs, took, err := flood(ctx, c, clients, many, window)
 	if err == nil {
 		theirs, own = controllersCPU(c)-theirs, cpu(os.Getpid())-own
-		row(controllers, clients, many, fmt.Sprintf("%.0f", float64(jobs)/window.Seconds()), ms(quantile(took, 0.5)), ms(quantile(took, 0.99)),
+		out.row(controllers, clients, many, fmt.Sprintf("%.0f", float64(jobs)/window.Seconds()), ms(quantile(took, 0.5)), ms(quantile(took, 0.99)),
 			micros(theirs, jobs), micros(own, jobs))
 	}
 	if stopped := c.Stop(); err == nil {

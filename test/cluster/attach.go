@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,22 @@ func Attach(dir string) (*Left, error) {
 		return nil, fmt.Errorf("%s: %w", dir, ErrNone)
 	}
 	return &Left{dir}, nil
+}
+
+// ConfigFile is the file that leads the commands to it.
+func (l *Left) ConfigFile() string { return filepath.Join(l.dir, "client.toml") }
+
+// Programs is the folder of the programs, as $GREYLAG_BIN says; empty where that is
+// not set and the shell's way is as good.
+func (l *Left) Programs() string { return os.Getenv("GREYLAG_BIN") }
+
+// Answers reports whether its controllers answer a command.
+func (l *Left) Answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	ask := exec.CommandContext(ctx, filepath.Join(l.Programs(), "gctl"), "cluster", "status")
+	ask.Env = append(os.Environ(), "GREYLAG_CONFIG="+l.ConfigFile())
+	return ask.Run() == nil
 }
 
 // Stop ends it and leaves nothing.

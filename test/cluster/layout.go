@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/greylag/greylag/internal/simgpu"
 )
 
 // layOut makes folders, file systems, namespaces and the configuration of every
@@ -100,6 +102,10 @@ func (c *Cluster) layOutNode(i int) error {
 		text += fmt.Sprintf("memory = %q\n", c.options.Memory)
 	}
 	if c.options.GPUs > 0 {
+		// The nodes' devices have different numbers as far as the machine has them.
+		if after := i * c.options.GPUs; after+c.options.GPUs <= simgpu.Max {
+			text += fmt.Sprintf("simulated_gpus_after = %d\n", after)
+		}
 		text += fmt.Sprintf("[[simulated_gpus]]\ncount = %d\ntype = \"h100\"\nmemory = \"80GiB\"\n", c.options.GPUs)
 	}
 	if c.options.Runtime == "containerd" {

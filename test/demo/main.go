@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -35,9 +36,9 @@ func main() {
 	var err error
 	switch {
 	case *up:
-		err = leave(ctx, *dir)
+		err = leave(ctx, *dir, os.Stdout)
 	case *down:
-		err = end(*dir)
+		err = end(*dir, os.Stdout)
 	default:
 		err = show(ctx)
 	}
@@ -55,29 +56,49 @@ func options() cluster.Options {
 	return cluster.Options{Name: "demo", Controllers: 3, Nodes: 2, GPUs: 4, CPUs: 8, Memory: "4GiB", Log: os.Stdout}
 }
 
-// leave starts a cluster that outlives this process.
-func leave(ctx context.Context, dir string) error {
+// leave starts a cluster that outlives this process, unless it runs already.
+func leave(ctx context.Context, dir string, out io.Writer) error {
+	left, err := cluster.Attach(dir)
+	switch {
+	case errors.Is(err, cluster.ErrNone):
+	case err != nil:
+		return err
+	case left.Answers(ctx):
+		fmt.Fprintln(out, "It runs already.")
+		tell(out, left.Programs(), left.ConfigFile())
+		return nil
+	default:
+		return fmt.Errorf("in %s is what is left of a cluster that does not answer: make down removes it", dir)
+	}
 	o := options()
-	o.Dir, o.Keep = dir, true
+	o.Dir, o.Keep, o.Log = dir, true, out
 	c, err := cluster.Start(ctx, o)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nThe cluster runs. For your shell:\n\n  export PATH=%s:$PATH\n  export GREYLAG_CONFIG=%s\n\nmake down ends it.\n",
-		c.Programs(), c.ConfigFile())
+	tell(out, c.Programs(), c.ConfigFile())
 	return nil
 }
 
-func end(dir string) error {
+// tell is what a shell needs for the cluster.
+func tell(out io.Writer, programs, configuration string) {
+	fmt.Fprintf(out, "\nThe cluster runs. For your shell:\n\n  export PATH=%s:$PATH\n  export GREYLAG_CONFIG=%s\n\nmake down ends it.\n", programs, configuration)
+}
+
+func end(dir string, out io.Writer) error {
 	left, err := cluster.Attach(dir)
-	if errors.Is(err, cluster.ErrNone) {
-		fmt.Println("no cluster is running in", dir)
+	switch {
+	case errors.Is(err, cluster.ErrNone):
+		fmt.Fprintf(out, "No cluster is in %s: make up starts one.\n", dir)
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
-	return left.Stop()
+	if err := left.Stop(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "The cluster in %s has ended, and nothing of it is left.\n", dir)
+	return nil
 }
 
 // show runs the demo.

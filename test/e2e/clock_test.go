@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -64,5 +65,46 @@ func TestClocksJump(t *testing.T) {
 	}
 	s.cancel(ctx, limited)
 	s.await(ctx, limited, "CANCELLED")
+	s.must(audit.Audit{Cluster: s.Cluster, Told: s.told, Runs: &s.runs}.Digests(ctx))
+}
+
+// TestWrongClockAtStart starts a controller whose clock is an hour ahead and makes it
+// the leader: it hands over before it stamps anything, or a job with a limit of half
+// an hour would end.
+func TestWrongClockAtStart(t *testing.T) {
+	ctx := limited(t, 2*time.Minute)
+	options := three()
+	options.Clocks = true
+	s := newSite(t, options)
+	job := s.job("limited", "sleep 1000")
+	job.TimeLimit = durationpb.New(30 * time.Minute)
+	limited := s.submit(ctx, job)
+	s.await(ctx, limited, "RUNNING")
+	wrong := s.others(s.leader(ctx))[0]
+	status, err := wrong.Status(ctx)
+	s.must(err)
+	s.must(wrong.Stop())
+	s.must(wrong.SetClock(time.Hour))
+	s.must(wrong.Start())
+	for range 3 {
+		s.until("leadership is handed to it", func() (bool, error) { // once it is up
+			result := s.run(tester, "gctl", "cluster", "transfer", status.Id)
+			return result.Exit == 0, fmt.Errorf("exit status %d: %s", result.Exit, result.Stderr)
+		})
+		for begun := time.Now(); time.Since(begun) < 2*time.Second; {
+			before := time.Now()
+			id := s.submit(ctx, s.job("stamped", "exit 0"))
+			got, err := s.get(ctx, id)
+			s.must(err)
+			if ahead := got.Submitted.AsTime().Sub(before); ahead > time.Minute {
+				t.Fatalf("a submission is stamped %s ahead of time", ahead)
+			}
+			s.wait(ctx, 100*time.Millisecond)
+		}
+	}
+	s.stillRuns(ctx, limited)
+	s.cancel(ctx, limited)
+	s.await(ctx, limited, "CANCELLED")
+	s.idle(ctx)
 	s.must(audit.Audit{Cluster: s.Cluster, Told: s.told, Runs: &s.runs}.Digests(ctx))
 }

@@ -28,15 +28,14 @@ echo "own $n as $CUDA_VISIBLE_DEVICES"`))
 		}
 	}
 	s.foreignDevice()
+	s.otherNodesDevice()
 }
 
 // foreignDevice: root inside a job that makes a device node by itself still
 // cannot open it: the kernel asks the control group.
 func (s *site) foreignDevice() {
 	s.t.Helper()
-	info, err := os.Stat(filepath.Join(s.gpuDir(), "nvidia0"))
-	s.must(err)
-	rdev := info.Sys().(*syscall.Stat_t).Rdev
+	rdev := s.gpuNumber(0, 0)
 	id := s.gsubmit(tester, s.script(fmt.Sprintf(
 		`mknod /tmp/gpu c %d %d && echo made; (exec 3<>/tmp/gpu) 2>/dev/null && echo opened`, rdev>>8, rdev&0xff)))
 	s.ends(id, "FAILED")
@@ -45,11 +44,35 @@ func (s *site) foreignDevice() {
 	}
 }
 
-// gpuDir is where the first node keeps its simulated GPUs.
-func (s *site) gpuDir() string {
+// otherNodesDevice: nodes that simulate their GPUs on one machine have devices of
+// different numbers, or the kernel would let a job of one open those of the other.
+func (s *site) otherNodesDevice() {
+	s.t.Helper()
+	owners := map[uint64]int{}
+	for node := range s.Nodes() {
+		for gpu := range 4 {
+			number := s.gpuNumber(node, gpu)
+			if other, taken := owners[number]; taken {
+				s.t.Errorf("GPU %d of node %d has the device number %#x of one of node %d", gpu, node, number, other)
+			}
+			owners[number] = node
+		}
+	}
+}
+
+// gpuNumber is the device number of a node's GPU.
+func (s *site) gpuNumber(node, gpu int) uint64 {
+	s.t.Helper()
+	info, err := os.Stat(filepath.Join(s.gpuDir(node), fmt.Sprintf("nvidia%d", gpu)))
+	s.must(err)
+	return info.Sys().(*syscall.Stat_t).Rdev
+}
+
+// gpuDir is where a node keeps its simulated GPUs.
+func (s *site) gpuDir(node int) string {
 	s.t.Helper()
 	var found string
-	s.must(filepath.WalkDir(filepath.Join(s.Dir, "n1"), func(path string, d os.DirEntry, err error) error {
+	s.must(filepath.WalkDir(filepath.Join(s.Dir, fmt.Sprintf("n%d", node+1)), func(path string, d os.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return nil

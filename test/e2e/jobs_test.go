@@ -128,11 +128,11 @@ func signalled(s *site) {
 func arrays(s *site) {
 	mark := filepath.Join(s.Work, "array")
 	first := s.gsubmit(tester, "--array=1-6%2", s.script(fmt.Sprintf(
-		`mkdir %[1]s-$GREYLAG_ARRAY_TASK_ID; ls -d %[1]s-* | wc -l; sleep 0.5; rmdir %[1]s-$GREYLAG_ARRAY_TASK_ID; echo "I am $GREYLAG_ARRAY_TASK_ID"`, mark)))
+		`mkdir %[1]s-$GREYLAG_ARRAY_TASK_ID; ls -d %[1]s-* | wc -l; sleep 0.5; rmdir %[1]s-$GREYLAG_ARRAY_TASK_ID; echo "I am $GREYLAG_ARRAY_TASK_ID of $GREYLAG_ARRAY_TASK_MIN to $SLURM_ARRAY_TASK_MAX"`, mark)))
 	for i := range uint64(6) {
 		s.ends(first+i, "COMPLETED")
 		lines := strings.Fields(s.output("greylag-%d_%d.out", first, i+1))
-		if len(lines) != 4 || lines[0] > "2" || lines[3] != fmt.Sprint(i+1) {
+		if len(lines) != 8 || lines[0] > "2" || strings.Join(lines[3:], " ") != fmt.Sprintf("%d of 1 to 6", i+1) {
 			s.t.Errorf("element %d wrote %q", i+1, lines)
 		}
 	}
@@ -178,6 +178,16 @@ func logs(s *site) {
 		s.t.Errorf("gctl logs -f printed %q, want %q", out, want)
 	}
 	s.ends(id, "COMPLETED")
+	later := s.gsubmit(tester, "--begin=now+2", s.script("echo at last"))
+	if out := s.ok(tester, "gctl", "logs", "-f", ref(later)); out != "at last\n" {
+		s.t.Errorf("gctl logs -f of a job that waited printed %q", out)
+	}
+	s.ends(later, "COMPLETED")
+	failed := s.gsubmit(tester, "--output=/nonexistent/out", s.script("true"))
+	s.ends(failed, "FAILED")
+	if result := s.run(tester, "gctl", "logs", ref(failed)); result.Exit == 0 || !strings.Contains(result.Stderr, "cannot open the output file /nonexistent/out") {
+		s.t.Errorf("gctl logs of a job that could not start: %+v", result)
+	}
 }
 
 func environment(s *site) {

@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/test/audit"
+	"github.com/greylag/greylag/test/cluster"
+)
+
+// five is a cluster of five controllers, which may lose two at once.
+func five() cluster.Options {
+	options := three()
+	options.Controllers = 5
+	return options
+}
+
+// TestTwoOfFiveKilled ends the leader and one more of five controllers at once, twice
+// under load, and lets them come back.
+func TestTwoOfFiveKilled(t *testing.T) {
+	ctx := limited(t, 2*time.Minute)
+	s := newSite(t, five())
+	runs := s.submit(ctx, s.job("runs on", "sleep 6; exit 7"))
+	s.await(ctx, runs, "RUNNING")
+	stop := s.load(16)
+	for range 2 {
+		leader := s.leader(ctx)
+		lost := []*cluster.Controller{leader, s.others(leader)[0]}
+		for _, ctl := range lost {
+			s.must(ctl.Kill())
+		}
+		t.Log("two of five were killed; submission acknowledged after", s.probe(ctx).Round(time.Millisecond))
+		for _, ctl := range lost {
+			s.must(ctl.Start())
+		}
+		for _, ctl := range lost {
+			s.must(audit.AwaitFollower(ctx, s.Cluster, ctl))
+		}
+	}
+	stop()
+	if job := s.await(ctx, runs, "FAILED"); job.ExitCode != 7 || job.Attempt != 1 {
+		t.Errorf("job %d ended with %d in attempt %d, want 7 in the first", runs, job.ExitCode, job.Attempt)
+	}
+	s.idle(ctx)
+	s.audit(ctx)
+}
+
+// TestThreeOfFiveKilled: without a majority nothing is acknowledged, and nothing is
+// lost; with one of the three back, all goes on.
+func TestThreeOfFiveKilled(t *testing.T) {
+	ctx := limited(t, 2*time.Minute)
+	options := five()
+	options.Nodes = 0
+	s := newSite(t, options)
+	s.probe(ctx)
+	for i := range 3 {
+		s.must(s.Controller(i).Kill())
+	}
+	short := limited(t, 3*time.Second)
+	if err := audit.Probe(short, s.client.Jobs(), s.told); err == nil {
+		t.Error("two of five controllers acknowledged a submission")
+	}
+	s.must(s.Controller(1).Start())
+	t.Log("three of five are up again; submission acknowledged after", s.probe(ctx).Round(time.Millisecond))
+	for _, i := range []int{0, 2} {
+		s.must(s.Controller(i).Start())
+		s.must(audit.AwaitFollower(ctx, s.Cluster, s.Controller(i)))
+	}
+	s.audit(ctx)
+}
