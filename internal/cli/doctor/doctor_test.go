@@ -120,7 +120,7 @@ func keyFaults() []fault {
 		{"no CA", func(w *world) { os.Remove(w.path("ca.pem")) }, Commands, "authority", Fault, "ca.pem"},
 		{"no CA key", func(w *world) { os.Remove(w.path("ctl/ca-key.pem")) }, Controller, "authority", Fault, "ca-key.pem"},
 		{"a CA near its end", func(w *world) {
-			old, err := pki.NewCA("lab-00000001", time.Now().Add(24*time.Hour - time.Until(w.ca.Trust().Expires())))
+			old, err := pki.NewCA("lab-00000001", time.Now().Add(24*time.Hour-time.Until(w.ca.Trust().Expires())))
 			must(w.t, err)
 			must(w.t, os.WriteFile(w.path("ca.pem"), old.Trust().PEM(), 0o644))
 		}, Commands, "authority", Warning, "CA ends on"},
