@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -33,7 +35,12 @@ var (
 // limited is an error about asking too often, and when to ask again.
 type limited struct {
 	error
-	after float64 // seconds
+	after time.Duration
+}
+
+// Hint is what to do instead of asking so often.
+func (l *limited) Hint() string {
+	return "many jobs go as one array, and gqueue --iterate or gsubmit --wait asks once; an administrator sets [limits] in gctld.toml"
 }
 
 // Unwrap is the error itself.
@@ -122,7 +129,7 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	}
 	var often *limited
 	if errors.As(err, &often) {
-		told.Meta().Set("Retry-After", strconv.FormatFloat(often.after, 'f', 3, 64))
+		told.Meta().Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(often.after.Seconds())))))
 	}
 	if code == connect.CodeUnavailable {
 		if id, addr := s.cfg.Log.Leader(); addr != "" && id != s.cfg.ID {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -154,8 +155,11 @@ func TestTooManyRequests(t *testing.T) {
 		if want := map[bool]int{true: 200, false: 429}[i < 3]; response.StatusCode != want {
 			t.Errorf("request %d: %s %s", i+1, response.Status, text)
 		}
-		if i == 3 && response.Header.Get("Retry-After") == "" {
-			t.Error("no word about when to come again")
+		if after, err := strconv.Atoi(response.Header.Get("Retry-After")); i == 3 && (err != nil || after < 90 || after > 100) {
+			t.Errorf("come again in %d s, %v: want about 100", after, err)
+		}
+		if i == 3 && !strings.Contains(text, "user ann may make 3 at once and 0.01 a second (limits.burst and limits.requests of this controller): the next one in 1m") {
+			t.Error(text)
 		}
 	}
 	for range 10 { // neither others, nor an operator, nor a node

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/greylag/greylag/internal/auth"
 )
 
 // limits count what each caller asks for: a token bucket for requests, a number
@@ -41,7 +43,25 @@ func newLimits(cfg Limits) *limits {
 	return &limits{cfg: cfg, buckets: make(map[string]*bucket), streams: make(map[string]int)}
 }
 
-// admit takes one request out of the caller's bucket, or says when there will be one.
+// costOf is how many requests a call counts for. What needs a pass of the scheduler, or
+// walks over history or a journal, costs the controller as much as so many small ones.
+func costOf(rpc auth.RPC) float64 {
+	switch rpc {
+	case "ClusterService/Why", "ClusterService/Plan", "CreditService/Quote":
+		return 10
+	case "CreditService/Statement", "HistoryService/Jobs",
+		"ReportService/Usage", "ReportService/Ended", "ReportService/Credits", "ReportService/Standing":
+		return 20
+	}
+	return 1
+}
+
+// jobsARequest is how many jobs of a submission, or elements of an array, count as one
+// request: those that come together cost about a tenth of those that come alone.
+const jobsARequest = 10
+
+// admit takes one call out of the caller's bucket, or says when it may be made. A call
+// that costs more than there is leaves a debt, so that none is too large for ever.
 func (l *limits) admit(c *caller, now time.Time) error {
 	if c.unlimited() {
 		return nil
@@ -57,11 +77,21 @@ func (l *limits) admit(c *caller, now time.Time) error {
 	}
 	l.fill(b, now)
 	if b.left < 1 {
-		after := (1 - b.left) / l.cfg.Rate
-		return &limited{fmt.Errorf("%w: %s makes more than %g a second", errTooOften, c.key(), l.cfg.Rate), after}
+		after := time.Duration((1 - b.left) / l.cfg.Rate * float64(time.Second))
+		return &limited{fmt.Errorf("%w: %s may make %d at once and %g a second (limits.burst and limits.requests of this controller): the next one in %s",
+			errTooOften, c.key(), l.cfg.Burst, l.cfg.Rate, max(after.Round(time.Millisecond), time.Millisecond)), after}
 	}
-	b.left--
+	b.left -= costOf(c.rpc)
 	return nil
+}
+
+// jobs counts the n jobs of a submission that was taken.
+func (l *limits) jobs(c *caller, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b := l.buckets[c.key()]; b != nil && !c.unlimited() {
+		b.left -= float64(n-1) / jobsARequest // one is in the price of the call
+	}
 }
 
 func (l *limits) fill(b *bucket, now time.Time) {
@@ -94,7 +124,7 @@ func (l *limits) enter(c *caller) (leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.streams[key] >= l.cfg.Streams {
-		return nil, &limited{fmt.Errorf("%w: %s has %d streams open", errTooOften, key, l.cfg.Streams), 1}
+		return nil, &limited{fmt.Errorf("%w: %s has %d watches, logs and lists open, which is the most (limits.streams of this controller)", errTooOften, key, l.cfg.Streams), time.Second}
 	}
 	l.streams[key]++
 	return func() {

@@ -41,6 +41,7 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 	if err != nil {
 		return nil, err
 	}
+	s.limits.jobs(c, jobsIn(answer))
 	response := &greylagv1.SubmitResponse{Index: answer.Index, SetAside: int64(answer.SetAside)}
 	for _, o := range answer.Over {
 		response.Warnings = append(response.Warnings, fmt.Sprintf("account %s is over its budget: %s of %s", o.Node, o.Used, o.Limit))
@@ -49,6 +50,14 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 		response.Jobs = append(response.Jobs, &greylagv1.Submitted{Id: uint64(id), ArraySize: answer.Counts[i]})
 	}
 	return response, nil
+}
+
+// jobsIn is how many jobs were made, elements of arrays included.
+func jobsIn(answer *command.Submitted) (n int) {
+	for _, size := range answer.Counts {
+		n += max(1, int(size))
+	}
+	return n
 }
 
 // ofJob says which of several jobs a refusal is about.

@@ -57,7 +57,7 @@ headers go with it where they apply:
 | Greylag-Hint | what to do about it |
 | Greylag-Leader | which controller leads |
 | Greylag-Code | ` + "`mismatch`" + `: the request id was used before, for another request (status 422) |
-| Retry-After | seconds to wait, with status 429 |
+| Retry-After | whole seconds to wait, with status 429 |
 
 Give every change a request id of its own: then it can be sent again when the answer was lost, or
 was 503, without being done twice. Procedures marked *stream* answer with Connect's enveloped messages

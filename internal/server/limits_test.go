@@ -1,0 +1,97 @@
+package server
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// by is a caller with a role who makes a call.
+func by(user string, role command.Role, rpc auth.RPC) *caller {
+	c := &caller{rpc: rpc}
+	c.User.Identity, c.Role = cluster.Identity{User: user}, role
+	return c
+}
+
+// admitted is how many of n calls at one instant are let in. Those that are not are
+// told when to come again.
+func admitted(t *testing.T, l *limits, c *caller, n int, at time.Time) (in int) {
+	t.Helper()
+	for range n {
+		err := l.admit(c, at)
+		var often *limited
+		if err == nil {
+			in++
+		} else if !errors.Is(err, errTooOften) || !errors.As(err, &often) || often.after <= 0 {
+			t.Fatalf("not admitted without a word about when: %v", err)
+		}
+	}
+	return in
+}
+
+// TestTenASecond is 25 submissions at once where 20 are allowed and 10 a second.
+func TestTenASecond(t *testing.T) {
+	l := newLimits(Limits{Rate: 10, Burst: 20})
+	now := time.Unix(1_800_000_000, 0)
+	ann := by("ann", command.RoleUser, "JobService/Submit")
+	if n := admitted(t, l, ann, 25, now); n != 20 {
+		t.Errorf("%d of 25 at once, want 20", n)
+	}
+	for who, c := range map[string]*caller{
+		"another user": by("bob", command.RoleUser, "JobService/Submit"), "an operator": by("olga", command.RoleOperator, "JobService/Submit"),
+	} {
+		if n := admitted(t, l, c, 20, now); n != 20 {
+			t.Errorf("%s: %d of 20", who, n)
+		}
+	}
+	node := &caller{rpc: "NodeService/Report"} // which brings heartbeats, and the ends that are settled
+	node.Machine = pki.Peer{ClusterID: "c", Role: pki.RoleNode, Name: "n1"}
+	if n := admitted(t, l, node, 10_000, now); n != 10_000 {
+		t.Errorf("a node: %d of 10,000", n)
+	}
+	for _, x := range []struct {
+		after time.Duration
+		want  int
+	}{{99 * time.Millisecond, 0}, {100 * time.Millisecond, 1}, {time.Second, 9}, {time.Hour, 20}} {
+		if n := admitted(t, l, ann, 100, now.Add(x.after)); n != x.want {
+			t.Errorf("%v later %d are let in, want %d", x.after, n, x.want)
+		}
+	}
+}
+
+// TestCostsOfCalls holds that a call that costs much counts for more, and that none is
+// too large for ever.
+func TestCostsOfCalls(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	for _, x := range []struct {
+		rpc  auth.RPC
+		jobs int
+		want int // plain calls that are let in after it
+	}{
+		{"ClusterService/Status", 1, 19}, {"ClusterService/Why", 1, 10}, {"CreditService/Statement", 1, 0},
+		{"JobService/Submit", 101, 9}, {"JobService/Submit", 100_001, 0},
+	} {
+		l := newLimits(Limits{Rate: 10, Burst: 20})
+		c := by("ann", command.RoleUser, x.rpc)
+		if n := admitted(t, l, c, 1, now); n != 1 {
+			t.Errorf("%s is not let in", x.rpc)
+		}
+		l.jobs(c, x.jobs)
+		if n := admitted(t, l, by("ann", command.RoleUser, "ClusterService/Status"), 100, now); n != x.want {
+			t.Errorf("after %s with %d jobs %d are let in, want %d", x.rpc, x.jobs, n, x.want)
+		}
+		if n := admitted(t, l, c, 1, now.Add(1000*time.Second)); n != 1 {
+			t.Errorf("%s with %d jobs is never forgiven", x.rpc, x.jobs)
+		}
+	}
+	l := newLimits(Limits{Rate: 10, Burst: 20})
+	root := by("root", command.RoleAdmin, "JobService/Submit")
+	if l.jobs(root, 1_000_000); l.admit(root, now) != nil {
+		t.Error("an administrator is limited")
+	}
+}
