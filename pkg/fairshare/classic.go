@@ -7,12 +7,16 @@ import "math"
 // The effective usage of a node leans towards that of its account as far as its
 // shares among its siblings go, so that users pay for what their account used. Who
 // has no shares has 0; who has shares and neither used anything nor has an account
-// that did, 1. O(n).
+// that did, 1. Whose shares are the parent's has what the account above has. O(n).
 func (t *Tree) Classic(dampening int64) []Factor {
 	out := t.normal()
 	d := float64(max(1, dampening))
 	for i := range t.nodes {
-		f, p := &out[i], t.nodes[i].Parent
+		f, p := &out[i], t.up[i]
+		if t.nodes[i].OfParent {
+			f.Effective, f.FairShare = out[p].Effective, out[p].FairShare
+			continue
+		}
 		f.Effective = f.NormUsage
 		if p > 0 {
 			lean := ratio(t.nodes[i].Shares, t.sums[p])

@@ -21,7 +21,7 @@ func (r *ranking) order(a, b int32) int {
 
 // product is the numerator of a's LevelFS times the denominator of b's.
 func (r *ranking) product(a, b int32) [4]uint64 {
-	pa, pb := r.nodes[a].Parent, r.nodes[b].Parent
+	pa, pb := r.up[a], r.up[b]
 	if pa == pb { // what they have in common does not matter
 		return wide([2]uint64{0, uint64(r.nodes[a].Shares)}, [2]uint64{0, uint64(r.nodes[b].Usage)})
 	}

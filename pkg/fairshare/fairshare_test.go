@@ -74,6 +74,7 @@ func play(t *testing.T, text string) string {
 			if depth > 0 {
 				n.Parent = path[depth-1]
 			}
+			n.OfParent = f[1] == "parent"
 			n.Shares, _ = strconv.ParseInt(f[1], 10, 64)
 			n.Usage, _ = strconv.ParseInt(f[2], 10, 64)
 			path = append(path[:depth], int32(len(nodes)))
@@ -193,7 +194,7 @@ func TestSaturation(t *testing.T) {
 func TestNoTree(t *testing.T) {
 	for _, nodes := range [][]Node{
 		{{Parent: 0}}, {{Parent: -1, User: true}}, {{Parent: -1}, {Parent: 1}}, {{Parent: -1}, {Parent: -1}},
-		{{Parent: -1}, {User: true}, {Parent: 1}}, {{Parent: -1}, {Shares: -1}}, {{Parent: -1}, {Usage: -1}},
+		{{Parent: -1}, {User: true}, {Parent: 1}}, {{Parent: -1}, {Shares: -1}}, {{Parent: -1}, {Usage: -1}}, {{Parent: -1, OfParent: true}},
 	} {
 		if _, err := NewTree(nodes); !errors.Is(err, ErrTree) {
 			t.Errorf("%v: %v", nodes, err)
@@ -213,7 +214,7 @@ func randomTree(seed uint64, n int) []Node {
 		if nodes[p].User {
 			continue
 		}
-		nodes = append(nodes, Node{Parent: p, User: r.IntN(3) > 0, Shares: int64(r.IntN(4)), Usage: int64(r.IntN(4)) * 100})
+		nodes = append(nodes, Node{Parent: p, User: r.IntN(3) > 0, Shares: int64(r.IntN(4)), Usage: int64(r.IntN(4)) * 100, OfParent: r.IntN(8) == 0})
 	}
 	return nodes
 }
@@ -224,13 +225,16 @@ func oracle(t *Tree) map[int32]float64 {
 	path := func(user int32) []*big.Rat {
 		var levels []*big.Rat
 		for at := user; t.nodes[at].Parent >= 0; at = t.nodes[at].Parent {
-			n, p := t.nodes[at], t.nodes[at].Parent
+			n, p := t.nodes[at], account(t.nodes, at)
 			v := big.NewRat(-1, 1) // unused
 			switch {
+			case n.OfParent && !n.User:
+				continue
+			case n.OfParent:
 			case n.Shares == 0:
 				v.SetInt64(0)
 			case n.Usage > 0:
-				v = new(big.Rat).Mul(big.NewRat(n.Shares, t.sums[p]), big.NewRat(t.nodes[p].Usage, n.Usage))
+				v = new(big.Rat).Mul(big.NewRat(n.Shares, shared(t.nodes, p)), big.NewRat(t.nodes[p].Usage, n.Usage))
 			}
 			levels = append(levels, v)
 		}
@@ -272,6 +276,25 @@ func oracle(t *Tree) map[int32]float64 {
 	return out
 }
 
+// account is the nearest node above another that has shares of its own.
+func account(nodes []Node, at int32) int32 {
+	at = nodes[at].Parent
+	for nodes[at].OfParent {
+		at = nodes[at].Parent
+	}
+	return at
+}
+
+// shared is the shares of all that compete under an account.
+func shared(nodes []Node, under int32) (sum int64) {
+	for i, n := range nodes {
+		if i > 0 && !n.OfParent && account(nodes, int32(i)) == under {
+			sum += n.Shares
+		}
+	}
+	return sum
+}
+
 // level0 reports whether b follows a though they are level: the same path, or a's is
 // how b's begins.
 func level0(a, b []*big.Rat) bool {
@@ -296,6 +319,11 @@ func checkTree(t *testing.T, nodes []Node) {
 	for i, f := range tree.Classic(1) {
 		if math.IsNaN(f.FairShare) || f.FairShare < 0 || f.FairShare > 1 {
 			t.Fatalf("%v\nnode %d has %g", nodes, i, f.FairShare)
+		}
+		if nodes[i].OfParent {
+			if above := tree.Classic(1)[account(nodes, int32(i))]; f.FairShare != above.FairShare || f.Effective != above.Effective {
+				t.Fatalf("%v\nnode %d: %+v, of its parent %+v", nodes, i, f, above)
+			}
 		}
 		if f.NormShares > 0 && math.Abs(f.FairShare-math.Exp2(-f.Effective/f.NormShares)) > 1e-12 {
 			t.Fatalf("%v\nnode %d: %+v", nodes, i, f)

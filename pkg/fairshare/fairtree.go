@@ -16,17 +16,26 @@ import (
 // are ranked as if their children were siblings, and a user level with an account
 // ranks with the best below it. Who has shares and no usage is ahead of all who have
 // usage; who has no shares comes last, whether there is usage or not. Users that
-// nobody ordered are level. O(n log n).
+// nobody ordered are level. A user whose shares are the parent's is the first of its
+// account, as Slurm has it: what an account's rank is, if it were one's. O(n log n).
 func (t *Tree) FairTree() []Factor {
 	out := t.normal()
 	for i := range t.nodes {
-		p := t.nodes[i].Parent
+		n, p := &t.nodes[i], t.up[i]
 		if p < 0 {
 			out[i].Effective = out[i].NormUsage
 			continue
 		}
-		out[i].Effective = ratio(t.nodes[i].Usage, t.nodes[p].Usage)
-		out[i].LevelFS = level(ratio(t.nodes[i].Shares, t.sums[p]), out[i].Effective)
+		out[i].Effective = ratio(n.Usage, t.nodes[p].Usage)
+		switch {
+		case !n.OfParent:
+			out[i].NormShares = ratio(n.Shares, t.sums[p])
+			out[i].LevelFS = level(out[i].NormShares, out[i].Effective)
+			continue
+		case n.User:
+			out[i].LevelFS = math.Inf(1)
+		}
+		out[i].NormShares = out[p].NormShares
 	}
 	if len(t.nodes) > 0 {
 		r := ranking{Tree: t, factors: out, next: t.users}

@@ -15,12 +15,16 @@ type Node struct {
 	User   bool  // has a factor of its own, and nothing below it
 	Shares int64 // among the nodes of the same parent
 	Usage  int64 // at least 0; of all below it as well, once they are summed up
+	// OfParent has no shares of its own, Slurm's FairShare=parent: a user ranks as the
+	// account above does, and what is below an account competes as if that were not
+	// there. Shares is not read then.
+	OfParent bool
 }
 
 // Factor is what comes out for one node. Which numbers there are beside FairShare
 // depends on the algorithm.
 type Factor struct {
-	NormShares float64 // its share of the whole: of the parent's, by shares
+	NormShares float64 // Fair Tree: its share among its siblings; classic: of the whole
 	NormUsage  float64 // its usage by that of the root
 	Effective  float64 // Fair Tree: usage by the parent's; classic: the effective usage
 	LevelFS    float64 // Fair Tree: share among its siblings by Effective; +Inf when unused
@@ -30,6 +34,7 @@ type Factor struct {
 // Tree is nodes with what belongs to whom. It is not changed by asking for factors.
 type Tree struct {
 	nodes    []Node
+	up       []int32 // with whose children a node competes; -1 for the root
 	children []int32 // those of node i are children[first[i]:first[i+1]]
 	first    []int32
 	sums     []int64 // shares of the children of a node
@@ -39,11 +44,11 @@ type Tree struct {
 // NewTree makes a tree of nodes, parents before children, the root first. It keeps
 // the slice. O(nodes).
 func NewTree(nodes []Node) (*Tree, error) {
-	t := &Tree{nodes: nodes, first: make([]int32, len(nodes)+1), sums: make([]int64, len(nodes))}
+	t := &Tree{nodes: nodes, up: make([]int32, len(nodes)), first: make([]int32, len(nodes)+1), sums: make([]int64, len(nodes))}
 	for i := range nodes {
 		n := &nodes[i]
 		switch {
-		case i == 0 && (n.Parent != -1 || n.User):
+		case i == 0 && (n.Parent != -1 || n.User || n.OfParent):
 			return nil, fmt.Errorf("%w: the first node is not the root", ErrTree)
 		case i > 0 && (n.Parent < 0 || int(n.Parent) >= i):
 			return nil, fmt.Errorf("%w: node %d comes before its parent %d", ErrTree, i, n.Parent)
@@ -55,23 +60,36 @@ func NewTree(nodes []Node) (*Tree, error) {
 		if n.User {
 			t.users++
 		}
-		if i > 0 {
-			t.first[n.Parent+1]++
-			t.sums[n.Parent] = added(t.sums[n.Parent], n.Shares)
+		if t.up[i] = n.Parent; i == 0 {
+			continue
+		}
+		if nodes[n.Parent].OfParent {
+			t.up[i] = t.up[n.Parent]
+		}
+		if t.competes(int32(i)) {
+			t.first[t.up[i]+1]++
+		}
+		if !n.OfParent {
+			t.sums[t.up[i]] = added(t.sums[t.up[i]], n.Shares)
 		}
 	}
 	for i := range nodes {
 		t.first[i+1] += t.first[i]
 	}
-	t.children = make([]int32, max(0, len(nodes)-1))
+	t.children = make([]int32, t.first[len(nodes)])
 	next := append([]int32(nil), t.first...)
 	for i := 1; i < len(nodes); i++ {
-		p := nodes[i].Parent
-		t.children[next[p]] = int32(i)
-		next[p]++
+		if p := t.up[i]; t.competes(int32(i)) {
+			t.children[next[p]] = int32(i)
+			next[p]++
+		}
 	}
 	return t, nil
 }
+
+// competes reports whether a node has a place among siblings: all but accounts whose
+// children stand in for them.
+func (t *Tree) competes(i int32) bool { return t.nodes[i].User || !t.nodes[i].OfParent }
 
 // Sum adds the usage of every node to all above it. Call it once, when each node's
 // usage is its own alone. O(nodes).
@@ -93,7 +111,7 @@ func added(a, b int64) int64 {
 	return a + b
 }
 
-// below are the children of a node.
+// below are those who compete under a node.
 func (t *Tree) below(i int32) []int32 { return t.children[t.first[i]:t.first[i+1]] }
 
 // ratio is a/b, and 0 when b is 0: nobody has a part of nothing.
@@ -113,7 +131,10 @@ func (t *Tree) normal() []Factor {
 			out[i] = Factor{NormShares: 1, NormUsage: ratio(n.Usage, n.Usage)}
 			continue
 		}
-		out[i].NormShares = out[n.Parent].NormShares * ratio(n.Shares, t.sums[n.Parent])
+		p := t.up[i]
+		if out[i].NormShares = out[p].NormShares; !n.OfParent {
+			out[i].NormShares *= ratio(n.Shares, t.sums[p])
+		}
 		out[i].NormUsage = ratio(n.Usage, t.nodes[0].Usage)
 	}
 	return out
