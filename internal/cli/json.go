@@ -61,6 +61,9 @@ type JobJSON struct {
 	Version     uint64        `json:"version,omitempty"`
 	Others      []string      `json:"others,omitempty"`
 	Reservation string        `json:"reservation,omitempty"`
+	Charged     string        `json:"charged,omitempty"`   // credits
+	SetAside    string        `json:"set_aside,omitempty"` // credits
+	FundedUntil *time.Time    `json:"funded_until,omitempty"`
 }
 
 type requestJSON struct {
@@ -118,6 +121,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Depends: dependWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Args: j.Args, WorkDir: j.WorkDir,
 		Output: j.Output, Error: j.Error, Comment: j.Comment, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
 		Others: j.Others, Reservation: j.Reservation,
+		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.SetAside), FundedUntil: Stamp(timeOf(j.FundedUntil)),
 	}
 	if j.ArrayId != 0 {
 		out.ArrayIndex = &j.ArrayIndex

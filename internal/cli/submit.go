@@ -123,7 +123,7 @@ func (p *Process) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitRe
 	}
 	switch {
 	case o.JSON:
-		return p.WriteJSON(submittedJSON{job.Id, job.ArraySize, answer.Index, setAside(answer.SetAside), answer.Warnings})
+		return p.WriteJSON(submittedJSON{job.Id, job.ArraySize, answer.Index, CreditsWord(answer.SetAside), answer.Warnings})
 	case o.Quiet:
 		return nil
 	}
@@ -143,8 +143,8 @@ type submittedJSON struct {
 	Warnings  []string `json:"warnings,omitempty"`
 }
 
-// setAside writes credits; "" for none.
-func setAside(micro int64) string {
+// CreditsWord writes micro-credits as credits; "" for none.
+func CreditsWord(micro int64) string {
 	if micro == 0 {
 		return ""
 	}

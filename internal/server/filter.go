@@ -147,6 +147,11 @@ type eye struct {
 
 func newEye(c *caller, v *state.View) *eye { return &eye{caller: c.Caller, policy: v.Policy()} }
 
+// full reports whether the caller may see all of a job.
+func (e *eye) full(j *cluster.Job) bool {
+	return auth.ViewOf(e.policy, e.caller, j.Spec.Owner) == auth.Full
+}
+
 // see returns the job as the caller may see it; nil for not at all.
 func (e *eye) see(j *cluster.Job) *cluster.Job {
 	switch auth.ViewOf(e.policy, e.caller, j.Spec.Owner) {
@@ -158,7 +163,8 @@ func (e *eye) see(j *cluster.Job) *cluster.Job {
 		}
 		shown := *j
 		shown.Spec, shown.Tasks, shown.Requester = e.redacted, nil, ""
-		if j.State != cluster.Pending {
+		shown.Charged = 0
+		if j.State != cluster.Pending || j.Hold == cluster.HeldForCredits { // what an account lacks is not for all
 			shown.Detail = ""
 		}
 		return &shown

@@ -298,7 +298,9 @@ func (s *jobService) Get(ctx context.Context, p *greylagv1.GetRequest) (*greylag
 	}
 	answer := &greylagv1.GetResponse{Jobs: write(jobs), AsOf: asOf}
 	for i, j := range jobs {
-		s.setAside(j, answer.Jobs[i])
+		if l.eye.full(j) {
+			s.setAside(j, answer.Jobs[i])
+		}
 	}
 	return answer, nil
 }

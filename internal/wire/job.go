@@ -25,7 +25,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.WorkDir, p.Output, p.Error, p.Image = spec.WorkDir, spec.Output, spec.Error, spec.Image
 	p.Comment, p.SubmitHost, p.Args = spec.Comment, spec.SubmitHost, spec.Args
 	p.Depends = writeDependencies(spec.Depends)
-	p.Hold = holdWord(j.Hold)
+	p.Hold, p.Charged = holdWord(j.Hold), j.Charged
 	p.Version, p.Nice, p.EveryNode, p.Requester = j.Version, spec.Nice, spec.EveryNode, j.Requester
 	p.ArraySize, p.Others, p.Reservation = spec.ArraySize, spec.Others, spec.Reservation
 	p.Nodes = writeAllocation(j.Alloc)

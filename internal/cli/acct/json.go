@@ -22,7 +22,6 @@ type asOfJSON struct {
 // pastJSON is a job as gqueue --json has it, and what its attempts came to.
 type pastJSON struct {
 	cli.JobJSON
-	Charged  int64            `json:"charged,omitempty"` // micro-credits
 	TRES     map[string]int64 `json:"tres,omitempty"`
 	Attempts []attemptJSON    `json:"attempts,omitempty"`
 }
@@ -55,7 +54,8 @@ func (w *writer) head(m *greylagv1.HistoryResponse) {
 
 // object prints one job.
 func (w *writer) object(p *greylagv1.PastJob) {
-	out := pastJSON{JobJSON: cli.JobOf(p.Job), Charged: p.Charged, TRES: tresJSON(p.Tres)}
+	out := pastJSON{JobJSON: cli.JobOf(p.Job), TRES: tresJSON(p.Tres)}
+	out.Charged = cli.CreditsWord(p.Charged)
 	for _, a := range p.Attempts {
 		out.Attempts = append(out.Attempts, attemptJSON{
 			a.Attempt, a.Partition, a.Outcome, cli.Stamp(timeOf(a.Started)), cli.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(),
