@@ -75,7 +75,7 @@ func TestSignals(t *testing.T) {
 // TestSuspend: SIGSTOP and SIGCONT reach every process but ginit.
 func TestSuspend(t *testing.T) {
 	r := newRuntime(t, nil)
-	spec := job(t, 1, "touch ready; while :; do date +%s%N > tick; sleep 0.01; done\n")
+	spec := job(t, 1, "date > tick; touch ready; while :; do date +%s%N > tick; sleep 0.01; done\n")
 	begin(t, r, spec)
 	ctx, tick := limit(t), filepath.Join(spec.WorkDir, "tick")
 	text := func() string { return string(must(os.ReadFile(tick))(t)) }
