@@ -75,7 +75,7 @@ func fold(tx *bolt.Tx) (more bool, err error) {
 			break
 		}
 		if j := jobIn(seq, v); j != nil {
-			tally.Job(j, 0, into)
+			tally.Job(j, 0, tally.Slots, into)
 		} else {
 			illegible++
 		}

@@ -62,7 +62,7 @@ func BenchmarkMonth(b *testing.B) {
 		cells := make(map[cell]*tally.Tally)
 		for b.Loop() {
 			for _, j := range records {
-				tally.Job(j, 0, func(slot cluster.Instant, k tally.Key) *tally.Tally {
+				tally.Job(j, 0, tally.Slots, func(slot cluster.Instant, k tally.Key) *tally.Tally {
 					t := cells[cell{slot, k}]
 					if t == nil {
 						t = &tally.Tally{}

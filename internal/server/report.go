@@ -70,6 +70,25 @@ func (q *asking) now() cluster.Instant {
 	return max(q.view.Now(), cluster.InstantOf(q.server.cfg.Clock()))
 }
 
+// clocksDiffer is more than the clocks of controllers do: a leader whose clock is off
+// by more than seconds steps down.
+const clocksDiffer = time.Minute
+
+// over reports whether nothing can happen before the last bound any more: the log's
+// clock, which never goes back, has passed it. In a log that stands still this
+// controller's clock counts, but may be ahead of the one that stamps the next entry.
+func (q *asking) over() bool {
+	return q.view.Now() >= q.end() || cluster.InstantOf(q.server.cfg.Clock()) >= q.end().Add(clocksDiffer)
+}
+
+// rolled is how far the archive goes for rows that are made of it alone. While a
+// snapshot is being taken over the state is ahead of it.
+func (q *asking) rolled() (archive.Rolled, error) {
+	rolled, err := q.server.cfg.Archive.Tallies(nil, nil)
+	rolled.Missing = rolled.Missing || rolled.Seq < q.view.FinishedSeq()
+	return rolled, err
+}
+
 // head says what rows are made of and whether they are all there will be.
 func (q *asking) head(rolled archive.Rolled) (*greylagv1.ReportHead, error) {
 	h := &greylagv1.ReportHead{AsOf: q.asOf, Cluster: q.view.Policy().Cluster, Illegible: rolled.Illegible}
@@ -85,19 +104,29 @@ func (q *asking) head(rolled archive.Rolled) (*greylagv1.ReportHead, error) {
 		return nil, err
 	}
 	h.HeadHash = journal.head
-	must, may := q.open(rolled.Missing || journal.gap)
+	h.Incomplete = q.missing(rolled, journal)
+	must, may := q.open()
+	must = cmp.Or(h.Incomplete, must)
 	h.Open, h.Ready = cmp.Or(must, may), must == "" && (may == "" || q.now() >= q.end().Add(q.grace))
 	return h, nil
 }
 
+// missing is what of the history this controller lacks, so that rows are too few.
+func (q *asking) missing(rolled archive.Rolled, journal journalEnd) string {
+	switch {
+	case rolled.Missing:
+		return fmt.Sprintf("controller %s lacks records of finished jobs after number %d and is fetching them from the others", q.asOf.GetController(), rolled.Seq)
+	case journal.gap:
+		return fmt.Sprintf("controller %s lacks entries of the journal of credits and is fetching them from the others", q.asOf.GetController())
+	}
+	return ""
+}
+
 // open is why there may be more rows still: for certain, and unless nothing comes any
 // more. O(active jobs + nodes).
-func (q *asking) open(missing bool) (must, may string) {
-	if now := q.now(); now < q.end() {
+func (q *asking) open() (must, may string) {
+	if !q.over() {
 		return "the period is not over until " + q.end().Time().Format(time.RFC3339), ""
-	}
-	if missing {
-		return "this controller is still fetching history from another one", ""
 	}
 	silent := make(map[string]bool)
 	for n := range q.view.Nodes() {
@@ -174,52 +203,13 @@ func usageOrder(rows map[usagePlace]*tally.Tally) []usagePlace {
 	return order
 }
 
-// usage adds up. The sums of the archive are read first: a job that ends between that
-// and the view is still in the view's tail.
-func (q *asking) usage() (map[usagePlace]*tally.Tally, archive.Rolled, error) {
-	rows := make(map[usagePlace]*tally.Tally)
-	var none tally.Tally // where what is outside of all periods goes
-	of := func(period int, k tally.Key) *tally.Tally {
-		at := usagePlace{period, k}
-		t := rows[at]
-		if t == nil {
-			t = &tally.Tally{}
-			rows[at] = t
-		}
-		return t
-	}
-	into := func(slot cluster.Instant, k tally.Key) *tally.Tally {
-		if i, inside := q.period(slot); inside {
-			return of(i, k)
-		}
-		return &none
-	}
-	rolled, err := q.server.cfg.Archive.Tallies(q.bounds, func(period int, k tally.Key, t *tally.Tally) { of(period, k).Add(t) })
-	if err != nil {
-		return nil, rolled, err
-	}
-	q.view = q.server.cfg.State.View()
-	for f := range q.view.Tail(rolled.Seq) {
-		if !rolled.Missing {
-			tally.Job(f.Job, 0, into)
-		}
-	}
-	now := min(q.now(), q.end())
-	for j := range q.view.Jobs(0) {
-		if j.Started > 0 || len(j.Attempts) > 0 {
-			tally.Job(j, now, into)
-		}
-	}
-	return rows, rolled, nil
-}
-
 // Ended streams the jobs that ended in a period.
 func (s *reportService) Ended(ctx context.Context, p *greylagv1.PeriodsRequest, stream *connect.ServerStream[greylagv1.PeriodEndedResponse]) error {
 	q, err := s.ask(ctx, p)
 	if err != nil {
 		return err
 	}
-	rolled, err := s.cfg.Archive.Tallies(nil, nil)
+	rolled, err := q.rolled()
 	if err != nil {
 		return err
 	}

@@ -184,7 +184,7 @@ func TestReportRights(t *testing.T) {
 		t.Error("ann sees", own)
 	}
 	for what, bad := range map[string]*greylagv1.PeriodsRequest{
-		"no bounds": periods(), "bounds that descend": periods(reportDay, reportDay.Add(-time.Hour)), "a bound off the half hour": periods(reportDay, reportDay.Add(time.Minute)),
+		"no bounds": periods(), "bounds that descend": periods(reportDay, reportDay.Add(-time.Hour)), "a bound that is no whole second": periods(reportDay, reportDay.Add(time.Millisecond)),
 	} {
 		stream, err := w.as(olga).Reports().Usage(context.Background(), bad)
 		if err == nil {

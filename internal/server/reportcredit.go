@@ -59,7 +59,8 @@ func (q *asking) journalBefore(at cluster.Instant) (journalEnd, error) {
 			high = middle
 		}
 	}
-	out := journalEnd{seq: low, gap: len(gaps) > 0}
+	booked, _ := q.view.Credits().Head()
+	out := journalEnd{seq: low, gap: len(gaps) > 0 || last < booked}
 	rows, err := a.Rows(archive.CreditJournal, low-1, 1)
 	if err != nil || low == 1 || len(rows) == 0 || rows[0].Seq != low-1 {
 		return out, err
@@ -102,7 +103,7 @@ func (s *reportService) Credits(ctx context.Context, p *greylagv1.PeriodsRequest
 	if err != nil {
 		return err
 	}
-	rolled, err := s.cfg.Archive.Tallies(nil, nil)
+	rolled, err := q.rolled()
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 // maxBounds bounds how many periods one question is about.
 const maxBounds = 1 << 10
 
-// ReadBounds reads the bounds of periods: at least two, ascending, on half hours.
+// ReadBounds reads the bounds of periods: at least two, ascending, whole seconds.
 func ReadBounds(p *greylagv1.PeriodsRequest) (bounds []cluster.Instant, grace time.Duration, err error) {
 	if n := len(p.GetBounds()); n < 2 || n > maxBounds {
 		return nil, 0, refuse("%d bounds of periods, want 2 to %d", n, maxBounds)
@@ -22,8 +22,8 @@ func ReadBounds(p *greylagv1.PeriodsRequest) (bounds []cluster.Instant, grace ti
 		switch {
 		case err != nil:
 			return nil, 0, err
-		case at != tally.SlotOf(at):
-			return nil, 0, refuse("the bound %s is not on a half hour of UTC", at.Time().Format(time.RFC3339Nano))
+		case at%cluster.Instant(time.Second) != 0:
+			return nil, 0, refuse("the bound %s is not a whole second", at.Time().Format(time.RFC3339Nano))
 		case len(bounds) > 0 && bounds[len(bounds)-1] >= at:
 			return nil, 0, refuse("the bounds of periods do not ascend")
 		}

@@ -83,8 +83,8 @@ func (r *reporting) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&r.kind, "period", "day", "day, week or month")
 	f.StringVar(&r.date, "date", "", "a day in the period: YYYY-MM-DD, today, yesterday; YYYY-MM for a month (the last that is over)")
-	f.StringVar(&r.from, "from", "", "instead of a period: from YYYY-MM-DD[THH:MM]")
-	f.StringVar(&r.to, "to", "", "up to but without YYYY-MM-DD[THH:MM] (now)")
+	f.StringVar(&r.from, "from", "", "instead of a period: from YYYY-MM-DD[THH:MM[:SS]]")
+	f.StringVar(&r.to, "to", "", "up to but without YYYY-MM-DD[THH:MM[:SS]] (now)")
 	f.StringVar(&r.zone, "tz", "UTC", "time zone of days, such as Europe/Berlin, or Local")
 	f.StringVar(&r.format, "format", "text", "text, csv, jsonl, parquet; focus of usage or credits; xdmod of jobs")
 	f.StringVarP(&r.dir, "output", "o", "", "write into this folder, as REPORT/FORMAT/period=NAME/, with a manifest")
@@ -137,6 +137,10 @@ func (r *reporting) put(made *madeReport, period report.Period) error {
 	if made.head.GetIllegible() > 0 {
 		r.Complain(fmt.Sprintf("%d records of finished jobs cannot be read and are not counted", made.head.GetIllegible()), "see the log of the controller "+made.head.GetAsOf().GetController()+"; a copy is with the others")
 		return cli.Exit(integrityStatus)
+	}
+	if lacks := made.head.GetIncomplete(); lacks != "" {
+		r.Complain(fmt.Sprintf("the report of %s would be too small: %s", period.Name, lacks), "try again later")
+		return cli.Exit(notReadyStatus)
 	}
 	if r.dir == "" {
 		if made.head.GetOpen() != "" {

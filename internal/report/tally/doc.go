@@ -14,6 +14,7 @@ package tally
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,34 @@ const Slot = 30 * time.Minute
 
 // SlotOf is the beginning of the slot that an instant lies in.
 func SlotOf(at cluster.Instant) cluster.Instant { return at - at%cluster.Instant(Slot) }
+
+// Grid divides time into cells: it tells when the one that an instant lies in begins
+// and, exclusive, ends.
+type Grid func(at cluster.Instant) (begin, end cluster.Instant)
+
+// Slots is the grid of slots.
+func Slots(at cluster.Instant) (begin, end cluster.Instant) {
+	begin = SlotOf(at)
+	return begin, begin + cluster.Instant(Slot)
+}
+
+// Cut is the grid of slots that are cut at bounds, which ascend. O(log bounds).
+func Cut(bounds []cluster.Instant) Grid {
+	return func(at cluster.Instant) (begin, end cluster.Instant) {
+		begin, end = Slots(at)
+		i, exact := slices.BinarySearch(bounds, at)
+		if exact {
+			i++
+		}
+		if i > 0 {
+			begin = max(begin, bounds[i-1])
+		}
+		if i < len(bounds) {
+			end = min(end, bounds[i])
+		}
+		return begin, end
+	}
+}
 
 // Key is who and what a tally is about.
 type Key struct {

@@ -7,16 +7,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Into is where a job is added: the tally of a slot, by its beginning, and of a key.
-type Into func(slot cluster.Instant, k Key) *Tally
+// Into is where a job is added: the tally of a cell, by its beginning, and of a key.
+type Into func(cell cluster.Instant, k Key) *Tally
 
 // Job adds a job: one that has ended, or with all that it used up to an instant one
 // that has not. A job that is COMPLETING counts as ended unless it will run again.
-// O(slots in which it ran × GPU types).
-func Job(j *cluster.Job, until cluster.Instant, into Into) {
+// O(cells in which it ran × GPU types).
+func Job(j *cluster.Job, until cluster.Instant, grid Grid, into Into) {
 	over := j.State.Final() || j.State == cluster.Completing && !j.Returns
 	for i := range j.Attempts {
-		attempt(j, &j.Attempts[i], j.Attempts[i].Ended, into)
+		attempt(j, &j.Attempts[i], j.Attempts[i].Ended, grid, into)
 	}
 	last := j.ThisAttempt()
 	if j.State != cluster.Pending && j.Started > 0 {
@@ -24,10 +24,10 @@ func Job(j *cluster.Job, until cluster.Instant, into Into) {
 		if j.State.Holds() && j.State != cluster.Completing {
 			end, last.Ended = until, 0
 		}
-		attempt(j, &last, end, into)
+		attempt(j, &last, end, grid, into)
 	}
 	if over {
-		t := into(SlotOf(j.Ended), keyOf(j, &last))
+		t := into(cellOf(grid, j.Ended), keyOf(j, &last))
 		t.Ended[max(last.Outcome, first)-first]++
 		t.Charged += j.Charged
 		memory(t, j, &last)
@@ -74,7 +74,7 @@ func amount(a *cluster.AttemptRecord, resource string) int64 {
 
 // attempt adds what an attempt used up to an instant, and when it has ended what is
 // known only then.
-func attempt(j *cluster.Job, a *cluster.AttemptRecord, end cluster.Instant, into Into) {
+func attempt(j *cluster.Job, a *cluster.AttemptRecord, end cluster.Instant, grid Grid, into Into) {
 	k := keyOf(j, a)
 	gpus, typed := amount(a, cluster.ResourceGPU), int64(0)
 	cpus, nodes := amount(a, cluster.ResourceCPU), amount(a, cluster.ResourceNode)
@@ -83,11 +83,11 @@ func attempt(j *cluster.Job, a *cluster.AttemptRecord, end cluster.Instant, into
 			typed += x.Count
 			other := k
 			other.GPUType = name
-			each(a.Started, end, func(slot cluster.Instant, millis int64) { into(slot, other).GPU += x.Count * millis })
+			each(grid, a.Started, end, func(cell cluster.Instant, millis int64) { into(cell, other).GPU += x.Count * millis })
 		}
 	}
-	each(a.Started, end, func(slot cluster.Instant, millis int64) {
-		t := into(slot, k)
+	each(grid, a.Started, end, func(cell cluster.Instant, millis int64) {
+		t := into(cell, k)
 		t.GPU += (gpus - typed) * millis
 		t.CPU += cpus * millis
 		t.Node += nodes * millis
@@ -95,7 +95,7 @@ func attempt(j *cluster.Job, a *cluster.AttemptRecord, end cluster.Instant, into
 	if a.Ended == 0 {
 		return
 	}
-	t := into(SlotOf(a.Ended), k)
+	t := into(cellOf(grid, a.Ended), k)
 	millis := int64(a.Ended.Sub(a.Started) / time.Millisecond)
 	t.Attempts++
 	t.CPUUsed += int64(a.CPUTime / time.Millisecond)
@@ -108,13 +108,18 @@ func attempt(j *cluster.Job, a *cluster.AttemptRecord, end cluster.Instant, into
 	}
 }
 
-// each calls do for every slot between two instants with the milliseconds in it.
-func each(from, to cluster.Instant, do func(slot cluster.Instant, millis int64)) {
+func cellOf(grid Grid, at cluster.Instant) cluster.Instant {
+	begin, _ := grid(at)
+	return begin
+}
+
+// each calls do for every cell between two instants with the milliseconds in it.
+func each(grid Grid, from, to cluster.Instant, do func(cell cluster.Instant, millis int64)) {
 	const ms = cluster.Instant(time.Millisecond)
 	for from < to {
-		slot := SlotOf(from)
-		end := min(slot+cluster.Instant(Slot), to)
-		do(slot, int64(end/ms-from/ms))
+		cell, end := grid(from)
+		end = min(end, to)
+		do(cell, int64(end/ms-from/ms))
 		from = end
 	}
 }

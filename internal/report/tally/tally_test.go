@@ -31,7 +31,7 @@ func trained() *cluster.Job {
 
 func TestJob(t *testing.T) {
 	got := make(map[string]*Tally)
-	Job(trained(), 0, func(slot cluster.Instant, k Key) *Tally {
+	Job(trained(), 0, Slots, func(slot cluster.Instant, k Key) *Tally {
 		name := fmt.Sprintf("%d %s %s", slot.Sub(minute(0))/Slot, k.Partition, k.GPUType)
 		if got[name] == nil {
 			got[name] = &Tally{}
@@ -66,7 +66,7 @@ func TestJob(t *testing.T) {
 func TestRunningJobCountsAsItWillWhenItHasEnded(t *testing.T) {
 	sum := func(j *cluster.Job, until cluster.Instant) (all Tally) {
 		var none Tally
-		Job(j, until, func(slot cluster.Instant, _ Key) *Tally {
+		Job(j, until, Slots, func(slot cluster.Instant, _ Key) *Tally {
 			if slot < minute(60) {
 				return &all
 			}
@@ -78,6 +78,15 @@ func TestRunningJobCountsAsItWillWhenItHasEnded(t *testing.T) {
 	running.State, running.Ended = cluster.Running, 0
 	if now, later := sum(running, minute(60)), sum(trained(), 0); !reflect.DeepEqual(now, later) || now.GPU == 0 {
 		t.Errorf("while it runs %+v, later %+v", now, later)
+	}
+}
+
+func TestCut(t *testing.T) {
+	grid := Cut([]cluster.Instant{minute(10), minute(30), minute(45), minute(50)})
+	for at, want := range map[int][2]int{0: {0, 10}, 10: {10, 30}, 29: {10, 30}, 30: {30, 45}, 47: {45, 50}, 50: {50, 60}, 60: {60, 90}} {
+		if begin, end := grid(minute(at)); begin != minute(want[0]) || end != minute(want[1]) {
+			t.Errorf("minute %d is in %d to %d, want %v", at, begin.Sub(minute(0))/time.Minute, end.Sub(minute(0))/time.Minute, want)
+		}
 	}
 }
 

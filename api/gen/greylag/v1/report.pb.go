@@ -27,8 +27,8 @@ const (
 
 type PeriodsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Periods lie between each two bounds, which ascend and begin half hours. Ended takes
-	// two bounds.
+	// Periods lie between each two bounds, which ascend and are whole seconds. Bounds on
+	// half hours of UTC are the fastest. Ended takes two bounds.
 	Bounds []*timestamppb.Timestamp `protobuf:"bytes,1,rep,name=bounds,proto3" json:"bounds,omitempty"`
 	// For how long after the last bound facts are waited for that may come late.
 	Grace         *durationpb.Duration `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
@@ -99,9 +99,12 @@ type ReportHead struct {
 	HeadHash     []byte `protobuf:"bytes,4,opt,name=head_hash,json=headHash,proto3" json:"head_hash,omitempty"`
 	// Why a report would not be final: the period is not over, or facts about it may
 	// still come. Empty when it is final.
-	Open          string `protobuf:"bytes,5,opt,name=open,proto3" json:"open,omitempty"`
-	Ready         bool   `protobuf:"varint,6,opt,name=ready,proto3" json:"ready,omitempty"`         // it is final, or grace is over
-	Illegible     uint64 `protobuf:"varint,7,opt,name=illegible,proto3" json:"illegible,omitempty"` // records of jobs that cannot be read and do not count
+	Open      string `protobuf:"bytes,5,opt,name=open,proto3" json:"open,omitempty"`
+	Ready     bool   `protobuf:"varint,6,opt,name=ready,proto3" json:"ready,omitempty"`         // it is final, or grace is over
+	Illegible uint64 `protobuf:"varint,7,opt,name=illegible,proto3" json:"illegible,omitempty"` // records of jobs that cannot be read and do not count
+	// What of its history the controller lacks: the rows are too few, and another one may
+	// have all. Empty when it has everything.
+	Incomplete    string `protobuf:"bytes,8,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -183,6 +186,13 @@ func (x *ReportHead) GetIllegible() uint64 {
 		return x.Illegible
 	}
 	return 0
+}
+
+func (x *ReportHead) GetIncomplete() string {
+	if x != nil {
+		return x.Incomplete
+	}
+	return ""
 }
 
 type PeriodUsageResponse struct {
@@ -1157,7 +1167,7 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x0ePeriodsRequest\x122\n" +
 	"\x06bounds\x18\x01 \x03(\v2\x1a.google.protobuf.TimestampR\x06bounds\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12$\n" +
-	"\x04read\x18\x03 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xd7\x01\n" +
+	"\x04read\x18\x03 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xf7\x01\n" +
 	"\n" +
 	"ReportHead\x12%\n" +
 	"\x05as_of\x18\x01 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x12\x18\n" +
@@ -1166,7 +1176,10 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\thead_hash\x18\x04 \x01(\fR\bheadHash\x12\x12\n" +
 	"\x04open\x18\x05 \x01(\tR\x04open\x12\x14\n" +
 	"\x05ready\x18\x06 \x01(\bR\x05ready\x12\x1c\n" +
-	"\tillegible\x18\a \x01(\x04R\tillegible\"k\n" +
+	"\tillegible\x18\a \x01(\x04R\tillegible\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\b \x01(\tR\n" +
+	"incomplete\"k\n" +
 	"\x13PeriodUsageResponse\x12*\n" +
 	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12(\n" +
 	"\x04rows\x18\x02 \x03(\v2\x14.greylag.v1.UsageRowR\x04rows\"\xf0\x04\n" +
