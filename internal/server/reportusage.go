@@ -1,0 +1,115 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/report/tally"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// adding adds up what jobs came to in the periods of a question.
+type adding struct {
+	*asking
+	grid tally.Grid // slots, cut where periods begin and end
+	rows map[usagePlace]*tally.Tally
+	none tally.Tally // where what is outside of all periods goes
+}
+
+func (a *adding) of(period int, k tally.Key) *tally.Tally {
+	at := usagePlace{period, k}
+	t := a.rows[at]
+	if t == nil {
+		t = &tally.Tally{}
+		a.rows[at] = t
+	}
+	return t
+}
+
+func (a *adding) into(cell cluster.Instant, k tally.Key) *tally.Tally {
+	if i, inside := a.period(cell); inside {
+		return a.of(i, k)
+	}
+	return &a.none
+}
+
+// usage adds up: half hours that lie in one period by the archive's sums, the others by
+// its records, and what the archive does not hold by the state. The archive is read
+// first: a job that ends between that and the view is still in the view's tail.
+func (q *asking) usage() (map[usagePlace]*tally.Tally, archive.Rolled, error) {
+	a := &adding{asking: q, grid: tally.Cut(q.bounds), rows: make(map[usagePlace]*tally.Tally)}
+	points, shared := slotsOf(q.bounds)
+	rolled, err := q.server.cfg.Archive.Tallies(points, func(i int, k tally.Key, t *tally.Tally) {
+		if !shared[points[i]] {
+			a.into(points[i], k).Add(t)
+		}
+	})
+	if err != nil {
+		return nil, rolled, err
+	}
+	for _, slot := range points {
+		if shared[slot] {
+			if err := a.records(slot, rolled.Seq); err != nil {
+				return nil, rolled, err
+			}
+		}
+	}
+	q.view = q.server.cfg.State.View()
+	next := rolled.Seq
+	for f := range q.view.Tail(rolled.Seq) {
+		if next++; f.Seq == next {
+			tally.Job(f.Job, 0, a.grid, a.into)
+		}
+	}
+	rolled.Missing = rolled.Missing || next < q.view.FinishedSeq()
+	now := min(q.now(), q.end())
+	for j := range q.view.Jobs(0) {
+		if j.Started > 0 || len(j.Attempts) > 0 {
+			tally.Job(j, now, a.grid, a.into)
+		}
+	}
+	return a.rows, rolled, nil
+}
+
+// slotsOf are the beginnings and ends of the slots that bounds lie in, ascending, and
+// which of these slots a bound divides.
+func slotsOf(bounds []cluster.Instant) (points []cluster.Instant, shared map[cluster.Instant]bool) {
+	shared = make(map[cluster.Instant]bool)
+	for _, b := range bounds {
+		begin, end := tally.Slots(b)
+		if points = append(points, begin); b != begin {
+			points, shared[begin] = append(points, end), true
+		}
+	}
+	slices.Sort(points)
+	return slices.Compact(points), shared
+}
+
+// records adds what jobs came to in one slot by their records, up to a number. O(jobs
+// that were there in the slot), in pages.
+func (a *adding) records(slot cluster.Instant, through uint64) error {
+	if through == 0 {
+		return nil
+	}
+	into := func(cell cluster.Instant, k tally.Key) *tally.Tally {
+		if tally.SlotOf(cell) == slot {
+			return a.into(cell, k)
+		}
+		return &a.none
+	}
+	question := archive.Question{Since: slot, Until: slot + cluster.Instant(tally.Slot), Through: through, Limit: reportPage}
+	for more := true; more; {
+		var list []archive.Record
+		var err error
+		if list, question.After, more, err = a.server.cfg.Archive.Answer(question); err != nil {
+			return err
+		}
+		for i := range list {
+			if j, err := command.DecodeJob(list[i].Data); err == nil { // those that cannot be read are told of
+				tally.Job(j, 0, a.grid, into)
+			}
+		}
+	}
+	return nil
+}
