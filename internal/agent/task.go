@@ -84,6 +84,7 @@ func (a *Agent) end(t *task, how cluster.Task) {
 		return
 	}
 	started := t.End.Started
+	t.ran = time.Since(t.met) // for whoever hears of it, however late
 	t.End = how
 	if t.End.Started == 0 && how.Cause != cluster.LaunchFailed {
 		t.End.Started = started

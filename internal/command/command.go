@@ -151,6 +151,7 @@ type TaskReport struct {
 	Job     cluster.JobID
 	Attempt cluster.Attempt
 	Task    cluster.Task
+	Ran     time.Duration // of one that is over: how long the node had it, as its daemon counted
 }
 
 // SetLiveness records which nodes the leader hears.

@@ -94,6 +94,10 @@ func taskReportFields(c *codec.Coder, x *TaskReport) {
 	codec.Uint(c, &x.Job)
 	codec.Uint(c, &x.Attempt)
 	codec.Record(c, &x.Task, taskFields)
+	if !c.Added() {
+		return
+	}
+	codec.Int(c, &x.Ran)
 }
 
 func livenessFields(c *codec.Coder, x *SetLiveness) { codec.List(c, &x.Nodes, nodeLiveness) }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,12 +47,66 @@ func (x *chaos) meter() command.Command {
 	return c
 }
 
+// late tells of tasks that ended while nobody heard of the node.
+func (x *chaos) late(node string) (tasks []command.TaskReport) {
+	for id, u := range x.s.View().unproven.All() {
+		if x.pick(3) > 0 || !slices.Contains(u.nodes, node) && x.pick(5) > 0 {
+			continue
+		}
+		t := command.TaskReport{Job: id.Job, Attempt: id.Attempt, Ran: time.Duration(x.pick(4000)-1000) * time.Millisecond}
+		t.Task.Phase = cluster.TaskPhase(1 + x.pick(3))
+		if x.pick(2) == 0 {
+			t.Task.Started, t.Task.Ended = x.s.now, x.s.now.Add(t.Ran*2)
+		}
+		tasks = append(tasks, t)
+	}
+	return tasks
+}
+
 // charging is a policy under which most jobs are paid for.
 func (x *chaos) charging(p *cluster.Policy) {
 	p.Credits.On = x.pick(5) > 0
 	p.Credits.Floating = x.pick(2) == 0
 	if x.pick(2) == 0 {
 		p.Credits.LienWindow = 10 * time.Minute
+	}
+}
+
+// withNodes is a cluster of three nodes to which chance happens.
+func withNodes(seed uint64) *chaos {
+	x := &chaos{r: rand.New(rand.NewPCG(seed, 1)), s: New()}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		n := x.register().(*command.RegisterNode)
+		n.Node.Name = name
+		x.s.Apply(1, 1, n)
+	}
+	return x
+}
+
+// lateBills counts the provisional bills that became final.
+type lateBills struct{ proven, overdue int }
+
+// step looks at those that became final between two views: each did once, for no less
+// than before and for no longer than the log says that the attempt lasted.
+func (b *lateBills) step(t *testing.T, before, after *View) {
+	t.Helper()
+	for id, u := range before.unproven.All() {
+		was, _ := before.Credits().Lien(id)
+		is, _ := after.Credits().Lien(id)
+		if is.State == accounting.Provisional {
+			continue
+		}
+		most := accounting.Cost(was.Segments[0].Price, accounting.Millis(was.Segments[0].GPUs, u.ran))
+		switch {
+		case is.State != accounting.Settled || after.unproven.Has(id) || is.Due() < was.Due() || is.Due() > max(most, was.Due()):
+			t.Fatalf("lien %s came to %s and to %s then, at most %s: %s", id, was.Due(), is.Due(), most, is.State)
+		case !is.Unproven:
+			b.proven++
+		case after.Now().Sub(was.Ended) <= amendable || is.Due() != was.Due():
+			t.Fatalf("lien %s of %s was closed at %s", id, was.Ended.Time(), after.Now().Time())
+		default:
+			b.overdue++
+		}
 	}
 }
 
@@ -67,20 +122,19 @@ func TestJournalOfChaos(t *testing.T) {
 		&command.ChangeCredits{Actor: root, Action: command.GrantCredits, Account: "physics", Class: accounting.Purchase, Amount: accounting.One},
 	}
 	moved, charged := 0, 0
+	var late lateBills
 	for seed := range uint64(60) {
-		s := New()
-		x := &chaos{r: rand.New(rand.NewPCG(seed, 1)), s: s}
-		for _, name := range []string{"n1", "n2", "n3"} {
-			n := x.register().(*command.RegisterNode)
-			n.Node.Name = name
-			s.Apply(1, 1, n)
-		}
+		x := withNodes(seed)
+		s := x.s
 		var audit accounting.Audit
 		var chain command.AuditChain
 		now := cluster.Instant(time.Hour)
 		for i := range uint64(600) {
 			now = now.Add(time.Duration(x.pick(9000)) * time.Millisecond)
-			c := x.next()
+			if x.pick(300) == 0 {
+				now = now.Add(amendable)
+			}
+			before, c := s.View(), x.next()
 			if int(i) < len(paid) {
 				c = paid[i]
 			}
@@ -106,6 +160,7 @@ func TestJournalOfChaos(t *testing.T) {
 					t.Fatalf("seed %d: command %d, %T: %v", seed, i, c, err)
 				}
 			}
+			late.step(t, before, s.View())
 		}
 		if seq, head := s.View().Audited(); seq != chain.Seq || head != chain.Head || seq < 100 {
 			t.Fatalf("seed %d: %d entries, the chain has %d", seed, seq, chain.Seq)
@@ -114,7 +169,7 @@ func TestJournalOfChaos(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
-	if moved < 1500 || charged < 150 {
-		t.Fatalf("%d entries, %d charges: too few to say anything", moved, charged)
+	if moved < 1500 || charged < 150 || late.proven < 10 || late.overdue < 10 {
+		t.Fatalf("%d entries, %d charges, %+v late: too few to say anything", moved, charged, late)
 	}
 }

@@ -22,7 +22,6 @@ func (s *State) changeCredits(c *command.ChangeCredits) command.Result {
 		return s.unpaid(err)
 	}
 	s.released = true
-	s.fundHeld()
 	if !receipt.Again {
 		s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
 	}
@@ -122,7 +121,7 @@ func (s *State) knownChain(c *command.ChangeCredits) (accounting.Chain, error) {
 		if !s.accounts.Has(c.Account) {
 			return nil, bad("account", c.Account)
 		}
-		if c.User != "" && !s.associations.Has(cluster.AssociationKey{Account: c.Account, User: c.User}) {
+		if c.User != "" && !s.member(c.Account, c.User) {
 			return nil, bad("user of account "+c.Account, c.User)
 		}
 	}
@@ -159,7 +158,6 @@ func (s *State) meterJobs(c *command.MeterJobs) command.Result {
 			s.stretch(n.ID)
 		}
 	}
-	s.fundHeld()
 	return &command.Done{Version: s.index}
 }
 

@@ -248,7 +248,8 @@ func (s *State) granted(j *cluster.Job) (kind string, gpus int64) {
 
 // bill charges an attempt whose nodes are all clean: its interval in the log at the
 // price that was quoted, and gives back the rest. What nodes that were lost cannot
-// vouch for is not charged; what a fault of the cluster destroyed is given back.
+// vouch for is not charged, unless they come back within a day; what a fault of the
+// cluster destroyed is given back.
 func (s *State) bill(j *cluster.Job) {
 	n, held := s.lienOf(j.ID, j.Attempt)
 	if !held {
@@ -256,10 +257,11 @@ func (s *State) bill(j *cluster.Job) {
 	}
 	ran := j.Ended.Sub(j.Started)
 	x := accounting.Settlement{Lien: n.ID}
+	var lost []string
 	if last := len(n.Segments) - 1; last >= 0 {
 		g := &n.Segments[last]
 		x.Total = accounting.Millis(g.GPUs, ran)
-		if j.Outcome == cluster.NodeFailed {
+		if lost = lostNodes(j); len(lost) > 0 {
 			x.Total = min(x.Total, g.Base+g.Count)
 			x.Provisional = !j.Returns
 		}
@@ -270,27 +272,33 @@ func (s *State) bill(j *cluster.Job) {
 		return
 	}
 	j.Charged += int64(r.Charged - r.Returned)
-	s.forgiveFault(j, n, ran)
+	left := s.forgiveFault(j, n, ran)
+	if x.Provisional {
+		s.putUnproven(n.ID, &unproven{lost, ran, left})
+	}
 	s.released = true
 }
 
-// forgiveFault gives back what a fault or a preemption destroyed of the work.
-func (s *State) forgiveFault(j *cluster.Job, n accounting.Lien, ran time.Duration) {
+// forgiveFault gives back what a fault or a preemption destroyed of the work. It answers
+// how much more it would give back if more had been charged.
+func (s *State) forgiveFault(j *cluster.Job, n accounting.Lien, ran time.Duration) (left accounting.Credits) {
 	if !s.excused(j) || len(n.Segments) == 0 {
-		return
+		return 0
 	}
 	settled, _ := s.credits.Lien(n.ID)
 	g := &settled.Segments[len(settled.Segments)-1]
-	amount := min(accounting.FaultRefund(g.Price, g.GPUs, ran, s.policy.Credits.FaultRefund), settled.Paid())
+	most := accounting.FaultRefund(g.Price, g.GPUs, ran, s.policy.Credits.FaultRefund)
+	amount := min(most, settled.Paid())
 	if amount <= 0 {
-		return
+		return most
 	}
 	r, err := s.credits.Refund(s.natural(), accounting.Refund{Lien: n.ID, Amount: amount})
 	if err != nil {
 		s.fault("job %s: refund: %w", j.ID, err)
-		return
+		return 0
 	}
 	j.Charged -= int64(r.Returned)
+	return most - r.Returned
 }
 
 // excused reports whether the end of an attempt was none of its user's doing.
@@ -427,6 +435,7 @@ func (x *checking) checkCredits() {
 			x.fault("lien %s has %d segments, its job is %s", n.ID, len(n.Segments), j.State)
 		}
 	}
+	x.checkUnproven()
 	for id := range x.unfunded.All() {
 		if j, waits := x.pending.Get(id); !waits || j.Hold != cluster.HeldForCredits {
 			x.fault("job %d is listed as waiting for credits", id)

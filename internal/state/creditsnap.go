@@ -19,6 +19,10 @@ func (v *View) encodeCredits(f *frames) {
 	if f.err == nil {
 		f.err = err
 	}
+	f.of(frameUnproven)
+	for id, u := range v.unproven.All() {
+		record(f, &id, lienKey, u, unprovenFields)
+	}
 }
 
 func (x *restoring) readCredits(c *codec.Coder) {

@@ -39,6 +39,7 @@ const (
 	hashAssociations
 	hashUsages
 	hashCharges
+	hashUnproven
 )
 
 // Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public
@@ -185,6 +186,9 @@ func (s *State) recount() uint64 {
 	}
 	for digest, u := range s.uploads.All() {
 		d ^= s.hashUpload(digest, u)
+	}
+	for id, u := range s.unproven.All() {
+		d ^= s.hashUnproven(id, u)
 	}
 	return d
 }

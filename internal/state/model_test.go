@@ -152,6 +152,7 @@ func (x *chaos) report() command.Command {
 		}
 		c.Tasks = append(c.Tasks, command.TaskReport{Job: j.ID, Attempt: j.Attempt, Task: t})
 	}
+	c.Tasks = append(c.Tasks, x.late(name)...)
 	if x.pick(20) == 0 {
 		c.Tasks = append(c.Tasks, command.TaskReport{Job: x.ref().ID, Attempt: 1, Task: cluster.Task{Phase: cluster.TaskStarted}})
 	}

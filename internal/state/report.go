@@ -26,6 +26,7 @@ type news struct {
 	refusal *command.Refusal
 	node    *cluster.Node  // nil when it stays as it is
 	jobs    []*cluster.Job // with their tasks as reported, not yet advanced
+	late    []lateReport
 }
 
 // report takes in what a node says of its tasks. Phases only grow, so a late or
@@ -42,6 +43,9 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 		old, _ := s.holding.Get(j.ID)
 		s.advance(j)
 		s.put(old, j)
+	}
+	for _, late := range n.late {
+		s.hearLate(late)
 	}
 	return &command.Done{Version: s.index}
 }
@@ -76,6 +80,9 @@ func (t *tables) newsOf(c *command.ReportTasks) news {
 		if rank < 0 || j.Tasks[rank].Phase == cluster.TaskClean {
 			if r.Task.Phase < cluster.TaskClean {
 				leftovers++
+			}
+			if late, is := t.lateOf(c.Node, r); is {
+				result.late = append(result.late, late)
 			}
 			continue
 		}

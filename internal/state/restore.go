@@ -94,7 +94,8 @@ func (x *restoring) section(kind byte, body []byte) error {
 		frameJobs: x.readJob, frameSignals: x.readSignals, frameTail: x.readEnded, frameRequests: x.readRequest,
 		frameBlobs: x.readBlob, frameTokens: x.readToken, frameUploads: x.readUpload, frameTopology: x.readTopology,
 		frameAccounts: x.readAccount, frameAssociations: x.readAssociation, frameUsages: x.readUsage, frameCharges: x.readCharge, frameCredits: x.readCredits,
-		frameEnd: x.readEnd,
+		frameUnproven: x.readUnproven,
+		frameEnd:      x.readEnd,
 	}
 	read := table[kind]
 	if read == nil {

@@ -53,6 +53,7 @@ const (
 	frameUsages
 	frameCharges
 	frameCredits
+	frameUnproven
 	frameEnd
 )
 

@@ -64,6 +64,7 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 	s.index, s.now = max(index, s.index), max(at, s.now, 1) // 0 means "not set"
 	s.forget(forgetAtOnce)
 	r := s.carry(c)
+	s.fundHeld()
 	s.audit(c, r)
 	return r
 }
@@ -149,8 +150,9 @@ func (s *State) Effects() Effects {
 // that nothing grows between ticks and no command takes long.
 const forgetAtOnce = 64
 
-// forget drops what has been kept long enough: requests and unused blobs.
+// forget drops what has been kept long enough: requests, unused blobs and old bills.
 func (s *State) forget(most int) {
+	s.closeBills(most)
 	s.forgetRequests(most)
 	s.forgetBlobs(most)
 }

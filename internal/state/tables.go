@@ -62,7 +62,8 @@ type tables struct {
 	uploads  cow.Map[cluster.Digest, upload]
 
 	sharing
-	credits *accounting.Ledger // nil until they are first used
+	credits  *accounting.Ledger // nil until they are first used
+	unproven cow.Map[accounting.LienID, *unproven]
 
 	// Indexes: rebuilt from the above when a snapshot is read.
 	users    cow.Map[userJob, none]
@@ -115,6 +116,7 @@ func newTables() tables {
 		}),
 		ended:    cow.New[cluster.JobID, uint64](cmp.Compare[cluster.JobID]),
 		unfunded: cow.New[cluster.JobID, none](cmp.Compare[cluster.JobID]),
+		unproven: cow.New[accounting.LienID, *unproven](accounting.CompareLiens),
 		idle: cow.New[idleBlob, none](func(a, b idleBlob) int {
 			if c := cmp.Compare(a.since, b.since); c != 0 {
 				return c
@@ -136,7 +138,7 @@ func (t *tables) clone() tables {
 	c.uploads, c.sharing = t.uploads.Clone(), t.sharing.clone()
 	c.users, c.onNode, c.uses = t.users.Clone(), t.onNode.Clone(), t.uses.Clone()
 	c.due, c.ended, c.idle = t.due.Clone(), t.ended.Clone(), t.idle.Clone()
-	c.unfunded = t.unfunded.Clone()
+	c.unfunded, c.unproven = t.unfunded.Clone(), t.unproven.Clone()
 	if t.credits != nil {
 		c.credits = t.credits.Clone()
 	}

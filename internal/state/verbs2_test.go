@@ -41,6 +41,9 @@ func (x *script) report(rest string) string {
 		if cause, there := w.keys["cause"]; there {
 			t.Task.Cause = cluster.Cause(slices.Index(causes, cause))
 		}
+		if t.Ran = w.duration("ran"); w.keys["record"] != "" {
+			t.Task.Started, t.Task.Ended = x.now, x.now.Add(w.duration("record"))
+		}
 		c.Tasks = append(c.Tasks, t)
 	}
 	nothing := x.s.View().NothingNew(c)

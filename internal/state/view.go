@@ -196,14 +196,17 @@ func (v *View) Signals(id cluster.JobID) []Signal {
 	return list
 }
 
-// NextDue is the earliest instant at which a Tick would change a job, and
+// NextDue is the earliest instant at which a Tick would change a job or a bill, and
 // [cluster.Never] when there is none. It may be in the past. O(log n).
 func (v *View) NextDue() cluster.Instant {
-	k, _, found := v.due.First()
-	if !found {
-		return cluster.Never
+	due := cluster.Never
+	if k, _, found := v.due.First(); found {
+		due = k.at
 	}
-	return k.at
+	if _, ended, found := v.Credits().OldestProvisional(); found {
+		due = min(due, ended.Add(amendable+1))
+	}
+	return due
 }
 
 // NothingNew reports whether applying the report would change nothing, so that it
@@ -211,5 +214,5 @@ func (v *View) NextDue() cluster.Instant {
 // of the node) log n).
 func (v *View) NothingNew(r *command.ReportTasks) bool {
 	n := v.newsOf(r)
-	return n.refusal == nil && n.node == nil && len(n.jobs) == 0
+	return n.refusal == nil && n.node == nil && len(n.jobs)+len(n.late) == 0
 }

@@ -16,6 +16,7 @@ const (
 	maxGPUs  = 256
 	maxTasks = 100_000
 	maxText  = 4096
+	maxRanMs = 1 << 43 // what fits a time.Duration
 )
 
 // ReadRegistration reads what a node says of itself. Its name and address come
@@ -100,7 +101,11 @@ func ReadReport(p *greylagv1.ReportRequest, node string) (*command.ReportTasks, 
 		if err != nil {
 			return nil, err
 		}
-		r.Tasks = append(r.Tasks, command.TaskReport{Job: cluster.JobID(t.GetJob()), Attempt: cluster.Attempt(t.GetAttempt()), Task: task})
+		report := command.TaskReport{Job: cluster.JobID(t.GetJob()), Attempt: cluster.Attempt(t.GetAttempt()), Task: task}
+		if task.Phase >= cluster.TaskEnded {
+			report.Ran = time.Duration(min(max(0, t.GetRanMs()), maxRanMs)) * time.Millisecond
+		}
+		r.Tasks = append(r.Tasks, report)
 	}
 	return r, nil
 }

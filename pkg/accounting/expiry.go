@@ -25,7 +25,7 @@ type partKey struct {
 }
 
 func comparePartKeys(a, b partKey) int {
-	return cmp.Or(cmp.Compare(a.bucket, b.bucket), compareLiens(a.lien, b.lien))
+	return cmp.Or(cmp.Compare(a.bucket, b.bucket), CompareLiens(a.lien, b.lien))
 }
 
 // sweep does what has become due of buckets, oldest first: those that begin pay the

@@ -19,7 +19,8 @@ type LienID struct {
 // String is job.attempt.
 func (id LienID) String() string { return fmt.Sprintf("%d.%d", id.Job, id.Attempt) }
 
-func compareLiens(a, b LienID) int {
+// CompareLiens orders liens by job and attempt.
+func CompareLiens(a, b LienID) int {
 	if a.Job != b.Job {
 		return cmp.Compare(a.Job, b.Job)
 	}

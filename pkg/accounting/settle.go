@@ -310,6 +310,15 @@ func (n *Lien) Accrued() Credits {
 	return max(0, n.Due()-(spent-n.Adjusted))
 }
 
+// OldestProvisional is the lien that was settled provisionally first, and when. O(log n).
+func (l *Ledger) OldestProvisional() (LienID, cluster.Instant, bool) {
+	k, _, found := l.ended.First()
+	return k.lien, k.at, found && !k.final
+}
+
+// Ended is how many liens are remembered that are not open. O(1).
+func (l *Ledger) Ended() int { return l.ended.Len() }
+
 // Provisionals are the liens that were settled provisionally before an instant, oldest
 // first. O(those).
 func (l *Ledger) Provisionals(before cluster.Instant) []LienID {

@@ -44,7 +44,7 @@ func compareEnded(a, b endedKey) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(a.at, b.at), compareLiens(a.lien, b.lien))
+	return cmp.Or(cmp.Compare(a.at, b.at), CompareLiens(a.lien, b.lien))
 }
 
 func compareAging(a, b agingKey) int {
@@ -57,7 +57,7 @@ func newTables() tables {
 	return tables{
 		nodes:   cow.New[NodeID, *Node](compareNodes),
 		buckets: cow.New[BucketID, *Bucket](cmp.Compare[BucketID]),
-		liens:   cow.New[LienID, *Lien](compareLiens),
+		liens:   cow.New[LienID, *Lien](CompareLiens),
 		prices:  cow.New[priceKey, Credits](comparePrices),
 		codes:   cow.New[string, int64](strings.Compare),
 		keys:    cow.New[string, string](strings.Compare),
