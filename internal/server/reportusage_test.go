@@ -133,3 +133,22 @@ func TestReportWithAGap(t *testing.T) {
 		t.Errorf("with a gap in the journal: %v", h)
 	}
 }
+
+// TestReportWaitsForTheLogsClock: a period is over when the log's clock has passed it.
+// This controller's may be ahead of the one that stamps the next entry.
+func TestReportWaitsForTheLogsClock(t *testing.T) {
+	w := newWorld(t, options{})
+	ask := func(end time.Time) *greylagv1.ReportHead {
+		_, head := usageOf(t, w, olga, periods(end.Add(-time.Hour), end))
+		return head
+	}
+	end := ask(reportDay).AsOf.Time.AsTime().Truncate(time.Second).Add(time.Second)
+	w.until("the clock passes the period", func() bool { return time.Now().After(end) })
+	if h := ask(end); h.Ready || h.AsOf.Time.AsTime().After(end) {
+		t.Errorf("nothing was logged after %s: %v", end, h)
+	}
+	w.submit(w.as(ann), job("moves the log's clock"))
+	if h := ask(end); !h.Ready || h.Open != "" {
+		t.Errorf("after an entry of %s: %v", h.AsOf.Time.AsTime(), h)
+	}
+}
