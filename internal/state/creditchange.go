@@ -70,6 +70,9 @@ func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
 	case command.VoidBucket:
 		return l.Void(stamp, c.Bucket)
 	case command.SetPrice:
+		if err := cluster.CheckPriced(c.GPUType); err != nil {
+			return accounting.Receipt{}, fmt.Errorf("%w: %w", accounting.ErrInvalid, err)
+		}
 		return l.SetPrice(stamp, accounting.Rate{GPUType: c.GPUType, Price: c.Amount}, c.Effective)
 	case command.SetBudget:
 		chain, err := s.knownChain(c)

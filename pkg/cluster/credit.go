@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,17 +34,35 @@ func (p *CreditPolicy) Charges(partition string) bool {
 // CheckPayer reports what is wrong with the name of an account or a user that credits
 // are kept for: they are joined by "/".
 func CheckPayer(what, name string) error {
-	var found error
-	fault := func(format string, args ...any) {
-		if found == nil {
-			found = fmt.Errorf("%w: "+format, append([]any{ErrInvalidAccount}, args...)...)
-		}
-	}
-	checkWord(fault, what, name)
+	f := firstFault{is: ErrInvalidAccount}
+	checkWord(f.fault, what, name)
 	if strings.Contains(name, "/") {
-		fault(`%s %q holds a "/", and credits cannot be kept for it`, what, name)
+		f.fault(`%s %q holds a "/", and credits cannot be kept for it`, what, name)
 	}
-	return found
+	return f.found
+}
+
+// ErrInvalidPrice says that a price could never be paid.
+var ErrInvalidPrice = errors.New("invalid price")
+
+// CheckPriced reports what is wrong with the name of a GPU type that gets a price: no
+// node's GPU would ever be called so. The error wraps [ErrInvalidPrice].
+func CheckPriced(gpuType string) error {
+	f := firstFault{is: ErrInvalidPrice}
+	checkWord(f.fault, "GPU type", gpuType)
+	if strings.ToLower(gpuType) != gpuType {
+		f.fault("GPU types are written in lower case: %q", strings.ToLower(gpuType))
+	}
+	return f.found
+}
+
+// firstFault keeps the first of the faults that a check finds.
+type firstFault struct{ is, found error }
+
+func (f *firstFault) fault(format string, args ...any) {
+	if f.found == nil {
+		f.found = fmt.Errorf("%w: "+format, append([]any{f.is}, args...)...)
+	}
 }
 
 // check reports every fault of the rules for credits.
