@@ -286,7 +286,11 @@ func (s *Server) setAside(j *cluster.Job, p *greylagv1.Job) {
 	}
 	p.SetAside = int64(n.Holds())
 	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
-	if until := n.FundedUntil(now); until != cluster.Never {
+	until := n.FundedUntil(now)
+	if limit := j.Limit(); limit > 0 { // for the rest it is charged no more
+		until = min(until, limit)
+	}
+	if until != cluster.Never {
 		p.FundedUntil = wire.Timestamp(until)
 	}
 }

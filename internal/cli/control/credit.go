@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -87,14 +88,24 @@ func credits(word string) (int64, error) {
 	return int64(c), nil
 }
 
-// money writes an amount with two decimals, or as many as it needs.
-func money(micro int64) string {
-	text := accounting.Credits(micro).String()
-	for strings.HasSuffix(text, "0") && text[len(text)-3] != '.' {
-		text = text[:len(text)-1]
+// permille reads a percentage with at most one decimal; "" is none.
+func permille(word string) (int64, error) {
+	whole, tenth, dotted := strings.Cut(word, ".")
+	n, err := strconv.ParseUint(whole+tenth, 10, 16)
+	if !dotted {
+		n *= 10
 	}
-	return text
+	switch {
+	case word == "":
+		return 0, nil
+	case err != nil, dotted && len(tenth) != 1, n == 0, n > 1000:
+		return 0, &cli.UsageError{Problem: fmt.Sprintf("--share=%s: want a percentage from 0.1 to 100 with at most one decimal", word)}
+	}
+	return int64(n), nil
 }
+
+// money writes an amount with two decimals, or as many as it needs.
+func money(micro int64) string { return cli.Money(micro) }
 
 // doneJSON is the answer to a change.
 type doneJSON struct {
@@ -129,8 +140,7 @@ func (t *tool) told(a *greylagv1.ChangeCreditsResponse, err error, format string
 
 func (t *tool) creditGrant() *cobra.Command {
 	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "grant", Scope: &greylagv1.BucketScope{}}}
-	var perJob string
-	var share float64
+	var perJob, share string
 	c := &cobra.Command{
 		Use: "grant ACCOUNT[/USER] AMOUNT", Short: "Give an account or a user credits", Args: cobra.ExactArgs(2),
 		Long: `Gives an account, or one user of it, credits of their own. Those with the lowest
@@ -147,7 +157,9 @@ gets a --key, such as the number of its invoice.`,
 					return err
 				}
 			}
-			x.Scope.Permille = int64(share * 10)
+			if x.Scope.Permille, err = permille(share); err != nil {
+				return err
+			}
 			a, err := t.sendChange(ctx, c, x)
 			return t.told(a, err, "%s granted to %s: bucket %d%s", money(x.Amount), args[0], a.GetBucket(), paidBack(a))
 		}),
@@ -161,7 +173,7 @@ gets a --key, such as the number of its invoice.`,
 	f.StringSliceVar(&x.Scope.GpuTypes, "gpu-types", nil, "pays only for jobs that accept no other GPU types")
 	f.StringSliceVar(&x.Scope.Partitions, "partitions", nil, "pays only for jobs of these partitions")
 	f.StringSliceVar(&x.Scope.Qos, "qos", nil, "pays only for jobs of these classes")
-	f.Float64Var(&share, "share", 0, "pays at most this percentage of a job")
+	f.StringVar(&share, "share", "", "pays at most this percentage of a job, such as 50 or 33.3")
 	f.StringVar(&perJob, "per-job", "", "pays at most this much of a job")
 	f.BoolVar(&x.Cutoff, "cutoff", false, "what jobs have set aside of it expires with it; else they keep it")
 	f.StringVar(&x.Code, "code", "", "the promotion code that this redeems")

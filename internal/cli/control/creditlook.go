@@ -254,12 +254,12 @@ func (t *tool) creditPrice() *cobra.Command {
 		Args: cobra.RangeArgs(0, 2),
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) (err error) {
 			if len(args) == 2 {
-				x.GpuType = args[0]
+				x.GpuType = strings.ToLower(args[0])
 				if x.Amount, err = credits(args[1]); err != nil {
 					return err
 				}
 				a, err := t.sendChange(ctx, c, x)
-				return t.told(a, err, "an hour of %s costs %s", args[0], money(x.Amount))
+				return t.told(a, err, "an hour of %s costs %s", x.GpuType, money(x.Amount))
 			}
 			a, err := c.Credits().Prices(ctx, request)
 			if err != nil {
