@@ -16,7 +16,8 @@ const (
 	PutAccount                             // whether it exists or not, from nothing but what is given
 )
 
-// AccountEdit changes one account, or with User one user of it. A nil field is left
+// AccountEdit changes one account, or with User one user of it, and with Partition that
+// user's association for one partition. A nil field is left
 // as it is, or of something new as it is at first: one share, and no more.
 type AccountEdit struct {
 	Action      AccountAction
@@ -32,6 +33,7 @@ type AccountEdit struct {
 	DefaultQOS   *string
 	Set          []cluster.Limit
 	Unset        []cluster.Limit // their values do not matter
+	Partition    string
 }
 
 // EditAccounts changes accounts and their users: all edits in order, or none.
@@ -66,6 +68,9 @@ func accountEditFields(c *codec.Coder, x *AccountEdit) {
 	codec.Optional(c, &x.DefaultQOS, codec.String)
 	codec.List(c, &x.Set, limitFields)
 	codec.List(c, &x.Unset, limitFields)
+	if c.Added() {
+		codec.String(c, &x.Partition)
+	}
 }
 
 func wordList(c *codec.Coder, x *[]string) { codec.List(c, x, codec.String) }
@@ -96,8 +101,13 @@ func AssociationFields(c *codec.Coder, x *cluster.Association) {
 	codec.List(c, &x.QOS, codec.String)
 	codec.String(c, &x.DefaultQOS)
 	codec.List(c, &x.Limits, limitFields)
+	if c.Added() {
+		codec.String(c, &x.Partition)
+	}
 }
 
+// associationKey is without the partition, which came later: it is the last field of
+// each record that has it.
 func associationKey(c *codec.Coder, x *cluster.AssociationKey) {
 	codec.String(c, &x.Account)
 	codec.String(c, &x.User)
@@ -108,6 +118,9 @@ func UsageFields(c *codec.Coder, x *cluster.AccountUsage) {
 	associationKey(c, &x.AssociationKey)
 	usage(c, &x.Billed)
 	codec.List(c, &x.Raw, resourceUsage)
+	if c.Added() {
+		codec.String(c, &x.Partition)
+	}
 }
 
 func usage(c *codec.Coder, x *cluster.Usage) {
@@ -128,6 +141,9 @@ func ChargeFields(c *codec.Coder, x *cluster.Charge) {
 	codec.String(c, &x.QOS)
 	codec.Int(c, &x.Rate)
 	codec.List(c, &x.Amounts, amount)
+	if c.Added() {
+		codec.String(c, &x.Partition)
+	}
 }
 
 func amount(c *codec.Coder, x *cluster.Amount) {

@@ -32,14 +32,15 @@ type account struct {
 type association struct {
 	Name       string    `toml:"name"`
 	Account    string    `toml:"account"`
-	Default    bool      `toml:"default"` // the account of jobs that name none
+	Partition  string    `toml:"partition"` // "": wherever there is none for the partition
+	Default    bool      `toml:"default"`   // the account of jobs that name none
 	Shares     share     `toml:"shares"`
 	QOS        []string  `toml:"qos"`
 	DefaultQOS string    `toml:"default_qos"`
 	Limits     limitList `toml:"limits"`
 }
 
-// share is a number of shares; one that is not set is 1.
+// share is a number of shares, or "parent"; one that is not set is 1.
 type share struct {
 	n   int64
 	set bool
@@ -47,10 +48,25 @@ type share struct {
 
 func (s *share) read(d *decoder, path string, value any) {
 	s.set = true
+	if value == shareOfParent {
+		s.n = cluster.SharesOfParent
+		return
+	}
 	assign(d, path, value, &s.n)
+	if s.n < 0 {
+		d.fault(path, "%d shares: want 0 or more, or %q", s.n, shareOfParent)
+	}
 }
 
-func (s share) write() any { return s.count() }
+// shareOfParent is the word for no shares of one's own.
+const shareOfParent = "parent"
+
+func (s share) write() any {
+	if n := s.count(); n != cluster.SharesOfParent {
+		return n
+	}
+	return shareOfParent
+}
 
 func (s share) count() int64 {
 	if !s.set {
@@ -113,7 +129,7 @@ func ReadAccounts(name string, text []byte) ([]cluster.Account, []cluster.Associ
 	}
 	for i, u := range file.Users {
 		out := cluster.Association{
-			AssociationKey: cluster.AssociationKey{Account: u.Account, User: u.Name}, Shares: u.Shares.count(),
+			AssociationKey: cluster.AssociationKey{Account: u.Account, User: u.Name, Partition: u.Partition}, Shares: u.Shares.count(),
 			Default: u.Default, QOS: u.QOS, DefaultQOS: u.DefaultQOS, Limits: u.Limits,
 		}
 		if err := out.Validate(); err != nil {
@@ -157,7 +173,7 @@ func WriteAccounts(all []cluster.Account, users []cluster.Association) ([]byte, 
 	for i := range users {
 		u := &users[i]
 		if err := table("user", association{
-			u.User, u.Account, u.Default, share{u.Shares, true}, u.QOS, u.DefaultQOS, u.Limits,
+			u.User, u.Account, u.Partition, u.Default, share{u.Shares, true}, u.QOS, u.DefaultQOS, u.Limits,
 		}); err != nil {
 			return nil, err
 		}

@@ -188,7 +188,7 @@ func (l *limits) countRunning() {
 	l.uses = make(map[cluster.Scope]*use, 2*len(groups))
 	accounts := map[string]*use{}
 	for k, g := range groups {
-		l.using(cluster.Scope{Account: k.Account, User: k.User}).add(g)
+		l.using(cluster.ScopeOf(k.AssociationKey)).add(g)
 		a := accounts[k.Account]
 		if a == nil {
 			a = l.none()
@@ -264,7 +264,7 @@ func (l *limits) usedUp(scope cluster.Scope, resource string) int64 {
 // sumUp adds what one user has used to what was used in their scopes.
 func (l *limits) sumUp(u *cluster.AccountUsage) {
 	half := l.snap.Policy.Scheduling.FairShare.HalfLife
-	spec := cluster.JobSpec{Account: u.Account, Owner: cluster.Identity{User: u.User}}
+	spec := cluster.JobSpec{Account: u.Account, Owner: cluster.Identity{User: u.User}, Partition: u.Partition}
 	own := u.User == "" // its own scope is the account's, which is met again
 	l.tree.Scopes(&spec, func(scope cluster.Scope) {
 		if own {

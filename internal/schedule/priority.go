@@ -123,7 +123,7 @@ func (p *priorities) share(job *cluster.Job) int64 {
 	if p.fairness == nil {
 		p.fairness = newFairness(p.snap.Accounts, &p.snap.Policy.Scheduling.FairShare, p.snap.Now)
 	}
-	return int64(p.fairness.of(cluster.AssociationKey{Account: job.Spec.Account, User: job.Spec.Owner.User}) * million)
+	return int64(p.fairness.of(job.Spec.Association()) * million)
 }
 
 // size is how much of the cluster a job asks for: of its GPUs, or of its CPUs when the

@@ -9,9 +9,10 @@ import (
 type Share struct {
 	Account string
 	User    string // "" for an account
+	Part    string // the partition that an association is for; "" for one without
 	Depth   int32  // below the root, whose is 0
-	Shares  int64
-	Usage   int64 // thousandths of billing seconds, decayed, of all below it too
+	Shares  int64  // or cluster.SharesOfParent
+	Usage   int64  // thousandths of billing seconds, decayed, of all below it too
 	fairshare.Factor
 }
 
@@ -24,6 +25,9 @@ func Shares(view *cluster.AccountView, policy *cluster.FairSharePolicy, now clus
 	for i := range f.nodes {
 		n := &f.nodes[i]
 		out[i] = Share{Shares: n.Shares, Usage: n.Usage, Factor: f.factors[i]}
+		if n.OfParent {
+			out[i].Shares = cluster.SharesOfParent
+		}
 		if n.Parent >= 0 {
 			out[i].Depth = out[n.Parent].Depth + 1
 		}
@@ -38,7 +42,7 @@ func Shares(view *cluster.AccountView, policy *cluster.FairSharePolicy, now clus
 		t := &view.Tree.Nodes[i]
 		out[i].Account = t.Account.Name
 		if t.User != nil {
-			out[i].User = t.User.User
+			out[i].User, out[i].Part = t.User.User, t.User.Partition
 		}
 	}
 	return out
@@ -70,6 +74,9 @@ func newFairness(view *cluster.AccountView, policy *cluster.FairSharePolicy, now
 			f.nodes[i] = fairshare.Node{Parent: n.Parent, Shares: n.Account.Shares}
 			if n.User != nil {
 				f.nodes[i].User, f.nodes[i].Shares = true, n.User.Shares
+			}
+			if f.nodes[i].Shares == cluster.SharesOfParent {
+				f.nodes[i].OfParent, f.nodes[i].Shares = true, 0
 			}
 		}
 	}
@@ -109,7 +116,7 @@ func (f *fairness) used(u *cluster.AccountUsage, usage int64) {
 // of is the factor of a user's jobs in an account. Who is unknown and has used nothing
 // is ahead of all who have.
 func (f *fairness) of(key cluster.AssociationKey) float64 {
-	if i, known := f.places[key]; known {
+	if i, known := f.places[key.Everywhere()]; known {
 		return f.factors[i].FairShare
 	}
 	if f.view != nil && f.view.Tree != nil {

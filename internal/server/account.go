@@ -115,7 +115,7 @@ func (s *accountService) Shares(ctx context.Context, p *greylagv1.SharesRequest)
 			return
 		}
 		out.Shares = append(out.Shares, &greylagv1.Share{
-			Account: x.Account, User: x.User, Depth: x.Depth, Shares: x.Shares, NormShares: x.NormShares, Usage: x.Usage,
+			Account: x.Account, User: x.User, Partition: x.Part, Depth: x.Depth, Shares: x.Shares, NormShares: x.NormShares, Usage: x.Usage,
 			NormUsage: x.NormUsage, EffectiveUsage: x.Effective, FairShare: x.FairShare, LevelFs: x.LevelFS,
 		})
 	}

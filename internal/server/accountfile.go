@@ -119,7 +119,7 @@ func (b *book) twice() string {
 	}
 	for i := range b.users {
 		if k := b.users[i].AssociationKey; users[k] {
-			return "user " + k.User + " is in account " + k.Account + " twice"
+			return k.String() + " is there twice"
 		}
 		users[b.users[i].AssociationKey] = true
 	}
@@ -169,7 +169,7 @@ func editsFrom(now, next book) []command.AccountEdit {
 	for _, u := range next.users {
 		if old, known := users[u.AssociationKey]; !known || !reflect.DeepEqual(old, u) && (chosen[u.User] || old.Default != u.Default || !same(old, u)) {
 			e := command.AccountEdit{
-				Action: command.PutAccount, Account: u.Account, User: u.User, Shares: &u.Shares, QOS: &u.QOS, DefaultQOS: &u.DefaultQOS, Set: u.Limits,
+				Action: command.PutAccount, Account: u.Account, User: u.User, Partition: u.Partition, Shares: &u.Shares, QOS: &u.QOS, DefaultQOS: &u.DefaultQOS, Set: u.Limits,
 			}
 			if chosen[u.User] {
 				e.Default = &u.Default
@@ -183,7 +183,7 @@ func editsFrom(now, next book) []command.AccountEdit {
 			continue
 		}
 		if _, all := accounts[u.Account]; !all { // else they go with their account
-			out = append(out, command.AccountEdit{Action: command.DeleteAccount, Account: u.Account, User: u.User})
+			out = append(out, command.AccountEdit{Action: command.DeleteAccount, Account: u.Account, User: u.User, Partition: u.Partition})
 		}
 	}
 	for _, a := range slices.Backward(now.accounts) {

@@ -28,8 +28,11 @@ func (d *draft) edit(e *command.AccountEdit) *command.Refusal {
 	if e.Action < command.AddAccount || e.Action > command.PutAccount {
 		return refusef(command.InvalidArgument, "unknown action %d on accounts", e.Action)
 	}
-	if e.User != "" {
+	switch {
+	case e.User != "":
 		return d.editUser(e)
+	case e.Partition != "":
+		return refuse(command.InvalidArgument, "only a user of an account has associations for partitions", "write user=NAME partition=NAME")
 	}
 	if !allowed(d.actor, command.RoleOperator) {
 		return hinting(refusef(command.Denied, "%s may not change account %s: that needs the role operator", d.actor.Identity.User, e.Account), "coordinators may change the users of their accounts")
@@ -132,15 +135,19 @@ func (d *draft) dropAccount(name string) *command.Refusal {
 func (d *draft) dropUser(key cluster.AssociationKey) {
 	a, _ := d.sharing.associations.Get(key)
 	d.sharing.associations.Delete(key)
-	d.sharing.homes.Delete(home{key.User, key.Account})
+	d.sharing.homes.Delete(homeOf(key))
 	d.member(key)
-	d.gone = append(d.gone, bequest{key, cluster.AssociationKey{Account: key.Account}})
+	heir := cluster.AssociationKey{Account: key.Account}
+	if key.Partition != "" && d.sharing.associations.Has(key.Everywhere()) {
+		heir = key.Everywhere()
+	}
+	d.gone = append(d.gone, bequest{key, heir})
 	if !a.Default {
 		return
 	}
 	for k := range d.sharing.homes.From(home{user: key.User}) {
 		if k.user == key.User {
-			d.makeDefault(cluster.AssociationKey{Account: k.account, User: k.user}, true)
+			d.makeDefault(k.key(), true)
 		}
 		return
 	}
@@ -163,7 +170,7 @@ func (d *draft) makeDefault(key cluster.AssociationKey, yes bool) {
 
 // editUser changes a user of an account.
 func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
-	key := cluster.AssociationKey{Account: e.Account, User: e.User}
+	key := cluster.AssociationKey{Account: e.Account, User: e.User, Partition: e.Partition}
 	old, known := d.sharing.associations.Get(key)
 	operator := allowed(d.actor, command.RoleOperator)
 	switch {
@@ -172,19 +179,19 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 	case !d.sharing.accounts.Has(e.Account):
 		return hinting(refusef(command.NotFound, "there is no account %s", e.Account), "gctl account list shows them")
 	case known && e.Action == command.AddAccount:
-		return hinting(refusef(command.Conflict, "%s is in account %s already", e.User, e.Account), "change that with gctl account modify")
+		return hinting(refusef(command.Conflict, "%s is in account %s already", e.User, placeOf(key)), "change that with gctl account modify")
 	case !known && (e.Action == command.ModifyAccount || e.Action == command.DeleteAccount):
-		return hinting(refusef(command.NotFound, "%s is not in account %s", e.User, e.Account), "gctl account list --users shows who is")
+		return hinting(refusef(command.NotFound, "%s is not in account %s", e.User, placeOf(key)), "gctl account list --users shows who is")
 	case e.Action == command.DeleteAccount:
-		if n := d.queued[cluster.Scope{Account: e.Account, User: e.User}]; n > 0 {
-			return hinting(refusef(command.Conflict, "%s has %d jobs in account %s that have not ended", e.User, n, e.Account), "wait or cancel them")
+		if n := d.queued[cluster.ScopeOf(key)]; n > 0 {
+			return hinting(refusef(command.Conflict, "%s has %d jobs in account %s that have not ended", e.User, n, placeOf(key)), "wait or cancel them")
 		}
 		d.dropUser(key)
 		return nil
 	case e.Parent != nil || e.Description != nil || e.Coordinators != nil:
 		return refuse(command.InvalidArgument, "a user of an account has no parent, description or coordinators", "those are the account's")
 	}
-	a := cluster.Association{AssociationKey: key, Shares: 1, Default: d.sharing.defaultAccount(e.User) == ""}
+	a := cluster.Association{AssociationKey: key, Shares: 1, Default: d.sharing.defaultOf(e.User) == cluster.AssociationKey{}}
 	if known {
 		a.Default = old.Default
 	}
@@ -203,8 +210,12 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 			return refusal
 		}
 	}
+	if _, there := d.policy.Partition(key.Partition); key.Partition != "" && !known && !there {
+		return hinting(refusef(command.InvalidArgument, "user %s: unknown partition %q", a.User, key.Partition), "partitions: %s", d.partitionNames())
+	}
+	d.moved = d.moved || !known && d.queued[cluster.ScopeOf(key.Everywhere())] > 0
 	d.sharing.associations.Set(key, &a)
-	d.sharing.homes.Set(home{key.User, key.Account}, none{})
+	d.sharing.homes.Set(homeOf(key), none{})
 	d.member(key)
 	if e.Default != nil {
 		d.setDefault(key, *e.Default)
@@ -212,10 +223,18 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 	return d.checkQOS(a.QOS, a.DefaultQOS, "user "+a.User)
 }
 
+// placeOf is an account in words, with the partition of an association that has one.
+func placeOf(key cluster.AssociationKey) string {
+	if key.Partition == "" {
+		return key.Account
+	}
+	return key.Account + " on partition " + key.Partition
+}
+
 // setDefault makes an account a user's default one, or not any more.
 func (d *draft) setDefault(key cluster.AssociationKey, yes bool) {
-	if other := d.sharing.defaultAccount(key.User); yes && other != "" && other != key.Account {
-		d.makeDefault(cluster.AssociationKey{Account: other, User: key.User}, false)
+	if other := d.sharing.defaultOf(key.User); yes && other.User != "" && other != key {
+		d.makeDefault(other, false)
 	}
 	d.makeDefault(key, yes)
 }

@@ -17,10 +17,9 @@ func (s *State) fillAccount(spec *cluster.JobSpec) *command.Refusal {
 	}
 	user := spec.Owner.User
 	if spec.Account == "" {
-		spec.Account = s.defaultAccount(user)
+		spec.Account = s.defaultOf(user).Account
 	}
-	key := cluster.AssociationKey{Account: spec.Account, User: user}
-	a, member := s.associations.Get(key)
+	a, member := s.association(spec.Association())
 	switch {
 	case spec.Account == "" && s.policy.RequireAccount:
 		return hinting(refusef(command.Denied, "%s has no account", user), "ask a coordinator or an operator: gctl account add ACCOUNT user=%s", user)
@@ -28,8 +27,17 @@ func (s *State) fillAccount(spec *cluster.JobSpec) *command.Refusal {
 		return nil
 	case !s.accounts.Has(spec.Account):
 		return hinting(refusef(command.InvalidArgument, "there is no account %s", spec.Account), "%s", s.accountHint(user))
-	case !member:
+	case !s.member(spec.Account, user):
 		return hinting(refusef(command.Denied, "%s is not in account %s", user, spec.Account), "%s", s.accountHint(user))
+	case !member:
+		return s.elsewhere(spec.Association())
+	}
+	for _, name := range spec.Others {
+		key := spec.Association()
+		key.Partition = name
+		if _, member := s.association(key); !member {
+			return s.elsewhere(key)
+		}
 	}
 	qos, preferred := a.QOS, a.DefaultQOS
 	s.above(spec.Account, func(of *cluster.Account) bool {
@@ -58,6 +66,19 @@ func (s *State) fillAccount(spec *cluster.JobSpec) *command.Refusal {
 	return nil
 }
 
+// elsewhere refuses a partition in which a user is not in an account.
+func (s *State) elsewhere(key cluster.AssociationKey) *command.Refusal {
+	var names []string
+	for k := range s.homes.From(home{user: key.User, account: key.Account}) {
+		if k.user != key.User || k.account != key.Account {
+			break
+		}
+		names = append(names, k.partition)
+	}
+	return hinting(refusef(command.Denied, "%s is in account %s, but not on partition %s", key.User, key.Account, key.Partition),
+		"choose one with --partition: %s", strings.Join(names, ", "))
+}
+
 // accountHint names the accounts of a user.
 func (s *State) accountHint(user string) string {
 	var names []string
@@ -67,6 +88,7 @@ func (s *State) accountHint(user string) string {
 		}
 		names = append(names, k.account)
 	}
+	names = slices.Compact(names)
 	if len(names) == 0 {
 		return user + " has no account; ask a coordinator or an operator"
 	}

@@ -24,11 +24,17 @@ type sharing struct {
 }
 
 // home orders associations by user.
-type home struct{ user, account string }
+type home struct{ user, account, partition string }
+
+func homeOf(k cluster.AssociationKey) home { return home{k.User, k.Account, k.Partition} }
+
+func (h home) key() cluster.AssociationKey {
+	return cluster.AssociationKey{Account: h.account, User: h.user, Partition: h.partition}
+}
 
 func newSharing() sharing {
 	byKey := func(a, b cluster.AssociationKey) int {
-		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.User, b.User))
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.User, b.User), cmp.Compare(a.Partition, b.Partition))
 	}
 	return sharing{
 		accounts:     cow.New[string, *cluster.Account](cmp.Compare[string]),
@@ -36,7 +42,7 @@ func newSharing() sharing {
 		usages:       cow.New[cluster.AssociationKey, *cluster.AccountUsage](byKey),
 		charges:      cow.New[cluster.JobID, *cluster.Charge](cmp.Compare[cluster.JobID]),
 		homes: cow.New[home, none](func(a, b home) int {
-			return cmp.Or(cmp.Compare(a.user, b.user), cmp.Compare(a.account, b.account))
+			return cmp.Or(cmp.Compare(a.user, b.user), cmp.Compare(a.account, b.account), cmp.Compare(a.partition, b.partition))
 		}),
 	}
 }
@@ -85,18 +91,35 @@ func (x *sharing) coordinates(user, account string) (yes bool) {
 	return yes
 }
 
-// defaultAccount is the account of a user's jobs that name none; "" for none.
-// O(accounts of the user).
-func (x *sharing) defaultAccount(user string) string {
+// defaultOf is the association whose account is that of a user's jobs that name none;
+// the zero key for none. O(associations of the user).
+func (x *sharing) defaultOf(user string) cluster.AssociationKey {
 	for k := range x.homes.From(home{user: user}) {
 		if k.user != user {
 			break
 		}
-		if a, _ := x.associations.Get(cluster.AssociationKey{Account: k.account, User: user}); a.Default {
-			return k.account
+		if a, _ := x.associations.Get(k.key()); a.Default {
+			return k.key()
 		}
 	}
-	return ""
+	return cluster.AssociationKey{}
+}
+
+// member reports whether a user is in an account, if only for one partition. O(log n).
+func (x *sharing) member(account, user string) bool {
+	for k := range x.homes.From(home{user: user, account: account}) {
+		return k.user == user && k.account == account
+	}
+	return false
+}
+
+// association is that of a user's jobs in an account which may run in a partition.
+// O(log n).
+func (x *sharing) association(key cluster.AssociationKey) (*cluster.Association, bool) {
+	if a, known := x.associations.Get(key); known {
+		return a, true
+	}
+	return x.associations.Get(key.Everywhere())
 }
 
 // editAccounts changes accounts: all edits or none. O(edits log n), and when accounts
@@ -147,13 +170,14 @@ func (s *State) adopt(d *draft) {
 	s.digest ^= mix(s.accountsAt, mix1) ^ mix(version, mix1)
 	s.sharing = d.sharing
 	s.usages, s.tree, s.accountsAt = usages, nil, version
+	if d.moved {
+		s.recountQueued()
+		s.rechargeRunning()
+	}
 	for _, gone := range d.gone {
 		s.bequeath(gone.from, gone.to)
 	}
 	s.moveCredits(d)
-	if d.moved {
-		s.recountQueued()
-	}
 	s.specs.clear()
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
 }
@@ -182,7 +206,7 @@ func (s *State) count(spec *cluster.JobSpec, n int64) {
 func (x *checking) checkAccounts() {
 	defaults := map[string]int{}
 	for key, a := range x.associations.All() {
-		if key != a.AssociationKey || !x.accounts.Has(key.Account) || !x.homes.Has(home{key.User, key.Account}) {
+		if key != a.AssociationKey || !x.accounts.Has(key.Account) || !x.homes.Has(homeOf(key)) {
 			x.fault("user %s of account %s is not listed, or the account is not there", key.User, key.Account)
 		}
 		if a.Default {

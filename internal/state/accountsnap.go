@@ -52,7 +52,7 @@ func (x *restoring) readAssociation(c *codec.Coder) {
 		c.Fail("user %q of account %q is not well formed", a.User, a.Account)
 		return
 	}
-	x.homes.Set(home{a.User, a.Account}, none{})
+	x.homes.Set(homeOf(a.AssociationKey), none{})
 }
 
 func (x *restoring) readUsage(c *codec.Coder) {

@@ -20,6 +20,7 @@ func (s *State) fill(spec *cluster.JobSpec, defaultTime bool) *command.Refusal {
 	case !known:
 		return hinting(refusef(command.InvalidArgument, "unknown partition %q", spec.Partition), "partitions: %s", s.partitionNames())
 	}
+	spec.Partition = part.Name
 	if refusal := s.fillAccount(spec); refusal != nil {
 		return refusal
 	}
@@ -27,7 +28,7 @@ func (s *State) fill(spec *cluster.JobSpec, defaultTime bool) *command.Refusal {
 	if !known && (spec.QOS != "" || s.policy.DefaultQOS != "") {
 		return hinting(refusef(command.InvalidArgument, "unknown qos %q", spec.QOS), "qos: %s", s.qosNames())
 	}
-	spec.Partition, spec.QOS = part.Name, qos.Name
+	spec.QOS = qos.Name
 	if defaultTime {
 		if spec.TimeLimit = part.DefaultTime; spec.TimeLimit == 0 {
 			spec.TimeLimit = part.MaxTime

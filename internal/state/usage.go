@@ -28,7 +28,7 @@ func (s *State) meter(old, j *cluster.Job) {
 		s.count(j.Spec, 1)
 	case j.State.Final():
 		s.count(old.Spec, -1)
-	case old.Spec != j.Spec && (old.Spec.QOS != j.Spec.QOS || old.Spec.Account != j.Spec.Account):
+	case old.Spec != j.Spec && (old.Spec.QOS != j.Spec.QOS || old.Spec.Association() != j.Spec.Association()):
 		s.count(old.Spec, -1)
 		s.count(j.Spec, 1)
 	}
@@ -55,7 +55,7 @@ func (s *State) beginCharge(j *cluster.Job) {
 	j.TRES = amounts
 	qos, _ := s.policy.QOSNamed(j.Spec.QOS)
 	c := &cluster.Charge{
-		AssociationKey: cluster.AssociationKey{Account: j.Spec.Account, User: j.Spec.Owner.User}, QOS: j.Spec.QOS,
+		AssociationKey: s.shared().Resolve(j.Spec.Association()), QOS: j.Spec.QOS,
 		Rate: s.policy.Scheduling.FairShare.Bill(amounts, qos.UsageExtra), Amounts: amounts,
 	}
 	s.charges.Set(j.ID, c)
@@ -73,6 +73,25 @@ func (s *State) endCharge(id cluster.JobID) {
 	s.charges.Delete(id)
 	s.digest ^= s.hashCharge(id, c)
 	s.use(c, -1)
+}
+
+// rechargeRunning lets each job that runs count for the association that it belongs to
+// now. What it used before stays where it was. O(running jobs).
+func (s *State) rechargeRunning() {
+	all := s.charges.Clone()
+	for id, old := range all.All() {
+		j, _ := s.holding.Get(id)
+		key := s.shared().Resolve(j.Spec.Association())
+		if key == old.AssociationKey {
+			continue
+		}
+		s.endCharge(id)
+		c := *old
+		c.AssociationKey = key
+		s.charges.Set(id, &c)
+		s.digest ^= s.hashCharge(id, &c)
+		s.use(&c, 1)
+	}
 }
 
 // use adds the rate of a charge to its user's usage, or with sign -1 takes it away.
@@ -237,7 +256,7 @@ func (s *State) recountSharing() uint64 {
 func (x *checking) checkUsage() {
 	rates := map[cluster.AssociationKey]map[string]int64{}
 	for id, c := range x.charges.All() {
-		if j, found := x.holding.Get(id); !found || !runs(j) || j.Spec.Account != c.Account || j.Spec.Owner.User != c.User {
+		if j, found := x.holding.Get(id); !found || !runs(j) || x.shared().Resolve(j.Spec.Association()) != c.AssociationKey {
 			x.fault("job %d counts for %s in account %q and does not run for them", id, c.User, c.Account)
 		}
 		if rates[c.AssociationKey] == nil {

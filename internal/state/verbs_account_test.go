@@ -31,13 +31,16 @@ func (x *script) account(rest string) string {
 		if c.Request == (command.RequestID{}) {
 			c.Request = request16(w)
 		}
-		e := command.AccountEdit{Action: actions[w.plain[0]], Account: w.plain[1], User: w.keys["user"]}
+		e := command.AccountEdit{Action: actions[w.plain[0]], Account: w.plain[1], User: w.keys["user"], Partition: w.keys["partition"]}
 		for key, value := range w.keys {
 			list := strings.Split(value, ",")
 			if value == "" {
 				list = nil
 			}
-			n, yes := w.number("shares", 0), value == "yes"
+			n, yes := int64(cluster.SharesOfParent), value == "yes"
+			if w.keys["shares"] != "parent" {
+				n = w.number("shares", 0)
+			}
 			switch key {
 			case "parent":
 				e.Parent = &value
@@ -51,7 +54,7 @@ func (x *script) account(rest string) string {
 				e.QOS = &list
 			case "defaultqos":
 				e.DefaultQOS = &value
-			case "user", "key":
+			case "user", "partition", "key":
 			default:
 				set, gone, _, err := cluster.ParseLimits(key + "=" + value)
 				if err != nil {
@@ -86,8 +89,11 @@ func (x *script) accounts() string {
 			}
 		}
 		if n.User != nil {
-			scope.User, shares = n.User.User, n.User.Shares
+			scope, shares = cluster.ScopeOf(n.User.AssociationKey), n.User.Shares
 			path += " " + n.User.User
+			if n.User.Partition != "" {
+				path += " on " + n.User.Partition
+			}
 			if n.User.Default {
 				text = append([]string{"default"}, text...)
 			}
@@ -103,7 +109,11 @@ func (x *script) usage() string {
 	var out []string
 	half := x.s.policy.Scheduling.FairShare.HalfLife
 	for key, u := range x.s.usages.All() {
-		line := fmt.Sprintf("%q %s billed %.3f h", key.Account, key.User, float64(fairshare.At(u.Billed, x.now, half))/3.6e6)
+		who := key.User
+		if key.Partition != "" {
+			who += " on " + key.Partition
+		}
+		line := fmt.Sprintf("%q %s billed %.3f h", key.Account, who, float64(fairshare.At(u.Billed, x.now, half))/3.6e6)
 		for _, r := range u.Raw {
 			line += fmt.Sprintf(" %s %.3f", r.Resource, float64(fairshare.At(r.Usage, x.now, half))/3600)
 		}

@@ -27,7 +27,7 @@ func ReadAccountEdits(edits []*greylagv1.AccountEdit) ([]command.AccountEdit, er
 
 func readAccountEdit(e *greylagv1.AccountEdit) (command.AccountEdit, error) {
 	actions := map[string]command.AccountAction{"add": command.AddAccount, "modify": command.ModifyAccount, "delete": command.DeleteAccount}
-	out := command.AccountEdit{Action: actions[e.GetAction()], Account: e.GetAccount(), User: e.GetUser()}
+	out := command.AccountEdit{Action: actions[e.GetAction()], Account: e.GetAccount(), User: e.GetUser(), Partition: e.GetPartition()}
 	if e != nil { // what is absent stays nil
 		out.Parent, out.Description, out.Shares = e.Parent, e.Description, e.Shares
 		out.Default, out.DefaultQOS = e.Default, e.DefaultQos
@@ -68,7 +68,7 @@ func Account(a *cluster.Account, depth int32) *greylagv1.Account {
 // AccountUser writes a user of an account.
 func AccountUser(u *cluster.Association) *greylagv1.AccountUser {
 	return &greylagv1.AccountUser{
-		Account: u.Account, User: u.User, Shares: u.Shares, Default: u.Default,
+		Account: u.Account, User: u.User, Partition: u.Partition, Shares: u.Shares, Default: u.Default,
 		Qos: u.QOS, DefaultQos: u.DefaultQOS, Limits: limits(u.Limits),
 	}
 }

@@ -22,27 +22,48 @@ const (
 	maxDescription  = 1024
 )
 
+// SharesOfParent stands for no shares of one's own, FairShare=parent in sacctmgr: a
+// user ranks as the account does, and what is below an account competes as if that
+// were not there.
+const SharesOfParent = -1
+
 // Account is a node of the tree of organisations, projects and groups that share
 // the cluster. Its users are below it as associations.
 type Account struct {
 	Name         string
 	Parent       string // another account; RootAccount for those at the top, "" for RootAccount itself
 	Description  string
-	Shares       int64    // among its siblings
+	Shares       int64    // among its siblings, or SharesOfParent
 	Coordinators []string // users who may change the users of this account and of those below
 	QOS          []string // which its jobs may have; empty means what the parent has
 	DefaultQOS   string   // "" means the parent's, and at last the policy's
 	Limits       []Limit  // by kind and resource
 }
 
-// AssociationKey names a user in an account.
+// AssociationKey names a user in an account, or there in one partition alone.
 type AssociationKey struct {
-	Account string
-	User    string
+	Account   string
+	User      string
+	Partition string // "": all for which the user has none of its own there
+}
+
+// String is for messages.
+func (k AssociationKey) String() string {
+	text := "user " + k.User + " in account " + k.Account
+	if k.Partition != "" {
+		text += " on partition " + k.Partition
+	}
+	return text
+}
+
+// Everywhere is the key of the same user in the account, without a partition.
+func (k AssociationKey) Everywhere() AssociationKey {
+	return AssociationKey{Account: k.Account, User: k.User}
 }
 
 // Association is a user's place in an account: the right to charge it, with shares
-// and limits of their own.
+// and limits of their own. One with a partition is for the jobs whose first partition
+// it is, instead of the one without.
 type Association struct {
 	AssociationKey
 	Shares     int64
@@ -68,6 +89,9 @@ func (a *Account) Validate() error {
 		fault("the description has %d bytes, at most %d", len(a.Description), maxDescription)
 	}
 	checkSharing(fault, a.Shares, &a.QOS, a.DefaultQOS, &a.Limits)
+	if a.Name == RootAccount && a.Shares == SharesOfParent {
+		fault("nothing is above it whose shares it could have")
+	}
 	a.Coordinators = sorted(a.Coordinators)
 	checkUsers(fault, a.Coordinators)
 	return errors.Join(faults...)
@@ -79,6 +103,9 @@ func (a *Association) Validate() error {
 	fault := faultIn(&faults, "user %q of account %q", a.User, a.Account)
 	checkWord(fault, "account", a.Account)
 	checkWord(fault, "user", a.User)
+	if a.Partition != "" {
+		checkWord(fault, "partition", a.Partition)
+	}
 	checkSharing(fault, a.Shares, &a.QOS, a.DefaultQOS, &a.Limits)
 	return errors.Join(faults...)
 }
@@ -101,8 +128,8 @@ func checkUsers(fault func(string, ...any), users []string) {
 
 // checkSharing checks what accounts and associations have in common.
 func checkSharing(fault func(string, ...any), shares int64, qos *[]string, defaultQOS string, limits *[]Limit) {
-	if shares < 0 || shares > MaxShares {
-		fault("%d shares, want 0 to %d", shares, MaxShares)
+	if (shares < 0 || shares > MaxShares) && shares != SharesOfParent {
+		fault("%d shares, want 0 to %d, or the parent's", shares, MaxShares)
 	}
 	*qos = sorted(*qos)
 	if len(*qos) > maxOfAccount {

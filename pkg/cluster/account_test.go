@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"errors"
 	"slices"
 	"strings"
@@ -132,7 +133,7 @@ func TestTree(t *testing.T) {
 		{Name: "x", Parent: "y"}, {Name: "y", Parent: "x"},
 	}
 	users := []*Association{
-		{AssociationKey: AssociationKey{"a", "zoe"}}, {AssociationKey: AssociationKey{"a", "ada"}}, {AssociationKey: AssociationKey{"x", "u"}},
+		{AssociationKey: AssociationKey{Account: "a", User: "zoe"}}, {AssociationKey: AssociationKey{Account: "a", User: "ada"}}, {AssociationKey: AssociationKey{Account: "x", User: "u"}},
 	}
 	tree := NewAccountTree(slices.Values(accounts), slices.Values(users))
 	var got []string
@@ -147,8 +148,35 @@ func TestTree(t *testing.T) {
 	if want := "root -a --a:ada --a:zoe --a1 -b"; strings.Join(got, " ") != want {
 		t.Errorf("%s, want %s", strings.Join(got, " "), want)
 	}
-	if tree.Account("lost") != -1 || tree.Find(AssociationKey{"x", "u"}) != -1 || tree.Find(AssociationKey{"a", "eve"}) != tree.Account("a") {
+	if tree.Account("lost") != -1 || tree.Find(AssociationKey{Account: "x", User: "u"}) != -1 || tree.Find(AssociationKey{Account: "a", User: "eve"}) != tree.Account("a") {
 		t.Error("found what is not there, or not what is")
+	}
+}
+
+// TestPartitions: an association for a partition stands before the one without, which
+// stands for all other partitions.
+func TestPartitions(t *testing.T) {
+	ada := AssociationKey{Account: "uni", User: "ada"}
+	onGPU, onCPU := ada, ada
+	onGPU.Partition, onCPU.Partition = "gpu", "cpu"
+	tree := NewAccountTree(slices.Values([]*Account{{Name: "uni", Parent: "root", Limits: []Limit{{MaxJobs, "", 9}}}}), slices.Values([]*Association{
+		{AssociationKey: ada, Limits: []Limit{{GrpJobs, "", 5}}}, {AssociationKey: onGPU, Limits: []Limit{{GrpJobs, "", 2}, {MaxJobs, "", 1}}},
+	}))
+	if tree.Resolve(onGPU) != onGPU || tree.Resolve(onCPU) != ada || (*AccountTree)(nil).Resolve(onGPU) != ada {
+		t.Error("the association of a partition")
+	}
+	for part, want := range map[string]string{
+		"gpu": "user ada in account uni on partition gpu GrpJobs=2, MaxJobs=1 of user ada in account uni on partition gpu",
+		"cpu": "user ada in account uni GrpJobs=5, MaxJobs=9 of user ada in account uni",
+	} {
+		spec := &JobSpec{Account: "uni", Owner: Identity{User: "ada"}, Partition: part}
+		all := tree.Bounds(spec, nil)
+		got := fmt.Sprintf("%s %s, %s of %s", all[0].Of, all[0].Limit, all[1].Limit, all[1].Scope)
+		var scopes []Scope
+		tree.Scopes(spec, func(s Scope) { scopes = append(scopes, s) })
+		if got != want || len(all) != 2 || scopes[0] != all[0].Scope || scopes[1] != (Scope{Account: "uni"}) {
+			t.Errorf("on %s: %s, want %s; counted in %v", part, got, want, scopes)
+		}
 	}
 }
 
@@ -157,7 +185,7 @@ func TestNearest(t *testing.T) {
 	tree := NewAccountTree(slices.Values([]*Account{
 		{Name: "root", Limits: []Limit{{GrpTRES, "gpu", 100}, {MaxJobs, "", 9}}},
 		{Name: "uni", Parent: "root", Limits: []Limit{{GrpTRES, "gpu", 50}, {MaxTRESPerJob, "gpu", 8}, {MaxWall, "", 60}}},
-	}), slices.Values([]*Association{{AssociationKey: AssociationKey{"uni", "ada"}, Limits: []Limit{{MaxTRESPerJob, "gpu", 16}}}}))
+	}), slices.Values([]*Association{{AssociationKey: AssociationKey{Account: "uni", User: "ada"}, Limits: []Limit{{MaxTRESPerJob, "gpu", 16}}}}))
 	spec := &JobSpec{Account: "uni", Owner: Identity{User: "ada"}, QOS: "q"}
 	show := func(bounds []Bound) string {
 		var out []string
@@ -180,7 +208,7 @@ func TestNearest(t *testing.T) {
 
 func TestInvalidAccounts(t *testing.T) {
 	for _, a := range []Account{
-		{Name: "", Parent: "root"}, {Name: "a"}, {Name: "root", Parent: "a"}, {Name: "a", Parent: "a"}, {Name: "a", Parent: "root", Shares: -1},
+		{Name: "", Parent: "root"}, {Name: "a"}, {Name: "root", Parent: "a"}, {Name: "a", Parent: "a"}, {Name: "a", Parent: "root", Shares: -2}, {Name: "root", Shares: SharesOfParent},
 		{Name: "a", Parent: "root", QOS: []string{"x"}, DefaultQOS: "y"}, {Name: "a", Parent: "root", Limits: []Limit{{MaxJobsPerUser, "", 1}}},
 		{Name: "a", Parent: "root", Limits: []Limit{{GrpTRES, "", 1}}}, {Name: "a", Parent: "root", Limits: []Limit{{99, "", 1}}},
 		{Name: "a", Parent: "root", Limits: []Limit{{MaxJobs, "gpu", 1}}}, {Name: "a", Parent: "root", Description: strings.Repeat("x", 2000)},
@@ -188,5 +216,9 @@ func TestInvalidAccounts(t *testing.T) {
 		if err := a.Validate(); !errors.Is(err, ErrInvalidAccount) {
 			t.Errorf("%+v: %v", a, err)
 		}
+	}
+	u := Association{AssociationKey: AssociationKey{Account: "a", User: "u", Partition: "a b\n"}}
+	if err := u.Validate(); !errors.Is(err, ErrInvalidAccount) {
+		t.Errorf("%+v: %v", u, err)
 	}
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -77,13 +78,27 @@ func (t *AccountTree) add(n AccountNode) {
 	}
 }
 
-// Find is the node that a job of the user in the account belongs to: the user's, else
-// the account's, else -1. O(1).
+// Find is the node that a job of the user in the account belongs to: the user's there
+// in the partition, else the user's, else the account's, else -1. O(1).
 func (t *AccountTree) Find(key AssociationKey) int32 {
 	if i, known := t.users[key]; known {
 		return i
 	}
+	if i, known := t.users[key.Everywhere()]; known {
+		return i
+	}
 	return t.Account(key.Account)
+}
+
+// Resolve is the key of the association that a key means: with the partition where the
+// user has one for that, else without. A nil tree has none. O(1).
+func (t *AccountTree) Resolve(key AssociationKey) AssociationKey {
+	if t != nil {
+		if _, known := t.users[key]; known {
+			return key
+		}
+	}
+	return key.Everywhere()
 }
 
 // Account is the node of an account; -1 when there is none. O(1).
@@ -123,11 +138,11 @@ func (t *AccountTree) Walk() []int32 {
 			below[p] = append(below[p], int32(i))
 		}
 	}
-	name := func(i int32) string {
+	name := func(i int32) (string, string) {
 		if n := &t.Nodes[i]; n.User != nil {
-			return n.User.User
+			return n.User.User, n.User.Partition
 		}
-		return t.Nodes[i].Account.Name
+		return t.Nodes[i].Account.Name, ""
 	}
 	out := make([]int32, 0, len(t.Nodes))
 	for stack := []int32{0}; len(stack) > 0; {
@@ -141,7 +156,9 @@ func (t *AccountTree) Walk() []int32 {
 				}
 				return -1
 			}
-			return strings.Compare(name(b), name(a))
+			nameA, partA := name(a)
+			nameB, partB := name(b)
+			return cmp.Or(strings.Compare(nameB, nameA), strings.Compare(partB, partA))
 		})
 	}
 	return out

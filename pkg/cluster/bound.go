@@ -7,12 +7,18 @@ import (
 )
 
 // Scope is a set of jobs that are counted together: all of an account and those below
-// it, of a user in an account, of a QOS, or of a user or an account in a QOS. A user
-// alone is one whose jobs have no account.
+// it, of a user in an account, there of those in a partition, of a QOS, or of a user or
+// an account in a QOS. A user alone is one whose jobs have no account.
 type Scope struct {
-	Account string
-	User    string
-	QOS     string
+	Account   string
+	User      string
+	QOS       string
+	Partition string // of a user in an account who has an association for it
+}
+
+// ScopeOf is the jobs of one association.
+func ScopeOf(key AssociationKey) Scope {
+	return Scope{Account: key.Account, User: key.User, Partition: key.Partition}
 }
 
 // String is for messages.
@@ -25,7 +31,7 @@ func (s Scope) String() string {
 	case s.QOS != "":
 		return "qos " + s.QOS
 	case s.User != "" && s.Account != "":
-		return fmt.Sprintf("user %s in account %s", s.User, s.Account)
+		return AssociationKey{Account: s.Account, User: s.User, Partition: s.Partition}.String()
 	case s.User != "":
 		return "user " + s.User
 	}
@@ -43,8 +49,8 @@ type Bound struct {
 // Scopes yields every scope in which a job counts: of its user, of its account and
 // those above, and of its QOS. A nil tree has the root alone. O(depth).
 func (t *AccountTree) Scopes(spec *JobSpec, yield func(Scope)) {
-	key := AssociationKey{Account: spec.Account, User: spec.Owner.User}
-	yield(Scope{Account: key.Account, User: key.User})
+	key := t.Resolve(spec.Association())
+	yield(ScopeOf(key))
 	t.ScopesOfAccount(key.Account, yield)
 	if spec.QOS != "" {
 		t.ScopesOfQOS(key, spec.QOS, yield)
@@ -93,7 +99,7 @@ func perJob(kind LimitKind) bool {
 // O(limits of all these).
 func (t *AccountTree) Bounds(spec *JobSpec, qos *QOS) []Bound {
 	var out []Bound
-	user := Scope{Account: spec.Account, User: spec.Owner.User}
+	user := ScopeOf(t.Resolve(spec.Association()))
 	nearest := map[Limit]bool{} // with Value 0
 	if qos != nil {
 		out = qosBounds(spec, qos, nearest)
@@ -101,7 +107,7 @@ func (t *AccountTree) Bounds(spec *JobSpec, qos *QOS) []Bound {
 	if t == nil || !t.Limited {
 		return out
 	}
-	at := max(0, t.Find(AssociationKey{Account: spec.Account, User: spec.Owner.User}))
+	at := max(0, t.Find(spec.Association()))
 	for _, n := range t.Up(at) {
 		of := Scope{Account: n.Account.Name}
 		if n.User != nil {

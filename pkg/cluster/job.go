@@ -134,6 +134,12 @@ type Job struct {
 	Attempts  []AttemptRecord // earlier ones, oldest first; the newest 16
 }
 
+// Association names the association that jobs of the specification belong to, with
+// their first partition: whether there is one for that, [AccountTree.Resolve] tells.
+func (s *JobSpec) Association() AssociationKey {
+	return AssociationKey{Account: s.Account, User: s.Owner.User, Partition: s.Partition}
+}
+
 // PartitionList is the partition in which the job runs or ran, and while it waits all
 // in which it may, joined by commas as in squeue.
 func (j *Job) PartitionList() string {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
@@ -30,8 +31,10 @@ func (t *tool) account() *cobra.Command {
 
 const accountKeys = `Keys:
   parent=NAME             the account above; root is the top
-  shares=N                among its siblings; 1 at first (also: fairshare)
+  shares=N|parent         among its siblings; 1 at first (also: fairshare); parent:
+                          none of its own, but what the account above has
   user=U[,U...]           these users of the account, not the account itself
+  partition=P[,P...]      of these users what holds in these partitions alone
   default=yes|no          of a user: the account of jobs that name none
   coordinators=U[,U...]   who may change the account's users and those below
   qos=Q[,Q...] defaultqos=Q
@@ -75,6 +78,9 @@ func (t *tool) sendEdits(ctx context.Context, c cli.Cluster, edits []*greylagv1.
 		if e.User != "" {
 			what = e.User + " in " + what
 		}
+		if e.Partition != "" {
+			what += " on partition " + e.Partition
+		}
 		t.Note("%s %s", what, map[string]string{"add": "added", "modify": "changed", "delete": "deleted"}[e.Action])
 	}
 	return nil
@@ -84,7 +90,7 @@ func (t *tool) sendEdits(ctx context.Context, c cli.Cluster, edits []*greylagv1.
 // and "set" are understood: gctl account add user ada account=physics.
 func accountEdits(action string, args []string) ([]*greylagv1.AccountEdit, error) {
 	e := &greylagv1.AccountEdit{Action: action}
-	var names, users []string
+	var names, users, parts []string
 	entity := ""
 	for i, word := range args {
 		key, value, pair := strings.Cut(word, "=")
@@ -101,6 +107,8 @@ func accountEdits(action string, args []string) ([]*greylagv1.AccountEdit, error
 			users = append(users, split(value)...)
 		case key == "account" || key == "accounts" || key == "name":
 			names = append(names, split(value)...)
+		case key == "partition" || key == "partitions":
+			parts = append(parts, split(value)...)
 		default:
 			if err := accountKey(e, key, word, value); err != nil {
 				return nil, err
@@ -110,19 +118,29 @@ func accountEdits(action string, args []string) ([]*greylagv1.AccountEdit, error
 	if len(names) == 0 || entity == "user" && len(users) == 0 {
 		return nil, &cli.UsageError{Problem: "no account is named", Advice: "write gctl account " + action + " NAME, or NAME user=USER"}
 	}
-	var out []*greylagv1.AccountEdit
+	return each(e, names, users, parts), nil
+}
+
+// each is one edit for each account, user and partition that are named.
+func each(e *greylagv1.AccountEdit, names, users, parts []string) (out []*greylagv1.AccountEdit) {
 	for _, name := range names {
-		if len(users) == 0 {
-			users = []string{""}
-		}
-		for _, user := range users {
-			out = append(out, &greylagv1.AccountEdit{
-				Action: action, Account: name, User: user, Parent: e.Parent, Description: e.Description, Shares: e.Shares, Default: e.Default,
-				Coordinators: e.Coordinators, Qos: e.Qos, DefaultQos: e.DefaultQos, Limits: e.Limits,
-			})
+		for _, user := range orOne(users) {
+			for _, part := range orOne(parts) {
+				one := proto.CloneOf(e)
+				one.Account, one.User, one.Partition = name, user, part
+				out = append(out, one)
+			}
 		}
 	}
-	return out, nil
+	return out
+}
+
+// orOne is a list, or one empty word.
+func orOne(words []string) []string {
+	if len(words) == 0 {
+		return []string{""}
+	}
+	return words
 }
 
 // split is a list with commas.
@@ -142,8 +160,11 @@ func accountKey(e *greylagv1.AccountEdit, key, word, value string) error {
 		e.Description = &value
 	case "shares", "fairshare", "share":
 		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || n < 0 {
-			return wrong("a number of shares, 0 or more")
+		switch {
+		case strings.EqualFold(value, "parent"):
+			n = cluster.SharesOfParent
+		case err != nil || n < 0:
+			return wrong("a number of shares, 0 or more, or parent")
 		}
 		e.Shares = &n
 	case "default", "defaultaccount":
@@ -220,16 +241,32 @@ func accountTable(a *greylagv1.AccountsResponse, only bool) cli.Table {
 			continue
 		}
 		indent := strings.Repeat("  ", int(x.Depth))
-		table.Rows = append(table.Rows, withLimits(x.Limits, indent+x.Name, "", strconv.FormatInt(x.Shares, 10), "", qosText(x.Qos, x.DefaultQos), strings.Join(x.Coordinators, ","))...)
+		table.Rows = append(table.Rows, withLimits(x.Limits, indent+x.Name, "", sharesText(x.Shares), "", qosText(x.Qos, x.DefaultQos), strings.Join(x.Coordinators, ","))...)
 		for _, u := range users[x.Name] {
 			standard := ""
 			if u.Default {
 				standard = "yes"
 			}
-			table.Rows = append(table.Rows, withLimits(u.Limits, indent+"  "+x.Name, u.User, strconv.FormatInt(u.Shares, 10), standard, qosText(u.Qos, u.DefaultQos), "")...)
+			table.Rows = append(table.Rows, withLimits(u.Limits, indent+"  "+x.Name, userText(u.User, u.Partition), sharesText(u.Shares), standard, qosText(u.Qos, u.DefaultQos), "")...)
 		}
 	}
 	return table
+}
+
+// sharesText is a number of shares, or that they are the parent's.
+func sharesText(n int64) string {
+	if n == cluster.SharesOfParent {
+		return "parent"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// userText is a user, and behind @ the partition that an association is for.
+func userText(user, partition string) string {
+	if partition == "" {
+		return user
+	}
+	return user + "@" + partition
 }
 
 // withLimits is a row with one limit, and a further row for each other.

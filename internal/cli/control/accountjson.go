@@ -4,6 +4,7 @@ import (
 	"math"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // The output of --json is a stable contract, documented in docs/man/json.md.
@@ -22,6 +23,7 @@ type accountJSON struct {
 
 type accountUserJSON struct {
 	User       string   `json:"user"`
+	Partition  string   `json:"partition,omitempty"`
 	Shares     int64    `json:"shares"`
 	Default    bool     `json:"default,omitempty"`
 	QOS        []string `json:"qos,omitempty"`
@@ -45,7 +47,7 @@ func accountsOf(a *greylagv1.AccountsResponse) any {
 	for _, u := range a.Users {
 		if i, known := at[u.Account]; known {
 			out.Accounts[i].Users = append(out.Accounts[i].Users, accountUserJSON{
-				User: u.User, Shares: u.Shares, Default: u.Default, QOS: u.Qos, DefaultQOS: u.DefaultQos, Limits: u.Limits,
+				User: u.User, Partition: u.Partition, Shares: u.Shares, Default: u.Default, QOS: u.Qos, DefaultQOS: u.DefaultQos, Limits: u.Limits,
 			})
 		}
 	}
@@ -55,6 +57,7 @@ func accountsOf(a *greylagv1.AccountsResponse) any {
 type shareJSON struct {
 	Account    string   `json:"account"`
 	User       string   `json:"user,omitempty"`
+	Partition  string   `json:"partition,omitempty"`
 	Depth      int32    `json:"depth"`
 	Shares     int64    `json:"shares"`
 	NormShares float64  `json:"norm_shares"`
@@ -75,13 +78,13 @@ func sharesOf(a *greylagv1.SharesResponse) any {
 	}
 	for _, x := range a.Shares {
 		s := shareJSON{
-			Account: x.Account, User: x.User, Depth: x.Depth, Shares: x.Shares, NormShares: x.NormShares,
+			Account: x.Account, User: x.User, Partition: x.Partition, Depth: x.Depth, Shares: x.Shares, NormShares: x.NormShares,
 			Usage: float64(x.Usage) / 1000, NormUsage: x.NormUsage, Effective: x.EffectiveUsage,
 		}
 		if x.User != "" || a.Classic {
 			s.FairShare = &x.FairShare
 		}
-		if !a.Classic && x.Depth > 0 && !math.IsInf(x.LevelFs, 1) {
+		if !a.Classic && x.Depth > 0 && x.Shares != cluster.SharesOfParent && !math.IsInf(x.LevelFs, 1) {
 			s.LevelFS = &x.LevelFs
 		}
 		out.Shares = append(out.Shares, s)

@@ -20,7 +20,7 @@ func (t *tool) shares() *cobra.Command {
 	c := &cobra.Command{
 		Use: "shares [ACCOUNT...]", Short: "Who used how much of their share", GroupID: people,
 		Long: `Prints every account and user with what sshare prints: shares as given and as a part
-of the whole, usage in billing seconds, the usage that counts, and the fair-share factor
+of those of all siblings (with the classic algorithm of the whole), usage in billing seconds, the usage that counts, and the fair-share factor
 of each user; with --long also usage as a part of the whole and level FS, which is share
 by usage among siblings and puts them in order. Usage decays by half every half-life; a job that runs counts while it runs.`,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
@@ -53,11 +53,11 @@ func shareTable(a *greylagv1.SharesResponse, long bool) cli.Table {
 		if x.User != "" || a.Classic {
 			factor = six(x.FairShare)
 		}
-		if !a.Classic && x.Depth > 0 {
+		if !a.Classic && x.Depth > 0 && x.Shares != cluster.SharesOfParent {
 			level = six(x.LevelFs)
 		}
 		row := []string{
-			strings.Repeat(" ", int(x.Depth)) + x.Account, x.User, strconv.FormatInt(x.Shares, 10), six(x.NormShares),
+			strings.Repeat(" ", int(x.Depth)) + x.Account, userText(x.User, x.Partition), sharesText(x.Shares), six(x.NormShares),
 			strconv.FormatInt(x.Usage/1000, 10), six(x.EffectiveUsage), factor,
 		}
 		if long {

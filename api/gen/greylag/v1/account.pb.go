@@ -28,7 +28,7 @@ type Account struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Parent        string                 `protobuf:"bytes,2,opt,name=parent,proto3" json:"parent,omitempty"` // "root" at the top
 	Description   string                 `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
-	Shares        int64                  `protobuf:"varint,4,opt,name=shares,proto3" json:"shares,omitempty"`
+	Shares        int64                  `protobuf:"varint,4,opt,name=shares,proto3" json:"shares,omitempty"` // -1: none of its own, what is below competes with its siblings
 	Coordinators  []string               `protobuf:"bytes,5,rep,name=coordinators,proto3" json:"coordinators,omitempty"`
 	Qos           []string               `protobuf:"bytes,6,rep,name=qos,proto3" json:"qos,omitempty"`
 	DefaultQos    string                 `protobuf:"bytes,7,opt,name=default_qos,json=defaultQos,proto3" json:"default_qos,omitempty"`
@@ -135,11 +135,12 @@ type AccountUser struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Account       string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	Shares        int64                  `protobuf:"varint,3,opt,name=shares,proto3" json:"shares,omitempty"`
+	Shares        int64                  `protobuf:"varint,3,opt,name=shares,proto3" json:"shares,omitempty"`   // -1: the account's, not their own
 	Default       bool                   `protobuf:"varint,4,opt,name=default,proto3" json:"default,omitempty"` // the account of the user's jobs that name none
 	Qos           []string               `protobuf:"bytes,5,rep,name=qos,proto3" json:"qos,omitempty"`
 	DefaultQos    string                 `protobuf:"bytes,6,opt,name=default_qos,json=defaultQos,proto3" json:"default_qos,omitempty"`
 	Limits        []string               `protobuf:"bytes,7,rep,name=limits,proto3" json:"limits,omitempty"`
+	Partition     string                 `protobuf:"bytes,8,opt,name=partition,proto3" json:"partition,omitempty"` // for jobs in this partition alone; "": for all others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -221,6 +222,13 @@ func (x *AccountUser) GetLimits() []string {
 		return x.Limits
 	}
 	return nil
+}
+
+func (x *AccountUser) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
 }
 
 type AccountsRequest struct {
@@ -410,12 +418,13 @@ type AccountEdit struct {
 	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"` // "": the account itself is meant
 	Parent        *string                `protobuf:"bytes,4,opt,name=parent,proto3,oneof" json:"parent,omitempty"`
 	Description   *string                `protobuf:"bytes,5,opt,name=description,proto3,oneof" json:"description,omitempty"`
-	Shares        *int64                 `protobuf:"varint,6,opt,name=shares,proto3,oneof" json:"shares,omitempty"`
+	Shares        *int64                 `protobuf:"varint,6,opt,name=shares,proto3,oneof" json:"shares,omitempty"` // -1: the parent's
 	Default       *bool                  `protobuf:"varint,7,opt,name=default,proto3,oneof" json:"default,omitempty"`
 	Coordinators  *WordList              `protobuf:"bytes,8,opt,name=coordinators,proto3" json:"coordinators,omitempty"` // replaces all
 	Qos           *WordList              `protobuf:"bytes,9,opt,name=qos,proto3" json:"qos,omitempty"`                   // replaces all
 	DefaultQos    *string                `protobuf:"bytes,10,opt,name=default_qos,json=defaultQos,proto3,oneof" json:"default_qos,omitempty"`
-	Limits        []string               `protobuf:"bytes,11,rep,name=limits,proto3" json:"limits,omitempty"` // "MaxJobs=10"; "MaxJobs=-1" takes the limit away
+	Limits        []string               `protobuf:"bytes,11,rep,name=limits,proto3" json:"limits,omitempty"`       // "MaxJobs=10"; "MaxJobs=-1" takes the limit away
+	Partition     string                 `protobuf:"bytes,12,opt,name=partition,proto3" json:"partition,omitempty"` // of a user: their association for this partition
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -525,6 +534,13 @@ func (x *AccountEdit) GetLimits() []string {
 		return x.Limits
 	}
 	return nil
+}
+
+func (x *AccountEdit) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
 }
 
 type EditAccountsRequest struct {
@@ -896,13 +912,14 @@ type Share struct {
 	Account        string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
 	User           string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"` // "" for an account
 	Depth          int32                  `protobuf:"varint,3,opt,name=depth,proto3" json:"depth,omitempty"`
-	Shares         int64                  `protobuf:"varint,4,opt,name=shares,proto3" json:"shares,omitempty"`
-	NormShares     float64                `protobuf:"fixed64,5,opt,name=norm_shares,json=normShares,proto3" json:"norm_shares,omitempty"`
-	Usage          int64                  `protobuf:"varint,6,opt,name=usage,proto3" json:"usage,omitempty"` // billing seconds, in thousandths
+	Shares         int64                  `protobuf:"varint,4,opt,name=shares,proto3" json:"shares,omitempty"`                            // -1: the parent's
+	NormShares     float64                `protobuf:"fixed64,5,opt,name=norm_shares,json=normShares,proto3" json:"norm_shares,omitempty"` // Fair Tree: among its siblings; classic: of the whole
+	Usage          int64                  `protobuf:"varint,6,opt,name=usage,proto3" json:"usage,omitempty"`                              // billing seconds, in thousandths
 	NormUsage      float64                `protobuf:"fixed64,7,opt,name=norm_usage,json=normUsage,proto3" json:"norm_usage,omitempty"`
 	EffectiveUsage float64                `protobuf:"fixed64,8,opt,name=effective_usage,json=effectiveUsage,proto3" json:"effective_usage,omitempty"`
 	FairShare      float64                `protobuf:"fixed64,9,opt,name=fair_share,json=fairShare,proto3" json:"fair_share,omitempty"`
 	LevelFs        float64                `protobuf:"fixed64,10,opt,name=level_fs,json=levelFs,proto3" json:"level_fs,omitempty"` // infinite when nothing was used; Fair Tree alone has it
+	Partition      string                 `protobuf:"bytes,11,opt,name=partition,proto3" json:"partition,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1005,6 +1022,13 @@ func (x *Share) GetLevelFs() float64 {
 		return x.LevelFs
 	}
 	return 0
+}
+
+func (x *Share) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
 }
 
 type SharesResponse struct {
@@ -1351,7 +1375,7 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\vdefault_qos\x18\a \x01(\tR\n" +
 	"defaultQos\x12\x16\n" +
 	"\x06limits\x18\b \x03(\tR\x06limits\x12\x14\n" +
-	"\x05depth\x18\t \x01(\x05R\x05depth\"\xb8\x01\n" +
+	"\x05depth\x18\t \x01(\x05R\x05depth\"\xd6\x01\n" +
 	"\vAccountUser\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
@@ -1360,7 +1384,8 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\x03qos\x18\x05 \x03(\tR\x03qos\x12\x1f\n" +
 	"\vdefault_qos\x18\x06 \x01(\tR\n" +
 	"defaultQos\x12\x16\n" +
-	"\x06limits\x18\a \x03(\tR\x06limits\"w\n" +
+	"\x06limits\x18\a \x03(\tR\x06limits\x12\x1c\n" +
+	"\tpartition\x18\b \x01(\tR\tpartition\"w\n" +
 	"\x0fAccountsRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
@@ -1372,7 +1397,7 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12%\n" +
 	"\x05as_of\x18\x04 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\" \n" +
 	"\bWordList\x12\x14\n" +
-	"\x05words\x18\x01 \x03(\tR\x05words\"\xb5\x03\n" +
+	"\x05words\x18\x01 \x03(\tR\x05words\"\xd3\x03\n" +
 	"\vAccountEdit\x12\x16\n" +
 	"\x06action\x18\x01 \x01(\tR\x06action\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
@@ -1386,7 +1411,8 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\vdefault_qos\x18\n" +
 	" \x01(\tH\x04R\n" +
 	"defaultQos\x88\x01\x01\x12\x16\n" +
-	"\x06limits\x18\v \x03(\tR\x06limitsB\t\n" +
+	"\x06limits\x18\v \x03(\tR\x06limits\x12\x1c\n" +
+	"\tpartition\x18\f \x01(\tR\tpartitionB\t\n" +
 	"\a_parentB\x0e\n" +
 	"\f_descriptionB\t\n" +
 	"\a_sharesB\n" +
@@ -1414,7 +1440,7 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\rSharesRequest\x12\x1a\n" +
 	"\baccounts\x18\x01 \x03(\tR\baccounts\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12$\n" +
-	"\x04read\x18\x03 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x9c\x02\n" +
+	"\x04read\x18\x03 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xba\x02\n" +
 	"\x05Share\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
@@ -1429,7 +1455,8 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\n" +
 	"fair_share\x18\t \x01(\x01R\tfairShare\x12\x19\n" +
 	"\blevel_fs\x18\n" +
-	" \x01(\x01R\alevelFs\"|\n" +
+	" \x01(\x01R\alevelFs\x12\x1c\n" +
+	"\tpartition\x18\v \x01(\tR\tpartition\"|\n" +
 	"\x0eSharesResponse\x12)\n" +
 	"\x06shares\x18\x01 \x03(\v2\x11.greylag.v1.ShareR\x06shares\x12\x18\n" +
 	"\aclassic\x18\x02 \x01(\bR\aclassic\x12%\n" +
