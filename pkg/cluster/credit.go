@@ -50,6 +50,9 @@ var ErrInvalidPrice = errors.New("invalid price")
 func CheckPriced(gpuType string) error {
 	f := firstFault{is: ErrInvalidPrice}
 	checkWord(f.fault, "GPU type", gpuType)
+	if strings.ContainsAny(gpuType, " ,:|") {
+		f.fault("no GPU type is called %q", gpuType)
+	}
 	if strings.ToLower(gpuType) != gpuType {
 		f.fault("GPU types are written in lower case: %q", strings.ToLower(gpuType))
 	}
