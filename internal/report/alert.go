@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -22,8 +23,9 @@ type Alert struct {
 
 // Series is what a scope came to on consecutive days, the last one that is judged.
 type Series struct {
-	Scope string // account, account/user; "" for the whole cluster
-	Days  []int64
+	Scope  string // account, account/user; "" for the whole cluster
+	Days   []int64
+	Before bool // it was active before the first of the days
 }
 
 // Least is how many days of history an anomaly needs, and Most how many count.
@@ -52,14 +54,14 @@ func Anomalies(all []Series, period Period, spent bool, floor int64) []Alert {
 		}
 		today, before := s.Days[len(s.Days)-1], s.Days[:len(s.Days)-1]
 		before = before[max(0, len(before)-Most):]
-		for len(before) > 0 && before[0] == 0 {
+		for !s.Before && len(before) > 0 && before[0] == 0 {
 			before = before[1:]
 		}
 		n, sum := int64(len(before)), int64(0)
 		for _, d := range before {
 			sum += d
 		}
-		if n < Least || today <= floor || today <= sum/n || !exceeds(today, sum, n) {
+		if n < Least || today <= max(floor, 0) || !exceeds(today, max(sum, 0), n) { // refunds may exceed what was spent
 			continue
 		}
 		out = append(out, u.alert(s.Scope, period, today, sum/n))
@@ -67,12 +69,11 @@ func Anomalies(all []Series, period Period, spent bool, floor int64) []Alert {
 	return out
 }
 
-// exceeds reports whether today is more than 1.3 × sum / n.
+// exceeds reports whether today is more than 1.3 × sum / n. None is below zero.
 func exceeds(today, sum, n int64) bool {
-	for today > 1<<52 || sum > 1<<52 { // 300 × 2^52 fits
-		today, sum = today>>1, sum>>1
-	}
-	return 10*n*today > 13*sum
+	high, low := bits.Mul64(uint64(today), uint64(10*n))
+	mostHigh, mostLow := bits.Mul64(uint64(sum), 13)
+	return high > mostHigh || high == mostHigh && low > mostLow
 }
 
 func (u unit) alert(scope string, period Period, today, mean int64) Alert {
@@ -158,17 +159,31 @@ func (s *Standing) Alerts(now time.Time) []Alert {
 	return out
 }
 
+// scopesOf are those that something of a user counts in.
+func scopesOf(account, user string) []string {
+	switch {
+	case account == "":
+		return []string{"", "/" + user}
+	case user == "":
+		return []string{"", account}
+	}
+	return []string{"", account, account + "/" + user}
+}
+
 // Dailies makes series of days: of what was spent when anything was, else of GPU time.
-func Dailies(days []Day) (all []Series, spent bool) {
+// before is what jobs came to before the first day, as far as one looks back.
+func Dailies(days []Day, before []Row) (all []Series, spent bool) {
+	active := make(map[string]bool)
+	for i := range before {
+		if r := &before[i]; r.GPU > 0 {
+			for _, s := range scopesOf(r.Account, r.User) {
+				active[s] = true
+			}
+		}
+	}
 	sums := make(map[string][]int64)
 	add := func(day int, account, user string, n int64) {
-		scopes := []string{"", account, account + "/" + user}
-		if account == "" {
-			scopes = []string{"", "/" + user}
-		} else if user == "" {
-			scopes = scopes[:2]
-		}
-		for _, s := range scopes {
+		for _, s := range scopesOf(account, user) {
 			if sums[s] == nil {
 				sums[s] = make([]int64, len(days))
 			}
@@ -193,7 +208,7 @@ func Dailies(days []Day) (all []Series, spent bool) {
 		}
 	}
 	for s, values := range sums {
-		all = append(all, Series{s, values})
+		all = append(all, Series{s, values, active[s]})
 	}
 	slices.SortFunc(all, func(a, b Series) int { return cmp.Compare(a.Scope, b.Scope) })
 	return all, spent

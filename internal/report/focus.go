@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"time"
@@ -129,7 +131,7 @@ func (d *Day) grants(b Billing) []focusRow {
 			for _, name := range [...]string{"BilledCost", "ListCost", "ContractedCost"} {
 				r[name] = Number(b.cost(c.Amount))
 			}
-			r["ListUnitPrice"], r["ContractedUnitPrice"] = Number(b.Price), Number(b.Price)
+			r.priced(b.Price, micro)
 		case c.Kind == "grant":
 			r["ChargeCategory"], r["ChargeDescription"] = Word("Credit"), Word("credits given")
 		case c.Kind == "expire":
@@ -144,6 +146,30 @@ func (d *Day) grants(b Billing) []focusRow {
 		out = append(out, r)
 	}
 	return out
+}
+
+// micro is one, in units of the last decimal of all FOCUS numbers.
+const micro = 1_000_000
+
+// priced sets what a unit costs, in the currency and in credits: nobody has a discount.
+func (r focusRow) priced(price, credits int64) {
+	r["ListUnitPrice"], r["ContractedUnitPrice"] = Number(price), Number(price)
+	r["PricingCurrencyListUnitPrice"], r["PricingCurrencyContractedUnitPrice"] = Number(credits), Number(credits)
+}
+
+// ratio is cost for each of quantity, both in micro-units, rounded; 0 of nothing. The
+// largest number stands for what is too large.
+func ratio(cost, quantity int64) int64 {
+	if cost <= 0 || quantity <= 0 {
+		return 0
+	}
+	high, low := bits.Mul64(uint64(cost), micro)
+	low, carry := bits.Add64(low, uint64(quantity)/2, 0)
+	if high += carry; high >= uint64(quantity) {
+		return math.MaxInt64
+	}
+	n, _ := bits.Div64(high, low, uint64(quantity))
+	return int64(min(n, math.MaxInt64))
 }
 
 // payer sets who a row is about.
@@ -249,13 +275,19 @@ func (w worked) row(c *Credit, quantity int64, b Billing) focusRow {
 	if effective == 0 {
 		own = 0
 	}
+	pricing, unit := quantity, "GPU-Hours"
+	price, credits := ratio(b.cost(spent), quantity), ratio(spent, quantity)
+	if quantity == 0 || spent < 0 { // billed on another day than it was used, or given back: credits are the measure
+		pricing, unit, price, credits = spent, "Credits", b.Price, micro
+	}
 	r := focusRow{
 		"ChargeCategory": Word("Usage"), "ChargeDescription": Word("GPU hours of jobs"), "ChargeFrequency": Word("Usage-Based"),
 		"BilledCost": Number(0), "EffectiveCost": Number(effective), "ListCost": Number(b.cost(spent)), "ContractedCost": Number(b.cost(spent)),
 		"PricingCurrencyEffectiveCost": Number(own), "PricingCategory": Word("Standard"),
-		"ConsumedQuantity": Number(quantity), "ConsumedUnit": Word("GPU-Hours"), "PricingQuantity": Number(quantity), "PricingUnit": Word("GPU-Hours"),
+		"ConsumedQuantity": Number(quantity), "ConsumedUnit": Word("GPU-Hours"), "PricingQuantity": Number(pricing), "PricingUnit": Word(unit),
 		"SkuId": Word(kind), "SkuPriceId": Word(kind), "SkuMeter": Word("GPU-Hours"), "x_Credits": Number(spent),
 	}
+	r.priced(price, credits)
 	if c.Class != "" {
 		r["x_BucketClass"] = Word(c.Class)
 	}

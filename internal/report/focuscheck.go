@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
 	"slices"
 	"time"
 )
@@ -91,9 +92,42 @@ func checkFOCUSRow(cell func(string) Value) error {
 			return fmt.Errorf("%sPeriodEnd is not after its start", pair)
 		}
 	}
+	if err := checkFOCUSPrices(cell); err != nil {
+		return err
+	}
 	var tags map[string]string
 	if x := cell("Tags"); !x.Null && json.Unmarshal([]byte(x.Text), &tags) != nil {
 		return fmt.Errorf("tags %q are no flat JSON object", x.Text)
+	}
+	return nil
+}
+
+// checkFOCUSPrices checks what usage and purchases must be priced by, but for
+// corrections: a price for a unit, whose product with the quantity is the cost as far
+// as six decimals can tell.
+func checkFOCUSPrices(cell func(string) Value) error {
+	category := cell("ChargeCategory").Text
+	if used := category == "Usage"; used == cell("ConsumedQuantity").Null && (!used || cell("ChargeClass").Null) {
+		return fmt.Errorf("ConsumedQuantity is wrong for %s", category)
+	}
+	if category != "Usage" && category != "Purchase" || !cell("ChargeClass").Null {
+		return nil
+	}
+	for _, name := range [...]string{
+		"PricingQuantity", "PricingCategory", "SkuId", "SkuPriceId", "ListUnitPrice", "ContractedUnitPrice", "PricingCurrencyListUnitPrice", "PricingCurrencyContractedUnitPrice",
+	} {
+		if cell(name).Null {
+			return fmt.Errorf("%s of %s is null", name, category)
+		}
+	}
+	for price, cost := range map[string]string{"ListUnitPrice": "ListCost", "ContractedUnitPrice": "ContractedCost"} {
+		quantity := big.NewInt(cell("PricingQuantity").Number)
+		product := new(big.Int).Mul(big.NewInt(cell(price).Number), quantity)
+		product.Sub(product, new(big.Int).Mul(big.NewInt(cell(cost).Number), big.NewInt(micro)))
+		most := new(big.Int).Add(quantity.Abs(quantity), big.NewInt(2*micro)) // the price is rounded, and the cost
+		if cell(price).Number < 0 || product.CmpAbs(most) > 0 {
+			return fmt.Errorf("%s × PricingQuantity is not %s", price, cost)
+		}
 	}
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // CSV is the table as RFC 4180 has it, with a header, but that lines end as Unix lines
-// do. Nothing is an empty field.
+// do. Nothing is an empty field. Words that a spreadsheet would take for a formula have
+// an apostrophe before them: users choose some of them.
 func (t *Table) CSV() []byte {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
@@ -20,7 +21,9 @@ func (t *Table) CSV() []byte {
 	_ = w.Write(cells) // into memory
 	for _, r := range t.Rows {
 		for i, c := range t.Columns {
-			cells[i] = c.plain(r[i])
+			if cells[i] = c.plain(r[i]); c.Digits == Text && cells[i] != "" && strings.ContainsRune("=+-@\t\r", rune(cells[i][0])) {
+				cells[i] = "'" + cells[i]
+			}
 		}
 		_ = w.Write(cells)
 	}

@@ -121,6 +121,15 @@ func replace(path string, data []byte) (err error) {
 // ErrChanged is wrapped by what Verify finds.
 var ErrChanged = errors.New("report is not what its manifest says")
 
+// Look reads what a folder's manifest says of its report: made is false where there is
+// none that can be read, and final true when nothing can change it any more.
+func Look(dir string) (made, final bool) {
+	var m Manifest
+	text, err := os.ReadFile(filepath.Join(dir, ManifestName))
+	made = err == nil && json.Unmarshal(text, &m) == nil
+	return made, made && m.State == "closed"
+}
+
 // Verify checks a report in a folder against its manifest.
 func Verify(dir string) (Manifest, error) {
 	var m Manifest

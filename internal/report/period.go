@@ -70,6 +70,9 @@ func Last(kind string, t time.Time) (Period, error) {
 	return PeriodOf(kind, from.Add(-time.Nanosecond))
 }
 
+// Before is the period of the same kind before this one.
+func (p Period) Before() (Period, error) { return PeriodOf(p.Kind, p.From.Add(-time.Nanosecond)) }
+
 // Between is the period from one instant to another.
 func Between(from, to time.Time) (Period, error) {
 	if !from.Before(to) {

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -73,7 +74,7 @@ func TestDecimals(t *testing.T) {
 // hostile is a table with all that could break a format.
 func hostile() *Table {
 	t := &Table{Columns: columns(texts("word"), numbers(3, "number"))}
-	for _, w := range []string{`a,"b"`, "line\nline", "", "\x1b[31m", "ünï|x", "<&>"} {
+	for _, w := range []string{`a,"b"`, "line\nline", "", "\x1b[31m", "ünï|x", "<&>", "=1+1", "@x", "-", "+1"} {
 		t.Rows = append(t.Rows, row(w, int64(-1500)))
 	}
 	t.Rows = append(t.Rows, []Value{Word("none"), None()})
@@ -91,7 +92,7 @@ func TestFormatsAreReadBack(t *testing.T) {
 			Number *float64
 		}
 		must(t, objects.Decode(&o))
-		if lines[i+1][0] != r[0].Text || o.Word != r[0].Text {
+		if strings.TrimPrefix(lines[i+1][0], "'") != r[0].Text || o.Word != r[0].Text || len(lines[i+1][0]) > 0 && strings.Contains("=+-@", lines[i+1][0][:1]) {
 			t.Errorf("row %d is %q and %q, want %q", i, lines[i+1], o.Word, r[0].Text)
 		}
 		if r[1].Null != (o.Number == nil) || !r[1].Null && (*o.Number != -1.5 || lines[i+1][1] != "-1.500") {
@@ -142,6 +143,34 @@ func series(mean, today int64, days int) []Series {
 	return []Series{s}
 }
 
+// TestAnomaliesOfThoseWhoWereIdle: days before a scope was ever active do not count, days
+// on which one that had been active did nothing do.
+func TestAnomaliesOfThoseWhoWereIdle(t *testing.T) {
+	day := Period{Name: "2026-06-12"}
+	idle := series(100_000_000, 120_000_000, 10) // active on the last 10 days
+	if got := Anomalies(idle, day, true, 0); got != nil {
+		t.Errorf("somebody new with the usual day is told of: %v", got)
+	}
+	if idle[0].Before = true; len(Anomalies(idle, day, true, 0)) != 1 { // the mean of 30 days is 33
+		t.Error("somebody who was idle for weeks and spends much is not told of")
+	}
+	short := series(0, 20_000_000, 0)
+	short[0].Before = true
+	if got := Anomalies(short, day, true, 10_000_000); len(got) != 1 || got[0].Limit != "0.000000" {
+		t.Errorf("a month of nothing, then 20 credits: %v", got)
+	}
+	before := []Row{{Key: tally.Key{Account: "physics", User: "ann"}, Tally: tally.Tally{GPU: 5}}, {Key: tally.Key{Account: "law", User: "bob"}}}
+	days := []Day{{Usage: []Row{{Key: tally.Key{Account: "physics", User: "ann"}, Tally: tally.Tally{GPU: 7}}, {Key: tally.Key{Account: "law", User: "bob"}, Tally: tally.Tally{GPU: 9}}}}}
+	all, spent := Dailies(days, before)
+	got := ""
+	for _, s := range all {
+		got += fmt.Sprintln(s.Scope, s.Days, s.Before)
+	}
+	if want := " [16] true\nlaw [9] false\nlaw/bob [9] false\nphysics [7] true\nphysics/ann [7] true\n"; got != want || spent {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
 func TestAnomaliesAreStrict(t *testing.T) {
 	day := Period{Name: "2026-06-12"}
 	for _, c := range []struct {
@@ -190,7 +219,7 @@ func TestFOCUS(t *testing.T) {
 		d := Day{From: from, To: from.AddDate(0, 0, 1)}
 		var quantity, effective, billed int64
 		for _, user := range []string{"ann", "bob"} {
-			millis := r.Int64N(1e10)
+			millis := r.Int64N(1e10) * int64(r.IntN(4)) / 3 // some did nothing that day and pay for another
 			d.Usage = append(d.Usage, Row{Key: tally.Key{Account: "physics", User: user, GPUType: "h100"}, Tally: tally.Tally{GPU: millis}})
 			quantity += scaled(millis, 10, 36)
 			for _, class := range []string{"promo", "grant", "purchase", ""} {
@@ -220,10 +249,11 @@ func TestFOCUS(t *testing.T) {
 
 func TestCheckFOCUSFindsFaults(t *testing.T) {
 	from := time.Date(2026, 6, 12, 0, 0, 0, 0, time.UTC)
-	day := []Day{{From: from, To: from.AddDate(0, 0, 1), Usage: []Row{{Key: tally.Key{Account: "a", User: "u"}, Tally: tally.Tally{GPU: 1}}}}}
+	day := []Day{{From: from, To: from.AddDate(0, 0, 1), Usage: []Row{{Key: tally.Key{Account: "a", User: "u"}, Tally: tally.Tally{GPU: 3_600_000}}}}}
 	for column, bad := range map[string]Value{
 		"BilledCost": None(), "ChargeCategory": Word("Use"), "ChargeClass": Word("Late"), "ChargePeriodEnd": Word("2026-06-12T00:00:00Z"),
 		"BillingPeriodStart": Word("2026-06-01"), "Tags": Word("[1]"), "PricingUnit": None(), "ConsumedUnit": None(), "BillingCurrency": Word("EURO"), "SkuId": Word(""), "ChargeFrequency": Word("Often"),
+		"ListUnitPrice": None(), "SkuPriceId": None(), "ConsumedQuantity": None(), "ContractedUnitPrice": Number(7_000_000_000_000), "PricingCurrencyListUnitPrice": None(),
 	} {
 		table, err := FOCUS(day, Billing{Cluster: "c", Currency: "EUR"})
 		must(t, err)
@@ -242,7 +272,7 @@ func TestXDMoD(t *testing.T) {
 	at := func(h int) time.Time { return time.Date(2026, 6, 12, h, 0, 0, 0, time.UTC) }
 	j := Ended{
 		Ref: "7_3", ID: "10", Partition: "main", QOS: "standard", Account: "physics", User: "ann", UID: 1001, GID: 100, Submitted: at(1), Eligible: at(1), Start: at(2), End: at(4),
-		ExitCode: 1, State: "FAILED", Nodes: []string{"n1", "n2"}, NodeList: "n[1-2]", CPUs: 16, ReqCPUs: 16, ReqNodes: 2, ReqGPUs: 8, ReqMemory: 64 << 30, GPUTypes: "h100",
+		ExitCode: 1, State: "FAILED", Nodes: 2, NodeList: "n[1-2]", CPUs: 16, ReqCPUs: 16, ReqNodes: 2, ReqGPUs: 8, ReqMemory: 64 << 30, GPUTypes: "h100",
 		TRES: []Count{{"cpu", 16}, {"gpu", 8}, {"gpu:h100", 8}, {"mem", 65536}, {"node", 2}}, TimeLimit: 26 * time.Hour, Name: "a|b\nc",
 	}
 	const want = "7_3|10|north|main|standard|physics|100|100|ann|1001|2026-06-12T01:00:00|2026-06-12T01:00:00|2026-06-12T02:00:00|2026-06-12T04:00:00|02:00:00|1:0|FAILED|2|16|16|65536M|" +

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Ended is a job that has ended, as far as accounting programs care.
+// Ended is a job or an earlier attempt of one that has ended, as far as accounting
+// programs care.
 type Ended struct {
 	Ref, ID                          string
 	Partition, QOS, Account          string
@@ -17,8 +18,8 @@ type Ended struct {
 	Submitted, Eligible, Start, End  time.Time // zero: never
 	ExitCode, ExitSignal             int32
 	State                            string
-	Nodes                            []string
-	NodeList                         string // folded
+	Nodes                            int64
+	NodeList                         string // folded; "" when it is not known any more
 	CPUs, ReqCPUs, ReqNodes, ReqGPUs int64
 	ReqMemory                        int64  // bytes, of the whole job
 	GPUTypes                         string // asked for, the best first; "" for any
@@ -34,8 +35,8 @@ type Count struct {
 }
 
 // XDMoD is finished jobs in the 26 columns of sacct that Open XDMoD's shredder reads
-// (xdmod-slurm-helper: sacct --parsable2 --noheader), in UTC. What would break a line
-// or a column is replaced by "?".
+// (xdmod-slurm-helper: sacct --parsable2 --noheader --allocations --duplicates), in UTC:
+// a line for each attempt. What would break a line or a column is replaced by "?".
 func XDMoD(cluster string, jobs []Ended) []byte {
 	var b bytes.Buffer
 	for i := range jobs {
@@ -43,7 +44,7 @@ func XDMoD(cluster string, jobs []Ended) []byte {
 		cells := [...]string{
 			j.Ref, j.ID, cluster, j.Partition, j.QOS, j.Account, strconv.FormatUint(uint64(j.GID), 10), strconv.FormatUint(uint64(j.GID), 10),
 			j.User, strconv.FormatUint(uint64(j.UID), 10), moment(j.Submitted), moment(j.Eligible), moment(j.Start), moment(j.End), elapsed(j.elapsed()),
-			fmt.Sprintf("%d:%d", j.ExitCode, j.ExitSignal), j.State, strconv.Itoa(len(j.Nodes)), strconv.FormatInt(j.CPUs, 10), strconv.FormatInt(j.ReqCPUs, 10),
+			fmt.Sprintf("%d:%d", j.ExitCode, j.ExitSignal), j.State, strconv.FormatInt(j.Nodes, 10), strconv.FormatInt(j.CPUs, 10), strconv.FormatInt(j.ReqCPUs, 10),
 			fmt.Sprintf("%dM", j.ReqMemory>>20), j.asked(), tres(j.TRES), limit(j.TimeLimit), j.nodeList(), j.Name,
 		}
 		for k, c := range cells {
@@ -65,7 +66,7 @@ func (j *Ended) elapsed() time.Duration {
 }
 
 func (j *Ended) nodeList() string {
-	if len(j.Nodes) == 0 {
+	if j.Nodes == 0 {
 		return "None assigned"
 	}
 	return j.NodeList

@@ -10,7 +10,11 @@ import (
 // WritePast writes a job with what its attempts came to. What the caller may not see
 // must have been taken out before.
 func WritePast(j *cluster.Job) *greylagv1.PastJob {
-	p := &greylagv1.PastJob{Job: WriteJob(j), Tres: writeTRES(j.TRES), Charged: j.Charged}
+	return &greylagv1.PastJob{Job: WriteJob(j), Tres: writeTRES(j.TRES), Charged: j.Charged, Attempts: writeAttempts(j)}
+}
+
+// writeAttempts writes the earlier attempts of a job.
+func writeAttempts(j *cluster.Job) (list []*greylagv1.PastAttempt) {
 	for i := range j.Attempts {
 		a := &j.Attempts[i]
 		past := &greylagv1.PastAttempt{
@@ -20,9 +24,9 @@ func WritePast(j *cluster.Job) *greylagv1.PastJob {
 		if a.CPUTime != 0 {
 			past.CpuTime = durationpb.New(a.CPUTime)
 		}
-		p.Attempts = append(p.Attempts, past)
+		list = append(list, past)
 	}
-	return p
+	return list
 }
 
 func writeTRES(amounts []cluster.Amount) []*greylagv1.Tres {

@@ -9,7 +9,7 @@ import (
 // is the caller's to fill in. The errors are refusals.
 func ReadUpdate(p *greylagv1.UpdateRequest) (*command.UpdateJobs, error) {
 	c := &command.UpdateJobs{
-		Partition: p.Partition, QOS: p.Qos, Name: p.Name, Nice: p.Nice, Comment: p.Comment, ArrayLimit: p.ArrayLimit,
+		Partition: p.Partition, QOS: p.Qos, Name: p.Name, Nice: p.Nice, Comment: p.Comment, ArrayLimit: p.ArrayLimit, Account: p.Account,
 	}
 	if p.GetTimeLimit() != nil {
 		limit, err := duration("time limit", p.GetTimeLimit())

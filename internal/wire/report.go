@@ -70,9 +70,10 @@ func ReadUsageRow(row *greylagv1.UsageRow) (period int, k tally.Key, t *tally.Ta
 	return int(row.GetPeriod()), k, t
 }
 
-// WriteEndedJob writes a job that has ended with what its last attempt had.
+// WriteEndedJob writes a job that has ended with what its last attempt had, and its
+// earlier attempts.
 func WriteEndedJob(j *cluster.Job) *greylagv1.EndedJob {
-	out := &greylagv1.EndedJob{Job: WriteJob(j)}
+	out := &greylagv1.EndedJob{Job: WriteJob(j), Attempts: writeAttempts(j)}
 	for _, x := range j.TRES {
 		out.Tres = append(out.Tres, &greylagv1.ResourceCount{Resource: x.Resource, Count: x.Count})
 	}

@@ -58,8 +58,11 @@ func (t *tool) send(ctx context.Context, c cli.Cluster, done string, request *gr
 const updateLong = `Changes a pending job, or the time limit of a running one. What can be set:
 
   timelimit=TIME    minutes, h:m:s, d-h:m:s or UNLIMITED
-  partition=NAME    qos=NAME        name=NAME
+  partition=NAME    qos=NAME        account=NAME    name=NAME
   nice=N            comment=TEXT    arraytaskthrottle=N (0: no limit)
+
+To a job that moves to another partition, class or account, limits apply as if it
+were submitted there now, and its credits are set aside anew.
 
 scontrol's form is understood too: gctl update JobId=123 TimeLimit=2:00:00`
 
@@ -123,6 +126,8 @@ func setField(r *greylagv1.UpdateRequest, name, value string) error {
 		r.Partition = &value
 	case "qos":
 		r.Qos = &value
+	case "account":
+		r.Account = &value
 	case "name", "jobname":
 		r.Name = &value
 	case "comment":
@@ -139,7 +144,7 @@ func setField(r *greylagv1.UpdateRequest, name, value string) error {
 			r.ArrayLimit = &small
 		}
 	default:
-		names := []string{"timelimit", "partition", "qos", "name", "comment", "nice", "arraytaskthrottle"}
+		names := []string{"timelimit", "partition", "qos", "account", "name", "comment", "nice", "arraytaskthrottle"}
 		advice := "what can be changed is " + strings.Join(names, ", ")
 		if near := getopt.Closest(name, names); near != "" {
 			advice = "did you mean " + near + "?"

@@ -163,7 +163,7 @@ func (r *reporting) keep(made *madeReport, period report.Period) error {
 	if m.State = "closed"; made.head.GetOpen() != "" {
 		m.State = "open"
 	}
-	folder := filepath.Join(r.dir, m.Report, m.Format, "period="+period.Name)
+	folder := r.folder(m.Report, m.Format, period)
 	m.Fill(period, m.Report+"."+extension(m.Format), made.data)
 	outcome, err := report.Write(folder, m, made.data)
 	if err != nil {
@@ -171,6 +171,11 @@ func (r *reporting) keep(made *madeReport, period report.Period) error {
 	}
 	_, err = fmt.Fprintf(r.Stdout, "%s %s\n", outcome, filepath.Join(folder, m.File))
 	return err
+}
+
+// folder is where a report of a period is kept.
+func (r *reporting) folder(name, format string, period report.Period) string {
+	return filepath.Join(r.dir, name, format, "period="+period.Name)
 }
 
 func extension(format string) string {

@@ -57,7 +57,7 @@ Greylag-Timestamp, a dot and the body under the key in --webhook-key-file.`,
 			if err != nil {
 				return err
 			}
-			return r.temporary(r.tell(ctx, c, period))
+			return r.temporary(r.tell(ctx, c, period, true))
 		}),
 	}
 	r.flags(c)
@@ -77,8 +77,9 @@ func (r *alerting) alertFlags(c *cobra.Command) {
 	f.BoolVar(&r.exit, "exit-on-alert", false, "exit with status 6 when there are alerts")
 }
 
-// tell finds the alerts of a day, prints or writes them, and tells about them.
-func (r *alerting) tell(ctx context.Context, c cli.Cluster, period report.Period) error {
+// tell finds the alerts of a day, and if wanted of the present, prints or writes them,
+// and tells about them.
+func (r *alerting) tell(ctx context.Context, c cli.Cluster, period report.Period, present bool) error {
 	if err := checkFormat("alerts", r.format); err != nil {
 		return err
 	}
@@ -89,6 +90,13 @@ func (r *alerting) tell(ctx context.Context, c cli.Cluster, period report.Period
 	alerts, head, err := r.find(ctx, c, period)
 	if err != nil {
 		return err
+	}
+	if present {
+		standing, err := r.standing(ctx, c)
+		if err != nil {
+			return err
+		}
+		alerts = append(alerts, standing...)
 	}
 	table := report.AlertTable(alerts)
 	made := &madeReport{head: head, manifest: report.Manifest{Report: "alerts", Format: r.format, Rows: len(alerts)}}
@@ -118,21 +126,31 @@ func (r *alerting) tell(ctx context.Context, c cli.Cluster, period report.Period
 	return nil
 }
 
-// find looks for what a day and the present deserve.
+// find looks for what a day deserves.
 func (r *alerting) find(ctx context.Context, c cli.Cluster, period report.Period) ([]report.Alert, *greylagv1.ReportHead, error) {
-	days, head, err := r.days(ctx, c, period.DaysBefore(report.Most+1))
+	bounds := period.DaysBefore(report.Most + 1)
+	before, past, err := r.usage(ctx, c, []time.Time{bounds[0].AddDate(-1, 0, 0), bounds[0]})
 	if err != nil {
 		return nil, nil, err
 	}
-	series, spent := report.Dailies(days)
+	days, head, err := r.days(ctx, c, bounds)
+	if err != nil {
+		return nil, nil, err
+	}
+	head = worse(head, past)
+	series, spent := report.Dailies(days, before[0])
 	floor := r.floor * 1_000_000
 	if !spent {
 		floor = r.floor * int64(time.Hour/time.Millisecond)
 	}
-	alerts := report.Anomalies(series, period, spent, floor)
+	return report.Anomalies(series, period, spent, floor), head, nil
+}
+
+// standing looks for what the present deserves.
+func (r *alerting) standing(ctx context.Context, c cli.Cluster) ([]report.Alert, error) {
 	now, err := c.Reports().Standing(ctx, &greylagv1.StandingRequest{})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	standing := &report.Standing{}
 	for _, b := range now.GetBudgets() {
@@ -144,7 +162,7 @@ func (r *alerting) find(ctx context.Context, c cli.Cluster, period report.Period
 	for _, d := range now.GetDebts() {
 		standing.Debts = append(standing.Debts, report.Owing{Node: d.GetNode(), Amount: d.GetAmount()})
 	}
-	return append(alerts, standing.Alerts(r.Now())...), head, nil
+	return standing.Alerts(r.Now()), nil
 }
 
 // channels are those that the options name.

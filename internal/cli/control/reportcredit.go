@@ -1,11 +1,13 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
@@ -60,15 +62,25 @@ func (r *reporting) days(ctx context.Context, c cli.Cluster, bounds []time.Time)
 	if err != nil {
 		return nil, nil, err
 	}
-	credits, _, err := r.credits(ctx, c, bounds)
+	credits, other, err := r.credits(ctx, c, bounds)
 	if err != nil {
 		return nil, nil, err
 	}
+	head = worse(head, other)
 	days := make([]report.Day, len(bounds)-1)
 	for i := range days {
 		days[i] = report.Day{From: bounds[i], To: bounds[i+1], Usage: usage[i], Credits: credits[i]}
 	}
 	return days, head, nil
+}
+
+// worse is what two answers are fit for together: another controller may have given the
+// second one.
+func worse(a, b *greylagv1.ReportHead) *greylagv1.ReportHead {
+	out := proto.CloneOf(a)
+	out.Incomplete, out.Open = cmp.Or(a.GetIncomplete(), b.GetIncomplete()), cmp.Or(a.GetOpen(), b.GetOpen())
+	out.Ready, out.Illegible = a.GetReady() && b.GetReady(), max(a.GetIllegible(), b.GetIllegible())
+	return out
 }
 
 // focus is the days of a period in the form that FinOps tools read.

@@ -20,7 +20,8 @@ func (t *tool) cronReport() *cobra.Command {
 		Use: "cron -o DIR", Short: "All reports of the last day, week and month, and alerts", Args: cobra.NoArgs,
 		Long: `Makes every report of the last day, week and month that are over into the folder of -o,
 then the alerts of the last day, and tells about them. Reports that are there and would
-be the same are left alone, so that it can run as often as one likes.`,
+be the same are left alone, so that it can run as often as one likes. Of the six days,
+the week and the month before, what is missing or was not final is made as well.`,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
 			if r.dir == "" {
 				return &cli.UsageError{Problem: "no folder to write into", Advice: "name one with -o DIR"}
@@ -40,42 +41,97 @@ be the same are left alone, so that it can run as often as one likes.`,
 	return c
 }
 
+// lookBack is how many periods of a kind cron looks at: a host may be down for days, and
+// late facts may come.
+func lookBack(kind string) int {
+	if kind == "day" {
+		return 7
+	}
+	return 2
+}
+
+// lately are the last periods of a kind that are over, newest first.
+func (r *reporting) lately(kind string) ([]report.Period, error) {
+	r.kind = kind
+	p, err := r.period()
+	if err != nil {
+		return nil, err
+	}
+	list := []report.Period{p}
+	for len(list) < lookBack(kind) {
+		if p, err = p.Before(); err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
 // all makes every report and goes on after what fails; the worst status is that of all.
 func (r *alerting) all(ctx context.Context, c cli.Cluster, formats []string) error {
 	var statuses []error
-	note := func(err error) bool {
-		if err != nil {
-			statuses = append(statuses, err)
-		}
-		return ctx.Err() == nil
-	}
 	for _, kind := range report.Kinds() {
-		r.kind = kind
-		period, err := r.period()
+		periods, err := r.lately(kind)
 		if err != nil {
 			return err
 		}
-		for _, name := range append(report.Reports(), "credits") {
-			for _, format := range formats {
-				if r.format = format; checkFormat(name, format) != nil && (format == "focus" || format == "xdmod") {
-					continue
-				}
-				if !note(r.temporary(r.one(ctx, c, name, period))) {
-					return worst(statuses)
-				}
+		for i, period := range periods {
+			for _, r.format = range formats {
+				statuses = append(statuses, r.every(ctx, c, period, i > 0)...)
+			}
+			if ctx.Err() != nil {
+				return worst(statuses)
 			}
 		}
 	}
-	r.kind = "day"
-	period, err := r.period()
-	if err != nil {
-		return err
+	return worst(append(statuses, r.allAlerts(ctx, c, formats[0])...))
+}
+
+// every makes every report of a period that there is in the format; those that are
+// final may be left as they are.
+func (r *alerting) every(ctx context.Context, c cli.Cluster, period report.Period, leave bool) (statuses []error) {
+	for _, name := range append(report.Reports(), "credits") {
+		if checkFormat(name, r.format) != nil && (r.format == "focus" || r.format == "xdmod") {
+			continue
+		}
+		if _, final := report.Look(r.folder(name, r.format, period)); final && leave {
+			continue
+		}
+		if err := r.temporary(r.one(ctx, c, name, period)); err != nil {
+			statuses = append(statuses, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	if r.format = formats[0]; checkFormat("alerts", r.format) != nil {
+	return statuses
+}
+
+// allAlerts tells about the last day, and about days before on which nobody looked.
+func (r *alerting) allAlerts(ctx context.Context, c cli.Cluster, format string) (statuses []error) {
+	if r.format = format; checkFormat("alerts", format) != nil {
 		r.format = "csv"
 	}
-	note(r.temporary(r.tell(ctx, c, period)))
-	return worst(statuses)
+	days, err := r.lately("day")
+	if err != nil {
+		return []error{err}
+	}
+	missed := 1
+	for missed < len(days) {
+		if made, _ := report.Look(r.folder("alerts", r.format, days[missed])); made {
+			break
+		}
+		missed++
+	}
+	if missed == len(days) { // it has never looked: what is long ago is no news
+		missed = 1
+	}
+	for i := missed - 1; i >= 0; i-- {
+		if err := r.temporary(r.tell(ctx, c, days[i], i == 0)); err != nil {
+			statuses = append(statuses, err)
+		}
+	}
+	return statuses
 }
 
 // worst is what cron is told of several: what must be looked at before what passes by

@@ -131,7 +131,8 @@ func (r *reporting) ended(ctx context.Context, c cli.Cluster, period report.Peri
 			head = h
 		}
 		for _, j := range stream.Msg().GetJobs() {
-			jobs = append(jobs, endedOf(j))
+			last := endedOf(j)
+			jobs = append(append(jobs, attemptsOf(j, last)...), last)
 		}
 	}
 	return jobs, head, stream.Err()
@@ -158,10 +159,11 @@ func endedOf(e *greylagv1.EndedJob) report.Ended {
 	}
 	out.ReqCPUs, out.ReqNodes, out.ReqGPUs = asked.Asked(cluster.ResourceCPU), asked.Asked(cluster.ResourceNode), asked.Asked(cluster.ResourceGPU)
 	out.ReqMemory = asked.Asked(cluster.ResourceMem) << 20
-	for _, n := range j.GetNodes() {
-		out.Nodes = append(out.Nodes, n.GetNode())
+	names := make([]string, len(j.GetNodes()))
+	for i, n := range j.GetNodes() {
+		names[i] = n.GetNode()
 	}
-	out.NodeList = hostlist.Compress(out.Nodes)
+	out.Nodes, out.NodeList = int64(len(names)), hostlist.Compress(names)
 	for _, x := range e.GetTres() {
 		out.TRES = append(out.TRES, report.Count{Resource: x.GetResource(), Count: x.GetCount()})
 		if x.GetResource() == cluster.ResourceCPU {
@@ -169,4 +171,30 @@ func endedOf(e *greylagv1.EndedJob) report.Ended {
 		}
 	}
 	return out
+}
+
+// attemptsOf are the earlier attempts of a finished job, each as a job of its own that
+// became eligible when the one before it ended. On which nodes they ran is not kept.
+func attemptsOf(e *greylagv1.EndedJob, last report.Ended) []report.Ended {
+	list := make([]report.Ended, len(e.GetAttempts()))
+	eligible := last.Submitted
+	if begin := e.GetJob().GetBegin(); begin != nil && begin.AsTime().After(eligible) {
+		eligible = begin.AsTime()
+	}
+	for i, a := range e.GetAttempts() {
+		x := last
+		x.Eligible, x.Start, x.End, x.State, x.Partition = eligible, a.GetStarted().AsTime(), a.GetEnded().AsTime(), a.GetOutcome(), a.GetPartition()
+		x.ExitCode, x.ExitSignal, x.Nodes, x.NodeList, x.CPUs, x.TRES = 0, 0, 0, "", 0, nil
+		for _, t := range a.GetTres() {
+			x.TRES = append(x.TRES, report.Count{Resource: t.GetResource(), Count: t.GetCount()})
+			switch t.GetResource() {
+			case cluster.ResourceCPU:
+				x.CPUs = t.GetCount()
+			case cluster.ResourceNode:
+				x.Nodes = t.GetCount()
+			}
+		}
+		list[i], eligible = x, x.End
+	}
+	return list
 }

@@ -584,11 +584,13 @@ func (x *PeriodEndedResponse) GetJobs() []*EndedJob {
 	return nil
 }
 
-// EndedJob is a job that has ended, with what its last attempt had.
+// EndedJob is a job that has ended, with what its last attempt had and its earlier
+// attempts, oldest first.
 type EndedJob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Tres          []*ResourceCount       `protobuf:"bytes,2,rep,name=tres,proto3" json:"tres,omitempty"`
+	Attempts      []*PastAttempt         `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -633,6 +635,13 @@ func (x *EndedJob) GetJob() *Job {
 func (x *EndedJob) GetTres() []*ResourceCount {
 	if x != nil {
 		return x.Tres
+	}
+	return nil
+}
+
+func (x *EndedJob) GetAttempts() []*PastAttempt {
+	if x != nil {
+		return x.Attempts
 	}
 	return nil
 }
@@ -1163,7 +1172,7 @@ var File_greylag_v1_report_proto protoreflect.FileDescriptor
 const file_greylag_v1_report_proto_rawDesc = "" +
 	"\n" +
 	"\x17greylag/v1/report.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"\x9b\x01\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15greylag/v1/acct.proto\x1a\x14greylag/v1/job.proto\"\x9b\x01\n" +
 	"\x0ePeriodsRequest\x122\n" +
 	"\x06bounds\x18\x01 \x03(\v2\x1a.google.protobuf.TimestampR\x06bounds\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12$\n" +
@@ -1215,10 +1224,11 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"k\n" +
 	"\x13PeriodEndedResponse\x12*\n" +
 	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12(\n" +
-	"\x04jobs\x18\x02 \x03(\v2\x14.greylag.v1.EndedJobR\x04jobs\"\\\n" +
+	"\x04jobs\x18\x02 \x03(\v2\x14.greylag.v1.EndedJobR\x04jobs\"\x91\x01\n" +
 	"\bEndedJob\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12-\n" +
-	"\x04tres\x18\x02 \x03(\v2\x19.greylag.v1.ResourceCountR\x04tres\"A\n" +
+	"\x04tres\x18\x02 \x03(\v2\x19.greylag.v1.ResourceCountR\x04tres\x123\n" +
+	"\battempts\x18\x03 \x03(\v2\x17.greylag.v1.PastAttemptR\battempts\"A\n" +
 	"\rResourceCount\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"n\n" +
@@ -1296,6 +1306,7 @@ var file_greylag_v1_report_proto_goTypes = []any{
 	(*Read)(nil),                  // 17: greylag.v1.Read
 	(*AsOf)(nil),                  // 18: greylag.v1.AsOf
 	(*Job)(nil),                   // 19: greylag.v1.Job
+	(*PastAttempt)(nil),           // 20: greylag.v1.PastAttempt
 }
 var file_greylag_v1_report_proto_depIdxs = []int32{
 	15, // 0: greylag.v1.PeriodsRequest.bounds:type_name -> google.protobuf.Timestamp
@@ -1309,27 +1320,28 @@ var file_greylag_v1_report_proto_depIdxs = []int32{
 	6,  // 8: greylag.v1.PeriodEndedResponse.jobs:type_name -> greylag.v1.EndedJob
 	19, // 9: greylag.v1.EndedJob.job:type_name -> greylag.v1.Job
 	7,  // 10: greylag.v1.EndedJob.tres:type_name -> greylag.v1.ResourceCount
-	1,  // 11: greylag.v1.PeriodCreditsResponse.head:type_name -> greylag.v1.ReportHead
-	9,  // 12: greylag.v1.PeriodCreditsResponse.rows:type_name -> greylag.v1.CreditRow
-	17, // 13: greylag.v1.StandingRequest.read:type_name -> greylag.v1.Read
-	18, // 14: greylag.v1.StandingResponse.as_of:type_name -> greylag.v1.AsOf
-	12, // 15: greylag.v1.StandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
-	13, // 16: greylag.v1.StandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
-	14, // 17: greylag.v1.StandingResponse.debts:type_name -> greylag.v1.Debt
-	15, // 18: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
-	0,  // 19: greylag.v1.ReportService.Usage:input_type -> greylag.v1.PeriodsRequest
-	0,  // 20: greylag.v1.ReportService.Ended:input_type -> greylag.v1.PeriodsRequest
-	0,  // 21: greylag.v1.ReportService.Credits:input_type -> greylag.v1.PeriodsRequest
-	10, // 22: greylag.v1.ReportService.Standing:input_type -> greylag.v1.StandingRequest
-	2,  // 23: greylag.v1.ReportService.Usage:output_type -> greylag.v1.PeriodUsageResponse
-	5,  // 24: greylag.v1.ReportService.Ended:output_type -> greylag.v1.PeriodEndedResponse
-	8,  // 25: greylag.v1.ReportService.Credits:output_type -> greylag.v1.PeriodCreditsResponse
-	11, // 26: greylag.v1.ReportService.Standing:output_type -> greylag.v1.StandingResponse
-	23, // [23:27] is the sub-list for method output_type
-	19, // [19:23] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	20, // 11: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
+	1,  // 12: greylag.v1.PeriodCreditsResponse.head:type_name -> greylag.v1.ReportHead
+	9,  // 13: greylag.v1.PeriodCreditsResponse.rows:type_name -> greylag.v1.CreditRow
+	17, // 14: greylag.v1.StandingRequest.read:type_name -> greylag.v1.Read
+	18, // 15: greylag.v1.StandingResponse.as_of:type_name -> greylag.v1.AsOf
+	12, // 16: greylag.v1.StandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
+	13, // 17: greylag.v1.StandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
+	14, // 18: greylag.v1.StandingResponse.debts:type_name -> greylag.v1.Debt
+	15, // 19: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
+	0,  // 20: greylag.v1.ReportService.Usage:input_type -> greylag.v1.PeriodsRequest
+	0,  // 21: greylag.v1.ReportService.Ended:input_type -> greylag.v1.PeriodsRequest
+	0,  // 22: greylag.v1.ReportService.Credits:input_type -> greylag.v1.PeriodsRequest
+	10, // 23: greylag.v1.ReportService.Standing:input_type -> greylag.v1.StandingRequest
+	2,  // 24: greylag.v1.ReportService.Usage:output_type -> greylag.v1.PeriodUsageResponse
+	5,  // 25: greylag.v1.ReportService.Ended:output_type -> greylag.v1.PeriodEndedResponse
+	8,  // 26: greylag.v1.ReportService.Credits:output_type -> greylag.v1.PeriodCreditsResponse
+	11, // 27: greylag.v1.ReportService.Standing:output_type -> greylag.v1.StandingResponse
+	24, // [24:28] is the sub-list for method output_type
+	20, // [20:24] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_report_proto_init() }
@@ -1337,6 +1349,7 @@ func file_greylag_v1_report_proto_init() {
 	if File_greylag_v1_report_proto != nil {
 		return
 	}
+	file_greylag_v1_acct_proto_init()
 	file_greylag_v1_job_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
