@@ -76,7 +76,7 @@ func TestPages(t *testing.T) {
 			env.Setenv("ESC", "\x1b")
 			return err
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"load": load, "asked": asked},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"load": load, "asked": asked, "bank": banking},
 	})
 }
 
@@ -100,6 +100,7 @@ func serve(t testing.TB, dir string) (*world, error) {
 		return nil, err
 	}
 	w := newWorld(ca, listener.Addr().String())
+	w.t = t
 	mux := http.NewServeMux()
 	mux.Handle(greylagv1connect.NewJobServiceHandler(w.memory))
 	mux.Handle(greylagv1connect.NewClusterServiceHandler(w))
