@@ -19,6 +19,7 @@ import (
 type api struct {
 	cluster greylagv1connect.ClusterServiceClient
 	jobs    greylagv1connect.JobServiceClient
+	credits greylagv1connect.CreditServiceClient
 }
 
 // bearer adds this process's identity to requests.
@@ -44,7 +45,11 @@ func newAPI(addr string, trust *pki.Trust, socket string) api {
 		TLSHandshakeTimeout: 2 * time.Second,
 		MaxConnsPerHost:     64,
 	}}}
-	return api{greylagv1connect.NewClusterServiceClient(client, "https://"+addr), greylagv1connect.NewJobServiceClient(client, "https://"+addr)}
+	return api{
+		greylagv1connect.NewClusterServiceClient(client, "https://"+addr),
+		greylagv1connect.NewJobServiceClient(client, "https://"+addr),
+		greylagv1connect.NewCreditServiceClient(client, "https://"+addr),
+	}
 }
 
 // Client is a client as the commands use: it follows the leader and sends again
@@ -59,6 +64,9 @@ func (c *Cluster) Client() (*client.Client, error) {
 
 // Jobs is this controller's job service, asked directly: no retries.
 func (ctl *Controller) Jobs() greylagv1connect.JobServiceClient { return ctl.api.jobs }
+
+// Credits is this controller's credit service, asked directly: no retries.
+func (ctl *Controller) Credits() greylagv1connect.CreditServiceClient { return ctl.api.credits }
 
 // Cluster is this controller's cluster service, asked directly: no retries.
 func (ctl *Controller) Cluster() greylagv1connect.ClusterServiceClient { return ctl.api.cluster }

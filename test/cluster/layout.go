@@ -81,6 +81,10 @@ func (c *Cluster) layOutController(i, port int) error {
 		raft += fmt.Sprintf("reserve = \"%dMiB\"\n", max(1, c.options.DiskMiB/16))
 	}
 	c.controllers = append(c.controllers, ctl)
+	if err := os.WriteFile(ctl.clientFile(), fmt.Appendf(nil,
+		"controllers = [%q]\nca_file = %q\nauth_socket = %q\n", ctl.Addr, c.caFile(), c.socket()), 0o644); err != nil {
+		return err
+	}
 	return os.WriteFile(filepath.Join(dir, "gctld.toml"), fmt.Appendf(nil,
 		"name = %q\nlisten = %q\nadvertise = %q\ndata_dir = %q\npki_dir = %q\n[raft]\n%s",
 		name, ctl.Addr, ctl.Addr, ctl.Data, filepath.Join(dir, "pki"), raft), 0o644)

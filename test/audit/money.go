@@ -1,0 +1,263 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	clusters "github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/cluster"
+)
+
+// Paid is what clients were told about credits. It may be used by many goroutines.
+// Every grant and every refund has an amount that no other has.
+type Paid struct {
+	mu       sync.Mutex
+	changes  map[int64]bool   // by amount; true: acknowledged, false: nobody knows
+	setAside map[uint64]int64 // by job
+}
+
+// NewPaid has been told nothing.
+func NewPaid() *Paid { return &Paid{changes: map[int64]bool{}, setAside: map[uint64]int64{}} }
+
+// Changed notes a grant or a refund, and whether it was acknowledged.
+func (p *Paid) Changed(amount int64, acknowledged bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changes[amount] = acknowledged
+}
+
+// SetAside notes what a submission's answer said was set aside for its job.
+func (p *Paid) SetAside(job uint64, amount int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.setAside[job] = amount
+}
+
+// Count is how many answers were noted.
+func (p *Paid) Count() (changes, submissions int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.changes), len(p.setAside)
+}
+
+// Money compares what was promised about credits, and what jobs did, with the journal
+// of every controller, and that with the balances. It adds everything up by itself.
+type Money struct {
+	Cluster *cluster.Cluster
+	Paid    *Paid // nil: nothing was promised
+	Price   int64 // of a GPU-hour of any type, at all times
+	// Excused is the most work of an attempt that is given back when a fault ended it.
+	Excused time.Duration
+}
+
+// Check returns all that does not hold. Nothing may go on meanwhile, and no attempt may
+// have followed another but after a fault.
+func (m Money) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	book, balances, err := m.Book(ctx)
+	if err != nil {
+		return err
+	}
+	jobs, err := Audit{Cluster: m.Cluster}.allJobs(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		named("balances", book.balances(balances)),
+		named("bills", m.bills(book, jobs)),
+		named("promises about credits", m.promises(book)),
+	)
+}
+
+// Book reads the journals of all controllers that run, which must be one and the same
+// and go as far as the balances do; those of a controller that has just started may
+// need a moment.
+func (m Money) Book(ctx context.Context) (book *Book, balances *greylagv1.BalancesResponse, err error) {
+	leader, err := m.Cluster.Leader(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = cluster.Until(ctx, "all journals are whole", func() (bool, error) {
+		balances, err = m.Cluster.Controller(leader).Credits().Balances(ctx, &greylagv1.BalancesRequest{Buckets: true})
+		if err != nil {
+			return false, err
+		}
+		var first [][]byte
+		for _, ctl := range m.Cluster.Controllers() {
+			if !ctl.Running() {
+				continue
+			}
+			rows, err := m.Cluster.CreditRows(ctx, ctl)
+			switch {
+			case err != nil:
+				return false, err
+			case uint64(len(rows)) != balances.Entries:
+				return false, fmt.Errorf("%s has %d entries, the balances are as of %d", ctl.Name, len(rows), balances.Entries)
+			case first == nil:
+				first = rows
+			case !slices.EqualFunc(first, rows, bytes.Equal):
+				return true, fmt.Errorf("the journal of %s is another one", ctl.Name)
+			}
+		}
+		book, err = ReadBook(first)
+		return true, err
+	})
+	if err == nil && book == nil {
+		err = errors.New("the controllers' journals differ, or cannot be read")
+	}
+	return book, balances, err
+}
+
+// balances compares what the journal comes to with what the cluster says.
+func (b *Book) balances(told *greylagv1.BalancesResponse) error {
+	var found []string
+	sum := int64(0)
+	for _, x := range b.sums {
+		sum += x
+	}
+	if sum != 0 {
+		found = append(found, fmt.Sprintf("all accounts together have %d", sum))
+	}
+	parents, purses := map[string]string{}, map[uint64]bool{}
+	for _, x := range told.Balances {
+		parents[payerName(x)] = x.Parent
+		for _, bucket := range x.Buckets {
+			purses[bucket.Id] = true
+			says := purse{bucket.Amount, bucket.Available, bucket.Held, bucket.Spent, bucket.Expired, bucket.Voided}
+			if is := *b.purse(bucket.Id); is != says {
+				found = append(found, fmt.Sprintf("bucket %d has %+v, it is said %+v", bucket.Id, is, says))
+			}
+		}
+	}
+	if len(purses) != len(b.purses) {
+		found = append(found, fmt.Sprintf("%d buckets were granted, %d are told of", len(b.purses), len(purses)))
+	}
+	total := map[string]share{}
+	for name, s := range b.shares {
+		for up, depth := name, 0; up != "" && depth < 64; up, depth = parents[up], depth+1 {
+			t := total[up]
+			total[up] = share{t.held + s.held, t.spent + s.spent, t.debt + s.debt}
+		}
+	}
+	for _, x := range told.Balances {
+		if is, says := total[payerName(x)], (share{x.Held, x.Spent, x.Debt}); is != says {
+			found = append(found, fmt.Sprintf("%s has %+v, it is said %+v", payerName(x), is, says))
+		}
+	}
+	return first(found)
+}
+
+func payerName(x *greylagv1.Balance) string {
+	if x.User == "" {
+		return x.Account
+	}
+	return x.Account + "/" + x.User
+}
+
+// bills wants every attempt to be charged for as long as it had its GPUs, once, and
+// nothing to be held for what is over; and every job to have a lien and every lien
+// a job.
+func (m Money) bills(b *Book, jobs []*greylagv1.Job) error {
+	var found []string
+	known := map[uint64]bool{}
+	for _, job := range jobs {
+		known[job.Id] = true
+		if job.Request.GetGpus() == 0 && job.Request.GetGpusPerNode() == 0 {
+			continue
+		}
+		found = append(found, m.bill(b, job)...)
+	}
+	for of := range b.bills {
+		if !known[of.job] {
+			found = append(found, fmt.Sprintf("credits are set aside for job %d, which is not there", of.job))
+		}
+	}
+	return first(found)
+}
+
+func (m Money) bill(b *Book, job *greylagv1.Job) (found []string) {
+	fault := func(format string, args ...any) {
+		found = append(found, fmt.Sprintf("job %d, %s, attempt %d: ", job.Id, job.State, job.Attempt)+fmt.Sprintf(format, args...))
+	}
+	state, err := clusters.ParseJobState(job.State)
+	if err != nil {
+		fault("%v", err)
+	}
+	charged := int64(0)
+	for of, bill := range b.bills {
+		if of.job != job.Id {
+			continue
+		}
+		open := !state.Final() && (of.number == uint64(job.Attempt) && state.Holds() || of.number == uint64(job.Attempt)+1 && state == clusters.Pending)
+		if open != (bill.holds() > 0) {
+			fault("attempt %d holds %d", of.number, bill.holds())
+		}
+		charged += bill.charged()
+	}
+	if b.bills[attempt{job.Id, 1}] == nil && job.Hold != "credits" {
+		fault("nothing was set aside for it")
+	}
+	if state.Final() && charged != job.Charged {
+		fault("it was charged %d, its record says %d", charged, job.Charged)
+	}
+	if state.Final() && job.Started != nil {
+		if is, want := b.bills[attempt{job.Id, uint64(job.Attempt)}].charged(), m.Due(job); is != want {
+			fault("it was charged %d for its last attempt, which came to %d", is, want)
+		}
+	}
+	return found
+}
+
+// Due is what the last attempt of a job that has ended comes to.
+func (m Money) Due(job *greylagv1.Job) int64 {
+	gpus := int64(0)
+	for _, node := range job.Nodes {
+		gpus += int64(len(node.Gpus))
+	}
+	ran := job.Ended.AsTime().Sub(job.Started.AsTime())
+	due := cost(m.Price, gpus*ran.Milliseconds())
+	if job.State == "NODE_FAIL" || job.State == "PREEMPTED" {
+		due -= min(due, cost(m.Price, gpus*min(ran, m.Excused).Milliseconds()))
+	}
+	return due
+}
+
+// promises wants every grant and refund that was acknowledged once, and what was said
+// to be set aside for a job to have been.
+func (m Money) promises(b *Book) error {
+	if m.Paid == nil {
+		return nil
+	}
+	m.Paid.mu.Lock()
+	defer m.Paid.mu.Unlock()
+	var found []string
+	byKey := map[string]int64{} // a refund may go to several buckets
+	for _, e := range b.entries {
+		if e.kind == granted || e.kind == refunded {
+			byKey[e.key] += e.amount
+		}
+	}
+	booked := map[int64]int{}
+	for _, amount := range byKey {
+		booked[amount]++
+	}
+	for _, amount := range slices.Sorted(maps.Keys(m.Paid.changes)) {
+		if n := booked[amount]; n > 1 || n == 0 && m.Paid.changes[amount] {
+			found = append(found, fmt.Sprintf("%d was granted or refunded %d times, acknowledged: %t", amount, n, m.Paid.changes[amount]))
+		}
+	}
+	for job, amount := range m.Paid.setAside {
+		if bill := b.bills[attempt{job, 1}]; bill == nil || bill.placed < amount {
+			found = append(found, fmt.Sprintf("%d was said to be set aside for job %d: %+v", amount, job, bill))
+		}
+	}
+	return first(found)
+}
