@@ -2,6 +2,7 @@ package archive
 
 import (
 	"os"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -10,9 +11,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// BenchmarkMonth: a month with 1,000,000 finished jobs of 300 users, or as many as
-// GREYLAG_BENCH_JOBS says. fold is what keeping the roll-up costs a job, month what
-// reading the month's sums takes, day what reading one day's does.
+// BenchmarkMonth: a month with 1,000,000 finished jobs of 300 users in 30 accounts, or as
+// many as GREYLAG_BENCH_JOBS says, two hours long in the mean. fold is what keeping the
+// roll-up costs a job, month what reading the month's sums takes, day what reading one
+// day's does. The others ask for records, as gctl acct does, page by page.
 func BenchmarkMonth(b *testing.B) {
 	jobs := 1_000_000
 	if n, err := strconv.Atoi(os.Getenv("GREYLAG_BENCH_JOBS")); err == nil && n > 0 {
@@ -33,8 +35,18 @@ func BenchmarkMonth(b *testing.B) {
 		must(b, a.Append(seq, list, nil))
 	}
 	must(b, a.Sync())
-	b.Logf("%d jobs archived and rolled up in %s, file %d MB", jobs, time.Since(begin).Round(time.Second), size(b, a)>>20)
 	must(b, a.rollUp(0))
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.Logf("%d jobs archived and rolled up in %s, %d bytes of file a job, of which the record %d; %d MiB of heap at most",
+		jobs, time.Since(begin).Round(time.Second), size(b, a)/int64(jobs), len(finished(7, every).Data), m.HeapSys>>20)
+	benchmarkSums(b, a)
+	benchmarkQuestions(b, a, jobs)
+	b.Run("fold", func(b *testing.B) { benchmarkFold(b, every) })
+}
+
+// benchmarkSums reads what jobs came to.
+func benchmarkSums(b *testing.B, a *Archive) {
 	month := firstDay.Add(31 * 24 * time.Hour)
 	for _, c := range []struct {
 		name     string
@@ -54,26 +66,68 @@ func BenchmarkMonth(b *testing.B) {
 			b.ReportMetric(float64(cells), "cells")
 		})
 	}
-	b.Run("fold", func(b *testing.B) {
-		records := make([]*cluster.Job, 1000)
-		for i := range records {
-			records[i] = jobOf(b, finished(uint64(i+1), every))
-		}
-		cells := make(map[cell]*tally.Tally)
+}
+
+// benchmarkQuestions asks for the records of jobs.
+func benchmarkQuestions(b *testing.B, a *Archive, jobs int) {
+	at := func(d int, of time.Duration) cluster.Instant {
+		return firstDay.Add(time.Duration(d) * 24 * time.Hour).Add(of)
+	}
+	for _, c := range []struct {
+		name string
+		q    Question
+	}{
+		{"acct user's day", Question{Users: []string{"user017"}, Since: at(10, 0), Until: at(11, 0)}},
+		{"acct user's month", Question{Users: []string{"user017"}, Since: at(0, 0), Until: at(31, 0)}},
+		{"acct account's day", Question{Accounts: []string{"account17"}, Since: at(10, 0), Until: at(11, 0)}},
+		{"acct everybody's minute", Question{Since: at(10, 0), EndedBy: at(10, time.Minute)}},
+		{"all that were there in a half hour", Question{Since: at(10, 0), Until: at(10, 30*time.Minute)}},
+		{"acct failed in a day", Question{States: []cluster.JobState{cluster.Failed}, Since: at(10, 0), EndedBy: at(11, 0)}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			found := 0
+			for b.Loop() {
+				q, more := c.q, true
+				found = 0
+				for q.Limit = 1000; more; {
+					var list []Record
+					var err error
+					list, q.After, more, err = a.Answer(q)
+					must(b, err)
+					found += len(list)
+				}
+			}
+			b.ReportMetric(float64(found), "jobs")
+		})
+	}
+	b.Run("acct one job", func(b *testing.B) {
 		for b.Loop() {
-			for _, j := range records {
-				tally.Job(j, 0, tally.Slots, func(slot cluster.Instant, k tally.Key) *tally.Tally {
-					t := cells[cell{slot, k}]
-					if t == nil {
-						t = &tally.Tally{}
-						cells[cell{slot, k}] = t
-					}
-					return t
-				})
+			if _, found, err := a.Job(cluster.JobID(jobs / 2)); err != nil || !found {
+				b.Fatal(found, err)
 			}
 		}
-		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/job")
 	})
+}
+
+func benchmarkFold(b *testing.B, every time.Duration) {
+	records := make([]*cluster.Job, 1000)
+	for i := range records {
+		records[i] = jobOf(b, finished(uint64(i+1), every))
+	}
+	cells := make(map[cell]*tally.Tally)
+	for b.Loop() {
+		for _, j := range records {
+			tally.Job(j, 0, tally.Slots, func(slot cluster.Instant, k tally.Key) *tally.Tally {
+				t := cells[cell{slot, k}]
+				if t == nil {
+					t = &tally.Tally{}
+					cells[cell{slot, k}] = t
+				}
+				return t
+			})
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/job")
 }
 
 func size(b *testing.B, a *Archive) int64 {

@@ -38,7 +38,7 @@ func finished(seq uint64, every time.Duration) Record {
 		TRES:  []cluster.Amount{{Resource: "cpu", Count: 8 * gpus}, {Resource: "gpu", Count: gpus}, {Resource: "gpu:" + kind, Count: gpus}, {Resource: "mem", Count: 65536}, {Resource: "node", Count: 1}},
 		Tasks: []cluster.Task{{Node: "n1", Phase: cluster.TaskClean, CPUTime: ran * 3, Memory: 10 << 30}},
 	}
-	return Record{Seq: seq, ID: j.ID, User: j.Spec.Owner.User, Ended: ended, Data: command.EncodeJob(j)}
+	return Record{Seq: seq, ID: j.ID, User: j.Spec.Owner.User, Account: j.Spec.Account, State: j.State, Submitted: j.Submitted, Ended: ended, Data: command.EncodeJob(j)}
 }
 
 // listing is the whole roll-up as text.
