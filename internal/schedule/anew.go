@@ -427,8 +427,13 @@ func (p *Planner) planOne(r *round, e *entry, old memory, before cluster.Instant
 
 // book enters a start into the plan.
 func (p *Planner) book(e *entry, s backfill.Start, choice int) {
+	p.profile.Book(e.class.want(choice), s.At, s.Shares)
+	p.enter(e, s, choice)
+}
+
+// enter notes where a start was booked.
+func (p *Planner) enter(e *entry, s backfill.Start, choice int) {
 	w := e.class.want(choice)
-	p.profile.Book(w, s.At, s.Shares)
 	e.at, e.until, e.choice, e.kind, e.shares = s.At, s.At.Add(w.Lasts), choice, s.Kind, s.Shares
 	for _, share := range s.Shares {
 		p.on[share.Host] = append(p.on[share.Host], e)
@@ -454,12 +459,24 @@ func (p *Planner) isWide(e *entry) bool {
 	return len(e.shares) > 1 || e.class.want(e.choice).Need.PerNode < 0
 }
 
+// rebook books another start in place of the one that an entry has.
+func (p *Planner) rebook(e *entry, to backfill.Start, choice int) {
+	p.profile.Move(e.class.want(e.choice), e.at, e.shares, e.class.want(choice), to)
+	p.strike(e)
+	p.enter(e, to, choice)
+}
+
 // unbook takes a start out of the plan.
 func (p *Planner) unbook(e *entry) {
 	if e.at == 0 {
 		return
 	}
 	p.profile.Unbook(e.class.want(e.choice), e.at, e.shares)
+	p.strike(e)
+}
+
+// strike is the inverse of enter.
+func (p *Planner) strike(e *entry) {
 	for _, share := range e.shares {
 		list := p.on[share.Host]
 		i := slices.Index(list, e)

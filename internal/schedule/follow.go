@@ -431,8 +431,7 @@ func (p *Planner) bringForward(r *round, e *entry) bool {
 
 // shift moves a planned start.
 func (p *Planner) shift(r *round, e *entry, to backfill.Start, choice int) {
-	p.unbook(e)
-	p.book(e, to, choice)
+	p.rebook(e, to, choice)
 	r.tell(e)
 	r.decision.Stats.Moved++
 }

@@ -90,8 +90,7 @@ func (p *Planner) settleOn(r *round, e *entry) {
 	s, choice, ok := p.find(e.class, now, now+1, (*backfill.Profile).Search)
 	p.profile.Lower(w, e.at, e.shares)
 	if ok {
-		p.unbook(e)
-		p.book(e, s, choice)
+		p.rebook(e, s, choice)
 	}
 }
 

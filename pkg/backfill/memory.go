@@ -26,8 +26,8 @@ type gap struct {
 	shuts cluster.Instant // when it cannot any more for the first time, as of the last look
 }
 
-// gift is an interval in which a host has more than before; the host -1 stands for a
-// licence.
+// gift is an interval in which a host has more than before; the host -1-n stands for
+// the licence in row n.
 type gift struct {
 	host     int
 	from, to cluster.Instant
@@ -61,7 +61,9 @@ func (p *Profile) learn(w *Want, k *kindWant) {
 // open notes when a host that was given something can start its share now.
 func (p *Profile) open(w *Want, k *kindWant, g *gift) {
 	if g.host < 0 {
-		k.after = p.now
+		if slices.ContainsFunc(w.extra, func(x extra) bool { return x.row == -1-g.host }) {
+			k.after = p.now
+		}
 		return
 	}
 	in := opening{max(p.now, g.from.Add(-w.Lasts)+1), min(k.after, g.to)}

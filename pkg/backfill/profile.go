@@ -139,7 +139,7 @@ func (p *Profile) TakeExtra(row int, from, to cluster.Instant, count int32) {
 // GiveExtra is the inverse of TakeExtra.
 func (p *Profile) GiveExtra(row int, from, to cluster.Instant, count int32) {
 	p.extras[row].Give(max(from, p.now), to, &Amount{CPUs: count})
-	p.gave(gift{-1, p.now, to})
+	p.gave(gift{-1 - row, p.now, to})
 }
 
 // HasExtra reports whether so many licences of a row are free at an instant.

@@ -164,6 +164,10 @@ func FuzzEarliest(f *testing.F) {
 			if !w.p.FitsEmpty(x) {
 				continue
 			}
+			if len(w.taken) > 0 && w.r.IntN(4) == 0 {
+				w.move(x)
+				continue
+			}
 			from := w.p.Now()
 			if w.r.IntN(3) == 0 {
 				from += minute * cluster.Instant(w.r.IntN(60))
@@ -184,6 +188,23 @@ func FuzzEarliest(f *testing.F) {
 			w.p.Book(x, s.At, s.Shares)
 		}
 	})
+}
+
+// move puts a start of a want in the place of one that was booked.
+func (w *world) move(x *Want) {
+	b := &w.taken[w.r.IntN(len(w.taken))]
+	w.p.Lift(b.want, b.at, b.start.Shares)
+	s, ok := w.p.Search(x, w.p.Now(), cluster.Never)
+	w.p.Lower(b.want, b.at, b.start.Shares)
+	if !ok {
+		w.Fatalf("%+v never fits", x.Need)
+	}
+	w.note(*b, (*Amount).more)
+	w.check(x, s)
+	w.p.Move(b.want, b.at, b.start.Shares, x, s)
+	*b = booked{x, s.At, s}
+	w.note(*b, (*Amount).less)
+	w.checkIndex()
 }
 
 // check looks at what was found: enough, and free.

@@ -1,0 +1,67 @@
+package backfill
+
+import "github.com/greylag/greylag/pkg/cluster"
+
+// Move is Unbook of what was booked for a want and Book of another start. What a host
+// gives back and takes again is no gift to anybody, and the index is told once.
+func (p *Profile) Move(w *Want, at cluster.Instant, shares []Share, then *Want, to Start) {
+	old, next := span{max(at, p.now), at.Add(w.Lasts)}, span{max(to.At, p.now), to.At.Add(then.Lasts)}
+	for i := range shares {
+		p.rows[shares[i].Host].Give(old.from, old.to, &shares[i].Amount)
+	}
+	for i := range to.Shares {
+		p.rows[to.Shares[i].Host].Take(next.from, next.to, &to.Shares[i].Amount)
+	}
+	for i, k := 0, 0; i < len(shares) || k < len(to.Shares); { // both are by host
+		switch {
+		case k == len(to.Shares) || i < len(shares) && shares[i].Host < to.Shares[k].Host:
+			p.changed(shares[i].Host, old)
+			p.gaveIn(shares[i].Host, old)
+			i++
+		case i == len(shares) || to.Shares[k].Host < shares[i].Host:
+			p.changed(to.Shares[k].Host, next)
+			k++
+		default:
+			p.exchanged(&shares[i], &to.Shares[k], old, next)
+			i, k = i+1, k+1
+		}
+	}
+	for i := range w.extra {
+		p.GiveExtra(w.extra[i].row, at, at.Add(w.Lasts), w.extra[i].count.CPUs)
+	}
+	for i := range then.extra {
+		p.TakeExtra(then.extra[i].row, to.At, to.At.Add(then.Lasts), then.extra[i].count.CPUs)
+	}
+}
+
+// span is an interval of time.
+type span struct{ from, to cluster.Instant }
+
+// changed tells the index what changed on a host.
+func (p *Profile) changed(h int, in span) {
+	if p.index != nil && in.from < in.to {
+		p.index.update(p, h, in.from, in.to)
+	}
+}
+
+// exchanged notes that a host has another booking in place of one.
+func (p *Profile) exchanged(was, is *Share, old, next span) {
+	h := was.Host
+	if old.to < next.from || next.to < old.from {
+		p.changed(h, old)
+		p.changed(h, next)
+	} else {
+		p.changed(h, span{min(old.from, next.from), max(old.to, next.to)})
+	}
+	if !is.Amount.Covers(&was.Amount) {
+		next = span{old.to, old.to} // it may have more at every instant
+	}
+	p.gaveIn(h, span{old.from, min(old.to, next.from)})
+	p.gaveIn(h, span{max(old.from, next.to), old.to})
+}
+
+func (p *Profile) gaveIn(h int, in span) {
+	if in.from < in.to {
+		p.gave(gift{h, in.from, in.to})
+	}
+}
