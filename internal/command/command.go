@@ -126,6 +126,7 @@ type UpdateJobs struct {
 	Nice       *int32
 	Comment    *string
 	ArrayLimit *int32
+	Account    *string
 }
 
 // RegisterNode describes a node that has dialled in. Only the fields that a node

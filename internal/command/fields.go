@@ -69,6 +69,9 @@ func updateFields(c *codec.Coder, x *UpdateJobs) {
 	codec.Optional(c, &x.Nice, codec.Int[int32])
 	codec.Optional(c, &x.Comment, codec.String)
 	codec.Optional(c, &x.ArrayLimit, codec.Int[int32])
+	if c.Added() {
+		codec.Optional(c, &x.Account, codec.String)
+	}
 }
 
 func registerFields(c *codec.Coder, x *RegisterNode) { codec.Record(c, &x.Node, NodeFields) }

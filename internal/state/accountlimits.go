@@ -139,16 +139,21 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 	return nil
 }
 
-// mayJoin refuses a job that would come to a QOS which has as many as it may. What it
-// counts for already it may go on to do.
+// mayJoin refuses a job that would come to a QOS, an account or an association which
+// has as many as it may. What it counts for already it may go on to do.
 func (s *State) mayJoin(spec, old *cluster.JobSpec) *command.Refusal {
-	if spec.QOS == old.QOS || !s.limited() {
+	if spec.QOS == old.QOS && spec.Association() == old.Association() || !s.limited() {
 		return nil
 	}
+	in := map[cluster.Scope]none{}
+	s.shared().Scopes(old, func(scope cluster.Scope) { in[scope] = none{} })
 	for _, b := range s.bounds(spec) {
+		if _, already := in[b.Scope]; already {
+			continue
+		}
 		switch b.Kind {
-		case cluster.GrpSubmitJobs, cluster.MaxSubmitJobsPerUser, cluster.MaxSubmitJobsPerAccount:
-			if has := s.queued[b.Scope]; b.Of.QOS != "" && has+1 > b.Value {
+		case cluster.GrpSubmitJobs, cluster.MaxSubmitJobs, cluster.MaxSubmitJobsPerUser, cluster.MaxSubmitJobsPerAccount:
+			if has := s.queued[b.Scope]; has+1 > b.Value {
 				return hinting(refuse(command.Exhausted, b.Exceeded(has, 1), ""), "change it when some of these jobs have ended")
 			}
 		}

@@ -378,8 +378,8 @@ func (s *State) fundHeld() {
 	}
 }
 
-// reprice changes what is set aside for a job whose time limit, partition or QOS
-// changes: all of it or nothing. A job that runs keeps the prices of its quote.
+// reprice changes what is set aside for a job whose time limit, partition, QOS or
+// account changes: all of it or nothing. A job that runs keeps the prices of its quote.
 func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusal {
 	if old.State.Holds() {
 		n, held := s.lienOf(old.ID, old.Attempt)
@@ -391,10 +391,14 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 		s.released = s.released || amount < n.Amount
 		return s.unpaid(err)
 	}
-	if _, held := s.lienOf(old.ID, old.Attempt+1); !held {
+	_, held := s.lienOf(old.ID, old.Attempt+1)
+	if same := spec.TimeLimit == old.Spec.TimeLimit && spec.QOS == old.Spec.QOS; same && spec.Account == old.Spec.Account && slices.Equal(partitionsOf(spec), partitionsOf(old.Spec)) {
 		return nil
 	}
-	before := s.credits.Clone()
+	if !held && (old.Hold != cluster.NotHeld || s.charged(old.Spec) || !s.charged(spec)) {
+		return nil // funded when it is released, or submitted before jobs were paid for
+	}
+	before := s.ledger().Clone()
 	s.unreserve(old)
 	claim, refusal := s.claimOf(spec)
 	if claim != nil {

@@ -179,6 +179,9 @@ func (x *chaos) update() command.Command {
 		if x.pick(2) == 0 {
 			c.ArrayLimit, c.Nice = &most, &nice
 		}
+		if account := []string{"", "physics", "maths", "uni"}[x.pick(4)]; x.pick(3) == 0 {
+			c.Account = &account
+		}
 	}
 	return c
 }
@@ -246,10 +249,11 @@ func (x *chaos) editAccounts() command.Command {
 		e := command.AccountEdit{Action: command.AccountAction(1 + x.pick(4)), Account: accounts[x.pick(4)]}
 		if x.pick(2) == 0 {
 			e.User = x.actor().Identity.User
+			e.Partition = []string{"", "", cluster.DefaultPolicy().Partitions[0].Name}[x.pick(3)]
 		} else if x.pick(2) == 0 {
 			e.Parent = &accounts[x.pick(4)]
 		}
-		if shares := int64(x.pick(5)); shares > 0 {
+		if shares := int64(x.pick(6)) - 1; shares != 0 { // -1: the parent's
 			e.Shares = &shares
 		}
 		if x.pick(4) == 0 {

@@ -113,6 +113,7 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 			}
 		}
 		assign(&changed.QOS, c.QOS)
+		assign(&changed.Account, c.Account)
 		assign(&changed.Name, c.Name)
 		assign(&changed.Nice, c.Nice)
 		assign(&changed.Comment, c.Comment)
@@ -132,6 +133,9 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 	}
 	j := *old
 	j.Spec = spec
+	if old.Hold == cluster.HeldForCredits {
+		s.fund(&j) // it may be paid for now, or waits for other credits
+	}
 	s.put(old, &j)
 	return nil
 }
@@ -149,8 +153,8 @@ func maySet(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
 	switch {
 	case old.State == cluster.Completing:
 		return refusef(command.Conflict, "job %s is ending", old.Ref())
-	case !waits && (c.Partition != nil || c.QOS != nil):
-		return refusef(command.Conflict, "job %s is %s: partition and qos can be changed only while it is pending", old.Ref(), old.State)
+	case !waits && (c.Partition != nil || c.QOS != nil || c.Account != nil):
+		return refusef(command.Conflict, "job %s is %s: partition, qos and account can be changed only while it is pending", old.Ref(), old.State)
 	case c.ArrayLimit != nil && old.Array == 0:
 		return refusef(command.InvalidArgument, "job %s is no array", old.Ref())
 	case c.Nice != nil && *c.Nice < 0 && !operator:
@@ -170,7 +174,7 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 	if err := spec.Validate(); err != nil {
 		return invalid(err)
 	}
-	if c.TimeLimit == nil && c.Partition == nil && c.QOS == nil {
+	if c.TimeLimit == nil && c.Partition == nil && c.QOS == nil && c.Account == nil {
 		return nil
 	}
 	limit := spec.TimeLimit

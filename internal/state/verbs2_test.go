@@ -89,7 +89,7 @@ func (x *script) change(verb string, w words) string {
 		d := w.duration("time")
 		c.TimeLimit = &d
 	}
-	for key, field := range map[string]**string{"partition": &c.Partition, "qos": &c.QOS, "name": &c.Name, "comment": &c.Comment} {
+	for key, field := range map[string]**string{"partition": &c.Partition, "qos": &c.QOS, "account": &c.Account, "name": &c.Name, "comment": &c.Comment} {
 		if v, there := w.keys[key]; there {
 			*field = &v
 		}

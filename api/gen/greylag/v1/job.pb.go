@@ -2195,6 +2195,7 @@ type UpdateRequest struct {
 	Nice          *int32                 `protobuf:"varint,8,opt,name=nice,proto3,oneof" json:"nice,omitempty"`
 	Comment       *string                `protobuf:"bytes,9,opt,name=comment,proto3,oneof" json:"comment,omitempty"`
 	ArrayLimit    *int32                 `protobuf:"varint,10,opt,name=array_limit,json=arrayLimit,proto3,oneof" json:"array_limit,omitempty"`
+	Account       *string                `protobuf:"bytes,11,opt,name=account,proto3,oneof" json:"account,omitempty"` // of jobs that wait; "" is the user's default one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2297,6 +2298,13 @@ func (x *UpdateRequest) GetArrayLimit() int32 {
 		return *x.ArrayLimit
 	}
 	return 0
+}
+
+func (x *UpdateRequest) GetAccount() string {
+	if x != nil && x.Account != nil {
+		return *x.Account
+	}
+	return ""
 }
 
 type UpdateResponse struct {
@@ -2795,7 +2803,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x14\n" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x12\n" +
-	"\x04code\x18\x05 \x01(\tR\x04code\"\xa1\x03\n" +
+	"\x04code\x18\x05 \x01(\tR\x04code\"\xcc\x03\n" +
 	"\rUpdateRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
@@ -2810,7 +2818,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\acomment\x18\t \x01(\tH\x04R\acomment\x88\x01\x01\x12$\n" +
 	"\varray_limit\x18\n" +
 	" \x01(\x05H\x05R\n" +
-	"arrayLimit\x88\x01\x01B\f\n" +
+	"arrayLimit\x88\x01\x01\x12\x1d\n" +
+	"\aaccount\x18\v \x01(\tH\x06R\aaccount\x88\x01\x01B\f\n" +
 	"\n" +
 	"_partitionB\x06\n" +
 	"\x04_qosB\a\n" +
@@ -2818,7 +2827,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05_niceB\n" +
 	"\n" +
 	"\b_commentB\x0e\n" +
-	"\f_array_limit\"W\n" +
+	"\f_array_limitB\n" +
+	"\n" +
+	"\b_account\"W\n" +
 	"\x0eUpdateResponse\x12/\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x13.greylag.v1.OutcomeR\boutcomes\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\"!\n" +
