@@ -460,17 +460,31 @@ func (s *State) keepUnfunded(old, j *cluster.Job) {
 	}
 }
 
-// moveCredits hangs accounts of the ledger where they hang now.
+// moveCredits hangs accounts of the ledger where they hang now: those above first, so
+// that each comes below accounts that are where they belong. The accounts at the top are
+// below root while that is defined.
 func (s *State) moveCredits(d *draft) {
 	if s.credits == nil {
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.touched)) {
-		if !s.accounts.Has(name) {
-			continue
+	moved := maps.Clone(d.touched)
+	if _, root := moved[cluster.RootAccount]; root {
+		for name, a := range s.accounts.All() {
+			if a.Parent == cluster.RootAccount {
+				moved[name] = none{}
+			}
 		}
-		if _, err := s.credits.Move(s.natural(), s.chainOf(name, "")); err != nil {
-			s.fault("account %s: %w", name, err)
+	}
+	var chains []accounting.Chain
+	for _, name := range slices.Sorted(maps.Keys(moved)) {
+		if s.accounts.Has(name) {
+			chains = append(chains, s.chainOf(name, ""))
+		}
+	}
+	slices.SortStableFunc(chains, func(a, b accounting.Chain) int { return len(a) - len(b) })
+	for _, chain := range chains {
+		if _, err := s.credits.Move(s.natural(), chain); err != nil {
+			s.fault("account %s: %w", chain[0], err)
 		}
 	}
 }
