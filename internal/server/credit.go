@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"iter"
 	"slices"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -58,32 +60,98 @@ func (s *creditService) Balances(ctx context.Context, p *greylagv1.BalancesReque
 			return nil, refused(command.NotFound, "gctl account list shows all", "there is no account %s", name)
 		}
 	}
-	for _, id := range payers(l) {
+	at := map[accounting.NodeID]int{}
+	for id := range payers(l, p.GetAccounts()) {
 		account, user := state.PayerOf(id)
-		below := len(p.GetAccounts()) == 0 || slices.ContainsFunc(p.GetAccounts(), func(name string) bool { return within(l, id, accounting.NodeID(name)) })
-		if below && (p.GetUser() == "" || user == p.GetUser()) && sees(c, v, cluster.AssociationKey{Account: account, User: user}) {
-			out.Balances = append(out.Balances, wire.Balance(v, id, now, p.GetBuckets()))
+		if _, again := at[id]; again || p.GetUser() != "" && user != p.GetUser() || !sees(c, v, cluster.AssociationKey{Account: account, User: user}) {
+			continue
+		}
+		if len(out.Balances) == maxBalances {
+			return nil, refused(command.Exhausted, "name some of them: gctl credit balance ACCOUNT", "more than %d accounts and users have balances", maxBalances)
+		}
+		at[id] = len(out.Balances)
+		out.Balances = append(out.Balances, wire.Balance(v, id, now))
+	}
+	if p.GetBuckets() {
+		for x := range l.Buckets() {
+			if i, asked := at[x.Owner[0]]; asked {
+				out.Balances[i].Buckets = append(out.Balances[i].Buckets, wire.Bucket(x))
+			}
 		}
 	}
 	return out, nil
 }
 
-// payers are the accounts of a ledger, each after its parent.
-func payers(l *accounting.Ledger) []accounting.NodeID {
-	below := map[accounting.NodeID][]accounting.NodeID{}
-	for id, n := range l.Nodes() {
-		below[n.Parent] = append(below[n.Parent], id)
-	}
-	var all []accounting.NodeID
-	var walk func(accounting.NodeID)
-	walk = func(id accounting.NodeID) {
-		for _, child := range below[id] {
-			all = append(all, child)
-			walk(child)
+// maxBalances bounds one answer.
+const maxBalances = 100_000
+
+// payers are accounts of a ledger with their users and those below, each after its
+// parent: all, or those named. O(accounts log users) and the users that are meant.
+func payers(l *accounting.Ledger, tops []string) iter.Seq[accounting.NodeID] {
+	return func(yield func(accounting.NodeID) bool) {
+		below := map[accounting.NodeID][]accounting.NodeID{}
+		for id := range accountsOf(l) {
+			parent := l.Node(id).Parent
+			below[parent] = append(below[parent], id)
+		}
+		var walk func(accounting.NodeID) bool
+		walk = func(id accounting.NodeID) bool {
+			if !yield(id) {
+				return false
+			}
+			for user := range usersOf(l, id) {
+				if !yield(user) {
+					return false
+				}
+			}
+			return !slices.ContainsFunc(below[id], func(child accounting.NodeID) bool { return !walk(child) })
+		}
+		starts := below[""]
+		if len(tops) > 0 {
+			starts = nil
+		}
+		for _, name := range tops {
+			if id := accounting.NodeID(name); l.Node(id) != (accounting.Node{}) {
+				starts = append(starts, id)
+			}
+		}
+		for _, id := range starts {
+			if !walk(id) {
+				return
+			}
 		}
 	}
-	walk("")
-	return all
+}
+
+// accountsOf yields the accounts of a ledger that are no users. Those of an account
+// stand together, and are stepped over.
+func accountsOf(l *accounting.Ledger) iter.Seq[accounting.NodeID] {
+	return func(yield func(accounting.NodeID) bool) {
+		for next, more := accounting.NodeID(""), true; more; {
+			more = false
+			for id := range l.NodesFrom(next) {
+				account, user := state.PayerOf(id)
+				if user != "" {
+					next, more = accounting.NodeID(account+string('/'+1)), true
+					break
+				}
+				if !yield(id) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// usersOf yields the users of an account.
+func usersOf(l *accounting.Ledger, account accounting.NodeID) iter.Seq[accounting.NodeID] {
+	return func(yield func(accounting.NodeID) bool) {
+		for id := range l.NodesFrom(account + "/") {
+			if !strings.HasPrefix(string(id), string(account)+"/") || !yield(id) {
+				return
+			}
+		}
+	}
 }
 
 // within reports whether an account is another or below it.

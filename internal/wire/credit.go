@@ -90,7 +90,7 @@ func ReadCreditChange(p *greylagv1.ChangeCreditsRequest) (*command.ChangeCredits
 }
 
 // Balance writes what one account has.
-func Balance(v *state.View, id accounting.NodeID, now cluster.Instant, buckets bool) *greylagv1.Balance {
+func Balance(v *state.View, id accounting.NodeID, now cluster.Instant) *greylagv1.Balance {
 	l := v.Credits()
 	n := l.Node(id)
 	b := &greylagv1.Balance{
@@ -115,17 +115,11 @@ func Balance(v *state.View, id accounting.NodeID, now cluster.Instant, buckets b
 			b.ExpiringMonth += int64(x.Avail)
 		}
 	}
-	if buckets {
-		for x := range l.Buckets() {
-			if x.Owner[0] == id {
-				b.Buckets = append(b.Buckets, bucket(x))
-			}
-		}
-	}
 	return b
 }
 
-func bucket(x *accounting.Bucket) *greylagv1.Bucket {
+// Bucket is a bucket on the wire.
+func Bucket(x *accounting.Bucket) *greylagv1.Bucket {
 	return &greylagv1.Bucket{
 		Id: uint64(x.ID), Class: ClassWord(x.Class), Amount: int64(x.Amount), Available: int64(x.Avail), Held: int64(x.Held),
 		Spent: int64(x.Spent), Expired: int64(x.Expired), Voided: int64(x.Void), Effective: Timestamp(x.Effective),

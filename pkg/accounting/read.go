@@ -59,9 +59,13 @@ func (l *Ledger) Buckets() iter.Seq[*Bucket] {
 }
 
 // Nodes yields the accounts by name. What it yields may not be written.
-func (l *Ledger) Nodes() iter.Seq2[NodeID, *Node] {
+func (l *Ledger) Nodes() iter.Seq2[NodeID, *Node] { return l.NodesFrom("") }
+
+// NodesFrom yields the accounts by name, from one on. What it yields may not be written.
+// O(log n) to the first.
+func (l *Ledger) NodesFrom(first NodeID) iter.Seq2[NodeID, *Node] {
 	return func(yield func(NodeID, *Node) bool) {
-		for id, n := range l.nodes.All() {
+		for id, n := range l.nodes.From(first) {
 			if !yield(id, n) {
 				return
 			}
