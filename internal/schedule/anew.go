@@ -266,7 +266,7 @@ func (p *Planner) admitted(r *round, job *cluster.Job) *entry {
 	if r.admit(job) {
 		p.limited[e] = true
 	}
-	e.rank = p.rankOf(r, job)
+	p.enrol(r, e)
 	return e
 }
 

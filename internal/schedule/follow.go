@@ -392,7 +392,7 @@ func (s *sweep) planNew(e *entry) {
 	if w := s.r.snap.Policy.Scheduling.Window; w > 0 {
 		last = s.r.snap.Now.Add(w)
 	}
-	if s.passed = s.passed || e.rank.compare(&s.hindmost) < 0; !s.passed {
+	if s.passed = s.passed || e != s.alone && e.rank.compare(&s.hindmost) < 0; !s.passed {
 		s.hindmost = e.rank
 	}
 	s.planOne(s.r, e, memory{}, last)

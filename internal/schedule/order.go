@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"cmp"
+	"container/heap"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -23,10 +24,35 @@ func (a *rank) compare(b *rank) int {
 	)
 }
 
+// enrol gives an entry its rank. The priority of one that nobody else waits beside is
+// not asked for until there is another: it can cost what all users of the cluster do.
+func (p *Planner) enrol(r *round, e *entry) {
+	if len(p.entries)-len(p.barred) == 1 {
+		e.rank, p.alone, p.passed = p.placeOf(e.job), e, false
+		return
+	}
+	e.rank = p.rankOf(r, e.job)
+	x := p.alone
+	if p.alone = nil; x == nil || x.gone {
+		return
+	}
+	if x.rank = p.rankOf(r, x.job); p.hindmost.id == x.job.ID {
+		p.hindmost = x.rank
+	}
+	heap.Init(&p.offers)
+}
+
 // rankOf is the place of a job in the order. A QOS that the policy no longer has
 // ranks last.
 func (p *Planner) rankOf(r *round, job *cluster.Job) rank {
-	of := rank{tier: p.ground.qos[job.Spec.QOS].Tier, priority: r.prio.of(job), submitted: job.Submitted, id: job.ID}
+	of := p.placeOf(job)
+	of.priority = r.prio.of(job)
+	return of
+}
+
+// placeOf is the rank of a job without its priority.
+func (p *Planner) placeOf(job *cluster.Job) rank {
+	of := rank{tier: p.ground.qos[job.Spec.QOS].Tier, submitted: job.Submitted, id: job.ID}
 	if part, ok := p.ground.parts[job.Spec.Partition]; ok {
 		of.part = part.Priority
 	}

@@ -48,6 +48,7 @@ type Planner struct {
 	turns           int             // handed out
 	passed          bool            // somebody stands behind one who matters less
 	hindmost        rank            // of those that are no promises, if not
+	alone           *entry          // that has no priority yet, since nobody else waits; nil when there is none
 	prio            *priorities     // of the last pass
 	taken           []topology.Set  // GPUs that jobs have, by host
 	spare           []backfill.Amount

@@ -26,8 +26,14 @@ type priorities struct {
 	partitions map[string]int64 // factors of partitions
 	gpus       int64            // in the cluster; -1 until it is asked
 	cpus       int64
-	fairness   *fairness // nil until it is asked
+	fairness   *fairness       // nil until it is asked
+	before     *fairness       // that was counted last
+	counted    cluster.Instant // when fairness was
 }
+
+// sharesKept is how long fair-share factors are good for: they cost what all users do,
+// and change slowly, so that the passes of some minutes use the same.
+const sharesKept = 5 * time.Minute
 
 // newPriorities prepares the priorities of a snapshot. O(QOS + partitions); the first
 // job that asks for its fair share pays O(accounts + users).
@@ -58,7 +64,15 @@ func (p *priorities) at(snap *cluster.Snapshot) *priorities {
 	if p == nil || p.snap.Policy != snap.Policy {
 		return newPriorities(snap)
 	}
-	return &priorities{snap: snap, weights: p.weights, qos: p.qos, partitions: p.partitions, gpus: -1}
+	next := &priorities{snap: snap, weights: p.weights, qos: p.qos, partitions: p.partitions, gpus: -1, before: p.before}
+	if p.fairness != nil {
+		next.before = p.fairness
+		if same := p.snap.Accounts != nil && snap.Accounts != nil && snap.Accounts.Tree == p.snap.Accounts.Tree; same &&
+			snap.Now >= p.counted && snap.Now.Sub(p.counted) < sharesKept {
+			next.fairness, next.counted = p.fairness, p.counted
+		}
+	}
+	return next
 }
 
 // steady reports whether priorities change with the policy alone.
@@ -121,7 +135,7 @@ func (p *priorities) share(job *cluster.Job) int64 {
 		return million
 	}
 	if p.fairness == nil {
-		p.fairness = newFairness(p.snap.Accounts, &p.snap.Policy.Scheduling.FairShare, p.snap.Now)
+		p.fairness, p.counted = newFairness(p.snap.Accounts, &p.snap.Policy.Scheduling.FairShare, p.snap.Now, p.before), p.snap.Now
 	}
 	return int64(p.fairness.of(job.Spec.Association()) * million)
 }

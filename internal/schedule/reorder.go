@@ -34,7 +34,9 @@ func (p *Planner) inOrder(r *round) bool {
 	ranks := make([]rank, len(list))
 	turn := 0
 	for i, e := range list {
-		ranks[i] = p.rankOf(r, e.job)
+		if ranks[i] = e.rank; len(list) > 1 {
+			ranks[i] = p.rankOf(r, e.job)
+		}
 		if i > 0 && ranks[i-1].compare(&ranks[i]) > 0 {
 			return false
 		}

@@ -1,6 +1,8 @@
 package schedule
 
 import (
+	"slices"
+
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/fairshare"
 )
@@ -20,7 +22,7 @@ type Share struct {
 // priorities are made of at an instant. Users who have used something and are in no
 // account stand beside the accounts at the top with one share each. O(n log n).
 func Shares(view *cluster.AccountView, policy *cluster.FairSharePolicy, now cluster.Instant) []Share {
-	f := newFairness(view, policy, now)
+	f := newFairness(view, policy, now, nil)
 	out := make([]Share, len(f.nodes))
 	for i := range f.nodes {
 		n := &f.nodes[i]
@@ -58,17 +60,24 @@ type fairness struct {
 	places    map[cluster.AssociationKey]int32
 }
 
-func newFairness(view *cluster.AccountView, policy *cluster.FairSharePolicy, now cluster.Instant) *fairness {
-	f := &fairness{view: view, known: 1, places: map[cluster.AssociationKey]int32{}}
+// newFairness computes the factors of an instant. What it was before, nil at first,
+// saves finding room and places for those that are the same.
+func newFairness(view *cluster.AccountView, policy *cluster.FairSharePolicy, now cluster.Instant, before *fairness) *fairness {
+	f := &fairness{view: view, known: 1}
+	more := 16
+	if before != nil {
+		more += len(before.strangers)
+		f.strangers = make([]cluster.AssociationKey, 0, more)
+	}
 	var tree *cluster.AccountTree
 	if view != nil {
 		tree = view.Tree
 	}
 	if tree == nil {
-		f.nodes = []fairshare.Node{{Parent: -1, Shares: 1}}
+		f.nodes = append(make([]fairshare.Node, 0, more), fairshare.Node{Parent: -1, Shares: 1})
 	} else {
 		f.known = len(tree.Nodes)
-		f.nodes = make([]fairshare.Node, f.known, f.known+16)
+		f.nodes = make([]fairshare.Node, f.known, f.known+more)
 		for i := range tree.Nodes {
 			n := &tree.Nodes[i]
 			f.nodes[i] = fairshare.Node{Parent: n.Parent, Shares: n.Account.Shares}
@@ -85,6 +94,7 @@ func newFairness(view *cluster.AccountView, policy *cluster.FairSharePolicy, now
 			f.used(u, fairshare.At(u.Billed, now, policy.HalfLife))
 		}
 	}
+	f.settle(before)
 	t, err := fairshare.NewTree(f.nodes)
 	if err != nil { // the view's tree is one
 		f.factors = make([]fairshare.Factor, len(f.nodes))
@@ -108,9 +118,20 @@ func (f *fairness) used(u *cluster.AccountUsage, usage int64) {
 			return
 		}
 	}
-	f.places[u.AssociationKey] = int32(len(f.nodes))
 	f.strangers = append(f.strangers, u.AssociationKey)
 	f.nodes = append(f.nodes, fairshare.Node{Parent: 0, User: true, Shares: 1, Usage: usage})
+}
+
+// settle notes where the strangers are.
+func (f *fairness) settle(before *fairness) {
+	if before != nil && f.known == before.known && slices.Equal(f.strangers, before.strangers) {
+		f.strangers, f.places = before.strangers, before.places
+		return
+	}
+	f.places = make(map[cluster.AssociationKey]int32, len(f.strangers))
+	for i, key := range f.strangers {
+		f.places[key] = int32(f.known + i)
+	}
 }
 
 // of is the factor of a user's jobs in an account. Who is unknown and has used nothing
