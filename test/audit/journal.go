@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"time"
 )
 
 // The journal of credits, read by itself: nothing here comes from the programs'
@@ -279,4 +280,20 @@ func (b *Book) billOf(e *entry) *bill {
 func cost(price, gpuMS int64) int64 {
 	x := new(big.Int).Mul(big.NewInt(price), big.NewInt(gpuMS))
 	return x.Div(x, big.NewInt(3_600_000)).Int64()
+}
+
+// Expiry is credits that expired unused.
+type Expiry struct {
+	Amount            int64
+	Effective, Booked time.Time
+}
+
+// Expired lists all credits that expired, in the order they were booked.
+func (b *Book) Expired() (all []Expiry) {
+	for _, e := range b.entries {
+		if e.kind == expired {
+			all = append(all, Expiry{e.amount, time.Unix(0, e.effective), time.Unix(0, e.at)})
+		}
+	}
+	return all
 }

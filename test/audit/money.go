@@ -55,6 +55,9 @@ type Money struct {
 	Price   int64 // of a GPU-hour of any type, at all times
 	// Excused is the most work of an attempt that is given back when a fault ended it.
 	Excused time.Duration
+	// Amended are jobs whose bills were changed after they had ended, as their records do
+	// not tell, and how much of the time that they had their GPUs nobody can prove.
+	Amended map[uint64]time.Duration
 }
 
 // Check returns all that does not hold. Nothing may go on meanwhile, and no attempt may
@@ -191,6 +194,7 @@ func (m Money) bill(b *Book, job *greylagv1.Job) (found []string) {
 	if err != nil {
 		fault("%v", err)
 	}
+	unproven, amended := m.Amended[job.Id]
 	charged := int64(0)
 	for of, bill := range b.bills {
 		if of.job != job.Id {
@@ -205,24 +209,24 @@ func (m Money) bill(b *Book, job *greylagv1.Job) (found []string) {
 	if b.bills[attempt{job.Id, 1}] == nil && job.Hold != "credits" {
 		fault("nothing was set aside for it")
 	}
-	if state.Final() && charged != job.Charged {
+	if state.Final() && charged != job.Charged && !amended {
 		fault("it was charged %d, its record says %d", charged, job.Charged)
 	}
 	if state.Final() && job.Started != nil {
-		if is, want := b.bills[attempt{job.Id, uint64(job.Attempt)}].charged(), m.Due(job); is != want {
+		if is, want := b.bills[attempt{job.Id, uint64(job.Attempt)}].charged(), m.Due(job, 0); is > want || is < m.Due(job, unproven) {
 			fault("it was charged %d for its last attempt, which came to %d", is, want)
 		}
 	}
 	return found
 }
 
-// Due is what the last attempt of a job that has ended comes to.
-func (m Money) Due(job *greylagv1.Job) int64 {
+// Due is what the last attempt of a job that has ended comes to, less some time.
+func (m Money) Due(job *greylagv1.Job, less time.Duration) int64 {
 	gpus := int64(0)
 	for _, node := range job.Nodes {
 		gpus += int64(len(node.Gpus))
 	}
-	ran := job.Ended.AsTime().Sub(job.Started.AsTime())
+	ran := max(0, job.Ended.AsTime().Sub(job.Started.AsTime())-less)
 	due := cost(m.Price, gpus*ran.Milliseconds())
 	if job.State == "NODE_FAIL" || job.State == "PREEMPTED" {
 		due -= min(due, cost(m.Price, gpus*min(ran, m.Excused).Milliseconds()))

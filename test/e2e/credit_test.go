@@ -30,10 +30,13 @@ type bank struct {
 }
 
 // newBank is a cluster of which everything is paid for, with an account that has
-// credits. No work that a fault destroyed is excused.
+// credits. No work that a fault destroyed is excused. rules are put before its policy's tables.
 func newBank(t testing.TB, options cluster.Options, rules string) *bank {
 	t.Helper()
-	options.Policy = quickKill() + rules + "\n[credits]\non = true\nfault_refund = \"0s\"\n"
+	if options.Policy == "" {
+		options.Policy = quickKill()
+	}
+	options.Policy += rules + "\n[credits]\non = true\nfault_refund = \"0s\"\n"
 	b := &bank{newSite(t, options), audit.NewPaid()}
 	ctx := limited(t, time.Minute)
 	self, err := user.Current()

@@ -1,0 +1,314 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/test/audit"
+	"github.com/greylag/greylag/test/cluster"
+)
+
+// TestCreditsKilledAtEachStep ends the leader at every step from reserving to settling:
+// while it is under way, and as soon as a follower shows that it was taken.
+func TestCreditsKilledAtEachStep(t *testing.T) {
+	ctx := limited(t, 3*time.Minute)
+	b := newBank(t, twoNodes(), "")
+	for i, after := range []time.Duration{0, 3 * time.Millisecond} {
+		b.killSubmitting(ctx, fmt.Sprint("submitting-", i), after)
+	}
+	b.killReserved(ctx)
+	b.killReporting(ctx)
+	for _, step := range []struct {
+		name, body string
+		states     []string // the first of them that is seen
+	}{
+		{"starting", "sleep 1", []string{"CONFIGURING", "RUNNING"}},
+		{"running", "sleep 1", []string{"RUNNING"}},
+		{"ending", "sleep 0.5", []string{"COMPLETING", "COMPLETED"}},
+		{"settled", "sleep 0.5", []string{"COMPLETED"}},
+	} {
+		leader := b.leader(ctx)
+		id, err := b.spend(ctx, b.gpuJob(step.name, step.body))
+		b.must(err)
+		t.Logf("%s: killed when the job was seen %s", step.name, b.killWhen(ctx, leader, id, step.states))
+		b.comeBack(ctx, leader, id)
+	}
+	b.idle(ctx)
+	b.account(ctx)
+}
+
+// killSubmitting ends the leader a moment after a submission was sent. Whether it was
+// taken before or is sent again, it is taken once, with one lien.
+func (b *bank) killSubmitting(ctx context.Context, name string, after time.Duration) {
+	b.t.Helper()
+	leader := b.leader(ctx)
+	var sent sync.WaitGroup
+	var id uint64
+	var failed error
+	sent.Go(func() { id, failed = b.spend(ctx, b.gpuJob(name, "exit 0")) })
+	b.wait(ctx, after)
+	b.must(leader.Kill())
+	sent.Wait()
+	b.must(failed)
+	b.comeBack(ctx, leader, id)
+}
+
+// killReserved is scenario 12: the leader ends between reserving and dispatching. The
+// next one dispatches under the same lien, and the job is launched once.
+func (b *bank) killReserved(ctx context.Context) {
+	b.t.Helper()
+	leader := b.leader(ctx)
+	job := b.gpuJob("reserved", "exit 0")
+	job.Begin = timestamppb.New(time.Now().Add(3 * time.Second))
+	id, err := b.spend(ctx, job)
+	b.must(err)
+	b.must(leader.Kill())
+	got, err := b.get(ctx, id)
+	if err != nil || got.State != "PENDING" || got.Started != nil {
+		b.t.Errorf("job %d was to wait: %v, %v", id, got, err)
+	}
+	b.comeBack(ctx, leader, id)
+}
+
+// killReporting ends the leader as soon as the script has done what it does: how it
+// ended is being reported, or is about to be.
+func (b *bank) killReporting(ctx context.Context) {
+	b.t.Helper()
+	leader := b.leader(ctx)
+	id, err := b.spend(ctx, b.gpuJob("reporting", "touch "+b.Work+"/did-$GREYLAG_JOB_ID"))
+	b.must(err)
+	b.until("the script has ended", func() (bool, error) { return b.exists("did-" + ref(id)), nil })
+	b.must(leader.Kill())
+	b.comeBack(ctx, leader, id)
+}
+
+// comeBack starts the killed controller again when the job has ended without it, and
+// wants that to be the job's only attempt.
+func (b *bank) comeBack(ctx context.Context, killed *cluster.Controller, id uint64) {
+	b.t.Helper()
+	if job := b.await(ctx, id, "COMPLETED"); job.Attempt != 1 {
+		b.t.Errorf("job %d needed %d attempts", id, job.Attempt)
+	}
+	b.must(killed.Start())
+	b.must(audit.AwaitFollower(ctx, b.Cluster, killed))
+}
+
+// killWhen ends the leader when a follower shows a job in one of the states; it returns
+// which.
+func (b *bank) killWhen(ctx context.Context, leader *cluster.Controller, id uint64, states []string) string {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	stream, err := b.others(leader)[0].Jobs().Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}})
+	b.must(err)
+	defer stream.Close()
+	for stream.Receive() {
+		for _, job := range stream.Msg().Jobs {
+			if contains(states, job.State) {
+				b.must(leader.Kill())
+				return job.State
+			}
+		}
+	}
+	b.t.Fatalf("job %d was never seen %v: %v", id, states, stream.Err())
+	return ""
+}
+
+// TestCreditsAllKilled is scenario 13: all controllers end while jobs are submitted.
+// Each job is there with its lien or neither is, and who asks again gets the same job.
+func TestCreditsAllKilled(t *testing.T) {
+	ctx := limited(t, 2*time.Minute)
+	options := three()
+	options.Nodes = 0
+	b := newBank(t, options, "")
+	for round := range 4 {
+		var sent sync.WaitGroup
+		for i := range 8 {
+			job := b.gpuJob(fmt.Sprintf("round-%d-%d", round, i), "exit 0")
+			job.Hold, job.Request.GpuTypes, job.Qos = true, []string{"h100"}, "standard"
+			sent.Go(func() {
+				if _, err := b.spend(ctx, job); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		b.wait(ctx, time.Duration(rand.IntN(15))*time.Millisecond)
+		for _, ctl := range b.Controllers() {
+			b.must(ctl.Kill())
+		}
+		for _, ctl := range b.Controllers() {
+			b.must(ctl.Start())
+		}
+		sent.Wait()
+	}
+	b.account(ctx)
+}
+
+// TestCreditsWithoutQuorum is scenarios 17, 28 and 46: the controllers cannot agree for a
+// while. Nothing is set aside meanwhile, a job that runs goes on, ends, and is charged
+// once when they can; a bucket that expired meanwhile did so when it was to, once.
+func TestCreditsWithoutQuorum(t *testing.T) {
+	ctx := limited(t, 2*time.Minute)
+	b := newBank(t, twoNodes(), "")
+	id, err := b.spend(ctx, b.gpuJob("goes on", "sleep 3; exit 7"))
+	b.must(err)
+	b.await(ctx, id, "RUNNING")
+	expires := time.Now().Add(2 * time.Second)
+	const soon = 987_654_321
+	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "ml", Class: "promo", Amount: soon, Expires: timestamppb.New(expires)}))
+	leader := b.leader(ctx)
+	for _, ctl := range b.others(leader) {
+		b.must(ctl.Kill())
+	}
+	refused := b.gpuJob("nobody agrees", "exit 0")
+	once, cancel := context.WithTimeout(ctx, 3*time.Second)
+	_, err = leader.Jobs().Submit(once, &greylagv1.SubmitRequest{RequestId: refused.Name, Jobs: []*greylagv1.JobSpec{refused}})
+	cancel()
+	if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded {
+		t.Errorf("a submission without a quorum: %v", err)
+	}
+	b.must(leader.Kill())
+	b.wait(ctx, time.Until(expires)+2*time.Second) // the job has ended by then, too
+	for _, ctl := range b.Controllers() {
+		b.must(ctl.Start())
+	}
+	again := time.Now()
+	_, err = b.spend(ctx, refused) // the same request again
+	b.must(err)
+	if job := b.await(ctx, id, "FAILED"); job.ExitCode != 7 || job.Attempt != 1 {
+		t.Errorf("the job that went on ended with %d in attempt %d", job.ExitCode, job.Attempt)
+	}
+	b.idle(ctx)
+	b.account(ctx)
+	book, _, err := audit.Money{Cluster: b.Cluster}.Book(ctx)
+	b.must(err)
+	lost := book.Expired()
+	if len(lost) != 1 || lost[0].Amount != soon || lost[0].Effective.Sub(expires).Abs() > time.Microsecond || lost[0].Booked.Before(again.Add(-time.Second)) {
+		t.Errorf("%+v expired, want %d at %s, booked after %s", lost, soon, expires, again)
+	}
+}
+
+// TestCreditsDisksFull is scenario 46: no controller has a free byte. A submission is
+// refused and leaves neither a job nor a lien; a job that runs goes on.
+func TestCreditsDisksFull(t *testing.T) {
+	needsRoot(t, "a file system of its own")
+	ctx := limited(t, 2*time.Minute)
+	b := newBank(t, onDisks(), "")
+	id, err := b.spend(ctx, b.gpuJob("goes on", "sleep 4; exit 7"))
+	b.must(err)
+	b.await(ctx, id, "RUNNING")
+	for _, ctl := range b.Controllers() {
+		b.must(ctl.Fill())
+	}
+	refused := 0
+	for i := 0; i < 60 && refused < 4; i++ { // pages that a log had free are soon used up
+		job := b.gpuJob(fmt.Sprint("no room ", i), "exit 0")
+		once, cancel := context.WithTimeout(ctx, time.Second)
+		if _, err := b.spend(once, job); err != nil {
+			refused++
+		}
+		cancel()
+	}
+	if refused < 4 {
+		t.Errorf("%d submissions were refused while the disks were full", refused)
+	}
+	for _, ctl := range b.Controllers() {
+		b.must(ctl.Drain())
+		if !ctl.Running() {
+			t.Logf("%s had ended with status %d", ctl.Name, ctl.ExitCode())
+			b.must(ctl.Start())
+		}
+	}
+	b.until("submissions are taken again", func() (bool, error) {
+		once, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := b.spend(once, b.gpuJob(fmt.Sprint("room ", time.Now().UnixNano()), "exit 0"))
+		return err == nil, err
+	})
+	if job := b.await(ctx, id, "FAILED"); job.ExitCode != 7 || job.Attempt != 1 {
+		t.Errorf("the job that went on ended with %d in attempt %d", job.ExitCode, job.Attempt)
+	}
+	b.idle(ctx)
+	b.account(ctx)
+}
+
+// TestCreditsClockAhead is scenario 22: a controller whose clock is ten minutes ahead is
+// made the leader again and again. Credits that expire in eight minutes do not expire.
+func TestCreditsClockAhead(t *testing.T) {
+	ctx := limited(t, 2*time.Minute)
+	options := three()
+	options.Nodes, options.Clocks = 0, true
+	b := newBank(t, options, "")
+	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{
+		Action: "grant", Account: "ml", Class: "promo", Amount: 1_000_000_123, Expires: timestamppb.New(time.Now().Add(8 * time.Minute)),
+	}))
+	wrong := b.others(b.leader(ctx))[0]
+	status, err := wrong.Status(ctx)
+	b.must(err)
+	b.must(wrong.SetClock(10 * time.Minute))
+	for round := range 3 {
+		b.until("leadership is handed to it", func() (bool, error) {
+			result := b.run(tester, "gctl", "cluster", "transfer", status.Id)
+			refused := strings.Contains(result.Stderr, "clock")
+			return result.Exit == 0 || refused, fmt.Errorf("exit status %d: %s", result.Exit, result.Stderr)
+		})
+		for i := range 5 {
+			job := b.gpuJob(fmt.Sprintf("spends-%d-%d", round, i), "exit 0")
+			job.Hold, job.Request.GpuTypes, job.Qos = true, []string{"h100"}, "standard"
+			_, err := b.spend(ctx, job)
+			b.must(err)
+		}
+	}
+	b.must(wrong.SetClock(0))
+	b.account(ctx)
+	book, _, err := audit.Money{Cluster: b.Cluster}.Book(ctx)
+	b.must(err)
+	if lost := book.Expired(); len(lost) > 0 {
+		t.Errorf("%+v expired", lost)
+	}
+}
+
+// TestCreditsLateNodes is scenario 14: two nodes are lost with jobs that nobody had heard
+// them count, and nothing is charged for those. When the nodes come back, what the jobs
+// had is charged: exactly if the daemon was there all along, and by the record of when
+// the script ran if it is another one.
+func TestCreditsLateNodes(t *testing.T) {
+	ctx := limited(t, 2*time.Minute)
+	options := twoNodes()
+	options.Controllers = 1
+	options.Policy = strings.ReplaceAll(quickKill(), `"30s"`, `"12s"`)
+	b := newBank(t, options, "")
+	jobs := map[uint64]time.Duration{}
+	for i, unproven := range []time.Duration{0, 5 * time.Second} {
+		job := b.gpuJob(fmt.Sprint("lost-", i), "sleep 60")
+		job.NoRequeue, job.Request.NodeList = true, []string{b.Node(i).Name}
+		id, err := b.spend(ctx, job)
+		b.must(err)
+		b.await(ctx, id, "RUNNING")
+		jobs[id] = unproven
+	}
+	b.must(b.Node(0).Pause())
+	b.must(b.Node(1).Kill())
+	for id := range jobs {
+		if job := b.await(ctx, id, "NODE_FAIL"); job.Charged != 0 {
+			t.Errorf("job %d was charged %d on the word of nobody", id, job.Charged)
+		}
+	}
+	b.must(b.Node(0).Resume())
+	b.must(b.Node(1).Start())
+	money := audit.Money{Cluster: b.Cluster, Paid: b.paid, Price: price, Amended: jobs}
+	b.until("the bills are amended", func() (bool, error) {
+		err := money.Check(ctx)
+		return err == nil, err
+	})
+	b.verified(ctx)
+}
