@@ -360,7 +360,7 @@ func (t *tool) verified(a *greylagv1.VerifyResponse) error {
 			continue
 		}
 		if j.Fault != "" {
-			t.Complain(j.Name+": "+j.Fault, "keep a copy of the controllers' data_dir; another controller's journal may be whole: gctl --server HOST verify")
+			t.Complain(j.Name+": "+j.Fault, "keep a copy of the controllers' data_dir; another controller's journal may be whole: name it alone in the file that GREYLAG_CONFIG names, and verify again")
 		} else if err := t.said(nil, "%s: %d entries, head %x", j.Name, j.Entries, j.Head); err != nil {
 			return err
 		}
