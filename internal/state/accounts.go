@@ -19,8 +19,9 @@ type sharing struct {
 	accountsAt   uint64                                  // version: the log index of the last change, or more
 
 	// Indexes.
-	homes cow.Map[home, none]
-	tree  *cluster.AccountTree // nil after a change, until it is asked for
+	homes  cow.Map[home, none]
+	fading cow.Map[faded, none]
+	tree   *cluster.AccountTree // nil after a change, until it is asked for
 }
 
 // home orders associations by user.
@@ -41,6 +42,9 @@ func newSharing() sharing {
 		associations: cow.New[cluster.AssociationKey, *cluster.Association](byKey),
 		usages:       cow.New[cluster.AssociationKey, *cluster.AccountUsage](byKey),
 		charges:      cow.New[cluster.JobID, *cluster.Charge](cmp.Compare[cluster.JobID]),
+		fading: cow.New[faded, none](func(a, b faded) int {
+			return cmp.Or(cmp.Compare(a.at, b.at), byKey(a.key, b.key))
+		}),
 		homes: cow.New[home, none](func(a, b home) int {
 			return cmp.Or(cmp.Compare(a.user, b.user), cmp.Compare(a.account, b.account), cmp.Compare(a.partition, b.partition))
 		}),
@@ -52,6 +56,7 @@ func (x *sharing) clone() sharing {
 	c := *x
 	c.accounts, c.associations = x.accounts.Clone(), x.associations.Clone()
 	c.usages, c.charges, c.homes = x.usages.Clone(), x.charges.Clone(), x.homes.Clone()
+	c.fading = x.fading.Clone()
 	return c
 }
 
@@ -165,11 +170,11 @@ func (s *State) adopt(d *draft) {
 			s.digest ^= s.hashAssociation(a)
 		}
 	}
-	usages := s.usages
+	usages, fading := s.usages, s.fading
 	version := max(s.accountsAt+1, s.index)
 	s.digest ^= mix(s.accountsAt, mix1) ^ mix(version, mix1)
 	s.sharing = d.sharing
-	s.usages, s.tree, s.accountsAt = usages, nil, version
+	s.usages, s.fading, s.tree, s.accountsAt = usages, fading, nil, version
 	if d.moved {
 		s.recountQueued()
 		s.rechargeRunning()

@@ -70,6 +70,7 @@ func (x *restoring) readUsage(c *codec.Coder) {
 	if !x.usages.Set(u.AssociationKey, u) {
 		c.Fail("the usage of %q in account %q is there twice", u.User, u.Account)
 	}
+	x.fade(u)
 }
 
 func (x *restoring) readCharge(c *codec.Coder) {

@@ -76,10 +76,15 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 // they were submitted; those whose partition is gone wait until it is back.
 func (s *State) setPolicy(p *cluster.Policy) {
 	p.Version = s.policy.Version + 1
-	if half := s.policy.Scheduling.FairShare.HalfLife; p.Scheduling.FairShare.HalfLife != half {
+	half := s.policy.Scheduling.FairShare.HalfLife
+	another := p.Scheduling.FairShare.HalfLife != half
+	if another {
 		s.forgetOtherwise(half)
 	}
 	s.policy = p
+	if another {
+		s.fadeAnew()
+	}
 	s.hashes.policy = s.hashPolicy()
 	s.rooms = nil
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})

@@ -12,11 +12,12 @@ const (
 )
 
 // tick does what has fallen due: limits, deadlines, signals before the end, begin
-// times, retentions. O((what is due) log n).
+// times, retentions, usage that has faded. O((what is due) log n).
 func (s *State) tick() command.Result {
 	s.forget(tickForget)
 	s.dropTokens()
 	s.dropUploads()
+	s.forgetUsage(tickForget)
 	var due []cluster.JobID
 	for k := range s.due.All() {
 		if k.at > s.now || len(due) == tickJobs {

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/fairshare"
 )
@@ -109,6 +108,7 @@ func (s *State) use(c *cluster.Charge, sign int64) {
 	}
 	s.useOne(u, cluster.ResourceWall, sign, half)
 	s.putUsage(old, u)
+	s.forgetUsage(fewFaded)
 }
 
 // useOne changes the rate at which one resource is used.
@@ -139,8 +139,17 @@ func resourceOf(u *cluster.AccountUsage, resource string) *cluster.ResourceUsage
 func (s *State) putUsage(old, u *cluster.AccountUsage) {
 	if old != nil {
 		s.digest ^= s.hashUsage(old)
+		s.unfade(old)
 	}
 	s.usages.Set(u.AssociationKey, u)
+	s.digest ^= s.hashUsage(u)
+	s.fade(u)
+}
+
+// dropUsage takes a usage out of the tables.
+func (s *State) dropUsage(u *cluster.AccountUsage) {
+	s.usages.Delete(u.AssociationKey)
+	s.unfade(u)
 	s.digest ^= s.hashUsage(u)
 }
 
@@ -152,8 +161,7 @@ func (s *State) bequeath(from, to cluster.AssociationKey) {
 		return
 	}
 	half := s.policy.Scheduling.FairShare.HalfLife
-	s.usages.Delete(from)
-	s.digest ^= s.hashUsage(gone)
+	s.dropUsage(gone)
 	old, _ := s.usages.Get(to)
 	u := &cluster.AccountUsage{AssociationKey: to}
 	if old != nil {
@@ -215,77 +223,3 @@ func (v *View) AccountsVersion() uint64 { return v.accountsAt }
 // Coordinates reports whether a user is a coordinator of an account or of one above
 // it. O(depth log n).
 func (v *View) Coordinates(user, account string) bool { return v.coordinates(user, account) }
-
-// The parts of the digest.
-
-func (s *State) hashAccount(a *cluster.Account) uint64 {
-	return hashRecord(&s.hashes, seed(hashAccounts, 0), a, command.AccountFields)
-}
-
-func (s *State) hashAssociation(a *cluster.Association) uint64 {
-	return hashRecord(&s.hashes, seed(hashAssociations, 0), a, command.AssociationFields)
-}
-
-func (s *State) hashUsage(u *cluster.AccountUsage) uint64 {
-	return hashRecord(&s.hashes, seed(hashUsages, 0), u, command.UsageFields)
-}
-
-func (s *State) hashCharge(id cluster.JobID, c *cluster.Charge) uint64 {
-	return hashRecord(&s.hashes, seed(hashCharges, uint64(id)), c, command.ChargeFields)
-}
-
-// recountSharing is the part of the digest that accounts and usage make. O(n).
-func (s *State) recountSharing() uint64 {
-	d := mix(s.accountsAt, mix1)
-	for _, a := range s.accounts.All() {
-		d ^= s.hashAccount(a)
-	}
-	for _, a := range s.associations.All() {
-		d ^= s.hashAssociation(a)
-	}
-	for _, u := range s.usages.All() {
-		d ^= s.hashUsage(u)
-	}
-	for id, c := range s.charges.All() {
-		d ^= s.hashCharge(id, c)
-	}
-	return d
-}
-
-// checkUsage checks that exactly the jobs that run count, each at one rate.
-func (x *checking) checkUsage() {
-	rates := map[cluster.AssociationKey]map[string]int64{}
-	for id, c := range x.charges.All() {
-		if j, found := x.holding.Get(id); !found || !runs(j) || x.shared().Resolve(j.Spec.Association()) != c.AssociationKey {
-			x.fault("job %d counts for %s in account %q and does not run for them", id, c.User, c.Account)
-		}
-		if rates[c.AssociationKey] == nil {
-			rates[c.AssociationKey] = map[string]int64{}
-		}
-		r := rates[c.AssociationKey]
-		r[""] += c.Rate
-		r[cluster.ResourceWall]++
-		for _, a := range c.Amounts {
-			r[a.Resource] += a.Count
-		}
-	}
-	running := 0
-	for _, j := range x.holding.All() {
-		if runs(j) {
-			running++
-		}
-	}
-	if running != x.charges.Len() {
-		x.fault("%d jobs run, %d count", running, x.charges.Len())
-	}
-	for key, u := range x.usages.All() {
-		if key != u.AssociationKey || u.Billed.Rate != rates[key][""] || u.Billed.Value < 0 || u.Billed.At > x.now {
-			x.fault("%s in account %q uses %+v a second, want %d", key.User, key.Account, u.Billed, rates[key][""])
-		}
-		for _, r := range u.Raw {
-			if r.Usage.Rate != rates[key][r.Resource] || r.Usage.Value < 0 {
-				x.fault("%s in account %q uses %d of %s, want %d", key.User, key.Account, r.Usage.Rate, r.Resource, rates[key][r.Resource])
-			}
-		}
-	}
-}
