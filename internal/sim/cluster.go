@@ -35,7 +35,10 @@ type virtual struct {
 
 // newVirtual is a cluster of nodes under a policy.
 func newVirtual(f *Fleet, policy *cluster.Policy, check bool) (*virtual, error) {
-	v := &virtual{state: state.New(), planner: schedule.NewPlanner(), now: epoch, epochs: map[string]uint64{}, check: check}
+	v := &virtual{state: state.NewUnwatched(), planner: schedule.NewPlanner(), now: epoch, epochs: map[string]uint64{}, check: check}
+	if check {
+		v.state = state.New()
+	}
 	if err := v.must(&command.Init{ClusterID: "simulated", Policy: *policy}); err != nil {
 		return nil, err
 	}

@@ -16,6 +16,9 @@ const maxAuditText = 4096
 // asked for or that the scheduler decided. What nodes report, and what merely falls due,
 // are facts and not decisions. Repeated requests did nothing and are not noted.
 func (s *State) audit(c command.Command, r command.Result) {
+	if s.hashes.off {
+		return
+	}
 	kind, actor, text := s.deed(c, r)
 	if kind == "" {
 		return

@@ -49,6 +49,15 @@ func defaultLimits() limits {
 // nodes, [cluster.DefaultPolicy].
 func New() *State { return newState(defaultLimits()) }
 
+// NewUnwatched is a state for simulations: it keeps no audit journal, and its digest
+// tells nothing, since no replica is compared with it.
+func NewUnwatched() *State {
+	s := New()
+	s.hashes.off = true
+	s.hashes.policy, s.hashes.fabric = 0, 0
+	return s
+}
+
 func newState(l limits) *State {
 	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}, queued: map[cluster.Scope]int64{}, dependents: map[cluster.JobID]int{}, ties: map[string]*ties{}}
 	s.hashes.policy, s.hashes.fabric = s.hashPolicy(), s.hashFabric()
