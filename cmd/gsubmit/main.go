@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	command := express.Command{Args: os.Args[1:], Environ: os.Environ(), Stdout: os.Stdout, Now: time.Now()}
+	command := express.Command{Args: os.Args[1:], Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now()}
 	request, done := command.Run()
 	if done {
 		return

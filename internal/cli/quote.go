@@ -3,20 +3,10 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/pkg/accounting"
 )
-
-// Money writes micro-credits for people, with two decimals, or as many as it needs.
-func Money(micro int64) string {
-	text := accounting.Credits(micro).String()
-	for strings.HasSuffix(text, "0") && text[len(text)-3] != '.' {
-		text = text[:len(text)-1]
-	}
-	return text
-}
 
 // quoteJSON is what gsubmit --quote --json prints.
 type quoteJSON struct {
@@ -66,11 +56,11 @@ func (p *Process) printQuote(a *greylagv1.QuoteResponse) error {
 		_, err := fmt.Fprintln(p.Stdout, "it costs nothing")
 		return err
 	case a.Account != "":
-		if _, err := fmt.Fprintf(p.Stdout, "%s credits at most, of %s that account %s has for %s\n", Money(a.Amount), Money(a.Usable), a.Account, a.User); err != nil {
+		if _, err := fmt.Fprintf(p.Stdout, "%s credits at most, of %s that account %s has for %s\n", accounting.Credits(a.Amount).Short(), accounting.Credits(a.Usable).Short(), a.Account, a.User); err != nil {
 			return err
 		}
 		for _, r := range a.Rates {
-			if _, err := fmt.Fprintf(p.Stdout, "  %s for each hour of a GPU of type %s\n", Money(r.Price), r.GpuType); err != nil {
+			if _, err := fmt.Fprintf(p.Stdout, "  %s for each hour of a GPU of type %s\n", accounting.Credits(r.Price).Short(), r.GpuType); err != nil {
 				return err
 			}
 		}

@@ -128,7 +128,7 @@ func (p *Process) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitRe
 		return nil
 	}
 	if answer.SetAside > 0 {
-		p.Note("%s credits are set aside for it", Money(answer.SetAside))
+		p.Note("%s", jobspec.SetAside(answer.SetAside))
 	}
 	_, err := io.WriteString(p.Stdout, jobspec.Submitted{ID: job.Id, ArraySize: job.ArraySize}.Line(o.Parsable))
 	return err

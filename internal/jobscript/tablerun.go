@@ -37,6 +37,15 @@ func runRows() []option {
 	}
 }
 
+// CommandOptions names the options that tell gsubmit what to do, not what the job is.
+func CommandOptions() []string {
+	var names []string
+	for _, row := range commandRows() {
+		names = append(names, row.Long)
+	}
+	return names
+}
+
 func commandRows() []option {
 	return []option{
 		{Option: getopt.Option{Long: "wrap", Value: "COMMAND", Help: "submit a shell command instead of a script"}, onlyTyped: true,

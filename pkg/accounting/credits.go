@@ -31,6 +31,15 @@ func (c Credits) String() string {
 	return fmt.Sprintf("%s%d.%06d", sign, u/uint64(One), u%uint64(One))
 }
 
+// Short writes credits for people: with two decimals, or as many as it needs.
+func (c Credits) Short() string {
+	text := c.String()
+	for text[len(text)-1] == '0' && text[len(text)-3] != '.' {
+		text = text[:len(text)-1]
+	}
+	return text
+}
+
 // ParseCredits reads a decimal number of credits with at most six decimals. What
 // exceeds MaxAmount is ErrAmount.
 func ParseCredits(text string) (Credits, error) {

@@ -29,3 +29,16 @@ func FuzzParseCredits(f *testing.F) {
 		}
 	})
 }
+
+func TestShort(t *testing.T) {
+	for c, want := range map[Credits]string{
+		0: "0.00", 1: "0.000001", 10: "0.00001", 500_000: "0.50", 1_230_000: "1.23", 1_234_000: "1.234", -12 * One: "-12.00", 100 * One: "100.00", MaxAmount: "9007199254.740992",
+	} {
+		if got := c.Short(); got != want {
+			t.Errorf("%d: %s, want %s", c, got, want)
+		}
+		if again, err := ParseCredits(c.Short()); err != nil || again != c {
+			t.Errorf("%s is read as %s, %v", want, again, err)
+		}
+	}
+}

@@ -105,7 +105,7 @@ func permille(word string) (int64, error) {
 }
 
 // money writes an amount with two decimals, or as many as it needs.
-func money(micro int64) string { return cli.Money(micro) }
+func money(micro int64) string { return accounting.Credits(micro).Short() }
 
 // doneJSON is the answer to a change.
 type doneJSON struct {

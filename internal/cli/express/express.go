@@ -6,7 +6,8 @@
 // the whole program, which is part of gctl, knows all options and has all the words;
 // the id of the request goes along, so that what was stored is not stored twice. It
 // links neither TLS nor HTTP nor the protobuf library: a process without them starts
-// in less than half the time. It never prints but the answer.
+// in less than half the time. It prints nothing but the
+// answer and what was set aside.
 package express
 
 import (
@@ -33,6 +34,7 @@ type Command struct {
 	Args    []string // after the program's name
 	Environ []string
 	Stdout  io.Writer
+	Stderr  io.Writer // for what was set aside
 	Now     time.Time
 }
 
@@ -53,7 +55,7 @@ func (c Command) Run() (request string, done bool) {
 	}
 	o, warnings, err := jobscript.Resolve(line, c.Environ, script, c.Now)
 	// Moments may be told from now on, and would not be the same a moment later.
-	if err != nil || len(warnings) > 0 || o.JSON || o.Wait || !o.Begin.IsZero() || !o.Deadline.IsZero() {
+	if err != nil || len(warnings) > 0 || o.JSON || o.Wait || o.Quote || !o.Begin.IsZero() || !o.Deadline.IsZero() {
 		return "", false
 	}
 	cfg, err := config.LoadClient("")
@@ -110,6 +112,9 @@ func (c Command) send(socket string, spec []byte, o jobscript.Options) (request 
 	answer, err := jobspec.ReadAnswer(body)
 	if err != nil || answer.Warnings && !o.Quiet {
 		return id, false
+	}
+	if answer.SetAside > 0 && !o.Quiet {
+		fmt.Fprintln(c.Stderr, "gsubmit: note:", jobspec.SetAside(answer.SetAside))
 	}
 	if !o.Quiet {
 		if _, err := io.WriteString(c.Stdout, answer.Line(o.Parsable)); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/jobscript"
 )
 
 // answering serves a socket as gauthd does, with one answer, and names it in the
@@ -56,7 +58,7 @@ func stored(w http.ResponseWriter, _ *http.Request) {
 
 func run(args ...string) (out, request string, done bool) {
 	var b bytes.Buffer
-	request, done = Command{Args: args, Environ: []string{"PATH=/bin"}, Stdout: &b, Now: time.Now()}.Run()
+	request, done = Command{Args: args, Environ: []string{"PATH=/bin"}, Stdout: &b, Stderr: &b, Now: time.Now()}.Run()
 	return b.String(), request, done
 }
 
@@ -92,14 +94,40 @@ func TestPlainSubmissions(t *testing.T) {
 	}
 }
 
+// TestTellsWhatWasSetAside: on the other stream, but for --quiet.
+func TestTellsWhatWasSetAside(t *testing.T) {
+	answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		body, _ := proto.Marshal(&greylagv1.SubmitResponse{Index: 3, Jobs: []*greylagv1.Submitted{{Id: 7}}, SetAside: 80_500_000})
+		w.Header().Set("Content-Type", "application/proto")
+		_, _ = w.Write(body)
+	})
+	for want, args := range map[string][]string{
+		"gsubmit: note: 80.50 credits are set aside for it\nsubmitted job 7\n": {"--wrap", "true"},
+		"gsubmit: note: 80.50 credits are set aside for it\n7\n":               {"--parsable", "--wrap", "true"},
+		"": {"--quiet", "--wrap", "true"},
+	} {
+		if out, _, done := run(args...); !done || out != want {
+			t.Errorf("%q: %q, %v", args, out, done)
+		}
+	}
+}
+
 // TestLeavesTheRest: what is not plain is left before anything is sent.
 func TestLeavesTheRest(t *testing.T) {
 	requests := answering(t, stored)
 	for _, args := range [][]string{
 		{"--help"}, {"--zzz"}, {}, {"-"}, {"/nonexistent/job.sh"}, {"/dev/null"}, {"--wrap", ""}, {"--wrap", "true", "operand"},
-		{"--json", "--wrap", "true"}, {"--wait", "--wrap", "true"}, {"--begin", "now+1hour", "--wrap", "true"},
-		{"--time", "bad", "--wrap", "true"},
+		{"--begin", "now+1hour", "--wrap", "true"}, {"--time", "bad", "--wrap", "true"},
 	} {
+		if out, request, done := run(args...); done || request != "" || out != "" {
+			t.Errorf("%q: %q, %q, %v", args, out, request, done)
+		}
+	}
+	for _, name := range jobscript.CommandOptions() { // --quote submits nothing
+		args := []string{"--" + name, "--wrap", "true"}
+		if slices.Contains([]string{"wrap", "parsable", "quiet", "version"}, name) {
+			continue
+		}
 		if out, request, done := run(args...); done || request != "" || out != "" {
 			t.Errorf("%q: %q, %q, %v", args, out, request, done)
 		}

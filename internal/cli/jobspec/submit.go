@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/greylag/greylag/pkg/accounting"
 )
 
 // SubmitRequest is a greylag.v1.SubmitRequest for one job.
@@ -19,7 +21,13 @@ func SubmitRequest(id string, spec []byte) []byte {
 type Submitted struct {
 	ID        uint64
 	ArraySize int32
-	Warnings  bool // there are some
+	Warnings  bool  // there are some
+	SetAside  int64 // micro-credits
+}
+
+// SetAside is the sentence about what was set aside.
+func SetAside(micro int64) string {
+	return accounting.Credits(micro).Short() + " credits are set aside for it"
 }
 
 // Line is what gsubmit prints about it.
@@ -40,7 +48,7 @@ var errAnswer = errors.New("not an answer to the submission of one job")
 func ReadAnswer(answer []byte) (Submitted, error) {
 	var s Submitted
 	jobs := 0
-	err := fields(answer, func(field protowire.Number, _ uint64, bytes []byte) error {
+	err := fields(answer, func(field protowire.Number, n uint64, bytes []byte) error {
 		switch field {
 		case 1:
 			jobs++
@@ -55,6 +63,8 @@ func ReadAnswer(answer []byte) (Submitted, error) {
 			})
 		case 3:
 			s.Warnings = true
+		case 4:
+			s.SetAside = int64(n)
 		}
 		return nil
 	})
