@@ -4,6 +4,6 @@
 // "console" every line after "$ " is typed and what follows must be its answer.
 //
 // It decides what counts as the same answer: white space and clock times do not
-// matter, "..." stands for any lines, and a command shown without an answer only
-// has to succeed.
+// matter, "..." stands for any lines or for the rest of its line, and a command
+// shown without an answer only has to succeed.
 package docs
