@@ -183,6 +183,8 @@ func (s *creditService) Statement(ctx context.Context, p *greylagv1.StatementReq
 		return refused(command.InvalidArgument, "", "a statement is of an account")
 	case !sees(callerOf(ctx), v, cluster.AssociationKey{Account: p.GetAccount(), User: p.GetUser()}):
 		return refused(command.Denied, "", "the credits of %s are not yours to see", top)
+	case p.GetUser() == "" && v.Policy().Private && callerOf(ctx).Role < command.RoleOperator && !v.Coordinates(callerOf(ctx).User.User, p.GetAccount()):
+		return refused(command.Denied, "gctl credit statement "+p.GetAccount()+"/"+callerOf(ctx).User.User+" is yours", "the statement of account %s tells of all its users", top)
 	case l.Node(top) == (accounting.Node{}):
 		return refused(command.NotFound, "gctl credit balance lists the accounts", "nothing was ever granted to %s or charged to it", top)
 	}

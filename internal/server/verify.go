@@ -38,10 +38,10 @@ func (s *creditService) verifyCredits(ctx context.Context, v *state.View) (*grey
 		return nil, err
 	}
 	err := s.eachEntry(ctx, func(e *accounting.Entry) error {
-		if e.Seq > seq {
+		if out.Entries == seq {
 			return errEnough // of after the view
 		}
-		out.Entries, out.Head = e.Seq, e.Hash[:]
+		out.Entries, out.Head = out.Entries+1, e.Hash[:] // its place, not what it says of itself
 		if err := audit.Add(e); err != nil {
 			return &badRow{out.Entries, err}
 		}
@@ -74,7 +74,7 @@ func (s *creditService) verifyAudit(ctx context.Context, v *state.View) (*greyla
 		if err != nil {
 			return &badRow{r.Seq, err}
 		}
-		out.Entries, out.Head = e.Seq, e.Hash[:]
+		out.Entries, out.Head = r.Seq, e.Hash[:]
 		if err := chain.Add(&e); err != nil {
 			return &badRow{r.Seq, err}
 		}

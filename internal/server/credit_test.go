@@ -1,0 +1,428 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const credit = int64(accounting.One)
+
+const payersText = `[[account]]
+name = 'uni'
+
+[[account]]
+name = 'physics'
+parent = 'uni'
+coordinators = ['bob']
+
+[[account]]
+name = 'maths'
+parent = 'uni'
+
+[[user]]
+name = 'ann'
+account = 'physics'
+default = true
+
+[[user]]
+name = 'eve'
+account = 'maths'
+default = true
+`
+
+var eve = cluster.Identity{User: "eve", UID: 1003, GID: 1003}
+
+// newTill is a cluster where jobs are paid for: a GPU-hour costs two credits, and
+// physics has a hundred.
+func newTill(t *testing.T, private bool) *world {
+	t.Helper()
+	w := newWorld(t, options{policy: func(p *cluster.Policy) { p.Credits.On, p.Private = true, private }})
+	_, err := load(w, olga, payersText, false)
+	must(t, err)
+	for _, x := range []*greylagv1.ChangeCreditsRequest{
+		{Action: "price", GpuType: "h100", Amount: 2 * credit},
+		{Action: "grant", Account: "physics", Class: "purchase", Amount: 100 * credit},
+	} {
+		_, err := change(w, root, x)
+		must(t, err)
+	}
+	return w
+}
+
+// change makes one change, under an id of its own if it has none.
+func change(w *world, who cluster.Identity, x *greylagv1.ChangeCreditsRequest) (*greylagv1.ChangeCreditsResponse, error) {
+	if x.RequestId == "" {
+		x.RequestId = client.NewRequestID()
+	}
+	return w.as(who).Credits().ChangeCredits(w.t.Context(), x)
+}
+
+// balance is what one payer has; the empty one where the caller sees none.
+func balance(w *world, who cluster.Identity, account, user string) *greylagv1.Balance {
+	w.t.Helper()
+	all, err := w.as(who).Credits().Balances(w.t.Context(), &greylagv1.BalancesRequest{Buckets: true})
+	must(w.t, err)
+	for _, b := range all.Balances {
+		if b.Account == account && b.User == user {
+			return b
+		}
+	}
+	return &greylagv1.Balance{}
+}
+
+// books is all that anybody can see of the credits.
+func books(w *world) string {
+	w.t.Helper()
+	all, err := w.as(root).Credits().Balances(w.t.Context(), &greylagv1.BalancesRequest{Buckets: true})
+	must(w.t, err)
+	prices, err := w.as(root).Credits().Prices(w.t.Context(), &greylagv1.PricesRequest{History: true})
+	must(w.t, err)
+	return fmt.Sprint(all.Entries, all.Balances, prices.Prices)
+}
+
+// statement is the lines of a statement: the balance before, what moved, the one after.
+func statement(w *world, who cluster.Identity, p *greylagv1.StatementRequest) (before, after int64, entries []*greylagv1.JournalEntry, err error) {
+	stream, err := w.as(who).Credits().Statement(w.t.Context(), p)
+	must(w.t, err)
+	defer stream.Close()
+	for n := 0; stream.Receive(); n++ {
+		switch line := stream.Msg().Line.(type) {
+		case *greylagv1.StatementResponse_Entry:
+			entries = append(entries, line.Entry)
+		case *greylagv1.StatementResponse_Balance:
+			if after = line.Balance; n == 0 {
+				before = after
+			}
+		}
+	}
+	return before, after, entries, stream.Err()
+}
+
+// paidJob asks for GPUs of physics for an hour.
+func paidJob(name string, gpus int32) *greylagv1.JobSpec {
+	spec := job(name)
+	spec.Request = &greylagv1.Request{Gpus: gpus, GpuTypes: []string{"h100"}}
+	spec.TimeLimit = durationpb.New(time.Hour)
+	return spec
+}
+
+// TestCreditChanges: who may change what, and what is answered.
+func TestCreditChanges(t *testing.T) {
+	w := newTill(t, false)
+	type request = greylagv1.ChangeCreditsRequest
+	past, soon := timestamppb.New(time.Now().Add(-time.Hour)), timestamppb.New(time.Now().Add(time.Hour))
+	for i, row := range []struct {
+		who  cluster.Identity
+		x    *request
+		want connect.Code // 0: done
+	}{
+		{ann, &request{Action: "grant", Account: "physics", User: "ann", Amount: credit}, connect.CodePermissionDenied},
+		{olga, &request{Action: "price", GpuType: "h100", Amount: credit}, connect.CodePermissionDenied},
+		{bob, &request{Action: "refund", Job: "1", Amount: credit}, connect.CodePermissionDenied},
+		{root, &request{Action: "grant", Account: "physics", User: "ann", Amount: credit, Class: "promo", Expires: soon, Code: "SPRING", Redeems: 1}, 0},
+		{root, &request{Action: "grant", Account: "maths", User: "eve", Amount: credit, Code: "SPRING", Redeems: 1}, connect.CodeFailedPrecondition},
+		{root, &request{Action: "void", Bucket: 2}, 0},
+		{root, &request{Action: "void", Bucket: 77}, connect.CodeNotFound},
+		{root, &request{Action: "budget", Account: "uni", Amount: 90 * credit, Hard: true, Window: "month"}, 0},
+		{bob, &request{Action: "budget", Account: "physics", User: "ann", Amount: 50 * credit, Hard: true}, 0},
+		{bob, &request{Action: "budget", Account: "physics", Amount: 500 * credit}, connect.CodePermissionDenied},
+		{bob, &request{Action: "budget", Account: "maths", User: "eve", Amount: credit}, connect.CodePermissionDenied},
+		{root, &request{Action: "refund", Job: "4711", Amount: credit}, connect.CodeNotFound},
+		{root, &request{Action: "correct", Job: "4711", Amount: credit}, connect.CodeNotFound},
+		{root, &request{Action: "close", Period: "first", Effective: past}, 0},
+		{root, &request{Action: "close", Period: "second", Effective: soon}, connect.CodeFailedPrecondition},
+	} {
+		if _, err := change(w, row.who, row.x); (err != nil || row.want != 0) && connect.CodeOf(err) != row.want {
+			t.Errorf("row %d, %s by %s: %v, want %v", i, row.x.Action, row.who.User, err, row.want)
+		}
+	}
+	has := balance(w, ann, "physics", "ann")
+	if has.Limit != 50*credit || !has.Hard || has.Usable != 50*credit || len(has.Buckets) != 1 || has.Buckets[0].Voided != credit || has.Parent != "physics" {
+		t.Errorf("ann has %v", has)
+	}
+	if uni := balance(w, ann, "uni", ""); uni.Window != "month" || uni.Limit != 90*credit || uni.Usable != 0 {
+		t.Errorf("uni has %v", uni)
+	}
+	if _, err := w.as(ann).Credits().Balances(t.Context(), &greylagv1.BalancesRequest{Accounts: []string{"nowhere"}}); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("balances of an account that is not there: %v", err)
+	}
+}
+
+// TestCreditsMalformed: what no change of credits is gets refused and leaves nothing.
+func TestCreditsMalformed(t *testing.T) {
+	w := newTill(t, false)
+	before := books(w)
+	long := strings.Repeat("x", 300)
+	past := timestamppb.New(time.Now().Add(-time.Hour))
+	for i, x := range []*greylagv1.ChangeCreditsRequest{
+		{}, {Action: "give"}, {Action: "grant"},
+		{Action: "grant", Account: "physics"},
+		{Action: "grant", Account: "physics", Amount: -5},
+		{Action: "grant", Account: "physics", Amount: 1<<53 + 1},
+		{Action: "grant", Account: "nobody", Amount: 1},
+		{Action: "grant", Account: "physics", User: "nobody", Amount: 1},
+		{Action: "grant", Account: "physics/ann", Amount: 1},
+		{Action: "grant", Account: "physics", Amount: 1, Class: "gift"},
+		{Action: "grant", Account: "physics", Amount: 1, Class: "refund"},
+		{Action: "grant", Account: "physics", Amount: 1, Expires: past},
+		{Action: "grant", Account: "physics", Amount: 1, Expires: &timestamppb.Timestamp{Seconds: 1 << 60}},
+		{Action: "grant", Account: "physics", Amount: 1, Code: "X"},
+		{Action: "grant", Account: "physics", Amount: 1, Code: long, Redeems: 1},
+		{Action: "grant", Account: "physics", Amount: 1, Scope: &greylagv1.BucketScope{Permille: 1001}},
+		{Action: "grant", Account: "physics", Amount: 1, Scope: &greylagv1.BucketScope{PerJob: -1}},
+		{Action: "grant", Account: "physics", Amount: 1, Scope: &greylagv1.BucketScope{GpuTypes: []string{""}}},
+		{Action: "price", Amount: 1}, {Action: "price", GpuType: long, Amount: 1}, {Action: "price", GpuType: "h100", Amount: -1},
+		{Action: "price", GpuType: "h100", Amount: 1, Effective: past},
+		{Action: "budget", Account: "physics", Amount: -1}, {Action: "budget", Account: "physics", Amount: 1, Window: "week"},
+		{Action: "refund", Amount: 1}, {Action: "refund", Job: "x", Amount: 1}, {Action: "refund", Job: "1_2", Amount: 1},
+		{Action: "close"}, {Action: "close", Period: long, Effective: past},
+		{Action: "grant", Account: "physics", Amount: 1, RequestId: long},
+	} {
+		if _, err := change(w, root, x); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("row %d, %v: %v", i, x, err)
+		}
+	}
+	for _, p := range []*greylagv1.QuoteRequest{{}, {Jobs: &greylagv1.SubmitRequest{}}, {Jobs: &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{{Name: "no script"}}}}} {
+		if _, err := w.as(ann).Credits().Quote(t.Context(), p); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("quote of %v: %v", p, err)
+		}
+	}
+	if _, _, _, err := statement(w, root, &greylagv1.StatementRequest{}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a statement of nothing: %v", err)
+	}
+	if after := books(w); after != before {
+		t.Errorf("what was refused left\n%s\nof\n%s", after, before)
+	}
+}
+
+// TestCreditsOneRequestID: a change is made once however often it is sent, whoever
+// leads, and its id is good for no other.
+func TestCreditsOneRequestID(t *testing.T) {
+	w := newTill(t, false)
+	grant := func(amount int64) *greylagv1.ChangeCreditsRequest {
+		return &greylagv1.ChangeCreditsRequest{RequestId: "invoice 17", Action: "grant", Account: "maths", Amount: amount}
+	}
+	first, err := change(w, root, grant(5*credit))
+	must(t, err)
+	for range 3 {
+		again, err := change(w, root, grant(5*credit))
+		if err != nil || !again.Again || again.Bucket != first.Bucket || again.Entries != first.Entries || !bytes.Equal(again.Head, first.Head) {
+			t.Errorf("again: %v, %v", again, err)
+		}
+	}
+	if _, err := change(w, root, grant(6*credit)); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "used before for another request") {
+		t.Errorf("another payload: %v", err)
+	}
+	if has := balance(w, eve, "maths", ""); has.Available != 5*credit || len(has.Buckets) != 1 {
+		t.Errorf("maths has %v", has)
+	}
+	// What was refused stays refused, also when there is enough.
+	poor := &greylagv1.SubmitRequest{RequestId: "once", Jobs: []*greylagv1.JobSpec{paidJob("dear", 4)}}
+	for range 2 {
+		if _, err := w.as(eve).Jobs().Submit(t.Context(), poor); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "account maths/eve") {
+			t.Errorf("eight credits of five: %v", err)
+		}
+	}
+}
+
+// TestCreditsOfAJob follows a job's credits from the quote to the refund.
+func TestCreditsOfAJob(t *testing.T) {
+	w := newTill(t, false)
+	n, c := newNode(w, "n1"), w.as(ann)
+	quote := func(spec *greylagv1.JobSpec) *greylagv1.QuoteResponse {
+		q, err := c.Credits().Quote(t.Context(), &greylagv1.QuoteRequest{Jobs: &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}}})
+		must(t, err)
+		return q
+	}
+	if q := quote(paidJob("work", 2)); q.Amount != 4*credit || q.Account != "physics" || q.User != "ann" || q.Usable != 100*credit || q.Refusal != "" || q.Free || len(q.Rates) != 1 || q.Rates[0].Price != 2*credit {
+		t.Errorf("quote %v", q)
+	}
+	if q := quote(job("no GPU")); !q.Free || q.Amount != 0 {
+		t.Errorf("quote without GPUs: %v", q)
+	}
+	dear := paidJob("dear", 2)
+	dear.TimeLimit = durationpb.New(26 * time.Hour)
+	if q := quote(dear); q.Amount != 104*credit || !strings.Contains(q.Refusal, "needs 104.000000, has 100.000000") || q.Hint == "" {
+		t.Errorf("quote beyond what there is: %v", q)
+	}
+	answer, err := c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: "work", Jobs: []*greylagv1.JobSpec{paidJob("work", 2)}})
+	must(t, err)
+	id := answer.Jobs[0].Id
+	got, err := c.Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: fmt.Sprint(id)})
+	must(t, err)
+	if answer.SetAside != 4*credit || got.Jobs[0].SetAside != 4*credit {
+		t.Errorf("set aside %d, the job says %d", answer.SetAside, got.Jobs[0].SetAside)
+	}
+	due := w.runs(n, id)
+	if has := balance(w, ann, "physics", "ann"); has.Spent != due || has.Held != 0 || has.Debt != 0 || due == 0 {
+		t.Errorf("ann has %v, the job came to %d", has, due)
+	}
+	back, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "refund", Job: fmt.Sprint(id), Amount: due})
+	if err != nil || back.Returned != due {
+		t.Errorf("refund: %v, %v", back, err)
+	}
+	if _, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "refund", Job: fmt.Sprint(id), Amount: 1}); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("more than was spent: %v", err)
+	}
+	more, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "correct", Job: fmt.Sprint(id), Attempt: 1, Amount: 3 * credit})
+	if err != nil || more.Charged != 3*credit {
+		t.Errorf("correct: %v, %v", more, err)
+	}
+	if has := balance(w, ann, "physics", ""); has.Available != 97*credit || has.Spent != 3*credit {
+		t.Errorf("physics has %v", has)
+	}
+}
+
+// runs plays a node on which a job runs to its end, and returns what it comes to.
+func (w *world) runs(n *node, id uint64) int64 {
+	w.t.Helper()
+	set := n.busy()
+	tell := &greylagv1.ReportedTask{Job: id, Attempt: 1, Phase: "started"}
+	for _, phase := range []string{"started", "ended", "clean"} {
+		if tell.Phase = phase; phase != "started" {
+			tell.Cause = "exited"
+		}
+		n.report(set.GetVersion(), tell)
+	}
+	got, err := w.as(root).Jobs().Get(w.t.Context(), &greylagv1.GetRequest{Job: fmt.Sprint(id)})
+	must(w.t, err)
+	j := got.Jobs[0]
+	ran := j.Ended.AsTime().Sub(j.Started.AsTime())
+	if due := 2 * ran.Milliseconds() * 2 * credit / 3_600_000; j.State != "COMPLETED" || j.Charged != due || j.SetAside != 0 {
+		w.t.Errorf("it ran for %s and came to %d: %v", ran, due, j)
+	}
+	return j.Charged
+}
+
+// TestStatementOfMany: a statement is streamed however long it is, begins and ends with
+// balances that its lines explain, and can begin and end anywhere.
+func TestStatementOfMany(t *testing.T) {
+	w := newTill(t, false)
+	const many = 300
+	var stamps []*timestamppb.Timestamp
+	for i := range int64(many) {
+		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "maths", User: "eve", Amount: i + 1})
+		must(t, err)
+	}
+	before, after, all, err := statement(w, eve, &greylagv1.StatementRequest{Account: "uni"})
+	must(t, err)
+	sum := int64(0)
+	for _, e := range all {
+		sum += e.Amount
+		stamps = append(stamps, e.At)
+	}
+	if len(all) != many+1 || before != 0 || sum != after || after != 100*credit+many*(many+1)/2 {
+		t.Fatalf("%d lines from %d to %d, their sum is %d", len(all), before, after, sum)
+	}
+	before, after, some, err := statement(w, eve, &greylagv1.StatementRequest{Account: "maths", User: "eve", From: stamps[101], Before: stamps[201]})
+	must(t, err)
+	if len(some) != 100 || some[0].Amount != 101 || before != 100*101/2 || after != 200*201/2 || some[0].User != "eve" || some[0].Kind != "grant" {
+		t.Errorf("%d lines from %d to %d, first %v", len(some), before, after, some[0])
+	}
+	if before, after, none, err := statement(w, eve, &greylagv1.StatementRequest{Account: "maths", From: timestamppb.New(time.Now().Add(time.Hour))}); err != nil || before != after || len(none) != 0 || after != many*(many+1)/2 {
+		t.Errorf("of tomorrow: %d lines from %d to %d, %v", len(none), before, after, err)
+	}
+	if _, _, _, err := statement(w, eve, &greylagv1.StatementRequest{Account: "nowhere"}); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("of nobody: %v", err)
+	}
+	prices, err := w.as(eve).Credits().Prices(t.Context(), &greylagv1.PricesRequest{History: true})
+	if err != nil || len(prices.Prices) != 1 || prices.Prices[0].GpuType != "h100" {
+		t.Errorf("prices: %v, %v", prices, err)
+	}
+}
+
+// TestWhoSeesCredits: where jobs are private, users see what is theirs and what accounts
+// have, coordinators also their users'.
+func TestWhoSeesCredits(t *testing.T) {
+	w := newTill(t, true)
+	for _, user := range []string{"ann", "eve"} {
+		account := map[string]string{"ann": "physics", "eve": "maths"}[user]
+		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: account, User: user, Amount: credit})
+		must(t, err)
+	}
+	for _, row := range []struct {
+		who  cluster.Identity
+		user string
+		sees bool
+	}{
+		{ann, "ann", true}, {ann, "eve", false}, {eve, "ann", false}, {eve, "eve", true},
+		{bob, "ann", true}, {bob, "eve", false}, {olga, "ann", true}, {root, "eve", true},
+	} {
+		account := map[string]string{"ann": "physics", "eve": "maths"}[row.user]
+		if got := balance(w, row.who, account, row.user).Available == credit; got != row.sees {
+			t.Errorf("%s sees the balance of %s: %t", row.who.User, row.user, got)
+		}
+		_, _, _, err := statement(w, row.who, &greylagv1.StatementRequest{Account: account, User: row.user})
+		if got := err == nil; got != row.sees || !got && connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Errorf("%s sees the statement of %s: %v", row.who.User, row.user, err)
+		}
+		// That of an account tells of all its users.
+		_, _, _, err = statement(w, row.who, &greylagv1.StatementRequest{Account: account})
+		if got, may := err == nil, row.sees && row.who.User != row.user; got != may {
+			t.Errorf("%s sees the statement of %s: %v", row.who.User, account, err)
+		}
+	}
+}
+
+// TestVerifyNamesTheEntry: an entry that was changed in a controller's archive is named,
+// whichever byte it was; one that was written anew, by the next.
+func TestVerifyNamesTheEntry(t *testing.T) {
+	w := newTill(t, false)
+	for i := range int64(20) {
+		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "maths", Amount: i + 1})
+		must(t, err)
+	}
+	verify := func() *greylagv1.VerifiedJournal {
+		got, err := w.as(root).Credits().Verify(context.Background(), &greylagv1.VerifyRequest{})
+		must(t, err)
+		if got.Journals[0].Name != "credits" || got.Journals[1].Name != "audit" || got.Journals[1].Fault != "" {
+			t.Fatalf("verified %v", got.Journals)
+		}
+		return got.Journals[0]
+	}
+	if whole := verify(); whole.Fault != "" || whole.Wrong != 0 || whole.Entries != 21 {
+		t.Fatalf("the whole journal: %v", whole)
+	}
+	store := w.all[0].store
+	rows, err := store.Rows(archive.CreditJournal, 1, 100)
+	must(t, err)
+	put := func(from int, changed []byte) {
+		tail := append([]archive.Row{{Seq: rows[from].Seq, Data: changed}}, rows[from+1:]...)
+		must(t, store.AppendRows(1, archive.CreditJournal, tail))
+	}
+	for at := range rows[11].Data {
+		changed := bytes.Clone(rows[11].Data)
+		changed[at] ^= 1
+		put(11, changed)
+		if got := verify(); got.Wrong != 12 || !strings.Contains(got.Fault, "entry 12") {
+			t.Fatalf("byte %d of entry 12 was changed: %v", at, got)
+		}
+	}
+	put(11, rows[11].Data)
+	forged, err := accounting.ReadRow(rows[15].Data)
+	must(t, err)
+	forged.Amount++
+	forged.Hash = forged.Sum()
+	put(15, forged.AppendRow(nil))
+	if got := verify(); got.Wrong != 17 {
+		t.Errorf("entry 16 was written anew: %v", got)
+	}
+	put(15, rows[15].Data)
+	if got := verify(); got.Fault != "" {
+		t.Errorf("the whole journal again: %v", got)
+	}
+}
