@@ -153,7 +153,7 @@ func (q *asking) credits() (map[creditPlace]creditSum, error) {
 		return nil, err
 	}
 	sums := make(map[creditPlace]creditSum)
-	types := make(map[cluster.JobID]string)
+	types := make(map[accounting.LienID]string)
 	for seq := start.seq; ; {
 		rows, err := q.server.cfg.Archive.Rows(archive.CreditJournal, seq, journalPage)
 		if err != nil {
@@ -184,7 +184,7 @@ func (q *asking) credits() (map[creditPlace]creditSum, error) {
 }
 
 // placeOf is where an entry counts.
-func (q *asking) placeOf(e *accounting.Entry, types map[cluster.JobID]string) (creditPlace, error) {
+func (q *asking) placeOf(e *accounting.Entry, types map[accounting.LienID]string) (creditPlace, error) {
 	at := creditPlace{node: string(e.Node), kind: e.Kind, late: e.Late}
 	bucket := cmp.Or(e.Debit.Bucket, e.Credit.Bucket)
 	if b, known := q.view.Credits().Bucket(bucket); known {
@@ -194,20 +194,19 @@ func (q *asking) placeOf(e *accounting.Entry, types map[cluster.JobID]string) (c
 	case accounting.Granted, accounting.Expired, accounting.Taken:
 		at.bucket = bucket
 	case accounting.Captured, accounting.Overshoot, accounting.Refunded:
-		job := e.Lien.Job
-		if _, known := types[job]; !known && job != 0 {
-			j, err := find(q.view, q.server.cfg.Archive, job)
+		if _, known := types[e.Lien]; !known && e.Lien.Job != 0 {
+			j, err := find(q.view, q.server.cfg.Archive, e.Lien.Job)
 			if err != nil {
 				return at, err
 			}
 			if len(types) > 1<<16 {
 				clear(types)
 			}
-			if types[job] = ""; j != nil {
-				types[job] = tally.GPUType(j)
+			if types[e.Lien] = ""; j != nil {
+				types[e.Lien] = tally.GPUType(j, e.Lien.Attempt)
 			}
 		}
-		at.gpuType = types[job]
+		at.gpuType = types[e.Lien]
 	}
 	return at, nil
 }

@@ -55,9 +55,14 @@ func keyOf(j *cluster.Job, a *cluster.AttemptRecord) Key {
 	return k
 }
 
-// GPUType is the type under which a job counts: that of most of the GPUs of its last
-// attempt.
-func GPUType(j *cluster.Job) string {
+// GPUType is the type under which an attempt of a job counts: that of most of its GPUs.
+// Of an attempt that is not kept any more it is that of the last one.
+func GPUType(j *cluster.Job, attempt cluster.Attempt) string {
+	for i := range j.Attempts {
+		if a := &j.Attempts[i]; a.Attempt == attempt {
+			return keyOf(j, a).GPUType
+		}
+	}
 	last := j.ThisAttempt()
 	return keyOf(j, &last).GPUType
 }

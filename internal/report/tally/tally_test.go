@@ -81,6 +81,19 @@ func TestRunningJobCountsAsItWillWhenItHasEnded(t *testing.T) {
 	}
 }
 
+// TestGPUTypeOfAnAttempt: what was charged for an attempt stays under its type when the
+// job runs again on another.
+func TestGPUTypeOfAnAttempt(t *testing.T) {
+	j := trained()
+	j.Attempt = 3
+	j.Attempts = append(j.Attempts, cluster.AttemptRecord{Attempt: 2, Started: minute(1), TRES: []cluster.Amount{{Resource: "gpu", Count: 1}, {Resource: "gpu:l40s", Count: 1}}})
+	for attempt, want := range map[cluster.Attempt]string{2: "l40s", 3: "h100", 9: "h100"} {
+		if got := GPUType(j, attempt); got != want {
+			t.Errorf("attempt %d counts as %q, want %q", attempt, got, want)
+		}
+	}
+}
+
 func TestCut(t *testing.T) {
 	grid := Cut([]cluster.Instant{minute(10), minute(30), minute(45), minute(50)})
 	for at, want := range map[int][2]int{0: {0, 10}, 10: {10, 30}, 29: {10, 30}, 30: {30, 45}, 47: {45, 50}, 50: {50, 60}, 60: {60, 90}} {
