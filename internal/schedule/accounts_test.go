@@ -120,7 +120,7 @@ func (x *site) do(w []string) string {
 			types = strings.Split(t, ",")
 		}
 		spec := cluster.JobSpec{
-			Name: "j", WorkDir: "/", Account: value("account"), QOS: value("qos"), TimeLimit: max(limit, time.Minute), Nice: number("nice"),
+			Name: "j", WorkDir: "/", Account: value("account"), Partition: value("partition"), QOS: value("qos"), TimeLimit: max(limit, time.Minute), Nice: number("nice"),
 			Request: cluster.Request{Nodes: 1, GPUsPerNode: number("gpus"), GPUTypes: types},
 		}
 		who := command.Actor{Identity: cluster.Identity{User: w[1], UID: 1000 + uint32(w[1][0]), GID: 100}}
@@ -135,6 +135,8 @@ func (x *site) do(w []string) string {
 		return x.pass()
 	case "shares":
 		return x.shares()
+	case "charging", "price", "grant", "budget", "tiers", "why":
+		return x.credit(w)
 	}
 	x.t.Fatalf("no such verb: %v", w)
 	return ""
@@ -145,12 +147,17 @@ func (x *site) account(w []string) string {
 	e := command.AccountEdit{Action: command.AddAccount, Account: w[0]}
 	for _, word := range w[1:] {
 		key, v, _ := strings.Cut(word, "=")
-		n, _ := strconv.ParseInt(v, 10, 64)
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			n = cluster.SharesOfParent // "parent"
+		}
 		switch key {
 		case "modify":
 			e.Action = command.ModifyAccount
 		case "user":
 			e.User = v
+		case "partition":
+			e.Partition = v
 		case "parent":
 			e.Parent = &v
 		case "shares":
@@ -166,7 +173,8 @@ func (x *site) account(w []string) string {
 	return x.apply(&command.EditAccounts{Actor: operator, Edits: []command.AccountEdit{e}})
 }
 
-// policy is [qos=NAME LIMIT=VALUE...] [tiers=1] [priority=N of that qos] [classic].
+// policy is [qos=NAME LIMIT=VALUE...] [tiers=1] [priority=N of that qos] [classic]
+// [other], a further partition of all nodes.
 func (x *site) policy(w []string) string {
 	p := *x.s.View().Policy()
 	p.QOS = append([]cluster.QOS(nil), p.QOS...)
@@ -187,6 +195,8 @@ func (x *site) policy(w []string) string {
 			}
 		case "priority":
 			p.QOS[at].Priority = int32(n)
+		case "other":
+			p.Partitions = append(p.Partitions[:1:1], cluster.Partition{Name: "other", Nodes: []string{"ALL"}})
 		case "classic":
 			p.Scheduling.FairShare.Classic = true
 		default:
@@ -257,6 +267,9 @@ func (x *site) shares() string {
 	snap := x.s.View().Snapshot()
 	var out []string
 	for _, s := range schedule.Shares(snap.Accounts, &snap.Policy.Scheduling.FairShare, snap.Now) {
+		if s.Part != "" {
+			s.User += "@" + s.Part
+		}
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%*s%s %s shares %d usage %d h factor %.4f", int(s.Depth), "", s.Account, s.User, s.Shares, s.Usage/3_600_000, s.FairShare)))
 	}
 	parts := schedule.Priorities(snap)

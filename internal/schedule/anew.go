@@ -18,6 +18,9 @@ func (p *Planner) mustPlanAnew(r *round) bool {
 	if p.making != 0 || p.last == nil || snap.Index < p.last.Index || snap.Now < p.last.Now || snap.Policy != p.last.Policy {
 		return true
 	}
+	if !sameBudgets(p.last, snap) {
+		return true
+	}
 	rules := &snap.Policy.Scheduling
 	if rules.Depth != cluster.Unlimited || !sameFabric(p.last.Switches, snap.Switches) || !slices.Equal(p.last.Prices, snap.Prices) {
 		return true

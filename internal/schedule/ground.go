@@ -25,6 +25,7 @@ type ground struct {
 	licences map[string]int
 	counts   []int32
 	prices   map[string]int64 // of an hour of a GPU, by type
+	lowered  lowered
 	grace    time.Duration
 }
 
@@ -59,7 +60,7 @@ func newGround(snap *cluster.Snapshot) *ground {
 	g := &ground{
 		nodes: make(map[string]*cluster.Node, len(snap.Nodes)), places: make(map[string]int, len(snap.Nodes)),
 		twins: map[string][]twin{}, parts: map[string]*part{}, qos: map[string]cluster.QOS{},
-		licences: map[string]int{}, prices: pricesOf(snap), grace: snap.Policy.KillWait + cleanup,
+		licences: map[string]int{}, prices: pricesOf(snap), lowered: newLowered(snap), grace: snap.Policy.KillWait + cleanup,
 	}
 	for _, n := range snap.Nodes {
 		g.nodes[n.Name] = n

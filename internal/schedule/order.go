@@ -9,7 +9,7 @@ import (
 
 // rank is what puts a job before others, most important first.
 type rank struct {
-	tier      int32 // of the QOS; higher first
+	tier      int32 // of the QOS, or the lowest; higher first
 	part      int32 // priority of the partition; higher first
 	priority  int64 // multifactor; higher first
 	submitted cluster.Instant
@@ -52,7 +52,7 @@ func (p *Planner) rankOf(r *round, job *cluster.Job) rank {
 
 // placeOf is the rank of a job without its priority.
 func (p *Planner) placeOf(job *cluster.Job) rank {
-	of := rank{tier: p.ground.qos[job.Spec.QOS].Tier, submitted: job.Submitted, id: job.ID}
+	of := rank{tier: p.ground.lowered.tierOf(job.Spec, p.ground.qos[job.Spec.QOS].Tier), submitted: job.Submitted, id: job.ID}
 	if part, ok := p.ground.parts[job.Spec.Partition]; ok {
 		of.part = part.Priority
 	}

@@ -43,7 +43,8 @@ func (p *Planner) preempt(r *round) {
 	soon := r.snap.Now.Add(p.ground.grace)
 	for _, e := range list {
 		waits := !e.gone && !e.starts && p.entries[e.job.ID] == e && e.class != nil && !p.barred[e]
-		if waits && (e.at == 0 || e.at > soon.Add(worthIt)) && len(p.ground.qos[e.job.Spec.QOS].Preempts) > 0 {
+		may := len(p.ground.qos[e.job.Spec.QOS].Preempts) > 0 && p.ground.lowered.by(e.job.Spec) == ""
+		if waits && may && (e.at == 0 || e.at > soon.Add(worthIt)) {
 			asking = append(asking, e)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -79,9 +80,13 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 		return x, nil
 	}
 	t := newTrial(snap, job, before)
+	if over := p.ground.lowered.by(job.Spec); over != "" {
+		x.Causes = append(x.Causes, fmt.Sprintf("account %s is over its budget: its jobs wait in the lowest tier until it is back within it", over))
+	}
+	said := strings.TrimSuffix(job.Detail, p.ground.lowered.says(job.Spec))
 	if len(bars) == 0 {
 		for _, v := range t.lacks(s) {
-			if v.reason != job.Reason || v.detail != job.Detail {
+			if v.reason != job.Reason || v.detail != said {
 				x.Causes = append(x.Causes, v.String())
 			}
 		}

@@ -140,10 +140,7 @@ func (s *accountService) Priorities(ctx context.Context, p *greylagv1.Priorities
 	snap.Now = max(snap.Now, cluster.InstantOf(s.cfg.Clock()))
 	parts, c := schedule.Priorities(snap), callerOf(ctx)
 	out := &greylagv1.PrioritiesResponse{AsOf: asOf}
-	tiers := map[string]int32{}
-	for _, q := range snap.Policy.QOS {
-		tiers[q.Name] = q.Tier
-	}
+	tiers := schedule.Tiers(snap)
 	for _, j := range snap.Pending {
 		spec := j.Spec
 		if len(p.GetJobs()) > 0 && !slices.Contains(p.GetJobs(), uint64(j.ID)) && !slices.Contains(p.GetJobs(), uint64(j.Array)) ||
@@ -152,9 +149,10 @@ func (s *accountService) Priorities(ctx context.Context, p *greylagv1.Priorities
 			continue
 		}
 		x := parts(j)
+		tier, over := tiers(j)
 		out.Jobs = append(out.Jobs, &greylagv1.Priority{
 			Job: uint64(j.ID), Ref: j.Ref().String(), User: spec.Owner.User, Account: spec.Account, Partition: spec.Partition, Qos: spec.QOS,
-			Tier: tiers[spec.QOS], Priority: x.Priority, Age: x.Age, FairShare: x.FairShare, JobSize: x.JobSize,
+			Tier: tier, OverBudget: over, Priority: x.Priority, Age: x.Age, FairShare: x.FairShare, JobSize: x.JobSize,
 			PartitionPart: x.Partition, QosPart: x.QOS, Nice: x.Nice,
 		})
 	}

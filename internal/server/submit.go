@@ -44,7 +44,7 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 	s.limits.jobs(c, jobsIn(answer))
 	response := &greylagv1.SubmitResponse{Index: answer.Index, SetAside: int64(answer.SetAside)}
 	for _, o := range answer.Over {
-		response.Warnings = append(response.Warnings, fmt.Sprintf("account %s is over its budget: %s of %s", o.Node, o.Used, o.Limit))
+		response.Warnings = append(response.Warnings, fmt.Sprintf("account %s is over its budget, %s of %s: its jobs wait in the lowest tier until it is back within it", o.Node, o.Used, o.Limit))
 	}
 	for i, id := range answer.First {
 		response.Jobs = append(response.Jobs, &greylagv1.Submitted{Id: uint64(id), ArraySize: answer.Counts[i]})

@@ -79,7 +79,9 @@ func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
 		if err != nil {
 			return accounting.Receipt{}, err
 		}
-		return l.SetBudget(stamp, chain, accounting.Budget{Limit: c.Amount, Hard: c.Hard, Window: c.Window})
+		r, err := l.SetBudget(stamp, chain, accounting.Budget{Limit: c.Amount, Hard: c.Hard, Window: c.Window})
+		s.keepSoft(chain[0])
+		return r, err
 	case command.RefundJob, command.CorrectJob:
 		return s.adjust(stamp, c)
 	case command.CloseCredits:

@@ -425,6 +425,7 @@ func (x *checking) checkCredits() {
 	if x.credits == nil {
 		return
 	}
+	x.checkSoft()
 	if err := x.credits.Check(); err != nil {
 		x.fault("credits: %w", err)
 	}

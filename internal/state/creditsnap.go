@@ -50,5 +50,6 @@ func (x *restoring) endCredits(c *codec.Coder) bool {
 		return false
 	}
 	x.credits = l
+	x.findSoft()
 	return true
 }

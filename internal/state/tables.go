@@ -75,6 +75,7 @@ type tables struct {
 	rooms    *rooms
 	states   [cluster.OutOfMemory + 1]int // active jobs by state
 	unfunded cow.Map[cluster.JobID, none] // pending jobs that are held for credits
+	soft     cow.Map[accounting.NodeID, none]
 }
 
 func newTables() tables {
@@ -95,6 +96,7 @@ func newTables() tables {
 		tokens:      cow.New[cluster.Digest, token](compareDigests),
 		uploads:     cow.New[cluster.Digest, upload](compareDigests),
 		sharing:     newSharing(),
+		soft:        newSoft(),
 		users: cow.New[userJob, none](func(a, b userJob) int {
 			if c := cmp.Compare(a.user, b.user); c != 0 {
 				return c
@@ -139,6 +141,7 @@ func (t *tables) clone() tables {
 	c.users, c.onNode, c.uses = t.users.Clone(), t.onNode.Clone(), t.uses.Clone()
 	c.due, c.ended, c.idle = t.due.Clone(), t.ended.Clone(), t.idle.Clone()
 	c.unfunded, c.unproven = t.unfunded.Clone(), t.unproven.Clone()
+	c.soft = t.soft.Clone()
 	if t.credits != nil {
 		c.credits = t.credits.Clone()
 	}

@@ -148,9 +148,10 @@ func (v *View) HasBlob(d cluster.Digest) bool { return v.blobs.Has(d) }
 func (v *View) Snapshot() *cluster.Snapshot {
 	shot := &cluster.Snapshot{
 		Index: v.index, Now: v.now, Policy: v.policy, Switches: v.fabric.switches, Accounts: v.accountView(), Prices: v.prices(),
-		Nodes:   make([]*cluster.Node, 0, v.nodes.Len()),
-		Active:  make([]*cluster.Job, 0, v.holding.Len()),
-		Pending: make([]*cluster.Job, 0, v.pending.Len()),
+		OverBudget: v.overBudget(),
+		Nodes:      make([]*cluster.Node, 0, v.nodes.Len()),
+		Active:     make([]*cluster.Job, 0, v.holding.Len()),
+		Pending:    make([]*cluster.Job, 0, v.pending.Len()),
 	}
 	for _, n := range v.nodes.All() {
 		shot.Nodes = append(shot.Nodes, n)

@@ -1,8 +1,8 @@
 package cluster
 
 import (
-	"fmt"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"

@@ -16,6 +16,9 @@ type Snapshot struct {
 	// Prices is what an hour of a GPU costs now, by type; of types that are not there
 	// nothing is known, and nobody is kept from them.
 	Prices []Price
+	// OverBudget is the accounts that are over a soft budget, by name, ascending, users in
+	// them as "account/user". What they pay for goes last.
+	OverBudget []string
 	// Switches is the fabric; none when every node hangs on one switch.
 	Switches []Switch
 	// Ended answers what became of a job that is no longer active: its final

@@ -107,6 +107,7 @@ type priorityJSON struct {
 	PartPart  int64  `json:"partition_part"`
 	QOSPart   int64  `json:"qos_part"`
 	Nice      int64  `json:"nice"`
+	Over      string `json:"over_budget,omitempty"`
 }
 
 func prioritiesOf(a *greylagv1.PrioritiesResponse) any {
@@ -116,7 +117,7 @@ func prioritiesOf(a *greylagv1.PrioritiesResponse) any {
 	for _, j := range a.Jobs {
 		out.Jobs = append(out.Jobs, priorityJSON{
 			j.Job, j.Ref, j.User, j.Account, j.Partition, j.Qos, j.Tier, j.Priority,
-			j.Age, j.FairShare, j.JobSize, j.PartitionPart, j.QosPart, j.Nice,
+			j.Age, j.FairShare, j.JobSize, j.PartitionPart, j.QosPart, j.Nice, j.OverBudget,
 		})
 	}
 	return out

@@ -80,7 +80,7 @@ func (t *tool) priority() *cobra.Command {
 	request := &greylagv1.PrioritiesRequest{}
 	c := &cobra.Command{
 		Use: "priority [JOB...]", Short: "What the priorities of waiting jobs are made of", GroupID: people,
-		Long: "Prints the waiting jobs in the order of the queue with what each factor adds to their\npriority: how long a job has waited, fair share, size, partition, priority class, and\nnice, which is taken away. A job of a higher tier goes first whatever its priority.",
+		Long: "Prints the waiting jobs in the order of the queue with what each factor adds to their\npriority: how long a job has waited, fair share, size, partition, priority class, and\nnice, which is taken away. A job of a higher tier goes first whatever its priority.\nJobs of an account that is over a soft budget are in the lowest tier.",
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
 			for _, arg := range args {
 				ref, err := cluster.ParseJobRef(arg)
@@ -96,12 +96,28 @@ func (t *tool) priority() *cobra.Command {
 			if t.json {
 				return t.WriteJSON(prioritiesOf(answer))
 			}
-			return t.WriteTable(priorityTable(answer.Jobs))
+			if err := t.WriteTable(priorityTable(answer.Jobs)); err != nil {
+				return err
+			}
+			for _, name := range overBudget(answer.Jobs) {
+				t.Note("account %s is over its budget: its jobs are in the lowest tier", name)
+			}
+			return nil
 		}),
 	}
 	c.Flags().StringVarP(&request.User, "user", "u", "", "only this user's jobs")
 	c.Flags().StringVarP(&request.Account, "account", "A", "", "only this account's jobs")
 	return c
+}
+
+// overBudget names the accounts whose jobs are in the lowest tier for that.
+func overBudget(jobs []*greylagv1.Priority) (names []string) {
+	for _, j := range jobs {
+		if j.OverBudget != "" && !slices.Contains(names, j.OverBudget) {
+			names = append(names, j.OverBudget)
+		}
+	}
+	return names
 }
 
 func priorityTable(jobs []*greylagv1.Priority) cli.Table {

@@ -1167,7 +1167,7 @@ type Priority struct {
 	Account       string                 `protobuf:"bytes,4,opt,name=account,proto3" json:"account,omitempty"`
 	Partition     string                 `protobuf:"bytes,5,opt,name=partition,proto3" json:"partition,omitempty"`
 	Qos           string                 `protobuf:"bytes,6,opt,name=qos,proto3" json:"qos,omitempty"`
-	Tier          int32                  `protobuf:"varint,7,opt,name=tier,proto3" json:"tier,omitempty"` // of the QOS: jobs of a higher one go first whatever the rest
+	Tier          int32                  `protobuf:"varint,7,opt,name=tier,proto3" json:"tier,omitempty"` // of the QOS, or the lowest: jobs of a higher one go first whatever the rest
 	Priority      int64                  `protobuf:"varint,8,opt,name=priority,proto3" json:"priority,omitempty"`
 	Age           int64                  `protobuf:"varint,9,opt,name=age,proto3" json:"age,omitempty"` // what each factor adds
 	FairShare     int64                  `protobuf:"varint,10,opt,name=fair_share,json=fairShare,proto3" json:"fair_share,omitempty"`
@@ -1175,6 +1175,7 @@ type Priority struct {
 	PartitionPart int64                  `protobuf:"varint,12,opt,name=partition_part,json=partitionPart,proto3" json:"partition_part,omitempty"`
 	QosPart       int64                  `protobuf:"varint,13,opt,name=qos_part,json=qosPart,proto3" json:"qos_part,omitempty"`
 	Nice          int64                  `protobuf:"varint,14,opt,name=nice,proto3" json:"nice,omitempty"`
+	OverBudget    string                 `protobuf:"bytes,15,opt,name=over_budget,json=overBudget,proto3" json:"over_budget,omitempty"` // the account over its soft budget, for which the tier is the lowest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1305,6 +1306,13 @@ func (x *Priority) GetNice() int64 {
 		return x.Nice
 	}
 	return 0
+}
+
+func (x *Priority) GetOverBudget() string {
+	if x != nil {
+		return x.OverBudget
+	}
+	return ""
 }
 
 type PrioritiesResponse struct {
@@ -1465,7 +1473,7 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\x04jobs\x18\x01 \x03(\x04R\x04jobs\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
 	"\aaccount\x18\x03 \x01(\tR\aaccount\x12$\n" +
-	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xde\x02\n" +
+	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xff\x02\n" +
 	"\bPriority\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x12\n" +
@@ -1482,7 +1490,9 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\bjob_size\x18\v \x01(\x03R\ajobSize\x12%\n" +
 	"\x0epartition_part\x18\f \x01(\x03R\rpartitionPart\x12\x19\n" +
 	"\bqos_part\x18\r \x01(\x03R\aqosPart\x12\x12\n" +
-	"\x04nice\x18\x0e \x01(\x03R\x04nice\"e\n" +
+	"\x04nice\x18\x0e \x01(\x03R\x04nice\x12\x1f\n" +
+	"\vover_budget\x18\x0f \x01(\tR\n" +
+	"overBudget\"e\n" +
 	"\x12PrioritiesResponse\x12(\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x14.greylag.v1.PriorityR\x04jobs\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf2\xde\x03\n" +

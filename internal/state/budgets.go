@@ -1,0 +1,63 @@
+package state
+
+import (
+	"cmp"
+	"maps"
+
+	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/pkg/accounting"
+)
+
+// newSoft is the names of accounts that have a soft budget, so that a pass need not ask
+// all accounts.
+func newSoft() cow.Map[accounting.NodeID, none] {
+	return cow.New[accounting.NodeID, none](cmp.Compare[accounting.NodeID])
+}
+
+// keepSoft keeps the index in step with a budget that was set. O(log n).
+func (s *State) keepSoft(id accounting.NodeID) {
+	if b := s.credits.Node(id).Budget; b.Limit > 0 && !b.Hard {
+		s.soft.Set(id, none{})
+	} else {
+		s.soft.Delete(id)
+	}
+}
+
+// findSoft makes the index. O(accounts).
+func (s *State) findSoft() {
+	for id := range s.credits.Nodes() {
+		s.keepSoft(id)
+	}
+}
+
+// overBudget is the accounts that are over a soft budget now, in order of their names:
+// jobs that are charged to them, or below them, go last. A user in an account is
+// "account/user". O(soft budgets × log n).
+func (t *tables) overBudget() []string {
+	if !t.policy.Credits.On || t.credits == nil {
+		return nil
+	}
+	var over []string
+	for id := range t.soft.All() {
+		if n := t.credits.Node(id); n.Used(t.now) > n.Budget.Limit {
+			over = append(over, string(id))
+		}
+	}
+	return over
+}
+
+// checkSoft compares the index with the ledger.
+func (x *checking) checkSoft() {
+	want, got := map[accounting.NodeID]none{}, map[accounting.NodeID]none{}
+	for id, n := range x.credits.Nodes() {
+		if n.Budget.Limit > 0 && !n.Budget.Hard {
+			want[id] = none{}
+		}
+	}
+	for id := range x.soft.All() {
+		got[id] = none{}
+	}
+	if !maps.Equal(want, got) {
+		x.fault("soft budgets of %v, want %v", got, want)
+	}
+}
