@@ -27,6 +27,8 @@ type Question struct {
 	Since, Until time.Time // zero: no bound
 	// AtTheTime: PENDING and RUNNING mean at some time of the interval, not now.
 	AtTheTime bool
+	Groups    []uint32 // of the job's group; nil: all
+	Clusters  []string // names of clusters; nil: this one
 }
 
 // Style is how the answer is printed.
@@ -37,8 +39,12 @@ type Style struct {
 	NoHeader  bool
 	Earlier   bool // a line for each earlier attempt of a job, too
 	Truncate  bool // times outside the interval are cut to it
-	Unit      byte // of sizes: K, M, G, T or P; 0: as is usual
+	Unit      byte // of sizes: K, M, G, T or P; Unconverted; 0: as is usual
 }
+
+// Unconverted has sizes in the unit in which they are kept: memory that was asked for or
+// given in M, peaks in K.
+const Unconverted = 'c'
 
 // Layout is how fields are set apart.
 type Layout uint8
@@ -62,12 +68,15 @@ func Print(ctx context.Context, p *cli.Process, c cli.Cluster, q Question, s Sty
 	if s.Truncate {
 		in.since, in.until = q.Since, q.Until
 	}
-	if slices.ContainsFunc(columns, func(f field) bool { return f.name == "Cluster" }) {
+	if len(q.Clusters) > 0 || slices.ContainsFunc(columns, func(f field) bool { return f.name == "Cluster" }) {
 		status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
 		if err != nil {
 			return 0, err
 		}
 		in.cluster = status.Cluster
+		if len(q.Clusters) > 0 && !slices.Contains(q.Clusters, in.cluster) {
+			return 0, &cli.UsageError{Problem: "no such cluster: " + strings.Join(q.Clusters, ","), Advice: "leave --clusters out: this is the cluster " + in.cluster}
+		}
 	}
 	request := &greylagv1.HistoryRequest{Filter: q.Filter, AtTheTime: q.AtTheTime, Since: stamp(q.Since), Until: stamp(q.Until)}
 	stream, err := c.History().Jobs(ctx, request)
@@ -80,8 +89,10 @@ func Print(ctx context.Context, p *cli.Process, c cli.Cluster, q Question, s Sty
 		m := stream.Msg()
 		w.begin(m)
 		for _, job := range m.Jobs {
-			found++
-			w.job(in, job)
+			if q.Groups == nil || slices.Contains(q.Groups, job.GetJob().GetGid()) {
+				found++
+				w.job(in, job)
+			}
 		}
 		if w.err != nil { // nobody reads on
 			return found, w.err

@@ -83,7 +83,7 @@ func howMuchFields() []field {
 		{"NCPUS", 10, func(r *row) string { return count(r.cpus()) }},
 		{"AllocGPUS", 9, func(r *row) string { return count(r.has(cluster.ResourceGPU)) }},
 		{"AllocNodes", 10, func(r *row) string { return count(r.has(cluster.ResourceNode)) }},
-		{"AllocTRES", 10, func(r *row) string { return tresText(r.tres) }},
+		{"AllocTRES", 10, func(r *row) string { return tresText(r.tres, r.in.unit) }},
 		{"NNodes", 8, func(r *row) string { return count(r.nodeCount()) }},
 		{"NTasks", 8, func(r *row) string { return count(r.nodeCount() * int64(r.request().TasksPerNode)) }},
 		asked("ReqCPUS", 8, cluster.ResourceCPU),
@@ -92,7 +92,7 @@ func howMuchFields() []field {
 		{"ReqMem", 10, func(r *row) string {
 			return sizeText(cluster.Bytes(r.request().Asked(cluster.ResourceMem))*cluster.MiB, r.in.unit)
 		}},
-		{"ReqTRES", 10, func(r *row) string { return tresText(r.asked()) }},
+		{"ReqTRES", 10, func(r *row) string { return tresText(r.asked(), r.in.unit) }},
 		{"Licenses", 12, func(r *row) string {
 			var words []string
 			for _, l := range r.Request.GetLicences() {

@@ -161,7 +161,7 @@ func (r *row) asked() []*greylagv1.Tres {
 }
 
 // tresText writes amounts as Slurm does: cpu=4,gres/gpu:h100=2,gres/gpu=2,mem=16G,node=1.
-func tresText(list []*greylagv1.Tres) string {
+func tresText(list []*greylagv1.Tres, unit byte) string {
 	words := make([]string, 0, len(list))
 	for _, t := range list {
 		name, count := t.Resource, strconv.FormatInt(t.Count, 10)
@@ -171,7 +171,9 @@ func tresText(list []*greylagv1.Tres) string {
 		case name == cluster.ResourceGPU || strings.HasPrefix(name, cluster.ResourceGPU+":"):
 			name = "gres/" + name
 		case name == cluster.ResourceMem:
-			count = sizeText(cluster.Bytes(t.Count)*cluster.MiB, 0)
+			if count += "M"; unit != Unconverted {
+				count = sizeText(cluster.Bytes(t.Count)*cluster.MiB, 0)
+			}
 		}
 		words = append(words, name+"="+count)
 	}
@@ -183,6 +185,9 @@ func tresText(list []*greylagv1.Tres) string {
 // the largest of which it is a whole number.
 func sizeText(b cluster.Bytes, unit byte) string {
 	const units = "KMGTP"
+	if unit == Unconverted {
+		return strconv.FormatInt(int64((b+cluster.MiB-1)/cluster.MiB), 10) + "M"
+	}
 	if i := strings.IndexByte(units, unit); unit != 0 && i >= 0 {
 		return strconv.FormatFloat(float64(b)/float64(int64(1)<<(10*(i+1))), 'f', 2, 64) + units[i:i+1]
 	}
@@ -362,7 +367,7 @@ func (r *row) resident(bytes int64) string {
 	switch unit := r.in.unit; {
 	case len(r.tasks()) == 0:
 		return ""
-	case unit != 0:
+	case unit != 0 && unit != Unconverted:
 		return sizeText(cluster.Bytes(bytes), unit)
 	}
 	return strconv.FormatInt((bytes+1023)/1024, 10) + "K"

@@ -21,6 +21,9 @@ const farthest = 200 * 365 * 24 * time.Hour
 // begun. Times are local to now.
 func ParseWhen(word string, now time.Time) (time.Time, error) {
 	t, ok := parseWhen(strings.ToLower(strings.TrimSpace(word)), now)
+	if t.Unix() < 0 && t.Unix() > -24*3600 { // 1970-01-01 east of Greenwich, which scripts write for "ever"
+		t = time.Unix(0, 0).In(now.Location())
+	}
 	if d := t.Sub(now); !ok || d > farthest || d < -farthest || t.Unix() < 0 {
 		return time.Time{}, &cli.UsageError{
 			Problem: fmt.Sprintf("not a time: %q", word), Advice: "write 2026-11-21T16:00, 11/21, 16:00, today, or now-2days",

@@ -21,11 +21,12 @@ import (
 // acctOptions are the options of gctl acct, as they were typed.
 type acctOptions struct {
 	jobs, users, accounts, partitions, qos, states, names, nodes []string
+	groups, clusters                                             []string
 
 	start, end, format, delimiter, units       string
 	all, allocations, duplicates, truncate     bool
 	long, brief, parsable, parsable2, noHeader bool
-	helpFormat                                 bool
+	helpFormat, noConvert                      bool
 }
 
 func (t *tool) acct() *cobra.Command {
@@ -68,6 +69,7 @@ SACCT_FORMAT is the format when none is given.`,
 	o.flags(c.Flags())
 	c.MarkFlagsMutuallyExclusive("format", "long", "brief")
 	c.MarkFlagsMutuallyExclusive("parsable", "parsable2")
+	c.MarkFlagsMutuallyExclusive("units", "noconvert")
 	return c
 }
 
@@ -97,7 +99,7 @@ func others(f *greylagv1.Filter) string {
 func (o *acctOptions) flags(f *pflag.FlagSet) {
 	same := map[string]string{
 		"uid": "user", "users": "user", "account": "accounts", "partitions": "partition", "states": "state", "start": "starttime", "end": "endtime",
-		"job": "jobs", "nodes": "nodelist", "jobname": "name", "fields": "format",
+		"job": "jobs", "nodes": "nodelist", "jobname": "name", "fields": "format", "gid": "group", "cluster": "clusters",
 	}
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if first, ok := same[name]; ok {
@@ -128,6 +130,15 @@ func (o *acctOptions) flags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.allocations, "allocations", "X", false, "one line for each job, as is usual here")
 	f.BoolVarP(&o.truncate, "truncate", "T", false, "cut times to the interval")
 	f.StringVar(&o.units, "units", "", "sizes in this `UNIT`: K, M, G, T or P")
+	f.BoolVar(&o.noConvert, "noconvert", false, "sizes in the units in which they are kept")
+	f.StringSliceVarP(&o.groups, "group", "g", nil, "of these `GROUPS`, by name or number")
+	f.StringSliceVarP(&o.clusters, "clusters", "M", nil, "of the cluster of this `NAME`, which must be this one, or all")
+	for _, nothing := range [...]string{"local", "federation"} {
+		f.Bool(nothing, false, "")
+		_ = f.MarkHidden(nothing) // there is one cluster; scripts say so
+	}
+	f.BoolP("allclusters", "L", false, "")
+	_ = f.MarkHidden("allclusters")
 }
 
 // question is which jobs the options mean.
@@ -142,7 +153,13 @@ func (o *acctOptions) question(args []string, now time.Time) (q acct.Question, e
 			return q, err
 		}
 	}
-	f.Mine = len(o.users) == 0 && !o.all && len(f.Jobs) == 0
+	if q.Groups, err = groupsOf(o.groups); err != nil {
+		return q, err
+	}
+	if !slices.Contains(o.clusters, "all") {
+		q.Clusters = o.clusters
+	}
+	f.Mine = len(o.users)+len(o.groups) == 0 && !o.all && len(f.Jobs) == 0
 	if len(o.states) > 0 {
 		if f.States, err = acct.States(strings.Join(o.states, ",")); err != nil {
 			return q, err
@@ -195,6 +212,21 @@ func appendUser(names []string, word string) ([]string, error) {
 	return append(names, u.Username), nil
 }
 
+// groupsOf are groups by name or by number; nil when none are named.
+func groupsOf(words []string) (list []uint32, err error) {
+	for _, word := range words {
+		if g, err := user.LookupGroup(word); err == nil {
+			word = g.Gid
+		}
+		n, err := strconv.ParseUint(word, 10, 32)
+		if err != nil {
+			return nil, &cli.UsageError{Problem: "this host has no group " + word, Advice: "give the group's number"}
+		}
+		list = append(list, uint32(n))
+	}
+	return list, nil
+}
+
 // style is how the options want the answer.
 func (o *acctOptions) style(environ []string) (acct.Style, error) {
 	s := acct.Style{Format: o.format, Delimiter: o.delimiter, NoHeader: o.noHeader, Earlier: o.duplicates, Truncate: o.truncate}
@@ -216,6 +248,9 @@ func (o *acctOptions) style(environ []string) (acct.Style, error) {
 		s.Layout = acct.Parsable
 	case o.parsable2:
 		s.Layout = acct.Parsable2
+	}
+	if o.noConvert {
+		s.Unit = acct.Unconverted
 	}
 	if o.units != "" {
 		if len(o.units) != 1 || !strings.Contains("KMGTP", strings.ToUpper(o.units)) {
