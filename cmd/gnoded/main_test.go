@@ -181,7 +181,7 @@ func host(t *testing.T) (dir, home, config string, l *leader) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: containers")
 	}
-	dir, err := os.MkdirTemp("/run", "gn-")
+	dir, err := daemon.Dir("gn-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() erro
 		Address: cfg.Containerd.Socket, Namespace: cfg.Containerd.Namespace, OCIRuntime: program,
 		Logins: cfg.Registries.AuthFile, HostsDir: cfg.Registries.HostsDir,
 		StateDir: state, ScratchDir: filepath.Join(cfg.DataDir, "tmp"), GInit: beside("ginit"),
-		DeviceSpecs: []string{cfg.CDIDir}, CgroupParent: groupOf(cfg.Name),
+		DeviceSpecs: []string{cfg.CDIDir}, CgroupParent: containerd.GroupOf(cfg.Name),
 	})
 	if err != nil {
 		return nil, nil, err
@@ -71,15 +71,6 @@ func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() erro
 	a.Device = func(index int32) string { return containerd.DeviceKind + "=" + strconv.Itoa(int(index)) }
 	a.Describe = func(inventory gpu.Inventory) error { return describe(cfg.CDIDir, inventory) }
 	return rt, rt.Close, nil
-}
-
-// groupOf is the control group above this node's tasks, apart from those of
-// other nodes on the same machine: a slice where systemd runs (sd_booted(3)).
-func groupOf(node string) string {
-	if _, err := os.Stat("/run/systemd/system"); err == nil {
-		return "greylag-jobs-" + node + ".slice"
-	}
-	return "/greylag/" + node
 }
 
 // describe tells the runtime in its own words which devices there are.

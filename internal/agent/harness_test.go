@@ -42,11 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (int, error) {
-	base := ""
-	if os.Geteuid() == 0 {
-		base = "/run" // paths of sockets are short, and below /tmp a task sees its own
-	}
-	dir, err := os.MkdirTemp(base, "ga-")
+	dir, err := daemon.Dir("ga-")
 	if err != nil {
 		return 0, err
 	}
@@ -193,7 +189,7 @@ func opener(t testing.TB, kind, dir string) func() (tasks.Runtime, func() error,
 	name := filepath.Base(dir)
 	return func() (tasks.Runtime, func() error, error) {
 		rt, err := containerd.New(containerd.Config{
-			Address: shared.daemon.Address(), Namespace: name, GInit: shared.ginit, CgroupParent: "/greylag-test/" + name,
+			Address: shared.daemon.Address(), Namespace: name, GInit: shared.ginit, CgroupParent: containerd.GroupOf("agent-" + name),
 			StateDir: filepath.Join(dir, "run"), ScratchDir: filepath.Join(dir, "tmp"), DeviceSpecs: []string{filepath.Join(dir, "cdi")},
 		})
 		if err != nil {

@@ -74,6 +74,21 @@ type Config struct {
 	Hidden []string
 }
 
+// GroupOf names the control group for a node's tasks, apart from those of other nodes
+// on the same machine: a slice where systemd runs, else a path.
+func GroupOf(node string) string {
+	if systemdRuns() {
+		return "greylag-jobs-" + node + ".slice"
+	}
+	return "/greylag/" + node
+}
+
+// systemdRuns is sd_booted(3).
+func systemdRuns() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
+}
+
 // namespaceForm is containerd's own rule (identifiers.Validate).
 var namespaceForm = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$`)
 
@@ -97,8 +112,7 @@ func (c Config) withDefaults(mixed bool) (Config, error) {
 		c.Hidden = []string{"/run/containerd", "/var/lib/containerd"}
 	}
 	if c.Systemd == nil {
-		_, err := os.Stat("/run/systemd/system") // sd_booted(3)
-		runs := err == nil
+		runs := systemdRuns()
 		c.Systemd = &runs
 	}
 	if *c.Systemd {

@@ -181,14 +181,20 @@ func unavailable(err error) error {
 
 // group is the control group of a task.
 func (r *Runtime) group(id runtime.TaskID) cgroup.Group {
-	path := filepath.Join("/", r.config.CgroupParent, id.String())
 	if *r.config.Systemd {
-		slice, err := cgroup.SlicePath(r.config.CgroupParent)
-		if err == nil { // New has refused any other
-			path = filepath.Join(slice, scopePrefix(r.config)+"-"+id.String()+".scope")
+		return r.groups.Group(filepath.Join(r.parent(), scopePrefix(r.config)+"-"+id.String()+".scope"))
+	}
+	return r.groups.Group(filepath.Join(r.parent(), id.String()))
+}
+
+// parent is the path of the control group above all tasks.
+func (r *Runtime) parent() string {
+	if *r.config.Systemd {
+		if slice, err := cgroup.SlicePath(r.config.CgroupParent); err == nil { // New has refused any other
+			return slice
 		}
 	}
-	return r.groups.Group(path)
+	return filepath.Join("/", r.config.CgroupParent)
 }
 
 // specType is the name under which containerd keeps OCI specs.

@@ -40,7 +40,7 @@ func runTests(m *testing.M) (int, error) {
 		shared.skip = "needs root: containers"
 		return m.Run(), nil
 	}
-	dir, err := os.MkdirTemp("/run", "gl-")
+	dir, err := daemon.Dir("gl-")
 	if err != nil {
 		return 0, err
 	}
@@ -79,7 +79,7 @@ func newRuntime(t testing.TB, change func(*Config)) *Runtime {
 	name := strings.NewReplacer("/", "-", "_", "-", "=", "-").Replace(strings.ToLower(t.Name()))
 	dir := filepath.Join(shared.dir, name[:min(len(name), 40)])
 	config := Config{
-		Address: shared.daemon.Address(), Namespace: name, CgroupParent: testGroup() + "/" + name,
+		Address: shared.daemon.Address(), Namespace: name, CgroupParent: testGroup(name),
 		StateDir: filepath.Join(dir, "s"), ScratchDir: filepath.Join(dir, "tmp"), GInit: shared.ginit,
 		DeviceSpecs: []string{filepath.Join(dir, "cdi")}, Hidden: []string{shared.daemon.StateDir()},
 	}
@@ -97,7 +97,15 @@ func newRuntime(t testing.TB, change func(*Config)) *Runtime {
 }
 
 // testGroup is above the groups of this run alone: others run beside it.
-func testGroup() string { return fmt.Sprintf("/greylag-runtime-test-%d", os.Getpid()) }
+func testGroup(name string) string { return GroupOf(fmt.Sprintf("rt%d-%s", os.Getpid(), name)) }
+
+// removeParent removes what is above the groups of tasks, which must be empty.
+func removeParent(r *Runtime) error {
+	if *r.config.Systemd {
+		return exec.Command("systemctl", "stop", r.config.CgroupParent).Run()
+	}
+	return r.groups.Group(r.parent()).Remove()
+}
 
 // checkClean removes what the test left running and asserts that nothing stays.
 func checkClean(t testing.TB, r *Runtime, mounts int) {
@@ -118,7 +126,7 @@ func checkClean(t testing.TB, r *Runtime, mounts int) {
 			t.Errorf("left in %s: %v", dir, left)
 		}
 	}
-	if pids := must(r.groups.Group(r.config.CgroupParent).Processes())(t); len(pids) != 0 {
+	if pids := must(r.groups.Group(r.parent()).Processes())(t); len(pids) != 0 {
 		t.Errorf("processes left: %v", pids)
 	}
 	for _, task := range found {
@@ -126,7 +134,7 @@ func checkClean(t testing.TB, r *Runtime, mounts int) {
 			t.Errorf("control group of %s is left", task.ID)
 		}
 	}
-	if err := r.groups.Group(testGroup()).Remove(); err != nil {
+	if err := removeParent(r); err != nil {
 		t.Errorf("control groups below the node's: %v", err)
 	}
 	if err := r.Close(); err != nil {

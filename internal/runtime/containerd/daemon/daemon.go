@@ -96,6 +96,23 @@ func (d *Daemon) prepare() error {
 	return nil
 }
 
+// Dir makes a folder for a daemon and for what its tasks use: paths of sockets in it are
+// short, programs in it may be run, and tasks see it, as they do not see what is in /tmp.
+// /run is not always such a place: systemd mounts it without the right to run programs
+// on some systems. Users other than root get one in the usual folder for what is passing.
+func Dir(prefix string) (string, error) {
+	base := ""
+	if os.Geteuid() == 0 {
+		base = "/run"
+		const noexec = 0x8 // ST_NOEXEC of statfs(2)
+		var fs syscall.Statfs_t
+		if err := syscall.Statfs(base, &fs); err != nil || fs.Flags&noexec != 0 {
+			base = "/var/lib"
+		}
+	}
+	return os.MkdirTemp(base, prefix)
+}
+
 // mount makes the folder a mount that is in no clone of the host's file system:
 // where another node on this machine had one, the folder could not be removed.
 // Below it, the images are in a mount of their own, since overlayfs refuses
