@@ -5,7 +5,24 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/greylag/greylag/internal/report"
 )
+
+// reportColumns are the columns of all reports.
+func reportColumns() (names []string) {
+	tables := []report.Table{report.Credits(nil), report.AlertTable(nil)}
+	for _, name := range report.Reports() {
+		t, _ := report.Make(name, nil)
+		tables = append(tables, t)
+	}
+	for _, t := range tables {
+		for _, c := range t.Columns {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
 
 // TestEveryFieldOfJSONIsDocumented holds the contract of --json against its page.
 func TestEveryFieldOfJSONIsDocumented(t *testing.T) {
@@ -14,21 +31,29 @@ func TestEveryFieldOfJSONIsDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := make(map[string]bool)
-	for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile("`([a-z_0-9]+)`").FindAllSubmatch(page, -1) {
 		told[string(m[1])] = true
 	}
-	files, err := filepath.Glob("*.go")
-	more, e := filepath.Glob("control/*.go")
-	if err != nil || e != nil {
-		t.Fatal(err, e)
+	var files []string
+	for _, some := range []string{"*.go", "control/*.go", "acct/*.go", "../report/*.go"} {
+		more, err := filepath.Glob(some)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, more...)
 	}
 	count := 0
-	for _, file := range append(files, more...) {
+	for _, name := range reportColumns() {
+		if !told[name] {
+			t.Errorf("docs/man/json.md does not name the column %q of a report", name)
+		}
+	}
+	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile("`json:\"([a-z_]+)[,\"]").FindAllSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile("`json:\"([a-z_0-9]+)[,\"]").FindAllSubmatch(text, -1) {
 			count++
 			if name := string(m[1]); !told[name] && name != "jobs" && name != "outcomes" && name != "partitions" {
 				t.Errorf("%s: docs/man/json.md does not name the field %q", file, name)
