@@ -1,0 +1,60 @@
+package server_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/pkg/accounting"
+)
+
+// TestVerifyNamesTheEntry: an entry that was changed in a controller's archive is named,
+// whichever byte it was; one that was written anew, by the next.
+func TestVerifyNamesTheEntry(t *testing.T) {
+	w := newTill(t, false)
+	for i := range int64(20) {
+		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "maths", Amount: i + 1})
+		must(t, err)
+	}
+	verify := func() *greylagv1.VerifiedJournal {
+		got, err := w.as(root).Credits().Verify(t.Context(), &greylagv1.VerifyRequest{})
+		must(t, err)
+		if got.Journals[0].Name != "credits" || got.Journals[1].Name != "audit" || got.Journals[1].Fault != "" {
+			t.Fatalf("verified %v", got.Journals)
+		}
+		return got.Journals[0]
+	}
+	if whole := verify(); whole.Fault != "" || whole.Wrong != 0 || whole.Entries != 21 {
+		t.Fatalf("the whole journal: %v", whole)
+	}
+	store := w.all[0].store
+	rows, err := store.Rows(archive.CreditJournal, 1, 100)
+	must(t, err)
+	put := func(from int, changed []byte) {
+		tail := append([]archive.Row{{Seq: rows[from].Seq, Data: changed}}, rows[from+1:]...)
+		must(t, store.AppendRows(1, archive.CreditJournal, tail))
+	}
+	for at := range rows[11].Data {
+		changed := bytes.Clone(rows[11].Data)
+		changed[at] ^= 1
+		put(11, changed)
+		if got := verify(); got.Wrong != 12 || !strings.Contains(got.Fault, "entry 12") {
+			t.Fatalf("byte %d of entry 12 was changed: %v", at, got)
+		}
+	}
+	put(11, rows[11].Data)
+	forged, err := accounting.ReadRow(rows[15].Data)
+	must(t, err)
+	forged.Amount++
+	forged.Hash = forged.Sum()
+	put(15, forged.AppendRow(nil))
+	if got := verify(); got.Wrong != 17 {
+		t.Errorf("entry 16 was written anew: %v", got)
+	}
+	put(15, rows[15].Data)
+	if got := verify(); got.Fault != "" {
+		t.Errorf("the whole journal again: %v", got)
+	}
+}

@@ -1,0 +1,117 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// written are the rows of a grant, and of attempts that are charged and refunded.
+func written(t *testing.T) (l *accounting.Ledger, rows [][]byte) {
+	t.Helper()
+	l = accounting.New()
+	step := 0
+	stamp := func() accounting.Stamp {
+		step++
+		return accounting.Stamp{At: cluster.Instant(step) * cluster.Instant(time.Minute), Key: fmt.Sprint(step)}
+	}
+	ok := func(_ accounting.Receipt, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	who := accounting.Chain{"ml/ada", "ml"}
+	ok(l.Grant(stamp(), accounting.Grant{Owner: who[1:], Class: accounting.Purchase, Amount: 3_200_000}))
+	for step, do := range []func(id accounting.LienID) (accounting.Receipt, error){
+		func(id accounting.LienID) (accounting.Receipt, error) {
+			return l.Place(stamp(), accounting.Claim{ID: id, Chain: who, Rates: []accounting.Rate{{GPUType: "h100", Price: 60_000_000}}, Amount: 1_000_000})
+		},
+		func(id accounting.LienID) (accounting.Receipt, error) { return l.Dispatch(stamp(), id, "h100", 1) },
+		func(id accounting.LienID) (accounting.Receipt, error) {
+			return l.Settle(stamp(), accounting.Settlement{Lien: id, Total: []int64{70_000, 70_000, 30_000}[id.Job-1]})
+		},
+	} {
+		for job := range cluster.JobID(3) {
+			r, err := do(accounting.LienID{Job: job + 1, Attempt: 1})
+			if err != nil {
+				t.Fatalf("step %d of job %d: %v, %v", step, job+1, r, err)
+			}
+		}
+	}
+	ok(l.Refund(stamp(), accounting.Refund{Lien: accounting.LienID{Job: 2, Attempt: 1}, Amount: 5}))
+	for _, e := range l.Drain() {
+		rows = append(rows, e.AppendRow(nil))
+	}
+	return l, rows
+}
+
+// TestBook: the auditor's sums are the ledger's, and it finds whatever was changed, left
+// out or put in twice.
+func TestBook(t *testing.T) {
+	l, rows := written(t)
+	book, err := ReadBook(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, n := range l.Nodes() {
+		if is := book.shares[string(id)]; id == "ml/ada" && *is != (share{int64(n.Held), int64(n.Spent), int64(n.Debt)}) {
+			t.Errorf("%s has %+v, the ledger says %+v", id, is, n)
+		}
+	}
+	// 70 s at a credit a minute: the last 0.166666 is beyond what was set aside, and the
+	// second job owes some of it. The third ran for half a minute.
+	for job, want := range map[uint64]int64{1: 1_166_666, 2: 1_166_661, 3: 500_000} {
+		if is := book.bills[attempt{job, 1}]; is.charged() != want || is.holds() != 0 {
+			t.Errorf("job %d: %+v, want %d", job, is, want)
+		}
+	}
+	for at := range rows {
+		row := bytes.Clone(rows[at])
+		row[len(row)/2] ^= 4
+		for what, forged := range map[string][][]byte{
+			"changed": slices.Concat(rows[:at], [][]byte{row}, rows[at+1:]),
+			"twice":   slices.Concat(rows[:at+1], rows[at:]),
+			"missing": slices.Concat(rows[:at], rows[at+1:]),
+		} {
+			last := what == "missing" && at == len(rows)-1 // which the balances tell
+			if _, err := ReadBook(forged); (err == nil) != last {
+				t.Errorf("entry %d %s: %v", at+1, what, err)
+			}
+		}
+	}
+}
+
+// TestBookOfForgedEntries: what is taken twice out of the same bucket or lien is found
+// also where the hashes were made to fit.
+func TestBookOfForgedEntries(t *testing.T) {
+	_, rows := written(t)
+	for at := range rows {
+		e, err := accounting.ReadRow(rows[at])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind != accounting.Captured && e.Kind != accounting.Released {
+			continue
+		}
+		forged := slices.Clone(rows[:at+1])
+		for _, row := range rows[at:] {
+			next, err := accounting.ReadRow(row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next.Seq, next.Prev = uint64(len(forged)+1), e.Hash
+			next.Hash = next.Sum()
+			forged, e = append(forged, next.AppendRow(nil)), next
+		}
+		if _, err := ReadBook(forged); err == nil || !strings.Contains(err.Error(), "it leaves") {
+			t.Errorf("entry %d was made twice: %v", at+1, err)
+		}
+	}
+}
