@@ -136,8 +136,15 @@ type bill struct {
 	captures, releases, refunds int // entries
 }
 
-func (b *bill) holds() int64   { return b.placed - b.released - b.captured }
-func (b *bill) charged() int64 { return b.captured + b.overshot - b.returned }
+func (b *bill) holds() int64 { return b.placed - b.released - b.captured }
+
+// charged is 0 of no bill.
+func (b *bill) charged() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.captured + b.overshot - b.returned
+}
 
 // Book is what a journal comes to.
 type Book struct {

@@ -60,8 +60,7 @@ type Money struct {
 	Amended map[uint64]time.Duration
 }
 
-// Check returns all that does not hold. Nothing may go on meanwhile, and no attempt may
-// have followed another but after a fault.
+// Check returns all that does not hold. Nothing may go on meanwhile.
 func (m Money) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -69,7 +68,7 @@ func (m Money) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	jobs, err := Audit{Cluster: m.Cluster}.allJobs(ctx)
+	jobs, err := m.history(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,6 +116,23 @@ func (m Money) Book(ctx context.Context) (book *Book, balances *greylagv1.Balanc
 		err = errors.New("the controllers' journals differ, or cannot be read")
 	}
 	return book, balances, err
+}
+
+// history is all jobs with what each of their attempts came to, as the leader has it.
+func (m Money) history(ctx context.Context) (jobs []*greylagv1.PastJob, err error) {
+	c, err := m.Cluster.Client()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	stream, err := c.History().Jobs(ctx, &greylagv1.HistoryRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for stream.Receive() {
+		jobs = append(jobs, stream.Msg().Jobs...)
+	}
+	return jobs, errors.Join(stream.Err(), stream.Close())
 }
 
 // balances compares what the journal comes to with what the cluster says.
@@ -168,15 +184,23 @@ func payerName(x *greylagv1.Balance) string {
 // bills wants every attempt to be charged for as long as it had its GPUs, once, and
 // nothing to be held for what is over; and every job to have a lien and every lien
 // a job.
-func (m Money) bills(b *Book, jobs []*greylagv1.Job) error {
+func (m Money) bills(b *Book, jobs []*greylagv1.PastJob) error {
 	var found []string
 	known := map[uint64]bool{}
-	for _, job := range jobs {
+	for _, past := range jobs {
+		job := past.Job
 		known[job.Id] = true
 		if job.Request.GetGpus() == 0 && job.Request.GetGpusPerNode() == 0 {
 			continue
 		}
 		found = append(found, m.bill(b, job)...)
+		for _, a := range past.Attempts {
+			ran := a.Ended.AsTime().Sub(a.Started.AsTime())
+			is, want := b.bills[attempt{job.Id, uint64(a.Attempt)}].charged(), m.due(a.Outcome, gpusOf(a.Tres), ran)
+			if is > want || is < want && a.Outcome != "NODE_FAIL" { // of which only so much was proven
+				found = append(found, fmt.Sprintf("job %d, attempt %d, %s: it was charged %d and came to %d", job.Id, a.Attempt, a.Outcome, is, want))
+			}
+		}
 	}
 	for of := range b.bills {
 		if !known[of.job] {
@@ -226,12 +250,25 @@ func (m Money) Due(job *greylagv1.Job, less time.Duration) int64 {
 	for _, node := range job.Nodes {
 		gpus += int64(len(node.Gpus))
 	}
-	ran := max(0, job.Ended.AsTime().Sub(job.Started.AsTime())-less)
+	return m.due(job.State, gpus, max(0, job.Ended.AsTime().Sub(job.Started.AsTime())-less))
+}
+
+func (m Money) due(outcome string, gpus int64, ran time.Duration) int64 {
 	due := cost(m.Price, gpus*ran.Milliseconds())
-	if job.State == "NODE_FAIL" || job.State == "PREEMPTED" {
+	if outcome == "NODE_FAIL" || outcome == "PREEMPTED" {
 		due -= min(due, cost(m.Price, gpus*min(ran, m.Excused).Milliseconds()))
 	}
 	return due
+}
+
+// gpusOf is how many GPUs are among resources.
+func gpusOf(tres []*greylagv1.Tres) int64 {
+	for _, x := range tres {
+		if x.Resource == "gpu" {
+			return x.Count
+		}
+	}
+	return 0
 }
 
 // promises wants every grant and refund that was acknowledged once, and what was said

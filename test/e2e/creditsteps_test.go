@@ -312,3 +312,41 @@ func TestCreditsLateNodes(t *testing.T) {
 	})
 	b.verified(ctx)
 }
+
+// TestCreditsNodesLost gives a node up and takes it back while jobs are requeued and the
+// leader is killed: every attempt is paid for by itself, and none twice.
+func TestCreditsNodesLost(t *testing.T) {
+	ctx := limited(t, 2*time.Minute)
+	options := twoNodes()
+	options.Policy = strings.ReplaceAll(quickKill(), `"30s"`, `"12s"`)
+	b := newBank(t, options, "")
+	var jobs []uint64
+	for i := range 12 {
+		id, err := b.spend(ctx, b.gpuJob(fmt.Sprint("again-", i), fmt.Sprintf("[ $GREYLAG_ATTEMPT -gt 1 ] || sleep %d", 5+2*(i%8))))
+		b.must(err)
+		jobs = append(jobs, id)
+	}
+	for _, id := range jobs {
+		b.await(ctx, id, "RUNNING", "COMPLETED")
+	}
+	b.must(b.Node(0).Pause())
+	_, err := audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.told)
+	b.must(err)
+	for _, id := range jobs[8:] { // some of which are on the node that is gone
+		_, err := b.client.Jobs().Update(ctx, &greylagv1.UpdateRequest{RequestId: "again " + ref(id), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}, Action: "requeue"})
+		b.must(err)
+	}
+	b.must(b.AwaitNode(ctx, b.Node(0).Name, "DOWN"))
+	_, err = audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.told)
+	b.must(err)
+	b.must(b.Node(0).Resume())
+	b.idle(ctx)
+	again := uint32(0)
+	for _, id := range jobs {
+		again += b.await(ctx, id, "COMPLETED").Attempt - 1
+	}
+	if t.Logf("%d attempts more than jobs", again); again < 4 {
+		t.Errorf("only %d attempts were made anew: too few to say anything", again)
+	}
+	b.account(ctx)
+}
