@@ -13,10 +13,10 @@ import (
 // class is the jobs that ask for the same: what is learned in looking for a start for
 // one of them is used for the others.
 type class struct {
-	number  int
 	spec    *cluster.JobSpec // of one of them
 	specs   []*cluster.JobSpec
 	offered bool   // waits in a sweep's queue
+	hears   bool   // is about to be offered something
 	judged  *round // the pass that found out whether it fits now
 	fits    bool
 	kept    string // by which reservations alone it is kept back; judged with fits
@@ -58,10 +58,9 @@ func (p *Planner) classOf(r *round, job *cluster.Job) *class {
 	key := keyOf(job.Spec)
 	c, ok := p.classes[key]
 	if !ok {
-		c = &class{number: len(p.order), spec: job.Spec}
+		c = &class{spec: job.Spec}
 		p.equip(r, c)
 		p.classes[key] = c
-		p.order = append(p.order, c)
 	}
 	p.bySpec[job.Spec] = c
 	c.specs = append(c.specs, job.Spec)
@@ -92,13 +91,25 @@ func (p *Planner) equip(r *round, c *class) {
 	c.needs = needs(&need)
 	for _, name := range append([]string{c.spec.Partition}, c.spec.Others...) {
 		if part, ok := p.ground.parts[name]; ok {
-			if o := p.option(r, c, need, part); p.canEver(&o) {
+			o := p.option(r, c, need, part)
+			if p.canEver(&o) {
 				c.options = append(c.options, o)
+			} else {
+				p.unequip(&o)
 			}
 		}
 	}
 	if len(c.options) == 0 {
 		c.never = p.impossible(r, c, need)
+	}
+}
+
+// unequip forgets the searches of an option.
+func (p *Planner) unequip(o *option) {
+	for _, w := range [...]*backfill.Want{o.near, o.any} {
+		if w != nil {
+			p.profile.Drop(w)
+		}
 	}
 }
 
@@ -132,12 +143,15 @@ func (p *Planner) option(r *round, c *class, need topology.Need, part *part) opt
 		near.Domains, near.Most = p.ground.levels[leaf], q.Switches
 	case !need.Linked:
 		o.any = p.profile.Want(loose, lasts, where, licences...)
+		o.any.Owner = c
 		return o
 	}
 	o.near = p.profile.Want(need, lasts, near, licences...)
+	o.near.Owner = c
 	if q.SwitchWait >= 0 {
 		o.wait = min(o.wait, cmpOr(r.snap.Policy.Scheduling.MaxSwitchWait, o.wait))
 		o.any = p.profile.Want(loose, lasts, where, licences...)
+		o.any.Owner = c
 	}
 	return o
 }

@@ -38,7 +38,7 @@ func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 	v := cluster.Verdict{Job: e.job.ID, Reason: e.why.reason, Detail: e.why.detail, Broken: e.broken}
 	if e.class != nil && !p.barred[e] {
 		v.Reason, v.Detail = p.shortage(r, e)
-		v.Detail += r.outside(e) + p.ground.lowered.says(e.job.Spec)
+		v.Detail += r.outside(e)
 		if len(e.job.Spec.Others) > 0 && e.at > 0 {
 			v.Detail += fmt.Sprintf("; planned in partition %q", e.class.options[e.choice/2].part.Name)
 		}
@@ -86,7 +86,7 @@ func shown(now, at cluster.Instant) cluster.Instant {
 func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 	c := e.class
 	if c.judged != r {
-		c.judged, c.fits = r, p.fitsIn(c, r.freeNow(p))
+		c.judged, c.fits = r, p.fitsIn(c, r.freeNow(p), r.open)
 		c.kept = p.keptFrom(r, c)
 	}
 	spec := e.job.Spec
@@ -109,15 +109,16 @@ func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 	return cluster.ReasonResources, c.needs
 }
 
-// fitsIn reports whether the class would fit into what is free of each host.
-func (p *Planner) fitsIn(c *class, free []backfill.Amount) bool {
+// fitsIn reports whether the class would fit into what is free of each host; open, if it
+// is known, is those that have a GPU free.
+func (p *Planner) fitsIn(c *class, free []backfill.Amount, open backfill.HostSet) bool {
 	for i := range c.options {
 		o := &c.options[i]
 		w := o.any
 		if w == nil {
 			w = o.near
 		}
-		if p.profile.FitsIn(w, free) {
+		if p.profile.FitsIn(w, free, open) {
 			return true
 		}
 	}
@@ -133,6 +134,12 @@ func (r *round) freeNow(p *Planner) []backfill.Amount {
 	for _, e := range p.started {
 		for i := range e.shares {
 			r.free[e.shares[i].Host].Take(&e.shares[i].Amount)
+		}
+	}
+	r.open = backfill.NewHostSet(len(r.free))
+	for h := range r.free {
+		if r.free[h].GPUs > 0 {
+			r.open.Add(h)
 		}
 	}
 	return r.free

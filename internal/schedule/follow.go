@@ -65,7 +65,8 @@ type sweep struct {
 	hosts map[int]bool // on which something became free
 	late  bool         // somebody who has hosts is in the way of the plan
 	moves int
-	looks int // at places that were not better
+	heard []*class // room used again
+	looks int      // at places that were not better
 }
 
 // left gives back what a job had that has no nodes any more.
@@ -192,9 +193,9 @@ func (s *sweep) retire(e *entry) {
 	if c.remove(e); len(c.jobs) > 0 {
 		return
 	}
-	last := s.order[len(s.order)-1]
-	s.order[c.number], last.number = last, c.number
-	s.order = s.order[:len(s.order)-1]
+	for i := range c.options {
+		s.unequip(&c.options[i])
+	}
 	delete(s.classes, keyOf(c.spec))
 	for _, spec := range c.specs {
 		delete(s.bySpec, spec)
@@ -284,9 +285,7 @@ func (s *sweep) run() {
 			s.offer(e)
 		}
 	}
-	if len(s.hosts) > 0 {
-		s.offerClasses()
-	}
+	s.offerClasses()
 	for len(s.offers) > 0 {
 		if s.moves >= maxMoves || s.looks >= maxLooks {
 			s.r.decision.More = true
@@ -299,6 +298,9 @@ func (s *sweep) run() {
 			o.class.offered = false
 		}
 		if o.gone {
+			if o.at > 0 { // another of the class may have what it was offered
+				s.offerClass(o.class)
+			}
 			continue
 		}
 		s.take(o)
@@ -308,7 +310,7 @@ func (s *sweep) run() {
 // offerClass finds the first job of a class, in order, that could start sooner than
 // it is planned to.
 func (s *sweep) offerClass(c *class) {
-	if c.offered || c.latest <= s.r.snap.Now {
+	if c.offered || c.latest <= s.r.snap.Now || len(c.jobs) == 0 {
 		return
 	}
 	start, _, ok := s.find(c, s.r.snap.Now, c.latest, (*backfill.Profile).Earliest)
@@ -356,6 +358,9 @@ func (s *sweep) take(o offer) {
 		}
 	}
 	s.offerClasses()
+	if o.at > 0 {
+		s.offerClass(e.class)
+	}
 }
 
 // startsNow reports whether a job could start at this moment on its own hosts. What
@@ -374,13 +379,21 @@ func (s *sweep) startsNow(e *entry) bool {
 	return ok && at == s.r.snap.Now
 }
 
-// offerClasses offers what became free to each class. With one host there is no need:
-// all that is planned on it was offered it already.
+// offerClasses offers what became free to each class that might use it. With one host
+// there is no need: all that is planned on it was offered it already.
 func (s *sweep) offerClasses() {
 	if s.profile.Hosts() == 1 {
 		return
 	}
-	for _, c := range s.order {
+	s.heard = s.heard[:0]
+	s.profile.News(func(w *backfill.Want, from cluster.Instant) {
+		if c := w.Owner.(*class); !c.offered && !c.hears && c.latest > from {
+			c.hears = true
+			s.heard = append(s.heard, c)
+		}
+	})
+	for _, c := range s.heard {
+		c.hears = false
 		s.offerClass(c)
 	}
 }

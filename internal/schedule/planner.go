@@ -56,7 +56,6 @@ type Planner struct {
 	profile         *backfill.Profile
 	classes         map[classKey]*class
 	bySpec          map[*cluster.JobSpec]*class
-	order           []*class // by number
 	entries         map[cluster.JobID]*entry
 	tenants         map[cluster.JobID]*tenant
 	barred          map[*entry]bool // not eligible, or never can start
@@ -117,6 +116,7 @@ type round struct {
 	places   map[cluster.JobID]int32  // how many more elements of an array may run
 	told     []*entry                 // whose verdict may have changed
 	free     []backfill.Amount        // what no job has of each host; made when asked for
+	open     backfill.HostSet         // the hosts of which free has a GPU
 	decision Decision
 }
 

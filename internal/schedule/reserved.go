@@ -39,7 +39,7 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 			}
 		}
 	}
-	if len(which) == 0 || p.fitsIn(c, left) || !c.fits && p.fitsIn(c, open) {
+	if len(which) == 0 || p.fitsIn(c, left, nil) || !c.fits && p.fitsIn(c, open, nil) {
 		return ""
 	}
 	slices.Sort(which)

@@ -82,8 +82,8 @@ func (t *trial) lacks(s *surveyed) []verdict {
 	loose, near := false, false
 	for i := range c.options {
 		o := &c.options[i]
-		loose = loose || o.any != nil && t.p.profile.FitsIn(o.any, t.r.freeNow(t.p))
-		near = near || o.near != nil && t.p.profile.FitsIn(o.near, t.r.freeNow(t.p))
+		loose = loose || o.any != nil && t.p.profile.FitsIn(o.any, t.r.freeNow(t.p), nil)
+		near = near || o.near != nil && t.p.profile.FitsIn(o.near, t.r.freeNow(t.p), nil)
 	}
 	fits := "fits now, but would delay jobs ahead of it"
 	if len(t.p.ground.twins) > 0 {

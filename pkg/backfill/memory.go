@@ -61,7 +61,7 @@ func (p *Profile) learn(w *Want, k *kindWant) {
 // open notes when a host that was given something can start its share now.
 func (p *Profile) open(w *Want, k *kindWant, g *gift) {
 	if g.host < 0 {
-		if slices.ContainsFunc(w.extra, func(x extra) bool { return x.row == -1-g.host }) {
+		if w.uses(g) {
 			k.after = p.now
 		}
 		return

@@ -24,7 +24,10 @@ type Profile struct {
 	// for the same ended look at what was given since.
 	gives     []gift
 	era       int
-	forgetful bool // the search under way remembers nothing
+	shapes    map[shapeKey]*shape
+	list      []*shape                 // all of them
+	told      struct{ era, given int } // gifts that News has told
+	forgetful bool                     // the search under way remembers nothing
 	// Packed takes the hosts that are left the fullest, not those nearest to each other,
 	// where a want allows both.
 	Packed bool
@@ -52,7 +55,7 @@ const (
 // narrowest level first, -1 for none; the level 0 is NVLink domains across hosts.
 // licences are counts of what belongs to no host.
 func New(now cluster.Instant, hosts []*topology.Host, levels [][]int32, licences []int32) *Profile {
-	p := &Profile{now: now, hosts: hosts, levels: levels, set: NewHostSet(len(hosts)), sure: NewHostSet(len(hosts))}
+	p := &Profile{now: now, hosts: hosts, levels: levels, shapes: map[shapeKey]*shape{}, set: NewHostSet(len(hosts)), sure: NewHostSet(len(hosts))}
 	p.rows, p.models = make([]Row, len(hosts)), make([]int, len(hosts))
 	for h, host := range hosts {
 		p.models[h] = p.modelOf(host)
@@ -180,7 +183,8 @@ type Licence struct {
 	Count int32
 }
 
-// Want prepares the search for a need that lasts so long (more than 0).
+// Want prepares the search for a need that lasts so long (more than 0). Drop it when
+// nobody looks for it any more.
 func (p *Profile) Want(need topology.Need, lasts time.Duration, where Where, licences ...Licence) *Want {
 	w := &Want{Need: need, Lasts: lasts, hosts: where.Hosts, domains: where.Domains, most: where.Most}
 	if w.hosts == nil {
@@ -202,6 +206,7 @@ func (p *Profile) Want(need topology.Need, lasts time.Duration, where Where, lic
 		}
 		w.kinds = append(w.kinds, k)
 	}
+	p.enlist(w)
 	return w
 }
 
@@ -306,21 +311,36 @@ func (p *Profile) Unbook(w *Want, at cluster.Instant, shares []Share) {
 
 // FitsEmpty reports whether the want would fit if no job had anything. O(hosts).
 func (p *Profile) FitsEmpty(w *Want) bool {
-	return p.FitsIn(w, nil)
+	return p.FitsIn(w, nil, nil)
 }
 
 // FitsIn reports whether the want fits into what is said to be free of each host; nil
-// means all. O(hosts).
-func (p *Profile) FitsIn(w *Want, now []Amount) bool {
+// means all. A want for GPUs looks only at hosts of which some are free, if those are
+// known. O(hosts looked at until there are enough).
+func (p *Profile) FitsIn(w *Want, now []Amount, open HostSet) bool {
+	look := w.hosts
+	if open != nil && w.Need.Total > 0 {
+		look = p.set
+		for i := range look {
+			look[i] = w.hosts[i] & open[i]
+		}
+	}
 	for i := range w.kinds {
 		p.found = p.found[:0]
-		for h := range p.hosts {
-			free := p.all[p.models[h]].all
-			if now != nil {
-				free = now[h]
-			}
-			if w.hosts.Has(h) && w.kinds[i].demands[p.models[h]].fits(&free) {
-				p.found = append(p.found, p.candidate(w, &w.kinds[i], h, free))
+		k, plain := &w.kinds[i], w.Need.PerNode >= 0 && w.domains == nil
+		for word := range look {
+			for rest := look[word]; rest != 0; rest &= rest - 1 {
+				h := word*64 + bits.TrailingZeros64(rest)
+				free := p.all[p.models[h]].all
+				if now != nil {
+					free = now[h]
+				}
+				if !k.demands[p.models[h]].fits(&free) {
+					continue
+				}
+				if p.found = append(p.found, p.candidate(w, k, h, free)); plain && len(p.found) >= int(w.Need.Nodes) {
+					return true
+				}
 			}
 		}
 		if p.enough(w) {

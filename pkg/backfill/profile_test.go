@@ -18,7 +18,8 @@ type world struct {
 	p       *Profile
 	domains []int32
 	taken   []booked
-	left    [][]Amount // by host and minute from now on
+	soonest map[*Want]cluster.Instant // as of the last look
+	left    [][]Amount                // by host and minute from now on
 }
 
 type booked struct {
@@ -49,7 +50,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		hosts = append(hosts, topology.NewHost(&n))
 		w.domains = append(w.domains, int32(h/5))
 	}
-	w.left = make([][]Amount, count)
+	w.left, w.soonest = make([][]Amount, count), map[*Want]cluster.Instant{}
 	none := slices.Repeat([]int32{-1}, count)
 	w.p = New(minute*1000, hosts, [][]int32{none, w.domains}, []int32{5})
 	return w
@@ -153,6 +154,7 @@ func FuzzEarliest(f *testing.F) {
 		w := newWorld(t, seed)
 		wants := []*Want{w.ask(), w.ask(), w.ask(), w.ask(), w.ask()}
 		for i := range 60 {
+			w.listen(wants)
 			if len(w.taken) > 0 && w.r.IntN(4) == 0 {
 				j := w.r.IntN(len(w.taken))
 				w.p.Unbook(w.taken[j].want, w.taken[j].at, w.taken[j].start.Shares)
@@ -205,6 +207,27 @@ func (w *world) move(x *Want) {
 	*b = booked{x, s.At, s}
 	w.note(*b, (*Amount).less)
 	w.checkIndex()
+}
+
+// listen looks whether every want that can start sooner than before heard of it.
+func (w *world) listen(wants []*Want) {
+	heard := map[*Want]cluster.Instant{}
+	w.p.News(func(x *Want, from cluster.Instant) {
+		if first, ok := heard[x]; !ok || from < first {
+			heard[x] = from
+		}
+	})
+	for _, x := range wants {
+		s, ok := w.p.Search(x, w.p.Now(), cluster.Never)
+		if !ok {
+			continue
+		}
+		from, told := heard[x]
+		if before := w.soonest[x]; s.At < before && (!told || from > s.At) {
+			w.Fatalf("%+v for %v can start at %d, not %d, and heard %v from %d on", x.Need, x.Lasts, s.At/minute, before/minute, told, from/minute)
+		}
+		w.soonest[x] = s.At
+	}
 }
 
 // check looks at what was found: enough, and free.

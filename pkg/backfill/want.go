@@ -9,10 +9,12 @@ import (
 )
 
 // Want is what a start is looked for. Make it with [Profile.Want]: it remembers what
-// it learned of the profile's hosts and is good for that profile only. Requests that
+// it learned of the profile's hosts and is good for that profile only, until it is
+// dropped. Requests that
 // are alike should share one.
 type Want struct {
 	Need  topology.Need
+	Owner any // the caller's own
 	Lasts time.Duration
 	hosts HostSet
 	// domains gives each host's domain when the nodes of the job must lie in at most
@@ -20,6 +22,7 @@ type Want struct {
 	domains []int32
 	most    int32
 	extra   []extra
+	shape   *shape // nil once it was dropped
 	kinds   []kindWant
 }
 
