@@ -38,7 +38,7 @@ func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 	v := cluster.Verdict{Job: e.job.ID, Reason: e.why.reason, Detail: e.why.detail, Broken: e.broken}
 	if e.class != nil && !p.barred[e] {
 		v.Reason, v.Detail = p.shortage(r, e)
-		v.Detail += r.outside(e)
+		v.Detail += r.outside(e) + p.ground.lowered.says(e.job.Spec)
 		if len(e.job.Spec.Others) > 0 && e.at > 0 {
 			v.Detail += fmt.Sprintf("; planned in partition %q", e.class.options[e.choice/2].part.Name)
 		}
@@ -86,7 +86,8 @@ func shown(now, at cluster.Instant) cluster.Instant {
 func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 	c := e.class
 	if c.judged != r {
-		c.judged, c.fits = r, p.fitsIn(c, r.freeNow(p), r.open)
+		free := r.freeNow(p)
+		c.judged, c.fits = r, p.fitsIn(c, free, r.open)
 		c.kept = p.keptFrom(r, c)
 	}
 	spec := e.job.Spec
