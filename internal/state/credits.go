@@ -378,6 +378,24 @@ func (s *State) fundHeld() {
 	}
 }
 
+// hopeAt is when jobs that wait for credits may get some without anybody's doing: when a
+// bucket begins, or the day or month of a budget does.
+func (v *View) hopeAt() cluster.Instant {
+	if v.unfunded.Len() == 0 {
+		return cluster.Never
+	}
+	day := v.now.Time().UTC().Truncate(24 * time.Hour)
+	return min(cluster.InstantOf(day.Add(24*time.Hour)), v.Credits().NextDue())
+}
+
+// hope has jobs that wait for credits looked at when they may get some.
+func (s *State) hope() {
+	if s.unfunded.Len() > 0 {
+		s.ledger().Advance(s.now)
+		s.released = true
+	}
+}
+
 // reprice changes what is set aside for a job whose time limit, partition, QOS or
 // account changes: all of it or nothing. A job that runs keeps the prices of its quote.
 func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusal {

@@ -18,6 +18,7 @@ func (s *State) tick() command.Result {
 	s.dropTokens()
 	s.dropUploads()
 	s.forgetUsage(tickForget)
+	s.hope()
 	var due []cluster.JobID
 	for k := range s.due.All() {
 		if k.at > s.now || len(due) == tickJobs {

@@ -207,7 +207,7 @@ func (v *View) NextDue() cluster.Instant {
 	if _, ended, found := v.Credits().OldestProvisional(); found {
 		due = min(due, ended.Add(amendable+1))
 	}
-	return due
+	return min(due, v.hopeAt())
 }
 
 // NothingNew reports whether applying the report would change nothing, so that it

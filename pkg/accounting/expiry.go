@@ -28,6 +28,15 @@ func comparePartKeys(a, b partKey) int {
 	return cmp.Or(cmp.Compare(a.bucket, b.bucket), CompareLiens(a.lien, b.lien))
 }
 
+// NextDue is when a bucket next begins or expires, [cluster.Never] when none does. It may
+// be in the past. O(log n).
+func (l *Ledger) NextDue() cluster.Instant {
+	if k, _, found := l.due.First(); found {
+		return k.at
+	}
+	return cluster.Never
+}
+
 // sweep does what has become due of buckets, oldest first: those that begin pay the
 // debts of their owners, and the expiry of those that are over is booked as effective
 // when they were. No bucket is used after its expiry even where the sweep is behind.
