@@ -244,10 +244,10 @@ func TestCreditsDisksFull(t *testing.T) {
 // TestCreditsClockAhead is scenario 22: a controller whose clock is ten minutes ahead is
 // made the leader again and again. Credits that expire in eight minutes do not expire.
 func TestCreditsClockAhead(t *testing.T) {
-	ctx := limited(t, 2*time.Minute)
 	options := three()
 	options.Nodes, options.Clocks = 0, true
 	b := newBank(t, options, "")
+	ctx := limited(t, 2*time.Minute) // after gctld was built anew
 	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{
 		Action: "grant", Account: "ml", Class: "promo", Amount: 1_000_000_123, Expires: timestamppb.New(time.Now().Add(8 * time.Minute)),
 	}))

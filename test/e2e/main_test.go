@@ -117,7 +117,7 @@ func start(t testing.TB, options cluster.Options) *cluster.Cluster {
 	}
 	options.Log = logTo{t}
 	options.NodePrefix = fmt.Sprintf("e%dn", os.Getpid()) // of this run alone
-	c, err := cluster.Start(limited(t, 2*time.Minute), options)
+	c, err := cluster.Start(limited(t, 5*time.Minute), options) // it may have to build gctld
 	if err != nil {
 		t.Fatal(err)
 	}
