@@ -54,7 +54,8 @@ func TestControllersAway(t *testing.T) {
 	var script []byte
 	n.want(at(2, 1), "#!/bin/sh\nexit 6\n", func(w *greylagv1.WantedTask) { script = w.Script; delete(n.blobs, [32]byte(script)) })
 	n.change(func() { n.down = false })
-	if end := n.settled(at(1, 1)); end.GetExitCode() != 5 {
+	end := n.settled(at(1, 1))
+	if ran := end.GetEnded().AsTime().Sub(end.GetStarted().AsTime()); end.GetExitCode() != 5 || end.GetRanMs()+1 < ran.Milliseconds() {
 		t.Errorf("ended while nobody listened: %v", end)
 	}
 	n.until("accepted", func() bool { task := n.last(at(2, 1)); return task != nil && task.GetPhase() == "wanted" })
