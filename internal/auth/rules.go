@@ -39,7 +39,7 @@ func rules(rpc RPC) (rule, bool) {
 		"HistoryService/Jobs":
 		return rule{own: byUser, others: byUser}, true
 	// Nobody submits for another.
-	case "JobService/Submit":
+	case "JobService/Submit", "JobService/Forecast":
 		return rule{own: byUser}, true
 	case "JobService/Cancel", "JobService/Update", "JobService/Script", "JobService/Logs":
 		return rule{own: byUser, others: byOperator}, true

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,7 +67,7 @@ func instant(get func(*greylagv1.Job) time.Time) func([]byte, view, *row) []byte
 
 // fields are the letters of -o, which mean what they mean to squeue.
 func fields() []field {
-	return append(append(identityFields(), startFields()...), []field{
+	return append(slices.Concat(identityFields(), startFields(), priorityFields()), []field{
 		{'t', "ST", "state, short", func(dst []byte, _ view, r *row) []byte {
 			if r.state == 0 {
 				return append(dst, '?')

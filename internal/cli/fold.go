@@ -18,6 +18,8 @@ type row struct {
 	job     *greylagv1.Job
 	state   cluster.JobState
 	indices []int32 // of the elements; nil for a single job
+
+	priority int64 // where it is shown or sorted by; unranked of one that does not wait
 }
 
 // fold puts pending elements of an array that wait for the same reason into one
@@ -98,7 +100,7 @@ func parseSort(word string) ([]sortKey, error) {
 	for _, term := range strings.Split(word, ",") {
 		letter := strings.TrimLeft(term, "+-")
 		if len(letter) != 1 || sorter(letter[0]) == nil {
-			return nil, &UsageError{fmt.Sprintf("cannot sort by %q", term), "write letters such as P,t,-S; those of -o that sort are A D F K M N P Q S T U V a e i j l q t u y"}
+			return nil, &UsageError{fmt.Sprintf("cannot sort by %q", term), "write letters such as P,t,-S; those of -o that sort are A D F K M N P Q S T U V a e i j l p q t u y"}
 		}
 		keys = append(keys, sortKey{letter[0], strings.HasPrefix(term, "-")})
 	}
@@ -146,7 +148,9 @@ func sorter(letter byte) func(a, b *row) int {
 		return byNumber(func(j *greylagv1.Job) int64 { return rankTime(endOf(j)) })
 	case 'V':
 		return byNumber(func(j *greylagv1.Job) int64 { return j.Submitted.AsTime().UnixNano() })
-	case 'y', 'Q':
+	case 'p', 'Q':
+		return func(a, b *row) int { return cmp.Compare(a.priority, b.priority) }
+	case 'y':
 		return byNumber(func(j *greylagv1.Job) int64 { return int64(j.Nice) })
 	}
 	return nil

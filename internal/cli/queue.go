@@ -50,7 +50,8 @@ type listing struct {
 	json     bool
 	stale    bool
 	sort     []sortKey
-	every    time.Duration // 0: once
+	ranked   map[uint64]int64 // priorities of jobs that wait, where they are asked for
+	every    time.Duration    // 0: once
 }
 
 // Queue is gqueue.
@@ -91,6 +92,9 @@ func (p *Process) queue(ctx context.Context) error {
 		p.Note("none of these jobs is active; gctl show job %s tells of finished ones", l.filter.Jobs[0])
 	}
 	planned, err := l.starts(ctx, cluster)
+	if err == nil {
+		l.ranked, err = l.priorities(ctx, cluster)
+	}
 	if err != nil {
 		return err
 	}
@@ -182,6 +186,9 @@ func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job
 		return out.Flush()
 	}
 	rows := fold(jobs, l.single)
+	if l.ranked != nil {
+		rank(rows, l.ranked)
+	}
 	sortRows(rows, l.sort)
 	v := view{now: p.Now(), starts: planned}
 	columns, err := p.columns(cfg, l, &v, rows)
@@ -265,6 +272,9 @@ func (p *Process) repaint(ctx context.Context, cfg config.Client, l listing, c C
 	for {
 		if fresh && due == nil {
 			planned, err := l.starts(ctx, c)
+			if err == nil {
+				l.ranked, err = l.priorities(ctx, c)
+			}
 			if err != nil {
 				return err
 			}

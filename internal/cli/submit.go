@@ -68,6 +68,9 @@ func (p *Process) submit(ctx context.Context) error {
 	if options.Quote {
 		return p.quote(ctx, cluster, spec, options.JSON || cfg.Output == "json")
 	}
+	if options.TestOnly {
+		return p.forecast(ctx, cluster, spec, options.JSON || cfg.Output == "json")
+	}
 	request := &greylagv1.SubmitRequest{RequestId: p.Request, Jobs: []*greylagv1.JobSpec{spec}}
 	if request.RequestId == "" {
 		request.RequestId = client.NewRequestID()

@@ -42,6 +42,7 @@ type Options struct {
 	JSON     bool
 	Quiet    bool
 	Quote    bool // print what the job would cost, and submit nothing
+	TestOnly bool // print when and where the job would start, and submit nothing
 
 	tasks       int32 // in all, over all nodes
 	gpusPerTask int32

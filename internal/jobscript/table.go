@@ -248,7 +248,7 @@ func timeRows() []option {
 				}
 				return err
 			}},
-		{Option: getopt.Option{Long: "signal", Value: "[B:]SIG[@SEC]", Help: "send SIG so many seconds before the time limit [60]; B: to the script alone"},
+		{Option: getopt.Option{Long: "signal", Value: "[B:]SIG[@SEC]", Help: "send SIG so many seconds before the time limit [60]; B: to the script alone; sbatch's R: changes nothing"},
 			set: func(o *Options, v string, _ time.Time) (err error) { o.Signal, err = parseWarn(v); return err }},
 	}
 }

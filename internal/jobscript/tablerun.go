@@ -58,6 +58,8 @@ func commandRows() []option {
 			set: turn(func(o *Options) { o.JSON = true })},
 		{Option: getopt.Option{Long: "quote", Help: "print what it would cost, and submit nothing"}, onlyTyped: true,
 			set: turn(func(o *Options) { o.Quote = true })},
+		{Option: getopt.Option{Long: "test-only", Help: "print when and where it would start, and submit nothing"},
+			set: turn(func(o *Options) { o.TestOnly = true })},
 		{Option: getopt.Option{Long: "quiet", Short: 'Q', Help: "print no warnings and no id"},
 			set: turn(func(o *Options) { o.Quiet = true })},
 		{Option: getopt.Option{Long: "help", Short: 'h', Help: "print this"}, onlyTyped: true, set: turn(func(*Options) {})},

@@ -192,11 +192,15 @@ func dependencyKind(name string) cluster.DependencyKind {
 // warnDefault is how long before the time limit sbatch sends a signal when no time is given.
 const warnDefault = 60 * time.Second
 
-// parseWarn reads [B:]SIGNAL[@SECONDS].
+// parseWarn reads [R:][B:]SIGNAL[@SECONDS]. R lets sbatch's job overlap reservations that
+// may be put off, of which there are none here.
 func parseWarn(word string) (cluster.WarnSignal, error) {
 	w := cluster.WarnSignal{Before: warnDefault}
 	name, seconds, timed := strings.Cut(word, "@")
-	name, w.BatchOnly = strings.CutPrefix(name, "B:")
+	flags, bare, flagged := strings.Cut(name, ":")
+	if flagged && strings.Trim(flags, "RB") == "" {
+		name, w.BatchOnly = bare, strings.Contains(flags, "B")
+	}
 	n, err := ParseSignal(name)
 	if err != nil {
 		return w, err

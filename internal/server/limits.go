@@ -47,7 +47,7 @@ func newLimits(cfg Limits) *limits {
 // walks over history or a journal, costs the controller as much as so many small ones.
 func costOf(rpc auth.RPC) float64 {
 	switch rpc {
-	case "ClusterService/Why", "ClusterService/Plan", "CreditService/Quote":
+	case "ClusterService/Why", "ClusterService/Plan", "CreditService/Quote", "JobService/Forecast":
 		return 10
 	case "CreditService/Statement", "HistoryService/Jobs",
 		"ReportService/Usage", "ReportService/Ended", "ReportService/Credits", "ReportService/Standing":

@@ -8,6 +8,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -42,10 +43,7 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 		return nil, err
 	}
 	s.limits.jobs(c, jobsIn(answer))
-	response := &greylagv1.SubmitResponse{Index: answer.Index, SetAside: int64(answer.SetAside)}
-	for _, o := range answer.Over {
-		response.Warnings = append(response.Warnings, fmt.Sprintf("account %s is over its budget, %s of %s: its jobs wait in the lowest tier until it is back within it", o.Node, o.Used, o.Limit))
-	}
+	response := &greylagv1.SubmitResponse{Index: answer.Index, SetAside: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
 	for i, id := range answer.First {
 		response.Jobs = append(response.Jobs, &greylagv1.Submitted{Id: uint64(id), ArraySize: answer.Counts[i]})
 	}
@@ -58,6 +56,14 @@ func jobsIn(answer *command.Submitted) (n int) {
 		n += max(1, int(size))
 	}
 	return n
+}
+
+// overBudget warns of soft budgets that are exceeded.
+func overBudget(over []accounting.Warning) (warnings []string) {
+	for _, o := range over {
+		warnings = append(warnings, fmt.Sprintf("account %s is over its budget, %s of %s: its jobs wait in the lowest tier until it is back within it", o.Node, o.Used.Short(), o.Limit.Short()))
+	}
+	return warnings
 }
 
 // ofJob says which of several jobs a refusal is about.

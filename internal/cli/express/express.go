@@ -55,7 +55,7 @@ func (c Command) Run() (request string, done bool) {
 	}
 	o, warnings, err := jobscript.Resolve(line, c.Environ, script, c.Now)
 	// Moments may be told from now on, and would not be the same a moment later.
-	if err != nil || len(warnings) > 0 || o.JSON || o.Wait || o.Quote || !o.Begin.IsZero() || !o.Deadline.IsZero() {
+	if err != nil || len(warnings) > 0 || o.JSON || o.Wait || o.Quote || o.TestOnly || !o.Begin.IsZero() || !o.Deadline.IsZero() {
 		return "", false
 	}
 	cfg, err := config.LoadClient("")

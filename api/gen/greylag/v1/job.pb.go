@@ -2183,6 +2183,114 @@ func (x *Outcome) GetCode() string {
 	return ""
 }
 
+type ForecastResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Start         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"` // if nobody comes or goes before; absent: none is planned
+	Now           bool                   `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`
+	Partition     string                 `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	Nodes         []string               `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`   // others may take their place
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"` // why it would wait
+	Detail        string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
+	SetAside      int64                  `protobuf:"varint,7,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"` // micro-credits
+	Warnings      []string               `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	AsOf          *AsOf                  `protobuf:"bytes,9,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForecastResponse) Reset() {
+	*x = ForecastResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForecastResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForecastResponse) ProtoMessage() {}
+
+func (x *ForecastResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForecastResponse.ProtoReflect.Descriptor instead.
+func (*ForecastResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ForecastResponse) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *ForecastResponse) GetNow() bool {
+	if x != nil {
+		return x.Now
+	}
+	return false
+}
+
+func (x *ForecastResponse) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *ForecastResponse) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ForecastResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ForecastResponse) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *ForecastResponse) GetSetAside() int64 {
+	if x != nil {
+		return x.SetAside
+	}
+	return 0
+}
+
+func (x *ForecastResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *ForecastResponse) GetAsOf() *AsOf {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
 type UpdateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -2202,7 +2310,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2322,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2335,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UpdateRequest) GetRequestId() string {
@@ -2317,7 +2425,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2437,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2450,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UpdateResponse) GetOutcomes() []*Outcome {
@@ -2368,7 +2476,7 @@ type ScriptRequest struct {
 
 func (x *ScriptRequest) Reset() {
 	*x = ScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2488,7 @@ func (x *ScriptRequest) String() string {
 func (*ScriptRequest) ProtoMessage() {}
 
 func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2501,7 @@ func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptRequest.ProtoReflect.Descriptor instead.
 func (*ScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ScriptRequest) GetJob() string {
@@ -2413,7 +2521,7 @@ type ScriptResponse struct {
 
 func (x *ScriptResponse) Reset() {
 	*x = ScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2533,7 @@ func (x *ScriptResponse) String() string {
 func (*ScriptResponse) ProtoMessage() {}
 
 func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2546,7 @@ func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptResponse.ProtoReflect.Descriptor instead.
 func (*ScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ScriptResponse) GetScript() []byte {
@@ -2468,7 +2576,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2480,7 +2588,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2493,7 +2601,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -2540,7 +2648,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2552,7 +2660,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2565,7 +2673,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LogsResponse) GetData() []byte {
@@ -2803,7 +2911,17 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x14\n" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x12\n" +
-	"\x04code\x18\x05 \x01(\tR\x04code\"\xcc\x03\n" +
+	"\x04code\x18\x05 \x01(\tR\x04code\"\x9a\x02\n" +
+	"\x10ForecastResponse\x120\n" +
+	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12\x10\n" +
+	"\x03now\x18\x02 \x01(\bR\x03now\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\tR\tpartition\x12\x14\n" +
+	"\x05nodes\x18\x04 \x03(\tR\x05nodes\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06detail\x18\x06 \x01(\tR\x06detail\x12\x1b\n" +
+	"\tset_aside\x18\a \x01(\x03R\bsetAside\x12\x1a\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarnings\x12%\n" +
+	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xcc\x03\n" +
 	"\rUpdateRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
@@ -2845,10 +2963,11 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04tail\x18\x04 \x01(\x03R\x04tail\x12\x12\n" +
 	"\x04rank\x18\x05 \x01(\x05R\x04rank\"\"\n" +
 	"\fLogsResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data2\xbf\x04\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data2\x84\x05\n" +
 	"\n" +
 	"JobService\x12?\n" +
-	"\x06Submit\x12\x19.greylag.v1.SubmitRequest\x1a\x1a.greylag.v1.SubmitResponse\x129\n" +
+	"\x06Submit\x12\x19.greylag.v1.SubmitRequest\x1a\x1a.greylag.v1.SubmitResponse\x12C\n" +
+	"\bForecast\x12\x19.greylag.v1.SubmitRequest\x1a\x1c.greylag.v1.ForecastResponse\x129\n" +
 	"\x04List\x12\x17.greylag.v1.ListRequest\x1a\x18.greylag.v1.ListResponse\x12=\n" +
 	"\x06Stream\x12\x17.greylag.v1.ListRequest\x1a\x18.greylag.v1.ListResponse0\x01\x126\n" +
 	"\x03Get\x12\x16.greylag.v1.GetRequest\x1a\x17.greylag.v1.GetResponse\x12>\n" +
@@ -2870,7 +2989,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(*JobSpec)(nil),               // 0: greylag.v1.JobSpec
 	(*Request)(nil),               // 1: greylag.v1.Request
@@ -2894,43 +3013,44 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*CancelRequest)(nil),         // 19: greylag.v1.CancelRequest
 	(*CancelResponse)(nil),        // 20: greylag.v1.CancelResponse
 	(*Outcome)(nil),               // 21: greylag.v1.Outcome
-	(*UpdateRequest)(nil),         // 22: greylag.v1.UpdateRequest
-	(*UpdateResponse)(nil),        // 23: greylag.v1.UpdateResponse
-	(*ScriptRequest)(nil),         // 24: greylag.v1.ScriptRequest
-	(*ScriptResponse)(nil),        // 25: greylag.v1.ScriptResponse
-	(*LogsRequest)(nil),           // 26: greylag.v1.LogsRequest
-	(*LogsResponse)(nil),          // 27: greylag.v1.LogsResponse
-	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*ForecastResponse)(nil),      // 22: greylag.v1.ForecastResponse
+	(*UpdateRequest)(nil),         // 23: greylag.v1.UpdateRequest
+	(*UpdateResponse)(nil),        // 24: greylag.v1.UpdateResponse
+	(*ScriptRequest)(nil),         // 25: greylag.v1.ScriptRequest
+	(*ScriptResponse)(nil),        // 26: greylag.v1.ScriptResponse
+	(*LogsRequest)(nil),           // 27: greylag.v1.LogsRequest
+	(*LogsResponse)(nil),          // 28: greylag.v1.LogsResponse
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	1,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	28, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	29, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	29, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	29, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	30, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	30, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	3,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	28, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
-	28, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	29, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	29, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
 	2,  // 7: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	1,  // 8: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	28, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	29, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	29, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	29, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	29, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	29, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	29, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	30, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	30, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	30, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	30, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	30, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
 	5,  // 15: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	3,  // 16: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
 	6,  // 17: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	29, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	29, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	29, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	29, // 21: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	29, // 22: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	28, // 23: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	30, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	30, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	30, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	30, // 21: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	30, // 22: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	29, // 23: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
 	0,  // 24: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
 	9,  // 25: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
-	29, // 26: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	30, // 26: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
 	10, // 27: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
 	11, // 28: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
 	4,  // 29: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
@@ -2942,32 +3062,36 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	4,  // 35: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
 	10, // 36: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
 	21, // 37: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
-	10, // 38: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
-	28, // 39: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
-	21, // 40: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
-	7,  // 41: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
-	13, // 42: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
-	13, // 43: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
-	15, // 44: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
-	17, // 45: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
-	19, // 46: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
-	22, // 47: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
-	24, // 48: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
-	26, // 49: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
-	8,  // 50: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
-	14, // 51: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
-	14, // 52: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
-	16, // 53: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
-	18, // 54: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
-	20, // 55: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
-	23, // 56: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
-	25, // 57: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
-	27, // 58: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
-	50, // [50:59] is the sub-list for method output_type
-	41, // [41:50] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	30, // 38: greylag.v1.ForecastResponse.start:type_name -> google.protobuf.Timestamp
+	12, // 39: greylag.v1.ForecastResponse.as_of:type_name -> greylag.v1.AsOf
+	10, // 40: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
+	29, // 41: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
+	21, // 42: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
+	7,  // 43: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
+	7,  // 44: greylag.v1.JobService.Forecast:input_type -> greylag.v1.SubmitRequest
+	13, // 45: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
+	13, // 46: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
+	15, // 47: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
+	17, // 48: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
+	19, // 49: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
+	23, // 50: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
+	25, // 51: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
+	27, // 52: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
+	8,  // 53: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
+	22, // 54: greylag.v1.JobService.Forecast:output_type -> greylag.v1.ForecastResponse
+	14, // 55: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
+	14, // 56: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
+	16, // 57: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
+	18, // 58: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
+	20, // 59: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
+	24, // 60: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
+	26, // 61: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
+	28, // 62: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
+	53, // [53:63] is the sub-list for method output_type
+	43, // [43:53] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -2975,14 +3099,14 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
-	file_greylag_v1_job_proto_msgTypes[22].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

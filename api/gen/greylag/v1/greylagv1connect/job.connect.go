@@ -37,6 +37,8 @@ const (
 const (
 	// JobServiceSubmitProcedure is the fully-qualified name of the JobService's Submit RPC.
 	JobServiceSubmitProcedure = "/greylag.v1.JobService/Submit"
+	// JobServiceForecastProcedure is the fully-qualified name of the JobService's Forecast RPC.
+	JobServiceForecastProcedure = "/greylag.v1.JobService/Forecast"
 	// JobServiceListProcedure is the fully-qualified name of the JobService's List RPC.
 	JobServiceListProcedure = "/greylag.v1.JobService/List"
 	// JobServiceStreamProcedure is the fully-qualified name of the JobService's Stream RPC.
@@ -60,6 +62,9 @@ type JobServiceClient interface {
 	// Submit stores jobs. It answers when they are durable on a quorum: all of
 	// them or none.
 	Submit(context.Context, *v1.SubmitRequest) (*v1.SubmitResponse, error)
+	// Forecast says when and where one job would start if it were submitted now, and
+	// submits nothing. It is refused for what Submit would refuse.
+	Forecast(context.Context, *v1.SubmitRequest) (*v1.ForecastResponse, error)
 	// List returns one page of jobs, active ones by default.
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
 	// Stream returns the same jobs as List, all pages one after the other.
@@ -93,6 +98,12 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			httpClient,
 			baseURL+JobServiceSubmitProcedure,
 			connect.WithSchema(jobServiceMethods.ByName("Submit")),
+			connect.WithClientOptions(opts...),
+		),
+		forecast: connect.NewClient[v1.SubmitRequest, v1.ForecastResponse](
+			httpClient,
+			baseURL+JobServiceForecastProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("Forecast")),
 			connect.WithClientOptions(opts...),
 		),
 		list: connect.NewClient[v1.ListRequest, v1.ListResponse](
@@ -148,20 +159,30 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 
 // jobServiceClient implements JobServiceClient.
 type jobServiceClient struct {
-	submit *connect.Client[v1.SubmitRequest, v1.SubmitResponse]
-	list   *connect.Client[v1.ListRequest, v1.ListResponse]
-	stream *connect.Client[v1.ListRequest, v1.ListResponse]
-	get    *connect.Client[v1.GetRequest, v1.GetResponse]
-	watch  *connect.Client[v1.WatchRequest, v1.WatchResponse]
-	cancel *connect.Client[v1.CancelRequest, v1.CancelResponse]
-	update *connect.Client[v1.UpdateRequest, v1.UpdateResponse]
-	script *connect.Client[v1.ScriptRequest, v1.ScriptResponse]
-	logs   *connect.Client[v1.LogsRequest, v1.LogsResponse]
+	submit   *connect.Client[v1.SubmitRequest, v1.SubmitResponse]
+	forecast *connect.Client[v1.SubmitRequest, v1.ForecastResponse]
+	list     *connect.Client[v1.ListRequest, v1.ListResponse]
+	stream   *connect.Client[v1.ListRequest, v1.ListResponse]
+	get      *connect.Client[v1.GetRequest, v1.GetResponse]
+	watch    *connect.Client[v1.WatchRequest, v1.WatchResponse]
+	cancel   *connect.Client[v1.CancelRequest, v1.CancelResponse]
+	update   *connect.Client[v1.UpdateRequest, v1.UpdateResponse]
+	script   *connect.Client[v1.ScriptRequest, v1.ScriptResponse]
+	logs     *connect.Client[v1.LogsRequest, v1.LogsResponse]
 }
 
 // Submit calls greylag.v1.JobService.Submit.
 func (c *jobServiceClient) Submit(ctx context.Context, req *v1.SubmitRequest) (*v1.SubmitResponse, error) {
 	response, err := c.submit.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Forecast calls greylag.v1.JobService.Forecast.
+func (c *jobServiceClient) Forecast(ctx context.Context, req *v1.SubmitRequest) (*v1.ForecastResponse, error) {
+	response, err := c.forecast.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -233,6 +254,9 @@ type JobServiceHandler interface {
 	// Submit stores jobs. It answers when they are durable on a quorum: all of
 	// them or none.
 	Submit(context.Context, *v1.SubmitRequest) (*v1.SubmitResponse, error)
+	// Forecast says when and where one job would start if it were submitted now, and
+	// submits nothing. It is refused for what Submit would refuse.
+	Forecast(context.Context, *v1.SubmitRequest) (*v1.ForecastResponse, error)
 	// List returns one page of jobs, active ones by default.
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
 	// Stream returns the same jobs as List, all pages one after the other.
@@ -262,6 +286,12 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		JobServiceSubmitProcedure,
 		svc.Submit,
 		connect.WithSchema(jobServiceMethods.ByName("Submit")),
+		connect.WithHandlerOptions(opts...),
+	)
+	jobServiceForecastHandler := connect.NewUnaryHandlerSimple(
+		JobServiceForecastProcedure,
+		svc.Forecast,
+		connect.WithSchema(jobServiceMethods.ByName("Forecast")),
 		connect.WithHandlerOptions(opts...),
 	)
 	jobServiceListHandler := connect.NewUnaryHandlerSimple(
@@ -316,6 +346,8 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		switch r.URL.Path {
 		case JobServiceSubmitProcedure:
 			jobServiceSubmitHandler.ServeHTTP(w, r)
+		case JobServiceForecastProcedure:
+			jobServiceForecastHandler.ServeHTTP(w, r)
 		case JobServiceListProcedure:
 			jobServiceListHandler.ServeHTTP(w, r)
 		case JobServiceStreamProcedure:
@@ -343,6 +375,10 @@ type UnimplementedJobServiceHandler struct{}
 
 func (UnimplementedJobServiceHandler) Submit(context.Context, *v1.SubmitRequest) (*v1.SubmitResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.Submit is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) Forecast(context.Context, *v1.SubmitRequest) (*v1.ForecastResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.Forecast is not implemented"))
 }
 
 func (UnimplementedJobServiceHandler) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {

@@ -1,0 +1,53 @@
+package server
+
+import (
+	"context"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Forecast says when and where a job would start, and submits nothing. It is refused
+// for what a submission would be. Like explanations they are made one at a time.
+func (s *jobService) Forecast(ctx context.Context, p *greylagv1.SubmitRequest) (*greylagv1.ForecastResponse, error) {
+	c := callerOf(ctx)
+	if n := len(p.GetJobs()); n != 1 {
+		return nil, refused(command.InvalidArgument, "", "%d jobs to foresee: want one", n)
+	}
+	sub, err := wire.ReadSubmission(p.GetJobs()[0], c.User.Identity)
+	if err != nil {
+		return nil, err
+	}
+	v, asOf, err := s.fresh(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	inline, large := blobsOf([]wire.Submission{sub}, func([32]byte) bool { return false })
+	cmd := &command.SubmitJobs{Actor: c.actor(), Jobs: []command.Submission{sub.Submission}, Blobs: append(inline, large...)}
+	select {
+	case s.explaining <- struct{}{}:
+		defer func() { <-s.explaining }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	t, refusal := v.Try(cmd)
+	if refusal != nil {
+		return nil, refusal
+	}
+	t.Snapshot.Now = max(t.Snapshot.Now, cluster.InstantOf(s.cfg.Clock()))
+	f := schedule.Foresee(t.Snapshot, t.Job)
+	return &greylagv1.ForecastResponse{
+		Start: wire.Timestamp(f.Start), Now: f.Now, Partition: f.Partition, Nodes: f.Nodes, Detail: f.Detail, Reason: reasonWord(f.Reason),
+		SetAside: int64(t.Answer.SetAside), Warnings: overBudget(t.Answer.Over), AsOf: asOf,
+	}, nil
+}
+
+func reasonWord(r cluster.Reason) string {
+	if r == cluster.ReasonNone {
+		return ""
+	}
+	return r.String()
+}

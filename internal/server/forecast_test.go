@@ -1,0 +1,68 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// TestForecast: a job is told when and where it would start, and then starts or is
+// planned there; nothing is submitted for it, and what would be refused is.
+func TestForecast(t *testing.T) {
+	w := newWorld(t, options{})
+	_, second := queueOfTwo(w)
+	c := w.as(ann).Jobs()
+	spec := job("work")
+	spec.Script, spec.TimeLimit = []byte("#!/bin/sh\n"), durationpb.New(time.Hour)
+	spec.Request = &greylagv1.Request{GpusPerNode: 2}
+	f, err := c.Forecast(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
+	must(t, err)
+	if f.GetNow() || f.GetPartition() != "main" || len(f.GetNodes()) != 1 || f.GetNodes()[0] != "n1" || f.GetReason() != "Resources" {
+		t.Errorf("behind two: %v", f)
+	}
+	id := cluster.JobID(w.submit(w.as(ann), spec)).String()
+	if first, _ := cluster.ParseJobRef(second); id != (first.ID + 1).String() {
+		t.Errorf("the next job has the id %s after %s", id, second)
+	}
+	w.until("it is planned", func() bool {
+		answer, err := c.Get(t.Context(), &greylagv1.GetRequest{Job: id})
+		must(t, err)
+		p := answer.GetJobs()[0].GetPlanned()
+		return p != nil && p.AsTime().Sub(f.GetStart().AsTime()).Abs() < time.Minute
+	})
+	spec.Request = &greylagv1.Request{CpusPerTask: 1}
+	f, err = c.Forecast(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
+	if must(t, err); !f.GetNow() || f.GetReason() != "" || f.GetStart() == nil {
+		t.Errorf("of a job that fits beside: %v", f)
+	}
+}
+
+func TestForecastRefusals(t *testing.T) {
+	w := newWorld(t, options{})
+	newNode(w, "n1").next()
+	c := w.as(ann).Jobs()
+	large := job("large")
+	large.Request = &greylagv1.Request{GpusPerNode: 99}
+	bad := proto.CloneOf(large)
+	bad.Name = "a\x00b"
+	for name, r := range map[string]*greylagv1.SubmitRequest{
+		"none": {}, "two": {Jobs: []*greylagv1.JobSpec{job("a"), job("b")}}, "too large": {Jobs: []*greylagv1.JobSpec{large}},
+		"malformed": {Jobs: []*greylagv1.JobSpec{bad}}, "nothing": {Jobs: []*greylagv1.JobSpec{nil}},
+	} {
+		_, asked := c.Forecast(t.Context(), r)
+		if asked == nil {
+			t.Errorf("%s: foreseen", name)
+			continue
+		}
+		_, submitted := c.Submit(t.Context(), r)
+		if connect.CodeOf(asked) != connect.CodeOf(submitted) && len(r.GetJobs()) == 1 {
+			t.Errorf("%s: %v to foresee, %v to submit", name, asked, submitted)
+		}
+	}
+}
