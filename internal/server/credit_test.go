@@ -231,9 +231,15 @@ func TestCreditsOneRequestID(t *testing.T) {
 	// What was refused stays refused, also when there is enough.
 	poor := &greylagv1.SubmitRequest{RequestId: "once", Jobs: []*greylagv1.JobSpec{paidJob("dear", 4)}}
 	for range 2 {
-		if _, err := w.as(eve).Jobs().Submit(t.Context(), poor); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "account maths/eve") {
+		if _, err := w.as(eve).Jobs().Submit(t.Context(), poor); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "needs 8.000000, has 5.000000") {
 			t.Errorf("eight credits of five: %v", err)
 		}
+		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{RequestId: "more", Action: "grant", Account: "maths", Amount: 5 * credit})
+		must(t, err)
+	}
+	poor.RequestId = "again"
+	if _, err := w.as(eve).Jobs().Submit(t.Context(), poor); err != nil {
+		t.Errorf("eight credits of ten: %v", err)
 	}
 }
 
