@@ -164,7 +164,9 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 	b.await(ctx, id, "RUNNING")
 	expires := time.Now().Add(2 * time.Second)
 	const soon = 987_654_321
-	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "ml", Class: "promo", Amount: soon, Expires: timestamppb.New(expires)}))
+	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{
+		Action: "grant", Account: "ml", Class: "promo", Amount: soon, Expires: timestamppb.New(expires), Scope: &greylagv1.BucketScope{Qos: []string{"premium"}},
+	}))
 	leader := b.leader(ctx)
 	for _, ctl := range b.others(leader) {
 		b.must(ctl.Kill())
@@ -184,6 +186,11 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 	}
 	_, err = b.spend(ctx, refused) // the same request again
 	b.must(err)
+	late := b.gpuJob("would be paid from it", "exit 0")
+	late.Qos = "premium"
+	lateID, err := b.spend(ctx, late)
+	b.must(err)
+	b.await(ctx, lateID, "COMPLETED")
 	if job := b.await(ctx, id, "FAILED"); job.ExitCode != 7 || job.Attempt != 1 {
 		t.Errorf("the job that went on ended with %d in attempt %d", job.ExitCode, job.Attempt)
 	}
