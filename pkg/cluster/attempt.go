@@ -11,6 +11,8 @@ type AttemptRecord struct {
 	Outcome   JobState
 	TRES      []Amount
 	CPUTime   time.Duration // user and system, of all its tasks
+	Account   string        // for which it ran, whatever the job is changed to later; "": not noted
+	QOS       string        // likewise
 }
 
 // maxAttempts is how many earlier attempts of a job are kept.
@@ -26,6 +28,9 @@ func Attempted(earlier []AttemptRecord, r AttemptRecord) []AttemptRecord {
 // ThisAttempt is the attempt that the job makes now or made last. O(nodes).
 func (j *Job) ThisAttempt() AttemptRecord {
 	r := AttemptRecord{Attempt: j.Attempt, Partition: j.Partition, Started: j.Started, Ended: j.Ended, Outcome: j.Outcome, TRES: j.TRES}
+	if j.Spec != nil {
+		r.Account, r.QOS = j.Spec.Account, j.Spec.QOS
+	}
 	if j.State.Final() {
 		r.Outcome = j.State
 	}

@@ -1,6 +1,7 @@
 package tally
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -36,10 +37,11 @@ func Job(j *cluster.Job, until cluster.Instant, grid Grid, into Into) {
 	}
 }
 
-// keyOf is where an attempt counts but for its GPUs: under the type of most of its
+// keyOf is where an attempt counts but for its GPUs: for the account and QOS that it ran
+// for, since a job that waits again may be given others, and under the type of most of its
 // GPUs, or of a job that never ran under the only one that it asked for.
 func keyOf(j *cluster.Job, a *cluster.AttemptRecord) Key {
-	k := Key{Account: j.Spec.Account, User: j.Spec.Owner.User, Partition: a.Partition, QOS: j.Spec.QOS}
+	k := Key{Account: cmp.Or(a.Account, j.Spec.Account), User: j.Spec.Owner.User, Partition: a.Partition, QOS: cmp.Or(a.QOS, j.Spec.QOS)}
 	if k.Partition == "" {
 		k.Partition = j.Spec.Partition
 	}

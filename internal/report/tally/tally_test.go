@@ -81,6 +81,28 @@ func TestRunningJobCountsAsItWillWhenItHasEnded(t *testing.T) {
 	}
 }
 
+// TestAttemptsStayWhereTheyWere: a job that waits again and is given another account and
+// QOS takes nothing of its earlier attempts with it.
+func TestAttemptsStayWhereTheyWere(t *testing.T) {
+	j := trained()
+	j.Attempts[0].Account, j.Attempts[0].QOS = "before", "batch"
+	gpu := make(map[Key]int64)
+	sums := make(map[Key]*Tally)
+	Job(j, 0, Slots, func(_ cluster.Instant, k Key) *Tally {
+		k.Partition, k.GPUType = "", ""
+		if sums[k] == nil {
+			sums[k] = &Tally{}
+		}
+		return sums[k]
+	})
+	for k, s := range sums {
+		gpu[k] = s.GPU / 60_000
+	}
+	if want := (map[Key]int64{{Account: "before", User: "u", QOS: "batch"}: 30, {Account: "a", User: "u", QOS: "q"}: 150}); !reflect.DeepEqual(gpu, want) {
+		t.Errorf("GPU minutes %v, want %v", gpu, want)
+	}
+}
+
 // TestGPUTypeOfAnAttempt: what was charged for an attempt stays under its type when the
 // job runs again on another.
 func TestGPUTypeOfAnAttempt(t *testing.T) {
