@@ -116,7 +116,7 @@ func start(t testing.TB, options cluster.Options) *cluster.Cluster {
 		t.Skip("starts a real cluster: not with -short")
 	}
 	options.Log = logTo{t}
-	options.NodePrefix = fmt.Sprintf("e%dn", os.Getpid()) // of this run alone
+	options.NodePrefix = fmt.Sprintf("e%dn", os.Getpid())       // of this run alone
 	c, err := cluster.Start(limited(t, 5*time.Minute), options) // it may have to build gctld
 	if err != nil {
 		t.Fatal(err)
