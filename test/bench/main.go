@@ -31,7 +31,7 @@ type part struct {
 func parts(beside passSize) []part {
 	return []part{
 		{"start", startTimes}, {"submit", submissions}, {"processes", processes}, {"jobs", endToEnd},
-		{"queue", listing}, {"failover", failover}, {"memory", memory}, {"passes", passes},
+		{"queue", listing}, {"failover", failover}, {"memory", memory}, {"passes", passes}, {"ledger", ledger}, {"credits", credits},
 		{"backfill", func(ctx context.Context, out *paper) error { return besideBackfill(ctx, out, beside) }},
 	}
 }
