@@ -61,6 +61,7 @@ type Order struct {
 	Umask    uint32   `json:"umask"`
 	Subreap  bool     `json:"subreap,omitempty"`   // not PID 1: gather and kill stray descendants at the end
 	ScriptIs string   `json:"script_is,omitempty"` // what to call Args[0] in messages
+	Group    string   `json:"group,omitempty"`     // where the task sees its control group of version 2
 }
 
 // Record is how the task ended.
@@ -70,8 +71,9 @@ type Record struct {
 	LaunchError string `json:"launch_error,omitempty"`
 	Started     int64  `json:"started,omitempty"` // nanoseconds since 1970; 0: never executed
 	Ended       int64  `json:"ended"`
-	MaxRSS      uint64 `json:"max_rss,omitempty"` // bytes, of the largest process
-	CPU         int64  `json:"cpu,omitempty"`     // nanoseconds, user and system, of all that were waited for
+	MaxRSS      uint64 `json:"max_rss,omitempty"`   // bytes, of the largest process, or of all where there is a group
+	CPU         int64  `json:"cpu,omitempty"`       // nanoseconds, user and system, of all that were waited for
+	OOMKills    uint64 `json:"oom_kills,omitempty"` // processes killed for memory, where there is a group
 }
 
 // Duration is the time the program ran; 0 where it never did.

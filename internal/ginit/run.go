@@ -59,6 +59,7 @@ func Run(dir string) int {
 	}
 	record := supervise(pid, signals)
 	record.Started = started.UnixNano()
+	record.measure(order.Group)
 	code := record.Code
 	if err := writeRecord(dir, record); err != nil {
 		code = ExitOrder

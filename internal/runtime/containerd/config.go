@@ -55,7 +55,8 @@ type Config struct {
 	// systemd, a slice ("greylag-jobs.slice") with it. It must differ between
 	// nodes that share a machine.
 	CgroupParent string
-	// Systemd says whether systemd manages the control groups; nil: where it runs.
+	// Systemd says whether systemd manages the control groups; nil: where it runs and
+	// they are of version 2.
 	Systemd *bool
 	// OCIRuntime is the runc or crun to use, a name on PATH or a path. Empty:
 	// crun where it is installed and works with this host's control groups,
@@ -75,7 +76,8 @@ type Config struct {
 }
 
 // GroupOf names the control group for a node's tasks, apart from those of other nodes
-// on the same machine: a slice where systemd runs, else a path.
+// on the same machine: a slice where systemd
+// keeps them, else a path.
 func GroupOf(node string) string {
 	if systemdRuns() {
 		return "greylag-jobs-" + node + ".slice"
@@ -83,10 +85,13 @@ func GroupOf(node string) string {
 	return "/greylag/" + node
 }
 
-// systemdRuns is sd_booted(3).
+// systemdRuns tells whether systemd keeps the control groups: where it runs
+// (sd_booted(3)) and they are of version 2. Of version 1 it tolerates others' beside its
+// own, and would remove a task's before anybody has read what it counted.
 func systemdRuns() bool {
 	_, err := os.Stat("/run/systemd/system")
-	return err == nil
+	groups, unknown := cgroup.Detect()
+	return err == nil && unknown == nil && groups.Unified()
 }
 
 // namespaceForm is containerd's own rule (identifiers.Validate).

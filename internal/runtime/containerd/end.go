@@ -50,6 +50,7 @@ func (r *Runtime) Wait(ctx context.Context, id runtime.TaskID) (runtime.Exit, er
 	exit := runtime.Exit{
 		Code: record.Code, Signal: record.Signal, LaunchError: record.LaunchError,
 		Ended: time.Unix(0, record.Ended), PeakMemory: record.MaxRSS, CPUTime: time.Duration(record.CPU),
+		OOMKills: record.OOMKills,
 	}
 	if record.Started != 0 {
 		exit.Started = time.Unix(0, record.Started)
@@ -98,13 +99,14 @@ func fromStatus(status uint32, ended time.Time) runtime.Exit {
 }
 
 // measure adds what only the control group knows; it goes when the task is
-// removed. A group that is gone leaves what the record says.
+// removed, or with its last process where systemd made it. A group that is gone
+// leaves what the record says.
 func (r *Runtime) measure(id runtime.TaskID, exit *runtime.Exit) {
 	group := r.group(id)
 	if kills, err := group.OOMKills(); err == nil {
-		exit.OOMKills = kills
-		exit.OOM = kills > 0 && (exit.Code != 0 || exit.Lost)
+		exit.OOMKills = max(exit.OOMKills, kills)
 	}
+	exit.OOM = exit.OOMKills > 0 && (exit.Code != 0 || exit.Lost)
 	if peak, err := group.PeakMemory(); err == nil && peak > 0 {
 		exit.PeakMemory = peak
 	}

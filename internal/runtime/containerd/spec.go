@@ -170,6 +170,9 @@ func scopePrefix(config Config) string {
 	return "greylag-" + config.Namespace
 }
 
+// ownGroup is where a task sees its control group of version 2.
+const ownGroup = "/sys/fs/cgroup"
+
 // folders are the host folders of one task.
 type folders struct {
 	task  string // its taskdir
@@ -194,7 +197,7 @@ func (f *frame) mounts(task *runtime.Spec, own folders) []specs.Mount {
 		{Destination: "/sys", Type: "bind", Source: "/sys", Options: []string{"bind", "ro", "nosuid", "noexec", "nodev"}},
 	}
 	if f.unified {
-		list = append(list, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
+		list = append(list, specs.Mount{Destination: ownGroup, Type: "cgroup", Source: "cgroup",
 			Options: []string{"ro", "nosuid", "noexec", "nodev"}})
 	}
 	if own.tmp != "" {

@@ -243,6 +243,9 @@ func (r *Runtime) order(spec *runtime.Spec, from base) ginit.Order {
 		Args: spec.Args, WorkDir: spec.WorkDir,
 		Stdin: spec.Stdin, Stdout: spec.Stdout, Stderr: spec.Stderr, Append: spec.Append, Umask: spec.Umask,
 	}
+	if r.groups.Unified() {
+		order.Group = ownGroup
+	}
 	if order.Umask == 0 {
 		order.Umask = 0o022
 	}
