@@ -217,6 +217,9 @@ func Dailies(days []Day, before []Row) (all []Series, spent bool) {
 // AlertTable is alerts as a table.
 func AlertTable(alerts []Alert) Table {
 	t := Table{Name: "alerts", Columns: texts("type", "scope", "period", "value", "limit", "text", "id")}
+	for _, i := range [...]int{1, 3, 4, 6} {
+		t.Columns[i].Detail = true // the text says them
+	}
 	for _, a := range alerts {
 		t.Rows = append(t.Rows, row(a.Rule, a.Scope, a.Period, a.Value, a.Limit, a.Text, a.ID))
 	}

@@ -53,7 +53,7 @@ func focusColumns() []Column {
 		if money[name] {
 			digits = 6
 		}
-		out = append(out, Column{name, digits})
+		out = append(out, Column{Name: name, Digits: digits})
 	}
 	return out
 }

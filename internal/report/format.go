@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"strings"
@@ -69,25 +70,21 @@ func quoted(s string) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// Text is the table for people: columns that stand below each other, numbers to the
-// right. What could move a terminal's cursor is shown as "?".
+// Text is the table for people, without details: columns that stand below each other,
+// numbers to the right. What could move a terminal's cursor is shown as "?".
 func (t *Table) Text() []byte {
-	widths := make([]int, len(t.Columns))
-	cells := make([][]string, 0, len(t.Rows)+1)
-	head := make([]string, len(t.Columns))
+	var shown []Column
+	cells := make([][]string, len(t.Rows)+1)
 	for i, c := range t.Columns {
-		head[i] = strings.ToUpper(c.Name)
-	}
-	cells = append(cells, head)
-	for _, r := range t.Rows {
-		line := make([]string, len(t.Columns))
-		for i, c := range t.Columns {
-			if line[i] = tame(c.plain(r[i])); line[i] == "" {
-				line[i] = "-"
-			}
+		if c.Detail {
+			continue
 		}
-		cells = append(cells, line)
+		shown, cells[0] = append(shown, c), append(cells[0], strings.ToUpper(c.Name))
+		for n, r := range t.Rows {
+			cells[n+1] = append(cells[n+1], cmp.Or(tame(c.plain(r[i])), "-"))
+		}
 	}
+	widths := make([]int, len(shown))
 	for _, line := range cells {
 		for i, s := range line {
 			widths[i] = max(widths[i], utf8.RuneCountInString(s))
@@ -101,7 +98,7 @@ func (t *Table) Text() []byte {
 			if i > 0 {
 				l.WriteByte(' ')
 			}
-			if t.Columns[i].Digits == Text {
+			if shown[i].Digits == Text {
 				l.WriteString(s + pad)
 			} else {
 				l.WriteString(pad + s)

@@ -104,6 +104,29 @@ func TestFormatsAreReadBack(t *testing.T) {
 	}
 }
 
+// TestTablesForPeopleAreNarrow: with names of usual lengths lines fit a terminal, and
+// what is left out there is in the other forms.
+func TestTablesForPeopleAreNarrow(t *testing.T) {
+	key := tally.Key{Account: "physics", User: "johndoe", Partition: "main", QOS: "standard", GPUType: "h100"}
+	rows := []Row{{Key: key, Tally: tally.Tally{GPU: 3_600_000_000, CPU: 28_800_000_000, CPUHeld: 1, MemHeld: 1, Attempts: 1, Kept: 1}}}
+	rows[0].Ended[0] = 1234
+	tables := []Table{Credits([]Credit{{Node: "physics/johndoe", Kind: "charge", Class: "purchase", Amount: 12_345_000_000}})}
+	for _, name := range Reports() {
+		table, _ := Make(name, rows)
+		tables = append(tables, table)
+	}
+	for _, table := range tables {
+		for line := range strings.Lines(string(table.Text())) {
+			if len(line) > 80 {
+				t.Errorf("%s: %d columns: %s", table.Name, len(line)-1, line)
+			}
+		}
+		if head, _, _ := strings.Cut(string(table.CSV()), "\n"); strings.Count(head, ",") != len(table.Columns)-1 {
+			t.Errorf("%s: a column is missing in %s", table.Name, head)
+		}
+	}
+}
+
 func TestWriteIsStable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "usage", "csv", "period=2026-06-01")
 	p, err := PeriodOf("day", time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC))

@@ -11,7 +11,8 @@ const Text = -1
 // Column is one column of a table.
 type Column struct {
 	Name   string
-	Digits int // decimals of its numbers, or Text
+	Digits int  // decimals of its numbers, or Text
+	Detail bool // not in the form for people, whose lines are short
 }
 
 // Value is one cell: words, or a number in units of the column's last decimal.

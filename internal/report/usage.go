@@ -59,7 +59,7 @@ func group(rows []Row, by func(tally.Key) tally.Key) []Row {
 func texts(names ...string) []Column {
 	out := make([]Column, len(names))
 	for i, n := range names {
-		out[i] = Column{n, Text}
+		out[i] = Column{Name: n, Digits: Text}
 	}
 	return out
 }
@@ -67,7 +67,16 @@ func texts(names ...string) []Column {
 func numbers(digits int, names ...string) []Column {
 	out := make([]Column, len(names))
 	for i, n := range names {
-		out[i] = Column{n, digits}
+		out[i] = Column{Name: n, Digits: digits}
+	}
+	return out
+}
+
+// details are numbers that programs get and people do not.
+func details(digits int, names ...string) []Column {
+	out := numbers(digits, names...)
+	for i := range out {
+		out[i].Detail = true
 	}
 	return out
 }
@@ -86,7 +95,7 @@ func quantile(t *tally.Tally, percent int64) Value {
 func usage(rows []Row) Table {
 	t := Table{Name: "usage", Columns: columns(
 		texts("account", "user", "partition", "qos", "gpu_type"), numbers(0, "jobs"),
-		numbers(3, "gpu_hours", "cpu_hours", "node_hours", "lost_fault", "lost_preempt"), numbers(0, "wait_p50_s", "wait_p95_s"),
+		numbers(3, "gpu_hours", "cpu_hours"), details(3, "node_hours", "lost_fault", "lost_preempt"), details(0, "wait_p50_s"), numbers(0, "wait_p95_s"),
 	)}
 	for _, r := range group(rows, func(k tally.Key) tally.Key { return k }) {
 		t.Rows = append(t.Rows, row(
@@ -101,7 +110,8 @@ func usage(rows []Row) Table {
 func jobs(rows []Row) Table {
 	t := Table{Name: "jobs", Columns: columns(
 		texts("partition", "qos", "gpu_type"),
-		numbers(0, "jobs", "completed", "failed", "cancelled", "timeout", "deadline", "preempted", "node_fail", "out_of_memory", "attempts", "wait_p50_s", "wait_p95_s"),
+		numbers(0, "jobs", "completed", "failed"), details(0, "cancelled"), numbers(0, "timeout"), details(0, "deadline", "preempted"),
+		numbers(0, "node_fail"), details(0, "out_of_memory", "attempts", "wait_p50_s"), numbers(0, "wait_p95_s"),
 	)}
 	for _, r := range group(rows, func(k tally.Key) tally.Key {
 		return tally.Key{Partition: k.Partition, QOS: k.QOS, GPUType: k.GPUType}
@@ -121,10 +131,10 @@ func jobs(rows []Row) Table {
 // people is who used most.
 func people(name string, rows []Row, by func(tally.Key) tally.Key) Table {
 	t := Table{Name: name, Columns: columns(
-		texts("user"), numbers(0, "jobs"), numbers(3, "gpu_hours"), numbers(1, "gpu_percent"), numbers(3, "cpu_hours", "node_hours", "lost_fault", "lost_preempt"), numbers(6, "charged"),
+		texts("user"), numbers(0, "jobs"), numbers(3, "gpu_hours"), numbers(1, "gpu_percent"), numbers(3, "cpu_hours"), details(3, "node_hours", "lost_fault", "lost_preempt"), numbers(6, "charged"),
 	)}
 	if name == "accounts" {
-		t.Columns = slices.Insert(t.Columns, 0, Column{"account", Text})
+		t.Columns = slices.Insert(t.Columns, 0, Column{Name: "account", Digits: Text})
 	}
 	groups, total := group(rows, by), int64(0)
 	for i := range groups {
@@ -149,8 +159,8 @@ func people(name string, rows []Row, by func(tally.Key) tally.Key) Table {
 // efficiency is how much of what attempts had their processes used.
 func efficiency(rows []Row) Table {
 	t := Table{Name: "efficiency", Columns: columns(
-		texts("account", "user"), numbers(0, "attempts"), numbers(3, "cpu_hours", "cpu_used_hours"), numbers(1, "cpu_percent", "mem_percent"),
-		numbers(3, "gpu_hours", "gpu_lost_hours"), numbers(1, "gpu_lost_percent", "completed_percent"),
+		texts("account", "user"), numbers(0, "attempts"), details(3, "cpu_hours", "cpu_used_hours"), numbers(1, "cpu_percent", "mem_percent"),
+		numbers(3, "gpu_hours"), details(3, "gpu_lost_hours"), numbers(1, "gpu_lost_percent"), details(1, "completed_percent"),
 	)}
 	for _, r := range group(rows, func(k tally.Key) tally.Key { return tally.Key{Account: k.Account, User: k.User} }) {
 		if r.Attempts == 0 {
