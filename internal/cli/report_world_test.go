@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"errors"
 
 	"connectrpc.com/connect"
 
@@ -35,6 +36,9 @@ func (b *rowBook) Ended(_ context.Context, r *greylagv1.PeriodsRequest, s *conne
 
 func (b *rowBook) Credits(_ context.Context, r *greylagv1.PeriodsRequest, s *connect.ServerStream[greylagv1.PeriodCreditsResponse]) error {
 	b.w.note(r)
+	if b.credits.Head == nil {
+		return connect.NewError(connect.CodeDataLoss, errors.New("entry 7 of the journal of credits cannot be read here"))
+	}
 	return s.Send(&b.credits)
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -49,7 +50,7 @@ func (q *asking) journalBefore(at cluster.Instant) (journalEnd, error) {
 			high = middle
 			continue
 		}
-		e, err := accounting.ReadRow(rows[0].Data)
+		e, err := entryOf(rows[0])
 		switch {
 		case err != nil:
 			return journalEnd{}, err
@@ -65,9 +66,19 @@ func (q *asking) journalBefore(at cluster.Instant) (journalEnd, error) {
 	if err != nil || low == 1 || len(rows) == 0 || rows[0].Seq != low-1 {
 		return out, err
 	}
-	e, err := accounting.ReadRow(rows[0].Data)
+	e, err := entryOf(rows[0])
 	out.head = e.Hash[:]
 	return out, err
+}
+
+// entryOf reads an entry of the journal. Sums without one that cannot be read would be
+// wrong: there are none then.
+func entryOf(row archive.Row) (accounting.Entry, error) {
+	e, err := accounting.ReadRow(row.Data)
+	if err != nil {
+		err = connect.NewError(connect.CodeDataLoss, fmt.Errorf("entry %d of the journal of credits cannot be read here: %w", row.Seq, err))
+	}
+	return e, err
 }
 
 // creditPlace is where a row of credits stands.
@@ -160,7 +171,7 @@ func (q *asking) credits() (map[creditPlace]creditSum, error) {
 			return nil, err
 		}
 		for _, row := range rows {
-			e, err := accounting.ReadRow(row.Data)
+			e, err := entryOf(row)
 			if err != nil {
 				return nil, err
 			}

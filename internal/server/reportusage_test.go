@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
@@ -128,6 +130,14 @@ func TestReportWithAGap(t *testing.T) {
 			t.Errorf("when it is filled: %v", h)
 		}
 	}
+	must(t, store.AppendRows(3, archive.CreditJournal, []archive.Row{{Seq: 1, Data: []byte("no entry")}}))
+	damaged, err := w.as(olga).Reports().Credits(context.Background(), p)
+	must(t, err)
+	defer damaged.Close()
+	if damaged.Receive() || connect.CodeOf(damaged.Err()) != connect.CodeDataLoss {
+		t.Errorf("a journal that cannot be read: %v", damaged.Err())
+	}
+	must(t, store.ExpectRows(archive.CreditJournal, 0))
 	must(t, store.ExpectRows(archive.CreditJournal, 5))
 	if _, h := usageOf(t, w, olga, p); h.Ready || h.Incomplete == "" {
 		t.Errorf("with a gap in the journal: %v", h)

@@ -109,8 +109,13 @@ func (r *reporting) run(name string) func(*cobra.Command, []string) error {
 	})
 }
 
-// temporary makes of an answer that no controller could give one that cron tries again.
+// temporary makes of an answer that no controller could give one that cron tries again,
+// and of history that cannot be read one that it does not publish.
 func (r *reporting) temporary(err error) error {
+	if answer := (*connect.Error)(nil); errors.As(err, &answer) && answer.Code() == connect.CodeDataLoss {
+		r.Complain(answer.Message(), "gctl verify says what is wrong; a copy is with the other controllers")
+		return cli.Exit(integrityStatus)
+	}
 	if connect.CodeOf(err) == connect.CodeUnavailable || connect.CodeOf(err) == connect.CodeDeadlineExceeded {
 		var answer *connect.Error
 		text := err.Error()
