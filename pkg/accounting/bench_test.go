@@ -18,10 +18,16 @@ func rich() *Ledger {
 }
 
 // BenchmarkPlaceSettle is one lien placed, dispatched and settled, with the entries of
-// it: by keys that are remembered, and by a caller who sees to that.
+// it: by keys that are remembered, by a caller who sees to that, and so with a clone
+// after each command, which no write may touch.
 func BenchmarkPlaceSettle(b *testing.B) {
-	for _, natural := range []bool{false, true} {
-		name := map[bool]string{false: "keys", true: "natural"}[natural]
+	for _, name := range []string{"keys", "natural", "cloned"} {
+		natural := name != "keys"
+		clone := func(l *Ledger) {
+			if name == "cloned" {
+				l.Clone()
+			}
+		}
 		b.Run(name, func(b *testing.B) {
 			l := rich()
 			c := Claim{Chain: chainOf("o/p/ana"), Rates: []Rate{{"H100", 2 * One}}, Amount: 80 * One}
@@ -31,9 +37,12 @@ func BenchmarkPlaceSettle(b *testing.B) {
 				c.ID = LienID{cluster.JobID(i + 1), 1}
 				at := base.Add(time.Duration(i) * time.Millisecond)
 				l.Place(Stamp{At: at, Key: "p" + n, Natural: natural}, c)
+				clone(l)
 				l.Dispatch(Stamp{At: at, Key: "d" + n, Natural: natural}, c.ID, "H100", 8)
+				clone(l)
 				l.Settle(Stamp{At: at, Key: "s" + n, Natural: natural}, Settlement{c.ID, 3000, false})
 				l.Drain()
+				clone(l)
 				if i%1000 == 999 {
 					l.Forget(at, 1000) // as the state does: what is settled does not stay
 				}
