@@ -33,23 +33,32 @@ func (r *resolver) fault(option, problem, advice string) {
 	r.faults = append(r.faults, f)
 }
 
-// finishTasks spreads --ntasks over the nodes.
+// finishTasks spreads --ntasks over the nodes, with --ntasks-per-node as the most on
+// one of them, as sbatch takes both. Each node gets as many, so the job has exactly
+// the tasks that were asked for.
 func (r *resolver) finishTasks(o *Options) {
 	q := &o.Request
 	if o.tasks == 0 {
 		return
 	}
+	most := q.TasksPerNode // 0: as many as it takes
 	switch {
-	case q.Nodes == 0 && q.TasksPerNode == 0:
-		q.Nodes, q.TasksPerNode = 1, o.tasks
+	case q.Nodes == 0 && most == 0:
+		q.Nodes = 1
 	case q.Nodes == 0:
-		q.Nodes = (o.tasks-1)/q.TasksPerNode + 1
-	case o.tasks < q.Nodes:
+		q.Nodes = (o.tasks-1)/most + 1
+	}
+	each := o.tasks / q.Nodes
+	switch {
+	case each == 0:
 		r.fault("--ntasks", fmt.Sprintf("%d tasks cannot be on %d nodes", o.tasks, q.Nodes), fmt.Sprintf("ask for --nodes=%d", o.tasks))
-	case q.TasksPerNode == 0:
-		q.TasksPerNode = (o.tasks-1)/q.Nodes + 1
-	case int64(q.TasksPerNode)*int64(q.Nodes) < int64(o.tasks):
-		r.fault("--ntasks", fmt.Sprintf("%d tasks do not fit %d nodes with %d each", o.tasks, q.Nodes, q.TasksPerNode), "leave out --ntasks")
+	case most > 0 && int64(most)*int64(q.Nodes) < int64(o.tasks):
+		r.fault("--ntasks", fmt.Sprintf("%d tasks do not fit %d nodes with %d each", o.tasks, q.Nodes, most), "leave out --ntasks")
+	case o.tasks%q.Nodes != 0:
+		r.fault("--ntasks", fmt.Sprintf("%d tasks are not the same number on each of %d nodes", o.tasks, q.Nodes),
+			fmt.Sprintf("ask for --ntasks=%d or --ntasks=%d", each*q.Nodes, int64(each+1)*int64(q.Nodes)))
+	default:
+		q.TasksPerNode = each
 	}
 }
 

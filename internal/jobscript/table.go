@@ -169,7 +169,7 @@ func resourceRows() []option {
 			family: memoryFamily, set: size(func(o *Options) *cluster.Bytes { return &o.Request.MemPerCPU })},
 		{Option: getopt.Option{Long: "mem-per-gpu", Value: "SIZE", Help: "memory for each GPU"},
 			family: memoryFamily, set: size(func(o *Options) *cluster.Bytes { return &o.Request.MemPerGPU })},
-		{Option: getopt.Option{Long: "ntasks", Short: 'n', Value: "N", Help: "tasks in all, spread evenly over the nodes"},
+		{Option: getopt.Option{Long: "ntasks", Short: 'n', Value: "N", Help: "tasks in all, the same number on each node"},
 			set: count(1, func(o *Options) *int32 { return &o.tasks })},
 		{Option: getopt.Option{Long: "ntasks-per-node", Value: "N", Help: "tasks on each node [1]"},
 			set: count(1, func(o *Options) *int32 { return &o.Request.TasksPerNode })},
