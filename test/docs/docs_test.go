@@ -26,7 +26,7 @@ func TestDocuments(t *testing.T) {
 	if err := cluster.Containers(); err != nil {
 		t.Skipf("needs containers: %v", err)
 	}
-	for _, name := range []string{"README.md", "docs/user.md", "docs/admin.md", "docs/credits.md"} {
+	for _, name := range []string{"README.md", "docs/user.md", "docs/admin.md", "docs/accounts.md", "docs/credits.md"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("..", "..", name))
 			if err != nil {
