@@ -313,7 +313,7 @@ func (s *creditService) Quote(ctx context.Context, p *greylagv1.QuoteRequest) (*
 	}
 	subs := make([]command.Submission, len(jobs))
 	for i, spec := range jobs {
-		sub, err := wire.ReadSubmission(spec, c.User.Identity)
+		sub, err := readSubmission(spec, c.User.Identity)
 		if err != nil {
 			return nil, ofJob(err, i, len(jobs))
 		}

@@ -17,7 +17,7 @@ func (s *jobService) Forecast(ctx context.Context, p *greylagv1.SubmitRequest) (
 	if n := len(p.GetJobs()); n != 1 {
 		return nil, refused(command.InvalidArgument, "", "%d jobs to foresee: want one", n)
 	}
-	sub, err := wire.ReadSubmission(p.GetJobs()[0], c.User.Identity)
+	sub, err := readSubmission(p.GetJobs()[0], c.User.Identity)
 	if err != nil {
 		return nil, err
 	}

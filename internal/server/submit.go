@@ -7,6 +7,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/image"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -30,7 +31,7 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 	subs := make([]wire.Submission, len(p.GetJobs()))
 	for i, spec := range p.GetJobs() {
 		var err error
-		if subs[i], err = wire.ReadSubmission(spec, c.User.Identity); err != nil {
+		if subs[i], err = readSubmission(spec, c.User.Identity); err != nil {
 			return nil, ofJob(err, i, len(subs))
 		}
 	}
@@ -48,6 +49,17 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 		response.Jobs = append(response.Jobs, &greylagv1.Submitted{Id: uint64(id), ArraySize: answer.Counts[i]})
 	}
 	return response, nil
+}
+
+// readSubmission reads a specification for its owner.
+func readSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (wire.Submission, error) {
+	if name := p.GetImage(); name != "" {
+		if _, err := image.Parse(name); err != nil {
+			return wire.Submission{}, refused(command.InvalidArgument,
+				"write registry/name:tag, in lower case, or oci-archive:/path/image.tar", "image %v", err)
+		}
+	}
+	return wire.ReadSubmission(p, owner)
 }
 
 // jobsIn is how many jobs were made, elements of arrays included.
