@@ -204,8 +204,12 @@ func (s *State) unpaid(err error) *command.Refusal {
 		code = command.InvalidArgument
 	case errors.Is(err, accounting.ErrKey):
 		return refuse(command.Mismatch, "this request id was used before for another request", "use a new request id for a new request")
-	case errors.Is(err, accounting.ErrNoLien), errors.Is(err, accounting.ErrNoBucket):
-		code = command.NotFound
+	case errors.Is(err, accounting.ErrNoLien):
+		code, hint = command.NotFound, "gctl credit statement ACCOUNT shows what was charged"
+	case errors.Is(err, accounting.ErrNoBucket):
+		code, hint = command.NotFound, "gctl credit balance --buckets lists them"
+	case errors.Is(err, accounting.ErrRefund):
+		hint = "gctl credit statement ACCOUNT shows what was charged and given back"
 	}
 	return refuse(code, oneLine(err), hint)
 }
