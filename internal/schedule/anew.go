@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/greylag/greylag/pkg/backfill"
@@ -22,7 +23,7 @@ func (p *Planner) mustPlanAnew(r *round) bool {
 		return true
 	}
 	rules := &snap.Policy.Scheduling
-	if rules.Depth != cluster.Unlimited || !sameFabric(p.last.Switches, snap.Switches) || !slices.Equal(p.last.Prices, snap.Prices) {
+	if rules.Depth != cluster.Unlimited || !sameFabric(p.last.Switches, snap.Switches) || !maps.Equal(p.ground.prices, pricesOf(snap)) {
 		return true
 	}
 	if !slices.EqualFunc(snap.Nodes, p.last.Nodes, sameGround) {

@@ -46,12 +46,26 @@ func (g *ground) dearer(r *cluster.Request, n *cluster.Node) (kind string, is bo
 	return "", false
 }
 
+// pricesOf is what an hour of a GPU costs at a snapshot's instant, by type.
 func pricesOf(snap *cluster.Snapshot) map[string]int64 {
 	prices := make(map[string]int64, len(snap.Prices))
 	for _, p := range snap.Prices {
-		prices[p.Type] = p.Hour
+		if _, later := prices[p.Type]; !later && p.From <= snap.Now {
+			prices[p.Type] = p.Hour
+		}
 	}
 	return prices
+}
+
+// repriced is when a price changes next, as far as is known.
+func repriced(snap *cluster.Snapshot) cluster.Instant {
+	at := cluster.Never
+	for _, p := range snap.Prices {
+		if p.From > snap.Now {
+			at = min(at, p.From)
+		}
+	}
+	return at
 }
 
 // outside is why a node is in none of a request's regions, or too dear for it, in words.

@@ -137,6 +137,9 @@ func (p *Planner) option(r *round, c *class, need topology.Need, part *part) opt
 	switch leaf := min(1, len(p.ground.levels)-1); {
 	case q.Connect == cluster.ConnectNVLink && several:
 		near.Domains, near.Most = p.ground.levels[0], 1
+		if q.Switches > 0 && leaf > 0 {
+			near.Domains = parted(near.Domains, p.ground.levels[leaf], q.Switches)
+		}
 	case q.Connect == cluster.ConnectLeaf && several && leaf > 0:
 		near.Domains, near.Most = p.ground.levels[leaf], 1
 	case q.Switches > 0 && several && leaf > 0:

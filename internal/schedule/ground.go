@@ -155,6 +155,40 @@ func (g *ground) links() []int32 {
 	return domains
 }
 
+// parted splits domains so that each part lies in at most so many domains of another
+// level: those with the most hosts together. With one that is every way to do so; with
+// more, ways that would mix the parts are not seen.
+func parted(domains, others []int32, most int32) []int32 {
+	type pair struct{ domain, other int32 }
+	hosts := map[pair]int{}
+	var pairs []pair
+	for h := range domains {
+		if x := (pair{domains[h], others[h]}); x.domain >= 0 && x.other >= 0 {
+			if hosts[x]++; hosts[x] == 1 {
+				pairs = append(pairs, x)
+			}
+		}
+	}
+	slices.SortFunc(pairs, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(hosts[b], hosts[a]), cmp.Compare(a.other, b.other))
+	})
+	part, number, filled := map[pair]int32{}, int32(-1), int32(0)
+	for i, x := range pairs {
+		if filled++; i == 0 || pairs[i-1].domain != x.domain || filled > most {
+			number, filled = number+1, 1
+		}
+		part[x] = number
+	}
+	out := make([]int32, len(domains))
+	for h := range domains {
+		out[h] = -1
+		if n, in := part[pair{domains[h], others[h]}]; in {
+			out[h] = n
+		}
+	}
+	return out
+}
+
 // reserve adds a twin of each node of a reservation that is not over.
 func (g *ground) reserve(x *cluster.Reservation, now cluster.Instant) {
 	if x.End <= now {

@@ -30,7 +30,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	rules . [depth=N] [window=D] [horizon=D] [packed]
 //	reservation NAME nodes=LIST [from=D] [to=D] [user=U]
 //	licence NAME count=N
-//	price TYPE is=N
+//	price TYPE is=N [from=D]
 //
 // A job may also have [connect=WORD] [switches=N] [late=D] [gpumin=SIZE] [licence=NAME:N] [in=RESERVATION] [or=PARTITIONS]
 // [region=R,S] [price=N]; a node [region=R].
@@ -169,7 +169,7 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 	case "rules", "reservation", "licence":
 		p.rule(fields, w)
 	case "price":
-		p.snap.Prices = append(p.snap.Prices, cluster.Price{Type: fields[1], Hour: int64(w.n("is", 0))})
+		p.snap.Prices = append(p.snap.Prices, cluster.Price{Type: fields[1], Hour: int64(w.n("is", 0)), From: start.Add(w.d("from", 0))})
 	case "run", "job":
 		p.job(t, fields, w)
 	default:

@@ -127,7 +127,7 @@ func (p *Planner) newRound(snap *cluster.Snapshot) *round {
 	p.prio = p.prio.at(snap)
 	r := &round{snap: snap, jobs: newRoster(snap, roster{p.active, p.pending}), limits: newLimits(snap), prio: p.prio}
 	r.decision.Plan.Index, r.decision.Plan.Policy = snap.Index, snap.Policy.Version
-	r.decision.Wake = cluster.Never
+	r.decision.Wake = repriced(snap)
 	return r
 }
 

@@ -86,6 +86,9 @@ func (s *State) stale(p *cluster.PlannedStart, planned uint64) string {
 	if a, _ := s.arrays.Get(j.Array); j.Array != 0 && j.Spec.ArrayLimit > 0 && a.holding >= j.Spec.ArrayLimit {
 		return "the array has as many elements running as it may"
 	}
+	if why := s.joined(j, planned); why != "" {
+		return why
+	}
 	if why := s.wrongPlace(j, p); why != "" {
 		return why
 	}

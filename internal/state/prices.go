@@ -2,16 +2,21 @@ package state
 
 import "github.com/greylag/greylag/pkg/cluster"
 
-// prices is what an hour of each type of GPU costs now, by type. O(prices that were
-// ever set).
+// prices is what an hour of each type of GPU costs now and will cost, by type, the latest
+// first. O(prices that were ever set).
 func (t *tables) prices() []cluster.Price {
 	if t.credits == nil {
 		return nil
 	}
 	var all []cluster.Price
+	now := "" // the type whose present price has been met
 	for p := range t.credits.Prices() { // by type, the newest first
-		if p.From <= t.now && (len(all) == 0 || all[len(all)-1].Type != p.GPUType) {
-			all = append(all, cluster.Price{Type: p.GPUType, Hour: int64(p.Price)})
+		if p.GPUType == now && len(all) > 0 {
+			continue
+		}
+		all = append(all, cluster.Price{Type: p.GPUType, Hour: int64(p.Price), From: p.From})
+		if p.From <= t.now {
+			now = p.GPUType
 		}
 	}
 	return all

@@ -13,6 +13,21 @@ import (
 // its job asked for. What is checked here must not be stricter than what a pass plans
 // by, or the same start would be planned and dropped for ever.
 
+// joined says that another job of the same name and user was started since the plan, when
+// the job must be the only one. No other dependency that held can cease to.
+// O(running jobs), for such jobs alone.
+func (s *State) joined(j *cluster.Job, planned uint64) string {
+	if !slices.ContainsFunc(j.Spec.Depends, func(d cluster.Dependency) bool { return d.Kind == cluster.Singleton }) {
+		return ""
+	}
+	for _, o := range s.holding.All() {
+		if o.Granted > planned && o.Spec.Owner.User == j.Spec.Owner.User && o.Spec.Name == j.Spec.Name {
+			return "job " + o.Ref().String() + " of the same name was started since the plan"
+		}
+	}
+	return ""
+}
+
 // wish is a request with the nodes that it names looked up.
 type wish struct {
 	*cluster.Request
@@ -79,7 +94,7 @@ func (s *State) apart(j *cluster.Job, p *cluster.Placement) string {
 	if r.Connect == cluster.ConnectLeaf {
 		most = 1
 	}
-	if most == 0 || len(p.Nodes) < 2 || r.Connect == cluster.ConnectNVLink {
+	if most == 0 || len(p.Nodes) < 2 || r.Connect == cluster.ConnectNVLink && s.fabric.tree.Levels() == 0 {
 		return ""
 	}
 	under := map[int32]none{}

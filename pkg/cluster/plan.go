@@ -13,8 +13,8 @@ type Snapshot struct {
 	Pending []*Job  // jobs that wait, by id
 	// Accounts is who shares the cluster, and what they used; nil when nobody does.
 	Accounts *AccountView
-	// Prices is what an hour of a GPU costs now, by type; of types that are not there
-	// nothing is known, and nobody is kept from them.
+	// Prices is what an hour of a GPU costs now and will cost, by type, the latest first;
+	// of types that are not there nothing is known, and nobody is kept from them.
 	Prices []Price
 	// OverBudget is the accounts that are over a soft budget, by name, ascending, users in
 	// them as "account/user". What they pay for goes last.
@@ -32,10 +32,11 @@ type Snapshot struct {
 	Element func(array JobID, index int32) (JobID, bool)
 }
 
-// Price is what an hour of one GPU of a type costs, in micro-credits.
+// Price is what an hour of one GPU of a type costs from an instant on, in micro-credits.
 type Price struct {
 	Type string
 	Hour int64
+	From Instant
 }
 
 // Plan is all that one pass decides. It becomes a command; each start is
