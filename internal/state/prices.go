@@ -9,7 +9,7 @@ func (t *tables) prices() []cluster.Price {
 		return nil
 	}
 	var all []cluster.Price
-	now := "" // the type whose present price has been met
+	now := ""                           // the type whose present price has been met
 	for p := range t.credits.Prices() { // by type, the newest first
 		if p.GPUType == now && len(all) > 0 {
 			continue
