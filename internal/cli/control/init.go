@@ -1,6 +1,8 @@
 package control
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +24,10 @@ import (
 
 const initLong = `Makes this host the first controller of a new cluster: the cluster's authority
 and this controller's certificate, then the replicated log by gctld init. It
-refuses where a cluster exists. Then start gctld, and gctl cluster token prints
-what other hosts join with.
+refuses on a host that is a controller, and where the commands' file
+(GREYLAG_CONFIG, or /etc/greylag/client.toml) names controllers that answer:
+that is a cluster already, which another controller joins with gctl join. Then
+start gctld, and gctl cluster token prints what other hosts join with.
 
 It also lets gauthd of this host vouch for its users, and writes the files that
 the commands read, unless they exist.`
@@ -30,23 +36,26 @@ the commands read, unless they exist.`
 type founding struct {
 	config, name     string // gctld's file; the cluster's name
 	auth, client, ca string // gauthd's file, the client's, and where the CA certificate goes
+	force            bool   // found a second cluster beside one that answers
 }
 
 func (t *tool) init() *cobra.Command {
 	var f founding
 	c := &cobra.Command{
-		Use: "init", Short: "Found a cluster on this host", Long: initLong, GroupID: host, Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return t.found(f) },
+		Use: "init --cluster NAME", Short: "Found a cluster on this host", Long: initLong, GroupID: host, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return t.found(c.Context(), f) },
 	}
 	c.Flags().StringVar(&f.config, "config", "", "gctld's file ["+config.ControllerPath+"]")
-	c.Flags().StringVar(&f.name, "cluster", "greylag", "the cluster's name, for people")
+	c.Flags().StringVar(&f.name, "cluster", "", "the cluster's name, for people")
+	must(c.MarkFlagRequired("cluster"))
+	c.Flags().BoolVar(&f.force, "force", false, "found another cluster though the one that the commands' file names answers")
 	c.Flags().StringVar(&f.auth, "auth", "", "gauthd's file ["+config.AuthPath+"]")
 	c.Flags().StringVar(&f.client, "client", config.ClientPath, "where to write the commands' file")
 	c.Flags().StringVar(&f.ca, "ca", config.CAFile, "where to write the authority's certificate")
 	return c
 }
 
-func (t *tool) found(f founding) error {
+func (t *tool) found(ctx context.Context, f founding) error {
 	var err error
 	if f.ca, err = filepath.Abs(f.ca); err != nil { // it stands in a file that is read from anywhere
 		return err
@@ -58,6 +67,9 @@ func (t *tool) found(f founding) error {
 	gauthd, err := config.LoadAuth(f.auth)
 	if err != nil {
 		return wrongFile(err)
+	}
+	if err := notYet(ctx, cfg.PKIDir, f.force); err != nil {
+		return err
 	}
 	ca, err := newAuthority(cfg.PKIDir, f.name)
 	if err != nil {
@@ -88,13 +100,63 @@ func (t *tool) found(f founding) error {
 	return t.said(nil, "cluster %s", id)
 }
 
+// notYet refuses to found a cluster on a host that belongs to one: as a controller, whose keys are
+// in dir, or, unless force, because its commands' file names controllers of which one answers.
+func notYet(ctx context.Context, dir string, force bool) error {
+	if _, err := os.Stat(filepath.Join(dir, pki.IdentityFile)); err == nil {
+		return &adviceError{fmt.Errorf("this host is a controller already: %s exists", filepath.Join(dir, pki.IdentityFile)),
+			"another controller joins with gctl join; to begin anew, move the folder away, and data_dir too"}
+	}
+	if force {
+		return nil
+	}
+	present, err := config.LoadClient("")
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // GREYLAG_CONFIG names what is yet to be written
+		return nil
+	case err != nil:
+		return wrongFile(err)
+	}
+	if alive := answering(ctx, present.Controllers); alive != "" {
+		from := os.Getenv(config.ClientEnv)
+		if from == "" {
+			from = config.ClientPath
+		}
+		return &adviceError{fmt.Errorf("there is a cluster already: the controller %s of the commands' file %s answers", alive, from),
+			"another controller joins with gctl join; --force founds a second cluster beside it"}
+	}
+	return nil
+}
+
+// answerTime is how long a controller may take to answer, all of them at once.
+const answerTime = 3 * time.Second
+
+// answering is the first of the addresses at which a program speaks TLS; "" when none does. Nothing
+// is asked there and nothing believed, so whose certificate it shows does not matter.
+func answering(ctx context.Context, addresses []string) string {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	heard := make([]bool, len(addresses))
+	var asked sync.WaitGroup
+	for i, address := range addresses {
+		asked.Go(func() {
+			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}}
+			conn, err := dialer.DialContext(ctx, "tcp", address)
+			if heard[i] = err == nil; heard[i] {
+				conn.Close()
+			}
+		})
+	}
+	asked.Wait()
+	if i := slices.Index(heard, true); i >= 0 {
+		return addresses[i]
+	}
+	return ""
+}
+
 // newAuthority makes the CA, or goes on with the one that an init that broke off
 // has left: one that has signed nothing yet.
 func newAuthority(dir, name string) (*pki.CA, error) {
-	if _, err := os.Stat(filepath.Join(dir, pki.IdentityFile)); err == nil {
-		return nil, &adviceError{fmt.Errorf("this host is a controller already: %s exists", filepath.Join(dir, pki.IdentityFile)),
-			"another controller joins with gctl join; to begin anew, move the folder away, and data_dir too"}
-	}
 	ca, err := pki.LoadCA(dir)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return ca, err
