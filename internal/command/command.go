@@ -184,6 +184,7 @@ type UpdateNodes struct {
 	Names   []string
 	Action  NodeAction
 	Reason  string
+	Force   bool // remove a silent node though it has jobs
 }
 
 // CommitPlan carries out what a scheduling pass decided. Each start is checked

@@ -119,6 +119,9 @@ func updateNodesFields(c *codec.Coder, x *UpdateNodes) {
 	codec.List(c, &x.Names, codec.String)
 	codec.Uint(c, &x.Action)
 	codec.String(c, &x.Reason)
+	if c.Added() {
+		codec.Bool(c, &x.Force)
+	}
 }
 
 func planFields(c *codec.Coder, x *CommitPlan) {

@@ -173,7 +173,7 @@ func (s *clusterService) UpdateNodes(ctx context.Context, p *greylagv1.UpdateNod
 		return nil, err
 	}
 	answer, _, err := propose[*command.Named](ctx, s.Server, &command.UpdateNodes{
-		Request: id, Actor: c.actor(), Names: names, Action: action, Reason: p.GetReason(),
+		Request: id, Actor: c.actor(), Names: names, Action: action, Reason: p.GetReason(), Force: p.GetForce(),
 	})
 	if err != nil {
 		return nil, err

@@ -228,7 +228,7 @@ func (x *chaos) next() command.Command {
 	case n < 96:
 		return x.policy()
 	case n < 97:
-		return &command.UpdateNodes{Actor: x.actor(), Names: []string{x.node()}, Action: command.NodeAction(x.pick(5)), Reason: "chance"}
+		return &command.UpdateNodes{Actor: x.actor(), Names: []string{x.node()}, Action: command.NodeAction(x.pick(5)), Reason: "chance", Force: true}
 	case n < 98:
 		return &command.PutBlob{Digest: digestOf([]byte("ab")), Size: 2, Offset: int64(x.pick(2)), Part: []byte("ab")[:1+x.pick(2)]}
 	case n < 99:

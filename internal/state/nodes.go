@@ -129,8 +129,8 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 		if !known {
 			return s.remember(c.Request, hinting(refusef(command.NotFound, "there is no node %q", plain(name)), "gctl info lists the nodes"))
 		}
-		if u, busy := s.uses.Get(name); busy && c.Action == command.RemoveNodes && n.Liveness == cluster.Alive {
-			return s.remember(c.Request, hinting(refusef(command.Conflict, "node %q answers and has %d jobs", name, u.Jobs), "drain it, and remove it when they have ended"))
+		if refusal := s.removable(n, c); refusal != nil {
+			return s.remember(c.Request, refusal)
 		}
 	}
 	answer := &command.Named{Index: s.index}
@@ -140,6 +140,22 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 		}
 	}
 	return s.remember(c.Request, answer)
+}
+
+// removable refuses to forget a node under its jobs. They may still run on one that is merely silent:
+// what ends them then is that it has been silent for node_timeout, or somebody who knows and says force.
+func (s *State) removable(n *cluster.Node, c *command.UpdateNodes) *command.Refusal {
+	u, busy := s.uses.Get(n.Name)
+	switch {
+	case !busy || u.Jobs == 0 || c.Action != command.RemoveNodes:
+		return nil
+	case n.Liveness == cluster.Alive:
+		return hinting(refusef(command.Conflict, "node %q answers and has %d jobs", n.Name, u.Jobs), "drain it, and remove it when they have ended")
+	case !c.Force:
+		return hinting(refusef(command.Conflict, "node %q is silent and has %d jobs, which may still run", n.Name, u.Jobs),
+			"they are given up when it has been silent for node_timeout; --force removes it now, and they run again elsewhere or end as NODE_FAIL")
+	}
+	return nil
 }
 
 // updateNode changes one node and reports whether there was anything to change.

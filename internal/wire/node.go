@@ -152,7 +152,8 @@ func readCause(word string) (cluster.Cause, bool) {
 }
 
 // WriteNode writes a node with what is allocated on it. The partitions are those
-// it is in.
+// it is in. Since is of what keeps it from new work: of its drain while it answers,
+// of its silence else.
 func WriteNode(n *cluster.Node, use cluster.Use, partitions []string) *greylagv1.Node {
 	p := &greylagv1.Node{
 		Name: n.Name, State: n.State(use).String(), Address: n.Address, Cpus: n.CPUs, Memory: int64(n.Memory),
@@ -160,6 +161,9 @@ func WriteNode(n *cluster.Node, use cluster.Use, partitions []string) *greylagv1
 		Drain: n.Drain, Reason: n.DrainWhy, ReasonBy: n.DrainBy, ReasonSince: Timestamp(n.DrainSince), Fault: n.Fault,
 		Jobs: use.Jobs, CpusUsed: use.CPUs, MemoryUsed: int64(use.Memory), Partitions: partitions,
 		Registered: Timestamp(n.Registered), Since: Timestamp(n.Since), Epoch: n.Epoch,
+	}
+	if n.Drain && n.Liveness == cluster.Alive {
+		p.Since = p.ReasonSince
 	}
 	for i, used := range use.GPUs {
 		if used {

@@ -60,11 +60,19 @@ func nodeTable(all []*greylagv1.Node) cli.Table {
 	}
 	for _, n := range all {
 		table.Rows = append(table.Rows, []string{
-			n.Name, strings.ToLower(n.State), number(n.Cpus), number(n.CpusUsed), gib(n.Memory), gib(n.MemoryUsed),
+			n.Name, strings.ToLower(standing(n)), number(n.Cpus), number(n.CpusUsed), gib(n.Memory), gib(n.MemoryUsed),
 			orNone(gpuCounts(n.Gpus)), number(int32(len(n.GpusUsed))), number(n.Jobs), whyNot(n),
 		})
 	}
 	return table
+}
+
+// standing is the node's state, and that it is drained where the state says only that it is silent.
+func standing(n *greylagv1.Node) string {
+	if n.Drain && !strings.HasPrefix(n.State, "DRAIN") {
+		return n.State + "+DRAIN"
+	}
+	return n.State
 }
 
 // gib writes a node's memory in a column's few characters.
@@ -109,7 +117,7 @@ func (t *tool) showNodes(ctx context.Context, c cli.Cluster, args []string) erro
 
 func (t *tool) nodeFacts(n *greylagv1.Node) [][2]string {
 	facts := [][2]string{
-		{"state", n.State}, {"since", t.when(n.Since)}, {"fault", n.Fault}, {"drained because", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.when(n.ReasonSince)},
+		{"state", standing(n)}, {"since", t.when(n.Since)}, {"fault", n.Fault}, {"drained because", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.when(n.ReasonSince)},
 		{"partitions", strings.Join(n.Partitions, ", ")}, {"jobs", number(n.Jobs)},
 		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
 		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory), cluster.Bytes(n.MemoryUsed))},
@@ -141,7 +149,7 @@ func (t *tool) drain() *cobra.Command {
 		Use: "drain NODES --reason TEXT", Short: "Place nothing new on nodes", GroupID: nodes, Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.candidates(cli.NodeNames),
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
-			return t.change(ctx, c, "drain", reason, args)
+			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "drain", Reason: reason}, args)
 		}),
 	}
 	c.Flags().StringVarP(&reason, "reason", "r", "", "why, for everybody who wonders")
@@ -154,7 +162,7 @@ func (t *tool) resume() *cobra.Command {
 		Use: "resume NODES", Short: "Use drained nodes again", GroupID: nodes, Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.candidates(cli.NodeNames),
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
-			return t.change(ctx, c, "resume", "", args)
+			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "resume"}, args)
 		}),
 	}
 }
@@ -164,18 +172,24 @@ func (t *tool) node() *cobra.Command {
 		Use: "node", Short: "Forget nodes that are gone", GroupID: nodes, Args: choose,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	node.AddCommand(&cobra.Command{
+	force := false
+	remove := &cobra.Command{
 		Use: "remove NODES", Short: "Forget nodes that are gone", Args: cobra.MinimumNArgs(1),
+		Long: `Forgets nodes, and with them why they were drained. It refuses while jobs run there. Of a
+node that is silent the jobs may still run: they are given up once it has been silent for
+node_timeout, or at once with --force; then they run again elsewhere or end as NODE_FAIL.`,
 		ValidArgsFunction: t.candidates(cli.NodeNames),
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
-			return t.change(ctx, c, "remove", "", args)
+			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "remove", Force: force}, args)
 		}),
-	})
+	}
+	remove.Flags().BoolVar(&force, "force", false, "remove silent nodes though they have jobs")
+	node.AddCommand(remove)
 	return node
 }
 
 // change drains, resumes or removes nodes.
-func (t *tool) change(ctx context.Context, c cli.Cluster, what, reason string, args []string) error {
+func (t *tool) change(ctx context.Context, c cli.Cluster, request *greylagv1.UpdateNodesRequest, args []string) error {
 	var names []string
 	for _, arg := range args {
 		more, err := hostlist.Expand(arg)
@@ -185,13 +199,16 @@ func (t *tool) change(ctx context.Context, c cli.Cluster, what, reason string, a
 		names = append(names, more...)
 	}
 	if len(names) == 0 {
-		return &cli.UsageError{Problem: errNothing.Error(), Advice: "write gctl " + what + " NODES"}
+		return &cli.UsageError{Problem: errNothing.Error(), Advice: "write gctl " + request.Action + " NODES"}
 	}
-	answer, err := c.Cluster().UpdateNodes(ctx, &greylagv1.UpdateNodesRequest{
-		RequestId: client.NewRequestID(), Names: names, Action: what, Reason: reason,
-	})
+	request.RequestId, request.Names = client.NewRequestID(), names
+	drained := t.drained(ctx, c, request)
+	answer, err := c.Cluster().UpdateNodes(ctx, request)
 	if err != nil {
 		return err
+	}
+	for _, n := range drained {
+		t.Note("%s was drained (%s): that is forgotten, and it takes jobs if it answers again", n.Name, cli.Printable(n.Reason))
 	}
 	if t.json {
 		return t.WriteJSON(struct {
@@ -203,11 +220,28 @@ func (t *tool) change(ctx context.Context, c cli.Cluster, what, reason string, a
 		t.Note("nothing was to be changed")
 		return nil
 	}
-	if what == "drain" {
+	if request.Action == "drain" {
 		return t.tellDrained(ctx, c, answer.Names)
 	}
-	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{"resume": "resumed", "remove": "removed"}[what], hostlist.Compress(answer.Names))
+	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{"resume": "resumed", "remove": "removed"}[request.Action], hostlist.Compress(answer.Names))
 	return err
+}
+
+// drained are the nodes whose drain a removal forgets; none when that cannot be known.
+func (t *tool) drained(ctx context.Context, c cli.Cluster, request *greylagv1.UpdateNodesRequest) (all []*greylagv1.Node) {
+	if request.Action != "remove" {
+		return nil
+	}
+	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: request.Names})
+	if err != nil {
+		return nil
+	}
+	for _, n := range answer.Nodes {
+		if n.Reason != "" {
+			all = append(all, n)
+		}
+	}
+	return all
 }
 
 // tellDrained says of which nodes the last job still runs. When that cannot be

@@ -779,7 +779,7 @@ type Node struct {
 	GpusUsed      []int32                `protobuf:"varint,18,rep,packed,name=gpus_used,json=gpusUsed,proto3" json:"gpus_used,omitempty"`
 	Partitions    []string               `protobuf:"bytes,19,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	Registered    *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=registered,proto3" json:"registered,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=since,proto3" json:"since,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=since,proto3" json:"since,omitempty"` // of its drain while it answers and is drained, else of its being heard or silent
 	Epoch         uint64                 `protobuf:"varint,22,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Region        string                 `protobuf:"bytes,23,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1087,6 +1087,7 @@ type UpdateNodesRequest struct {
 	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
 	Action        string                 `protobuf:"bytes,3,opt,name=action,proto3" json:"action,omitempty"` // drain resume remove
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // needed to drain
+	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`  // remove a silent node though it has jobs, which end as if it had failed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1147,6 +1148,13 @@ func (x *UpdateNodesRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *UpdateNodesRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 type UpdateNodesResponse struct {
@@ -2591,13 +2599,14 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"^\n" +
 	"\rNodesResponse\x12&\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x10.greylag.v1.NodeR\x05nodes\x12%\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"y\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\x8f\x01\n" +
 	"\x12UpdateNodesRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x14\n" +
 	"\x05names\x18\x02 \x03(\tR\x05names\x12\x16\n" +
 	"\x06action\x18\x03 \x01(\tR\x06action\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"A\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05force\x18\x05 \x01(\bR\x05force\"A\n" +
 	"\x13UpdateNodesResponse\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\"x\n" +
