@@ -143,7 +143,7 @@ func (m *memory) Get(_ context.Context, r *greylagv1.GetRequest) (*greylagv1.Get
 }
 
 // Watch implements JobServiceHandler: every job runs at once and ends as its name
-// says: exit-3, signal-9, cancelled, unseen; others end well.
+// says: exit-3, signal-9, cancelled, unseen, vain (its dependency never holds); others end well.
 func (m *memory) Watch(_ context.Context, r *greylagv1.WatchRequest, s *connect.ServerStream[greylagv1.WatchResponse]) error {
 	jobs := m.find(r.Filter)
 	if err := s.Send(&greylagv1.WatchResponse{Jobs: jobs, CaughtUp: true}); err != nil || !r.UntilEnded {
@@ -153,6 +153,13 @@ func (m *memory) Watch(_ context.Context, r *greylagv1.WatchRequest, s *connect.
 	for _, j := range jobs {
 		kind, number, _ := strings.Cut(j.Name, "-")
 		n, _ := strconv.Atoi(number)
+		if kind == "vain" {
+			waits := proto.CloneOf(j)
+			waits.Reason, waits.Detail = "DependencyNeverSatisfied", "dependency afterok:7 can never hold"
+			if err := s.Send(&greylagv1.WatchResponse{Jobs: []*greylagv1.Job{waits, waits}}); err != nil {
+				return err
+			}
+		}
 		j.State = "COMPLETED"
 		switch kind {
 		case "exit":

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -16,13 +17,17 @@ const signalBase = 128
 func (p *Process) wait(ctx context.Context, c Cluster, job *greylagv1.Submitted) error {
 	ref := fmt.Sprint(job.Id)
 	worst := OK
-	ended := make(map[uint64]bool)
+	ended, inVain := make(map[uint64]bool), false
 	err := c.Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{ref}}, UntilEnded: true}, func(m *greylagv1.WatchResponse) error {
 		for _, j := range m.Jobs {
 			if status, final := endStatus(j); final && !ended[j.Id] {
 				ended[j.Id] = true
 				worst = max(worst, status)
 				p.tellEnd(j)
+			}
+			if !inVain && j.State == cluster.Pending.String() && j.Reason == cluster.ReasonDependencyNeverSatisfied.String() {
+				inVain = true
+				p.Note("job %s will never start by itself: %s", j.Ref, cmp.Or(j.Detail, j.Reason))
 			}
 		}
 		return nil

@@ -123,7 +123,7 @@ func TestJournalOfChaos(t *testing.T) {
 	}
 	moved, charged := 0, 0
 	var late lateBills
-	for seed := range uint64(80) {
+	for seed := range uint64(100) {
 		x := withNodes(seed)
 		s := x.s
 		var audit accounting.Audit

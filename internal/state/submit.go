@@ -135,7 +135,20 @@ func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried c
 	case !s.hasBlob(spec.Environment, carried):
 		return a, incomplete("environment"), false
 	}
+	if refusal = s.checkDeadline(a.spec); refusal != nil {
+		return a, refusal, true
+	}
 	return a, s.checkDependencies(a.spec), true
+}
+
+// checkDeadline refuses a job that could not end before its deadline even if it started
+// as soon as it may.
+func (s *State) checkDeadline(spec *cluster.JobSpec) *command.Refusal {
+	if spec.Deadline == 0 || max(s.now, spec.Begin) <= lastStart(spec) {
+		return nil
+	}
+	return hinting(refusef(command.InvalidArgument, "a job of %s cannot end before its deadline", cluster.FormatLimit(spec.TimeLimit)),
+		"ask for less with --time, or for a later --deadline")
 }
 
 // arrayIndices expands ranges within the bounds of the policy.
@@ -185,8 +198,9 @@ func invalid(err error) *command.Refusal {
 	return refuse(command.InvalidArgument, strings.ReplaceAll(oneLine(err), cluster.ErrInvalidJob.Error()+": ", ""), "")
 }
 
-// checkDependencies refuses conditions on jobs that nobody knows any more: they
-// could never come true.
+// checkDependencies refuses conditions that could never come true: on jobs that nobody
+// knows any more, and on how a job ends that has ended otherwise. Of whole arrays the
+// latter is left to the pass: they may have a million elements.
 func (s *State) checkDependencies(spec *cluster.JobSpec) *command.Refusal {
 	for _, d := range spec.Depends {
 		if d.Kind == cluster.Singleton {
@@ -195,11 +209,35 @@ func (s *State) checkDependencies(spec *cluster.JobSpec) *command.Refusal {
 		a, isArray := s.arrays.Get(d.Job.ID)
 		known := a.kept == a.count // all of its elements
 		if !isArray || d.Job.Index != cluster.NoIndex {
-			known = len(s.resolve(d.Job)) > 0
+			one := s.resolve(d.Job)
+			if known = len(one) > 0; known {
+				if refusal := s.neverHolds(d, one[0]); refusal != nil {
+					return refusal
+				}
+			}
 		}
 		if !known {
 			return hinting(refusef(command.NotFound, "dependency %s:%s: there is no such job, or it ended long ago", d.Kind, d.Job), "depend only on jobs that gqueue or gctl show job know")
 		}
 	}
 	return nil
+}
+
+// neverHolds refuses a condition on a job that has ended as it must not.
+func (s *State) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refusal {
+	j, _ := s.job(id)
+	if !j.State.Final() {
+		return nil
+	}
+	var wrong bool
+	switch ok := j.State == cluster.Completed && j.Exit.OK(); d.Kind {
+	case cluster.AfterOK, cluster.AfterCorr:
+		wrong = !ok
+	case cluster.AfterNotOK:
+		wrong = ok
+	}
+	if !wrong {
+		return nil
+	}
+	return hinting(refusef(command.Conflict, "dependency %s:%s can never hold: job %s ended %s", d.Kind, d.Job, d.Job, j.State), "submit that job again and depend on the new one, or leave the condition out")
 }

@@ -116,12 +116,17 @@ func (x *script) submission(w words) *command.SubmitJobs {
 			Features: w.list("features"), NodeList: w.list("on"), Exclude: w.list("not"), Exclusive: w.has("exclusive"),
 		},
 	}
-	for _, d := range w.list("after") {
-		ref, err := cluster.ParseJobRef(d)
-		if err != nil {
-			x.t.Fatal(err)
+	for _, kind := range [...]struct {
+		word string
+		is   cluster.DependencyKind
+	}{{"after", cluster.AfterOK}, {"ended", cluster.AfterAny}, {"unless", cluster.AfterNotOK}} {
+		for _, d := range w.list(kind.word) {
+			ref, err := cluster.ParseJobRef(d)
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			spec.Depends = append(spec.Depends, cluster.Dependency{Kind: kind.is, Job: ref})
 		}
-		spec.Depends = append(spec.Depends, cluster.Dependency{Kind: cluster.AfterOK, Job: ref})
 	}
 	nearness(w, &spec)
 	c := &command.SubmitJobs{Request: request16(w), Actor: who}
