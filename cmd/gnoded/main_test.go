@@ -23,6 +23,7 @@ import (
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	"github.com/greylag/greylag/internal/simgpu"
 )
 
 // leader is a controller that wants what the test says.
@@ -185,7 +186,7 @@ func host(t *testing.T) (dir, home, config string, l *leader) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Cleanup(func() { _, _ = simgpu.Remove(dir), os.RemoveAll(dir) })
 	home = filepath.Join(dir, "home")
 	if err := os.Mkdir(home, 0o755); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/greylag/greylag/internal/runtime/containerd"
 	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
 	"github.com/greylag/greylag/internal/runtime/process"
+	"github.com/greylag/greylag/internal/simgpu"
 )
 
 // shared is what all tests of this package use: ginit, and a containerd where
@@ -47,6 +48,7 @@ func runTests(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
+	defer simgpu.Remove(dir)
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/greylag/greylag/internal/simgpu"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -16,7 +17,7 @@ func TestSimulatedNodesOnOneMachine(t *testing.T) {
 	groups := []Group{{Count: 2, Type: "h100"}}
 	numbers := map[uint64]string{}
 	for i, node := range []string{"n1", "n2", "n3"} {
-		inventory, err := NewSimulatedAfter(node, t.TempDir(), i*2, groups).Inventory(t.Context())
+		inventory, err := NewSimulatedAfter(node, folder(t), i*2, groups).Inventory(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,15 +40,15 @@ func TestSimulatedInventory(t *testing.T) {
 		{Count: 2, Type: "h100", Memory: 80 * cluster.GiB},
 		{Count: 1, Type: "t4", Memory: 16 * cluster.GiB, Domain: "rack1"},
 	}
-	first, err := NewSimulated("n1", t.TempDir(), groups).Inventory(t.Context())
+	first, err := NewSimulated("n1", folder(t), groups).Inventory(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := NewSimulated("n1", t.TempDir(), groups).Inventory(t.Context())
+	again, err := NewSimulated("n1", folder(t), groups).Inventory(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := NewSimulated("n2", t.TempDir(), groups).Inventory(t.Context())
+	other, err := NewSimulated("n2", folder(t), groups).Inventory(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,4 +72,11 @@ func TestSimulatedInventory(t *testing.T) {
 	if d := first.Devices; d[0].Domain != "n1" || d[2].Domain != "rack1" || d[2].Type != "t4" || d[0].Memory != 80*cluster.GiB {
 		t.Errorf("%+v", d)
 	}
+}
+
+// folder is for device files.
+func folder(t *testing.T) string {
+	dir := t.TempDir()
+	t.Cleanup(func() { _ = simgpu.Remove(dir) })
+	return dir
 }

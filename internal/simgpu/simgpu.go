@@ -12,6 +12,7 @@ package simgpu
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -76,7 +77,35 @@ func parseMisc(text, name string) (uint32, bool) {
 	return 0, false
 }
 
-// Create makes n nodes, DIR/nvidia0 and up, mode 0666 as the NVIDIA driver makes
+// Dir is where the nodes for dir lie, which must exist: in dir, or in the folder of the
+// same name below /dev/greylag where dir's file system has no devices (nodev), as /run
+// and /tmp where systemd mounts them. Whoever removes dir calls [Remove] as well.
+func Dir(dir string) string {
+	var mount unix.Statfs_t
+	if err := unix.Statfs(dir, &mount); err == nil && mount.Flags&unix.ST_NODEV != 0 {
+		return filepath.Join(elsewhere, dir)
+	}
+	return dir
+}
+
+// elsewhere is above the nodes of folders that can have none.
+const elsewhere = "/dev/greylag"
+
+// Remove removes what [Dir] says may lie outside of dir, and of all folders below it.
+func Remove(dir string) error {
+	place := filepath.Join(elsewhere, dir)
+	if err := os.RemoveAll(place); err != nil {
+		return fmt.Errorf("simulated GPUs: %w", err)
+	}
+	for place = filepath.Dir(place); len(place) >= len(elsewhere); place = filepath.Dir(place) {
+		if os.Remove(place) != nil {
+			break // others' lie there, or nothing did
+		}
+	}
+	return nil
+}
+
+// Create makes n nodes, DIR/nvidia0 and up ([Dir]), mode 0666 as the NVIDIA driver makes
 // its own, and proves each by opening it. The same machine gives the same
 // numbers every time; nodes that are there are replaced.
 func Create(dir string, n int) ([]Device, error) { return CreateFrom(dir, 0, n) }
@@ -89,6 +118,12 @@ func CreateFrom(dir string, first, n int) ([]Device, error) {
 		return nil, fmt.Errorf("%d after %d: %w, at most %d", n, first, ErrTooMany, Max)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("simulated GPUs: %w", err)
+	}
+	dir = Dir(dir)
+	if err := os.MkdirAll(dir, 0o755); errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("%s: %w", dir, ErrPermission)
+	} else if err != nil {
 		return nil, fmt.Errorf("simulated GPUs: %w", err)
 	}
 	devices, usable := make([]Device, 0, n), 0

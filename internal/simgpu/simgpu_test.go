@@ -12,7 +12,39 @@ import (
 )
 
 func TestCreate(t *testing.T) {
+	testCreate(t, t.TempDir())
+}
+
+// TestCreateWhereThereAreNoDevices: /run and /tmp of many hosts.
+func TestCreateWhereThereAreNoDevices(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts")
+	}
 	dir := t.TempDir()
+	if err := unix.Mount("greylag-test", dir, "tmpfs", unix.MS_NODEV, ""); err != nil {
+		t.Skip("needs the right to mount: ", err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	testCreate(t, dir)
+	if Dir(dir) == dir {
+		t.Error("devices lie where nobody can open them")
+	}
+}
+
+func testCreate(t *testing.T, dir string) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := Remove(dir); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(elsewhere, dir)); err == nil {
+			t.Error("nodes are left")
+		}
+	})
 	devices, err := Create(dir, 4)
 	if os.Geteuid() != 0 {
 		if !errors.Is(err, ErrPermission) {
@@ -44,7 +76,7 @@ func TestCreate(t *testing.T) {
 		}
 		seen[[2]uint32{d.Major, d.Minor}] = true
 	}
-	if entries, err := os.ReadDir(filepath.Join(dir, "other")); err != nil || len(entries) != 4 {
+	if entries, err := os.ReadDir(Dir(filepath.Join(dir, "other"))); err != nil || len(entries) != 4 {
 		t.Errorf("%v %v", entries, err)
 	}
 	again, err := Create(dir, 4)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/cgroup"
+	"github.com/greylag/greylag/internal/simgpu"
 )
 
 // clean ends all that belongs to the cluster in dir and removes what it made. It
@@ -51,7 +52,7 @@ func remove(dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
+	return errors.Join(simgpu.Remove(dir), os.RemoveAll(dir))
 }
 
 // ours are the names of programs that a cluster runs.

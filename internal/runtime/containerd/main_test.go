@@ -14,6 +14,7 @@ import (
 
 	"github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	"github.com/greylag/greylag/internal/simgpu"
 )
 
 // world is the containerd and the ginit that the tests of this package share.
@@ -48,6 +49,7 @@ func runTests(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
+	defer simgpu.Remove(dir)
 	shared.dir, shared.ginit = dir, filepath.Join(dir, "ginit")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", shared.ginit, "../../../cmd/ginit")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
