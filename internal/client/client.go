@@ -84,7 +84,7 @@ func New(cfg Config) *Client {
 	// The host is replaced for each attempt. Compression would cost more time
 	// than the network does.
 	const base = "https://controller"
-	plain := connect.WithAcceptCompression("gzip", nil, nil)
+	plain := connect.WithClientOptions(connect.WithAcceptCompression("gzip", nil, nil), connect.WithInterceptors(wellFormed{}))
 	return &Client{
 		calls: calls,
 		jobs: sync.OnceValue(func() greylagv1connect.JobServiceClient {

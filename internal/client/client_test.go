@@ -110,6 +110,16 @@ func submit(c *client.Client, ctx context.Context) (string, error) {
 	return id, err
 }
 
+// TestNoRequestThatCannotBeWritten: connect would send an empty one in its place.
+func TestNoRequestThatCannotBeWritten(t *testing.T) {
+	trust, all := cluster(t, yes)
+	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil)})
+	_, err := c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: "caf\xe9"})
+	if connect.CodeOf(err) != connect.CodeInvalidArgument || len(all[0].seen) > 0 {
+		t.Errorf("%v; the controller was asked %q", err, all[0].seen)
+	}
+}
+
 func TestTheSameRequestUntilItIsAnswered(t *testing.T) {
 	for what, err := range map[string]error{
 		"no leader": coded(connect.CodeUnavailable),

@@ -65,7 +65,10 @@ func TestAccountsFile(t *testing.T) {
 	if want := "-shares = 40\n+shares = 41\n"; !strings.HasPrefix(out.Diff, want) || !strings.Contains(out.Diff, "+name = 'bob'") || strings.Contains(out.Diff, "ann") {
 		t.Errorf("diff\n%s", out.Diff)
 	}
-	if _, err := load(w, olga, "", false); err != nil || dump(w, olga) != "" {
+	if _, err := load(w, olga, " \n", false); err == nil || dump(w, olga) == "" {
+		t.Errorf("nothing at all was loaded: %v", err)
+	}
+	if _, err := load(w, olga, "# none\n", false); err != nil || dump(w, olga) != "" {
 		t.Errorf("an empty file left %q: %v", dump(w, olga), err)
 	}
 	if _, err := load(w, olga, strings.ReplaceAll(bookText, "'uni'\nshares", "'physics'\nshares"), false); err == nil || !strings.Contains(err.Error(), "there twice") {

@@ -102,7 +102,7 @@ func TestNodesAndInfo(t *testing.T) {
 	}
 	nodes, err := c.Nodes(t.Context(), &greylagv1.NodesRequest{Names: []string{"n2"}})
 	must(t, err)
-	if n := nodes.GetNodes()[0]; !n.GetDrain() || n.GetReason() != "new fans" || n.GetReasonBy() != "olga" || len(n.GetPartitions()) != 1 || len(n.GetGpus()) != 2 {
+	if n := nodes.GetNodes()[0]; !n.GetDrain() || n.GetReason() != "new fans" || n.GetReasonBy() != "olga" || !n.GetSince().AsTime().Equal(n.GetReasonSince().AsTime()) || len(n.GetPartitions()) != 1 || len(n.GetGpus()) != 2 {
 		t.Errorf("node: %v", n)
 	}
 	if _, err := c.Nodes(t.Context(), &greylagv1.NodesRequest{Names: []string{"n9"}}); connect.CodeOf(err) != connect.CodeNotFound {
@@ -137,11 +137,17 @@ func TestPolicy(t *testing.T) {
 	}{
 		"stale":     {&greylagv1.ApplyRequest{Toml: text, ExpectVersion: now.GetVersion()}, "version"},
 		"unknown":   {&greylagv1.ApplyRequest{Toml: "partitons = 1\n"}, "policy:1: partitons: unknown key"},
+		"empty":     {&greylagv1.ApplyRequest{Toml: " \n"}, "empty"},
+		"mine":      {&greylagv1.ApplyRequest{Toml: strings.Replace(text, "admins = ['root']", "admins = ['olga']", 1)}, "root would be no administrator"},
+		"not text":  {&greylagv1.ApplyRequest{Toml: text + "# caf\xe9\n"}, "UTF-8"},
 		"senseless": {&greylagv1.ApplyRequest{Toml: "[[partition]]\nname = \"a\"\n[[partition]]\nname = \"a\"\n"}, "a"},
 	} {
 		if _, err := c.Apply(t.Context(), x.request); err == nil || !strings.Contains(err.Error(), x.want) || connect.CodeOf(err) == connect.CodeInternal {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+	if then, err = c.Policy(t.Context(), &greylagv1.PolicyRequest{}); err != nil || then.GetVersion() != done.GetVersion() {
+		t.Errorf("refused, and yet version %d, %v", then.GetVersion(), err)
 	}
 }
 

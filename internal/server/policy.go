@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/state"
@@ -32,9 +33,16 @@ func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (
 	if len(p.GetToml()) > maxPolicy {
 		return nil, refused(command.InvalidArgument, "", "the policy has %d bytes: at most %d", len(p.GetToml()), maxPolicy)
 	}
+	if strings.TrimSpace(p.GetToml()) == "" { // every key would go back to its default
+		return nil, refused(command.InvalidArgument, "edit what gctl show policy prints", "the policy is empty")
+	}
 	next, err := config.ReadPolicy("policy", []byte(p.GetToml()))
 	if err != nil {
 		return nil, err
+	}
+	if auth.RoleOf(&next, c.User.Identity) < command.RoleAdmin {
+		return nil, refused(command.InvalidArgument, "let admins name you as well; another of them can take you off the list",
+			"%s would be no administrator under this policy, and could not take it back", c.User.User)
 	}
 	if err := state.CheckPolicy(&next); err != nil {
 		return nil, refused(command.InvalidArgument, "", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
