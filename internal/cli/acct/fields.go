@@ -1,6 +1,7 @@
 package acct
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -22,10 +23,10 @@ func whoseFields() []field {
 		{"UID", 6, func(r *row) string { return count(int64(r.Uid)) }},
 		{"Group", 9, (*row).group},
 		{"GID", 6, func(r *row) string { return count(int64(r.Gid)) }},
-		{"Account", 10, func(r *row) string { return r.Account }},
+		{"Account", 10, func(r *row) string { return cmp.Or(r.earlier.GetAccount(), r.Account) }},
 		{"Cluster", 10, func(r *row) string { return r.in.cluster }},
 		{"Partition", 10, (*row).partition},
-		{"QOS", 10, func(r *row) string { return r.Qos }},
+		{"QOS", 10, func(r *row) string { return cmp.Or(r.earlier.GetQos(), r.Qos) }},
 		{"Reservation", 20, func(r *row) string { return r.Reservation }},
 		{"NodeList", 15, (*row).nodes},
 		{"FailedNode", 10, func(r *row) string {

@@ -29,6 +29,8 @@ type pastJSON struct {
 type attemptJSON struct {
 	Attempt   uint32           `json:"attempt"`
 	Partition string           `json:"partition,omitempty"`
+	Account   string           `json:"account,omitempty"`
+	QOS       string           `json:"qos,omitempty"`
 	Outcome   string           `json:"outcome"`
 	Started   *time.Time       `json:"started,omitempty"`
 	Ended     *time.Time       `json:"ended,omitempty"`
@@ -58,7 +60,7 @@ func (w *writer) object(p *greylagv1.PastJob) {
 	out.Charged = cli.CreditsWord(p.Charged)
 	for _, a := range p.Attempts {
 		out.Attempts = append(out.Attempts, attemptJSON{
-			a.Attempt, a.Partition, a.Outcome, cli.Stamp(timeOf(a.Started)), cli.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(),
+			a.Attempt, a.Partition, a.Account, a.Qos, a.Outcome, cli.Stamp(timeOf(a.Started)), cli.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(),
 		})
 	}
 	if w.lines++; w.lines > 1 {

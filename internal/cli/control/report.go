@@ -31,7 +31,7 @@ Exit status:
   0    done, or done before
   1    the cluster refused it, or it failed
   2    wrong options or configuration
-  3    records of jobs cannot be read: do not publish
+  3    records cannot be read: do not publish
   4    a report is not what its manifest says; not allowed, or cannot tell who you are
   5    written, but could not be delivered
   6    there are alerts (with --exit-on-alert)

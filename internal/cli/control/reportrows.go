@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -184,6 +185,7 @@ func attemptsOf(e *greylagv1.EndedJob, last report.Ended) []report.Ended {
 	for i, a := range e.GetAttempts() {
 		x := last
 		x.Eligible, x.Start, x.End, x.State, x.Partition = eligible, a.GetStarted().AsTime(), a.GetEnded().AsTime(), a.GetOutcome(), a.GetPartition()
+		x.Account, x.QOS = cmp.Or(a.GetAccount(), last.Account), cmp.Or(a.GetQos(), last.QOS)
 		x.ExitCode, x.ExitSignal, x.Nodes, x.NodeList, x.CPUs, x.TRES = 0, 0, 0, "", 0, nil
 		for _, t := range a.GetTres() {
 			x.TRES = append(x.TRES, report.Count{Resource: t.GetResource(), Count: t.GetCount()})

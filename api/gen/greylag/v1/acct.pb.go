@@ -298,6 +298,8 @@ type PastAttempt struct {
 	Tres          []*Tres                `protobuf:"bytes,5,rep,name=tres,proto3" json:"tres,omitempty"`
 	CpuTime       *durationpb.Duration   `protobuf:"bytes,6,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
 	Partition     string                 `protobuf:"bytes,7,opt,name=partition,proto3" json:"partition,omitempty"`
+	Account       string                 `protobuf:"bytes,8,opt,name=account,proto3" json:"account,omitempty"` // for which it ran, whatever the job was changed to later; empty: not noted
+	Qos           string                 `protobuf:"bytes,9,opt,name=qos,proto3" json:"qos,omitempty"`         // likewise
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -381,6 +383,20 @@ func (x *PastAttempt) GetPartition() string {
 	return ""
 }
 
+func (x *PastAttempt) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *PastAttempt) GetQos() string {
+	if x != nil {
+		return x.Qos
+	}
+	return ""
+}
+
 var File_greylag_v1_acct_proto protoreflect.FileDescriptor
 
 const file_greylag_v1_acct_proto_rawDesc = "" +
@@ -404,7 +420,7 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\acharged\x18\x04 \x01(\x03R\acharged\"8\n" +
 	"\x04Tres\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"\xa3\x02\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\xcf\x02\n" +
 	"\vPastAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\rR\aattempt\x124\n" +
 	"\astarted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
@@ -412,7 +428,9 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\aoutcome\x18\x04 \x01(\tR\aoutcome\x12$\n" +
 	"\x04tres\x18\x05 \x03(\v2\x10.greylag.v1.TresR\x04tres\x124\n" +
 	"\bcpu_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12\x1c\n" +
-	"\tpartition\x18\a \x01(\tR\tpartition2S\n" +
+	"\tpartition\x18\a \x01(\tR\tpartition\x12\x18\n" +
+	"\aaccount\x18\b \x01(\tR\aaccount\x12\x10\n" +
+	"\x03qos\x18\t \x01(\tR\x03qos2S\n" +
 	"\x0eHistoryService\x12A\n" +
 	"\x04Jobs\x12\x1a.greylag.v1.HistoryRequest\x1a\x1b.greylag.v1.HistoryResponse0\x01B9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
