@@ -196,7 +196,7 @@ func (v *virtual) remove(name string) error {
 		return err
 	}
 	delete(v.epochs, name)
-	return v.must(&command.UpdateNodes{Actor: root(), Names: []string{name}, Action: command.RemoveNodes, Reason: "what if"})
+	return v.must(&command.UpdateNodes{Actor: root(), Names: []string{name}, Action: command.RemoveNodes, Reason: "what if", Force: true})
 }
 
 // like is the first node by name that has GPUs of a type.
