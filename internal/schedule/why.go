@@ -165,7 +165,7 @@ func (p *Planner) bars(r *round, job *cluster.Job) []verdict {
 	}
 	spec := job.Spec
 	if after := max(job.Eligible, spec.Begin); after > r.snap.Now {
-		note(verdict{cluster.ReasonBeginTime, "it may start in " + cluster.FormatElapsed(after.Sub(r.snap.Now)) + ", not before"}, true)
+		note(verdict{cluster.ReasonBeginTime, "the time before which it is not to start has not come" + failure(r, job, "; ")}, true)
 	}
 	if d := spec.Deadline; d > 0 && r.snap.Now > d.Add(-spec.TimeLimit) {
 		note(verdict{cluster.ReasonDeadline, "it could not end before its deadline"}, true)

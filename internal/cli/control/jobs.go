@@ -24,7 +24,7 @@ func (t *tool) hold() *cobra.Command {
 }
 
 func (t *tool) release() *cobra.Command {
-	return t.simple("release", "Let held jobs go", "is not held") // also of one that was not
+	return t.simple("release", "Let held jobs go", "released")
 }
 
 func (t *tool) requeue() *cobra.Command {
@@ -41,9 +41,32 @@ func (t *tool) simple(verb, short, done string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if verb == "release" {
+				if err := t.tellFree(ctx, c, refs); err != nil {
+					return err
+				}
+			}
 			return t.send(ctx, c, done, &greylagv1.UpdateRequest{Filter: &greylagv1.Filter{Jobs: refs}, Action: verb})
 		}),
 	}
+}
+
+// tellFree notes which of the jobs that are to be released nobody holds: that is no
+// failure, but perhaps not what was meant.
+func (t *tool) tellFree(ctx context.Context, c cli.Cluster, refs []string) error {
+	stream, err := c.Jobs().Stream(ctx, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Jobs: refs, States: []string{cluster.Pending.String()}}})
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		for _, j := range stream.Msg().Jobs {
+			if j.Hold == "" {
+				t.Note("job %s was not held", j.Ref)
+			}
+		}
+	}
+	return stream.Err()
 }
 
 func (t *tool) send(ctx context.Context, c cli.Cluster, done string, request *greylagv1.UpdateRequest) error {

@@ -51,6 +51,9 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 		facts = append(facts, [2]string{"expected", t.when(a.Expected) + ", if jobs last as long as they usually do"})
 	}
 	for _, cause := range a.Causes {
+		if strings.HasPrefix(cause, "BeginTime:") {
+			cause = "BeginTime: not before " + t.when(j.Eligible)
+		}
 		facts = append(facts, [2]string{"kept by", cause})
 	}
 	facts = append(facts, [2]string{"asks for", strings.TrimPrefix(a.Needs, "needs ")}, [2]string{"nodes",
