@@ -12,7 +12,7 @@ import (
 func (p *Planner) bar(r *round, job *cluster.Job) (verdict, bool) {
 	if after := max(job.Eligible, job.Spec.Begin); after > r.snap.Now {
 		r.decision.Wake = min(r.decision.Wake, after)
-		return verdict{reason: cluster.ReasonBeginTime}, true
+		return verdict{cluster.ReasonBeginTime, failure(r, job, "")}, true
 	}
 	if d := job.Spec.Deadline; d > 0 && r.snap.Now > d.Add(-job.Spec.TimeLimit) {
 		return verdict{cluster.ReasonDeadline, "it could not end before its deadline"}, true
@@ -32,6 +32,15 @@ func (p *Planner) bar(r *round, job *cluster.Job) (verdict, bool) {
 		return verdict{reason: cluster.ReasonArrayTaskLimit}, true
 	}
 	return r.limits.bar(job)
+}
+
+// failure is why the last attempt of a job that is kept back for it failed, after what joins
+// it to other words; "" for others.
+func failure(r *round, job *cluster.Job, after string) string {
+	if job.Restarts == 0 || job.Eligible <= r.snap.Now || job.Reason != cluster.ReasonBeginTime || job.Detail == "" {
+		return ""
+	}
+	return after + job.Detail
 }
 
 // barredByPartitions bars a job when none of its partitions would have it, with what

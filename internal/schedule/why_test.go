@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -105,5 +106,26 @@ func TestWhyOfWhatDoesNotWait(t *testing.T) {
 		if _, err := Why(snap, id); !errors.Is(err, ErrNotWaiting) {
 			t.Errorf("%d: %v", id, err)
 		}
+	}
+}
+
+// TestWhyAnAttemptFailed: while a job is kept back after an attempt that failed, passes leave said what
+// became of it, and an explanation says it too.
+func TestWhyAnAttemptFailed(t *testing.T) {
+	const cause = "attempt 1: node a1: no such image"
+	snap := draw(t, "node a1 gpus=8\njob 10 gpus=1 begin=10m")
+	job := *snap.Pending[0]
+	job.Eligible, job.Restarts, job.Reason, job.Detail = start.Add(10*time.Minute), 1, cluster.ReasonBeginTime, cause
+	snap.Pending[0] = &job
+	if told := Decide(snap).Plan.Verdicts; len(told) != 0 {
+		t.Errorf("a pass says %v", told)
+	}
+	x, err := Why(snap, 10)
+	if err != nil || len(x.Causes) == 0 || !strings.HasSuffix(x.Causes[0], "; "+cause) {
+		t.Errorf("causes %v, %v", x.Causes, err)
+	}
+	job.Eligible = start // whatever keeps it now, it is not that
+	if told := Decide(snap).Plan.Verdicts; len(told) != 1 || told[0].Detail != "" {
+		t.Errorf("later a pass says %v", told)
 	}
 }

@@ -41,6 +41,28 @@ func TestSubmitAndGet(t *testing.T) {
 	}
 }
 
+// TestTooLittleMemory: what no task can be started with is refused at once.
+func TestTooLittleMemory(t *testing.T) {
+	c := newWorld(t, options{}).as(ann)
+	for what, x := range map[string]struct {
+		change  func(*greylagv1.Request)
+		refused bool
+	}{
+		"node": {func(r *greylagv1.Request) { r.MemPerNode = 1 << 20 }, true},
+		"CPUs": {func(r *greylagv1.Request) { r.MemPerCpu, r.CpusPerTask = 1<<20, 4 }, true},
+		"more": {func(r *greylagv1.Request) { r.MemPerCpu, r.CpusPerTask = 2<<20, 4 }, false},
+		"none": {func(*greylagv1.Request) {}, false},
+	} {
+		spec := job(what)
+		spec.Request = &greylagv1.Request{Nodes: 1, CpusPerTask: 1}
+		x.change(spec.Request)
+		_, err := c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+		if x.refused != (connect.CodeOf(err) == connect.CodeInvalidArgument && strings.Contains(err.Error(), "too little to start a task")) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func TestSubmitTwiceWithOneRequestID(t *testing.T) {
 	w := newWorld(t, options{})
 	c := w.as(ann)

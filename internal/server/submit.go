@@ -59,7 +59,25 @@ func readSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (wire.Submissi
 				"write registry/name:tag, in lower case, or oci-archive:/path/image.tar", "image %v", err)
 		}
 	}
-	return wire.ReadSubmission(p, owner)
+	sub, err := wire.ReadSubmission(p, owner)
+	if err == nil {
+		err = enoughMemory(&sub.Spec.Request)
+	}
+	return sub, err
+}
+
+// leastMemory is what a task needs to be started at all. With runc 1.1 none starts with 1 MiB, most do
+// with 2 and all with 3, whatever their program; the rest is for devices and other runtimes.
+const leastMemory = 6 * cluster.MiB
+
+// enoughMemory refuses jobs that could fail only, however often they were tried.
+func enoughMemory(r *cluster.Request) error {
+	most := r.MemoryOn(max(r.GPUsPerNode, r.GPUs)) // on any node
+	if most == 0 || most >= leastMemory {
+		return nil
+	}
+	return refused(command.InvalidArgument, "ask for more with --mem; a number alone is MiB",
+		"%s of memory on a node is too little to start a task: at least %s", most, leastMemory)
 }
 
 // jobsIn is how many jobs were made, elements of arrays included.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
@@ -148,7 +149,7 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Di
 		ContainerID: container.ID, Rootfs: rootfs, Options: typeurl.MarshalProto(r.options),
 	})
 	if err != nil {
-		return fmt.Errorf("make task: %w", errgrpc.ToNative(err))
+		return refusal(errgrpc.ToNative(err), spec.Memory)
 	}
 	if err := r.noteProcess(dir, created.Pid); err != nil {
 		return err
@@ -158,6 +159,38 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Di
 	}
 	return nil
 }
+
+// refusal says of a container that the OCI runtime did not make what it means: its words without the
+// layers around them. That the memory does not hold even what starts a task is the task's own fault.
+func refusal(err error, memory uint64) error {
+	text := err.Error()
+	for _, sign := range []string{"unable to set memory limit", "memory limit too low"} { // runc 1.1; runc 1.0
+		if memory > 0 && strings.Contains(text, sign) {
+			return fmt.Errorf("%d KiB of memory is too little to start it: %w", memory>>10, runtime.ErrInvalid)
+		}
+	}
+	for _, layer := range []string{"OCI runtime create failed: ", "unable to start container process: ", "error during container init: "} {
+		if _, inner, found := strings.Cut(text, layer); found {
+			text = inner
+		}
+	}
+	if text == err.Error() {
+		return fmt.Errorf("make task: %w", err)
+	}
+	return &ociError{text, err}
+}
+
+// ociError is why the OCI runtime made no container, in short.
+type ociError struct {
+	text string
+	err  error
+}
+
+// Error is the reason alone.
+func (e *ociError) Error() string { return "OCI runtime: " + e.text }
+
+// Unwrap is the error with all that containerd said.
+func (e *ociError) Unwrap() error { return e.err }
 
 // noteProcess records which process ginit is; 0 is none any more.
 func (r *Runtime) noteProcess(dir taskdir.Dir, pid uint32) error {

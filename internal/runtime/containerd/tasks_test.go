@@ -3,6 +3,7 @@
 package containerd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -104,6 +105,21 @@ func TestLaunchErrors(t *testing.T) {
 	}
 	if now := must(os.Stat("/etc/passwd"))(t); now.Size() != passwd.Size() || !now.ModTime().Equal(passwd.ModTime()) {
 		t.Error("/etc/passwd was written")
+	}
+}
+
+// TestLittleMemory: what cannot hold even the start of a task is the user's fault, in plain words.
+func TestLittleMemory(t *testing.T) {
+	r := newRuntime(t, nil)
+	spec := job(t, 1, "exit 3\n")
+	spec.Memory = 64 << 10
+	err := r.Start(limit(t), spec)
+	if !errors.Is(err, runtime.ErrInvalid) || !strings.Contains(err.Error(), "64 KiB of memory is too little to start it") {
+		t.Errorf("with 64 KiB: %v", err)
+	}
+	spec.ID.Attempt, spec.Memory = 2, 6<<20
+	if exit, _ := run(t, r, spec); exit.Code != 3 {
+		t.Errorf("with 6 MiB: %+v", exit)
 	}
 }
 
