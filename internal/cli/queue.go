@@ -3,12 +3,16 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
+	"connectrpc.com/connect"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -83,7 +87,7 @@ func (p *Process) queue(ctx context.Context) error {
 	}
 	jobs, asOf, err := fetch(ctx, cluster, l)
 	if err != nil {
-		return err
+		return l.advise(err)
 	}
 	if asOf.GetStale() && !l.stale {
 		p.Warn("no leader confirmed this: it may be out of date")
@@ -99,6 +103,15 @@ func (p *Process) queue(ctx context.Context) error {
 		return err
 	}
 	return p.printQueue(cfg, l, jobs, planned)
+}
+
+// advise adds to an error that no controller leads that this is not needed to look.
+func (l listing) advise(err error) error {
+	var answer *connect.Error
+	if errors.As(err, &answer) && answer.Code() == connect.CodeUnavailable && !l.stale {
+		answer.Meta().Set(client.HintHeader, "gqueue --stale shows what any controller that answers knows; gctl cluster status, how the controllers are")
+	}
+	return err
 }
 
 // listing reads the options. done says that everything was printed already.
@@ -278,7 +291,9 @@ func (p *Process) repaint(ctx context.Context, cfg config.Client, l listing, c C
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(p.Stdout, p.Now().Format(time.ANSIC))
+			if !l.json { // which is for programs
+				fmt.Fprintln(p.Stdout, p.Now().Format(time.ANSIC))
+			}
 			if err := p.printQueue(cfg, l, newest, planned); err != nil {
 				return err
 			}

@@ -81,6 +81,11 @@ func (p *Process) submit(ctx context.Context) error {
 		return Exit(Interrupted)
 	}
 	if err != nil {
+		if statusOf(err) == Unavailable { // an answer may have been lost, and with it an id
+			p.report(err)
+			p.Note("it is not known whether the job was submitted: gqueue --me shows it when the controllers answer again")
+			return Exit(Unavailable)
+		}
 		return err
 	}
 	if len(answer.Jobs) != 1 {

@@ -27,7 +27,7 @@ const (
 
 var (
 	errInternal = errors.New("internal error: the log of this controller has more")
-	errNoLeader = errors.New("no leader: the controllers are choosing one or too few of them are up; retry with the same request id")
+	errNoLeader = errors.New("no controller leads: a majority of them does not answer, or they are choosing a leader")
 	errStopping = errors.New("this controller is stopping; ask another")
 	errTooOften = errors.New("too many requests")
 )
