@@ -121,13 +121,20 @@ func (p *Process) colours(cfg config.Client) bool {
 
 // Client is the configuration of commands, and the way to the cluster it names.
 // The caller closes the latter.
-func (p *Process) Client() (config.Client, Cluster, error) {
+func (p *Process) Client() (config.Client, Cluster, error) { return p.ClientOf("") }
+
+// ClientOf is Client that asks one controller, HOST:PORT, and no other; "" is whichever
+// answers.
+func (p *Process) ClientOf(controller string) (config.Client, Cluster, error) {
 	cfg, err := config.LoadClient("")
 	if err != nil {
 		if named := p.variable(config.ClientEnv); named != "" && errors.Is(err, fs.ErrNotExist) {
 			err = &UsageError{err.Error(), config.ClientEnv + " names that file: set it to one that exists, or to nothing"}
 		}
 		return cfg, nil, errors.Join(errConfig, err)
+	}
+	if controller != "" {
+		cfg.Controllers, cfg.Direct = []string{controller}, true
 	}
 	cluster, err := p.Dial(cfg)
 	if err == nil {

@@ -130,8 +130,8 @@ func Dial(cfg config.Client) (*Client, error) {
 // through gauthd, which has connections to the controllers open, and directly where
 // that does not work.
 func DialOnce(cfg config.Client) (*Client, error) {
-	if _, err := os.Stat(cfg.AuthSocket); err != nil {
-		return Dial(cfg) // which has the words for it
+	if _, err := os.Stat(cfg.AuthSocket); err != nil || cfg.Direct {
+		return Dial(cfg) // which has the words for a socket that is not there
 	}
 	c := New(Config{Controllers: cfg.Controllers, Tokens: auth.NewSource(cfg.AuthSocket), Timeout: cfg.Timeout})
 	c.calls.relay = newRelay(cfg.AuthSocket)

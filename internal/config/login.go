@@ -56,6 +56,7 @@ type Client struct {
 	Output      string        `toml:"output" one:"table,json"`
 	Color       string        `toml:"color" one:"auto,always,never"`
 	Timeout     time.Duration `toml:"timeout"` // of one command, over all its attempts
+	Direct      bool          `toml:"-"`       // not through gauthd, which chooses the controller
 }
 
 // DefaultClient is what the commands run with where their file is silent.

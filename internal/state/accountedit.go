@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -118,6 +119,14 @@ func (d *draft) dropAccount(name string) *command.Refusal {
 		}
 		users = append(users, key)
 	}
+	if refusal := d.owns(accounting.NodeID(name)); refusal != nil {
+		return refusal
+	}
+	for _, key := range users {
+		if refusal := d.owns(payer(key)); refusal != nil {
+			return refusal
+		}
+	}
 	for _, key := range users {
 		d.dropUser(key)
 	}
@@ -127,6 +136,30 @@ func (d *draft) dropAccount(name string) *command.Refusal {
 		d.touched = map[string]none{}
 	}
 	d.touched[name] = none{}
+	return nil
+}
+
+// payer is who pays in the ledger for a user of an account.
+func payer(key cluster.AssociationKey) accounting.NodeID {
+	return accounting.NodeID(key.Account + "/" + key.User)
+}
+
+// owns refuses to let go of who has credits or debts: the next one of that name would
+// have them.
+func (d *draft) owns(id accounting.NodeID) *command.Refusal {
+	if d.credits == nil {
+		return nil
+	}
+	var left accounting.Credits
+	for b := range d.credits.BucketsOf(id) {
+		left += b.Avail
+	}
+	switch owes := d.credits.Node(id).Owes; {
+	case left > 0:
+		return hinting(refusef(command.Conflict, "%s has %s credits left", id, left), "gctl credit balance %s --buckets lists them, gctl credit void takes one back", id)
+	case owes > 0:
+		return hinting(refusef(command.Conflict, "%s owes %s credits", id, owes), "a grant to it pays them")
+	}
 	return nil
 }
 
@@ -185,6 +218,9 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 	case e.Action == command.DeleteAccount:
 		if n := d.queued[cluster.ScopeOf(key)]; n > 0 {
 			return hinting(refusef(command.Conflict, "%s has %d jobs in account %s that have not ended", e.User, n, placeOf(key)), "wait or cancel them")
+		}
+		if refusal := d.owns(payer(key)); refusal != nil && key.Partition == "" {
+			return refusal
 		}
 		d.dropUser(key)
 		return nil

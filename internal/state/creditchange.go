@@ -103,6 +103,9 @@ func (s *State) adjust(stamp accounting.Stamp, c *command.ChangeCredits) (accoun
 		}
 		x.Lien = last
 	}
+	if n, _ := s.credits.Lien(x.Lien); c.Action == command.CorrectJob && n.State == accounting.Open {
+		return accounting.Receipt{}, fmt.Errorf("%w: attempt %s has not ended, and is charged when it does", accounting.ErrInvalid, x.Lien)
+	}
 	if c.Action == command.RefundJob {
 		return s.credits.Refund(stamp, x)
 	}

@@ -330,7 +330,7 @@ func (t *tool) creditQuote() *cobra.Command {
 const verifyFailed cli.Status = 4
 
 func (t *tool) verify() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "verify", Short: "Recompute the journals from their first entries", Args: cobra.NoArgs, GroupID: whole,
 		Long: `Recomputes the journals of credits and of changes that the controller keeps which answers:
 every hash, every sum, every balance, from the first entry, and compares what comes out
@@ -343,6 +343,8 @@ with the state. The first wrong entry is named, and the status is then 4.`,
 			return t.verified(a)
 		}),
 	}
+	c.Flags().StringVar(&t.controller, "controller", "", "ask this controller, HOST:PORT, and no other")
+	return c
 }
 
 func (t *tool) verified(a *greylagv1.VerifyResponse) error {
@@ -360,7 +362,7 @@ func (t *tool) verified(a *greylagv1.VerifyResponse) error {
 			continue
 		}
 		if j.Fault != "" {
-			t.Complain(j.Name+": "+j.Fault, "keep a copy of the controllers' data_dir; another controller's journal may be whole: name it alone in the file that GREYLAG_CONFIG names, and verify again")
+			t.Complain(j.Name+": "+j.Fault, "keep a copy of the controllers' data_dir; another controller's journal may be whole: gctl cluster status lists them, gctl verify --controller HOST:PORT asks one")
 		} else if err := t.said(nil, "%s: %d entries, head %x", j.Name, j.Entries, j.Head); err != nil {
 			return err
 		}

@@ -23,12 +23,16 @@ import (
 // tool is one run of gctl.
 type tool struct {
 	*cli.Process
-	json bool
+	json       bool
+	controller string // HOST:PORT that alone is asked; "": any
 }
 
 // Run is gctl.
 func Run(ctx context.Context, p *cli.Process) int {
 	t := &tool{Process: p}
+	if err := p.CheckWords(); err != nil {
+		return p.Finish(ctx, err)
+	}
 	root := t.root()
 	root.SetArgs(p.Args)
 	return p.Finish(ctx, usage(root.ExecuteContext(ctx)))
@@ -184,7 +188,7 @@ type action func(ctx context.Context, c cli.Cluster, args []string) error
 // on makes a cobra function of one that needs the cluster.
 func (t *tool) on(do action) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, args []string) error {
-		cfg, cluster, err := t.Client()
+		cfg, cluster, err := t.ClientOf(t.controller)
 		if err != nil {
 			return err
 		}
