@@ -64,6 +64,8 @@ func (l *Log) followLeadership() {
 			l.ruling.Store(0)
 			if leads {
 				go l.confirmTerm(confirmed)
+			} else {
+				l.trans.heard.Clear() // when others answered says nothing once another leads
 			}
 		case term := <-confirmed:
 			if l.raft.State() == raft.Leader && l.raft.CurrentTerm() == term {

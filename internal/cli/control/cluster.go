@@ -130,13 +130,13 @@ func leaderSays(ctx context.Context, c cli.Cluster, s *greylagv1.StatusResponse)
 	return s
 }
 
-// heard is how long ago a member was heard; only the leader knows.
+// heard is how long ago a member answered the leader; only that knows.
 func heard(m *greylagv1.Member, s *greylagv1.StatusResponse) string {
 	switch {
 	case m.Leader || s.Id != s.Leader:
 		return "-"
 	case m.LastContact == nil:
-		return "never"
+		return "not yet"
 	}
 	return m.LastContact.AsDuration().Round(time.Millisecond).String()
 }
