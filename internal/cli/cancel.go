@@ -53,6 +53,9 @@ func (p *Process) cancel(ctx context.Context) error {
 	if p.completing() {
 		return p.complete(ctx, completion{table: cancelTable(), operands: JobNames})
 	}
+	if err := p.CheckWords(); err != nil {
+		return err
+	}
 	found, operands, err := getopt.Parse(cancelTable(), p.Args, getopt.Anywhere)
 	if err != nil {
 		return err

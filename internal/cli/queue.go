@@ -65,6 +65,9 @@ func (p *Process) queue(ctx context.Context) error {
 	if p.completing() {
 		return p.complete(ctx, completion{table: queueTable(), operands: func(context.Context, Cluster) []string { return nil }})
 	}
+	if err := p.CheckWords(); err != nil {
+		return err
+	}
 	found, operands, err := getopt.Parse(queueTable(), p.Args, getopt.Anywhere)
 	if err != nil {
 		return err

@@ -8,7 +8,8 @@
 //
 // The strongest first: command line, environment, #GSUB lines, #SBATCH lines.
 // #SBATCH lines count because scripts that have them exist; options of sbatch
-// that would not change what runs are accepted with a warning.
+// that would not change what runs are accepted with a warning, the others refused
+// with advice.
 //
 // Slurm's manual pages sbatch(1) and squeue(1) are the source of the spellings.
 package jobscript

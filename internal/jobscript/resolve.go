@@ -185,6 +185,10 @@ func (r *resolver) apply() Options {
 			seen = nil
 		}
 		at = a.place
+		if a.row.instead != "" {
+			r.faults = append(r.faults, &Fault{Where: a.where, Option: a.as, Problem: "is sbatch's and is not known here", Advice: a.row.instead, line: a.line})
+			continue
+		}
 		if a.row.set == nil {
 			fault := Fault{Where: a.where, Option: a.as, Problem: "is sbatch's and is ignored here"}
 			r.warnings = append(r.warnings, fault.Error())

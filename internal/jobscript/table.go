@@ -18,6 +18,9 @@ type option struct {
 	// set writes the value's meaning. nil: the option is sbatch's, changes
 	// nothing that is run here, and is told so.
 	set func(o *Options, value string, now time.Time) error
+	// instead is what to do where an option of sbatch cannot be left out silently;
+	// "" for all others.
+	instead string
 }
 
 // Table is the options of gsubmit, for parsing, help and completion.

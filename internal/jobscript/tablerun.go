@@ -66,22 +66,3 @@ func commandRows() []option {
 		{Option: getopt.Option{Long: "version", Short: 'V', Help: "print the version"}, onlyTyped: true, set: turn(func(*Options) {})},
 	}
 }
-
-// ignoredRows are options of sbatch that scripts have and whose absence changes
-// nothing of what is run.
-func ignoredRows() []option {
-	var rows []option
-	for _, name := range []string{
-		"mail-type", "mail-user", "wckey", "hint", "gpu-bind", "cpu-bind", "mem-bind", "accel-bind",
-		"profile", "acctg-freq", "propagate", "time-min", "distribution", "export-file",
-	} {
-		rows = append(rows, option{Option: getopt.Option{Long: name, Value: "VALUE"}})
-	}
-	rows = append(rows, option{Option: getopt.Option{Long: "verbose", Short: 'v'}})
-	for _, name := range []string{"contiguous", "no-kill", "overcommit", "spread-job"} {
-		rows = append(rows, option{Option: getopt.Option{Long: name}})
-	}
-	rows = append(rows, option{Option: getopt.Option{Long: "get-user-env", Value: "VALUE", Absent: "yes"}})
-	rows = append(rows, option{Option: getopt.Option{Long: "oversubscribe", Short: 's', Value: "VALUE", Absent: "yes"}})
-	return rows
-}

@@ -2,6 +2,7 @@ package jobscript
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,11 @@ import (
 func parseCount(word string, least int32) (int32, error) {
 	n, err := strconv.ParseInt(word, 10, 32)
 	if err != nil || int32(n) < least {
-		return 0, &hinted{fmt.Sprintf("not a number from %d on: %q", least, word), ""}
+		problem := fmt.Sprintf("not a number from %d on: %q", least, word)
+		if word == "" {
+			problem = "no number is given"
+		}
+		return 0, &hinted{problem, fmt.Sprintf("write one from %d to %d", least, math.MaxInt32)}
 	}
 	return int32(n), nil
 }

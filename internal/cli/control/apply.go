@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -54,6 +55,9 @@ func (t *tool) policyText(path string) (string, error) {
 	}
 	if len(text) > maxPolicy {
 		return "", &cli.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, maxPolicy>>20), Advice: "is it the right file?"}
+	}
+	if !utf8.Valid(text) {
+		return "", &cli.UsageError{Problem: path + " is not UTF-8", Advice: "convert it: iconv -f LATIN1 -t UTF-8 " + path}
 	}
 	return string(text), nil
 }

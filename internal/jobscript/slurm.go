@@ -1,0 +1,63 @@
+package jobscript
+
+import "github.com/greylag/greylag/internal/jobscript/getopt"
+
+// ignoredRows are options of sbatch that scripts have and whose absence changes
+// nothing of what is run.
+func ignoredRows() []option {
+	var rows []option
+	for _, name := range []string{
+		"mail-type", "mail-user", "wckey", "hint", "gpu-bind", "cpu-bind", "mem-bind", "accel-bind", "tres-bind",
+		"profile", "acctg-freq", "propagate", "time-min", "distribution", "delay-boot", "gres-flags", "mcs-label", "extra", "priority",
+	} {
+		rows = append(rows, option{Option: getopt.Option{Long: name, Value: "VALUE"}})
+	}
+	rows = append(rows, option{Option: getopt.Option{Long: "verbose", Short: 'v'}})
+	for _, name := range []string{"spread-job", "use-min-nodes", "ignore-pbs"} {
+		rows = append(rows, option{Option: getopt.Option{Long: name}})
+	}
+	rows = append(rows, option{Option: getopt.Option{Long: "oversubscribe", Short: 's', Value: "VALUE", Absent: "yes"}})
+	return append(rows, refusedRows()...)
+}
+
+// refusedRows are options of sbatch without which something else would run than the
+// script asks for, each with what to do instead.
+func refusedRows() []option {
+	const cores = "nodes count CPUs alone: ask for them with --cpus-per-task and --ntasks-per-node"
+	const afterLoss = "leave it out: a job that loses a node ends there and runs again from the start, unless --no-requeue is given"
+	var rows []option
+	for _, r := range [...]struct {
+		long          string
+		short         byte
+		value, absent string
+		instead       string
+	}{
+		{"container", 0, "PATH", "", "use --image: an image of a registry, or oci:/FOLDER for an OCI layout"},
+		{"container-id", 0, "ID", "", "use --image"},
+		{"export-file", 0, "FILE", "", "use --env NAME=VALUE or --export NAME=VALUE, or read the file in the script: set -a; . FILE"},
+		{"get-user-env", 0, "VALUE", "yes", "begin the script with #!/bin/bash -l, which reads your profile"},
+		{"no-kill", 'k', "WHAT", "yes", afterLoss},
+		{"overcommit", 'O', "", "", "ask for as few CPUs as tasks may share: --ntasks-per-node=1 and --cpus-per-task"},
+		{"contiguous", 0, "", "", "use --connect=leaf or --switches=1 for nodes near each other"},
+		{"kill-on-invalid-dep", 0, "yes|no", "", "leave it out: a dependency that can never hold is refused, and one that fails later is told by gqueue as DependencyNeverSatisfied"},
+		{"mincpus", 0, "N", "", cores}, {"threads-per-core", 0, "N", "", cores}, {"cores-per-socket", 0, "N", "", cores},
+		{"sockets-per-node", 0, "N", "", cores}, {"ntasks-per-core", 0, "N", "", cores}, {"ntasks-per-socket", 0, "N", "", cores},
+		{"extra-node-info", 'B', "N", "", cores}, {"core-spec", 'S', "N", "", cores}, {"thread-spec", 0, "N", "", cores},
+		{"gpus-per-socket", 0, "N", "", "use --gpus-per-node, with --connect=nvlink-node for GPUs that NVLink joins"},
+		{"tmp", 0, "SIZE", "", "space in /tmp is not counted: name nodes that have it by a feature, with --constraint"},
+		{"clusters", 'M', "NAMES", "", "a command knows one cluster: GREYLAG_CONFIG names the client.toml of another"},
+		{"cluster-constraint", 0, "LIST", "", "a command knows one cluster: GREYLAG_CONFIG names the client.toml of another"},
+		{"nodefile", 'F', "FILE", "", "use --nodelist with the names, joined by commas"},
+		{"prefer", 0, "FEATURES", "", "use --constraint for what it must have, or leave it out"},
+		{"tres-per-task", 0, "LIST", "", "use --gpus-per-task and --cpus-per-task"},
+		{"uid", 0, "USER", "", "submit it as that user"}, {"gid", 0, "GROUP", "", "submit it with that group: sg GROUP gsubmit"},
+		{"batch", 0, "FEATURES", "", "the script starts on the first node: leave it out"},
+		{"bb", 0, "SPEC", "", "there are no burst buffers"}, {"bbf", 0, "FILE", "", "there are no burst buffers"},
+		{"cpu-freq", 0, "FREQUENCY", "", "clocks are not set for jobs: leave it out"}, {"gpu-freq", 0, "FREQUENCY", "", "clocks are not set for jobs: leave it out"},
+		{"reboot", 0, "", "", "nodes are not started anew for a job: leave it out"},
+		{"segment", 0, "N", "", "use --switches or --connect for nodes near each other"},
+	} {
+		rows = append(rows, option{Option: getopt.Option{Long: r.long, Short: r.short, Value: r.value, Absent: r.absent}, instead: r.instead})
+	}
+	return rows
+}
