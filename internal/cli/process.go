@@ -94,6 +94,9 @@ func window(stream any) int {
 	return int(size.Col)
 }
 
+// ToTerminal reports that a person's terminal shows the output.
+func (p *Process) ToTerminal() bool { return window(p.Stdout) > 0 }
+
 const defaultWidth, leastWidth, mostWidth = 80, 40, 400
 
 // width is how many columns a table may take, and whether its last column must

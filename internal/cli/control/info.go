@@ -14,7 +14,7 @@ import (
 )
 
 func (t *tool) info() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "info", Short: "Partitions, and how many nodes and GPUs are free", Args: cobra.NoArgs, GroupID: look,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
 			answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{})
@@ -27,6 +27,10 @@ func (t *tool) info() *cobra.Command {
 			return t.WriteTable(infoTable(answer))
 		}),
 	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what sinfo takes
+		return &cli.UsageError{Problem: err.Error(), Advice: "gctl nodes lists nodes one a line, gctl show partition NAME tells about one partition"}
+	})
+	return c
 }
 
 func infoTable(answer *greylagv1.InfoResponse) cli.Table {

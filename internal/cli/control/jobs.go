@@ -104,6 +104,9 @@ func (t *tool) update() *cobra.Command {
 
 // updateOf reads "job 123 timelimit=60" and "JobId=123 TimeLimit=60".
 func updateOf(words []string) (*greylagv1.UpdateRequest, error) {
+	if err := nodeUpdate(words); err != nil {
+		return nil, err
+	}
 	r := &greylagv1.UpdateRequest{Action: "set", Filter: &greylagv1.Filter{}}
 	changes := 0
 	for i, word := range words {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -151,6 +152,9 @@ func (r *reporting) put(made *madeReport, period report.Period) error {
 		if made.head.GetOpen() != "" {
 			r.Note("this report is not final: %s", made.head.GetOpen())
 		}
+		if r.format == "parquet" && r.ToTerminal() {
+			return &cli.UsageError{Problem: "parquet is not for a terminal", Advice: "send it into a file, or write it with -o FOLDER"}
+		}
 		_, err := r.Stdout.Write(made.data)
 		return err
 	}
@@ -293,9 +297,14 @@ func (t *tool) reportVerify() *cobra.Command {
 		Use: "verify FOLDER...", Short: "Check written reports against their manifests", Args: cobra.MinimumNArgs(1),
 		Long: "Checks that the report in each folder is the one that its manifest describes." + reportStatuses,
 		RunE: func(_ *cobra.Command, args []string) error {
-			bad := false
+			bad, absent := false, false
 			for _, dir := range args {
 				m, err := report.Verify(dir)
+				if m.File == "" && errors.Is(err, fs.ErrNotExist) {
+					t.Complain(dir+" holds no report: there is no such folder, or no manifest in it", "name a folder REPORT/FORMAT/period=NAME below that of -o")
+					absent = true
+					continue
+				}
 				if err != nil {
 					t.Complain(err.Error(), "make it anew: gctl report "+m.Report+" -o")
 					bad = true
@@ -307,6 +316,9 @@ func (t *tool) reportVerify() *cobra.Command {
 			}
 			if bad {
 				return cli.Exit(verifyStatus)
+			}
+			if absent {
+				return cli.Exit(cli.Failed)
 			}
 			return nil
 		},

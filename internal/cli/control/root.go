@@ -96,6 +96,9 @@ func choose(c *cobra.Command, args []string) error {
 	if near := meant(c, args[0]); near != "" {
 		advice = "did you mean " + near + "?"
 	}
+	if instead := slurmWord(c.CommandPath(), args[0]); instead != "" {
+		advice = instead
+	}
 	return &cli.UsageError{Problem: fmt.Sprintf("unknown command %q", c.CommandPath()+" "+args[0]), Advice: advice}
 }
 
