@@ -12,6 +12,16 @@ import (
 // ErrTampered is wrapped by what is wrong with an audit journal.
 var ErrTampered = errors.New("audit journal is not whole")
 
+// AuditKinds are the kinds of entries of an audit journal; those of signals end in the
+// signal's number.
+func AuditKinds() []string {
+	return []string{
+		"accounts", "cancel", "credit budget", "credit close", "credit correct", "credit grant", "credit price", "credit refund", "credit void",
+		"hold", "init", "join", "nodes dead", "nodes drain", "nodes remove", "nodes resume", "plan", "policy", "release", "requeue", "signal",
+		"submit", "token", "topology", "update",
+	}
+}
+
 // AuditHash is a SHA-256 digest.
 type AuditHash [sha256.Size]byte
 

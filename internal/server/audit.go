@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -25,6 +26,9 @@ func (s *clusterService) Audit(ctx context.Context, p *greylagv1.AuditRequest, s
 	if p.GetBefore() != nil {
 		before = cluster.InstantOf(p.GetBefore().AsTime())
 	}
+	if kind := p.GetKind(); kind != "" && !slices.Contains(command.AuditKinds(), first(kind, "signal ")) {
+		return refused(command.InvalidArgument, "the kinds are "+strings.Join(command.AuditKinds(), ", "), "the audit journal has no kind %.50q", kind)
+	}
 	return s.eachRow(ctx, archive.AuditJournal, func(r archive.Row) error {
 		e, err := command.DecodeAudit(r.Data)
 		switch {
@@ -32,7 +36,7 @@ func (s *clusterService) Audit(ctx context.Context, p *greylagv1.AuditRequest, s
 			return &badRow{r.Seq, err}
 		case e.At >= before:
 			return errEnough
-		case e.At < from, p.GetUser() != "" && e.User != p.GetUser(), p.GetKind() != "" && e.Kind != p.GetKind(),
+		case e.At < from, p.GetUser() != "" && e.User != p.GetUser(), p.GetKind() != "" && e.Kind != p.GetKind() && first(e.Kind, "signal ") != p.GetKind(),
 			!strings.Contains(e.Text, p.GetWord()):
 			return nil
 		}
@@ -41,6 +45,14 @@ func (s *clusterService) Audit(ctx context.Context, p *greylagv1.AuditRequest, s
 			Kind: e.Kind, Text: e.Text, Refused: e.Code != 0, Hash: e.Hash[:],
 		})
 	})
+}
+
+// first is the first word of a kind that begins with a prefix; others are whole.
+func first(kind, prefix string) string {
+	if strings.HasPrefix(kind, prefix) {
+		return strings.TrimSpace(prefix)
+	}
+	return kind
 }
 
 // roleWord is the word for a role.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -56,5 +58,28 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 	put(15, rows[15].Data)
 	if got := verify(); got.Fault != "" {
 		t.Errorf("the whole journal again: %v", got)
+	}
+}
+
+// TestAuditKinds: a kind that does not exist is told, with those that do.
+func TestAuditKinds(t *testing.T) {
+	w := newTill(t, false)
+	seqs := func(kind string) (n int, err error) {
+		stream, err := w.as(root).Cluster().Audit(t.Context(), &greylagv1.AuditRequest{Kind: kind})
+		must(t, err)
+		defer stream.Close()
+		for stream.Receive() {
+			n++
+		}
+		return n, stream.Err()
+	}
+	if n, err := seqs("init"); err != nil || n != 1 {
+		t.Errorf("%d entries, %v", n, err)
+	}
+	if n, err := seqs("signal 9"); err != nil || n != 0 {
+		t.Errorf("%d entries, %v", n, err)
+	}
+	if _, err := seqs("bogus"); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), `no kind "bogus"`) {
+		t.Errorf("bogus: %v", err)
 	}
 }

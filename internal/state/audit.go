@@ -14,12 +14,13 @@ const maxAuditText = 4096
 
 // audit writes into the audit journal what a command did, if it is one that somebody
 // asked for or that the scheduler decided. What nodes report, and what merely falls due,
-// are facts and not decisions. Repeated requests did nothing and are not noted.
-func (s *State) audit(c command.Command, r command.Result) {
-	if s.hashes.off {
+// are facts and not decisions. Repeated requests did nothing and are not noted. before is
+// the policy that was in force when the command came.
+func (s *State) audit(c command.Command, r command.Result, before *cluster.Policy) {
+	if s.hashes.off || s.again {
 		return
 	}
-	kind, actor, text := s.deed(c, r)
+	kind, actor, text := s.deed(c, r, before)
 	if kind == "" {
 		return
 	}
@@ -48,7 +49,7 @@ type audited struct {
 func (v *View) Audited() (uint64, command.AuditHash) { return v.audited.seq, v.audited.head }
 
 // deed names what a command did and who asked for it; kind "" for what is not noted.
-func (s *State) deed(c command.Command, r command.Result) (kind string, by command.Actor, text string) {
+func (s *State) deed(c command.Command, r command.Result, before *cluster.Policy) (kind string, by command.Actor, text string) {
 	switch c := c.(type) {
 	case *command.Init:
 		return "init", by, "cluster " + c.ClusterID
@@ -59,26 +60,36 @@ func (s *State) deed(c command.Command, r command.Result) (kind string, by comma
 		if c.Signal != 0 {
 			kind = fmt.Sprintf("signal %d", c.Signal)
 		}
-		return outcomeDeed(kind, c.Actor, c.Jobs, r)
+		return outcomeDeed(kind, c.Actor, c.Jobs, "", r)
 	case *command.UpdateJobs:
 		words := map[command.UpdateAction]string{command.HoldJobs: "hold", command.ReleaseJobs: "release", command.RequeueJobs: "requeue"}
 		if kind = words[c.Action]; kind == "" {
 			kind = "update"
 		}
-		return outcomeDeed(kind, c.Actor, c.Jobs, r)
+		return outcomeDeed(kind, c.Actor, c.Jobs, updateWords(c), r)
 	case *command.UpdateNodes:
 		words := map[command.NodeAction]string{command.DrainNodes: "drain", command.ResumeNodes: "resume", command.RemoveNodes: "remove"}
-		return "nodes " + words[c.Action], c.Actor, strings.TrimSuffix(hostlist.Compress(c.Names)+": "+plain(c.Reason), ": ")
+		names := hostlist.Compress(c.Names)
+		if c.Force {
+			names += " by force"
+		}
+		return "nodes " + words[c.Action], c.Actor, strings.TrimSuffix(names+": "+plain(c.Reason), ": ")
 	case *command.CommitPlan:
 		return s.planDeed(c, r)
 	case *command.ApplyPolicy:
-		return "policy", c.Actor, fmt.Sprintf("version %d", s.policy.Version)
+		if before == s.policy { // refused, or as it was
+			if _, refused := r.(*command.Refusal); !refused {
+				return "", by, ""
+			}
+			return "policy", c.Actor, fmt.Sprintf("version %d", s.policy.Version)
+		}
+		return "policy", c.Actor, fmt.Sprintf("version %d: %s", s.policy.Version, policyWords(before, s.policy))
 	case *command.EditAccounts:
-		return "accounts", c.Actor, accountDeed(c)
+		return "accounts", c.Actor, accountDeed(c, r)
 	case *command.SetTopology:
 		return "topology", c.Actor, fmt.Sprintf("%d switches", len(c.Switches))
 	case *command.CreateToken:
-		return "token", c.Actor, fmt.Sprintf("kind %d until %s", c.Kind, c.Expires.Time().Format("2006-01-02T15:04:05Z"))
+		return "token", c.Actor, fmt.Sprintf("%s until %s", tokenWord(c.Kind), c.Expires.Time().Format("2006-01-02T15:04:05Z"))
 	case *command.UseToken:
 		return "join", by, plain(c.Name)
 	case *command.ChangeCredits:
@@ -98,7 +109,9 @@ func (s *State) submitDeed(c *command.SubmitJobs, r command.Result) (string, com
 		return "", c.Actor, ""
 	}
 	text := done.First[0].String()
-	if last := s.nextJob - 1; last != done.First[0] {
+	if len(done.First) == 1 && done.Counts[0] > 0 {
+		text += fmt.Sprintf(", an array of %d", done.Counts[0])
+	} else if last := s.nextJob - 1; last != done.First[0] {
 		text += " to " + last.String()
 	}
 	if done.SetAside > 0 {
@@ -107,8 +120,9 @@ func (s *State) submitDeed(c *command.SubmitJobs, r command.Result) (string, com
 	return "submit", c.Actor, text
 }
 
-// outcomeDeed lists the jobs that were meant, and those that were refused.
-func outcomeDeed(kind string, by command.Actor, refs []cluster.JobRef, r command.Result) (string, command.Actor, string) {
+// outcomeDeed lists the jobs that were meant, what was set, and how many were refused,
+// and why the first of them.
+func outcomeDeed(kind string, by command.Actor, refs []cluster.JobRef, set string, r command.Result) (string, command.Actor, string) {
 	var words []string
 	for i, ref := range refs {
 		if i == 100 {
@@ -117,19 +131,21 @@ func outcomeDeed(kind string, by command.Actor, refs []cluster.JobRef, r command
 		}
 		words = append(words, ref.String())
 	}
-	text := strings.Join(words, " ")
+	text := strings.TrimSuffix(strings.Join(words, " ")+": "+set, ": ")
 	if done, ok := r.(*command.Outcomes); ok {
-		refused := 0
+		refused, why := 0, ""
 		for i := range done.Jobs {
-			if done.Jobs[i].Refused != nil {
-				refused++
+			if refusal := done.Jobs[i].Refused; refusal != nil {
+				if refused++; why == "" {
+					why = shorten(oneLine(refusal))
+				}
 			}
 		}
 		if done.Again || len(done.Jobs) == 0 {
 			return "", by, ""
 		}
 		if refused > 0 {
-			text += fmt.Sprintf("; %d of %d refused", refused, len(done.Jobs))
+			text += fmt.Sprintf("; %d of %d refused: %s", refused, len(done.Jobs), why)
 		}
 	}
 	return kind, by, text
@@ -152,15 +168,19 @@ func (s *State) planDeed(c *command.CommitPlan, r command.Result) (string, comma
 		for i := range j.Alloc.Nodes {
 			names[i] = j.Alloc.Nodes[i].Node
 		}
-		words = append(words, fmt.Sprintf("start %d.%d on %s", id, j.Attempt, hostlist.Compress(names)))
+		attempt := ""
+		if j.Attempt > 1 {
+			attempt = fmt.Sprintf(" (attempt %d)", j.Attempt)
+		}
+		words = append(words, fmt.Sprintf("start %s%s on %s", j.Ref(), attempt, hostlist.Compress(names)))
 	}
 	for i := range c.Plan.Verdicts {
 		if v := &c.Plan.Verdicts[i]; v.Broken != "" {
-			words = append(words, fmt.Sprintf("promise of %d put off: %s", v.Job, plain(v.Broken)))
+			words = append(words, fmt.Sprintf("promise of %s put off: %s", s.refOf(v.Job), plain(v.Broken)))
 		}
 	}
 	for i := range c.Plan.Evictions {
-		words = append(words, fmt.Sprintf("preempt %d for %d", c.Plan.Evictions[i].Job, c.Plan.Evictions[i].For))
+		words = append(words, fmt.Sprintf("preempt %s for %s", s.refOf(c.Plan.Evictions[i].Job), s.refOf(c.Plan.Evictions[i].For)))
 	}
 	if len(words) == 0 {
 		return "", command.Actor{}, ""
@@ -168,7 +188,8 @@ func (s *State) planDeed(c *command.CommitPlan, r command.Result) (string, comma
 	return "plan", command.Actor{}, strings.Join(words, "; ")
 }
 
-func accountDeed(c *command.EditAccounts) string {
+func accountDeed(c *command.EditAccounts, r command.Result) string {
+	_, refused := r.(*command.Refusal) // then what it would set may be senseless
 	words := map[command.AccountAction]string{
 		command.AddAccount: "add", command.ModifyAccount: "modify", command.DeleteAccount: "delete", command.PutAccount: "put",
 	}
@@ -180,6 +201,9 @@ func accountDeed(c *command.EditAccounts) string {
 		}
 		e := &c.Edits[i]
 		list = append(list, strings.TrimSuffix(words[e.Action]+" "+plain(e.Account)+"/"+plain(e.User), "/"))
+		if !refused {
+			list[len(list)-1] += accountWords(e)
+		}
 	}
 	return strings.Join(list, ", ")
 }

@@ -1,8 +1,10 @@
 package state
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,6 +148,9 @@ func TestJournalOfChaos(t *testing.T) {
 			for _, e := range effects.Audit {
 				if err := chain.Add(&e); err != nil {
 					t.Fatalf("seed %d: command %d, %T: %v", seed, i, c, err)
+				}
+				if kind, _, _ := strings.Cut(e.Kind, "signal "); e.Code == 0 && !slices.Contains(command.AuditKinds(), cmp.Or(kind, "signal")) {
+					t.Fatalf("nobody can ask for entries of the kind %q", e.Kind)
 				}
 				if again, err := command.DecodeAudit(command.EncodeAudit(&e)); err != nil || again != e {
 					t.Fatalf("%+v came back as %+v: %v", e, again, err)

@@ -68,7 +68,9 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 	case c.Expect != 0 && c.Expect != s.policy.Version:
 		return s.remember(c.Request, hinting(refusef(command.Conflict, "the policy has version %d, not %d: somebody changed it", s.policy.Version, c.Expect), "look at the present one and apply yours again"))
 	}
-	s.setPolicy(&policy)
+	if !samePolicy(&policy, s.policy) {
+		s.setPolicy(&policy)
+	}
 	return s.remember(c.Request, &command.Done{Version: s.policy.Version})
 }
 

@@ -31,6 +31,7 @@ type State struct {
 	words        wordCache
 	scratch      cluster.JobSpec // of the submission being checked
 	faults       []error         // what must never happen; Check reports it
+	again        bool            // the present command repeats one that was answered
 	released     bool            // credits became free since jobs that wait for some were looked at
 }
 
@@ -72,9 +73,11 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 	s.view = nil
 	s.index, s.now = max(index, s.index), max(at, s.now, 1) // 0 means "not set"
 	s.forget(forgetAtOnce)
+	s.again = false
+	before := s.policy
 	r := s.carry(c)
 	s.fundHeld()
-	s.audit(c, r)
+	s.audit(c, r, before)
 	return r
 }
 

@@ -38,8 +38,8 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 			if len(c.Jobs) > 1 {
 				refusal.Message = "job " + cluster.JobID(i+1).String() + " of the request: " + refusal.Message
 			}
-			if !kept {
-				return refusal
+			if !kept && refusal.Code == command.Incomplete {
+				return refusal // the same request comes again, with what it needs
 			}
 			return s.remember(c.Request, refusal)
 		}

@@ -179,3 +179,17 @@ func BenchmarkNearness(b *testing.B) {
 		}
 	}
 }
+
+// audited is what the audit journal got since it was asked for last.
+func (x *script) audited() string {
+	var lines []string
+	for _, e := range x.s.effects.Audit {
+		who := e.User
+		if who == "" {
+			who = "-"
+		}
+		lines = append(lines, fmt.Sprintf("%s %s (%d): %s", who, e.Kind, e.Code, e.Text))
+	}
+	x.s.effects.Audit = nil
+	return strings.Join(lines, "\n")
+}

@@ -47,6 +47,8 @@ func (x *script) run(line string) string {
 	case "drain", "resume", "remove":
 		action := map[string]command.NodeAction{"drain": command.DrainNodes, "resume": command.ResumeNodes, "remove": command.RemoveNodes}
 		return x.apply(&command.UpdateNodes{Request: request16(w), Actor: actor(w.plain[0]), Names: names(w.plain[1]), Action: action[verb], Reason: w.keys["why"], Force: w.has("force")})
+	case "audit":
+		return x.audited()
 	case "tick":
 		return x.apply(&command.Tick{})
 	case "policy":
