@@ -98,6 +98,11 @@ func (p *Process) queue(ctx context.Context) error {
 	if len(jobs) == 0 && len(l.filter.Jobs) > 0 && len(l.filter.States) == 0 {
 		p.Note("none of these jobs is active; gctl show job %s tells of finished ones", l.filter.Jobs[0])
 	}
+	if len(jobs) == 0 && !l.stale {
+		if err := p.unknownNames(ctx, cluster, l.filter); err != nil {
+			return err
+		}
+	}
 	planned, err := l.starts(ctx, cluster)
 	if err == nil {
 		l.ranked, err = l.priorities(ctx, cluster)

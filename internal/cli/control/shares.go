@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -28,6 +29,12 @@ by usage among siblings and puts them in order. Usage decays by half every half-
 			answer, err := c.Accounts().Shares(ctx, request)
 			if err != nil {
 				return err
+			}
+			for _, name := range args {
+				if !slices.ContainsFunc(answer.Shares, func(x *greylagv1.Share) bool { return x.Account == name }) {
+					t.Complain(fmt.Sprintf("there is no account %q", name), "gctl account list shows the accounts")
+					return cli.Exit(cli.Failed)
+				}
 			}
 			if t.json {
 				return t.WriteJSON(sharesOf(answer))
@@ -92,6 +99,14 @@ func (t *tool) priority() *cobra.Command {
 			answer, err := c.Accounts().Priorities(ctx, request)
 			if err != nil {
 				return err
+			}
+			for _, id := range request.Jobs {
+				if !slices.ContainsFunc(answer.Jobs, func(x *greylagv1.Priority) bool {
+					return x.Job == id || strings.HasPrefix(x.Ref, fmt.Sprintf("%d_", id))
+				}) {
+					t.Complain(fmt.Sprintf("no job %d waits", id), "gqueue lists the jobs, gctl show job tells of finished ones")
+					return cli.Exit(cli.Failed)
+				}
 			}
 			if t.json {
 				return t.WriteJSON(prioritiesOf(answer))
