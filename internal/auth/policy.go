@@ -121,7 +121,7 @@ func denied(c Caller, rpc RPC, least least) error {
 	if !c.person() || least == byNobody {
 		return err
 	}
-	return &Error{err, "it needs the role " + least.String() + "; administrators give roles in the cluster's policy"}
+	return &Error{err, least.who() + "; the cluster's policy names them (gctl show policy)"}
 }
 
 // View is how much of a job a caller sees.

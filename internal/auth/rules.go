@@ -17,6 +17,11 @@ const (
 
 func (l least) String() string { return [...]string{"none", "user", "operator", "admin"}[l] }
 
+// who says which people may make a call.
+func (l least) who() string {
+	return [...]string{"nobody may", "users may", "operators and administrators may", "administrators may"}[l]
+}
+
 func (l least) role() command.Role {
 	return [...]command.Role{command.RoleAdmin, command.RoleUser, command.RoleOperator, command.RoleAdmin}[l]
 }

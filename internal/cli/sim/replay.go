@@ -83,6 +83,10 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
+	if policy.Credits.On { // nobody in a log was granted any
+		r.Note("credits are left out of account in a replay: the policy's [credits] is off")
+		policy.Credits.On = false
+	}
 	var out *sim.Outcome
 	if r.events == "oracle" {
 		a := map[string]oracle.Algorithm{"conservative": oracle.Conservative, "easy": oracle.EASY, "fcfs": oracle.FCFS}[r.policy]
