@@ -91,10 +91,13 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	deadline := time.Now().Add(f.cfg.Timeout)
-	for n := 1; ; n++ {
+	for n, turnedAway := 1, 0; ; n++ {
 		a := f.attempt(request, body, f.patience(n))
 		f.learn(a)
-		wait, again := f.next(a, n)
+		if a.outcome == hopeless {
+			turnedAway++
+		}
+		wait, again := f.next(a, n, turnedAway)
 		if !again || request.Context().Err() != nil || time.Now().Add(wait).After(deadline) {
 			return a.response, a.err
 		}
@@ -147,15 +150,20 @@ func (f *failover) learn(a *attempt) {
 }
 
 // next says whether to try again after the n-th attempt, and when. The first
-// failures go on to the other controllers at once.
-func (f *failover) next(a *attempt, n int) (time.Duration, bool) {
+// failures go on to the other controllers at once. One controller that believes nobody,
+// since its clock is wrong, may lead for a moment yet: so all are asked twice.
+func (f *failover) next(a *attempt, n, turnedAway int) (time.Duration, bool) {
 	switch a.outcome {
 	case answered:
 		return 0, false
 	case limited:
 		return a.retryAfter(), true
 	case hopeless:
-		return 0, n < len(f.cfg.Controllers)
+		all := len(f.cfg.Controllers)
+		if turnedAway < all {
+			return 0, true
+		}
+		return firstPause, all > 1 && turnedAway < 2*all
 	}
 	if named := a.leader(); a.astray || !a.relayed && named != "" && named != a.target && n < 8 {
 		return 0, true

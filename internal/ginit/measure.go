@@ -17,7 +17,7 @@ func (r *Record) measure(dir string) {
 		return
 	}
 	if kills, ok := counted(filepath.Join(dir, "memory.events"), "oom_kill"); ok {
-		r.OOMKills = kills
+		r.OOMKills, r.Measured = kills, true
 	}
 	if peak, ok := counted(filepath.Join(dir, "memory.peak"), ""); ok { // since Linux 5.19
 		r.MaxRSS = peak

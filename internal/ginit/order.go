@@ -74,6 +74,7 @@ type Record struct {
 	MaxRSS      uint64 `json:"max_rss,omitempty"`   // bytes, of the largest process, or of all where there is a group
 	CPU         int64  `json:"cpu,omitempty"`       // nanoseconds, user and system, of all that were waited for
 	OOMKills    uint64 `json:"oom_kills,omitempty"` // processes killed for memory, where there is a group
+	Measured    bool   `json:"measured,omitempty"`  // the last three are the group's
 }
 
 // Duration is the time the program ran; 0 where it never did.

@@ -67,9 +67,6 @@ func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAcco
 	if len(p.GetToml()) > maxAccountsFile {
 		return nil, refused(command.InvalidArgument, "", "the accounts have %d bytes: at most %d", len(p.GetToml()), maxAccountsFile)
 	}
-	if strings.TrimSpace(p.GetToml()) == "" { // all accounts would go
-		return nil, refused(command.InvalidArgument, "edit what gctl account dump prints", "the list of accounts is empty")
-	}
 	accounts, users, err := config.ReadAccounts("accounts", []byte(p.GetToml()))
 	if err != nil {
 		return nil, err
@@ -85,6 +82,9 @@ func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAcco
 	}
 	if c.Role < command.RoleOperator {
 		return nil, refused(command.Denied, "coordinators may change users: gctl account modify", "%s may not load accounts: that needs the role operator", c.User.User)
+	}
+	if strings.TrimSpace(p.GetToml()) == "" { // all accounts would go
+		return nil, refused(command.InvalidArgument, "edit what gctl account dump prints", "the list of accounts is empty")
 	}
 	now := bookOf(v)
 	next.sortLike(now)

@@ -60,7 +60,10 @@ func (r *Runtime) Wait(ctx context.Context, id runtime.TaskID) (runtime.Exit, er
 			return runtime.Exit{}, err
 		}
 	}
-	r.measure(id, &exit)
+	if !record.Measured { // else twice the same answer, whether or not the group is there yet
+		r.measure(id, &exit)
+	}
+	exit.OOM = exit.OOMKills > 0 && (exit.Code != 0 || exit.Lost)
 	return exit, nil
 }
 
@@ -104,9 +107,8 @@ func fromStatus(status uint32, ended time.Time) runtime.Exit {
 func (r *Runtime) measure(id runtime.TaskID, exit *runtime.Exit) {
 	group := r.group(id)
 	if kills, err := group.OOMKills(); err == nil {
-		exit.OOMKills = max(exit.OOMKills, kills)
+		exit.OOMKills = kills
 	}
-	exit.OOM = exit.OOMKills > 0 && (exit.Code != 0 || exit.Lost)
 	if peak, err := group.PeakMemory(); err == nil && peak > 0 {
 		exit.PeakMemory = peak
 	}
