@@ -122,9 +122,14 @@ func (d *draft) dropAccount(name string) *command.Refusal {
 	if refusal := d.owns(accounting.NodeID(name)); refusal != nil {
 		return refusal
 	}
-	for _, key := range users {
-		if refusal := d.owns(payer(key)); refusal != nil {
-			return refusal
+	if d.credits != nil {
+		for id := range d.credits.NodesFrom(accounting.NodeID(name + "/")) { // users of former days too
+			if !strings.HasPrefix(string(id), name+"/") {
+				break
+			}
+			if refusal := d.owns(id); refusal != nil {
+				return refusal
+			}
 		}
 	}
 	for _, key := range users {
@@ -142,6 +147,19 @@ func (d *draft) dropAccount(name string) *command.Refusal {
 // payer is who pays in the ledger for a user of an account.
 func payer(key cluster.AssociationKey) accounting.NodeID {
 	return accounting.NodeID(key.Account + "/" + key.User)
+}
+
+// elsewhere reports whether the user is in the account by another association too.
+func (d *draft) elsewhere(key cluster.AssociationKey) bool {
+	for k := range d.sharing.associations.From(cluster.AssociationKey{Account: key.Account, User: key.User}) {
+		if k.Account != key.Account || k.User != key.User {
+			break
+		}
+		if k != key {
+			return true
+		}
+	}
+	return false
 }
 
 // owns refuses to let go of who has credits or debts: the next one of that name would
@@ -219,7 +237,7 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 		if n := d.queued[cluster.ScopeOf(key)]; n > 0 {
 			return hinting(refusef(command.Conflict, "%s has %d jobs in account %s that have not ended", e.User, n, placeOf(key)), "wait or cancel them")
 		}
-		if refusal := d.owns(payer(key)); refusal != nil && key.Partition == "" {
+		if refusal := d.owns(payer(key)); refusal != nil && !d.elsewhere(key) {
 			return refusal
 		}
 		d.dropUser(key)

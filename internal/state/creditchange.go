@@ -158,6 +158,9 @@ func (s *State) meterJobs(c *command.MeterJobs) command.Result {
 			continue
 		}
 		before := n.Segments[last].Seen
+		if j, runs := s.holding.Get(x.Job); runs && j.Spec.TimeLimit > 0 {
+			x.GPUms = min(x.GPUms, accounting.Millis(n.Segments[last].GPUs, j.Spec.TimeLimit))
+		}
 		s.credits.Meter(s.now, []accounting.Sample{{Lien: n.ID, Segment: last, Epoch: x.Epoch, Number: x.Number, Count: x.GPUms}})
 		if before.Time().Truncate(time.Hour) != s.now.Time().Truncate(time.Hour) {
 			s.roll(n.ID)

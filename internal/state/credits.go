@@ -43,9 +43,16 @@ func (x *sharing) chainOf(account, user string) accounting.Chain {
 }
 
 // charged reports whether a job of the specification is paid for: when it asks for
-// GPUs, and one of its partitions is not for free.
-func (t *tables) charged(spec *cluster.JobSpec) bool {
-	return t.policy.Credits.On && spec.Request.TotalGPUs() > 0 && slices.ContainsFunc(partitionsOf(spec), t.policy.Credits.Charges)
+// GPUs, or for nodes that have some to itself, and one of its partitions is not for free.
+func (s *State) charged(spec *cluster.JobSpec) bool {
+	if !s.policy.Credits.On || !slices.ContainsFunc(partitionsOf(spec), s.policy.Credits.Charges) {
+		return false
+	}
+	if spec.Request.TotalGPUs() == 0 && spec.Request.Exclusive {
+		s.sortRooms()
+		return s.mostGPUs(spec) > 0
+	}
+	return spec.Request.TotalGPUs() > 0
 }
 
 // orderOf is what a job asks for as far as money goes: the whole time limit, or the
@@ -82,7 +89,7 @@ func (s *State) mostGPUs(spec *cluster.JobSpec) int32 {
 			}
 		}
 	}
-	return max(most, largest*spec.Request.Nodes)
+	return max(most, largest*max(1, spec.Request.Nodes))
 }
 
 // total is the GPUs of a node of the shape.
@@ -233,19 +240,30 @@ func (s *State) dispatch(j *cluster.Job) {
 	if gpus == 0 {
 		return
 	}
-	if _, err := s.credits.Dispatch(s.natural(), n.ID, kind, gpus); err != nil {
+	_, err := s.credits.Dispatch(s.natural(), n.ID, kind, gpus)
+	if errors.Is(err, accounting.ErrNoPrice) && len(n.Rates) > 0 { // a type that came since, and has no price yet
+		_, err = s.credits.Dispatch(s.natural(), n.ID, n.Rates[0].GPUType, gpus)
+	}
+	if err != nil {
 		s.fault("job %s: dispatch: %w", j.ID, err)
 	}
 }
 
-// granted is the type and the number of the GPUs that a job was given. Of several
-// types it is the one of the first GPU: the lien covers the dearest.
+// granted is the type and the number of the GPUs that a job was given, or keeps others
+// from. Of several types it is the one of the first GPU: the lien covers the dearest.
 func (s *State) granted(j *cluster.Job) (kind string, gpus int64) {
 	for _, a := range j.Alloc.Nodes {
-		gpus += int64(len(a.GPUs))
-		if n, known := s.nodes.Get(a.Node); known && kind == "" && len(a.GPUs) > 0 && int(a.GPUs[0]) < len(n.GPUs) {
-			kind = n.GPUs[a.GPUs[0]].Type
+		had := len(a.GPUs)
+		n, known := s.nodes.Get(a.Node)
+		switch {
+		case !known || len(n.GPUs) == 0:
+		case j.Spec.Request.Exclusive:
+			had = len(n.GPUs)
+			kind = cmp.Or(kind, n.GPUs[0].Type)
+		case had > 0 && int(a.GPUs[0]) < len(n.GPUs):
+			kind = cmp.Or(kind, n.GPUs[a.GPUs[0]].Type)
 		}
+		gpus += int64(had)
 	}
 	return kind, gpus
 }
@@ -259,7 +277,7 @@ func (s *State) bill(j *cluster.Job) {
 	if !held {
 		return
 	}
-	ran := j.Ended.Sub(j.Started)
+	ran := payable(j, j.Ended.Sub(j.Started))
 	x := accounting.Settlement{Lien: n.ID}
 	var lost []string
 	if last := len(n.Segments) - 1; last >= 0 {
@@ -270,17 +288,26 @@ func (s *State) bill(j *cluster.Job) {
 			x.Provisional = !j.Returns
 		}
 	}
-	r, err := s.credits.Settle(s.natural(), x)
-	if err != nil {
+	if _, err := s.credits.Settle(s.natural(), x); err != nil {
 		s.fault("job %s: settle: %w", j.ID, err)
 		return
 	}
-	j.Charged += int64(r.Charged - r.Returned)
 	left := s.forgiveFault(j, n, ran)
+	settled, _ := s.credits.Lien(n.ID)
+	j.Charged += int64(settled.Paid()) // with what was charged by the hour
 	if x.Provisional {
 		s.putUnproven(n.ID, &unproven{lost, ran, left})
 	}
 	s.released = true
+}
+
+// payable is how long an attempt is paid for: not beyond its limit, which is what was
+// quoted, however late the log hears of its end.
+func payable(j *cluster.Job, ran time.Duration) time.Duration {
+	if limit := j.Spec.TimeLimit; limit > 0 {
+		return min(ran, limit)
+	}
+	return ran
 }
 
 // forgiveFault gives back what a fault or a preemption destroyed of the work. It answers
@@ -301,7 +328,6 @@ func (s *State) forgiveFault(j *cluster.Job, n accounting.Lien, ran time.Duratio
 		s.fault("job %s: refund: %w", j.ID, err)
 		return 0
 	}
-	j.Charged -= int64(r.Returned)
 	return most - r.Returned
 }
 
@@ -355,8 +381,9 @@ func (s *State) fund(j *cluster.Job) *command.Refusal {
 	return refusal
 }
 
-// fundAtOnce is how many jobs one command may try to fund, in the order of their ids.
-const fundAtOnce = 1000
+// fundAtOnce is how many jobs one command may try to fund, in the order of their ids,
+// and triesEach how many of one payer that has too little.
+const fundAtOnce, triesEach = 1000, 4
 
 // fundHeld tries again for the jobs that wait for credits, after some became free.
 func (s *State) fundHeld() {
@@ -364,20 +391,26 @@ func (s *State) fundHeld() {
 		return
 	}
 	s.released = false
-	var some []cluster.JobID
-	for id := range s.unfunded.All() {
-		if some = append(some, id); len(some) == fundAtOnce {
-			break
-		}
-	}
-	for _, id := range some {
+	tries, failed := 0, map[accounting.NodeID]int{}
+	waiting := s.unfunded.Clone() // what is funded leaves the other
+	for id := range waiting.All() {
 		old, waits := s.pending.Get(id)
 		if !waits {
 			continue
 		}
+		who := accounting.NodeID(old.Spec.Account + "/" + old.Spec.Owner.User)
+		if failed[who] == triesEach {
+			continue // that others are not kept waiting by who is broke
+		}
 		j := *old
 		if s.fund(&j); j.Hold != old.Hold || j.Detail != old.Detail {
 			s.put(old, &j)
+		}
+		if j.Hold == cluster.HeldForCredits {
+			failed[who]++
+		}
+		if tries++; tries == fundAtOnce {
+			break
 		}
 	}
 }
@@ -414,11 +447,15 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 		return s.unpaid(err)
 	}
 	_, held := s.lienOf(old.ID, old.Attempt+1)
-	if same := spec.TimeLimit == old.Spec.TimeLimit && spec.QOS == old.Spec.QOS; same && spec.Account == old.Spec.Account && slices.Equal(partitionsOf(spec), partitionsOf(old.Spec)) {
+	same := spec.QOS == old.Spec.QOS && spec.Account == old.Spec.Account && slices.Equal(partitionsOf(spec), partitionsOf(old.Spec))
+	if same && spec.TimeLimit == old.Spec.TimeLimit {
 		return nil
 	}
-	if !held && (old.Hold != cluster.NotHeld || s.charged(old.Spec) || !s.charged(spec)) {
-		return nil // funded when it is released, or submitted before jobs were paid for
+	if shorter := spec.TimeLimit > 0 && (old.Spec.TimeLimit == 0 || spec.TimeLimit < old.Spec.TimeLimit); same && shorter && !held {
+		return nil // submitted before jobs were paid for, and less than it was
+	}
+	if !held && (old.Hold != cluster.NotHeld || !s.charged(spec)) {
+		return nil // funded when it is released, or for free
 	}
 	before := s.ledger().Clone()
 	s.unreserve(old)

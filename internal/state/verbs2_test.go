@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -161,7 +162,11 @@ func (x *script) jobs() string {
 		lines = append(lines, jobLine(v, j))
 	}
 	for f := range v.Tail(0) {
-		lines = append(lines, fmt.Sprintf("%s, finished as %d", jobLine(v, f.Job), f.Seq))
+		line := fmt.Sprintf("%s, finished as %d", jobLine(v, f.Job), f.Seq)
+		if f.Job.Charged != 0 {
+			line += ", charged " + accounting.Credits(f.Job.Charged).String()
+		}
+		lines = append(lines, line)
 	}
 	if due := v.NextDue(); due != cluster.Never {
 		lines = append(lines, "next due at "+due.Sub(1).String())
