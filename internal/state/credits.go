@@ -240,6 +240,13 @@ func (s *State) dispatch(j *cluster.Job) {
 	if gpus == 0 {
 		return
 	}
+	if !s.policy.Credits.Charges(j.Partition) { // of its partitions it got one that is for free
+		if _, err := s.credits.Withdraw(s.natural(), n.ID); err != nil {
+			s.fault("job %s: withdraw: %w", j.ID, err)
+		}
+		s.released = true
+		return
+	}
 	_, err := s.credits.Dispatch(s.natural(), n.ID, kind, gpus)
 	if errors.Is(err, accounting.ErrNoPrice) && len(n.Rates) > 0 { // a type that came since, and has no price yet
 		_, err = s.credits.Dispatch(s.natural(), n.ID, n.Rates[0].GPUType, gpus)
@@ -333,7 +340,7 @@ func (s *State) forgiveFault(j *cluster.Job, n accounting.Lien, ran time.Duratio
 
 // excused reports whether the end of an attempt was none of its user's doing.
 func (s *State) excused(j *cluster.Job) bool {
-	return j.Outcome == cluster.NodeFailed || j.Outcome == cluster.Preempted
+	return j.Outcome == cluster.NodeFailed || j.Outcome == cluster.Preempted && j.Requester != j.Spec.Owner.User
 }
 
 // unreserve gives back what was set aside for a job that will not start, or not as it

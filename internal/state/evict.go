@@ -30,6 +30,7 @@ func (s *State) evict(e *cluster.Eviction) string {
 		detail:  fmt.Sprintf("preempted by job %s of qos %s", by.Ref(), by.Spec.QOS),
 		returns: of.PreemptMode == cluster.PreemptRequeue && old.Spec.Requeue,
 	})
+	j.Requester = by.Spec.Owner.User // who makes room for himself gets nothing back
 	s.settle(&j)
 	s.put(old, &j)
 	return ""
