@@ -165,9 +165,7 @@ func (s *State) meterJobs(c *command.MeterJobs) command.Result {
 		if before.Time().Truncate(time.Hour) != s.now.Time().Truncate(time.Hour) {
 			s.roll(n.ID)
 		}
-		if s.policy.Credits.LienWindow > 0 {
-			s.stretch(n.ID)
-		}
+		s.stretch(n.ID)
 	}
 	return &command.Done{Version: s.index}
 }
@@ -180,21 +178,23 @@ func (s *State) roll(id accounting.LienID) {
 }
 
 // stretch sets more aside for a job whose lien lasts for less than half of the window,
-// and ends it when nothing is left.
+// and ends it when nothing is left; without a window for one that lasts for less than
+// its job may.
 func (s *State) stretch(id accounting.LienID) {
 	old, runs := s.holding.Get(id.Job)
 	if !runs || old.State == cluster.Completing {
 		return
 	}
-	window := s.policy.Credits.LienWindow
+	window, limit := s.policy.Credits.LienWindow, old.Limit()
 	n, _ := s.credits.Lien(id)
 	until := n.FundedUntil(s.now)
-	if left := until.Sub(s.now); left >= window/2 {
+	switch {
+	case window > 0 && until.Sub(s.now) >= window/2, window == 0 && limit == 0, limit > 0 && until.Sub(limit) > -time.Second:
 		return
 	}
 	ahead := window
-	if limit := old.Limit(); limit > 0 {
-		ahead = min(ahead, max(0, limit.Sub(s.now)))
+	if left := max(0, limit.Sub(s.now)); window == 0 || limit > 0 && left < ahead { // without a window the whole limit
+		ahead = left
 	}
 	g := &n.Segments[len(n.Segments)-1]
 	need := accounting.Cost(g.Price, accounting.Millis(g.GPUs, ahead)) + n.Accrued() - n.Holds()
@@ -209,7 +209,7 @@ func (s *State) stretch(id accounting.LienID) {
 			until = n.FundedUntil(s.now)
 		}
 	}
-	if err == nil || until > s.now {
+	if err == nil || until > s.now || window == 0 { // all was set aside once: what is dearer now is owed
 		return
 	}
 	j := *old
