@@ -3,8 +3,10 @@
 //
 // It decides how they are laid out, found and made durable, from the records it is
 // given; the replicated log is the truth and the archive a copy that can always be
-// made again, from the log or from a peer. It never decides what is a finished job,
-// never reads a record's content, and never holds a command up for a disk: records
+// made again, from the log or from a peer; so are the journals of credits and of who
+// changed what. From the records it makes an index by user, account and time and the
+// sums of package tally, some time later. It never decides what is a finished job nor
+// what counts, never changes a record, and never holds a command up for a disk: records
 // are taken into memory and written in batches by a goroutine of its own.
 //
 // Every batch is one transaction of bbolt, with its fsync, so the file is whole

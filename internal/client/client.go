@@ -4,7 +4,8 @@
 // It decides which controller a call goes to, and whether and when a call is
 // sent again, from what became of the attempts before. A call is sent again only
 // as the same bytes: mutations carry a request id, so that the cluster does them
-// once however often they arrive. It never changes a request, never looks into
+// once however often they arrive. What cannot be written as a message is not sent at
+// all. It never changes a request, never looks into
 // an answer beyond its status, and never decides who is calling: a token source
 // or a certificate does.
 package client

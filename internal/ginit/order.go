@@ -2,8 +2,8 @@
 // the user, becomes the user, runs the task's program, passes signals on,
 // reaps, and leaves a record of the end that survives every daemon.
 //
-// It decides how a program's end is written down, from wait statuses alone. It
-// never decides whether a task runs, and holds no policy. What it does is
+// It decides how a program's end is written down, from wait statuses and what the
+// kernel counted of the task's control group. It never decides whether a task runs, and holds no policy. What it does is
 // ordered by one file (Order) and told by another (Record), both in a folder
 // that package taskdir lays out; it speaks to nobody.
 //

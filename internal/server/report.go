@@ -203,17 +203,23 @@ func usageOrder(rows map[usagePlace]*tally.Tally) []usagePlace {
 	return order
 }
 
-// Ended streams the jobs that ended in a period.
-func (s *reportService) Ended(ctx context.Context, p *greylagv1.PeriodsRequest, stream *connect.ServerStream[greylagv1.PeriodEndedResponse]) error {
+// begin is ask with the head of an answer that is made of the archive alone.
+func (s *reportService) begin(ctx context.Context, p *greylagv1.PeriodsRequest) (*asking, *greylagv1.ReportHead, error) {
 	q, err := s.ask(ctx, p)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	rolled, err := q.rolled()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	head, err := q.head(rolled)
+	return q, head, err
+}
+
+// Ended streams the jobs that ended in a period.
+func (s *reportService) Ended(ctx context.Context, p *greylagv1.PeriodsRequest, stream *connect.ServerStream[greylagv1.PeriodEndedResponse]) error {
+	q, head, err := s.begin(ctx, p)
 	if err != nil {
 		return err
 	}

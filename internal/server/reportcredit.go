@@ -110,15 +110,7 @@ type creditSum struct{ amount, entries int64 }
 // Credits streams what moved in the journal of credits in periods. An entry counts when
 // it was booked.
 func (s *reportService) Credits(ctx context.Context, p *greylagv1.PeriodsRequest, stream *connect.ServerStream[greylagv1.PeriodCreditsResponse]) error {
-	q, err := s.ask(ctx, p)
-	if err != nil {
-		return err
-	}
-	rolled, err := q.rolled()
-	if err != nil {
-		return err
-	}
-	head, err := q.head(rolled)
+	q, head, err := s.begin(ctx, p)
 	if err != nil {
 		return err
 	}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"time"
 
@@ -33,20 +31,7 @@ func (t *tool) drawPlan(ctx context.Context, c cli.Cluster, a *greylagv1.PlanRes
 	if name == "-" {
 		return p.WriteSVG(t.Stdout)
 	}
-	return drawInto(name, p.WriteSVG)
-}
-
-// drawInto writes a picture into a file.
-func drawInto(name string, write func(io.Writer) error) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return &cli.UsageError{Problem: err.Error()}
-	}
-	if err := write(f); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return cli.WriteFile(name, p.WriteSVG)
 }
 
 // picturePlan makes bars of jobs, the first to start first, from now on. A job without

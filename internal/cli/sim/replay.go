@@ -244,13 +244,5 @@ func (t *tool) file(name string, write func(io.Writer) error) error {
 	if name == "-" {
 		return write(t.Stdout)
 	}
-	f, err := os.Create(name)
-	if err != nil {
-		return &cli.UsageError{Problem: err.Error()}
-	}
-	if err := write(f); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return cli.WriteFile(name, write)
 }
