@@ -290,18 +290,21 @@ func (x *Tres) GetCount() int64 {
 
 // PastAttempt is a run of a job that was requeued afterwards.
 type PastAttempt struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Attempt       uint32                 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Started       *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started,proto3" json:"started,omitempty"`
-	Ended         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=ended,proto3" json:"ended,omitempty"`
-	Outcome       string                 `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"` // the state that it would have ended in
-	Tres          []*Tres                `protobuf:"bytes,5,rep,name=tres,proto3" json:"tres,omitempty"`
-	CpuTime       *durationpb.Duration   `protobuf:"bytes,6,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
-	Partition     string                 `protobuf:"bytes,7,opt,name=partition,proto3" json:"partition,omitempty"`
-	Account       string                 `protobuf:"bytes,8,opt,name=account,proto3" json:"account,omitempty"` // for which it ran, whatever the job was changed to later; empty: not noted
-	Qos           string                 `protobuf:"bytes,9,opt,name=qos,proto3" json:"qos,omitempty"`         // likewise
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Attempt            uint32                 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Started            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started,proto3" json:"started,omitempty"`
+	Ended              *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=ended,proto3" json:"ended,omitempty"`
+	Outcome            string                 `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"` // the state that it would have ended in
+	Tres               []*Tres                `protobuf:"bytes,5,rep,name=tres,proto3" json:"tres,omitempty"`
+	CpuTime            *durationpb.Duration   `protobuf:"bytes,6,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	Partition          string                 `protobuf:"bytes,7,opt,name=partition,proto3" json:"partition,omitempty"`
+	Account            string                 `protobuf:"bytes,8,opt,name=account,proto3" json:"account,omitempty"`                          // for which it ran, whatever the job was changed to later; empty: not noted
+	Qos                string                 `protobuf:"bytes,9,opt,name=qos,proto3" json:"qos,omitempty"`                                  // likewise
+	GpuBusyMs          int64                  `protobuf:"varint,10,opt,name=gpu_busy_ms,json=gpuBusyMs,proto3" json:"gpu_busy_ms,omitempty"` // as of Task, of all its nodes
+	GpuKnownMs         int64                  `protobuf:"varint,11,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"`
+	GpuMemoryPeakBytes *int64                 `protobuf:"varint,12,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *PastAttempt) Reset() {
@@ -397,6 +400,27 @@ func (x *PastAttempt) GetQos() string {
 	return ""
 }
 
+func (x *PastAttempt) GetGpuBusyMs() int64 {
+	if x != nil {
+		return x.GpuBusyMs
+	}
+	return 0
+}
+
+func (x *PastAttempt) GetGpuKnownMs() int64 {
+	if x != nil {
+		return x.GpuKnownMs
+	}
+	return 0
+}
+
+func (x *PastAttempt) GetGpuMemoryPeakBytes() int64 {
+	if x != nil && x.GpuMemoryPeakBytes != nil {
+		return *x.GpuMemoryPeakBytes
+	}
+	return 0
+}
+
 var File_greylag_v1_acct_proto protoreflect.FileDescriptor
 
 const file_greylag_v1_acct_proto_rawDesc = "" +
@@ -420,7 +444,7 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\acharged\x18\x04 \x01(\x03R\acharged\"8\n" +
 	"\x04Tres\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"\xcf\x02\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\xe3\x03\n" +
 	"\vPastAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\rR\aattempt\x124\n" +
 	"\astarted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
@@ -430,7 +454,13 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\bcpu_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12\x1c\n" +
 	"\tpartition\x18\a \x01(\tR\tpartition\x12\x18\n" +
 	"\aaccount\x18\b \x01(\tR\aaccount\x12\x10\n" +
-	"\x03qos\x18\t \x01(\tR\x03qos2S\n" +
+	"\x03qos\x18\t \x01(\tR\x03qos\x12\x1e\n" +
+	"\vgpu_busy_ms\x18\n" +
+	" \x01(\x03R\tgpuBusyMs\x12 \n" +
+	"\fgpu_known_ms\x18\v \x01(\x03R\n" +
+	"gpuKnownMs\x126\n" +
+	"\x15gpu_memory_peak_bytes\x18\f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01B\x18\n" +
+	"\x16_gpu_memory_peak_bytes2S\n" +
 	"\x0eHistoryService\x12A\n" +
 	"\x04Jobs\x12\x1a.greylag.v1.HistoryRequest\x1a\x1b.greylag.v1.HistoryResponse0\x01B9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
@@ -489,6 +519,7 @@ func file_greylag_v1_acct_proto_init() {
 		return
 	}
 	file_greylag_v1_job_proto_init()
+	file_greylag_v1_acct_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -1919,6 +1919,7 @@ type ApplyRequest struct {
 	Toml          string                 `protobuf:"bytes,2,opt,name=toml,proto3" json:"toml,omitempty"`
 	DryRun        bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	ExpectVersion uint64                 `protobuf:"varint,4,opt,name=expect_version,json=expectVersion,proto3" json:"expect_version,omitempty"` // 0: whatever is there
+	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`                                         // of the file, for faults; "": policy
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1981,10 +1982,18 @@ func (x *ApplyRequest) GetExpectVersion() uint64 {
 	return 0
 }
 
+func (x *ApplyRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 type ApplyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Diff          string                 `protobuf:"bytes,1,opt,name=diff,proto3" json:"diff,omitempty"`
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Warnings      []string               `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"` // what is odd about it on this cluster, with its line
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2031,6 +2040,13 @@ func (x *ApplyResponse) GetVersion() uint64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *ApplyResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 type SnapshotRequest struct {
@@ -2650,16 +2666,18 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\">\n" +
 	"\x0ePolicyResponse\x12\x12\n" +
 	"\x04toml\x18\x01 \x01(\tR\x04toml\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\"\x81\x01\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"\x95\x01\n" +
 	"\fApplyRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
 	"\x04toml\x18\x02 \x01(\tR\x04toml\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12%\n" +
-	"\x0eexpect_version\x18\x04 \x01(\x04R\rexpectVersion\"=\n" +
+	"\x0eexpect_version\x18\x04 \x01(\x04R\rexpectVersion\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\"Y\n" +
 	"\rApplyResponse\x12\x12\n" +
 	"\x04diff\x18\x01 \x01(\tR\x04diff\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\"\x11\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"\x11\n" +
 	"\x0fSnapshotRequest\"&\n" +
 	"\x10SnapshotResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x12\n" +

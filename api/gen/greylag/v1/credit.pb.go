@@ -312,9 +312,10 @@ type ChangeCreditsResponse struct {
 	Returned      int64                  `protobuf:"varint,4,opt,name=returned,proto3" json:"returned,omitempty"`
 	Repaid        int64                  `protobuf:"varint,5,opt,name=repaid,proto3" json:"repaid,omitempty"`
 	Debt          int64                  `protobuf:"varint,6,opt,name=debt,proto3" json:"debt,omitempty"`
-	Again         bool                   `protobuf:"varint,7,opt,name=again,proto3" json:"again,omitempty"`     // it was done before; nothing was done now
-	Entries       uint64                 `protobuf:"varint,8,opt,name=entries,proto3" json:"entries,omitempty"` // in the journal
-	Head          []byte                 `protobuf:"bytes,9,opt,name=head,proto3" json:"head,omitempty"`        // hash of the newest entry
+	Again         bool                   `protobuf:"varint,7,opt,name=again,proto3" json:"again,omitempty"`       // it was done before; nothing was done now
+	Entries       uint64                 `protobuf:"varint,8,opt,name=entries,proto3" json:"entries,omitempty"`   // in the journal
+	Head          []byte                 `protobuf:"bytes,9,opt,name=head,proto3" json:"head,omitempty"`          // hash of the newest entry
+	Warnings      []string               `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"` // of a grant that names what the cluster does not have
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -408,6 +409,13 @@ func (x *ChangeCreditsResponse) GetEntries() uint64 {
 func (x *ChangeCreditsResponse) GetHead() []byte {
 	if x != nil {
 		return x.Head
+	}
+	return nil
+}
+
+func (x *ChangeCreditsResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
 	}
 	return nil
 }
@@ -1597,7 +1605,7 @@ func (x *VerifiedJournal) GetWrong() uint64 {
 type VerifyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Journals      []*VerifiedJournal     `protobuf:"bytes,1,rep,name=journals,proto3" json:"journals,omitempty"`
-	Controller    uint64                 `protobuf:"varint,2,opt,name=controller,proto3" json:"controller,omitempty"`
+	Controller    string                 `protobuf:"bytes,3,opt,name=controller,proto3" json:"controller,omitempty"` // whose journals these are
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1639,11 +1647,11 @@ func (x *VerifyResponse) GetJournals() []*VerifiedJournal {
 	return nil
 }
 
-func (x *VerifyResponse) GetController() uint64 {
+func (x *VerifyResponse) GetController() string {
 	if x != nil {
 		return x.Controller
 	}
-	return 0
+	return ""
 }
 
 var File_greylag_v1_credit_proto protoreflect.FileDescriptor
@@ -1683,7 +1691,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x03job\x18\x12 \x01(\tR\x03job\x12\x18\n" +
 	"\aattempt\x18\x13 \x01(\rR\aattempt\x12\x1a\n" +
 	"\bcorrects\x18\x14 \x01(\x04R\bcorrects\x12\x16\n" +
-	"\x06period\x18\x15 \x01(\tR\x06period\"\xf1\x01\n" +
+	"\x06period\x18\x15 \x01(\tR\x06period\"\x8d\x02\n" +
 	"\x15ChangeCreditsResponse\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\x04R\x06bucket\x12\x18\n" +
 	"\acharged\x18\x02 \x01(\x03R\acharged\x12\x1a\n" +
@@ -1693,7 +1701,9 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x04debt\x18\x06 \x01(\x03R\x04debt\x12\x14\n" +
 	"\x05again\x18\a \x01(\bR\x05again\x12\x18\n" +
 	"\aentries\x18\b \x01(\x04R\aentries\x12\x12\n" +
-	"\x04head\x18\t \x01(\fR\x04head\"\x81\x01\n" +
+	"\x04head\x18\t \x01(\fR\x04head\x12\x1a\n" +
+	"\bwarnings\x18\n" +
+	" \x03(\tR\bwarnings\"\x81\x01\n" +
 	"\x0fBalancesRequest\x12\x1a\n" +
 	"\baccounts\x18\x01 \x03(\tR\baccounts\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
@@ -1792,12 +1802,12 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\aentries\x18\x02 \x01(\x04R\aentries\x12\x12\n" +
 	"\x04head\x18\x03 \x01(\fR\x04head\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12\x14\n" +
-	"\x05wrong\x18\x05 \x01(\x04R\x05wrong\"i\n" +
+	"\x05wrong\x18\x05 \x01(\x04R\x05wrong\"o\n" +
 	"\x0eVerifyResponse\x127\n" +
 	"\bjournals\x18\x01 \x03(\v2\x1b.greylag.v1.VerifiedJournalR\bjournals\x12\x1e\n" +
 	"\n" +
-	"controller\x18\x02 \x01(\x04R\n" +
-	"controller2\xb8\x03\n" +
+	"controller\x18\x03 \x01(\tR\n" +
+	"controllerJ\x04\b\x02\x10\x032\xb8\x03\n" +
 	"\rCreditService\x12T\n" +
 	"\rChangeCredits\x12 .greylag.v1.ChangeCreditsRequest\x1a!.greylag.v1.ChangeCreditsResponse\x12E\n" +
 	"\bBalances\x12\x1b.greylag.v1.BalancesRequest\x1a\x1c.greylag.v1.BalancesResponse\x12J\n" +

@@ -1116,19 +1116,25 @@ func (x *NodeAllocation) GetMemory() int64 {
 
 // Task is what one attempt of a job runs on one node.
 type Task struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Phase         string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"` // wanted started ended clean
-	Cause         string                 `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
-	ExitCode      int32                  `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	ExitSignal    int32                  `protobuf:"varint,5,opt,name=exit_signal,json=exitSignal,proto3" json:"exit_signal,omitempty"`
-	Message       string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
-	Started       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=started,proto3" json:"started,omitempty"`
-	Ended         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended,proto3" json:"ended,omitempty"`
-	MemoryPeak    int64                  `protobuf:"varint,9,opt,name=memory_peak,json=memoryPeak,proto3" json:"memory_peak,omitempty"`
-	CpuTime       *durationpb.Duration   `protobuf:"bytes,10,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Node       string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Phase      string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"` // wanted started ended clean
+	Cause      string                 `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
+	ExitCode   int32                  `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	ExitSignal int32                  `protobuf:"varint,5,opt,name=exit_signal,json=exitSignal,proto3" json:"exit_signal,omitempty"`
+	Message    string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	Started    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=started,proto3" json:"started,omitempty"`
+	Ended      *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended,proto3" json:"ended,omitempty"`
+	MemoryPeak int64                  `protobuf:"varint,9,opt,name=memory_peak,json=memoryPeak,proto3" json:"memory_peak,omitempty"`
+	CpuTime    *durationpb.Duration   `protobuf:"bytes,10,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	// For how long its GPUs were busy, added up over them, of the time in which that was
+	// seen; 0 of 0: nobody could tell. While it runs: as of a little while ago.
+	GpuBusyMs  int64 `protobuf:"varint,11,opt,name=gpu_busy_ms,json=gpuBusyMs,proto3" json:"gpu_busy_ms,omitempty"`
+	GpuKnownMs int64 `protobuf:"varint,12,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"`
+	// The most memory that was taken of any one of them; absent: nobody could tell.
+	GpuMemoryPeakBytes *int64 `protobuf:"varint,13,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
@@ -1229,6 +1235,27 @@ func (x *Task) GetCpuTime() *durationpb.Duration {
 		return x.CpuTime
 	}
 	return nil
+}
+
+func (x *Task) GetGpuBusyMs() int64 {
+	if x != nil {
+		return x.GpuBusyMs
+	}
+	return 0
+}
+
+func (x *Task) GetGpuKnownMs() int64 {
+	if x != nil {
+		return x.GpuKnownMs
+	}
+	return 0
+}
+
+func (x *Task) GetGpuMemoryPeakBytes() int64 {
+	if x != nil && x.GpuMemoryPeakBytes != nil {
+		return *x.GpuMemoryPeakBytes
+	}
+	return 0
 }
 
 type SubmitRequest struct {
@@ -2820,7 +2847,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\x12\x12\n" +
 	"\x04cpus\x18\x03 \x01(\x05R\x04cpus\x12\x16\n" +
-	"\x06memory\x18\x04 \x01(\x03R\x06memory\"\xdd\x02\n" +
+	"\x06memory\x18\x04 \x01(\x03R\x06memory\"\xf1\x03\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x14\n" +
@@ -2834,7 +2861,12 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\vmemory_peak\x18\t \x01(\x03R\n" +
 	"memoryPeak\x124\n" +
 	"\bcpu_time\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\acpuTime\"W\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12\x1e\n" +
+	"\vgpu_busy_ms\x18\v \x01(\x03R\tgpuBusyMs\x12 \n" +
+	"\fgpu_known_ms\x18\f \x01(\x03R\n" +
+	"gpuKnownMs\x126\n" +
+	"\x15gpu_memory_peak_bytes\x18\r \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01B\x18\n" +
+	"\x16_gpu_memory_peak_bytes\"W\n" +
 	"\rSubmitRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12'\n" +
@@ -3099,6 +3131,7 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
+	file_greylag_v1_job_proto_msgTypes[6].OneofWrappers = []any{}
 	file_greylag_v1_job_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

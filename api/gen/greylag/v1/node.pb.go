@@ -138,6 +138,7 @@ type RegisterRequest struct {
 	Fault         string                 `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`
 	Clock         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=clock,proto3" json:"clock,omitempty"` // the node's, for skew warnings
 	Region        string                 `protobuf:"bytes,10,opt,name=region,proto3" json:"region,omitempty"`
+	Tasks         int32                  `protobuf:"varint,11,opt,name=tasks,proto3" json:"tasks,omitempty"` // on the node and not cleared away: nobody's, where the node is not known in this life
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +241,13 @@ func (x *RegisterRequest) GetRegion() string {
 		return x.Region
 	}
 	return ""
+}
+
+func (x *RegisterRequest) GetTasks() int32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
 }
 
 type RegisterResponse struct {
@@ -992,21 +1000,26 @@ func (x *ReportRequest) GetCounting() uint64 {
 }
 
 type ReportedTask struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
-	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Phase         string                 `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"` // wanted started ended clean
-	Cause         string                 `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
-	ExitCode      int32                  `protobuf:"varint,5,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	ExitSignal    int32                  `protobuf:"varint,6,opt,name=exit_signal,json=exitSignal,proto3" json:"exit_signal,omitempty"`
-	Message       string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
-	Started       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started,proto3" json:"started,omitempty"`
-	Ended         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended,proto3" json:"ended,omitempty"`
-	MemoryPeak    int64                  `protobuf:"varint,10,opt,name=memory_peak,json=memoryPeak,proto3" json:"memory_peak,omitempty"`
-	CpuTime       *durationpb.Duration   `protobuf:"bytes,11,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
-	RanMs         int64                  `protobuf:"varint,12,opt,name=ran_ms,json=ranMs,proto3" json:"ran_ms,omitempty"` // how long the node has had it, by a clock that nobody sets
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Job        uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Attempt    uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Phase      string                 `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"` // wanted started ended clean
+	Cause      string                 `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
+	ExitCode   int32                  `protobuf:"varint,5,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	ExitSignal int32                  `protobuf:"varint,6,opt,name=exit_signal,json=exitSignal,proto3" json:"exit_signal,omitempty"`
+	Message    string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	Started    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started,proto3" json:"started,omitempty"`
+	Ended      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended,proto3" json:"ended,omitempty"`
+	MemoryPeak int64                  `protobuf:"varint,10,opt,name=memory_peak,json=memoryPeak,proto3" json:"memory_peak,omitempty"`
+	CpuTime    *durationpb.Duration   `protobuf:"bytes,11,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	RanMs      int64                  `protobuf:"varint,12,opt,name=ran_ms,json=ranMs,proto3" json:"ran_ms,omitempty"` // how long the node has had it, by a clock that nobody sets
+	// How its GPUs were used so far, as of Task. These only grow, also when the node's
+	// daemon is started anew.
+	GpuBusyMs          int64  `protobuf:"varint,13,opt,name=gpu_busy_ms,json=gpuBusyMs,proto3" json:"gpu_busy_ms,omitempty"`
+	GpuKnownMs         int64  `protobuf:"varint,14,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"`
+	GpuMemoryPeakBytes *int64 `protobuf:"varint,15,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ReportedTask) Reset() {
@@ -1119,6 +1132,27 @@ func (x *ReportedTask) GetCpuTime() *durationpb.Duration {
 func (x *ReportedTask) GetRanMs() int64 {
 	if x != nil {
 		return x.RanMs
+	}
+	return 0
+}
+
+func (x *ReportedTask) GetGpuBusyMs() int64 {
+	if x != nil {
+		return x.GpuBusyMs
+	}
+	return 0
+}
+
+func (x *ReportedTask) GetGpuKnownMs() int64 {
+	if x != nil {
+		return x.GpuKnownMs
+	}
+	return 0
+}
+
+func (x *ReportedTask) GetGpuMemoryPeakBytes() int64 {
+	if x != nil && x.GpuMemoryPeakBytes != nil {
+		return *x.GpuMemoryPeakBytes
 	}
 	return 0
 }
@@ -1381,7 +1415,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05minor\x18\x05 \x01(\x05R\x05minor\x12\x12\n" +
 	"\x04numa\x18\x06 \x01(\x05R\x04numa\x12\x16\n" +
 	"\x06domain\x18\a \x01(\tR\x06domain\x12\x10\n" +
-	"\x03bad\x18\b \x01(\tR\x03bad\"\xab\x02\n" +
+	"\x03bad\x18\b \x01(\tR\x03bad\"\xc1\x02\n" +
 	"\x0fRegisterRequest\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12\x12\n" +
 	"\x04cpus\x18\x02 \x01(\x05R\x04cpus\x12\x16\n" +
@@ -1393,7 +1427,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05fault\x18\b \x01(\tR\x05fault\x120\n" +
 	"\x05clock\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12\x16\n" +
 	"\x06region\x18\n" +
-	" \x01(\tR\x06region\"B\n" +
+	" \x01(\tR\x06region\x12\x14\n" +
+	"\x05tasks\x18\v \x01(\x05R\x05tasks\"B\n" +
 	"\x10RegisterResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\"%\n" +
@@ -1473,7 +1508,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05tasks\x18\x03 \x03(\v2\x18.greylag.v1.ReportedTaskR\x05tasks\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
 	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12\x1a\n" +
-	"\bcounting\x18\x06 \x01(\x04R\bcounting\"\x94\x03\n" +
+	"\bcounting\x18\x06 \x01(\x04R\bcounting\"\xa8\x04\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
@@ -1489,7 +1524,12 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	" \x01(\x03R\n" +
 	"memoryPeak\x124\n" +
 	"\bcpu_time\x18\v \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12\x15\n" +
-	"\x06ran_ms\x18\f \x01(\x03R\x05ranMs\"&\n" +
+	"\x06ran_ms\x18\f \x01(\x03R\x05ranMs\x12\x1e\n" +
+	"\vgpu_busy_ms\x18\r \x01(\x03R\tgpuBusyMs\x12 \n" +
+	"\fgpu_known_ms\x18\x0e \x01(\x03R\n" +
+	"gpuKnownMs\x126\n" +
+	"\x15gpu_memory_peak_bytes\x18\x0f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01B\x18\n" +
+	"\x16_gpu_memory_peak_bytes\"&\n" +
 	"\x0eReportResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"&\n" +
 	"\fFetchRequest\x12\x16\n" +
@@ -1582,6 +1622,7 @@ func file_greylag_v1_node_proto_init() {
 		return
 	}
 	file_greylag_v1_job_proto_init()
+	file_greylag_v1_node_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -278,6 +278,8 @@ type UsageRow struct {
 	Broken        int64          `protobuf:"varint,22,opt,name=broken,proto3" json:"broken,omitempty"`
 	Dropped       int64          `protobuf:"varint,23,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	Causes        []*BrokenCause `protobuf:"bytes,24,rep,name=causes,proto3" json:"causes,omitempty"`
+	GpuBusy       int64          `protobuf:"varint,25,opt,name=gpu_busy,json=gpuBusy,proto3" json:"gpu_busy,omitempty"`    // in which something ran on the GPUs of attempts that ended,
+	GpuKnown      int64          `protobuf:"varint,26,opt,name=gpu_known,json=gpuKnown,proto3" json:"gpu_known,omitempty"` // of the time for which that is known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -478,6 +480,20 @@ func (x *UsageRow) GetCauses() []*BrokenCause {
 		return x.Causes
 	}
 	return nil
+}
+
+func (x *UsageRow) GetGpuBusy() int64 {
+	if x != nil {
+		return x.GpuBusy
+	}
+	return 0
+}
+
+func (x *UsageRow) GetGpuKnown() int64 {
+	if x != nil {
+		return x.GpuKnown
+	}
+	return 0
 }
 
 type BrokenCause struct {
@@ -1191,7 +1207,7 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"incomplete\"k\n" +
 	"\x13PeriodUsageResponse\x12*\n" +
 	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12(\n" +
-	"\x04rows\x18\x02 \x03(\v2\x14.greylag.v1.UsageRowR\x04rows\"\xf0\x04\n" +
+	"\x04rows\x18\x02 \x03(\v2\x14.greylag.v1.UsageRowR\x04rows\"\xa8\x05\n" +
 	"\bUsageRow\x12\x16\n" +
 	"\x06period\x18\x01 \x01(\rR\x06period\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
@@ -1218,7 +1234,9 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x04kept\x18\x15 \x01(\x03R\x04kept\x12\x16\n" +
 	"\x06broken\x18\x16 \x01(\x03R\x06broken\x12\x18\n" +
 	"\adropped\x18\x17 \x01(\x03R\adropped\x12/\n" +
-	"\x06causes\x18\x18 \x03(\v2\x17.greylag.v1.BrokenCauseR\x06causes\"5\n" +
+	"\x06causes\x18\x18 \x03(\v2\x17.greylag.v1.BrokenCauseR\x06causes\x12\x19\n" +
+	"\bgpu_busy\x18\x19 \x01(\x03R\agpuBusy\x12\x1b\n" +
+	"\tgpu_known\x18\x1a \x01(\x03R\bgpuKnown\"5\n" +
 	"\vBrokenCause\x12\x10\n" +
 	"\x03why\x18\x01 \x01(\tR\x03why\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"k\n" +
