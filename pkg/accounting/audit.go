@@ -11,22 +11,30 @@ import (
 // ErrJournal is wrapped by every fault of a journal.
 var ErrJournal = errors.New("journal is not whole")
 
-// Audit recomputes a journal from its first entry: the chain, and from the amounts what
-// every bucket, lien and account must have. It knows nothing of the ledger that wrote
-// the journal. The zero Audit is ready. Memory: buckets, accounts and open liens.
+// Audit recomputes a journal from its first entry: the chain, from the amounts what
+// every bucket, lien and account must have, and from the grounds that entries give whether
+// who paid was allowed to, and what each charge comes to. It knows nothing of the ledger
+// that wrote the journal. The zero Audit is ready. Memory: buckets, accounts and open liens.
 type Audit struct {
 	seq     uint64
 	at      cluster.Instant
 	head    Hash
 	buckets map[BucketID]*auditedBucket
 	nodes   map[NodeID]*auditedNode
-	liens   map[LienID]Credits // what they hold, if anything
+	liens   map[LienID]*auditedLien // those that hold something, or may be charged
+	puts    map[putKey]Credits      // what buckets put into liens that they pay only so much of
 	outside map[AccountKind]Credits
+	owed    Credits       // ever
+	bare    cluster.JobID // the newest in an entry without grounds
+	owes    owing
 	coder   codec.Coder // memory that hashing reuses
 }
 
 // auditedBucket is what a journal says of a bucket.
-type auditedBucket struct{ amount, avail, held, spent, expired, void Credits }
+type auditedBucket struct {
+	amount, avail, held, spent, expired, void Credits
+	terms                                     *Grant // nil when the journal does not say
+}
 
 // auditedNode is what a journal says of an account's own part.
 type auditedNode struct{ held, spent, owes Credits }
@@ -53,8 +61,8 @@ func (a *Audit) Add(e *Entry) error {
 		return fault(fmt.Sprintf("a %s does not go from %s to %s", e.Kind, e.Debit.Kind, e.Credit.Kind))
 	}
 	if a.buckets == nil {
-		a.buckets, a.nodes, a.liens = map[BucketID]*auditedBucket{}, map[NodeID]*auditedNode{}, map[LienID]Credits{}
-		a.outside = map[AccountKind]Credits{}
+		a.buckets, a.nodes, a.liens = map[BucketID]*auditedBucket{}, map[NodeID]*auditedNode{}, map[LienID]*auditedLien{}
+		a.outside, a.puts = map[AccountKind]Credits{}, map[putKey]Credits{}
 	}
 	if what := a.move(e); what != "" {
 		return fault(what)
@@ -104,16 +112,13 @@ func (a *Audit) move(e *Entry) string {
 		b.avail, b.spent, n.spent, n.owes = b.avail-x, b.spent+x, n.spent+x, n.owes-x
 	case SetAside:
 		b.avail, b.held, n.held = b.avail-x, b.held+x, n.held+x
-		a.liens[e.Lien] += x
 	case Captured:
 		b.held, b.spent, n.held, n.spent = b.held-x, b.spent+x, n.held-x, n.spent+x
-		a.liens[e.Lien] -= x
 	case Released:
 		b.held, b.avail, n.held = b.held-x, b.avail+x, n.held-x
-		a.liens[e.Lien] -= x
 	case Overshoot:
 		if e.Debit.Kind == Owed {
-			n.owes += x
+			n.owes, a.owed = n.owes+x, a.owed+x
 		} else {
 			b.avail, b.spent, n.spent = b.avail-x, b.spent+x, n.spent+x
 		}
@@ -126,7 +131,61 @@ func (a *Audit) move(e *Entry) string {
 	}
 	a.outside[e.Debit.Kind] -= x
 	a.outside[e.Credit.Kind] += x
-	return a.below(e, b, n)
+	lien := a.lien(e)
+	what := a.below(e, b, n, lien)
+	if what == "" {
+		what = a.judge(e, b)
+	}
+	if lien.held == 0 && (lien.counted == 0 || lien.final || e.Lien.Job <= a.bare) {
+		delete(a.liens, e.Lien)
+	}
+	return what
+}
+
+// lien moves what an entry does to a lien.
+func (a *Audit) lien(e *Entry) *auditedLien {
+	n := a.liens[e.Lien]
+	if n == nil {
+		if n = new(auditedLien); e.Lien.Job == 0 {
+			return n
+		}
+		a.liens[e.Lien] = n
+	}
+	x := e.Amount
+	switch e.Kind {
+	case SetAside:
+		n.held += x
+		if e.For != nil && !e.For.Floating {
+			n.rates = e.For.Rates
+		}
+	case Captured, Released:
+		n.held -= x
+	}
+	if e.Bill != nil && e.Bill.Kind == Counted {
+		if n.counted += x; e.Kind == Refunded {
+			n.counted -= 2 * x
+		}
+	}
+	a.put(e)
+	return n
+}
+
+// put notes what a bucket that pays only so much of a lien has put into it.
+func (a *Audit) put(e *Entry) {
+	id := max(e.Debit.Bucket, e.Credit.Bucket)
+	b := a.buckets[id]
+	if b == nil || b.terms == nil || b.terms.Scope.PerJob == 0 && b.terms.Scope.Permille == 0 {
+		return
+	}
+	at := putKey{e.Lien, id}
+	switch e.Kind {
+	case SetAside, Overshoot:
+		a.puts[at] += e.Amount
+	case Released, Refunded:
+		if a.puts[at] -= e.Amount; a.puts[at] == 0 {
+			delete(a.puts, at)
+		}
+	}
 }
 
 // refunded carries a refund out: of a debt, into the bucket that paid, or into a new
@@ -144,17 +203,13 @@ func refunded(e *Entry, b *auditedBucket, n *auditedNode) {
 }
 
 // below names what went below zero, if anything did.
-func (a *Audit) below(e *Entry, b *auditedBucket, n *auditedNode) string {
-	lien := a.liens[e.Lien]
-	if lien == 0 {
-		delete(a.liens, e.Lien)
-	}
+func (a *Audit) below(e *Entry, b *auditedBucket, n *auditedNode, lien *auditedLien) string {
 	switch {
 	case b.amount == 0 && (e.Debit.Bucket != 0 || e.Credit.Bucket != 0):
 		return fmt.Sprintf("bucket %d was never granted", max(e.Debit.Bucket, e.Credit.Bucket))
 	case b.avail < 0 || b.held < 0 || b.spent < 0:
 		return fmt.Sprintf("bucket %d pays %s, more than it has", max(e.Debit.Bucket, e.Credit.Bucket), e.Amount)
-	case lien < 0:
+	case lien.held < 0:
 		return fmt.Sprintf("lien %s gives %s, more than it holds", e.Lien, e.Amount)
 	case n.owes < 0:
 		return fmt.Sprintf("account %s gets back more than it owes", e.Node)
@@ -223,8 +278,12 @@ func (a *Audit) Against(l *Ledger) error {
 		return fmt.Errorf("%w: it has %d buckets, the ledger %d", ErrJournal, len(a.buckets), l.buckets.Len())
 	}
 	for id, b := range l.buckets.All() {
-		has := auditedBucket{b.Amount, b.Avail, b.Held, b.Spent, b.Expired, b.Void}
-		if says := a.buckets[id]; says == nil || *says != has {
+		has := auditedBucket{amount: b.Amount, avail: b.Avail, held: b.Held, spent: b.Spent, expired: b.Expired, void: b.Void}
+		says := a.buckets[id]
+		if says != nil && says.terms != nil && says.terms.hash() == b.Grant.hash() {
+			has.terms = says.terms
+		}
+		if says == nil || *says != has {
 			return fmt.Errorf("%w: bucket %d has %v, the journal says %v", ErrJournal, id, has, says)
 		}
 	}
@@ -240,15 +299,30 @@ func (a *Audit) Against(l *Ledger) error {
 	holding := 0
 	for id, n := range l.liens.All() {
 		held, _, _ := n.sum()
-		if held != a.liens[id] {
-			return fmt.Errorf("%w: lien %s holds %s, the journal says %s", ErrJournal, id, held, a.liens[id])
+		if says := a.holds(id); held != says {
+			return fmt.Errorf("%w: lien %s holds %s, the journal says %s", ErrJournal, id, held, says)
 		}
 		if held > 0 {
 			holding++
 		}
 	}
-	if holding != len(a.liens) {
-		return fmt.Errorf("%w: it has %d liens that hold something, the ledger %d", ErrJournal, len(a.liens), holding)
+	for id := range a.liens {
+		if a.holds(id) > 0 {
+			holding--
+		}
+	}
+	if holding != 0 {
+		return fmt.Errorf("%w: the ledger has %d liens more that hold something", ErrJournal, holding)
+	}
+	if a.owes.left > 0 && !a.full() {
+		return fmt.Errorf("%w: %s of what lien %s is charged are missing", ErrJournal, a.owes.left, a.owes.lien)
 	}
 	return nil
+}
+
+func (a *Audit) holds(id LienID) Credits {
+	if n := a.liens[id]; n != nil {
+		return n.held
+	}
+	return 0
 }

@@ -38,7 +38,7 @@ func BenchmarkPlaceSettle(b *testing.B) {
 				at := base.Add(time.Duration(i) * time.Millisecond)
 				l.Place(Stamp{At: at, Key: "p" + n, Natural: natural}, c)
 				clone(l)
-				l.Dispatch(Stamp{At: at, Key: "d" + n, Natural: natural}, c.ID, "H100", 8)
+				l.Dispatch(Stamp{At: at, Key: "d" + n, Natural: natural}, c.ID, GPUs{"H100", 8})
 				clone(l)
 				l.Settle(Stamp{At: at, Key: "s" + n, Natural: natural}, Settlement{c.ID, 3000, false})
 				l.Drain()
@@ -58,7 +58,7 @@ func running(jobs int) *Ledger {
 		id := LienID{cluster.JobID(i + 1), 1}
 		s := Stamp{At: base, Key: "job", Natural: true}
 		l.Place(s, Claim{ID: id, Chain: chainOf(fmt.Sprintf("o/p/u%d", i%2000)), Rates: []Rate{{"H100", 2 * One}}, Amount: 80 * One})
-		l.Dispatch(s, id, "H100", 8)
+		l.Dispatch(s, id, GPUs{"H100", 8})
 	}
 	l.Drain()
 	return l

@@ -48,7 +48,7 @@ func TestLargestAmounts(t *testing.T) {
 	if _, err := l.Place(s, Claim{ID: id, Chain: chainOf("o/p0"), Rates: rates, Amount: MaxAmount}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Dispatch(s, id, "H100", maxGPUs); err != nil {
+	if _, err := l.Dispatch(s, id, GPUs{"H100", maxGPUs}); err != nil {
 		t.Fatal(err)
 	}
 	s.At = base.Add(1000 * 24 * time.Hour)
@@ -72,7 +72,7 @@ func TestEndOfTime(t *testing.T) {
 	l, a := rich(), new(Audit)
 	id := LienID{1, 1}
 	l.Place(Stamp{At: base, Key: "p"}, Claim{ID: id, Chain: chainOf("o/p/ana"), Rates: []Rate{{"H100", One}}, Amount: One})
-	l.Dispatch(Stamp{At: base, Key: "d"}, id, "H100", 8)
+	l.Dispatch(Stamp{At: base, Key: "d"}, id, GPUs{"H100", 8})
 	for i, at := range []cluster.Instant{math.MaxInt64, math.MinInt64, base, math.MaxInt64} {
 		before := l.Now()
 		l.Meter(at, []Sample{{Lien: id, Number: uint64(i + 1), Count: int64(i+1) * 1000}})
@@ -135,9 +135,9 @@ func TestHostileNames(t *testing.T) {
 		"move of it": func() error { _, err := l.Move(s, nil); return err },
 		"price":      func() error { _, err := l.SetPrice(s, Rate{long, One}, 0); return err },
 		"period":     func() error { _, err := l.ClosePeriod(s, long, base); return err },
-		"type":       func() error { _, err := l.Dispatch(s, LienID{1, 1}, long, 1); return err },
-		"no GPUs":    func() error { _, err := l.Dispatch(s, LienID{1, 1}, "H100", 0); return err },
-		"minus GPUs": func() error { _, err := l.Dispatch(s, LienID{1, 1}, "H100", -8); return err },
+		"type":       func() error { _, err := l.Dispatch(s, LienID{1, 1}, GPUs{long, 1}); return err },
+		"no GPUs":    func() error { _, err := l.Dispatch(s, LienID{1, 1}, GPUs{"H100", 0}); return err },
+		"minus GPUs": func() error { _, err := l.Dispatch(s, LienID{1, 1}, GPUs{"H100", -8}); return err },
 		"code": func() error {
 			_, err := l.Grant(s, Grant{Owner: chainOf("o"), Class: Promo, Amount: 1, Code: long, Redeems: 1})
 			return err

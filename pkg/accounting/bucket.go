@@ -54,12 +54,13 @@ type Bucket struct {
 	Avail, Held, Spent, Expired, Void Credits
 	Voided                            bool
 
-	waits  bool   // it has not begun
-	swept  bool   // its expiry was booked
-	listed bool   // in the order of spending
-	terms  hasher // of Grant
-	epoch  uint64 // of the ledger, when it was put
-	hashed uint64 // in the digest
+	waits  bool    // it has not begun
+	swept  bool    // its expiry was booked
+	listed bool    // in the order of spending
+	usable Credits // of Avail, when last noted: what has begun
+	terms  hasher  // of Grant
+	epoch  uint64  // of the ledger, when it was put
+	hashed uint64  // in the digest
 }
 
 // valid reports whether new liens may use the bucket: from Effective until before
@@ -143,7 +144,7 @@ func (l *Ledger) Grant(s Stamp, g Grant) (Receipt, error) {
 		}
 		b := l.mint(g)
 		l.about.node = g.Owner[0]
-		l.book(Granted, BookAccount{Kind: from}, inBucket(b.ID), g.Amount)
+		l.bookBy(Granted, BookAccount{Kind: from}, inBucket(b.ID), g.Amount, Grounds{Terms: &b.Grant})
 		l.total += g.Amount
 		l.repay(b)
 		l.noteBucket(b)
@@ -244,8 +245,8 @@ func (l *Ledger) repay(b *Bucket) {
 		}
 		b.Avail, b.Spent, was.repaid = b.Avail-x, b.Spent+x, was.repaid+x
 		l.about = about{node: debtor, effective: was.effective, key: was.key}
-		l.book(Repaid, inBucket(b.ID), BookAccount{Kind: Owed, Node: debtor}, x)
-		l.post(l.above(debtor), change{spent: x, debt: -x})
+		l.bookBy(Repaid, inBucket(b.ID), BookAccount{Kind: Owed, Node: debtor}, x, Grounds{For: &Cause{Chain: l.above(debtor)}})
+		l.post(debtor, change{spent: x, debt: -x, day: x, month: x})
 	}
 	l.about = was
 }
@@ -276,13 +277,8 @@ func (l *Ledger) Void(s Stamp, id BucketID) (Receipt, error) {
 // pays reports how much a bucket may put into a lien at most, besides what it did.
 func (b *Bucket) pays(n *Lien) Credits {
 	s := &b.Scope
-	if !within(s.Partitions, n.Partition) || !within(s.QOS, n.QOS) {
+	if !s.covers(n) {
 		return 0
-	}
-	for _, r := range n.Rates {
-		if !within(s.GPUTypes, r.GPUType) {
-			return 0
-		}
 	}
 	most := b.Avail
 	if s.PerJob == 0 && s.Permille == 0 {
@@ -303,6 +299,41 @@ func (b *Bucket) pays(n *Lien) Credits {
 	return max(0, most)
 }
 
+// covers reports whether a scope has all that a lien may be, and is, spent for.
+func (s *Scope) covers(n *Lien) bool {
+	if len(s.GPUTypes)+len(s.Partitions)+len(s.QOS) == 0 {
+		return true
+	}
+	for _, place := range n.places() {
+		if !within(s.Partitions, place) {
+			return false
+		}
+	}
+	for _, r := range n.Rates {
+		if !within(s.GPUTypes, r.GPUType) {
+			return false
+		}
+	}
+	for i := range n.Segments {
+		for _, x := range n.Segments[i].Shares() {
+			if !within(s.GPUTypes, x.Type) {
+				return false
+			}
+		}
+	}
+	return within(s.QOS, n.QOS)
+}
+
+// PaysFor reports whether all that a lien holds may be spent for GPUs of a type.
+func (l *Ledger) PaysFor(n *Lien, gpuType string) bool {
+	for _, p := range n.Parts {
+		if b, found := l.buckets.Get(p.Bucket); found && p.Held > 0 && !within(b.Scope.GPUTypes, gpuType) {
+			return false
+		}
+	}
+	return true
+}
+
 func within(allowed []string, what string) bool {
 	return len(allowed) == 0 || slices.Contains(allowed, what)
 }
@@ -313,10 +344,10 @@ type source struct {
 	amount Credits
 }
 
-// sources chooses buckets for an amount in the order of spending, a user's own before
+// sources chooses buckets of a chain for an amount in the order of spending, a user's own before
 // the project's and those before the organisation's where all else is equal. got is
 // how much they come to, at most the amount. O(buckets used × depth).
-func (l *Ledger) sources(n *Lien, amount Credits) (chosen []source, got Credits) {
+func (l *Ledger) sources(n *Lien, chain Chain, amount Credits) (chosen []source, got Credits) {
 	type candidate struct {
 		spendKey
 		depth int
@@ -324,7 +355,7 @@ func (l *Ledger) sources(n *Lien, amount Credits) (chosen []source, got Credits)
 	}
 	var space [8]candidate
 	all := space[:0]
-	for depth, owner := range n.Chain {
+	for depth, owner := range chain {
 		sum := Credits(0)
 		for k := range l.spend.From(firstOf(owner)) {
 			if k.owner != owner || sum >= amount {

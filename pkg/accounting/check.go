@@ -25,7 +25,7 @@ func (l *Ledger) Check() error {
 		if l.ended.Has(n.endedKey()) != (n.State != Open) {
 			return fmt.Errorf("%w: lien %s among those that ended", ErrInvariant, id)
 		}
-		own[n.Chain[0]] += sum
+		own[n.payer()] += sum
 	}
 	if err := l.checkBuckets(held); err != nil {
 		return err
@@ -57,6 +57,14 @@ func (l *Ledger) checkBuckets(held map[BucketID]Credits) error {
 
 func (l *Ledger) checkNodes(held map[NodeID]Credits) error {
 	type sums struct{ held, owes, spent Credits }
+	lately := map[NodeID]Recent{}
+	late := func(id NodeID, r Recent) {
+		r.turn(l.today, l.month)
+		lately[id] = Recent{l.today, lately[id].Day + r.Day, lately[id].Month + r.Month}
+	}
+	for _, n := range l.liens.All() {
+		late(n.payer(), n.Recent)
+	}
 	below := map[NodeID]sums{}
 	for id, n := range l.nodes.All() {
 		if err := n.sound(id); err != nil {
@@ -68,11 +76,15 @@ func (l *Ledger) checkNodes(held map[NodeID]Credits) error {
 			s.spent += n.Own - held[id]
 			below[up] = s
 		}
+		late(n.Parent, n.Recent)
 		if l.debtors.Has(id) != (n.Owes > 0) {
 			return fmt.Errorf("%w: account %s among the debtors", ErrInvariant, id)
 		}
 	}
 	for id, n := range l.nodes.All() {
+		if r := lately[id]; n.in(Daily, l.now) < r.Day || n.in(Monthly, l.now) < r.Month {
+			return fmt.Errorf("%w: account %s: of %v lately, those below spent %v", ErrInvariant, id, n.Recent, r)
+		}
 		if s := below[id]; s != (sums{n.Held, n.Debt, n.Spent}) {
 			return fmt.Errorf("%w: account %s: held, debt and spent are %v, those below sum to %v", ErrInvariant, id, sums{n.Held, n.Debt, n.Spent}, s)
 		}
@@ -106,7 +118,7 @@ func (b *Bucket) sound() error {
 }
 
 func (n *Node) sound(id NodeID) error {
-	if min(n.Held, n.Debt, n.Owes, n.Spent, n.Period) < 0 {
+	if min(n.Held, n.Debt, n.Owes, n.Spent, n.Day, n.Month) < 0 {
 		return fmt.Errorf("%w: account %s has a sum below zero", ErrInvariant, id)
 	}
 	return nil

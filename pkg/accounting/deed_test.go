@@ -8,7 +8,9 @@ type deed struct {
 	at      cluster.Instant
 	key     string
 	natural bool
+	asked   Fingerprint
 	chain   Chain
+	chains  []Chain // of a move
 	lien    LienID
 	bucket  BucketID
 	amount  Credits
@@ -24,9 +26,17 @@ type deed struct {
 	name    string
 }
 
+// granted is the GPUs that a deed dispatches to: of one type or of two.
+func (d *deed) granted() []GPUs {
+	if d.yes {
+		return []GPUs{{"A100", d.gpus}, {"H100", 1 + d.gpus/2}}
+	}
+	return []GPUs{{d.gpuType, d.gpus}}
+}
+
 // on does the deed to a ledger.
 func (d *deed) on(l *Ledger) (r Receipt, err error) {
-	s := Stamp{At: d.at, Key: d.key, Natural: d.natural}
+	s := Stamp{At: d.at, Key: d.key, Natural: d.natural, Asked: d.asked}
 	switch d.verb {
 	case "grant":
 		return l.Grant(s, d.grant)
@@ -43,7 +53,7 @@ func (d *deed) on(l *Ledger) (r Receipt, err error) {
 	case "withdraw":
 		return l.Withdraw(s, d.lien)
 	case "dispatch":
-		return l.Dispatch(s, d.lien, d.gpuType, d.gpus)
+		return l.Dispatch(s, d.lien, d.granted()...)
 	case "roll":
 		return l.Roll(s, d.lien)
 	case "settle":
@@ -55,7 +65,7 @@ func (d *deed) on(l *Ledger) (r Receipt, err error) {
 	case "correct":
 		return l.Correct(s, Refund{Lien: d.lien, Amount: d.amount, Effective: d.when})
 	case "move":
-		return l.Move(s, d.chain)
+		return l.Move(s, d.chains...)
 	case "close":
 		_, err = l.ClosePeriod(s, d.name, d.when)
 	case "meter":

@@ -72,7 +72,7 @@ func texts[T ~string](h hasher, all []T) hasher {
 
 func (n *Node) hash(id NodeID) uint64 {
 	h := hashNode.text(string(id)).text(string(n.Parent)).flag(n.Budget.Hard).word(uint64(n.Budget.Window)).word(uint64(n.Start))
-	return uint64(h.credits(n.Budget.Limit, n.Held, n.Spent, n.Debt, n.Period, n.Owes, n.Own))
+	return uint64(h.credits(n.Budget.Limit, n.Held, n.Spent, n.Debt, n.Day, n.Month, n.Owes, n.Own))
 }
 
 func (b *Bucket) hash() uint64 {
@@ -93,7 +93,7 @@ func (n *Lien) hash() uint64 {
 	if n.terms == 0 {
 		n.terms = n.Claim.hash()
 	}
-	h := n.terms.word(uint64(n.State)).word(uint64(n.Since)).word(uint64(n.Ended)).flag(n.Unproven).credits(n.Amount, n.Adjusted)
+	h := n.terms.word(uint64(n.State)).word(uint64(n.Since)).word(uint64(n.Ended)).flag(n.Unproven).credits(n.Amount, n.Adjusted, n.Day, n.Month).word(uint64(n.Start))
 	h = h.word(uint64(len(n.Parts)))
 	for i := range n.Parts {
 		p := &n.Parts[i]
@@ -104,6 +104,9 @@ func (n *Lien) hash() uint64 {
 		g := &n.Segments[i]
 		h = h.text(g.GPUType).word(uint64(g.GPUs)).word(uint64(g.Price)).word(uint64(g.Since)).word(uint64(g.Base))
 		h = h.word(uint64(g.Count)).word(g.Epoch).word(g.Sample).word(uint64(g.Seen)).word(uint64(g.Excess)).flag(g.Ended)
+		for _, x := range g.Mix {
+			h = h.text(x.Type).word(uint64(x.Count)).credits(x.Price)
+		}
 	}
 	return uint64(h)
 }
@@ -114,7 +117,10 @@ func (c *Claim) hash() hasher {
 	for _, r := range c.Rates {
 		h = h.text(r.GPUType).word(uint64(r.Price))
 	}
-	return h.flag(c.Floating)
+	if h = h.flag(c.Floating); len(c.Partitions) > 0 {
+		h = texts(h, c.Partitions)
+	}
+	return h
 }
 
 func hashPrice(k priceKey, price Credits) uint64 {

@@ -82,12 +82,25 @@ type Entry struct {
 	Corrects  uint64 // sequence number; 0 for none
 	Late      bool   // effective in a closed period, booked after it
 	Key       string
+	Form      uint8 // of the encoding
+	Grounds         // from form 2 on
 	Prev      Hash
 	Hash      Hash
 }
 
-// entryVersion is that of the encoding of entries.
-const entryVersion = 1
+// The forms of entries: one of the first says nothing of its grounds. A ledger writes the
+// newest that it was told to, so that all replicas write the same (Write).
+const (
+	formBare = 1
+	// Form is the newest.
+	Form = 2
+)
+
+// Write has entries written in a form from now on; never in an older one than before.
+func (l *Ledger) Write(form uint8) { l.form = max(l.form, min(form, Form)) }
+
+// Writes is the form in which entries are written.
+func (l *Ledger) Writes() uint8 { return l.form }
 
 // entryFields are those that are hashed: all but Prev and Hash.
 func entryFields(c *codec.Coder, e *Entry) {
@@ -103,6 +116,9 @@ func entryFields(c *codec.Coder, e *Entry) {
 	codec.Uint(c, &e.Corrects)
 	codec.Bool(c, &e.Late)
 	codec.String(c, &e.Key)
+	if e.Form > formBare {
+		groundsFields(c, &e.Grounds)
+	}
 }
 
 func bookAccount(c *codec.Coder, a *BookAccount) {
@@ -117,14 +133,14 @@ func (e *Entry) Sum() Hash { return e.sum(new(codec.Coder)) }
 
 // sum is Sum with memory that is used again.
 func (e *Entry) sum(c *codec.Coder) Hash {
-	*c = codec.Writer(append(append(c.Written()[:0], e.Prev[:]...), entryVersion))
+	*c = codec.Writer(append(append(c.Written()[:0], e.Prev[:]...), e.Form))
 	entryFields(c, e)
 	return sha256.Sum256(c.Written())
 }
 
 // AppendRow appends the entry as it is kept in a journal: Hash and what it is of.
 func (e *Entry) AppendRow(b []byte) []byte {
-	c := codec.Writer(append(append(append(b, e.Hash[:]...), e.Prev[:]...), entryVersion))
+	c := codec.Writer(append(append(append(b, e.Hash[:]...), e.Prev[:]...), e.Form))
 	entryFields(&c, e)
 	return c.Written()
 }
@@ -137,11 +153,12 @@ func ReadRow(row []byte) (Entry, error) {
 	switch {
 	case len(row) <= head || row[head] == 0:
 		return Entry{}, fmt.Errorf("%w: %d bytes are no entry", ErrDamaged, len(row))
-	case row[head] > entryVersion:
+	case row[head] > Form:
 		return Entry{}, fmt.Errorf("%w: entry of version %d", ErrNewer, row[head])
 	}
 	copy(e.Hash[:], row)
 	copy(e.Prev[:], row[len(e.Hash):])
+	e.Form = row[head]
 	c := codec.Reader(row[head+1:])
 	entryFields(&c, &e)
 	if err := c.Err(); err != nil {
@@ -150,8 +167,13 @@ func ReadRow(row []byte) (Entry, error) {
 	return e, nil
 }
 
-// book writes an entry and links it to the chain. Amounts of 0 are no entries.
+// book writes an entry that needs no grounds.
 func (l *Ledger) book(kind EntryKind, from, to BookAccount, amount Credits) {
+	l.bookBy(kind, from, to, amount, Grounds{})
+}
+
+// bookBy writes an entry and links it to the chain. Amounts of 0 are no entries.
+func (l *Ledger) bookBy(kind EntryKind, from, to BookAccount, amount Credits, by Grounds) {
 	if amount == 0 {
 		return
 	}
@@ -161,9 +183,12 @@ func (l *Ledger) book(kind EntryKind, from, to BookAccount, amount Credits) {
 	}
 	l.entries = append(l.entries, Entry{
 		Seq: l.seq, At: l.now, Effective: l.now, Kind: kind, Debit: from, Credit: to, Amount: amount,
-		Node: l.about.node, Lien: l.about.lien, Corrects: l.about.corrects, Key: l.about.key, Prev: l.head,
+		Node: l.about.node, Lien: l.about.lien, Corrects: l.about.corrects, Key: l.about.key, Form: l.form, Prev: l.head,
 	})
 	e := &l.entries[len(l.entries)-1]
+	if l.form > formBare {
+		e.Grounds = by
+	}
 	if l.about.effective != 0 {
 		e.Effective = l.about.effective
 	}
@@ -180,7 +205,9 @@ type about struct {
 	effective cluster.Instant
 	key       string
 	repaid    Credits // debts that the command netted
+	bill      BillKind
+	final     bool // what is charged is the last that the counters say
 }
 
 // of makes what follows about an attempt and who pays for it.
-func (a *about) of(n *Lien) { a.node, a.lien = n.Chain[0], n.ID }
+func (a *about) of(n *Lien) { a.node, a.lien = n.payer(), n.ID }

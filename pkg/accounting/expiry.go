@@ -10,7 +10,8 @@ import (
 // sweepAtOnce bounds how many buckets one command lets expire.
 const sweepAtOnce = 1000
 
-// dueKey orders buckets by when they begin, if that was not at once, and expire.
+// dueKey orders buckets by when they begin, if that was not at once, and expire, and
+// prices, without a number, by when they begin.
 type dueKey struct {
 	at cluster.Instant
 	id BucketID
@@ -28,7 +29,7 @@ func comparePartKeys(a, b partKey) int {
 	return cmp.Or(cmp.Compare(a.bucket, b.bucket), CompareLiens(a.lien, b.lien))
 }
 
-// NextDue is when a bucket next begins or expires, [cluster.Never] when none does. It may
+// NextDue is when a bucket next begins or expires or a price begins, [cluster.Never] when none does. It may
 // be in the past. O(log n).
 func (l *Ledger) NextDue() cluster.Instant {
 	if k, _, found := l.due.First(); found {
@@ -48,6 +49,10 @@ func (l *Ledger) sweep() {
 			return
 		}
 		l.due.Delete(k)
+		if k.id == 0 {
+			l.free(Freed{})
+			continue
+		}
 		b := l.ownBucket(k.id)
 		l.about = about{effective: k.at, node: b.Owner[0]}
 		if k.at != b.Expires {
@@ -85,7 +90,7 @@ func (l *Ledger) cutOff(id BucketID) {
 		l.catchUp(&n, &r)
 		x := l.drop(&n, id)
 		// Held for less already: no budget is asked again.
-		from, got := l.sources(&n, x)
+		from, got := l.sources(&n, l.above(n.payer()), x)
 		l.hold(&n, from, got)
 		n.Amount -= x - got
 		l.putLien(&n)
@@ -114,6 +119,6 @@ func (l *Ledger) drop(n *Lien, id BucketID) (dropped Credits) {
 	l.book(Released, heldFrom(id), inBucket(id), dropped)
 	l.giveBack(b, dropped)
 	l.noteBucket(b)
-	l.post(n.Chain, change{held: -dropped})
+	l.post(n.payer(), change{held: -dropped})
 	return dropped
 }

@@ -63,6 +63,9 @@ func claimFields(c *codec.Coder, x *Claim) {
 	codec.List(c, &x.Rates, rate)
 	codec.Int(c, &x.Amount)
 	codec.Bool(c, &x.Floating)
+	if c.Added() { // what was set aside before for the first of several
+		codec.List(c, &x.Partitions, codec.String)
+	}
 }
 
 func settlementFields(c *codec.Coder, x *Settlement) {
@@ -123,10 +126,22 @@ func outcomeFields(c *codec.Coder, x *outcome) {
 func nodeFields(c *codec.Coder, x *Node) {
 	nodeID(c, &x.Parent)
 	budgetFields(c, &x.Budget)
-	for _, sum := range [...]*Credits{&x.Held, &x.Spent, &x.Debt, &x.Period, &x.Owes, &x.Own} {
+	var period Credits // once what was spent in the budget's window, which began at Start
+	for _, sum := range [...]*Credits{&x.Held, &x.Spent, &x.Debt, &period, &x.Owes, &x.Own} {
 		codec.Int(c, sum)
 	}
 	codec.Int(c, &x.Start)
+	if !c.Added() {
+		if x.Month = period; x.Budget.Window == Daily {
+			x.Day = period
+		}
+		return
+	}
+	if period != 0 {
+		c.Fail("an account says twice what it spent lately")
+	}
+	codec.Int(c, &x.Day)
+	codec.Int(c, &x.Month)
 }
 
 func bucketFields(c *codec.Coder, x *Bucket) {
@@ -160,6 +175,19 @@ func segmentFields(c *codec.Coder, x *Segment) {
 	codec.Int(c, &x.Seen)
 	codec.Int(c, &x.Excess)
 	codec.Bool(c, &x.Ended)
+	if c.Added() { // what a version before charged at one price
+		codec.List(c, &x.Mix, priced)
+	}
+}
+
+func gpusFields(c *codec.Coder, x *GPUs) {
+	codec.String(c, &x.Type)
+	codec.Int(c, &x.Count)
+}
+
+func priced(c *codec.Coder, x *Priced) {
+	gpusFields(c, &x.GPUs)
+	codec.Int(c, &x.Price)
 }
 
 func lienFields(c *codec.Coder, x *Lien) {
@@ -171,4 +199,10 @@ func lienFields(c *codec.Coder, x *Lien) {
 	codec.List(c, &x.Segments, segment)
 	codec.Int(c, &x.Adjusted)
 	codec.Bool(c, &x.Unproven)
+	if !c.Added() {
+		return
+	}
+	codec.Int(c, &x.Start)
+	codec.Int(c, &x.Day)
+	codec.Int(c, &x.Month)
 }

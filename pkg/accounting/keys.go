@@ -26,6 +26,11 @@ type Stamp struct {
 	// into the journal: three remembered keys a job for 32 days would be most of the
 	// memory of a ledger.
 	Natural bool
+
+	// Asked tells requests of one key apart, by what their caller sent; without it the
+	// ledger compares the commands themselves. A request that names an account, or a
+	// job's last attempt, is another command after that moved on, and yet the same.
+	Asked Fingerprint
 }
 
 // Receipt is what a command did. Which fields are set depends on the command.
@@ -71,12 +76,12 @@ const (
 	opWithdraw
 )
 
-// fingerprint is what tells two payloads of a key apart: the first half of the SHA-256 of
-// the operation and its canonical encoding.
-type fingerprint [sha256.Size / 2]byte
+// Fingerprint is what tells two payloads of a key apart. The ledger's own is the first
+// half of the SHA-256 of the operation and its canonical encoding.
+type Fingerprint [sha256.Size / 2]byte
 
 // printOf is the fingerprint of an operation with its payload.
-func printOf[T any](l *Ledger, s Stamp, op operation, x *T, fields func(*codec.Coder, *T)) (p fingerprint) {
+func printOf[T any](l *Ledger, s Stamp, op operation, x *T, fields func(*codec.Coder, *T)) (p Fingerprint) {
 	if s.Natural {
 		return p
 	}
@@ -89,7 +94,7 @@ func printOf[T any](l *Ledger, s Stamp, op operation, x *T, fields func(*codec.C
 
 // outcome is what a key led to.
 type outcome struct {
-	payload fingerprint
+	payload Fingerprint
 	at      cluster.Instant
 	receipt Receipt
 	refusal *refusal
@@ -102,14 +107,17 @@ type agingKey struct {
 
 // once does a command unless its key was used before. Refusals that depend on the
 // ledger are remembered like successes.
-func (l *Ledger) once(s Stamp, p fingerprint, do func() (Receipt, error)) (Receipt, error) {
+func (l *Ledger) once(s Stamp, p Fingerprint, do func() (Receipt, error)) (Receipt, error) {
 	if s.Key == "" || len(s.Key) > maxKey {
 		return Receipt{}, fmt.Errorf("%w: a key has 1 to %d bytes", ErrInvalid, maxKey)
 	}
 	if !s.Natural {
 		if record, known := l.keys.Get(s.Key); known {
-			return recall(s.Key, p, record)
+			return recall(&s, p, record)
 		}
+	}
+	if s.Asked != (Fingerprint{}) {
+		p = s.Asked
 	}
 	l.advance(s)
 	r, err := do()
@@ -125,14 +133,27 @@ func (l *Ledger) once(s Stamp, p fingerprint, do func() (Receipt, error)) (Recei
 	return r, err
 }
 
+// Recall is the first answer to a request that was carried out before, if it was: asked
+// before a command is made, it does not depend on what became of what the request names.
+func (l *Ledger) Recall(s Stamp) (r Receipt, before bool, err error) {
+	record, known := l.keys.Get(s.Key)
+	if !known || s.Natural || s.Asked == (Fingerprint{}) {
+		return Receipt{}, false, nil
+	}
+	if r, err = recall(&s, Fingerprint{}, record); errors.Is(err, ErrKey) {
+		return Receipt{}, false, nil // or of the days when the commands themselves were compared
+	}
+	return r, true, err
+}
+
 // recall is the first answer of a key, if the payload is the first one too.
-func recall(key string, p fingerprint, record string) (Receipt, error) {
+func recall(s *Stamp, p Fingerprint, record string) (Receipt, error) {
 	was, err := readOutcome(record)
 	switch {
 	case err != nil:
 		return Receipt{}, err
-	case was.payload != p:
-		return Receipt{}, fmt.Errorf("%w: %s", ErrKey, key)
+	case was.payload != p && was.payload != s.Asked:
+		return Receipt{}, fmt.Errorf("%w: %s", ErrKey, s.Key)
 	}
 	was.receipt.Again = true
 	if was.refusal != nil {

@@ -2,6 +2,7 @@ package accounting
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -14,25 +15,34 @@ type Ledger struct {
 	seq     uint64
 	head    Hash
 	closed  cluster.Instant // everything before it is in closed periods
+	today   cluster.Instant // when the day of now began
+	month   cluster.Instant // and the month
 	bucket  BucketID        // the newest
 	total   Credits         // ever granted or owed
 	digest  uint64          // of the records
 	epoch   uint64          // of the records that no clone sees
+	form    uint8           // of the entries that are written
 	entries []Entry         // of the commands since Drain
+	watched bool
+	freed   []Freed // since it was asked for
 	about   about
 	coder   codec.Coder // memory that encoding reuses
 	tables
 }
 
 // New is a ledger without anything.
-func New() *Ledger { return &Ledger{tables: newTables()} }
+func New() *Ledger { return &Ledger{tables: newTables(), form: Form} }
+
+// NewBare is one that writes entries without grounds until it is told otherwise, as the
+// first ledgers did.
+func NewBare() *Ledger { return &Ledger{tables: newTables(), form: formBare} }
 
 // Clone is the ledger as it is now; neither sees what is done to the other. O(1), but
 // for entries that were not drained.
 func (l *Ledger) Clone() *Ledger {
 	l.epoch++
 	c := *l
-	c.entries = append([]Entry(nil), l.entries...)
+	c.entries, c.freed = append([]Entry(nil), l.entries...), append([]Freed(nil), l.freed...)
 	c.coder = codec.Coder{}
 	c.tables = l.tables.clone()
 	return &c
@@ -57,6 +67,9 @@ const latest = cluster.Never - 1
 // advance moves time on, never back, and does what has become due.
 func (l *Ledger) advance(s Stamp) {
 	l.now = min(max(l.now+1, s.At), latest)
+	if l.now.Sub(l.today) >= 24*time.Hour {
+		l.today, l.month = Daily.start(l.now), Monthly.start(l.now)
+	}
 	l.sweep()
 	l.about = about{key: s.Key}
 	l.forgetKeys(sweepAtOnce)

@@ -51,12 +51,28 @@ func (s LienState) String() string {
 // Claim is what a lien is asked for with.
 type Claim struct {
 	ID        LienID
-	Chain     Chain
+	Chain     Chain // who pays, and those above; of a lien who pays alone
 	Partition string
 	QOS       string
 	Rates     []Rate  // from a quote, the wanted type first
 	Amount    Credits // of the quote, or of the window of a rolling lien
 	Floating  bool    // each segment at the price of the day
+	// Partitions are those that the attempt may run in, where there are several to choose
+	// from; else it is Partition.
+	Partitions []string
+}
+
+// PaysIn reports whether a run in a partition is paid for.
+func (c *Claim) PaysIn(partition string) bool {
+	return len(c.Partitions) == 0 || slices.Contains(c.Partitions, partition)
+}
+
+// places are the partitions that have to be in the scope of a bucket.
+func (c *Claim) places() []string {
+	if len(c.Partitions) > 0 {
+		return c.Partitions
+	}
+	return []string{c.Partition}
 }
 
 // Part is what a lien has from one bucket. Parts are in the order they are spent;
@@ -81,6 +97,8 @@ type Lien struct {
 	// Unproven says that the end was never reported: it was settled at its last counter.
 	Unproven bool
 
+	Recent // of what the parts spent, but for debt
+
 	terms  hasher // of Claim
 	hashed uint64 // in the digest
 }
@@ -93,6 +111,9 @@ func (l *Ledger) Lien(id LienID) (Lien, bool) {
 	}
 	return *n, true
 }
+
+// payer is whose jobs it is for.
+func (n *Lien) payer() NodeID { return n.Chain[0] }
 
 // sum adds up the parts.
 func (n *Lien) sum() (held, spent, refunded Credits) {
@@ -115,9 +136,9 @@ func (l *Ledger) Place(s Stamp, c Claim) (Receipt, error) {
 		if err := l.known(c.Chain); err != nil {
 			return Receipt{}, err
 		}
-		c.Chain, c.Rates = slices.Clone(c.Chain), slices.Clone(c.Rates)
 		n := Lien{Claim: c, Since: l.now}
-		warnings, err := l.setAside(&n, c.Amount)
+		n.Chain, n.Rates, n.Partitions = Chain{c.Chain[0]}, slices.Clone(c.Rates), slices.Clone(c.Partitions)
+		warnings, err := l.setAside(&n, c.Chain, c.Amount)
 		if err != nil {
 			return Receipt{}, err
 		}
@@ -132,8 +153,10 @@ func (c *Claim) possible() error {
 		return fmt.Errorf("%w: a lien of %s", ErrAmount, c.Amount)
 	case len(c.Rates) == 0 || len(c.Rates) > maxList || c.ID.Job == 0:
 		return fmt.Errorf("%w: a lien needs a job and 1 to %d prices", ErrInvalid, maxList)
-	case len(c.Partition) > maxText || len(c.QOS) > maxText:
+	case len(c.Partition) > maxText || len(c.QOS) > maxText || slices.ContainsFunc(c.Partitions, func(x string) bool { return len(x) > maxText }):
 		return fmt.Errorf("%w: a partition or QOS has at most %d bytes", ErrInvalid, maxText)
+	case len(c.Partitions) > maxList:
+		return fmt.Errorf("%w: a lien is for at most %d partitions", ErrInvalid, maxList)
 	}
 	for _, r := range c.Rates {
 		if r.Price < 0 || r.Price > MaxAmount || len(r.GPUType) > maxText {
@@ -143,17 +166,18 @@ func (c *Claim) possible() error {
 	return nil
 }
 
-// setAside moves an amount from buckets into a lien that the caller owns and stores.
-func (l *Ledger) setAside(n *Lien, amount Credits) ([]Warning, error) {
-	warnings, err := l.afford(n.Chain, amount)
+// setAside moves an amount from the buckets of a chain into a lien that the caller owns and
+// stores.
+func (l *Ledger) setAside(n *Lien, chain Chain, amount Credits) ([]Warning, error) {
+	warnings, err := l.afford(chain, amount)
 	if err != nil {
 		return nil, err
 	}
-	from, got := l.sources(n, amount)
+	from, got := l.sources(n, chain, amount)
 	if got < amount {
-		return nil, &Shortfall{Why: ErrCredits, Node: n.Chain[0], Need: amount, Available: got}
+		return nil, &Shortfall{Why: ErrCredits, Node: chain[0], Need: amount, Available: got}
 	}
-	l.open(n.Chain)
+	l.open(chain)
 	l.hold(n, from, got)
 	return warnings, nil
 }
@@ -162,11 +186,12 @@ func (l *Ledger) setAside(n *Lien, amount Credits) ([]Warning, error) {
 func (l *Ledger) hold(n *Lien, from []source, sum Credits) {
 	l.about.of(n)
 	n.Parts = slices.Clone(n.Parts)
+	cause := l.cause(n)
 	for _, f := range from {
 		b := l.ownBucket(f.bucket)
 		b.Avail, b.Held = b.Avail-f.amount, b.Held+f.amount
 		l.noteBucket(b)
-		l.book(SetAside, inBucket(b.ID), heldFrom(b.ID), f.amount)
+		l.bookBy(SetAside, inBucket(b.ID), heldFrom(b.ID), f.amount, Grounds{For: cause})
 		if last := len(n.Parts) - 1; last >= 0 && n.Parts[last].Bucket == b.ID {
 			n.Parts[last].Held += f.amount
 		} else {
@@ -176,7 +201,7 @@ func (l *Ledger) hold(n *Lien, from []source, sum Credits) {
 			l.onParts.Set(partKey{b.ID, n.ID}, none{})
 		}
 	}
-	l.post(n.Chain, change{held: sum})
+	l.post(n.payer(), change{held: sum})
 }
 
 // Resize makes the amount of an open lien another: more is set aside like a new lien,
@@ -202,7 +227,7 @@ func (l *Ledger) Resize(s Stamp, id LienID, amount Credits) (Receipt, error) {
 		if amount > n.Amount {
 			more := amount - n.Amount
 			n.Amount = amount
-			if r.Warnings, err = l.setAside(&n, more); err != nil {
+			if r.Warnings, err = l.setAside(&n, l.above(n.payer()), more); err != nil {
 				return Receipt{}, err
 			}
 			r.Held = more
@@ -234,7 +259,7 @@ func (l *Ledger) openLien(id LienID) (Lien, error) {
 // release gives back an amount of what a lien holds, the last part first.
 func (l *Ledger) release(n *Lien, amount Credits) {
 	l.about.of(n)
-	l.post(n.Chain, change{held: -amount})
+	l.post(n.payer(), change{held: -amount})
 	for i := len(n.Parts) - 1; i >= 0 && amount > 0; i-- {
 		p := &n.Parts[i]
 		x := min(p.Held, amount)

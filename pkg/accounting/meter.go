@@ -12,10 +12,10 @@ import (
 // slack is how much longer than its segment a counter may have run.
 const slack = 5 * time.Second
 
-// Segment is a stretch of an attempt on GPUs of one type at one price.
+// Segment is a stretch of an attempt on the same GPUs at the same prices.
 type Segment struct {
-	GPUType string
-	GPUs    int64
+	GPUType string // of those of Mix the first
+	GPUs    int64  // all of them
 	Price   Credits
 	Since   cluster.Instant
 	Base    int64 // GPU-milliseconds of the epochs before
@@ -25,7 +25,48 @@ type Segment struct {
 	Seen    cluster.Instant // when it came
 	Excess  int64           // GPU-milliseconds that were claimed and not believed
 	Ended   bool            // another segment followed
+	Mix     []Priced        // GPUs of several types; of one type none
 }
+
+// GPUs is a number of GPUs of a type.
+type GPUs struct {
+	Type  string
+	Count int64
+}
+
+// Priced is GPUs at the price of one for an hour.
+type Priced struct {
+	GPUs
+	Price Credits
+}
+
+// Shares is what a segment's GPUs cost, type by type.
+func (g *Segment) Shares() []Priced {
+	if len(g.Mix) > 0 {
+		return g.Mix
+	}
+	return []Priced{{GPUs{g.GPUType, g.GPUs}, g.Price}}
+}
+
+// Cost is what GPU-milliseconds of a segment cost. They are spread evenly over its GPUs,
+// and what those of each type cost is rounded down by itself. O(types).
+func (g *Segment) Cost(gpuMS int64) Credits {
+	if len(g.Mix) == 0 {
+		return Cost(g.Price, gpuMS)
+	}
+	var sum Credits
+	for _, x := range g.Mix {
+		c := Cost(x.Price, millis(x.Count, max(gpuMS, 0)/g.GPUs))
+		if sum > math.MaxInt64-c {
+			return math.MaxInt64
+		}
+		sum += c
+	}
+	return sum
+}
+
+// Ran is what a segment costs for so long.
+func (g *Segment) Ran(d time.Duration) Credits { return g.Cost(millis(g.GPUs, d.Milliseconds())) }
 
 // Bounds of an attempt.
 const (
@@ -37,7 +78,7 @@ const (
 func (n *Lien) Due() Credits {
 	var due Credits
 	for i := range n.Segments {
-		c := Cost(n.Segments[i].Price, n.Segments[i].Base+n.Segments[i].Count)
+		c := n.Segments[i].Cost(n.Segments[i].Base + n.Segments[i].Count)
 		if due > math.MaxInt64-c {
 			return math.MaxInt64
 		}
@@ -47,22 +88,23 @@ func (n *Lien) Due() Credits {
 }
 
 // Dispatch starts an attempt on GPUs, or moves it to others: the segment before ends.
-// Its price is the lower of the type's and the wanted type's in the lien's quote; a
-// type that was not quoted costs what was wanted. Floating liens pay the price of now.
-func (l *Ledger) Dispatch(s Stamp, id LienID, gpuType string, gpus int64) (Receipt, error) {
+// Those of each type cost the lower of that type's price and the wanted type's in the
+// lien's quote; a type that was not quoted costs what was wanted, and so does one without
+// a price where the lien is floating and pays the prices of now.
+func (l *Ledger) Dispatch(s Stamp, id LienID, on ...GPUs) (Receipt, error) {
 	type payload struct {
 		LienID
-		gpuType string
-		gpus    int64
+		on []GPUs
 	}
-	p := printOf(l, s, opDispatch, &payload{id, gpuType, gpus}, func(c *codec.Coder, x *payload) {
+	p := printOf(l, s, opDispatch, &payload{id, on}, func(c *codec.Coder, x *payload) {
 		lienID(c, &x.LienID)
-		codec.String(c, &x.gpuType)
-		codec.Int(c, &x.gpus)
+		for i := range x.on {
+			gpusFields(c, &x.on[i])
+		}
 	})
 	return l.once(s, p, func() (Receipt, error) {
-		if gpus < 1 || gpus > maxGPUs || len(gpuType) > maxText {
-			return Receipt{}, fmt.Errorf("%w: %d GPUs of type %.32q", ErrInvalid, gpus, gpuType)
+		if err := dispatchable(on); err != nil {
+			return Receipt{}, err
 		}
 		n, err := l.openLien(id)
 		if err != nil {
@@ -71,24 +113,53 @@ func (l *Ledger) Dispatch(s Stamp, id LienID, gpuType string, gpus int64) (Recei
 		if len(n.Segments) == maxSegments {
 			return Receipt{}, fmt.Errorf("%w: %s was moved %d times", ErrInvalid, id, maxSegments)
 		}
-		price := n.Rates[0].Price
-		for _, r := range n.Rates {
-			if r.GPUType == gpuType {
-				price = min(price, r.Price)
-			}
-		}
-		if n.Floating {
-			if price, err = l.Price(gpuType, l.now); err != nil {
+		g := Segment{GPUType: on[0].Type, Since: l.now, Seen: l.now}
+		for _, x := range on {
+			price, err := l.priceFor(&n, x.Type)
+			if err != nil {
 				return Receipt{}, err
 			}
+			g.GPUs += x.Count
+			g.Mix = append(g.Mix, Priced{x, price})
+		}
+		if g.Price = g.Mix[0].Price; len(on) == 1 {
+			g.Mix = nil
 		}
 		if last := len(n.Segments) - 1; last >= 0 {
 			n.Segments[last].Ended = true
 		}
-		n.Segments = append(n.Segments, Segment{GPUType: gpuType, GPUs: gpus, Price: price, Since: l.now, Seen: l.now})
+		n.Segments = append(n.Segments, g)
 		l.putLien(&n)
 		return Receipt{Lien: id}, nil
 	})
+}
+
+// dispatchable refuses what no attempt can run on.
+func dispatchable(on []GPUs) error {
+	if len(on) == 0 || len(on) > maxList {
+		return fmt.Errorf("%w: GPUs of 1 to %d types", ErrInvalid, maxList)
+	}
+	all := int64(0)
+	for i, x := range on {
+		if x.Count < 1 || x.Count > maxGPUs || len(x.Type) > maxText || i > 0 && x.Type <= on[i-1].Type {
+			return fmt.Errorf("%w: %d GPUs of type %.32q", ErrInvalid, x.Count, x.Type)
+		}
+		if all += x.Count; all > maxGPUs {
+			return fmt.Errorf("%w: %d GPUs", ErrInvalid, all)
+		}
+	}
+	return nil
+}
+
+// priceFor is what a GPU of a type costs a lien that begins to run on it now.
+func (l *Ledger) priceFor(n *Lien, gpuType string) (Credits, error) {
+	if n.Floating {
+		if price, err := l.Price(gpuType, l.now); err == nil {
+			return price, nil
+		}
+		return l.Price(n.Rates[0].GPUType, l.now)
+	}
+	return quoted(n.Rates, gpuType), nil
 }
 
 // Sample is a node's counter of GPU-milliseconds, which only grows within an epoch.
@@ -178,7 +249,7 @@ func (n *Lien) FundedUntil(now cluster.Instant) cluster.Instant {
 	g := &n.Segments[len(n.Segments)-1]
 	held, _, _ := n.sum()
 	left := held - n.Accrued()
-	rate := Cost(g.Price, millis(g.GPUs, msPerHour)) // an hour's
+	rate := g.Ran(time.Hour)
 	if rate == 0 {
 		return cluster.Never
 	}

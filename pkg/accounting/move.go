@@ -4,79 +4,88 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/internal/codec"
 )
 
-// Move hangs an account below others: chain begins with the account. What it and those
-// below it hold, spent and owe counts for the new ancestors and no longer for the old
-// ones; no money moves, and no budget refuses. What was spent in the
-// present window of a budget stays where it was spent. Chains of open liens follow, so that what
-// is released later is taken from where it counts now. An account that the ledger does
-// not know needs no moving. O(liens) when it has liens, else O(depth).
-func (l *Ledger) Move(s Stamp, chain Chain) (Receipt, error) {
-	return l.once(s, printOf(l, s, opMove, &chain, chainFields), func() (Receipt, error) {
-		if len(chain) == 0 || slices.Contains(chain[1:], chain[0]) || len(chain) > cluster.MaxAccountDepth+1 {
-			return Receipt{}, fmt.Errorf("%w: where the account is to hang", ErrInvalid)
+// Move hangs accounts below others, all at once: each chain begins with an account, and
+// goes on with those above it as it will be. What an account and those below it hold, spent
+// and owe, and what they spent in the present day and month, counts for the new ancestors
+// and no longer for the old ones; no money moves, and no budget refuses. An account that the
+// ledger does not know needs no moving. Liens name only who pays, and need no change.
+// O(accounts × depth).
+func (l *Ledger) Move(s Stamp, chains ...Chain) (Receipt, error) {
+	print := printOf(l, s, opMove, &chains, func(c *codec.Coder, x *[]Chain) {
+		for i := range *x {
+			chainFields(c, &(*x)[i])
 		}
-		was, found := l.nodes.Get(chain[0])
-		if !found || was.Parent == chain.parent(0) {
-			return Receipt{}, nil
-		}
-		if err := l.known(chain[1:]); len(chain) > 1 && err != nil {
+	})
+	return l.once(s, print, func() (Receipt, error) {
+		if err := l.movable(chains); err != nil {
 			return Receipt{}, err
 		}
-		old := l.above(chain[0])
-		if slices.Contains(old[1:], chain[0]) {
-			return Receipt{}, fmt.Errorf("%w: account %s is above itself", ErrInvalid, chain[0])
+		var moved []Chain
+		for _, c := range chains {
+			if was, found := l.nodes.Get(c[0]); found && was.Parent != c.parent(0) {
+				moved = append(moved, c)
+			}
 		}
-		if l.depthBelow(chain[0])+len(chain) > cluster.MaxAccountDepth+1 {
-			return Receipt{}, fmt.Errorf("%w: accounts below %s would be more than %d deep", ErrInvalid, chain[0], cluster.MaxAccountDepth+1)
+		for _, c := range moved { // off first, so that none is ever above itself
+			n := l.ownNode(c[0])
+			l.shift(n.Parent, n, -1)
+			n.Parent = ""
 		}
-		l.open(chain[1:])
-		l.shift(old[1:], was, -1)
-		l.shift(chain[1:], was, 1)
-		n := l.ownNode(chain[0])
-		n.Parent = chain.parent(0)
-		l.noteNode(chain[0], n)
-		l.rehang(chain)
+		for _, c := range moved {
+			l.open(c[1:])
+			n := l.ownNode(c[0])
+			n.Parent = c.parent(0)
+			l.noteNode(c[0], n)
+			l.shift(n.Parent, n, 1)
+		}
 		return Receipt{}, nil
 	})
 }
 
-// depthBelow is how many accounts are below one, one below the other. O(accounts).
-func (l *Ledger) depthBelow(id NodeID) (deepest int) {
-	for other := range l.nodes.All() {
-		deepest = max(deepest, slices.Index(l.above(other), id))
+// movable checks that accounts make a tree when all have moved: that each chain is what
+// the others and what is recorded say.
+func (l *Ledger) movable(chains []Chain) error {
+	parents := make(map[NodeID]NodeID, len(chains))
+	for _, c := range chains {
+		if len(c) == 0 || len(c) > maxChain {
+			return fmt.Errorf("%w: where the account is to hang", ErrInvalid)
+		}
+		parents[c[0]] = c.parent(0)
 	}
-	return deepest
+	for _, c := range chains {
+		for i, id := range c {
+			if id == "" || len(id) > maxNode || slices.Contains(c[:i], id) {
+				return fmt.Errorf("%w: account %s is above itself or has no name", ErrInvalid, c[0])
+			}
+			parent, moves := parents[id]
+			if n, found := l.nodes.Get(id); found && !moves {
+				parent = n.Parent
+			} else if !found && !moves {
+				continue
+			}
+			if parent != c.parent(i) {
+				return fmt.Errorf("%w: %s is below %q", ErrChain, id, parent)
+			}
+		}
+	}
+	return nil
 }
 
-// shift adds what one node sums up to those above it, or with sign -1 takes it away.
-func (l *Ledger) shift(above Chain, of *Node, sign Credits) {
-	for _, id := range above {
+// shift adds what one node sums up to another and those above it, or with sign -1 takes it
+// away.
+func (l *Ledger) shift(to NodeID, of *Node, sign Credits) {
+	recent := of.Recent
+	recent.turn(l.today, l.month)
+	for id := to; id != ""; {
 		n := l.ownNode(id)
+		n.turn(l.today, l.month)
 		n.Held, n.Spent, n.Debt = n.Held+sign*of.Held, n.Spent+sign*of.Spent, n.Debt+sign*of.Debt
+		n.Day, n.Month = n.Day+sign*recent.Day, n.Month+sign*recent.Month
 		l.noteNode(id, n)
-	}
-}
-
-// rehang gives every lien at or below the first account of chain its new
-// ancestors.
-func (l *Ledger) rehang(chain Chain) {
-	hung := func(c Chain) (Chain, bool) {
-		at := slices.Index(c, chain[0])
-		if at < 0 {
-			return nil, false
-		}
-		return slices.Concat(c[:at], chain), true
-	}
-	liens := l.liens.Clone()
-	for _, was := range liens.All() {
-		if c, below := hung(was.Chain); below {
-			n := *was
-			n.Chain, n.terms = c, 0
-			l.putLien(&n)
-		}
+		id = n.Parent
 	}
 }
 

@@ -39,22 +39,46 @@ type Node struct {
 	Held   Credits
 	Spent  Credits // paid out of buckets, since ever
 	Debt   Credits // consumed and not paid
-	Period Credits // spent in the budget's window, at least 0
-	Start  cluster.Instant
 	Owes   Credits // the node's own part of Debt
 	Own    Credits // the node's own part of Held and Spent
+	Recent         // part of Spent
 
 	epoch  uint64 // of the ledger, when it was put
 	hashed uint64 // in the digest
 }
 
-// Used is what counts against the budget at an instant.
+// Recent is what was spent lately, less what was given back of it.
+type Recent struct {
+	Start cluster.Instant // of the day of the last change
+	Day   Credits         // in that day
+	Month Credits         // in the month of that day
+}
+
+// turn forgets what was spent before the present day and month.
+func (r *Recent) turn(day, month cluster.Instant) {
+	if r.Start < day {
+		r.Start, r.Day, r.Month = day, 0, r.in(Monthly, month)
+	}
+}
+
+// in is what was spent in the window that an instant is in.
+func (r *Recent) in(w Window, now cluster.Instant) Credits {
+	switch {
+	case w == Daily && r.Start == Daily.start(now):
+		return r.Day
+	case w == Monthly && r.Start >= Monthly.start(now):
+		return r.Month
+	}
+	return 0
+}
+
+// Used is what counts against the budget at an instant: what is held and owed, and what
+// was spent in the budget's window. What is given back lowers it as far as it was spent in
+// that window: who gets back what he spent yesterday has no more to spend today.
 func (n *Node) Used(now cluster.Instant) Credits {
 	spent := n.Spent
-	if n.Budget.Window != Ever {
-		if spent = n.Period; n.Start != n.Budget.Window.start(now) {
-			spent = 0
-		}
+	if w := n.Budget.Window; w != Ever {
+		spent = n.in(w, now)
 	}
 	return n.Held + spent + n.Debt
 }
@@ -79,10 +103,13 @@ func (l *Ledger) Node(id NodeID) Node {
 	return Node{}
 }
 
+// maxChain bounds a chain: a user, the accounts, and the root where that is defined.
+const maxChain = cluster.MaxAccountDepth + 2
+
 // known checks a chain against the parents that are recorded.
 func (l *Ledger) known(c Chain) error {
-	if len(c) == 0 || len(c) > cluster.MaxAccountDepth+1 {
-		return fmt.Errorf("%w: a chain has 1 to %d accounts", ErrInvalid, cluster.MaxAccountDepth+1)
+	if len(c) == 0 || len(c) > maxChain {
+		return fmt.Errorf("%w: a chain has 1 to %d accounts", ErrInvalid, maxChain)
 	}
 	for i, id := range c {
 		if id == "" || len(id) > maxNode {
@@ -119,31 +146,23 @@ func (l *Ledger) open(c Chain) {
 	}
 }
 
-// change is a movement between a node's sums. Of what is given back, until says when
-// the attempt ended, 0 if it did not: a window is not credited with what was spent in
-// one before.
-type change struct {
-	held, spent, debt Credits
-	until             cluster.Instant
-}
+// change is a movement between a node's sums; day and month are of spent what counts in
+// the present ones.
+type change struct{ held, spent, debt, day, month Credits }
 
-// post adds a change to every node of a chain, and to the leaf's own part.
-func (l *Ledger) post(c Chain, d change) {
+// post adds a change to an account and those above it, and to its own part.
+func (l *Ledger) post(leaf NodeID, d change) {
 	if d.held == 0 && d.spent == 0 && d.debt == 0 {
 		return
 	}
-	for i, id := range c {
+	for id := leaf; id != ""; {
 		n := l.ownNode(id)
 		n.Held, n.Spent, n.Debt = n.Held+d.held, n.Spent+d.spent, n.Debt+d.debt
-		if n.Budget.Window != Ever {
-			if start := n.Budget.Window.start(l.now); start != n.Start {
-				n.Start, n.Period = start, 0
-			}
-			if d.spent > 0 || d.until == 0 || d.until >= n.Start {
-				n.Period = max(0, n.Period+d.spent)
-			}
+		if d.day != 0 || d.month != 0 {
+			n.turn(l.today, l.month)
+			n.Day, n.Month = n.Day+d.day, n.Month+d.month
 		}
-		if i == 0 {
+		if id == leaf {
 			n.Own += d.held + d.spent
 			n.Owes += d.debt
 			if n.Owes > 0 {
@@ -152,7 +171,11 @@ func (l *Ledger) post(c Chain, d change) {
 				l.debtors.Delete(id)
 			}
 		}
+		if d.held+d.spent+d.debt < 0 || d.debt < 0 {
+			l.free(Freed{Node: id})
+		}
 		l.noteNode(id, n)
+		id = n.Parent
 	}
 }
 
@@ -200,10 +223,8 @@ func (l *Ledger) SetBudget(s Stamp, c Chain, b Budget) (Receipt, error) {
 		}
 		l.open(c)
 		n := l.ownNode(c[0])
-		if n.Budget.Window != b.Window {
-			n.Start, n.Period = b.Window.start(l.now), 0
-		}
 		n.Budget = b
+		l.free(Freed{Node: c[0]})
 		l.noteNode(c[0], n)
 		return Receipt{}, nil
 	})
@@ -211,8 +232,8 @@ func (l *Ledger) SetBudget(s Stamp, c Chain, b Budget) (Receipt, error) {
 
 // above is the chain of a node that is recorded. O(depth).
 func (l *Ledger) above(id NodeID) Chain {
-	var c Chain
-	for id != "" && len(c) <= cluster.MaxAccountDepth {
+	c := make(Chain, 0, 8)
+	for id != "" {
 		n, found := l.nodes.Get(id)
 		if !found {
 			break

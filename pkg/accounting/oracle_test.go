@@ -20,7 +20,7 @@ type movement struct {
 	node     NodeID
 	amount   int64
 	at       cluster.Instant
-	ended    cluster.Instant // of a refund: when the attempt had ended
+	about    cluster.Instant // of a refund: when it should have been; 0: when it was
 }
 
 type oracleBucket struct {
@@ -55,7 +55,6 @@ func (n *oracleLien) add(id BucketID) int {
 type oracleNode struct {
 	parent NodeID
 	budget Budget
-	since  int // movements before it do not count for the window
 }
 
 type oracleKey struct {
@@ -174,18 +173,20 @@ func (o *oracle) used(id NodeID) int64 {
 	}
 	var period int64
 	begin := startOf(n.budget.Window, o.now)
-	for _, m := range o.movements[n.since:] {
-		if m.at < begin || !o.below(m.node, id) {
-			continue
-		}
-		var paid int64
+	lately := map[LienID]int64{} // spent by an attempt since then, and not given back
+	for _, m := range o.movements {
 		switch {
-		case m.to == "revenue" && m.from != "debt", m.to == "debt" && m.from == "avail":
-			paid = m.amount
-		case m.from == "revenue" && m.to != "debt" && (m.ended == 0 || m.ended >= begin):
-			paid = -m.amount
+		case m.at < begin || !o.below(m.node, id):
+		case m.to == "debt" && m.from == "avail":
+			period += m.amount
+		case m.to == "revenue" && m.from != "debt":
+			lately[m.lien] += m.amount
+		case m.from == "revenue" && m.to == "avail" && (m.about == 0 || m.about >= begin):
+			lately[m.lien] = max(0, lately[m.lien]-m.amount)
 		}
-		period = max(0, period+paid)
+	}
+	for _, spent := range lately {
+		period += spent
 	}
 	return held + period + debt
 }

@@ -1,6 +1,9 @@
 package accounting
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 func no(why error) *want { return &want{why: why} }
 
@@ -21,7 +24,7 @@ func (o *oracle) does(d *deed, r *Receipt) *want {
 	case "place":
 		return o.place(d.claim, r)
 	case "move":
-		return o.rehang(d.chain)
+		return o.rehang(d.chains)
 	case "close":
 		if d.when <= o.closed || d.when > o.now || o.periods[d.name] {
 			return no(ErrPeriod)
@@ -105,11 +108,7 @@ func (o *oracle) setBudget(d *deed) *want {
 		return w
 	}
 	o.openChain(d.chain)
-	n := o.nodes[d.chain[0]]
-	if n.budget.Window != d.budget.Window {
-		n.since = len(o.movements)
-	}
-	n.budget = d.budget
+	o.nodes[d.chain[0]].budget = d.budget
 	return nil
 }
 
@@ -159,26 +158,42 @@ func (o *oracle) place(c Claim, r *Receipt) *want {
 	return nil
 }
 
-// rehang moves an account to other ancestors.
-func (o *oracle) rehang(c Chain) *want {
-	n := o.nodes[c[0]]
-	if slices.Contains(c[1:], c[0]) {
-		return no(ErrInvalid)
+// rehang moves accounts to other ancestors, if in the end each chain is what it says.
+func (o *oracle) rehang(chains []Chain) *want {
+	parents, moves := map[NodeID]NodeID{}, map[NodeID]NodeID{}
+	for id, n := range o.nodes {
+		parents[id] = n.parent
 	}
-	if n == nil || len(c) == 1 && n.parent == "" || len(c) > 1 && n.parent == c[1] {
-		return nil
+	over := func(c Chain, i int) NodeID {
+		if i+1 < len(c) {
+			return c[i+1]
+		}
+		return ""
 	}
-	if w := o.chainKnown(c[1:]); w != nil {
-		return w
+	for _, c := range chains {
+		moves[c[0]] = over(c, 0)
 	}
-	o.openChain(c[1:])
-	n.parent = ""
-	if len(c) > 1 {
-		n.parent = c[1]
+	maps.Copy(parents, moves)
+	for _, c := range chains {
+		for i, id := range c {
+			if slices.Contains(c[:i], id) {
+				return no(ErrInvalid)
+			}
+			if parent, known := parents[id]; known && parent != over(c, i) {
+				return no(ErrChain)
+			}
+		}
+	}
+	for _, c := range chains {
+		if n := o.nodes[c[0]]; n != nil && n.parent != moves[c[0]] {
+			o.openChain(c[1:])
+			n.parent = moves[c[0]]
+		}
 	}
 	for _, x := range o.liens {
-		if at := slices.Index(x.Chain, c[0]); at >= 0 {
-			x.Chain = slices.Concat(x.Chain[:at], c)
+		x.Chain = Chain{x.Chain[0]}
+		for id := o.nodes[x.Chain[0]].parent; id != ""; id = o.nodes[id].parent {
+			x.Chain = append(x.Chain, id)
 		}
 	}
 	return nil

@@ -70,27 +70,37 @@ func (o *oracle) resize(n *oracleLien, d *deed, r *Receipt) *want {
 }
 
 func (o *oracle) dispatch(n *oracleLien, d *deed) *want {
-	price := n.Rates[0].Price
-	for _, x := range n.Rates {
-		if x.GPUType == d.gpuType {
-			price = min(price, x.Price)
-		}
-	}
-	if n.Floating {
-		var best *priceSet
-		for i := range o.prices {
-			p := &o.prices[i]
-			if p.GPUType == d.gpuType && p.from <= o.now && (best == nil || p.from >= best.from) {
-				best = p
+	g := Segment{Since: o.now}
+	for _, x := range d.granted() {
+		price := n.Rates[0].Price
+		for _, r := range n.Rates {
+			if r.GPUType == x.Type {
+				price = min(price, r.Price)
 			}
 		}
-		if best == nil {
-			return no(ErrNoPrice)
+		if n.Floating {
+			best := cmp.Or(o.priceOf(x.Type), o.priceOf(n.Rates[0].GPUType))
+			if best == nil {
+				return no(ErrNoPrice)
+			}
+			price = best.Price
 		}
-		price = best.Price
+		g.GPUs += x.Count
+		g.Mix = append(g.Mix, Priced{x, price})
 	}
-	n.segments = append(n.segments, Segment{GPUs: d.gpus, Price: price, Since: o.now})
+	n.segments = append(n.segments, g)
 	return nil
+}
+
+// priceOf is the price of a type that was set last and holds; nil when there is none.
+func (o *oracle) priceOf(gpuType string) (best *priceSet) {
+	for i := range o.prices {
+		p := &o.prices[i]
+		if p.GPUType == gpuType && p.from <= o.now && (best == nil || p.from >= best.from) {
+			best = p
+		}
+	}
+	return best
 }
 
 // believable is the longest that a segment's counter can have run.
@@ -124,10 +134,10 @@ func (o *oracle) amend(d *deed, r *Receipt) *want {
 	// Its own buckets come first, if they have anything.
 	lacks := max(0, o.lacks(n))
 	for _, p := range n.parts {
-		if p.bucket == 0 || !o.valid(o.bucket(p.bucket)) {
+		if p.bucket == 0 || !o.valid(o.bucket(p.bucket)) || !o.below(n.Chain[0], o.bucket(p.bucket).Owner[0]) {
 			continue
 		}
-		x := min(lacks, o.inBucket(p.bucket, "avail"))
+		x := min(lacks, o.payable(o.bucket(p.bucket), n))
 		o.move(movement{from: "avail", to: "held", bucket: p.bucket, lien: n.ID, part: p.number, node: n.Chain[0], amount: x})
 		lacks -= x
 	}
@@ -154,7 +164,7 @@ func (o *oracle) adjust(d *deed, r *Receipt) *want {
 	if net := o.inLien(n.ID, "revenue"); int64(d.amount) > net {
 		return &want{ErrRefund, n.Chain[0], int64(d.amount), net, 0}
 	}
-	r.Returned = Credits(o.giveBack(n, int64(d.amount)))
+	r.Returned = Credits(o.giveBack(n, int64(d.amount), d.when))
 	return nil
 }
 

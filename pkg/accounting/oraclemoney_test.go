@@ -44,13 +44,26 @@ func (o *oracle) choose(n *oracleLien, amount int64) (ids []BucketID, sums []int
 // payable is how much of a bucket a lien may take still.
 func (o *oracle) payable(b *oracleBucket, n *oracleLien) int64 {
 	s := b.Scope
-	if len(s.Partitions) > 0 && !slices.Contains(s.Partitions, n.Partition) || len(s.QOS) > 0 && !slices.Contains(s.QOS, n.QOS) {
+	if len(s.QOS) > 0 && !slices.Contains(s.QOS, n.QOS) {
 		return 0
 	}
+	in, on := slices.Clone(n.Partitions), []string{}
+	if len(in) == 0 {
+		in = []string{n.Partition}
+	}
 	for _, r := range n.Rates {
-		if len(s.GPUTypes) > 0 && !slices.Contains(s.GPUTypes, r.GPUType) {
-			return 0
+		on = append(on, r.GPUType)
+	}
+	for _, g := range n.segments {
+		for _, x := range g.Mix {
+			on = append(on, x.Type)
 		}
+	}
+	beyond := func(allowed, all []string) bool {
+		return len(allowed) > 0 && slices.ContainsFunc(all, func(x string) bool { return !slices.Contains(allowed, x) })
+	}
+	if beyond(s.Partitions, in) || beyond(s.GPUTypes, on) {
+		return 0
 	}
 	most := o.inBucket(b.id, "avail")
 	var put int64
@@ -112,7 +125,7 @@ func (o *oracle) release(n *oracleLien, amount int64) {
 }
 
 // giveBack refunds, the last part first.
-func (o *oracle) giveBack(n *oracleLien, amount int64) (given int64) {
+func (o *oracle) giveBack(n *oracleLien, amount int64, about cluster.Instant) (given int64) {
 	for i := len(n.parts) - 1; i >= 0; i-- {
 		p := n.parts[i]
 		x := min(o.inPart(n.ID, p.number, "revenue"), amount-given)
@@ -120,7 +133,7 @@ func (o *oracle) giveBack(n *oracleLien, amount int64) (given int64) {
 			continue
 		}
 		given += x
-		back := movement{from: "revenue", to: "avail", bucket: p.bucket, lien: n.ID, part: p.number, node: n.Chain[0], amount: x, ended: n.ended}
+		back := movement{from: "revenue", to: "avail", bucket: p.bucket, lien: n.ID, part: p.number, node: n.Chain[0], amount: x, about: about}
 		if p.bucket != 0 {
 			o.move(back)
 			o.arrive(o.bucket(p.bucket), x)
@@ -150,8 +163,14 @@ func (o *oracle) mint(g Grant) *oracleBucket {
 // due is what the counters come to.
 func (n *oracleLien) due() (sum int64) {
 	for _, g := range n.segments {
-		x := new(big.Int).Mul(big.NewInt(int64(g.Price)), big.NewInt(g.Base+g.Count))
-		sum += x.Quo(x, big.NewInt(3_600_000)).Int64()
+		for _, p := range g.Mix {
+			time := g.Base + g.Count // of one type all of it
+			if len(g.Mix) > 1 {
+				time = time / g.GPUs * p.Count
+			}
+			x := new(big.Int).Mul(big.NewInt(int64(p.Price)), big.NewInt(time))
+			sum += x.Quo(x, big.NewInt(3_600_000)).Int64()
+		}
 	}
 	return sum
 }
@@ -165,7 +184,7 @@ func (o *oracle) catchUp(n *oracleLien, r *Receipt) {
 	if more := o.lacks(n); more > 0 {
 		o.charge(n, more, r)
 	} else if more < 0 {
-		given := o.giveBack(n, min(-more, o.inLien(n.ID, "revenue")))
+		given := o.giveBack(n, min(-more, o.inLien(n.ID, "revenue")), 0)
 		r.Returned, n.adjusted = r.Returned+Credits(given), n.adjusted+given
 	}
 }

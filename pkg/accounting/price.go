@@ -46,6 +46,11 @@ func (l *Ledger) SetPrice(s Stamp, r Rate, from cluster.Instant) (Receipt, error
 			return Receipt{}, fmt.Errorf("%w: a price cannot hold from before now", ErrInvalid)
 		}
 		l.putPrice(priceKey{r.GPUType, -max(from, l.now)}, r.Price)
+		if from > l.now {
+			l.due.Set(dueKey{from, 0}, none{})
+		} else {
+			l.free(Freed{})
+		}
 		return Receipt{}, nil
 	})
 }

@@ -41,12 +41,11 @@ type game struct {
 	l     *Ledger
 	o     *oracle
 	audit Audit
-	moves bool // accounts move; then budgets have no windows
 	past  []deed
 }
 
 func newGame(t testing.TB, d dice) *game {
-	return &game{TB: t, dice: d, l: New(), o: newOracle(), moves: d(2) == 0}
+	return &game{TB: t, dice: d, l: New(), o: newOracle()}
 }
 
 func (g *game) amount() Credits { return Credits(1 + g.dice(int64(50*One))) }
@@ -56,7 +55,7 @@ func oneOf[T any](g *game, choices ...T) T { return choices[g.dice(int64(len(cho
 
 // chainFor is an account with those above it, as they are now.
 func (g *game) chainFor() Chain {
-	path := oneOf(g, "o", "o/p", "o/p/ana", "o/q/bob")
+	path := oneOf(g, "o", "o/p", "o/p/ana", "o/q/bob", "o/r")
 	if g.dice(20) == 0 {
 		return chainOf(path) // may be stale
 	}
@@ -83,8 +82,14 @@ func (g *game) next() deed {
 		verb: oneOf(g, verbs...), at: g.l.Now().Add(time.Duration(g.dice(int64(time.Hour))) - 10*time.Minute),
 		key: fmt.Sprint(g.dice(1000)), natural: g.dice(3) == 0,
 	}
+	if g.dice(12) == 0 { // another day
+		d.at = d.at.Add(time.Duration(g.dice(int64(40 * time.Hour))))
+	}
 	if len(g.past) == 0 {
 		d.at = base
+	}
+	if g.dice(3) == 0 {
+		d.asked[0] = byte(1 + g.dice(3))
 	}
 	if k, _, found := g.l.due.First(); found && g.dice(10) == 0 {
 		d.at = max(d.at, k.at) // to the nanosecond
@@ -105,12 +110,7 @@ func (g *game) fill(d *deed) {
 	d.chain, d.amount, d.gpuType, d.gpus = g.chainFor(), g.amount(), oneOf(g, "H100", "A100"), 1+g.dice(8)
 	d.lien, d.bucket = LienID{Job: cluster.JobID(1 + g.dice(8)), Attempt: 1}, BucketID(g.dice(8))
 	d.total, d.yes = g.dice(20*msPerHour)-msPerHour, g.dice(2) == 0
-	d.budget = Budget{Limit: d.amount * 20, Hard: g.dice(2) == 0}
-	if !g.moves {
-		d.budget.Window = Window(g.dice(3))
-	} else if d.verb == "move" {
-		d.chain = oneOf(g, Chain{"o/p", "o"}, Chain{"o/p", "o/q", "o"}, Chain{"o/p"}, Chain{"o/p/ana", "o/q", "o"}, Chain{"o/p/ana", "o/p", "o"})
-	}
+	d.budget = Budget{Limit: d.amount * 20, Hard: g.dice(2) == 0, Window: Window(g.dice(3))}
 	d.sample = Sample{Lien: d.lien, Segment: int(g.dice(2)), Epoch: uint64(g.dice(3)), Number: uint64(g.dice(50)), Count: g.dice(40 * msPerHour)}
 	d.name = fmt.Sprint("period", g.dice(5))
 	switch d.verb {
@@ -121,16 +121,40 @@ func (g *game) fill(d *deed) {
 		rates := []Rate{{"H100", 2 * One}, {"A100", One * 6 / 5}}
 		d.claim = Claim{ID: d.lien, Chain: d.chain, Partition: oneOf(g, "main", "spot"), QOS: "standard",
 			Rates: rates[:1+g.dice(2)], Amount: d.amount, Floating: g.dice(4) == 0}
+		if g.dice(4) == 0 {
+			d.claim.Partitions = oneOf(g, []string{"main", "spot"}, []string{"main"})
+		}
 	case "price", "close":
 		d.when = d.at.Add(time.Duration(g.dice(int64(4*time.Hour))) - 2*time.Hour)
 	case "refund", "correct":
 		d.amount = d.amount/10 + 1
 		d.when = oneOf(g, 0, d.at.Add(-time.Hour), d.at.Add(-time.Hour), d.at.Add(time.Hour))
 	case "move":
-		if !g.moves {
-			d.verb = "roll"
-		}
+		d.chains = g.places()
 	}
+}
+
+// places is where accounts are to hang: one of them, which may not be possible, or all of
+// them in another tree.
+func (g *game) places() (all []Chain) {
+	if g.dice(3) == 0 {
+		return []Chain{oneOf(g, Chain{"o/p", "o"}, Chain{"o/p", "o/q", "o"}, Chain{"o/p"}, Chain{"o/p/ana", "o/q", "o"}, Chain{"o/p/ana", "o/p", "o"})}
+	}
+	names := []NodeID{"o", "o/p", "o/q", "o/r", "o/p/ana"}
+	for i := range names {
+		j := i + int(g.dice(int64(len(names)-i)))
+		names[i], names[j] = names[j], names[i]
+		c := Chain{names[i]}
+		if above := g.dice(int64(i + 1)); above > 0 {
+			c = append(c, all[above-1]...)
+		}
+		all = append(all, c)
+	}
+	if g.dice(2) == 0 { // in any order, and maybe one is wrong now
+		all[0], all[len(all)-1] = all[len(all)-1], all[0]
+		all = all[g.dice(2):]
+	}
+	return all
 }
 
 // vary gives a grant times, a scope or a code.
@@ -178,7 +202,7 @@ func (g *game) step() {
 		}
 	}
 	for _, e := range g.l.Drain() {
-		if again, err := ReadRow(e.AppendRow(nil)); err != nil || again != e {
+		if again, err := ReadRow(e.AppendRow(nil)); err != nil || !reflect.DeepEqual(again, e) {
 			g.fatalf("entry %+v reads as %+v, %v", e, again, err)
 		}
 		if err := g.audit.Add(&e); err != nil {
@@ -246,8 +270,12 @@ func (o *oracle) answer(d *deed) (r Receipt, why *want) {
 		return r, nil
 	}
 	text := fmt.Sprintf("%+v", d.relevant())
+	asked := text
+	if d.asked[0] > 0 {
+		asked = fmt.Sprint("asked ", d.asked[0])
+	}
 	if k, known := o.keys[d.key]; known && !d.natural {
-		if k.payload != text {
+		if k.payload != text && k.payload != asked {
 			return r, no(ErrKey)
 		}
 		if d.verb != "close" {
@@ -263,7 +291,7 @@ func (o *oracle) answer(d *deed) (r Receipt, why *want) {
 		r = Receipt{}
 	}
 	if !d.natural && (why == nil || why.why != ErrAmount && why.why != ErrInvalid) {
-		o.keys[d.key] = oracleKey{text, o.now, r, why}
+		o.keys[d.key] = oracleKey{asked, o.now, r, why}
 	}
 	return r, why
 }
@@ -284,7 +312,7 @@ func (d *deed) relevant() []any {
 	case "resize":
 		return []any{d.verb, d.lien, d.amount}
 	case "dispatch":
-		return []any{d.verb, d.lien, d.gpuType, d.gpus}
+		return []any{d.verb, d.lien, d.granted()}
 	case "settle":
 		return []any{d.verb, d.lien, d.total, d.yes}
 	case "amend":
@@ -292,7 +320,7 @@ func (d *deed) relevant() []any {
 	case "refund", "correct":
 		return []any{d.verb, d.lien, d.amount, d.when}
 	case "move":
-		return []any{d.verb, d.chain}
+		return []any{d.verb, d.chains}
 	case "close":
 		return []any{d.verb, d.name, d.when}
 	}

@@ -10,9 +10,11 @@ import (
 // Decoder takes the chunks of an encoded ledger, in their order. The zero Decoder is
 // ready.
 type Decoder struct {
-	l     *Ledger
-	table byte
-	err   error
+	l      *Ledger
+	table  byte
+	rooted bool // the accounts are a tree
+	old    bool // written when digests were made otherwise
+	err    error
 }
 
 // Add takes the next chunk, which may be reused afterwards. What is not a ledger gives
@@ -51,7 +53,12 @@ func (d *Decoder) add(chunk []byte) error {
 	} else if chunk[1] == tableMeta {
 		return fmt.Errorf("%w: it begins twice", ErrDamaged)
 	}
-	d.table = chunk[1]
+	if d.table, d.old = chunk[1], chunk[0] < encodingVersion; d.table > tableNodes && !d.rooted {
+		d.rooted = true
+		if err := d.l.rooted(); err != nil {
+			return err
+		}
+	}
 	c := codec.Reader(chunk[2:])
 	for c.Remaining() > 0 && !c.Failed() {
 		d.record(&c)
@@ -68,9 +75,10 @@ func (d *Decoder) record(c *codec.Coder) {
 	switch d.table {
 	case tableMeta:
 		codec.Record(c, l, metaFields)
-		if l.now < 0 || l.now > latest || l.total < 0 || l.total > maxTotal {
+		if l.now < 0 || l.now > latest || l.total < 0 || l.total > maxTotal || l.form < formBare || l.form > Form {
 			c.Fail("its time or its total is impossible")
 		}
+		l.today, l.month = Daily.start(l.now), Monthly.start(l.now)
 	case tableNodes:
 		x := keyed[NodeID, Node]{}
 		if codec.Record(c, &x, nodeRecord); !c.Failed() {
@@ -91,6 +99,9 @@ func (d *Decoder) record(c *codec.Coder) {
 		if codec.Record(c, &x, priceRecord); !c.Failed() {
 			accept(c, !l.prices.Has(x.key) && x.value >= 0 && x.value <= MaxAmount, "a price")
 			l.putPrice(x.key, x.value)
+			if from := -x.key.before; from > l.now {
+				l.due.Set(dueKey{from, 0}, none{})
+			}
 		}
 	case tableCodes:
 		var x keyed[string, int64]
@@ -144,7 +155,7 @@ func (l *Ledger) restoreBucket(c *codec.Coder, b *Bucket) {
 
 func (l *Ledger) restoreLien(c *codec.Coder, n *Lien) {
 	_, err := n.sound()
-	possible := err == nil && n.State <= Unused && !l.liens.Has(n.ID) && len(n.Rates) > 0 && l.stands(n.Chain)
+	possible := err == nil && n.State <= Unused && !l.liens.Has(n.ID) && len(n.Rates) > 0 && len(n.Chain) > 0 && l.nodes.Has(n.Chain[0])
 	for i := range n.Segments {
 		g := &n.Segments[i]
 		possible = possible && g.GPUs > 0 && g.GPUs <= maxGPUs && g.Base >= 0 && g.Count >= 0 && g.Base <= math.MaxInt64-g.Count
@@ -159,20 +170,36 @@ func (l *Ledger) restoreLien(c *codec.Coder, n *Lien) {
 	if accept(c, possible, "a lien"); c.Failed() {
 		return
 	}
+	n.Chain = n.Chain[:1:1] // in former days those above it, too
 	if n.State != Open {
 		l.ended.Set(n.endedKey(), none{})
 	}
 	l.putLien(n)
 }
 
-// stands reports whether a chain is that of accounts that were read.
-func (l *Ledger) stands(c Chain) bool {
-	for _, id := range c {
-		if !l.nodes.Has(id) {
-			return false
+// rooted checks that the accounts that were read are a tree. O(accounts).
+func (l *Ledger) rooted() error {
+	reached := map[NodeID]bool{} // false: on the way up
+	for id := range l.nodes.All() {
+		var way []NodeID
+		for up := id; up != ""; {
+			n, found := l.nodes.Get(up)
+			done, met := reached[up]
+			if !found || met && !done {
+				return fmt.Errorf("%w: account %s is below what is not there, or itself", ErrDamaged, id)
+			}
+			if done {
+				break
+			}
+			reached[up] = false
+			way = append(way, up)
+			up = n.Parent
+		}
+		for _, up := range way {
+			reached[up] = true
 		}
 	}
-	return l.known(c) == nil
+	return nil
 }
 
 func (l *Ledger) restoreKey(c *codec.Coder, key, record string) {
@@ -189,7 +216,7 @@ func (d *Decoder) end(c *codec.Coder) {
 	if codec.Record(c, &digest, digestRecord); c.Failed() {
 		return
 	}
-	if digest != d.l.Digest() {
+	if digest != d.l.Digest() && !d.old {
 		c.Fail("the ledger is not the one that was written")
 	}
 }

@@ -2,6 +2,7 @@ package accounting
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/greylag/greylag/internal/codec"
@@ -16,15 +17,19 @@ const amendable = 24 * time.Hour
 // what was charged: less only where all debts together would pass what can be counted.
 func (l *Ledger) charge(n *Lien, amount Credits, r *Receipt) (charged Credits) {
 	l.about.of(n)
-	left := l.capture(n, amount)
+	bill := l.billOf(n)
+	left := l.capture(n, amount, bill)
 	captured := amount - left
 	var got, owed Credits
 	if left > 0 {
-		got = l.overshoot(n, left)
+		got = l.overshoot(n, left, bill)
 		owed = min(left-got, maxTotal-l.total)
-		l.owe(n, owed)
+		l.owe(n, owed, bill.leaves(left-got-owed))
 	}
-	l.post(n.Chain, change{held: -captured, spent: captured + got, debt: owed})
+	paid := captured + got
+	n.turn(l.today, l.month)
+	n.Day, n.Month = n.Day+paid, n.Month+paid
+	l.post(n.payer(), change{held: -captured, spent: paid, debt: owed, day: paid, month: paid})
 	r.Debt += owed
 	r.Charged += captured + got + owed
 	return captured + got + owed
@@ -32,31 +37,33 @@ func (l *Ledger) charge(n *Lien, amount Credits, r *Receipt) (charged Credits) {
 
 // overshoot charges what a lien does not hold to other buckets, as far as there are any,
 // to be posted.
-func (l *Ledger) overshoot(n *Lien, amount Credits) (got Credits) {
-	from, got := l.sources(n, amount)
+func (l *Ledger) overshoot(n *Lien, amount Credits, bill Bill) (got Credits) {
+	from, got := l.sources(n, l.above(n.payer()), amount)
+	left := amount
 	for _, f := range from {
+		left -= f.amount
 		b := l.ownBucket(f.bucket)
 		b.Avail, b.Spent = b.Avail-f.amount, b.Spent+f.amount
 		l.noteBucket(b)
-		l.book(Overshoot, inBucket(b.ID), BookAccount{Kind: Revenue}, f.amount)
+		l.bookBy(Overshoot, inBucket(b.ID), BookAccount{Kind: Revenue}, f.amount, Grounds{For: l.cause(n), Bill: bill.leaves(left)})
 		n.Parts = append(n.Parts, Part{Bucket: b.ID, Spent: f.amount})
 	}
 	return got
 }
 
 // owe makes what was consumed and nobody paid a debt of the leaf, to be posted.
-func (l *Ledger) owe(n *Lien, amount Credits) {
+func (l *Ledger) owe(n *Lien, amount Credits, bill *Bill) {
 	if amount == 0 {
 		return
 	}
 	l.total += amount
-	l.book(Overshoot, BookAccount{Kind: Owed, Node: n.Chain[0]}, BookAccount{Kind: Revenue}, amount)
+	l.bookBy(Overshoot, BookAccount{Kind: Owed, Node: n.payer()}, BookAccount{Kind: Revenue}, amount, Grounds{Bill: bill})
 	n.Parts = append(n.Parts, Part{Spent: amount})
 }
 
 // capture turns what the parts hold into what they spent, in order; left is what they
 // could not pay.
-func (l *Ledger) capture(n *Lien, amount Credits) (left Credits) {
+func (l *Ledger) capture(n *Lien, amount Credits, bill Bill) (left Credits) {
 	left = amount
 	for i := range n.Parts {
 		p := &n.Parts[i]
@@ -68,7 +75,7 @@ func (l *Ledger) capture(n *Lien, amount Credits) (left Credits) {
 		p.Held, p.Spent, left = p.Held-x, p.Spent+x, left-x
 		b.Held, b.Spent = b.Held-x, b.Spent+x
 		l.noteBucket(b)
-		l.book(Captured, heldFrom(b.ID), BookAccount{Kind: Revenue}, x)
+		l.bookBy(Captured, heldFrom(b.ID), BookAccount{Kind: Revenue}, x, Grounds{Bill: bill.leaves(left)})
 		l.unmark(n, b)
 	}
 	return left
@@ -116,6 +123,7 @@ func (l *Ledger) Settle(s Stamp, x Settlement) (Receipt, error) {
 			return Receipt{}, err
 		}
 		n.total(x.Total, l.now)
+		l.about.final = !x.Provisional
 		r := Receipt{Lien: x.Lien}
 		l.catchUp(&n, &r)
 		r.Released, _, _ = n.sum()
@@ -166,7 +174,7 @@ func (l *Ledger) Amend(s Stamp, id LienID, total int64) (Receipt, error) {
 		}
 		n := was.copied()
 		n.total(total, l.now)
-		n.Unproven = total < 0
+		n.Unproven, l.about.final = total < 0, true
 		r := Receipt{Lien: id}
 		l.again(&n, n.Accrued())
 		l.catchUp(&n, &r)
@@ -183,24 +191,25 @@ func (n *Lien) copied() Lien {
 	return c
 }
 
-// again takes back into a lien what its own buckets still have, in their order.
+// again takes back into a lien what its own buckets still have and may pay, in their order.
 func (l *Ledger) again(n *Lien, amount Credits) {
 	l.about.of(n)
+	cause := l.cause(n)
 	for i := range n.Parts {
 		p := &n.Parts[i]
 		was, found := l.buckets.Get(p.Bucket)
-		if !found || !was.valid(l.now) {
+		if !found || !was.valid(l.now) || !slices.Contains(cause.Chain, was.Owner[0]) {
 			continue
 		}
-		b := l.ownBucket(p.Bucket)
-		x := min(b.Avail, amount)
+		x := min(was.pays(n), amount)
 		if x == 0 {
 			continue
 		}
+		b := l.ownBucket(p.Bucket)
 		b.Avail, b.Held, p.Held, amount = b.Avail-x, b.Held+x, p.Held+x, amount-x
 		l.noteBucket(b)
-		l.book(SetAside, inBucket(b.ID), heldFrom(b.ID), x)
-		l.post(n.Chain, change{held: x})
+		l.bookBy(SetAside, inBucket(b.ID), heldFrom(b.ID), x, Grounds{For: cause})
+		l.post(n.payer(), change{held: x})
 		if b.Cutoff {
 			l.onParts.Set(partKey{b.ID, n.ID}, none{})
 		}
@@ -227,10 +236,10 @@ func (l *Ledger) Refund(s Stamp, x Refund) (Receipt, error) {
 			return Receipt{}, fmt.Errorf("%w: %s", ErrNoLien, x.Lien)
 		}
 		if _, spent, back := was.sum(); x.Amount > spent-back {
-			return Receipt{}, &Shortfall{Why: ErrRefund, Node: was.Chain[0], Need: x.Amount, Available: spent - back}
+			return Receipt{}, &Shortfall{Why: ErrRefund, Node: was.payer(), Need: x.Amount, Available: spent - back}
 		}
 		n := was.copied()
-		l.about.corrects, l.about.effective = x.Corrects, x.Effective
+		l.about.corrects, l.about.effective, l.about.bill = x.Corrects, x.Effective, Returned
 		r := Receipt{Lien: x.Lien, Returned: l.giveRefund(&n, x.Amount)}
 		l.putLien(&n)
 		return r, nil
@@ -240,6 +249,7 @@ func (l *Ledger) Refund(s Stamp, x Refund) (Receipt, error) {
 // giveRefund moves revenue back to where it came from, the last part first.
 func (l *Ledger) giveRefund(n *Lien, amount Credits) (given Credits) {
 	l.about.of(n)
+	bill := l.billOf(n)
 	for i := len(n.Parts) - 1; i >= 0 && given < amount; i-- {
 		p := &n.Parts[i]
 		x := min(p.Spent-p.Refunded, amount-given)
@@ -249,30 +259,47 @@ func (l *Ledger) giveRefund(n *Lien, amount Credits) (given Credits) {
 		given += x
 		p.Refunded += x
 		if p.Bucket == 0 {
-			l.forgive(n, x)
+			l.forgive(n, x, bill.leaves(amount-given))
 			continue
 		}
 		b := l.ownBucket(p.Bucket)
 		b.Spent -= x
-		l.book(Refunded, BookAccount{Kind: Revenue}, inBucket(b.ID), x)
+		l.bookBy(Refunded, BookAccount{Kind: Revenue}, inBucket(b.ID), x, Grounds{Bill: bill.leaves(amount - given)})
 		l.giveBack(b, x)
 		l.noteBucket(b)
-		l.post(n.Chain, change{spent: -x, until: n.Ended})
+		l.post(n.payer(), l.unspend(n, x))
 	}
 	return given
 }
 
+// unspend is what giving back an amount changes: what was spent last goes back first, so
+// that of the present day and month only what was spent in them does, and nothing of them
+// where the refund is about an earlier time.
+func (l *Ledger) unspend(n *Lien, x Credits) change {
+	n.turn(l.today, l.month)
+	c := change{spent: -x}
+	about := l.about.effective
+	if about == 0 || about >= l.today {
+		c.day = -min(x, n.Day)
+	}
+	if about == 0 || about >= l.month {
+		c.month = -min(x, n.Month)
+	}
+	n.Day, n.Month = n.Day+c.day, n.Month+c.month
+	return c
+}
+
 // forgive gives back what was charged as debt: what is still owed is owed no longer,
 // and what was repaid meanwhile becomes a bucket of the one who owed.
-func (l *Ledger) forgive(n *Lien, x Credits) {
-	leaf, _ := l.nodes.Get(n.Chain[0])
+func (l *Ledger) forgive(n *Lien, x Credits, bill *Bill) {
+	leaf, _ := l.nodes.Get(n.payer())
 	owed := min(x, leaf.Owes)
-	l.book(Refunded, BookAccount{Kind: Revenue}, BookAccount{Kind: Owed, Node: n.Chain[0]}, owed)
-	l.post(n.Chain, change{debt: -owed})
+	l.bookBy(Refunded, BookAccount{Kind: Revenue}, BookAccount{Kind: Owed, Node: n.payer()}, owed, Grounds{Bill: bill.leaves(bill.Left + x - owed)})
+	l.post(n.payer(), change{debt: -owed})
 	if rest := x - owed; rest > 0 {
 		b := l.mint(Grant{Owner: n.Chain, Class: RefundClass, Amount: rest, Effective: l.now})
-		l.book(Refunded, BookAccount{Kind: Revenue}, inBucket(b.ID), rest)
-		l.post(n.Chain, change{spent: -rest, until: n.Ended})
+		l.bookBy(Refunded, BookAccount{Kind: Revenue}, inBucket(b.ID), rest, Grounds{Terms: &b.Grant, Bill: bill})
+		l.post(n.payer(), change{spent: -rest}) // paid at a time that no lien tells
 		l.repay(b)
 		l.noteBucket(b)
 	}
@@ -290,18 +317,12 @@ func (l *Ledger) Correct(s Stamp, x Refund) (Receipt, error) {
 			return Receipt{}, fmt.Errorf("%w: %s", ErrNoLien, x.Lien)
 		}
 		n := was.copied()
-		l.about.corrects, l.about.effective = x.Corrects, x.Effective
+		l.about.corrects, l.about.effective, l.about.bill = x.Corrects, x.Effective, Corrected
 		r := Receipt{Lien: x.Lien}
 		n.Adjusted += l.charge(&n, x.Amount, &r)
 		l.putLien(&n)
 		return r, nil
 	})
-}
-
-// FaultRefund is what a run that the platform ended gets back: its work since the last
-// checkpoint that was verified, at most most of it, at its price. work is wall time.
-func FaultRefund(price Credits, gpus int64, work, most time.Duration) Credits {
-	return Cost(price, millis(gpus, min(work, most).Milliseconds()))
 }
 
 // Accrued is what an open lien's counters have come to and was not charged yet.

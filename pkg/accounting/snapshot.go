@@ -13,7 +13,7 @@ import (
 // with the tables in the order below, a table in as many chunks as it needs, and its
 // records by key, so that equal ledgers give equal bytes. The last chunk is the digest.
 const (
-	encodingVersion = 1
+	encodingVersion = 2
 	chunkBytes      = 256 << 10 // a chunk ends with the record that passes this
 	maxChunk        = 1 << 20
 )
@@ -44,6 +44,12 @@ func metaFields(c *codec.Coder, l *Ledger) {
 	codec.Int(c, &l.closed)
 	codec.Uint(c, &l.bucket)
 	codec.Int(c, &l.total)
+	if c.Reading() {
+		l.form = formBare
+	}
+	if c.Added() {
+		codec.Uint(c, &l.form)
+	}
 }
 
 func nodeRecord(c *codec.Coder, x *keyed[NodeID, Node]) {

@@ -125,8 +125,15 @@ func (l *Ledger) putBucket(b *Bucket) {
 	l.noteBucket(b)
 }
 
-// noteBucket keeps the order of spending, too.
+// noteBucket keeps the order of spending, too, and notes what became free.
 func (l *Ledger) noteBucket(b *Bucket) {
+	was := b.usable
+	if b.usable = b.Avail; b.waits {
+		b.usable = 0
+	}
+	if b.usable > was {
+		l.free(Freed{b.Owner[0], true})
+	}
 	l.digest -= b.hashed
 	b.hashed = b.hash()
 	l.digest += b.hashed

@@ -2,6 +2,7 @@ package accounting
 
 import (
 	"fmt"
+	"strings"
 )
 
 // commands are the verbs of scenarios that change money.
@@ -19,7 +20,11 @@ var commands = map[string]func(*play, Stamp, arguments) (Receipt, error){
 		return p.l.Resize(s, a.lien(), a.credits(a.plain[1]))
 	},
 	"dispatch": func(p *play, s Stamp, a arguments) (Receipt, error) {
-		return p.l.Dispatch(s, a.lien(), a.plain[1], a.int(a.plain[2]))
+		var on []GPUs
+		for i := 1; i+1 < len(a.plain); i += 2 {
+			on = append(on, GPUs{a.plain[i], a.int(a.plain[i+1])})
+		}
+		return p.l.Dispatch(s, a.lien(), on...)
 	},
 	"roll": func(p *play, s Stamp, a arguments) (Receipt, error) { return p.l.Roll(s, a.lien()) },
 	"settle": func(p *play, s Stamp, a arguments) (Receipt, error) {
@@ -30,7 +35,21 @@ var commands = map[string]func(*play, Stamp, arguments) (Receipt, error){
 	},
 	"withdraw": func(p *play, s Stamp, a arguments) (Receipt, error) { return p.l.Withdraw(s, a.lien()) },
 	"move": func(p *play, s Stamp, a arguments) (Receipt, error) {
-		return p.l.Move(s, append(Chain{NodeID(a.plain[0])}, chainOf(a.named["below"])...))
+		var chains []Chain // each a path, as it will be; below= is that of the others
+		for _, name := range a.plain {
+			chains = append(chains, append(Chain{NodeID(name)}, chainOf(a.named["below"])...))
+		}
+		if list := a.list("to"); list != nil { // or each with those above it, nearest first
+			chains = nil
+			for _, path := range list {
+				var c Chain
+				for _, name := range strings.Split(path, "<") {
+					c = append(c, NodeID(name))
+				}
+				chains = append(chains, c)
+			}
+		}
+		return p.l.Move(s, chains...)
 	},
 	"refund":  func(p *play, s Stamp, a arguments) (Receipt, error) { return p.l.Refund(s, refundOf(a)) },
 	"correct": func(p *play, s Stamp, a arguments) (Receipt, error) { return p.l.Correct(s, refundOf(a)) },

@@ -13,7 +13,7 @@ import (
 // The journal of credits, read by itself: nothing here comes from the programs'
 // own packages. A row is the entry's SHA-256, the one before it, a version, and
 // the fields that hash is of, after that one before and the version: numbers as
-// varints, text after its length.
+// varints, text after its length. From version 2 on an entry says its grounds (grounds.go).
 
 // Kinds of entries and of book accounts, as numbered in rows.
 const (
@@ -56,6 +56,8 @@ type entry struct {
 	corrects      uint64
 	late          bool
 	key           string
+	bare          bool // it says nothing of its grounds
+	grounds
 }
 
 // rowReader takes a row apart.
@@ -107,13 +109,16 @@ func readRow(row, before []byte) (e entry, hash []byte, err error) {
 		return e, nil, errors.New("it does not follow the one before")
 	case sha256.Sum256(row[sum:]) != [sum]byte(row):
 		return e, nil, errors.New("its hash is wrong")
-	case row[2*sum] != 1:
+	case row[2*sum] != 1 && row[2*sum] != 2:
 		return e, nil, fmt.Errorf("version %d", row[2*sum])
 	}
 	r := rowReader{rest: row[2*sum+1:]}
 	e = entry{
 		seq: r.unsigned(), at: r.signed(), effective: r.signed(), kind: r.unsigned(), from: r.side(), to: r.side(),
 		amount: r.signed(), node: r.text(), of: attempt{r.unsigned(), r.unsigned()}, corrects: r.unsigned(), late: r.unsigned() == 1, key: r.text(),
+	}
+	if e.bare = row[2*sum] == 1; !e.bare {
+		e.grounds = r.grounds()
 	}
 	if r.bad || len(r.rest) > 0 {
 		return e, nil, errors.New("it cannot be read")
@@ -122,7 +127,9 @@ func readRow(row, before []byte) (e entry, hash []byte, err error) {
 }
 
 // purse is what the entries say of one bucket.
-type purse struct{ amount, available, held, spent, expired, void int64 }
+type purse struct {
+	amount, available, held, spent, expired, void int64
+}
 
 // share is what they say of one payer: what it holds, spent and owes by itself.
 type share struct{ held, spent, debt int64 }
@@ -134,6 +141,10 @@ type bill struct {
 	captured, overshot          int64 // charged: of what was set aside, and beyond
 	returned                    int64
 	captures, releases, refunds int // entries
+	bare                        bool
+	counted                     int64 // charged for what was counted, less what was given back of it
+	rates                       []rate
+	into                        map[uint64]int64 // by bucket, less what came back
 }
 
 func (b *bill) holds() int64 { return b.placed - b.released - b.captured }
@@ -153,12 +164,13 @@ type Book struct {
 	purses  map[uint64]*purse
 	shares  map[string]*share
 	bills   map[attempt]*bill
+	terms   map[uint64]*terms    // of buckets
 	sums    [lastBooks + 1]int64 // by kind of book account
 }
 
 // ReadBook adds a journal up. The first row that cannot be is the error.
 func ReadBook(rows [][]byte) (*Book, error) {
-	b := &Book{head: make([]byte, sha256.Size), purses: map[uint64]*purse{}, shares: map[string]*share{}, bills: map[attempt]*bill{}}
+	b := &Book{head: make([]byte, sha256.Size), purses: map[uint64]*purse{}, shares: map[string]*share{}, bills: map[attempt]*bill{}, terms: map[uint64]*terms{}}
 	for i, row := range rows {
 		e, hash, err := readRow(row, b.head)
 		if err == nil {
@@ -198,7 +210,7 @@ func (b *Book) add(e entry) error {
 	if bill := b.bills[e.of]; bill != nil && (bill.holds() < 0 || bill.charged() < 0) {
 		return fmt.Errorf("it leaves attempt %v with %+v", e.of, *bill)
 	}
-	return nil
+	return b.judge(&e)
 }
 
 func (b *Book) purse(id uint64) *purse {
@@ -278,7 +290,7 @@ func (b *Book) charge(e *entry) {
 
 func (b *Book) billOf(e *entry) *bill {
 	if b.bills[e.of] == nil {
-		b.bills[e.of] = &bill{payer: e.node}
+		b.bills[e.of] = &bill{payer: e.node, into: map[uint64]int64{}}
 	}
 	return b.bills[e.of]
 }

@@ -33,7 +33,9 @@ func written(t *testing.T) (l *accounting.Ledger, rows [][]byte) {
 		func(id accounting.LienID) (accounting.Receipt, error) {
 			return l.Place(stamp(), accounting.Claim{ID: id, Chain: who, Rates: []accounting.Rate{{GPUType: "h100", Price: 60_000_000}}, Amount: 1_000_000})
 		},
-		func(id accounting.LienID) (accounting.Receipt, error) { return l.Dispatch(stamp(), id, "h100", 1) },
+		func(id accounting.LienID) (accounting.Receipt, error) {
+			return l.Dispatch(stamp(), id, accounting.GPUs{Type: "h100", Count: 1})
+		},
 		func(id accounting.LienID) (accounting.Receipt, error) {
 			return l.Settle(stamp(), accounting.Settlement{Lien: id, Total: []int64{70_000, 70_000, 30_000}[id.Job-1]})
 		},
@@ -110,8 +112,69 @@ func TestBookOfForgedEntries(t *testing.T) {
 			next.Hash = next.Sum()
 			forged, e = append(forged, next.AppendRow(nil)), next
 		}
-		if _, err := ReadBook(forged); err == nil || !strings.Contains(err.Error(), "it leaves") {
+		if _, err := ReadBook(forged); err == nil || !strings.Contains(err.Error(), "it leaves") && !strings.Contains(err.Error(), "was charged") {
 			t.Errorf("entry %d was made twice: %v", at+1, err)
+		}
+	}
+}
+
+// TestBookOfWrongGrounds: who may not pay, and a charge that is not interval times price,
+// are found where they stand.
+func TestBookOfWrongGrounds(t *testing.T) {
+	_, rows := written(t)
+	for says, change := range map[string]func(*accounting.Entry) bool{
+		"pays for x": func(e *accounting.Entry) bool {
+			if e.For != nil {
+				e.Node, e.For.Chain = "x", accounting.Chain{"x"}
+			}
+			return e.For != nil
+		},
+		"is good from": func(e *accounting.Entry) bool {
+			if e.Terms != nil {
+				e.Terms.Expires = e.At + 1
+			}
+			return e.Terms != nil
+		},
+		"pays beyond its scope": func(e *accounting.Entry) bool {
+			if e.Terms != nil {
+				e.Terms.Scope.Partitions = []string{"elsewhere"}
+			}
+			return e.Terms != nil
+		},
+		"was quoted": func(e *accounting.Entry) bool {
+			if e.Bill != nil {
+				e.Bill.Segments[0].Shares[0].Price /= 2
+			}
+			return e.Bill != nil
+		},
+		"it comes to": func(e *accounting.Entry) bool {
+			if e.Bill != nil {
+				e.Bill.Segments[0].Millis -= 1000
+			}
+			return e.Bill != nil
+		},
+		"GPU-milliseconds of": func(e *accounting.Entry) bool {
+			if e.Bill != nil {
+				e.Bill.Segments[0].Millis *= 100
+			}
+			return e.Bill != nil
+		},
+	} {
+		var forged [][]byte
+		var before accounting.Hash
+		done := false
+		for _, row := range rows {
+			e, err := accounting.ReadRow(row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done = done || change(&e)
+			e.Prev = before
+			e.Hash = e.Sum()
+			before, forged = e.Hash, append(forged, e.AppendRow(nil))
+		}
+		if _, err := ReadBook(forged); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q was wanted, got %v", says, err)
 		}
 	}
 }

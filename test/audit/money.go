@@ -159,6 +159,7 @@ func (b *Book) balances(told *greylagv1.BalancesResponse) error {
 	if len(purses) != len(b.purses) {
 		found = append(found, fmt.Sprintf("%d buckets were granted, %d are told of", len(b.purses), len(purses)))
 	}
+	found = append(found, b.chains(parents)...)
 	total := map[string]share{}
 	for name, s := range b.shares {
 		for up, depth := name, 0; up != "" && depth < 64; up, depth = parents[up], depth+1 {
@@ -185,7 +186,7 @@ func payerName(x *greylagv1.Balance) string {
 // nothing to be held for what is over; and every job to have a lien and every lien
 // a job.
 func (m Money) bills(b *Book, jobs []*greylagv1.PastJob) error {
-	var found []string
+	found := b.priced(m.Price)
 	known := map[uint64]bool{}
 	for _, past := range jobs {
 		job := past.Job
