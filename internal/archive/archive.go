@@ -59,7 +59,7 @@ var (
 
 // Options change how much may wait for the disk; the zero value is right.
 type Options struct {
-	// Pause is how long the writer gathers between two batches (100 ms).
+	// Pause is how long the writer gathers between two batches (500 ms).
 	Pause time.Duration
 	// MaxPending is how many bytes may wait before Append does (64 MiB).
 	MaxPending int
@@ -90,7 +90,7 @@ type Archive struct {
 // an error that wraps ErrDamaged and says what to do.
 func Open(dir string, options Options) (*Archive, error) {
 	if options.Pause == 0 {
-		options.Pause = 100 * time.Millisecond
+		options.Pause = 500 * time.Millisecond
 	}
 	if options.MaxPending == 0 {
 		options.MaxPending = 64 << 20

@@ -15,8 +15,12 @@ func attemptFields(c *codec.Coder, x *cluster.AttemptRecord) {
 	codec.Uint(c, &x.Outcome)
 	codec.List(c, &x.TRES, amount)
 	codec.Int(c, &x.CPUTime)
-	if c.Added() { // what versions before did not note
-		codec.String(c, &x.Account)
-		codec.String(c, &x.QOS)
+	if !c.Added() { // what versions before did not note
+		return
+	}
+	codec.String(c, &x.Account)
+	codec.String(c, &x.QOS)
+	if c.Added() {
+		gpuUse(c, &x.GPU)
 	}
 }

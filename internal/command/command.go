@@ -193,8 +193,10 @@ type CommitPlan struct {
 	Plan cluster.Plan
 }
 
-// Tick lets time pass: limits, deadlines, begin times and retentions fall due.
-type Tick struct{}
+// Tick lets time pass: limits, deadlines, begin times and retentions fall due. Form has
+// the journal of credits written in that form from now on, by all replicas from the same
+// entry of the log; 0 leaves it.
+type Tick struct{ Form uint8 }
 
 // ApplyPolicy replaces the policy.
 type ApplyPolicy struct {

@@ -174,7 +174,11 @@ func verdictFields(c *codec.Coder, x *cluster.Verdict) {
 	codec.String(c, &x.Broken)
 }
 
-func tickFields(*codec.Coder, *Tick) {}
+func tickFields(c *codec.Coder, x *Tick) {
+	if c.Added() {
+		codec.Uint(c, &x.Form)
+	}
+}
 
 func applyFields(c *codec.Coder, x *ApplyPolicy) {
 	requestIDFields(c, &x.Request)

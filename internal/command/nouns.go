@@ -52,6 +52,10 @@ func JobFields(c *codec.Coder, x *cluster.Job) {
 	}
 	codec.List(c, &x.TRES, amount)
 	codec.List(c, &x.Attempts, attemptRecord)
+	if !c.Added() {
+		return
+	}
+	codec.String(c, &x.Canceller)
 }
 
 func note(c *codec.Coder, x *cluster.Note) { codec.Record(c, x, noteFields) }
@@ -183,6 +187,18 @@ func taskFields(c *codec.Coder, x *cluster.Task) {
 	codec.Int(c, &x.Ended)
 	codec.Int(c, &x.Memory)
 	codec.Int(c, &x.CPUTime)
+	if c.Added() {
+		gpuUse(c, &x.GPU)
+	}
+}
+
+func gpuUse(c *codec.Coder, x *cluster.GPUUse) { codec.Record(c, x, gpuUseFields) }
+
+func gpuUseFields(c *codec.Coder, x *cluster.GPUUse) {
+	codec.Int(c, &x.BusyMs)
+	codec.Int(c, &x.KnownMs)
+	codec.Int(c, &x.MemoryPeak)
+	codec.Bool(c, &x.MemoryKnown)
 }
 
 // NodeFields are those of a node.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -20,6 +21,10 @@ func (t *term) ticks() {
 		view, now := t.replica.View(), time.Now()
 		// Clocks may jump: an hour is the longest that one is believed.
 		wait := min(view.NextDue().Sub(max(cluster.InstantOf(t.cfg.Clock()), view.Now())), time.Hour)
+		form := uint8(0)
+		if view.Credits().Writes() < accounting.Form {
+			form, wait = accounting.Form, 0
+		}
 		if wait = max(wait, last.Add(tickSpacing).Sub(now)); wait > 0 {
 			timer := time.NewTimer(wait)
 			select {
@@ -33,7 +38,7 @@ func (t *term) ticks() {
 			continue
 		}
 		last = now
-		if _, _, err := t.Propose(t.ctx, &command.Tick{}); err != nil && !t.pause(tickSpacing, "tick", err) {
+		if _, _, err := t.Propose(t.ctx, &command.Tick{Form: form}); err != nil && !t.pause(tickSpacing, "tick", err) {
 			return
 		}
 	}

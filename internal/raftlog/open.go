@@ -41,6 +41,7 @@ type Log struct {
 	ruling    atomic.Uint64 // the term in which this leader is confirmed; 0 if none
 	sent      atomic.Uint64 // entries handed to raft
 	settled   atomic.Uint64 // of these, answered
+	took      atomic.Int64  // agreeing on the last of them, in ns
 	refused   atomic.Bool   // the last entry was refused for a handover of leadership
 	wasMember atomic.Bool
 

@@ -18,7 +18,7 @@ var (
 	// ErrOutcomeUnknown: the entry was handed to the log and then leadership,
 	// patience or the disk gave out. It may or may not be agreed: retry with the
 	// same request id.
-	ErrOutcomeUnknown = errors.New("raftlog: outcome unknown, retry with the same request id")
+	ErrOutcomeUnknown = errors.New("raftlog: it is not known whether this was agreed")
 	// ErrClosed: the log is closed. Nothing happened.
 	ErrClosed = errors.New("raftlog: closed")
 	// ErrTooLarge: the commands do not fit into one entry of MaxEntryBytes. Nothing happened.
@@ -39,6 +39,12 @@ const (
 	// not depend on how much is in it, and with fewer it takes the machine's time from
 	// the first. Proposals that wait, or bytes of the next one.
 	worthSending, worthBytes = 128, 32 << 10
+	// Callers who are answered together ask again at about the same time. Where there
+	// are so many, the next entry waits until as many have asked again, but no longer
+	// than the last one took, or mostPatience: otherwise they part into two halves,
+	// each of which pays for entries of its own.
+	crowd        = 8
+	mostPatience = 5 * time.Millisecond
 
 	enqueueTimeout = 5 * time.Second
 )
@@ -156,12 +162,14 @@ type entry struct {
 	future raft.ApplyFuture
 	number uint64
 	parts  []*proposal
+	sent   time.Time
 }
 
 // batch packs waiting proposals into entries, one at a time, until the log stops.
 func (l *Log) batch() {
 	defer close(l.entries)
 	var next *proposal
+	last := 0 // callers in the last entry
 	for {
 		if next == nil {
 			select {
@@ -171,12 +179,15 @@ func (l *Log) batch() {
 				return
 			}
 		}
+		callers := last // all of them were answered, unless some have gathered
 		for len(l.slots) > 0 && len(l.queue) < worthSending && next.size < worthBytes {
 			<-l.room // callers gather meanwhile
+			callers = last + len(l.queue) + 1
 		}
+		expected := l.expected(next, callers)
 		l.slots <- struct{}{}
 		var parts []*proposal
-		parts, next = l.gather(next)
+		parts, next = l.gather(next, expected)
 		if len(parts) == 0 {
 			<-l.slots
 			continue
@@ -186,17 +197,28 @@ func (l *Log) batch() {
 			refuse(parts, ErrNotLeader)
 			continue
 		}
+		last = len(parts)
 		l.sent.Add(1)
-		e := entry{number: l.sent.Load(), parts: parts}
+		e := entry{number: l.sent.Load(), parts: parts, sent: time.Now()}
 		e.future = l.raft.ApplyLog(raft.Log{Data: l.pack(parts)}, enqueueTimeout)
 		l.entries <- e
 	}
 }
 
+// expected is how many of the callers who are about the next entry waits for.
+func (l *Log) expected(first *proposal, callers int) int {
+	if callers < crowd || len(l.slots) > 0 || first.size >= worthBytes || first.kind != kindCommands {
+		return 0
+	}
+	return min(callers, worthSending)
+}
+
 // gather takes what waits, up to the limits of a shared entry, beginning with
-// first. Checkpoints and marks share with nobody. It returns the one that did not fit.
-func (l *Log) gather(first *proposal) (parts []*proposal, next *proposal) {
+// first, and for a moment what is expected to come. Checkpoints and marks share with
+// nobody. It returns the one that did not fit.
+func (l *Log) gather(first *proposal, expected int) (parts []*proposal, next *proposal) {
 	count, size := 0, 0
+	var over <-chan time.Time
 	for p := first; p != nil; {
 		shares := p.kind == kindCommands && (len(parts) == 0 || parts[0].kind == kindCommands)
 		if len(parts) > 0 && (!shares || count+len(p.commands) > batchCommands || size+p.size > batchBytes) {
@@ -207,8 +229,20 @@ func (l *Log) gather(first *proposal) (parts []*proposal, next *proposal) {
 		}
 		select {
 		case p = <-l.queue:
+			continue
 		default:
 			p = nil
+		}
+		if len(parts) >= expected {
+			return parts, nil
+		}
+		if over == nil {
+			over = time.After(min(time.Duration(l.took.Load()), mostPatience))
+		}
+		select {
+		case p = <-l.queue:
+		case <-over:
+		case <-l.stop:
 		}
 	}
 	return parts, nil
@@ -231,6 +265,7 @@ func (l *Log) settle() {
 		case l.room <- struct{}{}:
 		default: // nobody has seen the last one yet
 		}
+		l.took.Store(int64(time.Since(e.sent)))
 		l.settled.Store(e.number)
 		if err != nil {
 			refuse(e.parts, err)

@@ -161,7 +161,7 @@ func TestGatherKeepsTheLimits(t *testing.T) {
 	var shapes [][]int
 	for next := <-l.queue; next != nil; {
 		var parts []*proposal
-		parts, next = l.gather(next)
+		parts, next = l.gather(next, 0)
 		var shape []int
 		for _, p := range parts {
 			shape = append(shape, len(p.commands))
@@ -170,6 +170,39 @@ func TestGatherKeepsTheLimits(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(shapes), "[[200 50] [7] [1] [0] [5000]]"; got != want {
 		t.Errorf("entries %s, want %s", got, want)
+	}
+}
+
+// Callers who were answered together share the next entry too, if they are soon there.
+func TestGatherWaitsForTheCrowd(t *testing.T) {
+	for _, x := range []struct {
+		callers, come int           // who are about, and who come besides the first
+		took          time.Duration // agreeing on it
+		parts         int
+		after         time.Duration
+	}{
+		{callers: 20, come: 19, took: 3 * time.Millisecond, parts: 20, after: time.Millisecond},
+		{callers: 20, come: 12, took: 3 * time.Millisecond, parts: 13, after: 3 * time.Millisecond},
+		{callers: 20, come: 12, took: time.Hour, parts: 13, after: mostPatience},
+		{callers: crowd - 1, come: 12, took: time.Hour, parts: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &Log{queue: make(chan *proposal, 100), slots: make(chan struct{}, inFlight), stop: make(chan struct{})}
+			l.took.Store(int64(x.took))
+			var others sync.WaitGroup
+			defer others.Wait()
+			others.Go(func() {
+				time.Sleep(time.Millisecond)
+				for range x.come {
+					l.queue <- &proposal{commands: make([][]byte, 1)}
+				}
+			})
+			began, first := time.Now(), &proposal{commands: make([][]byte, 1)}
+			parts, next := l.gather(first, l.expected(first, x.callers))
+			if d := time.Since(began); len(parts) != x.parts || d != x.after || next != nil {
+				t.Errorf("%+v: %d callers after %v", x, len(parts), d)
+			}
+		})
 	}
 }
 

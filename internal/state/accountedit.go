@@ -19,6 +19,8 @@ type draft struct {
 	members map[cluster.AssociationKey]none // users of accounts
 	gone    []bequest
 	moved   bool // jobs count elsewhere now
+
+	bills map[accounting.NodeID]accounting.LienID // by payer, the last that may change; nil until asked for
 }
 
 // bequest is usage that passes from who is gone to whom they were part of.
@@ -160,25 +162,6 @@ func (d *draft) elsewhere(key cluster.AssociationKey) bool {
 		}
 	}
 	return false
-}
-
-// owns refuses to let go of who has credits or debts: the next one of that name would
-// have them.
-func (d *draft) owns(id accounting.NodeID) *command.Refusal {
-	if d.credits == nil {
-		return nil
-	}
-	var left accounting.Credits
-	for b := range d.credits.BucketsOf(id) {
-		left += b.Avail
-	}
-	switch owes := d.credits.Node(id).Owes; {
-	case left > 0:
-		return hinting(refusef(command.Conflict, "%s has %s credits left", id, left), "gctl credit balance %s --buckets lists them, gctl credit void takes one back", id)
-	case owes > 0:
-		return hinting(refusef(command.Conflict, "%s owes %s credits", id, owes), "a grant to it pays them")
-	}
-	return nil
 }
 
 // dropUser takes a user out of an account. Another of their accounts becomes the

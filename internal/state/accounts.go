@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/cow"
@@ -34,21 +35,38 @@ func (h home) key() cluster.AssociationKey {
 }
 
 func newSharing() sharing {
-	byKey := func(a, b cluster.AssociationKey) int {
-		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.User, b.User), cmp.Compare(a.Partition, b.Partition))
-	}
 	return sharing{
-		accounts:     cow.New[string, *cluster.Account](cmp.Compare[string]),
-		associations: cow.New[cluster.AssociationKey, *cluster.Association](byKey),
-		usages:       cow.New[cluster.AssociationKey, *cluster.AccountUsage](byKey),
+		accounts:     cow.New[string, *cluster.Account](strings.Compare),
+		associations: cow.New[cluster.AssociationKey, *cluster.Association](compareAssociations),
+		usages:       cow.New[cluster.AssociationKey, *cluster.AccountUsage](compareAssociations),
 		charges:      cow.New[cluster.JobID, *cluster.Charge](cmp.Compare[cluster.JobID]),
 		fading: cow.New[faded, none](func(a, b faded) int {
-			return cmp.Or(cmp.Compare(a.at, b.at), byKey(a.key, b.key))
+			if c := cmp.Compare(a.at, b.at); c != 0 {
+				return c
+			}
+			return compareAssociations(a.key, b.key)
 		}),
 		homes: cow.New[home, none](func(a, b home) int {
-			return cmp.Or(cmp.Compare(a.user, b.user), cmp.Compare(a.account, b.account), cmp.Compare(a.partition, b.partition))
+			return compareWords(a.user, b.user, a.account, b.account, a.partition, b.partition)
 		}),
 	}
+}
+
+// compareAssociations orders associations by account, then user. It and its like are
+// called several times for each change of a table: they look no further than they must.
+func compareAssociations(a, b cluster.AssociationKey) int {
+	return compareWords(a.Account, b.Account, a.User, b.User, a.Partition, b.Partition)
+}
+
+// compareWords compares three pairs of words, the first first.
+func compareWords(a1, b1, a2, b2, a3, b3 string) int {
+	if a1 != b1 {
+		return strings.Compare(a1, b1)
+	}
+	if a2 != b2 {
+		return strings.Compare(a2, b2)
+	}
+	return strings.Compare(a3, b3)
 }
 
 // clone is sharing that later writes do not change. O(1).
@@ -183,6 +201,7 @@ func (s *State) adopt(d *draft) {
 		s.bequeath(gone.from, gone.to)
 	}
 	s.moveCredits(d)
+	s.retryAll = true
 	s.specs.clear()
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
 }

@@ -3,9 +3,11 @@ package state
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -17,7 +19,7 @@ const maxAuditText = 4096
 // are facts and not decisions. Repeated requests did nothing and are not noted. before is
 // the policy that was in force when the command came.
 func (s *State) audit(c command.Command, r command.Result, before *cluster.Policy) {
-	if s.hashes.off || s.again {
+	if s.unwatched || s.again {
 		return
 	}
 	kind, actor, text := s.deed(c, r, before)
@@ -228,7 +230,37 @@ func creditDeed(c *command.ChangeCredits, r command.Result) (string, command.Act
 	if c.Bucket != 0 {
 		text += fmt.Sprintf(" bucket %d", c.Bucket)
 	}
-	return "credit " + words[c.Action], c.Actor, text
+	return "credit " + words[c.Action], c.Actor, text + creditTerms(c)
+}
+
+// creditTerms is what a grant or a budget, or a price of another day, was made with.
+func creditTerms(c *command.ChangeCredits) (text string) {
+	note := func(is bool, what string, value any) {
+		if is {
+			text += fmt.Sprintf(" %s=%v", what, value)
+		}
+	}
+	date := func(at cluster.Instant) string { return at.Time().UTC().Format(time.RFC3339) }
+	note(c.Effective != 0, "from", date(c.Effective))
+	switch c.Action {
+	case command.SetBudget:
+		note(c.Window != accounting.Ever, "window", map[accounting.Window]string{accounting.Daily: "day", accounting.Monthly: "month"}[c.Window])
+		note(true, "hard", c.Hard)
+	case command.GrantCredits:
+		note(c.Class == accounting.Purchase, "class", "purchase")
+		note(c.Class == accounting.Promo, "class", "promo")
+		note(c.Expires != 0, "expires", date(c.Expires))
+		note(c.Priority != 0, "priority", c.Priority)
+		note(c.Cutoff, "cutoff", c.Cutoff)
+		note(c.Code != "", "code", plain(c.Code))
+		note(c.Code != "", "redeems", c.Redeems)
+		note(len(c.Scope.GPUTypes) > 0, "gpu-types", plain(strings.Join(c.Scope.GPUTypes, ",")))
+		note(len(c.Scope.Partitions) > 0, "partitions", plain(strings.Join(c.Scope.Partitions, ",")))
+		note(len(c.Scope.QOS) > 0, "qos", plain(strings.Join(c.Scope.QOS, ",")))
+		note(c.Scope.Permille != 0, "share", fmt.Sprintf("%d/1000", c.Scope.Permille))
+		note(c.Scope.PerJob != 0, "per-job", c.Scope.PerJob)
+	}
+	return text
 }
 
 // livenessDeed notes nodes that are given up: what runs there ends.

@@ -89,26 +89,33 @@ func unknownJob(ref cluster.JobRef) *command.Refusal {
 }
 
 // cancelJob ends a job: at once when it waits, else when its nodes are clean. One
-// that is ending already just does not come back.
+// that is ending already just does not come back: the attempt that it loses stays on
+// record as it ended, and is billed as that.
 func (s *State) cancelJob(old *cluster.Job, a command.Actor) *command.Refusal {
 	j := *old
-	by := ending{outcome: cluster.Cancelled, reason: cluster.ReasonCancelled, detail: "cancelled by " + a.Identity.User}
-	switch {
+	switch by := a.Identity.User; {
 	case j.State == cluster.Pending:
-		s.step(&j, cluster.Cancel)
-		j.Ended, j.Reason, j.Detail, j.Planned = s.now, by.reason, by.detail, 0
-	case j.State == cluster.Completing && !j.Returns:
+		s.cancelPending(&j, by)
+	case j.State == cluster.Completing && (!j.Returns || j.Canceller != ""):
 		return nil
 	case j.State == cluster.Completing:
-		j.Returns, j.Outcome, j.Reason, j.Detail = false, by.outcome, by.reason, by.detail
+		j.Canceller = by
 	default:
-		s.end(&j, by)
+		s.end(&j, ending{outcome: cluster.Cancelled, reason: cluster.ReasonCancelled, detail: cancelledBy(by)})
+		j.Requester = by
 	}
-	j.Requester = a.Identity.User
 	s.settle(&j)
 	s.put(old, &j)
 	return nil
 }
+
+// cancelPending ends a job that waits, a value that nobody else has yet.
+func (s *State) cancelPending(j *cluster.Job, by string) {
+	s.step(j, cluster.Cancel)
+	j.Ended, j.Reason, j.Detail, j.Planned, j.Requester = s.now, cluster.ReasonCancelled, cancelledBy(by), 0, by
+}
+
+func cancelledBy(user string) string { return "cancelled by " + user }
 
 // signalJob sends a signal to a job that runs.
 func (s *State) signalJob(old *cluster.Job, c *command.CancelJobs) *command.Refusal {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -60,7 +61,7 @@ func (x *checking) jobs() {
 		if j.Promise != nil && (j.Planned == 0 || j.Hold != cluster.NotHeld || len(j.Promise.Hosts) == 0) {
 			x.fault("job %d has a promise without a planned start", id)
 		}
-		if j.State != cluster.Pending || j.Alloc != nil || j.Tasks != nil || j.Outcome != 0 || j.Returns {
+		if j.State != cluster.Pending || j.Alloc != nil || j.Tasks != nil || j.Outcome != 0 || j.Returns || j.Canceller != "" {
 			x.fault("job %d is among the pending ones: %s, %d tasks", id, j.State, len(j.Tasks))
 		}
 		x.job(id, j)
@@ -140,6 +141,9 @@ func (x *checking) allocation(j *cluster.Job) {
 	}
 	for i, a := range j.Alloc.Nodes {
 		x.onNode++
+		if g := j.Tasks[i].GPU; g != g.Within(int64(len(a.GPUs))*int64(max(0, x.State.now.Sub(j.Started))/time.Millisecond), maxNodeMemory) {
+			x.fault("job %d on node %q used its GPUs as is not possible: %+v", j.ID, a.Node, g)
+		}
 		if j.Tasks[i].Node != a.Node || !x.State.onNode.Has(nodeJob{a.Node, j.ID}) {
 			x.fault("job %d is not listed on node %q", j.ID, a.Node)
 		}
@@ -161,7 +165,7 @@ func (x *checking) allocation(j *cluster.Job) {
 	switch {
 	case j.State == cluster.Completing && (phase == cluster.TaskClean || !ends && !j.Returns || j.Ended == 0):
 		x.fault("job %d is COMPLETING with outcome %s, all tasks at phase %d", j.ID, j.Outcome, phase)
-	case j.State != cluster.Completing && (over || j.Outcome != 0 || j.Ended != 0 || j.Returns):
+	case j.State != cluster.Completing && (over || j.Outcome != 0 || j.Ended != 0 || j.Returns), j.Canceller != "" && !j.Returns:
 		x.fault("job %d is %s though it is over", j.ID, j.State)
 	case j.State == cluster.Configuring && phase >= cluster.TaskStarted, j.State == cluster.Running && phase < cluster.TaskStarted:
 		x.fault("job %d is %s with all tasks at phase %d", j.ID, j.State, phase)

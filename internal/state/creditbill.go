@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/greylag/greylag/pkg/accounting"
@@ -24,43 +25,68 @@ func (s *State) dispatch(j *cluster.Job) {
 	if !held {
 		return
 	}
-	kind, gpus := s.granted(j)
-	if gpus == 0 {
-		return
-	}
-	if !s.policy.Credits.Charges(j.Partition) { // of its partitions it got one that is for free
+	on := s.granted(j)
+	if len(on) == 0 || !s.policy.Credits.Charges(j.Partition) { // it got nodes without GPUs, or a partition that is for free
 		if _, err := s.credits.Withdraw(s.natural(), n.ID); err != nil {
 			s.fault("job %s: withdraw: %w", j.ID, err)
 		}
-		s.released = true
 		return
 	}
-	_, err := s.credits.Dispatch(s.natural(), n.ID, kind, gpus)
-	if errors.Is(err, accounting.ErrNoPrice) && len(n.Rates) > 0 { // a type that came since, and has no price yet
-		_, err = s.credits.Dispatch(s.natural(), n.ID, n.Rates[0].GPUType, gpus)
-	}
+	_, err := s.credits.Dispatch(s.natural(), n.ID, on...)
 	if err != nil {
 		s.fault("job %s: dispatch: %w", j.ID, err)
 	}
 }
 
-// granted is the type and the number of the GPUs that a job was given, or keeps others
-// from. Of several types it is the one of the first GPU: the lien covers the dearest.
-func (s *State) granted(j *cluster.Job) (kind string, gpus int64) {
+// granted is the GPUs that a job was given, or keeps others from, by type.
+func (s *State) granted(j *cluster.Job) (all []accounting.GPUs) {
 	for _, a := range j.Alloc.Nodes {
-		had := len(a.GPUs)
 		n, known := s.nodes.Get(a.Node)
-		switch {
-		case !known || len(n.GPUs) == 0:
-		case j.Spec.Request.Exclusive:
-			had = len(n.GPUs)
-			kind = cmp.Or(kind, n.GPUs[0].Type)
-		case had > 0 && int(a.GPUs[0]) < len(n.GPUs):
-			kind = cmp.Or(kind, n.GPUs[a.GPUs[0]].Type)
+		if !known {
+			continue
 		}
-		gpus += int64(had)
+		for i := range n.GPUs {
+			if j.Spec.Request.Exclusive || slices.Contains(a.GPUs, int32(i)) {
+				all = withGPU(all, n.GPUs[i].Type)
+			}
+		}
 	}
-	return kind, gpus
+	slices.SortFunc(all, func(a, b accounting.GPUs) int { return cmp.Compare(a.Type, b.Type) })
+	return all
+}
+
+// unpaidType says why a placement is on GPUs that are not paid for: of a type that came
+// after the job, of which buckets know nothing. Credits are set aside anew then.
+func (s *State) unpaidType(p *cluster.PlannedStart) string {
+	old, _ := s.pending.Get(p.Job)
+	n, held := s.lienOf(old.ID, old.Attempt+1)
+	if !held || !s.policy.Credits.Charges(s.partitionOf(old, p)) {
+		return ""
+	}
+	j := *old
+	j.Alloc = &cluster.Allocation{Nodes: p.Placement.Nodes}
+	for _, g := range s.granted(&j) {
+		if s.credits.PaysFor(&n, g.Type) {
+			continue
+		}
+		j.Alloc = nil
+		s.unreserve(old)
+		s.fund(&j)
+		s.put(old, &j)
+		return "what was set aside for the job does not pay for GPUs of type " + g.Type
+	}
+	return ""
+}
+
+// withGPU adds a GPU of a type.
+func withGPU(all []accounting.GPUs, kind string) []accounting.GPUs {
+	for i := range all {
+		if all[i].Type == kind {
+			all[i].Count++
+			return all
+		}
+	}
+	return append(all, accounting.GPUs{Type: kind, Count: 1})
 }
 
 // bill charges an attempt whose nodes are all clean: its interval in the log at the
@@ -93,7 +119,6 @@ func (s *State) bill(j *cluster.Job) {
 	if x.Provisional {
 		s.putUnproven(n.ID, &unproven{lost, ran, left})
 	}
-	s.released = true
 }
 
 // payable is how long an attempt is paid for: not beyond its limit, which is what was
@@ -113,7 +138,7 @@ func (s *State) forgiveFault(j *cluster.Job, n accounting.Lien, ran time.Duratio
 	}
 	settled, _ := s.credits.Lien(n.ID)
 	g := &settled.Segments[len(settled.Segments)-1]
-	most := accounting.FaultRefund(g.Price, g.GPUs, ran, s.policy.Credits.FaultRefund)
+	most := g.Ran(min(ran, s.policy.Credits.FaultRefund))
 	amount := min(most, settled.Paid())
 	if amount <= 0 {
 		return most
@@ -145,5 +170,4 @@ func (s *State) unreserve(j *cluster.Job) {
 	if err != nil {
 		s.fault("job %s: withdraw: %w", j.ID, err)
 	}
-	s.released = true
 }

@@ -21,7 +21,6 @@ func (s *State) changeCredits(c *command.ChangeCredits) command.Result {
 	if err != nil {
 		return s.unpaid(err)
 	}
-	s.released = true
 	if !receipt.Again {
 		s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
 	}
@@ -53,9 +52,12 @@ func (s *State) mayChangeCredits(c *command.ChangeCredits) *command.Refusal {
 
 // carryOut hands a change to the ledger.
 func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
-	l, stamp := s.ledger(), accounting.Stamp{At: s.now, Key: hex.EncodeToString(c.Request.Key[:])}
+	l, stamp := s.ledger(), accounting.Stamp{At: s.now, Key: hex.EncodeToString(c.Request.Key[:]), Asked: c.Request.Payload}
 	if c.Request == (command.RequestID{}) {
 		stamp.Key = fmt.Sprintf("entry %d", s.index)
+	}
+	if r, before, err := l.Recall(stamp); before {
+		return r, err
 	}
 	switch c.Action {
 	case command.GrantCredits:
@@ -136,6 +138,10 @@ func (s *State) knownChain(c *command.ChangeCredits) (accounting.Chain, error) {
 	return s.chainOf(c.Account, c.User), nil
 }
 
+// rollsAhead is for how long ahead credits are set aside for a job without a time limit
+// whose window was turned off: it cannot be paid for otherwise.
+const rollsAhead = 24 * time.Hour
+
 // maxSamples bounds the samples of one command.
 const maxSamples = 100_000
 
@@ -179,17 +185,20 @@ func (s *State) roll(id accounting.LienID) {
 
 // stretch sets more aside for a job whose lien lasts for less than half of the window,
 // and ends it when nothing is left; without a window for one that lasts for less than
-// its job may.
+// its job may. Without a limit there is a window, whatever the policy says.
 func (s *State) stretch(id accounting.LienID) {
 	old, runs := s.holding.Get(id.Job)
 	if !runs || old.State == cluster.Completing {
 		return
 	}
 	window, limit := s.policy.Credits.LienWindow, old.Limit()
+	if window == 0 && limit == 0 {
+		window = rollsAhead
+	}
 	n, _ := s.credits.Lien(id)
 	until := n.FundedUntil(s.now)
 	switch {
-	case window > 0 && until.Sub(s.now) >= window/2, window == 0 && limit == 0, limit > 0 && until.Sub(limit) > -time.Second:
+	case window > 0 && until.Sub(s.now) >= window/2, limit > 0 && until.Sub(limit) > -time.Second:
 		return
 	}
 	ahead := window
@@ -197,7 +206,7 @@ func (s *State) stretch(id accounting.LienID) {
 		ahead = left
 	}
 	g := &n.Segments[len(n.Segments)-1]
-	need := accounting.Cost(g.Price, accounting.Millis(g.GPUs, ahead)) + n.Accrued() - n.Holds()
+	need := g.Ran(ahead) + n.Accrued() - n.Holds()
 	if need <= 0 {
 		return
 	}

@@ -12,13 +12,18 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ledger is the credits, to be written. A cluster that never had any has none.
+// ledger is the credits, to be written. There are none before the first use, which is
+// that a leader agrees on the form of their journal.
 func (s *State) ledger() *accounting.Ledger {
 	if s.credits == nil {
-		s.credits = accounting.New()
+		s.credits = accounting.NewBare()
 	}
 	return s.credits
 }
+
+// ledgerNow is the ledger's time: of several commands of one instant it tells which was
+// first.
+func (s *State) ledgerNow() cluster.Instant { return max(s.now, s.ledger().Now()) }
 
 // natural is the stamp of what the log itself does once: a job's lien is placed,
 // dispatched and settled by the entries that submit, start and end the job.
@@ -45,19 +50,24 @@ func (x *sharing) chainOf(account, user string) accounting.Chain {
 // charged reports whether a job of the specification is paid for: when it asks for
 // GPUs, or for nodes that have some to itself, and one of its partitions is not for free.
 func (s *State) charged(spec *cluster.JobSpec) bool {
-	if !s.policy.Credits.On || !slices.ContainsFunc(partitionsOf(spec), s.policy.Credits.Charges) {
+	if !s.policy.Credits.On || len(s.charging(spec)) == 0 {
 		return false
 	}
 	if spec.Request.TotalGPUs() == 0 && spec.Request.Exclusive {
 		s.sortRooms()
-		return s.mostGPUs(spec) > 0
+		return s.mostGPUs(spec, s.charging(spec)) > 0
 	}
 	return spec.Request.TotalGPUs() > 0
 }
 
-// orderOf is what a job asks for as far as money goes: the whole time limit, or the
-// window that is set aside ahead.
-func (s *State) orderOf(spec *cluster.JobSpec) (accounting.Order, *command.Refusal) {
+// charging are the partitions of a job that are not for free.
+func (t *tables) charging(spec *cluster.JobSpec) []string {
+	return slices.DeleteFunc(partitionsOf(spec), func(name string) bool { return !t.policy.Credits.Charges(name) })
+}
+
+// orderOf is what a job asks for in partitions as far as money goes: the whole time limit,
+// or the window that is set aside ahead.
+func (s *State) orderOf(spec *cluster.JobSpec, partitions []string) (accounting.Order, *command.Refusal) {
 	limit := spec.TimeLimit
 	if w := s.policy.Credits.LienWindow; w > 0 && (limit == 0 || limit > w) {
 		limit = w
@@ -67,22 +77,22 @@ func (s *State) orderOf(spec *cluster.JobSpec) (accounting.Order, *command.Refus
 	}
 	types := spec.Request.GPUTypes
 	if len(types) == 0 {
-		if types = s.dearestFirst(partitionsOf(spec)); len(types) == 0 {
+		if types = s.dearestFirst(partitions); len(types) == 0 {
 			return accounting.Order{}, refuse(command.Conflict, "no node of the partition has GPUs yet, so that nobody knows what they cost", "name a type with --gpus TYPE:N, or submit again later")
 		}
 	}
-	return accounting.Order{Accepts: types, GPUs: int64(s.mostGPUs(spec)), Millis: limit.Milliseconds()}, nil
+	return accounting.Order{Accepts: types, GPUs: int64(s.mostGPUs(spec, partitions)), Millis: limit.Milliseconds()}, nil
 }
 
-// mostGPUs is how many GPUs the job may come to have: an exclusive one has all of its
-// nodes.
-func (s *State) mostGPUs(spec *cluster.JobSpec) int32 {
+// mostGPUs is how many GPUs the job may come to have in partitions: an exclusive one has
+// all of its nodes.
+func (s *State) mostGPUs(spec *cluster.JobSpec, partitions []string) int32 {
 	most := spec.Request.TotalGPUs()
 	if !spec.Request.Exclusive {
 		return most
 	}
 	largest := int32(0)
-	for _, name := range partitionsOf(spec) {
+	for _, name := range partitions {
 		if place := s.rooms.names[name]; place != nil {
 			for _, shape := range place.shapes {
 				largest = max(largest, shape.total())
@@ -116,7 +126,7 @@ func (s *State) dearestFirst(partitions []string) []string {
 	slices.Sort(types)
 	types = slices.Compact(types)
 	price := func(t string) accounting.Credits {
-		p, err := s.ledger().Price(t, s.now)
+		p, err := s.ledger().Price(t, s.ledgerNow())
 		if err != nil {
 			return -1
 		}
@@ -126,11 +136,17 @@ func (s *State) dearestFirst(partitions []string) []string {
 	return types
 }
 
-// claimOf is what a job's next attempt sets aside. Nil when it costs nothing.
+// claimOf is what a job's next attempt sets aside, so that it may run in any of its
+// partitions. Nil when it costs nothing.
 func (s *State) claimOf(spec *cluster.JobSpec) (*accounting.Claim, *command.Refusal) {
 	if !s.charged(spec) {
 		return nil, nil
 	}
+	return s.claimIn(spec, s.charging(spec))
+}
+
+// claimIn is what it sets aside to run in some of its partitions.
+func (s *State) claimIn(spec *cluster.JobSpec, partitions []string) (*accounting.Claim, *command.Refusal) {
 	if spec.Account == "" {
 		return nil, refuse(command.InvalidArgument, "jobs are paid for here, and this one names no account", "choose one with --account; gctl shares --me lists yours")
 	}
@@ -138,21 +154,46 @@ func (s *State) claimOf(spec *cluster.JobSpec) (*accounting.Claim, *command.Refu
 		return nil, refuse(command.InvalidArgument, oneLine(err), "")
 	}
 	s.sortRooms()
-	order, refusal := s.orderOf(spec)
+	order, refusal := s.orderOf(spec, partitions)
 	if refusal != nil {
 		return nil, refusal
 	}
-	q, err := s.ledger().Quote(order, s.now)
+	q, err := s.ledger().Quote(order, s.ledgerNow())
 	if err != nil {
 		return nil, s.unpaid(err)
 	}
 	if q.Amount == 0 {
 		return nil, nil
 	}
-	return &accounting.Claim{
-		Chain: s.chainOf(spec.Account, spec.Owner.User), Partition: spec.Partition, QOS: spec.QOS,
+	claim := &accounting.Claim{
+		Chain: s.chainOf(spec.Account, spec.Owner.User), Partition: partitions[0], QOS: spec.QOS,
 		Rates: q.Rates, Amount: q.Amount, Floating: s.policy.Credits.Floating,
-	}, nil
+	}
+	if len(spec.Others) > 0 {
+		claim.Partitions = partitions
+	}
+	return claim, nil
+}
+
+// place sets aside what a job claims. Where buckets do not pay for all of its partitions,
+// it is set aside for the first of them that they do pay for, and the job starts there.
+func (s *State) place(id accounting.LienID, spec *cluster.JobSpec, claim *accounting.Claim) (accounting.Receipt, error) {
+	claim.ID = id
+	r, err := s.credits.Place(s.natural(), *claim)
+	if !errors.Is(err, accounting.ErrCredits) || len(claim.Partitions) < 2 {
+		return r, err
+	}
+	for i := range claim.Partitions {
+		one, refusal := s.claimIn(spec, claim.Partitions[i:i+1])
+		if refusal != nil || one == nil {
+			continue
+		}
+		one.ID = id
+		if r, err := s.credits.Place(s.natural(), *one); err == nil {
+			return r, nil
+		}
+	}
+	return r, err
 }
 
 // reserve sets credits aside for the first attempts of jobs that are about to be
@@ -167,8 +208,7 @@ func (s *State) reserve(jobs []accepted, answer *command.Submitted) *command.Ref
 		claim, refusal := s.claimOf(a.spec)
 		for range max(1, len(a.all)) {
 			if refusal == nil && claim != nil {
-				claim.ID = accounting.LienID{Job: id, Attempt: 1}
-				r, err := s.credits.Place(s.natural(), *claim)
+				r, err := s.place(accounting.LienID{Job: id, Attempt: 1}, a.spec, claim)
 				refusal = s.unpaid(err)
 				answer.SetAside += r.Held
 				answer.Over = joinWarnings(answer.Over, r.Warnings)
@@ -231,7 +271,6 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 		}
 		amount := scaled(n.Amount, spec.TimeLimit, old.Spec.TimeLimit)
 		_, err := s.credits.Resize(s.natural(), n.ID, amount)
-		s.released = s.released || amount < n.Amount
 		return s.unpaid(err)
 	}
 	_, held := s.lienOf(old.ID, old.Attempt+1)
@@ -249,8 +288,7 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 	s.unreserve(old)
 	claim, refusal := s.claimOf(spec)
 	if claim != nil {
-		claim.ID = accounting.LienID{Job: old.ID, Attempt: old.Attempt + 1}
-		_, err := s.credits.Place(s.natural(), *claim)
+		_, err := s.place(accounting.LienID{Job: old.ID, Attempt: old.Attempt + 1}, spec, claim)
 		refusal = s.unpaid(err)
 	}
 	if refusal != nil {
@@ -287,30 +325,19 @@ func (x *checking) checkCredits() {
 			x.fault("lien %s has %d segments, its job is %s", n.ID, len(n.Segments), j.State)
 		}
 	}
-	x.checkUnproven()
-	for id := range x.unfunded.All() {
-		if j, waits := x.pending.Get(id); !waits || j.Hold != cluster.HeldForCredits {
-			x.fault("job %d is listed as waiting for credits", id)
+	for name := range x.accounts.All() {
+		n, chain := x.credits.Node(accounting.NodeID(name)), append(x.chainOf(name, ""), "")
+		if n != (accounting.Node{}) && n.Parent != chain[1] {
+			x.fault("account %s is below %q, in the ledger below %q", name, chain[1], n.Parent)
 		}
 	}
+	x.checkUnproven()
+	x.checkTurns()
+	x.checkNarrow()
 }
 
-// keepUnfunded keeps the list of jobs that wait for credits in step with a change, and
-// gives back what was set aside for one that ends without having started.
-func (s *State) keepUnfunded(old, j *cluster.Job) {
-	if j.State == cluster.Pending && j.Hold == cluster.HeldForCredits {
-		s.unfunded.Set(j.ID, none{})
-	} else if old != nil && old.Hold == cluster.HeldForCredits {
-		s.unfunded.Delete(j.ID)
-	}
-	if old != nil && old.State == cluster.Pending && j.State.Final() {
-		s.unreserve(old)
-	}
-}
-
-// moveCredits hangs accounts of the ledger where they hang now: those above first, so
-// that each comes below accounts that are where they belong. The accounts at the top are
-// below root while that is defined.
+// moveCredits hangs accounts of the ledger where they hang now, all at once: in between
+// they are no tree. The accounts at the top are below root while that is defined.
 func (s *State) moveCredits(d *draft) {
 	if s.credits == nil {
 		return
@@ -329,18 +356,15 @@ func (s *State) moveCredits(d *draft) {
 			chains = append(chains, s.chainOf(name, ""))
 		}
 	}
-	slices.SortStableFunc(chains, func(a, b accounting.Chain) int { return len(a) - len(b) })
-	for _, chain := range chains {
-		if _, err := s.credits.Move(s.natural(), chain); err != nil {
-			s.fault("account %s: %w", chain[0], err)
-		}
+	if _, err := s.credits.Move(s.natural(), chains...); err != nil {
+		s.fault("accounts %v: %w", slices.Sorted(maps.Keys(moved)), err)
 	}
 }
 
 // Credits is the ledger as it is in the view; nobody may write to it. O(1).
 func (v *View) Credits() *accounting.Ledger {
 	if v.credits == nil {
-		return accounting.New()
+		return accounting.NewBare()
 	}
 	return v.credits
 }

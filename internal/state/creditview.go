@@ -75,14 +75,15 @@ func (v *View) Quote(owner cluster.Identity, jobs []command.Submission) Quoted {
 			if claim == nil {
 				break
 			}
-			c := *claim
-			c.ID = accounting.LienID{Job: id, Attempt: 1}
-			id++
-			q.Amount += c.Amount
+			amount := claim.Amount
 			if refusal == nil {
-				_, err := s.credits.Place(s.natural(), c)
-				refusal = s.unpaid(err)
+				r, err := s.place(accounting.LienID{Job: id, Attempt: 1}, checked, claim)
+				if refusal = s.unpaid(err); refusal == nil {
+					amount = r.Held
+				}
 			}
+			q.Amount += amount
+			id++
 		}
 		if q.Refused == nil {
 			q.Refused = refusal

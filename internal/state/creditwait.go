@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -12,16 +13,22 @@ import (
 // else has yet; without them it is held until there are enough. A job that is held by
 // somebody is funded when it is released.
 func (s *State) fund(j *cluster.Job) *command.Refusal {
+	refusal, _ := s.funded(j)
+	return refusal
+}
+
+// funded is fund, with what the ledger said.
+func (s *State) funded(j *cluster.Job) (*command.Refusal, error) {
 	if j.Hold == cluster.HeldByUser || j.Hold == cluster.HeldByAdmin {
-		return nil
+		return nil, nil
 	}
 	if _, held := s.lienOf(j.ID, j.Attempt+1); held {
-		return nil
+		return nil, nil
 	}
 	claim, refusal := s.claimOf(j.Spec)
+	var err error
 	if claim != nil {
-		claim.ID = accounting.LienID{Job: j.ID, Attempt: j.Attempt + 1}
-		_, err := s.credits.Place(s.natural(), *claim)
+		_, err = s.place(accounting.LienID{Job: j.ID, Attempt: j.Attempt + 1}, j.Spec, claim)
 		refusal = s.unpaid(err)
 	}
 	switch {
@@ -33,57 +40,156 @@ func (s *State) fund(j *cluster.Job) *command.Refusal {
 			j.Reason = cluster.ReasonBeginTime
 		}
 	}
-	return refusal
+	return refusal, err
 }
 
-// fundAtOnce is how many jobs one command may try to fund, in the order of their ids,
-// and triesEach how many of one payer that has too little.
-const fundAtOnce, triesEach = 1000, 4
+// Bounds of what one command does for jobs that wait for credits; the rest is done by the
+// next ones, and by a tick each second. A payer has a turn: as many jobs as eachTurn are
+// funded or found too dear. fundAtOnce bounds the jobs, brokeAtOnce the turns in which
+// nothing was to be had.
+const (
+	eachTurn    = 4
+	fundAtOnce  = 1000
+	brokeAtOnce = 4
+	brokeInTick = 250
+)
 
-// fundHeld tries again for the jobs that wait for credits, after some became free.
-func (s *State) fundHeld() {
-	if !s.released {
-		return
-	}
-	s.released = false
-	tries, failed := 0, map[accounting.NodeID]int{}
-	waiting := s.unfunded.Clone() // what is funded leaves the other
-	for id := range waiting.All() {
-		old, waits := s.pending.Get(id)
-		if !waits {
+// fundHeld gives payers whose jobs wait for credits their turns, where something became
+// free for them: who was looked at longest ago comes first. O(turns log n).
+func (s *State) fundHeld(brokeMost int) {
+	s.noteFreed()
+	for tries, broke := 0, 0; tries < fundAtOnce && broke < brokeMost; {
+		k, _, found := s.queue.First()
+		if !found {
+			return
+		}
+		payer, found := s.nextIn(k.cause)
+		if !found {
 			continue
 		}
-		who := accounting.NodeID(old.Spec.Account + "/" + old.Spec.Owner.User)
-		if failed[who] == triesEach {
-			continue // that others are not kept waiting by who is broke
+		funded, failed := s.turnOf(payer)
+		if tries += funded + failed; funded == 0 {
+			broke++
 		}
+	}
+}
+
+// turnOf tries to fund a payer's oldest jobs.
+func (s *State) turnOf(payer accounting.NodeID) (funded, failed int) {
+	var ids []cluster.JobID
+	for k := range s.unfunded.From(waiting{payer: payer}) {
+		if k.payer != payer || len(ids) == 2*eachTurn {
+			break
+		}
+		ids = append(ids, k.job)
+	}
+	var lacks []cause
+	s.trying = payer
+	for _, id := range ids {
+		old, _ := s.pending.Get(id)
 		j := *old
-		if s.fund(&j); j.Hold != old.Hold || j.Detail != old.Detail {
+		refusal, err := s.funded(&j)
+		if j.Hold != old.Hold || j.Detail != old.Detail {
 			s.put(old, &j)
 		}
-		if j.Hold == cluster.HeldForCredits {
-			failed[who]++
+		if refusal == nil {
+			funded++
+		} else {
+			failed++
+			lacks = append(lacks, s.lacksOf(err, j.Spec)...)
 		}
-		if tries++; tries == fundAtOnce {
+		if funded == eachTurn || failed == eachTurn {
 			break
 		}
 	}
+	s.trying = ""
+	switch {
+	case funded == eachTurn:
+		s.another(payer)
+	case failed > 0:
+		s.await(payer, lacks)
+	default:
+		s.await(payer, nil)
+	}
+	return funded, failed
 }
 
-// hopeAt is when jobs that wait for credits may get some without anybody's doing: when a
-// bucket begins, or the day or month of a budget does.
+// lacksOf is what has to become free before it is worth trying again.
+func (s *State) lacksOf(err error, spec *cluster.JobSpec) (lacks []cause) {
+	short, is := errors.AsType[*accounting.Shortfall](err)
+	switch {
+	case is && errors.Is(err, accounting.ErrCredits):
+		for _, id := range s.chainOf(spec.Account, spec.Owner.User) {
+			lacks = append(lacks, cause{forCredits, id})
+		}
+		return lacks
+	case is:
+		return []cause{{forRoom, short.Node}}
+	}
+	return []cause{{kind: forOther}}
+}
+
+// noteFreed has those looked at for whom the present command freed something.
+func (s *State) noteFreed() {
+	var freed []accounting.Freed
+	if s.credits != nil {
+		freed = s.credits.Freed()
+	}
+	for _, f := range freed {
+		switch {
+		case f.Node == "":
+			s.retryAll = true
+		case f.Credits:
+			s.wake(cause{forCredits, f.Node})
+		default:
+			s.wake(cause{forRoom, f.Node})
+		}
+	}
+	if s.retryAll {
+		s.retryAll = false
+		s.wakeAll()
+	}
+}
+
+// newDay has those looked at who wait for the room of another day or month.
+func (s *State) newDay(before cluster.Instant) {
+	const day = 24 * time.Hour
+	if s.waits.Len() == 0 || before.Time().Truncate(day).Equal(s.now.Time().Truncate(day)) {
+		return
+	}
+	var all []cause
+	for k := range s.members.From(member{cause: cause{kind: forRoom}}) {
+		if k.kind != forRoom {
+			break
+		}
+		if n := len(all); n == 0 || all[n-1] != k.cause {
+			all = append(all, k.cause)
+		}
+	}
+	for _, c := range all {
+		if s.credits.Node(c.node).Budget.Window != accounting.Ever {
+			s.wake(c)
+		}
+	}
+}
+
+// hopeAt is when jobs that wait for credits may get some without anybody's doing: in a
+// second when some have not had their turn, when a bucket or a price begins, or the day or
+// month of a budget does.
 func (v *View) hopeAt() cluster.Instant {
 	if v.unfunded.Len() == 0 {
 		return cluster.Never
 	}
-	day := v.now.Time().UTC().Truncate(24 * time.Hour)
-	return min(cluster.InstantOf(day.Add(24*time.Hour)), v.Credits().NextDue())
+	now := v.now.Time().UTC()
+	if v.queue.Len() > 0 {
+		return cluster.InstantOf(now.Truncate(time.Second).Add(time.Second))
+	}
+	return min(cluster.InstantOf(now.Truncate(24*time.Hour).Add(24*time.Hour)), v.Credits().NextDue())
 }
 
-// hope has jobs that wait for credits looked at when they may get some.
+// hope moves the ledger's time on, while jobs wait for what that may bring.
 func (s *State) hope() {
 	if s.unfunded.Len() > 0 {
 		s.ledger().Advance(s.now)
-		s.released = true
 	}
 }

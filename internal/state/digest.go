@@ -21,7 +21,7 @@ import (
 // record that a digest covers is encoded otherwise than in the one before, or
 // another is covered (TestDigestVersion tells): replicas of two versions, in the
 // middle of an upgrade, then do not compare theirs.
-const DigestVersion = 1
+const DigestVersion = 2
 
 const (
 	hashMeta byte = iota + 1
@@ -40,6 +40,8 @@ const (
 	hashUsages
 	hashCharges
 	hashUnproven
+	hashWaits
+	hashCircles
 )
 
 // Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public
@@ -193,6 +195,12 @@ func (s *State) recount() uint64 {
 	}
 	for id, u := range s.unproven.All() {
 		d ^= s.hashUnproven(id, u)
+	}
+	for payer, causes := range s.waits.All() {
+		d ^= s.hashWait(payer, causes)
+	}
+	for c, x := range s.circles.All() {
+		d ^= s.hashCircle(c, x)
 	}
 	return d
 }

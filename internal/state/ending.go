@@ -70,13 +70,6 @@ func judge(j *cluster.Job) (e ending, over bool) {
 
 // endingOf is how a task that has ended ends its job.
 func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
-	lost := ending{
-		outcome: cluster.NodeFailed, reason: cluster.ReasonNodeFail, exit: t.Exit,
-		detail: "node " + t.Node + ": " + t.Message, returns: j.Spec.Requeue,
-	}
-	if t.Message == "" {
-		lost.detail = "node " + t.Node + ": " + t.Cause.String()
-	}
 	switch t.Cause {
 	case cluster.MemoryKilled:
 		return ending{outcome: cluster.OutOfMemory, reason: cluster.ReasonOutOfMemory, detail: t.Message, exit: t.Exit}
@@ -87,14 +80,24 @@ func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
 	case cluster.Exited, cluster.NoCause:
 		switch {
 		case !script:
-			lost.detail = "node " + t.Node + ": its task ended before the job did"
-			return lost
+			return lostWith(j, t, "its task ended before the job did")
 		case t.Exit.OK():
 			return ending{outcome: cluster.Completed}
 		}
 		return ending{outcome: cluster.Failed, reason: cluster.ReasonNonZeroExitCode, exit: t.Exit}
 	}
-	return lost
+	if t.Message == "" {
+		return lostWith(j, t, t.Cause.String())
+	}
+	return lostWith(j, t, t.Message)
+}
+
+// lostWith is the ending of a job that the cluster failed, on the node of a task.
+func lostWith(j *cluster.Job, t *cluster.Task, why string) ending {
+	return ending{
+		outcome: cluster.NodeFailed, reason: cluster.ReasonNodeFail, exit: t.Exit,
+		detail: "node " + t.Node + ": " + why, returns: j.Spec.Requeue,
+	}
 }
 
 // end decides the outcome of a job that holds an allocation; its nodes stop what is
@@ -113,8 +116,14 @@ func (s *State) settle(j *cluster.Job) {
 		return
 	}
 	s.bill(j)
-	if j.Returns {
+	switch by := j.Canceller; {
+	case j.Returns && by != "":
 		s.requeue(j)
+		s.cancelPending(j, by)
+		return
+	case j.Returns:
+		s.requeue(j)
+		s.fund(j)
 		return
 	}
 	event, known := cluster.Ending(j.Outcome)
@@ -151,8 +160,7 @@ func (s *State) requeue(j *cluster.Job) {
 	j.Restarts++
 	j.Alloc, j.TRES, j.Tasks, j.Outcome, j.Exit, j.Requester = nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0
-	j.Returns, j.Warned, j.Partition = false, false, ""
-	s.fund(j)
+	j.Returns, j.Warned, j.Partition, j.Canceller = false, false, "", ""
 }
 
 func backOff(restarts int32) time.Duration {

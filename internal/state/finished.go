@@ -16,7 +16,9 @@ func (s *State) finish(j *cluster.Job) {
 	s.tail.Set(s.finished, j)
 	s.ended.Set(j.ID, s.finished)
 	s.digest ^= s.hashTail(s.finished, j)
-	s.effects.Finished = append(s.effects.Finished, Finished{Seq: s.finished, Job: j, Record: command.EncodeJob(j)})
+	if !s.unwatched {
+		s.effects.Finished = append(s.effects.Finished, Finished{Seq: s.finished, Job: j, Record: command.EncodeJob(j)})
+	}
 	if s.finished > uint64(s.limits.tail) {
 		s.drop(s.finished - uint64(s.limits.tail))
 	}

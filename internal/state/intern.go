@@ -38,6 +38,7 @@ func fingerprint(s *cluster.JobSpec) uint64 {
 	}
 	h = mix(h^uint64(s.TimeLimit), mix1^uint64(s.ArraySize))
 	h = mix(h^uint64(s.Request.GPUsPerNode), mix2^uint64(s.Request.Nodes))
+	h = mix(h^uint64(s.Request.GPUs), mix3^(uint64(s.Request.TasksPerNode)<<32|uint64(uint32(s.Request.CPUsPerTask))))
 	return hash64(h, s.Script[:8])
 }
 

@@ -17,6 +17,7 @@ func (s *State) put(old, j *cluster.Job) {
 	}
 	s.meter(old, j)
 	s.keepUnfunded(old, j)
+	s.keepNarrow(old, j)
 	if old == nil {
 		s.digest ^= s.hashSpecOf(j)
 		s.users.Set(userJob{j.Spec.Owner.User, j.ID}, none{})
@@ -27,7 +28,9 @@ func (s *State) put(old, j *cluster.Job) {
 	if at := dueOf(j); at != cluster.Never {
 		s.due.Set(dueJob{at, j.ID}, none{})
 	}
-	s.effects.Changed = append(s.effects.Changed, Change{Kind: JobChanged, Job: j.ID, Old: old, New: j})
+	if !s.unwatched {
+		s.effects.Changed = append(s.effects.Changed, Change{Kind: JobChanged, Job: j.ID, Old: old, New: j})
+	}
 	if j.State.Final() {
 		s.finish(j)
 		return

@@ -150,6 +150,7 @@ func (x *chaos) report() command.Command {
 		if j.State == cluster.Completing && x.pick(2) == 0 {
 			t.Phase = cluster.TaskClean
 		}
+		t.GPU = x.gpuUse(t.GPU)
 		c.Tasks = append(c.Tasks, command.TaskReport{Job: j.ID, Attempt: j.Attempt, Task: t})
 	}
 	c.Tasks = append(c.Tasks, x.late(name)...)
@@ -157,6 +158,15 @@ func (x *chaos) report() command.Command {
 		c.Tasks = append(c.Tasks, command.TaskReport{Job: x.ref().ID, Attempt: 1, Task: cluster.Task{Phase: cluster.TaskStarted}})
 	}
 	return c
+}
+
+// gpuUse is how a node says that GPUs were used: more than before, or anything.
+func (x *chaos) gpuUse(u cluster.GPUUse) cluster.GPUUse {
+	if x.pick(10) == 0 {
+		return cluster.GPUUse{BusyMs: int64(x.pick(3)-1) << 60, KnownMs: int64(x.pick(3)-1) << x.pick(64), MemoryPeak: -1, MemoryKnown: x.pick(2) == 0}
+	}
+	ms := int64(x.pick(1 << 20))
+	return u.Plus(cluster.GPUUse{BusyMs: ms / 2, KnownMs: ms, MemoryPeak: cluster.Bytes(x.pick(80)) * cluster.GiB, MemoryKnown: true})
 }
 
 func (x *chaos) liveness() command.Command {

@@ -8,7 +8,8 @@ import (
 )
 
 // register takes in a node that has dialled in. Under a new boot id it begins a new
-// life: a new epoch, and nothing of its former tasks.
+// life: a new epoch, and nothing of its former tasks. What a node has that is not known,
+// or not in this life, is nobody's: it counts as left over until a report says otherwise.
 func (s *State) register(c *command.RegisterNode) command.Result {
 	if refusal := checkNode(&c.Node); refusal != nil {
 		return refusal
@@ -16,7 +17,7 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	old, known := s.nodes.Get(c.Node.Name)
 	n := c.Node
 	n.Fault = plain(n.Fault)
-	n.Liveness, n.Since, n.Leftovers, n.Registered = cluster.Alive, s.now, 0, s.now
+	n.Liveness, n.Since, n.Registered = cluster.Alive, s.now, s.now
 	n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
 	n.Epoch = s.index
 	if known {
@@ -54,6 +55,8 @@ func checkNode(n *cluster.Node) *command.Refusal {
 		return refusef(command.InvalidArgument, "%q is no name for a node", plain(n.Name))
 	case n.CPUs < 1 || n.CPUs > maxNodeCPUs || n.Memory < 0 || n.Memory > maxNodeMemory:
 		return refusef(command.InvalidArgument, "node %s: %d CPUs, %d bytes of memory: out of range", n.Name, n.CPUs, int64(n.Memory))
+	case n.Leftovers < 0:
+		return refusef(command.InvalidArgument, "node %s has %d tasks: want 0 or more", n.Name, n.Leftovers)
 	case len(n.Features) > maxNodeWords:
 		return refusef(command.InvalidArgument, "node %s: %d features, at most %d", n.Name, len(n.Features), maxNodeWords)
 	}
@@ -83,7 +86,7 @@ func (s *State) putNode(n *cluster.Node) {
 	s.nodes.Set(n.Name, n)
 	s.digest ^= s.hashNode(n)
 	if !known || !shapeOf(old).same(shapeOf(n)) || !sameLinks(old.GPUs, n.GPUs) {
-		s.rooms = nil
+		s.rooms, s.retryAll = nil, true
 	}
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: NodeChanged, Node: n.Name})
 }
@@ -181,7 +184,7 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 		s.loseTasks(name, "the node was removed")
 		s.nodes.Delete(name)
 		s.digest ^= s.hashNode(old)
-		s.rooms = nil
+		s.rooms, s.retryAll = nil, true
 		s.effects.Changed = append(s.effects.Changed, Change{Kind: NodeChanged, Node: name})
 		return true
 	}

@@ -25,6 +25,9 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 		if why == "" {
 			why = allowed.over(j)
 		}
+		if why == "" {
+			why = s.unpaidType(p)
+		}
 		if why != "" {
 			answer.Stale = append(answer.Stale, command.Stale{Job: p.Job, Why: why})
 			continue
@@ -147,6 +150,9 @@ func (s *State) wrongIn(j *cluster.Job, p *cluster.Placement, name string) (why 
 	}
 	if why := wrongSize(j, p, part); why != "" {
 		return why, true
+	}
+	if !s.paidIn(j, name) {
+		return "what is set aside for the job pays for no run in the partition", true
 	}
 	for i := range p.Nodes {
 		if node := p.Nodes[i].Node; !s.rooms.names[part.Name].has(node) {

@@ -9,9 +9,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// CheckPolicy reports every fault of a policy, as [State.Apply] will refuse it for.
+// checkPolicy reports every fault of a policy, as [State.Apply] will refuse it for.
 // O(size).
-func CheckPolicy(p *cluster.Policy) error {
+func checkPolicy(p *cluster.Policy) error {
 	faults := []error{p.Validate()}
 	for _, part := range p.Partitions {
 		for _, expr := range part.Nodes {
@@ -38,7 +38,7 @@ func (s *State) initialise(c *command.Init) command.Result {
 	if len(policy.Partitions) == 0 {
 		policy = cluster.DefaultPolicy()
 	}
-	err := CheckPolicy(&policy)
+	err := checkPolicy(&policy)
 	switch {
 	case s.clusterID == c.ClusterID && c.ClusterID != "":
 		return &command.Done{Version: s.policy.Version} // a repetition
@@ -59,14 +59,14 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 		return again
 	}
 	policy := c.Policy
-	if err := CheckPolicy(&policy); err != nil {
+	if err := checkPolicy(&policy); err != nil {
 		return refuse(command.InvalidArgument, "policy: "+oneLine(err), "")
 	}
 	switch {
 	case !allowed(c.Actor, command.RoleAdmin):
 		return s.remember(c.Request, refusef(command.Denied, "%s may not change the policy: that needs the role admin", c.Actor.Identity.User))
 	case c.Expect != 0 && c.Expect != s.policy.Version:
-		return s.remember(c.Request, hinting(refusef(command.Conflict, "the policy has version %d, not %d: somebody changed it", s.policy.Version, c.Expect), "look at the present one and apply yours again"))
+		return s.remember(c.Request, hinting(refusef(command.Conflict, "the policy has version %d, not %d: somebody changed it", s.policy.Version, c.Expect), "edit the present one, gctl show policy, or put yours over it: gctl apply --force"))
 	}
 	if !samePolicy(&policy, s.policy) {
 		s.setPolicy(&policy)
@@ -88,6 +88,7 @@ func (s *State) setPolicy(p *cluster.Policy) {
 		s.fadeAnew()
 	}
 	s.hashes.policy = s.hashPolicy()
-	s.rooms = nil
+	s.rooms, s.retryAll = nil, true
+	s.narrowAll()
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
 }

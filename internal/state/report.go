@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/greylag/greylag/internal/command"
@@ -87,12 +88,12 @@ func (t *tables) newsOf(c *command.ReportTasks) news {
 			continue
 		}
 		seen[r.Job] = none{}
-		if task, grew := merge(j, rank, r.Task); grew {
+		if task, grew := t.merge(j, rank, r.Task); grew {
 			result.jobs = append(result.jobs, withTask(j, rank, task))
 		}
 	}
 	for k := range t.onNode.From(nodeJob{c.Node, 0}) {
-		if k.node != c.Node {
+		if k.node != c.Node || c.Seen == 0 { // it has heard of no job yet, so none is amiss
 			break
 		}
 		if _, reported := seen[k.id]; reported {
@@ -141,11 +142,12 @@ func withTask(j *cluster.Job, rank int, task cluster.Task) *cluster.Job {
 }
 
 // merge is the task after a report, and whether that is any further than before.
-func merge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
+func (s *tables) merge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
 	t := j.Tasks[rank]
 	if r.Phase <= t.Phase {
-		return t, false
+		return s.gauge(j, rank, r)
 	}
+	t.GPU = s.used(j, rank, r)
 	if t.Phase < cluster.TaskEnded {
 		t.Cause, t.Exit, t.Message = r.Cause, r.Exit, plain(r.Message)
 	}
@@ -165,6 +167,53 @@ func merge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
 		t.Cause, t.Message = cluster.TaskLost, "the node has nothing of the task"
 	}
 	return t, true
+}
+
+// gaugeSpacing is by how much more must be known of each GPU of a task that runs for the
+// log to hear of it; of what is known for long, a sixteenth. So the log grows with the
+// logarithm of a job's length. Jobs of many nodes, whose every change costs more, are
+// told of the less often.
+const gaugeSpacing = int64(time.Minute / time.Millisecond)
+
+// gauge is a task that runs on with how its GPUs were used so far, and whether so much
+// more is known that it is worth an entry of the log. Which follows from what the node
+// says alone: the log's clock may stand still.
+func (s *tables) gauge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
+	t, gpus := j.Tasks[rank], int64(len(j.Alloc.Nodes[rank].GPUs))
+	if r.Phase != cluster.TaskStarted || t.Phase != cluster.TaskStarted || gpus == 0 {
+		return t, false
+	}
+	least := int64(len(j.Tasks)/64) * gaugeSpacing // the first of a small job at once
+	if t.GPU.Known() {
+		least = max(least+gaugeSpacing, t.GPU.KnownMs/gpus/16)
+	}
+	if more := max(0, r.GPU.KnownMs) - t.GPU.KnownMs; more <= 0 || more/gpus < least {
+		return t, false
+	}
+	t.GPU = s.used(j, rank, r)
+	return t, true
+}
+
+// used is how the GPUs of a task were used, after a report. What cannot be is cut: more
+// than its GPUs could be seen since the job was started, or hold.
+func (s *tables) used(j *cluster.Job, rank int, r cluster.Task) cluster.GPUUse {
+	a, old := &j.Alloc.Nodes[rank], j.Tasks[rank].GPU
+	if len(a.GPUs) == 0 {
+		return old
+	}
+	most := cluster.Bytes(0)
+	if n, known := s.nodes.Get(a.Node); known {
+		for _, g := range a.GPUs {
+			if int(g) < len(n.GPUs) {
+				most = max(most, n.GPUs[g].Memory)
+			}
+		}
+	}
+	if most == 0 {
+		most = maxNodeMemory
+	}
+	millis := int64(max(0, s.now.Sub(j.Started)) / time.Millisecond)
+	return old.Later(r.GPU.Within(int64(len(a.GPUs))*millis, most))
 }
 
 // gone is a task of which nothing can be known any more. What was known of its end

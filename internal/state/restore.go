@@ -37,7 +37,7 @@ func decode(r io.Reader, l limits) (*State, error) {
 		if err != nil {
 			return nil, err
 		}
-		if next < kind {
+		if next < kind && next != frameEnd {
 			return nil, fmt.Errorf("%w: frame %d after %d", ErrDamaged, next, kind)
 		}
 		kind = next
@@ -45,6 +45,7 @@ func decode(r io.Reader, l limits) (*State, error) {
 			return nil, err
 		}
 	}
+	x.narrowAll()
 	return x.State, nil
 }
 
@@ -94,8 +95,8 @@ func (x *restoring) section(kind byte, body []byte) error {
 		frameJobs: x.readJob, frameSignals: x.readSignals, frameTail: x.readEnded, frameRequests: x.readRequest,
 		frameBlobs: x.readBlob, frameTokens: x.readToken, frameUploads: x.readUpload, frameTopology: x.readTopology,
 		frameAccounts: x.readAccount, frameAssociations: x.readAssociation, frameUsages: x.readUsage, frameCharges: x.readCharge, frameCredits: x.readCredits,
-		frameUnproven: x.readUnproven,
-		frameEnd:      x.readEnd,
+		frameUnproven: x.readUnproven, frameWaits: x.readWait, frameCircles: x.readCircle,
+		frameEnd: x.readEnd,
 	}
 	read := table[kind]
 	if read == nil {
@@ -202,7 +203,7 @@ func (x *restoring) readJob(c *codec.Coder) {
 	if !j.State.Holds() {
 		x.pending.Set(j.ID, j)
 		if j.Hold == cluster.HeldForCredits {
-			x.unfunded.Set(j.ID, none{})
+			x.unfunded.Set(waiting{payerOf(j), j.ID}, none{})
 		}
 		return
 	}
@@ -323,6 +324,7 @@ func (x *restoring) readEnd(c *codec.Coder) {
 	if !x.endCredits(c) {
 		return
 	}
+	x.endTurns()
 	x.digest = x.recount()
 	if end.version != DigestVersion { // of another release: all else must hold
 		if err := x.Check(); err != nil {

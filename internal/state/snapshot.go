@@ -24,7 +24,7 @@ var ErrUnsupported = errors.New("snapshot was written by a newer version of grey
 //
 //	kind, 1 byte | length, 4 bytes LE | records | CRC-32C of all before, 4 bytes LE
 //
-// Kinds ascend; a table takes as many frames of its kind as it needs. Records are
+// Kinds ascend, but for the last; a table takes as many frames of its kind as it needs. Records are
 // sorted by key, so equal states write equal bytes. The last frame is the digest,
 // and how it is made.
 const (
@@ -54,7 +54,9 @@ const (
 	frameCharges
 	frameCredits
 	frameUnproven
-	frameEnd
+	frameEnd // the last frame, after those that were added later
+	frameWaits
+	frameCircles
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // never written
@@ -144,6 +146,7 @@ func (v *View) Encode(w io.Writer) error {
 	}
 	v.encodeSharing(f)
 	v.encodeCredits(f)
+	v.encodeTurns(f)
 	f.of(frameEnd)
 	closingFields(&f.c, &closing{v.digest, DigestVersion})
 	f.flush()

@@ -10,6 +10,7 @@ package state
 
 import (
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -20,6 +21,7 @@ type State struct {
 	digest  uint64 // XOR over every object (digest.go)
 	effects Effects
 	view    *View // of the present state; nil when there is none yet
+	peeked  View  // room for Peek
 
 	requestOf    map[[16]byte]uint64     // request id to its number
 	requestBytes int                     // held by remembered answers
@@ -29,10 +31,12 @@ type State struct {
 	specs        specCache
 	ties         map[string]*ties // by partition; made when a request asks, forgotten with rooms
 	words        wordCache
-	scratch      cluster.JobSpec // of the submission being checked
-	faults       []error         // what must never happen; Check reports it
-	again        bool            // the present command repeats one that was answered
-	released     bool            // credits became free since jobs that wait for some were looked at
+	scratch      cluster.JobSpec   // of the submission being checked
+	faults       []error           // what must never happen; Check reports it
+	again        bool              // the present command repeats one that was answered
+	unwatched    bool              // nobody archives or follows what happens
+	trying       accounting.NodeID // the payer whose turn it is (creditwait.go)
+	retryAll     bool              // prices, policy, accounts or nodes changed, and with them what jobs cost
 }
 
 // limits bound what the state keeps. They are equal on all replicas.
@@ -50,11 +54,11 @@ func defaultLimits() limits {
 // nodes, [cluster.DefaultPolicy].
 func New() *State { return newState(defaultLimits()) }
 
-// NewUnwatched is a state for simulations: it keeps no audit journal, and its digest
-// tells nothing, since no replica is compared with it.
+// NewUnwatched is a state for simulations: it keeps no audit journal, tells nobody which
+// jobs changed or ended, and its digest tells nothing, since no replica is compared with it.
 func NewUnwatched() *State {
 	s := New()
-	s.hashes.off = true
+	s.unwatched, s.hashes.off = true, true
 	s.hashes.policy, s.hashes.fabric = 0, 0
 	return s
 }
@@ -71,12 +75,21 @@ func newState(l limits) *State {
 // nothing and answers a *command.Refusal. Apply never panics on a command.
 func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) command.Result {
 	s.view = nil
+	last := s.now
 	s.index, s.now = max(index, s.index), max(at, s.now, 1) // 0 means "not set"
+	if s.credits != nil {
+		s.credits.Watch(s.waits.Len() > 0)
+	}
 	s.forget(forgetAtOnce)
 	s.again = false
 	before := s.policy
 	r := s.carry(c)
-	s.fundHeld()
+	s.newDay(last)
+	if _, tick := c.(*command.Tick); tick {
+		s.fundHeld(brokeInTick)
+	} else {
+		s.fundHeld(brokeAtOnce)
+	}
 	s.audit(c, r, before)
 	return r
 }
@@ -103,7 +116,7 @@ func (s *State) carry(c command.Command) command.Result {
 	case *command.CommitPlan:
 		return s.commit(c)
 	case *command.Tick:
-		return s.tick()
+		return s.tick(c)
 	case *command.ApplyPolicy:
 		return s.applyPolicy(c)
 	case *command.CreateToken:
@@ -144,7 +157,8 @@ func (s *State) Peek() *View {
 	}
 	s.sortRooms()
 	s.shared()
-	return &View{tables: s.tables}
+	s.peeked.tables = s.tables
+	return &s.peeked
 }
 
 // Effects returns what has to be done outside because of the commands applied

@@ -65,7 +65,9 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 // store gives the jobs ids and puts them into the queue.
 func (s *State) store(jobs []accepted, carried contents, answer *command.Submitted) {
 	answer.First, answer.Counts, answer.Index = make([]cluster.JobID, len(jobs)), make([]int32, len(jobs)), s.index
-	s.effects.Changed = slices.Grow(s.effects.Changed, len(jobs))
+	if !s.unwatched {
+		s.effects.Changed = slices.Grow(s.effects.Changed, len(jobs))
+	}
 	for i, a := range jobs {
 		first := s.nextJob
 		answer.First[i], answer.Counts[i] = first, int32(len(a.all))

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"cmp"
+	"strings"
 
 	"github.com/greylag/greylag/internal/cow"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -64,18 +65,19 @@ type tables struct {
 	sharing
 	credits  *accounting.Ledger // nil until they are first used
 	unproven cow.Map[accounting.LienID, *unproven]
+	turns
 
 	// Indexes: rebuilt from the above when a snapshot is read.
-	users    cow.Map[userJob, none]
-	onNode   cow.Map[nodeJob, none]
-	uses     cow.Map[string, cluster.Use]
-	due      cow.Map[dueJob, none]
-	ended    cow.Map[cluster.JobID, uint64] // of jobs in the tail
-	idle     cow.Map[idleBlob, none]
-	rooms    *rooms
-	states   [cluster.OutOfMemory + 1]int // active jobs by state
-	unfunded cow.Map[cluster.JobID, none] // pending jobs that are held for credits
-	soft     cow.Map[accounting.NodeID, none]
+	users  cow.Map[userJob, none]
+	onNode cow.Map[nodeJob, none]
+	uses   cow.Map[string, cluster.Use]
+	due    cow.Map[dueJob, none]
+	ended  cow.Map[cluster.JobID, uint64] // of jobs in the tail
+	idle   cow.Map[idleBlob, none]
+	rooms  *rooms
+	states [cluster.OutOfMemory + 1]int // active jobs by state
+	soft   cow.Map[accounting.NodeID, none]
+	narrow cow.Map[cluster.JobID, *cluster.Job] // pending jobs that are paid for in some of their partitions, as passes see them
 }
 
 func newTables() tables {
@@ -89,7 +91,7 @@ func newTables() tables {
 		holding:     cow.New[cluster.JobID, *cluster.Job](cmp.Compare[cluster.JobID]),
 		arrays:      cow.New[cluster.JobID, array](cmp.Compare[cluster.JobID]),
 		signals:     cow.New[cluster.JobID, []Signal](cmp.Compare[cluster.JobID]),
-		nodes:       cow.New[string, *cluster.Node](cmp.Compare[string]),
+		nodes:       cow.New[string, *cluster.Node](strings.Compare),
 		tail:        cow.New[uint64, *cluster.Job](cmp.Compare[uint64]),
 		requests:    cow.New[uint64, request](cmp.Compare[uint64]),
 		blobs:       cow.New[cluster.Digest, blobUse](compareDigests),
@@ -98,18 +100,18 @@ func newTables() tables {
 		sharing:     newSharing(),
 		soft:        newSoft(),
 		users: cow.New[userJob, none](func(a, b userJob) int {
-			if c := cmp.Compare(a.user, b.user); c != 0 {
+			if c := strings.Compare(a.user, b.user); c != 0 {
 				return c
 			}
 			return cmp.Compare(a.id, b.id)
 		}),
 		onNode: cow.New[nodeJob, none](func(a, b nodeJob) int {
-			if c := cmp.Compare(a.node, b.node); c != 0 {
+			if c := strings.Compare(a.node, b.node); c != 0 {
 				return c
 			}
 			return cmp.Compare(a.id, b.id)
 		}),
-		uses: cow.New[string, cluster.Use](cmp.Compare[string]),
+		uses: cow.New[string, cluster.Use](strings.Compare),
 		due: cow.New[dueJob, none](func(a, b dueJob) int {
 			if c := cmp.Compare(a.at, b.at); c != 0 {
 				return c
@@ -117,7 +119,8 @@ func newTables() tables {
 			return cmp.Compare(a.id, b.id)
 		}),
 		ended:    cow.New[cluster.JobID, uint64](cmp.Compare[cluster.JobID]),
-		unfunded: cow.New[cluster.JobID, none](cmp.Compare[cluster.JobID]),
+		turns:    newTurns(),
+		narrow:   cow.New[cluster.JobID, *cluster.Job](cmp.Compare[cluster.JobID]),
 		unproven: cow.New[accounting.LienID, *unproven](accounting.CompareLiens),
 		idle: cow.New[idleBlob, none](func(a, b idleBlob) int {
 			if c := cmp.Compare(a.since, b.since); c != 0 {
@@ -140,8 +143,9 @@ func (t *tables) clone() tables {
 	c.uploads, c.sharing = t.uploads.Clone(), t.sharing.clone()
 	c.users, c.onNode, c.uses = t.users.Clone(), t.onNode.Clone(), t.uses.Clone()
 	c.due, c.ended, c.idle = t.due.Clone(), t.ended.Clone(), t.idle.Clone()
-	c.unfunded, c.unproven = t.unfunded.Clone(), t.unproven.Clone()
+	c.turns, c.unproven = t.turns.clone(), t.unproven.Clone()
 	c.soft = t.soft.Clone()
+	c.narrow = t.narrow.Clone()
 	if t.credits != nil {
 		c.credits = t.credits.Clone()
 	}

@@ -107,7 +107,6 @@ func (s *State) amend(id accounting.LienID, u *unproven) {
 			s.fault("lien %s: refund: %w", id, err)
 		}
 	}
-	s.released = true
 }
 
 // closeBills makes provisional bills final whose day is over, and forgets the oldest

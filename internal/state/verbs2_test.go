@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -36,6 +37,8 @@ func (x *script) report(rest string) string {
 		t.Task.Phase = cluster.TaskPhase(slices.Index(phases, w.plain[1]))
 		t.Task.Exit = cluster.Exit{Code: int32(w.number("exit", 0)), Signal: int32(w.number("signal", 0))}
 		t.Task.Message = w.keys["message"]
+		t.Task.GPU = cluster.GPUUse{BusyMs: w.duration("busy").Milliseconds(), KnownMs: w.duration("known").Milliseconds(), MemoryPeak: w.size("held")}
+		t.Task.GPU.MemoryKnown = w.keys["held"] != ""
 		if t.Task.Phase >= cluster.TaskEnded {
 			t.Task.Cause = cluster.Exited
 		}
@@ -191,8 +194,13 @@ func jobLine(v *View, j *cluster.Job) string {
 	if len(j.Spec.Others) > 0 {
 		line += " in " + j.PartitionList()
 	}
+	for i := range j.Attempts {
+		if use := useText(j.Attempts[i].GPU); use != "" {
+			line += fmt.Sprintf(" (%d:%s)", j.Attempts[i].Attempt, use)
+		}
+	}
 	for i, t := range j.Tasks {
-		line += fmt.Sprintf(" %s:%v=%s", t.Node, j.Alloc.Nodes[i].GPUs, []string{"wanted", "started", "ended", "clean"}[t.Phase])
+		line += fmt.Sprintf(" %s:%v=%s%s", t.Node, j.Alloc.Nodes[i].GPUs, []string{"wanted", "started", "ended", "clean"}[t.Phase], useText(t.GPU))
 	}
 	if j.Exit != (cluster.Exit{}) {
 		line += fmt.Sprintf(" exit %d:%d", j.Exit.Code, j.Exit.Signal)
@@ -207,6 +215,18 @@ func jobLine(v *View, j *cluster.Job) string {
 		line += fmt.Sprintf(" signals %v", s)
 	}
 	return line
+}
+
+// useText is how GPUs were used, as far as it is known.
+func useText(u cluster.GPUUse) string {
+	text := ""
+	if u.Known() {
+		text += fmt.Sprintf(" busy %s of %s", time.Duration(u.BusyMs)*time.Millisecond, time.Duration(u.KnownMs)*time.Millisecond)
+	}
+	if u.MemoryKnown {
+		text += " held " + u.MemoryPeak.String()
+	}
+	return text
 }
 
 func (x *script) nodes() string {

@@ -58,8 +58,14 @@ func (x *script) meter(w words) string {
 	if _, err := fmt.Sscanf(w.plain[0], "%d/%d", &s.Job, &s.Attempt); err != nil {
 		x.t.Fatal(err)
 	}
-	j, _ := x.s.job(s.Job)
-	_, gpus := x.s.granted(j)
+	j, found := x.s.job(s.Job)
+	if !found || j.Alloc == nil {
+		return "no such run"
+	}
+	gpus := int64(0)
+	for _, g := range x.s.granted(j) {
+		gpus += g.Count
+	}
 	ran := split("d=" + w.plain[1]).duration("d")
 	s.Epoch, s.Number, s.GPUms = uint64(w.number("epoch", 1)), uint64(w.number("number", 1)), accounting.Millis(gpus, ran)
 	return x.apply(&command.MeterJobs{Samples: []command.JobSample{s}})
@@ -90,7 +96,9 @@ func (x *script) showCredits() string {
 	for n := range l.Liens() {
 		line := fmt.Sprintf("lien %s %s: %s holds %s paid %s", n.ID, n.State, n.Amount, n.Holds(), n.Paid())
 		for _, g := range n.Segments {
-			line += fmt.Sprintf(" %d %s at %s", g.GPUs, g.GPUType, g.Price)
+			for _, x := range g.Shares() {
+				line += fmt.Sprintf(" %d %s at %s", x.Count, x.Type, x.Price)
+			}
 		}
 		out = append(out, line)
 	}

@@ -1,7 +1,9 @@
 package state
 
 import (
+	"cmp"
 	"iter"
+	"slices"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -161,6 +163,10 @@ func (v *View) Snapshot() *cluster.Snapshot {
 	}
 	for _, j := range v.pending.All() {
 		shot.Pending = append(shot.Pending, j)
+	}
+	for id, j := range v.narrow.All() {
+		i, _ := slices.BinarySearchFunc(shot.Pending, id, func(j *cluster.Job, id cluster.JobID) int { return cmp.Compare(j.ID, id) })
+		shot.Pending[i] = j
 	}
 	shot.Ended = func(id cluster.JobID) (cluster.JobState, cluster.Exit, bool) {
 		seq, ended := v.ended.Get(id)

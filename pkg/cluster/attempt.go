@@ -13,6 +13,7 @@ type AttemptRecord struct {
 	CPUTime   time.Duration // user and system, of all its tasks
 	Account   string        // for which it ran, whatever the job is changed to later; "": not noted
 	QOS       string        // likewise
+	GPU       GPUUse        // of all its GPUs
 }
 
 // maxAttempts is how many earlier attempts of a job are kept.
@@ -36,6 +37,7 @@ func (j *Job) ThisAttempt() AttemptRecord {
 	}
 	for i := range j.Tasks {
 		r.CPUTime += j.Tasks[i].CPUTime
+		r.GPU = r.GPU.Plus(j.Tasks[i].GPU)
 	}
 	return r
 }

@@ -69,17 +69,17 @@ func (f *firstFault) fault(format string, args ...any) {
 }
 
 // check reports every fault of the rules for credits.
-func (p *CreditPolicy) check(fault func(string, ...any), partitions []Partition) {
-	for _, name := range p.Partitions {
+func (p *CreditPolicy) check(fault blame, partitions []Partition) {
+	for i, name := range p.Partitions {
 		if !slices.ContainsFunc(partitions, func(x Partition) bool { return x.Name == name }) {
-			fault("credits: there is no partition %q", name)
+			fault(element("credits.partitions", i), "credits: there is no partition %q", name)
 		}
 	}
 	if p.LienWindow != 0 && p.LienWindow < MinLienWindow || p.LienWindow > maxLimit {
-		fault("credits: a lien window of %s, want 0 or at least %s", p.LienWindow, MinLienWindow)
+		fault("credits.lien_window", "credits: a lien window of %s, want 0 or at least %s", p.LienWindow, MinLienWindow)
 	}
 	if p.FaultRefund < 0 || p.FaultRefund > maxLimit {
-		fault("credits: a fault refund of %s is out of range", p.FaultRefund)
+		fault("credits.fault_refund", "credits: a fault refund of %s is out of range", p.FaultRefund)
 	}
 }
 

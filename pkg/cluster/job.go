@@ -132,6 +132,7 @@ type Job struct {
 	Partition string          // in which this attempt runs or the last one ran; "" while it waits
 	TRES      []Amount        // what the allocation of this attempt or the last one comes to, by resource
 	Attempts  []AttemptRecord // earlier ones, oldest first; the newest 16
+	Canceller string          // while COMPLETING and Returns: who cancelled it, so that it does not come back
 }
 
 // Association names the association that jobs of the specification belong to, with
@@ -240,4 +241,5 @@ type Task struct {
 	Ended   Instant
 	Memory  Bytes         // peak
 	CPUTime time.Duration // user and system
+	GPU     GPUUse        // of its GPUs; what is known while it runs, and when it has ended all
 }

@@ -3,11 +3,35 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
 // ErrInvalidPolicy is wrapped by every fault that [Policy.Validate] finds.
 var ErrInvalidPolicy = errors.New("invalid policy")
+
+// PolicyFault is one thing that is wrong, or odd, about a policy.
+type PolicyFault struct {
+	Key     string // by its path in a policy file, such as partition[1].max_time
+	Problem string
+}
+
+// Error is the problem.
+func (f PolicyFault) Error() string { return ErrInvalidPolicy.Error() + ": " + f.Problem }
+
+// Unwrap is ErrInvalidPolicy.
+func (f PolicyFault) Unwrap() error { return ErrInvalidPolicy }
+
+// blame notes what is wrong with the value of a key.
+type blame func(key, format string, args ...any)
+
+// at is blame of one key.
+func (b blame) at(key string) func(format string, args ...any) {
+	return func(format string, args ...any) { b(key, format, args...) }
+}
+
+// element is the key of an element of a list.
+func element(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
 // Bounds of a policy.
 const (
@@ -20,14 +44,24 @@ const (
 // finds. It does not read the node lists of partitions. O(size).
 func (p *Policy) Validate() error {
 	var faults []error
-	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: %s", ErrInvalidPolicy, fmt.Sprintf(format, args...)))
+	for _, f := range p.Faults() {
+		faults = append(faults, f)
 	}
-	checkName(fault, "cluster name", p.Cluster, maxName)
-	for _, list := range [][]string{p.Admins, p.Operators} {
-		for _, user := range list {
-			checkWord(fault, "user", user)
-		}
+	return errors.Join(faults...)
+}
+
+// Faults is what [Policy.Validate] finds, one by one.
+func (p *Policy) Faults() []PolicyFault {
+	var faults []PolicyFault
+	fault := blame(func(key, format string, args ...any) {
+		faults = append(faults, PolicyFault{key, fmt.Sprintf(format, args...)})
+	})
+	checkName(fault.at("cluster"), "cluster name", p.Cluster, maxName)
+	for i, user := range p.Admins {
+		checkWord(fault.at(element("admins", i)), "user", user)
+	}
+	for i, user := range p.Operators {
+		checkWord(fault.at(element("operators", i)), "user", user)
 	}
 	p.checkPartitions(fault)
 	p.checkQOS(fault)
@@ -35,90 +69,101 @@ func (p *Policy) Validate() error {
 	p.Scheduling.check(fault)
 	p.Credits.check(fault, p.Partitions)
 	for _, d := range []struct {
-		what string
-		time time.Duration
-	}{{"node timeout", p.NodeTimeout}, {"kill wait", p.KillWait}} {
+		key, what string
+		time      time.Duration
+	}{{"node_timeout", "node timeout", p.NodeTimeout}, {"kill_wait", "kill wait", p.KillWait}} {
 		if d.time < 0 || d.time > maxLimit {
-			fault("%s %s is out of range", d.what, d.time)
+			fault(d.key, "%s %s is out of range", d.what, d.time)
 		}
 	}
 	if p.MaxArray < 1 || p.MaxArray > maxElements {
-		fault("the largest array has %d elements, want 1 to %d", p.MaxArray, maxElements)
+		fault("max_array", "the largest array has %d elements, want 1 to %d", p.MaxArray, maxElements)
 	}
 	if p.MaxPending < 1 {
-		fault("at most %d jobs at once, want at least 1", p.MaxPending)
+		fault("max_pending", "at most %d jobs at once, want at least 1", p.MaxPending)
 	}
 	if p.MaxRestarts < 0 {
-		fault("%d restarts, want at least 0", p.MaxRestarts)
+		fault("max_restarts", "%d restarts, want at least 0", p.MaxRestarts)
 	}
-	return errors.Join(faults...)
+	return faults
 }
 
-func (p *Policy) checkPartitions(fault func(string, ...any)) {
+func (p *Policy) checkPartitions(fault blame) {
 	if len(p.Partitions) == 0 || len(p.Partitions) > maxPartitions {
-		fault("%d partitions, want 1 to %d", len(p.Partitions), maxPartitions)
+		fault("partition", "%d partitions, want 1 to %d", len(p.Partitions), maxPartitions)
 		return
 	}
 	seen, defaults := map[string]bool{}, 0
-	for _, part := range p.Partitions {
-		checkWord(fault, "partition", part.Name)
+	for i := range p.Partitions {
+		part, at := &p.Partitions[i], element("partition", i)
+		checkWord(fault.at(at+".name"), "partition", part.Name)
 		if seen[part.Name] {
-			fault("two partitions have the name %q", part.Name)
+			fault(at+".name", "two partitions have the name %q", part.Name)
 		}
 		seen[part.Name] = true
 		if part.Default {
 			defaults++
 		}
-		for _, account := range part.AllowAccounts {
-			checkWord(fault, "account", account)
+		if part.Default && defaults == 2 {
+			fault(at+".default", "partition %q is the default one too, want at most one", part.Name)
 		}
-		if len(part.Nodes) > maxList {
-			fault("partition %q: too many node lists", part.Name)
-		}
-		for _, d := range []time.Duration{part.MaxTime, part.DefaultTime} {
-			if d < 0 || d > maxLimit {
-				fault("partition %q: time %s is out of range", part.Name, d)
-			}
-		}
-		if part.MaxTime > 0 && part.DefaultTime > part.MaxTime {
-			fault("partition %q: the default time %s is above the limit %s", part.Name, FormatLimit(part.DefaultTime), FormatLimit(part.MaxTime))
-		}
-		if part.MaxNodes < 0 || part.MemPerCPU < 0 || part.MemPerCPU > maxMemory/maxPerNode {
-			fault("partition %q: %d nodes, %s a CPU: out of range", part.Name, part.MaxNodes, part.MemPerCPU)
-		}
-		if part.MemPerGPU < 0 || part.MemPerGPU > maxMemory/64 { // times maxPerNode it fits
-			fault("partition %q: %s a GPU: out of range", part.Name, part.MemPerGPU)
-		}
-	}
-	if defaults > 1 {
-		fault("%d partitions are the default one, want at most 1", defaults)
+		part.check(fault, at)
 	}
 }
 
-func (p *Policy) checkQOS(fault func(string, ...any)) {
+// check looks at one partition by itself.
+func (part *Partition) check(fault blame, at string) {
+	for i, account := range part.AllowAccounts {
+		checkWord(fault.at(element(at+".allow_accounts", i)), "account", account)
+	}
+	if len(part.Nodes) > maxList {
+		fault(at+".nodes", "partition %q: too many node lists", part.Name)
+	}
+	if d := part.MaxTime; d < 0 || d > maxLimit {
+		fault(at+".max_time", "partition %q: time %s is out of range", part.Name, d)
+	}
+	if d := part.DefaultTime; d < 0 || d > maxLimit {
+		fault(at+".default_time", "partition %q: time %s is out of range", part.Name, d)
+	}
+	if part.MaxTime > 0 && part.DefaultTime > part.MaxTime {
+		fault(at+".default_time", "partition %q: the default time %s is above the limit %s", part.Name, FormatLimit(part.DefaultTime), FormatLimit(part.MaxTime))
+	}
+	if part.MaxNodes < 0 {
+		fault(at+".max_nodes", "partition %q: %d nodes: out of range", part.Name, part.MaxNodes)
+	}
+	if part.MemPerCPU < 0 || part.MemPerCPU > maxMemory/maxPerNode {
+		fault(at+".mem_per_cpu", "partition %q: %s a CPU: out of range", part.Name, part.MemPerCPU)
+	}
+	if part.MemPerGPU < 0 || part.MemPerGPU > maxMemory/64 { // times maxPerNode it fits
+		fault(at+".mem_per_gpu", "partition %q: %s a GPU: out of range", part.Name, part.MemPerGPU)
+	}
+}
+
+func (p *Policy) checkQOS(fault blame) {
 	seen := map[string]bool{}
 	if len(p.QOS) > maxPartitions {
-		fault("%d qos, at most %d", len(p.QOS), maxPartitions)
+		fault("qos", "%d qos, at most %d", len(p.QOS), maxPartitions)
 		return
 	}
-	for _, q := range p.QOS {
-		checkWord(fault, "qos", q.Name)
+	for i, q := range p.QOS {
+		at := element("qos", i)
+		checkWord(fault.at(at+".name"), "qos", q.Name)
 		if seen[q.Name] {
-			fault("two qos have the name %q", q.Name)
+			fault(at+".name", "two qos have the name %q", q.Name)
 		}
 		seen[q.Name] = true
 		if q.MaxTime < 0 || q.MaxTime > maxLimit {
-			fault("qos %q: time %s is out of range", q.Name, q.MaxTime)
+			fault(at+".max_time", "qos %q: time %s is out of range", q.Name, q.MaxTime)
 		}
 		if q.UsageExtra < -100 || q.UsageExtra > maxExtra {
-			fault("qos %q: %d %% of extra usage is out of range (-100 to %d)", q.Name, q.UsageExtra, maxExtra)
+			fault(at+".usage_extra", "qos %q: %d %% of extra usage is out of range (-100 to %d)", q.Name, q.UsageExtra, maxExtra)
 		}
 		checkLimits(func(format string, args ...any) {
-			fault("qos %q: %s", q.Name, fmt.Sprintf(format, args...))
+			fault(at+".limits", "qos %q: %s", q.Name, fmt.Sprintf(format, args...))
 		}, q.Limits, true)
 	}
 	if p.DefaultQOS != "" && !seen[p.DefaultQOS] {
-		fault("the default qos %q does not exist", p.DefaultQOS)
+		fault("default_qos", "the default qos %q does not exist", p.DefaultQOS)
 	}
 }
 

@@ -47,24 +47,26 @@ func (p *Policy) MayPreempt(qos, victim string) bool {
 
 // checkPreempt wants preemption to go from higher tiers to lower ones only: a job that
 // was preempted then never stands before the one that it made room for.
-func (p *Policy) checkPreempt(fault func(string, ...any)) {
-	for _, q := range p.QOS {
+func (p *Policy) checkPreempt(fault blame) {
+	for n, q := range p.QOS {
+		at := element("qos", n)
 		if int(q.PreemptMode) >= len(preemptModeNames) {
-			fault("qos %q: unknown preempt mode %d", q.Name, q.PreemptMode)
+			fault(at+".preempt_mode", "qos %q: unknown preempt mode %d", q.Name, q.PreemptMode)
 		}
 		if len(q.Preempts) > maxPartitions {
-			fault("qos %q preempts %d qos, at most %d", q.Name, len(q.Preempts), maxPartitions)
+			fault(at+".preempts", "qos %q preempts %d qos, at most %d", q.Name, len(q.Preempts), maxPartitions)
 			continue
 		}
-		for _, name := range q.Preempts {
+		for k, name := range q.Preempts {
+			key := element(at+".preempts", k)
 			i := slices.IndexFunc(p.QOS, func(o QOS) bool { return o.Name == name })
 			switch {
 			case i < 0:
-				fault("qos %q preempts %q, which does not exist", q.Name, name)
+				fault(key, "qos %q preempts %q, which does not exist", q.Name, name)
 			case p.QOS[i].Tier >= q.Tier:
-				fault("qos %q (tier %d) cannot preempt %q (tier %d): only a lower tier can be preempted", q.Name, q.Tier, name, p.QOS[i].Tier)
+				fault(key, "qos %q (tier %d) cannot preempt %q (tier %d): only a lower tier can be preempted", q.Name, q.Tier, name, p.QOS[i].Tier)
 			case p.QOS[i].PreemptMode == PreemptOff:
-				fault("qos %q preempts %q, whose preempt mode is off", q.Name, name)
+				fault(key, "qos %q preempts %q, whose preempt mode is off", q.Name, name)
 			}
 		}
 	}

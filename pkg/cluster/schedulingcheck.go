@@ -16,75 +16,79 @@ const (
 
 // check reports what is out of range or does not fit together. It does not read the
 // node lists of reservations. O(size).
-func (s *Scheduling) check(fault func(string, ...any)) {
+func (s *Scheduling) check(fault blame) {
 	if s.Depth < Unlimited {
-		fault("scheduling depth %d, want a number from 0 on, or unlimited", s.Depth)
+		fault("scheduling.depth", "scheduling depth %d, want a number from 0 on, or unlimited", s.Depth)
 	}
 	if s.PromiseHorizon < Unlimited || s.PromiseHorizon > maxLimit {
-		fault("promise horizon %s is out of range", s.PromiseHorizon)
+		fault("scheduling.promise_horizon", "promise horizon %s is out of range", s.PromiseHorizon)
 	}
 	for _, d := range []struct {
-		what string
-		time time.Duration
+		key, what string
+		time      time.Duration
 	}{
-		{"scheduling window", s.Window}, {"replan", s.Replan}, {"max switch wait", s.MaxSwitchWait},
-		{"max age", s.Weights.MaxAge}, {"half life", s.FairShare.HalfLife},
+		{"scheduling.window", "scheduling window", s.Window}, {"scheduling.replan", "replan", s.Replan},
+		{"scheduling.max_switch_wait", "max switch wait", s.MaxSwitchWait},
+		{"scheduling.weights.max_age", "max age", s.Weights.MaxAge}, {"fair_share.half_life", "half life", s.FairShare.HalfLife},
 	} {
 		if d.time < 0 || d.time > maxLimit {
-			fault("%s %s is out of range", d.what, d.time)
+			fault(d.key, "%s %s is out of range", d.what, d.time)
 		}
 	}
 	w := s.Weights
-	for _, n := range []int64{w.Age, w.FairShare, w.JobSize, w.Partition, w.QOS} {
-		if n < 0 || n > maxWeight {
-			fault("weight %d is out of range, 0 to %d", n, int64(maxWeight))
+	for _, x := range []struct {
+		name   string
+		weight int64
+	}{{"age", w.Age}, {"fair_share", w.FairShare}, {"job_size", w.JobSize}, {"partition", w.Partition}, {"qos", w.QOS}} {
+		if x.weight < 0 || x.weight > maxWeight {
+			fault("scheduling.weights."+x.name, "weight %d is out of range, 0 to %d", x.weight, int64(maxWeight))
 		}
 	}
 	var names []string
 	for _, b := range s.FairShare.Billing {
 		names = append(names, b.Resource)
 		if b.Milli < 0 || b.Milli > MaxBilling {
-			fault("billing weight of %q is out of range, 0 to %d", b.Resource, MaxBilling/1000)
+			fault("fair_share.billing."+b.Resource, "billing weight of %q is out of range, 0 to %d", b.Resource, MaxBilling/1000)
 		}
 	}
-	checkUnique(fault, "billed resource", names)
+	checkUnique(fault.at("fair_share.billing"), "billed resource", names)
 	names = nil
 	for _, l := range s.Licences {
 		names = append(names, l.Name)
 		if l.Count < 0 || l.Count == math.MaxInt32 {
-			fault("licence %q: a count of %d is out of range", l.Name, l.Count)
+			fault("licences."+l.Name, "licence %q: a count of %d is out of range", l.Name, l.Count)
 		}
 	}
-	checkUnique(fault, "licence", names)
+	checkUnique(fault.at("licences"), "licence", names)
 	s.checkReservations(fault)
 }
 
-func (s *Scheduling) checkReservations(fault func(string, ...any)) {
+func (s *Scheduling) checkReservations(fault blame) {
 	if len(s.Reservations) > maxReservations {
-		fault("%d reservations, at most %d", len(s.Reservations), maxReservations)
+		fault("reservation", "%d reservations, at most %d", len(s.Reservations), maxReservations)
 		return
 	}
 	var names []string
 	for i := range s.Reservations {
-		r := &s.Reservations[i]
+		r, at := &s.Reservations[i], element("reservation", i)
 		names = append(names, r.Name)
 		switch {
 		case r.Start <= 0 || r.End <= r.Start:
-			fault("reservation %q ends before it starts, or has no start", r.Name)
+			fault(at+".end", "reservation %q ends before it starts, or has no start", r.Name)
 		case len(r.Nodes) == 0:
-			fault("reservation %q names no nodes", r.Name)
+			fault(at+".nodes", "reservation %q names no nodes", r.Name)
 		case len(r.Nodes) > maxList:
-			fault("reservation %q: too many node lists", r.Name)
+			fault(at+".nodes", "reservation %q: too many node lists", r.Name)
 		}
-		checkName(fault, "reason of a reservation", r.Why, maxText)
-		for _, u := range r.Users {
-			checkWord(fault, "user", u)
+		checkName(fault.at(at+".why"), "reason of a reservation", r.Why, maxText)
+		for k, u := range r.Users {
+			checkWord(fault.at(element(at+".users", k)), "user", u)
 		}
-		for _, a := range r.Accounts {
-			checkWord(fault, "account", a)
+		for k, a := range r.Accounts {
+			checkWord(fault.at(element(at+".accounts", k)), "account", a)
 		}
 	}
-	checkUnique(fault, "reservation", names)
+	checkUnique(fault.at("reservation"), "reservation", names)
 }
 
 // checkUnique wants names that are words, each once.

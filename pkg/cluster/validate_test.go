@@ -69,7 +69,7 @@ func TestPolicy(t *testing.T) {
 		"0 partitions":            func(p *Policy) { p.Partitions = nil },
 		"one partition has no":    func(p *Policy) { p.Partitions[0].Name = "" },
 		"two partitions":          func(p *Policy) { p.Partitions = append(p.Partitions, p.Partitions[0]) },
-		"are the default one":     func(p *Policy) { p.Partitions = append(p.Partitions, Partition{Name: "x", Default: true}) },
+		"is the default one too":  func(p *Policy) { p.Partitions = append(p.Partitions, Partition{Name: "x", Default: true}) },
 		"is above the limit":      func(p *Policy) { p.Partitions[0].MaxTime = time.Minute },
 		"time -1ns":               func(p *Policy) { p.Partitions[0].MaxTime = -1 },
 		"a CPU: out of range":     func(p *Policy) { p.Partitions[0].MemPerCPU = -1 },
