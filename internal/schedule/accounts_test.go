@@ -127,12 +127,17 @@ func (x *site) do(w []string) string {
 		jobs := make([]command.Submission, max(1, number("times")))
 		for i := range jobs {
 			jobs[i].Spec = spec
+			if n := number("array"); n > 0 {
+				jobs[i].Array = []command.IndexRange{{First: 0, Last: n - 1, Step: 1}}
+			}
 		}
 		return x.apply(&command.SubmitJobs{Actor: who, Jobs: jobs})
 	case "end":
 		return x.end(w[1])
 	case "pass":
 		return x.pass()
+	case "promises":
+		return x.promises()
 	case "shares":
 		return x.shares()
 	case "charging", "price", "grant", "budget", "tiers", "why":
@@ -240,16 +245,21 @@ func (x *site) end(id string) string {
 
 // pass makes passes until nothing starts, and prints all jobs that have not ended.
 func (x *site) pass() string {
+	var out []string
 	for {
 		d := x.plan.Pass(x.s.View().Snapshot())
 		if len(d.Plan.Starts)+len(d.Plan.Verdicts) > 0 {
 			x.apply(&command.CommitPlan{Plan: d.Plan})
 		}
-		if len(d.Plan.Starts) == 0 {
+		for _, v := range d.Plan.Verdicts {
+			if v.Broken != "" {
+				out = append(out, fmt.Sprintf("%d BROKEN %s", v.Job, v.Broken))
+			}
+		}
+		if len(d.Plan.Starts) == 0 && !d.More {
 			break
 		}
 	}
-	var out []string
 	for j := range x.s.View().Jobs(0) {
 		line := fmt.Sprintf("%d %s", j.ID, j.Spec.Owner.User)
 		if j.State == cluster.Pending {

@@ -21,8 +21,8 @@ type class struct {
 	fits    bool
 	kept    string // by which reservations alone it is kept back; judged with fits
 	options []option
-	never   verdict // why none of them can ever start; the zero verdict when they can
-	needs   string
+	never   verdict         // why none of them can ever start; the zero verdict when they can
+	need    string          // what its jobs need, in words; "" until somebody asks
 	jobs    []*entry        // eligible, in order of rank
 	latest  cluster.Instant // no planned start of theirs is later; at least that
 }
@@ -88,7 +88,6 @@ func join(words []string) string { return strings.Join(words, "\x00") }
 // equip prepares the searches of a class.
 func (p *Planner) equip(r *round, c *class) {
 	need := topology.NeedOf(&c.spec.Request)
-	c.needs = needs(&need)
 	for _, name := range append([]string{c.spec.Partition}, c.spec.Others...) {
 		if part, ok := p.ground.parts[name]; ok {
 			o := p.option(r, c, need, part)
@@ -102,6 +101,15 @@ func (p *Planner) equip(r *round, c *class) {
 	if len(c.options) == 0 {
 		c.never = p.impossible(r, c, need)
 	}
+}
+
+// needs says what the jobs of the class ask for.
+func (c *class) needs() string {
+	if c.need == "" {
+		need := topology.NeedOf(&c.spec.Request)
+		c.need = needs(&need)
+	}
+	return c.need
 }
 
 // unequip forgets the searches of an option.
@@ -138,7 +146,8 @@ func (p *Planner) option(r *round, c *class, need topology.Need, part *part) opt
 	case q.Connect == cluster.ConnectNVLink && several:
 		near.Domains, near.Most = p.ground.levels[0], 1
 		if q.Switches > 0 && leaf > 0 {
-			near.Domains = parted(near.Domains, p.ground.levels[leaf], q.Switches)
+			near.Domains, near.Groups = within(near.Domains, p.ground.levels[leaf])
+			near.Most = q.Switches
 		}
 	case q.Connect == cluster.ConnectLeaf && several && leaf > 0:
 		near.Domains, near.Most = p.ground.levels[leaf], 1

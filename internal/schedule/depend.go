@@ -37,7 +37,8 @@ func (r *round) unmet(job *cluster.Job) (verdict, bool) {
 	return verdict{cluster.ReasonDependency, fmt.Sprintf("dependency %s:%s does not hold yet", which.Kind, which.Job)}, true
 }
 
-// fulfilled is how one dependency stands; of an array, all elements must fulfil it.
+// fulfilled is how one dependency stands; of an array, all elements must fulfil it,
+// but for afternotok, which an array that has ended fulfils by one that failed.
 func (r *round) fulfilled(job *cluster.Job, d cluster.Dependency) fulfilment {
 	if d.Kind == cluster.Singleton {
 		return r.singleton(job)
@@ -56,12 +57,28 @@ func (r *round) fulfilled(job *cluster.Job, d cluster.Dependency) fulfilment {
 	for _, j := range active {
 		worst = max(worst, stands(d.Kind, j))
 	}
+	if d.Kind == cluster.AfterNotOK {
+		if len(active) > 0 {
+			return open
+		}
+		return r.anyFailed(first, count)
+	}
 	for id := first; id < first+cluster.JobID(count) && len(active) < int(count); id++ {
 		if _, alive := r.jobs.find(id); !alive {
 			worst = max(worst, r.ended(id, d.Kind))
 		}
 	}
 	return worst
+}
+
+// anyFailed is how afternotok stands on an array of which every element has ended.
+func (r *round) anyFailed(first cluster.JobID, count int32) fulfilment {
+	for id := first; id < first+cluster.JobID(count); id++ {
+		if r.ended(id, cluster.AfterNotOK) == met {
+			return met
+		}
+	}
+	return impossible
 }
 
 // element is how the element of an array with an index stands.

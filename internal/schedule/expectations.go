@@ -32,6 +32,11 @@ func Expectations(snap *cluster.Snapshot, so int32, usual func(*cluster.JobSpec)
 			at[v.Job] = v.Planned
 		}
 	}
+	for _, j := range snap.Pending {
+		if at[j.ID] > 0 {
+			at[j.ID] = notAfter(at[j.ID], j.Planned, snap.Now)
+		}
+	}
 	for i := range plan.Starts {
 		at[plan.Starts[i].Job] = snap.Now
 	}

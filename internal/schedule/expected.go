@@ -47,10 +47,19 @@ func Expected(snap *cluster.Snapshot, id cluster.JobID, usual func(*cluster.JobS
 	}
 	for i := range plan.Verdicts {
 		if plan.Verdicts[i].Job == id {
-			return plan.Verdicts[i].Planned
+			return notAfter(plan.Verdicts[i].Planned, job.Planned, snap.Now)
 		}
 	}
 	return 0
+}
+
+// notAfter is an expected start, which is not later than the planned one: what is planned
+// holds, even where a plan of nothing but guesses would not find the same place.
+func notAfter(expected, planned, now cluster.Instant) cluster.Instant {
+	if planned > 0 {
+		return min(expected, max(planned, now))
+	}
+	return expected
 }
 
 // lasting is a copy of a job whose time limit is how long such jobs last, unless it

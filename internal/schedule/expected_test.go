@@ -40,6 +40,10 @@ job 12 gpus=8 limit=1h hold=user`)
 			t.Errorf("job %d is expected at %d", id, at)
 		}
 	}
+	snap.Pending[0].Planned = start.Add(time.Hour)
+	about("not after the planned start", Expected(snap, 10, none), time.Hour)
+	about("nor of all", Expectations(snap, 2000, none)[10], time.Hour)
+	snap.Pending[0].Planned = 0
 	if v := Decide(snap).Plan.Verdicts; len(v) < 2 || v[0].Planned.Sub(start) < 2*time.Hour {
 		t.Errorf("the plan rests on a guess: %+v", v)
 	}

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,9 @@ import (
 // changed, its reason, its planned start and its promise.
 func (p *Planner) explain(r *round) {
 	horizon := p.horizon(r)
+	if r.limits.bounds != nil { // of those that a limit has not room for, the first is promised
+		slices.SortStableFunc(r.told, func(a, b *entry) int { return cmp.Or(cmp.Compare(a.at, b.at), a.rank.compare(&b.rank)) })
+	}
 	for _, e := range r.told {
 		if e.gone || e.starts || p.entries[e.job.ID] != e {
 			continue
@@ -43,8 +47,8 @@ func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 			v.Detail += fmt.Sprintf("; planned in partition %q", e.class.options[e.choice/2].part.Name)
 		}
 		v.Planned = shown(r.snap.Now, e.at)
-		if e.at > 0 && v.Planned > 0 && e.at <= horizon && !e.firm {
-			e.firm = true
+		if e.at > 0 && v.Planned > 0 && e.at <= horizon && !e.firm && p.mayPromise(r, e.job) {
+			p.pledge(r, e)
 			p.soft--
 		}
 		if e.firm {
@@ -92,7 +96,7 @@ func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 	}
 	spec := e.job.Spec
 	if spec.Reservation != "" {
-		return cluster.ReasonReservation, c.needs + fmt.Sprintf(", within reservation %q", spec.Reservation)
+		return cluster.ReasonReservation, c.needs() + fmt.Sprintf(", within reservation %q", spec.Reservation)
 	}
 	for _, l := range spec.Request.Licences {
 		if row := p.ground.licences[l.Name]; !p.profile.HasExtra(row, r.snap.Now, l.Count) {
@@ -101,13 +105,13 @@ func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 	}
 	switch o := c.options[0]; {
 	case c.fits && o.near != nil && o.any != nil && e.choice%2 == 1 && e.at.Sub(r.snap.Now) <= o.wait:
-		return cluster.ReasonResources, c.needs + fmt.Sprintf(", and waits up to %s to have them near each other", cluster.FormatElapsed(o.wait))
+		return cluster.ReasonResources, c.needs() + fmt.Sprintf(", and waits up to %s to have them near each other", cluster.FormatElapsed(o.wait))
 	case c.kept != "":
 		return cluster.ReasonReqNodeNotAvail, c.kept
 	case c.fits:
 		return cluster.ReasonPriority, "fits now, but would delay jobs ahead of it"
 	}
-	return cluster.ReasonResources, c.needs
+	return cluster.ReasonResources, c.needs()
 }
 
 // fitsIn reports whether the class would fit into what is free of each host; open, if it

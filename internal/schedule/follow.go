@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 
 	"github.com/greylag/greylag/pkg/backfill"
@@ -178,6 +177,7 @@ func (s *sweep) drop(e *entry) {
 		}
 	}
 	s.unbook(e)
+	s.redeem(s.r, e)
 	if e.class != nil && !s.barred[e] {
 		s.retire(e)
 	}
@@ -219,6 +219,9 @@ func (s *sweep) again() {
 	slices.SortFunc(list, func(a, b *entry) int { return cmp.Compare(a.job.ID, b.job.ID) })
 	for _, e := range list {
 		v, barred := s.bar(s.r, e.job)
+		if !barred && e.class != nil { // it had a place until it was due
+			v, barred = s.promisedAway(s.r, e.job)
+		}
 		if barred {
 			if v != e.why {
 				e.why = v
@@ -248,7 +251,7 @@ func (s *sweep) run() {
 			s.r.decision.More = true
 			return
 		}
-		o := heap.Pop(&s.offers).(offer)
+		o := s.offers.pop()
 		if o.at == 0 {
 			o.queued = false
 		} else {
@@ -277,7 +280,7 @@ func (s *sweep) offerClass(c *class) {
 	for _, e := range c.jobs {
 		if e.at > start.At {
 			c.offered = true
-			heap.Push(&s.offers, offer{e, start.At})
+			s.offers.push(offer{e, start.At})
 			return
 		}
 	}

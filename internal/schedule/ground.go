@@ -155,38 +155,27 @@ func (g *ground) links() []int32 {
 	return domains
 }
 
-// parted splits domains so that each part lies in at most so many domains of another
-// level: those with the most hosts together. With one that is every way to do so; with
-// more, ways that would mix the parts are not seen.
-func parted(domains, others []int32, most int32) []int32 {
+// within numbers the parts of domains that lie in one of the others each, and says of
+// which domain each is a part. What is in no domain, or in none of the others, is in no part.
+func within(domains, others []int32) (parts, of []int32) {
 	type pair struct{ domain, other int32 }
-	hosts := map[pair]int{}
-	var pairs []pair
+	number := map[pair]int32{}
+	parts = make([]int32, len(domains))
 	for h := range domains {
-		if x := (pair{domains[h], others[h]}); x.domain >= 0 && x.other >= 0 {
-			if hosts[x]++; hosts[x] == 1 {
-				pairs = append(pairs, x)
-			}
+		parts[h] = -1
+		x := pair{domains[h], others[h]}
+		if x.domain < 0 || x.other < 0 {
+			continue
 		}
-	}
-	slices.SortFunc(pairs, func(a, b pair) int {
-		return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(hosts[b], hosts[a]), cmp.Compare(a.other, b.other))
-	})
-	part, number, filled := map[pair]int32{}, int32(-1), int32(0)
-	for i, x := range pairs {
-		if filled++; i == 0 || pairs[i-1].domain != x.domain || filled > most {
-			number, filled = number+1, 1
+		n, known := number[x]
+		if !known {
+			n = int32(len(of))
+			number[x] = n
+			of = append(of, x.domain)
 		}
-		part[x] = number
+		parts[h] = n
 	}
-	out := make([]int32, len(domains))
-	for h := range domains {
-		out[h] = -1
-		if n, in := part[pair{domains[h], others[h]}]; in {
-			out[h] = n
-		}
-	}
-	return out
+	return parts, of
 }
 
 // reserve adds a twin of each node of a reservation that is not over.

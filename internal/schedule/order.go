@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"cmp"
-	"container/heap"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -18,10 +17,17 @@ type rank struct {
 
 // compare is negative when a goes before b; it is 0 for the same job alone.
 func (a *rank) compare(b *rank) int {
-	return cmp.Or(
-		cmp.Compare(b.tier, a.tier), cmp.Compare(b.part, a.part), cmp.Compare(b.priority, a.priority),
-		cmp.Compare(a.submitted, b.submitted), cmp.Compare(a.id, b.id),
-	)
+	switch {
+	case a.tier != b.tier:
+		return cmp.Compare(b.tier, a.tier)
+	case a.part != b.part:
+		return cmp.Compare(b.part, a.part)
+	case a.priority != b.priority:
+		return cmp.Compare(b.priority, a.priority)
+	case a.submitted != b.submitted:
+		return cmp.Compare(a.submitted, b.submitted)
+	}
+	return cmp.Compare(a.id, b.id)
 }
 
 // enrol gives an entry its rank. The priority of one that nobody else waits beside is
@@ -39,7 +45,7 @@ func (p *Planner) enrol(r *round, e *entry) {
 	if x.rank = p.rankOf(r, x.job); p.hindmost.id == x.job.ID {
 		p.hindmost = x.rank
 	}
-	heap.Init(&p.offers)
+	p.offers.settle()
 }
 
 // rankOf is the place of a job in the order. A QOS that the policy no longer has

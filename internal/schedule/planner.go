@@ -60,6 +60,7 @@ type Planner struct {
 	tenants         map[cluster.JobID]*tenant
 	barred          map[*entry]bool // not eligible, or never can start
 	limited         map[*entry]bool // eligible elements of arrays with a limit
+	pledged         map[*entry]bool // promised, and not started
 	offers          offers          // that the last pass had no time for, and this one makes
 	left            map[int]bool    // hosts on which the last pass gave a place back
 	on              [][]*entry      // planned, by host
@@ -111,6 +112,7 @@ type round struct {
 	snap     *cluster.Snapshot
 	jobs     roster
 	limits   *limits
+	pledges  pledges // made when a limit asks
 	prio     *priorities
 	firstOf  map[bearer]cluster.JobID // made when a singleton asks
 	places   map[cluster.JobID]int32  // how many more elements of an array may run

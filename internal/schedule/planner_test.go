@@ -23,6 +23,7 @@ type site struct {
 	next   cluster.JobID
 	lost   bool // a node was lost or no pass was made in time, which may break promises
 	wake   cluster.Instant
+	most   limitsOfSite
 }
 
 func newSite(t *testing.T, seed uint64) *site {
@@ -44,6 +45,7 @@ func newSite(t *testing.T, seed uint64) *site {
 		}
 		s.snap.Nodes = append(s.snap.Nodes, node)
 	}
+	s.limit()
 	return s
 }
 
@@ -56,7 +58,7 @@ func (s *site) submit() {
 	case s.r.IntN(6) == 0:
 		q.Nodes, q.GPUsPerNode, q.GPUs = 0, 0, 1+s.r.Int32N(5)
 	}
-	spec := &cluster.JobSpec{Name: "j", Owner: cluster.Identity{User: "ada"}, Partition: "main", QOS: "standard",
+	spec := &cluster.JobSpec{Name: "j", Owner: cluster.Identity{User: []string{"ada", "bob"}[s.r.IntN(2)]}, Partition: "main", QOS: "standard",
 		Nice: s.r.Int32N(3), TimeLimit: time.Duration(1+s.r.IntN(240)) * time.Minute, Request: q}
 	if err := spec.Validate(); err != nil {
 		s.Fatal(err)
@@ -128,6 +130,7 @@ func (s *site) agree(d Decision) {
 		s.snap.Active = append(s.snap.Active, &job)
 	}
 	slices.SortFunc(s.snap.Active, func(a, b *cluster.Job) int { return cmp.Compare(a.ID, b.ID) })
+	s.within()
 }
 
 // pass lets the planner go on until it has nothing more to do.

@@ -45,6 +45,9 @@ func (p *Planner) preempt(r *round) {
 		waits := !e.gone && !e.starts && p.entries[e.job.ID] == e && e.class != nil && !p.barred[e]
 		may := len(p.ground.qos[e.job.Spec.QOS].Preempts) > 0 && p.ground.lowered.by(e.job.Spec) == ""
 		if waits && may && (e.at == 0 || e.at > soon.Add(worthIt)) {
+			if _, away := p.promisedAway(r, e.job); away && !e.firm {
+				continue // it could not use the room
+			}
 			asking = append(asking, e)
 		}
 	}

@@ -48,7 +48,7 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 	if which = slices.Compact(which); len(which) > 1 {
 		word = "reservations"
 	}
-	return fmt.Sprintf("%s; nodes %s are kept by %s %s before it could end", c.needs, hostlist.Compress(slices.Compact(nodes)), word, strings.Join(which, ", "))
+	return fmt.Sprintf("%s; nodes %s are kept by %s %s before it could end", c.needs(), hostlist.Compress(slices.Compact(nodes)), word, strings.Join(which, ", "))
 }
 
 // may reports whether a host is one of those on which the class may run.
@@ -107,11 +107,11 @@ func (p *Planner) impossible(r *round, c *class, need topology.Need) verdict {
 		return ok, used
 	}
 	if ok, closed := fits(p.inReservation(r, c.spec, open), p.inReservation(r, c.spec, part.closed)); ok && len(closed) > 0 {
-		return verdict{cluster.ReasonReqNodeNotAvail, c.needs + "; that takes nodes that are not available: " + hostlist.Compress(closed)}
+		return verdict{cluster.ReasonReqNodeNotAvail, c.needs() + "; that takes nodes that are not available: " + hostlist.Compress(closed)}
 	}
 	if c.spec.Reservation != "" {
 		if ok, _ := fits(open, part.closed); ok {
-			return verdict{cluster.ReasonReservation, c.needs + fmt.Sprintf("; the nodes of reservation %q in partition %q can never give that", c.spec.Reservation, part.Name)}
+			return verdict{cluster.ReasonReservation, c.needs() + fmt.Sprintf("; the nodes of reservation %q in partition %q can never give that", c.spec.Reservation, part.Name)}
 		}
 	}
 	for _, cap := range []struct {
@@ -127,8 +127,8 @@ func (p *Planner) impossible(r *round, c *class, need topology.Need) verdict {
 		}
 		cap.drop()
 		if ok, _ := fits(p.inReservation(r, c.spec, open), p.inReservation(r, c.spec, part.closed)); ok {
-			return verdict{cluster.ReasonReqNodeNotAvail, c.needs + "; " + cap.says}
+			return verdict{cluster.ReasonReqNodeNotAvail, c.needs() + "; " + cap.says}
 		}
 	}
-	return verdict{cluster.ReasonBadConstraints, c.needs + fmt.Sprintf("; the nodes of partition %q that it may use can never give that", part.Name)}
+	return verdict{cluster.ReasonBadConstraints, c.needs() + fmt.Sprintf("; the nodes of partition %q that it may use can never give that", part.Name)}
 }

@@ -35,7 +35,11 @@ func (p *Planner) startDue(r *round) {
 			p.due.add(e)
 			continue
 		}
-		if v, limited := r.limits.bar(e.job); limited {
+		v, limited := r.limits.bar(e.job)
+		if !limited && !e.firm {
+			v, limited = p.promisedAway(r, e.job)
+		}
+		if limited {
 			p.postpone(r, e, v)
 			continue
 		}
@@ -50,8 +54,15 @@ func (p *Planner) postpone(r *round, e *entry, v verdict) {
 	}
 	r.decision.More = true // others may have its place
 	p.due.add(e)
+	p.withhold(r, e, v)
+}
+
+// withhold takes a job out of the plan until a limit lets it start.
+func (p *Planner) withhold(r *round, e *entry, v verdict) {
 	p.unbook(e)
+	p.redeem(r, e)
 	e.class.remove(e)
+	delete(p.limited, e)
 	e.why, e.firm = v, false
 	p.barred[e] = true
 	r.tell(e)
@@ -66,6 +77,7 @@ func (p *Planner) start(r *round, e *entry, used map[int]topology.Set) {
 		p.count(e, -1)
 		e.starts = true
 	}
+	p.redeem(r, e)
 	p.started = append(p.started, e)
 	where := cluster.Placement{}
 	for i := range e.shares {

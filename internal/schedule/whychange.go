@@ -47,6 +47,9 @@ func (t *trial) starts(spec *cluster.JobSpec) bool {
 	if _, barred := t.p.bar(t.r, &job); barred {
 		return false
 	}
+	if _, away := t.p.promisedAway(t.r, &job); away {
+		return false
+	}
 	c := t.class(spec)
 	if len(c.options) == 0 {
 		return false
@@ -72,6 +75,9 @@ func (t *trial) lacks(s *surveyed) []verdict {
 	c := t.class(spec)
 	if len(c.options) == 0 {
 		return []verdict{c.never}
+	}
+	if v, away := t.p.promisedAway(t.r, t.job); away && t.job.Promise == nil {
+		return []verdict{v}
 	}
 	var all []verdict
 	for _, l := range spec.Request.Licences {

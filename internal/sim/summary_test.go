@@ -29,7 +29,7 @@ func outcomeByHand(t *testing.T) *Outcome {
 	}
 	at := func(s int) cluster.Instant { return epoch.Add(time.Duration(s) * time.Second) }
 	job := func(name, user, account string, submit int, nodes, gpus int32) *Job {
-		return &Job{Name: name, Submit: at(submit), Spec: cluster.JobSpec{
+		return &Job{Name: name, Submit: at(submit), Spec: &cluster.JobSpec{
 			Owner: cluster.Identity{User: user}, Account: account, Request: cluster.Request{Nodes: nodes, GPUsPerNode: gpus},
 		}}
 	}

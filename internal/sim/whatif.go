@@ -98,7 +98,7 @@ func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, er
 	}
 	jobs := make([]Job, len(c.Jobs))
 	for i := range c.Jobs {
-		jobs[i] = Job{Name: "added", Submit: now, Run: lasts(&c.Jobs[i]), Spec: c.Jobs[i]}
+		jobs[i] = Job{Name: "added", Submit: now, Run: lasts(&c.Jobs[i]), Spec: &c.Jobs[i]}
 	}
 	r := newReplay(v, jobs, o)
 	r.adopt(lasts)
@@ -132,7 +132,7 @@ func (r *replay) adopt(lasts func(*cluster.JobSpec) time.Duration) {
 	for j := range r.state.View().Jobs(0) {
 		at := len(r.results)
 		r.of[j.ID] = at
-		job := &Job{Name: j.Ref().String(), Submit: j.Submitted, Run: lasts(j.Spec), Spec: *j.Spec}
+		job := &Job{Name: j.Ref().String(), Submit: j.Submitted, Run: lasts(j.Spec), Spec: j.Spec}
 		res := Result{Job: job, ID: j.ID, attempt: j.Attempt, waited: true, waits: j.State == cluster.Pending}
 		if !res.waits {
 			res.Start, res.Nodes = j.Started, j.Alloc.Nodes

@@ -25,10 +25,10 @@ func saved(t *testing.T) []byte {
 	}
 	var jobs []Job
 	for _, x := range []struct{ nodes, hours int32 }{{2, 1}, {1, 2}, {2, 1}} {
-		jobs = append(jobs, Job{Submit: epoch, Run: 1, Spec: jobOf(x.nodes, time.Duration(x.hours)*time.Hour)})
+		jobs = append(jobs, Job{Submit: epoch, Run: 1, Spec: new(jobOf(x.nodes, time.Duration(x.hours)*time.Hour))})
 	}
 	begin(t, v, jobs)
-	held := (&Job{Spec: jobOf(1, time.Hour)}).submission()
+	held := (&Job{Spec: new(jobOf(1, time.Hour))}).submission()
 	held.Jobs[0].Held = true
 	if err := v.must(held); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestWhatIfReturns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin(t, v, []Job{{Submit: epoch, Run: time.Hour, Spec: jobOf(1, time.Hour)}})
+	begin(t, v, []Job{{Submit: epoch, Run: time.Hour, Spec: new(jobOf(1, time.Hour))}})
 	lost := &command.ReportTasks{Node: "n00001", Epoch: v.epochs["n00001"], Tasks: []command.TaskReport{
 		{Job: 1, Attempt: 1, Task: cluster.Task{Node: "n00001", Phase: cluster.TaskEnded, Cause: cluster.NodeFault}},
 	}}
@@ -137,14 +137,14 @@ func TestWhatIfExpected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short := Job{Submit: epoch, Run: 10 * time.Minute, Spec: jobOf(1, time.Hour)}
+	short := Job{Submit: epoch, Run: 10 * time.Minute, Spec: new(jobOf(1, time.Hour))}
 	if err := newReplay(v, []Job{short}, Options{}).run(); err != nil {
 		t.Fatal(err)
 	}
 	bobs := jobOf(1, 2*time.Hour)
 	bobs.Owner.User = "bob"
 	bobs.Owner.UID = 1002
-	begin(t, v, []Job{{Submit: epoch, Run: 1, Spec: jobOf(1, time.Hour)}, {Submit: epoch, Run: 1, Spec: jobOf(1, time.Hour)}, {Submit: epoch, Run: 1, Spec: bobs}, {Submit: epoch, Run: 1, Spec: bobs}})
+	begin(t, v, []Job{{Submit: epoch, Run: 1, Spec: new(jobOf(1, time.Hour))}, {Submit: epoch, Run: 1, Spec: new(jobOf(1, time.Hour))}, {Submit: epoch, Run: 1, Spec: &bobs}, {Submit: epoch, Run: 1, Spec: &bobs}})
 	check := func(what string, c Changes, minutes ...float64) {
 		t.Helper()
 		var b bytes.Buffer

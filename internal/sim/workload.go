@@ -15,7 +15,7 @@ type Job struct {
 	Name   string // for people: the id that the log gives it
 	Submit cluster.Instant
 	Run    time.Duration
-	Spec   cluster.JobSpec
+	Spec   *cluster.JobSpec // shared by all that ask for the same
 }
 
 // Workload is the jobs of a log as requests to a fleet. A job's processors are CPUs of
@@ -24,37 +24,57 @@ type Job struct {
 // remainder, else spread as the scheduler likes.
 func Workload(log *trace.Trace, f *Fleet, asGPUs bool) []Job {
 	gpus, cpus := f.largest()
-	users := map[string]uint32{}
+	users := map[string]cluster.Identity{}
+	specs := map[wish]*cluster.JobSpec{}
 	jobs := make([]Job, len(log.Jobs))
 	for i := range log.Jobs {
 		j := &log.Jobs[i]
-		spec := cluster.JobSpec{
-			Name: "job", Account: j.Account, TimeLimit: j.Estimate, Owner: owner(users, j),
-			Request: cluster.Request{Nodes: 1, TasksPerNode: 1, CPUsPerTask: 1},
-		}
-		switch n := max(j.GPUs, 0); {
-		case n > 0:
-			wantGPUs(&spec.Request, n, gpus)
-		case asGPUs:
-			wantGPUs(&spec.Request, j.Procs, gpus)
-		default:
-			wantCPUs(&spec.Request, j.Procs, cpus)
+		w := wish{j.User, j.Account, j.Estimate, max(j.GPUs, 0), j.Procs}
+		spec, known := specs[w]
+		if !known {
+			spec = specOf(j, owner(users, j), gpus, cpus, asGPUs)
+			specs[w] = spec
 		}
 		jobs[i] = Job{Name: j.ID, Submit: epoch + cluster.Instant(j.Submit), Run: j.Run, Spec: spec}
 	}
 	return jobs
 }
 
+// wish is all of a log's job that its request is made of.
+type wish struct {
+	user, account string
+	estimate      time.Duration
+	gpus, procs   int32
+}
+
+// specOf is a job as a request to nodes of which the largest has so many GPUs and CPUs.
+func specOf(j *trace.Job, owner cluster.Identity, gpus, cpus int32, asGPUs bool) *cluster.JobSpec {
+	spec := &cluster.JobSpec{
+		Name: "job", Account: j.Account, TimeLimit: j.Estimate, Owner: owner,
+		Request: cluster.Request{Nodes: 1, TasksPerNode: 1, CPUsPerTask: 1},
+	}
+	switch n := max(j.GPUs, 0); {
+	case n > 0:
+		wantGPUs(&spec.Request, n, gpus)
+	case asGPUs:
+		wantGPUs(&spec.Request, j.Procs, gpus)
+	default:
+		wantCPUs(&spec.Request, j.Procs, cpus)
+	}
+	return spec
+}
+
 // owner is the user of a job; each has a number of their own. Where a log tells
 // accounts alone, each is one user.
-func owner(users map[string]uint32, j *trace.Job) cluster.Identity {
+func owner(users map[string]cluster.Identity, j *trace.Job) cluster.Identity {
 	name := cmp.Or(j.User, j.Account, "user")
-	id, known := users[name]
+	who, known := users[name]
 	if !known {
-		id = 10_001 + uint32(len(users))
-		users[name] = id
+		id := 10_001 + uint32(len(users))
+		who = cluster.Identity{User: name, UID: id, GID: id}
+		users[name] = who
 	}
-	return cluster.Identity{User: name, UID: id, GID: id}
+	return who
 }
 
 func wantGPUs(r *cluster.Request, n, perNode int32) {
@@ -85,7 +105,7 @@ func (j *Job) size() int64 {
 func (j *Job) submission() *command.SubmitJobs {
 	return &command.SubmitJobs{
 		Actor: command.Actor{Identity: j.Spec.Owner, Source: "simulation"},
-		Jobs:  []command.Submission{{Spec: j.Spec}},
+		Jobs:  []command.Submission{{Spec: *j.Spec}},
 	}
 }
 

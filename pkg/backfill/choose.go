@@ -51,6 +51,7 @@ func (p *Profile) tighter(w *Want, k *kindWant, a, b *candidate) int {
 // room; of several the one with the least room to spare.
 func (p *Profile) narrow(w *Want, n int) {
 	if w.domains != nil {
+		p.keepGroup(w, int32(n))
 		p.keepDomains(w.domains, n, int(w.most))
 	}
 	if n == 1 || p.Packed {
@@ -74,37 +75,4 @@ func (p *Profile) narrow(w *Want, n int) {
 			return
 		}
 	}
-}
-
-// keepDomains keeps the candidates of as few domains as hold n, at most most of them.
-func (p *Profile) keepDomains(domains []int32, n, most int) {
-	counts := map[int32]int{}
-	for i := range p.found {
-		if d := domains[p.found[i].host]; d >= 0 {
-			counts[d]++
-		}
-	}
-	order := make([]int32, 0, len(counts))
-	for d := range counts {
-		order = append(order, d)
-	}
-	slices.SortFunc(order, func(a, b int32) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
-	keep := map[int32]bool{}
-	for i := range order {
-		if i == most || n <= 0 {
-			break
-		}
-		d := order[i]
-		for j := i; j < len(order); j++ { // the last one needed: the tightest that will do
-			if counts[order[j]] >= n {
-				d = order[j]
-			}
-		}
-		if keep[d] {
-			d = order[i]
-		}
-		keep[d] = true
-		n -= counts[d]
-	}
-	p.found = slices.DeleteFunc(p.found, func(c candidate) bool { return !keep[domains[c.host]] })
 }

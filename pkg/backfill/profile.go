@@ -175,6 +175,8 @@ type Where struct {
 	// nodes of the job lie in at most Most of them.
 	Domains []int32
 	Most    int32
+	// Groups, when not nil, is each domain's group; all nodes lie in domains of one.
+	Groups []int32
 }
 
 // Licence is so much of a row of licences.
@@ -186,7 +188,7 @@ type Licence struct {
 // Want prepares the search for a need that lasts so long (more than 0). Drop it when
 // nobody looks for it any more.
 func (p *Profile) Want(need topology.Need, lasts time.Duration, where Where, licences ...Licence) *Want {
-	w := &Want{Need: need, Lasts: lasts, hosts: where.Hosts, domains: where.Domains, most: where.Most}
+	w := &Want{Need: need, Lasts: lasts, hosts: where.Hosts, domains: where.Domains, most: where.Most, groups: where.Groups}
 	if w.hosts == nil {
 		w.hosts = NewHostSet(len(p.hosts))
 		for h := range p.hosts {

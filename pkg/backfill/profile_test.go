@@ -17,6 +17,7 @@ type world struct {
 	r       *rand.Rand
 	p       *Profile
 	domains []int32
+	groups  []int32 // of domains
 	taken   []booked
 	soonest map[*Want]cluster.Instant // as of the last look
 	left    [][]Amount                // by host and minute from now on
@@ -48,7 +49,10 @@ func newWorld(t *testing.T, seed uint64) *world {
 			n.GPUs = append(n.GPUs, g)
 		}
 		hosts = append(hosts, topology.NewHost(&n))
-		w.domains = append(w.domains, int32(h/5))
+		w.domains = append(w.domains, int32(h/max(2, count/10)))
+	}
+	for d := range w.domains[count-1] + 1 {
+		w.groups = append(w.groups, d/3)
 	}
 	w.left, w.soonest = make([][]Amount, count), map[*Want]cluster.Instant{}
 	none := slices.Repeat([]int32{-1}, count)
@@ -62,22 +66,33 @@ func (w *world) ask() *Want {
 	where := Where{}
 	switch w.r.IntN(6) {
 	case 0:
-		q.Nodes, q.GPUs = 0, 1+w.r.Int32N(7)
+		q.Nodes, q.GPUs = 0, 1+w.r.Int32N(14)
+		if w.r.IntN(2) == 0 { // on few hosts, in few domains
+			where = Where{Domains: w.domains, Most: 1 + w.r.Int32N(2)}
+			q.Nodes = min(w.r.Int32N(5), q.GPUs)
+		}
 	case 1:
 		q.Nodes, q.GPUsPerNode, q.Exclusive = 1+w.r.Int32N(3), w.r.Int32N(5), true
 	case 2:
-		q.Nodes, q.GPUsPerNode = 1+w.r.Int32N(3), 1+w.r.Int32N(4)
+		q.Nodes, q.GPUsPerNode = 1+w.r.Int32N(5), 1+w.r.Int32N(4)
 		where = Where{Domains: w.domains, Most: 1 + w.r.Int32N(2)}
 	case 3:
 		q.GPUsPerNode, q.Connect = 1+w.r.Int32N(2), cluster.ConnectNode
 	default:
 		q.Nodes, q.GPUsPerNode = 1+w.r.Int32N(2), w.r.Int32N(5)
 	}
+	if where.Most > 1 && w.r.IntN(2) == 0 {
+		where.Groups = w.groups
+	}
 	var licences []Licence
 	if w.r.IntN(6) == 0 {
 		licences = []Licence{{0, 1 + w.r.Int32N(3)}}
 	}
-	return w.p.Want(topology.NeedOf(&q), time.Duration(1+w.r.IntN(90))*time.Minute, where, licences...)
+	need := topology.NeedOf(&q)
+	if q.GPUs > 0 && q.Nodes == 0 {
+		need.Most = w.r.Int32N(4)
+	}
+	return w.p.Want(need, time.Duration(1+w.r.IntN(90))*time.Minute, where, licences...)
 }
 
 // free is what is left of a host throughout a want that starts at an instant, by
@@ -125,24 +140,60 @@ func (w *world) fits(x *Want, at cluster.Instant) bool {
 			}
 		}
 	}
-	var gives []int32
-	domains := map[int32]int32{}
+	return w.suffice(x, w.candidates(x, func(h int) Amount { return w.free(h, at, x.Lasts) }), nil)
+}
+
+// candidates are the hosts that can be one of a want's nodes when so much of each is free.
+func (w *world) candidates(x *Want, free func(h int) Amount) []candidate {
+	var hosts []candidate
 	for h := range w.p.Hosts() {
-		free := w.free(h, at, x.Lasts)
+		has := free(h)
 		d := &x.kinds[0].demands[w.p.models[h]]
-		if d.fits(&free) {
-			gives = append(gives, d.gives(&free))
-			domains[w.domains[h]]++
+		if d.fits(&has) {
+			hosts = append(hosts, candidate{host: h, gives: d.gives(&has)})
 		}
 	}
-	if x.Need.PerNode >= 0 {
-		return len(gives) >= int(x.Need.Nodes) && (x.domains == nil || top(domains, x.most) >= x.Need.Nodes)
+	return hosts
+}
+
+// suffice reports whether a want has enough of hosts that lie in some domains, to which
+// as many are added, in every way, as it allows.
+func (w *world) suffice(x *Want, hosts []candidate, in []int32) bool {
+	var gives []int32
+	next := int32(-1) // domains are added in order
+	if len(in) > 0 {
+		next = in[len(in)-1]
+	}
+	for i := range hosts {
+		if x.domains == nil || slices.Contains(in, w.domains[hosts[i].host]) {
+			gives = append(gives, hosts[i].gives)
+		}
+	}
+	slices.SortFunc(gives, func(a, b int32) int { return int(b - a) })
+	nodes := int(x.Need.Nodes)
+	if x.Need.PerNode >= 0 && len(gives) >= nodes {
+		return true
 	}
 	sum := int32(0)
-	for _, n := range gives {
-		sum += n
+	for n, g := range gives {
+		sum += g
+		if fits := nodes == 0 && (x.Need.Most == 0 || n < int(x.Need.Most)) || n+1 == nodes; fits && x.Need.PerNode < 0 && sum >= x.Need.Total {
+			return true
+		}
 	}
-	return sum >= x.Need.Total
+	if x.domains == nil || len(in) == int(x.most) {
+		return false
+	}
+	for _, h := range hosts {
+		d := w.domains[h.host]
+		if d <= next || len(in) > 0 && x.groups != nil && w.groups[d] != w.groups[in[0]] {
+			continue
+		}
+		if next = d; w.suffice(x, hosts, append(slices.Clone(in), d)) {
+			return true
+		}
+	}
+	return false
 }
 
 // FuzzEarliest compares with an oracle that tries every minute.
@@ -164,6 +215,9 @@ func FuzzEarliest(f *testing.F) {
 			}
 			x := wants[w.r.IntN(len(wants))]
 			if !w.p.FitsEmpty(x) {
+				if w.suffice(x, w.candidates(x, w.p.All), nil) {
+					t.Fatalf("step %d: %+v would fit if nothing were taken", i, x.Need)
+				}
 				continue
 			}
 			if len(w.taken) > 0 && w.r.IntN(4) == 0 {
@@ -218,6 +272,9 @@ func (w *world) listen(wants []*Want) {
 		}
 	})
 	for _, x := range wants {
+		if !w.p.FitsEmpty(x) {
+			continue
+		}
 		s, ok := w.p.Search(x, w.p.Now(), cluster.Never)
 		if !ok {
 			continue
@@ -233,7 +290,7 @@ func (w *world) listen(wants []*Want) {
 // check looks at what was found: enough, and free.
 func (w *world) check(x *Want, s Start) {
 	gpus := int32(0)
-	domains := map[int32]bool{}
+	domains, groups := map[int32]bool{}, map[int32]bool{}
 	for _, share := range s.Shares {
 		free := w.free(share.Host, s.At, x.Lasts)
 		if !free.Covers(&share.Amount) || share.Amount.GPUs.Sum(^tops) != share.GPUs {
@@ -241,6 +298,10 @@ func (w *world) check(x *Want, s Start) {
 		}
 		gpus += share.GPUs
 		domains[w.domains[share.Host]] = true
+		groups[w.groups[w.domains[share.Host]]] = true
+	}
+	if x.groups != nil && len(groups) > 1 || x.Need.Most > 0 && len(s.Shares) > int(x.Need.Most) {
+		w.Fatalf("%+v got %+v", x.Need, s.Shares)
 	}
 	if gpus != x.Need.Total || x.Need.Nodes > 0 && len(s.Shares) != int(x.Need.Nodes) || x.domains != nil && len(domains) > int(x.most) {
 		w.Fatalf("%+v got %+v", x.Need, s.Shares)

@@ -20,28 +20,11 @@ func (p *Profile) largestFirst() {
 
 func (p *Profile) enoughSpread(w *Want) bool {
 	if w.domains != nil {
-		p.keepRichest(w)
+		return p.keepRichest(w)
 	}
 	p.largestFirst()
 	nodes, _ := p.nodesOf(w)
 	return nodes > 0
-}
-
-// keepRichest keeps the candidates of the domains, at most w.most, that give the most.
-func (p *Profile) keepRichest(w *Want) {
-	sums := map[int32]int32{}
-	for i := range p.found {
-		if d := w.domains[p.found[i].host]; d >= 0 {
-			sums[d] += p.found[i].gives
-		}
-	}
-	order := make([]int32, 0, len(sums))
-	for d := range sums {
-		order = append(order, d)
-	}
-	slices.SortFunc(order, func(a, b int32) int { return cmp.Or(cmp.Compare(sums[b], sums[a]), cmp.Compare(a, b)) })
-	order = order[:min(len(order), int(w.most))]
-	p.found = slices.DeleteFunc(p.found, func(c candidate) bool { return !slices.Contains(order, w.domains[c.host]) })
 }
 
 // nodesOf is on how many of the candidates, largest first, the want is spread, and

@@ -21,6 +21,7 @@ type Want struct {
 	// most domains; nil when they may lie anywhere.
 	domains []int32
 	most    int32
+	groups  []int32 // of each domain, when these must be of one group; else nil
 	extra   []extra
 	shape   *shape // nil once it was dropped
 	kinds   []kindWant

@@ -100,9 +100,6 @@ func (t *Tree) Sum() {
 	}
 }
 
-// Usage is the usage of a node.
-func (t *Tree) Usage(node int32) int64 { return t.nodes[node].Usage }
-
 // added is a + b of numbers that are not negative, saturating.
 func added(a, b int64) int64 {
 	if a > math.MaxInt64-b {

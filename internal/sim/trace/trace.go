@@ -108,11 +108,24 @@ func (f *Faults) String() string {
 type reading struct {
 	Options
 	Trace
-	seen map[string]int // ids, and the lines they are on
-	last time.Duration
+	seen  map[string]int    // ids, and the lines they are on
+	words map[string]string // users and accounts
+	last  time.Duration
 }
 
-func newReading(o Options) *reading { return &reading{Options: o, seen: map[string]int{}} }
+func newReading(o Options) *reading {
+	return &reading{Options: o, seen: map[string]int{}, words: map[string]string{}}
+}
+
+// word is a word that does not keep its line in memory, and is one for all who say it.
+func (r *reading) word(w string) string {
+	known, ok := r.words[w]
+	if !ok {
+		known = strings.Clone(w)
+		r.words[known] = known
+	}
+	return known
+}
 
 // add checks a job that a line describes, and keeps it.
 func (r *reading) add(j Job) error {
@@ -131,6 +144,7 @@ func (r *reading) add(j Job) error {
 		j.Run = j.Estimate
 		r.Capped++
 	}
+	j.ID, j.User, j.Account = strings.Clone(j.ID), r.word(j.User), r.word(j.Account)
 	r.seen[j.ID], r.last = j.Line, j.Submit
 	r.Jobs = append(r.Jobs, j)
 	return nil
@@ -167,6 +181,7 @@ func (r *reading) wrong(j *Job) string {
 // done is the log as read.
 func (r *reading) done() (*Trace, error) {
 	t := &r.Trace
+	r.seen, r.words = nil, nil
 	if r.Sort {
 		slices.SortStableFunc(t.Jobs, func(a, b Job) int { return cmp.Compare(a.Submit, b.Submit) })
 	}

@@ -1,0 +1,165 @@
+package schedule
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Promises come before all else that is planned anew: each is put where it was, and who
+// cannot have it there is told why.
+
+// keepPromises books promises, the earliest first.
+func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]memory, slips bool) {
+	type promised struct {
+		*entry
+		plan *cluster.Promise
+	}
+	var list []promised
+	for _, e := range all {
+		e.class.jobs = append(e.class.jobs, e)
+		old, plan := before[e.job.ID], e.job.Promise
+		if e.broken = old.broken; e.broken != "" {
+			continue
+		}
+		if old.firm && old.spec == e.job.Spec { // perhaps not yet agreed
+			plan = old.plan
+		}
+		if plan != nil {
+			list = append(list, promised{e, plan})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b promised) int { return cmp.Compare(a.plan.At, b.plan.At) })
+	for _, x := range list {
+		p.keep(r, x.entry, x.plan, slips)
+	}
+}
+
+// keep books a promise where it was: on the hosts that are kept for it, else on others
+// at the same time. When there are none it is broken; if it slips, it is put off as
+// little as can be.
+func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, slips bool) {
+	at := max(promise.At, r.snap.Now)
+	s, choice, ok := p.kept(e, promise, at)
+	if !ok {
+		s, choice, ok = p.find(e.class, at, at+1, (*backfill.Profile).Search)
+	}
+	if !ok || at.Sub(promise.At) > slack {
+		e.broken = p.blame(r, promise)
+	}
+	if !ok && slips {
+		s, choice, ok = p.find(e.class, at, cluster.Never, (*backfill.Profile).Search)
+	}
+	if ok {
+		p.pledge(r, e)
+		p.book(e, s, choice)
+	}
+}
+
+// kept is the start that a promise names, when its hosts still have what it needs.
+func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant) (backfill.Start, int, bool) {
+	var hosts []int
+	var gpus []int32
+	for _, share := range promise.Hosts {
+		h, ok := p.hostOf(e.job.Spec, share.Node)
+		if !ok {
+			return backfill.Start{}, 0, false
+		}
+		hosts, gpus = append(hosts, h), append(gpus, share.GPUs)
+	}
+	for i := range e.class.options {
+		o := &e.class.options[i]
+		if o.part.Name != promise.Partition {
+			continue
+		}
+		w, choice := o.any, 2*i
+		if w == nil {
+			w, choice = o.near, 2*i+1
+		}
+		shares, ok := p.profile.Shares(w, promise.Kind, at, hosts, gpus)
+		if ok && p.profile.Fits(w, at, shares) {
+			return backfill.Start{At: at, Kind: promise.Kind, Shares: shares}, choice, true
+		}
+	}
+	return backfill.Start{}, 0, false
+}
+
+// hostOf is where a job finds a node: at its own place, or at its twin's within the
+// reservation of the job.
+func (p *Planner) hostOf(spec *cluster.JobSpec, node string) (int, bool) {
+	if spec.Reservation == "" {
+		h, ok := p.ground.places[node]
+		return h, ok
+	}
+	for _, t := range p.ground.twins[node] {
+		if t.reservation.Name == spec.Reservation {
+			return t.host, true
+		}
+	}
+	return 0, false
+}
+
+// promiseOf is the promise that a firm entry amounts to.
+func (p *Planner) promiseOf(e *entry) *cluster.Promise {
+	promise := &cluster.Promise{At: e.at, Partition: e.class.options[e.choice/2].part.Name, Kind: e.kind}
+	for _, s := range e.shares {
+		promise.Hosts = append(promise.Hosts, cluster.NodeShare{Node: p.ground.hosts[s.Host].Name, GPUs: s.GPUs})
+	}
+	return promise
+}
+
+// blame is why a promise cannot be kept.
+func (p *Planner) blame(r *round, promise *cluster.Promise) string {
+	for _, share := range promise.Hosts {
+		n, known := p.ground.nodes[share.Node]
+		switch {
+		case !known:
+			return "node " + share.Node + " is gone"
+		case n.Drain:
+			return "node " + share.Node + " was drained"
+		case n.Fault != "":
+			return "node " + share.Node + " has a fault"
+		case !n.Usable():
+			return "node " + share.Node + " is lost"
+		}
+	}
+	if name := p.lostNow(r.snap); name != "" { // another, from which somebody had to move to these
+		return "node " + name + " is lost"
+	}
+	if r.snap.Now.Sub(promise.At) > slack {
+		return late
+	}
+	for _, job := range r.jobs.active {
+		if limit := job.Limit(); limit > 0 && limit.Add(p.ground.grace) <= r.snap.Now {
+			return overstays(job)
+		}
+	}
+	return "an administrator changed the nodes, a reservation, the policy or the job"
+}
+
+// lostNow is the first node that was heard when the last pass was made and is not any
+// more; before there was one, the first that is not heard. "" when there is none.
+func (p *Planner) lostNow(snap *cluster.Snapshot) string {
+	heard := map[string]bool{}
+	if p.last != nil {
+		for _, n := range p.last.Nodes {
+			heard[n.Name] = n.Liveness == cluster.Alive
+		}
+	}
+	for _, n := range snap.Nodes {
+		if n.Liveness != cluster.Alive && (p.last == nil || heard[n.Name]) {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// late is the cause that nobody but the controllers gives.
+const late = "no controller was there to start jobs in time"
+
+// overstays is the cause that a job gives by not leaving.
+func overstays(job *cluster.Job) string {
+	return "job " + job.Ref().String() + " has not left its nodes in time"
+}

@@ -1,0 +1,158 @@
+package backfill
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// What a want cannot have at once it has at the first of the instants at which one of
+// its hosts begins to be able to give its share, and enough others can.
+
+// turn is an instant from which a host can, or can no longer, start its share.
+type turn struct {
+	at   cluster.Instant
+	host int32
+	by   int8
+}
+
+// later finds the first instant after from at which enough hosts can start at once:
+// it walks over the instants at which one of them begins or ends to be able to.
+func (p *Profile) later(w *Want, k *kindWant, set HostSet, from, before cluster.Instant) (Start, bool) {
+	turns := p.turns[:0]
+	for i := range set {
+		for rest := set[i]; rest != 0; rest &= rest - 1 {
+			h := i*64 + bits.TrailingZeros64(rest)
+			n := len(turns)
+			if turns = p.openings(turns, h, w, k, opening{from, before}); len(turns) == n {
+				set[i] &^= rest & -rest // nor will it be for the next alike
+			}
+		}
+	}
+	p.turns = turns
+	if s, ok := p.atOnce(w, k, turns, from); ok {
+		return s, true
+	}
+	slices.SortFunc(turns, func(a, b turn) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by), cmp.Compare(a.host, b.host))
+	})
+	count := int32(0)
+	var domains map[int32]int32
+	if w.domains != nil {
+		domains = map[int32]int32{}
+	}
+	for i, t := range turns {
+		if domains != nil {
+			if d := w.domains[t.host]; d >= 0 {
+				domains[d] += int32(t.by)
+			}
+		}
+		count += int32(t.by)
+		if t.by < 0 || count < w.Need.Nodes || i+1 < len(turns) && turns[i+1].at == t.at && turns[i+1].by > 0 {
+			continue
+		}
+		if domains == nil || w.roomiest(domains) >= w.Need.Nodes {
+			return p.startAt(w, k, turns[:i+1], t.at), true
+		}
+	}
+	return Start{}, false
+}
+
+// atOnce is the start at the first instant looked at, when enough hosts are open then
+// and it does not matter where they are: there is nothing to sort.
+func (p *Profile) atOnce(w *Want, k *kindWant, turns []turn, from cluster.Instant) (Start, bool) {
+	open := int32(0)
+	for i := range turns {
+		if turns[i].at == from {
+			open++
+		}
+	}
+	if w.domains != nil || open < w.Need.Nodes {
+		return Start{}, false
+	}
+	p.found = p.found[:0]
+	for i := range turns {
+		if turns[i].at == from {
+			h := int(turns[i].host)
+			p.found = append(p.found, p.candidate(w, k, h, p.rows[h].window(from, from.Add(w.Lasts))))
+		}
+	}
+	return p.choose(w, k, from), true
+}
+
+// openings appends when the want can start on one host within an interval.
+func (p *Profile) openings(turns []turn, h int, w *Want, k *kindWant, in opening) []turn {
+	d := &k.demands[p.models[h]]
+	p.Rows++
+	for in.from < in.before {
+		o, ok := d.opening(&p.rows[h], in, w)
+		if !ok {
+			break
+		}
+		turns = append(turns, turn{o.from, int32(h), 1})
+		if o.before < in.before {
+			turns = append(turns, turn{o.before, int32(h), -1})
+		}
+		in.from = o.before
+	}
+	return turns
+}
+
+// opening is the first interval within another in which the demand can start.
+func (d *demand) opening(r *Row, in opening, w *Want) (opening, bool) {
+	var first opening
+	found := false
+	for i := range d.forms {
+		if o, ok := r.opening(in.from, in.before, w.Lasts, &d.forms[i]); ok && (!found || o.from < first.from) {
+			first, found = o, true
+		}
+	}
+	if !d.spill || found && first.from == in.from {
+		return first, found
+	}
+	if found {
+		in.before = first.from
+	}
+	for i := r.at(in.from); i < len(r.steps); i++ { // several pools: try each step
+		t := max(in.from, r.steps[i].from)
+		if t >= in.before {
+			break
+		}
+		if free := r.window(t, t.Add(w.Lasts)); d.fits(&free) {
+			before := min(in.before, r.end(i))
+			if next := r.end(r.at(t.Add(w.Lasts) - 1)); next < cluster.Never { // until then the window meets no other step
+				before = min(before, next.Add(-w.Lasts)+1)
+			}
+			return opening{t, before}, true
+		}
+	}
+	return first, found
+}
+
+// earliest is when the first opening begins.
+func (d *demand) earliest(r *Row, in opening, w *Want) (cluster.Instant, bool) {
+	if len(d.forms) == 1 && !d.spill {
+		return r.Earliest(in.from, in.before, w.Lasts, &d.forms[0])
+	}
+	o, ok := d.opening(r, in, w)
+	return o.from, ok
+}
+
+// startAt chooses among the hosts that are open at an instant, by the turns up to it.
+func (p *Profile) startAt(w *Want, k *kindWant, turns []turn, at cluster.Instant) Start {
+	p.found = p.found[:0]
+	open := map[int32]bool{}
+	for _, t := range turns {
+		open[t.host] = t.by > 0
+	}
+	to := at.Add(w.Lasts)
+	for h, is := range open {
+		if is {
+			p.found = append(p.found, p.candidate(w, k, int(h), p.rows[h].window(at, to)))
+		}
+	}
+	slices.SortFunc(p.found, func(a, b candidate) int { return cmp.Compare(a.host, b.host) })
+	return p.choose(w, k, at)
+}
