@@ -26,7 +26,7 @@ type parts struct {
 // the node says so itself.
 func assemble(cfg config.Node, log *slog.Logger) parts {
 	p := parts{config: agent.Config{
-		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health,
+		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health, Meter: cfg.Poll.Meter,
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features, Region: cfg.Region,
 		Images: runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},
 		Prolog: cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, Log: log,

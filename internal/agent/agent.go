@@ -38,6 +38,8 @@ type Config struct {
 	// Report is how often a full report is sent although nothing changed, and
 	// Health how often the runtime and the GPUs are looked at.
 	Report, Health time.Duration
+	// Meter is how often it is looked at how busy the GPUs of tasks are.
+	Meter time.Duration
 
 	CPUs     int           // 0: those of the host
 	Memory   cluster.Bytes // 0: that of the host
@@ -123,6 +125,9 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 	if cfg.Health <= 0 {
 		cfg.Health = 30 * time.Second
 	}
+	if cfg.Meter <= 0 {
+		cfg.Meter = 5 * time.Second
+	}
 	if cfg.HookTimeout <= 0 {
 		cfg.HookTimeout = 5 * time.Minute
 	}
@@ -165,7 +170,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
 	defer stop()
 	a.reading = background
-	for _, part := range []func(context.Context){a.converse, a.watchGPUs, a.watchHealth, a.collectImages} {
+	for _, part := range []func(context.Context){a.converse, a.watchGPUs, a.watchHealth, a.watchUse, a.collectImages} {
 		a.workers.Go(func() { part(background) })
 	}
 	a.loop(ctx)

@@ -191,6 +191,9 @@ func TestNewLife(t *testing.T) {
 		n.change(func() { delete(n.wanted, at(1, 1)); n.reports = nil })
 		n.start()
 		n.until("a second life", func() bool { return len(n.boots) == 2 })
+		if first, second := n.registry[0].GetTasks(), n.registry[len(n.registry)-1].GetTasks(); first != 0 || second != 1 {
+			t.Errorf("told of %d tasks with the first registration and %d with the last: want 0 and 1", first, second)
+		}
 		n.until("cleared away", func() bool {
 			return len(n.reports) > 0 && n.last(at(1, 1)) == nil && n.reports[len(n.reports)-1].GetSeen() > 0
 		})

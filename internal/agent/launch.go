@@ -82,7 +82,8 @@ func (a *Agent) started(ctx context.Context, t *task, err error, abandoned bool)
 	switch {
 	case err == nil:
 		t.Phase = reconcile.Started
-		t.End.Started = cluster.InstantOf(time.Now())
+		t.gauged = time.Now()
+		t.End.Started = cluster.InstantOf(t.gauged)
 		a.dirty[t.ID] = true
 		nudge(a.reports)
 		a.watchTask(ctx, t)

@@ -133,6 +133,11 @@ func (a *Agent) describe(request *greylagv1.RegisterRequest) {
 	request.Version = version.Version
 	request.Runtime = a.cfg.RuntimeName
 	request.Fault = a.fault()
+	for _, t := range a.tasks {
+		if t.Phase < reconcile.Clean {
+			request.Tasks++
+		}
+	}
 }
 
 // registered notes who the node is now. Under another cluster's name the tasks
@@ -249,6 +254,11 @@ func reported(t *task) *greylagv1.ReportedTask {
 		Job: uint64(t.ID.Job), Attempt: uint32(t.ID.Attempt), Phase: phaseWords[t.Phase],
 		Cause: t.End.Cause.String(), ExitCode: t.End.Exit.Code, ExitSignal: t.End.Exit.Signal, Message: t.End.Message,
 		MemoryPeak: int64(t.End.Memory), RanMs: t.ran.Milliseconds(),
+		GpuBusyMs: t.GPU.BusyMs, GpuKnownMs: t.GPU.KnownMs,
+	}
+	if t.GPU.MemoryKnown {
+		peak := int64(t.GPU.MemoryPeak)
+		r.GpuMemoryPeakBytes = &peak
 	}
 	if t.End.Started != 0 {
 		r.Started = timestamppb.New(t.End.Started.Time())

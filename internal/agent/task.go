@@ -29,6 +29,7 @@ type task struct {
 	watched   bool
 	met       time.Time          // when this process first had it
 	ran       time.Duration      // since then, until it ended
+	gauged    time.Time          // up to when it was looked at how busy its GPUs are
 	abandon   context.CancelFunc // of the start under way
 	over      chan struct{}      // closed when it has ended
 }
@@ -36,6 +37,7 @@ type task struct {
 // newTask takes a record; spec is nil where the record has none.
 func newTask(record *taskdb.Task, spec *greylagv1.WantedTask) *task {
 	t := &task{Task: record, abandon: func() {}, over: make(chan struct{}), met: time.Now()}
+	t.gauged = t.met
 	if record.Phase >= reconcile.Ended {
 		close(t.over)
 	}

@@ -97,14 +97,16 @@ func (g Group) Processes() ([]int, error) {
 	return pids, err
 }
 
-// Signal sends sig to every process of the group but those in except. Processes
-// that are born meanwhile may be missed; Kill is the one that misses nobody.
-func (g Group) Signal(sig syscall.Signal, except ...int) error {
+// Signal sends sig to every process of the group but those in except, and counts
+// them. Processes that are born meanwhile may be missed; Kill is the one that misses
+// nobody.
+func (g Group) Signal(sig syscall.Signal, except ...int) (int, error) {
 	pids, err := g.Processes()
 	if err != nil {
-		return fmt.Errorf("signal group %s: %w", g.path, err)
+		return 0, fmt.Errorf("signal group %s: %w", g.path, err)
 	}
-	return signalAll(pids, sig, except)
+	pids = without(pids, except)
+	return len(pids), signalAll(pids, sig, nil)
 }
 
 // Kill sends SIGKILL until no process but those in except is left, or ctx ends.

@@ -4,12 +4,18 @@ package ginit
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 )
 
-// failure is why the program was never executed.
+// exitTold is the status where SIGTERM came before there was a program: as if it
+// had been the program's end.
+const exitTold = 128 + int(syscall.SIGTERM)
+
+// failure is why the program was never executed; without a message where it was
+// told to end before it began.
 type failure struct {
 	code    int
 	message string
@@ -18,8 +24,9 @@ type failure struct {
 // launch opens the output and enters the working directory as the user, then
 // executes the program as the user in a process group of its own (not a
 // session: a program that opens a terminal must not be given it as its
-// controlling one). It returns the program's process id.
-func launch(order *Order) (int, *failure) {
+// controlling one). It returns the program's process id. After SIGTERM it does
+// not execute it any more.
+func launch(order *Order, signals chan os.Signal) (int, *failure) {
 	syscall.Umask(int(order.Umask))
 	null, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -41,6 +48,9 @@ func launch(order *Order) (int, *failure) {
 		if err := confine(); err != nil { // fail closed
 			return 0, &failure{ExitExec, "cannot confine the task: " + reason(err)}
 		}
+	}
+	if told(signals) {
+		return 0, &failure{code: exitTold}
 	}
 	pid, err := execute(order, attr)
 	if err != nil {

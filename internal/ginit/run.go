@@ -53,7 +53,7 @@ func Run(dir string) int {
 		gatherOrphans()
 	}
 	started := time.Now()
-	pid, failure := launch(&order)
+	pid, failure := launch(&order, signals)
 	if failure != nil {
 		return refuse(dir, failure.code, failure.message)
 	}
@@ -80,9 +80,28 @@ func claim(dir string) bool {
 	return f.Close() == nil
 }
 
+// told tells whether SIGTERM has come. It is asked before there is a program: what
+// else has come stays, for the program.
+func told(signals chan os.Signal) bool {
+	for range len(signals) {
+		sig := <-signals
+		if sig == syscall.SIGTERM {
+			return true
+		}
+		select {
+		case signals <- sig:
+		default: // full of newer ones
+		}
+	}
+	return false
+}
+
 // refuse records that the program was never executed, and why.
 func refuse(dir string, code int, message string) int {
 	record := Record{Code: code, LaunchError: message, Ended: time.Now().UnixNano()}
+	if code == exitTold {
+		record.Signal = int(syscall.SIGTERM)
+	}
 	if err := writeRecord(dir, record); err != nil {
 		return ExitOrder // the status alone has to tell
 	}

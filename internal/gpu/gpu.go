@@ -1,5 +1,6 @@
 // Package gpu knows a node's GPUs: which there are and how they hang together,
-// what happens to them while jobs run, and who still uses one after its job.
+// what happens to them while jobs run, how busy they are, and who still uses one
+// after its job.
 //
 // It decides what a device is called (normalised type, NVLink domain) and
 // whether an error is the application's or the hardware's. It never decides
@@ -38,6 +39,10 @@ type Provider interface {
 	Watch(ctx context.Context, heard func(Event)) error
 	// Processes lists who uses the devices with these UUIDs. O(processes).
 	Processes(ctx context.Context, uuids []string) ([]Process, error)
+	// Loads tells how busy devices are that tasks have, and what their memory
+	// holds. A device of which neither is known may be left out. It gives up
+	// with the context, and harms nothing that others ask.
+	Loads(ctx context.Context, held []Held) ([]Load, error)
 }
 
 // Inventory is what a node has.
@@ -63,6 +68,22 @@ type File struct {
 type Process struct {
 	UUID string `json:"uuid"`
 	PID  int    `json:"pid"`
+}
+
+// Held are the devices that a task has.
+type Held struct {
+	UUIDs []string
+	// PIDs lists the task's processes, for who cannot ask a device; nil where
+	// they cannot be listed.
+	PIDs func() ([]int, error)
+}
+
+// Load is how a device is used at one moment. What is nil is not known, which a
+// board or a part of one (MIG) may say of itself.
+type Load struct {
+	UUID   string `json:"uuid"`
+	Busy   *int64 `json:"busy,omitempty"`   // percent of the last moments in which something ran on it
+	Memory *int64 `json:"memory,omitempty"` // bytes that are taken of its memory
 }
 
 // Event is something that happened to a GPU.
@@ -102,3 +123,6 @@ func (None) Watch(ctx context.Context, _ func(Event)) error {
 
 // Processes finds nobody.
 func (None) Processes(context.Context, []string) ([]Process, error) { return nil, nil }
+
+// Loads knows of none.
+func (None) Loads(context.Context, []Held) ([]Load, error) { return nil, nil }

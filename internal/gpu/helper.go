@@ -45,12 +45,14 @@ type Helper struct {
 
 	mu    sync.Mutex
 	child *child
+
+	asking chan struct{} // held by the one question about loads that is under way
 }
 
 // NewHelper asks through the given program (gnvml); host names this node in the
 // names of NVLink domains. Close ends the program.
 func NewHelper(program, host string, limits Limits, log *slog.Logger) *Helper {
-	return &Helper{program: program, host: host, limits: limits.withDefaults(), log: log}
+	return &Helper{program: program, host: host, limits: limits.withDefaults(), log: log, asking: make(chan struct{}, 1)}
 }
 
 // Close ends the program.
@@ -115,6 +117,46 @@ func (h *Helper) Inventory(ctx context.Context) (Inventory, error) {
 func (h *Helper) Processes(ctx context.Context, uuids []string) ([]Process, error) {
 	reply, err := h.call(ctx, Request{Op: "processes", UUIDs: uuids}, h.limits.Processes)
 	return reply.Processes, err
+}
+
+// Loads implements Provider. What it asks is worth little: it starts no child,
+// ends none that is slow, for that may be making an inventory, and asks nothing
+// more while the last question waits for its answer.
+func (h *Helper) Loads(ctx context.Context, held []Held) ([]Load, error) {
+	h.mu.Lock()
+	child := h.child
+	h.mu.Unlock()
+	if child == nil || child.over() {
+		return nil, fmt.Errorf("the GPU helper does not run: %w", ErrUnanswered)
+	}
+	select {
+	case h.asking <- struct{}{}:
+	default:
+		return nil, fmt.Errorf("the last question waits for its answer: %w", ErrUnanswered)
+	}
+	request := Request{Op: "loads"}
+	for _, h := range held {
+		request.UUIDs = append(request.UUIDs, h.UUIDs...)
+	}
+	type answer struct {
+		reply Reply
+		err   error
+	}
+	answered := make(chan answer, 1)
+	go func() { // until the child answers or ends
+		reply, err := child.ask(context.WithoutCancel(ctx), request)
+		<-h.asking
+		answered <- answer{reply, err}
+	}()
+	select {
+	case a := <-answered:
+		if a.err == nil && a.reply.Error != "" {
+			a.err = fmt.Errorf("%s: %w", a.reply.Error, ErrUnanswered)
+		}
+		return a.reply.Loads, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrUnanswered, ctx.Err())
+	}
 }
 
 // Watch implements Provider. It keeps a child running and takes its events; a

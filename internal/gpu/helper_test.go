@@ -3,6 +3,7 @@ package gpu
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -126,6 +127,87 @@ func TestInventoryThroughTheLibrary(t *testing.T) {
 	}
 	if d := inventory.Devices[0]; !strings.Contains(d.Bad, "reset") {
 		t.Errorf("a GPU that needs a reset: %+v", d)
+	}
+}
+
+func TestLoadsThroughTheLibrary(t *testing.T) {
+	f := newFake(t, "1", Limits{})
+	held := []Held{{UUIDs: []string{"GPU-fake-1"}}, {UUIDs: []string{"GPU-fake-0", "GPU-other"}}}
+	loads := func() string {
+		t.Helper()
+		list, err := f.Loads(t.Context(), held)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		for _, l := range list {
+			text += l.UUID[len("GPU-fake-"):]
+			if l.Busy != nil {
+				text += fmt.Sprint(" ", *l.Busy, "%")
+			}
+			if l.Memory != nil {
+				text += fmt.Sprint(" ", *l.Memory>>20, "MiB")
+			}
+			text += "; "
+		}
+		return text
+	}
+	if _, err := f.Loads(t.Context(), held); !errors.Is(err, ErrUnanswered) || f.child != nil {
+		t.Errorf("before anything else was asked: %v, %v", err, f.child)
+	}
+	if _, err := f.Inventory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := loads(); got != "0 0% 0MiB; 1 0% 0MiB; " {
+		t.Errorf("at rest: %s", got)
+	}
+	f.put("busy", 140) // what no board may say
+	f.put("used", 300)
+	if got := loads(); got != "0 100% 300MiB; 1 100% 300MiB; " {
+		t.Errorf("at work: %s", got)
+	}
+	f.put("parts", 1)
+	held = held[:1]
+	if got := loads(); got != "1 1024MiB; " {
+		t.Errorf("of a board that does not tell: %s", got)
+	}
+}
+
+// TestSlowLoadsHarmNobody: a board that does not say how busy it is costs what asks for
+// that, once, and not the child that others use.
+func TestSlowLoadsHarmNobody(t *testing.T) {
+	f := newFake(t, "1", Limits{})
+	if _, err := f.Inventory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first, held := f.child, []Held{{UUIDs: []string{"GPU-fake-0"}}}
+	f.put("slow", 1)
+	for range 100 {
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		if _, err := f.Loads(ctx, held); !errors.Is(err, ErrUnanswered) {
+			t.Errorf("while it is slow: %v", err)
+		}
+		stop()
+	}
+	if first.mu.Lock(); first.next != 2 || first.over() {
+		t.Errorf("%d questions, ended %v", first.next, first.over())
+	}
+	first.mu.Unlock()
+	f.remove("slow")
+	if _, err := f.Inventory(t.Context()); err != nil || f.child != first {
+		t.Errorf("another question, afterwards: %v", err)
+	}
+	for {
+		if loads, err := f.Loads(t.Context(), held); err == nil && len(loads) == 1 {
+			break
+		} else if !errors.Is(err, ErrUnanswered) { // the answer to the first is on its way
+			t.Fatalf("afterwards: %v, %v", loads, err)
+		}
+	}
+	first.kill()
+	<-first.done
+	if _, err := f.Loads(t.Context(), held); !errors.Is(err, ErrUnanswered) {
+		t.Errorf("without a child: %v", err)
 	}
 }
 

@@ -15,7 +15,7 @@ const Beat = 5
 // Request is what the daemon asks its helper, one JSON object a line.
 type Request struct {
 	ID    uint64   `json:"id"`
-	Op    string   `json:"op"` // "inventory" or "processes"
+	Op    string   `json:"op"` // "inventory", "processes" or "loads"
 	UUIDs []string `json:"uuids,omitempty"`
 }
 
@@ -26,6 +26,7 @@ type Reply struct {
 	Error     string    `json:"error,omitempty"`
 	Host      *Host     `json:"host,omitempty"`
 	Processes []Process `json:"processes,omitempty"`
+	Loads     []Load    `json:"loads,omitempty"`
 	Event     *RawEvent `json:"event,omitempty"`
 	Beat      bool      `json:"beat,omitempty"`
 }
@@ -73,7 +74,7 @@ func DecodeRequest(line []byte) (Request, error) {
 	if err := json.Unmarshal(line, &r); err != nil {
 		return Request{}, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
-	if r.ID == 0 || r.Op != "inventory" && r.Op != "processes" {
+	if r.ID == 0 || r.Op != "inventory" && r.Op != "processes" && r.Op != "loads" {
 		return Request{}, fmt.Errorf("%w: request %d for %q", ErrProtocol, r.ID, r.Op)
 	}
 	return r, nil
@@ -89,6 +90,9 @@ func DecodeReply(line []byte) (Reply, error) {
 	if err := json.Unmarshal(line, &r); err != nil {
 		return Reply{}, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
+	if err := checkLoads(r.Loads); err != nil {
+		return Reply{}, err
+	}
 	if r.Host == nil {
 		return r, nil
 	}
@@ -103,4 +107,20 @@ func DecodeReply(line []byte) (Reply, error) {
 		seen[d.UUID] = true
 	}
 	return r, nil
+}
+
+// checkLoads refuses a device that is named twice or not at all, and numbers
+// that cannot be.
+func checkLoads(loads []Load) error {
+	if len(loads) > maxDevices {
+		return fmt.Errorf("%w: loads of %d devices", ErrProtocol, len(loads))
+	}
+	seen := map[string]bool{}
+	for _, l := range loads {
+		if l.UUID == "" || seen[l.UUID] || l.Busy != nil && (*l.Busy < 0 || *l.Busy > 100) || l.Memory != nil && *l.Memory < 0 {
+			return fmt.Errorf("%w: load of device %q", ErrProtocol, l.UUID)
+		}
+		seen[l.UUID] = true
+	}
+	return nil
 }

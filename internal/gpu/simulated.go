@@ -20,8 +20,9 @@ type Simulated struct {
 	first  int // devices of this machine that other nodes on it have
 	groups []Group
 
-	mu   sync.Mutex
-	made *Inventory
+	mu      sync.Mutex
+	made    *Inventory
+	numbers map[string]uint64 // by UUID: the device number, where there is a device file
 }
 
 // Group is a number of equal simulated GPUs.
@@ -75,7 +76,9 @@ func (s *Simulated) makeAll() (Inventory, error) {
 	if err != nil {
 		return Inventory{}, err
 	}
+	s.numbers = map[string]uint64{}
 	for i, file := range files {
+		s.numbers[inventory.Devices[i].UUID] = file.Number()
 		inventory.Devices[i].Files = []File{{Host: file.Path, Task: "/dev/nvidia" + strconv.Itoa(i)}}
 	}
 	return inventory, nil
@@ -100,3 +103,32 @@ func (s *Simulated) Watch(ctx context.Context, heard func(Event)) error {
 
 // Processes finds nobody: what a task had open ended with its processes.
 func (s *Simulated) Processes(context.Context, []string) ([]Process, error) { return nil, nil }
+
+// Loads says that a device is busy while a process of its task has it open,
+// which is all that can be done with it. Memory it has none.
+func (s *Simulated) Loads(_ context.Context, held []Held) ([]Load, error) {
+	s.mu.Lock()
+	numbers := s.numbers // is not changed any more once it is made
+	s.mu.Unlock()
+	var loads []Load
+	for _, h := range held {
+		if h.PIDs == nil {
+			continue
+		}
+		pids, err := h.PIDs()
+		if err != nil {
+			continue
+		}
+		open := simgpu.OpenBy(pids)
+		for _, uuid := range h.UUIDs {
+			if number, known := numbers[uuid]; known {
+				busy := int64(0)
+				if open[number] {
+					busy = 100
+				}
+				loads = append(loads, Load{UUID: uuid, Busy: &busy})
+			}
+		}
+	}
+	return loads, nil
+}

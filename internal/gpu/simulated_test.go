@@ -1,7 +1,9 @@
 package gpu
 
 import (
+	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -71,6 +73,63 @@ func TestSimulatedInventory(t *testing.T) {
 	}
 	if d := first.Devices; d[0].Domain != "n1" || d[2].Domain != "rack1" || d[2].Type != "t4" || d[0].Memory != 80*cluster.GiB {
 		t.Errorf("%+v", d)
+	}
+}
+
+// TestSimulatedLoads: a device is busy while its task has it open, and not known where
+// nobody can tell.
+func TestSimulatedLoads(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: without it there are no device files")
+	}
+	gpus := NewSimulated("n1", folder(t), []Group{{Count: 3, Type: "h100"}})
+	inventory, err := gpus.Inventory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var uuids []string
+	for _, d := range inventory.Devices {
+		uuids = append(uuids, d.UUID)
+	}
+	self := func() ([]int, error) { return []int{os.Getpid(), 1 << 30}, nil }
+	nobody := func() ([]int, error) { return nil, nil }
+	loads := func(held ...Held) string {
+		list, err := gpus.Loads(t.Context(), held)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text string
+		for _, l := range list {
+			if l.Memory != nil {
+				t.Errorf("memory of %s is %d", l.UUID, *l.Memory)
+			}
+			text += fmt.Sprint(slices.Index(uuids, l.UUID), ":", *l.Busy, " ")
+		}
+		return text
+	}
+	file, err := os.Open(inventory.Devices[1].Files[0].Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		want string
+		held []Held
+	}{
+		{"0:0 1:100 2:0 ", []Held{{uuids, self}}},
+		{"1:0 2:0 ", []Held{{uuids[1:], nobody}}},
+		{"2:0 ", []Held{{uuids[:2], nil}, {uuids[2:], self}}},
+		{"0:0 ", []Held{{uuids[1:], func() ([]int, error) { return nil, os.ErrPermission }}, {uuids[:1], self}}},
+		{"", []Held{{[]string{"another"}, self}}},
+	} {
+		if got := loads(c.held...); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := loads(Held{uuids, self}); got != "0:0 1:0 2:0 " {
+		t.Errorf("after it was closed: %q", got)
 	}
 }
 

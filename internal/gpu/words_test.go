@@ -61,6 +61,7 @@ func TestEventsMean(t *testing.T) {
 func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"id":1,"host":{"driver":"1","devices":[{"index":0,"uuid":"a","name":"NVIDIA H100","memory":1,"minor":0,"bus":"0","links":["switch","0"]}]}}`))
 	f.Add([]byte(`{"event":{"type":8,"data":79}}`))
+	f.Add([]byte(`{"id":2,"loads":[{"uuid":"a","busy":7,"memory":0},{"uuid":"b"}]}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		r, err := DecodeReply(line)
 		if err != nil {
@@ -68,6 +69,11 @@ func FuzzReply(f *testing.F) {
 				t.Fatalf("unnamed error %v", err)
 			}
 			return
+		}
+		for _, l := range r.Loads {
+			if l.UUID == "" || l.Busy != nil && (*l.Busy < 0 || *l.Busy > 100) || l.Memory != nil && *l.Memory < 0 {
+				t.Fatalf("%q says %+v", line, l)
+			}
 		}
 		if r.Event != nil {
 			event(*r.Event)
@@ -83,14 +89,27 @@ func FuzzReply(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := DecodeReply(again); err != nil || !reflect.DeepEqual(back.Processes, r.Processes) {
+		if back, err := DecodeReply(again); err != nil || len(back.Loads) != len(r.Loads) || !reflect.DeepEqual(back.Processes, r.Processes) {
 			t.Fatalf("%q became %q, %v", line, again, err)
 		}
 	})
 }
 
+// TestRepliesThatNoHelperGives are refused.
+func TestRepliesThatNoHelperGives(t *testing.T) {
+	for _, line := range []string{
+		`{"id":1,"loads":[{"uuid":"a","busy":101}]}`, `{"id":1,"loads":[{"uuid":"a","busy":-1}]}`, `{"id":1,"loads":[{"uuid":"a","memory":-1}]}`,
+		`{"id":1,"loads":[{"uuid":"a"},{"uuid":"a"}]}`, `{"id":1,"loads":[{"busy":1}]}`, `{"id":1,"loads":[{"uuid":"a","busy":0.5}]}`,
+	} {
+		if r, err := DecodeReply([]byte(line)); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %+v, %v", line, r, err)
+		}
+	}
+}
+
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"id":1,"op":"processes","uuids":["a"]}`))
+	f.Add([]byte(`{"id":2,"op":"loads","uuids":["a","b"]}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		if r, err := DecodeRequest(line); err != nil && !errors.Is(err, ErrProtocol) || err == nil && r.ID == 0 {
 			t.Fatalf("%+v, %v", r, err)

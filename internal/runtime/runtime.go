@@ -67,6 +67,13 @@ type Images interface {
 	Fetch(ctx context.Context, request FetchRequest) (string, error)
 }
 
+// ProcessLister is implemented by a runtime that knows which processes are of a task.
+type ProcessLister interface {
+	// Processes lists those that run, by their ids on the host; none of a task that
+	// runs nothing. O(processes of the task).
+	Processes(id TaskID) ([]int, error)
+}
+
 // Collector is implemented by a runtime that keeps images until they are in the way.
 type Collector interface {
 	// Collect deletes images that were not wanted for keep.Age, and of the others

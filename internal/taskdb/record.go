@@ -20,8 +20,10 @@ type Task struct {
 	KillAt    cluster.Instant
 	Doomed    string // why the node itself will not let it go on
 	Blame     string // what the node's devices did to it meanwhile
-	// End is how it ended, once it has; its Phase is not used. Started is set
-	// from the start on.
+	// GPU is how its GPUs were used so far. The counters go on with the next daemon.
+	GPU cluster.GPUUse
+	// End is how it ended, once it has; its Phase and GPU are not used. Started is
+	// set from the start on.
 	End cluster.Task
 }
 

@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -247,6 +248,46 @@ func (l *library) processes(uuids []string) ([]gpu.Process, error) {
 		}
 	}
 	return users, nil
+}
+
+// loads asks devices how busy they are. What one does not tell (parts of a
+// board, some boards, one that is lost) is not known.
+func (l *library) loads(uuids []string) []gpu.Load {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []gpu.Load
+	for _, at := range l.known {
+		if at.device == nil || !slices.Contains(uuids, at.raw.UUID) {
+			continue
+		}
+		load := gpu.Load{UUID: at.raw.UUID, Memory: l.taken(at.device)}
+		if l.has("nvmlDeviceGetUtilizationRates") {
+			if rates, ret := at.device.GetUtilizationRates(); ret == nvml.SUCCESS {
+				busy := int64(min(rates.Gpu, 100))
+				load.Busy = &busy
+			}
+		}
+		all = append(all, load)
+	}
+	return all
+}
+
+// taken is how much of a device's memory is taken, without what the driver keeps
+// for itself where it says so; nil for not known.
+func (l *library) taken(device nvml.Device) *int64 {
+	var bytes int64
+	if l.has("nvmlDeviceGetMemoryInfo_v2") {
+		if memory, ret := device.GetMemoryInfo_v2(); ret == nvml.SUCCESS {
+			bytes = int64(min(memory.Used, 1<<62))
+			return &bytes
+		}
+	}
+	memory, ret := device.GetMemoryInfo()
+	if ret != nvml.SUCCESS {
+		return nil
+	}
+	bytes = int64(min(memory.Used, 1<<62))
+	return &bytes
 }
 
 // interesting are the events that are waited for, of those a device has.

@@ -15,6 +15,7 @@ type source interface {
 	// inventory lists the devices; none without a driver.
 	inventory() (gpu.Host, error)
 	processes(uuids []string) ([]gpu.Process, error)
+	loads(uuids []string) []gpu.Load
 	// watch calls heard for events, and with nil now and then to show that it
 	// goes round. It never returns.
 	watch(heard func(*gpu.RawEvent))
@@ -68,6 +69,8 @@ func answer(s source, request gpu.Request) gpu.Reply {
 		}
 	case "processes":
 		reply.Processes, err = s.processes(request.UUIDs)
+	case "loads":
+		reply.Loads = s.loads(request.UUIDs)
 	}
 	if err != nil {
 		reply.Error = err.Error()

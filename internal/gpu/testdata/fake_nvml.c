@@ -1,7 +1,9 @@
 // A libnvidia-ml.so.1 of a host with two linked GPUs, for tests. It looks into
 // the folder $FAKE_NVML: "hang" makes counting block for ever, "lost" loses GPU 1,
 // "remap" makes GPU 0 want a reset, "pid" holds a process that uses GPU 1, "xid"
-// holds the number of an error of GPU 1, given once. -DOLD leaves functions out.
+// holds the number of an error of GPU 1, given once, "busy" and "used" hold the
+// percent and the MiB of both, which GPU 1 does not tell with "parts", and "slow"
+// makes asking for them block. -DOLD leaves functions out.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +34,13 @@ int nvmlDeviceGetCount_v2(uint *n) { while (number("hang")) sleep(1); *n = 2; re
 int nvmlDeviceGetHandleByIndex_v2(uint i, dev **d) { if (i == 1 && number("lost")) return 15; *d = &devs[i]; return 0; }
 int nvmlDeviceGetUUID(dev *d, char *s, uint n) { snprintf(s, n, "GPU-fake-%d", d->index); return 0; }
 int nvmlDeviceGetName(dev *d, char *s, uint n) { snprintf(s, n, "NVIDIA H100 80GB HBM3"); return 0; }
-int nvmlDeviceGetMemoryInfo(dev *d, ull *m) { m[0] = 80ull << 30; m[1] = m[0]; m[2] = 0; return 0; }
+int nvmlDeviceGetMemoryInfo(dev *d, ull *m) { m[0] = 80ull << 30; m[2] = 1ull << 30; m[1] = m[0] - m[2]; return 0; }
+int nvmlDeviceGetUtilizationRates(dev *d, uint *u) {
+	while (number("slow")) usleep(1000);
+	if (d->index == 1 && number("parts")) return 3;
+	u[0] = number("busy"), u[1] = 0;
+	return 0;
+}
 int nvmlDeviceGetMinorNumber(dev *d, uint *n) { *n = 3 - d->index; return 0; }
 typedef struct { char legacy[16]; uint domain, bus, device, id, sub; char bus_id[32]; } pci;
 static int where(int i, pci *p) { memset(p, 0, sizeof *p); p->bus = 0x1b + i; return 0; }
@@ -42,6 +50,12 @@ int nvmlDeviceGetNvLinkState(dev *d, uint l, int *on) { *on = l == 0; return l <
 int nvmlDeviceGetNvLinkRemoteDeviceType(dev *d, uint l, int *t) { *t = 0; return 0; }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(dev *d, uint l, pci *p) { return where(1 - d->index, p); }
 int nvmlDeviceGetRemappedRows(dev *d, uint *c, uint *u, uint *p, uint *f) { *c = *u = *f = 0; *p = d->index == 0 && number("remap"); return 0; }
+typedef struct { uint version; ull total, reserved, free, used; } memory2;
+int nvmlDeviceGetMemoryInfo_v2(dev *d, memory2 *m) {
+	if (d->index == 1 && number("parts")) return 3;
+	m->total = 80ull << 30; m->used = (ull)number("used") << 20;
+	return 0;
+}
 typedef struct { uint pid; ull used; uint gi, ci; } proc;
 int nvmlDeviceGetComputeRunningProcesses_v3(dev *d, uint *n, proc *p) {
 	int pid = number("pid");

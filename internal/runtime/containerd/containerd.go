@@ -28,6 +28,8 @@ import (
 var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Images  = (*Runtime)(nil)
+
+	_ runtime.ProcessLister = (*Runtime)(nil)
 )
 
 // Runtime runs tasks through one containerd. Use New.

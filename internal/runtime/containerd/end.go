@@ -130,12 +130,15 @@ func (r *Runtime) Signal(ctx context.Context, id runtime.TaskID, sig syscall.Sig
 	if !known || !handle.Alive() {
 		return nil
 	}
-	switch {
-	case sig == syscall.SIGKILL:
-		// ginit stays, to record the end; it ends when its program has.
-		return r.group(id).Kill(ctx, handle.PID)
-	case all, sig == syscall.SIGSTOP, sig == syscall.SIGCONT:
-		return r.group(id).Signal(sig, handle.PID)
+	if all || sig == syscall.SIGKILL || sig == syscall.SIGSTOP || sig == syscall.SIGCONT {
+		return dir.Reach(ctx, handle, sig, func() (int, error) {
+			reached, err := r.group(id).Signal(sig, handle.PID)
+			if sig == syscall.SIGKILL && reached > 0 && err == nil {
+				// ginit stays, to record the end; it ends when its program has.
+				err = r.group(id).Kill(ctx, handle.PID)
+			}
+			return reached, err
+		})
 	}
 	if err := handle.Signal(sig); err != nil && !errors.Is(err, proc.ErrGone) {
 		return fmt.Errorf("signal task %s: %w", id, err)
@@ -224,6 +227,9 @@ func (r *Runtime) deleteTask(ctx context.Context, id runtime.TaskID) error {
 	}
 	return err
 }
+
+// Processes implements runtime.ProcessLister.
+func (r *Runtime) Processes(id runtime.TaskID) ([]int, error) { return r.group(id).Processes() }
 
 // Stats implements runtime.Runtime. It reads the control group alone.
 func (r *Runtime) Stats(_ context.Context, id runtime.TaskID) (runtime.Stats, error) {

@@ -193,7 +193,7 @@ func (r *Runtime) Signal(ctx context.Context, id runtime.TaskID, sig syscall.Sig
 		return err
 	}
 	if all || sig == syscall.SIGKILL || sig == syscall.SIGSTOP || sig == syscall.SIGCONT {
-		return r.signalAll(id, sig, handle.PID)
+		return dir.Reach(ctx, handle, sig, func() (int, error) { return r.signalAll(id, sig, handle.PID) })
 	}
 	if err := handle.Signal(sig); err != nil && !errors.Is(err, proc.ErrGone) {
 		return fmt.Errorf("signal task %s: %w", id, err)
@@ -201,18 +201,19 @@ func (r *Runtime) Signal(ctx context.Context, id runtime.TaskID, sig syscall.Sig
 	return nil
 }
 
-// signalAll reaches every process that carries the task's marker, but one.
-func (r *Runtime) signalAll(id runtime.TaskID, sig syscall.Signal, except int) error {
-	var failed error
+// signalAll reaches every process that carries the task's marker, but one, and
+// counts them.
+func (r *Runtime) signalAll(id runtime.TaskID, sig syscall.Signal, except int) (reached int, failed error) {
 	for _, handle := range r.processes(id) {
 		if handle.PID == except {
 			continue
 		}
+		reached++
 		if err := handle.Signal(sig); err != nil && !errors.Is(err, proc.ErrGone) {
 			failed = errors.Join(failed, fmt.Errorf("signal task %s: %w", id, err))
 		}
 	}
-	return failed
+	return reached, failed
 }
 
 // processes finds those that carry the task's marker. O(processes of the host).
@@ -265,7 +266,7 @@ func (r *Runtime) remove(id runtime.TaskID, dir taskdir.Dir) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("remove task %s: %d processes do not end: %w", id, len(left), runtime.ErrUnavailable)
 		}
-		if err := r.signalAll(id, syscall.SIGKILL, 0); err != nil {
+		if _, err := r.signalAll(id, syscall.SIGKILL, 0); err != nil {
 			return err
 		}
 		for _, handle := range left {

@@ -161,6 +161,37 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// TestSignalBeforeTheProgram: what is sent while ginit is not yet up reaches the task
+// all the same, once.
+func TestSignalBeforeTheProgram(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		r, gate := newRuntime(t), filepath.Join(t.TempDir(), "gate")
+		if err := syscall.Mkfifo(gate, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		late := filepath.Join(t.TempDir(), "ginit")
+		// Opening the gate is what it waits in: no process beside ginit's.
+		text := fmt.Sprintf("#!/bin/sh\nread line < %s\nexec %s \"$@\"\n", gate, r.config.GInit)
+		if err := os.WriteFile(late, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		r.config.GInit = late
+		spec := job(t, "sleep 987654\n")
+		start(t, r, spec)
+		sent := make(chan error, 1)
+		go func() { sent <- r.Signal(t.Context(), spec.ID, sig, true) }()
+		if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if exit, _ := wait(t, r, spec); exit.Lost || exit.LaunchError != "" || exit.Signal != int(syscall.SIGTERM) && exit.Signal != int(sig) {
+			t.Errorf("%v: %+v", sig, exit)
+		}
+		if err := <-sent; err != nil {
+			t.Errorf("%v: %v", sig, err)
+		}
+	}
+}
+
 // TestLeftovers: what left its parents, group and session still ends with the
 // task, and by Remove where ginit itself was killed.
 func TestLeftovers(t *testing.T) {

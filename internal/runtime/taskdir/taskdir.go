@@ -5,8 +5,8 @@
 // ginit is. The folder is what makes a task outlive every daemon: whoever finds
 // it knows what was started and how it ended.
 //
-// It decides where things lie and who may read them. It never starts, signals
-// or removes a process.
+// It decides where things lie and who may read them, and whether a signal can reach
+// the program yet (Reach). It never starts or removes a process.
 package taskdir
 
 import (

@@ -1,0 +1,189 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/internal/reconcile"
+	"github.com/greylag/greylag/internal/runtime/containerd"
+	"github.com/greylag/greylag/internal/taskdb"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// boards are GPUs that say of themselves what the test wants.
+type boards struct {
+	gpu.None
+	say func(context.Context, []gpu.Held) ([]gpu.Load, error)
+}
+
+func (b *boards) Loads(ctx context.Context, held []gpu.Held) ([]gpu.Load, error) {
+	return b.say(ctx, held)
+}
+
+// load is one board's answer; below zero it does not tell.
+func load(uuid string, percent, bytes int64) gpu.Load {
+	l := gpu.Load{UUID: uuid}
+	if percent >= 0 {
+		l.Busy = &percent
+	}
+	if bytes >= 0 {
+		l.Memory = &bytes
+	}
+	return l
+}
+
+// gauged is an agent with four GPUs in the hands of a test: jobs 1 and 2 have two and
+// one of them, and job 3 none.
+func gauged(b *boards) *Agent {
+	a := &Agent{
+		cfg: Config{Meter: 5 * time.Second, Log: slog.New(slog.DiscardHandler)}, log: slog.New(slog.DiscardHandler), gpus: b,
+		calls: make(chan func()), done: make(chan struct{}),
+		state: state{tasks: map[reconcile.ID]*task{}, dirty: map[reconcile.ID]bool{}},
+	}
+	for i := range 4 {
+		a.inventory.Devices = append(a.inventory.Devices, gpu.Device{GPU: cluster.GPU{UUID: "g" + strconv.Itoa(i)}})
+	}
+	for job, gpus := range [][]int32{{0, 1}, {2}, nil} {
+		id := at(job+1, 1)
+		a.tasks[id] = newTask(&taskdb.Task{ID: id, Phase: reconcile.Started}, &greylagv1.WantedTask{Nodes: []*greylagv1.NodeAllocation{{Gpus: gpus}}})
+	}
+	return a
+}
+
+// runFor lets the agent look at GPUs for so long.
+func (a *Agent) runFor(t *testing.T, d time.Duration) {
+	ctx, stop := context.WithTimeout(t.Context(), d)
+	defer stop()
+	go func() {
+		for {
+			select {
+			case call := <-a.calls:
+				call()
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	a.watchUse(ctx)
+	synctest.Wait()
+}
+
+func (a *Agent) use(job int) cluster.GPUUse { return a.tasks[at(job, 1)].GPU }
+
+// TestGPUUseAddsUp: what boards say counts for the time since the last look, what they do
+// not say is not known, and what is not allocated is not asked for.
+func TestGPUUseAddsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		a := gauged(&boards{say: func(_ context.Context, held []gpu.Held) ([]gpu.Load, error) {
+			asked := 0
+			for _, h := range held {
+				asked += len(h.UUIDs)
+			}
+			if looks++; len(held) != 2 || asked != 3 {
+				t.Errorf("asked of %+v", held)
+			}
+			return []gpu.Load{load("g0", 50, 3<<30), load("g1", int64(looks%2)*100, 7<<30), load("g2", -1, 0), load("g3", 100, 9<<30)}, nil
+		}})
+		a.runFor(t, 61*time.Second)
+		// 12 looks in a minute: half of one GPU, and the other in every second look.
+		if got, want := a.use(1), (cluster.GPUUse{BusyMs: 60_000, KnownMs: 120_000, MemoryPeak: 7 << 30, MemoryKnown: true}); got != want {
+			t.Errorf("two GPUs: %+v, want %+v", got, want)
+		}
+		if got, want := a.use(2), (cluster.GPUUse{MemoryKnown: true}); got != want {
+			t.Errorf("a GPU that does not tell: %+v, want %+v", got, want)
+		}
+		if got := a.use(3); got != (cluster.GPUUse{}) || len(a.dirty) != 2 {
+			t.Errorf("no GPU: %+v, and %d records to write", got, len(a.dirty))
+		}
+	})
+}
+
+// TestGPUUseOfGaps: a look that fails or hangs is made up for by the next, unless that
+// comes late; and keeps nothing waiting.
+func TestGPUUseOfGaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		a := gauged(&boards{say: func(ctx context.Context, _ []gpu.Held) ([]gpu.Load, error) {
+			switch now := time.Since(began); {
+			case now < 20*time.Second: // known up to 15 s
+				return []gpu.Load{load("g2", 100, 1)}, nil
+			case now < 25*time.Second:
+				return nil, errors.New("the helper was killed")
+			case now < 30*time.Second:
+				<-ctx.Done()
+				return nil, ctx.Err()
+			case now < 45*time.Second: // 30 s, for the time since 15 s; known up to 40 s
+				return []gpu.Load{load("g2", 0, 1)}, nil
+			case now < 60*time.Second:
+				return nil, errors.New("it is started again and again")
+			}
+			return []gpu.Load{load("g2", 100, 5)}, nil // 60 s comes too late; 65 and 70 s count
+		}})
+		a.runFor(t, 71*time.Second)
+		if got, want := a.use(2), (cluster.GPUUse{BusyMs: 25_000, KnownMs: 50_000, MemoryPeak: 5, MemoryKnown: true}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if got := a.use(1); got != (cluster.GPUUse{}) {
+			t.Errorf("of whose GPUs nobody said anything: %+v", got)
+		}
+	})
+}
+
+// TestGPUUseOfTasks: containers that have a simulated GPU open, or not, and an agent that
+// is started anew while they run.
+func TestGPUUseOfTasks(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "containerd", func(n *node) {
+		n.gpus = gpu.NewSimulated("n1", filepath.Join(n.dir, "gpus"), []gpu.Group{{Count: 2, Type: "h100"}})
+		n.cfg.Meter = 50 * time.Millisecond
+		n.cfg.Device = func(index int32) string { return containerd.DeviceKind + "=" + strconv.Itoa(int(index)) }
+		n.cfg.Describe = func(inventory gpu.Inventory) error { return describe(n, inventory) }
+	})
+	began := time.Now()
+	n.want(at(1, 1), "#!/bin/sh\nexec 3</dev/nvidia1\nuntil [ -e go ]; do sleep 0.02; done\nexec 3<&-\nuntil [ -e end ]; do sleep 0.02; done\n", onGPU(n, 1))
+	n.want(at(2, 1), "#!/bin/sh\nuntil [ -e end ]; do sleep 0.02; done\n", onGPU(n, 0))
+	said := func(what string, job int, is func(*greylagv1.ReportedTask) bool) (last *greylagv1.ReportedTask) {
+		n.until(what, func() bool {
+			last = n.last(at(job, 1))
+			return last != nil && is(last)
+		})
+		return last
+	}
+	said("busy", 1, func(r *greylagv1.ReportedTask) bool { return r.GetGpuBusyMs() > 0 })
+	touch(t, n, "go")
+	before := said("idle", 1, func(r *greylagv1.ReportedTask) bool { return r.GetGpuKnownMs() > r.GetGpuBusyMs() })
+	n.stop()
+	n.start()
+	said("further", 1, func(r *greylagv1.ReportedTask) bool { return r.GetGpuKnownMs() > before.GetGpuKnownMs() })
+	touch(t, n, "end")
+	end, idle := n.settled(at(1, 1)), n.settled(at(2, 1))
+	most := time.Since(began).Milliseconds()
+	if end.GetGpuBusyMs() < before.GetGpuBusyMs() || end.GetGpuBusyMs() >= end.GetGpuKnownMs() || end.GetGpuKnownMs() > most || end.GpuMemoryPeakBytes != nil {
+		t.Errorf("within %d ms: %v", most, end)
+	}
+	if idle.GetGpuBusyMs() != 0 || idle.GetGpuKnownMs() == 0 || idle.GetGpuKnownMs() > most {
+		t.Errorf("within %d ms, never open: %v", most, idle)
+	}
+}
+
+// describe tells the runtime which simulated devices there are.
+func describe(n *node, inventory gpu.Inventory) error {
+	var gpus []containerd.GPU
+	for _, d := range inventory.Devices {
+		one := containerd.GPU{Index: int(d.Index), UUID: d.UUID}
+		for _, f := range d.Files {
+			one.Nodes = append(one.Nodes, containerd.Node{HostPath: f.Host, Path: f.Task})
+		}
+		gpus = append(gpus, one)
+	}
+	return containerd.WriteDevices(filepath.Join(n.dir, "cdi"), gpus, nil)
+}
