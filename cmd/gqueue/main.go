@@ -15,7 +15,7 @@ import (
 
 // garbage is how much memory may be wasted, in percent of what is used: the process
 // lives for a moment, and with 100,000 jobs collecting costs as much as reading.
-const garbage = 800
+const garbage = 3200
 
 func main() {
 	debug.SetGCPercent(garbage)

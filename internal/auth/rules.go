@@ -15,8 +15,6 @@ const (
 	byAdmin
 )
 
-func (l least) String() string { return [...]string{"none", "user", "operator", "admin"}[l] }
-
 // who says which people may make a call.
 func (l least) who() string {
 	return [...]string{"nobody may", "users may", "operators and administrators may", "administrators may"}[l]

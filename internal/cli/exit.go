@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 
 	"connectrpc.com/connect"
 
@@ -64,6 +66,23 @@ func (e *UsageError) Error() string { return e.Problem }
 
 // Hint is the advice.
 func (e *UsageError) Hint() string { return e.Advice }
+
+// Unread is why a file that the command line names could not be read, in our words; other
+// errors stay as they are.
+func Unread(err error) error {
+	at, is := errors.AsType[*fs.PathError](err)
+	switch {
+	case !is:
+		return err
+	case at.Path == "":
+		return &UsageError{"the name of a file is empty", "write its path"}
+	case errors.Is(err, fs.ErrNotExist):
+		return &UsageError{"no file " + at.Path, "name a file in this folder, or its whole path"}
+	case errors.Is(err, syscall.EISDIR):
+		return &UsageError{at.Path + " is a folder, not a file", "name a file in it"}
+	}
+	return &UsageError{fmt.Sprintf("cannot read %s: %v", at.Path, at.Err), "see who may read it: ls -l " + at.Path}
+}
 
 // statusOf is the exit status for an error; OK for nil.
 func statusOf(err error) Status {

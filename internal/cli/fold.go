@@ -30,7 +30,7 @@ func fold(jobs []*greylagv1.Job, single bool) []row {
 		reason, partition string
 	}
 	at := make(map[share]int)
-	rows := make([]row, 0, min(len(jobs), page))
+	rows := make([]row, 0, len(jobs))
 	for _, j := range jobs {
 		if single || j.ArrayId == 0 || j.State != "PENDING" {
 			rows = append(rows, row{job: j, state: stateOf(j)})

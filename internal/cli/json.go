@@ -107,6 +107,7 @@ type taskJSON struct {
 	Ended      *time.Time `json:"ended,omitempty"`
 	MemoryPeak int64      `json:"memory_peak,omitempty"`
 	CPUTime    float64    `json:"cpu_time,omitempty"` // seconds
+	GPUUseJSON
 }
 
 // JobOf is a job of the API in the form of --json.
@@ -141,6 +142,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		out.Tasks = append(out.Tasks, taskJSON{
 			t.Node, t.Phase, t.Cause, t.ExitCode, t.ExitSignal, t.Message,
 			Stamp(timeOf(t.Started)), Stamp(timeOf(t.Ended)), t.MemoryPeak, t.CpuTime.AsDuration().Seconds(),
+			WriteGPUUse(t.GpuBusyMs, t.GpuKnownMs, t.GpuMemoryPeakBytes),
 		})
 	}
 	return out

@@ -3,16 +3,12 @@ package cli
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
-
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -115,11 +111,10 @@ func (p *Process) queue(ctx context.Context) error {
 
 // advise adds to an error that no controller leads that this is not needed to look.
 func (l listing) advise(err error) error {
-	var answer *connect.Error
-	if errors.As(err, &answer) && answer.Code() == connect.CodeUnavailable && !l.stale {
-		answer.Meta().Set(client.HintHeader, "gqueue --stale shows what any controller that answers knows; gctl cluster status, how the controllers are")
+	if l.stale {
+		return err
 	}
-	return err
+	return Unanswered(err, "gqueue --stale shows what any controller that answers knows; gctl cluster status, how the controllers are")
 }
 
 // listing reads the options. done says that everything was printed already.

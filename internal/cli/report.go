@@ -62,6 +62,16 @@ func explain(err error) (message, hint string) {
 	return strings.TrimPrefix(err.Error(), errConfig.Error()+"\n"), hint
 }
 
+// Unanswered adds advice to the error of a call that no controller answered; others
+// stay as they are.
+func Unanswered(err error, advice string) error {
+	var answer *connect.Error
+	if statusOf(err) == Unavailable && errors.As(err, &answer) {
+		answer.Meta().Set(client.HintHeader, advice)
+	}
+	return err
+}
+
 // complain prints one line on standard error, unless it is empty.
 func (p *Process) complain(kind, text string) {
 	if text != "" {

@@ -17,8 +17,8 @@ type Table struct {
 // leastCell is how narrow a column that gives way may become.
 const leastCell = 8
 
-// WriteTable prints a table so that it fits the terminal; away from a terminal the
-// last column is never cut.
+// WriteTable prints a table so that it fits the terminal; away from a terminal nothing
+// is cut.
 func (p *Process) WriteTable(t Table) error {
 	width, edge := p.width()
 	out := bufio.NewWriter(p.Stdout)
@@ -41,7 +41,7 @@ func (t *Table) write(out io.Writer, width int, edge bool) {
 		total += columns[i].width
 	}
 	for _, i := range t.Wide {
-		for columns[i].width > max(leastCell, len(t.Head[i])) && total > width {
+		for edge && columns[i].width > max(leastCell, len(t.Head[i])) && total > width {
 			columns[i].width--
 			total--
 		}
@@ -60,6 +60,23 @@ func (t *Table) write(out io.Writer, width int, edge bool) {
 		}
 		io.WriteString(out, strings.TrimRight(string(line), " ")+"\n") // an error shows at Flush
 	}
+}
+
+// WriteParsable prints a table with | between its fields, and at the end of each line
+// what closes it.
+func (p *Process) WriteParsable(t Table, end string) error {
+	var b strings.Builder
+	for _, row := range append([][]string{t.Head}, t.Rows...) {
+		for i, cell := range row {
+			if i > 0 {
+				b.WriteByte('|')
+			}
+			b.WriteString(strings.ReplaceAll(Printable(cell), "|", `\x7c`))
+		}
+		b.WriteString(end + "\n")
+	}
+	_, err := io.WriteString(p.Stdout, b.String())
+	return err
 }
 
 // Facts prints names and values under a title; empty values are left out.

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -141,6 +142,9 @@ func (w *world) Policy(context.Context, *greylagv1.PolicyRequest) (*greylagv1.Po
 
 func (w *world) Apply(_ context.Context, r *greylagv1.ApplyRequest) (*greylagv1.ApplyResponse, error) {
 	w.note(r)
+	if r.ExpectVersion != 0 && r.ExpectVersion != w.version {
+		return nil, refuse(connect.CodeAborted, "gctl apply --force", "the policy is at version %d, not %d", w.version, r.ExpectVersion)
+	}
 	diff := ""
 	if r.Toml != w.policy {
 		diff = "-" + w.policy + "+" + r.Toml
@@ -148,7 +152,11 @@ func (w *world) Apply(_ context.Context, r *greylagv1.ApplyRequest) (*greylagv1.
 	if !r.DryRun {
 		w.policy, w.version = r.Toml, w.version+1
 	}
-	return &greylagv1.ApplyResponse{Diff: diff, Version: w.version}, nil
+	answer := &greylagv1.ApplyResponse{Diff: diff, Version: w.version}
+	if line := strings.Index(r.Toml, "nowhere"); line >= 0 {
+		answer.Warnings = []string{r.Name + ":" + strconv.Itoa(1+strings.Count(r.Toml[:line], "\n")) + ": nodes: \"nowhere\" matches no node"}
+	}
+	return answer, nil
 }
 
 func (w *world) Snapshot(_ context.Context, _ *greylagv1.SnapshotRequest, s *connect.ServerStream[greylagv1.SnapshotResponse]) error {

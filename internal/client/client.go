@@ -11,6 +11,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -19,6 +20,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,7 +87,7 @@ func New(cfg Config) *Client {
 	// The host is replaced for each attempt. Compression would cost more time
 	// than the network does.
 	const base = "https://controller"
-	plain := connect.WithClientOptions(connect.WithAcceptCompression("gzip", nil, nil), connect.WithInterceptors(wellFormed{}))
+	plain := connect.WithClientOptions(connect.WithAcceptCompression("gzip", nil, nil), connect.WithCodec(codec{}), connect.WithInterceptors(wellFormed{}))
 	return &Client{
 		calls: calls,
 		jobs: sync.OnceValue(func() greylagv1connect.JobServiceClient {
@@ -150,9 +152,18 @@ func trust(caFile string) (*tls.Config, error) {
 				Advice: "an administrator runs: gctl join TOKEN@CONTROLLER, or set " + config.ClientEnv + " to a client.toml",
 			}
 		}
-		return nil, fmt.Errorf("trust the controllers: %w", err)
+		return nil, &auth.Error{Err: badTrust(caFile, err), Advice: "copy ca_file from another host of the cluster, or an administrator runs: gctl join TOKEN@CONTROLLER"}
 	}
 	return pki.ClientTLS(trusted, nil), nil
+}
+
+// badTrust says what is wrong with the file of the cluster's authority.
+func badTrust(caFile string, err error) error {
+	if at, is := errors.AsType[*fs.PathError](err); is {
+		return fmt.Errorf("cannot read the certificate of the cluster's authority, %s: %w", caFile, at.Err)
+	}
+	_, why, _ := strings.Cut(err.Error(), pki.ErrUntrusted.Error()+": ")
+	return fmt.Errorf("%s is not the certificate of a cluster's authority: %s", caFile, cmp.Or(why, err.Error()))
 }
 
 // OnRetry sets Config.Retry. It must be called before the first call.

@@ -214,6 +214,24 @@ func TestGivingUp(t *testing.T) {
 	}
 }
 
+// TestWhatAControllerSaidIsTold: that no controller leads is told, not that another is
+// not there, whichever was asked last.
+func TestWhatAControllerSaidIsTold(t *testing.T) {
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, gone.Close())
+	trust, all := cluster(t, func(int) error { return coded(connect.CodeUnavailable) })
+	for range 5 { // where it begins is drawn
+		c := client.New(client.Config{
+			Controllers: []string{all[0].addr, gone.Addr().String(), gone.Addr().String()}, TLS: pki.ClientTLS(trust, nil), Timeout: 300 * time.Millisecond,
+		})
+		if _, err := submit(c, t.Context()); err == nil || !strings.HasSuffix(err.Error(), "because") {
+			t.Fatalf("told %v", err)
+		}
+		c.Close()
+	}
+}
+
 func TestAStrangeControllerIsNotAskedForLong(t *testing.T) {
 	_, all := cluster(t, yes)
 	strange, _ := cluster(t)

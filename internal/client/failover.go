@@ -80,8 +80,9 @@ func (f *failover) close() {
 }
 
 // Do sends a request until it is answered by something else than "not now", or
-// time is up; then it returns what the last attempt gave. It is what the typed
-// clients send through.
+// time is up; then it returns what the last attempt gave, or where that one reached
+// nobody, what a controller said last: why it cannot answer is of more use than that
+// another is not there. It is what the typed clients send through.
 func (f *failover) Do(request *http.Request) (*http.Response, error) {
 	if len(f.cfg.Controllers) == 0 {
 		return nil, errors.New("no controller is named")
@@ -91,6 +92,7 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	deadline := time.Now().Add(f.cfg.Timeout)
+	var told *attempt
 	for n, turnedAway := 1, 0; ; n++ {
 		a := f.attempt(request, body, f.patience(n))
 		f.learn(a)
@@ -98,7 +100,13 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 			turnedAway++
 		}
 		wait, again := f.next(a, n, turnedAway)
+		if a.outcome == notNow && a.body != nil {
+			told = a
+		}
 		if !again || request.Context().Err() != nil || time.Now().Add(wait).After(deadline) {
+			if told != nil && a.outcome == notNow && a.response == nil {
+				return told.response, nil
+			}
 			return a.response, a.err
 		}
 		if f.cfg.Retry != nil {

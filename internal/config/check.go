@@ -120,6 +120,18 @@ func (c *checker) addresses(key string, list []string) []string {
 	return all
 }
 
+// nodeLists wants host lists, or "ALL".
+func (c *checker) nodeLists(key string, list []string) {
+	for i, expr := range list {
+		if expr == "ALL" {
+			continue
+		}
+		if _, err := hostlist.Expand(expr); err != nil {
+			c.fault(key+"["+strconv.Itoa(i)+"]", "%v", err)
+		}
+	}
+}
+
 // hostName is this host's full name, and its first label, by which nodes are known.
 func (c *checker) hostName() (full, short string) {
 	full, err := os.Hostname()

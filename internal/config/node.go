@@ -50,7 +50,7 @@ type Containerd struct {
 type Poll struct {
 	Report time.Duration `toml:"report"` // a full report although nothing changed; the sign of life
 	Health time.Duration `toml:"health"` // which GPUs there are, their health, memory and NVLink domains
-	Meter  time.Duration `toml:"meter"`  // use of CPU, memory and GPU by tasks
+	Meter  time.Duration `toml:"meter"`  // how busy the GPUs of tasks are
 }
 
 // SimulatedGPUs is a group of GPUs that do not exist: character devices stand in for them, so that
@@ -78,7 +78,7 @@ func DefaultNode() Node {
 		Registries:  defaultRegistries(),
 		Images:      defaultImages(),
 		HookTimeout: 5 * time.Minute,
-		Poll:        Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 10 * time.Second},
+		Poll:        Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 5 * time.Second},
 		Log:         defaultLog(),
 	}
 }

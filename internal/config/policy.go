@@ -35,8 +35,8 @@ type policy struct {
 	Scheduling   scheduling    `toml:"scheduling"`
 	Topology     nearness      `toml:"topology"`
 	FairShare    fairShare     `toml:"fair_share"`
-	Licences     counts        `toml:"licences"` // how many there are of each
-	Reservations []reservation `toml:"reservation"`
+	Licences     counts        `toml:"licences" empty:"omit"` // how many there are of each
+	Reservations []reservation `toml:"reservation" empty:"omit"`
 	Credits      creditRules   `toml:"credits"`
 }
 
@@ -70,7 +70,8 @@ type qos struct {
 
 // ReadPolicy reads a policy file's text; name stands for it in faults. What the text
 // does not set is as in [cluster.DefaultPolicy]; a list that it sets is set whole.
-// The error is Faults. Whether the policy makes sense is for state.CheckPolicy to say.
+// The error is Faults: all there are, of the text and of what it says. What is read
+// without one is what the state takes.
 func ReadPolicy(name string, text []byte) (cluster.Policy, error) {
 	doc := newDocument()
 	doc.add(name, text)
@@ -80,10 +81,26 @@ func ReadPolicy(name string, text []byte) (cluster.Policy, error) {
 	d.table("", doc.values, reflect.ValueOf(&p).Elem())
 	c := &checker{main: name, doc: doc}
 	p.check(c)
+	out := p.policy()
+	for _, f := range out.Faults() {
+		c.fault(f.Key, "%s", f.Problem)
+	}
 	if faults := inOrder([]string{name}, doc.faults, d.faults, c.faults); len(faults) > 0 {
 		return cluster.Policy{}, faults
 	}
-	return p.policy(), nil
+	return out, nil
+}
+
+// PlacePolicy says where in a policy file's text, which ReadPolicy has read, is what
+// the faults speak of.
+func PlacePolicy(name string, text []byte, list []cluster.PolicyFault) Faults {
+	doc := newDocument()
+	doc.add(name, text)
+	c := &checker{main: name, doc: doc}
+	for _, f := range list {
+		c.fault(f.Key, "%s", f.Problem)
+	}
+	return inOrder([]string{name}, c.faults)
 }
 
 // check keeps numbers within the types of the policy.
@@ -96,6 +113,7 @@ func (p *policy) check(c *checker) {
 		at := "partition[" + strconv.Itoa(i) + "]"
 		c.between(at+".max_nodes", part.MaxNodes, 0, most)
 		c.between(at+".priority", part.Priority, -most, most)
+		c.nodeLists(at+".nodes", part.Nodes)
 	}
 	for i, q := range p.QOS {
 		at := "qos[" + strconv.Itoa(i) + "]"
@@ -105,6 +123,7 @@ func (p *policy) check(c *checker) {
 	}
 	for i, r := range p.Reservations {
 		at := "reservation[" + strconv.Itoa(i) + "]"
+		c.nodeLists(at+".nodes", r.Nodes)
 		switch {
 		case r.Start == 0:
 			c.fault(at+".start", "is not set")
@@ -178,13 +197,18 @@ func WritePolicy(p *cluster.Policy) ([]byte, error) {
 }
 
 // tableOf is a struct with the same keys whose durations and sizes are written as the
-// decoder reads them: in quotes, with a unit.
+// decoder reads them: in quotes, with a unit. Tables that are left out when they are empty
+// can be added below by hand, which TOML refuses after "reservation = []".
 func tableOf(v reflect.Value) reflect.Value {
-	fields := make([]reflect.StructField, v.NumField())
-	values := make([]reflect.Value, v.NumField())
-	for i := range fields {
-		values[i] = written(v.Field(i))
-		fields[i] = reflect.StructField{Name: v.Type().Field(i).Name, Type: values[i].Type(), Tag: v.Type().Field(i).Tag}
+	var fields []reflect.StructField
+	var values []reflect.Value
+	for i := range v.NumField() {
+		field, value := v.Type().Field(i), written(v.Field(i))
+		if field.Tag.Get("empty") == "omit" && value.Len() == 0 {
+			continue
+		}
+		values = append(values, value)
+		fields = append(fields, reflect.StructField{Name: field.Name, Type: value.Type(), Tag: field.Tag})
 	}
 	out := reflect.New(reflect.StructOf(fields)).Elem()
 	for i := range values {

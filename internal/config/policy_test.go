@@ -31,6 +31,23 @@ func TestPolicyIsWrittenAsItIsRead(t *testing.T) {
 	}
 }
 
+// TestPolicyTakesTablesBelow: what an administrator adds below the printed policy is read.
+func TestPolicyTakesTablesBelow(t *testing.T) {
+	standard := cluster.DefaultPolicy()
+	text, err := WritePolicy(&standard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, "\n[[reservation]]\nname = 'r'\nstart = 2027-01-15T08:00:00Z\nend = 2027-01-15T18:00:00Z\nnodes = ['ALL']\n[licences]\nmatlab = 2\n"...)
+	read, err := ReadPolicy("policy.toml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := read.Scheduling; len(s.Reservations) != 1 || len(s.Licences) != 1 || s.Licences[0].Count != 2 {
+		t.Errorf("read %+v", s)
+	}
+}
+
 // normal makes absent and empty lists the same.
 func normal(p *cluster.Policy) {
 	for _, list := range []*[]string{&p.Admins, &p.Operators} {

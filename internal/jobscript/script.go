@@ -40,6 +40,8 @@ func Open(path string) (Script, error) {
 
 func openFault(path string, err error) error {
 	switch {
+	case path == "":
+		return &Fault{Problem: "the name of the script is empty", Advice: "name a file in this folder, or its whole path"}
 	case errors.Is(err, fs.ErrNotExist):
 		fault := &Fault{Problem: fmt.Sprintf("no script %s", printable(path)), Advice: "name a file in this folder, or its whole path"}
 		if strings.ContainsAny(path, " \t") {

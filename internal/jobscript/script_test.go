@@ -31,6 +31,7 @@ func TestScriptsThatCannotRun(t *testing.T) {
 func TestOpenTellsWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	for path, problem := range map[string]string{
+		"":                                 "the name of the script is empty",
 		filepath.Join(dir, "absent.sh"):    "no script " + dir + "/absent.sh",
 		dir:                                dir + " is a folder, not a script",
 		filepath.Join(dir, "caf\xe9.sh"):   `is not UTF-8`,

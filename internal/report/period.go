@@ -12,6 +12,16 @@ type Period struct {
 	From, To time.Time
 }
 
+// String is the period for people, with its time zone.
+func (p Period) String() string {
+	name := p.Name
+	if p.Kind == "" {
+		const minute = "2006-01-02T15:04"
+		name = p.From.Format(minute) + " to " + p.To.Format(minute)
+	}
+	return name + " (" + p.From.Location().String() + ")"
+}
+
 // Kinds are the kinds of periods that have names.
 func Kinds() []string { return []string{"day", "week", "month"} }
 

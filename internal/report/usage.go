@@ -111,7 +111,7 @@ func jobs(rows []Row) Table {
 	t := Table{Name: "jobs", Columns: columns(
 		texts("partition", "qos", "gpu_type"),
 		numbers(0, "jobs", "completed", "failed"), details(0, "cancelled"), numbers(0, "timeout"), details(0, "deadline", "preempted"),
-		numbers(0, "node_fail"), details(0, "out_of_memory", "attempts", "wait_p50_s"), numbers(0, "wait_p95_s"),
+		numbers(0, "node_fail"), details(0, "out_of_memory", "attempts", "wait_p50_s"), numbers(0, "wait_p95_s"), details(1, "gpu_used_percent"),
 	)}
 	for _, r := range group(rows, func(k tally.Key) tally.Key {
 		return tally.Key{Partition: k.Partition, QOS: k.QOS, GPUType: k.GPUType}
@@ -123,7 +123,8 @@ func jobs(rows []Row) Table {
 		for s := cluster.Completed; s <= cluster.OutOfMemory; s++ {
 			cells = append(cells, Number(r.Jobs(s)))
 		}
-		t.Rows = append(t.Rows, append(cells, row(r.Attempts, quantile(&r.Tally, 50), quantile(&r.Tally, 95))...))
+		t.Rows = append(t.Rows, append(cells, row(
+			r.Attempts, quantile(&r.Tally, 50), quantile(&r.Tally, 95), percent(r.GPUBusy, r.GPUKnown))...))
 	}
 	return t
 }
@@ -156,11 +157,20 @@ func people(name string, rows []Row, by func(tally.Key) tally.Key) Table {
 	return t
 }
 
+// idle is for how many hours nothing ran on GPUs; nothing when nobody could tell.
+func idle(t *tally.Tally) Value {
+	if t.GPUKnown == 0 {
+		return None()
+	}
+	return Number(hours(t.GPUKnown - t.GPUBusy))
+}
+
 // efficiency is how much of what attempts had their processes used.
 func efficiency(rows []Row) Table {
 	t := Table{Name: "efficiency", Columns: columns(
-		texts("account", "user"), numbers(0, "attempts"), details(3, "cpu_hours", "cpu_used_hours"), numbers(1, "cpu_percent", "mem_percent"),
-		numbers(3, "gpu_hours"), details(3, "gpu_lost_hours"), numbers(1, "gpu_lost_percent"), details(1, "completed_percent"),
+		texts("account", "user"), numbers(0, "attempts"), details(3, "cpu_hours", "cpu_used_hours"), numbers(1, "cpu_percent"), details(1, "mem_percent"),
+		numbers(3, "gpu_hours"), details(3, "gpu_known_hours"), numbers(1, "gpu_used_percent"), numbers(3, "gpu_idle_hours"),
+		details(3, "gpu_lost_hours"), details(1, "gpu_lost_percent", "completed_percent"),
 	)}
 	for _, r := range group(rows, func(k tally.Key) tally.Key { return tally.Key{Account: k.Account, User: k.User} }) {
 		if r.Attempts == 0 {
@@ -169,7 +179,7 @@ func efficiency(rows []Row) Table {
 		lost := r.Fault + r.Preempt
 		t.Rows = append(t.Rows, row(
 			r.Account, r.User, r.Attempts, hours(r.CPUHeld), hours(r.CPUUsed), percent(r.CPUUsed, r.CPUHeld), percent(r.MemUsed, r.MemHeld),
-			hours(r.GPU), hours(lost), percent(lost, r.GPU), percent(r.Jobs(cluster.Completed), r.All()),
+			hours(r.GPU), hours(r.GPUKnown), percent(r.GPUBusy, r.GPUKnown), idle(&r.Tally), hours(lost), percent(lost, r.GPU), percent(r.Jobs(cluster.Completed), r.All()),
 		))
 	}
 	return t

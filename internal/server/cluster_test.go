@@ -137,6 +137,7 @@ func TestPolicy(t *testing.T) {
 	}{
 		"stale":     {&greylagv1.ApplyRequest{Toml: text, ExpectVersion: now.GetVersion()}, "version"},
 		"unknown":   {&greylagv1.ApplyRequest{Toml: "partitons = 1\n"}, "policy:1: partitons: unknown key"},
+		"named":     {&greylagv1.ApplyRequest{Name: "mine.toml", Toml: "\ndefault_qos = \"gold\"\n"}, "mine.toml:2: default_qos: the default qos \"gold\" does not exist"},
 		"empty":     {&greylagv1.ApplyRequest{Toml: " \n"}, "empty"},
 		"mine":      {&greylagv1.ApplyRequest{Toml: strings.Replace(text, "admins = ['root']", "admins = ['olga']", 1)}, "root would be no administrator"},
 		"not text":  {&greylagv1.ApplyRequest{Toml: text + "# caf\xe9\n"}, "UTF-8"},

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -39,10 +40,45 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 	if err != nil {
 		return nil, err
 	}
+	var warnings []string
+	if cmd.Action == command.GrantCredits {
+		warnings = missing(s.cfg.State.View(), &cmd.Scope)
+	}
 	return &greylagv1.ChangeCreditsResponse{
-		Bucket: uint64(r.Bucket), Charged: int64(r.Charged), Released: int64(r.Released), Returned: int64(r.Returned),
+		Warnings: warnings, Bucket: uint64(r.Bucket), Charged: int64(r.Charged), Released: int64(r.Released), Returned: int64(r.Returned),
 		Repaid: int64(r.Repaid), Debt: int64(r.Debt), Again: r.Again, Entries: r.Seq, Head: r.Head[:],
 	}, nil
+}
+
+// missing says which names in a scope mean nothing in the cluster, and whether a bucket of
+// that scope can pay for anything.
+func missing(v *state.View, scope *accounting.Scope) (warnings []string) {
+	types := map[string]bool{}
+	for n := range v.Nodes() {
+		for _, g := range n.GPUs {
+			types[g.Type] = true
+		}
+	}
+	for _, list := range []struct {
+		names []string
+		what  string
+		known func(name string) bool
+	}{
+		{scope.GPUTypes, "no node has a GPU of type %s", func(name string) bool { return types[name] }},
+		{scope.Partitions, "there is no partition %s", func(name string) bool { _, known := v.Policy().Partition(name); return known }},
+		{scope.QOS, "there is no qos %s", func(name string) bool { _, known := v.Policy().QOSNamed(name); return known }},
+	} {
+		unknown := slices.DeleteFunc(slices.Clone(list.names), list.known)
+		if len(unknown) == 0 {
+			continue
+		}
+		text := fmt.Sprintf(list.what, strings.Join(unknown, ", "))
+		if len(unknown) == len(list.names) {
+			text += ": as the cluster is now, this grant pays for no job"
+		}
+		warnings = append(warnings, text)
+	}
+	return warnings
 }
 
 // Balances tells what accounts have.
@@ -156,15 +192,10 @@ func usersOf(l *accounting.Ledger, account accounting.NodeID) iter.Seq[accountin
 
 // within reports whether an account is another or below it.
 func within(l *accounting.Ledger, id, top accounting.NodeID) bool {
-	for range cluster.MaxAccountDepth + 2 {
-		if id == top {
-			return true
-		}
-		if id = l.Node(id).Parent; id == "" {
-			return false
-		}
+	for id != "" && id != top {
+		id = l.Node(id).Parent
 	}
-	return false
+	return id == top
 }
 
 // Statement streams what moved in an account, with the balances before and after.

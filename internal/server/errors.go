@@ -32,6 +32,9 @@ var (
 	errTooOften = errors.New("too many requests")
 )
 
+// hintUnknown is for people, who give no request id, and for programs, which do.
+const hintUnknown = "look whether it was done before asking anew: gqueue, gctl show; a program asks again with the same request_id, and then it is done once"
+
 // limited is an error about asking too often, and when to ask again.
 type limited struct {
 	error
@@ -123,10 +126,7 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 		return connect.NewError(connect.CodeInternal, errInternal)
 	}
 	told := connect.NewError(code, errors.New(plain(err)))
-	var hinted interface{ Hint() string }
-	if errors.As(err, &hinted) {
-		setHint(told, hinted.Hint())
-	}
+	setHint(told, hintOf(err))
 	var often *limited
 	if errors.As(err, &often) {
 		told.Meta().Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(often.after.Seconds())))))
@@ -137,6 +137,18 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 		}
 	}
 	return told
+}
+
+// hintOf is what to do about an error that is no refusal; "" where nobody knows.
+func hintOf(err error) string {
+	var hinted interface{ Hint() string }
+	switch {
+	case errors.As(err, &hinted):
+		return hinted.Hint()
+	case errors.Is(err, raftlog.ErrOutcomeUnknown):
+		return hintUnknown
+	}
+	return ""
 }
 
 // plain is an error's text without the name of the package it comes from.

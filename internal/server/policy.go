@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -8,7 +9,6 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/config"
-	"github.com/greylag/greylag/internal/state"
 )
 
 // maxPolicy bounds a policy's text.
@@ -36,16 +36,14 @@ func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (
 	if strings.TrimSpace(p.GetToml()) == "" { // every key would go back to its default
 		return nil, refused(command.InvalidArgument, "edit what gctl show policy prints", "the policy is empty")
 	}
-	next, err := config.ReadPolicy("policy", []byte(p.GetToml()))
+	name := cmp.Or(p.GetName(), "policy")
+	next, err := config.ReadPolicy(name, []byte(p.GetToml()))
 	if err != nil {
 		return nil, err
 	}
 	if auth.RoleOf(&next, c.User.Identity) < command.RoleAdmin {
 		return nil, refused(command.InvalidArgument, "let admins name you as well; another of them can take you off the list",
 			"%s would be no administrator under this policy, and could not take it back", c.User.User)
-	}
-	if err := state.CheckPolicy(&next); err != nil {
-		return nil, refused(command.InvalidArgument, "", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	v, _, err := s.fresh(ctx, nil)
 	if err != nil {
@@ -61,8 +59,11 @@ func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (
 		return nil, err
 	}
 	response := &greylagv1.ApplyResponse{Diff: diff(string(before), string(after)), Version: now.Version}
+	for _, w := range config.PlacePolicy(name, []byte(p.GetToml()), v.Doubts(&next)) {
+		response.Warnings = append(response.Warnings, w.String())
+	}
 	if p.GetExpectVersion() != 0 && p.GetExpectVersion() != now.Version {
-		return nil, refused(command.Conflict, "look at what changed: gctl show policy", "the policy is at version %d, not %d", now.Version, p.GetExpectVersion())
+		return nil, refused(command.Conflict, "edit the present one, gctl show policy, or put yours over it: gctl apply --force", "the policy is at version %d, not %d: somebody changed it", now.Version, p.GetExpectVersion())
 	}
 	if p.GetDryRun() {
 		return response, nil

@@ -64,7 +64,7 @@ func feed(t *testing.T, w *world, batch func() int) {
 	claim := accounting.Claim{ID: accounting.LienID{Job: 7, Attempt: 1}, Chain: accounting.Chain{"physics/ann", "physics"}, Amount: 50 * accounting.One, Rates: []accounting.Rate{{GPUType: "h100", Price: 2 * accounting.One}}}
 	_, err = ledger.Place(at(2), claim)
 	must(t, err)
-	_, err = ledger.Dispatch(at(3), claim.ID, "h100", 4)
+	_, err = ledger.Dispatch(at(3), claim.ID, accounting.GPUs{Type: "h100", Count: 4})
 	must(t, err)
 	_, err = ledger.Settle(at(6), accounting.Settlement{Lien: claim.ID, Total: accounting.Millis(4, 3*time.Hour)})
 	must(t, err)

@@ -17,7 +17,7 @@ import (
 // with the state. Nothing is believed but the hashes that the state holds.
 func (s *creditService) Verify(ctx context.Context, _ *greylagv1.VerifyRequest) (*greylagv1.VerifyResponse, error) {
 	v := s.cfg.State.View()
-	out := &greylagv1.VerifyResponse{}
+	out := &greylagv1.VerifyResponse{Controller: s.cfg.ID}
 	for _, verify := range []func(context.Context, *state.View) (*greylagv1.VerifiedJournal, error){s.verifyCredits, s.verifyAudit} {
 		j, err := verify(ctx, v)
 		if err != nil {

@@ -23,7 +23,7 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 	verify := func() *greylagv1.VerifiedJournal {
 		got, err := w.as(root).Credits().Verify(t.Context(), &greylagv1.VerifyRequest{})
 		must(t, err)
-		if got.Journals[0].Name != "credits" || got.Journals[1].Name != "audit" || got.Journals[1].Fault != "" {
+		if got.Journals[0].Name != "credits" || got.Journals[1].Name != "audit" || got.Journals[1].Fault != "" || got.Controller != w.all[0].log.Status().ID {
 			t.Fatalf("verified %v", got.Journals)
 		}
 		return got.Journals[0]
@@ -50,6 +50,7 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 	forged, err := accounting.ReadRow(rows[15].Data)
 	must(t, err)
 	forged.Amount++
+	forged.Terms.Amount++
 	forged.Hash = forged.Sum()
 	put(15, forged.AppendRow(nil))
 	if got := verify(); got.Wrong != 17 {

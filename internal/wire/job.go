@@ -26,13 +26,25 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.Comment, p.SubmitHost, p.Args = spec.Comment, spec.SubmitHost, spec.Args
 	p.Depends = writeDependencies(spec.Depends)
 	p.Hold, p.Charged = holdWord(j.Hold), j.Charged
-	p.Version, p.Nice, p.EveryNode, p.Requester = j.Version, spec.Nice, spec.EveryNode, j.Requester
+	p.Version, p.Nice, p.EveryNode, p.Requester = j.Version, spec.Nice, spec.EveryNode, canceller(j)
 	p.ArraySize, p.Others, p.Reservation = spec.ArraySize, spec.Others, spec.Reservation
 	p.Nodes = writeAllocation(j.Alloc)
 	for i := range j.Tasks {
 		p.Tasks = append(p.Tasks, writeTask(&j.Tasks[i]))
 	}
 	return p
+}
+
+// canceller is who cancelled a job: not who made room for his own by it, nor who had
+// it run anew. Of them the detail tells.
+func canceller(j *cluster.Job) string {
+	switch {
+	case j.Canceller != "":
+		return j.Canceller
+	case j.Reason == cluster.ReasonPreempted || j.Returns:
+		return ""
+	}
+	return j.Requester
 }
 
 func holdWord(h cluster.Hold) string {
@@ -80,7 +92,17 @@ func writeTask(t *cluster.Task) *greylagv1.Task {
 	if t.CPUTime != 0 {
 		p.CpuTime = durationpb.New(t.CPUTime)
 	}
+	p.GpuBusyMs, p.GpuKnownMs, p.GpuMemoryPeakBytes = t.GPU.BusyMs, t.GPU.KnownMs, heldPeak(t.GPU)
 	return p
+}
+
+// heldPeak is the most memory of a GPU that was taken; nil when that is not known.
+func heldPeak(u cluster.GPUUse) *int64 {
+	if !u.MemoryKnown {
+		return nil
+	}
+	peak := int64(u.MemoryPeak)
+	return &peak
 }
 
 // WriteBrief writes what a queue listing shows of each job, and nothing that costs

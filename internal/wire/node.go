@@ -17,6 +17,7 @@ const (
 	maxTasks = 100_000
 	maxText  = 4096
 	maxRanMs = 1 << 43 // what fits a time.Duration
+	maxHeld  = 1 << 50 // of one GPU's memory
 )
 
 // ReadRegistration reads what a node says of itself. Its name and address come
@@ -33,6 +34,8 @@ func ReadRegistration(p *greylagv1.RegisterRequest, name, address string) (*comm
 		return nil, refuse("the node has %d CPUs: want 1 to %d", p.GetCpus(), 1<<16)
 	case p.GetMemory() < 0 || p.GetMemory() > 1<<50:
 		return nil, refuse("the node has %d bytes of memory: want 0 to %d", p.GetMemory(), int64(1)<<50)
+	case p.GetTasks() < 0:
+		return nil, refuse("the node has %d tasks: want 0 or more", p.GetTasks())
 	case len(p.GetRegion()) > 255:
 		return nil, refuse("the name of the node's region is longer than 255 bytes")
 	case len(p.GetFeatures()) > 256:
@@ -41,7 +44,7 @@ func ReadRegistration(p *greylagv1.RegisterRequest, name, address string) (*comm
 	return &command.RegisterNode{Node: cluster.Node{
 		Name: name, Address: address, BootID: p.GetBootId(), CPUs: p.GetCpus(), Memory: cluster.Bytes(p.GetMemory()),
 		GPUs: gpus, Features: p.GetFeatures(), Version: short(p.GetVersion()), Runtime: short(p.GetRuntime()), Fault: short(p.GetFault()),
-		Region: p.GetRegion(),
+		Region: p.GetRegion(), Leftovers: p.GetTasks(),
 	}}, nil
 }
 
@@ -130,6 +133,10 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 			return t, err
 		}
 	}
+	t.GPU = cluster.GPUUse{
+		BusyMs: p.GetGpuBusyMs(), KnownMs: p.GetGpuKnownMs(),
+		MemoryPeak: cluster.Bytes(p.GetGpuMemoryPeakBytes()), MemoryKnown: p.GpuMemoryPeakBytes != nil,
+	}.Within(maxGPUs*maxRanMs, maxHeld)
 	return t, nil
 }
 

@@ -39,7 +39,7 @@ func WriteUsageRow(period int, k tally.Key, t *tally.Tally) *greylagv1.UsageRow 
 		Period: uint32(period), Account: k.Account, User: k.User, Partition: k.Partition, Qos: k.QOS, GpuType: k.GPUType,
 		Gpu: t.GPU, Cpu: t.CPU, Node: t.Node, Ended: slices.Clone(t.Ended[:]), Attempts: t.Attempts, Fault: t.Fault, Preempt: t.Preempt,
 		CpuUsed: t.CPUUsed, CpuHeld: t.CPUHeld, MemUsed: t.MemUsed, MemHeld: t.MemHeld, Charged: t.Charged,
-		Kept: t.Kept, Broken: t.Broken, Dropped: t.Dropped,
+		Kept: t.Kept, Broken: t.Broken, Dropped: t.Dropped, GpuBusy: t.GPUBusy, GpuKnown: t.GPUKnown,
 	}
 	for bin, n := range t.Wait.Bins {
 		row.WaitBins, row.WaitCounts = append(row.WaitBins, uint32(bin)), append(row.WaitCounts, n)
@@ -56,7 +56,7 @@ func ReadUsageRow(row *greylagv1.UsageRow) (period int, k tally.Key, t *tally.Ta
 	t = &tally.Tally{
 		GPU: row.GetGpu(), CPU: row.GetCpu(), Node: row.GetNode(), Attempts: row.GetAttempts(), Fault: row.GetFault(), Preempt: row.GetPreempt(),
 		CPUUsed: row.GetCpuUsed(), CPUHeld: row.GetCpuHeld(), MemUsed: row.GetMemUsed(), MemHeld: row.GetMemHeld(), Charged: row.GetCharged(),
-		Kept: row.GetKept(), Broken: row.GetBroken(), Dropped: row.GetDropped(),
+		Kept: row.GetKept(), Broken: row.GetBroken(), Dropped: row.GetDropped(), GPUBusy: row.GetGpuBusy(), GPUKnown: row.GetGpuKnown(),
 	}
 	copy(t.Ended[:], row.GetEnded())
 	for i, bin := range row.GetWaitBins() {

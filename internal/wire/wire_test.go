@@ -280,4 +280,32 @@ func BenchmarkBrief(b *testing.B) {
 		}
 		perJob(b, len(jobs))
 	})
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			must(b, ReadList(data, &greylagv1.ListResponse{}))
+		}
+		perJob(b, len(jobs))
+	})
+}
+
+// TestWhoCancelled: who cancelled a job is told, and nobody for one that made room or
+// runs anew, although the state keeps whose doing that was.
+func TestWhoCancelled(t *testing.T) {
+	spec := &cluster.JobSpec{Owner: cluster.Identity{User: "bob"}}
+	for _, c := range []struct {
+		job  cluster.Job
+		want string
+	}{
+		{cluster.Job{State: cluster.Cancelled, Reason: cluster.ReasonCancelled, Requester: "ann"}, "ann"},
+		{cluster.Job{State: cluster.Completing, Reason: cluster.ReasonCancelled, Requester: "ann"}, "ann"},
+		{cluster.Job{State: cluster.Preempted, Reason: cluster.ReasonPreempted, Requester: "ann"}, ""},
+		{cluster.Job{State: cluster.Completing, Reason: cluster.ReasonPreempted, Requester: "ann", Returns: true}, ""},
+		{cluster.Job{State: cluster.Completing, Reason: cluster.ReasonPreempted, Requester: "ann", Returns: true, Canceller: "bob"}, "bob"},
+		{cluster.Job{State: cluster.Completing, Reason: cluster.ReasonCancelled, Requester: "ann", Returns: true}, ""},
+	} {
+		c.job.Spec = spec
+		if got := WriteJob(&c.job).GetRequester(); got != c.want {
+			t.Errorf("%s %s: %q, want %q", c.job.State, c.job.Reason, got, c.want)
+		}
+	}
 }

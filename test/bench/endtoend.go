@@ -98,12 +98,27 @@ func startSlurm(ctx context.Context, out *paper, nodes int) (*slurm, error) {
 		s.stop()
 		return nil, fmt.Errorf("slurm-bench: %w: %s", err, said)
 	}
+	if err := s.patientClients(); err != nil {
+		s.stop()
+		return nil, err
+	}
 	return s, nil
+}
+
+// patientClients gives its commands a configuration of their own: a pass over a long queue
+// takes longer than the 10 s after which they would give up.
+func (s *slurm) patientClients() error {
+	text, err := os.ReadFile(filepath.Join(s.dir, "slurm.conf"))
+	if err != nil {
+		return err
+	}
+	text = fmt.Appendf(text, "MessageTimeout=%d\n", int(patience.Seconds()))
+	return os.WriteFile(filepath.Join(s.dir, "clients.conf"), text, 0o644)
 }
 
 func (s *slurm) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), "SLURM_CONF="+filepath.Join(s.dir, "slurm.conf"))
+	cmd.Env = append(os.Environ(), "SLURM_CONF="+filepath.Join(s.dir, "clients.conf"))
 	cmd.Dir = "/tmp"
 	return cmd
 }

@@ -60,8 +60,10 @@ type reaper struct {
 
 // ReapIfAsked must be the first call of a program that uses Start, in main or
 // TestMain: Start runs the program once more to watch over it, and that copy
-// cleans up and exits here.
+// cleans up and exits here. With Options.Keep, copies start controllers again
+// that ask for it.
 func ReapIfAsked() {
+	keepIfAsked()
 	dir := os.Getenv(reapVariable)
 	if dir == "" {
 		return

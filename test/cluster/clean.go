@@ -128,6 +128,9 @@ func belongs(pid int, dir string) bool {
 		return true
 	}
 	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err == nil && bytes.Contains(environment, []byte(keepVariable+"=")) && bytes.Contains(line, []byte(dir+"/")) {
+		return true
+	}
 	return err == nil && bytes.Contains(environment, []byte("GREYLAG_JOB_ID=")) && bytes.Contains(environment, []byte(dir+"/"))
 }
 

@@ -95,6 +95,30 @@ func TestReaper(t *testing.T) {
 	}
 }
 
+// TestKeeper starts a program again as long as it asks for that, and no longer.
+func TestKeeper(t *testing.T) {
+	for script, want := range map[string]struct {
+		status int
+		starts string
+	}{
+		"echo x >> runs; [ $(wc -l < runs) -gt 1 ] || exit 75; exit 3": {3, "x\nx\n"},
+		"echo x >> runs; exit 1":     {1, "x\n"},
+		"echo x >> runs; kill -9 $$": {1, "x\n"},
+	} {
+		argv, err := kept("/bin/sh", "-c", script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keeper := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+		keeper.Dir, keeper.Env = t.TempDir(), append(os.Environ(), keepVariable+"=1")
+		_ = keeper.Run() // the status tells
+		starts, err := os.ReadFile(filepath.Join(keeper.Dir, "runs"))
+		if status := keeper.ProcessState.ExitCode(); err != nil || status != want.status || string(starts) != want.starts {
+			t.Errorf("%s: status %d after starts %q (%v), want %d after %q", script, status, starts, err, want.status, want.starts)
+		}
+	}
+}
+
 // TestDisk freezes and fills a file system of its own.
 func TestDisk(t *testing.T) {
 	if err := needs("disks", "mkfs.ext4", "mount", "fsfreeze"); err != nil {

@@ -64,6 +64,13 @@ func (c *Cluster) layOutController(i, port int) error {
 		return err
 	}
 	ctl.Process = newProcess(c.logs(), name, c.gctld, "--config", filepath.Join(dir, "gctld.toml"))
+	if c.options.Keep {
+		var err error
+		if ctl.argv, err = kept(ctl.argv...); err != nil {
+			return err
+		}
+		ctl.env = append(ctl.env, keepVariable+"=1")
+	}
 	if c.network != nil {
 		ctl.Addr = c.network.address(i) + ":7117"
 		ctl.enter = c.network.enter(i)

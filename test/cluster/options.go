@@ -54,7 +54,8 @@ type Options struct {
 	// Programs is the folder that holds the programs; empty: $GREYLAG_BIN, and
 	// without that they are built.
 	Programs string
-	// Keep lets the cluster outlive this process; Attach ends it.
+	// Keep lets the cluster outlive this process, and starts controllers again that
+	// end asking for it, as a service manager does; Attach ends it.
 	Keep bool
 	// Log is told what happens, a line each; nil: nobody.
 	Log io.Writer

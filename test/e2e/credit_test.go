@@ -103,7 +103,11 @@ func (b *bank) verified(ctx context.Context) {
 			if err != nil || result.Exit != 0 || !strings.Contains(result.Stdout, `"name": "credits"`) {
 				return true, fmt.Errorf("%s: exit status %d: %s%s: %w", ctl.Name, result.Exit, result.Stdout, result.Stderr, err)
 			}
-			answers[result.Stdout] = true
+			mine := fmt.Sprintf("%q: %q", "controller", ctl.Name)
+			if !strings.Contains(result.Stdout, mine) {
+				return true, fmt.Errorf("%s answers for another: %s", ctl.Name, result.Stdout)
+			}
+			answers[strings.ReplaceAll(result.Stdout, mine, "")] = true
 		}
 		return len(answers) == 1, fmt.Errorf("%v", answers)
 	}))

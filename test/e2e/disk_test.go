@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,24 @@ func TestLeaderDiskHangs(t *testing.T) {
 	stop()
 	s.idle(ctx)
 	s.audit(ctx)
+}
+
+// TestKeptControllerStartsAgain: a controller of a cluster that was left running (make
+// up) and whose disk hung serves again when it can, and nobody has to start it.
+func TestKeptControllerStartsAgain(t *testing.T) {
+	needsRoot(t, "a file system of its own")
+	ctx := limited(t, 2*time.Minute)
+	s := newSite(t, cluster.Options{Controllers: 1, DiskMiB: 192, Keep: true})
+	only := s.leader(ctx)
+	told := func(what string, times int) error {
+		return cluster.Until(ctx, what, func() (bool, error) { return strings.Count(only.LogTail(1<<20), what) == times, nil })
+	}
+	s.must(only.Freeze())
+	err := told("the disk hangs", 1)
+	s.must(only.Thaw())
+	s.must(err)
+	s.must(told("msg=serving", 2))
+	s.leader(ctx)
 }
 
 // TestLeaderDiskFull takes the leader's last free byte: the others go on, and it

@@ -96,6 +96,27 @@ func (b *bank) mixed(ctx context.Context, when string) {
 			b.cancel(ctx, id)
 		}
 	}
+	b.opened(ctx, when)
+}
+
+// opened runs a job that has its GPU open until the controllers have heard so.
+func (b *bank) opened(ctx context.Context, when string) {
+	b.t.Helper()
+	if os.Geteuid() != 0 { // without containers there are no devices to open
+		_, err := b.spend(ctx, b.gpuJob("opened"+when, "exit 0"))
+		b.must(err)
+		return
+	}
+	seen := "seen-" + when
+	id, err := b.spend(ctx, b.gpuJob("opened"+when, "exec 3</dev/nvidia$GREYLAG_JOB_GPU_INDEXES; until [ -e "+seen+" ]; do sleep 0.1; done"))
+	b.must(err)
+	b.await(ctx, id, "RUNNING")
+	b.must(cluster.Until(ctx, "the GPU of the job is seen to be busy", func() (bool, error) {
+		job, err := b.get(ctx, id)
+		return err == nil && len(job.Tasks) == 1 && job.Tasks[0].GpuBusyMs > 0, err
+	}))
+	b.must(os.WriteFile(filepath.Join(b.Work, seen), nil, 0o644))
+	b.await(ctx, id, "COMPLETED")
 }
 
 // over waits until a period is over by the log's clock, which stands still when nothing
@@ -150,6 +171,7 @@ func filesOf(t *testing.T, dir string) map[string]string {
 func (b *bank) addUp(ctx context.Context, p period) {
 	b.t.Helper()
 	var used, charged, jobs, spent, had, bill int64
+	var told, counted [2]int64 // for how long GPUs were busy, of how long
 	request := &greylagv1.PeriodsRequest{Bounds: []*timestamppb.Timestamp{timestamppb.New(p.from), timestamppb.New(p.to)}}
 	usage, err := b.client.Reports().Usage(ctx, request)
 	b.must(err)
@@ -157,6 +179,7 @@ func (b *bank) addUp(ctx context.Context, p period) {
 	for usage.Receive() {
 		for _, r := range usage.Msg().Rows {
 			used, charged = used+r.Gpu, charged+r.Charged
+			told[0], told[1] = told[0]+r.GpuBusy, told[1]+r.GpuKnown
 			for _, n := range r.Ended {
 				jobs += n
 			}
@@ -180,15 +203,22 @@ func (b *bank) addUp(ctx context.Context, p period) {
 		for _, j := range past.Msg().Jobs {
 			count, bill = count+1, bill+j.Charged
 			had += gpus(j.Tres) * j.Job.Ended.AsTime().Sub(j.Job.Started.AsTime()).Milliseconds()
+			for _, task := range j.Job.Tasks {
+				counted[0], counted[1] = counted[0]+task.GpuBusyMs, counted[1]+task.GpuKnownMs
+			}
 			for _, a := range j.Attempts {
+				counted[0], counted[1] = counted[0]+a.GpuBusyMs, counted[1]+a.GpuKnownMs
 				had += gpus(a.Tres) * a.Ended.AsTime().Sub(a.Started.AsTime()).Milliseconds()
 			}
 		}
 	}
 	b.must(past.Err())
 	// Reports count whole milliseconds since 1970, so that a job may differ by one.
-	if off := used - had; off < -count || off > count || jobs != count || count != 12 || charged != bill || spent != bill || bill == 0 {
+	if off := used - had; off < -count || off > count || jobs != count || count != 14 || charged != bill || spent != bill || bill == 0 {
 		b.t.Errorf("reports say %d GPU ms, %d jobs, %d charged, the journal %d; %d jobs came to %d GPU ms and %d", used, jobs, charged, spent, count, had, bill)
+	}
+	if told != counted || told[0] == 0 && os.Geteuid() == 0 || told[1] < told[0] || told[1] > used {
+		b.t.Errorf("reports say that GPUs were busy for %d of %d ms, the jobs %d", told[0], told[1], counted)
 	}
 }
 

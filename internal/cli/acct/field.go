@@ -19,7 +19,7 @@ type field struct {
 
 // fields are all that can be chosen, in the order of their names.
 func fields() []field {
-	all := slices.Concat(whoseFields(), whenFields(), howMuchFields(), measuredFields(), howFields())
+	all := slices.Concat(whoseFields(), whenFields(), howMuchFields(), measuredFields(), gpuFields(), howFields())
 	for _, name := range unknownHere() {
 		all = append(all, field{name: name, width: 10})
 	}
@@ -35,8 +35,7 @@ func unknownHere() []string {
 		"ConsumedEnergy", "ConsumedEnergyRaw", "DBIndex", "Extra", "Flags", "Layout", "MaxDiskRead", "MaxDiskReadNode", "MaxDiskReadTask",
 		"MaxDiskWrite", "MaxDiskWriteNode", "MaxDiskWriteTask", "MaxPages", "MaxPagesNode", "MaxPagesTask", "MaxVMSize",
 		"MaxVMSizeNode", "MaxVMSizeTask", "McsLabel", "Priority", "QOSREQ", "ReqCPUFreq", "ReqCPUFreqGov", "ReqCPUFreqMax",
-		"ReqCPUFreqMin", "ReservationId", "StdIn", "SubmitLine", "Suspended", "SystemComment", "SystemCPU", "TRESUsageInAve", "TRESUsageInMax",
-		"TRESUsageInMin", "TRESUsageInTot", "TRESUsageOutAve", "TRESUsageOutMax", "TRESUsageOutMin", "TRESUsageOutTot", "UserCPU", "WCKey", "WCKeyID",
+		"ReqCPUFreqMin", "ReservationId", "StdIn", "SubmitLine", "Suspended", "SystemComment", "SystemCPU", "TRESUsageOutAve", "TRESUsageOutMax", "TRESUsageOutMin", "TRESUsageOutTot", "UserCPU", "WCKey", "WCKeyID",
 	}
 }
 

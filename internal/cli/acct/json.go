@@ -36,6 +36,7 @@ type attemptJSON struct {
 	Ended     *time.Time       `json:"ended,omitempty"`
 	TRES      map[string]int64 `json:"tres,omitempty"`
 	CPUTime   float64          `json:"cpu_time,omitempty"` // seconds
+	cli.GPUUseJSON
 }
 
 func tresJSON(list []*greylagv1.Tres) map[string]int64 {
@@ -61,6 +62,7 @@ func (w *writer) object(p *greylagv1.PastJob) {
 	for _, a := range p.Attempts {
 		out.Attempts = append(out.Attempts, attemptJSON{
 			a.Attempt, a.Partition, a.Account, a.Qos, a.Outcome, cli.Stamp(timeOf(a.Started)), cli.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(),
+			cli.WriteGPUUse(a.GpuBusyMs, a.GpuKnownMs, a.GpuMemoryPeakBytes),
 		})
 	}
 	if w.lines++; w.lines > 1 {

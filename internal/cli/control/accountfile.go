@@ -55,14 +55,18 @@ func (t *tool) accountLoad() *cobra.Command {
 	return c
 }
 
-// tellChange prints what a file changed, or would change.
-func (t *tool) tellChange(diff string, version uint64, dry bool) error {
+// tellChange prints what a file changed, or would change, and what is odd about it.
+func (t *tool) tellChange(diff string, version uint64, dry bool, warnings ...string) error {
 	if t.json {
 		return t.WriteJSON(struct {
-			Version uint64 `json:"version"`
-			Diff    string `json:"diff"`
-			DryRun  bool   `json:"dry_run"`
-		}{version, diff, dry})
+			Version  uint64   `json:"version"`
+			Diff     string   `json:"diff"`
+			DryRun   bool     `json:"dry_run"`
+			Warnings []string `json:"warnings,omitempty"`
+		}{version, diff, dry, warnings})
+	}
+	for _, w := range warnings {
+		t.Warn(w)
 	}
 	if _, err := io.WriteString(t.Stdout, diff); err != nil {
 		return err

@@ -1,9 +1,9 @@
 package control
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -30,18 +30,22 @@ func (t *tool) config() *cobra.Command {
 		Use: "config", Short: "Find mistakes in configuration files", GroupID: host, Args: choose,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	kind := ""
+	kind, offline := "", false
 	check := &cobra.Command{
 		Use: "check [FILE...]", Short: "Check files, those of /etc/greylag if none is named",
-		Long: "Checks configuration files and their drop-ins by the code that the daemons read\nthem with, and prints every fault. What a file is for follows from its name.",
-		RunE: func(_ *cobra.Command, files []string) error { return t.check(kind, files) },
+		Long: `Checks configuration files and their drop-ins by the code that the daemons read
+them with, and prints every fault. What a file is for follows from its name.
+A policy is also compared with the cluster: partitions that go and have jobs, nodes,
+GPUs and accounts that nobody knows are warned of. Nothing is changed.`,
+		RunE: func(c *cobra.Command, files []string) error { return t.check(c.Context(), kind, offline, files) },
 	}
-	check.Flags().StringVar(&kind, "kind", "", "what the files are for: gctld, gnoded, gauthd, client or topology")
+	check.Flags().StringVar(&kind, "kind", "", "what the files are for: gctld, gnoded, gauthd, client, topology or policy")
+	check.Flags().BoolVar(&offline, "offline", false, "compare a policy with no cluster")
 	all.AddCommand(check)
 	return all
 }
 
-func (t *tool) check(kind string, files []string) error {
+func (t *tool) check(ctx context.Context, kind string, offline bool, files []string) error {
 	if len(files) == 0 {
 		for _, path := range []string{config.ControllerPath, config.NodePath, config.AuthPath, config.ClientPath} {
 			if _, err := os.Stat(path); err == nil {
@@ -53,38 +57,42 @@ func (t *tool) check(kind string, files []string) error {
 			return nil
 		}
 	}
-	wrong := false
+	all := kinds()
+	all["policy"] = func(path string) error { return t.checkPolicy(ctx, path, offline) }
+	worst := cli.OK
 	for _, path := range files {
 		name := kind
 		if name == "" {
 			name = filepath.Base(path)
 			name = name[:len(name)-len(filepath.Ext(name))]
 		}
-		load, ok := kinds()[name]
+		load, ok := all[name]
+		if path == "" {
+			return &cli.UsageError{Problem: "the name of a file is empty", Advice: "write its path"}
+		}
 		if !ok {
-			return &cli.UsageError{Problem: fmt.Sprintf("what is %s for?", path), Advice: "write --kind gctld, gnoded, gauthd, client or topology"}
+			return &cli.UsageError{Problem: fmt.Sprintf("what is %s for?", path), Advice: "write --kind gctld, gnoded, gauthd, client, topology or policy"}
 		}
-		err := load(path)
-		var faults config.Faults
-		switch {
-		case err == nil:
-			if err := t.said(nil, "%s: good", path); err != nil {
-				return err
-			}
-			continue
-		case errors.As(err, &faults):
-			for _, fault := range faults {
-				t.Complain(fault.String(), "")
-			}
-		case errors.Is(err, fs.ErrNotExist):
-			t.Complain("no file "+path, "")
-		default:
-			t.Complain(err.Error(), "")
+		if err := load(path); err != nil {
+			worst = max(worst, t.faulty(ctx, err))
+		} else if err := t.said(nil, "%s: good", path); err != nil {
+			return err
 		}
-		wrong = true
 	}
-	if wrong {
-		return cli.Exit(cli.Usage)
+	return cli.Exit(worst)
+}
+
+// faulty prints what is wrong with a file. The status is Usage, but where a cluster that
+// was to be asked did not answer.
+func (t *tool) faulty(ctx context.Context, err error) cli.Status {
+	var faults config.Faults
+	switch {
+	case errors.As(err, &faults):
+		for _, fault := range faults {
+			t.Complain(fault.String(), "")
+		}
+	default:
+		return max(cli.Usage, cli.Status(t.Finish(ctx, cli.Unread(err))))
 	}
-	return nil
+	return cli.Usage
 }

@@ -58,7 +58,10 @@ func (t *tool) sendChange(ctx context.Context, c cli.Cluster, x *change) (*greyl
 	if err == nil && answer.Again {
 		t.Note("this was done before; nothing was done now")
 	}
-	return answer, err
+	for _, w := range answer.GetWarnings() {
+		t.Note("%s", w)
+	}
+	return answer, cli.Unanswered(err, "it is not known whether this was done: the same again with --key "+x.RequestId+" does it once in all")
 }
 
 // moment reads a time as users write it; "" is none.
@@ -109,15 +112,16 @@ func money(micro int64) string { return accounting.Credits(micro).Short() }
 
 // doneJSON is the answer to a change.
 type doneJSON struct {
-	Bucket   uint64 `json:"bucket,omitempty"`
-	Charged  string `json:"charged,omitempty"`
-	Released string `json:"released,omitempty"`
-	Returned string `json:"returned,omitempty"`
-	Repaid   string `json:"repaid,omitempty"`
-	Debt     string `json:"debt,omitempty"`
-	Again    bool   `json:"again"`
-	Entries  uint64 `json:"entries"`
-	Head     string `json:"head"`
+	Bucket   uint64   `json:"bucket,omitempty"`
+	Charged  string   `json:"charged,omitempty"`
+	Released string   `json:"released,omitempty"`
+	Returned string   `json:"returned,omitempty"`
+	Repaid   string   `json:"repaid,omitempty"`
+	Debt     string   `json:"debt,omitempty"`
+	Again    bool     `json:"again"`
+	Entries  uint64   `json:"entries"`
+	Head     string   `json:"head"`
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 func (t *tool) told(a *greylagv1.ChangeCreditsResponse, err error, format string, args ...any) error {
@@ -134,7 +138,7 @@ func (t *tool) told(a *greylagv1.ChangeCreditsResponse, err error, format string
 		return accounting.Credits(c).String()
 	}
 	return t.WriteJSON(doneJSON{
-		a.Bucket, amount(a.Charged), amount(a.Released), amount(a.Returned), amount(a.Repaid), amount(a.Debt), a.Again, a.Entries, fmt.Sprintf("%x", a.Head),
+		a.Bucket, amount(a.Charged), amount(a.Released), amount(a.Returned), amount(a.Repaid), amount(a.Debt), a.Again, a.Entries, fmt.Sprintf("%x", a.Head), a.Warnings,
 	})
 }
 
@@ -142,6 +146,12 @@ func (t *tool) creditGrant() *cobra.Command {
 	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "grant", Scope: &greylagv1.BucketScope{}}}
 	var perJob, share string
 	c := &cobra.Command{
+		PreRunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("redeems") && x.Code == "" {
+				return &cli.UsageError{Problem: "--redeems without --code: it says how many grants a code is good for", Advice: "name it: --code WELCOME --redeems 100"}
+			}
+			return nil
+		},
 		Use: "grant ACCOUNT[/USER] AMOUNT", Short: "Give an account or a user credits", Args: cobra.ExactArgs(2),
 		Long: `Gives an account, or one user of it, credits of their own. Those with the lowest
 --priority number are spent first, then those that expire first, promotions before grants

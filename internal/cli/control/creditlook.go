@@ -334,7 +334,8 @@ func (t *tool) verify() *cobra.Command {
 		Use: "verify", Short: "Recompute the journals from their first entries", Args: cobra.NoArgs, GroupID: whole,
 		Long: `Recomputes the journals of credits and of changes that the controller keeps which answers:
 every hash, every sum, every balance, from the first entry, and compares what comes out
-with the state. The first wrong entry is named, and the status is then 4.`,
+with the state, and says which controller that is. The first wrong entry is named, and the
+status is then 4.`,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
 			a, err := c.Credits().Verify(ctx, &greylagv1.VerifyRequest{})
 			if err != nil {
@@ -349,15 +350,21 @@ with the state. The first wrong entry is named, and the status is then 4.`,
 
 func (t *tool) verified(a *greylagv1.VerifyResponse) error {
 	type journalJSON struct {
-		Name    string `json:"name"`
-		Entries uint64 `json:"entries"`
-		Head    string `json:"head"`
-		Wrong   uint64 `json:"wrong,omitempty"`
-		Fault   string `json:"fault,omitempty"`
+		Controller string `json:"controller"`
+		Name       string `json:"name"`
+		Entries    uint64 `json:"entries"`
+		Head       string `json:"head"`
+		Wrong      uint64 `json:"wrong,omitempty"`
+		Fault      string `json:"fault,omitempty"`
 	}
 	all, wrong := []journalJSON{}, false
+	if !t.json {
+		if err := t.said(nil, "controller %s", a.Controller); err != nil {
+			return err
+		}
+	}
 	for _, j := range a.Journals {
-		all = append(all, journalJSON{j.Name, j.Entries, fmt.Sprintf("%x", j.Head), j.Wrong, j.Fault})
+		all = append(all, journalJSON{a.Controller, j.Name, j.Entries, fmt.Sprintf("%x", j.Head), j.Wrong, j.Fault})
 		if wrong = wrong || j.Fault != ""; t.json {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -28,7 +29,7 @@ func (t *tool) info() *cobra.Command {
 		}),
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what sinfo takes
-		return &cli.UsageError{Problem: err.Error(), Advice: "gctl nodes lists nodes one a line, gctl show partition NAME tells about one partition"}
+		return &cli.UsageError{Problem: options.Problem(err), Advice: "gctl nodes lists nodes one a line, gctl show partition NAME tells about one partition"}
 	})
 	return c
 }

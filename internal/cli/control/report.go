@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,8 +83,8 @@ func (t *tool) usageReport(name, short string) *cobra.Command {
 
 func (r *reporting) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&r.kind, "period", "day", "day, week or month")
-	f.StringVar(&r.date, "date", "", "a day in the period: YYYY-MM-DD, today, yesterday; YYYY-MM for a month (the last that is over)")
+	f.StringVar(&r.kind, "period", "", "day, week or month (day; of --date YYYY-MM month)")
+	f.StringVar(&r.date, "date", "", "a day in the period: YYYY-MM-DD, today, yesterday; YYYY-MM is the month (the last that is over)")
 	f.StringVar(&r.from, "from", "", "instead of a period: from YYYY-MM-DD[THH:MM[:SS]]")
 	f.StringVar(&r.to, "to", "", "up to but without YYYY-MM-DD[THH:MM[:SS]] (now)")
 	f.StringVar(&r.zone, "tz", "UTC", "time zone of days, such as Europe/Berlin, or Local")
@@ -218,17 +219,29 @@ func (r *reporting) period() (report.Period, error) {
 	}
 	var p report.Period
 	if r.date == "" {
-		p, err = report.Last(r.kind, now)
+		p, err = report.Last(cmp.Or(r.kind, "day"), now)
 	} else {
-		var day time.Time
-		if day, err = parseDay(r.date, now); err == nil {
-			p, err = report.PeriodOf(r.kind, day)
-		}
+		p, err = r.around(now)
 	}
 	if err != nil {
 		return wrong(err)
 	}
 	return p, nil
+}
+
+// around is the period that --date lies in; a month's date is the month.
+func (r *reporting) around(now time.Time) (report.Period, error) {
+	if month, err := time.ParseInLocation(monthLayout, r.date, now.Location()); err == nil {
+		if kind := cmp.Or(r.kind, "month"); kind != "month" {
+			return report.Period{}, fmt.Errorf("--date %s is a month, and --period is %s: write --date YYYY-MM-DD for a %[2]s", r.date, kind)
+		}
+		return report.PeriodOf("month", month)
+	}
+	day, err := parseDay(r.date, now)
+	if err != nil {
+		return report.Period{}, err
+	}
+	return report.PeriodOf(cmp.Or(r.kind, "day"), day)
 }
 
 // interval is the one between --from and --to.
@@ -249,6 +262,9 @@ func (r *reporting) interval(zone *time.Location, now time.Time) (report.Period,
 	return report.Between(from, to)
 }
 
+// monthLayout is how a month is written.
+const monthLayout = "2006-01"
+
 func parseDay(word string, now time.Time) (time.Time, error) {
 	switch word {
 	case "today":
@@ -256,12 +272,10 @@ func parseDay(word string, now time.Time) (time.Time, error) {
 	case "yesterday":
 		return now.AddDate(0, 0, -1), nil
 	}
-	for _, layout := range [...]string{time.DateOnly, "2006-01"} {
-		if t, err := time.ParseInLocation(layout, word, now.Location()); err == nil {
-			return t, nil
-		}
+	if t, err := time.ParseInLocation(time.DateOnly, word, now.Location()); err == nil {
+		return t, nil
 	}
-	return now, fmt.Errorf("not a date: %q, want YYYY-MM-DD", word)
+	return now, fmt.Errorf("not a date: %q, want YYYY-MM-DD or YYYY-MM", word)
 }
 
 func parseMoment(word string, zone *time.Location) (time.Time, error) {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,10 @@ Greylag-Timestamp, a dot and the body under the key in --webhook-key-file.`,
 			if r.json {
 				r.format = "jsonl"
 			}
-			if r.kind != "day" || r.from != "" {
+			if cmp.Or(r.kind, "day") != "day" || r.from != "" {
 				return &cli.UsageError{Problem: "alerts are about days", Advice: "choose one with --date YYYY-MM-DD"}
 			}
+			r.kind = "day"
 			period, err := r.period()
 			if err != nil {
 				return err
@@ -100,7 +102,7 @@ func (r *alerting) tell(ctx context.Context, c cli.Cluster, period report.Period
 	}
 	table := report.AlertTable(alerts)
 	made := &madeReport{head: head, manifest: report.Manifest{Report: "alerts", Format: r.format, Rows: len(alerts)}}
-	if made.data, err = written(&table, r.format); err != nil {
+	if made.data, err = written(&table, r.format, period); err != nil {
 		return err
 	}
 	if err := r.put(made, period); err != nil {

@@ -52,7 +52,7 @@ func (r *reporting) make(ctx context.Context, c cli.Cluster, name string, period
 		return nil, err
 	}
 	out.head, out.manifest.Rows = head, len(table.Rows)
-	out.data, err = written(&table, r.format)
+	out.data, err = written(&table, r.format, period)
 	return out, err
 }
 
@@ -74,8 +74,8 @@ func (r *reporting) table(ctx context.Context, c cli.Cluster, name string, perio
 	return table, head, nil
 }
 
-// written is a table in a form.
-func written(t *report.Table, format string) ([]byte, error) {
+// written is a table in a form; people are told of which period it is.
+func written(t *report.Table, format string, period report.Period) ([]byte, error) {
 	switch format {
 	case "csv":
 		return t.CSV(), nil
@@ -84,7 +84,10 @@ func written(t *report.Table, format string) ([]byte, error) {
 	case "parquet":
 		return parquet.Encode(t)
 	}
-	return t.Text(), nil
+	if len(t.Rows) == 0 {
+		return []byte("nothing in " + period.String() + "\n"), nil
+	}
+	return append([]byte(period.String()+"\n"), t.Text()...), nil
 }
 
 func (r *reporting) request(bounds []time.Time) *greylagv1.PeriodsRequest {

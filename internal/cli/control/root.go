@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/internal/version"
 )
@@ -35,22 +36,24 @@ func Run(ctx context.Context, p *cli.Process) int {
 	}
 	root := t.root()
 	root.SetArgs(p.Args)
-	return p.Finish(ctx, usage(root.ExecuteContext(ctx)))
+	c, err := root.ExecuteContextC(ctx)
+	return p.Finish(ctx, usage(c, err))
 }
 
 // usage tells cobra's own errors, all of which are about the command line, from
 // those of commands.
-func usage(err error) error {
+func usage(c *cobra.Command, err error) error {
 	var ours *cli.UsageError
 	if err == nil || errors.As(err, &ours) {
 		return err
 	}
-	if problem, advice := plainly(err.Error()); problem != "" {
-		return &cli.UsageError{Problem: problem, Advice: advice}
+	help := "see " + c.CommandPath() + " --help"
+	if problem := plainly(c, err.Error()); problem != "" {
+		return &cli.UsageError{Problem: problem, Advice: help}
 	}
 	for _, begin := range []string{"unknown command", "required flag", "accepts ", "requires at least", "invalid argument", "if any flags in the group"} {
 		if strings.HasPrefix(err.Error(), begin) {
-			return &cli.UsageError{Problem: err.Error(), Advice: "see the command's --help"}
+			return &cli.UsageError{Problem: err.Error(), Advice: help}
 		}
 	}
 	return err
@@ -58,32 +61,37 @@ func usage(err error) error {
 
 // plainly says in our words what cobra says of missing words and options; "" when
 // it says something else.
-func plainly(text string) (problem, advice string) {
+func plainly(c *cobra.Command, text string) string {
 	var want, most, got int
 	scan := func(format string, into ...any) bool {
 		n, _ := fmt.Sscanf(text, format, into...)
 		return n == len(into)
 	}
-	const help = "see the command's --help"
+	usage := strings.TrimSuffix(c.UseLine(), " [flags]")
 	switch {
+	case strings.HasPrefix(text, "unknown command ") && !c.HasSubCommands():
+		return fmt.Sprintf("%s takes no words, and %s is given", c.CommandPath(), strings.Fields(text)[2])
 	case scan("accepts between %d and %d arg(s), received %d", &want, &most, &got),
 		scan("accepts at most %d arg(s), received %d", &most, &got):
-		return fmt.Sprintf("%d words are given, it takes at most %d", got, most), help
+		return fmt.Sprintf("%d words are given, it takes at most %d: %s", got, most, usage)
 	case scan("accepts %d arg(s), received %d", &want, &got):
-		return fmt.Sprintf("%d words are given, it takes %d", got, want), help
+		if got == 0 {
+			return "nothing is named: " + usage
+		}
+		return fmt.Sprintf("%d words are given, it takes %d: %s", got, want, usage)
 	case scan("requires at least %d arg(s), only received %d", &want, &got):
-		return "nothing is named", help
+		return "nothing is named: " + usage
 	case strings.HasPrefix(text, "required flag(s) "):
 		words := strings.Split(strings.TrimSuffix(strings.TrimPrefix(text, "required flag(s) "), " not set"), ", ")
 		for i, word := range words {
 			words[i] = "--" + strings.Trim(word, `"`)
 		}
-		return "missing: " + strings.Join(words, ", "), help
+		return "missing: " + strings.Join(words, ", ")
 	case strings.HasPrefix(text, "if any flags in the group ["):
 		group, _, _ := strings.Cut(strings.TrimPrefix(text, "if any flags in the group ["), "]")
-		return "only one of these can be given: --" + strings.Join(strings.Fields(group), ", --"), help
+		return "only one of these can be given: --" + strings.Join(strings.Fields(group), ", --")
 	}
-	return "", ""
+	return ""
 }
 
 // choose is for commands that only hold others: a word that is none of them is a
@@ -147,7 +155,7 @@ func (t *tool) root() *cobra.Command {
 	root.SetVersionTemplate("gctl {{.Version}}\n")
 	root.SetHelpTemplate(root.HelpTemplate() + cli.StatusHelp())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &cli.UsageError{Problem: err.Error(), Advice: "see " + c.CommandPath() + " --help"}
+		return &cli.UsageError{Problem: options.Problem(err), Advice: "see " + c.CommandPath() + " --help"}
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")

@@ -17,7 +17,7 @@ import (
 
 func (t *tool) shares() *cobra.Command {
 	request := &greylagv1.SharesRequest{}
-	var long bool
+	var long, parsable, parsable2 bool
 	c := &cobra.Command{
 		Use: "shares [ACCOUNT...]", Short: "Who used how much of their share", GroupID: people,
 		Long: `Prints every account and user with what sshare prints: shares as given and as a part
@@ -39,11 +39,21 @@ by usage among siblings and puts them in order. Usage decays by half every half-
 			if t.json {
 				return t.WriteJSON(sharesOf(answer))
 			}
-			return t.WriteTable(shareTable(answer, long))
+			table := shareTable(answer, long)
+			switch {
+			case parsable:
+				return t.WriteParsable(table, "|")
+			case parsable2:
+				return t.WriteParsable(table, "")
+			}
+			return t.WriteTable(table)
 		}),
 	}
 	c.Flags().StringVarP(&request.User, "user", "u", "", "of users, only this one")
 	c.Flags().BoolVarP(&long, "long", "l", false, "with NormUsage and LevelFS, wider than 80 columns")
+	c.Flags().BoolVarP(&parsable, "parsable", "p", false, "fields with | behind each")
+	c.Flags().BoolVarP(&parsable2, "parsable2", "P", false, "fields with | between them")
+	c.MarkFlagsMutuallyExclusive("parsable", "parsable2")
 	return c
 }
 

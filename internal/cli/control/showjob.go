@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,14 +79,30 @@ func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 	for rank, n := range j.Nodes {
 		facts = append(facts, [2]string{fmt.Sprintf("node %d", rank), nodeUse(n)})
 	}
+	facts = append(facts, [2]string{"GPUs busy", busyText(cli.GPUUseOf(j.Tasks), j)})
 	for _, task := range j.Tasks {
-		if task.Message != "" || task.ExitCode != 0 || task.ExitSignal != 0 || task.MemoryPeak != 0 {
+		if task.Message != "" || task.ExitCode != 0 || task.ExitSignal != 0 || task.MemoryPeak != 0 || task.GpuKnownMs != 0 && len(j.Tasks) > 1 {
 			facts = append(facts, [2]string{"on " + task.Node, taskText(task)})
 		}
 	}
 	return append(facts, [][2]string{
 		{"image", j.Image}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", j.Output}, {"error output", j.Error}, {"comment", j.Comment},
 	}...)
+}
+
+// busyText tells how busy the GPUs of a job were, and how much of their memory was taken.
+func busyText(u cluster.GPUUse, j *greylagv1.Job) string {
+	if !slices.ContainsFunc(j.Nodes, func(n *greylagv1.NodeAllocation) bool { return len(n.Gpus) > 0 }) {
+		return ""
+	}
+	var words []string
+	if u.Known() {
+		words = append(words, fmt.Sprintf("%s %% of %s of GPU time", cli.BusyPercent(u), cluster.FormatElapsed(time.Duration(u.KnownMs)*time.Millisecond)))
+	}
+	if u.MemoryKnown {
+		words = append(words, fmt.Sprintf("at most %d MiB of a GPU's memory", u.MemoryPeak/cluster.MiB))
+	}
+	return strings.Join(words, ", ")
 }
 
 // asideText tells what is set aside for a job, and how long that lasts while it runs.
@@ -214,6 +231,9 @@ func taskText(task *greylagv1.Task) string {
 	}
 	if cpu := task.CpuTime.AsDuration(); cpu > 0 {
 		words = append(words, cpu.Round(time.Millisecond).String()+" CPU time")
+	}
+	if percent := cli.BusyPercent(cli.GPUUseOf([]*greylagv1.Task{task})); percent != "" {
+		words = append(words, "GPUs "+percent+" % busy")
 	}
 	if task.Message != "" {
 		words = append(words, task.Message)

@@ -107,12 +107,12 @@ func (t *tool) readTopology(path string, read func(string, []byte) (config.Topol
 func topologyText(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, cli.Unread(err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, config.MaxTopology+1))
 	if err != nil {
-		return nil, fmt.Errorf("read topology: %w", err)
+		return nil, cli.Unread(err)
 	}
 	if len(text) > config.MaxTopology {
 		return nil, &cli.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, config.MaxTopology>>20), Advice: "is it the right file?"}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/trace"
@@ -100,7 +101,7 @@ func (t *tool) root() *cobra.Command {
 	root.SetVersionTemplate("gsim {{.Version}}\n")
 	root.SetHelpTemplate(root.HelpTemplate() + statusHelp)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &cli.UsageError{Problem: err.Error(), Advice: "see " + c.CommandPath() + " --help"}
+		return &cli.UsageError{Problem: options.Problem(err), Advice: "see " + c.CommandPath() + " --help"}
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")

@@ -107,6 +107,8 @@ func attempt(j *cluster.Job, a *cluster.AttemptRecord, end cluster.Instant, grid
 	t.Attempts++
 	t.CPUUsed += int64(a.CPUTime / time.Millisecond)
 	t.CPUHeld += cpus * millis
+	t.GPUBusy += a.GPU.BusyMs
+	t.GPUKnown += a.GPU.KnownMs
 	switch a.Outcome {
 	case cluster.NodeFailed:
 		t.Fault += gpus * millis

@@ -31,6 +31,8 @@ type Tally struct {
 	Broken   int64         // promises that were not
 	Dropped  int64         // promises to jobs that were cancelled, held or changed before
 	Causes   []Cause       // of Broken, by what they say
+	GPUBusy  int64         // time in which something ran on GPUs of ended attempts, of GPUKnown
+	GPUKnown int64         // time of those GPUs for which that is known
 }
 
 // Cause is why promises were broken, and how many.
@@ -63,6 +65,8 @@ func (t *Tally) Add(o *Tally) {
 	for i, from := range o.sums() {
 		*t.sums()[i] += *from
 	}
+	t.GPUBusy += o.GPUBusy
+	t.GPUKnown += o.GPUKnown
 	t.Wait.Add(&o.Wait)
 	for _, c := range o.Causes {
 		t.blame(c.Why, c.Count)
@@ -98,6 +102,11 @@ func Fields(c *codec.Coder, t *Tally) {
 		codec.String(c, &x.Why)
 		codec.Int(c, &x.Count)
 	})
+	if !c.Added() { // of before it was known
+		return
+	}
+	codec.Int(c, &t.GPUBusy)
+	codec.Int(c, &t.GPUKnown)
 }
 
 func countFields(c *codec.Coder, x *count) {

@@ -20,8 +20,8 @@ func trained() *cluster.Job {
 	tres := []cluster.Amount{{Resource: "cpu", Count: 4}, {Resource: "gpu", Count: 3}, {Resource: "gpu:a100", Count: 1}, {Resource: "gpu:h100", Count: 2}, {Resource: "mem", Count: 100}, {Resource: "node", Count: 1}}
 	return &cluster.Job{
 		State: cluster.Preempted, Submitted: minute(0), Started: minute(50), Ended: minute(100), Partition: "main", TRES: tres, Charged: 9,
-		Tasks: []cluster.Task{{CPUTime: time.Minute, Memory: 50 << 20}}, Spec: &cluster.JobSpec{Account: "a", Owner: cluster.Identity{User: "u"}, QOS: "q", Partition: "main,big"},
-		Attempts: []cluster.AttemptRecord{{Partition: "big", Started: minute(10), Ended: minute(20), Outcome: cluster.NodeFailed, TRES: tres}},
+		Tasks: []cluster.Task{{CPUTime: time.Minute, Memory: 50 << 20, GPU: cluster.GPUUse{BusyMs: 40, KnownMs: 100}}, {GPU: cluster.GPUUse{BusyMs: 5, KnownMs: 50}}}, Spec: &cluster.JobSpec{Account: "a", Owner: cluster.Identity{User: "u"}, QOS: "q", Partition: "main,big"},
+		Attempts: []cluster.AttemptRecord{{Partition: "big", Started: minute(10), Ended: minute(20), Outcome: cluster.NodeFailed, TRES: tres, GPU: cluster.GPUUse{BusyMs: 7, KnownMs: 8}}},
 		History: []cluster.Note{
 			{At: 1, Reason: cluster.ReasonResources, Planned: 90, Promised: true}, {At: 2, Reason: cluster.ReasonResources, Planned: 99, Promised: true, Broken: "node n1 was drained"},
 			{At: 99, Planned: 99, Promised: true}, {At: 100, Reason: cluster.ReasonPriority, Planned: 200, Promised: true}, {At: 101, Reason: cluster.ReasonPriority},
@@ -40,12 +40,12 @@ func TestJob(t *testing.T) {
 	})
 	const m = 60_000
 	want := map[string]*Tally{
-		"0 big a100": {GPU: 10 * m}, "0 big h100": {GPU: 20 * m, CPU: 40 * m, Node: 10 * m, Attempts: 1, Fault: 30 * m, CPUHeld: 40 * m},
+		"0 big a100": {GPU: 10 * m}, "0 big h100": {GPU: 20 * m, CPU: 40 * m, Node: 10 * m, Attempts: 1, Fault: 30 * m, CPUHeld: 40 * m, GPUBusy: 7, GPUKnown: 8},
 		"1 main a100": {GPU: 10 * m}, "1 main h100": {GPU: 20 * m, CPU: 40 * m, Node: 10 * m},
 		"2 main a100": {GPU: 30 * m}, "2 main h100": {GPU: 60 * m, CPU: 120 * m, Node: 30 * m},
 		"3 main a100": {GPU: 10 * m}, "3 main h100": {
 			GPU: 20 * m, CPU: 40 * m, Node: 10 * m, Attempts: 1, Preempt: 150 * m, CPUUsed: m, CPUHeld: 200 * m, MemUsed: 50 * 3000, MemHeld: 100 * 3000, Charged: 9,
-			Kept: 1, Broken: 1, Dropped: 1, Causes: []Cause{{"node was drained", 1}},
+			Kept: 1, Broken: 1, Dropped: 1, Causes: []Cause{{"node was drained", 1}}, GPUBusy: 45, GPUKnown: 150,
 		},
 	}
 	end := want["3 main h100"]
@@ -158,6 +158,23 @@ func TestQuantiles(t *testing.T) {
 	}
 	if bin := binOf(1<<64 - 1); bin > LastBin {
 		t.Errorf("the last bin is %d, said to be %d", bin, LastBin)
+	}
+}
+
+// TestTalliesOfBefore: what was kept before it was known how busy GPUs were is read as
+// nothing known, and added to.
+func TestTalliesOfBefore(t *testing.T) {
+	now := Tally{GPU: 5, CPUHeld: 7, Causes: []Cause{{"x", 2}}}
+	now.Wait.Count(time.Hour)
+	data := now.Encode() // ends with the two that came later, both 0, of a byte each
+	before := append([]byte{data[0] - 2}, data[1:len(data)-2]...)
+	old, err := Decode(before)
+	if err != nil || !reflect.DeepEqual(*old, now) {
+		t.Fatalf("%+v, want %+v, %v", old, now, err)
+	}
+	old.Add(&Tally{GPUBusy: 3, GPUKnown: 4})
+	if again, err := Decode(old.Encode()); err != nil || again.GPUBusy != 3 || again.GPUKnown != 4 {
+		t.Errorf("added to: %+v, %v", again, err)
 	}
 }
 
