@@ -222,10 +222,11 @@ func TestGPUEvents(t *testing.T) {
 	t.Parallel()
 	var h *hardware
 	n := newNode(t, "process", func(n *node) { h = withGPUs(n) })
-	n.want(at(1, 1), "#!/bin/sh\nsleep 60\n", onGPU(n, 0))
+	n.want(at(1, 1), "#!/bin/sh\necho up > up\nsleep 60\n", onGPU(n, 0))
 	n.want(at(2, 1), "#!/bin/sh\nuntil [ -e go ]; do sleep 0.02; done\nexit 1\n", onGPU(n, 1))
 	n.reach(at(1, 1), "started")
 	n.reach(at(2, 1), "started")
+	waitFor(t, "the program to begin", func() bool { return n.read("up") == "up\n" })
 	h.events <- gpu.Event{UUID: "GPU-1", XID: 31, Severity: gpu.Notice, Message: "XID 31"}
 	h.events <- gpu.Event{UUID: "GPU-0", XID: 79, Severity: gpu.Broken, Message: "XID 79: fallen"}
 	if end := n.settled(at(1, 1)); end.GetCause() != "gpu" || end.GetMessage() != "XID 79: fallen" || end.GetExitSignal() != 9 {

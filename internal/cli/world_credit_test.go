@@ -121,6 +121,7 @@ func (b *bank) WaitApplied(context.Context, uint64) error                       
 func (b *bank) Leader() (id, addr string)                                         { return "ctl-1", "" }
 func (b *bank) Status() raftlog.Status                                            { return raftlog.Status{ID: "ctl-1"} }
 func (b *bank) DiskLow() bool                                                     { return false }
+func (b *bank) NoRoom() bool                                                      { return false }
 func (b *bank) AddMember(context.Context, string, string) error                   { return raftlog.ErrNoMember }
 func (b *bank) RemoveMember(context.Context, string) error                        { return raftlog.ErrNoMember }
 func (b *bank) Transfer(context.Context, string) error                            { return raftlog.ErrNoMember }

@@ -63,6 +63,8 @@ func (l *Log) check() {
 		case <-space.C:
 			if l.ruling.Load() != 0 && l.reserve.low.Load() {
 				l.guardDisk()
+			} else {
+				l.crowded.Store(false)
 			}
 			continue
 		case <-soon: // so that a leader lost soon afterwards is remembered

@@ -144,7 +144,7 @@ func (l *Log) guardDisk() {
 			best = &h
 		}
 	}
-	if best == nil {
+	if l.crowded.Store(best == nil); best == nil {
 		return
 	}
 	l.log.Warn("this leader's disk is nearly full: handing leadership over", "to", best.server.ID)

@@ -52,7 +52,7 @@ func TestFullDisk(t *testing.T) {
 	big := bytes.Repeat([]byte("x"), 512<<10)
 	ballast := filepath.Join(dir, "ballast")
 	fillUp(t, ballast)
-	f.until("a warning", func() bool { return n.Status().DiskLow })
+	f.until("a warning, and that nobody else has room", func() bool { return n.Status().DiskLow && n.NoRoom() })
 	var failed error
 	for i := 0; i < 200 && failed == nil; i++ {
 		var index uint64
@@ -68,7 +68,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	f.must(os.Remove(ballast))
 	f.propose("after")
-	f.until("the end of the warning", func() bool { return !n.Status().DiskLow })
+	f.until("the end of the warning", func() bool { return !n.Status().DiskLow && !n.NoRoom() })
 	if got := len(n.fsm.list()); got < len(kept)+1 || n.Err() != nil {
 		t.Errorf("%d commands, %d acknowledged, %v", got, len(kept)+1, n.Err())
 	}
@@ -98,6 +98,9 @@ func TestFullDiskOfTheLeader(t *testing.T) {
 	fillUp(t, ballast)
 	f.until("another leader", func() bool { return f.leader() != full })
 	f.propose("goes on")
+	if full.NoRoom() {
+		t.Error("others have room, and it says that none has")
+	}
 	f.must(os.Remove(ballast))
 	f.until("the end of the warning", func() bool { return !full.Status().DiskLow })
 }

@@ -44,6 +44,7 @@ type Log struct {
 	took      atomic.Int64  // agreeing on the last of them, in ns
 	refused   atomic.Bool   // the last entry was refused for a handover of leadership
 	wasMember atomic.Bool
+	crowded   atomic.Bool // as leader with a low disk, it found no voter with room
 
 	life    context.Context // ends with stop
 	endLife context.CancelFunc

@@ -39,6 +39,10 @@ type Status struct {
 // DiskLow is Status().DiskLow, for those who ask with each request.
 func (l *Log) DiskLow() bool { return l.reserve.low.Load() }
 
+// NoRoom tells whether a leader whose disk is low has looked for a voter with room
+// and found none. Until it has looked, and while it hands over, it is not so.
+func (l *Log) NoRoom() bool { return l.crowded.Load() }
+
 // Status is read without waiting for anything. LastContact is the time since the
 // leader was heard: 0 on the leader, negative if never.
 func (l *Log) Status() Status {

@@ -69,6 +69,7 @@ type Log interface {
 type Members interface {
 	Status() raftlog.Status
 	DiskLow() bool
+	NoRoom() bool
 	AddMember(ctx context.Context, id, addr string) error
 	RemoveMember(ctx context.Context, id string) error
 	Transfer(ctx context.Context, id string) error

@@ -8,6 +8,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/image"
+	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -25,8 +26,8 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 	if n := len(p.GetJobs()); n == 0 || n > maxSubmit {
 		return nil, refused(command.InvalidArgument, "", "%d jobs to submit: want 1 to %d in one request", n, maxSubmit)
 	}
-	if s.cfg.Members.DiskLow() {
-		return nil, refused(command.Exhausted, "an administrator has to free space in the controllers' data_dir", "the disk of the leading controller is nearly full: no jobs are taken")
+	if err := s.room(); err != nil {
+		return nil, err
 	}
 	subs := make([]wire.Submission, len(p.GetJobs()))
 	for i, spec := range p.GetJobs() {
@@ -49,6 +50,18 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 		response.Jobs = append(response.Jobs, &greylagv1.Submitted{Id: uint64(id), ArraySize: answer.Counts[i]})
 	}
 	return response, nil
+}
+
+// room refuses jobs while the leader's disk is low: for good where every controller's
+// is, else until a controller with room leads, which the caller's next try finds.
+func (s *Server) room() error {
+	switch {
+	case !s.cfg.Members.DiskLow():
+		return nil
+	case s.cfg.Members.NoRoom():
+		return refused(command.Exhausted, "an administrator has to free space in the controllers' data_dir", "the disks of the controllers are nearly full: no jobs are taken")
+	}
+	return raftlog.ErrNotLeader
 }
 
 // readSubmission reads a specification for its owner.
