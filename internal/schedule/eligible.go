@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -74,29 +73,33 @@ func (p *Planner) barredByPartition(spec *cluster.JobSpec, name string) (verdict
 	return verdict{}, false
 }
 
+// barredByReservation bars a job whose reservation is gone, is not for it, or has become
+// too short for it. What it says stays the same from pass to pass.
 func (p *Planner) barredByReservation(r *round, spec *cluster.JobSpec) (verdict, bool) {
 	if spec.Reservation == "" {
 		return verdict{}, false
 	}
-	for i := range r.snap.Policy.Scheduling.Reservations {
-		x := &r.snap.Policy.Scheduling.Reservations[i]
-		switch {
-		case x.Name != spec.Reservation:
-		case x.End <= r.snap.Now:
-			return verdict{cluster.ReasonReservation, fmt.Sprintf("reservation %q is over", x.Name)}, true
-		case !slices.Contains(x.Users, spec.Owner.User) && !slices.Contains(x.Accounts, spec.Account):
-			return verdict{cluster.ReasonReservation, fmt.Sprintf("reservation %q is not for user %s or account %q", x.Name, spec.Owner.User, spec.Account)}, true
-		case p.ground.lasts(spec) > x.End.Sub(x.Start):
-			return verdict{cluster.ReasonReservation, fmt.Sprintf("asks for %s, and %s to clear up; reservation %q lasts %s",
-				cluster.FormatLimit(spec.TimeLimit), cluster.FormatElapsed(p.ground.grace), x.Name, cluster.FormatElapsed(x.End.Sub(x.Start)))}, true
-		case p.ground.lasts(spec) > x.End.Sub(r.snap.Now):
-			return verdict{cluster.ReasonReservation, fmt.Sprintf("asks for %s, and %s to clear up; reservation %q is over in %s",
-				cluster.FormatLimit(spec.TimeLimit), cluster.FormatElapsed(p.ground.grace), x.Name, cluster.FormatElapsed(x.End.Sub(r.snap.Now)))}, true
-		default:
-			return verdict{}, false
-		}
+	bar := func(format string, args ...any) (verdict, bool) {
+		return verdict{cluster.ReasonReservation, fmt.Sprintf(format, args...)}, true
 	}
-	return verdict{cluster.ReasonReservation, fmt.Sprintf("reservation %q does not exist", spec.Reservation)}, true
+	x, known := r.snap.Policy.Scheduling.Reservation(spec.Reservation)
+	if !known {
+		return bar("reservation %q does not exist any more", spec.Reservation)
+	}
+	asks := func() string {
+		return fmt.Sprintf("asks for %s, and %s to clear up", cluster.FormatLimit(spec.TimeLimit), cluster.FormatElapsed(p.ground.grace))
+	}
+	switch lasts := p.ground.lasts(spec); {
+	case x.End <= r.snap.Now:
+		return bar("reservation %q is over", x.Name)
+	case !x.Admits(spec.Owner.User, spec.Account):
+		return bar("reservation %q is not for user %s or account %q", x.Name, spec.Owner.User, spec.Account)
+	case lasts > x.End.Sub(x.Start):
+		return bar("%s; reservation %q lasts %s", asks(), x.Name, cluster.FormatElapsed(x.End.Sub(x.Start)))
+	case lasts > x.End.Sub(r.snap.Now):
+		return bar("%s; reservation %q ends before that, at %s", asks(), x.Name, x.End.Time().UTC().Format("2006-01-02T15:04:05Z"))
+	}
+	return verdict{}, false
 }
 
 // limitOf is the time limit of a job; one without asks for the longest there is.

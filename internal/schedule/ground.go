@@ -56,11 +56,15 @@ const (
 	overdue = time.Minute
 )
 
+// Grace is how long nodes are planned to be a job's beyond its time limit: until it is
+// killed, and has been cleared up after.
+func Grace(p *cluster.Policy) time.Duration { return p.KillWait + cleanup }
+
 func newGround(snap *cluster.Snapshot) *ground {
 	g := &ground{
 		nodes: make(map[string]*cluster.Node, len(snap.Nodes)), places: make(map[string]int, len(snap.Nodes)),
 		twins: map[string][]twin{}, parts: map[string]*part{}, qos: map[string]cluster.QOS{},
-		licences: map[string]int{}, prices: pricesOf(snap), lowered: newLowered(snap), grace: snap.Policy.KillWait + cleanup,
+		licences: map[string]int{}, prices: pricesOf(snap), lowered: newLowered(snap), grace: Grace(snap.Policy),
 	}
 	for _, n := range snap.Nodes {
 		g.nodes[n.Name] = n

@@ -245,6 +245,7 @@ func (t *trial) without() []string {
 	try(q.Exclusive, "without --exclusive", func(s *cluster.JobSpec) { s.Request.Exclusive = false })
 	try(len(q.NodeList) > 0, "without --nodelist", func(s *cluster.JobSpec) { s.Request.NodeList = nil })
 	try(len(q.Exclude) > 0, "without --exclude", func(s *cluster.JobSpec) { s.Request.Exclude = nil })
+	try(t.job.Spec.Reservation != "", "without --reservation", func(s *cluster.JobSpec) { s.Reservation = "" })
 	try(q.MaxPrice > 0, "without --max-price", func(s *cluster.JobSpec) { s.Request.MaxPrice = 0 })
 	try(len(q.Regions) > 0, "without --region", func(s *cluster.JobSpec) { s.Request.Regions = nil })
 	try(len(q.Features) > 0, "without --constraint", func(s *cluster.JobSpec) { s.Request.Features = nil })

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -105,6 +107,27 @@ func (s *State) mayUse(spec *cluster.JobSpec) *command.Refusal {
 		return refusef(command.Denied, "reservation %q is not for user %s or account %q", r.Name, spec.Owner.User, spec.Account)
 	}
 	return nil
+}
+
+// withinReservation refuses a time limit for which the job's reservation is too short,
+// whenever it starts from now on: nothing would ever start it.
+func (s *State) withinReservation(spec *cluster.JobSpec) *command.Refusal {
+	r, known := s.policy.Scheduling.Reservation(spec.Reservation)
+	if !known {
+		return nil
+	}
+	grace := schedule.Grace(s.policy)
+	left := r.End.Sub(max(s.now, r.Start, spec.Begin)) - grace
+	if spec.TimeLimit > 0 && spec.TimeLimit <= left {
+		return nil
+	}
+	const form = "2006-01-02T15:04:05Z"
+	refusal := refusef(command.InvalidArgument, "the time limit %s, and %s to clear up, are longer than what is left of reservation %q, from %s to %s", cluster.FormatLimit(spec.TimeLimit),
+		cluster.FormatElapsed(grace), r.Name, r.Start.Time().UTC().Format(form), r.End.Time().UTC().Format(form))
+	if left = left.Truncate(time.Minute); left <= 0 {
+		return hinting(refusal, "leave out --reservation")
+	}
+	return hinting(refusal, "ask for at most --time=%s", cluster.FormatLimit(left))
 }
 
 // partitionsOf are the partitions in which a job may run, in its order.

@@ -183,6 +183,9 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool) (checked *cluster
 	if refusal := s.fill(spec, defaultTime); refusal != nil {
 		return nil, refusal, true
 	}
+	if refusal := s.withinReservation(spec); refusal != nil {
+		return nil, refusal, true
+	}
 	if refusal := s.fits(spec); refusal != nil {
 		return nil, refusal, true
 	}

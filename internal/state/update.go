@@ -125,6 +125,11 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 		s.words.shareWords(spec)
 		made[old.Spec] = spec
 	}
+	if c.TimeLimit != nil && old.State == cluster.Pending {
+		if refusal := s.withinReservation(spec); refusal != nil {
+			return refusal
+		}
+	}
 	if refusal := s.mayJoin(spec, old.Spec); refusal != nil {
 		return refusal
 	}
