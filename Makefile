@@ -35,7 +35,7 @@ build:
 	else echo "no gcc: building gnvml without NVML"; CGO_ENABLED=0 $(GO) build -o $(BIN)/ ./cmd/gnvml; fi
 
 test: setup build
-	$(GO) test -timeout 20m ./...
+	$(GO) test -timeout 60m ./...
 
 # Without the tests that start real clusters.
 short: build
