@@ -285,7 +285,7 @@ func (f *fleet) grow(size int) {
 }
 
 func (f *fleet) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	f.t.Cleanup(cancel)
 	return ctx
 }
@@ -297,10 +297,10 @@ func (f *fleet) must(err error) {
 	}
 }
 
-// until waits for a condition, for up to a minute.
+// until waits for a condition, for up to two minutes.
 func (f *fleet) until(what string, ok func() bool) {
 	f.t.Helper()
-	for range 6000 {
+	for range 12000 {
 		if ok() {
 			return
 		}

@@ -27,6 +27,21 @@ func TestBootstrapOnlyOnce(t *testing.T) {
 	})
 }
 
+// A leader that is closed leaves a cluster that goes on soon: within a few elections.
+func TestClosedLeaderIsSucceededSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil)
+		defer f.close()
+		f.grow(3)
+		start := time.Now()
+		f.leader().Close()
+		f.propose("after")
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("a leader that closes costs %v", took)
+		}
+	})
+}
+
 func TestLearnerGetsItsVoteWhenItHasCaughtUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
