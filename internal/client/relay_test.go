@@ -45,7 +45,7 @@ func newLogin(t *testing.T, far []string, say ...func(n int) error) *login {
 	must(t, err)
 	signer, err := auth.NewSigner(id)
 	must(t, err)
-	l.config.AuthSocket, l.config.CAFile, l.config.Timeout = filepath.Join(dir, "s"), filepath.Join(dir, "ca.pem"), 10*time.Second
+	l.config.AuthSocket, l.config.CAFile, l.config.Timeout = filepath.Join(dir, "s"), filepath.Join(dir, "ca.pem"), time.Minute
 	listener, err := auth.Listen(l.config.AuthSocket)
 	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
@@ -141,7 +141,7 @@ func TestDirectlyWhereGauthdCannot(t *testing.T) {
 	if c, err = client.DialOnce(large.config); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if _, err := submit(c, ctx); client.Hint(err) == "" {
 		t.Errorf("no gauthd at all: %v", err)
