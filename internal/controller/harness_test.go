@@ -26,7 +26,7 @@ type rig struct {
 	stop func()
 }
 
-const patience = 10 * time.Second
+const patience = 2 * time.Minute
 
 func must(t testing.TB, err error) {
 	t.Helper()
