@@ -45,8 +45,8 @@ func TestSignals(t *testing.T) {
 		{"TERM ends a script", "touch ready; sleep 1000 & wait", syscall.SIGTERM, false, 143, 15, ""},
 		{"TERM is caught", "trap 'echo got; exit 5' TERM; touch ready; sleep 1000 & wait", syscall.SIGTERM, false, 5, 0, "got\n"},
 		{"KILL cannot be ignored", "trap '' TERM INT HUP; touch ready; sleep 1000", syscall.SIGKILL, false, 137, 9, ""},
-		{"a signal to the group misses a new session", "setsid sh -c 'trap \"echo other\" USR1; touch ready; sleep 0.5; echo lives' & trap 'echo main' USR1; wait; wait", syscall.SIGUSR1, false, 0, 0, "main\nlives\n"},
-		{"a signal to all reaches a new session", "setsid sh -c 'trap \"echo other; exit\" USR1; touch ready; while :; do sleep 0.05; done' & trap : USR1; wait; wait", syscall.SIGUSR1, true, 0, 0, "other\n"},
+		{"a signal to the group misses a new session", "trap 'echo main; touch go' USR1; setsid sh -c 'trap \"echo other\" USR1; touch ready; until [ -e go ]; do sleep 0.02; done; echo lives' & wait; wait", syscall.SIGUSR1, false, 0, 0, "main\nlives\n"},
+		{"a signal to all reaches a new session", "trap : USR1; setsid sh -c 'trap \"echo other; exit\" USR1; touch ready; while :; do sleep 0.05; done' & wait; wait", syscall.SIGUSR1, true, 0, 0, "other\n"},
 	}
 	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestContainerdKilled(t *testing.T) {
 	r := newRuntime(t, func(c *Config) { c.Address = own.Address() })
 	runs := job(t, 1, "touch ready; while [ ! -e go1 ]; do sleep 0.02; done; exit 11\n")
 	ends := job(t, 2, "touch ready; while [ ! -e go2 ]; do sleep 0.02; done; exit 12\n")
-	oom := job(t, 3, "touch ready; while [ ! -e go2 ]; do sleep 0.02; done; exec python3 -c 'x = bytearray(400 << 20)'\n")
+	oom := job(t, 3, "touch ready; while [ ! -e go2 ]; do sleep 0.02; done; exec sh -c 'x=$(yes | head -c 400000000)'\n")
 	oom.Memory = 64 << 20
 	begin(t, r, runs)
 	begin(t, r, ends)

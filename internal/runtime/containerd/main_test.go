@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (int, error) {
+	syscall.Umask(0o022) // what tests write is for users other than theirs to read
 	if os.Geteuid() != 0 {
 		shared.skip = "needs root: containers"
 		return m.Run(), nil
@@ -112,7 +114,7 @@ func removeParent(r *Runtime) error {
 // checkClean removes what the test left running and asserts that nothing stays.
 func checkClean(t testing.TB, r *Runtime, mounts int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	found, err := r.List(ctx)
 	if err != nil {
@@ -215,7 +217,7 @@ func run(t testing.TB, r *Runtime, spec runtime.Spec) (runtime.Exit, string) {
 // limit is a context that ends a test which hangs.
 func limit(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -223,7 +225,7 @@ func limit(t testing.TB) context.Context {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); !condition(); {
+	for end := time.Now().Add(2 * time.Minute); !condition(); {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}

@@ -175,7 +175,7 @@ func TestOutput(t *testing.T) {
 // TestLimits: memory, cores, and what Exit and Stats say about them.
 func TestLimits(t *testing.T) {
 	r := newRuntime(t, nil)
-	hog := job(t, 1, "exec python3 -c 'x = bytearray(400 << 20)'\n")
+	hog := job(t, 1, "exec sh -c 'x=$(yes | head -c 400000000)'\n")
 	hog.Memory = 64 << 20
 	exit, out := run(t, r, hog)
 	if !exit.OOM || exit.OOMKills == 0 || exit.Code != 137 || exit.Signal != 9 || exit.PeakMemory < 60<<20 || exit.PeakMemory > 64<<20 {
@@ -185,7 +185,7 @@ func TestLimits(t *testing.T) {
 	if again != exit {
 		t.Errorf("asked again: %+v, was %+v", again, exit)
 	}
-	survivor := job(t, 2, "python3 -c 'x = bytearray(400 << 20)'\nexit 0\n")
+	survivor := job(t, 2, "sh -c 'x=$(yes | head -c 400000000)'\nexit 0\n")
 	survivor.Memory = 64 << 20
 	if exit, _ := run(t, r, survivor); exit.OOM || exit.OOMKills == 0 || exit.Code != 0 {
 		t.Errorf("a child killed for memory, and success: %+v", exit)
@@ -195,8 +195,8 @@ func TestLimits(t *testing.T) {
 	if exit, out := run(t, r, pinned); exit.Code != 0 || out != "Cpus_allowed_list:1\n1\n" {
 		t.Errorf("core set: %+v %q", exit, out)
 	}
-	busy := job(t, 4, "python3 -c 'import time\nx = bytearray(50 << 20)\nwhile time.process_time() < 0.3: pass'\n")
-	if exit, _ := run(t, r, busy); exit.CPUTime < 200e6 || exit.PeakMemory < 40<<20 {
+	busy := job(t, 4, "(ulimit -t 1; while :; do :; done)\nx=$(yes | head -c 50000000)\nexit 0\n")
+	if exit, _ := run(t, r, busy); exit.CPUTime < 900e6 || exit.PeakMemory < 40<<20 {
 		t.Errorf("use: %+v", exit)
 	}
 }

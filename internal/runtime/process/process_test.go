@@ -83,7 +83,7 @@ func start(t *testing.T, r *Runtime, spec runtime.Spec) {
 
 func wait(t *testing.T, r *Runtime, spec runtime.Spec) (runtime.Exit, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	exit, err := r.Wait(ctx, spec.ID)
 	if err != nil {
@@ -99,7 +99,7 @@ func wait(t *testing.T, r *Runtime, spec runtime.Spec) (runtime.Exit, string) {
 // ready waits for a file of the script's.
 func ready(t *testing.T, spec runtime.Spec) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(spec.WorkDir, "ready")); err == nil {
 			return
 		}

@@ -186,7 +186,7 @@ func (d *Daemon) Restart() error {
 		_ = process.Wait() // how it ended is in its log
 	}()
 	d.process, d.ended = process, ended
-	return d.awaitSocket(20 * time.Second)
+	return d.awaitSocket(2 * time.Minute)
 }
 
 // awaitSocket dials until somebody answers; containerd listens when it is ready.

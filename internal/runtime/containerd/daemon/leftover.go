@@ -79,7 +79,7 @@ func killAll(doomed []proc.Handle) error {
 			return fmt.Errorf("kill shim or task %d: %w", handle.PID, err)
 		}
 	}
-	limit := time.Now().Add(10 * time.Second)
+	limit := time.Now().Add(time.Minute)
 	for _, handle := range doomed {
 		for handle.Alive() {
 			if time.Now().After(limit) {
@@ -147,7 +147,7 @@ func removeGroups(groups []string) error {
 		return nil
 	}
 	var failed error
-	for range 50 {
+	for range 1000 {
 		failed = nil
 		for _, group := range groups {
 			failed = errors.Join(failed, hierarchy.Group(group).Remove())
