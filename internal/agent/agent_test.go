@@ -182,7 +182,7 @@ func TestLostRecords(t *testing.T) {
 // new one, and clears away what an earlier life left.
 func TestNewLife(t *testing.T) {
 	onEach(t, nil, func(t *testing.T, n *node) {
-		n.want(at(1, 1), "#!/bin/sh\nsleep 60\n", nil)
+		n.want(at(1, 1), "#!/bin/sh\nsleep 1000\n", nil)
 		n.reach(at(1, 1), "started")
 		n.stop()
 		if err := os.RemoveAll(n.cfg.StateDir); err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 // patient is how long a test waits for what must happen.
-const patient = 20 * time.Second
+const patient = 2 * time.Minute
 
 var errDown = errors.New("controller is down")
 
@@ -149,7 +149,7 @@ func (c *controller) want(id reconcile.ID, script string, edit func(*greylagv1.W
 		task := &greylagv1.WantedTask{
 			Job: uint64(id.Job), Attempt: uint32(id.Attempt), Ref: id.Job.String(), User: "tester", Uid: c.uid, Gid: c.gid,
 			Name: "test", Partition: "main", Script: c.put([]byte(script)), Environment: c.put([]byte("MINE=1\x00PATH=/usr/bin:/bin")),
-			WorkDir: "/", Output: "/dev/null", KillWait: durationpb.New(5 * time.Second), Started: timestamppb.Now(),
+			WorkDir: "/", Output: "/dev/null", KillWait: durationpb.New(time.Minute), Started: timestamppb.Now(),
 			Nodes: []*greylagv1.NodeAllocation{{Node: "n1", Cpus: 1}}, TasksPerNode: 1, CpusPerTask: 1,
 		}
 		if edit != nil {

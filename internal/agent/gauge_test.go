@@ -164,6 +164,7 @@ func TestGPUUseOfTasks(t *testing.T) {
 	n.stop()
 	n.start()
 	said("further", 1, func(r *greylagv1.ReportedTask) bool { return r.GetGpuKnownMs() > before.GetGpuKnownMs() })
+	said("another one", 2, func(r *greylagv1.ReportedTask) bool { return r.GetGpuKnownMs() > 0 })
 	touch(t, n, "end")
 	end, idle := n.settled(at(1, 1)), n.settled(at(2, 1))
 	most := time.Since(began).Milliseconds()

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/gpu"
 	"github.com/greylag/greylag/internal/reconcile"
 	tasks "github.com/greylag/greylag/internal/runtime"
@@ -43,6 +44,7 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (int, error) {
+	syscall.Umask(0o022) // what tests write is for users other than theirs to read
 	dir, err := daemon.Dir("ga-")
 	if err != nil {
 		return 0, err
@@ -115,7 +117,7 @@ func newNode(t testing.TB, kind string, edit func(*node)) *node {
 	}
 	n.cfg = Config{
 		Name: "n1", Isolated: kind == "containerd", StateDir: filepath.Join(dir, "state"), CPUs: 2, Report: time.Second, Health: time.Second,
-		HookTimeout: 5 * time.Second, Log: slog.New(slog.NewTextHandler(&testLog{t: t}, nil)),
+		HookTimeout: time.Minute, Log: slog.New(slog.NewTextHandler(&testLog{t: t}, nil)),
 	}
 	n.open = opener(t, kind, dir)
 	if edit != nil {
@@ -176,6 +178,11 @@ func (n *node) cleanUp() {
 	}
 	if err := closeRuntime(); err != nil {
 		n.t.Error(err)
+	}
+	if hierarchy, err := cgroup.Detect(); err == nil {
+		if err := hierarchy.Group(containerd.GroupOf("agent-" + filepath.Base(n.dir))).Remove(); err != nil {
+			n.t.Errorf("control group above those of its tasks: %v", err)
+		}
 	}
 }
 

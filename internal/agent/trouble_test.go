@@ -89,7 +89,7 @@ func TestIdleTaskKeepsTheNode(t *testing.T) {
 func TestAnotherClusterMeansOtherJobs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", nil)
-	n.want(at(1, 1), "#!/bin/sh\necho one >> ran\nsleep 60\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
+	n.want(at(1, 1), "#!/bin/sh\necho one >> ran\nsleep 1000\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
 	n.reach(at(1, 1), "started")
 	waitFor(t, "it to run", func() bool { return n.read("ran") == "one\n" })
 	n.stop()
@@ -222,7 +222,7 @@ func TestGPUEvents(t *testing.T) {
 	t.Parallel()
 	var h *hardware
 	n := newNode(t, "process", func(n *node) { h = withGPUs(n) })
-	n.want(at(1, 1), "#!/bin/sh\necho up > up\nsleep 60\n", onGPU(n, 0))
+	n.want(at(1, 1), "#!/bin/sh\necho up > up\nsleep 1000\n", onGPU(n, 0))
 	n.want(at(2, 1), "#!/bin/sh\nuntil [ -e go ]; do sleep 0.02; done\nexit 1\n", onGPU(n, 1))
 	n.reach(at(1, 1), "started")
 	n.reach(at(2, 1), "started")
