@@ -33,7 +33,7 @@ func TestVouchesUntilStopped(t *testing.T) {
 	status := make(chan int, 1)
 	var stderr bytes.Buffer
 	go func() { status <- run(ctx, []string{"--config", file}, &stderr) }()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	token, err := auth.FetchToken(t.Context(), socket)
 	for ; err != nil && time.Now().Before(deadline); token, err = auth.FetchToken(t.Context(), socket) {
 		time.Sleep(5 * time.Millisecond)

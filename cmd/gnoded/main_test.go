@@ -82,7 +82,7 @@ func (l *leader) Fetch(context.Context, *greylagv1.FetchRequest) (*greylagv1.Fet
 // until waits for what the last messages must say.
 func (l *leader) until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		l.mu.Lock()
 		ok := condition()
 		report := l.report
@@ -225,7 +225,7 @@ func TestKilledWithATaskRunning(t *testing.T) {
 		l.script = []byte(script)
 		l.tasks = []*greylagv1.WantedTask{{
 			Job: 1, Attempt: 1, Ref: "1", User: "tester", Uid: 1000, Gid: 1000, Name: "test", Script: digest[:], WorkDir: home,
-			Output: "out-%j", KillWait: durationpb.New(5 * time.Second), Nodes: []*greylagv1.NodeAllocation{{Node: "n1", Cpus: 1, Gpus: []int32{1}}},
+			Output: "out-%j", KillWait: durationpb.New(time.Minute), Nodes: []*greylagv1.NodeAllocation{{Node: "n1", Cpus: 1, Gpus: []int32{1}}},
 		}}
 	})
 	l.until(t, "started", func() bool { return l.phase() == "started" })

@@ -124,11 +124,11 @@ func TestRelayOutlivesTheSlow(t *testing.T) {
 	response.Body.Close()
 	begun := time.Now()
 	stop()
-	if took := time.Since(begun); took > 3*stopTime {
+	if took := time.Since(begun); took >= callTime {
 		t.Errorf("stopping took %s", took)
 	}
 	for _, conn := range slow {
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
 			t.Errorf("a slow connection outlives the daemon: %v", err)
 		}

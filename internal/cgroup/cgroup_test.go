@@ -121,7 +121,7 @@ func TestRealGroup(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- child.Wait() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := group.Kill(ctx, child.Process.Pid); err != nil {
 		t.Errorf("kill all but one: %v", err)

@@ -96,7 +96,7 @@ func start(t *testing.T, config, addr string) *running {
 		select {
 		case c := <-code:
 			return c, stderr.String()
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("gctld does not end")
 			return 0, ""
 		}
@@ -108,8 +108,8 @@ func start(t *testing.T, config, addr string) *running {
 	})
 	trust, err := pki.LoadTrust(filepath.Join(filepath.Dir(config), "pki", pki.TrustFile))
 	must(t, err)
-	r.http = &http.Client{Transport: &http.Transport{TLSClientConfig: pki.ClientTLS(trust, nil), ForceAttemptHTTP2: true}, Timeout: 5 * time.Second}
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	r.http = &http.Client{Transport: &http.Transport{TLSClientConfig: pki.ClientTLS(trust, nil), ForceAttemptHTTP2: true}, Timeout: time.Minute}
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if body, status := r.get("/healthz"); status == http.StatusOK && body == "ok\n" {
 			return r
 		}
@@ -253,7 +253,7 @@ func TestNotify(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", path)
 	notify("READY=1")
 	buf := make([]byte, 20)
-	must(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
+	must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 	if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "READY=1" {
 		t.Fatal(string(buf[:n]), err)
 	}

@@ -115,7 +115,7 @@ func (w *world) try(p someone, rpc string, streams bool) string {
 	if body == "" {
 		body = "{}"
 	}
-	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
 	defer cancel()
 	answer := w.call(ctx, p, rpc, []byte(body), streams)
 	switch code := strings.Trim(answer, `"`); code {

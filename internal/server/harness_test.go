@@ -74,7 +74,7 @@ func newWorld(t testing.TB, o options) *world {
 	must(t, w.all[0].log.Bootstrap())
 	w.until("a leader", func() bool { return w.leader() != nil })
 	for _, c := range w.all[1:] {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		must(t, w.all[0].log.AddMember(ctx, c.log.Status().ID, c.addr))
 		cancel()
 	}
@@ -216,7 +216,7 @@ func (w *world) follower() *controllerHost {
 // until waits for something that has to come true.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			w.t.Fatal("waited in vain for " + what)
 		}

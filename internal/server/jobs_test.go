@@ -251,7 +251,7 @@ func TestWatch(t *testing.T) {
 	spec := job("watched")
 	spec.Array = "1-3"
 	id := w.submit(c, spec)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	states := map[string]string{}
 	err := c.Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}, UntilEnded: true}, func(m *greylagv1.WatchResponse) error {

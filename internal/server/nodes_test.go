@@ -53,7 +53,7 @@ func (n *node) listen() {
 // next is the next message that is more than a sign of life.
 func (n *node) next() *greylagv1.WantedResponse {
 	n.w.t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(2 * time.Minute)
 	for {
 		select {
 		case m := <-n.sets:
