@@ -22,11 +22,15 @@ type Audit struct {
 // Check looks at everything and returns all that does not hold. Every job that
 // was to run must have ended by then.
 func (a Audit) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	jobs, err := a.allJobs(ctx)
+	var jobs []*greylagv1.Job
+	err := cluster.Until(ctx, "list all jobs", func() (ok bool, err error) {
+		jobs, err = a.allJobs(ctx)
+		return err == nil, err
+	})
 	if err != nil {
-		return fmt.Errorf("list all jobs: %w", err)
+		return err
 	}
 	told := map[string]uint64{}
 	if a.Told != nil {

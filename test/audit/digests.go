@@ -8,11 +8,11 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// Digests waits, at most 30 seconds, until all controllers that run have said
+// Digests waits, at most two minutes, until all controllers that run have said
 // what their state's digest is at one and the same index, and wants them equal.
 // Digests of one index that differ are an error at once.
 func (a Audit) Digests(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	seen := map[uint64]map[string]string{} // index, controller, digest
 	var differ error

@@ -45,10 +45,10 @@ func Probe(ctx context.Context, submit Submitter, told *Told) error {
 	return nil
 }
 
-// AwaitFollower waits, at most 30 seconds, until a controller has what the
+// AwaitFollower waits, at most two minutes, until a controller has what the
 // others had agreed on when it was called.
 func AwaitFollower(ctx context.Context, c *cluster.Cluster, ctl *cluster.Controller) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	goal := uint64(0)
 	return cluster.Until(ctx, ctl.Name+" catches up", func() (bool, error) {

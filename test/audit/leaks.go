@@ -63,9 +63,9 @@ func groupsNamed(node string) int {
 	return n
 }
 
-// AwaitNoLeaks waits, at most 30 seconds, until there is no more than before.
+// AwaitNoLeaks waits, at most two minutes, until there is no more than before.
 func AwaitNoLeaks(ctx context.Context, c *cluster.Cluster, before Leaks) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	return cluster.Until(ctx, "everything of the tasks is gone", func() (bool, error) {
 		now, err := CountLeaks(c)

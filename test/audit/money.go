@@ -62,7 +62,7 @@ type Money struct {
 
 // Check returns all that does not hold. Nothing may go on meanwhile.
 func (m Money) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	book, balances, err := m.Book(ctx)
 	if err != nil {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func newAPI(addr string, trust *pki.Trust, socket string) api {
 	client := &http.Client{Transport: bearer{auth.NewSource(socket), &http.Transport{
 		TLSClientConfig:     pki.ClientTLS(trust, nil),
 		ForceAttemptHTTP2:   true,
-		TLSHandshakeTimeout: 2 * time.Second,
+		TLSHandshakeTimeout: 30 * time.Second,
 		MaxConnsPerHost:     64,
 	}}}
 	return api{
@@ -71,14 +72,26 @@ func (ctl *Controller) Credits() greylagv1connect.CreditServiceClient { return c
 // Cluster is this controller's cluster service, asked directly: no retries.
 func (ctl *Controller) Cluster() greylagv1connect.ClusterServiceClient { return ctl.api.cluster }
 
-// Status is what a controller says of itself, within two seconds.
-func (ctl *Controller) Status(ctx context.Context) (*greylagv1.StatusResponse, error) {
+// Status is what a controller says of itself. It is asked until it answers, has ended, or
+// did not answer for a minute.
+func (ctl *Controller) Status(ctx context.Context) (answer *greylagv1.StatusResponse, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	waited := Until(ctx, ctl.Name+" answers", func() (bool, error) {
+		answer, err = ctl.status(ctx)
+		return err == nil || !ctl.Running(), err
+	})
+	return answer, cmp.Or(waited, err)
+}
+
+// status asks once, for two seconds.
+func (ctl *Controller) status(ctx context.Context) (*greylagv1.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return ctl.api.cluster.Status(ctx, &greylagv1.StatusRequest{})
 }
 
-// Leader waits, at most 30 seconds, until one of the controllers leads, and
+// Leader waits, at most two minutes, until one of the controllers leads, and
 // returns which. Of two that say so, the one of the later term does.
 func (c *Cluster) Leader(ctx context.Context) (int, error) {
 	return c.LeaderAmong(ctx, c.controllers...)
@@ -86,7 +99,7 @@ func (c *Cluster) Leader(ctx context.Context) (int, error) {
 
 // LeaderAmong is Leader for some of the controllers.
 func (c *Cluster) LeaderAmong(ctx context.Context, among ...*Controller) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	leader := -1
 	err := Until(ctx, "a controller leads", func() (bool, error) {
@@ -96,7 +109,7 @@ func (c *Cluster) LeaderAmong(ctx context.Context, among ...*Controller) (int, e
 			if !contains(among, ctl) || !ctl.Running() || ctl.Paused() {
 				continue
 			}
-			status, err := ctl.Status(ctx)
+			status, err := ctl.status(ctx)
 			if err != nil {
 				problems = errors.Join(problems, fmt.Errorf("%s: %w", ctl.Name, err))
 				continue
@@ -142,7 +155,7 @@ func (c *Cluster) any(ask func(*Controller) error) error {
 func (c *Cluster) NodeInfo(ctx context.Context, name string) (*greylagv1.Node, error) {
 	var found *greylagv1.Node
 	err := c.any(func(ctl *Controller) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		answer, err := ctl.api.cluster.Nodes(ctx, &greylagv1.NodesRequest{Names: []string{name}})
 		if err == nil && len(answer.Nodes) == 1 {

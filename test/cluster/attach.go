@@ -39,7 +39,7 @@ func (l *Left) Programs() string { return os.Getenv("GREYLAG_BIN") }
 
 // Answers reports whether its controllers answer a command.
 func (l *Left) Answers(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	ask := exec.CommandContext(ctx, filepath.Join(l.Programs(), "gctl"), "cluster", "status")
 	ask.Env = append(os.Environ(), "GREYLAG_CONFIG="+l.ConfigFile())
@@ -104,7 +104,7 @@ func (r *reaper) dismiss() error {
 	select {
 	case err := <-ended:
 		return errors.Join(failed, err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		return errors.Join(failed, r.process.Process.Kill(), <-ended, errors.New("the reaper does not end"))
 	}
 }

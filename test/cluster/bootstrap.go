@@ -79,13 +79,13 @@ func (c *Cluster) Rejoin(ctx context.Context, ctl *Controller, id string) error 
 
 // Promote makes a controller that runs a voter.
 func (c *Cluster) Promote(ctx context.Context, ctl *Controller) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	return Until(ctx, ctl.Name+" becomes a voter", func() (bool, error) {
 		if !ctl.Running() {
 			return false, fmt.Errorf("%s ended with status %d", ctl.Name, ctl.ExitCode())
 		}
-		status, err := ctl.Status(ctx)
+		status, err := ctl.status(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -150,9 +150,9 @@ func (c *Cluster) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// AwaitNode waits, at most 60 seconds, until a node is in one of the states.
+// AwaitNode waits, at most three minutes, until a node is in one of the states.
 func (c *Cluster) AwaitNode(ctx context.Context, name string, states ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	return Until(ctx, fmt.Sprintf("node %s becomes %s", name, strings.Join(states, " or ")), func() (bool, error) {
 		node, err := c.NodeInfo(ctx, name)

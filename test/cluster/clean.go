@@ -30,6 +30,7 @@ func clean(dir string) error {
 		_ = os.Remove(socket) // the shim may have
 	}
 	failed = errors.Join(failed, removeGroups(groups), removeNetwork(dir))
+	removeNodeGroups(dir)
 	for range 10 { // somebody may have bound the whole file system meanwhile
 		if err = remove(dir); err == nil {
 			break
@@ -63,7 +64,7 @@ func ours(program string) bool {
 // endProcesses kills every program of the cluster with all its descendants until
 // there are none, and returns the control groups they were in.
 func endProcesses(dir string) (groups []string, err error) {
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		found := processesOf(dir)
 		if len(found) == 0 {
@@ -172,7 +173,7 @@ func removeGroups(groups []string) error {
 		return nil
 	}
 	var failed error
-	for range 100 {
+	for range 1000 {
 		failed = nil
 		for _, group := range groups {
 			failed = errors.Join(failed, hierarchy.Group(group).Remove())
@@ -183,6 +184,27 @@ func removeGroups(groups []string) error {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return failed
+}
+
+// removeNodeGroups removes the control groups above those of each node's tasks, which gnoded
+// keeps; one that still has groups in it is another cluster's as well.
+func removeNodeGroups(dir string) {
+	files, _ := filepath.Glob(filepath.Join(dir, "n*", "gnoded.toml"))
+	for _, file := range files {
+		name := ""
+		if text, err := os.ReadFile(file); err == nil {
+			_, _ = fmt.Sscanf(string(text), "name = %q", &name)
+		}
+		if name == "" {
+			continue
+		}
+		for _, root := range []string{"/sys/fs/cgroup/greylag", "/sys/fs/cgroup/*/greylag"} {
+			groups, _ := filepath.Glob(filepath.Join(root, name))
+			for _, group := range groups {
+				_ = os.Remove(group)
+			}
+		}
+	}
 }
 
 // shimSockets are outside the folder; the shims left their addresses in it.

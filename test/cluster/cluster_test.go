@@ -53,7 +53,7 @@ func TestCleanEndsItsOwn(t *testing.T) {
 	mine := stranger(t, "gnoded", filepath.Join(dir, "n1/gnoded.toml"))
 	theirs := stranger(t, "gnoded", filepath.Join(other, "n1/gnoded.toml"))
 	shell := stranger(t, "vi", filepath.Join(dir, "work/job.sh"))
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for len(processesOf(dir)) < 2 || len(processesOf(other)) < 2 {
 		if time.Now().After(deadline) {
 			t.Fatal("the programs with their children are not found")

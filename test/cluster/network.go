@@ -55,7 +55,7 @@ func newNetwork(dir string, size int) (*network, error) {
 
 // reachable waits until the bridge forwards, which takes a moment after links come up.
 func (n *network) reachable() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return Until(ctx, "the network comes up", func() (bool, error) {
 		for i := range n.size {

@@ -99,11 +99,11 @@ func (p *Process) Signal(sig syscall.Signal) error {
 }
 
 // Kill ends the program with SIGKILL and waits until it is gone.
-func (p *Process) Kill() error { return p.end(syscall.SIGKILL, 10*time.Second) }
+func (p *Process) Kill() error { return p.end(syscall.SIGKILL, time.Minute) }
 
-// Stop asks the program to end, and kills it after 15 seconds.
+// Stop asks the program to end, and kills it after a minute.
 func (p *Process) Stop() error {
-	if err := p.end(syscall.SIGTERM, 15*time.Second); err == nil {
+	if err := p.end(syscall.SIGTERM, time.Minute); err == nil {
 		return nil
 	}
 	return p.Kill()

@@ -103,7 +103,7 @@ func end(dir string, out io.Writer) error {
 
 // show runs the demo.
 func show(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
 	fmt.Println("== Three controllers, two nodes with 4 simulated GPUs each")
 	c, err := cluster.Start(ctx, options())

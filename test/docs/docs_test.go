@@ -43,7 +43,7 @@ func TestDocuments(t *testing.T) {
 
 // work runs the blocks of one document.
 func work(t *testing.T, blocks []block) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{Name: "docs", Nodes: 2, GPUs: 4, CPUs: 8, Memory: "4GiB"})
 	if err != nil {
@@ -73,7 +73,7 @@ func work(t *testing.T, blocks []block) {
 // looked too early.
 func try(ctx context.Context, c *cluster.Cluster, e example) error {
 	looks := strings.HasPrefix(e.command, "gqueue") || strings.HasPrefix(e.command, "gctl show") || strings.HasPrefix(e.command, "gctl info")
-	end := time.Now().Add(15 * time.Second)
+	end := time.Now().Add(2 * time.Minute)
 	for {
 		err := once(ctx, c, e)
 		if err == nil || !looks || time.Now().After(end) {

@@ -24,7 +24,7 @@ func (s *site) setClocks(offset time.Duration) {
 // and back. A job with a limit of half an hour runs on, users are served by those
 // whose clocks are right, and there is no storm of elections.
 func TestClocksJump(t *testing.T) {
-	ctx := limited(t, 3*time.Minute)
+	ctx := limited(t, hang)
 	options := three()
 	options.Clocks = true
 	s := newSite(t, options)
@@ -72,7 +72,7 @@ func TestClocksJump(t *testing.T) {
 // the leader: it hands over before it stamps anything, or a job with a limit of half
 // an hour would end.
 func TestWrongClockAtStart(t *testing.T) {
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	options := three()
 	options.Clocks = true
 	s := newSite(t, options)

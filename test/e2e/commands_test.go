@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/test/cluster"
@@ -31,10 +30,10 @@ const (
 	bob    account = 2 // "bin"
 )
 
-// run runs a command as a user would, at most a minute.
+// run runs a command as a user would.
 func (s *site) run(as account, program string, args ...string) cluster.Result {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), hang)
 	defer cancel()
 	cmd := s.Command(ctx, program, args...)
 	if as != tester {
@@ -90,10 +89,10 @@ func (s *site) gsubmit(as account, args ...string) uint64 {
 	return id
 }
 
-// ends waits, at most a minute, for the end of a job and wants it in a state.
+// ends waits for the end of a job and wants it in a state.
 func (s *site) ends(id uint64, state string) *greylagv1.Job {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), hang)
 	defer cancel()
 	return s.await(ctx, id, state)
 }
@@ -106,10 +105,10 @@ func (s *site) output(format string, args ...any) string {
 	return string(text)
 }
 
-// until waits, at most half a minute, for a condition.
+// until waits for a condition.
 func (s *site) until(what string, done func() (bool, error)) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), hang)
 	defer cancel()
 	s.must(cluster.Until(ctx, what, done))
 }

@@ -38,7 +38,7 @@ func newBank(t testing.TB, options cluster.Options, rules string) *bank {
 	}
 	options.Policy += rules + "\n[credits]\non = true\nfault_refund = \"0s\"\n"
 	b := &bank{newSite(t, options), audit.NewPaid()}
-	ctx := limited(t, time.Minute)
+	ctx := limited(t, hang)
 	self, err := user.Current()
 	b.must(err)
 	_, err = b.client.Accounts().LoadAccounts(ctx, &greylagv1.LoadAccountsRequest{Toml: fmt.Sprintf(
@@ -154,9 +154,9 @@ type customer struct {
 	waiting, ran []uint64
 }
 
-// act does one thing, which is tried until its outcome is known or for 20 s.
+// act does one thing, which is tried until its outcome is known.
 func (c *customer) act(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, hang)
 	defer cancel()
 	n := c.serial.Add(1)
 	switch dice := c.random.IntN(20); {
@@ -198,7 +198,7 @@ func twoNodes() cluster.Options {
 // TestCreditsLeaderKilled ends the leader with SIGKILL again and again while jobs are
 // paid for. Not one micro-credit is lost or doubled.
 func TestCreditsLeaderKilled(t *testing.T) {
-	ctx := limited(t, 3*time.Minute)
+	ctx := limited(t, hang)
 	b := newBank(t, twoNodes(), "")
 	stop := b.busy()
 	for range 4 {

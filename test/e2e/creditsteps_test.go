@@ -20,7 +20,7 @@ import (
 // TestCreditsKilledAtEachStep ends the leader at every step from reserving to settling:
 // while it is under way, and as soon as a follower shows that it was taken.
 func TestCreditsKilledAtEachStep(t *testing.T) {
-	ctx := limited(t, 3*time.Minute)
+	ctx := limited(t, hang)
 	b := newBank(t, twoNodes(), "")
 	for i, after := range []time.Duration{0, 3 * time.Millisecond} {
 		b.killSubmitting(ctx, fmt.Sprint("submitting-", i), after)
@@ -28,18 +28,25 @@ func TestCreditsKilledAtEachStep(t *testing.T) {
 	b.killReserved(ctx)
 	b.killReporting(ctx)
 	for _, step := range []struct {
-		name, body string
-		states     []string // the first of them that is seen
+		name   string
+		states []string // the first of them that is seen
+		ends   bool     // before the leader does
 	}{
-		{"starting", "sleep 1", []string{"CONFIGURING", "RUNNING"}},
-		{"running", "sleep 1", []string{"RUNNING"}},
-		{"ending", "sleep 0.5", []string{"COMPLETING", "COMPLETED"}},
-		{"settled", "sleep 0.5", []string{"COMPLETED"}},
+		{"starting", []string{"CONFIGURING", "RUNNING"}, false},
+		{"running", []string{"RUNNING"}, false},
+		{"ending", []string{"COMPLETING", "COMPLETED"}, true},
+		{"settled", []string{"COMPLETED"}, true},
 	} {
-		leader := b.leader(ctx)
-		id, err := b.spend(ctx, b.gpuJob(step.name, step.body))
+		leader, gate := b.leader(ctx), b.gate(step.name)
+		id, err := b.spend(ctx, b.gpuJob(step.name, gate.then("exit 0")))
 		b.must(err)
-		t.Logf("%s: killed when the job was seen %s", step.name, b.killWhen(ctx, leader, id, step.states))
+		watched := func() {
+			if step.ends {
+				gate.open()
+			}
+		}
+		t.Logf("%s: killed when the job was seen %s", step.name, b.killWhen(ctx, leader, id, step.states, watched))
+		gate.open()
 		b.comeBack(ctx, leader, id)
 	}
 	b.idle(ctx)
@@ -68,7 +75,7 @@ func (b *bank) killReserved(ctx context.Context) {
 	b.t.Helper()
 	leader := b.leader(ctx)
 	job := b.gpuJob("reserved", "exit 0")
-	job.Begin = timestamppb.New(time.Now().Add(3 * time.Second))
+	job.Hold = true
 	id, err := b.spend(ctx, job)
 	b.must(err)
 	b.must(leader.Kill())
@@ -76,6 +83,7 @@ func (b *bank) killReserved(ctx context.Context) {
 	if err != nil || got.State != "PENDING" || got.Started != nil {
 		b.t.Errorf("job %d was to wait: %v, %v", id, got, err)
 	}
+	b.ok(tester, "gctl", "release", ref(id))
 	b.comeBack(ctx, leader, id)
 }
 
@@ -103,15 +111,16 @@ func (b *bank) comeBack(ctx context.Context, killed *cluster.Controller, id uint
 }
 
 // killWhen ends the leader when a follower shows a job in one of the states; it returns
-// which.
-func (b *bank) killWhen(ctx context.Context, leader *cluster.Controller, id uint64, states []string) string {
+// which. watched is called when the follower begins to show.
+func (b *bank) killWhen(ctx context.Context, leader *cluster.Controller, id uint64, states []string, watched func()) string {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
 	stream, err := b.others(leader)[0].Jobs().Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}})
 	b.must(err)
 	defer stream.Close()
-	for stream.Receive() {
+	for first := true; stream.Receive(); first = false {
+		if first {
+			watched()
+		}
 		for _, job := range stream.Msg().Jobs {
 			if contains(states, job.State) {
 				b.must(leader.Kill())
@@ -126,7 +135,7 @@ func (b *bank) killWhen(ctx context.Context, leader *cluster.Controller, id uint
 // TestCreditsAllKilled is scenario 13: all controllers end while jobs are submitted.
 // Each job is there with its lien or neither is, and who asks again gets the same job.
 func TestCreditsAllKilled(t *testing.T) {
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	options := three()
 	options.Nodes = 0
 	b := newBank(t, options, "")
@@ -157,12 +166,13 @@ func TestCreditsAllKilled(t *testing.T) {
 // while. Nothing is set aside meanwhile, a job that runs goes on, ends, and is charged
 // once when they can; a bucket that expired meanwhile did so when it was to, once.
 func TestCreditsWithoutQuorum(t *testing.T) {
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	b := newBank(t, twoNodes(), "")
-	id, err := b.spend(ctx, b.gpuJob("goes on", "sleep 3; exit 7"))
+	gate := b.gate("nobody agrees")
+	id, err := b.spend(ctx, b.gpuJob("goes on", gate.then("touch "+b.Work+"/over; exit 7")))
 	b.must(err)
 	b.await(ctx, id, "RUNNING")
-	expires := time.Now().Add(2 * time.Second)
+	expires := time.Now().Add(15 * time.Second) // before that there must be no quorum left
 	const soon = 987_654_321
 	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{
 		Action: "grant", Account: "ml", Class: "promo", Amount: soon, Expires: timestamppb.New(expires), Scope: &greylagv1.BucketScope{Qos: []string{"premium"}},
@@ -179,7 +189,9 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 		t.Errorf("a submission without a quorum: %v", err)
 	}
 	b.must(leader.Kill())
-	b.wait(ctx, time.Until(expires)+2*time.Second) // the job has ended by then, too
+	gate.open()
+	b.until("the job ends while nobody listens", func() (bool, error) { return b.exists("over"), nil })
+	b.wait(ctx, time.Until(expires)+time.Second)
 	again := time.Now()
 	for _, ctl := range b.Controllers() {
 		b.must(ctl.Start())
@@ -208,9 +220,10 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 // refused and leaves neither a job nor a lien; a job that runs goes on.
 func TestCreditsDisksFull(t *testing.T) {
 	needsRoot(t, "a file system of its own")
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	b := newBank(t, onDisks(), "")
-	id, err := b.spend(ctx, b.gpuJob("goes on", "sleep 4; exit 7"))
+	gate := b.gate("disks are full")
+	id, err := b.spend(ctx, b.gpuJob("goes on", gate.then("exit 7")))
 	b.must(err)
 	b.await(ctx, id, "RUNNING")
 	for _, ctl := range b.Controllers() {
@@ -228,6 +241,7 @@ func TestCreditsDisksFull(t *testing.T) {
 	if refused < 4 {
 		t.Errorf("%d submissions were refused while the disks were full", refused)
 	}
+	gate.open()
 	for _, ctl := range b.Controllers() {
 		b.must(ctl.Drain())
 		if !ctl.Running() {
@@ -236,7 +250,7 @@ func TestCreditsDisksFull(t *testing.T) {
 		}
 	}
 	b.until("submissions are taken again", func() (bool, error) {
-		once, cancel := context.WithTimeout(ctx, time.Second)
+		once, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		_, err := b.spend(once, b.gpuJob(fmt.Sprint("room ", time.Now().UnixNano()), "exit 0"))
 		return err == nil, err
@@ -254,7 +268,7 @@ func TestCreditsClockAhead(t *testing.T) {
 	options := three()
 	options.Nodes, options.Clocks = 0, true
 	b := newBank(t, options, "")
-	ctx := limited(t, 2*time.Minute) // after gctld was built anew
+	ctx := limited(t, hang) // after gctld was built anew
 	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{
 		Action: "grant", Account: "ml", Class: "promo", Amount: 1_000_000_123, Expires: timestamppb.New(time.Now().Add(8 * time.Minute)),
 	}))
@@ -289,19 +303,22 @@ func TestCreditsClockAhead(t *testing.T) {
 // had is charged: exactly if the daemon was there all along, and by the record of when
 // the script ran if it is another one.
 func TestCreditsLateNodes(t *testing.T) {
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	options := twoNodes()
 	options.Controllers = 1
-	options.Policy = strings.ReplaceAll(quickKill(), `"30s"`, `"12s"`)
+	options.Policy = strings.ReplaceAll(quickKill(), `"30s"`, `"20s"`)
 	b := newBank(t, options, "")
 	jobs := map[uint64]time.Duration{}
 	for i, unproven := range []time.Duration{0, 5 * time.Second} {
-		job := b.gpuJob(fmt.Sprint("lost-", i), "sleep 60")
+		job := b.gpuJob(fmt.Sprint("lost-", i), "sleep 1000")
 		job.NoRequeue, job.Request.NodeList = true, []string{b.Node(i).Name}
+		begun := time.Now()
 		id, err := b.spend(ctx, job)
 		b.must(err)
 		b.await(ctx, id, "RUNNING")
-		jobs[id] = unproven
+		if jobs[id] = unproven; unproven > 0 {
+			jobs[id] += time.Since(begun) // the script began later than the job
+		}
 	}
 	b.must(b.Node(0).Pause())
 	b.must(b.Node(1).Kill())
@@ -323,13 +340,18 @@ func TestCreditsLateNodes(t *testing.T) {
 // TestCreditsNodesLost gives a node up and takes it back while jobs are requeued and the
 // leader is killed: every attempt is paid for by itself, and none twice.
 func TestCreditsNodesLost(t *testing.T) {
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	options := twoNodes()
-	options.Policy = strings.ReplaceAll(quickKill(), `"30s"`, `"12s"`)
+	options.Policy = strings.ReplaceAll(quickKill(), `"30s"`, `"20s"`)
 	b := newBank(t, options, "")
 	var jobs []uint64
+	gate := b.gate("given up")
 	for i := range 12 {
-		id, err := b.spend(ctx, b.gpuJob(fmt.Sprint("again-", i), fmt.Sprintf("[ $GREYLAG_ATTEMPT -gt 1 ] || sleep %d", 5+2*(i%8))))
+		first := gate.then("exit 0")
+		if i < 4 {
+			first = fmt.Sprintf("sleep %d", 5+2*i)
+		}
+		id, err := b.spend(ctx, b.gpuJob(fmt.Sprint("again-", i), "[ $GREYLAG_ATTEMPT -gt 1 ] && exit 0; "+first))
 		b.must(err)
 		jobs = append(jobs, id)
 	}
@@ -340,12 +362,15 @@ func TestCreditsNodesLost(t *testing.T) {
 	_, err := audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.told)
 	b.must(err)
 	for _, id := range jobs[8:] { // some of which are on the node that is gone
-		_, err := b.client.Jobs().Update(ctx, &greylagv1.UpdateRequest{RequestId: "again " + ref(id), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}, Action: "requeue"})
-		b.must(err)
+		done, err := b.client.Jobs().Update(ctx, &greylagv1.UpdateRequest{RequestId: "again " + ref(id), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}, Action: "requeue"})
+		if err != nil || len(done.Outcomes) != 1 || done.Outcomes[0].Error != "" {
+			t.Fatalf("requeue job %d: %v, %v", id, done, err)
+		}
 	}
 	b.must(b.AwaitNode(ctx, b.Node(0).Name, "DOWN"))
 	_, err = audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.told)
 	b.must(err)
+	gate.open()
 	b.must(b.Node(0).Resume())
 	b.idle(ctx)
 	again := uint32(0)

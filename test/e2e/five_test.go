@@ -18,9 +18,10 @@ func five() cluster.Options {
 // TestTwoOfFiveKilled ends the leader and one more of five controllers at once, twice
 // under load, and lets them come back.
 func TestTwoOfFiveKilled(t *testing.T) {
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	s := newSite(t, five())
-	runs := s.submit(ctx, s.job("runs on", "sleep 6; exit 7"))
+	gate := s.gate("all are back")
+	runs := s.submit(ctx, s.job("runs on", gate.then("exit 7")))
 	s.await(ctx, runs, "RUNNING")
 	stop := s.load(16)
 	for range 2 {
@@ -38,6 +39,7 @@ func TestTwoOfFiveKilled(t *testing.T) {
 		}
 	}
 	stop()
+	gate.open()
 	if job := s.await(ctx, runs, "FAILED"); job.ExitCode != 7 || job.Attempt != 1 {
 		t.Errorf("job %d ended with %d in attempt %d, want 7 in the first", runs, job.ExitCode, job.Attempt)
 	}
@@ -48,7 +50,7 @@ func TestTwoOfFiveKilled(t *testing.T) {
 // TestThreeOfFiveKilled: without a majority nothing is acknowledged, and nothing is
 // lost; with one of the three back, all goes on.
 func TestThreeOfFiveKilled(t *testing.T) {
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	options := five()
 	options.Nodes = 0
 	s := newSite(t, options)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"connectrpc.com/connect"
@@ -91,6 +92,20 @@ func (r *recorder) note(client int, op operation, got answer, asked, answered ti
 	})
 }
 
+// await waits until so many more operations were answered.
+func (r *recorder) await(ctx context.Context, t testing.TB, more int) {
+	t.Helper()
+	answered := func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.history)
+	}
+	goal := answered() + more
+	if err := cluster.Until(ctx, "clients are served", func() (bool, error) { return answered() >= goal, nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (r *recorder) id(key string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,11 +184,11 @@ func refusal(outcomes []*greylagv1.Outcome, err error) (answer, error) {
 func (r *recorder) check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch porcupine.CheckOperationsTimeout(model(), r.history, time.Minute) {
+	switch porcupine.CheckOperationsTimeout(model(), r.history, hang) {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Unknown:
-		return fmt.Errorf("no verdict on %d operations, %d of them unknown, within a minute", len(r.history), r.unknown)
+		return fmt.Errorf("no verdict on %d operations, %d of them unknown, within %s", len(r.history), r.unknown, hang)
 	}
 	return fmt.Errorf("not linearizable: %s", r.worst())
 }

@@ -29,7 +29,7 @@ func TestJobs(t *testing.T) {
 	t.Run("gang", func(t *testing.T) { gang(s.with(t)) })
 	t.Run("gang fails as one", func(t *testing.T) { gangFails(s.with(t)) })
 	t.Run("drain", func(t *testing.T) { drain(s.with(t)) })
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	s.idle(ctx)
 	s.audit(ctx)
 	s.must(audit.AwaitNoLeaks(ctx, s.Cluster, before))
@@ -72,10 +72,9 @@ func waits(s *site) {
 }
 
 func timeLimit(s *site) {
-	begun := time.Now()
 	id := s.gsubmit(tester, "--time=0:03", s.script("sleep 300"))
 	job := s.ends(id, "TIMEOUT")
-	if ran := job.Ended.AsTime().Sub(job.Started.AsTime()); ran < 3*time.Second || time.Since(begun) > 40*time.Second {
+	if ran := job.Ended.AsTime().Sub(job.Started.AsTime()); ran < 3*time.Second {
 		s.t.Errorf("a limit of 3 s ended the job after %s", ran)
 	}
 }
@@ -201,7 +200,7 @@ func environment(s *site) {
 
 // gang: both nodes or none. While a GPU of one is taken, it waits with nothing.
 func gang(s *site) {
-	blocker := s.gsubmit(tester, "--gpus=1", s.script("sleep 300"))
+	blocker := s.gsubmit(tester, "--gpus=1", s.script("sleep 1000"))
 	s.await(s.t.Context(), blocker, "RUNNING")
 	id := s.gsubmit(tester, "--nodes=2", "--gpus-per-node=4", "--every-node", "--output=gang-%j-%n.out",
 		s.script(`echo "$GREYLAG_NODEID of $GREYLAG_NNODES on $GREYLAG_NODENAME, $GREYLAG_GPUS_ON_NODE GPUs"`))
@@ -239,7 +238,8 @@ func gangFails(s *site) {
 
 func drain(s *site) {
 	first, second := s.Node(0).Name, s.Node(1).Name
-	running := s.gsubmit(tester, "--nodelist="+first, s.script("sleep 3; exit 4"))
+	gate := s.gate("drained")
+	running := s.gsubmit(tester, "--nodelist="+first, s.script(gate.then("exit 4")))
 	s.await(s.t.Context(), running, "RUNNING")
 	s.ok(tester, "gctl", "drain", first, "--reason", "a fan is loud")
 	waits := s.gsubmit(tester, "--nodelist="+first, s.script("true"))
@@ -247,6 +247,7 @@ func drain(s *site) {
 	if job := s.ends(elsewhere, "COMPLETED"); len(job.Nodes) != 1 || job.Nodes[0].Node != second {
 		s.t.Errorf("a job was placed on %v while %s was drained", job.Nodes, first)
 	}
+	gate.open()
 	if job := s.ends(running, "FAILED"); job.ExitCode != 4 {
 		s.t.Errorf("the job that ran ended with %d, want 4", job.ExitCode)
 	}

@@ -15,7 +15,7 @@ import (
 // wants one order of all operations that explains every answer.
 func TestLinearizable(t *testing.T) {
 	needsRoot(t, "network namespaces")
-	ctx := limited(t, 3*time.Minute)
+	ctx := limited(t, hang)
 	options := three()
 	options.Nodes, options.Namespaces = 0, true
 	s := newSite(t, options)
@@ -30,6 +30,7 @@ func TestLinearizable(t *testing.T) {
 	} {
 		fault(ctx)
 		s.wait(ctx, 500*time.Millisecond)
+		r.await(ctx, t, 60)
 	}
 	stop()
 	clients.Wait()

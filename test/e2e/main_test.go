@@ -94,6 +94,10 @@ func (l logTo) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// hang is how long a test waits before it says that what it waits for does not come. It is
+// no promise: a machine may be slow.
+const hang = 5 * time.Minute
+
 // limited is a context that ends when the test has had its time.
 func limited(t testing.TB, limit time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -116,8 +120,8 @@ func start(t testing.TB, options cluster.Options) *cluster.Cluster {
 		t.Skip("starts a real cluster: not with -short")
 	}
 	options.Log = logTo{t}
-	options.NodePrefix = fmt.Sprintf("e%dn", os.Getpid())       // of this run alone
-	c, err := cluster.Start(limited(t, 5*time.Minute), options) // it may have to build gctld
+	options.NodePrefix = fmt.Sprintf("e%dn", os.Getpid()) // of this run alone
+	c, err := cluster.Start(limited(t, 2*hang), options)  // it may have to build gctld
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func (s *site) read(ctx context.Context, ctl *cluster.Controller, job uint64) (*
 // the others go on.
 func TestLeaderCutOff(t *testing.T) {
 	needsRoot(t, "network namespaces")
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	options := three()
 	options.Namespaces = true
 	s := newSite(t, options)
@@ -69,18 +69,20 @@ func TestLeaderCutOff(t *testing.T) {
 // and all goes on when the network does.
 func TestMajorityCutOff(t *testing.T) {
 	needsRoot(t, "network namespaces")
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	options := three()
 	options.Namespaces = true
 	s := newSite(t, options)
 	known := s.submit(ctx, audit.Waiting("known"))
-	runs := s.submit(ctx, s.job("runs on", "sleep 6; exit 9"))
+	gate := s.gate("cut off")
+	runs := s.submit(ctx, s.job("runs on", gate.then("exit 9")))
 	s.await(ctx, runs, "RUNNING")
 	s.must(s.Split())
 	s.wait(ctx, time.Second) // the lease of the leader, which may answer until it ends
 	for _, ctl := range s.Controllers() {
 		s.refuses(ctx, ctl, known)
 	}
+	gate.open()
 	s.must(s.Heal())
 	t.Log("healed; submission acknowledged after", s.probe(ctx).Round(time.Millisecond))
 	if job := s.await(ctx, runs, "FAILED"); job.ExitCode != 9 || job.Attempt != 1 {
@@ -92,7 +94,7 @@ func TestMajorityCutOff(t *testing.T) {
 // TestOneWayCuts lets messages through in one direction only.
 func TestOneWayCuts(t *testing.T) {
 	needsRoot(t, "network namespaces")
-	ctx := limited(t, 2*time.Minute)
+	ctx := limited(t, hang)
 	options := three()
 	options.Namespaces = true
 	s := newSite(t, options)

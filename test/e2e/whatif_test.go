@@ -27,13 +27,13 @@ type forecasts struct {
 // TestWhatIf saves a live cluster and asks when its jobs would start, if. Its two nodes
 // of four GPUs are one job's for fifty minutes; two jobs wait, the first for both nodes.
 func TestWhatIf(t *testing.T) {
-	ctx := limited(t, 3*time.Minute)
+	ctx := limited(t, hang)
 	s := newSite(t, cluster.Options{Nodes: 2, GPUs: 4, CPUs: 16, Memory: "8GiB", Tmpfs: true, Policy: quickKill()})
 	short := s.script("[ -e begun ] && sleep 300; touch begun")
 	all := []string{"-N2", "--gpus-per-node=4", "--job-name=train"}
 	known := s.gsubmit(tester, append(all, "--time=30", short)...)
 	s.await(ctx, known, "COMPLETED")
-	runs := s.gsubmit(tester, append(all, "--time=50", s.script("sleep 300"))...)
+	runs := s.gsubmit(tester, append(all, "--time=50", s.script("sleep 1000"))...)
 	s.await(ctx, runs, "RUNNING")
 	wide := s.gsubmit(tester, append(all, "--time=30", short)...)
 	last := s.gsubmit(tester, "--gpus-per-node=4", "--time=10", s.script("true"))
