@@ -181,20 +181,17 @@ func (t *tool) mint(ctx context.Context, c cli.Cluster, role string, valid time.
 	if valid <= 0 {
 		return &cli.UsageError{Problem: "the token would have expired already", Advice: "write --valid 1h, for example"}
 	}
-	status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
-	if err != nil {
-		return err
-	}
 	answer, err := c.Cluster().CreateToken(ctx, &greylagv1.CreateTokenRequest{
 		RequestId: client.NewRequestID(), Kind: role, Valid: durationpb.New(valid),
 	})
 	if err != nil {
 		return err
 	}
-	argument := answer.Token + "@" + status.LeaderAddress
-	if status.LeaderAddress == "" {
-		argument = answer.Token + "@HOST" // an election is under way; any controller will do
+	status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+	if err != nil {
+		return err
 	}
+	argument := answer.Token + "@" + doorOf(status)
 	if t.json {
 		return t.WriteJSON(struct {
 			Token   string     `json:"token"`
@@ -204,6 +201,20 @@ func (t *tool) mint(ctx context.Context, c cli.Cluster, role string, valid time.
 	}
 	t.Note("on the host that is to join, as root, until %s: gctl join TOKEN", t.when(answer.Expires))
 	return t.said(nil, "%s", argument)
+}
+
+// doorOf is the address at which a host joins: the leader's, and while controllers elect one
+// that of any that has a vote, since all of them can be asked.
+func doorOf(status *greylagv1.StatusResponse) string {
+	if status.LeaderAddress != "" {
+		return status.LeaderAddress
+	}
+	for _, m := range status.Members {
+		if m.Voter && m.Address != "" {
+			return m.Address
+		}
+	}
+	return "HOST"
 }
 
 func (t *tool) snapshot() *cobra.Command {
