@@ -21,6 +21,7 @@ type class struct {
 	fits    bool
 	kept    string // by which reservations alone it is kept back; judged with fits
 	options []option
+	cut     bool            // the search for what could serve it ever was bounded
 	never   verdict         // why none of them can ever start; the zero verdict when they can
 	need    string          // what its jobs need, in words; "" until somebody asks
 	jobs    []*entry        // eligible, in order of rank
@@ -94,6 +95,7 @@ func (p *Planner) equip(r *round, c *class) {
 			if p.canEver(&o) {
 				c.options = append(c.options, o)
 			} else {
+				c.cut = c.cut || o.bounded()
 				p.unequip(&o)
 			}
 		}
@@ -119,6 +121,11 @@ func (p *Planner) unequip(o *option) {
 			p.profile.Drop(w)
 		}
 	}
+}
+
+// bounded reports whether a search for the option gave up.
+func (o *option) bounded() bool {
+	return o.near != nil && o.near.Bounded() || o.any != nil && o.any.Bounded()
 }
 
 func (p *Planner) canEver(o *option) bool {

@@ -97,10 +97,22 @@ func (p *Planner) barredByReservation(r *round, spec *cluster.JobSpec) (verdict,
 	case lasts > x.End.Sub(x.Start):
 		return bar("%s; reservation %q lasts %s", asks(), x.Name, cluster.FormatElapsed(x.End.Sub(x.Start)))
 	case lasts > x.End.Sub(r.snap.Now):
-		return bar("%s; reservation %q ends before that, at %s", asks(), x.Name, x.End.Time().UTC().Format("2006-01-02T15:04:05Z"))
+		return bar("%s; reservation %q ends before that, at %s", asks(), x.Name, stamp(x.End))
 	}
 	return verdict{}, false
 }
+
+// early says that a job's reservation has not begun, if so.
+func (r *round) early(spec *cluster.JobSpec) (verdict, bool) {
+	x, known := r.snap.Policy.Scheduling.Reservation(spec.Reservation)
+	if !known || x.Start <= r.snap.Now {
+		return verdict{}, false
+	}
+	return verdict{cluster.ReasonReservation, fmt.Sprintf("within reservation %q, which begins at %s", x.Name, stamp(x.Start))}, true
+}
+
+// stamp writes an instant for what is said to everybody, wherever they are.
+func stamp(at cluster.Instant) string { return at.Time().UTC().Format("2006-01-02T15:04:05Z") }
 
 // limitOf is the time limit of a job; one without asks for the longest there is.
 func limitOf(spec *cluster.JobSpec) time.Duration {

@@ -95,8 +95,12 @@ func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 		c.kept = p.keptFrom(r, c)
 	}
 	spec := e.job.Spec
+	needs := c.needs()
 	if spec.Reservation != "" {
-		return cluster.ReasonReservation, c.needs() + fmt.Sprintf(", within reservation %q", spec.Reservation)
+		if v, early := r.early(spec); early {
+			return v.reason, needs + ", " + v.detail
+		}
+		needs += fmt.Sprintf(", within reservation %q", spec.Reservation)
 	}
 	for _, l := range spec.Request.Licences {
 		if row := p.ground.licences[l.Name]; !p.profile.HasExtra(row, r.snap.Now, l.Count) {
@@ -105,13 +109,32 @@ func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 	}
 	switch o := c.options[0]; {
 	case c.fits && o.near != nil && o.any != nil && e.choice%2 == 1 && e.at.Sub(r.snap.Now) <= o.wait:
-		return cluster.ReasonResources, c.needs() + fmt.Sprintf(", and waits up to %s to have them near each other", cluster.FormatElapsed(o.wait))
+		return cluster.ReasonResources, needs + fmt.Sprintf(", and waits up to %s to have them near each other", cluster.FormatElapsed(o.wait))
 	case c.kept != "":
 		return cluster.ReasonReqNodeNotAvail, c.kept
 	case c.fits:
-		return cluster.ReasonPriority, "fits now, but would delay jobs ahead of it"
+		return cluster.ReasonPriority, fitsButDelays
 	}
-	return cluster.ReasonResources, c.needs()
+	return cluster.ReasonResources, needs + c.bounded()
+}
+
+// fitsButDelays is said of what would fit into what no job has.
+const fitsButDelays = "fits now, but would delay jobs ahead of it"
+
+// searchBounded is said of what may start later than it could, since not every set of
+// nodes was tried for it.
+const searchBounded = "; the search for so many nodes under so many switches is bounded: it may miss a place that it would find with --gpus-per-node"
+
+// bounded says that the search for a place of the class gave up; nothing when none did.
+func (c *class) bounded() string {
+	cut := c.cut
+	for i := range c.options {
+		cut = cut || c.options[i].bounded()
+	}
+	if cut {
+		return searchBounded
+	}
+	return ""
 }
 
 // fitsIn reports whether the class would fit into what is free of each host; open, if it

@@ -130,5 +130,8 @@ func (p *Planner) impossible(r *round, c *class, need topology.Need) verdict {
 			return verdict{cluster.ReasonReqNodeNotAvail, c.needs() + "; " + cap.says}
 		}
 	}
+	if over := c.bounded(); over != "" {
+		return verdict{cluster.ReasonBadConstraints, c.needs() + over}
+	}
 	return verdict{cluster.ReasonBadConstraints, c.needs() + fmt.Sprintf("; the nodes of partition %q that it may use can never give that", part.Name)}
 }

@@ -41,6 +41,8 @@ type Explanation struct {
 	// Changes are requests of gsubmit, each tried, with any of which it would start now
 	// without delaying anybody ahead of it. None when more than maxAhead jobs are ahead.
 	Changes []string
+	// Notes is what was not looked at, since that is bounded.
+	Notes []string
 }
 
 // Ruled is how many nodes one condition rules out.
@@ -73,10 +75,19 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 	}
 	x.First, x.Ahead = rivals(job, before)
 	bars := p.bars(r, job)
-	for _, v := range bars {
-		x.Causes = append(x.Causes, v.String())
+	if len(bars) == 0 && job.Reason == cluster.ReasonNone {
+		x.Notes = append(x.Notes, "no pass has told anything of it yet: one looks at a bounded number of jobs, and the next follows at once")
 	}
-	if len(before) > maxAhead || job.Hold != cluster.NotHeld {
+	for _, v := range bars {
+		if v.reason != job.Reason || v.detail != job.Detail {
+			x.Causes = append(x.Causes, v.String())
+		}
+	}
+	if job.Hold != cluster.NotHeld {
+		return x, nil
+	}
+	if len(before) > maxAhead {
+		x.Notes = append(x.Notes, fmt.Sprintf("more than %d jobs are ahead of it: what would let it start now was not tried", maxAhead))
 		return x, nil
 	}
 	t := newTrial(snap, job, before)
@@ -86,7 +97,7 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 	said := strings.TrimSuffix(job.Detail, p.ground.lowered.says(job.Spec))
 	if len(bars) == 0 {
 		for _, v := range t.lacks(s) {
-			if v.reason != job.Reason || v.detail != said {
+			if v.reason != job.Reason || !strings.HasPrefix(said, v.detail) { // what it says goes on after that
 				x.Causes = append(x.Causes, v.String())
 			}
 		}

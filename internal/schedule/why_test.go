@@ -12,8 +12,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestWhy reads testdata/why/*.txt: a picture, a line of dashes, and the explanation
-// of the waiting job with the highest id.
+// TestWhy reads testdata/why/*.txt: a picture, a line of dashes, and what a pass says of
+// the waiting job with the highest id, followed by the explanation.
 func TestWhy(t *testing.T) {
 	files, err := filepath.Glob("testdata/why/*.txt")
 	if err != nil || len(files) == 0 {
@@ -29,11 +29,12 @@ func TestWhy(t *testing.T) {
 			text = strings.TrimSpace(strings.TrimPrefix(text, "#"))
 			picture, want, _ := strings.Cut("# "+text, "\n----")
 			snap := draw(t, picture)
+			says := pronounce(snap)
 			x, err := Why(snap, snap.Pending[len(snap.Pending)-1].ID)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := tell(x)
+			got := strings.TrimSpace(says + "\n" + tell(x))
 			if got != strings.TrimSpace(want) && !*update {
 				t.Errorf("%s:\n%s\n---- got\n%s\n---- want\n%s", file, picture, got, want)
 			}
@@ -45,6 +46,26 @@ func TestWhy(t *testing.T) {
 			}
 		}
 	}
+}
+
+// pronounce gives the jobs of a snapshot what a pass says of them, and returns what it says of
+// the last one; "" when it starts or is held.
+func pronounce(snap *cluster.Snapshot) string {
+	says := ""
+	for _, v := range Decide(snap).Plan.Verdicts {
+		for i, j := range snap.Pending {
+			if j.ID != v.Job {
+				continue
+			}
+			told := *j
+			told.Reason, told.Detail, told.Planned, told.Promise = v.Reason, v.Detail, v.Planned, v.Promise
+			snap.Pending[i] = &told
+			if says = ""; i == len(snap.Pending)-1 {
+				says = "says " + verdict{v.Reason, v.Detail}.String()
+			}
+		}
+	}
+	return says
 }
 
 // tell writes an explanation.
@@ -65,6 +86,9 @@ func tell(x Explanation) string {
 	}
 	for _, c := range x.Changes {
 		fmt.Fprintf(&b, "starts with %s\n", c)
+	}
+	for _, n := range x.Notes {
+		fmt.Fprintf(&b, "note %s\n", n)
 	}
 	return strings.TrimSpace(b.String())
 }
@@ -127,5 +151,46 @@ func TestWhyAnAttemptFailed(t *testing.T) {
 	job.Eligible = start // whatever keeps it now, it is not that
 	if told := Decide(snap).Plan.Verdicts; len(told) != 1 || told[0].Detail != "" {
 		t.Errorf("later a pass says %v", told)
+	}
+}
+
+// TestWhyTellsOfABound: 640 hosts of one GPU under 64 switches give more under 32 of these
+// than 192 of three GPUs do, but not on 65 nodes. To try each set of switches would be
+// beyond the bound of a search, and it is said that it was not done.
+func TestWhyTellsOfABound(t *testing.T) {
+	var b strings.Builder
+	leaf := func(kind string, of, hosts, gpus int) {
+		for i := range of {
+			for h := range hosts {
+				fmt.Fprintf(&b, "node %s%d-%d gpus=%d\n", kind, i, h, gpus)
+			}
+			fmt.Fprintf(&b, "switch %s%d nodes=%s%d-[0-%d]\n", kind, i, kind, i, hosts-1)
+		}
+	}
+	leaf("a", 64, 10, 1)
+	leaf("b", 64, 3, 3)
+	for _, c := range []struct {
+		job     string
+		reason  cluster.Reason
+		bounded bool
+	}{
+		{"job 10 nodes=64 total=192 switches=32 late=-1ns", 0, false},
+		{"job 10 nodes=65 total=195 switches=32 late=-1ns", cluster.ReasonBadConstraints, true},
+		{"job 10 nodes=65 gpus=3 switches=32 late=-1ns", 0, false},
+	} {
+		snap := draw(t, b.String()+c.job)
+		d := Decide(snap)
+		if c.reason == 0 {
+			if len(d.Plan.Starts) != 1 {
+				t.Errorf("%s: %s", c.job, write(d))
+			}
+			continue
+		}
+		if len(d.Plan.Verdicts) != 1 || d.Plan.Verdicts[0].Reason != c.reason || !strings.Contains(d.Plan.Verdicts[0].Detail, searchBounded) {
+			t.Errorf("%s: %s", c.job, write(d))
+		}
+		if x, err := Why(snap, 10); err != nil || !strings.Contains(strings.Join(x.Causes, " "), searchBounded) {
+			t.Errorf("%s: %v, %v", c.job, x.Causes, err)
+		}
 	}
 }

@@ -91,17 +91,20 @@ func (t *trial) lacks(s *surveyed) []verdict {
 		loose = loose || o.any != nil && t.p.profile.FitsIn(o.any, t.r.freeNow(t.p), nil)
 		near = near || o.near != nil && t.p.profile.FitsIn(o.near, t.r.freeNow(t.p), nil)
 	}
-	fits := "fits now, but would delay jobs ahead of it"
-	if len(t.p.ground.twins) > 0 {
-		fits += " or run into a reservation"
-	}
+	c.fits = near || loose
+	early, notYet := t.r.early(spec)
+	kept := t.p.keptFrom(t.r, c)
 	switch {
+	case notYet:
+		all = append(all, verdict{early.reason, s.needs + ", " + early.detail})
+	case kept != "":
+		all = append(all, verdict{cluster.ReasonReqNodeNotAvail, kept})
 	case near || loose && !spec.Request.Tied():
-		all = append(all, verdict{cluster.ReasonPriority, fits})
+		all = append(all, verdict{cluster.ReasonPriority, fitsButDelays})
 	case len(s.fit) >= int(max(1, spec.Request.Nodes)) && spec.Request.Tied():
-		all = append(all, verdict{cluster.ReasonResources, s.needs + "; enough is free, but not near enough to each other"})
+		all = append(all, verdict{cluster.ReasonResources, s.needs + "; enough is free, but not near enough to each other" + c.bounded()})
 	case len(all) == 0:
-		all = append(all, verdict{cluster.ReasonResources, s.needs})
+		all = append(all, verdict{cluster.ReasonResources, s.needs + c.bounded()})
 	}
 	return all
 }

@@ -50,7 +50,7 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 		}
 		s.members++
 		why := append(s.unable(n), g.outside(&job.Spec.Request, n)...)
-		why = append(why, reserved(snap, n, job.Spec.Reservation)...)
+		why = append(why, reserved(snap, n, job.Spec.Reservation, snap.Now.Add(g.lasts(job.Spec)))...)
 		if len(why) == 0 {
 			s.could++
 			why = s.taken(n)
@@ -194,8 +194,9 @@ func (s *surveyed) gpusOf(n *cluster.Node, but topology.Set, where string) []str
 	return nil
 }
 
-// reserved says that a node is kept for others now, or not for the job's reservation.
-func reserved(snap *cluster.Snapshot, n *cluster.Node, own string) []string {
+// reserved says that a node is kept for others before a job that starts now could end, or
+// not for the job's reservation.
+func reserved(snap *cluster.Snapshot, n *cluster.Node, own string, end cluster.Instant) []string {
 	inside := own == ""
 	for i := range snap.Policy.Scheduling.Reservations {
 		x := &snap.Policy.Scheduling.Reservations[i]
@@ -209,6 +210,8 @@ func reserved(snap *cluster.Snapshot, n *cluster.Node, own string) []string {
 			}
 		case x.Start <= snap.Now && x.End > snap.Now:
 			return []string{fmt.Sprintf("in reservation %q", x.Name)}
+		case own == "" && x.Start < end && x.End > snap.Now:
+			return []string{fmt.Sprintf("in reservation %q before it could end", x.Name)}
 		}
 	}
 	if !inside {

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"time"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -10,7 +12,7 @@ import (
 // have what it waits for only those are written that see does not hide.
 func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *greylagv1.WhyResponse {
 	p := &greylagv1.WhyResponse{
-		Causes: x.Causes, Needs: x.Needs, Changes: x.Changes,
+		Causes: x.Causes, Needs: x.Needs, Changes: x.Changes, Notes: x.Notes,
 		Nodes: int32(x.Nodes), Could: int32(x.Could), Free: int32(x.Free), Ahead: int32(x.Ahead),
 	}
 	for _, r := range x.Ruled {
@@ -29,6 +31,33 @@ func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *gre
 		}
 	}
 	return p
+}
+
+// WriteAwaited writes which nodes a job that begins waits for before it runs, and one that
+// ends before it is over. timeout is for how long a node may be silent.
+func WriteAwaited(j *cluster.Job, node func(string) (*cluster.Node, bool), timeout time.Duration) []*greylagv1.Awaited {
+	var phase cluster.TaskPhase
+	switch j.State {
+	case cluster.Configuring:
+		phase = cluster.TaskStarted
+	case cluster.Completing:
+		phase = cluster.TaskClean
+	default:
+		return nil
+	}
+	var list []*greylagv1.Awaited
+	for i := range j.Tasks {
+		t := &j.Tasks[i]
+		if t.Phase >= phase {
+			continue
+		}
+		p := &greylagv1.Awaited{Node: t.Node}
+		if n, known := node(t.Node); known && n.Liveness != cluster.Alive {
+			p.Silent, p.GivenUp = Timestamp(n.Since), Timestamp(n.Since.Add(timeout))
+		}
+		list = append(list, p)
+	}
+	return list
 }
 
 // WriteNotes writes what was said of a job's start.

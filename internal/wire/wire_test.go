@@ -309,3 +309,28 @@ func TestWhoCancelled(t *testing.T) {
 		}
 	}
 }
+
+// TestWriteAwaited: a job that begins waits for nodes that have not said that they began it;
+// of a silent one it is told since when, and until when it is waited for.
+func TestWriteAwaited(t *testing.T) {
+	nodes := map[string]*cluster.Node{
+		"n1": {Name: "n1"}, "n2": {Name: "n2"}, "n3": {Name: "n3", Liveness: cluster.Silent, Since: 60e9},
+	}
+	job := &cluster.Job{State: cluster.Configuring, Tasks: []cluster.Task{{Node: "n1", Phase: cluster.TaskStarted}, {Node: "n2"}, {Node: "n3"}, {Node: "gone"}}}
+	find := func(name string) (*cluster.Node, bool) { n, known := nodes[name]; return n, known }
+	list := WriteAwaited(job, find, time.Minute)
+	if len(list) != 3 || list[0].Node != "n2" || list[0].Silent != nil || list[2].Node != "gone" {
+		t.Fatal(list)
+	}
+	if n := list[1]; n.Silent.GetSeconds() != 60 || n.GivenUp.GetSeconds() != 120 {
+		t.Error(n)
+	}
+	job.State = cluster.Completing
+	if list = WriteAwaited(job, find, time.Minute); len(list) != 4 {
+		t.Error(list)
+	}
+	job.State = cluster.Running
+	if list = WriteAwaited(job, find, time.Minute); list != nil {
+		t.Error(list)
+	}
+}

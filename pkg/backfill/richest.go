@@ -108,6 +108,7 @@ func fittest(w *Want, group []domainGives) map[int32]bool {
 	}
 	most := min(int(w.most), len(group))
 	if len(group)*most*hosts > mostCells {
+		w.bounded = true
 		return nil
 	}
 	// best[k][n] is the most that n hosts of k domains, of those looked at, give; -1 for

@@ -25,7 +25,12 @@ type Want struct {
 	extra   []extra
 	shape   *shape // nil once it was dropped
 	kinds   []kindWant
+	bounded bool
 }
+
+// Bounded reports whether a search for the want has given up where one without a bound
+// might have found a place: it may start later than it could.
+func (w *Want) Bounded() bool { return w.bounded }
 
 // extra is so much of a resource that belongs to no host: a licence.
 type extra struct {

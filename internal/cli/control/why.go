@@ -42,9 +42,12 @@ func (t *tool) why() *cobra.Command {
 func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 	j := a.Job
 	if j.State != "PENDING" {
-		return t.Facts(fmt.Sprintf("job %s does not wait", j.Ref), [][2]string{
-			{"state", stateText(j)}, {"started", t.when(j.Started)}, {"ended", t.when(j.Ended)},
-		})
+		facts := [][2]string{{"state", stateText(j)}, {"started", t.when(j.Started)}, {"ended", t.when(j.Ended)}}
+		title := "job " + j.Ref + " does not wait"
+		if len(a.Awaited) > 0 {
+			title = "job " + j.Ref + " waits for its nodes"
+		}
+		return t.Facts(title, append(facts, t.awaited(a)...))
 	}
 	facts := [][2]string{{"state", stateText(j)}, {"planned start", t.plannedStart(a)}}
 	if a.Expected != nil {
@@ -78,7 +81,32 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 	for _, change := range a.Changes {
 		facts = append(facts, [2]string{"starts now with", change})
 	}
+	for _, note := range a.Notes {
+		facts = append(facts, [2]string{"note", note})
+	}
 	return t.Facts("job "+j.Ref+" waits", facts)
+}
+
+// awaited tells which nodes have yet to confirm that a job begins or ends, and what
+// becomes of it if they never do.
+func (t *tool) awaited(a *greylagv1.WhyResponse) [][2]string {
+	step, then := "its part of the job has begun", "the job ends as NODE_FAIL"
+	if a.RunsAgain {
+		then = "the job runs again"
+	}
+	if a.Job.State == "COMPLETING" {
+		step, then = "nothing of the job is left there", "the job is over"
+	}
+	var facts [][2]string
+	for _, n := range a.Awaited {
+		facts = append(facts, [2]string{"awaits", n.Node + ", to say that " + step})
+		if n.Silent == nil {
+			continue
+		}
+		facts = append(facts, [2]string{"", fmt.Sprintf("it has been silent since %s; unless it answers it is given up about %s, and then %s",
+			t.when(n.Silent), t.when(n.GivenUp), then)})
+	}
+	return facts
 }
 
 // plannedStart is the planned start of a job, and how sure it is.

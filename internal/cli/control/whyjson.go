@@ -24,6 +24,15 @@ type whyJSON struct {
 	Changes  []string        `json:"changes"`
 	Promise  []hostShareJSON `json:"promise"`
 	History  []noteJSON      `json:"history"`
+	Awaited  []awaitedJSON   `json:"awaited,omitempty"`
+	Again    bool            `json:"runs_again,omitempty"`
+	Notes    []string        `json:"notes,omitempty"`
+}
+
+type awaitedJSON struct {
+	Node    string     `json:"node"`
+	Silent  *time.Time `json:"silent,omitempty"`
+	GivenUp *time.Time `json:"given_up,omitempty"`
 }
 
 type ruledJSON struct {
@@ -86,7 +95,10 @@ func whyOf(a *greylagv1.WhyResponse) whyJSON {
 	x := whyJSON{
 		Job: cli.JobOf(a.Job), Expected: stampOf(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
 		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: some(a.First), Changes: some(a.Changes),
-		Promise: hostSharesOf(a.Promise), History: []noteJSON{},
+		Promise: hostSharesOf(a.Promise), History: []noteJSON{}, Again: a.RunsAgain, Notes: a.Notes,
+	}
+	for _, n := range a.Awaited {
+		x.Awaited = append(x.Awaited, awaitedJSON{n.Node, stampOf(n.Silent), stampOf(n.GivenUp)})
 	}
 	for _, r := range a.Ruled {
 		x.Ruled = append(x.Ruled, ruledJSON{r.Says, r.Nodes})

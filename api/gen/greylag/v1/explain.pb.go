@@ -76,7 +76,7 @@ func (x *WhyRequest) GetRead() *Read {
 	return nil
 }
 
-// WhyResponse explains one job. Of one that does not wait, job and history alone are set.
+// WhyResponse explains one job. Of one that does not wait, only job, history and awaited are set.
 type WhyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -93,7 +93,10 @@ type WhyResponse struct {
 	Promise       []*NodeShare           `protobuf:"bytes,12,rep,name=promise,proto3" json:"promise,omitempty"` // what is kept for it
 	History       []*Note                `protobuf:"bytes,13,rep,name=history,proto3" json:"history,omitempty"` // what was said of its start, oldest first
 	AsOf          *AsOf                  `protobuf:"bytes,14,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	Expected      *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=expected,proto3" json:"expected,omitempty"` // its start if jobs last as long as such jobs of their users did; no promise
+	Expected      *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=expected,proto3" json:"expected,omitempty"`                     // its start if jobs last as long as such jobs of their users did; no promise
+	Awaited       []*Awaited             `protobuf:"bytes,16,rep,name=awaited,proto3" json:"awaited,omitempty"`                       // of a job that begins or ends: the nodes that it waits for
+	RunsAgain     bool                   `protobuf:"varint,17,opt,name=runs_again,json=runsAgain,proto3" json:"runs_again,omitempty"` // what becomes of a job that begins when such a node is given up; else it ends as NODE_FAIL
+	Notes         []string               `protobuf:"bytes,18,rep,name=notes,proto3" json:"notes,omitempty"`                           // what was not looked at, since that is bounded
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -233,6 +236,88 @@ func (x *WhyResponse) GetExpected() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *WhyResponse) GetAwaited() []*Awaited {
+	if x != nil {
+		return x.Awaited
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetRunsAgain() bool {
+	if x != nil {
+		return x.RunsAgain
+	}
+	return false
+}
+
+func (x *WhyResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+// Awaited is a node that has yet to say that its part of a job has begun, or is gone.
+type Awaited struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Silent        *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=silent,proto3" json:"silent,omitempty"`                  // since when it does not answer; absent when it does
+	GivenUp       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"` // about when it is taken for lost unless it answers
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Awaited) Reset() {
+	*x = Awaited{}
+	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Awaited) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Awaited) ProtoMessage() {}
+
+func (x *Awaited) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Awaited.ProtoReflect.Descriptor instead.
+func (*Awaited) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Awaited) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Awaited) GetSilent() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Silent
+	}
+	return nil
+}
+
+func (x *Awaited) GetGivenUp() *timestamppb.Timestamp {
+	if x != nil {
+		return x.GivenUp
+	}
+	return nil
+}
+
 // RuledOut is how many nodes one condition rules out; one node may be ruled out by several.
 type RuledOut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -244,7 +329,7 @@ type RuledOut struct {
 
 func (x *RuledOut) Reset() {
 	*x = RuledOut{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	mi := &file_greylag_v1_explain_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -256,7 +341,7 @@ func (x *RuledOut) String() string {
 func (*RuledOut) ProtoMessage() {}
 
 func (x *RuledOut) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	mi := &file_greylag_v1_explain_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -269,7 +354,7 @@ func (x *RuledOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuledOut.ProtoReflect.Descriptor instead.
 func (*RuledOut) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RuledOut) GetSays() string {
@@ -299,7 +384,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[3]
+	mi := &file_greylag_v1_explain_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -311,7 +396,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[3]
+	mi := &file_greylag_v1_explain_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -324,7 +409,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Holder) GetJob() string {
@@ -370,7 +455,7 @@ type Note struct {
 
 func (x *Note) Reset() {
 	*x = Note{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[4]
+	mi := &file_greylag_v1_explain_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -382,7 +467,7 @@ func (x *Note) String() string {
 func (*Note) ProtoMessage() {}
 
 func (x *Note) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[4]
+	mi := &file_greylag_v1_explain_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -395,7 +480,7 @@ func (x *Note) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Note.ProtoReflect.Descriptor instead.
 func (*Note) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Note) GetIndex() uint64 {
@@ -451,7 +536,7 @@ type NodeShare struct {
 
 func (x *NodeShare) Reset() {
 	*x = NodeShare{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[5]
+	mi := &file_greylag_v1_explain_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -463,7 +548,7 @@ func (x *NodeShare) String() string {
 func (*NodeShare) ProtoMessage() {}
 
 func (x *NodeShare) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[5]
+	mi := &file_greylag_v1_explain_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -476,7 +561,7 @@ func (x *NodeShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeShare.ProtoReflect.Descriptor instead.
 func (*NodeShare) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NodeShare) GetNode() string {
@@ -505,7 +590,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[6]
+	mi := &file_greylag_v1_explain_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -517,7 +602,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[6]
+	mi := &file_greylag_v1_explain_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -530,7 +615,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PlanRequest) GetRead() *Read {
@@ -571,7 +656,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[7]
+	mi := &file_greylag_v1_explain_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +668,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[7]
+	mi := &file_greylag_v1_explain_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +681,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PlanResponse) GetJobs() []*PlannedJob {
@@ -634,7 +719,7 @@ type PlannedJob struct {
 
 func (x *PlannedJob) Reset() {
 	*x = PlannedJob{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	mi := &file_greylag_v1_explain_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +731,7 @@ func (x *PlannedJob) String() string {
 func (*PlannedJob) ProtoMessage() {}
 
 func (x *PlannedJob) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	mi := &file_greylag_v1_explain_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +744,7 @@ func (x *PlannedJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedJob.ProtoReflect.Descriptor instead.
 func (*PlannedJob) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PlannedJob) GetJob() string {
@@ -741,7 +826,7 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xfa\x03\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xde\x04\n" +
 	"\vWhyResponse\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12\x16\n" +
 	"\x06causes\x18\x02 \x03(\tR\x06causes\x12\x14\n" +
@@ -758,7 +843,15 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\apromise\x18\f \x03(\v2\x15.greylag.v1.NodeShareR\apromise\x12*\n" +
 	"\ahistory\x18\r \x03(\v2\x10.greylag.v1.NoteR\ahistory\x12%\n" +
 	"\x05as_of\x18\x0e \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x126\n" +
-	"\bexpected\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\bexpected\"4\n" +
+	"\bexpected\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\bexpected\x12-\n" +
+	"\aawaited\x18\x10 \x03(\v2\x13.greylag.v1.AwaitedR\aawaited\x12\x1d\n" +
+	"\n" +
+	"runs_again\x18\x11 \x01(\bR\trunsAgain\x12\x14\n" +
+	"\x05notes\x18\x12 \x03(\tR\x05notes\"\x88\x01\n" +
+	"\aAwaited\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x122\n" +
+	"\x06silent\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06silent\x125\n" +
+	"\bgiven_up\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\agivenUp\"4\n" +
 	"\bRuledOut\x12\x12\n" +
 	"\x04says\x18\x01 \x01(\tR\x04says\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\"t\n" +
@@ -811,46 +904,50 @@ func file_greylag_v1_explain_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_explain_proto_rawDescData
 }
 
-var file_greylag_v1_explain_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_greylag_v1_explain_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_greylag_v1_explain_proto_goTypes = []any{
 	(*WhyRequest)(nil),            // 0: greylag.v1.WhyRequest
 	(*WhyResponse)(nil),           // 1: greylag.v1.WhyResponse
-	(*RuledOut)(nil),              // 2: greylag.v1.RuledOut
-	(*Holder)(nil),                // 3: greylag.v1.Holder
-	(*Note)(nil),                  // 4: greylag.v1.Note
-	(*NodeShare)(nil),             // 5: greylag.v1.NodeShare
-	(*PlanRequest)(nil),           // 6: greylag.v1.PlanRequest
-	(*PlanResponse)(nil),          // 7: greylag.v1.PlanResponse
-	(*PlannedJob)(nil),            // 8: greylag.v1.PlannedJob
-	(*Read)(nil),                  // 9: greylag.v1.Read
-	(*Job)(nil),                   // 10: greylag.v1.Job
-	(*AsOf)(nil),                  // 11: greylag.v1.AsOf
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*Awaited)(nil),               // 2: greylag.v1.Awaited
+	(*RuledOut)(nil),              // 3: greylag.v1.RuledOut
+	(*Holder)(nil),                // 4: greylag.v1.Holder
+	(*Note)(nil),                  // 5: greylag.v1.Note
+	(*NodeShare)(nil),             // 6: greylag.v1.NodeShare
+	(*PlanRequest)(nil),           // 7: greylag.v1.PlanRequest
+	(*PlanResponse)(nil),          // 8: greylag.v1.PlanResponse
+	(*PlannedJob)(nil),            // 9: greylag.v1.PlannedJob
+	(*Read)(nil),                  // 10: greylag.v1.Read
+	(*Job)(nil),                   // 11: greylag.v1.Job
+	(*AsOf)(nil),                  // 12: greylag.v1.AsOf
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_greylag_v1_explain_proto_depIdxs = []int32{
-	9,  // 0: greylag.v1.WhyRequest.read:type_name -> greylag.v1.Read
-	10, // 1: greylag.v1.WhyResponse.job:type_name -> greylag.v1.Job
-	2,  // 2: greylag.v1.WhyResponse.ruled:type_name -> greylag.v1.RuledOut
-	3,  // 3: greylag.v1.WhyResponse.holders:type_name -> greylag.v1.Holder
-	5,  // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
-	4,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
-	11, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
-	12, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
-	12, // 8: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
-	12, // 9: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
-	12, // 10: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
-	9,  // 11: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
-	8,  // 12: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
-	11, // 13: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
-	12, // 14: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
-	12, // 15: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
-	5,  // 16: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
-	12, // 17: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	10, // 0: greylag.v1.WhyRequest.read:type_name -> greylag.v1.Read
+	11, // 1: greylag.v1.WhyResponse.job:type_name -> greylag.v1.Job
+	3,  // 2: greylag.v1.WhyResponse.ruled:type_name -> greylag.v1.RuledOut
+	4,  // 3: greylag.v1.WhyResponse.holders:type_name -> greylag.v1.Holder
+	6,  // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
+	5,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
+	12, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
+	13, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
+	2,  // 8: greylag.v1.WhyResponse.awaited:type_name -> greylag.v1.Awaited
+	13, // 9: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
+	13, // 10: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
+	13, // 11: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
+	13, // 12: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
+	13, // 13: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
+	10, // 14: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
+	9,  // 15: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
+	12, // 16: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
+	13, // 17: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
+	13, // 18: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
+	6,  // 19: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
+	13, // 20: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_explain_proto_init() }
@@ -865,7 +962,7 @@ func file_greylag_v1_explain_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_explain_proto_rawDesc), len(file_greylag_v1_explain_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
