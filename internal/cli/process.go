@@ -40,8 +40,9 @@ type Cluster interface {
 	Credits() greylagv1connect.CreditServiceClient
 	// Watch calls receive for the present state of jobs and then for each change.
 	Watch(ctx context.Context, request *greylagv1.WatchRequest, receive func(*greylagv1.WatchResponse) error) error
-	// OnRetry is told of each call that has to be made again, and after what pause.
-	OnRetry(func(err error, wait time.Duration))
+	// OnRetry is told of each call that has to be made again, for how long it has been
+	// tried, and for how long it will be.
+	OnRetry(func(err error, tried, left time.Duration))
 	Close()
 }
 
@@ -146,12 +147,17 @@ func (p *Process) ClientOf(controller string) (config.Client, Cluster, error) {
 	return cfg, cluster, err
 }
 
-// tellRetries says once that the answer takes longer, and why.
+// quiet is for how long a call is tried before anything is said: choosing a leader
+// seldom takes longer.
+const quiet = 2 * time.Second
+
+// tellRetries says once that the answer takes longer, until when it is waited for, and
+// why.
 func (p *Process) tellRetries(c Cluster) {
 	var once sync.Once
-	c.OnRetry(func(err error, wait time.Duration) {
-		if wait > 0 { // else another controller is asked at once
-			once.Do(func() { p.Note("trying again: %s", err) })
+	c.OnRetry(func(err error, tried, left time.Duration) {
+		if tried >= quiet || p.Request != "" { // which was tried for as long before
+			once.Do(func() { p.Note("still trying, until %s: %s", p.Now().Add(left).Format(time.TimeOnly), err) })
 		}
 	})
 }

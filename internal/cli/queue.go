@@ -22,6 +22,7 @@ the same reason share a line; -r gives each its own.
 
 func queueTable() []getopt.Option {
 	return append(filterRows(),
+		getopt.Option{Long: "all", Short: 'a'}, // squeue's: hidden partitions too, of which there are none
 		getopt.Option{Long: "array", Short: 'r', Group: "What is shown", Help: "one line for each element of an array"},
 		getopt.Option{Long: "start", Group: "What is shown", Help: "when pending jobs are planned to start"},
 		getopt.Option{Long: "why", Group: "What is shown", Help: "under each pending job, why it waits"},
@@ -86,7 +87,7 @@ func (p *Process) queue(ctx context.Context) error {
 	}
 	jobs, asOf, err := fetch(ctx, cluster, l)
 	if err != nil {
-		return l.advise(err)
+		return err
 	}
 	if asOf.GetStale() && !l.stale {
 		p.Warn("no leader confirmed this: it may be out of date")
@@ -107,14 +108,6 @@ func (p *Process) queue(ctx context.Context) error {
 		return err
 	}
 	return p.printQueue(cfg, l, jobs, planned)
-}
-
-// advise adds to an error that no controller leads that this is not needed to look.
-func (l listing) advise(err error) error {
-	if l.stale {
-		return err
-	}
-	return Unanswered(err, "gqueue --stale shows what any controller that answers knows; gctl cluster status, how the controllers are")
 }
 
 // listing reads the options. done says that everything was printed already.
@@ -177,7 +170,7 @@ const page = 5000
 // fetch gets all chosen jobs, in the order of their ids.
 func fetch(ctx context.Context, c Cluster, l listing) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
 	stream, err := c.Jobs().Stream(ctx, &greylagv1.ListRequest{
-		Filter: l.filter, PageSize: page, Brief: !l.json && l.format == "" && !l.why, Read: &greylagv1.Read{Stale: l.stale},
+		Filter: l.filter, PageSize: page, Brief: !l.json && l.format == "" && !l.why && !l.start, Read: &greylagv1.Read{Stale: l.stale},
 	})
 	if err != nil {
 		return nil, nil, err

@@ -94,7 +94,7 @@ func endOutcome(end []byte, header http.Header) outcome {
 	if json.Unmarshal(end, &told) != nil {
 		return answered
 	}
-	for _, name := range []string{LeaderHeader, retryAfter} {
+	for _, name := range []string{LeaderHeader, CodeHeader, retryAfter} {
 		for key, values := range told.Metadata {
 			if http.CanonicalHeaderKey(key) == name && len(values) > 0 {
 				header.Set(name, values[0])

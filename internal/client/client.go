@@ -55,11 +55,13 @@ type Config struct {
 	TLS         *tls.Config // from package pki
 	Tokens      TokenSource // nil for a program that proves itself by certificate
 	// Timeout bounds a unary call, and the opening of a stream, over all its
-	// attempts. 0 means 30 s. A context that ends earlier counts.
+	// attempts but the last one's length. 0 means 30 s. A context that ends earlier
+	// counts. A call that only reads ends after some 5 s where no controller leads.
 	Timeout time.Duration
-	// Retry is told why an attempt failed and how long it is until the next. It
-	// may be nil, and is called from the goroutine of the call.
-	Retry func(err error, wait time.Duration)
+	// Retry is told why an attempt failed that is followed by another, for how long the
+	// call has been tried, and for how long it will be. It may be nil, and is called from
+	// the goroutine of the call.
+	Retry func(err error, tried, left time.Duration)
 }
 
 // Client talks to the controllers of one cluster. It keeps its connections to the
@@ -167,7 +169,7 @@ func badTrust(caFile string, err error) error {
 }
 
 // OnRetry sets Config.Retry. It must be called before the first call.
-func (c *Client) OnRetry(f func(err error, wait time.Duration)) { c.calls.cfg.Retry = f }
+func (c *Client) OnRetry(f func(err error, tried, left time.Duration)) { c.calls.cfg.Retry = f }
 
 // Jobs calls JobService.
 func (c *Client) Jobs() greylagv1connect.JobServiceClient { return c.jobs() }

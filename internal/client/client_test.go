@@ -25,10 +25,12 @@ import (
 // test gives.
 type host struct {
 	greylagv1connect.UnimplementedJobServiceHandler
-	addr string
-	mu   sync.Mutex
-	seen []string // request ids and tokens, in the order they came
-	say  func(n int) error
+	greylagv1connect.UnimplementedClusterServiceHandler
+	leads string // what Status says of who does
+	addr  string
+	mu    sync.Mutex
+	seen  []string // request ids and tokens, in the order they came
+	say   func(n int) error
 }
 
 func (h *host) note(text string) error {
@@ -43,6 +45,14 @@ func (h *host) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*greylag
 		return nil, err
 	}
 	return &greylagv1.SubmitResponse{Index: 1}, nil
+}
+
+func (h *host) List(context.Context, *greylagv1.ListRequest) (*greylagv1.ListResponse, error) {
+	return &greylagv1.ListResponse{}, h.note("list")
+}
+
+func (h *host) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.StatusResponse, error) {
+	return &greylagv1.StatusResponse{Id: "ctl", Leader: h.leads}, nil
 }
 
 func (h *host) Watch(ctx context.Context, p *greylagv1.WatchRequest, stream *connect.ServerStream[greylagv1.WatchResponse]) error {
@@ -66,6 +76,7 @@ func cluster(t *testing.T, say ...func(n int) error) (*pki.Trust, []*host) {
 		h := &host{say: f}
 		mux := http.NewServeMux()
 		mux.Handle(greylagv1connect.NewJobServiceHandler(h))
+		mux.Handle(greylagv1connect.NewClusterServiceHandler(h))
 		s := &http.Server{Handler: mux, TLSConfig: pki.ServerTLS(trust, id)}
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
@@ -196,7 +207,7 @@ func TestGivingUp(t *testing.T) {
 	var told []error
 	c := client.New(client.Config{
 		Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil), Timeout: time.Second,
-		Retry: func(err error, _ time.Duration) { told = append(told, err) },
+		Retry: func(err error, _, _ time.Duration) { told = append(told, err) },
 	})
 	_, err := submit(c, t.Context())
 	if asked := len(all[0].seen); connect.CodeOf(err) != connect.CodeUnavailable || asked == 0 || len(told) != asked-1 {

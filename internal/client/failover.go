@@ -82,7 +82,8 @@ func (f *failover) close() {
 // Do sends a request until it is answered by something else than "not now", or
 // time is up; then it returns what the last attempt gave, or where that one reached
 // nobody, what a controller said last: why it cannot answer is of more use than that
-// another is not there. It is what the typed clients send through.
+// another is not there. Where none of them leads it says that of all, and of a call
+// that only reads as soon as that is known. It is what the typed clients send through.
 func (f *failover) Do(request *http.Request) (*http.Response, error) {
 	if len(f.cfg.Controllers) == 0 {
 		return nil, errors.New("no controller is named")
@@ -91,26 +92,32 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	deadline := time.Now().Add(f.cfg.Timeout)
+	began := time.Now()
+	waits := patient(request.URL.Path) // no survey is due
 	var told *attempt
 	for n, turnedAway := 1, 0; ; n++ {
-		a := f.attempt(request, body, f.patience(n))
+		a := f.attempt(request, body, f.patience(n, waits))
 		f.learn(a)
 		if a.outcome == hopeless {
 			turnedAway++
+		}
+		if !waits && a.outcome == notNow && time.Since(began) >= surveyAfter {
+			if err := f.survey(request.Context()); err != nil {
+				a.discard()
+				return nil, err
+			}
+			waits = true
 		}
 		wait, again := f.next(a, n, turnedAway)
 		if a.outcome == notNow && a.body != nil {
 			told = a
 		}
-		if !again || request.Context().Err() != nil || time.Now().Add(wait).After(deadline) {
-			if told != nil && a.outcome == notNow && a.response == nil {
-				return told.response, nil
-			}
-			return a.response, a.err
+		left := f.cfg.Timeout - time.Since(began)
+		if !again || request.Context().Err() != nil || wait > left {
+			return f.last(request.Context(), a, told)
 		}
-		if f.cfg.Retry != nil {
-			f.cfg.Retry(a.reason(), wait)
+		if waits && f.cfg.Retry != nil {
+			f.cfg.Retry(a.reason(), time.Since(began), left)
 		}
 		a.discard()
 		select {
@@ -119,6 +126,21 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 			return nil, request.Context().Err()
 		}
 	}
+}
+
+// last is what a call ends with after its last attempt; told is the last one in which a
+// controller said why it cannot answer now, nil for none.
+func (f *failover) last(ctx context.Context, a, told *attempt) (*http.Response, error) {
+	if a.outcome == notNow && a.response == nil && told != nil {
+		a = told
+	}
+	if a.outcome == notNow && (a.response == nil || a.response.Header.Get(CodeHeader) == CodeNoLeader) && ctx.Err() == nil {
+		if err := f.survey(ctx); err != nil {
+			a.discard()
+			return nil, err
+		}
+	}
+	return a.response, a.err
 }
 
 // target is the controller to ask next.
@@ -184,9 +206,10 @@ func (f *failover) next(a *attempt, n, turnedAway int) (time.Duration, bool) {
 	return pause/2 + rand.N(pause), true
 }
 
-// patience is how long the n-th attempt may take.
-func (f *failover) patience(n int) time.Duration {
-	if n <= len(f.cfg.Controllers) && len(f.cfg.Controllers) > 1 {
+// patience is how long the n-th attempt may take: of a call that waits, and of one that
+// does not, where a survey may be due after it.
+func (f *failover) patience(n int, waits bool) time.Duration {
+	if (n <= len(f.cfg.Controllers) || !waits) && len(f.cfg.Controllers) > 1 {
 		return firstTimeout
 	}
 	return attemptTimeout

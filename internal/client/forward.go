@@ -48,7 +48,7 @@ func (f *Forwarder) Forward(w http.ResponseWriter, request *http.Request, token 
 	err = errors.New("no controller is named")
 	// Once more than there are controllers: the first may name the leader.
 	for n, most := 1, len(f.calls.cfg.Controllers)+1; n <= most; n++ {
-		left := min(f.calls.patience(n), time.Until(deadline))
+		left := min(f.calls.patience(n, true), time.Until(deadline))
 		if left <= 0 || request.Context().Err() != nil {
 			break
 		}

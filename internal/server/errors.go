@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
@@ -21,7 +22,7 @@ import (
 
 // codeHeader refines an error's code where Connect has no word for it.
 const (
-	codeHeader   = "Greylag-Code"
+	codeHeader   = client.CodeHeader
 	codeMismatch = "mismatch"
 )
 
@@ -130,6 +131,9 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	var often *limited
 	if errors.As(err, &often) {
 		told.Meta().Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(often.after.Seconds())))))
+	}
+	if errors.Is(err, errNoLeader) {
+		told.Meta().Set(codeHeader, client.CodeNoLeader)
 	}
 	if code == connect.CodeUnavailable {
 		if id, addr := s.cfg.Log.Leader(); addr != "" && id != s.cfg.ID {

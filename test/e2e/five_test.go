@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,7 @@ func TestThreeOfFiveKilled(t *testing.T) {
 	if err := audit.Probe(short, s.client.Jobs(), s.told); err == nil {
 		t.Error("two of five controllers acknowledged a submission")
 	}
+	s.leaderless()
 	s.must(s.Controller(1).Start())
 	t.Log("three of five are up again; submission acknowledged after", s.probe(ctx).Round(time.Millisecond))
 	for _, i := range []int{0, 2} {
@@ -69,4 +71,20 @@ func TestThreeOfFiveKilled(t *testing.T) {
 		s.must(audit.AwaitFollower(ctx, s.Cluster, s.Controller(i)))
 	}
 	s.audit(ctx)
+}
+
+// leaderless wants commands that only look to say soon what is wrong, and to show what
+// is known where that will do.
+func (s *site) leaderless() {
+	s.t.Helper()
+	for _, command := range [][]string{{"gqueue"}, {"gctl", "info"}} {
+		began := time.Now()
+		result := s.run(tester, command[0], command[1:]...)
+		took := time.Since(began)
+		s.t.Logf("%s says after %s: %s", command, took.Round(100*time.Millisecond), result.Stderr)
+		if result.Exit != 5 || !strings.Contains(result.Stderr, "no controller leads: ") || strings.Count(result.Stderr, "refuses connections") != 3 || took > 20*time.Second {
+			s.t.Errorf("%s: exit status %d after %s, want 5 soon:\n%s", command, result.Exit, took, result.Stderr)
+		}
+		s.ok(tester, command[0], append(command[1:], "--stale")...)
+	}
 }

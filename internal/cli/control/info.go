@@ -18,7 +18,7 @@ func (t *tool) info() *cobra.Command {
 	c := &cobra.Command{
 		Use: "info", Short: "Partitions, and how many nodes and GPUs are free", Args: cobra.NoArgs, GroupID: look,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
-			answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{})
+			answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.read()})
 			if err != nil {
 				return err
 			}
@@ -28,6 +28,7 @@ func (t *tool) info() *cobra.Command {
 			return t.WriteTable(infoTable(answer))
 		}),
 	}
+	t.mayBeOld(c)
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what sinfo takes
 		return &cli.UsageError{Problem: options.Problem(err), Advice: "gctl nodes lists nodes one a line, gctl show partition NAME tells about one partition"}
 	})
@@ -108,11 +109,12 @@ func (t *tool) show() *cobra.Command {
 			Use: "policy", Short: "Show the policy, in the form that gctl apply reads", Args: cobra.NoArgs, RunE: t.on(t.showPolicy),
 		},
 	)
+	t.mayBeOld(show)
 	return show
 }
 
 func (t *tool) showPartition(ctx context.Context, c cli.Cluster, args []string) error {
-	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{})
+	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.read()})
 	if err != nil {
 		return err
 	}
@@ -156,7 +158,7 @@ func yes(b bool) string {
 }
 
 func (t *tool) showPolicy(ctx context.Context, c cli.Cluster, _ []string) error {
-	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{})
+	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{Read: t.read()})
 	if err != nil {
 		return err
 	}

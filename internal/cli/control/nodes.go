@@ -15,7 +15,7 @@ import (
 )
 
 func (t *tool) nodesCommand() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "nodes [NODES]", Short: "Nodes, one a line", GroupID: look, Args: cobra.ArbitraryArgs,
 		ValidArgsFunction: t.candidates(cli.NodeNames),
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
@@ -26,6 +26,8 @@ func (t *tool) nodesCommand() *cobra.Command {
 			return t.WriteTable(nodeTable(answer))
 		}),
 	}
+	t.mayBeOld(c)
+	return c
 }
 
 // askNodes gets nodes, and prints them when JSON is wanted.
@@ -35,7 +37,7 @@ func (t *tool) askNodes(ctx context.Context, c cli.Cluster, args []string) ([]*g
 			return nil, badNodes(arg)
 		}
 	}
-	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: args})
+	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: args, Read: t.read()})
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ func (t *tool) plan() *cobra.Command {
 		Use: "plan", Short: "What runs, and when what waits is planned to start", GroupID: look, Args: cobra.NoArgs,
 		Long: "Prints what runs and every planned start, the first to start first. A promised\nstart is kept; on which nodes may still change until then. With --chart every job is\na bar over time. --svg draws the same for each GPU, and how much of all is in use.",
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+			request.Read = t.read()
 			answer, err := c.Cluster().Plan(ctx, request)
 			switch {
 			case err != nil:
@@ -38,6 +39,7 @@ func (t *tool) plan() *cobra.Command {
 	c.Flags().BoolVar(&chart, "chart", false, "draw bars over time")
 	c.Flags().StringVar(&drawing, "svg", "", "draw a picture into this file; - is standard output")
 	c.MarkFlagsMutuallyExclusive("chart", "svg")
+	t.mayBeOld(c)
 	return c
 }
 

@@ -19,7 +19,7 @@ const mostDrawn = 20_000
 
 // drawPlan writes a picture of the plan: who has which GPU when.
 func (t *tool) drawPlan(ctx context.Context, c cli.Cluster, a *greylagv1.PlanResponse, name string) error {
-	nodes, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{})
+	nodes, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Read: t.read()})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
@@ -25,6 +26,7 @@ import (
 type tool struct {
 	*cli.Process
 	json       bool
+	stale      bool   // what any controller knows will do
 	controller string // HOST:PORT that alone is asked; "": any
 }
 
@@ -207,6 +209,19 @@ func (t *tool) on(do action) func(*cobra.Command, []string) error {
 		t.json = t.json || cfg.Output == "json"
 		return do(command.Context(), cluster, args)
 	}
+}
+
+// mayBeOld gives a command that looks, and those below it, the option to do without a leader.
+func (t *tool) mayBeOld(c *cobra.Command) {
+	c.PersistentFlags().BoolVar(&t.stale, "stale", false, "take any controller's word, although none may lead")
+}
+
+// read is how fresh the answer to a command that looks must be.
+func (t *tool) read() *greylagv1.Read {
+	if !t.stale {
+		return nil
+	}
+	return &greylagv1.Read{Stale: true}
 }
 
 // candidates makes a completion of what the cluster says.

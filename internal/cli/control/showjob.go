@@ -23,7 +23,7 @@ func (t *tool) showJobs(ctx context.Context, c cli.Cluster, args []string) error
 	var found []*greylagv1.Job
 	var missing error
 	for _, ref := range refs {
-		answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref})
+		answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref, Read: t.read()})
 		if err != nil {
 			if len(refs) == 1 {
 				return err

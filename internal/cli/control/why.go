@@ -22,7 +22,7 @@ func (t *tool) why() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answer, err := c.Cluster().Why(ctx, &greylagv1.WhyRequest{Job: refs[0]})
+			answer, err := c.Cluster().Why(ctx, &greylagv1.WhyRequest{Job: refs[0], Read: t.read()})
 			switch {
 			case err != nil:
 				return err
@@ -35,6 +35,7 @@ func (t *tool) why() *cobra.Command {
 		}),
 	}
 	c.Flags().BoolVar(&history, "history", false, "print what was said of its start so far")
+	t.mayBeOld(c)
 	return c
 }
 

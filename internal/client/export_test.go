@@ -1,0 +1,4 @@
+package client
+
+// Patient is patient for tests.
+var Patient = patient

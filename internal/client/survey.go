@@ -1,0 +1,154 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+)
+
+const (
+	// surveyAfter is how long a call that only reads is tried before all controllers are
+	// asked whether any of them leads: longer than choosing a leader takes.
+	surveyAfter = 3 * time.Second
+	// surveyTime is how long each of them may take to say so, which needs no other one.
+	surveyTime = time.Second
+)
+
+// Refinements of "unavailable".
+const (
+	// CodeHeader says more of an error than its code does.
+	CodeHeader = "Greylag-Code"
+	// CodeNoLeader is its value where a controller knows of none that leads.
+	CodeNoLeader = "no-leader"
+)
+
+// patient reports whether a call is worth waiting for as long as the client may: one
+// that changes something, which is done once however often it is sent, one of a
+// program that has nothing else to do, or the watching of jobs. Of all others whoever
+// asks wants to know soon that nobody can answer.
+func patient(path string) bool {
+	service, method, _ := strings.Cut(strings.TrimPrefix(path, "/greylag.v1."), "/")
+	return service == "NodeService" || slices.Contains([]string{
+		"Submit", "Cancel", "Update", "Watch", "UpdateNodes", "CreateToken", "Join", "Renew", "AddMember", "RemoveMember",
+		"Transfer", "Apply", "SetTopology", "EditAccounts", "LoadAccounts", "ChangeCredits",
+	}, method)
+}
+
+// leaderless is why nobody can answer now.
+type leaderless struct {
+	answer bool     // some controller does
+	told   []string // of each controller, how it is
+}
+
+// Error says of each controller how it is.
+func (l *leaderless) Error() string {
+	what := "no controller answers"
+	if l.answer {
+		what = "no controller leads"
+	}
+	return what + ": " + strings.Join(l.told, "; ")
+}
+
+// Hint is the advice.
+func (l *leaderless) Hint() string {
+	if l.answer {
+		return "a leader needs a majority of the controllers; what one that answers knew last: gqueue --stale, and --stale of gctl info, nodes, show, why and plan"
+	}
+	return "is gctld running there? the controllers are named in client.toml"
+}
+
+// survey asks every controller that is named whether one leads. It returns nil when one
+// does, or when that cannot be told from what they say. At most surveyTime.
+func (f *failover) survey(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, surveyTime)
+	defer cancel()
+	said := make([]standing, len(f.cfg.Controllers))
+	var all sync.WaitGroup
+	for i, target := range f.cfg.Controllers {
+		all.Go(func() { said[i] = f.ask(ctx, target) })
+	}
+	all.Wait()
+	l := &leaderless{}
+	for i, s := range said {
+		if s.leads || s.odd {
+			return nil
+		}
+		l.answer = l.answer || s.answers
+		l.told = append(l.told, f.cfg.Controllers[i]+" "+s.words)
+	}
+	return l
+}
+
+// standing is what one controller says of itself.
+type standing struct {
+	leads   bool // it or another one that it knows
+	answers bool
+	odd     bool // it says something that tells nothing
+	words   string
+}
+
+func (f *failover) ask(ctx context.Context, target string) standing {
+	calls := greylagv1connect.NewClusterServiceClient(straight{f, target}, "https://"+target)
+	s, err := calls.Status(ctx, &greylagv1.StatusRequest{})
+	var lost *unreachable
+	switch {
+	case errors.As(err, &lost):
+		return standing{words: lost.words()}
+	case ctx.Err() != nil:
+		return standing{words: "does not answer"}
+	case err != nil:
+		return standing{odd: true}
+	case s.Leader != "":
+		return standing{leads: true}
+	case s.DiskLow:
+		return standing{answers: true, words: fmt.Sprintf("(%s) answers and knows no leader, its disk is almost full", s.Id)}
+	}
+	return standing{answers: true, words: fmt.Sprintf("(%s) answers and knows no leader", s.Id)}
+}
+
+// words is why the controller was not reached, in a few of them.
+func (u *unreachable) words() string {
+	var late net.Error
+	switch {
+	case errors.Is(u.err, syscall.ECONNREFUSED):
+		return "refuses connections"
+	case errors.Is(u.err, context.DeadlineExceeded), errors.Is(u.err, os.ErrDeadlineExceeded), errors.As(u.err, &late) && late.Timeout():
+		return "does not answer"
+	}
+	return "cannot be reached: " + u.err.Error()
+}
+
+// straight sends calls to one controller, once.
+type straight struct {
+	f      *failover
+	target string
+}
+
+// Do sends a call.
+func (s straight) Do(request *http.Request) (*http.Response, error) {
+	roads, err := s.f.roads()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.f.prove(request); err != nil {
+		return nil, err
+	}
+	response, err := roads.RoundTrip(request)
+	if err != nil && !permanent(err) {
+		return nil, connect.NewError(connect.CodeUnavailable, &unreachable{s.target, err})
+	}
+	return response, err
+}

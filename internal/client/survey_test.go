@@ -1,0 +1,106 @@
+package client_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+func nobody(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, l.Close())
+	return l.Addr().String()
+}
+
+func noLeader(int) error {
+	return coded(connect.CodeUnavailable, client.CodeHeader, client.CodeNoLeader)
+}
+
+// TestAReaderIsToldSoonThatNobodyLeads: long before a change would be given up.
+func TestAReaderIsToldSoonThatNobodyLeads(t *testing.T) {
+	t.Parallel()
+	trust, all := cluster(t, noLeader)
+	gone := nobody(t)
+	c := client.New(client.Config{Controllers: []string{gone, all[0].addr}, TLS: pki.ClientTLS(trust, nil), Timeout: time.Minute})
+	began := time.Now()
+	_, err := c.Jobs().List(t.Context(), &greylagv1.ListRequest{})
+	const want = "no controller leads: "
+	told := gone + " refuses connections; " + all[0].addr + " (ctl) answers and knows no leader"
+	if took := time.Since(began); connect.CodeOf(err) != connect.CodeUnavailable || !strings.HasSuffix(err.Error(), want+told) || took > 20*time.Second {
+		t.Errorf("after %s: %v, want %s", took, err, told)
+	}
+	if !strings.Contains(client.Hint(err), "--stale") {
+		t.Errorf("hint %q", client.Hint(err))
+	}
+}
+
+// TestAReaderWaitsForALeader: one that leads and cannot answer yet is waited for.
+func TestAReaderWaitsForALeader(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	trust, all := cluster(t, func(int) error {
+		if time.Since(began) < 5*time.Second {
+			return coded(connect.CodeUnavailable)
+		}
+		return nil
+	})
+	all[0].leads = "ctl"
+	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil), Timeout: time.Minute})
+	_, err := c.Jobs().List(t.Context(), &greylagv1.ListRequest{})
+	must(t, err)
+}
+
+// TestAChangeThatNobodyCouldMake ends with how each controller is.
+func TestAChangeThatNobodyCouldMake(t *testing.T) {
+	trust, all := cluster(t, noLeader)
+	gone := nobody(t)
+	for want, list := range map[string][]string{"no controller answers: " + gone: {gone}, "no controller leads: " + all[0].addr: {all[0].addr}} {
+		told := 0
+		c := client.New(client.Config{
+			Controllers: list, TLS: pki.ClientTLS(trust, nil), Timeout: 400 * time.Millisecond,
+			Retry: func(_ error, tried, left time.Duration) {
+				told++
+				if tried+left < 399*time.Millisecond || tried+left > 401*time.Millisecond {
+					t.Errorf("tried for %s, %s left", tried, left)
+				}
+			},
+		})
+		if _, err := submit(c, t.Context()); err == nil || !strings.Contains(err.Error(), want) || told == 0 {
+			t.Errorf("%v, want %s; told %d times", err, want, told)
+		}
+	}
+}
+
+// TestChangesAreWaitedFor: every request with an id is one.
+func TestChangesAreWaitedFor(t *testing.T) {
+	seen := 0
+	for _, file := range []protoreflect.FileDescriptor{
+		greylagv1.File_greylag_v1_job_proto, greylagv1.File_greylag_v1_cluster_proto, greylagv1.File_greylag_v1_account_proto, greylagv1.File_greylag_v1_credit_proto,
+	} {
+		for i := range file.Services().Len() {
+			methods := file.Services().Get(i).Methods()
+			for j := range methods.Len() {
+				m := methods.Get(j)
+				if m.Input().Fields().ByName("request_id") == nil || m.Name() == "Forecast" { // which submits nothing
+					continue
+				}
+				seen++
+				if path := "/" + string(m.Parent().FullName()) + "/" + string(m.Name()); !client.Patient(path) {
+					t.Errorf("%s is given up like a question", path)
+				}
+			}
+		}
+	}
+	if seen < 6 {
+		t.Errorf("%d changes found", seen)
+	}
+}
