@@ -117,10 +117,10 @@ func Allow(c Caller, rpc RPC, whose Ownership) error {
 }
 
 func denied(c Caller, rpc RPC, least least) error {
-	err := fmt.Errorf("%w: %s may not call %s", ErrDenied, c, rpc)
 	if !c.person() || least == byNobody {
-		return err
+		return fmt.Errorf("%w: %s may not call %s", ErrDenied, c, rpc)
 	}
+	err := fmt.Errorf("%w: %s may not %s", ErrDenied, c, deed(rpc))
 	return &Error{err, least.who() + "; the cluster's policy names them (gctl show policy)"}
 }
 

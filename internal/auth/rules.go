@@ -24,6 +24,43 @@ func (l least) role() command.Role {
 	return [...]command.Role{command.RoleAdmin, command.RoleUser, command.RoleOperator, command.RoleAdmin}[l]
 }
 
+// deed is what a call that not everybody may make does, in words for who was denied it.
+func deed(rpc RPC) string {
+	switch rpc {
+	case "JobService/Cancel":
+		return "cancel or signal another's job"
+	case "JobService/Update":
+		return "change another's job"
+	case "JobService/Script":
+		return "read the script of another's job"
+	case "JobService/Logs":
+		return "read the output of another's job"
+	case RaisePriority:
+		return "put a job before others or lengthen one that runs"
+	case OverrideHold:
+		return "release a job that an administrator held"
+	case "ClusterService/UpdateNodes":
+		return "drain, resume or remove nodes"
+	case "ClusterService/AddMember", "ClusterService/RemoveMember":
+		return "add or remove controllers"
+	case "ClusterService/CreateToken":
+		return "let hosts join"
+	case "ClusterService/Transfer":
+		return "choose the leader"
+	case "ClusterService/Apply":
+		return "change the policy"
+	case "ClusterService/SetTopology":
+		return "change the topology"
+	case "ClusterService/Snapshot":
+		return "back up the cluster"
+	case "CreditService/Verify":
+		return "verify the journal of credits"
+	case "ClusterService/Audit":
+		return "read the audit log"
+	}
+	return "call " + string(rpc)
+}
+
 // rule is one row of the table.
 type rule struct {
 	own      least      // on what is the caller's own, or nobody's

@@ -108,6 +108,7 @@ func fields() []field {
 		{'D', "NODES", "number of nodes", number(func(j *greylagv1.Job) int64 { return int64(nodeCount(j)) })},
 		{'N', "NODELIST", "nodes", text(func(j *greylagv1.Job) string { return nodeList(j) })},
 		{'C', "CPUS", "CPUs", number(cpuCount)},
+		{'+', "TRES_ALLOC", "what it has", text(tresText)},
 		{'b', "TRES_PER_NODE", "GPUs of each node", text(gpuText)},
 		{'m', "MIN_MEMORY", "memory", text(memoryText)},
 		{'E', "DEPENDENCY", "what it waits for", text(func(j *greylagv1.Job) string { return dependText(j.Depends) })},

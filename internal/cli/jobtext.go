@@ -132,6 +132,23 @@ func gpuText(j *greylagv1.Job) string {
 }
 
 // memoryText is the memory asked for.
+// tresText is what the job has of each resource, as squeue's tres-alloc; of a job that
+// has nothing "N/A".
+func tresText(j *greylagv1.Job) string {
+	gpus, cpus, memory := 0, int64(0), cluster.Bytes(0)
+	for _, n := range j.Nodes {
+		gpus, cpus, memory = gpus+len(n.Gpus), cpus+int64(n.Cpus), memory+cluster.Bytes(n.Memory)
+	}
+	if len(j.Nodes) == 0 {
+		return "N/A"
+	}
+	text := fmt.Sprintf("cpu=%d,mem=%s,node=%d", cpus, memory, len(j.Nodes))
+	if gpus > 0 {
+		text += fmt.Sprintf(",gres/gpu=%d", gpus)
+	}
+	return text
+}
+
 func memoryText(j *greylagv1.Job) string {
 	q := j.Request
 	switch {

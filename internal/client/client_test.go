@@ -253,7 +253,7 @@ func TestWhatAControllerSaidIsTold(t *testing.T) {
 func TestAStrangeControllerIsNotAskedForLong(t *testing.T) {
 	_, all := cluster(t, yes)
 	strange, _ := cluster(t)
-	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(strange, nil), Retry: func(err error, _ time.Duration) {
+	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(strange, nil), Retry: func(err error, _, _ time.Duration) {
 		if errors.Is(err, pki.ErrUntrusted) {
 			t.Error("it is asked again")
 		}

@@ -104,6 +104,9 @@ func AssociationFields(c *codec.Coder, x *cluster.Association) {
 	if c.Added() {
 		codec.String(c, &x.Partition)
 	}
+	if c.Added() {
+		codec.List(c, &x.Ceilings, limitFields)
+	}
 }
 
 // associationKey is without the partition, which came later: it is the last field of

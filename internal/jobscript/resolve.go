@@ -190,7 +190,7 @@ func (r *resolver) apply() Options {
 			continue
 		}
 		if a.row.set == nil {
-			fault := Fault{Where: a.where, Option: a.as, Problem: "is sbatch's and is ignored here"}
+			fault := Fault{Where: a.where, Option: a.as, Problem: ignored(a.row.Long)}
 			r.warnings = append(r.warnings, fault.Error())
 			continue
 		}

@@ -8,10 +8,11 @@ func ignoredRows() []option {
 	var rows []option
 	for _, name := range []string{
 		"mail-type", "mail-user", "wckey", "hint", "gpu-bind", "cpu-bind", "mem-bind", "accel-bind", "tres-bind",
-		"profile", "acctg-freq", "propagate", "time-min", "distribution", "delay-boot", "gres-flags", "mcs-label", "extra", "priority",
+		"profile", "acctg-freq", "time-min", "distribution", "delay-boot", "gres-flags", "mcs-label", "extra", "priority",
 	} {
 		rows = append(rows, option{Option: getopt.Option{Long: name, Value: "VALUE"}})
 	}
+	rows = append(rows, option{Option: getopt.Option{Long: "propagate", Value: "VALUE", Absent: "ALL"}})
 	rows = append(rows, option{Option: getopt.Option{Long: "verbose", Short: 'v'}})
 	for _, name := range []string{"spread-job", "use-min-nodes", "ignore-pbs"} {
 		rows = append(rows, option{Option: getopt.Option{Long: name}})
@@ -60,4 +61,13 @@ func refusedRows() []option {
 		rows = append(rows, option{Option: getopt.Option{Long: r.long, Short: r.short, Value: r.value, Absent: r.absent}, instead: r.instead})
 	}
 	return rows
+}
+
+// ignored is what is said of an option that is left out.
+func ignored(name string) string {
+	const what = "is sbatch's and is ignored here"
+	if name == "mail-type" {
+		return what + ": no mail is sent about jobs; gsubmit --wait ends with the job"
+	}
+	return what
 }

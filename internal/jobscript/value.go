@@ -96,7 +96,7 @@ func parseFeatures(word string) ([]string, error) {
 	features := strings.FieldsFunc(word, func(r rune) bool { return r == '&' || r == ',' })
 	for _, f := range features {
 		if !isWord(f, "") {
-			return nil, &hinted{fmt.Sprintf("not a list of features: %q", word), "join features that a node must all have with &; other operators are not supported"}
+			return nil, &hinted{fmt.Sprintf("not a list of features: %q", word), "join features that a node must all have with &; other operators are not supported, but any of several types of GPU is --gpus 'h100|a100:4'"}
 		}
 	}
 	if len(features) == 0 {
@@ -176,6 +176,9 @@ func parseDepends(word string) ([]cluster.Dependency, error) {
 		}
 		for _, id := range strings.Split(ids, ":") {
 			ref, err := cluster.ParseJobRef(id)
+			if bare, minutes, late := strings.Cut(id, "+"); err != nil && late && kind == cluster.After {
+				return nil, &hinted{fmt.Sprintf("a time after the start of another job is not supported: %q", id), fmt.Sprintf("write after:%s, and begin the script with sleep %sm, or use --begin", bare, minutes)}
+			}
 			if err != nil {
 				return nil, &hinted{fmt.Sprintf("not a job id: %q", id), advice}
 			}

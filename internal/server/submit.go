@@ -46,6 +46,7 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 	}
 	s.limits.jobs(c, jobsIn(answer))
 	response := &greylagv1.SubmitResponse{Index: answer.Index, SetAside: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
+	response.Warnings = append(response.Warnings, s.unchecked(subs)...)
 	for i, id := range answer.First {
 		response.Jobs = append(response.Jobs, &greylagv1.Submitted{Id: uint64(id), ArraySize: answer.Counts[i]})
 	}
@@ -107,6 +108,19 @@ func overBudget(over []accounting.Warning) (warnings []string) {
 		warnings = append(warnings, fmt.Sprintf("account %s is over its budget, %s of %s: its jobs wait in the lowest tier until it is back within it", o.Node, o.Used.Short(), o.Limit.Short()))
 	}
 	return warnings
+}
+
+// unchecked warns of accounts that are named where there are none, and nobody says no.
+func (s *jobService) unchecked(subs []wire.Submission) []string {
+	if s.cfg.State.View().Accounts().Tree != nil {
+		return nil
+	}
+	for i := range subs {
+		if name := subs[i].Spec.Account; name != "" {
+			return []string{fmt.Sprintf("nobody has checked the account %.64q: this cluster has no accounts yet", name)}
+		}
+	}
+	return nil
 }
 
 // ofJob says which of several jobs a refusal is about.

@@ -216,6 +216,8 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 		return hinting(refusef(command.Conflict, "%s is in account %s already", e.User, placeOf(key)), "change that with gctl account modify")
 	case !known && (e.Action == command.ModifyAccount || e.Action == command.DeleteAccount):
 		return hinting(refusef(command.NotFound, "%s is not in account %s", e.User, placeOf(key)), "gctl account list --users shows who is")
+	case e.Action == command.DeleteAccount && !operator && len(old.Ceilings) > 0: // and then add anew, without
+		return hinting(refusef(command.Denied, "an operator gave %s %s in account %s: a coordinator cannot take that away", e.User, old.Ceilings[0], placeOf(key)), "ask an operator")
 	case e.Action == command.DeleteAccount:
 		if n := d.queued[cluster.ScopeOf(key)]; n > 0 {
 			return hinting(refusef(command.Conflict, "%s has %d jobs in account %s that have not ended", e.User, n, placeOf(key)), "wait or cancel them")
@@ -239,6 +241,16 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 	assign(&a.QOS, e.QOS)
 	assign(&a.DefaultQOS, e.DefaultQOS)
 	a.Limits = changedLimits(a.Limits, e)
+	switch {
+	case operator:
+		a.Ceilings = changedLimits(a.Ceilings, e)
+	case known:
+		a.Ceilings = old.Ceilings
+	default: // an association for a partition is not a way around them
+		if whole, there := d.sharing.associations.Get(key.Everywhere()); there {
+			a.Ceilings = whole.Ceilings
+		}
+	}
 	if err := a.Validate(); err != nil {
 		return wrongAccount(err)
 	}
@@ -277,8 +289,8 @@ func (d *draft) setDefault(key cluster.AssociationKey, yes bool) {
 }
 
 // withinMeans keeps coordinators from giving more than their account has: a limit
-// that they set may not be above the one that would hold without it, and QOS must be
-// among the account's.
+// that they set may not be above the one that would hold without it, nor above one that
+// an operator gave the user, and QOS must be among the account's.
 func (d *draft) withinMeans(a *cluster.Association, e *command.AccountEdit) *command.Refusal {
 	var allowedQOS []string
 	inherited := map[cluster.Limit]int64{}
@@ -303,6 +315,11 @@ func (d *draft) withinMeans(a *cluster.Association, e *command.AccountEdit) *com
 		if most, known := inherited[cluster.Limit{Kind: l.Kind, Resource: l.Resource}]; known && l.Value > most {
 			l.Value = most
 			return refusef(command.Denied, "account %s has %s: a coordinator cannot give a user more", a.Account, l)
+		}
+	}
+	for _, c := range a.Ceilings {
+		if !slices.ContainsFunc(a.Limits, func(l cluster.Limit) bool { return l.Kind == c.Kind && l.Resource == c.Resource && l.Value <= c.Value }) {
+			return hinting(refusef(command.Denied, "an operator gave %s %s: a coordinator cannot lift that", a.User, c), "ask an operator")
 		}
 	}
 	return nil

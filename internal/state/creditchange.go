@@ -87,10 +87,25 @@ func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
 	case command.RefundJob, command.CorrectJob:
 		return s.adjust(stamp, c)
 	case command.CloseCredits:
-		_, err := l.ClosePeriod(stamp, c.Period, c.Effective)
-		return accounting.Receipt{}, err
+		return accounting.Receipt{}, s.closePeriod(l, stamp, c)
 	}
 	return accounting.Receipt{}, fmt.Errorf("%w: unknown action %d on credits", accounting.ErrInvalid, c.Action)
+}
+
+// closePeriod closes everything before the end of a period that is over and of a cluster
+// that booked something.
+func (s *State) closePeriod(l *accounting.Ledger, stamp accounting.Stamp, c *command.ChangeCredits) error {
+	if c.Effective > s.now {
+		return fmt.Errorf("%w: %s is not over", accounting.ErrPeriod, c.Period)
+	}
+	if seq, _ := l.Head(); seq == 0 {
+		return fmt.Errorf("%w: %s: nothing was ever booked", accounting.ErrPeriod, c.Period)
+	}
+	_, err := l.ClosePeriod(stamp, c.Period, c.Effective)
+	if errors.Is(err, accounting.ErrPeriod) {
+		return fmt.Errorf("%w: it is closed, or a later one is", err)
+	}
+	return err
 }
 
 // adjust refunds or corrects what an attempt was charged.

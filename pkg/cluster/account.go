@@ -71,6 +71,7 @@ type Association struct {
 	QOS        []string // empty means what the account has
 	DefaultQOS string
 	Limits     []Limit
+	Ceilings   []Limit // of Limits those that an operator set: coordinators may not lift them
 }
 
 // Validate checks an account by itself, sorts its lists and reports every fault.
@@ -107,6 +108,8 @@ func (a *Association) Validate() error {
 		checkWord(fault, "partition", a.Partition)
 	}
 	checkSharing(fault, a.Shares, &a.QOS, a.DefaultQOS, &a.Limits)
+	a.Ceilings = SortLimits(a.Ceilings)
+	checkLimits(fault, a.Ceilings, false)
 	return errors.Join(faults...)
 }
 

@@ -50,7 +50,7 @@ func usage(c *cobra.Command, err error) error {
 		return err
 	}
 	help := "see " + c.CommandPath() + " --help"
-	if problem := plainly(c, err.Error()); problem != "" {
+	if problem := options.Plainly(c, err.Error()); problem != "" {
 		return &cli.UsageError{Problem: problem, Advice: help}
 	}
 	for _, begin := range []string{"unknown command", "required flag", "accepts ", "requires at least", "invalid argument", "if any flags in the group"} {
@@ -59,41 +59,6 @@ func usage(c *cobra.Command, err error) error {
 		}
 	}
 	return err
-}
-
-// plainly says in our words what cobra says of missing words and options; "" when
-// it says something else.
-func plainly(c *cobra.Command, text string) string {
-	var want, most, got int
-	scan := func(format string, into ...any) bool {
-		n, _ := fmt.Sscanf(text, format, into...)
-		return n == len(into)
-	}
-	usage := strings.TrimSuffix(c.UseLine(), " [flags]")
-	switch {
-	case strings.HasPrefix(text, "unknown command ") && !c.HasSubCommands():
-		return fmt.Sprintf("%s takes no words, and %s is given", c.CommandPath(), strings.Fields(text)[2])
-	case scan("accepts between %d and %d arg(s), received %d", &want, &most, &got),
-		scan("accepts at most %d arg(s), received %d", &most, &got):
-		return fmt.Sprintf("%d words are given, it takes at most %d: %s", got, most, usage)
-	case scan("accepts %d arg(s), received %d", &want, &got):
-		if got == 0 {
-			return "nothing is named: " + usage
-		}
-		return fmt.Sprintf("%d words are given, it takes %d: %s", got, want, usage)
-	case scan("requires at least %d arg(s), only received %d", &want, &got):
-		return "nothing is named: " + usage
-	case strings.HasPrefix(text, "required flag(s) "):
-		words := strings.Split(strings.TrimSuffix(strings.TrimPrefix(text, "required flag(s) "), " not set"), ", ")
-		for i, word := range words {
-			words[i] = "--" + strings.Trim(word, `"`)
-		}
-		return "missing: " + strings.Join(words, ", ")
-	case strings.HasPrefix(text, "if any flags in the group ["):
-		group, _, _ := strings.Cut(strings.TrimPrefix(text, "if any flags in the group ["), "]")
-		return "only one of these can be given: --" + strings.Join(strings.Fields(group), ", --")
-	}
-	return ""
 }
 
 // choose is for commands that only hold others: a word that is none of them is a
@@ -157,7 +122,7 @@ func (t *tool) root() *cobra.Command {
 	root.SetVersionTemplate("gctl {{.Version}}\n")
 	root.SetHelpTemplate(root.HelpTemplate() + cli.StatusHelp())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &cli.UsageError{Problem: options.Problem(err), Advice: "see " + c.CommandPath() + " --help"}
+		return &cli.UsageError{Problem: options.Problem(err), Advice: options.Advice(c, err)}
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")

@@ -1,5 +1,5 @@
-// Package options decides, from the error that pflag returned for a command line, how a
-// user is told what is wrong with an option. It never reads a command line itself.
+// Package options decides, from the error that cobra or pflag returned for a command
+// line, how a user is told what is wrong with it. It never reads a command line itself.
 package options
 
 import (
@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/greylag/greylag/internal/jobscript/getopt"
 )
 
 // Problem is an error of pflag in our words, without Go's names of types and functions.
@@ -30,6 +33,55 @@ func Problem(err error) string {
 		return fmt.Sprintf("%q is no option", syntax.GetSpecifiedFlag())
 	}
 	return err.Error()
+}
+
+// Advice is what to do about an error of pflag: the option of the command that was most
+// likely meant, or where they are listed.
+func Advice(c *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := getopt.Closest(strings.TrimLeft(unknown.GetSpecifiedName(), "-"), names); near != "" {
+			return "did you mean --" + near + "?"
+		}
+	}
+	return "see " + c.CommandPath() + " --help"
+}
+
+// Plainly says in our words what cobra says of missing words and options of a command;
+// "" when it says something else.
+func Plainly(c *cobra.Command, text string) string {
+	var want, most, got int
+	scan := func(format string, into ...any) bool {
+		n, _ := fmt.Sscanf(text, format, into...)
+		return n == len(into)
+	}
+	usage := strings.TrimSuffix(c.UseLine(), " [flags]")
+	switch {
+	case strings.HasPrefix(text, "unknown command ") && !c.HasSubCommands():
+		return fmt.Sprintf("%s takes no words, and %s is given", c.CommandPath(), strings.Fields(text)[2])
+	case scan("accepts between %d and %d arg(s), received %d", &want, &most, &got),
+		scan("accepts at most %d arg(s), received %d", &most, &got):
+		return fmt.Sprintf("%d words are given, it takes at most %d: %s", got, most, usage)
+	case scan("accepts %d arg(s), received %d", &want, &got):
+		if got == 0 {
+			return "nothing is named: " + usage
+		}
+		return fmt.Sprintf("%d words are given, it takes %d: %s", got, want, usage)
+	case scan("requires at least %d arg(s), only received %d", &want, &got):
+		return "nothing is named: " + usage
+	case strings.HasPrefix(text, "required flag(s) "):
+		words := strings.Split(strings.TrimSuffix(strings.TrimPrefix(text, "required flag(s) "), " not set"), ", ")
+		for i, word := range words {
+			words[i] = "--" + strings.Trim(word, `"`)
+		}
+		return "missing: " + strings.Join(words, ", ")
+	case strings.HasPrefix(text, "if any flags in the group ["):
+		group, _, _ := strings.Cut(strings.TrimPrefix(text, "if any flags in the group ["), "]")
+		return "only one of these can be given: --" + strings.Join(strings.Fields(group), ", --")
+	}
+	return ""
 }
 
 // named is an option as it was written: the first of letters in one word, or a name.

@@ -45,17 +45,20 @@ func Run(ctx context.Context, p *cli.Process) int {
 	root := t.root()
 	root.SetArgs(p.Args)
 	done := make(chan error, 1)
-	go func() { done <- root.ExecuteContext(ctx) }()
+	go func() {
+		c, err := root.ExecuteContextC(ctx)
+		done <- usage(c, err)
+	}()
 	select {
 	case err := <-done:
-		return p.Finish(ctx, usage(err))
+		return p.Finish(ctx, err)
 	case <-ctx.Done(): // a simulation does not look up; the process ends under it
 		return p.Finish(ctx, ctx.Err())
 	}
 }
 
 // usage tells errors about the command line and about files from those of commands.
-func usage(err error) error {
+func usage(c *cobra.Command, err error) error {
 	var ours *cli.UsageError
 	var faults config.Faults
 	switch {
@@ -70,9 +73,13 @@ func usage(err error) error {
 	case errors.Is(err, sim.ErrRefused):
 		return &cli.UsageError{Problem: err.Error()}
 	}
+	help := "see " + c.CommandPath() + " --help"
+	if problem := options.Plainly(c, err.Error()); problem != "" {
+		return &cli.UsageError{Problem: problem, Advice: help}
+	}
 	for _, begin := range []string{"unknown command", "required flag", "accepts ", "requires at least", "invalid argument", "if any flags in the group"} {
 		if strings.HasPrefix(err.Error(), begin) {
-			return &cli.UsageError{Problem: err.Error(), Advice: "see the command's --help"}
+			return &cli.UsageError{Problem: err.Error(), Advice: help}
 		}
 	}
 	return err
@@ -101,7 +108,7 @@ func (t *tool) root() *cobra.Command {
 	root.SetVersionTemplate("gsim {{.Version}}\n")
 	root.SetHelpTemplate(root.HelpTemplate() + statusHelp)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &cli.UsageError{Problem: options.Problem(err), Advice: "see " + c.CommandPath() + " --help"}
+		return &cli.UsageError{Problem: options.Problem(err), Advice: options.Advice(c, err)}
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")
