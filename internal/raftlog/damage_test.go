@@ -27,7 +27,7 @@ func openDamaged(f *fleet, n *node) {
 // A bit of raft.db flips while a member of a cluster is down.
 func TestFlippedBitInALogSetsTheDataAside(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, nil)
+	f := newFleet(t, steady)
 	defer f.close()
 	f.grow(3)
 	for _, c := range []string{"command one", "command two", "command three"} {
@@ -44,8 +44,8 @@ func TestFlippedBitInALogSetsTheDataAside(t *testing.T) {
 	if !back.Status().Fresh {
 		t.Errorf("came back with state: %+v", back.Status())
 	}
-	f.must(f.leader().RemoveMember(f.ctx(), sick.self.ID))
-	f.must(f.leader().AddMember(f.ctx(), sick.self.ID, sick.cfg.Addr))
+	f.change("the removal", func(leader *node) error { return leader.RemoveMember(f.ctx(), sick.self.ID) })
+	f.add(sick.self.ID, sick.cfg.Addr)
 	if got := f.same(); len(got) != 3 {
 		t.Errorf("state %q", got)
 	}
@@ -83,7 +83,7 @@ func TestFlippedBitInALoneLogNeedsRecover(t *testing.T) {
 // Two of three members are lost for good; the third goes on alone and takes in new ones.
 func TestRecoverFromLostQuorum(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, nil)
+	f := newFleet(t, steady)
 	f.grow(3)
 	f.propose("one")
 	f.must(f.leader().SnapshotNow(f.ctx()))
@@ -105,7 +105,7 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 	f.start(survivor.cfg)
 	defer f.close()
 	f.propose("three")
-	f.must(f.leader().AddMember(f.ctx(), "new", f.start(f.config("new")).cfg.Addr))
+	f.add("new", f.start(f.config("new")).cfg.Addr)
 	if got := f.same(); !slices.Equal(got, append(want, "three")) {
 		t.Errorf("state %q", got)
 	}

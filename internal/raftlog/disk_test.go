@@ -83,6 +83,7 @@ func TestFullDiskOfTheLeader(t *testing.T) {
 	dir := disk(t, `mount -t tmpfs -o size=40m tmpfs "$DIR"`)
 	f := newFleet(t, func(c *Config) {
 		c.ReserveBytes = 4 << 20
+		steady(c)
 		if c.ID == "a" {
 			c.Dir = filepath.Join(dir, "raft")
 		}

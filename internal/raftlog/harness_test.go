@@ -280,8 +280,32 @@ func (f *fleet) grow(size int) {
 			f.leader()
 			continue
 		}
-		f.must(f.leader().AddMember(f.ctx(), n.self.ID, n.cfg.Addr))
+		f.add(n.self.ID, n.cfg.Addr)
 	}
+}
+
+// steady is for members that are as slow as this machine is: they do not depose a leader
+// which only waits for a processor.
+func steady(c *Config) {
+	c.Profile = Profile{Heartbeat: 3 * time.Second, Election: 3 * time.Second, Lease: 3 * time.Second}
+}
+
+// add gives a member its vote, whoever leads meanwhile.
+func (f *fleet) add(id, addr string) {
+	f.t.Helper()
+	f.change("a vote for "+id, func(leader *node) error { return leader.AddMember(f.ctx(), id, addr) })
+}
+
+// change asks whoever leads for a change of the membership until it is made.
+func (f *fleet) change(what string, ask func(leader *node) error) {
+	f.t.Helper()
+	f.until(what, func() bool {
+		err := ask(f.leader())
+		if err != nil && !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrOutcomeUnknown) {
+			f.t.Fatalf("%s: %v", what, err)
+		}
+		return err == nil
+	})
 }
 
 func (f *fleet) ctx() context.Context {

@@ -81,6 +81,7 @@ func TestMembersShareAPortWithTheAPI(t *testing.T) {
 	f.tweak = func(c *Config) {
 		stream := serveAPI(t, base)
 		c.Stream, c.Addr = stream, stream.Addr().String()
+		steady(c)
 	}
 	defer f.close()
 	f.grow(3)
@@ -111,6 +112,7 @@ func TestMembersOverTCP(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Stream, c.Addr = TCPStream{l}, l.Addr().String()
+		steady(c)
 	}
 	defer f.close()
 	f.grow(3)

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -74,10 +75,19 @@ func newWorld(t testing.TB, o options) *world {
 	must(t, w.all[0].log.Bootstrap())
 	w.until("a leader", func() bool { return w.leader() != nil })
 	for _, c := range w.all[1:] {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-		must(t, w.all[0].log.AddMember(ctx, c.log.Status().ID, c.addr))
-		cancel()
+		w.until("a vote for another controller", func() bool {
+			leader := w.leader()
+			if leader == nil {
+				return false
+			}
+			err := leader.log.AddMember(t.Context(), c.log.Status().ID, c.addr)
+			if err != nil && !errors.Is(err, raftlog.ErrNotLeader) && !errors.Is(err, raftlog.ErrOutcomeUnknown) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
 	}
+	w.until("a leader", func() bool { return w.leader() != nil })
 	w.until("the cluster's name", func() bool {
 		status, err := w.as(root).Cluster().Status(context.Background(), &greylagv1.StatusRequest{})
 		return err == nil && status.GetAppliedIndex() > 0 && status.GetCluster() == "testing"
@@ -104,9 +114,13 @@ func (w *world) start(i int, o options) *controllerHost {
 	c.store, err = archive.Open(filepath.Join(w.dir, name, "archive"), archive.Options{})
 	must(w.t, err)
 	replica := controller.NewReplica(c.store, quiet())
+	profile := raftlog.FastLAN()
+	if o.controllers > 1 { // nobody is to be deposed who only waits for a processor
+		profile = raftlog.Profile{Heartbeat: 3 * time.Second, Election: 3 * time.Second, Lease: 3 * time.Second}
+	}
 	c.log, err = raftlog.Open(raftlog.Config{
 		Addr: c.addr, ClusterID: "test", Dir: filepath.Join(w.dir, name, "raft"), Stream: stream, Logger: quiet(), ReserveBytes: -1,
-		StallLimit: time.Minute, Fatal: func(code int, reason string) { panic(fmt.Sprint(code, reason)) },
+		Profile: profile, StallLimit: time.Minute, Fatal: func(code int, reason string) { panic(fmt.Sprint(code, reason)) },
 	}, replica)
 	must(w.t, err)
 	policy := cluster.DefaultPolicy()
