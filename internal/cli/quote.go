@@ -16,6 +16,7 @@ type quoteJSON struct {
 	User    string      `json:"user,omitempty"`
 	Rates   []priceJSON `json:"rates"`
 	Free    bool        `json:"free"`
+	Floats  bool        `json:"floating"`
 	Refusal string      `json:"refusal,omitempty"`
 	Hint    string      `json:"hint,omitempty"`
 }
@@ -35,7 +36,7 @@ func (p *Process) quote(ctx context.Context, c Cluster, spec *greylagv1.JobSpec,
 	if asJSON {
 		out := quoteJSON{
 			Amount: accounting.Credits(a.Amount).String(), Usable: accounting.Credits(a.Usable).String(), Account: a.Account, User: a.User,
-			Rates: []priceJSON{}, Free: a.Free, Refusal: a.Refusal, Hint: a.Hint,
+			Rates: []priceJSON{}, Free: a.Free, Floats: a.Floating, Refusal: a.Refusal, Hint: a.Hint,
 		}
 		for _, r := range a.Rates {
 			out.Rates = append(out.Rates, priceJSON{r.GpuType, accounting.Credits(r.Price).String()})
@@ -56,11 +57,20 @@ func (p *Process) printQuote(a *greylagv1.QuoteResponse) error {
 		_, err := fmt.Fprintln(p.Stdout, "it costs nothing")
 		return err
 	case a.Account != "":
-		if _, err := fmt.Fprintf(p.Stdout, "%s credits at most, of %s that account %s has for %s\n", accounting.Credits(a.Amount).Short(), accounting.Credits(a.Usable).Short(), a.Account, a.User); err != nil {
+		bound := "at most"
+		if a.Floating {
+			bound = "at the prices of now"
+		}
+		if _, err := fmt.Fprintf(p.Stdout, "%s credits %s, of %s that account %s has for %s\n", accounting.Credits(a.Amount).Short(), bound, accounting.Credits(a.Usable).Short(), a.Account, a.User); err != nil {
 			return err
 		}
 		for _, r := range a.Rates {
 			if _, err := fmt.Fprintf(p.Stdout, "  %s for each hour of a GPU of type %s\n", accounting.Credits(r.Price).Short(), r.GpuType); err != nil {
+				return err
+			}
+		}
+		if a.Floating {
+			if _, err := fmt.Fprintln(p.Stdout, "  an hour that it runs costs what it costs then; gctl credit price lists what is known"); err != nil {
 				return err
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -68,7 +69,8 @@ func newBank(t testing.TB, dir string, now time.Time) (*bank, error) {
 	})
 	policy := cluster.DefaultPolicy()
 	policy.Cluster = "page"
-	return b, b.do(&command.ApplyPolicy{Actor: command.Actor{Role: command.RoleAdmin}, Policy: policy})
+	err = b.do(&command.ApplyPolicy{Actor: command.Actor{Role: command.RoleAdmin}, Policy: policy})
+	return b, errors.Join(err, b.do(&command.Tick{Form: accounting.Form}))
 }
 
 func (b *bank) clock() time.Time {

@@ -364,6 +364,7 @@ func (s *creditService) Quote(ctx context.Context, p *greylagv1.QuoteRequest) (*
 	out := &greylagv1.QuoteResponse{Amount: int64(q.Amount), Usable: int64(q.Usable), Free: q.Claim == nil && q.Refused == nil}
 	if q.Claim != nil {
 		out.Account, out.User = state.PayerOf(q.Claim.Chain[0])
+		out.Floating = q.Claim.Floating
 		for _, r := range q.Claim.Rates {
 			out.Rates = append(out.Rates, &greylagv1.Price{GpuType: r.GPUType, Price: int64(r.Price)})
 		}

@@ -33,7 +33,7 @@ func (s *creditService) Verify(ctx context.Context, _ *greylagv1.VerifyRequest) 
 func (s *creditService) verifyCredits(ctx context.Context, v *state.View) (*greylagv1.VerifiedJournal, error) {
 	seq, _ := v.Credits().Head()
 	out := &greylagv1.VerifiedJournal{Name: "credits"}
-	var audit accounting.Audit
+	audit := accounting.NewAudit(v.Credits())
 	if err := s.written(ctx, archive.CreditJournal, seq); err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func (b *lateBills) step(t *testing.T, before, after *View) {
 		if is.State == accounting.Provisional {
 			continue
 		}
-		most := was.Segments[0].Ran(u.ran)
+		most := was.Segments[0].Latest(u.ran, u.ran)
 		switch {
 		case is.State != accounting.Settled || after.unproven.Has(id) || is.Due() < was.Due() || is.Due() > max(most, was.Due()):
 			t.Fatalf("lien %s came to %s and to %s then, at most %s: %s", id, was.Due(), is.Due(), most, is.State)
@@ -143,6 +143,7 @@ func TestJournalOfChaos(t *testing.T) {
 		s := x.s
 		var audit accounting.Audit
 		var chain command.AuditChain
+		var entries []accounting.Entry
 		now := cluster.Instant(time.Hour)
 		for i := range uint64(600) {
 			now = now.Add(time.Duration(x.pick(9000)) * time.Millisecond)
@@ -169,6 +170,7 @@ func TestJournalOfChaos(t *testing.T) {
 					charged++
 				}
 				moved++
+				entries = append(entries, e)
 				if err := audit.Add(&e); err != nil {
 					t.Fatalf("seed %d: command %d, %T: %v", seed, i, c, err)
 				}
@@ -181,9 +183,21 @@ func TestJournalOfChaos(t *testing.T) {
 		if err := audit.Against(s.View().Credits()); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
+		atTheirPrices(t, s.View().Credits(), entries)
 	}
 	if moved < 1500 || charged < 150 || late.proven < 10 || late.overdue < 10 {
 		t.Fatalf("%d entries, %d charges, %+v late: too few to say anything", moved, charged, late)
+	}
+}
+
+// atTheirPrices wants every quote and every bill to be at the prices of their time.
+func atTheirPrices(t *testing.T, l *accounting.Ledger, entries []accounting.Entry) {
+	t.Helper()
+	audit := accounting.NewAudit(l)
+	for i := range entries {
+		if err := audit.Add(&entries[i]); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -138,7 +138,7 @@ func (s *State) forgiveFault(j *cluster.Job, n accounting.Lien, ran time.Duratio
 	}
 	settled, _ := s.credits.Lien(n.ID)
 	g := &settled.Segments[len(settled.Segments)-1]
-	most := g.Ran(min(ran, s.policy.Credits.FaultRefund))
+	most := g.Latest(ran, s.policy.Credits.FaultRefund)
 	amount := min(most, settled.Paid())
 	if amount <= 0 {
 		return most

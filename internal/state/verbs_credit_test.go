@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -96,6 +97,11 @@ func (x *script) showCredits() string {
 	for n := range l.Liens() {
 		line := fmt.Sprintf("lien %s %s: %s holds %s paid %s", n.ID, n.State, n.Amount, n.Holds(), n.Paid())
 		for _, g := range n.Segments {
+			for _, p := range g.Past {
+				for _, x := range p.Shares {
+					line += fmt.Sprintf(" %d %s at %s until %s", x.Count, x.Type, x.Price, time.Duration(p.Until).Round(time.Second))
+				}
+			}
 			for _, x := range g.Shares() {
 				line += fmt.Sprintf(" %d %s at %s", x.Count, x.Type, x.Price)
 			}

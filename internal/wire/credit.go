@@ -143,5 +143,12 @@ func JournalEntry(e *accounting.Entry, amount accounting.Credits) *greylagv1.Jou
 		Bucket: uint64(max(e.Debit.Bucket, e.Credit.Bucket)),
 	}
 	p.Account, p.User = state.PayerOf(e.Node)
+	if b := e.Bill; b != nil && b.Kind == accounting.Counted && b.Final && b.Left == 0 {
+		for _, x := range b.Lines() {
+			p.Bill = append(p.Bill, &greylagv1.BilledGPUs{
+				GpuType: x.Type, Gpus: x.Count, Price: int64(x.Price), Since: Timestamp(x.Since), GpuMs: x.Millis, Cost: int64(x.Cost),
+			})
+		}
+	}
 	return p
 }

@@ -27,6 +27,7 @@ type Audit struct {
 	owed    Credits       // ever
 	bare    cluster.JobID // the newest in an entry without grounds
 	owes    owing
+	prices  *Ledger     // nil: prices are believed
 	coder   codec.Coder // memory that hashing reuses
 }
 
@@ -155,8 +156,8 @@ func (a *Audit) lien(e *Entry) *auditedLien {
 	switch e.Kind {
 	case SetAside:
 		n.held += x
-		if e.For != nil && !e.For.Floating {
-			n.rates = e.For.Rates
+		if e.For != nil {
+			n.quotedBy(e)
 		}
 	case Captured, Released:
 		n.held -= x

@@ -14,7 +14,18 @@ type auditedLien struct {
 	held    Credits
 	counted Credits // charged for what was counted, less what was given back of it
 	rates   []Rate  // of its quote; none of one whose prices float
+	wanted  string  // the type that it wanted, of one that does
 	final   bool    // nothing more is counted
+}
+
+// quotedBy takes over which prices bind.
+func (n *auditedLien) quotedBy(e *Entry) {
+	switch {
+	case !e.For.Floating:
+		n.rates = e.For.Rates
+	case e.Form >= formFloating && len(e.For.Rates) > 0:
+		n.wanted = e.For.Rates[0].GPUType
+	}
 }
 
 // putKey is a lien and a bucket that bounds what it pays of one.
@@ -103,6 +114,9 @@ func (a *Audit) allowed(e *Entry, b *auditedBucket) string {
 	case e.Kind == Repaid:
 		return ""
 	}
+	if what := a.quotes(e); what != "" {
+		return what
+	}
 	return a.inScope(e, g)
 }
 
@@ -167,6 +181,11 @@ func (a *Audit) billed(e *Entry) string {
 						return fmt.Sprintf("a GPU of type %s is charged at %s, and %s was quoted", p.Type, p.Price, want)
 					}
 				}
+			}
+		}
+		if n.wanted != "" && a.prices != nil {
+			if what := a.follows(b, n.wanted); what != "" {
+				return what
 			}
 		}
 		n.final = n.final || b.Final && b.Left == 0

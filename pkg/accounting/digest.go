@@ -107,6 +107,12 @@ func (n *Lien) hash() uint64 {
 		for _, x := range g.Mix {
 			h = h.text(x.Type).word(uint64(x.Count)).credits(x.Price)
 		}
+		for _, p := range g.Past {
+			h = h.word(uint64(p.Until))
+			for _, x := range p.Shares {
+				h = h.text(x.Type).word(uint64(x.Count)).credits(x.Price)
+			}
+		}
 	}
 	return uint64(h)
 }

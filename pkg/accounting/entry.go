@@ -88,12 +88,14 @@ type Entry struct {
 	Hash      Hash
 }
 
-// The forms of entries: one of the first says nothing of its grounds. A ledger writes the
-// newest that it was told to, so that all replicas write the same (Write).
+// The forms of entries: one of the first says nothing of its grounds, and before the third
+// what floats is charged at the price of its start. A ledger writes the newest that it was
+// told to, so that all replicas write, and charge, the same (Write).
 const (
-	formBare = 1
+	formBare     = 1
+	formFloating = 3
 	// Form is the newest.
-	Form = 2
+	Form = 3
 )
 
 // Write has entries written in a form from now on; never in an older one than before.
@@ -118,6 +120,9 @@ func entryFields(c *codec.Coder, e *Entry) {
 	codec.String(c, &e.Key)
 	if e.Form > formBare {
 		groundsFields(c, &e.Grounds)
+	}
+	if e.Form >= formFloating && e.For != nil {
+		codec.Int(c, &e.For.Since)
 	}
 }
 

@@ -178,6 +178,9 @@ func segmentFields(c *codec.Coder, x *Segment) {
 	if c.Added() { // what a version before charged at one price
 		codec.List(c, &x.Mix, priced)
 	}
+	if c.Added() { // what a version before charged at the prices of its start
+		codec.List(c, &x.Past, past)
+	}
 }
 
 func gpusFields(c *codec.Coder, x *GPUs) {
@@ -188,6 +191,11 @@ func gpusFields(c *codec.Coder, x *GPUs) {
 func priced(c *codec.Coder, x *Priced) {
 	gpusFields(c, &x.GPUs)
 	codec.Int(c, &x.Price)
+}
+
+func past(c *codec.Coder, x *Past) {
+	codec.Int(c, &x.Until)
+	codec.List(c, &x.Shares, priced)
 }
 
 func lienFields(c *codec.Coder, x *Lien) {

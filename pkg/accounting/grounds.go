@@ -22,10 +22,11 @@ type Cause struct {
 	Chain      Chain // who pays, and those above
 	Partitions []string
 	QOS        string
-	Rates      []Rate   // of the lien's quote
-	Floating   bool     // they bind nobody
-	On         []string // types of the GPUs that it runs on, or ran
-	Amount     Credits  // of the lien: what shares of it are of
+	Rates      []Rate          // of the lien's quote
+	Floating   bool            // they bind nobody
+	On         []string        // types of the GPUs that it runs on, or ran
+	Amount     Credits         // of the lien: what shares of it are of
+	Since      cluster.Instant // when it was placed; from form 3 on, of a lien
 }
 
 // BillKind is why something was charged or given back.
@@ -46,7 +47,7 @@ type Bill struct {
 	Left     Credits // of what is charged at once: by the entries that follow
 }
 
-// Billed is a segment of a bill.
+// Billed is a stretch of a bill: a segment, or as much of one as was at the same prices.
 type Billed struct {
 	Since  cluster.Instant
 	Millis int64 // GPU-milliseconds of all of its GPUs
@@ -56,24 +57,58 @@ type Billed struct {
 // Due is what the segments come to. O(segments).
 func (b *Bill) Due() (sum Credits) {
 	for i := range b.Segments {
-		x := &b.Segments[i]
-		all := int64(0)
-		for _, p := range x.Shares {
-			all += p.Count
+		c := b.Segments[i].cost()
+		if sum > math.MaxInt64-c {
+			return math.MaxInt64
 		}
-		for _, p := range x.Shares {
-			ms := x.Millis
-			if len(x.Shares) > 1 {
-				ms = millis(p.Count, x.Millis/max(all, 1))
-			}
-			c := Cost(p.Price, ms)
-			if sum > math.MaxInt64-c {
-				return math.MaxInt64
-			}
-			sum += c
-		}
+		sum += c
 	}
 	return sum
+}
+
+// cost is what a stretch of a bill comes to. O(types).
+func (x *Billed) cost() (sum Credits) {
+	for i := range x.Shares {
+		c := Cost(x.Shares[i].Price, x.millis(i))
+		if sum > math.MaxInt64-c {
+			return math.MaxInt64
+		}
+		sum += c
+	}
+	return sum
+}
+
+// millis is the GPU-milliseconds of one of its types: they are spread evenly over its
+// GPUs, and what those of each type cost is rounded down by itself.
+func (x *Billed) millis(i int) int64 {
+	if len(x.Shares) == 1 {
+		return x.Millis
+	}
+	all := int64(0)
+	for _, p := range x.Shares {
+		all += p.Count
+	}
+	return millis(x.Shares[i].Count, x.Millis/max(all, 1))
+}
+
+// Line is GPUs of one type in a stretch of a bill.
+type Line struct {
+	Priced
+	Since  cluster.Instant
+	Millis int64 // of these GPUs
+	Cost   Credits
+}
+
+// Lines is a bill type by type, the oldest stretch first; they sum to Due.
+func (b *Bill) Lines() (all []Line) {
+	for i := range b.Segments {
+		x := &b.Segments[i]
+		for k := range x.Shares {
+			ms := x.millis(k)
+			all = append(all, Line{x.Shares[k], x.Since, ms, Cost(x.Shares[k].Price, ms)})
+		}
+	}
+	return all
 }
 
 func groundsFields(c *codec.Coder, x *Grounds) {
@@ -112,6 +147,9 @@ func billed(c *codec.Coder, x *Billed) {
 // cause is what buckets pay for a lien.
 func (l *Ledger) cause(n *Lien) *Cause {
 	x := &Cause{Chain: l.above(n.payer()), Partitions: n.places(), QOS: n.QOS, Rates: n.Rates, Floating: n.Floating, Amount: n.Amount}
+	if l.form >= formFloating {
+		x.Since = n.Since
+	}
 	for i := range n.Segments {
 		for _, p := range n.Segments[i].Shares() {
 			if !slices.Contains(x.On, p.Type) {
@@ -127,7 +165,7 @@ func (l *Ledger) billOf(n *Lien) Bill {
 	b := Bill{Kind: l.about.bill, Final: l.about.final}
 	for i := range n.Segments {
 		g := &n.Segments[i]
-		b.Segments = append(b.Segments, Billed{g.Since, g.Base + g.Count, g.Shares()})
+		b.Segments = append(b.Segments, g.stretches(g.Base+g.Count)...)
 	}
 	return b
 }

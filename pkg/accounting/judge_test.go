@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // judged is a journal of which every entry has its grounds: buckets with a scope and an
@@ -143,5 +145,64 @@ func TestBareEntries(t *testing.T) {
 	last := slices.IndexFunc(p.journal, func(e Entry) bool { return e.Kind == Captured && e.Lien.Job == 2 })
 	if got := firstWrong(forged(p.journal, last, func(e *Entry) { e.Bill.Segments[0].Shares[0].Price-- })); !strings.Contains(got, "was quoted") {
 		t.Errorf("a wrong price: %q", got)
+	}
+}
+
+// TestJudgedPrices: a price that was not in force, in a quote or in a bill that follows the
+// prices, is found by who has the list of them.
+func TestJudgedPrices(t *testing.T) {
+	p := newPlay(t)
+	p.run(`
+price H100 2
+price A100 1
+price H100 3 from=2h
+grant Q 500 to=o
+place 1.1 by=o/ana types=H100 gpus=8 limit=5h
+dispatch 1.1 H100 8
+place 2.1 by=o/ana types=H100,A100 gpus=8 limit=5h floating=yes
+dispatch 2.1 H100 8
+at 3h
+meter 2.1 n=1 ran=3h
+roll 2.1
+at 5h
+settle 1.1 ran=5h
+settle 2.1 ran=5h
+`)
+	first := func(job cluster.JobID, kind EntryKind) int {
+		return slices.IndexFunc(p.journal, func(e Entry) bool { return e.Lien.Job == job && e.Kind == kind })
+	}
+	says := func(journal []Entry) string {
+		a := NewAudit(p.l)
+		for i := range journal {
+			if err := a.Add(&journal[i]); err != nil {
+				return err.Error()
+			}
+		}
+		return ""
+	}
+	if got := says(p.journal); got != "" {
+		t.Fatalf("whole, and yet: %s", got)
+	}
+	for _, x := range []struct {
+		says   string
+		at     int
+		change func(*Entry)
+	}{
+		{"quoted at 2.500000, and cost 2.000000", first(1, SetAside), func(e *Entry) { e.For.Rates[0].Price = One * 5 / 2 }},
+		{"quoted at 1.000001, and cost 1.000000", first(2, SetAside), func(e *Entry) { e.For.Rates[1].Price++ }},
+		{"quoted at 2.000000, and cost 3.000000", first(1, SetAside), func(e *Entry) { e.For.Since = base.Add(3 * time.Hour) }},
+		{"charged at 2.000001, and cost 2.000000", first(2, Captured), func(e *Entry) {
+			e.Bill.Segments[0].Shares[0].Price++
+			e.Amount = e.Bill.Due()
+		}},
+		{"charged at 2.000000, and cost 3.000000 at 2026-06-01T02:00:00Z", first(2, Captured), func(e *Entry) {
+			e.Bill.Segments[0].Millis += e.Bill.Segments[1].Millis
+			e.Bill.Segments = e.Bill.Segments[:1]
+			e.Amount = e.Bill.Due()
+		}},
+	} {
+		if got := says(forged(p.journal, x.at, x.change)); !strings.Contains(got, fmt.Sprintf("entry %d: ", x.at+1)) || !strings.Contains(got, x.says) {
+			t.Errorf("%q was wanted of entry %d, got %q", x.says, x.at+1, got)
+		}
 	}
 }

@@ -56,7 +56,7 @@ type Claim struct {
 	QOS       string
 	Rates     []Rate  // from a quote, the wanted type first
 	Amount    Credits // of the quote, or of the window of a rolling lien
-	Floating  bool    // each segment at the price of the day
+	Floating  bool    // at the prices of when it runs
 	// Partitions are those that the attempt may run in, where there are several to choose
 	// from; else it is Partition.
 	Partitions []string
@@ -242,7 +242,7 @@ func (l *Ledger) Resize(s Stamp, id LienID, amount Credits) (Receipt, error) {
 	})
 }
 
-// openLien is a copy of an open lien, to be written and stored.
+// openLien is a copy of an open lien at the prices of now, to be written and stored.
 func (l *Ledger) openLien(id LienID) (Lien, error) {
 	n, found := l.liens.Get(id)
 	switch {
@@ -251,8 +251,8 @@ func (l *Ledger) openLien(id LienID) (Lien, error) {
 	case n.State != Open:
 		return Lien{}, fmt.Errorf("%w: %s", ErrSettled, id)
 	}
-	c := *n
-	c.Parts, c.Segments = slices.Clone(n.Parts), slices.Clone(n.Segments)
+	c := n.copied()
+	l.follow(&c)
 	return c, nil
 }
 

@@ -26,6 +26,7 @@ type Segment struct {
 	Excess  int64           // GPU-milliseconds that were claimed and not believed
 	Ended   bool            // another segment followed
 	Mix     []Priced        // GPUs of several types; of one type none
+	Past    []Past          // of a floating lien: what they cost before, oldest first
 }
 
 // GPUs is a number of GPUs of a type.
@@ -40,7 +41,7 @@ type Priced struct {
 	Price Credits
 }
 
-// Shares is what a segment's GPUs cost, type by type.
+// Shares is what a segment's GPUs cost now, type by type.
 func (g *Segment) Shares() []Priced {
 	if len(g.Mix) > 0 {
 		return g.Mix
@@ -48,8 +49,8 @@ func (g *Segment) Shares() []Priced {
 	return []Priced{{GPUs{g.GPUType, g.GPUs}, g.Price}}
 }
 
-// Cost is what GPU-milliseconds of a segment cost. They are spread evenly over its GPUs,
-// and what those of each type cost is rounded down by itself. O(types).
+// Cost is what GPU-milliseconds of a segment cost at its present prices. They are spread
+// evenly over its GPUs, and what those of each type cost is rounded down by itself. O(types).
 func (g *Segment) Cost(gpuMS int64) Credits {
 	if len(g.Mix) == 0 {
 		return Cost(g.Price, gpuMS)
@@ -65,7 +66,7 @@ func (g *Segment) Cost(gpuMS int64) Credits {
 	return sum
 }
 
-// Ran is what a segment costs for so long.
+// Ran is what a segment costs for so long at its present prices.
 func (g *Segment) Ran(d time.Duration) Credits { return g.Cost(millis(g.GPUs, d.Milliseconds())) }
 
 // Bounds of an attempt.
@@ -74,11 +75,12 @@ const (
 	maxSegments = 1000
 )
 
-// Due is what the counters come to: each segment's, rounded down by itself.
+// Due is what the counters come to: each segment's at each of its prices, rounded down by
+// itself.
 func (n *Lien) Due() Credits {
 	var due Credits
 	for i := range n.Segments {
-		c := n.Segments[i].Cost(n.Segments[i].Base + n.Segments[i].Count)
+		c := n.Segments[i].sum(n.Segments[i].Base + n.Segments[i].Count)
 		if due > math.MaxInt64-c {
 			return math.MaxInt64
 		}
@@ -90,7 +92,7 @@ func (n *Lien) Due() Credits {
 // Dispatch starts an attempt on GPUs, or moves it to others: the segment before ends.
 // Those of each type cost the lower of that type's price and the wanted type's in the
 // lien's quote; a type that was not quoted costs what was wanted, and so does one without
-// a price where the lien is floating and pays the prices of now.
+// a price where the lien is floating and pays the prices of its time.
 func (l *Ledger) Dispatch(s Stamp, id LienID, on ...GPUs) (Receipt, error) {
 	type payload struct {
 		LienID
@@ -154,10 +156,7 @@ func dispatchable(on []GPUs) error {
 // priceFor is what a GPU of a type costs a lien that begins to run on it now.
 func (l *Ledger) priceFor(n *Lien, gpuType string) (Credits, error) {
 	if n.Floating {
-		if price, err := l.Price(gpuType, l.now); err == nil {
-			return price, nil
-		}
-		return l.Price(n.Rates[0].GPUType, l.now)
+		return l.floating(gpuType, n.Rates[0].GPUType, l.now)
 	}
 	return quoted(n.Rates, gpuType), nil
 }
@@ -216,6 +215,7 @@ func (l *Ledger) meter(x *Sample, m *Metered) {
 	c := *n
 	c.Segments = append([]Segment(nil), n.Segments...)
 	c.Segments[x.Segment] = g
+	l.follow(&c)
 	l.putLien(&c)
 	m.Counted++
 }
@@ -240,7 +240,7 @@ func (g *Segment) count(to, most int64) (excess int64) {
 	return to - believed
 }
 
-// FundedUntil is until when what a lien holds lasts at the price of its last segment;
+// FundedUntil is until when what a lien holds lasts at the present price of its last segment;
 // Never when nothing runs or it costs nothing.
 func (n *Lien) FundedUntil(now cluster.Instant) cluster.Instant {
 	if len(n.Segments) == 0 {

@@ -22,7 +22,16 @@ func (o *oracle) onOpen(d *deed, r *Receipt) *want {
 	case n.state != Open:
 		return no(ErrSettled)
 	}
-	r.Lien = d.lien
+	asked := n.asked
+	r.Lien, n.asked = d.lien, o.now
+	w := o.onLien(n, d, r)
+	if w != nil {
+		n.asked = asked
+	}
+	return w
+}
+
+func (o *oracle) onLien(n *oracleLien, d *deed, r *Receipt) *want {
 	switch d.verb {
 	case "dispatch":
 		return o.dispatch(n, d)
@@ -72,31 +81,22 @@ func (o *oracle) resize(n *oracleLien, d *deed, r *Receipt) *want {
 func (o *oracle) dispatch(n *oracleLien, d *deed) *want {
 	g := Segment{Since: o.now}
 	for _, x := range d.granted() {
-		price := n.Rates[0].Price
-		for _, r := range n.Rates {
-			if r.GPUType == x.Type {
-				price = min(price, r.Price)
-			}
-		}
-		if n.Floating {
-			best := cmp.Or(o.priceOf(x.Type), o.priceOf(n.Rates[0].GPUType))
-			if best == nil {
-				return no(ErrNoPrice)
-			}
-			price = best.Price
+		if n.Floating && o.priceOf(x.Type, o.now) == nil && o.priceOf(n.Rates[0].GPUType, o.now) == nil {
+			return no(ErrNoPrice)
 		}
 		g.GPUs += x.Count
-		g.Mix = append(g.Mix, Priced{x, price})
+		g.Mix = append(g.Mix, Priced{GPUs: x})
 	}
 	n.segments = append(n.segments, g)
 	return nil
 }
 
-// priceOf is the price of a type that was set last and holds; nil when there is none.
-func (o *oracle) priceOf(gpuType string) (best *priceSet) {
+// priceOf is the price of a type that was set last and holds at an instant; nil when there
+// is none.
+func (o *oracle) priceOf(gpuType string, at cluster.Instant) (best *priceSet) {
 	for i := range o.prices {
 		p := &o.prices[i]
-		if p.GPUType == gpuType && p.from <= o.now && (best == nil || p.from >= best.from) {
+		if p.GPUType == gpuType && p.from <= at && (best == nil || p.from >= best.from) {
 			best = p
 		}
 	}
@@ -184,7 +184,7 @@ func (o *oracle) meter(x Sample) {
 	if most := o.believable(n, x.Segment) - g.Base; x.Count > g.Count && most > g.Count {
 		g.Count = min(x.Count, most)
 	}
-	g.Sample = x.Number
+	g.Sample, n.asked = x.Number, o.now
 }
 
 // pass moves the oracle's time on.

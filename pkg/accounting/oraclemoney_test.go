@@ -161,23 +161,64 @@ func (o *oracle) mint(g Grant) *oracleBucket {
 }
 
 // due is what the counters come to.
-func (n *oracleLien) due() (sum int64) {
-	for _, g := range n.segments {
-		for _, p := range g.Mix {
-			time := g.Base + g.Count // of one type all of it
-			if len(g.Mix) > 1 {
-				time = time / g.GPUs * p.Count
+func (o *oracle) due(n *oracleLien) (sum int64) {
+	for i, g := range n.segments {
+		left, since := g.Base+g.Count, g.Since
+		for left > 0 { // as long as no price changes
+			until, ms := o.nextPrice(n, i, since), left
+			if until != 0 {
+				ms = min(left, (nearest(until-g.Since)-nearest(since-g.Since))*g.GPUs)
 			}
-			x := new(big.Int).Mul(big.NewInt(int64(p.Price)), big.NewInt(time))
-			sum += x.Quo(x, big.NewInt(3_600_000)).Int64()
+			for _, p := range g.Mix {
+				time := ms // of one type all of it
+				if len(g.Mix) > 1 {
+					time = ms / g.GPUs * p.Count
+				}
+				x := new(big.Int).Mul(big.NewInt(int64(o.costs(n, p.Type, since))), big.NewInt(time))
+				sum += x.Quo(x, big.NewInt(3_600_000)).Int64()
+			}
+			left, since = left-ms, until
 		}
 	}
 	return sum
 }
 
+// nearest is milliseconds.
+func nearest(d cluster.Instant) int64 { return (int64(d) + 500_000) / 1_000_000 }
+
+// nextPrice is when a GPU of a segment next costs something else after an instant, as far
+// as the lien was asked; 0 when it does not.
+func (o *oracle) nextPrice(n *oracleLien, i int, since cluster.Instant) (next cluster.Instant) {
+	end := n.asked
+	if i+1 < len(n.segments) {
+		end = n.segments[i+1].Since
+	}
+	for _, p := range o.prices {
+		changes := n.Floating && p.from > since && p.from <= end && (next == 0 || p.from < next)
+		if changes && slices.ContainsFunc(n.segments[i].Mix, func(x Priced) bool { return o.costs(n, x.Type, p.from) != o.costs(n, x.Type, since) }) {
+			next = p.from
+		}
+	}
+	return next
+}
+
+// costs is the price of a type for a lien at an instant.
+func (o *oracle) costs(n *oracleLien, gpuType string, at cluster.Instant) (price Credits) {
+	if n.Floating {
+		return cmp.Or(o.priceOf(gpuType, at), o.priceOf(n.Rates[0].GPUType, at)).Price
+	}
+	price = n.Rates[0].Price
+	for _, r := range n.Rates {
+		if r.GPUType == gpuType {
+			price = min(price, r.Price)
+		}
+	}
+	return price
+}
+
 // lacks is what the counters say beyond what was charged for them.
 func (o *oracle) lacks(n *oracleLien) int64 {
-	return n.due() - (o.inLien(n.ID, "revenue") + o.refunded(n.ID, -1) - n.adjusted)
+	return o.due(n) - (o.inLien(n.ID, "revenue") + o.refunded(n.ID, -1) - n.adjusted)
 }
 
 func (o *oracle) catchUp(n *oracleLien, r *Receipt) {

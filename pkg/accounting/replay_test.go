@@ -3,6 +3,7 @@ package accounting
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // did remembers a command that works on the play's ledger.
@@ -90,5 +91,25 @@ func (p *play) printJournal(from uint64) {
 			fmt.Fprint(&p.out, ", late")
 		}
 		fmt.Fprintln(&p.out)
+	}
+}
+
+// bill prints what the newest entry about liens says that they come to.
+func (p *play) bill(a arguments) {
+	for _, what := range a.plain {
+		id := arguments{plain: []string{what}, t: p.T}.lien()
+		var b *Bill
+		for _, e := range p.journal {
+			if e.Lien == id && e.Bill != nil {
+				b = e.Bill
+			}
+		}
+		for _, x := range b.Segments {
+			fmt.Fprintf(&p.out, "bill %s: %s from %s:", id, x.cost(), x.Since.Sub(base).Round(time.Millisecond))
+			for _, s := range x.Shares {
+				fmt.Fprintf(&p.out, " %d %s at %s", s.Count, s.Type, s.Price)
+			}
+			fmt.Fprintf(&p.out, " for %s of GPUs\n", time.Duration(x.Millis)*time.Millisecond)
+		}
 	}
 }

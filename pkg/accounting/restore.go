@@ -159,6 +159,11 @@ func (l *Ledger) restoreLien(c *codec.Coder, n *Lien) {
 	for i := range n.Segments {
 		g := &n.Segments[i]
 		possible = possible && g.GPUs > 0 && g.GPUs <= maxGPUs && g.Base >= 0 && g.Count >= 0 && g.Base <= math.MaxInt64-g.Count
+		since := g.Since
+		for _, p := range g.Past {
+			possible = possible && p.Until > since && len(p.Shares) > 0
+			since = p.Until
+		}
 	}
 	for _, p := range n.Parts {
 		b, found := l.buckets.Get(p.Bucket)

@@ -213,6 +213,8 @@ func (p *play) do(verb string, a arguments) {
 		fmt.Fprintf(&p.out, "forgot %d\n", p.l.Forget(p.at, 1000))
 	case "show":
 		p.show(a)
+	case "bill":
+		p.bill(a)
 	case "verify":
 		p.verify(a)
 	default:

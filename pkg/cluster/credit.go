@@ -15,7 +15,7 @@ type CreditPolicy struct {
 	// LienWindow is for how long ahead a job's credits are set aside while it runs; 0
 	// means for its whole time limit, before it runs.
 	LienWindow time.Duration
-	// Floating charges each stretch of a run at the price of its day, not at the price
+	// Floating charges each stretch of a run at the price of its time, not at the price
 	// that was quoted when the job was submitted.
 	Floating bool
 	// FaultRefund is how much of the work that a fault of the cluster or a preemption

@@ -36,6 +36,7 @@ type cause struct {
 	floating          bool
 	on                []string
 	amount            int64
+	since             int64 // when its lien was placed
 	there             bool
 }
 
@@ -195,6 +196,9 @@ func (b *bill) recount(e *entry) error {
 	case c.kind != counted || b.bare:
 		return nil
 	}
+	if err := b.goesOn(c.stretches); err != nil {
+		return err
+	}
 	due := int64(0)
 	for i, s := range c.stretches {
 		end := e.at
@@ -228,6 +232,19 @@ func (b *bill) recount(e *entry) error {
 	if b.counted += e.amount; b.counted+c.left != due {
 		return fmt.Errorf("attempt %v was charged %d, %d is to come, and it comes to %d", e.of, b.counted, c.left, due)
 	}
+	return nil
+}
+
+// goesOn wants a bill to begin as the one before it: what was charged at a price stays at
+// that price, whatever it costs later.
+func (b *bill) goesOn(now []stretch) error {
+	for i := range min(len(b.stretches), len(now)) {
+		was, is := b.stretches[i], now[i]
+		if was.since != is.since || !slices.Equal(was.types, is.types) || !slices.Equal(was.gpus, is.gpus) || !slices.Equal(was.prices, is.prices) {
+			return fmt.Errorf("stretch %d of its bill was %+v and is %+v", i+1, was, is)
+		}
+	}
+	b.stretches = now
 	return nil
 }
 

@@ -22,9 +22,10 @@ func (t *tool) credit() *cobra.Command {
 		Use: "credit", Short: "Credits: who has what, what jobs cost, and grants", GroupID: people, Args: choose,
 		Long: `Credits pay for jobs where the policy says so ([credits] on = true). What a job can cost
 at most is set aside when it is submitted; when it ends it is charged for the time that
-it had its GPUs, at the price of when it was submitted, and the rest goes back to where
-it came from. An account is paid for by its own credits and by those of the accounts
-above it. Amounts have at most six decimals.`,
+it had its GPUs, at the price of when it was submitted (or of when it runs, where the
+policy has prices = "day"), and the rest goes back to where it came from. An account is
+paid for by its own credits and by those of the accounts above it. Amounts have at most
+six decimals.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(t.creditBalance(), t.creditStatement(), t.creditPrice(), t.creditQuote())

@@ -164,7 +164,8 @@ func (t *tool) creditStatement() *cobra.Command {
 		Use: "statement ACCOUNT[/USER]", Short: "What moved in an account", Args: cobra.ExactArgs(1),
 		Long: `Prints what was granted to an account and those below it, what their jobs were charged,
 and what expired, with what they had before and after. What is only set aside for jobs and
-given back is shown with --all.`,
+given back is shown with --all. Below the last charge of a job whose GPUs had several prices
+stands what it came to in all: from when, at which price, which GPUs, and how much.`,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
 			request := &greylagv1.StatementRequest{}
 			request.Account, request.User = payer(args[0])
@@ -200,6 +201,32 @@ type lineJSON struct {
 	Corrects uint64     `json:"corrects,omitempty"`
 	Late     bool       `json:"late,omitempty"`
 	Key      string     `json:"key,omitempty"`
+	Bill     []billJSON `json:"bill,omitempty"`
+}
+
+// billJSON is GPUs of one type that a job had at one price.
+type billJSON struct {
+	Type     string     `json:"gpu_type"`
+	GPUs     int64      `json:"gpus"`
+	Price    string     `json:"price"`
+	Since    *time.Time `json:"since"`
+	GPUHours float64    `json:"gpu_hours"`
+	Cost     string     `json:"cost"`
+}
+
+// billRows are below the last charge of an attempt that had GPUs at several prices.
+func (t *tool) billRows(e *greylagv1.JournalEntry) (rows [][]string) {
+	for _, b := range e.Bill {
+		rows = append(rows, []string{"  " + t.clock(b.Since), "  at", money(b.Price), fmt.Sprintf("%dx%s", b.Gpus, b.GpuType), money(b.Cost), "", ""})
+	}
+	return rows
+}
+
+func billOf(e *greylagv1.JournalEntry) (all []billJSON) {
+	for _, b := range e.Bill {
+		all = append(all, billJSON{b.GpuType, b.Gpus, accounting.Credits(b.Price).String(), stamp(b.Since), float64(b.GpuMs) / 3_600_000, accounting.Credits(b.Cost).String()})
+	}
+	return all
 }
 
 func (t *tool) statement(ctx context.Context, c cli.Cluster, request *greylagv1.StatementRequest, all bool) error {
@@ -233,8 +260,11 @@ func (t *tool) statement(ctx context.Context, c cli.Cluster, request *greylagv1.
 		})
 		lines = append(lines, lineJSON{
 			e.Seq, stamp(e.At), e.Kind, e.Account, e.User, e.Job, e.Attempt, e.Bucket, accounting.Credits(e.Moved).String(),
-			accounting.Credits(e.Amount).String(), accounting.Credits(balance).String(), e.Corrects, e.Late, e.Key,
+			accounting.Credits(e.Amount).String(), accounting.Credits(balance).String(), e.Corrects, e.Late, e.Key, billOf(e),
 		})
+		if len(e.Bill) > 1 {
+			table.Rows = append(table.Rows, t.billRows(e)...)
+		}
 	}
 	if err := stream.Err(); err != nil {
 		return err
@@ -250,7 +280,7 @@ func (t *tool) creditPrice() *cobra.Command {
 	request := &greylagv1.PricesRequest{}
 	c := &cobra.Command{
 		Use: "price [TYPE AMOUNT]", Short: "What an hour of a GPU costs, or shall cost",
-		Long: "Prints what an hour of a GPU of each type costs, or sets it from now or from a later\nmoment on. Jobs that were submitted before keep the price of then.",
+		Long: "Prints what an hour of a GPU of each type costs, or sets it from now or from a later\nmoment on. Jobs that were submitted before keep the price of then, unless the policy has\nprices = \"day\": then each hour costs what it costs when the job runs.",
 		Args: cobra.RangeArgs(0, 2),
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) (err error) {
 			if len(args) == 2 {

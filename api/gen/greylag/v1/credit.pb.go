@@ -1050,6 +1050,7 @@ type JournalEntry struct {
 	Corrects      uint64                 `protobuf:"varint,12,opt,name=corrects,proto3" json:"corrects,omitempty"`
 	Late          bool                   `protobuf:"varint,13,opt,name=late,proto3" json:"late,omitempty"`
 	Key           string                 `protobuf:"bytes,14,opt,name=key,proto3" json:"key,omitempty"`
+	Bill          []*BilledGPUs          `protobuf:"bytes,15,rep,name=bill,proto3" json:"bill,omitempty"` // of an attempt's last charge: what it came to in all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1182,6 +1183,98 @@ func (x *JournalEntry) GetKey() string {
 	return ""
 }
 
+func (x *JournalEntry) GetBill() []*BilledGPUs {
+	if x != nil {
+		return x.Bill
+	}
+	return nil
+}
+
+// BilledGPUs is GPUs of one type that an attempt had at one price.
+type BilledGPUs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GpuType       string                 `protobuf:"bytes,1,opt,name=gpu_type,json=gpuType,proto3" json:"gpu_type,omitempty"`
+	Gpus          int64                  `protobuf:"varint,2,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Price         int64                  `protobuf:"varint,3,opt,name=price,proto3" json:"price,omitempty"` // of a GPU-hour
+	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	GpuMs         int64                  `protobuf:"varint,5,opt,name=gpu_ms,json=gpuMs,proto3" json:"gpu_ms,omitempty"`
+	Cost          int64                  `protobuf:"varint,6,opt,name=cost,proto3" json:"cost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BilledGPUs) Reset() {
+	*x = BilledGPUs{}
+	mi := &file_greylag_v1_credit_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BilledGPUs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BilledGPUs) ProtoMessage() {}
+
+func (x *BilledGPUs) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_credit_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BilledGPUs.ProtoReflect.Descriptor instead.
+func (*BilledGPUs) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *BilledGPUs) GetGpuType() string {
+	if x != nil {
+		return x.GpuType
+	}
+	return ""
+}
+
+func (x *BilledGPUs) GetGpus() int64 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *BilledGPUs) GetPrice() int64 {
+	if x != nil {
+		return x.Price
+	}
+	return 0
+}
+
+func (x *BilledGPUs) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *BilledGPUs) GetGpuMs() int64 {
+	if x != nil {
+		return x.GpuMs
+	}
+	return 0
+}
+
+func (x *BilledGPUs) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
 type PricesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	History       bool                   `protobuf:"varint,1,opt,name=history,proto3" json:"history,omitempty"`
@@ -1192,7 +1285,7 @@ type PricesRequest struct {
 
 func (x *PricesRequest) Reset() {
 	*x = PricesRequest{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[10]
+	mi := &file_greylag_v1_credit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1297,7 @@ func (x *PricesRequest) String() string {
 func (*PricesRequest) ProtoMessage() {}
 
 func (x *PricesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[10]
+	mi := &file_greylag_v1_credit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1310,7 @@ func (x *PricesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PricesRequest.ProtoReflect.Descriptor instead.
 func (*PricesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PricesRequest) GetHistory() bool {
@@ -1245,7 +1338,7 @@ type Price struct {
 
 func (x *Price) Reset() {
 	*x = Price{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[11]
+	mi := &file_greylag_v1_credit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1350,7 @@ func (x *Price) String() string {
 func (*Price) ProtoMessage() {}
 
 func (x *Price) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[11]
+	mi := &file_greylag_v1_credit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1363,7 @@ func (x *Price) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Price.ProtoReflect.Descriptor instead.
 func (*Price) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Price) GetGpuType() string {
@@ -1304,7 +1397,7 @@ type PricesResponse struct {
 
 func (x *PricesResponse) Reset() {
 	*x = PricesResponse{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[12]
+	mi := &file_greylag_v1_credit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1409,7 @@ func (x *PricesResponse) String() string {
 func (*PricesResponse) ProtoMessage() {}
 
 func (x *PricesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[12]
+	mi := &file_greylag_v1_credit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1422,7 @@ func (x *PricesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PricesResponse.ProtoReflect.Descriptor instead.
 func (*PricesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PricesResponse) GetPrices() []*Price {
@@ -1355,7 +1448,7 @@ type QuoteRequest struct {
 
 func (x *QuoteRequest) Reset() {
 	*x = QuoteRequest{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[13]
+	mi := &file_greylag_v1_credit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1460,7 @@ func (x *QuoteRequest) String() string {
 func (*QuoteRequest) ProtoMessage() {}
 
 func (x *QuoteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[13]
+	mi := &file_greylag_v1_credit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1473,7 @@ func (x *QuoteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteRequest.ProtoReflect.Descriptor instead.
 func (*QuoteRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QuoteRequest) GetJobs() *SubmitRequest {
@@ -1399,14 +1492,15 @@ type QuoteResponse struct {
 	Rates         []*Price               `protobuf:"bytes,5,rep,name=rates,proto3" json:"rates,omitempty"`     // the wanted type first
 	Refusal       string                 `protobuf:"bytes,6,opt,name=refusal,proto3" json:"refusal,omitempty"` // why it would not be taken; "" when it would
 	Hint          string                 `protobuf:"bytes,7,opt,name=hint,proto3" json:"hint,omitempty"`
-	Free          bool                   `protobuf:"varint,8,opt,name=free,proto3" json:"free,omitempty"` // nothing is charged
+	Free          bool                   `protobuf:"varint,8,opt,name=free,proto3" json:"free,omitempty"`         // nothing is charged
+	Floating      bool                   `protobuf:"varint,9,opt,name=floating,proto3" json:"floating,omitempty"` // it is charged at the prices of when it runs; these are those of now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QuoteResponse) Reset() {
 	*x = QuoteResponse{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[14]
+	mi := &file_greylag_v1_credit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1512,7 @@ func (x *QuoteResponse) String() string {
 func (*QuoteResponse) ProtoMessage() {}
 
 func (x *QuoteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[14]
+	mi := &file_greylag_v1_credit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1525,7 @@ func (x *QuoteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteResponse.ProtoReflect.Descriptor instead.
 func (*QuoteResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *QuoteResponse) GetAmount() int64 {
@@ -1490,6 +1584,13 @@ func (x *QuoteResponse) GetFree() bool {
 	return false
 }
 
+func (x *QuoteResponse) GetFloating() bool {
+	if x != nil {
+		return x.Floating
+	}
+	return false
+}
+
 type VerifyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1498,7 +1599,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[15]
+	mi := &file_greylag_v1_credit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1611,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[15]
+	mi := &file_greylag_v1_credit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1624,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{16}
 }
 
 type VerifiedJournal struct {
@@ -1539,7 +1640,7 @@ type VerifiedJournal struct {
 
 func (x *VerifiedJournal) Reset() {
 	*x = VerifiedJournal{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[16]
+	mi := &file_greylag_v1_credit_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1652,7 @@ func (x *VerifiedJournal) String() string {
 func (*VerifiedJournal) ProtoMessage() {}
 
 func (x *VerifiedJournal) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[16]
+	mi := &file_greylag_v1_credit_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1665,7 @@ func (x *VerifiedJournal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifiedJournal.ProtoReflect.Descriptor instead.
 func (*VerifiedJournal) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *VerifiedJournal) GetName() string {
@@ -1612,7 +1713,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[17]
+	mi := &file_greylag_v1_credit_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1725,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[17]
+	mi := &file_greylag_v1_credit_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1738,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *VerifyResponse) GetJournals() []*VerifiedJournal {
@@ -1758,7 +1859,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x11StatementResponse\x12\x1a\n" +
 	"\abalance\x18\x01 \x01(\x03H\x00R\abalance\x120\n" +
 	"\x05entry\x18\x02 \x01(\v2\x18.greylag.v1.JournalEntryH\x00R\x05entryB\x06\n" +
-	"\x04line\"\xfc\x02\n" +
+	"\x04line\"\xa8\x03\n" +
 	"\fJournalEntry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x128\n" +
@@ -1774,7 +1875,16 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x06bucket\x18\v \x01(\x04R\x06bucket\x12\x1a\n" +
 	"\bcorrects\x18\f \x01(\x04R\bcorrects\x12\x12\n" +
 	"\x04late\x18\r \x01(\bR\x04late\x12\x10\n" +
-	"\x03key\x18\x0e \x01(\tR\x03key\"O\n" +
+	"\x03key\x18\x0e \x01(\tR\x03key\x12*\n" +
+	"\x04bill\x18\x0f \x03(\v2\x16.greylag.v1.BilledGPUsR\x04bill\"\xae\x01\n" +
+	"\n" +
+	"BilledGPUs\x12\x19\n" +
+	"\bgpu_type\x18\x01 \x01(\tR\agpuType\x12\x12\n" +
+	"\x04gpus\x18\x02 \x01(\x03R\x04gpus\x12\x14\n" +
+	"\x05price\x18\x03 \x01(\x03R\x05price\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x15\n" +
+	"\x06gpu_ms\x18\x05 \x01(\x03R\x05gpuMs\x12\x12\n" +
+	"\x04cost\x18\x06 \x01(\x03R\x04cost\"O\n" +
 	"\rPricesRequest\x12\x18\n" +
 	"\ahistory\x18\x01 \x01(\bR\ahistory\x12$\n" +
 	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"h\n" +
@@ -1786,7 +1896,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x06prices\x18\x01 \x03(\v2\x11.greylag.v1.PriceR\x06prices\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"=\n" +
 	"\fQuoteRequest\x12-\n" +
-	"\x04jobs\x18\x01 \x01(\v2\x19.greylag.v1.SubmitRequestR\x04jobs\"\xd8\x01\n" +
+	"\x04jobs\x18\x01 \x01(\v2\x19.greylag.v1.SubmitRequestR\x04jobs\"\xf4\x01\n" +
 	"\rQuoteResponse\x12\x16\n" +
 	"\x06amount\x18\x01 \x01(\x03R\x06amount\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
@@ -1795,7 +1905,8 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x05rates\x18\x05 \x03(\v2\x11.greylag.v1.PriceR\x05rates\x12\x18\n" +
 	"\arefusal\x18\x06 \x01(\tR\arefusal\x12\x12\n" +
 	"\x04hint\x18\a \x01(\tR\x04hint\x12\x12\n" +
-	"\x04free\x18\b \x01(\bR\x04free\"\x0f\n" +
+	"\x04free\x18\b \x01(\bR\x04free\x12\x1a\n" +
+	"\bfloating\x18\t \x01(\bR\bfloating\"\x0f\n" +
 	"\rVerifyRequest\"\x7f\n" +
 	"\x0fVerifiedJournal\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -1828,7 +1939,7 @@ func file_greylag_v1_credit_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_credit_proto_rawDescData
 }
 
-var file_greylag_v1_credit_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_greylag_v1_credit_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_greylag_v1_credit_proto_goTypes = []any{
 	(*BucketScope)(nil),           // 0: greylag.v1.BucketScope
 	(*ChangeCreditsRequest)(nil),  // 1: greylag.v1.ChangeCreditsRequest
@@ -1840,59 +1951,62 @@ var file_greylag_v1_credit_proto_goTypes = []any{
 	(*StatementRequest)(nil),      // 7: greylag.v1.StatementRequest
 	(*StatementResponse)(nil),     // 8: greylag.v1.StatementResponse
 	(*JournalEntry)(nil),          // 9: greylag.v1.JournalEntry
-	(*PricesRequest)(nil),         // 10: greylag.v1.PricesRequest
-	(*Price)(nil),                 // 11: greylag.v1.Price
-	(*PricesResponse)(nil),        // 12: greylag.v1.PricesResponse
-	(*QuoteRequest)(nil),          // 13: greylag.v1.QuoteRequest
-	(*QuoteResponse)(nil),         // 14: greylag.v1.QuoteResponse
-	(*VerifyRequest)(nil),         // 15: greylag.v1.VerifyRequest
-	(*VerifiedJournal)(nil),       // 16: greylag.v1.VerifiedJournal
-	(*VerifyResponse)(nil),        // 17: greylag.v1.VerifyResponse
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*Read)(nil),                  // 19: greylag.v1.Read
-	(*AsOf)(nil),                  // 20: greylag.v1.AsOf
-	(*SubmitRequest)(nil),         // 21: greylag.v1.SubmitRequest
+	(*BilledGPUs)(nil),            // 10: greylag.v1.BilledGPUs
+	(*PricesRequest)(nil),         // 11: greylag.v1.PricesRequest
+	(*Price)(nil),                 // 12: greylag.v1.Price
+	(*PricesResponse)(nil),        // 13: greylag.v1.PricesResponse
+	(*QuoteRequest)(nil),          // 14: greylag.v1.QuoteRequest
+	(*QuoteResponse)(nil),         // 15: greylag.v1.QuoteResponse
+	(*VerifyRequest)(nil),         // 16: greylag.v1.VerifyRequest
+	(*VerifiedJournal)(nil),       // 17: greylag.v1.VerifiedJournal
+	(*VerifyResponse)(nil),        // 18: greylag.v1.VerifyResponse
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*Read)(nil),                  // 20: greylag.v1.Read
+	(*AsOf)(nil),                  // 21: greylag.v1.AsOf
+	(*SubmitRequest)(nil),         // 22: greylag.v1.SubmitRequest
 }
 var file_greylag_v1_credit_proto_depIdxs = []int32{
-	18, // 0: greylag.v1.ChangeCreditsRequest.effective:type_name -> google.protobuf.Timestamp
-	18, // 1: greylag.v1.ChangeCreditsRequest.expires:type_name -> google.protobuf.Timestamp
+	19, // 0: greylag.v1.ChangeCreditsRequest.effective:type_name -> google.protobuf.Timestamp
+	19, // 1: greylag.v1.ChangeCreditsRequest.expires:type_name -> google.protobuf.Timestamp
 	0,  // 2: greylag.v1.ChangeCreditsRequest.scope:type_name -> greylag.v1.BucketScope
-	19, // 3: greylag.v1.BalancesRequest.read:type_name -> greylag.v1.Read
+	20, // 3: greylag.v1.BalancesRequest.read:type_name -> greylag.v1.Read
 	5,  // 4: greylag.v1.Balance.buckets:type_name -> greylag.v1.Bucket
-	18, // 5: greylag.v1.Bucket.effective:type_name -> google.protobuf.Timestamp
-	18, // 6: greylag.v1.Bucket.expires:type_name -> google.protobuf.Timestamp
+	19, // 5: greylag.v1.Bucket.effective:type_name -> google.protobuf.Timestamp
+	19, // 6: greylag.v1.Bucket.expires:type_name -> google.protobuf.Timestamp
 	0,  // 7: greylag.v1.Bucket.scope:type_name -> greylag.v1.BucketScope
 	4,  // 8: greylag.v1.BalancesResponse.balances:type_name -> greylag.v1.Balance
-	20, // 9: greylag.v1.BalancesResponse.as_of:type_name -> greylag.v1.AsOf
-	18, // 10: greylag.v1.StatementRequest.from:type_name -> google.protobuf.Timestamp
-	18, // 11: greylag.v1.StatementRequest.before:type_name -> google.protobuf.Timestamp
+	21, // 9: greylag.v1.BalancesResponse.as_of:type_name -> greylag.v1.AsOf
+	19, // 10: greylag.v1.StatementRequest.from:type_name -> google.protobuf.Timestamp
+	19, // 11: greylag.v1.StatementRequest.before:type_name -> google.protobuf.Timestamp
 	9,  // 12: greylag.v1.StatementResponse.entry:type_name -> greylag.v1.JournalEntry
-	18, // 13: greylag.v1.JournalEntry.at:type_name -> google.protobuf.Timestamp
-	18, // 14: greylag.v1.JournalEntry.effective:type_name -> google.protobuf.Timestamp
-	19, // 15: greylag.v1.PricesRequest.read:type_name -> greylag.v1.Read
-	18, // 16: greylag.v1.Price.from:type_name -> google.protobuf.Timestamp
-	11, // 17: greylag.v1.PricesResponse.prices:type_name -> greylag.v1.Price
-	20, // 18: greylag.v1.PricesResponse.as_of:type_name -> greylag.v1.AsOf
-	21, // 19: greylag.v1.QuoteRequest.jobs:type_name -> greylag.v1.SubmitRequest
-	11, // 20: greylag.v1.QuoteResponse.rates:type_name -> greylag.v1.Price
-	16, // 21: greylag.v1.VerifyResponse.journals:type_name -> greylag.v1.VerifiedJournal
-	1,  // 22: greylag.v1.CreditService.ChangeCredits:input_type -> greylag.v1.ChangeCreditsRequest
-	3,  // 23: greylag.v1.CreditService.Balances:input_type -> greylag.v1.BalancesRequest
-	7,  // 24: greylag.v1.CreditService.Statement:input_type -> greylag.v1.StatementRequest
-	10, // 25: greylag.v1.CreditService.Prices:input_type -> greylag.v1.PricesRequest
-	13, // 26: greylag.v1.CreditService.Quote:input_type -> greylag.v1.QuoteRequest
-	15, // 27: greylag.v1.CreditService.Verify:input_type -> greylag.v1.VerifyRequest
-	2,  // 28: greylag.v1.CreditService.ChangeCredits:output_type -> greylag.v1.ChangeCreditsResponse
-	6,  // 29: greylag.v1.CreditService.Balances:output_type -> greylag.v1.BalancesResponse
-	8,  // 30: greylag.v1.CreditService.Statement:output_type -> greylag.v1.StatementResponse
-	12, // 31: greylag.v1.CreditService.Prices:output_type -> greylag.v1.PricesResponse
-	14, // 32: greylag.v1.CreditService.Quote:output_type -> greylag.v1.QuoteResponse
-	17, // 33: greylag.v1.CreditService.Verify:output_type -> greylag.v1.VerifyResponse
-	28, // [28:34] is the sub-list for method output_type
-	22, // [22:28] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	19, // 13: greylag.v1.JournalEntry.at:type_name -> google.protobuf.Timestamp
+	19, // 14: greylag.v1.JournalEntry.effective:type_name -> google.protobuf.Timestamp
+	10, // 15: greylag.v1.JournalEntry.bill:type_name -> greylag.v1.BilledGPUs
+	19, // 16: greylag.v1.BilledGPUs.since:type_name -> google.protobuf.Timestamp
+	20, // 17: greylag.v1.PricesRequest.read:type_name -> greylag.v1.Read
+	19, // 18: greylag.v1.Price.from:type_name -> google.protobuf.Timestamp
+	12, // 19: greylag.v1.PricesResponse.prices:type_name -> greylag.v1.Price
+	21, // 20: greylag.v1.PricesResponse.as_of:type_name -> greylag.v1.AsOf
+	22, // 21: greylag.v1.QuoteRequest.jobs:type_name -> greylag.v1.SubmitRequest
+	12, // 22: greylag.v1.QuoteResponse.rates:type_name -> greylag.v1.Price
+	17, // 23: greylag.v1.VerifyResponse.journals:type_name -> greylag.v1.VerifiedJournal
+	1,  // 24: greylag.v1.CreditService.ChangeCredits:input_type -> greylag.v1.ChangeCreditsRequest
+	3,  // 25: greylag.v1.CreditService.Balances:input_type -> greylag.v1.BalancesRequest
+	7,  // 26: greylag.v1.CreditService.Statement:input_type -> greylag.v1.StatementRequest
+	11, // 27: greylag.v1.CreditService.Prices:input_type -> greylag.v1.PricesRequest
+	14, // 28: greylag.v1.CreditService.Quote:input_type -> greylag.v1.QuoteRequest
+	16, // 29: greylag.v1.CreditService.Verify:input_type -> greylag.v1.VerifyRequest
+	2,  // 30: greylag.v1.CreditService.ChangeCredits:output_type -> greylag.v1.ChangeCreditsResponse
+	6,  // 31: greylag.v1.CreditService.Balances:output_type -> greylag.v1.BalancesResponse
+	8,  // 32: greylag.v1.CreditService.Statement:output_type -> greylag.v1.StatementResponse
+	13, // 33: greylag.v1.CreditService.Prices:output_type -> greylag.v1.PricesResponse
+	15, // 34: greylag.v1.CreditService.Quote:output_type -> greylag.v1.QuoteResponse
+	18, // 35: greylag.v1.CreditService.Verify:output_type -> greylag.v1.VerifyResponse
+	30, // [30:36] is the sub-list for method output_type
+	24, // [24:30] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_credit_proto_init() }
@@ -1911,7 +2025,7 @@ func file_greylag_v1_credit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_credit_proto_rawDesc), len(file_greylag_v1_credit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

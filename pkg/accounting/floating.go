@@ -1,0 +1,109 @@
+package accounting
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Past is what the GPUs of a segment cost until an instant.
+type Past struct {
+	Until  cluster.Instant
+	Shares []Priced
+}
+
+// follow gives the last segment of a floating lien, the caller's own, the prices of now,
+// and keeps those that held until then. Prices are only ever set for times to come, so
+// that it does not matter how often, and when, a lien is asked. A segment has at most as
+// many past prices as a lien may have segments. O(log n), where no price changed.
+func (l *Ledger) follow(n *Lien) {
+	last := len(n.Segments) - 1
+	if !n.Floating || last < 0 || l.form < formFloating {
+		return
+	}
+	g := &n.Segments[last]
+	since := g.Since
+	if past := len(g.Past); past > 0 {
+		since = g.Past[past-1].Until
+	}
+	wanted := n.Rates[0].GPUType
+	for _, at := range l.changes(since, l.now, append(typesIn(g.Shares()), wanted)...) {
+		shares := slices.Clone(g.Shares())
+		for i := range shares {
+			if price, err := l.floating(shares[i].Type, wanted, at); err == nil {
+				shares[i].Price = price
+			}
+		}
+		if slices.Equal(shares, g.Shares()) || (len(g.Past)+1)*len(shares) > maxSegments {
+			continue
+		}
+		g.Past = append(slices.Clip(g.Past), Past{at, g.Shares()})
+		if g.Price = shares[0].Price; len(g.Mix) > 0 {
+			g.Mix = shares
+		}
+	}
+}
+
+// changes is when prices of types began to hold, after an instant and until another.
+func (l *Ledger) changes(since, until cluster.Instant, types ...string) (at []cluster.Instant) {
+	for _, gpuType := range types {
+		for k := range l.prices.From(priceKey{gpuType, -until}) {
+			if k.gpuType != gpuType || -k.before <= since {
+				break
+			}
+			at = append(at, -k.before)
+		}
+	}
+	slices.Sort(at)
+	return slices.Compact(at)
+}
+
+func typesIn(shares []Priced) (types []string) {
+	for _, x := range shares {
+		types = append(types, x.Type)
+	}
+	return types
+}
+
+// stretches are GPU-milliseconds of a segment at the prices of their time: as many as there
+// were until a price changed, to the nearest millisecond, at that price, and so on.
+func (g *Segment) stretches(gpuMS int64) []Billed {
+	since, all, done := g.Since, make([]Billed, 0, len(g.Past)+1), int64(0)
+	for _, p := range g.Past {
+		until := min(gpuMS, millis(g.GPUs, p.Until.Sub(g.Since).Round(time.Millisecond).Milliseconds()))
+		if x := until - done; x > 0 {
+			all, done = append(all, Billed{since, x, p.Shares}), until
+		}
+		since = p.Until
+	}
+	if gpuMS > done || len(all) == 0 {
+		all = append(all, Billed{since, gpuMS - done, g.Shares()})
+	}
+	return all
+}
+
+// sum is what GPU-milliseconds of a segment cost at the prices of their time.
+func (g *Segment) sum(gpuMS int64) (sum Credits) {
+	if len(g.Past) == 0 {
+		return g.Cost(gpuMS)
+	}
+	for _, x := range g.stretches(gpuMS) {
+		c := x.cost()
+		if sum > math.MaxInt64-c {
+			return math.MaxInt64
+		}
+		sum += c
+	}
+	return sum
+}
+
+// Latest is what the last part of a run of so long costs, at the prices of their time.
+func (g *Segment) Latest(ran, part time.Duration) Credits {
+	if part = min(part, ran); len(g.Past) == 0 {
+		return g.Ran(part)
+	}
+	all := millis(g.GPUs, ran.Milliseconds())
+	return g.sum(all) - g.sum(all-millis(g.GPUs, part.Milliseconds()))
+}
