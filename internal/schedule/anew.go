@@ -69,9 +69,14 @@ func (p *Planner) planAnew(r *round, slips bool) {
 	}
 	p.ground.block(p.profile)
 	all := make([]*entry, 0, len(r.jobs.pending))
-	for _, job := range r.jobs.pending {
-		if e := p.admitted(r, job); e != nil {
-			all = append(all, e)
+	for _, promised := range [...]bool{true, false} { // an array's limit has room for those first
+		for _, job := range r.jobs.pending {
+			if (job.Promise != nil) != promised {
+				continue
+			}
+			if e := p.admitted(r, job); e != nil {
+				all = append(all, e)
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b *entry) int { return a.rank.compare(&b.rank) })
@@ -119,7 +124,7 @@ func (p *Planner) reset(r *round) {
 		ground: g, profile: backfill.New(r.snap.Now, g.hosts, g.levels, g.counts),
 		classes: map[classKey]*class{}, bySpec: map[*cluster.JobSpec]*class{},
 		entries: make(map[cluster.JobID]*entry, len(r.jobs.pending)), tenants: map[cluster.JobID]*tenant{},
-		barred: map[*entry]bool{}, limited: map[*entry]bool{}, pledged: map[*entry]bool{}, left: map[int]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last, made: p.made, active: p.active, pending: p.pending, prio: p.prio,
+		barred: newBarred(), limited: map[*entry]bool{}, pledged: map[*entry]bool{}, left: map[int]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last, made: p.made, active: p.active, pending: p.pending, prio: p.prio,
 		taken: make([]topology.Set, len(g.hosts)), spare: make([]backfill.Amount, len(g.hosts)),
 	}
 	for h := range p.spare {
@@ -136,19 +141,15 @@ func (p *Planner) admitted(r *round, job *cluster.Job) *entry {
 	p.entries[job.ID] = e
 	r.tell(e)
 	if v, barred := p.bar(r, job); barred {
-		e.why = v
-		p.barred[e] = true
+		p.barred.add(r, e, v)
 		return nil
 	}
 	e.class = p.classOf(r, job)
 	if e.class.never.reason != cluster.ReasonNone {
-		e.why = e.class.never
-		p.barred[e] = true
+		p.barred.add(r, e, e.class.never)
 		return nil
 	}
-	if r.admit(job) {
-		p.limited[e] = true
-	}
+	p.limit(r, e)
 	p.enrol(r, e)
 	return e
 }

@@ -27,7 +27,7 @@ func (p *Planner) bar(r *round, job *cluster.Job) (verdict, bool) {
 	if v, ok := p.barredByReservation(r, job.Spec); ok {
 		return v, true
 	}
-	if limit := job.Spec.ArrayLimit; job.Array != 0 && limit > 0 && r.left(job) <= 0 {
+	if limit := job.Spec.ArrayLimit; job.Array != 0 && limit > 0 && p.leftOf(r, job) <= 0 {
 		return verdict{reason: cluster.ReasonArrayTaskLimit}, true
 	}
 	return r.limits.bar(job)
@@ -122,20 +122,24 @@ func limitOf(spec *cluster.JobSpec) time.Duration {
 	return spec.TimeLimit
 }
 
-// countArrays notes how many more elements may run of each array that runs and has a limit.
-func (r *round) countArrays() {
+// countArrays notes how many more elements may run of each array that has a limit: beside
+// those that run and those that are planned.
+func (p *Planner) countArrays(r *round) {
 	r.places = map[cluster.JobID]int32{}
 	for _, job := range r.jobs.active {
 		if job.Array != 0 && job.Spec.ArrayLimit > 0 {
-			r.places[job.Array] = r.left(job) - 1
+			r.places[job.Array] = p.leftOf(r, job) - 1
 		}
+	}
+	for e := range p.limited {
+		r.places[e.job.Array] = p.leftOf(r, e.job) - 1
 	}
 }
 
-// left is how many more elements of the job's array may be planned or run.
-func (r *round) left(job *cluster.Job) int32 {
+// leftOf is how many more elements of the job's array may be planned or run.
+func (p *Planner) leftOf(r *round, job *cluster.Job) int32 {
 	if r.places == nil {
-		r.countArrays()
+		p.countArrays(r)
 	}
 	if n, known := r.places[job.Array]; known {
 		return n
@@ -143,12 +147,19 @@ func (r *round) left(job *cluster.Job) int32 {
 	return job.Spec.ArrayLimit
 }
 
-// admit counts a job that was found eligible against the limit of its array, and
-// reports whether that has one.
-func (r *round) admit(job *cluster.Job) bool {
-	if job.Array == 0 || job.Spec.ArrayLimit == 0 {
-		return false
+// limit counts an entry that was found eligible against the limit of its array, if that has one.
+func (p *Planner) limit(r *round, e *entry) {
+	if e.job.Array == 0 || e.job.Spec.ArrayLimit == 0 {
+		return
 	}
-	r.places[job.Array] = r.left(job) - 1
-	return true
+	r.places[e.job.Array] = p.leftOf(r, e.job) - 1
+	p.limited[e] = true
+}
+
+// unlimit counts it no more.
+func (p *Planner) unlimit(r *round, e *entry) {
+	if p.limited[e] && r.places != nil {
+		r.places[e.job.Array]++
+	}
+	delete(p.limited, e)
 }

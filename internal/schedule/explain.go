@@ -40,14 +40,18 @@ func (p *Planner) horizon(r *round) cluster.Instant {
 
 func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 	v := cluster.Verdict{Job: e.job.ID, Reason: e.why.reason, Detail: e.why.detail, Broken: e.broken}
-	if e.class != nil && !p.barred[e] {
+	if e.class != nil && e.kept == nil {
 		v.Reason, v.Detail = p.shortage(r, e)
 		v.Detail += r.outside(e) + p.ground.lowered.says(e.job.Spec)
 		if len(e.job.Spec.Others) > 0 && e.at > 0 {
 			v.Detail += fmt.Sprintf("; planned in partition %q", e.class.options[e.choice/2].part.Name)
 		}
 		v.Planned = shown(r.snap.Now, e.at)
-		if e.at > 0 && v.Planned > 0 && e.at <= horizon && !e.firm && p.mayPromise(r, e.job) {
+		late := tooLate(e)
+		if late {
+			v.Detail += "; as planned it would miss its deadline"
+		}
+		if e.at > 0 && v.Planned > 0 && e.at <= horizon && !late && !e.firm && p.mayPromise(r, e.job) {
 			p.pledge(r, e)
 			p.soft--
 		}
@@ -66,6 +70,14 @@ func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 		return
 	}
 	r.decision.Plan.Verdicts = append(r.decision.Plan.Verdicts, v)
+}
+
+// tooLate reports whether a planned start is one that a job with a deadline will not
+// live to see. It keeps its place, since it may be brought forward, but no promise is
+// made of it.
+func tooLate(e *entry) bool {
+	d := e.job.Spec.Deadline
+	return d > 0 && e.at > d.Add(-e.job.Spec.TimeLimit)
 }
 
 func samePromise(a, b *cluster.Promise) bool {

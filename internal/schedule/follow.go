@@ -1,8 +1,7 @@
 package schedule
 
 import (
-	"cmp"
-	"slices"
+	"container/heap"
 
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -17,6 +16,8 @@ func (p *Planner) follow(r *round) bool {
 	p.left = map[int]bool{}
 	p.profile.Advance(r.snap.Now)
 	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
+		p.barred.happened(old)
+		p.barred.happened(now)
 		if now == nil {
 			s.left(old)
 		}
@@ -144,6 +145,8 @@ func (p *Planner) crowded(t *tenant, from, to cluster.Instant) bool {
 
 // waiting notes a change among the jobs that wait.
 func (s *sweep) waiting(old, job *cluster.Job) {
+	s.barred.happened(old)
+	s.barred.happened(job)
 	var e *entry
 	if old != nil {
 		e = s.entries[old.ID]
@@ -178,12 +181,12 @@ func (s *sweep) drop(e *entry) {
 	}
 	s.unbook(e)
 	s.redeem(s.r, e)
-	if e.class != nil && !s.barred[e] {
+	if e.class != nil && e.kept == nil {
 		s.retire(e)
 	}
 	e.gone = true
-	delete(s.barred, e)
-	delete(s.limited, e)
+	s.barred.remove(e)
+	s.unlimit(s.r, e)
 	delete(s.entries, e.job.ID)
 }
 
@@ -202,38 +205,36 @@ func (s *sweep) retire(e *entry) {
 	}
 }
 
-// again looks once more at the jobs that were not eligible.
+// again looks once more at jobs that were not eligible, where that may have changed.
 func (s *sweep) again() {
-	if len(s.barred) == 0 {
-		return
-	}
-	for e := range s.limited {
-		s.r.admit(e.job)
-	}
-	list := make([]*entry, 0, len(s.barred))
-	for e := range s.barred {
-		if e.class == nil || e.class.never.reason == cluster.ReasonNone {
-			list = append(list, e)
-		}
-	}
-	slices.SortFunc(list, func(a, b *entry) int { return cmp.Compare(a.job.ID, b.job.ID) })
-	for _, e := range list {
+	list := s.barred.lookAgain(s.r.snap.Now)
+	for len(list) > 0 {
+		e := heap.Pop(&list).(*entry)
+		line := e.kept.line
 		v, barred := s.bar(s.r, e.job)
 		if !barred && e.class != nil { // it had a place until it was due
 			v, barred = s.promisedAway(s.r, e.job)
 		}
-		if barred {
+		switch {
+		case barred && line != nil:
+			line.hear(s.r, v)
+			continue
+		case barred:
 			if v != e.why {
-				e.why = v
 				s.r.tell(e)
 			}
+			s.barred.remove(e)
+			s.barred.add(s.r, e, v)
 			continue
 		}
-		delete(s.barred, e)
+		s.barred.remove(e)
 		delete(s.entries, e.job.ID)
 		if n := s.admitted(s.r, e.job); n != nil {
 			n.class.insert(n)
 			s.offer(n)
+		}
+		if line != nil && line.size > 0 {
+			heap.Push(&list, line.first())
 		}
 	}
 }

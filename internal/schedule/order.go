@@ -33,7 +33,7 @@ func (a *rank) compare(b *rank) int {
 // enrol gives an entry its rank. The priority of one that nobody else waits beside is
 // not asked for until there is another: it can cost what all users of the cluster do.
 func (p *Planner) enrol(r *round, e *entry) {
-	if len(p.entries)-len(p.barred) == 1 {
+	if len(p.entries)-p.barred.count == 1 {
 		e.rank, p.alone, p.passed = p.placeOf(e.job), e, false
 		return
 	}

@@ -58,7 +58,7 @@ type Planner struct {
 	bySpec          map[*cluster.JobSpec]*class
 	entries         map[cluster.JobID]*entry
 	tenants         map[cluster.JobID]*tenant
-	barred          map[*entry]bool // not eligible, or never can start
+	barred          barred
 	limited         map[*entry]bool // eligible elements of arrays with a limit
 	pledged         map[*entry]bool // promised, and not started
 	offers          offers          // that the last pass had no time for, and this one makes
@@ -101,6 +101,9 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 	p.last, p.pending, p.active = snap, r.jobs.pending, r.jobs.active
 	r.decision.Stats.Rows, p.profile.Rows = p.profile.Rows, 0
 	r.decision.Stats.Planned = len(p.due.items)
+	if at, ok := p.barred.later.next(); ok {
+		r.decision.Wake = min(r.decision.Wake, at)
+	}
 	if at, ok := p.due.next(); ok {
 		r.decision.Wake = min(r.decision.Wake, max(at, snap.Now+1))
 	}
@@ -156,9 +159,10 @@ type entry struct {
 	starts bool // this pass, or the last one, starts it
 	gone   bool
 	why    verdict
-	told   *round // the last pass in which it was
-	broken string // why its promise is not kept, until that was told
-	place  int    // in the agenda
+	kept   *keeping // nil unless it is barred
+	told   *round   // the last pass in which it was
+	broken string   // why its promise is not kept, until that was told
+	place  int      // in the agenda
 	queued bool
 }
 

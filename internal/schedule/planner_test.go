@@ -34,7 +34,7 @@ func newSite(t *testing.T, seed uint64) *site {
 	s.policy.Scheduling.Replan = []time.Duration{time.Minute, time.Hour}[s.r.IntN(2)]
 	s.snap = cluster.Snapshot{Index: 1, Now: start, Policy: &s.policy}
 	s.snap.Ended = func(cluster.JobID) (cluster.JobState, cluster.Exit, bool) {
-		return cluster.Completed, cluster.Exit{}, true
+		return cluster.Completed, cluster.Exit{}, true // whoever it was, and however it ended
 	}
 	s.snap.Elements = func(cluster.JobID) (cluster.JobID, int32, bool) { return 0, 0, false }
 	s.snap.Element = func(cluster.JobID, int32) (cluster.JobID, bool) { return 0, false }
@@ -60,11 +60,12 @@ func (s *site) submit() {
 	}
 	spec := &cluster.JobSpec{Name: "j", Owner: cluster.Identity{User: []string{"ada", "bob"}[s.r.IntN(2)]}, Partition: "main", QOS: "standard",
 		Nice: s.r.Int32N(3), TimeLimit: time.Duration(1+s.r.IntN(240)) * time.Minute, Request: q}
+	job := &cluster.Job{ID: s.next, Index: cluster.NoIndex, Spec: spec, State: cluster.Pending, Submitted: s.snap.Now}
+	s.condition(job)
 	if err := spec.Validate(); err != nil {
 		s.Fatal(err)
 	}
-	s.snap.Pending = append(slices.Clone(s.snap.Pending), &cluster.Job{
-		ID: s.next, Index: cluster.NoIndex, Spec: spec, State: cluster.Pending, Submitted: s.snap.Now})
+	s.snap.Pending = append(slices.Clone(s.snap.Pending), job)
 	s.runs[s.next] = time.Duration(s.r.Int64N(int64(spec.TimeLimit) + 1))
 	s.next++
 }
@@ -237,6 +238,7 @@ func FuzzPlanner(f *testing.F) {
 		for range 60 {
 			s.pass()
 			s.idle()
+			s.stillBarred()
 			s.step()
 		}
 		s.pass()

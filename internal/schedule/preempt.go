@@ -42,7 +42,7 @@ func (p *Planner) preempt(r *round) {
 	var asking []*entry
 	soon := r.snap.Now.Add(p.ground.grace)
 	for _, e := range list {
-		waits := !e.gone && !e.starts && p.entries[e.job.ID] == e && e.class != nil && !p.barred[e]
+		waits := !e.gone && !e.starts && p.entries[e.job.ID] == e && e.class != nil && e.kept == nil
 		may := len(p.ground.qos[e.job.Spec.QOS].Preempts) > 0 && p.ground.lowered.by(e.job.Spec) == ""
 		if waits && may && (e.at == 0 || e.at > soon.Add(worthIt)) {
 			if _, away := p.promisedAway(r, e.job); away && !e.firm {
@@ -220,7 +220,7 @@ func (m *making) cost(h int, list []Candidate) int {
 func (p *Planner) giveRoom(r *round, id cluster.JobID) {
 	e := p.entries[id]
 	soon := r.snap.Now.Add(p.ground.grace) + 1
-	if e == nil || e.class == nil || p.barred[e] || e.at > 0 && e.at < soon {
+	if e == nil || e.class == nil || e.kept != nil || e.at > 0 && e.at < soon {
 		return
 	}
 	if e.at > 0 {

@@ -10,7 +10,7 @@ import "slices"
 // O(jobs log jobs).
 func (p *Planner) inOrder(r *round) bool {
 	horizon := p.horizon(r)
-	all := len(p.due.items)+len(p.started)+len(p.barred) == len(p.entries) // have a place
+	all := len(p.due.items)+len(p.started)+p.barred.count == len(p.entries) // have a place
 	if all && !p.passed && r.prio.steady() {
 		for _, e := range p.due.items {
 			if !e.firm && e.at <= horizon {
@@ -23,7 +23,7 @@ func (p *Planner) inOrder(r *round) bool {
 	list := make([]*entry, 0, len(p.entries))
 	for _, e := range p.entries {
 		switch {
-		case e.class == nil || p.barred[e]:
+		case e.class == nil || e.kept != nil:
 		case e.at == 0: // beyond the window when it was planned, which has moved on
 			return false
 		default:

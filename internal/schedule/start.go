@@ -62,9 +62,9 @@ func (p *Planner) withhold(r *round, e *entry, v verdict) {
 	p.unbook(e)
 	p.redeem(r, e)
 	e.class.remove(e)
-	delete(p.limited, e)
-	e.why, e.firm = v, false
-	p.barred[e] = true
+	p.unlimit(r, e)
+	e.firm = false
+	p.barred.add(r, e, v)
 	r.tell(e)
 }
 

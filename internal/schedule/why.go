@@ -197,10 +197,20 @@ func (p *Planner) bars(r *round, job *cluster.Job) []verdict {
 		}
 	}
 	note(p.barredByReservation(r, spec))
-	if limit := spec.ArrayLimit; job.Array != 0 && limit > 0 && r.left(job) <= 0 {
+	if limit := spec.ArrayLimit; job.Array != 0 && limit > 0 && r.running(job.Array) >= limit {
 		note(verdict{cluster.ReasonArrayTaskLimit, fmt.Sprintf("%s of its array may run at once", count(limit, "element"))}, true)
 	}
 	return append(all, r.limits.all(spec)...)
+}
+
+// running is how many elements of an array have nodes. O(running jobs).
+func (r *round) running(array cluster.JobID) (n int32) {
+	for _, job := range r.jobs.active {
+		if job.Array == array {
+			n++
+		}
+	}
+	return n
 }
 
 // all is every limit that keeps jobs of a specification from starting now.

@@ -43,9 +43,16 @@ func main() {
 	beside := passSize{gpus: 8}
 	flag.IntVar(&beside.nodes, "slurm-nodes", 128, "nodes of 8 GPUs on which a pass of Slurm's is measured: a daemon for each")
 	flag.IntVar(&beside.pending, "slurm-pending", 1000, "and jobs that wait there")
+	rateOf := flag.String("rate", "", "print jobs/s end to end with this OCI runtime, and nothing else")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *rateOf != "" {
+		if err := printRate(ctx, *rateOf); err != nil {
+			fail(err)
+		}
+		return
+	}
 	out := &paper{text: os.Stdout}
 	if *lines != "" {
 		f, err := os.Create(*lines)

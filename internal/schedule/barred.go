@@ -1,0 +1,257 @@
+package schedule
+
+import (
+	"container/heap"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// barred is the jobs that are not eligible or never can start, by what would have to
+// change first: an instant that comes, something that becomes of another job, or what
+// limits leave. A pass looks again only at those for whom that may have changed; of
+// those whom limits keep back for the same reason, at the first alone. What partitions
+// and the fabric keep back has to wait for another policy or other nodes, with which
+// all is planned anew.
+type barred struct {
+	count  int
+	later  agenda[*alarm]
+	causes map[cause]map[*entry]bool
+	roused map[*entry]bool // something became of a job that they wait for
+	lines  map[gate]*line
+}
+
+// keeping is where a barred entry is noted.
+type keeping struct {
+	alarm  *alarm
+	causes []cause
+	line   *line
+}
+
+// alarm is the instant at which a barred entry is looked at again.
+type alarm struct {
+	*entry
+	at    cluster.Instant
+	place int
+}
+
+func (a *alarm) when() cluster.Instant { return a.at }
+func (a *alarm) put(i int)             { a.place = i }
+func (a *alarm) where() int            { return a.place }
+
+// cause is a job or an array that others wait for, or the user and name of those that
+// go one at a time.
+type cause struct {
+	job cluster.JobID
+	bearer
+}
+
+// gate is all on which it depends which limit keeps a job back.
+type gate struct {
+	class              classKey
+	account, user, qos string
+	array              cluster.JobID
+	placed             bool          // it has a class: it had a place until it was due
+	own                cluster.JobID // a job that has conditions of its own goes alone
+}
+
+// line is the entries before one gate, which find the same verdict there. Entries that
+// have left stay until they come to the front, or are most of them.
+type line struct {
+	gate
+	members lowestID
+	size    int // of these, still there
+	why     verdict
+}
+
+// lowestID is a heap of entries.
+type lowestID []*entry
+
+func (h lowestID) Len() int           { return len(h) }
+func (h lowestID) Less(i, j int) bool { return h[i].job.ID < h[j].job.ID }
+func (h lowestID) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *lowestID) Push(x any)        { *h = append(*h, x.(*entry)) }
+func (h *lowestID) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return x
+}
+
+func newBarred() barred {
+	return barred{causes: map[cause]map[*entry]bool{}, roused: map[*entry]bool{}, lines: map[gate]*line{}}
+}
+
+// add notes that an entry is barred, and why. O(its dependencies).
+func (b *barred) add(r *round, e *entry, v verdict) {
+	e.why, e.kept = v, &keeping{}
+	b.count++
+	switch d := e.job.Spec.Deadline; {
+	case v.reason == cluster.ReasonBeginTime:
+		b.alarm(e, max(e.job.Eligible, e.job.Spec.Begin))
+	case d > 0 && v.reason != cluster.ReasonDeadline:
+		b.alarm(e, d.Add(-e.job.Spec.TimeLimit)+1)
+	}
+	switch v.reason {
+	case cluster.ReasonDependency:
+		for _, d := range e.job.Spec.Depends {
+			b.await(r, e, d)
+		}
+	case cluster.ReasonBeginTime, cluster.ReasonDeadline, cluster.ReasonDependencyNeverSatisfied,
+		cluster.ReasonPartitionDown, cluster.ReasonPartitionNodeLimit, cluster.ReasonPartitionTimeLimit:
+	default:
+		if e.class == nil || e.class.never.reason == cluster.ReasonNone {
+			b.join(e, v)
+		}
+	}
+}
+
+func (b *barred) alarm(e *entry, at cluster.Instant) {
+	e.kept.alarm = &alarm{entry: e, at: at, place: -1}
+	b.later.add(e.kept.alarm)
+}
+
+// await notes of which job a dependency tells.
+func (b *barred) await(r *round, e *entry, d cluster.Dependency) {
+	c := cause{job: d.Job.ID}
+	index := d.Job.Index
+	if d.Kind == cluster.AfterCorr && index == cluster.NoIndex && e.job.Array != 0 {
+		index = e.job.Index
+	}
+	switch {
+	case d.Kind == cluster.Singleton:
+		c = cause{bearer: bearer{e.job.Spec.Owner.User, e.job.Spec.Name}}
+	case index != cluster.NoIndex:
+		if id, ok := r.snap.Element(d.Job.ID, index); ok {
+			c.job = id
+		}
+	}
+	if b.causes[c] == nil {
+		b.causes[c] = map[*entry]bool{}
+	}
+	b.causes[c][e] = true
+	e.kept.causes = append(e.kept.causes, c)
+}
+
+// join puts an entry before its gate.
+func (b *barred) join(e *entry, v verdict) {
+	spec := e.job.Spec
+	g := gate{class: keyOf(spec), account: spec.Account, user: spec.Owner.User, qos: spec.QOS, placed: e.class != nil}
+	if spec.ArrayLimit > 0 {
+		g.array = e.job.Array
+	}
+	if len(spec.Depends) > 0 || spec.Deadline > 0 {
+		g.own = e.job.ID
+	}
+	c := b.lines[g]
+	if c == nil {
+		c = &line{gate: g, why: v}
+		b.lines[g] = c
+	}
+	if c.why != v {
+		c.why = verdict{} // not all have the same
+	}
+	c.size++
+	heap.Push(&c.members, e)
+	e.kept.line = c
+}
+
+// remove forgets an entry that is barred no more. O(its dependencies), and now and then
+// what its line has.
+func (b *barred) remove(e *entry) {
+	k := e.kept
+	if k == nil {
+		return
+	}
+	e.kept = nil
+	b.count--
+	delete(b.roused, e)
+	if k.alarm != nil {
+		b.later.remove(k.alarm)
+	}
+	for _, c := range k.causes {
+		if delete(b.causes[c], e); len(b.causes[c]) == 0 {
+			delete(b.causes, c)
+		}
+	}
+	if c := k.line; c != nil {
+		if c.size--; c.size == 0 {
+			delete(b.lines, c.gate)
+		} else if len(c.members) > 2*c.size+16 {
+			c.tidy()
+		}
+	}
+}
+
+// tidy takes out those who have left.
+func (c *line) tidy() {
+	stay := c.members[:0]
+	for _, e := range c.members {
+		if e.before(c) {
+			stay = append(stay, e)
+		}
+	}
+	clear(c.members[len(stay):])
+	c.members = stay
+	heap.Init(&c.members)
+}
+
+// before reports whether an entry is still one of a line.
+func (e *entry) before(c *line) bool { return e.kept != nil && e.kept.line == c }
+
+// first is the entry of a line with the lowest id; nil when it has none.
+func (c *line) first() *entry {
+	for len(c.members) > 0 && !c.members[0].before(c) {
+		heap.Pop(&c.members)
+	}
+	if len(c.members) == 0 {
+		return nil
+	}
+	return c.members[0]
+}
+
+// hear tells a line what its first was told. O(1) where that is nothing new.
+func (c *line) hear(r *round, v verdict) {
+	if c.why == v {
+		return
+	}
+	c.why = v
+	for _, e := range c.members {
+		if e.before(c) && e.why != v {
+			e.why = v
+			r.tell(e)
+		}
+	}
+}
+
+// happened rouses those who wait for what becomes of a job.
+func (b *barred) happened(job *cluster.Job) {
+	if len(b.causes) == 0 || job == nil {
+		return
+	}
+	for _, c := range [...]cause{{job: job.ID}, {job: job.Array}, {bearer: bearer{job.Spec.Owner.User, job.Spec.Name}}} {
+		for e := range b.causes[c] {
+			b.roused[e] = true
+		}
+	}
+}
+
+// lookAgain is those for whom what keeps them back may have changed, but for all of a
+// line behind its first. O(lines + those).
+func (b *barred) lookAgain(now cluster.Instant) lowestID {
+	var list lowestID
+	for at, ok := b.later.next(); ok && at <= now; at, ok = b.later.next() {
+		a := b.later.items[0]
+		b.later.remove(a)
+		b.roused[a.entry] = true
+	}
+	for e := range b.roused {
+		list = append(list, e)
+	}
+	clear(b.roused)
+	for _, c := range b.lines {
+		list = append(list, c.first())
+	}
+	heap.Init(&list)
+	return list
+}

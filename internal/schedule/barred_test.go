@@ -1,0 +1,56 @@
+package schedule
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// condition gives some jobs of a site what keeps them back: an instant, another job, an
+// array of which few may run, a deadline.
+func (s *site) condition(job *cluster.Job) {
+	spec := job.Spec
+	switch s.r.IntN(8) {
+	case 0:
+		spec.Begin = s.snap.Now.Add(time.Duration(s.r.Int64N(int64(2 * time.Hour))))
+	case 1:
+		job.Eligible = s.snap.Now.Add(time.Duration(s.r.Int64N(int64(time.Hour))))
+	case 2:
+		kinds := []cluster.DependencyKind{cluster.After, cluster.AfterAny, cluster.AfterOK, cluster.AfterNotOK, cluster.Singleton}
+		d := cluster.Dependency{Kind: kinds[s.r.IntN(len(kinds))], Job: cluster.JobRef{ID: 1 + cluster.JobID(s.r.IntN(int(s.next))), Index: cluster.NoIndex}}
+		if d.Kind == cluster.Singleton {
+			d.Job, spec.Name = cluster.JobRef{}, "alone"
+		}
+		spec.Depends = []cluster.Dependency{d}
+	case 3, 4:
+		job.Array, job.Index, spec.ArrayLimit = 10_000+cluster.JobID(s.r.IntN(2)), int32(s.next), 2
+	}
+	if s.r.IntN(10) == 0 {
+		spec.Deadline = s.snap.Now.Add(spec.TimeLimit + time.Duration(s.r.Int64N(int64(3*time.Hour))))
+	}
+}
+
+// stillBarred checks that what keeps jobs back still does, as they were told.
+func (s *site) stillBarred() {
+	snap := s.snap
+	r := s.p.newRound(&snap)
+	for _, job := range snap.Pending {
+		e := s.p.entries[job.ID]
+		if e == nil || e.kept == nil || e.class != nil && e.class.never.reason != cluster.ReasonNone {
+			continue
+		}
+		v, barred := s.p.bar(r, job)
+		if !barred && e.class != nil {
+			v, barred = s.p.promisedAway(r, job)
+		}
+		if !barred || v != e.why {
+			s.Fatalf("job %d was told %+v; it is %+v, and it is %v that it keeps it back", job.ID, e.why, v, barred)
+		}
+	}
+	running := map[cluster.JobID]int32{}
+	for _, job := range snap.Active {
+		if running[job.Array]++; job.Array != 0 && running[job.Array] > job.Spec.ArrayLimit {
+			s.Fatalf("%d elements of array %d run; %d may", running[job.Array], job.Array, job.Spec.ArrayLimit)
+		}
+	}
+}
