@@ -57,14 +57,18 @@ func (s *clusterService) Info(ctx context.Context, p *greylagv1.InfoRequest) (*g
 		return nil, err
 	}
 	response := &greylagv1.InfoResponse{AsOf: asOf}
+	reserved := reservedNow(v)
 	for _, part := range v.Policy().Partitions {
-		response.Partitions = append(response.Partitions, partitionInfo(v, part))
+		response.Partitions = append(response.Partitions, partitionInfo(v, part, reserved))
+	}
+	if p.GetReservations() {
+		response.Reservations = reservations(v, newEye(callerOf(ctx), v))
 	}
 	return response, nil
 }
 
 // partitionInfo groups a partition's nodes by state and shape.
-func partitionInfo(v *state.View, part cluster.Partition) *greylagv1.PartitionInfo {
+func partitionInfo(v *state.View, part cluster.Partition, reserved map[string][]string) *greylagv1.PartitionInfo {
 	info := &greylagv1.PartitionInfo{Name: part.Name, Default: part.Default, Down: part.Down, MaxTime: durationpb.New(part.MaxTime)}
 	groups, names := make(map[string]*greylagv1.NodeGroup), make(map[string][]string)
 	for _, name := range v.PartitionNodes(part.Name) {
@@ -74,10 +78,13 @@ func partitionInfo(v *state.View, part cluster.Partition) *greylagv1.PartitionIn
 		}
 		use := v.Use(name)
 		st, gpus := n.State(use), shape(n)
-		key := fmt.Sprintf("%d %s", st, gpus)
+		key, word := fmt.Sprintf("%d %s", st, gpus), st.String()
+		if st == cluster.NodeIdle && len(reserved[name]) > 0 {
+			key, word = key+" reserved", "RESERVED"
+		}
 		g := groups[key]
 		if g == nil {
-			g = &greylagv1.NodeGroup{State: st.String(), Gpus: gpus}
+			g = &greylagv1.NodeGroup{State: word, Gpus: gpus}
 			groups[key] = g
 		}
 		names[key] = append(names[key], name)
@@ -131,8 +138,11 @@ func (s *clusterService) Nodes(ctx context.Context, p *greylagv1.NodesRequest) (
 		}
 	}
 	response := &greylagv1.NodesResponse{AsOf: asOf}
+	reserved := reservedNow(v)
 	add := func(n *cluster.Node) {
-		response.Nodes = append(response.Nodes, wire.WriteNode(n, v.Use(n.Name), in[n.Name]))
+		p := wire.WriteNode(n, v.Use(n.Name), in[n.Name])
+		p.Reservations = reserved[n.Name]
+		response.Nodes = append(response.Nodes, p)
 	}
 	if len(names) == 0 {
 		for n := range v.Nodes() {

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 func TestJoinAndRenew(t *testing.T) {
@@ -184,5 +186,45 @@ func TestPeersFillEachOthersArchive(t *testing.T) {
 	}
 	if records, next, err = peers.Finished(t.Context(), w.all[0].addr, 2, 10); err != nil || len(records) != 0 || next != 2 {
 		t.Errorf("beyond the end: %d records, next %d, %v", len(records), next, err)
+	}
+}
+
+// TestReservations: what is told of reservations, and of the nodes that they have.
+func TestReservations(t *testing.T) {
+	now := time.Now()
+	w := newWorld(t, options{policy: func(p *cluster.Policy) {
+		p.Scheduling.Reservations = []cluster.Reservation{
+			{Name: "course", Nodes: []string{"n[1,7]"}, Users: []string{"bob"}, Start: cluster.InstantOf(now.Add(-time.Hour)), End: cluster.InstantOf(now.Add(5 * time.Hour))},
+			{Name: "maint", Nodes: []string{"ALL"}, Start: cluster.InstantOf(now.Add(24 * time.Hour)), End: cluster.InstantOf(now.Add(25 * time.Hour))},
+		}
+	}})
+	newNode(w, "n1")
+	newNode(w, "n2")
+	within := job("work")
+	within.Reservation, within.Hold, within.TimeLimit = "course", true, durationpb.New(time.Hour)
+	id := w.submit(w.as(bob), within)
+	info, err := w.as(bob).Cluster().Info(t.Context(), &greylagv1.InfoRequest{Reservations: true})
+	must(t, err)
+	if len(info.GetReservations()) != 2 {
+		t.Fatal(info)
+	}
+	course, maint := info.GetReservations()[0], info.GetReservations()[1]
+	if course.GetState() != "ACTIVE" || course.GetMaintenance() || course.GetList() != "n1" || course.GetGpus() != 2 || len(course.GetJobs()) != 1 ||
+		course.GetJobs()[0].GetJob() != cluster.JobID(id).String() || course.GetJobs()[0].GetUser() != "bob" {
+		t.Errorf("course: %v", course)
+	}
+	if maint.GetState() != "INACTIVE" || !maint.GetMaintenance() || maint.GetList() != "n[1-2]" || len(maint.GetJobs()) != 0 {
+		t.Errorf("maint: %v", maint)
+	}
+	groups := map[string]string{}
+	for _, g := range info.GetPartitions()[0].GetGroups() {
+		groups[g.GetState()] = g.GetList()
+	}
+	if len(groups) != 2 || groups["RESERVED"] != "n1" || groups["IDLE"] != "n2" {
+		t.Errorf("groups: %v", groups)
+	}
+	nodes, err := w.as(bob).Cluster().Nodes(t.Context(), &greylagv1.NodesRequest{})
+	if must(t, err); len(nodes.GetNodes()[0].GetReservations()) != 1 || len(nodes.GetNodes()[1].GetReservations()) != 0 {
+		t.Errorf("nodes: %v", nodes)
 	}
 }

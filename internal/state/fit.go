@@ -100,7 +100,7 @@ func (s *State) mayUse(spec *cluster.JobSpec) *command.Refusal {
 	}
 	switch r, known := s.policy.Scheduling.Reservation(spec.Reservation); {
 	case !known:
-		return refuse(command.InvalidArgument, fmt.Sprintf("there is no reservation %q", spec.Reservation), "gctl show policy lists the reservations")
+		return refuse(command.InvalidArgument, fmt.Sprintf("there is no reservation %q", spec.Reservation), "gctl show reservations lists them")
 	case r.End <= s.now:
 		return refuse(command.InvalidArgument, fmt.Sprintf("reservation %q is over", r.Name), "leave out --reservation")
 	case !r.Admits(spec.Owner.User, spec.Account):

@@ -89,7 +89,7 @@ func orNone(s string) string {
 
 func (t *tool) show() *cobra.Command {
 	show := &cobra.Command{
-		Use: "show", Short: "All there is to know about a job, a node, a partition or the policy", GroupID: look,
+		Use: "show", Short: "All there is to know about a job, a node, a partition, a reservation or the policy", GroupID: look,
 		Args: choose,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -104,6 +104,10 @@ func (t *tool) show() *cobra.Command {
 		},
 		&cobra.Command{
 			Use: "partition [NAME]", Aliases: []string{"partitions"}, Short: "Show partitions", Args: cobra.MaximumNArgs(1), RunE: t.on(t.showPartition),
+		},
+		&cobra.Command{
+			Use: "reservation [NAME]", Aliases: []string{"reservations", "res"}, Short: "Show reservations: when, which nodes, for whom, and their jobs",
+			Args: cobra.MaximumNArgs(1), RunE: t.on(t.showReservations),
 		},
 		&cobra.Command{
 			Use: "policy", Short: "Show the policy, in the form that gctl apply reads", Args: cobra.NoArgs, RunE: t.on(t.showPolicy),

@@ -68,6 +68,7 @@ type nodeJSON struct {
 	Features    []string   `json:"features,omitempty"`
 	Region      string     `json:"region,omitempty"`
 	Partitions  []string   `json:"partitions,omitempty"`
+	Reserved    []string   `json:"reservations,omitempty"`
 	Drain       bool       `json:"drain"`
 	Reason      string     `json:"reason,omitempty"`
 	ReasonBy    string     `json:"reason_by,omitempty"`
@@ -98,7 +99,7 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 		}
 		node := nodeJSON{
 			Name: n.Name, State: n.State, Since: stamp(n.Since), Address: n.Address, CPUs: n.Cpus, CPUsUsed: n.CpusUsed,
-			Memory: n.Memory, MemoryUsed: n.MemoryUsed, GPUs: []gpuJSON{}, Jobs: n.Jobs, Features: n.Features, Region: n.Region, Partitions: n.Partitions,
+			Memory: n.Memory, MemoryUsed: n.MemoryUsed, GPUs: []gpuJSON{}, Jobs: n.Jobs, Features: n.Features, Region: n.Region, Partitions: n.Partitions, Reserved: n.Reservations,
 			Drain: n.Drain, Reason: n.Reason, ReasonBy: n.ReasonBy, ReasonSince: stamp(n.ReasonSince), Fault: n.Fault,
 			Version: n.Version, Runtime: n.Runtime, Registered: stamp(n.Registered), Epoch: n.Epoch,
 		}

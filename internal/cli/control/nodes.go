@@ -69,8 +69,12 @@ func nodeTable(all []*greylagv1.Node) cli.Table {
 	return table
 }
 
-// standing is the node's state, and that it is drained where the state says only that it is silent.
+// standing is the node's state, that it is drained where the state says only that it is
+// silent, and that it is reserved where it says only that it is idle.
 func standing(n *greylagv1.Node) string {
+	if len(n.Reservations) > 0 && n.State == "IDLE" {
+		return "RESERVED"
+	}
 	if n.Drain && !strings.HasPrefix(n.State, "DRAIN") {
 		return n.State + "+DRAIN"
 	}
@@ -120,7 +124,7 @@ func (t *tool) showNodes(ctx context.Context, c cli.Cluster, args []string) erro
 func (t *tool) nodeFacts(n *greylagv1.Node) [][2]string {
 	facts := [][2]string{
 		{"state", standing(n)}, {"since", t.when(n.Since)}, {"fault", n.Fault}, {"drained because", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.when(n.ReasonSince)},
-		{"partitions", strings.Join(n.Partitions, ", ")}, {"jobs", number(n.Jobs)},
+		{"partitions", strings.Join(n.Partitions, ", ")}, {"reserved by", strings.Join(n.Reservations, ", ")}, {"jobs", number(n.Jobs)},
 		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
 		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory), cluster.Bytes(n.MemoryUsed))},
 		{"features", strings.Join(n.Features, ", ")}, {"region", n.Region}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.when(n.Registered)},

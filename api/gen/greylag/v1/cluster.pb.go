@@ -488,6 +488,7 @@ func (x *Member) GetMatchIndex() uint64 {
 type InfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
+	Reservations  bool                   `protobuf:"varint,2,opt,name=reservations,proto3" json:"reservations,omitempty"` // tell reservations as well, with the jobs that name them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -529,10 +530,18 @@ func (x *InfoRequest) GetRead() *Read {
 	return nil
 }
 
+func (x *InfoRequest) GetReservations() bool {
+	if x != nil {
+		return x.Reservations
+	}
+	return false
+}
+
 type InfoResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Partitions    []*PartitionInfo       `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	AsOf          *AsOf                  `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	Reservations  []*ReservationInfo     `protobuf:"bytes,3,rep,name=reservations,proto3" json:"reservations,omitempty"` // as the policy lists them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -581,6 +590,214 @@ func (x *InfoResponse) GetAsOf() *AsOf {
 	return nil
 }
 
+func (x *InfoResponse) GetReservations() []*ReservationInfo {
+	if x != nil {
+		return x.Reservations
+	}
+	return nil
+}
+
+// ReservationInfo is an administrator's advance reservation.
+type ReservationInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Start         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`
+	End           *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`              // "INACTIVE" before its start, "ACTIVE", "OVER"
+	Maintenance   bool                   `protobuf:"varint,5,opt,name=maintenance,proto3" json:"maintenance,omitempty"` // it is for nobody
+	List          string                 `protobuf:"bytes,6,opt,name=list,proto3" json:"list,omitempty"`                // its registered nodes, folded
+	Nodes         int32                  `protobuf:"varint,7,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Gpus          int32                  `protobuf:"varint,8,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	GpusUsed      int32                  `protobuf:"varint,9,opt,name=gpus_used,json=gpusUsed,proto3" json:"gpus_used,omitempty"`
+	Users         []string               `protobuf:"bytes,10,rep,name=users,proto3" json:"users,omitempty"`
+	Accounts      []string               `protobuf:"bytes,11,rep,name=accounts,proto3" json:"accounts,omitempty"`
+	Why           string                 `protobuf:"bytes,12,opt,name=why,proto3" json:"why,omitempty"`
+	Jobs          []*ReservedJob         `protobuf:"bytes,13,rep,name=jobs,proto3" json:"jobs,omitempty"` // that asked for it and are not over, by id; those that the caller may see
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReservationInfo) Reset() {
+	*x = ReservationInfo{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReservationInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReservationInfo) ProtoMessage() {}
+
+func (x *ReservationInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReservationInfo.ProtoReflect.Descriptor instead.
+func (*ReservationInfo) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReservationInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReservationInfo) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *ReservationInfo) GetEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *ReservationInfo) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ReservationInfo) GetMaintenance() bool {
+	if x != nil {
+		return x.Maintenance
+	}
+	return false
+}
+
+func (x *ReservationInfo) GetList() string {
+	if x != nil {
+		return x.List
+	}
+	return ""
+}
+
+func (x *ReservationInfo) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *ReservationInfo) GetGpus() int32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *ReservationInfo) GetGpusUsed() int32 {
+	if x != nil {
+		return x.GpusUsed
+	}
+	return 0
+}
+
+func (x *ReservationInfo) GetUsers() []string {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+func (x *ReservationInfo) GetAccounts() []string {
+	if x != nil {
+		return x.Accounts
+	}
+	return nil
+}
+
+func (x *ReservationInfo) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *ReservationInfo) GetJobs() []*ReservedJob {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+type ReservedJob struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReservedJob) Reset() {
+	*x = ReservedJob{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReservedJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReservedJob) ProtoMessage() {}
+
+func (x *ReservedJob) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReservedJob.ProtoReflect.Descriptor instead.
+func (*ReservedJob) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReservedJob) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *ReservedJob) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ReservedJob) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 type PartitionInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -594,7 +811,7 @@ type PartitionInfo struct {
 
 func (x *PartitionInfo) Reset() {
 	*x = PartitionInfo{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -606,7 +823,7 @@ func (x *PartitionInfo) String() string {
 func (*PartitionInfo) ProtoMessage() {}
 
 func (x *PartitionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -619,7 +836,7 @@ func (x *PartitionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionInfo.ProtoReflect.Descriptor instead.
 func (*PartitionInfo) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PartitionInfo) GetName() string {
@@ -659,7 +876,7 @@ func (x *PartitionInfo) GetGroups() []*NodeGroup {
 
 type NodeGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"` // of the nodes; RESERVED of idle ones that a reservation has now
 	Nodes         int32                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	List          string                 `protobuf:"bytes,3,opt,name=list,proto3" json:"list,omitempty"` // folded hostlist
 	Gpus          string                 `protobuf:"bytes,4,opt,name=gpus,proto3" json:"gpus,omitempty"` // such as "h100:8"
@@ -673,7 +890,7 @@ type NodeGroup struct {
 
 func (x *NodeGroup) Reset() {
 	*x = NodeGroup{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -685,7 +902,7 @@ func (x *NodeGroup) String() string {
 func (*NodeGroup) ProtoMessage() {}
 
 func (x *NodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -698,7 +915,7 @@ func (x *NodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeGroup.ProtoReflect.Descriptor instead.
 func (*NodeGroup) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodeGroup) GetState() string {
@@ -782,13 +999,14 @@ type Node struct {
 	Since         *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=since,proto3" json:"since,omitempty"` // of its drain while it answers and is drained, else of its being heard or silent
 	Epoch         uint64                 `protobuf:"varint,22,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Region        string                 `protobuf:"bytes,23,opt,name=region,proto3" json:"region,omitempty"`
+	Reservations  []string               `protobuf:"bytes,24,rep,name=reservations,proto3" json:"reservations,omitempty"` // that have it now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +1018,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +1031,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Node) GetName() string {
@@ -977,6 +1195,13 @@ func (x *Node) GetRegion() string {
 	return ""
 }
 
+func (x *Node) GetReservations() []string {
+	if x != nil {
+		return x.Reservations
+	}
+	return nil
+}
+
 type NodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"` // hostlist expressions; empty means all
@@ -987,7 +1212,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1224,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1237,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NodesRequest) GetNames() []string {
@@ -1039,7 +1264,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1276,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1289,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -1094,7 +1319,7 @@ type UpdateNodesRequest struct {
 
 func (x *UpdateNodesRequest) Reset() {
 	*x = UpdateNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1331,7 @@ func (x *UpdateNodesRequest) String() string {
 func (*UpdateNodesRequest) ProtoMessage() {}
 
 func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1344,7 @@ func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateNodesRequest) GetRequestId() string {
@@ -1167,7 +1392,7 @@ type UpdateNodesResponse struct {
 
 func (x *UpdateNodesResponse) Reset() {
 	*x = UpdateNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1404,7 @@ func (x *UpdateNodesResponse) String() string {
 func (*UpdateNodesResponse) ProtoMessage() {}
 
 func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1417,7 @@ func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesResponse.ProtoReflect.Descriptor instead.
 func (*UpdateNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateNodesResponse) GetNames() []string {
@@ -1220,7 +1445,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1457,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1470,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateTokenRequest) GetRequestId() string {
@@ -1279,7 +1504,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1516,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1529,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -1333,7 +1558,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1570,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1583,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1403,7 +1628,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1640,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1653,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -1482,7 +1707,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1719,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1732,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -1526,7 +1751,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1763,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1776,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -1571,7 +1796,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1808,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1821,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -1621,7 +1846,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1858,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1871,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 type RemoveMemberRequest struct {
@@ -1658,7 +1883,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1895,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1908,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -1701,7 +1926,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1938,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1951,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 type TransferRequest struct {
@@ -1738,7 +1963,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1975,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1988,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TransferRequest) GetId() string {
@@ -1782,7 +2007,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +2019,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +2032,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TransferResponse) GetLeader() string {
@@ -1826,7 +2051,7 @@ type PolicyRequest struct {
 
 func (x *PolicyRequest) Reset() {
 	*x = PolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +2063,7 @@ func (x *PolicyRequest) String() string {
 func (*PolicyRequest) ProtoMessage() {}
 
 func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +2076,7 @@ func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
 func (*PolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PolicyRequest) GetRead() *Read {
@@ -1871,7 +2096,7 @@ type PolicyResponse struct {
 
 func (x *PolicyResponse) Reset() {
 	*x = PolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +2108,7 @@ func (x *PolicyResponse) String() string {
 func (*PolicyResponse) ProtoMessage() {}
 
 func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +2121,7 @@ func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyResponse.ProtoReflect.Descriptor instead.
 func (*PolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PolicyResponse) GetToml() string {
@@ -1926,7 +2151,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2163,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2176,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ApplyRequest) GetRequestId() string {
@@ -2000,7 +2225,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2237,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2250,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ApplyResponse) GetDiff() string {
@@ -2057,7 +2282,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2294,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2307,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 type SnapshotResponse struct {
@@ -2094,7 +2319,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2331,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2344,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SnapshotResponse) GetData() []byte {
@@ -2137,7 +2362,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2374,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2387,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 type ReadIndexResponse struct {
@@ -2174,7 +2399,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2411,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2424,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -2219,7 +2444,7 @@ type FinishedRequest struct {
 
 func (x *FinishedRequest) Reset() {
 	*x = FinishedRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2456,7 @@ func (x *FinishedRequest) String() string {
 func (*FinishedRequest) ProtoMessage() {}
 
 func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2469,7 @@ func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedRequest.ProtoReflect.Descriptor instead.
 func (*FinishedRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FinishedRequest) GetFrom() uint64 {
@@ -2271,7 +2496,7 @@ type FinishedResponse struct {
 
 func (x *FinishedResponse) Reset() {
 	*x = FinishedResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2508,7 @@ func (x *FinishedResponse) String() string {
 func (*FinishedResponse) ProtoMessage() {}
 
 func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2521,7 @@ func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedResponse.ProtoReflect.Descriptor instead.
 func (*FinishedResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FinishedResponse) GetRecords() [][]byte {
@@ -2324,7 +2549,7 @@ type RowsRequest struct {
 
 func (x *RowsRequest) Reset() {
 	*x = RowsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2561,7 @@ func (x *RowsRequest) String() string {
 func (*RowsRequest) ProtoMessage() {}
 
 func (x *RowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2574,7 @@ func (x *RowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowsRequest.ProtoReflect.Descriptor instead.
 func (*RowsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RowsRequest) GetJournal() uint32 {
@@ -2382,7 +2607,7 @@ type RowsResponse struct {
 
 func (x *RowsResponse) Reset() {
 	*x = RowsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2619,7 @@ func (x *RowsResponse) String() string {
 func (*RowsResponse) ProtoMessage() {}
 
 func (x *RowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2632,7 @@ func (x *RowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowsResponse.ProtoReflect.Descriptor instead.
 func (*RowsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RowsResponse) GetRows() [][]byte {
@@ -2426,7 +2651,7 @@ type BlobRequest struct {
 
 func (x *BlobRequest) Reset() {
 	*x = BlobRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2438,7 +2663,7 @@ func (x *BlobRequest) String() string {
 func (*BlobRequest) ProtoMessage() {}
 
 func (x *BlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2451,7 +2676,7 @@ func (x *BlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobRequest.ProtoReflect.Descriptor instead.
 func (*BlobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BlobRequest) GetDigests() [][]byte {
@@ -2470,7 +2695,7 @@ type BlobResponse struct {
 
 func (x *BlobResponse) Reset() {
 	*x = BlobResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2707,7 @@ func (x *BlobResponse) String() string {
 func (*BlobResponse) ProtoMessage() {}
 
 func (x *BlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2720,7 @@ func (x *BlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobResponse.ProtoReflect.Descriptor instead.
 func (*BlobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BlobResponse) GetContents() [][]byte {
@@ -2555,14 +2780,35 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x06leader\x18\x04 \x01(\bR\x06leader\x12<\n" +
 	"\flast_contact\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vlastContact\x12\x1f\n" +
 	"\vmatch_index\x18\x06 \x01(\x04R\n" +
-	"matchIndex\"3\n" +
+	"matchIndex\"W\n" +
 	"\vInfoRequest\x12$\n" +
-	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"p\n" +
+	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\"\n" +
+	"\freservations\x18\x02 \x01(\bR\freservations\"\xb1\x01\n" +
 	"\fInfoResponse\x129\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\v2\x19.greylag.v1.PartitionInfoR\n" +
 	"partitions\x12%\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xb6\x01\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x12?\n" +
+	"\freservations\x18\x03 \x03(\v2\x1b.greylag.v1.ReservationInfoR\freservations\"\x89\x03\n" +
+	"\x0fReservationInfo\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
+	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
+	"\x03end\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12 \n" +
+	"\vmaintenance\x18\x05 \x01(\bR\vmaintenance\x12\x12\n" +
+	"\x04list\x18\x06 \x01(\tR\x04list\x12\x14\n" +
+	"\x05nodes\x18\a \x01(\x05R\x05nodes\x12\x12\n" +
+	"\x04gpus\x18\b \x01(\x05R\x04gpus\x12\x1b\n" +
+	"\tgpus_used\x18\t \x01(\x05R\bgpusUsed\x12\x14\n" +
+	"\x05users\x18\n" +
+	" \x03(\tR\x05users\x12\x1a\n" +
+	"\baccounts\x18\v \x03(\tR\baccounts\x12\x10\n" +
+	"\x03why\x18\f \x01(\tR\x03why\x12+\n" +
+	"\x04jobs\x18\r \x03(\v2\x17.greylag.v1.ReservedJobR\x04jobs\"I\n" +
+	"\vReservedJob\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\"\xb6\x01\n" +
 	"\rPartitionInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\adefault\x18\x02 \x01(\bR\adefault\x12\x12\n" +
@@ -2579,7 +2825,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tgpus_used\x18\x06 \x01(\x05R\bgpusUsed\x12\x1d\n" +
 	"\n" +
 	"cpus_total\x18\a \x01(\x05R\tcpusTotal\x12\x1b\n" +
-	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xb6\x05\n" +
+	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xda\x05\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -2609,7 +2855,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"registered\x120\n" +
 	"\x05since\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
 	"\x05epoch\x18\x16 \x01(\x04R\x05epoch\x12\x16\n" +
-	"\x06region\x18\x17 \x01(\tR\x06region\"J\n" +
+	"\x06region\x18\x17 \x01(\tR\x06region\x12\"\n" +
+	"\freservations\x18\x18 \x03(\tR\freservations\"J\n" +
 	"\fNodesRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12$\n" +
 	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"^\n" +
@@ -2737,7 +2984,7 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_cluster_proto_rawDescData
 }
 
-var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*AuditRequest)(nil),          // 0: greylag.v1.AuditRequest
 	(*AuditResponse)(nil),         // 1: greylag.v1.AuditResponse
@@ -2746,123 +2993,129 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*Member)(nil),                // 4: greylag.v1.Member
 	(*InfoRequest)(nil),           // 5: greylag.v1.InfoRequest
 	(*InfoResponse)(nil),          // 6: greylag.v1.InfoResponse
-	(*PartitionInfo)(nil),         // 7: greylag.v1.PartitionInfo
-	(*NodeGroup)(nil),             // 8: greylag.v1.NodeGroup
-	(*Node)(nil),                  // 9: greylag.v1.Node
-	(*NodesRequest)(nil),          // 10: greylag.v1.NodesRequest
-	(*NodesResponse)(nil),         // 11: greylag.v1.NodesResponse
-	(*UpdateNodesRequest)(nil),    // 12: greylag.v1.UpdateNodesRequest
-	(*UpdateNodesResponse)(nil),   // 13: greylag.v1.UpdateNodesResponse
-	(*CreateTokenRequest)(nil),    // 14: greylag.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),   // 15: greylag.v1.CreateTokenResponse
-	(*JoinRequest)(nil),           // 16: greylag.v1.JoinRequest
-	(*JoinResponse)(nil),          // 17: greylag.v1.JoinResponse
-	(*RenewRequest)(nil),          // 18: greylag.v1.RenewRequest
-	(*RenewResponse)(nil),         // 19: greylag.v1.RenewResponse
-	(*AddMemberRequest)(nil),      // 20: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),     // 21: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),   // 22: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),  // 23: greylag.v1.RemoveMemberResponse
-	(*TransferRequest)(nil),       // 24: greylag.v1.TransferRequest
-	(*TransferResponse)(nil),      // 25: greylag.v1.TransferResponse
-	(*PolicyRequest)(nil),         // 26: greylag.v1.PolicyRequest
-	(*PolicyResponse)(nil),        // 27: greylag.v1.PolicyResponse
-	(*ApplyRequest)(nil),          // 28: greylag.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 29: greylag.v1.ApplyResponse
-	(*SnapshotRequest)(nil),       // 30: greylag.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),      // 31: greylag.v1.SnapshotResponse
-	(*ReadIndexRequest)(nil),      // 32: greylag.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 33: greylag.v1.ReadIndexResponse
-	(*FinishedRequest)(nil),       // 34: greylag.v1.FinishedRequest
-	(*FinishedResponse)(nil),      // 35: greylag.v1.FinishedResponse
-	(*RowsRequest)(nil),           // 36: greylag.v1.RowsRequest
-	(*RowsResponse)(nil),          // 37: greylag.v1.RowsResponse
-	(*BlobRequest)(nil),           // 38: greylag.v1.BlobRequest
-	(*BlobResponse)(nil),          // 39: greylag.v1.BlobResponse
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
-	(*Read)(nil),                  // 42: greylag.v1.Read
-	(*AsOf)(nil),                  // 43: greylag.v1.AsOf
-	(*GPU)(nil),                   // 44: greylag.v1.GPU
-	(*TopologyRequest)(nil),       // 45: greylag.v1.TopologyRequest
-	(*SetTopologyRequest)(nil),    // 46: greylag.v1.SetTopologyRequest
-	(*WhyRequest)(nil),            // 47: greylag.v1.WhyRequest
-	(*PlanRequest)(nil),           // 48: greylag.v1.PlanRequest
-	(*TopologyResponse)(nil),      // 49: greylag.v1.TopologyResponse
-	(*SetTopologyResponse)(nil),   // 50: greylag.v1.SetTopologyResponse
-	(*WhyResponse)(nil),           // 51: greylag.v1.WhyResponse
-	(*PlanResponse)(nil),          // 52: greylag.v1.PlanResponse
+	(*ReservationInfo)(nil),       // 7: greylag.v1.ReservationInfo
+	(*ReservedJob)(nil),           // 8: greylag.v1.ReservedJob
+	(*PartitionInfo)(nil),         // 9: greylag.v1.PartitionInfo
+	(*NodeGroup)(nil),             // 10: greylag.v1.NodeGroup
+	(*Node)(nil),                  // 11: greylag.v1.Node
+	(*NodesRequest)(nil),          // 12: greylag.v1.NodesRequest
+	(*NodesResponse)(nil),         // 13: greylag.v1.NodesResponse
+	(*UpdateNodesRequest)(nil),    // 14: greylag.v1.UpdateNodesRequest
+	(*UpdateNodesResponse)(nil),   // 15: greylag.v1.UpdateNodesResponse
+	(*CreateTokenRequest)(nil),    // 16: greylag.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),   // 17: greylag.v1.CreateTokenResponse
+	(*JoinRequest)(nil),           // 18: greylag.v1.JoinRequest
+	(*JoinResponse)(nil),          // 19: greylag.v1.JoinResponse
+	(*RenewRequest)(nil),          // 20: greylag.v1.RenewRequest
+	(*RenewResponse)(nil),         // 21: greylag.v1.RenewResponse
+	(*AddMemberRequest)(nil),      // 22: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),     // 23: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),   // 24: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),  // 25: greylag.v1.RemoveMemberResponse
+	(*TransferRequest)(nil),       // 26: greylag.v1.TransferRequest
+	(*TransferResponse)(nil),      // 27: greylag.v1.TransferResponse
+	(*PolicyRequest)(nil),         // 28: greylag.v1.PolicyRequest
+	(*PolicyResponse)(nil),        // 29: greylag.v1.PolicyResponse
+	(*ApplyRequest)(nil),          // 30: greylag.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 31: greylag.v1.ApplyResponse
+	(*SnapshotRequest)(nil),       // 32: greylag.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),      // 33: greylag.v1.SnapshotResponse
+	(*ReadIndexRequest)(nil),      // 34: greylag.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 35: greylag.v1.ReadIndexResponse
+	(*FinishedRequest)(nil),       // 36: greylag.v1.FinishedRequest
+	(*FinishedResponse)(nil),      // 37: greylag.v1.FinishedResponse
+	(*RowsRequest)(nil),           // 38: greylag.v1.RowsRequest
+	(*RowsResponse)(nil),          // 39: greylag.v1.RowsResponse
+	(*BlobRequest)(nil),           // 40: greylag.v1.BlobRequest
+	(*BlobResponse)(nil),          // 41: greylag.v1.BlobResponse
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(*Read)(nil),                  // 44: greylag.v1.Read
+	(*AsOf)(nil),                  // 45: greylag.v1.AsOf
+	(*GPU)(nil),                   // 46: greylag.v1.GPU
+	(*TopologyRequest)(nil),       // 47: greylag.v1.TopologyRequest
+	(*SetTopologyRequest)(nil),    // 48: greylag.v1.SetTopologyRequest
+	(*WhyRequest)(nil),            // 49: greylag.v1.WhyRequest
+	(*PlanRequest)(nil),           // 50: greylag.v1.PlanRequest
+	(*TopologyResponse)(nil),      // 51: greylag.v1.TopologyResponse
+	(*SetTopologyResponse)(nil),   // 52: greylag.v1.SetTopologyResponse
+	(*WhyResponse)(nil),           // 53: greylag.v1.WhyResponse
+	(*PlanResponse)(nil),          // 54: greylag.v1.PlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
-	40, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
-	40, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
-	40, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
+	42, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
+	42, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
+	42, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
 	4,  // 3: greylag.v1.StatusResponse.members:type_name -> greylag.v1.Member
-	41, // 4: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	42, // 5: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
-	7,  // 6: greylag.v1.InfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	43, // 7: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
-	41, // 8: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
-	8,  // 9: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
-	44, // 10: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	40, // 11: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	40, // 12: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	40, // 13: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	42, // 14: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
-	9,  // 15: greylag.v1.NodesResponse.nodes:type_name -> greylag.v1.Node
-	43, // 16: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
-	41, // 17: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	40, // 18: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	42, // 19: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
-	2,  // 20: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
-	5,  // 21: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
-	10, // 22: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
-	12, // 23: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	14, // 24: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	16, // 25: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	18, // 26: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
-	20, // 27: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	22, // 28: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	24, // 29: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
-	26, // 30: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
-	28, // 31: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
-	45, // 32: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
-	46, // 33: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	47, // 34: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
-	48, // 35: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
-	30, // 36: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
-	0,  // 37: greylag.v1.ClusterService.Audit:input_type -> greylag.v1.AuditRequest
-	32, // 38: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
-	34, // 39: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
-	38, // 40: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
-	36, // 41: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
-	3,  // 42: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
-	6,  // 43: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
-	11, // 44: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
-	13, // 45: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	15, // 46: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	17, // 47: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	19, // 48: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
-	21, // 49: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	23, // 50: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	25, // 51: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
-	27, // 52: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
-	29, // 53: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
-	49, // 54: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
-	50, // 55: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	51, // 56: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
-	52, // 57: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
-	31, // 58: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
-	1,  // 59: greylag.v1.ClusterService.Audit:output_type -> greylag.v1.AuditResponse
-	33, // 60: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
-	35, // 61: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
-	39, // 62: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
-	37, // 63: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
-	42, // [42:64] is the sub-list for method output_type
-	20, // [20:42] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	43, // 4: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	44, // 5: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
+	9,  // 6: greylag.v1.InfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
+	45, // 7: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
+	7,  // 8: greylag.v1.InfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
+	42, // 9: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	42, // 10: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	8,  // 11: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
+	43, // 12: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	10, // 13: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
+	46, // 14: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	42, // 15: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	42, // 16: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	42, // 17: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	44, // 18: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
+	11, // 19: greylag.v1.NodesResponse.nodes:type_name -> greylag.v1.Node
+	45, // 20: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
+	43, // 21: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	42, // 22: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	44, // 23: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
+	2,  // 24: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
+	5,  // 25: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
+	12, // 26: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
+	14, // 27: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	16, // 28: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	18, // 29: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	20, // 30: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
+	22, // 31: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	24, // 32: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	26, // 33: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
+	28, // 34: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
+	30, // 35: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
+	47, // 36: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
+	48, // 37: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	49, // 38: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
+	50, // 39: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
+	32, // 40: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
+	0,  // 41: greylag.v1.ClusterService.Audit:input_type -> greylag.v1.AuditRequest
+	34, // 42: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
+	36, // 43: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
+	40, // 44: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
+	38, // 45: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
+	3,  // 46: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
+	6,  // 47: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
+	13, // 48: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
+	15, // 49: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	17, // 50: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	19, // 51: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	21, // 52: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
+	23, // 53: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	25, // 54: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	27, // 55: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
+	29, // 56: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
+	31, // 57: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
+	51, // 58: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
+	52, // 59: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	53, // 60: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
+	54, // 61: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
+	33, // 62: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
+	1,  // 63: greylag.v1.ClusterService.Audit:output_type -> greylag.v1.AuditResponse
+	35, // 64: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
+	37, // 65: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
+	41, // 66: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
+	39, // 67: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
+	46, // [46:68] is the sub-list for method output_type
+	24, // [24:46] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -2880,7 +3133,7 @@ func file_greylag_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   40,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
