@@ -116,7 +116,7 @@ func rules(rpc RPC) (rule, bool) {
 		return rule{own: byOperator, others: byOperator}, true
 
 	// Rows about others are for those who may see them.
-	case "ReportService/Usage", "ReportService/Ended", "ReportService/Credits", "ReportService/Standing":
+	case "ReportService/Usage", "ReportService/Ended", "ReportService/Credits", "ReportService/Capacity", "ReportService/Standing":
 		return rule{own: byUser, others: byUser}, true
 
 	// A node speaks for itself: the server takes its name from the certificate.

@@ -11,7 +11,7 @@ import (
 
 // reportColumns are the columns of all reports.
 func reportColumns() (names []string) {
-	tables := []report.Table{report.Credits(nil), report.AlertTable(nil)}
+	tables := []report.Table{report.Credits(nil), report.Cluster(nil), report.AlertTable(nil)}
 	for _, name := range report.Reports() {
 		t, _ := report.Make(name, nil)
 		tables = append(tables, t)

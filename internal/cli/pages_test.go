@@ -177,6 +177,8 @@ func load(ts *testscript.TestScript, _ bool, args []string) {
 		err = protojson.Unmarshal(text, &w.rows.ended)
 	case "creditrows":
 		err = protojson.Unmarshal(text, &w.rows.credits)
+	case "capacity":
+		err = protojson.Unmarshal(text, &w.rows.capacity)
 	case "standing":
 		err = protojson.Unmarshal(text, &w.rows.standing)
 	case "past":

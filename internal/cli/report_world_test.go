@@ -19,6 +19,7 @@ type rowBook struct {
 	ended    greylagv1.PeriodEndedResponse
 	credits  greylagv1.PeriodCreditsResponse
 	standing greylagv1.StandingResponse
+	capacity greylagv1.CapacityResponse
 }
 
 func (b *rowBook) Usage(_ context.Context, r *greylagv1.PeriodsRequest, s *connect.ServerStream[greylagv1.PeriodUsageResponse]) error {
@@ -40,6 +41,11 @@ func (b *rowBook) Credits(_ context.Context, r *greylagv1.PeriodsRequest, s *con
 		return connect.NewError(connect.CodeDataLoss, errors.New("entry 7 of the journal of credits cannot be read here"))
 	}
 	return s.Send(&b.credits)
+}
+
+func (b *rowBook) Capacity(_ context.Context, r *greylagv1.PeriodsRequest) (*greylagv1.CapacityResponse, error) {
+	b.w.note(r)
+	return &b.capacity, nil
 }
 
 func (b *rowBook) Standing(context.Context, *greylagv1.StandingRequest) (*greylagv1.StandingResponse, error) {

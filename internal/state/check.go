@@ -24,6 +24,7 @@ func (s *State) Check() error {
 	x.faults = slices.Clone(s.faults)
 	x.jobs()
 	x.nodes()
+	x.checkFleet()
 	x.kept()
 	x.checkCredits()
 	x.requestsAndSignals()

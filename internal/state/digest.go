@@ -42,6 +42,7 @@ const (
 	hashUnproven
 	hashWaits
 	hashCircles
+	hashFleet
 )
 
 // Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public
@@ -201,6 +202,9 @@ func (s *State) recount() uint64 {
 	}
 	for c, x := range s.circles.All() {
 		d ^= s.hashCircle(c, x)
+	}
+	for k, c := range s.fleet.steps.All() {
+		d ^= s.hashStep(k, c)
 	}
 	return d
 }

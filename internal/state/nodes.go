@@ -83,8 +83,10 @@ func (s *State) putNode(n *cluster.Node) {
 		s.digest ^= before
 	}
 	n.Changed = s.index
+	before := s.partsOf(n.Name)
 	s.nodes.Set(n.Name, n)
 	s.digest ^= s.hashNode(n)
+	s.fleetChanged(before, s.partsOf(n.Name))
 	if !known || !shapeOf(old).same(shapeOf(n)) || !sameLinks(old.GPUs, n.GPUs) {
 		s.rooms, s.retryAll = nil, true
 	}
@@ -182,7 +184,9 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 		n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
 	case command.RemoveNodes:
 		s.loseTasks(name, "the node was removed")
+		before := s.partsOf(name)
 		s.nodes.Delete(name)
+		s.fleetChanged(before, nil)
 		s.digest ^= s.hashNode(old)
 		s.rooms, s.retryAll = nil, true
 		s.effects.Changed = append(s.effects.Changed, Change{Kind: NodeChanged, Node: name})

@@ -95,7 +95,7 @@ func (x *restoring) section(kind byte, body []byte) error {
 		frameJobs: x.readJob, frameSignals: x.readSignals, frameTail: x.readEnded, frameRequests: x.readRequest,
 		frameBlobs: x.readBlob, frameTokens: x.readToken, frameUploads: x.readUpload, frameTopology: x.readTopology,
 		frameAccounts: x.readAccount, frameAssociations: x.readAssociation, frameUsages: x.readUsage, frameCharges: x.readCharge, frameCredits: x.readCredits,
-		frameUnproven: x.readUnproven, frameWaits: x.readWait, frameCircles: x.readCircle,
+		frameUnproven: x.readUnproven, frameWaits: x.readWait, frameCircles: x.readCircle, frameFleet: x.readStep,
 		frameEnd: x.readEnd,
 	}
 	read := table[kind]
@@ -212,7 +212,7 @@ func (x *restoring) readJob(c *codec.Coder) {
 		j.Alloc.Nodes[i].Node = j.Tasks[i].Node
 	}
 	x.holding.Set(j.ID, j)
-	x.allocate(j, 1)
+	x.tables.allocate(j, 1)
 	x.keepArray(j.Array, 0, 1)
 }
 
@@ -325,6 +325,7 @@ func (x *restoring) readEnd(c *codec.Coder) {
 		return
 	}
 	x.endTurns()
+	x.fleet.present = x.recountFleet()
 	x.digest = x.recount()
 	if end.version != DigestVersion { // of another release: all else must hold
 		if err := x.Check(); err != nil {

@@ -57,6 +57,7 @@ const (
 	frameEnd // the last frame, after those that were added later
 	frameWaits
 	frameCircles
+	frameFleet
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // never written
@@ -147,6 +148,7 @@ func (v *View) Encode(w io.Writer) error {
 	v.encodeSharing(f)
 	v.encodeCredits(f)
 	v.encodeTurns(f)
+	v.encodeFleet(f)
 	f.of(frameEnd)
 	closingFields(&f.c, &closing{v.digest, DigestVersion})
 	f.flush()

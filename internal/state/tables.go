@@ -66,6 +66,7 @@ type tables struct {
 	credits  *accounting.Ledger // nil until they are first used
 	unproven cow.Map[accounting.LienID, *unproven]
 	turns
+	fleet fleet
 
 	// Indexes: rebuilt from the above when a snapshot is read.
 	users  cow.Map[userJob, none]
@@ -120,6 +121,7 @@ func newTables() tables {
 		}),
 		ended:    cow.New[cluster.JobID, uint64](cmp.Compare[cluster.JobID]),
 		turns:    newTurns(),
+		fleet:    newFleet(),
 		narrow:   cow.New[cluster.JobID, *cluster.Job](cmp.Compare[cluster.JobID]),
 		unproven: cow.New[accounting.LienID, *unproven](accounting.CompareLiens),
 		idle: cow.New[idleBlob, none](func(a, b idleBlob) int {
@@ -144,7 +146,7 @@ func (t *tables) clone() tables {
 	c.users, c.onNode, c.uses = t.users.Clone(), t.onNode.Clone(), t.uses.Clone()
 	c.due, c.ended, c.idle = t.due.Clone(), t.ended.Clone(), t.idle.Clone()
 	c.turns, c.unproven = t.turns.clone(), t.unproven.Clone()
-	c.soft = t.soft.Clone()
+	c.soft, c.fleet = t.soft.Clone(), t.fleet.clone()
 	c.narrow = t.narrow.Clone()
 	if t.credits != nil {
 		c.credits = t.credits.Clone()

@@ -67,8 +67,8 @@ func (x *script) run(line string) string {
 		return x.qos(w)
 	case "jobs":
 		return x.jobs()
-	case "nodes":
-		return x.nodes()
+	case "nodes", "fleet":
+		return x.ofNodes(verb, w)
 	case "state":
 		c := x.s.View().Counts()
 		return fmt.Sprintf("active %d finished %d in the tail %d requests %d blobs %d tokens %d", c.Active, c.Finished, x.s.tail.Len(), c.Requests, c.Blobs, c.Tokens)

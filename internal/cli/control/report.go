@@ -69,6 +69,7 @@ written into a folder with a manifest, and written again only when it has change
 	} {
 		c.AddCommand(t.usageReport(r.name, r.short))
 	}
+	c.AddCommand(t.usageReport("cluster", "How much of the cluster's GPUs and CPUs jobs had, and how much was idle, down or drained"))
 	c.AddCommand(t.usageReport("credits", "What was granted, charged, given back and lost"), t.alertReport(), t.cronReport(), t.reportVerify())
 	return c
 }

@@ -90,7 +90,7 @@ func (r *alerting) all(ctx context.Context, c cli.Cluster, formats []string) err
 // every makes every report of a period that there is in the format; those that are
 // final may be left as they are.
 func (r *alerting) every(ctx context.Context, c cli.Cluster, period report.Period, leave bool) (statuses []error) {
-	for _, name := range append(report.Reports(), "credits") {
+	for _, name := range append(report.Reports(), "cluster", "credits") {
 		if checkFormat(name, r.format) != nil && (r.format == "focus" || r.format == "xdmod") {
 			continue
 		}

@@ -66,6 +66,13 @@ func (r *reporting) table(ctx context.Context, c cli.Cluster, name string, perio
 		}
 		return report.Credits(rows[0]), head, nil
 	}
+	if name == "cluster" {
+		rows, head, err := r.capacity(ctx, c, bounds)
+		if err != nil {
+			return report.Table{}, nil, err
+		}
+		return report.Cluster(rows), head, nil
+	}
 	rows, head, err := r.usage(ctx, c, bounds)
 	if err != nil {
 		return report.Table{}, nil, err
@@ -119,6 +126,25 @@ func (r *reporting) usage(ctx context.Context, c cli.Cluster, bounds []time.Time
 		}
 	}
 	return periods, head, stream.Err()
+}
+
+// capacity fetches what nodes there were in one period.
+func (r *reporting) capacity(ctx context.Context, c cli.Cluster, bounds []time.Time) ([]report.Capacity, *greylagv1.ReportHead, error) {
+	answer, err := c.Reports().Capacity(ctx, r.request(bounds))
+	if err != nil {
+		return nil, nil, err
+	}
+	switch since := answer.GetSince(); {
+	case since == nil:
+		r.Note("it is not known what nodes there were")
+	case since.AsTime().After(bounds[0]):
+		r.Note("it is known since %s what nodes there were, and nothing before counts", since.AsTime().Format(time.RFC3339))
+	}
+	var rows []report.Capacity
+	for _, x := range answer.GetRows() {
+		rows = append(rows, report.Capacity{Resource: x.GetResource(), Total: x.GetTotal(), Allocated: x.GetAllocated(), Down: x.GetDown(), Drained: x.GetDrained()})
+	}
+	return rows, answer.GetHead(), nil
 }
 
 // ended fetches the jobs that ended in a period.

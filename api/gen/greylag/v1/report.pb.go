@@ -875,6 +875,152 @@ func (x *CreditRow) GetLate() bool {
 	return false
 }
 
+type CapacityResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Head  *ReportHead            `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"`
+	Rows  []*CapacityRow         `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"` // by period and resource
+	// From when on it is known what nodes there were; absent when there never was one.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CapacityResponse) Reset() {
+	*x = CapacityResponse{}
+	mi := &file_greylag_v1_report_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CapacityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CapacityResponse) ProtoMessage() {}
+
+func (x *CapacityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CapacityResponse.ProtoReflect.Descriptor instead.
+func (*CapacityResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *CapacityResponse) GetHead() *ReportHead {
+	if x != nil {
+		return x.Head
+	}
+	return nil
+}
+
+func (x *CapacityResponse) GetRows() []*CapacityRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *CapacityResponse) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+// CapacityRow is one resource in one period, in milliseconds times the resource.
+type CapacityRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Period        uint32                 `protobuf:"varint,1,opt,name=period,proto3" json:"period,omitempty"`       // from 0
+	Resource      string                 `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`    // cpu, or gpu: and a type
+	Total         int64                  `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`         // of all nodes
+	Allocated     int64                  `protobuf:"varint,4,opt,name=allocated,proto3" json:"allocated,omitempty"` // that jobs had
+	Down          int64                  `protobuf:"varint,5,opt,name=down,proto3" json:"down,omitempty"`           // on nodes that were DOWN, and GPUs that did not work
+	Drained       int64                  `protobuf:"varint,6,opt,name=drained,proto3" json:"drained,omitempty"`     // on nodes that were drained or unfit, and that no job had
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CapacityRow) Reset() {
+	*x = CapacityRow{}
+	mi := &file_greylag_v1_report_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CapacityRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CapacityRow) ProtoMessage() {}
+
+func (x *CapacityRow) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CapacityRow.ProtoReflect.Descriptor instead.
+func (*CapacityRow) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CapacityRow) GetPeriod() uint32 {
+	if x != nil {
+		return x.Period
+	}
+	return 0
+}
+
+func (x *CapacityRow) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *CapacityRow) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *CapacityRow) GetAllocated() int64 {
+	if x != nil {
+		return x.Allocated
+	}
+	return 0
+}
+
+func (x *CapacityRow) GetDown() int64 {
+	if x != nil {
+		return x.Down
+	}
+	return 0
+}
+
+func (x *CapacityRow) GetDrained() int64 {
+	if x != nil {
+		return x.Drained
+	}
+	return 0
+}
+
 type StandingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
@@ -884,7 +1030,7 @@ type StandingRequest struct {
 
 func (x *StandingRequest) Reset() {
 	*x = StandingRequest{}
-	mi := &file_greylag_v1_report_proto_msgTypes[10]
+	mi := &file_greylag_v1_report_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +1042,7 @@ func (x *StandingRequest) String() string {
 func (*StandingRequest) ProtoMessage() {}
 
 func (x *StandingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[10]
+	mi := &file_greylag_v1_report_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +1055,7 @@ func (x *StandingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
 func (*StandingRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StandingRequest) GetRead() *Read {
@@ -931,7 +1077,7 @@ type StandingResponse struct {
 
 func (x *StandingResponse) Reset() {
 	*x = StandingResponse{}
-	mi := &file_greylag_v1_report_proto_msgTypes[11]
+	mi := &file_greylag_v1_report_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1089,7 @@ func (x *StandingResponse) String() string {
 func (*StandingResponse) ProtoMessage() {}
 
 func (x *StandingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[11]
+	mi := &file_greylag_v1_report_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1102,7 @@ func (x *StandingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingResponse.ProtoReflect.Descriptor instead.
 func (*StandingResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StandingResponse) GetAsOf() *AsOf {
@@ -999,7 +1145,7 @@ type BudgetStanding struct {
 
 func (x *BudgetStanding) Reset() {
 	*x = BudgetStanding{}
-	mi := &file_greylag_v1_report_proto_msgTypes[12]
+	mi := &file_greylag_v1_report_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1157,7 @@ func (x *BudgetStanding) String() string {
 func (*BudgetStanding) ProtoMessage() {}
 
 func (x *BudgetStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[12]
+	mi := &file_greylag_v1_report_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1170,7 @@ func (x *BudgetStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BudgetStanding.ProtoReflect.Descriptor instead.
 func (*BudgetStanding) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BudgetStanding) GetNode() string {
@@ -1068,7 +1214,7 @@ type ExpiringBucket struct {
 
 func (x *ExpiringBucket) Reset() {
 	*x = ExpiringBucket{}
-	mi := &file_greylag_v1_report_proto_msgTypes[13]
+	mi := &file_greylag_v1_report_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1226,7 @@ func (x *ExpiringBucket) String() string {
 func (*ExpiringBucket) ProtoMessage() {}
 
 func (x *ExpiringBucket) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[13]
+	mi := &file_greylag_v1_report_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1239,7 @@ func (x *ExpiringBucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpiringBucket.ProtoReflect.Descriptor instead.
 func (*ExpiringBucket) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExpiringBucket) GetBucket() uint64 {
@@ -1141,7 +1287,7 @@ type Debt struct {
 
 func (x *Debt) Reset() {
 	*x = Debt{}
-	mi := &file_greylag_v1_report_proto_msgTypes[14]
+	mi := &file_greylag_v1_report_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1299,7 @@ func (x *Debt) String() string {
 func (*Debt) ProtoMessage() {}
 
 func (x *Debt) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[14]
+	mi := &file_greylag_v1_report_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1312,7 @@ func (x *Debt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Debt.ProtoReflect.Descriptor instead.
 func (*Debt) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Debt) GetNode() string {
@@ -1262,7 +1408,18 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x06bucket\x18\x06 \x01(\x04R\x06bucket\x12\x16\n" +
 	"\x06amount\x18\a \x01(\x03R\x06amount\x12\x18\n" +
 	"\aentries\x18\b \x01(\x03R\aentries\x12\x12\n" +
-	"\x04late\x18\t \x01(\bR\x04late\"7\n" +
+	"\x04late\x18\t \x01(\bR\x04late\"\x9d\x01\n" +
+	"\x10CapacityResponse\x12*\n" +
+	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12+\n" +
+	"\x04rows\x18\x02 \x03(\v2\x17.greylag.v1.CapacityRowR\x04rows\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xa3\x01\n" +
+	"\vCapacityRow\x12\x16\n" +
+	"\x06period\x18\x01 \x01(\rR\x06period\x12\x1a\n" +
+	"\bresource\x18\x02 \x01(\tR\bresource\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\x03R\x05total\x12\x1c\n" +
+	"\tallocated\x18\x04 \x01(\x03R\tallocated\x12\x12\n" +
+	"\x04down\x18\x05 \x01(\x03R\x04down\x12\x18\n" +
+	"\adrained\x18\x06 \x01(\x03R\adrained\"7\n" +
 	"\x0fStandingRequest\x12$\n" +
 	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xcd\x01\n" +
 	"\x10StandingResponse\x12%\n" +
@@ -1283,11 +1440,12 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\aexpires\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"2\n" +
 	"\x04Debt\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
-	"\x06amount\x18\x02 \x01(\x03R\x06amount2\xb2\x02\n" +
+	"\x06amount\x18\x02 \x01(\x03R\x06amount2\xf8\x02\n" +
 	"\rReportService\x12F\n" +
 	"\x05Usage\x12\x1a.greylag.v1.PeriodsRequest\x1a\x1f.greylag.v1.PeriodUsageResponse0\x01\x12F\n" +
 	"\x05Ended\x12\x1a.greylag.v1.PeriodsRequest\x1a\x1f.greylag.v1.PeriodEndedResponse0\x01\x12J\n" +
-	"\aCredits\x12\x1a.greylag.v1.PeriodsRequest\x1a!.greylag.v1.PeriodCreditsResponse0\x01\x12E\n" +
+	"\aCredits\x12\x1a.greylag.v1.PeriodsRequest\x1a!.greylag.v1.PeriodCreditsResponse0\x01\x12D\n" +
+	"\bCapacity\x12\x1a.greylag.v1.PeriodsRequest\x1a\x1c.greylag.v1.CapacityResponse\x12E\n" +
 	"\bStanding\x12\x1b.greylag.v1.StandingRequest\x1a\x1c.greylag.v1.StandingResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
@@ -1302,7 +1460,7 @@ func file_greylag_v1_report_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_report_proto_rawDescData
 }
 
-var file_greylag_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_greylag_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_greylag_v1_report_proto_goTypes = []any{
 	(*PeriodsRequest)(nil),        // 0: greylag.v1.PeriodsRequest
 	(*ReportHead)(nil),            // 1: greylag.v1.ReportHead
@@ -1314,52 +1472,59 @@ var file_greylag_v1_report_proto_goTypes = []any{
 	(*ResourceCount)(nil),         // 7: greylag.v1.ResourceCount
 	(*PeriodCreditsResponse)(nil), // 8: greylag.v1.PeriodCreditsResponse
 	(*CreditRow)(nil),             // 9: greylag.v1.CreditRow
-	(*StandingRequest)(nil),       // 10: greylag.v1.StandingRequest
-	(*StandingResponse)(nil),      // 11: greylag.v1.StandingResponse
-	(*BudgetStanding)(nil),        // 12: greylag.v1.BudgetStanding
-	(*ExpiringBucket)(nil),        // 13: greylag.v1.ExpiringBucket
-	(*Debt)(nil),                  // 14: greylag.v1.Debt
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
-	(*Read)(nil),                  // 17: greylag.v1.Read
-	(*AsOf)(nil),                  // 18: greylag.v1.AsOf
-	(*Job)(nil),                   // 19: greylag.v1.Job
-	(*PastAttempt)(nil),           // 20: greylag.v1.PastAttempt
+	(*CapacityResponse)(nil),      // 10: greylag.v1.CapacityResponse
+	(*CapacityRow)(nil),           // 11: greylag.v1.CapacityRow
+	(*StandingRequest)(nil),       // 12: greylag.v1.StandingRequest
+	(*StandingResponse)(nil),      // 13: greylag.v1.StandingResponse
+	(*BudgetStanding)(nil),        // 14: greylag.v1.BudgetStanding
+	(*ExpiringBucket)(nil),        // 15: greylag.v1.ExpiringBucket
+	(*Debt)(nil),                  // 16: greylag.v1.Debt
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(*Read)(nil),                  // 19: greylag.v1.Read
+	(*AsOf)(nil),                  // 20: greylag.v1.AsOf
+	(*Job)(nil),                   // 21: greylag.v1.Job
+	(*PastAttempt)(nil),           // 22: greylag.v1.PastAttempt
 }
 var file_greylag_v1_report_proto_depIdxs = []int32{
-	15, // 0: greylag.v1.PeriodsRequest.bounds:type_name -> google.protobuf.Timestamp
-	16, // 1: greylag.v1.PeriodsRequest.grace:type_name -> google.protobuf.Duration
-	17, // 2: greylag.v1.PeriodsRequest.read:type_name -> greylag.v1.Read
-	18, // 3: greylag.v1.ReportHead.as_of:type_name -> greylag.v1.AsOf
+	17, // 0: greylag.v1.PeriodsRequest.bounds:type_name -> google.protobuf.Timestamp
+	18, // 1: greylag.v1.PeriodsRequest.grace:type_name -> google.protobuf.Duration
+	19, // 2: greylag.v1.PeriodsRequest.read:type_name -> greylag.v1.Read
+	20, // 3: greylag.v1.ReportHead.as_of:type_name -> greylag.v1.AsOf
 	1,  // 4: greylag.v1.PeriodUsageResponse.head:type_name -> greylag.v1.ReportHead
 	3,  // 5: greylag.v1.PeriodUsageResponse.rows:type_name -> greylag.v1.UsageRow
 	4,  // 6: greylag.v1.UsageRow.causes:type_name -> greylag.v1.BrokenCause
 	1,  // 7: greylag.v1.PeriodEndedResponse.head:type_name -> greylag.v1.ReportHead
 	6,  // 8: greylag.v1.PeriodEndedResponse.jobs:type_name -> greylag.v1.EndedJob
-	19, // 9: greylag.v1.EndedJob.job:type_name -> greylag.v1.Job
+	21, // 9: greylag.v1.EndedJob.job:type_name -> greylag.v1.Job
 	7,  // 10: greylag.v1.EndedJob.tres:type_name -> greylag.v1.ResourceCount
-	20, // 11: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
+	22, // 11: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
 	1,  // 12: greylag.v1.PeriodCreditsResponse.head:type_name -> greylag.v1.ReportHead
 	9,  // 13: greylag.v1.PeriodCreditsResponse.rows:type_name -> greylag.v1.CreditRow
-	17, // 14: greylag.v1.StandingRequest.read:type_name -> greylag.v1.Read
-	18, // 15: greylag.v1.StandingResponse.as_of:type_name -> greylag.v1.AsOf
-	12, // 16: greylag.v1.StandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
-	13, // 17: greylag.v1.StandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
-	14, // 18: greylag.v1.StandingResponse.debts:type_name -> greylag.v1.Debt
-	15, // 19: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
-	0,  // 20: greylag.v1.ReportService.Usage:input_type -> greylag.v1.PeriodsRequest
-	0,  // 21: greylag.v1.ReportService.Ended:input_type -> greylag.v1.PeriodsRequest
-	0,  // 22: greylag.v1.ReportService.Credits:input_type -> greylag.v1.PeriodsRequest
-	10, // 23: greylag.v1.ReportService.Standing:input_type -> greylag.v1.StandingRequest
-	2,  // 24: greylag.v1.ReportService.Usage:output_type -> greylag.v1.PeriodUsageResponse
-	5,  // 25: greylag.v1.ReportService.Ended:output_type -> greylag.v1.PeriodEndedResponse
-	8,  // 26: greylag.v1.ReportService.Credits:output_type -> greylag.v1.PeriodCreditsResponse
-	11, // 27: greylag.v1.ReportService.Standing:output_type -> greylag.v1.StandingResponse
-	24, // [24:28] is the sub-list for method output_type
-	20, // [20:24] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	1,  // 14: greylag.v1.CapacityResponse.head:type_name -> greylag.v1.ReportHead
+	11, // 15: greylag.v1.CapacityResponse.rows:type_name -> greylag.v1.CapacityRow
+	17, // 16: greylag.v1.CapacityResponse.since:type_name -> google.protobuf.Timestamp
+	19, // 17: greylag.v1.StandingRequest.read:type_name -> greylag.v1.Read
+	20, // 18: greylag.v1.StandingResponse.as_of:type_name -> greylag.v1.AsOf
+	14, // 19: greylag.v1.StandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
+	15, // 20: greylag.v1.StandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
+	16, // 21: greylag.v1.StandingResponse.debts:type_name -> greylag.v1.Debt
+	17, // 22: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
+	0,  // 23: greylag.v1.ReportService.Usage:input_type -> greylag.v1.PeriodsRequest
+	0,  // 24: greylag.v1.ReportService.Ended:input_type -> greylag.v1.PeriodsRequest
+	0,  // 25: greylag.v1.ReportService.Credits:input_type -> greylag.v1.PeriodsRequest
+	0,  // 26: greylag.v1.ReportService.Capacity:input_type -> greylag.v1.PeriodsRequest
+	12, // 27: greylag.v1.ReportService.Standing:input_type -> greylag.v1.StandingRequest
+	2,  // 28: greylag.v1.ReportService.Usage:output_type -> greylag.v1.PeriodUsageResponse
+	5,  // 29: greylag.v1.ReportService.Ended:output_type -> greylag.v1.PeriodEndedResponse
+	8,  // 30: greylag.v1.ReportService.Credits:output_type -> greylag.v1.PeriodCreditsResponse
+	10, // 31: greylag.v1.ReportService.Capacity:output_type -> greylag.v1.CapacityResponse
+	13, // 32: greylag.v1.ReportService.Standing:output_type -> greylag.v1.StandingResponse
+	28, // [28:33] is the sub-list for method output_type
+	23, // [23:28] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_report_proto_init() }
@@ -1375,7 +1540,7 @@ func file_greylag_v1_report_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_report_proto_rawDesc), len(file_greylag_v1_report_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

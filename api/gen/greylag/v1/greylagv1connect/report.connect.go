@@ -41,6 +41,8 @@ const (
 	ReportServiceEndedProcedure = "/greylag.v1.ReportService/Ended"
 	// ReportServiceCreditsProcedure is the fully-qualified name of the ReportService's Credits RPC.
 	ReportServiceCreditsProcedure = "/greylag.v1.ReportService/Credits"
+	// ReportServiceCapacityProcedure is the fully-qualified name of the ReportService's Capacity RPC.
+	ReportServiceCapacityProcedure = "/greylag.v1.ReportService/Capacity"
 	// ReportServiceStandingProcedure is the fully-qualified name of the ReportService's Standing RPC.
 	ReportServiceStandingProcedure = "/greylag.v1.ReportService/Standing"
 )
@@ -53,6 +55,8 @@ type ReportServiceClient interface {
 	Ended(context.Context, *v1.PeriodsRequest) (*connect.ServerStreamForClient[v1.PeriodEndedResponse], error)
 	// Credits streams what moved in the journal of credits in periods.
 	Credits(context.Context, *v1.PeriodsRequest) (*connect.ServerStreamForClient[v1.PeriodCreditsResponse], error)
+	// Capacity tells what nodes there were in periods, and how much of them jobs had.
+	Capacity(context.Context, *v1.PeriodsRequest) (*v1.CapacityResponse, error)
 	// Standing tells which budgets, expiries and debts there are now.
 	Standing(context.Context, *v1.StandingRequest) (*v1.StandingResponse, error)
 }
@@ -86,6 +90,12 @@ func NewReportServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(reportServiceMethods.ByName("Credits")),
 			connect.WithClientOptions(opts...),
 		),
+		capacity: connect.NewClient[v1.PeriodsRequest, v1.CapacityResponse](
+			httpClient,
+			baseURL+ReportServiceCapacityProcedure,
+			connect.WithSchema(reportServiceMethods.ByName("Capacity")),
+			connect.WithClientOptions(opts...),
+		),
 		standing: connect.NewClient[v1.StandingRequest, v1.StandingResponse](
 			httpClient,
 			baseURL+ReportServiceStandingProcedure,
@@ -100,6 +110,7 @@ type reportServiceClient struct {
 	usage    *connect.Client[v1.PeriodsRequest, v1.PeriodUsageResponse]
 	ended    *connect.Client[v1.PeriodsRequest, v1.PeriodEndedResponse]
 	credits  *connect.Client[v1.PeriodsRequest, v1.PeriodCreditsResponse]
+	capacity *connect.Client[v1.PeriodsRequest, v1.CapacityResponse]
 	standing *connect.Client[v1.StandingRequest, v1.StandingResponse]
 }
 
@@ -116,6 +127,15 @@ func (c *reportServiceClient) Ended(ctx context.Context, req *v1.PeriodsRequest)
 // Credits calls greylag.v1.ReportService.Credits.
 func (c *reportServiceClient) Credits(ctx context.Context, req *v1.PeriodsRequest) (*connect.ServerStreamForClient[v1.PeriodCreditsResponse], error) {
 	return c.credits.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// Capacity calls greylag.v1.ReportService.Capacity.
+func (c *reportServiceClient) Capacity(ctx context.Context, req *v1.PeriodsRequest) (*v1.CapacityResponse, error) {
+	response, err := c.capacity.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // Standing calls greylag.v1.ReportService.Standing.
@@ -135,6 +155,8 @@ type ReportServiceHandler interface {
 	Ended(context.Context, *v1.PeriodsRequest, *connect.ServerStream[v1.PeriodEndedResponse]) error
 	// Credits streams what moved in the journal of credits in periods.
 	Credits(context.Context, *v1.PeriodsRequest, *connect.ServerStream[v1.PeriodCreditsResponse]) error
+	// Capacity tells what nodes there were in periods, and how much of them jobs had.
+	Capacity(context.Context, *v1.PeriodsRequest) (*v1.CapacityResponse, error)
 	// Standing tells which budgets, expiries and debts there are now.
 	Standing(context.Context, *v1.StandingRequest) (*v1.StandingResponse, error)
 }
@@ -164,6 +186,12 @@ func NewReportServiceHandler(svc ReportServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(reportServiceMethods.ByName("Credits")),
 		connect.WithHandlerOptions(opts...),
 	)
+	reportServiceCapacityHandler := connect.NewUnaryHandlerSimple(
+		ReportServiceCapacityProcedure,
+		svc.Capacity,
+		connect.WithSchema(reportServiceMethods.ByName("Capacity")),
+		connect.WithHandlerOptions(opts...),
+	)
 	reportServiceStandingHandler := connect.NewUnaryHandlerSimple(
 		ReportServiceStandingProcedure,
 		svc.Standing,
@@ -178,6 +206,8 @@ func NewReportServiceHandler(svc ReportServiceHandler, opts ...connect.HandlerOp
 			reportServiceEndedHandler.ServeHTTP(w, r)
 		case ReportServiceCreditsProcedure:
 			reportServiceCreditsHandler.ServeHTTP(w, r)
+		case ReportServiceCapacityProcedure:
+			reportServiceCapacityHandler.ServeHTTP(w, r)
 		case ReportServiceStandingProcedure:
 			reportServiceStandingHandler.ServeHTTP(w, r)
 		default:
@@ -199,6 +229,10 @@ func (UnimplementedReportServiceHandler) Ended(context.Context, *v1.PeriodsReque
 
 func (UnimplementedReportServiceHandler) Credits(context.Context, *v1.PeriodsRequest, *connect.ServerStream[v1.PeriodCreditsResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.Credits is not implemented"))
+}
+
+func (UnimplementedReportServiceHandler) Capacity(context.Context, *v1.PeriodsRequest) (*v1.CapacityResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.Capacity is not implemented"))
 }
 
 func (UnimplementedReportServiceHandler) Standing(context.Context, *v1.StandingRequest) (*v1.StandingResponse, error) {

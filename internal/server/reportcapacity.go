@@ -1,0 +1,72 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Capacity tells what nodes there were in periods and how much of them jobs had, to
+// everybody: it names nobody.
+func (s *reportService) Capacity(ctx context.Context, p *greylagv1.PeriodsRequest) (*greylagv1.CapacityResponse, error) {
+	q, err := s.ask(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	used, rolled, err := q.usage()
+	if err != nil {
+		return nil, err
+	}
+	head, err := q.head(rolled)
+	if err != nil {
+		return nil, err
+	}
+	rows := &capacityRows{at: make(map[capacityPlace]*greylagv1.CapacityRow)}
+	had, since := q.view.CapacityTimes(q.bounds, min(q.now(), q.end()))
+	for _, c := range had {
+		r := rows.of(c.Period, c.Resource)
+		r.Total, r.Down, r.Drained = c.Total, c.Down, c.Drained
+	}
+	for at, t := range used {
+		if t.GPU > 0 {
+			rows.of(at.period, cluster.ResourceGPU+":"+at.key.GPUType).Allocated += t.GPU
+		}
+		if t.CPU > 0 {
+			rows.of(at.period, cluster.ResourceCPU).Allocated += t.CPU
+		}
+	}
+	return &greylagv1.CapacityResponse{Head: head, Rows: rows.sorted(), Since: wire.Timestamp(since)}, nil
+}
+
+// capacityPlace is where a row of capacity stands.
+type capacityPlace struct {
+	period   int
+	resource string
+}
+
+type capacityRows struct {
+	at map[capacityPlace]*greylagv1.CapacityRow
+}
+
+func (c *capacityRows) of(period int, resource string) *greylagv1.CapacityRow {
+	place := capacityPlace{period, resource}
+	if c.at[place] == nil {
+		c.at[place] = &greylagv1.CapacityRow{Period: uint32(period), Resource: resource}
+	}
+	return c.at[place]
+}
+
+func (c *capacityRows) sorted() (all []*greylagv1.CapacityRow) {
+	for _, r := range c.at {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *greylagv1.CapacityRow) int {
+		return cmp.Or(cmp.Compare(a.Period, b.Period), strings.Compare(a.Resource, b.Resource))
+	})
+	return all
+}

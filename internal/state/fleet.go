@@ -1,0 +1,282 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Capacity is how much of a resource the nodes have, and how much of that no job can
+// have and none has: on nodes that are DOWN and GPUs that do not work, and on nodes that
+// are drained or call themselves unfit.
+type Capacity struct{ Total, Down, Drained int64 }
+
+func (c Capacity) plus(o Capacity, sign int64) Capacity {
+	return Capacity{c.Total + sign*o.Total, c.Down + sign*o.Down, c.Drained + sign*o.Drained}
+}
+
+func capacityFields(c *codec.Coder, x *Capacity) {
+	codec.Int(c, &x.Total)
+	codec.Int(c, &x.Down)
+	codec.Int(c, &x.Drained)
+}
+
+// step is when the capacity of a resource changed to what it is then.
+type step struct {
+	at       cluster.Instant
+	resource string // cpu, or gpu: and a type
+}
+
+func compareSteps(a, b step) int {
+	return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.resource, b.resource))
+}
+
+func stepFields(c *codec.Coder, x *step) {
+	codec.Int(c, &x.at)
+	codec.String(c, &x.resource)
+}
+
+// fleet is what nodes there were, for reports: every change of what they have together.
+// Sums by half hour, as the archive keeps of jobs, were rejected: a fleet changes far more
+// seldom than time passes, and steps are exact for any interval.
+type fleet struct {
+	steps   cow.Map[step, Capacity]
+	present cow.Map[string, Capacity] // of each resource, made anew from the nodes
+}
+
+func newFleet() fleet {
+	return fleet{cow.New[step, Capacity](compareSteps), cow.New[string, Capacity](strings.Compare)}
+}
+
+func (f *fleet) clone() fleet { return fleet{f.steps.Clone(), f.present.Clone()} }
+
+// part is what one node has of a resource.
+type part struct {
+	resource string
+	Capacity
+}
+
+// partsOf is what a node has, by resource. Nil has nothing.
+func partsOf(n *cluster.Node, u cluster.Use) []part {
+	if n == nil {
+		return nil
+	}
+	out := n.Drain || n.Fault != ""
+	cpus := part{cluster.ResourceCPU, Capacity{Total: int64(n.CPUs)}}
+	switch free := int64(max(n.CPUs-u.CPUs, 0)); {
+	case n.Liveness == cluster.Dead:
+		cpus.Down = int64(n.CPUs)
+	case out && !u.Whole:
+		cpus.Drained = free
+	}
+	parts := []part{cpus}
+	for i, g := range n.GPUs {
+		name := cluster.ResourceGPU + ":" + g.Type
+		at, known := slices.BinarySearchFunc(parts, name, func(p part, name string) int { return strings.Compare(p.resource, name) })
+		if !known {
+			parts = slices.Insert(parts, at, part{resource: name})
+		}
+		used := u.Whole || i < len(u.GPUs) && u.GPUs[i]
+		parts[at].Total++
+		switch {
+		case n.Liveness == cluster.Dead, g.Bad != "" && !used:
+			parts[at].Down++
+		case out && !used:
+			parts[at].Drained++
+		}
+	}
+	return parts
+}
+
+// partsOf is what the tables have of a node; nil for nothing.
+func (t *tables) partsOf(name string) []part {
+	n, _ := t.nodes.Get(name)
+	u, _ := t.uses.Get(name)
+	return partsOf(n, u)
+}
+
+// allocate is that of the tables, and notes what it changes of nodes that take no jobs.
+func (s *State) allocate(j *cluster.Job, sign int32) {
+	var odd []string
+	var before [][]part
+	for _, a := range j.Alloc.Nodes {
+		if n, _ := s.nodes.Get(a.Node); n != nil && !sound(n) {
+			odd, before = append(odd, a.Node), append(before, s.tables.partsOf(a.Node))
+		}
+	}
+	s.tables.allocate(j, sign)
+	for i, name := range odd {
+		s.fleetChanged(before[i], s.tables.partsOf(name))
+	}
+}
+
+// sound reports whether a node has all that it ever has.
+func sound(n *cluster.Node) bool {
+	return n.Liveness != cluster.Dead && !n.Drain && n.Fault == "" && !slices.ContainsFunc(n.GPUs, func(g cluster.GPU) bool { return g.Bad != "" })
+}
+
+// fleetChanged notes that a node that had some parts has others now.
+func (s *State) fleetChanged(before, after []part) {
+	if slices.Equal(before, after) {
+		return
+	}
+	if s.fleet.steps.Len() == 0 { // of a snapshot from before steps were kept
+		for resource, c := range s.fleet.present.All() {
+			s.putStep(step{s.now, resource}, c)
+		}
+	}
+	for _, p := range before {
+		s.fleetGrows(p.resource, Capacity{}.plus(p.Capacity, -1))
+	}
+	for _, p := range after {
+		s.fleetGrows(p.resource, p.Capacity)
+	}
+	for first, _, _ := s.fleet.steps.First(); s.fleet.steps.Len() > s.limits.steps && first.at < s.now; first, _, _ = s.fleet.steps.First() {
+		s.forgetSteps()
+	}
+}
+
+func (s *State) fleetGrows(resource string, by Capacity) {
+	was, _ := s.fleet.present.Get(resource)
+	is := was.plus(by, 1)
+	s.fleet.present.Set(resource, is)
+	s.putStep(step{s.now, resource}, is)
+}
+
+// putStep stores a step, in place of another of the same instant.
+func (s *State) putStep(k step, c Capacity) {
+	if old, there := s.fleet.steps.Get(k); there {
+		s.digest ^= s.hashStep(k, old)
+	}
+	s.fleet.steps.Set(k, c)
+	s.digest ^= s.hashStep(k, c)
+}
+
+// forgetSteps lets the steps begin at their second instant, with what held then.
+func (s *State) forgetSteps() {
+	first, _, _ := s.fleet.steps.First()
+	var old []part
+	next := first.at
+	for k, c := range s.fleet.steps.All() {
+		if next = k.at; next > first.at {
+			break
+		}
+		old = append(old, part{k.resource, c})
+	}
+	for _, p := range old {
+		s.fleet.steps.Delete(step{first.at, p.resource})
+		s.digest ^= s.hashStep(step{first.at, p.resource}, p.Capacity)
+		if k := (step{next, p.resource}); next > first.at && !s.fleet.steps.Has(k) {
+			s.putStep(k, p.Capacity)
+		}
+	}
+}
+
+// CapacityTime is what a resource came to in a period: milliseconds times the resource.
+type CapacityTime struct {
+	Period   int
+	Resource string
+	Capacity
+}
+
+// CapacityTimes adds up, for the periods between each two bounds and until an instant,
+// what nodes had, by period and resource. Nothing is known before since, which is when
+// the first node came, or later where steps were forgotten. O(steps × periods).
+func (v *View) CapacityTimes(bounds []cluster.Instant, until cluster.Instant) (all []CapacityTime, since cluster.Instant) {
+	const ms = cluster.Instant(time.Millisecond)
+	sums := make(map[string][]Capacity)
+	last := make(map[string]step)
+	held := make(map[string]Capacity)
+	add := func(resource string, to cluster.Instant) {
+		if sums[resource] == nil {
+			sums[resource] = make([]Capacity, len(bounds)-1)
+		}
+		for i := range sums[resource] {
+			from, end := max(bounds[i], last[resource].at), min(bounds[i+1], to)
+			if from < end {
+				x, c := int64(end/ms-from/ms), held[resource]
+				sums[resource][i] = sums[resource][i].plus(Capacity{c.Total * x, c.Down * x, c.Drained * x}, 1)
+			}
+		}
+	}
+	for k, c := range v.fleet.steps.All() {
+		if since == 0 {
+			since = k.at
+		}
+		add(k.resource, min(k.at, until))
+		last[k.resource], held[k.resource] = k, c
+	}
+	for resource := range last {
+		add(resource, until)
+	}
+	for resource, list := range sums {
+		for i, c := range list {
+			if c != (Capacity{}) {
+				all = append(all, CapacityTime{i, resource, c})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b CapacityTime) int {
+		return cmp.Or(cmp.Compare(a.Period, b.Period), strings.Compare(a.Resource, b.Resource))
+	})
+	return all, since
+}
+
+func (s *State) hashStep(k step, c Capacity) uint64 {
+	return hashRecord(&s.hashes, hash64(seed(hashFleet, uint64(k.at)), []byte(k.resource)), &c, capacityFields)
+}
+
+// encodeFleet writes the steps.
+func (v *View) encodeFleet(f *frames) {
+	f.of(frameFleet)
+	for k, c := range v.fleet.steps.All() {
+		record(f, &k, stepFields, &c, capacityFields)
+	}
+}
+
+func (x *restoring) readStep(c *codec.Coder) {
+	var k step
+	var is Capacity
+	stepFields(c, &k)
+	codec.Record(c, &is, capacityFields)
+	if !c.Failed() && (k.resource == "" || k.at <= 0 || !x.fleet.steps.Set(k, is)) {
+		c.Fail("a step of the fleet's %q is not well formed", k.resource)
+	}
+}
+
+// recountFleet is what nodes have together, from the nodes.
+func (t *tables) recountFleet() cow.Map[string, Capacity] {
+	all := newFleet().present
+	for name := range t.nodes.All() {
+		for _, p := range t.partsOf(name) {
+			sum, _ := all.Get(p.resource)
+			all.Set(p.resource, sum.plus(p.Capacity, 1))
+		}
+	}
+	return all
+}
+
+// checkFleet checks what is kept of the fleet against the nodes.
+func (x *checking) checkFleet() {
+	want := x.recountFleet()
+	last := make(map[string]Capacity)
+	for k, c := range x.fleet.steps.All() {
+		last[k.resource] = c
+	}
+	for resource, got := range x.fleet.present.All() {
+		is, _ := want.Get(resource)
+		if got != is || len(last) > 0 && last[resource] != is {
+			x.fault("of %s there is %+v, the last step is %+v, want %+v", resource, got, last[resource], is)
+		}
+	}
+	for resource := range want.All() {
+		if !x.fleet.present.Has(resource) {
+			x.fault("of %s nothing is known", resource)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package state
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func (x *script) ofNodes(verb string, w words) string {
+	if verb == "nodes" {
+		return x.nodes()
+	}
+	return x.fleet(w)
+}
+
+// fleet writes what there was between each two of the times, in seconds times the
+// resource, since the clock of the script was 0.
+func (x *script) fleet(w words) string {
+	var bounds []cluster.Instant
+	for _, p := range w.plain {
+		d, err := time.ParseDuration(p)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		bounds = append(bounds, cluster.Instant(d)+1)
+	}
+	var b strings.Builder
+	all, since := x.s.View().CapacityTimes(bounds, x.now)
+	fmt.Fprintf(&b, "since %s", since.Sub(1))
+	for _, c := range all {
+		fmt.Fprintf(&b, "\n%d %s total %ds down %ds drained %ds", c.Period, c.Resource, c.Total/1000, c.Down/1000, c.Drained/1000)
+	}
+	return b.String()
+}
+
+// TestFleetForgets: the oldest steps go, and what was there since is still known.
+func TestFleetForgets(t *testing.T) {
+	l := defaultLimits()
+	l.steps = 6
+	s := newState(l)
+	at := func(i int) cluster.Instant { return cluster.Instant(1+i) * cluster.Instant(time.Minute) }
+	register := func(i int, name string, gpus int) {
+		n := cluster.Node{Name: name, BootID: "b", CPUs: 4}
+		for g := range gpus {
+			n.GPUs = append(n.GPUs, cluster.GPU{Index: int32(g), Type: "h100"})
+		}
+		s.Apply(uint64(i+1), at(i), &command.RegisterNode{Node: n})
+	}
+	register(0, "gpu", 2)
+	for i := 1; i < 20; i++ {
+		register(i, fmt.Sprint("n", i), 0)
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, since := s.View().CapacityTimes([]cluster.Instant{0, at(20)}, at(20))
+	want := []CapacityTime{
+		{0, "cpu", Capacity{Total: 4 * 60_000 * (16 + 17 + 18 + 19 + 20)}},
+		{0, "gpu:h100", Capacity{Total: 2 * 60_000 * 5}},
+	}
+	if since != at(15) || len(all) != 2 || all[0] != want[0] || all[1] != want[1] {
+		t.Errorf("since %s: %+v, want %+v", since.Time(), all, want)
+	}
+}
