@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"container/heap"
+	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -61,7 +62,17 @@ type line struct {
 	members lowestID
 	size    int // of these, still there
 	why     verdict
+	mixed   bool            // not all were told the same
+	told    cluster.Instant // when they last were
 }
+
+// newNumbers is how long a line waits for each of its entries until it is told numbers
+// that changed, such as how many GPUs its account has: with each job that starts or ends
+// they are others for all of them. A few are told at once.
+const (
+	newNumbers = 50 * time.Millisecond
+	fewEntries = 16
+)
 
 // lowestID is a heap of entries.
 type lowestID []*entry
@@ -148,9 +159,7 @@ func (b *barred) join(e *entry, v verdict) {
 		c = &line{gate: g, why: v}
 		b.lines[g] = c
 	}
-	if c.why != v {
-		c.why = verdict{} // not all have the same
-	}
+	c.mixed = c.mixed || c.why != v
 	c.size++
 	heap.Push(&c.members, e)
 	e.kept.line = c
@@ -210,12 +219,14 @@ func (c *line) first() *entry {
 	return c.members[0]
 }
 
-// hear tells a line what its first was told. O(1) where that is nothing new.
+// hear tells a line what its first was told: another reason at once, other numbers when it
+// was not told for a while. O(1) where that is nothing new.
 func (c *line) hear(r *round, v verdict) {
-	if c.why == v {
+	quiet := cluster.Instant(time.Duration(max(0, c.size-fewEntries)) * newNumbers)
+	if c.why == v && !c.mixed || c.why.reason == v.reason && r.snap.Now-c.told < quiet {
 		return
 	}
-	c.why = v
+	c.why, c.mixed, c.told = v, false, r.snap.Now
 	for _, e := range c.members {
 		if e.before(c) && e.why != v {
 			e.why = v

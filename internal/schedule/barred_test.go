@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"testing"
 	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -30,7 +31,40 @@ func (s *site) condition(job *cluster.Job) {
 	}
 }
 
-// stillBarred checks that what keeps jobs back still does, as they were told.
+// TestNumbersOfALine: a thousand jobs are told another reason at once, and other numbers
+// once in about fifty seconds.
+func TestNumbersOfALine(t *testing.T) {
+	b, p := newBarred(), NewPlanner()
+	spec := &cluster.JobSpec{Account: "ml"}
+	says := func(reason cluster.Reason, detail string) verdict { return verdict{reason, detail} }
+	for id := range cluster.JobID(1000) {
+		b.add(nil, &entry{job: &cluster.Job{ID: id, Spec: spec}}, says(cluster.ReasonResources, "1 of 8"))
+	}
+	if len(b.lines) != 1 {
+		t.Fatalf("%d lines of jobs that ask for the same", len(b.lines))
+	}
+	for _, step := range []struct {
+		at   time.Duration
+		says verdict
+		told int
+	}{
+		{time.Minute, says(cluster.ReasonResources, "2 of 8"), 1000},
+		{time.Minute + 49*time.Second, says(cluster.ReasonResources, "3 of 8"), 0},
+		{time.Minute + 50*time.Second, says(cluster.ReasonResources, "4 of 8"), 1000},
+		{time.Minute + 51*time.Second, says(cluster.ReasonResources, "4 of 8"), 0},
+		{time.Minute + 52*time.Second, says(cluster.ReasonPriority, "other"), 1000},
+	} {
+		r := p.newRound(&cluster.Snapshot{Now: start.Add(step.at), Policy: &cluster.Policy{}})
+		for _, c := range b.lines {
+			c.hear(r, step.says)
+		}
+		if len(r.told) != step.told {
+			t.Errorf("after %s %d were told %+v, want %d", step.at, len(r.told), step.says, step.told)
+		}
+	}
+}
+
+// stillBarred checks that what keeps jobs back still does, for the reason they were told.
 func (s *site) stillBarred() {
 	snap := s.snap
 	r := s.p.newRound(&snap)
@@ -43,7 +77,7 @@ func (s *site) stillBarred() {
 		if !barred && e.class != nil {
 			v, barred = s.p.promisedAway(r, job)
 		}
-		if !barred || v != e.why {
+		if !barred || v.reason != e.why.reason {
 			s.Fatalf("job %d was told %+v; it is %+v, and it is %v that it keeps it back", job.ID, e.why, v, barred)
 		}
 	}
