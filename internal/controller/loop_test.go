@@ -46,6 +46,13 @@ func (l *soloLog) ProposeMany(_ context.Context, commands [][]byte) ([]any, uint
 	return l.replica.Apply(l.index, time.Now().UnixNano(), commands), l.index, nil
 }
 
+// told is how many entries of a kind there were.
+func (l *soloLog) told(kind string) int {
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	return l.entries[kind]
+}
+
 func (l *soloLog) ReadIndex(context.Context) (uint64, error) { return l.index, nil }
 
 func (l *soloLog) Leadership() <-chan bool { return l.leads }
@@ -105,13 +112,13 @@ func TestOneBurstOneCommit(t *testing.T) {
 		defer r.stayInTouch("n1")()
 		time.Sleep(time.Minute)
 		log.took = 0
-		before, ticks := r.Numbers().Passes, log.entries["ticks"] // one, of a leader that comes, agrees on the journal's form
+		before, ticks := r.Numbers().Passes, log.told("ticks") // one, of a leader that comes, agrees on the journal's form
 		for range 500 {
 			r.submit(nil)
 		}
 		time.Sleep(50 * time.Millisecond)
-		if got := r.Numbers(); got.Starts != 8 || got.Passes-before > 4 || log.entries["starts"] != 1 {
-			t.Errorf("%+v after %d passes, %v", got, before, log.entries)
+		if got := r.Numbers(); got.Starts != 8 || got.Passes-before > 4 || log.told("starts") != 1 {
+			t.Errorf("%+v after %d passes, %d starts", got, before, log.told("starts"))
 		}
 		time.Sleep(3 * time.Second)
 		settled := r.Numbers().Passes
@@ -119,10 +126,10 @@ func TestOneBurstOneCommit(t *testing.T) {
 		if got := r.Numbers().Passes; got != settled {
 			t.Errorf("%d passes though nothing changed", got-settled)
 		}
-		if log.entries["verdicts"] == 0 || log.entries["verdicts"] > 3 {
-			t.Errorf("told verdicts %d times", log.entries["verdicts"])
+		if log.told("verdicts") == 0 || log.told("verdicts") > 3 {
+			t.Errorf("told verdicts %d times", log.told("verdicts"))
 		}
-		if n := log.entries["ticks"] - ticks; n != 0 {
+		if n := log.told("ticks") - ticks; n != 0 {
 			t.Errorf("%d ticks though nothing was due", n)
 		}
 	})
@@ -146,7 +153,7 @@ func TestTimePassesOnlyWhenSomethingIsDue(t *testing.T) {
 		if j := r.job(id); j.State != cluster.Completing || j.Ended.Sub(j.Started) > time.Hour+2*time.Second {
 			t.Errorf("%s after %s", j.State, j.Ended.Sub(j.Started))
 		}
-		if n := log.entries["ticks"]; n < 2 || n > 4 {
+		if n := log.told("ticks"); n < 2 || n > 4 {
 			t.Errorf("%d ticks", n)
 		}
 	})
