@@ -62,6 +62,24 @@ func TestJoinAndRenew(t *testing.T) {
 	}
 }
 
+// TestBeforeThePolicy: an administrator is not denied what he may in the moment in which a
+// new cluster has a leader and no policy yet, but waits, or is told to ask again.
+func TestBeforeThePolicy(t *testing.T) {
+	w := newWorld(t, options{asleep: true, policy: func(p *cluster.Policy) { p.Admins = append(p.Admins, "ann") }})
+	ask := &greylagv1.CreateTokenRequest{RequestId: client.NewRequestID(), Kind: "node"}
+	hasty := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: w.tokens(ann), Timeout: time.Second}, nil)
+	if _, err := hasty.Cluster().CreateToken(t.Context(), ask); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("without a policy: %v", err)
+	}
+	if status, err := hasty.Cluster().Status(t.Context(), &greylagv1.StatusRequest{}); err != nil || status.GetLeader() == "" {
+		t.Errorf("status: %v, %v", status, err)
+	}
+	w.all[0].wake()
+	if answer, err := w.as(ann).Cluster().CreateToken(t.Context(), ask); err != nil || answer.GetToken() == "" {
+		t.Errorf("with one: %v", err)
+	}
+}
+
 func TestAControllerJoins(t *testing.T) {
 	w := newWorld(t, options{})
 	made, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: "controller"})

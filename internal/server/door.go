@@ -151,8 +151,28 @@ func (s *Server) identify(r *http.Request, rpc auth.RPC) (*caller, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.founded(r.Context(), rpc); err != nil {
+		return nil, err
+	}
 	c.User, c.Role = id, auth.RoleOf(s.cfg.State.View().Policy(), id.Identity)
 	return c, nil
+}
+
+// founded waits, where a call is answered from this controller's state, until there is one:
+// the leader of a new cluster has no policy for a moment, nor has a controller that has just
+// joined, and would deny administrators what they may.
+func (s *Server) founded(ctx context.Context, rpc auth.RPC) error {
+	if rpc == "ClusterService/Status" || s.passedOn(rpc) && !s.leads() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	for s.cfg.State.View().ClusterID() == "" {
+		if !pause(ctx, leaderPause) {
+			return errUnfounded
+		}
+	}
+	return nil
 }
 
 // originOf is the program whose call a controller passes on; zero for none.

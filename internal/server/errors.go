@@ -27,10 +27,11 @@ const (
 )
 
 var (
-	errInternal = errors.New("internal error: the log of this controller has more")
-	errNoLeader = errors.New("no controller leads: a majority of them does not answer, or they are choosing a leader")
-	errStopping = errors.New("this controller is stopping; ask another")
-	errTooOften = errors.New("too many requests")
+	errInternal  = errors.New("internal error: the log of this controller has more")
+	errNoLeader  = errors.New("no controller leads: a majority of them does not answer, or they are choosing a leader")
+	errUnfounded = errors.New("this controller does not know the cluster yet")
+	errStopping  = errors.New("this controller is stopping; ask another")
+	errTooOften  = errors.New("too many requests")
 )
 
 // hintUnknown is for people, who give no request id, and for programs, which do.
@@ -63,7 +64,7 @@ func codes(err error) connect.Code {
 		{raftlog.ErrNotCaughtUp, connect.CodeFailedPrecondition}, {raftlog.ErrNoMember, connect.CodeNotFound},
 		{raftlog.ErrLastVoter, connect.CodeFailedPrecondition}, {raftlog.ErrWrongMember, connect.CodeFailedPrecondition},
 		{raftlog.ErrWrongCluster, connect.CodeFailedPrecondition},
-		{errNoLeader, connect.CodeUnavailable}, {errStopping, connect.CodeUnavailable}, {errTooOften, connect.CodeResourceExhausted},
+		{errNoLeader, connect.CodeUnavailable}, {errUnfounded, connect.CodeUnavailable}, {errStopping, connect.CodeUnavailable}, {errTooOften, connect.CodeResourceExhausted},
 		{auth.ErrDenied, connect.CodePermissionDenied}, {auth.ErrNoCaller, connect.CodeUnauthenticated},
 		{auth.ErrBadToken, connect.CodeUnauthenticated}, {auth.ErrExpired, connect.CodeUnauthenticated},
 		{auth.ErrClock, connect.CodeUnauthenticated},

@@ -49,6 +49,7 @@ type controllerHost struct {
 	store  *archive.Archive
 	server *server.Server
 	peers  *client.Peers
+	wake   func() // starts the loops, where options leave them asleep
 	stop   func()
 }
 
@@ -57,6 +58,7 @@ type options struct {
 	limits      server.Limits
 	policy      func(*cluster.Policy)
 	complete    func() bool // the archives hold all history; nil: they do
+	asleep      bool        // the loops do not run: the cluster gets neither name nor policy
 }
 
 func newWorld(t testing.TB, o options) *world {
@@ -74,6 +76,9 @@ func newWorld(t testing.TB, o options) *world {
 	}
 	must(t, w.all[0].log.Bootstrap())
 	w.until("a leader", func() bool { return w.leader() != nil })
+	if o.asleep {
+		return w
+	}
 	for _, c := range w.all[1:] {
 		w.until("a vote for another controller", func() bool {
 			leader := w.leader()
@@ -141,7 +146,10 @@ func (w *world) start(i int, o options) *controllerHost {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { loops.Run(ctx) })
+	c.wake = func() { running.Go(func() { loops.Run(ctx) }) }
+	if !o.asleep {
+		c.wake()
+	}
 	running.Go(func() { _ = c.server.Serve(listener) })
 	c.stop = sync.OnceFunc(func() {
 		stream.Close()
