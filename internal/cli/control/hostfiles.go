@@ -23,7 +23,7 @@ func writeOnce(path, text string) (bool, error) {
 
 // writeFile replaces a file so that, whatever crashes, the old or the new is there.
 func writeFile(path, text string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
@@ -36,6 +36,15 @@ func writeFile(path, text string) error {
 		return err
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// makeFolder makes a folder that everybody may read, whatever the umask of who runs gctl; one
+// that is there stays as it is.
+func makeFolder(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755))
 }
 
 // clientText is a file for the commands of this host.
