@@ -60,9 +60,10 @@ type reaper struct {
 
 // ReapIfAsked must be the first call of a program that uses Start, in main or
 // TestMain: Start runs the program once more to watch over it, and that copy
-// cleans up and exits here. With Options.Keep, copies start controllers again
+// cleans up and exits here; and programs of clusters get the umask of daemons. With Options.Keep, copies start controllers again
 // that ask for it.
 func ReapIfAsked() {
+	syscall.Umask(0o022)
 	keepIfAsked()
 	dir := os.Getenv(reapVariable)
 	if dir == "" {

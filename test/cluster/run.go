@@ -28,7 +28,8 @@ func (c *Cluster) command(ctx context.Context, enter []string, program string, a
 	argv = append(argv, args...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = c.Work
-	cmd.Env = append(os.Environ(), "GREYLAG_CONFIG="+c.ConfigFile())
+	// A locale that this machine does not have would be in the output of jobs' shells.
+	cmd.Env = append(os.Environ(), "GREYLAG_CONFIG="+c.ConfigFile(), "LC_ALL=C")
 	return cmd
 }
 

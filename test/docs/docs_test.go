@@ -90,7 +90,7 @@ func try(ctx context.Context, c *cluster.Cluster, e example) error {
 func once(ctx context.Context, c *cluster.Cluster, e example) error {
 	cmd := exec.CommandContext(ctx, "bash", "-c", e.command)
 	cmd.Dir = c.Work
-	cmd.Env = append(os.Environ(), "GREYLAG_CONFIG="+c.ConfigFile(), "PATH="+c.Programs()+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "GREYLAG_CONFIG="+c.ConfigFile(), "LC_ALL=C", "PATH="+c.Programs()+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
