@@ -18,7 +18,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
 // picture is a cluster drawn in text, one thing a line:
 //
-//	node NAME [gpus=N] [type=T] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J]
+//	node NAME [gpus=N] [type=T, or one for each] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J]
 //	partition NAME [nodes=LIST] [prio=N] [maxtime=D] [maxnodes=N] [down]
 //	qos NAME [tier=N] [preempts=Q,R] [mode=requeue|cancel]
 //	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [array=ID] and what a job has
@@ -241,6 +241,9 @@ func node(name string, w words) *cluster.Node {
 			domain = fmt.Sprintf("%s-%d", name, i*links/w.n("gpus", 1))
 		}
 		g := cluster.GPU{Index: i, Type: cmp.Or(w["type"], "h100"), Domain: domain}
+		if kinds := w.list("type"); len(kinds) > 1 { // of each GPU
+			g.Type = kinds[i]
+		}
 		if slices.Contains(w.list("bad"), fmt.Sprint(i)) {
 			g.Bad = "XID 79"
 		}

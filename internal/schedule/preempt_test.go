@@ -17,6 +17,7 @@ type arena struct {
 	site
 	asked  map[cluster.JobID]cluster.Instant // for whom room was made last, and when
 	gone   int                               // evictions
+	left   []string                          // nodes that the evicted had, one for each that it had
 	vain   int                               // rooms that whoever asked did not get in time
 	broken int                               // promises of others that were put off
 }
@@ -40,11 +41,16 @@ func newArena(t *testing.T) *arena {
 
 // submit gives a job of some size and limit to the cluster.
 func (x *arena) submit(r *rand.Rand) {
-	spec := cluster.JobSpec{
-		Name: "j", WorkDir: "/", QOS: []string{"high", "mid", "low", "low", "low"}[r.IntN(5)], Requeue: r.IntN(4) > 0,
+	x.give(cluster.JobSpec{
+		QOS: []string{"high", "mid", "low", "low", "low"}[r.IntN(5)], Requeue: r.IntN(4) > 0,
 		TimeLimit: time.Duration(1+r.IntN(90)) * time.Minute,
 		Request:   cluster.Request{Nodes: 1 + r.Int32N(2), GPUsPerNode: 1 + r.Int32N(4)},
-	}
+	})
+}
+
+// give submits a job.
+func (x *arena) give(spec cluster.JobSpec) {
+	spec.Name, spec.WorkDir = "j", "/"
 	who := command.Actor{Identity: cluster.Identity{User: "ada", UID: 1000, GID: 100}}
 	x.apply(&command.SubmitJobs{Actor: who, Jobs: []command.Submission{{Spec: spec}}})
 }
@@ -64,6 +70,9 @@ func (x *arena) decide() {
 		}
 		x.gone++
 		x.asked[e.For] = x.now
+		for _, n := range victim.Alloc.Nodes {
+			x.left = append(x.left, n.Node)
+		}
 	}
 	x.apply(&command.CommitPlan{Plan: d.Plan})
 	for _, s := range d.Plan.Starts {
@@ -147,5 +156,79 @@ func TestPreemptionComesToRest(t *testing.T) {
 	}
 	if x.gone != gone {
 		t.Errorf("%d evictions although nothing changed", x.gone-gone)
+	}
+}
+
+// pass lets time go by in steps, each with its reports and its pass.
+func (x *arena) pass(steps int, each time.Duration) {
+	for range steps {
+		x.now = x.now.Add(each)
+		x.apply(&command.Tick{})
+		x.clean()
+		x.decide()
+	}
+}
+
+// states counts the jobs of a QOS by state.
+func (x *arena) states(qos string) map[cluster.JobState]int {
+	count := map[cluster.JobState]int{}
+	for j := range x.s.View().Jobs(0) {
+		if j.Spec.QOS == qos {
+			count[j.State]++
+		}
+	}
+	return count
+}
+
+// TestGuestsMakeRoomAtHome: 32 guests of one GPU have four nodes of eight. Two owners of
+// eight GPUs may use two of these nodes: exactly 16 guests go, all from there. They wait
+// again, and within a day all 32 have run.
+func TestGuestsMakeRoomAtHome(t *testing.T) {
+	x := newArena(t)
+	for n := range 4 {
+		x.do([]string{"node", fmt.Sprint("n", n), "gpus=8", "type=h100"})
+	}
+	policy := *x.s.View().Policy()
+	policy.Partitions = append(policy.Partitions[:1:1], cluster.Partition{Name: "home", Nodes: []string{"n[0-1]"}})
+	x.apply(&command.ApplyPolicy{Actor: operator, Policy: policy})
+	for range 32 {
+		x.give(cluster.JobSpec{QOS: "low", Requeue: true, TimeLimit: 6 * time.Hour, Request: cluster.Request{Nodes: 1, GPUsPerNode: 1}})
+	}
+	x.pass(60, time.Second)
+	for range 2 {
+		x.give(cluster.JobSpec{QOS: "high", Partition: "home", TimeLimit: time.Hour, Request: cluster.Request{Nodes: 1, GPUsPerNode: 8}})
+	}
+	x.pass(60, time.Second)
+	for _, n := range x.left {
+		if n != "n0" && n != "n1" {
+			t.Errorf("a guest of %s went", n)
+		}
+	}
+	if owners, guests := x.states("high"), x.states("low"); x.gone != 16 || owners[cluster.Running] != 2 || guests[cluster.Running] != 16 || guests[cluster.Pending] != 16 {
+		t.Errorf("%d went; owners %v, guests %v", x.gone, owners, guests)
+	}
+	x.pass(24*60, time.Minute)
+	if guests := x.states("low"); x.gone != 16 || guests[cluster.Pending]+guests[cluster.Running] != 0 {
+		t.Errorf("after a day %d went, guests %v", x.gone, guests)
+	}
+}
+
+// TestAGangGoesAndComesBackWhole: one job of a higher tier, on one of the eight nodes of a
+// gang, costs the gang once; it waits as a whole, and has its eight nodes again after it.
+func TestAGangGoesAndComesBackWhole(t *testing.T) {
+	x := newArena(t)
+	for n := range 8 {
+		x.do([]string{"node", fmt.Sprint("n", n), "gpus=1", "type=h100"})
+	}
+	x.give(cluster.JobSpec{QOS: "mid", Requeue: true, TimeLimit: 6 * time.Hour, Request: cluster.Request{Nodes: 8, GPUsPerNode: 1}})
+	x.pass(30, time.Second)
+	x.give(cluster.JobSpec{QOS: "high", TimeLimit: time.Hour, Request: cluster.Request{Nodes: 1, GPUsPerNode: 1}})
+	x.pass(30, time.Second)
+	if x.gone != 1 || len(x.left) != 8 || x.states("high")[cluster.Running] != 1 || x.states("mid")[cluster.Pending] != 1 {
+		t.Errorf("%d went from %v; high %v, the gang %v", x.gone, x.left, x.states("high"), x.states("mid"))
+	}
+	x.pass(70, time.Minute)
+	if gang, _ := x.s.View().Job(1); gang.State != cluster.Running || gang.Attempt != 2 || len(gang.Alloc.Nodes) != 8 || x.gone != 1 {
+		t.Errorf("the gang is %s, attempt %d; %d went", gang.State, gang.Attempt, x.gone)
 	}
 }
