@@ -47,7 +47,7 @@ func (s *State) mayChangeCredits(c *command.ChangeCredits) *command.Refusal {
 		}
 		return refusef(command.Denied, "the budget of account %s is set by administrators and by coordinators of an account above it", c.Account)
 	}
-	return refuse(command.Denied, "credits are changed by administrators", "ask one; gctl info names them")
+	return refuse(command.Denied, "credits are changed by administrators", "ask one; gctl show policy names them")
 }
 
 // carryOut hands a change to the ledger.

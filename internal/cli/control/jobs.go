@@ -14,6 +14,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -90,7 +91,7 @@ were submitted there now, and its credits are set aside anew.
 scontrol's form is understood too: gctl update JobId=123 TimeLimit=2:00:00`
 
 func (t *tool) update() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "update job JOB NAME=VALUE...", Short: "Change jobs", Long: updateLong, GroupID: jobs, Args: cobra.MinimumNArgs(1),
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
 			request, err := updateOf(args)
@@ -100,6 +101,10 @@ func (t *tool) update() *cobra.Command {
 			return t.send(ctx, c, "changed", request)
 		}),
 	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what gsubmit takes
+		return &cli.UsageError{Problem: options.Problem(err), Advice: "write what is to change as NAME=VALUE: gctl update 123 timelimit=2:00:00"}
+	})
+	return c
 }
 
 // updateOf reads "job 123 timelimit=60" and "JobId=123 TimeLimit=60".

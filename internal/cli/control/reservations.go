@@ -34,7 +34,7 @@ type reservedJobJSON struct {
 
 // showReservations prints all reservations as a table, or all about the one that is named.
 func (t *tool) showReservations(ctx context.Context, c cli.Cluster, args []string) error {
-	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Reservations: true})
+	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Reservations: true, Read: t.read()})
 	if err != nil {
 		return err
 	}

@@ -165,6 +165,7 @@ func letter(table []Option, c byte) *Option {
 
 func unknown(table []Option, as, name string) error {
 	advice := "see --help for the options there are"
+	name, _, _ = strings.Cut(name, "=") // of -mem=4G
 	var names []string
 	for i := range table {
 		names = append(append(names, table[i].Long), table[i].Aliases...)

@@ -36,6 +36,7 @@ func TestParse(t *testing.T) {
 		{"-vu", Anywhere, "option -u needs a value: write -u NAME"},
 		{"--verbose=1", Anywhere, `option --verbose takes no value, got "1": write --verbose alone`},
 		{"--usr x", Anywhere, `unknown option "--usr": did you mean --user?`},
+		{"-mser=4", Anywhere, `unknown option "-m": did you mean --user?`},
 		{"-x", Anywhere, `unknown option "-x": see --help for the options there are`},
 		{"-\x00", Anywhere, `unknown option "-\x00": see --help for the options there are`},
 		{"-vé", Anywhere, `unknown option "-é": see --help for the options there are`},
