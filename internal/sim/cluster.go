@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -31,11 +30,16 @@ type virtual struct {
 	took    []time.Duration // passes
 	anew    int             // passes that planned everything
 	stale   int             // starts that did not fit the state
+
+	// Room that is used again.
+	submitted command.SubmitJobs
+	reports   map[string]*command.ReportTasks // by node
+	heard     []*command.ReportTasks          // of them, those with something to say, in order
 }
 
 // newVirtual is a cluster of nodes under a policy.
 func newVirtual(f *Fleet, policy *cluster.Policy, check bool) (*virtual, error) {
-	v := &virtual{state: state.NewUnwatched(), planner: schedule.NewPlanner(), now: epoch, epochs: map[string]uint64{}, check: check}
+	v := &virtual{state: state.NewUnwatched(), planner: schedule.NewPlanner(), now: epoch, epochs: map[string]uint64{}, reports: map[string]*command.ReportTasks{}, check: check}
 	if check {
 		v.state = state.New()
 	}
@@ -53,7 +57,7 @@ func newVirtual(f *Fleet, policy *cluster.Policy, check bool) (*virtual, error) 
 // resume is a saved cluster, whose nodes are heard again from now on.
 func resume(s *state.State, check bool) *virtual {
 	view := s.View()
-	v := &virtual{state: s, planner: schedule.NewPlanner(), now: view.Now(), index: view.Index(), epochs: map[string]uint64{}, check: check}
+	v := &virtual{state: s, planner: schedule.NewPlanner(), now: view.Now(), index: view.Index(), epochs: map[string]uint64{}, reports: map[string]*command.ReportTasks{}, check: check}
 	for n := range view.Nodes() {
 		v.epochs[n.Name] = n.Epoch
 	}
@@ -118,44 +122,49 @@ type task struct {
 	started cluster.Instant
 }
 
-// report has each node report the tasks of it that changed, as one message, the node
+// report has each node report the tasks of it that changed, as one message, the nodes
 // with the first task of a job first: it is the one whose script ends the job.
 func (v *virtual) report(tasks []task) error {
-	if len(tasks) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(tasks, func(a, b task) int { return min(a.rank, 1) - min(b.rank, 1) })
-	order := make([]string, 0, len(tasks))
-	byNode := map[string]*command.ReportTasks{}
-	for _, t := range tasks {
-		if _, there := v.epochs[t.node]; !there {
-			continue
-		}
-		key := t.node
-		if t.rank > 0 {
-			key += "\x00" // after all that are first somewhere
-		}
-		r := byNode[key]
-		if r == nil {
-			r = &command.ReportTasks{Node: t.node, Epoch: v.epochs[t.node]}
-			byNode[key] = r
-			order = append(order, key)
-		}
-		said := cluster.Task{Node: t.node, Phase: t.phase, Started: t.started}
-		if t.phase == cluster.TaskClean {
-			said.Cause, said.Ended = cluster.Exited, v.now
-			if t.rank > 0 {
-				said.Cause = cluster.Stopped
+	for _, first := range [...]bool{true, false} {
+		for i := range tasks {
+			if t := &tasks[i]; first == (t.rank == 0) {
+				v.say(t)
 			}
 		}
-		r.Tasks = append(r.Tasks, command.TaskReport{Job: t.job, Attempt: t.attempt, Task: said})
-	}
-	for _, key := range order {
-		if err := v.must(byNode[key]); err != nil {
-			return err
+		for _, r := range v.heard {
+			if err := v.must(r); err != nil {
+				return err
+			}
+			r.Tasks = r.Tasks[:0]
 		}
+		v.heard = v.heard[:0]
 	}
 	return nil
+}
+
+// say adds a task to what its node is about to report, if the node is there.
+func (v *virtual) say(t *task) {
+	epoch, there := v.epochs[t.node]
+	if !there {
+		return
+	}
+	r := v.reports[t.node]
+	if r == nil {
+		r = &command.ReportTasks{Node: t.node}
+		v.reports[t.node] = r
+	}
+	if len(r.Tasks) == 0 {
+		r.Epoch = epoch
+		v.heard = append(v.heard, r)
+	}
+	said := cluster.Task{Node: t.node, Phase: t.phase, Started: t.started}
+	if t.phase == cluster.TaskClean {
+		said.Cause, said.Ended = cluster.Exited, v.now
+		if t.rank > 0 {
+			said.Cause = cluster.Stopped
+		}
+	}
+	r.Tasks = append(r.Tasks, command.TaskReport{Job: t.job, Attempt: t.attempt, Task: said})
 }
 
 // tick lets time pass in the state, if something is due.

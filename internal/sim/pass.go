@@ -139,8 +139,7 @@ func (m *passMeasure) next() cluster.JobSpec {
 }
 
 func (m *passMeasure) enqueue(spec cluster.JobSpec) (cluster.JobID, error) {
-	job := Job{Spec: &spec}
-	r, err := m.apply(job.submission())
+	r, err := m.apply(m.submission(&spec))
 	if err != nil {
 		return 0, err
 	}

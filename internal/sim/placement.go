@@ -53,7 +53,9 @@ func placement(o *Outcome) Placement {
 		}
 	}
 	p.OneDomain, p.OneLeaf = part(near, small), part(leaf, p.WideJobs)
-	p.Stranded = stranded(o, domains)
+	if gpus > 0 {
+		p.Stranded = stranded(o, domains)
+	}
 	return p
 }
 

@@ -67,6 +67,7 @@ type replay struct {
 	done    int
 	saved   bool      // it goes on from a saved cluster
 	told    time.Time // when progress was
+	tasks   []task    // that changed at the present instant: room used again
 }
 
 func newReplay(v *virtual, jobs []Job, o Options) *replay {
@@ -126,17 +127,18 @@ func (r *replay) soonest() cluster.Instant {
 
 // happen is all events of an instant: ends, what time brings, submissions.
 func (r *replay) happen() error {
-	var over []task
 	var ended []int
+	over := r.tasks[:0]
 	for len(r.ends) > 0 && r.ends[0].at <= r.now {
 		e := heap.Pop(&r.ends).(ending)
 		res := &r.results[e.result]
 		res.End, res.Reason = r.now, cluster.Completed.String()
-		over = append(over, tasksOf(res, cluster.TaskClean)...)
+		over = appendTasks(over, res, cluster.TaskClean)
 		delete(r.of, res.ID)
 		ended = append(ended, e.result)
 		r.done++
 	}
+	r.tasks = over
 	if err := r.report(over); err != nil {
 		return err
 	}
@@ -171,7 +173,7 @@ func (r *replay) returns(ended []int) {
 }
 
 func (r *replay) submit(i int) error {
-	answer, err := r.apply(r.jobs[i].submission())
+	answer, err := r.apply(r.submission(r.jobs[i].Spec))
 	if err != nil {
 		return err
 	}
@@ -255,7 +257,7 @@ func (r *replay) begin(d *schedule.Decision, done *command.Committed) error {
 	for _, s := range done.Stale {
 		stale[s.Job] = true
 	}
-	var running []task
+	running := r.tasks[:0]
 	for i := range d.Plan.Starts {
 		s := &d.Plan.Starts[i]
 		if stale[s.Job] {
@@ -270,17 +272,17 @@ func (r *replay) begin(d *schedule.Decision, done *command.Committed) error {
 		if res.promised > 0 && r.now > res.promised && res.Broken == "" {
 			res.Broken = unnamed
 		}
-		running = append(running, tasksOf(res, cluster.TaskStarted)...)
+		running = appendTasks(running, res, cluster.TaskStarted)
 		heap.Push(&r.ends, ending{r.now.Add(res.Job.Run), at})
 	}
+	r.tasks = running
 	return r.report(running)
 }
 
-// tasksOf is the tasks of a job as its nodes report them.
-func tasksOf(res *Result, phase cluster.TaskPhase) []task {
-	tasks := make([]task, len(res.Nodes))
+// appendTasks adds the tasks of a job as its nodes report them.
+func appendTasks(tasks []task, res *Result, phase cluster.TaskPhase) []task {
 	for i := range res.Nodes {
-		tasks[i] = task{node: res.Nodes[i].Node, rank: i, job: res.ID, attempt: res.attempt, phase: phase, started: res.Start}
+		tasks = append(tasks, task{node: res.Nodes[i].Node, rank: i, job: res.ID, attempt: res.attempt, phase: phase, started: res.Start})
 	}
 	return tasks
 }

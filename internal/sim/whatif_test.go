@@ -28,7 +28,7 @@ func saved(t *testing.T) []byte {
 		jobs = append(jobs, Job{Submit: epoch, Run: 1, Spec: new(jobOf(x.nodes, time.Duration(x.hours)*time.Hour))})
 	}
 	begin(t, v, jobs)
-	held := (&Job{Spec: new(jobOf(1, time.Hour))}).submission()
+	held := v.submission(new(jobOf(1, time.Hour)))
 	held.Jobs[0].Held = true
 	if err := v.must(held); err != nil {
 		t.Fatal(err)

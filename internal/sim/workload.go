@@ -101,12 +101,12 @@ func (j *Job) size() int64 {
 	return int64(j.Spec.Request.CPUsPerNode()) * int64(max(1, j.Spec.Request.Nodes))
 }
 
-// submission is the command that submits the job.
-func (j *Job) submission() *command.SubmitJobs {
-	return &command.SubmitJobs{
-		Actor: command.Actor{Identity: j.Spec.Owner, Source: "simulation"},
-		Jobs:  []command.Submission{{Spec: *j.Spec}},
-	}
+// submission is the command that submits a job. It holds until the next one: the state
+// makes its own copy of what is submitted.
+func (v *virtual) submission(spec *cluster.JobSpec) *command.SubmitJobs {
+	v.submitted.Actor = command.Actor{Identity: spec.Owner, Source: "simulation"}
+	v.submitted.Jobs = append(v.submitted.Jobs[:0], command.Submission{Spec: *spec})
+	return &v.submitted
 }
 
 // String names it for messages.

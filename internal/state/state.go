@@ -56,9 +56,12 @@ func defaultLimits() limits {
 func New() *State { return newState(defaultLimits()) }
 
 // NewUnwatched is a state for simulations: it keeps no audit journal, tells nobody which
-// jobs changed or ended, and its digest tells nothing, since no replica is compared with it.
+// jobs changed or ended, soon forgets those that ended, and its digest tells nothing, since
+// no replica is compared with it.
 func NewUnwatched() *State {
-	s := New()
+	few := defaultLimits()
+	few.tail = 1024
+	s := newState(few)
 	s.unwatched, s.hashes.off = true, true
 	s.hashes.policy, s.hashes.fabric = 0, 0
 	return s

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -25,7 +26,8 @@ func (r *reading) swfLine(number int, line string) error {
 		r.swfHeader(header)
 		return nil
 	}
-	fields := strings.Fields(line)
+	r.fields = slices.AppendSeq(r.fields[:0], strings.FieldsSeq(line))
+	fields := r.fields
 	if len(fields) == 0 {
 		return nil
 	}

@@ -108,9 +108,10 @@ func (f *Faults) String() string {
 type reading struct {
 	Options
 	Trace
-	seen  map[string]int    // ids, and the lines they are on
-	words map[string]string // users and accounts
-	last  time.Duration
+	seen   map[string]int    // ids, and the lines they are on
+	words  map[string]string // users and accounts
+	last   time.Duration
+	fields []string // of the present line: room used again
 }
 
 func newReading(o Options) *reading {
