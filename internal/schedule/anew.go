@@ -121,7 +121,7 @@ func (p *Planner) remember() map[cluster.JobID]memory {
 func (p *Planner) reset(r *round) {
 	g := newGround(r.snap)
 	*p = Planner{
-		ground: g, profile: backfill.New(r.snap.Now, g.hosts, g.levels, g.counts),
+		passes: p.passes, ground: g, profile: backfill.New(r.snap.Now, g.hosts, g.levels, g.counts),
 		classes: map[classKey]*class{}, bySpec: map[*cluster.JobSpec]*class{},
 		entries: make(map[cluster.JobID]*entry, len(r.jobs.pending)), tenants: map[cluster.JobID]*tenant{},
 		barred: newBarred(), limited: map[*entry]bool{}, pledged: map[*entry]bool{}, left: map[int]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last, made: p.made, active: p.active, pending: p.pending, prio: p.prio,

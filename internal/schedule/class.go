@@ -17,7 +17,7 @@ type class struct {
 	specs   []*cluster.JobSpec
 	offered bool   // waits in a sweep's queue
 	hears   bool   // is about to be offered something
-	judged  *round // the pass that found out whether it fits now
+	judged  uint64 // number of the pass that found out whether it fits now
 	fits    bool
 	kept    string // by which reservations alone it is kept back; judged with fits
 	options []option

@@ -101,9 +101,9 @@ func shown(now, at cluster.Instant) cluster.Instant {
 // is free is kept for jobs before it.
 func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 	c := e.class
-	if c.judged != r {
+	if c.judged != r.number {
 		free := r.freeNow(p)
-		c.judged, c.fits = r, p.fitsIn(c, free, r.open)
+		c.judged, c.fits = r.number, p.fitsIn(c, free, r.open)
 		c.kept = p.keptFrom(r, c)
 	}
 	spec := e.job.Spec

@@ -43,6 +43,7 @@ type Stats struct {
 // costs what the event changed. It is a function of the snapshots it was given and
 // their order; only its owner may use it.
 type Planner struct {
+	passes          uint64
 	last            *cluster.Snapshot
 	ordered         cluster.Instant // when all starts were last seen to be in the order of priorities
 	turns           int             // handed out
@@ -112,6 +113,7 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 
 // round is one pass under way.
 type round struct {
+	number   uint64 // of the planner's passes
 	snap     *cluster.Snapshot
 	jobs     roster
 	limits   *limits
@@ -130,7 +132,8 @@ func newRound(snap *cluster.Snapshot) *round { return NewPlanner().newRound(snap
 // newRound begins a pass. What hangs on the policy alone is taken over from the last one.
 func (p *Planner) newRound(snap *cluster.Snapshot) *round {
 	p.prio = p.prio.at(snap)
-	r := &round{snap: snap, jobs: newRoster(snap, roster{p.active, p.pending}), limits: newLimits(snap), prio: p.prio}
+	p.passes++
+	r := &round{number: p.passes, snap: snap, jobs: newRoster(snap, roster{p.active, p.pending}), limits: newLimits(snap), prio: p.prio}
 	r.decision.Plan.Index, r.decision.Plan.Policy = snap.Index, snap.Policy.Version
 	r.decision.Wake = repriced(snap)
 	return r
@@ -138,8 +141,8 @@ func (p *Planner) newRound(snap *cluster.Snapshot) *round {
 
 // tell has a job told what may have changed for it.
 func (r *round) tell(e *entry) {
-	if e.told != r {
-		e.told = r
+	if e.told != r.number {
+		e.told = r.number
 		r.told = append(r.told, e)
 	}
 }
@@ -160,7 +163,7 @@ type entry struct {
 	gone   bool
 	why    verdict
 	kept   *keeping // nil unless it is barred
-	told   *round   // the last pass in which it was
+	told   uint64   // number of the last pass in which it was
 	broken string   // why its promise is not kept, until that was told
 	place  int      // in the agenda
 	queued bool

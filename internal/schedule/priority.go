@@ -27,8 +27,8 @@ type priorities struct {
 	gpus       int64            // in the cluster; -1 until it is asked
 	cpus       int64
 	fairness   *fairness       // nil until it is asked
-	before     *fairness       // that was counted last
 	counted    cluster.Instant // when fairness was
+	stale      bool            // it has to be counted again
 }
 
 // sharesKept is how long fair-share factors are good for. They cost what all users do,
@@ -59,21 +59,16 @@ func newPriorities(snap *cluster.Snapshot) *priorities {
 	return p
 }
 
-// at is the priorities of another snapshot: what hangs on the policy alone is the same
-// while that is. p may be nil.
+// at is the priorities of another snapshot, in place of these: what hangs on the policy
+// alone is the same while that is. p may be nil.
 func (p *priorities) at(snap *cluster.Snapshot) *priorities {
 	if p == nil || p.snap.Policy != snap.Policy {
 		return newPriorities(snap)
 	}
-	next := &priorities{snap: snap, weights: p.weights, qos: p.qos, partitions: p.partitions, gpus: -1, before: p.before}
-	if p.fairness != nil {
-		next.before = p.fairness
-		if same := p.snap.Accounts != nil && snap.Accounts != nil && snap.Accounts.Tree == p.snap.Accounts.Tree; same &&
-			snap.Now >= p.counted && snap.Now.Sub(p.counted) < sharesKept {
-			next.fairness, next.counted = p.fairness, p.counted
-		}
-	}
-	return next
+	same := p.snap.Accounts != nil && snap.Accounts != nil && snap.Accounts.Tree == p.snap.Accounts.Tree
+	p.stale = p.stale || !same || snap.Now < p.counted || snap.Now.Sub(p.counted) >= sharesKept
+	p.snap, p.gpus, p.cpus = snap, -1, 0
+	return p
 }
 
 // steady reports whether priorities change with the policy alone.
@@ -135,8 +130,12 @@ func (p *priorities) share(job *cluster.Job) int64 {
 	if p.snap.Accounts == nil {
 		return million
 	}
-	if p.fairness == nil {
-		p.fairness, p.counted = newFairness(p.snap.Accounts, &p.snap.Policy.Scheduling.FairShare, p.snap.Now, p.before), p.snap.Now
+	if p.fairness == nil || p.stale {
+		rules := &p.snap.Policy.Scheduling.FairShare
+		if p.fairness == nil || !p.fairness.again(p.snap.Accounts, rules, p.snap.Now) {
+			p.fairness = newFairness(p.snap.Accounts, rules, p.snap.Now)
+		}
+		p.counted, p.stale = p.snap.Now, false
 	}
 	return int64(p.fairness.of(job.Spec.Association()) * million)
 }

@@ -1,8 +1,6 @@
 package schedule
 
 import (
-	"slices"
-
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/fairshare"
 )
@@ -22,7 +20,7 @@ type Share struct {
 // priorities are made of at an instant. Users who have used something and are in no
 // account stand beside the accounts at the top with one share each. O(n log n).
 func Shares(view *cluster.AccountView, policy *cluster.FairSharePolicy, now cluster.Instant) []Share {
-	f := newFairness(view, policy, now, nil)
+	f := newFairness(view, policy, now)
 	out := make([]Share, len(f.nodes))
 	for i := range f.nodes {
 		n := &f.nodes[i]
@@ -54,32 +52,22 @@ func Shares(view *cluster.AccountView, policy *cluster.FairSharePolicy, now clus
 type fairness struct {
 	view      *cluster.AccountView
 	nodes     []fairshare.Node
+	tree      *fairshare.Tree // of the nodes
 	factors   []fairshare.Factor
 	known     int                      // nodes that are those of the view's tree, in its order
 	strangers []cluster.AssociationKey // the nodes after those
 	places    map[cluster.AssociationKey]int32
 }
 
-// newFairness computes the factors of an instant. What it was before, nil at first,
-// saves finding room and places for those that are the same.
-func newFairness(view *cluster.AccountView, policy *cluster.FairSharePolicy, now cluster.Instant, before *fairness) *fairness {
-	f := &fairness{view: view, known: 1}
-	more := 16
-	if before != nil {
-		more += len(before.strangers)
-		f.strangers = make([]cluster.AssociationKey, 0, more)
-	}
-	var tree *cluster.AccountTree
-	if view != nil {
-		tree = view.Tree
-	}
-	if tree == nil {
-		f.nodes = append(make([]fairshare.Node, 0, more), fairshare.Node{Parent: -1, Shares: 1})
+// newFairness computes the factors of an instant. O(n log n).
+func newFairness(view *cluster.AccountView, policy *cluster.FairSharePolicy, now cluster.Instant) *fairness {
+	f := &fairness{view: view, places: map[cluster.AssociationKey]int32{}}
+	if view == nil || view.Tree == nil {
+		f.nodes = []fairshare.Node{{Parent: -1, Shares: 1}}
 	} else {
-		f.known = len(tree.Nodes)
-		f.nodes = make([]fairshare.Node, f.known, f.known+more)
-		for i := range tree.Nodes {
-			n := &tree.Nodes[i]
+		f.nodes = make([]fairshare.Node, len(view.Tree.Nodes))
+		for i := range view.Tree.Nodes {
+			n := &view.Tree.Nodes[i]
 			f.nodes[i] = fairshare.Node{Parent: n.Parent, Shares: n.Account.Shares}
 			if n.User != nil {
 				f.nodes[i].User, f.nodes[i].Shares = true, n.User.Shares
@@ -89,48 +77,81 @@ func newFairness(view *cluster.AccountView, policy *cluster.FairSharePolicy, now
 			}
 		}
 	}
+	f.known = len(f.nodes)
 	if view != nil {
 		for u := range view.Used {
-			f.used(u, fairshare.At(u.Billed, now, policy.HalfLife))
+			usage := fairshare.At(u.Billed, now, policy.HalfLife)
+			if i := f.member(u); i >= 0 {
+				f.nodes[i].Usage += usage
+				continue
+			}
+			f.places[u.AssociationKey] = int32(len(f.nodes))
+			f.strangers = append(f.strangers, u.AssociationKey)
+			f.nodes = append(f.nodes, fairshare.Node{Parent: 0, User: true, Shares: 1, Usage: usage})
 		}
 	}
-	f.settle(before)
-	t, err := fairshare.NewTree(f.nodes)
-	if err != nil { // the view's tree is one
-		f.factors = make([]fairshare.Factor, len(f.nodes))
-		return f
-	}
-	t.Sum()
-	if policy.Classic {
-		f.factors = t.Classic(1)
-	} else {
-		f.factors = t.FairTree()
-	}
+	f.rank(policy)
 	return f
 }
 
-// used adds what somebody has used.
-func (f *fairness) used(u *cluster.AccountUsage, usage int64) {
-	if tree := f.view.Tree; tree != nil {
-		i := tree.Find(u.AssociationKey)
-		if i >= 0 && (u.User == "" || tree.Nodes[i].User != nil) {
-			f.nodes[i].Usage += usage
-			return
-		}
+// again computes the factors of a later instant in place of these, if the accounts and
+// those in none who have used something are the same. Else it reports false, and the
+// factors are of no use any more.
+func (f *fairness) again(view *cluster.AccountView, policy *cluster.FairSharePolicy, now cluster.Instant) bool {
+	if view == nil || f.view == nil || view.Tree != f.view.Tree {
+		return false
 	}
-	f.strangers = append(f.strangers, u.AssociationKey)
-	f.nodes = append(f.nodes, fairshare.Node{Parent: 0, User: true, Shares: 1, Usage: usage})
+	for i := range f.nodes {
+		f.nodes[i].Usage = 0
+	}
+	f.view = view
+	met := 0
+	for u := range view.Used {
+		i := f.member(u)
+		if i < 0 {
+			if met == len(f.strangers) || f.strangers[met] != u.AssociationKey {
+				return false
+			}
+			i = int32(f.known + met)
+			met++
+		}
+		f.nodes[i].Usage += fairshare.At(u.Billed, now, policy.HalfLife)
+	}
+	if met < len(f.strangers) {
+		return false
+	}
+	f.rank(policy)
+	return true
 }
 
-// settle notes where the strangers are.
-func (f *fairness) settle(before *fairness) {
-	if before != nil && f.known == before.known && slices.Equal(f.strangers, before.strangers) {
-		f.strangers, f.places = before.strangers, before.places
-		return
+// member is the node of somebody who is in the view's tree; -1 for others.
+func (f *fairness) member(u *cluster.AccountUsage) int32 {
+	tree := f.view.Tree
+	if tree == nil {
+		return -1
 	}
-	f.places = make(map[cluster.AssociationKey]int32, len(f.strangers))
-	for i, key := range f.strangers {
-		f.places[key] = int32(f.known + i)
+	i := tree.Find(u.AssociationKey)
+	if i >= 0 && u.User != "" && tree.Nodes[i].User == nil {
+		return -1
+	}
+	return i
+}
+
+// rank computes the factors of the nodes, which have their own usage.
+func (f *fairness) rank(policy *cluster.FairSharePolicy) {
+	if f.tree == nil {
+		t, err := fairshare.NewTree(f.nodes)
+		if err != nil { // the view's tree is one
+			f.factors = make([]fairshare.Factor, len(f.nodes))
+			return
+		}
+		f.tree = t
+	}
+	f.tree.Sum()
+	if policy.Classic {
+		f.factors = f.tree.Classic(1, f.factors)
+	} else {
+		f.factors = f.tree.FairTree(f.factors)
 	}
 }
 

@@ -7,9 +7,10 @@ import "math"
 // The effective usage of a node leans towards that of its account as far as its
 // shares among its siblings go, so that users pay for what their account used. Who
 // has no shares has 0; who has shares and neither used anything nor has an account
-// that did, 1. Whose shares are the parent's has what the account above has. O(n).
-func (t *Tree) Classic(dampening int64) []Factor {
-	out := t.normal()
+// that did, 1. Whose shares are the parent's has what the account above has. The answer
+// is in room where that is large enough. O(n).
+func (t *Tree) Classic(dampening int64, room []Factor) []Factor {
+	out := t.normal(room)
 	d := float64(max(1, dampening))
 	for i := range t.nodes {
 		f, p := &out[i], t.up[i]

@@ -88,9 +88,9 @@ func play(t *testing.T, text string) string {
 	if sum {
 		tree.Sum()
 	}
-	factors := tree.FairTree()
+	factors := tree.FairTree(nil)
 	if mode == "classic" {
-		factors = tree.Classic(1)
+		factors = tree.Classic(1, nil)
 	}
 	var out strings.Builder
 	for i, f := range factors {
@@ -201,7 +201,7 @@ func TestNoTree(t *testing.T) {
 			t.Errorf("%v: %v", nodes, err)
 		}
 	}
-	if tree, err := NewTree(nil); err != nil || len(tree.FairTree()) != 0 || len(tree.Classic(1)) != 0 {
+	if tree, err := NewTree(nil); err != nil || len(tree.FairTree(nil)) != 0 || len(tree.Classic(1, nil)) != 0 {
 		t.Error("no nodes", err)
 	}
 }
@@ -312,17 +312,17 @@ func checkTree(t *testing.T, nodes []Node) {
 	}
 	tree.Sum()
 	want := oracle(tree)
-	for i, f := range tree.FairTree() {
+	for i, f := range tree.FairTree(nil) {
 		if nodes[i].User && f.FairShare != want[int32(i)] {
 			t.Fatalf("%v\nuser %d has %g, want %g", nodes, i, f.FairShare, want[int32(i)])
 		}
 	}
-	for i, f := range tree.Classic(1) {
+	for i, f := range tree.Classic(1, nil) {
 		if math.IsNaN(f.FairShare) || f.FairShare < 0 || f.FairShare > 1 {
 			t.Fatalf("%v\nnode %d has %g", nodes, i, f.FairShare)
 		}
 		if nodes[i].OfParent {
-			if above := tree.Classic(1)[account(nodes, int32(i))]; f.FairShare != above.FairShare || f.Effective != above.Effective {
+			if above := tree.Classic(1, nil)[account(nodes, int32(i))]; f.FairShare != above.FairShare || f.Effective != above.Effective {
 				t.Fatalf("%v\nnode %d: %+v, of its parent %+v", nodes, i, f, above)
 			}
 		}
@@ -335,6 +335,40 @@ func checkTree(t *testing.T, nodes []Node) {
 func TestRandomTrees(t *testing.T) {
 	for seed := range uint64(3000) {
 		checkTree(t, randomTree(seed, 2+int(seed%40)))
+	}
+}
+
+// TestAskedAgain has one tree asked again and again as usage changes: it answers as one
+// that is asked for the first time.
+func TestAskedAgain(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		nodes := randomTree(seed, 2+int(seed%40))
+		tree, err := NewTree(nodes)
+		if err != nil {
+			continue
+		}
+		var tall, flat []Factor
+		for range 20 {
+			for i := range nodes {
+				switch {
+				case !nodes[i].User:
+					nodes[i].Usage = 0
+				case r.IntN(4) == 0:
+					nodes[i].Usage = r.Int64N(1 << (1 + r.IntN(40)))
+				}
+			}
+			first, err := NewTree(slices.Clone(nodes))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tree.Sum()
+			first.Sum()
+			tall, flat = tree.FairTree(tall), tree.Classic(1, flat)
+			if !slices.Equal(tall, first.FairTree(nil)) || !slices.Equal(flat, first.Classic(1, nil)) {
+				t.Fatalf("seed %d: a tree asked again answers otherwise: %v", seed, nodes)
+			}
+		}
 	}
 }
 
@@ -361,7 +395,7 @@ func BenchmarkFairTree(b *testing.B) {
 				b.Fatal(err)
 			}
 			tree.Sum()
-			tree.FairTree()
+			tree.FairTree(nil)
 		}
 	})
 	b.Run("usage", func(b *testing.B) {

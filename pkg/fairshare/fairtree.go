@@ -17,9 +17,11 @@ import (
 // ranks with the best below it. Who has shares and no usage is ahead of all who have
 // usage; who has no shares comes last, whether there is usage or not. Users that
 // nobody ordered are level. A user whose shares are the parent's is the first of its
-// account, as Slurm has it: what an account's rank is, if it were one's. O(n log n).
-func (t *Tree) FairTree() []Factor {
-	out := t.normal()
+// account, as Slurm has it: what an account's rank is, if it were one's. The answer is in
+// room where that is large enough. O(n log n), and O(n) when hardly any order has changed
+// since the tree was asked last.
+func (t *Tree) FairTree(room []Factor) []Factor {
+	out := t.normal(room)
 	for i := range t.nodes {
 		n, p := &t.nodes[i], t.up[i]
 		if p < 0 {
@@ -39,7 +41,7 @@ func (t *Tree) FairTree() []Factor {
 	}
 	if len(t.nodes) > 0 {
 		r := ranking{Tree: t, factors: out, next: t.users}
-		r.visit(slices.Clone(t.below(0)), false)
+		r.visit(t.below(0), false)
 	}
 	return out
 }
@@ -101,6 +103,9 @@ func (r *ranking) visit(siblings []int32, tied bool) {
 
 // merged is the children of accounts that are level with each other.
 func (r *ranking) merged(accounts []int32) []int32 {
+	if len(accounts) == 1 {
+		return r.below(accounts[0])
+	}
 	var all []int32
 	for _, a := range accounts {
 		all = append(all, r.below(a)...)

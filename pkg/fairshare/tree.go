@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ErrTree is wrapped by the errors of [NewTree].
@@ -31,7 +32,8 @@ type Factor struct {
 	FairShare  float64 // 0 to 1; of accounts in Fair Tree, 0
 }
 
-// Tree is nodes with what belongs to whom. It is not changed by asking for factors.
+// Tree is nodes with what belongs to whom. Only its owner may use it. Asking for factors
+// leaves siblings in their order, from which the next time begins.
 type Tree struct {
 	nodes    []Node
 	up       []int32 // with whose children a node competes; -1 for the root
@@ -42,7 +44,7 @@ type Tree struct {
 }
 
 // NewTree makes a tree of nodes, parents before children, the root first. It keeps
-// the slice. O(nodes).
+// the slice, in which only usage may be changed. O(nodes).
 func NewTree(nodes []Node) (*Tree, error) {
 	t := &Tree{nodes: nodes, up: make([]int32, len(nodes)), first: make([]int32, len(nodes)+1), sums: make([]int64, len(nodes))}
 	for i := range nodes {
@@ -120,8 +122,9 @@ func ratio(a, b int64) float64 {
 }
 
 // normal fills in what both algorithms have in common.
-func (t *Tree) normal() []Factor {
-	out := make([]Factor, len(t.nodes))
+func (t *Tree) normal(room []Factor) []Factor {
+	out := slices.Grow(room[:0], len(t.nodes))[:len(t.nodes)]
+	clear(out)
 	for i := range t.nodes {
 		n := &t.nodes[i]
 		if n.Parent < 0 {
