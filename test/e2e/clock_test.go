@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,11 +21,19 @@ func (s *site) setClocks(offset time.Duration) {
 	}
 }
 
+// handovers is how often a leader has given up for its clock.
+func (s *site) handovers() (n int) {
+	for _, ctl := range s.Controllers() {
+		n += strings.Count(ctl.LogTail(1<<20), "clock is off: handing leadership over")
+	}
+	return n
+}
+
 // TestClocksJump moves the leader's clock by an hour, then everyone's, forward
 // and back. A job with a limit of half an hour runs on, users are served by those
 // whose clocks are right, and there is no storm of elections.
 func TestClocksJump(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	options := three()
 	options.Clocks = true
 	s := newSite(t, options)
@@ -45,8 +54,7 @@ func TestClocksJump(t *testing.T) {
 
 	// When all clocks jump together nobody can tell which is right but the login
 	// node, whose users are refused until clocks agree again.
-	before, err := s.leader(ctx).Status(ctx)
-	s.must(err)
+	before := s.handovers()
 	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
 		s.setClocks(offset)
 		s.wait(ctx, 3*time.Second)
@@ -58,10 +66,8 @@ func TestClocksJump(t *testing.T) {
 		t.Log("all clocks were off by", offset, "submission acknowledged after", s.probe(ctx).Round(time.Millisecond))
 		s.stillRuns(ctx, limited)
 	}
-	after, err := s.leader(ctx).Status(ctx)
-	s.must(err)
-	if after.Term > before.Term+3 {
-		t.Errorf("%d elections while clocks moved together", after.Term-before.Term)
+	if n := s.handovers() - before; n > 3 {
+		t.Errorf("leadership was handed over %d times while clocks moved together", n)
 	}
 	s.cancel(ctx, limited)
 	s.await(ctx, limited, "CANCELLED")
@@ -72,7 +78,7 @@ func TestClocksJump(t *testing.T) {
 // the leader: it hands over before it stamps anything, or a job with a limit of half
 // an hour would end.
 func TestWrongClockAtStart(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	options := three()
 	options.Clocks = true
 	s := newSite(t, options)

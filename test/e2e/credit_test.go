@@ -38,7 +38,7 @@ func newBank(t testing.TB, options cluster.Options, rules string) *bank {
 	}
 	options.Policy += rules + "\n[credits]\non = true\nfault_refund = \"0s\"\n"
 	b := &bank{newSite(t, options), audit.NewPaid()}
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	self, err := user.Current()
 	b.must(err)
 	_, err = b.client.Accounts().LoadAccounts(ctx, &greylagv1.LoadAccountsRequest{Toml: fmt.Sprintf(
@@ -198,7 +198,7 @@ func twoNodes() cluster.Options {
 // TestCreditsLeaderKilled ends the leader with SIGKILL again and again while jobs are
 // paid for. Not one micro-credit is lost or doubled.
 func TestCreditsLeaderKilled(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	b := newBank(t, twoNodes(), "")
 	stop := b.busy()
 	for range 4 {

@@ -20,7 +20,7 @@ import (
 // TestCreditsKilledAtEachStep ends the leader at every step from reserving to settling:
 // while it is under way, and as soon as a follower shows that it was taken.
 func TestCreditsKilledAtEachStep(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	b := newBank(t, twoNodes(), "")
 	for i, after := range []time.Duration{0, 3 * time.Millisecond} {
 		b.killSubmitting(ctx, fmt.Sprint("submitting-", i), after)
@@ -135,7 +135,7 @@ func (b *bank) killWhen(ctx context.Context, leader *cluster.Controller, id uint
 // TestCreditsAllKilled is scenario 13: all controllers end while jobs are submitted.
 // Each job is there with its lien or neither is, and who asks again gets the same job.
 func TestCreditsAllKilled(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	options := three()
 	options.Nodes = 0
 	b := newBank(t, options, "")
@@ -166,7 +166,7 @@ func TestCreditsAllKilled(t *testing.T) {
 // while. Nothing is set aside meanwhile, a job that runs goes on, ends, and is charged
 // once when they can; a bucket that expired meanwhile did so when it was to, once.
 func TestCreditsWithoutQuorum(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	b := newBank(t, twoNodes(), "")
 	gate := b.gate("nobody agrees")
 	id, err := b.spend(ctx, b.gpuJob("goes on", gate.then("touch "+b.Work+"/over; exit 7")))
@@ -220,7 +220,7 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 // refused and leaves neither a job nor a lien; a job that runs goes on.
 func TestCreditsDisksFull(t *testing.T) {
 	needsRoot(t, "a file system of its own")
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	b := newBank(t, onDisks(), "")
 	gate := b.gate("disks are full")
 	id, err := b.spend(ctx, b.gpuJob("goes on", gate.then("exit 7")))
@@ -268,7 +268,7 @@ func TestCreditsClockAhead(t *testing.T) {
 	options := three()
 	options.Nodes, options.Clocks = 0, true
 	b := newBank(t, options, "")
-	ctx := limited(t, hang) // after gctld was built anew
+	ctx := limited(t, 4*hang) // after gctld was built anew
 	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{
 		Action: "grant", Account: "ml", Class: "promo", Amount: 1_000_000_123, Expires: timestamppb.New(time.Now().Add(8 * time.Minute)),
 	}))
@@ -303,7 +303,7 @@ func TestCreditsClockAhead(t *testing.T) {
 // had is charged: exactly if the daemon was there all along, and by the record of when
 // the script ran if it is another one.
 func TestCreditsLateNodes(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	options := twoNodes()
 	options.Controllers = 1
 	options.Policy = strings.ReplaceAll(quickKill(), `"30s"`, `"20s"`)
@@ -340,7 +340,7 @@ func TestCreditsLateNodes(t *testing.T) {
 // TestCreditsNodesLost gives a node up and takes it back while jobs are requeued and the
 // leader is killed: every attempt is paid for by itself, and none twice.
 func TestCreditsNodesLost(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	options := twoNodes()
 	options.Policy = strings.ReplaceAll(quickKill(), `"30s"`, `"20s"`)
 	b := newBank(t, options, "")

@@ -23,7 +23,7 @@ func onDisks() cluster.Options {
 // raft alone would let it lead for ever.
 func TestLeaderDiskHangs(t *testing.T) {
 	needsRoot(t, "a file system of its own")
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s := newSite(t, onDisks())
 	stop := s.load(16)
 	leader := s.leader(ctx)
@@ -52,7 +52,7 @@ func TestLeaderDiskHangs(t *testing.T) {
 // up) and whose disk hung serves again when it can, and nobody has to start it.
 func TestKeptControllerStartsAgain(t *testing.T) {
 	needsRoot(t, "a file system of its own")
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s := newSite(t, cluster.Options{Controllers: 1, DiskMiB: 192, Keep: true})
 	only := s.leader(ctx)
 	told := func(what string, times int) error {
@@ -70,7 +70,7 @@ func TestKeptControllerStartsAgain(t *testing.T) {
 // comes back when there is room.
 func TestLeaderDiskFull(t *testing.T) {
 	needsRoot(t, "a file system of its own")
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s := newSite(t, onDisks())
 	stop := s.load(32)
 	leader := s.leader(ctx)
@@ -93,7 +93,7 @@ func TestLeaderDiskFull(t *testing.T) {
 // TestBitFlip changes one bit of an entry in a stopped controller's log: it must
 // refuse its data and can only come back as a new member.
 func TestBitFlip(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s := newSite(t, three())
 	const name = "the-job-whose-name-is-in-the-log"
 	s.submit(ctx, audit.Waiting(name))

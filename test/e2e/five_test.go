@@ -19,7 +19,7 @@ func five() cluster.Options {
 // TestTwoOfFiveKilled ends the leader and one more of five controllers at once, twice
 // under load, and lets them come back.
 func TestTwoOfFiveKilled(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s := newSite(t, five())
 	gate := s.gate("all are back")
 	runs := s.submit(ctx, s.job("runs on", gate.then("exit 7")))
@@ -51,7 +51,7 @@ func TestTwoOfFiveKilled(t *testing.T) {
 // TestThreeOfFiveKilled: without a majority nothing is acknowledged, and nothing is
 // lost; with one of the three back, all goes on.
 func TestThreeOfFiveKilled(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	options := five()
 	options.Nodes = 0
 	s := newSite(t, options)

@@ -29,7 +29,7 @@ func TestJobs(t *testing.T) {
 	t.Run("gang", func(t *testing.T) { gang(s.with(t)) })
 	t.Run("gang fails as one", func(t *testing.T) { gangFails(s.with(t)) })
 	t.Run("drain", func(t *testing.T) { drain(s.with(t)) })
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s.idle(ctx)
 	s.audit(ctx)
 	s.must(audit.AwaitNoLeaks(ctx, s.Cluster, before))

@@ -9,7 +9,7 @@ import (
 
 // TestLeaderKilled ends the leader with SIGKILL again and again under load.
 func TestLeaderKilled(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s := newSite(t, three())
 	stop := s.load(64)
 	var took []time.Duration
@@ -27,7 +27,7 @@ func TestLeaderKilled(t *testing.T) {
 // TestAllControllersKilled ends all controllers at once. The jobs that run do
 // not notice.
 func TestAllControllersKilled(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s := newSite(t, three())
 	later, soon := s.gate("later"), s.gate("soon")
 	runs := s.submit(ctx, s.job("runs on", later.then("exit 7")))
@@ -61,7 +61,7 @@ func TestAllControllersKilled(t *testing.T) {
 // TestLeaderPaused stops the leader for seconds again and again under load. It
 // wakes up in the belief that it still leads.
 func TestLeaderPaused(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s := newSite(t, three())
 	stop := s.load(32)
 	for _, span := range []time.Duration{time.Second, 3 * time.Second, time.Second, 5 * time.Second, 2 * time.Second} {

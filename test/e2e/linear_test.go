@@ -15,7 +15,7 @@ import (
 // wants one order of all operations that explains every answer.
 func TestLinearizable(t *testing.T) {
 	needsRoot(t, "network namespaces")
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	options := three()
 	options.Nodes, options.Namespaces = 0, true
 	s := newSite(t, options)

@@ -210,9 +210,10 @@ func (s *site) wait(ctx context.Context, span time.Duration) {
 	}
 }
 
-// three is a cluster of three controllers and one node.
+// three is a cluster of three controllers and one node. The controllers are as patient with
+// each other as they can be: on a slow machine a leader may wait for its turn to run.
 func three() cluster.Options {
-	return cluster.Options{Controllers: 3, Nodes: 1, GPUs: 4, CPUs: 16, Memory: "4GiB", Tmpfs: true}
+	return cluster.Options{Controllers: 3, Nodes: 1, GPUs: 4, CPUs: 16, Memory: "4GiB", Tmpfs: true, Raft: `profile = "wan"`}
 }
 
 // ref is a job's id as commands write it.

@@ -51,7 +51,7 @@ func oneNode(t *testing.T) *site {
 // TestNodeDaemonKilled ends gnoded while tasks run: they do not notice, and how
 // they end is not lost, whether that is after its return or before.
 func TestNodeDaemonKilled(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s := oneNode(t)
 	before, err := audit.CountLeaks(s.Cluster)
 	s.must(err)
@@ -70,7 +70,7 @@ func TestNodeDaemonKilled(t *testing.T) {
 
 // TestContainerdKilled ends containerd while tasks run.
 func TestContainerdKilled(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s := oneNode(t)
 	s.needsContainers("containerd")
 	before, err := audit.CountLeaks(s.Cluster)
@@ -92,7 +92,7 @@ func TestContainerdKilled(t *testing.T) {
 // TestNodeDies loses a node with what runs on it: its job runs again elsewhere,
 // and when the node comes back, what it still had of it is ended.
 func TestNodeDies(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	options := three()
 	options.Controllers, options.Nodes, options.Policy = 1, 2, quickKill()
 	s := newSite(t, options)

@@ -43,7 +43,7 @@ func (s *site) read(ctx context.Context, ctl *cluster.Controller, job uint64) (*
 // the others go on.
 func TestLeaderCutOff(t *testing.T) {
 	needsRoot(t, "network namespaces")
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	options := three()
 	options.Namespaces = true
 	s := newSite(t, options)
@@ -69,7 +69,7 @@ func TestLeaderCutOff(t *testing.T) {
 // and all goes on when the network does.
 func TestMajorityCutOff(t *testing.T) {
 	needsRoot(t, "network namespaces")
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	options := three()
 	options.Namespaces = true
 	s := newSite(t, options)
@@ -94,7 +94,7 @@ func TestMajorityCutOff(t *testing.T) {
 // TestOneWayCuts lets messages through in one direction only.
 func TestOneWayCuts(t *testing.T) {
 	needsRoot(t, "network namespaces")
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	options := three()
 	options.Namespaces = true
 	s := newSite(t, options)

@@ -22,7 +22,7 @@ import (
 // controller it is asked of, also of one that has just started. What they say is what
 // the jobs came to.
 func TestReportsOfControllersAreEqual(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	b := newBank(t, three(), "")
 	from := time.Now().Add(-time.Minute).Truncate(time.Second)
 	b.mixed(ctx, "before")

@@ -27,7 +27,7 @@ type forecasts struct {
 // TestWhatIf saves a live cluster and asks when its jobs would start, if. Its two nodes
 // of four GPUs are one job's for fifty minutes; two jobs wait, the first for both nodes.
 func TestWhatIf(t *testing.T) {
-	ctx := limited(t, hang)
+	ctx := limited(t, 4*hang)
 	s := newSite(t, cluster.Options{Nodes: 2, GPUs: 4, CPUs: 16, Memory: "8GiB", Tmpfs: true, Policy: quickKill()})
 	short := s.script("[ -e begun ] && sleep 300; touch begun")
 	all := []string{"-N2", "--gpus-per-node=4", "--job-name=train"}
