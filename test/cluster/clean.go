@@ -187,7 +187,7 @@ func removeGroups(groups []string) error {
 }
 
 // removeNodeGroups removes the control groups above those of each node's tasks, which gnoded
-// keeps; one that still has groups in it is another cluster's as well.
+// keeps; but for names that nodes of another cluster on this machine may have as well.
 func removeNodeGroups(dir string) {
 	files, _ := filepath.Glob(filepath.Join(dir, "n*", "gnoded.toml"))
 	for _, file := range files {
@@ -195,7 +195,7 @@ func removeNodeGroups(dir string) {
 		if text, err := os.ReadFile(file); err == nil {
 			_, _ = fmt.Sscanf(string(text), "name = %q", &name)
 		}
-		if name == "" {
+		if name == "" || strings.HasPrefix(name, defaultPrefix) {
 			continue
 		}
 		for _, root := range []string{"/sys/fs/cgroup/greylag", "/sys/fs/cgroup/*/greylag"} {

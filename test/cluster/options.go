@@ -12,6 +12,9 @@ import (
 // says what.
 var ErrUnsupported = errors.New("this machine cannot run such a cluster")
 
+// defaultPrefix begins the names of nodes whose cluster does not say another.
+const defaultPrefix = "n"
+
 // Options describe a cluster; the zero value is one controller and no node.
 type Options struct {
 	// Dir holds everything, is made, and is removed by Stop. The path must be
@@ -70,7 +73,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Name = "test"
 	}
 	if o.NodePrefix == "" {
-		o.NodePrefix = "n"
+		o.NodePrefix = defaultPrefix
 	}
 	if o.Log == nil {
 		o.Log = io.Discard

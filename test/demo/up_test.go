@@ -26,7 +26,7 @@ func TestUpTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("GREYLAG_BIN", programs)
-	dir, err := os.MkdirTemp("", "up")
+	dir, err := os.MkdirTemp("/tmp", "up") // short, as sockets lie in it
 	if err != nil {
 		t.Fatal(err)
 	}
