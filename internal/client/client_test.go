@@ -95,6 +95,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// nobody is an address at which nobody listens, and of no port that the kernel gives away.
+const nobody = "127.0.0.1:1"
+
 func yes(int) error { return nil }
 
 // until answers with err before the n-th request.
@@ -162,10 +165,7 @@ func TestAnswersThatAreFinal(t *testing.T) {
 
 func TestTheNextControllerIsAsked(t *testing.T) {
 	trust, all := cluster(t, yes, yes)
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	dead.Close()
-	for _, list := range [][]string{{dead.Addr().String(), all[0].addr}, {all[0].addr, dead.Addr().String()}} {
+	for _, list := range [][]string{{nobody, all[0].addr}, {all[0].addr, nobody}} {
 		for range 4 { // whichever is asked first
 			c := client.New(client.Config{Controllers: list, TLS: pki.ClientTLS(trust, nil)})
 			_, err := submit(c, t.Context())
@@ -231,15 +231,12 @@ func TestGivingUp(t *testing.T) {
 // TestWhatAControllerSaidIsTold: that no controller leads is told, not that another is
 // not there, whichever was asked last.
 func TestWhatAControllerSaidIsTold(t *testing.T) {
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	must(t, gone.Close())
 	trust, all := cluster(t, func(int) error { return coded(connect.CodeUnavailable) })
 	var callers sync.WaitGroup
 	for range 5 { // where each begins is drawn
 		callers.Go(func() {
 			c := client.New(client.Config{
-				Controllers: []string{all[0].addr, gone.Addr().String(), gone.Addr().String()}, TLS: pki.ClientTLS(trust, nil), Timeout: 3 * time.Second,
+				Controllers: []string{all[0].addr, nobody, nobody}, TLS: pki.ClientTLS(trust, nil), Timeout: 3 * time.Second,
 			})
 			defer c.Close()
 			if _, err := submit(c, t.Context()); err == nil || !strings.HasSuffix(err.Error(), "because") {

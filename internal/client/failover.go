@@ -112,12 +112,13 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 		if a.outcome == notNow && a.body != nil {
 			told = a
 		}
-		left := f.cfg.Timeout - time.Since(began)
+		tried := time.Since(began)
+		left := f.cfg.Timeout - tried
 		if !again || request.Context().Err() != nil || wait > left {
 			return f.last(request.Context(), a, told)
 		}
 		if waits && f.cfg.Retry != nil {
-			f.cfg.Retry(a.reason(), time.Since(began), left)
+			f.cfg.Retry(a.reason(), tried, left)
 		}
 		a.discard()
 		select {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -25,10 +26,7 @@ import (
 func layout(t *testing.T) (config, addr string) {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	addr = l.Addr().String()
-	must(t, l.Close())
+	addr = freeAddress(t)
 	ca, err := pki.NewCA("test", time.Now())
 	must(t, err)
 	must(t, ca.Save(filepath.Join(dir, "pki")))
@@ -38,6 +36,19 @@ func layout(t *testing.T) (config, addr string) {
 		addr, addr, filepath.Join(dir, "data"), filepath.Join(dir, "pki")), 0o644))
 	must(t, os.Mkdir(filepath.Join(dir, "data"), 0o700))
 	return config, addr
+}
+
+// freeAddress has a port below those that the kernel gives to clients, so that nobody takes
+// it while its controller is down.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			must(t, l.Close())
+			return addr
+		}
+	}
 }
 
 func must(t testing.TB, err error) {
