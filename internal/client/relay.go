@@ -59,9 +59,12 @@ func refusedByRelay(response *http.Response) bool {
 // now on; where the fault lies at the controllers, it finds the same and can say so.
 func (f *failover) astray(a *attempt, response *http.Response, err error) *attempt {
 	f.relay.shut.Store(true)
-	if err == nil {
+	switch {
+	case err == nil:
 		response.Body.Close()
 		err = errors.New(response.Status)
+	case errors.Is(err, context.Canceled): // by this attempt's own clock
+		err = errLeft
 	}
 	a.outcome, a.astray, a.err = notNow, true, &unreachable{a.target, fmt.Errorf("by way of gauthd: %w", err)}
 	return a

@@ -208,6 +208,17 @@ func (t *tool) accountList() *cobra.Command {
 		Use: "list [NAME...]", Short: "Accounts as a tree", Aliases: []string{"show"},
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
 			request.Names = args
+			if len(args) > 1 { // as sacctmgr show has it
+				switch args[0] {
+				case "account", "accounts":
+					request.Names = args[1:]
+				case "user", "users":
+					if len(args) > 2 {
+						return &cli.UsageError{Problem: "several users are named", Advice: "name one: gctl account list --user NAME; --users shows all"}
+					}
+					request.Names, request.User = nil, args[1]
+				}
+			}
 			request.Users = request.Users || request.User != "" || t.json
 			answer, err := c.Accounts().Accounts(ctx, request)
 			if err != nil {
