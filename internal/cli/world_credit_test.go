@@ -69,7 +69,7 @@ func newBank(t testing.TB, dir string, now time.Time) (*bank, error) {
 	})
 	policy := cluster.DefaultPolicy()
 	policy.Cluster = "page"
-	err = b.do(&command.ApplyPolicy{Actor: command.Actor{Role: command.RoleAdmin}, Policy: policy})
+	err = b.do(&command.Init{ClusterID: "page-1", Policy: policy})
 	return b, errors.Join(err, b.do(&command.Tick{Form: accounting.Form}))
 }
 
