@@ -203,8 +203,8 @@ func (s *State) recount() uint64 {
 	for c, x := range s.circles.All() {
 		d ^= s.hashCircle(c, x)
 	}
-	for k, c := range s.fleet.steps.All() {
-		d ^= s.hashStep(k, c)
+	for k, c := range s.fleet.levels.All() {
+		d ^= s.hashLevel(k, c)
 	}
 	return d
 }

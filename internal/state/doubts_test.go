@@ -12,7 +12,7 @@ import (
 // TestDoubts: each thing that is odd about a policy on a cluster is told once, by the key
 // that it is about, and a policy that fits has none.
 func TestDoubts(t *testing.T) {
-	x := &script{t: t, s: newState(limits{tail: 20, requests: 100, requestBytes: 1 << 20, steps: 1000}), now: 1}
+	x := &script{t: t, s: newState(limits{tail: 20, requests: 100, requestBytes: 1 << 20, levels: 1000}), now: 1}
 	x.apply(&command.Init{ClusterID: "test"})
 	doubts := func(change func(*cluster.Policy)) []cluster.PolicyFault {
 		p := cluster.DefaultPolicy()

@@ -26,34 +26,34 @@ func capacityFields(c *codec.Coder, x *Capacity) {
 	codec.Int(c, &x.Drained)
 }
 
-// step is when the capacity of a resource changed to what it is then.
-type step struct {
+// level is from when on the capacity of a resource is what is kept under it.
+type level struct {
 	at       cluster.Instant
 	resource string // cpu, or gpu: and a type
 }
 
-func compareSteps(a, b step) int {
+func compareLevels(a, b level) int {
 	return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.resource, b.resource))
 }
 
-func stepFields(c *codec.Coder, x *step) {
+func levelFields(c *codec.Coder, x *level) {
 	codec.Int(c, &x.at)
 	codec.String(c, &x.resource)
 }
 
 // fleet is what nodes there were, for reports: every change of what they have together.
 // Sums by half hour, as the archive keeps of jobs, were rejected: a fleet changes far more
-// seldom than time passes, and steps are exact for any interval.
+// seldom than time passes, and levels are exact for any interval.
 type fleet struct {
-	steps   cow.Map[step, Capacity]
+	levels  cow.Map[level, Capacity]
 	present cow.Map[string, Capacity] // of each resource, made anew from the nodes
 }
 
 func newFleet() fleet {
-	return fleet{cow.New[step, Capacity](compareSteps), cow.New[string, Capacity](strings.Compare)}
+	return fleet{cow.New[level, Capacity](compareLevels), cow.New[string, Capacity](strings.Compare)}
 }
 
-func (f *fleet) clone() fleet { return fleet{f.steps.Clone(), f.present.Clone()} }
+func (f *fleet) clone() fleet { return fleet{f.levels.Clone(), f.present.Clone()} }
 
 // part is what one node has of a resource.
 type part struct {
@@ -125,9 +125,9 @@ func (s *State) fleetChanged(before, after []part) {
 	if slices.Equal(before, after) {
 		return
 	}
-	if s.fleet.steps.Len() == 0 { // of a snapshot from before steps were kept
+	if s.fleet.levels.Len() == 0 { // of a snapshot from before levels were kept
 		for resource, c := range s.fleet.present.All() {
-			s.putStep(step{s.now, resource}, c)
+			s.putLevel(level{s.now, resource}, c)
 		}
 	}
 	for _, p := range before {
@@ -136,8 +136,8 @@ func (s *State) fleetChanged(before, after []part) {
 	for _, p := range after {
 		s.fleetGrows(p.resource, p.Capacity)
 	}
-	for first, _, _ := s.fleet.steps.First(); s.fleet.steps.Len() > s.limits.steps && first.at < s.now; first, _, _ = s.fleet.steps.First() {
-		s.forgetSteps()
+	for first, _, _ := s.fleet.levels.First(); s.fleet.levels.Len() > s.limits.levels && first.at < s.now; first, _, _ = s.fleet.levels.First() {
+		s.forgetLevels()
 	}
 }
 
@@ -145,34 +145,34 @@ func (s *State) fleetGrows(resource string, by Capacity) {
 	was, _ := s.fleet.present.Get(resource)
 	is := was.plus(by, 1)
 	s.fleet.present.Set(resource, is)
-	s.putStep(step{s.now, resource}, is)
+	s.putLevel(level{s.now, resource}, is)
 }
 
-// putStep stores a step, in place of another of the same instant.
-func (s *State) putStep(k step, c Capacity) {
-	if old, there := s.fleet.steps.Get(k); there {
-		s.digest ^= s.hashStep(k, old)
+// putLevel stores a level, in place of another of the same instant.
+func (s *State) putLevel(k level, c Capacity) {
+	if old, there := s.fleet.levels.Get(k); there {
+		s.digest ^= s.hashLevel(k, old)
 	}
-	s.fleet.steps.Set(k, c)
-	s.digest ^= s.hashStep(k, c)
+	s.fleet.levels.Set(k, c)
+	s.digest ^= s.hashLevel(k, c)
 }
 
-// forgetSteps lets the steps begin at their second instant, with what held then.
-func (s *State) forgetSteps() {
-	first, _, _ := s.fleet.steps.First()
+// forgetLevels lets the levels begin at their second instant, with what held then.
+func (s *State) forgetLevels() {
+	first, _, _ := s.fleet.levels.First()
 	var old []part
 	next := first.at
-	for k, c := range s.fleet.steps.All() {
+	for k, c := range s.fleet.levels.All() {
 		if next = k.at; next > first.at {
 			break
 		}
 		old = append(old, part{k.resource, c})
 	}
 	for _, p := range old {
-		s.fleet.steps.Delete(step{first.at, p.resource})
-		s.digest ^= s.hashStep(step{first.at, p.resource}, p.Capacity)
-		if k := (step{next, p.resource}); next > first.at && !s.fleet.steps.Has(k) {
-			s.putStep(k, p.Capacity)
+		s.fleet.levels.Delete(level{first.at, p.resource})
+		s.digest ^= s.hashLevel(level{first.at, p.resource}, p.Capacity)
+		if k := (level{next, p.resource}); next > first.at && !s.fleet.levels.Has(k) {
+			s.putLevel(k, p.Capacity)
 		}
 	}
 }
@@ -186,11 +186,11 @@ type CapacityTime struct {
 
 // CapacityTimes adds up, for the periods between each two bounds and until an instant,
 // what nodes had, by period and resource. Nothing is known before since, which is when
-// the first node came, or later where steps were forgotten. O(steps × periods).
+// the first node came, or later where levels were forgotten. O(levels × periods).
 func (v *View) CapacityTimes(bounds []cluster.Instant, until cluster.Instant) (all []CapacityTime, since cluster.Instant) {
 	const ms = cluster.Instant(time.Millisecond)
 	sums := make(map[string][]Capacity)
-	last := make(map[string]step)
+	last := make(map[string]level)
 	held := make(map[string]Capacity)
 	add := func(resource string, to cluster.Instant) {
 		if sums[resource] == nil {
@@ -204,7 +204,7 @@ func (v *View) CapacityTimes(bounds []cluster.Instant, until cluster.Instant) (a
 			}
 		}
 	}
-	for k, c := range v.fleet.steps.All() {
+	for k, c := range v.fleet.levels.All() {
 		if since == 0 {
 			since = k.at
 		}
@@ -227,25 +227,25 @@ func (v *View) CapacityTimes(bounds []cluster.Instant, until cluster.Instant) (a
 	return all, since
 }
 
-func (s *State) hashStep(k step, c Capacity) uint64 {
+func (s *State) hashLevel(k level, c Capacity) uint64 {
 	return hashRecord(&s.hashes, hash64(seed(hashFleet, uint64(k.at)), []byte(k.resource)), &c, capacityFields)
 }
 
-// encodeFleet writes the steps.
+// encodeFleet writes the levels.
 func (v *View) encodeFleet(f *frames) {
 	f.of(frameFleet)
-	for k, c := range v.fleet.steps.All() {
-		record(f, &k, stepFields, &c, capacityFields)
+	for k, c := range v.fleet.levels.All() {
+		record(f, &k, levelFields, &c, capacityFields)
 	}
 }
 
-func (x *restoring) readStep(c *codec.Coder) {
-	var k step
+func (x *restoring) readLevel(c *codec.Coder) {
+	var k level
 	var is Capacity
-	stepFields(c, &k)
+	levelFields(c, &k)
 	codec.Record(c, &is, capacityFields)
-	if !c.Failed() && (k.resource == "" || k.at <= 0 || !x.fleet.steps.Set(k, is)) {
-		c.Fail("a step of the fleet's %q is not well formed", k.resource)
+	if !c.Failed() && (k.resource == "" || k.at <= 0 || !x.fleet.levels.Set(k, is)) {
+		c.Fail("a level of the fleet's %q is not well formed", k.resource)
 	}
 }
 
@@ -265,13 +265,13 @@ func (t *tables) recountFleet() cow.Map[string, Capacity] {
 func (x *checking) checkFleet() {
 	want := x.recountFleet()
 	last := make(map[string]Capacity)
-	for k, c := range x.fleet.steps.All() {
+	for k, c := range x.fleet.levels.All() {
 		last[k.resource] = c
 	}
 	for resource, got := range x.fleet.present.All() {
 		is, _ := want.Get(resource)
 		if got != is || len(last) > 0 && last[resource] != is {
-			x.fault("of %s there is %+v, the last step is %+v, want %+v", resource, got, last[resource], is)
+			x.fault("of %s there is %+v, the last level is %+v, want %+v", resource, got, last[resource], is)
 		}
 	}
 	for resource := range want.All() {

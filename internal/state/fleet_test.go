@@ -37,10 +37,10 @@ func (x *script) fleet(w words) string {
 	return b.String()
 }
 
-// TestFleetForgets: the oldest steps go, and what was there since is still known.
+// TestFleetForgets: the oldest levels go, and what was there since is still known.
 func TestFleetForgets(t *testing.T) {
 	l := defaultLimits()
-	l.steps = 6
+	l.levels = 6
 	s := newState(l)
 	at := func(i int) cluster.Instant { return cluster.Instant(1+i) * cluster.Instant(time.Minute) }
 	register := func(i int, name string, gpus int) {

@@ -51,7 +51,7 @@ func scramble(r *rand.Rand, v reflect.Value) {
 	}
 }
 
-var small = limits{tail: 40, requests: 25, requestBytes: 4096, steps: 1000}
+var small = limits{tail: 40, requests: 25, requestBytes: 4096, levels: 1000}
 
 // story runs n random commands and checks everything after each.
 func story(t *testing.T, seed uint64, n int) (*State, []entry) {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestRunTimes(t *testing.T) {
-	x := &script{t: t, s: newState(limits{tail: 20, requests: 100, requestBytes: 1 << 20, steps: 1000}), now: 1}
+	x := &script{t: t, s: newState(limits{tail: 20, requests: 100, requestBytes: 1 << 20, levels: 1000}), now: 1}
 	x.apply(&command.Init{ClusterID: "test"})
 	x.run("node n1 gpus=8:h100 cpus=64 mem=512")
 	x.run("policy root")

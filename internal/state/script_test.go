@@ -201,7 +201,7 @@ func TestScripts(t *testing.T) {
 
 // transcript runs the lines of a scenario and puts the answers where the old ones were.
 func transcript(t *testing.T, text string) string {
-	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, steps: 1000}), now: 1}
+	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}), now: 1}
 	x.s.ledger().Write(accounting.Form)
 	x.apply(&command.Init{ClusterID: "test"})
 	var out strings.Builder

@@ -11,7 +11,7 @@ import (
 // TestSingletonIsAskedAgain: a plan starts the only job of a name, and before it is
 // agreed another job of that name is started.
 func TestSingletonIsAskedAgain(t *testing.T) {
-	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, steps: 1000}), now: 1}
+	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}), now: 1}
 	x.apply(&command.Init{ClusterID: "test"})
 	for _, line := range []string{"node n1 gpus=4:h100", "policy root"} {
 		x.run(line)

@@ -44,11 +44,11 @@ type limits struct {
 	tail         int // finished jobs
 	requests     int
 	requestBytes int
-	steps        int // of the fleet
+	levels       int // of the fleet
 }
 
 func defaultLimits() limits {
-	return limits{tail: 65_536, requests: 2_000_000, requestBytes: 512 << 20, steps: 100_000}
+	return limits{tail: 65_536, requests: 2_000_000, requestBytes: 512 << 20, levels: 100_000}
 }
 
 // New returns the state of a cluster that nothing has happened to: no jobs, no
