@@ -171,13 +171,16 @@ func (q *asking) credits() (map[creditPlace]creditSum, error) {
 			if !inside {
 				return sums, nil
 			}
-			at, err := q.placeOf(&e, types)
+			at, parts, err := q.placeOf(&e, types)
 			if err != nil {
 				return nil, err
 			}
 			at.period = i
-			sum := sums[at]
-			sums[at] = creditSum{sum.amount + int64(e.Amount), sum.entries + 1}
+			for _, part := range parts {
+				at.gpuType = part.GPUType
+				sum := sums[at]
+				sums[at] = creditSum{sum.amount + int64(part.Amount), sum.entries + 1}
+			}
 			seq = row.Seq + 1
 		}
 		if len(rows) < journalPage {
@@ -186,8 +189,10 @@ func (q *asking) credits() (map[creditPlace]creditSum, error) {
 	}
 }
 
-// placeOf is where an entry counts.
-func (q *asking) placeOf(e *accounting.Entry, types map[accounting.LienID]string) (creditPlace, error) {
+// placeOf is where an entry counts, and for which GPU types how much of it. What does not
+// say counts for that type of which its job had the most GPUs.
+func (q *asking) placeOf(e *accounting.Entry, types map[accounting.LienID]string) (creditPlace, []accounting.OfType, error) {
+	whole := []accounting.OfType{{Amount: e.Amount}}
 	at := creditPlace{node: string(e.Node), kind: e.Kind, late: e.Late}
 	bucket := cmp.Or(e.Debit.Bucket, e.Credit.Bucket)
 	if b, known := q.view.Credits().Bucket(bucket); known {
@@ -197,10 +202,13 @@ func (q *asking) placeOf(e *accounting.Entry, types map[accounting.LienID]string
 	case accounting.Granted, accounting.Expired, accounting.Taken:
 		at.bucket = bucket
 	case accounting.Captured, accounting.Overshoot, accounting.Refunded:
+		if parts := e.ByType(); len(parts) > 0 {
+			return at, parts, nil
+		}
 		if _, known := types[e.Lien]; !known && e.Lien.Job != 0 {
 			j, err := find(q.view, q.server.cfg.Archive, e.Lien.Job)
 			if err != nil {
-				return at, err
+				return at, nil, err
 			}
 			if len(types) > 1<<16 {
 				clear(types)
@@ -209,9 +217,9 @@ func (q *asking) placeOf(e *accounting.Entry, types map[accounting.LienID]string
 				types[e.Lien] = tally.GPUType(j, e.Lien.Attempt)
 			}
 		}
-		at.gpuType = types[e.Lien]
+		whole[0].GPUType = types[e.Lien]
 	}
-	return at, nil
+	return at, whole, nil
 }
 
 // Standing tells which budgets, expiries and debts there are.

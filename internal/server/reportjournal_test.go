@@ -39,7 +39,7 @@ func spendAtRandom(r *rand.Rand) *accounting.Ledger {
 				liens = append(liens, id)
 			}
 		case dice < 7:
-			_, _ = l.Dispatch(s, some(), accounting.GPUs{Type: "h100", Count: 4})
+			_, _ = l.Dispatch(s, some(), accounting.GPUs{Type: "a100", Count: 1 + r.Int64N(3)}, accounting.GPUs{Type: "h100", Count: 4})
 		case dice < 8:
 			l.Meter(at, []accounting.Sample{{Lien: some(), Epoch: 1, Number: uint64(i + 1), Count: r.Int64N(40_000_000)}})
 		case dice < 10:

@@ -215,10 +215,17 @@ func creditDeed(c *command.ChangeCredits, r command.Result) (string, command.Act
 		command.GrantCredits: "grant", command.VoidBucket: "void", command.SetPrice: "price", command.SetBudget: "budget",
 		command.RefundJob: "refund", command.CorrectJob: "correct", command.CloseCredits: "close",
 	}
-	if done, ok := r.(*command.Credited); ok && done.Again {
+	done, ok := r.(*command.Credited)
+	if ok && done.Again {
 		return "", c.Actor, ""
 	}
 	text := c.Amount.String()
+	switch {
+	case ok && c.Action == command.VoidBucket:
+		text = done.Released.String() // what was taken back
+	case c.Action == command.VoidBucket || c.Action == command.CloseCredits: // moves nothing
+		text = ""
+	}
 	for _, part := range []string{c.Account, c.User, c.GPUType, c.Period} {
 		if part != "" {
 			text += " " + plain(part)
@@ -230,7 +237,7 @@ func creditDeed(c *command.ChangeCredits, r command.Result) (string, command.Act
 	if c.Bucket != 0 {
 		text += fmt.Sprintf(" bucket %d", c.Bucket)
 	}
-	return "credit " + words[c.Action], c.Actor, text + creditTerms(c)
+	return "credit " + words[c.Action], c.Actor, strings.TrimSpace(text + creditTerms(c))
 }
 
 // creditTerms is what a grant or a budget, or a price of another day, was made with.

@@ -89,11 +89,14 @@ var policyParts = []policyPart{
 	{"require_account", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{RequireAccount: p.RequireAccount} }},
 	{"scheduling", func(p *cluster.Policy) cluster.Policy {
 		rest := p.Scheduling
-		rest.Reservations = nil
+		rest.Reservations, rest.Licences = nil, nil
 		return cluster.Policy{Scheduling: rest}
 	}},
 	{"reservation", func(p *cluster.Policy) cluster.Policy {
 		return cluster.Policy{Scheduling: cluster.Scheduling{Reservations: p.Scheduling.Reservations}}
+	}},
+	{"licences", func(p *cluster.Policy) cluster.Policy {
+		return cluster.Policy{Scheduling: cluster.Scheduling{Licences: p.Scheduling.Licences}}
 	}},
 	{"credits", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Credits: p.Credits} }},
 }

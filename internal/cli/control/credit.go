@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,9 @@ import (
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
+// belowZero is what is said of an amount that was taken for a flag.
+var belowZero = regexp.MustCompile(`unknown shorthand flag: '[0-9.]' in (-[0-9.]+)$`)
+
 func (t *tool) credit() *cobra.Command {
 	c := &cobra.Command{
 		Use: "credit", Short: "Credits: who has what, what jobs cost, and grants", GroupID: people, Args: choose,
@@ -28,6 +32,12 @@ paid for by its own credits and by those of the accounts above it. Amounts have 
 six decimals.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if m := belowZero.FindStringSubmatch(err.Error()); m != nil {
+			return &cli.UsageError{Problem: m[1] + " is no amount: amounts are not below 0", Advice: "gctl credit void takes a grant back, gctl credit correct charges a job more"}
+		}
+		return c.Parent().Parent().FlagErrorFunc()(c, err)
+	})
 	c.AddCommand(t.creditBalance(), t.creditStatement(), t.creditPrice(), t.creditQuote())
 	c.AddCommand(t.creditGrant(), t.creditVoid(), t.creditBudget(), t.creditRefund("refund"), t.creditRefund("correct"), t.creditClose())
 	return c

@@ -1,0 +1,71 @@
+package accounting
+
+import "math/bits"
+
+// OfType is a part of an amount that is for GPUs of a type.
+type OfType struct {
+	GPUType string
+	Amount  Credits
+}
+
+// ByType shares what an entry charges or gives back among the types of the GPUs that its
+// bill is about; the parts sum to its amount. What is charged as time goes on pays for the
+// stretches of the bill in their order, everything else for all of it in proportion. Nil
+// where the entry does not say, or the bill comes to nothing. O(lines of the bill).
+func (e *Entry) ByType() []OfType {
+	if e.Bill == nil {
+		return nil
+	}
+	due := e.Bill.Due()
+	if due <= 0 {
+		return nil
+	}
+	var all []OfType
+	add := func(lines []Line, from, to Credits) { // what lies between two points of them
+		whole, at := Credits(0), Credits(0)
+		for _, x := range lines {
+			whole += x.Cost
+		}
+		for _, x := range lines {
+			was := at
+			at += x.Cost
+			part := floor(to, at, whole) - floor(to, was, whole) - (floor(from, at, whole) - floor(from, was, whole))
+			all = withPart(all, x.Type, part)
+		}
+	}
+	to := due - e.Bill.Left
+	from := to - e.Amount
+	if e.Kind == Refunded || e.Bill.Kind != Counted || from < 0 || to > due {
+		add(e.Bill.Lines(), 0, e.Amount)
+		return all
+	}
+	for i := range e.Bill.Segments {
+		one := Bill{Segments: e.Bill.Segments[i : i+1]}
+		cost := one.Due()
+		if x, y := min(from, cost), min(to, cost); y > x {
+			add(one.Lines(), x, y)
+		}
+		from, to = max(0, from-cost), max(0, to-cost)
+	}
+	return all
+}
+
+// floor is c × part / whole, rounded down; part is at most whole.
+func floor(c, part, whole Credits) Credits {
+	hi, lo := bits.Mul64(uint64(c), uint64(part))
+	q, _ := bits.Div64(hi, lo, uint64(whole))
+	return Credits(q)
+}
+
+func withPart(all []OfType, gpuType string, part Credits) []OfType {
+	for i := range all {
+		if all[i].GPUType == gpuType {
+			all[i].Amount += part
+			return all
+		}
+	}
+	if part == 0 {
+		return all
+	}
+	return append(all, OfType{gpuType, part})
+}
