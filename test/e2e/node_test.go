@@ -18,7 +18,7 @@ func quickKill() string {
 	if self, err := user.Current(); err == nil {
 		admins += fmt.Sprintf(", %q", self.Username)
 	}
-	return fmt.Sprintf("cluster = \"test\"\nadmins = [%s]\nnode_timeout = \"30s\"\nkill_wait = \"2s\"\n", admins)
+	return fmt.Sprintf("cluster = \"test\"\nadmins = [%s]\nnode_timeout = \"30s\"\nkill_wait = \"10s\"\n", admins)
 }
 
 // lasting are jobs of different length, by their exit codes.
