@@ -127,6 +127,11 @@ type UpdateJobs struct {
 	Comment    *string
 	ArrayLimit *int32
 	Account    *string
+	// Of jobs that wait; 0 takes away a time, no conditions those that there are.
+	Begin, Deadline          *cluster.Instant
+	Depends                  *[]cluster.Dependency
+	Reservation              *string
+	Nodes, GPUsPerNode, GPUs *int32
 }
 
 // RegisterNode describes a node that has dialled in. Only the fields that a node

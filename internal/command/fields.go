@@ -72,6 +72,16 @@ func updateFields(c *codec.Coder, x *UpdateJobs) {
 	if c.Added() {
 		codec.Optional(c, &x.Account, codec.String)
 	}
+	if !c.Added() {
+		return
+	}
+	codec.Optional(c, &x.Begin, codec.Int[cluster.Instant])
+	codec.Optional(c, &x.Deadline, codec.Int[cluster.Instant])
+	codec.Optional(c, &x.Depends, func(c *codec.Coder, list *[]cluster.Dependency) { codec.List(c, list, dependencyFields) })
+	codec.Optional(c, &x.Reservation, codec.String)
+	codec.Optional(c, &x.Nodes, codec.Int[int32])
+	codec.Optional(c, &x.GPUsPerNode, codec.Int[int32])
+	codec.Optional(c, &x.GPUs, codec.Int[int32])
 }
 
 func registerFields(c *codec.Coder, x *RegisterNode) { codec.Record(c, &x.Node, NodeFields) }

@@ -155,8 +155,8 @@ func ParseIndices(list string) ([]Indices, error) {
 	return all, nil
 }
 
-// parseDepends reads "afterok:1:2_3,afterany:4" and "singleton".
-func parseDepends(word string) ([]cluster.Dependency, error) {
+// ParseDepends reads "afterok:1:2_3,afterany:4" and "singleton".
+func ParseDepends(word string) ([]cluster.Dependency, error) {
 	advice := "write afterok:123, afterany:123:124, afternotok:123, aftercorr:123, after:123 or singleton, joined by commas"
 	if strings.Contains(word, "?") {
 		return nil, &hinted{fmt.Sprintf("one of several conditions (?) is not supported: %q", word), "join conditions that must all hold with commas"}

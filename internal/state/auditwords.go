@@ -44,6 +44,33 @@ func updateWords(c *command.UpdateJobs) string {
 	number("nice", c.Nice)
 	number("array limit", c.ArrayLimit)
 	set("comment", c.Comment)
+	for _, x := range []struct {
+		name string
+		at   *cluster.Instant
+	}{{"begin", c.Begin}, {"deadline", c.Deadline}} {
+		switch {
+		case x.at == nil:
+		case *x.at == 0:
+			words = append(words, "no "+x.name)
+		default:
+			words = append(words, x.name+" "+x.at.Time().UTC().Format("2006-01-02T15:04:05Z"))
+		}
+	}
+	if c.Depends != nil {
+		terms := make([]string, 0, len(*c.Depends))
+		for _, d := range *c.Depends {
+			if d.Kind == cluster.Singleton {
+				terms = append(terms, d.Kind.String())
+			} else {
+				terms = append(terms, d.Kind.String()+":"+d.Job.String())
+			}
+		}
+		words = append(words, fmt.Sprintf("dependency %q", strings.Join(terms, ",")))
+	}
+	set("reservation", c.Reservation)
+	number("nodes", c.Nodes)
+	number("GPUs a node", c.GPUsPerNode)
+	number("GPUs", c.GPUs)
 	return shorten(strings.Join(words, ", "))
 }
 

@@ -261,8 +261,8 @@ func (s *State) unpaid(err error) *command.Refusal {
 	return refuse(code, oneLine(err), hint)
 }
 
-// reprice changes what is set aside for a job whose time limit, partition, QOS or
-// account changes: all of it or nothing. A job that runs keeps the prices of its quote.
+// reprice changes what is set aside for a job whose time limit, partition, QOS, account
+// or size changes: all of it or nothing. A job that runs keeps the prices of its quote.
 func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusal {
 	if old.State.Holds() {
 		n, held := s.lienOf(old.ID, old.Attempt)
@@ -274,7 +274,8 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 		return s.unpaid(err)
 	}
 	_, held := s.lienOf(old.ID, old.Attempt+1)
-	same := spec.QOS == old.Spec.QOS && spec.Account == old.Spec.Account && slices.Equal(partitionsOf(spec), partitionsOf(old.Spec))
+	same := spec.QOS == old.Spec.QOS && spec.Account == old.Spec.Account && slices.Equal(partitionsOf(spec), partitionsOf(old.Spec)) &&
+		spec.Request.Nodes == old.Spec.Request.Nodes && spec.Request.GPUsPerNode == old.Spec.Request.GPUsPerNode && spec.Request.GPUs == old.Spec.Request.GPUs
 	if same && spec.TimeLimit == old.Spec.TimeLimit {
 		return nil
 	}

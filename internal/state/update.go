@@ -103,21 +103,7 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 	}
 	spec, known := made[old.Spec]
 	if !known {
-		changed := *old.Spec
-		assign(&changed.TimeLimit, c.TimeLimit)
-		if c.Partition != nil { // one, or several joined by commas
-			list := strings.Split(*c.Partition, ",")
-			changed.Partition, changed.Others = list[0], nil
-			if len(list) > 1 {
-				changed.Others = list[1:]
-			}
-		}
-		assign(&changed.QOS, c.QOS)
-		assign(&changed.Account, c.Account)
-		assign(&changed.Name, c.Name)
-		assign(&changed.Nice, c.Nice)
-		assign(&changed.Comment, c.Comment)
-		assign(&changed.ArrayLimit, c.ArrayLimit)
+		changed := changedSpec(old.Spec, c)
 		if refusal := s.recheck(&changed, old.Spec, c); refusal != nil {
 			return refusal
 		}
@@ -125,10 +111,8 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 		s.words.shareWords(spec)
 		made[old.Spec] = spec
 	}
-	if c.TimeLimit != nil && old.State == cluster.Pending {
-		if refusal := s.withinReservation(spec); refusal != nil {
-			return refusal
-		}
+	if refusal := s.canBegin(old, spec, c); refusal != nil {
+		return refusal
 	}
 	if refusal := s.mayJoin(spec, old.Spec); refusal != nil {
 		return refusal
@@ -138,11 +122,45 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 	}
 	j := *old
 	j.Spec = spec
+	if c.Begin != nil {
+		s.postpone(&j, old)
+	}
+	if c.Depends != nil {
+		s.depend(&j) // first, so that what both name is not forgotten
+		s.independ(old)
+	}
 	if old.Hold == cluster.HeldForCredits {
 		s.fund(&j) // it may be paid for now, or waits for other credits
 	}
 	s.put(old, &j)
 	return nil
+}
+
+// changedSpec is a specification with what a command sets.
+func changedSpec(spec *cluster.JobSpec, c *command.UpdateJobs) cluster.JobSpec {
+	changed := *spec
+	assign(&changed.TimeLimit, c.TimeLimit)
+	if c.Partition != nil { // one, or several joined by commas
+		list := strings.Split(*c.Partition, ",")
+		changed.Partition, changed.Others = list[0], nil
+		if len(list) > 1 {
+			changed.Others = list[1:]
+		}
+	}
+	assign(&changed.QOS, c.QOS)
+	assign(&changed.Account, c.Account)
+	assign(&changed.Name, c.Name)
+	assign(&changed.Nice, c.Nice)
+	assign(&changed.Comment, c.Comment)
+	assign(&changed.ArrayLimit, c.ArrayLimit)
+	assign(&changed.Begin, c.Begin)
+	assign(&changed.Deadline, c.Deadline)
+	assign(&changed.Depends, c.Depends)
+	assign(&changed.Reservation, c.Reservation)
+	assign(&changed.Request.Nodes, c.Nodes)
+	assign(&changed.Request.GPUsPerNode, c.GPUsPerNode)
+	assign(&changed.Request.GPUs, c.GPUs)
+	return changed
 }
 
 func assign[T any](field *T, value *T) {
@@ -154,12 +172,17 @@ func assign[T any](field *T, value *T) {
 // maySet refuses what the job's state or the actor's role does not allow.
 func maySet(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
 	waits := old.State == cluster.Pending
+	begins := c.Begin != nil || c.Deadline != nil || c.Depends != nil || c.Reservation != nil
 	operator := allowed(c.Actor, command.RoleOperator)
 	switch {
 	case old.State == cluster.Completing:
 		return refusef(command.Conflict, "job %s is ending", old.Ref())
 	case !waits && (c.Partition != nil || c.QOS != nil || c.Account != nil):
 		return refusef(command.Conflict, "job %s is %s: partition, qos and account can be changed only while it is pending", old.Ref(), old.State)
+	case !waits && begins:
+		return refusef(command.Conflict, "job %s is %s: begin, deadline, dependency and reservation can be changed only while it is pending", old.Ref(), old.State)
+	case !waits && resizes(c):
+		return refusef(command.Conflict, "job %s is %s: how many nodes and GPUs it has can be changed only while it is pending", old.Ref(), old.State)
 	case c.ArrayLimit != nil && old.Array == 0:
 		return refusef(command.InvalidArgument, "job %s is no array", old.Ref())
 	case c.Nice != nil && *c.Nice < 0 && !operator:
@@ -168,6 +191,11 @@ func maySet(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
 		return refuse(command.Denied, "a longer time limit for a running job needs the role operator", "ask an operator")
 	}
 	return nil
+}
+
+// resizes reports whether a command changes how many nodes or GPUs a job asks for.
+func resizes(c *command.UpdateJobs) bool {
+	return c.Nodes != nil || c.GPUsPerNode != nil || c.GPUs != nil
 }
 
 // longer compares time limits; 0 is none.
@@ -179,7 +207,8 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 	if err := spec.Validate(); err != nil {
 		return invalid(err)
 	}
-	if c.TimeLimit == nil && c.Partition == nil && c.QOS == nil && c.Account == nil {
+	moves := c.Partition != nil || c.Reservation != nil || resizes(c)
+	if c.TimeLimit == nil && c.QOS == nil && c.Account == nil && !moves {
 		return nil
 	}
 	limit := spec.TimeLimit
@@ -191,8 +220,85 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 	if refusal != nil {
 		return refusal
 	}
-	if slices.Equal(partitionsOf(spec), partitionsOf(old)) {
+	if !moves || c.Reservation == nil && !resizes(c) && slices.Equal(partitionsOf(spec), partitionsOf(old)) {
 		return nil
 	}
 	return s.fits(spec)
+}
+
+// canBegin refuses changes after which a job that waits could never start: it would not
+// lie within its reservation or end before its deadline, or waits for what waits for it.
+func (s *State) canBegin(old *cluster.Job, spec *cluster.JobSpec, c *command.UpdateJobs) *command.Refusal {
+	if old.State != cluster.Pending {
+		return nil
+	}
+	if c.TimeLimit != nil || c.Reservation != nil || c.Begin != nil {
+		if refusal := s.withinReservation(spec); refusal != nil {
+			return refusal
+		}
+	}
+	if c.TimeLimit != nil || c.Deadline != nil || c.Begin != nil {
+		if refusal := s.checkDeadline(spec); refusal != nil {
+			return refusal
+		}
+	}
+	if c.Depends == nil {
+		return nil
+	}
+	if refusal := s.checkDependencies(spec); refusal != nil {
+		return refusal
+	}
+	return s.checkCircle(old, spec)
+}
+
+// maxChain is at how many jobs the search for a circle of dependencies looks.
+const maxChain = 10_000
+
+// checkCircle refuses dependencies on jobs that wait for the job themselves. At submission
+// there can be none: a job names only older ones. O(jobs that it waits for).
+func (s *State) checkCircle(j *cluster.Job, spec *cluster.JobSpec) *command.Refusal {
+	seen := map[cluster.JobID]none{}
+	next := []*cluster.JobSpec{spec}
+	for len(next) > 0 {
+		deps := next[0].Depends
+		next = next[1:]
+		for _, d := range deps {
+			if d.Kind == cluster.Singleton {
+				continue
+			}
+			for _, id := range s.resolve(d.Job) {
+				if id == j.ID {
+					return refusef(command.Conflict, "job %s would wait for itself, through the jobs that it is to wait for", j.Ref())
+				}
+				o, waits := s.pending.Get(id)
+				if _, known := seen[id]; known || !waits || len(o.Spec.Depends) == 0 {
+					continue
+				}
+				if seen[id] = (none{}); len(seen) > maxChain {
+					return refusef(command.Exhausted, "job %s would wait for more than %d jobs that wait for others", j.Ref(), maxChain)
+				}
+				next = append(next, o.Spec)
+			}
+		}
+	}
+	return nil
+}
+
+// postpone sets from when on a job may start whose begin time has changed. It waits no less
+// than it has to after an attempt that failed.
+func (s *State) postpone(j, old *cluster.Job) {
+	begin := max(s.now, j.Spec.Begin)
+	if old.Eligible > max(s.now, old.Spec.Begin) {
+		begin = max(begin, old.Eligible)
+	}
+	if begin > s.now || old.Eligible > s.now {
+		j.Eligible = begin
+	}
+	switch {
+	case j.Hold != cluster.NotHeld:
+	case j.Eligible > s.now:
+		j.Reason, j.Planned = cluster.ReasonBeginTime, 0
+	case j.Reason == cluster.ReasonBeginTime:
+		j.Reason, j.Detail = cluster.ReasonNone, ""
+	}
 }

@@ -93,16 +93,26 @@ func (x *script) change(verb string, w words) string {
 		d := w.duration("time")
 		c.TimeLimit = &d
 	}
-	for key, field := range map[string]**string{"partition": &c.Partition, "qos": &c.QOS, "account": &c.Account, "name": &c.Name, "comment": &c.Comment} {
+	for key, field := range map[string]**string{"partition": &c.Partition, "qos": &c.QOS, "account": &c.Account, "name": &c.Name, "comment": &c.Comment, "reservation": &c.Reservation} {
 		if v, there := w.keys[key]; there {
 			*field = &v
 		}
 	}
-	for key, field := range map[string]**int32{"nice": &c.Nice, "most": &c.ArrayLimit} {
+	for key, field := range map[string]**int32{"nice": &c.Nice, "most": &c.ArrayLimit, "nodes": &c.Nodes, "gpusper": &c.GPUsPerNode, "gpus": &c.GPUs} {
 		if _, there := w.keys[key]; there {
 			n := int32(w.number(key, 0))
 			*field = &n
 		}
+	}
+	for key, field := range map[string]**cluster.Instant{"begin": &c.Begin, "deadline": &c.Deadline} {
+		if _, there := w.keys[key]; there {
+			at := cluster.Instant(w.duration(key))
+			*field = &at
+		}
+	}
+	if _, there := w.keys["after"]; there {
+		list := x.dependsOn(w)
+		c.Depends = &list
 	}
 	return x.apply(c)
 }

@@ -105,6 +105,23 @@ func node(w words) cluster.Node {
 	return n
 }
 
+// dependsOn reads after=1,2 ended=3 unless=4.
+func (x *script) dependsOn(w words) (list []cluster.Dependency) {
+	for _, kind := range [...]struct {
+		word string
+		is   cluster.DependencyKind
+	}{{"after", cluster.AfterOK}, {"ended", cluster.AfterAny}, {"unless", cluster.AfterNotOK}} {
+		for _, d := range w.list(kind.word) {
+			ref, err := cluster.ParseJobRef(d)
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			list = append(list, cluster.Dependency{Kind: kind.is, Job: ref})
+		}
+	}
+	return list
+}
+
 func (x *script) submission(w words) *command.SubmitJobs {
 	who := actor(w.plain[0])
 	spec := cluster.JobSpec{
@@ -119,18 +136,7 @@ func (x *script) submission(w words) *command.SubmitJobs {
 			Features: w.list("features"), NodeList: w.list("on"), Exclude: w.list("not"), Exclusive: w.has("exclusive"),
 		},
 	}
-	for _, kind := range [...]struct {
-		word string
-		is   cluster.DependencyKind
-	}{{"after", cluster.AfterOK}, {"ended", cluster.AfterAny}, {"unless", cluster.AfterNotOK}} {
-		for _, d := range w.list(kind.word) {
-			ref, err := cluster.ParseJobRef(d)
-			if err != nil {
-				x.t.Fatal(err)
-			}
-			spec.Depends = append(spec.Depends, cluster.Dependency{Kind: kind.is, Job: ref})
-		}
-	}
+	spec.Depends = x.dependsOn(w)
 	nearness(w, &spec)
 	c := &command.SubmitJobs{Request: request16(w), Actor: who}
 	if text := w.keys["script"]; text != "" {

@@ -1,8 +1,11 @@
 package wire
 
 import (
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // ReadUpdate reads what an update changes; which jobs, by whom and under which id
@@ -17,6 +20,27 @@ func ReadUpdate(p *greylagv1.UpdateRequest) (*command.UpdateJobs, error) {
 			return nil, err
 		}
 		c.TimeLimit = &limit
+	}
+	c.Reservation, c.Nodes, c.GPUsPerNode, c.GPUs = p.Reservation, p.Nodes, p.GpusPerNode, p.Gpus
+	for _, x := range []struct {
+		what string
+		at   *timestamppb.Timestamp
+		to   **cluster.Instant
+	}{{"begin", p.GetBegin(), &c.Begin}, {"deadline", p.GetDeadline(), &c.Deadline}} {
+		at, err := instant(x.what, x.at)
+		if err != nil {
+			return nil, err
+		}
+		if x.at != nil {
+			*x.to = &at
+		}
+	}
+	if p.GetDepends() != nil {
+		list, err := readDependencies(p.GetDepends().GetAll())
+		if err != nil {
+			return nil, err
+		}
+		c.Depends = &list
 	}
 	switch p.GetAction() {
 	case "set":

@@ -5,18 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/client"
-	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -79,14 +76,19 @@ func (t *tool) send(ctx context.Context, c cli.Cluster, done string, request *gr
 	return t.Outcomes(answer.Outcomes, cli.OutcomeStyle{JSON: t.json, Verbose: true, Verb: done})
 }
 
-const updateLong = `Changes a pending job, or the time limit of a running one. What can be set:
+const updateLong = `Changes a pending job, or the time limit, name, nice value, comment and throttle of a
+running one. What can be set:
 
   timelimit=TIME    minutes, h:m:s, d-h:m:s or UNLIMITED
   partition=NAME    qos=NAME        account=NAME    name=NAME
   nice=N            comment=TEXT    arraytaskthrottle=N (0: no limit)
+  starttime=TIME    deadline=TIME   as for gsubmit --begin; 0: none
+  dependency=LIST   as for gsubmit --dependency; nothing: none
+  reservation=NAME  numnodes=N      gpuspernode=N   gpus=N (in all)
 
-To a job that moves to another partition, class or account, limits apply as if it
-were submitted there now, and its credits are set aside anew.
+A lower nice value goes first; operators may give negative ones. To a job that moves to
+another partition, class, account or reservation, or gets another size, nodes and limits
+apply as if it were submitted now, and its credits are set aside anew.
 
 scontrol's form is understood too: gctl update JobId=123 TimeLimit=2:00:00`
 
@@ -94,7 +96,7 @@ func (t *tool) update() *cobra.Command {
 	c := &cobra.Command{
 		Use: "update job JOB NAME=VALUE...", Short: "Change jobs", Long: updateLong, GroupID: jobs, Args: cobra.MinimumNArgs(1),
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
-			request, err := updateOf(args)
+			request, err := t.updateOf(args)
 			if err != nil {
 				return err
 			}
@@ -108,12 +110,12 @@ func (t *tool) update() *cobra.Command {
 }
 
 // updateOf reads "job 123 timelimit=60" and "JobId=123 TimeLimit=60".
-func updateOf(words []string) (*greylagv1.UpdateRequest, error) {
+func (t *tool) updateOf(words []string) (*greylagv1.UpdateRequest, error) {
 	if err := nodeUpdate(words); err != nil {
 		return nil, err
 	}
 	r := &greylagv1.UpdateRequest{Action: "set", Filter: &greylagv1.Filter{}}
-	changes := 0
+	changes, now := 0, t.Now()
 	for i, word := range words {
 		name, value, assigned := strings.Cut(word, "=")
 		name = strings.ToLower(name)
@@ -132,7 +134,7 @@ func updateOf(words []string) (*greylagv1.UpdateRequest, error) {
 			continue
 		}
 		changes++
-		if err := setField(r, name, value); err != nil {
+		if err := setField(r, name, value, now); err != nil {
 			return nil, err
 		}
 	}
@@ -140,49 +142,6 @@ func updateOf(words []string) (*greylagv1.UpdateRequest, error) {
 		return nil, &cli.UsageError{Problem: "a job and what to change are needed", Advice: "write gctl update job 123 timelimit=2:00:00"}
 	}
 	return r, nil
-}
-
-func setField(r *greylagv1.UpdateRequest, name, value string) error {
-	bad := func(why string) error {
-		return &cli.UsageError{Problem: fmt.Sprintf("%s: %s: %q", name, why, value), Advice: "see gctl update --help"}
-	}
-	switch name {
-	case "timelimit", "time":
-		limit, err := cluster.ParseLimit(value)
-		if err != nil {
-			return bad("not a time")
-		}
-		r.TimeLimit = durationpb.New(limit)
-	case "partition":
-		r.Partition = &value
-	case "qos":
-		r.Qos = &value
-	case "account":
-		r.Account = &value
-	case "name", "jobname":
-		r.Name = &value
-	case "comment":
-		r.Comment = &value
-	case "nice", "arraytaskthrottle", "arraylimit":
-		n, err := strconv.ParseInt(value, 10, 32)
-		small := int32(n)
-		if err != nil {
-			return bad("not a number")
-		}
-		if name == "nice" {
-			r.Nice = &small
-		} else {
-			r.ArrayLimit = &small
-		}
-	default:
-		names := []string{"timelimit", "partition", "qos", "account", "name", "comment", "nice", "arraytaskthrottle"}
-		advice := "what can be changed is " + strings.Join(names, ", ")
-		if near := getopt.Closest(name, names); near != "" {
-			advice = "did you mean " + near + "?"
-		}
-		return &cli.UsageError{Problem: fmt.Sprintf("%q cannot be changed", name), Advice: advice}
-	}
-	return nil
 }
 
 func (t *tool) logs() *cobra.Command {

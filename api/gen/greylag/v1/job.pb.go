@@ -2331,6 +2331,13 @@ type UpdateRequest struct {
 	Comment       *string                `protobuf:"bytes,9,opt,name=comment,proto3,oneof" json:"comment,omitempty"`
 	ArrayLimit    *int32                 `protobuf:"varint,10,opt,name=array_limit,json=arrayLimit,proto3,oneof" json:"array_limit,omitempty"`
 	Account       *string                `protobuf:"bytes,11,opt,name=account,proto3,oneof" json:"account,omitempty"` // of jobs that wait; "" is the user's default one
+	Begin         *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=begin,proto3" json:"begin,omitempty"`           // what follows is of jobs that wait; 1970 is none
+	Deadline      *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	Depends       *Dependencies          `protobuf:"bytes,14,opt,name=depends,proto3" json:"depends,omitempty"` // instead of those that there are
+	Reservation   *string                `protobuf:"bytes,15,opt,name=reservation,proto3,oneof" json:"reservation,omitempty"`
+	Nodes         *int32                 `protobuf:"varint,16,opt,name=nodes,proto3,oneof" json:"nodes,omitempty"`
+	GpusPerNode   *int32                 `protobuf:"varint,17,opt,name=gpus_per_node,json=gpusPerNode,proto3,oneof" json:"gpus_per_node,omitempty"`
+	Gpus          *int32                 `protobuf:"varint,18,opt,name=gpus,proto3,oneof" json:"gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2442,6 +2449,100 @@ func (x *UpdateRequest) GetAccount() string {
 	return ""
 }
 
+func (x *UpdateRequest) GetBegin() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Begin
+	}
+	return nil
+}
+
+func (x *UpdateRequest) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *UpdateRequest) GetDepends() *Dependencies {
+	if x != nil {
+		return x.Depends
+	}
+	return nil
+}
+
+func (x *UpdateRequest) GetReservation() string {
+	if x != nil && x.Reservation != nil {
+		return *x.Reservation
+	}
+	return ""
+}
+
+func (x *UpdateRequest) GetNodes() int32 {
+	if x != nil && x.Nodes != nil {
+		return *x.Nodes
+	}
+	return 0
+}
+
+func (x *UpdateRequest) GetGpusPerNode() int32 {
+	if x != nil && x.GpusPerNode != nil {
+		return *x.GpusPerNode
+	}
+	return 0
+}
+
+func (x *UpdateRequest) GetGpus() int32 {
+	if x != nil && x.Gpus != nil {
+		return *x.Gpus
+	}
+	return 0
+}
+
+// Dependencies is all conditions of a job on others, perhaps none.
+type Dependencies struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	All           []*Dependency          `protobuf:"bytes,1,rep,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dependencies) Reset() {
+	*x = Dependencies{}
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dependencies) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dependencies) ProtoMessage() {}
+
+func (x *Dependencies) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
+func (*Dependencies) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Dependencies) GetAll() []*Dependency {
+	if x != nil {
+		return x.All
+	}
+	return nil
+}
+
 type UpdateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Outcomes      []*Outcome             `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
@@ -2452,7 +2553,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2565,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2578,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UpdateResponse) GetOutcomes() []*Outcome {
@@ -2503,7 +2604,7 @@ type ScriptRequest struct {
 
 func (x *ScriptRequest) Reset() {
 	*x = ScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2616,7 @@ func (x *ScriptRequest) String() string {
 func (*ScriptRequest) ProtoMessage() {}
 
 func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2629,7 @@ func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptRequest.ProtoReflect.Descriptor instead.
 func (*ScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ScriptRequest) GetJob() string {
@@ -2548,7 +2649,7 @@ type ScriptResponse struct {
 
 func (x *ScriptResponse) Reset() {
 	*x = ScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2661,7 @@ func (x *ScriptResponse) String() string {
 func (*ScriptResponse) ProtoMessage() {}
 
 func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2674,7 @@ func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptResponse.ProtoReflect.Descriptor instead.
 func (*ScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ScriptResponse) GetScript() []byte {
@@ -2603,7 +2704,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +2716,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +2729,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -2675,7 +2776,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +2788,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,7 +2801,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LogsResponse) GetData() []byte {
@@ -2953,7 +3054,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\x12\x1b\n" +
 	"\tset_aside\x18\a \x01(\x03R\bsetAside\x12\x1a\n" +
 	"\bwarnings\x18\b \x03(\tR\bwarnings\x12%\n" +
-	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xcc\x03\n" +
+	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xa3\x06\n" +
 	"\rUpdateRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
@@ -2969,7 +3070,15 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\varray_limit\x18\n" +
 	" \x01(\x05H\x05R\n" +
 	"arrayLimit\x88\x01\x01\x12\x1d\n" +
-	"\aaccount\x18\v \x01(\tH\x06R\aaccount\x88\x01\x01B\f\n" +
+	"\aaccount\x18\v \x01(\tH\x06R\aaccount\x88\x01\x01\x120\n" +
+	"\x05begin\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05begin\x126\n" +
+	"\bdeadline\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x122\n" +
+	"\adepends\x18\x0e \x01(\v2\x18.greylag.v1.DependenciesR\adepends\x12%\n" +
+	"\vreservation\x18\x0f \x01(\tH\aR\vreservation\x88\x01\x01\x12\x19\n" +
+	"\x05nodes\x18\x10 \x01(\x05H\bR\x05nodes\x88\x01\x01\x12'\n" +
+	"\rgpus_per_node\x18\x11 \x01(\x05H\tR\vgpusPerNode\x88\x01\x01\x12\x17\n" +
+	"\x04gpus\x18\x12 \x01(\x05H\n" +
+	"R\x04gpus\x88\x01\x01B\f\n" +
 	"\n" +
 	"_partitionB\x06\n" +
 	"\x04_qosB\a\n" +
@@ -2979,7 +3088,13 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\b_commentB\x0e\n" +
 	"\f_array_limitB\n" +
 	"\n" +
-	"\b_account\"W\n" +
+	"\b_accountB\x0e\n" +
+	"\f_reservationB\b\n" +
+	"\x06_nodesB\x10\n" +
+	"\x0e_gpus_per_nodeB\a\n" +
+	"\x05_gpus\"8\n" +
+	"\fDependencies\x12(\n" +
+	"\x03all\x18\x01 \x03(\v2\x16.greylag.v1.DependencyR\x03all\"W\n" +
 	"\x0eUpdateResponse\x12/\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x13.greylag.v1.OutcomeR\boutcomes\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\"!\n" +
@@ -3021,7 +3136,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(*JobSpec)(nil),               // 0: greylag.v1.JobSpec
 	(*Request)(nil),               // 1: greylag.v1.Request
@@ -3047,42 +3162,43 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*Outcome)(nil),               // 21: greylag.v1.Outcome
 	(*ForecastResponse)(nil),      // 22: greylag.v1.ForecastResponse
 	(*UpdateRequest)(nil),         // 23: greylag.v1.UpdateRequest
-	(*UpdateResponse)(nil),        // 24: greylag.v1.UpdateResponse
-	(*ScriptRequest)(nil),         // 25: greylag.v1.ScriptRequest
-	(*ScriptResponse)(nil),        // 26: greylag.v1.ScriptResponse
-	(*LogsRequest)(nil),           // 27: greylag.v1.LogsRequest
-	(*LogsResponse)(nil),          // 28: greylag.v1.LogsResponse
-	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(*Dependencies)(nil),          // 24: greylag.v1.Dependencies
+	(*UpdateResponse)(nil),        // 25: greylag.v1.UpdateResponse
+	(*ScriptRequest)(nil),         // 26: greylag.v1.ScriptRequest
+	(*ScriptResponse)(nil),        // 27: greylag.v1.ScriptResponse
+	(*LogsRequest)(nil),           // 28: greylag.v1.LogsRequest
+	(*LogsResponse)(nil),          // 29: greylag.v1.LogsResponse
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	1,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	29, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	30, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	30, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	30, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	31, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	31, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	3,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	29, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
-	29, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	30, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	30, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
 	2,  // 7: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	1,  // 8: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	29, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	30, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	30, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	30, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	30, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	30, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	30, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	31, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	31, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	31, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	31, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	31, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
 	5,  // 15: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	3,  // 16: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
 	6,  // 17: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	30, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	30, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	30, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	30, // 21: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	30, // 22: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	29, // 23: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	31, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	31, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	31, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	31, // 21: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	31, // 22: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	30, // 23: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
 	0,  // 24: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
 	9,  // 25: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
-	30, // 26: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	31, // 26: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
 	10, // 27: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
 	11, // 28: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
 	4,  // 29: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
@@ -3094,36 +3210,40 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	4,  // 35: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
 	10, // 36: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
 	21, // 37: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
-	30, // 38: greylag.v1.ForecastResponse.start:type_name -> google.protobuf.Timestamp
+	31, // 38: greylag.v1.ForecastResponse.start:type_name -> google.protobuf.Timestamp
 	12, // 39: greylag.v1.ForecastResponse.as_of:type_name -> greylag.v1.AsOf
 	10, // 40: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
-	29, // 41: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
-	21, // 42: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
-	7,  // 43: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
-	7,  // 44: greylag.v1.JobService.Forecast:input_type -> greylag.v1.SubmitRequest
-	13, // 45: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
-	13, // 46: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
-	15, // 47: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
-	17, // 48: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
-	19, // 49: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
-	23, // 50: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
-	25, // 51: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
-	27, // 52: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
-	8,  // 53: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
-	22, // 54: greylag.v1.JobService.Forecast:output_type -> greylag.v1.ForecastResponse
-	14, // 55: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
-	14, // 56: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
-	16, // 57: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
-	18, // 58: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
-	20, // 59: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
-	24, // 60: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
-	26, // 61: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
-	28, // 62: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
-	53, // [53:63] is the sub-list for method output_type
-	43, // [43:53] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	30, // 41: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
+	31, // 42: greylag.v1.UpdateRequest.begin:type_name -> google.protobuf.Timestamp
+	31, // 43: greylag.v1.UpdateRequest.deadline:type_name -> google.protobuf.Timestamp
+	24, // 44: greylag.v1.UpdateRequest.depends:type_name -> greylag.v1.Dependencies
+	3,  // 45: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	21, // 46: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
+	7,  // 47: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
+	7,  // 48: greylag.v1.JobService.Forecast:input_type -> greylag.v1.SubmitRequest
+	13, // 49: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
+	13, // 50: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
+	15, // 51: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
+	17, // 52: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
+	19, // 53: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
+	23, // 54: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
+	26, // 55: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
+	28, // 56: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
+	8,  // 57: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
+	22, // 58: greylag.v1.JobService.Forecast:output_type -> greylag.v1.ForecastResponse
+	14, // 59: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
+	14, // 60: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
+	16, // 61: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
+	18, // 62: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
+	20, // 63: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
+	25, // 64: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
+	27, // 65: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
+	29, // 66: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
+	57, // [57:67] is the sub-list for method output_type
+	47, // [47:57] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -3139,7 +3259,7 @@ func file_greylag_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
