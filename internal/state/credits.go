@@ -250,7 +250,7 @@ func (s *State) unpaid(err error) *command.Refusal {
 	case errors.Is(err, accounting.ErrAmount), errors.Is(err, accounting.ErrInvalid):
 		code = command.InvalidArgument
 	case errors.Is(err, accounting.ErrKey):
-		return refuse(command.Mismatch, "this request id was used before for another request", "use a new request id for a new request")
+		return refuse(command.Mismatch, "this key, or request id, was used before for another change of credits", "gctl audit lists what was done; a new change takes a new --key")
 	case errors.Is(err, accounting.ErrNoLien):
 		code, hint = command.NotFound, "gctl credit statement ACCOUNT shows what was charged"
 	case errors.Is(err, accounting.ErrNoBucket):
