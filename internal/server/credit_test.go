@@ -222,7 +222,7 @@ func TestCreditsOneRequestID(t *testing.T) {
 			t.Errorf("again: %v, %v", again, err)
 		}
 	}
-	if _, err := change(w, root, grant(6*credit)); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "used before for another request") {
+	if _, err := change(w, root, grant(6*credit)); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "used before for another change of credits") {
 		t.Errorf("another payload: %v", err)
 	}
 	if has := balance(w, eve, "maths", ""); has.Available != 5*credit || len(has.Buckets) != 1 {
