@@ -61,7 +61,7 @@ func (p *Planner) planAnew(r *round, slips bool) {
 	before, first := p.remember(), p.making
 	p.reset(r)
 	p.profile.Packed = r.snap.Policy.Scheduling.Packed
-	r.told, r.places = r.told[:0], nil
+	r.told, r.taken = r.told[:0], nil
 	for _, job := range r.jobs.active {
 		if job.Alloc != nil {
 			p.moveIn(r, p.tenantOf(r, job))

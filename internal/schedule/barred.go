@@ -17,7 +17,7 @@ type barred struct {
 	count  int
 	later  agenda[*alarm]
 	causes map[cause]map[*entry]bool
-	roused map[*entry]bool // something became of a job that they wait for
+	news   map[cause]bool // something became of it since the last pass looked
 	lines  map[gate]*line
 }
 
@@ -90,11 +90,12 @@ func (h *lowestID) Pop() any {
 }
 
 func newBarred() barred {
-	return barred{causes: map[cause]map[*entry]bool{}, roused: map[*entry]bool{}, lines: map[gate]*line{}}
+	return barred{causes: map[cause]map[*entry]bool{}, news: map[cause]bool{}, lines: map[gate]*line{}}
 }
 
 // add notes that an entry is barred, and why. O(its dependencies).
 func (b *barred) add(r *round, e *entry, v verdict) {
+	b.remove(e)
 	e.why, e.kept = v, &keeping{}
 	b.count++
 	switch d := e.job.Spec.Deadline; {
@@ -174,7 +175,6 @@ func (b *barred) remove(e *entry) {
 	}
 	e.kept = nil
 	b.count--
-	delete(b.roused, e)
 	if k.alarm != nil {
 		b.later.remove(k.alarm)
 	}
@@ -235,14 +235,14 @@ func (c *line) hear(r *round, v verdict) {
 	}
 }
 
-// happened rouses those who wait for what becomes of a job.
+// happened notes that something became of a job.
 func (b *barred) happened(job *cluster.Job) {
 	if len(b.causes) == 0 || job == nil {
 		return
 	}
 	for _, c := range [...]cause{{job: job.ID}, {job: job.Array}, {bearer: bearer{job.Spec.Owner.User, job.Spec.Name}}} {
-		for e := range b.causes[c] {
-			b.roused[e] = true
+		if b.causes[c] != nil {
+			b.news[c] = true
 		}
 	}
 }
@@ -250,18 +250,24 @@ func (b *barred) happened(job *cluster.Job) {
 // lookAgain is those for whom what keeps them back may have changed, but for all of a
 // line behind its first. O(lines + those).
 func (b *barred) lookAgain(now cluster.Instant) lowestID {
-	var list lowestID
+	roused := map[*entry]bool{}
 	for at, ok := b.later.next(); ok && at <= now; at, ok = b.later.next() {
 		a := b.later.items[0]
 		b.later.remove(a)
-		b.roused[a.entry] = true
+		roused[a.entry] = true
 	}
-	for e := range b.roused {
-		list = append(list, e)
+	for c := range b.news {
+		for e := range b.causes[c] {
+			roused[e] = true
+		}
 	}
-	clear(b.roused)
+	clear(b.news)
 	for _, c := range b.lines {
-		list = append(list, c.first())
+		roused[c.first()] = true // who has an alarm, too, is looked at once
+	}
+	list := make(lowestID, 0, len(roused))
+	for e := range roused {
+		list = append(list, e)
 	}
 	heap.Init(&list)
 	return list

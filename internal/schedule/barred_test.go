@@ -88,3 +88,21 @@ func (s *site) stillBarred() {
 		}
 	}
 }
+
+// TestBarredTwice: who is barred once more, for the same or another reason, is noted once.
+func TestBarredTwice(t *testing.T) {
+	b := newBarred()
+	e := &entry{job: &cluster.Job{ID: 1, Spec: &cluster.JobSpec{Account: "ml"}}}
+	for _, reason := range []cluster.Reason{cluster.ReasonResources, cluster.ReasonBeginTime, cluster.ReasonResources, cluster.ReasonResources} {
+		b.add(nil, e, verdict{reason: reason})
+	}
+	if b.count != 1 || len(b.lines) != 1 || len(b.later.items) != 0 {
+		t.Errorf("%d barred, %d lines, %d alarms", b.count, len(b.lines), len(b.later.items))
+	}
+	if list := b.lookAgain(start); len(list) != 1 || list[0] != e {
+		t.Errorf("looks again at %v", list)
+	}
+	if b.remove(e); b.count != 0 || len(b.lines) != 0 || len(b.lookAgain(start)) != 0 {
+		t.Errorf("%d barred, %d lines after it left", b.count, len(b.lines))
+	}
+}

@@ -122,29 +122,25 @@ func limitOf(spec *cluster.JobSpec) time.Duration {
 	return spec.TimeLimit
 }
 
-// countArrays notes how many more elements may run of each array that has a limit: beside
-// those that run and those that are planned.
+// countArrays counts the elements that run or are planned, of each array.
 func (p *Planner) countArrays(r *round) {
-	r.places = map[cluster.JobID]int32{}
+	r.taken = map[cluster.JobID]int32{}
 	for _, job := range r.jobs.active {
-		if job.Array != 0 && job.Spec.ArrayLimit > 0 {
-			r.places[job.Array] = p.leftOf(r, job) - 1
+		if job.Array != 0 {
+			r.taken[job.Array]++
 		}
 	}
 	for e := range p.limited {
-		r.places[e.job.Array] = p.leftOf(r, e.job) - 1
+		r.taken[e.job.Array]++
 	}
 }
 
 // leftOf is how many more elements of the job's array may be planned or run.
 func (p *Planner) leftOf(r *round, job *cluster.Job) int32 {
-	if r.places == nil {
+	if r.taken == nil {
 		p.countArrays(r)
 	}
-	if n, known := r.places[job.Array]; known {
-		return n
-	}
-	return job.Spec.ArrayLimit
+	return job.Spec.ArrayLimit - r.taken[job.Array]
 }
 
 // limit counts an entry that was found eligible against the limit of its array, if that has one.
@@ -152,14 +148,15 @@ func (p *Planner) limit(r *round, e *entry) {
 	if e.job.Array == 0 || e.job.Spec.ArrayLimit == 0 {
 		return
 	}
-	r.places[e.job.Array] = p.leftOf(r, e.job) - 1
-	p.limited[e] = true
+	if p.limited[e] = true; r.taken != nil {
+		r.taken[e.job.Array]++
+	}
 }
 
 // unlimit counts it no more.
 func (p *Planner) unlimit(r *round, e *entry) {
-	if p.limited[e] && r.places != nil {
-		r.places[e.job.Array]++
+	if p.limited[e] && r.taken != nil {
+		r.taken[e.job.Array]--
 	}
 	delete(p.limited, e)
 }

@@ -145,8 +145,10 @@ func (p *Planner) crowded(t *tenant, from, to cluster.Instant) bool {
 
 // waiting notes a change among the jobs that wait.
 func (s *sweep) waiting(old, job *cluster.Job) {
-	s.barred.happened(old)
-	s.barred.happened(job)
+	if old == nil || job == nil || !sameWish(old, job) {
+		s.barred.happened(old)
+		s.barred.happened(job)
+	}
 	var e *entry
 	if old != nil {
 		e = s.entries[old.ID]
@@ -229,6 +231,7 @@ func (s *sweep) again() {
 		}
 		s.barred.remove(e)
 		delete(s.entries, e.job.ID)
+		e.gone = true
 		if n := s.admitted(s.r, e.job); n != nil {
 			n.class.insert(n)
 			s.offer(n)
@@ -258,7 +261,7 @@ func (s *sweep) run() {
 		} else {
 			o.class.offered = false
 		}
-		if o.gone {
+		if o.gone || o.kept != nil { // or barred since it was queued
 			if o.at > 0 { // another of the class may have what it was offered
 				s.offerClass(o.class)
 			}

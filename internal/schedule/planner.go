@@ -120,7 +120,7 @@ type round struct {
 	pledges  pledges // made when a limit asks
 	prio     *priorities
 	firstOf  map[bearer]cluster.JobID // made when a singleton asks
-	places   map[cluster.JobID]int32  // how many more elements of an array may run
+	taken    map[cluster.JobID]int32  // elements of an array that run or are planned; made when one with a limit asks
 	told     []*entry                 // whose verdict may have changed
 	free     []backfill.Amount        // what no job has of each host; made when asked for
 	open     backfill.HostSet         // the hosts of which free has a GPU

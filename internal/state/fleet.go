@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -186,7 +187,8 @@ type CapacityTime struct {
 
 // CapacityTimes adds up, for the periods between each two bounds and until an instant,
 // what nodes had, by period and resource. Nothing is known before since, which is when
-// the first node came, or later where levels were forgotten. O(levels × periods).
+// the first node came, or later where levels were forgotten. O(levels × log periods
+// + periods × resources).
 func (v *View) CapacityTimes(bounds []cluster.Instant, until cluster.Instant) (all []CapacityTime, since cluster.Instant) {
 	const ms = cluster.Instant(time.Millisecond)
 	sums := make(map[string][]Capacity)
@@ -196,7 +198,8 @@ func (v *View) CapacityTimes(bounds []cluster.Instant, until cluster.Instant) (a
 		if sums[resource] == nil {
 			sums[resource] = make([]Capacity, len(bounds)-1)
 		}
-		for i := range sums[resource] {
+		first := max(sort.Search(len(bounds), func(i int) bool { return bounds[i] > last[resource].at })-1, 0)
+		for i := first; i < len(bounds)-1 && bounds[i] < to; i++ {
 			from, end := max(bounds[i], last[resource].at), min(bounds[i+1], to)
 			if from < end {
 				x, c := int64(end/ms-from/ms), held[resource]

@@ -18,7 +18,7 @@ func (s *State) update(c *command.UpdateJobs) command.Result {
 	switch c.Action {
 	case command.SetFields:
 		s.sortRooms()
-		made := map[*cluster.JobSpec]*cluster.JobSpec{}
+		made := map[*cluster.JobSpec]*remade{}
 		do = func(j *cluster.Job) *command.Refusal { return s.setFields(j, c, made) }
 	case command.HoldJobs:
 		do = func(j *cluster.Job) *command.Refusal { return s.hold(j, c.Actor) }
@@ -95,23 +95,30 @@ func (s *State) requeueJob(old *cluster.Job, a command.Actor) *command.Refusal {
 	return nil
 }
 
+// remade is a specification that a command has made of another.
+type remade struct {
+	spec   *cluster.JobSpec
+	awaits map[cluster.JobID]none // the jobs that jobs of it wait for, where that is new
+}
+
 // setFields changes what was submitted. Specifications that were shared stay so:
 // made holds the new one of each that this command has changed.
-func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*cluster.JobSpec]*cluster.JobSpec) *command.Refusal {
+func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*cluster.JobSpec]*remade) *command.Refusal {
 	if refusal := maySet(old, c); refusal != nil {
 		return refusal
 	}
-	spec, known := made[old.Spec]
+	again, known := made[old.Spec]
 	if !known {
 		changed := changedSpec(old.Spec, c)
 		if refusal := s.recheck(&changed, old.Spec, c); refusal != nil {
 			return refusal
 		}
-		spec = &changed
-		s.words.shareWords(spec)
-		made[old.Spec] = spec
+		s.words.shareWords(&changed)
+		again = &remade{spec: &changed}
+		made[old.Spec] = again
 	}
-	if refusal := s.canBegin(old, spec, c); refusal != nil {
+	spec := again.spec
+	if refusal := s.canBegin(old, again, c); refusal != nil {
 		return refusal
 	}
 	if refusal := s.mayJoin(spec, old.Spec); refusal != nil {
@@ -228,7 +235,8 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 
 // canBegin refuses changes after which a job that waits could never start: it would not
 // lie within its reservation or end before its deadline, or waits for what waits for it.
-func (s *State) canBegin(old *cluster.Job, spec *cluster.JobSpec, c *command.UpdateJobs) *command.Refusal {
+func (s *State) canBegin(old *cluster.Job, now *remade, c *command.UpdateJobs) *command.Refusal {
+	spec := now.spec
 	if old.State != cluster.Pending {
 		return nil
 	}
@@ -245,19 +253,32 @@ func (s *State) canBegin(old *cluster.Job, spec *cluster.JobSpec, c *command.Upd
 	if c.Depends == nil {
 		return nil
 	}
-	if refusal := s.checkDependencies(spec); refusal != nil {
-		return refusal
+	if now.awaits == nil { // once for all elements of an array
+		if refusal := s.checkDependencies(spec); refusal != nil {
+			return refusal
+		}
+		var refusal *command.Refusal
+		if now.awaits, refusal = s.awaits(spec); refusal != nil {
+			return refusal
+		}
 	}
-	return s.checkCircle(old, spec)
+	if _, circle := now.awaits[old.ID]; circle {
+		return refusef(command.Conflict, "job %s would wait for itself, through the jobs that it is to wait for", old.Ref())
+	}
+	return nil
 }
 
-// maxChain is at how many jobs the search for a circle of dependencies looks.
-const maxChain = 10_000
+// What bounds the search for a circle of dependencies: jobs that wait for others, and all.
+const (
+	maxChain  = 10_000
+	maxAwaits = 500_000
+)
 
-// checkCircle refuses dependencies on jobs that wait for the job themselves. At submission
-// there can be none: a job names only older ones. O(jobs that it waits for).
-func (s *State) checkCircle(j *cluster.Job, spec *cluster.JobSpec) *command.Refusal {
-	seen := map[cluster.JobID]none{}
+// awaits is the jobs that a job waits for, and those for which they wait. At submission
+// there can be no circle: a job names only older ones. O(those jobs).
+func (s *State) awaits(spec *cluster.JobSpec) (map[cluster.JobID]none, *command.Refusal) {
+	all := map[cluster.JobID]none{}
+	chain, looked := 0, 0
 	next := []*cluster.JobSpec{spec}
 	for len(next) > 0 {
 		deps := next[0].Depends
@@ -266,26 +287,29 @@ func (s *State) checkCircle(j *cluster.Job, spec *cluster.JobSpec) *command.Refu
 			if d.Kind == cluster.Singleton {
 				continue
 			}
-			for _, id := range s.resolve(d.Job) {
-				if id == j.ID {
-					return refusef(command.Conflict, "job %s would wait for itself, through the jobs that it is to wait for", j.Ref())
-				}
+			ids := s.resolve(d.Job)
+			if looked += len(ids); looked > maxAwaits {
+				return nil, refusef(command.Exhausted, "it would wait for more than %d jobs, counting those for which they wait", maxAwaits)
+			}
+			for _, id := range ids {
+				_, known := all[id]
+				all[id] = none{}
 				o, waits := s.pending.Get(id)
-				if _, known := seen[id]; known || !waits || len(o.Spec.Depends) == 0 {
+				if known || !waits || len(o.Spec.Depends) == 0 {
 					continue
 				}
-				if seen[id] = (none{}); len(seen) > maxChain {
-					return refusef(command.Exhausted, "job %s would wait for more than %d jobs that wait for others", j.Ref(), maxChain)
+				if chain++; chain > maxChain {
+					return nil, refusef(command.Exhausted, "it would wait for more than %d jobs that wait for others", maxChain)
 				}
 				next = append(next, o.Spec)
 			}
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // postpone sets from when on a job may start whose begin time has changed. It waits no less
-// than it has to after an attempt that failed.
+// than it had to after an attempt that failed, unless its begin was later than that.
 func (s *State) postpone(j, old *cluster.Job) {
 	begin := max(s.now, j.Spec.Begin)
 	if old.Eligible > max(s.now, old.Spec.Begin) {
