@@ -106,3 +106,42 @@ func TestBarredTwice(t *testing.T) {
 		t.Errorf("%d barred, %d lines after it left", b.count, len(b.lines))
 	}
 }
+
+// TestBarredWhileOffered: what one was offered before a limit took its place is not for it.
+func TestBarredWhileOffered(t *testing.T) {
+	snap := crowd(t, 1, 1, false)
+	p := NewPlanner()
+	p.Pass(snap)
+	e, r := p.entries[snap.Pending[0].ID], p.newRound(snap)
+	if e.at == 0 {
+		t.Fatal("it has no place to lose")
+	}
+	p.offer(e)
+	p.withhold(r, e, verdict{reason: cluster.ReasonArrayTaskLimit})
+	s := &sweep{Planner: p, r: r}
+	if s.run(); e.at != 0 || len(p.due.items) != 0 || e.kept == nil {
+		t.Errorf("planned at %v, kept back %v", e.at, e.kept != nil)
+	}
+}
+
+// TestNewLimitOfAnArray: as many elements have places as the array's limit says, also
+// when that changes while all wait.
+func TestNewLimitOfAnArray(t *testing.T) {
+	snap := crowd(t, 1, 10, false)
+	p := NewPlanner()
+	for _, limit := range []int32{10, 2, 7} {
+		spec := *snap.Pending[0].Spec
+		spec.ArrayLimit = limit
+		next := *snap
+		next.Index, next.Pending = snap.Index+1, nil
+		for i, old := range snap.Pending {
+			job := *old
+			job.Array, job.Index, job.Spec = snap.Pending[0].ID, int32(i), &spec
+			next.Pending = append(next.Pending, &job)
+		}
+		snap = &next
+		if p.Pass(snap); len(p.due.items) != int(limit) {
+			t.Errorf("%d elements are planned; %d may run at once", len(p.due.items), limit)
+		}
+	}
+}
