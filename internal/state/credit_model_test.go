@@ -98,7 +98,10 @@ func (b *lateBills) step(t *testing.T, before, after *View) {
 		if is.State == accounting.Provisional {
 			continue
 		}
-		most := was.Segments[0].Latest(u.ran, u.ran)
+		whole := was
+		whole.Segments = slices.Clone(was.Segments)
+		whole.Segments[0].Base, whole.Segments[0].Count = 0, accounting.Millis(was.Segments[0].GPUs, u.ran)
+		most := whole.Due()
 		switch {
 		case is.State != accounting.Settled || after.unproven.Has(id) || is.Due() < was.Due() || is.Due() > max(most, was.Due()):
 			t.Fatalf("lien %s came to %s and to %s then, at most %s: %s", id, was.Due(), is.Due(), most, is.State)

@@ -113,7 +113,7 @@ func (s *State) bill(j *cluster.Job) {
 		s.fault("job %s: settle: %w", j.ID, err)
 		return
 	}
-	left := s.forgiveFault(j, n, ran)
+	left := s.forgiveFault(j, n.ID)
 	settled, _ := s.credits.Lien(n.ID)
 	j.Charged += int64(settled.Paid()) // with what was charged by the hour
 	if x.Provisional {
@@ -130,25 +130,31 @@ func payable(j *cluster.Job, ran time.Duration) time.Duration {
 	return ran
 }
 
-// forgiveFault gives back what a fault or a preemption destroyed of the work. It answers
-// how much more it would give back if more had been charged.
-func (s *State) forgiveFault(j *cluster.Job, n accounting.Lien, ran time.Duration) (left accounting.Credits) {
-	if !s.excused(j) || len(n.Segments) == 0 {
+// forgiveFault gives back what a fault or a preemption destroyed of the work: what was
+// charged for the last of it. It answers for how much more of it it would give back if more
+// had been charged.
+func (s *State) forgiveFault(j *cluster.Job, id accounting.LienID) (left time.Duration) {
+	if !s.excused(j) {
 		return 0
 	}
-	settled, _ := s.credits.Lien(n.ID)
-	g := &settled.Segments[len(settled.Segments)-1]
-	most := g.Latest(ran, s.policy.Credits.FaultRefund)
-	amount := min(most, settled.Paid())
+	most := s.policy.Credits.FaultRefund
+	n, _ := s.credits.Lien(id)
+	lasted, _ := n.Latest(most)
+	s.giveBackLast(&n, most)
+	return most - lasted
+}
+
+// giveBackLast refunds what the last part of a bill was charged, as far as it was not
+// given back before.
+func (s *State) giveBackLast(n *accounting.Lien, part time.Duration) {
+	_, cost := n.Latest(part)
+	amount := min(cost, n.Paid())
 	if amount <= 0 {
-		return most
+		return
 	}
-	r, err := s.credits.Refund(s.natural(), accounting.Refund{Lien: n.ID, Amount: amount})
-	if err != nil {
-		s.fault("job %s: refund: %w", j.ID, err)
-		return 0
+	if _, err := s.credits.Refund(s.natural(), accounting.Refund{Lien: n.ID, Amount: amount}); err != nil {
+		s.fault("lien %s: refund: %w", n.ID, err)
 	}
-	return most - r.Returned
 }
 
 // excused reports whether the end of an attempt was none of its user's doing.

@@ -199,11 +199,17 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// transcript runs the lines of a scenario and puts the answers where the old ones were.
-func transcript(t *testing.T, text string) string {
+// newScript is a scenario before its first line.
+func newScript(t *testing.T) *script {
 	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}), now: 1}
 	x.s.ledger().Write(accounting.Form)
 	x.apply(&command.Init{ClusterID: "test"})
+	return x
+}
+
+// transcript runs the lines of a scenario and puts the answers where the old ones were.
+func transcript(t *testing.T, text string) string {
+	x := newScript(t)
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")

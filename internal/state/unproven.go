@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -25,9 +26,9 @@ const (
 // what they had been heard to count. For a day they may come back and prove more. Like
 // every value of a table it is replaced, never changed.
 type unproven struct {
-	nodes   []string           // that were lost and have not come back
-	ran     time.Duration      // how long it had its GPUs by the log, or by the lost node that had it shortest
-	forgive accounting.Credits // most of a later charge that is given back, since a fault destroyed the work
+	nodes   []string      // that were lost and have not come back
+	ran     time.Duration // how long it had its GPUs by the log, or by the lost node that had it shortest
+	forgive time.Duration // for how much of a later charge is given back, since a fault destroyed the work
 }
 
 func unprovenFields(c *codec.Coder, x *unproven) {
@@ -94,7 +95,7 @@ func (s *State) amend(id accounting.LienID, u *unproven) {
 		g := &n.Segments[last]
 		total = max(g.Base+g.Count, accounting.Millis(g.GPUs, u.ran))
 	}
-	r, err := s.credits.Amend(s.natural(), id, total)
+	_, err := s.credits.Amend(s.natural(), id, total)
 	if errors.Is(err, accounting.ErrTooLate) {
 		return // what is overdue becomes final in a moment
 	}
@@ -102,10 +103,10 @@ func (s *State) amend(id accounting.LienID, u *unproven) {
 		s.fault("lien %s: amend: %w", id, err)
 	}
 	s.putUnproven(id, nil)
-	if back := min(u.forgive, r.Charged); back > 0 {
-		if _, err := s.credits.Refund(s.natural(), accounting.Refund{Lien: id, Amount: back}); err != nil {
-			s.fault("lien %s: refund: %w", id, err)
-		}
+	if is, _ := s.credits.Lien(id); u.forgive > 0 {
+		before, _ := n.Latest(math.MaxInt64)
+		after, _ := is.Latest(math.MaxInt64)
+		s.giveBackLast(&is, min(u.forgive, after-before))
 	}
 }
 

@@ -99,11 +99,15 @@ func (g *Segment) sum(gpuMS int64) (sum Credits) {
 	return sum
 }
 
-// Latest is what the last part of a run of so long costs, at the prices of their time.
-func (g *Segment) Latest(ran, part time.Duration) Credits {
-	if part = min(part, ran); len(g.Past) == 0 {
-		return g.Ran(part)
+// Latest is what was counted last, at most for so long: for how long it was, and exactly
+// what it was charged, at the prices of its time. O(segments).
+func (n *Lien) Latest(most time.Duration) (lasted time.Duration, cost Credits) {
+	for i := len(n.Segments) - 1; i >= 0 && lasted < most; i-- {
+		g := &n.Segments[i]
+		all := g.Base + g.Count
+		part := min(all, millis(g.GPUs, (most-lasted).Milliseconds()))
+		lasted += time.Duration(part/g.GPUs) * time.Millisecond
+		cost += g.sum(all) - g.sum(all-part)
 	}
-	all := millis(g.GPUs, ran.Milliseconds())
-	return g.sum(all) - g.sum(all-millis(g.GPUs, part.Milliseconds()))
+	return lasted, cost
 }

@@ -1,0 +1,80 @@
+package state
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/greylag/greylag/pkg/accounting"
+)
+
+// TestFaultGivesBackWhatWasCharged runs jobs at prices that change, rolls them up at odd
+// moments and loses their node; of some it comes back and proves more. What is given back
+// is the sum of what each second of the work was charged, counted second by second.
+func TestFaultGivesBackWhatWasCharged(t *testing.T) {
+	given, proven := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		x := newScript(t)
+		part, lost := 1+r.IntN(150*60), 60+r.IntN(4*3600)
+		changes := map[int]accounting.Credits{0: 2000} // of two GPUs for a second, by when it begins
+		for _, line := range []string{
+			"at 1h", "node n1 gpus=8:h100", "policy root", "account op add ml + add ml user=ada",
+			fmt.Sprintf("charging root on floating refund=%ds", part), "credit root price type=h100 amount=3.6",
+			"credit root grant account=ml amount=20", "credit root grant account=ml amount=10000",
+			"submit ada account=ml gpusper=2 time=8h types=h100", "start 1 n1:0,1", "report n1 1/1 started",
+		} {
+			x.run(line)
+		}
+		for range r.IntN(5) {
+			from, times := 1+r.IntN(8*3600), 1+r.IntN(9)
+			x.run(fmt.Sprintf("credit root price type=h100 amount=%d.%d effective=%ds", 36*times/10, 36*times%10, 3600+from))
+			changes[from] = accounting.Credits(2000 * times)
+		}
+		price := make([]accounting.Credits, 8*3600)
+		for i, now := 0, changes[0]; i < len(price); i++ {
+			if c, changed := changes[i]; changed {
+				now = c
+			}
+			price[i] = now
+		}
+		counted := 0
+		for at := r.IntN(3600); at < lost; at += 1 + r.IntN(3600) {
+			counted = at
+			x.run(fmt.Sprintf("at %ds", 3600+at))
+			x.run(fmt.Sprintf("meter 1/1 %ds number=%d", at, at+1))
+		}
+		x.run(fmt.Sprintf("at %ds", 3600+lost))
+		x.run("dead n1")
+		back := x.givenBack(t, seed, price[max(0, counted-part):counted])
+		if given++; back == 0 && counted > 0 {
+			t.Fatalf("seed %d: nothing was given back", seed)
+		}
+		if r.IntN(2) > 0 {
+			continue
+		}
+		ran := counted + r.IntN(lost-counted+1)
+		x.run(fmt.Sprintf("at %ds", 3600+lost+r.IntN(7200)))
+		x.run("alive n1")
+		x.run(fmt.Sprintf("report n1 1/1 ended ran=%ds", ran))
+		more := max(0, min(part-counted, ran-counted)) // of the limit that is left
+		x.givenBack(t, seed, append(price[ran-more:ran:ran], price[max(0, counted-part):counted]...))
+		proven++
+	}
+	if given < 300 || proven < 100 {
+		t.Fatalf("%d and %d of them proven: too few to say anything", given, proven)
+	}
+}
+
+// givenBack wants an attempt to have been given back the sum of prices.
+func (x *script) givenBack(t *testing.T, seed uint64, prices []accounting.Credits) (sum accounting.Credits) {
+	t.Helper()
+	for _, c := range prices {
+		sum += c
+	}
+	n, _ := x.s.credits.Lien(accounting.LienID{Job: 1, Attempt: 1})
+	if back := n.Due() - n.Paid(); back != sum || n.Holds() != 0 {
+		t.Fatalf("seed %d: %s given back, want %s of %s", seed, back, sum, n.Due())
+	}
+	return sum
+}
