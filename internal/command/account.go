@@ -107,6 +107,9 @@ func AssociationFields(c *codec.Coder, x *cluster.Association) {
 	if c.Added() {
 		codec.List(c, &x.Ceilings, limitFields)
 	}
+	if c.Added() {
+		codec.Bool(c, &x.Delegated)
+	}
 }
 
 // associationKey is without the partition, which came later: it is the last field of

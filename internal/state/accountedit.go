@@ -216,7 +216,7 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 		return hinting(refusef(command.Conflict, "%s is in account %s already", e.User, placeOf(key)), "change that with gctl account modify")
 	case !known && (e.Action == command.ModifyAccount || e.Action == command.DeleteAccount):
 		return hinting(refusef(command.NotFound, "%s is not in account %s", e.User, placeOf(key)), "gctl account list --users shows who is")
-	case e.Action == command.DeleteAccount && !operator && len(old.Ceilings) > 0: // and then add anew, without
+	case e.Action == command.DeleteAccount && !operator && len(old.Ceilings) > 0 && !d.boundElsewhere(old): // and then add anew, without
 		return hinting(refusef(command.Denied, "an operator gave %s %s in account %s: a coordinator cannot take that away", e.User, old.Ceilings[0], placeOf(key)), "ask an operator")
 	case e.Action == command.DeleteAccount:
 		if n := d.queued[cluster.ScopeOf(key)]; n > 0 {
@@ -241,16 +241,11 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 	assign(&a.QOS, e.QOS)
 	assign(&a.DefaultQOS, e.DefaultQOS)
 	a.Limits = changedLimits(a.Limits, e)
-	switch {
-	case operator:
-		a.Ceilings = changedLimits(a.Ceilings, e)
-	case known:
-		a.Ceilings = old.Ceilings
-	default: // an association for a partition is not a way around them
-		if whole, there := d.sharing.associations.Get(key.Everywhere()); there {
-			a.Ceilings = whole.Ceilings
-		}
+	var before []cluster.Limit
+	if known {
+		before = old.Ceilings
 	}
+	d.bound(&a, old, e)
 	if err := a.Validate(); err != nil {
 		return wrongAccount(err)
 	}
@@ -266,6 +261,9 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 	d.sharing.associations.Set(key, &a)
 	d.sharing.homes.Set(homeOf(key), none{})
 	d.member(key)
+	if operator && key.Partition == "" {
+		d.bindDelegated(&a, before)
+	}
 	if e.Default != nil {
 		d.setDefault(key, *e.Default)
 	}
@@ -286,43 +284,6 @@ func (d *draft) setDefault(key cluster.AssociationKey, yes bool) {
 		d.makeDefault(other, false)
 	}
 	d.makeDefault(key, yes)
-}
-
-// withinMeans keeps coordinators from giving more than their account has: a limit
-// that they set may not be above the one that would hold without it, nor above one that
-// an operator gave the user, and QOS must be among the account's.
-func (d *draft) withinMeans(a *cluster.Association, e *command.AccountEdit) *command.Refusal {
-	var allowedQOS []string
-	inherited := map[cluster.Limit]int64{}
-	d.sharing.above(a.Account, func(of *cluster.Account) bool {
-		if allowedQOS == nil {
-			allowedQOS = of.QOS
-		}
-		for _, l := range of.Limits {
-			key := cluster.Limit{Kind: l.Kind, Resource: l.Resource}
-			if _, nearer := inherited[key]; !nearer {
-				inherited[key] = l.Value
-			}
-		}
-		return true
-	})
-	for _, q := range a.QOS {
-		if allowedQOS != nil && !slices.Contains(allowedQOS, q) {
-			return refusef(command.Denied, "account %s does not have qos %s: a coordinator cannot give it", a.Account, q)
-		}
-	}
-	for _, l := range e.Set {
-		if most, known := inherited[cluster.Limit{Kind: l.Kind, Resource: l.Resource}]; known && l.Value > most {
-			l.Value = most
-			return refusef(command.Denied, "account %s has %s: a coordinator cannot give a user more", a.Account, l)
-		}
-	}
-	for _, c := range a.Ceilings {
-		if !slices.ContainsFunc(a.Limits, func(l cluster.Limit) bool { return l.Kind == c.Kind && l.Resource == c.Resource && l.Value <= c.Value }) {
-			return hinting(refusef(command.Denied, "an operator gave %s %s: a coordinator cannot lift that", a.User, c), "ask an operator")
-		}
-	}
-	return nil
 }
 
 // whole refuses what is no tree.

@@ -72,6 +72,9 @@ type Association struct {
 	DefaultQOS string
 	Limits     []Limit
 	Ceilings   []Limit // of Limits those that an operator set: coordinators may not lift them
+	// Delegated says that a coordinator made it, for a partition: what an operator sets of the
+	// one without a partition holds for it too.
+	Delegated bool
 }
 
 // Validate checks an account by itself, sorts its lists and reports every fault.
