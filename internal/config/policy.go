@@ -133,6 +133,7 @@ func (p *policy) check(c *checker) {
 			c.fault(at+".end", "is not after the start")
 		}
 	}
+	p.apart(c)
 }
 
 func (p *policy) policy() cluster.Policy {

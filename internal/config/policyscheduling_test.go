@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -87,6 +88,46 @@ end = 2026-11-21T15:00:00Z
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in\n%v", want, err)
+		}
+	}
+}
+
+// Each line is a reservation: its name, when it begins and ends, its nodes, and for whom.
+func reservations(lines ...string) []byte {
+	var text strings.Builder
+	for _, line := range lines {
+		w := strings.Fields(line)
+		fmt.Fprintf(&text, "[[reservation]]\nname = %q\nstart = 2026-11-%sT08:00:00Z\nend = 2026-11-%sT08:00:00Z\nnodes = [%q]\nusers = [", w[0], w[1], w[2], w[3])
+		if len(w) > 4 {
+			fmt.Fprintf(&text, "%q", w[4])
+		}
+		text.WriteString("]\n")
+	}
+	return []byte(text.String())
+}
+
+func TestReservationsThatOverlap(t *testing.T) {
+	for _, x := range []struct {
+		lines []string
+		want  string
+	}{
+		{[]string{"a 10 12 n[1-3] ada", "b 11 14 n[2-4] bob"}, `p:11: reservation[1].nodes: reservation "b" has n[2-3] from 2026-11-11T08:00:00Z to 2026-11-12T08:00:00Z, and so has reservation "a": give one of them other nodes or another time`},
+		{[]string{"b 11 14 n[2-4] bob", "a 10 12 n[1-3] ada"}, `p:11: reservation[1].nodes: reservation "a" has n[2-3] from 2026-11-11T08:00:00Z to 2026-11-12T08:00:00Z, and so has reservation "b": give one of them other nodes or another time`},
+		{[]string{"a 10 20 n1 ada", "b 11 12 n1 bob", "c 13 14 n1 cyd"}, `p:11: reservation[1].nodes: reservation "b" has n1 from 2026-11-11T08:00:00Z to 2026-11-12T08:00:00Z, and so has reservation "a": give one of them other nodes or another time
+p:17: reservation[2].nodes: reservation "c" has n1 from 2026-11-13T08:00:00Z to 2026-11-14T08:00:00Z, and so has reservation "a": give one of them other nodes or another time`},
+		{[]string{"a 10 12 ALL ada", "b 11 14 n2 bob"}, `p:11: reservation[1].nodes: reservation "b" has n2 from 2026-11-11T08:00:00Z to 2026-11-12T08:00:00Z, and so has reservation "a": give one of them other nodes or another time`},
+		{[]string{"a 10 12 n1 ada", "b 11 14 ALL bob"}, `p:11: reservation[1].nodes: reservation "b" has n1 from 2026-11-11T08:00:00Z to 2026-11-12T08:00:00Z, and so has reservation "a": give one of them other nodes or another time`},
+		{[]string{"a 10 12 ALL ada", "b 11 14 ALL bob"}, `p:11: reservation[1].nodes: reservation "b" has every node from 2026-11-11T08:00:00Z to 2026-11-12T08:00:00Z, and so has reservation "a": give one of them other nodes or another time`},
+		{[]string{"a 10 12 n1 ada", "b 12 14 n1 bob", "c 10 14 n2 ada"}, ""},         // one after the other, and beside them
+		{[]string{"a 10 12 n1 ada", "m 11 14 n1", "n 10 20 ALL", "o 10 20 ALL"}, ""}, // maintenance
+	} {
+		_, err := ReadPolicy("p", reservations(x.lines...))
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != x.want {
+			t.Errorf("%q:\n%s\nwant\n%s", x.lines, got, x.want)
 		}
 	}
 }

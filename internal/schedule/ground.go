@@ -17,9 +17,9 @@ import (
 type ground struct {
 	nodes    map[string]*cluster.Node
 	hosts    []*topology.Host
-	places   map[string]int // by name; reservations' twins are not in it
-	twins    map[string][]twin
-	levels   [][]int32 // domains by level and host
+	places   map[string]int    // by name; reservations' twins are not in it
+	twins    map[string][]twin // those first that have the node before others
+	levels   [][]int32         // domains by level and host
 	parts    map[string]*part
 	qos      map[string]cluster.QOS
 	licences map[string]int
@@ -27,12 +27,6 @@ type ground struct {
 	prices   map[string]int64 // of an hour of a GPU, by type
 	lowered  lowered
 	grace    time.Duration
-}
-
-// twin stands for a node within a reservation: what its members may use.
-type twin struct {
-	host        int
-	reservation *cluster.Reservation
 }
 
 // part is a partition with its nodes.
@@ -76,8 +70,8 @@ func newGround(snap *cluster.Snapshot) *ground {
 	for h, host := range g.hosts {
 		g.places[host.Name] = h
 	}
-	for i := range snap.Policy.Scheduling.Reservations {
-		g.reserve(&snap.Policy.Scheduling.Reservations[i], snap.Now)
+	for _, x := range reservationsOf(snap) {
+		g.reserve(x, snap.Now)
 	}
 	for _, p := range snap.Policy.Partitions {
 		g.parts[p.Name] = g.partition(p, snap.Nodes)
@@ -182,38 +176,6 @@ func within(domains, others []int32) (parts, of []int32) {
 	return parts, of
 }
 
-// reserve adds a twin of each node of a reservation that is not over.
-func (g *ground) reserve(x *cluster.Reservation, now cluster.Instant) {
-	if x.End <= now {
-		return
-	}
-	member, all := names(x.Nodes)
-	for h := range len(g.places) {
-		name := g.hosts[h].Name
-		if !all && !member[name] {
-			continue
-		}
-		g.twins[name] = append(g.twins[name], twin{len(g.hosts), x})
-		g.hosts = append(g.hosts, g.hosts[h])
-		for level := range g.levels {
-			g.levels[level] = append(g.levels[level], g.levels[level][h])
-		}
-	}
-}
-
-// block makes nodes unusable to others while they are reserved, and their twins to
-// members while they are not.
-func (g *ground) block(p *backfill.Profile) {
-	wall := &backfill.Amount{Slots: backfill.Blocked}
-	for name, twins := range g.twins {
-		for _, t := range twins {
-			p.Take(g.places[name], t.reservation.Start, t.reservation.End, wall)
-			p.Take(t.host, 0, t.reservation.Start, wall)
-			p.Take(t.host, t.reservation.End, cluster.Never, wall)
-		}
-	}
-}
-
 // partition finds the nodes of a partition.
 func (g *ground) partition(p cluster.Partition, nodes []*cluster.Node) *part {
 	member, all := names(p.Nodes)
@@ -277,7 +239,7 @@ func (g *ground) end(now cluster.Instant, job *cluster.Job) cluster.Instant {
 // allowed is the hosts of a partition that a request may use.
 func (g *ground) allowed(spec *cluster.JobSpec, p *part) backfill.HostSet {
 	r := &spec.Request
-	if len(r.Features) == 0 && len(r.NodeList) == 0 && len(r.Exclude) == 0 && len(r.Regions) == 0 && r.MaxPrice == 0 && len(g.twins) == 0 {
+	if len(r.Features) == 0 && len(r.NodeList) == 0 && len(r.Exclude) == 0 && len(r.Regions) == 0 && r.MaxPrice == 0 && len(g.twins) == 0 && spec.Reservation == "" {
 		return p.usable
 	}
 	may := g.chooser(r)
@@ -286,13 +248,8 @@ func (g *ground) allowed(spec *cluster.JobSpec, p *part) backfill.HostSet {
 		if !p.usable.Has(h) || !may(g.nodes[name]) {
 			continue
 		}
-		if spec.Reservation == "" {
-			set.Add(h)
-		}
-		for _, t := range g.twins[name] {
-			if t.reservation.Name == spec.Reservation {
-				set.Add(t.host)
-			}
+		if host, _, ok := g.hostOf(spec, name); ok {
+			set.Add(host)
 		}
 	}
 	return set

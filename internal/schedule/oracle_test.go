@@ -21,12 +21,14 @@ func FuzzDecide(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		text := randomPicture(rand.New(rand.NewPCG(seed, 1)))
+		r := rand.New(rand.NewPCG(seed, 1))
+		text := randomPicture(r)
 		snap := draw(t, text)
+		reserveSome(r, snap)
 		p := NewPlanner()
 		d := p.Pass(snap)
 		if err := judge(snap, p, d); err != nil {
-			t.Fatalf("%v\n%s----\n%s", err, text, write(d))
+			t.Fatalf("%v\n%s%+v\n----\n%s", err, text, snap.Policy.Scheduling.Reservations, write(d))
 		}
 		shuffle := rand.New(rand.NewPCG(seed, 2))
 		other := *snap
@@ -35,6 +37,19 @@ func FuzzDecide(f *testing.F) {
 			t.Fatalf("another order of the same input decides\n%s\nnot\n%s\n%s", write(again), write(d), text)
 		}
 	})
+}
+
+// reserveSome adds reservations to a picture, and puts jobs into them.
+func reserveSome(r *rand.Rand, snap *cluster.Snapshot) {
+	var nodes []string
+	for _, n := range snap.Nodes {
+		nodes = append(nodes, n.Name)
+	}
+	list := randomReservations(r, nodes)
+	snap.Policy.Scheduling.Reservations = list
+	for _, j := range snap.Pending {
+		j.Spec.Reservation = someReservation(r, list)
+	}
 }
 
 // sameDecision compares plans whose verdicts may be listed in another order.
@@ -188,6 +203,9 @@ func judgeOne(snap *cluster.Snapshot, ahead []held, j *cluster.Job, h held, plac
 			return fmt.Errorf("job %d: %w", j.ID, err)
 		}
 		for _, a := range h.nodes {
+			if !mine(snap, j, a.node, h.from, h.to) {
+				return fmt.Errorf("job %d: %s is reserved otherwise from %s to %s", j.ID, a.node, h.from.Sub(snap.Now), h.to.Sub(snap.Now))
+			}
 			gpus, cpus, mem, idle := leftOn(snap, ahead, a.node, h.from, h.to)
 			for pool, n := range a.gpus {
 				if gpus[pool] < n {
@@ -202,6 +220,9 @@ func judgeOne(snap *cluster.Snapshot, ahead []held, j *cluster.Job, h held, plac
 	instants := []cluster.Instant{snap.Now}
 	for _, a := range ahead {
 		instants = append(instants, a.to)
+	}
+	for _, r := range snap.Policy.Scheduling.Reservations {
+		instants = append(instants, max(r.Start, snap.Now), max(r.End, snap.Now))
 	}
 	for _, at := range instants {
 		if (!placed || at < h.from) && couldStart(snap, ahead, j, at) {
@@ -265,7 +286,11 @@ func couldStart(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at cluster
 	for _, kind := range kinds {
 		var gives []int
 		for _, n := range snap.Nodes {
-			gpus, cpus, mem, idle := leftOn(snap, ahead, n.Name, at, at.Add(j.Spec.TimeLimit+10*time.Second))
+			end := at.Add(j.Spec.TimeLimit + 10*time.Second)
+			if !mine(snap, j, n.Name, at, end) {
+				continue
+			}
+			gpus, cpus, mem, idle := leftOn(snap, ahead, n.Name, at, end)
 			count := 0
 			for pool, n := range gpus {
 				if kind == "" || strings.HasPrefix(pool, kind+" ") {

@@ -46,6 +46,9 @@ func newSite(t *testing.T, seed uint64) *site {
 		s.snap.Nodes = append(s.snap.Nodes, node)
 	}
 	s.limit()
+	if s.r.IntN(2) == 0 {
+		s.policy.Scheduling.Reservations = randomReservations(s.r, []string{"n00", s.snap.Nodes[len(s.snap.Nodes)-1].Name})
+	}
 	return s
 }
 
@@ -60,6 +63,9 @@ func (s *site) submit() {
 	}
 	spec := &cluster.JobSpec{Name: "j", Owner: cluster.Identity{User: []string{"ada", "bob"}[s.r.IntN(2)]}, Partition: "main", QOS: "standard",
 		Nice: s.r.Int32N(3), TimeLimit: time.Duration(1+s.r.IntN(240)) * time.Minute, Request: q}
+	if spec.Owner.User == "ada" {
+		spec.Reservation = someReservation(s.r, s.policy.Scheduling.Reservations)
+	}
 	job := &cluster.Job{ID: s.next, Index: cluster.NoIndex, Spec: spec, State: cluster.Pending, Submitted: s.snap.Now}
 	s.condition(job)
 	if err := spec.Validate(); err != nil {
@@ -185,6 +191,9 @@ func (s *site) check(d Decision) {
 			s.Fatalf("job %d: %v", h.job, err)
 		}
 		for _, a := range h.nodes {
+			if !mine(&s.snap, job, a.node, h.from, h.to) {
+				s.Fatalf("job %d: %s is reserved otherwise from %v to %v", h.job, a.node, h.from.Time(), h.to.Time())
+			}
 			gpus, cpus, memory, _ := leftOn(&s.snap, others, a.node, h.from, h.to)
 			for pool, n := range a.gpus {
 				if gpus[pool] < n {

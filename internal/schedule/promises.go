@@ -63,7 +63,7 @@ func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant) (
 	var hosts []int
 	var gpus []int32
 	for _, share := range promise.Hosts {
-		h, ok := p.hostOf(e.job.Spec, share.Node)
+		h, _, ok := p.ground.hostOf(e.job.Spec, share.Node)
 		if !ok {
 			return backfill.Start{}, 0, false
 		}
@@ -84,21 +84,6 @@ func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant) (
 		}
 	}
 	return backfill.Start{}, 0, false
-}
-
-// hostOf is where a job finds a node: at its own place, or at its twin's within the
-// reservation of the job.
-func (p *Planner) hostOf(spec *cluster.JobSpec, node string) (int, bool) {
-	if spec.Reservation == "" {
-		h, ok := p.ground.places[node]
-		return h, ok
-	}
-	for _, t := range p.ground.twins[node] {
-		if t.reservation.Name == spec.Reservation {
-			return t.host, true
-		}
-	}
-	return 0, false
 }
 
 // promiseOf is the promise that a firm entry amounts to.

@@ -16,7 +16,7 @@ import (
 // it not for nodes that are reserved before they could end. "" when there are none.
 // O(hosts).
 func (p *Planner) keptFrom(r *round, c *class) string {
-	if len(p.ground.twins) == 0 || c.spec.Reservation != "" {
+	if len(p.ground.twins) == 0 {
 		return ""
 	}
 	end := r.snap.Now.Add(p.ground.lasts(c.spec))
@@ -27,12 +27,12 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 	for h := range open {
 		open[h] = p.profile.All(h)
 	}
-	for name, twins := range p.ground.twins {
-		for _, t := range twins {
-			if t.reservation.Start >= end || t.reservation.End <= r.snap.Now {
+	for name := range p.ground.twins {
+		h, others, ok := p.ground.hostOf(c.spec, name)
+		for _, t := range others {
+			if !ok || t.reservation.Start >= end || t.reservation.End <= r.snap.Now {
 				continue
 			}
-			h := p.ground.places[name]
 			open[h], left[h] = backfill.Amount{}, backfill.Amount{}
 			if c.may(h) {
 				which, nodes = append(which, t.reservation.Name), append(nodes, name)

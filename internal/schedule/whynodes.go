@@ -43,14 +43,14 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 	for _, j := range snap.Active {
 		s.occupy(j)
 	}
-	member := s.memberships(g)
+	member, kept := s.memberships(g), keptNodes(snap)
 	for _, n := range snap.Nodes {
 		if !member[n.Name] {
 			continue
 		}
 		s.members++
 		why := append(s.unable(n), g.outside(&job.Spec.Request, n)...)
-		why = append(why, reserved(snap, n, job.Spec.Reservation, snap.Now.Add(g.lasts(job.Spec)))...)
+		why = append(why, reserved(snap, kept[n.Name], job.Spec, snap.Now.Add(g.lasts(job.Spec)))...)
 		if len(why) == 0 {
 			s.could++
 			why = s.taken(n)
@@ -194,28 +194,38 @@ func (s *surveyed) gpusOf(n *cluster.Node, but topology.Set, where string) []str
 	return nil
 }
 
+// keptNodes is the reservations of each node, those first that have it before others.
+// O(reservations × nodes).
+func keptNodes(snap *cluster.Snapshot) map[string][]*cluster.Reservation {
+	kept := map[string][]*cluster.Reservation{}
+	for _, x := range reservationsOf(snap) {
+		member, all := names(x.Nodes)
+		for _, n := range snap.Nodes {
+			if all || member[n.Name] {
+				kept[n.Name] = append(kept[n.Name], x)
+			}
+		}
+	}
+	return kept
+}
+
 // reserved says that a node is kept for others before a job that starts now could end, or
 // not for the job's reservation.
-func reserved(snap *cluster.Snapshot, n *cluster.Node, own string, end cluster.Instant) []string {
-	inside := own == ""
-	for i := range snap.Policy.Scheduling.Reservations {
-		x := &snap.Policy.Scheduling.Reservations[i]
-		member, all := names(x.Nodes)
+func reserved(snap *cluster.Snapshot, by []*cluster.Reservation, spec *cluster.JobSpec, end cluster.Instant) []string {
+	for _, x := range by {
 		switch {
-		case !all && !member[n.Name]:
-		case x.Name == own:
-			inside = true
-			if x.Start > snap.Now {
-				return []string{fmt.Sprintf("reservation %q has not begun", x.Name)}
-			}
+		case x.Name == spec.Reservation && x.Start > snap.Now:
+			return []string{fmt.Sprintf("reservation %q has not begun", x.Name)}
+		case x.Name == spec.Reservation:
+			return nil
 		case x.Start <= snap.Now && x.End > snap.Now:
 			return []string{fmt.Sprintf("in reservation %q", x.Name)}
-		case own == "" && x.Start < end && x.End > snap.Now:
+		case x.Start < end && x.End > snap.Now:
 			return []string{fmt.Sprintf("in reservation %q before it could end", x.Name)}
 		}
 	}
-	if !inside {
-		return []string{fmt.Sprintf("not in reservation %q", own)}
+	if spec.Reservation != "" {
+		return []string{fmt.Sprintf("not in reservation %q", spec.Reservation)}
 	}
 	return nil
 }

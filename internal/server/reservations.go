@@ -84,7 +84,7 @@ func reservations(v *state.View, eye *eye) []*greylagv1.ReservationInfo {
 		names := reservedNodes(v, r)
 		p := &greylagv1.ReservationInfo{
 			Name: r.Name, Start: wire.Timestamp(r.Start), End: wire.Timestamp(r.End), State: standing(r, v.Now()), Users: r.Users, Accounts: r.Accounts,
-			Maintenance: len(r.Users)+len(r.Accounts) == 0, List: hostlist.Compress(names), Nodes: int32(len(names)), Why: r.Why, Jobs: jobs[r.Name],
+			Maintenance: r.Maintenance(), List: hostlist.Compress(names), Nodes: int32(len(names)), Why: r.Why, Jobs: jobs[r.Name],
 		}
 		for _, name := range names {
 			n, _ := v.Node(name)

@@ -18,7 +18,7 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 	for i := range c.Plan.Starts {
 		p := &c.Plan.Starts[i]
 		j, _ := s.pending.Get(p.Job)
-		why := s.stale(p, c.Plan.Index)
+		why := s.stale(p, &c.Plan)
 		if why == "" {
 			why = lent.short(j)
 		}
@@ -69,7 +69,8 @@ func (s *State) start(p *cluster.PlannedStart) {
 }
 
 // stale says why a start does not fit the state any more; "" when it does.
-func (s *State) stale(p *cluster.PlannedStart, planned uint64) string {
+func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
+	planned := plan.Index
 	j, waits := s.pending.Get(p.Job)
 	if !waits {
 		return "the job is not pending"
@@ -109,7 +110,7 @@ func (s *State) stale(p *cluster.PlannedStart, planned uint64) string {
 		if why := s.unwanted(&like, a); why != "" {
 			return why
 		}
-		if why := s.reservedElsewhere(j, a.Node); why != "" {
+		if why := s.reservedElsewhere(j, a.Node, plan); why != "" {
 			return why
 		}
 	}

@@ -165,32 +165,49 @@ func newKept(rules *cluster.Scheduling) []kept {
 }
 
 // reservedElsewhere says why reservations keep a job from a node for as long as it may
-// run. The time to clear up is left out: it covers what passed since the plan.
-func (s *State) reservedElsewhere(j *cluster.Job, node string) string {
+// run. The time to clear up is left out: it covers what passed since the plan. Whether
+// another reservation has the node before the job's own, the pass has seen to, unless the
+// policy is another since.
+func (s *State) reservedElsewhere(j *cluster.Job, node string, plan *cluster.Plan) string {
 	end := cluster.Never
 	if j.Spec.TimeLimit > 0 {
 		end = s.now.Add(j.Spec.TimeLimit)
 	}
+	own, why := s.reservedFor(j, node, end)
+	if why != "" {
+		return why
+	}
 	for i := range s.rooms.kept {
-		switch k := &s.rooms.kept[i]; {
-		case k.Name == j.Spec.Reservation:
-			switch {
-			case s.now < k.Start || end > k.End:
-				return fmt.Sprintf("the job would not lie within reservation %q", k.Name)
-			case !k.Admits(j.Spec.Owner.User, j.Spec.Account):
-				return fmt.Sprintf("reservation %q is not for user %s or account %q", k.Name, j.Spec.Owner.User, j.Spec.Account)
-			case !k.has(node):
-				return fmt.Sprintf("node %s is not in reservation %q", node, k.Name)
-			}
-			return ""
-		case j.Spec.Reservation == "" && k.Start < end && k.End > s.now && k.has(node):
+		k := &s.rooms.kept[i]
+		first := own == nil || plan.Policy != s.policy.Version && k.Before(own.Reservation) < 0
+		if first && k.Start < end && k.End > s.now && k.has(node) {
 			return fmt.Sprintf("node %s is in reservation %q", node, k.Name)
 		}
 	}
-	if j.Spec.Reservation != "" {
-		return fmt.Sprintf("there is no reservation %q any more", j.Spec.Reservation)
-	}
 	return ""
+}
+
+// reservedFor is the reservation that a job names, nil when it names none, and why the job
+// may not run on a node of it until an instant.
+func (s *State) reservedFor(j *cluster.Job, node string, end cluster.Instant) (*kept, string) {
+	name := j.Spec.Reservation
+	if name == "" {
+		return nil, ""
+	}
+	i := slices.IndexFunc(s.rooms.kept, func(k kept) bool { return k.Name == name })
+	if i < 0 {
+		return nil, fmt.Sprintf("there is no reservation %q any more", name)
+	}
+	switch k := &s.rooms.kept[i]; {
+	case s.now < k.Start || end > k.End:
+		return nil, fmt.Sprintf("the job would not lie within reservation %q", name)
+	case !k.Admits(j.Spec.Owner.User, j.Spec.Account):
+		return nil, fmt.Sprintf("reservation %q is not for user %s or account %q", name, j.Spec.Owner.User, j.Spec.Account)
+	case !k.has(node):
+		return nil, fmt.Sprintf("node %s is not in reservation %q", node, name)
+	default:
+		return k, ""
+	}
 }
 
 // allowance checks the starts of one plan against what accounts, users and QOS may

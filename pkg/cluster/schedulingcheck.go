@@ -3,6 +3,7 @@ package cluster
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -115,6 +116,22 @@ func (s *Scheduling) Reservation(name string) (*Reservation, bool) {
 // Admits reports whether jobs of a user and an account may use the reservation.
 func (r *Reservation) Admits(user, account string) bool {
 	return slices.Contains(r.Users, user) || account != "" && slices.Contains(r.Accounts, account)
+}
+
+// Maintenance reports whether the reservation lets nobody in.
+func (r *Reservation) Maintenance() bool { return len(r.Users)+len(r.Accounts) == 0 }
+
+// Before is negative when the reservation has the nodes that it shares with another at
+// the same time: maintenance before all others, else the first by name. It is 0 for the
+// same one alone.
+func (r *Reservation) Before(o *Reservation) int {
+	switch {
+	case r.Maintenance() == o.Maintenance():
+		return strings.Compare(r.Name, o.Name)
+	case r.Maintenance():
+		return -1
+	}
+	return 1
 }
 
 // Licence is how many of a licence there are; false when there is none of that name.

@@ -1,0 +1,117 @@
+package schedule
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// A node that is reserved is two hosts or more: its own place, for jobs that name no
+// reservation, and a twin for the members of each that has it. At no instant is more than
+// one of them open, so that nothing is planned twice.
+
+// twin stands for a node within a reservation: what its members may use.
+type twin struct {
+	host        int
+	reservation *cluster.Reservation
+}
+
+// reservationsOf is the reservations of a snapshot, those first that have their nodes
+// before others: a maintenance window may lie over any, and a state may hold ordinary ones
+// that overlap, since a policy of before was not refused for it.
+func reservationsOf(snap *cluster.Snapshot) []*cluster.Reservation {
+	list := make([]*cluster.Reservation, len(snap.Policy.Scheduling.Reservations))
+	for i := range list {
+		list[i] = &snap.Policy.Scheduling.Reservations[i]
+	}
+	slices.SortFunc(list, (*cluster.Reservation).Before)
+	return list
+}
+
+// reserve adds a twin of each node of a reservation that is not over.
+func (g *ground) reserve(x *cluster.Reservation, now cluster.Instant) {
+	if x.End <= now {
+		return
+	}
+	member, all := names(x.Nodes)
+	for h := range len(g.places) {
+		name := g.hosts[h].Name
+		if !all && !member[name] {
+			continue
+		}
+		g.twins[name] = append(g.twins[name], twin{len(g.hosts), x})
+		g.hosts = append(g.hosts, g.hosts[h])
+		for level := range g.levels {
+			g.levels[level] = append(g.levels[level], g.levels[level][h])
+		}
+	}
+}
+
+// block makes nodes unusable to others while they are reserved, and their twins to
+// members while they are not, or another reservation has them.
+func (g *ground) block(p *backfill.Profile) {
+	for name, twins := range g.twins {
+		var taken intervals
+		for _, t := range twins {
+			own := interval{t.reservation.Start, t.reservation.End}
+			closed := intervals{{0, own.from}, {own.to, cluster.Never}}
+			for _, s := range taken.over(own) {
+				closed = closed.with(s)
+			}
+			closed.wall(p, t.host)
+			taken = taken.with(own)
+		}
+		taken.wall(p, g.places[name])
+	}
+}
+
+// hostOf is the host at which a job finds a node, and the reservations that may have the
+// node in its way; false when its own reservation has no such node.
+func (g *ground) hostOf(spec *cluster.JobSpec, node string) (host int, others []twin, ok bool) {
+	twins := g.twins[node]
+	if spec.Reservation == "" {
+		host, ok = g.places[node]
+		return host, twins, ok
+	}
+	for i, t := range twins {
+		if t.reservation.Name == spec.Reservation {
+			return t.host, twins[:i], true
+		}
+	}
+	return 0, nil, false
+}
+
+// interval is from one instant until before another.
+type interval struct{ from, to cluster.Instant }
+
+// intervals are in order and do not touch.
+type intervals []interval
+
+// with adds one. O(log intervals), and what it joins.
+func (l intervals) with(s interval) intervals {
+	i, _ := slices.BinarySearchFunc(l, s.from, func(x interval, from cluster.Instant) int { return cmp.Compare(x.to, from) })
+	j := i
+	for ; j < len(l) && l[j].from <= s.to; j++ {
+		s.from, s.to = min(s.from, l[j].from), max(s.to, l[j].to)
+	}
+	return slices.Replace(l, i, j, s)
+}
+
+// over is those that overlap another.
+func (l intervals) over(s interval) intervals {
+	i, _ := slices.BinarySearchFunc(l, s.from+1, func(x interval, from cluster.Instant) int { return cmp.Compare(x.to, from) })
+	j := i
+	for j < len(l) && l[j].from < s.to {
+		j++
+	}
+	return l[i:j]
+}
+
+// wall lets nothing onto a host meanwhile.
+func (l intervals) wall(p *backfill.Profile, host int) {
+	for _, s := range l {
+		p.Take(host, s.from, s.to, &backfill.Amount{Slots: backfill.Blocked})
+	}
+}
