@@ -132,6 +132,8 @@ func (x *site) do(w []string) string {
 			}
 		}
 		return x.apply(&command.SubmitJobs{Actor: who, Jobs: jobs})
+	case "update":
+		return x.change(w[1], value("time"), value("gpus"))
 	case "end":
 		return x.end(w[1])
 	case "pass":
@@ -213,6 +215,23 @@ func (x *site) policy(w []string) string {
 		}
 	}
 	return x.apply(&command.ApplyPolicy{Actor: operator, Policy: p})
+}
+
+// change sets the time limit of a job, its GPUs on a node, or both.
+func (x *site) change(id, limit, gpus string) string {
+	ref, err := cluster.ParseJobRef(id)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	c := &command.UpdateJobs{Actor: operator, Action: command.SetFields, Jobs: []cluster.JobRef{ref}}
+	if d, err := time.ParseDuration(limit); err == nil {
+		c.TimeLimit = &d
+	}
+	if n, err := strconv.ParseInt(gpus, 10, 32); err == nil {
+		g := int32(n)
+		c.GPUsPerNode = &g
+	}
+	return x.apply(c)
 }
 
 // end ends a job and reports its nodes clean.

@@ -62,10 +62,10 @@ func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 	j := e.job
 	if j.Promise != nil && v.Broken == "" && (v.Promise == nil || v.Promise.At > j.Promise.At) {
 		if v.Broken = e.why.detail; v.Broken == "" {
-			v.Broken = p.blame(r, j.Promise)
+			v.Broken = p.blame(r, e, j.Promise)
 		}
 	}
-	e.broken = ""
+	e.broken, e.changed = "", false
 	if j.Reason == v.Reason && j.Detail == v.Detail && j.Planned == v.Planned && v.Broken == "" && samePromise(j.Promise, v.Promise) {
 		return
 	}

@@ -157,15 +157,37 @@ func (s *sweep) waiting(old, job *cluster.Job) {
 		e.job = job
 		return
 	}
+	var promise *cluster.Promise
 	if e != nil {
+		if e.firm && e.at > 0 {
+			promise = s.promiseOf(e)
+		}
 		s.drop(e)
 	}
 	if job == nil {
 		return
 	}
-	if e := s.admitted(s.r, job); e != nil {
-		e.class.insert(e)
-		s.offer(e)
+	n := s.admitted(s.r, job)
+	if promise != nil && s.entries[job.ID] != nil {
+		s.entries[job.ID].changed = true
+	}
+	if n != nil {
+		n.class.insert(n)
+		s.keepChanged(n, promise)
+		s.offer(n)
+	}
+}
+
+// keepChanged leaves a job that asks for something else the start that it was promised, if
+// what it asks for now fits there: nobody comes between, and who asks for less loses nothing.
+func (s *sweep) keepChanged(e *entry, promise *cluster.Promise) {
+	if promise == nil || !s.mayPromise(s.r, e.job) {
+		return
+	}
+	if start, choice, ok := s.samePlace(e, promise, max(promise.At, s.r.snap.Now)); ok {
+		s.pledge(s.r, e)
+		s.book(e, start, choice)
+		s.offerClass(e.class)
 	}
 }
 

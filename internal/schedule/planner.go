@@ -149,24 +149,25 @@ func (r *round) tell(e *entry) {
 
 // entry is a waiting job in the plan.
 type entry struct {
-	job    *cluster.Job
-	class  *class
-	rank   rank
-	turn   int             // who was planned before it had a lower one
-	at     cluster.Instant // 0: none is planned
-	until  cluster.Instant
-	choice int // which of the class's options was planned
-	kind   string
-	shares []backfill.Share
-	firm   bool // a promise
-	starts bool // this pass, or the last one, starts it
-	gone   bool
-	why    verdict
-	kept   *keeping // nil unless it is barred
-	told   uint64   // number of the last pass in which it was
-	broken string   // why its promise is not kept, until that was told
-	place  int      // in the agenda
-	queued bool
+	job     *cluster.Job
+	class   *class
+	rank    rank
+	turn    int             // who was planned before it had a lower one
+	at      cluster.Instant // 0: none is planned
+	until   cluster.Instant
+	choice  int // which of the class's options was planned
+	kind    string
+	shares  []backfill.Share
+	firm    bool // a promise
+	changed bool // it asks for something else than when it was promised a start; until that was told
+	starts  bool // this pass, or the last one, starts it
+	gone    bool
+	why     verdict
+	kept    *keeping // nil unless it is barred
+	told    uint64   // number of the last pass in which it was
+	broken  string   // why its promise is not kept, until that was told
+	place   int      // in the agenda
+	queued  bool
 }
 
 // tenant is a job that has nodes.

@@ -24,8 +24,8 @@ func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]
 		if e.broken = old.broken; e.broken != "" {
 			continue
 		}
-		if old.firm && old.spec == e.job.Spec { // perhaps not yet agreed
-			plan = old.plan
+		if old.firm { // perhaps not yet agreed
+			plan, e.changed = old.plan, old.spec != e.job.Spec
 		}
 		if plan != nil {
 			list = append(list, promised{e, plan})
@@ -42,12 +42,9 @@ func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]
 // little as can be.
 func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, slips bool) {
 	at := max(promise.At, r.snap.Now)
-	s, choice, ok := p.kept(e, promise, at)
-	if !ok {
-		s, choice, ok = p.find(e.class, at, at+1, (*backfill.Profile).Search)
-	}
+	s, choice, ok := p.samePlace(e, promise, at)
 	if !ok || at.Sub(promise.At) > slack {
-		e.broken = p.blame(r, promise)
+		e.broken = p.blame(r, e, promise)
 	}
 	if !ok && slips {
 		s, choice, ok = p.find(e.class, at, cluster.Never, (*backfill.Profile).Search)
@@ -56,6 +53,15 @@ func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, slips bool)
 		p.pledge(r, e)
 		p.book(e, s, choice)
 	}
+}
+
+// samePlace is a start at the time of a promise: on the hosts that are kept for it, else on
+// others.
+func (p *Planner) samePlace(e *entry, promise *cluster.Promise, at cluster.Instant) (backfill.Start, int, bool) {
+	if s, choice, ok := p.kept(e, promise, at); ok {
+		return s, choice, true
+	}
+	return p.find(e.class, at, at+1, (*backfill.Profile).Search)
 }
 
 // kept is the start that a promise names, when its hosts still have what it needs.
@@ -96,7 +102,10 @@ func (p *Planner) promiseOf(e *entry) *cluster.Promise {
 }
 
 // blame is why a promise cannot be kept.
-func (p *Planner) blame(r *round, promise *cluster.Promise) string {
+func (p *Planner) blame(r *round, e *entry, promise *cluster.Promise) string {
+	if e.changed {
+		return "what the job asks for was changed, and does not fit where it was promised to start"
+	}
 	for _, share := range promise.Hosts {
 		n, known := p.ground.nodes[share.Node]
 		switch {
@@ -121,7 +130,7 @@ func (p *Planner) blame(r *round, promise *cluster.Promise) string {
 			return overstays(job)
 		}
 	}
-	return "an administrator changed the nodes, a reservation, the policy or the job"
+	return "an administrator changed the nodes, a reservation or the policy"
 }
 
 // lostNow is the first node that was heard when the last pass was made and is not any
