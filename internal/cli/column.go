@@ -12,6 +12,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // column is one field of a line of the queue.
@@ -28,6 +29,7 @@ type column struct {
 type view struct {
 	now    time.Time
 	short  bool   // times without the year and seconds
+	begin  bool   // a job that may not start yet says from when on it may
 	starts starts // where they are shown
 }
 
@@ -41,6 +43,9 @@ func (v view) instant(dst []byte, t time.Time) []byte {
 	}
 	return t.In(v.now.Location()).AppendFormat(dst, "2006-01-02T15:04:05")
 }
+
+// when writes a point in time of the API.
+func (v view) when(t *timestamppb.Timestamp) string { return string(v.instant(nil, timeOf(t))) }
 
 // field writes one property of a job.
 type field struct {
@@ -76,7 +81,12 @@ func fields() []field {
 		}},
 		{'T', "STATE", "state", text((*greylagv1.Job).GetState)},
 		{'r', "REASON", "reason", text(func(j *greylagv1.Job) string { return reasonOf(j) })},
-		{'R', "NODELIST(REASON)", "nodes, or the reason", func(dst []byte, _ view, r *row) []byte { return appendPlace(dst, r.job) }},
+		{'R', "NODELIST(REASON)", "nodes, or the reason", func(dst []byte, v view, r *row) []byte {
+			if v.begin && r.job.Reason == cluster.ReasonBeginTime.String() && r.job.Eligible != nil {
+				return append(v.instant(append(dst, "(BeginTime "...), timeOf(r.job.Eligible)), ')')
+			}
+			return appendPlace(dst, r.job)
+		}},
 		{'M', "TIME", "time used", func(dst []byte, v view, r *row) []byte {
 			if d := elapsed(r.job, v.now); d > 0 {
 				return append(dst, cluster.FormatElapsed(d)...)
@@ -105,7 +115,12 @@ func fields() []field {
 		}},
 		{'e', "END_TIME", "end, at the latest", instant(endOf)},
 		{'V', "SUBMIT_TIME", "submission", instant(func(j *greylagv1.Job) time.Time { return j.Submitted.AsTime() })},
-		{'D', "NODES", "number of nodes", number(func(j *greylagv1.Job) int64 { return int64(nodeCount(j)) })},
+		{'D', "NODES", "number of nodes", func(dst []byte, v view, r *row) []byte {
+			if planned := v.starts[r.job.Ref].GetHosts(); len(planned) > 0 { // which are listed beside it
+				return strconv.AppendInt(dst, int64(len(planned)), 10)
+			}
+			return strconv.AppendInt(dst, int64(nodeCount(r.job)), 10)
+		}},
 		{'N', "NODELIST", "nodes", text(func(j *greylagv1.Job) string { return nodeList(j) })},
 		{'C', "CPUS", "CPUs", number(cpuCount)},
 		{'+', "TRES_ALLOC", "what it has", text(tresText)},

@@ -103,6 +103,9 @@ func statusOf(err error) Status {
 	return codeStatus(connect.CodeOf(err))
 }
 
+// NoAnswer reports whether a call failed since no controller could answer it in time.
+func NoAnswer(err error) bool { return statusOf(err) == Unavailable }
+
 // codeStatus is the exit status for an answer of the API.
 func codeStatus(code connect.Code) Status {
 	switch code {

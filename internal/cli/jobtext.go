@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -24,10 +25,29 @@ func startOf(j *greylagv1.Job) time.Time {
 	if j.Started != nil && j.State != "PENDING" {
 		return j.Started.AsTime()
 	}
-	if j.Planned != nil {
-		return j.Planned.AsTime()
+	return timeOf(j.Planned)
+}
+
+// WaitText is why a job waits in a sentence: what it was told, and what its reason means
+// where that says little. when writes a time.
+func WaitText(j *greylagv1.Job, when func(*timestamppb.Timestamp) string) string {
+	with := func(text, after string) string {
+		if text == "" {
+			return after
+		}
+		return text + "; " + after
 	}
-	return timeOf(j.Begin)
+	switch is := func(r cluster.Reason) bool { return j.Reason == r.String() }; {
+	case is(cluster.ReasonBeginTime) && j.Eligible != nil:
+		return with(j.Detail, "it is not to start before "+when(j.Eligible))
+	case is(cluster.ReasonHeldUser):
+		return with(cmp.Or(j.Detail, "held since it was submitted"), "gctl release lets it go")
+	case is(cluster.ReasonHeldAdmin):
+		return with(j.Detail, "an administrator has to release it")
+	case is(cluster.ReasonPartitionDown) && j.Detail == "":
+		return "partition " + j.Partition + " is down"
+	}
+	return j.Detail
 }
 
 // endOf is when a job ended, or will have by its time limit.

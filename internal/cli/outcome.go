@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -25,6 +26,7 @@ type outcomeJSON struct {
 	State string `json:"state,omitempty"`
 	Error string `json:"error,omitempty"`
 	Code  string `json:"code,omitempty"`
+	Note  string `json:"note,omitempty"`
 }
 
 // tooLate is the code of a change to a job that had ended already.
@@ -36,10 +38,13 @@ func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) er
 	all := []outcomeJSON{} // [] in JSON, not null
 	status := OK
 	for _, o := range outcomes {
-		all = append(all, outcomeJSON{o.Ref, o.Id, o.State, o.Error, o.Code})
+		all = append(all, outcomeJSON{o.Ref, o.Id, o.State, o.Error, o.Code, o.Note})
 		if o.Error == "" {
 			if style.Verbose {
 				p.Note("job %s %s", o.Ref, style.Verb)
+			}
+			if o.Note != "" && !style.JSON {
+				p.Warn(fmt.Sprintf("job %s: %s", o.Ref, o.Note))
 			}
 			continue
 		}

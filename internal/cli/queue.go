@@ -210,8 +210,10 @@ func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job
 	var line []byte
 	for i := range rows {
 		line = writeRow(line[:0], columns, v, &rows[i])
-		if why := rows[i].job.Detail; l.why && why != "" && rows[i].state == cluster.Pending {
-			line = append(appendPrintable(append(line, "      "...), why), '\n')
+		if l.why && rows[i].state == cluster.Pending {
+			if why := WaitText(rows[i].job, v.when); why != "" {
+				line = append(appendPrintable(append(line, "      "...), why), '\n')
+			}
 		}
 		if _, err := out.Write(line); err != nil {
 			return err
@@ -230,6 +232,7 @@ func (p *Process) columns(cfg config.Client, l listing, v *view, rows []row) ([]
 	switch {
 	case l.start:
 		letters, v.short = startLetters(width, edge)
+		v.begin = true
 	case l.long:
 		letters = "iPjuTMlDR"
 	}

@@ -115,10 +115,7 @@ func (x *site) do(w []string) string {
 		return x.policy(w[1:])
 	case "submit":
 		limit, _ := time.ParseDuration(value("time"))
-		var types []string
-		if t := value("type"); t != "" {
-			types = strings.Split(t, ",")
-		}
+		types := strings.FieldsFunc(value("type"), func(r rune) bool { return r == ',' })
 		spec := cluster.JobSpec{
 			Name: "j", WorkDir: "/", Account: value("account"), Partition: value("partition"), QOS: value("qos"), TimeLimit: max(limit, time.Minute), Nice: number("nice"),
 			Request: cluster.Request{Nodes: 1, GPUsPerNode: number("gpus"), GPUTypes: types},

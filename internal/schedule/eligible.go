@@ -28,9 +28,14 @@ func (p *Planner) bar(r *round, job *cluster.Job) (verdict, bool) {
 		return v, true
 	}
 	if limit := job.Spec.ArrayLimit; job.Array != 0 && limit > 0 && p.leftOf(r, job) <= 0 {
-		return verdict{reason: cluster.ReasonArrayTaskLimit}, true
+		return throttled(limit), true
 	}
 	return r.limits.bar(job)
+}
+
+// throttled is told of elements of an array beyond its limit.
+func throttled(limit int32) verdict {
+	return verdict{cluster.ReasonArrayTaskLimit, fmt.Sprintf("%s of its array may run at once, and as many run or are planned before it", count(limit, "element"))}
 }
 
 // failure is why the last attempt of a job that is kept back for it failed, after what joins

@@ -201,18 +201,19 @@ func needs(n *topology.Need) string {
 	if m := n.Memory(n.PerNode); m > 0 {
 		what = append(what, m.String()+" of memory")
 	}
-	where := " on one node"
+	where, alone := " on one node", ""
+	if n.Exclusive {
+		alone = " to itself"
+	}
 	switch {
 	case n.PerNode < 0 && n.Nodes == 0:
-		return "needs " + count(n.Total, kind+"GPU") + " in all, and " + and(what) + " on each node"
+		return "needs " + count(n.Total, kind+"GPU") + " in all, and " + and(what) + " on each node" + alone
 	case n.PerNode < 0:
-		return fmt.Sprintf("needs %s on %d nodes, and %s on each", count(n.Total, kind+"GPU"), n.Nodes, and(what))
+		return fmt.Sprintf("needs %s on %d nodes%s, and %s on each", count(n.Total, kind+"GPU"), n.Nodes, alone, and(what))
 	case n.Nodes > 1:
 		where = fmt.Sprintf(" on each of %d nodes", n.Nodes)
 	}
-	if n.Exclusive {
-		where += " to itself"
-	}
+	where += alone
 	return "needs " + and(what) + where
 }
 

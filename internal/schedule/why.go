@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -22,8 +23,12 @@ const (
 
 // Explanation is why one job waits: everything that keeps it, not the first alone.
 type Explanation struct {
-	// Causes is what keeps it beyond what its own reason says: whatever is free, or of
-	// what is free. Needs is its request in words.
+	// Reason and Detail are what keeps it now: what it was told when its place in the plan
+	// last changed, unless others have started or ended since.
+	Reason cluster.Reason
+	Detail string
+	// Causes is what keeps it beyond its reason: whatever is free, or of what is free.
+	// Needs is its request in words.
 	Causes []string
 	Needs  string
 	// Nodes is how many nodes its partitions have, Could how many of them could ever be
@@ -34,10 +39,15 @@ type Explanation struct {
 	// Holders are the jobs on nodes that could serve it, those first that are expected
 	// to end first; no more than ten.
 	Holders []Holder
+	// ClearUp is what is planned after the end of each job until its nodes are free.
+	ClearUp time.Duration
 	// Ahead counts the jobs of its partitions that compete with it and are served
 	// first; First names the first three.
 	Ahead int
-	First []*cluster.Job
+	First []Rival
+	// Delays are the jobs with planned starts that it would delay if it started now: when
+	// they are why it does not, though enough is free.
+	Delays []Rival
 	// Changes are requests of gsubmit, each tried, with any of which it would start now
 	// without delaying anybody ahead of it. None when more than maxAhead jobs are ahead.
 	Changes []string
@@ -51,10 +61,16 @@ type Ruled struct {
 	Nodes int
 }
 
+// Rival is a job that waits and is served before another.
+type Rival struct {
+	Job *cluster.Job
+	Why string // what puts it ahead, with the numbers of both
+}
+
 // Holder is a job that has what another waits for.
 type Holder struct {
 	Job   *cluster.Job
-	Nodes int             // of those that the other could have
+	Nodes int             // of those that the other could have and that lack what it has
 	Ends  cluster.Instant // at the latest; 0 when it has no time limit
 }
 
@@ -71,18 +87,17 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 	before := p.before(r, job)
 	s := survey(p.ground, snap, job)
 	x := Explanation{
+		Reason: job.Reason, Detail: job.Detail,
 		Needs: s.needs, Nodes: s.members, Could: s.could, Free: len(s.fit), Ruled: s.ruled(), Holders: s.holders(p.ground, snap),
+		ClearUp: p.ground.grace,
 	}
-	x.First, x.Ahead = rivals(job, before)
+	first, ahead := rivals(job, before)
+	x.First, x.Ahead = p.rivals(r, job, first), ahead
 	bars := p.bars(r, job)
 	if len(bars) == 0 && job.Reason == cluster.ReasonNone {
 		x.Notes = append(x.Notes, "no pass has told anything of it yet: one looks at a bounded number of jobs, and the next follows at once")
 	}
-	for _, v := range bars {
-		if v.reason != job.Reason || v.detail != job.Detail {
-			x.Causes = append(x.Causes, v.String())
-		}
-	}
+	x.keptBy(bars, job.Detail)
 	if job.Hold != cluster.NotHeld {
 		return x, nil
 	}
@@ -94,16 +109,28 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 	if over := p.ground.lowered.by(job.Spec); over != "" {
 		x.Causes = append(x.Causes, fmt.Sprintf("account %s is over its budget: its jobs wait in the lowest tier until it is back within it", over))
 	}
-	said := strings.TrimSuffix(job.Detail, p.ground.lowered.says(job.Spec))
 	if len(bars) == 0 {
-		for _, v := range t.lacks(s) {
-			if v.reason != job.Reason || !strings.HasPrefix(said, v.detail) { // what it says goes on after that
-				x.Causes = append(x.Causes, v.String())
-			}
-		}
+		lacks := t.lacks(s)
+		x.keptBy(lacks, strings.TrimSuffix(job.Detail, p.ground.lowered.says(job.Spec)))
 	}
 	x.Changes = t.changes()
+	if x.Reason == cluster.ReasonPriority && len(bars) == 0 {
+		x.Delays = p.rivals(r, job, t.delayed())
+	}
 	return x, nil
+}
+
+// keptBy adds what keeps a job now beside what it was told, which may have more to say after
+// the same words. What it was told is no more its reason when nothing keeps it for that.
+func (x *Explanation) keptBy(now []verdict, told string) {
+	if len(now) > 0 && !slices.ContainsFunc(now, func(v verdict) bool { return v.reason == x.Reason }) {
+		x.Reason, x.Detail, told = now[0].reason, now[0].detail, now[0].detail
+	}
+	for _, v := range now {
+		if v.reason != x.Reason || told != "" && !strings.HasPrefix(told, v.detail) {
+			x.Causes = append(x.Causes, v.String())
+		}
+	}
 }
 
 // String is the reason and what more there is to say.
@@ -154,6 +181,31 @@ func rivals(job *cluster.Job, before []*cluster.Job) (first []*cluster.Job, coun
 	return first, count
 }
 
+// rivals says of jobs what puts each before one.
+func (p *Planner) rivals(r *round, job *cluster.Job, others []*cluster.Job) []Rival {
+	list := make([]Rival, len(others))
+	for i, j := range others {
+		list[i] = Rival{j, p.ahead(r, j, job)}
+	}
+	return list
+}
+
+// ahead is what puts a job before one.
+func (p *Planner) ahead(r *round, j, job *cluster.Job) string {
+	a, b := p.rankOf(r, j), p.rankOf(r, job)
+	switch {
+	case a.compare(&b) > 0:
+		return "its start is promised"
+	case a.tier != b.tier:
+		return fmt.Sprintf("tier %d of its QOS, not %d", a.tier, b.tier)
+	case a.part != b.part:
+		return fmt.Sprintf("priority %d of its partition, not %d", a.part, b.part)
+	case a.priority != b.priority:
+		return fmt.Sprintf("priority %d, not %d", a.priority, b.priority)
+	}
+	return fmt.Sprintf("submitted first, of the same priority %d", a.priority)
+}
+
 func partitions(spec *cluster.JobSpec) []string {
 	return append([]string{spec.Partition}, spec.Others...)
 }
@@ -168,9 +220,9 @@ func (p *Planner) bars(r *round, job *cluster.Job) []verdict {
 	}
 	switch job.Hold {
 	case cluster.HeldByUser:
-		note(verdict{cluster.ReasonHeldUser, "its user holds it"}, true)
+		note(verdict{cluster.ReasonHeldUser, job.Detail}, true)
 	case cluster.HeldByAdmin:
-		note(verdict{cluster.ReasonHeldAdmin, "an administrator holds it"}, true)
+		note(verdict{cluster.ReasonHeldAdmin, job.Detail}, true)
 	case cluster.HeldForCredits:
 		note(verdict{cluster.ReasonCredits, job.Detail}, true)
 	}
@@ -197,16 +249,22 @@ func (p *Planner) bars(r *round, job *cluster.Job) []verdict {
 		}
 	}
 	note(p.barredByReservation(r, spec))
-	if limit := spec.ArrayLimit; job.Array != 0 && limit > 0 && r.running(job.Array) >= limit {
-		note(verdict{cluster.ReasonArrayTaskLimit, fmt.Sprintf("%s of its array may run at once", count(limit, "element"))}, true)
+	if limit := spec.ArrayLimit; job.Array != 0 && limit > 0 && r.ahead(job) >= limit {
+		note(throttled(limit), true)
 	}
 	return append(all, r.limits.all(spec)...)
 }
 
-// running is how many elements of an array have nodes. O(running jobs).
-func (r *round) running(array cluster.JobID) (n int32) {
-	for _, job := range r.jobs.active {
-		if job.Array == array {
+// ahead is how many other elements of a job's array run, or have a planned start while it has
+// none. O(jobs).
+func (r *round) ahead(job *cluster.Job) (n int32) {
+	for _, j := range r.jobs.active {
+		if j.Array == job.Array {
+			n++
+		}
+	}
+	for _, j := range r.jobs.pending {
+		if j.Array == job.Array && j.Planned > 0 && job.Planned == 0 {
 			n++
 		}
 	}

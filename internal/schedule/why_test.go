@@ -71,7 +71,7 @@ func pronounce(snap *cluster.Snapshot) string {
 // tell writes an explanation.
 func tell(x Explanation) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%d nodes, %d could, %d free\n", x.Needs, x.Nodes, x.Could, x.Free)
+	fmt.Fprintf(&b, "now %s\n%s\n%d nodes, %d could, %d free\n", verdict{x.Reason, x.Detail}, x.Needs, x.Nodes, x.Could, x.Free)
 	for _, cause := range x.Causes {
 		fmt.Fprintf(&b, "cause %s\n", cause)
 	}
@@ -82,7 +82,10 @@ func tell(x Explanation) string {
 		fmt.Fprintf(&b, "job %d has %d of them until +%s\n", h.Job.ID, h.Nodes, h.Ends.Sub(start))
 	}
 	if x.Ahead > 0 {
-		fmt.Fprintf(&b, "%d ahead, first [%d]\n", x.Ahead, x.First[0].ID)
+		fmt.Fprintf(&b, "%d ahead, first %d: %s\n", x.Ahead, x.First[0].Job.ID, x.First[0].Why)
+	}
+	for _, d := range x.Delays {
+		fmt.Fprintf(&b, "would delay %d: %s\n", d.Job.ID, d.Why)
 	}
 	for _, c := range x.Changes {
 		fmt.Fprintf(&b, "starts with %s\n", c)
@@ -130,6 +133,18 @@ func TestWhyOfWhatDoesNotWait(t *testing.T) {
 		if _, err := Why(snap, id); !errors.Is(err, ErrNotWaiting) {
 			t.Errorf("%d: %v", id, err)
 		}
+	}
+}
+
+// TestWhyIsOfNow: what a job was told before others started is not why it waits now.
+func TestWhyIsOfNow(t *testing.T) {
+	snap := draw(t, "node a1 gpus=8\nrun 1 on=a1:0-7 gpus=8 left=1h limit=2h\njob 10 gpus=4 limit=1h")
+	job := *snap.Pending[0]
+	job.Reason, job.Detail = cluster.ReasonPriority, fitsButDelays
+	snap.Pending[0] = &job
+	x, err := Why(snap, 10)
+	if err != nil || x.Reason != cluster.ReasonResources || x.Detail != "needs 4 GPUs on one node" || len(x.Causes)+len(x.Delays) != 0 {
+		t.Errorf("%+v, %v", x, err)
 	}
 }
 
@@ -189,8 +204,8 @@ func TestWhyTellsOfABound(t *testing.T) {
 		if len(d.Plan.Verdicts) != 1 || d.Plan.Verdicts[0].Reason != c.reason || !strings.Contains(d.Plan.Verdicts[0].Detail, searchBounded) {
 			t.Errorf("%s: %s", c.job, write(d))
 		}
-		if x, err := Why(snap, 10); err != nil || !strings.Contains(strings.Join(x.Causes, " "), searchBounded) {
-			t.Errorf("%s: %v, %v", c.job, x.Causes, err)
+		if x, err := Why(snap, 10); err != nil || !strings.Contains(x.Detail, searchBounded) {
+			t.Errorf("%s: %s, %v", c.job, x.Detail, err)
 		}
 	}
 }

@@ -109,6 +109,47 @@ func (t *trial) lacks(s *surveyed) []verdict {
 	return all
 }
 
+// maxDelayed is how many planned starts are looked at to tell which of them a job would
+// delay: each costs a search or two.
+const maxDelayed = 256
+
+// delayed is the jobs whose planned starts would have to make room for the job to start now:
+// the fewest that are as far back in order as can be. Of more than maxDelayed that might be
+// in its way the first are not looked at.
+func (t *trial) delayed() []*cluster.Job {
+	now, c := t.r.snap.Now, t.class(t.job.Spec)
+	fits := func() bool {
+		_, _, ok := t.p.find(c, now, now+1, (*backfill.Profile).Search)
+		return ok
+	}
+	type place struct {
+		*entry
+		start  backfill.Start
+		choice int
+	}
+	var planned []place
+	for _, e := range t.p.due.items {
+		if !e.starts && e.at > now && e.at < now.Add(t.p.ground.lasts(t.job.Spec)) {
+			planned = append(planned, place{e, backfill.Start{At: e.at, Kind: e.kind, Shares: e.shares}, e.choice})
+		}
+	}
+	slices.SortFunc(planned, func(a, b place) int { return a.rank.compare(&b.rank) })
+	planned = planned[max(0, len(planned)-maxDelayed):]
+	for _, x := range planned {
+		t.p.unbook(x.entry)
+	}
+	var others []*cluster.Job
+	ever := fits()
+	for _, x := range planned {
+		if t.p.book(x.entry, x.start, x.choice); ever && !fits() {
+			t.p.unbook(x.entry)
+			others = append(others, x.job)
+			defer t.p.book(x.entry, x.start, x.choice)
+		}
+	}
+	return others
+}
+
 // changes is what of the request could be smaller so that the job starts now, one
 // thing at a time, and as little of it as does.
 func (t *trial) changes() []string {

@@ -19,9 +19,23 @@ type surveyed struct {
 	could   int      // that could ever serve it
 	fit     []string // that could now
 	counts  map[string]int
-	order   []string // of the constraints, as they were met
-	waiting map[string]bool
+	order   []string        // of the constraints, as they were met
+	lacking map[string]lack // of the nodes that could serve it, and cannot now
 	used    map[string]*occupied
+}
+
+// lack is of what a node has too little free for one job, since others have it.
+type lack struct{ gpus, cpus, memory, all bool }
+
+// from reports whether an allocation on the node is part of what is lacking there.
+func (l lack) from(s *surveyed, n *cluster.Node, a *cluster.NodeAllocation) bool {
+	wanted := func(i int32) bool { return int(i) < len(n.GPUs) && s.suits(&n.GPUs[i]) }
+	return l.all || l.cpus && a.CPUs > 0 || l.memory && a.Memory > 0 || l.gpus && slices.ContainsFunc(a.GPUs, wanted)
+}
+
+// suits reports whether a GPU is of a type that the job may have, and works.
+func (s *surveyed) suits(gpu *cluster.GPU) bool {
+	return gpu.Bad == "" && (s.need.Types[0] == "" || slices.Contains(s.need.Types, gpu.Type))
 }
 
 // occupied is what jobs have of one node.
@@ -37,13 +51,14 @@ type occupied struct {
 func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 	s := &surveyed{
 		job: job, need: topology.NeedOf(&job.Spec.Request),
-		counts: map[string]int{}, waiting: map[string]bool{}, used: map[string]*occupied{},
+		counts: map[string]int{}, lacking: map[string]lack{}, used: map[string]*occupied{},
 	}
 	s.needs = needs(&s.need)
 	for _, j := range snap.Active {
 		s.occupy(j)
 	}
 	member, kept := s.memberships(g), keptNodes(snap)
+	var fit []*cluster.Node
 	for _, n := range snap.Nodes {
 		if !member[n.Name] {
 			continue
@@ -53,18 +68,68 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 		why = append(why, reserved(snap, kept[n.Name], job.Spec, snap.Now.Add(g.lasts(job.Spec)))...)
 		if len(why) == 0 {
 			s.could++
-			why = s.taken(n)
-			s.waiting[n.Name] = len(why) > 0
+			if why, s.lacking[n.Name] = s.taken(n); len(why) == 0 {
+				delete(s.lacking, n.Name)
+				fit = append(fit, n)
+			}
 		}
 		for _, w := range why {
 			s.rule(w)
 		}
-		if len(why) == 0 {
-			s.fit = append(s.fit, n.Name)
-		}
 	}
+	s.gather(fit)
 	return s
 }
+
+// gather keeps the nodes that could serve the job now: none of those that each have GPUs
+// to give, where GPUs are spread and all of them together have too few.
+func (s *surveyed) gather(fit []*cluster.Node) {
+	enough := s.need.PerNode >= 0 || s.need.Total == 0 || len(fit) == 0
+	for _, kind := range s.need.Types {
+		var gives []int32
+		for _, n := range fit {
+			gives = append(gives, s.gives(n, kind))
+		}
+		slices.Sort(gives)
+		if k := int(s.need.Nodes); k > 0 && k < len(gives) {
+			gives = gives[len(gives)-k:]
+		}
+		sum := int32(0)
+		for _, g := range gives {
+			sum += g
+		}
+		enough = enough || sum >= s.need.Total
+	}
+	for _, n := range fit {
+		if enough {
+			s.fit = append(s.fit, n.Name)
+			continue
+		}
+		s.rule("fewer than " + count(s.need.Total, s.kind()) + " free on them together")
+		if s.used[n.Name] != nil {
+			s.lacking[n.Name] = lack{gpus: true}
+		}
+	}
+}
+
+// gives is how many GPUs of a type ("" is any) a node can give now, with the memory that is
+// asked for with each.
+func (s *surveyed) gives(n *cluster.Node, kind string) (gpus int32) {
+	u := cmp.Or(s.used[n.Name], &occupied{})
+	for i := range n.GPUs {
+		gpu := &n.GPUs[i]
+		if gpu.Bad == "" && !u.gpus.Has(int32(i)) && (kind == "" || gpu.Type == kind) && gpu.Memory >= s.need.GPUMemory {
+			gpus++
+		}
+	}
+	if m := s.need.MemoryPerGPU(); m > 0 {
+		gpus = int32(min(cluster.Bytes(gpus), (n.Memory-u.memory)/m))
+	}
+	return gpus
+}
+
+// kind is what the GPUs are called that the job asks for.
+func (s *surveyed) kind() string { return strings.Trim(strings.Join(s.need.Types, " or ")+" GPU", " ") }
 
 func (s *surveyed) rule(why string) {
 	if s.counts[why] == 0 {
@@ -168,7 +233,7 @@ func (s *surveyed) gpusOf(n *cluster.Node, but topology.Set, where string) []str
 	domains, linked := map[string]int32{}, int32(0)
 	for i := range n.GPUs {
 		gpu := &n.GPUs[i]
-		if gpu.Bad != "" || but.Has(int32(i)) || s.need.Types[0] != "" && !slices.Contains(s.need.Types, gpu.Type) {
+		if but.Has(int32(i)) || !s.suits(gpu) {
 			continue
 		}
 		if typed++; gpu.Memory < s.need.GPUMemory {
@@ -180,9 +245,9 @@ func (s *surveyed) gpusOf(n *cluster.Node, but topology.Set, where string) []str
 			linked = max(linked, domains[gpu.Domain])
 		}
 	}
-	kind := strings.Trim(strings.Join(s.need.Types, " or ")+" GPU", " ")
+	kind, whole := s.kind(), but == topology.Set{}
 	switch {
-	case typed < k && typed == 0:
+	case typed < k && typed == 0 && (k == 1 || whole):
 		return []string{"no " + kind + where}
 	case typed < k:
 		return []string{"fewer than " + count(k, kind) + where}
@@ -230,35 +295,38 @@ func reserved(snap *cluster.Snapshot, by []*cluster.Reservation, spec *cluster.J
 	return nil
 }
 
-// taken is why a node that could serve the job cannot now: others have it.
-func (s *surveyed) taken(n *cluster.Node) []string {
+// taken is why a node that could serve the job cannot now: others have what it lacks.
+func (s *surveyed) taken(n *cluster.Node) (why []string, lacks lack) {
 	u := s.used[n.Name]
 	switch {
 	case u == nil:
-		return nil
+		return nil, lack{}
 	case u.whole:
-		return []string{"taken as a whole by another job"}
+		return []string{"taken as a whole by another job"}, lack{all: true}
 	case s.need.Exclusive:
-		return []string{"not empty"}
+		return []string{"not empty"}, lack{all: true}
 	}
-	why := s.gpusOf(n, u.gpus, " free")
+	why = s.gpusOf(n, u.gpus, " free")
+	lacks.gpus = len(why) > 0
 	if n.CPUs-u.cpus < s.need.CPUs {
-		why = append(why, "fewer than "+count(s.need.CPUs, "CPU")+" free")
+		why, lacks.cpus = append(why, "fewer than "+count(s.need.CPUs, "CPU")+" free"), true
 	}
 	if m := s.need.Memory(s.each()); n.Memory-u.memory < m {
-		why = append(why, "less than "+m.String()+" of memory free")
+		why, lacks.memory = append(why, "less than "+m.String()+" of memory free"), true
 	}
-	return why
+	return why, lacks
 }
 
-// holders is the jobs on nodes that are only taken, those first that end first.
+// holders is the jobs that have what is lacking on nodes that could serve it, those first
+// that end first.
 func (s *surveyed) holders(g *ground, snap *cluster.Snapshot) []Holder {
 	var list []Holder
 	for _, j := range snap.Active {
 		h := Holder{Job: j, Ends: g.end(snap.Now, j)}
 		if j.Alloc != nil {
 			for i := range j.Alloc.Nodes {
-				if s.waiting[j.Alloc.Nodes[i].Node] {
+				a := &j.Alloc.Nodes[i]
+				if l, short := s.lacking[a.Node]; short && l.from(s, g.nodes[a.Node], a) {
 					h.Nodes++
 				}
 			}

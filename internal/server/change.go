@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -44,6 +45,7 @@ func (s *jobService) Update(ctx context.Context, p *greylagv1.UpdateRequest) (*g
 			return nil, err
 		}
 	}
+	before := s.cfg.State.View()
 	outcomes, index, err := s.change(ctx, p.GetFilter(), p, func(id command.RequestID, refs []cluster.JobRef) command.Command {
 		one := *change
 		one.Request, one.Actor, one.Jobs = id, c.actor(), refs
@@ -52,7 +54,38 @@ func (s *jobService) Update(ctx context.Context, p *greylagv1.UpdateRequest) (*g
 	if err != nil {
 		return nil, err
 	}
+	after := s.cfg.State.View()
+	for _, o := range outcomes {
+		if o.Error == "" {
+			o.Note = atStake(before, after, cluster.JobID(o.Id))
+		}
+	}
 	return &greylagv1.UpdateResponse{Outcomes: outcomes, Index: index}, nil
+}
+
+// atStake says of a job that was promised a start that a change may cost it that; "" of one
+// that still waits and asks for no more than before.
+func atStake(before, after *state.View, id cluster.JobID) string {
+	old, was := before.Job(id)
+	now, is := after.Job(id)
+	if !was || !is || old.Promise == nil || now.State != cluster.Pending || now.Hold == old.Hold && !asksMore(old.Spec, now.Spec) {
+		return ""
+	}
+	if now.Hold != cluster.NotHeld {
+		return "the start it was promised is kept for it no longer"
+	}
+	return "it keeps the start it was promised if it fits there now, and else is planned anew: see gctl why " + now.Ref().String()
+}
+
+// asksMore reports whether a changed specification may not have room where the old one was
+// promised a start: it lasts longer, is larger, or goes elsewhere, or others' limits hold.
+func asksMore(old, now *cluster.JobSpec) bool {
+	longer := old.TimeLimit > 0 && (now.TimeLimit == 0 || now.TimeLimit > old.TimeLimit)
+	a, b := &old.Request, &now.Request
+	larger := b.Nodes > a.Nodes || b.GPUsPerNode > a.GPUsPerNode || b.TotalGPUs() > a.TotalGPUs()
+	moved := now.Partition != old.Partition || !slices.Equal(now.Others, old.Others) || now.QOS != old.QOS || now.Account != old.Account || now.Reservation != old.Reservation
+	waits := now.Begin > old.Begin || !slices.Equal(now.Depends, old.Depends)
+	return longer || larger || moved || waits
 }
 
 // identified is a request with a client's id.

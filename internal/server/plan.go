@@ -47,12 +47,10 @@ func (s *clusterService) Plan(ctx context.Context, p *greylagv1.PlanRequest) (*g
 	slices.SortFunc(jobs, func(a, b *cluster.Job) int {
 		return cmp.Or(cmp.Compare(begins(a), begins(b)), cmp.Compare(a.ID, b.ID))
 	})
-	response := &greylagv1.PlanResponse{AsOf: asOf}
+	response, now := &greylagv1.PlanResponse{AsOf: asOf}, cluster.InstantOf(s.cfg.Clock())
 	for _, j := range jobs {
 		planned := wire.WritePlanned(j)
-		if at := expected[j.ID]; at > 0 && j.State == cluster.Pending {
-			planned.Expected = wire.Timestamp(at)
-		}
+		planned.Expected = wire.Timestamp(schedule.ExpectedAt(expected[j.ID], j, now))
 		response.Jobs = append(response.Jobs, planned)
 	}
 	return response, nil

@@ -32,7 +32,7 @@ func (s *clusterService) Why(ctx context.Context, p *greylagv1.WhyRequest) (*gre
 	}
 	response := &greylagv1.WhyResponse{}
 	if job.State == cluster.Pending {
-		if response, err = s.why(ctx, v, job, eye); err != nil {
+		if response, job, err = s.why(ctx, v, job, eye); err != nil {
 			return nil, err
 		}
 	}
@@ -43,21 +43,30 @@ func (s *clusterService) Why(ctx context.Context, p *greylagv1.WhyRequest) (*gre
 	return response, nil
 }
 
-func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Job, eye *eye) (*greylagv1.WhyResponse, error) {
+// why explains a job that waits. The job it returns has the reason of now.
+func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Job, eye *eye) (*greylagv1.WhyResponse, *cluster.Job, error) {
+	expected, err := s.expectations(ctx, v)
+	if err != nil {
+		return nil, nil, err
+	}
 	select {
 	case s.explaining <- struct{}{}:
 		defer func() { <-s.explaining }()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
-	snap := v.Snapshot()
-	x, err := schedule.Why(snap, job.ID)
+	x, err := schedule.Why(v.Snapshot(), job.ID)
 	if err != nil && !errors.Is(err, schedule.ErrNotWaiting) {
-		return nil, err
+		return nil, nil, err
+	}
+	if err == nil {
+		now := *job
+		now.Reason, now.Detail = x.Reason, x.Detail
+		job = &now
 	}
 	response := wire.WriteWhy(&x, eye.see)
-	response.Expected = wire.Timestamp(schedule.Expected(snap, job.ID, v.RunTimes()))
-	return response, nil
+	response.Expected = wire.Timestamp(schedule.ExpectedAt(expected[job.ID], job, cluster.InstantOf(s.cfg.Clock())))
+	return response, job, nil
 }
 
 // explained is the job that a reference means: of an array the first element that

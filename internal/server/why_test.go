@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -37,7 +38,7 @@ func TestWhyAndPlan(t *testing.T) {
 	c := w.as(bob).Cluster()
 	x, err := c.Why(t.Context(), &greylagv1.WhyRequest{Job: waiting})
 	must(t, err)
-	if x.GetNodes() != 1 || x.GetCould() != 1 || x.GetFree() != 0 || len(x.GetRuled()) != 1 || x.GetRuled()[0].GetSays() != "no GPU free" {
+	if x.GetNodes() != 1 || x.GetCould() != 1 || x.GetFree() != 0 || len(x.GetRuled()) != 1 || x.GetRuled()[0].GetSays() != "fewer than 2 GPUs free" {
 		t.Errorf("nodes: %v", x)
 	}
 	if h := x.GetHolders(); len(h) != 1 || h[0].GetJob() != running || h[0].GetUser() != "ann" || h[0].GetEnds() == nil {
@@ -83,5 +84,33 @@ func TestWhyHidesWhatPolicyHides(t *testing.T) {
 	plan, err := c.Plan(t.Context(), &greylagv1.PlanRequest{})
 	if must(t, err); len(plan.GetJobs()) != 1 || plan.GetJobs()[0].GetJob() != waiting {
 		t.Errorf("plan: %v", plan)
+	}
+}
+
+// TestAChangedPromise: whoever changes a job is told when the change may cost its promise.
+func TestAChangedPromise(t *testing.T) {
+	w := newWorld(t, options{})
+	_, waiting := queueOfTwo(w)
+	c := w.as(bob)
+	note := func(r *greylagv1.UpdateRequest) string {
+		t.Helper()
+		r.RequestId, r.Filter = client.NewRequestID(), &greylagv1.Filter{Jobs: []string{waiting}}
+		w.until("the start is promised", func() bool {
+			answer, err := c.Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: waiting})
+			must(t, err)
+			return answer.GetJobs()[0].GetPromised()
+		})
+		answer, err := c.Jobs().Update(t.Context(), r)
+		must(t, err)
+		return answer.GetOutcomes()[0].GetNote()
+	}
+	if n := note(&greylagv1.UpdateRequest{Action: "set", TimeLimit: durationpb.New(10 * time.Minute)}); n != "" {
+		t.Errorf("of a shorter limit: %q", n)
+	}
+	if n := note(&greylagv1.UpdateRequest{Action: "set", TimeLimit: durationpb.New(20 * time.Minute)}); !strings.Contains(n, "gctl why "+waiting) {
+		t.Errorf("of a longer limit: %q", n)
+	}
+	if n := note(&greylagv1.UpdateRequest{Action: "hold"}); !strings.Contains(n, "no longer") {
+		t.Errorf("of a hold: %q", n)
 	}
 }

@@ -3,6 +3,8 @@ package wire
 import (
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -14,6 +16,7 @@ func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *gre
 	p := &greylagv1.WhyResponse{
 		Causes: x.Causes, Needs: x.Needs, Changes: x.Changes, Notes: x.Notes,
 		Nodes: int32(x.Nodes), Could: int32(x.Could), Free: int32(x.Free), Ahead: int32(x.Ahead),
+		ClearUp: durationpb.New(x.ClearUp),
 	}
 	for _, r := range x.Ruled {
 		p.Ruled = append(p.Ruled, &greylagv1.RuledOut{Says: r.Says, Nodes: int32(r.Nodes)})
@@ -25,12 +28,19 @@ func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *gre
 			})
 		}
 	}
-	for _, j := range x.First {
-		if see(j) != nil {
-			p.First = append(p.First, j.Ref().String())
+	p.First, p.Delays = writeRivals(x.First, see), writeRivals(x.Delays, see)
+	return p
+}
+
+func writeRivals(rivals []schedule.Rival, see func(*cluster.Job) *cluster.Job) (list []*greylagv1.Rival) {
+	for _, x := range rivals {
+		if j := see(x.Job); j != nil {
+			list = append(list, &greylagv1.Rival{
+				Job: j.Ref().String(), User: j.Spec.Owner.User, Planned: Timestamp(j.Planned), Promised: j.Promise != nil, Why: x.Why,
+			})
 		}
 	}
-	return p
+	return list
 }
 
 // WriteAwaited writes which nodes a job that begins waits for before it runs, and one that

@@ -18,15 +18,20 @@ func (t *tool) plan() *cobra.Command {
 	chart, drawing := false, ""
 	c := &cobra.Command{
 		Use: "plan", Short: "What runs, and when what waits is planned to start", GroupID: look, Args: cobra.NoArgs,
-		Long: "Prints what runs and every planned start, the first to start first. A promised\nstart is kept; on which nodes may still change until then. With --chart every job is\na bar over time. --svg draws the same for each GPU, and how much of all is in use.",
+		Long: "Prints what runs and every planned start, the first to start first. A promised\nstart is kept; on which nodes may still change until then. With --chart every job is\na bar over time. --svg FILE draws the same for each GPU, and how much of all is in use.",
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
 			request.Read = t.read()
 			answer, err := c.Cluster().Plan(ctx, request)
 			switch {
 			case err != nil:
 				return err
+			case drawing == "-" && chart:
+				return &cli.UsageError{Problem: "--chart and --svg - both write to standard output", Advice: "name a file for the picture: --svg plan.svg"}
 			case drawing != "":
-				return t.drawPlan(ctx, c, answer, drawing)
+				if err := t.drawPlan(ctx, c, answer, drawing); err != nil || !chart {
+					return err
+				}
+				return t.WriteTable(t.planChart(answer))
 			case t.json:
 				return t.WriteJSON(planOf(answer))
 			case chart:
@@ -38,7 +43,6 @@ func (t *tool) plan() *cobra.Command {
 	c.Flags().StringVarP(&request.Partition, "partition", "p", "", "only this partition")
 	c.Flags().BoolVar(&chart, "chart", false, "draw bars over time")
 	c.Flags().StringVar(&drawing, "svg", "", "draw a picture into this file; - is standard output")
-	c.MarkFlagsMutuallyExclusive("chart", "svg")
 	t.mayBeOld(c)
 	return c
 }

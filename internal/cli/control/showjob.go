@@ -28,6 +28,10 @@ func (t *tool) showJobs(ctx context.Context, c cli.Cluster, args []string) error
 			if len(refs) == 1 {
 				return err
 			}
+			if cli.NoAnswer(err) { // nor for the others
+				missing = err
+				break
+			}
 			t.Finish(ctx, err)
 			missing = cli.Exit(cli.Failed)
 			continue
@@ -57,7 +61,7 @@ func (t *tool) showJobs(ctx context.Context, c cli.Cluster, args []string) error
 func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 	facts := [][2]string{
 		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
-		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
+		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
 		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"asks for", requestText(j.Request)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
 		{"submitted", t.when(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.when(j.Begin)}, {"deadline", t.when(j.Deadline)},
@@ -132,13 +136,17 @@ func (t *tool) when(at *timestamppb.Timestamp) string {
 	return at.AsTime().In(t.Now().Location()).Format("2006-01-02 15:04:05 -0700")
 }
 
-func stateText(j *greylagv1.Job) string {
+func (t *tool) stateText(j *greylagv1.Job) string {
 	text := j.State
 	if j.Reason != "" && j.Reason != "None" {
 		text += ", " + j.Reason
 	}
-	if j.Detail != "" {
-		text += ": " + j.Detail
+	detail := j.Detail
+	if j.State == cluster.Pending.String() {
+		detail = cli.WaitText(j, t.when)
+	}
+	if detail != "" {
+		text += ": " + detail
 	}
 	return text
 }

@@ -10,6 +10,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 func (t *tool) why() *cobra.Command {
@@ -29,6 +30,10 @@ func (t *tool) why() *cobra.Command {
 			case t.json:
 				return t.WriteJSON(whyOf(answer))
 			case history:
+				if len(answer.History) == 0 {
+					_, err := fmt.Fprintf(t.Stdout, "nothing has been said of the start of job %s so far: %s\n", answer.Job.Ref, cli.Printable(t.stateText(answer.Job)))
+					return err
+				}
 				return t.WriteTable(t.historyTable(answer.History))
 			}
 			return t.printWhy(answer)
@@ -43,20 +48,20 @@ func (t *tool) why() *cobra.Command {
 func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 	j := a.Job
 	if j.State != "PENDING" {
-		facts := [][2]string{{"state", stateText(j)}, {"started", t.when(j.Started)}, {"ended", t.when(j.Ended)}}
+		facts := [][2]string{{"state", t.stateText(j)}, {"started", t.when(j.Started)}, {"ended", t.when(j.Ended)}}
 		title := "job " + j.Ref + " does not wait"
 		if len(a.Awaited) > 0 {
 			title = "job " + j.Ref + " waits for its nodes"
 		}
 		return t.Facts(title, append(facts, t.awaited(a)...))
 	}
-	facts := [][2]string{{"state", stateText(j)}, {"planned start", t.plannedStart(a)}}
+	facts := [][2]string{{"state", t.stateText(j)}, {"planned start", t.plannedStart(a)}}
 	if a.Expected != nil {
 		facts = append(facts, [2]string{"expected", t.when(a.Expected) + ", if jobs last as long as they usually do"})
 	}
 	for _, cause := range a.Causes {
 		if strings.HasPrefix(cause, "BeginTime:") {
-			cause = "BeginTime: not before " + t.when(j.Eligible)
+			cause = "BeginTime: it is not to start before " + t.when(j.Eligible)
 		}
 		facts = append(facts, [2]string{"kept by", cause})
 	}
@@ -72,13 +77,10 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 		}
 		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, on %s, %s", h.Job, h.User, nodeCount(h.Nodes), until)})
 	}
-	if a.Ahead > 0 {
-		ahead := fmt.Sprintf("%d of its partitions", a.Ahead)
-		if len(a.First) > 0 {
-			ahead += ", first " + strings.Join(a.First, ", ")
-		}
-		facts = append(facts, [2]string{"jobs ahead", ahead})
+	if len(a.Holders) > 0 {
+		facts = append(facts, [2]string{"clearing up", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's end, before its nodes are free"})
 	}
+	facts = append(facts, t.ahead(a)...)
 	for _, change := range a.Changes {
 		facts = append(facts, [2]string{"starts now with", change})
 	}
@@ -87,6 +89,30 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 	}
 	return t.Facts("job "+j.Ref+" waits", facts)
 }
+
+// ahead tells which jobs are served first, by what, and which of them it would delay.
+func (t *tool) ahead(a *greylagv1.WhyResponse) (facts [][2]string) {
+	for i, x := range a.First {
+		text := fmt.Sprintf("job %s of %s: %s", x.Job, x.User, x.Why)
+		if i == 0 {
+			text = fmt.Sprintf("%d of its partitions, first %s", a.Ahead, text)
+		}
+		facts = append(facts, [2]string{"jobs ahead", text})
+	}
+	if len(a.First) == 0 && a.Ahead > 0 {
+		facts = append(facts, [2]string{"jobs ahead", fmt.Sprintf("%d of its partitions", a.Ahead)})
+	}
+	for _, x := range a.Delays[:min(len(a.Delays), mostDelayed)] {
+		facts = append(facts, [2]string{"would delay", fmt.Sprintf("job %s of %s, planned for %s: %s", x.Job, x.User, t.when(x.Planned), x.Why)})
+	}
+	if more := len(a.Delays) - mostDelayed; more > 0 {
+		facts = append(facts, [2]string{"would delay", fmt.Sprintf("and %d more", more)})
+	}
+	return facts
+}
+
+// mostDelayed is how many jobs are named that one would delay.
+const mostDelayed = 10
 
 // awaited tells which nodes have yet to confirm that a job begins or ends, and what
 // becomes of it if they never do.

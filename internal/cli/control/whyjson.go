@@ -21,6 +21,8 @@ type whyJSON struct {
 	Holders  []holderJSON    `json:"holders"`
 	Ahead    int32           `json:"ahead"`
 	First    []string        `json:"first"`
+	Delays   []rivalJSON     `json:"delays"`
+	ClearUp  float64         `json:"clear_up"`
 	Changes  []string        `json:"changes"`
 	Promise  []hostShareJSON `json:"promise"`
 	History  []noteJSON      `json:"history"`
@@ -50,6 +52,14 @@ type holderJSON struct {
 type hostShareJSON struct {
 	Node string `json:"node"`
 	GPUs int32  `json:"gpus"`
+}
+
+type rivalJSON struct {
+	Job      string     `json:"job"`
+	User     string     `json:"user"`
+	Planned  *time.Time `json:"planned,omitempty"`
+	Promised bool       `json:"promised"`
+	Why      string     `json:"why"`
 }
 
 type noteJSON struct {
@@ -94,8 +104,14 @@ func hostSharesOf(shares []*greylagv1.NodeShare) []hostShareJSON {
 func whyOf(a *greylagv1.WhyResponse) whyJSON {
 	x := whyJSON{
 		Job: cli.JobOf(a.Job), Expected: stampOf(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
-		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: some(a.First), Changes: some(a.Changes),
+		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: []string{}, Delays: []rivalJSON{}, ClearUp: a.ClearUp.AsDuration().Seconds(), Changes: some(a.Changes),
 		Promise: hostSharesOf(a.Promise), History: []noteJSON{}, Again: a.RunsAgain, Notes: a.Notes,
+	}
+	for _, r := range a.First {
+		x.First = append(x.First, r.Job)
+	}
+	for _, r := range a.Delays {
+		x.Delays = append(x.Delays, rivalJSON{r.Job, r.User, stampOf(r.Planned), r.Promised, r.Why})
 	}
 	for _, n := range a.Awaited {
 		x.Awaited = append(x.Awaited, awaitedJSON{n.Node, stampOf(n.Silent), stampOf(n.GivenUp)})

@@ -11,6 +11,7 @@ package greylagv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -76,7 +77,8 @@ func (x *WhyRequest) GetRead() *Read {
 	return nil
 }
 
-// WhyResponse explains one job. Of one that does not wait, only job, history and awaited are set.
+// WhyResponse explains one job. The reason of one that waits is that of now, which may be newer than
+// what lists of jobs tell. Of one that does not wait, only job, history and awaited are set.
 type WhyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -88,7 +90,6 @@ type WhyResponse struct {
 	Ruled         []*RuledOut            `protobuf:"bytes,7,rep,name=ruled,proto3" json:"ruled,omitempty"`
 	Holders       []*Holder              `protobuf:"bytes,8,rep,name=holders,proto3" json:"holders,omitempty"`  // jobs on such nodes, the first to end first; those that the caller may see
 	Ahead         int32                  `protobuf:"varint,9,opt,name=ahead,proto3" json:"ahead,omitempty"`     // jobs of its partitions that compete with it and are served first
-	First         []string               `protobuf:"bytes,10,rep,name=first,proto3" json:"first,omitempty"`     // the first of them
 	Changes       []string               `protobuf:"bytes,11,rep,name=changes,proto3" json:"changes,omitempty"` // options of gsubmit, with any of which it would start now
 	Promise       []*NodeShare           `protobuf:"bytes,12,rep,name=promise,proto3" json:"promise,omitempty"` // what is kept for it
 	History       []*Note                `protobuf:"bytes,13,rep,name=history,proto3" json:"history,omitempty"` // what was said of its start, oldest first
@@ -97,6 +98,9 @@ type WhyResponse struct {
 	Awaited       []*Awaited             `protobuf:"bytes,16,rep,name=awaited,proto3" json:"awaited,omitempty"`                       // of a job that begins or ends: the nodes that it waits for
 	RunsAgain     bool                   `protobuf:"varint,17,opt,name=runs_again,json=runsAgain,proto3" json:"runs_again,omitempty"` // what becomes of a job that begins when such a node is given up; else it ends as NODE_FAIL
 	Notes         []string               `protobuf:"bytes,18,rep,name=notes,proto3" json:"notes,omitempty"`                           // what was not looked at, since that is bounded
+	First         []*Rival               `protobuf:"bytes,19,rep,name=first,proto3" json:"first,omitempty"`                           // the first of those ahead; those that the caller may see
+	Delays        []*Rival               `protobuf:"bytes,20,rep,name=delays,proto3" json:"delays,omitempty"`                         // jobs whose planned starts it would delay if it started now, where enough is free
+	ClearUp       *durationpb.Duration   `protobuf:"bytes,21,opt,name=clear_up,json=clearUp,proto3" json:"clear_up,omitempty"`        // what is planned after the end of each job until its nodes are free
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -194,13 +198,6 @@ func (x *WhyResponse) GetAhead() int32 {
 	return 0
 }
 
-func (x *WhyResponse) GetFirst() []string {
-	if x != nil {
-		return x.First
-	}
-	return nil
-}
-
 func (x *WhyResponse) GetChanges() []string {
 	if x != nil {
 		return x.Changes
@@ -257,6 +254,104 @@ func (x *WhyResponse) GetNotes() []string {
 	return nil
 }
 
+func (x *WhyResponse) GetFirst() []*Rival {
+	if x != nil {
+		return x.First
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetDelays() []*Rival {
+	if x != nil {
+		return x.Delays
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetClearUp() *durationpb.Duration {
+	if x != nil {
+		return x.ClearUp
+	}
+	return nil
+}
+
+// Rival is a job that waits and is served before another.
+type Rival struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Planned       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=planned,proto3" json:"planned,omitempty"`    // absent when none is
+	Promised      bool                   `protobuf:"varint,4,opt,name=promised,proto3" json:"promised,omitempty"` // planned is a promise
+	Why           string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`            // what puts it ahead: "priority 1020, not 1000"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rival) Reset() {
+	*x = Rival{}
+	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rival) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rival) ProtoMessage() {}
+
+func (x *Rival) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rival.ProtoReflect.Descriptor instead.
+func (*Rival) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Rival) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Rival) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Rival) GetPlanned() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Planned
+	}
+	return nil
+}
+
+func (x *Rival) GetPromised() bool {
+	if x != nil {
+		return x.Promised
+	}
+	return false
+}
+
+func (x *Rival) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // Awaited is a node that has yet to say that its part of a job has begun, or is gone.
 type Awaited struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -269,7 +364,7 @@ type Awaited struct {
 
 func (x *Awaited) Reset() {
 	*x = Awaited{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	mi := &file_greylag_v1_explain_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -281,7 +376,7 @@ func (x *Awaited) String() string {
 func (*Awaited) ProtoMessage() {}
 
 func (x *Awaited) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	mi := &file_greylag_v1_explain_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -294,7 +389,7 @@ func (x *Awaited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Awaited.ProtoReflect.Descriptor instead.
 func (*Awaited) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Awaited) GetNode() string {
@@ -329,7 +424,7 @@ type RuledOut struct {
 
 func (x *RuledOut) Reset() {
 	*x = RuledOut{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[3]
+	mi := &file_greylag_v1_explain_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -341,7 +436,7 @@ func (x *RuledOut) String() string {
 func (*RuledOut) ProtoMessage() {}
 
 func (x *RuledOut) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[3]
+	mi := &file_greylag_v1_explain_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -354,7 +449,7 @@ func (x *RuledOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuledOut.ProtoReflect.Descriptor instead.
 func (*RuledOut) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RuledOut) GetSays() string {
@@ -384,7 +479,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[4]
+	mi := &file_greylag_v1_explain_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +491,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[4]
+	mi := &file_greylag_v1_explain_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +504,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Holder) GetJob() string {
@@ -455,7 +550,7 @@ type Note struct {
 
 func (x *Note) Reset() {
 	*x = Note{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[5]
+	mi := &file_greylag_v1_explain_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +562,7 @@ func (x *Note) String() string {
 func (*Note) ProtoMessage() {}
 
 func (x *Note) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[5]
+	mi := &file_greylag_v1_explain_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +575,7 @@ func (x *Note) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Note.ProtoReflect.Descriptor instead.
 func (*Note) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Note) GetIndex() uint64 {
@@ -536,7 +631,7 @@ type NodeShare struct {
 
 func (x *NodeShare) Reset() {
 	*x = NodeShare{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[6]
+	mi := &file_greylag_v1_explain_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -548,7 +643,7 @@ func (x *NodeShare) String() string {
 func (*NodeShare) ProtoMessage() {}
 
 func (x *NodeShare) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[6]
+	mi := &file_greylag_v1_explain_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -561,7 +656,7 @@ func (x *NodeShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeShare.ProtoReflect.Descriptor instead.
 func (*NodeShare) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NodeShare) GetNode() string {
@@ -590,7 +685,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[7]
+	mi := &file_greylag_v1_explain_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +697,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[7]
+	mi := &file_greylag_v1_explain_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +710,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PlanRequest) GetRead() *Read {
@@ -656,7 +751,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	mi := &file_greylag_v1_explain_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +763,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	mi := &file_greylag_v1_explain_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -681,7 +776,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PlanResponse) GetJobs() []*PlannedJob {
@@ -719,7 +814,7 @@ type PlannedJob struct {
 
 func (x *PlannedJob) Reset() {
 	*x = PlannedJob{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[9]
+	mi := &file_greylag_v1_explain_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +826,7 @@ func (x *PlannedJob) String() string {
 func (*PlannedJob) ProtoMessage() {}
 
 func (x *PlannedJob) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[9]
+	mi := &file_greylag_v1_explain_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +839,7 @@ func (x *PlannedJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedJob.ProtoReflect.Descriptor instead.
 func (*PlannedJob) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PlannedJob) GetJob() string {
@@ -822,11 +917,11 @@ var File_greylag_v1_explain_proto protoreflect.FileDescriptor
 const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\n" +
 	"\x18greylag/v1/explain.proto\x12\n" +
-	"greylag.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"D\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"D\n" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xde\x04\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xd8\x05\n" +
 	"\vWhyResponse\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12\x16\n" +
 	"\x06causes\x18\x02 \x03(\tR\x06causes\x12\x14\n" +
@@ -836,9 +931,7 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\x04free\x18\x06 \x01(\x05R\x04free\x12*\n" +
 	"\x05ruled\x18\a \x03(\v2\x14.greylag.v1.RuledOutR\x05ruled\x12,\n" +
 	"\aholders\x18\b \x03(\v2\x12.greylag.v1.HolderR\aholders\x12\x14\n" +
-	"\x05ahead\x18\t \x01(\x05R\x05ahead\x12\x14\n" +
-	"\x05first\x18\n" +
-	" \x03(\tR\x05first\x12\x18\n" +
+	"\x05ahead\x18\t \x01(\x05R\x05ahead\x12\x18\n" +
 	"\achanges\x18\v \x03(\tR\achanges\x12/\n" +
 	"\apromise\x18\f \x03(\v2\x15.greylag.v1.NodeShareR\apromise\x12*\n" +
 	"\ahistory\x18\r \x03(\v2\x10.greylag.v1.NoteR\ahistory\x12%\n" +
@@ -847,7 +940,17 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\aawaited\x18\x10 \x03(\v2\x13.greylag.v1.AwaitedR\aawaited\x12\x1d\n" +
 	"\n" +
 	"runs_again\x18\x11 \x01(\bR\trunsAgain\x12\x14\n" +
-	"\x05notes\x18\x12 \x03(\tR\x05notes\"\x88\x01\n" +
+	"\x05notes\x18\x12 \x03(\tR\x05notes\x12'\n" +
+	"\x05first\x18\x13 \x03(\v2\x11.greylag.v1.RivalR\x05first\x12)\n" +
+	"\x06delays\x18\x14 \x03(\v2\x11.greylag.v1.RivalR\x06delays\x124\n" +
+	"\bclear_up\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\aclearUpJ\x04\b\n" +
+	"\x10\v\"\x91\x01\n" +
+	"\x05Rival\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x124\n" +
+	"\aplanned\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aplanned\x12\x1a\n" +
+	"\bpromised\x18\x04 \x01(\bR\bpromised\x12\x10\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\"\x88\x01\n" +
 	"\aAwaited\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x122\n" +
 	"\x06silent\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06silent\x125\n" +
@@ -904,50 +1007,56 @@ func file_greylag_v1_explain_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_explain_proto_rawDescData
 }
 
-var file_greylag_v1_explain_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_greylag_v1_explain_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_greylag_v1_explain_proto_goTypes = []any{
 	(*WhyRequest)(nil),            // 0: greylag.v1.WhyRequest
 	(*WhyResponse)(nil),           // 1: greylag.v1.WhyResponse
-	(*Awaited)(nil),               // 2: greylag.v1.Awaited
-	(*RuledOut)(nil),              // 3: greylag.v1.RuledOut
-	(*Holder)(nil),                // 4: greylag.v1.Holder
-	(*Note)(nil),                  // 5: greylag.v1.Note
-	(*NodeShare)(nil),             // 6: greylag.v1.NodeShare
-	(*PlanRequest)(nil),           // 7: greylag.v1.PlanRequest
-	(*PlanResponse)(nil),          // 8: greylag.v1.PlanResponse
-	(*PlannedJob)(nil),            // 9: greylag.v1.PlannedJob
-	(*Read)(nil),                  // 10: greylag.v1.Read
-	(*Job)(nil),                   // 11: greylag.v1.Job
-	(*AsOf)(nil),                  // 12: greylag.v1.AsOf
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*Rival)(nil),                 // 2: greylag.v1.Rival
+	(*Awaited)(nil),               // 3: greylag.v1.Awaited
+	(*RuledOut)(nil),              // 4: greylag.v1.RuledOut
+	(*Holder)(nil),                // 5: greylag.v1.Holder
+	(*Note)(nil),                  // 6: greylag.v1.Note
+	(*NodeShare)(nil),             // 7: greylag.v1.NodeShare
+	(*PlanRequest)(nil),           // 8: greylag.v1.PlanRequest
+	(*PlanResponse)(nil),          // 9: greylag.v1.PlanResponse
+	(*PlannedJob)(nil),            // 10: greylag.v1.PlannedJob
+	(*Read)(nil),                  // 11: greylag.v1.Read
+	(*Job)(nil),                   // 12: greylag.v1.Job
+	(*AsOf)(nil),                  // 13: greylag.v1.AsOf
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
 }
 var file_greylag_v1_explain_proto_depIdxs = []int32{
-	10, // 0: greylag.v1.WhyRequest.read:type_name -> greylag.v1.Read
-	11, // 1: greylag.v1.WhyResponse.job:type_name -> greylag.v1.Job
-	3,  // 2: greylag.v1.WhyResponse.ruled:type_name -> greylag.v1.RuledOut
-	4,  // 3: greylag.v1.WhyResponse.holders:type_name -> greylag.v1.Holder
-	6,  // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
-	5,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
-	12, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
-	13, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
-	2,  // 8: greylag.v1.WhyResponse.awaited:type_name -> greylag.v1.Awaited
-	13, // 9: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
-	13, // 10: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
-	13, // 11: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
-	13, // 12: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
-	13, // 13: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
-	10, // 14: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
-	9,  // 15: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
-	12, // 16: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
-	13, // 17: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
-	13, // 18: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
-	6,  // 19: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
-	13, // 20: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	11, // 0: greylag.v1.WhyRequest.read:type_name -> greylag.v1.Read
+	12, // 1: greylag.v1.WhyResponse.job:type_name -> greylag.v1.Job
+	4,  // 2: greylag.v1.WhyResponse.ruled:type_name -> greylag.v1.RuledOut
+	5,  // 3: greylag.v1.WhyResponse.holders:type_name -> greylag.v1.Holder
+	7,  // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
+	6,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
+	13, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
+	14, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
+	3,  // 8: greylag.v1.WhyResponse.awaited:type_name -> greylag.v1.Awaited
+	2,  // 9: greylag.v1.WhyResponse.first:type_name -> greylag.v1.Rival
+	2,  // 10: greylag.v1.WhyResponse.delays:type_name -> greylag.v1.Rival
+	15, // 11: greylag.v1.WhyResponse.clear_up:type_name -> google.protobuf.Duration
+	14, // 12: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
+	14, // 13: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
+	14, // 14: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
+	14, // 15: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
+	14, // 16: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
+	14, // 17: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
+	11, // 18: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
+	10, // 19: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
+	13, // 20: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
+	14, // 21: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
+	14, // 22: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
+	7,  // 23: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
+	14, // 24: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_explain_proto_init() }
@@ -962,7 +1071,7 @@ func file_greylag_v1_explain_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_explain_proto_rawDesc), len(file_greylag_v1_explain_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2141,6 +2141,7 @@ type Outcome struct {
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty when it was done
 	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"` // afterwards
 	Code          string                 `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`   // a Connect error code when error is set
+	Note          string                 `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`   // what may come of it that was not asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2206,6 +2207,13 @@ func (x *Outcome) GetState() string {
 func (x *Outcome) GetCode() string {
 	if x != nil {
 		return x.Code
+	}
+	return ""
+}
+
+func (x *Outcome) GetNote() string {
+	if x != nil {
+		return x.Note
 	}
 	return ""
 }
@@ -3038,13 +3046,14 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"batch_only\x18\x04 \x01(\bR\tbatchOnly\"W\n" +
 	"\x0eCancelResponse\x12/\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x13.greylag.v1.OutcomeR\boutcomes\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index\"k\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"\x7f\n" +
 	"\aOutcome\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x14\n" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x12\n" +
-	"\x04code\x18\x05 \x01(\tR\x04code\"\x9a\x02\n" +
+	"\x04code\x18\x05 \x01(\tR\x04code\x12\x12\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\"\x9a\x02\n" +
 	"\x10ForecastResponse\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\bR\x03now\x12\x1c\n" +
