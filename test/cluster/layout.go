@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/greylag/greylag/internal/simgpu"
 )
@@ -104,6 +105,11 @@ func (c *Cluster) layOutNode(i int) error {
 	for _, d := range []string{dir, node.Data, filepath.Join(dir, "state")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
+		}
+	}
+	if c.options.Tmpfs && c.options.Runtime == "containerd" {
+		if err := syscall.Mount("greylag-test", filepath.Join(dir, "state"), "tmpfs", 0, "mode=0755"); err != nil {
+			return fmt.Errorf("state_dir of %s: %w", name, err)
 		}
 	}
 	node.Process = newProcess(c.logs(), name, c.program("gnoded"), "--config", filepath.Join(dir, "gnoded.toml"))

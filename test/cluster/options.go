@@ -38,7 +38,8 @@ type Options struct {
 	// empty: whichever it can be. OCIRuntime is runc or crun.
 	Runtime    string
 	OCIRuntime string
-	// Tmpfs keeps containerd's own files in memory, which saves 16 syncs a container.
+	// Tmpfs keeps in memory what /run does on a node, the state_dir of the nodes, and
+	// all of containerd's own files, which saves 16 syncs a container. Only with containerd.
 	Tmpfs bool
 	// Namespaces gives each controller a network namespace, so that it can be
 	// cut off; needs root.

@@ -68,19 +68,23 @@ func New(config Config) (*Runtime, error) {
 	if err := installGInit(config); err != nil {
 		return nil, err
 	}
+	program, err := mountProgram(config.StateDir, config.OCIRuntime)
+	if err != nil {
+		return nil, errors.Join(err, unmount(config.StateDir))
+	}
 	runcOptions, err := typeurl.MarshalAny(&options.Options{
-		BinaryName: config.OCIRuntime, Root: ociState(config), SystemdCgroup: *config.Systemd,
+		BinaryName: program, Root: ociState(config), SystemdCgroup: *config.Systemd,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("OCI runtime options: %w", err)
+		return nil, errors.Join(fmt.Errorf("OCI runtime options: %w", err), unmount(config.StateDir))
 	}
 	if err := mountHostRoot(config.StateDir); err != nil {
-		return nil, err
+		return nil, errors.Join(err, unmount(config.StateDir))
 	}
 	conn, err := client.New(config.Address, client.WithDefaultNamespace(config.Namespace))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("containerd at %s: %w: %w", config.Address, runtime.ErrUnavailable, err),
-			unmountHostRoot(config.StateDir))
+			unmount(config.StateDir))
 	}
 	return &Runtime{
 		config: config, client: conn, tasks: tasks, groups: hierarchy,
@@ -95,7 +99,12 @@ func New(config Config) (*Runtime, error) {
 // Close disconnects and takes the clone of the host's file system away. Tasks
 // go on.
 func (r *Runtime) Close() error {
-	return errors.Join(r.client.Close(), unmountHostRoot(r.config.StateDir))
+	return errors.Join(r.client.Close(), unmount(r.config.StateDir))
+}
+
+// unmount takes away what New has mounted.
+func unmount(stateDir string) error {
+	return errors.Join(unmountHostRoot(stateDir), unmountProgram(stateDir))
 }
 
 // OCIRuntime is the name of the program that makes the containers: runc or crun.

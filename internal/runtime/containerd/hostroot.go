@@ -52,21 +52,28 @@ func mountHostRoot(stateDir string) error {
 	return nil
 }
 
-// unmountHostRoot takes the clone away with the mount that holds it, as often
-// as earlier daemons may have made them.
+// unmountHostRoot takes the clone away with the mount that holds it.
 func unmountHostRoot(stateDir string) error {
+	// Detach takes the clone below along, also where a process is in it.
+	if err := unmountOurs(holder(stateDir)); err != nil {
+		return fmt.Errorf("host root: %w", err)
+	}
+	return nil
+}
+
+// unmountOurs takes an unbindable mount away, as often as earlier daemons may have
+// made it.
+func unmountOurs(point string) error {
 	for {
 		mounts, err := mountTable()
 		if err != nil {
-			return fmt.Errorf("host root: %w", err)
+			return err
 		}
-		ours := hostMount{point: holder(stateDir), unbindable: true}
-		if !slices.Contains(mounts, ours) {
+		if !slices.Contains(mounts, hostMount{point: point, unbindable: true}) {
 			return nil
 		}
-		// Detach takes the clone below along, also where a process is in it.
-		if err := unix.Unmount(ours.point, unix.MNT_DETACH); err != nil {
-			return fmt.Errorf("host root: unmount %s: %w", ours.point, err)
+		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", point, err)
 		}
 	}
 }
