@@ -47,6 +47,8 @@ type ChangeCredits struct {
 	Attempt  cluster.Attempt // 0: the last one
 	Corrects uint64
 	Period   string
+	Key      string // the change's own name, one in the cluster for each action; "" for none
+	Note     string // why
 }
 
 // MeterJobs says how long tasks have run, as their nodes count.
@@ -98,6 +100,10 @@ func changeCreditsFields(c *codec.Coder, x *ChangeCredits) {
 	codec.Uint(c, &x.Attempt)
 	codec.Uint(c, &x.Corrects)
 	codec.String(c, &x.Period)
+	if c.Added() {
+		codec.String(c, &x.Key)
+		codec.String(c, &x.Note)
+	}
 }
 
 func scopeFields(c *codec.Coder, x *accounting.Scope) {

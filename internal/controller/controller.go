@@ -18,6 +18,9 @@ type Log interface {
 	ProposeMany(ctx context.Context, commands [][]byte) (results []any, index uint64, err error)
 	ReadIndex(ctx context.Context) (uint64, error)
 	Leadership() <-chan bool
+	// Alike reports whether every member answers, and makes digests as this one does: runs
+	// this version, or one that decides alike.
+	Alike() bool
 }
 
 // Config is what a controller needs. Replica and Log are required.

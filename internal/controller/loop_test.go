@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +26,7 @@ type soloLog struct {
 	turn    chan struct{} // a lock that simulated time knows: it does not pass while somebody waits for a mutex
 	index   uint64
 	entries map[string]int // by the type of their commands
+	other   atomic.Bool    // a member runs another version
 }
 
 func (l *soloLog) ProposeMany(_ context.Context, commands [][]byte) ([]any, uint64, error) {
@@ -57,6 +59,8 @@ func (l *soloLog) ReadIndex(context.Context) (uint64, error) { return l.index, n
 
 func (l *soloLog) Leadership() <-chan bool { return l.leads }
 
+func (l *soloLog) Alike() bool { return !l.other.Load() }
+
 // discard is an archive that forgets.
 type discard struct{}
 
@@ -71,12 +75,19 @@ func (discard) Sync() error { return nil }
 // simulate runs f against a leading controller in simulated time.
 func simulate(t *testing.T, f func(*rig, *soloLog)) {
 	t.Helper()
+	simulated(t, false, f)
+}
+
+// simulated is simulate, where a member may run another version.
+func simulated(t *testing.T, other bool, f func(*rig, *soloLog)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		replica := NewReplica(discard{}, slog.New(slog.DiscardHandler))
 		log := &soloLog{replica: replica, leads: make(chan bool, 1), turn: make(chan struct{}, 1), took: time.Millisecond, entries: map[string]int{}}
 		r := &rig{t: t, replica: replica, Controller: New(Config{
 			Replica: replica, Log: log, Logger: slog.New(slog.DiscardHandler), ClusterID: "solo", Policy: cluster.DefaultPolicy(),
 		})}
+		log.other.Store(other)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); r.Run(ctx) }()

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -59,12 +60,17 @@ func (r *Replica) View() *state.View {
 }
 
 // Apply carries out the commands of one log entry. What cannot be decoded is
-// answered by a refusal, the same on every replica.
+// answered by a refusal, the same on every replica; what a newer version wrote ends this
+// one, since others carry it out.
 func (r *Replica) Apply(index uint64, at int64, commands [][]byte) []any {
 	results := make([]any, len(commands))
 	r.mu.Lock()
 	for i, data := range commands {
-		c, err := command.Decode(data)
+		c, err := decoded(data)
+		if errors.Is(err, command.ErrUnsupported) {
+			results[i] = fmt.Errorf("%w: %w", raftlog.ErrNewer, err)
+			continue
+		}
 		if err != nil {
 			results[i] = &command.Refusal{Code: command.InvalidArgument, Message: err.Error()}
 			continue
@@ -77,6 +83,15 @@ func (r *Replica) Apply(index uint64, at int64, commands [][]byte) []any {
 	r.keep(index, effects)
 	r.hub.publish(effects.Changed)
 	return results
+}
+
+// decoded is a command that this version can carry out.
+func decoded(data []byte) (command.Command, error) {
+	c, err := command.Decode(data)
+	if t, is := c.(*command.Tick); is && t.Form > accounting.Form {
+		return nil, fmt.Errorf("command: %w: form %d of the journal of credits", command.ErrUnsupported, t.Form)
+	}
+	return c, err
 }
 
 // keep hands to the archive what the state does not keep.

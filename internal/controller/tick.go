@@ -12,18 +12,28 @@ import (
 // tickSpacing is how often time passes at most: limits are in seconds.
 const tickSpacing = time.Second
 
+// alikeSpacing is how often the members are asked whether all of them know a newer form of
+// the journal.
+const alikeSpacing = 10 * time.Second
+
 // ticks lets time pass in the state whenever something falls due, and only then.
 func (t *term) ticks() {
 	changed := t.replica.hub.subscribe("", func(c *state.Change) bool { return c.Kind != state.NodeChanged })
 	defer changed.Close()
-	var last time.Time
+	var last, asked time.Time
 	for {
 		view, now := t.replica.View(), time.Now()
 		// Clocks may jump: an hour is the longest that one is believed.
 		wait := min(view.NextDue().Sub(max(cluster.InstantOf(t.cfg.Clock()), view.Now())), time.Hour)
 		form := uint8(0)
 		if view.Credits().Writes() < accounting.Form {
-			form, wait = accounting.Form, 0
+			if again := asked.Add(alikeSpacing).Sub(now); again > 0 {
+				wait = min(wait, again)
+			} else if asked = now; t.cfg.Log.Alike() { // or those of an older version would write another journal
+				form, wait, asked = accounting.Form, 0, time.Time{}
+			} else {
+				wait = min(wait, alikeSpacing)
+			}
 		}
 		if wait = max(wait, last.Add(tickSpacing).Sub(now)); wait > 0 {
 			timer := time.NewTimer(wait)

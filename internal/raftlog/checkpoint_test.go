@@ -172,6 +172,9 @@ func TestDigestsOfTwoVersions(t *testing.T) {
 		f.must(err)
 		f.nodes[slices.Index(f.nodes, newer)] = again
 		f.propose("x")
+		if f.leader().Alike() {
+			t.Error("two versions are called alike")
+		}
 		time.Sleep(time.Minute)
 		f.must(f.leader().Transfer(f.ctx(), again.self.ID))
 		f.until("the newer one leads", func() bool { return f.leader() == again })
@@ -190,6 +193,9 @@ func TestDigestsOfTwoVersions(t *testing.T) {
 		f.propose("z")
 		if got := f.same(); !slices.Equal(got, []string{"x", "y", "z"}) {
 			t.Errorf("state %v", got)
+		}
+		if !f.leader().Alike() {
+			t.Error("members of one version are not called alike")
 		}
 		downgraded.fsm.twist = twisted
 		f.propose("bad")

@@ -12,13 +12,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+// ErrNewer is wrapped by the answer of an FSM to a command that only a newer version knows:
+// the member stops, or it would no longer be what the others are.
+var ErrNewer = errors.New("a newer version of greylag is in use")
+
 // FSM is the state that the log drives. Apply, Digest, Snapshot and Restore are
 // called from one goroutine at a time, in the order of the log. The state must
 // depend on nothing but the entries applied: no clock, no randomness, no disk.
 type FSM interface {
 	// Apply executes the commands of one entry and returns one result for each. at
 	// is the leader's clock in unix ns; it may go back, so the FSM clamps it. A
-	// command that cannot be executed is a result. A panic ends the process.
+	// command that cannot be executed is a result; an error that wraps ErrNewer, like a
+	// panic, ends the process.
 	Apply(index uint64, at int64, commands [][]byte) []any
 	// Digest is a fingerprint of the whole state, O(1): equal states, equal digests.
 	Digest() uint64
@@ -127,6 +132,11 @@ func (m *machine) apply(index uint64, e envelope) (results []any, err error) {
 	results = m.fsm.Apply(index, e.at, e.commands)
 	if len(results) != len(e.commands) {
 		return nil, fmt.Errorf("state machine answered %d of %d commands", len(results), len(e.commands))
+	}
+	for _, r := range results {
+		if newer, is := r.(error); is && errors.Is(newer, ErrNewer) {
+			return nil, fmt.Errorf("%w: update this member first", newer)
+		}
 	}
 	return results, nil
 }

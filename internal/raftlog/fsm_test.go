@@ -54,6 +54,16 @@ func TestEntryOfANewerVersionStopsWithoutDamage(t *testing.T) {
 	}
 }
 
+func TestCommandOfANewerVersionStopsWithoutDamage(t *testing.T) {
+	m, fsm, stops := lone(t)
+	fsm.newerOn = "new"
+	m.Apply(entryLog(1, "new"))
+	m.Apply(entryLog(2, "old"))
+	if len(*stops) != 1 || !strings.HasSuffix((*stops)[0], "in use: update this member first") || strings.HasPrefix((*stops)[0], "damaged") || len(fsm.list()) != 0 {
+		t.Errorf("stopped with %q, state %v", *stops, fsm.list())
+	}
+}
+
 // A snapshot whose content is not what its head promises must not become the state.
 func TestSnapshotOfAnotherStateIsRefused(t *testing.T) {
 	m, _, stops := lone(t)

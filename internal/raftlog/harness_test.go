@@ -25,6 +25,7 @@ type journal struct {
 	lastAt   int64
 	twist    func(command string) string // a fault: what this replica makes of a command
 	panicOn  string
+	newerOn  string
 	gate     chan struct{} // if set, Apply waits for it
 	bulk     bool          // for benchmarks: chain only
 	version  uint16        // of the digest
@@ -47,6 +48,10 @@ func (j *journal) Apply(_ uint64, at int64, commands [][]byte) []any {
 		}
 		if j.panicOn != "" && string(c) == j.panicOn {
 			panic("poison")
+		}
+		if j.newerOn != "" && string(c) == j.newerOn {
+			results[i] = fmt.Errorf("command: %w", ErrNewer)
+			continue
 		}
 		text := string(c)
 		if j.twist != nil {

@@ -46,6 +46,19 @@ const (
 	probeIdle      = 4 // idle connections kept for each peer
 )
 
+// Alike reports whether every other member, voter or not, answers now and makes digests as
+// this one does. What members of another version would carry out otherwise may be proposed
+// after that. It takes as long as the slowest answer, two seconds at most.
+func (l *Log) Alike() bool {
+	replies, asked := l.askAll(l.raft.GetConfiguration().Configuration().Servers, question{}, digestPatience)
+	alike := true
+	for range asked {
+		h := <-replies
+		alike = alike && h.err == nil && h.DigestVersion == l.machine.fsm.DigestVersion()
+	}
+	return alike
+}
+
 // serveProbe answers questions on one connection until it closes.
 func (l *Log) serveProbe(conn net.Conn, from string) {
 	r := bufio.NewReaderSize(conn, 64)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
@@ -27,7 +28,9 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 	if err != nil {
 		return nil, err
 	}
-	payload, err := payloadOf(p)
+	same := proto.CloneOf(p) // whatever it is called, and whyever it is made
+	same.Key, same.Note = "", ""
+	payload, err := payloadOf(same)
 	if err != nil {
 		return nil, err
 	}
@@ -44,10 +47,14 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 	if cmd.Action == command.GrantCredits {
 		warnings = missing(s.cfg.State.View(), &cmd.Scope)
 	}
-	return &greylagv1.ChangeCreditsResponse{
+	out := &greylagv1.ChangeCreditsResponse{
 		Warnings: warnings, Bucket: uint64(r.Bucket), Charged: int64(r.Charged), Released: int64(r.Released), Returned: int64(r.Returned),
 		Repaid: int64(r.Repaid), Debt: int64(r.Debt), Again: r.Again, Entries: r.Seq, Head: r.Head[:],
-	}, nil
+	}
+	if r.Again {
+		out.DoneBy, out.DoneAt = r.By, wire.Timestamp(r.At)
+	}
+	return out, nil
 }
 
 // missing says which names in a scope mean nothing in the cluster, and whether a bucket of

@@ -207,6 +207,30 @@ func TestCreditsMalformed(t *testing.T) {
 	}
 }
 
+// TestCreditsOneKey: a change with a name is made once, by whatever request, and why it is
+// made is no part of it.
+func TestCreditsOneKey(t *testing.T) {
+	w := newTill(t, false)
+	var first *greylagv1.ChangeCreditsResponse
+	for i, note := range []string{"half of the year", "all of it", ""} {
+		r, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "maths", Amount: 5 * credit, Key: "invoice 17", Note: note})
+		must(t, err)
+		if i == 0 {
+			first = r
+		}
+		if r.Again != (i > 0) || r.Bucket != first.Bucket || r.Again && (r.DoneBy != "root" || r.DoneAt == nil) {
+			t.Errorf("%s: %v", note, r)
+		}
+	}
+	_, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "physics", Amount: 5 * credit, Key: "invoice 17"})
+	if connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("for another account: %v", err)
+	}
+	if has := balance(w, eve, "maths", ""); has.Available != 5*credit {
+		t.Errorf("maths has %v", has)
+	}
+}
+
 // TestCreditsOneRequestID: a change is made once however often it is sent, whoever
 // leads, and its id is good for no other.
 func TestCreditsOneRequestID(t *testing.T) {

@@ -211,10 +211,6 @@ func accountDeed(c *command.EditAccounts, r command.Result) string {
 }
 
 func creditDeed(c *command.ChangeCredits, r command.Result) (string, command.Actor, string) {
-	words := map[command.CreditAction]string{
-		command.GrantCredits: "grant", command.VoidBucket: "void", command.SetPrice: "price", command.SetBudget: "budget",
-		command.RefundJob: "refund", command.CorrectJob: "correct", command.CloseCredits: "close",
-	}
 	done, ok := r.(*command.Credited)
 	if ok && done.Again {
 		return "", c.Actor, ""
@@ -237,7 +233,7 @@ func creditDeed(c *command.ChangeCredits, r command.Result) (string, command.Act
 	if c.Bucket != 0 {
 		text += fmt.Sprintf(" bucket %d", c.Bucket)
 	}
-	return "credit " + words[c.Action], c.Actor, strings.TrimSpace(text + creditTerms(c))
+	return "credit " + actionWords()[c.Action], c.Actor, strings.TrimSpace(text + creditTerms(c))
 }
 
 // creditTerms is what a grant or a budget, or a price of another day, was made with.
@@ -267,6 +263,8 @@ func creditTerms(c *command.ChangeCredits) (text string) {
 		note(c.Scope.Permille != 0, "share", fmt.Sprintf("%d/1000", c.Scope.Permille))
 		note(c.Scope.PerJob != 0, "per-job", c.Scope.PerJob)
 	}
+	note(c.Key != "", "key", plain(c.Key))
+	note(c.Note != "", "note", plain(c.Note))
 	return text
 }
 

@@ -21,6 +21,9 @@ func (x *chaos) credits() command.Command {
 		Class: accounting.Class(1 + x.pick(4)), Priority: int32(x.pick(2)), Cutoff: x.pick(2) == 0, Bucket: accounting.BucketID(x.pick(6)),
 		GPUType: "h100", Hard: x.pick(2) == 0, Window: accounting.Window(x.pick(3)), Job: x.ref().ID, Period: []string{"a", "b"}[x.pick(2)],
 	}
+	if x.pick(3) == 0 {
+		c.Key, c.Note = []string{"first", "second"}[x.pick(2)], "why"
+	}
 	if x.pick(4) == 0 {
 		c.User = x.actor().Identity.User
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -52,10 +53,10 @@ func (s *State) mayChangeCredits(c *command.ChangeCredits) *command.Refusal {
 
 // carryOut hands a change to the ledger.
 func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
-	l, stamp := s.ledger(), accounting.Stamp{At: s.now, Key: hex.EncodeToString(c.Request.Key[:]), Asked: c.Request.Payload}
-	if c.Request == (command.RequestID{}) {
-		stamp.Key = fmt.Sprintf("entry %d", s.index)
+	if err := sayable(c); err != nil {
+		return accounting.Receipt{}, err
 	}
+	l, stamp := s.ledger(), s.stampOf(c)
 	if r, before, err := l.Recall(stamp); before {
 		return r, err
 	}
@@ -90,6 +91,54 @@ func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
 		return accounting.Receipt{}, s.closePeriod(l, stamp, c)
 	}
 	return accounting.Receipt{}, fmt.Errorf("%w: unknown action %d on credits", accounting.ErrInvalid, c.Action)
+}
+
+// actionWords name the actions, in keys and in the audit journal.
+func actionWords() map[command.CreditAction]string {
+	return map[command.CreditAction]string{
+		command.GrantCredits: "grant", command.VoidBucket: "void", command.SetPrice: "price", command.SetBudget: "budget",
+		command.RefundJob: "refund", command.CorrectJob: "correct", command.CloseCredits: "close",
+	}
+}
+
+// Bounds of what a change is called and why it is made, in bytes.
+const (
+	maxCreditKey  = 128
+	maxCreditNote = 256
+)
+
+// sayable refuses a key or a note that is too long, or that would not stand in one line.
+func sayable(c *command.ChangeCredits) error {
+	for _, x := range []struct {
+		what, text string
+		most       int
+	}{{"key", c.Key, maxCreditKey}, {"note", c.Note, maxCreditNote}} {
+		if len(x.text) > x.most || plain(x.text) != x.text {
+			return fmt.Errorf("%w: a %s is one line of at most %d bytes", accounting.ErrInvalid, x.what, x.most)
+		}
+	}
+	return nil
+}
+
+// stampOf is by what the ledger knows a change again: by the key that it was given, which
+// is one in the cluster for each action, whoever asks; else by its request. A key of the
+// days when keys were each caller's own is known as it was then.
+func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
+	stamp := accounting.Stamp{At: s.now, Key: hex.EncodeToString(c.Request.Key[:]), Asked: c.Request.Payload, By: c.Actor.Identity.User, Note: c.Note}
+	switch {
+	case c.Request == (command.RequestID{}):
+		stamp.Key = fmt.Sprintf("entry %d", s.index)
+	case c.Key != "" && !s.ledger().Knows(stamp.Key):
+		stamp.Key, stamp.Lasting = actionWords()[c.Action]+":"+c.Key, c.Action == command.GrantCredits
+	}
+	return stamp
+}
+
+// KeyOf is the key that a change was given, of the one that an entry of the journal
+// carries; "" where it was given none.
+func KeyOf(key string) string {
+	_, name, _ := strings.Cut(key, ":")
+	return name
 }
 
 // closePeriod closes everything before the end of a period that is over and of a cluster

@@ -322,6 +322,9 @@ func (x *checking) checkTurns() {
 		x.fault("%d circles are under way, %d in the queue", under, x.queue.Len())
 	}
 	ledger := x.credits
+	if ledger != nil && ledger.NextDue() <= x.now {
+		return // a price or a bucket has begun: the tick that is due has them looked at
+	}
 	defer func() { x.credits = ledger }()
 	for payer, causes := range x.waits.All() {
 		due := !x.waitsStill(payer)

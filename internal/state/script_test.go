@@ -92,6 +92,8 @@ func actor(name string) command.Actor {
 	switch name {
 	case "root":
 		a.Identity.UID, a.Role = 0, command.RoleAdmin
+	case "admin":
+		a.Role = command.RoleAdmin
 	case "op":
 		a.Role = command.RoleOperator
 	}

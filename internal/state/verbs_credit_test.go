@@ -23,7 +23,7 @@ func (x *script) ofCredits(verb string, w words) string {
 	return x.showCredits()
 }
 
-// credit is "credit ACTOR ACTION [KEY=VALUE...]".
+// credit is "credit ACTOR ACTION [KEY=VALUE...]"; key is of the request, name of the change.
 func (x *script) credit(w words) string {
 	actions := map[string]command.CreditAction{
 		"grant": command.GrantCredits, "void": command.VoidBucket, "price": command.SetPrice, "budget": command.SetBudget,
@@ -37,6 +37,7 @@ func (x *script) credit(w words) string {
 		Scope:  accounting.Scope{GPUTypes: w.list("types"), Partitions: w.list("partitions")},
 		Bucket: accounting.BucketID(w.number("bucket", 0)), GPUType: w.keys["type"], Hard: w.has("hard"), Window: windows[w.keys["window"]],
 		Job: cluster.JobID(w.number("job", 0)), Attempt: cluster.Attempt(w.number("attempt", 0)), Period: w.keys["period"],
+		Key: w.keys["name"], Note: w.keys["note"],
 	}
 	if text := w.keys["amount"]; text != "" {
 		var err error
@@ -126,7 +127,7 @@ func credited(r *command.Credited) string {
 		}
 	}
 	if r.Again {
-		text += " again"
+		text += fmt.Sprintf(" again, by %s after %s", r.By, time.Duration(r.At).Round(time.Second))
 	}
 	return text
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -57,6 +58,7 @@ func ReadCreditChange(p *greylagv1.ChangeCreditsRequest) (*command.ChangeCredits
 		},
 		Cutoff: p.GetCutoff(), Code: p.GetCode(), Redeems: p.GetRedeems(), Bucket: accounting.BucketID(p.GetBucket()),
 		GPUType: p.GetGpuType(), Hard: p.GetHard(), Corrects: p.GetCorrects(), Period: p.GetPeriod(), Attempt: cluster.Attempt(p.GetAttempt()),
+		Key: p.GetKey(), Note: p.GetNote(),
 	}
 	var known [3]bool
 	c.Action, known[0] = creditActions[p.GetAction()]
@@ -139,7 +141,7 @@ func Price(p accounting.PriceFrom) *greylagv1.Price {
 func JournalEntry(e *accounting.Entry, amount accounting.Credits) *greylagv1.JournalEntry {
 	p := &greylagv1.JournalEntry{
 		Seq: e.Seq, At: Timestamp(e.At), Effective: Timestamp(e.Effective), Kind: e.Kind.String(), Moved: int64(e.Amount), Amount: int64(amount),
-		Job: uint64(e.Lien.Job), Attempt: uint32(e.Lien.Attempt), Corrects: e.Corrects, Late: e.Late, Key: e.Key,
+		Job: uint64(e.Lien.Job), Attempt: uint32(e.Lien.Attempt), Corrects: e.Corrects, Late: e.Late, Key: cmp.Or(state.KeyOf(e.Key), e.Key), Named: state.KeyOf(e.Key) != "", Note: e.Note,
 		Bucket: uint64(max(e.Debit.Bucket, e.Credit.Bucket)),
 	}
 	p.Account, p.User = state.PayerOf(e.Node)

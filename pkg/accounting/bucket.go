@@ -244,7 +244,7 @@ func (l *Ledger) repay(b *Bucket) {
 			continue
 		}
 		b.Avail, b.Spent, was.repaid = b.Avail-x, b.Spent+x, was.repaid+x
-		l.about = about{node: debtor, effective: was.effective, key: was.key}
+		l.about = about{node: debtor, effective: was.effective, key: was.key, note: was.note}
 		l.bookBy(Repaid, inBucket(b.ID), BookAccount{Kind: Owed, Node: debtor}, x, Grounds{For: &Cause{Chain: l.above(debtor)}})
 		l.post(debtor, change{spent: x, debt: -x, day: x, month: x})
 	}

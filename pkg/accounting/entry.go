@@ -82,20 +82,22 @@ type Entry struct {
 	Corrects  uint64 // sequence number; 0 for none
 	Late      bool   // effective in a closed period, booked after it
 	Key       string
-	Form      uint8 // of the encoding
-	Grounds         // from form 2 on
+	Note      string // from form 4 on
+	Form      uint8  // of the encoding
+	Grounds          // from form 2 on
 	Prev      Hash
 	Hash      Hash
 }
 
 // The forms of entries: one of the first says nothing of its grounds, and before the third
-// what floats is charged at the price of its start. A ledger writes the newest that it was
+// what floats is charged at the price of its start; those of the fourth have notes. A ledger writes the newest that it was
 // told to, so that all replicas write, and charge, the same (Write).
 const (
 	formBare     = 1
 	formFloating = 3
+	formNoted    = 4
 	// Form is the newest.
-	Form = 3
+	Form = 4
 )
 
 // Write has entries written in a form from now on; never in an older one than before.
@@ -123,6 +125,9 @@ func entryFields(c *codec.Coder, e *Entry) {
 	}
 	if e.Form >= formFloating && e.For != nil {
 		codec.Int(c, &e.For.Since)
+	}
+	if e.Form >= formNoted {
+		codec.String(c, &e.Note)
 	}
 }
 
@@ -194,6 +199,9 @@ func (l *Ledger) bookBy(kind EntryKind, from, to BookAccount, amount Credits, by
 	if l.form > formBare {
 		e.Grounds = by
 	}
+	if l.form >= formNoted {
+		e.Note = l.about.note
+	}
 	if l.about.effective != 0 {
 		e.Effective = l.about.effective
 	}
@@ -209,6 +217,7 @@ type about struct {
 	corrects  uint64
 	effective cluster.Instant
 	key       string
+	note      string
 	repaid    Credits // debts that the command netted
 	bill      BillKind
 	final     bool // what is charged is the last that the counters say

@@ -101,6 +101,9 @@ func receiptFields(c *codec.Coder, x *Receipt) {
 		codec.Int(c, sum)
 	}
 	codec.List(c, &x.Warnings, warning)
+	if c.Added() {
+		codec.String(c, &x.By)
+	}
 }
 
 func refusalFields(c *codec.Coder, x *refusal) {
@@ -121,6 +124,9 @@ func outcomeFields(c *codec.Coder, x *outcome) {
 	codec.Int(c, &x.at)
 	codec.Record(c, &x.receipt, receiptFields)
 	codec.Optional(c, &x.refusal, refusalFields)
+	if c.Added() {
+		codec.Bool(c, &x.lasting)
+	}
 }
 
 func nodeFields(c *codec.Coder, x *Node) {

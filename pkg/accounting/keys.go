@@ -10,11 +10,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// keyRetention is how long the outcome of a key is remembered.
+// keyRetention is how long the outcome of a key is remembered that does not last.
 const keyRetention = 32 * 24 * time.Hour
 
 // maxKey bounds a key, in bytes.
-const maxKey = 128
+const maxKey = 192
 
 // Stamp is what every command carries.
 type Stamp struct {
@@ -31,11 +31,17 @@ type Stamp struct {
 	// ledger compares the commands themselves. A request that names an account, or a
 	// job's last attempt, is another command after that moved on, and yet the same.
 	Asked Fingerprint
+
+	By      string // who asked
+	Note    string // why, in their words: of the entries, from form 4 on
+	Lasting bool   // its outcome is remembered for ever, if it was done
 }
 
 // Receipt is what a command did. Which fields are set depends on the command.
 type Receipt struct {
-	Again    bool // the key was used before; this is its first receipt
+	Again    bool            // the key was used before; this is its first receipt
+	By       string          // who did it then, and
+	At       cluster.Instant // when
 	Bucket   BucketID
 	Lien     LienID
 	Held     Credits // set aside
@@ -98,6 +104,7 @@ type outcome struct {
 	at      cluster.Instant
 	receipt Receipt
 	refusal *refusal
+	lasting bool
 }
 
 type agingKey struct {
@@ -129,9 +136,14 @@ func (l *Ledger) once(s Stamp, p Fingerprint, do func() (Receipt, error)) (Recei
 	if s.Natural || err != nil && fresh(err) {
 		return r, err
 	}
-	l.remember(s.Key, &outcome{p, l.now, r, refusalOf(err)})
+	kept := r
+	kept.By = s.By
+	l.remember(s.Key, &outcome{p, l.now, kept, refusalOf(err), s.Lasting && err == nil})
 	return r, err
 }
+
+// Knows reports whether the outcome of a key is remembered. O(log n).
+func (l *Ledger) Knows(key string) bool { return l.keys.Has(key) }
 
 // Recall is the first answer to a request that was carried out before, if it was: asked
 // before a command is made, it does not depend on what became of what the request names.
@@ -155,7 +167,7 @@ func recall(s *Stamp, p Fingerprint, record string) (Receipt, error) {
 	case was.payload != p && was.payload != s.Asked:
 		return Receipt{}, fmt.Errorf("%w: %s", ErrKey, s.Key)
 	}
-	was.receipt.Again = true
+	was.receipt.Again, was.receipt.At = true, was.at
 	if was.refusal != nil {
 		return was.receipt, was.refusal.error()
 	}
@@ -169,7 +181,9 @@ func (l *Ledger) remember(key string, x *outcome) {
 	outcomeFields(&l.coder, x)
 	record := string(l.coder.Written())
 	l.keys.Set(key, record)
-	l.aging.Set(agingKey{x.at, key}, none{})
+	if !x.lasting {
+		l.aging.Set(agingKey{x.at, key}, none{})
+	}
 	l.digest += hashKey(key, record)
 }
 

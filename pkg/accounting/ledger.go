@@ -71,7 +71,7 @@ func (l *Ledger) advance(s Stamp) {
 		l.today, l.month = Daily.start(l.now), Monthly.start(l.now)
 	}
 	l.sweep()
-	l.about = about{key: s.Key}
+	l.about = about{key: s.Key, note: s.Note}
 	l.forgetKeys(sweepAtOnce)
 }
 

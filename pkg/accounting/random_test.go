@@ -280,7 +280,7 @@ func (o *oracle) answer(d *deed) (r Receipt, why *want) {
 		}
 		if d.verb != "close" {
 			r = k.receipt
-			r.Again = true
+			r.Again, r.At = true, k.at
 		}
 		return r, k.why
 	}

@@ -211,7 +211,9 @@ func (l *Ledger) restoreKey(c *codec.Coder, key, record string) {
 	x, err := readOutcome(record)
 	accept(c, err == nil && key != "" && len(key) <= maxKey && !l.keys.Has(key), "a key")
 	l.keys.Set(key, record)
-	l.aging.Set(agingKey{x.at, key}, none{})
+	if !x.lasting {
+		l.aging.Set(agingKey{x.at, key}, none{})
+	}
 	l.digest += hashKey(key, record)
 }
 

@@ -46,16 +46,21 @@ six decimals.`,
 // change is a change of credits being put together from the command line.
 type change struct {
 	*greylagv1.ChangeCreditsRequest
-	key, effective, expires string
+	effective, expires string
 }
 
 func (x *change) flags(c *cobra.Command) {
-	c.Flags().StringVar(&x.key, "key", "", "the name of this change: with the same one it is made only once")
+	c.Flags().StringVar(&x.Key, "key", "", "the name of this change: with the same one it is made only once,\nwhoever asks")
+	x.noteFlag(c)
+}
+
+func (x *change) noteFlag(c *cobra.Command) {
+	c.Flags().StringVar(&x.Note, "note", "", "why, in one line: for statements and the audit")
 }
 
 // sendChange sends it and returns the answer.
 func (t *tool) sendChange(ctx context.Context, c cli.Cluster, x *change) (*greylagv1.ChangeCreditsResponse, error) {
-	if x.RequestId = x.key; x.key == "" {
+	if x.RequestId = x.Key; x.Key == "" {
 		x.RequestId = client.NewRequestID()
 	}
 	var err error
@@ -67,12 +72,23 @@ func (t *tool) sendChange(ctx context.Context, c cli.Cluster, x *change) (*greyl
 	}
 	answer, err := c.Credits().ChangeCredits(ctx, x.ChangeCreditsRequest)
 	if err == nil && answer.Again {
-		t.Note("this was done before; nothing was done now")
+		t.Note("this was done before%s; nothing was done now", t.firstDone(answer))
 	}
 	for _, w := range answer.GetWarnings() {
 		t.Note("%s", w)
 	}
 	return answer, cli.Unanswered(err, "it is not known whether this was done: the same again with --key "+x.RequestId+" does it once in all")
+}
+
+// firstDone says by whom and when a change was made that was asked for again.
+func (t *tool) firstDone(a *greylagv1.ChangeCreditsResponse) (text string) {
+	if a.DoneBy != "" {
+		text = " by " + a.DoneBy
+	}
+	if a.DoneAt != nil {
+		text += " at " + t.clock(a.DoneAt)
+	}
+	return text
 }
 
 // moment reads a time as users write it; "" is none.
@@ -123,16 +139,18 @@ func money(micro int64) string { return accounting.Credits(micro).Short() }
 
 // doneJSON is the answer to a change.
 type doneJSON struct {
-	Bucket   uint64   `json:"bucket,omitempty"`
-	Charged  string   `json:"charged,omitempty"`
-	Released string   `json:"released,omitempty"`
-	Returned string   `json:"returned,omitempty"`
-	Repaid   string   `json:"repaid,omitempty"`
-	Debt     string   `json:"debt,omitempty"`
-	Again    bool     `json:"again"`
-	Entries  uint64   `json:"entries"`
-	Head     string   `json:"head"`
-	Warnings []string `json:"warnings,omitempty"`
+	Bucket   uint64     `json:"bucket,omitempty"`
+	Charged  string     `json:"charged,omitempty"`
+	Released string     `json:"released,omitempty"`
+	Returned string     `json:"returned,omitempty"`
+	Repaid   string     `json:"repaid,omitempty"`
+	Debt     string     `json:"debt,omitempty"`
+	Again    bool       `json:"again"`
+	DoneBy   string     `json:"done_by,omitempty"`
+	DoneAt   *time.Time `json:"done_at,omitempty"`
+	Entries  uint64     `json:"entries"`
+	Head     string     `json:"head"`
+	Warnings []string   `json:"warnings,omitempty"`
 }
 
 func (t *tool) told(a *greylagv1.ChangeCreditsResponse, err error, format string, args ...any) error {
@@ -149,7 +167,7 @@ func (t *tool) told(a *greylagv1.ChangeCreditsResponse, err error, format string
 		return accounting.Credits(c).String()
 	}
 	return t.WriteJSON(doneJSON{
-		a.Bucket, amount(a.Charged), amount(a.Released), amount(a.Returned), amount(a.Repaid), amount(a.Debt), a.Again, a.Entries, fmt.Sprintf("%x", a.Head), a.Warnings,
+		a.Bucket, amount(a.Charged), amount(a.Released), amount(a.Returned), amount(a.Repaid), amount(a.Debt), a.Again, a.DoneBy, stamp(a.DoneAt), a.Entries, fmt.Sprintf("%x", a.Head), a.Warnings,
 	})
 }
 
@@ -302,11 +320,12 @@ func (t *tool) creditClose() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			x.Period, x.key, x.effective = args[0], "close "+args[0], end.Format(time.RFC3339)
+			x.Period, x.Key, x.effective = args[0], "close "+args[0], end.Format(time.RFC3339)
 			a, err := t.sendChange(ctx, c, x)
 			return t.told(a, err, "%s is closed: %d entries, head %x", args[0], a.GetEntries(), a.GetHead())
 		}),
 	}
+	x.noteFlag(c)
 	return c
 }
 

@@ -164,8 +164,9 @@ func (t *tool) creditStatement() *cobra.Command {
 		Use: "statement ACCOUNT[/USER]", Short: "What moved in an account", Args: cobra.ExactArgs(1),
 		Long: `Prints what was granted to an account and those below it, what their jobs were charged,
 and what expired, with what they had before and after. What is only set aside for jobs and
-given back is shown with --all. Below the last charge of a job whose GPUs had several prices
-stands what it came to in all: from when, at which price, which GPUs, and how much.`,
+given back is shown with --all. Below an entry stand the key and the note that it was
+made with; below the last charge of a job whose GPUs had several prices what it came to in
+all: from when, at which price, which GPUs, and how much.`,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
 			request := &greylagv1.StatementRequest{}
 			request.Account, request.User = payer(args[0])
@@ -201,6 +202,7 @@ type lineJSON struct {
 	Corrects uint64     `json:"corrects,omitempty"`
 	Late     bool       `json:"late,omitempty"`
 	Key      string     `json:"key,omitempty"`
+	Note     string     `json:"note,omitempty"`
 	Bill     []billJSON `json:"bill,omitempty"`
 }
 
@@ -218,6 +220,17 @@ type billJSON struct {
 func (t *tool) billRows(e *greylagv1.JournalEntry) (rows [][]string) {
 	for _, b := range e.Bill {
 		rows = append(rows, []string{"  " + t.clock(b.Since), "  at", money(b.Price), fmt.Sprintf("%dx%s", b.Gpus, b.GpuType), money(b.Cost), "", ""})
+	}
+	return rows
+}
+
+// saidRows are below an entry that was given a key or a note.
+func saidRows(e *greylagv1.JournalEntry) (rows [][]string) {
+	if e.Named {
+		rows = append(rows, []string{"", "  key", e.Key, "", "", "", ""})
+	}
+	if e.Note != "" {
+		rows = append(rows, []string{"", "  note", e.Note, "", "", "", ""})
 	}
 	return rows
 }
@@ -260,8 +273,9 @@ func (t *tool) statement(ctx context.Context, c cli.Cluster, request *greylagv1.
 		})
 		lines = append(lines, lineJSON{
 			e.Seq, stamp(e.At), e.Kind, e.Account, e.User, e.Job, e.Attempt, e.Bucket, accounting.Credits(e.Moved).String(),
-			accounting.Credits(e.Amount).String(), accounting.Credits(balance).String(), e.Corrects, e.Late, e.Key, billOf(e),
+			accounting.Credits(e.Amount).String(), accounting.Credits(balance).String(), e.Corrects, e.Late, e.Key, e.Note, billOf(e),
 		})
+		table.Rows = append(table.Rows, saidRows(e)...)
 		if len(e.Bill) > 1 {
 			table.Rows = append(table.Rows, t.billRows(e)...)
 		}

@@ -123,6 +123,8 @@ type ChangeCreditsRequest struct {
 	Attempt       uint32                 `protobuf:"varint,19,opt,name=attempt,proto3" json:"attempt,omitempty"`   // 0: the last one
 	Corrects      uint64                 `protobuf:"varint,20,opt,name=corrects,proto3" json:"corrects,omitempty"` // number of the journal entry that it is about
 	Period        string                 `protobuf:"bytes,21,opt,name=period,proto3" json:"period,omitempty"`
+	Key           string                 `protobuf:"bytes,22,opt,name=key,proto3" json:"key,omitempty"`   // the change's own name: with the same one it is made once, whoever asks
+	Note          string                 `protobuf:"bytes,23,opt,name=note,proto3" json:"note,omitempty"` // why; no part of what is compared
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -304,6 +306,20 @@ func (x *ChangeCreditsRequest) GetPeriod() string {
 	return ""
 }
 
+func (x *ChangeCreditsRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ChangeCreditsRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
 type ChangeCreditsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bucket        uint64                 `protobuf:"varint,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
@@ -312,10 +328,12 @@ type ChangeCreditsResponse struct {
 	Returned      int64                  `protobuf:"varint,4,opt,name=returned,proto3" json:"returned,omitempty"`
 	Repaid        int64                  `protobuf:"varint,5,opt,name=repaid,proto3" json:"repaid,omitempty"`
 	Debt          int64                  `protobuf:"varint,6,opt,name=debt,proto3" json:"debt,omitempty"`
-	Again         bool                   `protobuf:"varint,7,opt,name=again,proto3" json:"again,omitempty"`       // it was done before; nothing was done now
-	Entries       uint64                 `protobuf:"varint,8,opt,name=entries,proto3" json:"entries,omitempty"`   // in the journal
-	Head          []byte                 `protobuf:"bytes,9,opt,name=head,proto3" json:"head,omitempty"`          // hash of the newest entry
-	Warnings      []string               `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"` // of a grant that names what the cluster does not have
+	Again         bool                   `protobuf:"varint,7,opt,name=again,proto3" json:"again,omitempty"`                 // it was done before; nothing was done now
+	Entries       uint64                 `protobuf:"varint,8,opt,name=entries,proto3" json:"entries,omitempty"`             // in the journal
+	Head          []byte                 `protobuf:"bytes,9,opt,name=head,proto3" json:"head,omitempty"`                    // hash of the newest entry
+	Warnings      []string               `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"`           // of a grant that names what the cluster does not have
+	DoneBy        string                 `protobuf:"bytes,11,opt,name=done_by,json=doneBy,proto3" json:"done_by,omitempty"` // again: who did it
+	DoneAt        *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=done_at,json=doneAt,proto3" json:"done_at,omitempty"` // again: when
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -416,6 +434,20 @@ func (x *ChangeCreditsResponse) GetHead() []byte {
 func (x *ChangeCreditsResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
+	}
+	return nil
+}
+
+func (x *ChangeCreditsResponse) GetDoneBy() string {
+	if x != nil {
+		return x.DoneBy
+	}
+	return ""
+}
+
+func (x *ChangeCreditsResponse) GetDoneAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DoneAt
 	}
 	return nil
 }
@@ -1050,7 +1082,9 @@ type JournalEntry struct {
 	Corrects      uint64                 `protobuf:"varint,12,opt,name=corrects,proto3" json:"corrects,omitempty"`
 	Late          bool                   `protobuf:"varint,13,opt,name=late,proto3" json:"late,omitempty"`
 	Key           string                 `protobuf:"bytes,14,opt,name=key,proto3" json:"key,omitempty"`
-	Bill          []*BilledGPUs          `protobuf:"bytes,15,rep,name=bill,proto3" json:"bill,omitempty"` // of an attempt's last charge: what it came to in all
+	Note          string                 `protobuf:"bytes,16,opt,name=note,proto3" json:"note,omitempty"`
+	Named         bool                   `protobuf:"varint,17,opt,name=named,proto3" json:"named,omitempty"` // the key was given by whoever asked
+	Bill          []*BilledGPUs          `protobuf:"bytes,15,rep,name=bill,proto3" json:"bill,omitempty"`    // of an attempt's last charge: what it came to in all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1181,6 +1215,20 @@ func (x *JournalEntry) GetKey() string {
 		return x.Key
 	}
 	return ""
+}
+
+func (x *JournalEntry) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *JournalEntry) GetNamed() bool {
+	if x != nil {
+		return x.Named
+	}
+	return false
 }
 
 func (x *JournalEntry) GetBill() []*BilledGPUs {
@@ -1768,7 +1816,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"partitions\x12\x10\n" +
 	"\x03qos\x18\x03 \x03(\tR\x03qos\x12\x1a\n" +
 	"\bpermille\x18\x04 \x01(\x03R\bpermille\x12\x17\n" +
-	"\aper_job\x18\x05 \x01(\x03R\x06perJob\"\xe9\x04\n" +
+	"\aper_job\x18\x05 \x01(\x03R\x06perJob\"\x8f\x05\n" +
 	"\x14ChangeCreditsRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
@@ -1792,7 +1840,9 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x03job\x18\x12 \x01(\tR\x03job\x12\x18\n" +
 	"\aattempt\x18\x13 \x01(\rR\aattempt\x12\x1a\n" +
 	"\bcorrects\x18\x14 \x01(\x04R\bcorrects\x12\x16\n" +
-	"\x06period\x18\x15 \x01(\tR\x06period\"\x8d\x02\n" +
+	"\x06period\x18\x15 \x01(\tR\x06period\x12\x10\n" +
+	"\x03key\x18\x16 \x01(\tR\x03key\x12\x12\n" +
+	"\x04note\x18\x17 \x01(\tR\x04note\"\xdb\x02\n" +
 	"\x15ChangeCreditsResponse\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\x04R\x06bucket\x12\x18\n" +
 	"\acharged\x18\x02 \x01(\x03R\acharged\x12\x1a\n" +
@@ -1804,7 +1854,9 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\aentries\x18\b \x01(\x04R\aentries\x12\x12\n" +
 	"\x04head\x18\t \x01(\fR\x04head\x12\x1a\n" +
 	"\bwarnings\x18\n" +
-	" \x03(\tR\bwarnings\"\x81\x01\n" +
+	" \x03(\tR\bwarnings\x12\x17\n" +
+	"\adone_by\x18\v \x01(\tR\x06doneBy\x123\n" +
+	"\adone_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x06doneAt\"\x81\x01\n" +
 	"\x0fBalancesRequest\x12\x1a\n" +
 	"\baccounts\x18\x01 \x03(\tR\baccounts\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
@@ -1859,7 +1911,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x11StatementResponse\x12\x1a\n" +
 	"\abalance\x18\x01 \x01(\x03H\x00R\abalance\x120\n" +
 	"\x05entry\x18\x02 \x01(\v2\x18.greylag.v1.JournalEntryH\x00R\x05entryB\x06\n" +
-	"\x04line\"\xa8\x03\n" +
+	"\x04line\"\xd2\x03\n" +
 	"\fJournalEntry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x128\n" +
@@ -1875,7 +1927,9 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x06bucket\x18\v \x01(\x04R\x06bucket\x12\x1a\n" +
 	"\bcorrects\x18\f \x01(\x04R\bcorrects\x12\x12\n" +
 	"\x04late\x18\r \x01(\bR\x04late\x12\x10\n" +
-	"\x03key\x18\x0e \x01(\tR\x03key\x12*\n" +
+	"\x03key\x18\x0e \x01(\tR\x03key\x12\x12\n" +
+	"\x04note\x18\x10 \x01(\tR\x04note\x12\x14\n" +
+	"\x05named\x18\x11 \x01(\bR\x05named\x12*\n" +
 	"\x04bill\x18\x0f \x03(\v2\x16.greylag.v1.BilledGPUsR\x04bill\"\xae\x01\n" +
 	"\n" +
 	"BilledGPUs\x12\x19\n" +
@@ -1969,44 +2023,45 @@ var file_greylag_v1_credit_proto_depIdxs = []int32{
 	19, // 0: greylag.v1.ChangeCreditsRequest.effective:type_name -> google.protobuf.Timestamp
 	19, // 1: greylag.v1.ChangeCreditsRequest.expires:type_name -> google.protobuf.Timestamp
 	0,  // 2: greylag.v1.ChangeCreditsRequest.scope:type_name -> greylag.v1.BucketScope
-	20, // 3: greylag.v1.BalancesRequest.read:type_name -> greylag.v1.Read
-	5,  // 4: greylag.v1.Balance.buckets:type_name -> greylag.v1.Bucket
-	19, // 5: greylag.v1.Bucket.effective:type_name -> google.protobuf.Timestamp
-	19, // 6: greylag.v1.Bucket.expires:type_name -> google.protobuf.Timestamp
-	0,  // 7: greylag.v1.Bucket.scope:type_name -> greylag.v1.BucketScope
-	4,  // 8: greylag.v1.BalancesResponse.balances:type_name -> greylag.v1.Balance
-	21, // 9: greylag.v1.BalancesResponse.as_of:type_name -> greylag.v1.AsOf
-	19, // 10: greylag.v1.StatementRequest.from:type_name -> google.protobuf.Timestamp
-	19, // 11: greylag.v1.StatementRequest.before:type_name -> google.protobuf.Timestamp
-	9,  // 12: greylag.v1.StatementResponse.entry:type_name -> greylag.v1.JournalEntry
-	19, // 13: greylag.v1.JournalEntry.at:type_name -> google.protobuf.Timestamp
-	19, // 14: greylag.v1.JournalEntry.effective:type_name -> google.protobuf.Timestamp
-	10, // 15: greylag.v1.JournalEntry.bill:type_name -> greylag.v1.BilledGPUs
-	19, // 16: greylag.v1.BilledGPUs.since:type_name -> google.protobuf.Timestamp
-	20, // 17: greylag.v1.PricesRequest.read:type_name -> greylag.v1.Read
-	19, // 18: greylag.v1.Price.from:type_name -> google.protobuf.Timestamp
-	12, // 19: greylag.v1.PricesResponse.prices:type_name -> greylag.v1.Price
-	21, // 20: greylag.v1.PricesResponse.as_of:type_name -> greylag.v1.AsOf
-	22, // 21: greylag.v1.QuoteRequest.jobs:type_name -> greylag.v1.SubmitRequest
-	12, // 22: greylag.v1.QuoteResponse.rates:type_name -> greylag.v1.Price
-	17, // 23: greylag.v1.VerifyResponse.journals:type_name -> greylag.v1.VerifiedJournal
-	1,  // 24: greylag.v1.CreditService.ChangeCredits:input_type -> greylag.v1.ChangeCreditsRequest
-	3,  // 25: greylag.v1.CreditService.Balances:input_type -> greylag.v1.BalancesRequest
-	7,  // 26: greylag.v1.CreditService.Statement:input_type -> greylag.v1.StatementRequest
-	11, // 27: greylag.v1.CreditService.Prices:input_type -> greylag.v1.PricesRequest
-	14, // 28: greylag.v1.CreditService.Quote:input_type -> greylag.v1.QuoteRequest
-	16, // 29: greylag.v1.CreditService.Verify:input_type -> greylag.v1.VerifyRequest
-	2,  // 30: greylag.v1.CreditService.ChangeCredits:output_type -> greylag.v1.ChangeCreditsResponse
-	6,  // 31: greylag.v1.CreditService.Balances:output_type -> greylag.v1.BalancesResponse
-	8,  // 32: greylag.v1.CreditService.Statement:output_type -> greylag.v1.StatementResponse
-	13, // 33: greylag.v1.CreditService.Prices:output_type -> greylag.v1.PricesResponse
-	15, // 34: greylag.v1.CreditService.Quote:output_type -> greylag.v1.QuoteResponse
-	18, // 35: greylag.v1.CreditService.Verify:output_type -> greylag.v1.VerifyResponse
-	30, // [30:36] is the sub-list for method output_type
-	24, // [24:30] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	19, // 3: greylag.v1.ChangeCreditsResponse.done_at:type_name -> google.protobuf.Timestamp
+	20, // 4: greylag.v1.BalancesRequest.read:type_name -> greylag.v1.Read
+	5,  // 5: greylag.v1.Balance.buckets:type_name -> greylag.v1.Bucket
+	19, // 6: greylag.v1.Bucket.effective:type_name -> google.protobuf.Timestamp
+	19, // 7: greylag.v1.Bucket.expires:type_name -> google.protobuf.Timestamp
+	0,  // 8: greylag.v1.Bucket.scope:type_name -> greylag.v1.BucketScope
+	4,  // 9: greylag.v1.BalancesResponse.balances:type_name -> greylag.v1.Balance
+	21, // 10: greylag.v1.BalancesResponse.as_of:type_name -> greylag.v1.AsOf
+	19, // 11: greylag.v1.StatementRequest.from:type_name -> google.protobuf.Timestamp
+	19, // 12: greylag.v1.StatementRequest.before:type_name -> google.protobuf.Timestamp
+	9,  // 13: greylag.v1.StatementResponse.entry:type_name -> greylag.v1.JournalEntry
+	19, // 14: greylag.v1.JournalEntry.at:type_name -> google.protobuf.Timestamp
+	19, // 15: greylag.v1.JournalEntry.effective:type_name -> google.protobuf.Timestamp
+	10, // 16: greylag.v1.JournalEntry.bill:type_name -> greylag.v1.BilledGPUs
+	19, // 17: greylag.v1.BilledGPUs.since:type_name -> google.protobuf.Timestamp
+	20, // 18: greylag.v1.PricesRequest.read:type_name -> greylag.v1.Read
+	19, // 19: greylag.v1.Price.from:type_name -> google.protobuf.Timestamp
+	12, // 20: greylag.v1.PricesResponse.prices:type_name -> greylag.v1.Price
+	21, // 21: greylag.v1.PricesResponse.as_of:type_name -> greylag.v1.AsOf
+	22, // 22: greylag.v1.QuoteRequest.jobs:type_name -> greylag.v1.SubmitRequest
+	12, // 23: greylag.v1.QuoteResponse.rates:type_name -> greylag.v1.Price
+	17, // 24: greylag.v1.VerifyResponse.journals:type_name -> greylag.v1.VerifiedJournal
+	1,  // 25: greylag.v1.CreditService.ChangeCredits:input_type -> greylag.v1.ChangeCreditsRequest
+	3,  // 26: greylag.v1.CreditService.Balances:input_type -> greylag.v1.BalancesRequest
+	7,  // 27: greylag.v1.CreditService.Statement:input_type -> greylag.v1.StatementRequest
+	11, // 28: greylag.v1.CreditService.Prices:input_type -> greylag.v1.PricesRequest
+	14, // 29: greylag.v1.CreditService.Quote:input_type -> greylag.v1.QuoteRequest
+	16, // 30: greylag.v1.CreditService.Verify:input_type -> greylag.v1.VerifyRequest
+	2,  // 31: greylag.v1.CreditService.ChangeCredits:output_type -> greylag.v1.ChangeCreditsResponse
+	6,  // 32: greylag.v1.CreditService.Balances:output_type -> greylag.v1.BalancesResponse
+	8,  // 33: greylag.v1.CreditService.Statement:output_type -> greylag.v1.StatementResponse
+	13, // 34: greylag.v1.CreditService.Prices:output_type -> greylag.v1.PricesResponse
+	15, // 35: greylag.v1.CreditService.Quote:output_type -> greylag.v1.QuoteResponse
+	18, // 36: greylag.v1.CreditService.Verify:output_type -> greylag.v1.VerifyResponse
+	31, // [31:37] is the sub-list for method output_type
+	25, // [25:31] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_credit_proto_init() }
