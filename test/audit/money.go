@@ -11,6 +11,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/sim/book"
 	clusters "github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/test/cluster"
 )
@@ -64,7 +65,7 @@ type Money struct {
 func (m Money) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	book, balances, err := m.Book(ctx)
+	read, balances, err := m.Book(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,16 +74,16 @@ func (m Money) Check(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
-		named("balances", book.balances(balances)),
-		named("bills", m.bills(book, jobs)),
-		named("promises about credits", m.promises(book)),
+		named("balances", balanced(read, balances)),
+		named("bills", m.bills(read, jobs)),
+		named("promises about credits", m.promises(read)),
 	)
 }
 
 // Book reads the journals of all controllers that run, which must be one and the same
 // and go as far as the balances do; those of a controller that has just started may
 // need a moment.
-func (m Money) Book(ctx context.Context) (book *Book, balances *greylagv1.BalancesResponse, err error) {
+func (m Money) Book(ctx context.Context) (read *book.Book, balances *greylagv1.BalancesResponse, err error) {
 	leader, err := m.Cluster.Leader(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -109,13 +110,13 @@ func (m Money) Book(ctx context.Context) (book *Book, balances *greylagv1.Balanc
 				return true, fmt.Errorf("the journal of %s is another one", ctl.Name)
 			}
 		}
-		book, err = ReadBook(first)
+		read, err = book.Read(first)
 		return true, err
 	})
-	if err == nil && book == nil {
+	if err == nil && read == nil {
 		err = errors.New("the controllers' journals differ, or cannot be read")
 	}
-	return book, balances, err
+	return read, balances, err
 }
 
 // history is all jobs with what each of their attempts came to, as the leader has it.
@@ -135,14 +136,10 @@ func (m Money) history(ctx context.Context) (jobs []*greylagv1.PastJob, err erro
 	return jobs, errors.Join(stream.Err(), stream.Close())
 }
 
-// balances compares what the journal comes to with what the cluster says.
-func (b *Book) balances(told *greylagv1.BalancesResponse) error {
+// balanced compares what the journal comes to with what the cluster says.
+func balanced(b *book.Book, told *greylagv1.BalancesResponse) error {
 	var found []string
-	sum := int64(0)
-	for _, x := range b.sums {
-		sum += x
-	}
-	if sum != 0 {
+	if sum := b.Total(); sum != 0 {
 		found = append(found, fmt.Sprintf("all accounts together have %d", sum))
 	}
 	parents, purses := map[string]string{}, map[uint64]bool{}
@@ -150,25 +147,19 @@ func (b *Book) balances(told *greylagv1.BalancesResponse) error {
 		parents[payerName(x)] = x.Parent
 		for _, bucket := range x.Buckets {
 			purses[bucket.Id] = true
-			says := purse{bucket.Amount, bucket.Available, bucket.Held, bucket.Spent, bucket.Expired, bucket.Voided}
-			if is := *b.purse(bucket.Id); is != says {
+			says := book.Purse{Amount: bucket.Amount, Available: bucket.Available, Held: bucket.Held, Spent: bucket.Spent, Expired: bucket.Expired, Void: bucket.Voided}
+			if is := b.Purses[bucket.Id]; is == nil || *is != says {
 				found = append(found, fmt.Sprintf("bucket %d has %+v, it is said %+v", bucket.Id, is, says))
 			}
 		}
 	}
-	if len(purses) != len(b.purses) {
-		found = append(found, fmt.Sprintf("%d buckets were granted, %d are told of", len(b.purses), len(purses)))
+	if len(purses) != len(b.Purses) {
+		found = append(found, fmt.Sprintf("%d buckets were granted, %d are told of", len(b.Purses), len(purses)))
 	}
-	found = append(found, b.chains(parents)...)
-	total := map[string]share{}
-	for name, s := range b.shares {
-		for up, depth := name, 0; up != "" && depth < 64; up, depth = parents[up], depth+1 {
-			t := total[up]
-			total[up] = share{t.held + s.held, t.spent + s.spent, t.debt + s.debt}
-		}
-	}
+	found = append(found, b.Chains(parents)...)
+	total := b.RollUp(parents)
 	for _, x := range told.Balances {
-		if is, says := total[payerName(x)], (share{x.Held, x.Spent, x.Debt}); is != says {
+		if is, says := total[payerName(x)], (book.Share{Held: x.Held, Spent: x.Spent, Debt: x.Debt}); is != says {
 			found = append(found, fmt.Sprintf("%s has %+v, it is said %+v", payerName(x), is, says))
 		}
 	}
@@ -185,8 +176,8 @@ func payerName(x *greylagv1.Balance) string {
 // bills wants every attempt to be charged for as long as it had its GPUs, once, and
 // nothing to be held for what is over; and every job to have a lien and every lien
 // a job.
-func (m Money) bills(b *Book, jobs []*greylagv1.PastJob) error {
-	found := b.priced(m.Price)
+func (m Money) bills(b *book.Book, jobs []*greylagv1.PastJob) error {
+	found := b.Priced(m.Price)
 	known := map[uint64]bool{}
 	for _, past := range jobs {
 		job := past.Job
@@ -197,21 +188,21 @@ func (m Money) bills(b *Book, jobs []*greylagv1.PastJob) error {
 		found = append(found, m.bill(b, job)...)
 		for _, a := range past.Attempts {
 			ran := a.Ended.AsTime().Sub(a.Started.AsTime())
-			is, want := b.bills[attempt{job.Id, uint64(a.Attempt)}].charged(), m.due(a.Outcome, gpusOf(a.Tres), ran)
+			is, want := b.Bills[book.Attempt{Job: job.Id, Number: uint64(a.Attempt)}].Charged(), m.due(a.Outcome, gpusOf(a.Tres), ran)
 			if is > want || is < want && a.Outcome != "NODE_FAIL" { // of which only so much was proven
 				found = append(found, fmt.Sprintf("job %d, attempt %d, %s: it was charged %d and came to %d", job.Id, a.Attempt, a.Outcome, is, want))
 			}
 		}
 	}
-	for of := range b.bills {
-		if !known[of.job] {
-			found = append(found, fmt.Sprintf("credits are set aside for job %d, which is not there", of.job))
+	for of := range b.Bills {
+		if !known[of.Job] {
+			found = append(found, fmt.Sprintf("credits are set aside for job %d, which is not there", of.Job))
 		}
 	}
 	return first(found)
 }
 
-func (m Money) bill(b *Book, job *greylagv1.Job) (found []string) {
+func (m Money) bill(b *book.Book, job *greylagv1.Job) (found []string) {
 	fault := func(format string, args ...any) {
 		found = append(found, fmt.Sprintf("job %d, %s, attempt %d: ", job.Id, job.State, job.Attempt)+fmt.Sprintf(format, args...))
 	}
@@ -221,24 +212,24 @@ func (m Money) bill(b *Book, job *greylagv1.Job) (found []string) {
 	}
 	unproven, amended := m.Amended[job.Id]
 	charged := int64(0)
-	for of, bill := range b.bills {
-		if of.job != job.Id {
+	for of, bill := range b.Bills {
+		if of.Job != job.Id {
 			continue
 		}
-		open := !state.Final() && (of.number == uint64(job.Attempt) && state.Holds() || of.number == uint64(job.Attempt)+1 && state == clusters.Pending)
-		if open != (bill.holds() > 0) {
-			fault("attempt %d holds %d", of.number, bill.holds())
+		open := !state.Final() && (of.Number == uint64(job.Attempt) && state.Holds() || of.Number == uint64(job.Attempt)+1 && state == clusters.Pending)
+		if open != (bill.Holds() > 0) {
+			fault("attempt %d holds %d", of.Number, bill.Holds())
 		}
-		charged += bill.charged()
+		charged += bill.Charged()
 	}
-	if b.bills[attempt{job.Id, 1}] == nil && job.Hold != "credits" {
+	if b.Bills[book.Attempt{Job: job.Id, Number: 1}] == nil && job.Hold != "credits" {
 		fault("nothing was set aside for it")
 	}
 	if state.Final() && charged != job.Charged && !amended {
 		fault("it was charged %d, its record says %d", charged, job.Charged)
 	}
 	if state.Final() && job.Started != nil {
-		if is, want := b.bills[attempt{job.Id, uint64(job.Attempt)}].charged(), m.Due(job, 0); is > want || is < m.Due(job, unproven) {
+		if is, want := b.Bills[book.Attempt{Job: job.Id, Number: uint64(job.Attempt)}].Charged(), m.Due(job, 0); is > want || is < m.Due(job, unproven) {
 			fault("it was charged %d for its last attempt, which came to %d", is, want)
 		}
 	}
@@ -255,9 +246,9 @@ func (m Money) Due(job *greylagv1.Job, less time.Duration) int64 {
 }
 
 func (m Money) due(outcome string, gpus int64, ran time.Duration) int64 {
-	due := cost(m.Price, gpus*ran.Milliseconds())
+	due := book.Cost(m.Price, gpus*ran.Milliseconds())
 	if outcome == "NODE_FAIL" || outcome == "PREEMPTED" {
-		due -= min(due, cost(m.Price, gpus*min(ran, m.Excused).Milliseconds()))
+		due -= min(due, book.Cost(m.Price, gpus*min(ran, m.Excused).Milliseconds()))
 	}
 	return due
 }
@@ -274,30 +265,21 @@ func gpusOf(tres []*greylagv1.Tres) int64 {
 
 // promises wants every grant and refund that was acknowledged once, and what was said
 // to be set aside for a job to have been.
-func (m Money) promises(b *Book) error {
+func (m Money) promises(b *book.Book) error {
 	if m.Paid == nil {
 		return nil
 	}
 	m.Paid.mu.Lock()
 	defer m.Paid.mu.Unlock()
 	var found []string
-	byKey := map[string]int64{} // a refund may go to several buckets
-	for _, e := range b.entries {
-		if e.kind == granted || e.kind == refunded {
-			byKey[e.key] += e.amount
-		}
-	}
-	booked := map[int64]int{}
-	for _, amount := range byKey {
-		booked[amount]++
-	}
+	booked := b.Changes()
 	for _, amount := range slices.Sorted(maps.Keys(m.Paid.changes)) {
 		if n := booked[amount]; n > 1 || n == 0 && m.Paid.changes[amount] {
 			found = append(found, fmt.Sprintf("%d was granted or refunded %d times, acknowledged: %t", amount, n, m.Paid.changes[amount]))
 		}
 	}
 	for job, amount := range m.Paid.setAside {
-		if bill := b.bills[attempt{job, 1}]; bill == nil || bill.placed < amount {
+		if bill := b.Bills[book.Attempt{Job: job, Number: 1}]; bill == nil || bill.Placed < amount {
 			found = append(found, fmt.Sprintf("%d was said to be set aside for job %d: %+v", amount, job, bill))
 		}
 	}

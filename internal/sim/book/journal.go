@@ -1,4 +1,4 @@
-package audit
+package book
 
 import (
 	"bytes"
@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// The journal of credits, read by itself: nothing here comes from the programs'
-// own packages. A row is the entry's SHA-256, the one before it, a version, and
+// A row is the entry's SHA-256, the one before it, a version, and
 // the fields that hash is of, after that one before and the version: numbers as
 // varints, text after its length. From version 2 on an entry says its grounds (grounds.go),
 // from version 3 on also when a lien was placed, from version 4 on why somebody asked for it.
@@ -42,18 +41,18 @@ type side struct {
 	node         string
 }
 
-// attempt names one run of a job.
-type attempt struct{ job, number uint64 }
+// Attempt names one run of a job.
+type Attempt struct{ Job, Number uint64 }
 
-// entry is one row.
-type entry struct {
+// Entry is one row.
+type Entry struct {
 	seq           uint64
 	at, effective int64
 	kind          uint64
 	from, to      side
 	amount        int64
 	node          string
-	of            attempt
+	of            Attempt
 	corrects      uint64
 	late          bool
 	key           string
@@ -101,7 +100,7 @@ func (r *rowReader) text() string {
 func (r *rowReader) side() side { return side{r.unsigned(), r.unsigned(), r.text()} }
 
 // readRow reads a row that follows the one with hash before.
-func readRow(row, before []byte) (e entry, hash []byte, err error) {
+func readRow(row, before []byte) (e Entry, hash []byte, err error) {
 	const sum = sha256.Size
 	switch {
 	case len(row) < 2*sum+2:
@@ -114,9 +113,9 @@ func readRow(row, before []byte) (e entry, hash []byte, err error) {
 		return e, nil, fmt.Errorf("version %d", row[2*sum])
 	}
 	r := rowReader{rest: row[2*sum+1:]}
-	e = entry{
+	e = Entry{
 		seq: r.unsigned(), at: r.signed(), effective: r.signed(), kind: r.unsigned(), from: r.side(), to: r.side(),
-		amount: r.signed(), node: r.text(), of: attempt{r.unsigned(), r.unsigned()}, corrects: r.unsigned(), late: r.unsigned() == 1, key: r.text(),
+		amount: r.signed(), node: r.text(), of: Attempt{r.unsigned(), r.unsigned()}, corrects: r.unsigned(), late: r.unsigned() == 1, key: r.text(),
 	}
 	if e.bare = row[2*sum] == 1; !e.bare {
 		e.grounds = r.grounds()
@@ -133,178 +132,195 @@ func readRow(row, before []byte) (e entry, hash []byte, err error) {
 	return e, row[:sum], nil
 }
 
-// purse is what the entries say of one bucket.
-type purse struct {
-	amount, available, held, spent, expired, void int64
+// Purse is what the entries say of one bucket, in micro-credits.
+type Purse struct {
+	Amount, Available, Held, Spent, Expired, Void int64
 }
 
-// share is what they say of one payer: what it holds, spent and owes by itself.
-type share struct{ held, spent, debt int64 }
+// Share is what they say of one payer: what it holds, spent and owes by itself.
+type Share struct{ Held, Spent, Debt int64 }
 
-// bill is what they say of one attempt.
-type bill struct {
-	payer                       string
-	placed, released            int64 // set aside, and given back of it
-	captured, overshot          int64 // charged: of what was set aside, and beyond
-	returned                    int64
-	captures, releases, refunds int // entries
-	bare                        bool
-	counted                     int64 // charged for what was counted, less what was given back of it
-	rates                       []rate
-	stretches                   []stretch        // that it came to last
-	into                        map[uint64]int64 // by bucket, less what came back
+// Bill is what they say of one attempt.
+type Bill struct {
+	Payer              string
+	Placed, Released   int64 // set aside, and given back of it
+	Captured, Overshot int64 // charged: of what was set aside, and beyond
+	Returned           int64
+	bare               bool
+	counted            int64 // charged for what was counted, less what was given back of it
+	rates              []rate
+	stretches          []stretch        // that it came to last
+	into               map[uint64]int64 // by bucket, less what came back
 }
 
-func (b *bill) holds() int64 { return b.placed - b.released - b.captured }
+// Holds is what it has set aside still.
+func (b *Bill) Holds() int64 { return b.Placed - b.Released - b.Captured }
 
-// charged is 0 of no bill.
-func (b *bill) charged() int64 {
+// Charged is what it was charged and did not get back; 0 of no bill.
+func (b *Bill) Charged() int64 {
 	if b == nil {
 		return 0
 	}
-	return b.captured + b.overshot - b.returned
+	return b.Captured + b.Overshot - b.Returned
 }
 
-// Book is what a journal comes to.
+// Book is what a journal comes to: what it says of buckets, payers and attempts.
 type Book struct {
-	entries []entry
+	entries []Entry // where a whole journal was read
+	count   uint64
+	latest  int64
 	head    []byte
-	purses  map[uint64]*purse
-	shares  map[string]*share
-	bills   map[attempt]*bill
+	Purses  map[uint64]*Purse
+	Shares  map[string]*Share
+	Bills   map[Attempt]*Bill
 	terms   map[uint64]*terms    // of buckets
 	sums    [lastBooks + 1]int64 // by kind of book account
 }
 
-// ReadBook adds a journal up. The first row that cannot be is the error.
-func ReadBook(rows [][]byte) (*Book, error) {
-	b := &Book{head: make([]byte, sha256.Size), purses: map[uint64]*purse{}, shares: map[string]*share{}, bills: map[attempt]*bill{}, terms: map[uint64]*terms{}}
-	for i, row := range rows {
-		e, hash, err := readRow(row, b.head)
-		if err == nil {
-			err = b.add(e)
-		}
+// New is an empty journal's.
+func New() *Book {
+	return &Book{head: make([]byte, sha256.Size), Purses: map[uint64]*Purse{}, Shares: map[string]*Share{}, Bills: map[Attempt]*Bill{}, terms: map[uint64]*terms{}}
+}
+
+// Read adds a journal up. The first row that cannot be is the error.
+func Read(rows [][]byte) (*Book, error) {
+	b := New()
+	b.entries = make([]Entry, 0, len(rows))
+	for _, row := range rows {
+		e, err := b.Add(row)
 		if err != nil {
-			return nil, fmt.Errorf("entry %d of the journal: %w", i+1, err)
+			return nil, err
 		}
-		b.head = hash
+		b.entries = append(b.entries, *e)
 	}
 	return b, nil
 }
 
-func (b *Book) add(e entry) error {
-	n := len(b.entries)
+// Add adds one more row, and answers what it says. After an error the book is spoilt. O(1).
+func (b *Book) Add(row []byte) (*Entry, error) {
+	e, hash, err := readRow(row, b.head)
+	if err == nil {
+		err = b.add(e)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("entry %d of the journal: %w", b.count+1, err)
+	}
+	b.head = append(b.head[:0], hash...)
+	b.count, b.latest = e.seq, e.at
+	return &e, nil
+}
+
+func (b *Book) add(e Entry) error {
 	switch {
-	case e.seq != uint64(n)+1:
+	case e.seq != b.count+1:
 		return fmt.Errorf("its number is %d", e.seq)
-	case n > 0 && e.at < b.entries[n-1].at:
+	case e.at < b.latest:
 		return errors.New("it is older than the one before")
 	case e.amount <= 0 || e.effective > e.at || e.from.kind > lastBooks || e.to.kind > lastBooks:
 		return fmt.Errorf("it is not possible: %+v", e)
 	}
-	b.entries = append(b.entries, e)
 	b.sums[e.from.kind] -= e.amount
 	b.sums[e.to.kind] += e.amount
 	b.pay(&e)
 	b.charge(&e)
-	for id, p := range map[uint64]*purse{e.from.bucket: b.purses[e.from.bucket], e.to.bucket: b.purses[e.to.bucket]} {
-		if id != 0 && (p.available < 0 || p.held < 0 || p.spent < 0) {
+	for id, p := range map[uint64]*Purse{e.from.bucket: b.Purses[e.from.bucket], e.to.bucket: b.Purses[e.to.bucket]} {
+		if id != 0 && (p.Available < 0 || p.Held < 0 || p.Spent < 0) {
 			return fmt.Errorf("it leaves bucket %d with %+v", id, *p)
 		}
 	}
-	if s := b.share(e.node); s.held < 0 || s.spent < 0 || s.debt < 0 {
+	if s := b.share(e.node); s.Held < 0 || s.Spent < 0 || s.Debt < 0 {
 		return fmt.Errorf("it leaves %s with %+v", e.node, *s)
 	}
-	if bill := b.bills[e.of]; bill != nil && (bill.holds() < 0 || bill.charged() < 0) {
+	if bill := b.Bills[e.of]; bill != nil && (bill.Holds() < 0 || bill.Charged() < 0) {
 		return fmt.Errorf("it leaves attempt %v with %+v", e.of, *bill)
 	}
 	return b.judge(&e)
 }
 
-func (b *Book) purse(id uint64) *purse {
-	if b.purses[id] == nil {
-		b.purses[id] = &purse{}
+func (b *Book) purse(id uint64) *Purse {
+	if b.Purses[id] == nil {
+		b.Purses[id] = &Purse{}
 	}
-	return b.purses[id]
+	return b.Purses[id]
 }
 
-func (b *Book) share(node string) *share {
-	if b.shares[node] == nil {
-		b.shares[node] = &share{}
+func (b *Book) share(node string) *Share {
+	if b.Shares[node] == nil {
+		b.Shares[node] = &Share{}
 	}
-	return b.shares[node]
+	return b.Shares[node]
 }
 
 // pay moves credits between what buckets have, hold and spent.
-func (b *Book) pay(e *entry) {
+func (b *Book) pay(e *Entry) {
 	if e.from.bucket != 0 {
 		p := b.purse(e.from.bucket)
 		if e.from.kind == heldFrom {
-			p.held -= e.amount
+			p.Held -= e.amount
 		} else {
-			p.available -= e.amount
+			p.Available -= e.amount
 		}
 		switch e.kind {
 		case repaid, captured, overshot:
-			p.spent += e.amount
+			p.Spent += e.amount
 		case expired:
-			p.expired += e.amount
+			p.Expired += e.amount
 		case taken:
-			p.void += e.amount
+			p.Void += e.amount
 		}
 	}
 	if e.to.bucket != 0 {
 		p := b.purse(e.to.bucket)
 		switch {
-		case e.kind == granted || e.kind == refunded && p.amount == 0:
-			p.amount += e.amount // a bucket begins
+		case e.kind == granted || e.kind == refunded && p.Amount == 0:
+			p.Amount += e.amount // a bucket begins
 		case e.kind == refunded:
-			p.spent -= e.amount
+			p.Spent -= e.amount
 		}
 		if e.to.kind == heldFrom {
-			p.held += e.amount
+			p.Held += e.amount
 		} else {
-			p.available += e.amount
+			p.Available += e.amount
 		}
 	}
 }
 
 // charge moves them between what payers and attempts have.
-func (b *Book) charge(e *entry) {
+func (b *Book) charge(e *Entry) {
 	s, x := b.share(e.node), e.amount
-	var bill *bill
-	if e.of.job != 0 {
+	var bill *Bill
+	if e.of.Job != 0 {
 		bill = b.billOf(e)
 	}
 	switch {
 	case e.kind == setAside:
-		s.held, bill.placed = s.held+x, bill.placed+x
+		s.Held, bill.Placed = s.Held+x, bill.Placed+x
 	case e.kind == released:
-		s.held, bill.released, bill.releases = s.held-x, bill.released+x, bill.releases+1
+		s.Held, bill.Released = s.Held-x, bill.Released+x
 	case e.kind == captured:
-		s.held, s.spent, bill.captured, bill.captures = s.held-x, s.spent+x, bill.captured+x, bill.captures+1
+		s.Held, s.Spent, bill.Captured = s.Held-x, s.Spent+x, bill.Captured+x
 	case e.kind == overshot && e.from.kind == owed:
-		s.debt, bill.overshot = s.debt+x, bill.overshot+x
+		s.Debt, bill.Overshot = s.Debt+x, bill.Overshot+x
 	case e.kind == overshot:
-		s.spent, bill.overshot = s.spent+x, bill.overshot+x
+		s.Spent, bill.Overshot = s.Spent+x, bill.Overshot+x
 	case e.kind == refunded && e.to.kind == owed:
-		s.debt, bill.returned, bill.refunds = s.debt-x, bill.returned+x, bill.refunds+1
+		s.Debt, bill.Returned = s.Debt-x, bill.Returned+x
 	case e.kind == refunded:
-		s.spent, bill.returned, bill.refunds = s.spent-x, bill.returned+x, bill.refunds+1
+		s.Spent, bill.Returned = s.Spent-x, bill.Returned+x
 	case e.kind == repaid:
-		s.spent, s.debt = s.spent+x, s.debt-x
+		s.Spent, s.Debt = s.Spent+x, s.Debt-x
 	}
 }
 
-func (b *Book) billOf(e *entry) *bill {
-	if b.bills[e.of] == nil {
-		b.bills[e.of] = &bill{payer: e.node, into: map[uint64]int64{}}
+func (b *Book) billOf(e *Entry) *Bill {
+	if b.Bills[e.of] == nil {
+		b.Bills[e.of] = &Bill{Payer: e.node, into: map[uint64]int64{}}
 	}
-	return b.bills[e.of]
+	return b.Bills[e.of]
 }
 
-// cost is price micro-credits a GPU-hour for so many GPU-milliseconds, rounded down.
-func cost(price, gpuMS int64) int64 {
+// Cost is price micro-credits a GPU-hour for so many GPU-milliseconds, rounded down.
+func Cost(price, gpuMS int64) int64 {
 	x := new(big.Int).Mul(big.NewInt(price), big.NewInt(gpuMS))
 	return x.Div(x, big.NewInt(3_600_000)).Int64()
 }

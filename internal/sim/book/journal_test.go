@@ -1,4 +1,4 @@
-package audit
+package book
 
 import (
 	"bytes"
@@ -58,19 +58,19 @@ func written(t *testing.T) (l *accounting.Ledger, rows [][]byte) {
 // out or put in twice.
 func TestBook(t *testing.T) {
 	l, rows := written(t)
-	book, err := ReadBook(rows)
+	read, err := Read(rows)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for id, n := range l.Nodes() {
-		if is := book.shares[string(id)]; id == "ml/ada" && *is != (share{int64(n.Held), int64(n.Spent), int64(n.Debt)}) {
+		if is := read.Shares[string(id)]; id == "ml/ada" && *is != (Share{int64(n.Held), int64(n.Spent), int64(n.Debt)}) {
 			t.Errorf("%s has %+v, the ledger says %+v", id, is, n)
 		}
 	}
 	// 70 s at a credit a minute: the last 0.166666 is beyond what was set aside, and the
 	// second job owes some of it. The third ran for half a minute.
 	for job, want := range map[uint64]int64{1: 1_166_666, 2: 1_166_661, 3: 500_000} {
-		if is := book.bills[attempt{job, 1}]; is.charged() != want || is.holds() != 0 {
+		if is := read.Bills[Attempt{job, 1}]; is.Charged() != want || is.Holds() != 0 {
 			t.Errorf("job %d: %+v, want %d", job, is, want)
 		}
 	}
@@ -83,7 +83,7 @@ func TestBook(t *testing.T) {
 			"missing": slices.Concat(rows[:at], rows[at+1:]),
 		} {
 			last := what == "missing" && at == len(rows)-1 // which the balances tell
-			if _, err := ReadBook(forged); (err == nil) != last {
+			if _, err := Read(forged); (err == nil) != last {
 				t.Errorf("entry %d %s: %v", at+1, what, err)
 			}
 		}
@@ -112,7 +112,7 @@ func TestBookOfForgedEntries(t *testing.T) {
 			next.Hash = next.Sum()
 			forged, e = append(forged, next.AppendRow(nil)), next
 		}
-		if _, err := ReadBook(forged); err == nil || !strings.Contains(err.Error(), "it leaves") && !strings.Contains(err.Error(), "was charged") {
+		if _, err := Read(forged); err == nil || !strings.Contains(err.Error(), "it leaves") && !strings.Contains(err.Error(), "was charged") {
 			t.Errorf("entry %d was made twice: %v", at+1, err)
 		}
 	}
@@ -173,7 +173,7 @@ func TestBookOfWrongGrounds(t *testing.T) {
 			e.Hash = e.Sum()
 			before, forged = e.Hash, append(forged, e.AppendRow(nil))
 		}
-		if _, err := ReadBook(forged); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := Read(forged); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q was wanted, got %v", says, err)
 		}
 	}

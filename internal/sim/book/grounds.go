@@ -1,4 +1,4 @@
-package audit
+package book
 
 import (
 	"errors"
@@ -47,7 +47,7 @@ type stretch struct {
 	gpus, prices  []int64
 }
 
-// Kinds of bills.
+// Kinds of Bills.
 const (
 	counted = iota
 	corrected
@@ -118,9 +118,9 @@ func (r *rowReader) terms(x *terms) {
 }
 
 // judge says what an entry's grounds do not allow.
-func (b *Book) judge(e *entry) error {
-	var bill *bill
-	if e.of.job != 0 {
+func (b *Book) judge(e *Entry) error {
+	var bill *Bill
+	if e.of.Job != 0 {
 		bill = b.billOf(e)
 		bill.bare = bill.bare || e.bare
 	}
@@ -148,7 +148,7 @@ func (b *Book) judge(e *entry) error {
 }
 
 // mayPay says why a bucket may not pay.
-func (b *Book) mayPay(e *entry, of *bill) error {
+func (b *Book) mayPay(e *Entry, of *Bill) error {
 	t, x := b.terms[e.from.bucket], &e.cause
 	switch {
 	case !x.there || len(x.chain) == 0 || x.chain[0] != e.node:
@@ -188,7 +188,7 @@ func beyond(allowed, used []string) bool {
 
 // recount wants a charge to be interval × price, and a refund of what was counted to leave
 // no less than that.
-func (b *bill) recount(e *entry) error {
+func (b *Bill) recount(e *Entry) error {
 	c := &e.charge
 	switch {
 	case !c.there:
@@ -217,7 +217,7 @@ func (b *bill) recount(e *entry) error {
 			if len(s.prices) > 1 {
 				millis = s.millis / all * s.gpus[n]
 			}
-			due += cost(price, millis)
+			due += Cost(price, millis)
 			if want := quotedFor(b.rates, s.types[n]); len(b.rates) > 0 && price != want {
 				return fmt.Errorf("type %s costs %d, and %d was quoted", s.types[n], price, want)
 			}
@@ -237,7 +237,7 @@ func (b *bill) recount(e *entry) error {
 
 // goesOn wants a bill to begin as the one before it: what was charged at a price stays at
 // that price, whatever it costs later.
-func (b *bill) goesOn(now []stretch) error {
+func (b *Bill) goesOn(now []stretch) error {
 	for i := range min(len(b.stretches), len(now)) {
 		was, is := b.stretches[i], now[i]
 		if was.since != is.since || !slices.Equal(was.types, is.types) || !slices.Equal(was.gpus, is.gpus) || !slices.Equal(was.prices, is.prices) {
@@ -255,35 +255,4 @@ func quotedFor(rates []rate, gpuType string) (price int64) {
 		}
 	}
 	return price
-}
-
-// chains compares who payers said were above them with the tree of accounts, in which
-// nobody moved.
-func (b *Book) chains(parents map[string]string) (found []string) {
-	for _, e := range b.entries {
-		for i, name := range e.cause.chain {
-			above := ""
-			if i+1 < len(e.cause.chain) {
-				above = e.cause.chain[i+1]
-			}
-			if is, known := parents[name]; known && is != above {
-				found = append(found, fmt.Sprintf("entry %d says that %s is below %q, it is below %q", e.seq, name, above, is))
-			}
-		}
-	}
-	return found
-}
-
-// priced wants all that was counted to be charged at a price.
-func (b *Book) priced(price int64) (found []string) {
-	for _, e := range b.entries {
-		for _, s := range e.charge.stretches {
-			for _, p := range s.prices {
-				if p != price {
-					found = append(found, fmt.Sprintf("entry %d charges %d a GPU-hour, and the price is %d", e.seq, p, price))
-				}
-			}
-		}
-	}
-	return found
 }
