@@ -30,6 +30,8 @@ type virtual struct {
 	took    []time.Duration // passes
 	anew    int             // passes that planned everything
 	stale   int             // starts that did not fit the state
+	skew    time.Duration   // of the leader's clock
+	witness witness         // nil: nobody looks on
 
 	// Room that is used again.
 	submitted command.SubmitJobs
@@ -37,27 +39,45 @@ type virtual struct {
 	heard     []*command.ReportTasks          // of them, those with something to say, in order
 }
 
+// witness sees all commands.
+type witness interface {
+	before(index uint64, at cluster.Instant, c command.Command)
+	after(c command.Command, r command.Result, e *state.Effects) error
+}
+
 // newVirtual is a cluster of nodes under a policy.
 func newVirtual(f *Fleet, policy *cluster.Policy, check bool) (*virtual, error) {
-	v := &virtual{state: state.NewUnwatched(), planner: schedule.NewPlanner(), now: epoch, epochs: map[string]uint64{}, reports: map[string]*command.ReportTasks{}, check: check}
+	s := state.NewUnwatched()
 	if check {
-		v.state = state.New()
+		s = state.New()
 	}
+	v := over(s, epoch, check)
+	return v, v.assemble(f, policy)
+}
+
+// over is a cluster with a state, and nothing beside it.
+func over(s *state.State, now cluster.Instant, check bool) *virtual {
+	return &virtual{state: s, planner: schedule.NewPlanner(), now: now, epochs: map[string]uint64{}, reports: map[string]*command.ReportTasks{}, check: check}
+}
+
+// assemble registers a fleet under a policy.
+func (v *virtual) assemble(f *Fleet, policy *cluster.Policy) error {
 	if err := v.must(&command.Init{ClusterID: "simulated", Policy: *policy}); err != nil {
-		return nil, err
+		return err
 	}
 	for i := range f.Nodes {
 		if err := v.add(&f.Nodes[i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return v, v.setFabric(f)
+	return v.setFabric(f)
 }
 
 // resume is a saved cluster, whose nodes are heard again from now on.
 func resume(s *state.State, check bool) *virtual {
 	view := s.View()
-	v := &virtual{state: s, planner: schedule.NewPlanner(), now: view.Now(), index: view.Index(), epochs: map[string]uint64{}, reports: map[string]*command.ReportTasks{}, check: check}
+	v := over(s, view.Now(), check)
+	v.index = view.Index()
 	for n := range view.Nodes() {
 		v.epochs[n.Name] = n.Epoch
 	}
@@ -81,14 +101,28 @@ func (v *virtual) add(n *cluster.Node) error {
 // apply has the state carry out a command at the present instant.
 func (v *virtual) apply(c command.Command) (command.Result, error) {
 	v.index++
-	r := v.state.Apply(v.index, v.now, c)
-	v.state.Effects() // nobody archives a simulation
+	at := v.now.Add(v.skew)
+	if v.witness != nil {
+		v.witness.before(v.index, at, c)
+	}
+	r := v.state.Apply(v.index, at, c)
+	effects := v.state.Effects() // nobody archives a simulation
 	if v.check {
 		if err := v.state.Check(); err != nil {
-			return nil, fmt.Errorf("after %T at %s: %w", c, v.now.Time(), err)
+			return nil, v.blame(c, err)
+		}
+	}
+	if v.witness != nil {
+		if err := v.witness.after(c, r, &effects); err != nil {
+			return nil, v.blame(c, err)
 		}
 	}
 	return r, nil
+}
+
+// blame names the command after which something did not hold.
+func (v *virtual) blame(c command.Command, err error) error {
+	return fmt.Errorf("after command %d, %T, at %s: %w", v.index, c, v.now.Time(), err)
 }
 
 // must applies what the state may not refuse.
@@ -178,7 +212,7 @@ func (v *virtual) tick() error {
 // pass makes one scheduling pass and has its plan agreed.
 func (v *virtual) pass() (schedule.Decision, *command.Committed, error) {
 	snap := v.state.Peek().Snapshot()
-	snap.Now = max(snap.Now, v.now)
+	snap.Now = max(snap.Now, v.now.Add(v.skew))
 	began := time.Now()
 	d := v.planner.Pass(snap)
 	d.Evict(schedule.Victims)

@@ -9,5 +9,6 @@
 //
 // All events of one instant are handled before one pass is made, as a controller
 // gathers them. Its sub-package oracle has the other order, for comparison with
-// published schedules; trace reads logs.
+// published schedules; trace reads logs. Where things go wrong (Trials), faults says what
+// and when, and book is the auditor of the journal of credits.
 package sim

@@ -13,6 +13,7 @@ import (
 type Options struct {
 	Check    bool                                       // all invariants of the state after every command: slow
 	Progress func(done, total int, now cluster.Instant) // now and then, if set
+	Trials   *Trials                                    // what goes wrong, and what jobs cost; nil: nothing
 }
 
 // Result is what became of one job.
@@ -39,10 +40,14 @@ type Outcome struct {
 	Passes  []time.Duration // what each took
 	Anew    int             // of them, that planned everything
 	Stale   int             // starts that did not fit the state
+	Trouble *Trouble        // nil where nothing could go wrong
 }
 
 // Replay runs a workload, in order of submission, until nothing more can happen.
 func Replay(f *Fleet, policy *cluster.Policy, jobs []Job, o Options) (*Outcome, error) {
+	if o.Trials != nil {
+		return endure(f, policy, jobs, o)
+	}
 	v, err := newVirtual(f, policy, o.Check)
 	if err != nil {
 		return nil, err

@@ -64,6 +64,7 @@ type Summary struct {
 	Placement   Placement    `json:"placement"`
 	Pass        PassTimes    `json:"pass"`
 	Stale       int          `json:"stale_starts"`
+	Trouble     *Trouble     `json:"trouble,omitempty"` // of a replay with faults or prices
 }
 
 // PassTimes is how long passes took, in milliseconds.
@@ -82,7 +83,7 @@ const bound = 10 * time.Second
 
 // Summarise measures an outcome. O(jobs log jobs + jobs × nodes of each).
 func Summarise(o *Outcome) Summary {
-	s := Summary{Jobs: len(o.Results), Stale: o.Stale, Promises: Promises{Causes: map[string]int{}}}
+	s := Summary{Jobs: len(o.Results), Stale: o.Stale, Trouble: o.Trouble, Promises: Promises{Causes: map[string]int{}}}
 	if s.Capacity = int64(o.Fleet.GPUs()); s.Capacity == 0 {
 		s.Capacity = int64(o.Fleet.CPUs())
 	}

@@ -36,6 +36,9 @@ func facts(s *sim.Summary) [][2]string {
 	if p := s.Pass; p.Passes > 0 {
 		out = append(out, [2]string{"passes", fmt.Sprintf("%d, %d of them anew; p50 %.3f ms, p99 %.3f, max %.3f", p.Passes, p.Anew, p.P50, p.P99, p.Max)})
 	}
+	if s.Trouble != nil {
+		out = append(out, troubles(s.Trouble)...)
+	}
 	if s.Stale > 0 {
 		out = append(out, [2]string{"stale starts", fmt.Sprint(s.Stale)})
 	}

@@ -22,6 +22,7 @@ type replaying struct {
 	*tool
 	machine
 	rules
+	trials
 	table     string
 	bad       string
 	sort      bool
@@ -48,13 +49,14 @@ func (t *tool) replay() *cobra.Command {
 	}
 	r.machine.flags(c)
 	r.rules.flags(c)
+	r.trials.flags(c)
 	f := c.Flags()
 	f.StringVar(&r.table, "cluster", "", "which table of an archive")
 	f.StringVar(&r.bad, "bad", "refuse", "what to do with lines that make no sense: refuse the log, or skip them")
 	f.BoolVar(&r.sort, "sort", false, "put jobs in order of submission first")
 	f.StringVar(&r.procs, "processors", "cpu", "what processors of a log are: cpu or gpu")
 	f.StringVar(&r.estimates, "estimates", "", "where the log tells no requested times: draw them as the users of this SWF log asked")
-	f.Uint64Var(&r.seed, "seed", 1, "of --estimates")
+	f.Uint64Var(&r.seed, "seed", 1, "of --estimates and --faults")
 	f.StringVar(&r.events, "events", "production", "production, or oracle: the order of events of published schedules (needs --flat)")
 	f.StringVar(&r.csv, "csv", "", "write a line for each job to this file; - is standard output")
 	f.StringVar(&r.svg, "svg", "", "draw the schedule into this file")
@@ -66,6 +68,10 @@ func (t *tool) replay() *cobra.Command {
 
 func (r *replaying) run(c *cobra.Command, name string) error {
 	if err := r.words(); err != nil {
+		return err
+	}
+	o, err := r.options()
+	if err != nil {
 		return err
 	}
 	fleet, err := r.fleet()
@@ -83,8 +89,8 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	if policy.Credits.On { // nobody in a log was granted any
-		r.Note("credits are left out of account in a replay: the policy's [credits] is off")
+	if policy.Credits.On && r.price == "" { // nobody in a log was granted any
+		r.Note("credits are left out of account in a replay without --price: the policy's [credits] is off")
 		policy.Credits.On = false
 	}
 	var out *sim.Outcome
@@ -92,7 +98,7 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 		a := map[string]oracle.Algorithm{"conservative": oracle.Conservative, "easy": oracle.EASY, "fcfs": oracle.FCFS}[r.policy]
 		out, err = sim.ReplayPublished(log, r.flat, a)
 	} else {
-		out, err = sim.Replay(fleet, policy, sim.Workload(log, fleet, r.procs == "gpu"), r.options())
+		out, err = sim.Replay(fleet, policy, sim.Workload(log, fleet, r.procs == "gpu"), o)
 	}
 	if err != nil {
 		return err
@@ -117,6 +123,8 @@ func (r *replaying) words() error {
 	}
 	if r.events == "oracle" {
 		switch {
+		case r.faults != "" || r.price != "":
+			return &cli.UsageError{Problem: "--events oracle knows no faults and no prices", Advice: "leave it out"}
 		case r.flat == 0:
 			return &cli.UsageError{Problem: "--events oracle knows interchangeable processors alone", Advice: "describe the machine with --flat"}
 		case r.policy != "conservative" && r.policy != "easy" && r.policy != "fcfs":
@@ -201,15 +209,16 @@ func readLog(name string, o trace.Options) (*trace.Trace, error) {
 	return log, nil
 }
 
-func (r *replaying) options() sim.Options {
-	o := sim.Options{Check: r.check}
+func (r *replaying) options() (o sim.Options, err error) {
+	o.Check = r.check
 	if r.progress || r.terminal() {
 		began := time.Now()
 		o.Progress = func(done, total int, _ cluster.Instant) {
 			fmt.Fprintf(r.Stderr, "gsim: %d of %d jobs have ended, %s\n", done, total, time.Since(began).Round(time.Second))
 		}
 	}
-	return o
+	o.Trials, err = r.trials.read(r.seed, r.check)
+	return o, err
 }
 
 // write writes what was asked for.

@@ -31,7 +31,7 @@ type tool struct {
 const statusHelp = `
 Exit status:
   0    done
-  1    the simulation failed, or the cluster refused it
+  1    the simulation failed, a check of it did, or the cluster refused it
   2    wrong options, or a file that makes no sense
   3    no such node
   4    not allowed, or cannot tell who you are

@@ -166,6 +166,7 @@ func (b *Book) mayPay(e *Entry, of *Bill) error {
 		}
 		return nil
 	}
+	of.rates = nil
 	if !x.floating {
 		of.rates = x.rates
 	}
@@ -193,6 +194,9 @@ func (b *Bill) recount(e *Entry) error {
 	switch {
 	case !c.there:
 		return errors.New("it does not say what is charged")
+	case c.kind == givenBack && e.kind == refunded:
+		b.GivenBack += e.amount
+		return nil
 	case c.kind != counted || b.bare:
 		return nil
 	}
@@ -212,12 +216,8 @@ func (b *Bill) recount(e *Entry) error {
 		if lasted := (end-s.since)/1_000_000 + 5001; s.millis > all*lasted {
 			return fmt.Errorf("%d GPU-milliseconds of %d GPUs in %d ms", s.millis, all, lasted)
 		}
+		due += s.due(s.millis)
 		for n, price := range s.prices {
-			millis := s.millis
-			if len(s.prices) > 1 {
-				millis = s.millis / all * s.gpus[n]
-			}
-			due += Cost(price, millis)
 			if want := quotedFor(b.rates, s.types[n]); len(b.rates) > 0 && price != want {
 				return fmt.Errorf("type %s costs %d, and %d was quoted", s.types[n], price, want)
 			}

@@ -145,7 +145,8 @@ type Bill struct {
 	Payer              string
 	Placed, Released   int64 // set aside, and given back of it
 	Captured, Overshot int64 // charged: of what was set aside, and beyond
-	Returned           int64
+	Returned           int64 // of what was charged
+	GivenBack          int64 // of that beside what was counted: for a fault, or by hand
 	bare               bool
 	counted            int64 // charged for what was counted, less what was given back of it
 	rates              []rate

@@ -76,3 +76,47 @@ func (b *Book) Priced(price int64) (found []string) {
 func (e *Entry) SetsAside() (of Attempt, chain []string, ok bool) {
 	return e.of, e.cause.chain, e.kind == setAside
 }
+
+// Millis is the GPU-milliseconds that the attempt was charged for last.
+func (b *Bill) Millis() (sum int64) {
+	for _, s := range b.stretches {
+		sum += s.millis
+	}
+	return sum
+}
+
+// Due is what the first so many GPU-milliseconds of the attempt come to, at the prices of
+// their time; of one that was charged nothing, at the lowest of its quote.
+func (b *Bill) Due(millis int64) (due int64) {
+	if len(b.stretches) == 0 {
+		if len(b.rates) == 0 {
+			return 0
+		}
+		return Cost(quotedFor(b.rates, ""), millis)
+	}
+	for i, s := range b.stretches {
+		part := min(s.millis, millis)
+		if i+1 == len(b.stretches) {
+			part = millis
+		}
+		due, millis = due+s.due(part), millis-part
+	}
+	return due
+}
+
+// due is what GPU-milliseconds of a stretch come to: of those of several types each type's
+// by itself.
+func (s *stretch) due(millis int64) (due int64) {
+	all := int64(0)
+	for _, n := range s.gpus {
+		all += n
+	}
+	for n, price := range s.prices {
+		part := millis
+		if len(s.prices) > 1 {
+			part = millis / all * s.gpus[n]
+		}
+		due += Cost(price, part)
+	}
+	return due
+}

@@ -1,0 +1,306 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/sim/faults"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// site is the organisation that all accounts of a workload are below, where jobs cost
+// something.
+const site = "site"
+
+// editsAtOnce is how many accounts and users one command makes.
+const editsAtOnce = 1000
+
+// open sets prices, makes the accounts that the workload names, and gives each credits.
+func (x *ordeal) open(f *Fleet) error {
+	if len(x.Prices) == 0 {
+		return nil
+	}
+	if err := x.must(&command.Tick{Form: accounting.Form}); err != nil {
+		return err
+	}
+	types := map[string]bool{}
+	for i := range f.Nodes {
+		for _, g := range f.Nodes[i].GPUs {
+			types[g.Type] = true
+		}
+	}
+	for name := range types {
+		x.rates = append(x.rates, name)
+	}
+	slices.Sort(x.rates)
+	for _, name := range x.rates {
+		price, known := x.Prices[name]
+		if !known {
+			price = x.Prices[""]
+		}
+		if err := x.must(&command.ChangeCredits{Actor: root(), Action: command.SetPrice, GPUType: name, Amount: price}); err != nil {
+			return err
+		}
+	}
+	for edits := range slices.Chunk(x.tree(), editsAtOnce) {
+		if err := x.must(&command.EditAccounts{Actor: root(), Edits: edits}); err != nil {
+			return err
+		}
+	}
+	for _, name := range x.accounts {
+		c := &command.ChangeCredits{Actor: root(), Action: command.GrantCredits, Account: name, Class: accounting.Purchase, Amount: x.Grant}
+		if err := x.must(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tree is the accounts and users of the workload, in order of their names.
+func (x *ordeal) tree() (edits []command.AccountEdit) {
+	users := map[cluster.AssociationKey]bool{}
+	for i := range x.jobs {
+		spec := x.jobs[i].Spec
+		users[cluster.AssociationKey{Account: cmp.Or(spec.Account, noAccount), User: spec.Owner.User}] = true
+	}
+	keys := make([]cluster.AssociationKey, 0, len(users))
+	for k := range users {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b cluster.AssociationKey) int {
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.User, b.User))
+	})
+	parent := site
+	edits = append(edits, command.AccountEdit{Action: command.PutAccount, Account: site})
+	for _, k := range keys {
+		if n := len(x.accounts); n == 0 || x.accounts[n-1] != k.Account {
+			x.accounts = append(x.accounts, k.Account)
+			edits = append(edits, command.AccountEdit{Action: command.PutAccount, Account: k.Account, Parent: &parent})
+		}
+		edits = append(edits, command.AccountEdit{Action: command.PutAccount, Account: k.Account, User: k.User})
+	}
+	return edits
+}
+
+// administer does one of the things that administrators do.
+func (x *ordeal) administer() error {
+	r := x.dice.Of(faults.Admins)
+	deeds := []func(*rand.Rand) error{x.drain, x.removeNode, x.reserve, x.setPolicy, x.rerun, x.release}
+	if len(x.Prices) > 0 {
+		deeds = append(deeds, x.grant, x.grant, x.void, x.price, x.budget, x.refund, x.correct, x.closePeriod, x.limit, x.move)
+	}
+	x.count("administrators_changes")
+	return deeds[r.IntN(len(deeds))](r)
+}
+
+// change changes credits.
+func (x *ordeal) change(c *command.ChangeCredits) error {
+	c.Actor = root()
+	_, err := x.ask(c, &c.Request)
+	return err
+}
+
+// payer is an account, or a user of one.
+func (x *ordeal) payer(r *rand.Rand) (account, user string) {
+	if r.IntN(3) == 0 {
+		spec := x.jobs[r.IntN(len(x.jobs))].Spec
+		return cmp.Or(spec.Account, noAccount), spec.Owner.User
+	}
+	if r.IntN(6) == 0 {
+		return site, ""
+	}
+	return x.accounts[r.IntN(len(x.accounts))], ""
+}
+
+// some is an amount of up to so many hours of a GPU.
+func (x *ordeal) some(r *rand.Rand, hours int64) accounting.Credits {
+	price, err := x.state.View().Credits().Price(x.rates[r.IntN(len(x.rates))], x.now)
+	if err != nil || price == 0 {
+		price = accounting.One
+	}
+	return accounting.Credits(1 + r.Int64N(int64(price)*hours))
+}
+
+func (x *ordeal) grant(r *rand.Rand) error {
+	c := &command.ChangeCredits{Action: command.GrantCredits, Amount: x.some(r, 500), Class: accounting.Class(1 + r.IntN(4)), Priority: int32(r.IntN(2)), Cutoff: r.IntN(3) == 0}
+	c.Account, c.User = x.payer(r)
+	if r.IntN(2) == 0 {
+		c.Expires = x.now.Add(faults.Within(r, 3*24*time.Hour))
+	}
+	switch r.IntN(6) {
+	case 0:
+		c.Scope.PerJob = x.some(r, 4)
+	case 1:
+		c.Scope.Permille = 1 + r.Int64N(1000)
+	case 2:
+		c.Effective = x.now.Add(faults.Within(r, 12*time.Hour))
+		if c.Expires > 0 {
+			c.Expires = max(c.Expires, c.Effective.Add(time.Hour))
+		}
+	}
+	return x.change(c)
+}
+
+func (x *ordeal) void(r *rand.Rand) error {
+	n := len(x.audit.book.Purses)
+	return x.change(&command.ChangeCredits{Action: command.VoidBucket, Bucket: accounting.BucketID(1 + len(x.accounts) + r.IntN(max(1, n)))})
+}
+
+func (x *ordeal) price(r *rand.Rand) error {
+	name := x.rates[r.IntN(len(x.rates))]
+	price, err := x.state.View().Credits().Price(name, x.now)
+	if err != nil {
+		return nil
+	}
+	price = max(1, price/1000*accounting.Credits(700+r.IntN(700)))
+	return x.change(&command.ChangeCredits{Action: command.SetPrice, GPUType: name, Amount: price})
+}
+
+func (x *ordeal) budget(r *rand.Rand) error {
+	c := &command.ChangeCredits{Action: command.SetBudget, Hard: r.IntN(2) == 0, Window: accounting.Window(r.IntN(3))}
+	c.Account, c.User = x.payer(r)
+	if r.IntN(3) > 0 {
+		id := accounting.NodeID(c.Account)
+		if c.User != "" {
+			id += accounting.NodeID("/" + c.User)
+		}
+		n := x.state.View().Credits().Node(id)
+		c.Amount = n.Held + n.Spent + x.some(r, 200)
+	}
+	return x.change(c)
+}
+
+// someJob is one of the latest.
+func (x *ordeal) someJob(r *rand.Rand) cluster.JobID {
+	at := max(0, x.next-1-r.IntN(200))
+	return x.results[at].ID
+}
+
+func (x *ordeal) refund(r *rand.Rand) error {
+	return x.change(&command.ChangeCredits{Action: command.RefundJob, Job: x.someJob(r), Amount: x.some(r, 3)})
+}
+
+func (x *ordeal) correct(r *rand.Rand) error {
+	return x.change(&command.ChangeCredits{Action: command.CorrectJob, Job: x.someJob(r), Amount: x.some(r, 3)})
+}
+
+func (x *ordeal) closePeriod(r *rand.Rand) error {
+	end := x.now.Add(-faults.Within(r, 24*time.Hour))
+	return x.change(&command.ChangeCredits{Action: command.CloseCredits, Period: fmt.Sprint("period-", x.keys), Effective: end})
+}
+
+func (x *ordeal) edit(e command.AccountEdit) error {
+	e.Action = command.ModifyAccount
+	c := &command.EditAccounts{Actor: root(), Edits: []command.AccountEdit{e}}
+	_, err := x.ask(c, &c.Request)
+	return err
+}
+
+// limit bounds an account, for a day.
+func (x *ordeal) limit(r *rand.Rand) error {
+	l := cluster.Limit{Kind: cluster.GrpTRES, Resource: cluster.ResourceGPU, Value: 1 + r.Int64N(16)}
+	if r.IntN(2) == 0 {
+		l = cluster.Limit{Kind: cluster.GrpJobs, Value: 1 + r.Int64N(8)}
+	}
+	name := x.accounts[r.IntN(len(x.accounts))]
+	x.in(faults.Within(r, 24*time.Hour), func() error {
+		return x.edit(command.AccountEdit{Account: name, Unset: []cluster.Limit{l}})
+	})
+	return x.edit(command.AccountEdit{Account: name, Set: []cluster.Limit{l}})
+}
+
+// move hangs an account below another, or below the organisation again.
+func (x *ordeal) move(r *rand.Rand) error {
+	parent := site
+	if r.IntN(2) == 0 {
+		parent = x.accounts[r.IntN(len(x.accounts))]
+	}
+	return x.edit(command.AccountEdit{Account: x.accounts[r.IntN(len(x.accounts))], Parent: &parent})
+}
+
+// drain drains a node for some hours.
+func (x *ordeal) drain(r *rand.Rand) error {
+	h := x.any(faults.Admins)
+	act := func(action command.NodeAction) error {
+		c := &command.UpdateNodes{Actor: root(), Names: []string{h.node.Name}, Action: action, Reason: "maintenance"}
+		_, err := x.ask(c, &c.Request)
+		return err
+	}
+	x.in(faults.Within(r, 2*time.Hour), func() error { return act(command.ResumeNodes) })
+	return act(command.DrainNodes)
+}
+
+// removeNode forgets a node that is silent; it dials in again when it is back.
+func (x *ordeal) removeNode(*rand.Rand) error {
+	for _, name := range x.names {
+		if h := x.hosts[name]; !h.heard {
+			c := &command.UpdateNodes{Actor: root(), Names: []string{name}, Action: command.RemoveNodes, Reason: "gone", Force: true}
+			_, err := x.ask(c, &c.Request)
+			return err
+		}
+	}
+	return nil
+}
+
+// reserve reserves a node for an hour that begins soon.
+func (x *ordeal) reserve(r *rand.Rand) error {
+	start := x.now.Add(faults.Within(r, 6*time.Hour))
+	return x.apply1(func(p *cluster.Policy) {
+		p.Scheduling.Reservations = slices.DeleteFunc(slices.Clone(p.Scheduling.Reservations), func(o cluster.Reservation) bool { return o.End <= x.now })
+		p.Scheduling.Reservations = append(p.Scheduling.Reservations, cluster.Reservation{
+			Name: fmt.Sprint("r", x.keys), Start: start, End: start.Add(time.Hour), Users: []string{"root"}, Nodes: []string{x.any(faults.Admins).node.Name}, Why: "maintenance",
+		})
+	})
+}
+
+// setPolicy changes one thing in the policy.
+func (x *ordeal) setPolicy(r *rand.Rand) error {
+	hours := func(of ...int) time.Duration { return time.Duration(of[r.IntN(len(of))]) * time.Hour }
+	return x.apply1(func(p *cluster.Policy) {
+		switch r.IntN(5) {
+		case 0:
+			p.Credits.FaultRefund = hours(0, 1, 4, 1000)
+		case 1:
+			p.Credits.LienWindow = hours(0, 0, 2, 24)
+		case 2:
+			p.Credits.Floating = !p.Credits.Floating
+		case 3:
+			p.MaxRestarts = 1 + r.Int32N(8)
+		case 4:
+			p.Scheduling.PromiseHorizon = hours(0, 1, 6)
+		}
+	})
+}
+
+// apply1 puts a changed policy in force.
+func (x *ordeal) apply1(change func(*cluster.Policy)) error {
+	p := *x.state.View().Policy()
+	change(&p)
+	c := &command.ApplyPolicy{Actor: root(), Policy: p}
+	_, err := x.ask(c, &c.Request)
+	return err
+}
+
+// rerun has a job run anew.
+func (x *ordeal) rerun(r *rand.Rand) error {
+	c := &command.UpdateJobs{Actor: root(), Action: command.RequeueJobs, Jobs: []cluster.JobRef{{ID: x.someJob(r), Index: cluster.NoIndex}}}
+	_, err := x.ask(c, &c.Request)
+	return err
+}
+
+// release lets go all jobs that are held.
+func (x *ordeal) release(*rand.Rand) error {
+	c := &command.UpdateJobs{Actor: root(), Action: command.ReleaseJobs}
+	for j := range x.state.View().Jobs(0) {
+		if j.State == cluster.Pending && j.Hold != cluster.NotHeld {
+			c.Jobs = append(c.Jobs, j.Ref())
+		}
+	}
+	_, err := x.ask(c, &c.Request)
+	return err
+}

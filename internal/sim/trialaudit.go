@@ -1,0 +1,400 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/sim/book"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// audit recomputes the books from the journal as it is written, and compares them with
+// what the state says; it knows the ledger's own rules in no other way. I1 to I14 are the
+// invariants that docs/credits.md lists.
+type audit struct {
+	x        *ordeal
+	book     *book.Book
+	row      []byte
+	parents  map[string]string // of accounts, as administrators said
+	budgets  map[string]accounting.Budget
+	liens    map[accounting.LienID]accounting.LienState
+	jobs     map[cluster.JobID]*history
+	finished uint64
+	refund   time.Duration // the policy's, before the command
+	returned map[book.Attempt]int64
+	byHand   map[book.Attempt]int64 // refunds that administrators made
+	open     map[book.Attempt]provisional
+}
+
+// history is what is remembered of a job.
+type history struct {
+	attempt cluster.Attempt
+	over    bool
+	charged int64 // as each of its bills stood when it was made
+}
+
+// provisional is a bill that waits for a node.
+type provisional struct {
+	millis  int64 // what it may come to
+	forgive int64 // of what it comes to
+}
+
+func newAudit(x *ordeal) *audit {
+	return &audit{
+		x: x, book: book.New(), parents: map[string]string{}, budgets: map[string]accounting.Budget{},
+		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[book.Attempt]int64{}, byHand: map[book.Attempt]int64{}, open: map[book.Attempt]provisional{},
+		refund: x.state.View().Policy().Credits.FaultRefund,
+	}
+}
+
+func violation(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrViolation}, args...)...)
+}
+
+// after looks at what a command changed, and now and then at everything.
+func (a *audit) after(c command.Command, r command.Result, e *state.Effects) error {
+	a.x.told.Checks.Commands++
+	_, refused := r.(*command.Refusal)
+	if refused {
+		if err := harmless(c, e); err != nil {
+			return err
+		}
+	} else if !a.x.repeating {
+		a.learn(c, r)
+	}
+	if err := a.journal(e.Entries); err != nil {
+		return err
+	}
+	for i := range e.Changed {
+		if ch := &e.Changed[i]; ch.Kind == state.JobChanged {
+			if err := a.job(c, ch.Old, ch.New); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range e.Finished {
+		if err := a.end(&e.Finished[i]); err != nil {
+			return err
+		}
+	}
+	view := a.x.state.Peek()
+	a.refund = view.Policy().Credits.FaultRefund
+	if a.x.told.Checks.Commands%max(1, a.x.Every) != 0 {
+		return nil
+	}
+	return a.everything()
+}
+
+// everything recomputes all that there is.
+func (a *audit) everything() error {
+	a.x.told.Checks.Whole++
+	if err := a.x.state.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrViolation, err)
+	}
+	return a.balances(a.x.state.Peek().Credits())
+}
+
+// harmless is I12: what is refused changes nothing, but for its request id.
+func harmless(c command.Command, e *state.Effects) error {
+	for _, ch := range e.Changed {
+		if ch.Kind == state.JobChanged && ch.Old != nil && ch.New != nil && ch.New.State == cluster.Pending && ch.Old.State == cluster.Pending {
+			continue // somebody's turn came to have credits set aside
+		}
+		return violation("I12: %T was refused, and changed %+v", c, ch)
+	}
+	if len(e.Finished)+len(e.Blobs) > 0 {
+		return violation("I12: %T was refused, and ended a job", c)
+	}
+	return nil
+}
+
+// learn notes what administrators said about accounts.
+func (a *audit) learn(c command.Command, r command.Result) {
+	switch c := c.(type) {
+	case *command.EditAccounts:
+		for i := range c.Edits {
+			switch e := &c.Edits[i]; {
+			case e.User != "":
+				a.parents[e.Account+"/"+e.User] = e.Account
+			case e.Parent != nil:
+				a.parents[e.Account] = *e.Parent
+			case e.Action == command.PutAccount:
+				a.parents[e.Account] = ""
+			}
+		}
+	case *command.ChangeCredits:
+		done, is := r.(*command.Credited)
+		if !is || done.Again {
+			return
+		}
+		switch c.Action {
+		case command.RefundJob:
+			a.byHand[book.Attempt{Job: uint64(done.Lien.Job), Number: uint64(done.Lien.Attempt)}] += int64(done.Returned)
+		case command.SetBudget:
+			name := c.Account
+			if c.User != "" {
+				name += "/" + c.User
+			}
+			a.budgets[name] = accounting.Budget{Limit: c.Amount, Hard: c.Hard, Window: c.Window}
+		}
+	}
+}
+
+// journal adds up new entries: I1, I2, I6, I8, I9 and I10 of each of them.
+func (a *audit) journal(entries []accounting.Entry) error {
+	clear(a.returned)
+	for i := range entries {
+		a.row = entries[i].AppendRow(a.row[:0])
+		before := int64(0)
+		of := book.Attempt{Job: uint64(entries[i].Lien.Job), Number: uint64(entries[i].Lien.Attempt)}
+		if bill := a.book.Bills[of]; bill != nil {
+			before = bill.GivenBack
+		}
+		e, err := a.book.Add(a.row)
+		if err != nil {
+			return violation("%w", err)
+		}
+		a.x.told.Checks.Entries++
+		if bill := a.book.Bills[of]; bill != nil && bill.GivenBack > before {
+			a.returned[of] += bill.GivenBack - before
+		}
+		if err := a.within(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// within is I5: when credits are set aside, no hard budget above is exceeded.
+func (a *audit) within(e *book.Entry) error {
+	of, chain, is := e.SetsAside()
+	if !is {
+		return nil
+	}
+	for _, name := range chain {
+		b := a.budgets[name]
+		if !b.Hard || b.Limit == 0 || b.Window != accounting.Ever {
+			continue // what was spent this month is the ledger's own to say
+		}
+		s := a.book.RollUp(a.parents)[name]
+		if used := s.Held + s.Spent + s.Debt; used > int64(b.Limit) {
+			return violation("I5: %d is set aside for attempt %v, and %s has used %d of %d", a.book.Bills[of].Holds(), of, name, used, b.Limit)
+		}
+	}
+	return nil
+}
+
+// job follows a job: its attempts are numbered one after the other, and what each of
+// them came to is charged when it is over.
+func (a *audit) job(c command.Command, old, j *cluster.Job) error {
+	if j == nil {
+		return nil
+	}
+	h := a.jobs[j.ID]
+	if h == nil {
+		return nil // being submitted
+	}
+	if h.over {
+		return violation("job %d changes after it has ended", j.ID)
+	}
+	if old != nil && !old.State.Holds() && j.State.Holds() {
+		if j.Attempt != h.attempt+1 {
+			return violation("job %d runs as attempt %d after attempt %d", j.ID, j.Attempt, h.attempt)
+		}
+		h.attempt = j.Attempt
+	}
+	if old != nil && old.State.Holds() && !j.State.Holds() {
+		return a.bill(h, old, j, lostBy(c, old))
+	}
+	return nil
+}
+
+// bill compares what an attempt that is over was charged with how long it had its GPUs:
+// interval × price of what nodes vouch for, less what a fault destroyed of it.
+func (a *audit) bill(h *history, old, j *cluster.Job, lost bool) error {
+	of := book.Attempt{Job: uint64(j.ID), Number: uint64(old.Attempt)}
+	b := a.book.Bills[of]
+	h.charged += b.Charged()
+	if b == nil || old.Spec.Request.TotalGPUs() == 0 {
+		return nil
+	}
+	if holds := b.Holds(); holds != 0 {
+		return violation("attempt %v is over and holds %d", of, holds)
+	}
+	outcome, ran, mine := j.State, j.Ended.Sub(j.Started), j.Requester == j.Spec.Owner.User
+	if n := len(j.Attempts); j.Attempts != nil && j.Attempts[n-1].Attempt == old.Attempt {
+		last := j.Attempts[n-1]
+		outcome, ran, mine = last.Outcome, last.Ended.Sub(last.Started), old.Requester == j.Spec.Owner.User
+	}
+	if limit := old.Spec.TimeLimit; limit > 0 {
+		ran = min(ran, limit)
+	}
+	gpus := int64(0)
+	for i := range old.Alloc.Nodes {
+		gpus += int64(len(old.Alloc.Nodes[i].GPUs))
+	}
+	all, is := gpus*ran.Milliseconds(), b.Millis()
+	lien, _ := a.x.state.Peek().Credits().Lien(accounting.LienID{Job: j.ID, Attempt: old.Attempt})
+	if is > all || is < all && !lost && b.Due(all) != b.Due(is) {
+		return violation("attempt %v, %s, had %d GPUs for %s and was charged for %d GPU-milliseconds of %d", of, outcome, gpus, ran, is, all)
+	}
+	forgive := int64(0)
+	if outcome == cluster.NodeFailed || outcome == cluster.Preempted && !mine {
+		forgive = b.Due(all) - b.Due(all-gpus*min(ran, a.refund).Milliseconds())
+	}
+	if back := a.returned[of]; !lost && back != min(forgive, b.Charged()+back) {
+		return violation("attempt %v, %s after %s: %d was given back, %d was destroyed", of, outcome, ran, back, forgive)
+	} else if back > forgive {
+		return violation("attempt %v, %s after %s: %d was given back, at most %d was destroyed", of, outcome, ran, back, forgive)
+	}
+	if lien.State == accounting.Provisional {
+		a.open[of] = provisional{all, forgive}
+	}
+	return nil
+}
+
+// lostBy reports whether a node cannot say any more how its part of an attempt ended,
+// since a command said that it is gone, or that the task is.
+func lostBy(c command.Command, old *cluster.Job) bool {
+	for i := range old.Tasks {
+		t := &old.Tasks[i]
+		if t.Cause == cluster.TaskLost || t.Phase < cluster.TaskEnded && goneBy(c, t.Node, old) {
+			return true
+		}
+	}
+	return false
+}
+
+func goneBy(c command.Command, node string, j *cluster.Job) bool {
+	switch c := c.(type) {
+	case *command.SetLiveness:
+		return slices.ContainsFunc(c.Nodes, func(l command.NodeLiveness) bool { return l.Node == node && l.Liveness == cluster.Dead })
+	case *command.RegisterNode:
+		return c.Node.Name == node
+	case *command.UpdateNodes:
+		return c.Action == command.RemoveNodes && slices.Contains(c.Names, node)
+	case *command.ReportTasks:
+		return c.Node == node && !slices.ContainsFunc(c.Tasks, func(t command.TaskReport) bool {
+			return t.Job == j.ID && t.Attempt == j.Attempt && t.Task.Phase > cluster.TaskWanted
+		})
+	}
+	return false
+}
+
+// end is I14: the record of a job says what the journal does, and each job ends once.
+func (a *audit) end(f *state.Finished) error {
+	if f.Seq != a.finished+1 {
+		return violation("finished job %d has number %d after %d", f.Job.ID, f.Seq, a.finished)
+	}
+	a.finished++
+	j, err := command.DecodeJob(f.Record)
+	if err != nil {
+		return violation("record of job %d: %w", f.Job.ID, err)
+	}
+	h := a.jobs[j.ID]
+	if h == nil || h.over {
+		return violation("job %d ended a second time, or never began", j.ID)
+	}
+	if h.over = true; j.Charged != h.charged {
+		return violation("I14: job %d was charged %d by its record, and %d by the journal", j.ID, j.Charged, h.charged)
+	}
+	return nil
+}
+
+// finalBill is a provisional bill that cannot change any more.
+func (a *audit) finalBill(of book.Attempt, p provisional) error {
+	b := a.book.Bills[of]
+	if is := b.Millis(); is > p.millis || b.GivenBack-a.byHand[of] > p.forgive {
+		return violation("attempt %v was charged for %d GPU-milliseconds of %d in the end, and %d of %d was given back", of, is, p.millis, b.GivenBack, p.forgive)
+	}
+	return nil
+}
+
+// balances is I1 to I4, I6 and I7: what the ledger says is what the journal comes to.
+func (a *audit) balances(l *accounting.Ledger) error {
+	var found []error
+	fault := func(format string, args ...any) {
+		if len(found) < 10 {
+			found = append(found, violation(format, args...))
+		}
+	}
+	if sum := a.book.Total(); sum != 0 {
+		fault("I1: all accounts together have %d", sum)
+	}
+	n, held := 0, int64(0)
+	for b := range l.Buckets() {
+		n++
+		says := book.Purse{Amount: int64(b.Amount), Available: int64(b.Avail), Held: int64(b.Held), Spent: int64(b.Spent), Expired: int64(b.Expired), Void: int64(b.Void)}
+		is := a.book.Purses[uint64(b.ID)]
+		switch {
+		case is == nil || *is != says:
+			fault("I2: bucket %d says %+v, the journal %+v", b.ID, says, is)
+		case is.Amount != is.Available+is.Held+is.Spent+is.Expired+is.Void:
+			fault("I2: bucket %d has %+v", b.ID, *is)
+		default:
+			held += is.Held
+		}
+	}
+	if n != len(a.book.Purses) {
+		fault("I2: there are %d buckets, in the journal %d", n, len(a.book.Purses))
+	}
+	a.accounts(l, held, fault)
+	a.attempts(l, held, fault)
+	return errors.Join(found...)
+}
+
+// accounts is I3 and I4.
+func (a *audit) accounts(l *accounting.Ledger, held int64, fault func(string, ...any)) {
+	sums, top := a.book.RollUp(a.parents), int64(0)
+	for id, n := range l.Nodes() {
+		is, says := sums[string(id)], book.Share{Held: int64(n.Held), Spent: int64(n.Spent), Debt: int64(n.Debt)}
+		if is != says {
+			fault("I4: %s says %+v, the journal %+v", id, says, is)
+		}
+		if string(n.Parent) != a.parents[string(id)] {
+			fault("I4: %s is below %q, it was put below %q", id, n.Parent, a.parents[string(id)])
+		}
+		if n.Parent == "" {
+			top += says.Held
+		}
+	}
+	if top != held {
+		fault("I3: the accounts at the top hold %d, buckets %d", top, held)
+	}
+}
+
+// attempts is I3, I6 and I7.
+func (a *audit) attempts(l *accounting.Ledger, held int64, fault func(string, ...any)) {
+	there := map[accounting.LienID]accounting.LienState{}
+	for n := range l.Liens() {
+		of := book.Attempt{Job: uint64(n.ID.Job), Number: uint64(n.ID.Attempt)}
+		was, known := a.liens[n.ID]
+		if known && was != n.State && was != accounting.Open && (was != accounting.Provisional || n.State != accounting.Settled) {
+			fault("I7: attempt %s was %s and is %s", n.ID, was, n.State)
+		}
+		there[n.ID] = n.State
+		b := a.book.Bills[of]
+		if b == nil {
+			b = &book.Bill{}
+		}
+		if int64(n.Holds()) != b.Holds() || int64(n.Paid()) != b.Charged() || n.State != accounting.Open && b.Holds() != 0 {
+			fault("I6: attempt %s is %s, holds %d and paid %d; in the journal %d and %d", n.ID, n.State, n.Holds(), n.Paid(), b.Holds(), b.Charged())
+		}
+		held -= b.Holds()
+		if p, waits := a.open[of]; waits && n.State == accounting.Settled {
+			delete(a.open, of)
+			if err := a.finalBill(of, p); err != nil {
+				fault("%w", err)
+			}
+		}
+	}
+	a.liens = there
+	if held != 0 {
+		fault("I3: buckets hold %d more than attempts", held)
+	}
+}

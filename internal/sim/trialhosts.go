@@ -1,0 +1,246 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/sim/faults"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// attemptID names an attempt, attemptOn what it runs on a node.
+type attemptID struct {
+	job     cluster.JobID
+	attempt cluster.Attempt
+}
+
+type attemptOn struct {
+	attemptID
+	node string
+}
+
+// host is one machine, and the daemon on it.
+type host struct {
+	node  cluster.Node // as it describes itself
+	epoch uint64
+	boots int
+	runs  bool // it is on
+	heard bool // the controllers hear it
+	losts int  // how often it was lost
+	seen  uint64
+	tasks map[attemptID]*onHost
+}
+
+// onHost is one task on a machine.
+type onHost struct {
+	rank     int
+	gpus     []int32
+	cpus     int32
+	task     cluster.Task
+	stopping bool
+}
+
+// order is the tasks of a machine in an order that is always the same.
+func (h *host) order() []attemptID {
+	return slices.SortedFunc(maps.Keys(h.tasks), func(a, b attemptID) int {
+		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.attempt, b.attempt))
+	})
+}
+
+// Times that messages and machines take.
+const (
+	oneWay    = time.Second
+	heartbeat = 10 * time.Second
+	cleaning  = 2 * time.Second
+)
+
+// sync has a machine do what is wanted of it, and say how it is.
+func (x *ordeal) sync(h *host) error {
+	if !h.heard {
+		return nil
+	}
+	wanted := map[attemptID]bool{}
+	for j := range x.state.View().OnNode(h.node.Name) {
+		id := attemptID{j.ID, j.Attempt}
+		rank := slices.IndexFunc(j.Tasks, func(t cluster.Task) bool { return t.Node == h.node.Name })
+		wanted[id] = true
+		t, there := h.tasks[id]
+		switch {
+		case !there && j.Tasks[rank].Phase != cluster.TaskWanted: // gone: the report will say so
+		case !there && j.State == cluster.Completing: // it never began
+			h.tasks[id] = &onHost{rank: rank, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskClean}}
+		case !there:
+			if err := x.launch(h, id, j, rank); err != nil {
+				return err
+			}
+		case j.State == cluster.Completing:
+			x.stop(h, id, t)
+		}
+	}
+	for _, id := range h.order() {
+		if !wanted[id] {
+			x.stop(h, id, h.tasks[id])
+		}
+	}
+	h.seen = x.index
+	return x.report(h)
+}
+
+// launch begins a task, unless that shows that something was given twice.
+func (x *ordeal) launch(h *host, id attemptID, j *cluster.Job, rank int) error {
+	a := &j.Alloc.Nodes[rank]
+	t := &onHost{rank: rank, gpus: a.GPUs, cpus: a.CPUs, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskStarted, Started: x.now}}
+	on := attemptOn{id, h.node.Name}
+	if x.begun[on] {
+		return fmt.Errorf("%w: attempt %d of job %d begins on node %s a second time", ErrViolation, id.attempt, id.job, h.node.Name)
+	}
+	x.begun[on] = true
+	cpus := t.cpus
+	for _, other := range h.order() {
+		o := h.tasks[other]
+		if o.task.Phase == cluster.TaskClean {
+			continue
+		}
+		cpus += o.cpus
+		for _, g := range o.gpus {
+			if slices.Contains(t.gpus, g) {
+				return fmt.Errorf("%w: GPU %d of node %s is given to job %d while job %d has it", ErrViolation, g, h.node.Name, id.job, other.job)
+			}
+		}
+	}
+	if cpus > h.node.CPUs {
+		return fmt.Errorf("%w: %d CPUs of node %s are given, it has %d", ErrViolation, cpus, h.node.Name, h.node.CPUs)
+	}
+	h.tasks[id] = t
+	for _, g := range t.gpus {
+		if h.node.GPUs[g].Bad != "" {
+			x.finish(h, id, t, ended{cause: cluster.GPUFault, message: h.node.GPUs[g].Bad})
+			return nil
+		}
+	}
+	x.live(h, id, t, j)
+	return nil
+}
+
+// ended is how a task ends.
+type ended struct {
+	cause   cluster.Cause
+	code    int32
+	signal  int32
+	message string
+}
+
+// finish ends a task that runs; soon nothing is left of it.
+func (x *ordeal) finish(h *host, id attemptID, t *onHost, e ended) {
+	if t.task.Phase >= cluster.TaskEnded || h.tasks[id] != t {
+		return
+	}
+	t.task.Phase, t.task.Ended, t.task.Cause, t.task.Message = cluster.TaskEnded, x.now, e.cause, e.message
+	t.task.Exit = cluster.Exit{Code: e.code, Signal: e.signal}
+	x.in(cleaning, func() error {
+		if h.tasks[id] == t {
+			t.task.Phase = cluster.TaskClean
+		}
+		return x.report(h)
+	})
+}
+
+// stop ends a task that is not wanted any more.
+func (x *ordeal) stop(h *host, id attemptID, t *onHost) {
+	if t.stopping || t.task.Phase >= cluster.TaskEnded {
+		return
+	}
+	t.stopping = true
+	x.in(time.Second, func() error {
+		x.finish(h, id, t, ended{cause: cluster.Stopped})
+		return x.report(h)
+	})
+}
+
+// report has a machine say what is on it, if anybody hears it.
+func (x *ordeal) report(h *host) error {
+	if !h.heard {
+		return nil
+	}
+	r := &command.ReportTasks{Node: h.node.Name, Epoch: h.epoch, Seen: h.seen, GPUs: slices.Clone(h.node.GPUs)}
+	for _, id := range h.order() {
+		t := h.tasks[id]
+		said := command.TaskReport{Job: id.job, Attempt: id.attempt, Task: t.task}
+		if t.task.Ended > 0 {
+			said.Ran = t.task.Ended.Sub(t.task.Started)
+		}
+		r.Tasks = append(r.Tasks, said)
+	}
+	dice := x.dice.Of(faults.Reports)
+	if faults.Yes(dice, x.Faults.Lost) {
+		x.count("reports_lost")
+		x.in(heartbeat, func() error { return x.report(h) })
+		return nil
+	}
+	if faults.Yes(dice, x.Faults.Twice) {
+		x.in(oneWay+time.Duration(dice.Int64N(int64(10*time.Minute))), func() error { return x.echo(h, r) })
+	}
+	return x.deliver(h, r)
+}
+
+// echo delivers an old report again; the next one comes soon, as always.
+func (x *ordeal) echo(h *host, r *command.ReportTasks) error {
+	if !h.heard {
+		return nil
+	}
+	x.count("reports_delivered_twice")
+	again := *r
+	again.Tasks, again.GPUs = slices.Clone(r.Tasks), nil
+	if _, err := x.apply(&again); err != nil {
+		return err
+	}
+	x.in(heartbeat, func() error { return x.report(h) })
+	return nil
+}
+
+// deliver hands a report to the controllers. What they have is forgotten by the node.
+func (x *ordeal) deliver(h *host, r *command.ReportTasks) error {
+	if !x.state.Peek().NothingNew(r) {
+		answer, err := x.apply(r)
+		if err != nil {
+			return err
+		}
+		if _, refused := answer.(*command.Refusal); refused { // removed meanwhile: it dials in again
+			x.in(heartbeat, func() error { return x.join(h) })
+			return nil
+		}
+	}
+	view := x.state.View()
+	for id, t := range h.tasks {
+		j, known := view.Job(id.job)
+		wanted := known && j.Attempt == id.attempt && j.State.Holds()
+		if t.task.Phase == cluster.TaskClean && !wanted {
+			delete(h.tasks, id)
+		}
+	}
+	return nil
+}
+
+// join registers a machine: its daemon dials in, hears what is wanted, and reports.
+func (x *ordeal) join(h *host) error {
+	if !h.heard {
+		return nil
+	}
+	n := h.node
+	n.GPUs = slices.Clone(n.GPUs)
+	r, err := x.apply(&command.RegisterNode{Node: n})
+	if err != nil {
+		return err
+	}
+	registered, ok := r.(*command.Registered)
+	if !ok {
+		return refused(r)
+	}
+	h.epoch, h.seen = registered.Epoch, 0
+	x.in(oneWay, func() error { return x.sync(h) })
+	return x.report(h)
+}

@@ -1,0 +1,297 @@
+package sim
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/sim/faults"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// specKey is what distinguishes the requests of a workload under trials.
+type specKey struct {
+	of  *cluster.JobSpec
+	qos string
+}
+
+// specOf is a job's request as it is submitted here: it may run again, names an account
+// where jobs cost something, and some are in the QOS that preempts.
+func (x *ordeal) specOf(i int) *cluster.JobSpec {
+	k := specKey{of: x.jobs[i].Spec}
+	if faults.Yes(x.dice.For(faults.Users, uint64(i), 1), x.Faults.Preempt) {
+		k.qos = x.preemptor()
+	}
+	spec := x.specs[k]
+	if spec == nil {
+		s := *k.of
+		s.Requeue, s.QOS = true, cmp.Or(k.qos, s.QOS)
+		if len(x.Prices) > 0 {
+			s.Account = cmp.Or(s.Account, noAccount)
+		}
+		spec = &s
+		x.specs[k] = spec
+	}
+	return spec
+}
+
+// noAccount is the account of jobs that have none in their log, where they cost something.
+const noAccount = "default"
+
+// preemptor is a QOS that may preempt the default one.
+func (x *ordeal) preemptor() string {
+	p := x.state.Peek().Policy()
+	for i := range p.QOS {
+		if p.MayPreempt(p.QOS[i].Name, p.DefaultQOS) {
+			return p.QOS[i].Name
+		}
+	}
+	return ""
+}
+
+// submit hands in the next job.
+func (x *ordeal) submit(i int) error {
+	spec := x.specOf(i)
+	res := &x.results[i]
+	c := &command.SubmitJobs{Actor: actor(spec), Jobs: []command.Submission{{Spec: *spec}}}
+	answer, err := x.ask(c, &c.Request)
+	if err != nil {
+		return err
+	}
+	switch a := answer.(type) {
+	case *command.Submitted:
+		res.ID = a.First[0]
+		x.of[res.ID] = i
+		x.quiet = x.now
+		x.audit.jobs[res.ID] = &history{}
+		if r := x.dice.For(faults.Users, uint64(i), 2); faults.Yes(r, x.Faults.Cancel) {
+			x.in(faults.Within(r, x.jobs[i].Run+time.Hour), func() error { return x.meddle(res.ID, spec, r) })
+		}
+	case *command.Refusal:
+		res.Reason = "refused: " + a.Message
+		x.done++
+	}
+	return nil
+}
+
+func actor(spec *cluster.JobSpec) command.Actor {
+	return command.Actor{Identity: spec.Owner, Source: "simulation"}
+}
+
+// meddle is what users do to their jobs.
+func (x *ordeal) meddle(id cluster.JobID, spec *cluster.JobSpec, r *rand.Rand) error {
+	refs := []cluster.JobRef{{ID: id, Index: cluster.NoIndex}}
+	update := func(c *command.UpdateJobs) error {
+		x.count("job_changes")
+		c.Actor, c.Jobs = actor(spec), refs
+		_, err := x.ask(c, &c.Request)
+		return err
+	}
+	switch r.IntN(8) {
+	case 0:
+		if err := update(&command.UpdateJobs{Action: command.HoldJobs}); err != nil {
+			return err
+		}
+		x.in(faults.Within(r, time.Hour), func() error { return update(&command.UpdateJobs{Action: command.ReleaseJobs}) })
+		return nil
+	case 1:
+		return update(&command.UpdateJobs{Action: command.RequeueJobs})
+	case 2, 3:
+		limit := max(time.Minute, spec.TimeLimit/2)
+		if r.IntN(3) == 0 { // which only operators may for a job that runs
+			limit = spec.TimeLimit * 2
+		}
+		return update(&command.UpdateJobs{Action: command.SetFields, TimeLimit: &limit})
+	case 4:
+		if n := len(x.accounts); n > 0 {
+			account := x.accounts[r.IntN(n)]
+			return update(&command.UpdateJobs{Action: command.SetFields, Account: &account})
+		}
+	}
+	x.count("cancellations")
+	c := &command.CancelJobs{Actor: actor(spec), Jobs: refs}
+	_, err := x.ask(c, &c.Request)
+	return err
+}
+
+// asked is a request, and how it was answered.
+type asked struct {
+	again  func(twist byte) (command.Result, error)
+	answer []byte
+	kept   bool
+}
+
+// ask makes a request as a client does, with an id of its own; some come twice.
+func (x *ordeal) ask(c command.Command, id *command.RequestID) (command.Result, error) {
+	if err := x.must(&command.Tick{}); err != nil { // what is due by itself is none of its doing
+		return nil, err
+	}
+	x.keys++
+	sum := sha256.Sum256(command.Encode(c))
+	*id = command.RequestID{Payload: [16]byte(sum[:16])}
+	binary.BigEndian.PutUint64(id.Key[:], x.keys)
+	id.Key[15] = 'g'
+	first, err := x.apply(c)
+	if err != nil {
+		return nil, err
+	}
+	_, refused := first.(*command.Refusal)
+	x.last = &asked{answer: plainAnswer(first), kept: !refused, again: func(twist byte) (command.Result, error) {
+		was := id.Payload
+		id.Payload[0] ^= twist
+		x.repeating = true
+		r, err := x.apply(c)
+		x.repeating = false
+		id.Payload = was
+		return r, err
+	}}
+	if dice := x.dice.Of(faults.Requests); faults.Yes(dice, x.Faults.Twice) {
+		asked := x.last
+		x.in(time.Duration(dice.Int64N(int64(10*time.Minute))), func() error { return x.repeat(asked) })
+	}
+	return first, nil
+}
+
+// repeat delivers a request again: it is answered as the first time, and never with
+// something else in it. One that was refused may have become possible.
+func (x *ordeal) repeat(a *asked) error {
+	if !a.kept {
+		return nil
+	}
+	x.count("requests_delivered_twice")
+	r, err := a.again(0)
+	if err != nil {
+		return err
+	}
+	if got := plainAnswer(r); string(got) != string(a.answer) {
+		return x.blame(x.latest(), fmt.Errorf("%w: I11: a request that came twice was answered %+v the second time", ErrViolation, r))
+	}
+	if r, err = a.again(1); err != nil {
+		return err
+	}
+	if no, is := r.(*command.Refusal); !is || no.Code != command.Mismatch {
+		return x.blame(x.latest(), fmt.Errorf("%w: I11: a request id that was used before was taken with something else in it: %+v", ErrViolation, r))
+	}
+	return nil
+}
+
+// plainAnswer is an answer without what may differ when it is given again.
+func plainAnswer(r command.Result) []byte {
+	switch a := r.(type) {
+	case *command.Submitted:
+		c := *a
+		c.Again = false
+		r = &c
+	case *command.Outcomes:
+		c := *a
+		c.Again = false
+		r = &c
+	case *command.Credited:
+		r = &command.Credited{Receipt: a.Receipt}
+		r.(*command.Credited).Again = false
+	}
+	return command.EncodeResult(r)
+}
+
+// see notes what became of a job, and tells its nodes.
+func (x *ordeal) see(c command.Command, old, j *cluster.Job) {
+	at, known := x.of[j.ID]
+	if !known {
+		return
+	}
+	res := &x.results[at]
+	if old != nil && old.State.Holds() && !j.State.Holds() {
+		x.over(res, old, j)
+	}
+	if j.Alloc != nil {
+		for i := range j.Alloc.Nodes {
+			if h := x.hosts[j.Alloc.Nodes[i].Node]; h != nil {
+				x.in(oneWay, func() error { return x.sync(h) })
+			}
+		}
+	}
+	switch {
+	case j.State == cluster.Configuring && (old == nil || old.State == cluster.Pending):
+		x.told.Attempts++
+		x.quiet = x.now
+		res.Start, res.Nodes, res.attempt = x.now, j.Alloc.Nodes, j.Attempt
+	case j.State == cluster.Pending && j.Promise == nil && !planned(c):
+		res.promised = 0 // its own user gave the promise back
+	case j.State.Final():
+		res.End, res.Reason = x.now, j.State.String()
+		delete(x.of, j.ID)
+		x.done++
+		x.quiet = x.now
+	}
+}
+
+func planned(c command.Command) bool {
+	_, is := c.(*command.CommitPlan)
+	return is
+}
+
+// over notes how an attempt ended.
+func (x *ordeal) over(res *Result, old, j *cluster.Job) {
+	outcome, since, until := j.State, j.Started, j.Ended
+	if n := len(j.Attempts); j.State == cluster.Pending && n > 0 {
+		last := j.Attempts[n-1]
+		outcome, since, until = last.Outcome, last.Started, last.Ended
+	}
+	hours := float64(old.Spec.Request.TotalGPUs()) * until.Sub(since).Hours()
+	x.told.GPUHours += hours
+	switch outcome {
+	case cluster.NodeFailed:
+		x.told.Lost++
+	case cluster.Preempted:
+		x.told.Preempted++
+	}
+	if j.State == cluster.Pending {
+		x.told.Requeued++
+	}
+	if j.State == cluster.Pending || outcome == cluster.NodeFailed || outcome == cluster.Preempted {
+		x.told.GPUHoursLost += hours
+	}
+	if j.State == cluster.Pending {
+		res.Start, res.End, res.Nodes, res.promised = 0, 0, nil, 0
+	}
+}
+
+// live is what a task does from its start on: most do what the log says, some end badly.
+// It depends on the job and the attempt alone.
+func (x *ordeal) live(h *host, id attemptID, t *onHost, j *cluster.Job) {
+	at, known := x.of[id.job]
+	if !known {
+		return
+	}
+	r := x.dice.For(faults.Attempts, uint64(at), uint64(id.attempt))
+	run, how := x.jobs[at].Run, ended{cause: cluster.Exited}
+	if faults.Yes(r, x.Faults.Fail) {
+		part := time.Duration(r.Float64() * float64(run))
+		switch kind := r.IntN(6); {
+		case kind == 0:
+			run, how = part, ended{cause: cluster.MemoryKilled, message: "out of memory"}
+		case kind == 1:
+			run, how = 0, ended{cause: cluster.LaunchFailed, message: "no such directory"}
+		case kind == 2: // it hangs
+			run = run + 2*j.Spec.TimeLimit
+		case kind == 3 && len(j.Tasks) > 1 && t.rank == 1:
+			run, how = part, ended{cause: cluster.NodeFault, message: "the runtime failed"}
+		default:
+			run, how.code = part, 1
+		}
+		if t.rank == 0 {
+			x.count("attempts_that_failed")
+		}
+	}
+	if t.rank > 0 && how.cause != cluster.NodeFault {
+		return // it ends with the script, which runs on the first node
+	}
+	x.in(run, func() error {
+		x.finish(h, id, t, how)
+		return x.report(h)
+	})
+}

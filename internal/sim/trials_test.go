@@ -1,0 +1,243 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/sim/faults"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// badWeek is a mix in which everything happens within a day or two.
+const badWeek = "node-mtbf=2d,repair=1h,late-report=0.5,gpu-mtbf=10d,daemon-restart=12h,leader-change=6h,clock-step=2h,admin=20m,fail=0.15,cancel=0.2,preempt=0.1,lost-report=0.05,duplicate=0.1"
+
+// small is a history of some dozens of jobs of three accounts on a few nodes.
+func small(t testing.TB, seed uint64, mix faults.Mix, priced bool) (*Fleet, *ordeal) {
+	t.Helper()
+	fleet, err := Uniform(4, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Trials: &Trials{Faults: mix, Seed: seed, Every: 1}}
+	if priced {
+		o.Trials.Prices = map[string]accounting.Credits{"": 2 * accounting.One}
+		o.Trials.Grant = 300 * accounting.One
+	}
+	policy := cluster.DefaultPolicy()
+	log := draw(rand.New(rand.NewPCG(seed, 3)), 60, 10)
+	for i := range log.Jobs {
+		j := &log.Jobs[i]
+		j.Account = []string{"ml", "bio", "chem"}[i%3]
+		j.Run, j.Estimate, j.Submit = 10*j.Run, 10*j.Estimate, 10*j.Submit
+	}
+	x, err := newOrdeal(fleet, &policy, Workload(log, fleet, true), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fleet, x
+}
+
+func mixOf(t testing.TB, text string) faults.Mix {
+	t.Helper()
+	m, err := faults.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestTrials: everything goes wrong, and every command of every history is checked.
+func TestTrials(t *testing.T) {
+	kinds := map[string]int{}
+	for seed := range uint64(6) {
+		_, x := small(t, seed, mixOf(t, badWeek), seed > 0)
+		if err := x.run(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		told := &x.told
+		for k, n := range told.Faults {
+			kinds[k] += n
+		}
+		switch m := told.Credits; {
+		case told.Attempts < 20 || told.Checks.Whole < told.Checks.Commands || told.Checks.Rebuilt < 2 || told.GPUHoursLost <= 0 || told.GPUHoursLost >= told.GPUHours:
+			t.Errorf("seed %d: %+v", seed, told)
+		case (m != nil) != (seed > 0), m != nil && (m.Held != "0.000000" || m.Charged == "0.000000" || m.Refunded == "0.000000" || told.Checks.Entries < 100):
+			t.Errorf("seed %d: %+v, %+v", seed, told.Checks, m)
+		}
+	}
+	for _, kind := range []string{
+		"nodes_lost", "nodes_back_with_late_reports", "gpus_failed", "daemon_restarts", "leader_changes", "clock_steps", "administrators_changes", "attempts_that_failed",
+		"cancellations", "job_changes", "reports_lost", "reports_delivered_twice", "requests_delivered_twice", "samples_delivered_twice", "plans_delivered_twice",
+	} {
+		if kinds[kind] == 0 {
+			t.Errorf("no %s in %v", kind, kinds)
+		}
+	}
+}
+
+// TestTrialsAgain: the same seed makes the same bad week, another one another; and
+// without faults the jobs do what the log says.
+func TestTrialsAgain(t *testing.T) {
+	var texts []string
+	var told []Trouble
+	for _, seed := range []uint64{3, 3, 4} {
+		_, x := small(t, seed, mixOf(t, badWeek), true)
+		if err := x.run(); err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := WriteCSV(&b, x.results); err != nil {
+			t.Fatal(err)
+		}
+		texts, told = append(texts, b.String()), append(told, x.told)
+	}
+	if texts[0] != texts[1] || !reflect.DeepEqual(told[0], told[1]) || texts[0] == texts[2] {
+		t.Errorf("%+v\n%+v\n%+v", told[0], told[1], told[2])
+	}
+	_, x := small(t, 1, faults.Mix{}, false)
+	if err := x.run(); err != nil {
+		t.Fatal(err)
+	}
+	if x.told.Attempts != 60 || x.told.Lost+x.told.Requeued > 0 || len(x.told.Faults) > 0 || x.done != 60 {
+		t.Errorf("%+v", x.told)
+	}
+}
+
+// FuzzTrials draws histories and mixes of faults.
+func FuzzTrials(f *testing.F) {
+	for seed := range uint64(3) {
+		f.Add(seed, uint16(0xffff), seed > 0)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, which uint16, priced bool) {
+		var words []string
+		for i, word := range strings.Split(badWeek, ",") {
+			if which>>i&1 == 1 {
+				words = append(words, word)
+			}
+		}
+		_, x := small(t, seed, mixOf(t, strings.Join(words, ",")), priced)
+		if err := x.run(); err != nil {
+			t.Fatalf("seed %d, %s, priced %t: %v", seed, strings.Join(words, ","), priced, err)
+		}
+	})
+}
+
+// TestViolationsAreFound does what must never happen in the middle of a history, and wants
+// it to be found.
+func TestViolationsAreFound(t *testing.T) {
+	for says, harm := range sabotage {
+		_, x := small(t, 5, mixOf(t, badWeek), true)
+		done := false
+		var try func() error
+		try = func() error {
+			if done = done || harm(x); !done {
+				x.in(time.Minute, try)
+			}
+			return nil
+		}
+		x.in(3*time.Hour, try)
+		err := x.run()
+		if !errors.Is(err, ErrViolation) || !strings.Contains(fmt.Sprint(err), says) {
+			t.Errorf("%q was wanted, done: %t, got %v", says, done, err)
+		}
+	}
+}
+
+// running is a job that runs, and its machine.
+func running(x *ordeal) (*cluster.Job, *host) {
+	for j := range x.state.View().Jobs(0) {
+		if h := x.hosts[firstNode(j)]; j.State == cluster.Running && h != nil && h.heard && len(h.tasks) > 0 {
+			return j, h
+		}
+	}
+	return nil, nil
+}
+
+func firstNode(j *cluster.Job) string {
+	if j.Alloc == nil {
+		return ""
+	}
+	return j.Alloc.Nodes[0].Node
+}
+
+// sabotage is what is done, by what is said of it. Each is tried until it says that it is
+// done.
+var sabotage = map[string]func(x *ordeal) bool{
+	"I13: at index": func(x *ordeal) bool { // a command that is not in the log
+		x.state.Apply(x.index, x.now, &command.UpdateNodes{Actor: root(), Names: x.names[:1], Action: command.DrainNodes, Reason: "behind its back"})
+		x.state.Effects()
+		return true
+	},
+	"the journal <nil>": func(x *ordeal) bool { // an entry of the journal is lost
+		x.state.Apply(x.index, x.now, &command.ChangeCredits{Actor: root(), Action: command.GrantCredits, Account: "ml", Class: accounting.Purchase, Amount: accounting.One})
+		x.state.Effects()
+		return true
+	},
+	"I2: bucket 1 says": func(x *ordeal) bool { x.audit.book.Purses[1].Available--; return true },
+	"I4: ml is below":   func(x *ordeal) bool { x.audit.parents["ml"] = "elsewhere"; return true },
+	"I5: ": func(x *ordeal) bool {
+		x.audit.budgets[site] = accounting.Budget{Limit: 1, Hard: true}
+		return true
+	},
+	"I6: attempt": func(x *ordeal) bool {
+		for _, b := range x.audit.book.Bills {
+			b.Captured++
+			return true
+		}
+		return false
+	},
+	"I7: attempt": func(x *ordeal) bool {
+		for n := range x.state.View().Credits().Open() {
+			x.audit.liens[n.ID] = accounting.Settled
+			return true
+		}
+		return false
+	},
+	"I11: ": func(x *ordeal) bool {
+		if x.last == nil || !x.last.kept {
+			return false
+		}
+		x.last.answer = []byte("another")
+		last := x.last
+		x.in(0, func() error { return x.repeat(last) })
+		return true
+	},
+	"I14: job": func(x *ordeal) bool {
+		j, _ := running(x)
+		if j != nil {
+			x.audit.jobs[j.ID].charged++
+		}
+		return j != nil
+	},
+	"is given to job": func(x *ordeal) bool { // tasks have more than they were given
+		for _, h := range x.hosts {
+			for _, t := range h.tasks {
+				t.gpus = []int32{0, 1, 2, 3}
+			}
+		}
+		return x.done > 50 // again and again
+	},
+	"a second time": func(x *ordeal) bool {
+		for id := range x.of {
+			for _, name := range x.names {
+				for a := range cluster.Attempt(20) {
+					x.begun[attemptOn{attemptID{id, a}, name}] = true
+				}
+			}
+		}
+		return len(x.of) > 3
+	},
+	"runs as attempt": func(x *ordeal) bool {
+		for id := range x.of {
+			x.audit.jobs[id].attempt += 7
+		}
+		return len(x.of) > 3
+	},
+}
