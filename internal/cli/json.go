@@ -64,6 +64,7 @@ type JobJSON struct {
 	Charged     string        `json:"charged,omitempty"`   // credits
 	SetAside    string        `json:"set_aside,omitempty"` // credits
 	FundedUntil *time.Time    `json:"funded_until,omitempty"`
+	PaidIn      []string      `json:"paid_in,omitempty"`
 }
 
 type requestJSON struct {
@@ -122,7 +123,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Depends: dependWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Args: j.Args, WorkDir: j.WorkDir,
 		Output: j.Output, Error: j.Error, Comment: j.Comment, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
 		Others: j.Others, Reservation: j.Reservation,
-		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.SetAside), FundedUntil: Stamp(timeOf(j.FundedUntil)),
+		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.SetAside), FundedUntil: Stamp(timeOf(j.FundedUntil)), PaidIn: j.PaidIn,
 	}
 	if j.ArrayId != 0 {
 		out.ArrayIndex = &j.ArrayIndex

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -17,6 +18,7 @@ type quoteJSON struct {
 	Rates   []priceJSON `json:"rates"`
 	Free    bool        `json:"free"`
 	Floats  bool        `json:"floating"`
+	PaidIn  []string    `json:"paid_in,omitempty"`
 	Refusal string      `json:"refusal,omitempty"`
 	Hint    string      `json:"hint,omitempty"`
 }
@@ -36,7 +38,7 @@ func (p *Process) quote(ctx context.Context, c Cluster, spec *greylagv1.JobSpec,
 	if asJSON {
 		out := quoteJSON{
 			Amount: accounting.Credits(a.Amount).String(), Usable: accounting.Credits(a.Usable).String(), Account: a.Account, User: a.User,
-			Rates: []priceJSON{}, Free: a.Free, Floats: a.Floating, Refusal: a.Refusal, Hint: a.Hint,
+			Rates: []priceJSON{}, Free: a.Free, Floats: a.Floating, PaidIn: a.PaidIn, Refusal: a.Refusal, Hint: a.Hint,
 		}
 		for _, r := range a.Rates {
 			out.Rates = append(out.Rates, priceJSON{r.GpuType, accounting.Credits(r.Price).String()})
@@ -71,6 +73,11 @@ func (p *Process) printQuote(a *greylagv1.QuoteResponse) error {
 		}
 		if a.Floating {
 			if _, err := fmt.Fprintln(p.Stdout, "  an hour that it runs costs what it costs then; gctl credit price lists what is known"); err != nil {
+				return err
+			}
+		}
+		if len(a.PaidIn) > 0 {
+			if _, err := fmt.Fprintf(p.Stdout, "  it would start in partition %s only: nothing pays for it in the others\n", strings.Join(a.PaidIn, ", ")); err != nil {
 				return err
 			}
 		}

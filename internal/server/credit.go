@@ -368,7 +368,7 @@ func (s *creditService) Quote(ctx context.Context, p *greylagv1.QuoteRequest) (*
 	}
 	q := v.Quote(c.User.Identity, subs)
 	<-s.explaining
-	out := &greylagv1.QuoteResponse{Amount: int64(q.Amount), Usable: int64(q.Usable), Free: q.Claim == nil && q.Refused == nil}
+	out := &greylagv1.QuoteResponse{Amount: int64(q.Amount), Usable: int64(q.Usable), Free: q.Claim == nil && q.Refused == nil, PaidIn: q.PaidIn}
 	if q.Claim != nil {
 		out.Account, out.User = state.PayerOf(q.Claim.Chain[0])
 		out.Floating = q.Claim.Floating
@@ -393,7 +393,7 @@ func (s *Server) setAside(j *cluster.Job, p *greylagv1.Job) {
 	if p == nil || !found || n.State != accounting.Open {
 		return
 	}
-	p.SetAside = int64(n.Holds())
+	p.SetAside, p.PaidIn = int64(n.Holds()), v.PaidIn(j)
 	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
 	until := n.FundedUntil(now)
 	if limit := j.Limit(); limit > 0 { // for the rest it is charged no more

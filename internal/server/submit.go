@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
@@ -47,6 +48,7 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 	s.limits.jobs(c, jobsIn(answer))
 	response := &greylagv1.SubmitResponse{Index: answer.Index, SetAside: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
 	response.Warnings = append(response.Warnings, s.unchecked(subs)...)
+	response.Warnings = append(response.Warnings, s.unpaidPlaces(subs, answer)...)
 	for i, id := range answer.First {
 		response.Jobs = append(response.Jobs, &greylagv1.Submitted{Id: uint64(id), ArraySize: answer.Counts[i]})
 	}
@@ -108,6 +110,26 @@ func overBudget(over []accounting.Warning) (warnings []string) {
 		warnings = append(warnings, fmt.Sprintf("account %s is over its budget, %s of %s: its jobs wait in the lowest tier until it is back within it", o.Node, o.Used.Short(), o.Limit.Short()))
 	}
 	return warnings
+}
+
+// unpaidPlaces warns of the first job that is not paid for in all of its partitions.
+func (s *jobService) unpaidPlaces(subs []wire.Submission, answer *command.Submitted) []string {
+	v := s.cfg.State.View()
+	for i, first := range answer.First {
+		if len(subs[i].Spec.Others) == 0 || !v.Policy().Credits.On {
+			continue
+		}
+		for id := first; id < first+cluster.JobID(max(1, answer.Counts[i])); id++ {
+			j, known := v.Job(id)
+			if !known {
+				continue
+			}
+			if paid := v.PaidIn(j); paid != nil {
+				return []string{fmt.Sprintf("job %s starts in partition %s only: nothing pays for it in the others", j.Ref(), strings.Join(paid, ", "))}
+			}
+		}
+	}
+	return nil
 }
 
 // unchecked warns of accounts that are named where there are none, and nobody says no.

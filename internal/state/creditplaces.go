@@ -35,6 +35,26 @@ func (t *tables) payable(j *cluster.Job) *cluster.Job {
 	return &narrow
 }
 
+// PaidIn is the partitions in which a job that waits is paid for, and may start; nil when
+// those are all that it lists. O(log n).
+func (v *View) PaidIn(j *cluster.Job) []string {
+	if n, narrowed := v.narrow.Get(j.ID); narrowed && j.State == cluster.Pending {
+		return partitionsOf(n.Spec)
+	}
+	return nil
+}
+
+// paidBy is likewise, of an attempt for which a lien is open.
+func (t *tables) paidBy(spec *cluster.JobSpec, id accounting.LienID) []string {
+	all := partitionsOf(spec)
+	n, _ := t.credits.Lien(id)
+	paid := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return t.policy.Credits.Charges(name) && !n.PaysIn(name) })
+	if len(paid) == len(all) {
+		return nil
+	}
+	return paid
+}
+
 // keepNarrow keeps what passes see of a job in step with a change of it. What they see
 // stays the same, to the address, while nothing of it changes: plans and promises are
 // remembered by the specification that they were made for.

@@ -49,6 +49,9 @@ type Quoted struct {
 	Amount  accounting.Credits
 	Usable  accounting.Credits // what there is for the first that is paid for
 	Refused *command.Refusal   // why they would not be taken; nil when they would
+	// PaidIn is the partitions in which the first job that is not paid for in all of its own
+	// would start.
+	PaidIn []string
 }
 
 // Quote tells what jobs of a user would set aside if they were submitted now, and
@@ -80,6 +83,9 @@ func (v *View) Quote(owner cluster.Identity, jobs []command.Submission) Quoted {
 				r, err := s.place(accounting.LienID{Job: id, Attempt: 1}, checked, claim)
 				if refusal = s.unpaid(err); refusal == nil {
 					amount = r.Held
+					if q.PaidIn == nil {
+						q.PaidIn = s.paidBy(checked, accounting.LienID{Job: id, Attempt: 1})
+					}
 				}
 			}
 			q.Amount += amount

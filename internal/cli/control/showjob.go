@@ -115,6 +115,9 @@ func asideText(t *tool, j *greylagv1.Job) string {
 		return ""
 	}
 	text := money(j.SetAside) + " credits"
+	if len(j.PaidIn) > 0 {
+		text += ", for partition " + strings.Join(j.PaidIn, ", ") + " only"
+	}
 	if j.FundedUntil != nil {
 		text += ", enough until " + t.when(j.FundedUntil)
 	}

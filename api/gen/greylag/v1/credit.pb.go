@@ -1540,8 +1540,9 @@ type QuoteResponse struct {
 	Rates         []*Price               `protobuf:"bytes,5,rep,name=rates,proto3" json:"rates,omitempty"`     // the wanted type first
 	Refusal       string                 `protobuf:"bytes,6,opt,name=refusal,proto3" json:"refusal,omitempty"` // why it would not be taken; "" when it would
 	Hint          string                 `protobuf:"bytes,7,opt,name=hint,proto3" json:"hint,omitempty"`
-	Free          bool                   `protobuf:"varint,8,opt,name=free,proto3" json:"free,omitempty"`         // nothing is charged
-	Floating      bool                   `protobuf:"varint,9,opt,name=floating,proto3" json:"floating,omitempty"` // it is charged at the prices of when it runs; these are those of now
+	Free          bool                   `protobuf:"varint,8,opt,name=free,proto3" json:"free,omitempty"`                   // nothing is charged
+	Floating      bool                   `protobuf:"varint,9,opt,name=floating,proto3" json:"floating,omitempty"`           // it is charged at the prices of when it runs; these are those of now
+	PaidIn        []string               `protobuf:"bytes,10,rep,name=paid_in,json=paidIn,proto3" json:"paid_in,omitempty"` // the only partitions in which it would start, where not in all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1637,6 +1638,13 @@ func (x *QuoteResponse) GetFloating() bool {
 		return x.Floating
 	}
 	return false
+}
+
+func (x *QuoteResponse) GetPaidIn() []string {
+	if x != nil {
+		return x.PaidIn
+	}
+	return nil
 }
 
 type VerifyRequest struct {
@@ -1950,7 +1958,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x06prices\x18\x01 \x03(\v2\x11.greylag.v1.PriceR\x06prices\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"=\n" +
 	"\fQuoteRequest\x12-\n" +
-	"\x04jobs\x18\x01 \x01(\v2\x19.greylag.v1.SubmitRequestR\x04jobs\"\xf4\x01\n" +
+	"\x04jobs\x18\x01 \x01(\v2\x19.greylag.v1.SubmitRequestR\x04jobs\"\x8d\x02\n" +
 	"\rQuoteResponse\x12\x16\n" +
 	"\x06amount\x18\x01 \x01(\x03R\x06amount\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
@@ -1960,7 +1968,9 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\arefusal\x18\x06 \x01(\tR\arefusal\x12\x12\n" +
 	"\x04hint\x18\a \x01(\tR\x04hint\x12\x12\n" +
 	"\x04free\x18\b \x01(\bR\x04free\x12\x1a\n" +
-	"\bfloating\x18\t \x01(\bR\bfloating\"\x0f\n" +
+	"\bfloating\x18\t \x01(\bR\bfloating\x12\x17\n" +
+	"\apaid_in\x18\n" +
+	" \x03(\tR\x06paidIn\"\x0f\n" +
 	"\rVerifyRequest\"\x7f\n" +
 	"\x0fVerifiedJournal\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +

@@ -661,6 +661,7 @@ type Job struct {
 	Charged       int64                  `protobuf:"varint,48,opt,name=charged,proto3" json:"charged,omitempty"`                           // micro-credits for all attempts that ended, less what was given back then
 	SetAside      int64                  `protobuf:"varint,49,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`         // micro-credits that are set aside for it now; told of single jobs only
 	FundedUntil   *timestamppb.Timestamp `protobuf:"bytes,50,opt,name=funded_until,json=fundedUntil,proto3" json:"funded_until,omitempty"` // how long they last, while it runs
+	PaidIn        []string               `protobuf:"bytes,51,rep,name=paid_in,json=paidIn,proto3" json:"paid_in,omitempty"`                // the only partitions that they pay for, where those are not all; while it waits
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1041,6 +1042,13 @@ func (x *Job) GetSetAside() int64 {
 func (x *Job) GetFundedUntil() *timestamppb.Timestamp {
 	if x != nil {
 		return x.FundedUntil
+	}
+	return nil
+}
+
+func (x *Job) GetPaidIn() []string {
+	if x != nil {
+		return x.PaidIn
 	}
 	return nil
 }
@@ -2892,7 +2900,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\"\xdb\f\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"\xf4\f\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -2951,7 +2959,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\bpromised\x18/ \x01(\bR\bpromised\x12\x18\n" +
 	"\acharged\x180 \x01(\x03R\acharged\x12\x1b\n" +
 	"\tset_aside\x181 \x01(\x03R\bsetAside\x12=\n" +
-	"\ffunded_until\x182 \x01(\v2\x1a.google.protobuf.TimestampR\vfundedUntil\"d\n" +
+	"\ffunded_until\x182 \x01(\v2\x1a.google.protobuf.TimestampR\vfundedUntil\x12\x17\n" +
+	"\apaid_in\x183 \x03(\tR\x06paidIn\"d\n" +
 	"\x0eNodeAllocation\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\x12\x12\n" +
