@@ -124,7 +124,7 @@ func (p *Planner) reset(r *round) {
 		passes: p.passes, ground: g, profile: backfill.New(r.snap.Now, g.hosts, g.levels, g.counts),
 		classes: map[classKey]*class{}, bySpec: map[*cluster.JobSpec]*class{},
 		entries: make(map[cluster.JobID]*entry, len(r.jobs.pending)), tenants: map[cluster.JobID]*tenant{},
-		barred: newBarred(), limited: map[*entry]bool{}, pledged: map[*entry]bool{}, left: map[int]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last, made: p.made, active: p.active, pending: p.pending, prio: p.prio,
+		barred: newBarred(), singles: newSingletons(), limited: map[*entry]bool{}, pledged: map[*entry]bool{}, left: map[int]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last, made: p.made, active: p.active, pending: p.pending, prio: p.prio,
 		taken: make([]topology.Set, len(g.hosts)), spare: make([]backfill.Amount, len(g.hosts)),
 	}
 	for h := range p.spare {
@@ -150,6 +150,7 @@ func (p *Planner) admitted(r *round, job *cluster.Job) *entry {
 		return nil
 	}
 	p.limit(r, e)
+	p.singles.add(e)
 	p.enrol(r, e)
 	return e
 }

@@ -132,7 +132,7 @@ func (b *barred) await(r *round, e *entry, d cluster.Dependency) {
 	}
 	switch {
 	case d.Kind == cluster.Singleton:
-		c = cause{bearer: bearer{e.job.Spec.Owner.User, e.job.Spec.Name}}
+		c = cause{bearer: bearerOf(e.job)}
 	case index != cluster.NoIndex:
 		if id, ok := r.snap.Element(d.Job.ID, index); ok {
 			c.job = id
@@ -240,7 +240,7 @@ func (b *barred) happened(job *cluster.Job) {
 	if len(b.causes) == 0 || job == nil {
 		return
 	}
-	for _, c := range [...]cause{{job: job.ID}, {job: job.Array}, {bearer: bearer{job.Spec.Owner.User, job.Spec.Name}}} {
+	for _, c := range [...]cause{{job: job.ID}, {job: job.Array}, {bearer: bearerOf(job)}} {
 		if b.causes[c] != nil {
 			b.news[c] = true
 		}

@@ -17,7 +17,7 @@ func (s *site) condition(job *cluster.Job) {
 	case 1:
 		job.Eligible = s.snap.Now.Add(time.Duration(s.r.Int64N(int64(time.Hour))))
 	case 2:
-		kinds := []cluster.DependencyKind{cluster.After, cluster.AfterAny, cluster.AfterOK, cluster.AfterNotOK, cluster.Singleton}
+		kinds := []cluster.DependencyKind{cluster.After, cluster.AfterAny, cluster.AfterOK, cluster.AfterNotOK, cluster.Singleton, cluster.Singleton, cluster.Singleton, cluster.Singleton}
 		d := cluster.Dependency{Kind: kinds[s.r.IntN(len(kinds))], Job: cluster.JobRef{ID: 1 + cluster.JobID(s.r.IntN(int(s.next))), Index: cluster.NoIndex}}
 		if d.Kind == cluster.Singleton {
 			d.Job, spec.Name = cluster.JobRef{}, "alone"
@@ -25,6 +25,9 @@ func (s *site) condition(job *cluster.Job) {
 		spec.Depends = []cluster.Dependency{d}
 	case 3, 4:
 		job.Array, job.Index, spec.ArrayLimit = 10_000+cluster.JobID(s.r.IntN(2)), int32(s.next), 2
+	}
+	if s.r.IntN(3) == 0 {
+		spec.Name = "alone" // as singletons are called
 	}
 	if s.r.IntN(10) == 0 {
 		spec.Deadline = s.snap.Now.Add(spec.TimeLimit + time.Duration(s.r.Int64N(int64(3*time.Hour))))

@@ -122,22 +122,3 @@ func (r *round) ended(id cluster.JobID, kind cluster.DependencyKind) fulfilment 
 	}
 	return met
 }
-
-// singleton is met when no job of the same name and user runs or is ahead.
-func (r *round) singleton(job *cluster.Job) fulfilment {
-	if r.firstOf == nil {
-		r.firstOf = map[bearer]cluster.JobID{}
-		for _, list := range [...][]*cluster.Job{r.jobs.pending, r.jobs.active} { // the latter wins
-			for i := len(list) - 1; i >= 0; i-- {
-				r.firstOf[bearer{list[i].Spec.Owner.User, list[i].Spec.Name}] = list[i].ID
-			}
-		}
-	}
-	if r.firstOf[bearer{job.Spec.Owner.User, job.Spec.Name}] == job.ID {
-		return met
-	}
-	return open
-}
-
-// bearer is a user's job name.
-type bearer struct{ user, name string }

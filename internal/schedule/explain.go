@@ -22,6 +22,9 @@ func (p *Planner) explain(r *round) {
 		if e.gone || e.starts || p.entries[e.job.ID] != e {
 			continue
 		}
+		if e.at > 0 && e.at <= r.snap.Now { // the pass that follows at once starts it, or tells it why not
+			continue
+		}
 		p.explainOne(r, e, horizon)
 	}
 }

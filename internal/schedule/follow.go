@@ -16,8 +16,8 @@ func (p *Planner) follow(r *round) bool {
 	p.left = map[int]bool{}
 	p.profile.Advance(r.snap.Now)
 	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
-		p.barred.happened(old)
-		p.barred.happened(now)
+		s.happened(old)
+		s.happened(now)
 		if now == nil {
 			s.left(old)
 		}
@@ -31,6 +31,7 @@ func (p *Planner) follow(r *round) bool {
 	if s.overdue(); s.late {
 		return false
 	}
+	s.yield()
 	s.again()
 	s.run()
 	return true
@@ -67,6 +68,12 @@ type sweep struct {
 	moves int
 	heard []*class // room used again
 	looks int      // at places that were not better
+}
+
+// happened notes that something became of a job.
+func (s *sweep) happened(job *cluster.Job) {
+	s.barred.happened(job)
+	s.singles.happened(job)
 }
 
 // left gives back what a job had that has no nodes any more.
@@ -146,8 +153,8 @@ func (p *Planner) crowded(t *tenant, from, to cluster.Instant) bool {
 // waiting notes a change among the jobs that wait.
 func (s *sweep) waiting(old, job *cluster.Job) {
 	if old == nil || job == nil || !sameWish(old, job) {
-		s.barred.happened(old)
-		s.barred.happened(job)
+		s.happened(old)
+		s.happened(job)
 	}
 	var e *entry
 	if old != nil {
@@ -211,6 +218,7 @@ func (s *sweep) drop(e *entry) {
 	e.gone = true
 	s.barred.remove(e)
 	s.unlimit(s.r, e)
+	s.singles.remove(e)
 	delete(s.entries, e.job.ID)
 }
 

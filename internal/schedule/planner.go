@@ -60,6 +60,7 @@ type Planner struct {
 	entries         map[cluster.JobID]*entry
 	tenants         map[cluster.JobID]*tenant
 	barred          barred
+	singles         singletons
 	limited         map[*entry]bool // eligible elements of arrays with a limit
 	pledged         map[*entry]bool // promised, and not started
 	offers          offers          // that the last pass had no time for, and this one makes
@@ -120,6 +121,7 @@ type round struct {
 	pledges  pledges // made when a limit asks
 	prio     *priorities
 	firstOf  map[bearer]cluster.JobID // made when a singleton asks
+	begun    map[bearer]bool          // names of jobs that start in this pass, if there are singletons
 	taken    map[cluster.JobID]int32  // elements of an array that run or are planned; made when one with a limit asks
 	told     []*entry                 // whose verdict may have changed
 	free     []backfill.Amount        // what no job has of each host; made when asked for

@@ -119,7 +119,7 @@ func (s *site) agree(d Decision) {
 		if old := job.Promise; old != nil && v.Broken == "" && (v.Promise == nil || v.Promise.At > old.At) {
 			s.Fatalf("job %d was promised %v and now %+v without a cause", job.ID, old.At.Time(), v.Promise)
 		}
-		if v.Broken != "" && !s.lost {
+		if v.Broken != "" && !s.lost && v.Reason != cluster.ReasonDependency {
 			s.Fatalf("job %d: broken: %s", job.ID, v.Broken)
 		}
 		job.Reason, job.Detail, job.Planned, job.Promise = v.Reason, v.Detail, v.Planned, v.Promise
@@ -128,6 +128,7 @@ func (s *site) agree(d Decision) {
 	for _, start := range d.Plan.Starts {
 		i := slices.IndexFunc(s.snap.Pending, func(j *cluster.Job) bool { return j.ID == start.Job })
 		job := *s.snap.Pending[i]
+		s.isAlone(&job)
 		if p := job.Promise; p != nil && s.snap.Now > p.At.Add(20*time.Minute) {
 			s.Fatalf("job %d was promised %v and starts at %v", job.ID, p.At.Time(), s.snap.Now.Time())
 		}

@@ -13,7 +13,7 @@ import (
 // which GPUs it gets is chosen only now, among all that are free for as long as it
 // may run.
 func (p *Planner) startDue(r *round) {
-	due := slices.DeleteFunc(p.started, func(e *entry) bool { return e.gone }) // that still wait
+	due := slices.DeleteFunc(p.started, func(e *entry) bool { return e.gone || e.kept != nil }) // that still wait
 	p.started = nil
 	for {
 		at, ok := p.due.next()
@@ -28,9 +28,15 @@ func (p *Planner) startDue(r *round) {
 		return
 	}
 	slices.SortFunc(due, func(a, b *entry) int { return a.rank.compare(&b.rank) })
+	r.begun = map[bearer]bool{}
 	used := map[int]topology.Set{} // with what starts in this pass, of the hosts that it concerns
 	for _, e := range due {
 		if len(r.decision.Plan.Starts) == maxStarts {
+			r.decision.More = true
+			p.due.add(e)
+			continue
+		}
+		if r.begun[bearerOf(e.job)] && isSingleton(e.job.Spec) { // if that start holds
 			r.decision.More = true
 			p.due.add(e)
 			continue
@@ -63,7 +69,8 @@ func (p *Planner) withhold(r *round, e *entry, v verdict) {
 	p.redeem(r, e)
 	e.class.remove(e)
 	p.unlimit(r, e)
-	e.firm = false
+	p.singles.remove(e)
+	e.firm, e.starts = false, false
 	p.barred.add(r, e, v)
 	r.tell(e)
 }
@@ -88,6 +95,9 @@ func (p *Planner) start(r *round, e *entry, used map[int]topology.Set) {
 		Job: e.job.ID, Attempt: e.job.Attempt + 1, Partition: e.class.options[e.choice/2].part.Name, Placement: where,
 	})
 	r.limits.start(e.job)
+	if len(p.singles.of) > 0 {
+		r.begun[bearerOf(e.job)] = true
+	}
 }
 
 // settleOn chooses anew on which hosts a job starts that was planned before: what was

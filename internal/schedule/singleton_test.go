@@ -1,0 +1,75 @@
+package schedule
+
+import (
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// isAlone checks that a singleton that starts does so beside no job of its name.
+func (s *site) isAlone(job *cluster.Job) {
+	if !isSingleton(job.Spec) {
+		return
+	}
+	for _, list := range [...][]*cluster.Job{s.snap.Active, s.snap.Pending} {
+		for _, o := range list {
+			if o.Spec.Owner.User == job.Spec.Owner.User && o.Spec.Name == job.Spec.Name && (o.State != cluster.Pending || o.ID < job.ID) {
+				s.Fatalf("job %d starts beside job %d, which is %s", job.ID, o.ID, o.State)
+			}
+		}
+	}
+}
+
+// TestASingletonYields: a singleton that has a place, and was promised it, waits for a job
+// of its name that begins after all, and for no other.
+func TestASingletonYields(t *testing.T) {
+	snap := draw(t, `node n1 gpus=8
+run 1 on=n1:0-3 gpus=4 left=30m limit=1h
+job 5 gpus=8 name=train dep=singleton
+job 6 gpus=1 limit=20m name=train
+job 7 gpus=1 limit=20m name=train user=bob`)
+	p := NewPlanner()
+	d := p.Pass(snap)
+	if want := "5 waits Resources until +29m55s (promised): needs 8 GPUs on one node\n6 starts on n1:4\n7 starts on n1:5\nwake at +29m55s"; write(d) != want {
+		t.Fatalf("decides\n%s\nwant\n%s", write(d), want)
+	}
+	next := agreed(snap, d)
+	d = p.Pass(next)
+	if want := "5 waits Dependency: another job of this name runs or is ahead"; write(d) != want || d.Plan.Verdicts[0].Broken != "another job of this name runs or is ahead" {
+		t.Fatalf("decides\n%s\nwant\n%s", write(d), want)
+	}
+	next = agreed(next, d)
+	next.Now = next.Now.Add(31 * time.Minute)
+	next.Active = nil
+	if got := write(p.Pass(next)); got != "5 starts on n1:0-7" {
+		t.Errorf("decides\n%s", got)
+	}
+}
+
+// TestASingletonDoesNotStartBesides: of two of one name whose time has come in the same
+// pass the one that does not mind starts.
+func TestASingletonDoesNotStartBesides(t *testing.T) {
+	snap := draw(t, `node n1 gpus=8
+job 5 gpus=1 name=train dep=singleton nice=5
+job 6 gpus=1 name=train`)
+	p := NewPlanner()
+	d := p.Pass(snap)
+	if want := "6 starts on n1:0\nwake at +1ns"; write(d) != want || !d.More {
+		t.Fatalf("decides\n%s", write(d))
+	}
+	if again := p.Pass(snap); write(again) != write(d) { // it was not agreed
+		t.Fatalf("decides\n%s\nthen\n%s", write(d), write(again))
+	}
+	next := agreed(snap, d)
+	if got := write(p.Pass(next)); got != "5 waits Dependency: another job of this name runs or is ahead" {
+		t.Errorf("decides\n%s", got)
+	}
+}
+
+// agreed is a snapshot in which a decision has been carried out.
+func agreed(snap *cluster.Snapshot, d Decision) *cluster.Snapshot {
+	s := &site{snap: *snap}
+	s.agree(d)
+	return &s.snap
+}
