@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -195,6 +196,9 @@ func dependWords(depends []*greylagv1.Dependency) []string {
 		word := d.Kind
 		if d.Job != "" {
 			word += ":" + d.Job
+		}
+		if d.Minutes > 0 {
+			word += "+" + strconv.Itoa(int(d.Minutes))
 		}
 		words = append(words, word)
 	}

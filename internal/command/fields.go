@@ -82,6 +82,14 @@ func updateFields(c *codec.Coder, x *UpdateJobs) {
 	codec.Optional(c, &x.Nodes, codec.Int[int32])
 	codec.Optional(c, &x.GPUsPerNode, codec.Int[int32])
 	codec.Optional(c, &x.GPUs, codec.Int[int32])
+	if !c.Added() {
+		return
+	}
+	var depends []cluster.Dependency
+	if x.Depends != nil {
+		depends = *x.Depends
+	}
+	delayFields(c, depends)
 }
 
 func registerFields(c *codec.Coder, x *RegisterNode) { codec.Record(c, &x.Node, NodeFields) }

@@ -1,6 +1,9 @@
 package command
 
 import (
+	"slices"
+	"time"
+
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -106,6 +109,10 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	}
 	codec.List(c, &x.Others, codec.String)
 	codec.String(c, &x.Reservation)
+	if !c.Added() {
+		return
+	}
+	delayFields(c, x.Depends)
 }
 
 func requestFields(c *codec.Coder, x *cluster.Request) {
@@ -153,6 +160,21 @@ func refFields(c *codec.Coder, x *cluster.JobRef) {
 func dependencyFields(c *codec.Coder, x *cluster.Dependency) {
 	codec.Uint(c, &x.Kind)
 	refFields(c, &x.Job)
+}
+
+// delayFields are the delays of dependencies, which these have no room for; none when none
+// has one.
+func delayFields(c *codec.Coder, list []cluster.Dependency) {
+	var delays []time.Duration
+	if !c.Reading() && slices.ContainsFunc(list, func(d cluster.Dependency) bool { return d.Delay != 0 }) {
+		for i := range list {
+			delays = append(delays, list[i].Delay)
+		}
+	}
+	codec.List(c, &delays, codec.Int[time.Duration])
+	for i := range min(len(delays), len(list)) {
+		list[i].Delay = delays[i]
+	}
 }
 
 func exitFields(c *codec.Coder, x *cluster.Exit) {

@@ -155,9 +155,9 @@ func ParseIndices(list string) ([]Indices, error) {
 	return all, nil
 }
 
-// ParseDepends reads "afterok:1:2_3,afterany:4" and "singleton".
+// ParseDepends reads "afterok:1:2_3,afterany:4,after:5+10" and "singleton".
 func ParseDepends(word string) ([]cluster.Dependency, error) {
-	advice := "write afterok:123, afterany:123:124, afternotok:123, aftercorr:123, after:123 or singleton, joined by commas"
+	advice := "write afterok:123, afterany:123:124, afternotok:123, aftercorr:123, after:123, after:123+10 (minutes later) or singleton, joined by commas"
 	if strings.Contains(word, "?") {
 		return nil, &hinted{fmt.Sprintf("one of several conditions (?) is not supported: %q", word), "join conditions that must all hold with commas"}
 	}
@@ -175,17 +175,31 @@ func ParseDepends(word string) ([]cluster.Dependency, error) {
 			return nil, &hinted{fmt.Sprintf("not a dependency: %q", term), advice}
 		}
 		for _, id := range strings.Split(ids, ":") {
-			ref, err := cluster.ParseJobRef(id)
-			if bare, minutes, late := strings.Cut(id, "+"); err != nil && late && kind == cluster.After {
-				return nil, &hinted{fmt.Sprintf("a time after the start of another job is not supported: %q", id), fmt.Sprintf("write after:%s, and begin the script with sleep %sm, or use --begin", bare, minutes)}
+			bare, minutes, late := strings.Cut(id, "+")
+			if late && kind != cluster.After {
+				return nil, &hinted{fmt.Sprintf("%s takes no time: %q", kind, id), advice}
 			}
+			ref, err := cluster.ParseJobRef(bare)
 			if err != nil {
 				return nil, &hinted{fmt.Sprintf("not a job id: %q", id), advice}
 			}
-			all = append(all, cluster.Dependency{Kind: kind, Job: ref})
+			delay, err := parseMinutes(minutes)
+			if late && err != nil {
+				return nil, &hinted{fmt.Sprintf("not a number of minutes: %q", minutes), advice}
+			}
+			all = append(all, cluster.Dependency{Kind: kind, Job: ref, Delay: delay})
 		}
 	}
 	return all, nil
+}
+
+// parseMinutes reads how long after the start of another job one may start: at most a year.
+func parseMinutes(word string) (time.Duration, error) {
+	n, err := strconv.ParseUint(word, 10, 31)
+	if err == nil && n > 365*24*60 {
+		err = strconv.ErrRange
+	}
+	return time.Duration(n) * time.Minute, err
 }
 
 func dependencyKind(name string) cluster.DependencyKind {

@@ -98,11 +98,18 @@ func (b *barred) add(r *round, e *entry, v verdict) {
 	b.remove(e)
 	e.why, e.kept = v, &keeping{}
 	b.count++
-	switch d := e.job.Spec.Deadline; {
-	case v.reason == cluster.ReasonBeginTime:
-		b.alarm(e, max(e.job.Eligible, e.job.Spec.Begin))
-	case d > 0 && v.reason != cluster.ReasonDeadline:
-		b.alarm(e, d.Add(-e.job.Spec.TimeLimit)+1)
+	at := cluster.Never
+	if d := e.job.Spec.Deadline; d > 0 && v.reason != cluster.ReasonDeadline {
+		at = d.Add(-e.job.Spec.TimeLimit) + 1
+	}
+	switch v.reason {
+	case cluster.ReasonBeginTime:
+		at = max(e.job.Eligible, e.job.Spec.Begin)
+	case cluster.ReasonDependency:
+		at = min(at, r.ripens(e.job))
+	}
+	if at < cluster.Never {
+		b.alarm(e, at)
 	}
 	switch v.reason {
 	case cluster.ReasonDependency:

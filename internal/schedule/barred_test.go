@@ -22,6 +22,9 @@ func (s *site) condition(job *cluster.Job) {
 		if d.Kind == cluster.Singleton {
 			d.Job, spec.Name = cluster.JobRef{}, "alone"
 		}
+		if d.Kind == cluster.After && s.r.IntN(2) == 0 {
+			d.Delay = time.Duration(s.r.IntN(60)) * time.Minute
+		}
 		spec.Depends = []cluster.Dependency{d}
 	case 3, 4:
 		job.Array, job.Index, spec.ArrayLimit = 10_000+cluster.JobID(s.r.IntN(2)), int32(s.next), 2

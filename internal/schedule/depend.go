@@ -29,12 +29,17 @@ func (r *round) unmet(job *cluster.Job) (verdict, bool) {
 		return verdict{}, false
 	case impossible:
 		return verdict{cluster.ReasonDependencyNeverSatisfied,
-			fmt.Sprintf("dependency %s:%s can never hold: cancel this job, or submit it anew without", which.Kind, which.Job)}, true
+			fmt.Sprintf("dependency %s can never hold: cancel this job, or submit it anew without", which)}, true
 	}
 	if which.Kind == cluster.Singleton {
 		return verdict{cluster.ReasonDependency, "another job of this name runs or is ahead"}, true
 	}
-	return verdict{cluster.ReasonDependency, fmt.Sprintf("dependency %s:%s does not hold yet", which.Kind, which.Job)}, true
+	if which.Delay > 0 {
+		if at := r.ripe(which); at < cluster.Never {
+			return verdict{cluster.ReasonDependency, fmt.Sprintf("dependency %s holds from %s on", which, stamp(at))}, true
+		}
+	}
+	return verdict{cluster.ReasonDependency, fmt.Sprintf("dependency %s does not hold yet", which)}, true
 }
 
 // fulfilled is how one dependency stands; of an array, all elements must fulfil it,
@@ -45,6 +50,8 @@ func (r *round) fulfilled(job *cluster.Job, d cluster.Dependency) fulfilment {
 	}
 	first, count, array := r.snap.Elements(d.Job.ID)
 	switch {
+	case d.Delay > 0:
+		return r.later(d)
 	case d.Kind == cluster.AfterCorr && array && d.Job.Index == cluster.NoIndex && job.Array != 0:
 		return r.element(d.Job.ID, job.Index, cluster.AfterOK)
 	case array && d.Job.Index != cluster.NoIndex:
@@ -108,17 +115,87 @@ func stands(kind cluster.DependencyKind, j *cluster.Job) fulfilment {
 // ended is how a dependency on a job that has ended stands. Of one that ended so
 // long ago that the state has forgotten how, only that it ended is known.
 func (r *round) ended(id cluster.JobID, kind cluster.DependencyKind) fulfilment {
-	state, exit, known := r.snap.Ended(id)
-	ok := known && state == cluster.Completed && exit.OK()
+	j := r.snap.Ended(id)
+	ok := j != nil && j.State == cluster.Completed && j.Exit.OK()
 	switch kind {
 	case cluster.AfterOK, cluster.AfterCorr:
 		if !ok {
 			return impossible
 		}
 	case cluster.AfterNotOK:
-		if ok || !known {
+		if ok || j == nil {
 			return impossible
 		}
 	}
 	return met
+}
+
+// later is how a dependency with a delay stands.
+func (r *round) later(d cluster.Dependency) fulfilment {
+	if d.Job.Index != cluster.NoIndex {
+		if _, ok := r.snap.Element(d.Job.ID, d.Job.Index); !ok {
+			return impossible
+		}
+	}
+	if r.ripe(d) > r.snap.Now {
+		return open
+	}
+	return met
+}
+
+// ripe is when the delay of a dependency is over, for all elements of an array;
+// [cluster.Never] while one has not started.
+func (r *round) ripe(d cluster.Dependency) cluster.Instant {
+	first, count, array := r.snap.Elements(d.Job.ID)
+	switch {
+	case !array:
+		first, count = d.Job.ID, 1
+	case d.Job.Index != cluster.NoIndex:
+		first, _ = r.snap.Element(d.Job.ID, d.Job.Index)
+		count = 1
+	}
+	at := r.snap.Now
+	for id := first; id < first+cluster.JobID(count); id++ {
+		began := r.began(id)
+		if began == cluster.Never {
+			return began
+		}
+		at = max(at, began.Add(d.Delay))
+	}
+	return at
+}
+
+// began is when a job first started, or ended without; [cluster.Never] when it waits for
+// its first start. Of one that is not known any more it is 0: long ago.
+func (r *round) began(id cluster.JobID) cluster.Instant {
+	j, active := r.jobs.find(id)
+	if !active {
+		if j = r.snap.Ended(id); j == nil {
+			return 0
+		}
+	}
+	switch {
+	case len(j.Attempts) > 0:
+		return j.Attempts[0].Started
+	case j.Started > 0:
+		return j.Started
+	case active && j.Attempt == 0:
+		return cluster.Never
+	}
+	return j.Ended
+}
+
+// ripens is when one of a job's dependencies may hold by itself; [cluster.Never] when none
+// will.
+func (r *round) ripens(job *cluster.Job) cluster.Instant {
+	at := cluster.Never
+	for _, d := range job.Spec.Depends {
+		if d.Delay == 0 {
+			continue
+		}
+		if t := r.ripe(d); t > r.snap.Now {
+			at = min(at, t)
+		}
+	}
+	return at
 }

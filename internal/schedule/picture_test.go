@@ -24,8 +24,8 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [array=ID] and what a job has
 //	job ID [nodes=N] [gpus=N per node] [total=N] [type=T,U] [cpus=N] [mem=SIZE] [limit=D] [user=U] [name=N]
 //	    [qos=Q] [part=P] [nice=N] [after=D] [begin=D] [deadline=D] [hold=user|admin] [array=ID:INDEX] [atmost=N]
-//	    [dep=KIND:REF] [only=LIST] [not=LIST] [has=FEATURE] [alone] [attempt=N] [reason=R]
-//	ended ID STATE
+//	    [dep=KIND:REF[+D]] [only=LIST] [not=LIST] [has=FEATURE] [alone] [attempt=N] [reason=R]
+//	ended ID STATE [began=D] [over=D] [unstarted]
 //	switch NAME [nodes=LIST] [under=SWITCHES]
 //	rules . [depth=N] [window=D] [horizon=D] [packed]
 //	reservation NAME nodes=LIST [from=D] [to=D] [user=U]
@@ -36,7 +36,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 // [region=R,S] [price=N]; a node [region=R].
 type picture struct {
 	snap   cluster.Snapshot
-	ended  map[cluster.JobID]cluster.JobState
+	ended  map[cluster.JobID]*cluster.Job
 	arrays map[cluster.JobID][]cluster.JobID // whose indices are 0, 1, 2, ...
 }
 
@@ -89,7 +89,7 @@ func draw(t testing.TB, text string) *cluster.Snapshot {
 	policy := cluster.DefaultPolicy()
 	policy.KillWait = 0
 	policy.Partitions, policy.QOS = nil, policy.QOS[2:3]
-	p := &picture{ended: map[cluster.JobID]cluster.JobState{}, arrays: map[cluster.JobID][]cluster.JobID{}}
+	p := &picture{ended: map[cluster.JobID]*cluster.Job{}, arrays: map[cluster.JobID][]cluster.JobID{}}
 	p.snap = cluster.Snapshot{Index: 9, Now: start, Policy: &policy}
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -106,10 +106,7 @@ func draw(t testing.TB, text string) *cluster.Snapshot {
 	if len(policy.Partitions) == 0 {
 		policy.Partitions = cluster.DefaultPolicy().Partitions
 	}
-	p.snap.Ended = func(id cluster.JobID) (cluster.JobState, cluster.Exit, bool) {
-		s, ok := p.ended[id]
-		return s, cluster.Exit{}, ok
-	}
+	p.snap.Ended = func(id cluster.JobID) *cluster.Job { return p.ended[id] }
 	p.snap.Elements = func(id cluster.JobID) (cluster.JobID, int32, bool) {
 		ids, ok := p.arrays[id]
 		if !ok {
@@ -152,7 +149,10 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.ended[id(fields[1])] = state
+		p.ended[id(fields[1])] = &cluster.Job{State: state, Started: start.Add(w.d("began", -time.Hour)), Ended: start.Add(w.d("over", -time.Minute))}
+		if w.has("unstarted") {
+			p.ended[id(fields[1])].Started = 0
+		}
 		if w.has("array") {
 			p.arrays[id(w["array"])] = append(p.arrays[id(w["array"])], id(fields[1]))
 		}
@@ -331,6 +331,10 @@ func (p *picture) spec(t testing.TB, w words) *cluster.JobSpec {
 			if k.String() == kind {
 				dep.Kind = k
 			}
+		}
+		ref, delay, late := strings.Cut(ref, "+")
+		if late {
+			dep.Delay = words{"d": delay}.d("d", 0)
 		}
 		if ref != "" {
 			r, err := cluster.ParseJobRef(ref)

@@ -33,8 +33,8 @@ func newSite(t *testing.T, seed uint64) *site {
 	s.policy.Scheduling.PromiseHorizon = []time.Duration{0, time.Hour, cluster.Unlimited}[s.r.IntN(3)]
 	s.policy.Scheduling.Replan = []time.Duration{time.Minute, time.Hour}[s.r.IntN(2)]
 	s.snap = cluster.Snapshot{Index: 1, Now: start, Policy: &s.policy}
-	s.snap.Ended = func(cluster.JobID) (cluster.JobState, cluster.Exit, bool) {
-		return cluster.Completed, cluster.Exit{}, true // whoever it was, and however it ended
+	s.snap.Ended = func(cluster.JobID) *cluster.Job {
+		return &cluster.Job{State: cluster.Completed, Started: start} // whoever it was, and however it ended
 	}
 	s.snap.Elements = func(cluster.JobID) (cluster.JobID, int32, bool) { return 0, 0, false }
 	s.snap.Element = func(cluster.JobID, int32) (cluster.JobID, bool) { return 0, false }

@@ -59,11 +59,7 @@ func updateWords(c *command.UpdateJobs) string {
 	if c.Depends != nil {
 		terms := make([]string, 0, len(*c.Depends))
 		for _, d := range *c.Depends {
-			if d.Kind == cluster.Singleton {
-				terms = append(terms, d.Kind.String())
-			} else {
-				terms = append(terms, d.Kind.String()+":"+d.Job.String())
-			}
+			terms = append(terms, d.String())
 		}
 		words = append(words, fmt.Sprintf("dependency %q", strings.Join(terms, ",")))
 	}

@@ -70,6 +70,9 @@ func (x *chaos) submit() command.Command {
 		}
 		if x.pick(5) == 0 {
 			sub.Spec.Depends = []cluster.Dependency{{Kind: cluster.DependencyKind(1 + x.pick(5)), Job: x.ref()}}
+			if sub.Spec.Depends[0].Kind == cluster.After {
+				sub.Spec.Depends[0].Delay = time.Duration(x.pick(3)) * time.Minute
+			}
 		}
 		if x.pick(4) == 0 {
 			sub.Array = []command.IndexRange{{First: 1, Last: int32(x.pick(6)), Step: 1 + int32(x.pick(2))}, {First: 0, Last: 3, Step: 3}}

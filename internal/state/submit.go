@@ -222,7 +222,7 @@ func (s *State) checkDependencies(spec *cluster.JobSpec) *command.Refusal {
 			}
 		}
 		if !known {
-			return hinting(refusef(command.NotFound, "dependency %s:%s: there is no such job, or it ended long ago", d.Kind, d.Job), "depend only on jobs that gqueue or gctl show job know")
+			return hinting(refusef(command.NotFound, "dependency %s: there is no such job, or it ended long ago", d), "depend only on jobs that gqueue or gctl show job know")
 		}
 	}
 	return nil
@@ -244,5 +244,5 @@ func (s *State) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refu
 	if !wrong {
 		return nil
 	}
-	return hinting(refusef(command.Conflict, "dependency %s:%s can never hold: job %s ended %s", d.Kind, d.Job, d.Job, j.State), "submit that job again and depend on the new one, or leave the condition out")
+	return hinting(refusef(command.Conflict, "dependency %s can never hold: job %s ended %s", d, d.Job, j.State), "submit that job again and depend on the new one, or leave the condition out")
 }

@@ -105,7 +105,7 @@ func node(w words) cluster.Node {
 	return n
 }
 
-// dependsOn reads after=1,2 ended=3 unless=4.
+// dependsOn reads after=1,2 ended=3 unless=4 started=5+10m.
 func (x *script) dependsOn(w words) (list []cluster.Dependency) {
 	for _, kind := range [...]struct {
 		word string
@@ -118,6 +118,15 @@ func (x *script) dependsOn(w words) (list []cluster.Dependency) {
 			}
 			list = append(list, cluster.Dependency{Kind: kind.is, Job: ref})
 		}
+	}
+	for _, d := range w.list("started") {
+		id, delay, _ := strings.Cut(d, "+")
+		ref, err := cluster.ParseJobRef(id)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		late := words{keys: map[string]string{"d": delay}}
+		list = append(list, cluster.Dependency{Kind: cluster.After, Job: ref, Delay: late.duration("d")})
 	}
 	return list
 }

@@ -168,13 +168,13 @@ func (v *View) Snapshot() *cluster.Snapshot {
 		i, _ := slices.BinarySearchFunc(shot.Pending, id, func(j *cluster.Job, id cluster.JobID) int { return cmp.Compare(j.ID, id) })
 		shot.Pending[i] = j
 	}
-	shot.Ended = func(id cluster.JobID) (cluster.JobState, cluster.Exit, bool) {
+	shot.Ended = func(id cluster.JobID) *cluster.Job {
 		seq, ended := v.ended.Get(id)
 		if !ended {
-			return 0, cluster.Exit{}, false
+			return nil
 		}
 		j, _ := v.tail.Get(seq)
-		return j.State, j.Exit, true
+		return j
 	}
 	shot.Elements = func(id cluster.JobID) (cluster.JobID, int32, bool) {
 		a, known := v.arrays.Get(id)

@@ -108,10 +108,10 @@ func TestSchedulingSnapshot(t *testing.T) {
 	if a, p := len(s.Active), len(s.Pending); a != 2 || p != 4 {
 		t.Errorf("%d active, %d pending", a, p)
 	}
-	if state, exit, known := s.Ended(2); state != cluster.Completed || !exit.OK() || !known {
-		t.Errorf("job 2 ended %s", state)
+	if j := s.Ended(2); j == nil || j.State != cluster.Completed || !j.Exit.OK() {
+		t.Errorf("job 2 ended %+v", j)
 	}
-	if _, _, known := s.Ended(5); known {
+	if s.Ended(5) != nil {
 		t.Error("a running job has ended")
 	}
 	if first, count, known := s.Elements(4); first != 4 || count != 4 || !known {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
@@ -224,7 +225,7 @@ func readDependencies(list []*greylagv1.Dependency) ([]cluster.Dependency, error
 			if err != nil {
 				return nil, err
 			}
-			d.Job = ref
+			d.Job, d.Delay = ref, time.Duration(min(p.GetMinutes(), maxMinutes))*time.Minute
 		} else if p.GetJob() != "" {
 			return nil, refuse("the dependency singleton names no job")
 		}
@@ -232,6 +233,9 @@ func readDependencies(list []*greylagv1.Dependency) ([]cluster.Dependency, error
 	}
 	return all, nil
 }
+
+// maxMinutes is more than a job may wait after the start of another, and no overflow.
+const maxMinutes = 100_000_000
 
 func dependencyKind(word string) (cluster.DependencyKind, bool) {
 	for k := cluster.After; k <= cluster.Singleton; k++ {
@@ -247,7 +251,7 @@ func writeDependencies(list []cluster.Dependency) []*greylagv1.Dependency {
 	for _, d := range list {
 		p := &greylagv1.Dependency{Kind: d.Kind.String()}
 		if d.Kind != cluster.Singleton {
-			p.Job = d.Job.String()
+			p.Job, p.Minutes = d.Job.String(), int32(d.Delay/time.Minute)
 		}
 		all = append(all, p)
 	}

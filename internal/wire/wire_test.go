@@ -79,7 +79,7 @@ func FuzzSubmission(f *testing.F) {
 		}},
 		{Script: []byte("#!x"), Request: &greylagv1.Request{Gpus: 8, Connect: "nvlink"}},
 		{Script: []byte("#!x"), Request: &greylagv1.Request{Gpus: 8, Switches: 1, SwitchWait: &durationpb.Duration{Seconds: -1}}},
-		{Script: []byte("#!x"), Environment: []string{"A=b", "C="}, Depends: []*greylagv1.Dependency{{Kind: "afterok", Job: "1_2"}, {Kind: "singleton"}}},
+		{Script: []byte("#!x"), Environment: []string{"A=b", "C="}, Depends: []*greylagv1.Dependency{{Kind: "afterok", Job: "1_2"}, {Kind: "after", Job: "3", Minutes: 10}, {Kind: "singleton"}}},
 	} {
 		data, err := proto.Marshal(p)
 		if err != nil {

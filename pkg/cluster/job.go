@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -84,8 +85,20 @@ func (k DependencyKind) String() string {
 
 // Dependency is one condition; all of a job's must hold.
 type Dependency struct {
-	Kind DependencyKind
-	Job  JobRef // unset for Singleton
+	Kind  DependencyKind
+	Job   JobRef        // unset for Singleton
+	Delay time.Duration // of After: how long that has to be ago; whole minutes
+}
+
+// String is how sbatch writes it: afterok:12_3, after:12+10, singleton.
+func (d Dependency) String() string {
+	switch {
+	case d.Kind == Singleton:
+		return d.Kind.String()
+	case d.Delay > 0:
+		return fmt.Sprintf("%s:%s+%d", d.Kind, d.Job, d.Delay/time.Minute)
+	}
+	return d.Kind.String() + ":" + d.Job.String()
 }
 
 // Hold says who keeps a job back.

@@ -21,9 +21,9 @@ type Snapshot struct {
 	OverBudget []string
 	// Switches is the fabric; none when every node hangs on one switch.
 	Switches []Switch
-	// Ended answers what became of a job that is no longer active: its final
-	// state and exit, and whether it is known at all. Dependencies need it.
-	Ended func(JobID) (JobState, Exit, bool)
+	// Ended is a job that is no longer active, as it ended; nil when that is not known
+	// any more. Dependencies need it.
+	Ended func(JobID) *Job
 	// Elements lists the ids of an array: first element and count, and whether
 	// the array is known.
 	Elements func(array JobID) (first JobID, count int32, ok bool)

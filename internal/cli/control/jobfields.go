@@ -88,7 +88,7 @@ func setDependency(r *greylagv1.UpdateRequest, value string, bad func(string) er
 	for _, d := range list {
 		p := &greylagv1.Dependency{Kind: d.Kind.String()}
 		if d.Kind != cluster.Singleton {
-			p.Job = d.Job.String()
+			p.Job, p.Minutes = d.Job.String(), int32(d.Delay/time.Minute)
 		}
 		r.Depends.All = append(r.Depends.All, p)
 	}

@@ -96,6 +96,7 @@ func (m *message) rest(o jobscript.Options, host string) {
 		c.text(1, d.Kind.String())
 		if d.Kind != cluster.Singleton {
 			c.text(2, d.Job.String())
+			c.number(3, int64(d.Delay/time.Minute))
 		}
 		m.child(20, c)
 	}

@@ -25,7 +25,7 @@ func full() jobscript.Options {
 		Input: "/input", Output: "/output", Error: "/error", Append: true, Hold: true, NoRequeue: true, EveryNode: true,
 		Nice: -17, TimeLimit: &limit, Begin: time.Unix(18, 5), Deadline: time.Unix(19, 0),
 		Signal:  cluster.WarnSignal{Number: 25, Before: 26 * time.Second, BatchOnly: true},
-		Depends: []cluster.Dependency{{Kind: cluster.AfterOK, Job: cluster.JobRef{ID: 20, Index: cluster.NoIndex}}},
+		Depends: []cluster.Dependency{{Kind: cluster.After, Job: cluster.JobRef{ID: 20, Index: cluster.NoIndex}, Delay: 3 * time.Minute}},
 		Export:  jobscript.Export{Names: []string{"environment"}, None: true},
 		Request: cluster.Request{
 			Nodes: 1, GPUsPerNode: 2, GPUs: 3, GPUTypes: []string{"gpu_types"}, TasksPerNode: 5, CPUsPerTask: 6,
@@ -109,7 +109,7 @@ func TestTimesAndDefaults(t *testing.T) {
 		"deadline":      got.Deadline.AsTime().Equal(time.Unix(19, 0)),
 		"switch_wait":   got.Request.SwitchWait.AsDuration() == 17*time.Second,
 		"connect":       got.Request.Connect == "leaf",
-		"depends":       got.Depends[0].Kind == "afterok" && got.Depends[0].Job == "20",
+		"depends":       got.Depends[0].Kind == "after" && got.Depends[0].Job == "20",
 		"environment":   slices.Equal(got.Environment, []string{"environment=e"}),
 	} {
 		if !ok {

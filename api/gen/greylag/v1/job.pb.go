@@ -558,8 +558,9 @@ func (x *Licence) GetCount() int32 {
 // Dependency is one condition on another job.
 type Dependency struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // after afterany afterok afternotok aftercorr singleton
-	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`   // 123 or 123_4
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`        // after afterany afterok afternotok aftercorr singleton
+	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`          // 123 or 123_4
+	Minutes       int32                  `protobuf:"varint,3,opt,name=minutes,proto3" json:"minutes,omitempty"` // of after: how long that has to be ago
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -606,6 +607,13 @@ func (x *Dependency) GetJob() string {
 		return x.Job
 	}
 	return ""
+}
+
+func (x *Dependency) GetMinutes() int32 {
+	if x != nil {
+		return x.Minutes
+	}
+	return 0
 }
 
 // Job is one job as it is now.
@@ -2896,11 +2904,12 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\aregions\x18\x14 \x03(\tR\aregions\"3\n" +
 	"\aLicence\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x05R\x05count\"2\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\"L\n" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\"\xf4\f\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
+	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xf4\f\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
