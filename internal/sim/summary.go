@@ -41,7 +41,7 @@ func percentile(sorted []time.Duration, p int) float64 {
 
 // Promises counts what was promised and whether it was kept.
 type Promises struct {
-	Made   int            `json:"made"` // to jobs that had to wait
+	Made   int            `json:"made"` // to jobs that could not start when they were submitted
 	Kept   int            `json:"kept"`
 	Broken int            `json:"broken"`
 	Causes map[string]int `json:"causes"`
@@ -51,6 +51,7 @@ type Promises struct {
 type Summary struct {
 	Jobs        int          `json:"jobs"`
 	Ended       int          `json:"ended"`
+	Waited      int          `json:"waited"` // of these, those that started later than they were submitted
 	Refused     int          `json:"refused"`
 	Never       int          `json:"never_started"`
 	Capacity    int64        `json:"capacity"` // GPUs, or CPUs where there is no GPU
@@ -105,6 +106,9 @@ func Summarise(o *Outcome) Summary {
 		}
 		wait, run := r.Start.Sub(r.Job.Submit), r.End.Sub(r.Start)
 		waits = append(waits, wait)
+		if wait > 0 {
+			s.Waited++
+		}
 		last = max(last, r.End)
 		work += float64(r.Job.size()) * run.Seconds()
 		slowdown += max(1, (wait+run).Seconds()/max(run, bound).Seconds())

@@ -163,7 +163,7 @@ func hostsText(shares []*greylagv1.NodeShare) string {
 }
 
 func (t *tool) historyTable(notes []*greylagv1.Note) cli.Table {
-	table := cli.Table{Head: []string{"INDEX", "TIME", "REASON", "PLANNED", "PROMISED", "BROKEN"}, Right: "rlllll"}
+	table := cli.Table{Head: []string{"INDEX", "TIME", "REASON", "PLANNED", "PROMISED", "BROKEN_BY"}, Right: "rlllll"}
 	for _, n := range notes {
 		planned := "-"
 		if n.Planned != nil {

@@ -11,9 +11,10 @@ import (
 )
 
 // facts is a summary for people.
-func facts(s *sim.Summary) [][2]string {
+func facts(s *sim.Summary, under *settings) [][2]string {
 	out := [][2]string{
-		{"jobs", fmt.Sprintf("%d, %d ended, %d refused, %d never started", s.Jobs, s.Ended, s.Refused, s.Never)},
+		{"policy", under.String()},
+		{"jobs", fmt.Sprintf("%d, %d ended, %d of them waited, %d refused, %d never started", s.Jobs, s.Ended, s.Waited, s.Refused, s.Never)},
 		{"utilisation", fmt.Sprintf("%.4f of %d", s.Utilisation, s.Capacity)},
 		{"makespan", fmt.Sprintf("%.0f s", s.Makespan)},
 		{"wait", fmt.Sprintf("mean %.1f s, p50 %.0f, p90 %.0f, p99 %.0f, max %.0f", s.Wait.Mean, s.Wait.P50, s.Wait.P90, s.Wait.P99, s.Wait.Max)},
@@ -46,7 +47,7 @@ func facts(s *sim.Summary) [][2]string {
 }
 
 func promises(p *sim.Promises) string {
-	text := fmt.Sprintf("%d made to jobs that waited, %d kept, %d broken", p.Made, p.Kept, p.Broken)
+	text := fmt.Sprintf("%d made to jobs that could not start when submitted, %d kept, %d broken", p.Made, p.Kept, p.Broken)
 	causes := slices.Sorted(maps.Keys(p.Causes))
 	slices.SortStableFunc(causes, func(a, b string) int { return cmp.Compare(p.Causes[b], p.Causes[a]) })
 	var told []string

@@ -70,6 +70,11 @@ func (m *machine) fleet() (*sim.Fleet, error) {
 	return nil, nil
 }
 
+// depths is what the words of --policy mean.
+func depths() map[string]int32 {
+	return map[string]int32{"conservative": cluster.Unlimited, "easy": 1, "fcfs": 0}
+}
+
 // rules is the options that say under which policy.
 type rules struct {
 	file    string
@@ -86,8 +91,8 @@ type rules struct {
 func (r *rules) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&r.file, "policy-file", "", "the cluster's policy, as for gctl apply")
-	f.StringVar(&r.policy, "policy", "conservative", "who may pass whom: conservative, easy or fcfs")
-	f.StringVar(&r.order, "order", "priority", "who is served first: priority (age, fair share, QOS...) or fcfs")
+	f.StringVar(&r.policy, "policy", "conservative", "who may pass whom: conservative (who delays nobody ahead), easy (who does not delay the first), fcfs (nobody)")
+	f.StringVar(&r.order, "order", "priority", "who is served first: priority (age, fair share, QOS...) or fcfs: by submission; others may still pass as --policy says")
 	f.StringVar(&r.horizon, "promise-horizon", "", "how far ahead planned starts are promises: a time, 0 or unlimited")
 	f.StringVar(&r.window, "window", "", "how far ahead starts are planned; 0 is without end")
 	f.StringVar(&r.replan, "replan", "", "how long starts that are no promises stay in the order in which they were planned: longer replays faster")
@@ -112,7 +117,7 @@ func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 	}
 	s := &p.Scheduling
 	if r.file == "" || c.Flags().Changed("policy") {
-		depth, known := map[string]int32{"conservative": cluster.Unlimited, "easy": 1, "fcfs": 0}[r.policy]
+		depth, known := depths()[r.policy]
 		if !known {
 			return nil, &cli.UsageError{Problem: "unknown policy " + r.policy, Advice: "write conservative, easy or fcfs"}
 		}

@@ -103,7 +103,7 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	return r.write(name, log, out)
+	return r.write(name, log, out, r.settings(policy))
 }
 
 // words checks options that are one of a few words.
@@ -222,7 +222,7 @@ func (r *replaying) options() (o sim.Options, err error) {
 }
 
 // write writes what was asked for.
-func (r *replaying) write(name string, log *trace.Trace, out *sim.Outcome) error {
+func (r *replaying) write(name string, log *trace.Trace, out *sim.Outcome, under settings) error {
 	summary := sim.Summarise(out)
 	if r.csv != "" {
 		if err := r.tool.file(r.csv, func(w io.Writer) error { return sim.WriteCSV(w, out.Results) }); err != nil {
@@ -238,14 +238,15 @@ func (r *replaying) write(name string, log *trace.Trace, out *sim.Outcome) error
 	switch {
 	case r.json:
 		return r.WriteJSON(struct {
-			Trace   string `json:"trace"`
-			Skipped int    `json:"skipped_lines"`
+			Trace    string   `json:"trace"`
+			Skipped  int      `json:"skipped_lines"`
+			Settings settings `json:"settings"`
 			sim.Summary
-		}{filepath.Base(name), log.Bad.Count, summary})
+		}{filepath.Base(name), log.Bad.Count, under, summary})
 	case r.csv == "-" || r.svg == "-":
 		return nil
 	}
-	return r.Facts(filepath.Base(name), facts(&summary))
+	return r.Facts(filepath.Base(name), facts(&summary, &under))
 }
 
 // file writes a file, or standard output for -.
