@@ -125,12 +125,25 @@ func (p *Planner) blame(r *round, e *entry, promise *cluster.Promise) string {
 	if r.snap.Now.Sub(promise.At) > slack {
 		return late
 	}
+	if job := p.prolonged(r); job != nil {
+		return "the time limit of job " + job.Ref().String() + " was raised while it runs"
+	}
 	for _, job := range r.jobs.active {
 		if limit := job.Limit(); limit > 0 && limit.Add(p.ground.grace) <= r.snap.Now {
 			return overstays(job)
 		}
 	}
 	return "an administrator changed the nodes, a reservation or the policy"
+}
+
+// prolonged is a job that runs and was given more time since the last pass; nil for none.
+func (p *Planner) prolonged(r *round) (job *cluster.Job) {
+	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
+		if old != nil && now != nil && old.Spec != now.Spec && limitOf(now.Spec) > limitOf(old.Spec) {
+			job = now
+		}
+	})
+	return job
 }
 
 // lostNow is the first node that was heard when the last pass was made and is not any

@@ -45,8 +45,10 @@ type Explanation struct {
 	// first; First names the first three.
 	Ahead int
 	First []Rival
-	// Delays are the jobs with planned starts that it would delay if it started now: when
-	// they are why it does not, though enough is free.
+	// Alone is when it could start if no other job waited, and Delays the jobs with planned
+	// starts that it would delay if it did: they are why it does not. 0 when nothing else
+	// keeps it from that, or when it may not start.
+	Alone  cluster.Instant
 	Delays []Rival
 	// Changes are requests of gsubmit, each tried, with any of which it would start now
 	// without delaying anybody ahead of it. None when more than maxAhead jobs are ahead.
@@ -114,8 +116,11 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 		x.keptBy(lacks, strings.TrimSuffix(job.Detail, p.ground.lowered.says(job.Spec)))
 	}
 	x.Changes = t.changes()
-	if x.Reason == cluster.ReasonPriority && len(bars) == 0 {
-		x.Delays = p.rivals(r, job, t.delayed())
+	if at, others := t.delayed(); len(bars) == 0 && len(others) > 0 {
+		x.Alone, x.Delays = shown(snap.Now, at), p.rivals(r, job, others)
+		if len(before) > maxDelayed {
+			x.Notes = append(x.Notes, fmt.Sprintf("of the jobs ahead that it would delay only the last %d were looked at", maxDelayed))
+		}
 	}
 	return x, nil
 }

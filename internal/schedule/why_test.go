@@ -85,7 +85,7 @@ func tell(x Explanation) string {
 		fmt.Fprintf(&b, "%d ahead, first %d: %s\n", x.Ahead, x.First[0].Job.ID, x.First[0].Why)
 	}
 	for _, d := range x.Delays {
-		fmt.Fprintf(&b, "would delay %d: %s\n", d.Job.ID, d.Why)
+		fmt.Fprintf(&b, "at +%s would delay %d: %s\n", x.Alone.Sub(start), d.Job.ID, d.Why)
 	}
 	for _, c := range x.Changes {
 		fmt.Fprintf(&b, "starts with %s\n", c)

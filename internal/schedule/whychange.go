@@ -113,14 +113,13 @@ func (t *trial) lacks(s *surveyed) []verdict {
 // delay: each costs a search or two.
 const maxDelayed = 256
 
-// delayed is the jobs whose planned starts would have to make room for the job to start now:
-// the fewest that are as far back in order as can be. Of more than maxDelayed that might be
-// in its way the first are not looked at.
-func (t *trial) delayed() []*cluster.Job {
+// delayed is when the job could start if no other waited, and the jobs whose planned starts
+// would have to make room for that: the fewest that are as far back in order as can be. Of
+// more than maxDelayed that might be in its way the first stay where they are.
+func (t *trial) delayed() (cluster.Instant, []*cluster.Job) {
 	now, c := t.r.snap.Now, t.class(t.job.Spec)
-	fits := func() bool {
-		_, _, ok := t.p.find(c, now, now+1, (*backfill.Profile).Search)
-		return ok
+	if len(c.options) == 0 {
+		return 0, nil
 	}
 	type place struct {
 		*entry
@@ -129,7 +128,7 @@ func (t *trial) delayed() []*cluster.Job {
 	}
 	var planned []place
 	for _, e := range t.p.due.items {
-		if !e.starts && e.at > now && e.at < now.Add(t.p.ground.lasts(t.job.Spec)) {
+		if !e.starts && e.at > now {
 			planned = append(planned, place{e, backfill.Start{At: e.at, Kind: e.kind, Shares: e.shares}, e.choice})
 		}
 	}
@@ -138,8 +137,12 @@ func (t *trial) delayed() []*cluster.Job {
 	for _, x := range planned {
 		t.p.unbook(x.entry)
 	}
+	first, _, ever := t.p.find(c, now, cluster.Never, (*backfill.Profile).Search)
+	fits := func() bool {
+		_, _, ok := t.p.find(c, first.At, first.At+1, (*backfill.Profile).Search)
+		return ok
+	}
 	var others []*cluster.Job
-	ever := fits()
 	for _, x := range planned {
 		if t.p.book(x.entry, x.start, x.choice); ever && !fits() {
 			t.p.unbook(x.entry)
@@ -147,7 +150,7 @@ func (t *trial) delayed() []*cluster.Job {
 			defer t.p.book(x.entry, x.start, x.choice)
 		}
 	}
-	return others
+	return first.At, others
 }
 
 // changes is what of the request could be smaller so that the job starts now, one

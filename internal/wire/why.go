@@ -16,7 +16,7 @@ func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *gre
 	p := &greylagv1.WhyResponse{
 		Causes: x.Causes, Needs: x.Needs, Changes: x.Changes, Notes: x.Notes,
 		Nodes: int32(x.Nodes), Could: int32(x.Could), Free: int32(x.Free), Ahead: int32(x.Ahead),
-		ClearUp: durationpb.New(x.ClearUp),
+		ClearUp: durationpb.New(x.ClearUp), Alone: Timestamp(x.Alone),
 	}
 	for _, r := range x.Ruled {
 		p.Ruled = append(p.Ruled, &greylagv1.RuledOut{Says: r.Says, Nodes: int32(r.Nodes)})

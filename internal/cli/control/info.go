@@ -129,7 +129,7 @@ func (t *tool) showPartition(ctx context.Context, c cli.Cluster, args []string) 
 		}
 	}
 	if len(chosen) == 0 {
-		t.Complain(fmt.Sprintf("no partition %q", args), "gctl info lists the partitions")
+		t.Complain(fmt.Sprintf("no partition %q", args[0]), "gctl info lists the partitions")
 		return cli.Exit(cli.NotFound)
 	}
 	answer.Partitions = chosen

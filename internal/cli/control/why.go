@@ -102,6 +102,9 @@ func (t *tool) ahead(a *greylagv1.WhyResponse) (facts [][2]string) {
 	if len(a.First) == 0 && a.Ahead > 0 {
 		facts = append(facts, [2]string{"jobs ahead", fmt.Sprintf("%d of its partitions", a.Ahead)})
 	}
+	if len(a.Delays) > 0 {
+		facts = append(facts, [2]string{"could start", t.when(a.Alone) + " if nobody else waited, but"})
+	}
 	for _, x := range a.Delays[:min(len(a.Delays), mostDelayed)] {
 		facts = append(facts, [2]string{"would delay", fmt.Sprintf("job %s of %s, planned for %s: %s", x.Job, x.User, t.when(x.Planned), x.Why)})
 	}

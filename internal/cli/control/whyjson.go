@@ -21,6 +21,7 @@ type whyJSON struct {
 	Holders  []holderJSON    `json:"holders"`
 	Ahead    int32           `json:"ahead"`
 	First    []string        `json:"first"`
+	Alone    *time.Time      `json:"alone,omitempty"`
 	Delays   []rivalJSON     `json:"delays"`
 	ClearUp  float64         `json:"clear_up"`
 	Changes  []string        `json:"changes"`
@@ -104,7 +105,7 @@ func hostSharesOf(shares []*greylagv1.NodeShare) []hostShareJSON {
 func whyOf(a *greylagv1.WhyResponse) whyJSON {
 	x := whyJSON{
 		Job: cli.JobOf(a.Job), Expected: stampOf(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
-		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: []string{}, Delays: []rivalJSON{}, ClearUp: a.ClearUp.AsDuration().Seconds(), Changes: some(a.Changes),
+		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: []string{}, Alone: stampOf(a.Alone), Delays: []rivalJSON{}, ClearUp: a.ClearUp.AsDuration().Seconds(), Changes: some(a.Changes),
 		Promise: hostSharesOf(a.Promise), History: []noteJSON{}, Again: a.RunsAgain, Notes: a.Notes,
 	}
 	for _, r := range a.First {

@@ -99,7 +99,8 @@ type WhyResponse struct {
 	RunsAgain     bool                   `protobuf:"varint,17,opt,name=runs_again,json=runsAgain,proto3" json:"runs_again,omitempty"` // what becomes of a job that begins when such a node is given up; else it ends as NODE_FAIL
 	Notes         []string               `protobuf:"bytes,18,rep,name=notes,proto3" json:"notes,omitempty"`                           // what was not looked at, since that is bounded
 	First         []*Rival               `protobuf:"bytes,19,rep,name=first,proto3" json:"first,omitempty"`                           // the first of those ahead; those that the caller may see
-	Delays        []*Rival               `protobuf:"bytes,20,rep,name=delays,proto3" json:"delays,omitempty"`                         // jobs whose planned starts it would delay if it started now, where enough is free
+	Delays        []*Rival               `protobuf:"bytes,20,rep,name=delays,proto3" json:"delays,omitempty"`                         // jobs whose planned starts it would delay if it started at alone
+	Alone         *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=alone,proto3" json:"alone,omitempty"`                           // when it could start if no other job waited; absent when none keeps it from that
 	ClearUp       *durationpb.Duration   `protobuf:"bytes,21,opt,name=clear_up,json=clearUp,proto3" json:"clear_up,omitempty"`        // what is planned after the end of each job until its nodes are free
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -264,6 +265,13 @@ func (x *WhyResponse) GetFirst() []*Rival {
 func (x *WhyResponse) GetDelays() []*Rival {
 	if x != nil {
 		return x.Delays
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetAlone() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Alone
 	}
 	return nil
 }
@@ -921,7 +929,7 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xd8\x05\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x8a\x06\n" +
 	"\vWhyResponse\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12\x16\n" +
 	"\x06causes\x18\x02 \x03(\tR\x06causes\x12\x14\n" +
@@ -942,7 +950,8 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"runs_again\x18\x11 \x01(\bR\trunsAgain\x12\x14\n" +
 	"\x05notes\x18\x12 \x03(\tR\x05notes\x12'\n" +
 	"\x05first\x18\x13 \x03(\v2\x11.greylag.v1.RivalR\x05first\x12)\n" +
-	"\x06delays\x18\x14 \x03(\v2\x11.greylag.v1.RivalR\x06delays\x124\n" +
+	"\x06delays\x18\x14 \x03(\v2\x11.greylag.v1.RivalR\x06delays\x120\n" +
+	"\x05alone\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\x05alone\x124\n" +
 	"\bclear_up\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\aclearUpJ\x04\b\n" +
 	"\x10\v\"\x91\x01\n" +
 	"\x05Rival\x12\x10\n" +
@@ -1038,25 +1047,26 @@ var file_greylag_v1_explain_proto_depIdxs = []int32{
 	3,  // 8: greylag.v1.WhyResponse.awaited:type_name -> greylag.v1.Awaited
 	2,  // 9: greylag.v1.WhyResponse.first:type_name -> greylag.v1.Rival
 	2,  // 10: greylag.v1.WhyResponse.delays:type_name -> greylag.v1.Rival
-	15, // 11: greylag.v1.WhyResponse.clear_up:type_name -> google.protobuf.Duration
-	14, // 12: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
-	14, // 13: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
-	14, // 14: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
-	14, // 15: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
-	14, // 16: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
-	14, // 17: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
-	11, // 18: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
-	10, // 19: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
-	13, // 20: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
-	14, // 21: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
-	14, // 22: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
-	7,  // 23: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
-	14, // 24: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	14, // 11: greylag.v1.WhyResponse.alone:type_name -> google.protobuf.Timestamp
+	15, // 12: greylag.v1.WhyResponse.clear_up:type_name -> google.protobuf.Duration
+	14, // 13: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
+	14, // 14: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
+	14, // 15: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
+	14, // 16: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
+	14, // 17: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
+	14, // 18: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
+	11, // 19: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
+	10, // 20: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
+	13, // 21: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
+	14, // 22: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
+	14, // 23: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
+	7,  // 24: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
+	14, // 25: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_explain_proto_init() }
