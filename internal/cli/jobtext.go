@@ -45,6 +45,8 @@ func WaitText(j *greylagv1.Job, when func(*timestamppb.Timestamp) string) string
 		return with(cmp.Or(j.Detail, "held since it was submitted"), "gctl release lets it go")
 	case is(cluster.ReasonHeldAdmin):
 		return with(j.Detail, "an administrator has to release it")
+	case is(cluster.ReasonNone) && j.Detail == "":
+		return "no pass of the scheduler has told anything of it yet"
 	case is(cluster.ReasonPartitionDown) && j.Detail == "":
 		return "partition " + j.Partition + " is down"
 	}

@@ -116,8 +116,9 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 		x.keptBy(lacks, strings.TrimSuffix(job.Detail, p.ground.lowered.says(job.Spec)))
 	}
 	x.Changes = t.changes()
-	if at, others := t.delayed(); len(bars) == 0 && len(others) > 0 {
-		x.Alone, x.Delays = shown(snap.Now, at), p.rivals(r, job, others)
+	at, others := t.delayed()
+	if at = shown(snap.Now, at); len(bars) == 0 && len(others) > 0 && (job.Planned == 0 || at < job.Planned) {
+		x.Alone, x.Delays = at, p.rivals(r, job, others)
 		if len(before) > maxDelayed {
 			x.Notes = append(x.Notes, fmt.Sprintf("of the jobs ahead that it would delay only the last %d were looked at", maxDelayed))
 		}

@@ -106,7 +106,11 @@ func (t *tool) ahead(a *greylagv1.WhyResponse) (facts [][2]string) {
 		facts = append(facts, [2]string{"could start", t.when(a.Alone) + " if nobody else waited, but"})
 	}
 	for _, x := range a.Delays[:min(len(a.Delays), mostDelayed)] {
-		facts = append(facts, [2]string{"would delay", fmt.Sprintf("job %s of %s, planned for %s: %s", x.Job, x.User, t.when(x.Planned), x.Why)})
+		text := fmt.Sprintf("job %s of %s", x.Job, x.User)
+		if x.Planned != nil {
+			text += ", planned for " + t.when(x.Planned)
+		}
+		facts = append(facts, [2]string{"would delay", text + ": " + x.Why})
 	}
 	if more := len(a.Delays) - mostDelayed; more > 0 {
 		facts = append(facts, [2]string{"would delay", fmt.Sprintf("and %d more", more)})
