@@ -34,8 +34,11 @@ type Refusal struct {
 // Error is the message.
 func (r *Refusal) Error() string { return r.Message }
 
-// Done answers commands that have nothing to say.
-type Done struct{ Version uint64 }
+// Done answers commands that have little to say.
+type Done struct {
+	Version uint64
+	Notes   []string // what else became of it: of accounts, what went with them
+}
 
 // Submitted answers SubmitJobs: the id of each job, or of an array's first
 // element, in the order asked.

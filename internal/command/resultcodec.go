@@ -100,7 +100,12 @@ func refusalFields(c *codec.Coder, x *Refusal) {
 	codec.String(c, &x.Hint)
 }
 
-func doneFields(c *codec.Coder, x *Done) { codec.Uint(c, &x.Version) }
+func doneFields(c *codec.Coder, x *Done) {
+	codec.Uint(c, &x.Version)
+	if len(x.Notes) > 0 || c.Reading() && c.Added() {
+		codec.List(c, &x.Notes, codec.String)
+	}
+}
 
 // Again is not remembered: it is what the repetition adds.
 

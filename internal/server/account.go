@@ -88,7 +88,7 @@ func (s *accountService) EditAccounts(ctx context.Context, p *greylagv1.EditAcco
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.EditAccountsResponse{Version: done.Version}, nil
+	return &greylagv1.EditAccountsResponse{Version: done.Version, Notes: done.Notes}, nil
 }
 
 // Shares tells what everybody used of their shares.

@@ -18,7 +18,9 @@ type draft struct {
 	touched map[string]none                 // accounts
 	members map[cluster.AssociationKey]none // users of accounts
 	gone    []bequest
-	moved   bool // jobs count elsewhere now
+	moved   bool                // jobs count elsewhere now
+	left    []accounting.NodeID // payers who are gone
+	notes   []string            // what went with whom
 
 	bills map[accounting.NodeID]accounting.LienID // by payer, the last that may change; nil until asked for
 }
@@ -134,6 +136,7 @@ func (d *draft) dropAccount(name string) *command.Refusal {
 			}
 		}
 	}
+	d.partAccount(a, users)
 	for _, key := range users {
 		d.dropUser(key)
 	}
@@ -225,6 +228,7 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 		if refusal := d.owns(payer(key)); refusal != nil && !d.elsewhere(key) {
 			return refusal
 		}
+		d.partUser(old)
 		d.dropUser(key)
 		return nil
 	case e.Parent != nil || e.Description != nil || e.Coordinators != nil:

@@ -1,6 +1,9 @@
 package state
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -41,4 +44,92 @@ func (d *draft) openBill(id accounting.NodeID) (accounting.LienID, bool) {
 	}
 	bill, open := d.bills[id]
 	return bill, open
+}
+
+// partAccount notes what goes with an account and its users.
+func (d *draft) partAccount(a *cluster.Account, users []cluster.AssociationKey) {
+	var with []string
+	if n := len(users); n > 0 {
+		names := make([]string, 0, 5)
+		for _, key := range users[:min(n, 5)] {
+			names = append(names, key.User)
+		}
+		if n > 5 {
+			names = append(names, fmt.Sprintf("%d more", n-5))
+		}
+		with = append(with, "its users "+strings.Join(names, ", "))
+	}
+	for _, l := range a.Limits {
+		with = append(with, l.String())
+	}
+	with = append(with, d.leave(accounting.NodeID(a.Name))...)
+	if d.credits != nil {
+		for id := range d.credits.NodesFrom(accounting.NodeID(a.Name + "/")) {
+			if !strings.HasPrefix(string(id), a.Name+"/") {
+				break
+			}
+			d.leave(id)
+		}
+	}
+	d.part("account "+a.Name, with)
+}
+
+// partUser notes what goes with a user of an account.
+func (d *draft) partUser(a *cluster.Association) {
+	var with []string
+	for _, l := range a.Limits {
+		with = append(with, l.String())
+	}
+	if !d.elsewhere(a.AssociationKey) {
+		with = append(with, d.leave(payer(a.AssociationKey))...)
+	}
+	d.part(a.User+" in account "+placeOf(a.AssociationKey), with)
+}
+
+// maxParting bounds what is told of one edit, and of all.
+const maxParting = 20
+
+func (d *draft) part(who string, with []string) {
+	if len(with) > maxParting {
+		with = append(with[:maxParting], "more")
+	}
+	if len(with) > 0 && len(d.notes) < maxParting {
+		d.notes = append(d.notes, "with "+who+" went "+strings.Join(with, ", "))
+	}
+}
+
+// leave ends the budget of a payer who goes: the next of that name would have it. It says
+// what it was.
+func (d *draft) leave(id accounting.NodeID) []string {
+	if d.credits == nil {
+		return nil
+	}
+	d.left = append(d.left, id)
+	b := d.credits.Node(id).Budget
+	if b.Limit == 0 {
+		return nil
+	}
+	text := "a budget of " + b.Limit.Short()
+	switch b.Window {
+	case accounting.Daily:
+		text += " a day"
+	case accounting.Monthly:
+		text += " a month"
+	}
+	return []string{text}
+}
+
+// endBudget takes the budget of a payer away.
+func (s *State) endBudget(id accounting.NodeID) {
+	var chain accounting.Chain
+	for at := id; at != ""; at = s.credits.Node(at).Parent {
+		chain = append(chain, at)
+	}
+	if s.credits.Node(id).Budget == (accounting.Budget{}) {
+		return
+	}
+	if _, err := s.credits.SetBudget(s.natural(), chain, accounting.Budget{}); err != nil {
+		s.fault("account %s: end its budget: %w", id, err)
+	}
+	s.keepSoft(id)
 }

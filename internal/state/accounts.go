@@ -167,7 +167,7 @@ func (s *State) editAccounts(c *command.EditAccounts) command.Result {
 		return s.remember(c.Request, refusal)
 	}
 	s.adopt(d)
-	return s.remember(c.Request, &command.Done{Version: s.accountsAt})
+	return s.remember(c.Request, &command.Done{Version: s.accountsAt, Notes: d.notes})
 }
 
 // adopt puts a draft in force.
@@ -201,6 +201,9 @@ func (s *State) adopt(d *draft) {
 		s.bequeath(gone.from, gone.to)
 	}
 	s.moveCredits(d)
+	for _, id := range d.left {
+		s.endBudget(id)
+	}
 	s.retryAll = true
 	s.specs.clear()
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})

@@ -173,6 +173,11 @@ func (s *State) adjust(stamp accounting.Stamp, c *command.ChangeCredits) (accoun
 		return accounting.Receipt{}, fmt.Errorf("%w: attempt %s has not ended, and is charged when it does", accounting.ErrInvalid, x.Lien)
 	}
 	if c.Action == command.RefundJob {
+		if n, found := s.credits.Lien(x.Lien); found {
+			if account, _ := PayerOf(n.Chain[0]); s.accounts.Len() > 0 && !s.accounts.Has(account) {
+				return accounting.Receipt{}, fmt.Errorf("%w: account %s was deleted, and nobody would have what is given back: add it again first", accounting.ErrInvalid, account)
+			}
+		}
 		return s.credits.Refund(stamp, x)
 	}
 	return s.credits.Correct(stamp, x)

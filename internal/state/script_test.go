@@ -118,7 +118,7 @@ func answer(r command.Result) string {
 		}
 		return fmt.Sprintf("refused (%d): %s", r.Code, r.Message)
 	case *command.Done:
-		return ""
+		return strings.Join(r.Notes, "\n")
 	case *command.Submitted:
 		text := fmt.Sprintf("submitted %v", r.First)
 		if slices.Max(r.Counts) > 0 {

@@ -70,8 +70,9 @@ func (t *tool) sendEdits(ctx context.Context, c cli.Cluster, edits []*greylagv1.
 	}
 	if t.json {
 		return t.WriteJSON(struct {
-			Version uint64 `json:"version"`
-		}{answer.Version})
+			Version uint64   `json:"version"`
+			Notes   []string `json:"notes,omitempty"`
+		}{answer.Version, answer.Notes})
 	}
 	for _, e := range edits {
 		what := "account " + e.Account
@@ -82,6 +83,9 @@ func (t *tool) sendEdits(ctx context.Context, c cli.Cluster, edits []*greylagv1.
 			what += " on partition " + e.Partition
 		}
 		t.Note("%s %s", what, map[string]string{"add": "added", "modify": "changed", "delete": "deleted"}[e.Action])
+	}
+	for _, note := range answer.Notes {
+		t.Note("%s", note)
 	}
 	return nil
 }

@@ -606,6 +606,7 @@ func (x *EditAccountsRequest) GetExpectVersion() uint64 {
 type EditAccountsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Notes         []string               `protobuf:"bytes,2,rep,name=notes,proto3" json:"notes,omitempty"` // what went with accounts and users that were deleted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -645,6 +646,13 @@ func (x *EditAccountsResponse) GetVersion() uint64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *EditAccountsResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
 }
 
 type DumpAccountsRequest struct {
@@ -1431,9 +1439,10 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12-\n" +
 	"\x05edits\x18\x02 \x03(\v2\x17.greylag.v1.AccountEditR\x05edits\x12%\n" +
-	"\x0eexpect_version\x18\x03 \x01(\x04R\rexpectVersion\"0\n" +
+	"\x0eexpect_version\x18\x03 \x01(\x04R\rexpectVersion\"F\n" +
 	"\x14EditAccountsResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\";\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05notes\x18\x02 \x03(\tR\x05notes\";\n" +
 	"\x13DumpAccountsRequest\x12$\n" +
 	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"D\n" +
 	"\x14DumpAccountsResponse\x12\x12\n" +
