@@ -31,6 +31,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 }
 
 func serve(ctx context.Context, cfg config.Auth, stderr io.Writer) error {
+	service.Relax()
 	log := cfg.Log.Logger(stderr)
 	id, trust, err := pki.OpenIdentity(cfg.PKIDir)
 	if err != nil {

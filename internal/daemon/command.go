@@ -12,6 +12,7 @@ import (
 
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/service"
 )
 
 // The exit statuses. Besides these, the log ends the process with 75 when its disk
@@ -150,6 +151,7 @@ func (s *settings) override(cfg *config.Controller) {
 
 // run is the controller's daemon.
 func run(ctx context.Context, cfg config.Controller, log *slog.Logger) error {
+	service.Relax()
 	d, err := Open(cfg, log)
 	if err != nil {
 		return err
