@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,7 +80,7 @@ func keyOf(spec *cluster.JobSpec) classKey {
 		types: join(q.GPUTypes), features: join(q.Features), nodeList: join(q.NodeList), excludeList: join(q.Exclude),
 	}
 	for _, l := range q.Licences {
-		key.licences += l.Name + "\x00" + string(rune(l.Count))
+		key.licences += l.Name + "\x00" + strconv.Itoa(int(l.Count)) + "\x00"
 	}
 	return key
 }
