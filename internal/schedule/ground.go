@@ -187,7 +187,9 @@ func (g *ground) partition(p cluster.Partition, nodes []*cluster.Node) *part {
 		if h, ok := g.places[n.Name]; ok {
 			out.usable.Add(h)
 			for _, t := range g.twins[n.Name] {
-				out.usable.Add(t.host)
+				if t.host != nobody {
+					out.usable.Add(t.host)
+				}
 			}
 		} else {
 			out.closed = append(out.closed, n)

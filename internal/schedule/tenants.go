@@ -23,7 +23,9 @@ func (p *Planner) tenantOf(r *round, job *cluster.Job) *tenant {
 		}
 		t.hosts, t.amounts = append(t.hosts, h), append(t.amounts, amount)
 		for _, twin := range p.ground.twins[a.Node] {
-			t.hosts, t.amounts = append(t.hosts, twin.host), append(t.amounts, amount)
+			if twin.host != nobody {
+				t.hosts, t.amounts = append(t.hosts, twin.host), append(t.amounts, amount)
+			}
 		}
 	}
 	for _, l := range job.Spec.Request.Licences {

@@ -14,9 +14,13 @@ import (
 
 // twin stands for a node within a reservation: what its members may use.
 type twin struct {
-	host        int
+	host        int // nobody's under maintenance
 	reservation *cluster.Reservation
 }
+
+// nobody is the host of those who have none: a host that is closed for ever would cost the
+// index all that it knows of time.
+const nobody = -1
 
 // reservationsOf is the reservations of a snapshot, those first that have their nodes
 // before others: a maintenance window may lie over any, and a state may hold ordinary ones
@@ -41,6 +45,10 @@ func (g *ground) reserve(x *cluster.Reservation, now cluster.Instant) {
 		if !all && !member[name] {
 			continue
 		}
+		if x.Maintenance() {
+			g.twins[name] = append(g.twins[name], twin{nobody, x})
+			continue
+		}
 		g.twins[name] = append(g.twins[name], twin{len(g.hosts), x})
 		g.hosts = append(g.hosts, g.hosts[h])
 		for level := range g.levels {
@@ -56,11 +64,13 @@ func (g *ground) block(p *backfill.Profile) {
 		var taken intervals
 		for _, t := range twins {
 			own := interval{t.reservation.Start, t.reservation.End}
-			closed := intervals{{0, own.from}, {own.to, cluster.Never}}
-			for _, s := range taken.over(own) {
-				closed = closed.with(s)
+			if t.host != nobody {
+				closed := intervals{{0, own.from}, {own.to, cluster.Never}}
+				for _, s := range taken.over(own) {
+					closed = closed.with(s)
+				}
+				closed.wall(p, t.host)
 			}
-			closed.wall(p, t.host)
 			taken = taken.with(own)
 		}
 		taken.wall(p, g.places[name])
@@ -77,7 +87,7 @@ func (g *ground) hostOf(spec *cluster.JobSpec, node string) (host int, others []
 	}
 	for i, t := range twins {
 		if t.reservation.Name == spec.Reservation {
-			return t.host, twins[:i], true
+			return t.host, twins[:i], t.host != nobody
 		}
 	}
 	return 0, nil, false
