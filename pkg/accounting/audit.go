@@ -27,8 +27,9 @@ type Audit struct {
 	owed    Credits       // ever
 	bare    cluster.JobID // the newest in an entry without grounds
 	owes    owing
-	prices  *Ledger     // nil: prices are believed
-	coder   codec.Coder // memory that hashing reuses
+	prices  *Ledger         // nil: prices are believed
+	floats  cluster.Instant // of the first entry of form 3 or more; 0 before it
+	coder   codec.Coder     // memory that hashing reuses
 }
 
 // auditedBucket is what a journal says of a bucket.
@@ -64,6 +65,9 @@ func (a *Audit) Add(e *Entry) error {
 	if a.buckets == nil {
 		a.buckets, a.nodes, a.liens = map[BucketID]*auditedBucket{}, map[NodeID]*auditedNode{}, map[LienID]*auditedLien{}
 		a.outside, a.puts = map[AccountKind]Credits{}, map[putKey]Credits{}
+	}
+	if a.floats == 0 && e.Form >= formFloating {
+		a.floats = e.At
 	}
 	if what := a.move(e); what != "" {
 		return fault(what)
@@ -157,7 +161,7 @@ func (a *Audit) lien(e *Entry) *auditedLien {
 	case SetAside:
 		n.held += x
 		if e.For != nil {
-			n.quotedBy(e)
+			n.quotedBy(e, a.floats)
 		}
 	case Captured, Released:
 		n.held -= x

@@ -18,12 +18,13 @@ type auditedLien struct {
 	final   bool    // nothing more is counted
 }
 
-// quotedBy takes over which prices bind.
-func (n *auditedLien) quotedBy(e *Entry) {
+// quotedBy takes over which prices bind. What was placed before prices were followed, from
+// the instant that is given on, is believed.
+func (n *auditedLien) quotedBy(e *Entry, floats cluster.Instant) {
 	switch {
 	case !e.For.Floating:
 		n.rates = e.For.Rates
-	case e.Form >= formFloating && len(e.For.Rates) > 0:
+	case e.Form >= formFloating && e.For.Since >= floats && len(e.For.Rates) > 0:
 		n.wanted = e.For.Rates[0].GPUType
 	}
 }

@@ -147,6 +147,9 @@ func (c *Closing) hash() uint64 {
 // ones, ledgers that differ have different ones but for one chance in 2^64. O(1).
 func (l *Ledger) Digest() uint64 {
 	h := hashMeta.word(uint64(l.now)).word(l.seq).text(string(l.head[:])).word(uint64(l.closed))
+	if l.floats != 0 { // of a ledger that was there before
+		h = h.word(uint64(l.floats))
+	}
 	return l.digest + uint64(h.word(uint64(l.bucket)).word(uint64(l.total)))
 }
 

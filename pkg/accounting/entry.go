@@ -100,8 +100,14 @@ const (
 	Form = 4
 )
 
-// Write has entries written in a form from now on; never in an older one than before.
-func (l *Ledger) Write(form uint8) { l.form = max(l.form, min(form, Form)) }
+// Write has entries written in a form from now on; never in an older one than before. What
+// floats and runs follows the prices that change from now on: what it was charged stays.
+func (l *Ledger) Write(form uint8) {
+	if l.form < formFloating && form >= formFloating {
+		l.floats = l.now
+	}
+	l.form = max(l.form, min(form, Form))
+}
 
 // Writes is the form in which entries are written.
 func (l *Ledger) Writes() uint8 { return l.form }

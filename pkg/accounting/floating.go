@@ -24,7 +24,7 @@ func (l *Ledger) follow(n *Lien) {
 		return
 	}
 	g := &n.Segments[last]
-	since := g.Since
+	since := max(g.Since, l.floats)
 	if past := len(g.Past); past > 0 {
 		since = g.Past[past-1].Until
 	}

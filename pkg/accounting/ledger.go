@@ -22,6 +22,7 @@ type Ledger struct {
 	digest  uint64          // of the records
 	epoch   uint64          // of the records that no clone sees
 	form    uint8           // of the entries that are written
+	floats  cluster.Instant // from when on what floats follows the prices: before form 3 it did not
 	entries []Entry         // of the commands since Drain
 	watched bool
 	freed   []Freed // since it was asked for

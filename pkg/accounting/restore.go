@@ -75,7 +75,7 @@ func (d *Decoder) record(c *codec.Coder) {
 	switch d.table {
 	case tableMeta:
 		codec.Record(c, l, metaFields)
-		if l.now < 0 || l.now > latest || l.total < 0 || l.total > maxTotal || l.form < formBare || l.form > Form {
+		if l.now < 0 || l.now > latest || l.total < 0 || l.total > maxTotal || l.form < formBare || l.form > Form || l.floats < 0 || l.floats > l.now {
 			c.Fail("its time or its total is impossible")
 		}
 		l.today, l.month = Daily.start(l.now), Monthly.start(l.now)

@@ -50,6 +50,9 @@ func metaFields(c *codec.Coder, l *Ledger) {
 	if c.Added() {
 		codec.Uint(c, &l.form)
 	}
+	if c.Added() {
+		codec.Int(c, &l.floats)
+	}
 }
 
 func nodeRecord(c *codec.Coder, x *keyed[NodeID, Node]) {
