@@ -315,34 +315,64 @@ func (w *world) checkIndex() {
 		return
 	}
 	for n, l := range c.layers {
-		for b := range stretches / 16 {
-			nmin, nmax := int32(0), int32(0)
-			for h := range w.p.rows {
-				least, once := true, false
-				r := &w.p.rows[h]
-				for i := range r.steps {
-					if r.end(i) > c.begin(b) && r.steps[i].from < c.begin(b+1) {
-						fits := l.demands[w.p.models[h]].fits(&r.steps[i].free)
-						least, once = least && fits, once || fits
-					}
-				}
-				if got := l.once(b); got[h/64]>>(h%64)&1 == 1 != once {
-					w.Fatalf("layer %d, stretch %d, host %d: once is %v", n, b, h, once)
-				}
-				set := slices.Repeat([]uint64{^uint64(0)}, c.words)
-				if l.keep(set, b); set[h/64]>>(h%64)&1 == 1 != least {
-					w.Fatalf("layer %d, stretch %d, host %d: throughout is %v", n, b, h, least)
-				}
-				if least {
-					nmin++
-				}
-				if once {
-					nmax++
-				}
-			}
-			if x, y := l.counts(b); x != nmin || y != nmax {
-				w.Fatalf("layer %d, stretch %d: counts %d %d, not %d %d", n, b, x, y, nmin, nmax)
+		fits := make([][]bool, len(w.p.rows)) // by host and step
+		for h := range w.p.rows {
+			for i := range w.p.rows[h].steps {
+				fits[h] = append(fits[h], l.demands[w.p.models[h]].fits(&w.p.rows[h].steps[i].free))
 			}
 		}
+		first := make([]int, len(w.p.rows)) // the step in which the stretch begins
+		b := 0
+		for over := false; !over; b++ { // up to one in which nothing changes any more
+			w.checkStretch(n, b, fits, first)
+			over = !slices.ContainsFunc(w.p.rows, func(r Row) bool { return r.steps[len(r.steps)-1].from > c.begin(b) })
+		}
+		for last := b - 1; b < stretches/16; b++ {
+			min, max := l.counts(b)
+			if x, y := l.counts(last); x != min || y != max || !slices.Equal(l.once(b), l.once(last)) || !slices.Equal(c.kept(l, b), c.kept(l, last)) {
+				w.Fatalf("layer %d: stretch %d is not as %d, and no step is between", n, b, last)
+			}
+		}
+	}
+}
+
+// kept is the hosts that can give a layer throughout a stretch.
+func (c *calendar) kept(l *layer, b int) []uint64 {
+	set := slices.Repeat([]uint64{^uint64(0)}, c.words)
+	l.keep(set, b)
+	return set
+}
+
+// checkStretch recomputes one stretch of a layer.
+func (w *world) checkStretch(n, b int, fits [][]bool, first []int) {
+	c, l := w.p.index, w.p.index.layers[n]
+	nmin, nmax := int32(0), int32(0)
+	begin, end := c.begin(b), c.begin(b+1)
+	all, some := c.kept(l, b), l.once(b)
+	for h := range w.p.rows {
+		least, once := true, false
+		steps, i := w.p.rows[h].steps, first[h]
+		for i+1 < len(steps) && steps[i+1].from <= begin {
+			i++
+		}
+		first[h] = i
+		for ; i < len(steps) && steps[i].from < end; i++ {
+			least, once = least && fits[h][i], once || fits[h][i]
+		}
+		if some[h/64]>>(h%64)&1 == 1 != once {
+			w.Fatalf("layer %d, stretch %d, host %d: once is %v", n, b, h, once)
+		}
+		if all[h/64]>>(h%64)&1 == 1 != least {
+			w.Fatalf("layer %d, stretch %d, host %d: throughout is %v", n, b, h, least)
+		}
+		if least {
+			nmin++
+		}
+		if once {
+			nmax++
+		}
+	}
+	if x, y := l.counts(b); x != nmin || y != nmax {
+		w.Fatalf("layer %d, stretch %d: counts %d %d, not %d %d", n, b, x, y, nmin, nmax)
 	}
 }
