@@ -20,7 +20,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //
 //	node NAME [gpus=N] [type=T, or one for each] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J]
 //	partition NAME [nodes=LIST] [prio=N] [maxtime=D] [maxnodes=N] [down]
-//	qos NAME [tier=N] [preempts=Q,R] [mode=requeue|cancel]
+//	qos NAME [tier=N] [prio=N] [preempts=Q,R] [mode=requeue|cancel]
 //	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [array=ID] and what a job has
 //	job ID [nodes=N] [gpus=N per node] [total=N] [type=T,U] [cpus=N] [mem=SIZE] [limit=D] [user=U] [name=N]
 //	    [qos=Q] [part=P] [nice=N] [after=D] [begin=D] [deadline=D] [hold=user|admin] [array=ID:INDEX] [atmost=N]
@@ -28,6 +28,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	ended ID STATE [began=D] [over=D] [unstarted]
 //	switch NAME [nodes=LIST] [under=SWITCHES]
 //	rules . [depth=N] [window=D] [horizon=D] [packed]
+//	weights . [age=N] [maxage=D] [size=N] [qos=N]; those that are not named are 0
 //	reservation NAME nodes=LIST [from=D] [to=D] [user=U]
 //	licence NAME count=N
 //	price TYPE is=N [from=D]
@@ -166,7 +167,7 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 			s.Nodes = names
 		}
 		p.snap.Switches = append(p.snap.Switches, s)
-	case "rules", "reservation", "licence":
+	case "rules", "weights", "reservation", "licence":
 		p.rule(fields, w)
 	case "price":
 		p.snap.Prices = append(p.snap.Prices, cluster.Price{Type: fields[1], Hour: int64(w.n("is", 0)), From: start.Add(w.d("from", 0))})
@@ -179,7 +180,7 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 
 func qos(name string, w words) cluster.QOS {
 	mode, _ := cluster.ParsePreemptMode(w["mode"])
-	return cluster.QOS{Name: name, Tier: w.n("tier", 0), Preempts: w.list("preempts"), PreemptMode: mode}
+	return cluster.QOS{Name: name, Tier: w.n("tier", 0), Priority: w.n("prio", 0), Preempts: w.list("preempts"), PreemptMode: mode}
 }
 
 // rule reads a line of the scheduler's policy.
@@ -189,6 +190,10 @@ func (p *picture) rule(fields []string, w words) {
 	case "rules":
 		rules.Depth, rules.Window = w.n("depth", rules.Depth), w.d("window", rules.Window)
 		rules.PromiseHorizon, rules.Packed = w.d("horizon", rules.PromiseHorizon), w.has("packed")
+	case "weights":
+		rules.Weights = cluster.Weights{
+			Age: int64(w.n("age", 0)), MaxAge: w.d("maxage", 0), JobSize: int64(w.n("size", 0)), QOS: int64(w.n("qos", 0)),
+		}
 	case "reservation":
 		rules.Reservations = append(rules.Reservations, cluster.Reservation{
 			Name: fields[1], Nodes: []string{w["nodes"]}, Users: w.list("user"),
