@@ -39,6 +39,9 @@ type Explanation struct {
 	// Holders are the jobs on nodes that could serve it, those first that are expected
 	// to end first; no more than ten.
 	Holders []Holder
+	// Later are the reservations that will keep nodes that could serve it, before it is
+	// planned to start.
+	Later []Kept
 	// ClearUp is what is planned after the end of each job until its nodes are free.
 	ClearUp time.Duration
 	// Ahead counts the jobs of its partitions that compete with it and are served
@@ -69,6 +72,12 @@ type Rival struct {
 	Why string // what puts it ahead, with the numbers of both
 }
 
+// Kept is a reservation, and how many nodes it keeps that could serve a job.
+type Kept struct {
+	By    *cluster.Reservation
+	Nodes int
+}
+
 // Holder is a job that has what another waits for.
 type Holder struct {
 	Job   *cluster.Job
@@ -91,7 +100,7 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 	x := Explanation{
 		Reason: job.Reason, Detail: job.Detail,
 		Needs: s.needs, Nodes: s.members, Could: s.could, Free: len(s.fit), Ruled: s.ruled(), Holders: s.holders(p.ground, snap),
-		ClearUp: p.ground.grace,
+		Later: s.later, ClearUp: p.ground.grace,
 	}
 	first, ahead := rivals(job, before)
 	x.First, x.Ahead = p.rivals(r, job, first), ahead

@@ -81,6 +81,9 @@ func tell(x Explanation) string {
 	for _, h := range x.Holders {
 		fmt.Fprintf(&b, "job %d has %d of them until +%s\n", h.Job.ID, h.Nodes, h.Ends.Sub(start))
 	}
+	for _, k := range x.Later {
+		fmt.Fprintf(&b, "reservation %s keeps %d of them from +%s\n", k.By.Name, k.Nodes, k.By.Start.Sub(start))
+	}
 	if x.Ahead > 0 {
 		fmt.Fprintf(&b, "%d ahead, first %d: %s\n", x.Ahead, x.First[0].Job.ID, x.First[0].Why)
 	}

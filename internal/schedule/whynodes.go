@@ -22,6 +22,7 @@ type surveyed struct {
 	order   []string        // of the constraints, as they were met
 	lacking map[string]lack // of the nodes that could serve it, and cannot now
 	used    map[string]*occupied
+	later   []Kept
 }
 
 // lack is of what a node has too little free for one job, since others have it.
@@ -68,6 +69,7 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 		why = append(why, reserved(snap, kept[n.Name], job.Spec, snap.Now.Add(g.lasts(job.Spec)))...)
 		if len(why) == 0 {
 			s.could++
+			s.keep(kept[n.Name], snap.Now)
 			if why, s.lacking[n.Name] = s.taken(n); len(why) == 0 {
 				delete(s.lacking, n.Name)
 				fit = append(fit, n)
@@ -79,6 +81,21 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 	}
 	s.gather(fit)
 	return s
+}
+
+// keep notes the reservations, but for the job's own, that a node which could serve the job
+// is kept by before the job is planned to start.
+func (s *surveyed) keep(by []*cluster.Reservation, now cluster.Instant) {
+	for _, x := range by {
+		if x.Name == s.job.Spec.Reservation || x.Start <= now || s.job.Planned > 0 && x.Start >= s.job.Planned {
+			continue
+		}
+		i := slices.IndexFunc(s.later, func(k Kept) bool { return k.By == x })
+		if i < 0 {
+			i, s.later = len(s.later), append(s.later, Kept{By: x})
+		}
+		s.later[i].Nodes++
+	}
 }
 
 // gather keeps the nodes that could serve the job now: none of those that each have GPUs

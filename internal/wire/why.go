@@ -28,6 +28,11 @@ func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *gre
 			})
 		}
 	}
+	for _, k := range x.Later {
+		p.Later = append(p.Later, &greylagv1.KeptNodes{
+			Reservation: k.By.Name, Nodes: int32(k.Nodes), Start: Timestamp(k.By.Start), End: Timestamp(k.By.End),
+		})
+	}
 	p.First, p.Delays = writeRivals(x.First, see), writeRivals(x.Delays, see)
 	return p
 }

@@ -80,6 +80,9 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 	if len(a.Holders) > 0 {
 		facts = append(facts, [2]string{"clearing up", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's end, before its nodes are free"})
 	}
+	for _, k := range a.Later {
+		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", nodeCount(k.Nodes), k.Reservation, t.when(k.Start), t.when(k.End))})
+	}
 	facts = append(facts, t.ahead(a)...)
 	for _, change := range a.Changes {
 		facts = append(facts, [2]string{"starts now with", change})

@@ -21,6 +21,7 @@ type whyJSON struct {
 	Holders  []holderJSON    `json:"holders"`
 	Ahead    int32           `json:"ahead"`
 	First    []string        `json:"first"`
+	Later    []keptJSON      `json:"later,omitempty"`
 	Alone    *time.Time      `json:"alone,omitempty"`
 	Delays   []rivalJSON     `json:"delays"`
 	ClearUp  float64         `json:"clear_up"`
@@ -53,6 +54,13 @@ type holderJSON struct {
 type hostShareJSON struct {
 	Node string `json:"node"`
 	GPUs int32  `json:"gpus"`
+}
+
+type keptJSON struct {
+	Reservation string     `json:"reservation"`
+	Nodes       int32      `json:"nodes"`
+	Start       *time.Time `json:"start"`
+	End         *time.Time `json:"end"`
 }
 
 type rivalJSON struct {
@@ -107,6 +115,9 @@ func whyOf(a *greylagv1.WhyResponse) whyJSON {
 		Job: cli.JobOf(a.Job), Expected: stampOf(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
 		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: []string{}, Alone: stampOf(a.Alone), Delays: []rivalJSON{}, ClearUp: a.ClearUp.AsDuration().Seconds(), Changes: some(a.Changes),
 		Promise: hostSharesOf(a.Promise), History: []noteJSON{}, Again: a.RunsAgain, Notes: a.Notes,
+	}
+	for _, k := range a.Later {
+		x.Later = append(x.Later, keptJSON{k.Reservation, k.Nodes, stampOf(k.Start), stampOf(k.End)})
 	}
 	for _, r := range a.First {
 		x.First = append(x.First, r.Job)

@@ -101,6 +101,7 @@ type WhyResponse struct {
 	First         []*Rival               `protobuf:"bytes,19,rep,name=first,proto3" json:"first,omitempty"`                           // the first of those ahead; those that the caller may see
 	Delays        []*Rival               `protobuf:"bytes,20,rep,name=delays,proto3" json:"delays,omitempty"`                         // jobs whose planned starts it would delay if it started at alone
 	Alone         *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=alone,proto3" json:"alone,omitempty"`                           // when it could start if no other job waited; absent when none keeps it from that
+	Later         []*KeptNodes           `protobuf:"bytes,23,rep,name=later,proto3" json:"later,omitempty"`                           // reservations that will keep nodes that could serve it, before it is planned to start
 	ClearUp       *durationpb.Duration   `protobuf:"bytes,21,opt,name=clear_up,json=clearUp,proto3" json:"clear_up,omitempty"`        // what is planned after the end of each job until its nodes are free
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -276,9 +277,85 @@ func (x *WhyResponse) GetAlone() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *WhyResponse) GetLater() []*KeptNodes {
+	if x != nil {
+		return x.Later
+	}
+	return nil
+}
+
 func (x *WhyResponse) GetClearUp() *durationpb.Duration {
 	if x != nil {
 		return x.ClearUp
+	}
+	return nil
+}
+
+// KeptNodes is a reservation, and how many nodes it keeps that could serve a job.
+type KeptNodes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reservation   string                 `protobuf:"bytes,1,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	Nodes         int32                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Start         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`
+	End           *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeptNodes) Reset() {
+	*x = KeptNodes{}
+	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeptNodes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeptNodes) ProtoMessage() {}
+
+func (x *KeptNodes) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeptNodes.ProtoReflect.Descriptor instead.
+func (*KeptNodes) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *KeptNodes) GetReservation() string {
+	if x != nil {
+		return x.Reservation
+	}
+	return ""
+}
+
+func (x *KeptNodes) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *KeptNodes) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *KeptNodes) GetEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.End
 	}
 	return nil
 }
@@ -297,7 +374,7 @@ type Rival struct {
 
 func (x *Rival) Reset() {
 	*x = Rival{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	mi := &file_greylag_v1_explain_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -309,7 +386,7 @@ func (x *Rival) String() string {
 func (*Rival) ProtoMessage() {}
 
 func (x *Rival) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	mi := &file_greylag_v1_explain_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -322,7 +399,7 @@ func (x *Rival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rival.ProtoReflect.Descriptor instead.
 func (*Rival) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Rival) GetJob() string {
@@ -372,7 +449,7 @@ type Awaited struct {
 
 func (x *Awaited) Reset() {
 	*x = Awaited{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[3]
+	mi := &file_greylag_v1_explain_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +461,7 @@ func (x *Awaited) String() string {
 func (*Awaited) ProtoMessage() {}
 
 func (x *Awaited) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[3]
+	mi := &file_greylag_v1_explain_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +474,7 @@ func (x *Awaited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Awaited.ProtoReflect.Descriptor instead.
 func (*Awaited) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Awaited) GetNode() string {
@@ -432,7 +509,7 @@ type RuledOut struct {
 
 func (x *RuledOut) Reset() {
 	*x = RuledOut{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[4]
+	mi := &file_greylag_v1_explain_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +521,7 @@ func (x *RuledOut) String() string {
 func (*RuledOut) ProtoMessage() {}
 
 func (x *RuledOut) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[4]
+	mi := &file_greylag_v1_explain_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,7 +534,7 @@ func (x *RuledOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuledOut.ProtoReflect.Descriptor instead.
 func (*RuledOut) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RuledOut) GetSays() string {
@@ -487,7 +564,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[5]
+	mi := &file_greylag_v1_explain_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -499,7 +576,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[5]
+	mi := &file_greylag_v1_explain_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -512,7 +589,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Holder) GetJob() string {
@@ -558,7 +635,7 @@ type Note struct {
 
 func (x *Note) Reset() {
 	*x = Note{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[6]
+	mi := &file_greylag_v1_explain_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +647,7 @@ func (x *Note) String() string {
 func (*Note) ProtoMessage() {}
 
 func (x *Note) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[6]
+	mi := &file_greylag_v1_explain_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +660,7 @@ func (x *Note) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Note.ProtoReflect.Descriptor instead.
 func (*Note) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Note) GetIndex() uint64 {
@@ -639,7 +716,7 @@ type NodeShare struct {
 
 func (x *NodeShare) Reset() {
 	*x = NodeShare{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[7]
+	mi := &file_greylag_v1_explain_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +728,7 @@ func (x *NodeShare) String() string {
 func (*NodeShare) ProtoMessage() {}
 
 func (x *NodeShare) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[7]
+	mi := &file_greylag_v1_explain_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +741,7 @@ func (x *NodeShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeShare.ProtoReflect.Descriptor instead.
 func (*NodeShare) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NodeShare) GetNode() string {
@@ -693,7 +770,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	mi := &file_greylag_v1_explain_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +782,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	mi := &file_greylag_v1_explain_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +795,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PlanRequest) GetRead() *Read {
@@ -759,7 +836,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[9]
+	mi := &file_greylag_v1_explain_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +848,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[9]
+	mi := &file_greylag_v1_explain_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +861,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PlanResponse) GetJobs() []*PlannedJob {
@@ -822,7 +899,7 @@ type PlannedJob struct {
 
 func (x *PlannedJob) Reset() {
 	*x = PlannedJob{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[10]
+	mi := &file_greylag_v1_explain_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +911,7 @@ func (x *PlannedJob) String() string {
 func (*PlannedJob) ProtoMessage() {}
 
 func (x *PlannedJob) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[10]
+	mi := &file_greylag_v1_explain_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +924,7 @@ func (x *PlannedJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedJob.ProtoReflect.Descriptor instead.
 func (*PlannedJob) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PlannedJob) GetJob() string {
@@ -929,7 +1006,7 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x8a\x06\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xb7\x06\n" +
 	"\vWhyResponse\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12\x16\n" +
 	"\x06causes\x18\x02 \x03(\tR\x06causes\x12\x14\n" +
@@ -951,9 +1028,15 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\x05notes\x18\x12 \x03(\tR\x05notes\x12'\n" +
 	"\x05first\x18\x13 \x03(\v2\x11.greylag.v1.RivalR\x05first\x12)\n" +
 	"\x06delays\x18\x14 \x03(\v2\x11.greylag.v1.RivalR\x06delays\x120\n" +
-	"\x05alone\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\x05alone\x124\n" +
+	"\x05alone\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\x05alone\x12+\n" +
+	"\x05later\x18\x17 \x03(\v2\x15.greylag.v1.KeptNodesR\x05later\x124\n" +
 	"\bclear_up\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\aclearUpJ\x04\b\n" +
-	"\x10\v\"\x91\x01\n" +
+	"\x10\v\"\xa3\x01\n" +
+	"\tKeptNodes\x12 \n" +
+	"\vreservation\x18\x01 \x01(\tR\vreservation\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\x120\n" +
+	"\x05start\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
+	"\x03end\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\x91\x01\n" +
 	"\x05Rival\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x124\n" +
@@ -1016,57 +1099,61 @@ func file_greylag_v1_explain_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_explain_proto_rawDescData
 }
 
-var file_greylag_v1_explain_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_greylag_v1_explain_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_greylag_v1_explain_proto_goTypes = []any{
 	(*WhyRequest)(nil),            // 0: greylag.v1.WhyRequest
 	(*WhyResponse)(nil),           // 1: greylag.v1.WhyResponse
-	(*Rival)(nil),                 // 2: greylag.v1.Rival
-	(*Awaited)(nil),               // 3: greylag.v1.Awaited
-	(*RuledOut)(nil),              // 4: greylag.v1.RuledOut
-	(*Holder)(nil),                // 5: greylag.v1.Holder
-	(*Note)(nil),                  // 6: greylag.v1.Note
-	(*NodeShare)(nil),             // 7: greylag.v1.NodeShare
-	(*PlanRequest)(nil),           // 8: greylag.v1.PlanRequest
-	(*PlanResponse)(nil),          // 9: greylag.v1.PlanResponse
-	(*PlannedJob)(nil),            // 10: greylag.v1.PlannedJob
-	(*Read)(nil),                  // 11: greylag.v1.Read
-	(*Job)(nil),                   // 12: greylag.v1.Job
-	(*AsOf)(nil),                  // 13: greylag.v1.AsOf
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
+	(*KeptNodes)(nil),             // 2: greylag.v1.KeptNodes
+	(*Rival)(nil),                 // 3: greylag.v1.Rival
+	(*Awaited)(nil),               // 4: greylag.v1.Awaited
+	(*RuledOut)(nil),              // 5: greylag.v1.RuledOut
+	(*Holder)(nil),                // 6: greylag.v1.Holder
+	(*Note)(nil),                  // 7: greylag.v1.Note
+	(*NodeShare)(nil),             // 8: greylag.v1.NodeShare
+	(*PlanRequest)(nil),           // 9: greylag.v1.PlanRequest
+	(*PlanResponse)(nil),          // 10: greylag.v1.PlanResponse
+	(*PlannedJob)(nil),            // 11: greylag.v1.PlannedJob
+	(*Read)(nil),                  // 12: greylag.v1.Read
+	(*Job)(nil),                   // 13: greylag.v1.Job
+	(*AsOf)(nil),                  // 14: greylag.v1.AsOf
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
 }
 var file_greylag_v1_explain_proto_depIdxs = []int32{
-	11, // 0: greylag.v1.WhyRequest.read:type_name -> greylag.v1.Read
-	12, // 1: greylag.v1.WhyResponse.job:type_name -> greylag.v1.Job
-	4,  // 2: greylag.v1.WhyResponse.ruled:type_name -> greylag.v1.RuledOut
-	5,  // 3: greylag.v1.WhyResponse.holders:type_name -> greylag.v1.Holder
-	7,  // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
-	6,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
-	13, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
-	14, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
-	3,  // 8: greylag.v1.WhyResponse.awaited:type_name -> greylag.v1.Awaited
-	2,  // 9: greylag.v1.WhyResponse.first:type_name -> greylag.v1.Rival
-	2,  // 10: greylag.v1.WhyResponse.delays:type_name -> greylag.v1.Rival
-	14, // 11: greylag.v1.WhyResponse.alone:type_name -> google.protobuf.Timestamp
-	15, // 12: greylag.v1.WhyResponse.clear_up:type_name -> google.protobuf.Duration
-	14, // 13: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
-	14, // 14: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
-	14, // 15: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
-	14, // 16: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
-	14, // 17: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
-	14, // 18: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
-	11, // 19: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
-	10, // 20: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
-	13, // 21: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
-	14, // 22: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
-	14, // 23: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
-	7,  // 24: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
-	14, // 25: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	12, // 0: greylag.v1.WhyRequest.read:type_name -> greylag.v1.Read
+	13, // 1: greylag.v1.WhyResponse.job:type_name -> greylag.v1.Job
+	5,  // 2: greylag.v1.WhyResponse.ruled:type_name -> greylag.v1.RuledOut
+	6,  // 3: greylag.v1.WhyResponse.holders:type_name -> greylag.v1.Holder
+	8,  // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
+	7,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
+	14, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
+	15, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
+	4,  // 8: greylag.v1.WhyResponse.awaited:type_name -> greylag.v1.Awaited
+	3,  // 9: greylag.v1.WhyResponse.first:type_name -> greylag.v1.Rival
+	3,  // 10: greylag.v1.WhyResponse.delays:type_name -> greylag.v1.Rival
+	15, // 11: greylag.v1.WhyResponse.alone:type_name -> google.protobuf.Timestamp
+	2,  // 12: greylag.v1.WhyResponse.later:type_name -> greylag.v1.KeptNodes
+	16, // 13: greylag.v1.WhyResponse.clear_up:type_name -> google.protobuf.Duration
+	15, // 14: greylag.v1.KeptNodes.start:type_name -> google.protobuf.Timestamp
+	15, // 15: greylag.v1.KeptNodes.end:type_name -> google.protobuf.Timestamp
+	15, // 16: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
+	15, // 17: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
+	15, // 18: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
+	15, // 19: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
+	15, // 20: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
+	15, // 21: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
+	12, // 22: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
+	11, // 23: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
+	14, // 24: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
+	15, // 25: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
+	15, // 26: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
+	8,  // 27: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
+	15, // 28: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_explain_proto_init() }
@@ -1081,7 +1168,7 @@ func file_greylag_v1_explain_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_explain_proto_rawDesc), len(file_greylag_v1_explain_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
