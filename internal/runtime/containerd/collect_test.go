@@ -104,7 +104,7 @@ func TestAutomaticRuntime(t *testing.T) {
 	program("crun", "echo crun version 1.8")
 	want := func(name string, mixed bool, want string) {
 		t.Helper()
-		if path, err := findOCIRuntime(name, mixed); err != nil || filepath.Base(path) != want {
+		if path, crun, err := findOCIRuntime(name, mixed); err != nil || filepath.Base(path) != want || crun != (want == "crun") {
 			t.Errorf("%q on a host with groups of both versions %v: %s, %v, want %s", name, mixed, path, err, want)
 		}
 	}
@@ -113,7 +113,7 @@ func TestAutomaticRuntime(t *testing.T) {
 	want("runc", false, "runc")
 	program("crun", "exit 127")
 	want("", false, "runc")
-	if _, err := findOCIRuntime("crun", false); err == nil {
+	if _, _, err := findOCIRuntime("crun", false); err == nil {
 		t.Error("a crun that does not run is taken")
 	}
 }

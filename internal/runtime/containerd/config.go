@@ -62,6 +62,7 @@ type Config struct {
 	// crun where it is installed and works with this host's control groups,
 	// else runc; crun takes about 10 ms of processor time less for each task.
 	OCIRuntime string
+	crun       bool // whether it is crun, as withDefaults has found
 	// Snapshotter for images; "overlayfs".
 	Snapshotter string
 	// Logins is a file of logins to registries for every user of the node, in the
@@ -143,13 +144,14 @@ func (c Config) withDefaults(mixed bool) (Config, error) {
 			return Config{}, fmt.Errorf("%w: %q is not an absolute path", ErrConfig, dir)
 		}
 	}
-	runtime, err := findOCIRuntime(c.OCIRuntime, mixed)
-	c.OCIRuntime = runtime
+	var err error
+	c.OCIRuntime, c.crun, err = findOCIRuntime(c.OCIRuntime, mixed)
 	return c, err
 }
 
-// findOCIRuntime gives the full path of the program that makes containers.
-func findOCIRuntime(name string, mixed bool) (string, error) {
+// findOCIRuntime gives the full path of the program that makes containers, and
+// whether it is crun.
+func findOCIRuntime(name string, mixed bool) (path string, crun bool, err error) {
 	candidates := []string{name}
 	if name == "" {
 		candidates = []string{"crun", "runc"}
@@ -164,17 +166,17 @@ func findOCIRuntime(name string, mixed bool) (string, error) {
 			continue
 		}
 		if path, err = filepath.Abs(path); err != nil {
-			return "", err
+			return "", false, err
 		}
-		if err = tryOCIRuntime(path, mixed); err == nil {
-			return path, nil
+		if crun, err = tryOCIRuntime(path, mixed); err == nil {
+			return path, crun, nil
 		}
 		faults = errors.Join(faults, err)
 	}
 	if faults != nil {
-		return "", faults
+		return "", false, faults
 	}
-	return "", fmt.Errorf("%w: none of %q is installed", ErrConfig, candidates)
+	return "", false, fmt.Errorf("%w: none of %q is installed", ErrConfig, candidates)
 }
 
 // versionTime bounds asking a program for its version; they answer in milliseconds.
@@ -183,15 +185,16 @@ const versionTime = 5 * time.Second
 // tryOCIRuntime refuses a program that cannot make a container on this host,
 // whatever it is called: the node is at fault then, and says so once, where
 // otherwise each task would fail there and be tried again.
-func tryOCIRuntime(path string, mixed bool) error {
+func tryOCIRuntime(path string, mixed bool) (crun bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
 	defer cancel()
 	answer, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
-		return fmt.Errorf("%w: %s does not run: %w", ErrConfig, path, err)
+		return false, fmt.Errorf("%w: %s does not run: %w", ErrConfig, path, err)
 	}
-	if mixed && strings.HasPrefix(string(answer), "crun version") {
-		return fmt.Errorf("%w: %s is crun, which refuses a host with control groups of both versions: set containerd.oci_runtime to runc", ErrConfig, path)
+	crun = strings.HasPrefix(string(answer), "crun version")
+	if mixed && crun {
+		return false, fmt.Errorf("%w: %s is crun, which refuses a host with control groups of both versions: set containerd.oci_runtime to runc", ErrConfig, path)
 	}
-	return nil
+	return crun, nil
 }

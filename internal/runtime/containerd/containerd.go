@@ -68,7 +68,7 @@ func New(config Config) (*Runtime, error) {
 	if err := installGInit(config); err != nil {
 		return nil, err
 	}
-	program, err := mountProgram(config.StateDir, config.OCIRuntime)
+	program, err := ociProgram(config)
 	if err != nil {
 		return nil, errors.Join(err, unmount(config.StateDir))
 	}

@@ -11,24 +11,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The OCI runtime is run from a folder of ours: the one in which it is installed,
-// mounted read-only. So that no container can write to the program that makes it
-// (CVE-2019-5736), crun otherwise mounts itself so each time that it is run, and
+// crun is run from a folder of ours: the one in which it is installed, mounted
+// read-only. So that no container can write to the program that makes it
+// (CVE-2019-5736), it otherwise mounts itself so each time that it is run, and
 // executes itself once more from there: 2 to 3 ms of processor time, five times a
 // task. Below the mount lies a link to the program, so that its path, which shims
 // remember, serves also while this daemon is away.
+//
+// Not runc, which does so in any case, and from a mount that cannot be bound copies
+// itself instead.
 
 // programDir is that folder.
 func programDir(stateDir string) string { return filepath.Join(stateDir, "program") }
 
-// mountProgram makes the folder anew and returns the program's path in it.
+// ociProgram is what shims run to make containers.
+func ociProgram(config Config) (path string, err error) {
+	if err := unmountProgram(config.StateDir); err != nil { // of a daemon that was killed
+		return "", err
+	}
+	if !config.crun {
+		return config.OCIRuntime, nil
+	}
+	return mountProgram(config.StateDir, config.OCIRuntime)
+}
+
+// mountProgram makes the folder and returns the program's path in it.
 func mountProgram(stateDir, program string) (path string, err error) {
 	program, err = filepath.EvalSymlinks(program)
 	if err != nil {
 		return "", fmt.Errorf("OCI runtime: %w", err)
-	}
-	if err := unmountProgram(stateDir); err != nil {
-		return "", err
 	}
 	dir := programDir(stateDir)
 	path = filepath.Join(dir, filepath.Base(program))

@@ -15,28 +15,29 @@ import (
 // know, and they find it there also when the daemon is away or was killed.
 func TestProgram(t *testing.T) {
 	r := newRuntime(t, nil)
-	spec := job(t, 1, "exit 3\n")
-	if exit, _ := run(t, r, spec); exit.Code != 3 {
-		t.Errorf("%+v", exit)
+	config := r.config
+	config.crun = true // to this, any program is alike
+	real := must(filepath.EvalSymlinks(config.OCIRuntime))(t)
+	for range 2 { // as after a daemon that was killed
+		path := must(ociProgram(config))(t)
+		if want := filepath.Join(programDir(config.StateDir), filepath.Base(real)); path != want {
+			t.Fatalf("it is %s, want %s", path, want)
+		}
+		if file, err := os.OpenFile(path, os.O_WRONLY, 0); !errors.Is(err, unix.EROFS) {
+			t.Errorf("opened to write: %v %v", file, err)
+		}
+		if !os.SameFile(must(os.Stat(path))(t), must(os.Stat(real))(t)) {
+			t.Errorf("%s is not %s", path, real)
+		}
 	}
-	real := must(filepath.EvalSymlinks(r.config.OCIRuntime))(t)
-	path := filepath.Join(programDir(r.config.StateDir), filepath.Base(real))
-	same := func() bool { return os.SameFile(must(os.Stat(path))(t), must(os.Stat(real))(t)) }
-	if file, err := os.OpenFile(path, os.O_WRONLY, 0); !errors.Is(err, unix.EROFS) {
-		t.Errorf("opened to write: %v %v", file, err)
-	}
-	if err := unmount(r.config.StateDir); err != nil { // as Close does
+	if err := unmount(config.StateDir); err != nil { // as Close does
 		t.Fatal(err)
 	}
-	if !same() {
+	if path := filepath.Join(programDir(config.StateDir), filepath.Base(real)); !os.SameFile(must(os.Stat(path))(t), must(os.Stat(real))(t)) {
 		t.Errorf("%s is not %s without the daemon", path, real)
 	}
-	if err := r.Remove(limit(t), spec.ID); err != nil {
-		t.Errorf("remove a task that was started before: %v", err)
-	}
-	for range 2 { // as after a daemon that was killed
-		if again := must(mountProgram(r.config.StateDir, r.config.OCIRuntime))(t); again != path || !same() {
-			t.Errorf("mounted again it is %s", again)
-		}
+	config.crun = false
+	if path := must(ociProgram(config))(t); path != config.OCIRuntime {
+		t.Errorf("runc is %s", path)
 	}
 }

@@ -128,7 +128,7 @@ func TestDetectHere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if runtime, err := findOCIRuntime("", hierarchy.Mixed()); err == nil && hierarchy.Mixed() && strings.HasSuffix(runtime, "crun") {
+	if runtime, _, err := findOCIRuntime("", hierarchy.Mixed()); err == nil && hierarchy.Mixed() && strings.HasSuffix(runtime, "crun") {
 		t.Error("crun refuses this host's control groups")
 	}
 }
@@ -139,10 +139,10 @@ func TestCrunIsKnownByItsWord(t *testing.T) {
 	if err := os.WriteFile(crun, []byte("#!/bin/sh\necho crun version 1.8\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := findOCIRuntime(crun, true); !errors.Is(err, ErrConfig) {
+	if _, _, err := findOCIRuntime(crun, true); !errors.Is(err, ErrConfig) {
 		t.Errorf("control groups of both versions: %v", err)
 	}
-	if path, err := findOCIRuntime(crun, false); err != nil || path != crun {
+	if path, is, err := findOCIRuntime(crun, false); err != nil || path != crun || !is {
 		t.Errorf("of one version: %q, %v", path, err)
 	}
 }
