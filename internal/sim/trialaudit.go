@@ -243,17 +243,17 @@ func (a *audit) bill(h *history, old, j *cluster.Job, lost bool) error {
 	if is > all || is < all && !lost && b.Due(all) != b.Due(is) {
 		return violation("attempt %v, %s, had %d GPUs for %s and was charged for %d GPU-milliseconds of %d", of, outcome, gpus, ran, is, all)
 	}
-	forgive := int64(0)
-	if outcome == cluster.NodeFailed || outcome == cluster.Preempted && !mine {
-		forgive = b.Due(all) - b.Due(all-gpus*min(ran, a.refund).Milliseconds())
+	destroyed := func(millis int64) int64 { // what the last of so many were charged
+		if outcome == cluster.NodeFailed || outcome == cluster.Preempted && !mine {
+			return b.Due(millis) - b.Due(max(0, millis-gpus*a.refund.Milliseconds()))
+		}
+		return 0
 	}
-	if back := a.returned[of]; !lost && back != min(forgive, b.Charged()+back) {
-		return violation("attempt %v, %s after %s: %d was given back, %d was destroyed", of, outcome, ran, back, forgive)
-	} else if back > forgive {
-		return violation("attempt %v, %s after %s: %d was given back, at most %d was destroyed", of, outcome, ran, back, forgive)
+	if back := a.returned[of]; back != min(destroyed(is), b.Charged()+back) {
+		return violation("attempt %v, %s after %s: %d was given back, %d of what was charged was destroyed", of, outcome, ran, back, destroyed(is))
 	}
 	if lien.State == accounting.Provisional {
-		a.open[of] = provisional{all, forgive}
+		a.open[of] = provisional{all, destroyed(all)}
 	}
 	return nil
 }

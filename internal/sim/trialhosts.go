@@ -232,6 +232,11 @@ func (x *ordeal) join(h *host) error {
 	}
 	n := h.node
 	n.GPUs = slices.Clone(n.GPUs)
+	for _, t := range h.tasks { // all that it has, wanted or not, as nobody may know of them
+		if t.task.Phase < cluster.TaskClean {
+			n.Leftovers++
+		}
+	}
 	r, err := x.apply(&command.RegisterNode{Node: n})
 	if err != nil {
 		return err
