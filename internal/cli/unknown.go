@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os/user"
 	"slices"
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/config"
 )
 
 // unknownNames complains of partitions and nodes of a filter that do not exist, as
@@ -51,4 +53,64 @@ func stranger(names, known []string) (string, bool) {
 		return "", false
 	}
 	return names[at], true
+}
+
+// WarnUnknown warns of accounts, users, partitions and QOS of a filter that the cluster does
+// not have. It is asked where nothing was found; jobs of the past may have had them, so that
+// it is no error. What cannot be asked for is not warned of.
+func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filter) {
+	strange := func(what string, names, known []string, hint string) {
+		if name, found := stranger(names, known); found && len(known) > 0 {
+			p.Warn(fmt.Sprintf("there is no %s %q now: %s", what, name, hint))
+		}
+	}
+	if len(f.Partitions) > 0 {
+		if answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{}); err == nil {
+			var known []string
+			for _, part := range answer.Partitions {
+				known = append(known, part.Name)
+			}
+			strange("partition", f.Partitions, known, "partitions are "+strings.Join(known, ", "))
+		}
+	}
+	if len(f.Accounts)+len(f.Users) > 0 {
+		if answer, err := c.Accounts().Accounts(ctx, &greylagv1.AccountsRequest{Users: true}); err == nil && len(answer.Accounts) > 0 {
+			var accounts, users []string
+			for _, a := range answer.Accounts {
+				accounts = append(accounts, a.Name)
+			}
+			for _, u := range answer.Users {
+				users = append(users, u.User)
+			}
+			strange("account", f.Accounts, accounts, "gctl account list shows them")
+			strange("user", slices.DeleteFunc(slices.Clone(f.Users), isHere), users, "nobody of that name is in an account, or on this host")
+		}
+	}
+	if len(f.Qos) > 0 {
+		if known := qosNames(ctx, c); len(known) > 0 {
+			strange("qos", f.Qos, known, "they are "+strings.Join(known, ", "))
+		}
+	}
+}
+
+// isHere reports whether this host knows a user.
+func isHere(name string) bool {
+	_, err := user.Lookup(name)
+	return err == nil
+}
+
+// qosNames are the QOS of the policy in force; nil where it cannot be had.
+func qosNames(ctx context.Context, c Cluster) (names []string) {
+	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{})
+	if err != nil {
+		return nil
+	}
+	policy, err := config.ReadPolicy("policy", []byte(answer.Toml))
+	if err != nil {
+		return nil
+	}
+	for _, q := range policy.QOS {
+		names = append(names, q.Name)
+	}
+	return names
 }

@@ -85,6 +85,9 @@ func (t *tool) printAcct(ctx context.Context, c cli.Cluster, q acct.Question, st
 	if err == nil && found == 0 && len(q.Filter.Jobs) > 0 {
 		t.Note("there is no such job, or none that you may see")
 	}
+	if err == nil && found == 0 {
+		t.WarnUnknown(ctx, c, q.Filter)
+	}
 	return err
 }
 

@@ -28,6 +28,9 @@ with what the accounts above have, within every budget.`,
 			if err != nil {
 				return err
 			}
+			if request.User != "" && len(a.Balances) == 0 {
+				t.Warn(fmt.Sprintf("nothing was ever granted to user %q or charged to them in these accounts", request.User))
+			}
 			if t.json {
 				return t.WriteJSON(balancesOf(a))
 			}

@@ -36,6 +36,9 @@ by usage among siblings and puts them in order. Usage decays by half every half-
 					return cli.Exit(cli.Failed)
 				}
 			}
+			if request.User != "" && !slices.ContainsFunc(answer.Shares, func(x *greylagv1.Share) bool { return x.User == request.User }) {
+				t.Warn(fmt.Sprintf("user %q is in none of these accounts: gctl account list --users shows who is", request.User))
+			}
 			if t.json {
 				return t.WriteJSON(sharesOf(answer))
 			}
