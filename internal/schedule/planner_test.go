@@ -85,6 +85,10 @@ func (s *site) step() {
 	case 4:
 		if n := len(s.snap.Pending); n > 0 {
 			i := s.r.IntN(n)
+			if s.snap.Pending[i].Promise != nil {
+				s.lessen(i)
+				return
+			}
 			s.snap.Pending = slices.Delete(slices.Clone(s.snap.Pending), i, i+1)
 		}
 	case 5:
@@ -107,6 +111,22 @@ func (s *site) step() {
 			return j.Started.Add(s.runs[j.ID]) <= s.snap.Now
 		})
 	}
+}
+
+// lessen has a job that was promised a start ask for less, and matter more or less: that costs
+// it and others nothing.
+func (s *site) lessen(i int) {
+	job := *s.snap.Pending[i]
+	spec := *job.Spec
+	spec.TimeLimit = max(time.Minute, spec.TimeLimit-time.Duration(s.r.IntN(90))*time.Minute)
+	spec.Nice, spec.Request.CPUsPerTask = s.r.Int32N(3), 1+s.r.Int32N(spec.Request.CPUsPerTask)
+	if n := spec.Request.GPUsPerNode; n > 1 {
+		spec.Request.GPUsPerNode = n - s.r.Int32N(2)
+	}
+	job.Spec = &spec
+	s.runs[job.ID] = min(s.runs[job.ID], spec.TimeLimit)
+	s.snap.Pending = slices.Clone(s.snap.Pending)
+	s.snap.Pending[i] = &job
 }
 
 // agree carries out a decision.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
 )
 
 // Promises come before all else that is planned anew: each is put where it was, and who
@@ -84,7 +85,11 @@ func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant) (
 		if w == nil {
 			w, choice = o.near, 2*i+1
 		}
-		shares, ok := p.profile.Shares(w, promise.Kind, at, hosts, gpus)
+		give, asked := given(&w.Need, gpus)
+		if !asked {
+			continue
+		}
+		shares, ok := p.profile.Shares(w, promise.Kind, at, hosts, give)
 		if ok && p.profile.Fits(w, at, shares) {
 			return backfill.Start{At: at, Kind: promise.Kind, Shares: shares}, choice, true
 		}
@@ -169,4 +174,20 @@ const late = "no controller was there to start jobs in time"
 // overstays is the cause that a job gives by not leaving.
 func overstays(job *cluster.Job) string {
 	return "job " + job.Ref().String() + " has not left its nodes in time"
+}
+
+// given is how many GPUs each of the hosts of a promise gives to what is asked for now, which
+// may be less than then; false when that is something else on so many hosts.
+func given(need *topology.Need, gpus []int32) ([]int32, bool) {
+	if need.Nodes > 0 && len(gpus) != int(need.Nodes) {
+		return nil, false
+	}
+	if need.PerNode >= 0 {
+		return slices.Repeat([]int32{need.PerNode}, len(gpus)), true
+	}
+	sum := int32(0)
+	for _, n := range gpus {
+		sum += n
+	}
+	return gpus, sum == need.Total
 }
