@@ -28,6 +28,7 @@ type audit struct {
 	refund   time.Duration // the policy's, before the command
 	returned map[book.Attempt]int64
 	byHand   map[book.Attempt]int64 // refunds that administrators made
+	expired  map[book.Attempt]int64 // under attempts, and not made good yet, by the present command
 	open     map[book.Attempt]provisional
 }
 
@@ -47,7 +48,7 @@ type provisional struct {
 func newAudit(x *ordeal) *audit {
 	return &audit{
 		x: x, book: book.New(), parents: map[string]string{}, budgets: map[string]accounting.Budget{},
-		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[book.Attempt]int64{}, byHand: map[book.Attempt]int64{}, open: map[book.Attempt]provisional{},
+		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[book.Attempt]int64{}, byHand: map[book.Attempt]int64{}, expired: map[book.Attempt]int64{}, open: map[book.Attempt]provisional{},
 		refund: x.state.View().Policy().Credits.FaultRefund,
 	}
 }
@@ -148,6 +149,7 @@ func (a *audit) learn(c command.Command, r command.Result) {
 // journal adds up new entries: I1, I2, I6, I8, I9 and I10 of each of them.
 func (a *audit) journal(entries []accounting.Entry) error {
 	clear(a.returned)
+	clear(a.expired)
 	for i := range entries {
 		a.row = entries[i].AppendRow(a.row[:0])
 		before := int64(0)
@@ -170,10 +172,18 @@ func (a *audit) journal(entries []accounting.Entry) error {
 	return nil
 }
 
-// within is I5: when credits are set aside, no hard budget above is exceeded.
+// within is I5: when more is set aside, no hard budget above is exceeded. What an attempt
+// gets in the place of credits that expired under it is no more than it had.
 func (a *audit) within(e *book.Entry) error {
-	of, chain, is := e.SetsAside()
+	if of, amount, is := e.ExpiresUnder(); is {
+		a.expired[of] += amount
+		return nil
+	}
+	of, amount, chain, is := e.SetsAside()
 	if !is {
+		return nil
+	}
+	if a.expired[of] -= amount; a.expired[of] >= 0 {
 		return nil
 	}
 	for _, name := range chain {
@@ -306,13 +316,12 @@ func (a *audit) end(f *state.Finished) error {
 	return nil
 }
 
-// finalBill is a provisional bill that cannot change any more.
-func (a *audit) finalBill(of book.Attempt, p provisional) error {
+// finalBill looks at a provisional bill that cannot change any more.
+func (a *audit) finalBill(of book.Attempt, p provisional, fault func(string, ...any)) {
 	b := a.book.Bills[of]
 	if is := b.Millis(); is > p.millis || b.GivenBack-a.byHand[of] > p.forgive {
-		return violation("attempt %v was charged for %d GPU-milliseconds of %d in the end, and %d of %d was given back", of, is, p.millis, b.GivenBack, p.forgive)
+		fault("attempt %v was charged for %d GPU-milliseconds of %d in the end, and %d of %d was given back", of, is, p.millis, b.GivenBack, p.forgive)
 	}
-	return nil
 }
 
 // balances is I1 to I4, I6 and I7: what the ledger says is what the journal comes to.
@@ -388,9 +397,7 @@ func (a *audit) attempts(l *accounting.Ledger, held int64, fault func(string, ..
 		held -= b.Holds()
 		if p, waits := a.open[of]; waits && n.State == accounting.Settled {
 			delete(a.open, of)
-			if err := a.finalBill(of, p); err != nil {
-				fault("%w", err)
-			}
+			a.finalBill(of, p, fault)
 		}
 	}
 	a.liens = there

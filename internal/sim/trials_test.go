@@ -82,6 +82,16 @@ func TestTrials(t *testing.T) {
 	}
 }
 
+// TestTrialsOverBudget: what an attempt gets in the place of credits that expired under it
+// is no more than it had, even where an account has used more than its hard budget, as
+// another was put below it.
+func TestTrialsOverBudget(t *testing.T) {
+	_, x := small(t, 2154, mixOf(t, badWeek), true)
+	if err := x.run(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestTrialsAgain: the same seed makes the same bad week, another one another; and
 // without faults the jobs do what the log says.
 func TestTrialsAgain(t *testing.T) {
@@ -147,6 +157,25 @@ func TestViolationsAreFound(t *testing.T) {
 		if !errors.Is(err, ErrViolation) || !strings.Contains(fmt.Sprint(err), says) {
 			t.Errorf("%q was wanted, done: %t, got %v", says, done, err)
 		}
+	}
+}
+
+// TestFinalBills: a bill that waited for a node comes to no more than its attempt lasted,
+// and what does not hold is said once.
+func TestFinalBills(t *testing.T) {
+	_, x := small(t, 5, mixOf(t, badWeek), true)
+	if err := x.run(); err != nil {
+		t.Fatal(err)
+	}
+	for of, bill := range x.audit.book.Bills {
+		if bill.Millis() > 0 {
+			x.audit.open[of] = provisional{}
+		}
+	}
+	bills := len(x.audit.open)
+	err := x.audit.everything()
+	if says := fmt.Sprint(err); bills == 0 || !errors.Is(err, ErrViolation) || strings.Count(says, "violation: ") != min(bills, 10) {
+		t.Errorf("%d bills: %v", bills, err)
 	}
 }
 

@@ -71,10 +71,16 @@ func (b *Book) Priced(price int64) (found []string) {
 	return found
 }
 
-// SetsAside is the attempt that an entry sets credits aside for, and who pays it with all
+// SetsAside is the attempt that an entry sets so much aside for, and who pays it with all
 // above them, the payer first; ok is false of other entries.
-func (e *Entry) SetsAside() (of Attempt, chain []string, ok bool) {
-	return e.of, e.cause.chain, e.kind == setAside
+func (e *Entry) SetsAside() (of Attempt, amount int64, chain []string, ok bool) {
+	return e.of, e.amount, e.cause.chain, e.kind == setAside
+}
+
+// ExpiresUnder is the attempt that had so much set aside of what an entry lets expire; ok is
+// false of other entries.
+func (e *Entry) ExpiresUnder() (of Attempt, amount int64, ok bool) {
+	return e.of, e.amount, e.kind == expired && e.of.Job != 0
 }
 
 // Millis is the GPU-milliseconds that the attempt was charged for last.
