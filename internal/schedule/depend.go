@@ -59,12 +59,22 @@ func (r *round) fulfilled(job *cluster.Job, d cluster.Dependency) fulfilment {
 	case !array:
 		return r.one(d.Job.ID, d.Kind)
 	}
+	stands, known := r.stood[d]
+	if !known {
+		stands = r.whole(d.Kind, first, count)
+		r.stood[d] = stands
+	}
+	return stands
+}
+
+// whole is how a dependency on all elements of an array stands. O(elements).
+func (r *round) whole(kind cluster.DependencyKind, first cluster.JobID, count int32) fulfilment {
 	worst := met
 	active := r.jobs.between(first, count)
 	for _, j := range active {
-		worst = max(worst, stands(d.Kind, j))
+		worst = max(worst, stands(kind, j))
 	}
-	if d.Kind == cluster.AfterNotOK {
+	if kind == cluster.AfterNotOK {
 		if len(active) > 0 {
 			return open
 		}
@@ -72,7 +82,7 @@ func (r *round) fulfilled(job *cluster.Job, d cluster.Dependency) fulfilment {
 	}
 	for id := first; id < first+cluster.JobID(count) && len(active) < int(count); id++ {
 		if _, alive := r.jobs.find(id); !alive {
-			worst = max(worst, r.ended(id, d.Kind))
+			worst = max(worst, r.ended(id, kind))
 		}
 	}
 	return worst
@@ -146,6 +156,16 @@ func (r *round) later(d cluster.Dependency) fulfilment {
 // ripe is when the delay of a dependency is over, for all elements of an array;
 // [cluster.Never] while one has not started.
 func (r *round) ripe(d cluster.Dependency) cluster.Instant {
+	at, known := r.ripened[d]
+	if !known {
+		at = r.ripening(d)
+		r.ripened[d] = at
+	}
+	return at
+}
+
+// ripening is the same, not yet known in this pass. O(elements).
+func (r *round) ripening(d cluster.Dependency) cluster.Instant {
 	first, count, array := r.snap.Elements(d.Job.ID)
 	switch {
 	case !array:

@@ -120,12 +120,14 @@ type round struct {
 	limits   *limits
 	pledges  pledges // made when a limit asks
 	prio     *priorities
-	firstOf  map[bearer]cluster.JobID // made when a singleton asks
-	begun    map[bearer]bool          // names of jobs that start in this pass, if there are singletons
-	taken    map[cluster.JobID]int32  // elements of an array that run or are planned; made when one with a limit asks
-	told     []*entry                 // whose verdict may have changed
-	free     []backfill.Amount        // what no job has of each host; made when asked for
-	open     backfill.HostSet         // the hosts of which free has a GPU
+	firstOf  map[bearer]cluster.JobID               // made when a singleton asks
+	begun    map[bearer]bool                        // names of jobs that start in this pass, if there are singletons
+	stood    map[cluster.Dependency]fulfilment      // how those on whole arrays stand: as many wait for one as it has elements
+	ripened  map[cluster.Dependency]cluster.Instant // when their delays are over
+	taken    map[cluster.JobID]int32                // elements of an array that run or are planned; made when one with a limit asks
+	told     []*entry                               // whose verdict may have changed
+	free     []backfill.Amount                      // what no job has of each host; made when asked for
+	open     backfill.HostSet                       // the hosts of which free has a GPU
 	decision Decision
 }
 
@@ -136,6 +138,7 @@ func (p *Planner) newRound(snap *cluster.Snapshot) *round {
 	p.prio = p.prio.at(snap)
 	p.passes++
 	r := &round{number: p.passes, snap: snap, jobs: newRoster(snap, roster{p.active, p.pending}), limits: newLimits(snap), prio: p.prio}
+	r.stood, r.ripened = map[cluster.Dependency]fulfilment{}, map[cluster.Dependency]cluster.Instant{}
 	r.decision.Plan.Index, r.decision.Plan.Policy = snap.Index, snap.Policy.Version
 	r.decision.Wake = repriced(snap)
 	return r
