@@ -19,8 +19,9 @@ type Log interface {
 	ReadIndex(ctx context.Context) (uint64, error)
 	Leadership() <-chan bool
 	// Alike reports whether every member answers, and makes digests as this one does: runs
-	// this version, or one that decides alike.
-	Alike() bool
+	// this version, or one that decides alike. It waits for the answers, for two seconds at
+	// most.
+	Alike(ctx context.Context) bool
 }
 
 // Config is what a controller needs. Replica and Log are required.
@@ -98,6 +99,7 @@ func (c *Controller) lead(ctx context.Context) func() {
 	t.loops.Go(t.name)
 	t.loops.Go(t.passes)
 	t.loops.Go(t.ticks)
+	t.loops.Go(t.renew)
 	t.loops.Go(t.health)
 	t.loops.Go(t.meterJobs)
 	c.log.Info("leading")

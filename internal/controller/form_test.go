@@ -8,6 +8,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // The journal is written in a newer form when every member knows it, soon after the last of
@@ -22,6 +23,23 @@ func TestFormOfTheJournalWaitsForAllMembers(t *testing.T) {
 		time.Sleep(alikeSpacing + 2*tickSpacing)
 		if form := r.replica.View().Credits().Writes(); form != accounting.Form {
 			t.Fatalf("form %d, want %d", form, accounting.Form)
+		}
+	})
+}
+
+// A member that does not answer holds up nothing but the form: what falls due happens within
+// a second.
+func TestTimePassesWhileAMemberIsAway(t *testing.T) {
+	simulated(t, true, func(r *rig, log *soloLog) {
+		r.node("n1", 40)
+		defer r.stayInTouch("n1")()
+		for range 40 { // all over the ten seconds between two questions
+			id := r.submit(func(s *cluster.JobSpec) { s.TimeLimit = time.Minute })
+			time.Sleep(time.Minute + tickSpacing + 200*time.Millisecond)
+			if j := r.job(id); j.State != cluster.Completing {
+				t.Fatalf("the job is %s more than a second beyond its limit", j.State)
+			}
+			time.Sleep(250 * time.Millisecond)
 		}
 	})
 }

@@ -59,7 +59,17 @@ func (l *soloLog) ReadIndex(context.Context) (uint64, error) { return l.index, n
 
 func (l *soloLog) Leadership() <-chan bool { return l.leads }
 
-func (l *soloLog) Alike() bool { return !l.other.Load() }
+// Alike waits where a member does not answer.
+func (l *soloLog) Alike(ctx context.Context) bool {
+	if !l.other.Load() {
+		return true
+	}
+	select {
+	case <-time.After(2 * time.Second):
+	case <-ctx.Done():
+	}
+	return false
+}
 
 // discard is an archive that forgets.
 type discard struct{}

@@ -20,21 +20,11 @@ const alikeSpacing = 10 * time.Second
 func (t *term) ticks() {
 	changed := t.replica.hub.subscribe("", func(c *state.Change) bool { return c.Kind != state.NodeChanged })
 	defer changed.Close()
-	var last, asked time.Time
+	var last time.Time
 	for {
 		view, now := t.replica.View(), time.Now()
 		// Clocks may jump: an hour is the longest that one is believed.
 		wait := min(view.NextDue().Sub(max(cluster.InstantOf(t.cfg.Clock()), view.Now())), time.Hour)
-		form := uint8(0)
-		if view.Credits().Writes() < accounting.Form {
-			if again := asked.Add(alikeSpacing).Sub(now); again > 0 {
-				wait = min(wait, again)
-			} else if asked = now; t.cfg.Log.Alike() { // or those of an older version would write another journal
-				form, wait, asked = accounting.Form, 0, time.Time{}
-			} else {
-				wait = min(wait, alikeSpacing)
-			}
-		}
 		if wait = max(wait, last.Add(tickSpacing).Sub(now)); wait > 0 {
 			timer := time.NewTimer(wait)
 			select {
@@ -48,7 +38,31 @@ func (t *term) ticks() {
 			continue
 		}
 		last = now
-		if _, _, err := t.Propose(t.ctx, &command.Tick{Form: form}); err != nil && !t.pause(tickSpacing, "tick", err) {
+		if _, _, err := t.Propose(t.ctx, &command.Tick{}); err != nil && !t.pause(tickSpacing, "tick", err) {
+			return
+		}
+	}
+}
+
+// renew has the journal of credits written in the newest form as soon as every member knows
+// it, or those of an older version would write another journal. It asks beside the ticks: a
+// member that is away lets each question wait.
+func (t *term) renew() {
+	for t.replica.View().Credits().Writes() < accounting.Form {
+		wait := alikeSpacing
+		if t.cfg.Log.Alike(t.ctx) {
+			_, _, err := t.Propose(t.ctx, &command.Tick{Form: accounting.Form})
+			if err == nil {
+				return
+			}
+			if !t.pause(tickSpacing, "form of the journal", err) {
+				return
+			}
+			wait = 0
+		}
+		select {
+		case <-time.After(wait):
+		case <-t.ctx.Done():
 			return
 		}
 	}

@@ -172,7 +172,7 @@ func TestDigestsOfTwoVersions(t *testing.T) {
 		f.must(err)
 		f.nodes[slices.Index(f.nodes, newer)] = again
 		f.propose("x")
-		if f.leader().Alike() {
+		if f.leader().Alike(f.ctx()) {
 			t.Error("two versions are called alike")
 		}
 		time.Sleep(time.Minute)
@@ -194,7 +194,7 @@ func TestDigestsOfTwoVersions(t *testing.T) {
 		if got := f.same(); !slices.Equal(got, []string{"x", "y", "z"}) {
 			t.Errorf("state %v", got)
 		}
-		if !f.leader().Alike() {
+		if !f.leader().Alike(f.ctx()) {
 			t.Error("members of one version are not called alike")
 		}
 		downgraded.fsm.twist = twisted

@@ -48,13 +48,20 @@ const (
 
 // Alike reports whether every other member, voter or not, answers now and makes digests as
 // this one does. What members of another version would carry out otherwise may be proposed
-// after that. It takes as long as the slowest answer, two seconds at most.
-func (l *Log) Alike() bool {
+// after that. It takes as long as the slowest answer, two seconds at most; where the context
+// ends before, they are not.
+func (l *Log) Alike(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, digestPatience) // an old connection is tried before a new one
+	defer cancel()
 	replies, asked := l.askAll(l.raft.GetConfiguration().Configuration().Servers, question{}, digestPatience)
 	alike := true
 	for range asked {
-		h := <-replies
-		alike = alike && h.err == nil && h.DigestVersion == l.machine.fsm.DigestVersion()
+		select {
+		case h := <-replies:
+			alike = alike && h.err == nil && h.DigestVersion == l.machine.fsm.DigestVersion()
+		case <-ctx.Done():
+			return false
+		}
 	}
 	return alike
 }

@@ -28,7 +28,7 @@ type audit struct {
 	refund   time.Duration // the policy's, before the command
 	returned map[book.Attempt]int64
 	byHand   map[book.Attempt]int64 // refunds that administrators made
-	expired  map[book.Attempt]int64 // under attempts, and not made good yet, by the present command
+	lost     map[book.Attempt]int64 // under attempts, and not made good yet, by the present command
 	open     map[book.Attempt]provisional
 }
 
@@ -48,7 +48,7 @@ type provisional struct {
 func newAudit(x *ordeal) *audit {
 	return &audit{
 		x: x, book: book.New(), parents: map[string]string{}, budgets: map[string]accounting.Budget{},
-		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[book.Attempt]int64{}, byHand: map[book.Attempt]int64{}, expired: map[book.Attempt]int64{}, open: map[book.Attempt]provisional{},
+		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[book.Attempt]int64{}, byHand: map[book.Attempt]int64{}, lost: map[book.Attempt]int64{}, open: map[book.Attempt]provisional{},
 		refund: x.state.View().Policy().Credits.FaultRefund,
 	}
 }
@@ -149,7 +149,7 @@ func (a *audit) learn(c command.Command, r command.Result) {
 // journal adds up new entries: I1, I2, I6, I8, I9 and I10 of each of them.
 func (a *audit) journal(entries []accounting.Entry) error {
 	clear(a.returned)
-	clear(a.expired)
+	clear(a.lost)
 	for i := range entries {
 		a.row = entries[i].AppendRow(a.row[:0])
 		before := int64(0)
@@ -173,17 +173,17 @@ func (a *audit) journal(entries []accounting.Entry) error {
 }
 
 // within is I5: when more is set aside, no hard budget above is exceeded. What an attempt
-// gets in the place of credits that expired under it is no more than it had.
+// gets in the place of credits that expired under it, or are void, is no more than it had.
 func (a *audit) within(e *book.Entry) error {
-	if of, amount, is := e.ExpiresUnder(); is {
-		a.expired[of] += amount
+	if of, amount, is := e.LostUnder(); is {
+		a.lost[of] += amount
 		return nil
 	}
 	of, amount, chain, is := e.SetsAside()
 	if !is {
 		return nil
 	}
-	if a.expired[of] -= amount; a.expired[of] >= 0 {
+	if a.lost[of] -= amount; a.lost[of] >= 0 {
 		return nil
 	}
 	for _, name := range chain {

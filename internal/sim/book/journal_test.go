@@ -178,3 +178,43 @@ func TestBookOfWrongGrounds(t *testing.T) {
 		}
 	}
 }
+
+// TestLostUnder: what an attempt has of a bucket that ends for all is told when it does,
+// also where the bucket is void by then.
+func TestLostUnder(t *testing.T) {
+	for _, void := range []bool{false, true} {
+		l := accounting.New()
+		step := 0
+		stamp := func() accounting.Stamp {
+			step++
+			return accounting.Stamp{At: cluster.Instant(step), Key: fmt.Sprint(step)}
+		}
+		who := accounting.Chain{"ml/ada", "ml"}
+		_, err := l.Grant(stamp(), accounting.Grant{Owner: who[1:], Class: accounting.Purchase, Amount: 7, Cutoff: true, Expires: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Place(stamp(), accounting.Claim{ID: accounting.LienID{Job: 3, Attempt: 1}, Chain: who, Rates: []accounting.Rate{{Price: 1}}, Amount: 7}); err != nil {
+			t.Fatal(err)
+		}
+		if void {
+			if _, err := l.Void(stamp(), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.Advance(200)
+		b, lost := New(), map[Attempt]int64{}
+		for _, row := range l.Drain() {
+			e, err := b.Add(row.AppendRow(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if of, amount, is := e.LostUnder(); is {
+				lost[of] += amount
+			}
+		}
+		if len(lost) != 1 || lost[Attempt{3, 1}] != 7 {
+			t.Errorf("void %t: lost %v", void, lost)
+		}
+	}
+}

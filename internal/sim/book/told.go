@@ -77,10 +77,10 @@ func (e *Entry) SetsAside() (of Attempt, amount int64, chain []string, ok bool) 
 	return e.of, e.amount, e.cause.chain, e.kind == setAside
 }
 
-// ExpiresUnder is the attempt that had so much set aside of what an entry lets expire; ok is
-// false of other entries.
-func (e *Entry) ExpiresUnder() (of Attempt, amount int64, ok bool) {
-	return e.of, e.amount, e.kind == expired && e.of.Job != 0
+// LostUnder is the attempt that had so much set aside of what an entry lets expire, or voids;
+// ok is false of other entries.
+func (e *Entry) LostUnder() (of Attempt, amount int64, ok bool) {
+	return e.of, e.amount, (e.kind == expired || e.kind == taken) && e.of.Job != 0
 }
 
 // Millis is the GPU-milliseconds that the attempt was charged for last.
