@@ -130,7 +130,7 @@ func (x *site) do(w []string) string {
 		}
 		return x.apply(&command.SubmitJobs{Actor: who, Jobs: jobs})
 	case "update":
-		return x.change(w[1], value("time"), value("gpus"))
+		return x.change(w[1], value)
 	case "end":
 		return x.end(w[1])
 	case "pass":
@@ -214,19 +214,22 @@ func (x *site) policy(w []string) string {
 	return x.apply(&command.ApplyPolicy{Actor: operator, Policy: p})
 }
 
-// change sets the time limit of a job, its GPUs on a node, or both.
-func (x *site) change(id, limit, gpus string) string {
+// change sets the time limit of a job, its GPUs on a node, its QOS, or several of them.
+func (x *site) change(id string, value func(string) string) string {
 	ref, err := cluster.ParseJobRef(id)
 	if err != nil {
 		x.t.Fatal(err)
 	}
 	c := &command.UpdateJobs{Actor: operator, Action: command.SetFields, Jobs: []cluster.JobRef{ref}}
-	if d, err := time.ParseDuration(limit); err == nil {
+	if d, err := time.ParseDuration(value("time")); err == nil {
 		c.TimeLimit = &d
 	}
-	if n, err := strconv.ParseInt(gpus, 10, 32); err == nil {
+	if n, err := strconv.ParseInt(value("gpus"), 10, 32); err == nil {
 		g := int32(n)
 		c.GPUsPerNode = &g
+	}
+	if qos := value("qos"); qos != "" {
+		c.QOS = &qos
 	}
 	return x.apply(c)
 }

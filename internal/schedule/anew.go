@@ -97,21 +97,22 @@ func (p *Planner) planAnew(r *round, slips bool) {
 
 // memory is what was planned for a job, in words that outlive the plan.
 type memory struct {
-	spec   *cluster.JobSpec
-	plan   *cluster.Promise // nil when it had no place
-	firm   bool
-	broken string
+	spec            *cluster.JobSpec
+	plan            *cluster.Promise // nil when it had no place
+	firm            bool
+	broken, changed string
 }
 
 // remember notes what is planned.
 func (p *Planner) remember() map[cluster.JobID]memory {
 	notes := make(map[cluster.JobID]memory, len(p.entries))
 	for id, e := range p.entries {
-		switch {
-		case e.at > 0:
-			notes[id] = memory{e.job.Spec, p.promiseOf(e), e.firm, e.broken}
-		case e.broken != "":
-			notes[id] = memory{broken: e.broken}
+		m := memory{spec: e.job.Spec, broken: e.broken, changed: e.changed}
+		if e.at > 0 {
+			m.plan, m.firm = p.promiseOf(e), e.firm
+		}
+		if e.at > 0 || e.broken != "" || e.changed != "" {
+			notes[id] = m
 		}
 	}
 	return notes

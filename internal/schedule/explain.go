@@ -68,7 +68,7 @@ func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 			v.Broken = p.blame(r, e, j.Promise)
 		}
 	}
-	e.broken, e.changed = "", false
+	e.broken, e.changed = "", ""
 	if j.Reason == v.Reason && j.Detail == v.Detail && j.Planned == v.Planned && v.Broken == "" && samePromise(j.Promise, v.Promise) {
 		return
 	}

@@ -165,9 +165,10 @@ func (s *sweep) waiting(old, job *cluster.Job) {
 		return
 	}
 	var promise *cluster.Promise
+	changed := ""
 	if e != nil {
-		if e.firm && e.at > 0 {
-			promise = s.promiseOf(e)
+		if e.firm && e.at > 0 && job != nil {
+			promise, changed = s.promiseOf(e), s.ground.changed(e.job.Spec, job.Spec)
 		}
 		s.drop(e)
 	}
@@ -175,8 +176,8 @@ func (s *sweep) waiting(old, job *cluster.Job) {
 		return
 	}
 	n := s.admitted(s.r, job)
-	if promise != nil && s.entries[job.ID] != nil {
-		s.entries[job.ID].changed = true
+	if s.entries[job.ID] != nil {
+		s.entries[job.ID].changed = changed
 	}
 	if n != nil {
 		n.class.insert(n)
@@ -188,7 +189,7 @@ func (s *sweep) waiting(old, job *cluster.Job) {
 // keepChanged leaves a job that asks for something else the start that it was promised, if
 // what it asks for now fits there: nobody comes between, and who asks for less loses nothing.
 func (s *sweep) keepChanged(e *entry, promise *cluster.Promise) {
-	if promise == nil || !s.mayPromise(s.r, e.job) {
+	if promise == nil || e.changed == demoted || !s.mayPromise(s.r, e.job) {
 		return
 	}
 	if start, choice, ok := s.samePlace(e, promise, max(promise.At, s.r.snap.Now)); ok {

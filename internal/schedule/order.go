@@ -58,9 +58,20 @@ func (p *Planner) rankOf(r *round, job *cluster.Job) rank {
 
 // placeOf is the rank of a job without its priority.
 func (p *Planner) placeOf(job *cluster.Job) rank {
-	of := rank{tier: p.ground.lowered.tierOf(job.Spec, p.ground.qos[job.Spec.QOS].Tier), submitted: job.Submitted, id: job.ID}
-	if part, ok := p.ground.parts[job.Spec.Partition]; ok {
-		of.part = part.Priority
-	}
+	of := rank{tier: p.ground.tierOf(job.Spec), submitted: job.Submitted, id: job.ID}
+	of.part = p.ground.priorityOf(job.Spec)
 	return of
+}
+
+// tierOf is the tier of a job's QOS, or the lowest when its account is over its budget.
+func (g *ground) tierOf(spec *cluster.JobSpec) int32 {
+	return g.lowered.tierOf(spec, g.qos[spec.QOS].Tier)
+}
+
+// priorityOf is the priority of a job's first partition; 0 where there is none of that name.
+func (g *ground) priorityOf(spec *cluster.JobSpec) int32 {
+	if part, ok := g.parts[spec.Partition]; ok {
+		return part.Priority
+	}
+	return 0
 }

@@ -163,9 +163,9 @@ type entry struct {
 	choice  int // which of the class's options was planned
 	kind    string
 	shares  []backfill.Share
-	firm    bool // a promise
-	changed bool // it asks for something else than when it was promised a start; until that was told
-	starts  bool // this pass, or the last one, starts it
+	firm    bool   // a promise
+	changed string // what it asks for since it was promised a start, and may lose that for; until that was told
+	starts  bool   // this pass, or the last one, starts it
 	gone    bool
 	why     verdict
 	kept    *keeping // nil unless it is barred

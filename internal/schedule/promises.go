@@ -25,10 +25,13 @@ func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]
 		if e.broken = old.broken; e.broken != "" {
 			continue
 		}
+		e.changed = old.changed
 		if old.firm { // perhaps not yet agreed
-			plan, e.changed = old.plan, old.spec != e.job.Spec
+			if plan = old.plan; old.spec != e.job.Spec {
+				e.changed = p.ground.changed(old.spec, e.job.Spec)
+			}
 		}
-		if plan != nil {
+		if plan != nil && e.changed != demoted {
 			list = append(list, promised{e, plan})
 		}
 	}
@@ -108,8 +111,8 @@ func (p *Planner) promiseOf(e *entry) *cluster.Promise {
 
 // blame is why a promise cannot be kept.
 func (p *Planner) blame(r *round, e *entry, promise *cluster.Promise) string {
-	if e.changed {
-		return "what the job asks for was changed, and does not fit where it was promised to start"
+	if e.changed != "" {
+		return e.changed
 	}
 	for _, share := range promise.Hosts {
 		n, known := p.ground.nodes[share.Node]
@@ -166,6 +169,22 @@ func (p *Planner) lostNow(snap *cluster.Snapshot) string {
 		}
 	}
 	return ""
+}
+
+// Why a job loses the start it was promised when it asks for something else.
+const (
+	outgrown = "what the job asks for was changed, and does not fit where it was promised to start"
+	demoted  = "the job was moved to a QOS of a lower tier, or to a partition of lower priority, than it was promised its start in"
+)
+
+// changed is why a job may lose its promise that asks for something else now. One that goes
+// to a lower tier does: else a place got in a high one would be had at the price, and under
+// the limits, of a low one.
+func (g *ground) changed(old, now *cluster.JobSpec) string {
+	if g.tierOf(now) < g.tierOf(old) || g.priorityOf(now) < g.priorityOf(old) {
+		return demoted
+	}
+	return outgrown
 }
 
 // late is the cause that nobody but the controllers gives.

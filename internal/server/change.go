@@ -74,7 +74,7 @@ func atStake(before, after *state.View, id cluster.JobID) string {
 	if now.Hold != cluster.NotHeld {
 		return "the start it was promised is kept for it no longer"
 	}
-	return "it keeps the start it was promised if it fits there now, and else is planned anew: see gctl why " + now.Ref().String()
+	return "it keeps the start it was promised if it fits there now, in no lower a tier, and else is planned anew: see gctl why " + now.Ref().String()
 }
 
 // asksMore reports whether a changed specification may not have room where the old one was
