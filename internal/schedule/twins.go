@@ -65,11 +65,10 @@ func (g *ground) block(p *backfill.Profile) {
 		for _, t := range twins {
 			own := interval{t.reservation.Start, t.reservation.End}
 			if t.host != nobody {
-				closed := intervals{{0, own.from}, {own.to, cluster.Never}}
+				p.Only(t.host, own.from, own.to)
 				for _, s := range taken.over(own) {
-					closed = closed.with(s)
+					intervals{{max(s.from, own.from), min(s.to, own.to)}}.wall(p, t.host)
 				}
-				closed.wall(p, t.host)
 			}
 			taken = taken.with(own)
 		}

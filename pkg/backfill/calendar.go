@@ -20,7 +20,8 @@ type calendar struct {
 	words  int
 	layers []*layer
 	seen   [][]marks // by host and stretch, as far as anything was ever taken
-	whole  []uint16  // by host: the layers that a host gives when it is wholly free
+	whole  []uint16  // by host: the layers that a host gives when it is wholly free, if it is not shut
+	shut   []bool    // by host: nothing may be there, but in stretches that are seen
 }
 
 const (
@@ -34,7 +35,7 @@ type marks struct{ min, max uint16 }
 // layer is one shape of demand.
 type layer struct {
 	demands []demand // by model
-	whole   []uint64 // the hosts that can give it when nothing is taken
+	whole   []uint64 // the hosts that can give it when nothing is taken, and are not shut
 	count   int32    // of whole
 	days    []day    // by stretch; what is not there yet is whole
 }
@@ -188,7 +189,7 @@ func (c *calendar) add(p *Profile, demands []demand) int {
 	l := &layer{demands: demands, whole: make([]uint64, c.words)}
 	c.layers = append(c.layers, l)
 	for h, m := range p.models {
-		if demands[m].fits(&p.all[m].all) {
+		if !c.shut[h] && demands[m].fits(&p.all[m].all) {
 			l.whole[h/64] |= 1 << (h % 64)
 			l.count++
 			c.whole[h] |= 1 << n

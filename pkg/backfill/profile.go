@@ -71,7 +71,7 @@ func New(now cluster.Instant, hosts []*topology.Host, levels [][]int32, licences
 		}
 		p.index = &calendar{
 			width: width, first: int64(now / width), words: len(p.set),
-			seen: make([][]marks, len(hosts)), whole: make([]uint16, len(hosts)),
+			seen: make([][]marks, len(hosts)), whole: make([]uint16, len(hosts)), shut: make([]bool, len(hosts)),
 		}
 	}
 	return p
@@ -119,6 +119,24 @@ func (p *Profile) Take(h int, from, to cluster.Instant, a *Amount) {
 	p.rows[h].Take(from, to, a)
 	if p.index != nil {
 		p.index.update(p, h, from, to)
+	}
+}
+
+// Only lets nothing onto a host but from one instant until before another. It comes before
+// all wants, and once for a host. O(steps + stretches between them).
+func (p *Profile) Only(h int, from, to cluster.Instant) {
+	wall := &Amount{Slots: Blocked}
+	if from = max(from, p.now); from > p.now {
+		p.rows[h].Take(p.now, from, wall)
+	}
+	if to < cluster.Never {
+		p.rows[h].Take(max(to, p.now), cluster.Never, wall)
+	}
+	if p.index != nil {
+		p.index.shut[h] = true
+		if from < to {
+			p.index.update(p, h, from, to)
+		}
 	}
 }
 
