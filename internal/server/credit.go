@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -35,7 +36,8 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 		return nil, err
 	}
 	c := callerOf(ctx)
-	if cmd.Request, err = requestID(c, p.GetRequestId(), 0, payload); err != nil {
+	id := cmp.Or(p.GetRequestId(), p.GetKey()) // a key needs no id beside it
+	if cmd.Request, err = requestID(c, id, 0, payload); err != nil {
 		return nil, err
 	}
 	cmd.Actor = c.actor()

@@ -207,6 +207,21 @@ func TestCreditsMalformed(t *testing.T) {
 	}
 }
 
+// TestCreditsKeyAlone: a key needs no request id beside it.
+func TestCreditsKeyAlone(t *testing.T) {
+	w := newTill(t, false)
+	for i := range 2 {
+		r, err := w.as(root).Credits().ChangeCredits(w.t.Context(), &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "maths", Amount: 5 * credit, Key: strings.Repeat("invoice/", 16)})
+		must(t, err)
+		if r.Again != (i > 0) {
+			t.Errorf("request %d: %v", i+1, r)
+		}
+	}
+	if has := balance(w, eve, "maths", ""); has.Available != 5*credit {
+		t.Errorf("maths has %v", has)
+	}
+}
+
 // TestCreditsOneKey: a change with a name is made once, by whatever request, and why it is
 // made is no part of it.
 func TestCreditsOneKey(t *testing.T) {

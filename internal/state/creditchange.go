@@ -122,13 +122,14 @@ func sayable(c *command.ChangeCredits) error {
 
 // stampOf is by what the ledger knows a change again: by the key that it was given, which
 // is one in the cluster for each action, whoever asks; else by its request. A key of the
-// days when keys were each caller's own is known as it was then.
+// days when keys were each caller's own is known as it was then, and so are all as long as
+// a member may be of those days.
 func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
 	stamp := accounting.Stamp{At: s.now, Key: hex.EncodeToString(c.Request.Key[:]), Asked: c.Request.Payload, By: c.Actor.Identity.User, Note: c.Note}
-	switch {
-	case c.Request == (command.RequestID{}):
+	if c.Request == (command.RequestID{}) {
 		stamp.Key = fmt.Sprintf("entry %d", s.index)
-	case c.Key != "" && !s.ledger().Knows(stamp.Key):
+	}
+	if l := s.ledger(); c.Key != "" && l.Named() && !l.Knows(stamp.Key) {
 		stamp.Key, stamp.Lasting = actionWords()[c.Action]+":"+c.Key, c.Action == command.GrantCredits
 	}
 	return stamp

@@ -5,7 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // TestFaultGivesBackWhatWasCharged runs jobs at prices that change, rolls them up at odd
@@ -77,4 +79,40 @@ func (x *script) givenBack(t *testing.T, seed uint64, prices []accounting.Credit
 		t.Fatalf("seed %d: %s given back, want %s of %s", seed, back, sum, n.Due())
 	}
 	return sum
+}
+
+// TestKeysBeforeAllMembersKnowThem: as long as the journal has an older form, a change is
+// known by its request alone, as members of an older version know it; a name that nobody
+// gave a request for is known all the same afterwards.
+func TestKeysBeforeAllMembersKnowThem(t *testing.T) {
+	s := newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000})
+	apply := func(c command.Command) command.Result {
+		r := s.Apply(s.index+1, cluster.Instant(s.index+1), c)
+		s.Effects()
+		return r
+	}
+	grant := func(request byte) (again bool) {
+		t.Helper()
+		c := &command.ChangeCredits{Actor: command.Actor{Role: command.RoleAdmin}, Action: command.GrantCredits, Account: "ml", Class: accounting.Purchase, Amount: accounting.One, Key: "x"}
+		if request > 0 {
+			c.Request = command.RequestID{Key: [16]byte{request}, Payload: [16]byte{9}}
+		}
+		r, is := apply(c).(*command.Credited)
+		if !is {
+			t.Fatalf("answered %+v", r)
+		}
+		return r.Again
+	}
+	apply(&command.Init{ClusterID: "test"})
+	apply(&command.EditAccounts{Actor: command.Actor{Role: command.RoleAdmin}, Edits: []command.AccountEdit{{Action: command.PutAccount, Account: "ml"}}})
+	if grant(1) || !grant(1) || grant(2) || s.credits.Knows("grant:x") {
+		t.Error("a name is known that older members do not know")
+	}
+	apply(&command.Tick{Form: accounting.Form})
+	if !grant(2) || grant(3) || !grant(4) || !s.credits.Knows("grant:x") {
+		t.Error("requests are known by their name, or were forgotten")
+	}
+	if c := (&command.ChangeCredits{Action: command.GrantCredits, Key: "x"}); s.stampOf(c).Key != "grant:x" {
+		t.Error("a name without a request is not known")
+	}
 }

@@ -101,7 +101,7 @@ func receiptFields(c *codec.Coder, x *Receipt) {
 		codec.Int(c, sum)
 	}
 	codec.List(c, &x.Warnings, warning)
-	if c.Added() {
+	if x.By != "" || c.Reading() && c.Added() { // without, as before there was one
 		codec.String(c, &x.By)
 	}
 }
@@ -124,7 +124,7 @@ func outcomeFields(c *codec.Coder, x *outcome) {
 	codec.Int(c, &x.at)
 	codec.Record(c, &x.receipt, receiptFields)
 	codec.Optional(c, &x.refusal, refusalFields)
-	if c.Added() {
+	if x.lasting || c.Reading() && c.Added() {
 		codec.Bool(c, &x.lasting)
 	}
 }

@@ -137,10 +137,16 @@ func (l *Ledger) once(s Stamp, p Fingerprint, do func() (Receipt, error)) (Recei
 		return r, err
 	}
 	kept := r
-	kept.By = s.By
-	l.remember(s.Key, &outcome{p, l.now, kept, refusalOf(err), s.Lasting && err == nil})
+	if l.Named() {
+		kept.By = s.By
+	}
+	l.remember(s.Key, &outcome{p, l.now, kept, refusalOf(err), s.Lasting && l.Named() && err == nil})
 	return r, err
 }
+
+// Named reports whether it is remembered who used a key, and keys may last: from form 4 on,
+// or a replica of an older version would remember something else.
+func (l *Ledger) Named() bool { return l.form >= formNoted }
 
 // Knows reports whether the outcome of a key is remembered. O(log n).
 func (l *Ledger) Knows(key string) bool { return l.keys.Has(key) }
