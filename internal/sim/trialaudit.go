@@ -42,7 +42,8 @@ type history struct {
 // provisional is a bill that waits for a node.
 type provisional struct {
 	millis  int64 // what it may come to
-	forgive int64 // of what it comes to
+	forgive int64 // of what it comes to, at the prices that were known
+	spared  int64 // GPU-milliseconds of it, where none were
 }
 
 func newAudit(x *ordeal) *audit {
@@ -253,17 +254,18 @@ func (a *audit) bill(h *history, old, j *cluster.Job, lost bool) error {
 	if is > all || is < all && !lost && b.Due(all) != b.Due(is) {
 		return violation("attempt %v, %s, had %d GPUs for %s and was charged for %d GPU-milliseconds of %d", of, outcome, gpus, ran, is, all)
 	}
+	spared := int64(0)
+	if outcome == cluster.NodeFailed || outcome == cluster.Preempted && !mine {
+		spared = gpus * a.refund.Milliseconds()
+	}
 	destroyed := func(millis int64) int64 { // what the last of so many were charged
-		if outcome == cluster.NodeFailed || outcome == cluster.Preempted && !mine {
-			return b.Due(millis) - b.Due(max(0, millis-gpus*a.refund.Milliseconds()))
-		}
-		return 0
+		return b.Due(millis) - b.Due(max(0, millis-spared))
 	}
 	if back := a.returned[of]; back != min(destroyed(is), b.Charged()+back) {
 		return violation("attempt %v, %s after %s: %d was given back, %d of what was charged was destroyed", of, outcome, ran, back, destroyed(is))
 	}
 	if lien.State == accounting.Provisional {
-		a.open[of] = provisional{all, destroyed(all)}
+		a.open[of] = provisional{all, destroyed(all), spared}
 	}
 	return nil
 }
@@ -319,7 +321,9 @@ func (a *audit) end(f *state.Finished) error {
 // finalBill looks at a provisional bill that cannot change any more.
 func (a *audit) finalBill(of book.Attempt, p provisional, fault func(string, ...any)) {
 	b := a.book.Bills[of]
-	if is := b.Millis(); is > p.millis || b.GivenBack-a.byHand[of] > p.forgive {
+	is := b.Millis()
+	p.forgive = max(p.forgive, b.Due(is)-b.Due(max(0, is-p.spared))) // of floating prices nothing was known
+	if is > p.millis || b.GivenBack-a.byHand[of] > p.forgive {
 		fault("attempt %v was charged for %d GPU-milliseconds of %d in the end, and %d of %d was given back", of, is, p.millis, b.GivenBack, p.forgive)
 	}
 }

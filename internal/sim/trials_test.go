@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -157,6 +158,35 @@ func TestViolationsAreFound(t *testing.T) {
 		if !errors.Is(err, ErrViolation) || !strings.Contains(fmt.Sprint(err), says) {
 			t.Errorf("%q was wanted, done: %t, got %v", says, done, err)
 		}
+	}
+}
+
+// TestTrialsOnce: jobs that do not run again leave bills that wait for lost nodes, also at
+// prices that nobody knew before there was anything to charge.
+func TestTrialsOnce(t *testing.T) {
+	waited := 0
+	for _, seed := range []uint64{1, 34} {
+		_, x := small(t, seed, mixOf(t, badWeek), true)
+		for i := range x.jobs {
+			for _, qos := range []string{"", x.preemptor()} {
+				spec := *x.jobs[i].Spec
+				spec.QOS = cmp.Or(qos, spec.QOS)
+				x.specs[specKey{x.jobs[i].Spec, qos}] = &spec
+			}
+		}
+		var look func() error
+		look = func() error {
+			waited += len(x.audit.open)
+			x.in(time.Minute, look)
+			return nil
+		}
+		x.in(time.Minute, look)
+		if err := x.run(); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+	if waited == 0 {
+		t.Error("no bill waited for a node")
 	}
 }
 
