@@ -26,12 +26,18 @@ job 12 gpus=8 limit=1h hold=user`)
 	of := func(lasts func(*cluster.JobSpec) (time.Duration, bool), id cluster.JobID) cluster.Instant {
 		return Expectations(snap, 2000, lasts)[id]
 	}
-	about("10 by limits", of(none, 10), 3*time.Hour)
-	about("11 by limits", of(none, 11), 5*time.Hour)
+	for _, id := range []cluster.JobID{10, 11} {
+		if of(none, id) != cluster.Never {
+			t.Errorf("%d by limits: %d", id, of(none, id))
+		}
+	}
 	about("10", of(some, 10), 30*time.Minute)
 	about("11", of(some, 11), 40*time.Minute)
-	about("after a run that is longer than usual", of(usual(map[string]time.Duration{"train": 30 * time.Minute}), 10), 3*time.Hour)
-	about("longer than its limit", of(usual(map[string]time.Duration{"train": 9 * time.Hour}), 10), 3*time.Hour)
+	for what, lasts := range map[string]time.Duration{"a run that is longer than usual": 30 * time.Minute, "longer than its limit": 9 * time.Hour} {
+		if got := of(usual(map[string]time.Duration{"train": lasts}), 10); got != cluster.Never {
+			t.Errorf("after %s: %s from the start", what, got.Sub(start))
+		}
+	}
 	all := Expectations(snap, 2000, some)
 	if first := Expectations(snap, 1, some); len(all) != 2 || len(first) != 1 || first[10] != all[10] {
 		t.Errorf("of all: %v, of the first: %v", all, first)
@@ -51,6 +57,7 @@ func TestExpectedAt(t *testing.T) {
 		{"sooner than planned", minutes(20), minutes(30), minutes(10), minutes(20)},
 		{"a guess that is over", minutes(5), minutes(30), minutes(10), minutes(10)},
 		{"within a second", minutes(10), minutes(30), minutes(10) + 1, minutes(10).Add(time.Second)},
+		{"as planned", cluster.Never, minutes(30), minutes(10), minutes(30)},
 		{"later than planned", minutes(40), minutes(30), minutes(10), minutes(30)},
 		{"planned is due", minutes(20), minutes(10), minutes(10), 0},
 		{"nothing is planned", minutes(20), 0, minutes(10), 0},
@@ -64,4 +71,61 @@ func TestExpectedAt(t *testing.T) {
 	if got := ExpectedAt(minutes(20), &cluster.Job{State: cluster.Running, Planned: minutes(30)}, start); got != 0 {
 		t.Errorf("of a job that runs: %d", got)
 	}
+}
+
+// TestExpectedKeepsPromises: a job that another's promise keeps back is expected when it is
+// planned, and not where it would be if nothing were promised.
+func TestExpectedKeepsPromises(t *testing.T) {
+	snap := draw(t, `node a1 gpus=8 cpus=16 mem=64G
+run 1 on=a1:0-7 gpus=8 name=train left=3h limit=4h
+job 10 gpus=8 limit=1h
+job 11 gpus=8 limit=9h
+job 12 gpus=8 limit=1h hold=user name=known
+rules . horizon=24h`)
+	snap = agreed(snap, Decide(snap))
+	for i, j := range snap.Pending {
+		if j.ID == 11 { // which matters most from now on, and is too long to go first
+			other, spec := *j, *j.Spec
+			spec.Nice, other.Spec, other.Promise, other.Planned = -1000, &spec, nil, 0
+			snap.Pending[i] = &other
+		}
+	}
+	snap = agreed(snap, Decide(snap))
+	for _, name := range []string{"", "known"} { // of one that matters to nobody, or of none
+		usual := func(s *cluster.JobSpec) (time.Duration, bool) { return time.Minute, s.Name == name && name != "" }
+		all := Expectations(snap, 2000, usual)
+		for _, j := range snap.Pending[:2] {
+			if got := ExpectedAt(all[j.ID], j, snap.Now); got != j.Planned || j.Planned <= snap.Now {
+				t.Errorf("%d is planned in %s and expected in %s", j.ID, j.Planned.Sub(snap.Now), got.Sub(snap.Now))
+			}
+		}
+	}
+	all := Expectations(snap, 2000, func(s *cluster.JobSpec) (time.Duration, bool) { return 2 * time.Hour, s.Name == "train" })
+	if first, second := all[10], all[11]; first >= second || second >= snap.Pending[1].Planned {
+		t.Errorf("10 is expected in %s, 11 in %s", first.Sub(snap.Now), second.Sub(snap.Now))
+	}
+}
+
+// FuzzExpected: through a random history, where nothing is known of how long jobs last, what
+// is expected is what is planned, of every job.
+func FuzzExpected(f *testing.F) {
+	for seed := range uint64(40) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		s := newSite(t, seed)
+		for range 10 {
+			s.submit()
+		}
+		for range 40 {
+			s.pass()
+			all := Expectations(&s.snap, 2000, func(*cluster.JobSpec) (time.Duration, bool) { return 0, false })
+			for _, j := range s.snap.Pending {
+				if got := ExpectedAt(all[j.ID], j, s.snap.Now); j.Planned > s.snap.Now && got != j.Planned {
+					t.Fatalf("job %d is planned in %s and expected in %s", j.ID, j.Planned.Sub(s.snap.Now), got.Sub(s.snap.Now))
+				}
+			}
+			s.step()
+		}
+	})
 }
