@@ -62,7 +62,7 @@ func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() erro
 		Address: cfg.Containerd.Socket, Namespace: cfg.Containerd.Namespace, OCIRuntime: program,
 		Logins: cfg.Registries.AuthFile, HostsDir: cfg.Registries.HostsDir,
 		StateDir: state, ScratchDir: filepath.Join(cfg.DataDir, "tmp"), GInit: beside("ginit"),
-		DeviceSpecs: []string{cfg.CDIDir}, CgroupParent: containerd.GroupOf(cfg.Name),
+		DeviceSpecs: []string{cfg.CDIDir}, CgroupParent: containerd.GroupOf(cfg.Name, cfg.Containerd.Namespace),
 	})
 	if err != nil {
 		return nil, nil, err

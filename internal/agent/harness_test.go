@@ -180,7 +180,7 @@ func (n *node) cleanUp() {
 		n.t.Error(err)
 	}
 	if hierarchy, err := cgroup.Detect(); err == nil {
-		if err := hierarchy.Group(containerd.GroupOf("agent-" + filepath.Base(n.dir))).Remove(); err != nil {
+		if err := hierarchy.Group(containerd.GroupOf("agent", filepath.Base(n.dir))).Remove(); err != nil {
 			n.t.Errorf("control group above those of its tasks: %v", err)
 		}
 	}
@@ -198,7 +198,7 @@ func opener(t testing.TB, kind, dir string) func() (tasks.Runtime, func() error,
 	name := filepath.Base(dir)
 	return func() (tasks.Runtime, func() error, error) {
 		rt, err := containerd.New(containerd.Config{
-			Address: shared.daemon.Address(), Namespace: name, GInit: shared.ginit, CgroupParent: containerd.GroupOf("agent-" + name),
+			Address: shared.daemon.Address(), Namespace: name, GInit: shared.ginit, CgroupParent: containerd.GroupOf("agent", name),
 			StateDir: filepath.Join(dir, "run"), ScratchDir: filepath.Join(dir, "tmp"), DeviceSpecs: []string{filepath.Join(dir, "cdi")},
 		})
 		if err != nil {

@@ -41,19 +41,19 @@ func CountLeaks(c *cluster.Cluster) (Leaks, error) {
 		l.Shims = len(shims)
 	}
 	for _, node := range c.Nodes() {
-		l.Groups += groupsNamed(node.Name)
+		l.Groups += groupsNamed(node.Namespace)
 	}
 	return l, lines.Err()
 }
 
-// groupsNamed counts control groups of tasks below a group named after a node.
-func groupsNamed(node string) int {
+// groupsNamed counts control groups of tasks below the group of a node.
+func groupsNamed(namespace string) int {
 	n := 0
 	for _, pattern := range []string{"/sys/fs/cgroup/greylag", "/sys/fs/cgroup/pids/greylag", "/sys/fs/cgroup/greylag*.slice"} {
 		roots, _ := filepath.Glob(pattern)
 		for _, root := range roots {
 			_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-				if err == nil && d.IsDir() && path != root && strings.Contains(path, node) && filepath.Base(path) != node {
+				if err == nil && d.IsDir() && path != root && strings.Contains(path, namespace) && !strings.HasSuffix(strings.TrimSuffix(path, ".slice"), namespace) {
 					n++
 				}
 				return nil

@@ -187,22 +187,12 @@ func removeGroups(groups []string) error {
 }
 
 // removeNodeGroups removes the control groups above those of each node's tasks, which gnoded
-// keeps; but for names that nodes of another cluster on this machine may have as well.
+// keeps. Their names end as the folder's hash and the node's number say.
 func removeNodeGroups(dir string) {
-	files, _ := filepath.Glob(filepath.Join(dir, "n*", "gnoded.toml"))
-	for _, file := range files {
-		name := ""
-		if text, err := os.ReadFile(file); err == nil {
-			_, _ = fmt.Sscanf(string(text), "name = %q", &name)
-		}
-		if name == "" || strings.HasPrefix(name, defaultPrefix) {
-			continue
-		}
-		for _, root := range []string{"/sys/fs/cgroup/greylag", "/sys/fs/cgroup/*/greylag"} {
-			groups, _ := filepath.Glob(filepath.Join(root, name))
-			for _, group := range groups {
-				_ = os.Remove(group)
-			}
+	for _, root := range []string{"/sys/fs/cgroup/greylag", "/sys/fs/cgroup/*/greylag"} {
+		groups, _ := filepath.Glob(filepath.Join(root, "*-"+networkTag(dir)+"-*"))
+		for _, group := range groups {
+			_ = os.Remove(group)
 		}
 	}
 }

@@ -51,9 +51,10 @@ type Controller struct {
 // Node is one gnoded.
 type Node struct {
 	*Process
-	Name string
-	Data string // its data_dir
-	dir  string
+	Name      string
+	Data      string // its data_dir
+	Namespace string // in containerd; no other cluster on this machine has it
+	dir       string
 }
 
 // Start starts a cluster and returns when every controller has a vote and every

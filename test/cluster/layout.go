@@ -101,7 +101,7 @@ func (c *Cluster) layOutController(i, port int) error {
 func (c *Cluster) layOutNode(i int) error {
 	name := fmt.Sprintf("%s%d", c.options.NodePrefix, i+1)
 	dir := filepath.Join(c.Dir, fmt.Sprintf("n%d", i+1))
-	node := &Node{Name: name, dir: dir, Data: filepath.Join(dir, "data")}
+	node := &Node{Name: name, dir: dir, Data: filepath.Join(dir, "data"), Namespace: fmt.Sprintf("%s-%d", networkTag(c.Dir), i+1)}
 	for _, d := range []string{dir, node.Data, filepath.Join(dir, "state")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
@@ -126,7 +126,7 @@ func (c *Cluster) layOutNode(i int) error {
 		text += fmt.Sprintf("[[simulated_gpus]]\ncount = %d\ntype = \"h100\"\nmemory = \"80GiB\"\n", c.options.GPUs)
 	}
 	if c.options.Runtime == "containerd" {
-		text += fmt.Sprintf("[containerd]\nsocket = %q\nnamespace = %q\noci_runtime = %q\n", filepath.Join(containerdDir(c.Dir), "c.sock"), name, c.options.OCIRuntime)
+		text += fmt.Sprintf("[containerd]\nsocket = %q\nnamespace = %q\noci_runtime = %q\n", filepath.Join(containerdDir(c.Dir), "c.sock"), node.Namespace, c.options.OCIRuntime)
 	}
 	c.nodes = append(c.nodes, node)
 	return os.WriteFile(filepath.Join(dir, "gnoded.toml"), []byte(text), 0o644)

@@ -26,9 +26,7 @@ type Options struct {
 	Controllers int
 	// Nodes each offer GPUs simulated GPUs, CPUs (0: what the machine has) and
 	// Memory such as "4GiB" (empty: what the machine has).
-	// They are called NodePrefix1 and so on; empty: n. Clusters that run on one
-	// machine at the same time need different ones, as tasks' control groups
-	// are called after the node.
+	// They are called NodePrefix1 and so on; empty: n.
 	Nodes      int
 	NodePrefix string
 	GPUs       int

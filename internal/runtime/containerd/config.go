@@ -76,10 +76,16 @@ type Config struct {
 	Hidden []string
 }
 
-// GroupOf names the control group for a node's tasks, apart from those of other nodes
-// on the same machine: a slice where systemd
-// keeps them, else a path.
-func GroupOf(node string) string {
+// defaultNamespace is where a host's one node keeps its tasks in containerd.
+const defaultNamespace = "greylag"
+
+// GroupOf names the control group for a node's tasks, apart from those of other nodes on
+// the same machine, which have containerd namespaces of their own and, in another cluster,
+// perhaps the same name: a slice where systemd keeps them, else a path.
+func GroupOf(node, namespace string) string {
+	if namespace != defaultNamespace {
+		node += "-" + namespace
+	}
 	if systemdRuns() {
 		return "greylag-jobs-" + node + ".slice"
 	}
@@ -107,7 +113,7 @@ func (c Config) withDefaults(mixed bool) (Config, error) {
 		}
 	}
 	fill(&c.Address, "/run/containerd/containerd.sock")
-	fill(&c.Namespace, "greylag")
+	fill(&c.Namespace, defaultNamespace)
 	fill(&c.StateDir, "/run/greylag/tasks")
 	fill(&c.ScratchDir, "/var/tmp/greylag")
 	fill(&c.Snapshotter, "overlayfs")

@@ -101,7 +101,7 @@ func newRuntime(t testing.TB, change func(*Config)) *Runtime {
 }
 
 // testGroup is above the groups of this run alone: others run beside it.
-func testGroup(name string) string { return GroupOf(fmt.Sprintf("rt%d-%s", os.Getpid(), name)) }
+func testGroup(name string) string { return GroupOf(fmt.Sprintf("rt%d", os.Getpid()), name) }
 
 // removeParent removes what is above the groups of tasks, which must be empty.
 func removeParent(r *Runtime) error {

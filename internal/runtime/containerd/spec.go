@@ -164,7 +164,7 @@ func (f *frame) cgroupsPath(id runtime.TaskID) string {
 // scopePrefix begins the name of a task's systemd scope. The namespace is in
 // it, since scopes of all slices share one set of names.
 func scopePrefix(config Config) string {
-	if config.Namespace == "greylag" {
+	if config.Namespace == defaultNamespace {
 		return "greylag"
 	}
 	return "greylag-" + config.Namespace

@@ -146,3 +146,12 @@ func TestCrunIsKnownByItsWord(t *testing.T) {
 		t.Errorf("of one version: %q, %v", path, err)
 	}
 }
+
+// TestGroupOf: nodes of two clusters on one machine, which may have the same name and run
+// tasks with the same numbers, keep them apart; the node of a host is called as it is.
+func TestGroupOf(t *testing.T) {
+	first, second, host := GroupOf("n1", "a-1"), GroupOf("n1", "b-1"), GroupOf("n1", "greylag")
+	if first == second || first == host || strings.Contains(host, "n1-") {
+		t.Errorf("%s, %s, %s", first, second, host)
+	}
+}
