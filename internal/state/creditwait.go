@@ -34,6 +34,7 @@ func (s *State) funded(j *cluster.Job) (*command.Refusal, error) {
 	switch {
 	case refusal != nil:
 		j.Hold, j.Reason, j.Detail, j.Planned = cluster.HeldForCredits, cluster.ReasonCredits, refusal.Message, 0
+		s.forfeit(j)
 	case j.Hold == cluster.HeldForCredits:
 		j.Hold, j.Reason, j.Detail = cluster.NotHeld, cluster.ReasonNone, ""
 		if j.Eligible > s.now {

@@ -277,3 +277,12 @@ func (s *State) fulfil(j *cluster.Job) {
 	j.History = cluster.Noted(j.History, n)
 	j.Promise = nil
 }
+
+// forfeit notes that a job which is held from now on is promised nothing any more.
+func (s *State) forfeit(j *cluster.Job) {
+	if j.Promise == nil {
+		return
+	}
+	j.History = cluster.Noted(j.History, cluster.Note{Index: s.index, At: s.now, Reason: j.Reason, Broken: j.Detail})
+	j.Promise = nil
+}

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -62,11 +63,16 @@ func TestAPromiseIsNotPutOffWithoutACause(t *testing.T) {
 }
 
 func TestAPromiseEndsWithWhatItWasMadeFor(t *testing.T) {
-	for verb, state := range map[string]cluster.JobState{"hold ada 1": cluster.Pending, "cancel ada 1": cluster.Cancelled} {
+	for verb, state := range map[string]cluster.JobState{"hold ada 1": cluster.Pending, "hold op 1": cluster.Pending, "cancel ada 1": cluster.Cancelled} {
 		x, _ := promised(t)
 		x.run(verb)
-		if j := x.one(); j.Promise != nil || j.State != state || len(j.History) == 0 {
+		j := x.one()
+		if j.Promise != nil || j.State != state || len(j.History) == 0 {
 			t.Errorf("%s: %+v", verb, j)
+		}
+		word, who, _ := strings.Cut(strings.TrimSuffix(verb, " 1"), " ")
+		if last := j.History[len(j.History)-1]; word == "hold" && (last.Broken != "held by "+who || last.Promised || last.Index != x.index || last.Reason != j.Reason) {
+			t.Errorf("%s: the last note is %+v", verb, last)
 		}
 	}
 }
