@@ -47,7 +47,7 @@ func small(t testing.TB, seed uint64, mix faults.Mix, priced bool) (*Fleet, *ord
 
 func mixOf(t testing.TB, text string) faults.Mix {
 	t.Helper()
-	m, err := faults.Parse(text)
+	m, err := faults.Parse("", text)
 	if err != nil {
 		t.Fatal(err)
 	}

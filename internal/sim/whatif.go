@@ -46,6 +46,9 @@ type Forecast struct {
 // maxForecast is how long a job without a limit is taken to run.
 const maxForecast = 365 * 24 * time.Hour
 
+// ErrSnapshot is wrapped where the saved cluster cannot be read.
+var ErrSnapshot = errors.New("read the snapshot")
+
 // WhatIf lets a saved cluster go on in virtual time, once as it is and once changed,
 // and says when each job that waits would start. Jobs end at their time limit, or when
 // they are expected to. The snapshot is what a controller streams. The answer is in order of ids, added jobs last.
@@ -85,7 +88,7 @@ func WhatIf(snapshot []byte, c *Changes, o Options) ([]Forecast, cluster.Instant
 func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, error) {
 	s, err := state.Decode(bytes.NewReader(snapshot))
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the snapshot: %w", err)
+		return nil, 0, fmt.Errorf("%w: %w", ErrSnapshot, err)
 	}
 	v := resume(s, o.Check)
 	if err := v.change(c); err != nil {

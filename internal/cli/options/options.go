@@ -78,7 +78,11 @@ func Plainly(c *cobra.Command, text string) string {
 		}
 		return "missing: " + strings.Join(words, ", ")
 	case strings.HasPrefix(text, "if any flags in the group ["):
-		group, _, _ := strings.Cut(strings.TrimPrefix(text, "if any flags in the group ["), "]")
+		group, rest, _ := strings.Cut(strings.TrimPrefix(text, "if any flags in the group ["), "]")
+		if _, missing, together := strings.Cut(rest, "missing ["); together {
+			missing = strings.Join(strings.Fields(strings.TrimSuffix(missing, "]")), ", --")
+			return fmt.Sprintf("--%s is missing: --%s go together", missing, strings.Join(strings.Fields(group), " and --"))
+		}
 		return "only one of these can be given: --" + strings.Join(strings.Fields(group), ", --")
 	}
 	return ""

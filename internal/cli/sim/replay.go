@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,6 +71,9 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	if err := r.words(); err != nil {
 		return err
 	}
+	if c.Flags().Changed("grant") && r.price == "" {
+		return &cli.UsageError{Problem: "--grant " + r.grant + " without --price: nothing is paid for", Advice: "add a price, such as --price 2"}
+	}
 	o, err := r.options()
 	if err != nil {
 		return err
@@ -83,6 +87,9 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	}
 	log, fleet, err := r.read(name, fleet)
 	if err != nil {
+		return err
+	}
+	if err := r.priced(o.Trials, fleet); err != nil {
 		return err
 	}
 	policy, err := r.rules.apply(c)
@@ -203,6 +210,9 @@ func readLog(name string, o trace.Options) (*trace.Trace, error) {
 	}
 	defer f.Close()
 	log, err := trace.Read(f, o)
+	if errors.Is(err, trace.ErrNoGPUs) {
+		return nil, &cli.UsageError{Problem: fmt.Sprintf("%s: %v", name, err), Advice: "describe a machine with GPUs: --nodes N --gpus-per-node 8, or --machine"}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -63,19 +63,43 @@ func (t *trials) read(seed uint64, check bool) (*sim.Trials, error) {
 	return x, nil
 }
 
+// priced refuses prices of some types of GPU where the machine has others as well: a job
+// on those is not free, it is refused.
+func (t *trials) priced(x *sim.Trials, f *sim.Fleet) error {
+	if x == nil || len(x.Prices) == 0 || x.Prices[""] > 0 {
+		return nil
+	}
+	missing := map[string]bool{}
+	for i := range f.Nodes {
+		for _, g := range f.Nodes[i].GPUs {
+			if x.Prices[g.Type] == 0 {
+				missing[g.Type] = true
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	types := slices.Sorted(maps.Keys(missing))
+	return &cli.UsageError{
+		Problem: fmt.Sprintf("--price %s: no price for GPU type %s", t.price, strings.Join(types, ", ")),
+		Advice:  "add " + strings.Join(types, "=AMOUNT,") + "=AMOUNT, or write one price for all types, such as --price 2",
+	}
+}
+
 // mix is that of the option, or of the file that it names.
 func (t *trials) mix() (faults.Mix, error) {
-	text := t.faults
+	text, name := t.faults, ""
 	if text != "" && !strings.Contains(text, "=") {
 		file, err := os.ReadFile(text)
 		if err != nil {
 			return faults.Mix{}, &cli.UsageError{Problem: "--faults: " + err.Error(), Advice: "name a file, or write words such as node-mtbf=30d"}
 		}
-		text = string(file)
+		text, name = string(file), t.faults
 	}
-	mix, err := faults.Parse(text)
+	mix, err := faults.Parse(name, text)
 	if err != nil {
-		return mix, &cli.UsageError{Problem: "--" + strings.ReplaceAll(err.Error(), "\n", "; "), Advice: "docs/gsim.md lists the words"}
+		return mix, &cli.UsageError{Problem: "--" + strings.ReplaceAll(err.Error(), "\n"+faults.ErrMix.Error()+": ", "; "), Advice: "docs/gsim.md lists the words"}
 	}
 	return mix, nil
 }

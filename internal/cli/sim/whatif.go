@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -116,13 +117,16 @@ func (a *asking) run(name string) error {
 		return &cli.UsageError{Problem: err.Error()}
 	}
 	if data, err = savedState(data); err != nil {
-		return &cli.UsageError{Problem: fmt.Sprintf("read the snapshot: %s: %v", name, err), Advice: "gsim snapshot and gctl cluster snapshot save one"}
+		return noSnapshot(name, err)
 	}
 	changes, err := a.changes()
 	if err != nil {
 		return err
 	}
 	list, now, err := sim.WhatIf(data, changes, sim.Options{Check: a.check})
+	if errors.Is(err, sim.ErrSnapshot) {
+		return noSnapshot(name, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -135,6 +139,12 @@ func (a *asking) run(name string) error {
 		t.Rows = append(t.Rows, []string{jobName(f), f.User, f.Name, in(f.Before, now), in(f.After, now), later(f), f.Why})
 	}
 	return a.WriteTable(t)
+}
+
+// noSnapshot says that a file is none, or a damaged one.
+func noSnapshot(name string, err error) error {
+	why := strings.TrimPrefix(err.Error(), sim.ErrSnapshot.Error()+": ")
+	return &cli.UsageError{Problem: fmt.Sprintf("%v: %s: %s", sim.ErrSnapshot, name, why), Advice: "gsim snapshot and gctl cluster snapshot save one"}
 }
 
 // savedState is the state within what a controller saves. What is no backup is left

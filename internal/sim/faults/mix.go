@@ -58,15 +58,21 @@ var keys = []key{
 }
 
 // Parse reads a mix: words such as node-mtbf=30d or fail=0.05 or fail=5%, between commas
-// or on lines of their own, where # begins a comment. All that is wrong is told at once.
-func Parse(text string) (Mix, error) {
+// or on lines of their own, where # begins a comment. All that is wrong is told at once,
+// with the line where file, which the text is of, is not "".
+func Parse(file, text string) (Mix, error) {
 	m := Mix{Repair: defaultRepair}
+	number := 0
 	var wrong []error
 	fault := func(format string, args ...any) {
+		if file != "" {
+			format = fmt.Sprintf("%s:%d: ", strings.ReplaceAll(file, "%", "%%"), number) + format
+		}
 		wrong = append(wrong, fmt.Errorf("%w: "+format, append([]any{ErrMix}, args...)...))
 	}
 	seen := map[string]bool{}
 	for line := range strings.Lines(text) {
+		number++
 		line, _, _ = strings.Cut(line, "#")
 		for word := range strings.SplitSeq(line, ",") {
 			if word = strings.TrimSpace(word); word == "" {

@@ -8,21 +8,21 @@ import (
 
 func TestMix(t *testing.T) {
 	const text = "node-mtbf=30d,repair=90m0s,late-report=0.5,fail=0.05"
-	m, err := Parse("node-mtbf = 30d, late-report=50% # most\nrepair=1h30m\nfail=0.05\n")
+	m, err := Parse("", "node-mtbf = 30d, late-report=50% # most\nrepair=1h30m\nfail=0.05\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := (Mix{NodeMTBF: 30 * 24 * time.Hour, Repair: 90 * time.Minute, Late: 0.5, Fail: 0.05}); m != want {
 		t.Errorf("%+v", m)
 	}
-	again, err := Parse(m.String())
+	again, err := Parse("", m.String())
 	if err != nil || again != m || m.String() != strings.Replace(text, "90m0s", "1h30m0s", 1) {
 		t.Errorf("%s: %+v, %v", m, again, err)
 	}
 	for text, says := range map[string]string{
 		"node-mbtf=3d": "is none of", "fail=2": "want a part", "fail": "want a part", "repair=0s": "want a time", "admin=1d,admin=2d": "twice", "leader-change=-1h": "want a time", "fail=nan": "want a part",
 	} {
-		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := Parse("", text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

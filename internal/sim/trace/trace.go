@@ -71,6 +71,9 @@ var ErrBad = errors.New("bad trace")
 // ErrLines is wrapped as well where leaving lines out would help.
 var ErrLines = errors.New("make no sense")
 
+// ErrNoGPUs is wrapped in place of ErrLines where jobs want GPUs and the machine has none.
+var ErrNoGPUs = fmt.Errorf("%w, since the machine has no GPUs", ErrLines)
+
 // Fault is a line that makes no sense.
 type Fault struct {
 	Line int
@@ -111,6 +114,7 @@ type reading struct {
 	seen   map[string]int    // ids, and the lines they are on
 	words  map[string]string // users and accounts
 	last   time.Duration
+	noGPUs bool     // a job wants GPUs where there are none
 	fields []string // of the present line: room used again
 }
 
@@ -172,6 +176,7 @@ func (r *reading) wrong(j *Job) string {
 	case r.Largest.Procs != 0 && j.Procs > max(r.Largest.Procs, 0):
 		return fmt.Sprintf("job %s wants %d processors, and the machine has %d", j.ID, j.Procs, max(r.Largest.Procs, 0))
 	case r.Largest.GPUs != 0 && j.GPUs > max(r.Largest.GPUs, 0):
+		r.noGPUs = r.Largest.GPUs < 0
 		return fmt.Sprintf("job %s wants %d GPUs, and the machine has %d", j.ID, j.GPUs, max(r.Largest.GPUs, 0))
 	case j.Submit < r.last && !r.Sort:
 		return fmt.Sprintf("job %s is submitted at %s, before the one above it", j.ID, Seconds(j.Submit))
@@ -187,7 +192,11 @@ func (r *reading) done() (*Trace, error) {
 		slices.SortStableFunc(t.Jobs, func(a, b Job) int { return cmp.Compare(a.Submit, b.Submit) })
 	}
 	if t.Bad.Count > 0 && !r.Skip {
-		return t, fmt.Errorf("%w: %d lines %w\n%s", ErrBad, t.Bad.Count, ErrLines, t.Bad.String())
+		why := ErrLines
+		if r.noGPUs {
+			why = ErrNoGPUs
+		}
+		return t, fmt.Errorf("%w: %d lines %w\n%s", ErrBad, t.Bad.Count, why, t.Bad.String())
 	}
 	if len(t.Jobs) == 0 {
 		return t, fmt.Errorf("%w: there is no job in it", ErrBad)
