@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -50,9 +51,28 @@ type change struct {
 }
 
 func (x *change) flags(c *cobra.Command) {
-	c.Flags().StringVar(&x.Key, "key", "", "the name of this change: with the same one it is made only once,\nwhoever asks")
+	c.Flags().Var((*keyName)(&x.Key), "key", "the name of this change: with the same one it is made only once,\nwhoever asks")
 	x.noteFlag(c)
 }
+
+// keyName is the value of --key. An empty one is refused: it comes from a variable that is
+// not set, and what was to be booked once would be booked again.
+type keyName string
+
+// Set takes any other.
+func (k *keyName) Set(word string) error {
+	if word == "" {
+		return errors.New("a name cannot be empty: is the variable set that it comes from?")
+	}
+	*k = keyName(word)
+	return nil
+}
+
+// String is the name.
+func (k *keyName) String() string { return string(*k) }
+
+// Type is what help calls it.
+func (k *keyName) Type() string { return "string" }
 
 func (x *change) noteFlag(c *cobra.Command) {
 	c.Flags().StringVar(&x.Note, "note", "", "why, in one line: for statements and the audit")
@@ -195,6 +215,9 @@ gets a --key, such as the number of its invoice.`,
 				if x.Scope.PerJob, err = credits(perJob); err != nil {
 					return err
 				}
+				if x.Scope.PerJob < 1 {
+					return &cli.UsageError{Problem: fmt.Sprintf("--per-job=%s: want more than 0 and at most %s", perJob, accounting.MaxAmount), Advice: "without it a grant pays for as much of a job as there is of it"}
+				}
 			}
 			if x.Scope.Permille, err = permille(share); err != nil {
 				return err
@@ -260,6 +283,9 @@ the budgets of what is below their account.`,
 				if x.Amount, err = credits(args[1]); err != nil {
 					return err
 				}
+				if x.Amount == 0 {
+					return &cli.UsageError{Problem: "a budget of 0 is none", Advice: "none takes the budget away; 0.000001 lets nothing more be set aside"}
+				}
 			}
 			x.Hard = !soft
 			a, err := t.sendChange(ctx, c, x)
@@ -322,7 +348,7 @@ func (t *tool) creditClose() *cobra.Command {
 			}
 			x.Period, x.Key, x.effective = args[0], "close "+args[0], end.Format(time.RFC3339)
 			a, err := t.sendChange(ctx, c, x)
-			return t.told(a, err, "%s is closed: %d entries, head %x", args[0], a.GetEntries(), a.GetHead())
+			return t.told(a, err, "%s is closed; the journal has %d entries by now, head %x", args[0], a.GetEntries(), a.GetHead())
 		}),
 	}
 	x.noteFlag(c)

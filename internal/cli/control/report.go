@@ -92,6 +92,12 @@ func (r *reporting) flags(c *cobra.Command) {
 	f.StringVar(&r.format, "format", "text", "text, csv, jsonl, parquet; focus of usage or credits; xdmod of jobs")
 	f.StringVarP(&r.dir, "output", "o", "", "write into this folder, as REPORT/FORMAT/period=NAME/, with a manifest")
 	f.DurationVar(&r.grace, "grace", 2*time.Hour, "for how long after the period to wait for nodes that do not answer")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if r.grace < 0 {
+			return &cli.UsageError{Problem: fmt.Sprintf("--grace %s is before the end of the period", r.grace), Advice: "write a time such as 2h; 0 waits for nobody"}
+		}
+		return nil
+	}
 	r.cost.flags(c)
 	c.MarkFlagsMutuallyExclusive("date", "from")
 	c.MarkFlagsMutuallyExclusive("date", "to")

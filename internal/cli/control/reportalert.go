@@ -85,6 +85,9 @@ func (r *alerting) tell(ctx context.Context, c cli.Cluster, period report.Period
 	if err := checkFormat("alerts", r.format); err != nil {
 		return err
 	}
+	if r.floor < 0 {
+		return &cli.UsageError{Problem: fmt.Sprintf("--floor %d is below 0", r.floor), Advice: "0 has no floor"}
+	}
 	channels, err := r.channels()
 	if err != nil {
 		return err
