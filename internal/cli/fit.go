@@ -26,8 +26,8 @@ func squeezes() []struct {
 	}{{"juP", 8}, {"i", 18}, {"Y", 14}, {"juP", 5}, {"i", 12}, {"Y", 10}}
 }
 
-// fit makes columns for the letters so that a line has at most width columns. The
-// last column is cut only when there is an edge. O(rows × letters).
+// fit makes columns for the letters so that a line has at most width columns. Where
+// there is no edge no column gives way, and the last is not cut. O(rows × letters).
 func fit(letters string, v view, rows []row, width int, edge bool) []column {
 	all := fields()
 	columns := make([]column, len(letters))
@@ -45,6 +45,9 @@ func fit(letters string, v view, rows []row, width int, edge bool) []column {
 		room -= columns[i].width
 	}
 	for _, squeeze := range squeezes() {
+		if !edge {
+			break // a line may be as long as it likes
+		}
 		for _, letter := range []byte(squeeze.letters) {
 			for i := range columns {
 				c := &columns[i]

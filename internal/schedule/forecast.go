@@ -31,6 +31,9 @@ func Foresee(snap *cluster.Snapshot, id cluster.JobID) Forecast {
 	}
 	e := p.entries[id]
 	if e == nil || e.at == 0 {
+		if f.Reason == cluster.ReasonBeginTime && f.Detail == "" && e != nil {
+			f.Detail = "it is not to start before " + stamp(max(e.job.Eligible, e.job.Spec.Begin))
+		}
 		return f
 	}
 	promise := p.promiseOf(e)

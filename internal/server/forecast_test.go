@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -40,6 +41,12 @@ func TestForecast(t *testing.T) {
 	f, err = c.Forecast(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
 	if must(t, err); !f.GetNow() || f.GetReason() != "" || f.GetStart() == nil {
 		t.Errorf("of a job that fits beside: %v", f)
+	}
+	begin := time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC)
+	spec.Begin = timestamppb.New(begin)
+	f, err = c.Forecast(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
+	if must(t, err); f.GetStart() != nil || f.GetReason() != "BeginTime" || f.GetDetail() != "it is not to start before 2099-01-02T03:04:05Z" {
+		t.Errorf("of a job that is not to start yet: %v", f)
 	}
 }
 

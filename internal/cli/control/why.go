@@ -78,7 +78,7 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, on %s, %s", h.Job, h.User, nodeCount(h.Nodes), until)})
 	}
 	if len(a.Holders) > 0 {
-		facts = append(facts, [2]string{"clearing up", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's end, before its nodes are free"})
+		facts = append(facts, [2]string{"clearing up", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's time limit, before its nodes are free, some seconds less after one that runs"})
 	}
 	for _, k := range a.Later {
 		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", nodeCount(k.Nodes), k.Reservation, t.when(k.Start), t.when(k.End))})
