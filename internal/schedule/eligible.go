@@ -155,6 +155,7 @@ func (p *Planner) limit(r *round, e *entry) {
 	}
 	if p.limited[e] = true; r.taken != nil {
 		r.taken[e.job.Array]++
+		r.turned[e.job.Array] = true
 	}
 }
 
@@ -162,6 +163,30 @@ func (p *Planner) limit(r *round, e *entry) {
 func (p *Planner) unlimit(r *round, e *entry) {
 	if p.limited[e] && r.taken != nil {
 		r.taken[e.job.Array]--
+		r.turned[e.job.Array] = true
 	}
 	delete(p.limited, e)
+}
+
+// mistold reports whether elements that are kept back were looked at before another of their
+// array was planned, or lost its place, and would be told another reason after that. Such a
+// change may be all that a pass does, and no other would follow. O(lines) where there is one.
+func (p *Planner) mistold(r *round) bool {
+	if len(r.turned) == 0 {
+		return false
+	}
+	for _, l := range p.barred.lines {
+		if !r.turned[l.array] {
+			continue
+		}
+		e := l.first()
+		v, barred := p.bar(r, e.job)
+		if !barred && e.class != nil {
+			v, barred = p.promisedAway(r, e.job)
+		}
+		if !barred || v.reason != l.why.reason {
+			return true
+		}
+	}
+	return false
 }

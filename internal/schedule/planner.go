@@ -97,7 +97,7 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 		p.planAnew(r, true)
 	}
 	p.startDue(r)
-	r.decision.More = r.decision.More || len(p.offers) > 0
+	r.decision.More = r.decision.More || len(p.offers) > 0 || p.mistold(r)
 	p.preempt(r)
 	p.explain(r)
 	p.last, p.pending, p.active = snap, r.jobs.pending, r.jobs.active
@@ -125,6 +125,7 @@ type round struct {
 	stood    map[cluster.Dependency]fulfilment      // how those on whole arrays stand: as many wait for one as it has elements
 	ripened  map[cluster.Dependency]cluster.Instant // when their delays are over
 	taken    map[cluster.JobID]int32                // elements of an array that run or are planned; made when one with a limit asks
+	turned   map[cluster.JobID]bool                 // arrays of which that has changed meanwhile
 	told     []*entry                               // whose verdict may have changed
 	free     []backfill.Amount                      // what no job has of each host; made when asked for
 	open     backfill.HostSet                       // the hosts of which free has a GPU
@@ -138,6 +139,7 @@ func (p *Planner) newRound(snap *cluster.Snapshot) *round {
 	p.prio = p.prio.at(snap)
 	p.passes++
 	r := &round{number: p.passes, snap: snap, jobs: newRoster(snap, roster{p.active, p.pending}), limits: newLimits(snap), prio: p.prio}
+	r.turned = map[cluster.JobID]bool{}
 	r.stood, r.ripened = map[cluster.Dependency]fulfilment{}, map[cluster.Dependency]cluster.Instant{}
 	r.decision.Plan.Index, r.decision.Plan.Policy = snap.Index, snap.Policy.Version
 	r.decision.Wake = repriced(snap)
