@@ -164,13 +164,10 @@ func (v *visit) handOver(said *bufio.Reader) {
 	}
 }
 
-// errForeign marks users whom the kernel cannot name here.
-var errForeign = errors.New("user of another user namespace")
-
 // vouch signs that the user is who the kernel says.
 func (d *Daemon) vouch(ctx context.Context, user peerUser, now time.Time) (string, error) {
 	if user.uid == d.overflow {
-		return "", errForeign
+		return "", ErrForeign
 	}
 	name, err := d.names.Name(ctx, user.uid)
 	if err != nil {
@@ -183,7 +180,7 @@ func (d *Daemon) vouch(ctx context.Context, user peerUser, now time.Time) (strin
 func (d *Daemon) answer(ctx context.Context, cred *syscall.Ucred) string {
 	token, err := d.vouch(ctx, peerUser{cred.Uid, cred.Gid}, time.Now())
 	switch {
-	case errors.Is(err, errForeign):
+	case errors.Is(err, ErrForeign):
 		return fmt.Sprintf("error %s uid %d stands for users of another user namespace\n", codeForeign, cred.Uid)
 	case errors.Is(err, ErrUnknownUser):
 		return fmt.Sprintf("error %s uid %d\n", codeUnknownUser, cred.Uid)

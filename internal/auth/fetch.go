@@ -16,6 +16,9 @@ import (
 // ErrNoDaemon marks a host on which no gauthd answers.
 var ErrNoDaemon = errors.New("cannot prove who you are: gauthd does not answer")
 
+// ErrForeign marks a caller of another user namespace, whom the kernel cannot name here.
+var ErrForeign = errors.New("cannot tell who you are")
+
 // errBusy is the daemon's answer to a user who has many connections open; it is soon over.
 var errBusy = errors.New("gauthd is busy")
 
@@ -28,8 +31,8 @@ const (
 )
 
 // FetchToken asks the gauthd of this host for a token of the calling user. It tries again while the
-// daemon is being restarted or busy with many calls of this user. The errors wrap ErrNoDaemon or
-// ErrUnknownUser where that is the reason, and carry a hint. One exchange over a Unix socket, about
+// daemon is being restarted or busy with many calls of this user. The errors wrap ErrNoDaemon,
+// ErrUnknownUser or ErrForeign where that is the reason, and carry a hint. One exchange over a Unix socket, about
 // 130 µs.
 func FetchToken(ctx context.Context, socket string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
@@ -115,7 +118,7 @@ func parseAnswer(line string) (string, error) {
 	case codeUnknownUser:
 		return "", &Error{fmt.Errorf("%w: %s", ErrUnknownUser, detail), "your account was removed, or its directory service is down: try id"}
 	case codeForeign:
-		return "", &Error{fmt.Errorf("cannot tell who you are: %s", detail), "run the command outside the container or user namespace"}
+		return "", &Error{fmt.Errorf("%w: %s", ErrForeign, detail), "run the command outside the container or user namespace"}
 	case codeBusy:
 		return "", &Error{fmt.Errorf("%w: %w: %s", ErrNoDaemon, errBusy, detail), "many commands run at once; try again"}
 	case codeNotJoined:

@@ -159,9 +159,18 @@ func identityFields() []field {
 		{'u', "USER", "user", text((*greylagv1.Job).GetUser)},
 		{'U', "UID", "user's number", number(func(j *greylagv1.Job) int64 { return int64(j.Uid) })},
 		{'a', "ACCOUNT", "account", text(func(j *greylagv1.Job) string { return orNull(j.Account) })},
-		{'P', "PARTITION", "partition", text((*greylagv1.Job).GetPartition)},
+		{'P', "PARTITION", "partition", text(partitionText)},
 		{'q', "QOS", "priority class", text((*greylagv1.Job).GetQos)},
 	}
+}
+
+// partitionText is all partitions that a job may start in while it waits, as squeue shows
+// them, and the one that it runs in after.
+func partitionText(j *greylagv1.Job) string {
+	if j.State != cluster.Pending.String() || len(j.Others) == 0 {
+		return j.Partition
+	}
+	return j.Partition + "," + strings.Join(j.Others, ",")
 }
 
 func orNull(s string) string {

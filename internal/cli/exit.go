@@ -97,7 +97,7 @@ func statusOf(err error) Status {
 		return exit.status
 	case errors.As(err, &fault), errors.As(err, &option), errors.As(err, &usage), errors.Is(err, errConfig):
 		return Usage
-	case errors.Is(err, auth.ErrNoDaemon), errors.Is(err, auth.ErrUnknownUser):
+	case errors.Is(err, auth.ErrNoDaemon), errors.Is(err, auth.ErrUnknownUser), errors.Is(err, auth.ErrForeign):
 		return Denied
 	}
 	return codeStatus(connect.CodeOf(err))

@@ -21,6 +21,16 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
+// TestPartitionText: all while a job waits, the one that it runs in after.
+func TestPartitionText(t *testing.T) {
+	for state, want := range map[string]string{"PENDING": "short,main", "RUNNING": "short", "COMPLETED": "short"} {
+		r := &row{job: &greylagv1.Job{State: state, Partition: "short", Others: []string{"main"}}}
+		if got := string(fieldOf(fields(), 'P').write(nil, view{}, r)); got != want {
+			t.Errorf("%s: %s, want %s", state, got, want)
+		}
+	}
+}
+
 func TestSpanAndCut(t *testing.T) {
 	for _, c := range []struct {
 		text    string

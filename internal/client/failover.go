@@ -117,7 +117,7 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 		if !again || request.Context().Err() != nil || wait > left {
 			return f.last(request.Context(), a, told)
 		}
-		if waits && f.cfg.Retry != nil {
+		if waits && f.cfg.Retry != nil && !a.astray { // the direct way is no second time
 			f.cfg.Retry(a.reason(), tried, left)
 		}
 		a.discard()

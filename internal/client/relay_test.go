@@ -2,10 +2,13 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -117,6 +120,39 @@ func TestThroughGauthd(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestGauthdRefuses: whom gauthd gives no token is refused by its own words, for good, and
+// nobody is told of another attempt.
+func TestGauthdRefuses(t *testing.T) {
+	l := newLogin(t, nil, yes)
+	c, err := client.DialOnce(l.config)
+	must(t, err)
+	defer c.Close()
+	c.OnRetry(func(err error, _, _ time.Duration) { t.Errorf("tried again: %v", err) })
+	must(t, os.Rename(l.config.AuthSocket, l.config.AuthSocket+"0"))
+	listener, err := net.Listen("unix", l.config.AuthSocket)
+	must(t, err)
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			answer := "error foreign_user uid 65534\n"
+			first := make([]byte, 5)
+			if _, err := io.ReadFull(conn, first); err == nil && string(first) == "POST " {
+				answer = "HTTP/1.1 403 Forbidden\r\n" + auth.RelayHeader + ": refused\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+			}
+			_, _ = io.WriteString(conn, answer)
+			conn.Close()
+		}
+	}()
+	_, err = submit(c, t.Context())
+	if !errors.Is(err, auth.ErrForeign) || client.Hint(err) == "" || len(l.hosts[0].seen) != 0 {
+		t.Errorf("%v, hint %q", err, client.Hint(err))
 	}
 }
 

@@ -74,8 +74,10 @@ func TestAccountsFile(t *testing.T) {
 	if _, err := load(w, olga, strings.ReplaceAll(bookText, "'uni'\nshares", "'physics'\nshares"), false); err == nil || !strings.Contains(err.Error(), "there twice") {
 		t.Errorf("an account twice: %v", err)
 	}
-	if _, err := load(w, olga, "[[account]]\nname='a'\nparent='b'\n", false); connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("a parent that is not there: %v", err)
+	for _, dry := range []bool{true, false} {
+		if _, err := load(w, olga, "[[account]]\nname='a'\nparent='b'\n", dry); connect.CodeOf(err) != connect.CodeNotFound {
+			t.Errorf("a parent that is not there, dry run %v: %v", dry, err)
+		}
 	}
 }
 

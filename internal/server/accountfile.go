@@ -97,10 +97,11 @@ func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAcco
 		return nil, err
 	}
 	out := &greylagv1.LoadAccountsResponse{Diff: diff(string(before), string(after)), Version: v.AccountsVersion()}
+	edits := editsFrom(now, next)
 	if p.GetDryRun() {
-		return out, nil
+		return out, s.tryAccounts(ctx, v, &command.EditAccounts{Actor: c.actor(), Edits: edits})
 	}
-	for edits := range slices.Chunk(editsFrom(now, next), maxEditsAtOnce) {
+	for edits := range slices.Chunk(edits, maxEditsAtOnce) {
 		// No request id: to do it twice is to find that nothing differs.
 		done, _, err := propose[*command.Done](ctx, s.Server, &command.EditAccounts{Actor: c.actor(), Edits: edits, Expect: out.Version})
 		if err != nil {
@@ -109,6 +110,23 @@ func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAcco
 		out.Version = done.Version
 	}
 	return out, nil
+}
+
+// tryAccounts refuses what would be refused if it were not a dry run.
+func (s *accountService) tryAccounts(ctx context.Context, v *state.View, c *command.EditAccounts) error {
+	if len(c.Edits) == 0 {
+		return nil
+	}
+	select {
+	case s.explaining <- struct{}{}:
+		defer func() { <-s.explaining }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if refusal := v.TryAccounts(c); refusal != nil {
+		return refusal
+	}
+	return nil
 }
 
 // twice names what a file has more than once.

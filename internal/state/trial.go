@@ -17,12 +17,7 @@ type Tried struct {
 // it and a snapshot to plan it by, or why it would be refused. Nothing is kept, and the
 // view does not change; but only one call may run at a time on one view. O(jobs).
 func (v *View) Try(c *command.SubmitJobs) (Tried, *command.Refusal) {
-	s := newState(defaultLimits())
-	s.tables = v.tables // clones, so that nobody else sees what is written
-	if v.credits != nil {
-		s.credits = v.credits.Clone()
-	}
-	s.recountQueued()
+	s := v.onTrial()
 	switch r := s.submit(c).(type) {
 	case *command.Submitted:
 		return Tried{Snapshot: (&View{tables: s.tables}).Snapshot(), Job: r.First[0], Answer: r}, nil
@@ -30,4 +25,23 @@ func (v *View) Try(c *command.SubmitJobs) (Tried, *command.Refusal) {
 		return Tried{}, r
 	}
 	return Tried{}, refuse(command.Internal, "the submission came to nothing that is known", "")
+}
+
+// TryAccounts tells why a change of accounts would be refused if it were agreed now; nil when
+// it would not be. Nothing is kept, and the view does not change; as with Try, only one call
+// may run at a time on one view. O(jobs + accounts + users).
+func (v *View) TryAccounts(c *command.EditAccounts) *command.Refusal {
+	refusal, _ := v.onTrial().editAccounts(c).(*command.Refusal)
+	return refusal
+}
+
+// onTrial is a state like the view, of which nothing is kept.
+func (v *View) onTrial() *State {
+	s := newState(defaultLimits())
+	s.tables = v.tables // clones, so that nobody else sees what is written
+	if v.credits != nil {
+		s.credits = v.credits.Clone()
+	}
+	s.recountQueued()
+	return s
 }

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
@@ -57,5 +58,41 @@ func samePending(t *testing.T, a, b []*cluster.Job) {
 		if !reflect.DeepEqual(a[i], b[i]) {
 			t.Fatalf("job %d would be %+v, and is %+v", a[i].ID, a[i], b[i])
 		}
+	}
+}
+
+// TestTryAccounts: a change of accounts would be refused as it then is, and asking changes
+// nothing.
+func TestTryAccounts(t *testing.T) {
+	done, refused := 0, 0
+	for seed := range uint64(20) {
+		x := withNodes(seed)
+		for i := range 400 {
+			c := x.next()
+			if i%40 == 0 {
+				c = &command.EditAccounts{Edits: []command.AccountEdit{{Action: command.PutAccount, Account: "t" + strconv.Itoa(i)}}}
+			}
+			edit, ok := c.(*command.EditAccounts)
+			if !ok {
+				x.s.Apply(x.s.index+1, x.s.now.Add(time.Second), c)
+				continue
+			}
+			before := encode(t, x.s)
+			edit.Request, edit.Expect, edit.Actor.Role = command.RequestID{}, 0, command.RoleAdmin
+			refusal := x.s.View().TryAccounts(edit)
+			if !bytes.Equal(before, encode(t, x.s)) || x.s.Check() != nil {
+				t.Fatalf("seed %d, command %d: to ask changed the state", seed, i)
+			}
+			told, _ := x.s.Apply(x.s.index, x.s.now, edit).(*command.Refusal)
+			if !reflect.DeepEqual(refusal, told) {
+				t.Fatalf("seed %d, command %d: it would be refused with %v, and is with %v", seed, i, refusal, told)
+			}
+			if done++; told != nil {
+				refused++
+			}
+		}
+	}
+	if done-refused < 20 || refused < 20 {
+		t.Errorf("%d of %d refused: too few to say anything", refused, done)
 	}
 }
