@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -117,17 +118,48 @@ func (s *State) withinReservation(spec *cluster.JobSpec) *command.Refusal {
 		return nil
 	}
 	grace := schedule.Grace(s.policy)
-	left := r.End.Sub(max(s.now, r.Start, spec.Begin)) - grace
+	longest, why := s.openFor(r, max(s.now, r.Start, spec.Begin))
+	left := longest - grace
 	if spec.TimeLimit > 0 && spec.TimeLimit <= left {
 		return nil
 	}
 	const form = "2006-01-02T15:04:05Z"
-	refusal := refusef(command.InvalidArgument, "the time limit %s, and %s to clear up, are longer than what is left of reservation %q, from %s to %s", cluster.FormatLimit(spec.TimeLimit),
-		cluster.FormatElapsed(grace), r.Name, r.Start.Time().UTC().Format(form), r.End.Time().UTC().Format(form))
+	refusal := refusef(command.InvalidArgument, "the time limit %s, and %s to clear up, are longer than what is left of reservation %q, from %s to %s%s", cluster.FormatLimit(spec.TimeLimit),
+		cluster.FormatElapsed(grace), r.Name, r.Start.Time().UTC().Format(form), r.End.Time().UTC().Format(form), why)
 	if left = left.Truncate(time.Minute); left <= 0 {
 		return hinting(refusal, "leave out --reservation")
 	}
 	return hinting(refusal, "ask for at most --time=%s", cluster.FormatLimit(left))
+}
+
+// openFor is the longest time from an instant on in which no maintenance has all nodes of a
+// reservation, and which windows bound it, as part of a sentence. O(reservations × nodes).
+func (s *State) openFor(r *cluster.Reservation, from cluster.Instant) (longest time.Duration, why string) {
+	s.sortRooms()
+	at := slices.IndexFunc(s.rooms.kept, func(k kept) bool { return k.Name == r.Name })
+	var over []*cluster.Reservation
+	for i := range s.rooms.kept {
+		k := &s.rooms.kept[i]
+		closed := func() (all bool) {
+			for name := range s.nodes.All() {
+				if s.rooms.kept[at].has(name) {
+					if all = k.has(name); !all {
+						return false
+					}
+				}
+			}
+			return all
+		}
+		if at >= 0 && k.Maintenance() && !r.Maintenance() && k.Start < r.End && k.End > from && closed() {
+			over = append(over, k.Reservation)
+		}
+	}
+	slices.SortFunc(over, func(a, b *cluster.Reservation) int { return cmp.Compare(a.Start, b.Start) })
+	for _, k := range over {
+		longest, from = max(longest, k.Start.Sub(from)), max(from, k.End)
+		why += fmt.Sprintf(", without maintenance %q", k.Name)
+	}
+	return max(longest, r.End.Sub(from)), why
 }
 
 // partitionsOf are the partitions in which a job may run, in its order.
