@@ -33,6 +33,7 @@ func (p *Planner) follow(r *round) bool {
 	}
 	s.yield()
 	s.again()
+	s.openings()
 	s.run()
 	return true
 }

@@ -107,7 +107,7 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 		r.decision.Wake = min(r.decision.Wake, at)
 	}
 	if at, ok := p.due.next(); ok {
-		r.decision.Wake = min(r.decision.Wake, max(at, snap.Now+1))
+		r.decision.Wake = min(r.decision.Wake, max(at, snap.Now+1), turning(snap.Policy.Scheduling.Reservations, snap.Now))
 	}
 	return r.decision
 }

@@ -92,6 +92,47 @@ func (g *ground) hostOf(spec *cluster.JobSpec, node string) (host int, others []
 	return 0, nil, false
 }
 
+// openings asks again what is planned on nodes of which a reservation or maintenance began or
+// ended since the last pass: no job does then, and a start that is planned there for later may
+// have lost what it waited behind.
+func (s *sweep) openings() {
+	now, last := s.r.snap.Now, s.last
+	if turning(last.Policy.Scheduling.Reservations, last.Now) > now {
+		return
+	}
+	for name, twins := range s.ground.twins {
+		if !slices.ContainsFunc(twins, func(t twin) bool { return turn(t.reservation, last.Now) <= now }) {
+			continue
+		}
+		s.hosts[s.ground.places[name]] = true
+		for _, t := range twins {
+			if t.host != nobody {
+				s.hosts[t.host] = true
+			}
+		}
+	}
+}
+
+// turning is when the first of some reservations begins or ends after an instant.
+func turning(all []cluster.Reservation, after cluster.Instant) cluster.Instant {
+	at := cluster.Never
+	for i := range all {
+		at = min(at, turn(&all[i], after))
+	}
+	return at
+}
+
+// turn is when a reservation begins or ends after an instant; never when it did.
+func turn(x *cluster.Reservation, after cluster.Instant) cluster.Instant {
+	switch {
+	case x.Start > after:
+		return x.Start
+	case x.End > after:
+		return x.End
+	}
+	return cluster.Never
+}
+
 // interval is from one instant until before another.
 type interval struct{ from, to cluster.Instant }
 
