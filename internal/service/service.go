@@ -1,7 +1,8 @@
 // Package service is the outermost of a daemon that has one file and no verbs.
 //
 // It decides, from the command line, which file is read, and what the exit status
-// is. It never decides what the daemon does, and reads no setting itself.
+// is, and how late the kernel may wake the threads of a daemon that asks for that
+// (Relax). It never decides what the daemon does, and reads no setting itself.
 package service
 
 import (

@@ -46,10 +46,9 @@ func mountProgram(stateDir, program string) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("OCI runtime: %w", err)
 	}
-	if err := os.Symlink(program, path+".new"); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("OCI runtime: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	next := path + ".new"
+	_ = os.Remove(next) // of a daemon that was killed: it may lead elsewhere
+	if err := errors.Join(os.Symlink(program, next), os.Rename(next, path)); err != nil {
 		return "", fmt.Errorf("OCI runtime: %w", err)
 	}
 	steps := []struct {
