@@ -12,7 +12,7 @@ import (
 // mustPlanAnew reports whether what happened concerns the whole plan: it is the
 // first pass, nodes or rules changed, or it is time to put those starts that are no
 // promises into the present order of priorities, and to see whether those on several
-// hosts could begin sooner on others that overlap them.
+// hosts could begin sooner, if not now, on others that overlap them.
 func (p *Planner) mustPlanAnew(r *round) bool {
 	snap := r.snap
 	if p.making != 0 || p.last == nil || snap.Index < p.last.Index || snap.Now < p.last.Now || snap.Policy != p.last.Policy {

@@ -18,6 +18,8 @@ type class struct {
 	specs   []*cluster.JobSpec
 	offered bool   // waits in a sweep's queue
 	hears   bool   // is about to be offered something
+	tangled bool   // a start of theirs can be in its own way
+	opens   bool   // a host has become able to take a share of theirs at once, and they have not all been asked since
 	judged  uint64 // number of the pass that found out whether it fits now
 	fits    bool
 	kept    string // by which reservations alone it is kept back; judged with fits
@@ -95,6 +97,7 @@ func (p *Planner) equip(r *round, c *class) {
 			o := p.option(r, c, need, part)
 			if p.canEver(&o) {
 				c.options = append(c.options, o)
+				c.tangled = c.tangled || o.tangled()
 			} else {
 				c.cut = c.cut || o.bounded()
 				p.unequip(&o)
@@ -127,6 +130,11 @@ func (p *Planner) unequip(o *option) {
 // bounded reports whether a search for the option gave up.
 func (o *option) bounded() bool {
 	return o.near != nil && o.near.Bounded() || o.any != nil && o.any.Bounded()
+}
+
+// tangled reports whether a start by the option can be in its own way.
+func (o *option) tangled() bool {
+	return o.near != nil && o.near.Tangled() || o.any != nil && o.any.Tangled()
 }
 
 func (p *Planner) canEver(o *option) bool {

@@ -2,6 +2,8 @@ package schedule
 
 import (
 	"container/heap"
+	"maps"
+	"slices"
 
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -67,8 +69,10 @@ type sweep struct {
 	hosts map[int]bool // on which something became free
 	late  bool         // somebody who has hosts is in the way of the plan
 	moves int
-	heard []*class // room used again
-	looks int      // at places that were not better
+	looks int // at places that were not better
+
+	touched []int    // hosts of which something became free since classes were last offered it
+	heard   []*class // room used again
 }
 
 // happened notes that something became of a job.
@@ -276,7 +280,8 @@ func (s *sweep) again() {
 
 // run offers until nobody can start sooner, or enough was moved.
 func (s *sweep) run() {
-	for h := range s.hosts {
+	s.touched = slices.Sorted(maps.Keys(s.hosts))
+	for _, h := range s.touched {
 		for _, e := range s.on[h] {
 			s.offer(e)
 		}
@@ -303,25 +308,6 @@ func (s *sweep) run() {
 	}
 }
 
-// offerClass finds the first job of a class, in order, that could start sooner than
-// it is planned to.
-func (s *sweep) offerClass(c *class) {
-	if c.offered || c.latest <= s.r.snap.Now || len(c.jobs) == 0 {
-		return
-	}
-	start, _, ok := s.find(c, s.r.snap.Now, c.latest, (*backfill.Profile).Earliest)
-	if !ok {
-		return
-	}
-	for _, e := range c.jobs {
-		if e.at > start.At {
-			c.offered = true
-			s.offers.push(offer{e, start.At})
-			return
-		}
-	}
-}
-
 // take looks for a place for the one whose turn it is.
 func (s *sweep) take(o offer) {
 	e, from := o.entry, o.shares
@@ -330,23 +316,16 @@ func (s *sweep) take(o offer) {
 		s.planNew(e)
 		return
 	case o.at == 0: // something became free on one of its hosts
-		if s.looks++; !s.slide(e) {
+		if s.looks++; !s.slide(e) && !s.regroup(e) {
 			return
 		}
-	default:
-		if e.at <= o.at || e.starts {
-			s.offerClass(e.class)
-			return
-		}
-		start, choice, ok := s.find(e.class, s.r.snap.Now, e.at, (*backfill.Profile).Earliest)
-		if !ok {
-			s.offerClass(e.class)
-			return
-		}
-		s.shift(s.r, e, start, choice)
+	case !s.advance(e, o.at):
+		s.offerClass(e.class)
+		return
 	}
 	s.moves++
 	for _, share := range from {
+		s.touched = append(s.touched, share.Host)
 		for _, other := range s.on[share.Host] {
 			if e.rank.compare(&other.rank) < 0 || s.startsNow(other) {
 				s.offer(other)
@@ -375,25 +354,6 @@ func (s *sweep) startsNow(e *entry) bool {
 	return ok && at == s.r.snap.Now
 }
 
-// offerClasses offers what became free to each class that might use it. With one host
-// there is no need: all that is planned on it was offered it already.
-func (s *sweep) offerClasses() {
-	if s.profile.Hosts() == 1 {
-		return
-	}
-	s.heard = s.heard[:0]
-	s.profile.News(func(w *backfill.Want, from cluster.Instant) {
-		if c := w.Owner.(*class); !c.offered && !c.hears && c.latest > from {
-			c.hears = true
-			s.heard = append(s.heard, c)
-		}
-	})
-	for _, c := range s.heard {
-		c.hears = false
-		s.offerClass(c)
-	}
-}
-
 // planNew plans a job that has no place.
 func (s *sweep) planNew(e *entry) {
 	s.moves++
@@ -408,8 +368,24 @@ func (s *sweep) planNew(e *entry) {
 	s.r.tell(e)
 }
 
+// advance moves a planned start to where its class was seen to have room before, at an
+// instant, or by regrouping.
+func (s *sweep) advance(e *entry, before cluster.Instant) bool {
+	if e.at <= before || e.starts {
+		return false
+	}
+	start, choice, ok := s.find(e.class, s.r.snap.Now, e.at, (*backfill.Profile).Earliest)
+	if ok && start.At <= s.r.snap.Now || !s.regroup(e) {
+		if ok {
+			s.shift(s.r, e, start, choice)
+		}
+		return ok
+	}
+	return true
+}
+
 // slide moves a planned start forward on its own hosts. Others are for the search of
-// its class, and for when all is planned anew.
+// its class, and those together with its own for regroup.
 func (s *sweep) slide(e *entry) bool {
 	if e.at <= s.r.snap.Now || e.starts {
 		return false

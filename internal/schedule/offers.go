@@ -1,6 +1,9 @@
 package schedule
 
-import "github.com/greylag/greylag/pkg/cluster"
+import (
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+)
 
 // offer queues an entry to be looked at.
 func (p *Planner) offer(e *entry) {
@@ -67,4 +70,105 @@ func (o *offers) down(i int) {
 		h[i], h[least] = h[least], h[i]
 		i = least
 	}
+}
+
+// offerClass finds the first job of a class, in order, that could start sooner than
+// it is planned to: where others leave room, or at this moment on hosts that are its own
+// in part.
+func (s *sweep) offerClass(c *class) {
+	if c.offered || c.latest <= s.r.snap.Now || len(c.jobs) == 0 {
+		return
+	}
+	start, _, ok := s.find(c, s.r.snap.Now, c.latest, (*backfill.Profile).Earliest)
+	if !ok && !c.opens {
+		return
+	}
+	for _, e := range c.jobs {
+		at := start.At
+		if !ok || e.at <= at {
+			if !c.opens || !s.canRegroup(e) {
+				continue
+			}
+			at = s.r.snap.Now
+		}
+		c.offered = true
+		s.offers.push(offer{e, at})
+		return
+	}
+	c.opens = false
+}
+
+// offerClasses offers what became free to each class that might use it. With one host
+// there is no need: all that is planned on it was offered it already.
+func (s *sweep) offerClasses() {
+	if s.profile.Hosts() == 1 {
+		return
+	}
+	s.heard = s.heard[:0]
+	s.profile.News(func(w *backfill.Want, from cluster.Instant) {
+		if c := w.Owner.(*class); c.latest > from {
+			s.hear(c)
+			c.opens = c.opens || c.tangled && from <= s.r.snap.Now
+		}
+	})
+	for _, h := range s.touched {
+		s.profile.Opens(h, func(w *backfill.Want) {
+			if c := w.Owner.(*class); c.tangled {
+				s.hear(c)
+				c.opens = true
+			}
+		})
+	}
+	s.touched = s.touched[:0]
+	for _, c := range s.heard {
+		c.hears = false
+		s.offerClass(c)
+	}
+}
+
+// hear has a class offered something.
+func (s *sweep) hear(c *class) {
+	if !c.offered && !c.hears {
+		c.hears = true
+		s.heard = append(s.heard, c)
+	}
+}
+
+// regroup moves a planned start to this moment, on some hosts that are its own and others.
+// It could begin on those sooner but for its own booking.
+func (s *sweep) regroup(e *entry) bool {
+	start, choice, ok := s.regrouped(e)
+	if ok {
+		s.shift(s.r, e, start, choice)
+	}
+	return ok
+}
+
+// canRegroup reports whether a planned start could be moved so.
+func (s *sweep) canRegroup(e *entry) bool {
+	_, _, ok := s.regrouped(e)
+	return ok
+}
+
+// regrouped is the start at this moment that a job could have in place of its own: in the
+// partition named first, and near if that can be.
+func (s *sweep) regrouped(e *entry) (start backfill.Start, choice int, ok bool) {
+	if !e.class.tangled || e.at <= s.r.snap.Now || e.starts {
+		return start, 0, false
+	}
+	s.looks++
+	for i := range e.class.options {
+		o := &e.class.options[i]
+		if o.near != nil {
+			if start, ok = s.profile.Regroup(o.near, e.at, e.shares); ok {
+				return start, 2*i + 1, true
+			}
+		}
+		if o.any != nil {
+			if start, ok = s.profile.Regroup(o.any, e.at, e.shares); ok {
+				return start, 2 * i, true
+			}
+		}
+	}
+	return start, 0, false
 }

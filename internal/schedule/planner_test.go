@@ -245,9 +245,6 @@ func (s *site) idle() {
 	up := s.snap
 	up.Nodes = slices.DeleteFunc(slices.Clone(s.snap.Nodes), func(n *cluster.Node) bool { return !n.Usable() })
 	for i, e := range entries {
-		if s.p.isWide(e) {
-			continue // several hosts: seen to when all is planned anew
-		}
 		others := slices.Concat(all[:len(s.snap.Active)+i:len(s.snap.Active)+i], all[len(s.snap.Active)+i+1:])
 		if couldStart(&up, others, e.job, s.snap.Now) {
 			s.Fatalf("job %d waits until %v and could start now: %+v", e.job.ID, e.at.Time(), e.job.Spec.Request)

@@ -12,6 +12,7 @@ func (p *Profile) Move(w *Want, at cluster.Instant, shares []Share, then *Want, 
 	for i := range to.Shares {
 		p.rows[to.Shares[i].Host].Take(next.from, next.to, &to.Shares[i].Amount)
 	}
+	p.version++
 	for i, k := 0, 0; i < len(shares) || k < len(to.Shares); { // both are by host
 		switch {
 		case k == len(to.Shares) || i < len(shares) && shares[i].Host < to.Shares[k].Host:

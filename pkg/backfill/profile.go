@@ -28,6 +28,7 @@ type Profile struct {
 	list      []*shape                 // all of them
 	told      struct{ era, given int } // gifts that News has told
 	forgetful bool                     // the search under way remembers nothing
+	version   uint64                   // of the rows: each change of one makes the next
 	// Packed takes the hosts that are left the fullest, not those nearest to each other,
 	// where a want allows both.
 	Packed bool
@@ -38,6 +39,7 @@ type Profile struct {
 	sure  HostSet
 	avoid HostSet // hosts that are better left to larger jobs; nil when none are
 	found []candidate
+	mine  []candidate
 	turns []turn
 }
 
@@ -117,6 +119,7 @@ func (p *Profile) Take(h int, from, to cluster.Instant, a *Amount) {
 		return
 	}
 	p.rows[h].Take(from, to, a)
+	p.version++
 	if p.index != nil {
 		p.index.update(p, h, from, to)
 	}
@@ -146,6 +149,7 @@ func (p *Profile) Give(h int, from, to cluster.Instant, a *Amount) {
 		return
 	}
 	p.rows[h].Give(from, to, a)
+	p.version++
 	if p.index != nil {
 		p.index.update(p, h, from, to)
 	}

@@ -213,6 +213,9 @@ func FuzzEarliest(f *testing.F) {
 				w.taken = slices.Delete(w.taken, j, j+1)
 				continue
 			}
+			if len(w.taken) > 0 {
+				w.regroup(w.r.IntN(len(w.taken)))
+			}
 			x := wants[w.r.IntN(len(wants))]
 			if !w.p.FitsEmpty(x) {
 				if w.suffice(x, w.candidates(x, w.p.All), nil) {

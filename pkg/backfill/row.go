@@ -165,3 +165,15 @@ func (r *Row) window(from, to cluster.Instant) Amount {
 	}
 	return free
 }
+
+// without is what is free throughout an interval when an amount that was taken from an
+// instant at until its end or longer is counted as free. O(steps in it).
+func (r *Row) without(from, at, to cluster.Instant, own *Amount) Amount {
+	if at >= to {
+		return r.window(from, to)
+	}
+	free, rest := r.window(from, at), r.window(at, to)
+	rest.more(own)
+	free.both(&rest)
+	return free
+}

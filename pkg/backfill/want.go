@@ -44,7 +44,8 @@ type kindWant struct {
 	demands []demand // by model
 	layer   int      // of the calendar; -1 for none
 	memory
-	known known
+	known   known
+	present present
 }
 
 // known is the hosts that were left for starts in a stretch from an instant on, when

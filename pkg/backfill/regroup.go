@@ -1,0 +1,161 @@
+package backfill
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// What is booked for later can be in its own way: a start on several hosts could be had
+// sooner on some of them together with others, but that its own booking stands there. No
+// search that takes all bookings as they are finds that.
+
+// present is the hosts that can start a want's share at this moment, by host.
+type present struct {
+	now     cluster.Instant
+	version uint64
+	hosts   []candidate
+}
+
+// Tangled reports whether a booking for the want can be in its own way: it is on several
+// hosts, or may have GPUs of several pools of one, or licences.
+func (w *Want) Tangled() bool {
+	if w.Need.Nodes != 1 || w.Need.PerNode < 0 || len(w.extra) > 0 {
+		return true
+	}
+	for i := range w.kinds {
+		if slices.ContainsFunc(w.kinds[i].demands, func(d demand) bool { return len(d.forms) > 1 || d.spill }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Opens calls for each want of which a host may be able to give a share from this moment
+// on for as long as it lasts. O(wants that take something else × steps + wants called for).
+func (p *Profile) Opens(h int, can func(*Want)) {
+	r, m := &p.rows[h], p.models[h]
+	for _, s := range p.list {
+		w := s.wants[0]
+		if !w.hosts.Has(h) {
+			continue
+		}
+		until := p.now
+		for k := range w.kinds {
+			d := &w.kinds[k].demands[m]
+			i := 0
+			for i < len(r.steps) && d.fits(&r.steps[i].free) {
+				i++
+			}
+			if i > 0 {
+				until = max(until, r.end(i-1))
+			}
+		}
+		for _, w := range s.wants {
+			if p.now.Add(w.Lasts) > until {
+				break
+			}
+			can(w)
+		}
+	}
+}
+
+// Regroup is the start of a want at this moment when what is booked for it from a later
+// instant on, on hosts of its own, is counted as free. The booking stays what it is.
+// O(shares × steps) when too few of the hosts are free; else what those cost that are not
+// its own, O(stretches × hosts/64 + hosts that can start × steps), once until something is
+// taken or given.
+func (p *Profile) Regroup(w *Want, at cluster.Instant, own []Share) (Start, bool) {
+	if at <= p.now || !p.licensedAnew(w, at) {
+		return Start{}, false
+	}
+	for i := range w.kinds {
+		if k := &w.kinds[i]; p.regroup(w, k, at, own) {
+			return p.choose(w, k, p.now), true
+		}
+	}
+	return Start{}, false
+}
+
+// licensedAnew reports whether all licences are free from now on but for the want's own.
+func (p *Profile) licensedAnew(w *Want, at cluster.Instant) bool {
+	for i := range w.extra {
+		x := &w.extra[i]
+		if free := p.extras[x.row].without(p.now, at, p.now.Add(w.Lasts), &x.count); !free.Covers(&x.count) {
+			return false
+		}
+	}
+	return true
+}
+
+// regroup gathers the hosts that can start the want now, its own booking taken out, and
+// reports whether they are enough.
+func (p *Profile) regroup(w *Want, k *kindWant, at cluster.Instant, own []Share) bool {
+	least, end := int(p.leastHosts(w, k)), p.now.Add(w.Lasts)
+	mine := p.mine[:0]
+	for i := range own {
+		s := &own[i]
+		d := &k.demands[p.models[s.Host]]
+		p.Rows++
+		if !w.hosts.Has(s.Host) || !d.fits(&p.rows[s.Host].steps[0].free) {
+			continue
+		}
+		if free := p.rows[s.Host].without(p.now, at, end, &s.Amount); d.fits(&free) {
+			mine = append(mine, p.candidate(w, k, s.Host, free))
+		}
+	}
+	p.mine = mine
+	if len(mine) == 0 && len(w.extra) == 0 {
+		return false // others alone are what every search looks at
+	}
+	if len(mine) < least && len(mine)+p.canNow(w, k) < least {
+		return false
+	}
+	others := p.present(w, k)
+	if len(mine)+len(others) < least {
+		return false
+	}
+	p.found = append(p.found[:0], mine...)
+	for i := range others {
+		if _, is := slices.BinarySearchFunc(mine, others[i].host, byPlace); !is {
+			p.found = append(p.found, others[i])
+		}
+	}
+	slices.SortFunc(p.found, func(a, b candidate) int { return cmp.Compare(a.host, b.host) })
+	return len(p.found) >= least && p.enough(w)
+}
+
+func byPlace(c candidate, host int) int { return cmp.Compare(c.host, host) }
+
+// canNow is how many hosts can start a want's share in this stretch; at least as many as
+// at this moment. O(1).
+func (p *Profile) canNow(w *Want, k *kindWant) int {
+	if k.layer < 0 {
+		return len(p.hosts)
+	}
+	_, once := p.index.layers[k.layer].counts(p.index.stretch(p.now))
+	return int(once)
+}
+
+// present is the hosts that can start a want's share now, all bookings as they are.
+func (p *Profile) present(w *Want, k *kindWant) []candidate {
+	if k.present.now == p.now && k.present.version == p.version {
+		return k.present.hosts
+	}
+	copy(p.set, w.hosts)
+	if k.layer >= 0 {
+		l, b := p.index.layers[k.layer], p.index.stretch(p.now)
+		for i, word := range l.once(b) {
+			p.set[i] &= word
+		}
+		for last := p.index.stretch(p.now.Add(w.Lasts)) - 1; b < last; {
+			b++
+			l.keep(p.set, b)
+		}
+	}
+	p.found = p.found[:0]
+	p.gather(w, k, p.now, len(p.hosts), func(word int) uint64 { return p.set[word] })
+	k.present = present{p.now, p.version, append(k.present.hosts[:0], p.found...)}
+	return k.present.hosts
+}
