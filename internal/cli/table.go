@@ -12,6 +12,7 @@ type Table struct {
 	Right string // for each column a byte: 'r' stands to the right
 	Rows  [][]string
 	Wide  []int // columns that give way when a line is too long, first one first
+	Bare  bool  // without the headings
 }
 
 // leastCell is how narrow a column that gives way may become.
@@ -26,8 +27,16 @@ func (p *Process) WriteTable(t Table) error {
 	return out.Flush()
 }
 
+// lines are what is printed: the headings, if they are wanted, and the rows.
+func (t *Table) lines() [][]string {
+	if t.Bare {
+		return t.Rows
+	}
+	return append([][]string{t.Head}, t.Rows...)
+}
+
 func (t *Table) write(out io.Writer, width int, edge bool) {
-	rows := append([][]string{t.Head}, t.Rows...)
+	rows := t.lines()
 	columns := make([]column, len(t.Head))
 	total := len(columns) - 1
 	for i := range columns {
@@ -66,7 +75,7 @@ func (t *Table) write(out io.Writer, width int, edge bool) {
 // what closes it.
 func (p *Process) WriteParsable(t Table, end string) error {
 	var b strings.Builder
-	for _, row := range append([][]string{t.Head}, t.Rows...) {
+	for _, row := range t.lines() {
 		for i, cell := range row {
 			if i > 0 {
 				b.WriteByte('|')

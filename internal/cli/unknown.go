@@ -87,7 +87,7 @@ func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filte
 		}
 	}
 	if len(f.Qos) > 0 {
-		if known := qosNames(ctx, c); len(known) > 0 {
+		if known := QOSNames(ctx, c); len(known) > 0 {
 			strange("qos", f.Qos, known, "they are "+strings.Join(known, ", "))
 		}
 	}
@@ -99,8 +99,8 @@ func isHere(name string) bool {
 	return err == nil
 }
 
-// qosNames are the QOS of the policy in force; nil where it cannot be had.
-func qosNames(ctx context.Context, c Cluster) (names []string) {
+// QOSNames are the QOS of the policy in force; nil where it cannot be had.
+func QOSNames(ctx context.Context, c Cluster) (names []string) {
 	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{})
 	if err != nil {
 		return nil

@@ -65,6 +65,38 @@ var limitKinds = [...]struct {
 	MaxTRESPerUser: {"MaxTRESPerUser", tresUnit, 1}, MaxTRESPerAccount: {"MaxTRESPerAccount", tresUnit, 1},
 }
 
+// limitWords are sacctmgr's other words for kinds, and for those on one resource.
+var limitWords = [...]struct {
+	word     string
+	kind     LimitKind
+	resource string
+}{
+	{"GrpSubmit", GrpSubmitJobs, ""}, {"MaxSubmit", MaxSubmitJobs, ""}, {"MaxWallDurationPerJob", MaxWall, ""},
+	{"MaxTRES", MaxTRESPerJob, ""}, {"MaxTRESMins", MaxTRESMinsPerJob, ""},
+	{"GrpCPUs", GrpTRES, ResourceCPU}, {"GrpMemory", GrpTRES, ResourceMem}, {"GrpMem", GrpTRES, ResourceMem}, {"GrpNodes", GrpTRES, ResourceNode},
+	{"GrpCPUMins", GrpTRESMins, ResourceCPU}, {"GrpCPURunMins", GrpTRESRunMins, ResourceCPU},
+	{"MaxCPUs", MaxTRESPerJob, ResourceCPU}, {"MaxCPUsPerJob", MaxTRESPerJob, ResourceCPU}, {"MaxNodes", MaxTRESPerJob, ResourceNode},
+	{"MaxNodesPerJob", MaxTRESPerJob, ResourceNode}, {"MaxCPUMins", MaxTRESMinsPerJob, ResourceCPU}, {"MaxCPUMinsPerJob", MaxTRESMinsPerJob, ResourceCPU},
+	{"MaxJobsPU", MaxJobsPerUser, ""}, {"MaxJobsPA", MaxJobsPerAccount, ""}, {"MaxSubmitPU", MaxSubmitJobsPerUser, ""}, {"MaxSubmitPA", MaxSubmitJobsPerAccount, ""},
+	{"MaxTRESPU", MaxTRESPerUser, ""}, {"MaxTRESPA", MaxTRESPerAccount, ""},
+}
+
+// ParseLimitKind reads a word for a kind: its name, or another word that sacctmgr has for
+// it, in any case. Such as GrpNodes are on one resource, which is returned as well.
+func ParseLimitKind(word string) (kind LimitKind, resource string, known bool) {
+	for k := range limitKinds {
+		if k > 0 && equalFold(limitKinds[k].name, word) {
+			return LimitKind(k), "", true
+		}
+	}
+	for _, w := range limitWords {
+		if equalFold(w.word, word) {
+			return w.kind, w.resource, true
+		}
+	}
+	return 0, "", false
+}
+
 // String is sacctmgr's word.
 func (k LimitKind) String() string {
 	if k == 0 || k > maxLimitKind {
@@ -171,17 +203,12 @@ func (l Limit) Amount(n int64) string {
 // kind at all.
 func ParseLimits(text string) (set, gone []Limit, known bool, err error) {
 	word, rest, _ := strings.Cut(text, "=")
-	kind := LimitKind(0)
-	for k := range limitKinds {
-		if k > 0 && equalFold(limitKinds[k].name, word) {
-			kind = LimitKind(k)
-		}
-	}
+	kind, resource, known := ParseLimitKind(word)
 	switch {
-	case kind == 0:
+	case !known:
 		return nil, nil, false, fmt.Errorf("%w: %q", ErrBadLimit, word)
-	case !kind.OfResource():
-		set, gone, err = kind.parse("", rest)
+	case resource != "" || !kind.OfResource():
+		set, gone, err = kind.parse(resource, rest)
 		return set, gone, true, err
 	}
 	for _, part := range strings.Split(rest, ",") {

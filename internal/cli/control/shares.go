@@ -17,7 +17,9 @@ import (
 
 func (t *tool) shares() *cobra.Command {
 	request := &greylagv1.SharesRequest{}
-	var long, parsable, parsable2 bool
+	var accounts []string
+	var long, onlyUsers bool
+	var form tableForm
 	c := &cobra.Command{
 		Use: "shares [ACCOUNT...]", Short: "Who used how much of their share", GroupID: people,
 		Long: `Prints every account and user with what sshare prints: shares as given and as a part
@@ -25,12 +27,12 @@ of those of all siblings (with the classic algorithm of the whole), usage in bil
 of each user; with --long also usage as a part of the whole and level FS, which is share
 by usage among siblings and puts them in order. Usage decays by half every half-life; a job that runs counts while it runs.`,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
-			request.Accounts = args
+			request.Accounts = append(args, accounts...)
 			answer, err := c.Accounts().Shares(ctx, request)
 			if err != nil {
 				return err
 			}
-			for _, name := range args {
+			for _, name := range request.Accounts {
 				if !slices.ContainsFunc(answer.Shares, func(x *greylagv1.Share) bool { return x.Account == name }) {
 					t.Complain(fmt.Sprintf("there is no account %q", name), "gctl account list shows the accounts")
 					return cli.Exit(cli.Failed)
@@ -39,25 +41,44 @@ by usage among siblings and puts them in order. Usage decays by half every half-
 			if request.User != "" && !slices.ContainsFunc(answer.Shares, func(x *greylagv1.Share) bool { return x.User == request.User }) {
 				t.Warn(fmt.Sprintf("user %q is in none of these accounts: gctl account list --users shows who is", request.User))
 			}
+			answer.Shares = slices.DeleteFunc(answer.Shares, func(x *greylagv1.Share) bool { return onlyUsers && x.User == "" })
 			if t.json {
 				return t.WriteJSON(sharesOf(answer))
 			}
 			table := shareTable(answer, long)
-			switch {
-			case parsable:
-				return t.WriteParsable(table, "|")
-			case parsable2:
-				return t.WriteParsable(table, "")
-			}
-			return t.WriteTable(table)
+			return t.writeTable(table, form)
 		}),
 	}
 	c.Flags().StringVarP(&request.User, "user", "u", "", "of users, only this one")
 	c.Flags().BoolVarP(&long, "long", "l", false, "with NormUsage and LevelFS, wider than 80 columns")
-	c.Flags().BoolVarP(&parsable, "parsable", "p", false, "fields with | behind each")
-	c.Flags().BoolVarP(&parsable2, "parsable2", "P", false, "fields with | between them")
-	c.MarkFlagsMutuallyExclusive("parsable", "parsable2")
+	c.Flags().StringSliceVarP(&accounts, "accounts", "A", nil, "only these `ACCOUNTS` and what is below them")
+	c.Flags().BoolVarP(&onlyUsers, "Users", "U", false, "only users, without the lines of accounts")
+	c.Flags().BoolP("all", "a", false, "")
+	must(c.Flags().MarkHidden("all")) // all are shown; sshare needs to be told
+	form.flags(c)
 	return c
+}
+
+// tableForm is how a table is printed: for people, or with | for programs.
+type tableForm struct{ parsable, parsable2, noHeader bool }
+
+func (f *tableForm) flags(c *cobra.Command) {
+	c.Flags().BoolVarP(&f.parsable, "parsable", "p", false, "fields with | behind each")
+	c.Flags().BoolVarP(&f.parsable2, "parsable2", "P", false, "fields with | between them")
+	c.Flags().BoolVarP(&f.noHeader, "noheader", "n", false, "no line of headings")
+	c.MarkFlagsMutuallyExclusive("parsable", "parsable2")
+}
+
+// writeTable prints a table in a form.
+func (t *tool) writeTable(table cli.Table, form tableForm) error {
+	table.Bare = form.noHeader
+	switch {
+	case form.parsable:
+		return t.WriteParsable(table, "|")
+	case form.parsable2:
+		return t.WriteParsable(table, "")
+	}
+	return t.WriteTable(table)
 }
 
 func shareTable(a *greylagv1.SharesResponse, long bool) cli.Table {
