@@ -33,6 +33,9 @@ type view struct {
 	starts starts // where they are shown
 }
 
+// TimeLayout is how people are told times, in their zone: as Slurm writes them.
+const TimeLayout = "2006-01-02T15:04:05"
+
 // instant writes a point in time.
 func (v view) instant(dst []byte, t time.Time) []byte {
 	switch {
@@ -41,7 +44,7 @@ func (v view) instant(dst []byte, t time.Time) []byte {
 	case v.short:
 		return t.In(v.now.Location()).AppendFormat(dst, "01-02T15:04")
 	}
-	return t.In(v.now.Location()).AppendFormat(dst, "2006-01-02T15:04:05")
+	return t.In(v.now.Location()).AppendFormat(dst, TimeLayout)
 }
 
 // when writes a point in time of the API.

@@ -129,7 +129,7 @@ func sorter(letter byte) func(a, b *row) int {
 	case 'a':
 		return byText((*greylagv1.Job).GetAccount)
 	case 'P':
-		return byText((*greylagv1.Job).GetPartition)
+		return byText(partitionText)
 	case 'q':
 		return byText((*greylagv1.Job).GetQos)
 	case 't', 'T':

@@ -99,6 +99,7 @@ func (p *Process) queue(ctx context.Context) error {
 		if err := p.unknownNames(ctx, cluster, l.filter); err != nil {
 			return err
 		}
+		p.WarnUnknown(ctx, cluster, l.filter)
 	}
 	planned, err := l.starts(ctx, cluster)
 	if err == nil {

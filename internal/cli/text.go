@@ -31,6 +31,14 @@ func Printable(text string) string {
 	return b.String()
 }
 
+// Count is a number with its noun: 1 node, 2 nodes.
+func Count(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 func plain(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < 0x20 || c >= 0x7f {

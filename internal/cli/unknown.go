@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 	"os/user"
 	"slices"
 	"strings"
@@ -55,12 +57,12 @@ func stranger(names, known []string) (string, bool) {
 	return names[at], true
 }
 
-// WarnUnknown warns of accounts, users, partitions and QOS of a filter that the cluster does
+// WarnUnknown warns of accounts, users, nodes, partitions and QOS of a filter that the cluster does
 // not have. It is asked where nothing was found; jobs of the past may have had them, so that
 // it is no error. What cannot be asked for is not warned of.
 func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filter) {
 	strange := func(what string, names, known []string, hint string) {
-		if name, found := stranger(names, known); found && len(known) > 0 {
+		if name, found := stranger(names, known); found {
 			p.Warn(fmt.Sprintf("there is no %s %q now: %s", what, name, hint))
 		}
 	}
@@ -74,7 +76,7 @@ func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filte
 		}
 	}
 	if len(f.Accounts)+len(f.Users) > 0 {
-		if answer, err := c.Accounts().Accounts(ctx, &greylagv1.AccountsRequest{Users: true}); err == nil && len(answer.Accounts) > 0 {
+		if answer, err := c.Accounts().Accounts(ctx, &greylagv1.AccountsRequest{Users: true}); err == nil {
 			var accounts, users []string
 			for _, a := range answer.Accounts {
 				accounts = append(accounts, a.Name)
@@ -83,7 +85,17 @@ func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filte
 				users = append(users, u.User)
 			}
 			strange("account", f.Accounts, accounts, "gctl account list shows them")
-			strange("user", slices.DeleteFunc(slices.Clone(f.Users), isHere), users, "nobody of that name is in an account, or on this host")
+			foreign := slices.DeleteFunc(slices.Clone(f.Users), func(name string) bool { return isHere(ctx, name) })
+			strange("user", foreign, users, "nobody of that name is in an account, or on this host")
+		}
+	}
+	if len(f.Nodes) > 0 {
+		if answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{}); err == nil {
+			var known []string
+			for _, n := range answer.Nodes {
+				known = append(known, n.Name)
+			}
+			strange("node", f.Nodes, known, "gctl nodes lists them")
 		}
 	}
 	if len(f.Qos) > 0 {
@@ -93,10 +105,18 @@ func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filte
 	}
 }
 
-// isHere reports whether this host knows a user.
-func isHere(name string) bool {
-	_, err := user.Lookup(name)
-	return err == nil
+// unknownToHost is getent's exit status for a name that no source has, getent(1).
+const unknownToHost = 2
+
+// isHere reports whether this host knows a user, or cannot tell. Users of a directory
+// service only getent knows.
+func isHere(ctx context.Context, name string) bool {
+	if _, err := user.Lookup(name); err == nil {
+		return true
+	}
+	var exit *exec.ExitError
+	err := exec.CommandContext(ctx, "getent", "passwd", "--", name).Run()
+	return !errors.As(err, &exit) || exit.ExitCode() != unknownToHost
 }
 
 // QOSNames are the QOS of the policy in force; nil where it cannot be had.

@@ -43,7 +43,7 @@ func (d *decoder) table(path string, values map[string]any, into reflect.Value) 
 func fieldsOf(t reflect.Type) map[string]int {
 	fields := make(map[string]int)
 	for i := range t.NumField() {
-		if key := t.Field(i).Tag.Get("toml"); key != "" {
+		if key := t.Field(i).Tag.Get("toml"); key != "" && key != "-" {
 			fields[key] = i
 		}
 	}

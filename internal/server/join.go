@@ -68,7 +68,7 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 		return nil, refused(command.Denied, "use it at a controller of the cluster that made it", "the join token is of another cluster")
 	}
 	if token.Expired(now) {
-		return nil, refused(command.Denied, "make a new one with gctl cluster token", "the join token expired at %s", token.Expires.Format(time.DateTime))
+		return nil, refused(command.Denied, "make a new one with gctl cluster token", "the join token expired at %s", token.Expires.UTC().Format(time.RFC3339))
 	}
 	grant := pki.Grant{Peer: pki.Peer{ClusterID: s.cfg.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}}
 	if token.Role == pki.RoleController {

@@ -110,7 +110,7 @@ func (d *draft) checkQOS(qos []string, preferred, of string) *command.Refusal {
 // dropAccount deletes an account with its users.
 func (d *draft) dropAccount(name string) *command.Refusal {
 	if n := d.queued[cluster.Scope{Account: name}]; n > 0 && name != cluster.RootAccount {
-		return hinting(refusef(command.Conflict, "account %s has %d jobs that have not ended", name, n), "gqueue --account=%s lists them; wait or cancel them", name)
+		return hinting(refusef(command.Conflict, "account %s has %s", name, plural(int64(n), "unfinished job")), "gqueue --account=%s lists them; wait or cancel them", name)
 	}
 	a, known := d.sharing.accounts.Get(name)
 	if !known {
@@ -223,7 +223,7 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 		return hinting(refusef(command.Denied, "an operator gave %s %s in account %s: a coordinator cannot take that away", e.User, old.Ceilings[0], placeOf(key)), "ask an operator")
 	case e.Action == command.DeleteAccount:
 		if n := d.queued[cluster.ScopeOf(key)]; n > 0 {
-			return hinting(refusef(command.Conflict, "%s has %d jobs in account %s that have not ended", e.User, n, placeOf(key)), "wait or cancel them")
+			return hinting(refusef(command.Conflict, "%s has %s in account %s", e.User, plural(int64(n), "unfinished job"), placeOf(key)), "wait or cancel them")
 		}
 		if refusal := d.owns(payer(key)); refusal != nil && !d.elsewhere(key) {
 			return refusal

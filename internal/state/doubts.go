@@ -108,7 +108,7 @@ func (d *doubting) named(partitions, qos map[string]int) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(partitions)) {
 		if n := users[name]; n > 0 {
-			d.doubt("", "partition %q is gone, and gctl account dump has %d users of accounts for it", name, n)
+			d.doubt("", "partition %q is gone, and gctl account dump has %s of accounts for it", name, plural(int64(n), "user"))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(with)) {

@@ -170,7 +170,7 @@ func partitionsOf(spec *cluster.JobSpec) []string {
 // limited refuses what is beyond the limits of a partition or of the QOS.
 func limited(spec *cluster.JobSpec, part cluster.Partition, qos cluster.QOS) *command.Refusal {
 	if r := &spec.Request; part.MaxNodes > 0 && r.Nodes > part.MaxNodes {
-		return hinting(refusef(command.InvalidArgument, "partition %q gives a job at most %d nodes, not %d", part.Name, part.MaxNodes, r.Nodes), "ask for at most %d with --nodes", part.MaxNodes)
+		return hinting(refusef(command.InvalidArgument, "partition %q gives a job at most %s, not %d", part.Name, plural(int64(part.MaxNodes), "node"), r.Nodes), "ask for at most %d with --nodes", part.MaxNodes)
 	}
 	return checkTime(spec, part, qos)
 }

@@ -197,9 +197,9 @@ func tooLarge(r *cluster.Request, shapes []shape, where within) *command.Refusal
 	case !features:
 		return refusef(command.InvalidArgument, "no node of %s has the features %s", where, strings.Join(r.Features, ", "))
 	case r.GPUsPerNode > gpus:
-		return hinting(refusef(command.InvalidArgument, "no node of %s has %d GPUs (the largest has %d)", where, r.GPUsPerNode, gpus), "ask for at most %d with --gpus-per-node, or more nodes with --nodes", gpus)
+		return hinting(refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, plural(int64(r.GPUsPerNode), "GPU"), gpus), "ask for at most %d with --gpus-per-node, or more nodes with --nodes", gpus)
 	case r.CPUsPerNode() > cpus:
-		return hinting(refusef(command.InvalidArgument, "no node of %s has %d CPUs (the largest has %d)", where, r.CPUsPerNode(), cpus), "%s", fewerCPUs(r))
+		return hinting(refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, plural(int64(r.CPUsPerNode()), "CPU"), cpus), "%s", fewerCPUs(r))
 	case least > memory:
 		return hinting(refusef(command.InvalidArgument, "no node of %s has %s of memory (the largest has %s)", where, least, memory), "ask for less with --mem")
 	}
@@ -270,9 +270,9 @@ func tooMany(r *cluster.Request, shapes []shape, where within) *command.Refusal 
 	case nodes == 0:
 		return hinting(refusef(command.InvalidArgument, "no node of %s has all that the job asks for at once", where), "ask for less, or look at gctl info")
 	case int64(r.Nodes) > nodes:
-		return hinting(refusef(command.InvalidArgument, "%s has %d nodes large enough, the job asks for %d", where, nodes, r.Nodes), "ask for at most %d with --nodes", nodes)
+		return hinting(refusef(command.InvalidArgument, "%s has %s large enough, the job asks for %d", where, plural(nodes, "node"), r.Nodes), "ask for at most %d with --nodes", nodes)
 	case int64(r.GPUs) > gpus:
-		return hinting(refusef(command.InvalidArgument, "%s can give the job %d GPUs, it asks for %d", where, gpus, r.GPUs), "ask for at most %d with --gpus", gpus)
+		return hinting(refusef(command.InvalidArgument, "%s can give the job %s, it asks for %d", where, plural(gpus, "GPU"), r.GPUs), "ask for at most %d with --gpus", gpus)
 	}
 	return nil
 }

@@ -155,9 +155,9 @@ func (s *State) removable(n *cluster.Node, c *command.UpdateNodes) *command.Refu
 	case !busy || u.Jobs == 0 || c.Action != command.RemoveNodes:
 		return nil
 	case n.Liveness == cluster.Alive:
-		return hinting(refusef(command.Conflict, "node %q answers and has %d jobs", n.Name, u.Jobs), "drain it, and remove it when they have ended")
+		return hinting(refusef(command.Conflict, "node %q answers and has %s", n.Name, plural(int64(u.Jobs), "job")), "drain it, and remove it when they have ended")
 	case !c.Force:
-		return hinting(refusef(command.Conflict, "node %q is silent and has %d jobs, which may still run", n.Name, u.Jobs),
+		return hinting(refusef(command.Conflict, "node %q is silent and has %s, which may still run", n.Name, plural(int64(u.Jobs), "job")),
 			"they are given up when it has been silent for node_timeout; --force removes it now, and they run again elsewhere or end as NODE_FAIL")
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -225,7 +226,7 @@ func (r *row) moment(t time.Time, absent string) string {
 	if t.IsZero() {
 		return absent
 	}
-	return t.In(r.in.now.Location()).Format("2006-01-02T15:04:05")
+	return t.In(r.in.now.Location()).Format(cli.TimeLayout)
 }
 
 // startText and endText are sacct's, whose words for no time differ.

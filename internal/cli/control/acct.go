@@ -79,7 +79,7 @@ func (t *tool) printAcct(ctx context.Context, c cli.Cluster, q acct.Question, st
 		if q.Filter.Mine {
 			whose = "your jobs"
 		}
-		t.Note("%s since %s; -S asks for earlier ones%s", whose, q.Since.Format("2006-01-02T15:04:05"), others(q.Filter))
+		t.Note("%s since %s; -S asks for earlier ones%s", whose, q.Since.Format(cli.TimeLayout), others(q.Filter))
 	}
 	found, err := acct.Print(ctx, t.Process, c, q, style)
 	if err == nil && found == 0 && len(q.Filter.Jobs) > 0 {

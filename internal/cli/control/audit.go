@@ -75,7 +75,7 @@ func (t *tool) printAudit(ctx context.Context, c cli.Cluster, request *greylagv1
 		if e.Refused {
 			mark = "refused: "
 		}
-		if err := t.said(nil, "%s %s %s %s%s", t.clock(e.At), who, e.Kind, mark, cli.Printable(e.Text)); err != nil {
+		if err := t.said(nil, "%s %s %s %s%s", t.when(e.At), who, e.Kind, mark, cli.Printable(e.Text)); err != nil {
 			return err
 		}
 	}

@@ -106,7 +106,7 @@ func (t *tool) firstDone(a *greylagv1.ChangeCreditsResponse) (text string) {
 		text = " by " + a.DoneBy
 	}
 	if a.DoneAt != nil {
-		text += " at " + t.clock(a.DoneAt)
+		text += " at " + t.when(a.DoneAt)
 	}
 	return text
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
@@ -222,7 +221,7 @@ type billJSON struct {
 // billRows are below the last charge of an attempt that had GPUs at several prices.
 func (t *tool) billRows(e *greylagv1.JournalEntry) (rows [][]string) {
 	for _, b := range e.Bill {
-		rows = append(rows, []string{"  " + t.clock(b.Since), "  at", money(b.Price), fmt.Sprintf("%dx%s", b.Gpus, b.GpuType), money(b.Cost), "", ""})
+		rows = append(rows, []string{"  " + t.when(b.Since), "  at", money(b.Price), fmt.Sprintf("%dx%s", b.Gpus, b.GpuType), money(b.Cost), "", ""})
 	}
 	return rows
 }
@@ -272,7 +271,7 @@ func (t *tool) statement(ctx context.Context, c cli.Cluster, request *greylagv1.
 			job = fmt.Sprintf("%d.%d", e.Job, e.Attempt)
 		}
 		table.Rows = append(table.Rows, []string{
-			e.At.AsTime().In(t.Now().Location()).Format("2006-01-02T15:04:05"), e.Kind, who, job, money(e.Moved), money(e.Amount), money(balance),
+			t.when(e.At), e.Kind, who, job, money(e.Moved), money(e.Amount), money(balance),
 		})
 		lines = append(lines, lineJSON{
 			e.Seq, stamp(e.At), e.Kind, e.Account, e.User, e.Job, e.Attempt, e.Bucket, accounting.Credits(e.Moved).String(),
@@ -346,13 +345,9 @@ func (t *tool) prices(list []*greylagv1.Price) error {
 	}
 	table := cli.Table{Head: []string{"TYPE", "PRICE", "FROM"}, Right: "lrl"}
 	for _, p := range list {
-		table.Rows = append(table.Rows, []string{p.GpuType, money(p.Price), t.clock(p.From)})
+		table.Rows = append(table.Rows, []string{p.GpuType, money(p.Price), t.when(p.From)})
 	}
 	return t.WriteTable(table)
-}
-
-func (t *tool) clock(at *timestamppb.Timestamp) string {
-	return at.AsTime().In(t.Now().Location()).Format("2006-01-02T15:04:05")
 }
 
 func (t *tool) creditQuote() *cobra.Command {

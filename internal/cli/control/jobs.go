@@ -127,6 +127,9 @@ func (t *tool) updateOf(words []string) (*greylagv1.UpdateRequest, error) {
 				value = word
 			}
 			refs, err := cli.Refs([]string{value})
+			if err != nil && !assigned && i > 0 {
+				return nil, &cli.UsageError{Problem: fmt.Sprintf("%q is neither a job nor NAME=VALUE", word), Advice: "write what it shall be: gctl update job 123 timelimit=2:00:00"}
+			}
 			if err != nil {
 				return nil, err
 			}

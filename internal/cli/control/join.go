@@ -94,7 +94,7 @@ func (t *tool) enter(ctx context.Context, j joining) error {
 		return &cli.UsageError{Problem: fmt.Sprintf("the token is for the role %s, not %s", j.token.Role, j.role), Advice: "make one with gctl cluster token --role " + j.role}
 	}
 	if j.token.Expired(time.Now()) {
-		return &cli.UsageError{Problem: "the token expired on " + j.token.Expires.Local().Format(time.DateTime), Advice: "make another with gctl cluster token; or is this host's clock wrong?"}
+		return &cli.UsageError{Problem: "the token expired on " + j.token.Expires.Local().Format(cli.TimeLayout), Advice: "make another with gctl cluster token; or is this host's clock wrong?"}
 	}
 	at, err := j.placeOf()
 	if err != nil {

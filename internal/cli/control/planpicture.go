@@ -56,7 +56,7 @@ func (t *tool) picturePlan(a *greylagv1.PlanResponse, l *lanes) *picture.Jobs {
 	}
 	p := &picture.Jobs{
 		Title: fmt.Sprintf("The plan at %s: %d jobs run, %d are promised a start, %d more have one planned (pale)",
-			now.Format("2006-01-02 15:04"), runs, promised, len(jobs)-runs-promised),
+			now.Format(cli.TimeLayout), runs, promised, len(jobs)-runs-promised),
 		Unit: "GPUs", Usage: "part of the GPUs in use or planned",
 		From: cluster.InstantOf(now), To: cluster.InstantOf(edge), Lanes: int32(len(l.until)), Capacity: float64(len(l.until)),
 	}

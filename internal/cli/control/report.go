@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/acct"
 	"github.com/greylag/greylag/internal/report"
 )
 
@@ -48,6 +49,7 @@ type reporting struct {
 	format, dir                string
 	grace                      time.Duration
 	cost                       creditCost
+	told                       string // the last note about the machine: cron makes many reports
 }
 
 func (t *tool) report() *cobra.Command {
@@ -86,8 +88,8 @@ func (r *reporting) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&r.kind, "period", "", "day, week or month (day; of --date YYYY-MM month)")
 	f.StringVar(&r.date, "date", "", "a day in the period: YYYY-MM-DD, today, yesterday; YYYY-MM is the month (the last that is over)")
-	f.StringVar(&r.from, "from", "", "instead of a period: from YYYY-MM-DD[THH:MM[:SS]]")
-	f.StringVar(&r.to, "to", "", "up to but without YYYY-MM-DD[THH:MM[:SS]] (now)")
+	f.StringVar(&r.from, "from", "", "instead of a period: from 2026-11-01, 2026-11-01T16:00, 16:00, now-2days and so on")
+	f.StringVar(&r.to, "to", "", "up to but without that time (now)")
 	f.StringVar(&r.zone, "tz", "UTC", "time zone of days, such as Europe/Berlin, or Local")
 	f.StringVar(&r.format, "format", "text", "text, csv, jsonl, parquet; focus of usage or credits; xdmod of jobs")
 	f.StringVarP(&r.dir, "output", "o", "", "write into this folder, as REPORT/FORMAT/period=NAME/, with a manifest")
@@ -125,7 +127,7 @@ func (r *reporting) temporary(err error) error {
 		r.Complain(answer.Message(), "gctl verify says what is wrong; a copy is with the other controllers")
 		return cli.Exit(integrityStatus)
 	}
-	if connect.CodeOf(err) == connect.CodeUnavailable || connect.CodeOf(err) == connect.CodeDeadlineExceeded {
+	if silent(err) {
 		var answer *connect.Error
 		text := err.Error()
 		if errors.As(err, &answer) {
@@ -135,6 +137,12 @@ func (r *reporting) temporary(err error) error {
 		return cli.Exit(notReadyStatus)
 	}
 	return err
+}
+
+// silent reports whether no controller answered in time.
+func silent(err error) bool {
+	code := connect.CodeOf(err)
+	return (code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded) && cli.ExitOf(err) != cli.Denied
 }
 
 // one makes one report and prints or writes it.
@@ -149,7 +157,7 @@ func (r *reporting) one(ctx context.Context, c cli.Cluster, name string, period 
 // put prints a report, or writes it when it is ready.
 func (r *reporting) put(made *madeReport, period report.Period) error {
 	if made.head.GetIllegible() > 0 {
-		r.Complain(fmt.Sprintf("%d records of finished jobs cannot be read and are not counted", made.head.GetIllegible()), "see the log of the controller "+made.head.GetAsOf().GetController()+"; a copy is with the others")
+		r.Complain(cli.Count(int64(made.head.GetIllegible()), "record")+" of finished jobs cannot be read: what is here does not count them", "see the log of the controller "+made.head.GetAsOf().GetController()+"; a copy is with the others")
 		return cli.Exit(integrityStatus)
 	}
 	if lacks := made.head.GetIncomplete(); lacks != "" {
@@ -218,11 +226,11 @@ func (r *reporting) period() (report.Period, error) {
 	}
 	now := r.Now().In(zone)
 	if r.from != "" || r.to != "" {
-		p, err := r.interval(zone, now)
-		if err != nil {
+		p, err := r.interval(now)
+		if usage := (*cli.UsageError)(nil); err != nil && !errors.As(err, &usage) {
 			return wrong(err)
 		}
-		return p, nil
+		return p, err
 	}
 	var p report.Period
 	if r.date == "" {
@@ -252,17 +260,17 @@ func (r *reporting) around(now time.Time) (report.Period, error) {
 }
 
 // interval is the one between --from and --to.
-func (r *reporting) interval(zone *time.Location, now time.Time) (report.Period, error) {
+func (r *reporting) interval(now time.Time) (report.Period, error) {
 	if r.from == "" {
 		return report.Period{}, errors.New("--to needs --from")
 	}
-	from, err := parseMoment(r.from, zone)
+	from, err := acct.ParseWhen(r.from, now)
 	if err != nil {
 		return report.Period{}, err
 	}
 	to := now.Truncate(30 * time.Minute).Add(30 * time.Minute)
 	if r.to != "" {
-		if to, err = parseMoment(r.to, zone); err != nil {
+		if to, err = acct.ParseWhen(r.to, now); err != nil {
 			return report.Period{}, err
 		}
 	}
@@ -283,15 +291,6 @@ func parseDay(word string, now time.Time) (time.Time, error) {
 		return t, nil
 	}
 	return now, fmt.Errorf("not a date: %q, want YYYY-MM-DD or YYYY-MM", word)
-}
-
-func parseMoment(word string, zone *time.Location) (time.Time, error) {
-	for _, layout := range [...]string{time.DateOnly, "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339} {
-		if t, err := time.ParseInLocation(layout, word, zone); err == nil {
-			return t.In(zone), nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("not a time: %q, want YYYY-MM-DD or YYYY-MM-DDTHH:MM", word)
 }
 
 // formats are what a report can be written in.

@@ -77,10 +77,10 @@ func (r *alerting) all(ctx context.Context, c cli.Cluster, formats []string) err
 		}
 		for i, period := range periods {
 			for _, r.format = range formats {
-				statuses = append(statuses, r.every(ctx, c, period, i > 0)...)
-			}
-			if ctx.Err() != nil {
-				return worst(statuses)
+				some, hopeless := r.every(ctx, c, period, i > 0)
+				if statuses = append(statuses, some...); hopeless {
+					return worst(statuses)
+				}
 			}
 		}
 	}
@@ -88,8 +88,9 @@ func (r *alerting) all(ctx context.Context, c cli.Cluster, formats []string) err
 }
 
 // every makes every report of a period that there is in the format; those that are
-// final may be left as they are.
-func (r *alerting) every(ctx context.Context, c cli.Cluster, period report.Period, leave bool) (statuses []error) {
+// final may be left as they are. hopeless: nobody answers or answers this user, so that
+// others would fail as well.
+func (r *alerting) every(ctx context.Context, c cli.Cluster, period report.Period, leave bool) (statuses []error, hopeless bool) {
 	for _, name := range append(report.Reports(), "cluster", "credits") {
 		if checkFormat(name, r.format) != nil && (r.format == "focus" || r.format == "xdmod") {
 			continue
@@ -97,14 +98,16 @@ func (r *alerting) every(ctx context.Context, c cli.Cluster, period report.Perio
 		if _, final := report.Look(r.folder(name, r.format, period)); final && leave {
 			continue
 		}
-		if err := r.temporary(r.one(ctx, c, name, period)); err != nil {
+		err := r.one(ctx, c, name, period)
+		hopeless = ctx.Err() != nil || silent(err) || err != nil && cli.ExitOf(err) == cli.Denied
+		if err = r.temporary(err); err != nil {
 			statuses = append(statuses, err)
 		}
-		if ctx.Err() != nil {
+		if hopeless {
 			break
 		}
 	}
-	return statuses
+	return statuses, hopeless
 }
 
 // allAlerts tells about the last day, and about days before on which nobody looked.

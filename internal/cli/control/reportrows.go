@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -134,11 +135,16 @@ func (r *reporting) capacity(ctx context.Context, c cli.Cluster, bounds []time.T
 	if err != nil {
 		return nil, nil, err
 	}
+	note := ""
 	switch since := answer.GetSince(); {
 	case since == nil:
-		r.Note("it is not known what nodes there were")
+		note = "it is not known what nodes there were"
 	case since.AsTime().After(bounds[0]):
-		r.Note("it is known since %s what nodes there were, and nothing before counts", since.AsTime().Format(time.RFC3339))
+		note = fmt.Sprintf("it is known since %s what nodes there were, and nothing before counts", since.AsTime().Format(time.RFC3339))
+	}
+	if note != "" && note != r.told {
+		r.Note("%s", note)
+		r.told = note
 	}
 	var rows []report.Capacity
 	for _, x := range answer.GetRows() {

@@ -136,7 +136,7 @@ func (t *tool) when(at *timestamppb.Timestamp) string {
 	if at == nil {
 		return ""
 	}
-	return at.AsTime().In(t.Now().Location()).Format("2006-01-02 15:04:05 -0700")
+	return at.AsTime().In(t.Now().Location()).Format(cli.TimeLayout)
 }
 
 func (t *tool) stateText(j *greylagv1.Job) string {
@@ -218,7 +218,7 @@ func nodeUse(n *greylagv1.NodeAllocation) string {
 		words = append(words, "GPUs "+strings.Trim(strings.ReplaceAll(fmt.Sprint(n.Gpus), " ", ","), "[]"))
 	}
 	if n.Cpus > 0 {
-		words = append(words, fmt.Sprintf("%d CPUs", n.Cpus))
+		words = append(words, cli.Count(int64(n.Cpus), "CPU"))
 	}
 	if n.Memory > 0 {
 		words = append(words, cluster.Bytes(n.Memory).String()+" memory")

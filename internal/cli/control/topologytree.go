@@ -73,7 +73,7 @@ func treeText(f *topology.Fabric, switches []cluster.Switch) string {
 	var out strings.Builder
 	var draw func(l int, d int32, indent string)
 	draw = func(l int, d int32, indent string) {
-		fmt.Fprintf(&out, "%s%s, %s", indent, f.Name(l, d), nodesText(count[l][d]))
+		fmt.Fprintf(&out, "%s%s, %s", indent, f.Name(l, d), cli.Count(int64(count[l][d]), "node"))
 		if l == 0 {
 			fmt.Fprintf(&out, ": %s\n", hostlist.Compress(nodes[d]))
 			return
@@ -97,15 +97,8 @@ func treeText(f *topology.Fabric, switches []cluster.Switch) string {
 	}
 	for _, s := range switches {
 		if s.Block {
-			fmt.Fprintf(&out, "NVLink block %s, %s: %s\n", s.Name, nodesText(len(s.Nodes)), hostlist.Compress(s.Nodes))
+			fmt.Fprintf(&out, "NVLink block %s, %s: %s\n", s.Name, cli.Count(int64(len(s.Nodes)), "node"), hostlist.Compress(s.Nodes))
 		}
 	}
 	return out.String()
-}
-
-func nodesText(n int) string {
-	if n == 1 {
-		return "1 node"
-	}
-	return fmt.Sprintf("%d nodes", n)
 }

@@ -75,13 +75,13 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 		if h.Ends != nil {
 			until = "until " + t.when(h.Ends) + " at the latest"
 		}
-		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, on %s, %s", h.Job, h.User, nodeCount(h.Nodes), until)})
+		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, on %s, %s", h.Job, h.User, cli.Count(int64(h.Nodes), "node"), until)})
 	}
 	if len(a.Holders) > 0 {
 		facts = append(facts, [2]string{"clearing up", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's time limit, before its nodes are free, some seconds less after one that runs"})
 	}
 	for _, k := range a.Later {
-		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", nodeCount(k.Nodes), k.Reservation, t.when(k.Start), t.when(k.End))})
+		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", cli.Count(int64(k.Nodes), "node"), k.Reservation, t.when(k.Start), t.when(k.End))})
 	}
 	facts = append(facts, t.ahead(a)...)
 	for _, change := range a.Changes {
@@ -155,13 +155,6 @@ func (t *tool) plannedStart(a *greylagv1.WhyResponse) string {
 		return t.when(a.Job.Planned) + ", promised, on " + hostsText(a.Promise)
 	}
 	return t.when(a.Job.Planned) + ", not promised yet"
-}
-
-func nodeCount(n int32) string {
-	if n == 1 {
-		return "1 node"
-	}
-	return fmt.Sprintf("%d nodes", n)
 }
 
 func hostsText(shares []*greylagv1.NodeShare) string {

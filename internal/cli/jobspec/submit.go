@@ -36,7 +36,11 @@ func (s Submitted) Line(parsable bool) string {
 	case parsable:
 		return fmt.Sprintf("%d\n", s.ID)
 	case s.ArraySize > 0:
-		return fmt.Sprintf("submitted array %d (%d elements)\n", s.ID, s.ArraySize)
+		noun := "elements"
+		if s.ArraySize == 1 {
+			noun = "element"
+		}
+		return fmt.Sprintf("submitted array %d (%d %s)\n", s.ID, s.ArraySize, noun)
 	}
 	return fmt.Sprintf("submitted job %d\n", s.ID)
 }
