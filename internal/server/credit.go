@@ -391,13 +391,14 @@ func (s *Server) setAside(j *cluster.Job, p *greylagv1.Job) {
 	if j.State == cluster.Pending {
 		attempt++
 	}
-	n, found := v.Credits().Lien(accounting.LienID{Job: j.ID, Attempt: attempt})
+	l := v.Credits()
+	n, found := l.Lien(accounting.LienID{Job: j.ID, Attempt: attempt})
 	if p == nil || !found || n.State != accounting.Open {
 		return
 	}
 	p.SetAside, p.PaidIn = int64(n.Holds()), v.PaidIn(j)
 	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
-	until := n.FundedUntil(now)
+	until := l.FundedUntil(&n, now)
 	if limit := j.Limit(); limit > 0 { // for the rest it is charged no more
 		until = min(until, limit)
 	}

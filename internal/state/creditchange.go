@@ -208,10 +208,6 @@ func (s *State) knownChain(c *command.ChangeCredits) (accounting.Chain, error) {
 	return s.chainOf(c.Account, c.User), nil
 }
 
-// rollsAhead is for how long ahead credits are set aside for a job without a time limit
-// whose window was turned off: it cannot be paid for otherwise.
-const rollsAhead = 24 * time.Hour
-
 // maxSamples bounds the samples of one command.
 const maxSamples = 100_000
 
@@ -251,48 +247,4 @@ func (s *State) roll(id accounting.LienID) {
 	if _, err := s.credits.Roll(s.natural(), id); err != nil {
 		s.fault("lien %s: %w", id, err)
 	}
-}
-
-// stretch sets more aside for a job whose lien lasts for less than half of the window,
-// and ends it when nothing is left; without a window for one that lasts for less than
-// its job may. Without a limit there is a window, whatever the policy says.
-func (s *State) stretch(id accounting.LienID) {
-	old, runs := s.holding.Get(id.Job)
-	if !runs || old.State == cluster.Completing {
-		return
-	}
-	window, limit := s.policy.Credits.LienWindow, old.Limit()
-	if window == 0 && limit == 0 {
-		window = rollsAhead
-	}
-	n, _ := s.credits.Lien(id)
-	until := n.FundedUntil(s.now)
-	switch {
-	case window > 0 && until.Sub(s.now) >= window/2, limit > 0 && until.Sub(limit) > -time.Second:
-		return
-	}
-	ahead := window
-	if left := max(0, limit.Sub(s.now)); window == 0 || limit > 0 && left < ahead { // without a window the whole limit
-		ahead = left
-	}
-	g := &n.Segments[len(n.Segments)-1]
-	need := g.Ran(ahead) + n.Accrued() - n.Holds()
-	if need <= 0 {
-		return
-	}
-	_, err := s.credits.Resize(s.natural(), id, n.Amount+need)
-	short, isShort := errors.AsType[*accounting.Shortfall](err)
-	if isShort && short.Available > 0 { // what there is
-		_, more := s.credits.Resize(s.natural(), id, n.Amount+short.Available)
-		if n, _ = s.credits.Lien(id); more == nil {
-			until = n.FundedUntil(s.now)
-		}
-	}
-	if err == nil || until > s.now || window == 0 { // all was set aside once: what is dearer now is owed
-		return
-	}
-	j := *old
-	s.end(&j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonCredits, detail: oneLine(err)})
-	s.settle(&j)
-	s.put(old, &j)
 }

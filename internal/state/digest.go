@@ -21,7 +21,7 @@ import (
 // record that a digest covers is encoded otherwise than in the one before, or
 // another is covered (TestDigestVersion tells): replicas of two versions, in the
 // middle of an upgrade, then do not compare theirs.
-const DigestVersion = 3
+const DigestVersion = 4
 
 const (
 	hashMeta byte = iota + 1

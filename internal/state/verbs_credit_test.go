@@ -19,6 +19,8 @@ func (x *script) ofCredits(verb string, w words) string {
 		return x.meter(w)
 	case "charging":
 		return x.charging(w)
+	case "funded":
+		return x.funded()
 	}
 	return x.showCredits()
 }
@@ -83,6 +85,19 @@ func (x *script) charging(w words) string {
 		p.Credits.FaultRefund = d
 	}
 	return x.apply(&command.ApplyPolicy{Actor: actor(w.plain[0]), Policy: p})
+}
+
+// funded prints until when what runs is paid for.
+func (x *script) funded() string {
+	var out []string
+	l := x.s.View().Credits()
+	for n := range l.Open() {
+		if len(n.Segments) > 0 {
+			until := time.Duration(l.FundedUntil(n, x.now)).Round(time.Millisecond)
+			out = append(out, fmt.Sprintf("%s holds %s paid %s, enough until %s", n.ID, n.Holds(), n.Paid(), until))
+		}
+	}
+	return strings.Join(out, "\n")
 }
 
 // credits prints accounts, buckets and liens.

@@ -61,7 +61,7 @@ func (x *script) run(line string) string {
 		return x.part(w)
 	case "account", "accounts", "usage":
 		return x.ofAccounts(verb, rest)
-	case "credit", "meter", "charging", "credits":
+	case "credit", "meter", "charging", "credits", "funded":
 		return x.ofCredits(verb, w)
 	case "qos":
 		return x.qos(w)

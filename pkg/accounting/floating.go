@@ -18,7 +18,10 @@ type Past struct {
 // and keeps those that held until then. Prices are only ever set for times to come, so
 // that it does not matter how often, and when, a lien is asked. A segment has at most as
 // many past prices as a lien may have segments. O(log n), where no price changed.
-func (l *Ledger) follow(n *Lien) {
+func (l *Ledger) follow(n *Lien) { l.followTo(n, l.now) }
+
+// followTo gives it the prices of an instant: of one to come, those that are set by now.
+func (l *Ledger) followTo(n *Lien, until cluster.Instant) {
 	last := len(n.Segments) - 1
 	if !n.Floating || last < 0 || l.form < formFloating {
 		return
@@ -29,7 +32,7 @@ func (l *Ledger) follow(n *Lien) {
 		since = g.Past[past-1].Until
 	}
 	wanted := n.Rates[0].GPUType
-	for _, at := range l.changes(since, l.now, append(typesIn(g.Shares()), wanted)...) {
+	for _, at := range l.changes(since, until, append(typesIn(g.Shares()), wanted)...) {
 		shares := slices.Clone(g.Shares())
 		for i := range shares {
 			if price, err := l.floating(shares[i].Type, wanted, at); err == nil {

@@ -239,26 +239,3 @@ func (g *Segment) count(to, most int64) (excess int64) {
 	g.Count = believed
 	return to - believed
 }
-
-// FundedUntil is until when what a lien holds lasts at the present price of its last segment;
-// Never when nothing runs or it costs nothing.
-func (n *Lien) FundedUntil(now cluster.Instant) cluster.Instant {
-	if len(n.Segments) == 0 {
-		return cluster.Never
-	}
-	g := &n.Segments[len(n.Segments)-1]
-	held, _, _ := n.sum()
-	left := held - n.Accrued()
-	rate := g.Ran(time.Hour)
-	if rate == 0 {
-		return cluster.Never
-	}
-	if left <= 0 {
-		return now
-	}
-	ms := int64(Cost(left, int64(time.Hour/time.Millisecond)*msPerHour) / rate)
-	if ms > math.MaxInt64/int64(time.Millisecond) {
-		return cluster.Never
-	}
-	return max(now, g.Seen).Add(time.Duration(ms) * time.Millisecond)
-}

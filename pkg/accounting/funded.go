@@ -1,0 +1,95 @@
+package accounting
+
+import (
+	"math"
+	"sort"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// What an attempt will cost is told by how long it will have had its GPUs, as its bill will
+// be: its counters run behind, and only bound the bill where a node is lost.
+
+// outlook is a lien as it will be: the prices of what floats are those that are set by now.
+type outlook struct {
+	Lien
+	covered Credits // what its segments may come to: held, or charged for them
+}
+
+func (l *Ledger) outlook(n *Lien, until cluster.Instant) outlook {
+	x := outlook{Lien: n.copied()}
+	l.followTo(&x.Lien, until)
+	held, spent, _ := n.sum()
+	x.covered = held + spent - n.Adjusted
+	return x
+}
+
+// cost is what its segments come to when the last one lasts for so long.
+func (x *outlook) cost(ms int64) (sum Credits) {
+	last := len(x.Segments) - 1
+	for i := range x.Segments[:last] {
+		sum += x.Segments[i].sum(x.Segments[i].Base + x.Segments[i].Count)
+	}
+	g := &x.Segments[last]
+	return min(sum, maxTotal) + min(g.sum(max(g.Base+g.Count, millis(g.GPUs, ms))), maxTotal)
+}
+
+// Lacks is what an open lien would have to hold besides, to pay for what it runs on until an
+// instant at the prices that are set by now; less than nothing is what it does not need for
+// that. Nothing for one that does not run. O(segments + log n).
+func (l *Ledger) Lacks(n *Lien, until cluster.Instant) Credits {
+	last := len(n.Segments) - 1
+	if last < 0 {
+		return 0
+	}
+	x := l.outlook(n, until)
+	const ms = cluster.Instant(time.Millisecond)
+	return x.cost(int64((max(0, until-x.Segments[last].Since)+ms-1)/ms)) - x.covered
+}
+
+// Covers reports whether what is set aside follows Lacks: from form 5 on, which all replicas
+// go over to at once. Before, it was what CountedUntil says.
+func (l *Ledger) Covers() bool { return l.form >= formCovered }
+
+// CountedUntil is until when what a lien holds lasts at the present price of its last segment
+// after what its counter has come to, as if that were all that was had; now where nothing is
+// left, Never when nothing runs or it costs nothing.
+func (n *Lien) CountedUntil(now cluster.Instant) cluster.Instant {
+	if len(n.Segments) == 0 {
+		return cluster.Never
+	}
+	g := &n.Segments[len(n.Segments)-1]
+	held, _, _ := n.sum()
+	left := held - n.Accrued()
+	rate := g.Ran(time.Hour)
+	if rate == 0 {
+		return cluster.Never
+	}
+	if left <= 0 {
+		return now
+	}
+	ms := int64(Cost(left, int64(time.Hour/time.Millisecond)*msPerHour) / rate)
+	if ms > math.MaxInt64/int64(time.Millisecond) {
+		return cluster.Never
+	}
+	return max(now, g.Seen).Add(time.Duration(ms) * time.Millisecond)
+}
+
+// FundedUntil is until when what a lien holds pays for what it runs on, to the millisecond, at
+// the prices that are set by now: now where it does not pay for what was had already, Never
+// when nothing runs or it costs nothing. O(segments + log n).
+func (l *Ledger) FundedUntil(n *Lien, now cluster.Instant) cluster.Instant {
+	last := len(n.Segments) - 1
+	if last < 0 {
+		return cluster.Never
+	}
+	x := l.outlook(n, latest)
+	since := x.Segments[last].Since
+	most := int(latest.Sub(since) / time.Millisecond)
+	ms := sort.Search(most, func(ms int) bool { return x.cost(int64(ms)+1) > x.covered })
+	if ms == most {
+		return cluster.Never
+	}
+	return max(now, since.Add(time.Duration(ms)*time.Millisecond))
+}
