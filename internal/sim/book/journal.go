@@ -13,7 +13,8 @@ import (
 // A row is the entry's SHA-256, the one before it, a version, and
 // the fields that hash is of, after that one before and the version: numbers as
 // varints, text after its length. From version 2 on an entry says its grounds (grounds.go),
-// from version 3 on also when a lien was placed, from version 4 on why somebody asked for it.
+// from version 3 on also when a lien was placed, from version 4 on why somebody asked for it;
+// version 5 is written alike.
 
 // Kinds of entries and of book accounts, as numbered in rows.
 const (
@@ -109,7 +110,7 @@ func readRow(row, before []byte) (e Entry, hash []byte, err error) {
 		return e, nil, errors.New("it does not follow the one before")
 	case sha256.Sum256(row[sum:]) != [sum]byte(row):
 		return e, nil, errors.New("its hash is wrong")
-	case row[2*sum] < 1 || row[2*sum] > 4:
+	case row[2*sum] < 1 || row[2*sum] > 5:
 		return e, nil, fmt.Errorf("version %d", row[2*sum])
 	}
 	r := rowReader{rest: row[2*sum+1:]}
