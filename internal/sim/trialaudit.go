@@ -41,9 +41,10 @@ type history struct {
 
 // provisional is a bill that waits for a node.
 type provisional struct {
-	millis  int64 // what it may come to
-	forgive int64 // of what it comes to, at the prices that were known
-	spared  int64 // GPU-milliseconds of it, where none were
+	millis   int64 // what it may come to
+	is       int64 // what it came to until then
+	returned int64 // of that, and it stays so
+	spared   int64 // GPU-milliseconds that are given back of all
 }
 
 func newAudit(x *ordeal) *audit {
@@ -174,7 +175,9 @@ func (a *audit) journal(entries []accounting.Entry) error {
 }
 
 // within is I5: when more is set aside, no hard budget above is exceeded. What an attempt
-// gets in the place of credits that expired under it, or are void, is no more than it had.
+// gets in the place of credits that expired under it, or are void, is no more than it had;
+// and what a late proof adds to a bill is owed, whatever the budget: it is charged at once,
+// since who is over holds nothing (I6).
 func (a *audit) within(e *book.Entry) error {
 	if of, amount, is := e.LostUnder(); is {
 		a.lost[of] += amount
@@ -185,6 +188,9 @@ func (a *audit) within(e *book.Entry) error {
 		return nil
 	}
 	if a.lost[of] -= amount; a.lost[of] >= 0 {
+		return nil
+	}
+	if _, waits := a.open[of]; waits {
 		return nil
 	}
 	for _, name := range chain {
@@ -265,7 +271,7 @@ func (a *audit) bill(h *history, old, j *cluster.Job, lost bool) error {
 		return violation("attempt %v, %s after %s: %d was given back, %d of what was charged was destroyed", of, outcome, ran, back, destroyed(is))
 	}
 	if lien.State == accounting.Provisional {
-		a.open[of] = provisional{all, destroyed(all), spared}
+		a.open[of] = provisional{all, is, a.returned[of], spared}
 	}
 	return nil
 }
@@ -318,13 +324,15 @@ func (a *audit) end(f *state.Finished) error {
 	return nil
 }
 
-// finalBill looks at a provisional bill that cannot change any more.
+// finalBill looks at a provisional bill that cannot change any more. Of what was added to it
+// as much of the end is given back as the fault destroyed and was not given back before.
 func (a *audit) finalBill(of book.Attempt, p provisional, fault func(string, ...any)) {
 	b := a.book.Bills[of]
 	is := b.Millis()
-	p.forgive = max(p.forgive, b.Due(is)-b.Due(max(0, is-p.spared))) // of floating prices nothing was known
-	if is > p.millis || b.GivenBack-a.byHand[of] > p.forgive {
-		fault("attempt %v was charged for %d GPU-milliseconds of %d in the end, and %d of %d was given back", of, is, p.millis, b.GivenBack, p.forgive)
+	more := max(0, min(is-p.is, p.spared-p.is))
+	forgive := p.returned + b.Due(is) - b.Due(is-more)
+	if is > p.millis || b.GivenBack-a.byHand[of] > forgive {
+		fault("attempt %v was charged for %d GPU-milliseconds of %d in the end, and %d of %d was given back", of, is, p.millis, b.GivenBack, forgive)
 	}
 }
 

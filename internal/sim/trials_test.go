@@ -162,10 +162,11 @@ func TestViolationsAreFound(t *testing.T) {
 }
 
 // TestTrialsOnce: jobs that do not run again leave bills that wait for lost nodes, also at
-// prices that nobody knew before there was anything to charge.
+// prices that nobody knew before there was anything to charge, or that fell since; and what a
+// late proof adds is owed, also beyond a hard budget.
 func TestTrialsOnce(t *testing.T) {
 	waited := 0
-	for _, seed := range []uint64{1, 34} {
+	for _, seed := range []uint64{1, 34, 235, 373} {
 		_, x := small(t, seed, mixOf(t, badWeek), true)
 		for i := range x.jobs {
 			for _, qos := range []string{"", x.preemptor()} {
