@@ -7,11 +7,14 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // quoteJSON is what gsubmit --quote --json prints.
 type quoteJSON struct {
 	Amount  string      `json:"amount"`
+	AtLimit string      `json:"at_limit,omitempty"`
+	Ahead   *int64      `json:"ahead_seconds,omitempty"`
 	Usable  string      `json:"usable"`
 	Account string      `json:"account,omitempty"`
 	User    string      `json:"user,omitempty"`
@@ -39,6 +42,10 @@ func (p *Process) quote(ctx context.Context, c Cluster, spec *greylagv1.JobSpec,
 		out := quoteJSON{
 			Amount: accounting.Credits(a.Amount).String(), Usable: accounting.Credits(a.Usable).String(), Account: a.Account, User: a.User,
 			Rates: []priceJSON{}, Free: a.Free, Floats: a.Floating, PaidIn: a.PaidIn, Refusal: a.Refusal, Hint: a.Hint,
+			Ahead: seconds(a.Ahead),
+		}
+		if a.AtLimit > 0 {
+			out.AtLimit = accounting.Credits(a.AtLimit).String()
 		}
 		for _, r := range a.Rates {
 			out.Rates = append(out.Rates, priceJSON{r.GpuType, accounting.Credits(r.Price).String()})
@@ -59,11 +66,7 @@ func (p *Process) printQuote(a *greylagv1.QuoteResponse) error {
 		_, err := fmt.Fprintln(p.Stdout, "it costs nothing")
 		return err
 	case a.Account != "":
-		bound := "at most"
-		if a.Floating {
-			bound = "at the prices of now"
-		}
-		if _, err := fmt.Fprintf(p.Stdout, "%s credits %s, of %s that account %s has for %s\n", accounting.Credits(a.Amount).Short(), bound, accounting.Credits(a.Usable).Short(), a.Account, a.User); err != nil {
+		if err := p.printBound(a); err != nil {
 			return err
 		}
 		for _, r := range a.Rates {
@@ -86,4 +89,24 @@ func (p *Process) printQuote(a *greylagv1.QuoteResponse) error {
 		p.Complain("it would be refused: "+a.Refusal, a.Hint)
 	}
 	return nil
+}
+
+// printBound says what it comes to, and what of that is set aside at once.
+func (p *Process) printBound(a *greylagv1.QuoteResponse) error {
+	bound := "at most"
+	if a.Floating {
+		bound = "at the prices of now"
+	}
+	now, has := accounting.Credits(a.Amount).Short(), fmt.Sprintf("of %s that account %s has for %s", accounting.Credits(a.Usable).Short(), a.Account, a.User)
+	ahead := cluster.FormatLimit(a.Ahead.AsDuration())
+	if a.Ahead == nil {
+		_, err := fmt.Fprintf(p.Stdout, "%s credits %s, %s\n", now, bound, has)
+		return err
+	}
+	whole := "it has no time limit: "
+	if a.AtLimit > 0 {
+		whole = fmt.Sprintf("%s credits %s at its time limit: ", accounting.Credits(a.AtLimit).Short(), bound)
+	}
+	_, err := fmt.Fprintf(p.Stdout, "%s credits for %s ahead, %s\n  %smore is set aside while it runs\n", now, ahead, has, whole)
+	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
@@ -105,6 +106,7 @@ func (s *creditService) Balances(ctx context.Context, p *greylagv1.BalancesReque
 			return nil, refused(command.NotFound, "gctl account list shows all", "there is no account %s", name)
 		}
 	}
+	job := wire.ReadScope(p.GetJob())
 	at := map[accounting.NodeID]int{}
 	for id := range payers(l, p.GetAccounts()) {
 		account, user := state.PayerOf(id)
@@ -115,7 +117,7 @@ func (s *creditService) Balances(ctx context.Context, p *greylagv1.BalancesReque
 			return nil, refused(command.Exhausted, "name some of them: gctl credit balance ACCOUNT", "more than %d accounts and users have balances", maxBalances)
 		}
 		at[id] = len(out.Balances)
-		out.Balances = append(out.Balances, wire.Balance(v, id, now))
+		out.Balances = append(out.Balances, wire.Balance(v, id, &job, now))
 	}
 	if p.GetBuckets() {
 		for x := range l.Buckets() {
@@ -370,7 +372,10 @@ func (s *creditService) Quote(ctx context.Context, p *greylagv1.QuoteRequest) (*
 	}
 	q := v.Quote(c.User.Identity, subs)
 	<-s.explaining
-	out := &greylagv1.QuoteResponse{Amount: int64(q.Amount), Usable: int64(q.Usable), Free: q.Claim == nil && q.Refused == nil, PaidIn: q.PaidIn}
+	out := &greylagv1.QuoteResponse{Amount: int64(q.Amount), Usable: int64(q.Usable), Free: q.Claim == nil && q.Refused == nil, PaidIn: q.PaidIn, AtLimit: int64(q.AtLimit)}
+	if q.Ahead > 0 {
+		out.Ahead = durationpb.New(q.Ahead)
+	}
 	if q.Claim != nil {
 		out.Account, out.User = state.PayerOf(q.Claim.Chain[0])
 		out.Floating = q.Claim.Floating

@@ -1,8 +1,8 @@
 package state
 
 import (
-	"math"
 	"strings"
+	"time"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -19,28 +19,18 @@ func PayerOf(id accounting.NodeID) (account, user string) {
 // user "" it begins with the account. O(depth).
 func (v *View) ChainOf(account, user string) accounting.Chain { return v.chainOf(account, user) }
 
-// Usable is what new jobs of the first account of a chain may set aside at most: what
-// it and those above it have, within every budget and debt. Buckets that pay only for
-// some jobs count. O(buckets of the chain).
-func (v *View) Usable(chain accounting.Chain, now cluster.Instant) accounting.Credits {
-	most := accounting.Credits(math.MaxInt64)
-	var sum accounting.Credits
-	l := v.Credits()
-	for _, id := range chain {
-		n := l.Node(id)
-		if n.Owes > 0 {
+// Usable is what a new job of the first account of a chain may set aside at most: what
+// buckets of it and of those above it have that pay for the job, within every budget and debt.
+// Of the job it says what is known: types of GPU, partitions and QOS of a scope, each a job
+// that names nothing of the kind; what pays for some jobs only counts where it might pay for
+// this one. O(buckets of the chain).
+func (v *View) Usable(chain accounting.Chain, job *accounting.Scope, now cluster.Instant) accounting.Credits {
+	return v.Credits().Usable(chain, now, func(b *accounting.Bucket) accounting.Credits {
+		if !b.Scope.Allows(job) {
 			return 0
 		}
-		if n.Budget.Hard && n.Budget.Limit > 0 {
-			most = min(most, n.Budget.Limit-n.Used(now))
-		}
-		for b := range l.BucketsOf(id) {
-			if b.Usable(now) {
-				sum += b.Avail
-			}
-		}
-	}
-	return max(0, min(most, sum))
+		return b.Avail
+	})
 }
 
 // Quoted is what jobs would set aside.
@@ -49,6 +39,10 @@ type Quoted struct {
 	Amount  accounting.Credits
 	Usable  accounting.Credits // what there is for the first that is paid for
 	Refused *command.Refusal   // why they would not be taken; nil when they would
+	// AtLimit is what they come to if they run until their time limits, at the prices of Claim;
+	// 0 where one has none. Ahead is for how long ahead Amount is set aside, where that is less.
+	AtLimit accounting.Credits
+	Ahead   time.Duration
 	// PaidIn is the partitions in which the first job that is not paid for in all of its own
 	// would start.
 	PaidIn []string
@@ -61,41 +55,89 @@ func (v *View) Quote(owner cluster.Identity, jobs []command.Submission) Quoted {
 	s := newState(defaultLimits())
 	s.tables = v.tables
 	s.credits = v.Credits().Clone()
-	var q Quoted
-	id := s.nextJob
+	s.credits.Advance(s.now)
+	q := quoting{State: s, id: s.nextJob}
 	for i := range jobs {
 		spec := jobs[i].Spec
 		spec.Owner = owner
 		checked, refusal, _ := s.check(&spec, jobs[i].DefaultTime)
-		var claim *accounting.Claim
 		if refusal == nil {
-			claim, refusal = s.claimOf(checked)
-		}
-		if q.Claim == nil && claim != nil {
-			q.Claim, q.Usable = claim, v.Usable(claim.Chain, s.now)
-		}
-		for range max(1, countElements(jobs[i].Array)) {
-			if claim == nil {
-				break
-			}
-			amount := claim.Amount
-			if refusal == nil {
-				r, err := s.place(accounting.LienID{Job: id, Attempt: 1}, checked, claim)
-				if refusal = s.unpaid(err); refusal == nil {
-					amount = r.Held
-					if q.PaidIn == nil {
-						q.PaidIn = s.paidBy(checked, accounting.LienID{Job: id, Attempt: 1})
-					}
-				}
-			}
-			q.Amount += amount
-			id++
+			refusal = q.add(checked, max(1, countElements(jobs[i].Array)))
 		}
 		if q.Refused == nil {
 			q.Refused = refusal
 		}
 	}
-	return q
+	if q.endless {
+		q.AtLimit = 0
+	}
+	return q.Quoted
+}
+
+// quoting is a quote that is being made, on a state that nobody else has.
+type quoting struct {
+	*State
+	Quoted
+	id      cluster.JobID
+	endless bool // one of them has no time limit
+}
+
+// add sets credits aside for as many jobs of a specification.
+func (q *quoting) add(spec *cluster.JobSpec, times int64) *command.Refusal {
+	claim, refusal := q.claimOf(spec)
+	if refusal != nil || claim == nil {
+		return refusal
+	}
+	before := q.credits.Clone()
+	whole, first := claim, q.Claim == nil
+	for range times {
+		amount := claim.Amount
+		if refusal == nil {
+			lien := accounting.LienID{Job: q.id, Attempt: 1}
+			r, err := q.place(lien, spec, claim)
+			if refusal = q.unpaid(err); refusal == nil {
+				amount = r.Held
+				n, _ := q.credits.Lien(lien)
+				n.Claim.Chain, whole = claim.Chain, &n.Claim
+				if q.PaidIn == nil {
+					q.PaidIn = q.paidBy(spec, lien)
+				}
+			}
+		}
+		if first {
+			first, q.Claim, q.Usable = false, whole, before.Pays(whole)
+		}
+		atLimit, ahead := q.atLimit(spec, whole)
+		q.Amount, q.AtLimit = q.Amount+amount, q.AtLimit+atLimit
+		q.Ahead, q.endless = max(q.Ahead, ahead), q.endless || spec.TimeLimit == 0
+		q.id++
+	}
+	return refusal
+}
+
+// atLimit is what a job comes to at its time limit, and for how long ahead its claim is,
+// where that is less.
+func (s *State) atLimit(spec *cluster.JobSpec, claim *accounting.Claim) (accounting.Credits, time.Duration) {
+	partitions := claim.Partitions
+	if len(partitions) == 0 {
+		partitions = []string{claim.Partition}
+	}
+	order, refusal := s.orderOf(spec, partitions)
+	if refusal != nil {
+		return 0, 0
+	}
+	ahead := time.Duration(order.Millis) * time.Millisecond
+	if spec.TimeLimit == 0 {
+		return 0, ahead
+	}
+	if order.Millis = spec.TimeLimit.Milliseconds(); spec.TimeLimit <= ahead {
+		ahead = 0
+	}
+	whole, err := s.ledger().Quote(order, s.ledgerNow())
+	if err != nil {
+		return 0, ahead
+	}
+	return whole.Amount, ahead
 }
 
 // countElements is how many jobs an array makes, within bounds.

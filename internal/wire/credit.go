@@ -52,10 +52,7 @@ func WindowWord(w accounting.Window) string {
 func ReadCreditChange(p *greylagv1.ChangeCreditsRequest) (*command.ChangeCredits, error) {
 	c := &command.ChangeCredits{
 		Account: p.GetAccount(), User: p.GetUser(), Amount: accounting.Credits(p.GetAmount()), Priority: p.GetPriority(),
-		Scope: accounting.Scope{
-			GPUTypes: p.GetScope().GetGpuTypes(), Partitions: p.GetScope().GetPartitions(), QOS: p.GetScope().GetQos(),
-			Permille: p.GetScope().GetPermille(), PerJob: accounting.Credits(p.GetScope().GetPerJob()),
-		},
+		Scope:  ReadScope(p.GetScope()),
 		Cutoff: p.GetCutoff(), Code: p.GetCode(), Redeems: p.GetRedeems(), Bucket: accounting.BucketID(p.GetBucket()),
 		GPUType: p.GetGpuType(), Hard: p.GetHard(), Corrects: p.GetCorrects(), Period: p.GetPeriod(), Attempt: cluster.Attempt(p.GetAttempt()),
 		Key: p.GetKey(), Note: p.GetNote(),
@@ -91,8 +88,16 @@ func ReadCreditChange(p *greylagv1.ChangeCreditsRequest) (*command.ChangeCredits
 	return c, nil
 }
 
-// Balance writes what one account has.
-func Balance(v *state.View, id accounting.NodeID, now cluster.Instant) *greylagv1.Balance {
+// ReadScope reads which jobs a bucket pays for, or what is known of a job.
+func ReadScope(p *greylagv1.BucketScope) accounting.Scope {
+	return accounting.Scope{
+		GPUTypes: p.GetGpuTypes(), Partitions: p.GetPartitions(), QOS: p.GetQos(),
+		Permille: p.GetPermille(), PerJob: accounting.Credits(p.GetPerJob()),
+	}
+}
+
+// Balance writes what one account has, and what of it is usable for a job.
+func Balance(v *state.View, id accounting.NodeID, job *accounting.Scope, now cluster.Instant) *greylagv1.Balance {
 	l := v.Credits()
 	n := l.Node(id)
 	b := &greylagv1.Balance{
@@ -100,7 +105,7 @@ func Balance(v *state.View, id accounting.NodeID, now cluster.Instant) *greylagv
 		Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Hard: n.Budget.Hard, Window: WindowWord(n.Budget.Window),
 	}
 	b.Account, b.User = state.PayerOf(id)
-	b.Usable = int64(v.Usable(v.ChainOf(b.Account, b.User), now))
+	b.Usable = int64(v.Usable(v.ChainOf(b.Account, b.User), job, now))
 	byClass := map[accounting.Class]*int64{
 		accounting.Purchase: &b.Purchased, accounting.GrantClass: &b.Granted, accounting.Promo: &b.Promoted, accounting.RefundClass: &b.Refunded,
 	}

@@ -154,6 +154,11 @@ func permille(word string) (int64, error) {
 	return int64(n), nil
 }
 
+// percent writes tenths of a percentage as they are given.
+func percent(permille int64) string {
+	return strings.TrimSuffix(fmt.Sprintf("%d.%d", permille/10, permille%10), ".0")
+}
+
 // money writes an amount with two decimals, or as many as it needs.
 func money(micro int64) string { return accounting.Credits(micro).Short() }
 

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,12 +16,14 @@ import (
 )
 
 func (t *tool) creditBalance() *cobra.Command {
-	request := &greylagv1.BalancesRequest{}
+	request := &greylagv1.BalancesRequest{Job: &greylagv1.BucketScope{}}
 	c := &cobra.Command{
 		Use: "balance [ACCOUNT...]", Short: "What accounts have", Aliases: []string{"show", "list"},
 		Long: `Prints what accounts and their users have of their own, what is set aside for jobs, what
 was spent and is owed, those of all below included, and what a new job could set aside:
-with what the accounts above have, within every budget.`,
+with what the accounts above have, within every budget. Credits that pay for some jobs only
+are usable, unless a type of GPU, partition or QOS is named for which they do not pay.
+gsubmit --quote says exactly what there is for one job.`,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
 			request.Accounts = args
 			a, err := c.Credits().Balances(ctx, request)
@@ -44,6 +47,9 @@ with what the accounts above have, within every budget.`,
 	}
 	c.Flags().StringVarP(&request.User, "user", "u", "", "only this user")
 	c.Flags().BoolVarP(&request.Buckets, "buckets", "b", false, "each grant and what is left of it")
+	c.Flags().StringSliceVar(&request.Job.GpuTypes, "gpu-types", nil, "what is usable for a job that may get these")
+	c.Flags().StringSliceVar(&request.Job.Partitions, "partitions", nil, "what is usable for a job in these")
+	c.Flags().StringSliceVar(&request.Job.Qos, "qos", nil, "what is usable for a job of this QOS")
 	return c
 }
 
@@ -71,6 +77,13 @@ func (t *tool) bucketTable(list []*greylagv1.Balance) cli.Table {
 		Head:  []string{"BUCKET", "OWNER", "CLASS", "PRI", "GRANTED", "LEFT", "HELD", "SPENT", "LOST", "EXPIRES"},
 		Right: "rllrrrrrrl", Wide: []int{1},
 	}
+	scoped := false
+	for _, b := range list {
+		scoped = scoped || slices.ContainsFunc(b.Buckets, func(x *greylagv1.Bucket) bool { return paysFor(x) != "" })
+	}
+	if scoped {
+		table.Head, table.Right, table.Wide = append(table.Head, "FOR"), table.Right+"l", []int{1, len(table.Head)}
+	}
 	for _, b := range list {
 		for _, x := range b.Buckets {
 			owner := b.Account
@@ -81,13 +94,38 @@ func (t *tool) bucketTable(list []*greylagv1.Balance) cli.Table {
 			if x.Expires != nil {
 				expires = x.Expires.AsTime().In(t.Now().Location()).Format("2006-01-02")
 			}
-			table.Rows = append(table.Rows, []string{
+			row := []string{
 				strconv.FormatUint(x.Id, 10), owner, x.Class, strconv.Itoa(int(x.Priority)), money(x.Amount), money(x.Available),
 				money(x.Held), money(x.Spent), money(x.Expired + x.Voided), expires,
-			})
+			}
+			if scoped {
+				row = append(row, paysFor(x))
+			}
+			table.Rows = append(table.Rows, row)
 		}
 	}
 	return table
+}
+
+// paysFor is which jobs a bucket pays for, and how much of one, as a grant is given it;
+// "" for all of all.
+func paysFor(x *greylagv1.Bucket) string {
+	var words []string
+	for _, part := range []struct {
+		name string
+		of   []string
+	}{{"gpu-types", x.GetScope().GetGpuTypes()}, {"partitions", x.GetScope().GetPartitions()}, {"qos", x.GetScope().GetQos()}} {
+		if len(part.of) > 0 {
+			words = append(words, part.name+"="+strings.Join(part.of, ","))
+		}
+	}
+	if p := x.GetScope().GetPermille(); p > 0 {
+		words = append(words, "share="+percent(p))
+	}
+	if p := x.GetScope().GetPerJob(); p > 0 {
+		words = append(words, "per-job="+money(p))
+	}
+	return strings.Join(words, " ")
 }
 
 type balanceJSON struct {
@@ -128,6 +166,12 @@ type bucketJSON struct {
 	Effective *time.Time `json:"effective,omitempty"`
 	Expires   *time.Time `json:"expires,omitempty"`
 	Priority  int32      `json:"priority"`
+	GPUTypes  []string   `json:"gpu_types,omitempty"`
+	Partition []string   `json:"partitions,omitempty"`
+	QOS       []string   `json:"qos,omitempty"`
+	Share     string     `json:"share,omitempty"`
+	PerJob    string     `json:"per_job,omitempty"`
+	Cutoff    bool       `json:"cutoff,omitempty"`
 }
 
 // balancesOf is the JSON of balances: amounts are decimal strings.
@@ -150,9 +194,19 @@ func balancesOf(a *greylagv1.BalancesResponse) any {
 			}
 		}
 		for _, k := range b.Buckets {
-			x.Buckets = append(x.Buckets, bucketJSON{
-				k.Id, k.Class, d(k.Amount), d(k.Available), d(k.Held), d(k.Spent), d(k.Expired), d(k.Voided), stamp(k.Effective), stamp(k.Expires), k.Priority,
-			})
+			scope := k.GetScope()
+			bucket := bucketJSON{
+				ID: k.Id, Class: k.Class, Amount: d(k.Amount), Available: d(k.Available), Held: d(k.Held), Spent: d(k.Spent), Expired: d(k.Expired), Voided: d(k.Voided),
+				Effective: stamp(k.Effective), Expires: stamp(k.Expires), Priority: k.Priority,
+				GPUTypes: scope.GetGpuTypes(), Partition: scope.GetPartitions(), QOS: scope.GetQos(), Cutoff: k.Cutoff,
+			}
+			if p := scope.GetPermille(); p > 0 {
+				bucket.Share = percent(p)
+			}
+			if p := scope.GetPerJob(); p > 0 {
+				bucket.PerJob = d(p)
+			}
+			x.Buckets = append(x.Buckets, bucket)
 		}
 		out.Balances = append(out.Balances, x)
 	}

@@ -11,6 +11,7 @@ package greylagv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -458,6 +459,7 @@ type BalancesRequest struct {
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	Buckets       bool                   `protobuf:"varint,3,opt,name=buckets,proto3" json:"buckets,omitempty"`
 	Read          *Read                  `protobuf:"bytes,4,opt,name=read,proto3" json:"read,omitempty"`
+	Job           *BucketScope           `protobuf:"bytes,5,opt,name=job,proto3" json:"job,omitempty"` // what is usable for a job on all of these types, in these partitions, of this QOS
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -516,6 +518,13 @@ func (x *BalancesRequest) GetBuckets() bool {
 func (x *BalancesRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
+	}
+	return nil
+}
+
+func (x *BalancesRequest) GetJob() *BucketScope {
+	if x != nil {
+		return x.Job
 	}
 	return nil
 }
@@ -1540,9 +1549,11 @@ type QuoteResponse struct {
 	Rates         []*Price               `protobuf:"bytes,5,rep,name=rates,proto3" json:"rates,omitempty"`     // the wanted type first
 	Refusal       string                 `protobuf:"bytes,6,opt,name=refusal,proto3" json:"refusal,omitempty"` // why it would not be taken; "" when it would
 	Hint          string                 `protobuf:"bytes,7,opt,name=hint,proto3" json:"hint,omitempty"`
-	Free          bool                   `protobuf:"varint,8,opt,name=free,proto3" json:"free,omitempty"`                   // nothing is charged
-	Floating      bool                   `protobuf:"varint,9,opt,name=floating,proto3" json:"floating,omitempty"`           // it is charged at the prices of when it runs; these are those of now
-	PaidIn        []string               `protobuf:"bytes,10,rep,name=paid_in,json=paidIn,proto3" json:"paid_in,omitempty"` // the only partitions in which it would start, where not in all
+	Free          bool                   `protobuf:"varint,8,opt,name=free,proto3" json:"free,omitempty"`                       // nothing is charged
+	Floating      bool                   `protobuf:"varint,9,opt,name=floating,proto3" json:"floating,omitempty"`               // it is charged at the prices of when it runs; these are those of now
+	PaidIn        []string               `protobuf:"bytes,10,rep,name=paid_in,json=paidIn,proto3" json:"paid_in,omitempty"`     // the only partitions in which it would start, where not in all
+	AtLimit       int64                  `protobuf:"varint,11,opt,name=at_limit,json=atLimit,proto3" json:"at_limit,omitempty"` // what they come to at their time limits, at the prices of rates; 0: one has none
+	Ahead         *durationpb.Duration   `protobuf:"bytes,12,opt,name=ahead,proto3" json:"ahead,omitempty"`                     // where amount is for less than the time limit: for how long ahead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1643,6 +1654,20 @@ func (x *QuoteResponse) GetFloating() bool {
 func (x *QuoteResponse) GetPaidIn() []string {
 	if x != nil {
 		return x.PaidIn
+	}
+	return nil
+}
+
+func (x *QuoteResponse) GetAtLimit() int64 {
+	if x != nil {
+		return x.AtLimit
+	}
+	return 0
+}
+
+func (x *QuoteResponse) GetAhead() *durationpb.Duration {
+	if x != nil {
+		return x.Ahead
 	}
 	return nil
 }
@@ -1816,7 +1841,7 @@ var File_greylag_v1_credit_proto protoreflect.FileDescriptor
 const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\n" +
 	"\x17greylag/v1/credit.proto\x12\n" +
-	"greylag.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"\x91\x01\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"\x91\x01\n" +
 	"\vBucketScope\x12\x1b\n" +
 	"\tgpu_types\x18\x01 \x03(\tR\bgpuTypes\x12\x1e\n" +
 	"\n" +
@@ -1864,12 +1889,13 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\bwarnings\x18\n" +
 	" \x03(\tR\bwarnings\x12\x17\n" +
 	"\adone_by\x18\v \x01(\tR\x06doneBy\x123\n" +
-	"\adone_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x06doneAt\"\x81\x01\n" +
+	"\adone_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x06doneAt\"\xac\x01\n" +
 	"\x0fBalancesRequest\x12\x1a\n" +
 	"\baccounts\x18\x01 \x03(\tR\baccounts\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
 	"\abuckets\x18\x03 \x01(\bR\abuckets\x12$\n" +
-	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x83\x04\n" +
+	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12)\n" +
+	"\x03job\x18\x05 \x01(\v2\x17.greylag.v1.BucketScopeR\x03job\"\x83\x04\n" +
 	"\aBalance\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
@@ -1958,7 +1984,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x06prices\x18\x01 \x03(\v2\x11.greylag.v1.PriceR\x06prices\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"=\n" +
 	"\fQuoteRequest\x12-\n" +
-	"\x04jobs\x18\x01 \x01(\v2\x19.greylag.v1.SubmitRequestR\x04jobs\"\x8d\x02\n" +
+	"\x04jobs\x18\x01 \x01(\v2\x19.greylag.v1.SubmitRequestR\x04jobs\"\xd9\x02\n" +
 	"\rQuoteResponse\x12\x16\n" +
 	"\x06amount\x18\x01 \x01(\x03R\x06amount\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
@@ -1970,7 +1996,9 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x04free\x18\b \x01(\bR\x04free\x12\x1a\n" +
 	"\bfloating\x18\t \x01(\bR\bfloating\x12\x17\n" +
 	"\apaid_in\x18\n" +
-	" \x03(\tR\x06paidIn\"\x0f\n" +
+	" \x03(\tR\x06paidIn\x12\x19\n" +
+	"\bat_limit\x18\v \x01(\x03R\aatLimit\x12/\n" +
+	"\x05ahead\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05ahead\"\x0f\n" +
 	"\rVerifyRequest\"\x7f\n" +
 	"\x0fVerifiedJournal\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -2028,6 +2056,7 @@ var file_greylag_v1_credit_proto_goTypes = []any{
 	(*Read)(nil),                  // 20: greylag.v1.Read
 	(*AsOf)(nil),                  // 21: greylag.v1.AsOf
 	(*SubmitRequest)(nil),         // 22: greylag.v1.SubmitRequest
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
 }
 var file_greylag_v1_credit_proto_depIdxs = []int32{
 	19, // 0: greylag.v1.ChangeCreditsRequest.effective:type_name -> google.protobuf.Timestamp
@@ -2035,43 +2064,45 @@ var file_greylag_v1_credit_proto_depIdxs = []int32{
 	0,  // 2: greylag.v1.ChangeCreditsRequest.scope:type_name -> greylag.v1.BucketScope
 	19, // 3: greylag.v1.ChangeCreditsResponse.done_at:type_name -> google.protobuf.Timestamp
 	20, // 4: greylag.v1.BalancesRequest.read:type_name -> greylag.v1.Read
-	5,  // 5: greylag.v1.Balance.buckets:type_name -> greylag.v1.Bucket
-	19, // 6: greylag.v1.Bucket.effective:type_name -> google.protobuf.Timestamp
-	19, // 7: greylag.v1.Bucket.expires:type_name -> google.protobuf.Timestamp
-	0,  // 8: greylag.v1.Bucket.scope:type_name -> greylag.v1.BucketScope
-	4,  // 9: greylag.v1.BalancesResponse.balances:type_name -> greylag.v1.Balance
-	21, // 10: greylag.v1.BalancesResponse.as_of:type_name -> greylag.v1.AsOf
-	19, // 11: greylag.v1.StatementRequest.from:type_name -> google.protobuf.Timestamp
-	19, // 12: greylag.v1.StatementRequest.before:type_name -> google.protobuf.Timestamp
-	9,  // 13: greylag.v1.StatementResponse.entry:type_name -> greylag.v1.JournalEntry
-	19, // 14: greylag.v1.JournalEntry.at:type_name -> google.protobuf.Timestamp
-	19, // 15: greylag.v1.JournalEntry.effective:type_name -> google.protobuf.Timestamp
-	10, // 16: greylag.v1.JournalEntry.bill:type_name -> greylag.v1.BilledGPUs
-	19, // 17: greylag.v1.BilledGPUs.since:type_name -> google.protobuf.Timestamp
-	20, // 18: greylag.v1.PricesRequest.read:type_name -> greylag.v1.Read
-	19, // 19: greylag.v1.Price.from:type_name -> google.protobuf.Timestamp
-	12, // 20: greylag.v1.PricesResponse.prices:type_name -> greylag.v1.Price
-	21, // 21: greylag.v1.PricesResponse.as_of:type_name -> greylag.v1.AsOf
-	22, // 22: greylag.v1.QuoteRequest.jobs:type_name -> greylag.v1.SubmitRequest
-	12, // 23: greylag.v1.QuoteResponse.rates:type_name -> greylag.v1.Price
-	17, // 24: greylag.v1.VerifyResponse.journals:type_name -> greylag.v1.VerifiedJournal
-	1,  // 25: greylag.v1.CreditService.ChangeCredits:input_type -> greylag.v1.ChangeCreditsRequest
-	3,  // 26: greylag.v1.CreditService.Balances:input_type -> greylag.v1.BalancesRequest
-	7,  // 27: greylag.v1.CreditService.Statement:input_type -> greylag.v1.StatementRequest
-	11, // 28: greylag.v1.CreditService.Prices:input_type -> greylag.v1.PricesRequest
-	14, // 29: greylag.v1.CreditService.Quote:input_type -> greylag.v1.QuoteRequest
-	16, // 30: greylag.v1.CreditService.Verify:input_type -> greylag.v1.VerifyRequest
-	2,  // 31: greylag.v1.CreditService.ChangeCredits:output_type -> greylag.v1.ChangeCreditsResponse
-	6,  // 32: greylag.v1.CreditService.Balances:output_type -> greylag.v1.BalancesResponse
-	8,  // 33: greylag.v1.CreditService.Statement:output_type -> greylag.v1.StatementResponse
-	13, // 34: greylag.v1.CreditService.Prices:output_type -> greylag.v1.PricesResponse
-	15, // 35: greylag.v1.CreditService.Quote:output_type -> greylag.v1.QuoteResponse
-	18, // 36: greylag.v1.CreditService.Verify:output_type -> greylag.v1.VerifyResponse
-	31, // [31:37] is the sub-list for method output_type
-	25, // [25:31] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	0,  // 5: greylag.v1.BalancesRequest.job:type_name -> greylag.v1.BucketScope
+	5,  // 6: greylag.v1.Balance.buckets:type_name -> greylag.v1.Bucket
+	19, // 7: greylag.v1.Bucket.effective:type_name -> google.protobuf.Timestamp
+	19, // 8: greylag.v1.Bucket.expires:type_name -> google.protobuf.Timestamp
+	0,  // 9: greylag.v1.Bucket.scope:type_name -> greylag.v1.BucketScope
+	4,  // 10: greylag.v1.BalancesResponse.balances:type_name -> greylag.v1.Balance
+	21, // 11: greylag.v1.BalancesResponse.as_of:type_name -> greylag.v1.AsOf
+	19, // 12: greylag.v1.StatementRequest.from:type_name -> google.protobuf.Timestamp
+	19, // 13: greylag.v1.StatementRequest.before:type_name -> google.protobuf.Timestamp
+	9,  // 14: greylag.v1.StatementResponse.entry:type_name -> greylag.v1.JournalEntry
+	19, // 15: greylag.v1.JournalEntry.at:type_name -> google.protobuf.Timestamp
+	19, // 16: greylag.v1.JournalEntry.effective:type_name -> google.protobuf.Timestamp
+	10, // 17: greylag.v1.JournalEntry.bill:type_name -> greylag.v1.BilledGPUs
+	19, // 18: greylag.v1.BilledGPUs.since:type_name -> google.protobuf.Timestamp
+	20, // 19: greylag.v1.PricesRequest.read:type_name -> greylag.v1.Read
+	19, // 20: greylag.v1.Price.from:type_name -> google.protobuf.Timestamp
+	12, // 21: greylag.v1.PricesResponse.prices:type_name -> greylag.v1.Price
+	21, // 22: greylag.v1.PricesResponse.as_of:type_name -> greylag.v1.AsOf
+	22, // 23: greylag.v1.QuoteRequest.jobs:type_name -> greylag.v1.SubmitRequest
+	12, // 24: greylag.v1.QuoteResponse.rates:type_name -> greylag.v1.Price
+	23, // 25: greylag.v1.QuoteResponse.ahead:type_name -> google.protobuf.Duration
+	17, // 26: greylag.v1.VerifyResponse.journals:type_name -> greylag.v1.VerifiedJournal
+	1,  // 27: greylag.v1.CreditService.ChangeCredits:input_type -> greylag.v1.ChangeCreditsRequest
+	3,  // 28: greylag.v1.CreditService.Balances:input_type -> greylag.v1.BalancesRequest
+	7,  // 29: greylag.v1.CreditService.Statement:input_type -> greylag.v1.StatementRequest
+	11, // 30: greylag.v1.CreditService.Prices:input_type -> greylag.v1.PricesRequest
+	14, // 31: greylag.v1.CreditService.Quote:input_type -> greylag.v1.QuoteRequest
+	16, // 32: greylag.v1.CreditService.Verify:input_type -> greylag.v1.VerifyRequest
+	2,  // 33: greylag.v1.CreditService.ChangeCredits:output_type -> greylag.v1.ChangeCreditsResponse
+	6,  // 34: greylag.v1.CreditService.Balances:output_type -> greylag.v1.BalancesResponse
+	8,  // 35: greylag.v1.CreditService.Statement:output_type -> greylag.v1.StatementResponse
+	13, // 36: greylag.v1.CreditService.Prices:output_type -> greylag.v1.PricesResponse
+	15, // 37: greylag.v1.CreditService.Quote:output_type -> greylag.v1.QuoteResponse
+	18, // 38: greylag.v1.CreditService.Verify:output_type -> greylag.v1.VerifyResponse
+	33, // [33:39] is the sub-list for method output_type
+	27, // [27:33] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_credit_proto_init() }
