@@ -191,15 +191,7 @@ func knownServers(store *logStore, snap *snapshots) (servers []raft.Server) {
 	if store == nil {
 		return servers
 	}
-	defer func() { _ = recover() }() // bbolt panics on damaged pages: what was found so far stands
-	first, err := store.db.FirstIndex()
-	if err != nil || first == 0 {
-		return servers
-	}
-	last, err := store.db.LastIndex()
-	if err != nil {
-		return servers
-	}
+	first, last := store.entries.bounds()
 	for index := last; index >= first && index > newest; index-- {
 		var log raft.Log
 		if store.readEntry(index, &log) == nil && log.Type == raft.LogConfiguration {
