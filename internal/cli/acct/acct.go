@@ -1,13 +1,14 @@
 // Package acct prints what became of jobs, as sacct does.
 //
 // It decides, from a question and the cluster's answer to it, which lines are printed
-// and what stands in their columns, by sacct's names for them. It never keeps more of an
-// answer than one message: a question about millions of jobs needs no more memory than
-// one about ten. It never decides who may see what.
+// and what stands in their columns, by sacct's names for them. It keeps no more of an
+// answer than the first few thousand jobs: a question about millions needs no more memory
+// than one about those. It never decides who may see what.
 package acct
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -85,24 +86,62 @@ func Print(ctx context.Context, p *cli.Process, c cli.Cluster, q Question, s Sty
 	}
 	defer stream.Close()
 	w := newWriter(p.Stdout, columns, s)
+	first := sorter{w: w, in: in, over: s.Layout == JSON}
 	for stream.Receive() {
 		m := stream.Msg()
 		w.begin(m)
 		for _, job := range m.Jobs {
 			if q.Groups == nil || slices.Contains(q.Groups, job.GetJob().GetGid()) {
 				found++
-				w.job(in, job)
+				first.add(job)
 			}
 		}
 		if w.err != nil { // nobody reads on
 			return found, w.err
 		}
 	}
+	first.end()
 	if err := stream.Err(); err != nil {
 		_ = w.out.Flush() // that it is cut off matters more
 		return found, err
 	}
 	return found, w.end()
+}
+
+// mostSorted is how many jobs are kept to be printed in order of id: some megabytes.
+const mostSorted = 5000
+
+// sorter prints jobs in order of id, as sacct does, when they are few enough to be kept.
+type sorter struct {
+	w    *writer
+	in   *setting
+	jobs []*greylagv1.PastJob
+	over bool // there are too many, or their order does not matter: they are printed as they come
+}
+
+func (s *sorter) add(job *greylagv1.PastJob) {
+	switch {
+	case s.over:
+		s.w.job(s.in, job)
+	case len(s.jobs) == mostSorted:
+		s.over = true
+		s.print()
+		s.w.job(s.in, job)
+	default:
+		s.jobs = append(s.jobs, job)
+	}
+}
+
+func (s *sorter) end() {
+	slices.SortStableFunc(s.jobs, func(a, b *greylagv1.PastJob) int { return cmp.Compare(a.GetJob().GetId(), b.GetJob().GetId()) })
+	s.print()
+}
+
+func (s *sorter) print() {
+	for _, job := range s.jobs {
+		s.w.job(s.in, job)
+	}
+	s.jobs = nil
 }
 
 func stamp(t time.Time) *timestamppb.Timestamp {

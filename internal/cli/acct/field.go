@@ -47,7 +47,7 @@ const (
 		"NNodes,NCPUS,NodeList,ReqTRES%40,AllocTRES%40,MaxRSS,TotalCPU,Restarts"
 )
 
-// parseFormat reads a list of fields as sacct -o takes it: names in any case, each with
+// parseFormat reads a list of fields as sacct -o takes it: names or their beginnings in any case, each with
 // "%" and a width behind it or not, joined by commas; "ALL" means all there are.
 func parseFormat(format string) ([]field, error) {
 	all := fields()
@@ -62,6 +62,11 @@ func parseFormat(format string) ([]field, error) {
 			continue
 		}
 		i := slices.IndexFunc(all, func(f field) bool { return strings.EqualFold(f.name, name) })
+		if i < 0 { // sacct takes the first that begins so
+			i = slices.IndexFunc(all, func(f field) bool {
+				return name != "" && len(name) <= len(f.name) && strings.EqualFold(f.name[:len(name)], name)
+			})
+		}
 		if i < 0 {
 			return nil, unknownField(name, all)
 		}

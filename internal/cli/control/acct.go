@@ -15,6 +15,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/acct"
+	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/hostlist"
 )
 
@@ -24,7 +25,7 @@ type acctOptions struct {
 	groups, clusters                                             []string
 
 	start, end, format, delimiter, units       string
-	all, allocations, duplicates, truncate     bool
+	all, me, allocations, duplicates, truncate bool
 	long, brief, parsable, parsable2, noHeader bool
 	helpFormat, noConvert                      bool
 }
@@ -34,8 +35,8 @@ func (t *tool) acct() *cobra.Command {
 	c := &cobra.Command{
 		Use: "acct [JOB...]", Short: "What became of jobs, as sacct tells", GroupID: jobs,
 		Long: `Prints your jobs that ended today, and those that wait or run, one a line; with
-options jobs of any time and of others. The options are sacct's. Jobs that have ended come
-in the order of their ends, then the others by id.
+options jobs of any time and of others. The options are sacct's. Up to 5,000 jobs come in
+order of id; of more, those that have ended in the order of their ends, then the others.
 
 Without --starttime only today's jobs are shown, except when jobs are named. With final
 states (--state F,TO) those that ended in the interval are shown; PENDING and RUNNING mean
@@ -67,10 +68,39 @@ SACCT_FORMAT is the format when none is given.`,
 		},
 	}
 	o.flags(c.Flags())
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		problem, advice := options.Problem(err), options.Advice(c, err)
+		for option, instead := range notInAcct {
+			if problem == fmt.Sprintf("unknown option %q", option) {
+				advice = instead
+			}
+		}
+		return &cli.UsageError{Problem: problem, Advice: advice}
+	})
 	c.MarkFlagsMutuallyExclusive("format", "long", "brief")
 	c.MarkFlagsMutuallyExclusive("parsable", "parsable2")
+	c.MarkFlagsMutuallyExclusive("me", "user")
+	c.MarkFlagsMutuallyExclusive("me", "allusers")
 	c.MarkFlagsMutuallyExclusive("units", "noconvert")
 	return c
+}
+
+// notInAcct are options of sacct that are none here, and what does the same.
+var notInAcct = map[string]string{
+	"-B": "gctl script JOB prints a job's script", "--batch-script": "gctl script JOB prints a job's script",
+	"--env-vars": "gctl script JOB --json has a job's environment", "-c": "-o chooses columns: gctl acct --helpformat lists them",
+	"-x": "gctl account list shows associations; -A and -u choose jobs by them", "--associations": "gctl account list shows associations; -A and -u choose jobs by them",
+	"-V": "gctl version", "--version": "gctl version", "--yaml": "--json prints JSON",
+}
+
+// wholeJob is the job that a step belongs to: 123.batch, 123_4.0. Here steps are no rows,
+// and what is measured of them stands in the row of the job.
+func wholeJob(id string) string {
+	job, step, found := strings.Cut(id, ".")
+	if _, err := strconv.ParseUint(step, 10, 32); found && (err == nil || step == "batch" || step == "extern" || step == "interactive") {
+		return job
+	}
+	return id
 }
 
 func (t *tool) printAcct(ctx context.Context, c cli.Cluster, q acct.Question, style acct.Style) error {
@@ -136,10 +166,11 @@ func (o *acctOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.noConvert, "noconvert", false, "sizes in the units in which they are kept")
 	f.StringSliceVarP(&o.groups, "group", "g", nil, "of these `GROUPS`, by name or number")
 	f.StringSliceVarP(&o.clusters, "clusters", "M", nil, "of the cluster of this `NAME`, which must be this one, or all")
-	for _, nothing := range [...]string{"local", "federation"} {
+	for _, nothing := range [...]string{"local", "federation", "array"} {
 		f.Bool(nothing, false, "")
-		_ = f.MarkHidden(nothing) // there is one cluster; scripts say so
+		_ = f.MarkHidden(nothing) // there is one cluster, and elements have lines; scripts say so
 	}
+	f.BoolVar(&o.me, "me", false, "only yours, as without options that say whose")
 	f.BoolP("allclusters", "L", false, "")
 	_ = f.MarkHidden("allclusters")
 }
@@ -148,8 +179,16 @@ func (o *acctOptions) flags(f *pflag.FlagSet) {
 func (o *acctOptions) question(args []string, now time.Time) (q acct.Question, err error) {
 	f := &greylagv1.Filter{Accounts: o.accounts, Partitions: o.partitions, Qos: o.qos, Names: o.names}
 	q = acct.Question{Filter: f, AtTheTime: o.start != "" || o.end != ""}
-	if f.Jobs, err = cli.Refs(append(slices.Clone(o.jobs), args...)); err != nil {
-		return q, err
+	for _, list := range slices.Concat(o.jobs, args) {
+		words := strings.Split(list, ",")
+		for i := range words {
+			words[i] = wholeJob(words[i])
+		}
+		refs, err := cli.Refs([]string{strings.Join(words, ",")})
+		if err != nil {
+			return q, err
+		}
+		f.Jobs = append(f.Jobs, refs...)
 	}
 	for _, name := range o.users {
 		if f.Users, err = appendUser(f.Users, name); err != nil {
@@ -162,7 +201,7 @@ func (o *acctOptions) question(args []string, now time.Time) (q acct.Question, e
 	if !slices.Contains(o.clusters, "all") {
 		q.Clusters = o.clusters
 	}
-	f.Mine = len(o.users)+len(o.groups) == 0 && !o.all && len(f.Jobs) == 0
+	f.Mine = o.me || len(o.users)+len(o.groups) == 0 && !o.all && len(f.Jobs) == 0
 	if len(o.states) > 0 {
 		if f.States, err = acct.States(strings.Join(o.states, ",")); err != nil {
 			return q, err

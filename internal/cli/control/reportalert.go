@@ -122,7 +122,7 @@ func (r *alerting) tell(ctx context.Context, c cli.Cluster, period report.Period
 			return cli.Exit(deliveryStatus)
 		}
 		if sent > 0 {
-			r.Note("%d alerts told", sent)
+			r.Note("%s sent", cli.Count(int64(sent), "message"))
 		}
 	}
 	if r.exit && len(alerts) > 0 {
