@@ -17,6 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/version"
 	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -35,6 +36,7 @@ func (s *clusterService) Status(ctx context.Context, _ *greylagv1.StatusRequest)
 		Cluster: v.Policy().Cluster, ClusterId: s.cfg.Trust.ClusterID(), Id: st.ID, Leader: st.LeaderID, LeaderAddress: st.LeaderAddr,
 		Term: st.Term, CommitIndex: st.CommitIndex, AppliedIndex: v.Index(), Version: version.Version, DiskLow: st.DiskLow,
 		Digest: fmt.Sprintf("%016x", v.Digest()), ActiveJobs: int64(counts.Active), FinishedJobs: int64(counts.Finished),
+		JournalForm: uint32(v.Credits().Writes()), NewestForm: uint32(accounting.Form),
 	}
 	for _, m := range st.Members {
 		member := &greylagv1.Member{Id: m.ID, Address: m.Addr, Voter: m.Voter, Leader: m.ID == st.LeaderID}

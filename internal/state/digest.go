@@ -17,10 +17,10 @@ import (
 // A job has two: one of what changes, one of its specification, which is larger
 // and stays when the job ends.
 
-// DigestVersion tells how digests are made. It is raised in a release in which any
-// record that a digest covers is encoded otherwise than in the one before, or
-// another is covered (TestDigestVersion tells): replicas of two versions, in the
-// middle of an upgrade, then do not compare theirs.
+// DigestVersion tells how digests are made, and what Apply makes of a log. It is raised with
+// every change of either: another encoding of what a digest covers (TestDigestVersion tells),
+// another rule (TestRules tells). Replicas of two versions, in the middle of an upgrade, then
+// do not compare their digests.
 const DigestVersion = 4
 
 const (

@@ -22,6 +22,7 @@ type script struct {
 	index uint64
 	now   cluster.Instant
 	plan  cluster.Plan // of the last pass
+	log   []entry
 }
 
 // words are the parts of a line: plain ones, and key=value.
@@ -102,6 +103,7 @@ func actor(name string) command.Actor {
 
 func (x *script) apply(c command.Command) string {
 	x.index++
+	x.log = append(x.log, entry{x.index, x.now, c})
 	result := x.s.Apply(x.index, x.now, c)
 	if err := x.s.Check(); err != nil {
 		x.t.Errorf("after %T: %v", c, err)
@@ -203,15 +205,16 @@ func TestScripts(t *testing.T) {
 
 // newScript is a scenario before its first line.
 func newScript(t *testing.T) *script {
-	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}), now: 1}
+	x := &script{t: t, s: newState(scripted), now: 1}
 	x.s.ledger().Write(accounting.Form)
 	x.apply(&command.Init{ClusterID: "test"})
 	return x
 }
 
 // transcript runs the lines of a scenario and puts the answers where the old ones were.
-func transcript(t *testing.T, text string) string {
-	x := newScript(t)
+func transcript(t *testing.T, text string) string { return newScript(t).play(text) }
+
+func (x *script) play(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")

@@ -16,6 +16,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/doctor"
 	"github.com/greylag/greylag/internal/client"
 )
 
@@ -105,6 +106,9 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 	}
 	if err := t.WriteTable(table); err != nil {
 		return err
+	}
+	if problem, advice := doctor.HeldUp(s); problem != "" {
+		t.Warn(problem + ": " + advice)
 	}
 	if s.Leader == "" {
 		t.Complain("no controller leads", "a leader needs a majority of the members: see which of them run")

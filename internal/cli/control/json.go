@@ -132,6 +132,8 @@ type statusJSON struct {
 	Version       string       `json:"version"`
 	ActiveJobs    int64        `json:"active_jobs"`
 	FinishedJobs  int64        `json:"finished_jobs"`
+	JournalForm   uint32       `json:"journal_form"`
+	NewestForm    uint32       `json:"newest_form"`
 	Members       []memberJSON `json:"members"`
 }
 
@@ -147,7 +149,7 @@ type memberJSON struct {
 func statusOf(s *greylagv1.StatusResponse) statusJSON {
 	out := statusJSON{
 		s.Cluster, s.ClusterId, s.Id, s.Leader, s.LeaderAddress, s.Term, s.CommitIndex, s.AppliedIndex,
-		s.Digest, s.DiskLow, s.Version, s.ActiveJobs, s.FinishedJobs, []memberJSON{},
+		s.Digest, s.DiskLow, s.Version, s.ActiveJobs, s.FinishedJobs, s.JournalForm, s.NewestForm, []memberJSON{},
 	}
 	for _, m := range s.Members {
 		out.Members = append(out.Members, memberJSON{m.Id, m.Address, m.Voter, m.Leader, m.LastContact.AsDuration().Seconds(), m.MatchIndex})

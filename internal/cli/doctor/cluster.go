@@ -2,7 +2,9 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -78,6 +80,9 @@ func (x *exam) agreement(ctx context.Context, c *client.Client) {
 	if status.Version != version.Version {
 		x.note(Warning, "version", "upgrade the older one; one version apart is fine for a while", "this host has %s, controller %s has %s", version.Version, status.Id, status.Version)
 	}
+	if problem, advice := HeldUp(status); problem != "" {
+		x.note(Warning, "cluster", advice, "%s", problem)
+	}
 	for _, m := range status.Members {
 		switch {
 		case m.Leader || status.Id != status.Leader: // only the leader knows
@@ -90,4 +95,24 @@ func (x *exam) agreement(ctx context.Context, c *client.Client) {
 	if len(x.findings) == bad {
 		x.good("cluster", "%d members, %s leads", len(status.Members), status.Leader)
 	}
+}
+
+// HeldUp says what an upgrade of the controllers waits for, as far as their leader knows, and
+// how to go on; nothing when all of them are through with it.
+func HeldUp(s *greylagv1.StatusResponse) (problem, advice string) {
+	if s.JournalForm >= s.NewestForm || s.Leader == "" || s.Id != s.Leader {
+		return "", ""
+	}
+	problem = fmt.Sprintf("the journal of credits is written in form %d until every controller knows form %d", s.JournalForm, s.NewestForm)
+	var away []string
+	for _, m := range s.Members {
+		if !m.Leader && (m.LastContact == nil || m.LastContact.AsDuration() > quiet) {
+			away = append(away, m.Id)
+		}
+	}
+	if len(away) == 0 {
+		return problem, "update those that run an older version; it goes on by itself some seconds after the last one"
+	}
+	who := strings.Join(away, ", ")
+	return problem + ", and nobody can ask " + who, "start gctld of this version there; or, if it is gone for good, gctl cluster remove " + away[0]
 }

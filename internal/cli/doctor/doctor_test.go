@@ -146,6 +146,10 @@ func clusterFaults() []fault {
 		{"a full disk", func(w *world) { w.status.DiskLow = true }, Commands, "cluster", Warning, "almost full"},
 		{"another version", func(w *world) { w.status.Version = "v0.1" }, Commands, "version", Warning, "v0.1"},
 		{"a member that is away", func(w *world) { w.status.Members[1].LastContact = durationpb.New(time.Minute) }, Commands, "cluster", Warning, "ctl-2"},
+		{"an upgrade that waits", func(w *world) { w.status.JournalForm, w.status.NewestForm = 4, 5 }, Commands, "cluster", Warning, "until every controller knows form 5"},
+		{"an upgrade that waits for one that is away", func(w *world) {
+			w.status.JournalForm, w.status.NewestForm, w.status.Members[1].LastContact = 4, 5, nil
+		}, Commands, "cluster", Warning, "nobody can ask ctl-2"},
 		{"a member that lags", func(w *world) { w.status.Members[1].MatchIndex = 7 }, Commands, "cluster", Warning, "99993 entries behind"},
 		{"an unknown node", func(w *world) { w.node = nil }, Node, "gnoded", Fault, "has no node n1"},
 		{"a node that is not heard", func(w *world) { w.node.State = "DOWN" }, Node, "gnoded", Fault, "DOWN"},

@@ -269,6 +269,8 @@ type StatusResponse struct {
 	Digest        string                 `protobuf:"bytes,12,opt,name=digest,proto3" json:"digest,omitempty"` // of the state at applied_index
 	ActiveJobs    int64                  `protobuf:"varint,13,opt,name=active_jobs,json=activeJobs,proto3" json:"active_jobs,omitempty"`
 	FinishedJobs  int64                  `protobuf:"varint,14,opt,name=finished_jobs,json=finishedJobs,proto3" json:"finished_jobs,omitempty"`
+	JournalForm   uint32                 `protobuf:"varint,15,opt,name=journal_form,json=journalForm,proto3" json:"journal_form,omitempty"` // in which the journal of credits is written
+	NewestForm    uint32                 `protobuf:"varint,16,opt,name=newest_form,json=newestForm,proto3" json:"newest_form,omitempty"`    // that this controller knows: it goes over to it when every member does
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -397,6 +399,20 @@ func (x *StatusResponse) GetActiveJobs() int64 {
 func (x *StatusResponse) GetFinishedJobs() int64 {
 	if x != nil {
 		return x.FinishedJobs
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetJournalForm() uint32 {
+	if x != nil {
+		return x.JournalForm
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetNewestForm() uint32 {
+	if x != nil {
+		return x.NewestForm
 	}
 	return 0
 }
@@ -2754,7 +2770,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\arefused\x18\t \x01(\bR\arefused\x12\x12\n" +
 	"\x04hash\x18\n" +
 	" \x01(\fR\x04hash\"\x0f\n" +
-	"\rStatusRequest\"\xb5\x03\n" +
+	"\rStatusRequest\"\xf9\x03\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
@@ -2772,7 +2788,10 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x06digest\x18\f \x01(\tR\x06digest\x12\x1f\n" +
 	"\vactive_jobs\x18\r \x01(\x03R\n" +
 	"activeJobs\x12#\n" +
-	"\rfinished_jobs\x18\x0e \x01(\x03R\ffinishedJobs\"\xbf\x01\n" +
+	"\rfinished_jobs\x18\x0e \x01(\x03R\ffinishedJobs\x12!\n" +
+	"\fjournal_form\x18\x0f \x01(\rR\vjournalForm\x12\x1f\n" +
+	"\vnewest_form\x18\x10 \x01(\rR\n" +
+	"newestForm\"\xbf\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +

@@ -1,0 +1,172 @@
+package state
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+)
+
+// What Apply makes of a log is a contract between members: two builds that make different
+// states of the same entries must not run side by side without saying so (docs/adr/0014).
+// From form 5 on testdata/rules-F.log.gz is the commands of all scenarios as they were when form F of the
+// journal of credits was the newest; rules-F.golden is what became of them.
+
+// rulesOf is what a log of a form comes to: the DigestVersion by which, and by scenario the
+// head of the journal and the digest of the state.
+func rulesOf(t *testing.T, form uint8) string {
+	f, err := os.Open(fmt.Sprintf("testdata/rules-%d.log.gz", form))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	unzip, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := fmt.Sprintf("DigestVersion %d\n", DigestVersion)
+	var s *State
+	var of string
+	end := func() {
+		if s != nil {
+			seq, head := s.ledger().Head()
+			out += fmt.Sprintf("%s: %d entries, %x, digest %016x\n", of, seq, head[:6], s.Digest())
+		}
+	}
+	lines := bufio.NewScanner(unzip)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		var name, data string
+		var e entry
+		if _, err := fmt.Sscan(lines.Text(), &name, &e.index, &e.at, &data); err != nil {
+			t.Fatal(err)
+		}
+		if name != of {
+			end()
+			s, of = newState(scripted), name
+			s.ledger().Write(form)
+		}
+		encoded, err := base64.StdEncoding.DecodeString(data)
+		if err == nil {
+			e.c, err = command.Decode(encoded)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Apply(e.index, e.at, e.c)
+		s.Effects()
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	return out
+}
+
+// recordLog writes the commands of all scenarios.
+func recordLog(t *testing.T, form uint8) {
+	f, err := os.Create(fmt.Sprintf("testdata/rules-%d.log.gz", form))
+	if err != nil {
+		t.Fatal(err)
+	}
+	zip := gzip.NewWriter(f)
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := newScript(t)
+		x.play(string(data))
+		for _, e := range x.log {
+			fmt.Fprintln(zip, filepath.Base(path), e.index, int64(e.at), base64.StdEncoding.EncodeToString(command.Encode(e.c)))
+		}
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sameBooks compares the journals of two lists of rules.
+func sameBooks(a, b string) bool {
+	journal := func(text string) (out string) {
+		for line := range strings.Lines(text) {
+			head, _, _ := strings.Cut(line, ", digest")
+			if !strings.HasPrefix(line, "DigestVersion") {
+				out += head + "\n"
+			}
+		}
+		return out
+	}
+	return journal(a) == journal(b)
+}
+
+// TestRules fails when Apply makes something else of the same log than the build before, and
+// nothing was raised by which members tell each other so.
+func TestRules(t *testing.T) {
+	newest := fmt.Sprintf("testdata/rules-%d.golden", accounting.Form)
+	if _, err := os.Stat(newest); err != nil {
+		if !*update {
+			t.Fatalf("form %d of the journal of credits is new: run go test ./internal/state -run TestRules -update", accounting.Form)
+		}
+		before, _ := os.ReadFile(fmt.Sprintf("testdata/rules-%d.golden", accounting.Form-1))
+		if strings.HasPrefix(string(before), fmt.Sprintf("DigestVersion %d\n", DigestVersion)) {
+			t.Fatal("members agree on a new form when they have the same DigestVersion: raise it with the form")
+		}
+		recordLog(t, accounting.Form)
+	}
+	for form := uint8(5); form <= accounting.Form; form++ {
+		file := fmt.Sprintf("testdata/rules-%d.golden", form)
+		got := rulesOf(t, form)
+		data, err := os.ReadFile(file)
+		want := string(data)
+		version, _, _ := strings.Cut(want, "\n")
+		switch {
+		case err != nil && !*update:
+			t.Fatal(err)
+		case err == nil && got == want:
+			continue
+		case err == nil && !sameBooks(got, want):
+			t.Errorf(`of a log in form %[1]d of the journal of credits other entries are made than before:
+%[2]s
+What moves money otherwise waits until all members can: raise accounting.Form, and let the new rule hold from that form on
+(docs/adr/0014). A form that no release had may be recorded anew: remove testdata/rules-%[1]d.*, raise DigestVersion, -update.`, form, otherLines(want, got))
+		case err == nil && strings.HasPrefix(got, version+"\n"):
+			t.Errorf(`Apply makes another state of the same log than before:
+%s
+Raise DigestVersion (internal/state/digest.go), or members of two builds stop each other; then -update.`, otherLines(want, got))
+		case !*update:
+			t.Errorf("%s is of another DigestVersion: run go test ./internal/state -run TestRules -update", file)
+		default:
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// otherLines is the lines of the second text that the first does not have.
+func otherLines(before, after string) (lines string) {
+	for line := range strings.Lines(after) {
+		if !strings.Contains(before, line) {
+			lines += "    " + line
+		}
+	}
+	return lines
+}
+
+// scripted bounds the state of a scenario.
+var scripted = limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}
