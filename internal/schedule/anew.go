@@ -197,11 +197,11 @@ func (p *Planner) planOne(r *round, e *entry, old memory, before cluster.Instant
 	p.turns++
 	e.turn = p.turns
 	if old.plan != nil && old.plan.At > now && old.plan.At < before && old.spec == e.job.Spec {
-		if s, choice, ok := p.find(e.class, now, old.plan.At, (*backfill.Profile).Earliest); ok {
-			p.book(e, s, choice)
-			return
-		}
-		if s, choice, ok := p.kept(e, old.plan, old.plan.At); ok {
+		if stay, where, ok := p.kept(e, old.plan, old.plan.At); ok {
+			s, choice, sooner := p.findWithin(e.class, now, e.class.limitOf(stay.At, where), (*backfill.Profile).Earliest)
+			if !sooner {
+				s, choice = stay, where
+			}
 			p.book(e, s, choice)
 			return
 		}

@@ -200,28 +200,62 @@ func (c *class) want(choice int) *backfill.Want {
 	return o.any
 }
 
+// limit is before when a start has to be: one that is near, if the job would wait to have its
+// nodes near each other, and any other. The latter is sooner where the job has one that is
+// near already: as much as it would wait for that.
+type limit struct{ near, loose cluster.Instant }
+
+// limitOf is when a start has to be to be better than one that a job of the class has.
+func (c *class) limitOf(at cluster.Instant, choice int) limit {
+	l := limit{at, at}
+	if o := &c.options[choice/2]; choice%2 == 1 && o.any != nil {
+		l.loose = at.Add(-o.wait)
+	}
+	return l
+}
+
+// admits reports whether a start is before the limit.
+func (l limit) admits(s *backfill.Start, choice int) bool {
+	if choice%2 == 1 {
+		return s.At < l.near
+	}
+	return s.At < l.loose
+}
+
 // find looks for the earliest start of the class: in the partition named first among
 // equally early ones, and near if that does not cost more than its wait.
 func (p *Planner) find(c *class, from, before cluster.Instant, look searcher) (backfill.Start, int, bool) {
+	return p.findWithin(c, from, limit{before, before}, look)
+}
+
+// better is a start that is earlier than the one an entry has, or as much earlier as it would
+// wait to be near.
+func (p *Planner) better(e *entry, look searcher) (backfill.Start, int, bool) {
+	return p.findWithin(e.class, p.profile.Now(), e.class.limitOf(e.at, e.choice), look)
+}
+
+func (p *Planner) findWithin(c *class, from cluster.Instant, within limit, look searcher) (backfill.Start, int, bool) {
 	var best backfill.Start
 	choice, found := 0, false
-	take := func(s backfill.Start, i int) { best, choice, found, before = s, i, true, s.At }
+	take := func(s backfill.Start, i int) {
+		best, choice, found = s, i, true
+		within = c.limitOf(s.At, i)
+	}
 	for i := range c.options {
 		o := &c.options[i]
+		near := within.near
 		if o.any != nil {
-			if s, ok := look(p.profile, o.any, from, before); ok {
-				end := before
+			if s, ok := look(p.profile, o.any, from, within.loose); ok {
 				take(s, 2*i)
-				if o.near != nil {
-					end = min(end, s.At.Add(o.wait)+1)
-					if s, ok := look(p.profile, o.near, from, end); ok {
-						take(s, 2*i+1)
-					}
-				}
+				near = min(near, s.At.Add(o.wait)+1)
+			} else if within.loose == near {
+				continue // what is not there at all is not there near
 			}
+		}
+		if o.near == nil {
 			continue
 		}
-		if s, ok := look(p.profile, o.near, from, before); ok {
+		if s, ok := look(p.profile, o.near, from, near); ok {
 			take(s, 2*i+1)
 		}
 	}

@@ -374,7 +374,7 @@ func (s *sweep) advance(e *entry, before cluster.Instant) bool {
 	if e.at <= before || e.starts {
 		return false
 	}
-	start, choice, ok := s.find(e.class, s.r.snap.Now, e.at, (*backfill.Profile).Earliest)
+	start, choice, ok := s.better(e, (*backfill.Profile).Earliest)
 	if ok && start.At <= s.r.snap.Now || !s.regroup(e) {
 		if ok {
 			s.shift(s.r, e, start, choice)
@@ -406,7 +406,7 @@ func (p *Planner) bringForward(r *round, e *entry) bool {
 	}
 	w := e.class.want(e.choice)
 	p.profile.Lift(w, e.at, e.shares)
-	start, choice, ok := p.find(e.class, r.snap.Now, e.at, (*backfill.Profile).Search)
+	start, choice, ok := p.better(e, (*backfill.Profile).Search)
 	p.profile.Lower(w, e.at, e.shares)
 	if ok {
 		p.shift(r, e, start, choice)

@@ -79,13 +79,13 @@ func (s *sweep) offerClass(c *class) {
 	if c.offered || c.latest <= s.r.snap.Now || len(c.jobs) == 0 {
 		return
 	}
-	start, _, ok := s.find(c, s.r.snap.Now, c.latest, (*backfill.Profile).Earliest)
+	start, choice, ok := s.find(c, s.r.snap.Now, c.latest, (*backfill.Profile).Earliest)
 	if !ok && !c.opens {
 		return
 	}
 	for _, e := range c.jobs {
 		at := start.At
-		if !ok || e.at <= at {
+		if !ok || e.at <= at || !c.limitOf(e.at, e.choice).admits(&start, choice) {
 			if !c.opens || !s.canRegroup(e) {
 				continue
 			}
@@ -157,6 +157,7 @@ func (s *sweep) regrouped(e *entry) (start backfill.Start, choice int, ok bool) 
 		return start, 0, false
 	}
 	s.looks++
+	within := e.class.limitOf(e.at, e.choice)
 	for i := range e.class.options {
 		o := &e.class.options[i]
 		if o.near != nil {
@@ -164,7 +165,7 @@ func (s *sweep) regrouped(e *entry) (start backfill.Start, choice int, ok bool) 
 				return start, 2*i + 1, true
 			}
 		}
-		if o.any != nil {
+		if o.any != nil && s.r.snap.Now < within.loose {
 			if start, ok = s.profile.Regroup(o.any, e.at, e.shares); ok {
 				return start, 2 * i, true
 			}

@@ -84,17 +84,19 @@ func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant) (
 		if o.part.Name != promise.Partition {
 			continue
 		}
-		w, choice := o.any, 2*i
-		if w == nil {
-			w, choice = o.near, 2*i+1
-		}
-		give, asked := given(&w.Need, gpus)
-		if !asked {
-			continue
-		}
-		shares, ok := p.profile.Shares(w, promise.Kind, at, hosts, give)
-		if ok && p.profile.Fits(w, at, shares) {
-			return backfill.Start{At: at, Kind: promise.Kind, Shares: shares}, choice, true
+		for choice := 2*i + 1; choice >= 2*i; choice-- { // near, if those hosts are
+			w := e.class.want(choice)
+			if w == nil {
+				continue
+			}
+			give, asked := given(&w.Need, gpus)
+			if !asked {
+				continue
+			}
+			shares, ok := p.profile.Shares(w, promise.Kind, at, hosts, give)
+			if ok && p.profile.Fits(w, at, shares) {
+				return backfill.Start{At: at, Kind: promise.Kind, Shares: shares}, choice, true
+			}
 		}
 	}
 	return backfill.Start{}, 0, false

@@ -91,3 +91,13 @@ func (a *Amount) Take(n *Amount) {
 
 // Give raises a by n.
 func (a *Amount) Give(n *Amount) { a.more(n) }
+
+// inOnePool reports whether all GPUs of an amount are of one pool.
+func (a *Amount) inOnePool() bool {
+	for i := range MaxPools {
+		if n := a.GPUs.Of(i); n > 0 {
+			return a.GPUs == Lane(i, n)
+		}
+	}
+	return true
+}

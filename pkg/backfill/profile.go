@@ -375,7 +375,7 @@ func (p *Profile) FitsIn(w *Want, now []Amount, open HostSet) bool {
 }
 
 // Shares turns what hosts keep for a promise into shares, false when a host could
-// never give that.
+// never give that, or they are not as near each other as the want asks.
 func (p *Profile) Shares(w *Want, kind string, at cluster.Instant, hosts []int, gpus []int32) ([]Share, bool) {
 	k := slices.IndexFunc(w.kinds, func(k kindWant) bool { return k.kind == kind })
 	if k < 0 {
@@ -388,9 +388,31 @@ func (p *Profile) Shares(w *Want, kind string, at cluster.Instant, hosts []int, 
 		if d.never() || !free.Covers(&d.beside) || (free.GPUs&d.mask).Sum(d.mask) < gpus[i] {
 			return nil, false
 		}
-		shares = append(shares, Share{h, gpus[i], d.takes(&free, gpus[i])})
+		share := Share{h, gpus[i], d.takes(&free, gpus[i])}
+		if w.Need.Linked && gpus[i] > 1 && !share.Amount.inOnePool() {
+			return nil, false
+		}
+		shares = append(shares, share)
 	}
-	return shares, true
+	return shares, w.allows(shares)
+}
+
+// allows reports whether hosts lie in few enough domains of one group.
+func (w *Want) allows(shares []Share) bool {
+	if w.domains == nil || len(shares) == 0 {
+		return true
+	}
+	var in []int32
+	for i := range shares {
+		d := w.domains[shares[i].Host]
+		if d < 0 || w.groupOf(d) != w.groupOf(w.domains[shares[0].Host]) {
+			return false
+		}
+		if !slices.Contains(in, d) {
+			in = append(in, d)
+		}
+	}
+	return len(in) <= int(w.most)
 }
 
 // byHost orders shares by host.
