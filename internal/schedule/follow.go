@@ -197,7 +197,7 @@ func (s *sweep) keepChanged(e *entry, promise *cluster.Promise) {
 	if promise == nil || e.changed == demoted || !s.mayPromise(s.r, e.job) {
 		return
 	}
-	if start, choice, ok := s.samePlace(e, promise, max(promise.At, s.r.snap.Now)); ok {
+	if start, choice, ok := s.samePlace(s.r, e, promise); ok {
 		s.pledge(s.r, e)
 		s.book(e, start, choice)
 		s.offerClass(e.class)
@@ -327,7 +327,7 @@ func (s *sweep) take(o offer) {
 	for _, share := range from {
 		s.touched = append(s.touched, share.Host)
 		for _, other := range s.on[share.Host] {
-			if e.rank.compare(&other.rank) < 0 || s.startsNow(other) {
+			if e.rank.compare(&other.rank) < 0 || s.startsNow(other) || s.canRegroup(other) {
 				s.offer(other)
 			}
 		}
@@ -340,7 +340,7 @@ func (s *sweep) take(o offer) {
 
 // startsNow reports whether a job could start at this moment on its own hosts. What
 // one leaves is for those behind it, who come later in the sweep; those ahead of it
-// had their turn and are asked once more only if nothing needs to be put off for them.
+// had their turn and are asked once more only if they could start at once.
 func (s *sweep) startsNow(e *entry) bool {
 	if e.at <= s.r.snap.Now || e.starts {
 		return false

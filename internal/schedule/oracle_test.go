@@ -106,6 +106,7 @@ type held struct {
 	job      cluster.JobID
 	from, to cluster.Instant
 	nodes    []grant
+	licences int32
 }
 
 // grant is what a node gives: GPUs counted by what makes them interchangeable.
@@ -124,6 +125,9 @@ func nodeNamed(snap *cluster.Snapshot, name string) *cluster.Node {
 
 func holds(snap *cluster.Snapshot, job *cluster.Job, from cluster.Instant, where cluster.Placement) held {
 	h := held{job: job.ID, from: from, to: from.Add(job.Spec.TimeLimit + 10*time.Second)}
+	for _, l := range job.Spec.Request.Licences {
+		h.licences += l.Count
+	}
 	for _, a := range where.Nodes {
 		g := grant{a.Node, map[string]int32{}, a.CPUs, a.Memory}
 		for _, i := range a.GPUs {

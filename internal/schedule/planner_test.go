@@ -24,6 +24,8 @@ type site struct {
 	lost   bool // a node was lost or no pass was made in time, which may break promises
 	wake   cluster.Instant
 	most   limitsOfSite
+	other  *rand.Rand // for what only some sites have
+	slow   bool       // passes come a moment late
 }
 
 func newSite(t *testing.T, seed uint64) *site {
@@ -45,6 +47,7 @@ func newSite(t *testing.T, seed uint64) *site {
 		}
 		s.snap.Nodes = append(s.snap.Nodes, node)
 	}
+	s.vary(seed)
 	s.limit()
 	if s.r.IntN(2) == 0 {
 		s.policy.Scheduling.Reservations = randomReservations(s.r, []string{"n00", s.snap.Nodes[len(s.snap.Nodes)-1].Name})
@@ -61,6 +64,7 @@ func (s *site) submit() {
 	case s.r.IntN(6) == 0:
 		q.Nodes, q.GPUsPerNode, q.GPUs = 0, 0, 1+s.r.Int32N(5)
 	}
+	s.wish(&q)
 	spec := &cluster.JobSpec{Name: "j", Owner: cluster.Identity{User: []string{"ada", "bob"}[s.r.IntN(2)]}, Partition: "main", QOS: "standard",
 		Nice: s.r.Int32N(3), TimeLimit: time.Duration(1+s.r.IntN(240)) * time.Minute, Request: q}
 	if spec.Owner.User == "ada" {
@@ -105,6 +109,9 @@ func (s *site) step() {
 			s.lost = s.lost || next.Sub(s.wake) > slack
 		} else {
 			next = min(next, s.wake)
+		}
+		if s.slow && next == s.wake {
+			next = next.Add(time.Duration(s.other.Int64N(int64(slack))))
 		}
 		s.snap.Now = next
 		s.snap.Active = slices.DeleteFunc(slices.Clone(s.snap.Active), func(j *cluster.Job) bool {
@@ -193,7 +200,9 @@ func (s *site) check(d Decision) {
 	for _, j := range s.snap.Pending {
 		byID[j.ID] = j
 		if where, ok := starts[j.ID]; ok {
-			all = append(all, holds(&s.snap, j, s.snap.Now, where))
+			h := holds(&s.snap, j, s.snap.Now, where)
+			h.to -= cluster.Instant(slack) // it may start so much later than planned
+			all = append(all, h)
 		}
 	}
 	for _, e := range s.p.due.items {
@@ -210,6 +219,9 @@ func (s *site) check(d Decision) {
 		others := slices.Concat(all[:i:i], all[i+1:])
 		if err := fulfils(&s.snap, job, h.nodes); err != nil {
 			s.Fatalf("job %d: %v", h.job, err)
+		}
+		if !s.licensed(others, job, h.from, h.to) {
+			s.Fatalf("job %d: too few licences at %v", h.job, h.from.Time())
 		}
 		for _, a := range h.nodes {
 			if !mine(&s.snap, job, a.node, h.from, h.to) {
@@ -246,7 +258,7 @@ func (s *site) idle() {
 	up.Nodes = slices.DeleteFunc(slices.Clone(s.snap.Nodes), func(n *cluster.Node) bool { return !n.Usable() })
 	for i, e := range entries {
 		others := slices.Concat(all[:len(s.snap.Active)+i:len(s.snap.Active)+i], all[len(s.snap.Active)+i+1:])
-		if couldStart(&up, others, e.job, s.snap.Now) {
+		if s.couldStart(&up, others, e) {
 			s.Fatalf("job %d waits until %v and could start now: %+v", e.job.ID, e.at.Time(), e.job.Spec.Request)
 		}
 	}

@@ -45,13 +45,12 @@ func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]
 // at the same time. When there are none it is broken; if it slips, it is put off as
 // little as can be.
 func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, slips bool) {
-	at := max(promise.At, r.snap.Now)
-	s, choice, ok := p.samePlace(e, promise, at)
-	if !ok || at.Sub(promise.At) > slack {
+	s, choice, ok := p.samePlace(r, e, promise)
+	if !ok || r.snap.Now.Sub(promise.At) > slack {
 		e.broken = p.blame(r, e, promise)
 	}
 	if !ok && slips {
-		s, choice, ok = p.find(e.class, at, cluster.Never, (*backfill.Profile).Search)
+		s, choice, ok = p.find(e.class, promise.At, cluster.Never, (*backfill.Profile).Search)
 	}
 	if ok {
 		p.pledge(r, e)
@@ -59,12 +58,18 @@ func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, slips bool)
 	}
 }
 
-// samePlace is a start at the time of a promise: on the hosts that are kept for it, else on
-// others.
-func (p *Planner) samePlace(e *entry, promise *cluster.Promise, at cluster.Instant) (backfill.Start, int, bool) {
+// samePlace is a start at the time of a promise, or now if that is over: on the hosts that
+// are kept for it, else on others. A pass that comes a moment late leaves it where it was,
+// else its end would be in the way of who follows.
+func (p *Planner) samePlace(r *round, e *entry, promise *cluster.Promise) (backfill.Start, int, bool) {
+	at := promise.At
+	if r.snap.Now.Sub(at) > slack {
+		at = r.snap.Now
+	}
 	if s, choice, ok := p.kept(e, promise, at); ok {
 		return s, choice, true
 	}
+	at = max(at, r.snap.Now)
 	return p.find(e.class, at, at+1, (*backfill.Profile).Search)
 }
 

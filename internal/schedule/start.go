@@ -112,6 +112,9 @@ func (p *Planner) settleOn(r *round, e *entry) {
 	s, choice, ok := p.find(e.class, now, now+1, (*backfill.Profile).Search)
 	p.profile.Lower(w, e.at, e.shares)
 	if ok {
+		for _, share := range e.shares {
+			p.left[share.Host] = true // for those who were planned behind it, in the pass that follows
+		}
 		p.rebook(e, s, choice)
 	}
 }

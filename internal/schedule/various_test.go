@@ -1,0 +1,95 @@
+package schedule
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// vary gives some sites licences, leaf switches, nodes whose GPUs are of two NVLink domains,
+// and passes that come a moment late.
+func (s *site) vary(seed uint64) {
+	s.other = rand.New(rand.NewPCG(seed, 38))
+	s.slow = s.other.IntN(3) == 0
+	if s.other.IntN(3) == 0 {
+		s.policy.Scheduling.Licences = []cluster.Licence{{Name: "sim", Count: 1 + s.other.Int32N(4)}}
+	}
+	if s.other.IntN(3) == 0 && len(s.snap.Nodes) > 1 {
+		s.policy.Scheduling.MaxSwitchWait = 0
+		leaves := make([]cluster.Switch, 1+s.other.IntN(3))
+		for i, n := range s.snap.Nodes {
+			l := &leaves[i%len(leaves)]
+			l.Name, l.Nodes = fmt.Sprintf("s%d", i%len(leaves)), append(l.Nodes, n.Name)
+		}
+		s.snap.Switches = leaves
+	}
+	if s.other.IntN(3) == 0 {
+		for _, n := range s.snap.Nodes {
+			for i := range n.GPUs[2:] {
+				n.GPUs[2+i].Domain += "b"
+			}
+		}
+	}
+}
+
+// wish has some jobs ask for what only such sites have.
+func (s *site) wish(q *cluster.Request) {
+	if list := s.policy.Scheduling.Licences; len(list) > 0 && s.other.IntN(4) == 0 {
+		q.Licences = []cluster.Licence{{Name: list[0].Name, Count: 1 + s.other.Int32N(list[0].Count)}}
+	}
+	if len(s.snap.Switches) > 0 && q.Nodes != 1 && s.other.IntN(2) == 0 {
+		q.Connect, q.SwitchWait = cluster.ConnectLeaf, -1
+		if s.other.IntN(2) == 0 {
+			q.SwitchWait = time.Duration(s.other.IntN(40)) * time.Minute
+		}
+	}
+}
+
+// licensed reports whether a job's licences are left by all others at every moment of an interval.
+func (s *site) licensed(others []held, job *cluster.Job, from, to cluster.Instant) bool {
+	if len(job.Spec.Request.Licences) == 0 {
+		return true
+	}
+	moments := []cluster.Instant{from}
+	for _, h := range others {
+		if h.from > from && h.from < to {
+			moments = append(moments, h.from)
+		}
+	}
+	for _, at := range moments {
+		used := job.Spec.Request.Licences[0].Count
+		for _, h := range others {
+			if h.from <= at && at < h.to {
+				used += h.licences
+			}
+		}
+		if used > s.policy.Scheduling.Licences[0].Count {
+			return false
+		}
+	}
+	return true
+}
+
+// couldStart reports whether a job that is planned for later could start now: nearer than
+// it is planned, or not later than it would wait for that.
+func (s *site) couldStart(snap *cluster.Snapshot, others []held, e *entry) bool {
+	q := &e.job.Spec.Request
+	if !s.licensed(others, e.job, snap.Now, snap.Now.Add(e.job.Spec.TimeLimit+cleanup)) {
+		return false
+	}
+	if q.Connect != cluster.ConnectLeaf {
+		return couldStart(snap, others, e.job, snap.Now)
+	}
+	for _, leaf := range snap.Switches {
+		part := *snap
+		part.Nodes = slices.DeleteFunc(slices.Clone(snap.Nodes), func(n *cluster.Node) bool { return !slices.Contains(leaf.Nodes, n.Name) })
+		if couldStart(&part, others, e.job, snap.Now) {
+			return true
+		}
+	}
+	waits := e.choice%2 == 1 && e.at <= snap.Now.Add(q.SwitchWait)
+	return q.SwitchWait >= 0 && !waits && couldStart(snap, others, e.job, snap.Now)
+}
