@@ -188,9 +188,10 @@ func (v *View) hopeAt() cluster.Instant {
 	return min(cluster.InstantOf(now.Truncate(24*time.Hour).Add(24*time.Hour)), v.Credits().NextDue())
 }
 
-// hope moves the ledger's time on, while jobs wait for what that may bring.
+// hope moves the ledger's time on where buckets or prices begin or end by now, or jobs wait
+// for what it may bring.
 func (s *State) hope() {
-	if s.unfunded.Len() > 0 {
+	if s.unfunded.Len() > 0 || s.credits != nil && s.credits.Ticks() && s.credits.NextDue() <= s.now {
 		s.ledger().Advance(s.now)
 	}
 }

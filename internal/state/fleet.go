@@ -132,10 +132,14 @@ func (s *State) fleetChanged(before, after []part) {
 		}
 	}
 	for _, p := range before {
-		s.fleetGrows(p.resource, Capacity{}.plus(p.Capacity, -1))
+		if !slices.Contains(after, p) {
+			s.fleetGrows(p.resource, Capacity{}.plus(p.Capacity, -1))
+		}
 	}
 	for _, p := range after {
-		s.fleetGrows(p.resource, p.Capacity)
+		if !slices.Contains(before, p) {
+			s.fleetGrows(p.resource, p.Capacity)
+		}
 	}
 	for first, _, _ := s.fleet.levels.First(); s.fleet.levels.Len() > s.limits.levels && first.at < s.now; first, _, _ = s.fleet.levels.First() {
 		s.forgetLevels()

@@ -66,3 +66,22 @@ func TestFleetForgets(t *testing.T) {
 		t.Errorf("since %s: %+v, want %+v", since.Time(), all, want)
 	}
 }
+
+// TestFleetOfWhatChanged: a GPU that fails is a change of its type, and of nothing else.
+func TestFleetOfWhatChanged(t *testing.T) {
+	s := newState(defaultLimits())
+	n := cluster.Node{Name: "n1", BootID: "b", CPUs: 4, GPUs: []cluster.GPU{{Type: "h100"}, {Index: 1, Type: "h100"}, {Index: 2, Type: "a100"}}}
+	s.Apply(1, 1, &command.RegisterNode{Node: n})
+	n.GPUs = append([]cluster.GPU(nil), n.GPUs...)
+	n.GPUs[0].Bad = "XID 79"
+	s.Apply(2, 2, &command.RegisterNode{Node: n})
+	var after []string
+	for k := range s.fleet.levels.All() {
+		if k.at == 2 {
+			after = append(after, k.resource)
+		}
+	}
+	if len(after) != 1 || after[0] != "gpu:h100" || s.Check() != nil {
+		t.Errorf("levels of %v, %v", after, s.Check())
+	}
+}

@@ -203,15 +203,19 @@ func (v *View) Signals(id cluster.JobID) []Signal {
 	return list
 }
 
-// NextDue is the earliest instant at which a Tick would change a job or a bill, and
+// NextDue is the earliest instant at which a Tick would change a job, a bill or a bucket, and
 // [cluster.Never] when there is none. It may be in the past. O(log n).
 func (v *View) NextDue() cluster.Instant {
 	due := cluster.Never
 	if k, _, found := v.due.First(); found {
 		due = k.at
 	}
-	if _, ended, found := v.Credits().OldestProvisional(); found {
+	l := v.Credits()
+	if _, ended, found := l.OldestProvisional(); found {
 		due = min(due, ended.Add(amendable+1))
+	}
+	if l.Ticks() {
+		due = min(due, l.NextDue())
 	}
 	return min(due, v.hopeAt())
 }

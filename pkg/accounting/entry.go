@@ -92,7 +92,7 @@ type Entry struct {
 // The forms of entries: one of the first says nothing of its grounds, and before the third
 // what floats is charged at the price of its start; those of the fourth have notes; from the fifth on
 // as much is set aside as the bill will come to, where before it was what the counters came to and the
-// rest of the time. A ledger writes the newest that it was told to, so that all replicas write, and
+// rest of the time, and what expires is booked at once. A ledger writes the newest that it was told to, so that all replicas write, and
 // charge, the same (Write).
 const (
 	formBare     = 1

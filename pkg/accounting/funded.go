@@ -52,6 +52,10 @@ func (l *Ledger) Lacks(n *Lien, until cluster.Instant) Credits {
 // go over to at once. Before, it was what CountedUntil says.
 func (l *Ledger) Covers() bool { return l.form >= formCovered }
 
+// Ticks reports whether time alone moves it: from form 5 on what expires is booked within
+// about a second, by a tick, and not with the next command that concerns credits.
+func (l *Ledger) Ticks() bool { return l.form >= formCovered }
+
 // CountedUntil is until when what a lien holds lasts at the present price of its last segment
 // after what its counter has come to, as if that were all that was had; now where nothing is
 // left, Never when nothing runs or it costs nothing.
