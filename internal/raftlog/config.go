@@ -74,9 +74,6 @@ type Config struct {
 	SnapshotInterval  time.Duration
 	SnapshotRetain    int
 	TrailingLogs      uint64
-	// SegmentBytes is how large a file of the log becomes (16 MiB). The log is
-	// forgotten by whole files.
-	SegmentBytes int64
 
 	// ReserveBytes of disk space are held back for the entries that end jobs
 	// when the disk is full (64 MiB). Negative: none.
@@ -112,7 +109,6 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.SnapshotInterval, 60*time.Second)
 	setDefault(&c.SnapshotRetain, 3)
 	setDefault(&c.TrailingLogs, 65536)
-	setDefault(&c.SegmentBytes, segmentBytes)
 	setDefault(&c.ReserveBytes, 64<<20)
 	setDefault(&c.CheckInterval, 10*time.Second)
 	setDefault(&c.StallLimit, 3*time.Second)

@@ -2,6 +2,7 @@ package raftlog
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func openDamaged(f *fleet, n *node) {
 	}
 }
 
-// A bit of the log flips while a member of a cluster is down.
+// A bit of raft.db flips while a member of a cluster is down.
 func TestFlippedBitInALogSetsTheDataAside(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, steady)
@@ -35,7 +36,7 @@ func TestFlippedBitInALogSetsTheDataAside(t *testing.T) {
 	sick := f.followers()[0]
 	f.must(sick.WaitApplied(f.ctx(), f.leader().Status().CommitIndex))
 	sick.Close()
-	if flipEntry(t, sick.cfg.Dir, "command two") == 0 {
+	if flip(t, filepath.Join(sick.cfg.Dir, databaseFile), "command two") == 0 {
 		t.Fatal("the command is not in the file")
 	}
 	openDamaged(f, sick)
@@ -62,7 +63,7 @@ func TestFlippedBitInALoneLogNeedsRecover(t *testing.T) {
 	n := f.leader()
 	last := n.Status().LastIndex
 	n.Close()
-	flipEntry(t, n.cfg.Dir, "command two")
+	flip(t, filepath.Join(n.cfg.Dir, databaseFile), "command two")
 	openDamaged(f, n)
 	openDamaged(f, n)
 	report, err := Recover(n.cfg, &journal{}, []Member{{n.self.ID, n.cfg.Addr, true}})

@@ -10,15 +10,14 @@
 // it on disk, and never repairs a member whose disk or state it no longer trusts:
 // such a member stops, its data is set aside, and it comes back as a new one.
 //
-// Underneath is hashicorp/raft; term and vote are in raft-boltdb. What this package adds is what
+// Underneath is hashicorp/raft with raft-boltdb. What this package adds is what
 // that library was found to lack (each has a test that fails without it):
 //
 //   - heartbeats are handled on raft's main loop (transport.go); handled beside
 //     it, as the library does, a deposed leader can stamp an entry with its
 //     successor's term, and replicas then differ for ever (hashicorp/raft#695);
 //   - every entry, every stored record and every snapshot frame carries a CRC
-//     (envelope.go, segment.go, store.go, snapshot.go); bbolt checks none of its
-//     data pages;
+//     (envelope.go, store.go, snapshot.go); bbolt checks none of its data pages;
 //   - a disk that hangs ends the process (watchdog.go); otherwise a leader whose
 //     disk hangs leads for ever (hashicorp/raft#503);
 //   - a digest of the state is agreed every ten seconds (checkpoint.go);
@@ -28,7 +27,6 @@
 //     (identity.go), so a wiped member cannot vote again in a term in which it
 //     has already voted.
 //
-// Entries are stored in files that are only appended to (segments.go), with one sync
-// for a write where a database needs two. The format of the files is in the comments
-// of envelope.go, segment.go, store.go and snapshot.go.
+// The format of the files it writes is in the comments of envelope.go, store.go
+// and snapshot.go.
 package raftlog

@@ -126,7 +126,7 @@ func setAside(dir string) (string, error) {
 	if err := os.MkdirAll(aside, 0o700); err != nil {
 		return "", fmt.Errorf("raftlog: quarantine: %w", err)
 	}
-	for _, name := range []string{databaseFile, logDir, snapshotDir, identityFile, quarantineFile} {
+	for _, name := range []string{databaseFile, snapshotDir, identityFile, quarantineFile} {
 		err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("raftlog: quarantine: %w", err)

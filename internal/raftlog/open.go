@@ -125,7 +125,7 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 		}
 		return nil, err
 	}
-	l.store.floor, l.store.entries.limit = snap.floor, cfg.SegmentBytes
+	l.store.floor = snap.floor
 	l.mux = newMux(cfg.Stream, self, l.log)
 	l.mux.probe = l.serveProbe
 	l.prober, l.clocks = newProber(l.mux), newClocks()

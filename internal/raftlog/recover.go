@@ -191,7 +191,15 @@ func knownServers(store *logStore, snap *snapshots) (servers []raft.Server) {
 	if store == nil {
 		return servers
 	}
-	first, last := store.entries.bounds()
+	defer func() { _ = recover() }() // bbolt panics on damaged pages: what was found so far stands
+	first, err := store.db.FirstIndex()
+	if err != nil || first == 0 {
+		return servers
+	}
+	last, err := store.db.LastIndex()
+	if err != nil {
+		return servers
+	}
 	for index := last; index >= first && index > newest; index-- {
 		var log raft.Log
 		if store.readEntry(index, &log) == nil && log.Type == raft.LogConfiguration {

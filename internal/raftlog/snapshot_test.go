@@ -110,7 +110,7 @@ func damage(t *testing.T, path string) {
 // alone starts a single member that forgets as much as it may at every snapshot.
 func alone(t *testing.T, snapshots int) (*fleet, []string) {
 	t.Helper()
-	f := newFleet(t, func(c *Config) { c.TrailingLogs, c.SegmentBytes = 1, 1 })
+	f := newFleet(t, func(c *Config) { c.TrailingLogs = 1 })
 	f.grow(1)
 	var want []string
 	for i := range snapshots * 10 {
@@ -163,7 +163,7 @@ func TestLoneMemberWithoutAWholeSnapshotStopsAndKeepsItsData(t *testing.T) {
 // A learner that joins late gets a snapshot and the log after it.
 func TestSnapshotReachesANewMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, func(c *Config) { c.TrailingLogs, c.SnapshotRetain, c.SegmentBytes = 1, 1, 1 })
+		f := newFleet(t, func(c *Config) { c.TrailingLogs, c.SnapshotRetain = 1, 1 })
 		defer f.close()
 		f.grow(1)
 		for i := range 30 {

@@ -2,7 +2,6 @@ package raftlog
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -42,23 +41,19 @@ func fill(t *testing.T, s *logStore, from, to uint64) {
 
 func TestDeleteRange(t *testing.T) {
 	s := testStore(t, t.TempDir())
-	s.entries.limit = 5000
-	fill(t, s, 1, 100)
-	for i := uint64(101); i <= 9000; i += 100 {
-		fill(t, s, i, i+99)
-	}
-	for _, c := range []struct{ from, to, first, last uint64 }{
-		{1, 2550, 2501, 9000},    // head: what shares a file with later ones stays
-		{6555, 9000, 2501, 6554}, // tail
+	fill(t, s, 1, 9000)
+	for _, c := range []struct{ min, max, first, last uint64 }{
+		{1, 2500, 2501, 9000},    // head
+		{6500, 9000, 2501, 6499}, // tail
 		{1, 99999, 0, 0},         // all
 	} {
-		if err := s.DeleteRange(c.from, c.to); err != nil {
+		if err := s.DeleteRange(c.min, c.max); err != nil {
 			t.Fatal(err)
 		}
 		first, _ := s.FirstIndex()
 		last, _ := s.LastIndex()
 		if first != c.first || last != c.last {
-			t.Errorf("delete %d to %d leaves %d to %d, want %d to %d", c.from, c.to, first, last, c.first, c.last)
+			t.Errorf("delete %d to %d leaves %d to %d, want %d to %d", c.min, c.max, first, last, c.first, c.last)
 		}
 		for i := first; i <= last && i > 0; i += 7 {
 			if err := s.readEntry(i, new(raft.Log)); err != nil {
@@ -66,21 +61,41 @@ func TestDeleteRange(t *testing.T) {
 			}
 		}
 	}
-	fill(t, s, 20000, 20010) // behind a snapshot
-	if err := s.DeleteRange(20003, 20005); !errors.Is(err, errOrder) {
-		t.Errorf("a hole in the middle: %v", err)
-	}
-	if err := s.DeleteRange(20011, 30000); err != nil {
-		t.Errorf("entries that are not there: %v", err)
+}
+
+// After each transaction of a deletion the log must be without a hole.
+func TestDeleteRangeGoesFromTheEnds(t *testing.T) {
+	s := testStore(t, t.TempDir())
+	fill(t, s, 1, 9000)
+	for _, c := range []span{{1, 7500}, {2500, 9000}, {1, 9000}} {
+		plan, err := s.planDelete(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, count := span{1, 9000}, uint64(0)
+		for part := range plan {
+			size := part.max - part.min + 1
+			switch {
+			case size > deleteChunk:
+				t.Errorf("delete %v: %d entries at once", c, size)
+			case part.min == left.min:
+				left.min = part.max + 1
+			case part.max == left.max:
+				left.max = part.min - 1
+			default:
+				t.Errorf("delete %v: %v makes a hole in %v", c, part, left)
+			}
+			count += size
+		}
+		if count != c.max-c.min+1 {
+			t.Errorf("delete %v: %d entries", c, count)
+		}
 	}
 }
 
 func TestLogStaysBackToTheOldestSnapshot(t *testing.T) {
 	s := testStore(t, t.TempDir())
-	s.entries.limit = 1
-	for i := uint64(1); i <= 100; i++ {
-		fill(t, s, i, i)
-	}
+	fill(t, s, 1, 100)
 	s.floor = func() uint64 { return 30 }
 	if err := s.DeleteRange(1, 80); err != nil {
 		t.Fatal(err)
@@ -94,61 +109,6 @@ func TestLogStaysBackToTheOldestSnapshot(t *testing.T) {
 	if last, _ := s.LastIndex(); last != 59 {
 		t.Errorf("log ends at %d", last)
 	}
-}
-
-// Entries that raft.db holds, where the log was kept once, are moved; also where a move
-// was cut short.
-func TestEntriesOfTheDatabaseAreMoved(t *testing.T) {
-	dir := t.TempDir()
-	db, err := openDatabase(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const count = 3*adoptEntries + 7
-	for i := uint64(11); i < 11+count; i++ {
-		log := entryLog(i, fmt.Sprint("command ", i))
-		log.Extensions = binary.LittleEndian.AppendUint32(nil, adoptedCRC(log))
-		if err := db.StoreLog(log); err != nil {
-			t.Fatal(err)
-		}
-	}
-	db.Close()
-	cut, err := openSegments(filepath.Join(dir, logDir), true)
-	if err == nil {
-		err = errors.Join(cut.append([]*raft.Log{entryLog(11, "command 11")}), cut.close())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		s := testStore(t, dir)
-		if first, last := s.entries.bounds(); first != 11 || last != 10+count {
-			t.Fatalf("entries %d to %d", first, last)
-		}
-		for i := uint64(11); i < 11+count; i++ {
-			var log raft.Log
-			if err := s.GetLog(i, &log); err != nil || !bytes.Equal(log.Data, entryLog(i, fmt.Sprint("command ", i)).Data) || log.Term != 1 {
-				t.Fatalf("entry %d: %+v, %v", i, log, err)
-			}
-		}
-		if left, err := s.db.LastIndex(); left != 0 || err != nil {
-			t.Errorf("entry %d is left in %s, %v", left, databaseFile, err)
-		}
-		s.close()
-	}
-}
-
-// flipEntry flips a bit in the log below dir wherever text stands, and says how often that was.
-func flipEntry(t *testing.T, dir, text string) (found int) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, logDir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		found += flip(t, file, text)
-	}
-	return found
 }
 
 // flip flips a bit in the file wherever text stands, and says how often that was.
@@ -186,7 +146,7 @@ func TestStoreFindsFlippedBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.close()
-	flipEntry(t, dir, "command 7")
+	flip(t, filepath.Join(dir, databaseFile), "command 7")
 	flip(t, filepath.Join(dir, databaseFile), "ABCDEFGH")
 	s = testStore(t, dir)
 	var reported []string
@@ -201,29 +161,6 @@ func TestStoreFindsFlippedBits(t *testing.T) {
 	}
 	if len(reported) != 2 {
 		t.Errorf("reported %q", reported)
-	}
-}
-
-// A last entry that cannot be read is damaged, unless the machine may have lost its
-// power while it was written.
-func TestLastEntryAfterAPowerCut(t *testing.T) {
-	for _, cut := range []bool{false, true} {
-		dir := t.TempDir()
-		s := testStore(t, dir)
-		fill(t, s, 1, 9)
-		fill(t, s, 10, 10)
-		if cut {
-			if err := s.Set(bootKey, []byte("another")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		s.close()
-		flipEntry(t, dir, "command 10")
-		s = testStore(t, dir)
-		last, _ := s.LastIndex()
-		if err := s.GetLog(10, new(raft.Log)); errors.Is(err, errRecord) == cut || cut != (last == 9) {
-			t.Errorf("power cut %v: log ends at %d, %v", cut, last, err)
-		}
 	}
 }
 

@@ -46,7 +46,7 @@ func TestFailingDiskStopsTheMember(t *testing.T) {
 		defer f.close()
 		f.grow(1)
 		n := f.leader()
-		f.must(n.store.entries.close())
+		f.must(n.store.db.Close())
 		if _, _, err := n.Propose(f.ctx(), []byte("x")); !errors.Is(err, ErrOutcomeUnknown) {
 			t.Errorf("the caller hears %v", err)
 		}

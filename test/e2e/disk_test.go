@@ -102,7 +102,7 @@ func TestBitFlip(t *testing.T) {
 	status, err := victim.Status(ctx)
 	s.must(err)
 	s.must(victim.Kill())
-	s.must(flip(filepath.Join(victim.Data, "raft", "log"), name))
+	s.must(flip(filepath.Join(victim.Data, "raft", "raft.db"), name))
 	s.must(victim.Start())
 	s.must(victim.WaitEnd(hang))
 	if code := victim.ExitCode(); code != 76 {
@@ -120,31 +120,16 @@ func TestBitFlip(t *testing.T) {
 	s.audit(ctx)
 }
 
-// flip changes a bit wherever the text stands in the files of a folder.
-func flip(dir, text string) error {
-	damaged := []byte(text)
-	damaged[len(damaged)/2] ^= 1
-	files, err := os.ReadDir(dir)
+// flip changes a bit wherever the text stands in a file.
+func flip(path, text string) error {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	found := false
-	for _, file := range files {
-		path := filepath.Join(dir, file.Name())
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if !bytes.Contains(data, []byte(text)) {
-			continue
-		}
-		found = true
-		if err := os.WriteFile(path, bytes.ReplaceAll(data, []byte(text), damaged), 0o600); err != nil {
-			return err
-		}
+	if !bytes.Contains(data, []byte(text)) {
+		return fmt.Errorf("%s does not hold %q", path, text)
 	}
-	if !found {
-		return fmt.Errorf("no file in %s holds %q", dir, text)
-	}
-	return nil
+	damaged := []byte(text)
+	damaged[len(damaged)/2] ^= 1
+	return os.WriteFile(path, bytes.ReplaceAll(data, []byte(text), damaged), 0o600)
 }
