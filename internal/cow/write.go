@@ -9,15 +9,15 @@ func (m *Map[K, V]) Set(key K, value V) (added bool) {
 		m.mark = new(mark)
 	}
 	if m.root == nil {
-		m.root = m.leaf()
+		m.root = &node[K, V]{mark: m.mark}
 	}
 	m.root = m.own(m.root)
 	right, added := m.set(m.root, true, key, value)
 	if right != nil {
 		m.root = &node[K, V]{
 			mark:     m.mark,
-			keys:     append(make([]K, 0, width), m.root.keys[0], right.keys[0]),
-			children: append(make([]*node[K, V], 0, width), m.root, right),
+			keys:     append(make([]K, 0, step), m.root.keys[0], right.keys[0]),
+			children: append(make([]*node[K, V], 0, step), m.root, right),
 		}
 	}
 	if added {
@@ -45,8 +45,8 @@ func (m *Map[K, V]) set(n *node[K, V], last bool, key K, value V) (right *node[K
 			n, i = right, i-len(n.keys)
 		}
 	}
-	n.keys = slices.Insert(n.keys, i+1, half.keys[0])
-	n.children = slices.Insert(n.children, i+1, half)
+	n.keys = insert(n.keys, i+1, half.keys[0])
+	n.children = insert(n.children, i+1, half)
 	return right, added
 }
 
@@ -63,8 +63,8 @@ func (m *Map[K, V]) setLeaf(n *node[K, V], last bool, key K, value V) (right *no
 			n, i = right, i-len(n.keys)
 		}
 	}
-	n.keys = slices.Insert(n.keys, i, key)
-	n.values = slices.Insert(n.values, i, value)
+	n.keys = insert(n.keys, i, key)
+	n.values = insert(n.values, i, value)
 	return right, true
 }
 
@@ -79,19 +79,53 @@ func (m *Map[K, V]) split(n *node[K, V], edge bool) *node[K, V] {
 	case edge:
 		at = width * 3 / 4
 	}
+	right := &node[K, V]{mark: m.mark, keys: spare(n.keys[at:], edge)}
 	if n.children == nil {
-		right := m.leaf()
-		right.keys = append(right.keys, n.keys[at:]...)
-		right.values = append(right.values, n.values[at:]...)
-		n.cut(at)
-		return right
+		right.values = spare(n.values[at:], edge)
+	} else {
+		right.children = spare(n.children[at:], edge)
 	}
-	right := &node[K, V]{mark: m.mark, keys: make([]K, 0, width), children: make([]*node[K, V], 0, width)}
-	right.keys = append(right.keys, n.keys[at:]...)
-	right.children = append(right.children, n.children[at:]...)
-	n.cut(at)
+	n.keep(at)
 	return right
 }
+
+// keep drops the entries from at on, with their room.
+func (n *node[K, V]) keep(at int) {
+	if at == len(n.keys) {
+		return
+	}
+	n.keys = spare(n.keys[:at], false)
+	if n.children == nil {
+		n.values = spare(n.values[:at], false)
+		return
+	}
+	n.children = spare(n.children[:at], false)
+}
+
+// step is by how many entries the room of a node grows. Nodes that ascending keys fill are
+// full; others are two thirds full on average, and room for all entries that they could
+// have was a third of the memory of a large map.
+const step = 8
+
+// spare copies a list into one with some room, or with all that a node may need.
+func spare[T any](list []T, all bool) []T {
+	room := width
+	if !all {
+		room = (len(list) + step - 1) / step * step
+	}
+	return append(make([]T, 0, room), list...)
+}
+
+// more makes room in a list for so many further entries of a node.
+func more[T any](list []T, count int) []T {
+	if len(list)+count <= cap(list) {
+		return list
+	}
+	return append(make([]T, 0, (len(list)+count+step-1)/step*step), list...)
+}
+
+// insert puts one entry at i.
+func insert[T any](list []T, i int, x T) []T { return slices.Insert(more(list, 1), i, x) }
 
 // cut drops the entries from at on, and lets go of what they point to.
 func (n *node[K, V]) cut(at int) {
@@ -106,20 +140,16 @@ func (n *node[K, V]) cut(at int) {
 	n.children = n.children[:at]
 }
 
-func (m *Map[K, V]) leaf() *node[K, V] {
-	return &node[K, V]{mark: m.mark, keys: make([]K, 0, width), values: make([]V, 0, width)}
-}
-
 // own returns n if only this map can reach it, else a copy that only it can.
 func (m *Map[K, V]) own(n *node[K, V]) *node[K, V] {
 	if n.mark == m.mark {
 		return n
 	}
-	c := &node[K, V]{mark: m.mark, keys: append(make([]K, 0, width), n.keys...)}
+	c := &node[K, V]{mark: m.mark, keys: spare(n.keys, false)}
 	if n.children == nil {
-		c.values = append(make([]V, 0, width), n.values...)
+		c.values = spare(n.values, false)
 	} else {
-		c.children = append(make([]*node[K, V], 0, width), n.children...)
+		c.children = spare(n.children, false)
 	}
 	return c
 }
@@ -193,12 +223,12 @@ func (m *Map[K, V]) refill(n *node[K, V], i int) {
 
 // take appends the first count entries of from.
 func (n *node[K, V]) take(from *node[K, V], count int) {
-	n.keys = append(n.keys, from.keys[:count]...)
+	n.keys = append(more(n.keys, count), from.keys[:count]...)
 	if n.children == nil {
-		n.values = append(n.values, from.values[:count]...)
+		n.values = append(more(n.values, count), from.values[:count]...)
 		return
 	}
-	n.children = append(n.children, from.children[:count]...)
+	n.children = append(more(n.children, count), from.children[:count]...)
 }
 
 // drop removes the first count entries.
@@ -214,11 +244,11 @@ func (n *node[K, V]) drop(count int) {
 // give moves the last count entries of left to the front of n.
 func (n *node[K, V]) give(left *node[K, V], count int) {
 	at := len(left.keys) - count
-	n.keys = slices.Insert(n.keys, 0, left.keys[at:]...)
+	n.keys = slices.Insert(more(n.keys, count), 0, left.keys[at:]...)
 	if n.children == nil {
-		n.values = slices.Insert(n.values, 0, left.values[at:]...)
+		n.values = slices.Insert(more(n.values, count), 0, left.values[at:]...)
 	} else {
-		n.children = slices.Insert(n.children, 0, left.children[at:]...)
+		n.children = slices.Insert(more(n.children, count), 0, left.children[at:]...)
 	}
 	left.cut(at)
 }

@@ -12,13 +12,17 @@ type AccountTree struct {
 	// Nodes has parents before children; the first is the root.
 	Nodes    []AccountNode
 	accounts map[string]int32
-	users    map[AssociationKey]int32
+	users    []userRange // of the account in the same place of Nodes
 	// Limited reports whether any account or user has a limit.
 	Limited bool
 	// Resources and Kinds are what limits are on, and of which kinds they are.
 	Resources map[string]bool
 	Kinds     map[LimitKind]bool
 }
+
+// userRange is where the users of an account are, by name and partition: they stand
+// together, so that a search among them needs no table of them all.
+type userRange struct{ first, after int32 }
 
 // AccountNode is an account, or a user in one.
 type AccountNode struct {
@@ -36,9 +40,10 @@ func (n *AccountNode) Limits() []Limit {
 }
 
 // NewAccountTree builds the tree of accounts and associations in any order. What is
-// below an account that is not there is left out; so is a circle. O(n).
+// below an account that is not there is left out; so is a circle. O(n) when the users come
+// by account, name and partition, else O(n log n).
 func NewAccountTree(accounts iter.Seq[*Account], users iter.Seq[*Association]) *AccountTree {
-	t := &AccountTree{Resources: map[string]bool{}, Kinds: map[LimitKind]bool{}, accounts: map[string]int32{}, users: map[AssociationKey]int32{}}
+	t := &AccountTree{Resources: map[string]bool{}, Kinds: map[LimitKind]bool{}, accounts: map[string]int32{}}
 	root := &Account{Name: RootAccount, Shares: 1}
 	below := map[string][]*Account{}
 	for a := range accounts {
@@ -54,20 +59,55 @@ func NewAccountTree(accounts iter.Seq[*Account], users iter.Seq[*Association]) *
 			t.add(AccountNode{Parent: int32(i), Account: a})
 		}
 	}
-	for u := range users {
-		if p, known := t.accounts[u.Account]; known {
-			t.add(AccountNode{Parent: p, Account: t.Nodes[p].Account, User: u})
-		}
-	}
+	t.addUsers(slices.SortedFunc(users, func(a, b *Association) int {
+		return cmp.Or(strings.Compare(a.Account, b.Account), a.compare(b.User, b.Partition))
+	}))
 	return t
+}
+
+// addUsers adds the users, which are in order, of the accounts that are there.
+func (t *AccountTree) addUsers(users []*Association) {
+	t.users = make([]userRange, len(t.Nodes))
+	t.Nodes = slices.Grow(t.Nodes, len(users))
+	for _, u := range users {
+		p, known := t.accounts[u.Account]
+		if !known {
+			continue
+		}
+		at := &t.users[p]
+		if at.after == 0 {
+			at.first = int32(len(t.Nodes))
+		}
+		t.add(AccountNode{Parent: p, Account: t.Nodes[p].Account, User: u})
+		at.after = int32(len(t.Nodes))
+	}
+}
+
+// compare orders associations of one account.
+func (a *Association) compare(user, partition string) int {
+	if c := strings.Compare(a.User, user); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Partition, partition)
+}
+
+// user is the node of an association. O(log n) in the users of the account.
+func (t *AccountTree) user(key AssociationKey) (int32, bool) {
+	p, known := t.accounts[key.Account]
+	if !known {
+		return 0, false
+	}
+	at := t.users[p]
+	i, found := slices.BinarySearchFunc(t.Nodes[at.first:at.after], key, func(n AccountNode, key AssociationKey) int {
+		return n.User.compare(key.User, key.Partition)
+	})
+	return at.first + int32(i), found
 }
 
 func (t *AccountTree) add(n AccountNode) {
 	i := int32(len(t.Nodes))
 	t.Nodes = append(t.Nodes, n)
-	if n.User != nil {
-		t.users[n.User.AssociationKey] = i
-	} else {
+	if n.User == nil {
 		t.accounts[n.Account.Name] = i
 	}
 	for _, l := range n.Limits() {
@@ -79,22 +119,25 @@ func (t *AccountTree) add(n AccountNode) {
 }
 
 // Find is the node that a job of the user in the account belongs to: the user's there
-// in the partition, else the user's, else the account's, else -1. O(1).
+// in the partition, else the user's, else the account's, else -1. O(log n) in the users of
+// the account.
 func (t *AccountTree) Find(key AssociationKey) int32 {
-	if i, known := t.users[key]; known {
+	if i, known := t.user(key); known {
 		return i
 	}
-	if i, known := t.users[key.Everywhere()]; known {
-		return i
+	if key.Partition != "" {
+		if i, known := t.user(key.Everywhere()); known {
+			return i
+		}
 	}
 	return t.Account(key.Account)
 }
 
 // Resolve is the key of the association that a key means: with the partition where the
-// user has one for that, else without. A nil tree has none. O(1).
+// user has one for that, else without. A nil tree has none. As [AccountTree.Find].
 func (t *AccountTree) Resolve(key AssociationKey) AssociationKey {
-	if t != nil {
-		if _, known := t.users[key]; known {
+	if t != nil && key.Partition != "" {
+		if _, known := t.user(key); known {
 			return key
 		}
 	}

@@ -79,9 +79,24 @@ written into a folder with a manifest, and written again only when it has change
 // usageReport is a report that is made of rows of usage.
 func (t *tool) usageReport(name, short string) *cobra.Command {
 	r := &reporting{tool: t}
-	c := &cobra.Command{Use: name, Short: short, Long: short + ".", Args: cobra.NoArgs, RunE: r.run(name)}
+	c := &cobra.Command{Use: name, Short: short, Long: short + ".", Args: notSreport, RunE: r.run(name)}
 	r.flags(c)
 	return c
+}
+
+// notSreport refuses words behind a report. Those of sreport name other reports.
+func notSreport(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	instead := map[string]string{
+		"accountutilizationbyuser": "gctl report accounts", "userutilizationbyaccount": "gctl report users", "accountutilizationbyqos": "gctl report usage",
+		"topusage": "gctl report users", "top": "gctl report users", "sizesbyaccount": "gctl report jobs", "utilization": "gctl report cluster, without a further word",
+	}
+	if advice := instead[strings.ToLower(args[0])]; advice != "" {
+		return &cli.UsageError{Problem: fmt.Sprintf("%s takes no words, and %q is given", c.CommandPath(), args[0]), Advice: advice}
+	}
+	return cobra.NoArgs(c, args)
 }
 
 func (r *reporting) flags(c *cobra.Command) {
