@@ -40,10 +40,12 @@ func (a *alarm) put(i int)             { a.place = i }
 func (a *alarm) where() int            { return a.place }
 
 // cause is a job or an array that others wait for, or the user and name of those that
-// go one at a time.
+// go one at a time: alone are those of them that wait for nothing else, of which a pass
+// looks at the first only.
 type cause struct {
 	job cluster.JobID
 	bearer
+	alone bool
 }
 
 // gate is all on which it depends which limit keeps a job back.
@@ -139,7 +141,7 @@ func (b *barred) await(r *round, e *entry, d cluster.Dependency) {
 	}
 	switch {
 	case d.Kind == cluster.Singleton:
-		c = cause{bearer: bearerOf(e.job)}
+		c = cause{bearer: bearerOf(e.job), alone: len(e.job.Spec.Depends) == 1}
 	case index != cluster.NoIndex:
 		if id, ok := r.snap.Element(d.Job.ID, index); ok {
 			c.job = id
@@ -247,7 +249,7 @@ func (b *barred) happened(job *cluster.Job) {
 	if len(b.causes) == 0 || job == nil {
 		return
 	}
-	for _, c := range [...]cause{{job: job.ID}, {job: job.Array}, {bearer: bearerOf(job)}} {
+	for _, c := range [...]cause{{job: job.ID}, {job: job.Array}, {bearer: bearerOf(job)}, {bearer: bearerOf(job), alone: true}} {
 		if b.causes[c] != nil {
 			b.news[c] = true
 		}
@@ -255,8 +257,8 @@ func (b *barred) happened(job *cluster.Job) {
 }
 
 // lookAgain is those for whom what keeps them back may have changed, but for all of a
-// line behind its first. O(lines + those).
-func (b *barred) lookAgain(now cluster.Instant) lowestID {
+// line, or of singletons of a name, behind the first. O(lines + those).
+func (b *barred) lookAgain(now cluster.Instant, first func(bearer) *entry) lowestID {
 	roused := map[*entry]bool{}
 	for at, ok := b.later.next(); ok && at <= now; at, ok = b.later.next() {
 		a := b.later.items[0]
@@ -264,6 +266,12 @@ func (b *barred) lookAgain(now cluster.Instant) lowestID {
 		roused[a.entry] = true
 	}
 	for c := range b.news {
+		if c.alone {
+			if e := first(c.bearer); b.causes[c][e] {
+				roused[e] = true
+			}
+			continue
+		}
 		for e := range b.causes[c] {
 			roused[e] = true
 		}

@@ -26,6 +26,9 @@ func waysToWait() map[string]func(*cluster.Snapshot, *cluster.Job) {
 		s.Depends = []cluster.Dependency{{Kind: cluster.AfterOK, Job: cluster.JobRef{ID: first, Index: cluster.NoIndex}}}
 	})
 	never := with(func(s *cluster.JobSpec) { s.Request.GPUTypes = []string{"none"} })
+	alone := with(func(s *cluster.JobSpec) { // of the name that all who wait bear
+		s.Name, s.Depends = "q", []cluster.Dependency{{Kind: cluster.Singleton}}
+	})
 	limited := with(func(s *cluster.JobSpec) { s.QOS = "kept" })
 	return map[string]func(*cluster.Snapshot, *cluster.Job){
 		"array-limit": func(_ *cluster.Snapshot, j *cluster.Job) { j.Spec, j.Array = spec, 500_000 },
@@ -33,6 +36,7 @@ func waysToWait() map[string]func(*cluster.Snapshot, *cluster.Job) {
 		"dependency":  func(_ *cluster.Snapshot, j *cluster.Job) { j.Spec = after },
 		"never":       func(_ *cluster.Snapshot, j *cluster.Job) { j.Spec = never },
 		"qos-limit":   func(_ *cluster.Snapshot, j *cluster.Job) { j.Spec = limited },
+		"singleton":   func(_ *cluster.Snapshot, j *cluster.Job) { j.Spec = alone },
 	}
 }
 
@@ -41,7 +45,7 @@ func waysToWait() map[string]func(*cluster.Snapshot, *cluster.Job) {
 func BenchmarkKeptBack(b *testing.B) {
 	ways := waysToWait()
 	ways["none"] = nil
-	for _, name := range []string{"none", "array-limit", "begin", "dependency", "never", "qos-limit"} {
+	for _, name := range []string{"none", "array-limit", "begin", "dependency", "never", "qos-limit", "singleton"} {
 		b.Run(name, func(b *testing.B) {
 			snap := full(1250, 8, 10_000, 7)
 			snap.Policy.Scheduling.Replan = 0

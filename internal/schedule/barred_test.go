@@ -105,10 +105,10 @@ func TestBarredTwice(t *testing.T) {
 	if b.count != 1 || len(b.lines) != 1 || len(b.later.items) != 0 {
 		t.Errorf("%d barred, %d lines, %d alarms", b.count, len(b.lines), len(b.later.items))
 	}
-	if list := b.lookAgain(start); len(list) != 1 || list[0] != e {
+	if list := b.lookAgain(start, nil); len(list) != 1 || list[0] != e {
 		t.Errorf("looks again at %v", list)
 	}
-	if b.remove(e); b.count != 0 || len(b.lines) != 0 || len(b.lookAgain(start)) != 0 {
+	if b.remove(e); b.count != 0 || len(b.lines) != 0 || len(b.lookAgain(start, nil)) != 0 {
 		t.Errorf("%d barred, %d lines after it left", b.count, len(b.lines))
 	}
 }

@@ -17,13 +17,18 @@ func (p *Planner) follow(r *round) bool {
 	s := &sweep{Planner: p, r: r, hosts: p.left}
 	p.left = map[int]bool{}
 	p.profile.Advance(r.snap.Now)
+	r.namesakes = p.namesakes
 	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
+		r.namesakes.ran(old, now)
 		s.happened(old)
 		s.happened(now)
 		if now == nil {
 			s.left(old)
 		}
 	})
+	if r.namesakes != nil { // before anybody asks
+		compare(p.pending, r.jobs.pending, r.namesakes.waited)
+	}
 	compare(p.pending, r.jobs.pending, s.waiting)
 	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
 		if now != nil {
@@ -245,7 +250,7 @@ func (s *sweep) retire(e *entry) {
 
 // again looks once more at jobs that were not eligible, where that may have changed.
 func (s *sweep) again() {
-	list := s.barred.lookAgain(s.r.snap.Now)
+	list := s.barred.lookAgain(s.r.snap.Now, func(b bearer) *entry { return s.entries[s.r.firstOf(b)] })
 	for len(list) > 0 {
 		e := heap.Pop(&list).(*entry)
 		line := e.kept.line

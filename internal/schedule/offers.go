@@ -99,9 +99,9 @@ func (s *sweep) offerClass(c *class) {
 }
 
 // offerClasses offers what became free to each class that might use it. With one host
-// there is no need: all that is planned on it was offered it already.
+// and no licences there is no need: all that is planned on it was offered it already.
 func (s *sweep) offerClasses() {
-	if s.profile.Hosts() == 1 {
+	if s.profile.Hosts() == 1 && len(s.ground.counts) == 0 {
 		return
 	}
 	s.heard = s.heard[:0]

@@ -61,6 +61,7 @@ type Planner struct {
 	tenants         map[cluster.JobID]*tenant
 	barred          barred
 	singles         singletons
+	namesakes       *namesakes      // as of the last snapshot; nil until a singleton asked
 	limited         map[*entry]bool // eligible elements of arrays with a limit
 	pledged         map[*entry]bool // promised, and not started
 	offers          offers          // that the last pass had no time for, and this one makes
@@ -100,7 +101,7 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 	r.decision.More = r.decision.More || len(p.offers) > 0 || p.mistold(r)
 	p.preempt(r)
 	p.explain(r)
-	p.last, p.pending, p.active = snap, r.jobs.pending, r.jobs.active
+	p.last, p.pending, p.active, p.namesakes = snap, r.jobs.pending, r.jobs.active, r.namesakes
 	r.decision.Stats.Rows, p.profile.Rows = p.profile.Rows, 0
 	r.decision.Stats.Planned = len(p.due.items)
 	if at, ok := p.barred.later.next(); ok {
@@ -114,22 +115,22 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 
 // round is one pass under way.
 type round struct {
-	number   uint64 // of the planner's passes
-	snap     *cluster.Snapshot
-	jobs     roster
-	limits   *limits
-	pledges  pledges // made when a limit asks
-	prio     *priorities
-	firstOf  map[bearer]cluster.JobID               // made when a singleton asks
-	begun    map[bearer]bool                        // names of jobs that start in this pass, if there are singletons
-	stood    map[cluster.Dependency]fulfilment      // how those on whole arrays stand: as many wait for one as it has elements
-	ripened  map[cluster.Dependency]cluster.Instant // when their delays are over
-	taken    map[cluster.JobID]int32                // elements of an array that run or are planned; made when one with a limit asks
-	turned   map[cluster.JobID]bool                 // arrays of which that has changed meanwhile
-	told     []*entry                               // whose verdict may have changed
-	free     []backfill.Amount                      // what no job has of each host; made when asked for
-	open     backfill.HostSet                       // the hosts of which free has a GPU
-	decision Decision
+	number    uint64 // of the planner's passes
+	snap      *cluster.Snapshot
+	jobs      roster
+	limits    *limits
+	pledges   pledges // made when a limit asks
+	prio      *priorities
+	namesakes *namesakes                             // nil until a singleton asks
+	begun     map[bearer]bool                        // names of jobs that start in this pass, if there are singletons
+	stood     map[cluster.Dependency]fulfilment      // how those on whole arrays stand: as many wait for one as it has elements
+	ripened   map[cluster.Dependency]cluster.Instant // when their delays are over
+	taken     map[cluster.JobID]int32                // elements of an array that run or are planned; made when one with a limit asks
+	turned    map[cluster.JobID]bool                 // arrays of which that has changed meanwhile
+	told      []*entry                               // whose verdict may have changed
+	free      []backfill.Amount                      // what no job has of each host; made when asked for
+	open      backfill.HostSet                       // the hosts of which free has a GPU
+	decision  Decision
 }
 
 func newRound(snap *cluster.Snapshot) *round { return NewPlanner().newRound(snap) }

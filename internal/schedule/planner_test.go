@@ -271,6 +271,7 @@ func FuzzPlanner(f *testing.F) {
 	}
 	f.Add(uint64(2203)) // a reservation ends where a start waits behind one that was moved
 	f.Add(uint64(1544)) // an element is planned after others of its array were told another limit
+	f.Add(uint64(836))  // a job on a node that is drained gives a licence back, and one other node is left
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		s := newSite(t, seed)
 		for range 10 {

@@ -90,16 +90,16 @@ func (s *sweep) yield() {
 
 // singleton is met when no job of the same name and user runs or is ahead.
 func (r *round) singleton(job *cluster.Job) fulfilment {
-	if r.firstOf == nil {
-		r.firstOf = map[bearer]cluster.JobID{}
-		for _, list := range [...][]*cluster.Job{r.jobs.pending, r.jobs.active} { // the latter wins
-			for i := len(list) - 1; i >= 0; i-- {
-				r.firstOf[bearerOf(list[i])] = list[i].ID
-			}
-		}
-	}
-	if r.firstOf[bearerOf(job)] == job.ID {
+	if r.firstOf(bearerOf(job)) == job.ID {
 		return met
 	}
 	return open
+}
+
+// firstOf is the job for which that is met; 0 for none.
+func (r *round) firstOf(b bearer) cluster.JobID {
+	if r.namesakes == nil {
+		r.namesakes = newNamesakes(&r.jobs)
+	}
+	return r.namesakes.first(b)
 }
