@@ -162,7 +162,7 @@ func (s *Server) identify(r *http.Request, rpc auth.RPC) (*caller, error) {
 // the leader of a new cluster has no policy for a moment, nor has a controller that has just
 // joined, and would deny administrators what they may.
 func (s *Server) founded(ctx context.Context, rpc auth.RPC) error {
-	if rpc == "ClusterService/Status" || s.passedOn(rpc) && !s.leads() {
+	if s.cfg.State.View().ClusterID() != "" || rpc == "ClusterService/Status" || s.passedOn(rpc) && !s.leads() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaderTime)
