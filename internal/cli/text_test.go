@@ -111,13 +111,14 @@ func TestSortIsByAllKeys(t *testing.T) {
 	rows := fold([]*greylagv1.Job{
 		{Id: 1, Ref: "1", Partition: "b", State: "PENDING"}, {Id: 2, Ref: "2", Partition: "a", State: "PENDING", User: "y"},
 		{Id: 3, Ref: "3", Partition: "a", State: "PENDING", User: "x"}, {Id: 4, Ref: "4", Partition: "a", State: "RUNNING"}, {Id: 5, Ref: "5", Partition: "a", State: "NEWER"},
+		{Id: 6, Ref: "6", Partition: "a", Others: []string{"c"}, State: "PENDING"}, {Id: 7, Ref: "7", Partition: "a", Others: []string{"b"}, State: "PENDING"},
 	}, true)
 	sortRows(rows, keys)
 	var got []uint64
 	for _, r := range rows {
 		got = append(got, r.job.Id)
 	}
-	if want := []uint64{4, 3, 2, 5, 1}; !slices.Equal(got, want) {
+	if want := []uint64{4, 3, 2, 5, 7, 6, 1}; !slices.Equal(got, want) {
 		t.Errorf("order %v, want %v", got, want)
 	}
 }

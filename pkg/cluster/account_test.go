@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -156,6 +157,38 @@ func TestTree(t *testing.T) {
 	}
 	if tree.Account("lost") != -1 || tree.Find(AssociationKey{Account: "x", User: "u"}) != -1 || tree.Find(AssociationKey{Account: "a", User: "eve"}) != tree.Account("a") {
 		t.Error("found what is not there, or not what is")
+	}
+}
+
+// TestFind finds every user by name and partition, in whatever order they were given.
+func TestFind(t *testing.T) {
+	var accounts []*Account
+	var users []*Association
+	for a := range 7 {
+		accounts = append(accounts, &Account{Name: fmt.Sprintf("a%d", a), Parent: RootAccount})
+		for u := range 5 * a {
+			for _, part := range []string{"gpu", "", "cpu"}[:1+u%3] {
+				users = append(users, &Association{AssociationKey: AssociationKey{Account: fmt.Sprintf("a%d", a), User: fmt.Sprintf("u%d", u), Partition: part}})
+			}
+		}
+	}
+	slices.SortFunc(users, func(a, b *Association) int { // as nobody would give them
+		return cmp.Or(strings.Compare(b.User, a.User), strings.Compare(a.Account, b.Account), strings.Compare(b.Partition, a.Partition))
+	})
+	tree := NewAccountTree(slices.Values(accounts), slices.Values(users))
+	for _, u := range users {
+		n := tree.Nodes[tree.Find(u.AssociationKey)]
+		if n.User != u || tree.Resolve(u.AssociationKey) != u.AssociationKey {
+			t.Fatalf("%s is found as %v", u.AssociationKey, n.User)
+		}
+		other := u.AssociationKey
+		other.Partition = "other"
+		if n := tree.Nodes[tree.Find(other)]; n.Account.Name != u.Account || n.User != nil && n.User.AssociationKey != u.Everywhere() {
+			t.Fatalf("%s is found as %v", other, n.User)
+		}
+	}
+	if n := tree.Find(AssociationKey{Account: "a0", User: "u0"}); n != tree.Account("a0") {
+		t.Errorf("of an account without users node %d is found", n)
 	}
 }
 
