@@ -164,7 +164,11 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Di
 // layers around them. That the memory does not hold even what starts a task is the task's own fault.
 func refusal(err error, memory uint64) error {
 	text := err.Error()
-	for _, sign := range []string{"unable to set memory limit", "memory limit too low"} { // runc 1.1; runc 1.0
+	for _, sign := range []string{
+		"unable to set memory limit",    // runc 1.1
+		"memory limit too low",          // runc 1.0
+		"memory limit could be too low", // crun
+	} {
 		if memory > 0 && strings.Contains(text, sign) {
 			return fmt.Errorf("%d KiB of memory is too little to start it: %w", memory>>10, runtime.ErrInvalid)
 		}

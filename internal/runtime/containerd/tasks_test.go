@@ -108,6 +108,19 @@ func TestLaunchErrors(t *testing.T) {
 	}
 }
 
+// TestLittleMemoryWords: as crun 1.8.1 says it, through containerd; without a limit it is
+// not the user who set one.
+func TestLittleMemoryWords(t *testing.T) {
+	crun := errors.New("failed to create shim task: OCI runtime create failed: OOM: the memory limit could be too low: " +
+		"read from the init process: unknown")
+	if err := refusal(crun, 64<<10); !errors.Is(err, runtime.ErrInvalid) || !strings.HasPrefix(err.Error(), "64 KiB of memory is too little") {
+		t.Errorf("with 64 KiB: %v", err)
+	}
+	if err := refusal(crun, 0); errors.Is(err, runtime.ErrInvalid) {
+		t.Errorf("without a limit: %v", err)
+	}
+}
+
 // TestLittleMemory: what cannot hold even the start of a task is the user's fault, in plain words.
 func TestLittleMemory(t *testing.T) {
 	r := newRuntime(t, nil)
