@@ -11,33 +11,43 @@ import (
 	"strings"
 	"time"
 
+	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/test/cluster"
 )
 
 const manyJobs = 400
 
-// endToEnd measures jobs that do nothing from submission to their end, beside Slurm.
-func endToEnd(ctx context.Context, out *paper) error {
+// tasksIn is what tasks run in: a runtime of gnoded's, with an OCI runtime found on the PATH
+// or, where it is named, in a folder.
+type tasksIn struct{ runtime, oci, folder string }
+
+func (in tasksIn) name() string {
+	return strings.TrimSpace(in.runtime + " " + filepath.Join(in.folder, in.oci))
+}
+
+// endToEnd measures jobs that do nothing from submission to their end, beside Slurm. crunIn
+// is the folder of a crun that is measured as well as the one on the PATH; empty: none.
+func endToEnd(ctx context.Context, out *paper, crunIn string) error {
 	out.table(fmt.Sprintf("Jobs end to end: an array of %d × true, one GPU each, 4 nodes of 8 simulated GPUs", manyJobs),
 		"system", "tasks run in", "jobs/s")
-	for _, kind := range []struct{ runtime, oci string }{{"containerd", "crun"}, {"containerd", "runc"}, {"process", ""}} {
+	kinds := []tasksIn{{"containerd", "crun", ""}, {"containerd", "runc", ""}, {"process", "", ""}}
+	if crunIn != "" {
+		kinds = append([]tasksIn{{"containerd", "crun", crunIn}}, kinds...)
+	}
+	path := os.Getenv("PATH")
+	for _, kind := range kinds {
 		if (kind.runtime == "process") == (cluster.Containers() == nil) {
 			continue // root's tasks run in containers, a user's cannot
 		}
-		rate, err := arrayRate(ctx, kind.runtime, kind.oci)
-		name := strings.TrimSpace(kind.runtime + " " + kind.oci)
-		if errors.Is(err, errUnusable) {
-			name += ", control groups of version 1 alone"
-			rate, err = apart(ctx, kind.oci)
-		}
-		switch {
-		case errors.Is(err, errUnusable):
-			out.row("Greylag", name, err)
-		case err != nil:
+		if err := os.Setenv("PATH", strings.TrimPrefix(kind.folder+":"+path, ":")); err != nil {
 			return err
-		default:
-			out.row("Greylag", name, fmt.Sprintf("%.1f", rate))
 		}
+		if err := out.jobs(ctx, kind); err != nil {
+			return err
+		}
+	}
+	if err := os.Setenv("PATH", path); err != nil {
+		return err
 	}
 	s, err := startSlurm(ctx, out, 4)
 	if s == nil {
@@ -54,18 +64,37 @@ func endToEnd(ctx context.Context, out *paper) error {
 	return nil
 }
 
-// errUnusable: crun refuses hosts whose control groups are of both versions.
+// jobs measures Greylag with one kind of task.
+func (out *paper) jobs(ctx context.Context, kind tasksIn) error {
+	name, measure := kind.name(), arrayRate
+	if groups, err := cgroup.Detect(); err == nil && groups.Mixed() && kind.oci == "crun" {
+		name, measure = name+", control groups of version 1 alone", apart
+	}
+	rate, err := measure(ctx, kind)
+	switch {
+	case errors.Is(err, errUnusable):
+		out.row("Greylag", name, err)
+	case err != nil:
+		return err
+	default:
+		out.row("Greylag", name, fmt.Sprintf("%.1f", rate))
+	}
+	return nil
+}
+
+// errUnusable: a runtime that makes no container here.
 var errUnusable = errors.New("does not run on this machine")
 
 // apart is the rate with an OCI runtime in a copy of this program that does not see
-// the host's second hierarchy of control groups. Nothing is held there where version 1
-// has all controllers, but crun refuses hosts that have it.
-func apart(ctx context.Context, oci string) (float64, error) {
+// the host's second hierarchy of control groups, nor what nodes that run meanwhile show
+// their tasks of it. Nothing is held there where version 1 has all controllers, but crun
+// refuses hosts that have it.
+func apart(ctx context.Context, kind tasksIn) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", `umount /sys/fs/cgroup/unified && exec "$0" -rate "$1"`, self, oci)
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", `umount -a -t cgroup2 && exec "$0" -rate "$1"`, self, kind.oci)
 	cmd.Stderr = os.Stderr
 	said, err := cmd.Output()
 	if err != nil {
@@ -76,19 +105,19 @@ func apart(ctx context.Context, oci string) (float64, error) {
 
 // printRate prints the rate with an OCI runtime, alone.
 func printRate(ctx context.Context, oci string) error {
-	rate, err := arrayRate(ctx, "containerd", oci)
+	rate, err := arrayRate(ctx, tasksIn{runtime: "containerd", oci: oci})
 	if err == nil {
 		fmt.Println(rate)
 	}
 	return err
 }
 
-func arrayRate(ctx context.Context, runtime, oci string) (float64, error) {
+func arrayRate(ctx context.Context, kind tasksIn) (float64, error) {
 	c, err := cluster.Start(ctx, cluster.Options{
-		Name: "bench", Nodes: 4, GPUs: 8, CPUs: 64, Memory: "64GiB", Runtime: runtime, OCIRuntime: oci, Tmpfs: true,
+		Name: "bench", Nodes: 4, GPUs: 8, CPUs: 64, Memory: "64GiB", Runtime: kind.runtime, OCIRuntime: kind.oci, Tmpfs: true,
 	})
-	if err != nil && oci == "crun" {
-		return 0, errUnusable // its nodes say so when they start, and are never ready
+	if err != nil && kind.oci == "crun" {
+		return 0, errUnusable // it is not installed
 	}
 	if err != nil {
 		return 0, err

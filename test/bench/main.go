@@ -28,9 +28,10 @@ type part struct {
 	run  func(context.Context, *paper) error
 }
 
-func parts(beside passSize) []part {
+func parts(beside passSize, crunIn string) []part {
 	return []part{
-		{"start", startTimes}, {"submit", submissions}, {"processes", processes}, {"jobs", endToEnd},
+		{"start", startTimes}, {"submit", submissions}, {"processes", processes},
+		{"jobs", func(ctx context.Context, out *paper) error { return endToEnd(ctx, out, crunIn) }},
 		{"queue", listing}, {"failover", failover}, {"memory", memory}, {"passes", passes}, {"ledger", ledger}, {"credits", credits},
 		{"backfill", func(ctx context.Context, out *paper) error { return besideBackfill(ctx, out, beside) }},
 	}
@@ -44,6 +45,7 @@ func main() {
 	flag.IntVar(&beside.nodes, "slurm-nodes", 128, "nodes of 8 GPUs on which a pass of Slurm's is measured: a daemon for each")
 	flag.IntVar(&beside.pending, "slurm-pending", 1000, "and jobs that wait there")
 	rateOf := flag.String("rate", "", "print jobs/s end to end with this OCI runtime, and nothing else")
+	crunIn := flag.String("crun", "", "the folder of a crun with which jobs are measured as well, such as one that is linked statically")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -66,7 +68,7 @@ func main() {
 		fail(err)
 	}
 	var failed error
-	for _, p := range parts(beside) {
+	for _, p := range parts(beside, *crunIn) {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), p.name) {
 			continue
 		}
