@@ -22,6 +22,7 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 	end := r.snap.Now.Add(p.ground.lasts(c.spec))
 	var which []string
 	var nodes []string
+	repair := true                                     // nothing else
 	open := make([]backfill.Amount, p.profile.Hosts()) // of an empty cluster, without what is reserved
 	left := slices.Clone(r.freeNow(p))
 	for h := range open {
@@ -36,6 +37,7 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 			open[h], left[h] = backfill.Amount{}, backfill.Amount{}
 			if c.may(h) {
 				which, nodes = append(which, t.reservation.Name), append(nodes, name)
+				repair = repair && t.reservation.Maintenance()
 			}
 		}
 	}
@@ -44,11 +46,18 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 	}
 	slices.Sort(which)
 	slices.Sort(nodes)
-	word := "reservation"
-	if which = slices.Compact(which); len(which) > 1 {
+	which, nodes = slices.Compact(which), slices.Compact(nodes)
+	word, kept := "reservation", "nodes %s are"
+	switch {
+	case repair:
+		word = "maintenance"
+	case len(which) > 1:
 		word = "reservations"
 	}
-	return fmt.Sprintf("%s; nodes %s are kept by %s %s before it could end", c.needs(), hostlist.Compress(slices.Compact(nodes)), word, strings.Join(which, ", "))
+	if len(nodes) == 1 {
+		kept = "node %s is"
+	}
+	return fmt.Sprintf("%s; "+kept+" kept by %s %s before it could end", c.needs(), hostlist.Compress(nodes), word, strings.Join(which, ", "))
 }
 
 // may reports whether a host is one of those on which the class may run.
