@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/csv"
 	"encoding/json"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -76,7 +77,7 @@ func (t *Table) Text() []byte {
 	var shown []Column
 	cells := make([][]string, len(t.Rows)+1)
 	for i, c := range t.Columns {
-		if c.Detail {
+		if c.Detail || c.Seldom && !slices.ContainsFunc(t.Rows, func(r []Value) bool { return r[i].Number != 0 }) {
 			continue
 		}
 		shown, cells[0] = append(shown, c), append(cells[0], strings.ToUpper(c.Name))

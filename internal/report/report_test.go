@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/report/tally"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 func must(t testing.TB, err error) {
@@ -124,6 +125,25 @@ func TestTablesForPeopleAreNarrow(t *testing.T) {
 		if head, _, _ := strings.Cut(string(table.CSV()), "\n"); strings.Count(head, ",") != len(table.Columns)-1 {
 			t.Errorf("%s: a column is missing in %s", table.Name, head)
 		}
+	}
+}
+
+// TestSeldomColumns: outcomes that no job had are left out for people, and those that one
+// had are not, so that the numbers add up.
+func TestSeldomColumns(t *testing.T) {
+	key := tally.Key{Partition: "main", QOS: "standard"}
+	rows := []Row{{Key: key}, {Key: key}}
+	rows[0].Ended[0] = 1
+	table, _ := Make("jobs", rows)
+	none, _, _ := strings.Cut(string(table.Text()), "\n")
+	rows[1].Ended[cluster.Cancelled-cluster.Completed] = 2
+	table, _ = Make("jobs", rows)
+	some, _, _ := strings.Cut(string(table.Text()), "\n")
+	if strings.Contains(none, "CANCELLED") || !strings.Contains(some, "CANCELLED") || strings.Contains(some, "NODE_FAIL") {
+		t.Errorf("without cancelled jobs %s; with some %s", none, some)
+	}
+	if csv := string(table.CSV()); !strings.Contains(csv, "node_fail") {
+		t.Errorf("CSV lacks a column: %s", csv)
 	}
 }
 

@@ -13,6 +13,7 @@ type Column struct {
 	Name   string
 	Digits int  // decimals of its numbers, or Text
 	Detail bool // not in the form for people, whose lines are short
+	Seldom bool // there only where a row has some
 }
 
 // Value is one cell: words, or a number in units of the column's last decimal.

@@ -81,6 +81,15 @@ func details(digits int, names ...string) []Column {
 	return out
 }
 
+// seldom are numbers that are mostly 0 together, which people need not see then.
+func seldom(digits int, names ...string) []Column {
+	out := numbers(digits, names...)
+	for i := range out {
+		out[i].Seldom = true
+	}
+	return out
+}
+
 func columns(parts ...[]Column) []Column { return slices.Concat(parts...) }
 
 // quantile is a wait in seconds; nothing when nobody waited.
@@ -110,8 +119,8 @@ func usage(rows []Row) Table {
 func jobs(rows []Row) Table {
 	t := Table{Name: "jobs", Columns: columns(
 		texts("partition", "qos", "gpu_type"),
-		numbers(0, "jobs", "completed", "failed"), details(0, "cancelled"), numbers(0, "timeout"), details(0, "deadline", "preempted"),
-		numbers(0, "node_fail"), details(0, "out_of_memory", "attempts", "wait_p50_s"), numbers(0, "wait_p95_s"), details(1, "gpu_used_percent"),
+		numbers(0, "jobs", "completed", "failed"), seldom(0, "cancelled", "timeout", "deadline", "preempted", "node_fail", "out_of_memory"),
+		details(0, "attempts", "wait_p50_s"), numbers(0, "wait_p95_s"), details(1, "gpu_used_percent"),
 	)}
 	for _, r := range group(rows, func(k tally.Key) tally.Key {
 		return tally.Key{Partition: k.Partition, QOS: k.QOS, GPUType: k.GPUType}
