@@ -52,6 +52,9 @@ func pack(tx *bolt.Tx) {
 	for _, name := range [][]byte{bucketJobs, bucketIDs, bucketEnded} {
 		tx.Bucket(name).FillPercent = 0.95
 	}
+	for j := range journals {
+		tx.Bucket(rowsBucket(j)).FillPercent = 0.95
+	}
 }
 
 func addToIndexes(tx *bolt.Tx, r *Record) error {
