@@ -29,6 +29,9 @@ func TestNothingIsWrong(t *testing.T) {
 	parts := map[string]int{}
 	for _, f := range Examine(t.Context(), w.host) {
 		parts[f.Part]++
+		if f.Level == Warning && strings.Contains(f.Found, " of room left, of ") {
+			continue // the disk on which the test runs, of which it knows nothing
+		}
 		if f.Level != Good || f.Advice != "" || f.Found == "" {
 			t.Errorf("%+v", f)
 		}
