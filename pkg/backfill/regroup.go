@@ -93,24 +93,23 @@ func (p *Profile) licensedAnew(w *Want, at cluster.Instant) bool {
 // reports whether they are enough.
 func (p *Profile) regroup(w *Want, k *kindWant, at cluster.Instant, own []Share) bool {
 	least, end := int(p.leastHosts(w, k)), p.now.Add(w.Lasts)
-	mine := p.mine[:0]
+	mine, most := p.mine[:0], p.canNow(k)
 	for i := range own {
 		s := &own[i]
 		d := &k.demands[p.models[s.Host]]
 		p.Rows++
-		if !w.hosts.Has(s.Host) || !d.fits(&p.rows[s.Host].steps[0].free) {
-			continue
+		if w.hosts.Has(s.Host) && d.fits(&p.rows[s.Host].steps[0].free) {
+			if free := p.rows[s.Host].without(p.now, at, end, &s.Amount); d.fits(&free) {
+				mine = append(mine, p.candidate(w, k, s.Host, free))
+			}
 		}
-		if free := p.rows[s.Host].without(p.now, at, end, &s.Amount); d.fits(&free) {
-			mine = append(mine, p.candidate(w, k, s.Host, free))
+		if len(mine)+len(own)-i-1+most < least {
+			return false // too many of its own are not free
 		}
 	}
 	p.mine = mine
 	if len(mine) == 0 && len(w.extra) == 0 {
 		return false // others alone are what every search looks at
-	}
-	if len(mine) < least && len(mine)+p.canNow(w, k) < least {
-		return false
 	}
 	others := p.present(w, k)
 	if len(mine)+len(others) < least {
@@ -128,9 +127,12 @@ func (p *Profile) regroup(w *Want, k *kindWant, at cluster.Instant, own []Share)
 
 func byPlace(c candidate, host int) int { return cmp.Compare(c.host, host) }
 
-// canNow is how many hosts can start a want's share in this stretch; at least as many as
-// at this moment. O(1).
-func (p *Profile) canNow(w *Want, k *kindWant) int {
+// canNow is how many hosts can start a want's share at this moment, or in this stretch, which
+// are at least as many, when they have not been looked for. O(1).
+func (p *Profile) canNow(k *kindWant) int {
+	if k.present.now == p.now && k.present.version == p.version {
+		return len(k.present.hosts)
+	}
 	if k.layer < 0 {
 		return len(p.hosts)
 	}
