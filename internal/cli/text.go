@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // Printable is text that a terminal shows as it is: control characters, invalid
@@ -48,8 +50,9 @@ func plain(text string) bool {
 	return true
 }
 
-// harmful are control and format characters: the latter turn text around or hide it.
-func harmful(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
+// harmful are control and format characters, and ends of lines: format characters turn text
+// around or hide it.
+func harmful(r rune) bool { return cluster.Unshowable(r) || unicode.Is(unicode.Cf, r) }
 
 // span is how many columns text takes on a terminal.
 func span(text []byte) int {

@@ -113,11 +113,15 @@ func (s *creditService) Balances(ctx context.Context, p *greylagv1.BalancesReque
 		if _, again := at[id]; again || p.GetUser() != "" && user != p.GetUser() || !sees(c, v, cluster.AssociationKey{Account: account, User: user}) {
 			continue
 		}
+		b := wire.Balance(v, id, &job, now)
+		if b.Deleted && !p.GetDeleted() && !slices.Contains(p.GetAccounts(), account) && b.Available == 0 && b.Held == 0 && b.Debt == 0 {
+			continue
+		}
 		if len(out.Balances) == maxBalances {
 			return nil, refused(command.Exhausted, "name some of them: gctl credit balance ACCOUNT", "more than %d accounts and users have balances", maxBalances)
 		}
 		at[id] = len(out.Balances)
-		out.Balances = append(out.Balances, wire.Balance(v, id, &job, now))
+		out.Balances = append(out.Balances, b)
 	}
 	if p.GetBuckets() {
 		for x := range l.Buckets() {

@@ -107,21 +107,22 @@ const (
 	maxCreditNote = 256
 )
 
-// sayable refuses a key or a note that is too long, or that would not stand in one line.
+// sayable refuses words of a change that are too long, or would not stand in one line.
 func sayable(c *command.ChangeCredits) error {
 	for _, x := range []struct {
 		what, text string
 		most       int
-	}{{"key", c.Key, maxCreditKey}, {"note", c.Note, maxCreditNote}} {
+	}{{"key", c.Key, maxCreditKey}, {"note", c.Note, maxCreditNote}, {"code", c.Code, maxCreditNote}, {"period", c.Period, maxCreditNote}} {
 		if len(x.text) > x.most || plain(x.text) != x.text {
-			return fmt.Errorf("%w: a %s is one line of at most %d bytes", accounting.ErrInvalid, x.what, x.most)
+			return fmt.Errorf("%w: a %s is one line of at most %d bytes, without control characters", accounting.ErrInvalid, x.what, x.most)
 		}
 	}
 	return nil
 }
 
 // stampOf is by what the ledger knows a change again: by the key that it was given, which
-// is one in the cluster for each action, whoever asks; else by its request. A key of the
+// is one in the cluster for each action, whichever administrator asks, and each coordinator's
+// own; else by its request. A key of the
 // days when keys were each caller's own is known as it was then, and so are all as long as
 // a member may be of those days.
 func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
@@ -130,7 +131,11 @@ func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
 		stamp.Key = fmt.Sprintf("entry %d", s.index)
 	}
 	if l := s.ledger(); c.Key != "" && l.Named() && !l.Knows(stamp.Key) {
-		stamp.Key, stamp.Lasting = actionWords()[c.Action]+":"+c.Key, c.Action == command.GrantCredits
+		whose := ""
+		if c.Action == command.SetBudget && !allowed(c.Actor, command.RoleAdmin) { // a coordinator: he cannot know what others called theirs
+			whose = " by " + stamp.By
+		}
+		stamp.Key, stamp.Lasting = actionWords()[c.Action]+whose+":"+c.Key, c.Action == command.GrantCredits
 	}
 	return stamp
 }

@@ -19,6 +19,12 @@ func PayerOf(id accounting.NodeID) (account, user string) {
 // user "" it begins with the account. O(depth).
 func (v *View) ChainOf(account, user string) accounting.Chain { return v.chainOf(account, user) }
 
+// Deleted reports whether an account of the ledger, or a user in one, is none any more.
+func (v *View) Deleted(id accounting.NodeID) bool {
+	account, user := PayerOf(id)
+	return v.accounts.Len() > 0 && (!v.accounts.Has(account) || user != "" && !v.member(account, user))
+}
+
 // Usable is what a new job of the first account of a chain may set aside at most: what
 // buckets of it and of those above it have that pay for the job, within every budget and debt.
 // Of the job it says what is known: types of GPU, partitions and QOS of a scope, each a job

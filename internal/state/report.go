@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -253,7 +252,7 @@ func plain(s string) string {
 		s = s[:maxMessage]
 	}
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if cluster.Unshowable(r) {
 			return ' '
 		}
 		return r

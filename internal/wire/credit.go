@@ -105,6 +105,7 @@ func Balance(v *state.View, id accounting.NodeID, job *accounting.Scope, now clu
 		Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Hard: n.Budget.Hard, Window: WindowWord(n.Budget.Window),
 	}
 	b.Account, b.User = state.PayerOf(id)
+	b.Deleted = v.Deleted(id)
 	b.Usable = int64(v.Usable(v.ChainOf(b.Account, b.User), job, now))
 	byClass := map[accounting.Class]*int64{
 		accounting.Purchase: &b.Purchased, accounting.GrantClass: &b.Granted, accounting.Promo: &b.Promoted, accounting.RefundClass: &b.Refunded,

@@ -89,9 +89,7 @@ func (a *Account) Validate() error {
 		fault("it cannot be its own parent")
 	}
 	checkName(fault, "parent", a.Parent, maxName)
-	if len(a.Description) > maxDescription {
-		fault("the description has %d bytes, at most %d", len(a.Description), maxDescription)
-	}
+	checkName(fault, "description", a.Description, maxDescription)
 	checkSharing(fault, a.Shares, &a.QOS, a.DefaultQOS, &a.Limits)
 	if a.Name == RootAccount && a.Shares == SharesOfParent {
 		fault("nothing is above it whose shares it could have")

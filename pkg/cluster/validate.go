@@ -213,6 +213,13 @@ func (r *Request) checkProducts(fault func(string, ...any)) {
 	}
 }
 
+// Unshowable reports whether a character of one's text would change how the text of others
+// is shown: control characters, those that end a line or a paragraph, and those that turn
+// the direction of writing around.
+func Unshowable(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+}
+
 func checkName(fault func(string, ...any), what, text string, most int) {
 	switch {
 	case len(text) > most:
@@ -221,7 +228,7 @@ func checkName(fault func(string, ...any), what, text string, most int) {
 		fault("%s %q is not valid UTF-8", what, text)
 	default:
 		for _, r := range text {
-			if unicode.IsControl(r) {
+			if Unshowable(r) {
 				fault("%s %q holds the control character %q", what, text, r)
 				return
 			}

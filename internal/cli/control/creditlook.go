@@ -23,7 +23,8 @@ func (t *tool) creditBalance() *cobra.Command {
 was spent and is owed, those of all below included, and what a new job could set aside:
 with what the accounts above have, within every budget. Credits that pay for some jobs only
 are usable, unless a type of GPU, partition or QOS is named for which they do not pay.
-gsubmit --quote says exactly what there is for one job.`,
+gsubmit --quote says exactly what there is for one job. Deleted accounts and users of which
+nothing is left are shown when they are named, and with --deleted.`,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
 			request.Accounts = args
 			a, err := c.Credits().Balances(ctx, request)
@@ -47,6 +48,7 @@ gsubmit --quote says exactly what there is for one job.`,
 	}
 	c.Flags().StringVarP(&request.User, "user", "u", "", "only this user")
 	c.Flags().BoolVarP(&request.Buckets, "buckets", "b", false, "each grant and what is left of it")
+	c.Flags().BoolVar(&request.Deleted, "deleted", false, "deleted accounts and users too, of which nothing is left")
 	c.Flags().StringSliceVar(&request.Job.GpuTypes, "gpu-types", nil, "what is usable for a job that may get these")
 	c.Flags().StringSliceVar(&request.Job.Partitions, "partitions", nil, "what is usable for a job in these")
 	c.Flags().StringSliceVar(&request.Job.Qos, "qos", nil, "what is usable for a job of this QOS")
@@ -67,7 +69,11 @@ func balanceTable(list []*greylagv1.Balance) cli.Table {
 				budget += " soft"
 			}
 		}
-		table.Rows = append(table.Rows, []string{b.Account, b.User, money(b.Available), money(b.Held), money(b.Spent), money(b.Debt), budget, money(b.Usable)})
+		usable := money(b.Usable)
+		if b.Deleted {
+			usable = "deleted"
+		}
+		table.Rows = append(table.Rows, []string{b.Account, b.User, money(b.Available), money(b.Held), money(b.Spent), money(b.Debt), budget, usable})
 	}
 	return table
 }
@@ -132,6 +138,7 @@ type balanceJSON struct {
 	Account       string       `json:"account"`
 	User          string       `json:"user,omitempty"`
 	Parent        string       `json:"parent,omitempty"`
+	Deleted       bool         `json:"deleted,omitempty"`
 	Available     string       `json:"available"`
 	Usable        string       `json:"usable"`
 	Held          string       `json:"held"`
@@ -184,7 +191,7 @@ func balancesOf(a *greylagv1.BalancesResponse) any {
 	}{[]balanceJSON{}, a.Entries, a.Charging}
 	for _, b := range a.Balances {
 		x := balanceJSON{
-			Account: b.Account, User: b.User, Parent: b.Parent, Available: d(b.Available), Usable: d(b.Usable), Held: d(b.Held), Spent: d(b.Spent), Debt: d(b.Debt),
+			Account: b.Account, User: b.User, Parent: b.Parent, Deleted: b.Deleted, Available: d(b.Available), Usable: d(b.Usable), Held: d(b.Held), Spent: d(b.Spent), Debt: d(b.Debt),
 			Window: b.Window, ByClass: classesJSON{d(b.Purchased), d(b.Granted), d(b.Promoted), d(b.Refunded)}, ExpiringWeek: d(b.ExpiringWeek), ExpiringMonth: d(b.ExpiringMonth),
 		}
 		if b.Limit > 0 {

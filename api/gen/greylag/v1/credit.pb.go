@@ -459,7 +459,8 @@ type BalancesRequest struct {
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	Buckets       bool                   `protobuf:"varint,3,opt,name=buckets,proto3" json:"buckets,omitempty"`
 	Read          *Read                  `protobuf:"bytes,4,opt,name=read,proto3" json:"read,omitempty"`
-	Job           *BucketScope           `protobuf:"bytes,5,opt,name=job,proto3" json:"job,omitempty"` // what is usable for a job on all of these types, in these partitions, of this QOS
+	Deleted       bool                   `protobuf:"varint,6,opt,name=deleted,proto3" json:"deleted,omitempty"` // those too that were deleted and of which nothing is left; always where named
+	Job           *BucketScope           `protobuf:"bytes,5,opt,name=job,proto3" json:"job,omitempty"`          // what is usable for a job on all of these types, in these partitions, of this QOS
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -522,6 +523,13 @@ func (x *BalancesRequest) GetRead() *Read {
 	return nil
 }
 
+func (x *BalancesRequest) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
 func (x *BalancesRequest) GetJob() *BucketScope {
 	if x != nil {
 		return x.Job
@@ -550,6 +558,7 @@ type Balance struct {
 	ExpiringWeek  int64                  `protobuf:"varint,17,opt,name=expiring_week,json=expiringWeek,proto3" json:"expiring_week,omitempty"` // of available
 	ExpiringMonth int64                  `protobuf:"varint,18,opt,name=expiring_month,json=expiringMonth,proto3" json:"expiring_month,omitempty"`
 	Buckets       []*Bucket              `protobuf:"bytes,19,rep,name=buckets,proto3" json:"buckets,omitempty"`
+	Deleted       bool                   `protobuf:"varint,20,opt,name=deleted,proto3" json:"deleted,omitempty"` // there is no such account, or user of it, any more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -715,6 +724,13 @@ func (x *Balance) GetBuckets() []*Bucket {
 		return x.Buckets
 	}
 	return nil
+}
+
+func (x *Balance) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
 }
 
 type Bucket struct {
@@ -1889,13 +1905,14 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\bwarnings\x18\n" +
 	" \x03(\tR\bwarnings\x12\x17\n" +
 	"\adone_by\x18\v \x01(\tR\x06doneBy\x123\n" +
-	"\adone_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x06doneAt\"\xac\x01\n" +
+	"\adone_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x06doneAt\"\xc6\x01\n" +
 	"\x0fBalancesRequest\x12\x1a\n" +
 	"\baccounts\x18\x01 \x03(\tR\baccounts\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
 	"\abuckets\x18\x03 \x01(\bR\abuckets\x12$\n" +
-	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12)\n" +
-	"\x03job\x18\x05 \x01(\v2\x17.greylag.v1.BucketScopeR\x03job\"\x83\x04\n" +
+	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\x18\n" +
+	"\adeleted\x18\x06 \x01(\bR\adeleted\x12)\n" +
+	"\x03job\x18\x05 \x01(\v2\x17.greylag.v1.BucketScopeR\x03job\"\x9d\x04\n" +
 	"\aBalance\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
@@ -1916,7 +1933,8 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\brefunded\x18\x10 \x01(\x03R\brefunded\x12#\n" +
 	"\rexpiring_week\x18\x11 \x01(\x03R\fexpiringWeek\x12%\n" +
 	"\x0eexpiring_month\x18\x12 \x01(\x03R\rexpiringMonth\x12,\n" +
-	"\abuckets\x18\x13 \x03(\v2\x12.greylag.v1.BucketR\abuckets\"\x93\x03\n" +
+	"\abuckets\x18\x13 \x03(\v2\x12.greylag.v1.BucketR\abuckets\x12\x18\n" +
+	"\adeleted\x18\x14 \x01(\bR\adeleted\"\x93\x03\n" +
 	"\x06Bucket\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
