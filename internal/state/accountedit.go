@@ -72,6 +72,11 @@ func (d *draft) edit(e *command.AccountEdit) *command.Refusal {
 	if err := a.Validate(); err != nil {
 		return wrongAccount(err)
 	}
+	if e.Description != nil || !known {
+		if refusal := d.showable("of account "+plain(a.Name), a.Name, a.Description); refusal != nil {
+			return refusal
+		}
+	}
 	d.moved = d.moved || (!known || old.Parent != a.Parent) && d.queued[cluster.Scope{Account: a.Name}] > 0
 	d.putAccount(&a)
 	return d.checkQOS(a.QOS, a.DefaultQOS, "account "+a.Name)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -53,7 +55,7 @@ func (s *State) mayChangeCredits(c *command.ChangeCredits) *command.Refusal {
 
 // carryOut hands a change to the ledger.
 func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
-	if err := sayable(c); err != nil {
+	if err := s.sayable(c); err != nil {
 		return accounting.Receipt{}, err
 	}
 	l, stamp := s.ledger(), s.stampOf(c)
@@ -108,11 +110,16 @@ const (
 )
 
 // sayable refuses words of a change that are too long, or would not stand in one line.
-func sayable(c *command.ChangeCredits) error {
+func (s *State) sayable(c *command.ChangeCredits) error {
+	covers := s.credits != nil && s.credits.Covers() // before, of keys and notes alone
+
 	for _, x := range []struct {
 		what, text string
 		most       int
 	}{{"key", c.Key, maxCreditKey}, {"note", c.Note, maxCreditNote}, {"code", c.Code, maxCreditNote}, {"period", c.Period, maxCreditNote}} {
+		if !covers && (x.what == "code" || x.what == "period" || !strings.ContainsFunc(x.text, unicode.IsControl) && len(x.text) <= x.most && utf8.ValidString(x.text)) {
+			continue
+		}
 		if len(x.text) > x.most || plain(x.text) != x.text {
 			return fmt.Errorf("%w: a %s is one line of at most %d bytes, without control characters", accounting.ErrInvalid, x.what, x.most)
 		}
@@ -132,7 +139,7 @@ func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
 	}
 	if l := s.ledger(); c.Key != "" && l.Named() && !l.Knows(stamp.Key) {
 		whose := ""
-		if c.Action == command.SetBudget && !allowed(c.Actor, command.RoleAdmin) { // a coordinator: he cannot know what others called theirs
+		if l.Covers() && c.Action == command.SetBudget && !allowed(c.Actor, command.RoleAdmin) { // a coordinator: he cannot know what others called theirs
 			whose = " by " + stamp.By
 		}
 		stamp.Key, stamp.Lasting = actionWords()[c.Action]+whose+":"+c.Key, c.Action == command.GrantCredits

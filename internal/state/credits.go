@@ -270,7 +270,7 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 			return nil
 		}
 		amount := scaled(n.Amount, spec.TimeLimit, old.Spec.TimeLimit)
-		if n.Floating && s.credits.Covers() {
+		if n.Floating && s.credits.Covers() && spec.TimeLimit > 0 { // without a limit it is stretched
 			amount = max(1, n.Amount+s.credits.Lacks(&n, old.Started.Add(spec.TimeLimit)))
 		}
 		_, err := s.credits.Resize(s.natural(), n.ID, amount)

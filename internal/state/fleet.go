@@ -131,13 +131,14 @@ func (s *State) fleetChanged(before, after []part) {
 			s.putLevel(level{s.now, resource}, c)
 		}
 	}
+	all := s.credits == nil || !s.credits.Covers() // before form 5, of what stayed too
 	for _, p := range before {
-		if !slices.Contains(after, p) {
+		if all || !slices.Contains(after, p) {
 			s.fleetGrows(p.resource, Capacity{}.plus(p.Capacity, -1))
 		}
 	}
 	for _, p := range after {
-		if !slices.Contains(before, p) {
+		if all || !slices.Contains(before, p) {
 			s.fleetGrows(p.resource, p.Capacity)
 		}
 	}

@@ -172,6 +172,9 @@ func (s *State) arrayIndices(ranges []command.IndexRange) ([]int32, *command.Ref
 // check validates a specification, fills in what the policy decides, and makes
 // sure that the cluster could run it. The result may be shared.
 func (s *State) check(spec *cluster.JobSpec, defaultTime bool) (checked *cluster.JobSpec, refusal *command.Refusal, kept bool) {
+	if refusal := s.showable("the job's", told(spec)...); refusal != nil { // first: what was checked before may be older than the rule
+		return nil, refusal, false
+	}
 	known, slot, print := s.specs.find(spec, defaultTime)
 	if known != nil {
 		return known, nil, false

@@ -215,6 +215,13 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 	if err := spec.Validate(); err != nil {
 		return invalid(err)
 	}
+	for i, text := range told(spec) { // what it had before stays
+		if text != told(old)[i] {
+			if refusal := s.showable("the job's", text); refusal != nil {
+				return refusal
+			}
+		}
+	}
 	moves := c.Partition != nil || c.Reservation != nil || resizes(c)
 	if c.TimeLimit == nil && c.QOS == nil && c.Account == nil && !moves {
 		return nil

@@ -32,17 +32,21 @@ func (l *Ledger) followTo(n *Lien, until cluster.Instant) {
 		since = g.Past[past-1].Until
 	}
 	wanted := n.Rates[0].GPUType
+	g.Past = slices.Clip(g.Past) // others have it too
 	for _, at := range l.changes(since, until, append(typesIn(g.Shares()), wanted)...) {
+		if (len(g.Past)+1)*len(g.Shares()) > maxSegments {
+			break
+		}
 		shares := slices.Clone(g.Shares())
 		for i := range shares {
 			if price, err := l.floating(shares[i].Type, wanted, at); err == nil {
 				shares[i].Price = price
 			}
 		}
-		if slices.Equal(shares, g.Shares()) || (len(g.Past)+1)*len(shares) > maxSegments {
+		if slices.Equal(shares, g.Shares()) {
 			continue
 		}
-		g.Past = append(slices.Clip(g.Past), Past{at, g.Shares()})
+		g.Past = append(g.Past, Past{at, g.Shares()})
 		if g.Price = shares[0].Price; len(g.Mix) > 0 {
 			g.Mix = shares
 		}

@@ -228,7 +228,7 @@ func checkName(fault func(string, ...any), what, text string, most int) {
 		fault("%s %q is not valid UTF-8", what, text)
 	default:
 		for _, r := range text {
-			if Unshowable(r) {
+			if unicode.IsControl(r) {
 				fault("%s %q holds the control character %q", what, text, r)
 				return
 			}

@@ -78,6 +78,11 @@ func readAccountWords(action string, args []string) (*accountWords, error) {
 	return w, nil
 }
 
+// names reports whether a key says which accounts, users and partitions are meant.
+func names(key string) bool {
+	return slices.Contains([]string{"name", "names", "user", "users", "account", "accounts", "partition", "partitions"}, key)
+}
+
 // read takes one word.
 func (w *accountWords) read(word string) error {
 	key, value, pair := strings.Cut(word, "=")
@@ -87,6 +92,8 @@ func (w *accountWords) read(word string) error {
 		named = &w.users
 	}
 	switch {
+	case pair && len(split(value)) == 0 && names(key): // of a script's empty variable: all would be meant
+		return &cli.UsageError{Problem: fmt.Sprintf("%q names nothing", word), Advice: "leave it out to mean all, or name what is meant"}
 	case key == "set" && !pair, key == "where" && !pair:
 	case !pair, key == "name", key == "names":
 		if !pair {

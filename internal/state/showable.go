@@ -1,0 +1,30 @@
+package state
+
+import (
+	"strings"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// showable refuses a text that is new and would change how the text of others is shown. It
+// is a rule of form 5: what a log or a snapshot has from before stays as it was accepted.
+func (s *State) showable(what string, texts ...string) *command.Refusal {
+	if s.credits == nil || !s.credits.Covers() {
+		return nil
+	}
+	for _, text := range texts {
+		if i := strings.IndexFunc(text, cluster.Unshowable); i >= 0 {
+			return refusef(command.InvalidArgument, "%s %q holds the control character %q", what, text, []rune(text[i:])[0])
+		}
+	}
+	return nil
+}
+
+// told are the texts of a specification that users give it.
+func told(spec *cluster.JobSpec) []string {
+	return []string{
+		spec.Name, spec.Owner.User, spec.Account, spec.Partition, spec.QOS, spec.Comment, spec.SubmitHost, spec.Reservation,
+		spec.WorkDir, spec.Input, spec.Output, spec.Error, spec.Image,
+	}
+}
