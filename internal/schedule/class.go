@@ -16,11 +16,12 @@ import (
 type class struct {
 	spec    *cluster.JobSpec // of one of them
 	specs   []*cluster.JobSpec
-	offered bool   // waits in a sweep's queue
-	hears   bool   // is about to be offered something
-	tangled bool   // a start of theirs can be in its own way
-	opens   bool   // a host has become able to take a share of theirs at once, and they have not all been asked since
-	judged  uint64 // number of the pass that found out whether it fits now
+	offered *entry          // of them, the last that was queued in a sweep and waits there; nil for none
+	before  cluster.Instant // an instant by which all ahead of that one are planned to start
+	hears   bool            // is about to be offered something
+	tangled bool            // a start of theirs can be in its own way
+	opens   bool            // a host has become able to take a share of theirs at once, and they have not all been asked since
+	judged  uint64          // number of the pass that found out whether it fits now
 	fits    bool
 	kept    string // by which reservations alone it is kept back; judged with fits
 	options []option

@@ -22,14 +22,25 @@ func (p *Planner) follow(r *round) bool {
 		r.namesakes.ran(old, now)
 		s.happened(old)
 		s.happened(now)
-		if now == nil {
-			s.left(old)
-		}
 	})
 	if r.namesakes != nil { // before anybody asks
 		compare(p.pending, r.jobs.pending, r.namesakes.waited)
 	}
-	compare(p.pending, r.jobs.pending, s.waiting)
+	compare(p.pending, r.jobs.pending, func(old, now *cluster.Job) { // before others leave what is for those ahead
+		if old != nil && now != nil {
+			s.waiting(old, now)
+		}
+	})
+	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
+		if now == nil {
+			s.left(old)
+		}
+	})
+	compare(p.pending, r.jobs.pending, func(old, now *cluster.Job) {
+		if old == nil || now == nil {
+			s.waiting(old, now)
+		}
+	})
 	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
 		if now != nil {
 			s.runs(old, now)
@@ -300,8 +311,8 @@ func (s *sweep) run() {
 		o := s.offers.pop()
 		if o.at == 0 {
 			o.queued = false
-		} else {
-			o.class.offered = false
+		} else if o.class.offered == o.entry {
+			o.class.offered = nil
 		}
 		if o.gone || o.kept != nil { // or barred since it was queued
 			if o.at > 0 { // another of the class may have what it was offered

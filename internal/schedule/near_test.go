@@ -46,3 +46,30 @@ func TestNearnessIsKept(t *testing.T) {
 		t.Errorf("n1 became free: %s", write(d))
 	}
 }
+
+// TestNearnessIsKeptLate: nor by a pass that comes a moment late, when others are planned right
+// behind it.
+func TestNearnessIsKeptLate(t *testing.T) {
+	snap := draw(t, `
+		node n1 gpus=1
+		node n2 gpus=1
+		node n3 gpus=1
+		node n4 gpus=1
+		node n5 gpus=1
+		switch s0 nodes=n[1-2]
+		switch s1 nodes=n[3-4]
+		switch s2 nodes=n5
+		switch top under=s0,s1,s2
+		run 1 on=n1:0 gpus=1 left=4m limit=2h
+		run 2 on=n4:0 gpus=1 left=24h limit=48h
+		job 3 nodes=2 gpus=1 switches=1 late=5m
+		job 4 nodes=2 gpus=1 switches=1 after=1m`)
+	snap.Policy.Scheduling.Replan = 0
+	p := NewPlanner()
+	settle(snap, p.Pass(snap))
+	next := *snap
+	next.Index, next.Now, next.Active = snap.Index+1, start.Add(4*time.Minute-slack+time.Second), snap.Active[1:]
+	if d := p.Pass(&next); !strings.HasPrefix(write(d), "3 starts on n1:0 n2:0\n") {
+		t.Errorf("a second late: %s", write(d))
+	}
+}

@@ -74,40 +74,46 @@ func (o *offers) down(i int) {
 
 // offerClass finds the first job of a class, in order, that could start sooner than
 // it is planned to: where others leave room, or at this moment on hosts that are its own
-// in part.
+// in part. When one of them waits for its turn, it looks at those ahead of that one alone.
 func (s *sweep) offerClass(c *class) {
-	if c.offered || c.latest <= s.r.snap.Now || len(c.jobs) == 0 {
+	if c.latest <= s.r.snap.Now || len(c.jobs) == 0 || c.offered == c.jobs[0] {
 		return
 	}
 	start, choice, ok := s.find(c, s.r.snap.Now, c.latest, (*backfill.Profile).Earliest)
 	if !ok && !c.opens {
 		return
 	}
+	before := start.At
 	for _, e := range c.jobs {
+		if e == c.offered {
+			return
+		}
 		at := start.At
 		if !ok || e.at <= at || !c.limitOf(e.at, e.choice).admits(&start, choice) {
-			if !c.opens || !s.canRegroup(e) {
+			if before = max(before, e.at); !c.opens || !s.canRegroup(e) {
 				continue
 			}
 			at = s.r.snap.Now
 		}
-		c.offered = true
+		c.offered, c.before = e, before
 		s.offers.push(offer{e, at})
 		return
 	}
 	c.opens = false
 }
 
-// offerClasses offers what became free to each class that might use it. With one host
-// and no licences there is no need: all that is planned on it was offered it already.
+// offerClasses offers what became free to each class that might use it. With one host of
+// one pool and no licences there is no need: all that is planned on it was offered it already.
 func (s *sweep) offerClasses() {
-	if s.profile.Hosts() == 1 && len(s.ground.counts) == 0 {
+	if s.profile.Hosts() == 1 && len(s.ground.hosts[0].Pools) < 2 && len(s.ground.counts) == 0 {
 		return
 	}
 	s.heard = s.heard[:0]
 	s.profile.News(func(w *backfill.Want, from cluster.Instant) {
 		if c := w.Owner.(*class); c.latest > from {
-			s.hear(c)
+			if c.offered == nil || c.before > from { // nothing for those ahead of it
+				s.hear(c)
+			}
 			c.opens = c.opens || c.tangled && from <= s.r.snap.Now
 		}
 	})
@@ -128,7 +134,7 @@ func (s *sweep) offerClasses() {
 
 // hear has a class offered something.
 func (s *sweep) hear(c *class) {
-	if !c.offered && !c.hears {
+	if !c.hears {
 		c.hears = true
 		s.heard = append(s.heard, c)
 	}
@@ -156,7 +162,6 @@ func (s *sweep) regrouped(e *entry) (start backfill.Start, choice int, ok bool) 
 	if !e.class.tangled || e.at <= s.r.snap.Now || e.starts {
 		return start, 0, false
 	}
-	s.looks++
 	within := e.class.limitOf(e.at, e.choice)
 	for i := range e.class.options {
 		o := &e.class.options[i]

@@ -12,7 +12,8 @@ import (
 // Promises come before all else that is planned anew: each is put where it was, and who
 // cannot have it there is told why.
 
-// keepPromises books promises, the earliest first.
+// keepPromises books promises, the earliest first, and behind them those whose jobs ask for
+// something else now: what they ask for more is not for them before those who were promised it.
 func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]memory, slips bool) {
 	type promised struct {
 		*entry
@@ -35,7 +36,12 @@ func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]
 			list = append(list, promised{e, plan})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b promised) int { return cmp.Compare(a.plan.At, b.plan.At) })
+	slices.SortStableFunc(list, func(a, b promised) int {
+		if (a.changed == "") != (b.changed == "") {
+			return cmp.Compare(len(a.changed), len(b.changed))
+		}
+		return cmp.Compare(a.plan.At, b.plan.At)
+	})
 	for _, x := range list {
 		p.keep(r, x.entry, x.plan, slips)
 	}

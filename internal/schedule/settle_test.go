@@ -35,3 +35,79 @@ func TestWhatAStartLeaves(t *testing.T) {
 		t.Errorf("the start was agreed: %s", got)
 	}
 }
+
+// TestManyWideJobsLeaveTurns: thousands of jobs on several hosts each, which the host that
+// became free helps too little, are no turns: a job of one GPU that is submitted then starts.
+func TestManyWideJobsLeaveTurns(t *testing.T) {
+	snap := full(640, 1, 0, 7)
+	snap.Policy.Scheduling.Replan = 0
+	spec := &cluster.JobSpec{Name: "w", Partition: "main", QOS: "standard", TimeLimit: time.Hour,
+		Request: cluster.Request{Nodes: 50, GPUsPerNode: 1, TasksPerNode: 1, CPUsPerTask: 1}}
+	wait := func(id cluster.JobID, spec *cluster.JobSpec) {
+		snap.Pending = append(snap.Pending, &cluster.Job{ID: id, Index: cluster.NoIndex, Spec: spec, State: cluster.Pending, Submitted: start})
+	}
+	for _, job := range snap.Active {
+		running := *job.Spec
+		running.TimeLimit = 5 * time.Hour
+		job.Spec = &running
+	}
+	for i := range cluster.JobID(maxLooks + 100) {
+		wait(1000+i, spec)
+	}
+	p := NewPlanner()
+	settle(snap, p.Pass(snap))
+	next := *snap
+	next.Index, next.Now, next.Active = snap.Index+1, snap.Now.Add(time.Second), snap.Active[1:]
+	snap = &next
+	small := *spec
+	small.Request.Nodes, small.TimeLimit = 1, 30*time.Minute
+	wait(100_000, &small)
+	if d := p.Pass(snap); len(d.Plan.Starts) != 1 || d.Stats.Anew {
+		t.Errorf("%d starts beside a free node, more to do %v, anew %v", len(d.Plan.Starts), d.More, d.Stats.Anew)
+	}
+}
+
+// TestAnotherTypeOfTheSameNode: a GPU of the other type of its node becomes free, and the job's
+// own plan has the node's CPUs.
+func TestAnotherTypeOfTheSameNode(t *testing.T) {
+	snap := draw(t, `
+		node a gpus=2 type=h100,a100 cpus=8
+		node b
+		run 1 on=a:0 gpus=1 cpus=1 left=1h limit=2h
+		run 2 on=a:1 gpus=1 cpus=1 left=3h limit=4h
+		job 4 gpus=1 cpus=7 type=h100,a100 limit=2h`)
+	p := NewPlanner()
+	settle(snap, p.Pass(snap))
+	next := *snap
+	next.Index, next.Now, next.Active = snap.Index+1, start.Add(time.Second), snap.Active[:1]
+	if d := p.Pass(&next); !strings.HasPrefix(write(d), "4 starts on a:1") {
+		t.Errorf("job 2 ended: %s", write(d))
+	}
+}
+
+// TestTurnsOfAClass: of two jobs that ask for the same, the one ahead has what becomes free while
+// the one behind it waits for its turn at something else.
+func TestTurnsOfAClass(t *testing.T) {
+	snap := draw(t, `
+		node a gpus=8
+		node b gpus=8
+		node c gpus=8
+		reservation maint nodes=c from=70m to=100m
+		reservation later nodes=a from=185m to=300m
+		reservation later nodes=a from=185m to=300m
+		run 1 on=a:0-7 gpus=8 left=60m limit=2h
+		run 2 on=b:0-7 gpus=8 left=90m limit=2h
+		run 3 on=c:0-7 gpus=8 left=50m limit=2h
+		job 4 gpus=8 limit=59m
+		job 5 gpus=8 limit=3h after=1m only=c
+		job 6 gpus=8 limit=2h after=2m
+		job 7 gpus=8 limit=2h after=3m`)
+	p := NewPlanner()
+	settle(snap, p.Pass(snap)) // 4 on a, 5 on c, 6 on b, 7 behind it
+	next := *snap
+	next.Index, next.Now, next.Active = snap.Index+1, start.Add(time.Second), snap.Active[:2]
+	next.Pending = slices.Delete(slices.Clone(snap.Pending), 1, 2)
+	if d := p.Pass(&next); !strings.HasPrefix(write(d), "4 starts on c:0-7") || p.entries[7].at < p.entries[6].at {
+		t.Errorf("job 7 is before job 6: %s", write(d))
+	}
+}

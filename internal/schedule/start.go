@@ -101,7 +101,8 @@ func (p *Planner) start(r *round, e *entry, used map[int]topology.Set) {
 }
 
 // settleOn chooses anew on which hosts a job starts that was planned before: what was
-// best when it was planned need not be now.
+// best when it was planned need not be now. Who waited to have its nodes near each other
+// has them: a pass that comes a moment late may see room for all of its time elsewhere only.
 func (p *Planner) settleOn(r *round, e *entry) {
 	now := r.snap.Now
 	if e.at == now {
@@ -111,7 +112,7 @@ func (p *Planner) settleOn(r *round, e *entry) {
 	p.profile.Lift(w, e.at, e.shares)
 	s, choice, ok := p.find(e.class, now, now+1, (*backfill.Profile).Search)
 	p.profile.Lower(w, e.at, e.shares)
-	if ok {
+	if ok && (choice%2 == 1 || e.choice%2 == 0) {
 		for _, share := range e.shares {
 			p.left[share.Host] = true // for those who were planned behind it, in the pass that follows
 		}

@@ -16,17 +16,22 @@ type present struct {
 	now     cluster.Instant
 	version uint64
 	hosts   []candidate
+	room    int32 // how many of them lie in few enough domains, where that matters
 }
 
 // Tangled reports whether a booking for the want can be in its own way: it is on several
-// hosts, or may have GPUs of several pools of one, or licences.
+// hosts, or may have GPUs of several pools of one, of whatever type, or licences.
 func (w *Want) Tangled() bool {
 	if w.Need.Nodes != 1 || w.Need.PerNode < 0 || len(w.extra) > 0 {
 		return true
 	}
+	forms := map[int]int{} // by model
 	for i := range w.kinds {
-		if slices.ContainsFunc(w.kinds[i].demands, func(d demand) bool { return len(d.forms) > 1 || d.spill }) {
-			return true
+		for m := range w.kinds[i].demands {
+			d := &w.kinds[i].demands[m]
+			if forms[m] += len(d.forms); d.spill || forms[m] > 1 {
+				return true
+			}
 		}
 	}
 	return false
@@ -111,9 +116,14 @@ func (p *Profile) regroup(w *Want, k *kindWant, at cluster.Instant, own []Share)
 	if len(mine) == 0 && len(w.extra) == 0 {
 		return false // others alone are what every search looks at
 	}
-	others := p.present(w, k)
-	if len(mine)+len(others) < least {
-		return false
+	others, more := p.present(w, k), len(mine)
+	for i := range mine {
+		if _, is := slices.BinarySearchFunc(others, mine[i].host, byPlace); is {
+			more--
+		}
+	}
+	if len(others)+more < least || w.Need.PerNode >= 0 && (more == 0 && len(w.extra) == 0 || w.domains != nil && int(k.present.room)+more < least) {
+		return false // it costs what is its own, where it helps too little
 	}
 	p.found = append(p.found[:0], mine...)
 	for i := range others {
@@ -158,6 +168,9 @@ func (p *Profile) present(w *Want, k *kindWant) []candidate {
 	}
 	p.found = p.found[:0]
 	p.gather(w, k, p.now, len(p.hosts), func(word int) uint64 { return p.set[word] })
-	k.present = present{p.now, p.version, append(k.present.hosts[:0], p.found...)}
+	k.present = present{now: p.now, version: p.version, hosts: append(k.present.hosts[:0], p.found...)}
+	if w.domains != nil && w.Need.PerNode >= 0 {
+		k.present.room = w.roomiest(p.counts(w))
+	}
 	return k.present.hosts
 }
