@@ -8,6 +8,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
+// enlarged has one of the jobs that wait ask for 8 GPUs.
+func enlarged(snap *cluster.Snapshot, i int) *cluster.Snapshot {
+	job := *snap.Pending[i]
+	spec := *job.Spec
+	spec.Request.GPUsPerNode, job.Spec = 8, &spec
+	snap.Pending[i] = &job
+	return snap
+}
+
 // TestWhoAsksForMoreBreaksNoPromise: a job that was promised a start asks for more when all is
 // planned anew, and another job of its owner ends: the node that another was promised stays its.
 func TestWhoAsksForMoreBreaksNoPromise(t *testing.T) {
@@ -22,13 +31,7 @@ func TestWhoAsksForMoreBreaksNoPromise(t *testing.T) {
 		job 5 gpus=1 limit=3h after=1m`)
 	p := NewPlanner()
 	settle(snap, p.Pass(snap))
-	next := *snap
-	next.Index, next.Now, next.Active = snap.Index+1, start.Add(time.Second), snap.Active[1:]
-	job := *snap.Pending[1]
-	spec := *job.Spec
-	spec.Request.GPUsPerNode, job.Spec = 8, &spec
-	next.Pending = []*cluster.Job{snap.Pending[0], &job}
-	d := p.Pass(&next)
+	d := p.Pass(enlarged(later(snap, time.Second, 1), 1))
 	for _, v := range d.Plan.Verdicts {
 		if v.Job == 4 {
 			t.Errorf("job 4 is told %+v", v)
@@ -51,13 +54,7 @@ func TestWhoAsksForMorePassesNobody(t *testing.T) {
 		job 5 gpus=1 limit=3h after=1m`)
 	p := NewPlanner()
 	settle(snap, p.Pass(snap))
-	next := *snap
-	next.Index, next.Now, next.Active = snap.Index+1, start.Add(time.Second), snap.Active[1:]
-	job := *snap.Pending[1]
-	spec := *job.Spec
-	spec.Request.GPUsPerNode, job.Spec = 8, &spec
-	next.Pending = []*cluster.Job{snap.Pending[0], &job}
-	d := p.Pass(&next)
+	d := p.Pass(enlarged(later(snap, time.Second, 1), 1))
 	if got := write(d); !strings.HasPrefix(got, "4 starts on a:0-7\n") || d.Stats.Anew {
 		t.Errorf("job 1 ended: %s", got)
 	}

@@ -18,34 +18,37 @@ func (p *Planner) follow(r *round) bool {
 	p.left = map[int]bool{}
 	p.profile.Advance(r.snap.Now)
 	r.namesakes = p.namesakes
-	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
-		r.namesakes.ran(old, now)
-		s.happened(old)
-		s.happened(now)
-	})
-	if r.namesakes != nil { // before anybody asks
-		compare(p.pending, r.jobs.pending, r.namesakes.waited)
+	active, pending := changes(p.active, r.jobs.active), changes(p.pending, r.jobs.pending)
+	for _, c := range active {
+		r.namesakes.ran(c.old, c.now)
+		s.happened(c.old)
+		s.happened(c.now)
 	}
-	compare(p.pending, r.jobs.pending, func(old, now *cluster.Job) { // before others leave what is for those ahead
-		if old != nil && now != nil {
-			s.waiting(old, now)
+	if r.namesakes != nil { // before anybody asks
+		for _, c := range pending {
+			r.namesakes.waited(c.old, c.now)
 		}
-	})
-	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
-		if now == nil {
-			s.left(old)
+	}
+	for _, c := range pending { // before others leave what is for those ahead
+		if c.old != nil && c.now != nil {
+			s.waiting(c.old, c.now)
 		}
-	})
-	compare(p.pending, r.jobs.pending, func(old, now *cluster.Job) {
-		if old == nil || now == nil {
-			s.waiting(old, now)
+	}
+	for _, c := range active {
+		if c.now == nil {
+			s.left(c.old)
 		}
-	})
-	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
-		if now != nil {
-			s.runs(old, now)
+	}
+	for _, c := range pending {
+		if c.old == nil || c.now == nil {
+			s.waiting(c.old, c.now)
 		}
-	})
+	}
+	for _, c := range active {
+		if c.now != nil {
+			s.runs(c.old, c.now)
+		}
+	}
 	if s.overdue(); s.late {
 		return false
 	}
@@ -56,9 +59,11 @@ func (p *Planner) follow(r *round) bool {
 	return true
 }
 
-// compare calls what differs for each job that is not the same in two lists by id;
-// what is not in a list is nil.
-func compare(old, now []*cluster.Job, differs func(old, now *cluster.Job)) {
+// change is a job that is not the same in two snapshots; nil in the one that it is not in.
+type change struct{ old, now *cluster.Job }
+
+// changes is what differs between two lists by id, by id. O(jobs).
+func changes(old, now []*cluster.Job) (list []change) {
 	for len(old) > 0 || len(now) > 0 {
 		if len(old) > 0 && len(now) > 0 && old[0] == now[0] {
 			old, now = old[1:], now[1:]
@@ -66,16 +71,17 @@ func compare(old, now []*cluster.Job, differs func(old, now *cluster.Job)) {
 		}
 		switch {
 		case len(now) == 0 || len(old) > 0 && old[0].ID < now[0].ID:
-			differs(old[0], nil)
+			list = append(list, change{old: old[0]})
 			old = old[1:]
 		case len(old) == 0 || now[0].ID < old[0].ID:
-			differs(nil, now[0])
+			list = append(list, change{now: now[0]})
 			now = now[1:]
 		default:
-			differs(old[0], now[0])
+			list = append(list, change{old[0], now[0]})
 			old, now = old[1:], now[1:]
 		}
 	}
+	return list
 }
 
 // sweep offers what became free, and places to new jobs, in order of priority.

@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,10 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestNearnessIsKept: a job that waits a while to have its nodes near each other is not
-// spread over the cluster when something becomes free meanwhile, nor when all is planned anew.
-func TestNearnessIsKept(t *testing.T) {
-	snap := draw(t, `
+// leaves are five nodes under three leaf switches.
+const leaves = `
 		node n1 gpus=1
 		node n2 gpus=1
 		node n3 gpus=1
@@ -21,7 +18,12 @@ func TestNearnessIsKept(t *testing.T) {
 		switch s0 nodes=n[1-2]
 		switch s1 nodes=n[3-4]
 		switch s2 nodes=n5
-		switch top under=s0,s1,s2
+		switch top under=s0,s1,s2`
+
+// TestNearnessIsKept: a job that waits a while to have its nodes near each other is not
+// spread over the cluster when something becomes free meanwhile, nor when all is planned anew.
+func TestNearnessIsKept(t *testing.T) {
+	snap := draw(t, leaves+`
 		run 1 on=n1:0 gpus=1 left=4m limit=2h
 		run 2 on=n4:0 gpus=1 left=1h limit=2h
 		run 5 on=n5:0 gpus=1 left=3h limit=4h
@@ -29,20 +31,17 @@ func TestNearnessIsKept(t *testing.T) {
 		job 4 nodes=3 gpus=1`)
 	p := NewPlanner()
 	settle(snap, p.Pass(snap))
-	pass := func(after time.Duration, ends cluster.JobID) Decision {
-		next := *snap
-		next.Index, next.Now = next.Index+1, start.Add(after)
-		next.Active = slices.DeleteFunc(slices.Clone(snap.Active), func(j *cluster.Job) bool { return j.ID == ends })
-		snap = &next
+	pass := func(passed time.Duration, gone ...cluster.JobID) Decision {
+		snap = later(snap, passed, gone...)
 		return p.Pass(snap)
 	}
 	if d := pass(time.Second, 5); len(d.Plan.Starts) > 0 || d.Stats.Anew {
 		t.Errorf("n5 became free: %s", write(d))
 	}
-	if d := pass(2*time.Minute, 0); len(d.Plan.Starts) > 0 || !d.Stats.Anew {
+	if d := pass(2 * time.Minute); len(d.Plan.Starts) > 0 || !d.Stats.Anew {
 		t.Errorf("all is planned anew: %v, %s", d.Stats.Anew, write(d))
 	}
-	if d := pass(3*time.Minute, 1); !strings.HasPrefix(write(d), "3 starts on n1:0 n2:0\n") {
+	if d := pass(time.Minute, 1); !strings.HasPrefix(write(d), "3 starts on n1:0 n2:0\n") {
 		t.Errorf("n1 became free: %s", write(d))
 	}
 }
@@ -50,16 +49,7 @@ func TestNearnessIsKept(t *testing.T) {
 // TestNearnessIsKeptLate: nor by a pass that comes a moment late, when others are planned right
 // behind it.
 func TestNearnessIsKeptLate(t *testing.T) {
-	snap := draw(t, `
-		node n1 gpus=1
-		node n2 gpus=1
-		node n3 gpus=1
-		node n4 gpus=1
-		node n5 gpus=1
-		switch s0 nodes=n[1-2]
-		switch s1 nodes=n[3-4]
-		switch s2 nodes=n5
-		switch top under=s0,s1,s2
+	snap := draw(t, leaves+`
 		run 1 on=n1:0 gpus=1 left=4m limit=2h
 		run 2 on=n4:0 gpus=1 left=24h limit=48h
 		job 3 nodes=2 gpus=1 switches=1 late=5m
@@ -67,9 +57,7 @@ func TestNearnessIsKeptLate(t *testing.T) {
 	snap.Policy.Scheduling.Replan = 0
 	p := NewPlanner()
 	settle(snap, p.Pass(snap))
-	next := *snap
-	next.Index, next.Now, next.Active = snap.Index+1, start.Add(4*time.Minute-slack+time.Second), snap.Active[1:]
-	if d := p.Pass(&next); !strings.HasPrefix(write(d), "3 starts on n1:0 n2:0\n") {
+	if d := p.Pass(later(snap, 4*time.Minute-slack+time.Second, 1)); !strings.HasPrefix(write(d), "3 starts on n1:0 n2:0\n") {
 		t.Errorf("a second late: %s", write(d))
 	}
 }

@@ -36,14 +36,13 @@ func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]
 			list = append(list, promised{e, plan})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b promised) int {
-		if (a.changed == "") != (b.changed == "") {
-			return cmp.Compare(len(a.changed), len(b.changed))
+	slices.SortStableFunc(list, func(a, b promised) int { return cmp.Compare(a.plan.At, b.plan.At) })
+	for _, changed := range []bool{false, true} {
+		for _, x := range list {
+			if changed == (x.changed != "") {
+				p.keep(r, x.entry, x.plan, slips)
+			}
 		}
-		return cmp.Compare(a.plan.At, b.plan.At)
-	})
-	for _, x := range list {
-		p.keep(r, x.entry, x.plan, slips)
 	}
 }
 
@@ -159,11 +158,11 @@ func (p *Planner) blame(r *round, e *entry, promise *cluster.Promise) string {
 
 // prolonged is a job that runs and was given more time since the last pass; nil for none.
 func (p *Planner) prolonged(r *round) (job *cluster.Job) {
-	compare(p.active, r.jobs.active, func(old, now *cluster.Job) {
-		if old != nil && now != nil && old.Spec != now.Spec && limitOf(now.Spec) > limitOf(old.Spec) {
-			job = now
+	for _, c := range changes(p.active, r.jobs.active) {
+		if c.old != nil && c.now != nil && c.old.Spec != c.now.Spec && limitOf(c.now.Spec) > limitOf(c.old.Spec) {
+			job = c.now
 		}
-	})
+	}
 	return job
 }
 

@@ -9,6 +9,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
+// later is a snapshot of a while after another: some of its jobs are gone.
+func later(snap *cluster.Snapshot, passed time.Duration, gone ...cluster.JobID) *cluster.Snapshot {
+	left := func(j *cluster.Job) bool { return slices.Contains(gone, j.ID) }
+	next := *snap
+	next.Index, next.Now = snap.Index+1, snap.Now.Add(passed)
+	next.Active = slices.DeleteFunc(slices.Clone(snap.Active), left)
+	next.Pending = slices.DeleteFunc(slices.Clone(snap.Pending), left)
+	return &next
+}
+
 // TestWhatAStartLeaves: a job whose time has come takes the node that it fits best, and who
 // was planned behind it on the other starts there at once.
 func TestWhatAStartLeaves(t *testing.T) {
@@ -22,14 +32,12 @@ func TestWhatAStartLeaves(t *testing.T) {
 		job 5 gpus=8 limit=1h after=1m`)
 	p := NewPlanner()
 	settle(snap, p.Pass(snap))
-	next := *snap
-	next.Index, next.Now = snap.Index+1, start.Add(10*time.Minute)
-	next.Active = slices.DeleteFunc(slices.Clone(snap.Active), func(j *cluster.Job) bool { return j.ID != 2 })
-	d := p.Pass(&next)
+	snap = later(snap, 10*time.Minute, 1, 3)
+	d := p.Pass(snap)
 	if got := write(d); !strings.HasPrefix(got, "4 starts on b:4-7\n") {
 		t.Fatalf("two jobs ended: %s", got)
 	}
-	snap = started(&next, d)
+	snap = started(snap, d)
 	snap.Index++
 	if got := write(p.Pass(snap)); !strings.HasPrefix(got, "5 starts on a:0-7") {
 		t.Errorf("the start was agreed: %s", got)
@@ -56,9 +64,7 @@ func TestManyWideJobsLeaveTurns(t *testing.T) {
 	}
 	p := NewPlanner()
 	settle(snap, p.Pass(snap))
-	next := *snap
-	next.Index, next.Now, next.Active = snap.Index+1, snap.Now.Add(time.Second), snap.Active[1:]
-	snap = &next
+	snap = later(snap, time.Second, snap.Active[0].ID)
 	small := *spec
 	small.Request.Nodes, small.TimeLimit = 1, 30*time.Minute
 	wait(100_000, &small)
@@ -78,9 +84,7 @@ func TestAnotherTypeOfTheSameNode(t *testing.T) {
 		job 4 gpus=1 cpus=7 type=h100,a100 limit=2h`)
 	p := NewPlanner()
 	settle(snap, p.Pass(snap))
-	next := *snap
-	next.Index, next.Now, next.Active = snap.Index+1, start.Add(time.Second), snap.Active[:1]
-	if d := p.Pass(&next); !strings.HasPrefix(write(d), "4 starts on a:1") {
+	if d := p.Pass(later(snap, time.Second, 2)); !strings.HasPrefix(write(d), "4 starts on a:1") {
 		t.Errorf("job 2 ended: %s", write(d))
 	}
 }
@@ -94,7 +98,6 @@ func TestTurnsOfAClass(t *testing.T) {
 		node c gpus=8
 		reservation maint nodes=c from=70m to=100m
 		reservation later nodes=a from=185m to=300m
-		reservation later nodes=a from=185m to=300m
 		run 1 on=a:0-7 gpus=8 left=60m limit=2h
 		run 2 on=b:0-7 gpus=8 left=90m limit=2h
 		run 3 on=c:0-7 gpus=8 left=50m limit=2h
@@ -104,10 +107,7 @@ func TestTurnsOfAClass(t *testing.T) {
 		job 7 gpus=8 limit=2h after=3m`)
 	p := NewPlanner()
 	settle(snap, p.Pass(snap)) // 4 on a, 5 on c, 6 on b, 7 behind it
-	next := *snap
-	next.Index, next.Now, next.Active = snap.Index+1, start.Add(time.Second), snap.Active[:2]
-	next.Pending = slices.Delete(slices.Clone(snap.Pending), 1, 2)
-	if d := p.Pass(&next); !strings.HasPrefix(write(d), "4 starts on c:0-7") || p.entries[7].at < p.entries[6].at {
+	if d := p.Pass(later(snap, time.Second, 3, 5)); !strings.HasPrefix(write(d), "4 starts on c:0-7") || p.entries[7].at < p.entries[6].at {
 		t.Errorf("job 7 is before job 6: %s", write(d))
 	}
 }

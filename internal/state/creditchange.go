@@ -111,16 +111,17 @@ const (
 
 // sayable refuses words of a change that are too long, or would not stand in one line.
 func (s *State) sayable(c *command.ChangeCredits) error {
-	covers := s.credits != nil && s.credits.Covers() // before, of keys and notes alone
-
-	for _, x := range []struct {
+	type word struct {
 		what, text string
 		most       int
-	}{{"key", c.Key, maxCreditKey}, {"note", c.Note, maxCreditNote}, {"code", c.Code, maxCreditNote}, {"period", c.Period, maxCreditNote}} {
-		if !covers && (x.what == "code" || x.what == "period" || !strings.ContainsFunc(x.text, unicode.IsControl) && len(x.text) <= x.most && utf8.ValidString(x.text)) {
-			continue
-		}
-		if len(x.text) > x.most || plain(x.text) != x.text {
+	}
+	words, harmful := []word{{"key", c.Key, maxCreditKey}, {"note", c.Note, maxCreditNote}}, unicode.IsControl
+	if s.covers() {
+		words = append(words, word{"code", c.Code, maxCreditNote}, word{"period", c.Period, maxCreditNote})
+		harmful = cluster.Unshowable
+	}
+	for _, x := range words {
+		if len(x.text) > x.most || !utf8.ValidString(x.text) || strings.ContainsFunc(x.text, harmful) {
 			return fmt.Errorf("%w: a %s is one line of at most %d bytes, without control characters", accounting.ErrInvalid, x.what, x.most)
 		}
 	}

@@ -21,6 +21,10 @@ func (s *State) ledger() *accounting.Ledger {
 	return s.credits
 }
 
+// covers reports whether the rules of form 5 hold: all replicas go over to them at once, so
+// that what a log or a snapshot has from before means what it did.
+func (s *State) covers() bool { return s.credits != nil && s.credits.Covers() }
+
 // ledgerNow is the ledger's time: of several commands of one instant it tells which was
 // first.
 func (s *State) ledgerNow() cluster.Instant { return max(s.now, s.ledger().Now()) }
@@ -270,7 +274,7 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 			return nil
 		}
 		amount := scaled(n.Amount, spec.TimeLimit, old.Spec.TimeLimit)
-		if n.Floating && s.credits.Covers() && spec.TimeLimit > 0 { // without a limit it is stretched
+		if n.Floating && s.covers() && spec.TimeLimit > 0 { // without a limit it is stretched
 			amount = max(1, n.Amount+s.credits.Lacks(&n, old.Started.Add(spec.TimeLimit)))
 		}
 		_, err := s.credits.Resize(s.natural(), n.ID, amount)

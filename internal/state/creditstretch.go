@@ -52,7 +52,7 @@ func (s *State) lacks(n *accounting.Lien, window time.Duration, limit cluster.In
 		}
 		return max(limit, s.now)
 	}
-	if s.credits.Covers() {
+	if s.covers() {
 		if s.credits.Lacks(n, within(window/2)) <= 0 {
 			return 0
 		}
@@ -75,7 +75,7 @@ func (s *State) stretchSome(n *accounting.Lien, err error) {
 			return
 		}
 		_, err = s.credits.Resize(s.natural(), n.ID, n.Amount+short.Available)
-		if err == nil || !s.credits.Covers() {
+		if err == nil || !s.covers() {
 			return
 		}
 	}
@@ -84,7 +84,7 @@ func (s *State) stretchSome(n *accounting.Lien, err error) {
 // lasts reports whether a lien pays for more than what its job has had until now.
 func (s *State) lasts(id accounting.LienID) bool {
 	n, _ := s.credits.Lien(id)
-	if s.credits.Covers() {
+	if s.covers() {
 		return s.credits.Lacks(&n, s.now.Add(time.Millisecond)) <= 0
 	}
 	return n.CountedUntil(s.now) > s.now

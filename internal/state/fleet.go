@@ -131,7 +131,7 @@ func (s *State) fleetChanged(before, after []part) {
 			s.putLevel(level{s.now, resource}, c)
 		}
 	}
-	all := s.credits == nil || !s.credits.Covers() // before form 5, of what stayed too
+	all := !s.covers() // before form 5, of what stayed too
 	for _, p := range before {
 		if all || !slices.Contains(after, p) {
 			s.fleetGrows(p.resource, Capacity{}.plus(p.Capacity, -1))

@@ -10,7 +10,7 @@ import (
 // showable refuses a text that is new and would change how the text of others is shown. It
 // is a rule of form 5: what a log or a snapshot has from before stays as it was accepted.
 func (s *State) showable(what string, texts ...string) *command.Refusal {
-	if s.credits == nil || !s.credits.Covers() {
+	if !s.covers() {
 		return nil
 	}
 	for _, text := range texts {
