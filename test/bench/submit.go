@@ -8,6 +8,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/test/cluster"
 )
 
@@ -73,19 +74,19 @@ func flood(ctx context.Context, c *cluster.Cluster, clients, many int, length ti
 	var all sync.WaitGroup
 	end := time.Now().Add(length)
 	for range clients {
-		client, err := c.Client()
+		caller, err := dialLeader(ctx, c)
 		if err != nil {
 			return 0, nil, err
 		}
 		all.Go(func() {
-			defer client.Close()
-			for time.Now().Before(end) {
-				request := &greylagv1.SubmitRequest{}
+			defer caller.conn.Close()
+			for time.Now().Before(end) && ctx.Err() == nil {
+				request := &greylagv1.SubmitRequest{RequestId: client.NewRequestID()}
 				for range many {
 					request.Jobs = append(request.Jobs, spec())
 				}
 				begun := time.Now()
-				_, failed := client.Jobs().Submit(ctx, request)
+				failed := caller.submit(request)
 				mu.Lock()
 				if failed != nil {
 					err = failed
