@@ -95,11 +95,11 @@ func (d *Decoder) record(c *codec.Coder) {
 			l.restoreLien(c, n)
 		}
 	case tablePrices:
-		var x keyed[priceKey, Credits]
+		var x pricing
 		if codec.Record(c, &x, priceRecord); !c.Failed() {
 			accept(c, !l.prices.Has(x.key) && x.value >= 0 && x.value <= MaxAmount, "a price")
 			l.putPrice(x.key, x.value)
-			if from := -x.key.before; from > l.now {
+			if from := -x.key.before; from > l.now || x.behind {
 				l.due.Set(dueKey{from, 0}, none{})
 			}
 		}

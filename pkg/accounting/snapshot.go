@@ -65,10 +65,19 @@ func bucketRecord(c *codec.Coder, x *Bucket) {
 	codec.Record(c, x, bucketFields)
 }
 
-func priceRecord(c *codec.Coder, x *keyed[priceKey, Credits]) {
+// pricing is a price as it is encoded.
+type pricing struct {
+	keyed[priceKey, Credits]
+	behind bool // it has begun, and the sweep has not come to it: nothing else of it says so
+}
+
+func priceRecord(c *codec.Coder, x *pricing) {
 	codec.String(c, &x.key.gpuType)
 	codec.Int(c, &x.key.before)
 	codec.Int(c, &x.value)
+	if x.behind || c.Reading() && c.Added() { // without, as before it was told
+		codec.Bool(c, &x.behind)
+	}
 }
 
 func codeRecord(c *codec.Coder, x *keyed[string, int64]) {
@@ -136,7 +145,9 @@ func (l *Ledger) Encode(emit func(chunk []byte) error) error {
 	}
 	x.table(tablePrices)
 	for k, p := range l.prices.All() {
-		put(x, tablePrices, &keyed[priceKey, Credits]{k, p}, priceRecord)
+		from := -k.before
+		behind := from <= l.now && l.due.Has(dueKey{from, 0})
+		put(x, tablePrices, &pricing{keyed[priceKey, Credits]{k, p}, behind}, priceRecord)
 	}
 	x.table(tableCodes)
 	for code, n := range l.codes.All() {

@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // encoded is a ledger in one piece: each chunk with its length before it.
@@ -50,28 +54,97 @@ func lived(t testing.TB, seed uint64, steps int) *game {
 	return g
 }
 
-// TestRestored checks that a ledger and what is decoded from its encoding are the same
-// to everything that comes later, entry by entry.
+// indexes is what a ledger finds its records by, and is not encoded.
+func indexes(l *Ledger) string {
+	var out strings.Builder
+	for k := range l.due.All() {
+		fmt.Fprintln(&out, "due", k)
+	}
+	for k := range l.spend.All() {
+		fmt.Fprintln(&out, "spend", k)
+	}
+	for k := range l.onParts.All() {
+		fmt.Fprintln(&out, "parts", k)
+	}
+	for k := range l.debtors.All() {
+		fmt.Fprintln(&out, "debtor", k)
+	}
+	for k := range l.ended.All() {
+		fmt.Fprintln(&out, "ended", k)
+	}
+	for k := range l.aging.All() {
+		fmt.Fprintln(&out, "key", k)
+	}
+	for id, b := range l.buckets.All() {
+		fmt.Fprintln(&out, "bucket", id, b.usable, b.listed)
+	}
+	fmt.Fprintln(&out, l.today, l.month, l.form)
+	return out.String()
+}
+
+// TestRestored checks that a ledger and what is decoded from its encoding, now and again,
+// are the same to everything that comes later, entry by entry.
 func TestRestored(t *testing.T) {
-	for seed := range uint64(32) {
-		g := lived(t, seed, 60)
+	for seed := range uint64(64) {
+		g := lived(t, seed, 20)
 		l := g.l
-		data := encoded(t, l)
-		again, err := decoded(data)
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		if !bytes.Equal(encoded(t, again), data) {
-			t.Fatalf("seed %d: a restored ledger is encoded otherwise", seed)
-		}
-		for range 40 {
+		l.Watch(true)
+		again := l
+		for range 80 {
+			if again == l || g.dice(4) == 0 {
+				data := encoded(t, again)
+				again = mustDecode(t, data)
+				again.Watch(true)
+				if got, want := indexes(again), indexes(l); got != want || !bytes.Equal(encoded(t, again), data) {
+					t.Fatalf("seed %d: a restored ledger differs:\n%s", seed, differ(got, want))
+				}
+			}
 			d := g.next()
 			r1, err1 := d.on(l)
 			r2, err2 := d.on(again)
-			if !reflect.DeepEqual(r1, r2) || fmt.Sprint(err1) != fmt.Sprint(err2) || !reflect.DeepEqual(l.Drain(), again.Drain()) || l.Digest() != again.Digest() {
+			if !reflect.DeepEqual(r1, r2) || fmt.Sprint(err1) != fmt.Sprint(err2) || !reflect.DeepEqual(l.Drain(), again.Drain()) ||
+				!reflect.DeepEqual(l.Freed(), again.Freed()) || l.Digest() != again.Digest() {
 				t.Fatalf("seed %d: %+v: %+v, %v, restored %+v, %v", seed, d, r1, err1, r2, err2)
 			}
 		}
+	}
+}
+
+// TestRestoredBehind restores a ledger after each command while more has become due than one
+// command does: buckets that begin and expire, and prices among and behind them. What is
+// restored goes on as what was not.
+func TestRestoredBehind(t *testing.T) {
+	l := New()
+	s := Stamp{At: base, Key: "k", Natural: true}
+	for k := range int64(3000) {
+		g := Grant{Owner: Chain{NodeID(fmt.Sprint("o", k%7))}, Class: Purchase, Amount: One, Expires: base.Add(time.Duration(2+k) * time.Second)}
+		if k%3 == 0 {
+			g.Effective = base.Add(time.Second)
+		}
+		_, err := l.Grant(s, g)
+		for _, at := range []cluster.Instant{g.Expires, g.Expires + 1} {
+			_, bad := l.SetPrice(s, Rate{"H100", One}, at)
+			err = errors.Join(err, bad)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, behind := l.Clone(), 0
+	for ; l.NextDue() != cluster.Never; behind++ {
+		at := base.Add(24 * time.Hour)
+		l.Advance(at)
+		again.Advance(at)
+		if l.Digest() != again.Digest() || l.NextDue() != again.NextDue() {
+			t.Fatalf("after %d commands %s is due next, of what was restored %s", behind+1, l.NextDue().Time(), again.NextDue().Time())
+		}
+		again = mustDecode(t, encoded(t, again))
+		if got, want := indexes(again), indexes(l); got != want || !bytes.Equal(encoded(t, again), encoded(t, l)) {
+			t.Fatalf("after %d commands a restored ledger differs:\n%s", behind+1, differ(got, want))
+		}
+	}
+	if behind < 5 {
+		t.Fatalf("all was done after %d commands", behind)
 	}
 }
 

@@ -1,0 +1,84 @@
+package state
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// indexes is what a state finds its records by, and is not encoded.
+func indexes(s *State) string {
+	var out strings.Builder
+	fmt.Fprintln(&out, s.requestOf, s.requestBytes, s.queued, s.dependents, s.states, s.retryAll)
+	listed(&out, "present", &s.fleet.present)
+	listed(&out, "user", &s.users)
+	listed(&out, "on node", &s.onNode)
+	listed(&out, "due", &s.due)
+	listed(&out, "ended", &s.ended)
+	listed(&out, "idle", &s.idle)
+	listed(&out, "soft", &s.soft)
+	listed(&out, "unfunded", &s.unfunded)
+	listed(&out, "member", &s.members)
+	listed(&out, "queue", &s.queue)
+	listed(&out, "blob", &s.blobs)
+	listed(&out, "array", &s.arrays)
+	for id := range s.narrow.All() {
+		fmt.Fprintln(&out, "narrow", id)
+	}
+	return out.String()
+}
+
+func listed[K, V any](out *strings.Builder, what string, m *cow.Map[K, V]) {
+	for k, v := range m.All() {
+		fmt.Fprintln(out, what, k, v)
+	}
+}
+
+// TestRestoredAnywhere applies random histories, of jobs that are paid for, to two replicas of
+// which one goes on from a snapshot now and then: after every command they are the same.
+func TestRestoredAnywhere(t *testing.T) {
+	p := cluster.DefaultPolicy()
+	p.Credits.On = true
+	root := actor("root")
+	paid := []command.Command{
+		&command.ApplyPolicy{Actor: root, Policy: p},
+		&command.ChangeCredits{Actor: root, Action: command.SetPrice, GPUType: "h100", Amount: accounting.One},
+		&command.ChangeCredits{Actor: root, Action: command.GrantCredits, Account: "physics", Class: accounting.Purchase, Amount: accounting.One},
+	}
+	for seed := range uint64(16) {
+		x := &chaos{r: rand.New(rand.NewPCG(seed, 3)), s: newState(small)}
+		again := newState(small)
+		now := cluster.Instant(time.Hour)
+		for i := range 400 {
+			now = now.Add(time.Duration(x.pick(9000)) * time.Millisecond)
+			if x.pick(200) == 0 {
+				now = now.Add(amendable)
+			}
+			c := x.nextPaid(i, paid)
+			if i >= len(paid) && i < 10 {
+				c = x.register()
+			}
+			index := uint64(i/3) + 1
+			x.s.Apply(index, now, c)
+			x.s.Effects()
+			again.Apply(index, now, c)
+			again.Effects()
+			if again.Digest() != x.s.Digest() {
+				t.Fatalf("seed %d: after command %d, %T, a replica from a snapshot is another", seed, i, c)
+			}
+			if x.pick(10) == 0 {
+				again = restore(t, encode(t, again), x.s.Digest())
+				if got, want := indexes(again), indexes(x.s); got != want {
+					t.Fatalf("seed %d: after command %d, %T, a replica from a snapshot has other indexes:\n%s\nwant\n%s", seed, i, c, got, want)
+				}
+			}
+		}
+	}
+}
