@@ -13,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -41,6 +42,7 @@ func TestAccountsAtWork(t *testing.T) {
 			}
 			x := &site{t: t, s: state.New(), now: 1, plan: schedule.NewPlanner()}
 			x.apply(&command.Init{ClusterID: "test"})
+			x.apply(&command.Tick{Form: accounting.Form})
 			var out strings.Builder
 			for line := range strings.Lines(string(data)) {
 				line = strings.TrimRight(line, "\n")

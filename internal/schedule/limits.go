@@ -91,6 +91,9 @@ func (l *limits) bar(job *cluster.Job) (verdict, bool) {
 	bounds := l.of(job.Spec)
 	for i := range bounds {
 		b := &bounds[i]
+		if !job.Spec.MayGet(b.Resource, l.snap.GPUTypes) {
+			continue
+		}
 		if used, asked := l.against(b, job.Spec); asked > 0 && max(used, 0)+asked > b.Value {
 			return verdict{b.Reason(), b.Exceeded(used, asked)}, true
 		}
@@ -239,7 +242,7 @@ func (l *limits) start(job *cluster.Job) {
 	minutes := wall(job.Spec) / 60
 	g.jobs, g.amounts[0], g.minutes[0] = 1, 1, minutes
 	for resource, i := range l.index {
-		if i > 0 {
+		if i > 0 && job.Spec.MayGet(resource, l.snap.GPUTypes) {
 			g.amounts[i] = job.Spec.Request.Asked(resource)
 			g.minutes[i] = g.amounts[i] * minutes
 		}
@@ -286,8 +289,8 @@ func (l *limits) sumUp(u *cluster.AccountUsage) {
 // does before it starts one.
 type Limits struct{ of *limits }
 
-// LimitsOf reads the limits of a snapshot, of which Policy, Accounts, Active and Now
-// are used, and counts what runs. O(running jobs).
+// LimitsOf reads the limits of a snapshot, of which Policy, Accounts, Active, GPUTypes
+// and Now are used, and counts what runs. O(running jobs).
 func LimitsOf(snap *cluster.Snapshot) *Limits { return &Limits{newLimits(snap)} }
 
 // Bar says which limit keeps a job from starting now; "" when none does. O(its limits).

@@ -117,8 +117,12 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 	if !s.limited() {
 		return nil
 	}
+	s.sortRooms()
 	for _, b := range s.bounds(spec) {
 		asked, hint := int64(0), ""
+		if !spec.MayGet(b.Resource, s.gpuTypes()) {
+			continue
+		}
 		switch b.Kind {
 		case cluster.MaxTRESPerJob, cluster.GrpTRES, cluster.MaxTRESPerUser, cluster.MaxTRESPerAccount:
 			asked, hint = spec.Request.Asked(b.Resource), "ask for at most "+b.Amount(b.Value)

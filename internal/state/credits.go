@@ -25,6 +25,13 @@ func (s *State) ledger() *accounting.Ledger {
 // that what a log or a snapshot has from before means what it did.
 func (s *State) covers() bool { return s.credits != nil && s.credits.Covers() }
 
+// limitsForm is the form of the journal from which on limits on types of GPU hold only where
+// there are such GPUs.
+const limitsForm = 6
+
+// since reports whether all replicas have gone over to a form of the journal.
+func (t *tables) since(form uint8) bool { return t.credits != nil && t.credits.Writes() >= form }
+
 // ledgerNow is the ledger's time: of several commands of one instant it tells which was
 // first.
 func (s *State) ledgerNow() cluster.Instant { return max(s.now, s.ledger().Now()) }
@@ -119,13 +126,7 @@ func (s *shape) total() (n int32) {
 func (s *State) dearestFirst(partitions []string) []string {
 	var types []string
 	for _, name := range partitions {
-		if place := s.rooms.names[name]; place != nil {
-			for _, shape := range place.shapes {
-				for _, g := range shape.gpus {
-					types = append(types, g.typ)
-				}
-			}
-		}
+		types = append(types, s.rooms.types[name]...)
 	}
 	slices.Sort(types)
 	types = slices.Compact(types)

@@ -256,7 +256,8 @@ func (l *allowance) take(j *cluster.Job) {
 
 // sharingNow is what limits are checked against: the part of a snapshot that they need.
 func (s *State) sharingNow() *cluster.Snapshot {
-	shot := &cluster.Snapshot{Index: s.index, Now: s.now, Policy: s.policy}
+	s.sortRooms()
+	shot := &cluster.Snapshot{Index: s.index, Now: s.now, Policy: s.policy, GPUTypes: s.gpuTypes()}
 	s.shared()
 	shot.Accounts = (&View{tables: s.clone()}).accountView()
 	for _, j := range s.holding.All() {

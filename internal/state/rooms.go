@@ -12,7 +12,8 @@ import (
 // never changed, so that views may share it.
 type rooms struct {
 	names map[string]*room
-	kept  []kept // the reservations
+	types map[string][]string // of the GPUs of each partition's nodes, sorted
+	kept  []kept              // the reservations
 }
 
 // room is one partition's nodes.
@@ -87,9 +88,33 @@ func (s *State) sortRooms() {
 			}
 		}
 	}
+	r.types = make(map[string][]string, len(r.names))
+	for name, place := range r.names {
+		r.types[name] = place.gpuTypes()
+	}
 	s.rooms = r
 	s.specs.clear()
 	clear(s.ties)
+}
+
+// gpuTypes is what GPUs the nodes have, sorted.
+func (r *room) gpuTypes() (types []string) {
+	for i := range r.shapes {
+		for _, g := range r.shapes[i].gpus {
+			types = append(types, g.typ)
+		}
+	}
+	slices.Sort(types)
+	return slices.Compact(types)
+}
+
+// gpuTypes is what GPUs each partition's nodes have; nil as long as limits hold for jobs
+// whatever there is. It wants rooms sorted.
+func (t *tables) gpuTypes() map[string][]string {
+	if !t.since(limitsForm) {
+		return nil
+	}
+	return t.rooms.types
 }
 
 // shapeOf is what a node has, whether it may be used now or not.

@@ -92,7 +92,8 @@ type Entry struct {
 // The forms of entries: one of the first says nothing of its grounds, and before the third
 // what floats is charged at the price of its start; those of the fourth have notes; from the fifth on
 // as much is set aside as the bill will come to, where before it was what the counters came to and the
-// rest of the time, and what expires is booked at once. A ledger writes the newest that it was told to, so that all replicas write, and
+// rest of the time, and what expires is booked at once. In the sixth they are as in the fifth: from
+// it on accounts have other limits (internal/state). A ledger writes the newest that it was told to, so that all replicas write, and
 // charge, the same (Write).
 const (
 	formBare     = 1
@@ -100,7 +101,7 @@ const (
 	formNoted    = 4
 	formCovered  = 5
 	// Form is the newest.
-	Form = 5
+	Form = 6
 )
 
 // Write has entries written in a form from now on; never in an older one than before. What

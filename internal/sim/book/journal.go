@@ -110,7 +110,7 @@ func readRow(row, before []byte) (e Entry, hash []byte, err error) {
 		return e, nil, errors.New("it does not follow the one before")
 	case sha256.Sum256(row[sum:]) != [sum]byte(row):
 		return e, nil, errors.New("its hash is wrong")
-	case row[2*sum] < 1 || row[2*sum] > 5:
+	case row[2*sum] < 1 || row[2*sum] > 6:
 		return e, nil, fmt.Errorf("version %d", row[2*sum])
 	}
 	r := rowReader{rest: row[2*sum+1:]}

@@ -1,0 +1,27 @@
+package state
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+)
+
+// TestLimitsBeforeTheirForm: before form 6 a limit on a type of GPU holds who names none,
+// whatever GPUs there are, as members of older builds have it.
+func TestLimitsBeforeTheirForm(t *testing.T) {
+	x := newScript(t)
+	x.s.credits = accounting.NewBare()
+	x.s.credits.Write(limitsForm - 1)
+	for _, line := range []string{"node n1 gpus=8:h100 cpus=64", "policy root", "account op add ml MaxTRESPerJob=gpu:a1000=1 + add ml user=ada"} {
+		x.run(line)
+	}
+	if got := x.run("submit ada gpusper=2"); !strings.Contains(got, "refused (5): MaxTRESPerJob gpu:a1000 of account ml is 1") {
+		t.Errorf("before: %s", got)
+	}
+	x.apply(&command.Tick{Form: limitsForm})
+	if got := x.run("submit ada gpusper=2"); got != "submitted [1]" {
+		t.Errorf("from then on: %s", got)
+	}
+}
