@@ -88,7 +88,7 @@ func (s *accountService) EditAccounts(ctx context.Context, p *greylagv1.EditAcco
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.EditAccountsResponse{Version: done.Version, Notes: done.Notes}, nil
+	return &greylagv1.EditAccountsResponse{Version: done.Version, Notes: done.Notes, Warnings: s.cfg.State.View().NoSuchLimits(edits)}, nil
 }
 
 // Shares tells what everybody used of their shares.

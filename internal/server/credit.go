@@ -47,8 +47,13 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 		return nil, err
 	}
 	var warnings []string
-	if cmd.Action == command.GrantCredits {
+	switch cmd.Action {
+	case command.GrantCredits:
 		warnings = missing(s.cfg.State.View(), &cmd.Scope)
+	case command.SetPrice:
+		if why := s.cfg.State.View().NoSuchGPU(cmd.GPUType); why != "" {
+			warnings = []string{why}
+		}
 	}
 	out := &greylagv1.ChangeCreditsResponse{
 		Warnings: warnings, Bucket: uint64(r.Bucket), Charged: int64(r.Charged), Released: int64(r.Released), Returned: int64(r.Returned),
@@ -63,12 +68,7 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 // missing says which names in a scope mean nothing in the cluster, and whether a bucket of
 // that scope can pay for anything.
 func missing(v *state.View, scope *accounting.Scope) (warnings []string) {
-	types := map[string]bool{}
-	for n := range v.Nodes() {
-		for _, g := range n.GPUs {
-			types[g.Type] = true
-		}
-	}
+	types := v.TypesOfGPU()
 	for _, list := range []struct {
 		names []string
 		what  string
@@ -341,7 +341,9 @@ func (s *creditService) Prices(ctx context.Context, p *greylagv1.PricesRequest) 
 	for price := range v.Credits().Prices() {
 		past := price.From <= now
 		if p.GetHistory() || !past || price.GPUType != last {
-			out.Prices = append(out.Prices, wire.Price(price))
+			p := wire.Price(price)
+			p.Upcoming = !past
+			out.Prices = append(out.Prices, p)
 		}
 		if past {
 			last = price.GPUType

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -16,12 +17,7 @@ import (
 // policy from being put in force: nodes and accounts may come later. O(policy + nodes),
 // and O(jobs + accounts) where a partition or a QOS goes.
 func (v *View) Doubts(p *cluster.Policy) []cluster.PolicyFault {
-	d := &doubting{View: v, next: p, types: map[string]bool{}}
-	for n := range v.Nodes() {
-		for i := range n.GPUs {
-			d.types[n.GPUs[i].Type] = true
-		}
-	}
+	d := &doubting{View: v, next: p, types: v.TypesOfGPU()}
 	d.gone()
 	if v.nodes.Len() > 0 { // else every name is one of a node that is still to come
 		d.nodes()
@@ -33,6 +29,49 @@ func (v *View) Doubts(p *cluster.Policy) []cluster.PolicyFault {
 	}
 	d.prices()
 	return d.found
+}
+
+// TypesOfGPU is what types nodes have. O(GPUs).
+func (v *View) TypesOfGPU() map[string]bool {
+	types := map[string]bool{}
+	for n := range v.Nodes() {
+		for i := range n.GPUs {
+			types[n.GPUs[i].Type] = true
+		}
+	}
+	return types
+}
+
+// NoSuchGPU says of some types of GPU which no node has, and which types there are; "" when
+// there are all of them. As long as there are no nodes, every type is one to come. O(GPUs).
+func (v *View) NoSuchGPU(types ...string) string {
+	there := v.TypesOfGPU()
+	types = slices.DeleteFunc(slices.Clone(types), func(kind string) bool { return there[kind] })
+	switch {
+	case len(types) == 0 || v.nodes.Len() == 0:
+		return ""
+	case len(there) == 0:
+		return "no node has a GPU of type " + strings.Join(types, ", ") + ", nor of any other"
+	}
+	return "no node has a GPU of type " + strings.Join(types, ", ") + ": there are " + strings.Join(slices.Sorted(maps.Keys(there)), ", ")
+}
+
+// NoSuchLimits says of each limit that edits set on a type of GPU that no node has that it
+// holds for nothing yet. O(limits × GPUs).
+func (v *View) NoSuchLimits(edits []command.AccountEdit) (warnings []string) {
+	for i := range edits {
+		for _, l := range edits[i].Set {
+			kind := typeOf(l.Resource)
+			if kind == "" {
+				continue
+			}
+			if why := v.NoSuchGPU(kind); why != "" {
+				warnings = append(warnings, l.String()+": "+why)
+			}
+		}
+	}
+	slices.Sort(warnings)
+	return slices.Compact(warnings)
 }
 
 // doubting is a policy that is looked at, and what was found.

@@ -77,9 +77,10 @@ func (t *tool) sendEdits(ctx context.Context, c cli.Cluster, edits []*greylagv1.
 	}
 	if t.json {
 		return t.WriteJSON(struct {
-			Version uint64   `json:"version"`
-			Notes   []string `json:"notes,omitempty"`
-		}{answer.Version, answer.Notes})
+			Version  uint64   `json:"version"`
+			Notes    []string `json:"notes,omitempty"`
+			Warnings []string `json:"warnings,omitempty"`
+		}{answer.Version, answer.Notes, answer.Warnings})
 	}
 	for _, e := range edits {
 		what := "account " + e.Account
@@ -93,6 +94,9 @@ func (t *tool) sendEdits(ctx context.Context, c cli.Cluster, edits []*greylagv1.
 	}
 	for _, note := range answer.Notes {
 		t.Note("%s", note)
+	}
+	for _, w := range answer.Warnings {
+		t.Warn(w)
 	}
 	return nil
 }

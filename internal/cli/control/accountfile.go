@@ -46,7 +46,7 @@ func (t *tool) accountLoad() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.tellChange(answer.Diff, answer.Version, request.DryRun)
+			return t.tellChange(answer.Diff, answer.Version, request.DryRun, answer.Warnings...)
 		}),
 	}
 	c.Flags().StringVarP(&path, "file", "f", "", "the accounts, in TOML; - is standard input")

@@ -95,7 +95,7 @@ func (t *tool) sendChange(ctx context.Context, c cli.Cluster, x *change) (*greyl
 		t.Note("this was done before%s; nothing was done now", t.firstDone(answer))
 	}
 	for _, w := range answer.GetWarnings() {
-		t.Note("%s", w)
+		t.Warn(w)
 	}
 	return answer, cli.Unanswered(err, "it is not known whether this was done: the same again with --key "+x.RequestId+" does it once in all")
 }

@@ -366,7 +366,11 @@ func (t *tool) creditPrice() *cobra.Command {
 					return err
 				}
 				a, err := t.sendChange(ctx, c, x)
-				return t.told(a, err, "an hour of %s costs %s", x.GpuType, money(x.Amount))
+				from := ""
+				if x.Effective.AsTime().After(t.Now()) {
+					from = " from " + t.when(x.Effective) + " on"
+				}
+				return t.told(a, err, "an hour of %s costs %s%s", x.GpuType, money(x.Amount), from)
 			}
 			a, err := c.Credits().Prices(ctx, request)
 			if err != nil {
@@ -390,13 +394,14 @@ func (t *tool) creditPrice() *cobra.Command {
 func (t *tool) prices(list []*greylagv1.Price) error {
 	if t.json {
 		type priceJSON struct {
-			GPUType string     `json:"gpu_type"`
-			Price   string     `json:"price"`
-			From    *time.Time `json:"from"`
+			GPUType  string     `json:"gpu_type"`
+			Price    string     `json:"price"`
+			From     *time.Time `json:"from"`
+			Upcoming bool       `json:"upcoming,omitempty"`
 		}
 		all := []priceJSON{}
 		for _, p := range list {
-			all = append(all, priceJSON{p.GpuType, accounting.Credits(p.Price).String(), stamp(p.From)})
+			all = append(all, priceJSON{p.GpuType, accounting.Credits(p.Price).String(), stamp(p.From), p.Upcoming})
 		}
 		return t.WriteJSON(all)
 	}
@@ -406,7 +411,11 @@ func (t *tool) prices(list []*greylagv1.Price) error {
 	}
 	table := cli.Table{Head: []string{"TYPE", "PRICE", "FROM"}, Right: "lrl"}
 	for _, p := range list {
-		table.Rows = append(table.Rows, []string{p.GpuType, money(p.Price), t.when(p.From)})
+		from := t.when(p.From)
+		if p.Upcoming {
+			from += " (upcoming)"
+		}
+		table.Rows = append(table.Rows, []string{p.GpuType, money(p.Price), from})
 	}
 	return t.WriteTable(table)
 }

@@ -606,7 +606,8 @@ func (x *EditAccountsRequest) GetExpectVersion() uint64 {
 type EditAccountsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	Notes         []string               `protobuf:"bytes,2,rep,name=notes,proto3" json:"notes,omitempty"` // what went with accounts and users that were deleted
+	Notes         []string               `protobuf:"bytes,2,rep,name=notes,proto3" json:"notes,omitempty"`       // what went with accounts and users that were deleted
+	Warnings      []string               `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"` // of limits on what the cluster does not have
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -651,6 +652,13 @@ func (x *EditAccountsResponse) GetVersion() uint64 {
 func (x *EditAccountsResponse) GetNotes() []string {
 	if x != nil {
 		return x.Notes
+	}
+	return nil
+}
+
+func (x *EditAccountsResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
 	}
 	return nil
 }
@@ -807,6 +815,7 @@ type LoadAccountsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Diff          string                 `protobuf:"bytes,1,opt,name=diff,proto3" json:"diff,omitempty"`
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Warnings      []string               `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"` // of limits on what the cluster does not have
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -853,6 +862,13 @@ func (x *LoadAccountsResponse) GetVersion() uint64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *LoadAccountsResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 type SharesRequest struct {
@@ -1439,10 +1455,11 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12-\n" +
 	"\x05edits\x18\x02 \x03(\v2\x17.greylag.v1.AccountEditR\x05edits\x12%\n" +
-	"\x0eexpect_version\x18\x03 \x01(\x04R\rexpectVersion\"F\n" +
+	"\x0eexpect_version\x18\x03 \x01(\x04R\rexpectVersion\"b\n" +
 	"\x14EditAccountsResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x14\n" +
-	"\x05notes\x18\x02 \x03(\tR\x05notes\";\n" +
+	"\x05notes\x18\x02 \x03(\tR\x05notes\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\";\n" +
 	"\x13DumpAccountsRequest\x12$\n" +
 	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"D\n" +
 	"\x14DumpAccountsResponse\x12\x12\n" +
@@ -1450,10 +1467,11 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"B\n" +
 	"\x13LoadAccountsRequest\x12\x12\n" +
 	"\x04toml\x18\x01 \x01(\tR\x04toml\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"D\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"`\n" +
 	"\x14LoadAccountsResponse\x12\x12\n" +
 	"\x04diff\x18\x01 \x01(\tR\x04diff\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\"e\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"e\n" +
 	"\rSharesRequest\x12\x1a\n" +
 	"\baccounts\x18\x01 \x03(\tR\baccounts\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12$\n" +

@@ -332,7 +332,7 @@ type ChangeCreditsResponse struct {
 	Again         bool                   `protobuf:"varint,7,opt,name=again,proto3" json:"again,omitempty"`                 // it was done before; nothing was done now
 	Entries       uint64                 `protobuf:"varint,8,opt,name=entries,proto3" json:"entries,omitempty"`             // in the journal
 	Head          []byte                 `protobuf:"bytes,9,opt,name=head,proto3" json:"head,omitempty"`                    // hash of the newest entry
-	Warnings      []string               `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"`           // of a grant that names what the cluster does not have
+	Warnings      []string               `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"`           // of a grant or a price that names what the cluster does not have
 	DoneBy        string                 `protobuf:"bytes,11,opt,name=done_by,json=doneBy,proto3" json:"done_by,omitempty"` // again: who did it
 	DoneAt        *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=done_at,json=doneAt,proto3" json:"done_at,omitempty"` // again: when
 	unknownFields protoimpl.UnknownFields
@@ -1405,6 +1405,7 @@ type Price struct {
 	GpuType       string                 `protobuf:"bytes,1,opt,name=gpu_type,json=gpuType,proto3" json:"gpu_type,omitempty"`
 	Price         int64                  `protobuf:"varint,2,opt,name=price,proto3" json:"price,omitempty"` // of a GPU-hour
 	From          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	Upcoming      bool                   `protobuf:"varint,4,opt,name=upcoming,proto3" json:"upcoming,omitempty"` // of a list of prices: that time is still to come
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1458,6 +1459,13 @@ func (x *Price) GetFrom() *timestamppb.Timestamp {
 		return x.From
 	}
 	return nil
+}
+
+func (x *Price) GetUpcoming() bool {
+	if x != nil {
+		return x.Upcoming
+	}
+	return false
 }
 
 type PricesResponse struct {
@@ -1993,11 +2001,12 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x04cost\x18\x06 \x01(\x03R\x04cost\"O\n" +
 	"\rPricesRequest\x12\x18\n" +
 	"\ahistory\x18\x01 \x01(\bR\ahistory\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"h\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x84\x01\n" +
 	"\x05Price\x12\x19\n" +
 	"\bgpu_type\x18\x01 \x01(\tR\agpuType\x12\x14\n" +
 	"\x05price\x18\x02 \x01(\x03R\x05price\x12.\n" +
-	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\"b\n" +
+	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12\x1a\n" +
+	"\bupcoming\x18\x04 \x01(\bR\bupcoming\"b\n" +
 	"\x0ePricesResponse\x12)\n" +
 	"\x06prices\x18\x01 \x03(\v2\x11.greylag.v1.PriceR\x06prices\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"=\n" +
