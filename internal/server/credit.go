@@ -409,11 +409,11 @@ func (s *Server) setAside(j *cluster.Job, p *greylagv1.Job) {
 	}
 	p.SetAside, p.PaidIn = int64(n.Holds()), v.PaidIn(j)
 	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
-	until := l.FundedUntil(&n, now)
-	if limit := j.Limit(); limit > 0 { // for the rest it is charged no more
-		until = min(until, limit)
+	limit := cluster.Never
+	if at := j.Limit(); at > 0 { // for the rest it is charged no more
+		limit = at
 	}
-	if until != cluster.Never {
+	if until := l.FundedUntil(&n, now, limit); until != cluster.Never {
 		p.FundedUntil = wire.Timestamp(until)
 	}
 }

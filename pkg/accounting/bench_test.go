@@ -148,3 +148,34 @@ func BenchmarkBalance(b *testing.B) {
 		b.Fatal("nothing there")
 	}
 }
+
+// BenchmarkOutlook is what is looked up of one job of a day that runs at the prices of the
+// day, with as many of them set ahead, each for an hour: what it lacks, as with each of its
+// samples, and until when it is funded.
+func BenchmarkOutlook(b *testing.B) {
+	for _, prices := range []int{0, 24, 168} {
+		l := rich()
+		s := Stamp{At: base, Key: "job", Natural: true}
+		l.SetPrice(s, Rate{"H100", 2 * One}, 0)
+		n := &Lien{}
+		l.Place(s, Claim{ID: LienID{1, 1}, Chain: chainOf("o/p/u"), Rates: []Rate{{"H100", 2 * One}}, Amount: 8 * 24 * 3 * One, Floating: true})
+		l.Dispatch(s, LienID{1, 1}, GPUs{"H100", 8})
+		for i := range prices {
+			l.SetPrice(s, Rate{"H100", Credits(2+i%2) * One}, base.Add(time.Duration(i+1)*time.Hour))
+		}
+		*n, _ = l.Lien(LienID{1, 1})
+		limit := base.Add(24 * time.Hour)
+		b.Run(fmt.Sprintf("lacks/prices=%d", prices), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Lacks(n, limit)
+			}
+		})
+		b.Run(fmt.Sprintf("funded/prices=%d", prices), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				l.FundedUntil(n, base, limit)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package accounting
 
 import (
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -32,24 +33,28 @@ func (l *Ledger) followTo(n *Lien, until cluster.Instant) {
 		since = g.Past[past-1].Until
 	}
 	wanted := n.Rates[0].GPUType
-	g.Past = slices.Clip(g.Past) // others have it too
-	for _, at := range l.changes(since, until, append(typesIn(g.Shares()), wanted)...) {
-		if (len(g.Past)+1)*len(g.Shares()) > maxSegments {
+	all := l.changes(since, until, append(typesIn(g.Shares()), wanted)...)
+	if len(all) == 0 {
+		return
+	}
+	was := g.Shares()
+	g.Past = slices.Grow(slices.Clip(g.Past), len(all)) // others have it too
+	for _, at := range all {
+		if (len(g.Past)+1)*len(was) > maxSegments {
 			break
 		}
-		shares := slices.Clone(g.Shares())
-		for i := range shares {
-			if price, err := l.floating(shares[i].Type, wanted, at); err == nil {
-				shares[i].Price = price
+		is := slices.Clone(was)
+		for i := range is {
+			if price, err := l.floating(is[i].Type, wanted, at); err == nil {
+				is[i].Price = price
 			}
 		}
-		if slices.Equal(shares, g.Shares()) {
-			continue
+		if !slices.Equal(is, was) {
+			g.Past, was = append(g.Past, Past{at, was}), is
 		}
-		g.Past = append(g.Past, Past{at, g.Shares()})
-		if g.Price = shares[0].Price; len(g.Mix) > 0 {
-			g.Mix = shares
-		}
+	}
+	if g.Price = was[0].Price; len(g.Mix) > 0 {
+		g.Mix = was
 	}
 }
 
@@ -76,19 +81,23 @@ func typesIn(shares []Priced) (types []string) {
 
 // stretches are GPU-milliseconds of a segment at the prices of their time: as many as there
 // were until a price changed, to the nearest millisecond, at that price, and so on.
-func (g *Segment) stretches(gpuMS int64) []Billed {
-	since, all, done := g.Since, make([]Billed, 0, len(g.Past)+1), int64(0)
-	for _, p := range g.Past {
-		until := min(gpuMS, millis(g.GPUs, p.Until.Sub(g.Since).Round(time.Millisecond).Milliseconds()))
-		if x := until - done; x > 0 {
-			all, done = append(all, Billed{since, x, p.Shares}), until
+func (g *Segment) stretches(gpuMS int64) iter.Seq[Billed] {
+	return func(yield func(Billed) bool) {
+		since, done := g.Since, int64(0)
+		for _, p := range g.Past {
+			until := min(gpuMS, millis(g.GPUs, p.Until.Sub(g.Since).Round(time.Millisecond).Milliseconds()))
+			if x := until - done; x > 0 {
+				if !yield(Billed{since, x, p.Shares}) {
+					return
+				}
+				done = until
+			}
+			since = p.Until
 		}
-		since = p.Until
+		if gpuMS > done || done == 0 {
+			yield(Billed{since, gpuMS - done, g.Shares()})
+		}
 	}
-	if gpuMS > done || len(all) == 0 {
-		all = append(all, Billed{since, gpuMS - done, g.Shares()})
-	}
-	return all
 }
 
 // sum is what GPU-milliseconds of a segment cost at the prices of their time.
@@ -96,7 +105,7 @@ func (g *Segment) sum(gpuMS int64) (sum Credits) {
 	if len(g.Past) == 0 {
 		return g.Cost(gpuMS)
 	}
-	for _, x := range g.stretches(gpuMS) {
+	for x := range g.stretches(gpuMS) {
 		c := x.cost()
 		if sum > math.MaxInt64-c {
 			return math.MaxInt64

@@ -81,19 +81,20 @@ func (n *Lien) CountedUntil(now cluster.Instant) cluster.Instant {
 }
 
 // FundedUntil is until when what a lien holds pays for what it runs on, to the millisecond, at
-// the prices that are set by now: now where it does not pay for what was had already, Never
-// when nothing runs or it costs nothing. O(segments + log n).
-func (l *Ledger) FundedUntil(n *Lien, now cluster.Instant) cluster.Instant {
+// the prices that are set by now: now where it does not pay for what was had already, limit
+// where it pays for all until then, nothing runs or it costs nothing. What comes after limit is
+// not looked at; it is Never for what may run for ever. O(segments + prices until limit).
+func (l *Ledger) FundedUntil(n *Lien, now, limit cluster.Instant) cluster.Instant {
 	last := len(n.Segments) - 1
 	if last < 0 {
-		return cluster.Never
+		return limit
 	}
-	x := l.outlook(n, latest)
+	x := l.outlook(n, min(limit, latest))
 	since := x.Segments[last].Since
-	most := int(latest.Sub(since) / time.Millisecond)
+	most := int(max(0, min(limit, latest).Sub(since)) / time.Millisecond)
 	ms := sort.Search(most, func(ms int) bool { return x.cost(int64(ms)+1) > x.covered })
 	if ms == most {
-		return cluster.Never
+		return limit
 	}
-	return max(now, since.Add(time.Duration(ms)*time.Millisecond))
+	return min(limit, max(now, since.Add(time.Duration(ms)*time.Millisecond)))
 }

@@ -165,7 +165,7 @@ func (l *Ledger) billOf(n *Lien) Bill {
 	b := Bill{Kind: l.about.bill, Final: l.about.final}
 	for i := range n.Segments {
 		g := &n.Segments[i]
-		b.Segments = append(b.Segments, g.stretches(g.Base+g.Count)...)
+		b.Segments = slices.AppendSeq(b.Segments, g.stretches(g.Base+g.Count))
 	}
 	return b
 }

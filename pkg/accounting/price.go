@@ -57,11 +57,10 @@ func (l *Ledger) SetPrice(s Stamp, r Rate, from cluster.Instant) (Receipt, error
 
 // Price is what a GPU-hour of a type costs at an instant. O(log n).
 func (l *Ledger) Price(gpuType string, at cluster.Instant) (Credits, error) {
-	for k := range l.prices.From(priceKey{gpuType, -at}) {
+	for k, p := range l.prices.From(priceKey{gpuType, -at}) {
 		if k.gpuType != gpuType {
 			break
 		}
-		p, _ := l.prices.Get(k)
 		return p, nil
 	}
 	return 0, fmt.Errorf("%w for GPU type %s", ErrNoPrice, gpuType)
