@@ -22,7 +22,11 @@ func (p *Planner) enter(e *entry, s backfill.Start, choice int) {
 	for _, share := range s.Shares {
 		p.on[share.Host] = append(p.on[share.Host], e)
 	}
-	e.class.latest = max(e.class.latest, e.at)
+	c := e.class
+	c.latest = max(c.latest, e.at)
+	if c.offered != nil && e.rank.compare(&c.offered.rank) < 0 { // it came meanwhile
+		c.before = max(c.before, e.at)
+	}
 	p.due.add(e)
 	p.count(e, 1)
 }

@@ -59,3 +59,36 @@ func TestWhoAsksForMorePassesNobody(t *testing.T) {
 		t.Errorf("job 1 ended: %s", got)
 	}
 }
+
+// TestWhoAsksForNoMoreKeepsTurn: when all slip behind a job that overstays, one whose user just
+// gave it a comment, or that asks for less, slips as those that nobody changed, for the same cause.
+func TestWhoAsksForNoMoreKeepsTurn(t *testing.T) {
+	for what, change := range map[string]func(*cluster.JobSpec){
+		"a comment":    func(s *cluster.JobSpec) { s.Comment = "mine" },
+		"less time":    func(s *cluster.JobSpec) { s.TimeLimit -= time.Minute },
+		"half a node":  func(s *cluster.JobSpec) { s.Request.GPUsPerNode = 4 },
+		"not anything": func(*cluster.JobSpec) {},
+	} {
+		snap := draw(t, `
+			node a gpus=8
+			run 1 on=a:0-7 gpus=8 left=30m limit=1h
+			job 4 gpus=8 limit=25m
+			job 5 gpus=8 limit=20m after=1m`)
+		p := NewPlanner()
+		settle(snap, p.Pass(snap))
+		next := later(snap, 31*time.Minute)
+		job := *snap.Pending[0]
+		spec := *job.Spec
+		change(&spec)
+		job.Spec, next.Pending[0] = &spec, &job
+		d := p.Pass(next)
+		if p.entries[4].at >= p.entries[5].at {
+			t.Errorf("%s: %s", what, write(d))
+		}
+		for _, v := range d.Plan.Verdicts {
+			if v.Job == 4 && v.Broken != late {
+				t.Errorf("%s: broken since %q", what, v.Broken)
+			}
+		}
+	}
+}

@@ -13,7 +13,7 @@ import (
 // cannot have it there is told why.
 
 // keepPromises books promises, the earliest first, and behind them those whose jobs ask for
-// something else now: what they ask for more is not for them before those who were promised it.
+// more now: that is not for them before those who were promised it.
 func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]memory, slips bool) {
 	type promised struct {
 		*entry
@@ -189,14 +189,28 @@ const (
 	demoted  = "the job was moved to a QOS of a lower tier, or to a partition of lower priority, than it was promised its start in"
 )
 
-// changed is why a job may lose its promise that asks for something else now. One that goes
-// to a lower tier does: else a place got in a high one would be had at the price, and under
-// the limits, of a low one.
+// changed is why a job may lose its promise that asks for something else now; "" where that
+// is no more than before. One that goes to a lower tier does: else a place got in a high one
+// would be had at the price, and under the limits, of a low one.
 func (g *ground) changed(old, now *cluster.JobSpec) string {
-	if g.tierOf(now) < g.tierOf(old) || g.priorityOf(now) < g.priorityOf(old) {
+	switch {
+	case g.tierOf(now) < g.tierOf(old) || g.priorityOf(now) < g.priorityOf(old):
 		return demoted
+	case g.asksNoMore(old, now):
+		return ""
 	}
 	return outgrown
+}
+
+// asksNoMore reports whether a job asks for the same as before under the same limits, or for
+// less time, GPUs or CPUs on as many nodes.
+func (g *ground) asksNoMore(old, now *cluster.JobSpec) bool {
+	was, is := keyOf(old), keyOf(now)
+	if g.lasts(now) > g.lasts(old) || is.perNode > was.perNode || is.cpus > was.cpus {
+		return false
+	}
+	is.limit, is.perNode, is.cpus = was.limit, was.perNode, was.cpus
+	return is == was && now.Account == old.Account && now.QOS == old.QOS && now.ArrayLimit == old.ArrayLimit
 }
 
 // late is the cause that nobody but the controllers gives.

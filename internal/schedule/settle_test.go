@@ -111,3 +111,31 @@ func TestTurnsOfAClass(t *testing.T) {
 		t.Errorf("job 7 is before job 6: %s", write(d))
 	}
 }
+
+// TestTurnsOfANewOne: a job that is submitted ahead of one of its kind, which waits for its turn,
+// has what becomes free before that one.
+func TestTurnsOfANewOne(t *testing.T) {
+	snap := draw(t, `
+		node a gpus=8
+		node b gpus=8
+		node c gpus=8
+		node d gpus=8
+		run 1 on=b:0-7 gpus=8 left=60m limit=2h
+		run 2 on=a:0-7 gpus=8 left=10h limit=11h
+		run 3 on=c:0-7 gpus=8 left=30m limit=2h
+		run 4 on=d:0-7 gpus=8 left=5h limit=6h
+		job 5 gpus=8 limit=2h only=b
+		job 7 gpus=8 limit=3h nice=2 only=c,d nodes=1
+		job 8 gpus=8 limit=59m nice=3 not=d`)
+	p := NewPlanner()
+	settle(snap, p.Pass(snap)) // 5 on b, 7 on c, 8 on b behind 5
+	snap = later(snap, time.Second, 1, 4)
+	job := *snap.Pending[2]
+	spec := *job.Spec
+	spec.Nice, job.ID, job.Spec = 1, 6, &spec
+	snap.Pending = slices.Insert(snap.Pending, 1, &job)
+	d := p.Pass(snap) // 5 moves on b, 6 is planned behind it, 7 leaves c for d
+	if got := write(d); p.entries[6].at >= p.entries[8].at || !strings.Contains(got, "7 starts on d:0-7") {
+		t.Errorf("job 8 is before job 6: %s", got)
+	}
+}
