@@ -8,9 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
@@ -125,10 +127,12 @@ func (m *memory) Stream(_ context.Context, r *greylagv1.ListRequest, s *connect.
 			return err
 		}
 	}
+	asOf := &greylagv1.AsOf{Index: 7, Time: timestamppb.New(time.Date(2026, 11, 21, 11, 58, 30, 0, time.UTC)), Controller: "ctl-2", Stale: r.Read.GetStale()}
 	for part := range slices.Chunk(m.find(r.Filter), 2) {
-		if err := s.Send(&greylagv1.ListResponse{Jobs: part, AsOf: &greylagv1.AsOf{Index: 7}}); err != nil {
+		if err := s.Send(&greylagv1.ListResponse{Jobs: part, AsOf: asOf}); err != nil {
 			return err
 		}
+		asOf = nil // only the first message says so
 	}
 	return nil
 }

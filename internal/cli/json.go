@@ -176,9 +176,24 @@ func seconds(d *durationpb.Duration) *int64 {
 	return &s
 }
 
+// AsOfJSON says of when an answer is, and whose word it is: a stable contract, as all of
+// --json.
+type AsOfJSON struct {
+	Index      uint64     `json:"index"`
+	Time       *time.Time `json:"time,omitempty"`
+	Controller string     `json:"controller,omitempty"`
+	Stale      bool       `json:"stale,omitempty"`
+}
+
+// WriteAsOf is an answer's freshness in the form of --json.
+func WriteAsOf(a *greylagv1.AsOf) AsOfJSON {
+	return AsOfJSON{a.GetIndex(), Stamp(timeOf(a.GetTime())), a.GetController(), a.GetStale()}
+}
+
 // writeJobsJSON writes {"jobs":[...]}, one job a line, so that 100,000 of them need
-// no second copy in memory. of is what is written of a job.
-func writeJobsJSON(out *bufio.Writer, jobs []*greylagv1.Job, of func(*greylagv1.Job) any) error {
+// no second copy in memory. of is what is written of a job. An answer that no leader
+// confirmed says so behind them.
+func writeJobsJSON(out *bufio.Writer, jobs []*greylagv1.Job, of func(*greylagv1.Job) any, asOf *greylagv1.AsOf) error {
 	out.WriteString(`{"jobs":[`) // errors show at Flush
 	var line bytes.Buffer
 	e := json.NewEncoder(&line)
@@ -194,6 +209,15 @@ func writeJobsJSON(out *bufio.Writer, jobs []*greylagv1.Job, of func(*greylagv1.
 		out.WriteByte('\n')
 		out.Write(bytes.TrimSuffix(line.Bytes(), []byte("\n")))
 	}
-	_, err := out.WriteString("\n]}\n")
+	out.WriteString("\n]")
+	if asOf.GetStale() {
+		line.Reset()
+		if err := e.Encode(WriteAsOf(asOf)); err != nil {
+			return err
+		}
+		out.WriteString(",\n\"as_of\":")
+		out.Write(bytes.TrimSuffix(line.Bytes(), []byte("\n")))
+	}
+	_, err := out.WriteString("}\n")
 	return err
 }

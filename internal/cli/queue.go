@@ -51,6 +51,7 @@ type listing struct {
 	json     bool
 	stale    bool
 	sort     []sortKey
+	asOf     *greylagv1.AsOf  // of the answer; nil when it is not known
 	ranked   map[uint64]int64 // priorities of jobs that wait, where they are asked for
 	every    time.Duration    // 0: once
 }
@@ -89,9 +90,7 @@ func (p *Process) queue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if asOf.GetStale() && !l.stale {
-		p.Warn("no leader confirmed this: it may be out of date")
-	}
+	p.TellStale(asOf)
 	if len(jobs) == 0 && len(l.filter.Jobs) > 0 && len(l.filter.States) == 0 {
 		p.Note("none of these jobs is active; gctl show job %s tells of finished ones", l.filter.Jobs[0])
 	}
@@ -108,6 +107,7 @@ func (p *Process) queue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.asOf = asOf
 	return p.printQueue(cfg, l, jobs, planned)
 }
 
@@ -181,7 +181,9 @@ func fetch(ctx context.Context, c Cluster, l listing) ([]*greylagv1.Job, *greyla
 	var asOf *greylagv1.AsOf
 	for stream.Receive() {
 		jobs = append(jobs, stream.Msg().Jobs...)
-		asOf = stream.Msg().AsOf
+		if stream.Msg().AsOf != nil { // which the first has
+			asOf = stream.Msg().AsOf
+		}
 	}
 	return jobs, asOf, stream.Err()
 }
@@ -190,7 +192,7 @@ func fetch(ctx context.Context, c Cluster, l listing) ([]*greylagv1.Job, *greyla
 func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job, planned starts) error {
 	out := bufio.NewWriterSize(p.Stdout, 64<<10)
 	if l.json {
-		if err := writeJobsJSON(out, jobs, planned.json); err != nil {
+		if err := writeJobsJSON(out, jobs, planned.json, l.asOf); err != nil {
 			return err
 		}
 		return out.Flush()

@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/jobscript"
 )
@@ -83,6 +84,14 @@ func (p *Process) complain(kind, text string) {
 func (p *Process) Complain(problem, advice string) {
 	p.complain("error", problem)
 	p.complain("hint", advice)
+}
+
+// TellStale warns of an answer that no leader confirmed: whose word it is, and of when.
+func (p *Process) TellStale(a *greylagv1.AsOf) {
+	if a.GetStale() {
+		at := timeOf(a.GetTime()).In(p.Now().Location()).Format(TimeLayout)
+		p.Warn(fmt.Sprintf("no leader confirmed this: it is what controller %s knew at %s", a.GetController(), at))
+	}
 }
 
 // Warn prints a warning.

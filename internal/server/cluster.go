@@ -66,6 +66,9 @@ func (s *clusterService) Info(ctx context.Context, p *greylagv1.InfoRequest) (*g
 	if p.GetReservations() {
 		response.Reservations = reservations(v, newEye(callerOf(ctx), v))
 	}
+	if p.GetLicences() {
+		response.Licences = licences(v)
+	}
 	return response, nil
 }
 

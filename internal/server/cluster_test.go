@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -204,6 +205,31 @@ func TestPeersFillEachOthersArchive(t *testing.T) {
 	}
 	if records, next, err = peers.Finished(t.Context(), w.all[0].addr, 2, 10); err != nil || len(records) != 0 || next != 2 {
 		t.Errorf("beyond the end: %d records, next %d, %v", len(records), next, err)
+	}
+}
+
+// TestLicences: what is told of licences, of which jobs that wait have none yet.
+func TestLicences(t *testing.T) {
+	w := newWorld(t, options{policy: func(p *cluster.Policy) {
+		p.Scheduling.Licences = []cluster.Licence{{Name: "matlab", Count: 3}, {Name: "ansys", Count: 1}}
+	}})
+	n := newNode(w, "n1")
+	asking := job("work")
+	asking.Request = &greylagv1.Request{Licences: []*greylagv1.Licence{{Name: "matlab", Count: 2}}}
+	w.submit(w.as(bob), asking)
+	n.busy()
+	asking.Hold = true
+	w.submit(w.as(bob), asking)
+	for _, asked := range []bool{true, false} {
+		info, err := w.as(bob).Cluster().Info(t.Context(), &greylagv1.InfoRequest{Licences: asked})
+		must(t, err)
+		got := ""
+		for _, l := range info.GetLicences() {
+			got += fmt.Sprintf("%s %d %d %d;", l.GetName(), l.GetTotal(), l.GetUsed(), l.GetWanted())
+		}
+		if want := map[bool]string{true: "ansys 1 0 0;matlab 3 2 2;"}[asked]; got != want {
+			t.Errorf("licences: %q, want %q", got, want)
+		}
 	}
 }
 

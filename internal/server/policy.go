@@ -16,7 +16,7 @@ const maxPolicy = 256 << 10
 
 // Policy returns the policy in force as a file that Apply takes.
 func (s *clusterService) Policy(ctx context.Context, p *greylagv1.PolicyRequest) (*greylagv1.PolicyResponse, error) {
-	v, _, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func (s *clusterService) Policy(ctx context.Context, p *greylagv1.PolicyRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.PolicyResponse{Toml: string(text), Version: v.Policy().Version}, nil
+	return &greylagv1.PolicyResponse{Toml: string(text), Version: v.Policy().Version, AsOf: asOf}, nil
 }
 
 // Apply replaces the policy, or with DryRun only says what would change.

@@ -85,6 +85,9 @@ func (s *site) leaderless() {
 		if result.Exit != 5 || !strings.Contains(result.Stderr, "no controller leads: ") || strings.Count(result.Stderr, "refuses connections") != 3 {
 			s.t.Errorf("%s: exit status %d after %s, want 5:\n%s", command, result.Exit, took, result.Stderr)
 		}
-		s.ok(tester, command[0], append(command[1:], "--stale")...)
+		result = s.run(tester, command[0], append(command[1:], "--stale")...)
+		if result.Exit != 0 || !strings.Contains(result.Stderr, "no leader confirmed this") {
+			s.t.Errorf("%s --stale: exit status %d:\n%s", command, result.Exit, result.Stderr)
+		}
 	}
 }

@@ -12,11 +12,8 @@ import (
 
 // asOfJSON says what an answer is as of: a stable contract, as all of --json.
 type asOfJSON struct {
-	Index      uint64     `json:"index"`
-	Time       *time.Time `json:"time,omitempty"`
-	Controller string     `json:"controller,omitempty"`
-	Finished   uint64     `json:"finished"`
-	Stale      bool       `json:"stale,omitempty"`
+	cli.AsOfJSON
+	Finished uint64 `json:"finished"`
 }
 
 // pastJSON is a job as gqueue --json has it, and what its attempts came to.
@@ -49,9 +46,8 @@ func tresJSON(list []*greylagv1.Tres) map[string]int64 {
 
 // head begins {"as_of":{...},"jobs":[...]}.
 func (w *writer) head(m *greylagv1.HistoryResponse) {
-	a := m.GetAsOf()
 	w.print(`{"as_of":`)
-	w.value(asOfJSON{a.GetIndex(), cli.Stamp(timeOf(a.GetTime())), a.GetController(), m.Finished, a.GetStale()})
+	w.value(asOfJSON{cli.WriteAsOf(m.GetAsOf()), m.Finished})
 	w.print(`,"jobs":[`)
 }
 

@@ -22,6 +22,7 @@ func (t *tool) info() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			t.TellStale(answer.AsOf)
 			if t.json {
 				return t.WriteJSON(infoOf(answer))
 			}
@@ -89,7 +90,7 @@ func orNone(s string) string {
 
 func (t *tool) show() *cobra.Command {
 	show := &cobra.Command{
-		Use: "show", Short: "All there is to know about a job, a node, a partition, a reservation or the policy", GroupID: look,
+		Use: "show", Short: "All there is to know about a job, a node, a partition, a reservation, licences or the policy", GroupID: look,
 		Args: choose,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -110,6 +111,10 @@ func (t *tool) show() *cobra.Command {
 			Args: cobra.MaximumNArgs(1), RunE: t.on(t.showReservations),
 		},
 		&cobra.Command{
+			Use: "licences [NAME]", Aliases: []string{"licence", "licenses", "license", "lic"}, Short: "Show licences: how many there are, are in use and are waited for",
+			Args: cobra.MaximumNArgs(1), RunE: t.on(t.showLicences),
+		},
+		&cobra.Command{
 			Use: "policy", Short: "Show the policy, in the form that gctl apply reads", Args: cobra.NoArgs, RunE: t.on(t.showPolicy),
 		},
 	)
@@ -122,6 +127,7 @@ func (t *tool) showPartition(ctx context.Context, c cli.Cluster, args []string) 
 	if err != nil {
 		return err
 	}
+	t.TellStale(answer.AsOf)
 	var chosen []*greylagv1.PartitionInfo
 	for _, part := range answer.Partitions {
 		if len(args) == 0 || part.Name == args[0] {
@@ -166,6 +172,7 @@ func (t *tool) showPolicy(ctx context.Context, c cli.Cluster, _ []string) error 
 	if err != nil {
 		return err
 	}
+	t.TellStale(answer.AsOf)
 	if t.json {
 		return t.WriteJSON(struct {
 			Version uint64 `json:"version"`

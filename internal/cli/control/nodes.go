@@ -41,6 +41,7 @@ func (t *tool) askNodes(ctx context.Context, c cli.Cluster, args []string) ([]*g
 	if err != nil {
 		return nil, err
 	}
+	t.TellStale(answer.AsOf)
 	if len(answer.Nodes) == 0 && len(args) > 0 {
 		t.Complain("no node "+strings.Join(args, ","), "gctl nodes lists the nodes")
 		return nil, cli.Exit(cli.NotFound)

@@ -22,6 +22,7 @@ func (t *tool) plan() *cobra.Command {
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
 			request.Read = t.read()
 			answer, err := c.Cluster().Plan(ctx, request)
+			t.TellStale(answer.GetAsOf())
 			switch {
 			case err != nil:
 				return err

@@ -38,6 +38,7 @@ func (t *tool) showReservations(ctx context.Context, c cli.Cluster, args []strin
 	if err != nil {
 		return err
 	}
+	t.TellStale(answer.AsOf)
 	var chosen []*greylagv1.ReservationInfo
 	for _, r := range answer.Reservations {
 		if len(args) == 0 || r.Name == args[0] {

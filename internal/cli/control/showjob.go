@@ -21,6 +21,7 @@ func (t *tool) showJobs(ctx context.Context, c cli.Cluster, args []string) error
 		return err
 	}
 	var found []*greylagv1.Job
+	var asOf *greylagv1.AsOf // of the last answer
 	var missing error
 	for _, ref := range refs {
 		answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref, Read: t.read()})
@@ -36,8 +37,9 @@ func (t *tool) showJobs(ctx context.Context, c cli.Cluster, args []string) error
 			missing = cli.Exit(cli.Failed)
 			continue
 		}
-		found = append(found, answer.Jobs...)
+		found, asOf = append(found, answer.Jobs...), answer.AsOf
 	}
+	t.TellStale(asOf)
 	if t.json {
 		all := []cli.JobJSON{}
 		for _, j := range found {

@@ -19,8 +19,8 @@ var slurmWords = map[string]string{
 	"delete":   "partitions and reservations are in the policy: gctl show policy, then gctl apply -f FILE",
 	"wait_job": "gsubmit --wait, or gctl logs -f JOB", "listpids": "gctl show job JOB", "write": "gctl script JOB prints a job's script",
 	"show jobs":   "gqueue lists jobs; gctl show job JOB tells all about one",
-	"show config": "gctl show policy", "show licenses": "gctl show policy has the licences", "show lic": "gctl show policy has the licences",
-	"show steps": "jobs have no steps: gctl show job JOB", "show step": "jobs have no steps: gctl show job JOB",
+	"show config": "gctl show policy",
+	"show steps":  "jobs have no steps: gctl show job JOB", "show step": "jobs have no steps: gctl show job JOB",
 	"show assoc_mgr": "gctl account list", "show topology": "gctl topology show", "show daemons": "gctl cluster status",
 	"show hostnames": "gctl nodes NODES lists nodes one a line",
 }

@@ -24,6 +24,7 @@ func (t *tool) why() *cobra.Command {
 				return err
 			}
 			answer, err := c.Cluster().Why(ctx, &greylagv1.WhyRequest{Job: refs[0], Read: t.read()})
+			t.TellStale(answer.GetAsOf())
 			switch {
 			case err != nil:
 				return err

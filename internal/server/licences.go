@@ -1,0 +1,37 @@
+package server
+
+import (
+	"maps"
+	"slices"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/state"
+)
+
+// licences tells, by name, how many there are of each licence that the policy or a job
+// names, and how many of them jobs have and wait for. O(active jobs).
+func licences(v *state.View) (list []*greylagv1.LicenceInfo) {
+	named := map[string]*greylagv1.LicenceInfo{}
+	of := func(name string) *greylagv1.LicenceInfo {
+		if named[name] == nil {
+			named[name] = &greylagv1.LicenceInfo{Name: name}
+		}
+		return named[name]
+	}
+	for _, l := range v.Policy().Scheduling.Licences {
+		of(l.Name).Total = int64(l.Count)
+	}
+	for j := range v.Jobs(0) {
+		for _, l := range j.Spec.Request.Licences {
+			if j.State.Holds() {
+				of(l.Name).Used += int64(l.Count)
+			} else {
+				of(l.Name).Wanted += int64(l.Count)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		list = append(list, named[name])
+	}
+	return list
+}
