@@ -116,7 +116,7 @@ func (a *Agent) sendLog(ctx context.Context, request *greylagv1.LogRequest, sour
 		return err
 	}
 	defer file.Close()
-	at, err := firstByte(file, request)
+	at, err := firstByte(ctx, file, request)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (a *Agent) sendLog(ctx context.Context, request *greylagv1.LogRequest, sour
 }
 
 // firstByte is where to begin.
-func firstByte(file *os.File, request *greylagv1.LogRequest) (int64, error) {
+func firstByte(ctx context.Context, file *os.File, request *greylagv1.LogRequest) (int64, error) {
 	if request.GetOffset() > 0 || request.GetOffset() == 0 && request.GetTail() <= 0 {
 		return request.GetOffset(), nil
 	}
@@ -162,7 +162,36 @@ func firstByte(file *os.File, request *greylagv1.LogRequest) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if request.GetTailLines() > 0 {
+		return lastLines(ctx, file, info.Size(), request.GetTailLines())
+	}
 	return max(0, info.Size()-max(request.GetTail(), 0)), nil
+}
+
+// lastLines is where the last so many of the lines in the first size bytes begin; one
+// without an end counts. O(bytes of those lines).
+func lastLines(ctx context.Context, file io.ReaderAt, size, lines int64) (int64, error) {
+	buffer := make([]byte, logChunk)
+	for end := size; end > 0; {
+		if ctx.Err() != nil { // nobody reads any more
+			return 0, ctx.Err()
+		}
+		begin := max(0, end-logChunk)
+		n, err := file.ReadAt(buffer[:end-begin], begin)
+		if err != nil && !errors.Is(err, io.EOF) { // it was truncated meanwhile
+			return 0, err
+		}
+		for i := n - 1; i >= 0; i-- {
+			if buffer[i] != '\n' || begin+int64(i) == size-1 {
+				continue
+			}
+			if lines--; lines == 0 {
+				return begin + int64(i) + 1, nil
+			}
+		}
+		end = begin
+	}
+	return 0, nil
 }
 
 // openLog opens the file as its user, and for a follower waits until it exists.

@@ -45,16 +45,40 @@ func TestFollowsOutput(t *testing.T) {
 		n.settled(at(1, 1))
 		n.until("forgotten", func() bool { return n.last(at(1, 1)) == nil })
 		n.askLog(&greylagv1.LogRequest{Id: "tail", Job: 1, Attempt: 1, Offset: -1, Tail: 4, Task: spec})
+		n.askLog(&greylagv1.LogRequest{Id: "lines", Job: 1, Attempt: 1, Offset: -1, TailLines: 1, Task: spec})
 		n.askLog(&greylagv1.LogRequest{Id: "error", Job: 1, Attempt: 1, Error: true, Task: spec})
 		n.askLog(&greylagv1.LogRequest{Id: "nobody", Job: 99, Attempt: 1})
 		n.until("the answers", func() bool {
 			tail, eof1, _ := n.pushedText("tail")
+			lines, eof5, _ := n.pushedText("lines")
 			bad, eof2, _ := n.pushedText("error")
 			_, eof3, failure := n.pushedText("nobody")
 			_, eof4, _ := n.pushedText("early") // with or without words: the task may have come later
-			return eof4 && tail == "two\n" && eof1 && bad == "bad\n" && eof2 && eof3 && strings.Contains(failure, "does not know")
+			return eof4 && tail == "two\n" && lines == tail && eof5 && eof1 && bad == "bad\n" && eof2 && eof3 && strings.Contains(failure, "does not know")
 		})
 	})
+}
+
+// TestLastLines: the last lines of an output are those that tail(1) prints, also where
+// one is longer than what is read at once.
+func TestLastLines(t *testing.T) {
+	long := strings.Repeat("x", 3*logChunk/2)
+	for text, want := range map[string][]string{ // of the last line, the last two, ...
+		"":                            {"", ""},
+		"a":                           {"a", "a"},
+		"a\n":                         {"a\n", "a\n"},
+		"a\nb":                        {"b", "a\nb", "a\nb"},
+		"\n\nc\n":                     {"c\n", "\nc\n", "\n\nc\n", "\n\nc\n"},
+		"a\n" + long + "\nb\n" + long: {long, "b\n" + long, long + "\nb\n" + long},
+		long[:logChunk-1] + "\n" + long[:logChunk]: {long[:logChunk], long[:logChunk-1] + "\n" + long[:logChunk]},
+	} {
+		for i, last := range want {
+			at, err := lastLines(t.Context(), strings.NewReader(text), int64(len(text)), int64(i+1))
+			if err != nil || text[at:] != last {
+				t.Errorf("the last %d lines of %d bytes begin at %d, %v: want the last %d", i+1, len(text), at, err, len(last))
+			}
+		}
+	}
 }
 
 // TestReadsOutputAsItsUser: what the user cannot read, gnoded does not read for

@@ -250,6 +250,6 @@ func (m *memory) Logs(_ context.Context, r *greylagv1.LogsRequest, s *connect.Se
 		return refuse(connect.CodeFailedPrecondition, "gctl logs -f waits for its start", "job %s has no output yet: it has not started", j.Ref)
 	}
 	return errors.Join(
-		s.Send(&greylagv1.LogsResponse{Data: fmt.Appendf(nil, "job %s rank %d error %t follow %t\n", r.Job, r.Rank, r.Error, r.Follow)}),
+		s.Send(&greylagv1.LogsResponse{Data: fmt.Appendf(nil, "job %s rank %d error %t follow %t lines %d bytes %d\n", r.Job, r.Rank, r.Error, r.Follow, r.TailLines, r.Tail)}),
 		s.Send(&greylagv1.LogsResponse{Data: []byte("done\n")}))
 }

@@ -148,7 +148,10 @@ func (s *jobService) Logs(ctx context.Context, p *greylagv1.LogsRequest, stream 
 		return refused(command.Conflict, "gctl logs -f waits for its start, gctl why "+j.Ref().String()+" says what it waits for", "job %s has no output yet: it has not started", j.Ref())
 	}
 	rank := int(p.GetRank())
-	if rank < 0 || rank >= len(j.Alloc.Nodes) || p.GetTail() < 0 {
+	if p.GetTail() < 0 || p.GetTailLines() < 0 || p.GetTail() > 0 && p.GetTailLines() > 0 {
+		return refused(command.InvalidArgument, "", "the last %d bytes, %d lines: want one of them, and not less than 0", p.GetTail(), p.GetTailLines())
+	}
+	if rank < 0 || rank >= len(j.Alloc.Nodes) {
 		return refused(command.InvalidArgument, "", "job %s has ranks 0 to %d", j.Ref(), len(j.Alloc.Nodes)-1)
 	}
 	r, err := s.logs.ask(j.Alloc.Nodes[rank].Node, s.logRequest(j, rank, p))
@@ -165,10 +168,10 @@ func (s *jobService) Logs(ctx context.Context, p *greylagv1.LogsRequest, stream 
 
 func (s *Server) logRequest(j *cluster.Job, rank int, p *greylagv1.LogsRequest) *greylagv1.LogRequest {
 	request := &greylagv1.LogRequest{
-		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Error: p.GetError(), Tail: p.GetTail(), Follow: p.GetFollow(),
+		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Error: p.GetError(), Tail: p.GetTail(), TailLines: p.GetTailLines(), Follow: p.GetFollow(),
 		Task: wire.WriteWanted(j, rank, command.IndexRange{}, s.cfg.State.View().Policy().KillWait, nil),
 	}
-	if p.GetTail() > 0 {
+	if p.GetTail() > 0 || p.GetTailLines() > 0 {
 		request.Offset = -1
 	}
 	return request

@@ -162,10 +162,10 @@ func TestLogs(t *testing.T) {
 	id := w.submit(c, spec)
 	n.next()
 	ctx, cancel := context.WithCancel(t.Context())
-	stream, err := c.Jobs().Logs(ctx, &greylagv1.LogsRequest{Job: fmt.Sprint(id), Follow: true, Tail: 100})
+	stream, err := c.Jobs().Logs(ctx, &greylagv1.LogsRequest{Job: fmt.Sprint(id), Follow: true, TailLines: 100})
 	must(t, err)
 	request := n.next().GetLogs()[0]
-	if request.GetJob() != id || request.GetTail() != 100 || request.GetOffset() != -1 || !request.GetFollow() || request.GetTask().GetOutput() != "/tmp/talk" {
+	if request.GetJob() != id || request.GetTailLines() != 100 || request.GetOffset() != -1 || !request.GetFollow() || request.GetTask().GetOutput() != "/tmp/talk" {
 		t.Fatalf("the node is asked for %v", request)
 	}
 	push := func(p *greylagv1.PushLogRequest) *greylagv1.PushLogResponse {

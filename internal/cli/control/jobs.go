@@ -152,23 +152,30 @@ func (t *tool) logs() *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs JOB", Short: "Print a job's output, from wherever it is written", GroupID: look, Args: cobra.ExactArgs(1),
 		ValidArgsFunction: t.candidates(cli.JobNames),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
-			request.Job = args[0]
-			return t.stream(ctx, c, request)
-		}),
 	}
+	c.RunE = t.on(func(ctx context.Context, cluster cli.Cluster, args []string) error {
+		for _, few := range []string{"tail", "bytes"} {
+			if n, err := c.Flags().GetInt64(few); err == nil && n <= 0 && c.Flags().Changed(few) {
+				return &cli.UsageError{Problem: fmt.Sprintf("--%s %d: want 1 or more", few, n), Advice: "leave it out for all of the output"}
+			}
+		}
+		request.Job = args[0]
+		return t.stream(ctx, cluster, request)
+	})
 	c.Flags().BoolVarP(&request.Follow, "follow", "f", false, "go on until the job ends; wait for its start")
 	c.Flags().BoolVarP(&request.Error, "error", "e", false, "the error output")
 	c.Flags().Int32Var(&request.Rank, "rank", 0, "of which node of the job")
-	c.Flags().Int64Var(&request.Tail, "tail", 0, "only the last so many bytes")
+	c.Flags().Int64VarP(&request.TailLines, "tail", "n", 0, "only the last so many lines [all]")
+	c.Flags().Int64VarP(&request.Tail, "bytes", "c", 0, "only the last so many bytes [all]")
+	c.MarkFlagsMutuallyExclusive("tail", "bytes")
 	return c
 }
 
 // stream prints a job's output. Where it is to be followed and has not begun, it is
 // waited for.
 func (t *tool) stream(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) error {
-	if _, err := cluster.ParseJobRef(request.Job); err != nil || request.Rank < 0 || request.Tail < 0 {
-		return &cli.UsageError{Problem: fmt.Sprintf("not a job id, or a negative number: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
+	if _, err := cluster.ParseJobRef(request.Job); err != nil || request.Rank < 0 {
+		return &cli.UsageError{Problem: fmt.Sprintf("not a job id, or a negative rank: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
 	}
 	some, err := t.pour(ctx, c, request)
 	if code := connect.CodeOf(err); some || !request.Follow || code != connect.CodeFailedPrecondition && code != connect.CodeNotFound {

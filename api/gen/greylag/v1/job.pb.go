@@ -2720,8 +2720,9 @@ type LogsRequest struct {
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Error         bool                   `protobuf:"varint,2,opt,name=error,proto3" json:"error,omitempty"` // the error file, not the output
 	Follow        bool                   `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
-	Tail          int64                  `protobuf:"varint,4,opt,name=tail,proto3" json:"tail,omitempty"` // begin this many bytes before the end; 0: from the start
-	Rank          int32                  `protobuf:"varint,5,opt,name=rank,proto3" json:"rank,omitempty"` // which node of the job
+	Tail          int64                  `protobuf:"varint,4,opt,name=tail,proto3" json:"tail,omitempty"`                            // begin this many bytes before the end; 0: from the start
+	Rank          int32                  `protobuf:"varint,5,opt,name=rank,proto3" json:"rank,omitempty"`                            // which node of the job
+	TailLines     int64                  `protobuf:"varint,6,opt,name=tail_lines,json=tailLines,proto3" json:"tail_lines,omitempty"` // begin with the last so many lines; not together with tail
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2787,6 +2788,13 @@ func (x *LogsRequest) GetTail() int64 {
 func (x *LogsRequest) GetRank() int32 {
 	if x != nil {
 		return x.Rank
+	}
+	return 0
+}
+
+func (x *LogsRequest) GetTailLines() int64 {
+	if x != nil {
+		return x.TailLines
 	}
 	return 0
 }
@@ -3129,13 +3137,15 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tR\x03job\"J\n" +
 	"\x0eScriptResponse\x12\x16\n" +
 	"\x06script\x18\x01 \x01(\fR\x06script\x12 \n" +
-	"\venvironment\x18\x02 \x03(\tR\venvironment\"u\n" +
+	"\venvironment\x18\x02 \x03(\tR\venvironment\"\x94\x01\n" +
 	"\vLogsRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\bR\x05error\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x12\x12\n" +
 	"\x04tail\x18\x04 \x01(\x03R\x04tail\x12\x12\n" +
-	"\x04rank\x18\x05 \x01(\x05R\x04rank\"\"\n" +
+	"\x04rank\x18\x05 \x01(\x05R\x04rank\x12\x1d\n" +
+	"\n" +
+	"tail_lines\x18\x06 \x01(\x03R\ttailLines\"\"\n" +
 	"\fLogsResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data2\x84\x05\n" +
 	"\n" +

@@ -816,8 +816,9 @@ type LogRequest struct {
 	Offset        int64                  `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"` // -1 with tail: from the end
 	Tail          int64                  `protobuf:"varint,6,opt,name=tail,proto3" json:"tail,omitempty"`
 	Follow        bool                   `protobuf:"varint,7,opt,name=follow,proto3" json:"follow,omitempty"`
-	Cancelled     bool                   `protobuf:"varint,8,opt,name=cancelled,proto3" json:"cancelled,omitempty"` // nobody reads any more
-	Task          *WantedTask            `protobuf:"bytes,9,opt,name=task,proto3" json:"task,omitempty"`            // whose output it is, since the node may have forgotten an ended one
+	Cancelled     bool                   `protobuf:"varint,8,opt,name=cancelled,proto3" json:"cancelled,omitempty"`                   // nobody reads any more
+	Task          *WantedTask            `protobuf:"bytes,9,opt,name=task,proto3" json:"task,omitempty"`                              // whose output it is, since the node may have forgotten an ended one
+	TailLines     int64                  `protobuf:"varint,10,opt,name=tail_lines,json=tailLines,proto3" json:"tail_lines,omitempty"` // -1 as offset with it too: the last so many lines
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -913,6 +914,13 @@ func (x *LogRequest) GetTask() *WantedTask {
 		return x.Task
 	}
 	return nil
+}
+
+func (x *LogRequest) GetTailLines() int64 {
+	if x != nil {
+		return x.TailLines
+	}
+	return 0
 }
 
 type ReportRequest struct {
@@ -1490,7 +1498,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x1d\n" +
 	"\n" +
-	"batch_only\x18\x03 \x01(\bR\tbatchOnly\"\xec\x01\n" +
+	"batch_only\x18\x03 \x01(\bR\tbatchOnly\"\x8b\x02\n" +
 	"\n" +
 	"LogRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
@@ -1501,7 +1509,10 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x04tail\x18\x06 \x01(\x03R\x04tail\x12\x16\n" +
 	"\x06follow\x18\a \x01(\bR\x06follow\x12\x1c\n" +
 	"\tcancelled\x18\b \x01(\bR\tcancelled\x12*\n" +
-	"\x04task\x18\t \x01(\v2\x16.greylag.v1.WantedTaskR\x04task\"\xc0\x01\n" +
+	"\x04task\x18\t \x01(\v2\x16.greylag.v1.WantedTaskR\x04task\x12\x1d\n" +
+	"\n" +
+	"tail_lines\x18\n" +
+	" \x01(\x03R\ttailLines\"\xc0\x01\n" +
 	"\rReportRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04seen\x18\x02 \x01(\x04R\x04seen\x12.\n" +
