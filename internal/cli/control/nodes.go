@@ -182,9 +182,10 @@ func (t *tool) node() *cobra.Command {
 	force := false
 	remove := &cobra.Command{
 		Use: "remove NODES", Short: "Forget nodes that are gone", Args: cobra.MinimumNArgs(1),
-		Long: `Forgets nodes, and with them why they were drained. It refuses while jobs run there. Of a
-node that is silent the jobs may still run: they are given up once it has been silent for
-node_timeout, or at once with --force; then they run again elsewhere or end as NODE_FAIL.`,
+		Long: `Forgets nodes, and with them why they were drained. It refuses while jobs run there. A node
+that answers comes back at once: stop its gnoded first. Of one that is silent the jobs may
+still run: they are given up once it has been silent for node_timeout, or at once with
+--force; then they run again elsewhere or end as NODE_FAIL.`,
 		ValidArgsFunction: t.candidates(cli.NodeNames),
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "remove", Force: force}, args)
@@ -209,13 +210,22 @@ func (t *tool) change(ctx context.Context, c cli.Cluster, request *greylagv1.Upd
 		return &cli.UsageError{Problem: errNothing.Error(), Advice: "write gctl " + request.Action + " NODES"}
 	}
 	request.RequestId, request.Names = client.NewRequestID(), names
-	drained := t.drained(ctx, c, request)
+	removed := t.toRemove(ctx, c, request)
 	answer, err := c.Cluster().UpdateNodes(ctx, request)
 	if err != nil {
 		return err
 	}
-	for _, n := range drained {
-		t.Note("%s was drained (%s): that is forgotten, and it takes jobs if it answers again", n.Name, cli.Printable(n.Reason))
+	var alive []string
+	for _, n := range removed {
+		if n.Reason != "" {
+			t.Note("%s was drained (%s): that is forgotten, and it takes jobs if it answers again", n.Name, cli.Printable(n.Reason))
+		}
+		if n.State != cluster.NodeUnknown.String() && n.State != cluster.NodeDown.String() {
+			alive = append(alive, n.Name)
+		}
+	}
+	if len(alive) > 0 {
+		t.Warn(hostlist.Compress(alive) + " answered: gnoded there registers it again; to be rid of it, stop gnoded, and then remove it")
 	}
 	if t.json {
 		return t.WriteJSON(struct {
@@ -234,8 +244,8 @@ func (t *tool) change(ctx context.Context, c cli.Cluster, request *greylagv1.Upd
 	return err
 }
 
-// drained are the nodes whose drain a removal forgets; none when that cannot be known.
-func (t *tool) drained(ctx context.Context, c cli.Cluster, request *greylagv1.UpdateNodesRequest) (all []*greylagv1.Node) {
+// toRemove is what is known of nodes that are to be removed; nothing when nobody says.
+func (t *tool) toRemove(ctx context.Context, c cli.Cluster, request *greylagv1.UpdateNodesRequest) []*greylagv1.Node {
 	if request.Action != "remove" {
 		return nil
 	}
@@ -243,12 +253,7 @@ func (t *tool) drained(ctx context.Context, c cli.Cluster, request *greylagv1.Up
 	if err != nil {
 		return nil
 	}
-	for _, n := range answer.Nodes {
-		if n.Reason != "" {
-			all = append(all, n)
-		}
-	}
-	return all
+	return answer.Nodes
 }
 
 // tellDrained says of which nodes the last job still runs. When that cannot be
