@@ -35,9 +35,9 @@ type policy struct {
 	Scheduling   scheduling    `toml:"scheduling"`
 	Topology     nearness      `toml:"topology"`
 	FairShare    fairShare     `toml:"fair_share"`
+	Credits      creditRules   `toml:"credits"`
 	Licences     counts        `toml:"licences" empty:"omit"` // how many there are of each
 	Reservations []reservation `toml:"reservation" empty:"omit"`
-	Credits      creditRules   `toml:"credits"`
 }
 
 type partition struct {

@@ -3,6 +3,7 @@ package config
 import (
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -45,6 +46,29 @@ func TestPolicyTakesTablesBelow(t *testing.T) {
 	}
 	if s := read.Scheduling; len(s.Reservations) != 1 || len(s.Licences) != 1 || s.Licences[0].Count != 2 {
 		t.Errorf("read %+v", s)
+	}
+	// Printed again, the reservations come last: where the next is added.
+	again, err := WritePolicy(&read)
+	if _, last, found := strings.Cut(string(again), "[[reservation]]"); err != nil || !found || strings.Contains(last, "\n[") {
+		t.Errorf("%v: not last are the reservations of\n%s", err, again)
+	}
+}
+
+// TestKindOf: what a file is for is known by its keys, where they are not those of several.
+func TestKindOf(t *testing.T) {
+	for _, kind := range []string{"gctld", "gnoded", "policy"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "etc", kind+".toml"))
+		if got := KindOf(text); err != nil || got != kind {
+			t.Errorf("etc/%s.toml is for %q, %v", kind, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"[[qos]]\nname = 'q'\n": "policy", "data_dir = '/d'\nlisten = ':1'\n": "gctld",
+		"": "", "name = 'x'": "", "name =": "", "nmae = 'x'": "",
+	} {
+		if got := KindOf([]byte(text)); got != want {
+			t.Errorf("%q is for %q, want %q", text, got, want)
+		}
 	}
 }
 

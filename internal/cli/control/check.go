@@ -1,11 +1,13 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +36,8 @@ func (t *tool) config() *cobra.Command {
 	check := &cobra.Command{
 		Use: "check [FILE...]", Short: "Check files, those of /etc/greylag if none is named",
 		Long: `Checks configuration files and their drop-ins by the code that the daemons read
-them with, and prints every fault. What a file is for follows from its name.
+them with, and prints every fault. What a file is for follows from its name, or else
+from what stands in it.
 A policy is also compared with the cluster: partitions that go and have jobs, nodes,
 GPUs and accounts that nobody knows are warned of. Nothing is changed.`,
 		RunE: func(c *cobra.Command, files []string) error { return t.check(c.Context(), kind, offline, files) },
@@ -61,16 +64,14 @@ func (t *tool) check(ctx context.Context, kind string, offline bool, files []str
 	all["policy"] = func(path string) error { return t.checkPolicy(ctx, path, offline) }
 	worst := cli.OK
 	for _, path := range files {
-		name := kind
-		if name == "" {
-			name = filepath.Base(path)
-			name = name[:len(name)-len(filepath.Ext(name))]
-		}
-		load, ok := all[name]
 		if path == "" {
 			return &cli.UsageError{Problem: "the name of a file is empty", Advice: "write its path"}
 		}
-		if !ok {
+		load, err := t.loader(path, kind, all)
+		if err != nil {
+			return err
+		}
+		if load == nil {
 			return &cli.UsageError{Problem: fmt.Sprintf("what is %s for?", path), Advice: "write --kind gctld, gnoded, gauthd, client, topology or policy"}
 		}
 		if err := load(path); err != nil {
@@ -80,6 +81,17 @@ func (t *tool) check(ctx context.Context, kind string, offline bool, files []str
 		}
 	}
 	return cli.Exit(worst)
+}
+
+// loader is what reads a file of a kind; where none is given, by the file's name, or else
+// by what stands in it. It is nil where that does not tell.
+func (t *tool) loader(path, kind string, all map[string]func(string) error) (func(string) error, error) {
+	load := all[cmp.Or(kind, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))]
+	if load != nil || kind != "" || path == "-" { // which can be read once
+		return load, nil
+	}
+	text, err := t.policyText(path)
+	return all[config.KindOf([]byte(text))], err
 }
 
 // faulty prints what is wrong with a file. The status is Usage, but where a cluster that

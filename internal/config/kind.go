@@ -1,0 +1,36 @@
+package config
+
+import (
+	"reflect"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// KindOf is what a file's text is for, by the keys that it sets: gctld, gnoded, gauthd,
+// client or policy, the one that knows most of them. It is "" where several know as many,
+// and for text that is no TOML.
+func KindOf(text []byte) string {
+	values := make(map[string]any)
+	if err := toml.Unmarshal(text, &values); err != nil {
+		return ""
+	}
+	most, found := 0, ""
+	for kind, fields := range map[string]map[string]int{
+		"gctld": fieldsOf(reflect.TypeFor[Controller]()), "gnoded": fieldsOf(reflect.TypeFor[Node]()), "gauthd": fieldsOf(reflect.TypeFor[Auth]()),
+		"client": fieldsOf(reflect.TypeFor[Client]()), "policy": fieldsOf(reflect.TypeFor[policy]()),
+	} {
+		known := 0
+		for key := range values {
+			if _, ok := fields[key]; ok {
+				known++
+			}
+		}
+		switch {
+		case known > most:
+			most, found = known, kind
+		case known == most:
+			found = ""
+		}
+	}
+	return found
+}
