@@ -36,7 +36,7 @@ type task struct {
 
 // newTask takes a record; spec is nil where the record has none.
 func newTask(record *taskdb.Task, spec *greylagv1.WantedTask) *task {
-	t := &task{Task: record, abandon: func() {}, over: make(chan struct{}), met: time.Now()}
+	t := &task{Task: record, abandon: func() {}, over: make(chan struct{}), met: time.Now(), ran: record.End.Ran}
 	t.gauged = t.met
 	if record.Phase >= reconcile.Ended {
 		close(t.over)
@@ -88,6 +88,7 @@ func (a *Agent) end(t *task, how cluster.Task) {
 	started := t.End.Started
 	t.ran = time.Since(t.met) // for whoever hears of it, however late
 	t.End = how
+	t.End.Ran = t.ran
 	if t.End.Started == 0 && how.Cause != cluster.LaunchFailed {
 		t.End.Started = started
 	}

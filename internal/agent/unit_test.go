@@ -254,3 +254,22 @@ func TestAccounts(t *testing.T) {
 		t.Errorf("a user this host does not know: %+v", stranger)
 	}
 }
+
+// TestRanOutlivesTheDaemon: for how long a task was had is told by the next daemon, too.
+func TestRanOutlivesTheDaemon(t *testing.T) {
+	a := &Agent{state: state{dirty: map[reconcile.ID]bool{}}, reports: make(chan struct{}, 1)}
+	first := newTask(&taskdb.Task{ID: at(1, 1), Phase: reconcile.Started}, nil)
+	first.met = time.Now().Add(-time.Hour)
+	a.end(first, cluster.Task{Cause: cluster.Exited})
+	data, err := taskdb.EncodeTask(first.Task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := taskdb.DecodeTask(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told := reported(newTask(record, nil)).GetRanMs(); told < time.Hour.Milliseconds() {
+		t.Errorf("an hour is told as %d ms", told)
+	}
+}

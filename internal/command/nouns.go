@@ -212,6 +212,9 @@ func taskFields(c *codec.Coder, x *cluster.Task) {
 	if c.Added() {
 		gpuUse(c, &x.GPU)
 	}
+	if c.Added() {
+		codec.Int(c, &x.Ran)
+	}
 }
 
 func gpuUse(c *codec.Coder, x *cluster.GPUUse) { codec.Record(c, x, gpuUseFields) }

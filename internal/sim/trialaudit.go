@@ -30,6 +30,7 @@ type audit struct {
 	byHand   map[book.Attempt]int64 // refunds that administrators made
 	lost     map[book.Attempt]int64 // under attempts, and not made good yet, by the present command
 	open     map[book.Attempt]provisional
+	heard    map[book.Attempt]map[uint64]int64 // GPU-milliseconds while they ran, by the epoch of the counter
 }
 
 // history is what is remembered of a job.
@@ -50,7 +51,7 @@ type provisional struct {
 func newAudit(x *ordeal) *audit {
 	return &audit{
 		x: x, book: book.New(), parents: map[string]string{}, budgets: map[string]accounting.Budget{},
-		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[book.Attempt]int64{}, byHand: map[book.Attempt]int64{}, lost: map[book.Attempt]int64{}, open: map[book.Attempt]provisional{},
+		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[book.Attempt]int64{}, byHand: map[book.Attempt]int64{}, lost: map[book.Attempt]int64{}, open: map[book.Attempt]provisional{}, heard: map[book.Attempt]map[uint64]int64{},
 		refund: x.state.View().Policy().Credits.FaultRefund,
 	}
 }
@@ -129,6 +130,14 @@ func (a *audit) learn(c command.Command, r command.Result) {
 			case e.Action == command.PutAccount:
 				a.parents[e.Account] = ""
 			}
+		}
+	case *command.MeterJobs:
+		for _, x := range c.Samples {
+			of := book.Attempt{Job: uint64(x.Job), Number: uint64(x.Attempt)}
+			if a.heard[of] == nil {
+				a.heard[of] = map[uint64]int64{}
+			}
+			a.heard[of][x.Epoch] = max(a.heard[of][x.Epoch], x.GPUms)
 		}
 	case *command.ChangeCredits:
 		done, is := r.(*command.Credited)
@@ -226,14 +235,15 @@ func (a *audit) job(c command.Command, old, j *cluster.Job) error {
 		h.attempt = j.Attempt
 	}
 	if old != nil && old.State.Holds() && !j.State.Holds() {
-		return a.bill(h, old, j, lostBy(c, old))
+		return a.bill(h, old, j, lostBy(c, old), toldOf(c, old))
 	}
 	return nil
 }
 
 // bill compares what an attempt that is over was charged with how long it had its GPUs:
-// interval × price of what nodes vouch for, less what a fault destroyed of it.
-func (a *audit) bill(h *history, old, j *cluster.Job, lost bool) error {
+// interval × price of what nodes vouch for, less what a fault destroyed of it. Where the log
+// heard late of its end it is what they told, or what was heard before.
+func (a *audit) bill(h *history, old, j *cluster.Job, lost bool, told time.Duration) error {
 	of := book.Attempt{Job: uint64(j.ID), Number: uint64(old.Attempt)}
 	b := a.book.Bills[of]
 	h.charged += b.Charged()
@@ -248,17 +258,27 @@ func (a *audit) bill(h *history, old, j *cluster.Job, lost bool) error {
 		last := j.Attempts[n-1]
 		outcome, ran, mine = last.Outcome, last.Ended.Sub(last.Started), old.Requester == j.Spec.Owner.User
 	}
-	if limit := old.Spec.TimeLimit; limit > 0 {
-		ran = min(ran, limit)
-	}
 	gpus := int64(0)
 	for i := range old.Alloc.Nodes {
 		gpus += int64(len(old.Alloc.Nodes[i].GPUs))
 	}
-	all, is := gpus*ran.Milliseconds(), b.Millis()
+	least, most := ran, ran
+	if told > 0 && ran-told > late {
+		heard := int64(0)
+		for _, count := range a.heard[of] {
+			heard += count
+		}
+		least, most = told, min(ran, max(told, time.Duration(heard/gpus)*time.Millisecond))
+		a.x.count("ends_told_late")
+	}
+	delete(a.heard, of)
+	if limit := old.Spec.TimeLimit; limit > 0 {
+		least, most = min(least, limit), min(most, limit)
+	}
+	all, is := gpus*most.Milliseconds(), b.Millis()
 	lien, _ := a.x.state.Peek().Credits().Lien(accounting.LienID{Job: j.ID, Attempt: old.Attempt})
-	if is > all || is < all && !lost && b.Due(all) != b.Due(is) {
-		return violation("attempt %v, %s, had %d GPUs for %s and was charged for %d GPU-milliseconds of %d", of, outcome, gpus, ran, is, all)
+	if is > all || !lost && b.Due(is) < b.Due(gpus*least.Milliseconds()) {
+		return violation("attempt %v, %s, had %d GPUs for %s to %s and was charged for %d GPU-milliseconds", of, outcome, gpus, least, most, is)
 	}
 	spared := int64(0)
 	if outcome == cluster.NodeFailed || outcome == cluster.Preempted && !mine {
@@ -274,6 +294,31 @@ func (a *audit) bill(h *history, old, j *cluster.Job, lost bool) error {
 		a.open[of] = provisional{all, is, a.returned[of], spared}
 	}
 	return nil
+}
+
+// late is how much later than it was the log may hear of an end and still say how long it took.
+const late = time.Minute
+
+// toldOf is for how long the nodes of an attempt's script say that they had it, now that it is
+// over: the longest that one of them says.
+func toldOf(c command.Command, old *cluster.Job) (longest time.Duration) {
+	for i := range old.Tasks {
+		t, ran := old.Tasks[i], old.Tasks[i].Ran
+		if i > 0 && !old.Spec.EveryNode {
+			break
+		}
+		if report, is := c.(*command.ReportTasks); is && report.Node == t.Node && t.Phase < cluster.TaskEnded {
+			for _, said := range report.Tasks {
+				if said.Job == old.ID && said.Attempt == old.Attempt && said.Task.Phase >= cluster.TaskEnded {
+					t, ran = said.Task, said.Ran
+				}
+			}
+		}
+		if t.Cause != cluster.TaskLost && t.Phase >= cluster.TaskEnded {
+			longest = max(longest, ran, t.Ended.Sub(t.Started))
+		}
+	}
+	return longest
 }
 
 // lostBy reports whether a node cannot say any more how its part of an attempt ended,

@@ -90,15 +90,15 @@ func withGPU(all []accounting.GPUs, kind string) []accounting.GPUs {
 }
 
 // bill charges an attempt whose nodes are all clean: its interval in the log at the
-// price that was quoted, and gives back the rest. What nodes that were lost cannot
-// vouch for is not charged, unless they come back within a day; what a fault of the
-// cluster destroyed is given back.
+// price that was quoted, and gives back the rest. What passed after its end until the log
+// heard of it is not charged, nor is what nodes that were lost cannot vouch for, unless
+// they come back within a day; what a fault of the cluster destroyed is given back.
 func (s *State) bill(j *cluster.Job) {
 	n, held := s.lienOf(j.ID, j.Attempt)
 	if !held {
 		return
 	}
-	ran := payable(j, j.Ended.Sub(j.Started))
+	ran := payable(j, s.lasted(j, &n))
 	x := accounting.Settlement{Lien: n.ID}
 	var lost []string
 	if last := len(n.Segments) - 1; last >= 0 {
@@ -119,6 +119,50 @@ func (s *State) bill(j *cluster.Job) {
 	if x.Provisional {
 		s.putUnproven(n.ID, &unproven{lost, ran, left})
 	}
+}
+
+// tardy is how much later than a node counted the end of an attempt the log may hear of it
+// and still be what is billed: messages, a new leader and a daemon that is started anew
+// take less.
+const tardy = time.Minute
+
+// lasted is how long an attempt had its GPUs: its interval in the log. Where that is longer
+// than what the nodes of its script counted, since nobody could be told of its end for a
+// while, it is what they counted; and never less than the log heard of while it ran.
+func (s *State) lasted(j *cluster.Job, n *accounting.Lien) time.Duration {
+	interval := j.Ended.Sub(j.Started)
+	if !s.since(countsForm) {
+		return interval
+	}
+	had := nodesCounted(j)
+	if had <= 0 { // nobody can say
+		return interval
+	}
+	if last := len(n.Segments) - 1; last >= 0 {
+		g := &n.Segments[last]
+		had = max(had, time.Duration((g.Base+g.Count)/g.GPUs)*time.Millisecond)
+	}
+	if interval-had <= tardy {
+		return interval
+	}
+	return had
+}
+
+// nodesCounted is for how long the nodes of a job's script had it, as they say: of several the
+// one that had it longest. Zero where none does. A daemon that was started anew counts from
+// then, and the record of a task's end from its start: each may be too short.
+func nodesCounted(j *cluster.Job) (longest time.Duration) {
+	for i := range j.Tasks {
+		t := &j.Tasks[i]
+		if t.Cause == cluster.TaskLost || i > 0 && !j.Spec.EveryNode {
+			continue
+		}
+		longest = max(longest, t.Ran)
+		if t.Started > 0 {
+			longest = max(longest, t.Ended.Sub(t.Started))
+		}
+	}
+	return longest
 }
 
 // payable is how long an attempt is paid for: not beyond its limit, which is what was

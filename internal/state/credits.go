@@ -29,6 +29,10 @@ func (s *State) covers() bool { return s.credits != nil && s.credits.Covers() }
 // there are such GPUs.
 const limitsForm = 6
 
+// countsForm is the one from which on what nodes counted is billed where the log heard late of
+// an end.
+const countsForm = 6
+
 // since reports whether all replicas have gone over to a form of the journal.
 func (t *tables) since(form uint8) bool { return t.credits != nil && t.credits.Writes() >= form }
 

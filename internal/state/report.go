@@ -87,7 +87,7 @@ func (t *tables) newsOf(c *command.ReportTasks) news {
 			continue
 		}
 		seen[r.Job] = none{}
-		if task, grew := t.merge(j, rank, r.Task); grew {
+		if task, grew := t.merge(j, rank, r); grew {
 			result.jobs = append(result.jobs, withTask(j, rank, task))
 		}
 	}
@@ -141,14 +141,17 @@ func withTask(j *cluster.Job, rank int, task cluster.Task) *cluster.Job {
 }
 
 // merge is the task after a report, and whether that is any further than before.
-func (s *tables) merge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
-	t := j.Tasks[rank]
+func (s *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (cluster.Task, bool) {
+	t, r := j.Tasks[rank], said.Task
 	if r.Phase <= t.Phase {
 		return s.gauge(j, rank, r)
 	}
 	t.GPU = s.used(j, rank, r)
 	if t.Phase < cluster.TaskEnded {
 		t.Cause, t.Exit, t.Message = r.Cause, r.Exit, plain(r.Message)
+		if s.since(countsForm) {
+			t.Ran = max(0, said.Ran)
+		}
 	}
 	if t.Started == 0 {
 		t.Started = r.Started

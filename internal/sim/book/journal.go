@@ -14,7 +14,7 @@ import (
 // the fields that hash is of, after that one before and the version: numbers as
 // varints, text after its length. From version 2 on an entry says its grounds (grounds.go),
 // from version 3 on also when a lien was placed, from version 4 on why somebody asked for it;
-// version 5 is written alike.
+// versions 5 and 6 are written alike.
 
 // Kinds of entries and of book accounts, as numbered in rows.
 const (
