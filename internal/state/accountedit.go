@@ -72,7 +72,7 @@ func (d *draft) edit(e *command.AccountEdit) *command.Refusal {
 	if err := a.Validate(); err != nil {
 		return wrongAccount(err)
 	}
-	if e.Description != nil || !known {
+	if !known || e.Description != nil && (a.Description != old.Description || !d.since(loadsForm)) { // a dump that is loaded says what it was
 		if refusal := d.showable("of account "+plain(a.Name), a.Name, a.Description); refusal != nil {
 			return refusal
 		}

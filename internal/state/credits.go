@@ -33,6 +33,10 @@ const limitsForm = 6
 // an end.
 const countsForm = 6
 
+// loadsForm is the one from which on an account may be given the description that it has,
+// which may be older than what is asked of new ones.
+const loadsForm = 6
+
 // since reports whether all replicas have gone over to a form of the journal.
 func (t *tables) since(form uint8) bool { return t.credits != nil && t.credits.Writes() >= form }
 

@@ -2,6 +2,7 @@ package state
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -14,6 +15,9 @@ func (s *State) showable(what string, texts ...string) *command.Refusal {
 		return nil
 	}
 	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return refusef(command.InvalidArgument, "%s %q is not valid UTF-8", what, text)
+		}
 		if i := strings.IndexFunc(text, cluster.Unshowable); i >= 0 {
 			return refusef(command.InvalidArgument, "%s %q holds the control character %q", what, text, []rune(text[i:])[0])
 		}

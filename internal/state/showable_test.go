@@ -20,7 +20,7 @@ func TestTurnedBefore(t *testing.T) {
 	for line := range strings.Lines("at 1h\nnode n1 gpus=8:h100 cpus=64\npolicy root\naccount op add ml + add ml user=ada\n") {
 		x.run(strings.TrimSpace(line))
 	}
-	text := turned
+	text := "two\nlines, " + turned
 	describe := &command.EditAccounts{Actor: actor("op"), Edits: []command.AccountEdit{{Action: command.ModifyAccount, Account: "ml", Description: &text}}}
 	grant := &command.ChangeCredits{Actor: actor("root"), Action: command.GrantCredits, Account: "ml", Amount: accounting.One, Class: accounting.Purchase, Note: turned}
 	submit := func() command.Command {
@@ -40,5 +40,14 @@ func TestTurnedBefore(t *testing.T) {
 		if got := x.apply(c); !strings.Contains(got, "refused") {
 			t.Errorf("in form 5: %s", got)
 		}
+	}
+	x.apply(&command.Tick{Form: 6})
+	if got := x.apply(describe); strings.Contains(got, "refused") {
+		t.Errorf("the description that the account had before: %s", got)
+	}
+	other := text + "\u200f"
+	describe.Edits[0].Description = &other
+	if got := x.apply(describe); !strings.Contains(got, "refused") {
+		t.Errorf("in form 6: %s", got)
 	}
 }

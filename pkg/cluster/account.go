@@ -89,7 +89,9 @@ func (a *Account) Validate() error {
 		fault("it cannot be its own parent")
 	}
 	checkName(fault, "parent", a.Parent, maxName)
-	checkName(fault, "description", a.Description, maxDescription)
+	if len(a.Description) > maxDescription { // what it may hold the state says: it was less strict once
+		fault("the description has %d bytes, at most %d", len(a.Description), maxDescription)
+	}
 	checkSharing(fault, a.Shares, &a.QOS, a.DefaultQOS, &a.Limits)
 	if a.Name == RootAccount && a.Shares == SharesOfParent {
 		fault("nothing is above it whose shares it could have")
