@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -203,6 +204,47 @@ func (r *round) began(id cluster.JobID) cluster.Instant {
 		return cluster.Never
 	}
 	return j.Ended
+}
+
+// awaited is the jobs that are known of those for which a dependency does not hold.
+func (r *round) awaited(job *cluster.Job, d cluster.Dependency) (list []*cluster.Job) {
+	if d.Kind == cluster.Singleton {
+		for _, j := range slices.Concat(r.jobs.active, r.jobs.pending) {
+			if bearerOf(j) == bearerOf(job) && j.ID != job.ID && (j.State != cluster.Pending || j.ID < job.ID) {
+				list = append(list, j)
+			}
+		}
+		return list
+	}
+	first, count, array := r.snap.Elements(d.Job.ID)
+	index := d.Job.Index
+	if d.Kind == cluster.AfterCorr && index == cluster.NoIndex && job.Array != 0 {
+		index = job.Index
+	}
+	switch {
+	case !array:
+		first, count = d.Job.ID, 1
+	case index != cluster.NoIndex:
+		first, _ = r.snap.Element(d.Job.ID, index)
+		count = 1
+	}
+	for id := first; id < first+cluster.JobID(count); id++ {
+		j, alive := r.jobs.find(id)
+		if !alive {
+			j = r.snap.Ended(id)
+		}
+		holds := r.one(id, d.Kind) == met
+		if began := r.began(id); holds && d.Delay > 0 {
+			holds = began < cluster.Never && began.Add(d.Delay) <= r.snap.Now
+		}
+		if !alive && d.Kind == cluster.AfterNotOK && count > 1 { // another that fails will do
+			holds = true
+		}
+		if j != nil && !holds {
+			list = append(list, j)
+		}
+	}
+	return list
 }
 
 // ripens is when one of a job's dependencies may hold by itself; [cluster.Never] when none

@@ -150,7 +150,7 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.ended[id(fields[1])] = &cluster.Job{State: state, Started: start.Add(w.d("began", -time.Hour)), Ended: start.Add(w.d("over", -time.Minute))}
+		p.ended[id(fields[1])] = &cluster.Job{ID: id(fields[1]), State: state, Started: start.Add(w.d("began", -time.Hour)), Ended: start.Add(w.d("over", -time.Minute))}
 		if w.has("unstarted") {
 			p.ended[id(fields[1])].Started = 0
 		}

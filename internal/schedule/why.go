@@ -31,6 +31,10 @@ type Explanation struct {
 	// Needs is its request in words.
 	Causes []string
 	Needs  string
+	// Unmet is the first jobs for which dependencies of it do not hold, and UnmetMore how
+	// many there are beyond those ten.
+	Unmet     []Unmet
+	UnmetMore int
 	// Nodes is how many nodes its partitions have, Could how many of them could ever be
 	// one of its nodes, Free how many could now. Ruled is how many nodes each condition
 	// rules out; one node may be ruled out by several.
@@ -58,6 +62,12 @@ type Explanation struct {
 	Changes []string
 	// Notes is what was not looked at, since that is bounded.
 	Notes []string
+}
+
+// Unmet is a job for which a dependency of another does not hold.
+type Unmet struct {
+	Job *cluster.Job // active, or ended such that the dependency never will hold
+	By  cluster.Dependency
 }
 
 // Ruled is how many nodes one condition rules out.
@@ -104,6 +114,7 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 	}
 	first, ahead := rivals(job, before)
 	x.First, x.Ahead = p.rivals(r, job, first), ahead
+	x.unmet(r, job)
 	bars := p.bars(r, job)
 	if len(bars) == 0 && job.Reason == cluster.ReasonNone {
 		x.Notes = append(x.Notes, "no pass has told anything of it yet: one looks at a bounded number of jobs, and the next follows at once")
@@ -133,6 +144,22 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 		}
 	}
 	return x, nil
+}
+
+// unmet adds the jobs that dependencies of one wait for. O(jobs depended on).
+func (x *Explanation) unmet(r *round, job *cluster.Job) {
+	for _, d := range job.Spec.Depends {
+		if r.fulfilled(job, d) == met {
+			continue
+		}
+		for _, other := range r.awaited(job, d) {
+			if len(x.Unmet) < maxListed {
+				x.Unmet = append(x.Unmet, Unmet{other, d})
+			} else {
+				x.UnmetMore++
+			}
+		}
+	}
 }
 
 // keptBy adds what keeps a job now beside what it was told, which may have more to say after

@@ -75,6 +75,12 @@ func tell(x Explanation) string {
 	for _, cause := range x.Causes {
 		fmt.Fprintf(&b, "cause %s\n", cause)
 	}
+	for _, u := range x.Unmet {
+		fmt.Fprintf(&b, "waits for %d, %s: %s\n", u.Job.ID, u.Job.State, u.By)
+	}
+	if x.UnmetMore > 0 {
+		fmt.Fprintf(&b, "and %d more\n", x.UnmetMore)
+	}
 	for _, k := range x.Ruled {
 		fmt.Fprintf(&b, "%d ruled out: %s\n", k.Nodes, k.Says)
 	}

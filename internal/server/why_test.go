@@ -50,6 +50,12 @@ func TestWhyAndPlan(t *testing.T) {
 	if k := len(x.GetHistory()); k == 0 || x.GetHistory()[k-1].GetPlanned().AsTime() != x.GetJob().GetPlanned().AsTime() {
 		t.Errorf("history: %v", x.GetHistory())
 	}
+	after := job("after")
+	after.Depends = []*greylagv1.Dependency{{Kind: "afterok", Job: waiting}}
+	x, err = c.Why(t.Context(), &greylagv1.WhyRequest{Job: cluster.JobID(w.submit(w.as(bob), after)).String()})
+	if u := x.GetUnmet(); err != nil || len(u) != 1 || u[0].GetJob() != waiting || u[0].GetUser() != "bob" || u[0].GetState() != "PENDING" || u[0].GetDependency() != "afterok:"+waiting {
+		t.Errorf("a dependency: %v, %v", u, err)
+	}
 	x, err = c.Why(t.Context(), &greylagv1.WhyRequest{Job: running})
 	if must(t, err); x.GetNeeds() != "" || x.GetJob().GetName() != "" {
 		t.Errorf("of another's job that runs: %v", x)

@@ -28,6 +28,12 @@ func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *gre
 			})
 		}
 	}
+	p.UnmetMore = int32(x.UnmetMore)
+	for _, u := range x.Unmet {
+		if j := see(u.Job); j != nil {
+			p.Unmet = append(p.Unmet, &greylagv1.Unmet{Job: j.Ref().String(), User: j.Spec.Owner.User, State: j.State.String(), Dependency: u.By.String()})
+		}
+	}
 	for _, k := range x.Later {
 		p.Later = append(p.Later, &greylagv1.KeptNodes{
 			Reservation: k.By.Name, Nodes: int32(k.Nodes), Start: Timestamp(k.By.Start), End: Timestamp(k.By.End),

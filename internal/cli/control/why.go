@@ -66,6 +66,12 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 		}
 		facts = append(facts, [2]string{"kept by", cause})
 	}
+	for _, u := range a.Unmet {
+		facts = append(facts, [2]string{"waits for", fmt.Sprintf("job %s of %s, %s, by %s", u.Job, u.User, u.State, u.Dependency)})
+	}
+	if a.UnmetMore > 0 {
+		facts = append(facts, [2]string{"waits for", cli.Count(int64(a.UnmetMore), "more job")})
+	}
 	facts = append(facts, [2]string{"asks for", strings.TrimPrefix(a.Needs, "needs ")}, [2]string{"nodes",
 		fmt.Sprintf("%d in its partitions, %d could serve it, %d could now", a.Nodes, a.Could, a.Free)})
 	for _, r := range a.Ruled {

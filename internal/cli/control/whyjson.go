@@ -13,6 +13,8 @@ type whyJSON struct {
 	Job      cli.JobJSON     `json:"job"`
 	Expected *time.Time      `json:"expected,omitempty"`
 	Causes   []string        `json:"causes"`
+	Unmet    []unmetJSON     `json:"unmet,omitempty"`
+	More     int32           `json:"unmet_more,omitempty"`
 	Needs    string          `json:"needs,omitempty"`
 	Nodes    int32           `json:"nodes"`
 	Could    int32           `json:"could"`
@@ -37,6 +39,13 @@ type awaitedJSON struct {
 	Node    string     `json:"node"`
 	Silent  *time.Time `json:"silent,omitempty"`
 	GivenUp *time.Time `json:"given_up,omitempty"`
+}
+
+type unmetJSON struct {
+	Job        string `json:"job"`
+	User       string `json:"user"`
+	State      string `json:"state"`
+	Dependency string `json:"dependency"`
 }
 
 type ruledJSON struct {
@@ -115,6 +124,10 @@ func whyOf(a *greylagv1.WhyResponse) whyJSON {
 		Job: cli.JobOf(a.Job), Expected: stampOf(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
 		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: []string{}, Alone: stampOf(a.Alone), Delays: []rivalJSON{}, ClearUp: a.ClearUp.AsDuration().Seconds(), Changes: some(a.Changes),
 		Promise: hostSharesOf(a.Promise), History: []noteJSON{}, Again: a.RunsAgain, Notes: a.Notes,
+	}
+	x.More = a.UnmetMore
+	for _, u := range a.Unmet {
+		x.Unmet = append(x.Unmet, unmetJSON{u.Job, u.User, u.State, u.Dependency})
 	}
 	for _, k := range a.Later {
 		x.Later = append(x.Later, keptJSON{k.Reservation, k.Nodes, stampOf(k.Start), stampOf(k.End)})

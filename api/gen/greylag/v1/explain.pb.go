@@ -102,6 +102,8 @@ type WhyResponse struct {
 	Delays        []*Rival               `protobuf:"bytes,20,rep,name=delays,proto3" json:"delays,omitempty"`                         // jobs whose planned starts it would delay if it started at alone
 	Alone         *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=alone,proto3" json:"alone,omitempty"`                           // when it could start if no other job waited; absent when none keeps it from that
 	Later         []*KeptNodes           `protobuf:"bytes,23,rep,name=later,proto3" json:"later,omitempty"`                           // reservations that will keep nodes that could serve it, before it is planned to start
+	Unmet         []*Unmet               `protobuf:"bytes,24,rep,name=unmet,proto3" json:"unmet,omitempty"`                           // the first of the jobs that its dependencies wait for; those that the caller may see
+	UnmetMore     int32                  `protobuf:"varint,25,opt,name=unmet_more,json=unmetMore,proto3" json:"unmet_more,omitempty"` // how many there are beyond the first ten
 	ClearUp       *durationpb.Duration   `protobuf:"bytes,21,opt,name=clear_up,json=clearUp,proto3" json:"clear_up,omitempty"`        // what is planned after the end of each job until its nodes are free
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -284,11 +286,94 @@ func (x *WhyResponse) GetLater() []*KeptNodes {
 	return nil
 }
 
+func (x *WhyResponse) GetUnmet() []*Unmet {
+	if x != nil {
+		return x.Unmet
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetUnmetMore() int32 {
+	if x != nil {
+		return x.UnmetMore
+	}
+	return 0
+}
+
 func (x *WhyResponse) GetClearUp() *durationpb.Duration {
 	if x != nil {
 		return x.ClearUp
 	}
 	return nil
+}
+
+// Unmet is a job for which a dependency of another does not hold.
+type Unmet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Dependency    string                 `protobuf:"bytes,4,opt,name=dependency,proto3" json:"dependency,omitempty"` // such as "afterok:12"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unmet) Reset() {
+	*x = Unmet{}
+	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unmet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unmet) ProtoMessage() {}
+
+func (x *Unmet) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unmet.ProtoReflect.Descriptor instead.
+func (*Unmet) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Unmet) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Unmet) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Unmet) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Unmet) GetDependency() string {
+	if x != nil {
+		return x.Dependency
+	}
+	return ""
 }
 
 // KeptNodes is a reservation, and how many nodes it keeps that could serve a job.
@@ -304,7 +389,7 @@ type KeptNodes struct {
 
 func (x *KeptNodes) Reset() {
 	*x = KeptNodes{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	mi := &file_greylag_v1_explain_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -316,7 +401,7 @@ func (x *KeptNodes) String() string {
 func (*KeptNodes) ProtoMessage() {}
 
 func (x *KeptNodes) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[2]
+	mi := &file_greylag_v1_explain_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -329,7 +414,7 @@ func (x *KeptNodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptNodes.ProtoReflect.Descriptor instead.
 func (*KeptNodes) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *KeptNodes) GetReservation() string {
@@ -374,7 +459,7 @@ type Rival struct {
 
 func (x *Rival) Reset() {
 	*x = Rival{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[3]
+	mi := &file_greylag_v1_explain_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -386,7 +471,7 @@ func (x *Rival) String() string {
 func (*Rival) ProtoMessage() {}
 
 func (x *Rival) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[3]
+	mi := &file_greylag_v1_explain_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -399,7 +484,7 @@ func (x *Rival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rival.ProtoReflect.Descriptor instead.
 func (*Rival) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Rival) GetJob() string {
@@ -449,7 +534,7 @@ type Awaited struct {
 
 func (x *Awaited) Reset() {
 	*x = Awaited{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[4]
+	mi := &file_greylag_v1_explain_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +546,7 @@ func (x *Awaited) String() string {
 func (*Awaited) ProtoMessage() {}
 
 func (x *Awaited) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[4]
+	mi := &file_greylag_v1_explain_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +559,7 @@ func (x *Awaited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Awaited.ProtoReflect.Descriptor instead.
 func (*Awaited) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Awaited) GetNode() string {
@@ -509,7 +594,7 @@ type RuledOut struct {
 
 func (x *RuledOut) Reset() {
 	*x = RuledOut{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[5]
+	mi := &file_greylag_v1_explain_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -521,7 +606,7 @@ func (x *RuledOut) String() string {
 func (*RuledOut) ProtoMessage() {}
 
 func (x *RuledOut) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[5]
+	mi := &file_greylag_v1_explain_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -534,7 +619,7 @@ func (x *RuledOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuledOut.ProtoReflect.Descriptor instead.
 func (*RuledOut) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RuledOut) GetSays() string {
@@ -564,7 +649,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[6]
+	mi := &file_greylag_v1_explain_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +661,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[6]
+	mi := &file_greylag_v1_explain_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +674,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Holder) GetJob() string {
@@ -635,7 +720,7 @@ type Note struct {
 
 func (x *Note) Reset() {
 	*x = Note{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[7]
+	mi := &file_greylag_v1_explain_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +732,7 @@ func (x *Note) String() string {
 func (*Note) ProtoMessage() {}
 
 func (x *Note) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[7]
+	mi := &file_greylag_v1_explain_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +745,7 @@ func (x *Note) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Note.ProtoReflect.Descriptor instead.
 func (*Note) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Note) GetIndex() uint64 {
@@ -716,7 +801,7 @@ type NodeShare struct {
 
 func (x *NodeShare) Reset() {
 	*x = NodeShare{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	mi := &file_greylag_v1_explain_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +813,7 @@ func (x *NodeShare) String() string {
 func (*NodeShare) ProtoMessage() {}
 
 func (x *NodeShare) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	mi := &file_greylag_v1_explain_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +826,7 @@ func (x *NodeShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeShare.ProtoReflect.Descriptor instead.
 func (*NodeShare) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NodeShare) GetNode() string {
@@ -770,7 +855,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[9]
+	mi := &file_greylag_v1_explain_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +867,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[9]
+	mi := &file_greylag_v1_explain_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +880,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PlanRequest) GetRead() *Read {
@@ -836,7 +921,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[10]
+	mi := &file_greylag_v1_explain_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +933,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[10]
+	mi := &file_greylag_v1_explain_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +946,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PlanResponse) GetJobs() []*PlannedJob {
@@ -899,7 +984,7 @@ type PlannedJob struct {
 
 func (x *PlannedJob) Reset() {
 	*x = PlannedJob{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[11]
+	mi := &file_greylag_v1_explain_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +996,7 @@ func (x *PlannedJob) String() string {
 func (*PlannedJob) ProtoMessage() {}
 
 func (x *PlannedJob) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[11]
+	mi := &file_greylag_v1_explain_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1009,7 @@ func (x *PlannedJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedJob.ProtoReflect.Descriptor instead.
 func (*PlannedJob) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PlannedJob) GetJob() string {
@@ -1006,7 +1091,7 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xb7\x06\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xff\x06\n" +
 	"\vWhyResponse\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12\x16\n" +
 	"\x06causes\x18\x02 \x03(\tR\x06causes\x12\x14\n" +
@@ -1029,9 +1114,19 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\x05first\x18\x13 \x03(\v2\x11.greylag.v1.RivalR\x05first\x12)\n" +
 	"\x06delays\x18\x14 \x03(\v2\x11.greylag.v1.RivalR\x06delays\x120\n" +
 	"\x05alone\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\x05alone\x12+\n" +
-	"\x05later\x18\x17 \x03(\v2\x15.greylag.v1.KeptNodesR\x05later\x124\n" +
+	"\x05later\x18\x17 \x03(\v2\x15.greylag.v1.KeptNodesR\x05later\x12'\n" +
+	"\x05unmet\x18\x18 \x03(\v2\x11.greylag.v1.UnmetR\x05unmet\x12\x1d\n" +
+	"\n" +
+	"unmet_more\x18\x19 \x01(\x05R\tunmetMore\x124\n" +
 	"\bclear_up\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\aclearUpJ\x04\b\n" +
-	"\x10\v\"\xa3\x01\n" +
+	"\x10\v\"c\n" +
+	"\x05Unmet\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x1e\n" +
+	"\n" +
+	"dependency\x18\x04 \x01(\tR\n" +
+	"dependency\"\xa3\x01\n" +
 	"\tKeptNodes\x12 \n" +
 	"\vreservation\x18\x01 \x01(\tR\vreservation\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\x120\n" +
@@ -1099,61 +1194,63 @@ func file_greylag_v1_explain_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_explain_proto_rawDescData
 }
 
-var file_greylag_v1_explain_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_greylag_v1_explain_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_greylag_v1_explain_proto_goTypes = []any{
 	(*WhyRequest)(nil),            // 0: greylag.v1.WhyRequest
 	(*WhyResponse)(nil),           // 1: greylag.v1.WhyResponse
-	(*KeptNodes)(nil),             // 2: greylag.v1.KeptNodes
-	(*Rival)(nil),                 // 3: greylag.v1.Rival
-	(*Awaited)(nil),               // 4: greylag.v1.Awaited
-	(*RuledOut)(nil),              // 5: greylag.v1.RuledOut
-	(*Holder)(nil),                // 6: greylag.v1.Holder
-	(*Note)(nil),                  // 7: greylag.v1.Note
-	(*NodeShare)(nil),             // 8: greylag.v1.NodeShare
-	(*PlanRequest)(nil),           // 9: greylag.v1.PlanRequest
-	(*PlanResponse)(nil),          // 10: greylag.v1.PlanResponse
-	(*PlannedJob)(nil),            // 11: greylag.v1.PlannedJob
-	(*Read)(nil),                  // 12: greylag.v1.Read
-	(*Job)(nil),                   // 13: greylag.v1.Job
-	(*AsOf)(nil),                  // 14: greylag.v1.AsOf
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*Unmet)(nil),                 // 2: greylag.v1.Unmet
+	(*KeptNodes)(nil),             // 3: greylag.v1.KeptNodes
+	(*Rival)(nil),                 // 4: greylag.v1.Rival
+	(*Awaited)(nil),               // 5: greylag.v1.Awaited
+	(*RuledOut)(nil),              // 6: greylag.v1.RuledOut
+	(*Holder)(nil),                // 7: greylag.v1.Holder
+	(*Note)(nil),                  // 8: greylag.v1.Note
+	(*NodeShare)(nil),             // 9: greylag.v1.NodeShare
+	(*PlanRequest)(nil),           // 10: greylag.v1.PlanRequest
+	(*PlanResponse)(nil),          // 11: greylag.v1.PlanResponse
+	(*PlannedJob)(nil),            // 12: greylag.v1.PlannedJob
+	(*Read)(nil),                  // 13: greylag.v1.Read
+	(*Job)(nil),                   // 14: greylag.v1.Job
+	(*AsOf)(nil),                  // 15: greylag.v1.AsOf
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
 }
 var file_greylag_v1_explain_proto_depIdxs = []int32{
-	12, // 0: greylag.v1.WhyRequest.read:type_name -> greylag.v1.Read
-	13, // 1: greylag.v1.WhyResponse.job:type_name -> greylag.v1.Job
-	5,  // 2: greylag.v1.WhyResponse.ruled:type_name -> greylag.v1.RuledOut
-	6,  // 3: greylag.v1.WhyResponse.holders:type_name -> greylag.v1.Holder
-	8,  // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
-	7,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
-	14, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
-	15, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
-	4,  // 8: greylag.v1.WhyResponse.awaited:type_name -> greylag.v1.Awaited
-	3,  // 9: greylag.v1.WhyResponse.first:type_name -> greylag.v1.Rival
-	3,  // 10: greylag.v1.WhyResponse.delays:type_name -> greylag.v1.Rival
-	15, // 11: greylag.v1.WhyResponse.alone:type_name -> google.protobuf.Timestamp
-	2,  // 12: greylag.v1.WhyResponse.later:type_name -> greylag.v1.KeptNodes
-	16, // 13: greylag.v1.WhyResponse.clear_up:type_name -> google.protobuf.Duration
-	15, // 14: greylag.v1.KeptNodes.start:type_name -> google.protobuf.Timestamp
-	15, // 15: greylag.v1.KeptNodes.end:type_name -> google.protobuf.Timestamp
-	15, // 16: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
-	15, // 17: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
-	15, // 18: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
-	15, // 19: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
-	15, // 20: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
-	15, // 21: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
-	12, // 22: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
-	11, // 23: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
-	14, // 24: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
-	15, // 25: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
-	15, // 26: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
-	8,  // 27: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
-	15, // 28: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	13, // 0: greylag.v1.WhyRequest.read:type_name -> greylag.v1.Read
+	14, // 1: greylag.v1.WhyResponse.job:type_name -> greylag.v1.Job
+	6,  // 2: greylag.v1.WhyResponse.ruled:type_name -> greylag.v1.RuledOut
+	7,  // 3: greylag.v1.WhyResponse.holders:type_name -> greylag.v1.Holder
+	9,  // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
+	8,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
+	15, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
+	16, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
+	5,  // 8: greylag.v1.WhyResponse.awaited:type_name -> greylag.v1.Awaited
+	4,  // 9: greylag.v1.WhyResponse.first:type_name -> greylag.v1.Rival
+	4,  // 10: greylag.v1.WhyResponse.delays:type_name -> greylag.v1.Rival
+	16, // 11: greylag.v1.WhyResponse.alone:type_name -> google.protobuf.Timestamp
+	3,  // 12: greylag.v1.WhyResponse.later:type_name -> greylag.v1.KeptNodes
+	2,  // 13: greylag.v1.WhyResponse.unmet:type_name -> greylag.v1.Unmet
+	17, // 14: greylag.v1.WhyResponse.clear_up:type_name -> google.protobuf.Duration
+	16, // 15: greylag.v1.KeptNodes.start:type_name -> google.protobuf.Timestamp
+	16, // 16: greylag.v1.KeptNodes.end:type_name -> google.protobuf.Timestamp
+	16, // 17: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
+	16, // 18: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
+	16, // 19: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
+	16, // 20: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
+	16, // 21: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
+	16, // 22: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
+	13, // 23: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
+	12, // 24: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
+	15, // 25: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
+	16, // 26: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
+	16, // 27: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
+	9,  // 28: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
+	16, // 29: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_explain_proto_init() }
@@ -1168,7 +1265,7 @@ func file_greylag_v1_explain_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_explain_proto_rawDesc), len(file_greylag_v1_explain_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
