@@ -38,7 +38,7 @@ func (s *clusterService) Why(ctx context.Context, p *greylagv1.WhyRequest) (*gre
 	}
 	response.Job, response.History, response.Promise = wire.WriteJob(eye.see(job)), wire.WriteNotes(job.History), wire.WriteShares(job.Promise)
 	response.Awaited = wire.WriteAwaited(job, v.Node, v.Policy().NodeTimeout)
-	response.RunsAgain = job.State == cluster.Configuring && job.Spec.Requeue
+	response.RunsAgain = (job.State == cluster.Configuring || job.State == cluster.Running) && job.Spec.Requeue
 	response.AsOf = asOf
 	return response, nil
 }

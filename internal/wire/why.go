@@ -55,13 +55,14 @@ func writeRivals(rivals []schedule.Rival, see func(*cluster.Job) *cluster.Job) (
 }
 
 // WriteAwaited writes which nodes a job that begins waits for before it runs, and one that
-// ends before it is over. timeout is for how long a node may be silent.
+// ends before it is over; of one that runs, those of its nodes that are silent. timeout is
+// for how long a node may be that.
 func WriteAwaited(j *cluster.Job, node func(string) (*cluster.Node, bool), timeout time.Duration) []*greylagv1.Awaited {
 	var phase cluster.TaskPhase
 	switch j.State {
 	case cluster.Configuring:
 		phase = cluster.TaskStarted
-	case cluster.Completing:
+	case cluster.Running, cluster.Completing:
 		phase = cluster.TaskClean
 	default:
 		return nil
@@ -75,6 +76,8 @@ func WriteAwaited(j *cluster.Job, node func(string) (*cluster.Node, bool), timeo
 		p := &greylagv1.Awaited{Node: t.Node}
 		if n, known := node(t.Node); known && n.Liveness != cluster.Alive {
 			p.Silent, p.GivenUp = Timestamp(n.Since), Timestamp(n.Since.Add(timeout))
+		} else if j.State == cluster.Running {
+			continue
 		}
 		list = append(list, p)
 	}

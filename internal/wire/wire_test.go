@@ -311,7 +311,7 @@ func TestWhoCancelled(t *testing.T) {
 }
 
 // TestWriteAwaited: a job that begins waits for nodes that have not said that they began it;
-// of a silent one it is told since when, and until when it is waited for.
+// of a silent one it is told since when, and until when it is waited for. Of one that runs only silent ones are told.
 func TestWriteAwaited(t *testing.T) {
 	nodes := map[string]*cluster.Node{
 		"n1": {Name: "n1"}, "n2": {Name: "n2"}, "n3": {Name: "n3", Liveness: cluster.Silent, Since: 60e9},
@@ -330,6 +330,10 @@ func TestWriteAwaited(t *testing.T) {
 		t.Error(list)
 	}
 	job.State = cluster.Running
+	if list = WriteAwaited(job, find, time.Minute); len(list) != 1 || list[0].Node != "n3" || list[0].GivenUp.GetSeconds() != 120 {
+		t.Error(list)
+	}
+	job.State = cluster.Completed
 	if list = WriteAwaited(job, find, time.Minute); list != nil {
 		t.Error(list)
 	}

@@ -51,7 +51,10 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 	if j.State != "PENDING" {
 		facts := [][2]string{{"state", t.stateText(j)}, {"started", t.when(j.Started)}, {"ended", t.when(j.Ended)}}
 		title := "job " + j.Ref + " does not wait"
-		if len(a.Awaited) > 0 {
+		switch {
+		case len(a.Awaited) > 0 && j.State == cluster.Running.String():
+			title = "job " + j.Ref + " runs on nodes that do not answer"
+		case len(a.Awaited) > 0:
 			title = "job " + j.Ref + " waits for its nodes"
 		}
 		return t.Facts(title, append(facts, t.awaited(a)...))
@@ -131,8 +134,8 @@ func (t *tool) ahead(a *greylagv1.WhyResponse) (facts [][2]string) {
 // mostDelayed is how many jobs are named that one would delay.
 const mostDelayed = 10
 
-// awaited tells which nodes have yet to confirm that a job begins or ends, and what
-// becomes of it if they never do.
+// awaited tells which nodes have yet to confirm that a job begins or ends, or do not answer
+// while it runs, and what becomes of it if they never do.
 func (t *tool) awaited(a *greylagv1.WhyResponse) [][2]string {
 	step, then := "its part of the job has begun", "the job ends as NODE_FAIL"
 	if a.RunsAgain {
@@ -143,7 +146,11 @@ func (t *tool) awaited(a *greylagv1.WhyResponse) [][2]string {
 	}
 	var facts [][2]string
 	for _, n := range a.Awaited {
-		facts = append(facts, [2]string{"awaits", n.Node + ", to say that " + step})
+		if a.Job.State == cluster.Running.String() {
+			facts = append(facts, [2]string{"silent", n.Node + ", where its part of the job may still run"})
+		} else {
+			facts = append(facts, [2]string{"awaits", n.Node + ", to say that " + step})
+		}
 		if n.Silent == nil {
 			continue
 		}

@@ -95,8 +95,8 @@ type WhyResponse struct {
 	History       []*Note                `protobuf:"bytes,13,rep,name=history,proto3" json:"history,omitempty"` // what was said of its start, oldest first
 	AsOf          *AsOf                  `protobuf:"bytes,14,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	Expected      *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=expected,proto3" json:"expected,omitempty"`                     // its start if jobs last as long as such jobs of their users did; no promise
-	Awaited       []*Awaited             `protobuf:"bytes,16,rep,name=awaited,proto3" json:"awaited,omitempty"`                       // of a job that begins or ends: the nodes that it waits for
-	RunsAgain     bool                   `protobuf:"varint,17,opt,name=runs_again,json=runsAgain,proto3" json:"runs_again,omitempty"` // what becomes of a job that begins when such a node is given up; else it ends as NODE_FAIL
+	Awaited       []*Awaited             `protobuf:"bytes,16,rep,name=awaited,proto3" json:"awaited,omitempty"`                       // of a job that begins or ends: the nodes that it waits for; of one that runs: those that are silent
+	RunsAgain     bool                   `protobuf:"varint,17,opt,name=runs_again,json=runsAgain,proto3" json:"runs_again,omitempty"` // what becomes of a job that begins or runs when such a node is given up; else it ends as NODE_FAIL
 	Notes         []string               `protobuf:"bytes,18,rep,name=notes,proto3" json:"notes,omitempty"`                           // what was not looked at, since that is bounded
 	First         []*Rival               `protobuf:"bytes,19,rep,name=first,proto3" json:"first,omitempty"`                           // the first of those ahead; those that the caller may see
 	Delays        []*Rival               `protobuf:"bytes,20,rep,name=delays,proto3" json:"delays,omitempty"`                         // jobs whose planned starts it would delay if it started at alone
@@ -522,7 +522,7 @@ func (x *Rival) GetWhy() string {
 	return ""
 }
 
-// Awaited is a node that has yet to say that its part of a job has begun, or is gone.
+// Awaited is a node that has yet to say that its part of a job has begun, or is gone, or still runs.
 type Awaited struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
