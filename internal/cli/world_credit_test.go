@@ -131,8 +131,8 @@ func (b *bank) Backup(context.Context, io.Writer) (raftlog.BackupInfo, error) {
 	return raftlog.BackupInfo{}, raftlog.ErrClosed
 }
 
-// banking is the pages' command "bank": begin; "bank as USER"; "bank at TIME"; "bank node
-// NAME TYPE GPUS"; "bank pass", a pass of the scheduler; "bank end JOB", on all its nodes.
+// banking is the pages' command "bank": begin; "bank as USER"; "bank at TIME"; "bank before
+// TIME", when no tick has come; "bank node NAME TYPE GPUS"; "bank pass", a pass of the scheduler; "bank end JOB", on all its nodes.
 func banking(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value("cluster").(*world)
 	if len(args) == 0 {
@@ -149,14 +149,16 @@ func banking(ts *testscript.TestScript, _ bool, args []string) {
 		b.mu.Lock()
 		b.user = args[1]
 		b.mu.Unlock()
-	case "at":
+	case "at", "before":
 		at, err := time.Parse(time.RFC3339, args[1])
 		ts.Check(err)
 		ts.Setenv("PAGE_NOW", args[1])
 		b.mu.Lock()
 		b.now = at
 		b.mu.Unlock()
-		ts.Check(b.do(&command.Tick{}))
+		if args[0] == "at" {
+			ts.Check(b.do(&command.Tick{}))
+		}
 	case "node":
 		ts.Check(b.do(&command.RegisterNode{Node: nodeOf(ts, args[1:])}))
 	case "pass":

@@ -54,10 +54,14 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 		if why := s.cfg.State.View().NoSuchGPU(cmd.GPUType); why != "" {
 			warnings = []string{why}
 		}
+	case command.RefundJob:
+		if r.Lost > 0 {
+			warnings = []string{r.Lost.Short() + " of it came back to buckets that have expired or were voided, and nobody can spend it: gctl credit grant gives as much anew"}
+		}
 	}
 	out := &greylagv1.ChangeCreditsResponse{
 		Warnings: warnings, Bucket: uint64(r.Bucket), Charged: int64(r.Charged), Released: int64(r.Released), Returned: int64(r.Returned),
-		Repaid: int64(r.Repaid), Debt: int64(r.Debt), Again: r.Again, Entries: r.Seq, Head: r.Head[:],
+		Lost: int64(r.Lost), Repaid: int64(r.Repaid), Debt: int64(r.Debt), Again: r.Again, Entries: r.Seq, Head: r.Head[:],
 	}
 	if r.Again {
 		out.DoneBy, out.DoneAt = r.By, wire.Timestamp(r.At)
@@ -126,7 +130,7 @@ func (s *creditService) Balances(ctx context.Context, p *greylagv1.BalancesReque
 	if p.GetBuckets() {
 		for x := range l.Buckets() {
 			if i, asked := at[x.Owner[0]]; asked {
-				out.Balances[i].Buckets = append(out.Balances[i].Buckets, wire.Bucket(x))
+				out.Balances[i].Buckets = append(out.Balances[i].Buckets, wire.Bucket(x, now))
 			}
 		}
 	}

@@ -126,11 +126,16 @@ func Balance(v *state.View, id accounting.NodeID, job *accounting.Scope, now clu
 	return b
 }
 
-// Bucket is a bucket on the wire.
-func Bucket(x *accounting.Bucket) *greylagv1.Bucket {
+// Bucket is a bucket on the wire, as of an instant: what has expired by then is that, booked
+// or not.
+func Bucket(x *accounting.Bucket, now cluster.Instant) *greylagv1.Bucket {
+	left, gone := x.Avail, x.Expired
+	if x.Over(now) {
+		left, gone = 0, gone+left
+	}
 	return &greylagv1.Bucket{
-		Id: uint64(x.ID), Class: ClassWord(x.Class), Amount: int64(x.Amount), Available: int64(x.Avail), Held: int64(x.Held),
-		Spent: int64(x.Spent), Expired: int64(x.Expired), Voided: int64(x.Void), Effective: Timestamp(x.Effective),
+		Id: uint64(x.ID), Class: ClassWord(x.Class), Amount: int64(x.Amount), Available: int64(left), Held: int64(x.Held),
+		Spent: int64(x.Spent), Expired: int64(gone), Voided: int64(x.Void), Effective: Timestamp(x.Effective),
 		Expires: Timestamp(x.Expires), Priority: x.Priority, Cutoff: x.Cutoff,
 		Scope: &greylagv1.BucketScope{
 			GpuTypes: x.Scope.GPUTypes, Partitions: x.Scope.Partitions, Qos: x.Scope.QOS, Permille: x.Scope.Permille, PerJob: int64(x.Scope.PerJob),

@@ -66,10 +66,11 @@ type Bucket struct {
 // valid reports whether new liens may use the bucket: from Effective until before
 // Expires. An expiry holds whether or not it was swept yet.
 func (b *Bucket) valid(now cluster.Instant) bool {
-	return !b.Voided && b.Effective <= now && !b.over(now)
+	return !b.Voided && b.Effective <= now && !b.Over(now)
 }
 
-func (b *Bucket) over(now cluster.Instant) bool { return b.Expires != 0 && now >= b.Expires }
+// Over reports whether the bucket has expired, booked or not.
+func (b *Bucket) Over(now cluster.Instant) bool { return b.Expires != 0 && now >= b.Expires }
 
 // spendKey is the order of spending among the buckets of one owner.
 type spendKey struct {
@@ -394,10 +395,10 @@ func heldFrom(id BucketID) BookAccount { return BookAccount{Kind: HeldFrom, Buck
 func (l *Ledger) giveBack(b *Bucket, x Credits) {
 	switch {
 	case b.Voided:
-		b.Void += x
+		b.Void, l.about.lost = b.Void+x, l.about.lost+x
 		l.book(Taken, inBucket(b.ID), BookAccount{Kind: Voided}, x)
-	case b.over(l.now):
-		b.Expired += x
+	case b.Over(l.now):
+		b.Expired, l.about.lost = b.Expired+x, l.about.lost+x
 		l.book(Expired, inBucket(b.ID), BookAccount{Kind: Breakage}, x)
 	default:
 		b.Avail += x

@@ -93,13 +93,15 @@ type Entry struct {
 // what floats is charged at the price of its start; those of the fourth have notes; from the fifth on
 // as much is set aside as the bill will come to, where before it was what the counters came to and the
 // rest of the time, and what expires is booked at once. In the sixth they are as in the fifth: from
-// it on accounts have other limits, and ends of which the log hears late are billed as nodes counted (internal/state). A ledger writes the newest that it was told to, so that all replicas write, and
+// it on it is remembered what was given back in vain, accounts have other limits, and ends of which the log
+// hears late are billed as nodes counted (internal/state). A ledger writes the newest that it was told to, so that all replicas write, and
 // charge, the same (Write).
 const (
 	formBare     = 1
 	formFloating = 3
 	formNoted    = 4
 	formCovered  = 5
+	formLost     = 6
 	// Form is the newest.
 	Form = 6
 )
@@ -229,6 +231,7 @@ type about struct {
 	key       string
 	note      string
 	repaid    Credits // debts that the command netted
+	lost      Credits // what it gave back to buckets that are over
 	bill      BillKind
 	final     bool // what is charged is the last that the counters say
 }

@@ -101,8 +101,11 @@ func receiptFields(c *codec.Coder, x *Receipt) {
 		codec.Int(c, sum)
 	}
 	codec.List(c, &x.Warnings, warning)
-	if x.By != "" || c.Reading() && c.Added() { // without, as before there was one
+	if x.By != "" || x.Lost != 0 || c.Reading() && c.Added() { // without, as before there was one
 		codec.String(c, &x.By)
+	}
+	if x.Lost != 0 || c.Reading() && c.Added() {
+		codec.Int(c, &x.Lost)
 	}
 }
 

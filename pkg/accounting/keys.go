@@ -50,6 +50,7 @@ type Receipt struct {
 	Returned Credits // refunded
 	Debt     Credits // made by this command
 	Repaid   Credits // debt netted by this command
+	Lost     Credits // of Released and Returned, what came back to buckets that are over or were voided
 	Warnings []Warning
 }
 
@@ -128,7 +129,7 @@ func (l *Ledger) once(s Stamp, p Fingerprint, do func() (Receipt, error)) (Recei
 	}
 	l.advance(s)
 	r, err := do()
-	r.Repaid += l.about.repaid
+	r.Repaid, r.Lost = r.Repaid+l.about.repaid, l.about.lost
 	l.about = about{}
 	if err != nil {
 		r = Receipt{}
@@ -139,6 +140,9 @@ func (l *Ledger) once(s Stamp, p Fingerprint, do func() (Receipt, error)) (Recei
 	kept := r
 	if l.Named() {
 		kept.By = s.By
+	}
+	if l.form < formLost {
+		kept.Lost = 0
 	}
 	l.remember(s.Key, &outcome{p, l.now, kept, refusalOf(err), s.Lasting && l.Named() && err == nil})
 	return r, err

@@ -84,6 +84,7 @@ type oracle struct {
 	closed    cluster.Instant
 	periods   map[string]bool
 	repaid    int64 // by the command under way
+	lost      int64 // likewise
 }
 
 type priceSet struct {
@@ -223,6 +224,7 @@ func (o *oracle) arrive(b *oracleBucket, amount int64) {
 	switch {
 	case b.voided, b.Expires != 0 && o.now >= b.Expires:
 		o.move(movement{from: "avail", to: "gone", bucket: b.id, amount: amount})
+		o.lost += amount
 	default:
 		o.repay(b)
 	}

@@ -285,9 +285,9 @@ func (o *oracle) answer(d *deed) (r Receipt, why *want) {
 		return r, k.why
 	}
 	o.pass(d.at)
-	o.repaid = 0
+	o.repaid, o.lost = 0, 0
 	why = o.does(d, &r)
-	if r.Repaid = Credits(o.repaid); why != nil {
+	if r.Repaid, r.Lost = Credits(o.repaid), Credits(o.lost); why != nil {
 		r = Receipt{}
 	}
 	if !d.natural && (why == nil || why.why != ErrAmount && why.why != ErrInvalid) {

@@ -235,7 +235,7 @@ func (p *play) answer(verb string, a arguments, r Receipt, err error) {
 	for _, f := range []struct {
 		name string
 		c    Credits
-	}{{"held", r.Held}, {"charged", r.Charged}, {"released", r.Released}, {"returned", r.Returned}, {"debt", r.Debt}, {"repaid", r.Repaid}} {
+	}{{"held", r.Held}, {"charged", r.Charged}, {"released", r.Released}, {"returned", r.Returned}, {"debt", r.Debt}, {"repaid", r.Repaid}, {"lost", r.Lost}} {
 		if f.c != 0 {
 			fmt.Fprintf(out, " %s %s", f.name, f.c)
 		}

@@ -168,6 +168,7 @@ type doneJSON struct {
 	Charged  string     `json:"charged,omitempty"`
 	Released string     `json:"released,omitempty"`
 	Returned string     `json:"returned,omitempty"`
+	Lost     string     `json:"lost,omitempty"`
 	Repaid   string     `json:"repaid,omitempty"`
 	Debt     string     `json:"debt,omitempty"`
 	Again    bool       `json:"again"`
@@ -192,7 +193,7 @@ func (t *tool) told(a *greylagv1.ChangeCreditsResponse, err error, format string
 		return accounting.Credits(c).String()
 	}
 	return t.WriteJSON(doneJSON{
-		a.Bucket, amount(a.Charged), amount(a.Released), amount(a.Returned), amount(a.Repaid), amount(a.Debt), a.Again, a.DoneBy, stamp(a.DoneAt), a.Entries, fmt.Sprintf("%x", a.Head), a.Warnings,
+		a.Bucket, amount(a.Charged), amount(a.Released), amount(a.Returned), amount(a.Lost), amount(a.Repaid), amount(a.Debt), a.Again, a.DoneBy, stamp(a.DoneAt), a.Entries, fmt.Sprintf("%x", a.Head), a.Warnings,
 	})
 }
 

@@ -99,6 +99,9 @@ func (t *tool) bucketTable(list []*greylagv1.Balance) cli.Table {
 			expires := "-"
 			if x.Expires != nil {
 				expires = x.Expires.AsTime().In(t.Now().Location()).Format("2006-01-02")
+				if !x.Expires.AsTime().After(t.Now()) {
+					expires = "expired " + expires
+				}
 			}
 			row := []string{
 				strconv.FormatUint(x.Id, 10), owner, x.Class, strconv.Itoa(int(x.Priority)), money(x.Amount), money(x.Available),

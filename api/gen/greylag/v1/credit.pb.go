@@ -332,9 +332,10 @@ type ChangeCreditsResponse struct {
 	Again         bool                   `protobuf:"varint,7,opt,name=again,proto3" json:"again,omitempty"`                 // it was done before; nothing was done now
 	Entries       uint64                 `protobuf:"varint,8,opt,name=entries,proto3" json:"entries,omitempty"`             // in the journal
 	Head          []byte                 `protobuf:"bytes,9,opt,name=head,proto3" json:"head,omitempty"`                    // hash of the newest entry
-	Warnings      []string               `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"`           // of a grant or a price that names what the cluster does not have
+	Warnings      []string               `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"`           // of a grant or a price that names what the cluster does not have, or of what is lost
 	DoneBy        string                 `protobuf:"bytes,11,opt,name=done_by,json=doneBy,proto3" json:"done_by,omitempty"` // again: who did it
 	DoneAt        *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=done_at,json=doneAt,proto3" json:"done_at,omitempty"` // again: when
+	Lost          int64                  `protobuf:"varint,13,opt,name=lost,proto3" json:"lost,omitempty"`                  // of returned, what came back to buckets that have expired or were voided: nobody can spend it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -451,6 +452,13 @@ func (x *ChangeCreditsResponse) GetDoneAt() *timestamppb.Timestamp {
 		return x.DoneAt
 	}
 	return nil
+}
+
+func (x *ChangeCreditsResponse) GetLost() int64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
 }
 
 type BalancesRequest struct {
@@ -1899,7 +1907,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\bcorrects\x18\x14 \x01(\x04R\bcorrects\x12\x16\n" +
 	"\x06period\x18\x15 \x01(\tR\x06period\x12\x10\n" +
 	"\x03key\x18\x16 \x01(\tR\x03key\x12\x12\n" +
-	"\x04note\x18\x17 \x01(\tR\x04note\"\xdb\x02\n" +
+	"\x04note\x18\x17 \x01(\tR\x04note\"\xef\x02\n" +
 	"\x15ChangeCreditsResponse\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\x04R\x06bucket\x12\x18\n" +
 	"\acharged\x18\x02 \x01(\x03R\acharged\x12\x1a\n" +
@@ -1913,7 +1921,8 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\bwarnings\x18\n" +
 	" \x03(\tR\bwarnings\x12\x17\n" +
 	"\adone_by\x18\v \x01(\tR\x06doneBy\x123\n" +
-	"\adone_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x06doneAt\"\xc6\x01\n" +
+	"\adone_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x06doneAt\x12\x12\n" +
+	"\x04lost\x18\r \x01(\x03R\x04lost\"\xc6\x01\n" +
 	"\x0fBalancesRequest\x12\x1a\n" +
 	"\baccounts\x18\x01 \x03(\tR\baccounts\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
