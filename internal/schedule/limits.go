@@ -91,8 +91,8 @@ func (l *limits) bar(job *cluster.Job) (verdict, bool) {
 	bounds := l.of(job.Spec)
 	for i := range bounds {
 		b := &bounds[i]
-		if !job.Spec.MayGet(b.Resource, l.snap.GPUTypes) {
-			continue
+		if asked, short := b.Short(job.Spec); short {
+			return verdict{b.Reason(), b.Exceeded(-1, asked)}, true
 		}
 		if used, asked := l.against(b, job.Spec); asked > 0 && max(used, 0)+asked > b.Value {
 			return verdict{b.Reason(), b.Exceeded(used, asked)}, true
@@ -102,8 +102,11 @@ func (l *limits) bar(job *cluster.Job) (verdict, bool) {
 }
 
 // against is what is used of a bound, -1 for one on each job alone, and what a job
-// adds to that.
+// adds to that: 0 where it cannot come to have what the bound is on.
 func (l *limits) against(b *cluster.Bound, spec *cluster.JobSpec) (used, asked int64) {
+	if !spec.MayGet(b.Resource, l.snap.GPUTypes) {
+		return -1, 0
+	}
 	switch b.Kind {
 	case cluster.GrpJobs, cluster.MaxJobs, cluster.MaxJobsPerUser, cluster.MaxJobsPerAccount:
 		return l.using(b.Scope).jobs, 1
@@ -117,6 +120,8 @@ func (l *limits) against(b *cluster.Bound, spec *cluster.JobSpec) (used, asked i
 		return 60 * (l.using(b.Scope).minutes[0] + l.usedUp(b.Scope, cluster.ResourceWall)), wall(spec)
 	case cluster.MaxTRESPerJob:
 		return -1, spec.Request.Asked(b.Resource)
+	case cluster.MaxTRESPerNode:
+		return -1, spec.Request.AskedOnNode(b.Resource)
 	case cluster.MaxTRESMinsPerJob:
 		return -1, b.Minutes(spec)
 	case cluster.MaxWall:

@@ -75,6 +75,9 @@ func (s *accountService) EditAccounts(ctx context.Context, p *greylagv1.EditAcco
 	if err != nil {
 		return nil, err
 	}
+	if refusal := s.cfg.State.View().NotYet(limitsIn(edits)); refusal != nil {
+		return nil, refusal
+	}
 	payload, err := payloadOf(p)
 	if err != nil {
 		return nil, err
@@ -88,7 +91,15 @@ func (s *accountService) EditAccounts(ctx context.Context, p *greylagv1.EditAcco
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.EditAccountsResponse{Version: done.Version, Notes: done.Notes, Warnings: s.cfg.State.View().NoSuchLimits(edits)}, nil
+	return &greylagv1.EditAccountsResponse{Version: done.Version, Notes: done.Notes, Warnings: s.cfg.State.View().NoSuchLimits(limitsIn(edits))}, nil
+}
+
+// limitsIn is all limits that edits set.
+func limitsIn(edits []command.AccountEdit) (limits []cluster.Limit) {
+	for i := range edits {
+		limits = append(limits, edits[i].Set...)
+	}
+	return limits
 }
 
 // Shares tells what everybody used of their shares.

@@ -98,7 +98,10 @@ func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAcco
 	}
 	out := &greylagv1.LoadAccountsResponse{Diff: diff(string(before), string(after)), Version: v.AccountsVersion()}
 	edits := editsFrom(now, next)
-	out.Warnings = v.NoSuchLimits(edits)
+	if refusal := v.NotYet(limitsIn(edits)); refusal != nil {
+		return nil, refusal
+	}
+	out.Warnings = v.NoSuchLimits(limitsIn(edits))
 	if p.GetDryRun() {
 		return out, s.tryAccounts(ctx, v, &command.EditAccounts{Actor: c.actor(), Edits: edits})
 	}

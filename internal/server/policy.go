@@ -49,6 +49,11 @@ func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (
 	if err != nil {
 		return nil, err
 	}
+	for _, q := range next.QOS {
+		if refusal := v.NotYet(q.Limits); refusal != nil {
+			return nil, refusal
+		}
+	}
 	now := v.Policy()
 	before, err := config.WritePolicy(now)
 	if err != nil {

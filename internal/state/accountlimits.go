@@ -120,6 +120,13 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 	s.sortRooms()
 	for _, b := range s.bounds(spec) {
 		asked, hint := int64(0), ""
+		if asked, short := b.Short(spec); short {
+			of := ""
+			if kind := typeOf(b.Resource); kind != "" {
+				of = " GPUs of type " + kind + " and no other"
+			}
+			return hinting(refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "ask for at least %s%s, or choose another qos: gctl show policy has their limits", b.Amount(b.Value), of)
+		}
 		if !spec.MayGet(b.Resource, s.gpuTypes()) {
 			continue
 		}
@@ -128,6 +135,11 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 			asked, hint = spec.Request.Asked(b.Resource), "ask for at most "+b.Amount(b.Value)
 			if kind, typed := strings.CutPrefix(b.Resource, "gpu:"); typed && len(spec.Request.GPUTypes) != 1 {
 				hint += " or name GPU types without " + kind
+			}
+		case cluster.MaxTRESPerNode:
+			asked, hint = spec.Request.AskedOnNode(b.Resource), "ask for at most "+b.Amount(b.Value)+" on a node"
+			if spec.Request.GPUs > 0 && spec.Request.GPUsPerNode == 0 {
+				hint += ", with --gpus-per-node"
 			}
 		case cluster.MaxWall:
 			asked, hint = seconds(spec.TimeLimit), "ask for at most --time="+b.Amount(b.Value)

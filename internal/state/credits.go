@@ -26,7 +26,7 @@ func (s *State) ledger() *accounting.Ledger {
 func (s *State) covers() bool { return s.credits != nil && s.credits.Covers() }
 
 // limitsForm is the form of the journal from which on limits on types of GPU hold only where
-// there are such GPUs.
+// there are such GPUs, and there are the limits that are [cluster.LimitKind.Later].
 const limitsForm = 6
 
 // countsForm is the one from which on what nodes counted is billed where the log heard late of

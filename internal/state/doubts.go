@@ -56,22 +56,30 @@ func (v *View) NoSuchGPU(types ...string) string {
 	return "no node has a GPU of type " + strings.Join(types, ", ") + ": there are " + strings.Join(slices.Sorted(maps.Keys(there)), ", ")
 }
 
-// NoSuchLimits says of each limit that edits set on a type of GPU that no node has that it
-// holds for nothing yet. O(limits × GPUs).
-func (v *View) NoSuchLimits(edits []command.AccountEdit) (warnings []string) {
-	for i := range edits {
-		for _, l := range edits[i].Set {
-			kind := typeOf(l.Resource)
-			if kind == "" {
-				continue
-			}
-			if why := v.NoSuchGPU(kind); why != "" {
-				warnings = append(warnings, l.String()+": "+why)
-			}
+// NoSuchLimits says which limits are on types of GPU that no node has. O(limits × GPUs).
+func (v *View) NoSuchLimits(limits []cluster.Limit) (warnings []string) {
+	for _, l := range limits {
+		kind := typeOf(l.Resource)
+		if kind == "" {
+			continue
+		}
+		if why := v.NoSuchGPU(kind); why != "" {
+			warnings = append(warnings, l.String()+": "+why)
 		}
 	}
 	slices.Sort(warnings)
 	return slices.Compact(warnings)
+}
+
+// NotYet refuses limits of kinds that members of older builds do not know, as long as one of
+// the cluster may be of these: it would make something else of them.
+func (v *View) NotYet(limits []cluster.Limit) *command.Refusal {
+	for _, l := range limits {
+		if l.Kind.Later() && !v.since(limitsForm) {
+			return hinting(refusef(command.Conflict, "%s: not every controller knows this limit yet", l.Kind), "gctl cluster status says which are to be updated")
+		}
+	}
+	return nil
 }
 
 // doubting is a policy that is looked at, and what was found.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // TestLimitsBeforeTheirForm: before form 6 a limit on a type of GPU holds who names none,
@@ -23,5 +24,27 @@ func TestLimitsBeforeTheirForm(t *testing.T) {
 	x.apply(&command.Tick{Form: limitsForm})
 	if got := x.run("submit ada gpusper=2"); got != "submitted [1]" {
 		t.Errorf("from then on: %s", got)
+	}
+}
+
+// TestLaterLimits: limits that members of older builds do not know are not asked of the log
+// before all know them.
+func TestLaterLimits(t *testing.T) {
+	x := newScript(t)
+	x.s.credits = accounting.NewBare()
+	x.s.credits.Write(limitsForm - 1)
+	older := cluster.Limit{Kind: cluster.MaxTRESPerJob, Resource: cluster.ResourceGPU}
+	for _, kind := range []cluster.LimitKind{cluster.MaxTRESPerNode, cluster.MinTRESPerJob} {
+		refusal := x.s.View().NotYet([]cluster.Limit{older, {Kind: kind, Resource: cluster.ResourceGPU}})
+		if refusal == nil || refusal.Message != kind.String()+": not every controller knows this limit yet" {
+			t.Errorf("%s before: %v", kind, refusal)
+		}
+	}
+	if refusal := x.s.View().NotYet([]cluster.Limit{older}); refusal != nil {
+		t.Errorf("an old one: %v", refusal)
+	}
+	x.apply(&command.Tick{Form: limitsForm})
+	if refusal := x.s.View().NotYet([]cluster.Limit{{Kind: cluster.MaxTRESPerNode, Resource: cluster.ResourceGPU}}); refusal != nil {
+		t.Errorf("from then on: %v", refusal)
 	}
 }

@@ -27,6 +27,9 @@ func TestLimits(t *testing.T) {
 		"GrpMem=4G":                           "GrpTRES=mem=4G",
 		"MaxCPUMins=-1":                       "gone MaxTRESMinsPerJob=cpu=0",
 		"MaxSubmitPU=9":                       "MaxSubmitJobsPerUser=9",
+		"MaxTRESPN=gpu=4,mem=1T":              "MaxTRESPerNode=gpu=4 MaxTRESPerNode=mem=1T",
+		"MinTRES=gpu=2":                       "MinTRESPerJob=gpu=2",
+		"MinCPUs=8":                           "MinTRESPerJob=cpu=8",
 		"GrpNodes=node=4":                     "not a limit",
 		"MaxJobs=many":                        "not a limit",
 		"MaxJobs=9999999999999999999":         "not a limit",
@@ -129,6 +132,45 @@ func TestAsked(t *testing.T) {
 	spread := Request{GPUs: 6, TasksPerNode: 1, CPUsPerTask: 1}
 	if spread.Asked("gpu") != 6 || spread.Asked("gpu:any") != 6 || spread.Asked("node") != 1 {
 		t.Error("GPUs spread as the scheduler likes")
+	}
+}
+
+func TestAskedOnNode(t *testing.T) {
+	each := Request{Nodes: 2, GPUsPerNode: 4, GPUTypes: []string{"h100", "a100"}, TasksPerNode: 2, CPUsPerTask: 3, MemPerGPU: GiB}
+	for resource, want := range map[string]int64{"gpu": 4, "gpu:h100": 4, "gpu:v100": 0, "cpu": 6, "node": 0, "mem": 4096, "licence:x": 0} {
+		if got := each.AskedOnNode(resource); got != want {
+			t.Errorf("%s: %d, want %d", resource, got, want)
+		}
+	}
+	for _, c := range []struct {
+		r    Request
+		want int64
+	}{
+		{Request{GPUs: 6}, 6}, {Request{GPUs: 6, Nodes: 1}, 6}, {Request{GPUs: 6, Nodes: 3}, 4}, {Request{GPUs: 6, Nodes: 3, GPUsPerNode: 2}, 2}, {Request{Nodes: 3}, 0},
+	} {
+		if got := c.r.AskedOnNode("gpu"); got != c.want {
+			t.Errorf("%+v: %d, want %d", c.r, got, c.want)
+		}
+	}
+}
+
+func TestMayGet(t *testing.T) {
+	types := map[string][]string{"main": {"a100"}, "big": {"a100", "h100"}}
+	any := JobSpec{Partition: "main"}
+	both := JobSpec{Partition: "main", Others: []string{"big"}}
+	named := JobSpec{Partition: "main", Request: Request{GPUTypes: []string{"h100"}}}
+	for i, c := range []struct {
+		spec     *JobSpec
+		resource string
+		types    map[string][]string
+		want     bool
+	}{
+		{&any, "gpu:a100", types, true}, {&any, "gpu:h100", types, false}, {&any, "gpu:h100", nil, true}, {&any, "gpu", types, true}, {&any, "cpu", types, true},
+		{&both, "gpu:h100", types, true}, {&both, "gpu:v100", types, false}, {&named, "gpu:h100", types, true},
+	} {
+		if got := c.spec.MayGet(c.resource, c.types); got != c.want {
+			t.Errorf("%d: %s: %t", i, c.resource, got)
+		}
 	}
 }
 

@@ -38,7 +38,9 @@ const (
 	MaxSubmitJobsPerAccount //
 	MaxTRESPerUser          //
 	MaxTRESPerAccount       //
-	maxLimitKind            = MaxTRESPerAccount
+	MaxTRESPerNode          // of one job on each of its nodes
+	MinTRESPerJob           // for a QOS alone: what a job has to ask for at least
+	maxLimitKind            = MinTRESPerJob
 )
 
 // unit is what the value of a limit counts.
@@ -63,6 +65,7 @@ var limitKinds = [...]struct {
 	MaxJobsPerUser: {"MaxJobsPerUser", jobsUnit, 1}, MaxJobsPerAccount: {"MaxJobsPerAccount", jobsUnit, 1},
 	MaxSubmitJobsPerUser: {"MaxSubmitJobsPerUser", jobsUnit, 1}, MaxSubmitJobsPerAccount: {"MaxSubmitJobsPerAccount", jobsUnit, 1},
 	MaxTRESPerUser: {"MaxTRESPerUser", tresUnit, 1}, MaxTRESPerAccount: {"MaxTRESPerAccount", tresUnit, 1},
+	MaxTRESPerNode: {"MaxTRESPerNode", tresUnit, 0}, MinTRESPerJob: {"MinTRESPerJob", tresUnit, 1},
 }
 
 // limitWords are sacctmgr's other words for kinds, and for those on one resource.
@@ -78,7 +81,8 @@ var limitWords = [...]struct {
 	{"MaxCPUs", MaxTRESPerJob, ResourceCPU}, {"MaxCPUsPerJob", MaxTRESPerJob, ResourceCPU}, {"MaxNodes", MaxTRESPerJob, ResourceNode},
 	{"MaxNodesPerJob", MaxTRESPerJob, ResourceNode}, {"MaxCPUMins", MaxTRESMinsPerJob, ResourceCPU}, {"MaxCPUMinsPerJob", MaxTRESMinsPerJob, ResourceCPU},
 	{"MaxJobsPU", MaxJobsPerUser, ""}, {"MaxJobsPA", MaxJobsPerAccount, ""}, {"MaxSubmitPU", MaxSubmitJobsPerUser, ""}, {"MaxSubmitPA", MaxSubmitJobsPerAccount, ""},
-	{"MaxTRESPU", MaxTRESPerUser, ""}, {"MaxTRESPA", MaxTRESPerAccount, ""},
+	{"MaxTRESPU", MaxTRESPerUser, ""}, {"MaxTRESPA", MaxTRESPerAccount, ""}, {"MaxTRESPN", MaxTRESPerNode, ""},
+	{"MaxTRESPJ", MaxTRESPerJob, ""}, {"MinTRES", MinTRESPerJob, ""}, {"MinTRESPJ", MinTRESPerJob, ""}, {"MinCPUs", MinTRESPerJob, ResourceCPU},
 }
 
 // ParseLimitKind reads a word for a kind: its name, or another word that sacctmgr has for
@@ -104,6 +108,10 @@ func (k LimitKind) String() string {
 	}
 	return limitKinds[k].name
 }
+
+// Later reports whether the kind came after the first release of limits: members of older
+// builds do not know it.
+func (k LimitKind) Later() bool { return k > MaxTRESPerAccount }
 
 // OfResource reports whether each limit of the kind is on one resource.
 func (k LimitKind) OfResource() bool { return limitKinds[k].unit >= tresUnit }
@@ -168,6 +176,8 @@ func checkLimits(fault func(string, ...any), limits []Limit, qos bool) {
 		if l.Kind.OfResource() {
 			if name, err := ParseResource(l.Resource); err != nil || name != l.Resource {
 				fault("%s: %q is no resource", l.Kind, l.Resource)
+			} else if l.Kind == MaxTRESPerNode && !onNode(l.Resource) {
+				fault("%s is on gpu, gpu:TYPE, cpu or mem, not on %s", l.Kind, l.Resource)
 			}
 		} else if l.Resource != "" {
 			fault("%s is not on a resource", l.Kind)

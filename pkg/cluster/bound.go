@@ -88,7 +88,7 @@ func (t *AccountTree) ScopesOfQOS(key AssociationKey, qos string, yield func(Sco
 // else the user's, else that of the account or of the nearest one above.
 func perJob(kind LimitKind) bool {
 	switch kind {
-	case MaxTRESPerJob, MaxJobs, MaxSubmitJobs, MaxWall, MaxTRESMinsPerJob:
+	case MaxTRESPerJob, MaxTRESPerNode, MaxJobs, MaxSubmitJobs, MaxWall, MaxTRESMinsPerJob:
 		return true
 	}
 	return false
@@ -152,7 +152,7 @@ func qosBounds(spec *JobSpec, qos *QOS, nearest map[Limit]bool) []Bound {
 			nearest[Limit{Kind: MaxJobs}] = true
 		case MaxSubmitJobsPerUser:
 			nearest[Limit{Kind: MaxSubmitJobs}] = true
-		case MaxTRESPerJob, MaxTRESMinsPerJob:
+		case MaxTRESPerJob, MaxTRESPerNode, MaxTRESMinsPerJob:
 			nearest[Limit{Kind: l.Kind, Resource: l.Resource}] = true
 		}
 		out = append(out, b)
@@ -182,6 +182,10 @@ func (b *Bound) Reason() Reason {
 		return of(ReasonAssocGrpTRESRunMins, ReasonQOSGrpTRESRunMins)
 	case MaxTRESPerJob:
 		return of(ReasonAssocMaxTRESPerJob, ReasonQOSMaxTRESPerJob)
+	case MaxTRESPerNode:
+		return of(ReasonAssocMaxTRESPerNode, ReasonQOSMaxTRESPerNode)
+	case MinTRESPerJob:
+		return ReasonQOSMinTRES
 	case MaxTRESMinsPerJob:
 		return of(ReasonAssocMaxTRESMinsPerJob, ReasonQOSMaxTRESMinsPerJob)
 	case MaxJobs:
@@ -227,7 +231,10 @@ func (b *Bound) Exceeded(used, asked int64) string {
 		what += " " + b.Resource
 	}
 	text := fmt.Sprintf("%s of %s is %s", what, b.Of, b.Amount(b.Value))
-	if used < 0 {
+	switch {
+	case b.Kind == MaxTRESPerNode:
+		return fmt.Sprintf("%s: the job asks for up to %s on one node", text, b.Amount(asked))
+	case used < 0:
 		return fmt.Sprintf("%s: the job asks for %s", text, b.Amount(asked))
 	}
 	if b.Scope != b.Of {
@@ -238,6 +245,19 @@ func (b *Bound) Exceeded(used, asked int64) string {
 		also = " with what runs"
 	}
 	return fmt.Sprintf("%s: %s used%s, the job asks for %s", text, b.Amount(used), also, b.Amount(asked))
+}
+
+// Short is what a job asks for of a bound that jobs have to come up to, and whether that is
+// too little: of a type of GPU what it is sure to get, since it names no other.
+func (b *Bound) Short(spec *JobSpec) (asked int64, short bool) {
+	if b.Kind != MinTRESPerJob {
+		return 0, false
+	}
+	if strings.HasPrefix(b.Resource, gpuPrefix) && len(spec.Request.GPUTypes) != 1 {
+		return 0, b.Value > 0
+	}
+	asked = spec.Request.Asked(b.Resource)
+	return asked, asked < b.Value
 }
 
 // Minutes is how much of the bound's resource a job may use until its time limit, in

@@ -63,7 +63,10 @@ const (
 	ReasonLicenses
 	ReasonCredits
 	ReasonPreempted
-	maxReason = ReasonPreempted
+	ReasonAssocMaxTRESPerNode
+	ReasonQOSMaxTRESPerNode
+	ReasonQOSMinTRES
+	maxReason = ReasonQOSMinTRES
 )
 
 var reasonNames = [...]string{
@@ -108,6 +111,9 @@ var reasonNames = [...]string{
 	ReasonQOSMaxTRESPerUser:      "QOSMaxGRESPerUser",
 	ReasonQOSMaxTRESPerAccount:   "MaxGRESPerAccount",
 	ReasonPreempted:              "Preempted",
+	ReasonAssocMaxTRESPerNode:    "AssocMaxGRESPerNode",
+	ReasonQOSMaxTRESPerNode:      "QOSMaxGRESPerNode",
+	ReasonQOSMinTRES:             "QOSMinGRES",
 }
 
 // String is the code as scripts read it.

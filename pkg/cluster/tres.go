@@ -80,6 +80,33 @@ func (r *Request) Asked(resource string) int64 {
 	return 0
 }
 
+// AskedOnNode is how much of a resource a job may have on one of its nodes at most: GPUs of
+// a type as [Request.Asked] counts them; of GPUs in all, which are spread over nodes of which
+// each gives one at least, all the others. 0 of what no node has. O(types named).
+func (r *Request) AskedOnNode(resource string) int64 {
+	gpus := r.GPUsPerNode
+	if r.GPUs > 0 && gpus == 0 {
+		gpus = max(0, r.GPUs-max(0, r.Nodes-1))
+	}
+	switch resource {
+	case ResourceGPU:
+		return int64(gpus)
+	case ResourceCPU:
+		return int64(r.CPUsPerNode())
+	case ResourceMem:
+		return mib(r.MemoryOn(gpus))
+	}
+	if kind, typed := strings.CutPrefix(resource, gpuPrefix); typed && (len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, kind)) {
+		return int64(gpus)
+	}
+	return 0
+}
+
+// onNode reports whether single nodes have a resource.
+func onNode(resource string) bool {
+	return resource == ResourceGPU || resource == ResourceCPU || resource == ResourceMem || strings.HasPrefix(resource, gpuPrefix)
+}
+
 // MayGet reports whether a job may be given some of a resource: of a type of GPU that it
 // does not name only where a partition of the job has that type. types are those of each
 // partition's nodes; nil means that they have all.

@@ -39,7 +39,7 @@ const accountKeys = `Keys:
                           too) add to what holds now and take away from it
   description=TEXT
 Limits, in sacctmgr's words; -1 takes one away:
-  GrpTRES GrpTRESMins GrpTRESRunMins MaxTRESPerJob MaxTRESMinsPerJob
+  GrpTRES GrpTRESMins GrpTRESRunMins MaxTRESPerJob MaxTRESMinsPerJob MaxTRESPerNode
                           such as GrpTRES=gpu=64,gpu:h100=32,cpu=512,mem=4T,node=8
   GrpJobs GrpSubmitJobs MaxJobs MaxSubmitJobs
                           such as MaxJobs=10

@@ -320,6 +320,7 @@ func unknownKey(key, word string) error {
 	for k := cluster.GrpTRES; k <= cluster.MaxTRESMinsPerJob; k++ {
 		known = append(known, strings.ToLower(k.String()))
 	}
+	known = append(known, strings.ToLower(cluster.MaxTRESPerNode.String()))
 	switch near := getopt.Closest(key, known); {
 	case key == "organization" || key == "organisation":
 		advice = "an organisation is an account, and others are below it: parent=NAME"
