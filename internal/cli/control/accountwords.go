@@ -66,13 +66,14 @@ func readAccountWords(action string, args []string) (*accountWords, error) {
 		w.lists = append(w.lists, listChange{more: action == "add", words: w.users})
 		w.edit.Action, w.users = "modify", nil
 	}
-	if len(w.names) == 0 && w.home != "" {
+	everywhere := w.entity == "user" && action == "modify" && len(w.names) == 0
+	if len(w.names) == 0 && w.home != "" && !everywhere {
 		w.names = []string{w.home}
 	}
 	switch {
 	case len(w.names) == 0 && (w.entity != "user" || action == "add"), w.entity == "user" && len(w.users) == 0:
 		return nil, &cli.UsageError{Problem: "no account is named", Advice: "write gctl account " + action + " NAME, or NAME user=USER"}
-	case w.home != "" && (len(w.users) == 0 || !slices.Contains(w.names, w.home)):
+	case w.home != "" && (len(w.users) == 0 || !everywhere && !slices.Contains(w.names, w.home)):
 		return nil, &cli.UsageError{Problem: fmt.Sprintf("defaultaccount=%s is of a user and one of the user's accounts", w.home), Advice: "write gctl account modify " + w.home + " user=USER default=yes"}
 	}
 	return w, nil
@@ -141,7 +142,11 @@ func (t *tool) editsOf(ctx context.Context, c cli.Cluster, w *accountWords) (edi
 		}
 		all := w.everywhere(user, answer.Users)
 		if len(all) == 0 {
-			t.Complain(fmt.Sprintf("user %s is in no account", user), "gctl account add NAME user="+user+" puts them into one")
+			in := "in no account"
+			if w.home != "" {
+				in = "not in account " + w.home
+			}
+			t.Complain(fmt.Sprintf("user %s is %s", user, in), "gctl account add NAME user="+user+" puts them into one")
 			return nil, 0, cli.Exit(cli.NotFound)
 		}
 		edits = append(edits, all...)
@@ -181,12 +186,26 @@ func (w *accountWords) editOf(account, user, partition string) *greylagv1.Accoun
 }
 
 // everywhere is one edit for each association of a user, with the partitions if any are
-// named.
+// named: none when the account that is to be the default one is not among them. That alone
+// is an edit of one association.
 func (w *accountWords) everywhere(user string, all []*greylagv1.AccountUser) (out []*greylagv1.AccountEdit) {
 	for _, u := range all {
 		if u.User == user && (len(w.parts) == 0 || slices.Contains(w.parts, u.Partition)) {
-			out = append(out, w.editOf(u.Account, u.User, u.Partition))
+			e := w.editOf(u.Account, u.User, u.Partition)
+			e.Default = w.edit.Default
+			out = append(out, e)
 		}
+	}
+	if w.home == "" {
+		return out
+	}
+	i := slices.IndexFunc(out, func(e *greylagv1.AccountEdit) bool { return e.Account == w.home })
+	if i < 0 {
+		return nil
+	}
+	out[i].Default = proto.Bool(true)
+	if len(w.lists) == 0 && proto.Equal(w.edit, &greylagv1.AccountEdit{Action: w.edit.Action}) {
+		return out[i : i+1]
 	}
 	return out
 }
