@@ -36,7 +36,7 @@ func TestPages(t *testing.T) {
 }
 
 // saved writes the snapshot of a cluster of one node of 2 GPUs, on which job 1 runs for
-// an hour and job 2 waits.
+// an hour and job 2 waits, and which has an account "ml" of nobody's.
 func saved(ts *testscript.TestScript, _ bool, args []string) {
 	s := state.New()
 	now := cluster.InstantOf(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
@@ -51,6 +51,7 @@ func saved(ts *testscript.TestScript, _ bool, args []string) {
 		&command.RegisterNode{Node: cluster.Node{Name: "n1", BootID: "b", CPUs: 8, GPUs: gpus}},
 		&command.SubmitJobs{Actor: command.Actor{Identity: user}, Jobs: []command.Submission{{Spec: spec}, {Spec: spec}}},
 		&command.CommitPlan{Plan: cluster.Plan{Index: 3, Starts: []cluster.PlannedStart{{Job: 1, Attempt: 1, Placement: where}}}},
+		&command.EditAccounts{Actor: command.Actor{Role: command.RoleAdmin}, Edits: []command.AccountEdit{{Action: command.AddAccount, Account: "ml"}}},
 	} {
 		if refusal, no := s.Apply(uint64(i+1), now, c).(*command.Refusal); no {
 			ts.Fatalf("%s", refusal)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -105,7 +106,7 @@ func (t *tool) whatIf() *cobra.Command {
 	f.StringArrayVar(&a.add, "add-nodes", nil, "N:TYPE: add N nodes like one with GPUs of that type (cpu: without GPUs)")
 	f.StringArrayVar(&a.remove, "remove-node", nil, "nodes to take away as if they had failed; hostlists are fine")
 	f.StringVar(&a.policy, "policy", "", "the cluster's policy in place of the saved one, as for gctl apply")
-	f.StringVar(&a.user, "user", nobody, "whose the added jobs are, which matters to their fair share; what-if has used nothing")
+	f.StringVar(&a.user, "user", nobody, "whose the added jobs are, which matters to their fair share, and to who pays; what-if has used nothing and is in no account")
 	f.StringVar(&a.lasts, "runtimes", "limits", "how long jobs last: limits, or expected: as the cluster has learned")
 	f.BoolVar(&a.check, "check", false, "check all invariants after every command: slow")
 	return c
@@ -129,6 +130,10 @@ func (a *asking) run(name string) error {
 	}
 	if err != nil {
 		return err
+	}
+	homeless := func(f sim.Forecast) bool { return f.User == nobody && strings.Contains(f.Why, "account") }
+	if slices.ContainsFunc(list, homeless) {
+		a.Note("the added jobs are of nobody, and so in no account: --user NAME makes them those of somebody who is in one")
 	}
 	if a.json {
 		return a.writeJSON(list, now)
