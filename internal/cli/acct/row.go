@@ -98,6 +98,8 @@ func (r *row) over() bool {
 // state is sacct's word, which names who cancelled it.
 func (r *row) state() string {
 	switch {
+	case r.earlier != nil && r.earlier.Outcome == cluster.Cancelled.String(): // by nobody but who had it run anew
+		return "REQUEUED"
 	case r.earlier != nil:
 		return r.earlier.Outcome
 	case r.Requester != "" && r.State == cluster.Cancelled.String():
