@@ -33,10 +33,13 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// Count is a number with its noun: 1 node, 2 nodes.
+// Count is a number with its noun: 1 node, 2 nodes, 2 entries.
 func Count(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
+	}
+	if stem, is := strings.CutSuffix(noun, "ry"); is {
+		noun = stem + "rie"
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -67,6 +67,12 @@ func TestRefs(t *testing.T) {
 	}
 }
 
+func TestCount(t *testing.T) {
+	if got := Count(1, "entry") + Count(0, "entry") + Count(2, "node") + Count(1, "node") + Count(2, "day"); got != "1 entry0 entries2 nodes1 node2 days" {
+		t.Error(got)
+	}
+}
+
 // FuzzRefs: ids are read or refused, never more than a bound of them.
 func FuzzRefs(f *testing.F) {
 	for _, seed := range []string{"1,2_3", "1_[2-4,9%2]", "1_[0-99999]", "9_[1-2147483647:2]"} {

@@ -126,7 +126,11 @@ func (d *doubting) gone() {
 // say tells how many jobs each of what is gone has.
 func (d *doubting) say(what, then string, jobs map[string]int) {
 	for _, name := range slices.Sorted(maps.Keys(jobs)) {
-		if n := jobs[name]; n > 0 {
+		switch n := jobs[name]; n {
+		case 0:
+		case 1:
+			d.doubt("", "%s %q is gone, and 1 of its jobs has not ended: %s", what, name, then)
+		default:
 			d.doubt("", "%s %q is gone, and %d of its jobs have not ended: %s", what, name, n, then)
 		}
 	}
@@ -159,7 +163,11 @@ func (d *doubting) named(partitions, qos map[string]int) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(with)) {
-		d.doubt("", "qos %q is gone, and gctl account dump has %d accounts and users with it", name, with[name])
+		who := fmt.Sprintf("%d accounts and users", with[name])
+		if with[name] == 1 {
+			who = "1 account or user"
+		}
+		d.doubt("", "qos %q is gone, and gctl account dump has %s with it", name, who)
 	}
 }
 

@@ -43,9 +43,9 @@ func TestDoubts(t *testing.T) {
 	}
 	want := []cluster.PolicyFault{
 		{Key: "", Problem: `partition "main" is gone, and 2 of its jobs have not ended: those that wait go on waiting until there is one of that name again`},
-		{Key: "", Problem: `qos "batch" is gone, and 1 of its jobs have not ended: they go on in tier 0, without its limits`},
+		{Key: "", Problem: `qos "batch" is gone, and 1 of its jobs has not ended: they go on in tier 0, without its limits`},
 		{Key: "", Problem: `partition "main" is gone, and gctl account dump has 1 user of accounts for it`},
-		{Key: "", Problem: `qos "batch" is gone, and gctl account dump has 1 accounts and users with it`},
+		{Key: "", Problem: `qos "batch" is gone, and gctl account dump has 1 account or user with it`},
 		{Key: "partition[0].nodes[0]", Problem: `nobody knows n3 of "n[1-3]"`},
 		{Key: "partition[0].nodes[1]", Problem: `"m1" matches no node`},
 		{Key: "partition[1].nodes", Problem: `partition "none" has no nodes: its jobs will wait until it has`},

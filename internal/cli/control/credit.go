@@ -354,7 +354,7 @@ func (t *tool) creditClose() *cobra.Command {
 			}
 			x.Period, x.Key, x.effective = args[0], "close "+args[0], end.Format(time.RFC3339)
 			a, err := t.sendChange(ctx, c, x)
-			return t.told(a, err, "%s is closed; the journal has %d entries by now, head %x", args[0], a.GetEntries(), a.GetHead())
+			return t.told(a, err, "%s is closed; the journal has %s by now, head %x", args[0], cli.Count(int64(a.GetEntries()), "entry"), a.GetHead())
 		}),
 	}
 	x.noteFlag(c)

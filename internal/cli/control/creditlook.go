@@ -485,7 +485,7 @@ func (t *tool) verified(a *greylagv1.VerifyResponse) error {
 		}
 		if j.Fault != "" {
 			t.Complain(j.Name+": "+j.Fault, "keep a copy of the controllers' data_dir; another controller's journal may be whole: gctl cluster status lists them, gctl verify --controller HOST:PORT asks one")
-		} else if err := t.said(nil, "%s: %d entries, head %x", j.Name, j.Entries, j.Head); err != nil {
+		} else if err := t.said(nil, "%s: %s, head %x", j.Name, cli.Count(int64(j.Entries), "entry"), j.Head); err != nil {
 			return err
 		}
 	}

@@ -171,7 +171,7 @@ func attemptText(j *greylagv1.Job) string {
 	if j.Restarts == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d, %d restarts", j.Attempt, j.Restarts)
+	return fmt.Sprintf("%d, %s", j.Attempt, cli.Count(int64(j.Restarts), "restart"))
 }
 
 func requestText(q *greylagv1.Request) string {

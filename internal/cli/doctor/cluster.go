@@ -93,7 +93,7 @@ func (x *exam) agreement(ctx context.Context, c *client.Client) {
 		}
 	}
 	if len(x.findings) == bad {
-		x.good("cluster", "%d members, %s leads", len(status.Members), status.Leader)
+		x.good("cluster", "members: %d, %s leads", len(status.Members), status.Leader)
 	}
 }
 

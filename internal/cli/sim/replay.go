@@ -190,16 +190,16 @@ func orNone(n int32) int32 {
 // say tells what of a log is not as it was written.
 func (r *replaying) say(log *trace.Trace) {
 	if log.Bad.Count > 0 {
-		r.Warn(fmt.Sprintf("%d lines make no sense and are left out", log.Bad.Count))
+		r.Warn(cli.Count(int64(log.Bad.Count), "line") + " of no sense left out")
 		for _, line := range strings.Split(log.Bad.String(), "\n") {
 			r.Warn(line)
 		}
 	}
 	if log.Capped > 0 {
-		r.Note("%d jobs ran longer than they asked for: they are killed in time", log.Capped)
+		r.Note("%s ran for longer than asked for: killed in time", cli.Count(int64(log.Capped), "job"))
 	}
 	if log.Guessed > 0 && r.estimates == "" {
-		r.Note("%d jobs tell no requested time: their run time stands for it", log.Guessed)
+		r.Note("%s without a requested time: the run time stands for it", cli.Count(int64(log.Guessed), "job"))
 	}
 }
 
