@@ -48,6 +48,9 @@ type Config struct {
 
 	Prolog, Epilog string // programs run as root before and after a task; "" for none
 	HookTimeout    time.Duration
+	// LaunchTimeout bounds what comes before a task's start: its script, its
+	// image, the prolog. A task that takes longer is given up as the node's fault.
+	LaunchTimeout time.Duration
 
 	Images tasks.Keep // of images that no task needs
 
@@ -130,6 +133,9 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 	}
 	if cfg.HookTimeout <= 0 {
 		cfg.HookTimeout = 5 * time.Minute
+	}
+	if cfg.LaunchTimeout <= 0 {
+		cfg.LaunchTimeout = 30 * time.Minute
 	}
 	if cfg.Name == "" || cfg.StateDir == "" || cfg.Log == nil {
 		return nil, errors.New("agent: name, state folder and log must be set")

@@ -68,9 +68,9 @@ func (a *Agent) runHook(ctx context.Context, program string, h *hook) error {
 	if program == "" || h == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.HookTimeout)
+	limited, cancel := context.WithTimeout(ctx, a.cfg.HookTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program)
+	cmd := exec.CommandContext(limited, program)
 	cmd.Env, cmd.Dir = h.env, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -79,10 +79,10 @@ func (a *Agent) runHook(ctx context.Context, program string, h *hook) error {
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay):
 		return nil
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("no end after %s", a.cfg.HookTimeout)
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case limited.Err() != nil:
+		err = fmt.Errorf("no end after %s", a.cfg.HookTimeout)
 	}
 	said := strings.Join(strings.Fields(strings.ToValidUTF8(string(words[:min(len(words), hookWords)]), "?")), " ")
 	if said != "" {

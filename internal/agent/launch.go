@@ -18,8 +18,6 @@ import (
 const (
 	// startTimeout bounds the runtime's start of one task.
 	startTimeout = 2 * time.Minute
-	// pullTimeout bounds making an image present.
-	pullTimeout = time.Hour
 	// postponed is how long a start waits for what is away for a moment, such
 	// as the runtime's daemon being upgraded; patience is how often, in all.
 	postponed = time.Second
@@ -41,6 +39,9 @@ type launch struct {
 	pinned  bool     // the task will see no other GPUs
 	ready   bool     // the runtime worked when last looked at
 	hook    *hook    // to be run first; nil for none
+
+	limit   time.Duration // for what comes before the runtime's start, with all tries
+	lacking string        // what it waits for, as a sentence
 }
 
 // device is what a task is told of a GPU.
@@ -58,14 +59,14 @@ func (a *Agent) start(ctx context.Context, t *task) {
 		a.endFailed(t, err)
 		return
 	}
-	limited, cancel := context.WithCancel(ctx)
-	t.abandon = cancel
 	if t.waiting.IsZero() {
 		t.waiting = time.Now()
 	}
+	limited, cancel := context.WithDeadline(ctx, t.waiting.Add(a.cfg.LaunchTimeout))
+	t.abandon = cancel
 	a.workers.Go(func() {
 		err := a.launch(limited, l)
-		abandoned := limited.Err() != nil
+		abandoned := errors.Is(limited.Err(), context.Canceled)
 		cancel()
 		a.post(func() {
 			if a.tasks[t.ID] == t {
@@ -116,7 +117,7 @@ func (a *Agent) endFailed(t *task, err error) {
 func (a *Agent) launchOf(t *task) (*launch, error) {
 	l := &launch{
 		id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: a.identity.Cluster,
-		cpus: t.CPUs, pinned: a.cfg.Device != nil, ready: a.faults["runtime"] == "", hook: a.hookOf(t),
+		cpus: t.CPUs, pinned: a.cfg.Device != nil, ready: a.faults["runtime"] == "", hook: a.hookOf(t), limit: a.cfg.LaunchTimeout,
 	}
 	if l.own == nil {
 		return nil, failed(cluster.NodeFault, "the task's allocation does not name this node")
@@ -130,29 +131,24 @@ func (a *Agent) launchOf(t *task) (*launch, error) {
 	return l, nil
 }
 
-// launch starts the task: what may take long or fail first, the runtime last.
+// launch starts the task: what may take long or fail first, the runtime last. The
+// context bounds what comes first.
 func (a *Agent) launch(ctx context.Context, l *launch) error {
-	if l.spec.GetIdle() {
-		return a.runHook(ctx, a.cfg.Prolog, l.hook)
-	}
-	if !l.ready {
-		if err := a.runtimeReady(ctx); err != nil {
-			return fmt.Errorf("%w: %w", errPostpone, err)
+	spec, err := a.prepare(ctx, l)
+	if err == nil && !l.spec.GetIdle() {
+		l.lacking = "others are being started"
+		select {
+		case a.slots <- struct{}{}:
+			defer func() { <-a.slots }()
+		case <-ctx.Done():
+			err = ctx.Err()
 		}
-		a.post(func() { a.runtimeIs(nil) })
 	}
-	spec, err := a.specify(ctx, l)
-	if err != nil {
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return failed(cluster.NodeFault, "not started within %s (launch_timeout): %s", l.limit, l.lacking)
+	case err != nil || l.spec.GetIdle():
 		return err
-	}
-	if err := a.runHook(ctx, a.cfg.Prolog, l.hook); err != nil {
-		return err
-	}
-	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 	// From here on nobody else interrupts: a start that was cut short could
 	// have happened all the same.
@@ -161,9 +157,28 @@ func (a *Agent) launch(ctx context.Context, l *launch) error {
 	return a.runtime.Start(limited, spec)
 }
 
+// prepare gets what the task needs and runs the prolog.
+func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err error) {
+	if !l.spec.GetIdle() {
+		if !l.ready {
+			l.lacking = "the container runtime does not answer"
+			if err := a.runtimeReady(ctx); err != nil {
+				return spec, fmt.Errorf("%w: %w", errPostpone, err)
+			}
+			a.post(func() { a.runtimeIs(nil) })
+		}
+		if spec, err = a.specify(ctx, l); err != nil {
+			return spec, err
+		}
+	}
+	l.lacking = "the prolog has not ended"
+	return spec, a.runHook(ctx, a.cfg.Prolog, l.hook)
+}
+
 // specify makes the runtime's description of the task.
 func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	w := l.spec
+	l.lacking = "its script is not there"
 	script, err := a.blob(ctx, w.GetScript())
 	if err != nil {
 		return tasks.Spec{}, err
@@ -192,6 +207,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	if w.GetImage() == "" {
 		return spec, nil
 	}
+	l.lacking = "image " + w.GetImage() + " is not there"
 	request := tasks.FetchRequest{Reference: w.GetImage(), Owner: spec.Owner, Logins: logins(spec.Env, account.home)}
 	spec.Image, err = a.image(ctx, request)
 	return spec, err
@@ -221,8 +237,6 @@ func (a *Agent) image(ctx context.Context, request tasks.FetchRequest) (string, 
 	if !ok {
 		return "", failed(cluster.LaunchFailed, "this node's runtime has no images")
 	}
-	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
-	defer cancel()
 	name, err := images.Fetch(ctx, request)
 	switch {
 	case err == nil:

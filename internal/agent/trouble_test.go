@@ -2,12 +2,15 @@ package agent
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/gpu"
@@ -167,6 +170,68 @@ func TestStopWhileStarting(t *testing.T) {
 	n.mu.Unlock()
 	if _, err := os.Stat(filepath.Join(n.home, "ran")); err == nil {
 		t.Error("it ran")
+	}
+}
+
+// TestPrologHangs: a task whose prolog does not end in time is given up as the node's
+// fault, the prolog is killed, and the node is as fit as before.
+func TestPrologHangs(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", func(n *node) {
+		n.cfg.Prolog = program(t, n, "#!/bin/sh\nsleep 600 &\necho $! > "+n.dir+"/sleeps\nwait\n")
+		n.cfg.LaunchTimeout = 2 * time.Second
+	})
+	n.want(at(1, 1), "#!/bin/sh\ntouch ran\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
+	end := n.settled(at(1, 1))
+	if end.GetCause() != "node" || end.GetMessage() != "not started within 2s (launch_timeout): the prolog has not ended" || end.GetStarted() != nil {
+		t.Errorf("report: %v", end)
+	}
+	if _, err := os.Stat(filepath.Join(n.home, "ran")); err == nil {
+		t.Error("it ran")
+	}
+	data, err := os.ReadFile(filepath.Join(n.dir, "sleeps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the prolog's end", func() bool {
+		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(data)) + "/stat")
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fault() != "" {
+		t.Errorf("a fault: %s", n.fault())
+	}
+}
+
+// TestRegistryHangs: an image whose registry takes the call and never answers is given up
+// in time, and so is the call; the job may run elsewhere, and the node is as fit as before.
+func TestRegistryHangs(t *testing.T) {
+	t.Parallel()
+	begun, given := make(chan struct{}, 16), make(chan struct{}, 16)
+	registry := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		begun <- struct{}{}
+		<-q.Context().Done()
+		given <- struct{}{}
+	}))
+	defer registry.Close()
+	n := newNode(t, "containerd", func(n *node) { n.cfg.LaunchTimeout = 2 * time.Second })
+	ref := "docker://" + registry.Listener.Addr().String() + "/team/big:latest"
+	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.Image = ref })
+	end := n.settled(at(1, 1))
+	if end.GetCause() != "node" || end.GetMessage() != "not started within 2s (launch_timeout): image "+ref+" is not there" || end.GetStarted() != nil {
+		t.Errorf("report: %v", end)
+	}
+	<-begun
+	<-given
+	n.want(at(2, 1), "#!/bin/sh\nexit 3\n", nil)
+	if end := n.settled(at(2, 1)); end.GetExitCode() != 3 {
+		t.Errorf("the next: %v", end)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fault() != "" {
+		t.Errorf("a fault: %s", n.fault())
 	}
 }
 

@@ -30,6 +30,7 @@ type Node struct {
 	Prolog        string          `toml:"prolog"`         // program run as root before each task; "": none
 	Epilog        string          `toml:"epilog"`         // and after each
 	HookTimeout   time.Duration   `toml:"hook_timeout"`   // of either
+	LaunchTimeout time.Duration   `toml:"launch_timeout"` // of all that comes before a task's start
 	Poll          Poll            `toml:"poll"`           // how often things are looked at
 	SimulatedGPUs []SimulatedGPUs `toml:"simulated_gpus"` // instead of those that the host has
 	// SimulatedGPUsAfter is how many simulated devices of this machine other nodes on it have, so that
@@ -77,9 +78,9 @@ func DefaultNode() Node {
 		Containerd:  Containerd{Socket: "/run/containerd/containerd.sock", Namespace: "greylag", OCIRuntime: "auto"},
 		Registries:  defaultRegistries(),
 		Images:      defaultImages(),
-		HookTimeout: 5 * time.Minute,
-		Poll:        Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 5 * time.Second},
-		Log:         defaultLog(),
+		HookTimeout: 5 * time.Minute, LaunchTimeout: 30 * time.Minute,
+		Poll: Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 5 * time.Second},
+		Log:  defaultLog(),
 	}
 }
 
@@ -122,6 +123,7 @@ func (cfg *Node) check(c *checker) {
 		c.absolute("epilog", cfg.Epilog)
 	}
 	c.atLeast("hook_timeout", cfg.HookTimeout, time.Second)
+	c.atLeast("launch_timeout", cfg.LaunchTimeout, 10*time.Second)
 	c.atLeast("poll.report", cfg.Poll.Report, 100*time.Millisecond)
 	if cfg.Poll.Report > 10*time.Second {
 		c.fault("poll.report", "%v is too long: a node that is silent for 20s counts as UNKNOWN, at most 10s", cfg.Poll.Report)

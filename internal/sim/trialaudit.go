@@ -235,7 +235,7 @@ func (a *audit) job(c command.Command, old, j *cluster.Job) error {
 		h.attempt = j.Attempt
 	}
 	if old != nil && old.State.Holds() && !j.State.Holds() {
-		return a.bill(h, old, j, lostBy(c, old), toldOf(c, old))
+		return a.bill(h, old, j, saidOf(c, old))
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (a *audit) job(c command.Command, old, j *cluster.Job) error {
 // bill compares what an attempt that is over was charged with how long it had its GPUs:
 // interval × price of what nodes vouch for, less what a fault destroyed of it. Where the log
 // heard late of its end it is what they told, or what was heard before.
-func (a *audit) bill(h *history, old, j *cluster.Job, lost bool, told time.Duration) error {
+func (a *audit) bill(h *history, old, j *cluster.Job, said said) error {
 	of := book.Attempt{Job: uint64(j.ID), Number: uint64(old.Attempt)}
 	b := a.book.Bills[of]
 	h.charged += b.Charged()
@@ -263,7 +263,10 @@ func (a *audit) bill(h *history, old, j *cluster.Job, lost bool, told time.Durat
 		gpus += int64(len(old.Alloc.Nodes[i].GPUs))
 	}
 	least, most := ran, ran
-	if told > 0 && ran-told > late {
+	if outcome == cluster.NodeFailed && !said.lost && !said.began {
+		least, most = 0, 0
+	}
+	if told := said.ran; told > 0 && ran-told > late {
 		heard := int64(0)
 		for _, count := range a.heard[of] {
 			heard += count
@@ -277,7 +280,7 @@ func (a *audit) bill(h *history, old, j *cluster.Job, lost bool, told time.Durat
 	}
 	all, is := gpus*most.Milliseconds(), b.Millis()
 	lien, _ := a.x.state.Peek().Credits().Lien(accounting.LienID{Job: j.ID, Attempt: old.Attempt})
-	if is > all || !lost && b.Due(is) < b.Due(gpus*least.Milliseconds()) {
+	if is > all || !said.lost && b.Due(is) < b.Due(gpus*least.Milliseconds()) {
 		return violation("attempt %v, %s, had %d GPUs for %s to %s and was charged for %d GPU-milliseconds", of, outcome, gpus, least, most, is)
 	}
 	spared := int64(0)
@@ -299,26 +302,30 @@ func (a *audit) bill(h *history, old, j *cluster.Job, lost bool, told time.Durat
 // late is how much later than it was the log may hear of an end and still say how long it took.
 const late = time.Minute
 
-// toldOf is for how long the nodes of an attempt's script say that they had it, now that it is
-// over: the longest that one of them says.
-func toldOf(c command.Command, old *cluster.Job) (longest time.Duration) {
+// said is what nodes say of an attempt that is over.
+type said struct {
+	lost  bool          // one cannot say any more how its part ended
+	began bool          // a task of it began
+	ran   time.Duration // for how long those of its script had it: the longest that one says
+}
+
+func saidOf(c command.Command, old *cluster.Job) said {
+	all := said{lost: lostBy(c, old)}
 	for i := range old.Tasks {
 		t, ran := old.Tasks[i], old.Tasks[i].Ran
-		if i > 0 && !old.Spec.EveryNode {
-			break
-		}
-		if report, is := c.(*command.ReportTasks); is && report.Node == t.Node && t.Phase < cluster.TaskEnded {
-			for _, said := range report.Tasks {
-				if said.Job == old.ID && said.Attempt == old.Attempt && said.Task.Phase >= cluster.TaskEnded {
-					t, ran = said.Task, said.Ran
+		if r, is := c.(*command.ReportTasks); is && r.Node == t.Node && t.Phase < cluster.TaskEnded {
+			for _, last := range r.Tasks {
+				if last.Job == old.ID && last.Attempt == old.Attempt && last.Task.Phase >= cluster.TaskEnded {
+					t, ran = last.Task, last.Ran
 				}
 			}
 		}
-		if t.Cause != cluster.TaskLost && t.Phase >= cluster.TaskEnded {
-			longest = max(longest, ran, t.Ended.Sub(t.Started))
+		all.began = all.began || t.Started > 0
+		if t.Cause != cluster.TaskLost && t.Phase >= cluster.TaskEnded && (i == 0 || old.Spec.EveryNode) {
+			all.ran = max(all.ran, ran, t.Ended.Sub(t.Started))
 		}
 	}
-	return longest
+	return all
 }
 
 // lostBy reports whether a node cannot say any more how its part of an attempt ended,

@@ -128,11 +128,15 @@ const tardy = time.Minute
 
 // lasted is how long an attempt had its GPUs: its interval in the log. Where that is longer
 // than what the nodes of its script counted, since nobody could be told of its end for a
-// while, it is what they counted; and never less than the log heard of while it ran.
+// while, it is what they counted; and never less than the log heard of while it ran. What the
+// nodes could not even begin costs nothing.
 func (s *State) lasted(j *cluster.Job, n *accounting.Lien) time.Duration {
 	interval := j.Ended.Sub(j.Started)
 	if !s.since(countsForm) {
 		return interval
+	}
+	if j.Outcome == cluster.NodeFailed && !begun(j) {
+		return 0
 	}
 	had := nodesCounted(j)
 	if had <= 0 { // nobody can say
@@ -146,6 +150,11 @@ func (s *State) lasted(j *cluster.Job, n *accounting.Lien) time.Duration {
 		return interval
 	}
 	return had
+}
+
+// begun reports whether a task of a job began, or may have: of a lost one nobody knows.
+func begun(j *cluster.Job) bool {
+	return slices.ContainsFunc(j.Tasks, func(t cluster.Task) bool { return t.Started > 0 || t.Cause == cluster.TaskLost })
 }
 
 // nodesCounted is for how long the nodes of a job's script had it, as they say: of several the

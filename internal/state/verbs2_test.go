@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -39,6 +40,9 @@ func (x *script) report(rest string) string {
 		t.Task.Message = w.keys["message"]
 		t.Task.GPU = cluster.GPUUse{BusyMs: w.duration("busy").Milliseconds(), KnownMs: w.duration("known").Milliseconds(), MemoryPeak: w.size("held")}
 		t.Task.GPU.MemoryKnown = w.keys["held"] != ""
+		if t.Task.Phase == cluster.TaskStarted {
+			t.Task.Started = x.now
+		}
 		if t.Task.Phase >= cluster.TaskEnded {
 			t.Task.Cause = cluster.Exited
 		}
@@ -46,7 +50,11 @@ func (x *script) report(rest string) string {
 			t.Task.Cause = cluster.Cause(slices.Index(causes, cause))
 		}
 		if t.Ran = w.duration("ran"); w.keys["record"] != "" {
-			t.Task.Started, t.Task.Ended = x.now, x.now.Add(w.duration("record"))
+			t.Task.Started = x.now
+			if j, holds := x.s.holding.Get(t.Job); holds { // as it said before
+				t.Task.Started = cmp.Or(j.Tasks[max(0, rankOf(j, name))].Started, x.now)
+			}
+			t.Task.Ended = t.Task.Started.Add(w.duration("record"))
 		}
 		c.Tasks = append(c.Tasks, t)
 	}
