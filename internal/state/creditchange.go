@@ -1,6 +1,7 @@
 package state
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -143,7 +144,12 @@ func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
 		if l.Covers() && c.Action == command.SetBudget && !allowed(c.Actor, command.RoleAdmin) { // a coordinator: he cannot know what others called theirs
 			whose = " by " + stamp.By
 		}
-		stamp.Key, stamp.Lasting = actionWords()[c.Action]+whose+":"+c.Key, c.Action == command.GrantCredits
+		word := actionWords()[c.Action]
+		if len(word+whose+":"+c.Key) > accounting.MaxKey && s.since(namesForm) {
+			sum := sha256.Sum256([]byte(stamp.By))
+			whose = " by " + hex.EncodeToString(sum[:16])
+		}
+		stamp.Key, stamp.Lasting = word+whose+":"+c.Key, c.Action == command.GrantCredits
 	}
 	return stamp
 }

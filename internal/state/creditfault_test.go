@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/greylag/greylag/internal/command"
@@ -114,5 +115,34 @@ func TestKeysBeforeAllMembersKnowThem(t *testing.T) {
 	}
 	if c := (&command.ChangeCredits{Action: command.GrantCredits, Key: "x"}); s.stampOf(c).Key != "grant:x" {
 		t.Error("a name without a request is not known")
+	}
+}
+
+// TestKeysOfLongNames: from form 6 on a coordinator's key of any length is known, and is his
+// own, however long his name is.
+func TestKeysOfLongNames(t *testing.T) {
+	x := newScript(t)
+	x.s.credits = accounting.NewBare()
+	x.s.credits.Write(namesForm - 1)
+	long := strings.Repeat("n", 254)
+	for _, line := range []string{"policy root", "account op add uni coordinators=" + long + "a," + long + "b + add ml parent=uni"} {
+		x.run(line)
+	}
+	budget := func(who string) string {
+		c := &command.ChangeCredits{Actor: actor(long + who), Action: command.SetBudget, Account: "ml", Amount: accounting.One, Key: strings.Repeat("k", maxCreditKey)}
+		c.Request = command.RequestID{Key: [16]byte{who[0]}, Payload: [16]byte{9}}
+		return x.apply(c)
+	}
+	if got := budget("a"); !strings.Contains(got, "a key has 1 to 192 bytes") {
+		t.Errorf("before form 6: %s", got)
+	}
+	x.apply(&command.Tick{Form: namesForm})
+	for _, who := range []string{"a", "b"} {
+		if got := budget(who); got != "done" {
+			t.Errorf("the key of %s: %s", who, got)
+		}
+		if got := budget(who); !strings.Contains(got, "again, by "+long+who) {
+			t.Errorf("the key of %s once more: %s", who, got)
+		}
 	}
 }

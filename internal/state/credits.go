@@ -37,6 +37,9 @@ const countsForm = 6
 // which may be older than what is asked of new ones.
 const loadsForm = 6
 
+// namesForm is the one from which on a coordinator's key is known however long his name is.
+const namesForm = 6
+
 // since reports whether all replicas have gone over to a form of the journal.
 func (t *tables) since(form uint8) bool { return t.credits != nil && t.credits.Writes() >= form }
 

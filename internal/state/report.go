@@ -249,7 +249,9 @@ func (s *State) loseTasks(node, why string) {
 	}
 }
 
-// plain is a node's sentence as one line of bounded length.
+// plain is a node's sentence as one line of bounded length. What it replaces is a rule of
+// DigestVersion alone and of no form: it moves no money, and members of builds with another
+// rule tell each other so and do not compare their states (docs/adr/0014; TestCharacters).
 func plain(s string) string {
 	if len(s) > maxMessage {
 		s = s[:maxMessage]

@@ -1,9 +1,12 @@
 package state
 
 import (
+	"hash/fnv"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -49,5 +52,26 @@ func TestTurnedBefore(t *testing.T) {
 	describe.Edits[0].Description = &other
 	if got := x.apply(describe); !strings.Contains(got, "refused") {
 		t.Errorf("in form 6: %s", got)
+	}
+}
+
+// TestCharacters: texts of the state follow Go's tables of Unicode, by what is replaced in
+// them (plain), quoted in them, and refused in lower case. Another Go may have other tables.
+func TestCharacters(t *testing.T) {
+	sum := fnv.New64a()
+	for r := range unicode.MaxRune + 1 {
+		var is byte
+		if cluster.Unshowable(r) {
+			is |= 1
+		}
+		if strconv.IsPrint(r) {
+			is |= 2
+		}
+		lower := unicode.ToLower(r)
+		sum.Write([]byte{is, byte(lower), byte(lower >> 8), byte(lower >> 16)})
+	}
+	const want = 0xc86ac3e864423125
+	if got := sum.Sum64(); got != want {
+		t.Errorf("characters are %#x, not %#x: members built with another Go make another state of the same texts; raise DigestVersion with it", got, uint64(want))
 	}
 }

@@ -13,8 +13,8 @@ import (
 // keyRetention is how long the outcome of a key is remembered that does not last.
 const keyRetention = 32 * 24 * time.Hour
 
-// maxKey bounds a key, in bytes.
-const maxKey = 192
+// MaxKey bounds a key, in bytes.
+const MaxKey = 192
 
 // Stamp is what every command carries.
 type Stamp struct {
@@ -116,8 +116,8 @@ type agingKey struct {
 // once does a command unless its key was used before. Refusals that depend on the
 // ledger are remembered like successes.
 func (l *Ledger) once(s Stamp, p Fingerprint, do func() (Receipt, error)) (Receipt, error) {
-	if s.Key == "" || len(s.Key) > maxKey {
-		return Receipt{}, fmt.Errorf("%w: a key has 1 to %d bytes", ErrInvalid, maxKey)
+	if s.Key == "" || len(s.Key) > MaxKey {
+		return Receipt{}, fmt.Errorf("%w: a key has 1 to %d bytes", ErrInvalid, MaxKey)
 	}
 	if !s.Natural {
 		if record, known := l.keys.Get(s.Key); known {

@@ -209,7 +209,7 @@ func (l *Ledger) rooted() error {
 
 func (l *Ledger) restoreKey(c *codec.Coder, key, record string) {
 	x, err := readOutcome(record)
-	accept(c, err == nil && key != "" && len(key) <= maxKey && !l.keys.Has(key), "a key")
+	accept(c, err == nil && key != "" && len(key) <= MaxKey && !l.keys.Has(key), "a key")
 	l.keys.Set(key, record)
 	if !x.lasting {
 		l.aging.Set(agingKey{x.at, key}, none{})
