@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -137,5 +138,33 @@ func TestTurnsOfANewOne(t *testing.T) {
 	d := p.Pass(snap) // 5 moves on b, 6 is planned behind it, 7 leaves c for d
 	if got := write(d); p.entries[6].at >= p.entries[8].at || !strings.Contains(got, "7 starts on d:0-7") {
 		t.Errorf("job 8 is before job 6: %s", got)
+	}
+}
+
+// TestNoNodeTwice: a promise is kept when the fabric is another, in which its nodes stand in another
+// order; and when it is brought forward on some of them and others, it has each of them once.
+func TestNoNodeTwice(t *testing.T) {
+	snap := draw(t, `
+		rules . horizon=24h
+		node a gpus=2 cpus=64
+		node b gpus=4 cpus=1
+		node c gpus=4 cpus=1
+		node d gpus=4 cpus=64
+		run 1 on=b:0-3 gpus=4 cpus=1 left=1h limit=2h
+		run 2 on=c:0-3 gpus=4 cpus=1 left=1h limit=2h
+		run 3 on=d:0-3 gpus=4 left=10h limit=11h
+		job 4 nodes=3 gpus=1 cpus=1 limit=2h`)
+	p := NewPlanner()
+	settle(snap, p.Pass(snap))
+	snap = later(snap, time.Second)
+	top := cluster.Switch{Name: "top"}
+	for _, name := range []string{"c", "b", "a", "d"} {
+		leaf := cluster.Switch{Name: fmt.Sprintf("s%d", len(snap.Switches)), Nodes: []string{name}}
+		top.Children, snap.Switches = append(top.Children, leaf.Name), append(snap.Switches, leaf)
+	}
+	snap.Switches = append(snap.Switches, top)
+	p.Pass(snap)
+	if d := p.Pass(later(snap, time.Second, 1, 3)); !strings.HasPrefix(write(d), "4 starts on a:0 b:0 d:0") {
+		t.Errorf("jobs 1 and 3 ended: %s", write(d))
 	}
 }

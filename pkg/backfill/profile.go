@@ -374,8 +374,9 @@ func (p *Profile) FitsIn(w *Want, now []Amount, open HostSet) bool {
 	return false
 }
 
-// Shares turns what hosts keep for a promise into shares, false when a host could
-// never give that, or they are not as near each other as the want asks.
+// Shares turns what hosts keep for a promise into shares by host, false when a host could
+// never give that, or they are not as near each other as the want asks. The hosts may come in
+// any order: of another fabric, say.
 func (p *Profile) Shares(w *Want, kind string, at cluster.Instant, hosts []int, gpus []int32) ([]Share, bool) {
 	k := slices.IndexFunc(w.kinds, func(k kindWant) bool { return k.kind == kind })
 	if k < 0 {
@@ -394,6 +395,7 @@ func (p *Profile) Shares(w *Want, kind string, at cluster.Instant, hosts []int, 
 		}
 		shares = append(shares, share)
 	}
+	slices.SortFunc(shares, byHost)
 	return shares, w.allows(shares)
 }
 
