@@ -45,7 +45,7 @@ var owners = map[string][]string{
 	"github.com/NVIDIA/":                {"internal/gpu/nvml", "cmd/gnvml"},
 	"github.com/spf13/":                 {"internal/cli", "cmd"},
 	"connectrpc.com/":                   {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/daemon"},
-	"google.golang.org/protobuf":        {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent"},
+	"google.golang.org/protobuf":        {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "test/bench"},
 	"github.com/pelletier/go-toml":      {"internal/config"},
 	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit"},
 	"golang.org/x/net":                  {"internal/server", "internal/client"},
