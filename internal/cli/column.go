@@ -68,9 +68,9 @@ func number(get func(*greylagv1.Job) int64) func([]byte, view, *row) []byte {
 	return func(dst []byte, _ view, r *row) []byte { return strconv.AppendInt(dst, get(r.job), 10) }
 }
 
-// instant makes a field of a point in time.
+// instant makes a field of a point in time, of the element that starts first.
 func instant(get func(*greylagv1.Job) time.Time) func([]byte, view, *row) []byte {
-	return func(dst []byte, v view, r *row) []byte { return v.instant(dst, get(r.job)) }
+	return func(dst []byte, v view, r *row) []byte { return v.instant(dst, get(r.soonest)) }
 }
 
 // fields are the letters of -o, which mean what they mean to squeue.
@@ -111,7 +111,7 @@ func fields() []field {
 		}},
 		{'S', "START_TIME", "start, maybe planned", instant(startOf)},
 		{'G', "KEPT", "start is promised", func(dst []byte, _ view, r *row) []byte {
-			if r.job.Promised {
+			if r.soonest.Promised {
 				return append(dst, "yes"...)
 			}
 			return append(dst, '-')
@@ -119,7 +119,7 @@ func fields() []field {
 		{'e', "END_TIME", "end, at the latest", instant(endOf)},
 		{'V', "SUBMIT_TIME", "submission", instant(func(j *greylagv1.Job) time.Time { return j.Submitted.AsTime() })},
 		{'D', "NODES", "number of nodes", func(dst []byte, v view, r *row) []byte {
-			if planned := v.starts[r.job.Ref].GetHosts(); len(planned) > 0 { // which are listed beside it
+			if planned := v.starts[r.soonest.Ref].GetHosts(); len(planned) > 0 { // which are listed beside it
 				return strconv.AppendInt(dst, int64(len(planned)), 10)
 			}
 			return strconv.AppendInt(dst, int64(nodeCount(r.job)), 10)

@@ -17,7 +17,8 @@ import (
 type row struct {
 	job     *greylagv1.Job
 	state   cluster.JobState
-	indices []int32 // of the elements; nil for a single job
+	indices []int32        // of the elements; nil for a single job
+	soonest *greylagv1.Job // of those the one that starts first; the job where none has a start
 
 	priority int64 // where it is shown or sorted by; unranked of one that does not wait
 }
@@ -33,7 +34,7 @@ func fold(jobs []*greylagv1.Job, single bool) []row {
 	rows := make([]row, 0, len(jobs))
 	for _, j := range jobs {
 		if single || j.ArrayId == 0 || j.State != "PENDING" {
-			rows = append(rows, row{job: j, state: stateOf(j)})
+			rows = append(rows, row{job: j, soonest: j, state: stateOf(j)})
 			continue
 		}
 		key := share{j.ArrayId, j.Reason, j.Partition}
@@ -41,9 +42,12 @@ func fold(jobs []*greylagv1.Job, single bool) []row {
 		if !ok {
 			i = len(rows)
 			at[key] = i
-			rows = append(rows, row{job: j, state: cluster.Pending})
+			rows = append(rows, row{job: j, soonest: j, state: cluster.Pending})
 		}
 		rows[i].indices = append(rows[i].indices, j.ArrayIndex)
+		if rankTime(startOf(j)) < rankTime(startOf(rows[i].soonest)) {
+			rows[i].soonest = j
+		}
 	}
 	for i := range rows {
 		if len(rows[i].indices) == 1 && rows[i].job.ArrayLimit == 0 {
@@ -143,9 +147,9 @@ func sorter(letter byte) func(a, b *row) int {
 	case 'l':
 		return byNumber(func(j *greylagv1.Job) int64 { return int64(j.TimeLimit.AsDuration()) })
 	case 'S', 'M': // the longer it runs, the earlier it began
-		return byNumber(func(j *greylagv1.Job) int64 { return rankTime(startOf(j)) })
+		return func(a, b *row) int { return cmp.Compare(rankTime(startOf(a.soonest)), rankTime(startOf(b.soonest))) }
 	case 'e':
-		return byNumber(func(j *greylagv1.Job) int64 { return rankTime(endOf(j)) })
+		return func(a, b *row) int { return cmp.Compare(rankTime(endOf(a.soonest)), rankTime(endOf(b.soonest))) }
 	case 'V':
 		return byNumber(func(j *greylagv1.Job) int64 { return j.Submitted.AsTime().UnixNano() })
 	case 'p', 'Q':

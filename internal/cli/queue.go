@@ -17,7 +17,8 @@ import (
 const queueUsage = `usage: gqueue [OPTIONS]
 
 Shows the jobs that are pending or running. Elements of an array that wait for
-the same reason share a line; -r gives each its own.
+the same reason share a line, with the start of the first of them; -r gives
+each its own.
 `
 
 func queueTable() []getopt.Option {

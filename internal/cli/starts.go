@@ -46,13 +46,13 @@ func usesStarts(format string) bool {
 func startFields() []field {
 	return []field{
 		{'Y', "SCHEDNODES", "promised nodes", func(dst []byte, v view, r *row) []byte {
-			if list := v.starts.nodes(r.job); list != "" {
+			if list := v.starts.nodes(r.soonest); list != "" {
 				return appendPrintable(dst, list)
 			}
 			return append(dst, "(null)"...)
 		}},
 		{'X', "EXPECTED", "expected start", func(dst []byte, v view, r *row) []byte {
-			return v.instant(dst, v.starts.expected(r.job))
+			return v.instant(dst, v.starts.expected(r.soonest))
 		}},
 	}
 }
