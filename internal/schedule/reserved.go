@@ -25,6 +25,7 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 	repair := true                                     // nothing else
 	open := make([]backfill.Amount, p.profile.Hosts()) // of an empty cluster, without what is reserved
 	left := slices.Clone(r.freeNow(p))
+	chosen := p.ground.chooser(&c.spec.Request)
 	for h := range open {
 		open[h] = p.profile.All(h)
 	}
@@ -35,7 +36,7 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 				continue
 			}
 			open[h], left[h] = backfill.Amount{}, backfill.Amount{}
-			if c.may(h) {
+			if c.may(h) && chosen(p.ground.nodes[name]) {
 				which, nodes = append(which, t.reservation.Name), append(nodes, name)
 				repair = repair && t.reservation.Maintenance()
 			}
@@ -60,7 +61,7 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 	return fmt.Sprintf("%s; "+kept+" kept by %s %s before it could end", c.needs(), hostlist.Compress(nodes), word, strings.Join(which, ", "))
 }
 
-// may reports whether a host is one of those on which the class may run.
+// may reports whether a host is in one of the partitions in which the class may run.
 func (c *class) may(h int) bool {
 	return slices.ContainsFunc(c.options, func(o option) bool { return o.part.usable.Has(h) })
 }

@@ -59,12 +59,22 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 		s.occupy(j)
 	}
 	member, kept := s.memberships(g), keptNodes(snap)
+	only, all := names(job.Spec.Request.NodeList)
+	never, none := names(job.Spec.Request.Exclude)
 	var fit []*cluster.Node
 	for _, n := range snap.Nodes {
 		if !member[n.Name] {
 			continue
 		}
 		s.members++
+		switch { // what else there is of such a node matters nothing to the job
+		case len(only) > 0 && !all && !only[n.Name]:
+			s.rule("not in --nodelist")
+			continue
+		case none || never[n.Name]:
+			s.rule("in --exclude")
+			continue
+		}
 		why := append(s.unable(n), g.outside(&job.Spec.Request, n)...)
 		why = append(why, reserved(snap, kept[n.Name], job.Spec, snap.Now.Add(g.lasts(job.Spec)))...)
 		if len(why) == 0 {
@@ -222,10 +232,6 @@ func (s *surveyed) unable(n *cluster.Node) []string {
 	for _, f := range r.Features {
 		note(!slices.Contains(n.Features, f), fmt.Sprintf("without feature %q", f))
 	}
-	only, all := names(r.NodeList)
-	note(len(r.NodeList) > 0 && !all && !only[n.Name], "not in --nodelist")
-	never, none := names(r.Exclude)
-	note(none || never[n.Name], "in --exclude")
 	note(n.CPUs < s.need.CPUs, "fewer than "+count(s.need.CPUs, "CPU")+" in all")
 	m := s.need.Memory(s.each())
 	note(n.Memory < m, "less than "+m.String()+" of memory in all")
