@@ -112,7 +112,11 @@ func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
 	spec := e.job.Spec
 	needs := c.needs()
 	if spec.Reservation != "" {
-		if v, early := r.early(spec); early {
+		v, early := r.early(spec)
+		switch {
+		case early && c.kept != "" && e.at == 0:
+			return cluster.ReasonReqNodeNotAvail, c.kept + ", " + v.detail
+		case early:
 			return v.reason, needs + ", " + v.detail
 		}
 		needs += fmt.Sprintf(", within reservation %q", spec.Reservation)

@@ -11,15 +11,19 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// keptFrom says which reservations keep the jobs of a class from starting now, when
-// nothing else does: they would fit into what no job has, or into an empty cluster, were
-// it not for nodes that are reserved before they could end. "" when there are none.
-// O(hosts).
+// keptFrom says which reservations keep the jobs of a class from starting now, or when their
+// own reservation begins, when nothing else does: they would fit into what no job has, or
+// into an empty cluster, were it not for nodes that are reserved before they could end. ""
+// when there are none. O(hosts).
 func (p *Planner) keptFrom(r *round, c *class) string {
 	if len(p.ground.twins) == 0 {
 		return ""
 	}
-	end := r.snap.Now.Add(p.ground.lasts(c.spec))
+	from := r.snap.Now
+	if x, known := r.snap.Policy.Scheduling.Reservation(c.spec.Reservation); known {
+		from = max(from, x.Start)
+	}
+	end := from.Add(p.ground.lasts(c.spec))
 	var which []string
 	var nodes []string
 	repair := true                                     // nothing else
@@ -29,10 +33,13 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 	for h := range open {
 		open[h] = p.profile.All(h)
 	}
+	if from > r.snap.Now { // when what jobs have now may be free
+		left = slices.Clone(open)
+	}
 	for name := range p.ground.twins {
 		h, others, ok := p.ground.hostOf(c.spec, name)
 		for _, t := range others {
-			if !ok || t.reservation.Start >= end || t.reservation.End <= r.snap.Now {
+			if !ok || t.reservation.Start >= end || t.reservation.End <= from {
 				continue
 			}
 			open[h], left[h] = backfill.Amount{}, backfill.Amount{}

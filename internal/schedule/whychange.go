@@ -95,6 +95,8 @@ func (t *trial) lacks(s *surveyed) []verdict {
 	early, notYet := t.r.early(spec)
 	kept := t.p.keptFrom(t.r, c)
 	switch {
+	case notYet && kept != "" && t.job.Planned == 0:
+		all = append(all, verdict{cluster.ReasonReqNodeNotAvail, kept + ", " + early.detail})
 	case notYet:
 		all = append(all, verdict{early.reason, s.needs + ", " + early.detail})
 	case kept != "":
