@@ -25,7 +25,7 @@ func classify(t *task, exit tasks.Exit) cluster.Task {
 	how := cluster.Task{
 		Exit:    cluster.Exit{Code: int32(exit.Code)},
 		Started: cluster.InstantOf(exit.Started), Ended: cluster.InstantOf(exit.Ended),
-		Memory: cluster.Bytes(exit.PeakMemory), CPUTime: exit.CPUTime,
+		Memory: cluster.Bytes(exit.PeakMemory), CPUTime: exit.CPUTime, User: exit.UserTime,
 	}
 	if exit.Signal != 0 { // as wait(2) tells it, not as a shell does
 		how.Exit = cluster.Exit{Signal: int32(exit.Signal)}

@@ -267,7 +267,7 @@ func reported(t *task) *greylagv1.ReportedTask {
 		r.Ended = timestamppb.New(t.End.Ended.Time())
 	}
 	if t.End.CPUTime != 0 {
-		r.CpuTime = durationpb.New(t.End.CPUTime)
+		r.CpuTime, r.UserTime = durationpb.New(t.End.CPUTime), durationpb.New(t.End.User)
 	}
 	return r
 }

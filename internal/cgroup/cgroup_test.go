@@ -85,10 +85,11 @@ func TestUnifiedFiles(t *testing.T) {
 	now, err3 := group.Memory()
 	cpu, err4 := group.CPUTime()
 	pids, err5 := group.Processes()
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	user, err6 := group.UserTime()
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(kills, peak, now, cpu, pids); got != "2 33554432 4096 1.5s [4000001 4000002]" {
+	if got := fmt.Sprint(kills, peak, now, cpu, user, pids); got != "2 33554432 4096 1.5s 1s [4000001 4000002]" {
 		t.Error(got)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "memory.events"), []byte("low x\n"), 0o644); err != nil {

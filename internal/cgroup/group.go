@@ -75,6 +75,16 @@ func (g Group) CPUTime() (time.Duration, error) {
 	return time.Duration(nanoseconds), err
 }
 
+// UserTime is what of CPUTime was user time; on version 1 the kernel's ticks tell.
+func (g Group) UserTime() (time.Duration, error) {
+	if g.hierarchy.Unified() {
+		microseconds, err := g.keyed("cpu", "cpu.stat", "user_usec")
+		return time.Duration(microseconds) * time.Microsecond, err
+	}
+	nanoseconds, err := g.number("cpuacct", "cpuacct.usage_user")
+	return time.Duration(nanoseconds), err
+}
+
 // Processes lists the processes of the group and of the groups below it. A
 // group that does not exist has none.
 func (g Group) Processes() ([]int, error) {

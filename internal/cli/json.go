@@ -107,7 +107,8 @@ type taskJSON struct {
 	Started    *time.Time `json:"started,omitempty"`
 	Ended      *time.Time `json:"ended,omitempty"`
 	MemoryPeak int64      `json:"memory_peak,omitempty"`
-	CPUTime    float64    `json:"cpu_time,omitempty"` // seconds
+	CPUTime    float64    `json:"cpu_time,omitempty"`  // seconds
+	UserTime   float64    `json:"user_time,omitempty"` // of that
 	GPUUseJSON
 }
 
@@ -142,7 +143,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 	for _, t := range j.Tasks {
 		out.Tasks = append(out.Tasks, taskJSON{
 			t.Node, t.Phase, t.Cause, t.ExitCode, t.ExitSignal, t.Message,
-			Stamp(timeOf(t.Started)), Stamp(timeOf(t.Ended)), t.MemoryPeak, t.CpuTime.AsDuration().Seconds(),
+			Stamp(timeOf(t.Started)), Stamp(timeOf(t.Ended)), t.MemoryPeak, t.CpuTime.AsDuration().Seconds(), t.UserTime.AsDuration().Seconds(),
 			WriteGPUUse(t.GpuBusyMs, t.GpuKnownMs, t.GpuMemoryPeakBytes),
 		})
 	}

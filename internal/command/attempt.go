@@ -23,4 +23,7 @@ func attemptFields(c *codec.Coder, x *cluster.AttemptRecord) {
 	if c.Added() {
 		gpuUse(c, &x.GPU)
 	}
+	if c.Added() {
+		codec.Int(c, &x.User)
+	}
 }

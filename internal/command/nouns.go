@@ -215,6 +215,9 @@ func taskFields(c *codec.Coder, x *cluster.Task) {
 	if c.Added() {
 		codec.Int(c, &x.Ran)
 	}
+	if c.Added() {
+		codec.Int(c, &x.User)
+	}
 }
 
 func gpuUse(c *codec.Coder, x *cluster.GPUUse) { codec.Record(c, x, gpuUseFields) }

@@ -24,6 +24,8 @@ func (r *Record) measure(dir string) {
 	}
 	if microseconds, ok := counted(filepath.Join(dir, "cpu.stat"), "usage_usec"); ok {
 		r.CPU = int64(microseconds) * 1000
+		user, _ := counted(filepath.Join(dir, "cpu.stat"), "user_usec") // stands beside it in every kernel
+		r.User = int64(user) * 1000
 	}
 }
 

@@ -22,7 +22,7 @@ func TestMeasure(t *testing.T) {
 	before := Record{Code: 137, MaxRSS: 7, CPU: 8, Ended: 9}
 	for where, want := range map[string]Record{
 		"": before, t.TempDir(): before,
-		dir: {Code: 137, MaxRSS: 65_536_000, CPU: 1_500_000, OOMKills: 2, Measured: true, Ended: 9},
+		dir: {Code: 137, MaxRSS: 65_536_000, CPU: 1_500_000, User: 1_000_000, OOMKills: 2, Measured: true, Ended: 9},
 	} {
 		got := before
 		if got.measure(where); got != want {

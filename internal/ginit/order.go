@@ -73,8 +73,9 @@ type Record struct {
 	Ended       int64  `json:"ended"`
 	MaxRSS      uint64 `json:"max_rss,omitempty"`   // bytes, of the largest process, or of all where there is a group
 	CPU         int64  `json:"cpu,omitempty"`       // nanoseconds, user and system, of all that were waited for
+	User        int64  `json:"user,omitempty"`      // of that the user time
 	OOMKills    uint64 `json:"oom_kills,omitempty"` // processes killed for memory, where there is a group
-	Measured    bool   `json:"measured,omitempty"`  // the last three are the group's
+	Measured    bool   `json:"measured,omitempty"`  // the last four are the group's
 }
 
 // Duration is the time the program ran; 0 where it never did.

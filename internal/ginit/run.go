@@ -150,7 +150,7 @@ func ending(status syscall.WaitStatus) Record {
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &usage) == nil {
 		record.MaxRSS = uint64(usage.Maxrss) * 1024
-		record.CPU = usage.Utime.Nano() + usage.Stime.Nano()
+		record.CPU, record.User = usage.Utime.Nano()+usage.Stime.Nano(), usage.Utime.Nano()
 	}
 	return record
 }

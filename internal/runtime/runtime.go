@@ -168,8 +168,8 @@ type Exit struct {
 	// PeakMemory in bytes: the cgroup's high-water mark, or without a cgroup
 	// the largest resident set of one process.
 	PeakMemory uint64
-	// CPUTime is user and system time of all processes.
-	CPUTime time.Duration
+	// CPUTime is user and system time of all processes, UserTime the former.
+	CPUTime, UserTime time.Duration
 	// LaunchError is set where the user's program was never executed, in
 	// words for the user: what was wrong, and where.
 	LaunchError string

@@ -160,6 +160,9 @@ func (s *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 		t.Ended = r.Ended
 	}
 	t.Memory, t.CPUTime = max(t.Memory, r.Memory), max(t.CPUTime, r.CPUTime)
+	if s.since(countsForm) {
+		t.User = max(t.User, r.User)
+	}
 	never := t.Phase == cluster.TaskWanted && r.Phase >= cluster.TaskClean && r.Cause == cluster.NoCause
 	t.Phase = min(r.Phase, cluster.TaskClean)
 	switch {

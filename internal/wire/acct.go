@@ -25,6 +25,9 @@ func writeAttempts(j *cluster.Job) (list []*greylagv1.PastAttempt) {
 		if a.CPUTime != 0 {
 			past.CpuTime = durationpb.New(a.CPUTime)
 		}
+		if a.User != 0 {
+			past.UserTime = durationpb.New(a.User)
+		}
 		list = append(list, past)
 	}
 	return list

@@ -92,6 +92,9 @@ func writeTask(t *cluster.Task) *greylagv1.Task {
 	if t.CPUTime != 0 {
 		p.CpuTime = durationpb.New(t.CPUTime)
 	}
+	if t.User != 0 {
+		p.UserTime = durationpb.New(t.User)
+	}
 	p.GpuBusyMs, p.GpuKnownMs, p.GpuMemoryPeakBytes = t.GPU.BusyMs, t.GPU.KnownMs, heldPeak(t.GPU)
 	return p
 }

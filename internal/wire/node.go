@@ -124,10 +124,12 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 	if ok != [2]bool{true, true} {
 		return t, refuse("job %d: unknown phase %.40q or cause %.40q: is gnoded newer than gctld?", p.GetJob(), p.GetPhase(), p.GetCause())
 	}
-	var errs [3]error
+	var errs [4]error
 	t.Started, errs[0] = instant("start", p.GetStarted())
 	t.Ended, errs[1] = instant("end", p.GetEnded())
 	t.CPUTime, errs[2] = duration("CPU time", p.GetCpuTime())
+	t.User, errs[3] = duration("user time", p.GetUserTime())
+	t.User = min(t.User, t.CPUTime)
 	for _, err := range errs {
 		if err != nil {
 			return t, err

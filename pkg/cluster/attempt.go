@@ -14,6 +14,7 @@ type AttemptRecord struct {
 	Account   string        // for which it ran, whatever the job is changed to later; "": not noted
 	QOS       string        // likewise
 	GPU       GPUUse        // of all its GPUs
+	User      time.Duration // of CPUTime the user time; 0 where that is not known
 }
 
 // maxAttempts is how many earlier attempts of a job are kept.
@@ -37,6 +38,7 @@ func (j *Job) ThisAttempt() AttemptRecord {
 	}
 	for i := range j.Tasks {
 		r.CPUTime += j.Tasks[i].CPUTime
+		r.User += j.Tasks[i].User
 		r.GPU = r.GPU.Plus(j.Tasks[i].GPU)
 	}
 	return r

@@ -255,5 +255,6 @@ type Task struct {
 	Memory  Bytes         // peak
 	CPUTime time.Duration // user and system
 	GPU     GPUUse        // of its GPUs; what is known while it runs, and when it has ended all
+	User    time.Duration // of CPUTime the user time; 0 where that is not known
 	Ran     time.Duration // when it has ended: for how long its node's daemon had it until then, by no clock that is set
 }

@@ -35,7 +35,7 @@ func unknownHere() []string {
 		"ConsumedEnergy", "ConsumedEnergyRaw", "DBIndex", "Extra", "Flags", "Layout", "MaxDiskRead", "MaxDiskReadNode", "MaxDiskReadTask",
 		"MaxDiskWrite", "MaxDiskWriteNode", "MaxDiskWriteTask", "MaxPages", "MaxPagesNode", "MaxPagesTask", "MaxVMSize",
 		"MaxVMSizeNode", "MaxVMSizeTask", "McsLabel", "Priority", "QOSREQ", "ReqCPUFreq", "ReqCPUFreqGov", "ReqCPUFreqMax",
-		"ReqCPUFreqMin", "ReservationId", "StdIn", "SubmitLine", "Suspended", "SystemComment", "SystemCPU", "TRESUsageOutAve", "TRESUsageOutMax", "TRESUsageOutMin", "TRESUsageOutTot", "UserCPU", "WCKey", "WCKeyID",
+		"ReqCPUFreqMin", "ReservationId", "StdIn", "SubmitLine", "Suspended", "SystemComment", "TRESUsageOutAve", "TRESUsageOutMax", "TRESUsageOutMin", "TRESUsageOutTot", "WCKey", "WCKeyID",
 	}
 }
 

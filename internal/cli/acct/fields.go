@@ -130,6 +130,8 @@ func measuredFields() []field {
 			return r.resident(average(r, sum))
 		}},
 		{"TotalCPU", 10, func(r *row) string { return cpuText(r.cpuTime()) }},
+		{"UserCPU", 10, func(r *row) string { return r.partText(r.userTime()) }},
+		{"SystemCPU", 10, func(r *row) string { return r.partText(r.cpuTime() - r.userTime()) }},
 		{"AveCPU", 10, func(r *row) string { return lengthText(time.Duration(average(r, int64(r.cpuTime())))) }},
 		{"MinCPU", 10, func(r *row) string { t, _ := r.extreme(byIdleness); return lengthText(t.GetCpuTime().AsDuration()) }},
 		{"MinCPUNode", 10, func(r *row) string { t, _ := r.extreme(byIdleness); return t.GetNode() }},

@@ -32,7 +32,8 @@ type attemptJSON struct {
 	Started   *time.Time       `json:"started,omitempty"`
 	Ended     *time.Time       `json:"ended,omitempty"`
 	TRES      map[string]int64 `json:"tres,omitempty"`
-	CPUTime   float64          `json:"cpu_time,omitempty"` // seconds
+	CPUTime   float64          `json:"cpu_time,omitempty"`  // seconds
+	UserTime  float64          `json:"user_time,omitempty"` // of that
 	cli.GPUUseJSON
 }
 
@@ -57,7 +58,7 @@ func (w *writer) object(p *greylagv1.PastJob) {
 	out.Charged = cli.CreditsWord(p.Charged)
 	for _, a := range p.Attempts {
 		out.Attempts = append(out.Attempts, attemptJSON{
-			a.Attempt, a.Partition, a.Account, a.Qos, a.Outcome, cli.Stamp(timeOf(a.Started)), cli.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(),
+			a.Attempt, a.Partition, a.Account, a.Qos, a.Outcome, cli.Stamp(timeOf(a.Started)), cli.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(), a.UserTime.AsDuration().Seconds(),
 			cli.WriteGPUUse(a.GpuBusyMs, a.GpuKnownMs, a.GpuMemoryPeakBytes),
 		})
 	}

@@ -223,6 +223,14 @@ func cpuText(d time.Duration) string {
 	return fmt.Sprintf("%02d:%02d.%03d", ms/60000, ms/1000%60, ms%1000)
 }
 
+// partText writes a part of the CPU time; nothing where it is not known how that is divided.
+func (r *row) partText(d time.Duration) string {
+	if r.userTime() == 0 && r.cpuTime() > 0 {
+		return ""
+	}
+	return cpuText(d)
+}
+
 // moment writes a time; absent stands for none.
 func (r *row) moment(t time.Time, absent string) string {
 	if t.IsZero() {
@@ -271,6 +279,18 @@ func (r *row) cpuTime() time.Duration {
 	var sum time.Duration
 	for _, t := range r.Tasks {
 		sum += t.CpuTime.AsDuration()
+	}
+	return sum
+}
+
+// userTime is what of cpuTime was user time; 0 where nodes did not say.
+func (r *row) userTime() time.Duration {
+	if r.earlier != nil {
+		return r.earlier.UserTime.AsDuration()
+	}
+	var sum time.Duration
+	for _, t := range r.Tasks {
+		sum += t.UserTime.AsDuration()
 	}
 	return sum
 }

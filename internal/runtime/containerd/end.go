@@ -49,7 +49,7 @@ func (r *Runtime) Wait(ctx context.Context, id runtime.TaskID) (runtime.Exit, er
 	}
 	exit := runtime.Exit{
 		Code: record.Code, Signal: record.Signal, LaunchError: record.LaunchError,
-		Ended: time.Unix(0, record.Ended), PeakMemory: record.MaxRSS, CPUTime: time.Duration(record.CPU),
+		Ended: time.Unix(0, record.Ended), PeakMemory: record.MaxRSS, CPUTime: time.Duration(record.CPU), UserTime: time.Duration(record.User),
 		OOMKills: record.OOMKills,
 	}
 	if record.Started != 0 {
@@ -114,6 +114,9 @@ func (r *Runtime) measure(id runtime.TaskID, exit *runtime.Exit) {
 	}
 	if used, err := group.CPUTime(); err == nil && used > 0 {
 		exit.CPUTime = used
+		if user, err := group.UserTime(); err == nil {
+			exit.UserTime = user
+		}
 	}
 }
 

@@ -209,7 +209,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("core set: %+v %q", exit, out)
 	}
 	busy := job(t, 4, "(ulimit -t 1; while :; do :; done)\nx=$(yes | head -c 50000000)\nexit 0\n")
-	if exit, _ := run(t, r, busy); exit.CPUTime < 900e6 || exit.PeakMemory < 40<<20 {
+	if exit, _ := run(t, r, busy); exit.CPUTime < 900e6 || exit.UserTime <= 0 || exit.UserTime >= exit.CPUTime || exit.PeakMemory < 40<<20 {
 		t.Errorf("use: %+v", exit)
 	}
 }

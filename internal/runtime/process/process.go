@@ -174,7 +174,7 @@ func (r *Runtime) Wait(ctx context.Context, id runtime.TaskID) (runtime.Exit, er
 	}
 	exit := runtime.Exit{
 		Code: record.Code, Signal: record.Signal, LaunchError: record.LaunchError,
-		Ended: time.Unix(0, record.Ended), PeakMemory: record.MaxRSS, CPUTime: time.Duration(record.CPU),
+		Ended: time.Unix(0, record.Ended), PeakMemory: record.MaxRSS, CPUTime: time.Duration(record.CPU), UserTime: time.Duration(record.User),
 	}
 	if record.Started != 0 {
 		exit.Started = time.Unix(0, record.Started)

@@ -303,6 +303,7 @@ type PastAttempt struct {
 	GpuBusyMs          int64                  `protobuf:"varint,10,opt,name=gpu_busy_ms,json=gpuBusyMs,proto3" json:"gpu_busy_ms,omitempty"` // as of Task, of all its nodes
 	GpuKnownMs         int64                  `protobuf:"varint,11,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"`
 	GpuMemoryPeakBytes *int64                 `protobuf:"varint,12,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
+	UserTime           *durationpb.Duration   `protobuf:"bytes,13,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // of cpu_time; absent: not known
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -421,6 +422,13 @@ func (x *PastAttempt) GetGpuMemoryPeakBytes() int64 {
 	return 0
 }
 
+func (x *PastAttempt) GetUserTime() *durationpb.Duration {
+	if x != nil {
+		return x.UserTime
+	}
+	return nil
+}
+
 var File_greylag_v1_acct_proto protoreflect.FileDescriptor
 
 const file_greylag_v1_acct_proto_rawDesc = "" +
@@ -444,7 +452,7 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\acharged\x18\x04 \x01(\x03R\acharged\"8\n" +
 	"\x04Tres\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"\xe3\x03\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\x9b\x04\n" +
 	"\vPastAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\rR\aattempt\x124\n" +
 	"\astarted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
@@ -459,7 +467,8 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	" \x01(\x03R\tgpuBusyMs\x12 \n" +
 	"\fgpu_known_ms\x18\v \x01(\x03R\n" +
 	"gpuKnownMs\x126\n" +
-	"\x15gpu_memory_peak_bytes\x18\f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01B\x18\n" +
+	"\x15gpu_memory_peak_bytes\x18\f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
+	"\tuser_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\buserTimeB\x18\n" +
 	"\x16_gpu_memory_peak_bytes2S\n" +
 	"\x0eHistoryService\x12A\n" +
 	"\x04Jobs\x12\x1a.greylag.v1.HistoryRequest\x1a\x1b.greylag.v1.HistoryResponse0\x01B9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
@@ -504,13 +513,14 @@ var file_greylag_v1_acct_proto_depIdxs = []int32{
 	6,  // 10: greylag.v1.PastAttempt.ended:type_name -> google.protobuf.Timestamp
 	3,  // 11: greylag.v1.PastAttempt.tres:type_name -> greylag.v1.Tres
 	10, // 12: greylag.v1.PastAttempt.cpu_time:type_name -> google.protobuf.Duration
-	0,  // 13: greylag.v1.HistoryService.Jobs:input_type -> greylag.v1.HistoryRequest
-	1,  // 14: greylag.v1.HistoryService.Jobs:output_type -> greylag.v1.HistoryResponse
-	14, // [14:15] is the sub-list for method output_type
-	13, // [13:14] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	10, // 13: greylag.v1.PastAttempt.user_time:type_name -> google.protobuf.Duration
+	0,  // 14: greylag.v1.HistoryService.Jobs:input_type -> greylag.v1.HistoryRequest
+	1,  // 15: greylag.v1.HistoryService.Jobs:output_type -> greylag.v1.HistoryResponse
+	15, // [15:16] is the sub-list for method output_type
+	14, // [14:15] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_acct_proto_init() }

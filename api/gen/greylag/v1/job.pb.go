@@ -1148,7 +1148,8 @@ type Task struct {
 	GpuBusyMs  int64 `protobuf:"varint,11,opt,name=gpu_busy_ms,json=gpuBusyMs,proto3" json:"gpu_busy_ms,omitempty"`
 	GpuKnownMs int64 `protobuf:"varint,12,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"`
 	// The most memory that was taken of any one of them; absent: nobody could tell.
-	GpuMemoryPeakBytes *int64 `protobuf:"varint,13,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
+	GpuMemoryPeakBytes *int64               `protobuf:"varint,13,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
+	UserTime           *durationpb.Duration `protobuf:"bytes,14,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // of cpu_time; absent: not known
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1272,6 +1273,13 @@ func (x *Task) GetGpuMemoryPeakBytes() int64 {
 		return *x.GpuMemoryPeakBytes
 	}
 	return 0
+}
+
+func (x *Task) GetUserTime() *durationpb.Duration {
+	if x != nil {
+		return x.UserTime
+	}
+	return nil
 }
 
 type SubmitRequest struct {
@@ -2982,7 +2990,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\x12\x12\n" +
 	"\x04cpus\x18\x03 \x01(\x05R\x04cpus\x12\x16\n" +
-	"\x06memory\x18\x04 \x01(\x03R\x06memory\"\xf1\x03\n" +
+	"\x06memory\x18\x04 \x01(\x03R\x06memory\"\xa9\x04\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x14\n" +
@@ -3000,7 +3008,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\vgpu_busy_ms\x18\v \x01(\x03R\tgpuBusyMs\x12 \n" +
 	"\fgpu_known_ms\x18\f \x01(\x03R\n" +
 	"gpuKnownMs\x126\n" +
-	"\x15gpu_memory_peak_bytes\x18\r \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01B\x18\n" +
+	"\x15gpu_memory_peak_bytes\x18\r \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
+	"\tuser_time\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\buserTimeB\x18\n" +
 	"\x16_gpu_memory_peak_bytes\"W\n" +
 	"\rSubmitRequest\x12\x1d\n" +
 	"\n" +
@@ -3233,54 +3242,55 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	31, // 21: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
 	31, // 22: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
 	30, // 23: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	0,  // 24: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
-	9,  // 25: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
-	31, // 26: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	10, // 27: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
-	11, // 28: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
-	4,  // 29: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
-	12, // 30: greylag.v1.ListResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 31: greylag.v1.GetRequest.read:type_name -> greylag.v1.Read
-	4,  // 32: greylag.v1.GetResponse.jobs:type_name -> greylag.v1.Job
-	12, // 33: greylag.v1.GetResponse.as_of:type_name -> greylag.v1.AsOf
-	10, // 34: greylag.v1.WatchRequest.filter:type_name -> greylag.v1.Filter
-	4,  // 35: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
-	10, // 36: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
-	21, // 37: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
-	31, // 38: greylag.v1.ForecastResponse.start:type_name -> google.protobuf.Timestamp
-	12, // 39: greylag.v1.ForecastResponse.as_of:type_name -> greylag.v1.AsOf
-	10, // 40: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
-	30, // 41: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
-	31, // 42: greylag.v1.UpdateRequest.begin:type_name -> google.protobuf.Timestamp
-	31, // 43: greylag.v1.UpdateRequest.deadline:type_name -> google.protobuf.Timestamp
-	24, // 44: greylag.v1.UpdateRequest.depends:type_name -> greylag.v1.Dependencies
-	3,  // 45: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	21, // 46: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
-	7,  // 47: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
-	7,  // 48: greylag.v1.JobService.Forecast:input_type -> greylag.v1.SubmitRequest
-	13, // 49: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
-	13, // 50: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
-	15, // 51: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
-	17, // 52: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
-	19, // 53: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
-	23, // 54: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
-	26, // 55: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
-	28, // 56: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
-	8,  // 57: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
-	22, // 58: greylag.v1.JobService.Forecast:output_type -> greylag.v1.ForecastResponse
-	14, // 59: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
-	14, // 60: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
-	16, // 61: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
-	18, // 62: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
-	20, // 63: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
-	25, // 64: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
-	27, // 65: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
-	29, // 66: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
-	57, // [57:67] is the sub-list for method output_type
-	47, // [47:57] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	30, // 24: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	0,  // 25: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
+	9,  // 26: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
+	31, // 27: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	10, // 28: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
+	11, // 29: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
+	4,  // 30: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
+	12, // 31: greylag.v1.ListResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 32: greylag.v1.GetRequest.read:type_name -> greylag.v1.Read
+	4,  // 33: greylag.v1.GetResponse.jobs:type_name -> greylag.v1.Job
+	12, // 34: greylag.v1.GetResponse.as_of:type_name -> greylag.v1.AsOf
+	10, // 35: greylag.v1.WatchRequest.filter:type_name -> greylag.v1.Filter
+	4,  // 36: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
+	10, // 37: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
+	21, // 38: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
+	31, // 39: greylag.v1.ForecastResponse.start:type_name -> google.protobuf.Timestamp
+	12, // 40: greylag.v1.ForecastResponse.as_of:type_name -> greylag.v1.AsOf
+	10, // 41: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
+	30, // 42: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
+	31, // 43: greylag.v1.UpdateRequest.begin:type_name -> google.protobuf.Timestamp
+	31, // 44: greylag.v1.UpdateRequest.deadline:type_name -> google.protobuf.Timestamp
+	24, // 45: greylag.v1.UpdateRequest.depends:type_name -> greylag.v1.Dependencies
+	3,  // 46: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	21, // 47: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
+	7,  // 48: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
+	7,  // 49: greylag.v1.JobService.Forecast:input_type -> greylag.v1.SubmitRequest
+	13, // 50: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
+	13, // 51: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
+	15, // 52: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
+	17, // 53: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
+	19, // 54: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
+	23, // 55: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
+	26, // 56: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
+	28, // 57: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
+	8,  // 58: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
+	22, // 59: greylag.v1.JobService.Forecast:output_type -> greylag.v1.ForecastResponse
+	14, // 60: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
+	14, // 61: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
+	16, // 62: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
+	18, // 63: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
+	20, // 64: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
+	25, // 65: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
+	27, // 66: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
+	29, // 67: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
+	58, // [58:68] is the sub-list for method output_type
+	48, // [48:58] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }

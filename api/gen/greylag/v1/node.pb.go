@@ -1023,9 +1023,10 @@ type ReportedTask struct {
 	RanMs      int64                  `protobuf:"varint,12,opt,name=ran_ms,json=ranMs,proto3" json:"ran_ms,omitempty"` // how long the node has had it, by a clock that nobody sets
 	// How its GPUs were used so far, as of Task. These only grow, also when the node's
 	// daemon is started anew.
-	GpuBusyMs          int64  `protobuf:"varint,13,opt,name=gpu_busy_ms,json=gpuBusyMs,proto3" json:"gpu_busy_ms,omitempty"`
-	GpuKnownMs         int64  `protobuf:"varint,14,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"`
-	GpuMemoryPeakBytes *int64 `protobuf:"varint,15,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
+	GpuBusyMs          int64                `protobuf:"varint,13,opt,name=gpu_busy_ms,json=gpuBusyMs,proto3" json:"gpu_busy_ms,omitempty"`
+	GpuKnownMs         int64                `protobuf:"varint,14,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"`
+	GpuMemoryPeakBytes *int64               `protobuf:"varint,15,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
+	UserTime           *durationpb.Duration `protobuf:"bytes,16,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // of cpu_time
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1163,6 +1164,13 @@ func (x *ReportedTask) GetGpuMemoryPeakBytes() int64 {
 		return *x.GpuMemoryPeakBytes
 	}
 	return 0
+}
+
+func (x *ReportedTask) GetUserTime() *durationpb.Duration {
+	if x != nil {
+		return x.UserTime
+	}
+	return nil
 }
 
 type ReportResponse struct {
@@ -1519,7 +1527,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05tasks\x18\x03 \x03(\v2\x18.greylag.v1.ReportedTaskR\x05tasks\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
 	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12\x1a\n" +
-	"\bcounting\x18\x06 \x01(\x04R\bcounting\"\xa8\x04\n" +
+	"\bcounting\x18\x06 \x01(\x04R\bcounting\"\xe0\x04\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
@@ -1539,7 +1547,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\vgpu_busy_ms\x18\r \x01(\x03R\tgpuBusyMs\x12 \n" +
 	"\fgpu_known_ms\x18\x0e \x01(\x03R\n" +
 	"gpuKnownMs\x126\n" +
-	"\x15gpu_memory_peak_bytes\x18\x0f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01B\x18\n" +
+	"\x15gpu_memory_peak_bytes\x18\x0f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
+	"\tuser_time\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\buserTimeB\x18\n" +
 	"\x16_gpu_memory_peak_bytes\"&\n" +
 	"\x0eReportResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"&\n" +
@@ -1610,21 +1619,22 @@ var file_greylag_v1_node_proto_depIdxs = []int32{
 	15, // 12: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
 	15, // 13: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
 	16, // 14: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	1,  // 15: greylag.v1.NodeService.Register:input_type -> greylag.v1.RegisterRequest
-	3,  // 16: greylag.v1.NodeService.Wanted:input_type -> greylag.v1.WantedRequest
-	8,  // 17: greylag.v1.NodeService.Report:input_type -> greylag.v1.ReportRequest
-	11, // 18: greylag.v1.NodeService.Fetch:input_type -> greylag.v1.FetchRequest
-	13, // 19: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	2,  // 20: greylag.v1.NodeService.Register:output_type -> greylag.v1.RegisterResponse
-	4,  // 21: greylag.v1.NodeService.Wanted:output_type -> greylag.v1.WantedResponse
-	10, // 22: greylag.v1.NodeService.Report:output_type -> greylag.v1.ReportResponse
-	12, // 23: greylag.v1.NodeService.Fetch:output_type -> greylag.v1.FetchResponse
-	14, // 24: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	20, // [20:25] is the sub-list for method output_type
-	15, // [15:20] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	16, // 15: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	1,  // 16: greylag.v1.NodeService.Register:input_type -> greylag.v1.RegisterRequest
+	3,  // 17: greylag.v1.NodeService.Wanted:input_type -> greylag.v1.WantedRequest
+	8,  // 18: greylag.v1.NodeService.Report:input_type -> greylag.v1.ReportRequest
+	11, // 19: greylag.v1.NodeService.Fetch:input_type -> greylag.v1.FetchRequest
+	13, // 20: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	2,  // 21: greylag.v1.NodeService.Register:output_type -> greylag.v1.RegisterResponse
+	4,  // 22: greylag.v1.NodeService.Wanted:output_type -> greylag.v1.WantedResponse
+	10, // 23: greylag.v1.NodeService.Report:output_type -> greylag.v1.ReportResponse
+	12, // 24: greylag.v1.NodeService.Fetch:output_type -> greylag.v1.FetchResponse
+	14, // 25: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	21, // [21:26] is the sub-list for method output_type
+	16, // [16:21] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }

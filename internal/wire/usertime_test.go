@@ -1,0 +1,35 @@
+package wire
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// TestUserTime: what a node says of user time is no more than the processor time that it is
+// part of, and is told as the task's and, of a job that ran again, as the attempt's.
+func TestUserTime(t *testing.T) {
+	for said, want := range map[time.Duration]time.Duration{7 * time.Second: 7 * time.Second, 11 * time.Second: 10 * time.Second, 0: 0} {
+		r, err := ReadReport(&greylagv1.ReportRequest{Tasks: []*greylagv1.ReportedTask{
+			{Job: 1, Attempt: 1, Phase: "ended", CpuTime: durationpb.New(10 * time.Second), UserTime: durationpb.New(said)},
+		}}, "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		task := r.Tasks[0].Task
+		j := cluster.Job{Tasks: []cluster.Task{task}}
+		j.Attempts = cluster.Attempted(nil, j.ThisAttempt())
+		is, past := writeTask(&task).UserTime, writeAttempts(&j)[0].UserTime
+		if is.AsDuration() != want || past.AsDuration() != want || (is == nil) != (want == 0) || (past == nil) != (want == 0) {
+			t.Errorf("%s of 10s is told as %v, and as %v", said, is, past)
+		}
+	}
+	_, err := ReadReport(&greylagv1.ReportRequest{Tasks: []*greylagv1.ReportedTask{{Job: 1, Phase: "ended", UserTime: &durationpb.Duration{Seconds: 1 << 50}}}}, "n1")
+	if err == nil {
+		t.Error("a user time beyond all bounds is taken")
+	}
+}
