@@ -58,7 +58,7 @@ func (x *site) tiers() string {
 	return strings.Join(out, "\n")
 }
 
-// why prints what keeps a job, and who goes first.
+// why prints what keeps a job, who goes first, and with what it would start.
 func (x *site) why(id string) string {
 	ref, err := cluster.ParseJobRef(id)
 	if err != nil {
@@ -68,5 +68,9 @@ func (x *site) why(id string) string {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	return fmt.Sprintf("%s\nahead %d", strings.Join(w.Causes, "\n"), w.Ahead)
+	text := fmt.Sprintf("%s\nahead %d", strings.Join(w.Causes, "\n"), w.Ahead)
+	if len(w.Changes) > 0 {
+		text += "\nor " + strings.Join(w.Changes, " ")
+	}
+	return text
 }

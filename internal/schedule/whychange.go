@@ -232,13 +232,13 @@ func (t *trial) smaller() []string {
 	return found
 }
 
-// other is another type of GPU, another partition.
+// other is another type of GPU, one of several where a limit is on others, another partition.
 func (t *trial) other() []string {
 	var found []string
-	if asked := t.job.Spec.Request.GPUTypes; len(asked) > 0 {
+	if t.job.Spec.Request.TotalGPUs() > 0 {
 		for _, kind := range t.kinds() {
-			spec := t.with(func(s *cluster.JobSpec) { s.Request.GPUTypes = []string{kind} })
-			if !slices.Contains(asked, kind) && t.starts(spec) {
+			one := []string{kind}
+			if !slices.Equal(t.job.Spec.Request.GPUTypes, one) && t.starts(t.with(func(s *cluster.JobSpec) { s.Request.GPUTypes = one })) {
 				found = append(found, t.typed(kind))
 			}
 		}

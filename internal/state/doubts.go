@@ -213,13 +213,13 @@ func (d *doubting) gpuTypes() {
 			kind = typeOf(kind)
 		}
 		if kind != "" && !d.types[kind] {
-			d.doubt("fair_share.billing."+w.Resource, "no node has a GPU of type %q", kind)
+			d.doubt("fair_share.billing."+w.Resource, "%s", d.NoSuchGPU(kind))
 		}
 	}
 	for i := range d.next.QOS {
 		for _, l := range d.next.QOS[i].Limits {
 			if kind := typeOf(l.Resource); kind != "" && !d.types[kind] {
-				d.doubt(fmt.Sprintf("qos[%d].limits", i), "%s: no node has a GPU of type %q", l, kind)
+				d.doubt(fmt.Sprintf("qos[%d].limits", i), "%s: %s", l, d.NoSuchGPU(kind))
 			}
 		}
 	}
