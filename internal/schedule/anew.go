@@ -101,6 +101,10 @@ type memory struct {
 	plan            *cluster.Promise // nil when it had no place
 	firm            bool
 	broken, changed string
+
+	hosts  []*topology.Host // of the ground that shares are on
+	shares []backfill.Share
+	choice int
 }
 
 // remember notes what is planned.
@@ -110,6 +114,7 @@ func (p *Planner) remember() map[cluster.JobID]memory {
 		m := memory{spec: e.job.Spec, broken: e.broken, changed: e.changed}
 		if e.at > 0 {
 			m.plan, m.firm = p.promiseOf(e), e.firm
+			m.hosts, m.shares, m.choice = p.ground.hosts, e.shares, e.choice
 		}
 		if e.at > 0 || e.broken != "" || e.changed != "" {
 			notes[id] = m
@@ -197,7 +202,7 @@ func (p *Planner) planOne(r *round, e *entry, old memory, before cluster.Instant
 	p.turns++
 	e.turn = p.turns
 	if old.plan != nil && old.plan.At > now && old.plan.At < before && old.spec == e.job.Spec {
-		if stay, where, ok := p.kept(e, old.plan, old.plan.At); ok {
+		if stay, where, ok := p.kept(e, old.plan, old.plan.At, &old); ok {
 			s, choice, sooner := p.findWithin(e.class, now, e.class.limitOf(stay.At, where), (*backfill.Profile).Earliest)
 			if !sooner {
 				s, choice = stay, where

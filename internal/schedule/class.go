@@ -20,6 +20,7 @@ type class struct {
 	before  cluster.Instant // an instant by which all ahead of that one are planned to start
 	hears   bool            // is about to be offered something
 	tangled bool            // a start of theirs can be in its own way
+	choosy  bool            // a node may give them GPUs of one pool or another
 	opens   bool            // a host has become able to take a share of theirs at once, and they have not all been asked since
 	judged  uint64          // number of the pass that found out whether it fits now
 	fits    bool
@@ -98,7 +99,7 @@ func (p *Planner) equip(r *round, c *class) {
 			o := p.option(r, c, need, part)
 			if p.canEver(&o) {
 				c.options = append(c.options, o)
-				c.tangled = c.tangled || o.tangled()
+				c.tangled, c.choosy = c.tangled || o.tangled(), c.choosy || o.choosy()
 			} else {
 				c.cut = c.cut || o.bounded()
 				p.unequip(&o)
@@ -136,6 +137,11 @@ func (o *option) bounded() bool {
 // tangled reports whether a start by the option can be in its own way.
 func (o *option) tangled() bool {
 	return o.near != nil && o.near.Tangled() || o.any != nil && o.any.Tangled()
+}
+
+// choosy reports whether a node may serve the option in several ways.
+func (o *option) choosy() bool {
+	return o.near != nil && o.near.Choosy() || o.any != nil && o.any.Choosy()
 }
 
 func (p *Planner) canEver(o *option) bool {

@@ -219,7 +219,7 @@ func (s *sweep) keepChanged(e *entry, promise *cluster.Promise) {
 	if promise == nil || e.changed == demoted || !s.mayPromise(s.r, e.job) {
 		return
 	}
-	if start, choice, ok := s.samePlace(s.r, e, promise); ok {
+	if start, choice, ok := s.samePlace(s.r, e, promise, &memory{}); ok {
 		s.pledge(s.r, e)
 		s.book(e, start, choice)
 		s.offerClass(e.class)

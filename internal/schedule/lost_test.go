@@ -8,8 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestALostNodeIsBlamed takes the node away on which one job was promised a start: who
-// was promised the other node may have to give way to it, and is told which was lost.
+// TestALostNodeIsBlamed takes the node away on which one job was promised a start: that job is
+// told which was lost.
 func TestALostNodeIsBlamed(t *testing.T) {
 	snap := draw(t, `node a1 gpus=8
 node a2 gpus=8
@@ -47,5 +47,68 @@ job 11 gpus=8 limit=1h after=1m`)
 		}
 		p = NewPlanner()
 		p.Pass(snap)
+	}
+}
+
+// TestALostNodeIsNotOthers: a job whose node is lost does not take the place that a later one was
+// promised on others.
+func TestALostNodeIsNotOthers(t *testing.T) {
+	snap := draw(t, `
+		rules . horizon=24h
+		node a gpus=8
+		node b gpus=8
+		node c gpus=8
+		run 1 on=a:0-7 gpus=8 left=30m limit=2h
+		run 2 on=b:0-7 gpus=8 left=30m limit=2h
+		run 3 on=c:0-7 gpus=8 left=60m limit=2h
+		job 4 gpus=8 limit=1h
+		job 5 nodes=2 gpus=8 limit=2h after=1m`)
+	p := NewPlanner()
+	keepPromised(snap, p.Pass(snap))
+	next := later(snap, time.Second, 1)
+	node := *snap.Nodes[0]
+	node.Liveness = cluster.Silent
+	next.Nodes = append([]*cluster.Node{&node}, snap.Nodes[1:]...)
+	for _, planner := range []*Planner{p, NewPlanner()} {
+		d := planner.Pass(next)
+		if len(d.Plan.Verdicts) != 1 || d.Plan.Verdicts[0].Job != 4 || d.Plan.Verdicts[0].Broken != "node a is lost" {
+			t.Errorf("a is lost: %s, %+v", write(d), d.Plan.Verdicts)
+		}
+	}
+}
+
+// keepPromised gives the jobs their verdicts and what they were promised.
+func keepPromised(snap *cluster.Snapshot, d Decision) {
+	settle(snap, d)
+	for _, v := range d.Plan.Verdicts {
+		for _, j := range snap.Pending {
+			if j.ID == v.Job {
+				j.Promise = v.Promise
+			}
+		}
+	}
+}
+
+// TestPromisedPools: on a node of two types, a job that does not mind keeps to the GPU that
+// nobody else was promised, when it comes first now and under a new leader.
+func TestPromisedPools(t *testing.T) {
+	snap := draw(t, `
+		node a gpus=2 type=h100,a100
+		run 1 on=a:0 gpus=1 left=30m limit=1h
+		run 2 on=a:1 gpus=1 left=30m limit=1h
+		job 4 gpus=1 type=a100 limit=2h
+		job 5 gpus=1 limit=2h nice=1`)
+	p := NewPlanner()
+	keepPromised(snap, p.Pass(snap))
+	next := later(snap, 2*time.Minute)
+	job := *snap.Pending[0]
+	spec := *job.Spec
+	spec.Nice, job.Spec, next.Pending[0] = 2, &spec, &job
+	policy := *snap.Policy // another version of the same, with which all is planned anew
+	next.Policy = &policy
+	for _, planner := range []*Planner{p, NewPlanner()} {
+		if d := planner.Pass(next); len(d.Plan.Verdicts) > 0 || !d.Stats.Anew {
+			t.Errorf("anew %v: %s, %+v", d.Stats.Anew, write(d), d.Plan.Verdicts)
+		}
 	}
 }

@@ -26,6 +26,7 @@ type site struct {
 	most   limitsOfSite
 	other  *rand.Rand // for what only some sites have
 	slow   bool       // passes come a moment late
+	mixed  bool       // nodes have GPUs of two types
 }
 
 func newSite(t *testing.T, seed uint64) *site {
@@ -282,6 +283,9 @@ func FuzzPlanner(f *testing.F) {
 			s.idle()
 			s.stillBarred()
 			s.step()
+			if !s.mixed && s.other.IntN(20) == 0 { // another leads, who knows what was agreed: not of which pools promises are
+				s.p = NewPlanner()
+			}
 		}
 		s.pass()
 		for range 100 {

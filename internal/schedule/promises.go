@@ -15,11 +15,7 @@ import (
 // keepPromises books promises, the earliest first, and behind them those whose jobs ask for
 // more now: that is not for them before those who were promised it.
 func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]memory, slips bool) {
-	type promised struct {
-		*entry
-		plan *cluster.Promise
-	}
-	var list []promised
+	var list []owed
 	for _, e := range all {
 		e.class.jobs = append(e.class.jobs, e)
 		old, plan := before[e.job.ID], e.job.Promise
@@ -33,24 +29,53 @@ func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]
 			}
 		}
 		if plan != nil && e.changed != demoted {
-			list = append(list, promised{e, plan})
+			list = append(list, owed{e, plan, old})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b promised) int { return cmp.Compare(a.plan.At, b.plan.At) })
+	slices.SortStableFunc(list, func(a, b owed) int { return cmp.Compare(a.plan.At, b.plan.At) })
+	if !slips {
+		list = p.stay(r, list)
+	}
 	for _, changed := range []bool{false, true} {
 		for _, x := range list {
 			if changed == (x.changed != "") {
-				p.keep(r, x.entry, x.plan, slips)
+				p.keep(r, x.entry, x.plan, &x.old, slips)
 			}
 		}
 	}
 }
 
+// owed is a promise that is to be kept, and what was planned for its job.
+type owed struct {
+	*entry
+	plan *cluster.Promise
+	old  memory
+}
+
+// stay books the promises that can be kept where they are, so that none has to give way to one
+// whose node is lost. Those that could have GPUs of other pools of their nodes come last: of which
+// they were a new leader is not told. It answers with the others.
+func (p *Planner) stay(r *round, list []owed) []owed {
+	for _, choosy := range []bool{false, true} {
+		for i := range list {
+			x := &list[i]
+			if x.changed != "" || choosy != x.class.choosy || r.snap.Now.Sub(x.plan.At) > slack {
+				continue
+			}
+			if s, choice, ok := p.kept(x.entry, x.plan, x.plan.At, &x.old); ok {
+				p.pledge(r, x.entry)
+				p.book(x.entry, s, choice)
+			}
+		}
+	}
+	return slices.DeleteFunc(list, func(x owed) bool { return x.at > 0 })
+}
+
 // keep books a promise where it was: on the hosts that are kept for it, else on others
 // at the same time. When there are none it is broken; if it slips, it is put off as
 // little as can be.
-func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, slips bool) {
-	s, choice, ok := p.samePlace(r, e, promise)
+func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, old *memory, slips bool) {
+	s, choice, ok := p.samePlace(r, e, promise, old)
 	if !ok || r.snap.Now.Sub(promise.At) > slack {
 		e.broken = p.blame(r, e, promise)
 	}
@@ -66,20 +91,21 @@ func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, slips bool)
 // samePlace is a start at the time of a promise, or now if that is over: on the hosts that
 // are kept for it, else on others. A pass that comes a moment late leaves it where it was,
 // else its end would be in the way of who follows.
-func (p *Planner) samePlace(r *round, e *entry, promise *cluster.Promise) (backfill.Start, int, bool) {
+func (p *Planner) samePlace(r *round, e *entry, promise *cluster.Promise, old *memory) (backfill.Start, int, bool) {
 	at := promise.At
 	if r.snap.Now.Sub(at) > slack {
 		at = r.snap.Now
 	}
-	if s, choice, ok := p.kept(e, promise, at); ok {
+	if s, choice, ok := p.kept(e, promise, at, old); ok {
 		return s, choice, true
 	}
 	at = max(at, r.snap.Now)
 	return p.find(e.class, at, at+1, (*backfill.Profile).Search)
 }
 
-// kept is the start that a promise names, when its hosts still have what it needs.
-func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant) (backfill.Start, int, bool) {
+// kept is the start that a promise names, when its hosts still have what it needs: of the pools
+// that it was of, if that is known.
+func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant, old *memory) (backfill.Start, int, bool) {
 	var hosts []int
 	var gpus []int32
 	for _, share := range promise.Hosts {
@@ -104,12 +130,43 @@ func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant) (
 				continue
 			}
 			shares, ok := p.profile.Shares(w, promise.Kind, at, hosts, give)
+			if same := old.same(e, p.ground, shares, choice); ok && same != nil && p.profile.Fits(w, at, same) {
+				shares = same
+			}
 			if ok && p.profile.Fits(w, at, shares) {
 				return backfill.Start{At: at, Kind: promise.Kind, Shares: shares}, choice, true
 			}
 		}
 	}
 	return backfill.Start{}, 0, false
+}
+
+// same is shares with GPUs of the pools that they were of before, of a job that asks for the same
+// and hosts that have the same; nil where that is not known, or all have one pool. A promise does
+// not say of which pools its GPUs are, and another may need those that are chosen for it anew.
+func (m *memory) same(e *entry, g *ground, shares []backfill.Share, choice int) []backfill.Share {
+	if len(m.shares) != len(shares) || m.spec != e.job.Spec || m.choice%2 != choice%2 {
+		return nil
+	}
+	var list []backfill.Share
+	for i := range shares {
+		is := g.hosts[shares[i].Host]
+		if len(is.Pools) < 2 {
+			continue
+		}
+		k := i
+		if m.hosts[m.shares[k].Host].Name != is.Name { // in another order now
+			k = slices.IndexFunc(m.shares, func(s backfill.Share) bool { return m.hosts[s.Host].Name == is.Name })
+		}
+		if k < 0 || m.shares[k].GPUs != shares[i].GPUs || !slices.Equal(m.hosts[m.shares[k].Host].Pools, is.Pools) {
+			return nil
+		}
+		if list == nil {
+			list = slices.Clone(shares)
+		}
+		list[i].Amount.GPUs = m.shares[k].Amount.GPUs
+	}
+	return list
 }
 
 // promiseOf is the promise that a firm entry amounts to.

@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// vary gives some sites licences, leaf switches, nodes whose GPUs are of two NVLink domains,
-// and passes that come a moment late.
+// vary gives some sites licences, leaf switches, nodes whose GPUs are of two NVLink domains or
+// of two types, and passes that come a moment late.
 func (s *site) vary(seed uint64) {
 	s.other = rand.New(rand.NewPCG(seed, 38))
 	s.slow = s.other.IntN(3) == 0
@@ -33,6 +33,13 @@ func (s *site) vary(seed uint64) {
 			}
 		}
 	}
+	if s.mixed = s.other.IntN(3) == 0; s.mixed {
+		for _, n := range s.snap.Nodes {
+			for i := range s.other.IntN(4) {
+				n.GPUs[3-i].Type = "a100"
+			}
+		}
+	}
 }
 
 // wish has some jobs ask for what only such sites have.
@@ -45,6 +52,9 @@ func (s *site) wish(q *cluster.Request) {
 		if s.other.IntN(2) == 0 {
 			q.SwitchWait = time.Duration(s.other.IntN(40)) * time.Minute
 		}
+	}
+	if s.mixed && q.TotalGPUs() > 0 && s.other.IntN(2) == 0 {
+		q.GPUTypes = [][]string{{"h100"}, {"a100"}, {"a100", "h100"}, {"h100", "a100"}}[s.other.IntN(4)]
 	}
 }
 

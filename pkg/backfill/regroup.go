@@ -22,9 +22,12 @@ type present struct {
 // Tangled reports whether a booking for the want can be in its own way: it is on several
 // hosts, or may have GPUs of several pools of one, of whatever type, or licences.
 func (w *Want) Tangled() bool {
-	if w.Need.Nodes != 1 || w.Need.PerNode < 0 || len(w.extra) > 0 {
-		return true
-	}
+	return w.Need.Nodes != 1 || w.Need.PerNode < 0 || len(w.extra) > 0 || w.Choosy()
+}
+
+// Choosy reports whether a host may give the want GPUs of one of its pools or of another, of
+// whatever type.
+func (w *Want) Choosy() bool {
 	forms := map[int]int{} // by model
 	for i := range w.kinds {
 		for m := range w.kinds[i].demands {
