@@ -42,28 +42,30 @@ func (v *View) TypesOfGPU() map[string]bool {
 	return types
 }
 
-// NoSuchGPU says of some types of GPU which no node has, and which types there are; "" when
-// there are all of them. As long as there are no nodes, every type is one to come. O(GPUs).
-func (v *View) NoSuchGPU(types ...string) string {
-	there := v.TypesOfGPU()
-	types = slices.DeleteFunc(slices.Clone(types), func(kind string) bool { return there[kind] })
+// NoSuchGPU says that no node has a GPU of a type, and which types there are; "" when one has.
+// As long as there are no nodes, every type is one to come. O(GPUs).
+func (v *View) NoSuchGPU(kind string) string { return v.noSuchGPU(v.TypesOfGPU(), kind) }
+
+// noSuchGPU is NoSuchGPU of who knows the types that are there.
+func (v *View) noSuchGPU(there map[string]bool, kind string) string {
 	switch {
-	case len(types) == 0 || v.nodes.Len() == 0:
+	case there[kind] || v.nodes.Len() == 0:
 		return ""
 	case len(there) == 0:
-		return "no node has a GPU of type " + strings.Join(types, ", ") + ", nor of any other"
+		return "no node has a GPU of type " + kind + ", nor of any other"
 	}
-	return "no node has a GPU of type " + strings.Join(types, ", ") + ": there are " + strings.Join(slices.Sorted(maps.Keys(there)), ", ")
+	return "no node has a GPU of type " + kind + ": there are " + strings.Join(slices.Sorted(maps.Keys(there)), ", ")
 }
 
-// NoSuchLimits says which limits are on types of GPU that no node has. O(limits × GPUs).
+// NoSuchLimits says which limits are on types of GPU that no node has. O(limits + GPUs).
 func (v *View) NoSuchLimits(limits []cluster.Limit) (warnings []string) {
+	there := v.TypesOfGPU()
 	for _, l := range limits {
 		kind := typeOf(l.Resource)
 		if kind == "" {
 			continue
 		}
-		if why := v.NoSuchGPU(kind); why != "" {
+		if why := v.noSuchGPU(there, kind); why != "" {
 			warnings = append(warnings, l.String()+": "+why)
 		}
 	}
