@@ -305,7 +305,7 @@ const late = time.Minute
 // said is what nodes say of an attempt that is over.
 type said struct {
 	lost  bool          // one cannot say any more how its part ended
-	began bool          // a task of it began
+	began bool          // its script began on one
 	ran   time.Duration // for how long those of its script had it: the longest that one says
 }
 
@@ -320,8 +320,11 @@ func saidOf(c command.Command, old *cluster.Job) said {
 				}
 			}
 		}
+		if i > 0 && !old.Spec.EveryNode {
+			break
+		}
 		all.began = all.began || t.Started > 0
-		if t.Cause != cluster.TaskLost && t.Phase >= cluster.TaskEnded && (i == 0 || old.Spec.EveryNode) {
+		if t.Cause != cluster.TaskLost && t.Phase >= cluster.TaskEnded {
 			all.ran = max(all.ran, ran, t.Ended.Sub(t.Started))
 		}
 	}

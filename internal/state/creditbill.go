@@ -152,9 +152,16 @@ func (s *State) lasted(j *cluster.Job, n *accounting.Lien) time.Duration {
 	return had
 }
 
-// begun reports whether a task of a job began, or may have: of a lost one nobody knows.
+// begun reports whether a job's script began on a node, or may have: of a lost task nobody
+// knows. A task that only keeps its node for the script begins whatever becomes of that.
 func begun(j *cluster.Job) bool {
-	return slices.ContainsFunc(j.Tasks, func(t cluster.Task) bool { return t.Started > 0 || t.Cause == cluster.TaskLost })
+	for i := range j.Tasks {
+		t := &j.Tasks[i]
+		if t.Cause == cluster.TaskLost || t.Started > 0 && (i == 0 || j.Spec.EveryNode) {
+			return true
+		}
+	}
+	return false
 }
 
 // nodesCounted is for how long the nodes of a job's script had it, as they say: of several the
