@@ -229,11 +229,26 @@ func (m Money) bill(b *book.Book, job *greylagv1.Job) (found []string) {
 		fault("it was charged %d, its record says %d", charged, job.Charged)
 	}
 	if state.Final() && job.Started != nil {
-		if is, want := b.Bills[book.Attempt{Job: job.Id, Number: uint64(job.Attempt)}].Charged(), m.Due(job, 0); is > want || is < m.Due(job, unproven) {
+		if is, want := b.Bills[book.Attempt{Job: job.Id, Number: uint64(job.Attempt)}].Charged(), m.Due(job, 0); is > want || is < m.Due(job, max(unproven, unheard(job))) {
 			fault("it was charged %d for its last attempt, which came to %d", is, want)
 		}
 	}
 	return found
+}
+
+// unheard is for how long the log may not have heard of the end of a job's script: where that is
+// more than a minute, what its nodes counted is charged.
+func unheard(job *greylagv1.Job) time.Duration {
+	counted := time.Duration(0)
+	for i, task := range job.Tasks {
+		if (i == 0 || job.EveryNode) && task.Started != nil && task.Ended != nil {
+			counted = max(counted, task.Ended.AsTime().Sub(task.Started.AsTime()))
+		}
+	}
+	if late := job.Ended.AsTime().Sub(job.Started.AsTime()) - counted; counted > 0 && late > time.Minute {
+		return late
+	}
+	return 0
 }
 
 // Due is what the last attempt of a job that has ended comes to, less some time.
