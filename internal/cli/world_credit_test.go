@@ -115,18 +115,18 @@ func (b *bank) do(c command.Command) error {
 	return nil
 }
 
-func (b *bank) Leading() (context.Context, bool)                                  { return context.Background(), true }
-func (b *bank) Heard(string, uint64)                                              {}
-func (b *bank) Ran(string, uint64, cluster.JobID, cluster.Attempt, time.Duration) {}
-func (b *bank) ReadIndex(context.Context) (uint64, error)                         { return 0, nil }
-func (b *bank) WaitApplied(context.Context, uint64) error                         { return nil }
-func (b *bank) Leader() (id, addr string)                                         { return "ctl-1", "" }
-func (b *bank) Status() raftlog.Status                                            { return raftlog.Status{ID: "ctl-1"} }
-func (b *bank) DiskLow() bool                                                     { return false }
-func (b *bank) NoRoom() bool                                                      { return false }
-func (b *bank) AddMember(context.Context, string, string) error                   { return raftlog.ErrNoMember }
-func (b *bank) RemoveMember(context.Context, string) error                        { return raftlog.ErrNoMember }
-func (b *bank) Transfer(context.Context, string) error                            { return raftlog.ErrNoMember }
+func (b *bank) Leading() (context.Context, bool)                                        { return context.Background(), true }
+func (b *bank) Heard(string, uint64)                                                    {}
+func (b *bank) Ran(string, uint64, cluster.JobID, cluster.Attempt, time.Duration, bool) {}
+func (b *bank) ReadIndex(context.Context) (uint64, error)                               { return 0, nil }
+func (b *bank) WaitApplied(context.Context, uint64) error                               { return nil }
+func (b *bank) Leader() (id, addr string)                                               { return "ctl-1", "" }
+func (b *bank) Status() raftlog.Status                                                  { return raftlog.Status{ID: "ctl-1"} }
+func (b *bank) DiskLow() bool                                                           { return false }
+func (b *bank) NoRoom() bool                                                            { return false }
+func (b *bank) AddMember(context.Context, string, string) error                         { return raftlog.ErrNoMember }
+func (b *bank) RemoveMember(context.Context, string) error                              { return raftlog.ErrNoMember }
+func (b *bank) Transfer(context.Context, string) error                                  { return raftlog.ErrNoMember }
 func (b *bank) Backup(context.Context, io.Writer) (raftlog.BackupInfo, error) {
 	return raftlog.BackupInfo{}, raftlog.ErrClosed
 }

@@ -149,10 +149,11 @@ func (c *Controller) Heard(node string, epoch uint64) {
 	}
 }
 
-// Ran notes for how long a node has had a task, as it counts since counting began.
-func (c *Controller) Ran(node string, counting uint64, job cluster.JobID, attempt cluster.Attempt, ran time.Duration) {
+// Ran notes for how long a node has had a task, as it counts since counting began; of one
+// that is over, perhaps since before that.
+func (c *Controller) Ran(node string, counting uint64, job cluster.JobID, attempt cluster.Attempt, ran time.Duration, over bool) {
 	if t := c.term.Load(); t != nil {
-		t.meter.hear(run{job, attempt}, node, count{counting, ran, time.Now()})
+		t.meter.hear(run{job, attempt}, node, count{counting, ran, over, time.Now()})
 	}
 }
 

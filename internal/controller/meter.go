@@ -27,6 +27,7 @@ type run struct {
 type count struct {
 	counting uint64
 	ran      time.Duration
+	over     bool // it ended: perhaps before this counting, or this term
 	at       time.Time
 }
 
@@ -51,7 +52,9 @@ func (m *meter) open(now time.Time) {
 	m.since, m.runs = now, map[run]map[string]*counter{}
 }
 
-// hear takes in what a node said. Nothing grows by more than the time that passed.
+// hear takes in what a node said. Nothing grows by more than the time that passed, nor by what
+// was counted of a task that is over and may have been heard of before: what the node says of
+// such is in its report.
 func (m *meter) hear(r run, node string, c count) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,11 +66,14 @@ func (m *meter) hear(r run, node string, c count) {
 	was := nodes[node]
 	switch {
 	case was == nil:
-		nodes[node] = &counter{c, between(c.ran, c.at.Sub(m.since))}
+		nodes[node] = &counter{last: c}
+		if !c.over {
+			nodes[node].sum = between(c.ran, c.at.Sub(m.since))
+		}
 		return
 	case was.last.counting == c.counting:
 		was.sum += between(c.ran-was.last.ran, c.at.Sub(was.last.at)+meterSpacing)
-	default:
+	case !c.over:
 		was.sum += between(c.ran, c.at.Sub(was.last.at))
 	}
 	was.last = c

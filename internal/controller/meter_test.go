@@ -41,7 +41,7 @@ func TestALostNodeIsPaidForAsLongAsItCounted(t *testing.T) {
 			for name, since := range counts {
 				n, _ := r.replica.View().Node(name)
 				r.Heard(name, n.Epoch)
-				r.Ran(name, uint64(since.UnixNano()), id, 1, time.Since(since))
+				r.Ran(name, uint64(since.UnixNano()), id, 1, time.Since(since), false)
 			}
 		}
 		counted := time.Since(began)
@@ -54,4 +54,58 @@ func TestALostNodeIsPaidForAsLongAsItCounted(t *testing.T) {
 		}
 		r.check()
 	})
+}
+
+// TestAnEndIsCountedOnce: what a node tells of a task that ended while it was cut off is not
+// counted besides what was heard of that task before, by whatever daemon or leader.
+func TestAnEndIsCountedOnce(t *testing.T) {
+	for _, another := range []string{"daemon", "leader"} {
+		simulate(t, func(r *rig, log *soloLog) {
+			p := cluster.DefaultPolicy()
+			p.Credits.On, p.NodeTimeout = true, 24*time.Hour
+			root := command.Actor{Identity: cluster.Identity{User: "root"}, Role: command.RoleAdmin}
+			r.do(&command.ApplyPolicy{Actor: root, Policy: p})
+			r.do(&command.ChangeCredits{Actor: root, Action: command.SetPrice, GPUType: "h100", Amount: accounting.One})
+			r.do(&command.ChangeCredits{Actor: root, Action: command.GrantCredits, Account: "ml", Class: accounting.Purchase, Amount: 100 * accounting.One})
+			epoch := r.node("n1", 1)
+			id := r.submit(func(s *cluster.JobSpec) { s.Account, s.TimeLimit = "ml", 20*time.Hour })
+			r.untilState(id, cluster.Configuring)
+			began := time.Now()
+			task := command.TaskReport{Job: id, Attempt: 1, Task: cluster.Task{Phase: cluster.TaskStarted, Started: cluster.InstantOf(began)}}
+			tell := func() {
+				r.do(&command.ReportTasks{Node: "n1", Epoch: epoch, Tasks: []command.TaskReport{task}})
+			}
+			tell()
+			counting := uint64(1)
+			for range 360 {
+				time.Sleep(Heartbeat)
+				r.Heard("n1", epoch)
+				r.Ran("n1", counting, id, 1, time.Since(began), false)
+			}
+			time.Sleep(6 * time.Hour) // it is cut off, and the task ends after an hour
+			if another == "daemon" {
+				counting++
+			} else {
+				log.leads <- false
+				log.leads <- true
+				time.Sleep(3 * time.Hour)
+			}
+			task.Ran = 2 * time.Hour
+			task.Task.Phase, task.Task.Cause = cluster.TaskEnded, cluster.Exited
+			task.Task.Ended = task.Task.Started.Add(task.Ran)
+			for range 12 { // until the epilog has ended
+				r.Heard("n1", epoch)
+				r.Ran("n1", counting, id, 1, task.Ran, true)
+				tell()
+				time.Sleep(Heartbeat)
+			}
+			task.Task.Phase = cluster.TaskClean
+			tell()
+			lien, _ := r.replica.View().Credits().Lien(accounting.LienID{Job: id, Attempt: 1})
+			if lien.State != accounting.Settled || lien.Paid() != 2*accounting.One {
+				t.Errorf("another %s: %s, paid %s", another, lien.State, lien.Paid())
+			}
+			r.check()
+		})
+	}
 }

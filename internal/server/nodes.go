@@ -76,8 +76,9 @@ func (s *nodeService) Report(ctx context.Context, p *greylagv1.ReportRequest) (*
 	v := s.cfg.State.View()
 	if n, ok := v.Node(name); ok && n.Epoch == report.Epoch {
 		s.cfg.Leader.Heard(name, report.Epoch)
-		for _, t := range p.GetTasks() {
-			s.cfg.Leader.Ran(name, p.GetCounting(), cluster.JobID(t.GetJob()), cluster.Attempt(t.GetAttempt()), time.Duration(t.GetRanMs())*time.Millisecond)
+		for i, t := range p.GetTasks() {
+			r := &report.Tasks[i]
+			s.cfg.Leader.Ran(name, p.GetCounting(), r.Job, r.Attempt, time.Duration(t.GetRanMs())*time.Millisecond, r.Task.Phase >= cluster.TaskEnded)
 		}
 		if v.NothingNew(report) {
 			return &greylagv1.ReportResponse{Index: v.Index()}, nil

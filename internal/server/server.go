@@ -50,8 +50,9 @@ type Leader interface {
 	Leading() (context.Context, bool)
 	// Heard notes that a node has given a sign of life.
 	Heard(node string, epoch uint64)
-	// Ran notes for how long a node has had a task, as it counts since counting began.
-	Ran(node string, counting uint64, job cluster.JobID, attempt cluster.Attempt, ran time.Duration)
+	// Ran notes for how long a node has had a task, as it counts since counting began; of
+	// one that is over, perhaps since before that.
+	Ran(node string, counting uint64, job cluster.JobID, attempt cluster.Attempt, ran time.Duration, over bool)
 }
 
 // Log is how far the log has come: a raftlog.Log.
