@@ -266,6 +266,9 @@ func (a *audit) bill(h *history, old, j *cluster.Job, said said) error {
 	if outcome == cluster.NodeFailed && !said.lost && !said.began {
 		least, most = 0, 0
 	}
+	if said.never && ran > late {
+		least = 0
+	}
 	if told := said.ran; told > 0 && ran-told > late {
 		heard := int64(0)
 		for _, count := range a.heard[of] {
@@ -306,11 +309,12 @@ const late = time.Minute
 type said struct {
 	lost  bool          // one cannot say any more how its part ended
 	began bool          // its script began on one
+	never bool          // they never had it: they were told to stop it before
 	ran   time.Duration // for how long those of its script had it: the longest that one says
 }
 
 func saidOf(c command.Command, old *cluster.Job) said {
-	all := said{lost: lostBy(c, old)}
+	all := said{lost: lostBy(c, old), never: true}
 	for i := range old.Tasks {
 		t, ran := old.Tasks[i], old.Tasks[i].Ran
 		if r, is := c.(*command.ReportTasks); is && r.Node == t.Node && t.Phase < cluster.TaskEnded {
@@ -323,7 +327,7 @@ func saidOf(c command.Command, old *cluster.Job) said {
 		if i > 0 && !old.Spec.EveryNode {
 			break
 		}
-		all.began = all.began || t.Started > 0
+		all.began, all.never = all.began || t.Started > 0, all.never && t.Cause == cluster.Stopped && t.Started == 0 && ran <= 0
 		if t.Cause != cluster.TaskLost && t.Phase >= cluster.TaskEnded {
 			all.ran = max(all.ran, ran, t.Ended.Sub(t.Started))
 		}

@@ -129,7 +129,7 @@ const tardy = time.Minute
 // lasted is how long an attempt had its GPUs: its interval in the log. Where that is longer
 // than what the nodes of its script counted, since nobody could be told of its end for a
 // while, it is what they counted; and never less than the log heard of while it ran. What the
-// nodes could not even begin costs nothing.
+// nodes could not even begin, or never had, costs nothing.
 func (s *State) lasted(j *cluster.Job, n *accounting.Lien) time.Duration {
 	interval := j.Ended.Sub(j.Started)
 	if !s.since(countsForm) {
@@ -139,7 +139,7 @@ func (s *State) lasted(j *cluster.Job, n *accounting.Lien) time.Duration {
 		return 0
 	}
 	had := nodesCounted(j)
-	if had <= 0 { // nobody can say
+	if had <= 0 && !declined(j) { // nobody can say
 		return interval
 	}
 	if last := len(n.Segments) - 1; last >= 0 {
@@ -162,6 +162,16 @@ func begun(j *cluster.Job) bool {
 		}
 	}
 	return false
+}
+
+// declined reports whether the nodes of a job's script were told to stop it before they had it.
+func declined(j *cluster.Job) bool {
+	for i := range j.Tasks {
+		if t := &j.Tasks[i]; (i == 0 || j.Spec.EveryNode) && (t.Cause != cluster.Stopped || t.Started > 0) {
+			return false
+		}
+	}
+	return true
 }
 
 // nodesCounted is for how long the nodes of a job's script had it, as they say: of several the

@@ -237,15 +237,18 @@ func (m Money) bill(b *book.Book, job *greylagv1.Job) (found []string) {
 }
 
 // unheard is for how long the log may not have heard of the end of a job's script: where that is
-// more than a minute, what its nodes counted is charged.
+// more than a minute, what its nodes counted is charged: nothing of a script that never began.
 func unheard(job *greylagv1.Job) time.Duration {
-	counted := time.Duration(0)
+	counted, began := time.Duration(0), false
 	for i, task := range job.Tasks {
-		if (i == 0 || job.EveryNode) && task.Started != nil && task.Ended != nil {
-			counted = max(counted, task.Ended.AsTime().Sub(task.Started.AsTime()))
+		if (i == 0 || job.EveryNode) && task.Started != nil {
+			began = true
+			if task.Ended != nil {
+				counted = max(counted, task.Ended.AsTime().Sub(task.Started.AsTime()))
+			}
 		}
 	}
-	if late := job.Ended.AsTime().Sub(job.Started.AsTime()) - counted; counted > 0 && late > time.Minute {
+	if late := job.Ended.AsTime().Sub(job.Started.AsTime()) - counted; (counted > 0 || !began) && late > time.Minute {
 		return late
 	}
 	return 0
