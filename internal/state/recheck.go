@@ -212,7 +212,8 @@ func (s *State) reservedFor(j *cluster.Job, node string, end cluster.Instant) (*
 
 // allowance checks the starts of one plan against what accounts, users and QOS may
 // have. A pass has done that: it is done again only when limits changed since the plan
-// was made, or something was started that it did not know of. O(running jobs) then.
+// was made, something was started that it did not know of, or a node is another. O(running
+// jobs) then.
 type allowance struct {
 	s     *State
 	plan  *cluster.Plan
@@ -242,6 +243,19 @@ func (l *allowance) changed() bool {
 	for _, j := range l.s.holding.All() {
 		if j.Granted > l.plan.Index {
 			return true
+		}
+	}
+	return l.s.since(limitsForm) && l.others()
+}
+
+// others reports whether a node of the plan's starts is another since: its GPUs may be of a
+// type that a job which names none could not get before.
+func (l *allowance) others() bool {
+	for i := range l.plan.Starts {
+		for _, a := range l.plan.Starts[i].Placement.Nodes {
+			if n, known := l.s.nodes.Get(a.Node); known && n.Changed > l.plan.Index {
+				return true
+			}
 		}
 	}
 	return false
