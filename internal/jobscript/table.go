@@ -84,9 +84,13 @@ func size(field func(*Options) *cluster.Bytes) func(*Options, string, time.Time)
 	}
 }
 
-// one wants a single name where sbatch takes several.
+// one wants a single name where sbatch takes several. An empty one comes from a variable
+// that is not set, and somebody else would pay, or it would run among others.
 func one(what string, field func(*Options) *string) func(*Options, string, time.Time) error {
 	return func(o *Options, v string, _ time.Time) error {
+		if v == "" {
+			return &hinted{"the " + what + " has no name", "is the variable set that it comes from? leave the option out to do without it"}
+		}
 		if strings.Contains(v, ",") {
 			return &hinted{"only one " + what + " can be named", "name the one that matters most"}
 		}
@@ -100,7 +104,7 @@ func identityRows() []option {
 		{Option: getopt.Option{Long: "job-name", Short: 'J', Aliases: []string{"name"}, Value: "NAME", Help: "name of the job [the script's]"},
 			set: text(func(o *Options) *string { return &o.Name })},
 		{Option: getopt.Option{Long: "account", Short: 'A', Value: "ACCOUNT", Help: "account to charge"},
-			set: text(func(o *Options) *string { return &o.Account })},
+			set: one("account", func(o *Options) *string { return &o.Account })},
 		{Option: getopt.Option{Long: "partition", Short: 'p', Value: "PARTITION", Help: "partition, or several joined by commas: where it can start first [the default one]"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Partition, o.Others, err = parsePartitions(v)

@@ -245,6 +245,9 @@ func (s *creditService) Statement(ctx context.Context, p *greylagv1.StatementReq
 	if p.GetBefore() != nil {
 		before = cluster.InstantOf(p.GetBefore().AsTime())
 	}
+	if from > before {
+		return refused(command.InvalidArgument, "swap --from and --to", "the interval ends before it begins")
+	}
 	var balance accounting.Credits
 	begun := false
 	tell := func() error {

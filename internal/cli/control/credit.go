@@ -2,14 +2,15 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -31,7 +32,8 @@ it had its GPUs, at the price of when it was submitted (or of when it runs, wher
 policy has prices = "day"), and the rest goes back to where it came from. An account is
 paid for by its own credits and by those of the accounts above it. Amounts have at most
 six decimals.`,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return noneEmpty(c) },
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		if m := belowZero.FindStringSubmatch(err.Error()); m != nil {
@@ -51,28 +53,29 @@ type change struct {
 }
 
 func (x *change) flags(c *cobra.Command) {
-	c.Flags().Var((*keyName)(&x.Key), "key", "the name of this change: with the same one it is made only once,\nwhoever asks")
+	c.Flags().StringVar(&x.Key, "key", "", "the name of this change: with the same one it is made only once,\nwhoever asks")
 	x.noteFlag(c)
 }
 
-// keyName is the value of --key. An empty one is refused: it comes from a variable that is
-// not set, and what was to be booked once would be booked again.
-type keyName string
+// fromVariable is what to ask of whoever gives an empty word.
+const fromVariable = "is the variable set that it comes from?"
 
-// Set takes any other.
-func (k *keyName) Set(word string) error {
-	if word == "" {
-		return errors.New("a name cannot be empty: is the variable set that it comes from?")
-	}
-	*k = keyName(word)
-	return nil
+// noneEmpty refuses options that are given and empty. They come from variables that are
+// not set, and what is without them would be wider: a grant for all jobs that never
+// expires, a budget for ever, a payment that is booked again.
+func noneEmpty(c *cobra.Command) (err error) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		empty := f.Value.String() == ""
+		if list, several := f.Value.(pflag.SliceValue); several {
+			words := list.GetSlice()
+			empty = len(words) == 0 || slices.Contains(words, "")
+		}
+		if empty {
+			err = &cli.UsageError{Problem: "--" + f.Name + " is empty", Advice: fromVariable + " leave the option out to do without it"}
+		}
+	})
+	return err
 }
-
-// String is the name.
-func (k *keyName) String() string { return string(*k) }
-
-// Type is what help calls it.
-func (k *keyName) Type() string { return "string" }
 
 func (x *change) noteFlag(c *cobra.Command) {
 	c.Flags().StringVar(&x.Note, "note", "", "why, in one line: for statements and the audit")
@@ -123,10 +126,14 @@ func (t *tool) moment(word string) (*timestamppb.Timestamp, error) {
 	return timestamppb.New(at), nil
 }
 
-// payer takes ACCOUNT or ACCOUNT/USER apart.
-func payer(word string) (account, user string) {
-	account, user, _ = strings.Cut(word, "/")
-	return account, user
+// payer takes ACCOUNT or ACCOUNT/USER apart. An empty part is refused: without the user
+// the whole account would be meant.
+func payer(word string) (account, user string, err error) {
+	account, user, slash := strings.Cut(word, "/")
+	if account == "" || slash && user == "" {
+		return "", "", &cli.UsageError{Problem: fmt.Sprintf("%q names nobody", word), Advice: fromVariable + " write ACCOUNT, or ACCOUNT/USER"}
+	}
+	return account, user, nil
 }
 
 // credits reads an amount.
@@ -213,7 +220,9 @@ func (t *tool) creditGrant() *cobra.Command {
 before purchases. What the account owes is paid first. A payment that may be booked twice
 gets a --key, such as the number of its invoice.`,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) (err error) {
-			x.Account, x.User = payer(args[0])
+			if x.Account, x.User, err = payer(args[0]); err != nil {
+				return err
+			}
 			if x.Amount, err = credits(args[1]); err != nil {
 				return err
 			}
@@ -284,7 +293,9 @@ together: ever, or in each day or month (UTC). A hard budget refuses further job
 one warns and lets them run after all others. Jobs that run go on. Coordinators may set
 the budgets of what is below their account.`,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) (err error) {
-			x.Account, x.User = payer(args[0])
+			if x.Account, x.User, err = payer(args[0]); err != nil {
+				return err
+			}
 			if args[1] != "none" {
 				if x.Amount, err = credits(args[1]); err != nil {
 					return err

@@ -233,10 +233,11 @@ and what expired, with what they had before and after. What is only set aside fo
 given back is shown with --all. Below an entry stand the key and the note that it was
 made with; below the last charge of a job whose GPUs had several prices what it came to in
 all: from when, at which price, which GPUs, and how much.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) (err error) {
 			request := &greylagv1.StatementRequest{}
-			request.Account, request.User = payer(args[0])
-			var err error
+			if request.Account, request.User, err = payer(args[0]); err != nil {
+				return err
+			}
 			if request.From, err = t.moment(from); err != nil {
 				return err
 			}
