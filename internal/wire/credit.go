@@ -111,6 +111,9 @@ func Balance(v *state.View, id accounting.NodeID, job *accounting.Scope, now clu
 		accounting.Purchase: &b.Purchased, accounting.GrantClass: &b.Granted, accounting.Promo: &b.Promoted, accounting.RefundClass: &b.Refunded,
 	}
 	for x := range l.BucketsOf(id) {
+		if x.Effective > now && !x.Over(now) {
+			b.Upcoming += int64(x.Avail)
+		}
 		if !x.Usable(now) {
 			continue
 		}
@@ -136,7 +139,7 @@ func Bucket(x *accounting.Bucket, now cluster.Instant) *greylagv1.Bucket {
 	return &greylagv1.Bucket{
 		Id: uint64(x.ID), Class: ClassWord(x.Class), Amount: int64(x.Amount), Available: int64(left), Held: int64(x.Held),
 		Spent: int64(x.Spent), Expired: int64(gone), Voided: int64(x.Void), Effective: Timestamp(x.Effective),
-		Expires: Timestamp(x.Expires), Priority: x.Priority, Cutoff: x.Cutoff,
+		Expires: Timestamp(x.Expires), Priority: x.Priority, Cutoff: x.Cutoff, Upcoming: x.Effective > now,
 		Scope: &greylagv1.BucketScope{
 			GpuTypes: x.Scope.GPUTypes, Partitions: x.Scope.Partitions, Qos: x.Scope.QOS, Permille: x.Scope.Permille, PerJob: int64(x.Scope.PerJob),
 		},

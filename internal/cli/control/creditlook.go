@@ -21,7 +21,8 @@ func (t *tool) creditBalance() *cobra.Command {
 		Use: "balance [ACCOUNT...]", Short: "What accounts have", Aliases: []string{"show", "list"},
 		Long: `Prints what accounts and their users have of their own, what is set aside for jobs, what
 was spent and is owed, those of all below included, and what a new job could set aside:
-with what the accounts above have, within every budget. Credits that pay for some jobs only
+with what the accounts above have, within every budget. Where grants begin later, UPCOMING
+is what is in them: nothing can spend it yet. Credits that pay for some jobs only
 are usable, unless a type of GPU, partition or QOS is named for which they do not pay.
 gsubmit --quote says exactly what there is for one job. Deleted accounts and users of which
 nothing is left are shown when they are named, and with --deleted.`,
@@ -59,6 +60,10 @@ func balanceTable(list []*greylagv1.Balance) cli.Table {
 	table := cli.Table{
 		Head: []string{"ACCOUNT", "USER", "OWN", "HELD", "SPENT", "DEBT", "BUDGET", "USABLE"}, Right: "llrrrrrr", Wide: []int{0, 1},
 	}
+	upcoming := slices.ContainsFunc(list, func(b *greylagv1.Balance) bool { return b.Upcoming > 0 })
+	if upcoming {
+		table.Head, table.Right = slices.Insert(table.Head, 3, "UPCOMING"), "llrrrrrrr"
+	}
 	for _, b := range list {
 		budget := "-"
 		if b.Limit > 0 {
@@ -73,7 +78,11 @@ func balanceTable(list []*greylagv1.Balance) cli.Table {
 		if b.Deleted {
 			usable = "deleted"
 		}
-		table.Rows = append(table.Rows, []string{b.Account, b.User, money(b.Available), money(b.Held), money(b.Spent), money(b.Debt), budget, usable})
+		row := []string{b.Account, b.User, money(b.Available), money(b.Held), money(b.Spent), money(b.Debt), budget, usable}
+		if upcoming {
+			row = slices.Insert(row, 3, money(b.Upcoming))
+		}
+		table.Rows = append(table.Rows, row)
 	}
 	return table
 }
@@ -83,9 +92,13 @@ func (t *tool) bucketTable(list []*greylagv1.Balance) cli.Table {
 		Head:  []string{"BUCKET", "OWNER", "CLASS", "PRI", "GRANTED", "LEFT", "HELD", "SPENT", "LOST", "EXPIRES"},
 		Right: "rllrrrrrrl", Wide: []int{1},
 	}
-	scoped := false
+	scoped, upcoming := false, false
 	for _, b := range list {
+		upcoming = upcoming || slices.ContainsFunc(b.Buckets, (*greylagv1.Bucket).GetUpcoming)
 		scoped = scoped || slices.ContainsFunc(b.Buckets, func(x *greylagv1.Bucket) bool { return paysFor(x) != "" })
+	}
+	if upcoming {
+		table.Head, table.Right = append(table.Head, "FROM"), table.Right+"l"
 	}
 	if scoped {
 		table.Head, table.Right, table.Wide = append(table.Head, "FOR"), table.Right+"l", []int{1, len(table.Head)}
@@ -106,6 +119,12 @@ func (t *tool) bucketTable(list []*greylagv1.Balance) cli.Table {
 			row := []string{
 				strconv.FormatUint(x.Id, 10), owner, x.Class, strconv.Itoa(int(x.Priority)), money(x.Amount), money(x.Available),
 				money(x.Held), money(x.Spent), money(x.Expired + x.Voided), expires,
+			}
+			switch {
+			case x.Upcoming:
+				row = append(row, t.hour(x.Effective.AsTime()))
+			case upcoming:
+				row = append(row, "")
 			}
 			if scoped {
 				row = append(row, paysFor(x))
@@ -143,6 +162,7 @@ type balanceJSON struct {
 	Parent        string       `json:"parent,omitempty"`
 	Deleted       bool         `json:"deleted,omitempty"`
 	Available     string       `json:"available"`
+	Upcoming      string       `json:"upcoming,omitempty"`
 	Usable        string       `json:"usable"`
 	Held          string       `json:"held"`
 	Spent         string       `json:"spent"`
@@ -182,6 +202,7 @@ type bucketJSON struct {
 	Share     string     `json:"share,omitempty"`
 	PerJob    string     `json:"per_job,omitempty"`
 	Cutoff    bool       `json:"cutoff,omitempty"`
+	Upcoming  bool       `json:"upcoming,omitempty"`
 }
 
 // balancesOf is the JSON of balances: amounts are decimal strings.
@@ -197,6 +218,9 @@ func balancesOf(a *greylagv1.BalancesResponse) any {
 			Account: b.Account, User: b.User, Parent: b.Parent, Deleted: b.Deleted, Available: d(b.Available), Usable: d(b.Usable), Held: d(b.Held), Spent: d(b.Spent), Debt: d(b.Debt),
 			Window: b.Window, ByClass: classesJSON{d(b.Purchased), d(b.Granted), d(b.Promoted), d(b.Refunded)}, ExpiringWeek: d(b.ExpiringWeek), ExpiringMonth: d(b.ExpiringMonth),
 		}
+		if b.Upcoming > 0 {
+			x.Upcoming = d(b.Upcoming)
+		}
 		if b.Limit > 0 {
 			x.Limit, x.Used, x.Mode = d(b.Limit), d(b.Used), "soft"
 			if b.Hard {
@@ -208,7 +232,7 @@ func balancesOf(a *greylagv1.BalancesResponse) any {
 			bucket := bucketJSON{
 				ID: k.Id, Class: k.Class, Amount: d(k.Amount), Available: d(k.Available), Held: d(k.Held), Spent: d(k.Spent), Expired: d(k.Expired), Voided: d(k.Voided),
 				Effective: stamp(k.Effective), Expires: stamp(k.Expires), Priority: k.Priority,
-				GPUTypes: scope.GetGpuTypes(), Partition: scope.GetPartitions(), QOS: scope.GetQos(), Cutoff: k.Cutoff,
+				GPUTypes: scope.GetGpuTypes(), Partition: scope.GetPartitions(), QOS: scope.GetQos(), Cutoff: k.Cutoff, Upcoming: k.Upcoming,
 			}
 			if p := scope.GetPermille(); p > 0 {
 				bucket.Share = percent(p)

@@ -566,7 +566,8 @@ type Balance struct {
 	ExpiringWeek  int64                  `protobuf:"varint,17,opt,name=expiring_week,json=expiringWeek,proto3" json:"expiring_week,omitempty"` // of available
 	ExpiringMonth int64                  `protobuf:"varint,18,opt,name=expiring_month,json=expiringMonth,proto3" json:"expiring_month,omitempty"`
 	Buckets       []*Bucket              `protobuf:"bytes,19,rep,name=buckets,proto3" json:"buckets,omitempty"`
-	Deleted       bool                   `protobuf:"varint,20,opt,name=deleted,proto3" json:"deleted,omitempty"` // there is no such account, or user of it, any more
+	Deleted       bool                   `protobuf:"varint,20,opt,name=deleted,proto3" json:"deleted,omitempty"`   // there is no such account, or user of it, any more
+	Upcoming      int64                  `protobuf:"varint,21,opt,name=upcoming,proto3" json:"upcoming,omitempty"` // in its own buckets that begin later; no part of available
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -741,6 +742,13 @@ func (x *Balance) GetDeleted() bool {
 	return false
 }
 
+func (x *Balance) GetUpcoming() int64 {
+	if x != nil {
+		return x.Upcoming
+	}
+	return 0
+}
+
 type Bucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -756,6 +764,7 @@ type Bucket struct {
 	Priority      int32                  `protobuf:"varint,11,opt,name=priority,proto3" json:"priority,omitempty"`
 	Scope         *BucketScope           `protobuf:"bytes,12,opt,name=scope,proto3" json:"scope,omitempty"`
 	Cutoff        bool                   `protobuf:"varint,13,opt,name=cutoff,proto3" json:"cutoff,omitempty"`
+	Upcoming      bool                   `protobuf:"varint,14,opt,name=upcoming,proto3" json:"upcoming,omitempty"` // effective is still to come: nothing can spend it yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -877,6 +886,13 @@ func (x *Bucket) GetScope() *BucketScope {
 func (x *Bucket) GetCutoff() bool {
 	if x != nil {
 		return x.Cutoff
+	}
+	return false
+}
+
+func (x *Bucket) GetUpcoming() bool {
+	if x != nil {
+		return x.Upcoming
 	}
 	return false
 }
@@ -1929,7 +1945,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\abuckets\x18\x03 \x01(\bR\abuckets\x12$\n" +
 	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\x18\n" +
 	"\adeleted\x18\x06 \x01(\bR\adeleted\x12)\n" +
-	"\x03job\x18\x05 \x01(\v2\x17.greylag.v1.BucketScopeR\x03job\"\x9d\x04\n" +
+	"\x03job\x18\x05 \x01(\v2\x17.greylag.v1.BucketScopeR\x03job\"\xb9\x04\n" +
 	"\aBalance\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
@@ -1951,7 +1967,8 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\rexpiring_week\x18\x11 \x01(\x03R\fexpiringWeek\x12%\n" +
 	"\x0eexpiring_month\x18\x12 \x01(\x03R\rexpiringMonth\x12,\n" +
 	"\abuckets\x18\x13 \x03(\v2\x12.greylag.v1.BucketR\abuckets\x12\x18\n" +
-	"\adeleted\x18\x14 \x01(\bR\adeleted\"\x93\x03\n" +
+	"\adeleted\x18\x14 \x01(\bR\adeleted\x12\x1a\n" +
+	"\bupcoming\x18\x15 \x01(\x03R\bupcoming\"\xaf\x03\n" +
 	"\x06Bucket\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -1966,7 +1983,8 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x1a\n" +
 	"\bpriority\x18\v \x01(\x05R\bpriority\x12-\n" +
 	"\x05scope\x18\f \x01(\v2\x17.greylag.v1.BucketScopeR\x05scope\x12\x16\n" +
-	"\x06cutoff\x18\r \x01(\bR\x06cutoff\"\xa0\x01\n" +
+	"\x06cutoff\x18\r \x01(\bR\x06cutoff\x12\x1a\n" +
+	"\bupcoming\x18\x0e \x01(\bR\bupcoming\"\xa0\x01\n" +
 	"\x10BalancesResponse\x12/\n" +
 	"\bbalances\x18\x01 \x03(\v2\x13.greylag.v1.BalanceR\bbalances\x12\x18\n" +
 	"\aentries\x18\x02 \x01(\x04R\aentries\x12\x1a\n" +
