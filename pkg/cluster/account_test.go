@@ -36,6 +36,8 @@ func TestLimits(t *testing.T) {
 		"MaxWidgets=3":                        "not a limit",
 		"GrpTRES=gpus=3":                      "not a limit",
 		"GrpTRES=3":                           "not a limit",
+		"GrpTRES=gpu=":                        "not a limit: GrpTRES=gpu has no value",
+		"MaxWall=":                            "not a limit: MaxWall has no value",
 		"GrpTRES=gpu:=3":                      "not a limit",
 		"MaxWall=soon":                        "not a time",
 		"GrpTRES=mem=lots":                    "not a size",

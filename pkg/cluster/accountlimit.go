@@ -208,7 +208,7 @@ func (l Limit) Amount(n int64) string {
 }
 
 // ParseLimits reads "KIND=VALUE", and for limits on resources
-// "KIND=RESOURCE=VALUE[,RESOURCE=VALUE...]", as sacctmgr does. A value of "" or -1
+// "KIND=RESOURCE=VALUE[,RESOURCE=VALUE...]", as sacctmgr does. A value of -1
 // takes the limit away: it is among gone. known tells whether the first word is a
 // kind at all.
 func ParseLimits(text string) (set, gone []Limit, known bool, err error) {
@@ -242,7 +242,10 @@ func ParseLimits(text string) (set, gone []Limit, known bool, err error) {
 // parse reads one value.
 func (k LimitKind) parse(resource, value string) (set, gone []Limit, err error) {
 	l := Limit{Kind: k, Resource: resource}
-	if value == "" || value == "-1" || equalFold(value, "UNLIMITED") || equalFold(value, "INFINITE") {
+	if value == "" { // of a variable that is not set: the limit would be gone
+		return nil, nil, fmt.Errorf("%w: %s has no value (is the variable set that it comes from? -1 takes a limit away)", ErrBadLimit, strings.TrimSuffix(k.String()+"="+resource, "="))
+	}
+	if value == "-1" || equalFold(value, "UNLIMITED") || equalFold(value, "INFINITE") {
 		return nil, []Limit{l}, nil
 	}
 	switch {

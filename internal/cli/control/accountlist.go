@@ -295,16 +295,14 @@ func withLimits(limits []string, cells ...string) [][]string {
 	return rows
 }
 
-// qosText is a list of QOS, the default one with a star.
+// qosText is a list of QOS, the default one with a star. A default one that is not in the
+// list says what it is: alone it bounds nothing.
 func qosText(all []string, preferred string) string {
-	if preferred != "" && !slices.Contains(all, preferred) {
-		return preferred + "*"
-	}
 	out := slices.Clone(all)
-	for i := range out {
-		if out[i] == preferred {
-			out[i] += "*"
-		}
+	if i := slices.Index(all, preferred); i >= 0 {
+		out[i] += "*"
+	} else if preferred != "" {
+		out = append(out, "default "+preferred)
 	}
 	return strings.Join(out, ",")
 }
