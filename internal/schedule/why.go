@@ -90,9 +90,10 @@ type Kept struct {
 
 // Holder is a job that has what another waits for.
 type Holder struct {
-	Job   *cluster.Job
-	Nodes int             // of those that the other could have and that lack what it has
-	Ends  cluster.Instant // at the latest; 0 when it has no time limit
+	Job      *cluster.Job
+	Nodes    int               // of those that the other could have and that lack what it has
+	Licences []cluster.Licence // of those of which too few are left for the other
+	Ends     cluster.Instant   // at the latest; 0 when it has no time limit
 }
 
 // Why explains why a job waits, from a snapshot of any replica. It changes nothing.

@@ -85,7 +85,12 @@ func tell(x Explanation) string {
 		fmt.Fprintf(&b, "%d ruled out: %s\n", k.Nodes, k.Says)
 	}
 	for _, h := range x.Holders {
-		fmt.Fprintf(&b, "job %d has %d of them until +%s\n", h.Job.ID, h.Nodes, h.Ends.Sub(start))
+		if h.Nodes > 0 {
+			fmt.Fprintf(&b, "job %d has %d of them until +%s\n", h.Job.ID, h.Nodes, h.Ends.Sub(start))
+		}
+		for _, l := range h.Licences {
+			fmt.Fprintf(&b, "job %d has %d of licence %s\n", h.Job.ID, l.Count, l.Name)
+		}
 	}
 	for _, k := range x.Later {
 		fmt.Fprintf(&b, "reservation %s keeps %d of them from +%s\n", k.By.Name, k.Nodes, k.By.Start.Sub(start))

@@ -101,6 +101,7 @@ func (t *trial) lacks(s *surveyed) []verdict {
 		all = append(all, verdict{early.reason, s.needs + ", " + early.detail})
 	case kept != "":
 		all = append(all, verdict{cluster.ReasonReqNodeNotAvail, kept})
+	case len(all) > 0 && (near || loose): // of nodes nothing is lacking
 	case near || loose && !spec.Request.Tied():
 		all = append(all, verdict{cluster.ReasonPriority, fitsButDelays})
 	case len(s.fit) >= int(max(1, spec.Request.Nodes)) && spec.Request.Tied():

@@ -23,6 +23,7 @@ type surveyed struct {
 	lacking map[string]lack // of the nodes that could serve it, and cannot now
 	used    map[string]*occupied
 	later   []Kept
+	short   map[string]bool // licences of which it asks for more than jobs leave
 }
 
 // lack is of what a node has too little free for one job, since others have it.
@@ -58,6 +59,7 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 	for _, j := range snap.Active {
 		s.occupy(j)
 	}
+	s.short = shortOf(snap, job)
 	member, kept := s.memberships(g), keptNodes(snap)
 	only, all := names(job.Spec.Request.NodeList)
 	never, none := names(job.Spec.Request.Exclude)
@@ -91,6 +93,23 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 	}
 	s.gather(fit)
 	return s
+}
+
+// shortOf is the licences of which a job asks for more than running jobs leave.
+func shortOf(snap *cluster.Snapshot, job *cluster.Job) map[string]bool {
+	short := map[string]bool{}
+	for _, l := range job.Spec.Request.Licences {
+		free, _ := snap.Policy.Scheduling.Licence(l.Name)
+		for _, j := range snap.Active {
+			for _, x := range j.Spec.Request.Licences {
+				if x.Name == l.Name {
+					free -= x.Count
+				}
+			}
+		}
+		short[l.Name] = free < l.Count
+	}
+	return short
 }
 
 // keep notes the reservations, but for the job's own, that a node which could serve the job
@@ -340,8 +359,8 @@ func (s *surveyed) taken(n *cluster.Node) (why []string, lacks lack) {
 	return why, lacks
 }
 
-// holders is the jobs that have what is lacking on nodes that could serve it, those first
-// that end first.
+// holders is the jobs that have what is lacking on nodes that could serve it, or licences of
+// which too few are left, those first that end first.
 func (s *surveyed) holders(g *ground, snap *cluster.Snapshot) []Holder {
 	var list []Holder
 	for _, j := range snap.Active {
@@ -354,7 +373,12 @@ func (s *surveyed) holders(g *ground, snap *cluster.Snapshot) []Holder {
 				}
 			}
 		}
-		if h.Nodes > 0 {
+		for _, l := range j.Spec.Request.Licences {
+			if s.short[l.Name] {
+				h.Licences = append(h.Licences, l)
+			}
+		}
+		if h.Nodes > 0 || len(h.Licences) > 0 {
 			list = append(list, h)
 		}
 	}

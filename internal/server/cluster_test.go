@@ -219,7 +219,11 @@ func TestLicences(t *testing.T) {
 	w.submit(w.as(bob), asking)
 	n.busy()
 	asking.Hold = true
-	w.submit(w.as(bob), asking)
+	x, err := w.as(bob).Cluster().Why(t.Context(), &greylagv1.WhyRequest{Job: cluster.JobID(w.submit(w.as(bob), asking)).String()})
+	must(t, err)
+	if l, h := x.GetLicences(), x.GetHolders(); len(l) != 1 || l[0].GetName() != "matlab" || l[0].GetUsed() != 2 || len(h) != 1 || h[0].GetLicences()[0].GetCount() != 2 {
+		t.Errorf("why: %v, held by %v", l, h)
+	}
 	for _, asked := range []bool{true, false} {
 		info, err := w.as(bob).Cluster().Info(t.Context(), &greylagv1.InfoRequest{Licences: asked})
 		must(t, err)

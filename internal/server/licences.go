@@ -6,7 +6,18 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
 )
+
+// licencesOf is those of licences that a job asks for.
+func licencesOf(v *state.View, job *cluster.Job) []*greylagv1.LicenceInfo {
+	if len(job.Spec.Request.Licences) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(licences(v), func(l *greylagv1.LicenceInfo) bool {
+		return !slices.ContainsFunc(job.Spec.Request.Licences, func(x cluster.Licence) bool { return x.Name == l.Name })
+	})
+}
 
 // licences tells, by name, how many there are of each licence that the policy or a job
 // names, and how many of them jobs have and wait for. O(active jobs).

@@ -65,6 +65,7 @@ func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Jo
 		job = &now
 	}
 	response := wire.WriteWhy(&x, eye.see)
+	response.Licences = licencesOf(v, job)
 	response.Expected = wire.Timestamp(schedule.ExpectedAt(expected[job.ID], job, cluster.InstantOf(s.cfg.Clock())))
 	return response, job, nil
 }

@@ -24,7 +24,7 @@ func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *gre
 	for _, h := range x.Holders {
 		if j := see(h.Job); j != nil {
 			p.Holders = append(p.Holders, &greylagv1.Holder{
-				Job: j.Ref().String(), User: j.Spec.Owner.User, Nodes: int32(h.Nodes), Ends: Timestamp(h.Ends),
+				Job: j.Ref().String(), User: j.Spec.Owner.User, Nodes: int32(h.Nodes), Ends: Timestamp(h.Ends), Licences: writeLicences(h.Licences),
 			})
 		}
 	}

@@ -80,12 +80,15 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 	for _, r := range a.Ruled {
 		facts = append(facts, [2]string{"ruled out", fmt.Sprintf("%d: %s", r.Nodes, r.Says)})
 	}
+	for _, l := range a.Licences {
+		facts = append(facts, [2]string{"licence", fmt.Sprintf("%s: %d in all, %d used, %d free", l.Name, l.Total, l.Used, max(l.Total-l.Used, 0))})
+	}
 	for _, h := range a.Holders {
 		until := "without a time limit"
 		if h.Ends != nil {
 			until = "until " + t.when(h.Ends) + " at the latest"
 		}
-		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, on %s, %s", h.Job, h.User, cli.Count(int64(h.Nodes), "node"), until)})
+		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, %s, %s", h.Job, h.User, strings.Join(heldBy(h), ", "), until)})
 	}
 	if len(a.Holders) > 0 {
 		facts = append(facts, [2]string{"clearing up", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's time limit, before its nodes are free, some seconds less after one that runs"})
@@ -101,6 +104,17 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 		facts = append(facts, [2]string{"note", note})
 	}
 	return t.Facts("job "+j.Ref+" waits", facts)
+}
+
+// heldBy is what a job has that another waits for.
+func heldBy(h *greylagv1.Holder) (words []string) {
+	if h.Nodes > 0 {
+		words = append(words, "on "+cli.Count(int64(h.Nodes), "node"))
+	}
+	for _, l := range h.Licences {
+		words = append(words, fmt.Sprintf("with %d of licence %s", l.Count, l.Name))
+	}
+	return words
 }
 
 // ahead tells which jobs are served first, by what, and which of them it would delay.

@@ -21,6 +21,7 @@ type whyJSON struct {
 	Free     int32           `json:"free"`
 	Ruled    []ruledJSON     `json:"ruled"`
 	Holders  []holderJSON    `json:"holders"`
+	Licences []licenceJSON   `json:"licences,omitempty"`
 	Ahead    int32           `json:"ahead"`
 	First    []string        `json:"first"`
 	Later    []keptJSON      `json:"later,omitempty"`
@@ -58,6 +59,8 @@ type holderJSON struct {
 	User  string     `json:"user"`
 	Nodes int32      `json:"nodes"`
 	Ends  *time.Time `json:"ends,omitempty"`
+	// How many it has of each licence of which too few are left.
+	Licences map[string]int32 `json:"licences,omitempty"`
 }
 
 type hostShareJSON struct {
@@ -145,7 +148,14 @@ func whyOf(a *greylagv1.WhyResponse) whyJSON {
 		x.Ruled = append(x.Ruled, ruledJSON{r.Says, r.Nodes})
 	}
 	for _, h := range a.Holders {
-		x.Holders = append(x.Holders, holderJSON{h.Job, h.User, h.Nodes, stampOf(h.Ends)})
+		holder := holderJSON{h.Job, h.User, h.Nodes, stampOf(h.Ends), map[string]int32{}}
+		for _, l := range h.Licences {
+			holder.Licences[l.Name] = l.Count
+		}
+		x.Holders = append(x.Holders, holder)
+	}
+	for _, l := range a.Licences {
+		x.Licences = append(x.Licences, licenceJSON{l.Name, l.Total, l.Used, max(l.Total-l.Used, 0), l.Wanted})
 	}
 	for _, n := range a.History {
 		x.History = append(x.History, noteJSON{n.Index, stampOf(n.Time), n.Reason, stampOf(n.Planned), n.Promised, n.Broken})

@@ -629,75 +629,6 @@ func (x *InfoResponse) GetLicences() []*LicenceInfo {
 	return nil
 }
 
-// LicenceInfo is how many there are of a cluster-wide resource, and where they are.
-type LicenceInfo struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Total         int64                  `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`   // 0 where the policy no longer has it and jobs still do
-	Used          int64                  `protobuf:"varint,3,opt,name=used,proto3" json:"used,omitempty"`     // by jobs that have an allocation
-	Wanted        int64                  `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"` // by jobs that wait
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *LicenceInfo) Reset() {
-	*x = LicenceInfo{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LicenceInfo) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LicenceInfo) ProtoMessage() {}
-
-func (x *LicenceInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LicenceInfo.ProtoReflect.Descriptor instead.
-func (*LicenceInfo) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *LicenceInfo) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *LicenceInfo) GetTotal() int64 {
-	if x != nil {
-		return x.Total
-	}
-	return 0
-}
-
-func (x *LicenceInfo) GetUsed() int64 {
-	if x != nil {
-		return x.Used
-	}
-	return 0
-}
-
-func (x *LicenceInfo) GetWanted() int64 {
-	if x != nil {
-		return x.Wanted
-	}
-	return 0
-}
-
 // ReservationInfo is an administrator's advance reservation.
 type ReservationInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -720,7 +651,7 @@ type ReservationInfo struct {
 
 func (x *ReservationInfo) Reset() {
 	*x = ReservationInfo{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +663,7 @@ func (x *ReservationInfo) String() string {
 func (*ReservationInfo) ProtoMessage() {}
 
 func (x *ReservationInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +676,7 @@ func (x *ReservationInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationInfo.ProtoReflect.Descriptor instead.
 func (*ReservationInfo) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReservationInfo) GetName() string {
@@ -850,7 +781,7 @@ type ReservedJob struct {
 
 func (x *ReservedJob) Reset() {
 	*x = ReservedJob{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +793,7 @@ func (x *ReservedJob) String() string {
 func (*ReservedJob) ProtoMessage() {}
 
 func (x *ReservedJob) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +806,7 @@ func (x *ReservedJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservedJob.ProtoReflect.Descriptor instead.
 func (*ReservedJob) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReservedJob) GetJob() string {
@@ -912,7 +843,7 @@ type PartitionInfo struct {
 
 func (x *PartitionInfo) Reset() {
 	*x = PartitionInfo{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +855,7 @@ func (x *PartitionInfo) String() string {
 func (*PartitionInfo) ProtoMessage() {}
 
 func (x *PartitionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +868,7 @@ func (x *PartitionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionInfo.ProtoReflect.Descriptor instead.
 func (*PartitionInfo) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PartitionInfo) GetName() string {
@@ -991,7 +922,7 @@ type NodeGroup struct {
 
 func (x *NodeGroup) Reset() {
 	*x = NodeGroup{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +934,7 @@ func (x *NodeGroup) String() string {
 func (*NodeGroup) ProtoMessage() {}
 
 func (x *NodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +947,7 @@ func (x *NodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeGroup.ProtoReflect.Descriptor instead.
 func (*NodeGroup) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodeGroup) GetState() string {
@@ -1107,7 +1038,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1050,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1063,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Node) GetName() string {
@@ -1313,7 +1244,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1256,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1269,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NodesRequest) GetNames() []string {
@@ -1365,7 +1296,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1308,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1321,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -1420,7 +1351,7 @@ type UpdateNodesRequest struct {
 
 func (x *UpdateNodesRequest) Reset() {
 	*x = UpdateNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1363,7 @@ func (x *UpdateNodesRequest) String() string {
 func (*UpdateNodesRequest) ProtoMessage() {}
 
 func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1376,7 @@ func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateNodesRequest) GetRequestId() string {
@@ -1493,7 +1424,7 @@ type UpdateNodesResponse struct {
 
 func (x *UpdateNodesResponse) Reset() {
 	*x = UpdateNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1436,7 @@ func (x *UpdateNodesResponse) String() string {
 func (*UpdateNodesResponse) ProtoMessage() {}
 
 func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1449,7 @@ func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesResponse.ProtoReflect.Descriptor instead.
 func (*UpdateNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateNodesResponse) GetNames() []string {
@@ -1546,7 +1477,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1489,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1502,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateTokenRequest) GetRequestId() string {
@@ -1605,7 +1536,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1548,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1561,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -1659,7 +1590,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1602,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1615,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1729,7 +1660,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +1672,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1685,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -1808,7 +1739,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1751,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +1764,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -1852,7 +1783,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +1795,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +1808,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -1897,7 +1828,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +1840,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +1853,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -1947,7 +1878,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +1890,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +1903,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 type RemoveMemberRequest struct {
@@ -1984,7 +1915,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +1927,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +1940,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -2027,7 +1958,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +1970,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +1983,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 type TransferRequest struct {
@@ -2064,7 +1995,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2007,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2020,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TransferRequest) GetId() string {
@@ -2108,7 +2039,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2051,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2064,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TransferResponse) GetLeader() string {
@@ -2152,7 +2083,7 @@ type PolicyRequest struct {
 
 func (x *PolicyRequest) Reset() {
 	*x = PolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2164,7 +2095,7 @@ func (x *PolicyRequest) String() string {
 func (*PolicyRequest) ProtoMessage() {}
 
 func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2177,7 +2108,7 @@ func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
 func (*PolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PolicyRequest) GetRead() *Read {
@@ -2198,7 +2129,7 @@ type PolicyResponse struct {
 
 func (x *PolicyResponse) Reset() {
 	*x = PolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2141,7 @@ func (x *PolicyResponse) String() string {
 func (*PolicyResponse) ProtoMessage() {}
 
 func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2154,7 @@ func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyResponse.ProtoReflect.Descriptor instead.
 func (*PolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PolicyResponse) GetToml() string {
@@ -2260,7 +2191,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2203,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2216,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ApplyRequest) GetRequestId() string {
@@ -2334,7 +2265,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2277,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2290,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ApplyResponse) GetDiff() string {
@@ -2391,7 +2322,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2334,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2347,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 type SnapshotResponse struct {
@@ -2428,7 +2359,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2371,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2384,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SnapshotResponse) GetData() []byte {
@@ -2471,7 +2402,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +2414,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +2427,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 type ReadIndexResponse struct {
@@ -2508,7 +2439,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2451,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2464,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -2553,7 +2484,7 @@ type FinishedRequest struct {
 
 func (x *FinishedRequest) Reset() {
 	*x = FinishedRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2496,7 @@ func (x *FinishedRequest) String() string {
 func (*FinishedRequest) ProtoMessage() {}
 
 func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2509,7 @@ func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedRequest.ProtoReflect.Descriptor instead.
 func (*FinishedRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FinishedRequest) GetFrom() uint64 {
@@ -2605,7 +2536,7 @@ type FinishedResponse struct {
 
 func (x *FinishedResponse) Reset() {
 	*x = FinishedResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2617,7 +2548,7 @@ func (x *FinishedResponse) String() string {
 func (*FinishedResponse) ProtoMessage() {}
 
 func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2630,7 +2561,7 @@ func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedResponse.ProtoReflect.Descriptor instead.
 func (*FinishedResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FinishedResponse) GetRecords() [][]byte {
@@ -2658,7 +2589,7 @@ type RowsRequest struct {
 
 func (x *RowsRequest) Reset() {
 	*x = RowsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2601,7 @@ func (x *RowsRequest) String() string {
 func (*RowsRequest) ProtoMessage() {}
 
 func (x *RowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2614,7 @@ func (x *RowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowsRequest.ProtoReflect.Descriptor instead.
 func (*RowsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RowsRequest) GetJournal() uint32 {
@@ -2716,7 +2647,7 @@ type RowsResponse struct {
 
 func (x *RowsResponse) Reset() {
 	*x = RowsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2659,7 @@ func (x *RowsResponse) String() string {
 func (*RowsResponse) ProtoMessage() {}
 
 func (x *RowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2672,7 @@ func (x *RowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowsResponse.ProtoReflect.Descriptor instead.
 func (*RowsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RowsResponse) GetRows() [][]byte {
@@ -2760,7 +2691,7 @@ type BlobRequest struct {
 
 func (x *BlobRequest) Reset() {
 	*x = BlobRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2703,7 @@ func (x *BlobRequest) String() string {
 func (*BlobRequest) ProtoMessage() {}
 
 func (x *BlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2716,7 @@ func (x *BlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobRequest.ProtoReflect.Descriptor instead.
 func (*BlobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BlobRequest) GetDigests() [][]byte {
@@ -2804,7 +2735,7 @@ type BlobResponse struct {
 
 func (x *BlobResponse) Reset() {
 	*x = BlobResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2747,7 @@ func (x *BlobResponse) String() string {
 func (*BlobResponse) ProtoMessage() {}
 
 func (x *BlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2760,7 @@ func (x *BlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobResponse.ProtoReflect.Descriptor instead.
 func (*BlobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BlobResponse) GetContents() [][]byte {
@@ -2903,12 +2834,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"partitions\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x12?\n" +
 	"\freservations\x18\x03 \x03(\v2\x1b.greylag.v1.ReservationInfoR\freservations\x123\n" +
-	"\blicences\x18\x04 \x03(\v2\x17.greylag.v1.LicenceInfoR\blicences\"c\n" +
-	"\vLicenceInfo\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x12\n" +
-	"\x04used\x18\x03 \x01(\x03R\x04used\x12\x16\n" +
-	"\x06wanted\x18\x04 \x01(\x03R\x06wanted\"\x89\x03\n" +
+	"\blicences\x18\x04 \x03(\v2\x17.greylag.v1.LicenceInfoR\blicences\"\x89\x03\n" +
 	"\x0fReservationInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
@@ -3104,7 +3030,7 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_cluster_proto_rawDescData
 }
 
-var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*AuditRequest)(nil),          // 0: greylag.v1.AuditRequest
 	(*AuditResponse)(nil),         // 1: greylag.v1.AuditResponse
@@ -3113,46 +3039,46 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*Member)(nil),                // 4: greylag.v1.Member
 	(*InfoRequest)(nil),           // 5: greylag.v1.InfoRequest
 	(*InfoResponse)(nil),          // 6: greylag.v1.InfoResponse
-	(*LicenceInfo)(nil),           // 7: greylag.v1.LicenceInfo
-	(*ReservationInfo)(nil),       // 8: greylag.v1.ReservationInfo
-	(*ReservedJob)(nil),           // 9: greylag.v1.ReservedJob
-	(*PartitionInfo)(nil),         // 10: greylag.v1.PartitionInfo
-	(*NodeGroup)(nil),             // 11: greylag.v1.NodeGroup
-	(*Node)(nil),                  // 12: greylag.v1.Node
-	(*NodesRequest)(nil),          // 13: greylag.v1.NodesRequest
-	(*NodesResponse)(nil),         // 14: greylag.v1.NodesResponse
-	(*UpdateNodesRequest)(nil),    // 15: greylag.v1.UpdateNodesRequest
-	(*UpdateNodesResponse)(nil),   // 16: greylag.v1.UpdateNodesResponse
-	(*CreateTokenRequest)(nil),    // 17: greylag.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),   // 18: greylag.v1.CreateTokenResponse
-	(*JoinRequest)(nil),           // 19: greylag.v1.JoinRequest
-	(*JoinResponse)(nil),          // 20: greylag.v1.JoinResponse
-	(*RenewRequest)(nil),          // 21: greylag.v1.RenewRequest
-	(*RenewResponse)(nil),         // 22: greylag.v1.RenewResponse
-	(*AddMemberRequest)(nil),      // 23: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),     // 24: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),   // 25: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),  // 26: greylag.v1.RemoveMemberResponse
-	(*TransferRequest)(nil),       // 27: greylag.v1.TransferRequest
-	(*TransferResponse)(nil),      // 28: greylag.v1.TransferResponse
-	(*PolicyRequest)(nil),         // 29: greylag.v1.PolicyRequest
-	(*PolicyResponse)(nil),        // 30: greylag.v1.PolicyResponse
-	(*ApplyRequest)(nil),          // 31: greylag.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 32: greylag.v1.ApplyResponse
-	(*SnapshotRequest)(nil),       // 33: greylag.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),      // 34: greylag.v1.SnapshotResponse
-	(*ReadIndexRequest)(nil),      // 35: greylag.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 36: greylag.v1.ReadIndexResponse
-	(*FinishedRequest)(nil),       // 37: greylag.v1.FinishedRequest
-	(*FinishedResponse)(nil),      // 38: greylag.v1.FinishedResponse
-	(*RowsRequest)(nil),           // 39: greylag.v1.RowsRequest
-	(*RowsResponse)(nil),          // 40: greylag.v1.RowsResponse
-	(*BlobRequest)(nil),           // 41: greylag.v1.BlobRequest
-	(*BlobResponse)(nil),          // 42: greylag.v1.BlobResponse
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
-	(*Read)(nil),                  // 45: greylag.v1.Read
-	(*AsOf)(nil),                  // 46: greylag.v1.AsOf
+	(*ReservationInfo)(nil),       // 7: greylag.v1.ReservationInfo
+	(*ReservedJob)(nil),           // 8: greylag.v1.ReservedJob
+	(*PartitionInfo)(nil),         // 9: greylag.v1.PartitionInfo
+	(*NodeGroup)(nil),             // 10: greylag.v1.NodeGroup
+	(*Node)(nil),                  // 11: greylag.v1.Node
+	(*NodesRequest)(nil),          // 12: greylag.v1.NodesRequest
+	(*NodesResponse)(nil),         // 13: greylag.v1.NodesResponse
+	(*UpdateNodesRequest)(nil),    // 14: greylag.v1.UpdateNodesRequest
+	(*UpdateNodesResponse)(nil),   // 15: greylag.v1.UpdateNodesResponse
+	(*CreateTokenRequest)(nil),    // 16: greylag.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),   // 17: greylag.v1.CreateTokenResponse
+	(*JoinRequest)(nil),           // 18: greylag.v1.JoinRequest
+	(*JoinResponse)(nil),          // 19: greylag.v1.JoinResponse
+	(*RenewRequest)(nil),          // 20: greylag.v1.RenewRequest
+	(*RenewResponse)(nil),         // 21: greylag.v1.RenewResponse
+	(*AddMemberRequest)(nil),      // 22: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),     // 23: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),   // 24: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),  // 25: greylag.v1.RemoveMemberResponse
+	(*TransferRequest)(nil),       // 26: greylag.v1.TransferRequest
+	(*TransferResponse)(nil),      // 27: greylag.v1.TransferResponse
+	(*PolicyRequest)(nil),         // 28: greylag.v1.PolicyRequest
+	(*PolicyResponse)(nil),        // 29: greylag.v1.PolicyResponse
+	(*ApplyRequest)(nil),          // 30: greylag.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 31: greylag.v1.ApplyResponse
+	(*SnapshotRequest)(nil),       // 32: greylag.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),      // 33: greylag.v1.SnapshotResponse
+	(*ReadIndexRequest)(nil),      // 34: greylag.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 35: greylag.v1.ReadIndexResponse
+	(*FinishedRequest)(nil),       // 36: greylag.v1.FinishedRequest
+	(*FinishedResponse)(nil),      // 37: greylag.v1.FinishedResponse
+	(*RowsRequest)(nil),           // 38: greylag.v1.RowsRequest
+	(*RowsResponse)(nil),          // 39: greylag.v1.RowsResponse
+	(*BlobRequest)(nil),           // 40: greylag.v1.BlobRequest
+	(*BlobResponse)(nil),          // 41: greylag.v1.BlobResponse
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(*Read)(nil),                  // 44: greylag.v1.Read
+	(*AsOf)(nil),                  // 45: greylag.v1.AsOf
+	(*LicenceInfo)(nil),           // 46: greylag.v1.LicenceInfo
 	(*GPU)(nil),                   // 47: greylag.v1.GPU
 	(*TopologyRequest)(nil),       // 48: greylag.v1.TopologyRequest
 	(*SetTopologyRequest)(nil),    // 49: greylag.v1.SetTopologyRequest
@@ -3164,76 +3090,76 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*PlanResponse)(nil),          // 55: greylag.v1.PlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
-	43, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
-	43, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
-	43, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
+	42, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
+	42, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
+	42, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
 	4,  // 3: greylag.v1.StatusResponse.members:type_name -> greylag.v1.Member
-	44, // 4: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	45, // 5: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
-	10, // 6: greylag.v1.InfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	46, // 7: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
-	8,  // 8: greylag.v1.InfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	7,  // 9: greylag.v1.InfoResponse.licences:type_name -> greylag.v1.LicenceInfo
-	43, // 10: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
-	43, // 11: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
-	9,  // 12: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
-	44, // 13: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
-	11, // 14: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
+	43, // 4: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	44, // 5: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
+	9,  // 6: greylag.v1.InfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
+	45, // 7: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
+	7,  // 8: greylag.v1.InfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
+	46, // 9: greylag.v1.InfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	42, // 10: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	42, // 11: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	8,  // 12: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
+	43, // 13: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	10, // 14: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
 	47, // 15: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	43, // 16: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	43, // 17: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	43, // 18: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	45, // 19: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
-	12, // 20: greylag.v1.NodesResponse.nodes:type_name -> greylag.v1.Node
-	46, // 21: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
-	44, // 22: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	43, // 23: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	45, // 24: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
-	46, // 25: greylag.v1.PolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	42, // 16: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	42, // 17: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	42, // 18: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	44, // 19: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
+	11, // 20: greylag.v1.NodesResponse.nodes:type_name -> greylag.v1.Node
+	45, // 21: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
+	43, // 22: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	42, // 23: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	44, // 24: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
+	45, // 25: greylag.v1.PolicyResponse.as_of:type_name -> greylag.v1.AsOf
 	2,  // 26: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
 	5,  // 27: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
-	13, // 28: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
-	15, // 29: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	17, // 30: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	19, // 31: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	21, // 32: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
-	23, // 33: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	25, // 34: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	27, // 35: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
-	29, // 36: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
-	31, // 37: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
+	12, // 28: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
+	14, // 29: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	16, // 30: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	18, // 31: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	20, // 32: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
+	22, // 33: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	24, // 34: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	26, // 35: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
+	28, // 36: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
+	30, // 37: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
 	48, // 38: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
 	49, // 39: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
 	50, // 40: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
 	51, // 41: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
-	33, // 42: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
+	32, // 42: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
 	0,  // 43: greylag.v1.ClusterService.Audit:input_type -> greylag.v1.AuditRequest
-	35, // 44: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
-	37, // 45: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
-	41, // 46: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
-	39, // 47: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
+	34, // 44: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
+	36, // 45: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
+	40, // 46: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
+	38, // 47: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
 	3,  // 48: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
 	6,  // 49: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
-	14, // 50: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
-	16, // 51: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	18, // 52: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	20, // 53: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	22, // 54: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
-	24, // 55: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	26, // 56: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	28, // 57: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
-	30, // 58: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
-	32, // 59: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
+	13, // 50: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
+	15, // 51: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	17, // 52: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	19, // 53: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	21, // 54: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
+	23, // 55: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	25, // 56: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	27, // 57: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
+	29, // 58: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
+	31, // 59: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
 	52, // 60: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
 	53, // 61: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
 	54, // 62: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
 	55, // 63: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
-	34, // 64: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
+	33, // 64: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
 	1,  // 65: greylag.v1.ClusterService.Audit:output_type -> greylag.v1.AuditResponse
-	36, // 66: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
-	38, // 67: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
-	42, // 68: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
-	40, // 69: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
+	35, // 66: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
+	37, // 67: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
+	41, // 68: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
+	39, // 69: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
 	48, // [48:70] is the sub-list for method output_type
 	26, // [26:48] is the sub-list for method input_type
 	26, // [26:26] is the sub-list for extension type_name
@@ -3256,7 +3182,7 @@ func file_greylag_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

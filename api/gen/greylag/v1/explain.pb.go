@@ -104,6 +104,7 @@ type WhyResponse struct {
 	Later         []*KeptNodes           `protobuf:"bytes,23,rep,name=later,proto3" json:"later,omitempty"`                           // reservations that will keep nodes that could serve it, before it is planned to start
 	Unmet         []*Unmet               `protobuf:"bytes,24,rep,name=unmet,proto3" json:"unmet,omitempty"`                           // the first of the jobs that its dependencies wait for; those that the caller may see
 	UnmetMore     int32                  `protobuf:"varint,25,opt,name=unmet_more,json=unmetMore,proto3" json:"unmet_more,omitempty"` // how many there are beyond the first ten
+	Licences      []*LicenceInfo         `protobuf:"bytes,26,rep,name=licences,proto3" json:"licences,omitempty"`                     // that it asks for
 	ClearUp       *durationpb.Duration   `protobuf:"bytes,21,opt,name=clear_up,json=clearUp,proto3" json:"clear_up,omitempty"`        // what is planned after the end of each job until its nodes are free
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -298,6 +299,13 @@ func (x *WhyResponse) GetUnmetMore() int32 {
 		return x.UnmetMore
 	}
 	return 0
+}
+
+func (x *WhyResponse) GetLicences() []*LicenceInfo {
+	if x != nil {
+		return x.Licences
+	}
+	return nil
 }
 
 func (x *WhyResponse) GetClearUp() *durationpb.Duration {
@@ -642,7 +650,8 @@ type Holder struct {
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	Nodes         int32                  `protobuf:"varint,3,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	Ends          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=ends,proto3" json:"ends,omitempty"` // at the latest; absent when it has no time limit
+	Ends          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=ends,proto3" json:"ends,omitempty"`         // at the latest; absent when it has no time limit
+	Licences      []*Licence             `protobuf:"bytes,5,rep,name=licences,proto3" json:"licences,omitempty"` // that it has of those of which too few are left
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -705,6 +714,82 @@ func (x *Holder) GetEnds() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Holder) GetLicences() []*Licence {
+	if x != nil {
+		return x.Licences
+	}
+	return nil
+}
+
+// LicenceInfo is how many there are of a cluster-wide resource, and where they are.
+type LicenceInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Total         int64                  `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`   // 0 where the policy no longer has it and jobs still do
+	Used          int64                  `protobuf:"varint,3,opt,name=used,proto3" json:"used,omitempty"`     // by jobs that have an allocation
+	Wanted        int64                  `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"` // by jobs that wait
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LicenceInfo) Reset() {
+	*x = LicenceInfo{}
+	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LicenceInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LicenceInfo) ProtoMessage() {}
+
+func (x *LicenceInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LicenceInfo.ProtoReflect.Descriptor instead.
+func (*LicenceInfo) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *LicenceInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LicenceInfo) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *LicenceInfo) GetUsed() int64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *LicenceInfo) GetWanted() int64 {
+	if x != nil {
+		return x.Wanted
+	}
+	return 0
+}
+
 // Note is one thing that was said of a job's start.
 type Note struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -720,7 +805,7 @@ type Note struct {
 
 func (x *Note) Reset() {
 	*x = Note{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	mi := &file_greylag_v1_explain_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +817,7 @@ func (x *Note) String() string {
 func (*Note) ProtoMessage() {}
 
 func (x *Note) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[8]
+	mi := &file_greylag_v1_explain_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +830,7 @@ func (x *Note) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Note.ProtoReflect.Descriptor instead.
 func (*Note) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Note) GetIndex() uint64 {
@@ -801,7 +886,7 @@ type NodeShare struct {
 
 func (x *NodeShare) Reset() {
 	*x = NodeShare{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[9]
+	mi := &file_greylag_v1_explain_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +898,7 @@ func (x *NodeShare) String() string {
 func (*NodeShare) ProtoMessage() {}
 
 func (x *NodeShare) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[9]
+	mi := &file_greylag_v1_explain_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +911,7 @@ func (x *NodeShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeShare.ProtoReflect.Descriptor instead.
 func (*NodeShare) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodeShare) GetNode() string {
@@ -855,7 +940,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[10]
+	mi := &file_greylag_v1_explain_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +952,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[10]
+	mi := &file_greylag_v1_explain_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +965,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PlanRequest) GetRead() *Read {
@@ -921,7 +1006,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[11]
+	mi := &file_greylag_v1_explain_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1018,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[11]
+	mi := &file_greylag_v1_explain_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1031,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PlanResponse) GetJobs() []*PlannedJob {
@@ -984,7 +1069,7 @@ type PlannedJob struct {
 
 func (x *PlannedJob) Reset() {
 	*x = PlannedJob{}
-	mi := &file_greylag_v1_explain_proto_msgTypes[12]
+	mi := &file_greylag_v1_explain_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1081,7 @@ func (x *PlannedJob) String() string {
 func (*PlannedJob) ProtoMessage() {}
 
 func (x *PlannedJob) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_explain_proto_msgTypes[12]
+	mi := &file_greylag_v1_explain_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1094,7 @@ func (x *PlannedJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedJob.ProtoReflect.Descriptor instead.
 func (*PlannedJob) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PlannedJob) GetJob() string {
@@ -1091,7 +1176,7 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xff\x06\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xb4\a\n" +
 	"\vWhyResponse\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12\x16\n" +
 	"\x06causes\x18\x02 \x03(\tR\x06causes\x12\x14\n" +
@@ -1117,7 +1202,8 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\x05later\x18\x17 \x03(\v2\x15.greylag.v1.KeptNodesR\x05later\x12'\n" +
 	"\x05unmet\x18\x18 \x03(\v2\x11.greylag.v1.UnmetR\x05unmet\x12\x1d\n" +
 	"\n" +
-	"unmet_more\x18\x19 \x01(\x05R\tunmetMore\x124\n" +
+	"unmet_more\x18\x19 \x01(\x05R\tunmetMore\x123\n" +
+	"\blicences\x18\x1a \x03(\v2\x17.greylag.v1.LicenceInfoR\blicences\x124\n" +
 	"\bclear_up\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\aclearUpJ\x04\b\n" +
 	"\x10\v\"c\n" +
 	"\x05Unmet\x12\x10\n" +
@@ -1144,12 +1230,18 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\bgiven_up\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\agivenUp\"4\n" +
 	"\bRuledOut\x12\x12\n" +
 	"\x04says\x18\x01 \x01(\tR\x04says\x12\x14\n" +
-	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\"t\n" +
+	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\"\xa5\x01\n" +
 	"\x06Holder\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
 	"\x05nodes\x18\x03 \x01(\x05R\x05nodes\x12.\n" +
-	"\x04ends\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04ends\"\xce\x01\n" +
+	"\x04ends\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04ends\x12/\n" +
+	"\blicences\x18\x05 \x03(\v2\x13.greylag.v1.LicenceR\blicences\"c\n" +
+	"\vLicenceInfo\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x12\n" +
+	"\x04used\x18\x03 \x01(\x03R\x04used\x12\x16\n" +
+	"\x06wanted\x18\x04 \x01(\x03R\x06wanted\"\xce\x01\n" +
 	"\x04Note\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
@@ -1194,7 +1286,7 @@ func file_greylag_v1_explain_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_explain_proto_rawDescData
 }
 
-var file_greylag_v1_explain_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_greylag_v1_explain_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_greylag_v1_explain_proto_goTypes = []any{
 	(*WhyRequest)(nil),            // 0: greylag.v1.WhyRequest
 	(*WhyResponse)(nil),           // 1: greylag.v1.WhyResponse
@@ -1204,53 +1296,57 @@ var file_greylag_v1_explain_proto_goTypes = []any{
 	(*Awaited)(nil),               // 5: greylag.v1.Awaited
 	(*RuledOut)(nil),              // 6: greylag.v1.RuledOut
 	(*Holder)(nil),                // 7: greylag.v1.Holder
-	(*Note)(nil),                  // 8: greylag.v1.Note
-	(*NodeShare)(nil),             // 9: greylag.v1.NodeShare
-	(*PlanRequest)(nil),           // 10: greylag.v1.PlanRequest
-	(*PlanResponse)(nil),          // 11: greylag.v1.PlanResponse
-	(*PlannedJob)(nil),            // 12: greylag.v1.PlannedJob
-	(*Read)(nil),                  // 13: greylag.v1.Read
-	(*Job)(nil),                   // 14: greylag.v1.Job
-	(*AsOf)(nil),                  // 15: greylag.v1.AsOf
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
+	(*LicenceInfo)(nil),           // 8: greylag.v1.LicenceInfo
+	(*Note)(nil),                  // 9: greylag.v1.Note
+	(*NodeShare)(nil),             // 10: greylag.v1.NodeShare
+	(*PlanRequest)(nil),           // 11: greylag.v1.PlanRequest
+	(*PlanResponse)(nil),          // 12: greylag.v1.PlanResponse
+	(*PlannedJob)(nil),            // 13: greylag.v1.PlannedJob
+	(*Read)(nil),                  // 14: greylag.v1.Read
+	(*Job)(nil),                   // 15: greylag.v1.Job
+	(*AsOf)(nil),                  // 16: greylag.v1.AsOf
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(*Licence)(nil),               // 19: greylag.v1.Licence
 }
 var file_greylag_v1_explain_proto_depIdxs = []int32{
-	13, // 0: greylag.v1.WhyRequest.read:type_name -> greylag.v1.Read
-	14, // 1: greylag.v1.WhyResponse.job:type_name -> greylag.v1.Job
+	14, // 0: greylag.v1.WhyRequest.read:type_name -> greylag.v1.Read
+	15, // 1: greylag.v1.WhyResponse.job:type_name -> greylag.v1.Job
 	6,  // 2: greylag.v1.WhyResponse.ruled:type_name -> greylag.v1.RuledOut
 	7,  // 3: greylag.v1.WhyResponse.holders:type_name -> greylag.v1.Holder
-	9,  // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
-	8,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
-	15, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
-	16, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
+	10, // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
+	9,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
+	16, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
+	17, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
 	5,  // 8: greylag.v1.WhyResponse.awaited:type_name -> greylag.v1.Awaited
 	4,  // 9: greylag.v1.WhyResponse.first:type_name -> greylag.v1.Rival
 	4,  // 10: greylag.v1.WhyResponse.delays:type_name -> greylag.v1.Rival
-	16, // 11: greylag.v1.WhyResponse.alone:type_name -> google.protobuf.Timestamp
+	17, // 11: greylag.v1.WhyResponse.alone:type_name -> google.protobuf.Timestamp
 	3,  // 12: greylag.v1.WhyResponse.later:type_name -> greylag.v1.KeptNodes
 	2,  // 13: greylag.v1.WhyResponse.unmet:type_name -> greylag.v1.Unmet
-	17, // 14: greylag.v1.WhyResponse.clear_up:type_name -> google.protobuf.Duration
-	16, // 15: greylag.v1.KeptNodes.start:type_name -> google.protobuf.Timestamp
-	16, // 16: greylag.v1.KeptNodes.end:type_name -> google.protobuf.Timestamp
-	16, // 17: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
-	16, // 18: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
-	16, // 19: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
-	16, // 20: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
-	16, // 21: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
-	16, // 22: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
-	13, // 23: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
-	12, // 24: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
-	15, // 25: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
-	16, // 26: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
-	16, // 27: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
-	9,  // 28: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
-	16, // 29: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	8,  // 14: greylag.v1.WhyResponse.licences:type_name -> greylag.v1.LicenceInfo
+	18, // 15: greylag.v1.WhyResponse.clear_up:type_name -> google.protobuf.Duration
+	17, // 16: greylag.v1.KeptNodes.start:type_name -> google.protobuf.Timestamp
+	17, // 17: greylag.v1.KeptNodes.end:type_name -> google.protobuf.Timestamp
+	17, // 18: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
+	17, // 19: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
+	17, // 20: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
+	17, // 21: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
+	19, // 22: greylag.v1.Holder.licences:type_name -> greylag.v1.Licence
+	17, // 23: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
+	17, // 24: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
+	14, // 25: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
+	13, // 26: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
+	16, // 27: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
+	17, // 28: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
+	17, // 29: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
+	10, // 30: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
+	17, // 31: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_explain_proto_init() }
@@ -1265,7 +1361,7 @@ func file_greylag_v1_explain_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_explain_proto_rawDesc), len(file_greylag_v1_explain_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
