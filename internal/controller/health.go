@@ -11,9 +11,7 @@ import (
 
 const (
 	// Heartbeat is how often a node is heard when all is well.
-	Heartbeat = 10 * time.Second
-	// silentAfter is two missed heartbeats.
-	silentAfter = 2 * Heartbeat
+	Heartbeat = cluster.SilentAfter / 2
 	// checkSpacing is how often the nodes are looked at.
 	checkSpacing = time.Second
 )
@@ -118,7 +116,7 @@ func liveness(silence, timeout time.Duration) cluster.Liveness {
 	switch {
 	case silence >= timeout:
 		return cluster.Dead
-	case silence >= silentAfter:
+	case silence >= cluster.SilentAfter:
 		return cluster.Silent
 	}
 	return cluster.Alive

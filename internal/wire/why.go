@@ -75,7 +75,11 @@ func WriteAwaited(j *cluster.Job, node func(string) (*cluster.Node, bool), timeo
 		}
 		p := &greylagv1.Awaited{Node: t.Node}
 		if n, known := node(t.Node); known && n.Liveness != cluster.Alive {
-			p.Silent, p.GivenUp = Timestamp(n.Since), Timestamp(n.Since.Add(timeout))
+			heard := n.Since.Add(-cluster.SilentAfter) // for so long it was not heard by then
+			if n.Liveness == cluster.Dead {
+				heard = n.Since.Add(-timeout)
+			}
+			p.Silent, p.GivenUp = Timestamp(heard), Timestamp(heard.Add(timeout))
 		} else if j.State == cluster.Running {
 			continue
 		}

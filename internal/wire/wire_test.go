@@ -322,7 +322,7 @@ func TestWriteAwaited(t *testing.T) {
 	if len(list) != 3 || list[0].Node != "n2" || list[0].Silent != nil || list[2].Node != "gone" {
 		t.Fatal(list)
 	}
-	if n := list[1]; n.Silent.GetSeconds() != 60 || n.GivenUp.GetSeconds() != 120 {
+	if n := list[1]; n.Silent.GetSeconds() != 40 || n.GivenUp.GetSeconds() != 100 {
 		t.Error(n)
 	}
 	job.State = cluster.Completing
@@ -330,7 +330,10 @@ func TestWriteAwaited(t *testing.T) {
 		t.Error(list)
 	}
 	job.State = cluster.Running
-	if list = WriteAwaited(job, find, time.Minute); len(list) != 1 || list[0].Node != "n3" || list[0].GivenUp.GetSeconds() != 120 {
+	if list = WriteAwaited(job, find, time.Minute); len(list) != 1 || list[0].Node != "n3" || list[0].GivenUp.GetSeconds() != 100 {
+		t.Error(list)
+	}
+	if list = WriteAwaited(job, func(string) (*cluster.Node, bool) { return &cluster.Node{Liveness: cluster.Dead, Since: 180e9}, true }, time.Minute); list[0].Silent.GetSeconds() != 120 || list[0].GivenUp.GetSeconds() != 180 {
 		t.Error(list)
 	}
 	job.State = cluster.Completed

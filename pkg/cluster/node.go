@@ -1,5 +1,7 @@
 package cluster
 
+import "time"
+
 // NodeState is what can be done with a node now.
 type NodeState uint8
 
@@ -38,6 +40,9 @@ const (
 	Silent
 	Dead
 )
+
+// SilentAfter is for how long a node is not heard until it is Silent: two missed heartbeats.
+const SilentAfter = 20 * time.Second
 
 // GPU is one device of a node.
 type GPU struct {
