@@ -224,7 +224,7 @@ func nodeRows() []option {
 				o.Request.Switches, o.switchWait, err = parseSwitches(v)
 				return err
 			}},
-		{Option: getopt.Option{Long: "exclusive", Value: "yes", Absent: "yes", Help: "no other job on its nodes"},
+		{Option: getopt.Option{Long: "exclusive", Value: "yes", Absent: "yes", Help: "no other job on its nodes, of which it has all GPUs and CPUs"},
 			set: func(o *Options, v string, _ time.Time) error {
 				o.Request.Exclusive = true
 				if v != "yes" {

@@ -120,7 +120,7 @@ func (x *site) do(w []string) string {
 		types := strings.FieldsFunc(value("type"), func(r rune) bool { return r == ',' })
 		spec := cluster.JobSpec{
 			Name: "j", WorkDir: "/", Account: value("account"), Partition: value("partition"), QOS: value("qos"), TimeLimit: max(limit, time.Minute), Nice: number("nice"),
-			Request: cluster.Request{Nodes: 1, GPUsPerNode: number("gpus"), GPUTypes: types},
+			Request: cluster.Request{Nodes: max(1, number("nodes")), GPUsPerNode: number("gpus"), GPUTypes: types, Exclusive: value("exclusive") != ""},
 		}
 		who := command.Actor{Identity: cluster.Identity{User: w[1], UID: 1000 + uint32(w[1][0]), GID: 100}}
 		jobs := make([]command.Submission, max(1, number("times")))

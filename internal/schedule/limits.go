@@ -91,7 +91,7 @@ func (l *limits) bar(job *cluster.Job) (verdict, bool) {
 	bounds := l.of(job.Spec)
 	for i := range bounds {
 		b := &bounds[i]
-		if asked, short := b.Short(job.Spec); short {
+		if asked, short := b.Short(job.Spec, l.snap.Models); short {
 			return verdict{b.Reason(), b.Exceeded(-1, asked)}, true
 		}
 		if used, asked := l.against(b, job.Spec); asked > 0 && max(used, 0)+asked > b.Value {
@@ -104,26 +104,26 @@ func (l *limits) bar(job *cluster.Job) (verdict, bool) {
 // against is what is used of a bound, -1 for one on each job alone, and what a job
 // adds to that: 0 where it cannot come to have what the bound is on.
 func (l *limits) against(b *cluster.Bound, spec *cluster.JobSpec) (used, asked int64) {
-	if !spec.MayGet(b.Resource, l.snap.GPUTypes) {
+	if !spec.MayGet(b.Resource, l.snap.Models) {
 		return -1, 0
 	}
 	switch b.Kind {
 	case cluster.GrpJobs, cluster.MaxJobs, cluster.MaxJobsPerUser, cluster.MaxJobsPerAccount:
 		return l.using(b.Scope).jobs, 1
 	case cluster.GrpTRES, cluster.MaxTRESPerUser, cluster.MaxTRESPerAccount:
-		return l.using(b.Scope).amounts[l.index[b.Resource]], spec.Request.Asked(b.Resource)
+		return l.using(b.Scope).amounts[l.index[b.Resource]], spec.Takes(b.Resource, l.snap.Models)
 	case cluster.GrpTRESRunMins:
-		return l.using(b.Scope).minutes[l.index[b.Resource]], b.Minutes(spec)
+		return l.using(b.Scope).minutes[l.index[b.Resource]], b.Minutes(spec, l.snap.Models)
 	case cluster.GrpTRESMins:
-		return l.using(b.Scope).minutes[l.index[b.Resource]] + l.usedUp(b.Scope, b.Resource), b.Minutes(spec)
+		return l.using(b.Scope).minutes[l.index[b.Resource]] + l.usedUp(b.Scope, b.Resource), b.Minutes(spec, l.snap.Models)
 	case cluster.GrpWall:
 		return 60 * (l.using(b.Scope).minutes[0] + l.usedUp(b.Scope, cluster.ResourceWall)), wall(spec)
 	case cluster.MaxTRESPerJob:
-		return -1, spec.Request.Asked(b.Resource)
+		return -1, spec.Takes(b.Resource, l.snap.Models)
 	case cluster.MaxTRESPerNode:
-		return -1, spec.Request.AskedOnNode(b.Resource)
+		return -1, spec.TakesOnNode(b.Resource, l.snap.Models)
 	case cluster.MaxTRESMinsPerJob:
-		return -1, b.Minutes(spec)
+		return -1, b.Minutes(spec, l.snap.Models)
 	case cluster.MaxWall:
 		return -1, wall(spec)
 	}
@@ -238,7 +238,8 @@ func (u *use) add(g *use) {
 }
 
 // start counts a start that was decided in this pass, as the state will count it when
-// it is agreed; of several types of GPU that it may be given, as each of them.
+// it is agreed; of several types of GPU that it may be given, as each of them, and of an
+// exclusive one the most that its nodes may have.
 func (l *limits) start(job *cluster.Job) {
 	if l.bounds == nil {
 		return
@@ -247,8 +248,8 @@ func (l *limits) start(job *cluster.Job) {
 	minutes := wall(job.Spec) / 60
 	g.jobs, g.amounts[0], g.minutes[0] = 1, 1, minutes
 	for resource, i := range l.index {
-		if i > 0 && job.Spec.MayGet(resource, l.snap.GPUTypes) {
-			g.amounts[i] = job.Spec.Request.Asked(resource)
+		if i > 0 && job.Spec.MayGet(resource, l.snap.Models) {
+			g.amounts[i] = job.Spec.Takes(resource, l.snap.Models)
 			g.minutes[i] = g.amounts[i] * minutes
 		}
 	}
@@ -294,7 +295,7 @@ func (l *limits) sumUp(u *cluster.AccountUsage) {
 // does before it starts one.
 type Limits struct{ of *limits }
 
-// LimitsOf reads the limits of a snapshot, of which Policy, Accounts, Active, GPUTypes
+// LimitsOf reads the limits of a snapshot, of which Policy, Accounts, Active, Models
 // and Now are used, and counts what runs. O(running jobs).
 func LimitsOf(snap *cluster.Snapshot) *Limits { return &Limits{newLimits(snap)} }
 

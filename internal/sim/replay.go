@@ -263,14 +263,16 @@ func (r *replay) begin(d *schedule.Decision, done *command.Committed) error {
 		stale[s.Job] = true
 	}
 	running := r.tasks[:0]
+	view := r.state.Peek()
 	for i := range d.Plan.Starts {
 		s := &d.Plan.Starts[i]
 		if stale[s.Job] {
 			continue
 		}
+		j, _ := view.Job(s.Job)
 		at := r.of[s.Job]
 		res := &r.results[at]
-		res.Start, res.Nodes, res.attempt = r.now, s.Placement.Nodes, s.Attempt
+		res.Start, res.Nodes, res.attempt = r.now, j.Alloc.Nodes, s.Attempt // which may be more than was planned
 		if !res.waited { // it was never told to wait
 			res.Planned, res.Promise = r.now, r.now
 		}

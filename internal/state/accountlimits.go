@@ -118,35 +118,39 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 		return nil
 	}
 	s.sortRooms()
+	models := s.models()
 	for _, b := range s.bounds(spec) {
 		asked, hint := int64(0), ""
-		if asked, short := b.Short(spec); short {
+		if asked, short := b.Short(spec, models); short {
 			of := ""
 			if kind := typeOf(b.Resource); kind != "" {
 				of = " GPUs of type " + kind + " and no other"
 			}
 			return hinting(refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "ask for at least %s%s, or choose another qos: gctl show policy has their limits", b.Amount(b.Value), of)
 		}
-		if !spec.MayGet(b.Resource, s.gpuTypes()) {
+		if !spec.MayGet(b.Resource, models) {
 			continue
 		}
 		switch b.Kind {
 		case cluster.MaxTRESPerJob, cluster.GrpTRES, cluster.MaxTRESPerUser, cluster.MaxTRESPerAccount:
-			asked, hint = spec.Request.Asked(b.Resource), "ask for at most "+b.Amount(b.Value)
+			asked, hint = spec.Takes(b.Resource, models), "ask for at most "+b.Amount(b.Value)
 			if kind, typed := strings.CutPrefix(b.Resource, "gpu:"); typed && len(spec.Request.GPUTypes) != 1 {
 				hint += " or name GPU types without " + kind
 			}
 		case cluster.MaxTRESPerNode:
-			asked, hint = spec.Request.AskedOnNode(b.Resource), "ask for at most "+b.Amount(b.Value)+" on a node"
+			asked, hint = spec.TakesOnNode(b.Resource, models), "ask for at most "+b.Amount(b.Value)+" on a node"
 			if spec.Request.GPUs > 0 && spec.Request.GPUsPerNode == 0 {
 				hint += ", with --gpus-per-node"
 			}
 		case cluster.MaxWall:
 			asked, hint = seconds(spec.TimeLimit), "ask for at most --time="+b.Amount(b.Value)
 		case cluster.MaxTRESMinsPerJob, cluster.GrpTRESRunMins:
-			asked, hint = b.Minutes(spec), "ask for less, or for less time"
+			asked, hint = b.Minutes(spec, models), "ask for less, or for less time"
 		default:
 			continue
+		}
+		if spec.Takes(b.Resource, models) > spec.Request.Asked(b.Resource) {
+			hint = "with --exclusive it has all CPUs and GPUs of its nodes: leave that out, or ask for fewer nodes"
 		}
 		if asked > b.Value {
 			return hinting(refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "%s; gctl account list %s shows the limits", hint, spec.Account)

@@ -37,6 +37,10 @@ const countsForm = 6
 // which may be older than what is asked of new ones.
 const loadsForm = 6
 
+// wholeForm is the one from which on an exclusive job is allocated all CPUs and GPUs of its
+// nodes, and not only what it asked for.
+const wholeForm = 6
+
 // namesForm is the one from which on a coordinator's key is known however long his name is.
 const namesForm = 6
 

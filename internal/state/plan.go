@@ -55,6 +55,9 @@ func (s *State) start(p *cluster.PlannedStart) {
 	s.step(&j, cluster.Start)
 	j.Attempt, j.Partition = p.Attempt, s.partitionOf(old, p)
 	j.Alloc = &cluster.Allocation{Nodes: p.Placement.Nodes}
+	if j.Spec.Request.Exclusive && s.since(wholeForm) {
+		j.Alloc.Nodes = s.whole(p.Placement.Nodes)
+	}
 	j.Tasks = make([]cluster.Task, len(j.Alloc.Nodes))
 	for i := range j.Alloc.Nodes {
 		s.words.share(&j.Alloc.Nodes[i].Node)
@@ -66,6 +69,22 @@ func (s *State) start(p *cluster.PlannedStart) {
 	s.fulfil(&j)
 	s.dispatch(&j)
 	s.put(old, &j)
+}
+
+// whole is what an exclusive job is allocated: of its nodes, which nobody else is on, all
+// CPUs and every GPU that is fit, whatever it asked for; of memory what it asked for.
+func (s *State) whole(placed []cluster.NodeAllocation) []cluster.NodeAllocation {
+	all := slices.Clone(placed)
+	for i := range all {
+		n, _ := s.nodes.Get(all[i].Node)
+		all[i].CPUs, all[i].GPUs = n.CPUs, nil
+		for g := range n.GPUs {
+			if n.GPUs[g].Bad == "" {
+				all[i].GPUs = append(all[i].GPUs, int32(g))
+			}
+		}
+	}
+	return all
 }
 
 // stale says why a start does not fit the state any more; "" when it does.

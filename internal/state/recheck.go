@@ -271,7 +271,7 @@ func (l *allowance) take(j *cluster.Job) {
 // sharingNow is what limits are checked against: the part of a snapshot that they need.
 func (s *State) sharingNow() *cluster.Snapshot {
 	s.sortRooms()
-	shot := &cluster.Snapshot{Index: s.index, Now: s.now, Policy: s.policy, GPUTypes: s.gpuTypes()}
+	shot := &cluster.Snapshot{Index: s.index, Now: s.now, Policy: s.policy, Models: s.models()}
 	s.shared()
 	shot.Accounts = (&View{tables: s.clone()}).accountView()
 	for _, j := range s.holding.All() {

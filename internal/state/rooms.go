@@ -14,6 +14,8 @@ type rooms struct {
 	names map[string]*room
 	types map[string][]string // of the GPUs of each partition's nodes, sorted
 	kept  []kept              // the reservations
+	// models is what each partition's nodes have, for limits.
+	models map[string][]cluster.NodeModel
 }
 
 // room is one partition's nodes.
@@ -89,8 +91,9 @@ func (s *State) sortRooms() {
 		}
 	}
 	r.types = make(map[string][]string, len(r.names))
+	r.models = make(map[string][]cluster.NodeModel, len(r.names))
 	for name, place := range r.names {
-		r.types[name] = place.gpuTypes()
+		r.types[name], r.models[name] = place.gpuTypes(), place.models()
 	}
 	s.rooms = r
 	s.specs.clear()
@@ -108,13 +111,30 @@ func (r *room) gpuTypes() (types []string) {
 	return slices.Compact(types)
 }
 
-// gpuTypes is what GPUs each partition's nodes have; nil as long as limits hold for jobs
-// whatever there is. It wants rooms sorted.
-func (t *tables) gpuTypes() map[string][]string {
+// models is what the nodes have, as limits read it.
+func (r *room) models() (models []cluster.NodeModel) {
+	for i := range r.shapes {
+		s := &r.shapes[i]
+		m := cluster.NodeModel{CPUs: s.cpus, Features: s.features}
+		for _, g := range s.gpus { // those of one type follow each other
+			name := cluster.ResourceGPU + ":" + g.typ
+			if k := len(m.GPUs); k == 0 || m.GPUs[k-1].Resource != name {
+				m.GPUs = append(m.GPUs, cluster.Amount{Resource: name})
+			}
+			m.GPUs[len(m.GPUs)-1].Count += int64(g.count)
+		}
+		models = append(models, m)
+	}
+	return models
+}
+
+// models is what each partition's nodes have; nil as long as limits hold for jobs whatever
+// there is. It wants rooms sorted.
+func (t *tables) models() map[string][]cluster.NodeModel {
 	if !t.since(limitsForm) {
 		return nil
 	}
-	return t.rooms.types
+	return t.rooms.models
 }
 
 // shapeOf is what a node has, whether it may be used now or not.

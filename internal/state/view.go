@@ -151,7 +151,7 @@ func (v *View) Snapshot() *cluster.Snapshot {
 	shot := &cluster.Snapshot{
 		Index: v.index, Now: v.now, Policy: v.policy, Switches: v.fabric.switches, Accounts: v.accountView(), Prices: v.prices(),
 		OverBudget: v.overBudget(),
-		GPUTypes:   v.gpuTypes(),
+		Models:     v.models(),
 		Nodes:      make([]*cluster.Node, 0, v.nodes.Len()),
 		Active:     make([]*cluster.Job, 0, v.holding.Len()),
 		Pending:    make([]*cluster.Job, 0, v.pending.Len()),

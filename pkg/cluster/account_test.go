@@ -157,20 +157,21 @@ func TestAskedOnNode(t *testing.T) {
 }
 
 func TestMayGet(t *testing.T) {
-	types := map[string][]string{"main": {"a100"}, "big": {"a100", "h100"}}
+	a100, h100 := Amount{"gpu:a100", 8}, Amount{"gpu:h100", 8}
+	models := map[string][]NodeModel{"main": {{GPUs: []Amount{a100}}}, "big": {{GPUs: []Amount{a100}}, {GPUs: []Amount{h100}}}}
 	any := JobSpec{Partition: "main"}
 	both := JobSpec{Partition: "main", Others: []string{"big"}}
 	named := JobSpec{Partition: "main", Request: Request{GPUTypes: []string{"h100"}}}
 	for i, c := range []struct {
 		spec     *JobSpec
 		resource string
-		types    map[string][]string
+		models   map[string][]NodeModel
 		want     bool
 	}{
-		{&any, "gpu:a100", types, true}, {&any, "gpu:h100", types, false}, {&any, "gpu:h100", nil, true}, {&any, "gpu", types, true}, {&any, "cpu", types, true},
-		{&both, "gpu:h100", types, true}, {&both, "gpu:v100", types, false}, {&named, "gpu:h100", types, true},
+		{&any, "gpu:a100", models, true}, {&any, "gpu:h100", models, false}, {&any, "gpu:h100", nil, true}, {&any, "gpu", models, true}, {&any, "cpu", models, true},
+		{&both, "gpu:h100", models, true}, {&both, "gpu:v100", models, false}, {&named, "gpu:h100", models, true},
 	} {
-		if got := c.spec.MayGet(c.resource, c.types); got != c.want {
+		if got := c.spec.MayGet(c.resource, c.models); got != c.want {
 			t.Errorf("%d: %s: %t", i, c.resource, got)
 		}
 	}

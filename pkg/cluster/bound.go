@@ -248,22 +248,24 @@ func (b *Bound) Exceeded(used, asked int64) string {
 }
 
 // Short is what a job asks for of a bound that jobs have to come up to, and whether that is
-// too little: of a type of GPU what it is sure to get, since it names no other.
-func (b *Bound) Short(spec *JobSpec) (asked int64, short bool) {
+// too little: of a type of GPU what it is sure to get, since it names no other or has nodes
+// to itself that have so many. models are as for [JobSpec.Takes].
+func (b *Bound) Short(spec *JobSpec, models map[string][]NodeModel) (asked int64, short bool) {
 	if b.Kind != MinTRESPerJob {
 		return 0, false
 	}
-	if strings.HasPrefix(b.Resource, gpuPrefix) && len(spec.Request.GPUTypes) != 1 {
-		return 0, b.Value > 0
+	asked, _, _, _ = spec.whole(b.Resource, models)
+	if !strings.HasPrefix(b.Resource, gpuPrefix) || len(spec.Request.GPUTypes) == 1 {
+		asked = max(asked, spec.Request.Asked(b.Resource))
 	}
-	asked = spec.Request.Asked(b.Resource)
 	return asked, asked < b.Value
 }
 
 // Minutes is how much of the bound's resource a job may use until its time limit, in
-// units × minutes; of a job without a limit more than any bound, if it uses any.
-func (b *Bound) Minutes(spec *JobSpec) int64 {
-	asked := spec.Request.Asked(b.Resource)
+// units × minutes; of a job without a limit more than any bound, if it uses any. models are
+// as for [JobSpec.Takes].
+func (b *Bound) Minutes(spec *JobSpec, models map[string][]NodeModel) int64 {
+	asked := spec.Takes(b.Resource, models)
 	switch {
 	case asked == 0:
 		return 0

@@ -19,9 +19,10 @@ type Snapshot struct {
 	// OverBudget is the accounts that are over a soft budget, by name, ascending, users in
 	// them as "account/user". What they pay for goes last.
 	OverBudget []string
-	// GPUTypes is what types of GPU the nodes of each partition have; nil when jobs that
-	// name none are held to the limits on all types, whether they are there or not.
-	GPUTypes map[string][]string
+	// Models is what the nodes of each partition have; nil when jobs that name no type of
+	// GPU are held to the limits on all types, whether they are there or not, and exclusive
+	// ones to what they ask for.
+	Models map[string][]NodeModel
 	// Switches is the fabric; none when every node hangs on one switch.
 	Switches []Switch
 	// Ended is a job that is no longer active, as it ended; nil when that is not known

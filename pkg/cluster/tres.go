@@ -107,18 +107,6 @@ func onNode(resource string) bool {
 	return resource == ResourceGPU || resource == ResourceCPU || resource == ResourceMem || strings.HasPrefix(resource, gpuPrefix)
 }
 
-// MayGet reports whether a job may be given some of a resource: of a type of GPU that it
-// does not name only where a partition of the job has that type. types are those of each
-// partition's nodes; nil means that they have all.
-func (s *JobSpec) MayGet(resource string, types map[string][]string) bool {
-	kind, typed := strings.CutPrefix(resource, gpuPrefix)
-	if !typed || types == nil || len(s.Request.GPUTypes) > 0 {
-		return true
-	}
-	has := func(partition string) bool { return slices.Contains(types[partition], kind) }
-	return has(s.Partition) || slices.ContainsFunc(s.Others, has)
-}
-
 // mib counts whole MiB, the last one begun.
 func mib(b Bytes) int64 { return int64((b + MiB - 1) / MiB) }
 

@@ -1,0 +1,123 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+)
+
+// NodeModel is what several nodes of a partition have each.
+type NodeModel struct {
+	CPUs     int32
+	GPUs     []Amount // "gpu:TYPE", ascending
+	Features []string // sorted
+}
+
+// amount is how much of a resource a job has of a node that it has to itself; ok is false
+// of memory and licences, of which it has what it asks for, and of nodes.
+func (m *NodeModel) amount(resource string) (n int64, ok bool) {
+	if resource == ResourceCPU {
+		return int64(m.CPUs), true
+	}
+	for _, g := range m.GPUs {
+		if resource == ResourceGPU || resource == g.Resource {
+			n += g.Count
+		}
+	}
+	return n, resource == ResourceGPU || strings.HasPrefix(resource, gpuPrefix)
+}
+
+// wanted counts the GPUs of the types that a request names; all if it names none.
+func (m *NodeModel) wanted(r *Request) (n int64) {
+	for _, g := range m.GPUs {
+		if len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, strings.TrimPrefix(g.Resource, gpuPrefix)) {
+			n += g.Count
+		}
+	}
+	return n
+}
+
+// suits reports whether a job may get such nodes: they have its features, its CPUs and as
+// many GPUs of its types as each has to give.
+func (m *NodeModel) suits(r *Request) bool {
+	each := r.GPUsPerNode
+	switch {
+	case each == 0 && r.Nodes == 1:
+		each = r.GPUs
+	case each == 0:
+		each = min(1, r.GPUs)
+	}
+	if m.CPUs < r.CPUsPerNode() || m.wanted(r) < int64(each) {
+		return false
+	}
+	for _, f := range r.Features {
+		if _, has := slices.BinarySearch(m.Features, f); !has {
+			return false
+		}
+	}
+	return true
+}
+
+// whole is how much of a resource an exclusive job has when it starts, on one node and in
+// all: at least and at most, as the nodes that suit it differ. ok is false of other jobs and
+// resources, and as long as no node suits it. O(models × types).
+func (s *JobSpec) whole(resource string, models map[string][]NodeModel) (least, most, onNode int64, ok bool) {
+	r := &s.Request
+	if !r.Exclusive || models == nil {
+		return 0, 0, 0, false
+	}
+	in := func(partition string) {
+		for i := range models[partition] {
+			m := &models[partition][i]
+			each, counts := m.amount(resource)
+			if !counts || !m.suits(r) {
+				continue
+			}
+			nodes := int64(max(1, r.Nodes))
+			if r.Nodes == 0 && r.GPUsPerNode == 0 && r.GPUs > 0 { // as few as it takes
+				nodes = (int64(r.GPUs) + m.wanted(r) - 1) / m.wanted(r)
+			}
+			if all := nodes * each; !ok {
+				least, most, ok = all, all, true
+			} else {
+				least, most = min(least, all), max(most, all)
+			}
+			onNode = max(onNode, each)
+		}
+	}
+	in(s.Partition)
+	for _, other := range s.Others {
+		in(other)
+	}
+	return least, most, onNode, ok
+}
+
+// Takes is how much of a resource limits hold a job to before it starts: what it asks for
+// ([Request.Asked]); of GPUs and CPUs, when it has its nodes to itself, the most that it may
+// get, which is all that they have. models are those of each partition's nodes; nil means
+// that such a job gets what it asks for.
+func (s *JobSpec) Takes(resource string, models map[string][]NodeModel) int64 {
+	_, most, _, _ := s.whole(resource, models)
+	return max(most, s.Request.Asked(resource))
+}
+
+// TakesOnNode is the same of one node ([Request.AskedOnNode]).
+func (s *JobSpec) TakesOnNode(resource string, models map[string][]NodeModel) int64 {
+	_, _, most, _ := s.whole(resource, models)
+	return max(most, s.Request.AskedOnNode(resource))
+}
+
+// MayGet reports whether a job may be given some of a resource: of a type of GPU that it
+// does not name only where a partition of the job has that type. models are those of each
+// partition's nodes; nil means that they have all types.
+func (s *JobSpec) MayGet(resource string, models map[string][]NodeModel) bool {
+	if !strings.HasPrefix(resource, gpuPrefix) || models == nil || len(s.Request.GPUTypes) > 0 {
+		return true
+	}
+	has := func(partition string) bool {
+		return slices.ContainsFunc(models[partition], func(m NodeModel) bool {
+			n, _ := m.amount(resource)
+			return n > 0
+		})
+	}
+	return has(s.Partition) || slices.ContainsFunc(s.Others, has)
+}
