@@ -24,6 +24,7 @@ type quoteJSON struct {
 	PaidIn  []string    `json:"paid_in,omitempty"`
 	Refusal string      `json:"refusal,omitempty"`
 	Hint    string      `json:"hint,omitempty"`
+	Warns   []string    `json:"warnings,omitempty"`
 }
 
 type priceJSON struct {
@@ -42,7 +43,7 @@ func (p *Process) quote(ctx context.Context, c Cluster, spec *greylagv1.JobSpec,
 		out := quoteJSON{
 			Amount: accounting.Credits(a.Amount).String(), Usable: accounting.Credits(a.Usable).String(), Account: a.Account, User: a.User,
 			Rates: []priceJSON{}, Free: a.Free, Floats: a.Floating, PaidIn: a.PaidIn, Refusal: a.Refusal, Hint: a.Hint,
-			Ahead: seconds(a.Ahead),
+			Ahead: seconds(a.Ahead), Warns: a.Warnings,
 		}
 		if a.AtLimit > 0 {
 			out.AtLimit = accounting.Credits(a.AtLimit).String()
@@ -52,6 +53,9 @@ func (p *Process) quote(ctx context.Context, c Cluster, spec *greylagv1.JobSpec,
 		}
 		err = p.WriteJSON(out)
 	} else {
+		for _, w := range a.Warnings {
+			p.Warn(w)
+		}
 		err = p.printQuote(a)
 	}
 	if err == nil && a.Refusal != "" {

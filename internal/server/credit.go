@@ -378,13 +378,10 @@ func (s *creditService) Quote(ctx context.Context, p *greylagv1.QuoteRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case s.explaining <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	q, err := s.quoted(ctx, v, c, subs)
+	if err != nil {
+		return nil, err
 	}
-	q := v.Quote(c.User.Identity, subs)
-	<-s.explaining
 	out := &greylagv1.QuoteResponse{Amount: int64(q.Amount), Usable: int64(q.Usable), Free: q.Claim == nil && q.Refused == nil, PaidIn: q.PaidIn, AtLimit: int64(q.AtLimit)}
 	if q.Ahead > 0 {
 		out.Ahead = durationpb.New(q.Ahead)
@@ -397,8 +394,9 @@ func (s *creditService) Quote(ctx context.Context, p *greylagv1.QuoteRequest) (*
 		}
 	}
 	if q.Refused != nil {
-		out.Refusal, out.Hint = q.Refused.Message, q.Refused.Hint
+		out.Refusal, out.Hint = q.Refused.Message+inAll(&q, subs), q.Refused.Hint
 	}
+	out.Warnings = tooDear(v, max(v.Now(), cluster.InstantOf(s.cfg.Clock())), subs)
 	return out, nil
 }
 

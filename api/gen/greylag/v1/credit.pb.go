@@ -1601,7 +1601,8 @@ type QuoteResponse struct {
 	Floating      bool                   `protobuf:"varint,9,opt,name=floating,proto3" json:"floating,omitempty"`               // it is charged at the prices of when it runs; these are those of now
 	PaidIn        []string               `protobuf:"bytes,10,rep,name=paid_in,json=paidIn,proto3" json:"paid_in,omitempty"`     // the only partitions in which it would start, where not in all
 	AtLimit       int64                  `protobuf:"varint,11,opt,name=at_limit,json=atLimit,proto3" json:"at_limit,omitempty"` // what they come to at their time limits, at the prices of rates; 0: one has none
-	Ahead         *durationpb.Duration   `protobuf:"bytes,12,opt,name=ahead,proto3" json:"ahead,omitempty"`                     // where amount is for less than the time limit: for how long ahead
+	Warnings      []string               `protobuf:"bytes,13,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Ahead         *durationpb.Duration   `protobuf:"bytes,12,opt,name=ahead,proto3" json:"ahead,omitempty"` // where amount is for less than the time limit: for how long ahead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1711,6 +1712,13 @@ func (x *QuoteResponse) GetAtLimit() int64 {
 		return x.AtLimit
 	}
 	return 0
+}
+
+func (x *QuoteResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 func (x *QuoteResponse) GetAhead() *durationpb.Duration {
@@ -2038,7 +2046,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x06prices\x18\x01 \x03(\v2\x11.greylag.v1.PriceR\x06prices\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"=\n" +
 	"\fQuoteRequest\x12-\n" +
-	"\x04jobs\x18\x01 \x01(\v2\x19.greylag.v1.SubmitRequestR\x04jobs\"\xd9\x02\n" +
+	"\x04jobs\x18\x01 \x01(\v2\x19.greylag.v1.SubmitRequestR\x04jobs\"\xf5\x02\n" +
 	"\rQuoteResponse\x12\x16\n" +
 	"\x06amount\x18\x01 \x01(\x03R\x06amount\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
@@ -2051,7 +2059,8 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\bfloating\x18\t \x01(\bR\bfloating\x12\x17\n" +
 	"\apaid_in\x18\n" +
 	" \x03(\tR\x06paidIn\x12\x19\n" +
-	"\bat_limit\x18\v \x01(\x03R\aatLimit\x12/\n" +
+	"\bat_limit\x18\v \x01(\x03R\aatLimit\x12\x1a\n" +
+	"\bwarnings\x18\r \x03(\tR\bwarnings\x12/\n" +
 	"\x05ahead\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05ahead\"\x0f\n" +
 	"\rVerifyRequest\"\x7f\n" +
 	"\x0fVerifiedJournal\x12\x12\n" +
