@@ -108,10 +108,7 @@ func (h *pastJobs) add(j *cluster.Job) error {
 	if seen == nil || !h.q.wanted(seen) || !h.inTime(seen) {
 		return nil
 	}
-	if seen != j { // a summary
-		seen.Charged, seen.Attempts = 0, nil
-	}
-	h.message.Jobs = append(h.message.Jobs, wire.WritePast(seen))
+	h.message.Jobs = append(h.message.Jobs, wire.WritePast(seen, seen == j)) // else it is a summary
 	if h.weight += 1 + len(seen.Tasks); seen.Alloc != nil {
 		h.weight += len(seen.Alloc.Nodes)
 	}

@@ -1,16 +1,21 @@
 package wire
 
 import (
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// WritePast writes a job with what its attempts came to. What the caller may not see
-// must have been taken out before.
-func WritePast(j *cluster.Job) *greylagv1.PastJob {
-	return &greylagv1.PastJob{Job: WriteJob(j), Tres: writeTRES(j.TRES), Charged: j.Charged, Attempts: writeAttempts(j)}
+// WritePast writes a job, and if the caller may see all of it what its attempts came to.
+// What else the caller may not see must have been taken out before.
+func WritePast(j *cluster.Job, whole bool) *greylagv1.PastJob {
+	p := &greylagv1.PastJob{Job: WriteJob(j), Tres: writeTRES(j.TRES)}
+	if whole {
+		p.Charged, p.Attempts = proto.Int64(j.Charged), writeAttempts(j)
+	}
+	return p
 }
 
 // writeAttempts writes the earlier attempts of a job.

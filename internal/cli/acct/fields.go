@@ -102,10 +102,10 @@ func howMuchFields() []field {
 			return strings.Join(words, ",")
 		}},
 		{"Charged", 12, func(r *row) string {
-			if r.earlier != nil {
+			if r.earlier != nil || r.past.Charged == nil { // what is not known is not 0
 				return ""
 			}
-			return accounting.Credits(r.past.Charged).String()
+			return accounting.Credits(r.past.GetCharged()).String()
 		}},
 	}
 }

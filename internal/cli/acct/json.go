@@ -55,7 +55,7 @@ func (w *writer) head(m *greylagv1.HistoryResponse) {
 // object prints one job.
 func (w *writer) object(p *greylagv1.PastJob) {
 	out := pastJSON{JobJSON: cli.JobOf(p.Job), TRES: tresJSON(p.Tres)}
-	out.Charged = cli.CreditsWord(p.Charged)
+	out.Charged = cli.CreditsWord(p.GetCharged())
 	for _, a := range p.Attempts {
 		out.Attempts = append(out.Attempts, attemptJSON{
 			a.Attempt, a.Partition, a.Account, a.Qos, a.Outcome, cli.Stamp(timeOf(a.Started)), cli.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(), a.UserTime.AsDuration().Seconds(),

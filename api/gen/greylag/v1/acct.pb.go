@@ -170,9 +170,9 @@ func (x *HistoryResponse) GetFinished() uint64 {
 type PastJob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	Tres          []*Tres                `protobuf:"bytes,2,rep,name=tres,proto3" json:"tres,omitempty"`         // what it has or had
-	Attempts      []*PastAttempt         `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"` // earlier ones that ran, oldest first; the newest 16
-	Charged       int64                  `protobuf:"varint,4,opt,name=charged,proto3" json:"charged,omitempty"`  // micro-credits, for all attempts
+	Tres          []*Tres                `protobuf:"bytes,2,rep,name=tres,proto3" json:"tres,omitempty"`              // what it has or had
+	Attempts      []*PastAttempt         `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`      // earlier ones that ran, oldest first; the newest 16
+	Charged       *int64                 `protobuf:"varint,4,opt,name=charged,proto3,oneof" json:"charged,omitempty"` // micro-credits, for all attempts; unset where that is not the caller's to see
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -229,8 +229,8 @@ func (x *PastJob) GetAttempts() []*PastAttempt {
 }
 
 func (x *PastJob) GetCharged() int64 {
-	if x != nil {
-		return x.Charged
+	if x != nil && x.Charged != nil {
+		return *x.Charged
 	}
 	return 0
 }
@@ -444,12 +444,14 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\x0fHistoryResponse\x12'\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x13.greylag.v1.PastJobR\x04jobs\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x12\x1a\n" +
-	"\bfinished\x18\x03 \x01(\x04R\bfinished\"\xa1\x01\n" +
+	"\bfinished\x18\x03 \x01(\x04R\bfinished\"\xb2\x01\n" +
 	"\aPastJob\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12$\n" +
 	"\x04tres\x18\x02 \x03(\v2\x10.greylag.v1.TresR\x04tres\x123\n" +
-	"\battempts\x18\x03 \x03(\v2\x17.greylag.v1.PastAttemptR\battempts\x12\x18\n" +
-	"\acharged\x18\x04 \x01(\x03R\acharged\"8\n" +
+	"\battempts\x18\x03 \x03(\v2\x17.greylag.v1.PastAttemptR\battempts\x12\x1d\n" +
+	"\acharged\x18\x04 \x01(\x03H\x00R\acharged\x88\x01\x01B\n" +
+	"\n" +
+	"\b_charged\"8\n" +
 	"\x04Tres\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"\x9b\x04\n" +
@@ -529,6 +531,7 @@ func file_greylag_v1_acct_proto_init() {
 		return
 	}
 	file_greylag_v1_job_proto_init()
+	file_greylag_v1_acct_proto_msgTypes[2].OneofWrappers = []any{}
 	file_greylag_v1_acct_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
