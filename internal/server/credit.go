@@ -30,13 +30,19 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 	if err != nil {
 		return nil, err
 	}
+	c := callerOf(ctx)
 	same := proto.CloneOf(p) // whatever it is called, and whyever it is made
 	same.Key, same.Note = "", ""
+	if cmd.Action == command.RefundJob || cmd.Action == command.CorrectJob {
+		if cmd.Job, err = s.billed(ctx, c, p); err != nil {
+			return nil, err
+		}
+		same.Job = cmd.Job.String()
+	}
 	payload, err := payloadOf(same)
 	if err != nil {
 		return nil, err
 	}
-	c := callerOf(ctx)
 	id := cmp.Or(p.GetRequestId(), p.GetKey()) // a key needs no id beside it
 	if cmd.Request, err = requestID(c, id, 0, payload); err != nil {
 		return nil, err
@@ -67,6 +73,34 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 		out.DoneBy, out.DoneAt = r.By, wire.Timestamp(r.At)
 	}
 	return out, nil
+}
+
+// billed is the one job that a refund or a correction is about, as its own id: of an array
+// one element has to be named. Whom the state will refuse is told nothing of jobs.
+func (s *creditService) billed(ctx context.Context, c *caller, p *greylagv1.ChangeCreditsRequest) (cluster.JobID, error) {
+	ref, err := wire.ReadRef(p.GetJob())
+	if err != nil || c.Role < command.RoleAdmin {
+		return ref.ID, err
+	}
+	v, _, err := s.fresh(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	if last, _ := v.Credits().Head(); p.GetCorrects() > last {
+		return 0, refused(command.NotFound, "gctl credit statement ACCOUNT --json tells their numbers", "there is no entry %d: the journal has %d", p.GetCorrects(), last)
+	}
+	ids, err := resolve(v, s.cfg.Archive, ref)
+	switch {
+	case err != nil:
+		return 0, err
+	case len(ids) == 1:
+		return ids[0], nil
+	case len(ids) == 0 && ref.Index == cluster.NoIndex: // its bill may be there still
+		return ref.ID, nil
+	case len(ids) == 0:
+		return 0, noSuchJob(ref)
+	}
+	return 0, refused(command.InvalidArgument, fmt.Sprintf("name one of them, %d_INDEX: gctl acct -j %d -o JobID,Charged lists them", ref.ID, ref.ID), "job %d is an array of %d jobs, each with a bill of its own", ref.ID, len(ids))
 }
 
 // missing says which names in a scope mean nothing in the cluster, and whether a bucket of

@@ -140,6 +140,7 @@ func TestCreditChanges(t *testing.T) {
 		{bob, &request{Action: "budget", Account: "physics", Amount: 500 * credit}, connect.CodePermissionDenied},
 		{bob, &request{Action: "budget", Account: "maths", User: "eve", Amount: credit}, connect.CodePermissionDenied},
 		{root, &request{Action: "refund", Job: "4711", Amount: credit}, connect.CodeNotFound},
+		{root, &request{Action: "refund", Job: "4711_2", Amount: credit}, connect.CodeNotFound},
 		{root, &request{Action: "correct", Job: "4711", Amount: credit}, connect.CodeNotFound},
 		{root, &request{Action: "close", Period: "first", Effective: past}, 0},
 		{root, &request{Action: "close", Period: "second", Effective: soon}, connect.CodeFailedPrecondition},
@@ -186,8 +187,8 @@ func TestCreditsMalformed(t *testing.T) {
 		{Action: "price", Amount: 1}, {Action: "price", GpuType: long, Amount: 1}, {Action: "price", GpuType: "h100", Amount: -1},
 		{Action: "price", GpuType: "h100", Amount: 1, Effective: past},
 		{Action: "budget", Account: "physics", Amount: -1}, {Action: "budget", Account: "physics", Amount: 1, Window: "week"},
-		{Action: "refund", Amount: 1}, {Action: "refund", Job: "x", Amount: 1}, {Action: "refund", Job: "1_2", Amount: 1},
-		{Action: "close"}, {Action: "close", Period: long, Effective: past},
+		{Action: "refund", Amount: 1}, {Action: "refund", Job: "x", Amount: 1},
+		{Action: "close"}, {Action: "close", Period: "banana"}, {Action: "close", Period: long, Effective: past},
 		{Action: "grant", Account: "physics", Amount: 1, RequestId: long},
 	} {
 		if _, err := change(w, root, x); connect.CodeOf(err) != connect.CodeInvalidArgument {

@@ -48,7 +48,8 @@ func WindowWord(w accounting.Window) string {
 	return ""
 }
 
-// ReadCreditChange reads a change of credits. The errors are refusals.
+// ReadCreditChange reads a change of credits, but for the job that one may be about: which
+// that is the caller knows. The errors are refusals.
 func ReadCreditChange(p *greylagv1.ChangeCreditsRequest) (*command.ChangeCredits, error) {
 	c := &command.ChangeCredits{
 		Account: p.GetAccount(), User: p.GetUser(), Amount: accounting.Credits(p.GetAmount()), Priority: p.GetPriority(),
@@ -76,14 +77,12 @@ func ReadCreditChange(p *greylagv1.ChangeCreditsRequest) (*command.ChangeCredits
 	if c.Expires, err = instant("expires", p.GetExpires()); err != nil {
 		return nil, err
 	}
-	if c.Action == command.RefundJob || c.Action == command.CorrectJob {
-		ref, err := cluster.ParseJobRef(p.GetJob())
+	if c.Action == command.CloseCredits && c.Effective == 0 {
+		end, err := accounting.PeriodEnd(c.Period)
 		if err != nil {
-			return nil, refuse("%s", err)
+			return nil, refuse("%v: name a month or a day, or say with effective when it ends", err)
 		}
-		if c.Job = ref.ID; ref.Index != cluster.NoIndex {
-			return nil, refuse("%s: name the element by its own id, as gctl show job prints it", p.GetJob())
-		}
+		c.Effective = cluster.InstantOf(end)
 	}
 	return c, nil
 }

@@ -91,6 +91,19 @@ type Closing struct {
 	Head Hash
 }
 
+// PeriodEnd is the first instant after a month such as 2026-10, or a day such as 2026-10-31,
+// in UTC. The error wraps [ErrPeriod].
+func PeriodEnd(name string) (time.Time, error) {
+	if at, err := time.Parse("2006-01", name); err == nil {
+		return at.AddDate(0, 1, 0), nil
+	}
+	at, err := time.Parse(time.DateOnly, name)
+	if err != nil {
+		return at, fmt.Errorf("%w: %.40q is no month and no day", ErrPeriod, name)
+	}
+	return at.AddDate(0, 0, 1), nil
+}
+
 // ClosePeriod closes everything before end. Facts that come later are booked when
 // they come, marked late. A period ends after the one before, and not in the future.
 func (l *Ledger) ClosePeriod(s Stamp, name string, end cluster.Instant) (Closing, error) {

@@ -359,9 +359,9 @@ func (t *tool) creditClose() *cobra.Command {
 		Use: "close PERIOD", Short: "Close a day or a month", Args: cobra.ExactArgs(1),
 		Long: "Closes everything before the end of a period, such as 2026-10 or 2026-10-31 (UTC): its\nreports do not change any more, and what is booked for it later is marked late. To\nclose it again changes nothing.",
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
-			end, err := periodEnd(args[0])
+			end, err := accounting.PeriodEnd(args[0])
 			if err != nil {
-				return err
+				return &cli.UsageError{Problem: err.Error(), Advice: "write a month like 2026-10, or a day like 2026-10-31"}
 			}
 			x.Period, x.Key, x.effective = args[0], "close "+args[0], end.Format(time.RFC3339)
 			a, err := t.sendChange(ctx, c, x)
@@ -370,16 +370,4 @@ func (t *tool) creditClose() *cobra.Command {
 	}
 	x.noteFlag(c)
 	return c
-}
-
-// periodEnd is the first instant after a month or a day, in UTC.
-func periodEnd(name string) (time.Time, error) {
-	if at, err := time.Parse("2006-01", name); err == nil {
-		return at.AddDate(0, 1, 0), nil
-	}
-	at, err := time.Parse(time.DateOnly, name)
-	if err != nil {
-		return at, &cli.UsageError{Problem: fmt.Sprintf("%q is no period", name), Advice: "write a month like 2026-10, or a day like 2026-10-31"}
-	}
-	return at.AddDate(0, 0, 1), nil
 }

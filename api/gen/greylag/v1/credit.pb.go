@@ -108,7 +108,7 @@ type ChangeCreditsRequest struct {
 	Account       string                 `protobuf:"bytes,3,opt,name=account,proto3" json:"account,omitempty"`
 	User          string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`           // "": the account itself is meant
 	Amount        int64                  `protobuf:"varint,5,opt,name=amount,proto3" json:"amount,omitempty"`      // of the grant, the refund, the price of a GPU-hour, the budget
-	Effective     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=effective,proto3" json:"effective,omitempty"` // unset: now; of close: the period's end, exclusive
+	Effective     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=effective,proto3" json:"effective,omitempty"` // unset: now; of close: the period's end, exclusive, or that of the month or day it names
 	Class         string                 `protobuf:"bytes,7,opt,name=class,proto3" json:"class,omitempty"`         // of a grant: purchase grant promo
 	Expires       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expires,proto3" json:"expires,omitempty"`
 	Priority      int32                  `protobuf:"varint,9,opt,name=priority,proto3" json:"priority,omitempty"` // lower is spent first
@@ -119,8 +119,8 @@ type ChangeCreditsRequest struct {
 	Bucket        uint64                 `protobuf:"varint,14,opt,name=bucket,proto3" json:"bucket,omitempty"`
 	GpuType       string                 `protobuf:"bytes,15,opt,name=gpu_type,json=gpuType,proto3" json:"gpu_type,omitempty"`
 	Hard          bool                   `protobuf:"varint,16,opt,name=hard,proto3" json:"hard,omitempty"`
-	Window        string                 `protobuf:"bytes,17,opt,name=window,proto3" json:"window,omitempty"` // of a budget: "" day month
-	Job           string                 `protobuf:"bytes,18,opt,name=job,proto3" json:"job,omitempty"`
+	Window        string                 `protobuf:"bytes,17,opt,name=window,proto3" json:"window,omitempty"`      // of a budget: "" day month
+	Job           string                 `protobuf:"bytes,18,opt,name=job,proto3" json:"job,omitempty"`            // 123, or one element of an array: 123_4
 	Attempt       uint32                 `protobuf:"varint,19,opt,name=attempt,proto3" json:"attempt,omitempty"`   // 0: the last one
 	Corrects      uint64                 `protobuf:"varint,20,opt,name=corrects,proto3" json:"corrects,omitempty"` // number of the journal entry that it is about
 	Period        string                 `protobuf:"bytes,21,opt,name=period,proto3" json:"period,omitempty"`
