@@ -46,7 +46,7 @@ func (s *State) granted(j *cluster.Job) (all []accounting.GPUs) {
 			continue
 		}
 		for i := range n.GPUs {
-			if j.Spec.Request.Exclusive || slices.Contains(a.GPUs, int32(i)) {
+			if slices.Contains(a.GPUs, int32(i)) || j.Spec.Request.Exclusive && (n.GPUs[i].Bad == "" || !s.since(wholeForm)) {
 				all = withGPU(all, n.GPUs[i].Type)
 			}
 		}
