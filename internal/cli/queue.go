@@ -254,6 +254,10 @@ func (p *Process) columns(cfg config.Client, l listing, v *view, rows []row) ([]
 func (p *Process) iterate(ctx context.Context, cfg config.Client, c Cluster, l listing) error {
 	active := make(map[uint64]*greylagv1.Job)
 	complete, failed := make(chan []*greylagv1.Job), make(chan error, 1)
+	if l.stale { // a watch needs a leader
+		go func() { failed <- p.look(ctx, c, l, complete) }()
+		return p.repaint(ctx, cfg, l, c, changes{complete, failed})
+	}
 	go func() { // ends with ctx, or when the watch does
 		request := &greylagv1.WatchRequest{Filter: l.filter}
 		present := false
@@ -272,6 +276,27 @@ func (p *Process) iterate(ctx context.Context, cfg config.Client, c Cluster, l l
 		})
 	}()
 	return p.repaint(ctx, cfg, l, c, changes{complete, failed})
+}
+
+// look tells the jobs that any controller knows of, again and again.
+func (p *Process) look(ctx context.Context, c Cluster, l listing, told chan<- []*greylagv1.Job) error {
+	for {
+		jobs, asOf, err := fetch(ctx, c, l)
+		if err != nil {
+			return err
+		}
+		p.TellStale(asOf)
+		select {
+		case told <- jobs:
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-time.After(l.every):
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // changes is the sets of jobs that a watch tells, and how it ended.

@@ -86,11 +86,11 @@ func (p *Process) Complain(problem, advice string) {
 	p.complain("hint", advice)
 }
 
-// TellStale warns of an answer that no leader confirmed: whose word it is, and of when.
+// TellStale warns of an answer that no leader was asked to confirm: whose word it is, and of when.
 func (p *Process) TellStale(a *greylagv1.AsOf) {
 	if a.GetStale() {
 		at := timeOf(a.GetTime()).In(p.Now().Location()).Format(TimeLayout)
-		p.Warn(fmt.Sprintf("no leader confirmed this: it is what controller %s knew at %s", a.GetController(), at))
+		p.Warn(fmt.Sprintf("not confirmed by a leader, as --stale asks: it is what controller %s knew at %s", a.GetController(), at))
 	}
 }
 

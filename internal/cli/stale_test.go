@@ -1,0 +1,45 @@
+package cli_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+)
+
+// until is what is written, up to something; then it ends who writes.
+type until struct {
+	strings.Builder
+	seen string
+	end  context.CancelFunc
+}
+
+func (u *until) Write(data []byte) (int, error) {
+	n, err := u.Builder.Write(data)
+	if strings.Contains(u.String(), u.seen) {
+		u.end()
+	}
+	return n, err
+}
+
+// TestStaleAgainAndAgain: gqueue --stale -i takes lists, since a watch needs a leader.
+func TestStaleAgainAndAgain(t *testing.T) {
+	dir := t.TempDir()
+	w, err := serve(t, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pages = []*greylagv1.ListResponse{{Jobs: []*greylagv1.Job{{Id: 4711, Ref: "4711", State: "PENDING"}}, AsOf: &greylagv1.AsOf{Controller: "ctl-2", Stale: true}}}
+	t.Setenv("GREYLAG_CONFIG", filepath.Join(dir, "client.toml"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, warned := &until{seen: "4711", end: cancel}, &strings.Builder{}
+	p := &cli.Process{Program: "gqueue", Args: []string{"--stale", "-i", "600", "-h", "-o", "%i"}, Stdout: out, Stderr: warned, Now: time.Now, Dial: dial}
+	if status := cli.Queue(ctx, p); status != int(cli.Interrupted) || !strings.Contains(out.String(), "4711") || !strings.Contains(warned.String(), "not confirmed by a leader") {
+		t.Errorf("exit status %d\n%s%s", status, out, warned)
+	}
+}
