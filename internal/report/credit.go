@@ -39,7 +39,7 @@ func (c *Credit) Spent() int64 {
 // Credits is what everybody was granted, spent, got back and lost.
 func Credits(rows []Credit) Table {
 	t := Table{Name: "credits", Columns: columns(texts("account", "user", "class"),
-		numbers(6, "granted", "charged", "refunded"), details(6, "net", "repaid"), numbers(6, "expired"), seldom(6, "voided"), details(6, "set_aside", "released"))}
+		numbers(6, "granted", "charged", "refunded"), details(6, "net"), seldom(6, "repaid"), numbers(6, "expired"), seldom(6, "voided"), details(6, "set_aside", "released"))}
 	type key struct{ account, user, class string }
 	at := make(map[key]int)
 	var keys []key

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"slices"
@@ -67,7 +68,7 @@ func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAcco
 	if len(p.GetToml()) > maxAccountsFile {
 		return nil, refused(command.InvalidArgument, "", "the accounts have %d bytes: at most %d", len(p.GetToml()), maxAccountsFile)
 	}
-	accounts, users, err := config.ReadAccounts("accounts", []byte(p.GetToml()))
+	accounts, users, err := config.ReadAccounts(cmp.Or(p.GetName(), "accounts"), []byte(p.GetToml()))
 	if err != nil {
 		return nil, err
 	}

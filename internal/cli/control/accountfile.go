@@ -41,7 +41,7 @@ func (t *tool) accountLoad() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			request.Toml = text
+			request.Toml, request.Name = text, fileName(path)
 			answer, err := c.Accounts().LoadAccounts(ctx, request)
 			if err != nil {
 				return err

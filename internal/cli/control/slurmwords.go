@@ -8,7 +8,7 @@ import (
 )
 
 // slurmWords are words that scontrol understands after its name, or after "show", and
-// what does the same here.
+// Slurm's commands, with what does the same here.
 var slurmWords = map[string]string{
 	"suspend":     "jobs are not suspended: gctl requeue JOB ends one and runs it again, gctl hold JOB keeps back one that waits",
 	"requeuehold": "gctl requeue JOB, and then gctl hold JOB",
@@ -18,6 +18,9 @@ var slurmWords = map[string]string{
 	"create":   "partitions and reservations are in the policy: gctl show policy, then gctl apply -f FILE",
 	"delete":   "partitions and reservations are in the policy: gctl show policy, then gctl apply -f FILE",
 	"wait_job": "gsubmit --wait, or gctl logs -f JOB", "listpids": "gctl show job JOB", "write": "gctl script JOB prints a job's script",
+	"sprio": "gctl priority", "sshare": "gctl shares", "sacct": "gctl acct", "sinfo": "gctl info", "sreport": "gctl report",
+	"sbatch": "gsubmit", "squeue": "gqueue", "scancel": "gcancel", "sacctmgr": "gctl account",
+	"scontrol": "gctl show, gctl update, gctl drain, ...: see gctl --help",
 	"show jobs":   "gqueue lists jobs; gctl show job JOB tells all about one",
 	"show config": "gctl show policy",
 	"show steps":  "jobs have no steps: gctl show job JOB", "show step": "jobs have no steps: gctl show job JOB",

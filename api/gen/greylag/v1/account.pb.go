@@ -763,6 +763,7 @@ type LoadAccountsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Toml          string                 `protobuf:"bytes,1,opt,name=toml,proto3" json:"toml,omitempty"`
 	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"` // of the file, for faults; "": accounts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -809,6 +810,13 @@ func (x *LoadAccountsRequest) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *LoadAccountsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 type LoadAccountsResponse struct {
@@ -1464,10 +1472,11 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"D\n" +
 	"\x14DumpAccountsResponse\x12\x12\n" +
 	"\x04toml\x18\x01 \x01(\tR\x04toml\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\"B\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"V\n" +
 	"\x13LoadAccountsRequest\x12\x12\n" +
 	"\x04toml\x18\x01 \x01(\tR\x04toml\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"`\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"`\n" +
 	"\x14LoadAccountsResponse\x12\x12\n" +
 	"\x04diff\x18\x01 \x01(\tR\x04diff\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1a\n" +
