@@ -72,6 +72,25 @@ func TestPlainJSON(t *testing.T) {
 	}
 }
 
+// TestExactJSON: a change of credits with a word that nobody knows is not made without it;
+// what looks is answered.
+func TestExactJSON(t *testing.T) {
+	w := newTill(t, false)
+	for _, kind := range []string{"application/json", "application/json; charset=utf-8"} {
+		response, text := w.post(w.browser(), root, "CreditService/ChangeCredits", kind, strings.NewReader(`{"action":"grant","account":"maths","amount":"5","expire":"2030-01-01T00:00:00Z"}`))
+		if response.StatusCode != http.StatusBadRequest || !strings.Contains(text, `unknown field \"expire\"`) {
+			t.Errorf("%s: %s %s", kind, response.Status, text)
+		}
+		response, text = w.post(w.browser(), root, "CreditService/Prices", kind, strings.NewReader(`{"future":1}`))
+		if response.StatusCode != http.StatusOK || !strings.Contains(text, "h100") {
+			t.Errorf("%s: prices: %s %s", kind, response.Status, text)
+		}
+	}
+	if has := balance(w, eve, "maths", ""); has.Available != 0 {
+		t.Errorf("maths has %v", has)
+	}
+}
+
 func TestGRPC(t *testing.T) {
 	w := newWorld(t, options{controllers: 2})
 	for _, at := range w.all {

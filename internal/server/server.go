@@ -196,7 +196,7 @@ func New(cfg Config) *Server {
 	s.mux.Handle(greylagv1connect.NewNodeServiceHandler(&nodeService{s}, options))
 	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s}, options))
 	s.mux.Handle(greylagv1connect.NewAccountServiceHandler(&accountService{s}, options))
-	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s}, options))
+	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s}, options, exactly()))
 	s.mux.Handle(greylagv1connect.NewHistoryServiceHandler(&historyService{s}, options))
 	s.mux.Handle(greylagv1connect.NewReportServiceHandler(&reportService{s}, options))
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))
