@@ -160,6 +160,10 @@ func (s *jobService) Logs(ctx context.Context, p *greylagv1.LogsRequest, stream 
 	}
 	defer s.logs.leave(r)
 	err = r.pump(ctx, stream)
+	var told *connect.Error
+	if connect.CodeOf(err) == connect.CodeNotFound && j.State == cluster.Configuring && errors.As(err, &told) {
+		return refused(command.Conflict, "gctl logs -f waits for its start", "job %s has no output yet: its nodes have not begun it (%s)", j.Ref(), told.Message())
+	}
 	if connect.CodeOf(err) == connect.CodeNotFound && j.State.Final() && j.Reason == cluster.ReasonLaunchFailed && j.Detail != "" {
 		return refused(command.NotFound, "", "job %s has no output: %s", j.Ref(), j.Detail)
 	}

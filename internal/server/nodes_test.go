@@ -236,7 +236,7 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 	}()
 	err := logs(c, &greylagv1.LogsRequest{Job: fmt.Sprint(id)})
 	var told *connect.Error
-	if !errors.As(err, &told) || told.Message() != "node n1: no such file" {
+	if !errors.As(err, &told) || told.Message() != "job 1 has no output yet: its nodes have not begun it (node n1: no such file)" {
 		t.Errorf("the node's error came as %v", err)
 	}
 }

@@ -177,6 +177,9 @@ func (t *tool) stream(ctx context.Context, c cli.Cluster, request *greylagv1.Log
 	if _, err := cluster.ParseJobRef(request.Job); err != nil || request.Rank < 0 {
 		return &cli.UsageError{Problem: fmt.Sprintf("not a job id, or a negative rank: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
 	}
+	if err := t.tellElement(ctx, c, request.Job); err != nil {
+		return err
+	}
 	some, err := t.pour(ctx, c, request)
 	if code := connect.CodeOf(err); some || !request.Follow || code != connect.CodeFailedPrecondition && code != connect.CodeNotFound {
 		return err
@@ -189,6 +192,16 @@ func (t *tool) stream(ctx context.Context, c cli.Cluster, request *greylagv1.Log
 		_, err = t.pour(ctx, c, request)
 	}
 	return err
+}
+
+// tellElement says whose output it is, where an array is named.
+func (t *tool) tellElement(ctx context.Context, c cli.Cluster, job string) error {
+	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: job})
+	if err != nil || len(answer.Jobs) < 2 {
+		return err
+	}
+	t.Note("job %s is an array, and this is the output of %s; gctl logs %s is that of the next", job, answer.Jobs[0].Ref, answer.Jobs[1].Ref)
+	return nil
 }
 
 // pour prints output as it is: it is the caller's own. It reports whether there was any.
