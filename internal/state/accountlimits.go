@@ -153,7 +153,11 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 			hint = "with --exclusive it has all CPUs and GPUs of its nodes: leave that out, or ask for fewer nodes"
 		}
 		if asked > b.Value {
-			return hinting(refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "%s; gctl account list %s shows the limits", hint, spec.Account)
+			where := "gctl account list " + spec.Account
+			if b.Of.QOS != "" && s.since(wordsForm) {
+				where = "gctl show policy"
+			}
+			return hinting(refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "%s; %s shows the limits", hint, where)
 		}
 	}
 	return nil

@@ -68,7 +68,10 @@ func (d *draft) partAccount(a *cluster.Account, users []cluster.AssociationKey) 
 			if !strings.HasPrefix(string(id), a.Name+"/") {
 				break
 			}
-			d.leave(id)
+			budget := d.leave(id)
+			if _, user := PayerOf(id); len(budget) > 0 && d.since(wordsForm) {
+				with = append(with, budget[0]+" of "+user)
+			}
 		}
 	}
 	d.part("account "+a.Name, with)

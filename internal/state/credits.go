@@ -44,6 +44,10 @@ const wholeForm = 6
 // namesForm is the one from which on a coordinator's key is known however long his name is.
 const namesForm = 6
 
+// wordsForm is the one from which on a refusal by a limit of a QOS says where those are, and
+// a deleted account tells of its budgets below it.
+const wordsForm = 6
+
 // since reports whether all replicas have gone over to a form of the journal.
 func (t *tables) since(form uint8) bool { return t.credits != nil && t.credits.Writes() >= form }
 
