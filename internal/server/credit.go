@@ -447,12 +447,11 @@ func (s *Server) setAside(j *cluster.Job, p *greylagv1.Job) {
 		return
 	}
 	p.SetAside, p.PaidIn = int64(n.Holds()), v.PaidIn(j)
-	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
 	limit := cluster.Never
 	if at := j.Limit(); at > 0 { // for the rest it is charged no more
 		limit = at
 	}
-	if until := l.FundedUntil(&n, now, limit); until != cluster.Never {
+	if until := l.FundedUntil(&n, limit); until != cluster.Never {
 		p.FundedUntil = wire.Timestamp(until)
 	}
 }

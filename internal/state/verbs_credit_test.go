@@ -93,7 +93,7 @@ func (x *script) funded() string {
 	l := x.s.View().Credits()
 	for n := range l.Open() {
 		if len(n.Segments) > 0 {
-			until := time.Duration(l.FundedUntil(n, x.now, cluster.Never)).Round(time.Millisecond)
+			until := time.Duration(l.FundedUntil(n, cluster.Never)).Round(time.Millisecond)
 			out = append(out, fmt.Sprintf("%s holds %s paid %s, enough until %s", n.ID, n.Holds(), n.Paid(), until))
 		}
 	}

@@ -174,7 +174,7 @@ func BenchmarkOutlook(b *testing.B) {
 		b.Run(fmt.Sprintf("funded/prices=%d", prices), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				l.FundedUntil(n, base, limit)
+				l.FundedUntil(n, limit)
 			}
 		})
 	}

@@ -81,10 +81,10 @@ func (n *Lien) CountedUntil(now cluster.Instant) cluster.Instant {
 }
 
 // FundedUntil is until when what a lien holds pays for what it runs on, to the millisecond, at
-// the prices that are set by now: now where it does not pay for what was had already, limit
+// the prices that are set by now, which is past where it does not pay for what was had already; limit
 // where it pays for all until then, nothing runs or it costs nothing. What comes after limit is
 // not looked at; it is Never for what may run for ever. O(segments + prices until limit).
-func (l *Ledger) FundedUntil(n *Lien, now, limit cluster.Instant) cluster.Instant {
+func (l *Ledger) FundedUntil(n *Lien, limit cluster.Instant) cluster.Instant {
 	last := len(n.Segments) - 1
 	if last < 0 {
 		return limit
@@ -96,5 +96,5 @@ func (l *Ledger) FundedUntil(n *Lien, now, limit cluster.Instant) cluster.Instan
 	if ms == most {
 		return limit
 	}
-	return min(limit, max(now, since.Add(time.Duration(ms)*time.Millisecond)))
+	return min(limit, since.Add(time.Duration(ms)*time.Millisecond))
 }

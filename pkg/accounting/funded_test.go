@@ -20,9 +20,9 @@ func TestFundedWithin(t *testing.T) {
 			}
 		}
 		for n := range l.Open() {
-			until := l.FundedUntil(n, l.now, cluster.Never)
+			until := l.FundedUntil(n, cluster.Never)
 			for _, limit := range []cluster.Instant{n.Since.Add(time.Minute), l.now.Add(30 * time.Minute), l.now.Add(5 * time.Hour), until - 1, until, l.now.Add(1000 * time.Hour)} {
-				got := l.FundedUntil(n, l.now, limit)
+				got := l.FundedUntil(n, limit)
 				if want := min(until, limit); got != want {
 					t.Fatalf("seed %d: lien %s is funded until %s and within %s until %s", seed, n.ID, until.Time(), limit.Time(), got.Time())
 				}

@@ -259,7 +259,7 @@ func (p *play) show(a arguments) {
 			held, spent, back := n.sum()
 			fmt.Fprintf(out, "lien %s: %s held %s spent %s refunded %s accrued %s", what, n.State, held, spent, back, n.Accrued())
 			if len(n.Segments) > 0 && n.State == Open {
-				fmt.Fprintf(out, " funded until %s", p.l.FundedUntil(&n, p.l.now, cluster.Never).Sub(base))
+				fmt.Fprintf(out, " funded until %s", p.l.FundedUntil(&n, cluster.Never).Sub(base))
 			}
 			if n.Unproven {
 				fmt.Fprint(out, " unproven")
