@@ -273,7 +273,7 @@ func (r *replay) begin(d *schedule.Decision, done *command.Committed) error {
 		at := r.of[s.Job]
 		res := &r.results[at]
 		res.Start, res.Nodes, res.attempt = r.now, j.Alloc.Nodes, s.Attempt // which may be more than was planned
-		if !res.waited { // it was never told to wait
+		if !res.waited {                                                    // it was never told to wait
 			res.Planned, res.Promise = r.now, r.now
 		}
 		if res.promised > 0 && r.now > res.promised && res.Broken == "" {

@@ -20,7 +20,7 @@ var slurmWords = map[string]string{
 	"wait_job": "gsubmit --wait, or gctl logs -f JOB", "listpids": "gctl show job JOB", "write": "gctl script JOB prints a job's script",
 	"sprio": "gctl priority", "sshare": "gctl shares", "sacct": "gctl acct", "sinfo": "gctl info", "sreport": "gctl report",
 	"sbatch": "gsubmit", "squeue": "gqueue", "scancel": "gcancel", "sacctmgr": "gctl account",
-	"scontrol": "gctl show, gctl update, gctl drain, ...: see gctl --help",
+	"scontrol":    "gctl show, gctl update, gctl drain, ...: see gctl --help",
 	"show jobs":   "gqueue lists jobs; gctl show job JOB tells all about one",
 	"show config": "gctl show policy",
 	"show steps":  "jobs have no steps: gctl show job JOB", "show step": "jobs have no steps: gctl show job JOB",
