@@ -201,7 +201,7 @@ func (b *bank) addUp(ctx context.Context, p period) {
 	count := int64(0)
 	for past.Receive() {
 		for _, j := range past.Msg().Jobs {
-			count, bill = count+1, bill+j.Charged
+			count, bill = count+1, bill+j.GetCharged()
 			had += gpus(j.Tres) * j.Job.Ended.AsTime().Sub(j.Job.Started.AsTime()).Milliseconds()
 			for _, task := range j.Job.Tasks {
 				counted[0], counted[1] = counted[0]+task.GpuBusyMs, counted[1]+task.GpuKnownMs
