@@ -54,21 +54,23 @@ func isVariable(name string) bool {
 
 // ours begin the names that Greylag sets in a job, or reads at submission: those
 // of the job from which this one may be submitted are not the new job's.
-const ours = "GREYLAG_ SLURM_ GSUB_ SBATCH_"
+var ours = [...]string{"GREYLAG_", "SLURM_", "GSUB_", "SBATCH_"}
 
 // ofSession are variables that belong to a login session or a service and mean
 // nothing on another machine, where a wrong XDG_RUNTIME_DIR does harm.
-const ofSession = "_ SHLVL OLDPWD DISPLAY WAYLAND_DISPLAY XAUTHORITY SSH_AUTH_SOCK SSH_AGENT_PID SSH_CLIENT SSH_CONNECTION SSH_TTY " +
-	"XDG_RUNTIME_DIR XDG_SESSION_ID DBUS_SESSION_BUS_ADDRESS NOTIFY_SOCKET INVOCATION_ID JOURNAL_STREAM LISTEN_FDS LISTEN_PID LISTEN_FDNAMES"
+var ofSession = []string{
+	"_", "SHLVL", "OLDPWD", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY",
+	"XDG_RUNTIME_DIR", "XDG_SESSION_ID", "DBUS_SESSION_BUS_ADDRESS", "NOTIFY_SOCKET", "INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES",
+}
 
 // ofAllocation are what an enclosing job set for its own GPUs.
-const ofAllocation = "CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER NVIDIA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES GPU_DEVICE_ORDINAL"
+var ofAllocation = []string{"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
 
 // Environment is the job's environment, from that of the submitting process:
 // KEY=VALUE each, sorted, one for a key. What is asked for by name is taken over
 // whatever it is. O(n log n).
 func (e Export) Environment(environ []string) []string {
-	values := make(map[string]string)
+	values := make(map[string]string, len(environ))
 	enclosed := slices.ContainsFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, "GREYLAG_JOB_ID=") })
 	for _, pair := range environ {
 		name, _, ok := strings.Cut(pair, "=")
@@ -89,11 +91,11 @@ func (e Export) Environment(environ []string) []string {
 }
 
 func inherited(name string, enclosed bool) bool {
-	for _, prefix := range strings.Fields(ours) {
+	for _, prefix := range ours {
 		if strings.HasPrefix(name, prefix) {
 			return false
 		}
 	}
-	return !slices.Contains(strings.Fields(ofSession), name) &&
-		!(enclosed && slices.Contains(strings.Fields(ofAllocation), name))
+	return !slices.Contains(ofSession, name) &&
+		!(enclosed && slices.Contains(ofAllocation, name))
 }

@@ -12,17 +12,19 @@ import (
 
 // Line is a command line that was split but not yet understood.
 type Line struct {
+	table    *table // nil in the zero value
 	found    []getopt.Found
 	Operands []string // the script, if one is named, and its arguments
 }
 
 // CommandLine splits the words after the program's name. Its error carries a hint.
 func CommandLine(words []string) (Line, error) {
-	found, operands, err := getopt.Parse(Table(), words, getopt.First)
+	t := newTable()
+	found, operands, err := getopt.Parse(t.plain, words, getopt.First)
 	if err != nil {
 		return Line{}, err
 	}
-	return Line{found, operands}, nil
+	return Line{t, found, operands}, nil
 }
 
 // Has reports whether an option, by its long name, is on the command line.
@@ -60,10 +62,9 @@ type ask struct {
 // finds every fault; the error is Faults then. Warnings are sentences for people.
 // O(options × table).
 func Resolve(line Line, environ []string, script Script, now time.Time) (Options, []string, error) {
-	r := resolver{rows: table(), now: now}
-	r.plain = make([]getopt.Option, len(r.rows))
-	for i, row := range r.rows {
-		r.plain[i] = row.Option
+	r := resolver{table: line.table, now: now}
+	if r.table == nil {
+		r.table = newTable()
 	}
 	r.script(script)
 	r.environment(environ)
@@ -76,21 +77,11 @@ func Resolve(line Line, environ []string, script Script, now time.Time) (Options
 }
 
 type resolver struct {
-	rows     []option
-	plain    []getopt.Option
+	*table
 	now      time.Time
 	asks     []ask
 	warnings []string
 	faults   Faults
-}
-
-func (r *resolver) row(long string) *option {
-	for i := range r.rows {
-		if r.rows[i].Long == long {
-			return &r.rows[i]
-		}
-	}
-	return nil // never: names come from the table
 }
 
 func (r *resolver) script(s Script) {

@@ -4,8 +4,7 @@ import "github.com/greylag/greylag/internal/jobscript/getopt"
 
 // ignoredRows are options of sbatch that scripts have and whose absence changes
 // nothing of what is run.
-func ignoredRows() []option {
-	var rows []option
+func ignoredRows(rows []option) []option {
 	for _, name := range []string{
 		"mail-type", "mail-user", "wckey", "hint", "gpu-bind", "cpu-bind", "mem-bind", "accel-bind", "tres-bind",
 		"profile", "acctg-freq", "time-min", "distribution", "delay-boot", "gres-flags", "mcs-label", "extra", "priority",
@@ -18,15 +17,14 @@ func ignoredRows() []option {
 		rows = append(rows, option{Option: getopt.Option{Long: name}})
 	}
 	rows = append(rows, option{Option: getopt.Option{Long: "oversubscribe", Short: 's', Value: "VALUE", Absent: "yes"}})
-	return append(rows, refusedRows()...)
+	return refusedRows(rows)
 }
 
 // refusedRows are options of sbatch without which something else would run than the
 // script asks for, each with what to do instead.
-func refusedRows() []option {
+func refusedRows(rows []option) []option {
 	const cores = "nodes count CPUs alone: ask for them with --cpus-per-task and --ntasks-per-node"
 	const afterLoss = "leave it out: a job that loses a node ends there and runs again from the start, unless --no-requeue is given"
-	var rows []option
 	for _, r := range [...]struct {
 		long          string
 		short         byte

@@ -24,30 +24,48 @@ type option struct {
 }
 
 // Table is the options of gsubmit, for parsing, help and completion.
-func Table() []getopt.Option {
-	rows := table()
-	plain := make([]getopt.Option, len(rows))
-	for i, row := range rows {
-		plain[i] = row.Option
-	}
-	return plain
+func Table() []getopt.Option { return newTable().plain }
+
+// table is all options: rows, and what of each row the parsing of words needs.
+type table struct {
+	rows  []option
+	plain []getopt.Option
 }
 
-func table() []option {
-	var all []option
+// mostRows is how many rows there may be before the table is moved while it is made.
+const mostRows = 128
+
+func newTable() *table {
+	rows := make([]option, 0, mostRows)
 	for _, group := range []struct {
 		name string
-		rows []option
+		add  func([]option) []option
 	}{
-		{"The job", identityRows()}, {"Resources", resourceRows()}, {"Nodes", nodeRows()},
-		{"When", timeRows()}, {"What runs, and its files", runRows()}, {"The command", commandRows()},
+		{"The job", identityRows}, {"Resources", resourceRows}, {"Nodes", nodeRows},
+		{"When", timeRows}, {"What runs, and its files", runRows}, {"The command", commandRows},
 	} {
-		for _, row := range group.rows {
-			row.Group = group.name
-			all = append(all, row)
+		begin := len(rows)
+		rows = group.add(rows)
+		for i := range rows[begin:] {
+			rows[begin+i].Group = group.name
 		}
 	}
-	return append(all, ignoredRows()...)
+	rows = ignoredRows(rows)
+	t := &table{rows: rows, plain: make([]getopt.Option, len(rows))}
+	for i := range rows {
+		t.plain[i] = rows[i].Option
+	}
+	return t
+}
+
+// row is the row of an option; nil where there is none of that name.
+func (t *table) row(long string) *option {
+	for i := range t.rows {
+		if t.rows[i].Long == long {
+			return &t.rows[i]
+		}
+	}
+	return nil
 }
 
 // text makes a setter for a name or a path.
@@ -99,8 +117,8 @@ func one(what string, field func(*Options) *string) func(*Options, string, time.
 	}
 }
 
-func identityRows() []option {
-	return []option{
+func identityRows(all []option) []option {
+	return append(all, []option{
 		{Option: getopt.Option{Long: "job-name", Short: 'J', Aliases: []string{"name"}, Value: "NAME", Help: "name of the job [the script's]"},
 			set: text(func(o *Options) *string { return &o.Name })},
 		{Option: getopt.Option{Long: "account", Short: 'A', Value: "ACCOUNT", Help: "account to charge"},
@@ -128,10 +146,10 @@ func identityRows() []option {
 			set: turn(func(o *Options) { o.NoRequeue = true })},
 		{Option: getopt.Option{Long: "nice", Value: "N", Absent: "100", Help: "lower its priority by N [100]"},
 			set: func(o *Options, v string, _ time.Time) (err error) { o.Nice, err = parseCount(v, -1<<31); return err }},
-	}
+	}...)
 }
 
-func resourceRows() []option {
+func resourceRows(all []option) []option {
 	gpus := func(per func(*Options) *int32, parse func(string) ([]string, int32, error)) func(*Options, string, time.Time) error {
 		return func(o *Options, v string, _ time.Time) (err error) {
 			types, n, err := parse(v)
@@ -143,7 +161,7 @@ func resourceRows() []option {
 		}
 	}
 	perNode := func(o *Options) *int32 { return &o.Request.GPUsPerNode }
-	return []option{
+	return append(all, []option{
 		{Option: getopt.Option{Long: "gpus", Short: 'G', Value: "[TYPE:]N", Help: "GPUs in all, on as many nodes as it takes; TYPE may be several: h100|a100:8"},
 			family: gpuFamily, set: gpus(func(o *Options) *int32 { return &o.Request.GPUs }, parseGPUs)},
 		{Option: getopt.Option{Long: "gpus-per-node", Value: "[TYPE:]N", Help: "GPUs on each node"},
@@ -187,11 +205,11 @@ func resourceRows() []option {
 				o.Request.Licences, err = parseLicences(v)
 				return err
 			}},
-	}
+	}...)
 }
 
-func nodeRows() []option {
-	return []option{
+func nodeRows(all []option) []option {
+	return append(all, []option{
 		{Option: getopt.Option{Long: "nodes", Short: 'N', Value: "N", Help: "number of nodes [1]"},
 			set: func(o *Options, v string, _ time.Time) (err error) { o.Request.Nodes, err = parseNodes(v); return err }},
 		{Option: getopt.Option{Long: "constraint", Short: 'C', Value: "FEATURES", Help: "only nodes with these features, joined by &"},
@@ -234,11 +252,11 @@ func nodeRows() []option {
 			}},
 		{Option: getopt.Option{Long: "every-node", Help: "start the script on every node, not on the first alone"},
 			set: turn(func(o *Options) { o.EveryNode = true })},
-	}
+	}...)
 }
 
-func timeRows() []option {
-	return []option{
+func timeRows(all []option) []option {
+	return append(all, []option{
 		{Option: getopt.Option{Long: "time", Short: 't', Value: "TIME", Help: "time limit: minutes, h:m:s, d-h:m:s [the partition's]"},
 			set: func(o *Options, v string, _ time.Time) error {
 				d, err := cluster.ParseLimit(v)
@@ -257,5 +275,5 @@ func timeRows() []option {
 			}},
 		{Option: getopt.Option{Long: "signal", Value: "[B:]SIG[@SEC]", Help: "send SIG so many seconds before the time limit [60]; B: to the script alone; sbatch's R: changes nothing"},
 			set: func(o *Options, v string, _ time.Time) (err error) { o.Signal, err = parseWarn(v); return err }},
-	}
+	}...)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 )
 
-func runRows() []option {
-	return []option{
+func runRows(all []option) []option {
+	return append(all, []option{
 		{Option: getopt.Option{Long: "image", Value: "REFERENCE", Help: "run in this OCI image [in the node's own file system]"},
 			set: text(func(o *Options) *string { return &o.Image })},
 		{Option: getopt.Option{Long: "chdir", Short: 'D', Value: "FOLDER", Help: "working directory [this one]"},
@@ -34,20 +34,20 @@ func runRows() []option {
 				o.env = append(o.env, v)
 				return new(Export).add(v)
 			}},
-	}
+	}...)
 }
 
 // CommandOptions names the options that tell gsubmit what to do, not what the job is.
 func CommandOptions() []string {
 	var names []string
-	for _, row := range commandRows() {
+	for _, row := range commandRows(nil) {
 		names = append(names, row.Long)
 	}
 	return names
 }
 
-func commandRows() []option {
-	return []option{
+func commandRows(all []option) []option {
+	return append(all, []option{
 		{Option: getopt.Option{Long: "wrap", Value: "COMMAND", Help: "submit a shell command instead of a script"}, onlyTyped: true,
 			set: func(o *Options, v string, _ time.Time) error { o.Wrap = v; return nil }},
 		{Option: getopt.Option{Long: "wait", Short: 'W', Help: "wait for the job's end and exit as it did"},
@@ -64,5 +64,5 @@ func commandRows() []option {
 			set: turn(func(o *Options) { o.Quiet = true })},
 		{Option: getopt.Option{Long: "help", Short: 'h', Help: "print this"}, onlyTyped: true, set: turn(func(*Options) {})},
 		{Option: getopt.Option{Long: "version", Short: 'V', Help: "print the version"}, onlyTyped: true, set: turn(func(*Options) {})},
-	}
+	}...)
 }
