@@ -1,10 +1,10 @@
 package jobspec
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"google.golang.org/protobuf/encoding/protowire"
+	"strconv"
 
 	"github.com/greylag/greylag/pkg/accounting"
 )
@@ -32,17 +32,18 @@ func SetAside(micro int64) string {
 
 // Line is what gsubmit prints about it.
 func (s Submitted) Line(parsable bool) string {
+	id := strconv.FormatUint(s.ID, 10)
 	switch {
 	case parsable:
-		return fmt.Sprintf("%d\n", s.ID)
+		return id + "\n"
 	case s.ArraySize > 0:
 		noun := "elements"
 		if s.ArraySize == 1 {
 			noun = "element"
 		}
-		return fmt.Sprintf("submitted array %d (%d %s)\n", s.ID, s.ArraySize, noun)
+		return fmt.Sprintf("submitted array %s (%d %s)\n", id, s.ArraySize, noun)
 	}
-	return fmt.Sprintf("submitted job %d\n", s.ID)
+	return "submitted job " + id + "\n"
 }
 
 // errAnswer marks bytes that are no answer to the submission of one job.
@@ -52,11 +53,11 @@ var errAnswer = errors.New("not an answer to the submission of one job")
 func ReadAnswer(answer []byte) (Submitted, error) {
 	var s Submitted
 	jobs := 0
-	err := fields(answer, func(field protowire.Number, n uint64, bytes []byte) error {
+	err := fields(answer, func(field, n uint64, bytes []byte) error {
 		switch field {
 		case 1:
 			jobs++
-			return fields(bytes, func(field protowire.Number, n uint64, _ []byte) error {
+			return fields(bytes, func(field, n uint64, _ []byte) error {
 				switch field {
 				case 1:
 					s.ID = n
@@ -80,29 +81,37 @@ func ReadAnswer(answer []byte) (Submitted, error) {
 
 // fields calls f with each field of a message that is a number or bytes, and skips
 // others.
-func fields(m []byte, f func(field protowire.Number, n uint64, bytes []byte) error) error {
+func fields(m []byte, f func(field, n uint64, bytes []byte) error) error {
 	for len(m) > 0 {
-		field, kind, size := protowire.ConsumeTag(m)
-		if size < 0 {
+		tag, size := binary.Uvarint(m)
+		if size <= 0 || tag>>3 == 0 {
 			return errAnswer
 		}
 		m = m[size:]
 		var n uint64
 		var bytes []byte
+		kind := tag & 7
 		switch kind {
-		case protowire.VarintType:
-			n, size = protowire.ConsumeVarint(m)
-		case protowire.BytesType:
-			bytes, size = protowire.ConsumeBytes(m)
+		case kindVarint, kindBytes:
+			if n, size = binary.Uvarint(m); size <= 0 {
+				return errAnswer
+			}
+			m = m[size:]
+		case kindFixed4:
+			n = 4
+		case kindFixed8:
+			n = 8
 		default:
-			size = protowire.ConsumeFieldValue(field, kind, m)
-		}
-		if size < 0 {
 			return errAnswer
 		}
-		m = m[size:]
-		if kind == protowire.VarintType || kind == protowire.BytesType {
-			if err := f(field, n, bytes); err != nil {
+		if kind != kindVarint {
+			if n > uint64(len(m)) {
+				return errAnswer
+			}
+			bytes, m = m[:n], m[n:]
+		}
+		if kind == kindVarint || kind == kindBytes {
+			if err := f(tag>>3, n, bytes); err != nil {
 				return err
 			}
 		}
