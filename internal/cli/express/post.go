@@ -3,11 +3,11 @@ package express
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
-	"net"
+	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -27,7 +27,7 @@ func post(socket string, request []byte) ([]byte, error) {
 	if len(request) > mostRequest {
 		return nil, errOther
 	}
-	conn, err := net.DialTimeout("unix", socket, patience)
+	conn, err := dial(socket)
 	if err != nil {
 		return nil, err
 	}
@@ -35,13 +35,27 @@ func post(socket string, request []byte) ([]byte, error) {
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
 	}
-	message := fmt.Appendf(make([]byte, 0, 256+len(request)), "POST /greylag.v1.JobService/Submit HTTP/1.1\r\n"+
+	message := append(make([]byte, 0, 256+len(request)), "POST /greylag.v1.JobService/Submit HTTP/1.1\r\n"+
 		"Host: gauthd\r\nUser-Agent: gsubmit\r\nAccept-Encoding: identity\r\nConnect-Protocol-Version: 1\r\n"+
-		"Content-Type: application/proto\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", len(request))
+		"Content-Type: application/proto\r\nConnection: close\r\nContent-Length: "...)
+	message = append(strconv.AppendInt(message, int64(len(request)), 10), "\r\n\r\n"...)
 	if _, err := conn.Write(append(message, request...)); err != nil {
 		return nil, err
 	}
 	return readAnswer(conn)
+}
+
+// dial connects to a Unix socket. Package net would do the same, and make this
+// process start a tenth of a millisecond later.
+func dial(socket string) (*os.File, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: socket}); err != nil {
+		return nil, errors.Join(err, syscall.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), socket), nil // its deadlines work, since it does not block
 }
 
 // readAnswer reads an HTTP answer that is as gauthd gives them: 200, of stated

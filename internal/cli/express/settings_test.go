@@ -1,0 +1,89 @@
+package express
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/greylag/greylag/internal/config"
+)
+
+// beside holds what is read here against what package config reads, where anything is.
+func beside(t *testing.T) (read bool) {
+	t.Helper()
+	var s settings
+	if err := s.load(); err != nil {
+		return false
+	}
+	cfg, err := config.LoadClient("")
+	if err != nil || s.socket != cfg.AuthSocket || s.output != cfg.Output {
+		t.Errorf("%+v; in truth %q, %q, %v", s, cfg.AuthSocket, cfg.Output, err)
+	}
+	return true
+}
+
+// written is a configuration in a folder of its own.
+func written(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "client.toml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(clientEnv, file)
+	return file
+}
+
+func TestSettings(t *testing.T) {
+	shipped, err := os.ReadFile("../../../etc/client.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := strings.ReplaceAll(strings.ReplaceAll(string(shipped), "\n#", "\n"), "\n ", "\n# ")
+	for text, plain := range map[string]bool{
+		"": true, string(shipped): true, said: true, "auth_socket=\"/a # b\" # \u00e9\n": true,
+		"output = \"json\"\ncontrollers = [ # all\n\t\"ctl[1-3]\",\n\"a:7117\", ]": true,
+		"timeout = \"5m\"\ncolor = \"never\"\nca_file = \"/ca\"":                   true,
+		// Wrong, or not understood here.
+		"output = \"yaml\"": false, "output = json": false, "output = \"table\"\noutput = \"json\"": false, "colour = \"auto\"": false,
+		"controllers = []": false, "controllers = [\"0.0.0.0\"]": false, "controllers = [\"a:0\"]": false, "controllers = \"a\"": false,
+		"controllers = [\"::1\"]": false, "controllers = [\"a\" \"b\"]": false, "auth_socket = \"s\"": false, "timeout = \"1ms\"": false,
+		"timeout = \"1d\"": false, "ca_file = '/ca'": false, "ca_file = \"\"\"/ca\"\"\"": false, "ca_file = \"/\\u0041\"": false,
+		"ca_file = \"/ca\" output = \"json\"": false, "[x]": false, "\xff": false, "#\x00": false, "output": false, "output = \"": false,
+	} {
+		written(t, text)
+		if got := beside(t); got != plain {
+			t.Errorf("%q: read %v", text, got)
+		}
+	}
+}
+
+// TestDropIns: later files replace what earlier ones say.
+func TestDropIns(t *testing.T) {
+	dir := strings.TrimSuffix(written(t, "output = \"json\""), ".toml") + ".d"
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range [][2]string{{"b.toml", "output = \"table\"\nauth_socket = \"/b\""}, {"a.toml", "auth_socket = \"/a\""}, {".c.toml", "?"}, {"d", "?"}} {
+		if err := os.WriteFile(filepath.Join(dir, f[0]), []byte(f[1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var s settings
+	if err := s.load(); err != nil || s.socket != "/b" || s.output != "table" || !beside(t) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if clientEnv != config.ClientEnv || clientPath != config.ClientPath || authSocket != config.AuthSocket {
+		t.Error("the places are not those of package config")
+	}
+}
+
+// FuzzSettings: what is read here, package config reads alike.
+func FuzzSettings(f *testing.F) {
+	f.Add("controllers = [\"a\", \"b:1\"] # c\noutput = \"json\"\ntimeout = \"1m\"")
+	f.Add("auth_socket = \"/run/s\"\ncolor = \"auto\"\nca_file = \"/ca\"\ncontrollers = [\n\"ctl[1-3]:7117\",\n]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		written(t, text)
+		beside(t)
+	})
+}
