@@ -5,7 +5,7 @@ GO      ?= go
 BIN     := bin
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/greylag/greylag/internal/version.Version=$(VERSION)
-STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel gctl gsim ginit
+STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel gctl gsim ginit gshim gshimd
 FUZZTIME ?= 60s
 export GOFLAGS := -buildvcs=false
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations

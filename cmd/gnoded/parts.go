@@ -58,8 +58,12 @@ func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() erro
 	if program == "auto" {
 		program = "" // containerd.Config's word for it
 	}
+	shim := ""
+	if cfg.Containerd.Shim == "gshim" {
+		shim = beside("gshim")
+	}
 	rt, err := containerd.New(containerd.Config{
-		Address: cfg.Containerd.Socket, Namespace: cfg.Containerd.Namespace, OCIRuntime: program,
+		Address: cfg.Containerd.Socket, Namespace: cfg.Containerd.Namespace, OCIRuntime: program, Shim: shim,
 		Logins: cfg.Registries.AuthFile, HostsDir: cfg.Registries.HostsDir,
 		StateDir: state, ScratchDir: filepath.Join(cfg.DataDir, "tmp"), GInit: beside("ginit"),
 		DeviceSpecs: []string{cfg.CDIDir}, CgroupParent: containerd.GroupOf(cfg.Name, cfg.Containerd.Namespace),

@@ -45,6 +45,7 @@ type Containerd struct {
 	Socket     string `toml:"socket"`
 	Namespace  string `toml:"namespace"`
 	OCIRuntime string `toml:"oci_runtime" one:"auto,runc,crun"`
+	Shim       string `toml:"shim" one:"gshim,containerd"`
 }
 
 // Poll is how often gnoded looks.
@@ -75,7 +76,7 @@ func DefaultNode() Node {
 		PKIDir:      "/var/lib/greylag/node/pki",
 		CDIDir:      "/run/greylag/cdi",
 		Runtime:     "containerd",
-		Containerd:  Containerd{Socket: "/run/containerd/containerd.sock", Namespace: "greylag", OCIRuntime: "auto"},
+		Containerd:  Containerd{Socket: "/run/containerd/containerd.sock", Namespace: "greylag", OCIRuntime: "auto", Shim: "gshim"},
 		Registries:  defaultRegistries(),
 		Images:      defaultImages(),
 		HookTimeout: 5 * time.Minute, LaunchTimeout: 30 * time.Minute,

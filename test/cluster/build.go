@@ -12,7 +12,7 @@ import (
 
 // programs are what a cluster and its users need.
 func programs() []string {
-	return []string{"gctld", "gnoded", "gauthd", "gsubmit", "gqueue", "gcancel", "gctl", "ginit", "gsim"}
+	return []string{"gctld", "gnoded", "gauthd", "gsubmit", "gqueue", "gcancel", "gctl", "ginit", "gshim", "gshimd", "gsim"}
 }
 
 // Build builds the programs into dir, static. A second call takes as long as

@@ -74,7 +74,9 @@ func (x *exam) node(ctx context.Context) {
 			}
 		}
 		x.program("oci_runtime", program)
-		x.program("shim", "containerd-shim-runc-v2")
+		if cfg.Containerd.Shim == "containerd" { // gnoded looks for its own, and says so
+			x.program("shim", "containerd-shim-runc-v2")
+		}
 		x.groups(cfg.Containerd.OCIRuntime == "crun")
 	}
 	for key, path := range map[string]string{"prolog": cfg.Prolog, "epilog": cfg.Epilog} {

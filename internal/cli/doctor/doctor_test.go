@@ -84,7 +84,7 @@ func hostFaults() []fault {
 		{"no containerd", func(w *world) { w.nodeFile(containerd) }, Node, "containerd", Fault, "c.sock: connect: no such file"},
 		{"not containerd", func(w *world) { w.nodeFile("[containerd]\nsocket = \"%[2]s/auth.sock\"\n") }, Node, "containerd", Fault, "containerd"},
 		{"no runc", func(w *world) { w.t.Setenv("PATH", "/nonexistent"); w.nodeFile(containerd) }, Node, "oci_runtime", Fault, "runc cannot be run"},
-		{"no shim", func(w *world) { w.t.Setenv("PATH", "/nonexistent"); w.nodeFile(containerd) }, Node, "shim", Fault, "containerd-shim-runc-v2"},
+		{"no shim", func(w *world) { w.t.Setenv("PATH", "/nonexistent"); w.nodeFile(containerd + "shim = \"containerd\"\n") }, Node, "shim", Fault, "containerd-shim-runc-v2"},
 		{"no prolog", func(w *world) { w.nodeFile("prolog = \"%[2]s/prolog\"\n") }, Node, "prolog", Fault, "no such file"},
 		{"prolog that does not run", func(w *world) {
 			w.nodeFile("prolog = \"%[2]s/prolog\"\n")

@@ -3,8 +3,10 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,9 +17,11 @@ import (
 // BenchmarkTrue runs `true` as uid 1000 on the host's file system: start, wait,
 // remove; 8 at a time. Tasks/s is the figure to look at.
 func BenchmarkTrue(b *testing.B) {
-	for _, program := range []string{"runc", "crun"} {
-		b.Run(program, func(b *testing.B) {
-			r := newRuntime(b, func(c *Config) { c.OCIRuntime = program })
+	for _, with := range []struct{ program, shim string }{
+		{"runc", ""}, {"runc", shared.shim}, {"crun", ""}, {"crun", shared.shim},
+	} {
+		b.Run(with.program+" and "+filepath.Base(cmp.Or(with.shim, ownShim)), func(b *testing.B) {
+			r := newRuntime(b, func(c *Config) { c.OCIRuntime, c.Shim = with.program, with.shim })
 			var next atomic.Uint64
 			b.ResetTimer()
 			churn(b, r, 8, b.N, &next)

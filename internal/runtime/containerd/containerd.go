@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/runtime/taskdir"
+	"github.com/greylag/greylag/internal/shim"
 )
 
 var (
@@ -66,6 +68,9 @@ func New(config Config) (*Runtime, error) {
 		return nil, fmt.Errorf("scratch folder: %w", err)
 	}
 	if err := installGInit(config); err != nil {
+		return nil, err
+	}
+	if err := checkShim(config.Shim); err != nil {
 		return nil, err
 	}
 	program, err := ociProgram(config)
@@ -171,6 +176,20 @@ func installGInit(config Config) error {
 	}
 	if err != nil {
 		return fmt.Errorf("first process of tasks: %w", err)
+	}
+	return nil
+}
+
+// checkShim refuses one that containerd could not run: each task would fail here and be
+// tried again.
+func checkShim(path string) error {
+	if path == "" {
+		return nil
+	}
+	for _, program := range []string{path, filepath.Join(filepath.Dir(path), shim.Daemon)} {
+		if _, err := exec.LookPath(program); err != nil || !filepath.IsAbs(program) {
+			return fmt.Errorf("%w: shim %s: install it, or set containerd.shim to \"containerd\": %w", ErrConfig, program, err)
+		}
 	}
 	return nil
 }

@@ -166,7 +166,11 @@ func (r *Runtime) remove(ctx context.Context, id runtime.TaskID) error {
 	if err != nil {
 		notes.Snapshot = true // unreadable: look for everything
 	}
-	if err := r.kill(ctx, id, dir); err != nil {
+	err = dir.Fence()
+	if err == nil {
+		err = r.kill(ctx, id, dir)
+	}
+	if err != nil {
 		return fmt.Errorf("remove task %s: %w", id, err)
 	}
 	if err := r.deleteTask(ctx, id); err != nil {

@@ -3,10 +3,13 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -149,6 +152,95 @@ func TestAdopt(t *testing.T) {
 	}
 	if runs := string(must(os.ReadFile(filepath.Join(spec.WorkDir, "runs")))(t)); runs != "run\n" {
 		t.Errorf("ran %q", runs)
+	}
+}
+
+// TestAdoptUnnoted: the daemon was killed after the task had begun, before it noted which
+// process that is. The next one finds it, and can signal it.
+func TestAdoptUnnoted(t *testing.T) {
+	r := newRuntime(t, nil)
+	spec := job(t, 1, "echo run >> runs; trap 'exit 7' TERM; touch ready; while :; do sleep 0.02; done\n")
+	begin(t, r, spec)
+	if err := os.Remove(filepath.Join(string(r.tasks.Dir(spec.ID)), "pid")); err != nil {
+		t.Fatal(err)
+	}
+	later := must(New(r.config))(t)
+	defer later.client.Close()
+	ctx := limit(t)
+	if err := later.Start(ctx, spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := later.Signal(ctx, spec.ID, syscall.SIGTERM, false); err != nil {
+		t.Fatal(err)
+	}
+	if exit := must(later.Wait(ctx, spec.ID))(t); exit.Code != 7 {
+		t.Errorf("%+v", exit)
+	}
+	if runs := string(must(os.ReadFile(filepath.Join(spec.WorkDir, "runs")))(t)); runs != "run\n" {
+		t.Errorf("ran %q", runs)
+	}
+}
+
+// TestAbandonedStartNeverRuns: a start that hangs in the OCI runtime is given up; when
+// the container is finished after all, its program is not run.
+func TestAbandonedStartNeverRuns(t *testing.T) {
+	for _, shim := range []string{shared.shim, ""} {
+		t.Run(filepath.Base(cmp.Or(shim, ownShim)), func(t *testing.T) {
+			needContainers(t)
+			dir := t.TempDir()
+			program := filepath.Join(dir, "slow-runc")
+			text := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *' run '*|*' create '*) touch %[1]s/hangs; until [ -e %[1]s/go ]; do sleep 0.02; done;; esac\nexec runc \"$@\"\n", dir)
+			if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			r := newRuntime(t, func(c *Config) { c.OCIRuntime, c.Shim = program, shim })
+			spec := job(t, 1, "touch ran\n")
+			ctx, cancel := context.WithCancel(limit(t))
+			started := make(chan error, 1)
+			go func() { started <- r.Start(ctx, spec) }()
+			exists := func(path string) bool { _, err := os.Lstat(path); return err == nil }
+			eventually(t, "the OCI runtime hangs", func() bool { return exists(filepath.Join(dir, "hangs")) })
+			cancel()
+			eventually(t, "the task is fenced, or gone", func() bool { return r.tasks.Dir(spec.ID).Fenced() || len(started) == 1 })
+			if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-started; !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+			eventually(t, "removed", func() bool { return r.Remove(limit(t), spec.ID) == nil && !r.tasks.Dir(spec.ID).Exists() })
+			if exists(filepath.Join(spec.WorkDir, "ran")) {
+				t.Error("the program ran")
+			}
+			// containerd may still be clearing up after its shim.
+			eventually(t, "started again", func() bool { return r.Start(limit(t), spec) == nil })
+			if exit := must(r.Wait(limit(t), spec.ID))(t); exit.Code != 0 || !exists(filepath.Join(spec.WorkDir, "ran")) {
+				t.Errorf("the second time: %+v", exit)
+			}
+		})
+	}
+}
+
+// TestShimKilled: what ran below it ends, and nothing stays.
+func TestShimKilled(t *testing.T) {
+	r := newRuntime(t, nil)
+	before := must(shared.daemon.Shims())(t)
+	spec := job(t, 1, "touch ready; exec sleep 1000\n")
+	begin(t, r, spec)
+	for _, pid := range must(shared.daemon.Shims())(t) {
+		if !slices.Contains(before, pid) {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ctx := limit(t)
+	if exit := must(r.Wait(ctx, spec.ID))(t); !exit.Lost && exit.Signal != 9 {
+		t.Errorf("%+v", exit)
+	}
+	eventually(t, "no process of it", func() bool { pids, err := r.Processes(spec.ID); return err != nil || len(pids) == 0 })
+	if exit, _ := run(t, r, job(t, 2, "exit 3\n")); exit.Code != 3 {
+		t.Errorf("the next: %+v", exit)
 	}
 }
 

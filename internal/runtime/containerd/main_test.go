@@ -18,11 +18,12 @@ import (
 	"github.com/greylag/greylag/internal/simgpu"
 )
 
-// world is the containerd and the ginit that the tests of this package share.
+// world is the containerd, the ginit and the shim that the tests of this package share.
 type world struct {
 	skip   string // why no container can be made here
 	dir    string
 	ginit  string
+	shim   string
 	daemon *daemon.Daemon
 }
 
@@ -52,11 +53,11 @@ func runTests(m *testing.M) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	defer simgpu.Remove(dir)
-	shared.dir, shared.ginit = dir, filepath.Join(dir, "ginit")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", shared.ginit, "../../../cmd/ginit")
+	shared.dir, shared.ginit, shared.shim = dir, filepath.Join(dir, "ginit"), filepath.Join(dir, "gshim")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/", "../../../cmd/ginit", "../../../cmd/gshim", "../../../cmd/gshimd")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("build ginit: %w: %s", err, out)
+		return 0, fmt.Errorf("build ginit and shims: %w: %s", err, out)
 	}
 	shared.daemon, err = daemon.Start(filepath.Join(dir, "d"), daemon.Options{Tmpfs: os.Getenv("GREYLAG_TEST_DISK") == ""})
 	if err != nil {
@@ -84,7 +85,7 @@ func newRuntime(t testing.TB, change func(*Config)) *Runtime {
 	dir := filepath.Join(shared.dir, name[:min(len(name), 40)])
 	config := Config{
 		Address: shared.daemon.Address(), Namespace: name, CgroupParent: testGroup(name),
-		StateDir: filepath.Join(dir, "s"), ScratchDir: filepath.Join(dir, "tmp"), GInit: shared.ginit,
+		StateDir: filepath.Join(dir, "s"), ScratchDir: filepath.Join(dir, "tmp"), GInit: shared.ginit, Shim: shared.shim,
 		DeviceSpecs: []string{filepath.Join(dir, "cdi")}, Hidden: []string{shared.daemon.StateDir()},
 	}
 	if change != nil {

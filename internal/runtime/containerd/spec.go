@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -29,11 +31,12 @@ type frame struct {
 	userCaps  *specs.LinuxCapabilities
 	rootCaps  *specs.LinuxCapabilities
 	rlimits   []specs.POSIXRlimit
+	oomScore  int // added to what the kernel reckons when the host has no memory left
 }
 
 // newFrame computes what does not depend on the task.
 func newFrame(config Config, unified, swapLimit bool) *frame {
-	f := &frame{config: config, unified: unified, swapLimit: swapLimit, rlimits: rlimits()}
+	f := &frame{config: config, unified: unified, swapLimit: swapLimit, rlimits: rlimits(), oomScore: oomScore()}
 	// A user's ginit: become the user, and signal the user's processes.
 	f.userCaps = capabilities("CAP_SETUID", "CAP_SETGID", "CAP_KILL")
 	// Root's own tasks get what containerd gives any container.
@@ -66,6 +69,20 @@ func rlimits() []specs.POSIXRlimit {
 	}
 }
 
+// oomScore is that of this daemon, but never less than 0: tasks would inherit that of
+// containerd, which its service keeps from being killed.
+func oomScore() int {
+	text, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return 0
+	}
+	score, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	return max(0, score)
+}
+
 // container is the OCI spec of one task. rootfs is a path that the OCI runtime
 // can pivot into; devices are added afterwards, by CDI.
 func (f *frame) container(task *runtime.Spec, rootfs string, own folders) *specs.Spec {
@@ -83,6 +100,7 @@ func (f *frame) container(task *runtime.Spec, rootfs string, own folders) *specs
 			Capabilities:    caps,
 			NoNewPrivileges: true,
 			Rlimits:         f.rlimits,
+			OOMScoreAdj:     &f.oomScore,
 		},
 		Mounts: f.mounts(task, own),
 		Linux: &specs.Linux{

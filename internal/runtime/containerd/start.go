@@ -3,6 +3,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,8 @@ import (
 	"github.com/greylag/greylag/internal/runtime/taskdir"
 )
 
-// shimRuntime is containerd's name for runc and its like.
-const shimRuntime = "io.containerd.runc.v2"
+// ownShim is containerd's name for its own shim, for runc and its like.
+const ownShim = "io.containerd.runc.v2"
 
 // labelNode marks containers as ours, and whose.
 const labelNode = "greylag/node"
@@ -106,12 +107,20 @@ func (r *Runtime) pin(spec *runtime.Spec) (unpin func(), err error) {
 // adopt finds out what became of a task whose folder exists. Where it never
 // ran, what is there of it is removed and adopted is false.
 func (r *Runtime) adopt(ctx context.Context, id runtime.TaskID, dir taskdir.Dir) (adopted bool, err error) {
-	if dir.Started() {
-		return true, nil
+	if dir.Fenced() { // Remove did not get to its end
+		return false, r.remove(ctx, id)
+	}
+	started := dir.Started()
+	if started {
+		if _, known, err := dir.Process(); known || err != nil {
+			return true, err
+		}
 	}
 	answer, err := r.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: id.String()})
 	err = errgrpc.ToNative(err)
 	switch {
+	case errdefs.IsNotFound(err) && started:
+		return true, nil // the record tells how it ended, or nothing does
 	case errdefs.IsNotFound(err):
 	case err != nil:
 		return false, unavailable(err)
@@ -130,7 +139,7 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Di
 	container := containers.Container{
 		ID:      spec.ID.String(),
 		Labels:  map[string]string{labelNode: r.config.CgroupParent},
-		Runtime: containers.RuntimeInfo{Name: shimRuntime, Options: r.options},
+		Runtime: containers.RuntimeInfo{Name: cmp.Or(r.config.Shim, ownShim), Options: r.options},
 	}
 	rootfs, base, err := r.root(ctx, spec, &container)
 	if err != nil {
@@ -151,13 +160,19 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Di
 	if err != nil {
 		return refusal(errgrpc.ToNative(err), spec.Memory)
 	}
-	if err := r.noteProcess(dir, created.Pid); err != nil {
-		return err
+	if created.Pid != 0 { // containerd's own shim has made ginit, which waits to be let go
+		if err := r.noteProcess(dir, created.Pid); err != nil {
+			return err
+		}
 	}
-	if _, err := service.Start(ctx, &tasks.StartRequest{ContainerID: container.ID}); err != nil {
-		return fmt.Errorf("let task go: %w", errgrpc.ToNative(err))
+	started, err := service.Start(ctx, &tasks.StartRequest{ContainerID: container.ID})
+	if err != nil {
+		return refusal(errgrpc.ToNative(err), spec.Memory)
 	}
-	return nil
+	if created.Pid != 0 {
+		return nil
+	}
+	return r.noteProcess(dir, started.Pid) // adopt finds it where we do not come so far
 }
 
 // refusal says of a container that the OCI runtime did not make what it means: its words without the

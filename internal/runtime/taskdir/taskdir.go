@@ -161,9 +161,33 @@ func (d Dir) Process() (h proc.Handle, known bool, err error) {
 // Started tells whether ginit has begun to carry out the order. From then on
 // the task must never be started again.
 func (d Dir) Started() bool {
-	_, err := os.Lstat(filepath.Join(string(d), ginit.StartedFile))
-	return err == nil
+	info, err := os.Lstat(d.claim())
+	return err == nil && info.Mode().IsRegular()
 }
+
+// Fence makes sure that ginit never begins to carry out the order, if it has not begun:
+// a container that is still being made while its task is removed may yet be finished.
+// Nothing is done where there is no task.
+func (d Dir) Fence() error {
+	// A link is made whole or not at all, and ginit's own claim then fails.
+	err := os.Symlink(fenced, d.claim())
+	if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("fence task: %w", err)
+	}
+	return nil
+}
+
+// Fenced tells whether Fence came before ginit.
+func (d Dir) Fenced() bool {
+	target, err := os.Readlink(d.claim())
+	return err == nil && target == fenced
+}
+
+// fenced is what the claim of a fenced task leads to; there is no such file.
+const fenced = "removed"
+
+// claim is the file that whoever carries out the order has made.
+func (d Dir) claim() string { return filepath.Join(string(d), ginit.StartedFile) }
 
 // Record reads how the task ended. known is false where there is no record.
 func (d Dir) Record() (record ginit.Record, known bool, err error) {

@@ -1,0 +1,260 @@
+//go:build linux
+
+// Package shim is what containerd runs for each of this node's tasks, in the place
+// of its own containerd-shim-runc-v2: it answers the two questions containerd asks by
+// executing a program, where the task's daemon is (Start) and whether something is left
+// of a task whose daemon has gone (Delete). The daemon itself is package service, below.
+//
+// It decides where the daemon listens and what lies in a task's bundle. It knows nothing
+// of jobs and never talks to gnoded. It imports little, since each task executes it twice:
+// a program that links the daemon's protocol takes half as long again to begin.
+package shim
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Daemon is the name of the daemon's program, which lies beside the one that starts it.
+const Daemon = "gshimd"
+
+// ListenerFD is the descriptor at which the daemon finds its socket.
+const ListenerFD = 3
+
+// SocketDir holds the sockets of all tasks of this machine, named so that none is
+// longer than a socket's path may be, wherever containerd and gnoded keep their state.
+const SocketDir = "/run/greylag/shim"
+
+// addressFile is where containerd before 2.0 looks, after a restart, for where a task's
+// daemon listens.
+const addressFile = "address"
+
+// LogFile is where in a bundle the OCI runtime writes what it has to say, a JSON object a line.
+const LogFile = "log.json"
+
+// killed is the status of a task whose daemon has gone: what was left of it was killed.
+const killed = 128 + int(syscall.SIGKILL)
+
+var (
+	// ErrUsage says that the program was not called as containerd calls a shim.
+	ErrUsage = errors.New("not called as containerd calls a shim")
+	// ErrLeft says that something of a task could not be taken away.
+	ErrLeft = errors.New("something is left of the task")
+)
+
+// Call is what containerd asks, from its command line (containerd's runtime v2 shim
+// authoring guide, section Commands).
+type Call struct {
+	Action    string // "start" or "delete"; of the daemon "serve"
+	Namespace string
+	ID        string // of the container
+	Address   string // of containerd's own socket
+}
+
+// ParseCall reads a command line. Options it does not know are passed over, with their
+// values: later versions of containerd may add some.
+func ParseCall(args []string) (Call, error) {
+	var call Call
+	if len(args) > 0 {
+		call.Action = args[len(args)-1]
+	}
+	for i := 0; i+1 < len(args); i++ {
+		switch strings.TrimPrefix(args[i], "-") {
+		case "-namespace", "namespace":
+			call.Namespace = args[i+1]
+		case "-id", "id":
+			call.ID = args[i+1]
+		case "-address", "address":
+			call.Address = args[i+1]
+		}
+	}
+	if call.Namespace == "" || call.ID == "" || strings.ContainsRune(call.ID, '/') {
+		return Call{}, fmt.Errorf("%w: want -namespace, -id and start or delete", ErrUsage)
+	}
+	return call, nil
+}
+
+// Socket is where the daemon of the task listens.
+func (c Call) Socket() string {
+	name := fnv.New128a()
+	_, _ = name.Write([]byte(c.Address + "\x00" + c.Namespace + "\x00" + c.ID)) // never fails
+	return filepath.Join(SocketDir, hex.EncodeToString(name.Sum(nil)))
+}
+
+// Start starts the task's daemon, program, in bundle, and returns where it listens. It
+// does not wait for the daemon: whoever connects does.
+func (c Call) Start(program, bundle string) (address string, err error) {
+	if err := os.MkdirAll(SocketDir, 0o700); err != nil {
+		return "", fmt.Errorf("socket: %w", err)
+	}
+	path := c.Socket()
+	_ = os.Remove(path) // of a daemon that was killed; containerd starts no second one
+	file, err := listen(path)
+	if err != nil {
+		return "", fmt.Errorf("socket: %w", err)
+	}
+	defer file.Close()
+	address = "unix://" + path
+	err = writeWhole(filepath.Join(bundle, addressFile), []byte(address))
+	if err == nil {
+		// Said by name, so that a list of processes tells whose it is.
+		daemon := exec.Command(program, "-namespace", c.Namespace, "-address", c.Address, "-id", c.ID, "serve")
+		daemon.Dir = bundle
+		daemon.ExtraFiles = []*os.File{file}
+		daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		err = daemon.Start()
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("daemon of the task: %w", err), os.Remove(path))
+	}
+	return address, nil
+}
+
+// backlog is how many may wait to be heard; containerd alone asks.
+const backlog = 16
+
+// listen makes the socket. By hand: package net takes as long to initialize as all of the rest.
+func listen(path string) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), path)
+	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err == nil {
+		err = unix.Listen(fd, backlog)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// Delete takes away what a daemon that was killed has left of its task, and answers
+// with containerd's containerd.task.v2.DeleteResponse, encoded. Nothing is left where
+// the daemon was asked to delete the task, as it is when all goes well.
+func (c Call) Delete(bundle string) ([]byte, error) {
+	if err := os.Remove(c.Socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: socket: %w", ErrLeft, err)
+	}
+	oci, known, err := ReadOCI(bundle)
+	if err == nil && known {
+		err = oci.Delete(c.ID, bundle)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return deleteResponse(killed, time.Now()), nil
+}
+
+// deleteResponse encodes fields 2, exit_status, and 3, exited_at, the latter to the second.
+func deleteResponse(status int, at time.Time) []byte {
+	exited := appendVarint([]byte{1 << 3}, uint64(at.Unix()))
+	answer := appendVarint([]byte{2 << 3}, uint64(status))
+	return append(append(answer, 3<<3|2, byte(len(exited))), exited...)
+}
+
+func appendVarint(data []byte, n uint64) []byte {
+	for ; n >= 0x80; n >>= 7 {
+		data = append(data, byte(n)|0x80)
+	}
+	return append(data, byte(n))
+}
+
+// OCI is how the task's containers are made: the OCI runtime and its common options.
+type OCI struct {
+	Program string // runc or crun
+	Root    string // where it keeps its containers
+	Systemd bool   // whether systemd makes the control groups
+}
+
+// ociFile is where a bundle keeps its OCI, from before its container is made until it
+// has been deleted.
+const ociFile = "oci"
+
+// Write leaves the OCI in the bundle.
+func (o OCI) Write(bundle string) error {
+	systemd := "no"
+	if o.Systemd {
+		systemd = "yes"
+	}
+	if strings.ContainsRune(o.Program+o.Root, '\n') {
+		return fmt.Errorf("OCI runtime %q at %q: a line feed in a path: %w", o.Program, o.Root, ErrUsage)
+	}
+	return writeWhole(filepath.Join(bundle, ociFile), []byte(o.Program+"\n"+o.Root+"\n"+systemd))
+}
+
+// ReadOCI reads it back. known is false where there is no container to delete.
+func ReadOCI(bundle string) (oci OCI, known bool, err error) {
+	data, err := os.ReadFile(filepath.Join(bundle, ociFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return OCI{}, false, nil
+	}
+	if err != nil {
+		return OCI{}, false, fmt.Errorf("%w: %w", ErrLeft, err)
+	}
+	lines := strings.Split(string(data), "\n")
+	if len(lines) != 3 {
+		return OCI{}, false, fmt.Errorf("%w: %s in %s has %d lines, not 3", ErrLeft, ociFile, bundle, len(lines))
+	}
+	return OCI{Program: lines[0], Root: lines[1], Systemd: lines[2] == "yes"}, true, nil
+}
+
+// Command is a call of the OCI runtime with its common options before args. What it says
+// goes to the LogFile, but for what it says before it knows of that.
+func (o OCI) Command(bundle string, args ...string) *exec.Cmd {
+	common := []string{"--root", o.Root, "--log", filepath.Join(bundle, LogFile), "--log-format", "json"}
+	if o.Systemd {
+		common = append(common, "--systemd-cgroup")
+	}
+	command := exec.Command(o.Program, append(common, args...)...)
+	command.Dir = bundle
+	for _, word := range os.Environ() {
+		// With this the OCI runtime would tell systemd of the task, as if it were containerd.
+		if !strings.HasPrefix(word, "NOTIFY_SOCKET=") {
+			command.Env = append(command.Env, word)
+		}
+	}
+	return command
+}
+
+// Delete takes the container and its file system away, whatever state they are in, and
+// forgets the OCI in the bundle. It may be repeated.
+func (o OCI) Delete(id, bundle string) error {
+	if said, err := o.Command(bundle, "delete", "--force", id).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: OCI runtime delete: %w: %s", ErrLeft, err, bytes.TrimSpace(said))
+	}
+	rootfs := filepath.Join(bundle, "rootfs")
+	for {
+		err := unix.Unmount(rootfs, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, fs.ErrNotExist) {
+			break // nothing is mounted there, or any more
+		}
+		if err != nil {
+			return fmt.Errorf("%w: unmount %s: %w", ErrLeft, rootfs, err)
+		}
+	}
+	if err := os.Remove(filepath.Join(bundle, ociFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrLeft, err)
+	}
+	return nil
+}
+
+// writeWhole leaves the whole file or none.
+func writeWhole(path string, data []byte) error {
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}

@@ -1,0 +1,121 @@
+//go:build linux
+
+package shim
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v2"
+	"google.golang.org/protobuf/proto"
+)
+
+// TestParseCall: the command lines of containerd 1.6 to 2.4, and what is none.
+func TestParseCall(t *testing.T) {
+	for line, want := range map[string]Call{
+		"-namespace greylag -address /run/c.sock -publish-binary /usr/bin/containerd -id j1-a1 start": {
+			Action: "start", Namespace: "greylag", ID: "j1-a1", Address: "/run/c.sock"},
+		"-namespace greylag -address /run/c.sock -publish-binary containerd -id j1-a1 -bundle /b -debug delete": {
+			Action: "delete", Namespace: "greylag", ID: "j1-a1", Address: "/run/c.sock"},
+		"--namespace=x -later 3 -namespace n -id i serve": {Action: "serve", Namespace: "n", ID: "i"},
+	} {
+		if got, err := ParseCall(strings.Fields(line)); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", line, got, err)
+		}
+	}
+	for _, line := range []string{"", "start", "-namespace n start", "-namespace n -id", "-v", "-namespace n -id ../x start"} {
+		if got, err := ParseCall(strings.Fields(line)); !errors.Is(err, ErrUsage) {
+			t.Errorf("%q: %+v, %v", line, got, err)
+		}
+	}
+}
+
+// TestSocket: no two tasks of a machine share one, and none is too long for the kernel.
+func TestSocket(t *testing.T) {
+	seen := map[string]Call{}
+	for _, call := range []Call{
+		{Namespace: "n", ID: "j1-a1", Address: "/a"}, {Namespace: "n", ID: "j1-a1", Address: "/b"},
+		{Namespace: "m", ID: "j1-a1", Address: "/a"}, {Namespace: "n", ID: "j1-a2", Address: "/a"},
+		{Namespace: strings.Repeat("n", 76), ID: "j18446744073709551615-a4294967295", Address: strings.Repeat("/a", 50)},
+	} {
+		path := call.Socket()
+		if other, ok := seen[path]; ok || len(path) > 107 {
+			t.Errorf("%+v has %s, as has %+v", call, path, other)
+		}
+		seen[path] = call
+	}
+}
+
+// TestDeleteResponse: containerd reads what is encoded by hand.
+func TestDeleteResponse(t *testing.T) {
+	at := time.Unix(1<<33+5, 0)
+	var answer task.DeleteResponse
+	if err := proto.Unmarshal(deleteResponse(137, at), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if answer.ExitStatus != 137 || !answer.ExitedAt.AsTime().Equal(at) || answer.Pid != 0 {
+		t.Errorf("%v", &answer)
+	}
+}
+
+// TestDelete: what a killed daemon left is taken away with the OCI runtime of the task,
+// once; where the daemon did so nothing is asked; what fails is said, and kept.
+func TestDelete(t *testing.T) {
+	call := Call{Action: "delete", Namespace: t.Name(), ID: "j1-a1"}
+	bundle := t.TempDir()
+	if _, err := call.Delete(bundle); err != nil {
+		t.Errorf("a bundle with nothing: %v", err)
+	}
+	program := filepath.Join(bundle, "oci.sh")
+	write(t, program, "#!/bin/sh\necho \"$*\" >> "+bundle+"/calls\ntest -e "+bundle+"/works || { echo no >&2; exit 3; }\n")
+	oci := OCI{Program: program, Root: "/r", Systemd: true}
+	if err := oci.Write(bundle); err != nil {
+		t.Fatal(err)
+	}
+	if got, known, err := ReadOCI(bundle); err != nil || !known || got != oci {
+		t.Fatalf("%+v %v %v", got, known, err)
+	}
+	if _, err := call.Delete(bundle); !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "exit status 3: no") {
+		t.Errorf("an OCI runtime that fails: %v", err)
+	}
+	write(t, filepath.Join(bundle, "works"), "")
+	for range 2 {
+		if _, err := call.Delete(bundle); err != nil {
+			t.Error(err)
+		}
+	}
+	calls, err := os.ReadFile(filepath.Join(bundle, "calls"))
+	want := strings.Repeat("--root /r --log "+bundle+"/log.json --log-format json --systemd-cgroup delete --force j1-a1\n", 2)
+	if err != nil || string(calls) != want {
+		t.Errorf("%v: %s, want %s", err, calls, want)
+	}
+	write(t, filepath.Join(bundle, "oci"), "half")
+	if _, err := call.Delete(bundle); !errors.Is(err, ErrLeft) {
+		t.Errorf("a file that is cut off: %v", err)
+	}
+}
+
+// TestStartWithoutDaemon: an error, and no socket left.
+func TestStartWithoutDaemon(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: " + SocketDir)
+	}
+	call := Call{Action: "start", Namespace: t.Name(), ID: "j1-a1"}
+	if _, err := call.Start("/nonexistent/gshimd", t.TempDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Lstat(call.Socket()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("socket: %v", err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
