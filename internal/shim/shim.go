@@ -71,14 +71,19 @@ func ParseCall(args []string) (Call, error) {
 		call.Action = args[len(args)-1]
 	}
 	for i := 0; i+1 < len(args); i++ {
-		switch strings.TrimPrefix(args[i], "-") {
-		case "-namespace", "namespace":
-			call.Namespace = args[i+1]
-		case "-id", "id":
-			call.ID = args[i+1]
-		case "-address", "address":
-			call.Address = args[i+1]
+		var field *string
+		switch args[i] {
+		case "-namespace":
+			field = &call.Namespace
+		case "-id":
+			field = &call.ID
+		case "-address":
+			field = &call.Address
+		default:
+			continue
 		}
+		i++
+		*field = args[i]
 	}
 	if call.Namespace == "" || call.ID == "" || strings.ContainsRune(call.ID, '/') {
 		return Call{}, fmt.Errorf("%w: want -namespace, -id and start or delete", ErrUsage)

@@ -21,7 +21,7 @@ func TestParseCall(t *testing.T) {
 			Action: "start", Namespace: "greylag", ID: "j1-a1", Address: "/run/c.sock"},
 		"-namespace greylag -address /run/c.sock -publish-binary containerd -id j1-a1 -bundle /b -debug delete": {
 			Action: "delete", Namespace: "greylag", ID: "j1-a1", Address: "/run/c.sock"},
-		"--namespace=x -later 3 -namespace n -id i serve": {Action: "serve", Namespace: "n", ID: "i"},
+		"-later 3 -namespace -id -id -address serve": {Action: "serve", Namespace: "-id", ID: "-address"},
 	} {
 		if got, err := ParseCall(strings.Fields(line)); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", line, got, err)
