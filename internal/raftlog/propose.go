@@ -41,8 +41,9 @@ const (
 	worthSending, worthBytes = 128, 32 << 10
 	// Callers who are answered together ask again at about the same time. Where there
 	// are so many, the next entry waits until as many have asked again, but no longer
-	// than the last one took, or mostPatience: otherwise they part into two halves,
-	// each of which pays for entries of its own.
+	// than twice what the last one took, or mostPatience: otherwise they part into two
+	// halves, each of which pays for entries of its own. As long as the last one took is
+	// too short where the processors have as much to do for the callers as for the log.
 	crowd        = 8
 	mostPatience = 5 * time.Millisecond
 
@@ -237,7 +238,7 @@ func (l *Log) gather(first *proposal, expected int) (parts []*proposal, next *pr
 			return parts, nil
 		}
 		if over == nil {
-			over = time.After(min(time.Duration(l.took.Load()), mostPatience))
+			over = time.After(min(2*time.Duration(l.took.Load()), mostPatience))
 		}
 		select {
 		case p = <-l.queue:

@@ -182,7 +182,7 @@ func TestGatherWaitsForTheCrowd(t *testing.T) {
 		after         time.Duration
 	}{
 		{callers: 20, come: 19, took: 3 * time.Millisecond, parts: 20, after: time.Millisecond},
-		{callers: 20, come: 12, took: 3 * time.Millisecond, parts: 13, after: 3 * time.Millisecond},
+		{callers: 20, come: 12, took: 2 * time.Millisecond, parts: 13, after: 4 * time.Millisecond},
 		{callers: 20, come: 12, took: time.Hour, parts: 13, after: mostPatience},
 		{callers: crowd - 1, come: 12, took: time.Hour, parts: 1},
 	} {
