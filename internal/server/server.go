@@ -192,7 +192,10 @@ func New(cfg Config) *Server {
 		connect.WithCompression("gzip", nil, nil),
 		connect.WithInterceptors(answers{s}),
 	)
-	s.mux.Handle(greylagv1connect.NewJobServiceHandler(&jobService{s}, options))
+	jobs := &jobService{s}
+	path, connects := greylagv1connect.NewJobServiceHandler(jobs, options)
+	s.mux.Handle(path, connects)
+	s.mux.Handle(greylagv1connect.JobServiceSubmitProcedure, plainly(s, jobs.Submit, connects))
 	s.mux.Handle(greylagv1connect.NewNodeServiceHandler(&nodeService{s}, options))
 	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s}, options))
 	s.mux.Handle(greylagv1connect.NewAccountServiceHandler(&accountService{s}, options))
