@@ -161,7 +161,11 @@ func raftConfig(cfg Config, self identity, log *slog.Logger) *raft.Config {
 func (l *Log) startRaft() (err error) {
 	var found error
 	l.store.damaged = func(reason string) { found = errors.Join(found, errors.New(reason)) }
+	l.store.behind.leads = func() bool {
+		return l.raft.State() == raft.Leader && len(voters(l.raft.GetConfiguration().Configuration().Servers)) > 1
+	}
 	trans := newTransport(l.mux, l.target(), l.rpcTimeout(), logAdapter{l.log})
+	trans.onDisk = func(index uint64) error { return l.store.behind.wait(index, l.mux.closed) }
 	defer func() {
 		p := recover()
 		if err == nil && p == nil {
@@ -180,6 +184,7 @@ func (l *Log) startRaft() (err error) {
 		return fmt.Errorf("raftlog: start: %w", err)
 	}
 	l.trans = trans
+	l.store.behind.allowed.Store(true)
 	l.store.damaged = func(reason string) { l.halt(ExitDamaged, true, reason) }
 	l.store.failed = func(reason string) { l.halt(ExitStalled, false, "the disk fails: "+reason) }
 	return nil
@@ -268,12 +273,18 @@ func (l *Log) shutdown() {
 	defer close(l.dead)
 	stopped := make(chan error, 1)
 	go func() {
+		var done raft.Future
+		if l.raft != nil && l.store.behind.failure() != nil {
+			done = l.raft.Shutdown() // what is on its way will never be agreed
+		}
 		l.wg.Wait() // the batcher, and what it handed to raft
 		if l.raft == nil {
 			stopped <- errors.Join(l.mux.close(), l.store.close())
 			return
 		}
-		done := l.raft.Shutdown()
+		if done == nil {
+			done = l.raft.Shutdown()
+		}
 		err := l.mux.close() // frees raft from waiting for peers
 		stopped <- errors.Join(err, done.Error(), l.store.close())
 	}()

@@ -43,8 +43,9 @@ type logStore struct {
 	damaged, failed func(reason string)
 	// floor is the index of the oldest snapshot kept; entries after it are not
 	// forgotten. Nil: no floor.
-	floor func() uint64
-	cache logCache
+	floor  func() uint64
+	cache  logCache
+	behind *behind
 }
 
 // openStore opens raft.db in dir. NoFreelistSync with the map freelist: otherwise
@@ -72,7 +73,9 @@ func openStore(dir string, res *reserve) (_ *logStore, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("raftlog: open %s: %w", databaseFile, err)
 	}
-	return &logStore{db: db, stalls: newStalls(), reserve: res, damaged: func(string) {}, failed: func(string) {}}, nil
+	s := &logStore{db: db, stalls: newStalls(), reserve: res, damaged: func(string) {}, failed: func(string) {}, behind: newBehind()}
+	go s.behind.run(s.writeBehind) // until close
+	return s, nil
 }
 
 // guard runs one operation on the database under the stall watchdog and turns a
@@ -114,12 +117,18 @@ func full(err error) bool {
 
 // FirstIndex returns the oldest index in the log, 0 if it is empty.
 func (s *logStore) FirstIndex() (i uint64, err error) {
+	if err := s.behind.wait(everything, nil); err != nil {
+		return 0, err
+	}
 	err = s.guard("read first index", func() error { i, err = s.db.FirstIndex(); return err })
 	return i, err
 }
 
 // LastIndex returns the newest index in the log, 0 if it is empty.
 func (s *logStore) LastIndex() (i uint64, err error) {
+	if err := s.behind.wait(everything, nil); err != nil {
+		return 0, err
+	}
 	err = s.guard("read last index", func() error { i, err = s.db.LastIndex(); return err })
 	return i, err
 }
@@ -128,6 +137,9 @@ func (s *logStore) LastIndex() (i uint64, err error) {
 func (s *logStore) GetLog(index uint64, log *raft.Log) error {
 	if s.cache.get(index, log) {
 		return nil
+	}
+	if err := s.behind.wait(index, nil); err != nil {
+		return err
 	}
 	return s.guard("read entry", func() error { return s.readEntry(index, log) })
 }
@@ -160,8 +172,9 @@ func recordCRC(log *raft.Log) uint32 {
 // StoreLog stores one entry durably.
 func (s *logStore) StoreLog(log *raft.Log) error { return s.StoreLogs([]*raft.Log{log}) }
 
-// StoreLogs stores entries durably: two fdatasyncs for all of them. An entry that
-// arrives damaged is refused and the sender tries again.
+// StoreLogs stores entries durably: two fdatasyncs for all of them. Those of a leader it
+// hands to behind, if that takes them. An entry that arrives damaged is refused and the
+// sender tries again.
 func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	stored := make([]*raft.Log, len(logs))
 	for i, l := range logs {
@@ -172,9 +185,31 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 		c.Extensions = binary.LittleEndian.AppendUint32(nil, recordCRC(l))
 		stored[i] = &c
 	}
-	err := s.write("store entries", reserveLog, func() error { return s.db.StoreLogs(stored) })
+	if !s.reserve.low.Load() && s.behind.takes(logs) {
+		s.cache.put(logs)
+		s.behind.hand(stored)
+		return nil
+	}
+	err := s.behind.wait(everything, nil)
+	if err == nil {
+		err = s.writeEntries(stored)
+	}
 	if err == nil {
 		s.cache.put(logs)
+	}
+	return err
+}
+
+func (s *logStore) writeEntries(logs []*raft.Log) error {
+	return s.write("store entries", reserveLog, func() error { return s.db.StoreLogs(logs) })
+}
+
+// writeBehind writes what cannot be refused any more: a disk that is full all of a
+// sudden, reserve included, is one that fails.
+func (s *logStore) writeBehind(logs []*raft.Log) error {
+	err := s.writeEntries(logs)
+	if full(err) {
+		s.failed(fmt.Sprintf("store entries: %v", err))
 	}
 	return err
 }
@@ -236,6 +271,9 @@ func (s *logStore) planDelete(r span) (iter.Seq[span], error) {
 func (s *logStore) Set(key, value []byte) error {
 	buf := append([]byte{}, value...)
 	buf = binary.LittleEndian.AppendUint32(buf, stableCRC(key, value))
+	if err := s.behind.wait(everything, nil); err != nil {
+		return err
+	}
 	return s.write("store term or vote", reserveVote, func() error { return s.db.Set(key, buf) })
 }
 
@@ -278,7 +316,10 @@ func (s *logStore) GetUint64(key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-func (s *logStore) close() error { return s.db.Close() }
+func (s *logStore) close() error {
+	s.behind.close()
+	return s.db.Close()
+}
 
 // logCache holds the newest entries: at most cacheEntries and about cacheBytes.
 // Invariant: it holds only indexes in [low, high], and bytes is their sum.

@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// transport is raft's network transport with two changes.
+// transport is raft's network transport with three changes.
 //
 // First, heartbeats take the same way as every other message: through raft's main
 // loop. The library lets a transport hand them to raft on the connection's own
@@ -20,14 +20,18 @@ import (
 //
 // Second, the target of each message carries the member's id, so that the
 // handshake can ask for it (handshake.go).
+//
+// Third, raft hears of what a follower acknowledges only when this member has it on disk
+// as well (behind.go).
 type transport struct {
 	network interface {
 		raft.Transport
 		raft.WithPreVote
 		raft.WithClose
 	}
-	local raft.ServerAddress
-	heard sync.Map // raft.ServerID -> Contact
+	local  raft.ServerAddress
+	heard  sync.Map                 // raft.ServerID -> Contact
+	onDisk func(index uint64) error // returns when this member's disk has that entry
 }
 
 func newTransport(m *mux, local target, timeout time.Duration, log logAdapter) *transport {
@@ -71,17 +75,68 @@ func (t *transport) Close() error { return t.network.Close() }
 
 // AppendEntriesPipeline opens a pipeline to a member.
 func (t *transport) AppendEntriesPipeline(id raft.ServerID, addr raft.ServerAddress) (raft.AppendPipeline, error) {
-	return t.network.AppendEntriesPipeline(id, named(id, addr))
+	inner, err := t.network.AppendEntriesPipeline(id, named(id, addr))
+	if err != nil {
+		return nil, err
+	}
+	p := &pipeline{AppendPipeline: inner, onDisk: t.onDisk, out: make(chan raft.AppendFuture), closed: make(chan struct{})}
+	go p.deliver() // until Close
+	return p, nil
+}
+
+// pipeline delivers what a member acknowledges once this one has it on disk.
+type pipeline struct {
+	raft.AppendPipeline
+	onDisk func(index uint64) error
+	out    chan raft.AppendFuture
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (p *pipeline) deliver() {
+	for {
+		select {
+		case future := <-p.AppendPipeline.Consumer():
+			if p.onDisk(lastIndex(future.Request())) != nil {
+				return // this process ends
+			}
+			select {
+			case p.out <- future:
+			case <-p.closed:
+				return
+			}
+		case <-p.closed:
+			return
+		}
+	}
+}
+
+// Consumer delivers every answer, in order.
+func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.out }
+
+// Close closes the connection.
+func (p *pipeline) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return p.AppendPipeline.Close()
+}
+
+// lastIndex is that of the last entry in a message; 0 if it has none.
+func lastIndex(req *raft.AppendEntriesRequest) uint64 {
+	if n := len(req.Entries); n > 0 {
+		return req.Entries[n-1].Index
+	}
+	return 0
 }
 
 // AppendEntries sends entries, or a heartbeat, and notes who answers: the library
 // knows it as well, and tells nobody.
 func (t *transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	err := t.network.AppendEntries(id, named(id, addr), req, resp)
-	if err == nil {
-		t.heard.Store(id, Contact{At: time.Now(), LastIndex: resp.LastLog})
+	if err != nil {
+		return err
 	}
-	return err
+	t.heard.Store(id, Contact{At: time.Now(), LastIndex: resp.LastLog})
+	return t.onDisk(lastIndex(req))
 }
 
 // RequestVote asks for a vote.
