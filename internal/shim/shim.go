@@ -101,7 +101,12 @@ func (c Call) Socket() string {
 // Start starts the task's daemon, program, in bundle, and returns where it listens. It
 // does not wait for the daemon: whoever connects does.
 func (c Call) Start(program, bundle string) (address string, err error) {
-	if err := os.MkdirAll(SocketDir, 0o700); err != nil {
+	// The folder above holds also what is for everybody, gauthd's socket.
+	err = os.MkdirAll(filepath.Dir(SocketDir), 0o755)
+	if err == nil {
+		err = os.MkdirAll(SocketDir, 0o700)
+	}
+	if err != nil {
 		return "", fmt.Errorf("socket: %w", err)
 	}
 	path := c.Socket()
@@ -146,12 +151,62 @@ func listen(path string) (*os.File, error) {
 	return file, nil
 }
 
-// Delete takes away what a daemon that was killed has left of its task, and answers
-// with containerd's containerd.task.v2.DeleteResponse, encoded. Nothing is left where
-// the daemon was asked to delete the task, as it is when all goes well.
+// Hold makes this process known as the daemon of the bundle, for as long as it lives.
+func Hold(bundle string) error {
+	fd, err := unix.Open(filepath.Join(bundle, addressFile), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = unix.FcntlFlock(uintptr(fd), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}) // and fd stays open
+	}
+	if err != nil {
+		return fmt.Errorf("hold the bundle: %w", err)
+	}
+	return nil
+}
+
+// endDaemon kills the daemon of the bundle if it lives, and what it has the OCI runtime do.
+func endDaemon(bundle string) error {
+	fd, err := unix.Open(filepath.Join(bundle, addressFile), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	daemon := holder(fd)
+	if daemon == 0 {
+		return nil
+	}
+	process, err := os.FindProcess(daemon)
+	if err != nil || holder(fd) != daemon { // looked at again: the number cannot change hands any more
+		return err
+	}
+	if err := process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return unix.FcntlFlock(uintptr(fd), unix.F_SETLKW, &unix.Flock_t{Type: unix.F_WRLCK})
+}
+
+// holder is the process that holds the file, or 0.
+func holder(fd int) int {
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(uintptr(fd), unix.F_GETLK, &lock); err != nil || lock.Type == unix.F_UNLCK {
+		return 0
+	}
+	return int(lock.Pid)
+}
+
+// Delete takes away what a daemon has left of its task, and answers with containerd's
+// containerd.task.v2.DeleteResponse, encoded. The daemon was killed, or containerd cannot
+// reach it and has given it up. Nothing is left where it was asked to delete the task, as
+// it is when all goes well.
 func (c Call) Delete(bundle string) ([]byte, error) {
-	if err := os.Remove(c.Socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: socket: %w", ErrLeft, err)
+	err := os.Remove(c.Socket())
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = endDaemon(bundle)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: daemon: %w", ErrLeft, err)
 	}
 	oci, known, err := ReadOCI(bundle)
 	if err == nil && known {

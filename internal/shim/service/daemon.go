@@ -26,6 +26,9 @@ func Run(call shim.Call) error {
 	if err != nil {
 		return err
 	}
+	if err := shim.Hold(bundle); err != nil {
+		return err
+	}
 	speakTo(filepath.Join(bundle, "log"))
 	// The first process of the container is the OCI runtime's child, which ends before it.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -53,7 +56,7 @@ func Run(call shim.Call) error {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	_ = server.Shutdown(ctx) // what goes unanswered now has waited for nothing
-	return os.Remove(call.Socket())
+	return nil               // the socket's path may be another's by now: gshim removes it
 }
 
 // farewell bounds the wait for calls that are being answered when the daemon ends.

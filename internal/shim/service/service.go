@@ -42,7 +42,9 @@ type Service struct {
 	oci      shim.OCI
 	state    state
 	busy     bool          // the OCI runtime is at work on the container
-	process  *os.Process   // the first; nil before it was started
+	giveUp   func()        // kills the OCI runtime that makes it
+	over     chan struct{} // closed when that has ended; nil while none makes it
+	process  *os.Process   // the first; nil before it was started, and where that failed
 	status   uint32        // of its end
 	exitedAt time.Time     // zero until it has ended
 	exited   chan struct{} // closed then
@@ -54,7 +56,7 @@ type state int
 const (
 	none    state = iota // not created, or deleted
 	created              // its file system is there; nothing runs
-	started              // its first process was begun, and may have ended
+	started              // its first process was begun, or could not be, and may have ended
 )
 
 // New gives a service with no task yet. stop is called once it is asked to shut down.
@@ -114,8 +116,10 @@ func (s *Service) mount(request *task.CreateTaskRequest) error {
 	return nil
 }
 
-// Start implements the task service: it makes the container and begins its first process.
-func (s *Service) Start(_ context.Context, request *task.StartRequest) (*task.StartResponse, error) {
+// Start implements the task service: it makes the container and begins its first process. An
+// OCI runtime that hangs is killed when the caller's time is up. That the caller is gone does
+// not count: a containerd that comes back wants its task.
+func (s *Service) Start(ctx context.Context, request *task.StartRequest) (*task.StartResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.own(request.ID, request.ExecID); err != nil {
@@ -124,15 +128,22 @@ func (s *Service) Start(_ context.Context, request *task.StartRequest) (*task.St
 	if s.state != created || s.busy {
 		return nil, grpc(errdefs.ErrFailedPrecondition, "task %s was started before", s.id)
 	}
-	s.busy = true
+	limited, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if deadline, ok := ctx.Deadline(); ok {
+		defer time.AfterFunc(time.Until(deadline), cancel).Stop()
+	}
+	s.busy, s.giveUp, s.over = true, cancel, make(chan struct{})
 	s.mu.Unlock()
-	process, err := run(s.oci, s.id, s.bundle)
+	process, err := run(limited, s.oci, s.id, s.bundle)
 	s.mu.Lock()
-	s.busy = false
+	close(s.over)
+	s.busy, s.over, s.state = false, nil, started
 	if err != nil {
+		s.end(unknownStatus) // what may have begun all the same cannot be waited for
 		return nil, errgrpc.ToGRPC(err)
 	}
-	s.state, s.process = started, process
+	s.process = process
 	go s.wait(process)
 	return &task.StartResponse{Pid: s.pid()}, nil
 }
@@ -140,12 +151,18 @@ func (s *Service) Start(_ context.Context, request *task.StartRequest) (*task.St
 // wait is for the end of the first process.
 func (s *Service) wait(process *os.Process) {
 	ended, err := process.Wait()
+	status := uint32(unknownStatus)
+	if err == nil {
+		status = exitStatus(ended.Sys().(syscall.WaitStatus))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status, s.exitedAt = unknownStatus, time.Now()
-	if err == nil {
-		s.status = exitStatus(ended.Sys().(syscall.WaitStatus))
-	}
+	s.end(status)
+}
+
+// end notes the end of the first process; s.mu is held.
+func (s *Service) end(status uint32) {
+	s.status, s.exitedAt = status, time.Now()
 	close(s.exited)
 }
 
@@ -206,7 +223,10 @@ func (s *Service) Kill(_ context.Context, request *task.KillRequest) (*emptypb.E
 	if request.All && syscall.Signal(request.Signal) != syscall.SIGKILL {
 		return nil, grpc(errdefs.ErrNotImplemented, "a signal other than SIGKILL to every process")
 	}
-	err := s.process.Signal(syscall.Signal(request.Signal))
+	err := os.ErrProcessDone
+	if s.process != nil {
+		err = s.process.Signal(syscall.Signal(request.Signal))
+	}
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil, grpc(errdefs.ErrNotFound, "process of task %s has ended", s.id)
 	}
@@ -216,12 +236,22 @@ func (s *Service) Kill(_ context.Context, request *task.KillRequest) (*emptypb.E
 	return &emptypb.Empty{}, nil
 }
 
-// Delete implements the task service.
-func (s *Service) Delete(_ context.Context, request *task.DeleteRequest) (*task.DeleteResponse, error) {
+// Delete implements the task service. It does not wait for an OCI runtime that is still making
+// the container, and may hang: that is killed first.
+func (s *Service) Delete(ctx context.Context, request *task.DeleteRequest) (*task.DeleteResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.own(request.ID, request.ExecID); err != nil {
 		return nil, err
+	}
+	if over := s.over; over != nil {
+		s.giveUp()
+		s.mu.Unlock()
+		select {
+		case <-over:
+		case <-ctx.Done(): // the kernel does not let it end
+		}
+		s.mu.Lock()
 	}
 	if s.busy || s.state == started && s.exitedAt.IsZero() {
 		return nil, grpc(errdefs.ErrFailedPrecondition, "cannot delete a running process")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -115,12 +116,13 @@ exit 1
 		if _, err := s.Start(ctx, &task.StartRequest{ID: s.id}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", script, err, want)
 		}
+		fails(t, errdefs.ErrNotFound)(s.Kill(ctx, &task.KillRequest{ID: s.id, Signal: 9}))
+		works(t)(s.Wait(ctx, &task.WaitRequest{ID: s.id}))
 		works(t)(s.Delete(ctx, &task.DeleteRequest{ID: s.id}))
 	}
 }
 
-// TestWhileStarting: the OCI runtime may hang; other calls are answered meanwhile, and what
-// it is making is not deleted under its hands.
+// TestWhileStarting: the OCI runtime may take long; other calls are answered meanwhile.
 func TestWhileStarting(t *testing.T) {
 	s, request, stops := newService(t, `read line < go; sleep 1000 & echo $! > init.pid`)
 	if err := unix.Mkfifo(filepath.Join(s.bundle, "go"), 0o600); err != nil {
@@ -138,7 +140,6 @@ func TestWhileStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	works(t)(s.State(ctx, &task.StateRequest{ID: s.id}))
-	fails(t, errdefs.ErrFailedPrecondition)(s.Delete(ctx, &task.DeleteRequest{ID: s.id}))
 	fails(t, errdefs.ErrFailedPrecondition)(s.Start(ctx, &task.StartRequest{ID: s.id}))
 	works(t)(s.Shutdown(ctx, &task.ShutdownRequest{}))
 	if err := goOn.Close(); err != nil {
@@ -150,6 +151,40 @@ func TestWhileStarting(t *testing.T) {
 	works(t)(s.Kill(ctx, &task.KillRequest{ID: s.id, Signal: 9}))
 	works(t)(s.Wait(ctx, &task.WaitRequest{ID: s.id}))
 	works(t)(s.Delete(ctx, &task.DeleteRequest{ID: s.id}))
+}
+
+// TestHangs: an OCI runtime that hangs ends, with its hooks, when the caller's time is up or the
+// task is deleted, and the task can be deleted.
+func TestHangs(t *testing.T) {
+	for _, bounded := range []bool{true, false} {
+		s, request, _ := newService(t, `echo up > up; sleep 1000; echo never > init.pid`)
+		up := filepath.Join(s.bundle, "up")
+		if err := unix.Mkfifo(up, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		works(t)(s.Create(context.Background(), request))
+		started := make(chan error)
+		go func() {
+			ctx := context.Background()
+			if bounded {
+				late, cancel := context.WithDeadline(ctx, time.Now().Add(-time.Second))
+				defer cancel()
+				ctx = late
+			}
+			_, err := s.Start(ctx, &task.StartRequest{ID: s.id})
+			started <- err
+		}()
+		if !bounded {
+			works(t)(os.ReadFile(up)) // returns when it is written
+			works(t)(s.Delete(context.Background(), &task.DeleteRequest{ID: s.id}))
+		}
+		if err := <-started; err == nil || !strings.Contains(err.Error(), "did not come to an end") {
+			t.Errorf("bounded %v: %v", bounded, err)
+		}
+		if bounded {
+			works(t)(s.Delete(context.Background(), &task.DeleteRequest{ID: s.id}))
+		}
+	}
 }
 
 // TestRefused: what the daemon cannot do is said before anything is made.
