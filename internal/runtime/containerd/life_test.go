@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/task"
+
 	"github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
 )
@@ -178,6 +181,30 @@ func TestAdoptUnnoted(t *testing.T) {
 	}
 	if runs := string(must(os.ReadFile(filepath.Join(spec.WorkDir, "runs")))(t)); runs != "run\n" {
 		t.Errorf("ran %q", runs)
+	}
+}
+
+// TestAdoptUnnotedEnded: as before, and it has ended: its number may be another process's.
+func TestAdoptUnnotedEnded(t *testing.T) {
+	r := newRuntime(t, nil)
+	spec := job(t, 1, "exit 7\n")
+	run(t, r, spec)
+	dir := r.tasks.Dir(spec.ID)
+	if err := os.Remove(filepath.Join(string(dir), "pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	eventually(t, "containerd knows", func() bool {
+		answer, err := r.client.TaskService().Get(r.scope(limit(t)), &tasks.GetRequest{ContainerID: spec.ID.String()})
+		return err == nil && answer.Process.Status == task.Status_STOPPED
+	})
+	if err := r.Start(limit(t), spec); err != nil {
+		t.Fatal(err)
+	}
+	if handle, known, err := dir.Process(); known || err != nil {
+		t.Errorf("noted %v, %v", handle, err)
+	}
+	if exit := must(r.Wait(limit(t), spec.ID))(t); exit.Code != 7 {
+		t.Errorf("%+v", exit)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/shim"
 )
 
 // Where a task sees its folder and its first process. Below /dev, since that
@@ -114,7 +115,8 @@ func (f *frame) container(task *runtime.Spec, rootfs string, own folders) *specs
 		},
 	}
 	if task.Image == "" {
-		s.Linux.MaskedPaths = append(s.Linux.MaskedPaths, f.config.StateDir, f.config.ScratchDir)
+		// Whoever reaches the socket of a shim rules its task, and may have it run programs of the host.
+		s.Linux.MaskedPaths = append(s.Linux.MaskedPaths, f.config.StateDir, f.config.ScratchDir, shim.SocketDir)
 		s.Linux.MaskedPaths = append(s.Linux.MaskedPaths, f.config.Hidden...)
 	}
 	return s

@@ -67,6 +67,9 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 		}
 	}
 	if err := r.launch(ctx, &spec, dir); err != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // whoever's words for it came first
+			err = fmt.Errorf("%w: %w", runtime.ErrUnavailable, err)
+		}
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 		defer cancel()
 		// What cannot be undone now is found half made by the next Start or Remove.
@@ -124,9 +127,13 @@ func (r *Runtime) adopt(ctx context.Context, id runtime.TaskID, dir taskdir.Dir)
 	case errdefs.IsNotFound(err):
 	case err != nil:
 		return false, unavailable(err)
-	case answer.Process.Status != task.Status_CREATED && answer.Process.Status != task.Status_UNKNOWN:
+	case answer.Process.Status == task.Status_STOPPED && (started || answer.Process.Pid != 0):
+		return true, nil // its number may be another's by now
+	case !slices.Contains([]task.Status{task.Status_STOPPED, task.Status_CREATED, task.Status_UNKNOWN}, answer.Process.Status):
 		// It was let go, and will have started by the time anyone looks.
 		return true, r.noteProcess(dir, answer.Process.Pid)
+	case started:
+		return true, nil // the OCI runtime has yet to say so
 	}
 	if err := r.remove(ctx, id); err != nil {
 		return false, err
