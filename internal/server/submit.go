@@ -135,13 +135,15 @@ func (s *jobService) unpaidPlaces(subs []wire.Submission, answer *command.Submit
 
 // unchecked warns of accounts that are named where there are none, and nobody says no.
 func (s *jobService) unchecked(subs []wire.Submission) []string {
-	if s.cfg.State.View().Accounts().Tree != nil {
-		return nil
-	}
 	for i := range subs {
-		if name := subs[i].Spec.Account; name != "" {
-			return []string{fmt.Sprintf("nobody has checked the account %.64q: this cluster has no accounts yet", name)}
+		name := subs[i].Spec.Account
+		if name == "" {
+			continue
 		}
+		if s.cfg.State.View().Accounts().Tree != nil {
+			return nil
+		}
+		return []string{fmt.Sprintf("nobody has checked the account %.64q: this cluster has no accounts yet", name)}
 	}
 	return nil
 }
