@@ -67,7 +67,8 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 		}
 	}
 	if err := r.launch(ctx, &spec, dir); err != nil {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // whoever's words for it came first
+		// Whoever told of it first: the time is up at containerd and its shim as well.
+		if late := context.DeadlineExceeded; errors.Is(ctx.Err(), late) || strings.Contains(err.Error(), late.Error()) {
 			err = fmt.Errorf("%w: %w", runtime.ErrUnavailable, err)
 		}
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)

@@ -41,7 +41,7 @@ func run(ctx context.Context, oci shim.OCI, id, bundle string) (*os.Process, err
 		stop()
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: it did not come to an end, and was killed", errOCI)
+		return nil, fmt.Errorf("%w: it did not come to an end, and was killed: %w", errOCI, ctx.Err())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", errOCI, reason(bundle, err))

@@ -128,10 +128,12 @@ func (s *Service) Start(ctx context.Context, request *task.StartRequest) (*task.
 	if s.state != created || s.busy {
 		return nil, grpc(errdefs.ErrFailedPrecondition, "task %s was started before", s.id)
 	}
-	limited, cancel := context.WithCancel(context.Background())
+	limited, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if deadline, ok := ctx.Deadline(); ok {
-		defer time.AfterFunc(time.Until(deadline), cancel).Stop()
+		var done func()
+		limited, done = context.WithDeadline(limited, deadline)
+		defer done()
 	}
 	s.busy, s.giveUp, s.over = true, cancel, make(chan struct{})
 	s.mu.Unlock()
