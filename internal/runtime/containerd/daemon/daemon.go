@@ -128,6 +128,11 @@ func (d *Daemon) mount() error {
 	if err := syscall.Mount(source, d.dir, kind, flags, data); err != nil {
 		return fmt.Errorf("mount %s: %w", d.dir, err)
 	}
+	// Where systemd runs, / is shared, and so is what is bound from it: what is mounted below would
+	// be mounted beneath as well, and stay there.
+	if err := syscall.Mount("", d.dir, "", syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep what is below %s to it: %w", d.dir, err)
+	}
 	if err := os.Mkdir(d.root(), 0o711); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
