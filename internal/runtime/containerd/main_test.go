@@ -65,6 +65,9 @@ func runTests(m *testing.M) (int, error) {
 		return m.Run(), nil
 	}
 	code := m.Run()
+	if systemdRuns() { // the slice above those that each test has stopped, and those between
+		_ = exec.Command("systemctl", "stop", GroupOf(ofRun(), defaultNamespace)).Run()
+	}
 	return code, shared.daemon.Stop()
 }
 
@@ -102,7 +105,9 @@ func newRuntime(t testing.TB, change func(*Config)) *Runtime {
 }
 
 // testGroup is above the groups of this run alone: others run beside it.
-func testGroup(name string) string { return GroupOf(fmt.Sprintf("rt%d", os.Getpid()), name) }
+func testGroup(name string) string { return GroupOf(ofRun(), name) }
+
+func ofRun() string { return fmt.Sprintf("rt%d", os.Getpid()) }
 
 // removeParent removes what is above the groups of tasks, which must be empty.
 func removeParent(r *Runtime) error {
