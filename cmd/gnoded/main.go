@@ -4,10 +4,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
 
@@ -41,6 +43,10 @@ func serve(ctx context.Context, cfg config.Node, log *slog.Logger) error {
 		return err
 	}
 	cfg.Name = id.Peer().Name // what the controllers know this node by
+	// The state is root's alone; the folder above it, /run/greylag, is where every user reaches gauthd.
+	if err := os.MkdirAll(filepath.Dir(cfg.StateDir), 0o755); err != nil {
+		return fmt.Errorf("state_dir: %w", err)
+	}
 	parts := assemble(cfg, log)
 	defer parts.close()
 	session := client.New(client.Config{Controllers: cfg.Controllers, TLS: pki.ClientTLS(trust, id)})
