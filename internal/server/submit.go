@@ -84,7 +84,8 @@ func readSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (wire.Submissi
 }
 
 // leastMemory is what a task needs to be started at all. With runc 1.1 none starts with 1 MiB, most do
-// with 2 and all with 3, whatever their program; the rest is for devices and other runtimes.
+// with 2 and all with 3, whatever their program; the rest is for devices and other runtimes. Where systemd
+// keeps control groups of version 2 runc takes up to 14; what is less and fails there is told so by its node.
 const leastMemory = 6 * cluster.MiB
 
 // enoughMemory refuses jobs that could fail only, however often they were tried.

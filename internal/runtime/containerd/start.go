@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,16 +184,23 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Di
 	return r.noteProcess(dir, started.Pid) // adopt finds it where we do not come so far
 }
 
+// startMemory is what starting a container with runc takes at most, and some.
+const startMemory = 32 << 20
+
 // refusal says of a container that the OCI runtime did not make what it means: its words without the
 // layers around them. That the memory does not hold even what starts a task is the task's own fault.
 func refusal(err error, memory uint64) error {
 	text := err.Error()
-	for _, sign := range []string{
-		"unable to set memory limit",    // runc 1.1
-		"memory limit too low",          // runc 1.0
-		"memory limit could be too low", // crun
+	for sign, below := range map[string]uint64{
+		"unable to set memory limit":    math.MaxUint64, // runc 1.1
+		"memory limit too low":          math.MaxUint64, // runc 1.0
+		"memory limit could be too low": math.MaxUint64, // crun
+		// runc 1.1 where systemd keeps the groups, which removes that of the process that was killed:
+		// what runc does next to either finds nothing. May have other causes where there is memory.
+		"error setting cgroup config for procHooks process": startMemory,
+		"write init-p: broken pipe":                         startMemory,
 	} {
-		if memory > 0 && strings.Contains(text, sign) {
+		if memory > 0 && memory < below && strings.Contains(text, sign) {
 			return fmt.Errorf("%d KiB of memory is too little to start it: %w", memory>>10, runtime.ErrInvalid)
 		}
 	}

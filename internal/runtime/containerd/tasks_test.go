@@ -108,16 +108,22 @@ func TestLaunchErrors(t *testing.T) {
 	}
 }
 
-// TestLittleMemoryWords: as crun 1.8.1 says it, through containerd; without a limit it is
-// not the user who set one.
+// TestLittleMemoryWords: as crun 1.8.1 says it, through containerd, and runc 1.1.15 where systemd keeps the
+// groups; without a limit, or with one that was not the cause, it is not the user who set one.
 func TestLittleMemoryWords(t *testing.T) {
-	crun := errors.New("failed to create shim task: OCI runtime create failed: OOM: the memory limit could be too low: " +
-		"read from the init process: unknown")
-	if err := refusal(crun, 64<<10); !errors.Is(err, runtime.ErrInvalid) || !strings.HasPrefix(err.Error(), "64 KiB of memory is too little") {
-		t.Errorf("with 64 KiB: %v", err)
-	}
-	if err := refusal(crun, 0); errors.Is(err, runtime.ErrInvalid) {
-		t.Errorf("without a limit: %v", err)
+	for words, enough := range map[string]uint64{
+		"OOM: the memory limit could be too low: read from the init process": 0,
+		"runc create failed: unable to start container process: error during container init: error setting cgroup config for procHooks process: " +
+			"bpf_prog_query(BPF_CGROUP_DEVICE) failed: no such file or directory": 64 << 20,
+		`runc create failed: unable to start container process: error during container init: writing syncT "procResume": write init-p: broken pipe`: 64 << 20,
+	} {
+		err := errors.New("failed to create shim task: OCI runtime create failed: " + words + ": unknown")
+		if err := refusal(err, 64<<10); !errors.Is(err, runtime.ErrInvalid) || !strings.HasPrefix(err.Error(), "64 KiB of memory is too little") {
+			t.Errorf("with 64 KiB: %v", err)
+		}
+		if err := refusal(err, enough); errors.Is(err, runtime.ErrInvalid) {
+			t.Errorf("with %d bytes: %v", enough, err)
+		}
 	}
 }
 
@@ -130,9 +136,9 @@ func TestLittleMemory(t *testing.T) {
 	if !errors.Is(err, runtime.ErrInvalid) || !strings.Contains(err.Error(), "64 KiB of memory is too little to start it") {
 		t.Errorf("with 64 KiB: %v", err)
 	}
-	spec.ID.Attempt, spec.Memory = 2, 6<<20
+	spec.ID.Attempt, spec.Memory = 2, startMemory
 	if exit, _ := run(t, r, spec); exit.Code != 3 {
-		t.Errorf("with 6 MiB: %+v", exit)
+		t.Errorf("with %d MiB: %+v", spec.Memory>>20, exit)
 	}
 }
 
