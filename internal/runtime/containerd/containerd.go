@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/typeurl/v2"
 
 	"github.com/greylag/greylag/internal/cgroup"
@@ -116,11 +117,14 @@ func unmount(stateDir string) error {
 func (r *Runtime) OCIRuntime() string { return filepath.Base(r.config.OCIRuntime) }
 
 // Ready asks containerd for its version. ErrUnavailable where it does not
-// answer, ErrTooOld where it is older than 1.6.20.
+// answer, ErrTooOld where it is older than 1.6.20, ErrConfig where the shim is gone.
 func (r *Runtime) Ready(ctx context.Context) error {
+	if err := checkShim(r.config.Shim); err != nil {
+		return err
+	}
 	version, err := r.client.Version(r.scope(ctx))
 	if err != nil {
-		return unavailable(err)
+		return unavailable(errgrpc.ToNative(err))
 	}
 	if !recent(version.Version) {
 		return fmt.Errorf("containerd %s: %w", version.Version, ErrTooOld)

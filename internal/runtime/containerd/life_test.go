@@ -271,6 +271,39 @@ func TestShimKilled(t *testing.T) {
 	}
 }
 
+// TestShimGone: a node whose shim is not installed any more says so, of each task that it
+// cannot start too, and works again when it is back.
+func TestShimGone(t *testing.T) {
+	bin := t.TempDir()
+	r := newRuntime(t, func(c *Config) {
+		for _, name := range []string{"gshim", "gshimd"} {
+			if err := os.Link(filepath.Join(filepath.Dir(shared.shim), name), filepath.Join(bin, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Shim = filepath.Join(bin, "gshim")
+	})
+	away := filepath.Join(bin, "away")
+	if err := os.Rename(filepath.Join(bin, "gshimd"), away); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Ready(limit(t)); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), bin+"/gshimd") {
+		t.Errorf("ready: %v", err)
+	}
+	if err := r.Start(limit(t), job(t, 1, "exit 0\n")); !errors.Is(err, runtime.ErrUnavailable) || !errors.Is(err, ErrConfig) {
+		t.Errorf("start: %v", err)
+	}
+	if err := os.Rename(away, filepath.Join(bin, "gshimd")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Ready(limit(t)); err != nil {
+		t.Errorf("ready again: %v", err)
+	}
+	if exit, _ := run(t, r, job(t, 1, "exit 3\n")); exit.Code != 3 {
+		t.Errorf("the same again: %+v", exit)
+	}
+}
+
 // TestStartOnce: many at once start one task once.
 func TestStartOnce(t *testing.T) {
 	r := newRuntime(t, nil)
@@ -327,6 +360,9 @@ func TestContainerdKilled(t *testing.T) {
 	defer cancel()
 	if err := r.Start(short, job(t, 4, "exit 0\n")); !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("start without containerd: %v", err)
+	}
+	if err := r.Ready(short); !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("ready without containerd: %v", err)
 	}
 	if err := own.Restart(); err != nil {
 		t.Fatal(err)

@@ -69,7 +69,10 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 	}
 	if err := r.launch(ctx, &spec, dir); err != nil {
 		// Whoever told of it first: the time is up at containerd and its shim as well.
-		if late := context.DeadlineExceeded; errors.Is(ctx.Err(), late) || strings.Contains(err.Error(), late.Error()) {
+		late := context.DeadlineExceeded
+		if gone := checkShim(r.config.Shim); gone != nil { // each task would fail so, and be tried again
+			err = fmt.Errorf("%w: %w", runtime.ErrUnavailable, gone)
+		} else if errors.Is(ctx.Err(), late) || strings.Contains(err.Error(), late.Error()) {
 			err = fmt.Errorf("%w: %w", runtime.ErrUnavailable, err)
 		}
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
