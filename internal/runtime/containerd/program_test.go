@@ -23,7 +23,7 @@ func TestProgram(t *testing.T) {
 		if want := filepath.Join(programDir(config.StateDir), filepath.Base(real)); path != want {
 			t.Fatalf("it is %s, want %s", path, want)
 		}
-		if file, err := os.OpenFile(path, os.O_WRONLY, 0); !errors.Is(err, unix.EROFS) {
+		if file, err := os.OpenFile(path, os.O_WRONLY, 0); !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.ETXTBSY) { // as while others run it
 			t.Errorf("opened to write: %v %v", file, err)
 		}
 		if !os.SameFile(must(os.Stat(path))(t), must(os.Stat(real))(t)) {
