@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,11 @@ type memory struct {
 	asked  proto.Message // the last change asked for
 	bodies map[uint64][]byte
 	pages  []*greylagv1.ListResponse // what Stream answers, if set
+	broke  bool                      // the stream of output that breaks off once
 }
+
+// breaksOnce is the rank whose output breaks off the first time, as where a node's daemon is killed.
+const breaksOnce = 2
 
 // caller is who the token's bearer is taken for.
 const caller = "alice"
@@ -248,6 +253,13 @@ func (m *memory) Script(_ context.Context, r *greylagv1.ScriptRequest) (*greylag
 func (m *memory) Logs(_ context.Context, r *greylagv1.LogsRequest, s *connect.ServerStream[greylagv1.LogsResponse]) error {
 	for _, j := range m.find(&greylagv1.Filter{Jobs: []string{r.Job}, States: []string{"PENDING"}}) {
 		return refuse(connect.CodeFailedPrecondition, "gctl logs -f waits for its start", "job %s has no output yet: it has not started", j.Ref)
+	}
+	m.mu.Lock()
+	breaks := r.Rank == breaksOnce && !m.broke
+	m.broke = m.broke || breaks
+	m.mu.Unlock()
+	if breaks {
+		return cmp.Or(s.Send(&greylagv1.LogsResponse{Data: []byte("job 1")}), error(connect.NewError(connect.CodeAborted, errors.New("the session with node n1 ended"))))
 	}
 	return errors.Join(
 		s.Send(&greylagv1.LogsResponse{Data: fmt.Appendf(nil, "job %s rank %d error %t follow %t lines %d bytes %d\n", r.Job, r.Rank, r.Error, r.Follow, r.TailLines, r.Tail)}),

@@ -29,7 +29,7 @@ func (c *Client) Watch(ctx context.Context, request *greylagv1.WatchRequest, rec
 		}
 		err = stream.Err()
 		stream.Close()
-		if err == nil || ctx.Err() != nil || !broken(err) {
+		if err == nil || ctx.Err() != nil || !Broken(err) {
 			return err
 		}
 		if time.Since(began) < firstPause {
@@ -42,8 +42,8 @@ func (c *Client) Watch(ctx context.Context, request *greylagv1.WatchRequest, rec
 	}
 }
 
-// broken reports whether a stream ended for no reason of its own.
-func broken(err error) bool {
+// Broken reports whether a stream ended for no reason of its own.
+func Broken(err error) bool {
 	code := connect.CodeOf(err)
 	return code == connect.CodeUnavailable || !connect.IsWireError(err) && (code == connect.CodeUnknown || code == connect.CodeInternal || code == connect.CodeInvalidArgument)
 }

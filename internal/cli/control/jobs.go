@@ -1,13 +1,10 @@
 package control
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -169,86 +166,6 @@ func (t *tool) logs() *cobra.Command {
 	c.Flags().Int64VarP(&request.Tail, "bytes", "c", 0, "only the last so many bytes [all]")
 	c.MarkFlagsMutuallyExclusive("tail", "bytes")
 	return c
-}
-
-// stream prints a job's output. Where it is to be followed and has not begun, it is
-// waited for.
-func (t *tool) stream(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) error {
-	if _, err := cluster.ParseJobRef(request.Job); err != nil || request.Rank < 0 {
-		return &cli.UsageError{Problem: fmt.Sprintf("not a job id, or a negative rank: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
-	}
-	if err := t.tellElement(ctx, c, request.Job); err != nil {
-		return err
-	}
-	some, err := t.pour(ctx, c, request)
-	if code := connect.CodeOf(err); some || !request.Follow || code != connect.CodeFailedPrecondition && code != connect.CodeNotFound {
-		return err
-	}
-	waited, failed := t.awaitStart(ctx, c, request)
-	switch {
-	case failed != nil:
-		return failed
-	case waited:
-		_, err = t.pour(ctx, c, request)
-	}
-	return err
-}
-
-// tellElement says whose output it is, where an array is named.
-func (t *tool) tellElement(ctx context.Context, c cli.Cluster, job string) error {
-	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: job})
-	if err != nil || len(answer.Jobs) < 2 {
-		return err
-	}
-	t.Note("job %s is an array, and this is the output of %s; gctl logs %s is that of the next", job, answer.Jobs[0].Ref, answer.Jobs[1].Ref)
-	return nil
-}
-
-// pour prints output as it is: it is the caller's own. It reports whether there was any.
-func (t *tool) pour(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) (some bool, err error) {
-	stream, err := c.Jobs().Logs(ctx, request)
-	if err != nil {
-		return false, err
-	}
-	defer stream.Close()
-	for stream.Receive() {
-		n, err := t.Stdout.Write(stream.Msg().Data)
-		if some = some || n > 0; err != nil {
-			return some, err
-		}
-	}
-	return some, stream.Err()
-}
-
-// errStarted ends the watch over a job that was to start.
-var errStarted = errors.New("the job has started")
-
-// awaitStart waits until the job of a request runs or has ended. It reports whether
-// there was anything to wait for. Of an array it is the first element, as the
-// cluster takes it.
-func (t *tool) awaitStart(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) (waited bool, err error) {
-	before := func(j *greylagv1.Job) bool {
-		return j.State == cluster.Pending.String() || j.State == cluster.Configuring.String()
-	}
-	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: request.Job})
-	if err != nil || len(answer.Jobs) == 0 || !before(answer.Jobs[0]) {
-		return false, err
-	}
-	request.Job = answer.Jobs[0].Ref
-	t.Note("job %s has not started (%s): its output follows when it has", request.Job, cmp.Or(answer.Jobs[0].Reason, answer.Jobs[0].State))
-	watch := &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{request.Job}}, UntilEnded: true}
-	err = c.Watch(ctx, watch, func(m *greylagv1.WatchResponse) error {
-		for _, j := range m.Jobs {
-			if !before(j) {
-				return errStarted
-			}
-		}
-		return nil
-	})
-	if errors.Is(err, errStarted) {
-		err = nil
-	}
-	return true, err
 }
 
 func (t *tool) script() *cobra.Command {
