@@ -34,8 +34,11 @@ func TestRunsAScriptAndReportsItsEnd(t *testing.T) {
 		n.want(at(7, 2), "#!/bin/sh\necho \"$GREYLAG_JOB_ID $SLURM_JOB_ID $MINE $1\"; pwd; echo bad >&2; exit 7\n", func(w *greylagv1.WantedTask) {
 			w.WorkDir, w.Output, w.Error, w.Args = n.home, "out-%j", "err-%j", []string{"arg"}
 		})
-		n.reach(at(7, 2), "started")
+		begun := n.reach(at(7, 2), "started").GetStarted().AsTime()
 		end := n.settled(at(7, 2))
+		if begun.After(end.GetEnded().AsTime()) {
+			t.Errorf("started at %v, after its end: %v", begun, end)
+		}
 		if end.GetCause() != "exited" || end.GetExitCode() != 7 || end.GetExitSignal() != 0 || end.GetStarted() == nil || end.GetEnded() == nil {
 			t.Errorf("report: %v", end)
 		}

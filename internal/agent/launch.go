@@ -42,6 +42,7 @@ type launch struct {
 
 	limit   time.Duration // for what comes before the runtime's start, with all tries
 	lacking string        // what it waits for, as a sentence
+	asked   time.Time     // when the runtime was asked to start it
 }
 
 // device is what a task is told of a GPU.
@@ -70,21 +71,22 @@ func (a *Agent) start(ctx context.Context, t *task) {
 		cancel()
 		a.post(func() {
 			if a.tasks[t.ID] == t {
-				a.started(ctx, t, err, abandoned)
+				a.started(ctx, t, l.asked, err, abandoned)
 			}
 		})
 	})
 }
 
-// started takes what came of a start, in the loop.
-func (a *Agent) started(ctx context.Context, t *task, err error, abandoned bool) {
+// started takes what came of a start, in the loop. A task is said to have started when the
+// runtime was asked, since by the time it has answered a short one has ended.
+func (a *Agent) started(ctx context.Context, t *task, asked time.Time, err error, abandoned bool) {
 	t.work = reconcile.NoWork
 	t.abandon = func() {}
 	switch {
 	case err == nil:
 		t.Phase = reconcile.Started
 		t.gauged = time.Now()
-		t.End.Started = cluster.InstantOf(t.gauged)
+		t.End.Started = cluster.InstantOf(asked)
 		a.dirty[t.ID] = true
 		nudge(a.reports)
 		a.watchTask(ctx, t)
@@ -144,6 +146,7 @@ func (a *Agent) launch(ctx context.Context, l *launch) error {
 			err = ctx.Err()
 		}
 	}
+	l.asked = time.Now()
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return failed(cluster.NodeFault, "not started within %s (launch_timeout): %s", l.limit, l.lacking)

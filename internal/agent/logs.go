@@ -72,7 +72,7 @@ func (a *Agent) serveLog(request *greylagv1.LogRequest) {
 			last.Error = err.Error()
 		}
 		if ctx.Err() == nil {
-			if _, err := a.push(ctx, last); err != nil {
+			if _, err := a.push(ctx, last); err != nil && ctx.Err() == nil { // else its reader has left
 				a.log.Warn("cannot answer a log request", "error", err)
 			}
 		}
