@@ -111,6 +111,9 @@ func (s Script) check() *Fault {
 	if i := bytes.IndexByte(s.Text, 0); i >= 0 {
 		return &Fault{Problem: fmt.Sprintf("%s is a binary file: byte %d is NUL", at, i+1), Advice: fmt.Sprintf("start it from a script, or with --wrap ./%s", filepath.Base(at))}
 	}
+	if bytes.HasPrefix(s.Text, []byte("\ufeff#!")) {
+		return &Fault{Problem: at + ":1: a byte order mark comes before #!", Advice: "take it away: sed -i '1s/^\\xef\\xbb\\xbf//' " + at}
+	}
 	if !bytes.HasPrefix(s.Text, []byte("#!")) {
 		return &Fault{Problem: at + " does not begin with #!", Advice: "put the interpreter in its first line, such as #!/bin/bash"}
 	}

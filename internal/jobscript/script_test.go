@@ -13,6 +13,7 @@ func TestScriptsThatCannotRun(t *testing.T) {
 		{"job.sh", "", "job.sh is empty", "begins with a line"},
 		{"job.sh", "\n \n", "job.sh is empty", "begins with a line"},
 		{"job.sh", "echo hello\n", "job.sh does not begin with #!", "#!/bin/bash"},
+		{"job.sh", "\ufeff#!/bin/sh\n", "job.sh:1: a byte order mark comes before #!", `sed -i '1s/^\xef\xbb\xbf//' job.sh`},
 		{"job.sh", "#!\ntrue\n", "job.sh:1: no interpreter after #!", "#!/bin/bash"},
 		{"job.sh", "#!/bin/sh\r\ntrue\r\n", "job.sh:1: the line ends as on Windows (CR LF)", `sed -i 's/\r$//' job.sh`},
 		{"a/prog", "\x7fELF\x02\x01\x01\x00", "a/prog is a binary file: byte 8 is NUL", "--wrap ./prog"},
