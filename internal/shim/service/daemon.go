@@ -45,7 +45,11 @@ func Run(call shim.Call) error {
 	}
 	stopped := make(chan struct{})
 	var once sync.Once
-	task.RegisterTTRPCTaskService(server, New(call.Namespace, call.ID, bundle, func() { once.Do(func() { close(stopped) }) }))
+	service := New(call.Namespace, call.ID, bundle, func() { once.Do(func() { close(stopped) }) })
+	task.RegisterTTRPCTaskService(server, service)
+	defer time.AfterFunc(alone, func() {
+		_, _ = service.Shutdown(context.Background(), nil) // never fails
+	}).Stop()
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(context.Background(), listener) }()
 	select {
@@ -58,6 +62,10 @@ func Run(call shim.Call) error {
 	_ = server.Shutdown(ctx) // what goes unanswered now has waited for nothing
 	return nil               // the socket's path may be another's by now: gshim removes it
 }
+
+// alone is after what time a daemon ends that nobody has given a task: containerd does so at
+// once, unless it ended first.
+const alone = time.Minute
 
 // farewell bounds the wait for calls that are being answered when the daemon ends.
 const farewell = time.Second
