@@ -35,6 +35,7 @@ type behind struct {
 
 	mu    sync.Mutex
 	first []uint64      // the first index of each batch that is not on disk yet, in order
+	last  uint64        // the last index of the newest batch
 	err   error         // why the rest will never be
 	moved chan struct{} // closed when first or err changes; nil if nobody waits
 }
@@ -54,7 +55,7 @@ func (b *behind) takes(logs []*raft.Log) bool {
 // hand leaves entries to run.
 func (b *behind) hand(logs []*raft.Log) {
 	b.mu.Lock()
-	b.first = append(b.first, logs[0].Index)
+	b.first, b.last = append(b.first, logs[0].Index), logs[len(logs)-1].Index
 	b.mu.Unlock()
 	b.queue <- logs
 }
@@ -90,9 +91,14 @@ func (b *behind) done(err error) {
 // everything is an index that no entry has.
 const everything = math.MaxUint64
 
-// wait returns when no entry up to index is still on its way to the disk, or with the
-// error for which one never will be; or with ErrClosed when stop is closed.
+// wait returns when no entry up to index that was handed over before is still on its way
+// to the disk, or with the error for which one never will be; or with ErrClosed when stop
+// is closed. What is handed over meanwhile does not prolong it: under load there is always
+// more, and whoever shortens the log would wait for ever.
 func (b *behind) wait(index uint64, stop <-chan struct{}) error {
+	b.mu.Lock()
+	index = min(index, b.last)
+	b.mu.Unlock()
 	for {
 		b.mu.Lock()
 		if len(b.first) == 0 || b.first[0] > index || b.err != nil {

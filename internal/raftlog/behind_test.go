@@ -160,3 +160,28 @@ func TestWaitingForOneEntry(t *testing.T) {
 		t.Errorf("a term after entries that were lost: %v", err)
 	}
 }
+
+// Whoever waits for all of it gets there although there is always more.
+func TestWaitingUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, gate := newBehind(), make(chan error)
+		go b.run(func([]*raft.Log) error { return <-gate })
+		defer b.close()
+		defer close(gate)
+		b.hand([]*raft.Log{entryLog(1, "x"), entryLog(2, "x")})
+		waited := make(chan error, 1)
+		go func() { waited <- b.wait(everything, nil) }()
+		synctest.Wait()
+		b.hand([]*raft.Log{entryLog(3, "x")})
+		gate <- nil
+		synctest.Wait()
+		select {
+		case err := <-waited:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("still waits, for an entry that came later")
+		}
+	})
+}

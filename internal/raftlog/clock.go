@@ -148,7 +148,7 @@ func (l *Log) guardClock(answered []raft.Server) bool {
 		return false
 	}
 	l.log.Error("this leader's clock is off: handing leadership over", "off", off, "to", best.ID)
-	if err := l.raft.LeadershipTransferToServer(best.ID, best.Address).Error(); err != nil {
+	if err := l.handOverTo(best); err != nil {
 		l.log.Error("handover failed, trying again later", "err", err)
 	}
 	return true

@@ -148,7 +148,7 @@ func (l *Log) guardDisk() {
 		return
 	}
 	l.log.Warn("this leader's disk is nearly full: handing leadership over", "to", best.server.ID)
-	if err := l.raft.LeadershipTransferToServer(best.server.ID, best.server.Address).Error(); err != nil {
+	if err := l.handOverTo(best.server); err != nil {
 		l.log.Warn("handover failed, trying again", "err", err)
 	}
 }

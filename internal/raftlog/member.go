@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -176,14 +177,58 @@ func (l *Log) Transfer(ctx context.Context, id string) error {
 	}
 	return l.await(ctx, func() error {
 		if id == "" {
-			return l.raft.LeadershipTransfer().Error()
+			return l.handOver(l.raft.LeadershipTransfer)
 		}
 		server, known := l.server(id)
 		if !known {
 			return fmt.Errorf("transfer to %s: %w", id, ErrNoMember)
 		}
-		return l.raft.LeadershipTransferToServer(server.ID, server.Address).Error()
+		return l.handOverTo(server)
 	})
+}
+
+// handOver hands leadership over and waits for how that ends. The library never answers
+// one that still waits for its turn when raft is shut down, so that one waits for the other.
+func (l *Log) handOver(start func() raft.Future) error {
+	if !l.handing.begin() {
+		return ErrClosed
+	}
+	defer l.handing.under.Done()
+	return start().Error()
+}
+
+func (l *Log) handOverTo(server raft.Server) error {
+	return l.handOver(func() raft.Future { return l.raft.LeadershipTransferToServer(server.ID, server.Address) })
+}
+
+// stopRaft shuts raft down, once no handover is under way.
+func (l *Log) stopRaft() raft.Future {
+	l.handing.end()
+	return l.raft.Shutdown()
+}
+
+// handovers counts what is under way, until there is to be no more.
+type handovers struct {
+	mu    sync.Mutex
+	ended bool
+	under sync.WaitGroup
+}
+
+// begin counts one more, which calls under.Done when it is over; false after end.
+func (h *handovers) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended {
+		h.under.Add(1)
+	}
+	return !h.ended
+}
+
+func (h *handovers) end() {
+	h.mu.Lock()
+	h.ended = true
+	h.mu.Unlock()
+	h.under.Wait()
 }
 
 // server finds a member in the newest configuration.

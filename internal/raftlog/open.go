@@ -54,6 +54,7 @@ type Log struct {
 	fault   error          // why it stopped by itself; read after stop
 	closing error          // what went wrong while it stopped; read after dead
 	wg      sync.WaitGroup // every goroutine started here
+	handing handovers
 }
 
 // Open starts a member on its data directory. If the directory is empty, the
@@ -275,7 +276,7 @@ func (l *Log) shutdown() {
 	go func() {
 		var done raft.Future
 		if l.raft != nil && l.store.behind.failure() != nil {
-			done = l.raft.Shutdown() // what is on its way will never be agreed
+			done = l.stopRaft() // what is on its way will never be agreed
 		}
 		l.wg.Wait() // the batcher, and what it handed to raft
 		if l.raft == nil {
@@ -283,7 +284,7 @@ func (l *Log) shutdown() {
 			return
 		}
 		if done == nil {
-			done = l.raft.Shutdown()
+			done = l.stopRaft()
 		}
 		err := l.mux.close() // frees raft from waiting for peers
 		stopped <- errors.Join(err, done.Error(), l.store.close())
