@@ -17,7 +17,7 @@ const (
 	// No other pass begins for so many times as long as a pass took, so that a long
 	// queue leaves the processors to those who answer users: room that was made is
 	// filled soon, what only joins the queue may wait.
-	restFreed, restQueued = 4, 19
+	restFreed, restQueued = 4, 9
 	// verdictSpacing is how often waiting jobs are told anew why they wait: a sentence
 	// costs as much in the log as a start.
 	verdictSpacing = time.Second
