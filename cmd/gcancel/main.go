@@ -4,8 +4,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/client"
@@ -13,10 +11,9 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := cli.Cancel(ctx, cli.ThisProcess("gcancel", dial))
-	stop()
-	os.Exit(status)
+	os.Exit(cli.Interruptible(func(ctx context.Context) int {
+		return cli.Cancel(ctx, cli.ThisProcess("gcancel", dial))
+	}))
 }
 
 func dial(cfg config.Client) (cli.Cluster, error) {

@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/control"
@@ -17,10 +15,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := run(ctx)
-	stop()
-	os.Exit(status)
+	os.Exit(cli.Interruptible(run))
 }
 
 func run(ctx context.Context) int {

@@ -4,9 +4,7 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 
 	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/client"
@@ -19,10 +17,9 @@ const garbage = 3200
 
 func main() {
 	debug.SetGCPercent(garbage)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := cli.Queue(ctx, cli.ThisProcess("gqueue", dial))
-	stop()
-	os.Exit(status)
+	os.Exit(cli.Interruptible(func(ctx context.Context) int {
+		return cli.Queue(ctx, cli.ThisProcess("gqueue", dial))
+	}))
 }
 
 func dial(cfg config.Client) (cli.Cluster, error) {

@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 
 	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/sim"
@@ -21,10 +19,9 @@ const garbage = 400
 
 func main() {
 	debug.SetGCPercent(garbage)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := sim.Run(ctx, cli.ThisProcess("gsim", dial))
-	stop()
-	os.Exit(status)
+	os.Exit(cli.Interruptible(func(ctx context.Context) int {
+		return sim.Run(ctx, cli.ThisProcess("gsim", dial))
+	}))
 }
 
 func dial(cfg config.Client) (cli.Cluster, error) {
