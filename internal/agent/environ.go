@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,9 +18,14 @@ func environment(l *launch, who account, given []byte) []string {
 	var env []string
 	has := map[string]bool{}
 	for entry := range bytes.SplitSeq(given, []byte{0}) {
-		name, _, ok := strings.Cut(string(entry), "=")
-		if !ok || name == "" || has[name] || strings.HasPrefix(name, "GREYLAG_") || strings.HasPrefix(name, "SLURM_") {
-			continue // of an enclosing job, or no entry at all
+		name, value, ok := strings.Cut(string(entry), "=")
+		if !ok || name == "" || has[name] {
+			continue // no entry at all, or not the first of its name
+		}
+		if rest, ours := strings.CutPrefix(name, "GREYLAG_"); ours && slices.Contains(asked, rest) {
+			env = append(env, "SLURM_"+rest+"="+value)
+		} else if ours || strings.HasPrefix(name, "SLURM_") {
+			continue // of an enclosing job
 		}
 		has[name] = true
 		env = append(env, string(entry))
@@ -53,6 +59,10 @@ func environment(l *launch, who account, given []byte) []string {
 	return env
 }
 
+// asked are options of gsubmit that no request holds, but only what follows from them: they
+// come with the job's environment, under these names after GREYLAG_ (jobscript).
+var asked = []string{"CPUS_PER_GPU", "GPUS_PER_TASK", "NTASKS_PER_GPU"}
+
 // variable is one fact about the task: its name after GREYLAG_, and those after
 // SLURM_ (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
 type variable struct {
@@ -83,6 +93,9 @@ func variables(l *launch) []variable {
 		{"CPUS_PER_TASK", number(max(w.GetCpusPerTask(), 1)), []string{"CPUS_PER_TASK"}},
 		{"CPUS_ON_NODE", number(own.GetCpus()), []string{"CPUS_ON_NODE"}},
 		{"MEM_PER_NODE", nonzero(own.GetMemory() / int64(cluster.MiB)), []string{"MEM_PER_NODE"}},
+		{"MEM_PER_CPU", nonzero(w.GetMemPerCpu() / int64(cluster.MiB)), []string{"MEM_PER_CPU"}},
+		{"MEM_PER_GPU", nonzero(w.GetMemPerGpu() / int64(cluster.MiB)), []string{"MEM_PER_GPU"}},
+		{"GPUS_PER_NODE", nonzero(w.GetGpusPerNode()), []string{"GPUS_PER_NODE"}},
 		{"GPUS_ON_NODE", nonzero(len(l.gpus)), []string{"GPUS_ON_NODE"}},
 	}
 	list = append(list, times(w)...)

@@ -21,7 +21,7 @@ func example() *greylagv1.WantedTask {
 	return &greylagv1.WantedTask{
 		Job: 1234, Attempt: 2, Ref: "1230_4", ArrayId: 1230, ArrayIndex: 4, ArraySize: 16, ArrayLast: 60, ArrayStep: 4, User: "ann", Uid: 1001, Gid: 100,
 		Name: "train a/b", Account: "lab", Partition: "main", Qos: "standard", WorkDir: "/home/ann/x", SubmitHost: "login1",
-		Rank: 1, TasksPerNode: 2, CpusPerTask: 4, Restarts: 3,
+		Rank: 1, TasksPerNode: 2, CpusPerTask: 4, Restarts: 3, GpusPerNode: 2, MemPerGpu: 32 << 30, MemPerCpu: 8 << 30,
 		TimeLimit: durationpb.New(time.Hour), Started: timestamppb.New(time.Unix(1_700_000_000, 0)),
 		Nodes: []*greylagv1.NodeAllocation{
 			{Node: "gpu01", Cpus: 8, Memory: 64 << 30, Gpus: []int32{0, 1}},
@@ -82,7 +82,8 @@ func TestEnvironment(t *testing.T) {
 		gpus: []device{{2, "GPU-b"}, {5, "GPU-e"}},
 	}
 	who := account{home: "/home/ann", shell: "/bin/zsh"}
-	given := "A=1\x00SLURM_JOB_ID=7\x00GREYLAG_X=1\x00nonsense\x00=x\x00SHELL=/bin/sh\x00TMPDIR=/scratch\x00CUDA_VISIBLE_DEVICES=9\x00A=2\x00B=x=y\n\x00"
+	given := "A=1\x00SLURM_JOB_ID=7\x00GREYLAG_X=1\x00nonsense\x00=x\x00SHELL=/bin/sh\x00TMPDIR=/scratch\x00CUDA_VISIBLE_DEVICES=9\x00A=2\x00B=x=y\n\x00" +
+		"GREYLAG_CPUS_PER_GPU=4\x00GREYLAG_NTASKS_PER_GPU=1\x00GREYLAG_GPUS_PER_TASK=1\x00SLURM_CPUS_PER_GPU=9\x00GREYLAG_CPUS_PER_GPU=9"
 	env := environment(l, who, []byte(given))
 	for _, entry := range []string{
 		"A=1", "B=x=y\n", "SHELL=/bin/sh", "HOME=/home/ann", "USER=ann", "LOGNAME=ann", "TMPDIR=/tmp",
@@ -91,6 +92,8 @@ func TestEnvironment(t *testing.T) {
 		"SLURM_ARRAY_TASK_COUNT=16", "SLURM_ARRAY_TASK_MIN=0", "GREYLAG_ARRAY_TASK_MAX=60", "SLURM_ARRAY_TASK_STEP=4", "SLURM_JOB_NAME=train a/b", "SLURM_JOB_NODELIST=gpu[01-02]", "SLURM_NNODES=2",
 		"SLURM_NODEID=1", "SLURM_PROCID=1", "SLURM_LOCALID=0", "SLURM_NTASKS=4", "SLURM_NTASKS_PER_NODE=2", "SLURM_TASKS_PER_NODE=2(x2)",
 		"SLURM_CPUS_PER_TASK=4", "SLURM_CPUS_ON_NODE=8", "SLURM_JOB_CPUS_PER_NODE=8(x2)", "SLURM_MEM_PER_NODE=65536",
+		"SLURM_GPUS_PER_NODE=2", "SLURM_MEM_PER_GPU=32768", "GREYLAG_MEM_PER_CPU=8192", "SLURM_CPUS_PER_GPU=4", "GREYLAG_CPUS_PER_GPU=4",
+		"SLURM_NTASKS_PER_GPU=1", "GREYLAG_GPUS_PER_TASK=1", "SLURM_GPUS_PER_TASK=1",
 		"SLURM_GPUS_ON_NODE=2", "SLURM_GPUS=4", "SLURM_SUBMIT_DIR=/home/ann/x", "SLURM_SUBMIT_HOST=login1", "SLURM_RESTART_COUNT=3",
 		"SLURM_JOB_PARTITION=main", "SLURM_JOB_ACCOUNT=lab", "SLURM_JOB_QOS=standard", "SLURM_JOB_END_TIME=1700003600",
 		"GREYLAG_JOB_START_TIME=1700000000", "SLURMD_NODENAME=gpu02", "GREYLAG_ATTEMPT=2", "SLURM_CLUSTER_NAME=c1",

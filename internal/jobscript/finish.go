@@ -18,8 +18,22 @@ func (r *resolver) finish(o *Options) {
 	finishSwitches(o)
 	r.finishMemory(o)
 	r.finishDeadline(o)
+	finishVariables(o)
 	if o.Wait && o.Hold {
 		r.warnings = append(r.warnings, "the job is held: --wait lasts until somebody releases it")
+	}
+}
+
+// finishVariables has the job told what was asked for where the request keeps only what follows
+// from it. Its node gives each Slurm's name as well.
+func finishVariables(o *Options) {
+	for _, asked := range []struct {
+		name string
+		n    int32
+	}{{"CPUS_PER_GPU", o.cpusPerGPU}, {"GPUS_PER_TASK", o.gpusPerTask}, {"NTASKS_PER_GPU", o.tasksPerGPU}} {
+		if asked.n > 0 {
+			o.Export.Set = append(o.Export.Set, fmt.Sprintf("GREYLAG_%s=%d", asked.name, asked.n))
+		}
 	}
 }
 

@@ -203,6 +203,7 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 		Args: spec.Args, WorkDir: spec.WorkDir, Input: spec.Input, Output: spec.Output, Error: spec.Error,
 		Append: spec.Append, Image: spec.Image, Nodes: writeAllocation(j.Alloc), Rank: int32(rank),
 		TasksPerNode: spec.Request.TasksPerNode, CpusPerTask: spec.Request.CPUsPerTask, Restarts: j.Restarts,
+		GpusPerNode: spec.Request.GPUsPerNode, MemPerCpu: int64(spec.Request.MemPerCPU), MemPerGpu: int64(spec.Request.MemPerGPU),
 		SubmitHost: spec.SubmitHost, Started: Timestamp(j.Started), Idle: rank > 0 && !spec.EveryNode,
 	}
 	if j.Array != 0 {

@@ -341,3 +341,12 @@ func TestWriteAwaited(t *testing.T) {
 		t.Error(list)
 	}
 }
+
+// TestWantedRequest: a node hears what was asked for per node, CPU and GPU, for the environment of the task.
+func TestWantedRequest(t *testing.T) {
+	spec := &cluster.JobSpec{Request: cluster.Request{GPUsPerNode: 2, MemPerCPU: 3, MemPerGPU: 4, TasksPerNode: 5, CPUsPerTask: 6}}
+	w := WriteWanted(&cluster.Job{Spec: spec}, 0, command.IndexRange{}, 0, nil)
+	if w.GpusPerNode != 2 || w.MemPerCpu != 3 || w.MemPerGpu != 4 || w.TasksPerNode != 5 || w.CpusPerTask != 6 {
+		t.Error(w)
+	}
+}

@@ -453,7 +453,10 @@ type WantedTask struct {
 	Idle          bool                   `protobuf:"varint,34,opt,name=idle,proto3" json:"idle,omitempty"`                               // keep the node for the job without starting the script
 	ArrayFirst    int32                  `protobuf:"varint,35,opt,name=array_first,json=arrayFirst,proto3" json:"array_first,omitempty"` // the lowest and the highest index of its array,
 	ArrayLast     int32                  `protobuf:"varint,36,opt,name=array_last,json=arrayLast,proto3" json:"array_last,omitempty"`
-	ArrayStep     int32                  `protobuf:"varint,37,opt,name=array_step,json=arrayStep,proto3" json:"array_step,omitempty"` // and what is between two of them; 1 where that differs
+	ArrayStep     int32                  `protobuf:"varint,37,opt,name=array_step,json=arrayStep,proto3" json:"array_step,omitempty"`         // and what is between two of them; 1 where that differs
+	GpusPerNode   int32                  `protobuf:"varint,38,opt,name=gpus_per_node,json=gpusPerNode,proto3" json:"gpus_per_node,omitempty"` // of the request; 0 where it has GPUs in all, or none
+	MemPerCpu     int64                  `protobuf:"varint,39,opt,name=mem_per_cpu,json=memPerCpu,proto3" json:"mem_per_cpu,omitempty"`       // bytes, of the request or the partition's default
+	MemPerGpu     int64                  `protobuf:"varint,40,opt,name=mem_per_gpu,json=memPerGpu,proto3" json:"mem_per_gpu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -743,6 +746,27 @@ func (x *WantedTask) GetArrayLast() int32 {
 func (x *WantedTask) GetArrayStep() int32 {
 	if x != nil {
 		return x.ArrayStep
+	}
+	return 0
+}
+
+func (x *WantedTask) GetGpusPerNode() int32 {
+	if x != nil {
+		return x.GpusPerNode
+	}
+	return 0
+}
+
+func (x *WantedTask) GetMemPerCpu() int64 {
+	if x != nil {
+		return x.MemPerCpu
+	}
+	return 0
+}
+
+func (x *WantedTask) GetMemPerGpu() int64 {
+	if x != nil {
+		return x.MemPerGpu
 	}
 	return 0
 }
@@ -1454,7 +1478,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xc0\b\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xa4\t\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -1501,7 +1525,10 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"array_last\x18$ \x01(\x05R\tarrayLast\x12\x1d\n" +
 	"\n" +
-	"array_step\x18% \x01(\x05R\tarrayStep\"O\n" +
+	"array_step\x18% \x01(\x05R\tarrayStep\x12\"\n" +
+	"\rgpus_per_node\x18& \x01(\x05R\vgpusPerNode\x12\x1e\n" +
+	"\vmem_per_cpu\x18' \x01(\x03R\tmemPerCpu\x12\x1e\n" +
+	"\vmem_per_gpu\x18( \x01(\x03R\tmemPerGpu\"O\n" +
 	"\x06Signal\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x1d\n" +
