@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"time"
@@ -212,7 +213,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	}
 	l.lacking = "image " + w.GetImage() + " is not there"
 	request := tasks.FetchRequest{Reference: w.GetImage(), Owner: spec.Owner, Logins: logins(spec.Env, account.home)}
-	spec.Image, err = a.image(ctx, request)
+	spec.Image, err = a.image(ctx, l, request)
 	return spec, err
 }
 
@@ -234,20 +235,34 @@ func logins(env []string, home string) []string {
 	return files
 }
 
-// image makes an image present.
-func (a *Agent) image(ctx context.Context, request tasks.FetchRequest) (string, error) {
+// image makes an image present. A registry with trouble of its own is asked again for as
+// long as the context lasts.
+func (a *Agent) image(ctx context.Context, l *launch, request tasks.FetchRequest) (string, error) {
 	images, ok := a.runtime.(tasks.Images)
 	if !ok {
 		return "", failed(cluster.LaunchFailed, "this node's runtime has no images")
 	}
-	name, err := images.Fetch(ctx, request)
-	switch {
-	case err == nil:
-		return name, nil
-	case errors.Is(err, tasks.ErrUnavailable):
-		return "", fmt.Errorf("%w: %w", errPostpone, err)
+	for pause := shortestRetry; ; pause = min(2*pause, longestRetry) {
+		name, err := images.Fetch(ctx, request)
+		switch {
+		case err == nil:
+			return name, nil
+		case ctx.Err() != nil:
+			return "", err
+		case errors.Is(err, tasks.ErrUnavailable):
+			return "", fmt.Errorf("%w: %w", errPostpone, err)
+		case !errors.Is(err, tasks.ErrRegistry):
+			return "", failed(cluster.ImageFailed, "%v", err)
+		}
+		l.lacking = err.Error()
+		again := pause/2 + rand.N(pause/2) // not all nodes of a job at once
+		a.log.Warn("image waits", "job", l.id.Job, "attempt", l.id.Attempt, "error", err, "again", again)
+		select {
+		case <-ctx.Done():
+			return "", err
+		case <-time.After(again):
+		}
 	}
-	return "", failed(cluster.ImageFailed, "%v", err)
 }
 
 // files are those a task reads and writes, as paths of its own file system.

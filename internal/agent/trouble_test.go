@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,6 +233,50 @@ func TestRegistryHangs(t *testing.T) {
 	defer n.mu.Unlock()
 	if n.fault() != "" {
 		t.Errorf("a fault: %s", n.fault())
+	}
+}
+
+// TestRegistryInTrouble: a registry that cannot serve now is asked again until it says what
+// is the matter with the image, and that ends the job at once.
+func TestRegistryInTrouble(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	troubles := []func(http.ResponseWriter){
+		func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
+		func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) },
+		func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, // hangs up
+	}
+	const each = 3 // containerd's client tries up to five times by itself
+	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n := int(asked.Add(1)-1) / each; n < len(troubles) {
+			troubles[n](w)
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer registry.Close()
+	n := newNode(t, "containerd", nil)
+	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) {
+		w.Image = "docker://" + registry.Listener.Addr().String() + "/team/big:latest"
+	})
+	if end := n.settled(at(1, 1)); end.GetCause() != "image" || !strings.Contains(end.GetMessage(), "not found") || asked.Load() != int64(each*len(troubles)+1) {
+		t.Errorf("asked %d times, report: %v", asked.Load(), end)
+	}
+}
+
+// TestRegistryAway: where nobody answers until the time is up, that is the reason, and the
+// job may run elsewhere.
+func TestRegistryAway(t *testing.T) {
+	t.Parallel()
+	registry := httptest.NewServer(nil)
+	registry.Close()
+	n := newNode(t, "containerd", func(n *node) { n.cfg.LaunchTimeout = 2 * time.Second })
+	ref := "docker://" + registry.Listener.Addr().String() + "/team/big:latest"
+	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.Image = ref })
+	end := n.settled(at(1, 1))
+	if begin := "not started within 2s (launch_timeout): image " + ref + ": its registry cannot serve it now: "; end.GetCause() != "node" ||
+		!strings.HasPrefix(end.GetMessage(), begin) || !strings.HasSuffix(end.GetMessage(), "connection refused") {
+		t.Errorf("report: %v", end)
 	}
 }
 

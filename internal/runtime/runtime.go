@@ -29,6 +29,9 @@ var (
 	// ErrUnavailable says that the runtime's daemon does not answer; the
 	// task may well be running. Trying again later is right.
 	ErrUnavailable = errors.New("container runtime does not answer")
+	// ErrRegistry says that the registry of an image does not answer, or that
+	// it has trouble of its own. Trying again later is right.
+	ErrRegistry = errors.New("its registry cannot serve it now")
 )
 
 // Runtime runs the tasks of one node. Every method may be called from many
@@ -63,7 +66,8 @@ type Images interface {
 	// Fetch makes the image present on this node and returns the name, bound
 	// to its digest, to put into Spec.Image. An image that is present costs
 	// one question to its registry (which also proves the credentials), or
-	// one reading of the archive.
+	// one reading of the archive. ErrRegistry and ErrUnavailable may pass; other
+	// errors come again however often it is tried.
 	Fetch(ctx context.Context, request FetchRequest) (string, error)
 }
 

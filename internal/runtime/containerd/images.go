@@ -44,6 +44,7 @@ func (r *Runtime) Fetch(ctx context.Context, request runtime.FetchRequest) (stri
 	var name string
 	if ref.Kind == image.Registry {
 		name, err = r.pull(ctx, ref, request)
+		err = ofRegistry(err)
 	} else {
 		err = asUser(request.Owner, func() error {
 			name, err = r.load(ctx, ref)
@@ -51,7 +52,10 @@ func (r *Runtime) Fetch(ctx context.Context, request runtime.FetchRequest) (stri
 		})
 	}
 	if err != nil {
-		return "", fmt.Errorf("image %s: %w", request.Reference, unavailable(err))
+		if !errors.Is(err, runtime.ErrRegistry) { // its timeouts look like those of containerd
+			err = unavailable(err)
+		}
+		return "", fmt.Errorf("image %s: %w", request.Reference, err)
 	}
 	r.remember(ctx, name)
 	return name, nil

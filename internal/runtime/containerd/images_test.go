@@ -5,15 +5,19 @@ package containerd
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -22,6 +26,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	"github.com/containerd/errdefs"
 
 	"github.com/greylag/greylag/internal/image"
 	"github.com/greylag/greylag/internal/image/ociimage"
@@ -203,6 +211,31 @@ func TestPullWithTheNodesLogin(t *testing.T) {
 	} {
 		if _, err := nodeLogins(path); err == nil {
 			t.Errorf("logins of %s are used", path)
+		}
+	}
+}
+
+// TestRegistryErrors: what may pass is told from what the user has to mend.
+func TestRegistryErrors(t *testing.T) {
+	status := func(code int) error {
+		return errors.Join(remoteerrors.ErrUnexpectedStatus{StatusCode: code}, errors.New("in its words"))
+	}
+	dial := func(err error) error { return &url.Error{Op: "Head", Err: &net.OpError{Op: "dial", Err: err}} }
+	for _, c := range []struct {
+		err    error
+		passes bool
+	}{
+		{nil, false},
+		{status(500), true}, {status(503), true}, {status(429), true}, {status(401), false}, {status(403), false}, {status(404), false},
+		{dial(syscall.ECONNREFUSED), true}, {dial(os.ErrDeadlineExceeded), true}, {&url.Error{Op: "Get", Err: io.EOF}, true},
+		{dial(&net.DNSError{IsTimeout: true}), true}, {dial(&net.DNSError{IsNotFound: true}), false},
+		{&url.Error{Op: "Get", Err: context.DeadlineExceeded}, true},
+		{&net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, false},
+		{&url.Error{Op: "Get", Err: x509.UnknownAuthorityError{}}, false},
+		{docker.ErrInvalidAuthorization, false}, {errdefs.ErrNotFound, false},
+	} {
+		if got := ofRegistry(c.err); errors.Is(got, runtime.ErrRegistry) != c.passes || c.err != nil && !errors.Is(got, c.err) {
+			t.Errorf("%v: %v", c.err, got)
 		}
 	}
 }

@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"syscall"
 
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	dockerconfig "github.com/containerd/containerd/v2/core/remotes/docker/config"
+	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
 
 	"github.com/greylag/greylag/internal/image"
 	"github.com/greylag/greylag/internal/runtime"
@@ -137,4 +140,31 @@ func (r *Runtime) resolver(ctx context.Context, ref image.Reference, known login
 		options.HostDir = dockerconfig.HostDirFromRoot(r.config.HostsDir)
 	}
 	return docker.NewResolver(docker.ResolverOptions{Hosts: dockerconfig.ConfigureHosts(ctx, options)})
+}
+
+// ofRegistry marks errors of a pull that are the registry's or the network's and may pass.
+// What it says of the image or the login stays, and so does a name that nobody knows.
+func ofRegistry(err error) error {
+	var status remoteerrors.ErrUnexpectedStatus
+	var name *net.DNSError
+	var network *net.OpError
+	var timed net.Error
+	passes := false
+	switch {
+	case errors.As(err, &status):
+		passes = status.StatusCode >= http.StatusInternalServerError ||
+			status.StatusCode == http.StatusTooManyRequests || status.StatusCode == http.StatusRequestTimeout
+	case errors.As(err, &name):
+		passes = !name.IsNotFound
+	case errors.As(err, &network):
+		passes = network.Op != "remote error" // crypto/tls has it so where the other side refuses
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		passes = true // hung up
+	case errors.As(err, &timed):
+		passes = timed.Timeout()
+	}
+	if passes {
+		return fmt.Errorf("%w: %w", runtime.ErrRegistry, err)
+	}
+	return err
 }
