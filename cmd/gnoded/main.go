@@ -4,12 +4,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"sync"
 	"syscall"
 
@@ -44,8 +42,11 @@ func serve(ctx context.Context, cfg config.Node, log *slog.Logger) error {
 	}
 	cfg.Name = id.Peer().Name // what the controllers know this node by
 	// The state is root's alone; the folder above it, /run/greylag, is where every user reaches gauthd.
-	if err := os.MkdirAll(filepath.Dir(cfg.StateDir), 0o755); err != nil {
-		return fmt.Errorf("state_dir: %w", err)
+	// So it is with data_dir, and /var/lib/greylag.
+	for _, dir := range []string{cfg.StateDir, cfg.DataDir} {
+		if err := pki.MakePrivate(dir); err != nil {
+			return err
+		}
 	}
 	parts := assemble(cfg, log)
 	defer parts.close()

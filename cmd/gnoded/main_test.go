@@ -134,7 +134,7 @@ func cluster(t *testing.T, dir, extra string) (*leader, string) {
 	go func() { _ = server.ServeTLS(listener, "", "") }()
 	t.Cleanup(func() { _ = server.Close() })
 	text := fmt.Sprintf("controllers = [%q]\ndata_dir = %q\nstate_dir = %q\npki_dir = %q\ncdi_dir = %q\ncpus = 2\n%s\n",
-		listener.Addr(), dir+"/data", dir+"/run/state", dir+"/n1", dir+"/cdi", extra)
+		listener.Addr(), dir+"/lib/data", dir+"/run/state", dir+"/n1", dir+"/cdi", extra)
 	path := filepath.Join(dir, "gnoded.toml")
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestKilledWithATaskRunning(t *testing.T) {
 		}}
 	})
 	l.until(t, "started", func() bool { return l.phase() == "started" })
-	for folder, want := range map[string]os.FileMode{"run": 0o755, "run/state": 0o700} {
+	for folder, want := range map[string]os.FileMode{"run": 0o755, "run/state": 0o700, "lib": 0o755, "lib/data": 0o700} {
 		if info, err := os.Stat(filepath.Join(dir, folder)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v %v, want %v", folder, info, err, want)
 		}

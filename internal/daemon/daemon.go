@@ -171,7 +171,10 @@ type storage struct {
 
 func openStorage(cfg config.Controller, clusterID string, stream raftlog.Stream, log *slog.Logger) (*storage, error) {
 	s := &storage{clock: newSteady(clock)}
-	var err error
+	err := pki.MakePrivate(cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
 	if s.archive, err = archive.Open(filepath.Join(cfg.DataDir, "archive"), archive.Options{}); err != nil {
 		return nil, err
 	}

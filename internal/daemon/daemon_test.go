@@ -33,8 +33,7 @@ func layout(t *testing.T) (config, addr string) {
 	must(t, ca.Issue(filepath.Join(dir, "pki"), pki.Grant{Peer: pki.Peer{ClusterID: "test", Role: pki.RoleController, Name: "c1"}, Hosts: []string{"127.0.0.1"}}, time.Now()))
 	config = filepath.Join(dir, "gctld.toml")
 	must(t, os.WriteFile(config, fmt.Appendf(nil, "name = \"c1\"\nlisten = %q\nadvertise = %q\ndata_dir = %q\npki_dir = %q\n[raft]\nreserve = \"0\"\n",
-		addr, addr, filepath.Join(dir, "data"), filepath.Join(dir, "pki")), 0o644))
-	must(t, os.Mkdir(filepath.Join(dir, "data"), 0o700))
+		addr, addr, filepath.Join(dir, "lib", "data"), filepath.Join(dir, "pki")), 0o644))
 	return config, addr
 }
 
@@ -148,6 +147,12 @@ func TestAControllersLife(t *testing.T) {
 	}
 	if code, _, err := command(t, "init", "--config", config); code != exitFailed || !strings.Contains(err, "holds a cluster's state already") {
 		t.Fatal(code, err)
+	}
+	lib := filepath.Join(filepath.Dir(config), "lib")
+	for folder, want := range map[string]os.FileMode{lib: 0o755, filepath.Join(lib, "data"): 0o700} {
+		if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v %v, want %v", folder, info, err, want)
+		}
 	}
 	r := start(t, config, addr)
 	metrics, status := r.get("/metrics")

@@ -127,7 +127,7 @@ func (ca *CA) Save(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := makeDir(dir); err != nil {
+	if err := MakePrivate(dir); err != nil {
 		return err
 	}
 	// The key first: a certificate without its key would look like a finished CA.

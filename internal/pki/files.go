@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -28,13 +29,34 @@ const (
 // ErrExposed marks a private key that other users of the host can read.
 var ErrExposed = errors.New("private key can be read by others")
 
-// makeDir creates the folder for its owner alone. One that exists keeps its mode: the files in it
-// carry their own.
-func makeDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("create key folder: %w", err)
+// MakePrivate creates a folder of a daemon for its owner alone, and what lacks above it for everybody
+// to pass, whatever the umask: beside /var/lib/greylag/controller lie the folders of other accounts,
+// such as that of the reports. What exists keeps its mode.
+func MakePrivate(dir string) error {
+	if err := makeWay(filepath.Dir(dir)); err != nil {
+		return fmt.Errorf("create the way to %s: %w", dir, err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("create private folder: %w", err)
 	}
 	return nil
+}
+
+func makeWay(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := makeWay(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) { // another daemon was quicker
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
 }
 
 // writeFile replaces path so that, whatever crashes, either the old or the new content is there.

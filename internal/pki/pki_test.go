@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -136,8 +137,9 @@ func TestVerifyRefuses(t *testing.T) {
 }
 
 func TestFilesAndModes(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077))
 	ca := testCA(t, "prod")
-	dir := filepath.Join(t.TempDir(), "a", "pki")
+	dir := filepath.Join(t.TempDir(), "a", "b", "pki")
 	if err := ca.Save(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +156,7 @@ func TestFilesAndModes(t *testing.T) {
 	if err := back.Issue(dir, Grant{Peer: Peer{"prod", RoleController, "ctl1"}}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]os.FileMode{".": 0o700, TrustFile: 0o644, caKeyFile: 0o600, IdentityFile: 0o600} {
+	for name, want := range map[string]os.FileMode{"../..": 0o755, "..": 0o755, ".": 0o700, TrustFile: 0o644, caKeyFile: 0o600, IdentityFile: 0o600} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: mode %v, %v, want %v", name, info.Mode().Perm(), err, want)

@@ -78,10 +78,10 @@ func LoadTrust(path string) (*Trust, error) {
 	return t, nil
 }
 
-// Save writes the CA certificate to DIR/ca.pem, mode 0644, creating the folder with mode 0700 if it
-// is absent.
+// Save writes the CA certificate to DIR/ca.pem, mode 0644, creating the folder as MakePrivate
+// does.
 func (t *Trust) Save(dir string) error {
-	if err := makeDir(dir); err != nil {
+	if err := MakePrivate(dir); err != nil {
 		return err
 	}
 	return writeFile(filepath.Join(dir, TrustFile), t.PEM(), 0o644)

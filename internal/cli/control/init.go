@@ -71,6 +71,9 @@ func (t *tool) found(ctx context.Context, f founding) error {
 	if err := notYet(ctx, cfg.PKIDir, f.force); err != nil {
 		return err
 	}
+	if err := pki.MakePrivate(cfg.DataDir); err != nil { // before what lies in it, which would let everybody pass
+		return err
+	}
 	ca, err := newAuthority(cfg.PKIDir, f.name)
 	if err != nil {
 		return err

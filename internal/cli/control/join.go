@@ -57,7 +57,7 @@ func (t *tool) join() *cobra.Command {
 // place is where a role's daemon keeps its certificate, and who it is.
 type place struct {
 	pkiDir, name, advertise, socket string
-	dataDir                         string   // of a controller
+	dataDir                         string   // of a node or a controller
 	controllers                     []string // that the daemon's file names; none for a controller
 }
 
@@ -69,7 +69,7 @@ func (j joining) placeOf() (place, error) {
 	case pki.RoleNode:
 		var cfg config.Node
 		cfg, err = config.LoadNode(j.config)
-		at.pkiDir, at.name, at.controllers = cfg.PKIDir, cfg.Name, cfg.Controllers
+		at.pkiDir, at.dataDir, at.name, at.controllers = cfg.PKIDir, cfg.DataDir, cfg.Name, cfg.Controllers
 	case pki.RoleAuth:
 		var cfg config.Auth
 		cfg, err = config.LoadAuth(j.config)
@@ -117,6 +117,11 @@ func (t *tool) enter(ctx context.Context, j joining) error {
 	if err != nil {
 		return err
 	}
+	if at.dataDir != "" { // before what lies in it, which would let everybody pass
+		if err := pki.MakePrivate(at.dataDir); err != nil {
+			return err
+		}
+	}
 	if j.token.Role == pki.RoleController {
 		if err := keepCAKey(at.pkiDir, trust, answer.CaKey); err != nil {
 			return err
@@ -153,7 +158,7 @@ func (t *tool) settle(j joining, at place, trust *pki.Trust, answer *greylagv1.J
 	if len(controllers) == 0 {
 		controllers = []string{j.address}
 	}
-	if at.dataDir != "" {
+	if j.token.Role == pki.RoleController {
 		if err := writeFile(filepath.Join(at.dataDir, controllersFile), strings.Join(controllers, "\n")+"\n"); err != nil {
 			return err
 		}
