@@ -54,6 +54,7 @@ type listing struct {
 	sort     []sortKey
 	asOf     *greylagv1.AsOf  // of the answer; nil when it is not known
 	ranked   map[uint64]int64 // priorities of jobs that wait, where they are asked for
+	waited   awaited          // where it is told why jobs wait
 	every    time.Duration    // 0: once
 }
 
@@ -101,10 +102,7 @@ func (p *Process) queue(ctx context.Context) error {
 		}
 		p.WarnUnknown(ctx, cluster, l.filter)
 	}
-	planned, err := l.starts(ctx, cluster)
-	if err == nil {
-		l.ranked, err = l.priorities(ctx, cluster)
-	}
+	planned, err := l.ask(ctx, cluster, jobs)
 	if err != nil {
 		return err
 	}
@@ -189,6 +187,18 @@ func fetch(ctx context.Context, c Cluster, l listing) ([]*greylagv1.Job, *greyla
 	return jobs, asOf, stream.Err()
 }
 
+// ask asks for what is shown of the jobs and no part of them.
+func (l *listing) ask(ctx context.Context, c Cluster, jobs []*greylagv1.Job) (starts, error) {
+	planned, err := l.starts(ctx, c)
+	if err == nil {
+		l.ranked, err = l.priorities(ctx, c)
+	}
+	if err == nil {
+		l.waited, err = l.awaited(ctx, c, jobs)
+	}
+	return planned, err
+}
+
 // printQueue prints jobs in the form that was asked for.
 func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job, planned starts) error {
 	out := bufio.NewWriterSize(p.Stdout, 64<<10)
@@ -215,7 +225,7 @@ func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job
 	for i := range rows {
 		line = writeRow(line[:0], columns, v, &rows[i])
 		if l.why && rows[i].state == cluster.Pending {
-			if why := WaitText(rows[i].job, v.when); why != "" {
+			if why := l.waited.why(rows[i].job, v); why != "" {
 				line = append(appendPrintable(append(line, "      "...), why), '\n')
 			}
 		}
@@ -312,10 +322,7 @@ func (p *Process) repaint(ctx context.Context, cfg config.Client, l listing, c C
 	fresh := false
 	for {
 		if fresh && due == nil {
-			planned, err := l.starts(ctx, c)
-			if err == nil {
-				l.ranked, err = l.priorities(ctx, c)
-			}
+			planned, err := l.ask(ctx, c, newest)
 			if err != nil {
 				return err
 			}

@@ -70,7 +70,7 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 		facts = append(facts, [2]string{"kept by", cause})
 	}
 	for _, u := range a.Unmet {
-		facts = append(facts, [2]string{"waits for", fmt.Sprintf("job %s of %s, %s, by %s", u.Job, u.User, u.State, u.Dependency)})
+		facts = append(facts, [2]string{"waits for", cli.UnmetText(u)})
 	}
 	if a.UnmetMore > 0 {
 		facts = append(facts, [2]string{"waits for", cli.Count(int64(a.UnmetMore), "more job")})

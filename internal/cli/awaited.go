@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const (
+	// mostAwaited is of how many jobs one line tells.
+	mostAwaited = 3
+	// mostAsked is how many jobs are asked for at once, of the words that a filter may have.
+	mostAsked = 5000
+)
+
+// UnmetText is a job for which a dependency waits.
+func UnmetText(u *greylagv1.Unmet) string {
+	return fmt.Sprintf("job %s of %s, %s, by %s", u.Job, u.User, u.State, u.Dependency)
+}
+
+// awaited are the jobs that have not ended among those for which others wait, by the word that
+// names them in a dependency: elements for an array.
+type awaited map[string][]*greylagv1.Job
+
+// awaited asks for the jobs that the listed ones wait for, where the listing tells of them. Of all
+// of them in few calls: there may be as many as jobs.
+func (l *listing) awaited(ctx context.Context, c Cluster, jobs []*greylagv1.Job) (awaited, error) {
+	known := make(awaited)
+	if !l.why || l.json {
+		return known, nil
+	}
+	for _, j := range jobs {
+		if j.Reason != cluster.ReasonDependency.String() {
+			continue
+		}
+		for _, d := range j.Depends {
+			if d.Job != "" { // singleton has none
+				known[d.Job] = nil
+			}
+		}
+	}
+	for words := range slices.Chunk(slices.Sorted(maps.Keys(known)), mostAsked) {
+		found, _, err := fetch(ctx, c, listing{filter: &greylagv1.Filter{Jobs: words}, stale: l.stale})
+		if err != nil {
+			return nil, fmt.Errorf("ask for the jobs that others wait for: %w", err)
+		}
+		for _, j := range found {
+			words := []string{j.Ref}
+			if array, _, element := strings.Cut(j.Ref, "_"); element {
+				words = append(words, array)
+			}
+			for _, word := range words {
+				if _, wanted := known[word]; wanted {
+					known[word] = append(known[word], j)
+				}
+			}
+		}
+	}
+	return known, nil
+}
+
+// text is for which jobs one waits by its dependencies; "" when none of them is known.
+func (a awaited) text(j *greylagv1.Job) string {
+	var told []string
+	more := 0
+	words := dependWords(j.Depends)
+	for i, d := range j.Depends {
+		for _, other := range a[d.Job] {
+			begun := other.State != cluster.Pending.String()
+			switch {
+			case d.Kind == cluster.After.String() && begun: // at most its minutes are waited for
+			case d.Kind == cluster.AfterCorr.String() && d.Job != other.Ref && j.ArrayId != 0 && j.ArrayIndex != other.ArrayIndex:
+			case len(told) == mostAwaited:
+				more++
+			default:
+				told = append(told, UnmetText(&greylagv1.Unmet{Job: other.Ref, User: other.User, State: other.State, Dependency: words[i]}))
+			}
+		}
+	}
+	if more > 0 {
+		told = append(told, Count(int64(more), "more job"))
+	}
+	if len(told) == 0 {
+		return ""
+	}
+	return "waits for " + strings.Join(told, "; ")
+}
+
+// why is what the queue says under a job that waits.
+func (a awaited) why(j *greylagv1.Job, v view) string {
+	if j.Reason != cluster.ReasonDependency.String() {
+		return WaitText(j, v.when)
+	}
+	text := a.text(j)
+	if text == "" && j.Detail == "" && len(j.Depends) > 0 {
+		return "dependency " + dependText(j.Depends) + " does not hold yet"
+	}
+	return cmp.Or(text, j.Detail)
+}
