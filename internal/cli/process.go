@@ -127,8 +127,8 @@ func (p *Process) colours(cfg config.Client) bool {
 // The caller closes the latter.
 func (p *Process) Client() (config.Client, Cluster, error) { return p.ClientOf("") }
 
-// ClientOf is Client that asks one controller, HOST:PORT, and no other; "" is whichever
-// answers.
+// ClientOf is Client that asks one controller, HOST or HOST:PORT, and no other; "" is
+// whichever answers.
 func (p *Process) ClientOf(controller string) (config.Client, Cluster, error) {
 	cfg, err := config.LoadClient("")
 	if err != nil {
@@ -138,7 +138,9 @@ func (p *Process) ClientOf(controller string) (config.Client, Cluster, error) {
 		return cfg, nil, errors.Join(errConfig, err)
 	}
 	if controller != "" {
-		cfg.Controllers, cfg.Direct = []string{controller}, true
+		if err := cfg.AskOnly(controller); err != nil {
+			return cfg, nil, &UsageError{"--controller: " + err.Error(), "gctl cluster status lists their addresses"}
+		}
 	}
 	cluster, err := p.Dial(cfg)
 	if err == nil {

@@ -229,3 +229,23 @@ func FuzzDocument(f *testing.F) {
 		}
 	})
 }
+
+// TestAskOnly: a controller is named on a command line as it is in a file, but one alone.
+func TestAskOnly(t *testing.T) {
+	for named, want := range map[string]string{
+		"ctl1": "ctl1:7117", "ctl1:81": "ctl1:81", "127.0.0.1": "127.0.0.1:7117", "::1": "[::1]:7117",
+		"ctl1:none": "", ":7117": "", "ctl[1-2]": "", "": "",
+	} {
+		cfg := DefaultClient()
+		err := cfg.AskOnly(named)
+		if want == "" {
+			if err == nil || cfg.Direct {
+				t.Errorf("%q: %v", named, cfg.Controllers)
+			}
+			continue
+		}
+		if err != nil || !cfg.Direct || !slices.Equal(cfg.Controllers, []string{want}) {
+			t.Errorf("%q: %v, %v, want %s", named, cfg.Controllers, err, want)
+		}
+	}
+}

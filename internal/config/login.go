@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"time"
 )
@@ -69,6 +71,20 @@ func DefaultClient() Client {
 		Color:       "auto",
 		Timeout:     time.Minute,
 	}
+}
+
+// AskOnly lets commands ask one controller, HOST or HOST:PORT, and no other.
+func (cfg *Client) AskOnly(controller string) error {
+	c := checker{doc: &document{}}
+	named := c.addresses("controller", []string{controller})
+	switch {
+	case len(c.faults) > 0:
+		return errors.New(c.faults[0].Problem)
+	case len(named) > 1:
+		return fmt.Errorf("%q names %d controllers", controller, len(named))
+	}
+	cfg.Controllers, cfg.Direct = named, true
+	return nil
 }
 
 // LoadClient reads the commands' file and drop-ins. "" is the file that ClientEnv names or else

@@ -26,7 +26,7 @@ func (t *tool) clusterCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	all.AddCommand(
-		&cobra.Command{Use: "status", Short: "How the controllers are; needs no leader", Args: cobra.NoArgs, RunE: t.on(t.status)},
+		t.statusCommand(),
 		&cobra.Command{
 			Use: "add ID ADDRESS", Short: "Make a controller that has joined a member", Args: cobra.ExactArgs(2),
 			RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
@@ -69,12 +69,31 @@ func (t *tool) said(err error, format string, args ...any) error {
 	return err
 }
 
+func (t *tool) statusCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "status", Short: "How the controllers are; needs no leader",
+		Long: `Says how the controllers are: as the leader knows, or where none leads, whichever answers.
+With --controller that one tells how far it has come itself.`,
+		Args: cobra.NoArgs, RunE: t.on(t.status),
+	}
+	t.oneController(c)
+	return c
+}
+
+// oneController gives a command the option to ask a controller that is named. Without it
+// gauthd carries the call to whichever it has a connection to.
+func (t *tool) oneController(c *cobra.Command) {
+	c.Flags().StringVar(&t.controller, "controller", "", "ask this controller, HOST or HOST:PORT, and no other")
+}
+
 func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 	s, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
 	if err != nil {
 		return err
 	}
-	s = leaderSays(ctx, c, s)
+	if t.controller == "" {
+		s = leaderSays(ctx, c, s)
+	}
 	if t.json {
 		return t.WriteJSON(statusOf(s))
 	}

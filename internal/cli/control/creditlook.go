@@ -484,7 +484,7 @@ status is then 4.`,
 			return t.verified(a)
 		}),
 	}
-	c.Flags().StringVar(&t.controller, "controller", "", "ask this controller, HOST:PORT, and no other")
+	t.oneController(c)
 	return c
 }
 

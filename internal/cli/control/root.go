@@ -27,7 +27,7 @@ type tool struct {
 	*cli.Process
 	json       bool
 	stale      bool   // what any controller knows will do
-	controller string // HOST:PORT that alone is asked; "": any
+	controller string // HOST or HOST:PORT that alone is asked; "": any
 }
 
 // Run is gctl.
