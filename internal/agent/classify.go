@@ -47,7 +47,7 @@ func classify(t *task, exit tasks.Exit) cluster.Task {
 	case !how.Exit.OK() && t.Blame != "":
 		how.Cause, how.Message = cluster.GPUFault, t.Blame
 	default:
-		how.Cause = cluster.Exited
+		how.Cause, how.Message = cluster.Exited, survivedMessage(t, exit)
 	}
 	return how
 }
@@ -58,6 +58,19 @@ func memoryMessage(t *task, exit tasks.Exit) string {
 		return "the kernel killed a process of the task for want of memory"
 	}
 	return fmt.Sprintf("used %d MiB of the %d MiB it asked for; ask for more with --mem", exit.PeakMemory>>20, limit/cluster.MiB)
+}
+
+// survivedMessage is about a task that ended well although processes of it were killed for
+// memory: nothing else would tell why what it made may be wrong. "" where none was.
+func survivedMessage(t *task, exit tasks.Exit) string {
+	if exit.OOMKills == 0 {
+		return ""
+	}
+	message := fmt.Sprintf("the kernel killed %d of its processes for want of memory, and it went on", exit.OOMKills)
+	if t.own().GetMemory() > 0 {
+		message += ": " + memoryMessage(t, exit)
+	}
+	return message
 }
 
 // failure is why a task could not be started.

@@ -161,6 +161,7 @@ func TestClassify(t *testing.T) {
 		"signal":      {taskdb.Task{}, tasks.Exit{Code: 139, Signal: 11}, cluster.Exited, cluster.Exit{Signal: 11}},
 		"stopped":     {taskdb.Task{KillAt: 1}, tasks.Exit{Code: 143, Signal: 15}, cluster.Stopped, cluster.Exit{Signal: 15}},
 		"memory":      {taskdb.Task{}, tasks.Exit{Code: 137, Signal: 9, OOM: true}, cluster.MemoryKilled, cluster.Exit{Signal: 9}},
+		"survived":    {taskdb.Task{}, tasks.Exit{OOMKills: 2}, cluster.Exited, cluster.Exit{}},
 		"lost":        {taskdb.Task{KillAt: 1}, tasks.Exit{Lost: true}, cluster.TaskLost, cluster.Exit{}},
 		"launch":      {taskdb.Task{}, tasks.Exit{Code: 118, LaunchError: "no"}, cluster.LaunchFailed, cluster.Exit{Code: 118}},
 		"doomed":      {taskdb.Task{Doomed: "XID 79"}, tasks.Exit{Code: 137, Signal: 9}, cluster.GPUFault, cluster.Exit{Signal: 9}},
@@ -171,6 +172,9 @@ func TestClassify(t *testing.T) {
 		got := classify(newTask(&c.task, example()), c.exit)
 		if got.Cause != c.want || got.Exit != c.how || got.Ended != cluster.InstantOf(ended) {
 			t.Errorf("%s: %+v", name, got)
+		}
+		if told := strings.Contains(got.Message, "killed 2 of its processes"); told != (name == "survived") {
+			t.Errorf("%s: message %q", name, got.Message)
 		}
 	}
 	for err, want := range map[error]cluster.Cause{
