@@ -106,7 +106,7 @@ func (a *Agent) started(ctx context.Context, t *task, asked time.Time, err error
 func (a *Agent) endFailed(t *task, err error) {
 	cause, message := causeOf(err)
 	a.log.Warn("cannot start task", "job", t.ID.Job, "attempt", t.ID.Attempt, "cause", cause.String(), "error", err)
-	if errors.Is(err, tasks.ErrUnavailable) {
+	if errors.Is(err, tasks.ErrUnavailable) || errors.Is(err, tasks.ErrUnfit) {
 		a.setFault("runtime", err.Error())
 	}
 	var h *hookError

@@ -29,6 +29,9 @@ var (
 	// ErrUnavailable says that the runtime's daemon does not answer; the
 	// task may well be running. Trying again later is right.
 	ErrUnavailable = errors.New("container runtime does not answer")
+	// ErrUnfit says that the runtime can start nothing on this node until
+	// somebody mends what the message names. What runs goes on.
+	ErrUnfit = errors.New("container runtime cannot be used")
 	// ErrRegistry says that the registry of an image does not answer, or that
 	// it has trouble of its own. Trying again later is right.
 	ErrRegistry = errors.New("its registry cannot serve it now")

@@ -27,13 +27,11 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/cgroup"
+	"github.com/greylag/greylag/internal/runtime"
 )
 
 // ErrTooOld says that containerd is older than what this package was tried with.
 var ErrTooOld = errors.New("containerd is older than 1.6.20")
-
-// ErrConfig says that the configuration cannot work on this host.
-var ErrConfig = errors.New("container runtime configuration")
 
 // Config is how this node uses containerd. Empty fields take the default named.
 type Config struct {
@@ -136,21 +134,21 @@ func (c Config) withDefaults(mixed bool) (Config, error) {
 		fill(&c.CgroupParent, "/greylag")
 	}
 	if !namespaceForm.MatchString(c.Namespace) {
-		return Config{}, fmt.Errorf("%w: namespace %q", ErrConfig, c.Namespace)
+		return Config{}, fmt.Errorf("%w: namespace %q", runtime.ErrUnfit, c.Namespace)
 	}
 	if *c.Systemd {
 		if _, err := cgroup.SlicePath(c.CgroupParent); err != nil {
-			return Config{}, fmt.Errorf("%w: %w", ErrConfig, err)
+			return Config{}, fmt.Errorf("%w: %w", runtime.ErrUnfit, err)
 		}
 	}
 	if c.Logins != "" {
 		if _, err := nodeLogins(c.Logins); err != nil {
-			return Config{}, fmt.Errorf("%w: %w", ErrConfig, err)
+			return Config{}, fmt.Errorf("%w: %w", runtime.ErrUnfit, err)
 		}
 	}
 	for _, dir := range append([]string{c.StateDir, c.ScratchDir, c.GInit}, c.Hidden...) {
 		if !filepath.IsAbs(dir) {
-			return Config{}, fmt.Errorf("%w: %q is not an absolute path", ErrConfig, dir)
+			return Config{}, fmt.Errorf("%w: %q is not an absolute path", runtime.ErrUnfit, dir)
 		}
 	}
 	var err error
@@ -185,7 +183,7 @@ func findOCIRuntime(name string, mixed bool) (path string, crun bool, err error)
 	if faults != nil {
 		return "", false, faults
 	}
-	return "", false, fmt.Errorf("%w: none of %q is installed", ErrConfig, candidates)
+	return "", false, fmt.Errorf("%w: none of %q is installed", runtime.ErrUnfit, candidates)
 }
 
 // versionTime bounds asking a program for its version; they answer in milliseconds.
@@ -199,11 +197,11 @@ func tryOCIRuntime(path string, mixed bool) (crun bool, err error) {
 	defer cancel()
 	answer, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
-		return false, fmt.Errorf("%w: %s does not run: %w", ErrConfig, path, err)
+		return false, fmt.Errorf("%w: %s does not run: %w", runtime.ErrUnfit, path, err)
 	}
 	crun = strings.HasPrefix(string(answer), "crun version")
 	if mixed && crun {
-		return false, fmt.Errorf("%w: %s is crun, which refuses a host with control groups of both versions: set containerd.oci_runtime to runc", ErrConfig, path)
+		return false, fmt.Errorf("%w: %s is crun, which refuses a host with control groups of both versions: set containerd.oci_runtime to runc", runtime.ErrUnfit, path)
 	}
 	return crun, nil
 }

@@ -117,7 +117,7 @@ func unmount(stateDir string) error {
 func (r *Runtime) OCIRuntime() string { return filepath.Base(r.config.OCIRuntime) }
 
 // Ready asks containerd for its version. ErrUnavailable where it does not
-// answer, ErrTooOld where it is older than 1.6.20, ErrConfig where the shim is gone.
+// answer, ErrTooOld where it is older than 1.6.20, runtime.ErrUnfit where the shim is gone.
 func (r *Runtime) Ready(ctx context.Context) error {
 	if err := checkShim(r.config.Shim); err != nil {
 		return err
@@ -192,7 +192,7 @@ func checkShim(path string) error {
 	}
 	for _, program := range []string{path, filepath.Join(filepath.Dir(path), shim.Daemon)} {
 		if _, err := exec.LookPath(program); err != nil || !filepath.IsAbs(program) {
-			return fmt.Errorf("%w: shim %s: install it, or set containerd.shim to \"containerd\": %w", ErrConfig, program, err)
+			return fmt.Errorf("%w: shim %s: install it, or set containerd.shim to \"containerd\": %w", runtime.ErrUnfit, program, err)
 		}
 	}
 	return nil

@@ -287,10 +287,11 @@ func TestShimGone(t *testing.T) {
 	if err := os.Rename(filepath.Join(bin, "gshimd"), away); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Ready(limit(t)); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), bin+"/gshimd") {
+	if err := r.Ready(limit(t)); !errors.Is(err, runtime.ErrUnfit) || !strings.Contains(err.Error(), bin+"/gshimd") {
 		t.Errorf("ready: %v", err)
 	}
-	if err := r.Start(limit(t), job(t, 1, "exit 0\n")); !errors.Is(err, runtime.ErrUnavailable) || !errors.Is(err, ErrConfig) {
+	if err := r.Start(limit(t), job(t, 1, "exit 0\n")); !errors.Is(err, runtime.ErrUnfit) ||
+		!strings.HasPrefix(err.Error(), "start task j1-a1: container runtime cannot be used: shim "+bin+"/gshimd: install it") {
 		t.Errorf("start: %v", err)
 	}
 	if err := os.Rename(away, filepath.Join(bin, "gshimd")); err != nil {

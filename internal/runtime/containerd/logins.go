@@ -77,7 +77,7 @@ func userLogins(ctx context.Context, request runtime.FetchRequest) (logins, erro
 func nodeLogins(path string) (image.Credentials, error) {
 	c, err := readLogins(path, func(info os.FileInfo) error {
 		if info.Mode().Perm()&0o077 != 0 || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
-			return fmt.Errorf("%w: it must belong to root, and nobody else may read it: chown root and chmod 600", ErrConfig)
+			return errors.New("it must belong to root, and nobody else may read it: chown root and chmod 600")
 		}
 		return nil
 	})

@@ -50,16 +50,20 @@ func TestCgroupsPath(t *testing.T) {
 }
 
 func TestConfigRefused(t *testing.T) {
-	yes := true
+	yes, openToAll := true, filepath.Join(t.TempDir(), "logins")
+	if err := os.WriteFile(openToAll, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, change := range []func(*Config){
 		func(c *Config) { c.GInit = "ginit" }, func(c *Config) { c.Namespace = "a b" },
 		func(c *Config) { c.OCIRuntime = "/no/such/runtime" },
 		func(c *Config) { c.OCIRuntime = "/bin/false" },
 		func(c *Config) { c.Systemd, c.CgroupParent = &yes, "/greylag" },
+		func(c *Config) { c.Logins = openToAll },
 	} {
 		c := Config{GInit: "/ginit", OCIRuntime: "/bin/true"}
 		change(&c)
-		if _, err := c.withDefaults(false); !errors.Is(err, ErrConfig) {
+		if _, err := c.withDefaults(false); !errors.Is(err, runtime.ErrUnfit) || strings.Count(err.Error(), "container runtime") != 1 {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -139,7 +143,7 @@ func TestCrunIsKnownByItsWord(t *testing.T) {
 	if err := os.WriteFile(crun, []byte("#!/bin/sh\necho crun version 1.8\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := findOCIRuntime(crun, true); !errors.Is(err, ErrConfig) {
+	if _, _, err := findOCIRuntime(crun, true); !errors.Is(err, runtime.ErrUnfit) {
 		t.Errorf("control groups of both versions: %v", err)
 	}
 	if path, is, err := findOCIRuntime(crun, false); err != nil || path != crun || !is {

@@ -71,7 +71,7 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 		// Whoever told of it first: the time is up at containerd and its shim as well.
 		late := context.DeadlineExceeded
 		if gone := checkShim(r.config.Shim); gone != nil { // each task would fail so, and be tried again
-			err = fmt.Errorf("%w: %w", runtime.ErrUnavailable, gone)
+			err = gone
 		} else if errors.Is(ctx.Err(), late) || strings.Contains(err.Error(), late.Error()) {
 			err = fmt.Errorf("%w: %w", runtime.ErrUnavailable, err)
 		}
