@@ -195,10 +195,15 @@ func opener(t testing.TB, kind, dir string) func() (tasks.Runtime, func() error,
 			return rt, func() error { return nil }, err
 		}
 	}
+	return containerdAt(shared.daemon.Address(), dir)
+}
+
+// containerdAt opens the one that listens there.
+func containerdAt(address, dir string) func() (tasks.Runtime, func() error, error) {
 	name := filepath.Base(dir)
 	return func() (tasks.Runtime, func() error, error) {
 		rt, err := containerd.New(containerd.Config{
-			Address: shared.daemon.Address(), Namespace: name, GInit: shared.ginit, CgroupParent: containerd.GroupOf("agent", name),
+			Address: address, Namespace: name, GInit: shared.ginit, CgroupParent: containerd.GroupOf("agent", name),
 			StateDir: filepath.Join(dir, "run"), ScratchDir: filepath.Join(dir, "tmp"), DeviceSpecs: []string{filepath.Join(dir, "cdi")},
 		})
 		if err != nil {

@@ -108,19 +108,27 @@ func (a *Agent) gpusAre(inventory gpu.Inventory, err error) {
 	}
 }
 
-// watchHealth looks at the runtime and the GPUs now and then.
-func (a *Agent) watchHealth(ctx context.Context) {
-	ticker := time.NewTicker(a.cfg.Health)
+// runtimeSpacing is how often a runtime that does not work is looked at.
+const runtimeSpacing = 2 * time.Second
+
+// watchRuntime looks at the runtime now and then, and often while it does not work.
+func (a *Agent) watchRuntime(ctx context.Context) {
+	spacing := min(a.cfg.Health, runtimeSpacing)
+	seldom := int(a.cfg.Health / spacing)
+	ticker := time.NewTicker(spacing)
 	defer ticker.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		var listed bool
-		if a.ask(ctx, func() { listed = a.listed }) != nil {
+		var works, listed bool
+		if a.ask(ctx, func() { works, listed = a.faults["runtime"] == "", a.listed }) != nil {
 			return
+		}
+		if works && listed && n%seldom != 0 {
+			continue
 		}
 		ready := a.runtimeReady(ctx)
 		if ctx.Err() != nil {
@@ -131,6 +139,19 @@ func (a *Agent) watchHealth(ctx context.Context) {
 			if found, err := a.list(ctx); err == nil {
 				a.post(func() { a.adopt(ctx, found) })
 			}
+		}
+	}
+}
+
+// watchInventory looks at the GPUs now and then.
+func (a *Agent) watchInventory(ctx context.Context) {
+	ticker := time.NewTicker(a.cfg.Health)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
 		}
 		inventory, err := a.askGPUs(ctx)
 		if ctx.Err() != nil {

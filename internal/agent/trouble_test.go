@@ -15,6 +15,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -393,6 +394,37 @@ func TestGPUsThatDoNotAnswer(t *testing.T) {
 		r := n.registry[len(n.registry)-1]
 		return len(r.GetGpus()) == 2 && r.GetFault() == ""
 	})
+}
+
+// TestContainerdComesBack: a node notices within seconds, however seldom it looks at a runtime
+// that works, and runs tasks again.
+func TestContainerdComesBack(t *testing.T) {
+	t.Parallel()
+	var own *daemon.Daemon
+	n := newNode(t, "containerd", func(n *node) {
+		var err error
+		if own, err = daemon.Start(filepath.Join(shared.dir, "own"), daemon.Options{Tmpfs: true}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := own.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		n.cfg.Health, n.open = time.Hour, containerdAt(own.Address(), n.dir)
+		if err := own.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	n.until("a fault", func() bool { return len(n.registry) > 0 && n.fault() != "" })
+	if err := own.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	n.until("no fault", func() bool { return n.fault() == "" })
+	n.want(at(1, 1), "#!/bin/sh\nexit 3\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
+	if end := n.settled(at(1, 1)); end.GetExitCode() != 3 {
+		t.Errorf("report: %v", end)
+	}
 }
 
 func TestNoRuntime(t *testing.T) {

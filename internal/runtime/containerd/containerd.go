@@ -124,6 +124,10 @@ func (r *Runtime) Ready(ctx context.Context) error {
 	}
 	version, err := r.client.Version(r.scope(ctx))
 	if err != nil {
+		// Else the client would wait up to 10 s before it connects again.
+		if conn, ok := r.client.Conn().(interface{ ResetConnectBackoff() }); ok {
+			conn.ResetConnectBackoff()
+		}
 		return unavailable(errgrpc.ToNative(err))
 	}
 	if !recent(version.Version) {
