@@ -28,7 +28,7 @@ const usage = `usage: gctld [run] [--config FILE]           serve as a controlle
        gctld init [--config FILE]            make this controller the first of a new cluster
        gctld snapshot [--config FILE] [-o F] back up a stopped cluster of one controller
        gctld restore [--config FILE] -i F    begin a cluster anew from a backup
-       gctld recover [--config FILE] --yes   make a stopped controller the only one left
+       gctld recover [--config FILE] [--yes] make a stopped controller the only one left
 
 Flags, the same for all:
 `
@@ -199,10 +199,15 @@ func (s *settings) restore(ctx context.Context, cfg config.Controller, log *slog
 }
 
 // errNotSure is what recover answers without --yes.
-var errNotSure = errors.New("this makes the controller the only member of the cluster: what the others had agreed and this one had not heard of is lost, and the others must never be started again with their data; add --yes to do it")
+var errNotSure = errors.New("this makes the controller the only member of the cluster: what the others had agreed and this one had not heard of is lost, and the others must never be started again with their data; repeat it with --yes to do it")
 
 func (s *settings) recover(cfg config.Controller, log *slog.Logger, stdout io.Writer) error {
 	if !s.yes {
+		text, err := Recoverable(cfg, log)
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(stdout, text)
 		return errNotSure
 	}
 	report, err := Recover(cfg, log)

@@ -164,3 +164,35 @@ func Recover(cfg config.Controller, log *slog.Logger) (raftlog.Recovery, error) 
 	}
 	return report, errors.Join(err, store.Close())
 }
+
+// Recoverable says, in lines for an administrator, what Recover would keep of a stopped
+// controller, and whom it would remove. It changes nothing.
+func Recoverable(cfg config.Controller, log *slog.Logger) (string, error) {
+	trust, err := pki.LoadTrust(filepath.Join(cfg.PKIDir, pki.TrustFile))
+	if err != nil {
+		return "", err
+	}
+	options, err := logConfig(cfg, trust.ClusterID(), nil, log)
+	if err != nil {
+		return "", err
+	}
+	is, self, err := raftlog.Recoverable(options)
+	if err != nil {
+		return "", err
+	}
+	from := "no snapshot"
+	if is.Snapshot != 0 {
+		from = fmt.Sprintf("the snapshot up to entry %d", is.Snapshot)
+	}
+	text := fmt.Sprintf("keeps:   everything up to entry %d, of term %d: %s, entries after it: %d\n", is.LastIndex, is.LastTerm, from, is.LastIndex-is.Snapshot)
+	if is.DamagedFrom != 0 {
+		text += fmt.Sprintf("loses:   entries %d to %d, which are damaged\n", is.DamagedFrom, is.DamagedTo)
+	}
+	text += fmt.Sprintf("stays:   %s, as the only member\n", self)
+	for _, m := range is.Members {
+		if m.ID != self {
+			text += fmt.Sprintf("removes: %s at %s\n", m.ID, m.Addr)
+		}
+	}
+	return text, nil
+}

@@ -66,6 +66,10 @@ func TestFlippedBitInALoneLogNeedsRecover(t *testing.T) {
 	flip(t, filepath.Join(n.cfg.Dir, databaseFile), "command two")
 	openDamaged(f, n)
 	openDamaged(f, n)
+	would, _, err := Recoverable(n.cfg)
+	if err != nil || would.DamagedTo != last || would.DamagedFrom != would.LastIndex+1 || would.LastTerm == 0 {
+		t.Fatalf("recoverable %+v, %v; the log ended at %d", would, err, last)
+	}
 	report, err := Recover(n.cfg, &journal{}, []Member{{n.self.ID, n.cfg.Addr, true}})
 	if err != nil || report.DamagedTo != last || report.DamagedFrom != report.LastIndex+1 || report.LastIndex == 0 {
 		t.Fatalf("recovery %+v, %v; the log ended at %d", report, err, last)
@@ -86,7 +90,10 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 	f := newFleet(t, steady)
 	f.grow(3)
 	f.propose("one")
-	f.must(f.leader().SnapshotNow(f.ctx()))
+	f.same() // all have it
+	for _, n := range f.nodes {
+		f.must(n.SnapshotNow(f.ctx()))
+	}
 	f.propose("two")
 	want := f.same()
 	survivor := f.followers()[1]
@@ -97,9 +104,13 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 	if _, err := Recover(f.config("empty"), &journal{}, []Member{{"empty", "x:1", true}}); err == nil {
 		t.Error("recovered from nothing")
 	}
+	would, self, err := Recoverable(survivor.cfg)
+	if err != nil || self != survivor.self.ID || len(would.Members) != 3 || would.Snapshot == 0 || would.Snapshot >= would.LastIndex {
+		t.Fatalf("recoverable by %s: %+v, %v", self, would, err)
+	}
 	report, err := Recover(survivor.cfg, &journal{}, []Member{{survivor.self.ID, survivor.cfg.Addr, true}})
-	if err != nil || report.DamagedFrom != 0 {
-		t.Fatalf("recovery %+v, %v", report, err)
+	if err != nil || report.DamagedFrom != 0 || report.LastIndex != would.LastIndex || report.LastTerm != would.LastTerm {
+		t.Fatalf("recovery %+v, %v, which was to be %+v", report, err, would)
 	}
 	f.nodes = nil
 	f.start(survivor.cfg)

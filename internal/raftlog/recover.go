@@ -12,7 +12,8 @@ import (
 
 // Recovery says what Recover kept and what may be lost.
 type Recovery struct {
-	LastIndex              uint64 // everything up to here is kept, and counts as agreed
+	LastIndex, LastTerm    uint64 // everything up to here is kept, and counts as agreed
+	Snapshot               uint64 // the newest entry in the snapshot that it begins with; 0: no snapshot
 	DamagedFrom, DamagedTo uint64 // entries that could not be read and were dropped; 0 if none
 	Members                []Member
 	Unmarked               bool // the directory had been marked as damaged
@@ -38,36 +39,30 @@ func (r Recovery) String() string {
 // AddMember for new ones: an empty list means that, at cfg.Addr. Else of cfg only
 // ClusterID, Dir, Clock and Logger matter. fsm must not be used afterwards.
 func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
-	var report Recovery
 	cfg = cfg.withDefaults()
-	if _, err := os.Stat(filepath.Join(cfg.Dir, identityFile)); err != nil {
-		return report, fmt.Errorf("raftlog: recover: %w", err)
-	}
-	self, err := loadIdentity(cfg)
+	r, err := openRecovery(cfg)
 	if err != nil {
-		return report, err
+		return Recovery{}, err
 	}
+	defer r.store.close()
 	if len(members) == 0 {
-		members = []Member{{ID: self.ID, Addr: cfg.Addr, Voter: true}}
+		members = []Member{{ID: r.self.ID, Addr: cfg.Addr, Voter: true}}
 	}
-	snap, err := openSnapshots(cfg)
+	servers, err := recoveredServers(r.self, members, knownServers(r.store, r.snap))
+	if err != nil {
+		return Recovery{}, err
+	}
+	report, err := readable(r.store, r.snap)
 	if err != nil {
 		return report, err
 	}
-	store, err := openStore(cfg.Dir, newReserve(cfg.Dir, 0, cfg.Logger))
-	if err != nil {
-		return report, fmt.Errorf("raftlog: recover: %w", err)
-	}
-	defer store.close()
-	servers, err := recoveredServers(self, members, knownServers(store, snap))
-	if err != nil {
-		return report, err
-	}
-	if report, err = dropDamaged(store, snap); err != nil {
-		return report, err
+	if report.DamagedFrom != 0 {
+		if err := r.store.DeleteRange(report.DamagedFrom, report.DamagedTo); err != nil {
+			return report, fmt.Errorf("raftlog: recover: drop entries %d to %d: %w", report.DamagedFrom, report.DamagedTo, err)
+		}
 	}
 	report.Members = members
-	if err := rewrite(cfg, self, recovery{fsm, store, snap}, servers); err != nil {
+	if err := r.rewrite(cfg, fsm, servers); err != nil {
 		return report, err
 	}
 	err = os.Remove(filepath.Join(cfg.Dir, quarantineFile))
@@ -78,30 +73,67 @@ func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
 	return report, nil
 }
 
+// Recoverable says what Recover would keep, and with whom the member agreed until now, itself
+// among them. It changes nothing. Of cfg only ClusterID, Dir and Logger matter.
+func Recoverable(cfg Config) (report Recovery, self string, err error) {
+	r, err := openRecovery(cfg.withDefaults())
+	if err != nil {
+		return report, "", err
+	}
+	defer r.store.close()
+	if report, err = readable(r.store, r.snap); err != nil {
+		return report, "", err
+	}
+	for _, s := range knownServers(r.store, r.snap) {
+		t, err := parseTarget(string(s.Address))
+		if err != nil {
+			return report, "", err
+		}
+		report.Members = append(report.Members, Member{ID: string(s.ID), Addr: t.addr, Voter: s.Suffrage == raft.Voter})
+	}
+	return report, r.self.ID, nil
+}
+
+// recovery is what a stopped member has on disk.
 type recovery struct {
-	fsm   FSM
-	store *logStore
+	self  identity
+	store *logStore // to be closed
 	snap  *snapshots
 }
 
+func openRecovery(cfg Config) (r recovery, err error) {
+	if _, err := os.Stat(filepath.Join(cfg.Dir, identityFile)); err != nil {
+		return r, fmt.Errorf("raftlog: recover: %w", err)
+	}
+	if r.self, err = loadIdentity(cfg); err != nil {
+		return r, err
+	}
+	if r.snap, err = openSnapshots(cfg); err != nil {
+		return r, err
+	}
+	if r.store, err = openStore(cfg.Dir, newReserve(cfg.Dir, 0, cfg.Logger)); err != nil {
+		return r, fmt.Errorf("raftlog: recover: %w", err)
+	}
+	return r, nil
+}
+
 // rewrite replays the log into a new snapshot with the given servers.
-func rewrite(cfg Config, self identity, r recovery, servers []raft.Server) error {
-	machine := newMachine(r.fsm, r.snap)
+func (r recovery) rewrite(cfg Config, fsm FSM, servers []raft.Server) error {
+	machine := newMachine(fsm, r.snap)
 	var halted error
 	machine.halt = func(_ int, _ bool, reason string) { halted = errors.New(reason) }
 	machine.joined = func(configuration) {}
 	_, trans := raft.NewInmemTransport("recover")
-	err := raft.RecoverCluster(raftConfig(cfg, self, cfg.Logger), machine, r.store, r.store, r.snap, trans, raft.Configuration{Servers: servers})
+	err := raft.RecoverCluster(raftConfig(cfg, r.self, cfg.Logger), machine, r.store, r.store, r.snap, trans, raft.Configuration{Servers: servers})
 	if err = errors.Join(err, halted); err != nil {
 		return fmt.Errorf("raftlog: recover: %w", err)
 	}
 	return nil
 }
 
-// dropDamaged cuts the log off before its first damaged entry after the newest
-// whole snapshot.
-func dropDamaged(store *logStore, snap *snapshots) (Recovery, error) {
-	base, err := newestWhole(snap)
+// readable is the newest whole snapshot and the log after it, up to its first damaged entry.
+func readable(store *logStore, snap *snapshots) (Recovery, error) {
+	base, term, err := newestWhole(snap)
 	if err != nil {
 		return Recovery{}, err
 	}
@@ -109,41 +141,38 @@ func dropDamaged(store *logStore, snap *snapshots) (Recovery, error) {
 	if err != nil {
 		return Recovery{}, fmt.Errorf("raftlog: recover: %w", err)
 	}
-	report := Recovery{LastIndex: max(base, last)}
+	report := Recovery{LastIndex: max(base, last), LastTerm: term, Snapshot: base}
 	for index := base + 1; index <= last; index++ {
 		var log raft.Log
 		err := store.readEntry(index, &log)
 		if err == nil && log.Type == raft.LogCommand && !sealed(log.Data) {
 			err = errEnvelope
 		}
-		if err == nil {
-			continue
+		if err != nil {
+			report.LastIndex, report.DamagedFrom, report.DamagedTo = index-1, index, last
+			break
 		}
-		report.LastIndex, report.DamagedFrom, report.DamagedTo = index-1, index, last
-		if err := store.DeleteRange(index, last); err != nil {
-			return report, fmt.Errorf("raftlog: recover: drop entries %d to %d: %w", index, last, err)
-		}
-		break
+		report.LastTerm = log.Term
 	}
 	return report, nil
 }
 
-// newestWhole is the index of the newest snapshot that can be read, 0 if there are none.
-func newestWhole(snap *snapshots) (uint64, error) {
+// newestWhole is of which entry the newest snapshot is that can be read, 0 if there are none.
+func newestWhole(snap *snapshots) (index, term uint64, err error) {
 	list, err := snap.List()
 	if err != nil {
-		return 0, fmt.Errorf("raftlog: recover: %w", err)
+		return 0, 0, fmt.Errorf("raftlog: recover: %w", err)
 	}
 	for _, meta := range list {
 		if _, rc, err := snap.Open(meta.ID); err == nil {
 			rc.Close()
-			return meta.Index, nil
+			return meta.Index, meta.Term, nil
 		}
 	}
 	if len(list) > 0 {
-		return 0, fmt.Errorf("raftlog: recover: no snapshot can be read: %w", snap.trouble())
+		return 0, 0, fmt.Errorf("raftlog: recover: no snapshot can be read: %w", snap.trouble())
 	}
-	return 0, nil
+	return 0, 0, nil
 }
 
 // recoveredServers gives each member the incarnation it had in the cluster.
