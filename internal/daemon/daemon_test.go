@@ -197,7 +197,7 @@ func TestBackupAndRecoveryOfAStoppedController(t *testing.T) {
 	}
 	for range 2 { // it changes nothing
 		code, out, err := command(t, "recover", "--config", config)
-		if code != exitFailed || !strings.Contains(err, "repeat it with --yes") || !strings.Contains(out, "of term 2: no snapshot, entries after it: ") || !strings.Contains(out, "as the only member\n") {
+		if code != exitFailed || !strings.Contains(err, "repeat it with --yes") || !strings.Contains(out, "of term 3: the snapshot up to entry ") || !strings.Contains(out, "as the only member\n") {
 			t.Fatal(code, out, err)
 		}
 	}
