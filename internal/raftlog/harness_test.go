@@ -129,6 +129,7 @@ type memNet struct {
 	cut       map[[2]string]bool
 	deaf      string // no new connection reaches it
 	pipes     map[[2]string][]net.Conn
+	delay     func() time.Duration // of each message; nil: none
 }
 
 func newMemNet() *memNet {
@@ -172,15 +173,26 @@ func (n *memNet) separate(a, b string, cut bool) {
 	}
 }
 
+func (n *memNet) isCut(key [2]string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cut[key]
+}
+
 func (l *memListener) Dial(addr string, timeout time.Duration) (net.Conn, error) {
 	l.n.mu.Lock()
 	to, key := l.n.listeners[addr], pair(l.addr, addr)
 	cut := l.n.cut[key] || l.n.deaf == addr
 	l.n.mu.Unlock()
+	select {
+	case <-l.closed: // whoever dials is dead
+		cut = true
+	default:
+	}
 	if to == nil || cut {
 		return nil, fmt.Errorf("dial %s: unreachable", addr)
 	}
-	here, there := net.Pipe()
+	here, there := l.n.pipe()
 	select {
 	case to.conns <- there:
 	case <-to.closed:
@@ -195,6 +207,25 @@ func (l *memListener) Dial(addr string, timeout time.Duration) (net.Conn, error)
 	}
 	l.n.pipes[key] = append(l.n.pipes[key], here, there)
 	return here, nil
+}
+
+func (n *memNet) pipe() (here, there net.Conn) {
+	here, there = net.Pipe()
+	if n.delay != nil {
+		here, there = laggard{here, n.delay}, laggard{there, n.delay}
+	}
+	return here, there
+}
+
+// laggard is a connection whose messages take their time.
+type laggard struct {
+	net.Conn
+	delay func() time.Duration
+}
+
+func (d laggard) Write(p []byte) (int, error) {
+	time.Sleep(d.delay())
+	return d.Conn.Write(p)
 }
 
 func (l *memListener) Accept() (net.Conn, error) {
@@ -404,6 +435,9 @@ func (f *fleet) same() []string {
 func (f *fleet) close() {
 	for _, n := range f.nodes {
 		n.Close()
+	}
+	if f.net.delay != nil {
+		time.Sleep(time.Minute) // what is on its way arrives
 	}
 }
 

@@ -79,9 +79,7 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, addr raft.ServerAddr
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{AppendPipeline: inner, onDisk: t.onDisk, out: make(chan raft.AppendFuture), closed: make(chan struct{})}
-	go p.deliver() // until Close
-	return p, nil
+	return newPipeline(inner, t.onDisk), nil
 }
 
 // pipeline delivers what a member acknowledges once this one has it on disk.
@@ -93,21 +91,36 @@ type pipeline struct {
 	closed chan struct{}
 }
 
+func newPipeline(inner raft.AppendPipeline, onDisk func(uint64) error) *pipeline {
+	p := &pipeline{AppendPipeline: inner, onDisk: onDisk, out: make(chan raft.AppendFuture), closed: make(chan struct{})}
+	go p.deliver() // until Close
+	return p
+}
+
+// deliver takes every answer, also when nobody wants to hear of it any more: else the
+// library's pipeline would keep whoever sends the next message for ever, and so would
+// never be closed.
 func (p *pipeline) deliver() {
-	for {
+	for heard := true; ; {
 		select {
 		case future := <-p.AppendPipeline.Consumer():
-			if p.onDisk(lastIndex(future.Request())) != nil {
-				return // this process ends
-			}
-			select {
-			case p.out <- future:
-			case <-p.closed:
-				return
-			}
+			heard = heard && p.tell(future)
 		case <-p.closed:
 			return
 		}
+	}
+}
+
+// tell reports whether raft wants to hear more: a refusal is the last it listens to.
+func (p *pipeline) tell(future raft.AppendFuture) bool {
+	if p.onDisk(lastIndex(future.Request())) != nil {
+		return false // this process ends
+	}
+	select {
+	case p.out <- future:
+		return future.Response().Success
+	case <-p.closed:
+		return false
 	}
 }
 

@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -227,3 +228,51 @@ func (p onePipe) Dial(raft.ServerAddress, time.Duration) (net.Conn, error) { ret
 func (p onePipe) Accept() (net.Conn, error)                                { return nil, net.ErrClosed }
 func (p onePipe) Close() error                                             { return nil }
 func (p onePipe) Addr() net.Addr                                           { return &net.UnixAddr{Name: "pipe"} }
+
+// answers is the library's pipeline, with answers of the test's.
+type answers struct {
+	raft.AppendPipeline
+	ready chan raft.AppendFuture
+}
+
+func (a answers) Consumer() <-chan raft.AppendFuture { return a.ready }
+func (a answers) Close() error                       { return nil }
+
+// accepted is an answer to one entry.
+type accepted struct {
+	raft.AppendFuture
+	success bool
+}
+
+func (a accepted) Request() *raft.AppendEntriesRequest {
+	return &raft.AppendEntriesRequest{Entries: []*raft.Log{{Index: 1}}}
+}
+
+func (a accepted) Response() *raft.AppendEntriesResponse {
+	return &raft.AppendEntriesResponse{Success: a.success}
+}
+
+// Answers are taken from the library when nobody listens any more, too: after a refusal, and
+// when this member's disk will never have the entry.
+func TestAnswersAreTakenWhenNobodyListens(t *testing.T) {
+	broken := errors.New("broken")
+	for _, onDisk := range []error{nil, broken} {
+		synctest.Test(t, func(t *testing.T) {
+			inner := answers{ready: make(chan raft.AppendFuture)}
+			p := newPipeline(inner, func(uint64) error { return onDisk })
+			defer p.Close()
+			inner.ready <- accepted{success: onDisk != nil}
+			if onDisk == nil {
+				<-p.Consumer()
+			}
+			for range 5 {
+				synctest.Wait()
+				select {
+				case inner.ready <- accepted{}:
+				default:
+					t.Fatalf("nobody takes the next answer; on this disk: %v", onDisk)
+				}
+			}
+		})
+	}
+}
