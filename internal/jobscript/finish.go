@@ -12,6 +12,7 @@ func (r *resolver) finish(o *Options) {
 	for _, term := range o.env {
 		_ = o.Export.add(term) // its fault was found where it stood
 	}
+	r.finishNodes(o)
 	r.finishTasks(o)
 	r.finishGPUs(o)
 	r.finishTasksPerGPU(o)
@@ -45,6 +46,24 @@ func (r *resolver) fault(option, problem, advice string) {
 		}
 	}
 	r.faults = append(r.faults, f)
+}
+
+// finishNodes makes the number of nodes of the GPUs in all and on each, where it is not
+// asked for.
+func (r *resolver) finishNodes(o *Options) {
+	q := &o.Request
+	if q.GPUs == 0 || q.GPUsPerNode == 0 {
+		return
+	}
+	nodes := q.GPUs / q.GPUsPerNode
+	switch {
+	case q.GPUs%q.GPUsPerNode != 0:
+		r.fault("--gpus", fmt.Sprintf("%d GPUs in all do not divide into nodes with %d each", q.GPUs, q.GPUsPerNode), "leave out --gpus, or --gpus-per-node")
+	case q.Nodes > 0 && q.Nodes != nodes:
+		r.fault("--gpus", fmt.Sprintf("%d GPUs in all with %d on each node are not those of --nodes=%d", q.GPUs, q.GPUsPerNode, q.Nodes), fmt.Sprintf("ask for --nodes=%d, or leave out --gpus", nodes))
+	default:
+		q.Nodes = nodes
+	}
 }
 
 // finishTasks spreads --ntasks over the nodes, with --ntasks-per-node as the most on
