@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -211,11 +212,36 @@ func ginitPath(config Config) string { return filepath.Join(config.StateDir, "gi
 // unavailable marks errors that come from containerd being away, so that
 // callers try again; the rest pass unchanged.
 func unavailable(err error) error {
-	if errdefs.IsUnavailable(err) || errdefs.IsDeadlineExceeded(err) {
-		return fmt.Errorf("containerd: %w: %w", runtime.ErrUnavailable, err)
+	if !errors.Is(err, runtime.ErrUnavailable) && (errdefs.IsUnavailable(err) || errdefs.IsDeadlineExceeded(err)) {
+		return &awayError{err}
 	}
 	return err
 }
+
+// awayError is that containerd did not answer a call. An administrator reads it beside
+// the node, so it is without what gRPC says around the reason, and says that once.
+type awayError struct{ cause error }
+
+// Error implements error.
+func (e *awayError) Error() string {
+	var why []string
+	for line := range strings.Lines(e.cause.Error()) {
+		doing, dial, dialled := strings.Cut(strings.TrimSuffix(line, "\n"), grpcDial)
+		if dialled {
+			dial = strings.TrimSuffix(dial, `"`)
+		}
+		if line = doing + dial; !slices.Contains(why, line) {
+			why = append(why, line)
+		}
+	}
+	return fmt.Sprintf("containerd: %v: %s", runtime.ErrUnavailable, strings.Join(why, "; "))
+}
+
+// Unwrap implements errors.Unwrap.
+func (e *awayError) Unwrap() []error { return []error{runtime.ErrUnavailable, e.cause} }
+
+// grpcDial is what gRPC says before the reason why it has no connection.
+const grpcDial = `connection error: desc = "transport: Error while dialing: `
 
 // group is the control group of a task.
 func (r *Runtime) group(id runtime.TaskID) cgroup.Group {

@@ -73,12 +73,17 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 		if gone := checkShim(r.config.Shim); gone != nil { // each task would fail so, and be tried again
 			err = gone
 		} else if errors.Is(ctx.Err(), late) || strings.Contains(err.Error(), late.Error()) {
-			err = fmt.Errorf("%w: %w", runtime.ErrUnavailable, err)
+			err = &awayError{err}
 		}
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 		defer cancel()
+		err = fmt.Errorf("start task %s: %w", spec.ID, unavailable(err))
 		// What cannot be undone now is found half made by the next Start or Remove.
-		return errors.Join(fmt.Errorf("start task %s: %w", spec.ID, unavailable(err)), r.remove(undo, spec.ID))
+		left := r.remove(undo, spec.ID)
+		if errors.Is(err, runtime.ErrUnavailable) && errors.Is(left, runtime.ErrUnavailable) {
+			return err // the one word says both
+		}
+		return errors.Join(err, left)
 	}
 	return nil
 }
