@@ -110,8 +110,7 @@ func (c Call) Start(program, bundle string) (address string, err error) {
 		return "", fmt.Errorf("socket: %w", err)
 	}
 	path := c.Socket()
-	_ = os.Remove(path) // of a daemon that was killed; containerd starts no second one
-	file, err := listen(path)
+	file, err := listenAnew(path)
 	if err != nil {
 		return "", fmt.Errorf("socket: %w", err)
 	}
@@ -134,6 +133,18 @@ func (c Call) Start(program, bundle string) (address string, err error) {
 
 // backlog is how many may wait to be heard; containerd alone asks.
 const backlog = 16
+
+// listenAnew makes the socket in the place of one of a daemon that was killed; containerd
+// starts no second one. Nobody sweeps meanwhile.
+func listenAnew(path string) (*os.File, error) {
+	lock, err := lockSockets(filepath.Dir(path), unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(lock)
+	_ = os.Remove(path)
+	return listen(path)
+}
 
 // listen makes the socket. By hand: package net takes as long to initialize as all of the rest.
 func listen(path string) (*os.File, error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v2"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -113,6 +114,58 @@ func TestStartWithoutDaemon(t *testing.T) {
 	}
 	if _, err := os.Lstat(call.Socket()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("socket: %v", err)
+	}
+}
+
+// TestSweep: of what lies in the folder only a socket goes at which nobody has listened for a
+// while, and nothing while a socket is being made.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	made := func(name string, age time.Duration) *os.File {
+		path := filepath.Join(dir, name)
+		file, err := listenAnew(path)
+		if err == nil {
+			err = os.Chtimes(path, time.Time{}, time.Now().Add(-age))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	for _, name := range []string{"left", "new"} {
+		age := map[string]time.Duration{"left": 2 * settled}[name]
+		if err := made(name, age).Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer made("busy", 2*settled).Close()
+	write(t, filepath.Join(dir, "file"), "")
+	if err := os.Chtimes(filepath.Join(dir, "file"), time.Time{}, time.Now().Add(-2*settled)); err != nil {
+		t.Fatal(err)
+	}
+	swept := func(want string) {
+		t.Helper()
+		err := sweep(dir)
+		entries, unread := os.ReadDir(dir)
+		var names []string
+		for _, entry := range entries {
+			names = append(names, entry.Name())
+		}
+		if got := strings.Join(names, " "); errors.Join(err, unread) != nil || got != want {
+			t.Errorf("%s, %v, want %s", got, errors.Join(err, unread), want)
+		}
+	}
+	lock, err := lockSockets(dir, unix.LOCK_SH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	swept("busy file left new")
+	if err := unix.Close(lock); err != nil {
+		t.Fatal(err)
+	}
+	swept("busy file new")
+	if err := sweep(filepath.Join(dir, "none")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -75,6 +75,7 @@ func New(config Config) (*Runtime, error) {
 	if err := checkShim(config.Shim); err != nil {
 		return nil, err
 	}
+	_ = shim.Sweep() // what cannot be removed takes no more than room, and the next daemon tries again
 	program, err := ociProgram(config)
 	if err != nil {
 		return nil, errors.Join(err, unmount(config.StateDir))

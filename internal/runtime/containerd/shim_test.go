@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,6 +131,35 @@ func TestSocketOfSuccessor(t *testing.T) {
 		if _, err := os.Lstat(call.Socket()); err != nil {
 			t.Errorf("task %d: %v", i, err)
 		}
+	}
+}
+
+// TestSocketsOfTheDead: a daemon that begins removes sockets that killed shims left, and none of
+// a task that runs on another node of the machine.
+func TestSocketsOfTheDead(t *testing.T) {
+	other := newRuntime(t, nil)
+	spec := job(t, 1, "touch ready; exec sleep 1000\n")
+	begin(t, other, spec)
+	alive := shim.Call{Namespace: other.config.Namespace, ID: spec.ID.String(), Address: other.config.Address}.Socket()
+	left := shim.Call{Namespace: t.Name(), ID: "j2-a1"}.Socket()
+	listener := must(net.ListenUnix("unix", &net.UnixAddr{Name: left}))(t)
+	listener.SetUnlinkOnClose(false)
+	long := time.Now().Add(-time.Hour)
+	if err := errors.Join(listener.Close(), os.Chtimes(left, long, long), os.Chtimes(alive, long, long)); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("another", func(t *testing.T) { newRuntime(t, nil) })
+	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nobody's socket: %v", err)
+	}
+	if _, err := os.Lstat(alive); err != nil {
+		t.Errorf("the socket of a task that runs: %v", err)
+	}
+	if err := other.Signal(limit(t), spec.ID, syscall.SIGKILL, true); err != nil {
+		t.Fatal(err)
+	}
+	if exit := must(other.Wait(limit(t), spec.ID))(t); exit.Signal != 9 || exit.Lost {
+		t.Errorf("%+v", exit)
 	}
 }
 
