@@ -92,8 +92,26 @@ func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 		}
 	}
 	return append(facts, [][2]string{
-		{"image", j.Image}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", j.Output}, {"error output", j.Error}, {"comment", j.Comment},
+		{"image", j.Image}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", fileOf(j, j.Output)}, {"error output", fileOf(j, j.Error)}, {"comment", j.Comment},
 	}...)
+}
+
+// fileOf is where a job writes, as its first node has it: the pattern of one that has not started. Where
+// every node writes, what differs between them stays as it is.
+func fileOf(j *greylagv1.Job, pattern string) string {
+	if pattern == "" || j.Attempt == 0 || j.State == cluster.Pending.String() {
+		return pattern
+	}
+	words := cluster.FileWords{
+		Job: cluster.JobID(j.Id), Array: cluster.JobID(j.ArrayId), Index: j.ArrayIndex, Name: j.Name, User: j.User, Restarts: j.Restarts,
+	}
+	switch {
+	case j.EveryNode:
+		words.Rank = -1
+	case len(j.Nodes) > 0:
+		words.Node = j.Nodes[0].Node
+	}
+	return words.Expand(pattern)
 }
 
 // busyText tells how busy the GPUs of a job were, and how much of their memory was taken.

@@ -1,0 +1,86 @@
+package cluster
+
+import (
+	"path"
+	"strconv"
+	"strings"
+)
+
+// maxPad is the widest that a number in a file name is padded (sbatch(1)).
+const maxPad = 10
+
+// FileWords is what the letters in the name of a task's file stand for.
+type FileWords struct {
+	Job, Array JobID // Array is 0 for a job that is no element
+	Index      int32 // of the element
+	Name, User string
+	Restarts   int32
+	Node       string // "": %N stays as it is
+	Rank       int32  // of the node; below 0: %n stays as it is
+}
+
+// Expand writes a pattern as sbatch does: %j job, %A array, %a index in it, %x name,
+// %u user, %N node, %n rank of the node, %t task (0), %r restarts, %% a percent sign. A
+// number between % and the letter pads numbers with zeros. What is not a pattern stays
+// as it is. A name cannot add folders.
+func (w FileWords) Expand(pattern string) string {
+	var b strings.Builder
+	for rest := pattern; rest != ""; {
+		before, after, found := strings.Cut(rest, "%")
+		b.WriteString(before)
+		if !found {
+			break
+		}
+		digits := len(after) - len(strings.TrimLeft(after, "0123456789"))
+		if digits == len(after) { // "%5" at the end
+			b.WriteString("%" + after)
+			break
+		}
+		width, err := strconv.Atoi("0" + after[:digits])
+		if err != nil { // too many digits for a number
+			width = maxPad
+		}
+		text, number, known := w.word(after[digits])
+		switch {
+		case !known:
+			text = "%" + after[:digits+1]
+		case number:
+			text = strings.Repeat("0", max(0, min(width, maxPad)-len(text))) + text
+		default:
+			text = strings.NewReplacer("/", "_", "\x00", "_").Replace(text)
+		}
+		b.WriteString(text)
+		rest = after[digits+1:]
+	}
+	return path.Clean(b.String())
+}
+
+// word is what one letter stands for.
+func (w FileWords) word(letter byte) (text string, number, known bool) {
+	switch letter {
+	case 'j':
+		return strconv.FormatUint(uint64(w.Job), 10), true, true
+	case 'A':
+		if w.Array == 0 {
+			return strconv.FormatUint(uint64(w.Job), 10), true, true
+		}
+		return strconv.FormatUint(uint64(w.Array), 10), true, true
+	case 'a':
+		return strconv.Itoa(int(max(w.Index, 0))), true, true
+	case 'n':
+		return strconv.Itoa(int(w.Rank)), true, w.Rank >= 0
+	case 't':
+		return "0", true, true
+	case 'r':
+		return strconv.Itoa(int(w.Restarts)), true, true
+	case 'x':
+		return w.Name, false, true
+	case 'u':
+		return w.User, false, true
+	case 'N':
+		return w.Node, false, w.Node != ""
+	case '%':
+		return "%", false, true
+	}
+	return "", false, false
+}
