@@ -3,6 +3,7 @@ package jobscript
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"strings"
 )
 
@@ -17,18 +18,8 @@ type Directive struct {
 // Directives finds the #GSUB and #SBATCH lines before the first line that is
 // neither comment nor blank. A wrapped command has none. O(lines read).
 func (s Script) Directives() []Directive {
-	if s.Name == wrapped {
-		return nil
-	}
 	var found []Directive
-	rest := s.Text
-	for n := 1; len(rest) > 0; n++ {
-		var line []byte
-		line, rest, _ = bytes.Cut(rest, []byte("\n"))
-		text := strings.TrimSpace(string(line))
-		if text != "" && text[0] != '#' {
-			break
-		}
+	for n, line := range s.comments() {
 		for _, mark := range []string{"#GSUB", "#SBATCH"} {
 			tail, ok := bytes.CutPrefix(line, []byte(mark))
 			if !ok || len(tail) > 0 && tail[0] != ' ' && tail[0] != '\t' {
@@ -44,6 +35,47 @@ func (s Script) Directives() []Directive {
 		}
 	}
 	return found
+}
+
+// comments are the lines before the first that is neither comment nor blank, counted from 1.
+func (s Script) comments() iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
+		if s.Name == wrapped {
+			return
+		}
+		rest := s.Text
+		for n := 1; len(rest) > 0; n++ {
+			var line []byte
+			line, rest, _ = bytes.Cut(rest, []byte("\n"))
+			text := bytes.TrimSpace(line)
+			if len(text) > 0 && text[0] != '#' || !yield(n, line) {
+				return
+			}
+		}
+	}
+}
+
+// nearly warns of comments that look like #GSUB lines and are none: # GSUB --x, #gsub --x,
+// #GSUB--x. It is no fault: so an option may be taken out for a while.
+func (s Script) nearly() (warnings []string) {
+	const mark = "GSUB"
+	for n, line := range s.comments() {
+		text := strings.TrimLeft(strings.TrimPrefix(strings.TrimSpace(string(line)), "#"), " \t")
+		if len(text) <= len(mark) || !strings.EqualFold(text[:len(mark)], mark) {
+			continue
+		}
+		after := text[len(mark):]
+		options := strings.TrimLeft(after, " \t")
+		apart := len(options) < len(after)
+		if !strings.HasPrefix(options, "-") || apart && bytes.HasPrefix(line, []byte("#"+mark)) {
+			continue
+		}
+		if !apart && len(options) > 2 && options[1] != '-' && options[2] != ' ' { // such as gsub-wrapper
+			continue
+		}
+		warnings = append(warnings, fmt.Sprintf("%s:%d: a comment that sets nothing: if options are meant write %.80q", printable(s.Name), n, "#"+mark+" "+options))
+	}
+	return warnings
 }
 
 // split cuts a line into words as a shell does, with quotes and backslashes but

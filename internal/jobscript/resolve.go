@@ -85,6 +85,7 @@ type resolver struct {
 }
 
 func (r *resolver) script(s Script) {
+	r.warnings = append(r.warnings, s.nearly()...)
 	for _, d := range s.Directives() {
 		where := fmt.Sprintf("%s:%d", printable(s.Name), d.Line)
 		if d.Broken != "" {
