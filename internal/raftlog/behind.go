@@ -22,7 +22,8 @@ import (
 //     entries of another leader. A leader that is replaced writes the new term before it
 //     acknowledges anything in it, so it never acknowledges what only its memory has.
 //   - Entries that change who votes are not sent on before they are on disk; nor are any
-//     while the disk has little room, so that a full one refuses them as it always did.
+//     while the disk has little room, or no reserve, so that a full one refuses them as
+//     it always did.
 //   - After a write that failed nothing more is written, which would leave a hole in the
 //     log, and the process ends (logStore.failed).
 type behind struct {

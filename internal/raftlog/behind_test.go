@@ -82,6 +82,7 @@ func slowStore(t *testing.T) (s *logStore, gate chan error) {
 	s, gate = testStore(t, t.TempDir()), make(chan error)
 	s.behind.leads = func() bool { return true }
 	s.behind.allowed.Store(true)
+	s.reserve.roomy.Store(true)
 	slow(s, gate)
 	return s, gate
 }
@@ -107,7 +108,7 @@ func TestTheRestWaitsForWhatIsBehind(t *testing.T) {
 		"an entry that is not in memory": func(s *logStore) error { s.cache.clear(); return s.GetLog(3, new(raft.Log)) },
 		"another leader's entries":       func(s *logStore) error { s.behind.allowed.Store(false); return s.StoreLogs(logs(4, 5)) },
 		"who votes":                      func(s *logStore) error { return s.StoreLog(&raft.Log{Index: 4, Term: 1, Type: raft.LogConfiguration}) },
-		"entries on a full disk":         func(s *logStore) error { s.reserve.low.Store(true); return s.StoreLogs(logs(4, 4)) },
+		"entries on a full disk":         func(s *logStore) error { s.reserve.roomy.Store(false); return s.StoreLogs(logs(4, 4)) },
 	} {
 		s, gate := slowStore(t)
 		for _, batch := range [][]*raft.Log{logs(1, 2), logs(3, 3)} {

@@ -36,6 +36,8 @@ type reserve struct {
 	held [reserveParts]bool
 	low  atomic.Bool
 	free atomic.Int64
+	// roomy: what entries need on a disk that is full all of a sudden is held back.
+	roomy atomic.Bool
 }
 
 func newReserve(dir string, bytes int64, log *slog.Logger) *reserve {
@@ -64,6 +66,7 @@ func (r *reserve) release(p reservePart) bool {
 	}
 	r.held[p] = false
 	r.low.Store(true)
+	r.roomy.Store(false)
 	return os.Remove(r.path(p)) == nil
 }
 
@@ -90,6 +93,7 @@ func (r *reserve) refresh() {
 	}
 	r.free.Store(free)
 	low := !whole || free < r.size[reserveLog]
+	r.roomy.Store(!low && r.held[reserveLog])
 	if was := r.low.Swap(low); was != low {
 		r.log.Warn("disk space", "low", low, "free_bytes", free, "dir", r.dir)
 	}

@@ -106,6 +106,41 @@ func TestFullDiskOfTheLeader(t *testing.T) {
 	f.until("the end of the warning", func() bool { return !full.Status().DiskLow })
 }
 
+// Without a reserve, too, a leader whose disk is full refuses entries and lives on.
+func TestFullDiskWithoutReserve(t *testing.T) {
+	t.Parallel()
+	dir := disk(t, `mount -t tmpfs -o size=40m tmpfs "$DIR"`)
+	f := newFleet(t, func(c *Config) {
+		c.ReserveBytes = -1
+		steady(c)
+		if c.ID == "a" {
+			c.Dir = filepath.Join(dir, "raft")
+		}
+	})
+	defer f.close()
+	f.grow(2)
+	full := f.nodes[0]
+	if leader := f.leader(); leader != full {
+		f.must(leader.Transfer(f.ctx(), full.self.ID))
+		f.until("the leadership that the test wants", func() bool { return f.leader() == full })
+	}
+	ballast, big := filepath.Join(dir, "ballast"), bytes.Repeat([]byte("x"), 512<<10)
+	fillUp(t, ballast)
+	var failed error
+	for i := 0; i < 200 && failed == nil; i++ { // the database has some pages to spare
+		_, _, failed = full.Propose(f.ctx(), strconv.AppendInt(big, int64(i), 10))
+	}
+	if failed == nil || full.Err() != nil || len(full.fatal) > 0 {
+		t.Errorf("callers hear %v; it stopped: %v", failed, full.Err())
+	}
+	f.must(os.Remove(ballast))
+	f.until("agreement when there is room again", func() bool {
+		_, _, err := f.leader().Propose(f.ctx(), []byte("after"))
+		return err == nil
+	})
+	f.same()
+}
+
 func fillUp(t *testing.T, path string) {
 	t.Helper()
 	out, err := os.Create(path)

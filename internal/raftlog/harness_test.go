@@ -272,7 +272,7 @@ func quiet() *slog.Logger {
 func (f *fleet) config(name string) Config {
 	cfg := Config{
 		ID: name, Addr: name + ":1", ClusterID: "test", Dir: f.t.TempDir(),
-		Logger: quiet(), ReserveBytes: -1,
+		Logger: quiet(), ReserveBytes: 1, // the least that is one
 	}
 	if f.tweak != nil {
 		f.tweak(&cfg)

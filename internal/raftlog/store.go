@@ -185,7 +185,7 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 		c.Extensions = binary.LittleEndian.AppendUint32(nil, recordCRC(l))
 		stored[i] = &c
 	}
-	if !s.reserve.low.Load() && s.behind.takes(logs) {
+	if s.reserve.roomy.Load() && s.behind.takes(logs) {
 		s.cache.put(logs)
 		s.behind.hand(stored)
 		return nil
