@@ -43,6 +43,7 @@ short: build
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' ':!api/gen')); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
+	$(GO) mod tidy -diff >/dev/null || { echo "go.mod is out of date: run go mod tidy and commit"; exit 1; }
 	$(GO) vet ./...
 	cd tools && $(GO) build -o ../$(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
 	$(BIN)/staticcheck ./...
