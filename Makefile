@@ -10,6 +10,7 @@ FUZZTIME ?= 60s
 export GOFLAGS := -buildvcs=false
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 export GREYLAG_BIN := $(CURDIR)/$(BIN)
+export PATH := $(PATH):$(GREYLAG_BIN)
 
 .PHONY: all demo up down build test short check bench fuzz gen setup clean
 

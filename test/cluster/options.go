@@ -33,7 +33,7 @@ type Options struct {
 	CPUs       int
 	Memory     string
 	// Runtime runs tasks: "containerd" (needs root) or "process" (refuses root);
-	// empty: whichever it can be. OCIRuntime is runc or crun.
+	// empty: whichever it can be. OCIRuntime is runc or crun; empty: runc where it is installed.
 	Runtime    string
 	OCIRuntime string
 	// Tmpfs keeps in memory what /run does on a node, the state_dir of the nodes, and
@@ -83,8 +83,10 @@ func (o Options) withDefaults() (Options, error) {
 			o.Runtime = "containerd"
 		}
 	}
-	if o.OCIRuntime == "" {
+	if _, err := lookPath("runc"); o.OCIRuntime == "" && err == nil {
 		o.OCIRuntime = "runc"
+	} else if o.OCIRuntime == "" {
+		o.OCIRuntime = "crun"
 	}
 	if o.Nodes > 0 && o.Runtime == "containerd" {
 		if err := Containers(); err != nil {
@@ -105,7 +107,12 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // Containers says why tasks cannot run in containers here; nil when they can.
-func Containers() error { return needs("containers", "containerd", "runc") }
+func Containers() error {
+	if _, err := lookPath("runc"); err != nil { // some distributions have crun alone
+		return needs("containers", "containerd", "crun")
+	}
+	return needs("containers", "containerd")
+}
 
 // needs wants root and programs.
 func needs(what string, programs ...string) error {

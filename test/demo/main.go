@@ -149,12 +149,12 @@ func copyScripts(dir string) error {
 	return nil
 }
 
-// busybox writes an OCI image that is made here, not pulled.
-func busybox(dir string) error {
-	image, err := ociimage.Busybox()
+// image writes an OCI image that is made here, not pulled.
+func image(dir string) error {
+	unix, err := ociimage.Unix()
 	if err != nil {
 		return err
 	}
-	_, err = ociimage.WriteFile(filepath.Join(dir, "busybox.tar"), image)
+	_, err = ociimage.WriteFile(filepath.Join(dir, "small.tar"), unix)
 	return err
 }

@@ -56,11 +56,11 @@ func (s *stage) image() {
 		return
 	}
 	s.title("A job in an OCI image")
-	if err := busybox(s.c.Work); err != nil {
-		fmt.Println("   left out:", err)
+	if err := image(s.c.Work); err != nil {
+		s.fail("the image: %v", err)
 		return
 	}
-	id := s.submit("--wait", "--image", "oci-archive:"+s.c.Work+"/busybox.tar", "--mem=32M", "--output", "image-%j.out",
+	id := s.submit("--wait", "--image", "oci-archive:"+s.c.Work+"/small.tar", "--mem=32M", "--output", "image-%j.out",
 		"--wrap", "cat /etc/greylag-image; id -u; ls /")
 	s.act("gctl", "logs", id)
 	s.ends(id, "COMPLETED", 0)

@@ -89,11 +89,9 @@ func (s *site) gpuDir(node int) string {
 
 func imageJob(s *site) {
 	s.needsContainers("images")
-	archive := filepath.Join(s.Work, "busybox.tar")
-	image, err := ociimage.Busybox()
-	if err != nil {
-		s.t.Skipf("needs busybox: %v", err)
-	}
+	archive := filepath.Join(s.Work, "small.tar")
+	image, err := ociimage.Unix()
+	s.must(err)
 	_, err = ociimage.WriteFile(archive, image)
 	s.must(err)
 	script := filepath.Join(s.Work, "image.sh")
@@ -102,7 +100,7 @@ func imageJob(s *site) {
 	if job := s.ends(id, "FAILED"); job.ExitCode != 6 {
 		s.t.Errorf("exit code %d, want 6: %v", job.ExitCode, job.Tasks)
 	}
-	if got, want := s.output("greylag-%d.out", id), "busybox test image\n1\n"+s.Work+"\n"; got != want {
+	if got, want := s.output("greylag-%d.out", id), "small test image\n1\n"+s.Work+"\n"; got != want {
 		s.t.Errorf("in the image: %q, want %q", got, want)
 	}
 	none := s.gsubmit(alice, "--image=oci-archive:/no/such.tar", script)

@@ -16,14 +16,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"runtime"
 	"slices"
 )
-
-// ErrNoBusybox says that the machine has no static busybox to build from.
-var ErrNoBusybox = errors.New("no busybox on this machine (package busybox-static)")
 
 // Image is what to build.
 type Image struct {
@@ -98,36 +94,6 @@ func WriteFile(name string, image Image) (digest string, err error) {
 	}
 	digest, err = Build(file, image)
 	return digest, errors.Join(err, file.Close())
-}
-
-// Busybox is a small Unix from the machine's own static busybox.
-func Busybox() (Image, error) {
-	program, err := exec.LookPath("busybox")
-	if err != nil {
-		return Image{}, ErrNoBusybox
-	}
-	data, err := os.ReadFile(program)
-	if err != nil {
-		return Image{}, fmt.Errorf("busybox: %w", err)
-	}
-	image := Image{
-		Name: "busybox", Cmd: []string{"sh"},
-		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "GREYLAG_IMAGE=busybox"},
-		Files: []File{
-			{Path: "bin/busybox", Mode: 0o755, Data: data},
-			{Path: "etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\n")},
-			{Path: "etc/greylag-image", Mode: 0o644, Data: []byte("busybox test image\n")},
-			{Path: "tmp", Mode: 0o1777, Dir: true}, {Path: "var/tmp", Mode: 0o1777, Dir: true},
-			{Path: "root", Mode: 0o700, Dir: true}, {Path: "home", Mode: 0o755, Dir: true},
-			{Path: "usr/bin/env", Mode: 0o777, Link: "/bin/busybox"},
-		},
-	}
-	for _, applet := range []string{"sh", "ash", "cat", "chmod", "cp", "date", "dd", "df", "echo", "env", "false", "grep",
-		"head", "hostname", "id", "kill", "ln", "ls", "mkdir", "mknod", "mount", "mv", "nproc", "printenv", "ps", "pwd", "rm",
-		"sed", "seq", "sleep", "sort", "stat", "tail", "tee", "test", "touch", "tr", "true", "uname", "wc", "yes"} {
-		image.Files = append(image.Files, File{Path: "bin/" + applet, Mode: 0o777, Link: "busybox"})
-	}
-	return image, nil
 }
 
 // layerOf is the root file system as an uncompressed tar.

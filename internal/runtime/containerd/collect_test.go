@@ -17,10 +17,7 @@ import (
 // fetched makes an image of its own and fetches it, as wanted so long ago.
 func fetched(t *testing.T, r *Runtime, name string, ago time.Duration) string {
 	t.Helper()
-	built, err := ociimage.Busybox()
-	if err != nil {
-		t.Skip("needs busybox: ", err)
-	}
+	built := must(ociimage.Unix())(t)
 	built.Env = append(built.Env, "IMAGE="+name)
 	path := filepath.Join(home(t), name+".tar")
 	must(ociimage.WriteFile(path, built))(t)

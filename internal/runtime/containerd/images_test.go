@@ -36,16 +36,13 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// busybox writes the test image where uid 1000 can read it.
-func busybox(t *testing.T) (path, digest string) {
+// small writes the test image where uid 1000 can read it.
+func small(t *testing.T) (path, digest string) {
 	t.Helper()
 	needContainers(t)
-	built, err := ociimage.Busybox()
-	if errors.Is(err, ociimage.ErrNoBusybox) {
-		t.Skip("needs busybox: ", err)
-	}
+	built := must(ociimage.Unix())(t)
 	built.WorkDir = "/home"
-	path = filepath.Join(home(t), "busybox.tar")
+	path = filepath.Join(home(t), "small.tar")
 	digest = must(ociimage.WriteFile(path, built))(t)
 	return path, digest
 }
@@ -53,12 +50,12 @@ func busybox(t *testing.T) (path, digest string) {
 // TestImage: a task with an image as its root, from an archive and a layout.
 func TestImage(t *testing.T) {
 	r := newRuntime(t, nil)
-	archive, digest := busybox(t)
+	archive, digest := small(t)
 	layout := filepath.Join(home(t), "layout")
 	unpackTar(t, archive, layout)
 	ctx, user := limit(t), runtime.Owner{UID: 1000, GID: 1000}
 	var name string
-	for _, ref := range []string{"oci-archive:" + archive, "oci:" + layout, archive + ":busybox"} {
+	for _, ref := range []string{"oci-archive:" + archive, "oci:" + layout, archive + ":small"} {
 		name = must(r.Fetch(ctx, runtime.FetchRequest{Reference: ref, Owner: user}))(t)
 		if name != diskName+"@"+digest {
 			t.Errorf("%s is %s, want %s", ref, name, digest)
@@ -72,7 +69,7 @@ func TestImage(t *testing.T) {
 	spec.Image, spec.WorkDir = name, ""
 	spec.Mounts = []runtime.Mount{{Source: folder, Target: folder}, {Source: folder, Target: "/home/mnt"}}
 	exit, out := run(t, r, spec)
-	if want := "busybox test image\n1000\n/home\nbusybox hello world\nnot root\nmounted\n"; out != want || exit.Code != 0 {
+	if want := "small test image\n1000\n/home\nsmall hello world\nnot root\nmounted\n"; out != want || exit.Code != 0 {
 		t.Errorf("%+v\n%s\nwant:\n%s", exit, out, want)
 	}
 	hog := spec
@@ -91,7 +88,7 @@ func TestImage(t *testing.T) {
 // TestImageDevices: an image's task sees its GPUs and no others either.
 func TestImageDevices(t *testing.T) {
 	r := newRuntime(t, nil)
-	archive, _ := busybox(t)
+	archive, _ := small(t)
 	devices := simulate(t, r, 2)
 	spec := job(t, 1, fmt.Sprintf("mknod /tmp/other c %d %d 2>/dev/null || echo no mknod\n", devices[1].Major, devices[1].Minor)+try)
 	spec.Image = must(r.Fetch(limit(t), runtime.FetchRequest{Reference: archive, Owner: spec.Owner}))(t)
@@ -105,7 +102,7 @@ func TestImageDevices(t *testing.T) {
 // TestImageRefused: what a user may not read, and what is no image.
 func TestImageRefused(t *testing.T) {
 	r := newRuntime(t, nil)
-	archive, _ := busybox(t)
+	archive, _ := small(t)
 	secret := filepath.Join(shared.dir, "secret.tar")
 	data := must(os.ReadFile(archive))(t)
 	if err := os.WriteFile(secret, data, 0o600); err != nil {
@@ -155,7 +152,7 @@ func loginFile(t *testing.T, registry, password string, uid int, mode os.FileMod
 // login; a second time it is asked once and downloads nothing.
 func TestPull(t *testing.T) {
 	r := newRuntime(t, nil)
-	archive, digest := busybox(t)
+	archive, digest := small(t)
 	registry, requests := serve(t, archive)
 	ref, user := "docker://"+registry+"/team/busybox:latest", runtime.Owner{UID: 1000, GID: 1000}
 	right := loginFile(t, registry, "secret", 1000, 0o600)
@@ -189,7 +186,7 @@ func TestPull(t *testing.T) {
 	}
 	spec := job(t, 1, "cat /etc/greylag-image\n")
 	spec.Image, spec.Mounts = name, []runtime.Mount{{Source: spec.WorkDir, Target: spec.WorkDir}}
-	if _, out := run(t, r, spec); out != "busybox test image\n" {
+	if _, out := run(t, r, spec); out != "small test image\n" {
 		t.Errorf("%q", out)
 	}
 }
@@ -197,7 +194,7 @@ func TestPull(t *testing.T) {
 // TestPullWithTheNodesLogin: for everyone on the node, if only root can read it; a
 // user's own comes first.
 func TestPullWithTheNodesLogin(t *testing.T) {
-	archive, _ := busybox(t)
+	archive, _ := small(t)
 	registry, _ := serve(t, archive)
 	r := newRuntime(t, func(c *Config) { c.Logins = loginFile(t, registry, "secret", 0, 0o600) })
 	request := runtime.FetchRequest{Reference: "docker://" + registry + "/team/busybox:latest", Owner: runtime.Owner{UID: 1000, GID: 1000}}
