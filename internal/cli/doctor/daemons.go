@@ -1,10 +1,12 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
@@ -74,9 +76,7 @@ func (x *exam) node(ctx context.Context) {
 			}
 		}
 		x.program("oci_runtime", program)
-		if cfg.Containerd.Shim == "containerd" { // gnoded looks for its own, and says so
-			x.program("shim", "containerd-shim-runc-v2")
-		}
+		x.shim(cfg.Containerd.Shim)
 		x.groups(cfg.Containerd.OCIRuntime == "crun")
 	}
 	for key, path := range map[string]string{"prolog": cfg.Prolog, "epilog": cfg.Epilog} {
@@ -97,12 +97,35 @@ func (x *exam) node(ctx context.Context) {
 
 // program checks that a program is installed.
 func (x *exam) program(check, name string) {
+	if path, ok := x.runs(check, name, "install it, or set "+check+" to what is installed"); ok {
+		x.good(check, "%s", path)
+	}
+}
+
+// runs finds a program, and notes where nobody could run it.
+func (x *exam) runs(check, name, advice string) (path string, ok bool) {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		x.note(Fault, check, "install it, or set "+check+" to what is installed", "%s cannot be run: %s", name, errors.Unwrap(err))
+		x.note(Fault, check, advice, "%s cannot be run: %s", name, errors.Unwrap(err))
+	}
+	return path, err == nil
+}
+
+// shim checks what containerd runs beside each task; whose says which one that is.
+func (x *exam) shim(whose string) {
+	if whose == "containerd" {
+		if path, ok := x.runs("shim", "containerd-shim-runc-v2", "install it with containerd, or set containerd.shim to gshim"); ok {
+			x.good("shim", "containerd's own, %s", path)
+		}
 		return
 	}
-	x.good(check, "%s", path)
+	program := cmp.Or(x.host.Shim, beside("gshim"))
+	for _, name := range []string{program, filepath.Join(filepath.Dir(program), "gshimd")} {
+		if _, ok := x.runs("shim", name, "install gshim and gshimd beside gnoded, or set containerd.shim to containerd"); !ok {
+			return
+		}
+	}
+	x.good("shim", "Greylag's, %s", program)
 }
 
 // registered checks what the cluster holds of this node.

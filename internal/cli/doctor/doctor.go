@@ -58,6 +58,9 @@ type Host struct {
 	Controller, Node, Auth string
 	// GPUs is the program that asks the driver for them; "" is gnvml beside this one.
 	GPUs string
+	// Shim is what containerd runs beside each task where it is Greylag's own, its daemon
+	// beside it; "" is gshim beside this program.
+	Shim string
 }
 
 // Examine looks at everything. It ends within a minute whatever hangs.

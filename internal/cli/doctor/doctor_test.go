@@ -85,6 +85,18 @@ func hostFaults() []fault {
 		{"not containerd", func(w *world) { w.nodeFile("[containerd]\nsocket = \"%[2]s/auth.sock\"\n") }, Node, "containerd", Fault, "containerd"},
 		{"no runc", func(w *world) { w.t.Setenv("PATH", "/nonexistent"); w.nodeFile(containerd) }, Node, "oci_runtime", Fault, "runc cannot be run"},
 		{"no shim", func(w *world) { w.t.Setenv("PATH", "/nonexistent"); w.nodeFile(containerd + "shim = \"containerd\"\n") }, Node, "shim", Fault, "containerd-shim-runc-v2"},
+		{"containerd's shim", func(w *world) {
+			w.write("containerd-shim-runc-v2", "#!/bin/sh\n")
+			w.t.Setenv("PATH", w.dir)
+			w.nodeFile(containerd + "shim = \"containerd\"\n")
+		}, Node, "shim", Good, "containerd's own, "},
+		{"no shim of ours", func(w *world) { w.nodeFile(containerd) }, Node, "shim", Fault, "gshim cannot be run: stat "},
+		{"a shim without its daemon", func(w *world) { w.write("gshim", "#!/bin/sh\n"); w.nodeFile(containerd) }, Node, "shim", Fault, "gshimd cannot be run: stat "},
+		{"our shim", func(w *world) {
+			w.write("gshim", "#!/bin/sh\n")
+			w.write("gshimd", "#!/bin/sh\n")
+			w.nodeFile(containerd)
+		}, Node, "shim", Good, "Greylag's, "},
 		{"no prolog", func(w *world) { w.nodeFile("prolog = \"%[2]s/prolog\"\n") }, Node, "prolog", Fault, "no such file"},
 		{"prolog that does not run", func(w *world) {
 			w.nodeFile("prolog = \"%[2]s/prolog\"\n")

@@ -86,7 +86,7 @@ func (w *world) configure() {
 	w.write("gauthd.toml", "controllers = [%[1]q]\npki_dir = \"%[2]s/auth\"\nsocket = \"%[2]s/auth.sock\"\n")
 	w.write("gctld.toml", "advertise = %[1]q\npki_dir = \"%[2]s/ctl\"\ndata_dir = \"%[2]s/data\"\n")
 	w.nodeFile("runtime = \"process\"\n[[simulated_gpus]]\ncount = 1\ntype = \"h100\"\nmemory = \"80GiB\"\n")
-	w.host = Host{Controller: w.path("gctld.toml"), Node: w.path("gnoded.toml"), Auth: w.path("gauthd.toml"), GPUs: w.path("gnvml")}
+	w.host = Host{Controller: w.path("gctld.toml"), Node: w.path("gnoded.toml"), Auth: w.path("gauthd.toml"), GPUs: w.path("gnvml"), Shim: w.path("gshim")}
 }
 
 func (w *world) nodeFile(more string) {
