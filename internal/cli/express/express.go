@@ -18,6 +18,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -131,13 +133,19 @@ func Whole(request string) error {
 	if err != nil {
 		return err
 	}
-	environ := os.Environ()
-	if request != "" {
-		environ = append(environ, RequestVariable+"="+request)
-	}
 	program := filepath.Join(filepath.Dir(self), "gctl")
-	if err := syscall.Exec(program, append([]string{"gsubmit"}, os.Args[1:]...), environ); err != nil {
+	if err := syscall.Exec(program, append([]string{"gsubmit"}, os.Args[1:]...), environment(os.Environ(), request)); err != nil {
 		return fmt.Errorf("%s, which belongs to gsubmit: %w", program, err)
 	}
 	return nil
+}
+
+// environment is that of the whole program: with the id of the request that was begun,
+// and of no other, which would count before it.
+func environment(environ []string, request string) []string {
+	environ = slices.DeleteFunc(environ, func(v string) bool { return strings.HasPrefix(v, RequestVariable+"=") })
+	if request != "" {
+		environ = append(environ, RequestVariable+"="+request)
+	}
+	return environ
 }

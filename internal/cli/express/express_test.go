@@ -165,6 +165,16 @@ func TestLeavesWhatWentWrong(t *testing.T) {
 	}
 }
 
+// TestRequestOfTheWholeProgram: it goes on with the request that was begun, whatever was
+// in the environment before: of two values, a program takes the first.
+func TestRequestOfTheWholeProgram(t *testing.T) {
+	for request, want := range map[string][]string{"": {"A=b"}, "7": {"A=b", RequestVariable + "=7"}} {
+		if got := environment([]string{RequestVariable + "=old", "A=b"}, request); !slices.Equal(got, want) {
+			t.Errorf("request %q: %q", request, got)
+		}
+	}
+}
+
 // FuzzReadHTTP: no answer crashes, and none is longer than allowed.
 func FuzzReadHTTP(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Type: application/proto\r\n\r\nabc"))
