@@ -3,7 +3,11 @@ package server_test
 import (
 	"bytes"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -65,4 +69,48 @@ func TestPlainly(t *testing.T) {
 	if response, text := ask(encoded("later", job("later")), "Connect-Protocol-Version", "7"); response.StatusCode != http.StatusBadRequest {
 		t.Errorf("a version that nobody knows: %s %q", response.Status, text)
 	}
+}
+
+// FuzzPlainly: whatever is submitted, plainly and in Connect's way, is answered alike.
+func FuzzPlainly(f *testing.F) {
+	for _, jobs := range [][]*greylagv1.JobSpec{nil, {job("a")}, {job("b"), {}}, {{Name: "\n"}}} {
+		data, err := proto.Marshal(&greylagv1.SubmitRequest{Jobs: jobs})
+		must(f, err)
+		f.Add(data, "", "", "", "")
+		f.Add(data, "1", "gzip", "identity", "gzip")
+		f.Add(data, "2", "", "gzip", "")
+		f.Add(append(data, 0xff), "1", "", "", "br")
+	}
+	w := newWorld(f, options{})
+	token, err := w.signer.Token(root, time.Now()) // as often as it likes
+	must(f, err)
+	requests := 0
+	f.Fuzz(func(t *testing.T, data []byte, version, accept, encoding, acceptEncoding string) {
+		requests++ // the second asks with the id of the first, and hears the same
+		if p := (&greylagv1.SubmitRequest{}); proto.Unmarshal(data, p) == nil {
+			data = append(slices.Clone(data), 10)
+			id := "request " + strconv.Itoa(requests)
+			data = append(append(data, byte(len(id))), id...)
+		}
+		ask := func(kind string) *httptest.ResponseRecorder {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/greylag.v1.JobService/Submit", bytes.NewReader(data))
+			r.Header.Set("Authorization", "Bearer "+token)
+			for name, value := range map[string]string{
+				"Content-Type": kind, "Connect-Protocol-Version": version, "Connect-Accept-Encoding": accept,
+				"Content-Encoding": encoding, "Accept-Encoding": acceptEncoding,
+			} {
+				if value != "" {
+					r.Header.Set(name, value)
+				}
+			}
+			answer := httptest.NewRecorder()
+			w.all[0].server.ServeHTTP(answer, r)
+			answer.Header().Del("Accept-Encoding") // of Connect: that it takes none
+			return answer
+		}
+		plain, other := ask("application/proto"), ask("Application/Proto")
+		if plain.Code != other.Code || !bytes.Equal(plain.Body.Bytes(), other.Body.Bytes()) || !maps.EqualFunc(plain.Header(), other.Header(), slices.Equal) {
+			t.Errorf("%x: plainly %d %v %q, else %d %v %q", data, plain.Code, plain.Header(), plain.Body, other.Code, other.Header(), other.Body)
+		}
+	})
 }
