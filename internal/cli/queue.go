@@ -18,7 +18,8 @@ const queueUsage = `usage: gqueue [OPTIONS]
 
 Shows the jobs that are pending or running. Elements of an array that wait for
 the same reason share a line, with the start of the first of them; -r gives
-each its own.
+each its own. Without -o, -O, -l, --start and --json the columns are those of
+GQUEUE_FORMAT, or of SQUEUE_FORMAT, written as for -o.
 `
 
 func queueTable() []getopt.Option {
@@ -148,11 +149,31 @@ func (p *Process) listing(found []getopt.Found) (l listing, done bool, err error
 			return l, true, p.printVersion()
 		}
 	}
+	if err == nil && l.format == "" && !l.json && !l.long && !l.start {
+		l.format = p.formatVariable()
+	}
 	if l.start {
 		l.filter.States = []string{cluster.Pending.String()}
 		l.sort = []sortKey{{'S', false}, {'i', false}}
 	}
 	return l, false, err
+}
+
+// formatVariable is the format that the environment asks for. One of squeue's that is none here
+// must not keep anybody from the queue.
+func (p *Process) formatVariable() string {
+	for _, name := range []string{"GQUEUE_FORMAT", "SQUEUE_FORMAT"} {
+		format := p.variable(name)
+		if format == "" {
+			continue
+		}
+		if _, err := parseFormat(format); err != nil {
+			p.Warn(fmt.Sprintf("%s is ignored: %v", name, err))
+			continue
+		}
+		return format
+	}
+	return ""
 }
 
 func parseSeconds(word string) (time.Duration, error) {
