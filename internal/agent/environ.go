@@ -34,6 +34,9 @@ func environment(l *launch, who account, given []byte) []string {
 		{"HOME", who.home}, {"USER", l.spec.GetUser()}, {"LOGNAME", l.spec.GetUser()}, {"SHELL", who.shell},
 		{"PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"},
 	} {
+		if usual[0] == "PATH" && l.spec.GetImage() != "" {
+			continue // the image's
+		}
 		if !has[usual[0]] && usual[1] != "" {
 			env = append(env, usual[0]+"="+usual[1])
 		}

@@ -114,6 +114,13 @@ func TestEnvironment(t *testing.T) {
 	if !slices.Contains(environment(l, who, nil), "CUDA_VISIBLE_DEVICES=GPU-b,GPU-e") {
 		t.Error("a task that sees all GPUs is not told which are its own")
 	}
+	ofNode := func(entry string) bool { return strings.HasPrefix(entry, "PATH=") }
+	if l.spec.Image = ""; !slices.ContainsFunc(environment(l, who, nil), ofNode) {
+		t.Error("no PATH")
+	}
+	if l.spec.Image = "pytorch:2"; slices.ContainsFunc(environment(l, who, nil), ofNode) {
+		t.Error("the node's PATH hides that of the image")
+	}
 }
 
 func TestCoresAreSetAside(t *testing.T) {

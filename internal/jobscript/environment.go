@@ -11,6 +11,7 @@ type Export struct {
 	None  bool     // not the whole environment
 	Names []string // variables to take over, although they are not inherited
 	Set   []string // KEY=VALUE
+	Image bool     // the job runs in an image
 }
 
 // parseExport reads sbatch's ALL, NONE, NIL and [ALL,]NAME[=VALUE],...
@@ -66,6 +67,10 @@ var ofSession = []string{
 // ofAllocation are what an enclosing job set for its own GPUs.
 var ofAllocation = []string{"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
 
+// ofFiles are variables that say where things lie in this host's file system: in an image
+// they would hide where they lie there.
+var ofFiles = []string{"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD"}
+
 // Environment is the job's environment, from that of the submitting process:
 // KEY=VALUE each, sorted, one for a key. What is asked for by name is taken over
 // whatever it is. O(n log n).
@@ -74,7 +79,7 @@ func (e Export) Environment(environ []string) []string {
 	enclosed := slices.ContainsFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, "GREYLAG_JOB_ID=") })
 	for _, pair := range environ {
 		name, _, ok := strings.Cut(pair, "=")
-		if ok && name != "" && (slices.Contains(e.Names, name) || !e.None && inherited(name, enclosed)) {
+		if ok && name != "" && (slices.Contains(e.Names, name) || !e.None && inherited(name, enclosed) && !(e.Image && slices.Contains(ofFiles, name))) {
 			values[name] = pair
 		}
 	}

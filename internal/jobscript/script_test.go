@@ -72,6 +72,9 @@ func TestEnvironment(t *testing.T) {
 		{Export{None: true}, ""},
 		{Export{None: true, Names: []string{"HOME", "CUDA_VISIBLE_DEVICES", "ABSENT"}, Set: []string{"A=1", "A=2"}}, "A=2|CUDA_VISIBLE_DEVICES=0|HOME=/root"},
 		{Export{Set: []string{"PATH=/usr/bin"}}, "BASH_FUNC_x%%=() { :\n}|HOME=/root|PATH=/usr/bin"},
+		{Export{Image: true}, "BASH_FUNC_x%%=() { :\n}|HOME=/root"},
+		{Export{Image: true, Names: []string{"PATH"}}, "BASH_FUNC_x%%=() { :\n}|HOME=/root|PATH=/bin"},
+		{Export{Image: true, Set: []string{"PATH=/opt"}}, "BASH_FUNC_x%%=() { :\n}|HOME=/root|PATH=/opt"},
 	} {
 		if got := strings.Join(c.export.Environment(environ), "|"); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.export, got, c.want)

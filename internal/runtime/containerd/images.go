@@ -265,11 +265,14 @@ func inspect(ctx context.Context, from *client.Client, name, snapshotter string)
 	return unpacked{
 		chain: identity.ChainID(layers).String(),
 		base: base{
-			env: spec.Config.Env, workDir: spec.Config.WorkingDir,
+			env: append([]string{usualPath}, spec.Config.Env...), workDir: spec.Config.WorkingDir,
 			args: slices.Concat(spec.Config.Entrypoint, spec.Config.Cmd),
 		},
 	}, nil
 }
+
+// usualPath is the PATH of an image that says none, as with Docker.
+const usualPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // snapshot makes the task's writable layer. It is a root of containerd's
 // garbage collection until the task is removed.

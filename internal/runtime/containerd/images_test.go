@@ -72,6 +72,11 @@ func TestImage(t *testing.T) {
 	if want := "small test image\n1000\n/home\nsmall hello world\nnot root\nmounted\n"; out != want || exit.Code != 0 {
 		t.Errorf("%+v\n%s\nwant:\n%s", exit, out, want)
 	}
+	own := spec
+	own.ID.Job, own.Script, own.Env = 3, []byte("#!/bin/sh\necho $PATH\n"), []string{"HOME=/"}
+	if _, out := run(t, r, own); out != "/usr/local/bin:/usr/bin:/bin\n" {
+		t.Errorf("the image's PATH is %q", out)
+	}
 	hog := spec
 	hog.ID.Job, hog.Script, hog.Args, hog.Memory = 2, nil, []string{"sh", "-c", "x=$(yes | head -c 200000000)"}, 32<<20
 	if exit, _ := run(t, r, hog); !exit.OOM {
