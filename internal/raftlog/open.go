@@ -185,9 +185,9 @@ func (l *Log) startRaft() (err error) {
 		return fmt.Errorf("raftlog: start: %w", err)
 	}
 	l.trans = trans
-	l.store.behind.allowed.Store(true)
 	l.store.damaged = func(reason string) { l.halt(ExitDamaged, true, reason) }
 	l.store.failed = func(reason string) { l.halt(ExitStalled, false, "the disk fails: "+reason) }
+	l.store.behind.allowed.Store(true) // by now it is known whom to tell
 	return nil
 }
 

@@ -101,8 +101,27 @@ func (s *storm) crash(n *node, away time.Duration) {
 			s.net.separate(cfg.Addr, other.cfg.Addr, false)
 		}
 	}
-	s.busy.Go(func() { n.Close() })
+	s.busy.Go(func() { s.close(n) })
 	time.Sleep(away)
+	s.start(n, cfg)
+}
+
+// stop stops a member while it hands leadership over, and starts it again.
+func (s *storm) stop(n *node) {
+	s.busy.Go(func() { _ = n.Transfer(context.Background(), "") }) // may fail
+	s.close(n)
+	s.start(n, n.cfg)
+}
+
+// close ends a member for good, which takes long only where its disk does.
+func (s *storm) close(n *node) {
+	if err := n.Close(); err != nil && s.most < time.Second {
+		s.t.Errorf("%s: %v", n.cfg.ID, err)
+	}
+}
+
+// start puts a member in the place of one that ended.
+func (s *storm) start(n *node, cfg Config) {
 	again, err := s.open(cfg, &journal{})
 	s.must(err)
 	s.lag(again)
@@ -115,7 +134,7 @@ func (s *storm) crash(n *node, away time.Duration) {
 func (s *storm) act() {
 	time.Sleep(time.Duration(s.rng.Int64N(int64(300 * time.Millisecond))))
 	some := s.nodes[s.rng.IntN(len(s.nodes))]
-	switch s.rng.IntN(10) {
+	switch s.rng.IntN(11) {
 	case 0, 1, 2, 3:
 		s.crash(s.leader(), time.Duration(s.rng.Int64N(int64(2*time.Second))))
 	case 4:
@@ -135,6 +154,10 @@ func (s *storm) act() {
 		_ = some.SnapshotNow(s.ctx()) // may fail
 	case 9:
 		s.vote(some)
+	case 10:
+		if s.most < time.Second { // else it is not done with its database when it has stopped
+			s.stop(s.leader())
+		}
 	}
 }
 
@@ -180,7 +203,7 @@ func weather(t *testing.T, seed uint64) {
 		return time.Duration(way.Int64N(int64(2 * time.Millisecond)))
 	}
 	s.grow([]int{2, 3, 3, 5}[rng.IntN(4)])
-	defer s.close()
+	defer s.fleet.close()
 	for _, n := range s.nodes {
 		s.lag(n)
 	}
