@@ -130,7 +130,7 @@ func (a *Agent) sendLog(ctx context.Context, request *greylagv1.LogRequest, sour
 		if n > 0 {
 			at += int64(n)
 			pause = shortestLook
-			stop, err := a.push(ctx, &greylagv1.PushLogRequest{Id: request.GetId(), Data: buffer[:n]})
+			stop, err := a.push(ctx, &greylagv1.PushLogRequest{Id: request.GetId(), Data: buffer[:n], Next: at})
 			if stop || err != nil {
 				return err
 			}

@@ -46,6 +46,7 @@ func TestFollowsOutput(t *testing.T) {
 		n.until("forgotten", func() bool { return n.last(at(1, 1)) == nil })
 		n.askLog(&greylagv1.LogRequest{Id: "tail", Job: 1, Attempt: 1, Offset: -1, Tail: 4, Task: spec})
 		n.askLog(&greylagv1.LogRequest{Id: "lines", Job: 1, Attempt: 1, Offset: -1, TailLines: 1, Task: spec})
+		n.askLog(&greylagv1.LogRequest{Id: "from", Job: 1, Attempt: 1, Offset: 2, Task: spec})
 		n.askLog(&greylagv1.LogRequest{Id: "error", Job: 1, Attempt: 1, Error: true, Task: spec})
 		n.askLog(&greylagv1.LogRequest{Id: "nobody", Job: 99, Attempt: 1})
 		n.until("the answers", func() bool {
@@ -53,8 +54,10 @@ func TestFollowsOutput(t *testing.T) {
 			lines, eof5, _ := n.pushedText("lines")
 			bad, eof2, _ := n.pushedText("error")
 			_, eof3, failure := n.pushedText("nobody")
+			rest, eof6, _ := n.pushedText("from")
+			known := len(n.pushed["from"]) > 0 && n.pushed["from"][0].GetNext() == 8
 			_, eof4, _ := n.pushedText("early") // with or without words: the task may have come later
-			return eof4 && tail == "two\n" && lines == tail && eof5 && eof1 && bad == "bad\n" && eof2 && eof3 && strings.Contains(failure, "does not know")
+			return eof4 && eof6 && rest == "e\ntwo\n" && known && tail == "two\n" && lines == tail && eof5 && eof1 && bad == "bad\n" && eof2 && eof3 && strings.Contains(failure, "does not know")
 		})
 	})
 }

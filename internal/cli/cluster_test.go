@@ -33,8 +33,9 @@ type memory struct {
 	broke  bool                      // the stream of output that breaks off once
 }
 
-// breaksOnce is the rank whose output breaks off the first time, as where a node's daemon is killed.
-const breaksOnce = 2
+// breaksOnce is the rank whose output breaks off every other time, as where a node's daemon is
+// killed; breaksKnown does so too, and says how far it was.
+const breaksOnce, breaksKnown = 2, 3
 
 // caller is who the token's bearer is taken for.
 const caller = "alice"
@@ -255,11 +256,18 @@ func (m *memory) Logs(_ context.Context, r *greylagv1.LogsRequest, s *connect.Se
 		return refuse(connect.CodeFailedPrecondition, "gctl logs -f waits for its start", "job %s has no output yet: it has not started", j.Ref)
 	}
 	m.mu.Lock()
-	breaks := r.Rank == breaksOnce && !m.broke
-	m.broke = m.broke || breaks
+	breaks := (r.Rank == breaksOnce || r.Rank == breaksKnown) && !m.broke
+	m.broke = breaks
 	m.mu.Unlock()
+	next := int64(0) // unknown
+	if r.Rank == breaksKnown {
+		next = 4096
+	}
 	if breaks {
-		return cmp.Or(s.Send(&greylagv1.LogsResponse{Data: []byte("job 1")}), error(connect.NewError(connect.CodeAborted, errors.New("the session with node n1 ended"))))
+		return cmp.Or(s.Send(&greylagv1.LogsResponse{Data: []byte("job 1"), Next: next}), error(connect.NewError(connect.CodeAborted, errors.New("the session with node n1 ended"))))
+	}
+	if r.From > 0 {
+		return s.Send(&greylagv1.LogsResponse{Data: fmt.Appendf(nil, "00 from byte %d\n", r.From), Next: next + 20})
 	}
 	return errors.Join(
 		s.Send(&greylagv1.LogsResponse{Data: fmt.Appendf(nil, "job %s rank %d error %t follow %t lines %d bytes %d\n", r.Job, r.Rank, r.Error, r.Follow, r.TailLines, r.Tail)}),

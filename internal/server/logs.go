@@ -56,6 +56,7 @@ type reader struct {
 // piece is what one push brought.
 type piece struct {
 	data []byte
+	next int64
 	end  bool
 	err  string
 }
@@ -148,6 +149,9 @@ func (s *jobService) Logs(ctx context.Context, p *greylagv1.LogsRequest, stream 
 		return refused(command.Conflict, "gctl logs -f waits for its start, gctl why "+j.Ref().String()+" says what it waits for", "job %s has no output yet: it has not started", j.Ref())
 	}
 	rank := int(p.GetRank())
+	if p.GetFrom() < 0 {
+		return refused(command.InvalidArgument, "", "from byte %d: want none before the first", p.GetFrom())
+	}
 	if p.GetTail() < 0 || p.GetTailLines() < 0 || p.GetTail() > 0 && p.GetTailLines() > 0 {
 		return refused(command.InvalidArgument, "", "the last %d bytes, %d lines: want one of them, and not less than 0", p.GetTail(), p.GetTailLines())
 	}
@@ -175,7 +179,10 @@ func (s *Server) logRequest(j *cluster.Job, rank int, p *greylagv1.LogsRequest) 
 		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Error: p.GetError(), Tail: p.GetTail(), TailLines: p.GetTailLines(), Follow: p.GetFollow(),
 		Task: wire.WriteWanted(j, rank, command.IndexRange{}, s.cfg.State.View().Policy().KillWait, nil),
 	}
-	if p.GetTail() > 0 || p.GetTailLines() > 0 {
+	switch {
+	case p.GetFrom() > 0:
+		request.Offset, request.Tail, request.TailLines = p.GetFrom(), 0, 0
+	case p.GetTail() > 0 || p.GetTailLines() > 0:
 		request.Offset = -1
 	}
 	return request
@@ -199,7 +206,7 @@ func (r *reader) pump(ctx context.Context, stream *connect.ServerStream[greylagv
 		case p := <-r.pieces:
 			silence.Stop() // a quiet job is no fault
 			if len(p.data) > 0 {
-				if err := stream.Send(&greylagv1.LogsResponse{Data: p.data}); err != nil {
+				if err := stream.Send(&greylagv1.LogsResponse{Data: p.data, Next: p.next}); err != nil {
 					return err
 				}
 			}
@@ -229,7 +236,7 @@ func (s *nodeService) PushLog(ctx context.Context, p *greylagv1.PushLogRequest) 
 	wait := time.NewTimer(pushTime)
 	defer wait.Stop()
 	select {
-	case r.pieces <- piece{data: p.GetData(), end: p.GetEof(), err: p.GetError()}:
+	case r.pieces <- piece{data: p.GetData(), next: p.GetNext(), end: p.GetEof(), err: p.GetError()}:
 		return &greylagv1.PushLogResponse{}, nil
 	case <-r.gone:
 		return &greylagv1.PushLogResponse{Stop: true}, nil

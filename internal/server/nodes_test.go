@@ -175,12 +175,15 @@ func TestLogs(t *testing.T) {
 		return answer
 	}
 	push(&greylagv1.PushLogRequest{Data: []byte("hello ")})
-	push(&greylagv1.PushLogRequest{Data: []byte("world")})
+	push(&greylagv1.PushLogRequest{Data: []byte("world"), Next: 411})
 	var text strings.Builder
 	for text.String() != "hello world" && stream.Receive() {
 		text.Write(stream.Msg().GetData())
 	}
 	must(t, stream.Err())
+	if next := stream.Msg().GetNext(); next != 411 {
+		t.Errorf("the next byte is %d", next)
+	}
 	// Another node cannot put words into this one's mouth.
 	answer, err := newNode(w, "n2").session.PushLog(t.Context(), &greylagv1.PushLogRequest{Id: request.GetId(), Data: []byte("lies")})
 	if must(t, err); !answer.GetStop() {
@@ -193,6 +196,14 @@ func TestLogs(t *testing.T) {
 	if !push(&greylagv1.PushLogRequest{Data: []byte("more")}).GetStop() {
 		t.Error("pushing to a reader who left goes on")
 	}
+	stream.Close()
+	again, stop := context.WithCancel(t.Context()) // goes on where that one broke off
+	stream, err = c.Jobs().Logs(again, &greylagv1.LogsRequest{Job: fmt.Sprint(id), Follow: true, TailLines: 100, From: 411})
+	must(t, err)
+	if request := n.next().GetLogs()[0]; request.GetOffset() != 411 || request.GetTailLines() != 0 {
+		t.Errorf("the node is asked for %v", request)
+	}
+	stop()
 	stream.Close()
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
@@ -68,12 +69,14 @@ func (t *tool) pour(ctx context.Context, c cli.Cluster, request *greylagv1.LogsR
 	if err != nil {
 		return false, err
 	}
-	printed, err := t.pourFrom(ctx, c, request, 0)
-	if !request.Follow || printed == 0 || !brokeOff(err) {
-		return printed > 0, err
+	var at position
+	err = t.pourFrom(ctx, c, request, &at)
+	if !request.Follow || at.printed == 0 || !brokeOff(err) {
+		return at.printed > 0, err
 	}
+	tail := request.Tail > 0 || request.TailLines > 0
 	note := "the stream of the output broke off: following it again"
-	if request.Tail > 0 || request.TailLines > 0 { // of which nobody knows where it began
+	if tail && at.next == 0 { // nobody knows where it began
 		note += " from its end, so that some of it may be missing or come twice"
 	}
 	t.Note("%s", note)
@@ -87,16 +90,25 @@ func (t *tool) pour(ctx context.Context, c cli.Cluster, request *greylagv1.LogsR
 		if failed != nil {
 			return true, failed
 		}
-		if now != run || request.Tail > 0 || request.TailLines > 0 {
-			run, printed = now, 0
+		if now != run {
+			run, at = now, position{}
 		}
-		began, n := time.Now(), int64(0)
-		n, err = t.pourFrom(ctx, c, request, printed)
-		if printed += n; n > 0 || time.Since(began) > joined {
+		if tail && at.next == 0 {
+			at.printed = 0
+		}
+		began, before := time.Now(), at.printed
+		err = t.pourFrom(ctx, c, request, &at)
+		if at.printed > before || time.Since(began) > joined {
 			lost = time.Now()
 		}
 	}
 	return true, err
+}
+
+// position is how far an output is printed.
+type position struct {
+	printed int64 // bytes of it
+	next    int64 // the byte of the file behind them; 0: the node does not say, as those of before do not
 }
 
 // attempt is which run of its job a request means, as far as it is followed.
@@ -118,24 +130,33 @@ func brokeOff(err error) bool {
 	return err != nil && !errors.Is(err, errPrint) && (client.Broken(err) || code == connect.CodeAborted || code == connect.CodeFailedPrecondition)
 }
 
-// pourFrom prints output as it is, without its first bytes: it is the caller's own.
-// It returns how many bytes it printed.
-func (t *tool) pourFrom(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest, skip int64) (printed int64, err error) {
+// pourFrom prints output as it is, from a position on: it is the caller's own. It
+// moves the position behind what it printed.
+func (t *tool) pourFrom(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest, at *position) error {
+	request = proto.CloneOf(request)
+	request.From = at.next
 	stream, err := c.Jobs().Logs(ctx, request)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer stream.Close()
+	skip := at.printed
 	for stream.Receive() {
 		data := stream.Msg().Data
+		if stream.Msg().Next > 0 && request.From > 0 { // it begins where it was asked to
+			skip = 0
+		}
 		known := min(skip, int64(len(data)))
 		skip -= known
 		n, err := t.Stdout.Write(data[known:])
-		if printed += int64(n); err != nil {
-			return printed, fmt.Errorf("%w: %w", errPrint, err)
+		if at.printed += int64(n); err != nil {
+			return fmt.Errorf("%w: %w", errPrint, err)
+		}
+		if len(data) > 0 {
+			at.next = stream.Msg().Next
 		}
 	}
-	return printed, stream.Err()
+	return stream.Err()
 }
 
 // errStarted ends the watch over a job that was to start.

@@ -2731,6 +2731,7 @@ type LogsRequest struct {
 	Tail          int64                  `protobuf:"varint,4,opt,name=tail,proto3" json:"tail,omitempty"`                            // begin this many bytes before the end; 0: from the start
 	Rank          int32                  `protobuf:"varint,5,opt,name=rank,proto3" json:"rank,omitempty"`                            // which node of the job
 	TailLines     int64                  `protobuf:"varint,6,opt,name=tail_lines,json=tailLines,proto3" json:"tail_lines,omitempty"` // begin with the last so many lines; not together with tail
+	From          int64                  `protobuf:"varint,7,opt,name=from,proto3" json:"from,omitempty"`                            // begin at this byte, whatever the two say: to go on where a stream broke off; 0: as they say
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2807,9 +2808,17 @@ func (x *LogsRequest) GetTailLines() int64 {
 	return 0
 }
 
+func (x *LogsRequest) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
 type LogsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	Next          int64                  `protobuf:"varint,2,opt,name=next,proto3" json:"next,omitempty"` // the byte that comes after data, counted from 0; 0: its node does not say
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2849,6 +2858,13 @@ func (x *LogsResponse) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *LogsResponse) GetNext() int64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
 }
 
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
@@ -3146,7 +3162,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tR\x03job\"J\n" +
 	"\x0eScriptResponse\x12\x16\n" +
 	"\x06script\x18\x01 \x01(\fR\x06script\x12 \n" +
-	"\venvironment\x18\x02 \x03(\tR\venvironment\"\x94\x01\n" +
+	"\venvironment\x18\x02 \x03(\tR\venvironment\"\xa8\x01\n" +
 	"\vLogsRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\bR\x05error\x12\x16\n" +
@@ -3154,9 +3170,11 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04tail\x18\x04 \x01(\x03R\x04tail\x12\x12\n" +
 	"\x04rank\x18\x05 \x01(\x05R\x04rank\x12\x1d\n" +
 	"\n" +
-	"tail_lines\x18\x06 \x01(\x03R\ttailLines\"\"\n" +
+	"tail_lines\x18\x06 \x01(\x03R\ttailLines\x12\x12\n" +
+	"\x04from\x18\a \x01(\x03R\x04from\"6\n" +
 	"\fLogsResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data2\x84\x05\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\x03R\x04next2\x84\x05\n" +
 	"\n" +
 	"JobService\x12?\n" +
 	"\x06Submit\x12\x19.greylag.v1.SubmitRequest\x1a\x1a.greylag.v1.SubmitResponse\x12C\n" +

@@ -1335,6 +1335,7 @@ type PushLogRequest struct {
 	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	Eof           bool                   `protobuf:"varint,3,opt,name=eof,proto3" json:"eof,omitempty"`
 	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	Next          int64                  `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"` // the byte of the output that comes after data
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1395,6 +1396,13 @@ func (x *PushLogRequest) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *PushLogRequest) GetNext() int64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
 }
 
 type PushLogResponse struct {
@@ -1582,12 +1590,13 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\fFetchRequest\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\")\n" +
 	"\rFetchResponse\x12\x18\n" +
-	"\acontent\x18\x01 \x01(\fR\acontent\"\\\n" +
+	"\acontent\x18\x01 \x01(\fR\acontent\"p\n" +
 	"\x0ePushLogRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
 	"\x03eof\x18\x03 \x01(\bR\x03eof\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"%\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x12\n" +
+	"\x04next\x18\x05 \x01(\x03R\x04next\"%\n" +
 	"\x0fPushLogResponse\x12\x12\n" +
 	"\x04stop\x18\x01 \x01(\bR\x04stop2\xda\x02\n" +
 	"\vNodeService\x12E\n" +
