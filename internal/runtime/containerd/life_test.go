@@ -216,7 +216,7 @@ func TestAbandonedStartNeverRuns(t *testing.T) {
 			needContainers(t)
 			dir := t.TempDir()
 			program := filepath.Join(dir, "slow-runc")
-			text := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *' run '*|*' create '*) touch %[1]s/hangs; until [ -e %[1]s/go ]; do sleep 0.02; done;; esac\nexec runc \"$@\"\n", dir)
+			text := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *' run '*|*' create '*) touch %[1]s/hangs; until [ -e %[1]s/go ]; do sleep 0.02; done;; esac\nexec %[2]s \"$@\"\n", dir, installed(t))
 			if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
 				t.Fatal(err)
 			}

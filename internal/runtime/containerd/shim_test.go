@@ -21,11 +21,22 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/typeurl/v2"
 
+	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
 	"github.com/greylag/greylag/internal/runtime/proc"
 	"github.com/greylag/greylag/internal/shim"
 )
+
+// installed is the OCI runtime with which the tests run.
+func installed(t *testing.T) string {
+	t.Helper()
+	program, _, err := findOCIRuntime("", must(cgroup.Detect())(t).Mixed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
 
 // hangingRuntime is a runc that notes its process in the file it names and does not come
 // to an end where it is to make a container.
@@ -33,7 +44,7 @@ func hangingRuntime(t *testing.T) (program, noted string) {
 	t.Helper()
 	dir := t.TempDir()
 	program, noted = filepath.Join(dir, "hanging-runc"), filepath.Join(dir, "process")
-	text := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *' run '*|*' create '*) echo $$ > %[1]s.new; mv %[1]s.new %[1]s; exec sleep 100000;; esac\nexec runc \"$@\"\n", noted)
+	text := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *' run '*|*' create '*) echo $$ > %[1]s.new; mv %[1]s.new %[1]s; exec sleep 100000;; esac\nexec %[2]s \"$@\"\n", noted, installed(t))
 	if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}

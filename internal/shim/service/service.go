@@ -150,9 +150,17 @@ func (s *Service) Start(ctx context.Context, request *task.StartRequest) (*task.
 	return &task.StartResponse{Pid: s.pid()}, nil
 }
 
-// wait is for the end of the first process.
+// longestPause is between two looks at a process that is not our child yet.
+const longestPause = 100 * time.Millisecond
+
+// wait is for the end of the first process. Where the OCI runtime has forked on its way, as crun
+// does, that may not be our child for a moment after the call of it has ended.
 func (s *Service) wait(process *os.Process) {
 	ended, err := process.Wait()
+	for pause := time.Millisecond; errors.Is(err, syscall.ECHILD) && process.Signal(syscall.Signal(0)) == nil; pause = min(2*pause, longestPause) {
+		time.Sleep(pause)
+		ended, err = process.Wait()
+	}
 	status := uint32(unknownStatus)
 	if err == nil {
 		status = exitStatus(ended.Sys().(syscall.WaitStatus))

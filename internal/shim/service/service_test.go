@@ -4,8 +4,10 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +94,46 @@ func TestLife(t *testing.T) {
 	if calls, err := os.ReadFile(filepath.Join(s.bundle, "deleted")); err != nil || string(calls) != "deleted\n" {
 		t.Errorf("%q %v", calls, err)
 	}
+}
+
+// TestForkedRuntime: the OCI runtime ends while one that it forked, whose child the first process is,
+// does not. The task's end is still seen.
+func TestForkedRuntime(t *testing.T) {
+	s, request, _ := newService(t, `mkfifo go begun; (sleep 1000 & echo $! > init.pid; echo > begun; read x < go; exec true) & read x < begun`)
+	ctx := context.Background()
+	works(t)(s.Create(ctx, request))
+	answer, err := s.Start(ctx, &task.StartRequest{ID: s.id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	between := parent(t, answer.Pid)
+	if between == os.Getpid() {
+		t.Fatal("nobody is between us")
+	}
+	if err := os.WriteFile(filepath.Join(s.bundle, "go"), []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	for parent(t, answer.Pid) == between {
+		runtime.Gosched()
+	}
+	works(t)(s.Kill(ctx, &task.KillRequest{ID: s.id, Signal: 9}))
+	if ended, err := s.Wait(ctx, &task.WaitRequest{ID: s.id}); err != nil || ended.ExitStatus != 137 {
+		t.Errorf("%v %v", ended, err)
+	}
+}
+
+// parent is the number of a process's parent.
+func parent(t *testing.T, pid uint32) (ppid int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "PPid:")
+	if _, err := fmt.Sscan(rest, &ppid); err != nil {
+		t.Fatal(err)
+	}
+	return ppid
 }
 
 // TestStartFails: the OCI runtime's last error is the reason, and the task can be deleted.
