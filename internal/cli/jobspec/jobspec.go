@@ -67,7 +67,7 @@ func Encode(o jobscript.Options, script jobscript.Script, args []string, at Plac
 	m.texts(8, environment)
 	m.texts(9, args)
 	m.files(o, at.Dir)
-	m.text(15, o.Image)
+	m.text(15, imageBelow(at.Dir, o.Image))
 	m.flag(16, o.NoRequeue)
 	m.number(17, int64(o.Nice))
 	m.moment(18, o.Begin)
@@ -184,4 +184,18 @@ func below(dir, path string) string {
 		return path
 	}
 	return strings.TrimSuffix(dir, "/") + "/" + path
+}
+
+// imageBelow is an image whose path, if it is a path that says so, counts from the job's folder, as
+// those of its files do.
+func imageBelow(dir, reference string) string {
+	for _, scheme := range []string{"oci-archive:", "oci:"} {
+		if path, ok := strings.CutPrefix(reference, scheme); ok && path != "" {
+			return scheme + filepath.Clean(below(dir, path))
+		}
+	}
+	if strings.HasPrefix(reference, "./") || strings.HasPrefix(reference, "../") {
+		return filepath.Clean(below(dir, reference))
+	}
+	return reference
 }

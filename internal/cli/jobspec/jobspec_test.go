@@ -198,3 +198,17 @@ func FuzzReadAnswer(f *testing.F) {
 		}
 	})
 }
+
+// TestImagesPath: an image that is a path counts from the job's folder; one of a registry stays as it is.
+func TestImagesPath(t *testing.T) {
+	for reference, want := range map[string]string{
+		"": "", "busybox": "busybox", "team/x.tar": "team/x.tar", "docker://h/x": "docker://h/x", "/x.tar:v1": "/x.tar:v1",
+		"oci-archive:x.tar:v1": "oci-archive:/home/ana/x.tar:v1", "oci:../layout": "oci:/home/layout", "oci-archive:/x.tar": "oci-archive:/x.tar",
+		"./x.tar": "/home/ana/x.tar", "../x.tar": "/home/x.tar", "oci:": "oci:",
+	} {
+		got := encode(t, jobscript.Options{Image: reference, WorkDir: "ana"}, jobspec.Place{Dir: "/home"})
+		if got.Image != want {
+			t.Errorf("%q: %q, want %q", reference, got.Image, want)
+		}
+	}
+}
