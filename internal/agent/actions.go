@@ -118,7 +118,11 @@ func (a *Agent) ended(t *task, exit tasks.Exit) {
 		return
 	}
 	how := classify(t, exit)
-	a.log.Info("task ended", "job", t.ID.Job, "attempt", t.ID.Attempt, "cause", how.Cause.String(),
+	tell := a.log.Info
+	if exit.Lost { // an administrator will want to know why
+		tell = a.log.Warn
+	}
+	tell("task ended", "job", t.ID.Job, "attempt", t.ID.Attempt, "cause", how.Cause.String(),
 		"code", how.Exit.Code, "signal", how.Exit.Signal, "message", how.Message)
 	a.end(t, how)
 }
