@@ -22,7 +22,7 @@ func environment(l *launch, who account, given []byte) []string {
 		if !ok || name == "" || has[name] {
 			continue // no entry at all, or not the first of its name
 		}
-		if rest, ours := strings.CutPrefix(name, "GREYLAG_"); ours && slices.Contains(asked, rest) {
+		if rest, ours := strings.CutPrefix(name, "GREYLAG_"); ours && slices.Contains(cluster.AskedVariables[:], rest) {
 			env = append(env, "SLURM_"+rest+"="+value)
 		} else if ours || strings.HasPrefix(name, "SLURM_") {
 			continue // of an enclosing job
@@ -61,10 +61,6 @@ func environment(l *launch, who account, given []byte) []string {
 	}
 	return env
 }
-
-// asked are options of gsubmit that no request holds, but only what follows from them: they
-// come with the job's environment, under these names after GREYLAG_ (jobscript).
-var asked = []string{"CPUS_PER_GPU", "GPUS_PER_TASK", "NTASKS_PER_GPU"}
 
 // variable is one fact about the task: its name after GREYLAG_, and those after
 // SLURM_ (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).

@@ -29,12 +29,9 @@ func (r *resolver) finish(o *Options) {
 // finishVariables has the job told what was asked for where the request keeps only what follows
 // from it. Its node gives each Slurm's name as well.
 func finishVariables(o *Options) {
-	for _, asked := range []struct {
-		name string
-		n    int32
-	}{{"CPUS_PER_GPU", o.cpusPerGPU}, {"GPUS_PER_TASK", o.gpusPerTask}, {"NTASKS_PER_GPU", o.tasksPerGPU}} {
-		if asked.n > 0 {
-			o.Export.Set = append(o.Export.Set, fmt.Sprintf("GREYLAG_%s=%d", asked.name, asked.n))
+	for i, n := range [len(cluster.AskedVariables)]int32{o.cpusPerGPU, o.gpusPerTask, o.tasksPerGPU} {
+		if n > 0 {
+			o.Export.Set = append(o.Export.Set, fmt.Sprintf("GREYLAG_%s=%d", cluster.AskedVariables[i], n))
 		}
 	}
 }

@@ -77,24 +77,31 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// The leader's disk fills up while the others have room: one of them leads.
-func TestFullDiskOfTheLeader(t *testing.T) {
-	t.Parallel()
-	dir := disk(t, `mount -t tmpfs -o size=40m tmpfs "$DIR"`)
-	f := newFleet(t, func(c *Config) {
-		c.ReserveBytes = 4 << 20
+// smallLeader is a fleet whose leader has a small disk, mounted on dir.
+func smallLeader(t *testing.T, members int, reserve int64) (f *fleet, full *node, dir string) {
+	t.Helper()
+	dir = disk(t, `mount -t tmpfs -o size=40m tmpfs "$DIR"`)
+	f = newFleet(t, func(c *Config) {
+		c.ReserveBytes = reserve
 		steady(c)
 		if c.ID == "a" {
 			c.Dir = filepath.Join(dir, "raft")
 		}
 	})
-	defer f.close()
-	f.grow(3)
-	full := f.nodes[0]
+	f.grow(members)
+	full = f.nodes[0]
 	if leader := f.leader(); leader != full {
 		f.must(leader.Transfer(f.ctx(), full.self.ID))
 		f.until("the leadership that the test wants", func() bool { return f.leader() == full })
 	}
+	return f, full, dir
+}
+
+// The leader's disk fills up while the others have room: one of them leads.
+func TestFullDiskOfTheLeader(t *testing.T) {
+	t.Parallel()
+	f, full, dir := smallLeader(t, 3, 4<<20)
+	defer f.close()
 	ballast := filepath.Join(dir, "ballast")
 	fillUp(t, ballast)
 	f.until("another leader", func() bool { return f.leader() != full })
@@ -109,21 +116,8 @@ func TestFullDiskOfTheLeader(t *testing.T) {
 // Without a reserve, too, a leader whose disk is full refuses entries and lives on.
 func TestFullDiskWithoutReserve(t *testing.T) {
 	t.Parallel()
-	dir := disk(t, `mount -t tmpfs -o size=40m tmpfs "$DIR"`)
-	f := newFleet(t, func(c *Config) {
-		c.ReserveBytes = -1
-		steady(c)
-		if c.ID == "a" {
-			c.Dir = filepath.Join(dir, "raft")
-		}
-	})
+	f, full, dir := smallLeader(t, 2, -1)
 	defer f.close()
-	f.grow(2)
-	full := f.nodes[0]
-	if leader := f.leader(); leader != full {
-		f.must(leader.Transfer(f.ctx(), full.self.ID))
-		f.until("the leadership that the test wants", func() bool { return f.leader() == full })
-	}
 	ballast, big := filepath.Join(dir, "ballast"), bytes.Repeat([]byte("x"), 512<<10)
 	fillUp(t, ballast)
 	var failed error

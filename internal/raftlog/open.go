@@ -54,7 +54,7 @@ type Log struct {
 	fault   error          // why it stopped by itself; read after stop
 	closing error          // what went wrong while it stopped; read after dead
 	wg      sync.WaitGroup // every goroutine started here
-	handing handovers
+	handing handovers      // of leadership, that are under way
 }
 
 // Open starts a member on its data directory. If the directory is empty, the

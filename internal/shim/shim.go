@@ -3,7 +3,8 @@
 // Package shim is what containerd runs for each of this node's tasks, in the place
 // of its own containerd-shim-runc-v2: it answers the two questions containerd asks by
 // executing a program, where the task's daemon is (Start) and whether something is left
-// of a task whose daemon has gone (Delete). The daemon itself is package service, below.
+// of a task whose daemon has gone (Delete). A node that begins has it remove the sockets
+// that killed daemons left (Sweep). The daemon itself is package service, below.
 //
 // It decides where the daemon listens and what lies in a task's bundle. It knows nothing
 // of jobs and never talks to gnoded. It imports little, since each task executes it twice:

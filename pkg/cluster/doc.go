@@ -4,7 +4,7 @@
 //
 // It decides only what a noun alone can decide: which state follows which
 // ([Next]), whether a submitted job is well formed ([JobSpec.Validate]), how a
-// quantity is written. It decides from the values it is given. It never reads
+// quantity or the name of a job's file is written. It decides from the values it is given. It never reads
 // a clock, never does I/O, never logs, and imports nothing but value parts of
 // the standard library.
 package cluster

@@ -106,3 +106,8 @@ type NodeAllocation struct {
 
 // Placement is an allocation that has been chosen but not granted.
 type Placement = Allocation
+
+// AskedVariables are options of a submission that a Request does not hold, but only what follows
+// from them. They travel in the job's environment, under these names after GREYLAG_; its node
+// gives each Slurm's name as well (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
+var AskedVariables = [...]string{"CPUS_PER_GPU", "GPUS_PER_TASK", "NTASKS_PER_GPU"}

@@ -83,10 +83,8 @@ func (o Options) withDefaults() (Options, error) {
 			o.Runtime = "containerd"
 		}
 	}
-	if _, err := lookPath("runc"); o.OCIRuntime == "" && err == nil {
-		o.OCIRuntime = "runc"
-	} else if o.OCIRuntime == "" {
-		o.OCIRuntime = "crun"
+	if o.OCIRuntime == "" {
+		o.OCIRuntime = ociRuntime()
 	}
 	if o.Nodes > 0 && o.Runtime == "containerd" {
 		if err := Containers(); err != nil {
@@ -107,11 +105,14 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // Containers says why tasks cannot run in containers here; nil when they can.
-func Containers() error {
-	if _, err := lookPath("runc"); err != nil { // some distributions have crun alone
-		return needs("containers", "containerd", "crun")
+func Containers() error { return needs("containers", "containerd", ociRuntime()) }
+
+// ociRuntime is runc where it is installed; some distributions have crun alone.
+func ociRuntime() string {
+	if _, err := lookPath("runc"); err != nil {
+		return "crun"
 	}
-	return needs("containers", "containerd")
+	return "runc"
 }
 
 // needs wants root and programs.
