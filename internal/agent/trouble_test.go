@@ -70,6 +70,23 @@ func TestControllersAway(t *testing.T) {
 	}
 }
 
+// TestSupersededTaskIsAskedToEnd has a node come back after its job was given to another
+// node: the script's trap runs before the task ends.
+func TestSupersededTaskIsAskedToEnd(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", nil)
+	n.want(at(1, 1), "#!/bin/sh\ntrap 'echo superseded > bye; exit 3' TERM\ntouch up\nwhile :; do sleep 0.05; done\n",
+		func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
+	n.reach(at(1, 1), "started")
+	waitFor(t, "the trap to be set", func() bool { return !strings.Contains(n.read("up"), "no such") })
+	n.change(func() { n.down = true })
+	n.change(func() { delete(n.wanted, at(1, 1)); n.down = false })
+	waitFor(t, "the task to end", func() bool { return !n.alive(t, at(1, 1)) })
+	if got := n.read("bye"); got != "superseded\n" {
+		t.Errorf("the trap wrote %q", got)
+	}
+}
+
 // TestIdleTaskKeepsTheNode: nothing runs, and it goes by being told to.
 func TestIdleTaskKeepsTheNode(t *testing.T) {
 	t.Parallel()

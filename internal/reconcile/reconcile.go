@@ -30,6 +30,10 @@ import (
 // forked meanwhile has not had it.
 const KillAgain = time.Second
 
+// SupersededWait is the time between SIGTERM and SIGKILL of a running task that the
+// controllers no longer want. It is short, since another attempt may run elsewhere.
+const SupersededWait = 10 * time.Second
+
 // ID names a task on its node.
 type ID struct {
 	Job     cluster.JobID

@@ -7,12 +7,12 @@ import "github.com/greylag/greylag/pkg/cluster"
 //
 //	phase     wanted        to stop            not wanted       no set yet
 //	Accepted  start         abandon, remove    abandon, remove  -
-//	Started   signals       stop, later kill   kill             kill, when patience has ended
+//	Started   signals       stop, later kill   stop, later kill kill, when patience has ended
 //	Ended     remove        remove             remove           remove
 //	Clean     -             -                  forget           -
 //
-// A task that is not wanted is killed without asking: another attempt of its
-// job may be running by now.
+// A running task that is not wanted is superseded: its node was given up, and the next
+// attempt of its job may run by now. It has SupersededWait to end, whatever kill_wait is.
 func Next(informed bool, w *Wanted, s *Seen, now cluster.Instant) (action Action, wake cluster.Instant) {
 	over := s.Doomed || informed && (w == nil || w.Stop)
 	switch {
@@ -40,11 +40,13 @@ func Next(informed bool, w *Wanted, s *Seen, now cluster.Instant) (action Action
 // running is the row of a task whose process runs.
 func running(informed bool, w *Wanted, s *Seen, now cluster.Instant) (Action, cluster.Instant) {
 	switch {
-	case s.Doomed, informed && w == nil, s.KillAt != 0 && now >= s.KillAt:
+	case s.Doomed, s.KillAt != 0 && now >= s.KillAt:
 		if again := s.Killed.Add(KillAgain); s.Killed != 0 && now < again {
 			return Action{}, again
 		}
 		return Action{Kind: Kill, ID: s.ID}, 0
+	case informed && w == nil && (s.KillAt == 0 || s.KillAt > now.Add(SupersededWait)):
+		return Action{Kind: Stop, ID: s.ID, KillAt: now.Add(SupersededWait)}, 0
 	case s.KillAt != 0:
 		return Action{}, s.KillAt
 	case w == nil:
