@@ -14,7 +14,8 @@ const rollsAhead = 24 * time.Hour
 
 // stretch sets more aside for a job whose lien lasts for less than half of the window,
 // and ends it when nothing is left; without a window for one that lasts for less than
-// its job may. Without a limit there is a window, whatever the policy says.
+// its job may. Without a limit there is a window, whatever the policy says. A job whose
+// lien was cut short by a promotion that ended also ends when nothing is left.
 func (s *State) stretch(id accounting.LienID) {
 	old, runs := s.holding.Get(id.Job)
 	if !runs || old.State == cluster.Completing {
@@ -34,12 +35,36 @@ func (s *State) stretch(id accounting.LienID) {
 		return
 	}
 	s.stretchSome(&n, err)
-	if window == 0 || s.lasts(id) { // all was set aside once: what is dearer now is owed
+	if window == 0 && !n.CutShort { // all was set aside once: what is dearer now is owed
+		return
+	}
+	if s.lasts(id) {
+		s.warnOfCredits(old, id)
 		return
 	}
 	j := *old
 	s.end(&j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonCredits, detail: oneLine(err)})
 	s.settle(&j)
+	s.put(old, &j)
+}
+
+// meteredEvery is how often the controllers sample running jobs.
+const meteredEvery = 30 * time.Second
+
+// warnOfCredits sends a job the signal that it asked for ahead of its time limit when its credits
+// end earlier than that, at the last sample that is early enough.
+func (s *State) warnOfCredits(old *cluster.Job, id accounting.LienID) {
+	signal := old.Spec.Signal
+	if signal.Number == 0 || old.Warned {
+		return
+	}
+	n, _ := s.credits.Lien(id)
+	if s.credits.FundedUntil(&n, cluster.Never).Sub(s.now) > signal.Before+meteredEvery {
+		return
+	}
+	j := *old
+	j.Warned = true
+	s.send(j.ID, signal.Number, signal.BatchOnly)
 	s.put(old, &j)
 }
 

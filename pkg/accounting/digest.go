@@ -93,7 +93,7 @@ func (n *Lien) hash() uint64 {
 	if n.terms == 0 {
 		n.terms = n.Claim.hash()
 	}
-	h := n.terms.word(uint64(n.State)).word(uint64(n.Since)).word(uint64(n.Ended)).flag(n.Unproven).credits(n.Amount, n.Adjusted, n.Day, n.Month).word(uint64(n.Start))
+	h := n.terms.word(uint64(n.State)).word(uint64(n.Since)).word(uint64(n.Ended)).flag(n.Unproven).flag(n.CutShort).credits(n.Amount, n.Adjusted, n.Day, n.Month).word(uint64(n.Start))
 	h = h.word(uint64(len(n.Parts)))
 	for i := range n.Parts {
 		p := &n.Parts[i]

@@ -3,6 +3,7 @@ package accounting
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -66,15 +67,16 @@ func (l *Ledger) sweep() {
 		l.book(Expired, inBucket(b.ID), BookAccount{Kind: Breakage}, x)
 		l.noteBucket(b)
 		if b.Cutoff {
-			l.cutOff(b.ID)
+			l.cutOff(b.ID, k.at)
 		}
 	}
 }
 
-// cutOff lets expire what liens hold of a bucket beyond what is due, and holds the same
-// from the next buckets as far as there are any: a shortage only means that the lien
-// lasts less long.
-func (l *Ledger) cutOff(id BucketID) {
+// cutOff lets the part of a bucket expire that liens hold and had no use for when the bucket
+// expired, at the log's time: the counters lag, and the final bill is the interval in the log.
+// What was consumed until then stays held. The rest is held from the next buckets as far as
+// there are any; a lien that gets less is cut short. O(liens on the bucket × their parts).
+func (l *Ledger) cutOff(id BucketID, expired cluster.Instant) {
 	var liens []LienID
 	for k := range l.onParts.From(partKey{bucket: id}) {
 		if k.bucket != id {
@@ -86,15 +88,26 @@ func (l *Ledger) cutOff(id BucketID) {
 		was, _ := l.liens.Get(lien)
 		n := was.copied()
 		l.about.of(&n)
-		var r Receipt
-		l.catchUp(&n, &r)
-		x := l.drop(&n, id)
+		x := l.drop(&n, id, l.unpaid(&n, expired))
 		// Held for less already: no budget is asked again.
 		from, got := l.sources(&n, l.above(n.payer()), x)
 		l.hold(&n, from, got)
 		n.Amount -= x - got
+		n.CutShort = n.CutShort || got < x
 		l.putLien(&n)
 	}
+}
+
+// unpaid returns what an open lien's segments come to at an instant and was not charged yet;
+// 0 for one that does not run. O(segments + log n).
+func (l *Ledger) unpaid(n *Lien, at cluster.Instant) Credits {
+	if len(n.Segments) == 0 {
+		return 0
+	}
+	x := l.outlook(n, at)
+	_, spent, _ := n.sum()
+	lasted := max(0, at.Sub(x.Segments[len(x.Segments)-1].Since)) + time.Millisecond - 1
+	return max(0, x.cost(lasted.Milliseconds())-(spent-n.Adjusted))
 }
 
 // unmark says that a lien holds nothing from a bucket any more, if that is so.
@@ -104,13 +117,17 @@ func (l *Ledger) unmark(n *Lien, b *Bucket) {
 	}
 }
 
-// drop releases what a lien holds of one bucket.
-func (l *Ledger) drop(n *Lien, id BucketID) (dropped Credits) {
+// drop releases what a lien holds of one bucket beyond the amount that is due, which the parts
+// pay in their order.
+func (l *Ledger) drop(n *Lien, id BucketID, due Credits) (dropped Credits) {
 	b := l.ownBucket(id)
 	for i := range n.Parts {
-		if p := &n.Parts[i]; p.Bucket == id && p.Held > 0 {
-			dropped += p.Held
-			p.Held = 0
+		p := &n.Parts[i]
+		keep := min(p.Held, due)
+		due -= keep
+		if p.Bucket == id {
+			dropped += p.Held - keep
+			p.Held = keep
 		}
 	}
 	n.Parts = slices.DeleteFunc(n.Parts, func(p Part) bool { return p.Bucket == id && p.Held+p.Spent == 0 })

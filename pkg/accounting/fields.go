@@ -222,4 +222,7 @@ func lienFields(c *codec.Coder, x *Lien) {
 	codec.Int(c, &x.Start)
 	codec.Int(c, &x.Day)
 	codec.Int(c, &x.Month)
+	if c.Added() {
+		codec.Bool(c, &x.CutShort)
+	}
 }

@@ -37,6 +37,7 @@ type oracleLien struct {
 	parts    []oraclePart
 	numbered int // parts so far
 	segments []Segment
+	cutShort bool            // a bucket that cut off was not replaced
 	asked    cluster.Instant // up to when its prices are known, where they float
 	adjusted int64
 }

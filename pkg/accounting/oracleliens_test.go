@@ -214,7 +214,7 @@ func (o *oracle) pass(at cluster.Instant) {
 		e.b.expired = true
 		o.move(movement{from: "avail", to: "gone", bucket: e.b.id, amount: o.inBucket(e.b.id, "avail")})
 		if e.b.Cutoff {
-			o.cutOff(e.b)
+			o.cutOff(e.b, e.at)
 		}
 	}
 	for key, k := range o.keys {
@@ -224,8 +224,9 @@ func (o *oracle) pass(at cluster.Instant) {
 	}
 }
 
-// cutOff takes what liens hold of a bucket and gives them as much of others.
-func (o *oracle) cutOff(b *oracleBucket) {
+// cutOff takes what liens hold of a bucket beyond what they consumed until it expired, and
+// gives them as much of others.
+func (o *oracle) cutOff(b *oracleBucket, expired cluster.Instant) {
 	var holding []*oracleLien
 	for _, n := range o.liens {
 		for _, p := range n.parts {
@@ -238,19 +239,37 @@ func (o *oracle) cutOff(b *oracleBucket) {
 		return cmp.Or(cmp.Compare(x.ID.Job, y.ID.Job), cmp.Compare(x.ID.Attempt, y.ID.Attempt))
 	})
 	for _, n := range holding {
-		o.catchUp(n, &Receipt{})
+		consumed := o.consumed(n, expired)
 		var dropped int64
 		n.parts = slices.DeleteFunc(n.parts, func(p oraclePart) bool {
 			held := o.inPart(n.ID, p.number, "held")
+			kept := min(held, consumed)
+			consumed -= kept
 			if p.bucket != b.id {
 				return false
 			}
-			dropped += held
-			o.move(movement{from: "held", to: "gone", bucket: b.id, lien: n.ID, part: p.number, node: n.Chain[0], amount: held})
-			return o.inPart(n.ID, p.number, "revenue")+o.refunded(n.ID, p.number) == 0
+			dropped += held - kept
+			o.move(movement{from: "held", to: "gone", bucket: b.id, lien: n.ID, part: p.number, node: n.Chain[0], amount: held - kept})
+			return kept+o.inPart(n.ID, p.number, "revenue")+o.refunded(n.ID, p.number) == 0
 		})
 		ids, sums, got := o.choose(n, dropped)
 		o.hold(n, ids, sums)
 		n.Amount -= Credits(dropped - got)
+		n.cutShort = n.cutShort || got < dropped
 	}
+}
+
+// consumed is what a lien's segments come to at an instant, the last one by the time since it
+// began, beyond what was charged.
+func (o *oracle) consumed(n *oracleLien, at cluster.Instant) int64 {
+	last := len(n.segments) - 1
+	if last < 0 {
+		return 0
+	}
+	x := *n
+	x.segments, x.asked = slices.Clone(n.segments), max(n.asked, at)
+	g := &x.segments[last]
+	ms := (max(0, int64(at-g.Since)) + 999_999) / 1_000_000
+	g.Base, g.Count = max(g.Base+g.Count, ms*g.GPUs), 0
+	return max(0, o.lacks(&x))
 }

@@ -21,7 +21,7 @@ func (o *oracle) state() string {
 	slices.SortFunc(ids, func(a, b LienID) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Attempt, b.Attempt)) })
 	for _, id := range ids {
 		n := o.liens[id]
-		fmt.Fprintf(&out, "lien %s: %d of %d, %d due", id, n.state, int64(n.Amount), o.due(n))
+		fmt.Fprintf(&out, "lien %s: %d of %d, %d due, cut short %t", id, n.state, int64(n.Amount), o.due(n), n.cutShort)
 		for _, p := range n.parts {
 			back := o.refunded(id, p.number)
 			fmt.Fprintf(&out, " %d:%d/%d/%d", p.bucket, o.inPart(id, p.number, "held"), o.inPart(id, p.number, "revenue")+back, back)

@@ -337,7 +337,7 @@ func (g *game) text() string {
 		fmt.Fprintf(&out, "bucket %d: %d %d %d %d\n", id, b.Avail, b.Held, b.Spent, b.Expired+b.Void)
 	}
 	for id, n := range g.l.liens.All() {
-		fmt.Fprintf(&out, "lien %s: %d of %d, %d due", id, n.State, int64(n.Amount), n.Due())
+		fmt.Fprintf(&out, "lien %s: %d of %d, %d due, cut short %t", id, n.State, int64(n.Amount), n.Due(), n.CutShort)
 		for _, p := range n.Parts {
 			fmt.Fprintf(&out, " %d:%d/%d/%d", p.Bucket, p.Held, p.Spent, p.Refunded)
 		}

@@ -264,6 +264,9 @@ func (p *play) show(a arguments) {
 			if n.Unproven {
 				fmt.Fprint(out, " unproven")
 			}
+			if n.CutShort {
+				fmt.Fprint(out, ", cut short")
+			}
 			fmt.Fprintln(out)
 			continue
 		}
