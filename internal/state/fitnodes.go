@@ -11,19 +11,30 @@ import (
 )
 
 // fits refuses what the registered nodes of the job's partitions could not give even if
-// they were all free. A partition without nodes refuses nothing: they may come. What
-// is said is of the first partition. O(shapes), or O(nodes) when the job names nodes or
-// a reservation, or is the first since a change that says how near they have to be.
+// they were all free. A partition without nodes refuses nothing: they may come. One whose
+// limits refuse the job serves it with no nodes. What is said is of the first partition.
+// O(shapes), or O(nodes) when the job names nodes or a reservation, or is the first since a
+// change that says how near they have to be.
 func (s *State) fits(spec *cluster.JobSpec) *command.Refusal {
-	refusal := s.fitsIn(spec, spec.Partition)
-	for i := 0; refusal != nil && i < len(spec.Others); i++ {
-		part, _ := s.policy.Partition(spec.Others[i])
-		qos, _ := s.policy.QOSNamed(spec.QOS)
-		if limited(spec, part, qos) == nil && s.fitsIn(spec, part.Name) == nil {
+	if len(spec.Others) == 0 {
+		return s.fitsIn(spec, spec.Partition)
+	}
+	var first *command.Refusal
+	qos, _ := s.policy.QOSNamed(spec.QOS)
+	for _, name := range partitionsOf(spec) {
+		part, _ := s.policy.Partition(name)
+		refusal := limited(spec, part, qos)
+		if refusal == nil {
+			refusal = s.fitsIn(spec, part.Name)
+		}
+		if refusal == nil {
 			return nil
 		}
+		if first == nil {
+			first = refusal
+		}
 	}
-	return refusal
+	return first
 }
 
 // fitsIn is fits for one partition.
@@ -33,7 +44,8 @@ func (s *State) fitsIn(spec *cluster.JobSpec, partition string) *command.Refusal
 	if place == nil || len(place.nodes) == 0 {
 		return nil
 	}
-	where := within{partition: partition}
+	part, _ := s.policy.Partition(partition)
+	where := within{partition: partition, most: int64(part.MaxNodes)}
 	names, shapes := place.nodes, place.shapes
 	if len(r.NodeList) > 0 || len(r.Exclude) > 0 || len(r.Regions) > 0 || spec.Reservation != "" {
 		var refusal *command.Refusal
@@ -68,7 +80,8 @@ func (s *State) fitsIn(spec *cluster.JobSpec, partition string) *command.Refusal
 // within names the nodes that were looked at.
 type within struct {
 	partition string
-	some      bool // not all of the partition's
+	some      bool  // not all of the partition's
+	most      int64 // a job's most nodes there; 0 means no limit
 }
 
 // String is for messages.
@@ -241,8 +254,8 @@ func (s shape) suits(r *cluster.Request) bool {
 }
 
 // capacity is how many nodes suit the request, and how many GPUs as many of them as it
-// may use have at most.
-func capacity(r *cluster.Request, shapes []shape) (nodes, gpus int64) {
+// may use have at most: as it asks for, and no more than most, if that is not 0.
+func capacity(r *cluster.Request, shapes []shape, most int64) (nodes, gpus int64) {
 	type group struct{ nodes, each int64 }
 	var groups []group
 	for _, s := range shapes {
@@ -256,6 +269,9 @@ func capacity(r *cluster.Request, shapes []shape) (nodes, gpus int64) {
 	if left == 0 {
 		left = nodes
 	}
+	if most > 0 {
+		left = min(left, most)
+	}
 	for _, g := range groups {
 		n := min(left, g.nodes)
 		gpus, left = gpus+n*g.each, left-n
@@ -265,12 +281,15 @@ func capacity(r *cluster.Request, shapes []shape) (nodes, gpus int64) {
 
 // tooMany refuses more nodes or GPUs than the nodes that are large enough have.
 func tooMany(r *cluster.Request, shapes []shape, where within) *command.Refusal {
-	nodes, gpus := capacity(r, shapes)
+	nodes, gpus := capacity(r, shapes, where.most)
+	_, all := capacity(r, shapes, 0)
 	switch {
 	case nodes == 0:
 		return hinting(refusef(command.InvalidArgument, "no node of %s has all that the job asks for at once", where), "ask for less, or look at gctl info")
 	case int64(r.Nodes) > nodes:
 		return hinting(refusef(command.InvalidArgument, "%s has %s large enough, the job asks for %d", where, plural(nodes, "node"), r.Nodes), "ask for at most %d with --nodes", nodes)
+	case int64(r.GPUs) > gpus && gpus < all:
+		return hinting(refusef(command.InvalidArgument, "%s can give the job %s on at most %s, it asks for %d", where, plural(gpus, "GPU"), plural(where.most, "node"), r.GPUs), "ask for at most %d with --gpus", gpus)
 	case int64(r.GPUs) > gpus:
 		return hinting(refusef(command.InvalidArgument, "%s can give the job %s, it asks for %d", where, plural(gpus, "GPU"), r.GPUs), "ask for at most %d with --gpus", gpus)
 	}

@@ -119,7 +119,7 @@ func unlinked(r *cluster.Request, t *ties, where within) *command.Refusal {
 	var most int64 // GPUs of the largest domain
 	beyond := false
 	for _, l := range t.links {
-		nodes, gpus := capacity(r, l.shapes)
+		nodes, gpus := capacity(r, l.shapes, where.most)
 		if nodes >= int64(max(r.Nodes, 1)) && gpus >= int64(r.TotalGPUs()) {
 			return nil
 		}
@@ -152,7 +152,7 @@ func unlinkedNodes(r *cluster.Request, t *ties, where within) *command.Refusal {
 	if r.Nodes == 1 && r.GPUs > 0 {
 		each.GPUsPerNode = r.GPUs
 	}
-	nodes, gpus := capacity(&each, t.nodes)
+	nodes, gpus := capacity(&each, t.nodes, where.most)
 	switch {
 	case each.GPUsPerNode > most:
 		return hinting(refusef(command.InvalidArgument, "no node of %s has %d GPUs in one NVLink domain (the most are %d)", where, each.GPUsPerNode, most), "ask for at most %d on each node, or leave out --connect", most)
@@ -166,7 +166,7 @@ func unlinkedNodes(r *cluster.Request, t *ties, where within) *command.Refusal {
 func spread(r *cluster.Request, t *ties, most int64, where within) *command.Refusal {
 	var nodes, gpus []int64 // of each leaf, as many as may be used
 	for _, l := range t.leaves {
-		n, g := capacity(r, l.shapes)
+		n, g := capacity(r, l.shapes, where.most)
 		for range min(l.times, most) {
 			nodes, gpus = append(nodes, n), append(gpus, g)
 		}

@@ -226,13 +226,11 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 	if c.TimeLimit == nil && c.QOS == nil && c.Account == nil && !moves {
 		return nil
 	}
-	limit := spec.TimeLimit
-	if allowed(c.Actor, command.RoleOperator) {
+	if limit := spec.TimeLimit; allowed(c.Actor, command.RoleOperator) {
 		spec.TimeLimit = 1 // within every limit
+		defer func() { spec.TimeLimit = limit }()
 	}
-	refusal := s.fill(spec, false)
-	spec.TimeLimit = limit
-	if refusal != nil {
+	if refusal := s.fill(spec, false); refusal != nil {
 		return refusal
 	}
 	if !moves || c.Reservation == nil && !resizes(c) && slices.Equal(partitionsOf(spec), partitionsOf(old)) {
