@@ -178,7 +178,8 @@ func (p *Planner) planRest(r *round, all []*entry, before map[cluster.JobID]memo
 		if rules.Depth != cluster.Unlimited && planned >= rules.Depth {
 			limit = min(limit, r.snap.Now+1)
 		}
-		if shut[e.job.Spec.Partition] {
+		first := e.class.options[0].part.Name
+		if shut[first] {
 			continue
 		}
 		p.planOne(r, e, before[e.job.ID], limit)
@@ -190,7 +191,7 @@ func (p *Planner) planRest(r *round, all []*entry, before map[cluster.JobID]memo
 		}
 		if e.at == 0 || e.at > r.snap.Now {
 			planned++
-			shut[e.job.Spec.Partition] = rules.Depth == 0
+			shut[first] = rules.Depth == 0
 		}
 	}
 }

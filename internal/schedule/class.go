@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,7 @@ type class struct {
 	cut     bool            // the search for what could serve it ever was bounded
 	never   verdict         // why none of them can ever start; the zero verdict when they can
 	need    string          // what its jobs need, in words; "" until somebody asks
+	refused string          // the partitions that refuse its jobs, in words
 	jobs    []*entry        // eligible, in order of rank
 	latest  cluster.Instant // no planned start of theirs is later; at least that
 }
@@ -91,19 +93,21 @@ func keyOf(spec *cluster.JobSpec) classKey {
 
 func join(words []string) string { return strings.Join(words, "\x00") }
 
-// equip prepares the searches of a class.
+// equip prepares the searches of a class: one option for each partition that does not refuse it.
 func (p *Planner) equip(r *round, c *class) {
 	need := topology.NeedOf(&c.spec.Request)
-	for _, name := range append([]string{c.spec.Partition}, c.spec.Others...) {
-		if part, ok := p.ground.parts[name]; ok {
-			o := p.option(r, c, need, part)
-			if p.canEver(&o) {
-				c.options = append(c.options, o)
-				c.tangled, c.choosy = c.tangled || o.tangled(), c.choosy || o.choosy()
-			} else {
-				c.cut = c.cut || o.bounded()
-				p.unequip(&o)
-			}
+	for _, name := range partitions(c.spec) {
+		if x, refuses := p.ground.refusalBy(c.spec, name); refuses {
+			c.refused += fmt.Sprintf("; not in partition %q, which %s", name, x.says)
+			continue
+		}
+		o := p.option(r, c, need, p.ground.parts[name])
+		if p.canEver(&o) {
+			c.options = append(c.options, o)
+			c.tangled, c.choosy = c.tangled || o.tangled(), c.choosy || o.choosy()
+		} else {
+			c.cut = c.cut || o.bounded()
+			p.unequip(&o)
 		}
 	}
 	if len(c.options) == 0 {

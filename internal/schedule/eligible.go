@@ -2,6 +2,8 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -47,35 +49,69 @@ func failure(r *round, job *cluster.Job, after string) string {
 	return after + job.Detail
 }
 
-// barredByPartitions bars a job when none of its partitions would have it, with what
-// is said of the first.
+// barredByPartitions bars a job when each of its partitions refuses it, and names each.
 func (p *Planner) barredByPartitions(spec *cluster.JobSpec) (verdict, bool) {
 	first, barred := p.barredByPartition(spec, spec.Partition)
-	for i := 0; barred && i < len(spec.Others); i++ {
-		_, barred = p.barredByPartition(spec, spec.Others[i])
+	if !barred || len(spec.Others) == 0 {
+		return first, barred
 	}
-	if first.detail == "" && len(spec.Others) > 0 {
-		first.detail = fmt.Sprintf("partition %q is down, and the others would not have it", spec.Partition)
+	var asks, all []string
+	for _, name := range partitions(spec) {
+		x, refuses := p.ground.refusalBy(spec, name)
+		if !refuses {
+			return verdict{}, false
+		}
+		if x.asks != "" && !slices.Contains(asks, x.asks) {
+			asks = append(asks, x.asks)
+		}
+		all = append(all, fmt.Sprintf("partition %q %s", name, x.says))
 	}
-	return first, barred
+	first.detail = strings.Join(all, ", ")
+	if len(asks) > 0 {
+		first.detail = "asks for " + and(asks) + "; " + first.detail
+	}
+	return first, true
 }
 
+// barredByPartition is why one partition refuses a job.
 func (p *Planner) barredByPartition(spec *cluster.JobSpec, name string) (verdict, bool) {
-	part, ok := p.ground.parts[name]
+	x, refuses := p.ground.refusalBy(spec, name)
+	switch {
+	case !refuses:
+		return verdict{}, false
+	case x.asks != "":
+		return verdict{x.reason, fmt.Sprintf("asks for %s; partition %q %s", x.asks, name, x.says)}, true
+	case x.says == down:
+		return verdict{reason: x.reason}, true
+	}
+	return verdict{x.reason, fmt.Sprintf("partition %q %s", name, x.says)}, true
+}
+
+// refusal is why a partition lets no job with a specification start, in words.
+type refusal struct {
+	reason     cluster.Reason
+	asks, says string // what the job asks for; what the partition says to that
+}
+
+// down is what is said of a partition that starts no jobs.
+const down = "is down"
+
+// refusalBy reports whether a partition refuses every start of a job, whatever is free, and
+// why. What it checks is part of a class's key.
+func (g *ground) refusalBy(spec *cluster.JobSpec, name string) (refusal, bool) {
+	part, ok := g.parts[name]
 	limit := spec.TimeLimit
 	switch {
 	case !ok:
-		return verdict{cluster.ReasonPartitionDown, fmt.Sprintf("partition %q does not exist any more", name)}, true
+		return refusal{reason: cluster.ReasonPartitionDown, says: "does not exist any more"}, true
 	case part.Down:
-		return verdict{reason: cluster.ReasonPartitionDown}, true
+		return refusal{reason: cluster.ReasonPartitionDown, says: down}, true
 	case part.MaxNodes > 0 && spec.Request.Nodes > part.MaxNodes:
-		return verdict{cluster.ReasonPartitionNodeLimit,
-			fmt.Sprintf("asks for %d nodes; partition %q allows %d", spec.Request.Nodes, part.Name, part.MaxNodes)}, true
+		return refusal{cluster.ReasonPartitionNodeLimit, count(spec.Request.Nodes, "node"), "allows " + count(part.MaxNodes, "node")}, true
 	case part.MaxTime > 0 && (limit == 0 || limit > part.MaxTime):
-		return verdict{cluster.ReasonPartitionTimeLimit,
-			fmt.Sprintf("asks for %s; partition %q allows %s", cluster.FormatLimit(limit), part.Name, cluster.FormatLimit(part.MaxTime))}, true
+		return refusal{cluster.ReasonPartitionTimeLimit, cluster.FormatLimit(limit), "allows " + cluster.FormatLimit(part.MaxTime)}, true
 	}
-	return verdict{}, false
+	return refusal{}, false
 }
 
 // barredByReservation bars a job whose reservation is gone, is not for it, or has become

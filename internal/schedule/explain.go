@@ -49,6 +49,7 @@ func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 		if len(e.job.Spec.Others) > 0 && e.at > 0 {
 			v.Detail += fmt.Sprintf("; planned in partition %q", e.class.options[e.choice/2].part.Name)
 		}
+		v.Detail += e.class.refused
 		v.Planned = shown(r.snap.Now, e.at)
 		late := tooLate(e)
 		if late {

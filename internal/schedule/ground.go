@@ -199,6 +199,23 @@ func (g *ground) partition(p cluster.Partition, nodes []*cluster.Node) *part {
 	return out
 }
 
+// nodesOf is the names of a partition's nodes, in no order; none where there is no such partition.
+func (g *ground) nodesOf(partition string) (list []string) {
+	part, known := g.parts[partition]
+	if !known {
+		return nil
+	}
+	for node, h := range g.places {
+		if part.usable.Has(h) {
+			list = append(list, node)
+		}
+	}
+	for _, n := range part.closed {
+		list = append(list, n.Name)
+	}
+	return list
+}
+
 // names expands hostlist expressions; all reports the word ALL among them. What is
 // no hostlist stands for itself: the state has refused what users write wrongly.
 func names(expressions []string) (set map[string]bool, all bool) {

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/greylag/greylag/pkg/backfill"
@@ -182,6 +183,9 @@ func (p *Planner) promiseOf(e *entry) *cluster.Promise {
 func (p *Planner) blame(r *round, e *entry, promise *cluster.Promise) string {
 	if e.changed != "" {
 		return e.changed
+	}
+	if x, refuses := p.ground.refusalBy(e.job.Spec, promise.Partition); refuses {
+		return fmt.Sprintf("partition %s %s", promise.Partition, x.says)
 	}
 	for _, share := range promise.Hosts {
 		n, known := p.ground.nodes[share.Node]

@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/greylag/greylag/internal/hostlist"
@@ -87,13 +88,40 @@ func (p *Planner) inReservation(r *round, spec *cluster.JobSpec, nodes []*cluste
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *cluster.Node) bool { return !all && !member[n.Name] })
 }
 
-// impossible is why no job of a class could start even if nothing ran: because of nodes
-// that may not be used now, of its reservation, or of what there is at all.
+// impossible is why no job of a class could start even if nothing ran, for each of its
+// partitions. The reason is that of the first with nodes that may come back.
 func (p *Planner) impossible(r *round, c *class, need topology.Need) verdict {
-	part, known := p.ground.parts[c.spec.Partition]
-	if !known {
-		return verdict{cluster.ReasonPartitionDown, fmt.Sprintf("partition %q does not exist any more", c.spec.Partition)}
+	var found verdict
+	var all []string
+	for _, name := range partitions(c.spec) {
+		if _, refuses := p.ground.refusalBy(c.spec, name); refuses {
+			continue // it is named in c.refused
+		}
+		v := p.impossibleIn(r, c, need, p.ground.parts[name])
+		why := strings.TrimPrefix(v.detail, c.needs()+"; ")
+		if !strings.Contains(why, strconv.Quote(name)) {
+			why = fmt.Sprintf("in partition %q %s", name, why)
+		}
+		all = append(all, why)
+		if found.reason == cluster.ReasonNone || found.reason != cluster.ReasonReqNodeNotAvail && v.reason == cluster.ReasonReqNodeNotAvail {
+			found = v
+		}
 	}
+	switch len(all) {
+	case 0:
+		found, _ = p.barredByPartitions(c.spec)
+		return found
+	case 1:
+	default:
+		found.detail = c.needs() + "; " + strings.Join(all, "; ")
+	}
+	found.detail += c.refused
+	return found
+}
+
+// impossibleIn is why no job of a class could start in one partition even if nothing ran:
+// because of nodes that may not be used now, of its reservation, or of what there is at all.
+func (p *Planner) impossibleIn(r *round, c *class, need topology.Need, part *part) verdict {
 	need.Most = part.MaxNodes
 	var open []*cluster.Node
 	for name, h := range p.ground.places {

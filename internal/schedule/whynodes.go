@@ -60,7 +60,7 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 		s.occupy(j)
 	}
 	s.short = shortOf(snap, job)
-	member, kept := s.memberships(g), keptNodes(snap)
+	member, refused, kept := s.memberships(g), s.refusals(g), keptNodes(snap)
 	only, all := names(job.Spec.Request.NodeList)
 	never, none := names(job.Spec.Request.Exclude)
 	var fit []*cluster.Node
@@ -75,6 +75,9 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 			continue
 		case none || never[n.Name]:
 			s.rule("in --exclude")
+			continue
+		case refused[n.Name] != "":
+			s.rule(refused[n.Name])
 			continue
 		}
 		why := append(s.unable(n), g.outside(&job.Spec.Request, n)...)
@@ -217,20 +220,37 @@ func (s *surveyed) occupy(j *cluster.Job) {
 func (s *surveyed) memberships(g *ground) map[string]bool {
 	member := map[string]bool{}
 	for _, name := range partitions(s.job.Spec) {
-		part, ok := g.parts[name]
-		if !ok {
-			continue
-		}
-		for node, h := range g.places {
-			if part.usable.Has(h) {
-				member[node] = true
-			}
-		}
-		for _, n := range part.closed {
-			member[n.Name] = true
+		for _, node := range g.nodesOf(name) {
+			member[node] = true
 		}
 	}
 	return member
+}
+
+// refusals is the nodes of the job's partitions that refuse it, with why, except those that
+// another of its partitions has, too. Where all refuse it there are none: that is its reason.
+func (s *surveyed) refusals(g *ground) map[string]string {
+	refused := map[string]string{}
+	var open []string
+	for _, name := range partitions(s.job.Spec) {
+		x, refuses := g.refusalBy(s.job.Spec, name)
+		if !refuses {
+			open = append(open, name)
+			continue
+		}
+		for _, node := range g.nodesOf(name) {
+			refused[node] = fmt.Sprintf("in partition %q, which %s", name, x.says)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	for _, name := range open {
+		for _, node := range g.nodesOf(name) {
+			delete(refused, node)
+		}
+	}
+	return refused
 }
 
 // unable is why a node can never serve the job as it is, or not until somebody sees

@@ -182,13 +182,14 @@ func promises(t *Tally, j *cluster.Job) {
 	}
 }
 
-// plain is a cause without what tells one case from another: names of nodes and jobs,
-// and numbers.
+// plain is a cause without what tells one case from another: names of nodes, jobs and
+// partitions, and numbers.
 func plain(why string) string {
-	for _, kind := range [...]string{"node ", "job "} {
+	for _, kind := range [...]string{"node ", "job ", "partition "} {
 		if rest, ok := strings.CutPrefix(why, kind); ok {
 			if _, rest, ok = strings.Cut(rest, " "); ok {
-				return kind + rest
+				why = kind + rest
+				break
 			}
 		}
 	}
