@@ -16,7 +16,7 @@ var ErrTampered = errors.New("audit journal is not whole")
 // signal's number.
 func AuditKinds() []string {
 	return []string{
-		"accounts", "cancel", "credit budget", "credit close", "credit correct", "credit grant", "credit price", "credit refund", "credit void",
+		"accounts", "cancel", "controller add", "controller remove", "credit budget", "credit close", "credit correct", "credit grant", "credit price", "credit refund", "credit void",
 		"hold", "init", "join", "nodes dead", "nodes drain", "nodes remove", "nodes resume", "plan", "policy", "release", "requeue", "signal",
 		"submit", "token", "topology", "update",
 	}

@@ -134,6 +134,10 @@ func blank(k kind) Command {
 		return new(ChangeCredits)
 	case kindMeterJobs:
 		return new(MeterJobs)
+	case kindRecordMember:
+		return new(RecordMember)
+	case kindRetireMember:
+		return new(RetireMember)
 	}
 	return nil
 }
@@ -176,5 +180,9 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, changeCreditsFields)
 	case *MeterJobs:
 		codec.Record(c, x, meterJobsFields)
+	case *RecordMember:
+		codec.Record(c, x, recordMemberFields)
+	case *RetireMember:
+		codec.Record(c, x, retireMemberFields)
 	}
 }

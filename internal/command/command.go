@@ -37,6 +37,8 @@ const (
 	kindSetTopology
 	kindChangeCredits
 	kindMeterJobs
+	kindRecordMember
+	kindRetireMember
 )
 
 // Role is what an actor may do.

@@ -83,6 +83,7 @@ func every(seed uint64, full bool) []Command {
 		filled[UseToken](seed, full), filled[PutBlob](seed, full),
 		filled[EditAccounts](seed, full), filled[SetTopology](seed, full),
 		filled[ChangeCredits](seed, full), filled[MeterJobs](seed, full),
+		filled[RecordMember](seed, full), filled[RetireMember](seed, full),
 	}
 }
 

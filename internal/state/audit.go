@@ -94,6 +94,11 @@ func (s *State) deed(c command.Command, r command.Result, before *cluster.Policy
 		return "token", c.Actor, fmt.Sprintf("%s until %s", tokenWord(c.Kind), c.Expires.Time().Format("2006-01-02T15:04:05Z"))
 	case *command.UseToken:
 		return "join", by, plain(c.Name)
+	case *command.RecordMember:
+		return "controller add", c.Actor, strings.TrimSpace(plain(c.ID) + " " + plain(c.Name))
+	case *command.RetireMember:
+		m, _ := s.controllers.Get(c.ID)
+		return "controller remove", c.Actor, strings.TrimSpace(plain(c.ID) + " " + m.Name)
 	case *command.ChangeCredits:
 		return creditDeed(c, r)
 	case *command.SetLiveness:

@@ -43,6 +43,7 @@ const (
 	hashWaits
 	hashCircles
 	hashFleet
+	hashMembers
 )
 
 // Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public
@@ -163,7 +164,7 @@ func (s *State) Digest() uint64 {
 
 // recount is the incremental part of the digest from scratch. O(state).
 func (s *State) recount() uint64 {
-	d := s.recountSharing()
+	d := s.recountSharing() ^ s.recountMembers()
 	for _, j := range s.pending.All() {
 		d ^= s.hashJob(j) ^ s.hashSpecOf(j)
 	}

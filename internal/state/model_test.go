@@ -248,9 +248,20 @@ func (x *chaos) next() command.Command {
 	case n < 99:
 		return &command.CreateToken{Request: x.request(), Actor: x.actor(), Hash: digestOf([]byte{byte(x.pick(4))}), Kind: command.TokenKind(x.pick(5)), Expires: x.s.now.Add(time.Minute)}
 	case n < 100 && x.pick(2) == 0:
+		return x.controller()
+	case n < 100 && x.pick(2) == 0:
 		return &command.UseToken{Hash: digestOf([]byte{byte(x.pick(4))}), Kind: command.TokenKind(x.pick(5)), Name: x.node()}
 	}
 	return x.garbage()
+}
+
+// controller records or retires one of a few controllers.
+func (x *chaos) controller() command.Command {
+	id, host := "ctl-"+x.node(), x.node()
+	if x.pick(3) == 0 {
+		return &command.RetireMember{Actor: x.actor(), ID: id}
+	}
+	return &command.RecordMember{Actor: x.actor(), ID: id, Name: host, Issued: x.s.now}
 }
 
 // editAccounts changes a few of the accounts that submissions name.
@@ -288,7 +299,7 @@ func (x *chaos) garbage() command.Command {
 		&command.Init{}, &command.SubmitJobs{}, &command.CancelJobs{}, &command.UpdateJobs{}, &command.RegisterNode{},
 		&command.ReportTasks{}, &command.SetLiveness{}, &command.UpdateNodes{}, &command.CommitPlan{}, &command.ApplyPolicy{},
 		&command.CreateToken{}, &command.UseToken{}, &command.PutBlob{}, &command.EditAccounts{},
-		&command.ChangeCredits{}, &command.MeterJobs{}, nil,
+		&command.ChangeCredits{}, &command.MeterJobs{}, &command.RecordMember{}, &command.RetireMember{}, nil,
 	}
 	c := all[x.pick(len(all))]
 	if c != nil {

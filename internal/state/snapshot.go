@@ -58,6 +58,7 @@ const (
 	frameWaits
 	frameCircles
 	frameFleet
+	frameMembers
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // never written
@@ -149,6 +150,7 @@ func (v *View) Encode(w io.Writer) error {
 	v.encodeCredits(f)
 	v.encodeTurns(f)
 	v.encodeFleet(f)
+	v.encodeMembers(f)
 	f.of(frameEnd)
 	closingFields(&f.c, &closing{v.digest, DigestVersion})
 	f.flush()

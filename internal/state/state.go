@@ -131,6 +131,10 @@ func (s *State) carry(c command.Command) command.Result {
 		return s.editAccounts(c)
 	case *command.ChangeCredits:
 		return s.changeCredits(c)
+	case *command.RecordMember:
+		return s.recordMember(c)
+	case *command.RetireMember:
+		return s.retireMember(c)
 	case *command.MeterJobs:
 		return s.meterJobs(c)
 	case *command.SetTopology:

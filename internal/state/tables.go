@@ -68,6 +68,8 @@ type tables struct {
 	turns
 	fleet fleet
 
+	controllers cow.Map[string, Member] // by member id in the log
+
 	// Indexes: rebuilt from the above when a snapshot is read.
 	users  cow.Map[userJob, none]
 	onNode cow.Map[nodeJob, none]
@@ -130,6 +132,7 @@ func newTables() tables {
 			}
 			return compareDigests(a.digest, b.digest)
 		}),
+		controllers: newMembers(),
 	}
 }
 
@@ -147,7 +150,7 @@ func (t *tables) clone() tables {
 	c.due, c.ended, c.idle = t.due.Clone(), t.ended.Clone(), t.idle.Clone()
 	c.turns, c.unproven = t.turns.clone(), t.unproven.Clone()
 	c.soft, c.fleet = t.soft.Clone(), t.fleet.clone()
-	c.narrow = t.narrow.Clone()
+	c.narrow, c.controllers = t.narrow.Clone(), t.controllers.Clone()
 	if t.credits != nil {
 		c.credits = t.credits.Clone()
 	}

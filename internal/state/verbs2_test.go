@@ -150,6 +150,9 @@ func (x *script) policy(w words) string {
 }
 
 func (x *script) token(verb string, w words) string {
+	if verb == "controller" {
+		return x.controller(w)
+	}
 	hash := cluster.Digest(sha256.Sum256([]byte(w.keys["hash"])))
 	if verb == "join" {
 		return x.apply(&command.UseToken{Hash: hash, Kind: command.TokenKind(w.number("kind", 1)), Name: w.plain[0]})
@@ -158,6 +161,19 @@ func (x *script) token(verb string, w words) string {
 		Request: request16(w), Actor: actor(w.plain[0]), Hash: hash, Kind: command.TokenKind(w.number("kind", 1)),
 		Expires: cluster.Instant(w.duration("expires")),
 	})
+}
+
+// controller is "controller root ctl-1 host=c1", or with remove.
+func (x *script) controller(w words) string {
+	by, id := actor(w.plain[0]), w.plain[1]
+	if w.has("remove") {
+		return x.apply(&command.RetireMember{Actor: by, ID: id, Name: w.keys["host"]})
+	}
+	if w.has("show") {
+		m, known := x.s.View().Member(id)
+		return fmt.Sprintf("%v %q retired %v", known, m.Name, m.Retired != 0)
+	}
+	return x.apply(&command.RecordMember{Actor: by, ID: id, Name: w.keys["host"], Issued: x.s.now})
 }
 
 // part sends a part of the blob "text".

@@ -53,7 +53,7 @@ func (x *script) run(line string) string {
 		return x.apply(&command.Tick{})
 	case "policy":
 		return x.policy(w)
-	case "token", "join":
+	case "token", "join", "controller":
 		return x.token(verb, w)
 	case "topology":
 		return x.topology(w)
