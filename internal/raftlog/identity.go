@@ -37,6 +37,11 @@ type identity struct {
 	Cluster     string
 	ID          string
 	Incarnation uint64
+	// HasLog notes that raft.db exists and must never be created again (openlog.go).
+	HasLog bool
+	// OtherVoters notes whether the cluster had other voters when it last changed. It
+	// decides what happens to the data when the log is gone and cannot say so itself.
+	OtherVoters bool
 }
 
 // MintID returns a member id that was never used before.
@@ -81,8 +86,10 @@ func loadIdentity(cfg Config) (identity, error) {
 }
 
 func createIdentity(cfg Config, path string) (identity, error) {
-	if _, err := os.Stat(filepath.Join(cfg.Dir, databaseFile)); err == nil {
-		return identity{}, fmt.Errorf("%w: %s holds a log but no %s: restore it, or empty the directory and add the member again", ErrIdentity, cfg.Dir, identityFile)
+	_, err := os.Stat(filepath.Join(cfg.Dir, databaseFile))
+	kept, _ := os.ReadDir(filepath.Join(cfg.Dir, snapshotDir))
+	if err == nil || len(kept) > 0 {
+		return identity{}, fmt.Errorf("%w: %s holds a log or snapshots but no %s: restore it, or empty the directory and add the member again", ErrIdentity, cfg.Dir, identityFile)
 	}
 	id := identity{Cluster: cfg.ClusterID, ID: cfg.ID, Incarnation: mintIncarnation()}
 	if id.ID == "" {

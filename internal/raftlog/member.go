@@ -279,6 +279,7 @@ func (l *Log) await(ctx context.Context, f func() error) error {
 // cluster and no longer is stops. One that replays the log may meet an earlier
 // incarnation of itself in it; that is somebody else.
 func (l *Log) joined(c configuration) {
+	l.noteOthers(c.servers)
 	in := false
 	for _, s := range c.servers {
 		t, err := parseTarget(string(s.Address))

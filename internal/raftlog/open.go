@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +47,8 @@ type Log struct {
 	refused   atomic.Bool   // the last entry was refused for a handover of leadership
 	wasMember atomic.Bool
 	crowded   atomic.Bool // as leader with a low disk, it found no voter with room
+	// othersNoted is what identity.json says of other voters.
+	othersNoted atomic.Bool
 
 	life    context.Context // ends with stop
 	endLife context.CancelFunc
@@ -118,10 +122,11 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 	l.machine = newMachine(fsm, snap)
 	l.machine.log = l.log
 	l.machine.halt, l.machine.joined = l.halt, l.joined
-	l.store, err = openStore(cfg.Dir, l.reserve)
+	l.othersNoted.Store(self.OtherVoters)
+	l.store, err = openLog(cfg, self, snap, l.reserve)
 	if err != nil {
 		l.once.Do(func() {}) // nothing to shut down
-		if errors.Is(err, errRecord) {
+		if errors.Is(err, errRecord) || errors.Is(err, errSnapshot) {
 			err = l.refuseDamaged(err)
 		}
 		return nil, err
@@ -193,7 +198,9 @@ func (l *Log) startRaft() (err error) {
 
 // refuseDamaged ends the process over what Open found.
 func (l *Log) refuseDamaged(found error) error {
-	l.machine.config = configuration{servers: knownServers(l.store, l.machine.snap)}
+	if l.store != nil || !l.othersNoted.Load() { // the note is newer than a snapshot
+		l.machine.config = configuration{servers: knownServers(l.store, l.machine.snap)}
+	}
 	l.halt(ExitDamaged, true, found.Error())
 	return fmt.Errorf("%w: %w", ErrDamaged, found)
 }
@@ -201,15 +208,20 @@ func (l *Log) refuseDamaged(found error) error {
 // halt ends the process, and marks the data as damaged if it is and others hold it
 // too. A lone member's data is all there is: it stays for Recover.
 func (l *Log) halt(code int, damaged bool, reason string) {
-	if damaged && l.othersVote() {
+	said := []any{"reason", reason, "exit", code}
+	switch {
+	case damaged && l.othersVote():
 		if err := (quarantine{Reason: reason, At: l.cfg.Clock()}).write(l.cfg.Dir); err != nil {
-			reason += "; " + err.Error()
+			said = append(said, "err", err)
 		}
+		said = append(said, "hint", "start it again: it sets its data aside and waits as a new member; remove the old one with gctl cluster remove "+l.self.ID)
+	case damaged:
+		said = append(said, "hint", "this is the only copy: run gctld recover to see what can be kept, or gctld restore with a backup into an empty data_dir")
 	}
 	logged := make(chan struct{})
 	go func() {
 		defer close(logged)
-		l.log.Error("this member stops", "reason", reason, "exit", code)
+		l.log.Error("this member stops", said...)
 	}()
 	select { // the log may go to the disk that hangs
 	case <-logged:
@@ -219,14 +231,31 @@ func (l *Log) halt(code int, damaged bool, reason string) {
 	l.end(fmt.Errorf("%w: %s", errHalted, reason))
 }
 
-// othersVote reports whether the cluster has voters besides this member.
+// othersVote reports whether the cluster has other voters than this member. If
+// neither the log nor a snapshot says it, identity.json does.
 func (l *Log) othersVote() bool {
-	for _, s := range voters(l.machine.configuration().servers) {
-		if string(s.ID) != l.self.ID {
-			return true
-		}
+	servers := l.machine.configuration().servers
+	if len(servers) == 0 {
+		return l.othersNoted.Load()
 	}
-	return false
+	return l.othersAmong(servers)
+}
+
+func (l *Log) othersAmong(servers []raft.Server) bool {
+	return slices.ContainsFunc(voters(servers), func(s raft.Server) bool { return string(s.ID) != l.self.ID })
+}
+
+// noteOthers keeps identity.json's note of other voters current.
+func (l *Log) noteOthers(servers []raft.Server) {
+	others := l.othersAmong(servers)
+	if len(servers) == 0 || l.othersNoted.Swap(others) == others {
+		return
+	}
+	noted := l.self
+	noted.HasLog, noted.OtherVoters = true, others
+	if err := writeJSON(filepath.Join(l.cfg.Dir, identityFile), noted); err != nil {
+		l.log.Warn("identity not updated", "err", err)
+	}
 }
 
 // end makes the log stop by itself; it does not wait.

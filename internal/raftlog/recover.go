@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/greylag/greylag/internal/boltcheck"
 )
 
 // Recovery says what Recover kept and what may be lost.
@@ -62,6 +64,9 @@ func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
 		}
 	}
 	report.Members = members
+	if err := r.begin(cfg.Dir, report.LastTerm); err != nil {
+		return report, err
+	}
 	if err := r.rewrite(cfg, fsm, servers); err != nil {
 		return report, err
 	}
@@ -111,10 +116,51 @@ func openRecovery(cfg Config) (r recovery, err error) {
 	if r.snap, err = openSnapshots(cfg); err != nil {
 		return r, err
 	}
+	if err := r.check(cfg.Dir); err != nil {
+		return r, fmt.Errorf("raftlog: recover: %w", err)
+	}
 	if r.store, err = openStore(cfg.Dir, newReserve(cfg.Dir, 0, cfg.Logger)); err != nil {
 		return r, fmt.Errorf("raftlog: recover: %w", err)
 	}
+	r.snap.store = r.store
 	return r, nil
+}
+
+// check refuses what cannot be opened. A missing log is no obstacle where a snapshot
+// holds a state, and a log without its newest transaction is read as it is.
+func (r recovery) check(dir string) error {
+	path := filepath.Join(dir, databaseFile)
+	_, err := boltcheck.Tree(path)
+	switch {
+	case err == nil || errors.Is(err, boltcheck.ErrMetaLost):
+		return nil
+	case r.snap.newest().Index == 0:
+		return fmt.Errorf("%s: %w: there is no snapshot either: restore a backup with gctld restore into an empty data_dir", path, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, boltcheck.ErrDamaged):
+		return fmt.Errorf("%s: %w: to go on from the newest snapshot and lose what came later, run: mv %s %s.damaged", path, err, path, path)
+	}
+	return err
+}
+
+// begin makes raft.db one of this directory, whose term is not older than term.
+func (r recovery) begin(dir string, term uint64) error {
+	owner, err := r.store.GetUint64(keyOwner)
+	if err == nil && owner != r.self.Incarnation {
+		return fmt.Errorf("raftlog: recover: %w: %s belongs to another data directory", ErrIdentity, filepath.Join(dir, databaseFile))
+	}
+	if err := r.store.begin(dir, r.self); err != nil {
+		return err
+	}
+	if err := r.store.raise(keyTerm, term); err != nil {
+		return fmt.Errorf("raftlog: recover: %w", err)
+	}
+	// A snapshot that was lost is given up; the next one is noted when it is taken.
+	if err := r.store.SetUint64(keySnapshotKept, 0); err != nil {
+		return fmt.Errorf("raftlog: recover: %w", err)
+	}
+	return nil
 }
 
 // rewrite replays the log into a new snapshot with the given servers.
@@ -140,6 +186,13 @@ func readable(store *logStore, snap *snapshots) (Recovery, error) {
 	last, err := store.LastIndex()
 	if err != nil {
 		return Recovery{}, fmt.Errorf("raftlog: recover: %w", err)
+	}
+	first, err := store.FirstIndex()
+	if err != nil {
+		return Recovery{}, fmt.Errorf("raftlog: recover: %w", err)
+	}
+	if first > base+1 {
+		return Recovery{}, fmt.Errorf("raftlog: recover: %w: the log begins at entry %d and no snapshot reaches it: restore a backup with gctld restore into an empty data_dir", errSnapshot, first)
 	}
 	report := Recovery{LastIndex: max(base, last), LastTerm: term, Snapshot: base}
 	for index := base + 1; index <= last; index++ {

@@ -202,6 +202,7 @@ func (c *capture) Release() { c.writer.Release() }
 // reaches the state machine, and remembers what it opened last.
 type snapshots struct {
 	*raft.FileSnapshotStore
+	store  *logStore // that notes each snapshot; set by openLog
 	mu     sync.Mutex
 	last   configuration
 	index  uint64 // of the snapshot opened last
@@ -214,6 +215,27 @@ func openSnapshots(cfg Config) (*snapshots, error) {
 		return nil, fmt.Errorf("raftlog: open snapshots: %w", err)
 	}
 	return &snapshots{FileSnapshotStore: s}, nil
+}
+
+// Create begins a snapshot, whether this member takes it or a leader sends it.
+func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c raft.Configuration, configIndex uint64, trans raft.Transport) (raft.SnapshotSink, error) {
+	sink, err := s.FileSnapshotStore.Create(version, index, term, c, configIndex, trans)
+	if err != nil {
+		return nil, err
+	}
+	return &snapshotSink{SnapshotSink: sink, store: s.store, index: index}, nil
+}
+
+// newest returns the head of the newest snapshot, whether it is whole or not; a zero
+// one if there are none.
+func (s *snapshots) newest() (newest raft.SnapshotMeta) {
+	list, _ := s.List() // what cannot be listed proves nothing
+	for _, meta := range list {
+		if meta.Index > newest.Index {
+			newest = *meta
+		}
+	}
+	return newest
 }
 
 // Open checks a snapshot and returns it.

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"iter"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -26,7 +27,11 @@ const (
 	cacheBytes   = 64 << 20
 )
 
-var errRecord = errors.New("stored record is damaged")
+var (
+	errRecord = errors.New("stored record is damaged")
+	// errNoKey is what raft-boltdb returns for a key that is not in the stable part.
+	errNoKey = raftboltdb.ErrKeyNotFound
+)
 
 // logStore keeps raft's log and its term and vote in raft.db, and trusts nothing
 // that it reads back: bbolt has no checksum on data pages, and a flipped bit would
@@ -48,9 +53,11 @@ type logStore struct {
 	behind *behind
 }
 
-// openStore opens raft.db in dir. NoFreelistSync with the map freelist: otherwise
+// openStore opens raft.db in dir, or creates it; openLog decides whether it may.
+// NoFreelistSync with the map freelist: otherwise
 // each commit after a large truncation writes the whole freelist (2.7 ms, not 0.4).
 func openStore(dir string, res *reserve) (_ *logStore, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { // bbolt panics on damaged pages
 		if p := recover(); p != nil {
 			err = fmt.Errorf("open %s: %w: %v", databaseFile, errRecord, p)
@@ -68,7 +75,8 @@ func openStore(dir string, res *reserve) (_ *logStore, err error) {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("raftlog: %s is in use by another process", dir)
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
+		errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrIncompatibleValue):
 		return nil, fmt.Errorf("open %s: %w: %w", databaseFile, errRecord, err)
 	case err != nil:
 		return nil, fmt.Errorf("raftlog: open %s: %w", databaseFile, err)
@@ -79,9 +87,10 @@ func openStore(dir string, res *reserve) (_ *logStore, err error) {
 }
 
 // guard runs one operation on the database under the stall watchdog and turns a
-// panic of bbolt on damaged pages into an error.
+// panic of bbolt on damaged pages, or a page that the disk cannot read, into an error.
 func (s *logStore) guard(what string, op func() error) (err error) {
 	defer s.stalls.begin(what)()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%s: %w: %v", what, errRecord, p)
