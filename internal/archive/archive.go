@@ -21,12 +21,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/greylag/greylag/internal/boltcheck"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -118,8 +120,8 @@ func (a *Archive) open() (err error) {
 			err = a.damaged(fmt.Errorf("%v", p))
 		}
 	}()
-	if err := whole(a.path); err != nil {
-		return a.damaged(err)
+	if err := a.checkSize(); err != nil {
+		return err
 	}
 	// The free list is kept in the file: without it bbolt reads every page when it
 	// opens one, and ends the process over a bad one.
@@ -134,7 +136,7 @@ func (a *Archive) open() (err error) {
 	}
 	step := prepare
 	for more := true; more; step = indexSome { // more only when indexes are made anew
-		err := a.db.Update(func(tx *bolt.Tx) (err error) {
+		err := a.update(func(tx *bolt.Tx) (err error) {
 			more, err = step(tx)
 			return err
 		})
@@ -143,6 +145,45 @@ func (a *Archive) open() (err error) {
 		}
 	}
 	return nil
+}
+
+// checkSize refuses a file that was cut short. bbolt maps the file into memory, and
+// the kernel ends a process that reads a map beyond the file. An empty file is new;
+// one that lacks its newest transaction is brought up to date like one that was away.
+func (a *Archive) checkSize() error {
+	if info, err := os.Stat(a.path); err != nil || info.Size() == 0 {
+		return nil // bbolt makes the file, or says why it cannot
+	}
+	switch err := boltcheck.Size(a.path); {
+	case err == nil || errors.Is(err, boltcheck.ErrMetaLost):
+		return nil
+	case errors.Is(err, boltcheck.ErrDamaged):
+		return a.damaged(err)
+	case errors.Is(err, boltcheck.ErrInUse):
+		return fmt.Errorf("open archive %s: another process has it open", a.path)
+	default:
+		return fmt.Errorf("open archive: %w", err)
+	}
+}
+
+// view reads, and turns a panic of bbolt on damaged pages into an error.
+func (a *Archive) view(read func(*bolt.Tx) error) error {
+	return a.guard(func() error { return a.db.View(read) })
+}
+
+// update writes, guarded as view.
+func (a *Archive) update(write func(*bolt.Tx) error) error {
+	return a.guard(func() error { return a.db.Update(write) })
+}
+
+func (a *Archive) guard(op func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = a.damaged(fmt.Errorf("%v", p))
+		}
+	}()
+	return op()
 }
 
 func (a *Archive) damaged(err error) error {

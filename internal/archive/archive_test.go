@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -240,6 +241,69 @@ func TestDamageIsNamed(t *testing.T) {
 	must(t, os.Truncate(path, 8192))
 	if _, err := Open(dir, Options{}); !errors.Is(err, ErrDamaged) {
 		t.Fatal(err)
+	}
+}
+
+// damageable is the content of an archive with some hundred pages.
+func damageable(t *testing.T) []byte {
+	dir := t.TempDir()
+	a := open(t, dir)
+	for seq := uint64(1); seq < 3000; seq += 500 {
+		must(t, a.Append(seq, records(seq, seq+499), nil))
+		must(t, a.Sync())
+	}
+	must(t, a.Close())
+	data, err := os.ReadFile(filepath.Join(dir, fileName))
+	must(t, err)
+	return data
+}
+
+// An archive that was cut short is refused, or was cut behind all that it holds.
+func TestArchiveCutShort(t *testing.T) {
+	data := damageable(t)
+	for percent := 5; percent < 100; percent += 5 {
+		dir := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(dir, fileName), data[:len(data)*percent/100], 0o600))
+		a, err := Open(dir, Options{})
+		if errors.Is(err, ErrDamaged) && strings.Contains(err.Error(), "move the file away") {
+			continue
+		}
+		must(t, err)
+		if _, known, err := a.Job(records(2999, 2999)[0].ID); err != nil || !known {
+			t.Errorf("cut to %d %%: opened without its last record: %v", percent, err)
+		}
+		must(t, a.Close())
+	}
+}
+
+// Wrong bits are an error of what reads or writes them, never the end of the process.
+func TestArchiveWithFlippedBits(t *testing.T) {
+	data := damageable(t)
+	errs := 0
+	for seed := range 40 {
+		random := rand.New(rand.NewPCG(uint64(seed), 3))
+		dir, bad := t.TempDir(), bytes.Clone(data)
+		for page := 2 * 4096; page+4096 <= len(bad); page += 4096 {
+			if random.IntN(10) == 0 {
+				bad[page+random.IntN(64)] ^= 1 << random.IntN(8)
+			}
+		}
+		must(t, os.WriteFile(filepath.Join(dir, fileName), bad, 0o600))
+		a, err := Open(dir, Options{Pause: time.Millisecond})
+		if err == nil {
+			for seq := uint64(1); seq < 3000; seq += 37 {
+				_, _, fault := a.Job(records(seq, seq)[0].ID)
+				err = errors.Join(err, fault)
+			}
+			err = errors.Join(err, a.Append(9999, records(3000, 3400), nil), a.Sync())
+			_ = a.Close() // what could not be written is its error
+		}
+		if err != nil {
+			errs++
+		}
+	}
+	if errs == 0 {
+		t.Error("no bit did harm: the test proves nothing")
 	}
 }
 

@@ -15,7 +15,7 @@ func (a *Archive) Gaps() ([]Gap, error) {
 		return nil, err
 	}
 	var gaps []Gap
-	err := a.db.View(func(tx *bolt.Tx) error {
+	err := a.view(func(tx *bolt.Tx) error {
 		gaps = gapsOf(tx)
 		return nil
 	})
@@ -27,7 +27,7 @@ func (a *Archive) Expect(seq uint64) error {
 	if err := a.Sync(); err != nil {
 		return err
 	}
-	return a.db.Update(func(tx *bolt.Tx) error {
+	return a.update(func(tx *bolt.Tx) error {
 		meta := tx.Bucket(bucketMeta)
 		last := parseNumber(meta.Get(keySeq))
 		if seq <= last {

@@ -76,7 +76,7 @@ func (a *Archive) RowGaps(j Journal) ([]Gap, error) {
 		return nil, err
 	}
 	var gaps []Gap
-	err := a.db.View(func(tx *bolt.Tx) error {
+	err := a.view(func(tx *bolt.Tx) error {
 		c := tx.Bucket(rowGapsBucket(j)).Cursor()
 		for k, v := c.First(); k != nil; k, v = c.Next() {
 			gaps = append(gaps, Gap{parseNumber(k), parseNumber(v)})
@@ -92,7 +92,7 @@ func (a *Archive) ExpectRows(j Journal, seq uint64) error {
 	if err := a.Sync(); err != nil {
 		return err
 	}
-	return a.db.Update(func(tx *bolt.Tx) error {
+	return a.update(func(tx *bolt.Tx) error {
 		last := lastRow(tx, j)
 		if seq < last {
 			return cutRows(tx, j, seq+1)
@@ -114,7 +114,7 @@ func (a *Archive) Rows(j Journal, from uint64, limit int) ([]Row, error) {
 		return nil, err
 	}
 	var list []Row
-	err := a.db.View(func(tx *bolt.Tx) error {
+	err := a.view(func(tx *bolt.Tx) error {
 		c := tx.Bucket(rowsBucket(j)).Cursor()
 		for k, v := c.Seek(number(from)); k != nil && len(list) < limit; k, v = c.Next() {
 			list = append(list, Row{parseNumber(k), bytes.Clone(v)})
@@ -129,7 +129,7 @@ func (a *Archive) LastRow(j Journal) (seq uint64, err error) {
 	if err := a.Sync(); err != nil {
 		return 0, err
 	}
-	err = a.db.View(func(tx *bolt.Tx) error {
+	err = a.view(func(tx *bolt.Tx) error {
 		seq = lastRow(tx, j)
 		return nil
 	})

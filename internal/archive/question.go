@@ -50,7 +50,7 @@ func (a *Archive) Answer(q Question) (list []Record, next Position, more bool, e
 	if err := a.Sync(); err != nil {
 		return nil, Position{}, false, err
 	}
-	err = a.db.View(func(tx *bolt.Tx) error {
+	err = a.view(func(tx *bolt.Tx) error {
 		s := newSearch(tx, &q)
 		list, err = s.run()
 		next, more = s.at, s.more

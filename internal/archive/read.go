@@ -15,7 +15,7 @@ import (
 // highest sequence number there.
 func (a *Archive) Watermark() (index, seq uint64) {
 	// The only error of a read transaction is that the archive is closed.
-	_ = a.db.View(func(tx *bolt.Tx) error {
+	_ = a.view(func(tx *bolt.Tx) error {
 		meta := tx.Bucket(bucketMeta)
 		index, seq = parseNumber(meta.Get(keyIndex)), parseNumber(meta.Get(keySeq))
 		return nil
@@ -36,7 +36,7 @@ func (a *Archive) Job(id cluster.JobID) (Record, bool, error) {
 	a.mu.Unlock()
 	var r Record
 	found := false
-	err := a.db.View(func(tx *bolt.Tx) error {
+	err := a.view(func(tx *bolt.Tx) error {
 		key := tx.Bucket(bucketIDs).Get(number(uint64(id)))
 		if key == nil {
 			return nil
@@ -71,7 +71,7 @@ func (a *Archive) Between(from uint64, limit int) ([]Record, error) {
 		return nil, err
 	}
 	var list []Record
-	err := a.db.View(func(tx *bolt.Tx) error {
+	err := a.view(func(tx *bolt.Tx) error {
 		c := tx.Bucket(bucketJobs).Cursor()
 		for k, v := c.Seek(number(from)); k != nil && len(list) < limit; k, v = c.Next() {
 			r, err := decode(parseNumber(k), v)
@@ -110,7 +110,7 @@ func (a *Archive) List(q Query) ([]Record, Position, bool, error) {
 	var list []Record
 	var next Position
 	more := false
-	err := a.db.View(func(tx *bolt.Tx) error {
+	err := a.view(func(tx *bolt.Tx) error {
 		bucket, prefix := tx.Bucket(bucketEnded), []byte{}
 		if q.User != "" {
 			bucket, prefix = tx.Bucket(bucketUsers), append([]byte(q.User), 0)
@@ -168,7 +168,7 @@ func (a *Archive) Blob(d cluster.Digest) ([]byte, bool, error) {
 	}
 	var content []byte
 	found := false
-	err := a.db.View(func(tx *bolt.Tx) error {
+	err := a.view(func(tx *bolt.Tx) error {
 		if v := tx.Bucket(bucketBlobs).Get(d[:]); v != nil {
 			content, found = bytes.Clone(v), true
 		}
@@ -196,7 +196,7 @@ func (a *Archive) Missing(digests []cluster.Digest) ([]cluster.Digest, error) {
 			missing = append(missing, d)
 		}
 	}
-	err := a.db.View(func(tx *bolt.Tx) error {
+	err := a.view(func(tx *bolt.Tx) error {
 		blobs := tx.Bucket(bucketBlobs)
 		missing = slices.DeleteFunc(missing, func(d cluster.Digest) bool { return blobs.Get(d[:]) != nil })
 		return nil

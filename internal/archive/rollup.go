@@ -182,14 +182,14 @@ func unfold(tx *bolt.Tx, from uint64) error {
 func (a *Archive) rollUp(behind uint64) error {
 	for more := true; more; {
 		wanted := false
-		err := a.db.View(func(tx *bolt.Tx) error {
+		err := a.view(func(tx *bolt.Tx) error {
 			wanted = tallied(tx)+behind < foldable(tx)
 			return nil
 		})
 		if err != nil || !wanted {
 			return err
 		}
-		err = a.db.Update(func(tx *bolt.Tx) (err error) {
+		err = a.update(func(tx *bolt.Tx) (err error) {
 			if more, err = fold(tx); errors.Is(err, errTally) {
 				more = true
 				return unfold(tx, 0) // it is made anew
@@ -223,7 +223,7 @@ func (a *Archive) Tallies(bounds []cluster.Instant, add func(period int, k tally
 		return Rolled{}, a.wrap(err)
 	}
 	var out Rolled
-	err := a.db.View(func(tx *bolt.Tx) error {
+	err := a.view(func(tx *bolt.Tx) error {
 		meta := tx.Bucket(bucketMeta)
 		out = Rolled{Seq: tallied(tx), Missing: len(gapsOf(tx)) > 0, Illegible: parseNumber(meta.Get(keyUnreadable))}
 		for i := 1; i < len(bounds); i++ {
@@ -242,7 +242,7 @@ func (a *Archive) Tallies(bounds []cluster.Instant, add func(period int, k tally
 		return nil
 	})
 	if errors.Is(err, errTally) { // some were added already: whoever asked begins anew
-		err = errors.Join(fmt.Errorf("%w: it is made anew, ask again", err), a.db.Update(func(tx *bolt.Tx) error { return unfold(tx, 0) }))
+		err = errors.Join(fmt.Errorf("%w: it is made anew, ask again", err), a.update(func(tx *bolt.Tx) error { return unfold(tx, 0) }))
 	}
 	return out, a.wrap(err)
 }
@@ -272,7 +272,7 @@ func (a *Archive) Ended(from, to cluster.Instant, after Position, limit int) ([]
 		return nil, after, err
 	}
 	var list []Record
-	err := a.db.View(func(tx *bolt.Tx) error {
+	err := a.view(func(tx *bolt.Tx) error {
 		c := tx.Bucket(bucketEnded).Cursor()
 		start := stamp(nil, from, 0)
 		if after != (Position{}) {

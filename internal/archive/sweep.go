@@ -42,7 +42,7 @@ const sweepChunk = 4096
 // O(blobs), in small transactions.
 func (a *Archive) Sweep(now cluster.Instant, keep Keep, needed func(cluster.Digest) bool) (Swept, error) {
 	s := sweep{now: uint64(now.Time().Unix()), keep: keep, needed: needed}
-	err := a.db.Update(func(tx *bolt.Tx) error {
+	err := a.update(func(tx *bolt.Tx) error {
 		if _, err := tx.CreateBucketIfNotExists(bucketIdle); err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (a *Archive) Sweep(now cluster.Instant, keep Keep, needed func(cluster.Dige
 		more, err = s.look(a.db)
 	}
 	for more := err == nil; more && err == nil && !a.isClosed(); {
-		err = a.db.Update(func(tx *bolt.Tx) (err error) {
+		err = a.update(func(tx *bolt.Tx) (err error) {
 			more, err = s.delete(tx)
 			return err
 		})

@@ -176,7 +176,7 @@ func (a *Archive) next() bool {
 
 // commit writes one batch in one transaction.
 func (a *Archive) commit(b *batch) error {
-	err := a.db.Update(func(tx *bolt.Tx) error {
+	err := a.update(func(tx *bolt.Tx) error {
 		pack(tx)
 		for i := range b.records {
 			if err := put(tx, &b.records[i]); err != nil {

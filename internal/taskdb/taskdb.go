@@ -25,6 +25,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/greylag/greylag/internal/boltcheck"
 	"github.com/greylag/greylag/internal/reconcile"
 )
 
@@ -87,11 +88,24 @@ func Open(path string) (db *DB, fresh bool, err error) {
 	return db, true, err
 }
 
-// open reads everything once, so that what cannot be read shows now. bbolt
-// panics on some damaged pages and faults on a file that was cut short; the
-// list of free pages is kept in the file, since gathering it anew panics in a
-// goroutine that nobody can recover.
+// check reports whether bbolt can open the file: it panics on damaged pages, some of
+// them in a goroutine of its own. A missing or empty file is new.
+func check(path string) error {
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+		return nil
+	}
+	_, err := boltcheck.Tree(path)
+	if errors.Is(err, boltcheck.ErrDamaged) {
+		return fmt.Errorf("%s: %w: %w", path, ErrCorrupt, err)
+	}
+	return nil // what else is wrong bbolt reports
+}
+
+// open reads everything once, so that what cannot be read shows now.
 func open(path string) (db *DB, err error) {
+	if err := check(path); err != nil {
+		return nil, err
+	}
 	var file *bolt.DB
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

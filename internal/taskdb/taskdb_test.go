@@ -107,6 +107,20 @@ func TestUnreadableFileIsPutAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for percent := 5; percent < 100; percent += 5 {
+		path := filepath.Join(t.TempDir(), "tasks.db")
+		if err := os.WriteFile(path, data[:len(data)*percent/100], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, fresh, err := Open(path)
+		if err != nil {
+			t.Fatalf("cut to %d %%: %v", percent, err)
+		}
+		if tasks, err := db.Tasks(); err != nil || fresh != (len(tasks) == 0) {
+			t.Errorf("cut to %d %%: fresh %v, %d tasks, %v", percent, fresh, len(tasks), err)
+		}
+		_ = db.Close()
+	}
 	for name, damaged := range map[string][]byte{
 		"empty":   {},
 		"garbage": bytes.Repeat([]byte("x"), 70000),
