@@ -33,6 +33,7 @@ type JobJSON struct {
 	Hold        string        `json:"hold,omitempty"`
 	Attempt     uint32        `json:"attempt"`
 	Restarts    int32         `json:"restarts"`
+	Causes      *causesJSON   `json:"restart_causes,omitempty"`
 	Nice        int32         `json:"nice,omitempty"`
 	TimeLimit   *int64        `json:"time_limit,omitempty"` // left out: no limit
 	Submitted   *time.Time    `json:"submitted,omitempty"`
@@ -97,6 +98,14 @@ type nodeUseJSON struct {
 	Memory int64   `json:"memory,omitempty"`
 }
 
+// causesJSON counts restarts by cause.
+type causesJSON struct {
+	NodeFailed int32 `json:"node_failed,omitempty"`
+	TaskFailed int32 `json:"task_failed,omitempty"`
+	Preempted  int32 `json:"preempted,omitempty"`
+	Requeued   int32 `json:"requeued,omitempty"`
+}
+
 type taskJSON struct {
 	Node       string     `json:"node"`
 	Phase      string     `json:"phase"`
@@ -128,6 +137,9 @@ func JobOf(j *greylagv1.Job) JobJSON {
 	}
 	if j.ArrayId != 0 {
 		out.ArrayIndex = &j.ArrayIndex
+	}
+	if c := j.RestartCauses; c != nil {
+		out.Causes = &causesJSON{c.NodeFailed, c.TaskFailed, c.Preempted, c.Requeued}
 	}
 	if q := j.Request; q != nil {
 		out.Request = &requestJSON{

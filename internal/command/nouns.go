@@ -59,6 +59,13 @@ func JobFields(c *codec.Coder, x *cluster.Job) {
 		return
 	}
 	codec.String(c, &x.Canceller)
+	if !c.Added() {
+		return
+	}
+	codec.Int(c, &x.Causes.NodeFailed)
+	codec.Int(c, &x.Causes.TaskFailed)
+	codec.Int(c, &x.Causes.Preempted)
+	codec.Int(c, &x.Causes.Requeued)
 }
 
 func note(c *codec.Coder, x *cluster.Note) { codec.Record(c, x, noteFields) }

@@ -122,6 +122,9 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 	}
 	x.keptBy(bars, job.Detail)
 	if job.Hold != cluster.NotHeld {
+		if job.Reason == cluster.ReasonRequeueLimit {
+			x.Notes = append(x.Notes, fmt.Sprintf("restarts so far: %s; an operator lets it run once more with gctl release %s, and max_restarts of the policy is the limit", job.Causes.Words(), job.Ref()))
+		}
 		return x, nil
 	}
 	if len(before) > maxAhead {
@@ -280,6 +283,10 @@ func (p *Planner) bars(r *round, job *cluster.Job) []verdict {
 	case cluster.HeldByUser:
 		note(verdict{cluster.ReasonHeldUser, job.Detail}, true)
 	case cluster.HeldByAdmin:
+		if job.Reason == cluster.ReasonRequeueLimit {
+			note(verdict{job.Reason, job.Detail}, true)
+			break
+		}
 		note(verdict{cluster.ReasonHeldAdmin, job.Detail}, true)
 	case cluster.HeldForCredits:
 		note(verdict{cluster.ReasonCredits, job.Detail}, true)

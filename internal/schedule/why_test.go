@@ -183,6 +183,24 @@ func TestWhyAnAttemptFailed(t *testing.T) {
 	}
 }
 
+// TestWhyNamesTheRestartLimit explains a job that failures of the cluster held.
+func TestWhyNamesTheRestartLimit(t *testing.T) {
+	const detail = "failure 6 of the cluster, max_restarts is 5; attempt 9: node a1: no answer from the node"
+	snap := draw(t, "node a1 gpus=8\njob 10 gpus=1")
+	job := *snap.Pending[0]
+	job.Hold, job.Reason, job.Detail = cluster.HeldByAdmin, cluster.ReasonRequeueLimit, detail
+	job.Restarts, job.Causes = 8, cluster.RestartCauses{NodeFailed: 6, Preempted: 2}
+	snap.Pending[0] = &job
+	x, err := Why(snap, 10)
+	if err != nil || x.Reason != cluster.ReasonRequeueLimit || x.Detail != detail || len(x.Causes) != 0 {
+		t.Errorf("%v %q %v, %v", x.Reason, x.Detail, x.Causes, err)
+	}
+	const note = "restarts so far: node failed 6, preempted 2; an operator lets it run once more with gctl release 10, and max_restarts of the policy is the limit"
+	if len(x.Notes) != 1 || x.Notes[0] != note {
+		t.Errorf("notes %q, want %q", x.Notes, note)
+	}
+}
+
 // TestWhyTellsOfABound: 640 hosts of one GPU under 64 switches give more under 32 of these
 // than 192 of three GPUs do, but not on 65 nodes. To try each set of switches would be
 // beyond the bound of a search, and it is said that it was not done.

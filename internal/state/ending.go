@@ -8,7 +8,7 @@ import (
 )
 
 // Back-off between a failure of the cluster and the next attempt: 5 s, doubled by
-// each requeue, at most 10 min.
+// each such failure, at most 10 min.
 const (
 	firstBackOff = 5 * time.Second
 	maxBackOff   = 10 * time.Minute
@@ -139,25 +139,25 @@ func (s *State) settle(j *cluster.Job) {
 }
 
 // requeue makes a job wait again. After a failure of the cluster it does so with a
-// back-off, and too many of them hold it.
+// back-off, and too many of them hold it; preemptions and manual requeues do neither.
 func (s *State) requeue(j *cluster.Job) {
 	if j.Started > 0 {
 		j.Attempts = cluster.Attempted(j.Attempts, j.ThisAttempt())
 	}
-	failed := j.Outcome == cluster.NodeFailed
+	failed := j.CountRestart()
 	detail := fmt.Sprintf("attempt %d: %s", j.Attempt, j.Detail)
 	s.step(j, cluster.Requeue)
 	j.Eligible, j.Reason, j.Detail = max(s.now, j.Spec.Begin), cluster.ReasonNone, detail
 	if failed {
-		j.Eligible = max(j.Eligible, s.now.Add(backOff(j.Restarts)))
+		j.Eligible = max(j.Eligible, s.now.Add(backOff(j.Causes.Failures()-1)))
 	}
 	if j.Eligible > s.now {
 		j.Reason = cluster.ReasonBeginTime
 	}
-	if failed && j.Restarts >= s.policy.MaxRestarts {
+	if most := s.policy.MaxRestarts; failed && j.Causes.Failures() > most {
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
+		j.Detail = fmt.Sprintf("failure %d of the cluster, max_restarts is %d; %s", j.Causes.Failures(), most, detail)
 	}
-	j.Restarts++
 	j.Alloc, j.TRES, j.Tasks, j.Outcome, j.Exit, j.Requester = nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0
 	j.Returns, j.Warned, j.Partition, j.Canceller = false, false, "", ""

@@ -19,6 +19,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	spec := j.Spec
 	p.Uid, p.Gid = spec.Owner.UID, spec.Owner.GID
 	p.Detail, p.Attempt, p.Restarts = j.Detail, uint32(j.Attempt), j.Restarts
+	p.RestartCauses = writeRestartCauses(j.Causes)
 	p.Request = WriteRequest(&spec.Request)
 	p.Eligible, p.Begin, p.Deadline = Timestamp(j.Eligible), Timestamp(spec.Begin), Timestamp(spec.Deadline)
 	p.ExitCode, p.ExitSignal = j.Exit.Code, j.Exit.Signal
@@ -33,6 +34,18 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 		p.Tasks = append(p.Tasks, writeTask(&j.Tasks[i]))
 	}
 	return p
+}
+
+func writeRestartCauses(c cluster.RestartCauses) *greylagv1.RestartCauses {
+	if c == (cluster.RestartCauses{}) {
+		return nil
+	}
+	return &greylagv1.RestartCauses{NodeFailed: c.NodeFailed, TaskFailed: c.TaskFailed, Preempted: c.Preempted, Requeued: c.Requeued}
+}
+
+// ReadRestartCauses reads what a job's answer says of its restarts.
+func ReadRestartCauses(p *greylagv1.RestartCauses) cluster.RestartCauses {
+	return cluster.RestartCauses{NodeFailed: p.GetNodeFailed(), TaskFailed: p.GetTaskFailed(), Preempted: p.GetPreempted(), Requeued: p.GetRequeued()}
 }
 
 // canceller is who cancelled a job: not who made room for his own by it, nor who had

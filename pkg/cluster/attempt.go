@@ -1,6 +1,11 @@
 package cluster
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
 
 // AttemptRecord is one attempt of a job: what it had, for how long, and how it ended.
 type AttemptRecord struct {
@@ -15,6 +20,56 @@ type AttemptRecord struct {
 	QOS       string        // likewise
 	GPU       GPUUse        // of all its GPUs
 	User      time.Duration // of CPUTime the user time; 0 where that is not known
+}
+
+// RestartCauses counts how often a job was requeued, by cause.
+type RestartCauses struct {
+	NodeFailed int32 // its node was lost: silent, restarted or removed
+	TaskFailed int32 // its node could not start the task or keep it running: runtime, file system, prolog, GPU
+	Preempted  int32
+	Requeued   int32 // by its user or an operator
+}
+
+// Failures is the restarts that the policy's MaxRestarts limits: those after failures of
+// the cluster.
+func (c RestartCauses) Failures() int32 { return c.NodeFailed + c.TaskFailed }
+
+// Words lists the causes with their counts, the largest kind of trouble first; "" for none.
+func (c RestartCauses) Words() string {
+	var words []string
+	for _, x := range []struct {
+		n    int32
+		what string
+	}{{c.NodeFailed, "node failed"}, {c.TaskFailed, "task failed on its node"}, {c.Preempted, "preempted"}, {c.Requeued, "requeued"}} {
+		if x.n > 0 {
+			words = append(words, fmt.Sprintf("%s %d", x.what, x.n))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// count adds the restart of a job whose attempt ended so.
+func (c *RestartCauses) count(outcome JobState, tasks []Task) {
+	failed := func(t Task) bool { return t.Cause == NodeFault || t.Cause == GPUFault }
+	switch {
+	case outcome == Preempted:
+		c.Preempted++
+	case outcome == Cancelled:
+		c.Requeued++
+	case slices.ContainsFunc(tasks, failed):
+		c.TaskFailed++
+	default:
+		c.NodeFailed++
+	}
+}
+
+// CountRestart counts that the job is requeued after the attempt that it made last, and
+// reports whether a failure of the cluster is why.
+func (j *Job) CountRestart() (failure bool) {
+	before := j.Causes.Failures()
+	j.Restarts++
+	j.Causes.count(j.Outcome, j.Tasks)
+	return j.Causes.Failures() > before
 }
 
 // maxAttempts is how many earlier attempts of a job are kept.

@@ -146,6 +146,7 @@ type Job struct {
 	TRES      []Amount        // what the allocation of this attempt or the last one comes to, by resource
 	Attempts  []AttemptRecord // earlier ones, oldest first; the newest 16
 	Canceller string          // while COMPLETING and Returns: who cancelled it, so that it does not come back
+	Causes    RestartCauses   // of Restarts, where they were counted by cause
 }
 
 // Association names the association that jobs of the specification belong to, with

@@ -11,6 +11,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -189,7 +190,11 @@ func attemptText(j *greylagv1.Job) string {
 	if j.Restarts == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d, %s", j.Attempt, cli.Count(int64(j.Restarts), "restart"))
+	text := fmt.Sprintf("%d, %s", j.Attempt, cli.Count(int64(j.Restarts), "restart"))
+	if causes := wire.ReadRestartCauses(j.RestartCauses).Words(); causes != "" {
+		text += ": " + causes
+	}
+	return text
 }
 
 func requestText(q *greylagv1.Request) string {

@@ -665,11 +665,12 @@ type Job struct {
 	ArraySize     int32                  `protobuf:"varint,44,opt,name=array_size,json=arraySize,proto3" json:"array_size,omitempty"` // elements of its array
 	Others        []string               `protobuf:"bytes,45,rep,name=others,proto3" json:"others,omitempty"`                         // further partitions in which it may run
 	Reservation   string                 `protobuf:"bytes,46,opt,name=reservation,proto3" json:"reservation,omitempty"`
-	Promised      bool                   `protobuf:"varint,47,opt,name=promised,proto3" json:"promised,omitempty"`                         // planned is a promise
-	Charged       int64                  `protobuf:"varint,48,opt,name=charged,proto3" json:"charged,omitempty"`                           // micro-credits for all attempts that ended, less what was given back then
-	SetAside      int64                  `protobuf:"varint,49,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`         // micro-credits that are set aside for it now; told of single jobs only
-	FundedUntil   *timestamppb.Timestamp `protobuf:"bytes,50,opt,name=funded_until,json=fundedUntil,proto3" json:"funded_until,omitempty"` // how long they last, while it runs
-	PaidIn        []string               `protobuf:"bytes,51,rep,name=paid_in,json=paidIn,proto3" json:"paid_in,omitempty"`                // the only partitions that they pay for, where those are not all; while it waits
+	Promised      bool                   `protobuf:"varint,47,opt,name=promised,proto3" json:"promised,omitempty"`                               // planned is a promise
+	Charged       int64                  `protobuf:"varint,48,opt,name=charged,proto3" json:"charged,omitempty"`                                 // micro-credits for all attempts that ended, less what was given back then
+	SetAside      int64                  `protobuf:"varint,49,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`               // micro-credits that are set aside for it now; told of single jobs only
+	FundedUntil   *timestamppb.Timestamp `protobuf:"bytes,50,opt,name=funded_until,json=fundedUntil,proto3" json:"funded_until,omitempty"`       // how long they last, while it runs
+	PaidIn        []string               `protobuf:"bytes,51,rep,name=paid_in,json=paidIn,proto3" json:"paid_in,omitempty"`                      // the only partitions that they pay for, where those are not all; while it waits
+	RestartCauses *RestartCauses         `protobuf:"bytes,52,opt,name=restart_causes,json=restartCauses,proto3" json:"restart_causes,omitempty"` // of restarts; absent: none was counted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1061,6 +1062,82 @@ func (x *Job) GetPaidIn() []string {
 	return nil
 }
 
+func (x *Job) GetRestartCauses() *RestartCauses {
+	if x != nil {
+		return x.RestartCauses
+	}
+	return nil
+}
+
+// RestartCauses counts how often a job was requeued, by cause.
+type RestartCauses struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeFailed    int32                  `protobuf:"varint,1,opt,name=node_failed,json=nodeFailed,proto3" json:"node_failed,omitempty"` // its node was lost
+	TaskFailed    int32                  `protobuf:"varint,2,opt,name=task_failed,json=taskFailed,proto3" json:"task_failed,omitempty"` // its node could not start the task or keep it running
+	Preempted     int32                  `protobuf:"varint,3,opt,name=preempted,proto3" json:"preempted,omitempty"`
+	Requeued      int32                  `protobuf:"varint,4,opt,name=requeued,proto3" json:"requeued,omitempty"` // by its user or an operator
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartCauses) Reset() {
+	*x = RestartCauses{}
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartCauses) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartCauses) ProtoMessage() {}
+
+func (x *RestartCauses) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartCauses.ProtoReflect.Descriptor instead.
+func (*RestartCauses) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RestartCauses) GetNodeFailed() int32 {
+	if x != nil {
+		return x.NodeFailed
+	}
+	return 0
+}
+
+func (x *RestartCauses) GetTaskFailed() int32 {
+	if x != nil {
+		return x.TaskFailed
+	}
+	return 0
+}
+
+func (x *RestartCauses) GetPreempted() int32 {
+	if x != nil {
+		return x.Preempted
+	}
+	return 0
+}
+
+func (x *RestartCauses) GetRequeued() int32 {
+	if x != nil {
+		return x.Requeued
+	}
+	return 0
+}
+
 // NodeAllocation is what one node gives a job.
 type NodeAllocation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1074,7 +1151,7 @@ type NodeAllocation struct {
 
 func (x *NodeAllocation) Reset() {
 	*x = NodeAllocation{}
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1163,7 @@ func (x *NodeAllocation) String() string {
 func (*NodeAllocation) ProtoMessage() {}
 
 func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1176,7 @@ func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAllocation.ProtoReflect.Descriptor instead.
 func (*NodeAllocation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NodeAllocation) GetNode() string {
@@ -1156,7 +1233,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1245,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1258,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Task) GetNode() string {
@@ -1292,7 +1369,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1381,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1394,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SubmitRequest) GetRequestId() string {
@@ -1346,7 +1423,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1435,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1448,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SubmitResponse) GetJobs() []*Submitted {
@@ -1412,7 +1489,7 @@ type Submitted struct {
 
 func (x *Submitted) Reset() {
 	*x = Submitted{}
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1501,7 @@ func (x *Submitted) String() string {
 func (*Submitted) ProtoMessage() {}
 
 func (x *Submitted) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1514,7 @@ func (x *Submitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
 func (*Submitted) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Submitted) GetId() uint64 {
@@ -1472,7 +1549,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1561,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1574,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Filter) GetJobs() []string {
@@ -1574,7 +1651,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1663,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1676,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Read) GetStale() bool {
@@ -1629,7 +1706,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1718,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1731,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AsOf) GetIndex() uint64 {
@@ -1698,7 +1775,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1787,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1800,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListRequest) GetFilter() *Filter {
@@ -1772,7 +1849,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1861,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1874,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListResponse) GetJobs() []*Job {
@@ -1831,7 +1908,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1920,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1933,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetRequest) GetJob() string {
@@ -1883,7 +1960,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +1972,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +1985,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetResponse) GetJobs() []*Job {
@@ -1935,7 +2012,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2024,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2037,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchRequest) GetFilter() *Filter {
@@ -1988,7 +2065,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2077,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2090,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchResponse) GetJobs() []*Job {
@@ -2049,7 +2126,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +2138,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +2151,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CancelRequest) GetRequestId() string {
@@ -2115,7 +2192,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2204,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2217,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CancelResponse) GetOutcomes() []*Outcome {
@@ -2172,7 +2249,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2261,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2274,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Outcome) GetId() uint64 {
@@ -2259,7 +2336,7 @@ type ForecastResponse struct {
 
 func (x *ForecastResponse) Reset() {
 	*x = ForecastResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +2348,7 @@ func (x *ForecastResponse) String() string {
 func (*ForecastResponse) ProtoMessage() {}
 
 func (x *ForecastResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +2361,7 @@ func (x *ForecastResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastResponse.ProtoReflect.Descriptor instead.
 func (*ForecastResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ForecastResponse) GetStart() *timestamppb.Timestamp {
@@ -2376,7 +2453,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2465,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2478,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UpdateRequest) GetRequestId() string {
@@ -2540,7 +2617,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2552,7 +2629,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2565,7 +2642,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -2585,7 +2662,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2674,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2687,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UpdateResponse) GetOutcomes() []*Outcome {
@@ -2636,7 +2713,7 @@ type ScriptRequest struct {
 
 func (x *ScriptRequest) Reset() {
 	*x = ScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2648,7 +2725,7 @@ func (x *ScriptRequest) String() string {
 func (*ScriptRequest) ProtoMessage() {}
 
 func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2661,7 +2738,7 @@ func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptRequest.ProtoReflect.Descriptor instead.
 func (*ScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ScriptRequest) GetJob() string {
@@ -2681,7 +2758,7 @@ type ScriptResponse struct {
 
 func (x *ScriptResponse) Reset() {
 	*x = ScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2693,7 +2770,7 @@ func (x *ScriptResponse) String() string {
 func (*ScriptResponse) ProtoMessage() {}
 
 func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2706,7 +2783,7 @@ func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptResponse.ProtoReflect.Descriptor instead.
 func (*ScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ScriptResponse) GetScript() []byte {
@@ -2738,7 +2815,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2750,7 +2827,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2763,7 +2840,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -2825,7 +2902,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2914,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2927,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LogsResponse) GetData() []byte {
@@ -2941,7 +3018,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"Dependency\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
-	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xf4\f\n" +
+	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xb6\r\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -3001,7 +3078,15 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\acharged\x180 \x01(\x03R\acharged\x12\x1b\n" +
 	"\tset_aside\x181 \x01(\x03R\bsetAside\x12=\n" +
 	"\ffunded_until\x182 \x01(\v2\x1a.google.protobuf.TimestampR\vfundedUntil\x12\x17\n" +
-	"\apaid_in\x183 \x03(\tR\x06paidIn\"d\n" +
+	"\apaid_in\x183 \x03(\tR\x06paidIn\x12@\n" +
+	"\x0erestart_causes\x184 \x01(\v2\x19.greylag.v1.RestartCausesR\rrestartCauses\"\x8b\x01\n" +
+	"\rRestartCauses\x12\x1f\n" +
+	"\vnode_failed\x18\x01 \x01(\x05R\n" +
+	"nodeFailed\x12\x1f\n" +
+	"\vtask_failed\x18\x02 \x01(\x05R\n" +
+	"taskFailed\x12\x1c\n" +
+	"\tpreempted\x18\x03 \x01(\x05R\tpreempted\x12\x1a\n" +
+	"\brequeued\x18\x04 \x01(\x05R\brequeued\"d\n" +
 	"\x0eNodeAllocation\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\x12\x12\n" +
@@ -3200,115 +3285,117 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(*JobSpec)(nil),               // 0: greylag.v1.JobSpec
 	(*Request)(nil),               // 1: greylag.v1.Request
 	(*Licence)(nil),               // 2: greylag.v1.Licence
 	(*Dependency)(nil),            // 3: greylag.v1.Dependency
 	(*Job)(nil),                   // 4: greylag.v1.Job
-	(*NodeAllocation)(nil),        // 5: greylag.v1.NodeAllocation
-	(*Task)(nil),                  // 6: greylag.v1.Task
-	(*SubmitRequest)(nil),         // 7: greylag.v1.SubmitRequest
-	(*SubmitResponse)(nil),        // 8: greylag.v1.SubmitResponse
-	(*Submitted)(nil),             // 9: greylag.v1.Submitted
-	(*Filter)(nil),                // 10: greylag.v1.Filter
-	(*Read)(nil),                  // 11: greylag.v1.Read
-	(*AsOf)(nil),                  // 12: greylag.v1.AsOf
-	(*ListRequest)(nil),           // 13: greylag.v1.ListRequest
-	(*ListResponse)(nil),          // 14: greylag.v1.ListResponse
-	(*GetRequest)(nil),            // 15: greylag.v1.GetRequest
-	(*GetResponse)(nil),           // 16: greylag.v1.GetResponse
-	(*WatchRequest)(nil),          // 17: greylag.v1.WatchRequest
-	(*WatchResponse)(nil),         // 18: greylag.v1.WatchResponse
-	(*CancelRequest)(nil),         // 19: greylag.v1.CancelRequest
-	(*CancelResponse)(nil),        // 20: greylag.v1.CancelResponse
-	(*Outcome)(nil),               // 21: greylag.v1.Outcome
-	(*ForecastResponse)(nil),      // 22: greylag.v1.ForecastResponse
-	(*UpdateRequest)(nil),         // 23: greylag.v1.UpdateRequest
-	(*Dependencies)(nil),          // 24: greylag.v1.Dependencies
-	(*UpdateResponse)(nil),        // 25: greylag.v1.UpdateResponse
-	(*ScriptRequest)(nil),         // 26: greylag.v1.ScriptRequest
-	(*ScriptResponse)(nil),        // 27: greylag.v1.ScriptResponse
-	(*LogsRequest)(nil),           // 28: greylag.v1.LogsRequest
-	(*LogsResponse)(nil),          // 29: greylag.v1.LogsResponse
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*RestartCauses)(nil),         // 5: greylag.v1.RestartCauses
+	(*NodeAllocation)(nil),        // 6: greylag.v1.NodeAllocation
+	(*Task)(nil),                  // 7: greylag.v1.Task
+	(*SubmitRequest)(nil),         // 8: greylag.v1.SubmitRequest
+	(*SubmitResponse)(nil),        // 9: greylag.v1.SubmitResponse
+	(*Submitted)(nil),             // 10: greylag.v1.Submitted
+	(*Filter)(nil),                // 11: greylag.v1.Filter
+	(*Read)(nil),                  // 12: greylag.v1.Read
+	(*AsOf)(nil),                  // 13: greylag.v1.AsOf
+	(*ListRequest)(nil),           // 14: greylag.v1.ListRequest
+	(*ListResponse)(nil),          // 15: greylag.v1.ListResponse
+	(*GetRequest)(nil),            // 16: greylag.v1.GetRequest
+	(*GetResponse)(nil),           // 17: greylag.v1.GetResponse
+	(*WatchRequest)(nil),          // 18: greylag.v1.WatchRequest
+	(*WatchResponse)(nil),         // 19: greylag.v1.WatchResponse
+	(*CancelRequest)(nil),         // 20: greylag.v1.CancelRequest
+	(*CancelResponse)(nil),        // 21: greylag.v1.CancelResponse
+	(*Outcome)(nil),               // 22: greylag.v1.Outcome
+	(*ForecastResponse)(nil),      // 23: greylag.v1.ForecastResponse
+	(*UpdateRequest)(nil),         // 24: greylag.v1.UpdateRequest
+	(*Dependencies)(nil),          // 25: greylag.v1.Dependencies
+	(*UpdateResponse)(nil),        // 26: greylag.v1.UpdateResponse
+	(*ScriptRequest)(nil),         // 27: greylag.v1.ScriptRequest
+	(*ScriptResponse)(nil),        // 28: greylag.v1.ScriptResponse
+	(*LogsRequest)(nil),           // 29: greylag.v1.LogsRequest
+	(*LogsResponse)(nil),          // 30: greylag.v1.LogsResponse
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	1,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	30, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	31, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	31, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	31, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	32, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	32, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	3,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	30, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
-	30, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	31, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	31, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
 	2,  // 7: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	1,  // 8: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	30, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	31, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	31, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	31, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	31, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	31, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	5,  // 15: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	31, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	32, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	32, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	32, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	32, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	32, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	6,  // 15: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	3,  // 16: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	6,  // 17: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	31, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	31, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	31, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	31, // 21: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	31, // 22: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	30, // 23: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	30, // 24: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	0,  // 25: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
-	9,  // 26: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
-	31, // 27: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	10, // 28: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
-	11, // 29: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
-	4,  // 30: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
-	12, // 31: greylag.v1.ListResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 32: greylag.v1.GetRequest.read:type_name -> greylag.v1.Read
-	4,  // 33: greylag.v1.GetResponse.jobs:type_name -> greylag.v1.Job
-	12, // 34: greylag.v1.GetResponse.as_of:type_name -> greylag.v1.AsOf
-	10, // 35: greylag.v1.WatchRequest.filter:type_name -> greylag.v1.Filter
-	4,  // 36: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
-	10, // 37: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
-	21, // 38: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
-	31, // 39: greylag.v1.ForecastResponse.start:type_name -> google.protobuf.Timestamp
-	12, // 40: greylag.v1.ForecastResponse.as_of:type_name -> greylag.v1.AsOf
-	10, // 41: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
-	30, // 42: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
-	31, // 43: greylag.v1.UpdateRequest.begin:type_name -> google.protobuf.Timestamp
-	31, // 44: greylag.v1.UpdateRequest.deadline:type_name -> google.protobuf.Timestamp
-	24, // 45: greylag.v1.UpdateRequest.depends:type_name -> greylag.v1.Dependencies
-	3,  // 46: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	21, // 47: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
-	7,  // 48: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
-	7,  // 49: greylag.v1.JobService.Forecast:input_type -> greylag.v1.SubmitRequest
-	13, // 50: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
-	13, // 51: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
-	15, // 52: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
-	17, // 53: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
-	19, // 54: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
-	23, // 55: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
-	26, // 56: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
-	28, // 57: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
-	8,  // 58: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
-	22, // 59: greylag.v1.JobService.Forecast:output_type -> greylag.v1.ForecastResponse
-	14, // 60: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
-	14, // 61: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
-	16, // 62: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
-	18, // 63: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
-	20, // 64: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
-	25, // 65: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
-	27, // 66: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
-	29, // 67: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
-	58, // [58:68] is the sub-list for method output_type
-	48, // [48:58] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	7,  // 17: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	32, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	32, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	32, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	5,  // 21: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	32, // 22: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	32, // 23: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	31, // 24: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	31, // 25: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	0,  // 26: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
+	10, // 27: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
+	32, // 28: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	11, // 29: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
+	12, // 30: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
+	4,  // 31: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
+	13, // 32: greylag.v1.ListResponse.as_of:type_name -> greylag.v1.AsOf
+	12, // 33: greylag.v1.GetRequest.read:type_name -> greylag.v1.Read
+	4,  // 34: greylag.v1.GetResponse.jobs:type_name -> greylag.v1.Job
+	13, // 35: greylag.v1.GetResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 36: greylag.v1.WatchRequest.filter:type_name -> greylag.v1.Filter
+	4,  // 37: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
+	11, // 38: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
+	22, // 39: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
+	32, // 40: greylag.v1.ForecastResponse.start:type_name -> google.protobuf.Timestamp
+	13, // 41: greylag.v1.ForecastResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 42: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
+	31, // 43: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
+	32, // 44: greylag.v1.UpdateRequest.begin:type_name -> google.protobuf.Timestamp
+	32, // 45: greylag.v1.UpdateRequest.deadline:type_name -> google.protobuf.Timestamp
+	25, // 46: greylag.v1.UpdateRequest.depends:type_name -> greylag.v1.Dependencies
+	3,  // 47: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	22, // 48: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
+	8,  // 49: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
+	8,  // 50: greylag.v1.JobService.Forecast:input_type -> greylag.v1.SubmitRequest
+	14, // 51: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
+	14, // 52: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
+	16, // 53: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
+	18, // 54: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
+	20, // 55: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
+	24, // 56: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
+	27, // 57: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
+	29, // 58: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
+	9,  // 59: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
+	23, // 60: greylag.v1.JobService.Forecast:output_type -> greylag.v1.ForecastResponse
+	15, // 61: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
+	15, // 62: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
+	17, // 63: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
+	19, // 64: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
+	21, // 65: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
+	26, // 66: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
+	28, // 67: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
+	30, // 68: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
+	59, // [59:69] is the sub-list for method output_type
+	49, // [49:59] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -3316,15 +3403,15 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
-	file_greylag_v1_job_proto_msgTypes[6].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[23].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[7].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
