@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/greylag/greylag/internal/agent"
+	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
@@ -50,7 +51,9 @@ func serve(ctx context.Context, cfg config.Node, log *slog.Logger) error {
 	}
 	parts := assemble(cfg, log)
 	defer parts.close()
-	session := client.New(client.Config{Controllers: cfg.Controllers, TLS: pki.ClientTLS(trust, id)})
+	tls := pki.ClientTLS(trust, id)
+	session := client.New(client.Config{Controllers: cfg.Controllers, TLS: tls})
+	parts.config.Sockets = auth.NewJobSockets(socketsOf(cfg), client.NewJobForwarder(cfg.Controllers, tls), log)
 	node, err := agent.New(parts.config, session.Node(), parts.runtime, parts.gpus)
 	if err != nil {
 		return err

@@ -28,8 +28,9 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 	p := parts{config: agent.Config{
 		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health, Meter: cfg.Poll.Meter,
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features, Region: cfg.Region,
-		Images: runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},
-		Prolog: cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, LaunchTimeout: cfg.LaunchTimeout, Log: log,
+		Images:   runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},
+		Programs: []string{beside("gsubmit"), beside("gqueue"), beside("gcancel"), beside("gctl")},
+		Prolog:   cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, LaunchTimeout: cfg.LaunchTimeout, Log: log,
 	}}
 	gpus, closeGPUs := openGPUs(cfg, log)
 	rt, closeRuntime, err := openRuntime(cfg, &p.config)
@@ -46,8 +47,14 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 	return p
 }
 
+// tasksOf is the folder that holds what tasks need while they run. Tasks do not see it.
+func tasksOf(cfg config.Node) string { return filepath.Join(cfg.StateDir, "tasks") }
+
+// socketsOf is the folder of the sockets for the commands inside tasks.
+func socketsOf(cfg config.Node) string { return filepath.Join(tasksOf(cfg), "sockets") }
+
 func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() error, error) {
-	state := filepath.Join(cfg.StateDir, "tasks")
+	state := tasksOf(cfg)
 	if cfg.Runtime == "process" {
 		a.RuntimeName = "process"
 		rt, err := process.New(process.Config{StateDir: state, GInit: beside("ginit")})

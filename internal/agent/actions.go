@@ -162,6 +162,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 			close(t.over)
 		}
 		t.Phase = reconcile.Clean
+		a.closeSocket(t.ID) // of one that was abandoned before it started
 		if t.End.Cause == cluster.NoCause {
 			t.End.Cause = cluster.Stopped
 		}

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/gpu"
 	"github.com/greylag/greylag/internal/reconcile"
 	tasks "github.com/greylag/greylag/internal/runtime"
@@ -60,6 +61,10 @@ type Config struct {
 	Isolated bool
 	// Device names a GPU to the runtime; nil where the runtime has no devices.
 	Device func(index int32) string
+	// Sockets serves the commands inside tasks; nil for none. Programs are those commands, for
+	// tasks in images; those that are absent are left out.
+	Sockets  *auth.JobSockets
+	Programs []string
 	// Describe tells the runtime which devices there are, before any task starts.
 	Describe func(gpu.Inventory) error
 
@@ -182,6 +187,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.loop(ctx)
 	stop()
 	a.finish()
+	a.stopSockets()
 	return nil
 }
 

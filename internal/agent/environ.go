@@ -41,7 +41,8 @@ func environment(l *launch, who account, given []byte) []string {
 			env = append(env, usual[0]+"="+usual[1])
 		}
 	}
-	drop := map[string]bool{"TMPDIR": true, "CUDA_VISIBLE_DEVICES": true, "CUDA_DEVICE_ORDER": true}
+	// A job that was submitted from inside another brings that one's.
+	drop := map[string]bool{"TMPDIR": true, "CUDA_VISIBLE_DEVICES": true, "CUDA_DEVICE_ORDER": true, "SLURMD_NODENAME": true}
 	kept := env[:0]
 	for _, entry := range env {
 		if name, _, _ := strings.Cut(entry, "="); !drop[name] {

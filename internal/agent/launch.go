@@ -207,6 +207,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 			spec.Devices = append(spec.Devices, a.cfg.Device(gpu.index))
 		}
 	}
+	a.addCommands(&spec, l)
 	a.shape(&spec, w.GetImage() != "", account.home)
 	if w.GetImage() == "" {
 		return spec, nil

@@ -202,6 +202,7 @@ func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) {
 	for id, spec := range specs {
 		if t := a.tasks[id]; t != nil && t.spec == nil { // found without a record
 			t.setSpec(spec)
+			a.reopenSocket(t)
 			a.dirty[id] = true
 		}
 	}

@@ -112,6 +112,7 @@ func (a *Agent) load(ctx context.Context) error {
 	if found, err := a.list(ctx); err == nil {
 		a.adopt(ctx, found)
 	}
+	a.reopenSockets()
 	for _, t := range a.tasks {
 		if t.Phase == reconcile.Started {
 			a.watchTask(ctx, t)

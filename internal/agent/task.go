@@ -94,6 +94,7 @@ func (a *Agent) end(t *task, how cluster.Task) {
 	}
 	t.Phase = reconcile.Ended
 	close(t.over)
+	a.closeSocket(t.ID)
 	t.notBefore = 0
 	a.dirty[t.ID] = true
 	nudge(a.reports)

@@ -83,7 +83,8 @@ func TestEnvironment(t *testing.T) {
 	}
 	who := account{home: "/home/ann", shell: "/bin/zsh"}
 	given := "A=1\x00SLURM_JOB_ID=7\x00GREYLAG_X=1\x00nonsense\x00=x\x00SHELL=/bin/sh\x00TMPDIR=/scratch\x00CUDA_VISIBLE_DEVICES=9\x00A=2\x00B=x=y\n\x00" +
-		"GREYLAG_CPUS_PER_GPU=4\x00GREYLAG_NTASKS_PER_GPU=1\x00GREYLAG_GPUS_PER_TASK=1\x00SLURM_CPUS_PER_GPU=9\x00GREYLAG_CPUS_PER_GPU=9"
+		"GREYLAG_CPUS_PER_GPU=4\x00GREYLAG_NTASKS_PER_GPU=1\x00GREYLAG_GPUS_PER_TASK=1\x00SLURM_CPUS_PER_GPU=9\x00GREYLAG_CPUS_PER_GPU=9\x00" +
+		"SLURMD_NODENAME=gpu07\x00GREYLAG_SOCKET=/dev/greylag/job/socket" // of an enclosing job
 	env := environment(l, who, []byte(given))
 	for _, entry := range []string{
 		"A=1", "B=x=y\n", "SHELL=/bin/sh", "HOME=/home/ann", "USER=ann", "LOGNAME=ann", "TMPDIR=/tmp",

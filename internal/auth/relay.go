@@ -21,9 +21,16 @@ type Forwarder interface {
 	Forward(w http.ResponseWriter, request *http.Request, token string)
 }
 
-// RefuseRelay answers a call that gauthd does not pass on.
+// HintHeader says what to do about an error, in one line.
+const HintHeader = "Greylag-Hint"
+
+// RefuseRelay answers a call that gauthd, or the daemon of a node, does not pass on.
 func RefuseRelay(w http.ResponseWriter, status int, why error) {
 	w.Header().Set(RelayHeader, "refused")
+	var hinted interface{ Hint() string }
+	if errors.As(why, &hinted) {
+		w.Header().Set(HintHeader, strings.Join(strings.Fields(hinted.Hint()), " "))
+	}
 	http.Error(w, why.Error(), status)
 }
 
@@ -34,6 +41,7 @@ const callStart = "POST "
 // Times of a call's connection; the answer's are the Forwarder's.
 const (
 	callTime     = 10 * time.Second // for the request to arrive
+	jobCallTime  = 30 * time.Second // the same inside a job, where requests may be large
 	callIdleTime = 5 * time.Second  // between two calls
 	stopTime     = 2 * time.Second
 )
@@ -112,9 +120,14 @@ var (
 	errOwnToken   = errors.New("gauthd says who calls: a call that says so itself goes to a controller directly")
 )
 
+// isAPICall reports whether a request calls a procedure of the API.
+func isAPICall(r *http.Request) bool {
+	return strings.HasPrefix(r.URL.Path, "/greylag.v1.") && r.Method == http.MethodPost
+}
+
 // call passes one call on in the name of the user at the other end.
 func (d *Daemon) call(w http.ResponseWriter, r *http.Request) {
-	if !strings.HasPrefix(r.URL.Path, "/greylag.v1.") || r.Method != http.MethodPost {
+	if !isAPICall(r) {
 		RefuseRelay(w, http.StatusNotFound, errNotRelayed)
 		return
 	}

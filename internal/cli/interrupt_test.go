@@ -6,6 +6,9 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/config"
 )
 
 // TestInterruptible: Ctrl-C ends a command that looks at its context with the status of
@@ -33,6 +36,33 @@ func TestInterruptible(t *testing.T) {
 	} {
 		if got := Interruptible(c.run); got != int(c.want) {
 			t.Errorf("%s: status %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// TestTermInsideAJob: a command that is asked to end with its job still gets the answer to its call.
+// One that goes on is ended a moment later.
+func TestTermInsideAJob(t *testing.T) {
+	t.Setenv(config.SocketEnv, "/dev/greylag/job/socket")
+	term := func() {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, run := range map[string]func(context.Context) int{
+		"an answer is under way": func(ctx context.Context) int {
+			term()
+			select {
+			case <-ctx.Done():
+				return int(Interrupted)
+			case <-time.After(termTime / 10):
+				return 7
+			}
+		},
+		"the command goes on": func(ctx context.Context) int { term(); <-ctx.Done(); return 7 },
+	} {
+		if got := Interruptible(run); got != 7 {
+			t.Errorf("%s: status %d", name, got)
 		}
 	}
 }

@@ -35,7 +35,7 @@ import (
 // Headers of answers.
 const (
 	// HintHeader says what to do about an error, in one line.
-	HintHeader = "Greylag-Hint"
+	HintHeader = auth.HintHeader
 	// LeaderHeader names the leading controller, HOST:PORT.
 	LeaderHeader = "Greylag-Leader"
 )
@@ -119,6 +119,9 @@ func New(cfg Config) *Client {
 // Dial makes a client for a program of a user, who is who gauthd says. It does not
 // connect until the first call.
 func Dial(cfg config.Client) (*Client, error) {
+	if cfg.JobSocket != "" {
+		return dialNode(cfg)
+	}
 	trusted, err := trust(cfg.CAFile)
 	if err != nil {
 		return nil, err
@@ -135,7 +138,7 @@ func Dial(cfg config.Client) (*Client, error) {
 // through gauthd, which has connections to the controllers open, and directly where
 // that does not work.
 func DialOnce(cfg config.Client) (*Client, error) {
-	if _, err := os.Stat(cfg.AuthSocket); err != nil || cfg.Direct {
+	if _, err := os.Stat(cfg.AuthSocket); err != nil || cfg.Direct || cfg.JobSocket != "" {
 		return Dial(cfg) // which has the words for a socket that is not there
 	}
 	c := New(Config{Controllers: cfg.Controllers, Tokens: auth.NewSource(cfg.AuthSocket), Timeout: cfg.Timeout})

@@ -40,9 +40,12 @@ type failover struct {
 	cfg   Config
 	relay *relay                      // tried first; nil for none
 	trust func() (*tls.Config, error) // asked when the direct way is first taken
+	// socket is that of the task in which the program runs; "" outside jobs. All calls go there.
+	socket string
 
 	mu      sync.Mutex
 	made    *roads
+	refused error  // why the daemon behind socket did not pass the last call on; nil: it did
 	current int    // of cfg.Controllers
 	leader  string // told by a controller; asked first until it fails
 }
@@ -234,9 +237,10 @@ func (f *failover) attempt(original *http.Request, body []byte, patience time.Du
 	}
 	response, err := road.RoundTrip(request)
 	if a.relayed && original.Context().Err() == nil && (err != nil || refusedByRelay(response)) {
-		cancel()
-		return f.astray(a, response, err)
+		defer cancel()
+		return f.notPassedOn(a, response, err)
 	}
+	f.setRefused(nil)
 	if err != nil {
 		cancel()
 		return a.failed(original.Context(), err)
@@ -267,6 +271,10 @@ func (f *failover) road(a *attempt, request *http.Request) (http.RoundTripper, e
 	roads, err := f.roads()
 	if err != nil {
 		return nil, err
+	}
+	if f.socket != "" {
+		a.relayed, request.URL.Scheme = true, "http"
+		return roads, nil
 	}
 	return roads, f.prove(request)
 }

@@ -27,11 +27,33 @@ const (
 // Forwarder passes calls of a host's users on to the controllers, over connections
 // that stay open. It asks each controller once and leaves it to the caller to wait
 // and ask again. Safe for concurrent use.
-type Forwarder struct{ calls *failover }
+type Forwarder struct {
+	calls *failover
+	// large holds a value for each request over maxRelayed in memory. nil refuses those: the
+	// caller sends them to a controller directly.
+	large chan struct{}
+}
+
+const (
+	// maxJobRequest bounds a request from inside a job, which has no other way: as much as a
+	// controller reads.
+	maxJobRequest = 16 << 20
+	// maxLarge bounds the requests over maxRelayed that are held at a time.
+	maxLarge = 4
+)
 
 // NewForwarder makes it. It does not connect until the first call.
 func NewForwarder(controllers []string, config *tls.Config) *Forwarder {
-	return &Forwarder{newFailover(Config{Controllers: controllers, TLS: config})}
+	return &Forwarder{calls: newFailover(Config{Controllers: controllers, TLS: config})}
+}
+
+// NewJobForwarder makes the Forwarder of a node, for the commands inside its jobs. They have no
+// other way to a controller: it takes requests of any size, and where no controller answers it says
+// of each why. config holds the node's certificate.
+func NewJobForwarder(controllers []string, config *tls.Config) *Forwarder {
+	f := NewForwarder(controllers, config)
+	f.large = make(chan struct{}, maxLarge)
+	return f
 }
 
 // Forward passes one call on in the name of the user for whom token stands, and
@@ -39,11 +61,24 @@ func NewForwarder(controllers []string, config *tls.Config) *Forwarder {
 // request is too large, the answer is auth.RefuseRelay's. Of the request's own
 // headers only those that describe its content go along. O(request) memory.
 func (f *Forwarder) Forward(w http.ResponseWriter, request *http.Request, token string) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxRelayed))
+	f.forward(w, request, "Authorization", "Bearer "+token)
+}
+
+// ForwardFor is Forward in the name of an attempt, which the certificate of its node proves.
+func (f *Forwarder) ForwardFor(w http.ResponseWriter, request *http.Request, a auth.Attempt) {
+	f.forward(w, request, auth.AttemptHeader, a.String())
+}
+
+// forward passes a call on with the header that says for whom.
+func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, header, value string) {
+	body, release, err := f.read(w, request)
 	if err != nil {
 		auth.RefuseRelay(w, http.StatusRequestEntityTooLarge, err)
 		return
 	}
+	defer release()
+	// The time in which the request must arrive is over; the answer may take longer.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a connection of ours always has one
 	deadline := time.Now().Add(forwardTime)
 	err = errors.New("no controller is named")
 	// Once more than there are controllers: the first may name the leader.
@@ -54,10 +89,13 @@ func (f *Forwarder) Forward(w http.ResponseWriter, request *http.Request, token 
 		}
 		ctx, cancel := context.WithCancel(request.Context())
 		timer := time.AfterFunc(left, cancel)
-		a := f.ask(request.Context(), outward(ctx, request, body, token))
+		a := f.ask(request.Context(), outward(ctx, request, body, header, value))
 		timer.Stop() // a list may take long to tell
 		f.calls.learn(a)
-		if err = a.err; err == nil && (a.outcome == answered || a.outcome == limited || n == most) {
+		if err = a.err; n == most && a.outcome == notNow {
+			err = f.failure(request.Context(), a)
+		}
+		if err == nil && (a.outcome == answered || a.outcome == limited || n == most) {
 			pass(w, a.response)
 			cancel()
 			return
@@ -68,6 +106,37 @@ func (f *Forwarder) Forward(w http.ResponseWriter, request *http.Request, token 
 	auth.RefuseRelay(w, http.StatusBadGateway, err)
 }
 
+// failure is why the last attempt failed. Commands inside jobs get what each controller says where
+// none leads, as a command on a login node does. nil leaves it to the answer of the attempt.
+func (f *Forwarder) failure(ctx context.Context, a *attempt) error {
+	silent := a.err != nil || a.response.Header.Get(CodeHeader) == CodeNoLeader
+	if f.large == nil || !silent || ctx.Err() != nil {
+		return a.err
+	}
+	if surveyed := f.calls.survey(ctx); surveyed != nil {
+		return surveyed
+	}
+	return a.err
+}
+
+// read returns the body of a request, which is held until release is called.
+func (f *Forwarder) read(w http.ResponseWriter, request *http.Request) (body []byte, release func(), err error) {
+	limit, release := int64(maxRelayed), func() {}
+	if f.large != nil && (request.ContentLength < 0 || request.ContentLength > limit) {
+		select {
+		case f.large <- struct{}{}:
+			limit, release = maxJobRequest, func() { <-f.large }
+		case <-request.Context().Done():
+			return nil, nil, request.Context().Err()
+		}
+	}
+	body, err = io.ReadAll(http.MaxBytesReader(w, request.Body, limit))
+	if err != nil {
+		release()
+	}
+	return body, release, err
+}
+
 // ask sends a request to the controller whose turn it is. The answer's body is
 // still to be read.
 func (f *Forwarder) ask(caller context.Context, request *http.Request) *attempt {
@@ -75,8 +144,7 @@ func (f *Forwarder) ask(caller context.Context, request *http.Request) *attempt 
 	request.URL.Host, request.Host = a.target, a.target
 	roads, err := f.calls.roads()
 	if err == nil {
-		// HTTP/1.1 for lists too: one that stalls is the caller's to leave.
-		a.response, err = roads.calls.RoundTrip(request)
+		a.response, err = roads.forLists(request).RoundTrip(request)
 	}
 	if err != nil {
 		return a.failed(caller, err)
@@ -86,7 +154,7 @@ func (f *Forwarder) ask(caller context.Context, request *http.Request) *attempt 
 }
 
 // outward is the request as a controller gets it.
-func outward(ctx context.Context, request *http.Request, body []byte, token string) *http.Request {
+func outward(ctx context.Context, request *http.Request, body []byte, header, value string) *http.Request {
 	out := request.Clone(ctx)
 	out.RequestURI, out.URL.Scheme, out.TransferEncoding = "", "https", nil
 	out.Close = false // the caller's wish for its own connection
@@ -96,7 +164,7 @@ func outward(ctx context.Context, request *http.Request, body []byte, token stri
 			out.Header[name] = values
 		}
 	}
-	out.Header.Set("Authorization", "Bearer "+token)
+	out.Header.Set(header, value)
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return out
 }

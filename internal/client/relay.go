@@ -55,6 +55,14 @@ func refusedByRelay(response *http.Response) bool {
 	return response.Header.Get(auth.RelayHeader) != ""
 }
 
+// notPassedOn notes an attempt that a daemon of this host did not pass on.
+func (f *failover) notPassedOn(a *attempt, response *http.Response, err error) *attempt {
+	if f.socket != "" {
+		return f.refusedByNode(a, response, err)
+	}
+	return f.astray(a, response, err)
+}
+
 // astray notes an attempt that gauthd did not pass on. The direct way is taken from
 // now on; where the fault lies at the controllers, it finds the same and can say so.
 func (f *failover) astray(a *attempt, response *http.Response, err error) *attempt {

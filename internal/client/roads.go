@@ -1,9 +1,11 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -42,6 +44,27 @@ func (r *roads) RoundTrip(request *http.Request) (*http.Response, error) {
 		return r.calls.RoundTrip(request)
 	}
 	return r.streams.RoundTrip(request)
+}
+
+// forLists returns the transport for a call that is passed on. Lists go over HTTP/1.1 too, since
+// one that stalls is the caller's to leave; streams without an end need the pings of HTTP/2.
+func (r *roads) forLists(request *http.Request) http.RoundTripper {
+	if strings.HasSuffix(request.URL.Path, "/Stream") {
+		return r.calls
+	}
+	return r
+}
+
+// newNodeRoads leads to the socket of a task, on which its node passes calls on.
+func newNodeRoads(socket string) *roads {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	road := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", socket)
+		},
+		IdleConnTimeout: time.Second,
+	}
+	return &roads{calls: road, streams: road}
 }
 
 // unary reports whether a call has one request and one answer.

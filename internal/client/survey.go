@@ -73,6 +73,11 @@ func (l *leaderless) Hint() string {
 // survey asks every controller that is named whether one leads. It returns nil when one
 // does, or when that cannot be told from what they say. At most surveyTime.
 func (f *failover) survey(ctx context.Context) error {
+	if f.socket != "" { // the node has asked them
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.refused
+	}
 	ctx, cancel := context.WithTimeout(ctx, surveyTime)
 	defer cancel()
 	said := make([]standing, len(f.cfg.Controllers))

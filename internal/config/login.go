@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -12,7 +13,10 @@ const (
 	AuthPath   = "/etc/greylag/gauthd.toml"
 	ClientPath = "/etc/greylag/client.toml"
 	// ClientEnv names another file than ClientPath, for the client only.
-	ClientEnv  = "GREYLAG_CONFIG"
+	ClientEnv = "GREYLAG_CONFIG"
+	// SocketEnv names the socket of the task inside a job. The commands use it and nothing that the
+	// file says of controllers, ca_file and auth_socket.
+	SocketEnv  = "GREYLAG_SOCKET"
 	AuthSocket = "/run/greylag/auth.sock"
 	// CAFile is the CA certificate that gctl join leaves for the commands of a host.
 	CAFile = "/etc/greylag/ca.pem"
@@ -59,6 +63,7 @@ type Client struct {
 	Color       string        `toml:"color" one:"auto,always,never"`
 	Timeout     time.Duration `toml:"timeout"` // of one command, over all its attempts
 	Direct      bool          `toml:"-"`       // not through gauthd, which chooses the controller
+	JobSocket   string        `toml:"-"`       // by SocketEnv; "" outside jobs
 }
 
 // DefaultClient is what the commands run with where their file is silent.
@@ -96,6 +101,10 @@ func LoadClient(path string) (Client, error) {
 	path, optional := pick(path, ClientPath)
 	cfg := DefaultClient()
 	err := load(path, optional, &cfg)
+	cfg.JobSocket = os.Getenv(SocketEnv)
+	if err == nil && cfg.JobSocket != "" && !(filepath.IsAbs(cfg.JobSocket) && len(cfg.JobSocket) <= maxSocket) {
+		err = fmt.Errorf("%s is %.200q: a socket's path is absolute and has at most %d characters", SocketEnv, cfg.JobSocket, maxSocket)
+	}
 	return cfg, err
 }
 

@@ -52,10 +52,22 @@ type Spec struct {
 	// Devices are CDI names ("greylag.dev/gpu=0").
 	Devices []string
 	Mounts  []Mount
+	// Socket is a folder of the host that the task sees read-only as SocketDir; "" for none.
+	Socket string
+	// Programs are files of the host that a task in an image finds in ProgramDir, at the end of its
+	// PATH. Other tasks see the host's own.
+	Programs []string
 	// PrivateTmp gives the task empty /tmp and /var/tmp that end with it.
 	PrivateTmp bool
 	Labels     map[string]string
 }
+
+// Where tasks with a file system of their own see Spec.Socket and Spec.Programs: below /dev, which is
+// such a task's own, so that nothing is created on the host or in an image.
+const (
+	SocketDir  = "/dev/greylag/job"
+	ProgramDir = "/dev/greylag/bin"
+)
 
 // Mount shows a folder or file of the host inside the task.
 type Mount struct {
@@ -88,6 +100,11 @@ func (s *Spec) Check() error {
 		return invalid("empty command")
 	}
 	for _, path := range []string{s.WorkDir, s.Stdin, s.Stdout, s.Stderr} {
+		if path != "" && !filepath.IsAbs(path) {
+			return invalid("path %q is not absolute", path)
+		}
+	}
+	for _, path := range append([]string{s.Socket}, s.Programs...) {
 		if path != "" && !filepath.IsAbs(path) {
 			return invalid("path %q is not absolute", path)
 		}

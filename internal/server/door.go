@@ -23,6 +23,9 @@ type caller struct {
 	rpc    auth.RPC
 	source string            // address the call came from
 	leaf   *x509.Certificate // that the caller's own connection showed; nil for none
+	// attempt is the run of a job that a node passes the call on for. Machine is that node, and
+	// User the job's owner. nil for other calls.
+	attempt *auth.Attempt
 }
 
 // key names the caller where calls are counted.
@@ -138,6 +141,9 @@ func (s *Server) identify(r *http.Request, rpc auth.RPC) (*caller, error) {
 		c.source, c.leaf = r.Header.Get(sourceHeader), nil
 	} else {
 		r.Header.Del(forwardedHeader)
+	}
+	if text := r.Header.Get(auth.AttemptHeader); text != "" {
+		return c, s.identifyAttempt(r, c, text)
 	}
 	header := r.Header.Get("Authorization")
 	if header == "" {

@@ -65,7 +65,7 @@ func codes(err error) connect.Code {
 		{raftlog.ErrLastVoter, connect.CodeFailedPrecondition}, {raftlog.ErrWrongMember, connect.CodeFailedPrecondition},
 		{raftlog.ErrWrongCluster, connect.CodeFailedPrecondition},
 		{errNoLeader, connect.CodeUnavailable}, {errUnfounded, connect.CodeUnavailable}, {errStopping, connect.CodeUnavailable}, {errTooOften, connect.CodeResourceExhausted},
-		{auth.ErrDenied, connect.CodePermissionDenied}, {auth.ErrNoCaller, connect.CodeUnauthenticated},
+		{auth.ErrDenied, connect.CodePermissionDenied}, {auth.ErrAttemptEnded, connect.CodePermissionDenied}, {auth.ErrNoCaller, connect.CodeUnauthenticated},
 		{auth.ErrBadToken, connect.CodeUnauthenticated}, {auth.ErrExpired, connect.CodeUnauthenticated},
 		{auth.ErrClock, connect.CodeUnauthenticated},
 		{pki.ErrBadToken, connect.CodePermissionDenied}, {pki.ErrBadRequest, connect.CodeInvalidArgument},
@@ -204,8 +204,11 @@ func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(a.s.closing, func() { cancel(errStopping) })()
+		if c := callerOf(ctx); c.attempt != nil {
+			go a.s.endWithAttempt(ctx, c, cancel)
+		}
 		err = next(ctx, conn)
-		if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStopping) {
+		if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errStopping) || errors.Is(cause, auth.ErrAttemptEnded)) {
 			err = cause
 		}
 		if err != nil {

@@ -116,7 +116,7 @@ func (s *Server) atLeader(w http.ResponseWriter, r *http.Request, c *caller) {
 func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *caller, addr string, length int64) error {
 	var failed error
 	origin := "-"
-	if c.User.User == "" && c.Machine.Role != "" {
+	if (c.User.User == "" || c.attempt != nil) && c.Machine.Role != "" {
 		origin = string(c.Machine.Role) + "/" + c.Machine.Name
 	}
 	proxy := &httputil.ReverseProxy{

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,7 +76,11 @@ func (t *tool) printAudit(ctx context.Context, c cli.Cluster, request *greylagv1
 		if e.Refused {
 			mark = "refused: "
 		}
-		if err := t.said(nil, "%s %s %s %s%s", t.when(e.At), who, e.Kind, mark, cli.Printable(e.Text)); err != nil {
+		from := ""
+		if strings.HasPrefix(e.Source, "job ") { // a command inside a job; other sources are addresses
+			from = ", from " + cli.Printable(e.Source)
+		}
+		if err := t.said(nil, "%s %s %s %s%s%s", t.when(e.At), who, e.Kind, mark, cli.Printable(e.Text), from); err != nil {
 			return err
 		}
 	}

@@ -18,6 +18,7 @@ import (
 // reflection, a tenth of what a submission takes.
 const (
 	clientEnv, clientPath = "GREYLAG_CONFIG", "/etc/greylag/client.toml"
+	socketEnv             = "GREYLAG_SOCKET"
 	authSocket            = "/run/greylag/auth.sock"
 	maxFile, maxSocket    = 256 << 10, 107
 )
@@ -47,6 +48,12 @@ func (s *settings) load() error {
 		}
 		if err := s.read(string(text)); err != nil {
 			return err
+		}
+	}
+	if socket := os.Getenv(socketEnv); socket != "" { // inside a job
+		s.socket = socket
+		if !filepath.IsAbs(socket) || len(socket) > maxSocket {
+			return errNotPlain
 		}
 	}
 	return nil

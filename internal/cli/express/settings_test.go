@@ -78,6 +78,19 @@ func TestDropIns(t *testing.T) {
 	}
 }
 
+// TestSettingsInsideAJob: the socket of the task counts before that of a login node.
+func TestSettingsInsideAJob(t *testing.T) {
+	written(t, "auth_socket = \"/a\"")
+	for socket, plain := range map[string]bool{"/dev/greylag/job/socket": true, "socket": false, "/" + strings.Repeat("x", 200): false} {
+		t.Setenv(config.SocketEnv, socket)
+		var s settings
+		cfg, err := config.LoadClient("")
+		if got := s.load(); (got == nil) != plain || (err == nil) != plain || plain && (s.socket != socket || cfg.JobSocket != socket) {
+			t.Errorf("%q: %+v, %v; package config: %q, %v", socket, s, got, cfg.JobSocket, err)
+		}
+	}
+}
+
 // FuzzSettings: what is read here, package config reads alike.
 func FuzzSettings(f *testing.F) {
 	f.Add("controllers = [\"a\", \"b:1\"] # c\noutput = \"json\"\ntimeout = \"1m\"")

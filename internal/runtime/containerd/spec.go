@@ -230,7 +230,39 @@ func (f *frame) mounts(task *runtime.Spec, own folders) []specs.Mount {
 	if task.Image != "" {
 		list = append(list, networkFiles()...)
 	}
-	return append(list, bind(own.task, insideDir, false), bind(own.ginit, insideGInit, true))
+	list = append(list, bind(own.task, insideDir, false), bind(own.ginit, insideGInit, true))
+	return append(list, commands(task)...)
+}
+
+// commands shows a task the socket on which commands inside it make their calls. In an image it finds
+// the commands as well.
+func commands(task *runtime.Spec) (list []specs.Mount) {
+	if task.Socket != "" {
+		list = append(list, bind(task.Socket, runtime.SocketDir, true))
+	}
+	if task.Image == "" {
+		return list
+	}
+	for _, program := range task.Programs {
+		list = append(list, bind(program, filepath.Join(runtime.ProgramDir, filepath.Base(program)), true))
+	}
+	return list
+}
+
+// imagePath is the PATH of an image that sets none.
+const imagePath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// withPrograms adds the folder of Spec.Programs at the end of PATH.
+func withPrograms(env []string) []string {
+	env = slices.Clone(env)
+	at := slices.IndexFunc(env, func(entry string) bool { return nameOf(entry) == "PATH" })
+	if at < 0 {
+		at, env = len(env), append(env, imagePath)
+	}
+	if !slices.Contains(strings.Split(strings.TrimPrefix(env[at], "PATH="), ":"), runtime.ProgramDir) {
+		env[at] += ":" + runtime.ProgramDir
+	}
+	return env
 }
 
 // networkFiles gives an image's task the names of the network it shares with

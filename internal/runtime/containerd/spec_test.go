@@ -101,6 +101,37 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// TestCommandsOfATask: a task sees the folder of its socket and cannot change it. In an image it finds
+// the commands at the end of PATH, whatever the image has.
+func TestCommandsOfATask(t *testing.T) {
+	task := runtime.Spec{Args: []string{"true"}, Socket: "/run/s/12.1", Programs: []string{"/usr/bin/gctl"}}
+	f := newFrame(config(t, func(*Config) {}), true, true)
+	shown := func() (list []string) {
+		for _, m := range f.mounts(&task, folders{task: "/t", ginit: "/g"}) {
+			if strings.HasPrefix(m.Destination, "/dev/greylag/") && slices.Contains(m.Options, "ro") {
+				list = append(list, m.Source+" "+m.Destination)
+			}
+		}
+		return list
+	}
+	if got := strings.Join(shown(), ", "); got != "/run/s/12.1 /dev/greylag/job" {
+		t.Errorf("on the host: %s", got)
+	}
+	task.Image = "image"
+	if got := strings.Join(shown(), ", "); got != "/run/s/12.1 /dev/greylag/job, /usr/bin/gctl /dev/greylag/bin/gctl" {
+		t.Errorf("in an image: %s", got)
+	}
+	for env, want := range map[string]string{
+		"A=1 PATH=/bin B=2":     "A=1 PATH=/bin:/dev/greylag/bin B=2",
+		"A=1":                   "A=1 " + imagePath + ":/dev/greylag/bin",
+		"PATH=/dev/greylag/bin": "PATH=/dev/greylag/bin",
+	} {
+		if got := strings.Join(withPrograms(strings.Fields(env)), " "); got != want {
+			t.Errorf("%s: %s, want %s", env, got, want)
+		}
+	}
+}
+
 func TestRecent(t *testing.T) {
 	for version, want := range map[string]bool{
 		"1.6.20~ds1": true, "v2.4.2": true, "1.7.0": true, "1.6.19": false, "v1.6.8-k3s1": false, "1.5.99": false,

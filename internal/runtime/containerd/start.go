@@ -298,6 +298,9 @@ func (r *Runtime) prepare(spec *runtime.Spec, dir taskdir.Dir, from base) (rawSp
 	// What devices add to the environment is the last word.
 	order.Env = environment(environment(from.env, spec.Env), oci.Process.Env[1:])
 	oci.Process.Env = oci.Process.Env[:1]
+	if spec.Image != "" && len(spec.Programs) > 0 {
+		order.Env = withPrograms(order.Env)
+	}
 	if len(spec.Script) > 0 {
 		if err := dir.WriteScript(spec.Script, spec.UID, spec.GID); err != nil {
 			return rawSpec{}, err

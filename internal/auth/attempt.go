@@ -1,0 +1,70 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// AttemptHeader is in calls that a node passes on for the commands inside a job. Its value is
+// Attempt.String. It counts only with the certificate of a node.
+const AttemptHeader = "Greylag-Attempt"
+
+// ErrAttemptEnded marks a call for an attempt that runs no longer.
+var ErrAttemptEnded = errors.New("its identity ended with it")
+
+// Attempt is one run of a job, as the identity of the commands inside it.
+type Attempt struct {
+	Job    cluster.JobID
+	Number cluster.Attempt
+}
+
+// String returns JOB.ATTEMPT, such as "12.1".
+func (a Attempt) String() string { return fmt.Sprintf("%d.%d", a.Job, a.Number) }
+
+// ParseAttempt reads what String wrote, and nothing else.
+func ParseAttempt(text string) (Attempt, error) {
+	job, number, _ := strings.Cut(text, ".")
+	j, errJob := strconv.ParseUint(job, 10, 64)
+	n, errNumber := strconv.ParseUint(number, 10, 32)
+	a := Attempt{cluster.JobID(j), cluster.Attempt(n)}
+	if errJob != nil || errNumber != nil || a.String() != text {
+		return Attempt{}, fmt.Errorf("%w: %.40q is not JOB.ATTEMPT", ErrDenied, text)
+	}
+	return a, nil
+}
+
+// OwnerOf returns the user for whom a call counts that node passes on for attempt a of job j, which
+// is nil where the cluster does not have the job. The attempt must run on that node now: else the
+// error wraps ErrAttemptEnded, or ErrDenied where it never ran there.
+func (a Attempt) OwnerOf(j *cluster.Job, node string) (Identity, error) {
+	ended := &Error{
+		fmt.Errorf("attempt %d of job %d has ended; %w", a.Number, a.Job, ErrAttemptEnded),
+		"run the command on a login node",
+	}
+	switch {
+	case j == nil, j.Attempt > a.Number, j.Attempt == a.Number && !runs(j.State):
+		return Identity{}, ended
+	case j.Attempt < a.Number:
+		return Identity{}, fmt.Errorf("%w: job %d has had %d attempts, not %d", ErrDenied, a.Job, j.Attempt, a.Number)
+	case j.Alloc == nil:
+		return Identity{}, ended
+	}
+	rank := slices.IndexFunc(j.Alloc.Nodes, func(n cluster.NodeAllocation) bool { return n.Node == node })
+	switch {
+	case rank < 0:
+		return Identity{}, fmt.Errorf("%w: attempt %d of job %d does not run on node %s", ErrDenied, a.Number, a.Job, node)
+	case rank < len(j.Tasks) && j.Tasks[rank].Phase >= cluster.TaskEnded:
+		return Identity{}, ended
+	}
+	return Identity{Identity: j.Spec.Owner, Host: node + ", in job " + a.String()}, nil
+}
+
+// runs reports whether an attempt of a job in this state may have processes.
+func runs(s cluster.JobState) bool {
+	return s != cluster.Pending && !s.Final()
+}

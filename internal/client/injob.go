@@ -1,0 +1,82 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/config"
+)
+
+// nodeTarget stands for the daemon of the node where a request names a host.
+const nodeTarget = "gnoded"
+
+// dialNode makes a client for a command inside a job. All its calls go through the socket that the
+// node serves for the task: there is no other way, and no token.
+func dialNode(cfg config.Client) (*Client, error) {
+	if cfg.Direct {
+		return nil, &auth.Error{
+			Err:    errors.New("inside a job the node chooses the controller"),
+			Advice: "leave --controller out, or run the command on a login node",
+		}
+	}
+	c := New(Config{Controllers: []string{nodeTarget}, Timeout: cfg.Timeout})
+	c.calls.socket, c.calls.made = cfg.JobSocket, newNodeRoads(cfg.JobSocket)
+	return c, nil
+}
+
+// refusal is why the node's daemon did not pass a call on.
+type refusal struct{ message, hint string }
+
+// Error is the reason.
+func (r *refusal) Error() string { return r.message }
+
+// Hint is the advice.
+func (r *refusal) Hint() string { return r.hint }
+
+// maxRefusal bounds the text of a refusal.
+const maxRefusal = 4 << 10
+
+// refusedByNode notes an attempt that the node's daemon did not pass on, or that did not reach it.
+// Where no controller answers, or the daemon is restarting, another attempt may succeed.
+func (f *failover) refusedByNode(a *attempt, response *http.Response, err error) *attempt {
+	why := &refusal{hint: "gnoded may be restarting; an administrator looks at journalctl -u gnoded on this node"}
+	switch {
+	case errors.Is(err, context.Canceled): // by this attempt's own clock
+		why.message = "the daemon of this node does not answer in time on " + f.socket
+	case err != nil:
+		why.message = fmt.Sprintf("the daemon of this node does not answer: %v", err)
+	default:
+		text, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusal)) // cut short it still says something
+		response.Body.Close()
+		why.message, why.hint = strings.TrimSpace(string(text)), response.Header.Get(auth.HintHeader)
+	}
+	a.outcome = notNow
+	code := connect.CodeUnavailable
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		a.outcome, code, why.hint = answered, connect.CodePermissionDenied, "only processes of the job's user may use it"
+	case err != nil, response.StatusCode == http.StatusBadGateway:
+	case response.StatusCode == http.StatusForbidden:
+		a.outcome, code = answered, connect.CodePermissionDenied
+	default:
+		a.outcome, code = answered, connect.CodeInvalidArgument
+	}
+	a.err = connect.NewError(code, why)
+	f.setRefused(a.err)
+	return a
+}
+
+// setRefused notes why the node's daemon did not pass the last call on; nil: it did.
+func (f *failover) setRefused(why error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused = why
+}

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// attemptPoll is how often an open stream checks that the attempt that reads it still runs.
+const attemptPoll = time.Second
+
+// identifyAttempt makes the caller the owner of the job for whose commands a node passes a call on.
+// The node's certificate counts only for attempts that run on that node now, and lends the role of a
+// user at most: the node must not gain an administrator's rights from an administrator's job.
+func (s *Server) identifyAttempt(r *http.Request, c *caller, text string) error {
+	if c.Machine.Role != pki.RoleNode {
+		return fmt.Errorf("%w: the header %s counts with the certificate of a node only", auth.ErrDenied, auth.AttemptHeader)
+	}
+	if r.Header.Get("Authorization") != "" {
+		return fmt.Errorf("%w: a call for an attempt carries no token", auth.ErrBadToken)
+	}
+	a, err := auth.ParseAttempt(text)
+	if err != nil {
+		return err
+	}
+	if c.User, err = s.attemptOwner(r.Context(), a, c.Machine.Name); err != nil {
+		return err
+	}
+	c.Role, c.attempt = command.RoleUser, &a
+	c.source = fmt.Sprintf("job %s on %s", a, c.Machine.Name)
+	return nil
+}
+
+// attemptOwner checks that an attempt runs on a node. Only a state that is known to be current can
+// tell: a follower may lag behind, and so may a leader that has just been elected.
+func (s *Server) attemptOwner(ctx context.Context, a auth.Attempt, node string) (auth.Identity, error) {
+	if s.leads() {
+		if owner, err := s.ownerNow(a, node); err == nil {
+			return owner, nil
+		}
+	}
+	if err := s.catchUp(ctx); err != nil {
+		return auth.Identity{}, err
+	}
+	return s.ownerNow(a, node)
+}
+
+// ownerNow is attemptOwner by this controller's state as it is.
+func (s *Server) ownerNow(a auth.Attempt, node string) (auth.Identity, error) {
+	j, _ := s.cfg.State.View().Job(a.Job) // nil where there is none
+	return a.OwnerOf(j, node)
+}
+
+// endWithAttempt ends a stream once the attempt that reads it runs no longer.
+func (s *Server) endWithAttempt(ctx context.Context, c *caller, end context.CancelCauseFunc) {
+	for pause(ctx, attemptPoll) {
+		if _, err := s.ownerNow(*c.attempt, c.Machine.Name); err != nil {
+			end(err)
+			return
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// inside returns a client for commands inside an attempt, whose calls a node passes on.
+func (w *world) inside(node string, a auth.Attempt, at ...*controllerHost) *client.Client {
+	w.t.Helper()
+	if len(at) == 0 {
+		at = w.all
+	}
+	var addrs []string
+	for _, c := range at {
+		addrs = append(addrs, c.addr)
+	}
+	calls := client.NewJobForwarder(addrs, pki.ClientTLS(w.ca.Trust(), w.identity(pki.RoleNode, node)))
+	sockets := auth.NewJobSockets(w.t.TempDir(), calls, quiet())
+	w.t.Cleanup(sockets.Stop)
+	folder, err := sockets.Open(a, uint32(os.Getuid()))
+	must(w.t, err)
+	c, err := client.Dial(config.Client{JobSocket: filepath.Join(folder, auth.SocketFile), Timeout: time.Minute})
+	must(w.t, err)
+	w.t.Cleanup(c.Close)
+	return c
+}
+
+// running submits a job and has the node say that it runs.
+func (w *world) running(n *node, user cluster.Identity, name string) auth.Attempt {
+	w.t.Helper()
+	spec := job(name)
+	spec.Request = &greylagv1.Request{Nodes: 1}
+	id := w.submit(w.as(user), spec)
+	n.until(id, func(t *greylagv1.WantedTask) bool { return t != nil })
+	return auth.Attempt{Job: cluster.JobID(id), Number: 1}
+}
+
+// until takes sets, and says that all their tasks run, until the task of a job is as ok wants.
+func (n *node) until(id uint64, ok func(*greylagv1.WantedTask) bool) {
+	n.w.t.Helper()
+	for {
+		set := n.next()
+		var found *greylagv1.WantedTask
+		var tasks []*greylagv1.ReportedTask
+		for _, t := range set.GetTasks() {
+			phase, cause := "started", ""
+			if t.GetStop() {
+				phase, cause = "clean", "stopped"
+			}
+			tasks = append(tasks, &greylagv1.ReportedTask{Job: t.GetJob(), Attempt: t.GetAttempt(), Phase: phase, Cause: cause})
+			if t.GetJob() == id {
+				found = t
+			}
+		}
+		n.report(set.GetVersion(), tasks...)
+		if ok(found) {
+			return
+		}
+	}
+}
+
+// denied wants a call to have been refused with a text.
+func denied(t *testing.T, what string, err error, text string) {
+	t.Helper()
+	if connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: %v, want permission_denied with %q", what, err, text)
+	}
+}
+
+func refOf(a auth.Attempt) string { r, _, _ := strings.Cut(a.String(), "."); return r }
+
+// TestCommandsInAJobActForItsOwner: they see, submit and cancel what the owner may, and nothing else.
+func TestCommandsInAJobActForItsOwner(t *testing.T) {
+	w := newWorld(t, options{})
+	n := newNode(w, "n1")
+	a := w.running(n, ann, "outer")
+	c := w.inside("n1", a)
+	got, err := c.Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: refOf(a)})
+	if must(t, err); got.GetJobs()[0].GetWorkDir() == "" {
+		t.Error("a job does not see all of itself")
+	}
+	spec := job("inner")
+	spec.Hold = true
+	inner := w.submit(c, spec)
+	shown, err := w.as(olga).Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: refOf(auth.Attempt{Job: cluster.JobID(inner)})})
+	if must(t, err); shown.GetJobs()[0].GetUser() != "ann" {
+		t.Errorf("a job that ann's job submitted is of %s", shown.GetJobs()[0].GetUser())
+	}
+	others := w.submit(w.as(bob), job("bob's"))
+	for id, want := range map[uint64]string{inner: "", others: "permission_denied"} {
+		answer, err := c.Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{
+			RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(auth.Attempt{Job: cluster.JobID(id)})}},
+		})
+		if must(t, err); answer.GetOutcomes()[0].GetCode() != want {
+			t.Errorf("cancel job %d: %v, want %q", id, answer.GetOutcomes()[0], want)
+		}
+	}
+	audit, err := w.as(root).Cluster().Audit(t.Context(), &greylagv1.AuditRequest{User: "ann", Kind: "submit"})
+	must(t, err)
+	var sources []string
+	for audit.Receive() {
+		sources = append(sources, audit.Msg().GetSource())
+	}
+	if must(t, audit.Err()); len(sources) != 2 || sources[1] != "job "+a.String()+" on n1" {
+		t.Errorf("the audit journal says that the submissions came from %q", sources)
+	}
+}
+
+// TestCommandsInAJobHaveNoRole: the jobs of administrators and operators lend their nodes nothing.
+func TestCommandsInAJobHaveNoRole(t *testing.T) {
+	w := newWorld(t, options{})
+	n := newNode(w, "n1")
+	others := refOf(auth.Attempt{Job: cluster.JobID(w.submit(w.as(bob), job("bob's")))})
+	for _, user := range []cluster.Identity{root, olga} {
+		c := w.inside("n1", w.running(n, user, user.User))
+		_, err := c.Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{})
+		denied(t, user.User+" makes a token", err, "may not let hosts join")
+		_, err = c.Cluster().UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{RequestId: client.NewRequestID()})
+		denied(t, user.User+" drains", err, "may not drain")
+		_, err = c.Jobs().Script(t.Context(), &greylagv1.ScriptRequest{Job: others})
+		denied(t, user.User+" reads a script", err, "belongs to bob")
+		_, err = c.Node().Register(t.Context(), &greylagv1.RegisterRequest{BootId: "boot"})
+		denied(t, user.User+" speaks as a node", err, "may not call")
+	}
+}
+
+// TestAnIdentityEndsWithItsAttempt: what ran once, what runs elsewhere and what never ran is no identity.
+func TestAnIdentityEndsWithItsAttempt(t *testing.T) {
+	w := newWorld(t, options{})
+	n := newNode(w, "n1")
+	newNode(w, "n2")
+	a := w.running(n, ann, "first")
+	waiting := job("waits")
+	waiting.Hold = true
+	held := auth.Attempt{Job: cluster.JobID(w.submit(w.as(ann), waiting)), Number: 1}
+	ask := func(node string, a auth.Attempt) error {
+		_, err := w.inside(node, a).Cluster().Info(t.Context(), &greylagv1.InfoRequest{})
+		return err
+	}
+	must(t, ask("n1", a))
+	denied(t, "another node", ask("n2", a), "does not run on node n2")
+	denied(t, "a node that never registered", ask("n7", a), "does not run on node n7")
+	denied(t, "the next attempt", ask("n1", auth.Attempt{Job: a.Job, Number: 2}), "has had 1 attempts, not 2")
+	denied(t, "a job that waits", ask("n1", held), "has had 0 attempts")
+	denied(t, "a job that is none", ask("n1", auth.Attempt{Job: 4711, Number: 1}), "attempt 1 of job 4711 has ended; its identity ended with it")
+
+	_, err := w.inside("n1", a).Jobs().Update(t.Context(), &greylagv1.UpdateRequest{
+		RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}, Action: "requeue",
+	})
+	must(t, err)
+	n.until(uint64(a.Job), func(task *greylagv1.WantedTask) bool { return task.GetStop() })
+	w.until("the attempt has ended", func() bool { return ask("n1", a) != nil })
+	err = ask("n1", a)
+	denied(t, "an attempt that was requeued", err, "attempt 1 of job "+refOf(a)+" has ended; its identity ended with it")
+	if hint := client.Hint(err); hint == "" {
+		t.Error("no hint says what to do instead")
+	}
+}
+
+// TestOnlyNodesNameAnAttempt sends the header with every other proof.
+func TestOnlyNodesNameAnAttempt(t *testing.T) {
+	w := newWorld(t, options{})
+	n := newNode(w, "n1")
+	a := w.running(n, ann, "work")
+	for _, p := range w.everyone() {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.all[0].addr+"/greylag.v1.ClusterService/Info", strings.NewReader("{}"))
+		must(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set(auth.AttemptHeader, a.String())
+		request.Header.Set("Greylag-Forwarded", "node/n1")
+		if p.user != nil {
+			token, err := w.signer.Token(*p.user, time.Now())
+			must(t, err)
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		response, err := p.http.Do(request)
+		must(t, err)
+		response.Body.Close()
+		// A controller passes on what it has checked; with a token as well not even that counts.
+		want := http.StatusForbidden
+		switch p.name {
+		case "controller":
+			want = http.StatusOK
+		case "other+controller":
+			want = http.StatusUnauthorized
+		}
+		if response.StatusCode != want {
+			t.Errorf("%s names an attempt: %s, want %d", p.name, response.Status, want)
+		}
+	}
+}
+
+// TestCommandsInAJobByWayOfAFollower: the leader checks the attempt, too.
+func TestCommandsInAJobByWayOfAFollower(t *testing.T) {
+	w := newWorld(t, options{controllers: 2})
+	n := newNode(w, "n1")
+	a := w.running(n, ann, "work")
+	c := w.inside("n1", a, w.follower())
+	w.submit(c, job("inner"))
+	_, err := c.Cluster().Info(t.Context(), &greylagv1.InfoRequest{})
+	must(t, err)
+	_, err = w.inside("n2", a, w.follower()).Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{job("forged")}})
+	denied(t, "another node by way of a follower", err, "does not run on node n2")
+}
+
+// TestAStreamEndsWithItsAttempt: a watch that a job leaves open ends when its attempt does.
+func TestAStreamEndsWithItsAttempt(t *testing.T) {
+	w := newWorld(t, options{})
+	n := newNode(w, "n1")
+	a := w.running(n, ann, "work")
+	waiting := job("watched")
+	waiting.Hold = true
+	watched := refOf(auth.Attempt{Job: cluster.JobID(w.submit(w.as(ann), waiting))})
+	open, ended := make(chan struct{}, 10), make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	go func() {
+		ended <- w.inside("n1", a).Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{watched}}}, func(*greylagv1.WatchResponse) error {
+			open <- struct{}{}
+			return nil
+		})
+	}()
+	<-open
+	_, err := w.as(ann).Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}})
+	must(t, err)
+	n.until(uint64(a.Job), func(task *greylagv1.WantedTask) bool { return task.GetStop() })
+	denied(t, "the watch", <-ended, "its identity ended with it")
+}
