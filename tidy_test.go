@@ -29,7 +29,7 @@ var layers = map[string]int{
 	"internal/runtime": 4, "internal/gpu": 4, "internal/auth": 4, "internal/pki": 4,
 	"internal/config": 4, "internal/jobscript": 4, "internal/sim": 4, "internal/simgpu": 4,
 	"internal/report": 4, "internal/report/tally": 1,
-	"internal/image": 4, "internal/ginit": 4, "internal/shim": 4, "internal/cgroup": 4, "internal/picture": 4, "api": 4, "internal/boltcheck": 4,
+	"internal/image": 4, "internal/userfile": 4, "internal/ginit": 4, "internal/shim": 4, "internal/cgroup": 4, "internal/picture": 4, "api": 4, "internal/boltcheck": 4,
 	"internal/controller": 5, "internal/server": 5, "internal/agent": 5, "internal/web": 5,
 	"internal/client": 5, "internal/cli": 5, "internal/daemon": 5, "internal/service": 5,
 	"cmd": 6, "test": 6,
@@ -47,7 +47,7 @@ var owners = map[string][]string{
 	"connectrpc.com/":                   {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/daemon"},
 	"google.golang.org/protobuf":        {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/shim/service", "test/bench"},
 	"github.com/pelletier/go-toml":      {"internal/config"},
-	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit", "internal/shim"},
+	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit", "internal/shim", "internal/userfile"},
 	"golang.org/x/net":                  {"internal/server", "internal/client"},
 	"github.com/klauspost/compress":     {"internal/archive", "internal/raftlog"},
 	"github.com/rogpeppe/go-internal":   {"internal/cli"},
@@ -136,7 +136,8 @@ func TestLayers(t *testing.T) {
 // friends lists the edges that may know another edge.
 var friends = map[string][]string{
 	"internal/wire":    {"api"},
-	"internal/runtime": {"internal/image", "internal/cgroup", "internal/simgpu", "internal/ginit", "internal/shim"},
+	"internal/runtime": {"internal/image", "internal/cgroup", "internal/simgpu", "internal/ginit", "internal/shim", "internal/userfile"},
+	"internal/ginit":   {"internal/userfile"},
 	"internal/gpu":     {"internal/simgpu", "internal/runtime"},
 	"internal/auth":    {"internal/pki"},
 	"internal/raftlog": {"internal/boltcheck"},

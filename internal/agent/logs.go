@@ -12,6 +12,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/reconcile"
 	tasks "github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/userfile"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -200,7 +201,7 @@ func (a *Agent) openLog(ctx context.Context, source output, follow bool) (*os.Fi
 	owner := tasks.Owner{UID: source.uid, GID: source.gid, Groups: account.groups}
 	for pause := shortestLook; ; pause = min(2*pause, longestLook) {
 		over := closed(source.over)
-		file, err := openAs(owner, source.path)
+		file, err := userfile.Read(owner, source.path)
 		switch {
 		case err == nil:
 			return file, nil

@@ -9,6 +9,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	tasks "github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/userfile"
 )
 
 // pushedText is what came for a request so far, and how it ended.
@@ -108,7 +109,7 @@ func TestReadsOutputAsItsUser(t *testing.T) {
 	}
 	user := tasks.Owner{UID: 1000, GID: 1000, Groups: []uint32{1000}}
 	for path, readable := range map[string]bool{secret: false, link: false, own: true, dir: false, "/dev/null": false} {
-		file, err := openAs(user, path)
+		file, err := userfile.Read(user, path)
 		if (err == nil) != readable {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -116,7 +117,7 @@ func TestReadsOutputAsItsUser(t *testing.T) {
 			_ = file.Close()
 		}
 	}
-	if file, err := openAs(tasks.Owner{}, secret); err != nil {
+	if file, err := userfile.Read(tasks.Owner{}, secret); err != nil {
 		t.Errorf("root's own file as root, afterwards: %v", err)
 	} else {
 		_ = file.Close()

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,33 +26,27 @@ func (a *Agent) shape(spec *tasks.Spec, image bool, home string) {
 	if image {
 		folders = append(folders, home)
 	}
-	var shown []string
+	var shown []tasks.Mount
 	for _, dir := range folders {
-		dir = filepath.Clean(dir)
+		target := filepath.Clean(dir)
 		switch {
-		case temporary(dir) && (dir == "/tmp" || dir == "/var/tmp"):
+		case target == "/tmp" || target == "/var/tmp":
 			spec.PrivateTmp = spec.PrivateTmp && image
-		case temporary(dir), image && mayShow(dir):
-			if info, err := os.Stat(dir); err == nil && info.IsDir() {
-				shown = append(shown, dir)
-			}
+		case temporary(target), image && mayShow(target):
+			// The source is as the user wrote it: after a link, ".." means another folder.
+			shown = append(shown, tasks.Mount{Source: dir, Target: target, Optional: true})
 		}
 	}
 	if !spec.PrivateTmp && !image {
 		return
 	}
-	slices.Sort(shown) // outer folders before those inside them
-	for _, dir := range slices.Compact(shown) {
-		spec.Mounts = append(spec.Mounts, tasks.Mount{Source: dir, Target: dir})
-	}
+	// Outer folders come before those inside them.
+	slices.SortStableFunc(shown, func(a, b tasks.Mount) int { return strings.Compare(a.Target, b.Target) })
+	spec.Mounts = append(spec.Mounts, slices.CompactFunc(shown, func(a, b tasks.Mount) bool { return a.Target == b.Target })...)
 }
 
-func folder(path string) string {
-	if path == "" {
-		return ""
-	}
-	return filepath.Dir(path)
-}
+// folder returns the path of a file's folder, not shortened: see shape.
+func folder(path string) string { return path[:max(0, strings.LastIndexByte(path, '/'))] }
 
 // temporary tells whether dir is in a folder that tasks have for themselves.
 func temporary(dir string) bool {

@@ -207,8 +207,8 @@ func TestShape(t *testing.T) {
 		"home":       {tasks.Spec{WorkDir: "/home/ann", Stdout: "/home/ann/out"}, false, true, nil},
 		"below tmp":  {tasks.Spec{WorkDir: tmp, Stdout: tmp + "/out"}, false, true, []string{tmp}},
 		"tmp itself": {tasks.Spec{WorkDir: "/tmp", Stdout: tmp + "/out"}, false, false, nil},
-		"missing":    {tasks.Spec{WorkDir: "/tmp/never/was", Stdout: "/tmp/never/was/out"}, false, true, nil},
-		"image":      {tasks.Spec{WorkDir: tmp, Stdout: "/usr/out", Stderr: "/etc/x"}, true, true, []string{tmp}},
+		"up again":   {tasks.Spec{WorkDir: tmp + "/x/..", Stdout: tmp + "/x/../y/../out"}, false, true, []string{tmp}},
+		"image":      {tasks.Spec{WorkDir: tmp, Stdout: "/usr/out", Stderr: "/etc/x"}, true, true, []string{"/nowhere", tmp}},
 	} {
 		a.shape(&c.spec, c.image, "/nowhere")
 		var got []string

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/greylag/greylag/internal/userfile"
 )
 
 // exitTold is the status where SIGTERM came before there was a program: as if it
@@ -69,7 +71,7 @@ func launch(order *Order, signals chan os.Signal) (int, *failure) {
 // enters the working directory.
 func enter(order *Order, files []uintptr) *failure {
 	if order.WorkDir != "" {
-		if err := syscall.Chdir(order.WorkDir); err != nil {
+		if err := enterFolder(order.WorkDir); err != nil {
 			return &failure{ExitWorkDir, "cannot enter the working directory " + order.WorkDir + ": " + reason(err)}
 		}
 	}
@@ -107,16 +109,20 @@ func openOutput(path string, keep bool) (int, error) {
 // open opens without waiting for a FIFO's other end and without taking a terminal.
 func open(path string, flags int) (int, error) {
 	flags |= syscall.O_NOCTTY | syscall.O_NONBLOCK | syscall.O_CLOEXEC
-	for {
-		fd, err := syscall.Open(path, flags, 0o666)
-		if errors.Is(err, syscall.EINTR) {
-			continue
-		}
-		if err == nil {
-			err = syscall.SetNonblock(fd, false)
-		}
-		return fd, err
+	fd, err := userfile.Open(path, flags, 0o666)
+	if err == nil {
+		err = syscall.SetNonblock(fd, false)
 	}
+	return fd, err
+}
+
+// enterFolder changes to the working directory, by no link of /proc.
+func enterFolder(path string) error {
+	folder, err := userfile.OpenFolder(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(syscall.Fchdir(folder.FD), folder.Close())
 }
 
 // execute starts the program, looking a bare name up in the order's PATH as

@@ -4,6 +4,7 @@ package ginit
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -174,6 +175,9 @@ func reason(err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		return errno.Error()
+	}
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		return path.Err.Error()
 	}
 	return err.Error()
 }

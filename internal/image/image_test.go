@@ -108,10 +108,11 @@ func TestSource(t *testing.T) {
 	if again, err := ociimage.Build(&first, hello()); err != nil || again != want {
 		t.Errorf("built twice: %s and %s, %v", want, again, err)
 	}
-	source, err := Open(Reference{Kind: Archive, Path: path})
+	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	source := OpenArchive(file)
 	defer source.Close()
 	for _, selected := range []string{"", "hello"} {
 		if got, err := source.Digest(selected); err != nil || got != want {
@@ -125,7 +126,7 @@ func TestSource(t *testing.T) {
 		t.Errorf("not the same bytes: %v", err)
 	}
 	empty := t.TempDir()
-	layout, err := Open(Reference{Kind: Layout, Path: empty})
+	layout, err := OpenLayout(empty)
 	if err != nil {
 		t.Fatal(err)
 	}

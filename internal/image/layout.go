@@ -26,26 +26,17 @@ type Source struct {
 	root *os.Root // or a layout
 }
 
-// Open opens what a Reference of kind Archive or Layout names. It must run with
-// the identity of the user who named it; later reads of an archive need it no
-// more, those of a layout do.
-func Open(ref Reference) (*Source, error) {
-	if ref.Kind == Layout {
-		root, err := os.OpenRoot(ref.Path)
-		if err != nil {
-			return nil, fmt.Errorf("image %s: %w", ref.Path, err)
-		}
-		return &Source{root: root}, nil
-	}
-	// Not blocking: a FIFO must not hold us.
-	file, err := os.OpenFile(ref.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// OpenArchive reads an image from a regular file.
+func OpenArchive(file *os.File) *Source { return &Source{file: file} }
+
+// OpenLayout reads an image from a folder. It and all that the Source does must run with the
+// identity of the user who named the folder.
+func OpenLayout(folder string) (*Source, error) {
+	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return nil, fmt.Errorf("image: %w", err)
 	}
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(fmt.Errorf("image %s: not a regular file: %w", ref.Path, ErrLayout), err, file.Close())
-	}
-	return &Source{file: file}, nil
+	return &Source{root: root}, nil
 }
 
 // Close closes what Open opened.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/greylag/greylag/internal/userfile"
 )
 
 var (
@@ -115,10 +117,7 @@ type FetchRequest struct {
 }
 
 // Owner is a user as the kernel knows one.
-type Owner struct {
-	UID, GID uint32
-	Groups   []uint32
-}
+type Owner = userfile.Owner
 
 // TaskID names one task on a node: one attempt of one job. It is the fence: a
 // runtime starts each TaskID at most once.

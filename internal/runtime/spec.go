@@ -73,6 +73,8 @@ const (
 type Mount struct {
 	Source, Target string // absolute
 	ReadOnly       bool
+	// Optional leaves out a source that does not exist.
+	Optional bool
 }
 
 // MaxScript bounds a script: 16 MiB, four times Slurm's max_script_size.

@@ -41,7 +41,7 @@ func together() map[string]func(*site) {
 		"exit codes": exitCodes, "wait": waits, "time limit": timeLimit, "memory": memory,
 		"cancel pending": cancelPending, "cancel running": cancelRunning, "stubborn": stubborn, "signal": signalled,
 		"array": arrays, "hold": holds, "dependencies": dependencies, "logs": logs,
-		"devices": devices, "image": imageJob, "output": outputs, "symlink": symlink, "users": users, "environment": environment,
+		"devices": devices, "image": imageJob, "output": outputs, "symlink": symlink, "files of others": othersFiles, "working directories": workDirs, "users": users, "environment": environment,
 	}
 }
 

@@ -133,8 +133,7 @@ func TestMountIsPinned(t *testing.T) {
 	}
 	spec := job(t, 1, "true\n")
 	spec.Mounts = []runtime.Mount{{Source: shown, Target: "/mnt"}}
-	pinned := spec
-	unpin, err := r.pin(&pinned)
+	pinned, err := r.pin(&spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,11 +141,11 @@ func TestMountIsPinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	place := pinned.Mounts[0].Source
+	place := pinned.mounts[0].Source
 	if _, err := os.Stat(filepath.Join(place, "mine")); err != nil {
 		t.Errorf("the task would not see what was there when it was checked: %v", err)
 	}
-	unpin()
+	pinned.unpin()
 	if _, err := os.Lstat(place); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is left: %v", place, err)
 	}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/greylag/greylag/internal/image"
 	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/userfile"
 )
 
 // diskName is the registry part of the names of images that came from a file.
@@ -46,7 +47,7 @@ func (r *Runtime) Fetch(ctx context.Context, request runtime.FetchRequest) (stri
 		name, err = r.pull(ctx, ref, request)
 		err = ofRegistry(err)
 	} else {
-		err = asUser(request.Owner, func() error {
+		err = userfile.As(request.Owner, func() error {
 			name, err = r.load(ctx, ref)
 			return err
 		})
@@ -104,7 +105,7 @@ func present(ctx context.Context, c *client.Client, name, snapshotter string) bo
 
 // load imports an image from disk. It runs as the user.
 func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error) {
-	source, err := image.Open(ref)
+	source, err := openImage(ref)
 	if err != nil {
 		return "", err
 	}
@@ -133,6 +134,26 @@ func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error)
 		return "", err
 	}
 	return name, nil
+}
+
+// openImage opens what a reference of kind Archive or Layout names. It runs as the user.
+func openImage(ref image.Reference) (*image.Source, error) {
+	if ref.Kind == image.Layout {
+		folder, err := userfile.OpenFolder(ref.Path)
+		if err != nil {
+			return nil, err
+		}
+		defer folder.Close()
+		return image.OpenLayout(userfile.Proc(folder.FD))
+	}
+	file, err := userfile.OpenRegular(ref.Path)
+	if errors.Is(err, userfile.ErrNotRegular) {
+		err = fmt.Errorf("%w: %w", image.ErrLayout, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return image.OpenArchive(file), nil
 }
 
 // importTar puts a layout's blobs into containerd, names the chosen image by

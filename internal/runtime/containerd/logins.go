@@ -19,6 +19,7 @@ import (
 
 	"github.com/greylag/greylag/internal/image"
 	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/userfile"
 )
 
 // Passwords for registries never travel with a job, whose record everyone's
@@ -51,7 +52,7 @@ func userLogins(ctx context.Context, request runtime.FetchRequest) (logins, erro
 	done := make(chan answer, 1)
 	go func() {
 		var a answer
-		a.err = asUser(request.Owner, func() error {
+		a.err = userfile.As(request.Owner, func() error {
 			for _, path := range request.Logins {
 				c, err := readLogins(path, func(os.FileInfo) error { return nil })
 				if errors.Is(err, image.ErrCredentials) {
@@ -90,7 +91,10 @@ func nodeLogins(path string) (image.Credentials, error) {
 // readLogins reads one file that check finds right. What is no plain file is not read,
 // and does not block.
 func readLogins(path string, check func(os.FileInfo) error) (image.Credentials, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := userfile.OpenRegular(path)
+	if errors.Is(err, userfile.ErrNotRegular) {
+		err = fmt.Errorf("%w: %w", image.ErrCredentials, err)
+	}
 	if err != nil {
 		return image.Credentials{}, err
 	}
@@ -98,9 +102,6 @@ func readLogins(path string, check func(os.FileInfo) error) (image.Credentials, 
 	info, err := file.Stat()
 	if err != nil {
 		return image.Credentials{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return image.Credentials{}, fmt.Errorf("%w: no plain file", image.ErrCredentials)
 	}
 	if err := check(info); err != nil {
 		return image.Credentials{}, err

@@ -3,14 +3,31 @@
 package containerd
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/shim"
+	"github.com/greylag/greylag/internal/userfile"
 )
+
+// tmpTops are the folders that a task has for itself.
+var tmpTops = []string{"/tmp", "/var/tmp"}
+
+// view is what a task sees of the host's folders besides its root.
+type view struct {
+	mounts []runtime.Mount // their sources are pinned
+	links  []userfile.Link // symbolic links to make in the private /tmp and /var/tmp
+	masked []string        // paths in the task that hold the node's own folders
+	pins   []string
+}
 
 // pinPlace is where a folder that a task is shown is held while the task starts:
 // a mount of its own, beside the clone of the host's file system and out of
@@ -20,23 +37,102 @@ func pinPlace(stateDir string, id runtime.TaskID, i int) string {
 	return filepath.Join(holder(stateDir), fmt.Sprintf("%s.%d", id, i))
 }
 
-// pinFolder mounts on place the folder or file that path is now, if the owner can get to
-// it. A descriptor alone would not do: the OCI runtime mounts inside the task's
-// mount namespace, where a mount of this one cannot be the source.
-func pinFolder(owner runtime.Owner, path, place string) error {
-	fd := -1
-	err := asUser(owner, func() (err error) {
-		fd, err = unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+// pin opens what the mounts name as the task's owner, and holds what was opened until unpin is
+// called. The OCI runtime follows paths as root: a link that was put in a folder's place since
+// would lead it where the owner may not go.
+func (r *Runtime) pin(spec *runtime.Spec) (*view, error) {
+	v := &view{}
+	for i, m := range spec.Mounts {
+		place := pinPlace(r.config.StateDir, spec.ID, i)
+		var err error
+		if spec.Image == "" && spec.PrivateTmp && lies(m.Target, tmpTops...) {
+			err = v.showTmp(spec.Owner, m, place)
+		} else {
+			err = v.show(r, spec, m, place)
+		}
+		if err != nil {
+			v.unpin()
+			return nil, fmt.Errorf("task %s: mount %s: %w", spec.ID, m.Source, err)
+		}
+	}
+	return v, nil
+}
+
+// unpin removes the pins. A task that was started keeps what it is shown.
+func (v *view) unpin() {
+	for _, place := range v.pins {
+		_ = unix.Unmount(place, unix.MNT_DETACH) // it may never have been mounted
+		_ = os.Remove(place)                     // an empty folder of ours does no harm
+	}
+}
+
+// showTmp shows a folder of the host's /tmp or /var/tmp where it really lies. A link on the way is
+// made in the task's own /tmp, and so leads to what the task sees under that name: a link to / to
+// the task's root, never to the host's.
+func (v *view) showTmp(owner runtime.Owner, m runtime.Mount, place string) error {
+	var folder *userfile.Folder
+	err := userfile.As(owner, func() (err error) {
+		folder, err = userfile.OpenFolderBeneath(m.Source, tmpTops...)
 		return err
 	})
+	switch {
+	case errors.Is(err, userfile.ErrOutside):
+		v.links = append(v.links, folder.Links...)
+		return nil
+	case errors.Is(err, fs.ErrNotExist) && m.Optional:
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: %w", runtime.ErrInvalid, err)
+	}
+	defer folder.Close()
+	v.links = append(v.links, folder.Links...)
+	within := func(other runtime.Mount) bool { return lies(folder.Path, other.Target) }
+	if slices.Contains(tmpTops, folder.Path) || slices.ContainsFunc(v.mounts, within) {
+		return nil // the task has its own, or sees the folder already
+	}
+	return v.bind(folder, runtime.Mount{Target: folder.Path, ReadOnly: m.ReadOnly}, place)
+}
+
+// show shows a folder or file under the target's name. In an image links on the host are followed,
+// since the image does not have them.
+func (v *view) show(r *Runtime, spec *runtime.Spec, m runtime.Mount, place string) error {
+	if _, err := os.Lstat(m.Target); err != nil && spec.Image == "" {
+		// The OCI runtime would make it, as root, on the host itself.
+		return fmt.Errorf("%w: on %s: %w", runtime.ErrInvalid, m.Target, err)
+	}
+	var folder *userfile.Folder
+	err := userfile.As(spec.Owner, func() (err error) {
+		folder, err = userfile.OpenPath(m.Source)
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) && m.Optional {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrInvalid, err)
 	}
-	defer unix.Close(fd)
+	defer folder.Close()
+	own := r.config.hidden()
+	if folder.Path == "/" || slices.Contains(tmpTops, folder.Path) || lies(folder.Path, append(own, "/dev")...) {
+		return fmt.Errorf("%w: it leads to the host's %s, which tasks are not shown", runtime.ErrInvalid, folder.Path)
+	}
+	for _, dir := range own {
+		if lies(dir, folder.Path) {
+			v.masked = append(v.masked, filepath.Join(m.Target, strings.TrimPrefix(dir, folder.Path)))
+		}
+	}
+	return v.bind(folder, m, place)
+}
+
+// bind pins an opened folder or file on place. A descriptor alone would not do: the OCI runtime
+// mounts inside the task's mount namespace, where a mount of this one cannot be the source. Other
+// mounts in the folder are shown too, except where a link led to it.
+func (v *view) bind(folder *userfile.Folder, m runtime.Mount, place string) error {
 	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
+	if err := unix.Fstat(folder.FD, &stat); err != nil {
 		return err
 	}
+	var err error
 	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 		err = os.MkdirAll(place, 0o700)
 	} else {
@@ -45,17 +141,113 @@ func pinFolder(owner runtime.Owner, path, place string) error {
 	if err != nil {
 		return err
 	}
-	opened := fmt.Sprintf("/proc/self/fd/%d", fd)
-	if err := unix.Mount(opened, place, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return err
+	v.pins = append(v.pins, place)
+	flags := uintptr(unix.MS_BIND)
+	if len(folder.Links) == 0 {
+		flags |= unix.MS_REC
+	}
+	if err := unix.Mount(userfile.Proc(folder.FD), place, "", flags, ""); err != nil {
+		return userFault(err)
 	}
 	// A slave: taking it away must not take away what is mounted below the folder.
-	return unix.Mount("", place, "", unix.MS_SLAVE|unix.MS_REC, "")
+	if err := unix.Mount("", place, "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	m.Source = place
+	v.mounts = append(v.mounts, m)
+	return nil
 }
 
-// unpinFolder takes the mount away, in whatever state pinFolder left it. Tasks
-// that were shown it keep it.
-func unpinFolder(place string) {
-	_ = unix.Unmount(place, unix.MNT_DETACH) // it may never have been mounted
-	_ = os.Remove(place)                     // an empty folder of ours does no harm
+// userFault marks a mount that the kernel refuses because of what the user named, for example a
+// folder of an unbindable mount. A lack of memory is the node's.
+func userFault(err error) error {
+	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOSPC) {
+		return err
+	}
+	return fmt.Errorf("%w: the kernel cannot show it to a task: %w", runtime.ErrInvalid, err)
+}
+
+// makeLinks makes the links and the mount points of the view in the private folders of a task, in
+// dir. The links are the user's: nothing is made through one that leads out of the private folder.
+func (v *view) makeLinks(dir string) error {
+	for i, name := range []string{"tmp", "var"} {
+		root, err := os.OpenRoot(filepath.Join(dir, name))
+		if err != nil {
+			return fmt.Errorf("private folders: %w", err)
+		}
+		for _, link := range v.links {
+			if path, ok := below(link.Path, tmpTops[i]); ok && err == nil {
+				err = makeLink(root, path, link)
+			}
+		}
+		for _, m := range v.mounts {
+			if path, ok := below(m.Target, tmpTops[i]); ok && err == nil {
+				err = makeFolders(root, path)
+			}
+		}
+		if err := errors.Join(err, root.Close()); err != nil {
+			return fmt.Errorf("%w: folders below %s changed while the task started: %w", runtime.ErrInvalid, tmpTops[i], err)
+		}
+	}
+	return nil
+}
+
+// makeLink makes a link that belongs to the owner of the one on the host.
+func makeLink(root *os.Root, path string, link userfile.Link) error {
+	if err := makeFolders(root, filepath.Dir(path)); err != nil {
+		return err
+	}
+	err := root.Symlink(link.Text, path)
+	if errors.Is(err, fs.ErrExist) { // another path led over it as well
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return root.Lchown(path, int(link.UID), int(link.GID))
+}
+
+// makeFolders makes path with all above it, for everyone to pass through.
+func makeFolders(root *os.Root, path string) error {
+	if path == "." {
+		return nil
+	}
+	if err := makeFolders(root, filepath.Dir(path)); err != nil {
+		return err
+	}
+	err := root.Mkdir(path, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		info, err := root.Lstat(path)
+		if err == nil && !info.IsDir() { // the OCI runtime would follow it
+			err = &fs.PathError{Op: "mkdir", Path: path, Err: unix.ENOTDIR}
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return root.Chmod(path, 0o755) // whatever the daemon's umask is
+}
+
+// hidden are the node's own folders, which no task sees.
+func (c *Config) hidden() []string {
+	return append([]string{c.StateDir, c.ScratchDir, shim.SocketDir}, c.Hidden...)
+}
+
+// lies reports whether path is one of folders, or lies in one.
+func lies(path string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		_, ok := below(path, folder)
+		return ok
+	})
+}
+
+// below returns path as it is counted from folder.
+func below(path, folder string) (string, bool) {
+	path, folder = filepath.Clean(path), filepath.Clean(folder)
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(folder, "/")+"/")
+	if path == folder {
+		return ".", true
+	}
+	return rest, ok
 }

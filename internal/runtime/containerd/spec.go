@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/greylag/greylag/internal/runtime"
-	"github.com/greylag/greylag/internal/shim"
 )
 
 // Where a task sees its folder and its first process. Below /dev, since that
@@ -116,8 +115,7 @@ func (f *frame) container(task *runtime.Spec, rootfs string, own folders) *specs
 	}
 	if task.Image == "" {
 		// Whoever reaches the socket of a shim rules its task, and may have it run programs of the host.
-		s.Linux.MaskedPaths = append(s.Linux.MaskedPaths, f.config.StateDir, f.config.ScratchDir, shim.SocketDir)
-		s.Linux.MaskedPaths = append(s.Linux.MaskedPaths, f.config.Hidden...)
+		s.Linux.MaskedPaths = append(s.Linux.MaskedPaths, f.config.hidden()...)
 	}
 	return s
 }
@@ -202,7 +200,16 @@ type folders struct {
 
 // mounts is the whole mount list; order matters.
 func (f *frame) mounts(task *runtime.Spec, own folders) []specs.Mount {
-	list := []specs.Mount{
+	var list []specs.Mount
+	if own.tmp != "" {
+		list = append(list, bind(filepath.Join(own.tmp, "tmp"), "/tmp", false),
+			bind(filepath.Join(own.tmp, "var"), "/var/tmp", false))
+	}
+	for _, m := range task.Mounts {
+		list = append(list, bind(m.Source, m.Target, m.ReadOnly))
+	}
+	// After the user's: an image's link that leads such a mount to /dev is of no use then.
+	list = append(list, []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs",
 			Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
@@ -215,17 +222,10 @@ func (f *frame) mounts(task *runtime.Spec, own folders) []specs.Mount {
 		// A bind: sysfs cannot be mounted anew over the host's. Not recursive:
 		// a task must not see, and root's must not write, others' control groups.
 		{Destination: "/sys", Type: "bind", Source: "/sys", Options: []string{"bind", "ro", "nosuid", "noexec", "nodev"}},
-	}
+	}...)
 	if f.unified {
 		list = append(list, specs.Mount{Destination: ownGroup, Type: "cgroup", Source: "cgroup",
 			Options: []string{"ro", "nosuid", "noexec", "nodev"}})
-	}
-	if own.tmp != "" {
-		list = append(list, bind(filepath.Join(own.tmp, "tmp"), "/tmp", false),
-			bind(filepath.Join(own.tmp, "var"), "/var/tmp", false))
-	}
-	for _, m := range task.Mounts {
-		list = append(list, bind(m.Source, m.Target, m.ReadOnly))
 	}
 	if task.Image != "" {
 		list = append(list, networkFiles()...)

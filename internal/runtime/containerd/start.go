@@ -48,11 +48,12 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 		return err
 	}
 	defer release()
-	unpin, err := r.pin(&spec)
+	seen, err := r.pin(&spec)
 	if err != nil {
 		return err
 	}
-	defer unpin()
+	defer seen.unpin()
+	spec.Mounts = seen.mounts
 	ctx = r.scope(ctx)
 	dir, created, err := r.tasks.Create(spec.ID)
 	if err != nil {
@@ -67,7 +68,7 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 			return err
 		}
 	}
-	if err := r.launch(ctx, &spec, dir); err != nil {
+	if err := r.launch(ctx, &spec, seen, dir); err != nil {
 		// Whoever told of it first: the time is up at containerd and its shim as well.
 		late := context.DeadlineExceeded
 		if gone := checkShim(r.config.Shim); gone != nil { // each task would fail so, and be tried again
@@ -86,35 +87,6 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 		return errors.Join(err, left)
 	}
 	return nil
-}
-
-// pin opens what the mounts name as the task's owner, and makes them name what
-// was opened until unpin is called. The OCI runtime follows paths as root: a link
-// that was put in a folder's place since would lead it where the owner may not go.
-func (r *Runtime) pin(spec *runtime.Spec) (unpin func(), err error) {
-	var pins []string
-	unpin = func() {
-		for _, place := range pins {
-			unpinFolder(place)
-		}
-	}
-	mounts := slices.Clone(spec.Mounts)
-	for i, m := range mounts {
-		if _, err := os.Stat(m.Target); err != nil && spec.Image == "" {
-			// The OCI runtime would make it, as root, on the host itself.
-			unpin()
-			return nil, fmt.Errorf("task %s: mount on %s: %w: %w", spec.ID, m.Target, runtime.ErrInvalid, err)
-		}
-		place := pinPlace(r.config.StateDir, spec.ID, i)
-		pins = append(pins, place)
-		if err := pinFolder(spec.Owner, m.Source, place); err != nil {
-			unpin()
-			return nil, fmt.Errorf("task %s: mount %s: %w", spec.ID, m.Source, err)
-		}
-		mounts[i].Source = place
-	}
-	spec.Mounts = mounts
-	return unpin, nil
 }
 
 // adopt finds out what became of a task whose folder exists. Where it never
@@ -152,7 +124,7 @@ func (r *Runtime) adopt(ctx context.Context, id runtime.TaskID, dir taskdir.Dir)
 }
 
 // launch makes the container and lets its ginit go.
-func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Dir) error {
+func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, seen *view, dir taskdir.Dir) error {
 	container := containers.Container{
 		ID:      spec.ID.String(),
 		Labels:  map[string]string{labelNode: r.config.CgroupParent},
@@ -162,7 +134,7 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Di
 	if err != nil {
 		return err
 	}
-	oci, err := r.prepare(spec, dir, base)
+	oci, err := r.prepare(spec, seen, dir, base)
 	if err != nil {
 		return err
 	}
@@ -175,7 +147,7 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Di
 		ContainerID: container.ID, Rootfs: rootfs, Options: typeurl.MarshalProto(r.options),
 	})
 	if err != nil {
-		return refusal(errgrpc.ToNative(err), spec.Memory)
+		return refusal(errgrpc.ToNative(err), spec)
 	}
 	if created.Pid != 0 { // containerd's own shim has made ginit, which waits to be let go
 		if err := r.noteProcess(dir, created.Pid); err != nil {
@@ -184,7 +156,7 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Di
 	}
 	started, err := service.Start(ctx, &tasks.StartRequest{ContainerID: container.ID})
 	if err != nil {
-		return refusal(errgrpc.ToNative(err), spec.Memory)
+		return refusal(errgrpc.ToNative(err), spec)
 	}
 	if created.Pid != 0 {
 		return nil
@@ -196,9 +168,16 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, dir taskdir.Di
 const startMemory = 32 << 20
 
 // refusal says of a container that the OCI runtime did not make what it means: its words without the
-// layers around them. That the memory does not hold even what starts a task is the task's own fault.
-func refusal(err error, memory uint64) error {
-	text := err.Error()
+// layers around them. That the memory does not hold even what starts a task is the task's own fault,
+// and so is a folder of the user that cannot be mounted, as where the image has a file in its place.
+func refusal(err error, spec *runtime.Spec) error {
+	text, memory := err.Error(), spec.Memory
+	for _, m := range spec.Mounts {
+		if strings.Contains(text, m.Source) {
+			text = strings.TrimSuffix(text, ": unknown") // containerd's class of the error
+			return fmt.Errorf("mount %s in the task: %s: %w", m.Target, text[strings.LastIndex(text, ": ")+2:], runtime.ErrInvalid)
+		}
+	}
 	for sign, below := range map[string]uint64{
 		"unable to set memory limit":    math.MaxUint64, // runc 1.1
 		"memory limit too low":          math.MaxUint64, // runc 1.0
@@ -276,15 +255,16 @@ func (r *Runtime) root(ctx context.Context, spec *runtime.Spec, container *conta
 }
 
 // prepare fills the task's folder and encodes its OCI spec.
-func (r *Runtime) prepare(spec *runtime.Spec, dir taskdir.Dir, from base) (rawSpec, error) {
+func (r *Runtime) prepare(spec *runtime.Spec, seen *view, dir taskdir.Dir, from base) (rawSpec, error) {
 	own := folders{task: string(dir), ginit: ginitPath(r.config)}
 	if spec.PrivateTmp {
 		own.tmp = filepath.Join(r.config.ScratchDir, spec.ID.String())
-		if err := makeTmp(own.tmp); err != nil {
+		if err := errors.Join(makeTmp(own.tmp), seen.makeLinks(own.tmp)); err != nil {
 			return rawSpec{}, err
 		}
 	}
 	oci := r.frame.container(spec, from.rootfs, own)
+	oci.Linux.MaskedPaths = append(oci.Linux.MaskedPaths, seen.masked...)
 	if len(spec.Devices) > 0 {
 		if err := r.devices.inject(oci, spec.Devices, spec.Image == ""); err != nil {
 			return rawSpec{}, err

@@ -118,10 +118,10 @@ func TestLittleMemoryWords(t *testing.T) {
 		`runc create failed: unable to start container process: error during container init: writing syncT "procResume": write init-p: broken pipe`: 64 << 20,
 	} {
 		err := errors.New("failed to create shim task: OCI runtime create failed: " + words + ": unknown")
-		if err := refusal(err, 64<<10); !errors.Is(err, runtime.ErrInvalid) || !strings.HasPrefix(err.Error(), "64 KiB of memory is too little") {
+		if err := refusal(err, &runtime.Spec{Memory: 64 << 10}); !errors.Is(err, runtime.ErrInvalid) || !strings.HasPrefix(err.Error(), "64 KiB of memory is too little") {
 			t.Errorf("with 64 KiB: %v", err)
 		}
-		if err := refusal(err, enough); errors.Is(err, runtime.ErrInvalid) {
+		if err := refusal(err, &runtime.Spec{Memory: enough}); errors.Is(err, runtime.ErrInvalid) {
 			t.Errorf("with %d bytes: %v", enough, err)
 		}
 	}
