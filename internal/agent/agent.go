@@ -116,10 +116,12 @@ type state struct {
 	foreign bool               // records are of another cluster; clear them first
 	listed  bool               // the runtime has said what it holds
 	refused time.Time          // since when only old sets have come; zero: not
-	logs    map[string]context.CancelFunc
-	asked   []*greylagv1.LogRequest
-	served  []string // log requests already answered, oldest first
-	wake    time.Time
+	// unadmitted is the newest set of this session if it was not admitted.
+	unadmitted *greylagv1.WantedResponse
+	logs       map[string]context.CancelFunc
+	asked      []*greylagv1.LogRequest
+	served     []string // log requests already answered, oldest first
+	wake       time.Time
 }
 
 // callBacklog bounds posted calls; whoever posts more waits.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -199,7 +200,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 		WorkDir: w.GetWorkDir(), Append: w.GetAppend(),
 		CPUSet: cgroup.FormatCPUs(l.cpus), CPUs: int(l.own.GetCpus()), Memory: uint64(max(l.own.GetMemory(), 0)),
 		PidsLimit: a.host.tasksFor(int(l.own.GetCpus())),
-		Labels:    map[string]string{"greylag/node": l.node, "greylag/user": w.GetUser()},
+		Labels:    map[string]string{"greylag/node": l.node, "greylag/user": w.GetUser(), labelGranted: strconv.FormatUint(w.GetGranted(), 10)},
 	}
 	spec.Stdin, spec.Stdout, spec.Stderr = files(w, l.node)
 	if a.cfg.Device != nil {

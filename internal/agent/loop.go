@@ -73,7 +73,7 @@ func (a *Agent) step(ctx context.Context) {
 // settle notes that every task of the admitted set is on record: from now on a
 // report may say so.
 func (a *Agent) settle() {
-	if a.set == nil {
+	if a.set == nil || a.acted != a.set.Version && a.waitsForOldTasks() {
 		return
 	}
 	a.acted = a.set.Version
@@ -89,13 +89,24 @@ func (a *Agent) settle() {
 	a.identity, a.set.Recovering = id, false
 }
 
+// waitsForOldTasks reports whether a wanted task has no record yet because an older grant
+// of the same job and attempt is still being cleared away.
+func (a *Agent) waitsForOldTasks() bool {
+	for id, spec := range a.specs {
+		if t := a.tasks[id]; t != nil && reconcile.Superseded(t.Granted, spec.GetGranted()) {
+			return true
+		}
+	}
+	return false
+}
+
 // seen is the loop's records as reconcile wants them. O(tasks).
 func (a *Agent) seen() []reconcile.Seen {
 	list := make([]reconcile.Seen, 0, len(a.tasks))
 	for _, t := range a.tasks {
 		list = append(list, reconcile.Seen{
 			ID: t.ID, Phase: t.Phase, Work: t.work, Signalled: t.Signalled, KillAt: t.KillAt,
-			Killed: t.killed, Doomed: t.Doomed != "", NotBefore: t.notBefore,
+			Killed: t.killed, Doomed: t.Doomed != "", NotBefore: t.notBefore, Granted: t.Granted,
 		})
 	}
 	return list
@@ -152,7 +163,8 @@ func (a *Agent) take(action reconcile.Action) {
 
 // accept makes a record of a wanted task.
 func (a *Agent) accept(id reconcile.ID, phase reconcile.Phase) *task {
-	t := newTask(&taskdb.Task{ID: id, Phase: phase}, a.specs[id])
+	spec := a.specs[id]
+	t := newTask(&taskdb.Task{ID: id, Phase: phase, Granted: spec.GetGranted()}, spec)
 	a.tasks[id] = t
 	a.dirty[id] = true
 	return t
@@ -188,24 +200,31 @@ func (a *Agent) flush() bool {
 	return true
 }
 
-// admit takes a wanted set from the controllers.
-func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) {
+// admit takes a wanted set from the controllers and reports whether it counts.
+func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 	if a.foreign || !a.listed && a.identity.Recovering {
-		return // it comes again
+		return false
 	}
 	if !reconcile.Admit(set.Version, a.floor) && !a.rolledBack(set.Version) {
-		return
+		return false
 	}
 	a.refused = time.Time{}
 	set.Recovering = a.identity.Recovering
 	a.set, a.specs, a.floor = set, specs, set.Version
 	for id, spec := range specs {
-		if t := a.tasks[id]; t != nil && t.spec == nil { // found without a record
+		t := a.tasks[id]
+		if t != nil && reconcile.Superseded(t.Granted, spec.GetGranted()) {
+			a.log.Warn("removing a task of the same job and attempt from before the cluster was restored", "job", id.Job, "attempt", id.Attempt)
+			continue
+		}
+		if t != nil && t.spec == nil { // found without a record
 			t.setSpec(spec)
 			a.reopenSocket(t)
+			t.Granted = spec.GetGranted()
 			a.dirty[id] = true
 		}
 	}
+	return true
 }
 
 // patience with a leader that only sends sets older than what the node has

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,9 @@ const (
 	recordsFile  = "tasks.db"
 	instanceFile = "instance" // "BOOT INSTANCE": tells a lost file from one that never was
 )
+
+// labelGranted is the label of a task in the runtime that holds taskdb.Task.Granted.
+const labelGranted = "greylag/granted"
 
 // openRecords opens taskdb and finds out which life of the node this is. A life
 // is a boot of the kernel, or less where the state folder was emptied: then
@@ -149,7 +153,8 @@ func (a *Agent) adopt(ctx context.Context, found []tasks.Found) {
 			continue
 		}
 		a.log.Warn("found a task without a record", "job", id.Job, "attempt", id.Attempt, "running", f.Running)
-		t := newTask(&taskdb.Task{ID: id, Phase: reconcile.Started}, nil)
+		granted, _ := strconv.ParseUint(f.Labels[labelGranted], 10, 64) // absent or malformed: unknown
+		t := newTask(&taskdb.Task{ID: id, Phase: reconcile.Started, Granted: granted}, nil)
 		a.tasks[id] = t
 		a.dirty[id] = true
 		a.watchTask(ctx, t)

@@ -143,6 +143,7 @@ func (a *Agent) describe(request *greylagv1.RegisterRequest) {
 // registered notes who the node is now. Under another cluster's name the tasks
 // here are nobody's: their numbers mean other jobs there.
 func (a *Agent) registered(response *greylagv1.RegisterResponse) error {
+	a.unadmitted = nil // of an earlier session
 	id := a.identity
 	if id.Cluster != "" && id.Cluster != response.GetCluster() {
 		a.log.Warn("this node is in another cluster now", "cluster", response.GetCluster(), "before", id.Cluster)
@@ -187,8 +188,12 @@ func orElse(err, otherwise error) error {
 // hear is one message, in the loop.
 func (a *Agent) hear(message *greylagv1.WantedResponse) {
 	if !message.GetHeartbeat() {
-		set, specs := wantedSet(message)
-		a.admit(set, specs)
+		a.unadmitted = message
+	}
+	// The leader sends a set only once while nothing changes: one that was not admitted is
+	// tried at each heartbeat.
+	if a.unadmitted != nil && a.admit(wantedSet(a.unadmitted)) {
+		a.unadmitted = nil
 	}
 	a.asked = append(a.asked, message.GetLogs()...)
 }
@@ -254,7 +259,7 @@ func reported(t *task) *greylagv1.ReportedTask {
 		Job: uint64(t.ID.Job), Attempt: uint32(t.ID.Attempt), Phase: phaseWords[t.Phase],
 		Cause: t.End.Cause.String(), ExitCode: t.End.Exit.Code, ExitSignal: t.End.Exit.Signal, Message: t.End.Message,
 		MemoryPeak: int64(t.End.Memory), RanMs: t.ran.Milliseconds(),
-		GpuBusyMs: t.GPU.BusyMs, GpuKnownMs: t.GPU.KnownMs,
+		GpuBusyMs: t.GPU.BusyMs, GpuKnownMs: t.GPU.KnownMs, Granted: t.Granted,
 	}
 	if t.GPU.MemoryKnown {
 		peak := int64(t.GPU.MemoryPeak)

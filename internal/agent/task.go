@@ -109,7 +109,7 @@ func wantedSet(message *greylagv1.WantedResponse) (*reconcile.Set, wantedTasks) 
 		if id.Job == 0 || specs[id] != nil {
 			continue // no such task can be told from another
 		}
-		wanted := reconcile.Wanted{ID: id, Stop: spec.GetStop(), KillWait: spec.GetKillWait().AsDuration()}
+		wanted := reconcile.Wanted{ID: id, Stop: spec.GetStop(), KillWait: spec.GetKillWait().AsDuration(), Granted: spec.GetGranted()}
 		for _, s := range spec.GetSignals() {
 			wanted.Signals = append(wanted.Signals, reconcile.Signal{ID: s.GetId(), Number: s.GetNumber(), BatchOnly: s.GetBatchOnly()})
 		}

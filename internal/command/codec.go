@@ -138,6 +138,8 @@ func blank(k kind) Command {
 		return new(RecordMember)
 	case kindRetireMember:
 		return new(RetireMember)
+	case kindRestored:
+		return new(Restored)
 	}
 	return nil
 }
@@ -184,5 +186,7 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, recordMemberFields)
 	case *RetireMember:
 		codec.Record(c, x, retireMemberFields)
+	case *Restored:
+		codec.Record(c, x, restoredFields)
 	}
 }

@@ -39,6 +39,7 @@ const (
 	kindMeterJobs
 	kindRecordMember
 	kindRetireMember
+	kindRestored
 )
 
 // Role is what an actor may do.
@@ -160,6 +161,7 @@ type TaskReport struct {
 	Attempt cluster.Attempt
 	Task    cluster.Task
 	Ran     time.Duration // of one that is over: how long the node had it, as its daemon counted
+	Granted uint64        // log index that granted the attempt: see cluster.Job; 0 where the node has no record of it
 }
 
 // SetLiveness records which nodes the leader hears.
@@ -249,6 +251,13 @@ type PutBlob struct {
 	Part   []byte
 }
 
+// Restored records that the state was restored from a backup. gctld restore proposes it
+// once, before any controller serves the restored cluster.
+type Restored struct {
+	Taken   cluster.Instant // when the backup was made
+	History bool            // the backup holds finished jobs and journals, too
+}
+
 func (*Init) kind() kind         { return kindInit }
 func (*SubmitJobs) kind() kind   { return kindSubmitJobs }
 func (*CancelJobs) kind() kind   { return kindCancelJobs }
@@ -263,3 +272,4 @@ func (*ApplyPolicy) kind() kind  { return kindApplyPolicy }
 func (*CreateToken) kind() kind  { return kindCreateToken }
 func (*UseToken) kind() kind     { return kindUseToken }
 func (*PutBlob) kind() kind      { return kindPutBlob }
+func (*Restored) kind() kind     { return kindRestored }

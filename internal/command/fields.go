@@ -119,6 +119,15 @@ func taskReportFields(c *codec.Coder, x *TaskReport) {
 		return
 	}
 	codec.Int(c, &x.Ran)
+	if !c.Added() {
+		return
+	}
+	codec.Uint(c, &x.Granted)
+}
+
+func restoredFields(c *codec.Coder, x *Restored) {
+	codec.Int(c, &x.Taken)
+	codec.Bool(c, &x.History)
 }
 
 func livenessFields(c *codec.Coder, x *SetLiveness) { codec.List(c, &x.Nodes, nodeLiveness) }

@@ -84,6 +84,7 @@ func every(seed uint64, full bool) []Command {
 		filled[EditAccounts](seed, full), filled[SetTopology](seed, full),
 		filled[ChangeCredits](seed, full), filled[MeterJobs](seed, full),
 		filled[RecordMember](seed, full), filled[RetireMember](seed, full),
+		filled[Restored](seed, full),
 	}
 }
 

@@ -13,6 +13,8 @@
 //   - a record is forgotten only when a set no longer wants the task, and from
 //     then on older sets are not admitted ([Admit]); the controllers never want
 //     again what they once stopped wanting;
+//   - a record and a wanted task are the same only if the same log entry granted them
+//     ([Superseded]): a restored cluster can grant a job and attempt a second time;
 //   - a node whose records were lost disowns what it is wanted to have and
 //     cannot find ([Set.Recovering]) instead of starting it.
 package reconcile
@@ -79,6 +81,10 @@ type Wanted struct {
 	Stop     bool // it should end
 	KillWait time.Duration
 	Signals  []Signal // by ID, ascending
+	// Granted is the log index that granted the attempt. After the cluster was restored
+	// from a backup the same job and attempt can be granted a second time; the index
+	// is never used twice.
+	Granted uint64
 }
 
 // Set is all that should be on the node.
@@ -100,6 +106,7 @@ type Seen struct {
 	Killed    cluster.Instant // when SIGKILL was last sent; 0: never
 	Doomed    bool            // the node itself will not let it go on
 	NotBefore cluster.Instant // when what failed may be tried again
+	Granted   uint64          // of the Wanted that was accepted; 0: unknown, no record was found
 }
 
 // Kind is what is to be done.
@@ -145,6 +152,12 @@ type Action struct {
 // of version floor. An older set is one that was late.
 func Admit(version, floor uint64) bool { return version >= floor }
 
+// Superseded reports whether a record of a job and attempt is of another grant than the
+// wanted one, so that it must not be taken for it.
+func Superseded(recorded, wanted uint64) bool {
+	return recorded != wanted && recorded != 0 && wanted != 0
+}
+
 // Diff gives the next step of every task that has one, by ID, and the instant
 // at which to ask again although nothing happened (0: never). A nil set means
 // that none has been admitted since the daemon started: then nothing new
@@ -160,7 +173,11 @@ func Diff(set *Set, seen []Seen, now cluster.Instant) (actions []Action, wake cl
 	for i := range seen {
 		s := &seen[i]
 		known[s.ID] = true
-		action, at := Next(set != nil, wanted[s.ID], s, now)
+		w := wanted[s.ID]
+		if w != nil && Superseded(s.Granted, w.Granted) {
+			w = nil // the one on record goes first; the wanted one is accepted afterwards
+		}
+		action, at := Next(set != nil, w, s, now)
 		if action.Kind != None {
 			actions = append(actions, action)
 		}

@@ -112,6 +112,8 @@ func readWanted(t *testing.T, fields []string) Wanted {
 		switch key {
 		case "stop":
 			w.Stop = true
+		case "granted":
+			w.Granted, _ = strconv.ParseUint(value, 10, 64)
 		case "killwait":
 			w.KillWait = time.Duration(instant(t, value))
 		case "signal":
@@ -148,6 +150,8 @@ func readSeen(t *testing.T, fields []string) Seen {
 			s.Killed = instant(t, value)
 		case "notbefore":
 			s.NotBefore = instant(t, value)
+		case "granted":
+			s.Granted, _ = strconv.ParseUint(value, 10, 64)
 		case "signalled":
 			s.Signalled, _ = strconv.ParseUint(value, 10, 64)
 		default:

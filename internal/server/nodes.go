@@ -78,6 +78,9 @@ func (s *nodeService) Report(ctx context.Context, p *greylagv1.ReportRequest) (*
 		s.cfg.Leader.Heard(name, report.Epoch)
 		for i, t := range p.GetTasks() {
 			r := &report.Tasks[i]
+			if !v.SameGrant(r) {
+				continue
+			}
 			s.cfg.Leader.Ran(name, p.GetCounting(), r.Job, r.Attempt, time.Duration(t.GetRanMs())*time.Millisecond, r.Task.Phase >= cluster.TaskEnded)
 		}
 		if v.NothingNew(report) {

@@ -103,6 +103,8 @@ func (s *State) deed(c command.Command, r command.Result, before *cluster.Policy
 		return creditDeed(c, r)
 	case *command.SetLiveness:
 		return livenessDeed(c)
+	case *command.Restored:
+		return "restore", by, restoredDeed(c)
 	}
 	return "", by, ""
 }

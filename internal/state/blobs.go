@@ -51,7 +51,9 @@ func (s *State) useBlob(d cluster.Digest, n int64, carried contents) {
 		return
 	}
 	u, known := s.blobs.Get(d)
-	if content, comes := carried[d]; !known && comes {
+	// A content that comes is stored even if the digest is known: the controller that
+	// attached it did not find it in its archive.
+	if content, comes := carried[d]; comes {
 		s.effects.Blobs = append(s.effects.Blobs, Blob{Digest: d, Content: content})
 	}
 	was := u

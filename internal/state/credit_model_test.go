@@ -58,7 +58,7 @@ func (x *chaos) late(node string) (tasks []command.TaskReport) {
 		if x.pick(3) > 0 || !slices.Contains(u.nodes, node) && x.pick(5) > 0 {
 			continue
 		}
-		t := command.TaskReport{Job: id.Job, Attempt: id.Attempt, Ran: time.Duration(x.pick(4000)-1000) * time.Millisecond}
+		t := command.TaskReport{Job: id.Job, Attempt: id.Attempt, Granted: u.granted, Ran: time.Duration(x.pick(4000)-1000) * time.Millisecond}
 		t.Task.Phase = cluster.TaskPhase(1 + x.pick(3))
 		if x.pick(2) == 0 {
 			t.Task.Started, t.Task.Ended = x.s.now, x.s.now.Add(t.Ran*2)
@@ -144,7 +144,7 @@ func TestJournalOfChaos(t *testing.T) {
 	}
 	moved, charged := 0, 0
 	var late lateBills
-	for seed := range uint64(100) {
+	for seed := range uint64(110) {
 		x := withNodes(seed)
 		s := x.s
 		var audit accounting.Audit

@@ -44,6 +44,7 @@ const (
 	hashCircles
 	hashFleet
 	hashMembers
+	hashHistory
 )
 
 // Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public
@@ -164,7 +165,7 @@ func (s *State) Digest() uint64 {
 
 // recount is the incremental part of the digest from scratch. O(state).
 func (s *State) recount() uint64 {
-	d := s.recountSharing() ^ s.recountMembers()
+	d := s.recountSharing() ^ s.recountMembers() ^ s.hashHistory()
 	for _, j := range s.pending.All() {
 		d ^= s.hashJob(j) ^ s.hashSpecOf(j)
 	}

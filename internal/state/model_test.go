@@ -155,7 +155,7 @@ func (x *chaos) report() command.Command {
 			t.Phase = cluster.TaskClean
 		}
 		t.GPU = x.gpuUse(t.GPU)
-		c.Tasks = append(c.Tasks, command.TaskReport{Job: j.ID, Attempt: j.Attempt, Task: t})
+		c.Tasks = append(c.Tasks, command.TaskReport{Job: j.ID, Attempt: j.Attempt, Task: t, Granted: j.Granted})
 	}
 	c.Tasks = append(c.Tasks, x.late(name)...)
 	if x.pick(20) == 0 {

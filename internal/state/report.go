@@ -71,7 +71,7 @@ func (t *tables) newsOf(c *command.ReportTasks) news {
 		r := &c.Tasks[i]
 		j, found := t.holding.Get(r.Job)
 		rank := -1
-		if found && j.Attempt == r.Attempt {
+		if found && j.Attempt == r.Attempt && sameGrant(r.Granted, j.Granted) {
 			rank = rankOf(j, c.Node)
 		}
 		if _, twice := seen[r.Job]; twice && rank >= 0 {
@@ -106,6 +106,18 @@ func (t *tables) newsOf(c *command.ReportTasks) news {
 	slices.SortFunc(result.jobs, func(a, b *cluster.Job) int { return cmp.Compare(a.ID, b.ID) })
 	result.node = changed(old, c, leftovers)
 	return result
+}
+
+// sameGrant reports whether a task that a node reports belongs to the attempt that the
+// entry granted started. After a restore from a backup the same job and attempt can be
+// granted a second time; log indexes are never used twice. A node that lost its record
+// reports 0.
+func sameGrant(reported, granted uint64) bool { return reported == granted || reported == 0 }
+
+// SameGrant reports whether a reported task is one of the attempt that the job is in now.
+func (v *View) SameGrant(r *command.TaskReport) bool {
+	j, found := v.holding.Get(r.Job)
+	return found && j.Attempt == r.Attempt && sameGrant(r.Granted, j.Granted)
 }
 
 // changed is the node as reported; nil when that is no change.

@@ -59,6 +59,7 @@ const (
 	frameCircles
 	frameFleet
 	frameMembers
+	frameHistory
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // never written
@@ -151,6 +152,7 @@ func (v *View) Encode(w io.Writer) error {
 	v.encodeTurns(f)
 	v.encodeFleet(f)
 	v.encodeMembers(f)
+	v.encodeHistory(f)
 	f.of(frameEnd)
 	closingFields(&f.c, &closing{v.digest, DigestVersion})
 	f.flush()

@@ -141,6 +141,8 @@ func (s *State) carry(c command.Command) command.Result {
 		return s.setTopology(c)
 	case *command.PutBlob:
 		return s.putBlob(c)
+	case *command.Restored:
+		return s.restored(c)
 	}
 	return refuse(command.Internal, "unknown command", "update this controller")
 }

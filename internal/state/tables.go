@@ -48,6 +48,7 @@ type tables struct {
 	finished    uint64        // sequence number of the newest finished job
 	nextRequest uint64
 	audited     audited
+	history     History
 
 	// Each active job is in one of these two.
 	pending cow.Map[cluster.JobID, *cluster.Job]

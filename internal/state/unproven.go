@@ -29,12 +29,17 @@ type unproven struct {
 	nodes   []string      // that were lost and have not come back
 	ran     time.Duration // how long it had its GPUs by the log, or by the lost node that had it shortest
 	forgive time.Duration // for how much of a later charge is given back, since a fault destroyed the work
+	granted uint64        // cluster.Job.Granted of the attempt
 }
 
 func unprovenFields(c *codec.Coder, x *unproven) {
 	codec.List(c, &x.nodes, codec.String)
 	codec.Int(c, &x.ran)
 	codec.Int(c, &x.forgive)
+	if !c.Added() {
+		return
+	}
+	codec.Uint(c, &x.granted)
 }
 
 func lienKey(c *codec.Coder, x *accounting.LienID) {
@@ -57,7 +62,7 @@ func (t *tables) lateOf(node string, r *command.TaskReport) (late lateReport, is
 	}
 	id := accounting.LienID{Job: r.Job, Attempt: r.Attempt}
 	u, waits := t.unproven.Get(id)
-	if !waits || !slices.Contains(u.nodes, node) {
+	if !waits || !slices.Contains(u.nodes, node) || !sameGrant(r.Granted, u.granted) {
 		return late, false
 	}
 	// Both may be too short and neither too long: a daemon counts from when it was

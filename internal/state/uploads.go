@@ -42,7 +42,7 @@ func (s *State) putBlob(c *command.PutBlob) command.Result {
 	switch {
 	case c.Digest.IsZero() || c.Size < 1 || c.Size > maxBlob || c.Offset < 0 || len(c.Part) == 0 || int64(len(c.Part)) > c.Size:
 		return refusef(command.InvalidArgument, "a part of %d bytes at %d of a blob of %d, which may have %d", len(c.Part), c.Offset, c.Size, maxBlob)
-	case s.blobs.Has(c.Digest):
+	case c.Offset > 0 && !begun && s.blobs.Has(c.Digest): // a repetition after the last part
 		s.useBlob(c.Digest, 0, nil) // it stays for the job that comes
 		return &command.Done{Version: s.index}
 	case c.Offset == 0:

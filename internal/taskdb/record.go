@@ -14,6 +14,8 @@ type Task struct {
 	Phase  reconcile.Phase
 	Wanted []byte // what was accepted, in the protocol's encoding
 	CPUs   []int  // the cores set aside for it; none: it shares those left over
+	// Granted is the log index that granted the attempt; 0: unknown.
+	Granted uint64
 
 	Hooked    bool // the prolog was to run, so the epilog is
 	Signalled uint64

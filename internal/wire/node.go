@@ -104,7 +104,7 @@ func ReadReport(p *greylagv1.ReportRequest, node string) (*command.ReportTasks, 
 		if err != nil {
 			return nil, err
 		}
-		report := command.TaskReport{Job: cluster.JobID(t.GetJob()), Attempt: cluster.Attempt(t.GetAttempt()), Task: task}
+		report := command.TaskReport{Job: cluster.JobID(t.GetJob()), Attempt: cluster.Attempt(t.GetAttempt()), Task: task, Granted: t.GetGranted()}
 		if task.Phase >= cluster.TaskEnded {
 			report.Ran = time.Duration(min(max(0, t.GetRanMs()), maxRanMs)) * time.Millisecond
 		}
@@ -195,7 +195,7 @@ func ranIn(j *cluster.Job) string {
 func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait time.Duration, signals []*greylagv1.Signal) *greylagv1.WantedTask {
 	spec := j.Spec
 	w := &greylagv1.WantedTask{
-		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Ref: j.Ref().String(), ArrayIndex: j.Index,
+		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Granted: j.Granted, Ref: j.Ref().String(), ArrayIndex: j.Index,
 		Stop: j.State == cluster.Completing || !j.State.Holds(), KillWait: durationpb.New(killWait), Signals: signals,
 		TimeLimit: durationpb.New(spec.TimeLimit),
 		User:      spec.Owner.User, Uid: spec.Owner.UID, Gid: spec.Owner.GID,

@@ -416,47 +416,50 @@ func (x *WantedResponse) GetHeartbeat() bool {
 
 // WantedTask is one task that should exist on the node.
 type WantedTask struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
-	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Ref           string                 `protobuf:"bytes,3,opt,name=ref,proto3" json:"ref,omitempty"`
-	ArrayId       uint64                 `protobuf:"varint,4,opt,name=array_id,json=arrayId,proto3" json:"array_id,omitempty"`
-	ArrayIndex    int32                  `protobuf:"varint,5,opt,name=array_index,json=arrayIndex,proto3" json:"array_index,omitempty"`
-	ArraySize     int32                  `protobuf:"varint,6,opt,name=array_size,json=arraySize,proto3" json:"array_size,omitempty"`
-	Stop          bool                   `protobuf:"varint,7,opt,name=stop,proto3" json:"stop,omitempty"` // end it: the polite signal, then after kill_wait SIGKILL
-	KillWait      *durationpb.Duration   `protobuf:"bytes,8,opt,name=kill_wait,json=killWait,proto3" json:"kill_wait,omitempty"`
-	Signals       []*Signal              `protobuf:"bytes,9,rep,name=signals,proto3" json:"signals,omitempty"` // each is delivered once, by id
-	User          string                 `protobuf:"bytes,10,opt,name=user,proto3" json:"user,omitempty"`
-	Uid           uint32                 `protobuf:"varint,11,opt,name=uid,proto3" json:"uid,omitempty"`
-	Gid           uint32                 `protobuf:"varint,12,opt,name=gid,proto3" json:"gid,omitempty"`
-	Name          string                 `protobuf:"bytes,13,opt,name=name,proto3" json:"name,omitempty"`
-	Account       string                 `protobuf:"bytes,14,opt,name=account,proto3" json:"account,omitempty"`
-	Partition     string                 `protobuf:"bytes,15,opt,name=partition,proto3" json:"partition,omitempty"`
-	Qos           string                 `protobuf:"bytes,16,opt,name=qos,proto3" json:"qos,omitempty"`
-	Script        []byte                 `protobuf:"bytes,17,opt,name=script,proto3" json:"script,omitempty"`           // digest, for Fetch
-	Environment   []byte                 `protobuf:"bytes,18,opt,name=environment,proto3" json:"environment,omitempty"` // digest, for Fetch
-	Args          []string               `protobuf:"bytes,19,rep,name=args,proto3" json:"args,omitempty"`
-	WorkDir       string                 `protobuf:"bytes,20,opt,name=work_dir,json=workDir,proto3" json:"work_dir,omitempty"`
-	Input         string                 `protobuf:"bytes,21,opt,name=input,proto3" json:"input,omitempty"`
-	Output        string                 `protobuf:"bytes,22,opt,name=output,proto3" json:"output,omitempty"`
-	Error         string                 `protobuf:"bytes,23,opt,name=error,proto3" json:"error,omitempty"`
-	Append        bool                   `protobuf:"varint,24,opt,name=append,proto3" json:"append,omitempty"`
-	Image         string                 `protobuf:"bytes,25,opt,name=image,proto3" json:"image,omitempty"`
-	Nodes         []*NodeAllocation      `protobuf:"bytes,26,rep,name=nodes,proto3" json:"nodes,omitempty"` // of the whole job, in rank order
-	Rank          int32                  `protobuf:"varint,27,opt,name=rank,proto3" json:"rank,omitempty"`
-	TasksPerNode  int32                  `protobuf:"varint,28,opt,name=tasks_per_node,json=tasksPerNode,proto3" json:"tasks_per_node,omitempty"`
-	CpusPerTask   int32                  `protobuf:"varint,29,opt,name=cpus_per_task,json=cpusPerTask,proto3" json:"cpus_per_task,omitempty"`
-	TimeLimit     *durationpb.Duration   `protobuf:"bytes,30,opt,name=time_limit,json=timeLimit,proto3" json:"time_limit,omitempty"`
-	Restarts      int32                  `protobuf:"varint,31,opt,name=restarts,proto3" json:"restarts,omitempty"`
-	SubmitHost    string                 `protobuf:"bytes,32,opt,name=submit_host,json=submitHost,proto3" json:"submit_host,omitempty"`
-	Started       *timestamppb.Timestamp `protobuf:"bytes,33,opt,name=started,proto3" json:"started,omitempty"`
-	Idle          bool                   `protobuf:"varint,34,opt,name=idle,proto3" json:"idle,omitempty"`                               // keep the node for the job without starting the script
-	ArrayFirst    int32                  `protobuf:"varint,35,opt,name=array_first,json=arrayFirst,proto3" json:"array_first,omitempty"` // the lowest and the highest index of its array,
-	ArrayLast     int32                  `protobuf:"varint,36,opt,name=array_last,json=arrayLast,proto3" json:"array_last,omitempty"`
-	ArrayStep     int32                  `protobuf:"varint,37,opt,name=array_step,json=arrayStep,proto3" json:"array_step,omitempty"`         // and what is between two of them; 1 where that differs
-	GpusPerNode   int32                  `protobuf:"varint,38,opt,name=gpus_per_node,json=gpusPerNode,proto3" json:"gpus_per_node,omitempty"` // of the request; 0 where it has GPUs in all, or none
-	MemPerCpu     int64                  `protobuf:"varint,39,opt,name=mem_per_cpu,json=memPerCpu,proto3" json:"mem_per_cpu,omitempty"`       // bytes, of the request or the partition's default
-	MemPerGpu     int64                  `protobuf:"varint,40,opt,name=mem_per_gpu,json=memPerGpu,proto3" json:"mem_per_gpu,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Job          uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Attempt      uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Ref          string                 `protobuf:"bytes,3,opt,name=ref,proto3" json:"ref,omitempty"`
+	ArrayId      uint64                 `protobuf:"varint,4,opt,name=array_id,json=arrayId,proto3" json:"array_id,omitempty"`
+	ArrayIndex   int32                  `protobuf:"varint,5,opt,name=array_index,json=arrayIndex,proto3" json:"array_index,omitempty"`
+	ArraySize    int32                  `protobuf:"varint,6,opt,name=array_size,json=arraySize,proto3" json:"array_size,omitempty"`
+	Stop         bool                   `protobuf:"varint,7,opt,name=stop,proto3" json:"stop,omitempty"` // end it: the polite signal, then after kill_wait SIGKILL
+	KillWait     *durationpb.Duration   `protobuf:"bytes,8,opt,name=kill_wait,json=killWait,proto3" json:"kill_wait,omitempty"`
+	Signals      []*Signal              `protobuf:"bytes,9,rep,name=signals,proto3" json:"signals,omitempty"` // each is delivered once, by id
+	User         string                 `protobuf:"bytes,10,opt,name=user,proto3" json:"user,omitempty"`
+	Uid          uint32                 `protobuf:"varint,11,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid          uint32                 `protobuf:"varint,12,opt,name=gid,proto3" json:"gid,omitempty"`
+	Name         string                 `protobuf:"bytes,13,opt,name=name,proto3" json:"name,omitempty"`
+	Account      string                 `protobuf:"bytes,14,opt,name=account,proto3" json:"account,omitempty"`
+	Partition    string                 `protobuf:"bytes,15,opt,name=partition,proto3" json:"partition,omitempty"`
+	Qos          string                 `protobuf:"bytes,16,opt,name=qos,proto3" json:"qos,omitempty"`
+	Script       []byte                 `protobuf:"bytes,17,opt,name=script,proto3" json:"script,omitempty"`           // digest, for Fetch
+	Environment  []byte                 `protobuf:"bytes,18,opt,name=environment,proto3" json:"environment,omitempty"` // digest, for Fetch
+	Args         []string               `protobuf:"bytes,19,rep,name=args,proto3" json:"args,omitempty"`
+	WorkDir      string                 `protobuf:"bytes,20,opt,name=work_dir,json=workDir,proto3" json:"work_dir,omitempty"`
+	Input        string                 `protobuf:"bytes,21,opt,name=input,proto3" json:"input,omitempty"`
+	Output       string                 `protobuf:"bytes,22,opt,name=output,proto3" json:"output,omitempty"`
+	Error        string                 `protobuf:"bytes,23,opt,name=error,proto3" json:"error,omitempty"`
+	Append       bool                   `protobuf:"varint,24,opt,name=append,proto3" json:"append,omitempty"`
+	Image        string                 `protobuf:"bytes,25,opt,name=image,proto3" json:"image,omitempty"`
+	Nodes        []*NodeAllocation      `protobuf:"bytes,26,rep,name=nodes,proto3" json:"nodes,omitempty"` // of the whole job, in rank order
+	Rank         int32                  `protobuf:"varint,27,opt,name=rank,proto3" json:"rank,omitempty"`
+	TasksPerNode int32                  `protobuf:"varint,28,opt,name=tasks_per_node,json=tasksPerNode,proto3" json:"tasks_per_node,omitempty"`
+	CpusPerTask  int32                  `protobuf:"varint,29,opt,name=cpus_per_task,json=cpusPerTask,proto3" json:"cpus_per_task,omitempty"`
+	TimeLimit    *durationpb.Duration   `protobuf:"bytes,30,opt,name=time_limit,json=timeLimit,proto3" json:"time_limit,omitempty"`
+	Restarts     int32                  `protobuf:"varint,31,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	SubmitHost   string                 `protobuf:"bytes,32,opt,name=submit_host,json=submitHost,proto3" json:"submit_host,omitempty"`
+	Started      *timestamppb.Timestamp `protobuf:"bytes,33,opt,name=started,proto3" json:"started,omitempty"`
+	Idle         bool                   `protobuf:"varint,34,opt,name=idle,proto3" json:"idle,omitempty"`                               // keep the node for the job without starting the script
+	ArrayFirst   int32                  `protobuf:"varint,35,opt,name=array_first,json=arrayFirst,proto3" json:"array_first,omitempty"` // the lowest and the highest index of its array,
+	ArrayLast    int32                  `protobuf:"varint,36,opt,name=array_last,json=arrayLast,proto3" json:"array_last,omitempty"`
+	ArrayStep    int32                  `protobuf:"varint,37,opt,name=array_step,json=arrayStep,proto3" json:"array_step,omitempty"`         // and what is between two of them; 1 where that differs
+	GpusPerNode  int32                  `protobuf:"varint,38,opt,name=gpus_per_node,json=gpusPerNode,proto3" json:"gpus_per_node,omitempty"` // of the request; 0 where it has GPUs in all, or none
+	MemPerCpu    int64                  `protobuf:"varint,39,opt,name=mem_per_cpu,json=memPerCpu,proto3" json:"mem_per_cpu,omitempty"`       // bytes, of the request or the partition's default
+	MemPerGpu    int64                  `protobuf:"varint,40,opt,name=mem_per_gpu,json=memPerGpu,proto3" json:"mem_per_gpu,omitempty"`
+	// The log index that granted the attempt, never used twice: with job and attempt it
+	// names the task, also after the cluster was restored from a backup.
+	Granted       uint64 `protobuf:"varint,41,opt,name=granted,proto3" json:"granted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -771,6 +774,13 @@ func (x *WantedTask) GetMemPerGpu() int64 {
 	return 0
 }
 
+func (x *WantedTask) GetGranted() uint64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
 type Signal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // log index that asked for it
@@ -1051,6 +1061,7 @@ type ReportedTask struct {
 	GpuKnownMs         int64                `protobuf:"varint,14,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"`
 	GpuMemoryPeakBytes *int64               `protobuf:"varint,15,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
 	UserTime           *durationpb.Duration `protobuf:"bytes,16,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // of cpu_time
+	Granted            uint64               `protobuf:"varint,17,opt,name=granted,proto3" json:"granted,omitempty"`                  // of the WantedTask; 0 where the node has no record of it
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1195,6 +1206,13 @@ func (x *ReportedTask) GetUserTime() *durationpb.Duration {
 		return x.UserTime
 	}
 	return nil
+}
+
+func (x *ReportedTask) GetGranted() uint64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
 }
 
 type ReportResponse struct {
@@ -1486,7 +1504,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xa4\t\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xbe\t\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -1536,7 +1554,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"array_step\x18% \x01(\x05R\tarrayStep\x12\"\n" +
 	"\rgpus_per_node\x18& \x01(\x05R\vgpusPerNode\x12\x1e\n" +
 	"\vmem_per_cpu\x18' \x01(\x03R\tmemPerCpu\x12\x1e\n" +
-	"\vmem_per_gpu\x18( \x01(\x03R\tmemPerGpu\"O\n" +
+	"\vmem_per_gpu\x18( \x01(\x03R\tmemPerGpu\x12\x18\n" +
+	"\agranted\x18) \x01(\x04R\agranted\"O\n" +
 	"\x06Signal\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x1d\n" +
@@ -1562,7 +1581,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05tasks\x18\x03 \x03(\v2\x18.greylag.v1.ReportedTaskR\x05tasks\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
 	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12\x1a\n" +
-	"\bcounting\x18\x06 \x01(\x04R\bcounting\"\xe0\x04\n" +
+	"\bcounting\x18\x06 \x01(\x04R\bcounting\"\xfa\x04\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
@@ -1583,7 +1602,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\fgpu_known_ms\x18\x0e \x01(\x03R\n" +
 	"gpuKnownMs\x126\n" +
 	"\x15gpu_memory_peak_bytes\x18\x0f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
-	"\tuser_time\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\buserTimeB\x18\n" +
+	"\tuser_time\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12\x18\n" +
+	"\agranted\x18\x11 \x01(\x04R\agrantedB\x18\n" +
 	"\x16_gpu_memory_peak_bytes\"&\n" +
 	"\x0eReportResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"&\n" +

@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"log/slog"
+	"testing"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+)
+
+// TestClusterRestored: after a restore the controllers want job and attempt numbers that
+// the node has on record from the lost time. What ran under them is killed and forgotten,
+// what was not begun never begins, and the new tasks run; no report lets the controllers
+// take a new task for one that the node lost.
+func TestClusterRestored(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", nil)
+	granted := func(index uint64) func(*greylagv1.WantedTask) {
+		return func(w *greylagv1.WantedTask) { w.WorkDir, w.Granted = n.home, index }
+	}
+	n.want(at(1, 1), "#!/bin/sh\necho old >> ran\nexec sleep 1000\n", granted(50))
+	n.reach(at(1, 1), "started")
+	n.want(at(2, 1), "#!/bin/sh\necho never >> ran\n", func(w *greylagv1.WantedTask) {
+		granted(51)(w)
+		delete(n.blobs, [32]byte(w.Script)) // so that it waits
+	})
+	n.until("accepted", func() bool { return n.last(at(2, 1)) != nil })
+	waitFor(t, "it to run", func() bool { return n.read("ran") == "old\n" })
+	n.change(func() { n.version, n.lives, n.reports = 900, n.lives+1, nil; clear(n.wanted) })
+	n.want(at(1, 1), "#!/bin/sh\necho new >> ran\n", granted(901))
+	n.until("the new task ended", func() bool {
+		task := n.last(at(1, 1))
+		return task != nil && task.GetGranted() == 901 && task.GetPhase() == "clean"
+	})
+	if end := n.settled(at(1, 1)); end.GetCause() != "exited" || n.read("ran") != "old\nnew\n" {
+		t.Errorf("report %v, ran %q", end, n.read("ran"))
+	}
+	n.until("clean", func() bool { return len(n.reports[len(n.reports)-1].GetTasks()) == 0 })
+	for _, r := range n.reports {
+		known := r.GetSeen() < 901
+		for _, task := range r.GetTasks() {
+			known = known || task.GetJob() == 1 && task.GetGranted() == 901
+			if task.GetGranted() == 50 && task.GetCause() == "exited" && task.GetExitSignal() != 9 {
+				t.Errorf("a task of the lost time ended by itself: %v", task)
+			}
+		}
+		if !known && len(r.GetTasks()) > 0 {
+			t.Errorf("a report says that the node lacks the new task: %v", r)
+		}
+	}
+}
+
+// TestLogWasCutBack: a leader that sends one set, older than what the node acted on, and
+// then only heartbeats, is followed when that has lasted.
+func TestLogWasCutBack(t *testing.T) {
+	a := &Agent{log: slog.New(slog.DiscardHandler)}
+	a.floor = 100
+	heartbeat := &greylagv1.WantedResponse{Heartbeat: true}
+	a.hear(&greylagv1.WantedResponse{Version: 3})
+	a.hear(heartbeat)
+	if a.set != nil {
+		t.Fatal("an old set was followed at once")
+	}
+	a.refused = a.refused.Add(-rollbackPatience)
+	a.hear(heartbeat)
+	if a.set == nil || a.floor != 3 {
+		t.Fatalf("the set is %+v, the floor %d", a.set, a.floor)
+	}
+}

@@ -1,0 +1,103 @@
+package state
+
+import (
+	"fmt"
+
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// History records the last restore from a backup, and from where on finished jobs and
+// journal entries exist. The zero value: the cluster was never restored.
+type History struct {
+	Restored cluster.Instant // when, by the log's clock
+	Taken    cluster.Instant // when the backup was made
+	Index    uint64          // of the log entry that recorded the restore
+	// FirstJob is the number of the first finished job that exists; 0 means all exist.
+	FirstJob uint64
+	// JobsSince is when job FirstJob ended, or the restore where no finished job was kept.
+	JobsSince cluster.Instant
+	// Credits and Audit are the last entries of the journals that were left out, 0 for
+	// none: the chains begin after them, with these hashes.
+	Credits     uint64
+	CreditsHead accounting.Hash
+	Audit       uint64
+	AuditHead   command.AuditHash
+}
+
+// History is the last restore of the cluster.
+func (v *View) History() History { return v.history }
+
+func historyFields(c *codec.Coder, h *History) {
+	codec.Int(c, &h.Restored)
+	codec.Int(c, &h.Taken)
+	codec.Uint(c, &h.Index)
+	codec.Uint(c, &h.FirstJob)
+	codec.Int(c, &h.JobsSince)
+	codec.Uint(c, &h.Credits)
+	codec.Fixed(c, h.CreditsHead[:])
+	codec.Uint(c, &h.Audit)
+	codec.Fixed(c, h.AuditHead[:])
+}
+
+// restored records a restore. What the backup left out stays absent: the finished jobs
+// before those that the state itself holds, and all journal entries so far.
+func (s *State) restored(c *command.Restored) command.Result {
+	h := s.history
+	h.Restored, h.Taken, h.Index = s.now, c.Taken, s.index
+	if !c.History {
+		h.FirstJob, h.JobsSince = s.finished+1, s.now
+		if first, j, found := s.tail.First(); found {
+			h.FirstJob, h.JobsSince = first, j.Ended
+		}
+		if s.finished == 0 || h.FirstJob == 1 { // nothing is missing
+			h.FirstJob, h.JobsSince = 0, 0
+		}
+		if s.credits != nil {
+			h.Credits, h.CreditsHead = s.credits.Head()
+		}
+		h.Audit, h.AuditHead = s.audited.seq, s.audited.head
+	}
+	s.putHistory(h)
+	return &command.Done{Version: s.index}
+}
+
+// putHistory replaces the history, of which the digest covers one that is set.
+func (s *State) putHistory(h History) {
+	s.digest ^= s.hashHistory() // of the old one
+	s.history = h
+	s.digest ^= s.hashHistory()
+}
+
+func (s *State) hashHistory() uint64 {
+	if s.history == (History{}) {
+		return 0
+	}
+	return hashRecord(&s.hashes, seed(hashHistory, 0), &s.history, historyFields)
+}
+
+func (v *View) encodeHistory(f *frames) {
+	if v.history != (History{}) {
+		f.of(frameHistory)
+		record(f, &none{}, noKey, &v.history, historyFields)
+	}
+}
+
+func (x *restoring) readHistory(c *codec.Coder) {
+	codec.Record(c, &x.history, historyFields)
+	h := &x.history
+	if !c.Failed() && (h.Restored == 0 || h.FirstJob > x.finished+1 || h.Audit > x.audited.seq) {
+		c.Fail("the history is not well formed")
+	}
+}
+
+// restoredDeed describes a restore for the audit journal.
+func restoredDeed(c *command.Restored) string {
+	with := "without history"
+	if c.History {
+		with = "with history"
+	}
+	return fmt.Sprintf("from the backup of %s, %s", c.Taken.Time().UTC().Format("2006-01-02T15:04:05Z"), with)
+}
