@@ -78,6 +78,37 @@ func (s Script) nearly() (warnings []string) {
 	return warnings
 }
 
+// late warns of #GSUB and #SBATCH lines with options after the first command, which set nothing.
+// One warning names the first of them. O(lines).
+func (s Script) late() []string {
+	if s.Name == wrapped {
+		return nil
+	}
+	command, n := 0, 0
+	for line := range bytes.Lines(s.Text) {
+		n++
+		text := bytes.TrimSpace(line)
+		if command == 0 && len(text) > 0 && text[0] != '#' {
+			command = n
+		}
+		if command > 0 && isDirective(line) {
+			return []string{fmt.Sprintf("%s:%d: ignored: options count only before the first command, which is on line %d; move this line up", printable(s.Name), n, command)}
+		}
+	}
+	return nil
+}
+
+// isDirective reports whether a line would be a directive with options above the first command.
+func isDirective(line []byte) bool {
+	for _, mark := range []string{"#GSUB", "#SBATCH"} {
+		tail, found := bytes.CutPrefix(line, []byte(mark))
+		if found && len(tail) > 0 && (tail[0] == ' ' || tail[0] == '\t') && bytes.HasPrefix(bytes.TrimSpace(tail), []byte("-")) {
+			return true
+		}
+	}
+	return false
+}
+
 // split cuts a line into words as a shell does, with quotes and backslashes but
 // without expansion. A # that begins a word ends the line.
 func split(line string) ([]string, error) {

@@ -2,6 +2,7 @@ package jobscript
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -21,8 +22,19 @@ func (r *resolver) finish(o *Options) {
 	r.finishMemory(o)
 	r.finishDeadline(o)
 	finishVariables(o)
+	r.warnUnknownWords(o)
 	if o.Wait && o.Hold {
 		r.warnings = append(r.warnings, "the job is held: --wait lasts until somebody releases it")
+	}
+}
+
+// warnUnknownWords warns of %-words in file names that no node replaces: jobs that share such a
+// name overwrite each other's file.
+func (r *resolver) warnUnknownWords(o *Options) {
+	for _, file := range []struct{ option, pattern string }{{"--output", o.Output}, {"--error", o.Error}, {"--input", o.Input}} {
+		if unknown := cluster.UnknownWords(file.pattern); len(unknown) > 0 {
+			r.warnings = append(r.warnings, fmt.Sprintf("%s: %s has no meaning and stays in the file name; known are %%j %%J %%A %%a %%b %%x %%u %%N %%n %%t %%s %%r, and %%%% for a percent sign", file.option, strings.Join(unknown, " ")))
+		}
 	}
 }
 

@@ -60,7 +60,8 @@ type place int
 const (
 	inSBATCH place = iota
 	inGSUB
-	inEnvironment
+	inSlurmEnvironment // SBATCH_* variables
+	inEnvironment      // GSUB_* variables
 	onCommandLine
 )
 

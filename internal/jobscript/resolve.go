@@ -85,7 +85,7 @@ type resolver struct {
 }
 
 func (r *resolver) script(s Script) {
-	r.warnings = append(r.warnings, s.nearly()...)
+	r.warnings = append(append(r.warnings, s.nearly()...), s.late()...)
 	for _, d := range s.Directives() {
 		where := fmt.Sprintf("%s:%d", printable(s.Name), d.Line)
 		if d.Broken != "" {
@@ -126,45 +126,46 @@ func lineFault(where string, line int, err error) *Fault {
 	return fault
 }
 
+// slurmPrefix begins the variables that sbatch(1) reads. They count before the script's lines
+// and after GSUB_ variables.
+const slurmPrefix = "SBATCH_"
+
+// slurmNames are the variables of sbatch(1) whose option has another name.
+var slurmNames = map[string]string{
+	"TIMELIMIT": "TIME", "ARRAY_INX": "ARRAY", "MEM_PER_NODE": "MEM", "DEBUG": "VERBOSE", "WAIT4SWITCH": "",
+	"WAIT_ALL_NODES": "", "NETWORK": "", "POWER": "",
+}
+
 func (r *resolver) environment(environ []string) {
-	for _, pair := range environ {
-		name, value, _ := strings.Cut(pair, "=")
-		if rest, slurm := strings.CutPrefix(name, "SBATCH_"); slurm && value != "" {
-			r.warnings = append(r.warnings, r.ofSlurm(name, rest))
-			continue
+	for _, prefix := range []string{slurmPrefix, EnvironmentPrefix} {
+		for _, pair := range environ {
+			name, value, _ := strings.Cut(pair, "=")
+			if rest, found := strings.CutPrefix(name, prefix); found && value != "" { // an empty variable is as good as none
+				r.variable(prefix, name, rest, value)
+			}
 		}
-		rest, ours := strings.CutPrefix(name, EnvironmentPrefix)
-		if !ours || value == "" { // an empty variable is as good as none
-			continue
-		}
-		o := getopt.Lookup(r.plain, strings.ToLower(strings.ReplaceAll(rest, "_", "-")))
-		if o == nil {
-			r.warnings = append(r.warnings, fmt.Sprintf("%s stands for no option and is ignored", printable(name)))
-			continue
-		}
-		row := r.row(o.Long)
-		if o.Value == "" && (value == "0" || strings.EqualFold(value, "no") || strings.EqualFold(value, "false")) || row.onlyTyped {
-			continue
-		}
-		r.asks = append(r.asks, ask{row, inEnvironment, name, 0, "--" + o.Long, value})
 	}
 }
 
-// ofSlurm is the warning about a variable that sbatch reads and gsubmit does not.
-func (r *resolver) ofSlurm(name, rest string) string {
-	switch rest {
-	case "TIMELIMIT":
-		rest = "TIME"
-	case "ARRAY_INX":
-		rest = "ARRAY"
-	case "MEM_PER_NODE":
-		rest = "MEM"
+// variable takes one variable for the option that the rest of its name stands for.
+func (r *resolver) variable(prefix, name, rest, value string) {
+	at := inEnvironment
+	if prefix == slurmPrefix {
+		at = inSlurmEnvironment
+		if option, renamed := slurmNames[rest]; renamed {
+			rest = option
+		}
 	}
 	o := getopt.Lookup(r.plain, strings.ToLower(strings.ReplaceAll(rest, "_", "-")))
-	if o == nil || r.row(o.Long).onlyTyped || r.row(o.Long).set == nil { // no variable of ours does anything for it
-		return printable(name) + " is sbatch's and is ignored"
+	if o == nil || at == inSlurmEnvironment && r.row(o.Long).onlyTyped {
+		r.warnings = append(r.warnings, fmt.Sprintf("%s stands for no option and is ignored", printable(name)))
+		return
 	}
-	return printable(name) + " is sbatch's and is ignored: set " + EnvironmentPrefix + rest + " instead"
+	row := r.row(o.Long)
+	if o.Value == "" && (value == "0" || strings.EqualFold(value, "no") || strings.EqualFold(value, "false")) || row.onlyTyped {
+		return
+	}
+	r.asks = append(r.asks, ask{row, at, name, 0, "--" + o.Long, value})
 }
 
 // apply carries out the asks, weakest place first.

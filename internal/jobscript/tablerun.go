@@ -13,7 +13,7 @@ func runRows(all []option) []option {
 			set: text(func(o *Options) *string { return &o.Image })},
 		{Option: getopt.Option{Long: "chdir", Short: 'D', Value: "FOLDER", Help: "working directory [this one]"},
 			set: text(func(o *Options) *string { return &o.WorkDir })},
-		{Option: getopt.Option{Long: "output", Short: 'o', Value: "FILE", Help: "its output; %j job, %A array, %a index, %x name, %u user, %N node, %n rank, %r restarts [greylag-%j.out]"},
+		{Option: getopt.Option{Long: "output", Short: 'o', Value: "FILE", Help: "its output; %j job, %A array, %a index, %x name, %u user, %N node, %n rank, %r restarts, %% percent [greylag-%j.out]"},
 			set: text(func(o *Options) *string { return &o.Output })},
 		{Option: getopt.Option{Long: "error", Short: 'e', Value: "FILE", Help: "its error output [that of --output]"},
 			set: text(func(o *Options) *string { return &o.Error })},

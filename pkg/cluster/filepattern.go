@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,8 +20,9 @@ type FileWords struct {
 	Rank       int32  // of the node; below 0: %n stays as it is
 }
 
-// Expand writes a pattern as sbatch does: %j job, %A array, %a index in it, %x name,
-// %u user, %N node, %n rank of the node, %t task (0), %r restarts, %% a percent sign. A
+// Expand writes a pattern as sbatch does: %j and %J job, %A array, %a index in it, %b the
+// index modulo 10, %x name, %u user, %N node, %n rank of the node, %t task (0), %s step
+// (batch), %r restarts, %% a percent sign. A
 // number between % and the letter pads numbers with zeros. What is not a pattern stays
 // as it is. A name cannot add folders.
 func (w FileWords) Expand(pattern string) string {
@@ -58,7 +60,7 @@ func (w FileWords) Expand(pattern string) string {
 // word is what one letter stands for.
 func (w FileWords) word(letter byte) (text string, number, known bool) {
 	switch letter {
-	case 'j':
+	case 'j', 'J': // %J is JOB.STEP for a step and the job alone for a batch script
 		return strconv.FormatUint(uint64(w.Job), 10), true, true
 	case 'A':
 		if w.Array == 0 {
@@ -67,6 +69,10 @@ func (w FileWords) word(letter byte) (text string, number, known bool) {
 		return strconv.FormatUint(uint64(w.Array), 10), true, true
 	case 'a':
 		return strconv.Itoa(int(max(w.Index, 0))), true, true
+	case 'b':
+		return strconv.Itoa(int(max(w.Index, 0)) % 10), true, true
+	case 's':
+		return "batch", false, true
 	case 'n':
 		return strconv.Itoa(int(w.Rank)), true, w.Rank >= 0
 	case 't':
@@ -83,4 +89,25 @@ func (w FileWords) word(letter byte) (text string, number, known bool) {
 		return "%", false, true
 	}
 	return "", false, false
+}
+
+// UnknownWords returns what follows each % of a pattern that Expand leaves as it is, such as
+// "%q", each once. O(length).
+func UnknownWords(pattern string) (unknown []string) {
+	any := FileWords{Node: "node"}
+	for rest := pattern; ; {
+		_, after, found := strings.Cut(rest, "%")
+		if !found {
+			return unknown
+		}
+		letters := strings.TrimLeft(after, "0123456789")
+		if letters == "" {
+			return unknown
+		}
+		r := []rune(letters)[0]
+		if _, _, known := any.word(letters[0]); !known && !slices.Contains(unknown, "%"+string(r)) {
+			unknown = append(unknown, "%"+string(r))
+		}
+		rest = letters[len(string(r)):]
+	}
 }

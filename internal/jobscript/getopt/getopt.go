@@ -58,7 +58,8 @@ func (e *Error) Error() string { return e.Problem }
 // Hint is the advice.
 func (e *Error) Hint() string { return e.Advice }
 
-// Parse finds the options of table among words. The options point into table.
+// Parse finds the options of table among words. A long name may be cut short as long as
+// it stands for one option. The options point into table.
 // The error is an *Error. O(words × table).
 func Parse(table []Option, words []string, order Order) (found []Found, operands []string, err error) {
 	for i := 0; i < len(words); i++ {
@@ -91,9 +92,11 @@ func Parse(table []Option, words []string, order Order) (found []Found, operands
 
 func long(table []Option, word string, rest []string) ([]Found, int, error) {
 	name, value, given := strings.Cut(word[2:], "=")
-	o := Lookup(table, name)
+	o, matches := abbreviated(table, name)
 	as := "--" + name
 	switch {
+	case len(matches) > 1:
+		return nil, 0, &Error{fmt.Sprintf("option %s is ambiguous: %s", as, strings.Join(matches, ", ")), "write the whole name"}
 	case o == nil:
 		return nil, 0, unknown(table, as, name)
 	case given && o.Value == "":
@@ -134,6 +137,26 @@ func short(table []Option, word string, rest []string) ([]Found, int, error) {
 
 func noValue(o *Option, as string) error {
 	return &Error{fmt.Sprintf("option %s needs a value", as), fmt.Sprintf("write %s %s", as, o.Value)}
+}
+
+// abbreviated returns the option that a long name or a prefix of one stands for, as
+// getopt_long(3) does: an exact name wins. Matches are the names that share the prefix when
+// they belong to several options. O(table).
+func abbreviated(table []Option, name string) (o *Option, matches []string) {
+	if o = Lookup(table, name); o != nil || name == "" {
+		return o, nil
+	}
+	for i := range table {
+		for _, long := range append([]string{table[i].Long}, table[i].Aliases...) {
+			if strings.HasPrefix(long, name) && o != &table[i] {
+				o, matches = &table[i], append(matches, "--"+long)
+			}
+		}
+	}
+	if len(matches) > 1 {
+		o = nil
+	}
+	return o, matches
 }
 
 // Lookup finds an option by its long name or an alias; nil when there is none.

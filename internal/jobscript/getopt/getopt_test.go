@@ -35,6 +35,10 @@ func TestParse(t *testing.T) {
 		{"--user", Anywhere, "option --user needs a value: write --user NAME"},
 		{"-vu", Anywhere, "option -u needs a value: write -u NAME"},
 		{"--verbose=1", Anywhere, `option --verbose takes no value, got "1": write --verbose alone`},
+		{"--verb --own=me --us they", Anywhere, "--verb= --own=me --us=they | "},
+		{"--n", Anywhere, "--n=100 | "},
+		{"--ver=1", Anywhere, `option --ver takes no value, got "1": write --ver alone`},
+		{"--=x", Anywhere, `unknown option "--": see --help for the options there are`},
 		{"--usr x", Anywhere, `unknown option "--usr": did you mean --user?`},
 		{"-mser=4", Anywhere, `unknown option "-m": did you mean --user?`},
 		{"-x", Anywhere, `unknown option "-x": see --help for the options there are`},
@@ -105,4 +109,12 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: %d operands", text, len(operands))
 		}
 	})
+}
+
+func TestPrefixOfSeveralOptionsIsRefused(t *testing.T) {
+	_, _, err := Parse([]Option{{Long: "gpus", Value: "N"}, {Long: "gpu-bind", Value: "HOW"}}, []string{"--gpu=4"}, Anywhere)
+	var e *Error
+	if !errors.As(err, &e) || e.Problem != "option --gpu is ambiguous: --gpus, --gpu-bind" {
+		t.Errorf("got %v", err)
+	}
 }
