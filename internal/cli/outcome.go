@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -32,36 +34,35 @@ type outcomeJSON struct {
 // tooLate is the code of a change to a job that had ended already.
 const tooLate = "failed_precondition"
 
-// Outcomes tells what a change did to each job. The error carries the exit
-// status: that of the failures if they agree, else Failed.
+// Outcomes tells what a change did to each job, elements of an array to which the same happened in
+// one line. The error carries the exit status: that of the failures if they agree, else Failed.
 func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) error {
 	all := []outcomeJSON{} // [] in JSON, not null
 	status := OK
 	for _, o := range outcomes {
 		all = append(all, outcomeJSON{o.Ref, o.Id, o.State, o.Error, o.Code, o.Note})
+	}
+	for _, same := range foldOutcomes(outcomes) {
+		o := same.first
 		if o.Error == "" {
 			if style.Verbose {
-				p.Note("job %s %s", o.Ref, style.Verb)
+				p.Note("job %s %s", same.ref(), style.Verb)
 			}
 			if o.Note != "" && !style.JSON {
-				p.Warn(fmt.Sprintf("job %s: %s", o.Ref, o.Note))
+				p.Warn(fmt.Sprintf("job %s: %s", same.ref(), o.Note))
 			}
 			continue
 		}
 		if style.Quiet && o.Code == tooLate {
 			continue
 		}
-		text := o.Error
-		if !strings.HasPrefix(text, "job "+o.Ref+" ") { // else it names the job itself
-			text = "job " + o.Ref + ": " + text
-		}
 		done := style.EndedIsDone && hadEnded(o)
 		switch {
 		case style.JSON:
 		case done:
-			p.Warn(text)
+			p.Warn(same.problem())
 		default:
-			p.complain("error", text)
+			p.complain("error", same.problem())
 		}
 		if done {
 			continue
@@ -81,6 +82,61 @@ func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) er
 	}
 	return Exit(status)
 }
+
+// sameOutcome is a job, or the elements of an array to which the same happened.
+type sameOutcome struct {
+	first   *greylagv1.Outcome
+	array   string // the array's id; "" for a single job
+	indices []int32
+}
+
+// foldOutcomes groups the outcomes of elements of one array that differ in the index alone, in
+// the order of the first of each. O(outcomes).
+func foldOutcomes(outcomes []*greylagv1.Outcome) []sameOutcome {
+	type key struct{ array, state, problem, code, note string }
+	at := map[key]int{}
+	var groups []sameOutcome
+	for _, o := range outcomes {
+		array, text, _ := strings.Cut(o.Ref, "_")
+		index, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			groups = append(groups, sameOutcome{first: o})
+			continue
+		}
+		k := key{array, o.State, withoutRef(o), o.Code, o.Note}
+		i, known := at[k]
+		if !known {
+			i = len(groups)
+			at[k] = i
+			groups = append(groups, sameOutcome{first: o, array: array})
+		}
+		groups[i].indices = append(groups[i].indices, int32(index))
+	}
+	for i := range groups {
+		slices.Sort(groups[i].indices)
+	}
+	return groups
+}
+
+// ref is the job's id, or 40_[1-3,7] for several elements.
+func (s sameOutcome) ref() string {
+	if len(s.indices) < 2 {
+		return s.first.Ref
+	}
+	return s.array + "_[" + string(appendIndices(nil, s.indices)) + "]"
+}
+
+// problem is the error with the jobs that it is about.
+func (s sameOutcome) problem() string {
+	text := withoutRef(s.first)
+	if text == s.first.Error {
+		return "job " + s.ref() + ": " + text
+	}
+	return "job " + s.ref() + " " + text
+}
+
+// withoutRef is the error of an outcome without the job's id in front.
+func withoutRef(o *greylagv1.Outcome) string { return strings.TrimPrefix(o.Error, "job "+o.Ref+" ") }
 
 // hadEnded reports that a change came too late, not that it was wrong.
 func hadEnded(o *greylagv1.Outcome) bool {

@@ -135,6 +135,11 @@ type UpdateJobs struct {
 	Depends                  *[]cluster.Dependency
 	Reservation              *string
 	Nodes, GPUsPerNode, GPUs *int32
+	// TimeLimitBy is added to a time limit; it is not given together with TimeLimit.
+	TimeLimitBy time.Duration
+	// Each of the amounts of memory replaces the others.
+	MemPerNode, MemPerCPU, MemPerGPU *cluster.Bytes
+	NodeList, Features               *[]string
 }
 
 // RegisterNode describes a node that has dialled in. Only the fields that a node

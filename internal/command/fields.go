@@ -90,6 +90,16 @@ func updateFields(c *codec.Coder, x *UpdateJobs) {
 		depends = *x.Depends
 	}
 	delayFields(c, depends)
+	if !c.Added() {
+		return
+	}
+	codec.Int(c, &x.TimeLimitBy)
+	for _, memory := range [...]**cluster.Bytes{&x.MemPerNode, &x.MemPerCPU, &x.MemPerGPU} {
+		codec.Optional(c, memory, codec.Int[cluster.Bytes])
+	}
+	for _, words := range [...]**[]string{&x.NodeList, &x.Features} {
+		codec.Optional(c, words, func(c *codec.Coder, list *[]string) { codec.List(c, list, codec.String) })
+	}
 }
 
 func registerFields(c *codec.Coder, x *RegisterNode) { codec.Record(c, &x.Node, NodeFields) }

@@ -214,12 +214,12 @@ func nodeRows(all []option) []option {
 			set: func(o *Options, v string, _ time.Time) (err error) { o.Request.Nodes, err = parseNodes(v); return err }},
 		{Option: getopt.Option{Long: "constraint", Short: 'C', Value: "FEATURES", Help: "only nodes with these features, joined by &"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
-				o.Request.Features, err = parseFeatures(v)
+				o.Request.Features, err = ParseFeatures(v)
 				return err
 			}},
 		{Option: getopt.Option{Long: "nodelist", Short: 'w', Value: "NODES", Help: "only these nodes: gpu[001-004],gpu7"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
-				o.Request.NodeList, err = parseHosts(v)
+				o.Request.NodeList, err = ParseHosts(v)
 				return err
 			}},
 		{Option: getopt.Option{Long: "region", Value: "REGIONS", Help: "only nodes of these regions, joined by commas"},
@@ -229,7 +229,7 @@ func nodeRows(all []option) []option {
 			}},
 		{Option: getopt.Option{Long: "exclude", Short: 'x', Value: "NODES", Help: "none of these nodes"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
-				o.Request.Exclude, err = parseHosts(v)
+				o.Request.Exclude, err = ParseHosts(v)
 				return err
 			}},
 		{Option: getopt.Option{Long: "connect", Value: "HOW[@TIME]", Help: "how near its GPUs have to be: nvlink (all in one domain), nvlink-node (those of each node), leaf (one leaf switch), any; with @TIME it waits so long for it and then starts without"},

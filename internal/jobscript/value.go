@@ -91,8 +91,8 @@ func parseRegions(word string) ([]string, error) {
 	return regions, nil
 }
 
-// parseFeatures reads features joined by & or a comma: all must be there.
-func parseFeatures(word string) ([]string, error) {
+// ParseFeatures reads features joined by & or a comma: all must be there.
+func ParseFeatures(word string) ([]string, error) {
 	features := strings.FieldsFunc(word, func(r rune) bool { return r == '&' || r == ',' })
 	for _, f := range features {
 		if !isWord(f, "") {
@@ -105,7 +105,8 @@ func parseFeatures(word string) ([]string, error) {
 	return features, nil
 }
 
-func parseHosts(word string) ([]string, error) {
+// ParseHosts reads a host list such as gpu[001-004],login1; an empty one is an error.
+func ParseHosts(word string) ([]string, error) {
 	names, err := hostlist.Expand(word)
 	if err != nil {
 		return nil, &hinted{err.Error(), "write names like gpu[001-004],login1"}

@@ -105,6 +105,10 @@ type remade struct {
 // setFields changes what was submitted. Specifications that were shared stay so:
 // made holds the new one of each that this command has changed.
 func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*cluster.JobSpec]*remade) *command.Refusal {
+	c, refusal := withLimit(old, c)
+	if refusal != nil {
+		return refusal
+	}
 	if refusal := maySet(old, c); refusal != nil {
 		return refusal
 	}
@@ -144,6 +148,22 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 	return nil
 }
 
+// withLimit returns the change with the time limit that a change by some time comes to. No limit
+// stays none.
+func withLimit(old *cluster.Job, c *command.UpdateJobs) (*command.UpdateJobs, *command.Refusal) {
+	was := old.Spec.TimeLimit
+	if c.TimeLimitBy == 0 || was == 0 {
+		return c, nil
+	}
+	limit := was + c.TimeLimitBy
+	if limit <= 0 || limit < was == (c.TimeLimitBy > 0) { // the sum may overflow
+		return nil, refusef(command.InvalidArgument, "job %s: a time limit of %s cannot be changed by %s", old.Ref(), cluster.FormatLimit(was), c.TimeLimitBy)
+	}
+	changed := *c
+	changed.TimeLimit = &limit
+	return &changed, nil
+}
+
 // changedSpec is a specification with what a command sets.
 func changedSpec(spec *cluster.JobSpec, c *command.UpdateJobs) cluster.JobSpec {
 	changed := *spec
@@ -168,6 +188,14 @@ func changedSpec(spec *cluster.JobSpec, c *command.UpdateJobs) cluster.JobSpec {
 	assign(&changed.Request.Nodes, c.Nodes)
 	assign(&changed.Request.GPUsPerNode, c.GPUsPerNode)
 	assign(&changed.Request.GPUs, c.GPUs)
+	assign(&changed.Request.NodeList, c.NodeList)
+	assign(&changed.Request.Features, c.Features)
+	if c.MemPerNode != nil || c.MemPerCPU != nil || c.MemPerGPU != nil {
+		changed.Request.MemPerNode, changed.Request.MemPerCPU, changed.Request.MemPerGPU = 0, 0, 0
+		assign(&changed.Request.MemPerNode, c.MemPerNode)
+		assign(&changed.Request.MemPerCPU, c.MemPerCPU)
+		assign(&changed.Request.MemPerGPU, c.MemPerGPU)
+	}
 	return changed
 }
 
@@ -190,7 +218,7 @@ func maySet(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
 	case !waits && begins:
 		return refusef(command.Conflict, "job %s is %s: begin, deadline, dependency and reservation can be changed only while it is pending", old.Ref(), old.State)
 	case !waits && resizes(c):
-		return refusef(command.Conflict, "job %s is %s: how many nodes and GPUs it has can be changed only while it is pending", old.Ref(), old.State)
+		return refusef(command.Conflict, "job %s is %s: nodes, GPUs, memory and features can be changed only while it is pending", old.Ref(), old.State)
 	case c.ArrayLimit != nil && old.Array == 0:
 		return refusef(command.InvalidArgument, "job %s is no array", old.Ref())
 	case c.Nice != nil && *c.Nice < 0 && !operator:
@@ -201,9 +229,11 @@ func maySet(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
 	return nil
 }
 
-// resizes reports whether a command changes how many nodes or GPUs a job asks for.
+// resizes reports whether a command changes how many nodes, GPUs or how much memory a job asks
+// for, or of which nodes.
 func resizes(c *command.UpdateJobs) bool {
-	return c.Nodes != nil || c.GPUsPerNode != nil || c.GPUs != nil
+	return c.Nodes != nil || c.GPUsPerNode != nil || c.GPUs != nil || c.MemPerNode != nil || c.MemPerCPU != nil || c.MemPerGPU != nil ||
+		c.NodeList != nil || c.Features != nil
 }
 
 // longer compares time limits; 0 is none.

@@ -122,6 +122,19 @@ func (x *script) change(verb string, w words) string {
 		list := x.dependsOn(w)
 		c.Depends = &list
 	}
+	c.TimeLimitBy = w.duration("by")
+	for key, field := range map[string]**cluster.Bytes{"mem": &c.MemPerNode, "mempercpu": &c.MemPerCPU, "mempergpu": &c.MemPerGPU} {
+		if _, there := w.keys[key]; there {
+			size := cluster.Bytes(w.number(key, 0)) << 30
+			*field = &size
+		}
+	}
+	for key, field := range map[string]**[]string{"nodelist": &c.NodeList, "features": &c.Features} {
+		if list, there := w.keys[key]; there {
+			words := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
+			*field = &words
+		}
+	}
 	return x.apply(c)
 }
 

@@ -21,6 +21,14 @@ func ReadUpdate(p *greylagv1.UpdateRequest) (*command.UpdateJobs, error) {
 		}
 		c.TimeLimit = &limit
 	}
+	if p.GetTimeLimitBy() != nil {
+		if c.TimeLimitBy = p.GetTimeLimitBy().AsDuration(); c.TimeLimit != nil {
+			return nil, refuse("a time limit and a change of it are not taken together")
+		}
+	}
+	if err := readPlacement(p, c); err != nil {
+		return nil, err
+	}
 	c.Reservation, c.Nodes, c.GPUsPerNode, c.GPUs = p.Reservation, p.Nodes, p.GpusPerNode, p.Gpus
 	for _, x := range []struct {
 		what string
@@ -55,6 +63,36 @@ func ReadUpdate(p *greylagv1.UpdateRequest) (*command.UpdateJobs, error) {
 		return nil, refuse("unknown action %.40q: know set, hold, release, requeue", p.GetAction())
 	}
 	return c, nil
+}
+
+// readPlacement reads the changes of memory, nodes and features.
+func readPlacement(p *greylagv1.UpdateRequest, c *command.UpdateJobs) error {
+	for _, x := range []struct {
+		what  string
+		bytes *int64
+		to    **cluster.Bytes
+	}{{"memory of a node", p.MemPerNode, &c.MemPerNode}, {"memory of a CPU", p.MemPerCpu, &c.MemPerCPU}, {"memory of a GPU", p.MemPerGpu, &c.MemPerGPU}} {
+		if x.bytes == nil {
+			continue
+		}
+		if *x.bytes <= 0 {
+			return refuse("%s: %d bytes: want 1 or more", x.what, *x.bytes)
+		}
+		size := cluster.Bytes(*x.bytes)
+		*x.to = &size
+	}
+	if p.GetNodeList() != nil {
+		list, err := names("node list", p.GetNodeList().GetAll())
+		if err != nil {
+			return err
+		}
+		c.NodeList = &list
+	}
+	if p.GetFeatures() != nil {
+		list := p.GetFeatures().GetAll()
+		c.Features = &list
+	}
+	return nil
 }
 
 // ReadNodeAction reads what is done to nodes. The error is a refusal.

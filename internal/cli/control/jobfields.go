@@ -20,12 +20,14 @@ import (
 var updatable = []string{
 	"timelimit", "partition", "qos", "account", "name", "comment", "nice", "arraytaskthrottle",
 	"starttime", "deadline", "dependency", "reservation", "numnodes", "gpuspernode", "gpus",
+	"minmemorynode", "minmemorycpu", "minmemorygpu", "reqnodelist", "features",
 }
 
 // otherNames are the other names of fields, most of them scontrol's.
 var otherNames = map[string]string{
 	"time": "timelimit", "jobname": "name", "arraylimit": "arraytaskthrottle", "begin": "starttime", "begintime": "starttime",
 	"eligibletime": "starttime", "reservationname": "reservation", "nodes": "numnodes", "numgpus": "gpus",
+	"mem": "minmemorynode", "memory": "minmemorynode", "nodelist": "reqnodelist", "constraint": "features",
 }
 
 // setField puts one field into a request, by any of its names.
@@ -42,6 +44,7 @@ func setField(r *greylagv1.UpdateRequest, name, value string, now time.Time) err
 	numbers := map[string]**int32{
 		"nice": &r.Nice, "arraytaskthrottle": &r.ArrayLimit, "numnodes": &r.Nodes, "gpuspernode": &r.GpusPerNode, "gpus": &r.Gpus,
 	}
+	memory := map[string]**int64{"minmemorynode": &r.MemPerNode, "minmemorycpu": &r.MemPerCpu, "minmemorygpu": &r.MemPerGpu}
 	times := map[string]**timestamppb.Timestamp{"starttime": &r.Begin, "deadline": &r.Deadline}
 	switch {
 	case texts[name] != nil:
@@ -62,6 +65,24 @@ func setField(r *greylagv1.UpdateRequest, name, value string, now time.Time) err
 			}
 		}
 		*times[name] = timestamppb.New(at)
+	case memory[name] != nil:
+		size, err := cluster.ParseBytes(value, 1<<20)
+		if err != nil || size == 0 {
+			return bad("not an amount of memory")
+		}
+		r.MemPerNode, r.MemPerCpu, r.MemPerGpu = nil, nil, nil
+		*memory[name] = (*int64)(&size)
+	case name == "reqnodelist" || name == "features":
+		return setWords(r, name, value, bad)
+	case name == "timelimit+" || name == "timelimit-":
+		by, err := cluster.ParseLimit(value)
+		if err != nil || by == 0 {
+			return bad("not a time")
+		}
+		if strings.HasSuffix(name, "-") {
+			by = -by
+		}
+		r.TimeLimitBy = durationpb.New(by)
 	case name == "timelimit":
 		limit, err := cluster.ParseLimit(value)
 		if err != nil {
@@ -72,6 +93,28 @@ func setField(r *greylagv1.UpdateRequest, name, value string, now time.Time) err
 		return setDependency(r, value, bad)
 	default:
 		return unknownField(name)
+	}
+	return nil
+}
+
+// setWords puts a list of nodes or features into a request; an empty value asks for any.
+func setWords(r *greylagv1.UpdateRequest, name, value string, bad func(string) error) error {
+	list, err := []string(nil), error(nil)
+	switch {
+	case value == "":
+	case name == "reqnodelist":
+		list, err = jobscript.ParseHosts(value)
+	default:
+		list, err = jobscript.ParseFeatures(value)
+	}
+	if err != nil {
+		return bad("not a list of " + map[bool]string{true: "nodes", false: "features"}[name == "reqnodelist"])
+	}
+	words := &greylagv1.Words{All: list}
+	if name == "reqnodelist" {
+		r.NodeList = words
+	} else {
+		r.Features = words
 	}
 	return nil
 }

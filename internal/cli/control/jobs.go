@@ -76,12 +76,14 @@ func (t *tool) send(ctx context.Context, c cli.Cluster, done string, request *gr
 const updateLong = `Changes a pending job, or the time limit, name, nice value, comment and throttle of a
 running one. What can be set:
 
-  timelimit=TIME    minutes, h:m:s, d-h:m:s or UNLIMITED
+  timelimit=TIME    minutes, h:m:s, d-h:m:s or UNLIMITED; timelimit+=TIME, timelimit-=TIME
   partition=NAME    qos=NAME        account=NAME    name=NAME
   nice=N            comment=TEXT    arraytaskthrottle=N (0: no limit)
   starttime=TIME    deadline=TIME   as for gsubmit --begin; 0: none
   dependency=LIST   as for gsubmit --dependency; nothing: none
   reservation=NAME  numnodes=N      gpuspernode=N   gpus=N (in all)
+  minmemorynode=SIZE minmemorycpu=SIZE minmemorygpu=SIZE
+  reqnodelist=NODES features=LIST   nothing: any
 
 A lower nice value goes first; operators may give negative ones. To a job that moves to
 another partition, class, account or reservation, or gets another size, nodes and limits

@@ -2447,6 +2447,12 @@ type UpdateRequest struct {
 	Nodes         *int32                 `protobuf:"varint,16,opt,name=nodes,proto3,oneof" json:"nodes,omitempty"`
 	GpusPerNode   *int32                 `protobuf:"varint,17,opt,name=gpus_per_node,json=gpusPerNode,proto3,oneof" json:"gpus_per_node,omitempty"`
 	Gpus          *int32                 `protobuf:"varint,18,opt,name=gpus,proto3,oneof" json:"gpus,omitempty"`
+	TimeLimitBy   *durationpb.Duration   `protobuf:"bytes,19,opt,name=time_limit_by,json=timeLimitBy,proto3" json:"time_limit_by,omitempty"`     // longer, or below 0 shorter, than it is; not together with time_limit
+	MemPerNode    *int64                 `protobuf:"varint,20,opt,name=mem_per_node,json=memPerNode,proto3,oneof" json:"mem_per_node,omitempty"` // bytes; each of the three replaces the others
+	MemPerCpu     *int64                 `protobuf:"varint,21,opt,name=mem_per_cpu,json=memPerCpu,proto3,oneof" json:"mem_per_cpu,omitempty"`
+	MemPerGpu     *int64                 `protobuf:"varint,22,opt,name=mem_per_gpu,json=memPerGpu,proto3,oneof" json:"mem_per_gpu,omitempty"`
+	NodeList      *Words                 `protobuf:"bytes,23,opt,name=node_list,json=nodeList,proto3" json:"node_list,omitempty"` // instead of the nodes that were asked for; empty for any
+	Features      *Words                 `protobuf:"bytes,24,opt,name=features,proto3" json:"features,omitempty"`                 // instead of the features that were asked for; empty for none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2607,6 +2613,93 @@ func (x *UpdateRequest) GetGpus() int32 {
 	return 0
 }
 
+func (x *UpdateRequest) GetTimeLimitBy() *durationpb.Duration {
+	if x != nil {
+		return x.TimeLimitBy
+	}
+	return nil
+}
+
+func (x *UpdateRequest) GetMemPerNode() int64 {
+	if x != nil && x.MemPerNode != nil {
+		return *x.MemPerNode
+	}
+	return 0
+}
+
+func (x *UpdateRequest) GetMemPerCpu() int64 {
+	if x != nil && x.MemPerCpu != nil {
+		return *x.MemPerCpu
+	}
+	return 0
+}
+
+func (x *UpdateRequest) GetMemPerGpu() int64 {
+	if x != nil && x.MemPerGpu != nil {
+		return *x.MemPerGpu
+	}
+	return 0
+}
+
+func (x *UpdateRequest) GetNodeList() *Words {
+	if x != nil {
+		return x.NodeList
+	}
+	return nil
+}
+
+func (x *UpdateRequest) GetFeatures() *Words {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+// Words is a list that can be absent.
+type Words struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	All           []string               `protobuf:"bytes,1,rep,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Words) Reset() {
+	*x = Words{}
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Words) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Words) ProtoMessage() {}
+
+func (x *Words) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Words.ProtoReflect.Descriptor instead.
+func (*Words) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Words) GetAll() []string {
+	if x != nil {
+		return x.All
+	}
+	return nil
+}
+
 // Dependencies is all conditions of a job on others, perhaps none.
 type Dependencies struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2617,7 +2710,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2722,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2735,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -2662,7 +2755,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2767,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2780,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *UpdateResponse) GetOutcomes() []*Outcome {
@@ -2713,7 +2806,7 @@ type ScriptRequest struct {
 
 func (x *ScriptRequest) Reset() {
 	*x = ScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2818,7 @@ func (x *ScriptRequest) String() string {
 func (*ScriptRequest) ProtoMessage() {}
 
 func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2831,7 @@ func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptRequest.ProtoReflect.Descriptor instead.
 func (*ScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ScriptRequest) GetJob() string {
@@ -2758,7 +2851,7 @@ type ScriptResponse struct {
 
 func (x *ScriptResponse) Reset() {
 	*x = ScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2863,7 @@ func (x *ScriptResponse) String() string {
 func (*ScriptResponse) ProtoMessage() {}
 
 func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2876,7 @@ func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptResponse.ProtoReflect.Descriptor instead.
 func (*ScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ScriptResponse) GetScript() []byte {
@@ -2815,7 +2908,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2827,7 +2920,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2840,7 +2933,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -2902,7 +2995,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2914,7 +3007,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2927,7 +3020,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LogsResponse) GetData() []byte {
@@ -3199,7 +3292,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\x12\x1b\n" +
 	"\tset_aside\x18\a \x01(\x03R\bsetAside\x12\x1a\n" +
 	"\bwarnings\x18\b \x03(\tR\bwarnings\x12%\n" +
-	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xa3\x06\n" +
+	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xe3\b\n" +
 	"\rUpdateRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
@@ -3223,7 +3316,14 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05nodes\x18\x10 \x01(\x05H\bR\x05nodes\x88\x01\x01\x12'\n" +
 	"\rgpus_per_node\x18\x11 \x01(\x05H\tR\vgpusPerNode\x88\x01\x01\x12\x17\n" +
 	"\x04gpus\x18\x12 \x01(\x05H\n" +
-	"R\x04gpus\x88\x01\x01B\f\n" +
+	"R\x04gpus\x88\x01\x01\x12=\n" +
+	"\rtime_limit_by\x18\x13 \x01(\v2\x19.google.protobuf.DurationR\vtimeLimitBy\x12%\n" +
+	"\fmem_per_node\x18\x14 \x01(\x03H\vR\n" +
+	"memPerNode\x88\x01\x01\x12#\n" +
+	"\vmem_per_cpu\x18\x15 \x01(\x03H\fR\tmemPerCpu\x88\x01\x01\x12#\n" +
+	"\vmem_per_gpu\x18\x16 \x01(\x03H\rR\tmemPerGpu\x88\x01\x01\x12.\n" +
+	"\tnode_list\x18\x17 \x01(\v2\x11.greylag.v1.WordsR\bnodeList\x12-\n" +
+	"\bfeatures\x18\x18 \x01(\v2\x11.greylag.v1.WordsR\bfeaturesB\f\n" +
 	"\n" +
 	"_partitionB\x06\n" +
 	"\x04_qosB\a\n" +
@@ -3237,7 +3337,12 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\f_reservationB\b\n" +
 	"\x06_nodesB\x10\n" +
 	"\x0e_gpus_per_nodeB\a\n" +
-	"\x05_gpus\"8\n" +
+	"\x05_gpusB\x0f\n" +
+	"\r_mem_per_nodeB\x0e\n" +
+	"\f_mem_per_cpuB\x0e\n" +
+	"\f_mem_per_gpu\"\x19\n" +
+	"\x05Words\x12\x10\n" +
+	"\x03all\x18\x01 \x03(\tR\x03all\"8\n" +
 	"\fDependencies\x12(\n" +
 	"\x03all\x18\x01 \x03(\v2\x16.greylag.v1.DependencyR\x03all\"W\n" +
 	"\x0eUpdateResponse\x12/\n" +
@@ -3285,7 +3390,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(*JobSpec)(nil),               // 0: greylag.v1.JobSpec
 	(*Request)(nil),               // 1: greylag.v1.Request
@@ -3312,45 +3417,46 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*Outcome)(nil),               // 22: greylag.v1.Outcome
 	(*ForecastResponse)(nil),      // 23: greylag.v1.ForecastResponse
 	(*UpdateRequest)(nil),         // 24: greylag.v1.UpdateRequest
-	(*Dependencies)(nil),          // 25: greylag.v1.Dependencies
-	(*UpdateResponse)(nil),        // 26: greylag.v1.UpdateResponse
-	(*ScriptRequest)(nil),         // 27: greylag.v1.ScriptRequest
-	(*ScriptResponse)(nil),        // 28: greylag.v1.ScriptResponse
-	(*LogsRequest)(nil),           // 29: greylag.v1.LogsRequest
-	(*LogsResponse)(nil),          // 30: greylag.v1.LogsResponse
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*Words)(nil),                 // 25: greylag.v1.Words
+	(*Dependencies)(nil),          // 26: greylag.v1.Dependencies
+	(*UpdateResponse)(nil),        // 27: greylag.v1.UpdateResponse
+	(*ScriptRequest)(nil),         // 28: greylag.v1.ScriptRequest
+	(*ScriptResponse)(nil),        // 29: greylag.v1.ScriptResponse
+	(*LogsRequest)(nil),           // 30: greylag.v1.LogsRequest
+	(*LogsResponse)(nil),          // 31: greylag.v1.LogsResponse
+	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	1,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	31, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	32, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	32, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	32, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	33, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	33, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	3,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	31, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
-	31, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	32, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	32, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
 	2,  // 7: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	1,  // 8: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	31, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	32, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	32, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	32, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	32, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	32, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	32, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	33, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	33, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	33, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	33, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	33, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
 	6,  // 15: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	3,  // 16: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
 	7,  // 17: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	32, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	32, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	32, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	33, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	33, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	33, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
 	5,  // 21: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	32, // 22: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	32, // 23: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	31, // 24: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	31, // 25: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	33, // 22: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	33, // 23: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	32, // 24: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	32, // 25: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
 	0,  // 26: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
 	10, // 27: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
-	32, // 28: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	33, // 28: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
 	11, // 29: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
 	12, // 30: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
 	4,  // 31: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
@@ -3362,40 +3468,43 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	4,  // 37: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
 	11, // 38: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
 	22, // 39: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
-	32, // 40: greylag.v1.ForecastResponse.start:type_name -> google.protobuf.Timestamp
+	33, // 40: greylag.v1.ForecastResponse.start:type_name -> google.protobuf.Timestamp
 	13, // 41: greylag.v1.ForecastResponse.as_of:type_name -> greylag.v1.AsOf
 	11, // 42: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
-	31, // 43: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
-	32, // 44: greylag.v1.UpdateRequest.begin:type_name -> google.protobuf.Timestamp
-	32, // 45: greylag.v1.UpdateRequest.deadline:type_name -> google.protobuf.Timestamp
-	25, // 46: greylag.v1.UpdateRequest.depends:type_name -> greylag.v1.Dependencies
-	3,  // 47: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	22, // 48: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
-	8,  // 49: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
-	8,  // 50: greylag.v1.JobService.Forecast:input_type -> greylag.v1.SubmitRequest
-	14, // 51: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
-	14, // 52: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
-	16, // 53: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
-	18, // 54: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
-	20, // 55: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
-	24, // 56: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
-	27, // 57: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
-	29, // 58: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
-	9,  // 59: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
-	23, // 60: greylag.v1.JobService.Forecast:output_type -> greylag.v1.ForecastResponse
-	15, // 61: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
-	15, // 62: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
-	17, // 63: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
-	19, // 64: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
-	21, // 65: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
-	26, // 66: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
-	28, // 67: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
-	30, // 68: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
-	59, // [59:69] is the sub-list for method output_type
-	49, // [49:59] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	32, // 43: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
+	33, // 44: greylag.v1.UpdateRequest.begin:type_name -> google.protobuf.Timestamp
+	33, // 45: greylag.v1.UpdateRequest.deadline:type_name -> google.protobuf.Timestamp
+	26, // 46: greylag.v1.UpdateRequest.depends:type_name -> greylag.v1.Dependencies
+	32, // 47: greylag.v1.UpdateRequest.time_limit_by:type_name -> google.protobuf.Duration
+	25, // 48: greylag.v1.UpdateRequest.node_list:type_name -> greylag.v1.Words
+	25, // 49: greylag.v1.UpdateRequest.features:type_name -> greylag.v1.Words
+	3,  // 50: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	22, // 51: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
+	8,  // 52: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
+	8,  // 53: greylag.v1.JobService.Forecast:input_type -> greylag.v1.SubmitRequest
+	14, // 54: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
+	14, // 55: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
+	16, // 56: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
+	18, // 57: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
+	20, // 58: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
+	24, // 59: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
+	28, // 60: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
+	30, // 61: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
+	9,  // 62: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
+	23, // 63: greylag.v1.JobService.Forecast:output_type -> greylag.v1.ForecastResponse
+	15, // 64: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
+	15, // 65: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
+	17, // 66: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
+	19, // 67: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
+	21, // 68: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
+	27, // 69: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
+	29, // 70: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
+	31, // 71: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
+	62, // [62:72] is the sub-list for method output_type
+	52, // [52:62] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -3411,7 +3520,7 @@ func file_greylag_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
