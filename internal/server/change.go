@@ -54,9 +54,14 @@ func (s *jobService) Update(ctx context.Context, p *greylagv1.UpdateRequest) (*g
 	if err != nil {
 		return nil, err
 	}
+	if change.Action == command.RequeueJobs {
+		if err := s.resubmitEnded(ctx, p, outcomes); err != nil {
+			return nil, err
+		}
+	}
 	after := s.cfg.State.View()
 	for _, o := range outcomes {
-		if o.Error == "" {
+		if o.Error == "" && o.Note == "" {
 			o.Note = atStake(before, after, cluster.JobID(o.Id))
 		}
 	}

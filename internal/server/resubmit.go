@@ -1,0 +1,95 @@
+package server
+
+import (
+	"context"
+	"slices"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// maxResubmit is how many ended jobs one requeue submits again, and resubmitPart the first part of
+// the request's key that they have: the parts before are those of the requeue itself.
+const maxResubmit, resubmitPart = 100, 1 << 20
+
+// resubmitEnded submits the jobs of a requeue that had ended as new jobs, with their script,
+// environment and options, and turns their outcomes into the new jobs'. Dependencies are left out:
+// they held when the job ran. Only its owner may: a job runs as the user who submitted it. Elements
+// of an array are submitted again where the request names them, as single jobs.
+func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateRequest, outcomes []*greylagv1.Outcome) error {
+	part := 0
+	for _, o := range outcomes {
+		named := p.GetFilter().GetJobs()
+		if o.Error == "" || !slices.Contains(named, o.Ref) && !slices.Contains(named, cluster.JobID(o.Id).String()) {
+			continue
+		}
+		j, err := s.ended(ctx, o)
+		if err != nil {
+			return err
+		}
+		if j == nil {
+			continue
+		}
+		if part++; part > maxResubmit {
+			o.Error += "; at most " + cluster.JobID(maxResubmit).String() + " ended jobs are submitted again at a time"
+			continue
+		}
+		id, err := s.resubmit(ctx, p.GetRequestId(), resubmitPart+part, j)
+		if err != nil {
+			return err
+		}
+		o.Error, o.Code, o.Id, o.State = "", "", uint64(id), cluster.Pending.String()
+		o.Note = "it had ended: submitted again as job " + id.String()
+	}
+	return nil
+}
+
+// ended returns the caller's own job that an outcome is about if it has ended; nil for others.
+func (s *jobService) ended(ctx context.Context, o *greylagv1.Outcome) (*cluster.Job, error) {
+	ref, err := wire.ReadRef(o.Ref)
+	if err != nil {
+		return nil, err
+	}
+	v := s.cfg.State.View()
+	ids, err := resolve(v, s.cfg.Archive, ref)
+	if err != nil || len(ids) != 1 {
+		return nil, err
+	}
+	j, err := find(v, s.cfg.Archive, ids[0])
+	if err != nil || j == nil || !j.State.Final() || auth.OwnershipOf(callerOf(ctx).Caller, j.Spec.Owner) != auth.Own {
+		return nil, err
+	}
+	return j, nil
+}
+
+// resubmit submits an ended job again. The same request submits it once.
+func (s *jobService) resubmit(ctx context.Context, request string, part int, j *cluster.Job) (cluster.JobID, error) {
+	c := callerOf(ctx)
+	spec := *j.Spec
+	spec.Owner = c.User.Identity
+	spec.ArraySize, spec.ArrayLimit, spec.Depends = 0, 0, nil
+	sub := wire.Submission{Submission: command.Submission{Spec: spec}}
+	var err error
+	if sub.Script, err = s.blob(spec.Script); err != nil {
+		return 0, err
+	}
+	if sub.Environment, err = s.blob(spec.Environment); err != nil {
+		return 0, err
+	}
+	subs := []wire.Submission{sub}
+	cmd, err := submission(c, "", subs)
+	if err != nil {
+		return 0, err
+	}
+	if cmd.Request, err = requestID(c, request, part, []byte("requeue "+j.ID.String())); err != nil {
+		return 0, err
+	}
+	answer, err := s.submit(ctx, cmd, subs)
+	if err != nil {
+		return 0, err
+	}
+	return answer.First[0], nil
+}
