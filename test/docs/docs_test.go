@@ -54,6 +54,10 @@ func work(t *testing.T, blocks []block) {
 			t.Error(err)
 		}
 	}()
+	programs, err := commands(c)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, b := range blocks {
 		if b.file != "" {
 			if err := os.WriteFile(filepath.Join(c.Work, b.file), []byte(b.text), 0o755); err != nil {
@@ -62,7 +66,7 @@ func work(t *testing.T, blocks []block) {
 			continue
 		}
 		for _, e := range b.examples {
-			if err := try(ctx, c, e); err != nil {
+			if err := try(ctx, c, programs, e); err != nil {
 				t.Errorf("line %d: $ %s\n%v", e.line, e.command, err)
 			}
 		}
@@ -71,11 +75,11 @@ func work(t *testing.T, blocks []block) {
 
 // try runs one command until it answers as it should: what only looks may have
 // looked too early.
-func try(ctx context.Context, c *cluster.Cluster, e example) error {
+func try(ctx context.Context, c *cluster.Cluster, programs string, e example) error {
 	looks := strings.HasPrefix(e.command, "gqueue") || strings.HasPrefix(e.command, "gctl show") || strings.HasPrefix(e.command, "gctl info")
 	end := time.Now().Add(2 * time.Minute)
 	for {
-		err := once(ctx, c, e)
+		err := once(ctx, c, programs, e)
 		if err == nil || !looks || time.Now().After(end) {
 			return err
 		}
@@ -87,10 +91,31 @@ func try(ctx context.Context, c *cluster.Cluster, e example) error {
 	}
 }
 
-func once(ctx context.Context, c *cluster.Cluster, e example) error {
+// commands is a folder with the commands that jobs see too: they have a /tmp of their own.
+func commands(c *cluster.Cluster) (string, error) {
+	if !strings.HasPrefix(c.Programs(), "/tmp/") && !strings.HasPrefix(c.Programs(), "/var/tmp/") {
+		return c.Programs(), nil
+	}
+	dir := filepath.Join(c.Work, ".bin")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"gsubmit", "gqueue", "gcancel", "gctl", "gsim"} {
+		data, err := os.ReadFile(filepath.Join(c.Programs(), name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), data, 0o755)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+func once(ctx context.Context, c *cluster.Cluster, programs string, e example) error {
 	cmd := exec.CommandContext(ctx, "bash", "-c", e.command)
 	cmd.Dir = c.Work
-	cmd.Env = append(os.Environ(), "GREYLAG_CONFIG="+c.ConfigFile(), "LC_ALL=C", "PATH="+c.Programs()+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "GREYLAG_CONFIG="+c.ConfigFile(), "LC_ALL=C", "PATH="+programs+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
