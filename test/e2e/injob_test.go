@@ -26,6 +26,7 @@ trap : TERM
 if [ "$GREYLAG_ATTEMPT" = 1 ]; then
   gctl show job $id --json | grep -q '"user": "daemon"' && echo shown >>$log
   gqueue --noheader | grep -q " daemon " && echo queued >>$log
+  gctl doctor | grep -q 'inside a job: calls go through' && echo examined >>$log
   next=$(gsubmit %[3]s --dependency=afterany:$id --output=%[1]s/next-%[2]s --wrap 'echo $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-new} $GREYLAG_SOCKET')
   held=$(gsubmit %[3]s --hold --wrap true)
   gcancel $held && echo cancelled >>$log
@@ -80,7 +81,7 @@ func (s *site) inJobScript(interpreter, before, kind string) string {
 func (s *site) usedCommands(id uint64, kind string) {
 	s.t.Helper()
 	job := s.ends(id, "CANCELLED")
-	if got, want := s.output("log-%s", kind), "shown\nqueued\ncancelled\nrequeued\nended\n"; got != want || job.Attempt != 2 {
+	if got, want := s.output("log-%s", kind), "shown\nqueued\nexamined\ncancelled\nrequeued\nended\n"; got != want || job.Attempt != 2 {
 		s.t.Errorf("attempt %d; the commands gave %q, want %q\n%s", job.Attempt, got, want, s.output("greylag-%d.out", id))
 	}
 	var next, held uint64

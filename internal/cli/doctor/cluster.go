@@ -32,13 +32,17 @@ func (x *exam) commands(ctx context.Context) {
 	standard := config.ClientPath
 	named := os.Getenv(config.ClientEnv)
 	if !x.configured(named, standard, "", err) {
-		if _, err := os.Stat(cfg.CAFile); err != nil {
+		if _, err := os.Stat(cfg.CAFile); err != nil && cfg.JobSocket == "" {
 			x.note(Fault, "configuration", "an administrator runs: gctl join TOKEN@CONTROLLER; or set "+config.ClientEnv+" to a client.toml", "this host belongs to no cluster: neither %s nor %s is there", standard, cfg.CAFile)
 			return
 		}
 		x.good("configuration", "%s is absent: the defaults hold", standard)
 	}
 	if err != nil {
+		return
+	}
+	if cfg.JobSocket != "" {
+		x.insideJob(ctx, cfg)
 		return
 	}
 	trust, err := pki.LoadTrust(cfg.CAFile)
