@@ -77,8 +77,6 @@ func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, header
 		return
 	}
 	defer release()
-	// The time in which the request must arrive is over; the answer may take longer.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a connection of ours always has one
 	deadline := time.Now().Add(forwardTime)
 	err = errors.New("no controller is named")
 	// Once more than there are controllers: the first may name the leader.

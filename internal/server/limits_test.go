@@ -34,6 +34,20 @@ func admitted(t *testing.T, l *limits, c *caller, n int, at time.Time) (in int) 
 	return in
 }
 
+// TestJobsAreLimitedAsTheirOwners: a call from inside a job counts as its owner's, not as its node's.
+func TestJobsAreLimitedAsTheirOwners(t *testing.T) {
+	l := newLimits(Limits{Rate: 10, Burst: 20})
+	now := time.Unix(1_800_000_000, 0)
+	inside := by("ann", command.RoleUser, "JobService/Get")
+	inside.Machine, inside.attempt = pki.Peer{Role: pki.RoleNode, Name: "n1"}, &auth.Attempt{Job: 12, Number: 1}
+	if n := admitted(t, l, inside, 15, now); n != 15 {
+		t.Errorf("%d of 15 were let in", n)
+	}
+	if n := admitted(t, l, by("ann", command.RoleUser, "JobService/Get"), 15, now); n != 5 {
+		t.Errorf("%d of 15 were let in after 15 from inside a job, want 5", n)
+	}
+}
+
 // TestTenASecond is 25 submissions at once where 20 are allowed and 10 a second.
 func TestTenASecond(t *testing.T) {
 	l := newLimits(Limits{Rate: 10, Burst: 20})
