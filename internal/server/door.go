@@ -99,7 +99,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	body, err := s.admitBody(out, r, c)
+	if err != nil {
+		s.refuse(out, r, err)
+		return
+	}
+	defer body.release()
+	r.Body = body
 	if s.passedOn(c.rpc) {
 		s.atLeader(out, r, c)
 		return
@@ -199,8 +205,9 @@ func hostOf(addr string) string {
 	return host
 }
 
-// answer notes whether an answer has begun. It gives a request id that was used
-// for something else the status that belongs to it, which Connect cannot express.
+// answer notes whether an answer has begun. It gives a request id that was used for
+// something else, and a body that is too large, the status that belongs to it, which
+// Connect cannot express.
 type answer struct {
 	http.ResponseWriter
 	begun bool
@@ -208,8 +215,11 @@ type answer struct {
 
 // WriteHeader begins the answer.
 func (a *answer) WriteHeader(status int) {
-	if status == http.StatusBadRequest && a.Header().Get(codeHeader) == codeMismatch {
+	switch code := a.Header().Get(codeHeader); {
+	case status == http.StatusBadRequest && code == codeMismatch:
 		status = http.StatusUnprocessableEntity
+	case status == http.StatusBadRequest && code == codeTooLarge:
+		status = http.StatusRequestEntityTooLarge
 	}
 	a.begun = true
 	a.ResponseWriter.WriteHeader(status)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +23,7 @@ import (
 const (
 	codeHeader   = client.CodeHeader
 	codeMismatch = "mismatch"
+	codeTooLarge = "too-large"
 )
 
 var (
@@ -65,6 +65,7 @@ func codes(err error) connect.Code {
 		{raftlog.ErrLastVoter, connect.CodeFailedPrecondition}, {raftlog.ErrWrongMember, connect.CodeFailedPrecondition},
 		{raftlog.ErrWrongCluster, connect.CodeFailedPrecondition},
 		{errNoLeader, connect.CodeUnavailable}, {errUnfounded, connect.CodeUnavailable}, {errStopping, connect.CodeUnavailable}, {errTooOften, connect.CodeResourceExhausted},
+		{errFull, connect.CodeResourceExhausted},
 		{auth.ErrDenied, connect.CodePermissionDenied}, {auth.ErrAttemptEnded, connect.CodePermissionDenied}, {auth.ErrNoCaller, connect.CodeUnauthenticated},
 		{auth.ErrBadToken, connect.CodeUnauthenticated}, {auth.ErrExpired, connect.CodeUnauthenticated},
 		{auth.ErrClock, connect.CodeUnauthenticated},
@@ -77,12 +78,8 @@ func codes(err error) connect.Code {
 		}
 	}
 	var faults config.Faults
-	var tooLong *http.MaxBytesError
-	switch {
-	case errors.As(err, &faults):
+	if errors.As(err, &faults) {
 		return connect.CodeInvalidArgument
-	case errors.As(err, &tooLong):
-		return connect.CodeResourceExhausted
 	}
 	return connect.CodeUnknown
 }
@@ -132,6 +129,9 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	var often *limited
 	if errors.As(err, &often) {
 		told.Meta().Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(often.after.Seconds())))))
+	}
+	if errors.Is(err, errFull) {
+		told.Meta().Set("Retry-After", strconv.Itoa(int(busyTime.Seconds())))
 	}
 	if errors.Is(err, errNoLeader) {
 		told.Meta().Set(codeHeader, client.CodeNoLeader)

@@ -124,8 +124,8 @@ func TestMalformedRequests(t *testing.T) {
 		{"broken protobuf", "application/proto", bytes.NewReader(bytes.Repeat([]byte{0xff}, 100)), 400},
 		{"other text", "text/plain", strings.NewReader("hello"), 415},
 		{"nothing", "application/json", strings.NewReader(""), 400},
-		{"17 MiB", "application/proto", io.LimitReader(endless{}, 17<<20), 429},
-		{"17 MiB of a large message", "application/proto", io.MultiReader(strings.NewReader("\x0a\xff\xff\xff\x0f"), io.LimitReader(endless{}, 17<<20)), 429},
+		{"17 MiB", "application/proto", io.LimitReader(endless{}, 17<<20), 413},
+		{"17 MiB of a large message", "application/proto", io.MultiReader(strings.NewReader("\x0a\xff\xff\xff\x0f"), io.LimitReader(endless{}, 17<<20)), 413},
 	} {
 		response, text := w.post(c, ann, "JobService/Submit", x.kind, x.body)
 		if response.StatusCode != x.want || len(text) > 1000 {

@@ -151,6 +151,7 @@ type Server struct {
 	mux      *http.ServeMux
 	http     *http.Server
 	limits   *limits
+	budget   *budget
 	logs     *logDesks
 	// explaining holds the one explanation under way: each may cost a pass.
 	explaining chan struct{}
@@ -160,8 +161,9 @@ type Server struct {
 }
 
 const (
-	// maxBody bounds a request. A log entry holds 1 MiB, but scripts go in parts.
-	maxBody = 16 << 20
+	// connBuffer, streamBuffer and frameSize bound what is buffered of a connection, of
+	// one call in it, and of a part that is sent at once, before a handler reads it.
+	connBuffer, streamBuffer, frameSize = 256 << 10, 128 << 10, 16 << 10
 	// headTime and bodyTime bound how long a request's head and the whole of it may
 	// take to arrive.
 	headTime, bodyTime = 5 * time.Second, 30 * time.Second
@@ -181,7 +183,7 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, verifier: auth.NewVerifier(cfg.Trust), mux: http.NewServeMux(),
-		errors: connect.NewErrorWriter(), limits: newLimits(cfg.Limits), logs: newLogDesks(),
+		errors: connect.NewErrorWriter(), limits: newLimits(cfg.Limits), budget: &budget{callers: make(map[string]int)}, logs: newLogDesks(),
 		explaining: make(chan struct{}, 1),
 	}
 	s.closing, s.stop = context.WithCancel(context.Background())
@@ -205,12 +207,16 @@ func New(cfg Config) *Server {
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))
 	s.http = &http.Server{
 		Handler: s, TLSConfig: pki.ServerTLS(cfg.Trust, cfg.Identity),
-		ReadHeaderTimeout: min(headTime, s.limits.cfg.Patience), ReadTimeout: s.limits.cfg.Patience, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
+		ReadHeaderTimeout: min(headTime, s.limits.cfg.Patience), ReadTimeout: s.limits.cfg.Patience, IdleTimeout: idleTime, MaxHeaderBytes: maxHead,
 		Protocols: protocols(), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
 			pki.ALPNRaft: func(_ *http.Server, conn *tls.Conn, _ http.Handler) { cfg.Raft(conn) },
 		},
 		// A reader whose host has vanished is noticed by this.
-		HTTP2:    &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second, MaxConcurrentStreams: 256},
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second, MaxConcurrentStreams: 256,
+			// What a connection may hold that no handler has read yet.
+			MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer, MaxReadFrameSize: frameSize,
+		},
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug), // outsiders cause these
 	}
 	return s

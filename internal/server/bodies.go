@@ -1,0 +1,192 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+)
+
+// Bounds of the bytes of requests that this controller holds at one time. A request
+// counts with its headers from its beginning, and with its body as it arrives, until
+// it is answered.
+const (
+	// maxBody bounds the body of one request. A log entry holds 1 MiB, but scripts go
+	// in parts.
+	maxBody = 16 << 20
+	// maxOpenBody bounds one that comes without a token or a certificate, such as Join.
+	maxOpenBody = 64 << 10
+	// maxHead bounds the headers of one request.
+	maxHead = 16 << 10
+	// requestCost is what a request counts for besides its bytes.
+	requestCost = 1 << 10
+	// heldInAll bounds the requests of all users, heldOpen those without proof.
+	heldInAll, heldOpen = 128 << 20, 4 << 20
+	// heldByCaller bounds those of one user or program, heldByAddress those without
+	// proof from one address.
+	heldByCaller, heldByAddress = 2 * maxBody, 1 << 20
+	// busyTime is when a caller may try again: a call takes some milliseconds.
+	busyTime = time.Second
+)
+
+// budget counts the bytes of requests that are being read or answered. Operators and
+// programs of the cluster, nodes with their reports among them, count by themselves
+// alone: users cannot take their place.
+type budget struct {
+	mu      sync.Mutex
+	users   int
+	open    int
+	callers map[string]int
+}
+
+// errFull is returned to a caller while too many bytes of requests are held.
+var errFull = errors.New("too many bytes of requests at once")
+
+// busy is errFull and who holds the bytes.
+type busy struct{ by string }
+
+// Error says who.
+func (b *busy) Error() string { return fmt.Sprintf("%v: %s", errFull, b.by) }
+
+// Hint is when to try again.
+func (b *busy) Hint() string {
+	return "try again in a second, with fewer and smaller calls at a time"
+}
+
+// Unwrap is errFull.
+func (b *busy) Unwrap() error { return errFull }
+
+// take counts n more bytes for the caller.
+func (b *budget) take(c *caller, n int) error {
+	key, most := c.key(), heldByCaller
+	if c.open() {
+		most = heldByAddress
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.callers[key]+n > most:
+		return &busy{fmt.Sprintf("at most %d bytes of %s are read", most, key)}
+	case c.open() && b.open+n > heldOpen:
+		return &busy{fmt.Sprintf("at most %d bytes without token or certificate are read", heldOpen)}
+	case !c.open() && !c.unlimited() && b.users+n > heldInAll:
+		return &busy{fmt.Sprintf("at most %d bytes of all users are read", heldInAll)}
+	}
+	b.count(c, key, n)
+	return nil
+}
+
+// release is the reverse of take.
+func (b *budget) release(c *caller, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.count(c, c.key(), -n)
+}
+
+// count changes what is held. The caller holds mu.
+func (b *budget) count(c *caller, key string, n int) {
+	if b.callers[key] += n; b.callers[key] == 0 {
+		delete(b.callers, key)
+	}
+	switch {
+	case c.open():
+		b.open += n
+	case !c.unlimited():
+		b.users += n
+	}
+}
+
+// open reports whether the caller has shown neither a token nor a certificate.
+func (c *caller) open() bool { return c.User.User == "" && c.Machine.Role == "" }
+
+// body is a request's body. It counts what it reads and ends with an answer, not a
+// cut connection, where that is too much.
+type body struct {
+	io.ReadCloser
+	budget *budget
+	caller *caller
+	limit  int   // of the body
+	left   int   // of the limit
+	held   int   // counted in the budget
+	paid   int   // of it, for bytes that are still to come
+	err    error // the end of the body; it stays
+	refuse func(error) error
+}
+
+// closeAfter makes an HTTP/1 connection end with the answer. Otherwise the answer
+// would wait for a body that nothing reads.
+func closeAfter(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// admitBody bounds the body of a request. The result counts until it is released.
+func (s *Server) admitBody(w http.ResponseWriter, r *http.Request, c *caller) (*body, error) {
+	b := &body{ReadCloser: r.Body, budget: s.budget, caller: c, limit: maxBody}
+	b.refuse = func(err error) error {
+		closeAfter(w, r)
+		return s.explain(r.Context(), r.URL.Path, err)
+	}
+	if c.open() {
+		b.limit = maxOpenBody
+	}
+	if r.ContentLength > int64(b.limit) {
+		return nil, b.refuse(b.tooLarge())
+	}
+	if 0 < r.ContentLength && r.ContentLength <= maxOpenBody { // readers make room for it at once
+		b.paid = int(r.ContentLength)
+	}
+	b.left, b.held = b.limit, requestCost+headBytes(r.Header)+b.paid
+	if err := s.budget.take(c, b.held); err != nil {
+		return nil, b.refuse(err)
+	}
+	return b, nil
+}
+
+func headBytes(h http.Header) (n int) {
+	for key, values := range h {
+		for _, value := range values {
+			n += len(key) + len(value)
+		}
+	}
+	return n
+}
+
+// Read reads from the body.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
+	if n > b.left {
+		n, err = 0, b.refuse(b.tooLarge())
+	}
+	b.left -= n
+	if more := n - b.paid; more > 0 {
+		if full := b.budget.take(b.caller, more); full != nil {
+			n, err = 0, b.refuse(full)
+		} else {
+			b.held += more
+		}
+	}
+	b.paid = max(0, b.paid-n)
+	b.err = err
+	return n, err
+}
+
+func (b *body) release() { b.budget.release(b.caller, b.held) }
+
+// tooLarge is the answer to a body beyond its limit.
+func (b *body) tooLarge() error {
+	err := connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the request is larger than %d bytes", b.limit))
+	if b.caller.open() {
+		err = connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the request is larger than %d bytes, the limit for calls without token or certificate", b.limit))
+	}
+	err.Meta().Set(codeHeader, codeTooLarge)
+	return err
+}
