@@ -85,12 +85,14 @@ func (l *limits) admit(c *caller, now time.Time) error {
 	return nil
 }
 
-// jobs counts the n jobs of a submission that was taken.
+// jobs counts the n jobs of a submission that was taken. However many they are, the caller's next
+// call waits for about a second at most: the jobs are in the log, and waiting would save nothing.
 func (l *limits) jobs(c *caller, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b := l.buckets[c.key()]; b != nil && !c.unlimited() {
-		b.left -= float64(n-1) / jobsARequest // one is in the price of the call
+		left := b.left - float64(n-1)/jobsARequest // one is in the price of the call
+		b.left = max(left, min(b.left, -l.cfg.Rate))
 	}
 }
 

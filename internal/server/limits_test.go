@@ -48,6 +48,21 @@ func TestJobsAreLimitedAsTheirOwners(t *testing.T) {
 	}
 }
 
+// TestLargeArrayDelaysTheNextCallBriefly takes an array of 100,000 elements.
+func TestLargeArrayDelaysTheNextCallBriefly(t *testing.T) {
+	l := newLimits(Limits{Rate: 500, Burst: 2000})
+	now := time.Unix(1_800_000_000, 0)
+	ann := by("ann", command.RoleUser, "JobService/Submit")
+	admitted(t, l, ann, 1, now)
+	l.jobs(ann, 100_000)
+	if n := admitted(t, l, ann, 1, now.Add(500*time.Millisecond)); n != 0 {
+		t.Error("the array cost its user nothing")
+	}
+	if n := admitted(t, l, ann, 1, now.Add(1100*time.Millisecond)); n != 1 {
+		t.Error("the next call is still refused after 1.1 s")
+	}
+}
+
 // TestTenASecond is 25 submissions at once where 20 are allowed and 10 a second.
 func TestTenASecond(t *testing.T) {
 	l := newLimits(Limits{Rate: 10, Burst: 20})

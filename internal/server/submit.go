@@ -41,6 +41,10 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 	if err != nil {
 		return nil, err
 	}
+	// After the request's key was made of what was asked: a repetition may find more archived.
+	if err := s.settleArchived(c, cmd); err != nil {
+		return nil, err
+	}
 	answer, err := s.submit(ctx, cmd, subs)
 	if err != nil {
 		return nil, s.unpaidArray(ctx, c, cmd.Jobs, err)

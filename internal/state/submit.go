@@ -215,20 +215,29 @@ func (s *State) checkDependencies(spec *cluster.JobSpec) *command.Refusal {
 			continue
 		}
 		a, isArray := s.arrays.Get(d.Job.ID)
-		known := a.kept == a.count // all of its elements
+		known := a.kept == a.count && (!isArray || s.mayKnowOf(spec.Owner, d.Job.ID)) // all of its elements
 		if !isArray || d.Job.Index != cluster.NoIndex {
 			one := s.resolve(d.Job)
-			if known = len(one) > 0; known {
+			if known = len(one) > 0 && s.mayKnowOf(spec.Owner, one[0]); known {
 				if refusal := s.neverHolds(d, one[0]); refusal != nil {
 					return refusal
 				}
 			}
 		}
 		if !known {
-			return hinting(refusef(command.NotFound, "dependency %s: there is no such job, or it ended long ago", d), "depend only on jobs that gqueue or gctl show job know")
+			return hinting(refusef(command.NotFound, "dependency %s: no pending, running or recently ended job %s", d, d.Job), "gqueue --me lists your jobs, gctl acct those that ended")
 		}
 	}
 	return nil
+}
+
+// mayKnowOf reports whether a user may learn that a job exists: where the policy is private, the
+// user's own jobs, and all for operators and administrators.
+func (s *State) mayKnowOf(user cluster.Identity, id cluster.JobID) bool {
+	j, known := s.job(id)
+	p := s.policy
+	return !p.Private || !known || j.Spec.Owner.User == user.User && j.Spec.Owner.UID == user.UID ||
+		user.UID == 0 || slices.Contains(p.Operators, user.User) || slices.Contains(p.Admins, user.User)
 }
 
 // neverHolds refuses a condition on a job that has ended as it must not.
@@ -237,14 +246,11 @@ func (s *State) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refu
 	if !j.State.Final() {
 		return nil
 	}
-	var wrong bool
-	switch ok := j.State == cluster.Completed && j.Exit.OK(); d.Kind {
-	case cluster.AfterOK, cluster.AfterCorr:
-		wrong = !ok
-	case cluster.AfterNotOK:
-		wrong = ok
+	good, bad := 0, 1
+	if j.State == cluster.Completed && j.Exit.OK() {
+		good, bad = 1, 0
 	}
-	if !wrong {
+	if d.Kind.Held(good, bad) {
 		return nil
 	}
 	return hinting(refusef(command.Conflict, "dependency %s can never hold: job %s ended %s", d, d.Job, j.State), "submit that job again and depend on the new one, or leave the condition out")

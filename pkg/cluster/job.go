@@ -83,6 +83,18 @@ func (k DependencyKind) String() string {
 	return dependencyNames[k]
 }
 
+// Held reports whether a dependency of this kind holds once all jobs that it is about have ended,
+// good of them completed with status 0 and bad of them otherwise.
+func (k DependencyKind) Held(good, bad int) bool {
+	switch k {
+	case AfterOK, AfterCorr:
+		return bad == 0
+	case AfterNotOK:
+		return bad > 0
+	}
+	return true
+}
+
 // Dependency is one condition; all of a job's must hold.
 type Dependency struct {
 	Kind  DependencyKind
