@@ -166,15 +166,17 @@ func (s *sweep) overdue() {
 	}
 }
 
-// crowded reports whether a tenant has a host for longer than was thought and somebody
-// is planned there.
+// crowded reports whether a tenant has a host or a licence for longer than was thought and
+// another job is planned to have it then.
 func (p *Planner) crowded(t *tenant, from, to cluster.Instant) bool {
 	for i, h := range t.hosts {
 		if !p.profile.Has(h, from, to, &t.amounts[i]) {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(t.licences, func(l backfill.Licence) bool {
+		return !p.profile.HasExtraUntil(l.Row, from, to, l.Count)
+	})
 }
 
 // waiting notes a change among the jobs that wait.
@@ -231,9 +233,10 @@ func sameWish(a, b *cluster.Job) bool {
 	return a.Spec == b.Spec && a.Hold == b.Hold && a.Eligible == b.Eligible && a.Attempt == b.Attempt
 }
 
-// drop forgets a job that waits no more.
+// drop forgets a job that waits no more, or waits for something else. What it was planned on is
+// for others, unless it runs there.
 func (s *sweep) drop(e *entry) {
-	if _, stays := s.r.jobs.find(e.job.ID); e.at > 0 && !(e.starts && stays) {
+	if job, found := s.r.jobs.find(e.job.ID); e.at > 0 && !(e.starts && found && job.State.Holds()) {
 		for _, share := range e.shares {
 			s.hosts[share.Host] = true
 		}

@@ -172,6 +172,12 @@ func (p *Profile) HasExtra(row int, at cluster.Instant, count int32) bool {
 	return p.extras[row].Free(at).CPUs >= count
 }
 
+// HasExtraUntil reports whether so many licences of a row are free throughout an interval.
+func (p *Profile) HasExtraUntil(row int, from, to cluster.Instant, count int32) bool {
+	free := p.extras[row].window(max(from, p.now), to)
+	return free.CPUs >= count
+}
+
 // Advance moves now on. What was before is forgotten. O(hosts), and O(index) once in
 // several days.
 func (p *Profile) Advance(now cluster.Instant) {
