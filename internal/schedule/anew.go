@@ -59,6 +59,7 @@ func (p *Planner) isLate(now cluster.Instant) bool {
 // cost another its place.
 func (p *Planner) planAnew(r *round, slips bool) {
 	before, first := p.remember(), p.making
+	r.slips = slips
 	p.reset(r)
 	p.profile.Packed = r.snap.Policy.Scheduling.Packed
 	r.told, r.taken = r.told[:0], nil

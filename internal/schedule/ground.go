@@ -45,8 +45,11 @@ const (
 	// slack is taken off the end that is expected of a job that runs, so that one that
 	// started a moment later than planned delays nobody behind it on paper.
 	slack = 5 * time.Second
-	// overdue is the grain of the guess for a job that should be over: its end is
-	// guessed at the next full one, so that plans do not move in every pass.
+	// Leeway is how much later than promised a job may start before its promise counts as
+	// broken: as long as nodes may take to clean up, and slack was taken off that.
+	Leeway = 2 * slack
+	// overdue is the grain of the guess for a job that should be over for longer than that:
+	// its end is guessed at the next full one, so that plans do not move in every pass.
 	overdue = time.Minute
 )
 
@@ -243,14 +246,25 @@ func (g *ground) lasts(spec *cluster.JobSpec) time.Duration {
 	return spec.TimeLimit + g.grace
 }
 
-// end is when a job that holds nodes is expected to have left them.
-func (g *ground) end(now cluster.Instant, job *cluster.Job) cluster.Instant {
+// leaves is when a job that holds nodes should have left them.
+func (g *ground) leaves(job *cluster.Job) cluster.Instant {
 	end := job.Started.Add(g.lasts(job.Spec) - slack)
 	if job.State == cluster.Completing {
 		end = min(end, job.Ended.Add(g.grace))
 	}
-	if end > now {
+	return end
+}
+
+// end is when a job that holds nodes is expected to have left them.
+func (g *ground) end(now cluster.Instant, job *cluster.Job) cluster.Instant {
+	end := g.leaves(job)
+	switch {
+	case end > now:
 		return end
+	case end.Add(Leeway) > now:
+		return end.Add(Leeway)
+	case job.State == cluster.Completing && job.Ended.Add(g.grace) > now: // it was ended late
+		return job.Ended.Add(g.grace)
 	}
 	return (now/cluster.Instant(overdue) + 1) * cluster.Instant(overdue)
 }

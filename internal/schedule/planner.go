@@ -130,6 +130,7 @@ type round struct {
 	told      []*entry                               // whose verdict may have changed
 	free      []backfill.Amount                      // what no job has of each host; made when asked for
 	open      backfill.HostSet                       // the hosts of which free has a GPU
+	slips     bool                                   // everything is planned anew since some job or pass is late
 	decision  Decision
 }
 
@@ -166,9 +167,10 @@ type entry struct {
 	choice  int // which of the class's options was planned
 	kind    string
 	shares  []backfill.Share
-	firm    bool   // a promise
-	changed string // what it asks for since it was promised a start, and may lose that for; until that was told
-	starts  bool   // this pass, or the last one, starts it
+	firm    bool            // a promise
+	owed    cluster.Instant // when it was promised to start, where it is planned a moment later; see [entry.promised]
+	changed string          // what it asks for since it was promised a start, and may lose that for; until that was told
+	starts  bool            // this pass, or the last one, starts it
 	gone    bool
 	why     verdict
 	kept    *keeping // nil unless it is barred

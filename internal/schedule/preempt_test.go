@@ -20,6 +20,7 @@ type arena struct {
 	left   []string                          // nodes that the evicted had, one for each that it had
 	vain   int                               // rooms that whoever asked did not get in time
 	broken int                               // promises of others that were put off
+	slow   time.Duration                     // how long nodes are not clean after a job is told to end
 }
 
 func newArena(t *testing.T) *arena {
@@ -99,7 +100,7 @@ func (x *arena) clean() {
 		r := &command.ReportTasks{Node: n.Name, Epoch: n.Epoch, Seen: x.index}
 		for j := range v.OnNode(n.Name) {
 			task := cluster.Task{Node: n.Name, Phase: cluster.TaskStarted}
-			if j.State == cluster.Completing {
+			if j.State == cluster.Completing && x.now >= j.Ended.Add(x.slow) {
 				task = cluster.Task{Node: n.Name, Phase: cluster.TaskClean, Cause: cluster.Stopped}
 			}
 			r.Tasks = append(r.Tasks, command.TaskReport{Job: j.ID, Attempt: j.Attempt, Task: task})

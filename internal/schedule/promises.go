@@ -73,15 +73,21 @@ func (p *Planner) stay(r *round, list []owed) []owed {
 }
 
 // keep books a promise where it was: on the hosts that are kept for it, else on others
-// at the same time. When there are none it is broken; if it slips, it is put off as
-// little as can be.
+// at the same time or within the leeway. When there are none it is broken; if it slips, it
+// is put off as little as can be.
 func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, old *memory, slips bool) {
 	s, choice, ok := p.samePlace(r, e, promise, old)
-	if !ok || r.snap.Now.Sub(promise.At) > slack {
-		e.broken = p.blame(r, e, promise)
+	if !ok {
+		before := cluster.Never
+		if !slips {
+			before = promise.At.Add(Leeway) + 1
+		}
+		s, choice, ok = p.find(e.class, max(promise.At, r.snap.Now), before, (*backfill.Profile).Search)
 	}
-	if !ok && slips {
-		s, choice, ok = p.find(e.class, promise.At, cluster.Never, (*backfill.Profile).Search)
+	if !ok || s.At.Sub(promise.At) > Leeway {
+		e.broken = p.blame(r, e, promise)
+	} else {
+		e.owed = promise.At
 	}
 	if ok {
 		p.pledge(r, e)
@@ -170,9 +176,18 @@ func (m *memory) same(e *entry, g *ground, shares []backfill.Share, choice int) 
 	return list
 }
 
+// promised is the instant that a firm entry is promised: its planned start, or the earlier one
+// that it was promised where that is within the leeway.
+func (e *entry) promised() cluster.Instant {
+	if e.firm && e.owed > 0 && e.owed < e.at && e.at.Sub(e.owed) <= Leeway {
+		return e.owed
+	}
+	return e.at
+}
+
 // promiseOf is the promise that a firm entry amounts to.
 func (p *Planner) promiseOf(e *entry) *cluster.Promise {
-	promise := &cluster.Promise{At: e.at, Partition: e.class.options[e.choice/2].part.Name, Kind: e.kind}
+	promise := &cluster.Promise{At: e.promised(), Partition: e.class.options[e.choice/2].part.Name, Kind: e.kind}
 	for _, s := range e.shares {
 		promise.Hosts = append(promise.Hosts, cluster.NodeShare{Node: p.ground.hosts[s.Host].Name, GPUs: s.GPUs})
 	}
@@ -196,25 +211,60 @@ func (p *Planner) blame(r *round, e *entry, promise *cluster.Promise) string {
 			return "node " + share.Node + " was drained"
 		case n.Fault != "":
 			return "node " + share.Node + " has a fault"
+		case n.Leftovers > 0 && n.Liveness == cluster.Alive:
+			return "node " + share.Node + " is still cleaning up after another job"
 		case !n.Usable():
 			return "node " + share.Node + " is lost"
 		}
 	}
+	job := p.overdue(r, e, promise)
+	if job != nil && job.State == cluster.Completing {
+		return overstays(job)
+	}
 	if name := p.lostNow(r.snap); name != "" { // another, from which somebody had to move to these
 		return "node " + name + " is lost"
 	}
-	if r.snap.Now.Sub(promise.At) > slack {
+	if r.snap.Now.Sub(promise.At) > slack && (p.last == nil || p.last.Now < promise.At) {
 		return late
 	}
-	if job := p.prolonged(r); job != nil {
-		return "the time limit of job " + job.Ref().String() + " was raised while it runs"
+	if other := p.prolonged(r); other != nil {
+		return "the time limit of job " + other.Ref().String() + " was raised while it runs"
 	}
-	for _, job := range r.jobs.active {
-		if limit := job.Limit(); limit > 0 && limit.Add(p.ground.grace) <= r.snap.Now {
-			return overstays(job)
-		}
+	if job == nil && r.slips {
+		job = p.overdue(r, e, nil)
+	}
+	if job != nil {
+		return overstays(job)
 	}
 	return "an administrator changed the nodes, a reservation or the policy"
+}
+
+// overdue is the first job that should have left its nodes by now: of those on nodes of a
+// promise, or with a licence that the promised job asks for, unless the promise is nil.
+func (p *Planner) overdue(r *round, e *entry, promise *cluster.Promise) *cluster.Job {
+	for _, job := range r.jobs.active {
+		due := p.ground.leaves(job)
+		if job.State == cluster.Completing {
+			due = job.Ended.Add(p.ground.grace) // it may have been ended late
+		}
+		if due <= r.snap.Now && (promise == nil || inTheWay(job, e.job.Spec, promise)) {
+			return job
+		}
+	}
+	return nil
+}
+
+// inTheWay reports whether a job that runs has a node of a promise, or a licence that the
+// promised job asks for.
+func inTheWay(job *cluster.Job, spec *cluster.JobSpec, promise *cluster.Promise) bool {
+	for _, share := range promise.Hosts {
+		if job.Alloc != nil && slices.ContainsFunc(job.Alloc.Nodes, func(a cluster.NodeAllocation) bool { return a.Node == share.Node }) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(spec.Request.Licences, func(l cluster.Licence) bool {
+		return slices.ContainsFunc(job.Spec.Request.Licences, func(x cluster.Licence) bool { return x.Name == l.Name })
+	})
 }
 
 // prolonged is a job that runs and was given more time since the last pass; nil for none.
@@ -277,8 +327,16 @@ func (g *ground) asksNoMore(old, now *cluster.JobSpec) bool {
 // late is the cause that nobody but the controllers gives.
 const late = "no controller was there to start jobs in time"
 
-// overstays is the cause that a job gives by not leaving.
+// overstays is the cause that a job gives by not leaving, or one of its nodes by not being
+// clean after it.
 func overstays(job *cluster.Job) string {
+	if job.State == cluster.Completing {
+		for i := range job.Tasks {
+			if t := &job.Tasks[i]; t.Phase < cluster.TaskClean {
+				return "node " + t.Node + " is still cleaning up after job " + job.Ref().String()
+			}
+		}
+	}
 	return "job " + job.Ref().String() + " has not left its nodes in time"
 }
 

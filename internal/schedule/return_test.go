@@ -28,3 +28,37 @@ func TestAJobThatIsBackBetweenTwoPasses(t *testing.T) {
 		t.Errorf("job 1 is back:\n%s", got)
 	}
 }
+
+// TestALicenceThatIsNotGivenBack: a job keeps a licence for longer than it may, and the next has
+// another node. That one's start is not decided while the licence is taken, and its promise slips
+// with the cause.
+func TestALicenceThatIsNotGivenBack(t *testing.T) {
+	snap := draw(t, `
+		node n1 gpus=1
+		node n2 gpus=1
+		licence m count=1
+		run 1 on=n1:0 gpus=1 licence=m:1 left=10m limit=1h
+		job 2 gpus=1 only=n2 licence=m:1`)
+	p := NewPlanner()
+	keepPromised(snap, p.Pass(snap))
+	for _, seconds := range []int{595, 600, 606, 659, 661} {
+		next := later(snap, time.Duration(seconds)*time.Second)
+		d := p.Pass(next)
+		if len(d.Plan.Starts) > 0 {
+			t.Fatalf("after %d s:\n%s", seconds, write(d))
+		}
+		broken := ""
+		for _, v := range d.Plan.Verdicts {
+			broken += v.Broken
+		}
+		if late := seconds == 606 || seconds == 661; late != (broken == "job 1 has not left its nodes in time") || !late && broken != "" {
+			t.Errorf("after %d s: broken for %q", seconds, broken)
+		}
+		keepPromised(next, d)
+		snap = later(next, -next.Now.Sub(start))
+	}
+	next := later(snap, 670*time.Second, 1)
+	if got := write(p.Pass(next)); got != "2 starts on n2:0" {
+		t.Errorf("the licence is free:\n%s", got)
+	}
+}

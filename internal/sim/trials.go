@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -282,7 +283,7 @@ func (x *ordeal) kept(p *cluster.Plan, done *command.Committed) error {
 	for _, s := range done.Stale {
 		stale[s.Job] = true
 	}
-	late := time.Second // a controller wakes up in time, as far as its clock says
+	late := time.Second + schedule.Leeway // a controller wakes up in time, as far as its clock says
 	if x.Faults.Clock > 0 {
 		late += 2 * mostSkew
 	}

@@ -129,6 +129,7 @@ func TestCauses(t *testing.T) {
 	for why, want := range map[string]string{
 		"node n1 is lost": "node is lost", "job 12_3 has not left its nodes in time": "job has not left its nodes in time", "it started 0:05:00 late": "it started late",
 		"GrpTRES gpu is 64: 60 used": "GrpTRES gpu is N: N used", "node": "node", "partition short allows 30:00": "partition allows N:N",
+		"node n1 is still cleaning up after job 12_3": "node is still cleaning up after job N_N",
 	} {
 		if got := plain(why); got != want {
 			t.Errorf("%q became %q, want %q", why, got, want)
