@@ -58,7 +58,7 @@ func (p *Planner) isLate(now cluster.Instant) bool {
 // behind them, in the order of their instants: a minute's delay of one job must not
 // cost another its place.
 func (p *Planner) planAnew(r *round, slips bool) {
-	before, first := p.remember(), p.making
+	before, first := p.remember(), p.madeFor(r)
 	r.slips = slips
 	p.reset(r)
 	p.profile.Packed = r.snap.Policy.Scheduling.Packed
@@ -83,7 +83,7 @@ func (p *Planner) planAnew(r *round, slips bool) {
 	slices.SortFunc(all, func(a, b *entry) int { return a.rank.compare(&b.rank) })
 	p.keepPromises(r, all, before, slips)
 	p.giveRoom(r, first)
-	for moved := true; moved; { // what one leaves may be what one before it waits for
+	for moved := !r.stay; moved; { // what one leaves may be what one before it waits for
 		moved = false
 		for _, e := range all {
 			moved = e.firm && p.bringForward(r, e) || moved

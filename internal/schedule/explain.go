@@ -55,7 +55,7 @@ func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 		if late {
 			v.Detail += "; as planned it would miss its deadline"
 		}
-		if e.at > 0 && v.Planned > 0 && e.at <= horizon && !late && !e.firm && p.mayPromise(r, e.job) {
+		if e.at > 0 && v.Planned > 0 && e.at <= horizon && !late && !e.firm && (p.pledged[e] || p.mayPromise(r, e.job)) {
 			p.pledge(r, e)
 			p.soft--
 		}

@@ -389,8 +389,10 @@ func (s *sweep) planNew(e *entry) {
 	if s.passed = s.passed || e != s.alone && e.rank.compare(&s.hindmost) < 0; !s.passed {
 		s.hindmost = e.rank
 	}
+	others := s.soft
 	s.planOne(s.r, e, memory{}, last)
 	s.r.tell(e)
+	s.r.passedOver = s.r.passedOver || others > 0 && s.wouldAsk(s.r, e)
 }
 
 // advance moves a planned start to where its class was seen to have room before, at an

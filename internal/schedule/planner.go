@@ -73,6 +73,7 @@ type Planner struct {
 	soft            int             // planned starts that are no promises
 	wide            int             // planned starts on several hosts
 	asked           cluster.Instant // when all who may preempt were last looked at
+	unasked         []*entry        // may preempt and changed, in passes that did not ask
 	making          cluster.JobID   // for which the last pass asked for room; 0: for none
 	made            cluster.JobID   // for which room was asked for last
 	pending, active []*cluster.Job  // of the last snapshot, by id
@@ -96,11 +97,13 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 		p.planAnew(r, late)
 	case !p.follow(r):
 		p.planAnew(r, true)
+	case r.passedOver: // what is free is not for those behind, nor are others ended for it
+		p.planAnew(r, false)
 	}
 	p.startDue(r)
 	r.decision.More = r.decision.More || len(p.offers) > 0 || p.mistold(r)
-	p.preempt(r)
 	p.explain(r)
+	p.preempt(r)
 	p.last, p.pending, p.active, p.namesakes = snap, r.jobs.pending, r.jobs.active, r.namesakes
 	r.decision.Stats.Rows, p.profile.Rows = p.profile.Rows, 0
 	r.decision.Stats.Planned = len(p.due.items)
@@ -115,23 +118,25 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 
 // round is one pass under way.
 type round struct {
-	number    uint64 // of the planner's passes
-	snap      *cluster.Snapshot
-	jobs      roster
-	limits    *limits
-	pledges   pledges // made when a limit asks
-	prio      *priorities
-	namesakes *namesakes                             // nil until a singleton asks
-	begun     map[bearer]bool                        // names of jobs that start in this pass, if there are singletons
-	stood     map[cluster.Dependency]fulfilment      // how those on whole arrays stand: as many wait for one as it has elements
-	ripened   map[cluster.Dependency]cluster.Instant // when their delays are over
-	taken     map[cluster.JobID]int32                // elements of an array that run or are planned; made when one with a limit asks
-	turned    map[cluster.JobID]bool                 // arrays of which that has changed meanwhile
-	told      []*entry                               // whose verdict may have changed
-	free      []backfill.Amount                      // what no job has of each host; made when asked for
-	open      backfill.HostSet                       // the hosts of which free has a GPU
-	slips     bool                                   // everything is planned anew since some job or pass is late
-	decision  Decision
+	number     uint64 // of the planner's passes
+	snap       *cluster.Snapshot
+	jobs       roster
+	limits     *limits
+	pledges    pledges // made when a limit asks
+	prio       *priorities
+	namesakes  *namesakes                             // nil until a singleton asks
+	begun      map[bearer]bool                        // names of jobs that start in this pass, if there are singletons
+	stood      map[cluster.Dependency]fulfilment      // how those on whole arrays stand: as many wait for one as it has elements
+	ripened    map[cluster.Dependency]cluster.Instant // when their delays are over
+	taken      map[cluster.JobID]int32                // elements of an array that run or are planned; made when one with a limit asks
+	turned     map[cluster.JobID]bool                 // arrays of which that has changed meanwhile
+	told       []*entry                               // whose verdict may have changed
+	free       []backfill.Amount                      // what no job has of each host; made when asked for
+	open       backfill.HostSet                       // the hosts of which free has a GPU
+	stay       bool                                   // promises are not brought forward: a trial of what comes before that
+	passedOver bool                                   // a job that may preempt was planned behind starts that are no promises
+	slips      bool                                   // everything is planned anew since some job or pass is late
+	decision   Decision
 }
 
 func newRound(snap *cluster.Snapshot) *round { return NewPlanner().newRound(snap) }

@@ -31,6 +31,14 @@ type promised struct {
 // pledge makes a promise of a planned start.
 func (p *Planner) pledge(r *round, e *entry) {
 	e.firm = true
+	p.reserve(r, e)
+}
+
+// reserve has limits leave what they would for a promise.
+func (p *Planner) reserve(r *round, e *entry) {
+	if p.pledged[e] {
+		return
+	}
 	p.pledged[e] = true
 	if r.pledges != nil {
 		r.limits.tree.Scopes(e.job.Spec, func(s cluster.Scope) { r.pledges.in(s).count(r.limits, e, 1) })

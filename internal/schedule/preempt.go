@@ -24,15 +24,25 @@ const (
 // cannot start before that room could be made. One a pass: the next one is asked for
 // when what was asked for has been done. It looks at jobs of which something changed,
 // and at all of them when everything is planned anew or it has not for a minute: others
-// that they may preempt can have started. O(QOS) where none may preempt.
+// that they may preempt can have started. A pass that leaves something to offer asks for
+// nothing: the next one may give the job that. O(QOS) where none may preempt.
 func (p *Planner) preempt(r *round) {
 	if !slices.ContainsFunc(r.snap.Policy.QOS, func(q cluster.QOS) bool { return len(q.Preempts) > 0 }) {
 		return
 	}
+	for _, e := range r.told {
+		if len(p.ground.qos[e.job.Spec.QOS].Preempts) > 0 {
+			p.unasked = append(p.unasked, e)
+		}
+	}
+	if r.decision.More || len(p.left) > 0 {
+		return
+	}
+	list := p.unasked
+	p.unasked = nil
 	if e := p.entries[p.made]; e != nil && (e.starts || e.at > 0 && e.at <= r.snap.Now.Add(p.ground.grace)+1) {
 		return // the room that was made last is not taken yet: where, is not settled before that
 	}
-	list := r.told
 	if every := cluster.Instant(askAgain); r.snap.Now-p.asked >= every {
 		p.asked, list = r.snap.Now, make([]*entry, 0, len(p.entries))
 		for _, e := range p.entries {
@@ -40,18 +50,16 @@ func (p *Planner) preempt(r *round) {
 		}
 	}
 	var asking []*entry
-	soon := r.snap.Now.Add(p.ground.grace)
 	for _, e := range list {
-		waits := !e.gone && !e.starts && p.entries[e.job.ID] == e && e.class != nil && e.kept == nil
-		may := len(p.ground.qos[e.job.Spec.QOS].Preempts) > 0 && p.ground.lowered.by(e.job.Spec) == ""
-		if waits && may && (e.at == 0 || e.at > soon.Add(worthIt)) {
-			if _, away := p.promisedAway(r, e.job); away && !e.firm {
-				continue // it could not use the room
-			}
+		if p.wouldAsk(r, e) {
 			asking = append(asking, e)
 		}
 	}
 	slices.SortFunc(asking, func(a, b *entry) int { return a.rank.compare(&b.rank) })
+	if len(asking) == 0 {
+		return
+	}
+	shot := p.decided(r)
 	tried := map[*class]bool{}
 	for _, e := range asking {
 		if tried[e.class] {
@@ -61,7 +69,7 @@ func (p *Planner) preempt(r *round) {
 			return
 		}
 		tried[e.class] = true
-		if q, ok := p.room(r, e); ok {
+		if q, ok := p.room(r, shot, e); ok {
 			r.decision.Preempt = append(r.decision.Preempt, q)
 			p.making, p.made = e.job.ID, e.job.ID
 			return
@@ -69,14 +77,57 @@ func (p *Planner) preempt(r *round) {
 	}
 }
 
+// wouldAsk reports whether a job may preempt others, waits for longer than it takes them to
+// leave, and no limit keeps it from using what they have.
+func (p *Planner) wouldAsk(r *round, e *entry) bool {
+	if len(p.ground.qos[e.job.Spec.QOS].Preempts) == 0 || p.ground.lowered.by(e.job.Spec) != "" {
+		return false
+	}
+	waits := !e.gone && !e.starts && p.entries[e.job.ID] == e && e.class != nil && e.kept == nil
+	if !waits || e.at > 0 && e.at <= r.snap.Now.Add(p.ground.grace+worthIt) {
+		return false
+	}
+	if _, limited := r.limits.bar(e.job); limited {
+		return false
+	}
+	_, away := p.promisedAway(r, e.job)
+	return !away || e.firm
+}
+
+// decided is the snapshot as it will be when what the pass has decided so far is agreed:
+// with its starts, and the promises as they are now.
+func (p *Planner) decided(r *round) *cluster.Snapshot {
+	shot := *r.snap
+	shot.Active, shot.Pending = slices.Clone(r.jobs.active), make([]*cluster.Job, 0, len(r.jobs.pending))
+	starts := make(map[cluster.JobID]*cluster.PlannedStart, len(r.decision.Plan.Starts))
+	for i := range r.decision.Plan.Starts {
+		starts[r.decision.Plan.Starts[i].Job] = &r.decision.Plan.Starts[i]
+	}
+	for _, j := range r.jobs.pending {
+		job := *j
+		if s := starts[j.ID]; s != nil {
+			job.State, job.Attempt, job.Started = cluster.Configuring, s.Attempt, r.snap.Now
+			job.Alloc, job.Promise = &cluster.Allocation{Nodes: s.Placement.Nodes}, nil
+			shot.Active = append(shot.Active, &job)
+			continue
+		}
+		if job.Promise = nil; p.entries[j.ID] != nil && p.entries[j.ID].firm {
+			job.Promise = p.promiseOf(p.entries[j.ID])
+		}
+		shot.Pending = append(shot.Pending, &job)
+	}
+	return &shot
+}
+
 // room finds who could make room for a job. The trial has all that goes before the job
-// and every promise; the job has to fit beside them from when the victims are gone.
-func (p *Planner) room(r *round, e *entry) (PreemptRequest, bool) {
+// and every promise, as they are in a snapshot; the job has to fit with them from when the
+// victims are gone.
+func (p *Planner) room(r *round, shot *cluster.Snapshot, e *entry) (PreemptRequest, bool) {
 	list := p.mayEvict(r, e.job)
 	if len(list) == 0 {
 		return PreemptRequest{}, false
 	}
-	t := newTrial(r.snap, e.job, p.before(r, e.job))
+	t := newTrial(shot, e.job, p.before(r, e.job), true)
 	c := t.class(e.job.Spec)
 	if len(c.options) == 0 {
 		return PreemptRequest{}, false
@@ -220,12 +271,23 @@ func (m *making) cost(h int, list []Candidate) int {
 func (p *Planner) giveRoom(r *round, id cluster.JobID) {
 	e := p.entries[id]
 	soon := r.snap.Now.Add(p.ground.grace) + 1
-	if e == nil || e.class == nil || e.kept != nil || e.at > 0 && e.at < soon {
+	if e == nil || e.class == nil || e.kept != nil {
 		return
 	}
-	if e.at > 0 {
+	if e.at > 0 && e.at >= soon {
 		p.bringForward(r, e)
-	} else if s, choice, ok := p.find(e.class, r.snap.Now, soon, (*backfill.Profile).Earliest); ok {
+	} else if s, choice, ok := p.find(e.class, r.snap.Now, soon, (*backfill.Profile).Earliest); e.at == 0 && ok {
 		p.book(e, s, choice)
 	}
+	if e.at > 0 && e.at < soon && p.mayPromise(r, e.job) {
+		p.reserve(r, e) // whatever starts until it can
+	}
+}
+
+// madeFor is the job for which room was made that it has not taken yet; 0 when there is none.
+func (p *Planner) madeFor(r *round) cluster.JobID {
+	if e := p.entries[p.made]; p.making == 0 && (e == nil || e.starts || e.at == 0 || e.at > r.snap.Now.Add(p.ground.grace+Leeway)) {
+		return 0
+	}
+	return p.made
 }

@@ -56,8 +56,9 @@ func (x *arena) give(spec cluster.JobSpec) {
 	x.apply(&command.SubmitJobs{Actor: who, Jobs: []command.Submission{{Spec: spec}}})
 }
 
-// decide makes a pass, has it agreed and keeps account of what preemption did.
-func (x *arena) decide() {
+// decide makes a pass, has it agreed and keeps account of what preemption did. It reports
+// whether another pass follows at once.
+func (x *arena) decide() (more bool) {
 	before := x.s.View()
 	snap := before.Snapshot()
 	snap.Now = x.now
@@ -91,6 +92,7 @@ func (x *arena) decide() {
 			x.broken++
 		}
 	}
+	return d.More || len(d.Plan.Starts)+len(d.Plan.Evictions) > 0
 }
 
 // clean has every node say what it has: all runs, and what should end has.

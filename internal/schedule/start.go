@@ -42,7 +42,7 @@ func (p *Planner) startDue(r *round) {
 			continue
 		}
 		v, limited := r.limits.bar(e.job)
-		if !limited && !e.firm {
+		if !limited && !p.pledged[e] {
 			v, limited = p.promisedAway(r, e.job)
 		}
 		if limited {

@@ -131,7 +131,7 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 		x.Notes = append(x.Notes, fmt.Sprintf("more than %d jobs are ahead of it: what would let it start now was not tried", maxAhead))
 		return x, nil
 	}
-	t := newTrial(snap, job, before)
+	t := newTrial(snap, job, before, false)
 	if over := p.ground.lowered.by(job.Spec); over != "" {
 		x.Causes = append(x.Causes, fmt.Sprintf("account %s is over its budget: its jobs wait in the lowest tier until it is back within it", over))
 	}

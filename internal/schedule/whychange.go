@@ -18,8 +18,9 @@ type trial struct {
 }
 
 // newTrial plans everything but the job and what comes after it. Those behind are
-// held, not left out: others may depend on them.
-func newTrial(snap *cluster.Snapshot, job *cluster.Job, before []*cluster.Job) *trial {
+// held, not left out: others may depend on them. Promises stay where they are, or are brought
+// forward as a pass does.
+func newTrial(snap *cluster.Snapshot, job *cluster.Job, before []*cluster.Job, stay bool) *trial {
 	first := make(map[cluster.JobID]bool, len(before))
 	for _, j := range before {
 		first[j.ID] = true
@@ -35,6 +36,7 @@ func newTrial(snap *cluster.Snapshot, job *cluster.Job, before []*cluster.Job) *
 		shot.Pending = append(shot.Pending, j)
 	}
 	t := &trial{p: NewPlanner(), r: newRound(&shot), job: job}
+	t.r.stay = stay
 	t.p.planAnew(t.r, false)
 	t.p.startDue(t.r)
 	return t

@@ -1,0 +1,149 @@
+package schedule_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// oneGPU is a job of a QOS with one GPU.
+func oneGPU(qos string, limit time.Duration) cluster.JobSpec {
+	return cluster.JobSpec{QOS: qos, Requeue: true, TimeLimit: limit, Request: cluster.Request{Nodes: 1, GPUsPerNode: 1}}
+}
+
+// crowd is an arena whose 16 GPUs low jobs have, with four more waiting.
+func crowd(t *testing.T) *arena {
+	x := newArena(t)
+	for range 20 {
+		x.give(oneGPU("low", 6*time.Hour))
+	}
+	x.pass(60, time.Second)
+	return x
+}
+
+// bound gives the QOS high a limit, and the policy a horizon.
+func (x *arena) bound(limit cluster.Limit, horizon time.Duration) {
+	policy := *x.s.View().Policy()
+	policy.Scheduling.PromiseHorizon = horizon
+	policy.QOS = append([]cluster.QOS{}, policy.QOS...)
+	policy.QOS[0].Limits = []cluster.Limit{limit}
+	x.apply(&command.ApplyPolicy{Actor: operator, Policy: policy})
+}
+
+// TestALimitKeepsFromPreempting: of six jobs that may preempt, a limit allows four to run. Four
+// others go, and none for a job that the limit keeps waiting.
+func TestALimitKeepsFromPreempting(t *testing.T) {
+	x := crowd(t)
+	x.bound(cluster.Limit{Kind: cluster.MaxJobsPerUser, Value: 4}, time.Hour)
+	for range 6 {
+		x.give(oneGPU("high", time.Hour))
+	}
+	x.pass(240, time.Second)
+	if x.gone != 4 || x.states("high")[cluster.Running]+x.states("high")[cluster.Configuring] != 4 {
+		t.Errorf("%d went; high %v", x.gone, x.states("high"))
+	}
+}
+
+// TestShortJobsUnderALimitFollowEachOther: 24 jobs of three minutes run four at a time under a
+// limit. Each takes the place of one before it: four others go, no more.
+func TestShortJobsUnderALimitFollowEachOther(t *testing.T) {
+	x := crowd(t)
+	x.bound(cluster.Limit{Kind: cluster.GrpTRES, Resource: cluster.ResourceGPU, Value: 4}, 0)
+	for range 24 {
+		x.give(oneGPU("high", 3*time.Minute))
+	}
+	x.pass(2400, time.Second)
+	if high := x.states("high"); x.gone != 4 || high[cluster.Pending]+high[cluster.Running] > 0 {
+		t.Errorf("%d went; high %v", x.gone, high)
+	}
+}
+
+// TestAChainTakesItsOwnPlace: six jobs, each after the one before it, which ends long before its
+// limit. The first has room made for it; each other starts where the one before it ran, before
+// the many of a lower tier that wait for the same.
+func TestAChainTakesItsOwnPlace(t *testing.T) {
+	x := crowd(t)
+	for range 20 {
+		x.give(oneGPU("low", 6*time.Hour))
+	}
+	for i := range cluster.JobID(6) {
+		spec := oneGPU("high", 3*time.Hour)
+		if i > 0 {
+			spec.Depends = []cluster.Dependency{{Kind: cluster.AfterAny, Job: cluster.JobRef{ID: 40 + i, Index: cluster.NoIndex}}}
+		}
+		x.give(spec)
+	}
+	for i := range cluster.JobID(6) {
+		x.pass(180, time.Second)
+		x.apply(&command.CancelJobs{Actor: operator, Jobs: []cluster.JobRef{{ID: 41 + i, Index: cluster.NoIndex}}})
+	}
+	x.pass(60, time.Second)
+	if high := x.states("high"); x.gone != 1 || high[cluster.Pending]+high[cluster.Running] > 0 {
+		t.Errorf("%d went; high %v", x.gone, high)
+	}
+}
+
+// TestNoEvictionIsInVain lets jobs of three tiers come for hours, with and without promises and
+// limits, on nodes that are clean at once or after a while: who asked for room gets it.
+func TestNoEvictionIsInVain(t *testing.T) {
+	evicted := 0
+	for seed := range uint64(12) {
+		evicted += preemptFor(t, seed)
+	}
+	t.Logf("%d evictions", evicted)
+	if evicted < 50 {
+		t.Errorf("only %d evictions", evicted)
+	}
+}
+
+// FuzzPreempt is the same for one seed.
+func FuzzPreempt(f *testing.F) {
+	f.Fuzz(func(t *testing.T, seed uint64) { preemptFor(t, seed) })
+}
+
+// preemptFor counts the evictions of a random history, and checks each.
+func preemptFor(t *testing.T, seed uint64) int {
+	x := newArena(t)
+	r := rand.New(rand.NewPCG(seed, 12))
+	policy := *x.s.View().Policy()
+	policy.Scheduling.PromiseHorizon = []time.Duration{0, time.Hour, cluster.Unlimited}[seed%3]
+	policy.QOS = append([]cluster.QOS{}, policy.QOS...)
+	limited := seed/3%2 == 1
+	if limited {
+		policy.QOS[0].Limits = []cluster.Limit{{Kind: cluster.GrpTRES, Resource: cluster.ResourceGPU, Value: 1 + r.Int64N(8)}}
+		policy.QOS[1].Limits = []cluster.Limit{{Kind: cluster.MaxJobsPerUser, Value: 1 + r.Int64N(3)}}
+	}
+	x.apply(&command.ApplyPolicy{Actor: operator, Policy: policy})
+	x.slow = time.Duration(r.IntN(3)) * 8 * time.Second
+	for range 450 {
+		x.now = x.now.Add(10 * time.Second)
+		x.apply(&command.Tick{})
+		for range r.IntN(12) / 10 {
+			x.submit(r)
+		}
+		x.finish(r)
+		x.clean()
+		for range 20 {
+			if !x.decide() {
+				break
+			}
+		}
+	}
+	if x.broken > 0 || x.vain > 0 {
+		t.Errorf("seed %d (limits %v, horizon %v): of %d evictions %d were in vain; %d promises were put off",
+			seed, limited, policy.Scheduling.PromiseHorizon, x.gone, x.vain, x.broken)
+	}
+	return x.gone
+}
+
+// finish cancels a job now and then, as if it had ended.
+func (x *arena) finish(r *rand.Rand) {
+	for j := range x.s.View().Jobs(0) {
+		if j.State != cluster.Pending && r.IntN(200) == 0 {
+			x.apply(&command.CancelJobs{Actor: operator, Jobs: []cluster.JobRef{{ID: j.ID, Index: cluster.NoIndex}}})
+		}
+	}
+}
