@@ -41,17 +41,20 @@ func serve(ctx context.Context, cfg config.Auth, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	known, err := client.OpenKnown(cfg.PKIDir, cfg.Controllers)
+	if err != nil {
+		return err
+	}
 	listener, err := auth.Listen(cfg.Socket)
 	if err != nil {
 		return err
 	}
-	var renewing sync.WaitGroup
-	defer renewing.Wait()
+	own := client.New(client.Config{Known: known, TLS: pki.ClientTLS(trust, id)})
+	var loops sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	renewing.Go(func() {
-		pki.Renew(ctx, cfg.PKIDir, id, pki.RenewFrom(cfg.Controllers, trust, id), pki.LogRenewals(log, id))
-	})
+	defer func() { stop(); loops.Wait(); own.Close() }()
+	loops.Go(func() { pki.Renew(ctx, cfg.PKIDir, id, client.Renewal(known, trust, id), pki.LogRenewals(log, id)) })
+	loops.Go(func() { known.Follow(ctx, own.Members, log) })
 	log.Info("vouching for users", "host", signer.Host(), "cluster", trust.ClusterID(), "socket", cfg.Socket, "certificate_ends", id.Expires())
-	return auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(cfg.Controllers, pki.ClientTLS(trust, nil)), log).Serve(ctx, listener)
+	return auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(known, pki.ClientTLS(trust, nil)), log).Serve(ctx, listener)
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -28,15 +29,20 @@ func main() {
 
 // run is the program; it returns the exit status.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
+	file := config.NodePath
 	return service.Daemon[config.Node]{
 		Name: "gnoded", About: "Runs the cluster's jobs on this host. Stopping it leaves them running.",
-		Path: config.NodePath, Load: config.LoadNode, Serve: func(ctx context.Context, cfg config.Node, stderr io.Writer) error {
-			return serve(ctx, cfg, cfg.Log.Logger(stderr))
+		Path: file, Load: func(path string) (config.Node, error) {
+			file = cmp.Or(path, file)
+			return config.LoadNode(path)
+		},
+		Serve: func(ctx context.Context, cfg config.Node, stderr io.Writer) error {
+			return serve(ctx, cfg, file, cfg.Log.Logger(stderr))
 		},
 	}.Main(ctx, args, stderr)
 }
 
-func serve(ctx context.Context, cfg config.Node, log *slog.Logger) error {
+func serve(ctx context.Context, cfg config.Node, file string, log *slog.Logger) error {
 	id, trust, err := pki.OpenIdentity(cfg.PKIDir)
 	if err != nil {
 		return err
@@ -51,19 +57,23 @@ func serve(ctx context.Context, cfg config.Node, log *slog.Logger) error {
 	}
 	parts := assemble(cfg, log)
 	defer parts.close()
+	known, err := client.OpenKnown(cfg.PKIDir, cfg.Controllers)
+	if err != nil {
+		return err
+	}
 	tls := pki.ClientTLS(trust, id)
-	session := client.New(client.Config{Controllers: cfg.Controllers, TLS: tls})
-	parts.config.Sockets = auth.NewJobSockets(socketsOf(cfg), client.NewJobForwarder(cfg.Controllers, tls), log)
+	session := client.New(client.Config{Known: known, TLS: tls})
+	parts.config.Controllers, parts.config.File = known.Addresses, file
+	parts.config.Sockets = auth.NewJobSockets(socketsOf(cfg), client.NewJobForwarder(known, tls), log)
 	node, err := agent.New(parts.config, session.Node(), parts.runtime, parts.gpus)
 	if err != nil {
 		return err
 	}
-	var renewing sync.WaitGroup
+	var loops sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)
-	defer func() { stop(); renewing.Wait(); session.Close() }()
-	renewing.Go(func() {
-		pki.Renew(ctx, cfg.PKIDir, id, pki.RenewFrom(cfg.Controllers, trust, id), pki.LogRenewals(log, id))
-	})
+	defer func() { stop(); loops.Wait(); session.Close() }()
+	loops.Go(func() { pki.Renew(ctx, cfg.PKIDir, id, client.Renewal(known, trust, id), pki.LogRenewals(log, id)) })
+	loops.Go(func() { known.Follow(ctx, session.Members, log) })
 	log.Info("serving", "node", cfg.Name, "cluster", trust.ClusterID(), "version", version.Version)
 	return node.Run(ctx)
 }

@@ -68,6 +68,11 @@ type Config struct {
 	// Describe tells the runtime which devices there are, before any task starts.
 	Describe func(gpu.Inventory) error
 
+	// Controllers returns the addresses that the node dials, and File is where they are set: for
+	// the log. nil and "" name none.
+	Controllers func() []string
+	File        string
+
 	Log *slog.Logger
 }
 

@@ -68,7 +68,7 @@ func (a *Agent) converse(ctx context.Context) {
 		if time.Since(began) > lasting {
 			pause = shortestPause
 		}
-		a.log.Warn("no session with the controllers", "error", err, "again", pause)
+		a.log.Warn("no session with the controllers", a.noSession(err, pause)...)
 		wait := pause/2 + rand.N(pause) // so that nodes do not come all at once
 		pause = min(2*pause, longestPause)
 		select {
@@ -76,6 +76,16 @@ func (a *Agent) converse(ctx context.Context) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// noSession returns what the log says of a failed session: why, which addresses were dialed, where
+// they are set, and when the next attempt is.
+func (a *Agent) noSession(err error, pause time.Duration) []any {
+	about := []any{"error", err}
+	if a.cfg.Controllers != nil {
+		about = append(about, "controllers", a.cfg.Controllers(), "file", a.cfg.File)
+	}
+	return append(about, "again", pause)
 }
 
 // talk is one conversation. It returns when any part of it fails.

@@ -86,7 +86,10 @@ func rules(rpc RPC) (rule, bool) {
 	case RaisePriority, OverrideHold:
 		return rule{own: byOperator, others: byOperator}, true
 
-	case "ClusterService/Status", "ClusterService/Info", "ClusterService/Nodes", "ClusterService/Policy",
+	// Daemons learn the controllers' addresses from it.
+	case "ClusterService/Status":
+		return rule{own: byUser, others: byUser, machines: []pki.Role{pki.RoleController, pki.RoleNode, pki.RoleAuth}}, true
+	case "ClusterService/Info", "ClusterService/Nodes", "ClusterService/Policy",
 		"ClusterService/Topology":
 		return rule{own: byUser, others: byUser, machines: []pki.Role{pki.RoleController, pki.RoleNode}}, true
 	case "ClusterService/UpdateNodes":

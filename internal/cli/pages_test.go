@@ -136,7 +136,7 @@ func vouch(t testing.TB, dir string) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(nil, nil), slog.New(slog.DiscardHandler)).Serve(ctx, socket) // ends with ctx
+		_ = auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(client.Seeds(), nil), slog.New(slog.DiscardHandler)).Serve(ctx, socket) // ends with ctx
 	}()
 	t.Cleanup(func() { stop(); <-done })
 	return nil

@@ -49,9 +49,10 @@ type TokenSource interface {
 	Token(ctx context.Context) (string, error)
 }
 
-// Config is what a client needs to know. Controllers and TLS are required.
+// Config is what a client needs to know. TLS and one of Controllers and Known are required.
 type Config struct {
 	Controllers []string    // HOST:PORT each
+	Known       *Known      // instead of Controllers: those that a daemon learns
 	TLS         *tls.Config // from package pki
 	Tokens      TokenSource // nil for a program that proves itself by certificate
 	// Timeout bounds a unary call, and the opening of a stream, over all its

@@ -26,11 +26,12 @@ import (
 type host struct {
 	greylagv1connect.UnimplementedJobServiceHandler
 	greylagv1connect.UnimplementedClusterServiceHandler
-	leads string // what Status says of who does
-	addr  string
-	mu    sync.Mutex
-	seen  []string // request ids and tokens, in the order they came
-	say   func(n int) error
+	leads   string // what Status says of who does
+	members []*greylagv1.Member
+	addr    string
+	mu      sync.Mutex
+	seen    []string // request ids and tokens, in the order they came
+	say     func(n int) error
 }
 
 func (h *host) note(text string) error {
@@ -52,7 +53,7 @@ func (h *host) List(context.Context, *greylagv1.ListRequest) (*greylagv1.ListRes
 }
 
 func (h *host) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.StatusResponse, error) {
-	return &greylagv1.StatusResponse{Id: "ctl", Leader: h.leads}, nil
+	return &greylagv1.StatusResponse{Id: "ctl", Leader: h.leads, Members: h.members}, nil
 }
 
 func (h *host) Watch(ctx context.Context, p *greylagv1.WatchRequest, stream *connect.ServerStream[greylagv1.WatchResponse]) error {

@@ -28,6 +28,8 @@ const (
 	// up, and once all were asked so, longer than a controller waits for a leader.
 	// Asking again is harmless: the bytes and so the request id are the same.
 	firstTimeout, attemptTimeout = 2 * time.Second, 8 * time.Second
+	// shortest is the least time of an attempt that the caller's deadline cuts short.
+	shortest = 100 * time.Millisecond
 	// The pause after every controller has failed, doubled from the first to the last.
 	firstPause, mostPause = 50 * time.Millisecond, time.Second
 	// maxAnswer bounds a unary answer: a page of 10,000 jobs has about 10 MB.
@@ -46,16 +48,24 @@ type failover struct {
 	mu      sync.Mutex
 	made    *roads
 	refused error  // why the daemon behind socket did not pass the last call on; nil: it did
-	current int    // of cfg.Controllers
+	current string // the controller whose turn it is; "" before the first call
 	leader  string // told by a controller; asked first until it fails
 }
 
 func newFailover(cfg Config) *failover {
+	cfg.Controllers = distinct(cfg.Controllers)
 	return &failover{
-		cfg:     cfg,
-		current: rand.IntN(max(len(cfg.Controllers), 1)),
-		trust:   func() (*tls.Config, error) { return cfg.TLS, nil },
+		cfg:   cfg,
+		trust: func() (*tls.Config, error) { return cfg.TLS, nil },
 	}
+}
+
+// controllers returns the addresses that are known now.
+func (f *failover) controllers() []string {
+	if f.cfg.Known != nil {
+		return f.cfg.Known.Addresses()
+	}
+	return f.cfg.Controllers
 }
 
 // roads are the direct ways to the controllers.
@@ -88,7 +98,7 @@ func (f *failover) close() {
 // another is not there. Where none of them leads it says that of all, and of a call
 // that only reads as soon as that is known. It is what the typed clients send through.
 func (f *failover) Do(request *http.Request) (*http.Response, error) {
-	if len(f.cfg.Controllers) == 0 {
+	if len(f.controllers()) == 0 {
 		return nil, errors.New("no controller is named")
 	}
 	body, err := io.ReadAll(request.Body)
@@ -98,8 +108,9 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 	began := time.Now()
 	waits := patient(request.URL.Path) // no survey is due
 	var told *attempt
+	limit := f.limit(request.Context())
 	for n, turnedAway := 1, 0; ; n++ {
-		a := f.attempt(request, body, f.patience(n, waits))
+		a := f.attempt(request, body, min(f.patience(n, waits), max(limit-time.Since(began), shortest)))
 		f.learn(a)
 		if a.outcome == hopeless {
 			turnedAway++
@@ -116,7 +127,7 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 			told = a
 		}
 		tried := time.Since(began)
-		left := f.cfg.Timeout - tried
+		left := limit - tried
 		if !again || request.Context().Err() != nil || wait > left {
 			return f.last(request.Context(), a, told)
 		}
@@ -130,6 +141,16 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 			return nil, request.Context().Err()
 		}
 	}
+}
+
+// limit returns how long a call is tried. Where the caller's deadline comes first, enough of it is
+// left to ask every controller how it is, so that the error names them.
+func (f *failover) limit(ctx context.Context) time.Duration {
+	deadline, set := ctx.Deadline()
+	if left := time.Until(deadline) - 2*surveyTime; set && left >= firstTimeout {
+		return min(f.cfg.Timeout, left)
+	}
+	return f.cfg.Timeout
 }
 
 // last is what a call ends with after its last attempt; told is the last one in which a
@@ -154,7 +175,20 @@ func (f *failover) target() string {
 	if f.leader != "" {
 		return f.leader
 	}
-	return f.cfg.Controllers[f.current]
+	return f.turn()
+}
+
+// turn returns the controller whose turn it is: a random one at first, and where the present one
+// is no longer known. f.mu is held.
+func (f *failover) turn() string {
+	all := f.controllers()
+	if !slices.Contains(all, f.current) {
+		f.current = ""
+		if len(all) > 0 {
+			f.current = all[rand.IntN(len(all))]
+		}
+	}
+	return f.current
 }
 
 // learn notes from an attempt whom to ask next: the leader if it was named, the
@@ -174,12 +208,13 @@ func (f *failover) learn(a *attempt) {
 	}
 	if f.leader == a.target {
 		f.leader = ""
-		if f.cfg.Controllers[f.current] != a.target {
+		if f.turn() != a.target {
 			return
 		}
 	}
-	if f.cfg.Controllers[f.current] == a.target {
-		f.current = (f.current + 1) % len(f.cfg.Controllers)
+	if f.turn() == a.target {
+		all := f.controllers()
+		f.current = all[(slices.Index(all, a.target)+1)%len(all)]
 	}
 }
 
@@ -193,7 +228,7 @@ func (f *failover) next(a *attempt, n, turnedAway int) (time.Duration, bool) {
 	case limited:
 		return a.retryAfter(), true
 	case hopeless:
-		all := len(f.cfg.Controllers)
+		all := len(f.controllers())
 		if turnedAway < all {
 			return 0, true
 		}
@@ -202,7 +237,7 @@ func (f *failover) next(a *attempt, n, turnedAway int) (time.Duration, bool) {
 	if named := a.leader(); a.astray || !a.relayed && named != "" && named != a.target && n < 8 {
 		return 0, true
 	}
-	round := n / len(f.cfg.Controllers)
+	round := n / max(len(f.controllers()), 1)
 	if round == 0 {
 		return 0, true
 	}
@@ -213,7 +248,7 @@ func (f *failover) next(a *attempt, n, turnedAway int) (time.Duration, bool) {
 // patience is how long the n-th attempt may take: of a call that waits, and of one that
 // does not, where a survey may be due after it.
 func (f *failover) patience(n int, waits bool) time.Duration {
-	if (n <= len(f.cfg.Controllers) || !waits) && len(f.cfg.Controllers) > 1 {
+	if all := len(f.controllers()); (n <= all || !waits) && all > 1 {
 		return firstTimeout
 	}
 	return attemptTimeout

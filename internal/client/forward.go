@@ -43,14 +43,14 @@ const (
 )
 
 // NewForwarder makes it. It does not connect until the first call.
-func NewForwarder(controllers []string, config *tls.Config) *Forwarder {
-	return &Forwarder{calls: newFailover(Config{Controllers: controllers, TLS: config})}
+func NewForwarder(controllers *Known, config *tls.Config) *Forwarder {
+	return &Forwarder{calls: newFailover(Config{Known: controllers, TLS: config})}
 }
 
 // NewJobForwarder makes the Forwarder of a node, for the commands inside its jobs. They have no
 // other way to a controller: it takes requests of any size, and where no controller answers it says
 // of each why. config holds the node's certificate.
-func NewJobForwarder(controllers []string, config *tls.Config) *Forwarder {
+func NewJobForwarder(controllers *Known, config *tls.Config) *Forwarder {
 	f := NewForwarder(controllers, config)
 	f.large = make(chan struct{}, maxLarge)
 	return f
@@ -80,7 +80,7 @@ func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, header
 	deadline := time.Now().Add(forwardTime)
 	err = errors.New("no controller is named")
 	// Once more than there are controllers: the first may name the leader.
-	for n, most := 1, len(f.calls.cfg.Controllers)+1; n <= most; n++ {
+	for n, most := 1, len(f.calls.controllers())+1; n <= most; n++ {
 		left := min(f.calls.patience(n, true), time.Until(deadline))
 		if left <= 0 || request.Context().Err() != nil {
 			break

@@ -36,7 +36,7 @@ func newCompute(t *testing.T, ca *pki.CA, far ...string) *compute {
 	id, trust, err := pki.OpenIdentity(dir)
 	must(t, err)
 	n := &compute{attempt: auth.Attempt{Job: 12, Number: 1}}
-	n.sockets = auth.NewJobSockets(filepath.Join(dir, "s"), client.NewJobForwarder(far, pki.ClientTLS(trust, id)), slog.New(slog.DiscardHandler))
+	n.sockets = auth.NewJobSockets(filepath.Join(dir, "s"), client.NewJobForwarder(client.Seeds(far...), pki.ClientTLS(trust, id)), slog.New(slog.DiscardHandler))
 	t.Cleanup(n.sockets.Stop)
 	n.open(t)
 	n.config.Timeout = time.Minute

@@ -53,7 +53,7 @@ func newLogin(t *testing.T, far []string, say ...func(n int) error) *login {
 	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	calls := client.NewForwarder(far, pki.ClientTLS(trust, nil))
+	calls := client.NewForwarder(client.Seeds(far...), pki.ClientTLS(trust, nil))
 	go func() {
 		done <- auth.NewDaemon(signer, auth.NewNames(), calls, slog.New(slog.DiscardHandler)).Serve(ctx, listener)
 	}()

@@ -80,9 +80,10 @@ func (f *failover) survey(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, surveyTime)
 	defer cancel()
-	said := make([]standing, len(f.cfg.Controllers))
+	controllers := f.controllers()
+	said := make([]standing, len(controllers))
 	var all sync.WaitGroup
-	for i, target := range f.cfg.Controllers {
+	for i, target := range controllers {
 		all.Go(func() { said[i] = f.ask(ctx, target) })
 	}
 	all.Wait()
@@ -92,7 +93,7 @@ func (f *failover) survey(ctx context.Context) error {
 			return nil
 		}
 		l.answer = l.answer || s.answers
-		l.told = append(l.told, f.cfg.Controllers[i]+" "+s.words)
+		l.told = append(l.told, controllers[i]+" "+s.words)
 	}
 	return l
 }

@@ -4,7 +4,8 @@
 // them at once, each with its file and line: wrong syntax, unknown keys, values of the wrong kind,
 // values that make no sense together. It never opens what a setting names, never dials, and holds no
 // policy of the cluster: partitions, limits and timeouts that all controllers must agree on are
-// replicated state, not files.
+// replicated state, not files. The only file that it writes by itself is the drop-in that names the
+// controllers to the commands.
 //
 // Every key has a default, so an absent file is a valid one. NAME.toml may have a folder NAME.d beside
 // it; its *.toml files are read in the order of their names, and a later file's value replaces an
@@ -127,7 +128,7 @@ func filesOf(path string, optional bool) ([]string, error) {
 	case !optional || !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	dir := strings.TrimSuffix(path, ".toml") + ".d"
+	dir := dropIns(path)
 	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read configuration: %w", err)
@@ -139,6 +140,9 @@ func filesOf(path string, optional bool) ([]string, error) {
 	}
 	return files, nil
 }
+
+// dropIns returns the folder of a file's drop-ins.
+func dropIns(path string) string { return strings.TrimSuffix(path, ".toml") + ".d" }
 
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)

@@ -59,6 +59,16 @@ func DefaultController() Controller {
 // LoadController reads gctld's file and drop-ins. "" is ControllerPath, which may be absent.
 func LoadController(path string) (Controller, error) {
 	path, optional := pick(path, ControllerPath)
+	return loadController(path, optional)
+}
+
+// LoadControllerIfAny is LoadController, except that a named file may be absent too: it is yet to be written.
+func LoadControllerIfAny(path string) (Controller, error) {
+	path, _ = pick(path, ControllerPath)
+	return loadController(path, true)
+}
+
+func loadController(path string, optional bool) (Controller, error) {
 	cfg := DefaultController()
 	err := load(path, optional, &cfg)
 	return cfg, err

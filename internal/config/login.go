@@ -43,6 +43,16 @@ func DefaultAuth() Auth {
 // LoadAuth reads gauthd's file and drop-ins. "" is AuthPath, which may be absent.
 func LoadAuth(path string) (Auth, error) {
 	path, optional := pick(path, AuthPath)
+	return loadAuth(path, optional)
+}
+
+// LoadAuthIfAny is LoadAuth, except that a named file may be absent too: it is yet to be written.
+func LoadAuthIfAny(path string) (Auth, error) {
+	path, _ = pick(path, AuthPath)
+	return loadAuth(path, true)
+}
+
+func loadAuth(path string, optional bool) (Auth, error) {
 	cfg := DefaultAuth()
 	err := load(path, optional, &cfg)
 	return cfg, err

@@ -88,6 +88,16 @@ func DefaultNode() Node {
 // LoadNode reads gnoded's file and drop-ins. "" is NodePath, which may be absent.
 func LoadNode(path string) (Node, error) {
 	path, optional := pick(path, NodePath)
+	return loadNode(path, optional)
+}
+
+// LoadNodeIfAny is LoadNode, except that a named file may be absent too: it is yet to be written.
+func LoadNodeIfAny(path string) (Node, error) {
+	path, _ = pick(path, NodePath)
+	return loadNode(path, true)
+}
+
+func loadNode(path string, optional bool) (Node, error) {
 	cfg := DefaultNode()
 	err := load(path, optional, &cfg)
 	return cfg, err

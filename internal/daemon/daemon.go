@@ -108,7 +108,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.sweeper.Run, d.renew, d.belong, d.heap} {
+	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.sweeper.Run, d.renew, d.belong, d.follow, d.heap} {
 		loops.Go(func() { loop(ctx) })
 	}
 	served := make(chan error, 1)

@@ -29,7 +29,7 @@ func (w *world) inside(node string, a auth.Attempt, at ...*controllerHost) *clie
 	for _, c := range at {
 		addrs = append(addrs, c.addr)
 	}
-	calls := client.NewJobForwarder(addrs, pki.ClientTLS(w.ca.Trust(), w.identity(pki.RoleNode, node)))
+	calls := client.NewJobForwarder(client.Seeds(addrs...), pki.ClientTLS(w.ca.Trust(), w.identity(pki.RoleNode, node)))
 	sockets := auth.NewJobSockets(w.t.TempDir(), calls, quiet())
 	w.t.Cleanup(sockets.Stop)
 	folder, err := sockets.Open(a, uint32(os.Getuid()))

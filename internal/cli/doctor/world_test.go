@@ -133,7 +133,7 @@ func (w *world) vouch() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(nil, nil), slog.New(slog.DiscardHandler)).Serve(ctx, socket) // ends with ctx
+		_ = auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(client.Seeds(), nil), slog.New(slog.DiscardHandler)).Serve(ctx, socket) // ends with ctx
 	}()
 	w.stopAuth = func() { stop(); <-done }
 	w.t.Cleanup(w.stopAuth)

@@ -1,0 +1,233 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+const (
+	// followEvery is how often a daemon asks who the controllers are, and followRetry how soon
+	// after a failure. Both vary by a quarter, so that a thousand nodes do not ask together.
+	followEvery, followRetry = time.Minute, 10 * time.Second
+	// statusTime bounds one question to one controller.
+	statusTime = 5 * time.Second
+
+	// learnedFile holds the learned addresses in a daemon's pki_dir, one a line.
+	learnedFile = "controllers"
+	// commandsFile holds the path of the host's client.toml there, as gctl init and join left it.
+	commandsFile = "client-file"
+)
+
+// ErrNoMember says that no controller answered that is a member of the cluster and knows a leader.
+var ErrNoMember = errors.New("no member of the cluster says who the controllers are")
+
+// Known is the addresses of a cluster's controllers as one daemon knows them: those of its file, and
+// those that the cluster has reported since. The latter are kept on disk, so that the daemon finds
+// the cluster after a restart although every controller of its file is gone. Safe for concurrent use.
+type Known struct {
+	dir      string // pki_dir; "" keeps nothing
+	commands string // the host's client.toml, whose drop-in names the controllers; "" for none
+	seeds    []string
+
+	mu      sync.RWMutex
+	learned []string
+}
+
+// Seeds returns a Known that learns nothing.
+func Seeds(controllers ...string) *Known { return &Known{seeds: controllers} }
+
+// OpenKnown returns what the daemon with this pki_dir knows: the controllers of its file, and what it
+// learned before.
+func OpenKnown(pkiDir string, seeds []string) (*Known, error) {
+	k := &Known{dir: pkiDir, seeds: seeds}
+	learned, err := readOptional(filepath.Join(pkiDir, learnedFile))
+	if err != nil {
+		return nil, err
+	}
+	k.learned = slices.DeleteFunc(strings.Fields(learned), func(a string) bool { return !dialable(a) })
+	commands, err := readOptional(filepath.Join(pkiDir, commandsFile))
+	k.commands = strings.TrimSpace(commands)
+	return k, err
+}
+
+// RecordCommands stores, for the daemon with this pki_dir, which client.toml the host's commands
+// read, an absolute path.
+func RecordCommands(pkiDir, client string) error {
+	return config.WriteFile(filepath.Join(pkiDir, commandsFile), client+"\n")
+}
+
+// Addresses returns the controllers, HOST:PORT each, learned ones first.
+func (k *Known) Addresses() []string {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return distinct(slices.Concat(k.learned, k.seeds))
+}
+
+// distinct returns a list without what occurs twice in it.
+func distinct(list []string) []string {
+	var all []string
+	for _, address := range list {
+		if !slices.Contains(all, address) {
+			all = append(all, address)
+		}
+	}
+	return all
+}
+
+// Learn takes over what the cluster reports as its controllers, also for the host's commands, and
+// keeps it. It writes only what changed.
+func (k *Known) Learn(controllers []string) error {
+	learned := slices.DeleteFunc(slices.Clone(controllers), func(a string) bool { return !dialable(a) })
+	slices.Sort(learned)
+	if learned = slices.Compact(learned); len(learned) == 0 {
+		return nil
+	}
+	k.mu.Lock()
+	changed := !slices.Equal(k.learned, learned)
+	k.learned = learned
+	k.mu.Unlock()
+	var err error
+	if changed && k.dir != "" {
+		err = config.WriteFile(filepath.Join(k.dir, learnedFile), strings.Join(learned, "\n")+"\n")
+	}
+	if k.commands != "" {
+		err = errors.Join(err, config.WriteControllers(k.commands, learned))
+	}
+	if err != nil {
+		return fmt.Errorf("store the controllers' addresses: %w", err)
+	}
+	return nil
+}
+
+// Follow keeps k current until ctx ends. ask returns the addresses of the present controllers. Its
+// first failure in a row is not logged: a controller that starts has no leader yet.
+func (k *Known) Follow(ctx context.Context, ask func(context.Context) ([]string, error), log *slog.Logger) {
+	failures, reported := 0, ""
+	for {
+		before := k.Addresses()
+		controllers, err := ask(ctx)
+		if err == nil {
+			err = k.Learn(controllers)
+		}
+		wait := followEvery
+		if failures++; err != nil {
+			wait = followRetry
+		} else {
+			failures, reported = 0, ""
+		}
+		switch now := k.Addresses(); {
+		case ctx.Err() != nil:
+			return
+		case failures > 1 && err.Error() != reported:
+			reported = err.Error()
+			log.Warn("cannot update the list of controllers", "error", err, "known", now)
+		case !slices.Equal(before, now):
+			log.Info("the cluster's controllers changed", "controllers", now)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait - wait/4 + rand.N(wait/2)):
+		}
+	}
+}
+
+// Renewal asks the controllers that are known at the time to renew a certificate.
+func Renewal(k *Known, t *pki.Trust, id *pki.Identity) pki.Request {
+	return func(ctx context.Context, csr []byte) ([]byte, error) {
+		return pki.RenewFrom(k.Addresses(), t, id)(ctx, csr)
+	}
+}
+
+// Members returns the addresses of the cluster's voting controllers, as one of them reports that
+// knows a leader. A controller that is not a member, or was cut off, is not believed.
+func (c *Client) Members(ctx context.Context) ([]string, error) {
+	all := slices.Clone(c.calls.controllers())
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	failed := []error{ErrNoMember}
+	for _, address := range all {
+		status, err := c.StatusOf(ctx, address)
+		switch {
+		case err != nil:
+			failed = append(failed, err)
+		case !IsMember(status):
+			failed = append(failed, fmt.Errorf("controller %s is not a member", address))
+		case status.Leader == "":
+			failed = append(failed, fmt.Errorf("controller %s knows no leader", address))
+		default:
+			return voters(status), nil
+		}
+	}
+	return nil, join(failed)
+}
+
+// join returns errors in one line.
+func join(all []error) error {
+	text := make([]string, 0, len(all))
+	for _, err := range all[1:] {
+		text = append(text, err.Error())
+	}
+	return fmt.Errorf("%w: %s", all[0], strings.Join(text, "; "))
+}
+
+// StatusOf asks the controller at an address, and no other, for its status.
+func (c *Client) StatusOf(ctx context.Context, address string) (*greylagv1.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	calls := greylagv1connect.NewClusterServiceClient(straight{c.calls, address}, "https://"+address)
+	status, err := calls.Status(ctx, &greylagv1.StatusRequest{})
+	if lost, is := errors.AsType[*unreachable](err); is {
+		return nil, lost
+	}
+	if err != nil {
+		return nil, &unreachable{address, err}
+	}
+	return status, nil
+}
+
+// IsMember reports whether the controller that answered is a member of the cluster.
+func IsMember(s *greylagv1.StatusResponse) bool {
+	return slices.ContainsFunc(s.Members, func(m *greylagv1.Member) bool { return m.Id == s.Id })
+}
+
+// voters returns the addresses of the members that vote.
+func voters(s *greylagv1.StatusResponse) []string {
+	var list []string
+	for _, m := range s.Members {
+		if m.Voter {
+			list = append(list, m.Address)
+		}
+	}
+	return list
+}
+
+// dialable reports whether an address is HOST:PORT and fits into a file as it is.
+func dialable(address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	return err == nil && host != "" && port != "" && !strings.ContainsFunc(address, func(r rune) bool { return r <= ' ' || r == '"' || r == '\\' || r > '~' })
+}
+
+// readOptional returns a file's text; "" where it is absent.
+func readOptional(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return string(text), err
+}

@@ -1,0 +1,39 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+
+	"github.com/greylag/greylag/internal/client"
+)
+
+// errNotInTouch says that this controller cannot know the present members.
+var errNotInTouch = errors.New("this controller is not a member that knows a leader")
+
+// follow names the members to the commands of this host, and keeps that current.
+func (d *Daemon) follow(ctx context.Context) {
+	known, err := client.OpenKnown(d.cfg.PKIDir, nil)
+	if err != nil {
+		d.log.Warn("cannot read the list of controllers", "err", err)
+		return
+	}
+	known.Follow(ctx, d.voters, d.log)
+}
+
+// voters returns the addresses of the members that vote, if this controller is a member and in touch
+// with the others.
+func (d *Daemon) voters(context.Context) ([]string, error) {
+	status := d.store.log.Status()
+	var list []string
+	member := false
+	for _, m := range status.Members {
+		member = member || m.ID == status.ID
+		if m.Voter {
+			list = append(list, m.Addr)
+		}
+	}
+	if !member || status.LeaderID == "" {
+		return nil, errNotInTouch
+	}
+	return list, nil
+}
