@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"sync"
 
+	"connectrpc.com/connect"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // maxBlobs bounds the scripts and environments kept in memory, so that the
@@ -66,6 +69,9 @@ func (a *Agent) blob(ctx context.Context, digest []byte) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	response, err := a.session.Fetch(limited, &greylagv1.FetchRequest{Digest: digest})
+	if lost := (*connect.Error)(nil); errors.As(err, &lost) && lost.Code() == connect.CodeDataLoss {
+		return nil, failed(cluster.LaunchFailed, "%s", lost.Message())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: fetch %x: %w", errPostpone, key[:6], err)
 	}

@@ -70,7 +70,8 @@ func fold(tx *bolt.Tx) (more bool, err error) {
 	}
 	seq, illegible := from, uint64(0)
 	c := tx.Bucket(bucketJobs).Cursor()
-	for k, v := c.Seek(number(from)); k != nil && seq <= last && len(cells) < foldCells; k, v = c.Next() {
+	k, v := c.Seek(number(from))
+	for ; k != nil && seq <= last && len(cells) < foldCells; k, v = c.Next() {
 		if seq = parseNumber(k); seq > last {
 			break
 		}
@@ -80,6 +81,9 @@ func fold(tx *bolt.Tx) (more bool, err error) {
 			illegible++
 		}
 		seq++
+	}
+	if k == nil { // those that there are no records of exist nowhere (StartAt)
+		seq = last + 1
 	}
 	sums := byDays(cells) // before what is kept is added to the cells
 	if err := errors.Join(addTallies(slots, cells), addTallies(days, sums)); err != nil {

@@ -127,7 +127,7 @@ func (b *bank) NoRoom() bool                                                    
 func (b *bank) AddMember(context.Context, string, string) error                         { return raftlog.ErrNoMember }
 func (b *bank) RemoveMember(context.Context, string) error                              { return raftlog.ErrNoMember }
 func (b *bank) Transfer(context.Context, string) error                                  { return raftlog.ErrNoMember }
-func (b *bank) Backup(context.Context, io.Writer) (raftlog.BackupInfo, error) {
+func (b *bank) Backup(context.Context, io.Writer, raftlog.Contents) (raftlog.BackupInfo, error) {
 	return raftlog.BackupInfo{}, raftlog.ErrClosed
 }
 

@@ -1,13 +1,13 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +43,18 @@ type Filler struct {
 	Logger  *slog.Logger
 
 	whole atomic.Bool
+	said  string // the cause that was logged last; Run's
+
+	mu     sync.Mutex
+	absent map[cluster.Digest]bool // that jobs need and no controller has
+}
+
+// Absent reports whether a script or an environment is on no controller: all of them
+// answered, and none has it. One that comes later is found in the archive first.
+func (f *Filler) Absent(d cluster.Digest) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.absent[d]
 }
 
 // Complete reports whether nothing is known to be missing from the archive.
@@ -63,12 +75,10 @@ func (f *Filler) Run(ctx context.Context) {
 	if log == nil {
 		log = slog.Default()
 	}
+	f.sayHistory(log)
 	for {
-		err := f.fill(ctx)
-		f.whole.Store(err == nil)
 		var again <-chan time.Time
-		if err != nil && ctx.Err() == nil {
-			log.Warn("the archive is not complete", "err", err, "again", fillRetry)
+		if err := f.try(ctx, log); err != nil && ctx.Err() == nil {
 			again = time.After(fillRetry)
 		}
 		select {
@@ -77,6 +87,30 @@ func (f *Filler) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// try fills once. A cause that keeps it from being complete is logged once, until it is
+// another one.
+func (f *Filler) try(ctx context.Context, log *slog.Logger) error {
+	err := f.fill(ctx)
+	f.whole.Store(err == nil)
+	switch {
+	case err == nil:
+		f.said = ""
+	case ctx.Err() == nil && err.Error() != f.said:
+		f.said = err.Error()
+		log.Warn("the archive is not complete", "err", err, "again", fillRetry)
+	}
+	return err
+}
+
+// sayHistory logs once from where on a restored cluster has history.
+func (f *Filler) sayHistory(log *slog.Logger) {
+	h := f.Replica.View().History()
+	if h.FirstJob > 0 || h.Credits > 0 || h.Audit > 0 {
+		log.Info("the cluster was restored from a backup without history", "restored", h.Restored.Time(), "backup", h.Taken.Time(),
+			"first_job", h.FirstJob, "credits_from", h.Credits+1, "audit_from", h.Audit+1)
 	}
 }
 
@@ -165,24 +199,39 @@ func (f *Filler) fillBlobs(ctx context.Context, digests map[cluster.Digest]struc
 			return err
 		}
 		if n := f.lost(part, got, trouble); n > 0 {
-			lost = fmt.Errorf("%d scripts or environments: %w", n, cmp.Or(trouble, errNobodyHas))
+			lost = fmt.Errorf("%d scripts or environments: %w", n, trouble)
 		}
 	}
 	return lost
 }
 
-// lost counts what is missing still. What no job needs any more may be deleted
-// everywhere (Sweeper): when everybody has answered, that is all there is to know.
+// lost counts what may be on a controller that did not answer. What none has is noted:
+// no job needs most of it any more ([Sweeper]), and jobs that do cannot run.
 func (f *Filler) lost(wanted []cluster.Digest, got []archive.Blob, trouble error) (n int) {
 	have := map[cluster.Digest]bool{}
 	for _, b := range got {
 		have[b.Digest] = true
 	}
 	view := f.Replica.View()
+	needed := 0
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, d := range wanted {
-		if !have[d] && (trouble != nil || view.HasBlob(d)) {
+		switch {
+		case have[d]:
+			delete(f.absent, d)
+		case trouble != nil:
 			n++
+		case view.Needs(d) && !f.absent[d]:
+			if f.absent == nil {
+				f.absent = map[cluster.Digest]bool{}
+			}
+			f.absent[d] = true
+			needed++
 		}
+	}
+	if needed > 0 && f.Logger != nil {
+		f.Logger.Warn("scripts or environments of jobs are on no controller: these jobs fail when they are to start, and have to be submitted again", "missing", needed)
 	}
 	return n
 }

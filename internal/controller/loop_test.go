@@ -76,6 +76,8 @@ type discard struct{}
 
 func (discard) Append(uint64, []archive.Record, []archive.Blob) error { return nil }
 func (discard) Expect(uint64) error                                   { return nil }
+func (discard) StartAt(uint64) error                                  { return nil }
+func (discard) StartRowsAt(archive.Journal, uint64) error             { return nil }
 func (discard) ExpectRows(archive.Journal, uint64) error              { return nil }
 func (discard) AppendRows(uint64, archive.Journal, []archive.Row) error {
 	return nil

@@ -22,6 +22,8 @@ type Archive interface {
 	AppendRows(index uint64, j archive.Journal, rows []archive.Row) error
 	Expect(seq uint64) error
 	ExpectRows(j archive.Journal, seq uint64) error
+	StartAt(first uint64) error
+	StartRowsAt(j archive.Journal, first uint64) error
 	Sync() error
 }
 
@@ -64,6 +66,7 @@ func (r *Replica) View() *state.View {
 // one, since others carry it out.
 func (r *Replica) Apply(index uint64, at int64, commands [][]byte) []any {
 	results := make([]any, len(commands))
+	restored := false
 	r.mu.Lock()
 	for i, data := range commands {
 		c, err := decoded(data)
@@ -76,13 +79,28 @@ func (r *Replica) Apply(index uint64, at int64, commands [][]byte) []any {
 			continue
 		}
 		results[i] = r.state.Apply(index, cluster.Instant(at), c)
+		if _, is := c.(*command.Restored); is {
+			restored = true
+		}
 	}
 	effects := r.state.Effects()
 	r.view.Store(nil)
 	r.mu.Unlock()
 	r.keep(index, effects)
+	if restored {
+		if err := r.startHistory(r.View()); err != nil {
+			r.log.Warn("the archive does not know where its history begins: restart this controller", "err", err)
+		}
+	}
 	r.hub.publish(effects.Changed)
 	return results
+}
+
+// startHistory has the archive miss nothing of what a restore left out.
+func (r *Replica) startHistory(v *state.View) error {
+	h := v.History()
+	return errors.Join(r.archive.StartAt(h.FirstJob), r.archive.StartRowsAt(archive.CreditJournal, h.Credits+1),
+		r.archive.StartRowsAt(archive.AuditJournal, h.Audit+1))
 }
 
 // decoded is a command that this version can carry out.
@@ -228,6 +246,9 @@ func (r *Replica) Restore(from io.Reader) error {
 		if err := r.archive.ExpectRows(j, seq); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
+	}
+	if err := r.startHistory(view); err != nil {
+		return fmt.Errorf("restore: %w", err)
 	}
 	r.hub.resync()
 	select {

@@ -41,13 +41,14 @@ aside and the controller has to be added anew).
 
 // settings is the command line.
 type settings struct {
-	verb   string
-	path   string
-	dev    bool
-	dir    string
-	output string
-	input  string
-	yes    bool
+	verb    string
+	path    string
+	dev     bool
+	dir     string
+	output  string
+	input   string
+	history bool
+	yes     bool
 	dataDir, pkiDir,
 	level string
 }
@@ -116,6 +117,7 @@ func parse(args []string, stderr io.Writer) (*settings, int) {
 	flags.StringVar(&s.dir, "dir", "", "--dev: keep everything in this `folder` (default: a temporary one)")
 	flags.StringVar(&s.output, "o", "", "snapshot: write this `file` instead of standard output")
 	flags.StringVar(&s.input, "i", "", "restore: read this `file`")
+	flags.BoolVar(&s.history, "with-history", false, "snapshot: include finished jobs, their scripts and the journals")
 	flags.BoolVar(&s.yes, "yes", false, "recover: really do it")
 	flags.Usage = func() {
 		fmt.Fprint(stderr, usage)
@@ -169,7 +171,7 @@ func (s *settings) snapshot(ctx context.Context, cfg config.Controller, log *slo
 		}
 		to = file
 	}
-	info, err := Snapshot(ctx, cfg, log, to)
+	info, err := Snapshot(ctx, cfg, log, to, s.history)
 	if file != nil {
 		err = errors.Join(err, file.Sync(), file.Close())
 	}

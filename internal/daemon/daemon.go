@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/version"
 )
 
@@ -79,7 +81,7 @@ func (d *Daemon) assemble() {
 		ID:     d.store.log.Status().ID, State: d.store.replica, Leader: d.loops, Log: d.store.log,
 		Members: d.store.log, Archive: d.store.archive, Peers: d.peers,
 		Trust: d.trust, Identity: d.identity, CA: d.ca,
-		Subscribe: d.subscribe, Complete: d.filler.Complete, Raft: d.stream.Handle, Web: d.pages(), Clock: clock, Logger: d.log,
+		Subscribe: d.subscribe, Complete: d.filler.Complete, Absent: d.filler.Absent, Save: d.store.save, Raft: d.stream.Handle, Web: d.pages(), Clock: clock, Logger: d.log,
 	})
 }
 
@@ -175,7 +177,7 @@ func openStorage(cfg config.Controller, clusterID string, stream raftlog.Stream,
 	if err != nil {
 		return nil, err
 	}
-	if s.archive, err = archive.Open(filepath.Join(cfg.DataDir, "archive"), archive.Options{}); err != nil {
+	if s.archive, err = archive.Open(filepath.Join(cfg.DataDir, archiveFolder), archive.Options{}); err != nil {
 		return nil, err
 	}
 	s.replica = controller.NewReplica(s.archive, log)
@@ -188,6 +190,11 @@ func openStorage(cfg config.Controller, clusterID string, stream raftlog.Stream,
 		return nil, errors.Join(err, s.archive.Close())
 	}
 	return s, nil
+}
+
+// save writes the contents of a backup.
+func (s *storage) save(w io.Writer, view *state.View, history bool) (int, error) {
+	return controller.SaveContents(w, view, s.archive, history)
 }
 
 // close closes the log before what it writes to.

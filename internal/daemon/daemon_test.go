@@ -3,7 +3,9 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -11,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,47 +212,87 @@ func TestBackupAndRecoveryOfAStoppedController(t *testing.T) {
 	}
 }
 
-// TestRestore: a backup becomes a cluster again under its own CA, and a damaged one
-// leaves nothing behind.
+// TestRestore: a backup becomes a cluster under its own CA, in an empty data_dir alone; what
+// an interrupted restore left is replaced.
 func TestRestore(t *testing.T) {
-	path, addr := layout(t)
+	path, addr, file := backedUp(t)
+	cfg, err := config.LoadController(path)
+	must(t, err)
+	refused := func(input, why string) {
+		t.Helper()
+		if code, _, errs := command(t, "restore", "--config", path, "-i", input); code != exitFailed || !strings.Contains(errs, why) {
+			t.Fatalf("%s: %d %s, want %q", input, code, errs, why)
+		}
+	}
+	refused(file, "holds archive; move it away first")
+	empty(t, cfg.DataDir)
+	must(t, os.WriteFile(filepath.Join(cfg.DataDir, "note"), nil, 0o600))
+	refused(file, "holds note; move it away first")
+	empty(t, cfg.DataDir)
+	whole, err := os.ReadFile(file)
+	must(t, err)
+	damaged := func(name string, data []byte) string {
+		must(t, os.WriteFile(file+name, data, 0o600))
+		return file + name
+	}
+	refused(damaged(".cut", whole[:len(whole)-7]), "backup is damaged")
+	refused(damaged(".long", append(slices.Clone(whole), 'x')), "something follows its end")
+	for i := 1; i < len(whole); i += len(whole)/20 + 1 {
+		bad := slices.Clone(whole)
+		bad[i] ^= 16
+		refused(damaged(".flipped", bad), "backup")
+	}
+	newer := slices.Clone(whole)
+	newer[4]++
+	refused(damaged(".newer", newer), "update it first")
+	refused(path, "it does not begin like one")
+	refused("/nonexistent", "no such file")
+	refused(damaged(".foreign", ofAnotherCluster(whole)), "the backup is of another cluster")
+	if left, err := os.ReadDir(cfg.DataDir); err != nil || len(left) > 0 {
+		t.Fatalf("refused restores left %v, %v", left, err)
+	}
+	must(t, os.MkdirAll(filepath.Join(cfg.DataDir, restoreFolder, raftFolder), 0o700)) // of one that was killed
+	if code, _, errs := command(t, "restore", "--config", path, "-i", file); code != exitOK {
+		t.Fatal(code, errs)
+	}
+	if _, err := os.Stat(filepath.Join(cfg.DataDir, restoreFolder)); err == nil {
+		t.Error("the folder of the restore is still there")
+	}
+	if code, errs := start(t, path, addr).stop(); code != exitOK {
+		t.Fatal(code, errs)
+	}
+}
+
+// backedUp is a cluster of one controller that is stopped, and its backup.
+func backedUp(t *testing.T) (path, addr, file string) {
+	t.Helper()
+	path, addr = layout(t)
 	if code, _, errs := command(t, "init", "--config", path); code != exitOK {
 		t.Fatal(errs)
 	}
 	start(t, path, addr).stop()
-	file := filepath.Join(t.TempDir(), "backup")
+	file = filepath.Join(t.TempDir(), "backup")
 	if code, _, errs := command(t, "snapshot", "--config", path, "-o", file); code != exitOK {
 		t.Fatal(errs)
 	}
-	if code, _, errs := command(t, "restore", "--config", path, "-i", file); code != exitFailed || !strings.Contains(errs, "move it away first") {
-		t.Fatal(code, errs)
-	}
-	cfg, err := config.LoadController(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range []string{"raft", "archive"} {
-		if err := os.RemoveAll(filepath.Join(cfg.DataDir, dir)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	whole, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file+".cut", whole[:len(whole)-7], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, bad := range []string{file + ".cut", path, "/nonexistent"} {
-		if code, _, errs := command(t, "restore", "--config", path, "-i", bad); code != exitFailed || errs == "" {
-			t.Fatal(bad, code, errs)
-		}
-	}
-	if code, _, errs := command(t, "restore", "--config", path, "-i", file); code != exitOK {
-		t.Fatal(code, errs)
-	}
-	if code, errs := start(t, path, addr).stop(); code != exitOK {
-		t.Fatal(code, errs)
+	return path, addr, file
+}
+
+// ofAnotherCluster is a whole backup whose description names another cluster.
+func ofAnotherCluster(backup []byte) []byte {
+	end := 13 + int(binary.LittleEndian.Uint32(backup[5:]))
+	text := bytes.Replace(backup[13:end], []byte(`"test"`), []byte(`"else"`), 1)
+	out := binary.LittleEndian.AppendUint32(slices.Clone(backup[:9]), crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)))
+	return append(append(out, text...), backup[end:]...)
+}
+
+// empty removes all that a folder holds.
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	for _, e := range entries {
+		must(t, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 
 // Files in the data folder besides what the log and the archive keep.
 const (
-	raftFolder = "raft"
+	raftFolder    = "raft"
+	archiveFolder = "archive"
 	// memberFile holds the member id that this controller was given when it joined.
 	memberFile = "member-id"
 	// controllersFile holds, one a line, the controllers that it can ask to be added.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -59,7 +60,7 @@ func Init(cfg config.Controller, log *slog.Logger) error {
 }
 
 // Snapshot writes a backup of the state of a stopped controller that is the only one.
-func Snapshot(ctx context.Context, cfg config.Controller, log *slog.Logger, to io.Writer) (raftlog.BackupInfo, error) {
+func Snapshot(ctx context.Context, cfg config.Controller, log *slog.Logger, to io.Writer, history bool) (raftlog.BackupInfo, error) {
 	var info raftlog.BackupInfo
 	if _, err := os.Stat(filepath.Join(cfg.DataDir, raftFolder)); err != nil {
 		return info, fmt.Errorf("no controller's state: %w", err)
@@ -71,7 +72,14 @@ func Snapshot(ctx context.Context, cfg config.Controller, log *slog.Logger, to i
 		if err := ready(ctx, s.log); err != nil {
 			return err
 		}
-		info, err = s.log.Backup(ctx, to)
+		view := s.replica.View()
+		info, err = s.log.Backup(ctx, to, raftlog.Contents{History: history, Write: func(w io.Writer) error {
+			missing, err := s.save(w, view, history)
+			if missing > 0 {
+				log.Warn("the backup lacks scripts or environments of jobs: these have to be submitted again", "missing", missing)
+			}
+			return err
+		}})
 		return err
 	})
 	return info, err
@@ -104,46 +112,84 @@ func ready(ctx context.Context, log *raftlog.Log) error {
 // since tokens and certificates of the cluster name it.
 var ErrOtherCluster = errors.New("the backup is of another cluster")
 
+// ErrNotEmpty: a backup is restored only into an empty data_dir.
+var ErrNotEmpty = errors.New("data_dir is not empty")
+
+// restoreFolder is where in data_dir a restore is prepared. It is gone when the restore is
+// done; one that was interrupted leaves it, and the next one starts over.
+const restoreFolder = "restore.tmp"
+
 // Restore makes this controller the first and only one of a cluster whose state is a
-// backup's. Its pki folder must be that of the cluster. It is refused when the data
-// folder holds any state. Jobs that ran when the backup was made, and have ended
-// since, end as their nodes tell when they register.
+// backup's. Its pki folder must be that of the cluster, and its data folder empty. The
+// backup is checked to its last byte first; then everything is prepared in a folder of its
+// own and moved into place, so that an interrupted restore serves nothing. Jobs that ran
+// when the backup was made, and have ended since, end as their nodes report.
 func Restore(ctx context.Context, cfg config.Controller, log *slog.Logger, from io.ReadSeeker) (raftlog.BackupInfo, error) {
+	info, err := checkRestore(cfg, from)
+	if err != nil {
+		return info, err
+	}
+	if err := pki.MakePrivate(cfg.DataDir); err != nil {
+		return info, err
+	}
+	aside := cfg
+	aside.DataDir = filepath.Join(cfg.DataDir, restoreFolder)
+	if err := os.RemoveAll(aside.DataDir); err != nil {
+		return info, err
+	}
+	if err := withStorage(aside, log, func(s *storage) error { return s.restore(ctx, from, info) }); err != nil {
+		return info, errors.Join(err, os.RemoveAll(aside.DataDir))
+	}
+	for _, name := range []string{archiveFolder, raftFolder} { // without a log there is no member
+		if err := os.Rename(filepath.Join(aside.DataDir, name), filepath.Join(cfg.DataDir, name)); err != nil {
+			return info, fmt.Errorf("the restore is not complete, empty %s and repeat it: %w", cfg.DataDir, err)
+		}
+	}
+	return info, os.RemoveAll(aside.DataDir)
+}
+
+// checkRestore refuses a backup that is damaged or of another cluster, and a data folder
+// that holds anything.
+func checkRestore(cfg config.Controller, from io.ReadSeeker) (info raftlog.BackupInfo, err error) {
+	entries, err := os.ReadDir(cfg.DataDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return info, err
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != restoreFolder && name != "lost+found" && name != controllersFile {
+			return info, fmt.Errorf("%w: %s holds %s; move it away first", ErrNotEmpty, cfg.DataDir, name)
+		}
+	}
 	trust, err := pki.LoadTrust(filepath.Join(cfg.PKIDir, pki.TrustFile))
 	if err != nil {
-		return raftlog.BackupInfo{}, err
+		return info, err
 	}
-	info, err := raftlog.Describe(from)
-	if err != nil {
+	if info, err = raftlog.CheckBackup(from); err != nil {
 		return info, err
 	}
 	if info.ClusterID != trust.ClusterID() {
-		return info, fmt.Errorf("%w: %s, not %s", ErrOtherCluster, info.ClusterID, trust.ClusterID())
+		return info, fmt.Errorf("%w: %s, not %s, whose CA is in %s", ErrOtherCluster, info.ClusterID, trust.ClusterID(), cfg.PKIDir)
 	}
-	if _, err := from.Seek(0, io.SeekStart); err != nil {
-		return info, err
-	}
-	begun := false
-	err = withStorage(cfg, log, func(s *storage) error {
-		if err := s.log.Bootstrap(); err != nil {
-			return err
-		}
-		begun = true
-		if err := ready(ctx, s.log); err != nil {
-			return err
-		}
-		if _, err := s.log.Restore(ctx, from); err != nil {
-			return err
-		}
-		return s.log.SnapshotNow(ctx)
-	})
-	if errors.Is(err, raftlog.ErrHasState) {
-		return info, fmt.Errorf("%s holds a cluster's state already; move it away first: %w", cfg.DataDir, err)
-	}
-	if err != nil && begun { // so that another backup can be tried
-		err = errors.Join(err, os.RemoveAll(filepath.Join(cfg.DataDir, raftFolder)))
-	}
+	_, err = from.Seek(0, io.SeekStart)
 	return info, err
+}
+
+// restore loads a backup into empty storage and records that in the state.
+func (s *storage) restore(ctx context.Context, from io.Reader, info raftlog.BackupInfo) error {
+	if err := s.log.Bootstrap(); err != nil {
+		return err
+	}
+	if err := ready(ctx, s.log); err != nil {
+		return err
+	}
+	load := func(r io.Reader) error { return controller.LoadContents(r, s.archive) }
+	if _, err := s.log.Restore(ctx, from, load); err != nil {
+		return err
+	}
+	if _, _, err := s.log.Propose(ctx, controller.RestoredCommand(info)); err != nil {
+		return err
+	}
+	return errors.Join(s.archive.Sync(), s.log.SnapshotNow(ctx))
 }
 
 // Recover makes a stopped controller, whose peers are lost for good, the only member
@@ -153,7 +199,7 @@ func Recover(cfg config.Controller, log *slog.Logger) (raftlog.Recovery, error) 
 	if err != nil {
 		return raftlog.Recovery{}, err
 	}
-	store, err := archive.Open(filepath.Join(cfg.DataDir, "archive"), archive.Options{})
+	store, err := archive.Open(filepath.Join(cfg.DataDir, archiveFolder), archive.Options{})
 	if err != nil {
 		return raftlog.Recovery{}, err
 	}

@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -15,15 +16,20 @@ import (
 )
 
 // A backup is: "GLBK" version | length of the description, 4 bytes LE | its CRC-32C,
-// 4 bytes LE | the description, JSON | a snapshot.
+// 4 bytes LE | the description, JSON | a snapshot | the contents: frames like those of a
+// snapshot, numbered from contentsFrame on, the last one empty.
 const (
 	backupMagic   = "GLBK"
-	backupVersion = 1
+	backupVersion = 2 // 1 held no contents
 	maxBackupHead = 64 << 10
+	contentsFrame = 1 << 31
 )
 
 // ErrBackup: what was given to Restore is not a whole backup.
 var ErrBackup = errors.New("raftlog: backup is damaged or not a backup")
+
+// ErrBackupVersion: another version of Greylag wrote the backup.
+var ErrBackupVersion = errors.New("raftlog: backup has another format")
 
 // BackupInfo describes a backup.
 type BackupInfo struct {
@@ -32,11 +38,18 @@ type BackupInfo struct {
 	Term      uint64    // of that entry
 	Size      int64     // bytes of the snapshot
 	Taken     time.Time // by the clock of the member that took it
+	History   bool      // the contents hold what the state no longer does
 }
 
-// Backup writes the state as this member has it, with everything needed to restore
-// it into a new cluster. Any member can do it; ReadIndex first makes it current.
-func (l *Log) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
+// Contents is what a backup holds next to the state.
+type Contents struct {
+	History bool
+	Write   func(io.Writer) error // called after the state was written
+}
+
+// Backup writes the state as this member has it, and the contents. Any member can do it;
+// ReadIndex first makes it current. It holds no more than a frame in memory.
+func (l *Log) Backup(ctx context.Context, w io.Writer, contents Contents) (BackupInfo, error) {
 	var meta *raft.SnapshotMeta
 	var rc io.ReadCloser
 	err := l.await(ctx, func() error {
@@ -51,7 +64,7 @@ func (l *Log) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
 		return BackupInfo{}, fmt.Errorf("backup: %w", err)
 	}
 	defer rc.Close()
-	info := BackupInfo{l.self.Cluster, meta.Index, meta.Term, meta.Size, l.cfg.Clock()}
+	info := BackupInfo{l.self.Cluster, meta.Index, meta.Term, meta.Size, l.cfg.Clock(), contents.History}
 	text, err := json.Marshal(info)
 	if err != nil {
 		return info, fmt.Errorf("backup: %w", err)
@@ -62,8 +75,43 @@ func (l *Log) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
 	if _, err = w.Write(append(head, text...)); err == nil {
 		_, err = io.Copy(w, rc)
 	}
+	if err == nil {
+		err = writeContents(w, contents.Write)
+	}
 	if err != nil {
 		return info, fmt.Errorf("backup: %w", err)
+	}
+	return info, nil
+}
+
+// writeContents writes the last part of a backup.
+func writeContents(w io.Writer, write func(io.Writer) error) error {
+	frames := &frameWriter{w: w, number: contentsFrame}
+	if write != nil {
+		buffered := bufio.NewWriterSize(frames, frameBytes)
+		if err := errors.Join(write(buffered), buffered.Flush()); err != nil {
+			return err
+		}
+	}
+	return frames.frame(nil)
+}
+
+// CheckBackup reads a backup to its end and checks every byte of it.
+func CheckBackup(r io.Reader) (BackupInfo, error) {
+	info, state, err := OpenBackup(r)
+	if err != nil {
+		return info, err
+	}
+	if _, err := io.Copy(io.Discard, state); err != nil {
+		return info, err
+	}
+	contents := &frameReader{r: r, number: contentsFrame}
+	if err := contents.drain(); err != nil {
+		return info, fmt.Errorf("%w: %w", ErrBackup, err)
+	}
+	var more [1]byte
+	if n, err := io.ReadFull(r, more[:]); n > 0 || !errors.Is(err, io.EOF) {
+		return info, fmt.Errorf("%w: something follows its end", ErrBackup)
 	}
 	return info, nil
 }
@@ -71,10 +119,15 @@ func (l *Log) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
 // Describe reads what a backup says of itself. Its errors wrap ErrBackup or are r's.
 func Describe(r io.Reader) (BackupInfo, error) { return readBackupInfo(r) }
 
-// Restore replaces the state of the whole cluster by a backup's; the membership
-// stays. Only the leader can do it. The backup is checked to its last byte before
-// anything changes. The caller decides whether a backup of another cluster will do.
-func (l *Log) Restore(ctx context.Context, r io.Reader) (BackupInfo, error) {
+// Restore replaces the state of the whole cluster by a backup's, and then gives the
+// contents to load, unless that is nil; the membership stays. Only the leader can do it.
+// The state is checked to its last byte before anything changes; [CheckBackup] checks the
+// contents as well. The caller decides whether to accept a backup of another cluster.
+//
+// The log goes on at an index made from the clock, in microseconds since 1970. It is
+// higher than any that was in use between the backup and the restore, so that no index is
+// used twice, for as long as less than a million entries a second were agreed.
+func (l *Log) Restore(ctx context.Context, r io.Reader, load func(io.Reader) error) (BackupInfo, error) {
 	info, err := readBackupInfo(r)
 	if err != nil {
 		return info, err
@@ -86,15 +139,26 @@ func (l *Log) Restore(ctx context.Context, r io.Reader) (BackupInfo, error) {
 	if !l.IsLeader() {
 		return info, errors.Join(l.orClosed(ErrNotLeader), f.Close())
 	}
+	index := max(info.Index, uint64(max(0, l.cfg.Clock().UnixMicro())))
 	err = l.await(ctx, func() error {
 		defer f.Close()
-		meta := &raft.SnapshotMeta{Version: 1, Index: info.Index, Term: info.Term, Size: info.Size}
+		meta := &raft.SnapshotMeta{Version: 1, Index: index, Term: info.Term, Size: info.Size}
 		return l.raft.Restore(meta, f, enqueueTimeout)
 	})
 	if errors.Is(err, raft.ErrNotLeader) {
 		err = l.orClosed(ErrNotLeader)
 	}
-	return info, err
+	if err != nil || load == nil {
+		return info, err
+	}
+	contents := &frameReader{r: r, number: contentsFrame}
+	if err := load(&backedUp{contents}); err != nil {
+		return info, err
+	}
+	if err := contents.drain(); err != nil {
+		return info, fmt.Errorf("%w: %w", ErrBackup, err)
+	}
+	return info, nil
 }
 
 // spool copies a snapshot to an unnamed file and checks it.
@@ -134,8 +198,13 @@ func readBackupInfo(r io.Reader) (BackupInfo, error) {
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return info, fmt.Errorf("%w: %w", ErrBackup, err)
 	}
-	if string(head[:4]) != backupMagic || head[4] != backupVersion {
-		return info, ErrBackup
+	switch {
+	case string(head[:4]) != backupMagic:
+		return info, fmt.Errorf("%w: it does not begin like one", ErrBackup)
+	case head[4] > backupVersion:
+		return info, fmt.Errorf("%w: format %d; this version reads format %d, so update it first", ErrBackupVersion, head[4], backupVersion)
+	case head[4] < backupVersion:
+		return info, fmt.Errorf("%w: format %d, from before backups held scripts; this version reads format %d", ErrBackupVersion, head[4], backupVersion)
 	}
 	size := binary.LittleEndian.Uint32(head[5:])
 	if size > maxBackupHead {

@@ -19,7 +19,7 @@ func TestOpenBackup(t *testing.T) {
 		f.grow(1)
 		f.propose("one")
 		f.propose("two")
-		made, err := f.leader().Backup(f.ctx(), &saved)
+		made, err := f.leader().Backup(f.ctx(), &saved, Contents{})
 		f.must(err)
 		info, in, err := OpenBackup(bytes.NewReader(saved.Bytes()))
 		f.must(err)
@@ -27,7 +27,7 @@ func TestOpenBackup(t *testing.T) {
 		if err != nil || info.Index != made.Index || !bytes.Contains(whole, []byte("one")) || !bytes.Contains(whole, []byte("two")) {
 			t.Errorf("%+v, %q, %v", info, whole, err)
 		}
-		for i := range saved.Len() {
+		for i := range saved.Len() - 8 { // the contents, here none, are not opened
 			bad := slices.Clone(saved.Bytes())
 			bad[i] ^= 4
 			for what, data := range map[string][]byte{"damaged": bad, "cut off": saved.Bytes()[:i]} {
@@ -35,7 +35,7 @@ func TestOpenBackup(t *testing.T) {
 				if err == nil {
 					_, err = io.ReadAll(in)
 				}
-				if !errors.Is(err, ErrBackup) {
+				if !errors.Is(err, ErrBackup) && !errors.Is(err, ErrBackupVersion) {
 					t.Fatalf("%s at byte %d: %v", what, i, err)
 				}
 			}

@@ -262,7 +262,10 @@ func (s *logStore) planDelete(r span) (iter.Seq[span], error) {
 	return func(yield func(span) bool) {
 		for r.min != 0 && r.min <= r.max {
 			part := r
-			if head {
+			if head { // after a restore there is a hole too wide to be passed in steps
+				if first, err := s.FirstIndex(); err == nil && first > r.min {
+					r.min, part.min = min(first, r.max), min(first, r.max)
+				}
 				part.max = min(r.max, r.min+deleteChunk-1)
 				r.min = part.max + 1
 			} else {

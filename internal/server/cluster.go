@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -12,8 +14,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/version"
 	"github.com/greylag/greylag/internal/wire"
@@ -37,6 +41,7 @@ func (s *clusterService) Status(ctx context.Context, _ *greylagv1.StatusRequest)
 		Term: st.Term, CommitIndex: st.CommitIndex, AppliedIndex: v.Index(), Version: version.Version, DiskLow: st.DiskLow,
 		Digest: fmt.Sprintf("%016x", v.Digest()), ActiveJobs: int64(counts.Active), FinishedJobs: int64(counts.Finished),
 		JournalForm: uint32(v.Credits().Writes()), NewestForm: uint32(accounting.Form),
+		Restored: writeRestored(v.History()),
 	}
 	for _, m := range st.Members {
 		member := &greylagv1.Member{Id: m.ID, Address: m.Addr, Voter: m.Voter, Leader: m.ID == st.LeaderID}
@@ -50,6 +55,17 @@ func (s *clusterService) Status(ctx context.Context, _ *greylagv1.StatusRequest)
 		p.Members = append(p.Members, member)
 	}
 	return p, nil
+}
+
+// writeRestored is the last restore from a backup; nil for none.
+func writeRestored(h state.History) *greylagv1.Restored {
+	if h.Restored == 0 {
+		return nil
+	}
+	return &greylagv1.Restored{
+		At: wire.Timestamp(h.Restored), Backup: wire.Timestamp(h.Taken), FirstJob: h.FirstJob, JobsSince: wire.Timestamp(h.JobsSince),
+		CreditsLeftOut: h.Credits, AuditLeftOut: h.Audit,
+	}
 }
 
 // Info counts nodes and GPUs by partition and state.
@@ -234,12 +250,42 @@ func memberError(err error) error {
 	return refused(command.Conflict, "gctl cluster status shows the members", "%s", plain(err))
 }
 
-// Snapshot streams the whole state.
-func (s *clusterService) Snapshot(ctx context.Context, _ *greylagv1.SnapshotRequest, stream *connect.ServerStream[greylagv1.SnapshotResponse]) error {
+// Snapshot streams a backup: the state, every script and environment that jobs may need,
+// and on request the history.
+func (s *clusterService) Snapshot(ctx context.Context, p *greylagv1.SnapshotRequest, stream *connect.ServerStream[greylagv1.SnapshotResponse]) error {
 	if err := s.catchUp(ctx); err != nil {
 		return err
 	}
-	_, err := s.cfg.Members.Backup(ctx, pieces{stream})
+	if p.GetHistory() {
+		if err := s.wholeHistory(); err != nil {
+			return err
+		}
+	}
+	if s.cfg.Save == nil {
+		return refused(command.Internal, "", "this controller makes no backups")
+	}
+	missing := 0
+	_, err := s.cfg.Members.Backup(ctx, pieces{stream}, raftlog.Contents{History: p.GetHistory(), Write: func(w io.Writer) (err error) {
+		missing, err = s.cfg.Save(w, s.cfg.State.View(), p.GetHistory())
+		return err
+	}})
+	if err != nil {
+		return err
+	}
+	return stream.Send(&greylagv1.SnapshotResponse{MissingContents: uint32(missing)})
+}
+
+// wholeHistory refuses a backup of a history of which this controller lacks a part.
+func (s *clusterService) wholeHistory() error {
+	gaps, err := s.cfg.Archive.Gaps()
+	for j := range archive.Journal(2) {
+		rows, e := s.cfg.Archive.RowGaps(j)
+		gaps, err = append(gaps, rows...), errors.Join(err, e)
+	}
+	if err == nil && len(gaps) > 0 {
+		err = refused(command.Incomplete, "wait until it has fetched them, or ask another: gctl --controller HOST:PORT cluster snapshot",
+			"controller %s lacks a part of the history", s.cfg.ID)
+	}
 	return err
 }
 

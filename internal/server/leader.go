@@ -32,7 +32,8 @@ func placeOf(rpc auth.RPC) place {
 	switch rpc {
 	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch", "JobService/Script", "HistoryService/Jobs":
 		return history
-	case "ReportService/Usage", "ReportService/Ended", "ReportService/Credits", "ReportService/Capacity":
+	case "ReportService/Usage", "ReportService/Ended", "ReportService/Credits", "ReportService/Capacity",
+		"ClusterService/Snapshot":
 		return history
 	case "JobService/Submit", "JobService/Cancel", "JobService/Update", "JobService/Logs",
 		"ClusterService/UpdateNodes", "ClusterService/CreateToken", "ClusterService/Join",

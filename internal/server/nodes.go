@@ -107,6 +107,13 @@ func (s *nodeService) Fetch(ctx context.Context, p *greylagv1.FetchRequest) (*gr
 	for j := range s.cfg.State.View().OnNode(name) {
 		if j.Spec.Script == d || j.Spec.Environment == d {
 			content, err := s.blob(d)
+			if err != nil && s.cfg.Absent != nil && s.cfg.Absent(d) {
+				what := "script"
+				if j.Spec.Script != d {
+					what = "environment"
+				}
+				err = connect.NewError(connect.CodeDataLoss, fmt.Errorf("its %s is on no controller any more: submit the job again", what))
+			}
 			return &greylagv1.FetchResponse{Content: content}, err
 		}
 	}

@@ -92,6 +92,9 @@ func (q *asking) rolled() (archive.Rolled, error) {
 // head says what rows are made of and whether they are all there will be.
 func (q *asking) head(rolled archive.Rolled) (*greylagv1.ReportHead, error) {
 	h := &greylagv1.ReportHead{AsOf: q.asOf, Cluster: q.view.Policy().Cluster, Illegible: rolled.Illegible}
+	if since := historySince(q.view.History()); since > q.bounds[0] {
+		h.Since = wire.Timestamp(since)
+	}
 	last, _, _, err := q.server.cfg.Archive.List(archive.Query{Before: q.end(), Limit: 1})
 	if err != nil {
 		return nil, err
@@ -109,6 +112,14 @@ func (q *asking) head(rolled archive.Rolled) (*greylagv1.ReportHead, error) {
 	must = cmp.Or(h.Incomplete, must)
 	h.Open, h.Ready = cmp.Or(must, may), must == "" && (may == "" || q.now() >= q.end().Add(q.grace))
 	return h, nil
+}
+
+// historySince is from when on jobs and entries of the credit journal all exist; 0: always.
+func historySince(h state.History) cluster.Instant {
+	if h.Credits > 0 {
+		return h.Restored
+	}
+	return h.JobsSince
 }
 
 // missing is what of the history this controller lacks, so that rows are too few.

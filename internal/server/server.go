@@ -74,7 +74,7 @@ type Members interface {
 	AddMember(ctx context.Context, id, addr string) error
 	RemoveMember(ctx context.Context, id string) error
 	Transfer(ctx context.Context, id string) error
-	Backup(ctx context.Context, w io.Writer) (raftlog.BackupInfo, error)
+	Backup(ctx context.Context, w io.Writer, contents raftlog.Contents) (raftlog.BackupInfo, error)
 }
 
 // Archive holds finished jobs, and the scripts and environments of all.
@@ -85,6 +85,9 @@ type Archive interface {
 	Through() (seq uint64, err error)
 	Between(from uint64, limit int) ([]archive.Record, error)
 	Blob(d cluster.Digest) ([]byte, bool, error)
+	Blobs(after []byte, most int) ([]archive.Blob, error)
+	Missing([]cluster.Digest) ([]cluster.Digest, error)
+	Gaps() ([]archive.Gap, error)
 	Rows(j archive.Journal, from uint64, limit int) ([]archive.Row, error)
 	rollUp
 }
@@ -115,7 +118,7 @@ type Limits struct {
 	Patience time.Duration // how long anybody's request may take to arrive; 0: 30 s
 }
 
-// Config is what a server needs. All fields but Complete, Limits, Web, Clock and
+// Config is what a server needs. All fields but Complete, Absent, Limits, Web, Clock and
 // Logger are required.
 type Config struct {
 	ID       string // of this controller in the log
@@ -134,6 +137,12 @@ type Config struct {
 	// Complete reports whether the archive here holds all history; while it does
 	// not, questions about jobs are the leader's. nil: it always does.
 	Complete func() bool
+	// Absent reports whether a script or environment that a job needs is on no controller.
+	// nil: never.
+	Absent func(cluster.Digest) bool
+	// Save writes what a backup holds next to the state, and returns how many contents of
+	// jobs are missing here: controller.SaveContents.
+	Save func(w io.Writer, view *state.View, history bool) (missing int, err error)
 	// Raft takes over a controller's raft connection and returns when it is closed.
 	Raft   func(net.Conn)
 	Limits Limits

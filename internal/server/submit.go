@@ -179,11 +179,18 @@ func submission(c *caller, id string, subs []wire.Submission) (*command.SubmitJo
 	return cmd, err
 }
 
-// submit proposes, sending along what the state does not have. What it had when
+// submit proposes, sending along what the state or the archive here does not have: the
+// state of a restored cluster may know contents that are nowhere. What it had when
 // this was looked up may be gone when the command arrives: then all is sent.
 func (s *jobService) submit(ctx context.Context, cmd *command.SubmitJobs, subs []wire.Submission) (*command.Submitted, error) {
 	v := s.cfg.State.View()
-	has := func(d [32]byte) bool { return v.HasBlob(d) }
+	has := func(d [32]byte) bool {
+		if !v.HasBlob(d) {
+			return false
+		}
+		missing, err := s.cfg.Archive.Missing([]cluster.Digest{d})
+		return err == nil && len(missing) == 0
+	}
 	for tries := 0; ; tries++ {
 		if err := s.attach(ctx, cmd, subs, has); err != nil {
 			return nil, err

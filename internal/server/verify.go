@@ -31,6 +31,9 @@ func (s *creditService) Verify(ctx context.Context, _ *greylagv1.VerifyRequest) 
 
 // verifyCredits recomputes every balance of the ledger.
 func (s *creditService) verifyCredits(ctx context.Context, v *state.View) (*greylagv1.VerifiedJournal, error) {
+	if h := v.History(); h.Credits > 0 {
+		return s.verifyCreditChain(ctx, v, h)
+	}
 	seq, _ := v.Credits().Head()
 	out := &greylagv1.VerifiedJournal{Name: "credits"}
 	audit := accounting.NewAudit(v.Credits())
@@ -58,17 +61,57 @@ func (s *creditService) verifyCredits(ctx context.Context, v *state.View) (*grey
 	return out, nil
 }
 
+// verifyCreditChain recomputes the chain after the entries that a restore left out. What
+// balances those came to only the state knows.
+func (s *creditService) verifyCreditChain(ctx context.Context, v *state.View, h state.History) (*greylagv1.VerifiedJournal, error) {
+	seq, head := v.Credits().Head()
+	out := &greylagv1.VerifiedJournal{Name: "credits", First: h.Credits + 1, Entries: h.Credits, Head: h.CreditsHead[:]}
+	chain := accounting.EntryChain{Seq: h.Credits, Head: h.CreditsHead}
+	if seq > h.Credits {
+		if err := s.written(ctx, archive.CreditJournal, seq); err != nil {
+			return nil, err
+		}
+	}
+	err := s.eachEntry(ctx, func(e *accounting.Entry) error {
+		switch {
+		case e.Seq <= h.Credits:
+			return nil
+		case out.Entries == seq:
+			return errEnough
+		}
+		out.Entries, out.Head = out.Entries+1, e.Hash[:]
+		if err := chain.Add(e); err != nil {
+			return &badRow{out.Entries, err}
+		}
+		return nil
+	})
+	if err := wrongRow(out, err); err != nil {
+		return nil, err
+	}
+	if out.Fault == "" && (chain.Seq != seq || chain.Head != head) {
+		out.Fault = "it ends otherwise than the state says"
+	}
+	return out, nil
+}
+
 // verifyAudit recomputes the chain of the audit journal.
 func (s *creditService) verifyAudit(ctx context.Context, v *state.View) (*greylagv1.VerifiedJournal, error) {
 	seq, head := v.Audited()
 	out := &greylagv1.VerifiedJournal{Name: "audit"}
-	var chain command.AuditChain
+	h := v.History()
+	chain := command.AuditChain{Seq: h.Audit, Head: h.AuditHead}
+	if h.Audit > 0 {
+		out.First = h.Audit + 1
+	}
 	if err := s.written(ctx, archive.AuditJournal, seq); err != nil {
 		return nil, err
 	}
 	err := s.eachRow(ctx, archive.AuditJournal, func(r archive.Row) error {
-		if r.Seq > seq {
+		switch {
+		case r.Seq > seq:
 			return errEnough
+		case r.Seq <= h.Audit:
+			return nil
 		}
 		e, err := command.DecodeAudit(r.Data)
 		if err != nil {

@@ -146,6 +146,23 @@ func (v *View) FinishedSeq() uint64 { return v.finished }
 // content again. What was true stays so for an hour of log time. O(log n).
 func (v *View) HasBlob(d cluster.Digest) bool { return v.blobs.Has(d) }
 
+// Blobs yields the digests that a submission may name, ascending.
+func (v *View) Blobs() iter.Seq[cluster.Digest] {
+	return func(yield func(cluster.Digest) bool) {
+		for d := range v.blobs.All() {
+			if !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// Needs reports whether a job that has not ended names a script or environment. O(log n).
+func (v *View) Needs(d cluster.Digest) bool {
+	u, known := v.blobs.Get(d)
+	return known && u.jobs > 0
+}
+
 // Snapshot is what a scheduling pass needs. O(active jobs + nodes).
 func (v *View) Snapshot() *cluster.Snapshot {
 	shot := &cluster.Snapshot{

@@ -76,6 +76,29 @@ func (a *Audit) Add(e *Entry) error {
 	return nil
 }
 
+// EntryChain checks only that entries follow each other: Seq and Head are of the last one, or of
+// the one before the first. It is for a journal whose beginning does not exist any more.
+type EntryChain struct {
+	Seq  uint64
+	Head Hash
+
+	coder codec.Coder // memory that hashing reuses
+}
+
+// Add takes the next entry.
+func (c *EntryChain) Add(e *Entry) error {
+	switch {
+	case e.Seq != c.Seq+1:
+		return fmt.Errorf("%w: entry %d: it says that it is number %d", ErrJournal, c.Seq+1, e.Seq)
+	case e.Prev != c.Head:
+		return fmt.Errorf("%w: entry %d: it does not follow the one before", ErrJournal, e.Seq)
+	case e.sum(&c.coder) != e.Hash:
+		return fmt.Errorf("%w: entry %d: its hash is of something else", ErrJournal, e.Seq)
+	}
+	c.Seq, c.Head = e.Seq, e.Hash
+	return nil
+}
+
 // formed reports whether an entry of its kind goes from such an account to such a one.
 func (e *Entry) formed() bool {
 	from, to := e.Debit.Kind, e.Credit.Kind

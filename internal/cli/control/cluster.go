@@ -108,7 +108,7 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 	if err := t.Facts("cluster "+s.Cluster, [][2]string{
 		{"id", s.ClusterId}, {"leader", leader}, {"asked", s.Id}, {"version", s.Version}, {"term", fmt.Sprint(s.Term)},
 		{"index", fmt.Sprintf("%d agreed, %d applied", s.CommitIndex, s.AppliedIndex)}, {"state", s.Digest}, {"disk", low},
-		{"jobs", fmt.Sprintf("%d active, %d finished", s.ActiveJobs, s.FinishedJobs)},
+		{"jobs", fmt.Sprintf("%d active, %d finished", s.ActiveJobs, s.FinishedJobs)}, {"restored", restored(s)},
 	}); err != nil {
 		return err
 	}
@@ -240,21 +240,42 @@ func doorOf(status *greylagv1.StatusResponse) string {
 	return "HOST"
 }
 
+// restored says when the cluster was restored from a backup; "" for never.
+func restored(s *greylagv1.StatusResponse) string {
+	if s.Restored == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, from the backup of %s", s.Restored.At.AsTime().Local().Format(time.DateTime), s.Restored.Backup.AsTime().Local().Format(time.DateTime))
+}
+
+const snapshotLong = `Writes one file from which gctld restore makes a working cluster: the state, and
+the script and environment of every job that has not ended. The history is left
+out unless --with-history asks for it: finished jobs beyond the newest 65,536,
+their scripts, the journal of credits and the audit journal.
+
+The file holds scripts and environments of all users: keep it private. It does not
+hold pki_dir, without which it cannot be restored: back that up separately.`
+
 func (t *tool) snapshot() *cobra.Command {
 	var path string
+	var history bool
 	c := &cobra.Command{
-		Use: "snapshot -o FILE", Short: "Save the whole state, for backup and replay", Args: cobra.NoArgs,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error { return t.save(ctx, c, path) }),
+		Use: "snapshot -o FILE", Short: "Back up the cluster into a file", Long: snapshotLong, Args: cobra.NoArgs,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error { return t.save(ctx, c, path, history) }),
 	}
 	c.Flags().StringVarP(&path, "output", "o", "", "where to; - is standard output")
+	c.Flags().BoolVar(&history, "with-history", false, "include finished jobs, their scripts and the journals")
 	must(c.MarkFlagRequired("output"))
 	return c
 }
 
-// save writes a snapshot so that FILE is whole or as it was.
-func (t *tool) save(ctx context.Context, c cli.Cluster, path string) error {
+// save writes a backup so that FILE is whole or does not change.
+func (t *tool) save(ctx context.Context, c cli.Cluster, path string, history bool) error {
 	if path == "-" {
-		_, err := pump(ctx, c, t.Stdout)
+		got, err := pump(ctx, c, t.Stdout, history)
+		if err == nil {
+			t.warnBackup(got, history)
+		}
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600: it holds scripts and environments
@@ -262,31 +283,48 @@ func (t *tool) save(ctx context.Context, c cli.Cluster, path string) error {
 		return err
 	}
 	defer os.Remove(f.Name()) // fails once it is renamed, as it should
-	n, err := pump(ctx, c, f)
+	got, err := pump(ctx, c, f, history)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return t.said(nil, "saved %d bytes to %s", n, path)
+	t.warnBackup(got, history)
+	return t.said(nil, "saved %d bytes to %s", got.bytes, path)
 }
 
-func pump(ctx context.Context, c cli.Cluster, w io.Writer) (int64, error) {
-	stream, err := c.Cluster().Snapshot(ctx, &greylagv1.SnapshotRequest{})
+// warnBackup says on standard error what a backup does not hold.
+func (t *tool) warnBackup(got saved, history bool) {
+	if !history {
+		t.Note("history left out: a cluster restored from this file has no finished jobs beyond the newest 65,536, none of their scripts, and journals that begin at the restore; --with-history includes them")
+	}
+	if got.missing > 0 {
+		t.Note("scripts or environments of jobs that no controller has: %d; these jobs cannot run and have to be submitted again", got.missing)
+	}
+}
+
+// saved is what came of a backup.
+type saved struct {
+	bytes   int64
+	missing uint32
+}
+
+func pump(ctx context.Context, c cli.Cluster, w io.Writer, history bool) (got saved, err error) {
+	stream, err := c.Cluster().Snapshot(ctx, &greylagv1.SnapshotRequest{History: history})
 	if err != nil {
-		return 0, err
+		return got, err
 	}
 	defer stream.Close()
-	total := int64(0)
 	for stream.Receive() {
 		n, err := w.Write(stream.Msg().Data)
-		total += int64(n)
+		got.bytes += int64(n)
+		got.missing += stream.Msg().MissingContents
 		if err != nil {
-			return total, err
+			return got, err
 		}
 	}
-	return total, stream.Err()
+	return got, stream.Err()
 }
 
 func (t *tool) recover() *cobra.Command {

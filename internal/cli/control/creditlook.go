@@ -488,6 +488,14 @@ status is then 4.`,
 	return c
 }
 
+// checkedFrom says from which entry on a journal could be checked; "" for all.
+func checkedFrom(first uint64) string {
+	if first == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", checked from entry %d on: a backup without history was restored", first)
+}
+
 func (t *tool) verified(a *greylagv1.VerifyResponse) error {
 	type journalJSON struct {
 		Controller string `json:"controller"`
@@ -496,6 +504,7 @@ func (t *tool) verified(a *greylagv1.VerifyResponse) error {
 		Head       string `json:"head"`
 		Wrong      uint64 `json:"wrong,omitempty"`
 		Fault      string `json:"fault,omitempty"`
+		First      uint64 `json:"first,omitempty"` // older entries were left out of a backup
 	}
 	all, wrong := []journalJSON{}, false
 	if !t.json {
@@ -504,13 +513,13 @@ func (t *tool) verified(a *greylagv1.VerifyResponse) error {
 		}
 	}
 	for _, j := range a.Journals {
-		all = append(all, journalJSON{a.Controller, j.Name, j.Entries, fmt.Sprintf("%x", j.Head), j.Wrong, j.Fault})
+		all = append(all, journalJSON{a.Controller, j.Name, j.Entries, fmt.Sprintf("%x", j.Head), j.Wrong, j.Fault, j.First})
 		if wrong = wrong || j.Fault != ""; t.json {
 			continue
 		}
 		if j.Fault != "" {
 			t.Complain(j.Name+": "+j.Fault, "keep a copy of the controllers' data_dir; another controller's journal may be whole: gctl cluster status lists them, gctl verify --controller HOST:PORT asks one")
-		} else if err := t.said(nil, "%s: %s, head %x", j.Name, cli.Count(int64(j.Entries), "entry"), j.Head); err != nil {
+		} else if err := t.said(nil, "%s: %s, head %x%s", j.Name, cli.Count(int64(j.Entries), "entry"), j.Head, checkedFrom(j.First)); err != nil {
 			return err
 		}
 	}

@@ -179,6 +179,10 @@ func (r *reporting) put(made *madeReport, period report.Period) error {
 		r.Complain(fmt.Sprintf("the report of %s would be too small: %s", period.Name, lacks), "try again later")
 		return cli.Exit(notReadyStatus)
 	}
+	if since := made.head.GetSince(); since != nil {
+		r.Note("the report of %s counts jobs and credits from %s on: older history was left out of the backup that the cluster was restored from",
+			period.Name, since.AsTime().Local().Format(time.DateTime))
+	}
 	if r.dir == "" {
 		if made.head.GetOpen() != "" {
 			r.Note("this report is not final: %s", made.head.GetOpen())

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/client"
@@ -96,10 +98,17 @@ func (x *exam) agreement(ctx context.Context, c *client.Client) {
 			x.note(Warning, "cluster", "it catches up by itself unless its disk or the way to it is slow", "controller %s is %d entries behind", m.Id, status.CommitIndex-m.MatchIndex)
 		}
 	}
+	if r := status.Restored; r != nil && (r.FirstJob > 0 || r.CreditsLeftOut > 0 || r.AuditLeftOut > 0) {
+		bad++
+		x.good("history", "restored %s from a backup without history; finished jobs exist from number %d on", stamp(r.At), max(1, r.FirstJob))
+	}
 	if len(x.findings) == bad {
 		x.good("cluster", "members: %d, %s leads", len(status.Members), status.Leader)
 	}
 }
+
+// stamp is an instant for a sentence.
+func stamp(t *timestamppb.Timestamp) string { return t.AsTime().Local().Format(time.DateTime) }
 
 // HeldUp says what an upgrade of the controllers waits for, as far as their leader knows, and
 // how to go on; nothing when all of them are through with it.

@@ -271,6 +271,7 @@ type StatusResponse struct {
 	FinishedJobs  int64                  `protobuf:"varint,14,opt,name=finished_jobs,json=finishedJobs,proto3" json:"finished_jobs,omitempty"`
 	JournalForm   uint32                 `protobuf:"varint,15,opt,name=journal_form,json=journalForm,proto3" json:"journal_form,omitempty"` // in which the journal of credits is written
 	NewestForm    uint32                 `protobuf:"varint,16,opt,name=newest_form,json=newestForm,proto3" json:"newest_form,omitempty"`    // that this controller knows: it goes over to it when every member does
+	Restored      *Restored              `protobuf:"bytes,17,opt,name=restored,proto3" json:"restored,omitempty"`                           // absent: never
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -417,6 +418,99 @@ func (x *StatusResponse) GetNewestForm() uint32 {
 	return 0
 }
 
+func (x *StatusResponse) GetRestored() *Restored {
+	if x != nil {
+		return x.Restored
+	}
+	return nil
+}
+
+// Restored is the last restore of the cluster from a backup, and what of the history the
+// backup did not hold.
+type Restored struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	At             *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Backup         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=backup,proto3" json:"backup,omitempty"`                                          // when it was made
+	FirstJob       uint64                 `protobuf:"varint,3,opt,name=first_job,json=firstJob,proto3" json:"first_job,omitempty"`                     // number of the first finished job that exists; 0: all exist
+	JobsSince      *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=jobs_since,json=jobsSince,proto3" json:"jobs_since,omitempty"`                   // when that job ended
+	CreditsLeftOut uint64                 `protobuf:"varint,5,opt,name=credits_left_out,json=creditsLeftOut,proto3" json:"credits_left_out,omitempty"` // entries at the beginning of the journal of credits
+	AuditLeftOut   uint64                 `protobuf:"varint,6,opt,name=audit_left_out,json=auditLeftOut,proto3" json:"audit_left_out,omitempty"`       // entries at the beginning of the audit journal
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Restored) Reset() {
+	*x = Restored{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Restored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Restored) ProtoMessage() {}
+
+func (x *Restored) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Restored.ProtoReflect.Descriptor instead.
+func (*Restored) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Restored) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Restored) GetBackup() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
+func (x *Restored) GetFirstJob() uint64 {
+	if x != nil {
+		return x.FirstJob
+	}
+	return 0
+}
+
+func (x *Restored) GetJobsSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.JobsSince
+	}
+	return nil
+}
+
+func (x *Restored) GetCreditsLeftOut() uint64 {
+	if x != nil {
+		return x.CreditsLeftOut
+	}
+	return 0
+}
+
+func (x *Restored) GetAuditLeftOut() uint64 {
+	if x != nil {
+		return x.AuditLeftOut
+	}
+	return 0
+}
+
 type Member struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -431,7 +525,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[4]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -443,7 +537,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[4]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -456,7 +550,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Member) GetId() string {
@@ -512,7 +606,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[5]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +618,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[5]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +631,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *InfoRequest) GetRead() *Read {
@@ -573,7 +667,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[6]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +679,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[6]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +692,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *InfoResponse) GetPartitions() []*PartitionInfo {
@@ -651,7 +745,7 @@ type ReservationInfo struct {
 
 func (x *ReservationInfo) Reset() {
 	*x = ReservationInfo{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +757,7 @@ func (x *ReservationInfo) String() string {
 func (*ReservationInfo) ProtoMessage() {}
 
 func (x *ReservationInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +770,7 @@ func (x *ReservationInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationInfo.ProtoReflect.Descriptor instead.
 func (*ReservationInfo) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReservationInfo) GetName() string {
@@ -781,7 +875,7 @@ type ReservedJob struct {
 
 func (x *ReservedJob) Reset() {
 	*x = ReservedJob{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +887,7 @@ func (x *ReservedJob) String() string {
 func (*ReservedJob) ProtoMessage() {}
 
 func (x *ReservedJob) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +900,7 @@ func (x *ReservedJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservedJob.ProtoReflect.Descriptor instead.
 func (*ReservedJob) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReservedJob) GetJob() string {
@@ -843,7 +937,7 @@ type PartitionInfo struct {
 
 func (x *PartitionInfo) Reset() {
 	*x = PartitionInfo{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +949,7 @@ func (x *PartitionInfo) String() string {
 func (*PartitionInfo) ProtoMessage() {}
 
 func (x *PartitionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +962,7 @@ func (x *PartitionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionInfo.ProtoReflect.Descriptor instead.
 func (*PartitionInfo) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PartitionInfo) GetName() string {
@@ -922,7 +1016,7 @@ type NodeGroup struct {
 
 func (x *NodeGroup) Reset() {
 	*x = NodeGroup{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1028,7 @@ func (x *NodeGroup) String() string {
 func (*NodeGroup) ProtoMessage() {}
 
 func (x *NodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1041,7 @@ func (x *NodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeGroup.ProtoReflect.Descriptor instead.
 func (*NodeGroup) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodeGroup) GetState() string {
@@ -1038,7 +1132,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1144,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1157,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Node) GetName() string {
@@ -1244,7 +1338,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1350,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1363,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodesRequest) GetNames() []string {
@@ -1296,7 +1390,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1402,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1415,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -1351,7 +1445,7 @@ type UpdateNodesRequest struct {
 
 func (x *UpdateNodesRequest) Reset() {
 	*x = UpdateNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1457,7 @@ func (x *UpdateNodesRequest) String() string {
 func (*UpdateNodesRequest) ProtoMessage() {}
 
 func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1470,7 @@ func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateNodesRequest) GetRequestId() string {
@@ -1424,7 +1518,7 @@ type UpdateNodesResponse struct {
 
 func (x *UpdateNodesResponse) Reset() {
 	*x = UpdateNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1530,7 @@ func (x *UpdateNodesResponse) String() string {
 func (*UpdateNodesResponse) ProtoMessage() {}
 
 func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1543,7 @@ func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesResponse.ProtoReflect.Descriptor instead.
 func (*UpdateNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateNodesResponse) GetNames() []string {
@@ -1477,7 +1571,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1583,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1596,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CreateTokenRequest) GetRequestId() string {
@@ -1536,7 +1630,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1642,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1655,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -1590,7 +1684,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1696,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1709,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1660,7 +1754,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1766,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1779,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -1739,7 +1833,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1845,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1858,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -1783,7 +1877,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1889,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1902,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -1828,7 +1922,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1934,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1947,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -1878,7 +1972,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +1984,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +1997,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 type RemoveMemberRequest struct {
@@ -1915,7 +2009,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2021,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2034,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -1958,7 +2052,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2064,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2077,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 type TransferRequest struct {
@@ -1995,7 +2089,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2101,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2114,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TransferRequest) GetId() string {
@@ -2039,7 +2133,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2145,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2158,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TransferResponse) GetLeader() string {
@@ -2083,7 +2177,7 @@ type PolicyRequest struct {
 
 func (x *PolicyRequest) Reset() {
 	*x = PolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2189,7 @@ func (x *PolicyRequest) String() string {
 func (*PolicyRequest) ProtoMessage() {}
 
 func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2202,7 @@ func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
 func (*PolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PolicyRequest) GetRead() *Read {
@@ -2129,7 +2223,7 @@ type PolicyResponse struct {
 
 func (x *PolicyResponse) Reset() {
 	*x = PolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2235,7 @@ func (x *PolicyResponse) String() string {
 func (*PolicyResponse) ProtoMessage() {}
 
 func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2248,7 @@ func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyResponse.ProtoReflect.Descriptor instead.
 func (*PolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PolicyResponse) GetToml() string {
@@ -2191,7 +2285,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2297,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2310,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ApplyRequest) GetRequestId() string {
@@ -2265,7 +2359,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2371,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2384,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ApplyResponse) GetDiff() string {
@@ -2316,13 +2410,14 @@ func (x *ApplyResponse) GetWarnings() []string {
 
 type SnapshotRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	History       bool                   `protobuf:"varint,1,opt,name=history,proto3" json:"history,omitempty"` // with finished jobs, their scripts, and the journals
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2429,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,19 +2442,27 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SnapshotRequest) GetHistory() bool {
+	if x != nil {
+		return x.History
+	}
+	return false
 }
 
 type SnapshotResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Data            []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	MissingContents uint32                 `protobuf:"varint,2,opt,name=missing_contents,json=missingContents,proto3" json:"missing_contents,omitempty"` // in the last message: scripts and environments of jobs that no controller has
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2474,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2487,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SnapshotResponse) GetData() []byte {
@@ -2392,6 +2495,13 @@ func (x *SnapshotResponse) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *SnapshotResponse) GetMissingContents() uint32 {
+	if x != nil {
+		return x.MissingContents
+	}
+	return 0
 }
 
 type ReadIndexRequest struct {
@@ -2402,7 +2512,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2524,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2537,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 type ReadIndexResponse struct {
@@ -2439,7 +2549,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2561,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2574,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -2484,7 +2594,7 @@ type FinishedRequest struct {
 
 func (x *FinishedRequest) Reset() {
 	*x = FinishedRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2606,7 @@ func (x *FinishedRequest) String() string {
 func (*FinishedRequest) ProtoMessage() {}
 
 func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2619,7 @@ func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedRequest.ProtoReflect.Descriptor instead.
 func (*FinishedRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FinishedRequest) GetFrom() uint64 {
@@ -2536,7 +2646,7 @@ type FinishedResponse struct {
 
 func (x *FinishedResponse) Reset() {
 	*x = FinishedResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2658,7 @@ func (x *FinishedResponse) String() string {
 func (*FinishedResponse) ProtoMessage() {}
 
 func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2671,7 @@ func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedResponse.ProtoReflect.Descriptor instead.
 func (*FinishedResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FinishedResponse) GetRecords() [][]byte {
@@ -2589,7 +2699,7 @@ type RowsRequest struct {
 
 func (x *RowsRequest) Reset() {
 	*x = RowsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2711,7 @@ func (x *RowsRequest) String() string {
 func (*RowsRequest) ProtoMessage() {}
 
 func (x *RowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2724,7 @@ func (x *RowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowsRequest.ProtoReflect.Descriptor instead.
 func (*RowsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RowsRequest) GetJournal() uint32 {
@@ -2647,7 +2757,7 @@ type RowsResponse struct {
 
 func (x *RowsResponse) Reset() {
 	*x = RowsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +2769,7 @@ func (x *RowsResponse) String() string {
 func (*RowsResponse) ProtoMessage() {}
 
 func (x *RowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +2782,7 @@ func (x *RowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowsResponse.ProtoReflect.Descriptor instead.
 func (*RowsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RowsResponse) GetRows() [][]byte {
@@ -2691,7 +2801,7 @@ type BlobRequest struct {
 
 func (x *BlobRequest) Reset() {
 	*x = BlobRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2703,7 +2813,7 @@ func (x *BlobRequest) String() string {
 func (*BlobRequest) ProtoMessage() {}
 
 func (x *BlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2716,7 +2826,7 @@ func (x *BlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobRequest.ProtoReflect.Descriptor instead.
 func (*BlobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BlobRequest) GetDigests() [][]byte {
@@ -2735,7 +2845,7 @@ type BlobResponse struct {
 
 func (x *BlobResponse) Reset() {
 	*x = BlobResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2857,7 @@ func (x *BlobResponse) String() string {
 func (*BlobResponse) ProtoMessage() {}
 
 func (x *BlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2870,7 @@ func (x *BlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobResponse.ProtoReflect.Descriptor instead.
 func (*BlobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *BlobResponse) GetContents() [][]byte {
@@ -2794,7 +2904,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\arefused\x18\t \x01(\bR\arefused\x12\x12\n" +
 	"\x04hash\x18\n" +
 	" \x01(\fR\x04hash\"\x0f\n" +
-	"\rStatusRequest\"\xf9\x03\n" +
+	"\rStatusRequest\"\xab\x04\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
@@ -2815,7 +2925,16 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\rfinished_jobs\x18\x0e \x01(\x03R\ffinishedJobs\x12!\n" +
 	"\fjournal_form\x18\x0f \x01(\rR\vjournalForm\x12\x1f\n" +
 	"\vnewest_form\x18\x10 \x01(\rR\n" +
-	"newestForm\"\xbf\x01\n" +
+	"newestForm\x120\n" +
+	"\brestored\x18\x11 \x01(\v2\x14.greylag.v1.RestoredR\brestored\"\x92\x02\n" +
+	"\bRestored\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x122\n" +
+	"\x06backup\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06backup\x12\x1b\n" +
+	"\tfirst_job\x18\x03 \x01(\x04R\bfirstJob\x129\n" +
+	"\n" +
+	"jobs_since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tjobsSince\x12(\n" +
+	"\x10credits_left_out\x18\x05 \x01(\x04R\x0ecreditsLeftOut\x12$\n" +
+	"\x0eaudit_left_out\x18\x06 \x01(\x04R\fauditLeftOut\"\xbf\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -2970,10 +3089,12 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\rApplyResponse\x12\x12\n" +
 	"\x04diff\x18\x01 \x01(\tR\x04diff\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1a\n" +
-	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"\x11\n" +
-	"\x0fSnapshotRequest\"&\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"+\n" +
+	"\x0fSnapshotRequest\x12\x18\n" +
+	"\ahistory\x18\x01 \x01(\bR\ahistory\"Q\n" +
 	"\x10SnapshotResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12)\n" +
+	"\x10missing_contents\x18\x02 \x01(\rR\x0fmissingContents\"\x12\n" +
 	"\x10ReadIndexRequest\")\n" +
 	"\x11ReadIndexResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\";\n" +
@@ -3030,141 +3151,146 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_cluster_proto_rawDescData
 }
 
-var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*AuditRequest)(nil),          // 0: greylag.v1.AuditRequest
 	(*AuditResponse)(nil),         // 1: greylag.v1.AuditResponse
 	(*StatusRequest)(nil),         // 2: greylag.v1.StatusRequest
 	(*StatusResponse)(nil),        // 3: greylag.v1.StatusResponse
-	(*Member)(nil),                // 4: greylag.v1.Member
-	(*InfoRequest)(nil),           // 5: greylag.v1.InfoRequest
-	(*InfoResponse)(nil),          // 6: greylag.v1.InfoResponse
-	(*ReservationInfo)(nil),       // 7: greylag.v1.ReservationInfo
-	(*ReservedJob)(nil),           // 8: greylag.v1.ReservedJob
-	(*PartitionInfo)(nil),         // 9: greylag.v1.PartitionInfo
-	(*NodeGroup)(nil),             // 10: greylag.v1.NodeGroup
-	(*Node)(nil),                  // 11: greylag.v1.Node
-	(*NodesRequest)(nil),          // 12: greylag.v1.NodesRequest
-	(*NodesResponse)(nil),         // 13: greylag.v1.NodesResponse
-	(*UpdateNodesRequest)(nil),    // 14: greylag.v1.UpdateNodesRequest
-	(*UpdateNodesResponse)(nil),   // 15: greylag.v1.UpdateNodesResponse
-	(*CreateTokenRequest)(nil),    // 16: greylag.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),   // 17: greylag.v1.CreateTokenResponse
-	(*JoinRequest)(nil),           // 18: greylag.v1.JoinRequest
-	(*JoinResponse)(nil),          // 19: greylag.v1.JoinResponse
-	(*RenewRequest)(nil),          // 20: greylag.v1.RenewRequest
-	(*RenewResponse)(nil),         // 21: greylag.v1.RenewResponse
-	(*AddMemberRequest)(nil),      // 22: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),     // 23: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),   // 24: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),  // 25: greylag.v1.RemoveMemberResponse
-	(*TransferRequest)(nil),       // 26: greylag.v1.TransferRequest
-	(*TransferResponse)(nil),      // 27: greylag.v1.TransferResponse
-	(*PolicyRequest)(nil),         // 28: greylag.v1.PolicyRequest
-	(*PolicyResponse)(nil),        // 29: greylag.v1.PolicyResponse
-	(*ApplyRequest)(nil),          // 30: greylag.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 31: greylag.v1.ApplyResponse
-	(*SnapshotRequest)(nil),       // 32: greylag.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),      // 33: greylag.v1.SnapshotResponse
-	(*ReadIndexRequest)(nil),      // 34: greylag.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 35: greylag.v1.ReadIndexResponse
-	(*FinishedRequest)(nil),       // 36: greylag.v1.FinishedRequest
-	(*FinishedResponse)(nil),      // 37: greylag.v1.FinishedResponse
-	(*RowsRequest)(nil),           // 38: greylag.v1.RowsRequest
-	(*RowsResponse)(nil),          // 39: greylag.v1.RowsResponse
-	(*BlobRequest)(nil),           // 40: greylag.v1.BlobRequest
-	(*BlobResponse)(nil),          // 41: greylag.v1.BlobResponse
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
-	(*Read)(nil),                  // 44: greylag.v1.Read
-	(*AsOf)(nil),                  // 45: greylag.v1.AsOf
-	(*LicenceInfo)(nil),           // 46: greylag.v1.LicenceInfo
-	(*GPU)(nil),                   // 47: greylag.v1.GPU
-	(*TopologyRequest)(nil),       // 48: greylag.v1.TopologyRequest
-	(*SetTopologyRequest)(nil),    // 49: greylag.v1.SetTopologyRequest
-	(*WhyRequest)(nil),            // 50: greylag.v1.WhyRequest
-	(*PlanRequest)(nil),           // 51: greylag.v1.PlanRequest
-	(*TopologyResponse)(nil),      // 52: greylag.v1.TopologyResponse
-	(*SetTopologyResponse)(nil),   // 53: greylag.v1.SetTopologyResponse
-	(*WhyResponse)(nil),           // 54: greylag.v1.WhyResponse
-	(*PlanResponse)(nil),          // 55: greylag.v1.PlanResponse
+	(*Restored)(nil),              // 4: greylag.v1.Restored
+	(*Member)(nil),                // 5: greylag.v1.Member
+	(*InfoRequest)(nil),           // 6: greylag.v1.InfoRequest
+	(*InfoResponse)(nil),          // 7: greylag.v1.InfoResponse
+	(*ReservationInfo)(nil),       // 8: greylag.v1.ReservationInfo
+	(*ReservedJob)(nil),           // 9: greylag.v1.ReservedJob
+	(*PartitionInfo)(nil),         // 10: greylag.v1.PartitionInfo
+	(*NodeGroup)(nil),             // 11: greylag.v1.NodeGroup
+	(*Node)(nil),                  // 12: greylag.v1.Node
+	(*NodesRequest)(nil),          // 13: greylag.v1.NodesRequest
+	(*NodesResponse)(nil),         // 14: greylag.v1.NodesResponse
+	(*UpdateNodesRequest)(nil),    // 15: greylag.v1.UpdateNodesRequest
+	(*UpdateNodesResponse)(nil),   // 16: greylag.v1.UpdateNodesResponse
+	(*CreateTokenRequest)(nil),    // 17: greylag.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),   // 18: greylag.v1.CreateTokenResponse
+	(*JoinRequest)(nil),           // 19: greylag.v1.JoinRequest
+	(*JoinResponse)(nil),          // 20: greylag.v1.JoinResponse
+	(*RenewRequest)(nil),          // 21: greylag.v1.RenewRequest
+	(*RenewResponse)(nil),         // 22: greylag.v1.RenewResponse
+	(*AddMemberRequest)(nil),      // 23: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),     // 24: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),   // 25: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),  // 26: greylag.v1.RemoveMemberResponse
+	(*TransferRequest)(nil),       // 27: greylag.v1.TransferRequest
+	(*TransferResponse)(nil),      // 28: greylag.v1.TransferResponse
+	(*PolicyRequest)(nil),         // 29: greylag.v1.PolicyRequest
+	(*PolicyResponse)(nil),        // 30: greylag.v1.PolicyResponse
+	(*ApplyRequest)(nil),          // 31: greylag.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 32: greylag.v1.ApplyResponse
+	(*SnapshotRequest)(nil),       // 33: greylag.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),      // 34: greylag.v1.SnapshotResponse
+	(*ReadIndexRequest)(nil),      // 35: greylag.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 36: greylag.v1.ReadIndexResponse
+	(*FinishedRequest)(nil),       // 37: greylag.v1.FinishedRequest
+	(*FinishedResponse)(nil),      // 38: greylag.v1.FinishedResponse
+	(*RowsRequest)(nil),           // 39: greylag.v1.RowsRequest
+	(*RowsResponse)(nil),          // 40: greylag.v1.RowsResponse
+	(*BlobRequest)(nil),           // 41: greylag.v1.BlobRequest
+	(*BlobResponse)(nil),          // 42: greylag.v1.BlobResponse
+	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
+	(*Read)(nil),                  // 45: greylag.v1.Read
+	(*AsOf)(nil),                  // 46: greylag.v1.AsOf
+	(*LicenceInfo)(nil),           // 47: greylag.v1.LicenceInfo
+	(*GPU)(nil),                   // 48: greylag.v1.GPU
+	(*TopologyRequest)(nil),       // 49: greylag.v1.TopologyRequest
+	(*SetTopologyRequest)(nil),    // 50: greylag.v1.SetTopologyRequest
+	(*WhyRequest)(nil),            // 51: greylag.v1.WhyRequest
+	(*PlanRequest)(nil),           // 52: greylag.v1.PlanRequest
+	(*TopologyResponse)(nil),      // 53: greylag.v1.TopologyResponse
+	(*SetTopologyResponse)(nil),   // 54: greylag.v1.SetTopologyResponse
+	(*WhyResponse)(nil),           // 55: greylag.v1.WhyResponse
+	(*PlanResponse)(nil),          // 56: greylag.v1.PlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
-	42, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
-	42, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
-	42, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
-	4,  // 3: greylag.v1.StatusResponse.members:type_name -> greylag.v1.Member
-	43, // 4: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	44, // 5: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
-	9,  // 6: greylag.v1.InfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	45, // 7: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
-	7,  // 8: greylag.v1.InfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	46, // 9: greylag.v1.InfoResponse.licences:type_name -> greylag.v1.LicenceInfo
-	42, // 10: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
-	42, // 11: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
-	8,  // 12: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
-	43, // 13: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
-	10, // 14: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
-	47, // 15: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	42, // 16: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	42, // 17: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	42, // 18: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	44, // 19: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
-	11, // 20: greylag.v1.NodesResponse.nodes:type_name -> greylag.v1.Node
-	45, // 21: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
-	43, // 22: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	42, // 23: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	44, // 24: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
-	45, // 25: greylag.v1.PolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	2,  // 26: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
-	5,  // 27: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
-	12, // 28: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
-	14, // 29: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	16, // 30: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	18, // 31: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	20, // 32: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
-	22, // 33: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	24, // 34: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	26, // 35: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
-	28, // 36: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
-	30, // 37: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
-	48, // 38: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
-	49, // 39: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	50, // 40: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
-	51, // 41: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
-	32, // 42: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
-	0,  // 43: greylag.v1.ClusterService.Audit:input_type -> greylag.v1.AuditRequest
-	34, // 44: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
-	36, // 45: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
-	40, // 46: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
-	38, // 47: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
-	3,  // 48: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
-	6,  // 49: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
-	13, // 50: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
-	15, // 51: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	17, // 52: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	19, // 53: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	21, // 54: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
-	23, // 55: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	25, // 56: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	27, // 57: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
-	29, // 58: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
-	31, // 59: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
-	52, // 60: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
-	53, // 61: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	54, // 62: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
-	55, // 63: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
-	33, // 64: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
-	1,  // 65: greylag.v1.ClusterService.Audit:output_type -> greylag.v1.AuditResponse
-	35, // 66: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
-	37, // 67: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
-	41, // 68: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
-	39, // 69: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
-	48, // [48:70] is the sub-list for method output_type
-	26, // [26:48] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	43, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
+	43, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
+	43, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
+	5,  // 3: greylag.v1.StatusResponse.members:type_name -> greylag.v1.Member
+	4,  // 4: greylag.v1.StatusResponse.restored:type_name -> greylag.v1.Restored
+	43, // 5: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
+	43, // 6: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
+	43, // 7: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
+	44, // 8: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	45, // 9: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
+	10, // 10: greylag.v1.InfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
+	46, // 11: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
+	8,  // 12: greylag.v1.InfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
+	47, // 13: greylag.v1.InfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	43, // 14: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	43, // 15: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	9,  // 16: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
+	44, // 17: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	11, // 18: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
+	48, // 19: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	43, // 20: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	43, // 21: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	43, // 22: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	45, // 23: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
+	12, // 24: greylag.v1.NodesResponse.nodes:type_name -> greylag.v1.Node
+	46, // 25: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
+	44, // 26: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	43, // 27: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	45, // 28: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
+	46, // 29: greylag.v1.PolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	2,  // 30: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
+	6,  // 31: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
+	13, // 32: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
+	15, // 33: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	17, // 34: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	19, // 35: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	21, // 36: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
+	23, // 37: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	25, // 38: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	27, // 39: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
+	29, // 40: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
+	31, // 41: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
+	49, // 42: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
+	50, // 43: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	51, // 44: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
+	52, // 45: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
+	33, // 46: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
+	0,  // 47: greylag.v1.ClusterService.Audit:input_type -> greylag.v1.AuditRequest
+	35, // 48: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
+	37, // 49: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
+	41, // 50: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
+	39, // 51: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
+	3,  // 52: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
+	7,  // 53: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
+	14, // 54: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
+	16, // 55: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	18, // 56: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	20, // 57: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	22, // 58: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
+	24, // 59: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	26, // 60: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	28, // 61: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
+	30, // 62: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
+	32, // 63: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
+	53, // 64: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
+	54, // 65: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	55, // 66: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
+	56, // 67: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
+	34, // 68: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
+	1,  // 69: greylag.v1.ClusterService.Audit:output_type -> greylag.v1.AuditResponse
+	36, // 70: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
+	38, // 71: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
+	42, // 72: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
+	40, // 73: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
+	52, // [52:74] is the sub-list for method output_type
+	30, // [30:52] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -3182,7 +3308,7 @@ func file_greylag_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1765,12 +1765,15 @@ func (*VerifyRequest) Descriptor() ([]byte, []int) {
 }
 
 type VerifiedJournal struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // credits audit
-	Entries       uint64                 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
-	Head          []byte                 `protobuf:"bytes,3,opt,name=head,proto3" json:"head,omitempty"`
-	Fault         string                 `protobuf:"bytes,4,opt,name=fault,proto3" json:"fault,omitempty"`  // "" when it is whole
-	Wrong         uint64                 `protobuf:"varint,5,opt,name=wrong,proto3" json:"wrong,omitempty"` // number of the first wrong entry; 0 when none is, or balances differ
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // credits audit
+	Entries uint64                 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
+	Head    []byte                 `protobuf:"bytes,3,opt,name=head,proto3" json:"head,omitempty"`
+	Fault   string                 `protobuf:"bytes,4,opt,name=fault,proto3" json:"fault,omitempty"`  // "" when it is whole
+	Wrong   uint64                 `protobuf:"varint,5,opt,name=wrong,proto3" json:"wrong,omitempty"` // number of the first wrong entry; 0 when none is, or balances differ
+	// Entries before this number were left out of the backup that the cluster was restored
+	// from; 0: none. The chain is checked from here on, balances are not recomputed.
+	First         uint64 `protobuf:"varint,6,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1836,6 +1839,13 @@ func (x *VerifiedJournal) GetFault() string {
 func (x *VerifiedJournal) GetWrong() uint64 {
 	if x != nil {
 		return x.Wrong
+	}
+	return 0
+}
+
+func (x *VerifiedJournal) GetFirst() uint64 {
+	if x != nil {
+		return x.First
 	}
 	return 0
 }
@@ -2062,13 +2072,14 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\bat_limit\x18\v \x01(\x03R\aatLimit\x12\x1a\n" +
 	"\bwarnings\x18\r \x03(\tR\bwarnings\x12/\n" +
 	"\x05ahead\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05ahead\"\x0f\n" +
-	"\rVerifyRequest\"\x7f\n" +
+	"\rVerifyRequest\"\x95\x01\n" +
 	"\x0fVerifiedJournal\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aentries\x18\x02 \x01(\x04R\aentries\x12\x12\n" +
 	"\x04head\x18\x03 \x01(\fR\x04head\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12\x14\n" +
-	"\x05wrong\x18\x05 \x01(\x04R\x05wrong\"o\n" +
+	"\x05wrong\x18\x05 \x01(\x04R\x05wrong\x12\x14\n" +
+	"\x05first\x18\x06 \x01(\x04R\x05first\"o\n" +
 	"\x0eVerifyResponse\x127\n" +
 	"\bjournals\x18\x01 \x03(\v2\x1b.greylag.v1.VerifiedJournalR\bjournals\x12\x1e\n" +
 	"\n" +

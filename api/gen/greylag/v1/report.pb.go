@@ -104,7 +104,10 @@ type ReportHead struct {
 	Illegible uint64 `protobuf:"varint,7,opt,name=illegible,proto3" json:"illegible,omitempty"` // records of jobs that cannot be read and do not count
 	// What of its history the controller lacks: the rows are too few, and another one may
 	// have all. Empty when it has everything.
-	Incomplete    string `protobuf:"bytes,8,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	Incomplete string `protobuf:"bytes,8,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	// From when on there is history, where a restore from a backup left out what is older and
+	// the periods begin before it.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -193,6 +196,13 @@ func (x *ReportHead) GetIncomplete() string {
 		return x.Incomplete
 	}
 	return ""
+}
+
+func (x *ReportHead) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
 }
 
 type PeriodUsageResponse struct {
@@ -1338,7 +1348,7 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x0ePeriodsRequest\x122\n" +
 	"\x06bounds\x18\x01 \x03(\v2\x1a.google.protobuf.TimestampR\x06bounds\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12$\n" +
-	"\x04read\x18\x03 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xf7\x01\n" +
+	"\x04read\x18\x03 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xa9\x02\n" +
 	"\n" +
 	"ReportHead\x12%\n" +
 	"\x05as_of\x18\x01 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x12\x18\n" +
@@ -1350,7 +1360,8 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\tillegible\x18\a \x01(\x04R\tillegible\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\b \x01(\tR\n" +
-	"incomplete\"k\n" +
+	"incomplete\x120\n" +
+	"\x05since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"k\n" +
 	"\x13PeriodUsageResponse\x12*\n" +
 	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12(\n" +
 	"\x04rows\x18\x02 \x03(\v2\x14.greylag.v1.UsageRowR\x04rows\"\xa8\x05\n" +
@@ -1491,40 +1502,41 @@ var file_greylag_v1_report_proto_depIdxs = []int32{
 	18, // 1: greylag.v1.PeriodsRequest.grace:type_name -> google.protobuf.Duration
 	19, // 2: greylag.v1.PeriodsRequest.read:type_name -> greylag.v1.Read
 	20, // 3: greylag.v1.ReportHead.as_of:type_name -> greylag.v1.AsOf
-	1,  // 4: greylag.v1.PeriodUsageResponse.head:type_name -> greylag.v1.ReportHead
-	3,  // 5: greylag.v1.PeriodUsageResponse.rows:type_name -> greylag.v1.UsageRow
-	4,  // 6: greylag.v1.UsageRow.causes:type_name -> greylag.v1.BrokenCause
-	1,  // 7: greylag.v1.PeriodEndedResponse.head:type_name -> greylag.v1.ReportHead
-	6,  // 8: greylag.v1.PeriodEndedResponse.jobs:type_name -> greylag.v1.EndedJob
-	21, // 9: greylag.v1.EndedJob.job:type_name -> greylag.v1.Job
-	7,  // 10: greylag.v1.EndedJob.tres:type_name -> greylag.v1.ResourceCount
-	22, // 11: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
-	1,  // 12: greylag.v1.PeriodCreditsResponse.head:type_name -> greylag.v1.ReportHead
-	9,  // 13: greylag.v1.PeriodCreditsResponse.rows:type_name -> greylag.v1.CreditRow
-	1,  // 14: greylag.v1.CapacityResponse.head:type_name -> greylag.v1.ReportHead
-	11, // 15: greylag.v1.CapacityResponse.rows:type_name -> greylag.v1.CapacityRow
-	17, // 16: greylag.v1.CapacityResponse.since:type_name -> google.protobuf.Timestamp
-	19, // 17: greylag.v1.StandingRequest.read:type_name -> greylag.v1.Read
-	20, // 18: greylag.v1.StandingResponse.as_of:type_name -> greylag.v1.AsOf
-	14, // 19: greylag.v1.StandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
-	15, // 20: greylag.v1.StandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
-	16, // 21: greylag.v1.StandingResponse.debts:type_name -> greylag.v1.Debt
-	17, // 22: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
-	0,  // 23: greylag.v1.ReportService.Usage:input_type -> greylag.v1.PeriodsRequest
-	0,  // 24: greylag.v1.ReportService.Ended:input_type -> greylag.v1.PeriodsRequest
-	0,  // 25: greylag.v1.ReportService.Credits:input_type -> greylag.v1.PeriodsRequest
-	0,  // 26: greylag.v1.ReportService.Capacity:input_type -> greylag.v1.PeriodsRequest
-	12, // 27: greylag.v1.ReportService.Standing:input_type -> greylag.v1.StandingRequest
-	2,  // 28: greylag.v1.ReportService.Usage:output_type -> greylag.v1.PeriodUsageResponse
-	5,  // 29: greylag.v1.ReportService.Ended:output_type -> greylag.v1.PeriodEndedResponse
-	8,  // 30: greylag.v1.ReportService.Credits:output_type -> greylag.v1.PeriodCreditsResponse
-	10, // 31: greylag.v1.ReportService.Capacity:output_type -> greylag.v1.CapacityResponse
-	13, // 32: greylag.v1.ReportService.Standing:output_type -> greylag.v1.StandingResponse
-	28, // [28:33] is the sub-list for method output_type
-	23, // [23:28] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	17, // 4: greylag.v1.ReportHead.since:type_name -> google.protobuf.Timestamp
+	1,  // 5: greylag.v1.PeriodUsageResponse.head:type_name -> greylag.v1.ReportHead
+	3,  // 6: greylag.v1.PeriodUsageResponse.rows:type_name -> greylag.v1.UsageRow
+	4,  // 7: greylag.v1.UsageRow.causes:type_name -> greylag.v1.BrokenCause
+	1,  // 8: greylag.v1.PeriodEndedResponse.head:type_name -> greylag.v1.ReportHead
+	6,  // 9: greylag.v1.PeriodEndedResponse.jobs:type_name -> greylag.v1.EndedJob
+	21, // 10: greylag.v1.EndedJob.job:type_name -> greylag.v1.Job
+	7,  // 11: greylag.v1.EndedJob.tres:type_name -> greylag.v1.ResourceCount
+	22, // 12: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
+	1,  // 13: greylag.v1.PeriodCreditsResponse.head:type_name -> greylag.v1.ReportHead
+	9,  // 14: greylag.v1.PeriodCreditsResponse.rows:type_name -> greylag.v1.CreditRow
+	1,  // 15: greylag.v1.CapacityResponse.head:type_name -> greylag.v1.ReportHead
+	11, // 16: greylag.v1.CapacityResponse.rows:type_name -> greylag.v1.CapacityRow
+	17, // 17: greylag.v1.CapacityResponse.since:type_name -> google.protobuf.Timestamp
+	19, // 18: greylag.v1.StandingRequest.read:type_name -> greylag.v1.Read
+	20, // 19: greylag.v1.StandingResponse.as_of:type_name -> greylag.v1.AsOf
+	14, // 20: greylag.v1.StandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
+	15, // 21: greylag.v1.StandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
+	16, // 22: greylag.v1.StandingResponse.debts:type_name -> greylag.v1.Debt
+	17, // 23: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
+	0,  // 24: greylag.v1.ReportService.Usage:input_type -> greylag.v1.PeriodsRequest
+	0,  // 25: greylag.v1.ReportService.Ended:input_type -> greylag.v1.PeriodsRequest
+	0,  // 26: greylag.v1.ReportService.Credits:input_type -> greylag.v1.PeriodsRequest
+	0,  // 27: greylag.v1.ReportService.Capacity:input_type -> greylag.v1.PeriodsRequest
+	12, // 28: greylag.v1.ReportService.Standing:input_type -> greylag.v1.StandingRequest
+	2,  // 29: greylag.v1.ReportService.Usage:output_type -> greylag.v1.PeriodUsageResponse
+	5,  // 30: greylag.v1.ReportService.Ended:output_type -> greylag.v1.PeriodEndedResponse
+	8,  // 31: greylag.v1.ReportService.Credits:output_type -> greylag.v1.PeriodCreditsResponse
+	10, // 32: greylag.v1.ReportService.Capacity:output_type -> greylag.v1.CapacityResponse
+	13, // 33: greylag.v1.ReportService.Standing:output_type -> greylag.v1.StandingResponse
+	29, // [29:34] is the sub-list for method output_type
+	24, // [24:29] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_report_proto_init() }
