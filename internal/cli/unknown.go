@@ -11,6 +11,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // unknownNames complains of partitions and nodes of a filter that do not exist, as
@@ -121,6 +122,24 @@ func isHere(ctx context.Context, name string) bool {
 
 // QOSNames are the QOS of the policy in force; nil where it cannot be had.
 func QOSNames(ctx context.Context, c Cluster) (names []string) {
+	for _, q := range policyQOS(ctx, c) {
+		names = append(names, q.Name)
+	}
+	return names
+}
+
+// OpenQOS returns the names of the QOS that need no grant; nil where the policy cannot be had.
+func OpenQOS(ctx context.Context, c Cluster) (names []string) {
+	for _, q := range policyQOS(ctx, c) {
+		if q.Open {
+			names = append(names, q.Name)
+		}
+	}
+	return names
+}
+
+// policyQOS returns the QOS of the policy in force.
+func policyQOS(ctx context.Context, c Cluster) []cluster.QOS {
 	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{})
 	if err != nil {
 		return nil
@@ -129,8 +148,5 @@ func QOSNames(ctx context.Context, c Cluster) (names []string) {
 	if err != nil {
 		return nil
 	}
-	for _, q := range policy.QOS {
-		names = append(names, q.Name)
-	}
-	return names
+	return policy.QOS
 }

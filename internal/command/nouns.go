@@ -120,6 +120,10 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 		return
 	}
 	delayFields(c, x.Depends)
+	if !c.Added() {
+		return
+	}
+	codec.Bool(c, &x.QOSByOperator)
 }
 
 func requestFields(c *codec.Coder, x *cluster.Request) {
@@ -397,13 +401,20 @@ func qosFields(c *codec.Coder, x *cluster.QOS) {
 	codec.Int(c, &x.Priority)
 	codec.Int(c, &x.MaxTime)
 	if !c.Added() {
+		x.Open = true
 		return
 	}
 	codec.Int(c, &x.UsageExtra)
 	codec.List(c, &x.Limits, limitFields)
 	if !c.Added() {
+		x.Open = true
 		return
 	}
 	codec.List(c, &x.Preempts, codec.String)
 	codec.Uint(c, &x.PreemptMode)
+	if !c.Added() {
+		x.Open = true
+		return
+	}
+	codec.Bool(c, &x.Open)
 }

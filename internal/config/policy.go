@@ -57,6 +57,7 @@ type partition struct {
 type qos struct {
 	Name     string        `toml:"name"`
 	Tier     int           `toml:"tier"`
+	Open     bool          `toml:"open"` // any user may use it; else it must be granted
 	Priority int           `toml:"priority"`
 	MaxTime  time.Duration `toml:"max_time"`
 	// How much more its jobs count as usage, in percent; -100: nothing.
@@ -152,7 +153,7 @@ func (p *policy) policy() cluster.Policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, cluster.QOS{
 			Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime, UsageExtra: int32(x.UsageExtra), Limits: x.Limits,
-			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode),
+			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), Open: x.Open,
 		})
 	}
 	return out
@@ -181,7 +182,7 @@ func fileOf(p *cluster.Policy) policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, qos{
 			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
-			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(),
+			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), Open: x.Open,
 		})
 	}
 	return out

@@ -41,7 +41,7 @@ func TestAccountsAtWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			x := &site{t: t, s: state.New(), now: 1, plan: schedule.NewPlanner()}
-			x.apply(&command.Init{ClusterID: "test"})
+			x.apply(&command.Init{ClusterID: "test", Policy: openPolicy()})
 			x.apply(&command.Tick{Form: accounting.Form})
 			var out strings.Builder
 			for line := range strings.Lines(string(data)) {
@@ -177,6 +177,15 @@ func (x *site) account(w []string) string {
 		}
 	}
 	return x.apply(&command.EditAccounts{Actor: operator, Edits: []command.AccountEdit{e}})
+}
+
+// openPolicy is the default policy with every QOS open.
+func openPolicy() cluster.Policy {
+	p := cluster.DefaultPolicy()
+	for i := range p.QOS {
+		p.QOS[i].Open = true
+	}
+	return p
 }
 
 // policy is [qos=NAME LIMIT=VALUE...] [tiers=1] [priority=N of that qos] [classic]

@@ -18,7 +18,7 @@ func (p *Planner) mustPlanAnew(r *round) bool {
 	if p.making != 0 || p.last == nil || snap.Index < p.last.Index || snap.Now < p.last.Now || snap.Policy != p.last.Policy {
 		return true
 	}
-	if !sameBudgets(p.last, snap) {
+	if !sameBudgets(p.last, snap) || !cluster.SameGrants(treeOf(p.last), treeOf(snap)) {
 		return true
 	}
 	rules := &snap.Policy.Scheduling

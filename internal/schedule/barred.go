@@ -118,7 +118,7 @@ func (b *barred) add(r *round, e *entry, v verdict) {
 		for _, d := range e.job.Spec.Depends {
 			b.await(r, e, d)
 		}
-	case cluster.ReasonBeginTime, cluster.ReasonDeadline, cluster.ReasonDependencyNeverSatisfied,
+	case cluster.ReasonBeginTime, cluster.ReasonDeadline, cluster.ReasonDependencyNeverSatisfied, cluster.ReasonInvalidQOS,
 		cluster.ReasonPartitionDown, cluster.ReasonPartitionNodeLimit, cluster.ReasonPartitionTimeLimit:
 	default:
 		if e.class == nil || e.class.never.reason == cluster.ReasonNone {

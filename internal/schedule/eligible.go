@@ -23,6 +23,9 @@ func (p *Planner) bar(r *round, job *cluster.Job) (verdict, bool) {
 			return v, true
 		}
 	}
+	if v, ok := r.barredByQOS(job.Spec); ok {
+		return v, true
+	}
 	if v, ok := p.barredByPartitions(job.Spec); ok {
 		return v, true
 	}
@@ -47,6 +50,26 @@ func failure(r *round, job *cluster.Job, after string) string {
 		return ""
 	}
 	return after + job.Detail
+}
+
+// barredByQOS bars a job whose QOS is no longer granted.
+func (r *round) barredByQOS(spec *cluster.JobSpec) (verdict, bool) {
+	if r.snap.Policy.MayUseQOS(treeOf(r.snap), spec) {
+		return verdict{}, false
+	}
+	in := ""
+	if spec.Account != "" {
+		in = " in account " + spec.Account
+	}
+	return verdict{cluster.ReasonInvalidQOS, fmt.Sprintf("%s%s may not use qos %s any more", spec.Owner.User, in, spec.QOS)}, true
+}
+
+// treeOf returns the accounts of a snapshot; nil for none.
+func treeOf(snap *cluster.Snapshot) *cluster.AccountTree {
+	if snap.Accounts == nil {
+		return nil
+	}
+	return snap.Accounts.Tree
 }
 
 // barredByPartitions bars a job when each of its partitions refuses it, and names each.

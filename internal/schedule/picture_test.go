@@ -180,7 +180,7 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 
 func qos(name string, w words) cluster.QOS {
 	mode, _ := cluster.ParsePreemptMode(w["mode"])
-	return cluster.QOS{Name: name, Tier: w.n("tier", 0), Priority: w.n("prio", 0), Preempts: w.list("preempts"), PreemptMode: mode}
+	return cluster.QOS{Name: name, Tier: w.n("tier", 0), Priority: w.n("prio", 0), Preempts: w.list("preempts"), PreemptMode: mode, Open: !w.has("closed")}
 }
 
 // rule reads a line of the scheduler's policy.

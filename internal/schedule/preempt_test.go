@@ -28,9 +28,9 @@ func newArena(t *testing.T) *arena {
 	policy := cluster.DefaultPolicy()
 	policy.KillWait = 10 * time.Second
 	policy.QOS = []cluster.QOS{
-		{Name: "high", Tier: 5, Preempts: []string{"mid", "low"}},
-		{Name: "mid", Tier: 3, Preempts: []string{"low"}, PreemptMode: cluster.PreemptRequeue},
-		{Name: "low", Tier: 1, PreemptMode: cluster.PreemptRequeue},
+		{Name: "high", Tier: 5, Preempts: []string{"mid", "low"}, Open: true},
+		{Name: "mid", Tier: 3, Preempts: []string{"low"}, PreemptMode: cluster.PreemptRequeue, Open: true},
+		{Name: "low", Tier: 1, PreemptMode: cluster.PreemptRequeue, Open: true},
 	}
 	policy.DefaultQOS = "low"
 	x.apply(&command.Init{ClusterID: "test", Policy: policy})

@@ -121,6 +121,9 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 		x.Notes = append(x.Notes, "no pass has told anything of it yet: one looks at a bounded number of jobs, and the next follows at once")
 	}
 	x.keptBy(bars, job.Detail)
+	if _, barred := r.barredByQOS(job.Spec); barred {
+		x.Notes = append(x.Notes, usableNote(snap, job))
+	}
 	if job.Hold != cluster.NotHeld {
 		if job.Reason == cluster.ReasonRequeueLimit {
 			x.Notes = append(x.Notes, fmt.Sprintf("restarts so far: %s; an operator lets it run once more with gctl release %s, and max_restarts of the policy is the limit", job.Causes.Words(), job.Ref()))
@@ -148,6 +151,16 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 		}
 	}
 	return x, nil
+}
+
+// usableNote says what to do about a QOS that a job may not use any more.
+func usableNote(snap *cluster.Snapshot, job *cluster.Job) string {
+	tree := treeOf(snap)
+	note := snap.Policy.GrantCommand(tree, job.Spec)
+	if usable := snap.Policy.UsableQOS(tree, job.Spec.Association()); len(usable) > 0 {
+		note = fmt.Sprintf("gctl update job %s qos=NAME moves it to one of %s; %s", job.Ref(), strings.Join(usable, ", "), note)
+	}
+	return note
 }
 
 // unmet adds the jobs that dependencies of one wait for. O(jobs depended on).
@@ -304,6 +317,7 @@ func (p *Planner) bars(r *round, job *cluster.Job) []verdict {
 		alone.Spec = &one
 		note(r.unmet(&alone))
 	}
+	note(r.barredByQOS(spec))
 	if _, nowhere := p.barredByPartitions(spec); nowhere {
 		for _, name := range partitions(spec) {
 			v, barred := p.barredByPartition(spec, name)

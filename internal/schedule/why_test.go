@@ -201,6 +201,19 @@ func TestWhyNamesTheRestartLimit(t *testing.T) {
 	}
 }
 
+// TestWhyOfAQOSThatIsClosed names the QOS that the job may use, and who grants the one it has.
+func TestWhyOfAQOSThatIsClosed(t *testing.T) {
+	snap := draw(t, "qos high tier=4 closed\nnode a1 gpus=8\njob 10 gpus=1 qos=high")
+	if d := Decide(snap); len(d.Plan.Starts) != 0 || len(d.Plan.Verdicts) != 1 || d.Plan.Verdicts[0].Reason != cluster.ReasonInvalidQOS {
+		t.Fatalf("a pass decides %s", write(d))
+	}
+	x, err := Why(snap, 10)
+	if err != nil || x.Reason != cluster.ReasonInvalidQOS || len(x.Notes) != 1 || len(x.Changes) != 0 ||
+		!strings.HasPrefix(x.Notes[0], "gctl update job 10 qos=NAME moves it to one of standard; an operator grants it") {
+		t.Errorf("%v %q %q %q, %v", x.Reason, x.Detail, x.Notes, x.Changes, err)
+	}
+}
+
 // TestWhyTellsOfABound: 640 hosts of one GPU under 64 switches give more under 32 of these
 // than 192 of three GPUs do, but not on 65 nodes. To try each set of switches would be
 // beyond the bound of a search, and it is said that it was not done.

@@ -112,7 +112,7 @@ func preempting(p *cluster.Policy, part float64) error {
 			}
 			q.PreemptMode = max(q.PreemptMode, cluster.PreemptRequeue)
 		case top:
-			q.Preempts = append(slices.Clone(q.Preempts), p.DefaultQOS)
+			q.Preempts, q.Open = append(slices.Clone(q.Preempts), p.DefaultQOS), true
 		}
 	}
 	return nil

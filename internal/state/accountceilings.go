@@ -70,7 +70,7 @@ func rebound(own, before, now []cluster.Limit) []cluster.Limit {
 
 // withinMeans keeps coordinators from giving more than their account has: a limit
 // that they set may not be above the one that would hold without it, nor above one that
-// an operator gave the user, and QOS must be among the account's.
+// an operator gave the user, and QOS must be among the account's, else among the open ones.
 func (d *draft) withinMeans(a *cluster.Association, e *command.AccountEdit) *command.Refusal {
 	var allowedQOS []string
 	inherited := map[cluster.Limit]int64{}
@@ -86,8 +86,11 @@ func (d *draft) withinMeans(a *cluster.Association, e *command.AccountEdit) *com
 		}
 		return true
 	})
+	if allowedQOS == nil {
+		allowedQOS = d.policy.OpenQOS()
+	}
 	for _, q := range a.QOS {
-		if allowedQOS != nil && !slices.Contains(allowedQOS, q) {
+		if !slices.Contains(allowedQOS, q) {
 			return refusef(command.Denied, "account %s does not have qos %s: a coordinator cannot give it", a.Account, q)
 		}
 	}

@@ -309,7 +309,45 @@ func (d *draft) whole() *command.Refusal {
 			return refusal
 		}
 	}
+	if refusal := d.checkDefaultQOS(); refusal != nil {
+		return refusal
+	}
 	return d.nothingBelow()
+}
+
+// checkDefaultQOS refuses a default QOS that the account or user which was edited may not use.
+func (d *draft) checkDefaultQOS() *command.Refusal {
+	check := func(of, account string, list []string, preferred string) *command.Refusal {
+		d.sharing.above(account, func(a *cluster.Account) bool {
+			if len(list) == 0 {
+				list = a.QOS
+			}
+			return len(list) == 0
+		})
+		if len(list) == 0 {
+			list = d.policy.OpenQOS()
+		}
+		if preferred == "" || slices.Contains(list, preferred) {
+			return nil
+		}
+		return hinting(refusef(command.InvalidArgument, "%s: the default qos %s is not among its qos: %s", of, preferred, strings.Join(list, ", ")), "grant it as well: qos+=%s", preferred)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.touched)) {
+		if a, known := d.sharing.accounts.Get(name); known {
+			if refusal := check("account "+name, name, a.QOS, a.DefaultQOS); refusal != nil {
+				return refusal
+			}
+		}
+	}
+	byKey := func(a, b cluster.AssociationKey) int { return strings.Compare(a.String(), b.String()) }
+	for _, key := range slices.SortedFunc(maps.Keys(d.members), byKey) {
+		if a, known := d.sharing.associations.Get(key); known {
+			if refusal := check(key.String(), key.Account, a.QOS, a.DefaultQOS); refusal != nil {
+				return refusal
+			}
+		}
+	}
+	return nil
 }
 
 // hangs checks that an account is connected with the root.

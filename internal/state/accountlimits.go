@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// fillAccount finds the account of a job and what it may have there. Without any
-// accounts every user may submit, and an account is but a word.
+// fillAccount finds the account of a job. Without any accounts every user may submit, and
+// an account is but a word.
 func (s *State) fillAccount(spec *cluster.JobSpec) *command.Refusal {
 	if s.accounts.Len() == 0 {
 		return nil
@@ -19,7 +19,7 @@ func (s *State) fillAccount(spec *cluster.JobSpec) *command.Refusal {
 	if spec.Account == "" {
 		spec.Account = s.defaultOf(user).Account
 	}
-	a, member := s.association(spec.Association())
+	_, member := s.association(spec.Association())
 	switch {
 	case spec.Account == "" && s.policy.RequireAccount:
 		return hinting(refusef(command.Denied, "%s has no account", user), "ask a coordinator or an operator: gctl account add ACCOUNT user=%s", user)
@@ -39,31 +39,57 @@ func (s *State) fillAccount(spec *cluster.JobSpec) *command.Refusal {
 			return s.elsewhere(key)
 		}
 	}
-	qos, preferred := a.QOS, a.DefaultQOS
-	s.above(spec.Account, func(of *cluster.Account) bool {
-		if len(qos) == 0 {
-			qos = of.QOS
-		}
-		if preferred == "" {
-			preferred = of.DefaultQOS
-		}
-		return len(qos) == 0 || preferred == ""
-	})
-	if spec.QOS == "" {
-		spec.QOS = preferred
-	}
-	want := spec.QOS
-	if want == "" {
-		want = s.policy.DefaultQOS
-	}
-	switch {
-	case len(qos) == 0 || slices.Contains(qos, want):
-	case spec.QOS == "":
-		spec.QOS = qos[0]
-	default:
-		return hinting(refusef(command.Denied, "%s in account %s may not use qos %s", user, spec.Account, want), "its qos: %s", strings.Join(qos, ", "))
-	}
 	return nil
+}
+
+// defaultQOS is the QOS that the association or an account above it prefers; "" for none.
+func (s *State) defaultQOS(spec *cluster.JobSpec) (name string) {
+	if a, member := s.association(spec.Association()); member {
+		name = a.DefaultQOS
+	}
+	if name == "" {
+		s.above(spec.Account, func(of *cluster.Account) bool {
+			name = of.DefaultQOS
+			return name == ""
+		})
+	}
+	return name
+}
+
+// fillQOS finds the QOS of a job that names none, and refuses one that it may not use.
+// What an operator chose is not refused, but noted.
+func (s *State) fillQOS(spec *cluster.JobSpec) *command.Refusal {
+	if spec.QOS == "" {
+		spec.QOS = s.defaultQOS(spec)
+	}
+	named := spec.QOS != ""
+	qos, known := s.policy.QOSNamed(spec.QOS)
+	if !known && (named || s.policy.DefaultQOS != "") {
+		return hinting(refusef(command.InvalidArgument, "unknown qos %q", spec.QOS), "qos: %s", s.qosNames())
+	}
+	spec.QOS = qos.Name
+	byOperator := spec.QOSByOperator
+	spec.QOSByOperator = false
+	if s.policy.MayUseQOS(s.shared(), spec) {
+		return nil
+	}
+	usable := s.policy.UsableQOS(s.shared(), spec.Association())
+	switch {
+	case byOperator:
+		spec.QOSByOperator = true
+		return nil
+	case !named && len(usable) > 0:
+		spec.QOS = usable[0]
+		return nil
+	}
+	in, list := "", "it may use none"
+	if spec.Account != "" {
+		in = " in account " + spec.Account
+	}
+	if len(usable) > 0 {
+		list = "its qos: " + strings.Join(usable, ", ")
+	}
+	return hinting(refusef(command.Denied, "%s%s may not use qos %s", spec.Owner.User, in, spec.QOS), "%s; %s", list, s.policy.GrantCommand(s.shared(), spec))
 }
 
 // elsewhere refuses a partition in which a user is not in an account.

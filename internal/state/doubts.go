@@ -24,11 +24,24 @@ func (v *View) Doubts(p *cluster.Policy) []cluster.PolicyFault {
 		d.gpuTypes()
 	}
 	d.accounts()
+	d.defaultQOS()
 	if w := p.Scheduling.Weights; w.Age|w.FairShare|w.JobSize|w.Partition|w.QOS == 0 {
 		d.doubt("scheduling.weights", "all are 0: jobs of one tier go in the order in which they came")
 	}
 	d.prices()
 	return d.found
+}
+
+// defaultQOS warns of a default QOS that most users may not use.
+func (d *doubting) defaultQOS() {
+	open := d.next.OpenQOS()
+	switch {
+	case d.next.DefaultQOS == "" || slices.Contains(open, d.next.DefaultQOS):
+	case len(open) == 0:
+		d.doubt("default_qos", "no qos is open: only users with a granted qos may submit jobs (open = true of a qos)")
+	default:
+		d.doubt("default_qos", "qos %q is not open: jobs of users without a granted qos get %q", d.next.DefaultQOS, open[0])
+	}
 }
 
 // TypesOfGPU is what types nodes have. O(GPUs).

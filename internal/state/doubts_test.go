@@ -41,6 +41,11 @@ func TestDoubts(t *testing.T) {
 	if got := doubts(func(*cluster.Policy) {}); len(got) > 0 {
 		t.Errorf("the policy in force: %v", got)
 	}
+	closed := doubts(func(p *cluster.Policy) { p.DefaultQOS = "premium" })
+	none := doubts(func(p *cluster.Policy) { p.QOS[2].Open, p.QOS[3].Open, p.QOS[4].Open = false, false, false })
+	if len(closed) != 1 || closed[0].Problem != `qos "premium" is not open: jobs of users without a granted qos get "standard"` || len(none) != 1 || none[0].Key != "default_qos" {
+		t.Errorf("a default qos that is not open: %v; no open qos: %v", closed, none)
+	}
 	want := []cluster.PolicyFault{
 		{Key: "", Problem: `partition "main" is gone, and 2 of its jobs have not ended: those that wait go on waiting until there is one of that name again`},
 		{Key: "", Problem: `qos "batch" is gone, and 1 of its jobs has not ended: they go on in tier 0, without its limits`},

@@ -14,8 +14,9 @@ import (
 
 // fill puts the policy's defaults into a specification and refuses what the policy
 // does not allow. Of several partitions each must exist and admit the account; their
-// limits must hold in one of them at least. The defaults are the first one's.
-func (s *State) fill(spec *cluster.JobSpec, defaultTime bool) *command.Refusal {
+// limits must hold in one of them at least. The defaults are the first one's. old is the
+// specification that an update changes; nil for a submission.
+func (s *State) fill(spec, old *cluster.JobSpec, defaultTime bool) *command.Refusal {
 	part, known := s.policy.Partition(spec.Partition)
 	switch {
 	case !known && spec.Partition == "":
@@ -27,11 +28,12 @@ func (s *State) fill(spec *cluster.JobSpec, defaultTime bool) *command.Refusal {
 	if refusal := s.fillAccount(spec); refusal != nil {
 		return refusal
 	}
-	qos, known := s.policy.QOSNamed(spec.QOS)
-	if !known && (spec.QOS != "" || s.policy.DefaultQOS != "") {
-		return hinting(refusef(command.InvalidArgument, "unknown qos %q", spec.QOS), "qos: %s", s.qosNames())
+	if old == nil || spec.QOS != old.QOS || spec.Association() != old.Association() { // what runs goes on
+		if refusal := s.fillQOS(spec); refusal != nil {
+			return refusal
+		}
 	}
-	spec.QOS = qos.Name
+	qos, _ := s.policy.QOSNamed(spec.QOS)
 	if defaultTime {
 		if spec.TimeLimit = part.DefaultTime; spec.TimeLimit == 0 {
 			spec.TimeLimit = part.MaxTime

@@ -109,6 +109,9 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 	if a, _ := s.arrays.Get(j.Array); j.Array != 0 && j.Spec.ArrayLimit > 0 && a.holding >= j.Spec.ArrayLimit {
 		return "the array has as many elements running as it may"
 	}
+	if (plan.Policy != s.policy.Version || s.accountsAt > planned) && !s.policy.MayUseQOS(s.shared(), j.Spec) {
+		return "the job may not use qos " + j.Spec.QOS + " any more"
+	}
 	if why := s.joined(j, planned); why != "" {
 		return why
 	}

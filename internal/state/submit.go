@@ -119,7 +119,7 @@ func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried c
 	case spec.Nice < 0 && !allowed(c.Actor, command.RoleOperator):
 		return a, refuse(command.Denied, "a negative nice value needs the role operator", "use a value of 0 or more"), false
 	}
-	a.held = sub.Held
+	a.held, spec.QOSByOperator = sub.Held, allowed(c.Actor, command.RoleOperator)
 	spec.ArraySize = 0
 	if len(sub.Array) > 0 {
 		if a.all, refusal = s.arrayIndices(sub.Array); refusal != nil {
@@ -183,7 +183,7 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool) (checked *cluster
 	if err := spec.Validate(); err != nil {
 		return nil, invalid(err), false
 	}
-	if refusal := s.fill(spec, defaultTime); refusal != nil {
+	if refusal := s.fill(spec, nil, defaultTime); refusal != nil {
 		return nil, refusal, true
 	}
 	if refusal := s.withinReservation(spec); refusal != nil {

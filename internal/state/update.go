@@ -177,6 +177,9 @@ func changedSpec(spec *cluster.JobSpec, c *command.UpdateJobs) cluster.JobSpec {
 	}
 	assign(&changed.QOS, c.QOS)
 	assign(&changed.Account, c.Account)
+	if changed.QOS != spec.QOS || changed.Account != spec.Account {
+		changed.QOSByOperator = allowed(c.Actor, command.RoleOperator)
+	}
 	assign(&changed.Name, c.Name)
 	assign(&changed.Nice, c.Nice)
 	assign(&changed.Comment, c.Comment)
@@ -260,7 +263,7 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 		spec.TimeLimit = 1 // within every limit
 		defer func() { spec.TimeLimit = limit }()
 	}
-	if refusal := s.fill(spec, false); refusal != nil {
+	if refusal := s.fill(spec, old, false); refusal != nil {
 		return refusal
 	}
 	if !moves || c.Reservation == nil && !resizes(c) && slices.Equal(partitionsOf(spec), partitionsOf(old)) {

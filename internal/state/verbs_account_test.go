@@ -132,6 +132,7 @@ func (x *script) qos(w words) string {
 		}
 		p.QOS[i].UsageExtra, p.QOS[i].Limits = int32(w.number("extra", 0)), nil
 		p.QOS[i].Preempts = w.list("preempts")
+		p.QOS[i].Open = (p.QOS[i].Open || w.has("open")) && !w.has("closed")
 		p.QOS[i].PreemptMode, _ = cluster.ParsePreemptMode(w.keys["mode"])
 		for key, value := range w.keys {
 			if set, _, known, err := cluster.ParseLimits(key + "=" + value); known && err == nil {

@@ -15,6 +15,8 @@ type AccountTree struct {
 	users    []userRange // of the account in the same place of Nodes
 	// Limited reports whether any account or user has a limit.
 	Limited bool
+	// Granting reports whether any account or user has a list of QOS.
+	Granting bool
 	// Resources and Kinds are what limits are on, and of which kinds they are.
 	Resources map[string]bool
 	Kinds     map[LimitKind]bool
@@ -110,6 +112,7 @@ func (t *AccountTree) add(n AccountNode) {
 	if n.User == nil {
 		t.accounts[n.Account.Name] = i
 	}
+	t.Granting = t.Granting || len(n.qos()) > 0
 	for _, l := range n.Limits() {
 		t.Limited, t.Kinds[l.Kind] = true, true
 		if l.Resource != "" {

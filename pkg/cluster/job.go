@@ -48,6 +48,8 @@ type JobSpec struct {
 	EveryNode   bool     // the script starts on every node, not on the first alone
 	Others      []string // further partitions in which it may run instead of Partition
 	Reservation string   // the reservation whose nodes it uses; "" means none
+	// QOSByOperator says that an operator chose QOS, which the job's user may not use.
+	QOSByOperator bool
 }
 
 // WarnSignal is a signal sent some time before the time limit.

@@ -31,6 +31,7 @@ type QOS struct {
 	// cannot start otherwise; PreemptMode is what becomes of a job of this one then.
 	Preempts    []string
 	PreemptMode PreemptMode
+	Open        bool // any user may use it whose account has no list of QOS; else it must be granted
 }
 
 // Policy is the cluster-wide rules, one replicated document with a version.
@@ -62,8 +63,8 @@ func DefaultPolicy() Policy {
 		Admins:     []string{"root"},
 		Partitions: []Partition{{Name: "main", Nodes: []string{"ALL"}, Default: true, DefaultTime: time.Hour}},
 		QOS: []QOS{
-			{Name: "production", Tier: 5}, {Name: "premium", Tier: 4}, {Name: "standard", Tier: 3},
-			{Name: "batch", Tier: 2}, {Name: "interactive", Tier: 1},
+			{Name: "production", Tier: 5}, {Name: "premium", Tier: 4}, {Name: "standard", Tier: 3, Open: true},
+			{Name: "batch", Tier: 2, Open: true}, {Name: "interactive", Tier: 1, Open: true},
 		},
 		DefaultQOS:  "standard",
 		NodeTimeout: 300 * time.Second,

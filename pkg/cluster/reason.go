@@ -66,7 +66,8 @@ const (
 	ReasonAssocMaxTRESPerNode
 	ReasonQOSMaxTRESPerNode
 	ReasonQOSMinTRES
-	maxReason = ReasonQOSMinTRES
+	ReasonInvalidQOS
+	maxReason = ReasonInvalidQOS
 )
 
 var reasonNames = [...]string{
@@ -114,6 +115,7 @@ var reasonNames = [...]string{
 	ReasonAssocMaxTRESPerNode:    "AssocMaxGRESPerNode",
 	ReasonQOSMaxTRESPerNode:      "QOSMaxGRESPerNode",
 	ReasonQOSMinTRES:             "QOSMinGRES",
+	ReasonInvalidQOS:             "InvalidQOS",
 }
 
 // String is the code as scripts read it.

@@ -152,7 +152,7 @@ func (t *tool) editsOf(ctx context.Context, c cli.Cluster, w *accountWords) (edi
 		edits = append(edits, all...)
 	}
 	if len(w.lists) > 0 {
-		now := holdings{answer, cli.QOSNames(ctx, c)}
+		now := holdings{answer, cli.OpenQOS(ctx, c)}
 		for _, e := range edits {
 			for _, l := range w.lists {
 				if err := now.change(e, l); err != nil {
@@ -210,14 +210,14 @@ func (w *accountWords) everywhere(user string, all []*greylagv1.AccountUser) (ou
 	return out
 }
 
-// holdings are the accounts as they are, and all QOS.
+// holdings are the accounts as they are, and the QOS that are open.
 type holdings struct {
 	*greylagv1.AccountsResponse
 	qos []string
 }
 
 // qosOf is which QOS jobs may have that an account pays for, or a user of it: their own,
-// else those of the account above; all when nothing says so.
+// else those of the account above, else those that are open.
 func (h *holdings) qosOf(account, user, partition string) (names []string, all bool) {
 	for _, u := range h.Users {
 		if u.Account == account && u.User == user && u.Partition == partition && len(u.Qos) > 0 {
