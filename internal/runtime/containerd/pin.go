@@ -27,7 +27,11 @@ type view struct {
 	links  []userfile.Link // symbolic links to make in the private /tmp and /var/tmp
 	masked []string        // paths in the task that hold the node's own folders
 	pins   []string
+	shown  []shownFolder // in an image
 }
+
+// shownFolder is a folder of the host at path that a task in an image sees at target.
+type shownFolder struct{ target, path string }
 
 // pinPlace is where a folder that a task is shown is held while the task starts:
 // a mount of its own, beside the clone of the host's file system and out of
@@ -116,12 +120,44 @@ func (v *view) show(r *Runtime, spec *runtime.Spec, m runtime.Mount, place strin
 	if folder.Path == "/" || slices.Contains(tmpTops, folder.Path) || lies(folder.Path, append(own, "/dev")...) {
 		return fmt.Errorf("%w: it leads to the host's %s, which tasks are not shown", runtime.ErrInvalid, folder.Path)
 	}
+	if spec.Image != "" {
+		shown, err := v.nest(folder, &m)
+		if shown || err != nil {
+			return err
+		}
+	}
 	for _, dir := range own {
 		if lies(dir, folder.Path) {
 			v.masked = append(v.masked, filepath.Join(m.Target, strings.TrimPrefix(dir, folder.Path)))
 		}
 	}
 	return v.bind(folder, m, place)
+}
+
+// nest keeps mount points out of folders that are shown already. The user could put a link to / or to
+// /dev in the place of such a mount point while the task starts, and the OCI runtime would follow it.
+// A folder inside a shown one is seen there. A folder that a link in a shown one leads to is mounted
+// under its real path, where the task finds it by the same link.
+func (v *view) nest(folder *userfile.Folder, m *runtime.Mount) (shown bool, err error) {
+	m.Target = filepath.Clean(m.Target)
+	for _, outer := range v.shown {
+		rest, ok := below(m.Target, outer.target)
+		switch {
+		case !ok:
+			continue
+		case folder.Path == filepath.Join(outer.path, rest), outer.path == outer.target && lies(folder.Path, outer.path):
+			return true, nil
+		case filepath.Clean(m.Source) != m.Target:
+			return false, fmt.Errorf("%w: %s lies in %s, which the task is shown", runtime.ErrInvalid, m.Target, outer.target)
+		}
+		m.Target = folder.Path
+		if slices.ContainsFunc(v.shown, func(other shownFolder) bool { return lies(m.Target, other.target) }) {
+			return false, fmt.Errorf("%w: %s lies in a folder that the task is shown", runtime.ErrInvalid, m.Target)
+		}
+		break
+	}
+	v.shown = append(v.shown, shownFolder{m.Target, folder.Path})
+	return false, nil
 }
 
 // bind pins an opened folder or file on place. A descriptor alone would not do: the OCI runtime

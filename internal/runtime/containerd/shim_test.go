@@ -123,7 +123,7 @@ func makeHalf(t *testing.T, r *Runtime, spec runtime.Spec) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	container.Spec = must(r.prepare(&spec, &view{}, dir, from))(t)
+	container.Spec = must(encodeSpec(must(r.prepare(&spec, &view{}, dir, from))(t)))(t)
 	must(r.client.ContainerService().Create(ctx, container))(t)
 	must(r.client.TaskService().Create(ctx, &tasks.CreateTaskRequest{ContainerID: container.ID, Options: typeurl.MarshalProto(r.options)}))(t)
 }

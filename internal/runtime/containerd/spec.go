@@ -208,7 +208,7 @@ func (f *frame) mounts(task *runtime.Spec, own folders) []specs.Mount {
 	for _, m := range task.Mounts {
 		list = append(list, bind(m.Source, m.Target, m.ReadOnly))
 	}
-	// After the user's: an image's link that leads such a mount to /dev is of no use then.
+	// After the user's, none of which may hide them: see checkTargets.
 	list = append(list, []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs",

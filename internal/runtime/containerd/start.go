@@ -21,6 +21,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/greylag/greylag/internal/ginit"
 	"github.com/greylag/greylag/internal/runtime"
@@ -138,7 +139,14 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, seen *view, di
 	if err != nil {
 		return err
 	}
-	container.Spec = oci
+	if spec.Image != "" {
+		if err := r.checkImage(spec, rootfs, oci); err != nil {
+			return err
+		}
+	}
+	if container.Spec, err = encodeSpec(oci); err != nil {
+		return err
+	}
 	if _, err := r.client.ContainerService().Create(ctx, container); err != nil {
 		return fmt.Errorf("make container: %w", err)
 	}
@@ -254,25 +262,25 @@ func (r *Runtime) root(ctx context.Context, spec *runtime.Spec, container *conta
 	return mounts, image.base, nil
 }
 
-// prepare fills the task's folder and encodes its OCI spec.
-func (r *Runtime) prepare(spec *runtime.Spec, seen *view, dir taskdir.Dir, from base) (rawSpec, error) {
+// prepare fills the task's folder and returns its OCI spec.
+func (r *Runtime) prepare(spec *runtime.Spec, seen *view, dir taskdir.Dir, from base) (*specs.Spec, error) {
 	own := folders{task: string(dir), ginit: ginitPath(r.config)}
 	if spec.PrivateTmp {
 		own.tmp = filepath.Join(r.config.ScratchDir, spec.ID.String())
 		if err := errors.Join(makeTmp(own.tmp), seen.makeLinks(own.tmp)); err != nil {
-			return rawSpec{}, err
+			return nil, err
 		}
 	}
 	oci := r.frame.container(spec, from.rootfs, own)
 	oci.Linux.MaskedPaths = append(oci.Linux.MaskedPaths, seen.masked...)
 	if len(spec.Devices) > 0 {
 		if err := r.devices.inject(oci, spec.Devices, spec.Image == ""); err != nil {
-			return rawSpec{}, err
+			return nil, err
 		}
 	}
 	notes := taskdir.Notes{Labels: spec.Labels, Snapshot: spec.Image != ""}
 	if err := dir.WriteNotes(notes); err != nil {
-		return rawSpec{}, err
+		return nil, err
 	}
 	order := r.order(spec, from)
 	// What devices add to the environment is the last word.
@@ -283,16 +291,16 @@ func (r *Runtime) prepare(spec *runtime.Spec, seen *view, dir taskdir.Dir, from 
 	}
 	if len(spec.Script) > 0 {
 		if err := dir.WriteScript(spec.Script, spec.UID, spec.GID); err != nil {
-			return rawSpec{}, err
+			return nil, err
 		}
 	}
 	if len(order.Args) == 0 {
-		return rawSpec{}, fmt.Errorf("image %s has no entry point: %w", spec.Image, runtime.ErrInvalid)
+		return nil, fmt.Errorf("image %s has no entry point: %w", spec.Image, runtime.ErrInvalid)
 	}
 	if err := dir.WriteOrder(order); err != nil {
-		return rawSpec{}, err
+		return nil, err
 	}
-	return encodeSpec(oci)
+	return oci, nil
 }
 
 // order is what ginit is to do inside.
