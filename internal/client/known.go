@@ -29,7 +29,7 @@ const (
 	statusTime = 5 * time.Second
 
 	// learnedFile holds the learned addresses in a daemon's pki_dir, one a line.
-	learnedFile = "controllers"
+	learnedFile = "known-controllers"
 	// commandsFile holds the path of the host's client.toml there, as gctl init and join left it.
 	commandsFile = "client-file"
 )

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -344,13 +343,7 @@ func (t *tool) recover() *cobra.Command {
 
 // daemon is the path of gctld: beside this program, or where the shell finds it.
 func daemon() (string, error) {
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "gctld")
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
-			return beside, nil
-		}
-	}
-	path, err := exec.LookPath("gctld")
+	path, err := program("gctld")
 	if err != nil {
 		return "", fmt.Errorf("gctld is not installed on this host: %w", err)
 	}

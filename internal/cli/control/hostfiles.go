@@ -5,59 +5,73 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
+
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
 )
 
-// writeOnce writes a file that anyone may read, unless there is one already: what
-// an administrator wrote stays. It reports whether it wrote.
+// writeOnce writes a file that any user may read, unless there is one already: what an
+// administrator wrote stays. It reports whether it wrote.
 func writeOnce(path, text string) (bool, error) {
 	if _, err := os.Stat(path); err == nil {
 		return false, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	return true, writeFile(path, text)
+	return true, config.WriteFile(path, text)
 }
 
-// writeFile replaces a file so that, whatever crashes, the old or the new is there.
-func writeFile(path, text string) error {
-	if err := makeFolder(filepath.Dir(path)); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails once it is renamed, as it should
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
+// setting is a key of a daemon's file and its value as TOML.
+type setting struct{ key, value string }
 
-// makeFolder makes a folder that everybody may read, whatever the umask of who runs gctl; one
-// that is there stays as it is.
-func makeFolder(dir string) error {
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return err
+func (s setting) String() string { return s.key + " = " + s.value }
+
+// daemonText returns a daemon's file with these settings.
+func daemonText(program string, settings []setting) string {
+	text := "# Written by gctl; yours to change. etc/" + program + ".toml among the examples explains every setting.\n"
+	for _, s := range settings {
+		text += s.String() + "\n"
 	}
-	return errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755))
+	return text
 }
 
 // clientText is a file for the commands of this host.
-func clientText(controllers []string, ca, socket string) string {
-	return fmt.Sprintf("# Written by gctl; yours to change. Every setting is explained in client.toml among\n# the examples.\ncontrollers = [%s]\nca_file = %q\nauth_socket = %q\n",
-		quoted(controllers), ca, socket)
+func clientText(ca, socket string) string {
+	return fmt.Sprintf("# Written by gctl; yours to change. etc/client.toml among the examples explains every setting.\n"+
+		"# The controllers are in client.d/controllers.toml, which the daemons of this host keep current.\n"+
+		"ca_file = %q\nauth_socket = %q\n", ca, socket)
 }
 
-// quoted is a list as TOML has it, without the brackets.
-func quoted(words []string) string {
-	all := make([]string, len(words))
-	for i, w := range words {
-		all[i] = strconv.Quote(w)
+// hostFiles is where the files of the commands go.
+type hostFiles struct{ client, ca, socket string }
+
+// writeClient writes what the commands of this host read, and leaves to the daemon with this pki_dir
+// what it needs to keep that current.
+func (t *tool) writeClient(files hostFiles, authority, pkiDir string, controllers []string) error {
+	if err := config.WriteFile(files.ca, authority); err != nil {
+		return err
 	}
-	return strings.Join(all, ", ")
+	written, err := writeOnce(files.client, clientText(files.ca, files.socket))
+	if err != nil {
+		return err
+	}
+	if err := client.RecordCommands(pkiDir, files.client); err != nil {
+		return err
+	}
+	known, err := client.OpenKnown(pkiDir, nil)
+	if err != nil {
+		return err
+	}
+	if err := known.Learn(controllers); err != nil || written {
+		return err
+	}
+	t.Note("%s exists and was left as it is", files.client)
+	present, err := config.LoadClient(files.client)
+	if err != nil {
+		return wrongFile(err)
+	}
+	if !share(present.Controllers, controllers) {
+		t.Note("it names other controllers; set in it: controllers = %s", config.List(controllers))
+	}
+	return nil
 }

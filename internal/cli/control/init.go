@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
 )
@@ -29,8 +32,8 @@ refuses on a host that is a controller, and where the commands' file
 that is a cluster already, which another controller joins with gctl join. Then
 start gctld, and gctl cluster token prints what other hosts join with.
 
-It also lets gauthd of this host vouch for its users, and writes the files that
-the commands read, unless they exist.`
+It also lets gauthd of this host vouch for its users, and writes gctld.toml,
+gauthd.toml and the files that the commands read, unless they exist.`
 
 // founding is what gctl init was asked for.
 type founding struct {
@@ -57,50 +60,118 @@ func (t *tool) init() *cobra.Command {
 
 func (t *tool) found(ctx context.Context, f founding) error {
 	var err error
-	if f.ca, err = filepath.Abs(f.ca); err != nil { // it stands in a file that is read from anywhere
-		return err
+	for _, path := range []*string{&f.ca, &f.client} { // they stand in files that are read from anywhere
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
 	}
-	cfg, err := config.LoadController(f.config)
+	cfg, err := config.LoadControllerIfAny(f.config)
 	if err != nil {
 		return wrongFile(err)
 	}
-	gauthd, err := config.LoadAuth(f.auth)
+	gauthd, err := config.LoadAuthIfAny(f.auth)
 	if err != nil {
 		return wrongFile(err)
 	}
 	if err := notYet(ctx, cfg.PKIDir, f.force); err != nil {
 		return err
 	}
-	if err := pki.MakePrivate(cfg.DataDir); err != nil { // before what lies in it, which would let everybody pass
+	advertise := t.findAdvertised(ctx, f.config, cfg, anyHost)
+	if path := cmp.Or(f.config, config.ControllerPath); advertise != cfg.Advertise && exists(path) {
+		return &adviceError{fmt.Errorf("other hosts cannot dial this controller at %s: that name leads to no address of this host but its own loopback", cfg.Advertise),
+			fmt.Sprintf("set advertise = %q in %s", advertise, path)}
+	}
+	if err := t.writeController(f.config, cfg.Name, advertise, cfg); err != nil {
 		return err
 	}
-	ca, err := newAuthority(cfg.PKIDir, f.name)
+	cfg.Advertise = advertise
+	controllers := []string{cfg.Advertise}
+	if err := t.writeDaemon("gauthd", f.auth, config.AuthPath, gauthd.Controllers, controllers); err != nil {
+		return err
+	}
+	id, authority, err := f.certify(cfg, gauthd.PKIDir)
 	if err != nil {
 		return err
 	}
-	id := ca.Trust().ClusterID()
-	if err := ca.Issue(cfg.PKIDir, controllerGrant(cfg, id), time.Now()); err != nil {
+	files := hostFiles{f.client, f.ca, gauthd.Socket}
+	if err := t.writeClient(files, authority, gauthd.PKIDir, controllers); err != nil {
 		return err
 	}
-	host, _ := shortHost()
-	if err := ca.Issue(gauthd.PKIDir, pki.Grant{Peer: pki.Peer{ClusterID: id, Role: pki.RoleAuth, Name: host}}, time.Now()); err != nil {
+	if err := client.RecordCommands(cfg.PKIDir, f.client); err != nil {
 		return err
-	}
-	if err := writeFile(f.ca, string(ca.Trust().PEM())); err != nil {
-		return err
-	}
-	written, err := writeOnce(f.client, clientText([]string{cfg.Advertise}, f.ca, gauthd.Socket))
-	if err != nil {
-		return err
-	}
-	if !written {
-		t.Note("%s exists and was left as it is", f.client)
 	}
 	if err := t.bootstrap(f); err != nil {
 		return err
 	}
-	t.Note("start it: systemctl enable --now gctld gauthd; then let hosts join with what gctl cluster token prints")
+	t.Note("%s; then let hosts join with what gctl cluster token prints", startAdvice(systemdRuns(), daemonFile{"gctld", f.config}, daemonFile{"gauthd", f.auth}))
 	return t.said(nil, "cluster %s", id)
+}
+
+// certify makes the cluster's authority and the certificates of this host's daemons. It returns the
+// cluster's id and the authority's certificate.
+func (f founding) certify(cfg config.Controller, authDir string) (id, authority string, err error) {
+	if err := pki.MakePrivate(cfg.DataDir); err != nil { // before what lies in it, which would let everybody pass
+		return "", "", err
+	}
+	ca, err := newAuthority(cfg.PKIDir, f.name)
+	if err != nil {
+		return "", "", err
+	}
+	id = ca.Trust().ClusterID()
+	if err := ca.Issue(cfg.PKIDir, controllerGrant(cfg, id), time.Now()); err != nil {
+		return "", "", err
+	}
+	host, _ := shortHost()
+	err = ca.Issue(authDir, pki.Grant{Peer: pki.Peer{ClusterID: id, Role: pki.RoleAuth, Name: host}}, time.Now())
+	return id, string(ca.Trust().PEM()), err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// anyHost stands for any other host: nothing is sent there (RFC 5737).
+const anyHost = "192.0.2.1:9"
+
+// findAdvertised returns the address at which others can dial the controller of this host, of which
+// toward is one. Where it is unknown it warns, and returns what cfg says.
+func (t *tool) findAdvertised(ctx context.Context, file string, cfg config.Controller, toward string) string {
+	_, full := shortHost()
+	at, ok := advertised(ctx, cfg.Advertise, full, toward)
+	if !ok {
+		t.Warn(fmt.Sprintf("other hosts may not find this controller at %s; set advertise in %s", at, cmp.Or(file, config.ControllerPath)))
+	}
+	return at
+}
+
+// writeController writes gctld's file unless it exists. Of an existing one it prints the settings that
+// it lacks.
+func (t *tool) writeController(file, name, advertise string, cfg config.Controller) error {
+	path := cmp.Or(file, config.ControllerPath)
+	needed := []setting{{"name", strconv.Quote(name)}, {"advertise", strconv.Quote(advertise)}}
+	written, err := writeOnce(path, daemonText("gctld", needed))
+	if err != nil || written {
+		return err
+	}
+	for i, same := range []bool{name == cfg.Name, advertise == cfg.Advertise} {
+		if !same {
+			t.Note("%s does not say so; set in it: %s", path, needed[i])
+		}
+	}
+	return nil
+}
+
+// writeDaemon writes the file of gnoded or gauthd unless it exists. An existing one that names none of
+// the controllers is named with the line to set.
+func (t *tool) writeDaemon(name, file, standard string, present, controllers []string, more ...setting) error {
+	path := cmp.Or(file, standard)
+	needed := append(more, setting{"controllers", config.List(controllers)})
+	written, err := writeOnce(path, daemonText(name, needed))
+	if err == nil && !written && !share(present, controllers) {
+		t.Note("%s names other controllers; set in it: %s", path, needed[len(needed)-1])
+	}
+	return err
 }
 
 // notYet refuses to found a cluster on a host that belongs to one: as a controller, whose keys are

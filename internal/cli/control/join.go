@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,9 +19,10 @@ import (
 )
 
 const joinLong = `Makes this host part of a cluster: a node, a login node or a controller, as the
-token says. It gets the host's certificate and keeps it where the daemon's file
-says (gnoded.toml, gauthd.toml, gctld.toml). TOKEN@HOST is what gctl cluster token
-prints on a controller; HOST may have a port.`
+token says. It gets the host's certificate, keeps it where the daemon's file says
+(gnoded.toml, gauthd.toml, gctld.toml), and writes that file and the commands'
+where there is none. An existing file does not change: what it lacks is printed.
+TOKEN@HOST is what gctl cluster token prints on a controller; HOST may have a port.`
 
 // joining is what gctl join was asked for.
 type joining struct {
@@ -40,8 +41,10 @@ func (t *tool) join() *cobra.Command {
 			if j.token, j.address, err = pki.ParseJoin(args[0], config.DefaultPort); err != nil {
 				return &cli.UsageError{Problem: err.Error(), Advice: "copy the whole line that gctl cluster token prints"}
 			}
-			if j.ca, err = filepath.Abs(j.ca); err != nil { // it stands in a file that is read from anywhere
-				return err
+			for _, path := range []*string{&j.ca, &j.client} { // they stand in files that are read from anywhere
+				if *path, err = filepath.Abs(*path); err != nil {
+					return err
+				}
 			}
 			return t.enter(command.Context(), j)
 		},
@@ -59,26 +62,31 @@ type place struct {
 	pkiDir, name, advertise, socket string
 	dataDir                         string   // of a node or a controller
 	controllers                     []string // that the daemon's file names; none for a controller
+	daemon                          daemonFile
+	ctld                            config.Controller // of a controller
 }
 
 // placeOf reads the daemon's file.
 func (j joining) placeOf() (place, error) {
-	at := place{socket: config.AuthSocket}
+	at := place{socket: config.AuthSocket, daemon: daemonFile{file: j.config}}
 	var err error
 	switch j.token.Role {
 	case pki.RoleNode:
 		var cfg config.Node
-		cfg, err = config.LoadNode(j.config)
+		cfg, err = config.LoadNodeIfAny(j.config)
+		at.daemon.program = "gnoded"
 		at.pkiDir, at.dataDir, at.name, at.controllers = cfg.PKIDir, cfg.DataDir, cfg.Name, cfg.Controllers
 	case pki.RoleAuth:
 		var cfg config.Auth
-		cfg, err = config.LoadAuth(j.config)
+		cfg, err = config.LoadAuthIfAny(j.config)
+		at.daemon.program = "gauthd"
 		at.pkiDir, at.socket, at.controllers = cfg.PKIDir, cfg.Socket, cfg.Controllers
 		at.name, _ = shortHost()
 	case pki.RoleController:
 		var cfg config.Controller
-		cfg, err = config.LoadController(j.config)
-		at.pkiDir, at.dataDir, at.name, at.advertise = cfg.PKIDir, cfg.DataDir, cfg.Name, cfg.Advertise
+		cfg, err = config.LoadControllerIfAny(j.config)
+		at.daemon.program, at.ctld = "gctld", cfg
+		at.pkiDir, at.dataDir, at.name = cfg.PKIDir, cfg.DataDir, cfg.Name
 	}
 	if err != nil {
 		return at, wrongFile(err)
@@ -102,6 +110,9 @@ func (t *tool) enter(ctx context.Context, j joining) error {
 	}
 	if _, err := pki.LoadCA(at.pkiDir); err == nil && j.token.Role == pki.RoleController {
 		return &adviceError{fmt.Errorf("this host is a controller already: %s holds a CA", at.pkiDir), "to join anew, move the folder away, and data_dir too"}
+	}
+	if j.token.Role == pki.RoleController {
+		at.advertise = t.findAdvertised(ctx, j.config, at.ctld, j.address)
 	}
 	key, csr, err := pki.NewRequest(j.token.Role)
 	if err != nil {
@@ -149,31 +160,37 @@ func keepCAKey(dir string, trust *pki.Trust, key []byte) error {
 	return ca.Save(dir)
 }
 
-// settle writes what the commands of this host read, and says what is next.
-func (t *tool) settle(j joining, at place, trust *pki.Trust, answer *greylagv1.JoinResponse) error {
-	if err := writeFile(j.ca, string(trust.PEM())); err != nil {
-		return err
+// named returns what the daemon's file must say of a name that differs from the host's.
+func (j joining) named() []setting {
+	if j.name == "" {
+		return nil
 	}
+	return []setting{{"name", strconv.Quote(j.name)}}
+}
+
+// settle writes the files of this host, and says what is next.
+func (t *tool) settle(j joining, at place, trust *pki.Trust, answer *greylagv1.JoinResponse) error {
 	controllers := answer.Controllers
 	if len(controllers) == 0 {
 		controllers = []string{j.address}
 	}
-	if j.token.Role == pki.RoleController {
-		if err := writeFile(filepath.Join(at.dataDir, controllersFile), strings.Join(controllers, "\n")+"\n"); err != nil {
-			return err
-		}
+	var err error
+	switch j.token.Role {
+	case pki.RoleController:
+		err = errors.Join(
+			config.WriteFile(filepath.Join(at.dataDir, controllersFile), strings.Join(controllers, "\n")+"\n"),
+			t.writeController(j.config, at.name, at.advertise, at.ctld))
+	case pki.RoleNode:
+		err = t.writeDaemon("gnoded", j.config, config.NodePath, at.controllers, controllers, j.named()...)
+	case pki.RoleAuth:
+		err = t.writeDaemon("gauthd", j.config, config.AuthPath, at.controllers, controllers)
 	}
-	written, err := writeOnce(j.client, clientText(controllers, j.ca, at.socket))
 	if err != nil {
 		return err
 	}
-	if !written {
-		t.Note("%s exists and was left as it is; the controllers are %s", j.client, quoted(controllers))
+	if err := t.writeClient(hostFiles{j.client, j.ca, at.socket}, string(trust.PEM()), at.pkiDir, controllers); err != nil {
+		return err
 	}
-	unit := map[pki.Role]string{pki.RoleNode: "gnoded", pki.RoleAuth: "gauthd", pki.RoleController: "gctld"}[j.token.Role]
-	if known := func(c string) bool { return slices.Contains(at.controllers, c) }; j.token.Role != pki.RoleController && !slices.ContainsFunc(controllers, known) {
-		t.Note("%s.toml names other controllers; write controllers = [%s] into it", unit, quoted(controllers))
-	}
-	t.Note("start it: systemctl enable --now %s", unit)
+	t.Note("%s", startAdvice(systemdRuns(), at.daemon))
 	return t.said(nil, "%s %s joined cluster %s", j.token.Role, at.name, trust.ClusterID())
 }

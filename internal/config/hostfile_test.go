@@ -1,4 +1,4 @@
-package control
+package config
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 func TestFilesForEverybody(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	path := filepath.Join(t.TempDir(), "etc", "client.toml")
-	if err := writeFile(path, "x = 1\n"); err != nil {
+	if err := WriteFile(path, "x = 1\n"); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]os.FileMode{path: 0o644, filepath.Dir(path): os.ModeDir | 0o755} {
