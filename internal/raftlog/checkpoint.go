@@ -68,6 +68,9 @@ func (l *Log) check() {
 			}
 			continue
 		case <-soon: // so that a leader lost soon afterwards is remembered
+			if l.ruling.Load() == 0 {
+				l.checkMembership() // it may have been removed while it was down
+			}
 			l.hearClocks()
 			continue
 		case <-tick.C:
@@ -97,6 +100,7 @@ func (l *Log) checkPeers() {
 	if l.guardClock(answered) {
 		return
 	}
+	l.promote(answers)
 	if own.index == 0 {
 		return // nothing was ever proposed
 	}

@@ -60,6 +60,9 @@ type Config struct {
 	// wrong hands over, even if Clock, which may follow gently, is not wrong yet.
 	// Default Clock.
 	Wall func() time.Time
+	// Retired reports whether a member id was removed and is refused permanently; default:
+	// none is. It must answer from the state that the log drives, and at once.
+	Retired func(id string) bool
 	// Fatal ends the process: with ExitStalled or ExitDamaged and the reason. It
 	// must not return; the default is os.Exit.
 	Fatal  func(code int, reason string)

@@ -37,6 +37,7 @@ const (
 	wrongCluster
 	wrongMember
 	badHello
+	removed // the caller was removed from the cluster
 )
 
 // Refusals of a peer, wrapped in the errors of AddMember and in the log.
@@ -165,6 +166,8 @@ func (a answer) err() error {
 		return ErrWrongCluster
 	case wrongMember:
 		return ErrWrongMember
+	case removed:
+		return ErrRemoved
 	}
 	return errHandshake
 }

@@ -2,8 +2,11 @@ package raftlog
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -23,7 +26,19 @@ var (
 	ErrLastVoter = errors.New("raftlog: the last voting member cannot be removed")
 	// ErrRemoved is Err after this member was removed from the cluster.
 	ErrRemoved = errors.New("raftlog: this member was removed from the cluster")
+	// ErrRetired: the member id was removed before and is refused permanently.
+	ErrRetired = errors.New("raftlog: the member was removed, and a removed id is refused permanently")
 )
+
+// AddressError refuses a new member whose address is that of another one.
+type AddressError struct {
+	Addr, Holder string // Holder is the id of the member that has it
+}
+
+// Error names the address and its holder.
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("raftlog: the address %s is that of member %s", e.Addr, e.Holder)
+}
 
 // caughtUpLag is how many entries a learner may be behind when it gets its vote.
 const caughtUpLag = 256
@@ -48,7 +63,8 @@ func (l *Log) Bootstrap() error {
 // once it is up to date, so that it never counts before it can serve. Asked again,
 // it goes on where it was; with another addr, the member has moved. Only the
 // leader can do it. What answers at addr must be a member id of this cluster that
-// has not lost its data directory since it was added (ErrWrongMember, ErrWrongCluster).
+// has not lost its data directory since it was added (ErrWrongMember, ErrWrongCluster),
+// was never removed (ErrRetired), and no other member may have addr (*AddressError).
 func (l *Log) AddMember(ctx context.Context, id, addr string) error {
 	if err := errors.Join(checkID(id), checkAddr(addr)); err != nil {
 		return fmt.Errorf("raftlog: add member: %w", err)
@@ -57,35 +73,81 @@ func (l *Log) AddMember(ctx context.Context, id, addr string) error {
 	if err != nil {
 		return fmt.Errorf("add member %s: %w", id, err)
 	}
-	server, known := l.server(id)
-	if known {
-		if old, err := parseTarget(string(server.Address)); err != nil || old.incarnation != t.incarnation {
-			return fmt.Errorf("add member %s: %w", id, ErrWrongMember)
-		}
+	if err := l.addLearner(ctx, t); err != nil {
+		return fmt.Errorf("add member %s: %w", id, err)
 	}
-	if !known || server.Address != t.stored() {
-		// For a member that has a vote this changes only its address.
-		err := l.change(ctx, func(timeout time.Duration) raft.IndexFuture {
-			return l.raft.AddNonvoter(raft.ServerID(id), t.stored(), 0, timeout)
-		})
-		if err != nil {
-			return fmt.Errorf("add member %s: %w", id, err)
-		}
-	}
-	if known && server.Suffrage == raft.Voter {
+	if server, known := l.server(id); known && server.Suffrage == raft.Voter {
 		return nil
 	}
 	if err := l.awaitLearner(ctx, t); err != nil {
 		return err
 	}
-	err = l.change(ctx, func(timeout time.Duration) raft.IndexFuture {
-		return l.raft.AddVoter(raft.ServerID(id), t.stored(), 0, timeout)
-	})
-	if err != nil {
+	if err := l.giveVote(ctx, t); err != nil {
 		return fmt.Errorf("give member %s its vote: %w", id, err)
 	}
 	l.spread(ctx)
 	return nil
+}
+
+// addLearner has a member agreed without a vote, or the new address of one that has moved.
+func (l *Log) addLearner(ctx context.Context, t target) error {
+	return l.change(ctx, func(servers []raft.Server) (raft.IndexFuture, error) {
+		server, known := find(servers, t.id)
+		if known {
+			if old, err := parseTarget(string(server.Address)); err != nil || old.incarnation != t.incarnation {
+				return nil, ErrWrongMember
+			}
+		}
+		if l.retired(t.id) {
+			return nil, ErrRetired
+		}
+		for _, other := range servers {
+			if at, err := parseTarget(string(other.Address)); err == nil && at.addr == t.addr && string(other.ID) != t.id {
+				return nil, &AddressError{Addr: t.addr, Holder: string(other.ID)}
+			}
+		}
+		if known && server.Address == t.stored() {
+			return nil, nil
+		}
+		// For a member that has a vote this changes only its address.
+		return l.raft.AddNonvoter(raft.ServerID(t.id), t.stored(), 0, enqueueTimeout), nil
+	})
+}
+
+// giveVote gives a learner its vote, unless it was removed meanwhile.
+func (l *Log) giveVote(ctx context.Context, t target) error {
+	return l.change(ctx, func(servers []raft.Server) (raft.IndexFuture, error) {
+		server, known := find(servers, t.id)
+		switch {
+		case l.retired(t.id):
+			return nil, ErrRetired
+		case !known || server.Address != t.stored():
+			return nil, ErrNoMember
+		case server.Suffrage == raft.Voter:
+			return nil, nil
+		}
+		return l.raft.AddVoter(server.ID, server.Address, 0, enqueueTimeout), nil
+	})
+}
+
+// promote gives learners that have caught up their vote: the AddMember that made one a
+// learner may have ended before, with its caller or with an earlier leader.
+func (l *Log) promote(answers []heard) {
+	for _, h := range answers {
+		t, err := parseTarget(string(named(h.server.ID, h.server.Address)))
+		if err != nil || h.err != nil || h.server.Suffrage == raft.Voter || !l.caughtUp(h.standing) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(l.life, l.cfg.CheckInterval)
+		err = l.giveVote(ctx, t)
+		cancel()
+		l.log.Info("a learner has caught up", "learner", t.id, "vote", err == nil, "err", err)
+	}
+}
+
+// caughtUp reports whether a learner has nearly every entry.
+func (l *Log) caughtUp(s standing) bool {
+	return s.Applied+caughtUpLag >= l.raft.CommitIndex() && s.Applied > 0
 }
 
 // spread waits, for a few seconds at most, until every member that answers knows the
@@ -115,7 +177,7 @@ func (l *Log) spread(ctx context.Context) {
 	}
 }
 
-// identify asks who answers at addr.
+// identify asks which member answers at addr; it must be the one of that id.
 func (l *Log) identify(id, addr string) (target, error) {
 	conn, who, err := l.mux.dial(useProbe, target{addr: addr}, l.rpcTimeout())
 	if err != nil {
@@ -128,12 +190,44 @@ func (l *Log) identify(id, addr string) (target, error) {
 	return target{id: id, addr: addr, incarnation: who.incarnation}, nil
 }
 
+// Identify returns the id of the member that answers at addr, which need not belong to the
+// cluster yet, and the certificate with which it proved itself; nil without TLS.
+func (l *Log) Identify(addr string) (id string, leaf *x509.Certificate, err error) {
+	if err := checkAddr(addr); err != nil {
+		return "", nil, fmt.Errorf("raftlog: %w", err)
+	}
+	conn, who, err := l.mux.dial(useProbe, target{addr: addr}, l.rpcTimeout())
+	if err != nil {
+		return "", nil, err
+	}
+	defer conn.Close()
+	return who.id, certificateOf(conn), nil
+}
+
+// certificateOf returns the peer's certificate on a connection that dial made; nil without TLS.
+func certificateOf(conn net.Conn) *x509.Certificate {
+	if c, ok := conn.(*trackedConn); ok {
+		conn = c.Conn
+	}
+	secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState })
+	if !ok {
+		return nil
+	}
+	if chain := secure.ConnectionState().PeerCertificates; len(chain) > 0 {
+		return chain[0]
+	}
+	return nil
+}
+
 // awaitLearner waits until the learner has nearly every entry.
 func (l *Log) awaitLearner(ctx context.Context, t target) error {
 	for {
 		s, err := l.prober.ask(t, question{}, l.rpcTimeout())
-		if err == nil && s.Applied+caughtUpLag >= l.raft.CommitIndex() && s.Applied > 0 {
+		if err == nil && l.caughtUp(s) {
 			return nil
+		}
+		if _, known := l.server(t.id); !known && l.retired(t.id) {
+			return fmt.Errorf("add member %s: %w", t.id, ErrRetired)
 		}
 		if !l.IsLeader() {
 			return l.orClosed(ErrNotLeader)
@@ -152,16 +246,15 @@ func (l *Log) awaitLearner(ctx context.Context, t target) error {
 // hears of it. Only the leader can do it, also to itself. Removing one that is up
 // while another is down can cost the majority: the caller decides.
 func (l *Log) RemoveMember(ctx context.Context, id string) error {
-	server, known := l.server(id)
-	if !known {
-		return fmt.Errorf("remove member %s: %w", id, ErrNoMember)
-	}
-	servers := l.raft.GetConfiguration().Configuration().Servers
-	if server.Suffrage == raft.Voter && len(voters(servers)) == 1 {
-		return fmt.Errorf("remove member %s: %w", id, ErrLastVoter)
-	}
-	err := l.change(ctx, func(timeout time.Duration) raft.IndexFuture {
-		return l.raft.RemoveServer(raft.ServerID(id), 0, timeout)
+	err := l.change(ctx, func(servers []raft.Server) (raft.IndexFuture, error) {
+		server, known := find(servers, id)
+		switch {
+		case !known:
+			return nil, ErrNoMember
+		case server.Suffrage == raft.Voter && len(voters(servers)) == 1:
+			return nil, ErrLastVoter
+		}
+		return l.raft.RemoveServer(server.ID, 0, enqueueTimeout), nil
 	})
 	if err != nil {
 		return fmt.Errorf("remove member %s: %w", id, err)
@@ -233,7 +326,11 @@ func (h *handovers) end() {
 
 // server finds a member in the newest configuration.
 func (l *Log) server(id string) (raft.Server, bool) {
-	for _, s := range l.raft.GetConfiguration().Configuration().Servers {
+	return find(l.raft.GetConfiguration().Configuration().Servers, id)
+}
+
+func find(servers []raft.Server, id string) (raft.Server, bool) {
+	for _, s := range servers {
 		if string(s.ID) == id {
 			return s, true
 		}
@@ -241,13 +338,21 @@ func (l *Log) server(id string) (raft.Server, bool) {
 	return raft.Server{}, false
 }
 
-// change has a change of membership agreed. Errors mean what Propose's do.
-func (l *Log) change(ctx context.Context, start func(time.Duration) raft.IndexFuture) error {
+// change has a change of membership agreed, which start checks and makes for the newest
+// configuration; no other change is made between. A nil future changes nothing. Errors mean
+// what Propose's do.
+func (l *Log) change(ctx context.Context, start func([]raft.Server) (raft.IndexFuture, error)) error {
 	if !l.IsLeader() {
 		return l.orClosed(ErrNotLeader)
 	}
 	return l.await(ctx, func() error {
-		switch err := start(enqueueTimeout).Error(); {
+		l.members.Lock()
+		defer l.members.Unlock()
+		future, err := start(l.raft.GetConfiguration().Configuration().Servers)
+		if err != nil || future == nil {
+			return err
+		}
+		switch err := future.Error(); {
 		case err == nil:
 			return nil
 		case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
@@ -290,21 +395,23 @@ func (l *Log) joined(c configuration) {
 	} else if l.wasMember.Load() && len(c.servers) > 0 {
 		l.end(ErrRemoved)
 	}
+	l.mux.dropBarred()
 }
 
 // checkMembership asks, on a member that hears from no leader, whether it still is
 // one. The leader stops talking to a member as soon as its removal is agreed, so
-// the member may never have been told. A peer's word counts if the configuration
-// it knows is committed and not older than the newest this member has seen.
+// the member may never have been told. A peer that refuses a connection because of the
+// removal ends this member (mux.dial). A peer's answer counts if the configuration it
+// knows is agreed and not older than the newest agreed one that this member has seen.
 func (l *Log) checkMembership() {
-	if !l.wasMember.Load() || time.Since(l.raft.LastContact()) < 2*l.cfg.Profile.Election {
+	if time.Since(l.raft.LastContact()) < 2*l.cfg.Profile.Election {
 		return
 	}
 	seen := l.machine.configuration()
-	replies, asked := l.askAll(seen.servers, question{}, l.rpcTimeout())
+	replies, asked := l.askAll(l.raft.GetConfiguration().Configuration().Servers, question{}, l.rpcTimeout())
 	for range asked {
 		h := <-replies
-		if h.err == nil && !h.Member && h.ConfigIndex > seen.index {
+		if h.err == nil && !h.Member && l.wasMember.Load() && h.ConfigIndex > seen.index {
 			l.end(ErrRemoved)
 		}
 	}

@@ -57,6 +57,8 @@ type mux struct {
 	log    *slog.Logger
 	raft   chan net.Conn
 	probe  func(conn net.Conn, from string) // serves one connection until it closes
+	barred func(id string) bool             // whose connections are refused; nil: none
+	ended  func()                           // called when a peer answers that this member was removed; may be nil
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{} // every open one, in both directions
@@ -109,6 +111,9 @@ func (m *mux) receive(conn net.Conn, free func()) {
 	h, err := readHello(conn)
 	if err == nil {
 		v := h.judge(m.self)
+		if v == welcome && m.bars(conn, h.from) {
+			v = removed
+		}
 		_, err = conn.Write(answer{verdict: v, id: m.self.ID, incarnation: m.self.Incarnation}.encode())
 		if v != welcome {
 			m.log.Warn("peer refused", "peer", h.from, "addr", conn.RemoteAddr(), "cluster", h.cluster, "meant", h.to, "err", answer{verdict: v}.err())
@@ -133,6 +138,36 @@ func (m *mux) receive(conn net.Conn, free func()) {
 	}
 }
 
+// bars reports whether a connection of that member is refused, and notes whose it is.
+func (m *mux) bars(conn net.Conn, from string) bool {
+	m.mu.Lock()
+	if c, ok := conn.(*trackedConn); ok {
+		c.from = from
+	}
+	m.mu.Unlock()
+	return m.barred != nil && m.barred(from)
+}
+
+// dropBarred closes the connections that members opened which are refused now.
+func (m *mux) dropBarred() {
+	m.mu.Lock()
+	byMember := make(map[string][]net.Conn)
+	for conn := range m.conns {
+		if c, ok := conn.(*trackedConn); ok && c.from != "" {
+			byMember[c.from] = append(byMember[c.from], conn)
+		}
+	}
+	m.mu.Unlock()
+	for id, conns := range byMember {
+		if m.barred == nil || !m.barred(id) {
+			continue
+		}
+		for _, conn := range conns {
+			conn.Close()
+		}
+	}
+}
+
 // dial connects to t for use u and returns who answered.
 func (m *mux) dial(u use, t target, timeout time.Duration) (net.Conn, answer, error) {
 	conn, err := m.stream.Dial(t.addr, timeout)
@@ -149,7 +184,10 @@ func (m *mux) dial(u use, t target, timeout time.Duration) (net.Conn, answer, er
 	if _, err = tracked.Write(h.encode()); err == nil {
 		var a answer
 		if a, err = readAnswer(tracked); err == nil {
-			if err = a.err(); err == nil {
+			if err = a.err(); errors.Is(err, ErrRemoved) && m.ended != nil {
+				m.ended()
+			}
+			if err == nil {
 				tracked.SetDeadline(time.Time{})
 				return tracked, a, nil
 			}
@@ -162,7 +200,8 @@ func (m *mux) dial(u use, t target, timeout time.Duration) (net.Conn, answer, er
 // trackedConn leaves the mux's books when closed.
 type trackedConn struct {
 	net.Conn
-	m *mux
+	m    *mux
+	from string // the member that opened it; "" if this one did, or before its hello
 }
 
 // Close closes the connection.

@@ -59,6 +59,7 @@ type Log struct {
 	closing error          // what went wrong while it stopped; read after dead
 	wg      sync.WaitGroup // every goroutine started here
 	handing handovers      // of leadership, that are under way
+	members sync.Mutex     // held while a change of the membership is checked and made
 }
 
 // Open starts a member on its data directory. If the directory is empty, the
@@ -107,6 +108,9 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkRemoved(cfg.Dir, self); err != nil {
+		return nil, err
+	}
 	l := &Log{
 		cfg: cfg, self: self, log: cfg.Logger.With("member", self.ID),
 		leadership: make(chan bool), queue: make(chan *proposal, queueLength),
@@ -133,7 +137,7 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 	}
 	l.store.floor = snap.floor
 	l.mux = newMux(cfg.Stream, self, l.log)
-	l.mux.probe = l.serveProbe
+	l.mux.probe, l.mux.barred, l.mux.ended = l.serveProbe, l.barred, l.EndRemoved
 	l.prober, l.clocks = newProber(l.mux), newClocks()
 	return l, nil
 }
@@ -262,6 +266,9 @@ func (l *Log) noteOthers(servers []raft.Server) {
 func (l *Log) end(why error) {
 	l.once.Do(func() {
 		l.fault = why
+		if errors.Is(why, ErrRemoved) {
+			l.markRemoved()
+		}
 		close(l.stop)
 		l.endLife()
 		go l.shutdown()

@@ -47,6 +47,10 @@ func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
 		return Recovery{}, err
 	}
 	defer r.store.close()
+	renamed := checkRemoved(cfg.Dir, r.self) != nil
+	if renamed { // the cluster refuses the old id
+		r.self = identity{Cluster: r.self.Cluster, ID: MintID(), Incarnation: mintIncarnation()}
+	}
 	if len(members) == 0 {
 		members = []Member{{ID: r.self.ID, Addr: cfg.Addr, Voter: true}}
 	}
@@ -69,6 +73,12 @@ func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
 	}
 	if err := r.rewrite(cfg, fsm, servers); err != nil {
 		return report, err
+	}
+	if renamed {
+		err := errors.Join(writeJSON(filepath.Join(cfg.Dir, identityFile), r.self), os.Remove(filepath.Join(cfg.Dir, removedFile)))
+		if err != nil {
+			return report, fmt.Errorf("raftlog: recover: %w", err)
+		}
 	}
 	err = os.Remove(filepath.Join(cfg.Dir, quarantineFile))
 	report.Unmarked = err == nil

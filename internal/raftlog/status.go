@@ -32,6 +32,7 @@ type Status struct {
 	Members              []Member
 	Heard                map[string]Contact // on the leader: other members by id, without those never heard
 	Fresh                bool               // no state yet: wants Bootstrap, or AddMember by a leader
+	WasMember            bool               // it was in an agreed configuration since it was opened
 	DiskLow              bool               // refuse submissions; see Config.ReserveBytes
 	DiskFree             int64              // bytes besides the reserve
 }
@@ -42,6 +43,12 @@ func (l *Log) DiskLow() bool { return l.reserve.low.Load() }
 // NoRoom tells whether a leader whose disk is low has looked for a voter with room
 // and found none. Until it has looked, and while it hands over, it is not so.
 func (l *Log) NoRoom() bool { return l.crowded.Load() }
+
+// IsMember reports whether this member is in the newest configuration that it knows.
+func (l *Log) IsMember() bool {
+	_, known := l.server(l.self.ID)
+	return known
+}
 
 // Status is read without waiting for anything. LastContact is the time since the
 // leader was heard: 0 on the leader, negative if never.
@@ -54,6 +61,7 @@ func (l *Log) Status() Status {
 		AppliedIndex: l.machine.appliedIndex(),
 		DiskLow:      l.reserve.low.Load(),
 		DiskFree:     l.reserve.free.Load(),
+		WasMember:    l.wasMember.Load(),
 	}
 	s.LeaderID, s.LeaderAddr = l.Leader()
 	s.State, s.LastContact, s.Heard = "follower", -1, make(map[string]Contact)

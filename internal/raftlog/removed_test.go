@@ -1,0 +1,251 @@
+package raftlog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// retirements are the removed ids, as a replicated state keeps them.
+type retirements struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+func (r *retirements) add(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ids = append(r.ids, id)
+}
+
+func (r *retirements) has(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.ids, id)
+}
+
+// newRetiringFleet is a fleet whose members know the same retired ids.
+func newRetiringFleet(t *testing.T) (*fleet, *retirements) {
+	r := &retirements{}
+	return newFleet(t, func(c *Config) { c.Retired = r.has }), r
+}
+
+// remove retires a member and takes it out of the configuration.
+func (f *fleet) remove(r *retirements, id string) {
+	f.t.Helper()
+	r.add(id)
+	f.takeOut(id)
+}
+
+// takeOut takes a member out of the configuration, which may be the leader.
+func (f *fleet) takeOut(id string) {
+	f.t.Helper()
+	f.change("removal of "+id, func(leader *node) error {
+		err := leader.RemoveMember(f.ctx(), id)
+		if errors.Is(err, ErrNoMember) || errors.Is(err, ErrClosed) && leader.self.ID == id {
+			return nil
+		}
+		return err
+	})
+}
+
+// endsRemoved waits until a member has ended because it was removed.
+func (f *fleet) endsRemoved(n *node) {
+	f.t.Helper()
+	select {
+	case <-n.Done():
+	case <-time.After(time.Minute):
+		f.t.Fatalf("%s goes on: %+v", n.self.ID, n.Status())
+	}
+	if !errors.Is(n.Err(), ErrRemoved) {
+		f.t.Errorf("%s ended with %v", n.self.ID, n.Err())
+	}
+}
+
+// without fails when a member is in the configuration.
+func (f *fleet) without(id string) {
+	f.t.Helper()
+	for _, m := range f.leader().Status().Members {
+		if m.ID == id {
+			f.t.Errorf("%s is a member: %v", id, m)
+		}
+	}
+}
+
+func TestRemovedMemberIsRefusedPermanently(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, r := newRetiringFleet(t)
+		defer f.close()
+		f.grow(4)
+		up, down := f.followers()[0], f.followers()[1]
+		f.remove(r, up.self.ID)
+		f.endsRemoved(up)
+		if _, err := f.open(up.cfg, &journal{}); !errors.Is(err, ErrRemoved) {
+			t.Errorf("it starts again: %v", err)
+		}
+		down.Close()
+		f.remove(r, down.self.ID)
+		f.endsRemoved(f.restart(down)) // it learns it from the others
+		if _, err := f.open(down.cfg, &journal{}); !errors.Is(err, ErrRemoved) {
+			t.Errorf("one that was down starts again: %v", err)
+		}
+		f.propose("two go on")
+		cfg := f.config("new")
+		cfg.Addr = up.cfg.Addr // the host joins under another id
+		f.start(cfg)
+		f.add("new", cfg.Addr)
+		f.without(up.self.ID)
+	})
+}
+
+// A member that was removed before its vote is not added by the call that still waits for it.
+func TestMemberRemovedBeforeItsVoteStaysRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, r := newRetiringFleet(t)
+		defer f.close()
+		f.grow(2)
+		late := f.start(f.config("late"))
+		done := make(chan error, 1)
+		go func() { done <- f.leader().AddMember(f.ctx(), "late", late.cfg.Addr) }()
+		f.until("it is a learner", func() bool { return len(f.leader().Status().Members) == 3 })
+		f.remove(r, "late")
+		if err := <-done; !errors.Is(err, ErrRetired) && !errors.Is(err, ErrNoMember) && err != nil {
+			t.Errorf("the first call: %v", err)
+		}
+		f.without("late")
+		err := f.leader().AddMember(f.ctx(), "late", late.cfg.Addr)
+		if err == nil || !errors.Is(err, ErrRetired) && late.runs() {
+			t.Errorf("a removed id is added: %v", err)
+		}
+		f.without("late")
+		f.endsRemoved(late)
+		f.propose("two of two")
+	})
+}
+
+func TestLearnerIsRefusedAfterItsRemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, r := newRetiringFleet(t)
+		defer f.close()
+		f.grow(2)
+		slow := f.start(f.config("slow"))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		f.until("a learner", func() bool {
+			f.leader().AddMember(ctx, "slow", slow.cfg.Addr)
+			return slow.Status().WasMember
+		})
+		slow.Close()
+		f.remove(r, "slow")
+		f.endsRemoved(f.restart(slow))
+	})
+}
+
+// The call that added a learner may end before it has caught up.
+func TestLearnerGetsItsVoteWithoutAnotherCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil)
+		defer f.close()
+		f.grow(1)
+		f.propose("x")
+		slow := f.start(f.config("slow"))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		f.until("a learner", func() bool {
+			f.leader().AddMember(ctx, "slow", slow.cfg.Addr)
+			return len(f.leader().Status().Members) == 2
+		})
+		f.until("its vote", func() bool { return f.leader().Status().Members[1].Voter })
+	})
+}
+
+// Between the two steps of a removal the cluster may need the vote of the member.
+func TestRetiredMemberVotesUntilItIsTakenOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, r := newRetiringFleet(t)
+		defer f.close()
+		f.grow(2)
+		other := f.followers()[0]
+		r.add(other.self.ID)
+		f.restart(f.leader()) // the leader crashes after the first step
+		f.propose("both agree")
+		if !other.runs() {
+			t.Errorf("it ended: %v", other.Err())
+		}
+		f.takeOut(other.self.ID)
+		f.endsRemoved(other)
+		f.propose("one goes on")
+	})
+}
+
+func TestAddressHasOneMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, r := newRetiringFleet(t)
+		defer f.close()
+		f.grow(3)
+		gone := f.followers()[0]
+		gone.Close()
+		cfg := f.config("new")
+		cfg.Addr = gone.cfg.Addr
+		f.start(cfg)
+		err := f.leader().AddMember(f.ctx(), "new", cfg.Addr)
+		if taken, is := errors.AsType[*AddressError](err); !is || taken.Holder != gone.self.ID {
+			t.Fatalf("two members of one address: %v", err)
+		}
+		f.remove(r, gone.self.ID)
+		f.add("new", cfg.Addr)
+		f.propose("three of three")
+	})
+}
+
+// Two ids that are added for one address at the same time: one is a member.
+func TestAddressIsGivenOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil)
+		defer f.close()
+		f.grow(1)
+		leader := f.leader()
+		errs := make(chan error, 2)
+		for i, id := range []string{"x", "y"} {
+			go func() {
+				errs <- leader.addLearner(f.ctx(), target{id: id, addr: "same:1", incarnation: uint64(i + 1)})
+			}()
+		}
+		refused := 0
+		for range 2 {
+			if _, is := errors.AsType[*AddressError](<-errs); is {
+				refused++
+			}
+		}
+		if members := leader.Status().Members; refused != 1 || len(members) != 2 {
+			t.Errorf("%d refused, members %v", refused, members)
+		}
+	})
+}
+
+// What a removed controller holds can be the last copy: recovery gives it an id that is not refused.
+func TestRecoveryOfARemovedMemberGetsANewID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, r := newRetiringFleet(t)
+		defer f.close()
+		f.grow(2)
+		f.propose("kept")
+		gone := f.followers()[0]
+		f.remove(r, gone.self.ID)
+		f.endsRemoved(gone)
+		f.leader().Close()
+		cfg := gone.cfg
+		cfg.ID = ""
+		report, err := Recover(cfg, &journal{}, nil)
+		f.must(err)
+		n := f.start(cfg)
+		if n.self.ID == gone.self.ID || len(report.Members) != 1 {
+			t.Errorf("it is %s, %v", n.self.ID, report.Members)
+		}
+		f.propose("on")
+	})
+}
