@@ -1,29 +1,23 @@
 package command
 
-import (
-	"github.com/greylag/greylag/internal/codec"
-	"github.com/greylag/greylag/pkg/cluster"
-)
+import "github.com/greylag/greylag/internal/codec"
 
 // RejoinHint is how the host of a removed controller becomes a controller under a new id.
-const RejoinHint = "stop gctld there, empty its data_dir and pki_dir, and join with a new token: gctl join TOKEN@HOST"
+const RejoinHint = "empty its data_dir and pki_dir and join with a new token: gctl join TOKEN@HOST"
 
 // RecordMember records which host a member of the log is. It is refused for a retired
 // member id. Recording a known member replaces what was recorded.
 type RecordMember struct {
-	Actor  Actor
-	ID     string          // of the member in the log
-	Name   string          // in the certificate with which it proved itself
-	Issued cluster.Instant // when that certificate was issued
+	Actor Actor
+	ID    string // of the member in the log
+	Name  string // of its host, in the certificate with which it proved itself
 }
 
-// RetireMember bars a member id permanently. The certificates of its host that were
-// issued before Before are refused from then on.
+// RetireMember bars a member id permanently.
 type RetireMember struct {
-	Actor  Actor
-	ID     string
-	Name   string          // of its host; "" where it was recorded
-	Before cluster.Instant // 0: now
+	Actor Actor
+	ID    string
+	Name  string // of its host; "": as it was recorded
 }
 
 func (*RecordMember) kind() kind { return kindRecordMember }
@@ -33,12 +27,10 @@ func recordMemberFields(c *codec.Coder, x *RecordMember) {
 	codec.Record(c, &x.Actor, actorFields)
 	codec.String(c, &x.ID)
 	codec.String(c, &x.Name)
-	codec.Int(c, &x.Issued)
 }
 
 func retireMemberFields(c *codec.Coder, x *RetireMember) {
 	codec.Record(c, &x.Actor, actorFields)
 	codec.String(c, &x.ID)
 	codec.String(c, &x.Name)
-	codec.Int(c, &x.Before)
 }

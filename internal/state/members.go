@@ -18,7 +18,6 @@ const maxMembers, maxMemberID, maxMemberName = 10_000, 64, 253
 // who has a vote.
 type Member struct {
 	Name    string          // of its host, in its certificate; "" if unknown
-	Issued  cluster.Instant // when the certificate was issued with which it became a member
 	Retired cluster.Instant // when it was removed; 0: it was not
 }
 
@@ -38,7 +37,9 @@ func (s *State) recordMember(c *command.RecordMember) command.Result {
 	case !known && s.controllers.Len() >= maxMembers:
 		return refusef(command.Exhausted, "there are records of %d controllers already", maxMembers)
 	}
-	s.putMember(c.ID, Member{Name: c.Name, Issued: c.Issued})
+	if s.again = known && old.Name == c.Name; !s.again {
+		s.putMember(c.ID, Member{Name: c.Name})
+	}
 	return &command.Done{Version: s.index}
 }
 
@@ -50,7 +51,8 @@ func (s *State) retireMember(c *command.RetireMember) command.Result {
 	case !wellNamed(c.ID, maxMemberID) || c.Name != "" && !wellNamed(c.Name, maxMemberName):
 		return refuse(command.InvalidArgument, "a controller needs an id and a host name in plain characters", "")
 	case m.Retired != 0:
-		return &command.Done{Version: s.index} // a retry after a crash
+		s.again = true // a retry after a crash
+		return &command.Done{Version: s.index}
 	case !known && s.controllers.Len() >= maxMembers:
 		return refusef(command.Exhausted, "there are records of %d controllers already", maxMembers)
 	}
@@ -90,7 +92,6 @@ func (s *State) hashMember(id string, m Member) uint64 {
 
 func memberFields(c *codec.Coder, m *Member) {
 	codec.String(c, &m.Name)
-	codec.Int(c, &m.Issued)
 	codec.Int(c, &m.Retired)
 }
 

@@ -261,7 +261,7 @@ func (x *chaos) controller() command.Command {
 	if x.pick(3) == 0 {
 		return &command.RetireMember{Actor: x.actor(), ID: id}
 	}
-	return &command.RecordMember{Actor: x.actor(), ID: id, Name: host, Issued: x.s.now}
+	return &command.RecordMember{Actor: x.actor(), ID: id, Name: host}
 }
 
 // editAccounts changes a few of the accounts that submissions name.

@@ -186,7 +186,7 @@ func (x *script) controller(w words) string {
 		m, known := x.s.View().Member(id)
 		return fmt.Sprintf("%v %q retired %v", known, m.Name, m.Retired != 0)
 	}
-	return x.apply(&command.RecordMember{Actor: by, ID: id, Name: w.keys["host"], Issued: x.s.now})
+	return x.apply(&command.RecordMember{Actor: by, ID: id, Name: w.keys["host"]})
 }
 
 // part sends a part of the blob "text".
