@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
@@ -125,8 +126,12 @@ func (b *bank) Status() raftlog.Status                                          
 func (b *bank) DiskLow() bool                                                           { return false }
 func (b *bank) NoRoom() bool                                                            { return false }
 func (b *bank) AddMember(context.Context, string, string) error                         { return raftlog.ErrNoMember }
-func (b *bank) RemoveMember(context.Context, string) error                              { return raftlog.ErrNoMember }
-func (b *bank) Transfer(context.Context, string) error                                  { return raftlog.ErrNoMember }
+func (b *bank) IsMember() bool                                                          { return true }
+func (b *bank) Identify(string) (string, *x509.Certificate, error) {
+	return "", nil, raftlog.ErrNoMember
+}
+func (b *bank) RemoveMember(context.Context, string) error { return raftlog.ErrNoMember }
+func (b *bank) Transfer(context.Context, string) error     { return raftlog.ErrNoMember }
 func (b *bank) Backup(context.Context, io.Writer, raftlog.Contents) (raftlog.BackupInfo, error) {
 	return raftlog.BackupInfo{}, raftlog.ErrClosed
 }

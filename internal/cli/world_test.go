@@ -70,8 +70,8 @@ func (w *world) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.St
 		Cluster: "page", ClusterId: "page-1", Id: "ctl-1", Leader: "ctl-1", LeaderAddress: "ctl1:7117", Term: 3, CommitIndex: 120, AppliedIndex: 120,
 		Version: "v1", Digest: "beef", ActiveJobs: 5, FinishedJobs: 7,
 		Members: []*greylagv1.Member{
-			{Id: "ctl-1", Address: "ctl1:7117", Voter: true, Leader: true, MatchIndex: 120},
-			{Id: "ctl-2", Address: "ctl2:7117", Voter: true, LastContact: durationpb.New(41 * time.Millisecond), MatchIndex: 119},
+			{Id: "ctl-1", Name: "c1", Address: "ctl1:7117", Voter: true, Leader: true, MatchIndex: 120},
+			{Id: "ctl-2", Name: "c2", Address: "ctl2:7117", Voter: true, LastContact: durationpb.New(41 * time.Millisecond), MatchIndex: 119},
 			{Id: "ctl-3", Address: "ctl3:7117", LastContact: durationpb.New(2 * time.Second), MatchIndex: 80},
 		},
 	}, nil

@@ -33,6 +33,8 @@ const (
 	CodeHeader = "Greylag-Code"
 	// CodeNoLeader is its value where a controller knows of none that leads.
 	CodeNoLeader = "no-leader"
+	// CodeRemoved is its value for a controller that was removed from the cluster.
+	CodeRemoved = "removed"
 )
 
 // patient reports whether a call is worth waiting for as long as the client may: one

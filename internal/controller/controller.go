@@ -32,6 +32,9 @@ type Config struct {
 	// ClusterID and Policy name a cluster that has no name yet.
 	ClusterID string
 	Policy    cluster.Policy
+	// MemberID and Host are what the state records of this controller when it leads; none
+	// if Host is empty.
+	MemberID, Host string
 	// Clock is what the log stamps entries with (time.Now).
 	Clock func() time.Time
 }
@@ -161,7 +164,26 @@ func (c *Controller) Ran(node string, counting uint64, job cluster.JobID, attemp
 func (t *term) name() {
 	for t.replica.View().ClusterID() == "" {
 		_, _, err := t.Propose(t.ctx, &command.Init{ClusterID: t.cfg.ClusterID, Policy: t.cfg.Policy})
-		if err == nil || !t.pause(time.Second, "name the cluster", err) {
+		if err != nil && !t.pause(time.Second, "name the cluster", err) {
+			return
+		}
+	}
+	t.record()
+}
+
+// record records which host this controller is: the first of a cluster was never added, and a
+// certificate can have another name than before.
+func (t *term) record() {
+	for t.cfg.Host != "" {
+		if m, _ := t.replica.View().Member(t.cfg.MemberID); m.Name == t.cfg.Host || m.Retired != 0 {
+			return
+		}
+		result, _, err := t.Propose(t.ctx, &command.RecordMember{ID: t.cfg.MemberID, Name: t.cfg.Host})
+		if refusal, refused := result.(*command.Refusal); refused {
+			t.log.Error("cannot record this controller", "err", refusal)
+			return
+		}
+		if err != nil && !t.pause(time.Second, "record this controller", err) {
 			return
 		}
 	}

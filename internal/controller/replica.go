@@ -61,6 +61,12 @@ func (r *Replica) View() *state.View {
 	return v
 }
 
+// MemberRetired reports whether a controller's id was removed from the cluster.
+func (r *Replica) MemberRetired(id string) bool {
+	m, _ := r.View().Member(id)
+	return m.Retired != 0
+}
+
 // Apply carries out the commands of one log entry. What cannot be decoded is
 // answered by a refusal, the same on every replica; what a newer version wrote ends this
 // one, since others carry it out.

@@ -8,10 +8,13 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/client"
+	commands "github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/service"
 )
 
@@ -21,6 +24,8 @@ const (
 	exitOK     = 0 // ended by a signal, or done
 	exitFailed = 1
 	exitUsage  = 2 // wrong usage or configuration
+	// exitRemoved: this controller was removed from the cluster; starting it again is no use.
+	exitRemoved = 77
 )
 
 const usage = `usage: gctld [run] [--config FILE]           serve as a controller
@@ -36,7 +41,8 @@ Flags, the same for all:
 const after = `
 Exit status: 0 ended by a signal or done, 1 failed, 2 wrong usage or configuration,
 75 the disk hangs (start again), 76 the data is damaged (start again: it is set
-aside and the controller has to be added anew).
+aside and the controller has to be added anew), 77 this controller was removed from
+the cluster (do not start it again; empty data_dir and pki_dir to join with a new token).
 `
 
 // settings is the command line.
@@ -91,6 +97,11 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitOK
+	}
+	if errors.Is(err, raftlog.ErrRemoved) {
+		fmt.Fprintf(stderr, "gctld: error: %s\n", strings.ReplaceAll(err.Error(), "raftlog: ", ""))
+		fmt.Fprintf(stderr, "gctld: hint: to use this host as a controller again, %s\n", commands.RejoinHint)
+		return exitRemoved
 	}
 	fmt.Fprintf(stderr, "gctld: error: %v\n", err)
 	var hinted interface{ Hint() string }

@@ -66,6 +66,7 @@ func (d *Daemon) assemble() {
 	d.loops = controller.New(controller.Config{
 		Replica: d.store.replica, Log: d.store.log, Logger: d.log,
 		ClusterID: d.trust.ClusterID(), Policy: firstPolicy(d.trust), Clock: d.store.clock.Now,
+		MemberID: d.store.log.Status().ID, Host: d.identity.Peer().Name,
 	})
 	d.peers = client.NewPeers(pki.ClientTLS(d.trust, d.identity))
 	d.filler = &controller.Filler{
@@ -182,7 +183,7 @@ func openStorage(cfg config.Controller, clusterID string, stream raftlog.Stream,
 	}
 	s.replica = controller.NewReplica(s.archive, log)
 	options, err := logConfig(cfg, clusterID, stream, log)
-	options.Clock = s.clock.Now
+	options.Clock, options.Retired = s.clock.Now, s.replica.MemberRetired
 	if err == nil {
 		s.log, err = raftlog.Open(options, s.replica)
 	}

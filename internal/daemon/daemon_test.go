@@ -296,13 +296,31 @@ func empty(t *testing.T, dir string) {
 	}
 }
 
+// A removed controller exits with a status of its own whenever it is started.
+func TestRemovedControllerDoesNotStart(t *testing.T) {
+	path, _ := layout(t)
+	if code, _, errs := command(t, "init", "--config", path); code != exitOK {
+		t.Fatal(errs)
+	}
+	dir := filepath.Join(filepath.Dir(path), "lib", "data", "raft")
+	id, err := os.ReadFile(filepath.Join(dir, "identity.json"))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "removed.json"), id, 0o600)) // both name the member
+	for range 2 {
+		code, _, errs := command(t, "--config", path)
+		if code != exitRemoved || !strings.Contains(errs, "removed from the cluster") || !strings.Contains(errs, "gctld: hint: ") || !strings.Contains(errs, "gctl join TOKEN@HOST") {
+			t.Fatal(code, errs)
+		}
+	}
+}
+
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{"--nonsense"}, {"dance"}, {"run", "now"}, {"--log-level", "loud"}, {"--config", "/nonexistent"}} {
 		if code, out, err := command(t, args...); code != exitUsage || out != "" || err == "" {
 			t.Errorf("%q: %d %q %q", args, code, out, err)
 		}
 	}
-	if code, _, err := command(t, "--help"); code != exitOK || !strings.Contains(err, "Exit status") {
+	if code, _, err := command(t, "--help"); code != exitOK || !strings.Contains(err, "Exit status") || !strings.Contains(err, "77 this controller was removed") {
 		t.Error(code, err)
 	}
 }

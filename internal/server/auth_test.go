@@ -47,11 +47,12 @@ func (w *world) everyone() []someone {
 		tls := pki.ClientTLS(w.ca.Trust(), id)
 		return &http.Client{Transport: &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true}}
 	}
-	plain, controller := with(nil), with(w.identity(pki.RoleController, "c9"))
+	plain, controller := with(nil), with(w.identity(pki.RoleController, "c1"))
 	return []someone{
 		{"nobody", plain, nil}, {"owner", plain, &ann}, {"other", plain, &bob}, {"operator", plain, &olga}, {"admin", plain, &root},
 		{"node", with(w.identity(pki.RoleNode, "n9")), nil}, {"gauthd", with(w.identity(pki.RoleAuth, "l9")), nil},
 		{"controller", controller, nil}, {"other+controller", controller, &bob},
+		{"outsider", with(w.identity(pki.RoleController, "c9")), nil}, // not a member
 	}
 }
 
@@ -63,7 +64,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 	var table strings.Builder
 	fmt.Fprintf(&table, "%-28s", "")
 	for _, p := range people {
-		fmt.Fprintf(&table, "%-11s", p.name)
+		fmt.Fprintf(&table, "%-*s", max(11, len(p.name)+1), p.name)
 	}
 	table.WriteString("\n")
 	for _, file := range []protoreflect.FileDescriptor{
@@ -78,7 +79,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 				rpc := fmt.Sprintf("%s/%s", service.Name(), method.Name())
 				fmt.Fprintf(&table, "%-28s", rpc)
 				for _, p := range people {
-					fmt.Fprintf(&table, "%-11s", w.try(p, rpc, method.IsStreamingServer()))
+					fmt.Fprintf(&table, "%-*s", max(11, len(p.name)+1), w.try(p, rpc, method.IsStreamingServer()))
 				}
 				table.WriteString("\n")
 			}

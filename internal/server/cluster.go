@@ -44,7 +44,7 @@ func (s *clusterService) Status(ctx context.Context, _ *greylagv1.StatusRequest)
 		Restored: writeRestored(v.History()),
 	}
 	for _, m := range st.Members {
-		member := &greylagv1.Member{Id: m.ID, Address: m.Addr, Voter: m.Voter, Leader: m.ID == st.LeaderID}
+		member := &greylagv1.Member{Id: m.ID, Address: m.Addr, Voter: m.Voter, Leader: m.ID == st.LeaderID, Name: memberName(v, m.ID)}
 		if m.ID == st.ID {
 			member.MatchIndex = st.LastIndex
 			member.LastContact = durationpb.New(max(st.LastContact, 0))
@@ -212,23 +212,10 @@ func (s *clusterService) UpdateNodes(ctx context.Context, p *greylagv1.UpdateNod
 	return &greylagv1.UpdateNodesResponse{Names: answer.Names, Index: answer.Index}, nil
 }
 
-// AddMember makes a controller that has joined a member.
-func (s *clusterService) AddMember(ctx context.Context, p *greylagv1.AddMemberRequest) (*greylagv1.AddMemberResponse, error) {
-	if p.GetId() == "" || p.GetAddress() == "" {
-		return nil, refused(command.InvalidArgument, "", "a member needs an id and an address")
-	}
-	return &greylagv1.AddMemberResponse{}, memberError(s.cfg.Members.AddMember(ctx, p.GetId(), p.GetAddress()))
-}
-
-// RemoveMember takes a controller out.
-func (s *clusterService) RemoveMember(ctx context.Context, p *greylagv1.RemoveMemberRequest) (*greylagv1.RemoveMemberResponse, error) {
-	return &greylagv1.RemoveMemberResponse{}, memberError(s.cfg.Members.RemoveMember(ctx, p.GetId()))
-}
-
 // Transfer hands leadership over, and answers who leads then.
 func (s *clusterService) Transfer(ctx context.Context, p *greylagv1.TransferRequest) (*greylagv1.TransferResponse, error) {
 	if err := s.cfg.Members.Transfer(ctx, p.GetId()); err != nil {
-		return nil, memberError(err)
+		return nil, s.memberError(ctx, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaderTime)
 	defer cancel()
@@ -240,14 +227,6 @@ func (s *clusterService) Transfer(ctx context.Context, p *greylagv1.TransferRequ
 			return nil, errNoLeader
 		}
 	}
-}
-
-// memberError gives advice with what the log says about members.
-func memberError(err error) error {
-	if err == nil || codes(err) != connect.CodeUnknown {
-		return err
-	}
-	return refused(command.Conflict, "gctl cluster status shows the members", "%s", plain(err))
 }
 
 // Snapshot streams a backup: the state, every script and environment that jobs may need,

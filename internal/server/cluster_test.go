@@ -193,7 +193,7 @@ func TestPeersFillEachOthersArchive(t *testing.T) {
 	id := w.submit(c, job("ended"))
 	_, err := c.Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{Filter: &greylagv1.Filter{Mine: true}})
 	must(t, err)
-	peers := client.NewPeers(pki.ClientTLS(w.ca.Trust(), w.identity(pki.RoleController, "c9")))
+	peers := client.NewPeers(pki.ClientTLS(w.ca.Trust(), w.identity(pki.RoleController, "c1")))
 	defer peers.Close()
 	records, next, err := peers.Finished(t.Context(), w.all[0].addr, 1, 10)
 	if must(t, err); len(records) != 1 || next != 2 {

@@ -26,6 +26,8 @@ type caller struct {
 	// attempt is the run of a job that a node passes the call on for. Machine is that node, and
 	// User the job's owner. nil for other calls.
 	attempt *auth.Attempt
+	via     pki.Peer // the program at the other end of the connection
+	passed  bool     // via is a controller that passes the call on
 }
 
 // key names the caller where calls are counted.
@@ -87,9 +89,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	out := &answer{ResponseWriter: w}
 	defer s.recover(out, r)
-	c, err := s.identify(r, auth.RPC(procedure))
+	var c *caller
+	err := s.serves(auth.RPC(procedure))
+	if err == nil {
+		c, err = s.identify(r, auth.RPC(procedure))
+	}
 	if err == nil {
 		err = auth.Allow(c.Caller, c.rpc, auth.Own) // what is another's the handler asks about
+	}
+	if err == nil {
+		err = s.checkPeer(r.Context(), c)
 	}
 	if err == nil {
 		err = s.limits.admit(c, s.cfg.Clock())
@@ -139,12 +148,12 @@ func (s *Server) identify(r *http.Request, rpc auth.RPC) (*caller, error) {
 	c := &caller{rpc: rpc, source: hostOf(r.RemoteAddr)}
 	if r.TLS != nil {
 		if peer, ok := s.cfg.Trust.PeerOf(r.TLS); ok {
-			c.Machine, c.leaf = peer, r.TLS.PeerCertificates[0]
+			c.Machine, c.via, c.leaf = peer, peer, r.TLS.PeerCertificates[0]
 		}
 	}
 	if origin := r.Header.Get(forwardedHeader); origin != "" && c.Machine.Role == pki.RoleController {
 		c.Machine = originOf(origin, c.Machine.ClusterID)
-		c.source, c.leaf = r.Header.Get(sourceHeader), nil
+		c.source, c.leaf, c.passed = r.Header.Get(sourceHeader), nil, true
 	} else {
 		r.Header.Del(forwardedHeader)
 	}

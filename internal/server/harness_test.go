@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"connectrpc.com/connect"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
@@ -48,6 +49,7 @@ type controllerHost struct {
 	log    *raftlog.Log
 	store  *archive.Archive
 	server *server.Server
+	loops  *controller.Controller
 	peers  *client.Peers
 	wake   func() // starts the loops, where options leave them asleep
 	stop   func()
@@ -81,12 +83,8 @@ func newWorld(t testing.TB, o options) *world {
 	}
 	for _, c := range w.all[1:] {
 		w.until("a vote for another controller", func() bool {
-			leader := w.leader()
-			if leader == nil {
-				return false
-			}
-			err := leader.log.AddMember(t.Context(), c.log.Status().ID, c.addr)
-			if err != nil && !errors.Is(err, raftlog.ErrNotLeader) && !errors.Is(err, raftlog.ErrOutcomeUnknown) {
+			_, err := w.as(root, w.all[0]).Cluster().AddMember(t.Context(), &greylagv1.AddMemberRequest{Id: c.log.Status().ID, Address: c.addr})
+			if err != nil && connect.CodeOf(err) != connect.CodeUnavailable {
 				t.Fatal(err)
 			}
 			return err == nil
@@ -125,7 +123,7 @@ func (w *world) start(i int, o options) *controllerHost {
 	}
 	c.log, err = raftlog.Open(raftlog.Config{
 		Addr: c.addr, ClusterID: "test", Dir: filepath.Join(w.dir, name, "raft"), Stream: stream, Logger: quiet(), ReserveBytes: -1,
-		Profile: profile, StallLimit: time.Minute, Fatal: func(code int, reason string) { panic(fmt.Sprint(code, reason)) },
+		Retired: replica.MemberRetired, Profile: profile, StallLimit: time.Minute, Fatal: func(code int, reason string) { panic(fmt.Sprint(code, reason)) },
 	}, replica)
 	must(w.t, err)
 	policy := cluster.DefaultPolicy()
@@ -133,7 +131,8 @@ func (w *world) start(i int, o options) *controllerHost {
 	if o.policy != nil {
 		o.policy(&policy)
 	}
-	loops := controller.New(controller.Config{Replica: replica, Log: c.log, Logger: quiet(), ClusterID: "test", Policy: policy})
+	loops := controller.New(controller.Config{Replica: replica, Log: c.log, Logger: quiet(), ClusterID: "test", Policy: policy, MemberID: c.log.Status().ID, Host: name})
+	c.loops = loops
 	c.server = server.New(server.Config{
 		ID: c.log.Status().ID, State: replica, Leader: loops, Log: c.log, Members: c.log, Archive: c.store, Peers: c.peers,
 		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(), Complete: o.complete,

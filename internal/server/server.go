@@ -14,11 +14,13 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -73,6 +75,10 @@ type Members interface {
 	NoRoom() bool
 	AddMember(ctx context.Context, id, addr string) error
 	RemoveMember(ctx context.Context, id string) error
+	// IsMember reports whether this controller belongs to the cluster.
+	IsMember() bool
+	// Identify returns which controller answers at an address, and its certificate.
+	Identify(addr string) (id string, leaf *x509.Certificate, err error)
 	Transfer(ctx context.Context, id string) error
 	Backup(ctx context.Context, w io.Writer, contents raftlog.Contents) (raftlog.BackupInfo, error)
 }
@@ -165,6 +171,7 @@ type Server struct {
 	// explaining holds the one explanation under way: each may cost a pass.
 	explaining chan struct{}
 	guesses    guesses
+	retiring   sync.Mutex      // held while it is checked that others have votes, and one is retired
 	closing    context.Context // ends when the server stops: streams end then
 	stop       context.CancelFunc
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,22 +97,22 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 	if t.json {
 		return t.WriteJSON(statusOf(s))
 	}
-	leader := s.Leader
-	if leader == "" {
-		leader = "none"
+	leader := "none"
+	if s.Leader != "" {
+		leader = memberText(s, s.Leader)
 	}
 	low := ""
 	if s.DiskLow {
 		low = "almost full"
 	}
 	if err := t.Facts("cluster "+s.Cluster, [][2]string{
-		{"id", s.ClusterId}, {"leader", leader}, {"asked", s.Id}, {"version", s.Version}, {"term", fmt.Sprint(s.Term)},
+		{"id", s.ClusterId}, {"leader", leader}, {"asked", memberText(s, s.Id)}, {"version", s.Version}, {"term", fmt.Sprint(s.Term)},
 		{"index", fmt.Sprintf("%d agreed, %d applied", s.CommitIndex, s.AppliedIndex)}, {"state", s.Digest}, {"disk", low},
 		{"jobs", fmt.Sprintf("%d active, %d finished", s.ActiveJobs, s.FinishedJobs)}, {"restored", restored(s)},
 	}); err != nil {
 		return err
 	}
-	table := cli.Table{Head: []string{"MEMBER", "ADDRESS", "ROLE", "LAST HEARD", "HAS"}, Right: "lllrr", Wide: []int{1}}
+	table := cli.Table{Head: []string{"HOST", "MEMBER", "ADDRESS", "ROLE", "HEARD", "HAS"}, Right: "llllrr", Wide: []int{2, 0}}
 	for _, m := range s.Members {
 		role := "learner"
 		switch {
@@ -120,7 +121,7 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 		case m.Voter:
 			role = "voter"
 		}
-		table.Rows = append(table.Rows, []string{m.Id, m.Address, role, heard(m, s), match(m)})
+		table.Rows = append(table.Rows, []string{cmp.Or(m.Name, "-"), m.Id, m.Address, role, heard(m, s), match(m)})
 	}
 	if err := t.WriteTable(table); err != nil {
 		return err
@@ -133,6 +134,16 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 		return cli.Exit(cli.Unavailable)
 	}
 	return nil
+}
+
+// memberText is the host name and the id of a member.
+func memberText(s *greylagv1.StatusResponse, id string) string {
+	for _, m := range s.Members {
+		if m.Id == id && m.Name != "" {
+			return m.Name + " " + id
+		}
+	}
+	return id
 }
 
 // leaderTime is how long the leader may take to say what it alone knows.

@@ -144,6 +144,7 @@ type memberJSON struct {
 	Leader      bool    `json:"leader"`
 	LastContact float64 `json:"last_contact"` // seconds
 	MatchIndex  uint64  `json:"match_index"`
+	Name        string  `json:"name"` // of its host; "" if unknown
 }
 
 func statusOf(s *greylagv1.StatusResponse) statusJSON {
@@ -152,7 +153,7 @@ func statusOf(s *greylagv1.StatusResponse) statusJSON {
 		s.Digest, s.DiskLow, s.Version, s.ActiveJobs, s.FinishedJobs, s.JournalForm, s.NewestForm, []memberJSON{},
 	}
 	for _, m := range s.Members {
-		out.Members = append(out.Members, memberJSON{m.Id, m.Address, m.Voter, m.Leader, m.LastContact.AsDuration().Seconds(), m.MatchIndex})
+		out.Members = append(out.Members, memberJSON{m.Id, m.Address, m.Voter, m.Leader, m.LastContact.AsDuration().Seconds(), m.MatchIndex, m.Name})
 	}
 	return out
 }

@@ -93,9 +93,9 @@ func (x *exam) agreement(ctx context.Context, c *client.Client) {
 		switch {
 		case m.Leader || status.Id != status.Leader: // only the leader knows
 		case m.LastContact == nil || m.LastContact.AsDuration() > quiet:
-			x.note(Warning, "cluster", "start gctld there, or gctl cluster remove "+m.Id+" if it is gone for good", "controller %s at %s does not answer the leader", m.Id, m.Address)
+			x.note(Warning, "cluster", "start gctld there, or gctl cluster remove "+m.Id+" if it is gone for good", "controller %s at %s does not answer the leader", hostText(m), m.Address)
 		case m.MatchIndex+mostBehind < status.CommitIndex:
-			x.note(Warning, "cluster", "it catches up by itself unless its disk or the way to it is slow", "controller %s is %d entries behind", m.Id, status.CommitIndex-m.MatchIndex)
+			x.note(Warning, "cluster", "it catches up by itself unless its disk or the way to it is slow", "controller %s is %d entries behind", hostText(m), status.CommitIndex-m.MatchIndex)
 		}
 	}
 	if r := status.Restored; r != nil && (r.FirstJob > 0 || r.CreditsLeftOut > 0 || r.AuditLeftOut > 0) {
@@ -109,6 +109,14 @@ func (x *exam) agreement(ctx context.Context, c *client.Client) {
 
 // stamp is an instant for a sentence.
 func stamp(t *timestamppb.Timestamp) string { return t.AsTime().Local().Format(time.DateTime) }
+
+// hostText is the host name of a member, with its id.
+func hostText(m *greylagv1.Member) string {
+	if m.Name == "" {
+		return m.Id
+	}
+	return m.Name + " (" + m.Id + ")"
+}
 
 // HeldUp says what an upgrade of the controllers waits for, as far as their leader knows, and
 // how to go on; nothing when all of them are through with it.

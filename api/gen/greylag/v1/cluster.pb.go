@@ -519,6 +519,7 @@ type Member struct {
 	Leader        bool                   `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"`
 	LastContact   *durationpb.Duration   `protobuf:"bytes,5,opt,name=last_contact,json=lastContact,proto3" json:"last_contact,omitempty"`
 	MatchIndex    uint64                 `protobuf:"varint,6,opt,name=match_index,json=matchIndex,proto3" json:"match_index,omitempty"`
+	Name          string                 `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"` // of its host, as in its certificate; empty if unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -593,6 +594,13 @@ func (x *Member) GetMatchIndex() uint64 {
 		return x.MatchIndex
 	}
 	return 0
+}
+
+func (x *Member) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 type InfoRequest struct {
@@ -2934,7 +2942,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"jobs_since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tjobsSince\x12(\n" +
 	"\x10credits_left_out\x18\x05 \x01(\x04R\x0ecreditsLeftOut\x12$\n" +
-	"\x0eaudit_left_out\x18\x06 \x01(\x04R\fauditLeftOut\"\xbf\x01\n" +
+	"\x0eaudit_left_out\x18\x06 \x01(\x04R\fauditLeftOut\"\xd3\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -2942,7 +2950,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x06leader\x18\x04 \x01(\bR\x06leader\x12<\n" +
 	"\flast_contact\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vlastContact\x12\x1f\n" +
 	"\vmatch_index\x18\x06 \x01(\x04R\n" +
-	"matchIndex\"s\n" +
+	"matchIndex\x12\x12\n" +
+	"\x04name\x18\a \x01(\tR\x04name\"s\n" +
 	"\vInfoRequest\x12$\n" +
 	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\"\n" +
 	"\freservations\x18\x02 \x01(\bR\freservations\x12\x1a\n" +

@@ -1,0 +1,199 @@
+package server
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/state"
+)
+
+// Errors of controllers that do not belong to the cluster.
+var (
+	errNotMember  = errors.New("this controller is not a member of the cluster: ask another one")
+	errPassedOn   = errors.New("the controller that passed the call on is not a member of the cluster")
+	errOutsider   = fmt.Errorf("%w: the certificate is of a controller that is not a member of the cluster", auth.ErrDenied)
+	errNotItself  = fmt.Errorf("%w: a controller may add only itself as a member", auth.ErrDenied)
+	errNoIdentity = errors.New("the controller at that address showed no certificate of this cluster")
+)
+
+// AddMember makes a controller that has joined a member, and records which host it is.
+func (s *clusterService) AddMember(ctx context.Context, p *greylagv1.AddMemberRequest) (*greylagv1.AddMemberResponse, error) {
+	if p.GetId() == "" || p.GetAddress() == "" {
+		return nil, refused(command.InvalidArgument, "", "a member needs an id and an address")
+	}
+	if err := s.catchUp(ctx); err != nil { // an earlier leader may have removed it
+		return nil, err
+	}
+	if m, _ := s.cfg.State.View().Member(p.GetId()); m.Retired != 0 {
+		return nil, s.memberError(ctx, fmt.Errorf("add member %s: %w", p.GetId(), raftlog.ErrRetired))
+	}
+	name, err := s.hostAt(p.GetId(), p.GetAddress())
+	if err != nil {
+		return nil, s.memberError(ctx, err)
+	}
+	c := callerOf(ctx)
+	if c.User.User == "" && c.Machine.Name != name {
+		return nil, errNotItself
+	}
+	if m, known := s.cfg.State.View().Member(p.GetId()); !known || m.Name != name {
+		if _, _, err := propose[*command.Done](ctx, s.Server, &command.RecordMember{Actor: c.actor(), ID: p.GetId(), Name: name}); err != nil {
+			return nil, err
+		}
+	}
+	return &greylagv1.AddMemberResponse{}, s.memberError(ctx, s.cfg.Members.AddMember(ctx, p.GetId(), p.GetAddress()))
+}
+
+// hostAt returns the host name of the controller that answers at an address, by its certificate.
+func (s *Server) hostAt(id, addr string) (string, error) {
+	who, leaf, err := s.cfg.Members.Identify(addr)
+	if err != nil {
+		return "", fmt.Errorf("add member %s: %w", id, err)
+	}
+	if who != id {
+		return "", fmt.Errorf("add member %s: %w: it says it is %q", id, raftlog.ErrWrongMember, who)
+	}
+	return s.controllerName(leaf)
+}
+
+// controllerName is the name in a certificate of a controller.
+func (s *Server) controllerName(leaf *x509.Certificate) (string, error) {
+	if leaf == nil {
+		return "", errNoIdentity
+	}
+	peer, err := s.cfg.Trust.Verify(leaf, s.cfg.Clock())
+	if err != nil {
+		return "", err
+	}
+	if peer.Role != pki.RoleController {
+		return "", fmt.Errorf("%w: %s is no controller", pki.ErrWrongRole, peer)
+	}
+	return peer.Name, nil
+}
+
+// RemoveMember removes a controller for good: first the state refuses its id, then the log
+// goes on without it. A call that breaks off between is finished by the next one.
+func (s *clusterService) RemoveMember(ctx context.Context, p *greylagv1.RemoveMemberRequest) (*greylagv1.RemoveMemberResponse, error) {
+	if err := s.catchUp(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.retire(ctx, p.GetId()); err != nil {
+		return nil, s.memberError(ctx, err)
+	}
+	err := s.cfg.Members.RemoveMember(ctx, p.GetId())
+	if errors.Is(err, raftlog.ErrNoMember) {
+		err = nil // removed by an earlier call
+	}
+	if err != nil {
+		return nil, s.memberError(ctx, err)
+	}
+	return &greylagv1.RemoveMemberResponse{}, nil
+}
+
+// retire has the state refuse a member id permanently. The last voter is not retired.
+func (s *Server) retire(ctx context.Context, id string) error {
+	s.retiring.Lock()
+	defer s.retiring.Unlock()
+	m, recorded := s.cfg.State.View().Member(id)
+	member, others := false, 0
+	for _, x := range s.cfg.Members.Status().Members {
+		if x.ID == id {
+			member = true
+		} else if y, _ := s.cfg.State.View().Member(x.ID); x.Voter && y.Retired == 0 {
+			others++
+		}
+	}
+	switch {
+	case !member && !recorded:
+		return fmt.Errorf("remove member %.64s: %w", id, raftlog.ErrNoMember)
+	case member && others == 0:
+		return fmt.Errorf("remove member %s: %w", id, raftlog.ErrLastVoter)
+	case m.Retired != 0:
+		return nil
+	}
+	_, _, err := propose[*command.Done](ctx, s, &command.RetireMember{Actor: callerOf(ctx).actor(), ID: id})
+	return err
+}
+
+// memberError adds advice to what the log answers about members.
+func (s *Server) memberError(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	hint := "gctl cluster status shows the members"
+	taken, isTaken := errors.AsType[*raftlog.AddressError](err)
+	switch {
+	case errors.Is(err, raftlog.ErrRetired):
+		gone := s.explain(ctx, string(callerOf(ctx).rpc), refused(command.Conflict, command.RejoinHint, "%s", plain(err)))
+		gone.Meta().Set(codeHeader, client.CodeRemoved)
+		return gone
+	case isTaken:
+		hint = "remove the member that had the address: gctl cluster remove " + taken.Holder
+	case codes(err) == connect.CodeNotFound, codes(err) == connect.CodeFailedPrecondition:
+	case codes(err) != connect.CodeUnknown:
+		return err
+	}
+	code := command.Conflict
+	if codes(err) == connect.CodeNotFound {
+		code = command.NotFound
+	}
+	return refused(code, hint, "%s", plain(err))
+}
+
+// isMember reports whether a controller of that host name belongs to the cluster. Where this
+// one does not know it yet, it first catches up with what was agreed.
+func (s *Server) isMember(ctx context.Context, name string) bool {
+	if s.memberNamed(name) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	return s.confirm(ctx) == nil && s.memberNamed(name)
+}
+
+func (s *Server) memberNamed(name string) bool {
+	v := s.cfg.State.View()
+	for _, m := range s.cfg.Members.Status().Members {
+		if memberName(v, m.ID) == name && name != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// memberName is the host name of a member; "" if it is not recorded.
+func memberName(v *state.View, id string) string {
+	m, _ := v.Member(id)
+	return m.Name
+}
+
+// serves returns an error for what a controller that is not a member does not answer.
+func (s *Server) serves(rpc auth.RPC) error {
+	if rpc == "ClusterService/Status" || s.cfg.Members.IsMember() {
+		return nil
+	}
+	return errNotMember
+}
+
+// checkPeer refuses calls between controllers by one that is not a member: those of
+// PeerService, and those that it passes on.
+func (s *Server) checkPeer(ctx context.Context, c *caller) error {
+	between := c.passed || strings.HasPrefix(string(c.rpc), "PeerService/")
+	switch {
+	case !between || c.via.Role != pki.RoleController || s.isMember(ctx, c.via.Name):
+		return nil
+	case c.passed: // its caller can ask another controller
+		return errPassedOn
+	}
+	return errOutsider
+}

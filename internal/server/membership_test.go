@@ -1,0 +1,152 @@
+package server_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/raftlog"
+)
+
+func (c *controllerHost) id() string { return c.log.Status().ID }
+
+// add asks for a membership once.
+func (w *world) add(by *client.Client, c *controllerHost) error {
+	_, err := by.Cluster().AddMember(w.t.Context(), &greylagv1.AddMemberRequest{Id: c.id(), Address: c.addr})
+	return err
+}
+
+// remove removes a member as root.
+func (w *world) remove(id string, at ...*controllerHost) error {
+	_, err := w.as(root, at...).Cluster().RemoveMember(w.t.Context(), &greylagv1.RemoveMemberRequest{Id: id})
+	return err
+}
+
+// names is the host names of the members, as the leader shows them.
+func (w *world) names() string {
+	status, err := w.as(root, w.leader()).Cluster().Status(w.t.Context(), &greylagv1.StatusRequest{})
+	must(w.t, err)
+	var names []string
+	for _, m := range status.GetMembers() {
+		names = append(names, m.GetName())
+	}
+	return strings.Join(names, " ")
+}
+
+func TestRemovedControllerIsRefused(t *testing.T) {
+	w := newWorld(t, options{controllers: 3})
+	if got := w.names(); got != "c1 c2 c3" {
+		t.Fatalf("members %q", got)
+	}
+	gone := w.follower()
+	name := strings.Fields(w.names())[indexOf(w, gone)]
+	rest := others(w, gone)
+	must(t, w.remove(gone.id(), rest...))
+	w.until("its end", func() bool { return errors.Is(gone.log.Err(), raftlog.ErrRemoved) })
+	must(t, w.remove(gone.id(), rest...)) // a repetition is done already
+	err := w.add(w.program(pki.RoleController, name, rest...), gone)
+	var refusal *connect.Error
+	if !errors.As(err, &refusal) || refusal.Meta().Get(client.CodeHeader) != client.CodeRemoved ||
+		!strings.Contains(client.Hint(err), "gctl join TOKEN@HOST") {
+		t.Errorf("it adds itself again: %v, hint %q", err, client.Hint(err))
+	}
+	if err := w.add(w.as(root, rest...), gone); err == nil {
+		t.Error("an administrator adds the removed id")
+	}
+	peers := client.NewPeers(pki.ClientTLS(w.ca.Trust(), w.identity(pki.RoleController, name)))
+	defer peers.Close()
+	for _, at := range rest {
+		if _, _, err := peers.Finished(t.Context(), at.addr, 1, 1); connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Errorf("a removed controller reads the archive: %v", err)
+		}
+		if _, err := peers.Rows(t.Context(), at.addr, 0, 1, 1); connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Errorf("a removed controller reads the journal: %v", err)
+		}
+	}
+	if got := w.names(); strings.Contains(got, name) || len(strings.Fields(got)) != 2 {
+		t.Errorf("members %q", got)
+	}
+	if err := w.remove("ctl-unknown", rest...); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("an unknown id: %v", err)
+	}
+}
+
+func indexOf(w *world, c *controllerHost) int {
+	for i := range w.all {
+		if w.all[i] == c {
+			return i
+		}
+	}
+	return -1
+}
+
+func others(w *world, c *controllerHost) (rest []*controllerHost) {
+	for _, x := range w.all {
+		if x != c {
+			rest = append(rest, x)
+		}
+	}
+	return rest
+}
+
+func TestControllerAddsOnlyItself(t *testing.T) {
+	w := newWorld(t, options{})
+	new := w.start(1, options{})
+	if err := w.add(w.program(pki.RoleController, "c9", w.all[0]), new); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("another controller adds it: %v", err)
+	}
+	must(t, w.add(w.program(pki.RoleController, "c2", w.all[0]), new))
+	if got := w.names(); got != "c1 c2" {
+		t.Errorf("members %q", got)
+	}
+	third := w.start(2, options{})
+	_, err := w.as(root, w.all[0]).Cluster().AddMember(t.Context(), &greylagv1.AddMemberRequest{Id: third.id(), Address: new.addr})
+	if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "another member answers at that address") {
+		t.Errorf("under the address of another: %v", err)
+	}
+}
+
+// A controller that has joined and is not a member answers nothing but its status.
+func TestControllerThatIsNoMemberServesNobody(t *testing.T) {
+	w := newWorld(t, options{})
+	new := w.start(1, options{})
+	hasty := client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: w.tokens(root), Timeout: time.Second}
+	at := w.client(hasty, []*controllerHost{new})
+	_, err := at.Cluster().Info(t.Context(), &greylagv1.InfoRequest{Read: &greylagv1.Read{Stale: true}})
+	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "not a member") {
+		t.Errorf("stale information: %v", err)
+	}
+	if status, err := at.Cluster().Status(t.Context(), &greylagv1.StatusRequest{}); err != nil || status.GetId() != new.id() {
+		t.Errorf("status: %v, %v", status, err)
+	}
+	both := w.client(hasty, []*controllerHost{new, w.all[0]})
+	if _, err := both.Cluster().Info(t.Context(), &greylagv1.InfoRequest{}); err != nil {
+		t.Errorf("a client that knows a member as well: %v", err)
+	}
+}
+
+// A leader may be lost after the state refused an id and before the log went on without it.
+func TestRemovalIsFinishedByTheNextCall(t *testing.T) {
+	w := newWorld(t, options{controllers: 2})
+	leader, gone := w.leader(), w.follower()
+	if _, _, err := leader.loops.Propose(t.Context(), &command.RetireMember{Actor: command.Actor{Role: command.RoleAdmin}, ID: gone.id()}); err != nil {
+		t.Fatal(err)
+	}
+	w.submit(w.as(ann), job("both still agree"))
+	if err := w.remove(leader.id()); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("the last controller that may stay is removed: %v", err)
+	}
+	must(t, w.remove(gone.id(), leader))
+	w.until("its end", func() bool { return errors.Is(gone.log.Err(), raftlog.ErrRemoved) })
+	if err := w.remove(leader.id(), leader); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("the last controller is removed: %v", err)
+	}
+	w.submit(w.as(ann, leader), job("one goes on"))
+}
