@@ -56,7 +56,7 @@ headers go with it where they apply:
 |---|---|
 | Greylag-Hint | what to do about it |
 | Greylag-Leader | which controller leads |
-| Greylag-Code | ` + "`mismatch`" + `: the request id was used before, for another request (status 422) |
+| Greylag-Code | ` + "`mismatch`" + `: the request id was used before, for another request (status 422). ` + "`too-large`" + `: the body is larger than 16 MiB, or than 64 KiB without token and certificate (status 413) |
 | Retry-After | whole seconds to wait, with status 429 |
 
 Give every change a request id of its own: then it can be sent again when the answer was lost, or
