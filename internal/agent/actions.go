@@ -33,22 +33,23 @@ func (a *Agent) carryOut(ctx context.Context, action reconcile.Action) {
 	case reconcile.Start:
 		a.start(ctx, t)
 	case reconcile.Deliver:
-		a.signal(ctx, t, syscall.Signal(action.Signal.Number), !action.Signal.BatchOnly)
+		a.signal(ctx, t, syscall.Signal(action.Signal.Number), !action.Signal.BatchOnly, "")
 	case reconcile.Stop:
 		a.log.Info("stopping task", "job", t.ID.Job, "attempt", t.ID.Attempt)
-		a.signal(ctx, t, syscall.SIGTERM, true)
+		a.signal(ctx, t, syscall.SIGTERM, true, stopNotice(a.specs[t.ID], a.cfg.Name, time.Now()))
 	case reconcile.Kill:
 		if t.kills++; t.kills == 1 {
 			a.log.Info("killing task", "job", t.ID.Job, "attempt", t.ID.Attempt)
 		}
-		a.signal(ctx, t, syscall.SIGKILL, true)
+		a.signal(ctx, t, syscall.SIGKILL, true, "")
 	case reconcile.Remove:
 		a.remove(ctx, t)
 	}
 }
 
-// signal sends sig beside the loop. A task that runs nothing ends by being told to.
-func (a *Agent) signal(ctx context.Context, t *task, sig syscall.Signal, all bool) {
+// signal writes notice into the task's output and sends sig, in a worker. A task that runs nothing ends
+// with it.
+func (a *Agent) signal(ctx context.Context, t *task, sig syscall.Signal, all bool, notice string) {
 	if t.idle() {
 		t.work = reconcile.NoWork
 		if sig == syscall.SIGTERM || sig == syscall.SIGKILL {
@@ -56,7 +57,9 @@ func (a *Agent) signal(ctx context.Context, t *task, sig syscall.Signal, all boo
 		}
 		return
 	}
-	a.beside(t, signalTimeout, func(ctx context.Context) error {
+	spec := t.spec
+	a.beside(t, signalTimeout+noticeTimeout, func(ctx context.Context) error {
+		a.notify(ctx, spec, notice)
 		if sig == syscall.SIGTERM {
 			// A stopped process would not see it.
 			_ = a.runtime.Signal(ctx, taskID(t.ID), syscall.SIGCONT, true) // the next call tells
@@ -92,12 +95,16 @@ func (a *Agent) watchTask(ctx context.Context, t *task) {
 		return
 	}
 	t.watched = true
+	spec := t.spec
 	a.workers.Go(func() {
 		for pause := shortestRetry; ; pause = min(2*pause, longestRetry) {
 			exit, err := a.runtime.Wait(ctx, taskID(t.ID))
 			if err == nil || errors.Is(err, tasks.ErrNotFound) {
 				if err != nil {
 					exit = tasks.Exit{Lost: true, Ended: time.Now()}
+				}
+				if exit.OOM { // before the end is reported, after which the user reads the file
+					a.notify(ctx, spec, memoryNotice(spec, exit))
 				}
 				a.post(func() { a.ended(t, exit) })
 				return
@@ -122,7 +129,7 @@ func (a *Agent) ended(t *task, exit tasks.Exit) {
 	if exit.Lost { // an administrator will want to know why
 		tell = a.log.Warn
 	}
-	tell("task ended", "job", t.ID.Job, "attempt", t.ID.Attempt, "cause", how.Cause.String(),
+	tell("task ended", "job", t.ID.Job, "attempt", t.ID.Attempt, "user", t.spec.GetUser(), "cause", how.Cause.String(),
 		"code", how.Exit.Code, "signal", how.Exit.Signal, "message", how.Message)
 	a.end(t, how)
 }

@@ -89,6 +89,7 @@ func (a *Agent) started(ctx context.Context, t *task, asked time.Time, err error
 		t.Phase = reconcile.Started
 		t.gauged = time.Now()
 		t.End.Started = cluster.InstantOf(asked)
+		a.log.Info("task started", "job", t.ID.Job, "attempt", t.ID.Attempt, "user", t.spec.GetUser(), "uid", t.spec.GetUid())
 		a.dirty[t.ID] = true
 		nudge(a.reports)
 		a.watchTask(ctx, t)

@@ -47,6 +47,25 @@ func OpenRegular(path string) (*os.File, error) {
 	return file, nil
 }
 
+// Append adds text to a regular file that exists, as owner. It never blocks on a FIFO.
+func Append(owner Owner, path, text string) error {
+	return As(owner, func() error {
+		fd, err := Open(path, unix.O_WRONLY|unix.O_APPEND|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+		if err != nil {
+			return err
+		}
+		file := os.NewFile(uintptr(fd), path)
+		info, err := file.Stat()
+		if err == nil && !info.Mode().IsRegular() {
+			err = &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+		}
+		if err == nil {
+			_, err = file.WriteString(text)
+		}
+		return errors.Join(err, file.Close())
+	})
+}
+
 // Open opens an absolute path with the identity of the calling thread, and returns a descriptor.
 // The flags are those of open(2), and perm is for a file that O_CREAT makes.
 func Open(path string, flags int, perm uint32) (int, error) {

@@ -205,6 +205,7 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 		TasksPerNode: spec.Request.TasksPerNode, CpusPerTask: spec.Request.CPUsPerTask, Restarts: j.Restarts,
 		GpusPerNode: spec.Request.GPUsPerNode, MemPerCpu: int64(spec.Request.MemPerCPU), MemPerGpu: int64(spec.Request.MemPerGPU),
 		SubmitHost: spec.SubmitHost, Started: Timestamp(j.Started), Idle: rank > 0 && !spec.EveryNode,
+		StopReason: stopReason(j),
 	}
 	if j.Array != 0 {
 		w.ArrayId, w.ArraySize = uint64(j.Array), spec.ArraySize
@@ -217,4 +218,28 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 		w.Environment = spec.Environment[:]
 	}
 	return w
+}
+
+// stopReason returns what the stop of a job's tasks is due to, in the words that Slurm writes into the
+// output. Empty where the job ended by itself.
+func stopReason(j *cluster.Job) string {
+	switch {
+	case j.State != cluster.Completing && j.State != cluster.Cancelled:
+		return ""
+	case j.Outcome == cluster.TimedOut && j.Reason == cluster.ReasonCredits:
+		return "CREDITS"
+	case j.Outcome == cluster.TimedOut:
+		return "TIME LIMIT"
+	case j.Outcome == cluster.DeadlineMissed:
+		return "DEADLINE"
+	case j.Outcome == cluster.Preempted:
+		return "PREEMPTION"
+	case j.Outcome == cluster.NodeFailed:
+		return "NODE FAILURE"
+	case j.Outcome == cluster.Cancelled && j.Returns:
+		return "JOB REQUEUE"
+	case j.Outcome == cluster.Cancelled:
+		return "cancelled"
+	}
+	return ""
 }

@@ -350,3 +350,21 @@ func TestWantedRequest(t *testing.T) {
 		t.Error(w)
 	}
 }
+
+// TestStopReasons: what the node writes into the output of a job that is stopped.
+func TestStopReasons(t *testing.T) {
+	for want, j := range map[string]cluster.Job{
+		"TIME LIMIT":   {State: cluster.Completing, Outcome: cluster.TimedOut, Reason: cluster.ReasonTimeLimit},
+		"CREDITS":      {State: cluster.Completing, Outcome: cluster.TimedOut, Reason: cluster.ReasonCredits},
+		"PREEMPTION":   {State: cluster.Completing, Outcome: cluster.Preempted, Returns: true},
+		"JOB REQUEUE":  {State: cluster.Completing, Outcome: cluster.Cancelled, Returns: true},
+		"cancelled":    {State: cluster.Completing, Outcome: cluster.Cancelled},
+		"NODE FAILURE": {State: cluster.Completing, Outcome: cluster.NodeFailed},
+		"":             {State: cluster.Completing, Outcome: cluster.Failed},
+	} {
+		j.Spec = &cluster.JobSpec{}
+		if got := WriteWanted(&j, 0, command.IndexRange{}, 0, nil).GetStopReason(); got != want {
+			t.Errorf("%s: %q, want %q", j.Outcome, got, want)
+		}
+	}
+}

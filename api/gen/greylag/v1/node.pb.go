@@ -459,7 +459,10 @@ type WantedTask struct {
 	MemPerGpu    int64                  `protobuf:"varint,40,opt,name=mem_per_gpu,json=memPerGpu,proto3" json:"mem_per_gpu,omitempty"`
 	// The log index that granted the attempt, never used twice: with job and attempt it
 	// names the task, also after the cluster was restored from a backup.
-	Granted       uint64 `protobuf:"varint,41,opt,name=granted,proto3" json:"granted,omitempty"`
+	Granted uint64 `protobuf:"varint,41,opt,name=granted,proto3" json:"granted,omitempty"`
+	// With stop: "cancelled", or what the stop is due to, such as "TIME LIMIT", for the task's own
+	// output. Empty where the job ended by itself.
+	StopReason    string `protobuf:"bytes,42,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -779,6 +782,13 @@ func (x *WantedTask) GetGranted() uint64 {
 		return x.Granted
 	}
 	return 0
+}
+
+func (x *WantedTask) GetStopReason() string {
+	if x != nil {
+		return x.StopReason
+	}
+	return ""
 }
 
 type Signal struct {
@@ -1504,7 +1514,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xbe\t\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xdf\t\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -1555,7 +1565,9 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\rgpus_per_node\x18& \x01(\x05R\vgpusPerNode\x12\x1e\n" +
 	"\vmem_per_cpu\x18' \x01(\x03R\tmemPerCpu\x12\x1e\n" +
 	"\vmem_per_gpu\x18( \x01(\x03R\tmemPerGpu\x12\x18\n" +
-	"\agranted\x18) \x01(\x04R\agranted\"O\n" +
+	"\agranted\x18) \x01(\x04R\agranted\x12\x1f\n" +
+	"\vstop_reason\x18* \x01(\tR\n" +
+	"stopReason\"O\n" +
 	"\x06Signal\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x1d\n" +

@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	tasks "github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/userfile"
+)
+
+// noticeTimeout bounds how long a signal waits for a line in the output, which may lie on a file
+// system that does not answer.
+const noticeTimeout = 2 * time.Second
+
+// stopNotice returns the line for the output of a task that is stopped, in the form of slurmstepd, or
+// "" for none. w is the newest that the controllers said of it.
+func stopNotice(w *greylagv1.WantedTask, node string, now time.Time) string {
+	reason := w.GetStopReason()
+	switch reason {
+	case "":
+		return ""
+	case "cancelled":
+		reason = ""
+	default:
+		reason = " DUE TO " + reason
+	}
+	return fmt.Sprintf("greylag: error: *** JOB %s ON %s CANCELLED AT %s%s ***\n",
+		w.GetRef(), node, now.Format("2006-01-02T15:04:05"), reason)
+}
+
+// memoryNotice returns the line for the output of a task that was killed for memory.
+func memoryNotice(w *greylagv1.WantedTask, exit tasks.Exit) string {
+	return fmt.Sprintf("greylag: error: Detected %d oom_kill event in job %s. Some of its processes have been OOM Killed.\n",
+		max(exit.OOMKills, 1), w.GetRef())
+}
+
+// notify appends a line to the error output of a task, or to its output where that has both. It opens
+// the file as the user, makes none, and writes to regular files only. What fails is not worth a
+// message: the state of the job says the same.
+func (a *Agent) notify(ctx context.Context, w *greylagv1.WantedTask, line string) {
+	if line == "" || w == nil || w.GetIdle() {
+		return
+	}
+	_, stdout, stderr := files(w, a.cfg.Name)
+	if stderr == "" {
+		stderr = stdout
+	}
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		account := a.accounts.of(ctx, w.GetUser(), w.GetUid(), w.GetGid())
+		owner := tasks.Owner{UID: w.GetUid(), GID: w.GetGid(), Groups: account.groups}
+		_ = userfile.Append(owner, stderr, line)
+	}()
+	select {
+	case <-written:
+	case <-time.After(noticeTimeout):
+	}
+}
