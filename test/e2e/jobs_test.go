@@ -19,16 +19,19 @@ func TestJobs(t *testing.T) {
 	before, err := audit.CountLeaks(s.Cluster)
 	s.must(err)
 	t.Run("together", func(t *testing.T) { // ends when its parallel parts have
-		for name, test := range together() {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(s.with(t))
-			})
+		for _, tests := range []map[string]func(*site){together(), misbehaving(), attacks()} {
+			for name, test := range tests {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					test(s.with(t))
+				})
+			}
 		}
 	})
 	t.Run("gang", func(t *testing.T) { gang(s.with(t)) })
 	t.Run("gang fails as one", func(t *testing.T) { gangFails(s.with(t)) })
 	t.Run("drain", func(t *testing.T) { drain(s.with(t)) })
+	t.Run("shim killed", func(t *testing.T) { shimKilled(s.with(t)) })
 	ctx := limited(t, 4*hang)
 	s.idle(ctx)
 	s.audit(ctx)

@@ -20,6 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	probeIfAsked()
 	cluster.ReapIfAsked()
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
