@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -101,7 +102,7 @@ func (s *Server) atLeader(w http.ResponseWriter, r *http.Request, c *caller) {
 				return
 			}
 			if !neverSent(err) {
-				s.refuse(w, r, errors.Join(raftlog.ErrOutcomeUnknown, err))
+				s.refuse(w, r, unknownOutcome(err))
 				return
 			}
 		}
@@ -110,6 +111,16 @@ func (s *Server) atLeader(w http.ResponseWriter, r *http.Request, c *caller) {
 			return
 		}
 	}
+}
+
+// unknownOutcome returns the answer to a call whose connection to the leader broke, in one line without
+// the addresses of the connection.
+func unknownOutcome(err error) error {
+	var broken *net.OpError
+	if errors.As(err, &broken) {
+		err = broken.Err
+	}
+	return fmt.Errorf("%w: the connection to the leader broke: %w", raftlog.ErrOutcomeUnknown, err)
 }
 
 // pass sends the request on to the controller at addr and the answer back. After
