@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"time"
 
-	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // JobJSON is a job in the output of --json: a stable contract, documented in
@@ -131,7 +133,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Begin: Stamp(timeOf(j.Begin)), Deadline: Stamp(timeOf(j.Deadline)), Planned: Stamp(timeOf(j.Planned)), Promised: j.Promised,
 		Started: Stamp(timeOf(j.Started)), Ended: Stamp(timeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
 		Depends: dependWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Args: j.Args, WorkDir: j.WorkDir,
-		Output: j.Output, Error: j.Error, Comment: j.Comment, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
+		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
 		Others: j.Others, Reservation: j.Reservation,
 		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.SetAside), FundedUntil: Stamp(timeOf(j.FundedUntil)), PaidIn: j.PaidIn,
 	}
@@ -233,4 +235,22 @@ func writeJobsJSON(out *bufio.Writer, jobs []*greylagv1.Job, of func(*greylagv1.
 	}
 	_, err := out.WriteString("}\n")
 	return err
+}
+
+// OutputPath returns the file that a job writes, on its first node: the pattern of one that has not started. Where
+// every node writes, what differs between them stays as it is.
+func OutputPath(j *greylagv1.Job, pattern string) string {
+	if pattern == "" || j.Attempt == 0 || j.State == cluster.Pending.String() {
+		return pattern
+	}
+	words := cluster.FileWords{
+		Job: cluster.JobID(j.Id), Array: cluster.JobID(j.ArrayId), Index: j.ArrayIndex, Name: j.Name, User: j.User, Restarts: j.Restarts,
+	}
+	switch {
+	case j.EveryNode:
+		words.Rank = -1
+	case len(j.Nodes) > 0:
+		words.Node = j.Nodes[0].Node
+	}
+	return words.Expand(pattern)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,7 +68,7 @@ func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
 		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"asks for", requestText(j.Request)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
-		{"submitted", t.when(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.when(j.Begin)}, {"deadline", t.when(j.Deadline)},
+		{"submitted", t.when(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.when(j.Begin)}, {"deadline", t.when(j.Deadline)}, {"nice", niceText(j.Nice)},
 		{"waits for", strings.Join(cli.JobOf(j).Depends, ", ")},
 	}
 	if j.State == "PENDING" {
@@ -79,6 +80,7 @@ func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 	} else {
 		facts = append(facts, [2]string{"started", t.when(j.Started)})
 	}
+	facts = append(facts, limitFacts(j, t.Now())...)
 	facts = append(facts, [2]string{"ended", t.when(j.Ended)}, [2]string{"set aside", asideText(t, j)}, [2]string{"charged", chargedText(j)})
 	if j.ArrayId != 0 {
 		facts = append(facts, [2]string{"array", fmt.Sprintf("%d, index %d", j.ArrayId, j.ArrayIndex)})
@@ -93,26 +95,8 @@ func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 		}
 	}
 	return append(facts, [][2]string{
-		{"image", j.Image}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", fileOf(j, j.Output)}, {"error output", fileOf(j, j.Error)}, {"comment", j.Comment},
+		{"image", j.Image}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", cli.OutputPath(j, j.Output)}, {"error output", cli.OutputPath(j, j.Error)}, {"comment", j.Comment},
 	}...)
-}
-
-// fileOf is where a job writes, as its first node has it: the pattern of one that has not started. Where
-// every node writes, what differs between them stays as it is.
-func fileOf(j *greylagv1.Job, pattern string) string {
-	if pattern == "" || j.Attempt == 0 || j.State == cluster.Pending.String() {
-		return pattern
-	}
-	words := cluster.FileWords{
-		Job: cluster.JobID(j.Id), Array: cluster.JobID(j.ArrayId), Index: j.ArrayIndex, Name: j.Name, User: j.User, Restarts: j.Restarts,
-	}
-	switch {
-	case j.EveryNode:
-		words.Rank = -1
-	case len(j.Nodes) > 0:
-		words.Node = j.Nodes[0].Node
-	}
-	return words.Expand(pattern)
 }
 
 // busyText tells how busy the GPUs of a job were, and how much of their memory was taken.
@@ -275,4 +259,25 @@ func taskText(task *greylagv1.Task) string {
 		words = append(words, task.Message)
 	}
 	return strings.Join(words, ", ")
+}
+
+// niceText returns the nice value of a job, or "" for the usual 0.
+func niceText(nice int32) string {
+	if nice == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(nice))
+}
+
+// limitFacts returns the latest end of a running job by its time limit, and the time left until then.
+func limitFacts(j *greylagv1.Job, now time.Time) [][2]string {
+	limit := j.TimeLimit.AsDuration()
+	if j.State != cluster.Running.String() || j.Started == nil || cluster.FormatLimit(limit) == "UNLIMITED" {
+		return nil
+	}
+	end := j.Started.AsTime().Add(limit)
+	return [][2]string{
+		{"latest end", end.In(now.Location()).Format(cli.TimeLayout)},
+		{"time left", cluster.FormatElapsed(max(end.Sub(now), 0))},
+	}
 }
