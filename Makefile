@@ -12,7 +12,7 @@ export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 export GREYLAG_BIN := $(CURDIR)/$(BIN)
 export PATH := $(PATH):$(GREYLAG_BIN)
 
-.PHONY: all demo up down build test short check bench fuzz gen setup clean
+.PHONY: all demo up down build test test-faults short check bench fuzz gen setup clean
 
 all: build
 
@@ -37,6 +37,11 @@ build:
 
 test: setup build
 	$(GO) test -timeout 60m ./...
+
+# Every fault and attack, also those that take minutes: see CONTRIBUTING.md.
+test-faults: setup build
+	GREYLAG_FAULTS=all $(GO) test -count=1 -timeout 120m ./test/e2e ./internal/agent ./internal/auth ./internal/daemon \
+		./internal/pki ./internal/raftlog ./internal/runtime/containerd ./internal/server ./internal/userfile
 
 # Without the tests that start real clusters.
 short: build

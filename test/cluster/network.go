@@ -121,7 +121,19 @@ func (c *Cluster) Isolate(i int) error {
 		do("ip", "netns", "exec", space, "iptables", "-w", "-A", "OUTPUT", "!", "-o", "lo", "-j", "DROP"))
 }
 
-// Heal undoes Cut, Split and Isolate.
+// Lose drops a share, in percent, of the packets that controllers send to each other.
+func (c *Cluster) Lose(percent int) error {
+	var failed error
+	for to := range c.controllers {
+		for from := range c.controllers {
+			failed = errors.Join(failed, do("ip", "netns", "exec", c.network.space(to), "iptables", "-w", "-A", "INPUT", "-s", c.network.address(from),
+				"-m", "statistic", "--mode", "random", "--probability", fmt.Sprintf("%.2f", float64(percent)/100), "-j", "DROP"))
+		}
+	}
+	return failed
+}
+
+// Heal undoes Cut, Split, Isolate and Lose.
 func (c *Cluster) Heal() error {
 	var failed error
 	for i := range c.controllers {
