@@ -43,7 +43,7 @@ type Filler struct {
 	Logger  *slog.Logger
 
 	whole atomic.Bool
-	said  string // the cause that was logged last; Run's
+	lacks atomic.Pointer[string] // why it is not complete; nil: it is, or Run has not looked yet
 
 	mu     sync.Mutex
 	absent map[cluster.Digest]bool // that jobs need and no controller has
@@ -59,6 +59,14 @@ func (f *Filler) Absent(d cluster.Digest) bool {
 
 // Complete reports whether nothing is known to be missing from the archive.
 func (f *Filler) Complete() bool { return f.whole.Load() }
+
+// Missing returns why the archive is not complete; "" where nothing is known to be missing.
+func (f *Filler) Missing() string {
+	if why := f.lacks.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
 
 const (
 	fillRecords = 1000 // asked for at a time
@@ -95,11 +103,13 @@ func (f *Filler) Run(ctx context.Context) {
 func (f *Filler) try(ctx context.Context, log *slog.Logger) error {
 	err := f.fill(ctx)
 	f.whole.Store(err == nil)
+	before := f.Missing()
 	switch {
 	case err == nil:
-		f.said = ""
-	case ctx.Err() == nil && err.Error() != f.said:
-		f.said = err.Error()
+		f.lacks.Store(nil)
+	case ctx.Err() == nil && err.Error() != before:
+		why := err.Error()
+		f.lacks.Store(&why)
 		log.Warn("the archive is not complete", "err", err, "again", fillRetry)
 	}
 	return err

@@ -82,7 +82,7 @@ func (d *Daemon) assemble() {
 		ID:     d.store.log.Status().ID, State: d.store.replica, Leader: d.loops, Log: d.store.log,
 		Members: d.store.log, Archive: d.store.archive, Peers: d.peers,
 		Trust: d.trust, Identity: d.identity, CA: d.ca,
-		Subscribe: d.subscribe, Complete: d.filler.Complete, Absent: d.filler.Absent, Save: d.store.save, Raft: d.stream.Handle, Web: d.pages(), Clock: clock, Logger: d.log,
+		Subscribe: d.subscribe, Complete: d.filler.Complete, Missing: d.filler.Missing, Absent: d.filler.Absent, Save: d.store.save, Raft: d.stream.Handle, Web: d.pages(), Clock: clock, Logger: d.log,
 	})
 }
 

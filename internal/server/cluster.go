@@ -17,6 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/version"
@@ -42,6 +43,12 @@ func (s *clusterService) Status(ctx context.Context, _ *greylagv1.StatusRequest)
 		Digest: fmt.Sprintf("%016x", v.Digest()), ActiveJobs: int64(counts.Active), FinishedJobs: int64(counts.Finished),
 		JournalForm: uint32(v.Credits().Writes()), NewestForm: uint32(accounting.Form),
 		Restored: writeRestored(v.History()),
+	}
+	if v.Index() == 0 { // a controller that started alone has read nothing of its log yet
+		p.Cluster = pki.ClusterName(p.ClusterId)
+	}
+	if s.cfg.Missing != nil {
+		p.ArchiveMissing = s.cfg.Missing()
 	}
 	for _, m := range st.Members {
 		member := &greylagv1.Member{Id: m.ID, Address: m.Addr, Voter: m.Voter, Leader: m.ID == st.LeaderID, Name: memberName(v, m.ID)}

@@ -124,7 +124,7 @@ type Limits struct {
 	Patience time.Duration // how long anybody's request may take to arrive; 0: 30 s
 }
 
-// Config is what a server needs. All fields but Complete, Absent, Limits, Web, Clock and
+// Config is what a server needs. All fields but Complete, Missing, Absent, Limits, Web, Clock and
 // Logger are required.
 type Config struct {
 	ID       string // of this controller in the log
@@ -143,6 +143,8 @@ type Config struct {
 	// Complete reports whether the archive here holds all history; while it does
 	// not, questions about jobs are the leader's. nil: it always does.
 	Complete func() bool
+	// Missing returns why it does not hold all; "" where nothing is known to be missing. May be nil.
+	Missing func() string
 	// Absent reports whether a script or environment that a job needs is on no controller.
 	// nil: never.
 	Absent func(cluster.Digest) bool

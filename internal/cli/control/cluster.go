@@ -107,8 +107,8 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 	}
 	if err := t.Facts("cluster "+s.Cluster, [][2]string{
 		{"id", s.ClusterId}, {"leader", leader}, {"asked", memberText(s, s.Id)}, {"version", s.Version}, {"term", fmt.Sprint(s.Term)},
-		{"index", fmt.Sprintf("%d agreed, %d applied", s.CommitIndex, s.AppliedIndex)}, {"state", s.Digest}, {"disk", low},
-		{"jobs", fmt.Sprintf("%d active, %d finished", s.ActiveJobs, s.FinishedJobs)}, {"restored", restored(s)},
+		{"index", indexOf(s)}, {"state", stateOf(s)}, {"disk", low},
+		{"jobs", jobsOf(s)}, {"archive", s.ArchiveMissing}, {"restored", restored(s)},
 	}); err != nil {
 		return err
 	}
@@ -144,6 +144,34 @@ func memberText(s *greylagv1.StatusResponse, id string) string {
 		}
 	}
 	return id
+}
+
+// unread reports whether the controller that answers has read nothing of its log: it started alone,
+// and learns only from a leader which entries count.
+func unread(s *greylagv1.StatusResponse) bool { return s.Leader == "" && s.AppliedIndex == 0 }
+
+// indexOf is how far the controller that answers has come.
+func indexOf(s *greylagv1.StatusResponse) string {
+	if unread(s) {
+		return "not known before a controller leads"
+	}
+	return fmt.Sprintf("%d agreed, %d applied", s.CommitIndex, s.AppliedIndex)
+}
+
+// stateOf is the digest of its state.
+func stateOf(s *greylagv1.StatusResponse) string {
+	if unread(s) {
+		return ""
+	}
+	return s.Digest
+}
+
+// jobsOf counts the jobs that the controller that answers knows.
+func jobsOf(s *greylagv1.StatusResponse) string {
+	if unread(s) {
+		return "not known before a controller leads"
+	}
+	return fmt.Sprintf("%d active, %d finished", s.ActiveJobs, s.FinishedJobs)
 }
 
 // leaderTime is how long the leader may take to say what it alone knows.

@@ -62,20 +62,13 @@ func (x *exam) commands(ctx context.Context) {
 	}
 	c := client.New(client.Config{Controllers: cfg.Controllers, TLS: pki.ClientTLS(trust, nil), Tokens: auth.NewSource(cfg.AuthSocket), Timeout: callTime})
 	defer c.Close()
-	x.agreement(ctx, c)
+	if status := x.members(ctx, c, cfg.Controllers); status != nil {
+		x.agreement(status)
+	}
 }
 
 // agreement checks that the controllers have a leader and that the others follow it.
-func (x *exam) agreement(ctx context.Context, c *client.Client) {
-	status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
-	if x.failed("cluster", "see gctl cluster status", err) {
-		return
-	}
-	if status.Leader != "" && status.Leader != status.Id { // the client asks the leader next
-		if told, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{}); err == nil {
-			status = told
-		}
-	}
+func (x *exam) agreement(status *greylagv1.StatusResponse) {
 	bad := len(x.findings)
 	if status.Leader == "" {
 		x.note(Fault, "cluster", "a leader needs a majority of the members: see gctl cluster status which of them run", "no controller leads")

@@ -7,12 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/runtime/oci"
 )
 
 // login checks gauthd.
@@ -29,7 +32,7 @@ func (x *exam) login(ctx context.Context) {
 		x.note(Fault, "gauthd", "restart gauthd, which opens it, and leave its mode alone", "%s has mode %04o: not every user can reach it", cfg.Socket, info.Mode().Perm())
 	}
 	if trust != nil {
-		x.controllers(ctx, cfg.Controllers, pki.ClientTLS(trust, nil))
+		x.controllers(ctx, knownTo(cfg.PKIDir, cfg.Controllers), pki.ClientTLS(trust, nil))
 	}
 }
 
@@ -68,14 +71,7 @@ func (x *exam) node(ctx context.Context) {
 	x.folder("state_dir", cfg.StateDir)
 	if cfg.Runtime == "containerd" {
 		x.containerd(ctx, cfg.Containerd.Socket)
-		program := cfg.Containerd.OCIRuntime
-		if program == "auto" { // crun only where it is installed and works
-			program = "runc"
-			if _, err := exec.LookPath("crun"); err == nil {
-				program = "crun"
-			}
-		}
-		x.program("oci_runtime", program)
+		x.ociRuntime(cfg.Containerd.OCIRuntime)
 		x.shim(cfg.Containerd.Shim)
 		x.groups(cfg.Containerd.OCIRuntime == "crun")
 	}
@@ -87,12 +83,47 @@ func (x *exam) node(ctx context.Context) {
 	if len(cfg.SimulatedGPUs) == 0 {
 		x.gpus(ctx)
 	}
-	if id == nil || !x.controllers(ctx, cfg.Controllers, pki.ClientTLS(trust, id)) {
+	known := knownTo(cfg.PKIDir, cfg.Controllers)
+	if id == nil || !x.controllers(ctx, known, pki.ClientTLS(trust, id)) {
 		return
 	}
-	c := client.New(client.Config{Controllers: cfg.Controllers, TLS: pki.ClientTLS(trust, id), Timeout: callTime})
+	c := client.New(client.Config{Controllers: known, TLS: pki.ClientTLS(trust, id), Timeout: callTime})
 	defer c.Close()
 	x.registered(ctx, c, id.Peer().Name)
+}
+
+// knownTo returns the controllers that a daemon dials: those of its file, and those it has learned.
+func knownTo(pkiDir string, seeds []string) []string {
+	known, err := client.OpenKnown(pkiDir, seeds)
+	if err != nil { // this user may not read it
+		return seeds
+	}
+	return known.Addresses()
+}
+
+// ociRuntime checks the program that makes containers, by the same choice as gnoded's.
+func (x *exam) ociRuntime(name string) {
+	if name == "auto" {
+		name = ""
+	}
+	groups, err := cgroup.Detect()
+	if err != nil {
+		return // noted by groups
+	}
+	path, _, err := oci.Find(name, groups.Mixed())
+	if !x.failed("oci_runtime", "install runc or crun, or set containerd.oci_runtime to what is installed", err) {
+		x.chosen = filepath.Base(path)
+		x.good("oci_runtime", "%s", path)
+	}
+}
+
+// inUse checks that the node runs tasks with the OCI runtime that gnoded would choose now.
+func (x *exam) inUse(n *greylagv1.Node) {
+	used, is := strings.CutPrefix(n.Runtime, "containerd ")
+	if is && x.chosen != "" && used != x.chosen {
+		x.note(Warning, "oci_runtime", "systemctl restart gnoded; if it stays so, the PATH of the service leads to another program than yours",
+			"node %s runs tasks with %s, and gnoded would choose %s now", n.Name, used, x.chosen)
+	}
 }
 
 // program checks that a program is installed.
@@ -138,6 +169,7 @@ func (x *exam) registered(ctx context.Context, c *client.Client, name string) {
 		x.note(Fault, "gnoded", "start it: systemctl start gnoded", "the cluster has no node %s", name)
 		return
 	}
+	x.inUse(answer.Nodes[0])
 	switch n := answer.Nodes[0]; {
 	case n.State == "UNKNOWN" || n.State == "DOWN":
 		x.note(Fault, "gnoded", "start it: systemctl start gnoded; its log says why it is not heard", "the controllers call node %s %s", name, n.State)
@@ -146,6 +178,6 @@ func (x *exam) registered(ctx context.Context, c *client.Client, name string) {
 	case n.Drain:
 		x.note(Warning, "gnoded", "gctl resume "+name+" when that is over", "node %s was drained by %s: %s", name, n.ReasonBy, n.Reason)
 	default:
-		x.good("gnoded", "node %s is %s, %d CPUs, %d GPUs", name, n.State, n.Cpus, len(n.Gpus))
+		x.good("gnoded", "node %s is %s, %d CPUs, %d GPUs, runs tasks with %s", name, n.State, n.Cpus, len(n.Gpus), cmp.Or(n.Runtime, "an unknown runtime"))
 	}
 }

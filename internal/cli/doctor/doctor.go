@@ -83,6 +83,7 @@ type exam struct {
 	host     Host
 	part     string
 	findings []Finding
+	chosen   string // the OCI runtime that gnoded would choose; "" if unknown
 }
 
 func (x *exam) note(level Level, check, advice, format string, args ...any) {

@@ -83,7 +83,13 @@ func hostFaults() []fault {
 		{"closed socket", func(w *world) { os.Chmod(w.path("auth.sock"), 0o600) }, Login, "gauthd", Fault, "mode 0600"},
 		{"no containerd", func(w *world) { w.nodeFile(containerd) }, Node, "containerd", Fault, "c.sock: connect: no such file"},
 		{"not containerd", func(w *world) { w.nodeFile("[containerd]\nsocket = \"%[2]s/auth.sock\"\n") }, Node, "containerd", Fault, "containerd"},
-		{"no runc", func(w *world) { w.t.Setenv("PATH", "/nonexistent"); w.nodeFile(containerd) }, Node, "oci_runtime", Fault, "runc cannot be run"},
+		{"no runc", func(w *world) { w.t.Setenv("PATH", "/nonexistent"); w.nodeFile(containerd) }, Node, "oci_runtime", Fault, "is installed"},
+		{"another runtime than the one in use", func(w *world) {
+			w.write("runc", "#!/bin/sh\necho runc version 1.1.0\n")
+			w.t.Setenv("PATH", w.dir+":/bin:/usr/bin")
+			w.node.Runtime = "containerd crun"
+			w.nodeFile(containerd + "oci_runtime = \"runc\"\n")
+		}, Node, "oci_runtime", Warning, "node n1 runs tasks with crun, and gnoded would choose runc now"},
 		{"no shim", func(w *world) { w.t.Setenv("PATH", "/nonexistent"); w.nodeFile(containerd + "shim = \"containerd\"\n") }, Node, "shim", Fault, "containerd-shim-runc-v2"},
 		{"containerd's shim", func(w *world) {
 			w.write("containerd-shim-runc-v2", "#!/bin/sh\n")
@@ -157,6 +163,12 @@ func clusterFaults() []fault {
 		}, Commands, "controllers", Warning, "no answer from 127.0.0.1:1"},
 		{"a slow clock", func(w *world) { w.clock = time.Minute }, Commands, "clock", Fault, "this host's clock differs"},
 		{"a fast clock", func(w *world) { w.clock = -10 * time.Second }, Node, "clock", Fault, "by 1"},
+		{"a controller that is no member", func(w *world) { w.status.Members = w.status.Members[1:]; w.status.Leader = "" }, Commands, "controllers", Warning, "is not a member"},
+		{"no member at all", func(w *world) { w.status.Members = nil }, Commands, "cluster", Fault, "no member of the cluster answers"},
+		{"members that the file does not name", func(w *world) {
+			w.status.Members = append(w.status.Members, &greylagv1.Member{Id: "ctl-3", Address: "127.0.0.1:2", Voter: true, LastContact: durationpb.New(0), MatchIndex: 100_000})
+		}, Commands, "controllers", Warning, "the commands know 1 of 2 members; missing: 127.0.0.1:2"},
+		{"an incomplete archive", func(w *world) { w.status.ArchiveMissing = "finished jobs 1 to 9: nobody has them" }, Commands, "archive", Warning, "ctl-1 is not complete: finished jobs 1 to 9"},
 		{"no leader", func(w *world) { w.status.Leader = "" }, Commands, "cluster", Fault, "no controller leads"},
 		{"a full disk", func(w *world) { w.status.DiskLow = true }, Commands, "cluster", Warning, "almost full"},
 		{"another version", func(w *world) { w.status.Version = "v0.1" }, Commands, "version", Warning, "v0.1"},

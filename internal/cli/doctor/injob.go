@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 )
@@ -17,5 +18,13 @@ func (x *exam) insideJob(ctx context.Context, cfg config.Client) {
 	}
 	defer c.Close()
 	x.good("socket", "inside a job: calls go through %s", cfg.JobSocket)
-	x.agreement(ctx, c)
+	status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+	if x.failed("cluster", "see gctl cluster status", err) {
+		return
+	}
+	if !client.IsMember(status) {
+		x.note(Warning, "cluster", "try later; its node dials another controller then", "controller %s answers and is not a member of the cluster", status.Id)
+		return
+	}
+	x.agreement(status)
 }

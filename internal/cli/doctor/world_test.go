@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 	w.configure()
 	w.status = &greylagv1.StatusResponse{
 		Id: "ctl-1", Leader: "ctl-1", Version: version.Version, CommitIndex: 100_000,
-		Members: []*greylagv1.Member{{Id: "ctl-1", Leader: true}, {Id: "ctl-2", LastContact: durationpb.New(time.Millisecond), MatchIndex: 99_999}},
+		Members: []*greylagv1.Member{{Id: "ctl-1", Address: w.address, Voter: true, Leader: true}, {Id: "ctl-2", LastContact: durationpb.New(time.Millisecond), MatchIndex: 99_999}},
 	}
 	return w
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/greylag/greylag/internal/image/ociimage"
 	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/runtime/oci"
 )
 
 // fetched makes an image of its own and fetches it, as wanted so long ago.
@@ -101,7 +102,7 @@ func TestAutomaticRuntime(t *testing.T) {
 	program("crun", "echo crun version 1.8")
 	want := func(name string, mixed bool, want string) {
 		t.Helper()
-		if path, crun, err := findOCIRuntime(name, mixed); err != nil || filepath.Base(path) != want || crun != (want == "crun") {
+		if path, crun, err := oci.Find(name, mixed); err != nil || filepath.Base(path) != want || crun != (want == "crun") {
 			t.Errorf("%q on a host with groups of both versions %v: %s, %v, want %s", name, mixed, path, err, want)
 		}
 	}
@@ -110,7 +111,7 @@ func TestAutomaticRuntime(t *testing.T) {
 	want("runc", false, "runc")
 	program("crun", "exit 127")
 	want("", false, "runc")
-	if _, _, err := findOCIRuntime("crun", false); err == nil {
+	if _, _, err := oci.Find("crun", false); err == nil {
 		t.Error("a crun that does not run is taken")
 	}
 }

@@ -16,18 +16,15 @@
 package containerd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
-	"time"
 
 	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/runtime/oci"
 )
 
 // ErrTooOld says that containerd is older than what this package was tried with.
@@ -152,56 +149,6 @@ func (c Config) withDefaults(mixed bool) (Config, error) {
 		}
 	}
 	var err error
-	c.OCIRuntime, c.crun, err = findOCIRuntime(c.OCIRuntime, mixed)
+	c.OCIRuntime, c.crun, err = oci.Find(c.OCIRuntime, mixed)
 	return c, err
-}
-
-// findOCIRuntime gives the full path of the program that makes containers, and
-// whether it is crun.
-func findOCIRuntime(name string, mixed bool) (path string, crun bool, err error) {
-	candidates := []string{name}
-	if name == "" {
-		candidates = []string{"crun", "runc"}
-	}
-	if name == "" && mixed {
-		candidates = []string{"runc"}
-	}
-	var faults error
-	for _, candidate := range candidates {
-		path, err := exec.LookPath(candidate)
-		if err != nil {
-			continue
-		}
-		if path, err = filepath.Abs(path); err != nil {
-			return "", false, err
-		}
-		if crun, err = tryOCIRuntime(path, mixed); err == nil {
-			return path, crun, nil
-		}
-		faults = errors.Join(faults, err)
-	}
-	if faults != nil {
-		return "", false, faults
-	}
-	return "", false, fmt.Errorf("%w: none of %q is installed", runtime.ErrUnfit, candidates)
-}
-
-// versionTime bounds asking a program for its version; they answer in milliseconds.
-const versionTime = 5 * time.Second
-
-// tryOCIRuntime refuses a program that cannot make a container on this host,
-// whatever it is called: the node is at fault then, and says so once, where
-// otherwise each task would fail there and be tried again.
-func tryOCIRuntime(path string, mixed bool) (crun bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
-	defer cancel()
-	answer, err := exec.CommandContext(ctx, path, "--version").Output()
-	if err != nil {
-		return false, fmt.Errorf("%w: %s does not run: %w", runtime.ErrUnfit, path, err)
-	}
-	crun = strings.HasPrefix(string(answer), "crun version")
-	if mixed && crun {
-		return false, fmt.Errorf("%w: %s is crun, which refuses a host with control groups of both versions: set containerd.oci_runtime to runc", runtime.ErrUnfit, path)
-	}
-	return crun, nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	"github.com/greylag/greylag/internal/runtime/oci"
 	"github.com/greylag/greylag/internal/runtime/proc"
 	"github.com/greylag/greylag/internal/shim"
 )
@@ -31,7 +32,7 @@ import (
 // installed is the OCI runtime with which the tests run.
 func installed(t *testing.T) string {
 	t.Helper()
-	program, _, err := findOCIRuntime("", must(cgroup.Detect())(t).Mixed())
+	program, _, err := oci.Find("", must(cgroup.Detect())(t).Mixed())
 	if err != nil {
 		t.Fatal(err)
 	}

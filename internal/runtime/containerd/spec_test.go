@@ -14,6 +14,7 @@ import (
 
 	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/internal/runtime/oci"
 )
 
 func config(t *testing.T, change func(*Config)) Config {
@@ -163,7 +164,7 @@ func TestDetectHere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if runtime, _, err := findOCIRuntime("", hierarchy.Mixed()); err == nil && hierarchy.Mixed() && strings.HasSuffix(runtime, "crun") {
+	if runtime, _, err := oci.Find("", hierarchy.Mixed()); err == nil && hierarchy.Mixed() && strings.HasSuffix(runtime, "crun") {
 		t.Error("crun refuses this host's control groups")
 	}
 }
@@ -174,10 +175,10 @@ func TestCrunIsKnownByItsWord(t *testing.T) {
 	if err := os.WriteFile(crun, []byte("#!/bin/sh\necho crun version 1.8\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := findOCIRuntime(crun, true); !errors.Is(err, runtime.ErrUnfit) {
+	if _, _, err := oci.Find(crun, true); !errors.Is(err, runtime.ErrUnfit) {
 		t.Errorf("control groups of both versions: %v", err)
 	}
-	if path, is, err := findOCIRuntime(crun, false); err != nil || path != crun || !is {
+	if path, is, err := oci.Find(crun, false); err != nil || path != crun || !is {
 		t.Errorf("of one version: %q, %v", path, err)
 	}
 }

@@ -254,26 +254,27 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 }
 
 type StatusResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	ClusterId     string                 `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`         // of the controller that answers
-	Leader        string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"` // id, empty when there is none
-	LeaderAddress string                 `protobuf:"bytes,5,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
-	Term          uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
-	CommitIndex   uint64                 `protobuf:"varint,7,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
-	AppliedIndex  uint64                 `protobuf:"varint,8,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	Members       []*Member              `protobuf:"bytes,9,rep,name=members,proto3" json:"members,omitempty"`
-	Version       string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
-	DiskLow       bool                   `protobuf:"varint,11,opt,name=disk_low,json=diskLow,proto3" json:"disk_low,omitempty"`
-	Digest        string                 `protobuf:"bytes,12,opt,name=digest,proto3" json:"digest,omitempty"` // of the state at applied_index
-	ActiveJobs    int64                  `protobuf:"varint,13,opt,name=active_jobs,json=activeJobs,proto3" json:"active_jobs,omitempty"`
-	FinishedJobs  int64                  `protobuf:"varint,14,opt,name=finished_jobs,json=finishedJobs,proto3" json:"finished_jobs,omitempty"`
-	JournalForm   uint32                 `protobuf:"varint,15,opt,name=journal_form,json=journalForm,proto3" json:"journal_form,omitempty"` // in which the journal of credits is written
-	NewestForm    uint32                 `protobuf:"varint,16,opt,name=newest_form,json=newestForm,proto3" json:"newest_form,omitempty"`    // that this controller knows: it goes over to it when every member does
-	Restored      *Restored              `protobuf:"bytes,17,opt,name=restored,proto3" json:"restored,omitempty"`                           // absent: never
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Cluster        string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	ClusterId      string                 `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Id             string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`         // of the controller that answers
+	Leader         string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"` // id, empty when there is none
+	LeaderAddress  string                 `protobuf:"bytes,5,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
+	Term           uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
+	CommitIndex    uint64                 `protobuf:"varint,7,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
+	AppliedIndex   uint64                 `protobuf:"varint,8,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	Members        []*Member              `protobuf:"bytes,9,rep,name=members,proto3" json:"members,omitempty"`
+	Version        string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
+	DiskLow        bool                   `protobuf:"varint,11,opt,name=disk_low,json=diskLow,proto3" json:"disk_low,omitempty"`
+	Digest         string                 `protobuf:"bytes,12,opt,name=digest,proto3" json:"digest,omitempty"` // of the state at applied_index
+	ActiveJobs     int64                  `protobuf:"varint,13,opt,name=active_jobs,json=activeJobs,proto3" json:"active_jobs,omitempty"`
+	FinishedJobs   int64                  `protobuf:"varint,14,opt,name=finished_jobs,json=finishedJobs,proto3" json:"finished_jobs,omitempty"`
+	JournalForm    uint32                 `protobuf:"varint,15,opt,name=journal_form,json=journalForm,proto3" json:"journal_form,omitempty"`         // in which the journal of credits is written
+	NewestForm     uint32                 `protobuf:"varint,16,opt,name=newest_form,json=newestForm,proto3" json:"newest_form,omitempty"`            // that this controller knows: it goes over to it when every member does
+	Restored       *Restored              `protobuf:"bytes,17,opt,name=restored,proto3" json:"restored,omitempty"`                                   // absent: never
+	ArchiveMissing string                 `protobuf:"bytes,18,opt,name=archive_missing,json=archiveMissing,proto3" json:"archive_missing,omitempty"` // why the archive of this controller is not complete; empty: it is, as far as known
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -423,6 +424,13 @@ func (x *StatusResponse) GetRestored() *Restored {
 		return x.Restored
 	}
 	return nil
+}
+
+func (x *StatusResponse) GetArchiveMissing() string {
+	if x != nil {
+		return x.ArchiveMissing
+	}
+	return ""
 }
 
 // Restored is the last restore of the cluster from a backup, and what of the history the
@@ -2912,7 +2920,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\arefused\x18\t \x01(\bR\arefused\x12\x12\n" +
 	"\x04hash\x18\n" +
 	" \x01(\fR\x04hash\"\x0f\n" +
-	"\rStatusRequest\"\xab\x04\n" +
+	"\rStatusRequest\"\xd4\x04\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
@@ -2934,7 +2942,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\fjournal_form\x18\x0f \x01(\rR\vjournalForm\x12\x1f\n" +
 	"\vnewest_form\x18\x10 \x01(\rR\n" +
 	"newestForm\x120\n" +
-	"\brestored\x18\x11 \x01(\v2\x14.greylag.v1.RestoredR\brestored\"\x92\x02\n" +
+	"\brestored\x18\x11 \x01(\v2\x14.greylag.v1.RestoredR\brestored\x12'\n" +
+	"\x0farchive_missing\x18\x12 \x01(\tR\x0earchiveMissing\"\x92\x02\n" +
 	"\bRestored\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x122\n" +
 	"\x06backup\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06backup\x12\x1b\n" +

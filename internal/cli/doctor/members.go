@@ -1,0 +1,125 @@
+package doctor
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+)
+
+// said is the status that the controller at an address sent; nil if it sent none.
+type said struct {
+	address string
+	status  *greylagv1.StatusResponse
+}
+
+// statuses asks every controller for its status, all at once.
+func statuses(ctx context.Context, c *client.Client, addresses []string) []said {
+	all := make([]said, len(addresses))
+	var asked sync.WaitGroup
+	for i, address := range addresses {
+		asked.Go(func() {
+			status, err := c.StatusOf(ctx, address)
+			if err != nil {
+				status = nil // reach reports those that do not answer
+			}
+			all[i] = said{address, status}
+		})
+	}
+	asked.Wait()
+	return all
+}
+
+// members returns the status by which the cluster is judged: the leader's, or where none is known
+// that of any member; nil where no member answers. A controller that is no member is noted, and what
+// it says of the cluster does not count. named is the controllers of the host's file.
+func (x *exam) members(ctx context.Context, c *client.Client, named []string) *greylagv1.StatusResponse {
+	all := statuses(ctx, c, named)
+	var best *greylagv1.StatusResponse
+	for _, a := range all {
+		switch {
+		case a.status == nil:
+		case !client.IsMember(a.status):
+			x.note(Warning, "controllers", "see gctl cluster status; remove it from controllers in client.toml, or wait if it has just joined",
+				"%s answers and is not a member of the cluster", a.address)
+		case best == nil || best.Leader == "" || a.status.Leader != "" && a.status.Term > best.Term:
+			best = a.status
+		}
+	}
+	if best == nil {
+		x.note(Fault, "cluster", "name members of the cluster in client.toml: gctl cluster status on a controller lists them", "no member of the cluster answers")
+		return nil
+	}
+	if best.Leader != "" && best.Leader != best.Id {
+		leader := leaderOf(ctx, c, best, all)
+		if leader != nil {
+			best = leader
+		}
+	}
+	x.compare(best, all)
+	x.archives(append(all, statuses(ctx, c, others(best, all))...))
+	return best
+}
+
+// leaderOf returns the status of the leader that another member names; nil if it does not answer.
+func leaderOf(ctx context.Context, c *client.Client, named *greylagv1.StatusResponse, all []said) *greylagv1.StatusResponse {
+	for _, a := range all {
+		if a.status.GetId() == named.Leader {
+			return a.status
+		}
+	}
+	if named.LeaderAddress == "" {
+		return nil
+	}
+	if status, err := c.StatusOf(ctx, named.LeaderAddress); err == nil && status.Id == named.Leader {
+		return status
+	}
+	return nil
+}
+
+// compare notes the voting members to which no address of the host's file leads. Members are told
+// apart by their ids, since a file may have other names for their addresses; where an address that
+// is no member's does not answer, it may be such a name, and nothing is noted.
+func (x *exam) compare(status *greylagv1.StatusResponse, all []said) {
+	var missing []string
+	voters := 0
+	for _, m := range status.Members {
+		if !m.Voter {
+			continue
+		}
+		voters++
+		if !slices.ContainsFunc(all, func(a said) bool { return a.status.GetId() == m.Id || a.address == m.Address }) {
+			missing = append(missing, m.Address)
+		}
+	}
+	unknown := slices.ContainsFunc(all, func(a said) bool {
+		return a.status == nil && !slices.ContainsFunc(status.Members, func(m *greylagv1.Member) bool { return m.Address == a.address })
+	})
+	if len(missing) > 0 && !unknown {
+		x.note(Warning, "controllers", "take controllers out of client.toml: the daemons of this host then keep a list in client.d; or add the missing ones",
+			"the commands know %d of %d members; missing: %s", voters-len(missing), voters, words(missing))
+	}
+}
+
+// others returns the addresses of the members that did not answer at another address.
+func others(status *greylagv1.StatusResponse, all []said) []string {
+	var list []string
+	for _, m := range status.Members {
+		if !slices.ContainsFunc(all, func(a said) bool { return a.status.GetId() == m.Id || a.address == m.Address }) {
+			list = append(list, m.Address)
+		}
+	}
+	return list
+}
+
+// archives notes each controller whose archive lacks history that it should have.
+func (x *exam) archives(all []said) {
+	for _, a := range all {
+		if why := a.status.GetArchiveMissing(); why != "" && client.IsMember(a.status) {
+			x.note(Warning, "archive", "start the other controllers, which may have it; until then reports and gctl acct may lack jobs, and jobs whose script is nowhere fail",
+				"the archive of controller %s is not complete: %s", a.status.Id, why)
+		}
+	}
+}
