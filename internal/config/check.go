@@ -12,7 +12,7 @@ import (
 	"github.com/greylag/greylag/internal/hostlist"
 )
 
-// DefaultPort is where controllers listen: API, raft and web page on one port.
+// DefaultPort is where controllers listen: API and raft on one port.
 const DefaultPort = "7117"
 
 // checker collects what is wrong with decoded values, blaming the line that set them.
