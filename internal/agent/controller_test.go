@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -39,7 +40,8 @@ type controller struct {
 	logs     []*greylagv1.LogRequest
 	blobs    map[[sha256.Size]byte][]byte
 	down     bool
-	lives    int // ends streams when it changes
+	lost     string // what it says of contents that it does not have
+	lives    int    // ends streams when it changes
 	boots    []string
 	registry []*greylagv1.RegisterRequest
 	reports  []*greylagv1.ReportRequest
@@ -216,6 +218,9 @@ func (c *controller) Fetch(_ context.Context, r *greylagv1.FetchRequest) (*greyl
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	content, ok := c.blobs[[sha256.Size]byte(r.GetDigest())]
+	if !ok && c.lost != "" {
+		return nil, connect.NewError(connect.CodeDataLoss, errors.New(c.lost))
+	}
 	if c.down || !ok {
 		return nil, errDown
 	}

@@ -128,7 +128,7 @@ func (a *Agent) take(action reconcile.Action) {
 		return
 	case reconcile.Disown:
 		t = a.accept(action.ID, reconcile.Clean)
-		t.End.Cause, t.End.Message = cluster.TaskLost, "the node lost its records, and cannot tell whether the task ran"
+		t.End.Cause, t.End.Message = cluster.TaskLost, "the node has no record of the task and cannot tell whether it ran"
 		nudge(a.reports)
 		return
 	case reconcile.Forget:
@@ -209,7 +209,10 @@ func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 		return false
 	}
 	a.refused = time.Time{}
-	set.Recovering = a.identity.Recovering
+	if set.Version < a.floor {
+		a.acted = 0 // the log was cut back: its indexes are used a second time
+	}
+	set.Recovering, set.Acted = a.identity.Recovering, a.acted
 	a.set, a.specs, a.floor = set, specs, set.Version
 	for id, spec := range specs {
 		t := a.tasks[id]

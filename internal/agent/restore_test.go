@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // TestClusterRestored: after a restore the controllers want job and attempt numbers that
@@ -26,7 +27,11 @@ func TestClusterRestored(t *testing.T) {
 	n.until("accepted", func() bool { return n.last(at(2, 1)) != nil })
 	waitFor(t, "it to run", func() bool { return n.read("ran") == "old\n" })
 	n.change(func() { n.version, n.lives, n.reports = 900, n.lives+1, nil; clear(n.wanted) })
+	n.want(at(3, 1), "#!/bin/sh\necho twice >> ran\n", granted(40)) // it ran and was forgotten
 	n.want(at(1, 1), "#!/bin/sh\necho new >> ran\n", granted(901))
+	if end := n.settled(at(3, 1)); end.GetCause() != "lost" {
+		t.Errorf("a task that ended in the lost time: %v", end)
+	}
 	n.until("the new task ended", func() bool {
 		task := n.last(at(1, 1))
 		return task != nil && task.GetGranted() == 901 && task.GetPhase() == "clean"
@@ -46,6 +51,17 @@ func TestClusterRestored(t *testing.T) {
 		if !known && len(r.GetTasks()) > 0 {
 			t.Errorf("a report says that the node lacks the new task: %v", r)
 		}
+	}
+}
+
+// TestScriptIsOnNoController: a task whose script the controllers have lost fails at once, and
+// says what the user has to do.
+func TestScriptIsOnNoController(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", func(n *node) { n.lost = "its script is on no controller any more: submit the job again" })
+	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { delete(n.blobs, [32]byte(w.Script)) })
+	if end := n.settled(at(1, 1)); end.GetCause() != cluster.LaunchFailed.String() || end.GetMessage() != n.lost {
+		t.Errorf("report %v", end)
 	}
 }
 

@@ -94,6 +94,8 @@ type Set struct {
 	// Recovering says that the node's records were lost before this set: what
 	// it does not know it may have run already.
 	Recovering bool
+	// Acted is the version of the newest set whose every task the node had on record.
+	Acted uint64
 }
 
 // Seen is what the node has recorded of one task.
@@ -187,17 +189,19 @@ func Diff(set *Set, seen []Seen, now cluster.Instant) (actions []Action, wake cl
 	}
 	for id, w := range wanted {
 		if !known[id] {
-			actions = append(actions, unknown(w, set.Recovering))
+			actions = append(actions, unknown(w, set))
 		}
 	}
 	slices.SortFunc(actions, func(a, b Action) int { return a.ID.Compare(b.ID) })
 	return actions, wake
 }
 
-// unknown is what to do about a wanted task that the node has no record of.
-func unknown(w *Wanted, recovering bool) Action {
+// unknown is what to do about a wanted task that the node has no record of. One that was
+// granted before a set that the node acted on has run and was forgotten: the cluster was
+// restored to a time when it still ran.
+func unknown(w *Wanted, set *Set) Action {
 	switch {
-	case recovering:
+	case set.Recovering, w.Granted != 0 && w.Granted <= set.Acted:
 		return Action{Kind: Disown, ID: w.ID}
 	case w.Stop:
 		return Action{Kind: Decline, ID: w.ID}

@@ -60,6 +60,8 @@ func answer(t *testing.T, picture string) string {
 			now = instant(t, fields[1])
 		case "set":
 			set = &Set{Version: 10, Recovering: len(fields) > 1 && fields[1] == "recovering"}
+		case "acted":
+			set.Acted, _ = strconv.ParseUint(fields[1], 10, 64)
 		case "wanted":
 			set.Tasks = append(set.Tasks, readWanted(t, fields[1:]))
 		case "seen":
