@@ -96,8 +96,8 @@ func TestSweepLeavesWhatJobsNeed(t *testing.T) {
 	}
 }
 
-// An archive is complete though the script of a finished job is nowhere any more,
-// and is not while that of one that waits is missing.
+// An archive is complete though the script of a finished job is nowhere any more; that of
+// one that waits is noted as absent.
 func TestDeletedScriptsAreNoGap(t *testing.T) {
 	d := newDriven(t, archive.Keep{Bytes: 1})
 	ended, script := d.submit("#!/bin/sh\nends\n")
@@ -116,7 +116,7 @@ func TestDeletedScriptsAreNoGap(t *testing.T) {
 	if _, err := d.archive.Sweep(cluster.InstantOf(d.now), archive.Keep{Bytes: 1}, func(cluster.Digest) bool { return false }); err != nil || d.has(lost) {
 		t.Fatal(err, d.has(lost))
 	}
-	if err := f.fill(t.Context()); err == nil {
-		t.Error("complete without the script of a job that waits")
+	if err := f.fill(t.Context()); err != nil || !f.Absent(lost) || f.Absent(script) {
+		t.Errorf("%v; the script of a job that waits is absent: %t", err, f.Absent(lost))
 	}
 }

@@ -68,7 +68,8 @@ func roleWord(r command.Role) string {
 
 // eachRow walks over a journal in this controller's archive.
 func (s *Server) eachRow(ctx context.Context, j archive.Journal, f func(archive.Row) error) error {
-	for next := uint64(1); ; {
+	h := s.cfg.State.View().History()
+	for next := 1 + map[archive.Journal]uint64{archive.CreditJournal: h.Credits, archive.AuditJournal: h.Audit}[j]; ; {
 		rows, err := s.cfg.Archive.Rows(j, next, maxRecords)
 		if err != nil || len(rows) == 0 {
 			return err

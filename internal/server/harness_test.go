@@ -22,6 +22,7 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -136,6 +137,10 @@ func (w *world) start(i int, o options) *controllerHost {
 	c.server = server.New(server.Config{
 		ID: c.log.Status().ID, State: replica, Leader: loops, Log: c.log, Members: c.log, Archive: c.store, Peers: c.peers,
 		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(), Complete: o.complete,
+		Absent: func(cluster.Digest) bool { return true },
+		Save: func(w io.Writer, v *state.View, history bool) (int, error) {
+			return controller.SaveContents(w, v, c.store, history)
+		},
 		Subscribe: func(node string) server.Subscription {
 			if node == "" {
 				return replica.Subscribe()

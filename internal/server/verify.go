@@ -73,10 +73,7 @@ func (s *creditService) verifyCreditChain(ctx context.Context, v *state.View, h 
 		}
 	}
 	err := s.eachEntry(ctx, func(e *accounting.Entry) error {
-		switch {
-		case e.Seq <= h.Credits:
-			return nil
-		case out.Entries == seq:
+		if out.Entries == seq {
 			return errEnough
 		}
 		out.Entries, out.Head = out.Entries+1, e.Hash[:]
@@ -107,11 +104,8 @@ func (s *creditService) verifyAudit(ctx context.Context, v *state.View) (*greyla
 		return nil, err
 	}
 	err := s.eachRow(ctx, archive.AuditJournal, func(r archive.Row) error {
-		switch {
-		case r.Seq > seq:
+		if r.Seq > seq {
 			return errEnough
-		case r.Seq <= h.Audit:
-			return nil
 		}
 		e, err := command.DecodeAudit(r.Data)
 		if err != nil {

@@ -64,14 +64,8 @@ func (c *Cluster) Rejoin(ctx context.Context, ctl *Controller, id string) error 
 		return err
 	}
 	for _, dir := range []string{ctl.Data, filepath.Join(ctl.dir, "pki")} {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
+		if err := emptyFolder(dir); err != nil {
 			return err
-		}
-		for _, entry := range entries {
-			if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
-				return err
-			}
 		}
 	}
 	return c.AddController(ctx, ctl)
@@ -166,4 +160,52 @@ func (c *Cluster) AwaitNode(ctx context.Context, name string, states ...string) 
 		}
 		return false, fmt.Errorf("it is %s %s %s", node.State, node.Reason, node.Fault)
 	})
+}
+
+// Restore stops all controllers, empties their folders, restores a backup on the first and
+// joins the others, as the manual says. Nodes and jobs run on.
+func (c *Cluster) Restore(ctx context.Context, backup string) error {
+	for _, ctl := range c.controllers {
+		if err := ctl.Stop(); err != nil {
+			return err
+		}
+	}
+	first := c.controllers[0]
+	for _, ctl := range c.controllers {
+		if err := emptyFolder(ctl.Data); err != nil {
+			return err
+		}
+	}
+	if _, err := c.run(ctx, first.enter, "gctld", "restore", "--config", filepath.Join(first.dir, "gctld.toml"), "-i", backup); err != nil {
+		return err
+	}
+	if err := first.Start(); err != nil {
+		return err
+	}
+	if _, err := c.LeaderAmong(ctx, first); err != nil {
+		return err
+	}
+	for _, ctl := range c.controllers[1:] {
+		if err := emptyFolder(filepath.Join(ctl.dir, "pki")); err != nil {
+			return err
+		}
+		if err := c.AddController(ctx, ctl); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emptyFolder removes all that a folder holds.
+func emptyFolder(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
