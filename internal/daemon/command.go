@@ -32,7 +32,7 @@ const usage = `usage: gctld [run] [--config FILE]           serve as a controlle
        gctld --dev [--dir DIR]               a whole cluster on this machine, with simulated GPUs
        gctld init [--config FILE]            make this controller the first of a new cluster
        gctld snapshot [--config FILE] [-o F] back up a stopped cluster of one controller
-       gctld restore [--config FILE] -i F    begin a cluster anew from a backup
+       gctld restore [--config FILE] -i F    restore a cluster from a backup, into an empty data_dir
        gctld recover [--config FILE] [--yes] make a stopped controller the only one left
 
 Flags, the same for all:
