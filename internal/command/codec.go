@@ -140,6 +140,10 @@ func blank(k kind) Command {
 		return new(RetireMember)
 	case kindRestored:
 		return new(Restored)
+	case kindRecordCertificate:
+		return new(RecordCertificate)
+	case kindRevokeCertificates:
+		return new(RevokeCertificates)
 	}
 	return nil
 }
@@ -188,5 +192,9 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, retireMemberFields)
 	case *Restored:
 		codec.Record(c, x, restoredFields)
+	case *RecordCertificate:
+		codec.Record(c, x, recordCertificateFields)
+	case *RevokeCertificates:
+		codec.Record(c, x, revokeCertificatesFields)
 	}
 }

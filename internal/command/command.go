@@ -40,6 +40,8 @@ const (
 	kindRecordMember
 	kindRetireMember
 	kindRestored
+	kindRecordCertificate
+	kindRevokeCertificates
 )
 
 // Role is what an actor may do.
@@ -146,6 +148,8 @@ type UpdateJobs struct {
 // knows of itself are read from Node.
 type RegisterNode struct {
 	Node cluster.Node
+	// Issued is when the certificate was issued by which the node proved itself.
+	Issued cluster.Instant
 }
 
 // ReportTasks is the full set of tasks on a node. Seen is the version of the
@@ -237,13 +241,17 @@ type CreateToken struct {
 	Hash    cluster.Digest
 	Kind    TokenKind
 	Expires cluster.Instant
+	Name    string // of the host that may use it; "" for any unused name
+	Replace bool   // the name may be in use: its certificates so far are revoked
 }
 
 // UseToken consumes a join token.
 type UseToken struct {
 	Hash cluster.Digest
 	Kind TokenKind
-	Name string // of the program that joins
+	Name string // of the program that joins, and its request
+	// Certificate is what the program gets.
+	Certificate Certificate
 }
 
 // PutBlob stores one part of a script or an environment that is too large for the

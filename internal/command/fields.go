@@ -102,7 +102,13 @@ func updateFields(c *codec.Coder, x *UpdateJobs) {
 	}
 }
 
-func registerFields(c *codec.Coder, x *RegisterNode) { codec.Record(c, &x.Node, NodeFields) }
+func registerFields(c *codec.Coder, x *RegisterNode) {
+	codec.Record(c, &x.Node, NodeFields)
+	if !c.Added() {
+		return
+	}
+	codec.Int(c, &x.Issued)
+}
 
 func reportFields(c *codec.Coder, x *ReportTasks) {
 	codec.String(c, &x.Node)
@@ -230,12 +236,21 @@ func createTokenFields(c *codec.Coder, x *CreateToken) {
 	codec.Fixed(c, x.Hash[:])
 	codec.Uint(c, &x.Kind)
 	codec.Int(c, &x.Expires)
+	if !c.Added() {
+		return
+	}
+	codec.String(c, &x.Name)
+	codec.Bool(c, &x.Replace)
 }
 
 func useTokenFields(c *codec.Coder, x *UseToken) {
 	codec.Fixed(c, x.Hash[:])
 	codec.Uint(c, &x.Kind)
 	codec.String(c, &x.Name)
+	if !c.Added() {
+		return
+	}
+	codec.Record(c, &x.Certificate, CertificateFields)
 }
 
 func putBlobFields(c *codec.Coder, x *PutBlob) {

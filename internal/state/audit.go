@@ -99,6 +99,8 @@ func (s *State) deed(c command.Command, r command.Result, before *cluster.Policy
 	case *command.RetireMember:
 		m, _ := s.controllers.Get(c.ID)
 		return "controller remove", c.Actor, strings.TrimSpace(plain(c.ID) + " " + m.Name)
+	case *command.RevokeCertificates:
+		return "revoke", c.Actor, plain(c.Role + "/" + c.Name + ": " + c.Reason)
 	case *command.ChangeCredits:
 		return creditDeed(c, r)
 	case *command.SetLiveness:

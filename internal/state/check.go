@@ -30,6 +30,7 @@ func (s *State) Check() error {
 	x.requestsAndSignals()
 	x.checkAccounts()
 	x.checkUsage()
+	x.checkHolders()
 	if d := s.recount(); d != s.digest {
 		x.fault("the digest is %016x, from scratch %016x", s.digest, d)
 	}

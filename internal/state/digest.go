@@ -45,6 +45,7 @@ const (
 	hashFleet
 	hashMembers
 	hashHistory
+	hashHolders
 )
 
 // Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public
@@ -207,6 +208,9 @@ func (s *State) recount() uint64 {
 	}
 	for k, c := range s.fleet.levels.All() {
 		d ^= s.hashLevel(k, c)
+	}
+	for _, h := range s.holders.All() {
+		d ^= s.hashHolder(h)
 	}
 	return d
 }

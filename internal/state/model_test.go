@@ -299,7 +299,8 @@ func (x *chaos) garbage() command.Command {
 		&command.Init{}, &command.SubmitJobs{}, &command.CancelJobs{}, &command.UpdateJobs{}, &command.RegisterNode{},
 		&command.ReportTasks{}, &command.SetLiveness{}, &command.UpdateNodes{}, &command.CommitPlan{}, &command.ApplyPolicy{},
 		&command.CreateToken{}, &command.UseToken{}, &command.PutBlob{}, &command.EditAccounts{},
-		&command.ChangeCredits{}, &command.MeterJobs{}, &command.RecordMember{}, &command.RetireMember{}, nil,
+		&command.ChangeCredits{}, &command.MeterJobs{}, &command.RecordMember{}, &command.RetireMember{},
+		&command.RecordCertificate{}, &command.RevokeCertificates{}, nil,
 	}
 	c := all[x.pick(len(all))]
 	if c != nil {

@@ -14,6 +14,9 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	if refusal := checkNode(&c.Node); refusal != nil {
 		return refusal
 	}
+	if h, held := s.holders.Get(holderKey{"node", c.Node.Name}); held && c.Issued > 0 && h.Revoked(c.Issued) {
+		return revokedRefusal(h)
+	}
 	old, known := s.nodes.Get(c.Node.Name)
 	n := c.Node
 	n.Fault = plain(n.Fault)
@@ -184,6 +187,7 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 		n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
 	case command.RemoveNodes:
 		s.loseTasks(name, "the node was removed")
+		s.revoke("node", name, c.Actor.Identity.User, "the node was removed")
 		before := s.partsOf(name)
 		s.nodes.Delete(name)
 		s.fleetChanged(before, nil)

@@ -61,6 +61,13 @@ func tokenFields(c *codec.Coder, t *token) {
 	codec.Uint(c, &t.kind)
 	codec.Int(c, &t.expires)
 	codec.String(c, &t.usedBy)
+	if !c.Added() {
+		return
+	}
+	codec.String(c, &t.name)
+	codec.Bool(c, &t.replace)
+	codec.String(c, &t.by)
+	codec.Int(c, &t.issued)
 }
 
 func uploadFields(c *codec.Coder, u *upload) {

@@ -104,6 +104,8 @@ func remembers(c command.Command) bool {
 		return c.Request != command.RequestID{}
 	case *command.ApplyPolicy:
 		return c.Request != command.RequestID{}
+	case *command.RevokeCertificates:
+		return c.Request != command.RequestID{}
 	case *command.CreateToken, *command.PutBlob:
 		return true // expired ones are dropped
 	}

@@ -60,6 +60,7 @@ const (
 	frameFleet
 	frameMembers
 	frameHistory
+	frameHolders
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // never written
@@ -153,6 +154,7 @@ func (v *View) Encode(w io.Writer) error {
 	v.encodeFleet(f)
 	v.encodeMembers(f)
 	v.encodeHistory(f)
+	v.encodeHolders(f)
 	f.of(frameEnd)
 	closingFields(&f.c, &closing{v.digest, DigestVersion})
 	f.flush()

@@ -89,6 +89,7 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 	before := s.policy
 	r := s.carry(c)
 	s.newDay(last)
+	s.expireCertificates(last)
 	if _, tick := c.(*command.Tick); tick {
 		s.fundHeld(brokeInTick)
 	} else {
@@ -143,6 +144,10 @@ func (s *State) carry(c command.Command) command.Result {
 		return s.putBlob(c)
 	case *command.Restored:
 		return s.restored(c)
+	case *command.RecordCertificate:
+		return s.recordCertificate(c)
+	case *command.RevokeCertificates:
+		return s.revokeCertificates(c)
 	}
 	return refuse(command.Internal, "unknown command", "update this controller")
 }

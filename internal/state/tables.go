@@ -62,6 +62,7 @@ type tables struct {
 	blobs    cow.Map[cluster.Digest, blobUse]
 	tokens   cow.Map[cluster.Digest, token]
 	uploads  cow.Map[cluster.Digest, upload]
+	holders  holderTable
 
 	sharing
 	credits  *accounting.Ledger // nil until they are first used
@@ -101,6 +102,7 @@ func newTables() tables {
 		blobs:       cow.New[cluster.Digest, blobUse](compareDigests),
 		tokens:      cow.New[cluster.Digest, token](compareDigests),
 		uploads:     cow.New[cluster.Digest, upload](compareDigests),
+		holders:     newHolders(),
 		sharing:     newSharing(),
 		soft:        newSoft(),
 		users: cow.New[userJob, none](func(a, b userJob) int {
@@ -152,6 +154,7 @@ func (t *tables) clone() tables {
 	c.turns, c.unproven = t.turns.clone(), t.unproven.Clone()
 	c.soft, c.fleet = t.soft.Clone(), t.fleet.clone()
 	c.narrow, c.controllers = t.narrow.Clone(), t.controllers.Clone()
+	c.holders = t.holders.Clone()
 	if t.credits != nil {
 		c.credits = t.credits.Clone()
 	}

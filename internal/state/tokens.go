@@ -10,7 +10,11 @@ import (
 type token struct {
 	kind    command.TokenKind
 	expires cluster.Instant
-	usedBy  string // program that joined with it; "" while it is unused
+	usedBy  string          // program that joined with it; "" while it is unused
+	name    string          // of the host that may use it; "" for any unused name
+	replace bool            // the name may be in use
+	by      string          // user that made it
+	issued  cluster.Instant // issue time of the certificate that it was used for
 }
 
 // maxTokens bounds the tokens that have not expired.
@@ -27,6 +31,9 @@ func (s *State) createToken(c *command.CreateToken) command.Result {
 		return refuse(command.InvalidArgument, "a join token needs a hash", "")
 	}
 	s.dropTokens()
+	if refusal := s.checkTokenName(c); refusal != nil {
+		return refusal
+	}
 	switch {
 	case !allowed(c.Actor, command.RoleAdmin):
 		return s.remember(c.Request, refusef(command.Denied, "%s may not make join tokens: that needs the role admin", c.Actor.Identity.User))
@@ -37,8 +44,34 @@ func (s *State) createToken(c *command.CreateToken) command.Result {
 	case s.tokens.Has(c.Hash):
 		return s.remember(c.Request, refuse(command.Conflict, "this join token exists already", "make another one"))
 	}
-	s.putToken(c.Hash, token{kind: c.Kind, expires: c.Expires})
+	if use := s.nameInUse(tokenWord(c.Kind), c.Name); use != "" && !c.Replace {
+		return s.remember(c.Request, inUse(tokenWord(c.Kind), c.Name, use))
+	}
+	s.putToken(c.Hash, token{kind: c.Kind, expires: c.Expires, name: c.Name, replace: c.Replace, by: c.Actor.Identity.User})
 	return s.remember(c.Request, &command.Done{Version: s.index})
+}
+
+// checkTokenName refuses a name that no host can have.
+func (s *State) checkTokenName(c *command.CreateToken) *command.Refusal {
+	switch {
+	case c.Replace && c.Name == "":
+		return refuse(command.InvalidArgument, "a token that replaces a host needs its name", "give it with --name")
+	case len(c.Name) > maxNodeName:
+		return refusef(command.InvalidArgument, "a name has at most %d bytes", maxNodeName)
+	case ReservedName(c.Name):
+		return reserved(c.Name)
+	}
+	return nil
+}
+
+func reserved(name string) *command.Refusal {
+	return hinting(refusef(command.InvalidArgument, "%q is a reserved word and cannot name a host", plain(name)), "choose another name: gctl join --name NAME")
+}
+
+// inUse refuses a name that a host has.
+func inUse(role, name, use string) *command.Refusal {
+	return hinting(refusef(command.Conflict, "the name %s is in use by another %s: %s", plain(name), role, use),
+		"to join that host again or replace it, make its token with gctl cluster token --%s --name %s --replace", role, plain(name))
 }
 
 func (s *State) useToken(c *command.UseToken) command.Result {
@@ -50,14 +83,69 @@ func (s *State) useToken(c *command.UseToken) command.Result {
 	case t.kind != c.Kind:
 		return refuse(command.InvalidArgument, "the join token is for another kind of program", again)
 	case t.usedBy == c.Name && c.Name != "":
-		return &command.Done{Version: s.index} // the first answer got lost
+		return s.joinRepeated(t, &c.Certificate)
 	case t.usedBy != "":
 		return refuse(command.Conflict, "the join token was used by "+t.usedBy, again)
 	case c.Name == "" || len(c.Name) > maxNodeName:
 		return refuse(command.InvalidArgument, "who joins has no name, or too long a one", "")
 	}
-	t.usedBy = c.Name
+	if refusal := s.joinName(t, &c.Certificate); refusal != nil {
+		return refusal
+	}
+	t.usedBy, t.issued = c.Name, c.Certificate.Issued
 	s.putToken(c.Hash, t)
+	return &command.Done{Version: s.index}
+}
+
+// joinName records the certificate of a host that joins, if it may have the name.
+func (s *State) joinName(t token, c *command.Certificate) *command.Refusal {
+	if *c == (command.Certificate{}) {
+		return nil // a token that was used before certificates were recorded
+	}
+	if c.Role != tokenWord(t.kind) {
+		return refusef(command.InvalidArgument, "the join token is for another kind of program")
+	}
+	if refusal := s.checkCertificate(c); refusal != nil {
+		return refusal
+	}
+	use := s.nameInUse(c.Role, c.Name)
+	switch {
+	case ReservedName(c.Name):
+		return reserved(c.Name)
+	case t.name != "" && t.name != c.Name:
+		return hinting(refusef(command.Denied, "the join token is for %s %s, not %s", c.Role, t.name, c.Name), "gctl join --name %s, or make a token for this host", t.name)
+	case use != "" && !t.replace:
+		return inUse(c.Role, c.Name, use)
+	}
+	if use == "" {
+		return s.addCertificate(c)
+	}
+	h := CertificateHolder{Role: c.Role, Name: c.Name}
+	if old, known := s.holders.Get(holderKey{c.Role, c.Name}); known {
+		h = *old
+	}
+	if c.Issued > h.newest() { // else addCertificate refuses
+		h.RevokedThrough, h.RevokedAt, h.RevokedBy, h.Reason = c.Issued-1, s.now, t.by, "replaced by a host that joined"
+		s.putHolder(&h)
+	}
+	return s.addCertificate(c)
+}
+
+// joinRepeated answers the host that used the token before: its first answer was lost.
+func (s *State) joinRepeated(t token, c *command.Certificate) command.Result {
+	if *c == (command.Certificate{}) {
+		return &command.Done{Version: s.index}
+	}
+	h, known := s.holders.Get(holderKey{c.Role, c.Name})
+	if known && h.Revoked(t.issued) {
+		return revokedRefusal(h)
+	}
+	if refusal := s.checkCertificate(c); refusal != nil {
+		return refusal
+	}
+	if refusal := s.addCertificate(c); refusal != nil {
+		return refusal
+	}
 	return &command.Done{Version: s.index}
 }
 

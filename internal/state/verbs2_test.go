@@ -168,11 +168,15 @@ func (x *script) token(verb string, w words) string {
 	}
 	hash := cluster.Digest(sha256.Sum256([]byte(w.keys["hash"])))
 	if verb == "join" {
-		return x.apply(&command.UseToken{Hash: hash, Kind: command.TokenKind(w.number("kind", 1)), Name: w.plain[0]})
+		c := &command.UseToken{Hash: hash, Kind: command.TokenKind(w.number("kind", 1)), Name: w.plain[0]}
+		if holder := w.keys["as"]; holder != "" {
+			c.Certificate = x.certificate(holder, w)
+		}
+		return x.apply(c)
 	}
 	return x.apply(&command.CreateToken{
 		Request: request16(w), Actor: actor(w.plain[0]), Hash: hash, Kind: command.TokenKind(w.number("kind", 1)),
-		Expires: cluster.Instant(w.duration("expires")),
+		Expires: cluster.Instant(w.duration("expires")), Name: w.keys["for"], Replace: w.has("replace"),
 	})
 }
 

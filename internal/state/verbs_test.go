@@ -55,6 +55,8 @@ func (x *script) run(line string) string {
 		return x.policy(w)
 	case "token", "join", "controller":
 		return x.token(verb, w)
+	case "revoke", "renew", "holders":
+		return x.ofCertificates(verb, w)
 	case "topology":
 		return x.topology(w)
 	case "part":
