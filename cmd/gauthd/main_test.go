@@ -41,7 +41,7 @@ func TestVouchesUntilStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, err := auth.NewVerifier(ca.Trust()).Verify(token, time.Now()); err != nil || id.UID != uint32(os.Getuid()) {
+	if id, err := auth.NewVerifier(ca.Trust(), nil).Verify(token, time.Now()); err != nil || id.UID != uint32(os.Getuid()) {
 		t.Errorf("%+v, %v", id, err)
 	}
 	stop()

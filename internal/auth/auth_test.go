@@ -59,15 +59,15 @@ func testToken(t testing.TB, s *Signer, now time.Time) string {
 func TestTokenSaysWho(t *testing.T) {
 	ca := testCA(t)
 	now := time.Now().Truncate(time.Millisecond)
-	v := NewVerifier(ca.Trust())
+	v := NewVerifier(ca.Trust(), nil)
 	token := testToken(t, testSigner(t, ca, "login1"), now)
 	for range 2 { // the second is answered from memory
 		id, err := v.Verify(token, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := Identity{Identity: alice, Host: "login1", Issued: now.UTC(), Expires: now.Add(TokenLife).UTC()}
-		if id != want {
+		want := Identity{Identity: alice, Host: "login1", Issued: now.UTC(), Expires: now.Add(TokenLife).UTC(), Signer: id.Signer}
+		if id != want || id.Signer == nil {
 			t.Errorf("%+v, want %+v", id, want)
 		}
 	}
@@ -81,7 +81,7 @@ func TestTimes(t *testing.T) {
 	ca := testCA(t)
 	issued := time.Now()
 	token := testToken(t, testSigner(t, ca, "login1"), issued)
-	warm := NewVerifier(ca.Trust())
+	warm := NewVerifier(ca.Trust(), nil)
 	if _, err := warm.Verify(token, issued); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestTimes(t *testing.T) {
 		TokenLife + Skew + time.Second: ErrExpired,
 		24 * time.Hour:                 ErrExpired,
 	} {
-		for name, v := range map[string]*Verifier{"cold": NewVerifier(ca.Trust()), "warm": warm} {
+		for name, v := range map[string]*Verifier{"cold": NewVerifier(ca.Trust(), nil), "warm": warm} {
 			_, err := v.Verify(token, issued.Add(after))
 			if !errors.Is(err, want) {
 				t.Errorf("%s, %v after: %v, want %v", name, after, err, want)
@@ -110,7 +110,7 @@ func TestTimes(t *testing.T) {
 func TestOnlyOurGauthdsVouch(t *testing.T) {
 	ours, theirs := testCA(t), testCA(t)
 	now := time.Now()
-	v := NewVerifier(ours.Trust())
+	v := NewVerifier(ours.Trust(), nil)
 	if _, err := v.Verify(testToken(t, testSigner(t, theirs, "login1"), now), now); !errors.Is(err, ErrBadToken) || !errors.Is(err, pki.ErrUntrusted) {
 		t.Errorf("gauthd of another cluster: %v", err)
 	}
@@ -156,7 +156,7 @@ func TestEveryChangedBitIsRefused(t *testing.T) {
 	ca := testCA(t)
 	now := time.Now()
 	token, _ := base64.RawURLEncoding.DecodeString(testToken(t, testSigner(t, ca, "login1"), now))
-	v := NewVerifier(ca.Trust())
+	v := NewVerifier(ca.Trust(), nil)
 	for i := range token {
 		changed := bytes.Clone(token)
 		changed[i] ^= 1 << (i % 8)
@@ -215,7 +215,7 @@ func FuzzVerify(f *testing.F) {
 				t.Errorf("%q decodes, but encodes to %q", text, again)
 			}
 		}
-		if id, err := NewVerifier(ca.Trust()).Verify(text, now); err == nil && text != token {
+		if id, err := NewVerifier(ca.Trust(), nil).Verify(text, now); err == nil && text != token {
 			t.Errorf("%q was accepted as %+v", text, id)
 		}
 	})
@@ -238,9 +238,9 @@ func BenchmarkVerify(b *testing.B) {
 	s := testSigner(b, ca, "login1")
 	now := time.Now()
 	token := testToken(b, s, now)
-	v := NewVerifier(ca.Trust())
+	v := NewVerifier(ca.Trust(), nil)
 	for name, verify := range map[string]func() (Identity, error){
-		"stranger": func() (Identity, error) { return NewVerifier(ca.Trust()).Verify(token, now) },
+		"stranger": func() (Identity, error) { return NewVerifier(ca.Trust(), nil).Verify(token, now) },
 		"new":      func() (Identity, error) { return v.verify(token, now) },
 		"again":    func() (Identity, error) { return v.Verify(token, now) },
 	} {

@@ -56,7 +56,7 @@ func TestFetchTellsWhoWeAre(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := NewVerifier(ca.Trust()).Verify(token, time.Now())
+	id, err := NewVerifier(ca.Trust(), nil).Verify(token, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestOtherUsers(t *testing.T) {
 		}
 		return strings.SplitN(answer, "\n", 2)[0]
 	}
-	id, err := NewVerifier(ca.Trust()).Verify(ask(1, 2), time.Now())
+	id, err := NewVerifier(ca.Trust(), nil).Verify(ask(1, 2), time.Now())
 	if err != nil || id.UID != 1 || id.GID != 2 || id.User != "daemon" {
 		t.Errorf("uid 1: %+v, %v", id, err)
 	}

@@ -11,6 +11,7 @@
 package auth
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"time"
@@ -26,6 +27,8 @@ type Identity struct {
 	Host    string    // the login node whose gauthd signed: the name in its certificate
 	Issued  time.Time // by the clock of Host
 	Expires time.Time // by the clock of Host; Verify allows Skew beyond it
+	// Signer is the certificate of Host, whose key signed.
+	Signer *x509.Certificate
 }
 
 // Times of identity tokens.

@@ -49,7 +49,7 @@ func TestRelaySaysWhoCalls(t *testing.T) {
 			t.Errorf("%d bytes came back as %d, %s", len(text), len(got), response.Status)
 		}
 		token := response.Header.Get("Test-Token")
-		id, err := NewVerifier(ca.Trust()).Verify(token, time.Now())
+		id, err := NewVerifier(ca.Trust(), nil).Verify(token, time.Now())
 		if err != nil || id.UID != uint32(os.Getuid()) || id.GID != uint32(os.Getgid()) || id.Host != "login1" {
 			t.Errorf("%+v, %v", id, err)
 		}

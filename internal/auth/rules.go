@@ -45,6 +45,10 @@ func deed(rpc RPC) string {
 		return "add or remove controllers"
 	case "ClusterService/CreateToken":
 		return "let hosts join"
+	case "ClusterService/Certificates":
+		return "list certificates"
+	case "ClusterService/Revoke":
+		return "revoke certificates"
 	case "ClusterService/Transfer":
 		return "choose the leader"
 	case "ClusterService/Apply":
@@ -102,7 +106,7 @@ func rules(rpc RPC) (rule, bool) {
 	// A controller that holds a certificate has proved a controller's token; it may ask to be a member.
 	case "ClusterService/AddMember":
 		return rule{own: byAdmin, others: byAdmin, machines: controllers}, true
-	case "ClusterService/CreateToken", "ClusterService/RemoveMember", "ClusterService/Transfer",
+	case "ClusterService/CreateToken", "ClusterService/Revoke", "ClusterService/RemoveMember", "ClusterService/Transfer",
 		"ClusterService/Apply", "ClusterService/SetTopology", "ClusterService/Snapshot":
 		return rule{own: byAdmin, others: byAdmin}, true
 
@@ -115,7 +119,7 @@ func rules(rpc RPC) (rule, bool) {
 	case "CreditService/ChangeCredits", "CreditService/Balances", "CreditService/Statement", "CreditService/Prices",
 		"CreditService/Quote":
 		return rule{own: byUser, others: byUser}, true
-	case "CreditService/Verify", "ClusterService/Audit":
+	case "CreditService/Verify", "ClusterService/Audit", "ClusterService/Certificates":
 		return rule{own: byOperator, others: byOperator}, true
 
 	// Rows about others are for those who may see them.

@@ -3,6 +3,7 @@ package auth
 import (
 	"crypto/ed25519"
 	"crypto/sha256"
+	"crypto/x509"
 	"fmt"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ const (
 // token of a known login node costs one signature check and not two. Safe for concurrent use.
 type Verifier struct {
 	trust   *pki.Trust
+	revoked pki.Revoked
 	mu      sync.Mutex
 	tokens  *lru[Identity]
 	signers *lru[signer]
@@ -29,15 +31,18 @@ type Verifier struct {
 
 // signer is a gauthd whose certificate the CA signed.
 type signer struct {
-	host      string
-	key       ed25519.PublicKey
-	notBefore time.Time
-	notAfter  time.Time
+	host string
+	key  ed25519.PublicKey
+	leaf *x509.Certificate
 }
 
-// NewVerifier makes a verifier for the cluster whose CA is given.
-func NewVerifier(trust *pki.Trust) *Verifier {
-	return &Verifier{trust: trust, tokens: newLRU[Identity](maxTokensKept), signers: newLRU[signer](maxSignersKept)}
+// NewVerifier makes a verifier for the cluster whose CA is given. It asks revoked about the signer
+// of each token, also of one that it remembers; nil means that no certificate is ever revoked.
+func NewVerifier(trust *pki.Trust, revoked pki.Revoked) *Verifier {
+	if revoked == nil {
+		revoked = func(pki.Peer, time.Time) error { return nil }
+	}
+	return &Verifier{trust: trust, revoked: revoked, tokens: newLRU[Identity](maxTokensKept), signers: newLRU[signer](maxSignersKept)}
 }
 
 // Verify returns who a token vouches for if it holds at now. The errors wrap ErrBadToken, ErrExpired
@@ -51,9 +56,15 @@ func (v *Verifier) Verify(token string, now time.Time) (Identity, error) {
 	id, known := v.tokens.find(key)
 	v.mu.Unlock()
 	if known {
+		if err := v.checkSigner(id); err != nil {
+			return Identity{}, err
+		}
 		return id, checkTimes(id, now)
 	}
 	id, err := v.verify(token, now)
+	if err == nil {
+		err = v.checkSigner(id)
+	}
 	if err != nil {
 		return Identity{}, err
 	}
@@ -61,6 +72,15 @@ func (v *Verifier) Verify(token string, now time.Time) (Identity, error) {
 	v.tokens.add(key, id)
 	v.mu.Unlock()
 	return id, nil
+}
+
+// checkSigner returns an error that wraps ErrBadToken if the login node's certificate was revoked.
+func (v *Verifier) checkSigner(id Identity) error {
+	peer := pki.Peer{ClusterID: v.trust.ClusterID(), Role: pki.RoleAuth, Name: id.Host}
+	if err := v.revoked(peer, pki.Issued(id.Signer)); err != nil {
+		return fmt.Errorf("%w: %w", ErrBadToken, err)
+	}
+	return nil
 }
 
 func (v *Verifier) verify(token string, now time.Time) (Identity, error) {
@@ -79,7 +99,7 @@ func (v *Verifier) verify(token string, now time.Time) (Identity, error) {
 		return Identity{}, fmt.Errorf("%w: it was altered after %s signed it", ErrBadToken, s.host)
 	}
 	issued := time.UnixMilli(c.issued).UTC()
-	id := Identity{Identity: c.user, Host: s.host, Issued: issued, Expires: issued.Add(c.life)}
+	id := Identity{Identity: c.user, Host: s.host, Issued: issued, Expires: issued.Add(c.life), Signer: s.leaf}
 	return id, checkTimes(id, now)
 }
 
@@ -89,7 +109,7 @@ func (v *Verifier) signer(cert []byte, now time.Time) (signer, error) {
 	v.mu.Lock()
 	s, known := v.signers.find(key)
 	v.mu.Unlock()
-	if known && !now.Before(s.notBefore) && !now.After(s.notAfter) {
+	if known && !now.Before(s.leaf.NotBefore) && !now.After(s.leaf.NotAfter) {
 		return s, nil
 	}
 	peer, leaf, err := v.trust.VerifyDER(cert, now)
@@ -100,7 +120,7 @@ func (v *Verifier) signer(cert []byte, now time.Time) (signer, error) {
 	if peer.Role != pki.RoleAuth || !ok {
 		return signer{}, fmt.Errorf("%w: %w: %s may not vouch for users", ErrBadToken, pki.ErrWrongRole, peer)
 	}
-	s = signer{host: peer.Name, key: public, notBefore: leaf.NotBefore, notAfter: leaf.NotAfter}
+	s = signer{host: peer.Name, key: public, leaf: leaf}
 	v.mu.Lock()
 	v.signers.add(key, s)
 	v.mu.Unlock()

@@ -68,6 +68,9 @@ func (d *Daemon) assemble() {
 		ClusterID: d.trust.ClusterID(), Policy: firstPolicy(d.trust), Clock: d.store.clock.Now,
 		MemberID: d.store.log.Status().ID, Host: d.identity.Peer().Name,
 	})
+	d.trust.SetRevoked(func(peer pki.Peer, issued time.Time) error {
+		return server.CheckRevoked(d.store.replica.View(), peer, issued)
+	})
 	d.peers = client.NewPeers(pki.ClientTLS(d.trust, d.identity))
 	d.filler = &controller.Filler{
 		Replica: d.store.replica, Archive: d.store.archive, Peers: d.peers, Others: d.others, Logger: d.log,
@@ -111,7 +114,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.sweeper.Run, d.renew, d.belong, d.follow, d.heap} {
+	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.sweeper.Run, d.renew, d.recheck, d.belong, d.follow, d.heap} {
 		loops.Go(func() { loop(ctx) })
 	}
 	served := make(chan error, 1)
@@ -152,16 +155,32 @@ func (d *Daemon) handOver() {
 	}
 }
 
-// renew keeps this controller's certificate valid: it holds the CA itself.
+// renew keeps this controller's certificate valid. It asks the leader as every program does,
+// so that the new certificate is recorded and a revoked one is not renewed.
 func (d *Daemon) renew(ctx context.Context) {
-	pki.Renew(ctx, d.cfg.PKIDir, d.identity, func(_ context.Context, csr []byte) ([]byte, error) {
-		leaf := d.identity.Certificate().Leaf
-		grant := pki.Grant{Peer: d.identity.Peer(), Hosts: leaf.DNSNames}
-		for _, ip := range leaf.IPAddresses {
-			grant.Hosts = append(grant.Hosts, ip.String())
-		}
-		return d.ca.Sign(csr, grant, time.Now())
+	pki.Renew(ctx, d.cfg.PKIDir, d.identity, func(ctx context.Context, csr []byte) ([]byte, error) {
+		controllers := append([]string{d.cfg.Advertise}, d.others()...)
+		return pki.RenewFrom(controllers, d.trust, d.identity)(ctx, csr)
 	}, pki.LogRenewals(d.log, d.identity))
+}
+
+// recheckTime is how often open connections between members are checked against revocations.
+const recheckTime = time.Second
+
+// recheck closes connections to members whose certificates were revoked.
+func (d *Daemon) recheck(ctx context.Context) {
+	ticker := time.NewTicker(recheckTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			for _, err := range d.stream.Recheck(d.trust.CheckConnection) {
+				d.log.Warn("connection to a member closed", "err", err)
+			}
+		}
+	}
 }
 
 // storage is what a controller keeps on disk.

@@ -16,13 +16,15 @@ import (
 	"net/url"
 	"path/filepath"
 	"time"
+
+	"github.com/greylag/greylag/internal/command"
 )
 
 // Lifetimes of certificates.
 const (
 	// Lifetime of a leaf. Renewal starts at two thirds, so a daemon can miss its controllers for ten
 	// days before it must join again.
-	Lifetime = 30 * 24 * time.Hour
+	Lifetime = command.CertificateLife
 	// caLifetime outlives a cluster's hardware: there is no rotation of the CA.
 	caLifetime = 20 * 365 * 24 * time.Hour
 	// backdate lets a host whose clock is behind accept a certificate that was just signed.
@@ -209,6 +211,9 @@ func leafTemplate(grant Grant, now time.Time) *x509.Certificate {
 	template.ExtKeyUsage = usage
 	return template
 }
+
+// Issued returns the instant of the issue of a certificate that Sign made, in whole seconds.
+func Issued(leaf *x509.Certificate) time.Time { return leaf.NotBefore.Add(backdate) }
 
 // keyFits refuses kinds of keys that the rest of the cluster does not expect of a role.
 func keyFits(public any, role Role) error {

@@ -49,6 +49,8 @@ var (
 	ErrUntrusted = errors.New("certificate is not trusted by this cluster")
 	// ErrWrongRole marks a certificate of this cluster whose role may not do this.
 	ErrWrongRole = errors.New("certificate has the wrong role")
+	// ErrRevoked marks a certificate of this cluster that an administrator revoked.
+	ErrRevoked = errors.New("certificate was revoked")
 )
 
 const scheme = "greylag"

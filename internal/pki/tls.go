@@ -32,10 +32,13 @@ func ServerTLS(t *Trust, id *Identity) *tls.Config {
 			default:
 				peer, err = t.ours(state.PeerCertificates[0])
 			}
-			if err == nil && state.NegotiatedProtocol == ALPNRaft && peer.Role != RoleController {
-				err = fmt.Errorf("%w: raft is for controllers, this is %s", ErrWrongRole, describe(peer))
+			if err != nil || state.NegotiatedProtocol != ALPNRaft {
+				return err
 			}
-			return err
+			if peer.Role != RoleController {
+				return fmt.Errorf("%w: raft is for controllers, this is %s", ErrWrongRole, describe(peer))
+			}
+			return t.checkRevoked(peer, state.PeerCertificates[0])
 		},
 	}
 }
@@ -101,7 +104,7 @@ func (t *Trust) controller(leaf *x509.Certificate) error {
 	if peer.Role != RoleController {
 		return fmt.Errorf("%w: dialled a controller, reached %s", ErrWrongRole, peer)
 	}
-	return nil
+	return t.checkRevoked(peer, leaf)
 }
 
 func pinned(chain []*x509.Certificate, pin Fingerprint) (*Trust, error) {

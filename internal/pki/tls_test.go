@@ -338,3 +338,40 @@ func BenchmarkVerify(b *testing.B) {
 		}
 	}
 }
+
+func TestRevokedControllersSpeakNoRaft(t *testing.T) {
+	ca := testCA(t, "prod")
+	ctl, _ := testIdentity(t, ca, RoleController, "ctl1")
+	gone, _ := testIdentity(t, ca, RoleController, "ctl2")
+	checking, err := ParseTrust(ca.Trust().PEM())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checking.SetRevoked(func(peer Peer, issued time.Time) error {
+		if peer == gone.Peer() && !issued.After(Issued(gone.Certificate().Leaf)) {
+			return fmt.Errorf("%w: %s", ErrRevoked, peer)
+		}
+		return nil
+	})
+	for name, c := range map[string]struct {
+		server, client *tls.Config
+		refused        bool
+	}{
+		"it dials":                     {ServerTLS(checking, ctl), RaftTLS(checking, gone), true},
+		"it is dialed":                 {ServerTLS(ca.Trust(), gone), RaftTLS(checking, ctl), true},
+		"it is dialed for a call":      {ServerTLS(ca.Trust(), gone), ClientTLS(checking, ctl), true},
+		"another dials":                {ServerTLS(checking, ctl), RaftTLS(checking, ctl), false},
+		"it calls, to be answered why": {ServerTLS(checking, ctl), ClientTLS(ca.Trust(), gone), false},
+	} {
+		if _, err := handshake(t, c.server, c.client); (err != nil) != c.refused || c.refused && !strings.Contains(err.Error(), "revoked") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	state, err := handshake(t, ServerTLS(ca.Trust(), ctl), RaftTLS(ca.Trust(), gone))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checking.CheckConnection(state); !errors.Is(err, ErrRevoked) {
+		t.Errorf("a connection that was open: %v", err)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,11 +22,42 @@ type Fingerprint [sha256.Size]byte
 func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
 
 // Trust is the public half of the cluster's CA: enough to tell who a peer is, not to make one.
-// It is immutable and safe for concurrent use.
+// It is safe for concurrent use.
 type Trust struct {
 	clusterID string
 	cert      *x509.Certificate
 	pool      *x509.CertPool
+	revoked   atomic.Pointer[Revoked]
+}
+
+// Revoked returns an error that wraps ErrRevoked if the certificate of peer that was issued at that
+// time is revoked, else nil.
+type Revoked func(peer Peer, issued time.Time) error
+
+// SetRevoked has raft connections, and the certificates of controllers that are dialled, checked
+// against the revocations that a controller knows. Other connections are checked call by call.
+func (t *Trust) SetRevoked(check Revoked) { t.revoked.Store(&check) }
+
+// checkRevoked returns an error that wraps ErrRevoked for a revoked certificate.
+func (t *Trust) checkRevoked(peer Peer, leaf *x509.Certificate) error {
+	check := t.revoked.Load()
+	if check == nil {
+		return nil
+	}
+	return (*check)(peer, Issued(leaf))
+}
+
+// CheckConnection returns an error if the peer at the other end of a finished handshake may no
+// longer be connected: its certificate has expired or was revoked.
+func (t *Trust) CheckConnection(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	peer, err := t.Verify(state.PeerCertificates[0], time.Now())
+	if err != nil {
+		return err
+	}
+	return t.checkRevoked(peer, state.PeerCertificates[0])
 }
 
 func newTrust(der []byte) (*Trust, error) {

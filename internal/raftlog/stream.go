@@ -4,7 +4,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -37,6 +39,9 @@ type TLSStream struct {
 	incoming chan net.Conn
 	once     sync.Once
 	closed   chan struct{}
+
+	mu   sync.Mutex
+	open map[*streamConn]struct{} // in both directions
 }
 
 // NewTLSStream returns a stream that dials with config; it sets the protocol, and
@@ -45,17 +50,49 @@ type TLSStream struct {
 func NewTLSStream(addr net.Addr, config *tls.Config) *TLSStream {
 	config = config.Clone()
 	config.NextProtos = []string{ALPN}
-	return &TLSStream{addr: addr, config: config, incoming: make(chan net.Conn), closed: make(chan struct{})}
+	return &TLSStream{
+		addr: addr, config: config, incoming: make(chan net.Conn), closed: make(chan struct{}),
+		open: make(map[*streamConn]struct{}),
+	}
+}
+
+// Recheck closes every open connection for which check returns an error, such as one to a member
+// whose certificate was revoked. It returns the errors.
+func (s *TLSStream) Recheck(check func(tls.ConnectionState) error) []error {
+	s.mu.Lock()
+	open := slices.Collect(maps.Keys(s.open))
+	s.mu.Unlock()
+	var errs []error
+	for _, c := range open {
+		if err := check(c.state); err != nil {
+			errs = append(errs, fmt.Errorf("member at %s: %w", c.RemoteAddr(), err))
+			c.Close()
+		}
+	}
+	return errs
+}
+
+// keep lists a connection until it is closed.
+func (s *TLSStream) keep(conn net.Conn, state tls.ConnectionState) *streamConn {
+	c := &streamConn{Conn: conn, state: state, stream: s, closed: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[c] = struct{}{}
+	return c
 }
 
 // Handle takes over a connection and returns when it is closed, as the handlers in
 // http.Server.TLSNextProto have to. A connection that did not negotiate ALPN is closed.
 func (s *TLSStream) Handle(conn net.Conn) {
 	defer conn.Close()
-	if t, ok := conn.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol != ALPN {
-		return
+	var state tls.ConnectionState
+	if t, ok := conn.(*tls.Conn); ok {
+		if state = t.ConnectionState(); state.NegotiatedProtocol != ALPN {
+			return
+		}
 	}
-	c := &handedConn{Conn: conn, closed: make(chan struct{})}
+	c := s.keep(conn, state)
+	defer c.Close()
 	select {
 	case s.incoming <- c:
 	case <-s.closed:
@@ -67,16 +104,26 @@ func (s *TLSStream) Handle(conn net.Conn) {
 	}
 }
 
-// handedConn tells Handle when raft is done with the connection.
-type handedConn struct {
+// streamConn is an open connection. It reports to Handle when raft is done with it.
+type streamConn struct {
 	net.Conn
+	state  tls.ConnectionState
+	stream *TLSStream
 	once   sync.Once
 	closed chan struct{}
 }
 
+// ConnectionState is that of the handshake.
+func (c *streamConn) ConnectionState() tls.ConnectionState { return c.state }
+
 // Close closes the connection.
-func (c *handedConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
+func (c *streamConn) Close() error {
+	c.once.Do(func() {
+		close(c.closed)
+		c.stream.mu.Lock()
+		defer c.stream.mu.Unlock()
+		delete(c.stream.open, c)
+	})
 	return c.Conn.Close()
 }
 
@@ -117,5 +164,5 @@ func (s *TLSStream) Dial(addr string, timeout time.Duration) (net.Conn, error) {
 	if conn.ConnectionState().NegotiatedProtocol != ALPN {
 		return nil, errors.Join(fmt.Errorf("dial member: %s does not speak %s", addr, ALPN), conn.Close())
 	}
-	return conn, nil
+	return s.keep(conn, conn.ConnectionState()), nil
 }

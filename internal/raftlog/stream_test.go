@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -182,4 +183,49 @@ func FuzzTarget(f *testing.F) {
 			t.Fatalf("%+v became %+v, %v", p, again, err)
 		}
 	})
+}
+
+// TestRecheckClosesConnectionsInBothDirections covers a member whose certificate is revoked while
+// it is connected.
+func TestRecheckClosesConnectionsInBothDirections(t *testing.T) {
+	t.Parallel()
+	base := authority(t)
+	refuse := func(state tls.ConnectionState) error {
+		if state.NegotiatedProtocol != ALPN || len(state.PeerCertificates) != 1 {
+			t.Errorf("checked %q with %d certificates", state.NegotiatedProtocol, len(state.PeerCertificates))
+		}
+		return errors.New("revoked")
+	}
+	for name, rechecked := range map[string]func(dialed, accepted *TLSStream) *TLSStream{
+		"by the member that dialed":   func(d, _ *TLSStream) *TLSStream { return d },
+		"by the member that accepted": func(_, a *TLSStream) *TLSStream { return a },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dialing, accepting := serveAPI(t, base), serveAPI(t, base)
+			here, err := dialing.Dial(accepting.Addr().String(), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			there, err := accepting.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stream := rechecked(dialing, accepting)
+			if errs := stream.Recheck(func(tls.ConnectionState) error { return nil }); len(errs) != 0 {
+				t.Fatal(errs)
+			}
+			if errs := stream.Recheck(refuse); len(errs) != 1 || !strings.Contains(errs[0].Error(), "revoked") {
+				t.Fatal(errs)
+			}
+			for _, conn := range []net.Conn{here, there} {
+				conn.SetDeadline(time.Now().Add(time.Minute))
+				if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("the connection stays open: %v", err)
+				}
+			}
+			if errs := stream.Recheck(refuse); len(errs) != 0 {
+				t.Errorf("a closed connection is still listed: %v", errs)
+			}
+		})
+	}
 }

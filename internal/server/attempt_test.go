@@ -198,6 +198,8 @@ func TestOnlyNodesNameAnAttempt(t *testing.T) {
 			want = http.StatusOK
 		case "other+controller":
 			want = http.StatusUnauthorized
+		case "outsider": // no member: its caller asks another controller
+			want = http.StatusServiceUnavailable
 		}
 		if response.StatusCode != want {
 			t.Errorf("%s names an attempt: %s, want %d", p.name, response.Status, want)

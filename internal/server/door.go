@@ -151,11 +151,15 @@ func (s *Server) identify(r *http.Request, rpc auth.RPC) (*caller, error) {
 			c.Machine, c.via, c.leaf = peer, peer, r.TLS.PeerCertificates[0]
 		}
 	}
-	if origin := r.Header.Get(forwardedHeader); origin != "" && c.Machine.Role == pki.RoleController {
-		c.Machine = originOf(origin, c.Machine.ClusterID)
-		c.source, c.leaf, c.passed = r.Header.Get(sourceHeader), nil, true
-	} else {
-		r.Header.Del(forwardedHeader)
+	err := s.checkCertificates(c)
+	switch {
+	case err != nil && c.via.Role == pki.RoleController && r.Header.Get(forwardedHeader) != "":
+		return nil, errPassedOn
+	case err == nil:
+		err = s.originate(r, c)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if text := r.Header.Get(auth.AttemptHeader); text != "" {
 		return c, s.identifyAttempt(r, c, text)
@@ -176,7 +180,34 @@ func (s *Server) identify(r *http.Request, rpc auth.RPC) (*caller, error) {
 		return nil, err
 	}
 	c.User, c.Role = id, auth.RoleOf(s.cfg.State.View().Policy(), id.Identity)
-	return c, nil
+	return c, s.checkCertificates(c)
+}
+
+// originate puts the program in the caller's place whose call a controller passes on.
+func (s *Server) originate(r *http.Request, c *caller) error {
+	origin := r.Header.Get(forwardedHeader)
+	if origin == "" || c.Machine.Role != pki.RoleController {
+		r.Header.Del(forwardedHeader)
+		return nil
+	}
+	leaf, err := passedCertificate(r.Header)
+	if err != nil {
+		return err
+	}
+	c.Machine, c.leaf = originOf(origin, c.Machine.ClusterID), leaf
+	c.source, c.passed = r.Header.Get(sourceHeader), true
+	if leaf == nil {
+		return nil
+	}
+	peer, err := s.cfg.Trust.Verify(leaf, s.cfg.Clock())
+	if err != nil {
+		return err
+	}
+	if c.Machine.Role != "" && peer != c.Machine {
+		return fmt.Errorf("%w: the certificate passed on is of %s", pki.ErrUntrusted, peer)
+	}
+	c.Machine = peer
+	return s.checkCertificates(c)
 }
 
 // founded waits, where a call is answered from this controller's state, until there is one:

@@ -71,7 +71,7 @@ func codes(err error) connect.Code {
 		{auth.ErrBadToken, connect.CodeUnauthenticated}, {auth.ErrExpired, connect.CodeUnauthenticated},
 		{auth.ErrClock, connect.CodeUnauthenticated},
 		{pki.ErrBadToken, connect.CodePermissionDenied}, {pki.ErrBadRequest, connect.CodeInvalidArgument},
-		{pki.ErrBadPeer, connect.CodeInvalidArgument},
+		{pki.ErrBadPeer, connect.CodeInvalidArgument}, {pki.ErrRevoked, connect.CodeUnauthenticated}, {pki.ErrUntrusted, connect.CodeUnauthenticated},
 		{context.DeadlineExceeded, connect.CodeDeadlineExceeded}, {context.Canceled, connect.CodeCanceled},
 	} {
 		if errors.Is(err, row.is) {
@@ -136,6 +136,9 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	}
 	if errors.Is(err, errNoLeader) {
 		told.Meta().Set(codeHeader, client.CodeNoLeader)
+	}
+	if gone, ok := errors.AsType[*revokedError](err); ok && gone.role == pki.RoleController {
+		told.Meta().Set(codeHeader, client.CodeRemoved) // it cannot become a member any more
 	}
 	if code == connect.CodeUnavailable {
 		if id, addr := s.cfg.Log.Leader(); addr != "" && id != s.cfg.ID {
@@ -208,8 +211,9 @@ func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 		if c := callerOf(ctx); c.attempt != nil {
 			go a.s.endWithAttempt(ctx, c, cancel)
 		}
+		defer a.s.streams.enter(callerOf(ctx), cancel)()
 		err = next(ctx, conn)
-		if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errStopping) || errors.Is(cause, auth.ErrAttemptEnded)) {
+		if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errStopping) || errors.Is(cause, auth.ErrAttemptEnded) || errors.Is(cause, pki.ErrRevoked)) {
 			err = cause
 		}
 		if err != nil {

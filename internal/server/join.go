@@ -50,6 +50,7 @@ func (s *clusterService) CreateToken(ctx context.Context, p *greylagv1.CreateTok
 	// seen opens nothing and expires.
 	if _, _, err := propose[*command.Done](ctx, s.Server, &command.CreateToken{
 		Actor: c.actor(), Hash: cluster.Digest(hash), Kind: tokenKind(token.Role), Expires: cluster.InstantOf(token.Expires),
+		Name: p.GetName(), Replace: p.GetReplace(),
 	}); err != nil {
 		return nil, err
 	}
@@ -75,12 +76,13 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 		grant.Hosts = hostsOf(p.GetAdvertise())
 	}
 	// Signed before the token is used up: a bad request must not cost it.
-	certificate, err := s.cfg.CA.Sign(p.GetCsr(), grant, now)
+	certificate, record, err := s.issue(p.GetCsr(), grant, command.CertificateJoined)
 	if err != nil {
 		return nil, err
 	}
+	record.Token = token.ID()
 	if _, _, err := propose[*command.Done](ctx, s.Server, &command.UseToken{
-		Hash: cluster.Digest(token.Hash()), Kind: tokenKind(token.Role), Name: user(p),
+		Hash: cluster.Digest(token.Hash()), Kind: tokenKind(token.Role), Name: user(p), Certificate: record,
 	}); err != nil {
 		return nil, err
 	}
@@ -120,13 +122,19 @@ func hostsOf(advertise string) []string {
 	return []string{host}
 }
 
-// Renew exchanges a certificate that is still valid for a newer one. Every
-// controller can: what it vouches for is what the old certificate says.
+// Renew exchanges a certificate that is still valid for a newer one of the same holder.
 func (s *clusterService) Renew(ctx context.Context, p *greylagv1.RenewRequest) (*greylagv1.RenewResponse, error) {
 	c := callerOf(ctx)
-	grant := pki.Grant{Peer: c.Machine, Hosts: c.hosts()}
-	certificate, err := s.cfg.CA.Sign(p.GetCsr(), grant, s.cfg.Clock())
+	if c.leaf == nil {
+		return nil, refused(command.InvalidArgument, "", "a certificate is renewed over a connection that shows it")
+	}
+	certificate, record, err := s.issue(p.GetCsr(), pki.Grant{Peer: c.Machine, Hosts: c.hosts()}, command.CertificateRenewed)
 	if err != nil {
+		return nil, err
+	}
+	if _, _, err := propose[*command.Done](ctx, s.Server, &command.RecordCertificate{
+		Certificate: record, Prior: cluster.InstantOf(pki.Issued(c.leaf)),
+	}); err != nil {
 		return nil, err
 	}
 	s.log.Info("certificate renewed", "role", c.Machine.Role, "name", c.Machine.Name)

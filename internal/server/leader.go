@@ -37,7 +37,7 @@ func placeOf(rpc auth.RPC) place {
 		"ClusterService/Snapshot":
 		return history
 	case "JobService/Submit", "JobService/Cancel", "JobService/Update", "JobService/Logs",
-		"ClusterService/UpdateNodes", "ClusterService/CreateToken", "ClusterService/Join",
+		"ClusterService/UpdateNodes", "ClusterService/CreateToken", "ClusterService/Join", "ClusterService/Renew", "ClusterService/Revoke",
 		"ClusterService/AddMember", "ClusterService/RemoveMember", "ClusterService/Transfer", "ClusterService/Apply",
 		"AccountService/EditAccounts", "AccountService/LoadAccounts", "CreditService/ChangeCredits":
 		return atLeader
@@ -139,6 +139,7 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *caller, addr st
 			p.Out.ContentLength = length
 			p.Out.Header.Set(forwardedHeader, origin)
 			p.Out.Header.Set(sourceHeader, c.source)
+			setCertificate(p.Out.Header, c.leaf)
 		},
 		ModifyResponse: func(response *http.Response) error {
 			response.Header.Set(leaderHeader, addr)

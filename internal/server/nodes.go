@@ -45,6 +45,9 @@ func (s *nodeService) Register(ctx context.Context, p *greylagv1.RegisterRequest
 	if err != nil {
 		return nil, err
 	}
+	if leaf := callerOf(ctx).leaf; leaf != nil {
+		cmd.Issued = cluster.InstantOf(pki.Issued(leaf))
+	}
 	if n, ok := s.cfg.State.View().Node(name); ok && n.BootID != cmd.Node.BootID && s.logs.inSession(name) {
 		// A host that was started anew comes in when the connection of its former
 		// life is given up, half a minute after it at most.

@@ -173,7 +173,9 @@ type Server struct {
 	// explaining holds the one explanation under way: each may cost a pass.
 	explaining chan struct{}
 	guesses    guesses
-	retiring   sync.Mutex      // held while it is checked that others have votes, and one is retired
+	retiring   sync.Mutex // held while it is checked that others have votes, and one is retired
+	streams    openStreams
+	unrecorded chan seen
 	closing    context.Context // ends when the server stops: streams end then
 	stop       context.CancelFunc
 }
@@ -200,10 +202,11 @@ func New(cfg Config) *Server {
 		cfg.Logger = slog.Default()
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, verifier: auth.NewVerifier(cfg.Trust), mux: http.NewServeMux(),
+		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(),
 		errors: connect.NewErrorWriter(), limits: newLimits(cfg.Limits), budget: &budget{callers: make(map[string]int)}, logs: newLogDesks(),
-		explaining: make(chan struct{}, 1),
+		explaining: make(chan struct{}, 1), unrecorded: make(chan seen, 16),
 	}
+	s.verifier = auth.NewVerifier(cfg.Trust, s.revoked)
 	s.closing, s.stop = context.WithCancel(context.Background())
 	options := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(maxBody),
@@ -250,6 +253,7 @@ func protocols() *http.Protocols {
 // Serve answers on a listener until Close. The listener brings bare connections:
 // TLS is the server's.
 func (s *Server) Serve(l net.Listener) error {
+	go s.watchCertificates() // ends with Close
 	err := s.http.ServeTLS(l, "", "")
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

@@ -47,8 +47,8 @@ func (h *CertificateHolder) Valid(now cluster.Instant) (command.Certificate, boo
 	return command.Certificate{}, false
 }
 
-// newest is the latest issue time known of the holder.
-func (h *CertificateHolder) newest() cluster.Instant {
+// Newest is the latest issue time, or revocation, known of the holder.
+func (h *CertificateHolder) Newest() cluster.Instant {
 	at := h.RevokedThrough
 	for i := range h.Certificates {
 		at = max(at, h.Certificates[i].Issued)
@@ -109,7 +109,7 @@ func (v *View) CertificateHolders() iter.Seq[*CertificateHolder] {
 func (v *View) NextCertificate(role, name string, now cluster.Instant) cluster.Instant {
 	at := now.Time().Truncate(certificateTimeScale)
 	if h, known := v.holders.Get(holderKey{role, name}); known {
-		if last := h.newest(); cluster.InstantOf(at) <= last {
+		if last := h.Newest(); cluster.InstantOf(at) <= last {
 			at = last.Time().Truncate(certificateTimeScale).Add(certificateTimeScale)
 		}
 	}
@@ -170,7 +170,7 @@ func (s *State) addCertificate(c *command.Certificate) *command.Refusal {
 	switch {
 	case !known && s.holders.Len() >= maxHolders:
 		return refusef(command.Exhausted, "there are %d holders of certificates already", maxHolders)
-	case known && c.Issued <= old.newest() && (c.Origin != command.CertificateSeen || old.Revoked(c.Issued)):
+	case known && c.Issued <= old.Newest() && (c.Origin != command.CertificateSeen || old.Revoked(c.Issued)):
 		return hinting(refusef(command.Conflict, "another certificate of %s %s was issued or revoked at the same time", c.Role, c.Name), "run the command again")
 	}
 	h := CertificateHolder{Role: c.Role, Name: c.Name}
@@ -212,7 +212,7 @@ func (s *State) revoke(role, name, by, reason string) bool {
 	if known {
 		h = *old
 	}
-	h.RevokedThrough = max(s.now, h.newest())
+	h.RevokedThrough = max(s.now, h.Newest())
 	h.RevokedAt, h.RevokedBy, h.Reason = s.now, by, plain(reason)
 	s.putHolder(&h)
 	return true

@@ -124,7 +124,7 @@ func (s *State) joinName(t token, c *command.Certificate) *command.Refusal {
 	if old, known := s.holders.Get(holderKey{c.Role, c.Name}); known {
 		h = *old
 	}
-	if c.Issued > h.newest() { // else addCertificate refuses
+	if c.Issued > h.Newest() { // else addCertificate refuses
 		h.RevokedThrough, h.RevokedAt, h.RevokedBy, h.Reason = c.Issued-1, s.now, t.by, "replaced by a host that joined"
 		s.putHolder(&h)
 	}

@@ -182,10 +182,10 @@ func (t *tool) node() *cobra.Command {
 	force := false
 	remove := &cobra.Command{
 		Use: "remove NODES", Short: "Forget nodes that are gone", Args: cobra.MinimumNArgs(1),
-		Long: `Forgets nodes, and with them why they were drained. It refuses while jobs run there. A node
-that answers comes back at once: stop its gnoded first. Of one that is silent the jobs may
-still run: they are given up once it has been silent for node_timeout, or at once with
---force; then they run again elsewhere or end as NODE_FAIL.`,
+		Long: `Removes nodes, and with them why they were drained, and revokes their certificates: such a host
+comes back only by gctl join with a new token. It refuses while jobs run there. Of a silent node
+the jobs may still run: they are given up once it has been silent for node_timeout, or at once
+with --force; then they run again elsewhere or end as NODE_FAIL.`,
 		ValidArgsFunction: t.candidates(cli.NodeNames),
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "remove", Force: force}, args)

@@ -1579,8 +1579,10 @@ func (x *UpdateNodesResponse) GetIndex() uint64 {
 type CreateTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`   // node controller auth
-	Valid         *durationpb.Duration   `protobuf:"bytes,3,opt,name=valid,proto3" json:"valid,omitempty"` // 0: one hour
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`        // node controller auth
+	Valid         *durationpb.Duration   `protobuf:"bytes,3,opt,name=valid,proto3" json:"valid,omitempty"`      // 0: one hour
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`        // of the host that may use it; empty: any unused name
+	Replace       bool                   `protobuf:"varint,5,opt,name=replace,proto3" json:"replace,omitempty"` // the name may be in use: its certificates so far are revoked when it is used
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1634,6 +1636,20 @@ func (x *CreateTokenRequest) GetValid() *durationpb.Duration {
 		return x.Valid
 	}
 	return nil
+}
+
+func (x *CreateTokenRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateTokenRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
 }
 
 type CreateTokenResponse struct {
@@ -1928,6 +1944,391 @@ func (x *RenewResponse) GetCertificate() []byte {
 	return nil
 }
 
+type CertificatesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertificatesRequest) Reset() {
+	*x = CertificatesRequest{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertificatesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertificatesRequest) ProtoMessage() {}
+
+func (x *CertificatesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertificatesRequest.ProtoReflect.Descriptor instead.
+func (*CertificatesRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CertificatesRequest) GetRead() *Read {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+type CertificatesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AsOf          *AsOf                  `protobuf:"bytes,1,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	Holders       []*CertificateHolder   `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"` // by role and name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertificatesResponse) Reset() {
+	*x = CertificatesResponse{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertificatesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertificatesResponse) ProtoMessage() {}
+
+func (x *CertificatesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertificatesResponse.ProtoReflect.Descriptor instead.
+func (*CertificatesResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CertificatesResponse) GetAsOf() *AsOf {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
+func (x *CertificatesResponse) GetHolders() []*CertificateHolder {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
+}
+
+// CertificateHolder is a host that certificates were issued to, or whose certificates were revoked.
+type CertificateHolder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"` // node controller auth
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Certificates  []*Certificate         `protobuf:"bytes,3,rep,name=certificates,proto3" json:"certificates,omitempty"` // that have not expired, in the order of issue
+	Revoked       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=revoked,proto3" json:"revoked,omitempty"`           // when; absent: never
+	RevokedBy     string                 `protobuf:"bytes,5,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertificateHolder) Reset() {
+	*x = CertificateHolder{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertificateHolder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertificateHolder) ProtoMessage() {}
+
+func (x *CertificateHolder) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertificateHolder.ProtoReflect.Descriptor instead.
+func (*CertificateHolder) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *CertificateHolder) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *CertificateHolder) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CertificateHolder) GetCertificates() []*Certificate {
+	if x != nil {
+		return x.Certificates
+	}
+	return nil
+}
+
+func (x *CertificateHolder) GetRevoked() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Revoked
+	}
+	return nil
+}
+
+func (x *CertificateHolder) GetRevokedBy() string {
+	if x != nil {
+		return x.RevokedBy
+	}
+	return ""
+}
+
+func (x *CertificateHolder) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type Certificate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Serial        string                 `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"` // hexadecimal
+	Issued        *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=issued,proto3" json:"issued,omitempty"`
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires,proto3" json:"expires,omitempty"`
+	Origin        string                 `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"` // joined renewed seen
+	Token         string                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`   // public ID of the join token
+	Revoked       bool                   `protobuf:"varint,6,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	Ca            string                 `protobuf:"bytes,7,opt,name=ca,proto3" json:"ca,omitempty"` // first digits of the issuing CA's fingerprint
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Certificate) Reset() {
+	*x = Certificate{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Certificate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Certificate) ProtoMessage() {}
+
+func (x *Certificate) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
+func (*Certificate) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Certificate) GetSerial() string {
+	if x != nil {
+		return x.Serial
+	}
+	return ""
+}
+
+func (x *Certificate) GetIssued() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Issued
+	}
+	return nil
+}
+
+func (x *Certificate) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *Certificate) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *Certificate) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *Certificate) GetRevoked() bool {
+	if x != nil {
+		return x.Revoked
+	}
+	return false
+}
+
+func (x *Certificate) GetCa() string {
+	if x != nil {
+		return x.Ca
+	}
+	return ""
+}
+
+type RevokeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"` // though too few controllers are left for a majority
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeRequest) Reset() {
+	*x = RevokeRequest{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeRequest) ProtoMessage() {}
+
+func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
+func (*RevokeRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *RevokeRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RevokeRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *RevokeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RevokeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RevokeRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type RevokeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeResponse) Reset() {
+	*x = RevokeResponse{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeResponse) ProtoMessage() {}
+
+func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeResponse.ProtoReflect.Descriptor instead.
+func (*RevokeResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+}
+
 type AddMemberRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1938,7 +2339,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2351,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2364,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -1988,7 +2389,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2401,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2414,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 type RemoveMemberRequest struct {
@@ -2025,7 +2426,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2438,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2451,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -2068,7 +2469,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2481,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2494,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 type TransferRequest struct {
@@ -2105,7 +2506,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2518,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2531,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TransferRequest) GetId() string {
@@ -2149,7 +2550,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2562,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2575,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TransferResponse) GetLeader() string {
@@ -2193,7 +2594,7 @@ type PolicyRequest struct {
 
 func (x *PolicyRequest) Reset() {
 	*x = PolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2606,7 @@ func (x *PolicyRequest) String() string {
 func (*PolicyRequest) ProtoMessage() {}
 
 func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2619,7 @@ func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
 func (*PolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PolicyRequest) GetRead() *Read {
@@ -2239,7 +2640,7 @@ type PolicyResponse struct {
 
 func (x *PolicyResponse) Reset() {
 	*x = PolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2652,7 @@ func (x *PolicyResponse) String() string {
 func (*PolicyResponse) ProtoMessage() {}
 
 func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2665,7 @@ func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyResponse.ProtoReflect.Descriptor instead.
 func (*PolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PolicyResponse) GetToml() string {
@@ -2301,7 +2702,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2714,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2727,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ApplyRequest) GetRequestId() string {
@@ -2375,7 +2776,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +2788,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +2801,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ApplyResponse) GetDiff() string {
@@ -2433,7 +2834,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2846,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2859,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SnapshotRequest) GetHistory() bool {
@@ -2478,7 +2879,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2891,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2904,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SnapshotResponse) GetData() []byte {
@@ -2528,7 +2929,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +2941,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +2954,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 type ReadIndexResponse struct {
@@ -2565,7 +2966,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2978,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2991,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -2610,7 +3011,7 @@ type FinishedRequest struct {
 
 func (x *FinishedRequest) Reset() {
 	*x = FinishedRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +3023,7 @@ func (x *FinishedRequest) String() string {
 func (*FinishedRequest) ProtoMessage() {}
 
 func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +3036,7 @@ func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedRequest.ProtoReflect.Descriptor instead.
 func (*FinishedRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FinishedRequest) GetFrom() uint64 {
@@ -2662,7 +3063,7 @@ type FinishedResponse struct {
 
 func (x *FinishedResponse) Reset() {
 	*x = FinishedResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +3075,7 @@ func (x *FinishedResponse) String() string {
 func (*FinishedResponse) ProtoMessage() {}
 
 func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +3088,7 @@ func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedResponse.ProtoReflect.Descriptor instead.
 func (*FinishedResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FinishedResponse) GetRecords() [][]byte {
@@ -2715,7 +3116,7 @@ type RowsRequest struct {
 
 func (x *RowsRequest) Reset() {
 	*x = RowsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +3128,7 @@ func (x *RowsRequest) String() string {
 func (*RowsRequest) ProtoMessage() {}
 
 func (x *RowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +3141,7 @@ func (x *RowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowsRequest.ProtoReflect.Descriptor instead.
 func (*RowsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RowsRequest) GetJournal() uint32 {
@@ -2773,7 +3174,7 @@ type RowsResponse struct {
 
 func (x *RowsResponse) Reset() {
 	*x = RowsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +3186,7 @@ func (x *RowsResponse) String() string {
 func (*RowsResponse) ProtoMessage() {}
 
 func (x *RowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +3199,7 @@ func (x *RowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowsResponse.ProtoReflect.Descriptor instead.
 func (*RowsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RowsResponse) GetRows() [][]byte {
@@ -2817,7 +3218,7 @@ type BlobRequest struct {
 
 func (x *BlobRequest) Reset() {
 	*x = BlobRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2829,7 +3230,7 @@ func (x *BlobRequest) String() string {
 func (*BlobRequest) ProtoMessage() {}
 
 func (x *BlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2842,7 +3243,7 @@ func (x *BlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobRequest.ProtoReflect.Descriptor instead.
 func (*BlobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BlobRequest) GetDigests() [][]byte {
@@ -2861,7 +3262,7 @@ type BlobResponse struct {
 
 func (x *BlobResponse) Reset() {
 	*x = BlobResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +3274,7 @@ func (x *BlobResponse) String() string {
 func (*BlobResponse) ProtoMessage() {}
 
 func (x *BlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +3287,7 @@ func (x *BlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobResponse.ProtoReflect.Descriptor instead.
 func (*BlobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BlobResponse) GetContents() [][]byte {
@@ -3054,12 +3455,14 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x05force\x18\x05 \x01(\bR\x05force\"A\n" +
 	"\x13UpdateNodesResponse\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index\"x\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"\xa6\x01\n" +
 	"\x12CreateTokenRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12/\n" +
-	"\x05valid\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05valid\"a\n" +
+	"\x05valid\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05valid\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x18\n" +
+	"\areplace\x18\x05 \x01(\bR\areplace\"a\n" +
 	"\x13CreateTokenResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x124\n" +
 	"\aexpires\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"g\n" +
@@ -3079,7 +3482,36 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"1\n" +
 	"\rRenewResponse\x12 \n" +
-	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"<\n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\";\n" +
+	"\x13CertificatesRequest\x12$\n" +
+	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"v\n" +
+	"\x14CertificatesResponse\x12%\n" +
+	"\x05as_of\x18\x01 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x127\n" +
+	"\aholders\x18\x02 \x03(\v2\x1d.greylag.v1.CertificateHolderR\aholders\"\xe5\x01\n" +
+	"\x11CertificateHolder\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12;\n" +
+	"\fcertificates\x18\x03 \x03(\v2\x17.greylag.v1.CertificateR\fcertificates\x124\n" +
+	"\arevoked\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\arevoked\x12\x1d\n" +
+	"\n" +
+	"revoked_by\x18\x05 \x01(\tR\trevokedBy\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"\xe7\x01\n" +
+	"\vCertificate\x12\x16\n" +
+	"\x06serial\x18\x01 \x01(\tR\x06serial\x122\n" +
+	"\x06issued\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06issued\x124\n" +
+	"\aexpires\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x16\n" +
+	"\x06origin\x18\x04 \x01(\tR\x06origin\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\tR\x05token\x12\x18\n" +
+	"\arevoked\x18\x06 \x01(\bR\arevoked\x12\x0e\n" +
+	"\x02ca\x18\a \x01(\tR\x02ca\"\x84\x01\n" +
+	"\rRevokeRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05force\x18\x05 \x01(\bR\x05force\"\x10\n" +
+	"\x0eRevokeResponse\"<\n" +
 	"\x10AddMemberRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x13\n" +
@@ -3131,7 +3563,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vBlobRequest\x12\x18\n" +
 	"\adigests\x18\x01 \x03(\fR\adigests\"*\n" +
 	"\fBlobResponse\x12\x1a\n" +
-	"\bcontents\x18\x01 \x03(\fR\bcontents2\xd9\t\n" +
+	"\bcontents\x18\x01 \x03(\fR\bcontents2\xed\n" +
+	"\n" +
 	"\x0eClusterService\x12?\n" +
 	"\x06Status\x12\x19.greylag.v1.StatusRequest\x1a\x1a.greylag.v1.StatusResponse\x129\n" +
 	"\x04Info\x12\x17.greylag.v1.InfoRequest\x1a\x18.greylag.v1.InfoResponse\x12<\n" +
@@ -3139,7 +3572,9 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vUpdateNodes\x12\x1e.greylag.v1.UpdateNodesRequest\x1a\x1f.greylag.v1.UpdateNodesResponse\x12N\n" +
 	"\vCreateToken\x12\x1e.greylag.v1.CreateTokenRequest\x1a\x1f.greylag.v1.CreateTokenResponse\x129\n" +
 	"\x04Join\x12\x17.greylag.v1.JoinRequest\x1a\x18.greylag.v1.JoinResponse\x12<\n" +
-	"\x05Renew\x12\x18.greylag.v1.RenewRequest\x1a\x19.greylag.v1.RenewResponse\x12H\n" +
+	"\x05Renew\x12\x18.greylag.v1.RenewRequest\x1a\x19.greylag.v1.RenewResponse\x12Q\n" +
+	"\fCertificates\x12\x1f.greylag.v1.CertificatesRequest\x1a .greylag.v1.CertificatesResponse\x12?\n" +
+	"\x06Revoke\x12\x19.greylag.v1.RevokeRequest\x1a\x1a.greylag.v1.RevokeResponse\x12H\n" +
 	"\tAddMember\x12\x1c.greylag.v1.AddMemberRequest\x1a\x1d.greylag.v1.AddMemberResponse\x12Q\n" +
 	"\fRemoveMember\x12\x1f.greylag.v1.RemoveMemberRequest\x1a .greylag.v1.RemoveMemberResponse\x12E\n" +
 	"\bTransfer\x12\x1b.greylag.v1.TransferRequest\x1a\x1c.greylag.v1.TransferResponse\x12?\n" +
@@ -3169,7 +3604,7 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_cluster_proto_rawDescData
 }
 
-var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*AuditRequest)(nil),          // 0: greylag.v1.AuditRequest
 	(*AuditResponse)(nil),         // 1: greylag.v1.AuditResponse
@@ -3194,121 +3629,138 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*JoinResponse)(nil),          // 20: greylag.v1.JoinResponse
 	(*RenewRequest)(nil),          // 21: greylag.v1.RenewRequest
 	(*RenewResponse)(nil),         // 22: greylag.v1.RenewResponse
-	(*AddMemberRequest)(nil),      // 23: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),     // 24: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),   // 25: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),  // 26: greylag.v1.RemoveMemberResponse
-	(*TransferRequest)(nil),       // 27: greylag.v1.TransferRequest
-	(*TransferResponse)(nil),      // 28: greylag.v1.TransferResponse
-	(*PolicyRequest)(nil),         // 29: greylag.v1.PolicyRequest
-	(*PolicyResponse)(nil),        // 30: greylag.v1.PolicyResponse
-	(*ApplyRequest)(nil),          // 31: greylag.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 32: greylag.v1.ApplyResponse
-	(*SnapshotRequest)(nil),       // 33: greylag.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),      // 34: greylag.v1.SnapshotResponse
-	(*ReadIndexRequest)(nil),      // 35: greylag.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 36: greylag.v1.ReadIndexResponse
-	(*FinishedRequest)(nil),       // 37: greylag.v1.FinishedRequest
-	(*FinishedResponse)(nil),      // 38: greylag.v1.FinishedResponse
-	(*RowsRequest)(nil),           // 39: greylag.v1.RowsRequest
-	(*RowsResponse)(nil),          // 40: greylag.v1.RowsResponse
-	(*BlobRequest)(nil),           // 41: greylag.v1.BlobRequest
-	(*BlobResponse)(nil),          // 42: greylag.v1.BlobResponse
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
-	(*Read)(nil),                  // 45: greylag.v1.Read
-	(*AsOf)(nil),                  // 46: greylag.v1.AsOf
-	(*LicenceInfo)(nil),           // 47: greylag.v1.LicenceInfo
-	(*GPU)(nil),                   // 48: greylag.v1.GPU
-	(*TopologyRequest)(nil),       // 49: greylag.v1.TopologyRequest
-	(*SetTopologyRequest)(nil),    // 50: greylag.v1.SetTopologyRequest
-	(*WhyRequest)(nil),            // 51: greylag.v1.WhyRequest
-	(*PlanRequest)(nil),           // 52: greylag.v1.PlanRequest
-	(*TopologyResponse)(nil),      // 53: greylag.v1.TopologyResponse
-	(*SetTopologyResponse)(nil),   // 54: greylag.v1.SetTopologyResponse
-	(*WhyResponse)(nil),           // 55: greylag.v1.WhyResponse
-	(*PlanResponse)(nil),          // 56: greylag.v1.PlanResponse
+	(*CertificatesRequest)(nil),   // 23: greylag.v1.CertificatesRequest
+	(*CertificatesResponse)(nil),  // 24: greylag.v1.CertificatesResponse
+	(*CertificateHolder)(nil),     // 25: greylag.v1.CertificateHolder
+	(*Certificate)(nil),           // 26: greylag.v1.Certificate
+	(*RevokeRequest)(nil),         // 27: greylag.v1.RevokeRequest
+	(*RevokeResponse)(nil),        // 28: greylag.v1.RevokeResponse
+	(*AddMemberRequest)(nil),      // 29: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),     // 30: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),   // 31: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),  // 32: greylag.v1.RemoveMemberResponse
+	(*TransferRequest)(nil),       // 33: greylag.v1.TransferRequest
+	(*TransferResponse)(nil),      // 34: greylag.v1.TransferResponse
+	(*PolicyRequest)(nil),         // 35: greylag.v1.PolicyRequest
+	(*PolicyResponse)(nil),        // 36: greylag.v1.PolicyResponse
+	(*ApplyRequest)(nil),          // 37: greylag.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 38: greylag.v1.ApplyResponse
+	(*SnapshotRequest)(nil),       // 39: greylag.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),      // 40: greylag.v1.SnapshotResponse
+	(*ReadIndexRequest)(nil),      // 41: greylag.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 42: greylag.v1.ReadIndexResponse
+	(*FinishedRequest)(nil),       // 43: greylag.v1.FinishedRequest
+	(*FinishedResponse)(nil),      // 44: greylag.v1.FinishedResponse
+	(*RowsRequest)(nil),           // 45: greylag.v1.RowsRequest
+	(*RowsResponse)(nil),          // 46: greylag.v1.RowsResponse
+	(*BlobRequest)(nil),           // 47: greylag.v1.BlobRequest
+	(*BlobResponse)(nil),          // 48: greylag.v1.BlobResponse
+	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
+	(*Read)(nil),                  // 51: greylag.v1.Read
+	(*AsOf)(nil),                  // 52: greylag.v1.AsOf
+	(*LicenceInfo)(nil),           // 53: greylag.v1.LicenceInfo
+	(*GPU)(nil),                   // 54: greylag.v1.GPU
+	(*TopologyRequest)(nil),       // 55: greylag.v1.TopologyRequest
+	(*SetTopologyRequest)(nil),    // 56: greylag.v1.SetTopologyRequest
+	(*WhyRequest)(nil),            // 57: greylag.v1.WhyRequest
+	(*PlanRequest)(nil),           // 58: greylag.v1.PlanRequest
+	(*TopologyResponse)(nil),      // 59: greylag.v1.TopologyResponse
+	(*SetTopologyResponse)(nil),   // 60: greylag.v1.SetTopologyResponse
+	(*WhyResponse)(nil),           // 61: greylag.v1.WhyResponse
+	(*PlanResponse)(nil),          // 62: greylag.v1.PlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
-	43, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
-	43, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
-	43, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
+	49, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
+	49, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
+	49, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
 	5,  // 3: greylag.v1.StatusResponse.members:type_name -> greylag.v1.Member
 	4,  // 4: greylag.v1.StatusResponse.restored:type_name -> greylag.v1.Restored
-	43, // 5: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
-	43, // 6: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
-	43, // 7: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
-	44, // 8: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	45, // 9: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
+	49, // 5: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
+	49, // 6: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
+	49, // 7: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
+	50, // 8: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	51, // 9: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
 	10, // 10: greylag.v1.InfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	46, // 11: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
+	52, // 11: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
 	8,  // 12: greylag.v1.InfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	47, // 13: greylag.v1.InfoResponse.licences:type_name -> greylag.v1.LicenceInfo
-	43, // 14: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
-	43, // 15: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	53, // 13: greylag.v1.InfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	49, // 14: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	49, // 15: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
 	9,  // 16: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
-	44, // 17: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	50, // 17: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
 	11, // 18: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
-	48, // 19: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	43, // 20: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	43, // 21: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	43, // 22: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	45, // 23: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
+	54, // 19: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	49, // 20: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	49, // 21: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	49, // 22: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	51, // 23: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
 	12, // 24: greylag.v1.NodesResponse.nodes:type_name -> greylag.v1.Node
-	46, // 25: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
-	44, // 26: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	43, // 27: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	45, // 28: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
-	46, // 29: greylag.v1.PolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	2,  // 30: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
-	6,  // 31: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
-	13, // 32: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
-	15, // 33: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	17, // 34: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	19, // 35: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	21, // 36: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
-	23, // 37: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	25, // 38: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	27, // 39: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
-	29, // 40: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
-	31, // 41: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
-	49, // 42: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
-	50, // 43: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	51, // 44: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
-	52, // 45: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
-	33, // 46: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
-	0,  // 47: greylag.v1.ClusterService.Audit:input_type -> greylag.v1.AuditRequest
-	35, // 48: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
-	37, // 49: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
-	41, // 50: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
-	39, // 51: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
-	3,  // 52: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
-	7,  // 53: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
-	14, // 54: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
-	16, // 55: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	18, // 56: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	20, // 57: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	22, // 58: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
-	24, // 59: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	26, // 60: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	28, // 61: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
-	30, // 62: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
-	32, // 63: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
-	53, // 64: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
-	54, // 65: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	55, // 66: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
-	56, // 67: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
-	34, // 68: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
-	1,  // 69: greylag.v1.ClusterService.Audit:output_type -> greylag.v1.AuditResponse
-	36, // 70: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
-	38, // 71: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
-	42, // 72: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
-	40, // 73: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
-	52, // [52:74] is the sub-list for method output_type
-	30, // [30:52] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	52, // 25: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
+	50, // 26: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	49, // 27: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	51, // 28: greylag.v1.CertificatesRequest.read:type_name -> greylag.v1.Read
+	52, // 29: greylag.v1.CertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	25, // 30: greylag.v1.CertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	26, // 31: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	49, // 32: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	49, // 33: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	49, // 34: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	51, // 35: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
+	52, // 36: greylag.v1.PolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	2,  // 37: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
+	6,  // 38: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
+	13, // 39: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
+	15, // 40: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	17, // 41: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	19, // 42: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	21, // 43: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
+	23, // 44: greylag.v1.ClusterService.Certificates:input_type -> greylag.v1.CertificatesRequest
+	27, // 45: greylag.v1.ClusterService.Revoke:input_type -> greylag.v1.RevokeRequest
+	29, // 46: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	31, // 47: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	33, // 48: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
+	35, // 49: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
+	37, // 50: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
+	55, // 51: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
+	56, // 52: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	57, // 53: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
+	58, // 54: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
+	39, // 55: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
+	0,  // 56: greylag.v1.ClusterService.Audit:input_type -> greylag.v1.AuditRequest
+	41, // 57: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
+	43, // 58: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
+	47, // 59: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
+	45, // 60: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
+	3,  // 61: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
+	7,  // 62: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
+	14, // 63: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
+	16, // 64: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	18, // 65: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	20, // 66: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	22, // 67: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
+	24, // 68: greylag.v1.ClusterService.Certificates:output_type -> greylag.v1.CertificatesResponse
+	28, // 69: greylag.v1.ClusterService.Revoke:output_type -> greylag.v1.RevokeResponse
+	30, // 70: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	32, // 71: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	34, // 72: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
+	36, // 73: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
+	38, // 74: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
+	59, // 75: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
+	60, // 76: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	61, // 77: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
+	62, // 78: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
+	40, // 79: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
+	1,  // 80: greylag.v1.ClusterService.Audit:output_type -> greylag.v1.AuditResponse
+	42, // 81: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
+	44, // 82: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
+	48, // 83: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
+	46, // 84: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
+	61, // [61:85] is the sub-list for method output_type
+	37, // [37:61] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -3326,7 +3778,7 @@ func file_greylag_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

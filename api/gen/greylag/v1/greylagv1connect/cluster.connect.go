@@ -53,6 +53,11 @@ const (
 	ClusterServiceJoinProcedure = "/greylag.v1.ClusterService/Join"
 	// ClusterServiceRenewProcedure is the fully-qualified name of the ClusterService's Renew RPC.
 	ClusterServiceRenewProcedure = "/greylag.v1.ClusterService/Renew"
+	// ClusterServiceCertificatesProcedure is the fully-qualified name of the ClusterService's
+	// Certificates RPC.
+	ClusterServiceCertificatesProcedure = "/greylag.v1.ClusterService/Certificates"
+	// ClusterServiceRevokeProcedure is the fully-qualified name of the ClusterService's Revoke RPC.
+	ClusterServiceRevokeProcedure = "/greylag.v1.ClusterService/Revoke"
 	// ClusterServiceAddMemberProcedure is the fully-qualified name of the ClusterService's AddMember
 	// RPC.
 	ClusterServiceAddMemberProcedure = "/greylag.v1.ClusterService/AddMember"
@@ -106,6 +111,10 @@ type ClusterServiceClient interface {
 	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
 	// Renew exchanges a certificate that is still valid for a newer one.
 	Renew(context.Context, *v1.RenewRequest) (*v1.RenewResponse, error)
+	// Certificates lists the certificates that the cluster issued; Revoke revokes all of
+	// one holder.
+	Certificates(context.Context, *v1.CertificatesRequest) (*v1.CertificatesResponse, error)
+	Revoke(context.Context, *v1.RevokeRequest) (*v1.RevokeResponse, error)
 	// AddMember makes a controller that has joined a member, RemoveMember ends that.
 	AddMember(context.Context, *v1.AddMemberRequest) (*v1.AddMemberResponse, error)
 	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
@@ -179,6 +188,18 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+ClusterServiceRenewProcedure,
 			connect.WithSchema(clusterServiceMethods.ByName("Renew")),
+			connect.WithClientOptions(opts...),
+		),
+		certificates: connect.NewClient[v1.CertificatesRequest, v1.CertificatesResponse](
+			httpClient,
+			baseURL+ClusterServiceCertificatesProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Certificates")),
+			connect.WithClientOptions(opts...),
+		),
+		revoke: connect.NewClient[v1.RevokeRequest, v1.RevokeResponse](
+			httpClient,
+			baseURL+ClusterServiceRevokeProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Revoke")),
 			connect.WithClientOptions(opts...),
 		),
 		addMember: connect.NewClient[v1.AddMemberRequest, v1.AddMemberResponse](
@@ -259,6 +280,8 @@ type clusterServiceClient struct {
 	createToken  *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
 	join         *connect.Client[v1.JoinRequest, v1.JoinResponse]
 	renew        *connect.Client[v1.RenewRequest, v1.RenewResponse]
+	certificates *connect.Client[v1.CertificatesRequest, v1.CertificatesResponse]
+	revoke       *connect.Client[v1.RevokeRequest, v1.RevokeResponse]
 	addMember    *connect.Client[v1.AddMemberRequest, v1.AddMemberResponse]
 	removeMember *connect.Client[v1.RemoveMemberRequest, v1.RemoveMemberResponse]
 	transfer     *connect.Client[v1.TransferRequest, v1.TransferResponse]
@@ -329,6 +352,24 @@ func (c *clusterServiceClient) Join(ctx context.Context, req *v1.JoinRequest) (*
 // Renew calls greylag.v1.ClusterService.Renew.
 func (c *clusterServiceClient) Renew(ctx context.Context, req *v1.RenewRequest) (*v1.RenewResponse, error) {
 	response, err := c.renew.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Certificates calls greylag.v1.ClusterService.Certificates.
+func (c *clusterServiceClient) Certificates(ctx context.Context, req *v1.CertificatesRequest) (*v1.CertificatesResponse, error) {
+	response, err := c.certificates.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Revoke calls greylag.v1.ClusterService.Revoke.
+func (c *clusterServiceClient) Revoke(ctx context.Context, req *v1.RevokeRequest) (*v1.RevokeResponse, error) {
+	response, err := c.revoke.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -444,6 +485,10 @@ type ClusterServiceHandler interface {
 	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
 	// Renew exchanges a certificate that is still valid for a newer one.
 	Renew(context.Context, *v1.RenewRequest) (*v1.RenewResponse, error)
+	// Certificates lists the certificates that the cluster issued; Revoke revokes all of
+	// one holder.
+	Certificates(context.Context, *v1.CertificatesRequest) (*v1.CertificatesResponse, error)
+	Revoke(context.Context, *v1.RevokeRequest) (*v1.RevokeResponse, error)
 	// AddMember makes a controller that has joined a member, RemoveMember ends that.
 	AddMember(context.Context, *v1.AddMemberRequest) (*v1.AddMemberResponse, error)
 	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
@@ -513,6 +558,18 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		ClusterServiceRenewProcedure,
 		svc.Renew,
 		connect.WithSchema(clusterServiceMethods.ByName("Renew")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceCertificatesHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceCertificatesProcedure,
+		svc.Certificates,
+		connect.WithSchema(clusterServiceMethods.ByName("Certificates")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceRevokeHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceRevokeProcedure,
+		svc.Revoke,
+		connect.WithSchema(clusterServiceMethods.ByName("Revoke")),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceAddMemberHandler := connect.NewUnaryHandlerSimple(
@@ -597,6 +654,10 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceJoinHandler.ServeHTTP(w, r)
 		case ClusterServiceRenewProcedure:
 			clusterServiceRenewHandler.ServeHTTP(w, r)
+		case ClusterServiceCertificatesProcedure:
+			clusterServiceCertificatesHandler.ServeHTTP(w, r)
+		case ClusterServiceRevokeProcedure:
+			clusterServiceRevokeHandler.ServeHTTP(w, r)
 		case ClusterServiceAddMemberProcedure:
 			clusterServiceAddMemberHandler.ServeHTTP(w, r)
 		case ClusterServiceRemoveMemberProcedure:
@@ -654,6 +715,14 @@ func (UnimplementedClusterServiceHandler) Join(context.Context, *v1.JoinRequest)
 
 func (UnimplementedClusterServiceHandler) Renew(context.Context, *v1.RenewRequest) (*v1.RenewResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Renew is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Certificates(context.Context, *v1.CertificatesRequest) (*v1.CertificatesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Certificates is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Revoke(context.Context, *v1.RevokeRequest) (*v1.RevokeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Revoke is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) AddMember(context.Context, *v1.AddMemberRequest) (*v1.AddMemberResponse, error) {

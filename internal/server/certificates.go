@@ -1,0 +1,322 @@
+package server
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// CheckRevoked returns an error that wraps pki.ErrRevoked, with advice, if v holds a revocation of
+// that certificate.
+func CheckRevoked(v *state.View, peer pki.Peer, issued time.Time) error {
+	h, known := v.CertificateHolder(string(peer.Role), peer.Name)
+	if !known || !h.Revoked(cluster.InstantOf(issued)) {
+		return nil
+	}
+	by := ""
+	if h.RevokedBy != "" {
+		by = " by " + h.RevokedBy
+	}
+	err := fmt.Errorf("%w: %s %s, on %s%s: %s", pki.ErrRevoked, peer.Role, peer.Name, h.RevokedAt.Time().Format(time.RFC3339), by, h.Reason)
+	return &revokedError{err, peer.Role}
+}
+
+// revokedError refuses a revoked certificate.
+type revokedError struct {
+	error
+	role pki.Role
+}
+
+// Unwrap is the error without the advice.
+func (e *revokedError) Unwrap() error { return e.error }
+
+// Hint is how the host gets a new certificate.
+func (e *revokedError) Hint() string { return state.JoinHint(string(e.role)) }
+
+// revoked is CheckRevoked by the state as this controller has it.
+func (s *Server) revoked(peer pki.Peer, issued time.Time) error {
+	return CheckRevoked(s.cfg.State.View(), peer, issued)
+}
+
+// checkCertificates refuses a call that a revoked certificate proves, and has unknown ones recorded.
+func (s *Server) checkCertificates(c *caller) error {
+	if c.leaf != nil {
+		if err := s.revoked(c.Machine, pki.Issued(c.leaf)); err != nil {
+			return err
+		}
+		s.see(c.Machine, c.leaf)
+	}
+	if c.User.Signer != nil { // the verifier has checked it; of an open stream not lately
+		signer := pki.Peer{ClusterID: s.cfg.Trust.ClusterID(), Role: pki.RoleAuth, Name: c.User.Host}
+		if err := s.revoked(signer, pki.Issued(c.User.Signer)); err != nil {
+			return err
+		}
+		s.see(signer, c.User.Signer)
+	}
+	return nil
+}
+
+// certificateHeader carries, between controllers, the certificate of the program whose call one
+// passes on.
+const certificateHeader = "Greylag-Certificate"
+
+func setCertificate(h http.Header, leaf *x509.Certificate) {
+	h.Del(certificateHeader)
+	if leaf != nil {
+		h.Set(certificateHeader, base64.StdEncoding.EncodeToString(leaf.Raw))
+	}
+}
+
+// passedCertificate reads what setCertificate wrote; nil for none.
+func passedCertificate(h http.Header) (*x509.Certificate, error) {
+	text := h.Get(certificateHeader)
+	if text == "" {
+		return nil, nil
+	}
+	der, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", pki.ErrUntrusted, err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", pki.ErrUntrusted, err)
+	}
+	return leaf, nil
+}
+
+// certificateOf describes a certificate as the state records it.
+func (s *Server) certificateOf(peer pki.Peer, leaf *x509.Certificate, origin command.CertificateOrigin) command.Certificate {
+	c := command.Certificate{
+		Role: string(peer.Role), Name: peer.Name, Origin: origin,
+		Issued: cluster.InstantOf(pki.Issued(leaf)), Expires: cluster.InstantOf(leaf.NotAfter),
+	}
+	leaf.SerialNumber.FillBytes(c.Serial[:])
+	fingerprint := s.cfg.Trust.Fingerprint()
+	copy(c.CA[:], fingerprint[:])
+	return c
+}
+
+// issue signs a certificate that is later than all of its holder.
+func (s *Server) issue(csr []byte, grant pki.Grant, origin command.CertificateOrigin) (der []byte, c command.Certificate, err error) {
+	at := s.cfg.State.View().NextCertificate(string(grant.Peer.Role), grant.Peer.Name, cluster.InstantOf(s.cfg.Clock()))
+	if der, err = s.cfg.CA.Sign(csr, grant, at.Time()); err != nil {
+		return nil, c, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, c, fmt.Errorf("sign certificate for %s: %w", grant.Peer, err)
+	}
+	return der, s.certificateOf(grant.Peer, leaf, origin), nil
+}
+
+// seen is a certificate that was issued outside the log, as by gctl init.
+type seen struct {
+	peer pki.Peer
+	leaf *x509.Certificate
+}
+
+// see has the leader record a certificate that the state lacks.
+func (s *Server) see(peer pki.Peer, leaf *x509.Certificate) {
+	if !s.leads() || s.recorded(peer, leaf) {
+		return
+	}
+	select {
+	case s.unrecorded <- seen{peer, leaf}:
+	default: // there will be another call
+	}
+}
+
+// recorded reports whether the state has the certificate.
+func (s *Server) recorded(peer pki.Peer, leaf *x509.Certificate) bool {
+	h, known := s.cfg.State.View().CertificateHolder(string(peer.Role), peer.Name)
+	if !known {
+		return false
+	}
+	var serial [16]byte
+	leaf.SerialNumber.FillBytes(serial[:])
+	for i := range h.Certificates {
+		if h.Certificates[i].Serial == serial {
+			return true
+		}
+	}
+	return false
+}
+
+// certificateLook is how often open streams are checked against revocations.
+const certificateLook = time.Second
+
+// watchCertificates records certificates that were seen, and ends the streams of revoked ones,
+// until the server stops.
+func (s *Server) watchCertificates() {
+	ticker := time.NewTicker(certificateLook)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.closing.Done():
+			return
+		case <-ticker.C:
+			s.streams.recheck(s.checkCertificates)
+			s.see(s.cfg.Identity.Peer(), s.cfg.Identity.Certificate().Leaf)
+		case x := <-s.unrecorded:
+			s.record(x)
+		}
+	}
+}
+
+// record proposes a certificate that was seen.
+func (s *Server) record(x seen) {
+	if s.recorded(x.peer, x.leaf) || s.cfg.State.View().ClusterID() == "" {
+		return
+	}
+	c := s.certificateOf(x.peer, x.leaf, command.CertificateSeen)
+	ctx, cancel := context.WithTimeout(s.closing, leaderTime)
+	defer cancel()
+	if _, _, err := propose[*command.Done](ctx, s, &command.RecordCertificate{Certificate: c, Prior: c.Issued}); err != nil {
+		s.log.Debug("certificate not recorded", "role", c.Role, "name", c.Name, "err", err)
+	}
+}
+
+// openStreams are the streams under way, so that those of a revoked certificate end.
+type openStreams struct {
+	mu  sync.Mutex
+	all map[*openStream]struct{}
+}
+
+type openStream struct {
+	caller *caller
+	end    context.CancelCauseFunc
+}
+
+// enter lists a stream until leave is called.
+func (o *openStreams) enter(c *caller, end context.CancelCauseFunc) (leave func()) {
+	stream := &openStream{c, end}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all == nil {
+		o.all = make(map[*openStream]struct{})
+	}
+	o.all[stream] = struct{}{}
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.all, stream)
+	}
+}
+
+// recheck ends the streams of callers for whom check returns an error.
+func (o *openStreams) recheck(check func(*caller) error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for stream := range o.all {
+		if err := check(stream.caller); err != nil {
+			stream.end(err)
+		}
+	}
+}
+
+// Certificates lists what the state has recorded of certificates.
+func (s *clusterService) Certificates(ctx context.Context, p *greylagv1.CertificatesRequest) (*greylagv1.CertificatesResponse, error) {
+	v, asOf, err := s.fresh(ctx, p.GetRead())
+	if err != nil {
+		return nil, err
+	}
+	response := &greylagv1.CertificatesResponse{AsOf: asOf}
+	for h := range v.CertificateHolders() {
+		holder := &greylagv1.CertificateHolder{Role: h.Role, Name: h.Name, RevokedBy: h.RevokedBy, Reason: h.Reason}
+		if h.RevokedAt != 0 {
+			holder.Revoked = wire.Timestamp(h.RevokedAt)
+		}
+		for _, c := range h.Certificates {
+			if c.Expires <= v.Now() {
+				continue
+			}
+			holder.Certificates = append(holder.Certificates, &greylagv1.Certificate{
+				Serial: hex.EncodeToString(c.Serial[:]), Issued: wire.Timestamp(c.Issued), Expires: wire.Timestamp(c.Expires),
+				Origin: c.Origin.String(), Token: c.Token, Revoked: h.Revoked(c.Issued), Ca: hex.EncodeToString(c.CA[:]),
+			})
+		}
+		response.Holders = append(response.Holders, holder)
+	}
+	return response, nil
+}
+
+// Revoke revokes every certificate of a holder that was issued until now.
+func (s *clusterService) Revoke(ctx context.Context, p *greylagv1.RevokeRequest) (*greylagv1.RevokeResponse, error) {
+	c := callerOf(ctx)
+	payload, err := payloadOf(p)
+	if err != nil {
+		return nil, err
+	}
+	id, err := requestID(c, p.GetRequestId(), 0, payload)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkRevocation(p); err != nil {
+		return nil, err
+	}
+	if _, _, err := propose[*command.Done](ctx, s.Server, &command.RevokeCertificates{
+		Request: id, Actor: c.actor(), Role: p.GetRole(), Name: p.GetName(), Reason: p.GetReason(),
+	}); err != nil {
+		return nil, err
+	}
+	s.log.Warn("certificates revoked", "role", p.GetRole(), "name", p.GetName(), "by", c.User.User, "reason", p.GetReason())
+	return &greylagv1.RevokeResponse{}, nil
+}
+
+// maxKnown is how many names a refusal lists.
+const maxKnown = 8
+
+// checkRevocation refuses names that hold no certificate, and a revocation that would take the
+// quorum away.
+func (s *clusterService) checkRevocation(p *greylagv1.RevokeRequest) error {
+	v := s.cfg.State.View()
+	var known []string
+	found := false
+	for h := range v.CertificateHolders() {
+		if h.Role == p.GetRole() {
+			known = append(known, h.Name)
+			found = found || h.Name == p.GetName()
+		}
+	}
+	if _, registered := v.Node(p.GetName()); !found && !(registered && p.GetRole() == string(pki.RoleNode)) {
+		list := "none is recorded"
+		if len(known) > 0 {
+			list = "known: " + strings.Join(known[:min(len(known), maxKnown)], ", ")
+		}
+		return refused(command.NotFound, "gctl cert list shows all", "no certificate of %.20s %.100s; %s", p.GetRole(), p.GetName(), list)
+	}
+	if p.GetRole() != string(pki.RoleController) || p.GetForce() {
+		return nil
+	}
+	voters, left := 0, 0
+	for _, m := range s.cfg.Members.Status().Members {
+		if !m.Voter {
+			continue
+		}
+		voters++
+		if h, recorded := v.CertificateHolder(p.GetRole(), memberName(v, m.ID)); memberName(v, m.ID) != p.GetName() && (!recorded || !h.Revoked(h.Newest())) {
+			left++
+		}
+	}
+	switch {
+	case p.GetName() == s.cfg.Identity.Peer().Name:
+		return refused(command.Conflict, "let another lead first: gctl cluster transfer; --force revokes it all the same", "controller %s leads the cluster", p.GetName())
+	case left < voters/2+1 && left < voters:
+		return refused(command.Conflict, "remove the controller first: gctl cluster remove ID; --force revokes it all the same",
+			"without controller %s only %d of %d members could form a majority", p.GetName(), left, voters)
+	}
+	return nil
+}
