@@ -20,12 +20,7 @@ func (x *script) run(line string) string {
 	w := split(rest)
 	switch verb {
 	case "at":
-		d, err := time.ParseDuration(w.plain[0])
-		if err != nil {
-			x.t.Fatal(err)
-		}
-		x.now = cluster.Instant(d) + 1
-		return ""
+		return x.at(w)
 	case "node":
 		return x.apply(&command.RegisterNode{Node: node(w)})
 	case "submit":
@@ -76,6 +71,16 @@ func (x *script) run(line string) string {
 		return fmt.Sprintf("active %d finished %d in the tail %d requests %d blobs %d tokens %d", c.Active, c.Finished, x.s.tail.Len(), c.Requests, c.Blobs, c.Tokens)
 	}
 	x.t.Fatalf("no such verb: %s", line)
+	return ""
+}
+
+// at sets the log's clock.
+func (x *script) at(w words) string {
+	d, err := time.ParseDuration(w.plain[0])
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.now = cluster.Instant(d) + 1
 	return ""
 }
 
