@@ -221,9 +221,8 @@ func (s *sweep) keepChanged(e *entry, promise *cluster.Promise) {
 	if promise == nil || e.changed == demoted || !s.mayPromise(s.r, e.job) {
 		return
 	}
-	if start, choice, ok := s.samePlace(s.r, e, promise, &memory{}); ok {
-		s.pledge(s.r, e)
-		s.book(e, start, choice)
+	if start, choice, ok := s.near(s.r, e, promise, &memory{}); ok {
+		s.keepAt(s.r, e, promise, start, choice)
 		s.offerClass(e.class)
 	}
 }

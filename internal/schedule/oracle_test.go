@@ -160,7 +160,9 @@ func judge(snap *cluster.Snapshot, p *Planner, d Decision) error {
 	for _, j := range snap.Active {
 		h := holds(snap, j, j.Started, *j.Alloc)
 		h.to -= cluster.Instant(slack)
-		if h.to <= snap.Now {
+		if h.to <= snap.Now && h.to.Add(10*time.Second) > snap.Now {
+			h.to = h.to.Add(10 * time.Second)
+		} else if h.to <= snap.Now {
 			h.to = (snap.Now/cluster.Instant(time.Minute) + 1) * cluster.Instant(time.Minute)
 		}
 		ahead = append(ahead, h)

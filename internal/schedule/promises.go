@@ -35,7 +35,7 @@ func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]
 	}
 	slices.SortStableFunc(list, func(a, b owed) int { return cmp.Compare(a.plan.At, b.plan.At) })
 	if !slips {
-		list = p.stay(r, list)
+		list, slips = p.stayOrSlip(r, list)
 	}
 	for _, changed := range []bool{false, true} {
 		for _, x := range list {
@@ -51,6 +51,50 @@ type owed struct {
 	*entry
 	plan *cluster.Promise
 	old  memory
+}
+
+// stayOrSlip books the promises that can be kept where they are, and answers with the others.
+// When some cannot although their nodes are there, all are booked within the leeway, if that
+// can be. Where a job that should have left its nodes is in the way of one, it books none and
+// reports that they slip.
+func (p *Planner) stayOrSlip(r *round, all []owed) (list []owed, slips bool) {
+	list = p.stay(r, slices.Clone(all))
+	near := false
+	for i := range list {
+		x := &list[i]
+		near = near || x.changed == "" && p.unavailable(x.entry, x.plan) == ""
+		r.slips = r.slips || p.overdue(r, x.entry, x.plan, p.ground.leaves) != nil
+	}
+	if !r.slips && !near {
+		return list, false
+	}
+	p.unbookAll(r, all)
+	if r.slips {
+		return all, true
+	}
+	list = nil
+	for i := range all {
+		if x := &all[i]; x.changed != "" {
+			list = append(list, *x)
+		} else if s, choice, ok := p.near(r, x.entry, x.plan, &x.old); ok && s.At.Sub(x.plan.At) <= Leeway {
+			p.keepAt(r, x.entry, x.plan, s, choice)
+		} else {
+			p.unbookAll(r, all)
+			return p.stay(r, all), false
+		}
+	}
+	return list, false
+}
+
+// unbookAll takes promises out of the plan that were put there in this pass.
+func (p *Planner) unbookAll(r *round, all []owed) {
+	for i := range all {
+		if e := all[i].entry; e.at > 0 {
+			p.unbook(e)
+			p.redeem(r, e)
+			e.firm, e.owed = false, 0
+		}
+	}
 }
 
 // stay books the promises that can be kept where they are, so that none has to give way to one
@@ -76,23 +120,32 @@ func (p *Planner) stay(r *round, list []owed) []owed {
 // at the same time or within the leeway. When there are none it is broken; if it slips, it
 // is put off as little as can be.
 func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, old *memory, slips bool) {
-	s, choice, ok := p.samePlace(r, e, promise, old)
-	if !ok {
-		before := cluster.Never
-		if !slips {
-			before = promise.At.Add(Leeway) + 1
-		}
-		s, choice, ok = p.find(e.class, max(promise.At, r.snap.Now), before, (*backfill.Profile).Search)
-	}
+	s, choice, ok := p.near(r, e, promise, old)
 	if !ok || s.At.Sub(promise.At) > Leeway {
 		e.broken = p.blame(r, e, promise)
-	} else {
-		e.owed = promise.At
+	}
+	if !ok && slips {
+		s, choice, ok = p.find(e.class, max(promise.At, r.snap.Now), cluster.Never, (*backfill.Profile).Search)
 	}
 	if ok {
-		p.pledge(r, e)
-		p.book(e, s, choice)
+		p.keepAt(r, e, promise, s, choice)
 	}
+}
+
+// keepAt books a start for a promise.
+func (p *Planner) keepAt(r *round, e *entry, promise *cluster.Promise, s backfill.Start, choice int) {
+	e.owed = promise.At
+	p.pledge(r, e)
+	p.book(e, s, choice)
+}
+
+// near is a start at the time of a promise, or within the leeway; now, if that is over.
+func (p *Planner) near(r *round, e *entry, promise *cluster.Promise, old *memory) (backfill.Start, int, bool) {
+	s, choice, ok := p.samePlace(r, e, promise, old)
+	if !ok {
+		s, choice, ok = p.find(e.class, max(promise.At, r.snap.Now), promise.At.Add(Leeway)+1, (*backfill.Profile).Search)
+	}
+	return s, choice, ok
 }
 
 // samePlace is a start at the time of a promise, or now if that is over: on the hosts that
@@ -199,6 +252,34 @@ func (p *Planner) blame(r *round, e *entry, promise *cluster.Promise) string {
 	if e.changed != "" {
 		return e.changed
 	}
+	if why := p.unavailable(e, promise); why != "" {
+		return why
+	}
+	job := p.overdue(r, e, promise, p.overstaysFrom)
+	if job != nil && job.State == cluster.Completing {
+		return overstays(job)
+	}
+	if name := p.lostNow(r.snap); name != "" { // another, from which somebody had to move to these
+		return "node " + name + " is lost"
+	}
+	if r.snap.Now.Sub(promise.At) > slack && (p.last == nil || p.last.Now < promise.At) {
+		return late
+	}
+	if other := p.prolonged(r); other != nil {
+		return "the time limit of job " + other.Ref().String() + " was raised while it runs"
+	}
+	if job == nil && r.slips {
+		job = cmp.Or(p.overdue(r, e, nil, p.overstaysFrom), p.overdue(r, e, promise, p.ground.leaves), p.overdue(r, e, nil, p.ground.leaves))
+	}
+	if job != nil {
+		return overstays(job)
+	}
+	return "an administrator changed the nodes, a reservation or the policy"
+}
+
+// unavailable is why the partition of a promise does not let its job start, or which of its
+// nodes may not be used; "" when neither is so.
+func (p *Planner) unavailable(e *entry, promise *cluster.Promise) string {
 	if x, refuses := p.ground.refusalBy(e.job.Spec, promise.Partition); refuses {
 		return fmt.Sprintf("partition %s %s", promise.Partition, x.says)
 	}
@@ -217,41 +298,27 @@ func (p *Planner) blame(r *round, e *entry, promise *cluster.Promise) string {
 			return "node " + share.Node + " is lost"
 		}
 	}
-	job := p.overdue(r, e, promise)
-	if job != nil && job.State == cluster.Completing {
-		return overstays(job)
-	}
-	if name := p.lostNow(r.snap); name != "" { // another, from which somebody had to move to these
-		return "node " + name + " is lost"
-	}
-	if r.snap.Now.Sub(promise.At) > slack && (p.last == nil || p.last.Now < promise.At) {
-		return late
-	}
-	if other := p.prolonged(r); other != nil {
-		return "the time limit of job " + other.Ref().String() + " was raised while it runs"
-	}
-	if job == nil && r.slips {
-		job = p.overdue(r, e, nil)
-	}
-	if job != nil {
-		return overstays(job)
-	}
-	return "an administrator changed the nodes, a reservation or the policy"
+	return ""
 }
 
 // overdue is the first job that should have left its nodes by now: of those on nodes of a
 // promise, or with a licence that the promised job asks for, unless the promise is nil.
-func (p *Planner) overdue(r *round, e *entry, promise *cluster.Promise) *cluster.Job {
+func (p *Planner) overdue(r *round, e *entry, promise *cluster.Promise, due func(*cluster.Job) cluster.Instant) *cluster.Job {
 	for _, job := range r.jobs.active {
-		due := p.ground.leaves(job)
-		if job.State == cluster.Completing {
-			due = job.Ended.Add(p.ground.grace) // it may have been ended late
-		}
-		if due <= r.snap.Now && (promise == nil || inTheWay(job, e.job.Spec, promise)) {
+		if due(job) <= r.snap.Now && (promise == nil || inTheWay(job, e.job.Spec, promise)) {
 			return job
 		}
 	}
 	return nil
+}
+
+// overstaysFrom is from when on a job, or a node of it, is the cause of a promise that is not
+// kept: one that was ended late has all of its time to clean up.
+func (p *Planner) overstaysFrom(job *cluster.Job) cluster.Instant {
+	if job.State == cluster.Completing {
+		return job.Ended.Add(p.ground.grace)
+	}
+	return p.ground.leaves(job)
 }
 
 // inTheWay reports whether a job that runs has a node of a promise, or a licence that the
