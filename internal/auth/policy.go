@@ -162,7 +162,7 @@ func Redact(s *cluster.JobSpec) *cluster.JobSpec {
 		Request: cluster.Request{
 			Nodes: s.Request.Nodes, GPUsPerNode: s.Request.GPUsPerNode, GPUs: s.Request.GPUs,
 			GPUTypes: s.Request.GPUTypes, TasksPerNode: s.Request.TasksPerNode, CPUsPerTask: s.Request.CPUsPerTask,
-			MemPerNode: s.Request.MemPerNode, MemPerCPU: s.Request.MemPerCPU, MemPerGPU: s.Request.MemPerGPU,
+			MemPerNode: s.Request.MemPerNode, MemPerCPU: s.Request.MemPerCPU, MemPerGPU: s.Request.MemPerGPU, MemFrom: s.Request.MemFrom,
 			Exclusive: s.Request.Exclusive, GPUMemory: s.Request.GPUMemory, Connect: s.Request.Connect,
 			Switches: s.Request.Switches, SwitchWait: s.Request.SwitchWait, Licences: s.Request.Licences,
 			MaxPrice: s.Request.MaxPrice, Regions: s.Request.Regions,

@@ -181,6 +181,10 @@ func memoryText(j *greylagv1.Job) string {
 		return cluster.Bytes(q.GetMemPerCpu()).String() + " per CPU"
 	case q.GetMemPerGpu() > 0:
 		return cluster.Bytes(q.GetMemPerGpu()).String() + " per GPU"
+	case len(j.Nodes) > 0:
+		return cluster.Bytes(j.Nodes[0].Memory).String()
+	case q.GetMemory() != "":
+		return q.GetMemory()
 	}
 	return "0"
 }

@@ -80,6 +80,7 @@ type requestJSON struct {
 	MemPerNode   int64    `json:"mem_per_node,omitempty"`
 	MemPerCPU    int64    `json:"mem_per_cpu,omitempty"`
 	MemPerGPU    int64    `json:"mem_per_gpu,omitempty"`
+	Memory       string   `json:"memory,omitempty"`
 	Features     []string `json:"features,omitempty"`
 	NodeList     []string `json:"node_list,omitempty"`
 	Exclude      []string `json:"exclude,omitempty"`
@@ -146,7 +147,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 	if q := j.Request; q != nil {
 		out.Request = &requestJSON{
 			q.Nodes, q.Gpus, q.GpusPerNode, q.GpuTypes, q.TasksPerNode, q.CpusPerTask,
-			q.MemPerNode, q.MemPerCpu, q.MemPerGpu, q.Features, q.NodeList, q.Exclude, q.Exclusive,
+			q.MemPerNode, q.MemPerCpu, q.MemPerGpu, q.Memory, q.Features, q.NodeList, q.Exclude, q.Exclusive,
 			q.GpuMemory, q.Connect, q.Switches, switchWait(q), licenceWords(q.Licences),
 			priceWord(q.MaxPrice), q.Regions,
 		}

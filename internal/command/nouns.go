@@ -153,6 +153,10 @@ func requestFields(c *codec.Coder, x *cluster.Request) {
 	}
 	codec.Int(c, &x.MaxPrice)
 	codec.List(c, &x.Regions, codec.String)
+	if !c.Added() {
+		return
+	}
+	codec.Uint(c, &x.MemFrom)
 }
 
 // The following have no length of their own and can therefore never grow.

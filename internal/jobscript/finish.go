@@ -194,8 +194,8 @@ func (r *resolver) finishMemory(o *Options) {
 	switch {
 	case asked > 1:
 		r.fault("--mem", "only one of --mem, --mem-per-cpu and --mem-per-gpu can be asked for", "leave out the others")
-	case asked == 0 && o.memZero && !q.Exclusive:
-		r.warnings = append(r.warnings, "--mem=0 reserves no memory: for all of a node's add --exclusive")
+	case asked == 0 && o.memZero:
+		o.Request.MemFrom = cluster.MemoryAll
 	}
 }
 

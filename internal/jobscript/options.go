@@ -48,7 +48,7 @@ type Options struct {
 	gpusPerTask int32
 	cpusPerGPU  int32
 	tasksPerGPU int32
-	memZero     bool // --mem=0 was written
+	memZero     bool // --mem=0 was written: all memory of each node
 
 	connectWait time.Duration // of --connect
 	switchWait  time.Duration // of --switches

@@ -52,6 +52,7 @@ type classKey struct {
 	connect                                cluster.Connect
 	memPerNode, memPerCPU, memPerGPU       cluster.Bytes
 	gpuMemory                              cluster.Bytes
+	memFrom                                cluster.MemorySource
 	exclusive                              bool
 	types, features, nodeList, excludeList string
 	licences, regions                      string
@@ -81,7 +82,7 @@ func keyOf(spec *cluster.JobSpec) classKey {
 		partition: spec.Partition, others: join(spec.Others), reservation: spec.Reservation,
 		limit: spec.TimeLimit, wait: q.SwitchWait, switches: q.Switches, connect: q.Connect,
 		nodes: q.Nodes, perNode: q.GPUsPerNode, gpus: q.GPUs, tasks: q.TasksPerNode, cpus: q.CPUsPerTask,
-		memPerNode: q.MemPerNode, memPerCPU: q.MemPerCPU, memPerGPU: q.MemPerGPU, gpuMemory: q.GPUMemory,
+		memPerNode: q.MemPerNode, memPerCPU: q.MemPerCPU, memPerGPU: q.MemPerGPU, gpuMemory: q.GPUMemory, memFrom: q.MemFrom,
 		exclusive: q.Exclusive, regions: join(q.Regions), maxPrice: q.MaxPrice,
 		types: join(q.GPUTypes), features: join(q.Features), nodeList: join(q.NodeList), excludeList: join(q.Exclude),
 	}

@@ -206,8 +206,11 @@ func needs(n *topology.Need) string {
 	if n.CPUs > 1 || n.PerNode < 1 {
 		what = append(what, count(n.CPUs, "CPU"))
 	}
-	if m := n.Memory(n.PerNode); m > 0 {
+	if m := n.Memory.On(cluster.NodeSize{}, n.PerNode); m > 0 {
 		what = append(what, m.String()+" of memory")
+	}
+	if n.Memory.From == cluster.MemoryAll && !n.Exclusive {
+		what = append(what, "all memory")
 	}
 	where, alone := " on one node", ""
 	if n.Exclusive {

@@ -239,9 +239,10 @@ func (m *making) cost(h int, list []Candidate) int {
 	const every = backfill.Lanes(0x7f7f7f7f7f7f7f7f)
 	free := m.p.profile.Row(h).Free(m.r.snap.Now)
 	q := &m.class.spec.Request
+	rule, size := q.MemoryRule(), m.p.profile.Host(h).Size
 	gpus := max(q.GPUsPerNode, min(1, q.GPUs))
 	enough := func() bool {
-		return free.GPUs.Sum(every) >= gpus && free.CPUs >= q.CPUsPerNode() && free.Memory >= q.MemoryOn(gpus)
+		return free.GPUs.Sum(every) >= gpus && free.CPUs >= q.CPUsPerNode() && free.Memory >= rule.On(size, gpus)
 	}
 	largest := slices.Clone(list)
 	slices.SortFunc(largest, func(a, b Candidate) int {

@@ -171,7 +171,7 @@ func (s *surveyed) gives(n *cluster.Node, kind string) (gpus int32) {
 			gpus++
 		}
 	}
-	if m := s.need.MemoryPerGPU(); m > 0 {
+	if m := s.need.Memory.PerGPUOn(n.Size()); m > 0 {
 		gpus = int32(min(cluster.Bytes(gpus), (n.Memory-u.memory)/m))
 	}
 	return gpus
@@ -272,7 +272,7 @@ func (s *surveyed) unable(n *cluster.Node) []string {
 		note(!slices.Contains(n.Features, f), fmt.Sprintf("without feature %q", f))
 	}
 	note(n.CPUs < s.need.CPUs, "fewer than "+count(s.need.CPUs, "CPU")+" in all")
-	m := s.need.Memory(s.each())
+	m := s.need.Memory.On(n.Size(), s.each())
 	note(n.Memory < m, "less than "+m.String()+" of memory in all")
 	return append(why, s.gpusOf(n, topology.Set{}, " in all")...)
 }
@@ -373,7 +373,7 @@ func (s *surveyed) taken(n *cluster.Node) (why []string, lacks lack) {
 	if n.CPUs-u.cpus < s.need.CPUs {
 		why, lacks.cpus = append(why, "fewer than "+count(s.need.CPUs, "CPU")+" free"), true
 	}
-	if m := s.need.Memory(s.each()); n.Memory-u.memory < m {
+	if m := s.need.Memory.On(n.Size(), s.each()); n.Memory-u.memory < m {
 		why, lacks.memory = append(why, "less than "+m.String()+" of memory free"), true
 	}
 	return why, lacks

@@ -175,7 +175,10 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 		default:
 			continue
 		}
-		if spec.Takes(b.Resource, models) > spec.Request.Asked(b.Resource) {
+		switch {
+		case b.Resource == cluster.ResourceMem && spec.Request.MemFrom != cluster.MemoryAsked:
+			hint = "ask for at most " + b.Amount(b.Value) + " with --mem"
+		case spec.Takes(b.Resource, models) > spec.Request.Asked(b.Resource):
 			hint = "with --exclusive it has all CPUs and GPUs of its nodes: leave that out, or ask for fewer nodes"
 		}
 		if asked > b.Value {

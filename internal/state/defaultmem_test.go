@@ -8,8 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// A job that asks for no memory gets what its partition says for its GPUs, or for its
-// CPUs; one that asks for some gets that alone.
+// TestDefaultMemory checks that a job which asks for no memory gets what its partition says
+// for its GPUs, or for its CPUs, and without that its share of the node; one that asks for
+// some gets that alone.
 func TestDefaultMemory(t *testing.T) {
 	s := New()
 	policy := cluster.DefaultPolicy()
@@ -33,7 +34,13 @@ func TestDefaultMemory(t *testing.T) {
 		{"both", cluster.Request{GPUsPerNode: 2, MemPerNode: 5 * cluster.GiB}, 5 * cluster.GiB},
 		{"both", cluster.Request{GPUsPerNode: 2, MemPerCPU: 3 * cluster.GiB}, 12 * cluster.GiB},
 		{"cpus", cluster.Request{GPUsPerNode: 2}, 4 * cluster.GiB},
-		{"none", cluster.Request{GPUsPerNode: 2}, 0},
+		{"none", cluster.Request{GPUsPerNode: 2}, 256 * cluster.GiB},
+		{"none", cluster.Request{GPUs: 2}, 256 * cluster.GiB},
+		{"none", cluster.Request{}, 64 * cluster.GiB},
+		{"none", cluster.Request{Exclusive: true}, 1 * cluster.TiB},
+		{"none", cluster.Request{MemFrom: cluster.MemoryAll}, 1 * cluster.TiB},
+		{"both", cluster.Request{GPUsPerNode: 2, MemFrom: cluster.MemoryAll}, 1 * cluster.TiB},
+		{"none", cluster.Request{MemPerNode: cluster.GiB, MemFrom: cluster.MemoryShare}, cluster.GiB},
 	} {
 		r := c.request
 		r.Nodes, r.TasksPerNode, r.CPUsPerTask = 1, 2, 2
@@ -49,7 +56,8 @@ func TestDefaultMemory(t *testing.T) {
 			t.Fatalf("%s %+v: %+v", c.partition, c.request, answer)
 		}
 		job, _ := s.View().Job(submitted.First[0])
-		if got := job.Spec.Request.MemoryOn(2); got != c.want {
+		node := cluster.NodeSize{CPUs: 64, GPUs: 8, Memory: cluster.TiB}
+		if got := job.Spec.Request.MemoryRule().On(node, 2); got != c.want {
 			t.Errorf("%s %+v takes %s, want %s", c.partition, c.request, got, c.want)
 		}
 	}

@@ -43,7 +43,9 @@ func (s *State) fill(spec, old *cluster.JobSpec, defaultTime bool) *command.Refu
 		}
 	}
 	r := &spec.Request
-	defaultMemory(r, &part)
+	if old == nil || replaced(spec, old) {
+		defaultMemory(r, &part)
+	}
 	if most := s.policy.Scheduling.MaxSwitchWait; r.SwitchWait == cluster.SwitchDefault || r.SwitchWait > most {
 		r.SwitchWait = most
 	}
@@ -62,15 +64,34 @@ func (s *State) fill(spec, old *cluster.JobSpec, defaultTime bool) *command.Refu
 	return refusal
 }
 
-// defaultMemory gives a request without memory what its partition says, as Slurm's
-// DefMemPerGPU and DefMemPerCPU do: the first where it has GPUs.
+// replaced reports whether an update moves a job to other partitions or changes how many
+// nodes or GPUs it asks for, which only jobs that wait can.
+func replaced(spec, old *cluster.JobSpec) bool {
+	a, b := &spec.Request, &old.Request
+	return !slices.Equal(partitionsOf(spec), partitionsOf(old)) || a.Nodes != b.Nodes || a.GPUsPerNode != b.GPUsPerNode || a.GPUs != b.GPUs
+}
+
+// defaultMemory says where the memory of a request comes from that names none: from the
+// defaults of its partition, as Slurm's DefMemPerGPU and DefMemPerCPU, else it is its share
+// of each node. What an earlier partition gave it is replaced.
 func defaultMemory(r *cluster.Request, part *cluster.Partition) {
-	switch {
+	switch r.MemFrom {
+	case cluster.MemoryAll:
+		return
+	case cluster.MemoryOfPartition:
+		r.MemPerNode, r.MemPerCPU, r.MemPerGPU = 0, 0, 0
+	}
+	switch gpus := r.TotalGPUs() > 0; {
 	case r.MemPerNode != 0 || r.MemPerCPU != 0 || r.MemPerGPU != 0:
-	case part.MemPerGPU > 0 && r.TotalGPUs() > 0:
-		r.MemPerGPU = part.MemPerGPU
+		r.MemFrom = cluster.MemoryAsked
+	case part.MemPerGPU > 0 && gpus:
+		r.MemFrom, r.MemPerGPU = cluster.MemoryOfPartition, part.MemPerGPU
+	case part.MemPerCPU > 0:
+		r.MemFrom, r.MemPerCPU = cluster.MemoryOfPartition, part.MemPerCPU
+	case r.Exclusive:
+		r.MemFrom = cluster.MemoryAll
 	default:
-		r.MemPerCPU = part.MemPerCPU
+		r.MemFrom = cluster.MemoryShare
 	}
 }
 

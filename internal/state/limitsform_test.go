@@ -43,7 +43,7 @@ func TestExclusiveBeforeItsForm(t *testing.T) {
 	x.apply(&command.Tick{Form: wholeForm})
 	x.run("account op modify ml MaxTRESPerNode=cpu=-1,gpu=-1")
 	x.run("start 2 n2")
-	if got := x.run("nodes"); got != "n1 ALLOCATED epoch 2 jobs 1 cpus 1 mem 0 gpus []\nn2 ALLOCATED epoch 3 jobs 1 cpus 64 mem 0 gpus [0 1 2 3]" {
+	if got := x.run("nodes"); got != "n1 ALLOCATED epoch 2 jobs 1 cpus 1 mem 64G gpus []\nn2 ALLOCATED epoch 3 jobs 1 cpus 64 mem 64G gpus [0 1 2 3]" {
 		t.Errorf("from then on:\n%s", got)
 	}
 	x.run("account op modify ml MaxTRESPerNode=gpu=2")

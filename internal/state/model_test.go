@@ -115,7 +115,8 @@ func (x *chaos) plan() command.Command {
 		p := cluster.PlannedStart{Job: j.ID, Attempt: j.Attempt + 1}
 		r := j.Spec.Request
 		for range max(1, r.Nodes) {
-			a := cluster.NodeAllocation{Node: x.node(), CPUs: r.CPUsPerNode(), Memory: r.MemoryOn(r.GPUsPerNode)}
+			a := cluster.NodeAllocation{Node: x.node(), CPUs: r.CPUsPerNode()}
+			a.Memory = x.s.memoryFor(j, a.Node, int(r.GPUsPerNode))
 			first := int32(x.pick(3))
 			for g := range r.GPUsPerNode {
 				a.GPUs = append(a.GPUs, first+g)

@@ -240,7 +240,7 @@ func (s *State) unfit(j *cluster.Job, a *cluster.NodeAllocation, planned uint64)
 		return "node " + a.Node + " is not empty"
 	case a.CPUs < j.Spec.Request.CPUsPerNode() || a.CPUs > n.CPUs-u.CPUs:
 		return "node " + a.Node + " has too few CPUs free"
-	case a.Memory < j.Spec.Request.MemoryOn(int32(len(a.GPUs))) || a.Memory > n.Memory-u.Memory:
+	case a.Memory < j.Spec.Request.MemoryRule().On(n.Size(), int32(len(a.GPUs))) || a.Memory > n.Memory-u.Memory:
 		return "node " + a.Node + " has too little memory free"
 	}
 	last := int32(-1)

@@ -115,7 +115,7 @@ func (r *room) gpuTypes() (types []string) {
 func (r *room) models() (models []cluster.NodeModel) {
 	for i := range r.shapes {
 		s := &r.shapes[i]
-		m := cluster.NodeModel{CPUs: s.cpus, Features: s.features}
+		m := cluster.NodeModel{CPUs: s.cpus, Memory: s.memory, Features: s.features}
 		for _, g := range s.gpus { // those of one type follow each other
 			name := cluster.ResourceGPU + ":" + g.typ
 			if k := len(m.GPUs); k == 0 || m.GPUs[k-1].Resource != name {

@@ -152,6 +152,9 @@ func (x *script) submission(w words) *command.SubmitJobs {
 			Features: w.list("features"), NodeList: w.list("on"), Exclude: w.list("not"), Exclusive: w.has("exclusive"),
 		},
 	}
+	if w.has("wholemem") {
+		spec.Request.MemFrom = cluster.MemoryAll
+	}
 	spec.Depends = x.dependsOn(w)
 	nearness(w, &spec)
 	c := &command.SubmitJobs{Request: request16(w), Actor: who}
@@ -207,13 +210,23 @@ func (x *script) start(w words) string {
 				a.GPUs = append(a.GPUs, int32(n))
 			}
 			if known {
-				a.CPUs, a.Memory = j.Spec.Request.CPUsPerNode(), j.Spec.Request.MemoryOn(int32(len(a.GPUs)))
+				a.CPUs, a.Memory = j.Spec.Request.CPUsPerNode(), x.s.memoryFor(j, name, len(a.GPUs))
 			}
 			p.Placement.Nodes = append(p.Placement.Nodes, a)
 		}
 		c.Plan.Starts = append(c.Plan.Starts, p)
 	}
 	return x.apply(c)
+}
+
+// memoryFor is the memory that a node gives a job with so many GPUs; that of no node, of one
+// that is not registered.
+func (s *State) memoryFor(j *cluster.Job, node string, gpus int) cluster.Bytes {
+	n, known := s.nodes.Get(node)
+	if !known {
+		n = &cluster.Node{}
+	}
+	return j.Spec.Request.MemoryRule().On(n.Size(), int32(gpus))
 }
 
 func (x *script) verdict(w words) string {

@@ -163,6 +163,10 @@ func ReadRequest(p *greylagv1.Request) (cluster.Request, error) {
 	if err := readPlaces(p, &r); err != nil {
 		return r, err
 	}
+	var known bool
+	if r.MemFrom, known = cluster.ParseMemorySource(p.GetMemory()); !known {
+		return r, refuse("memory %q: want \"all\", or nothing", p.GetMemory())
+	}
 	for _, t := range p.GetGpuTypes() {
 		r.GPUTypes = append(r.GPUTypes, strings.ToLower(t))
 	}
@@ -182,7 +186,7 @@ func WriteRequest(r *cluster.Request) *greylagv1.Request {
 		MemPerCpu: int64(r.MemPerCPU), MemPerGpu: int64(r.MemPerGPU), Features: r.Features,
 		NodeList: r.NodeList, Exclude: r.Exclude, Exclusive: r.Exclusive,
 		GpuMemory: int64(r.GPUMemory), Connect: writeConnect(r), Switches: r.Switches, SwitchWait: writeSwitchWait(r),
-		Licences: writeLicences(r.Licences), MaxPrice: r.MaxPrice, Regions: r.Regions,
+		Licences: writeLicences(r.Licences), MaxPrice: r.MaxPrice, Regions: r.Regions, Memory: r.MemFrom.String(),
 	}
 }
 

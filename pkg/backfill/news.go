@@ -20,7 +20,8 @@ type shape struct {
 type shapeKey struct {
 	hosts                  *uint64
 	perNode, cpus          int32
-	memory, perGPU, ofGPU  cluster.Bytes
+	memory                 cluster.MemoryRule
+	ofGPU                  cluster.Bytes
 	exclusive, linked, one bool
 	types, licences        string
 }
@@ -28,7 +29,7 @@ type shapeKey struct {
 func (w *Want) key() shapeKey {
 	n := &w.Need
 	k := shapeKey{
-		perNode: n.PerNode, cpus: n.CPUs, memory: n.Memory(max(n.PerNode, 0)), perGPU: n.MemoryPerGPU(), ofGPU: n.GPUMemory,
+		perNode: n.PerNode, cpus: n.CPUs, memory: n.Memory, ofGPU: n.GPUMemory,
 		exclusive: n.Exclusive, linked: n.Linked, one: n.Total == 1, types: strings.Join(n.Types, "\x00"),
 	}
 	if len(w.hosts) > 0 {

@@ -81,7 +81,7 @@ func New(now cluster.Instant, hosts []*topology.Host, levels [][]int32, licences
 
 // modelOf finds or adds the model of a host.
 func (p *Profile) modelOf(h *topology.Host) int {
-	m := model{all: Amount{CPUs: h.CPUs, Slots: Slots, Memory: h.Memory}, count: min(len(h.Pools), MaxPools)}
+	m := model{all: Amount{CPUs: h.CPUs, Slots: Slots, Memory: h.Memory}, size: h.Size, count: min(len(h.Pools), MaxPools)}
 	for i := range m.count {
 		pool := h.Pools[i]
 		m.all.GPUs |= Lane(i, pool.GPUs.Len())

@@ -75,7 +75,8 @@ type demand struct {
 type model struct {
 	all    Amount
 	pools  [MaxPools]topology.Pool // without their domain and set
-	linked Lanes                   // full lanes of pools that are in an NVLink domain
+	size   cluster.NodeSize
+	linked Lanes // full lanes of pools that are in an NVLink domain
 	count  int
 }
 
@@ -83,9 +84,9 @@ type model struct {
 func (m *model) demandOf(need *topology.Need, kind string) demand {
 	d := demand{gpus: max(need.PerNode, 0), linked: need.Linked}
 	if need.PerNode < 0 {
-		d.gpus, d.perGPU = 1, need.MemoryPerGPU()
+		d.gpus, d.perGPU = 1, need.Memory.PerGPUOn(m.size)
 	}
-	d.beside = Amount{CPUs: need.CPUs, Slots: 1, Memory: need.Memory(d.gpus)}
+	d.beside = Amount{CPUs: need.CPUs, Slots: 1, Memory: need.Memory.On(m.size, d.gpus)}
 	if need.Exclusive {
 		d.beside.Slots, d.beside.CPUs = Slots, max(need.CPUs, m.all.CPUs)
 	}

@@ -13,8 +13,8 @@ type Partition struct {
 	MaxNodes      int32         // a job's most nodes; 0 means no limit
 	AllowAccounts []string      // empty means all
 	Priority      int32         // tier: jobs of a higher one go first
-	MemPerCPU     Bytes         // for jobs that ask for no memory; 0 means none is reserved
-	MemPerGPU     Bytes         // for those of them that ask for GPUs; 0 means MemPerCPU
+	MemPerCPU     Bytes         // for jobs that ask for no memory; 0 means their share of each node
+	MemPerGPU     Bytes         // for those of them that ask for GPUs; 0 means as MemPerCPU
 }
 
 // QOS is a priority class.

@@ -27,6 +27,7 @@ type Request struct {
 	Licences   []Licence // held while it runs
 	MaxPrice   int64     // micro-credits for an hour of each GPU at most; 0 means any
 	Regions    []string  // if set, only nodes of these
+	MemFrom    MemorySource
 }
 
 // Values of SwitchWait that are no durations.
@@ -78,7 +79,8 @@ type Licence struct {
 // CPUsPerNode is how many CPUs each of its nodes gives the job.
 func (r Request) CPUsPerNode() int32 { return r.TasksPerNode * r.CPUsPerTask }
 
-// MemoryOn is the memory the job takes on a node that gives it that many GPUs.
+// MemoryOn is the memory that the request names for a node that gives it that many GPUs;
+// [Request.MemoryRule] has what it takes.
 func (r Request) MemoryOn(gpus int32) Bytes {
 	return max(r.MemPerNode, r.MemPerCPU*Bytes(r.CPUsPerNode()), r.MemPerGPU*Bytes(gpus))
 }

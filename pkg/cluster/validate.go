@@ -149,6 +149,12 @@ func (r *Request) check(fault func(string, ...any)) {
 	if r.GPUs > 0 && r.GPUsPerNode > 0 && int64(r.GPUs) != int64(r.GPUsPerNode)*int64(max(r.Nodes, 1)) {
 		fault("%d GPUs in all contradict %d nodes with %d GPUs each", r.GPUs, max(r.Nodes, 1), r.GPUsPerNode)
 	}
+	switch {
+	case r.MemFrom > maxMemorySource:
+		fault("unknown source of memory %d", r.MemFrom)
+	case r.MemFrom == MemoryAll && (r.MemPerNode != 0 || r.MemPerCPU != 0 || r.MemPerGPU != 0):
+		fault("all memory of each node is asked for, and a size of it too")
+	}
 	r.checkProducts(fault)
 	r.checkPlaces(fault)
 	if len(r.GPUTypes) > 64 || len(r.Features) > 64 || len(r.NodeList) > maxList || len(r.Exclude) > maxList || len(r.Regions) > 64 {

@@ -8,6 +8,7 @@ import (
 // NodeModel is what several nodes of a partition have each.
 type NodeModel struct {
 	CPUs     int32
+	Memory   Bytes
 	GPUs     []Amount // "gpu:TYPE", ascending
 	Features []string // sorted
 }
@@ -57,28 +58,52 @@ func (m *NodeModel) suits(r *Request) bool {
 	return true
 }
 
+// ofNode is how much of a resource a job has of one such node, and of so many: of memory
+// its share or all, of other resources all, when it is exclusive. ok is false of what the
+// request says by itself.
+func (m *NodeModel) ofNode(r *Request, resource string, nodes int64) (each, all int64, ok bool) {
+	rule := r.MemoryRule()
+	if resource != ResourceMem || rule.From != MemoryShare && rule.From != MemoryAll {
+		each, ok = m.amount(resource)
+		return each, nodes * each, ok && r.Exclusive
+	}
+	size := NodeSize{CPUs: m.CPUs, Memory: m.Memory}
+	for _, g := range m.GPUs {
+		size.GPUs += int32(g.Count)
+	}
+	each = mib(rule.On(size, int32(r.AskedOnNode(ResourceGPU))))
+	if perGPU := rule.PerGPUOn(size); perGPU > 0 {
+		return each, mib(perGPU * Bytes(r.TotalGPUs())), true
+	}
+	return each, nodes * each, true
+}
+
 // whole is how much of a resource an exclusive job has when it starts, on one node and in
-// all: at least and at most, as the nodes that suit it differ. ok is false of other jobs and
-// resources, and as long as no node suits it. O(models × types).
+// all: at least and at most, as the nodes that suit it differ; of memory likewise of a job
+// that has a share of its nodes' or all. ok is false of other jobs and resources, and as
+// long as no node suits it. O(models × types).
 func (s *JobSpec) whole(resource string, models map[string][]NodeModel) (least, most, onNode int64, ok bool) {
 	r := &s.Request
-	if !r.Exclusive || models == nil {
+	if models == nil || !r.Exclusive && resource != ResourceMem {
 		return 0, 0, 0, false
 	}
 	in := func(partition string) {
 		for i := range models[partition] {
 			m := &models[partition][i]
-			each, counts := m.amount(resource)
-			if !counts || !m.suits(r) {
+			if !m.suits(r) {
 				continue
 			}
 			nodes := int64(max(1, r.Nodes))
 			if r.Nodes == 0 && r.GPUsPerNode == 0 && r.GPUs > 0 { // as few as it takes
 				nodes = (int64(r.GPUs) + m.wanted(r) - 1) / m.wanted(r)
 			}
-			if all := nodes * each; !ok {
+			each, all, counts := m.ofNode(r, resource, nodes)
+			switch {
+			case !counts:
+				continue
+			case !ok:
 				least, most, ok = all, all, true
-			} else {
+			default:
 				least, most = min(least, all), max(most, all)
 			}
 			onNode = max(onNode, each)

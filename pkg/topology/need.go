@@ -11,8 +11,7 @@ type Need struct {
 	CPUs      int32 // of each node
 	Types     []string
 	Exclusive bool
-	memory    cluster.Bytes // of each node, at least
-	perGPU    cluster.Bytes // memory for each GPU that a node gives
+	Memory    cluster.MemoryRule
 	GPUMemory cluster.Bytes // each GPU has at least that much of its own
 	Linked    bool          // the GPUs of each node in one NVLink domain
 }
@@ -21,7 +20,7 @@ type Need struct {
 func NeedOf(r *cluster.Request) Need {
 	n := Need{
 		Nodes: r.Nodes, PerNode: r.GPUsPerNode, Total: r.TotalGPUs(), CPUs: r.CPUsPerNode(),
-		Types: r.GPUTypes, Exclusive: r.Exclusive, memory: r.MemoryOn(0), perGPU: r.MemPerGPU,
+		Types: r.GPUTypes, Exclusive: r.Exclusive, Memory: r.MemoryRule(),
 		GPUMemory: r.GPUMemory, Linked: r.Connect == cluster.ConnectNVLink || r.Connect == cluster.ConnectNode,
 	}
 	if r.GPUs > 0 && r.GPUsPerNode == 0 {
@@ -44,29 +43,21 @@ var anyType = []string{""}
 // share of the need, and whether it can be one of its nodes at all: the share of
 // CPUs and memory is there, and the GPUs where every node needs the same number. O(1).
 func (n *Need) Gives(f *Free, kind string) (gpus int32, ok bool) {
-	if f.CPUs < n.CPUs || f.Memory < n.memory || n.Exclusive && !f.Idle {
+	if f.CPUs < n.CPUs || f.Memory < n.Memory.On(f.Host.Size, 0) || n.Exclusive && !f.Idle {
 		return 0, false
 	}
 	if n.Total == 0 {
 		return 0, true
 	}
 	gpus = f.GPUs.And(f.Host.OfType(kind)).Len()
-	if n.perGPU > 0 {
-		gpus = int32(min(cluster.Bytes(gpus), f.Memory/n.perGPU))
+	if each := n.Memory.PerGPUOn(f.Host.Size); each > 0 {
+		gpus = int32(min(cluster.Bytes(gpus), f.Memory/each))
 	}
 	if n.PerNode < 0 {
 		return gpus, gpus > 0
 	}
 	return gpus, gpus >= n.PerNode
 }
-
-// Memory is what a node that gives this many GPUs gives beside them.
-func (n *Need) Memory(gpus int32) cluster.Bytes {
-	return max(n.memory, n.perGPU*cluster.Bytes(max(gpus, 0)))
-}
-
-// MemoryPerGPU is how much memory a node gives for each GPU, if it is asked for so.
-func (n *Need) MemoryPerGPU() cluster.Bytes { return n.perGPU }
 
 // share is what a node that gives these GPUs is allocated. An exclusive job is
 // given all CPUs, as in Slurm.
@@ -75,6 +66,6 @@ func (n *Need) share(f *Free, gpus Set) cluster.NodeAllocation {
 	if n.Exclusive {
 		a.CPUs = f.Host.CPUs
 	}
-	a.Memory = n.Memory(int32(len(a.GPUs)))
+	a.Memory = n.Memory.On(f.Host.Size, int32(len(a.GPUs)))
 	return a
 }

@@ -181,6 +181,23 @@ func attemptText(j *greylagv1.Job) string {
 	return text
 }
 
+// memoryWords says where the memory of a job comes from that named no size.
+func memoryWords(q *greylagv1.Request) []string {
+	switch source, _ := cluster.ParseMemorySource(q.GetMemory()); source {
+	case cluster.MemoryAll:
+		return []string{"all memory of each node"}
+	case cluster.MemoryShare:
+		by := "CPUs"
+		if q.GetGpus() > 0 || q.GetGpusPerNode() > 0 {
+			by = "GPUs"
+		}
+		return []string{"its share of each node's memory, by " + by}
+	case cluster.MemoryOfPartition:
+		return []string{"the memory being the partition's default"}
+	}
+	return nil
+}
+
 func requestText(q *greylagv1.Request) string {
 	var words []string
 	add := func(n int32, noun, rest string) {
@@ -205,6 +222,7 @@ func requestText(q *greylagv1.Request) string {
 			words = append(words, fmt.Sprintf("%s memory a %s", cluster.Bytes(m.n), m.what))
 		}
 	}
+	words = append(words, memoryWords(q)...)
 	words = append(words, cli.PlaceWords(q)...)
 	if len(q.GetFeatures()) > 0 {
 		words = append(words, "features "+strings.Join(q.GetFeatures(), "&"))

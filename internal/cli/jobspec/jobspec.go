@@ -150,6 +150,7 @@ func request(q cluster.Request) message {
 	}
 	m.number(19, q.MaxPrice)
 	m.texts(20, q.Regions)
+	m.text(21, q.MemFrom.String())
 	return m
 }
 

@@ -32,7 +32,7 @@ func full() jobscript.Options {
 			MemPerNode: 7, MemPerCPU: 8, MemPerGPU: 9, Features: []string{"features"}, NodeList: []string{"node_list"},
 			Exclude: []string{"exclude"}, Exclusive: true, GPUMemory: 14, Connect: cluster.ConnectLeaf, Switches: 16,
 			SwitchWait: 17 * time.Second, Licences: []cluster.Licence{{Name: "name", Count: 2}},
-			MaxPrice: 19, Regions: []string{"regions"},
+			MaxPrice: 19, Regions: []string{"regions"}, MemFrom: cluster.MemoryAll,
 		},
 	}
 }
@@ -79,7 +79,7 @@ func TestEveryFieldHasItsNumber(t *testing.T) {
 // checkField holds one value against the name and number of its field.
 func checkField(t *testing.T, field protoreflect.FieldDescriptor, v protoreflect.Value, look func(protoreflect.Message)) {
 	t.Helper()
-	name, odd := string(field.Name()), []string{"kind", "job", "connect"}
+	name, odd := string(field.Name()), []string{"kind", "job", "connect", "memory"}
 	switch field.Kind() {
 	case protoreflect.StringKind:
 		if s := v.String(); s != name && s != "/"+name && !slices.Contains(odd, name) {
@@ -109,6 +109,7 @@ func TestTimesAndDefaults(t *testing.T) {
 		"deadline":      got.Deadline.AsTime().Equal(time.Unix(19, 0)),
 		"switch_wait":   got.Request.SwitchWait.AsDuration() == 17*time.Second,
 		"connect":       got.Request.Connect == "leaf",
+		"memory":        got.Request.Memory == "all",
 		"depends":       got.Depends[0].Kind == "after" && got.Depends[0].Job == "20",
 		"environment":   slices.Equal(got.Environment, []string{"environment=e"}),
 	} {

@@ -324,10 +324,15 @@ type Request struct {
 	// How much later it may start so that connect or switches holds; after that it starts
 	// without. Negative: never without. Absent: never without connect; for switches alone
 	// what the policy says.
-	SwitchWait    *durationpb.Duration `protobuf:"bytes,17,opt,name=switch_wait,json=switchWait,proto3" json:"switch_wait,omitempty"`
-	Licences      []*Licence           `protobuf:"bytes,18,rep,name=licences,proto3" json:"licences,omitempty"`
-	MaxPrice      int64                `protobuf:"varint,19,opt,name=max_price,json=maxPrice,proto3" json:"max_price,omitempty"` // micro-credits for an hour of each GPU at most; 0: any
-	Regions       []string             `protobuf:"bytes,20,rep,name=regions,proto3" json:"regions,omitempty"`                    // only nodes of these
+	SwitchWait *durationpb.Duration `protobuf:"bytes,17,opt,name=switch_wait,json=switchWait,proto3" json:"switch_wait,omitempty"`
+	Licences   []*Licence           `protobuf:"bytes,18,rep,name=licences,proto3" json:"licences,omitempty"`
+	MaxPrice   int64                `protobuf:"varint,19,opt,name=max_price,json=maxPrice,proto3" json:"max_price,omitempty"` // micro-credits for an hour of each GPU at most; 0: any
+	Regions    []string             `protobuf:"bytes,20,rep,name=regions,proto3" json:"regions,omitempty"`                    // only nodes of these
+	// Where its memory comes from. "": the sizes above, or a default where there are none. "all":
+	// all memory of each node (--mem=0). Only in answers: "share": each node's memory divided by
+	// its GPUs, or of a job without GPUs by its CPUs; "partition": the sizes above are the
+	// partition's defaults.
+	Memory        string `protobuf:"bytes,21,opt,name=memory,proto3" json:"memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -500,6 +505,13 @@ func (x *Request) GetRegions() []string {
 		return x.Regions
 	}
 	return nil
+}
+
+func (x *Request) GetMemory() string {
+	if x != nil {
+		return x.Memory
+	}
+	return ""
 }
 
 // Licence is a count of a cluster-wide resource, held while a job runs.
@@ -3078,7 +3090,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"every_node\x18\x1c \x01(\bR\teveryNode\x12\x16\n" +
 	"\x06others\x18\x1d \x03(\tR\x06others\x12 \n" +
-	"\vreservation\x18\x1e \x01(\tR\vreservation\"\x8a\x05\n" +
+	"\vreservation\x18\x1e \x01(\tR\vreservation\"\xa2\x05\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -3103,7 +3115,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"switchWait\x12/\n" +
 	"\blicences\x18\x12 \x03(\v2\x13.greylag.v1.LicenceR\blicences\x12\x1b\n" +
 	"\tmax_price\x18\x13 \x01(\x03R\bmaxPrice\x12\x18\n" +
-	"\aregions\x18\x14 \x03(\tR\aregions\"3\n" +
+	"\aregions\x18\x14 \x03(\tR\aregions\x12\x16\n" +
+	"\x06memory\x18\x15 \x01(\tR\x06memory\"3\n" +
 	"\aLicence\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\"L\n" +
