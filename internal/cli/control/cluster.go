@@ -211,19 +211,20 @@ func match(m *greylagv1.Member) string {
 }
 
 func (t *tool) token() *cobra.Command {
-	var role string
+	var role, name string
 	var valid time.Duration
+	var replace bool
 	flags := map[string]*bool{}
 	c := &cobra.Command{
 		Use: "token", Short: "Make a one-time token, with which a host joins", Args: cobra.NoArgs,
 		Long: "Makes a one-time token for gctl join and prints TOKEN@HOST:PORT.\nIt is a secret: whoever has it can join in that role until it expires.",
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
-			for name, set := range flags {
+			for word, set := range flags {
 				if *set {
-					role = name
+					role = word
 				}
 			}
-			return t.mint(ctx, c, role, valid)
+			return t.mint(ctx, c, &greylagv1.CreateTokenRequest{Kind: role, Name: name, Replace: replace, Valid: durationpb.New(valid)})
 		}),
 	}
 	c.Flags().StringVar(&role, "role", "node", "node, controller or auth (a login node)")
@@ -232,19 +233,21 @@ func (t *tool) token() *cobra.Command {
 	}
 	c.MarkFlagsMutuallyExclusive("role", "node", "controller", "auth")
 	c.Flags().DurationVar(&valid, "valid", time.Hour, "how long it can be used")
+	c.Flags().StringVar(&name, "name", "", "the only host name that may use it [any name not in use]")
+	c.Flags().BoolVar(&replace, "replace", false, "the name may be in use: its certificates so far are revoked")
 	return c
 }
 
-func (t *tool) mint(ctx context.Context, c cli.Cluster, role string, valid time.Duration) error {
+func (t *tool) mint(ctx context.Context, c cli.Cluster, request *greylagv1.CreateTokenRequest) error {
+	role := request.Kind
 	if role != "node" && role != "controller" && role != "auth" {
 		return &cli.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
 	}
-	if valid <= 0 {
+	if request.Valid.AsDuration() <= 0 {
 		return &cli.UsageError{Problem: "the token would have expired already", Advice: "write --valid 1h, for example"}
 	}
-	answer, err := c.Cluster().CreateToken(ctx, &greylagv1.CreateTokenRequest{
-		RequestId: client.NewRequestID(), Kind: role, Valid: durationpb.New(valid),
-	})
+	request.RequestId = client.NewRequestID()
+	answer, err := c.Cluster().CreateToken(ctx, request)
 	if err != nil {
 		return err
 	}

@@ -133,7 +133,7 @@ func (t *tool) root() *cobra.Command {
 	)
 	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script(), t.why(), t.plan())
 	root.AddCommand(t.acct(), t.hold(), t.release(), t.requeue(), t.update())
-	root.AddCommand(t.drain(), t.resume(), t.node())
+	root.AddCommand(t.drain(), t.resume(), t.node(), t.cert())
 	root.AddCommand(t.clusterCommand(), t.apply(), t.topology())
 	root.AddCommand(t.account(), t.shares(), t.priority(), t.credit(), t.verify(), t.audit(), t.report())
 	root.AddCommand(t.init(), t.join(), t.config(), t.doctor(), t.completion(), t.versionCommand())
