@@ -296,7 +296,7 @@ func TestLoneMemberWithoutItsLog(t *testing.T) {
 	if err != nil || report.Snapshot == 0 {
 		t.Fatalf("recovery %+v, %v", report, err)
 	}
-	n = f.restart(n)
+	f.restart(n)
 	f.propose("three")
 	if got := f.same(); len(got) != 2 || got[0] != "one" || got[1] != "three" {
 		t.Errorf("state %q", got)
