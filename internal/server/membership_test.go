@@ -48,10 +48,14 @@ func TestRemovedControllerIsRefused(t *testing.T) {
 	gone := w.follower()
 	name := strings.Fields(w.names())[indexOf(w, gone)]
 	rest := others(w, gone)
+	id := w.identity(pki.RoleController, name)
 	must(t, w.remove(gone.id(), rest...))
 	w.until("its end", func() bool { return errors.Is(gone.log.Err(), raftlog.ErrRemoved) })
 	must(t, w.remove(gone.id(), rest...)) // a repetition is done already
-	err := w.add(w.program(pki.RoleController, name, rest...), gone)
+	for _, at := range rest {
+		says(t, "renew", pki.RenewNow(t.Context(), t.TempDir(), id, pki.RenewFrom([]string{at.addr}, w.ca.Trust(), id)), "certificate was revoked", at.addr)
+	}
+	err := w.add(w.program(pki.RoleController, name, rest...), gone) // with a new certificate, as if its CA key were stolen
 	var refusal *connect.Error
 	if !errors.As(err, &refusal) || refusal.Meta().Get(client.CodeHeader) != client.CodeRemoved ||
 		!strings.Contains(client.Hint(err), "gctl join TOKEN@HOST") {

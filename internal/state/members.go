@@ -60,7 +60,21 @@ func (s *State) retireMember(c *command.RetireMember) command.Result {
 		m.Name = c.Name
 	}
 	s.putMember(c.ID, m)
+	if m.Name != "" && !s.controllerNamed(m.Name) {
+		s.revoke("controller", m.Name, c.Actor.Identity.User, "the controller was removed")
+	}
 	return &command.Done{Version: s.index}
+}
+
+// controllerNamed reports whether a controller on a host of that name was not removed. O(controllers).
+// A host that lost its data waits under a new id before its old one is removed.
+func (s *State) controllerNamed(name string) bool {
+	for _, m := range s.controllers.All() {
+		if m.Name == name && m.Retired == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // retired refuses a member id that was removed.
