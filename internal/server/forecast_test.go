@@ -37,7 +37,7 @@ func TestForecast(t *testing.T) {
 		p := answer.GetJobs()[0].GetPlanned()
 		return p != nil && p.AsTime().Sub(f.GetStart().AsTime()).Abs() < time.Minute
 	})
-	spec.Request = &greylagv1.Request{CpusPerTask: 1}
+	spec.Request = &greylagv1.Request{CpusPerTask: 1, MemPerNode: 64 << 20}
 	f, err = c.Forecast(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
 	if must(t, err); !f.GetNow() || f.GetReason() != "" || f.GetStart() == nil {
 		t.Errorf("of a job that fits beside: %v", f)

@@ -18,7 +18,7 @@ func queueOfTwo(w *world) (running, waiting string) {
 	n := newNode(w, "n1")
 	n.next()
 	whole := job("work")
-	whole.Request = &greylagv1.Request{GpusPerNode: 2}
+	whole.Request = &greylagv1.Request{GpusPerNode: 2, MemPerNode: 1 << 30}
 	whole.TimeLimit = durationpb.New(30 * time.Minute) // within the horizon of promises
 	a := w.submit(w.as(ann), whole)
 	n.busy()

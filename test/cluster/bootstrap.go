@@ -44,9 +44,9 @@ func (c *Cluster) joinControllers(ctx context.Context) error {
 }
 
 // AddController joins a controller whose folders are empty, starts it, and waits
-// until it has a vote.
-func (c *Cluster) AddController(ctx context.Context, ctl *Controller) error {
-	err := c.join(ctx, "controller", ctl.enter, "--config", filepath.Join(ctl.dir, "gctld.toml"), "--name", ctl.Name)
+// until it has a vote. The options are for its token.
+func (c *Cluster) AddController(ctx context.Context, ctl *Controller, options ...string) error {
+	err := c.join(ctx, "controller", options, ctl.enter, "--config", filepath.Join(ctl.dir, "gctld.toml"), "--name", ctl.Name)
 	if err != nil {
 		return err
 	}
@@ -93,9 +93,9 @@ func (c *Cluster) Promote(ctx context.Context, ctl *Controller) error {
 	})
 }
 
-// join gets a one-time token and uses it.
-func (c *Cluster) join(ctx context.Context, role string, enter []string, args ...string) error {
-	token, err := c.run(ctx, nil, "gctl", "cluster", "token", "--role", role)
+// join gets a one-time token, made with the options, and uses it.
+func (c *Cluster) join(ctx context.Context, role string, options, enter []string, args ...string) error {
+	token, err := c.run(ctx, nil, "gctl", append([]string{"cluster", "token", "--role", role}, options...)...)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (c *Cluster) join(ctx context.Context, role string, enter []string, args ..
 // joinNodes gives every node its certificate and starts it.
 func (c *Cluster) joinNodes(ctx context.Context) error {
 	for _, node := range c.nodes {
-		if err := c.join(ctx, "node", nil, "--config", filepath.Join(node.dir, "gnoded.toml"), "--name", node.Name); err != nil {
+		if err := c.join(ctx, "node", nil, nil, "--config", filepath.Join(node.dir, "gnoded.toml"), "--name", node.Name); err != nil {
 			return err
 		}
 		if err := node.Start(); err != nil {
@@ -189,7 +189,8 @@ func (c *Cluster) Restore(ctx context.Context, backup string) error {
 		if err := emptyFolder(filepath.Join(ctl.dir, "pki")); err != nil {
 			return err
 		}
-		if err := c.AddController(ctx, ctl); err != nil {
+		// The backup knows the host, with a certificate that is valid still.
+		if err := c.AddController(ctx, ctl, "--name", ctl.Name, "--replace"); err != nil {
 			return err
 		}
 	}

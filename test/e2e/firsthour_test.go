@@ -221,10 +221,10 @@ func TestFirstHourAndTheFirstControllerGone(t *testing.T) {
 	second, at2 := aController(t, root, "ctl2")
 	for _, h := range []struct {
 		*machine
-		role, program string
-	}{{node, "node", "gnoded"}, {login, "auth", "gauthd"}, {second, "controller", "gctld"}} {
+		role, program, name string
+	}{{node, "node", "gnoded", fmt.Sprintf("e%dfirst", os.Getpid())}, {login, "auth", "gauthd", "login"}, {second, "controller", "gctld", "ctl2"}} {
 		token, _ := first.run("gctl", "cluster", "token", "--"+h.role)
-		h.setUp("join", token, "--config", h.path(h.program+".toml"))
+		h.setUp("join", token, "--config", h.path(h.program+".toml"), "--name", h.name) // the machines share one host name
 		h.start(h.program)
 	}
 	login.until("the login node vouches", func() (bool, error) {
