@@ -68,15 +68,11 @@ func (l *Log) check() {
 			}
 			continue
 		case <-soon: // so that a leader lost soon afterwards is remembered
-			if l.ruling.Load() == 0 {
-				l.checkMembership() // it may have been removed while it was down
-			}
 			l.hearClocks()
 			continue
 		case <-tick.C:
 		}
 		if l.ruling.Load() == 0 {
-			l.checkMembership()
 			l.hearClocks()
 			continue
 		}

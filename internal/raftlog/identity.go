@@ -42,6 +42,9 @@ type identity struct {
 	// OtherVoters notes whether the cluster had other voters when it last changed. It
 	// decides what happens to the data when the log is gone and cannot say so itself.
 	OtherVoters bool
+	// MemberAt is the index of the newest agreed configuration that was seen with this member in
+	// it; 0: none. A later one without it means that it was removed.
+	MemberAt uint64
 }
 
 // MintID returns a member id that was never used before.

@@ -243,7 +243,7 @@ func (l *Log) awaitLearner(ctx context.Context, t target) error {
 }
 
 // RemoveMember takes a member out of the cluster; it stops by itself when it
-// hears of it. Only the leader can do it, also to itself. Removing one that is up
+// learns of it (removed.go). Only the leader can do it, also to itself. Removing one that is up
 // while another is down can cost the majority: the caller decides.
 func (l *Log) RemoveMember(ctx context.Context, id string) error {
 	err := l.change(ctx, func(servers []raft.Server) (raft.IndexFuture, error) {
@@ -377,42 +377,5 @@ func (l *Log) await(ctx context.Context, f func() error) error {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, ctx.Err())
 	case <-l.dead:
 		return ErrClosed
-	}
-}
-
-// joined is told of every committed configuration: a member that was in the
-// cluster and no longer is stops. One that replays the log may meet an earlier
-// incarnation of itself in it; that is somebody else.
-func (l *Log) joined(c configuration) {
-	l.noteOthers(c.servers)
-	in := false
-	for _, s := range c.servers {
-		t, err := parseTarget(string(s.Address))
-		in = in || (err == nil && string(s.ID) == l.self.ID && t.incarnation == l.self.Incarnation)
-	}
-	if in {
-		l.wasMember.Store(true)
-	} else if l.wasMember.Load() && len(c.servers) > 0 {
-		l.end(ErrRemoved)
-	}
-	l.mux.dropBarred()
-}
-
-// checkMembership asks, on a member that hears from no leader, whether it still is
-// one. The leader stops talking to a member as soon as its removal is agreed, so
-// the member may never have been told. A peer that refuses a connection because of the
-// removal ends this member (mux.dial). A peer's answer counts if the configuration it
-// knows is agreed and not older than the newest agreed one that this member has seen.
-func (l *Log) checkMembership() {
-	if time.Since(l.raft.LastContact()) < 2*l.cfg.Profile.Election {
-		return
-	}
-	seen := l.machine.configuration()
-	replies, asked := l.askAll(l.raft.GetConfiguration().Configuration().Servers, question{}, l.rpcTimeout())
-	for range asked {
-		h := <-replies
-		if h.err == nil && !h.Member && l.wasMember.Load() && h.ConfigIndex > seen.index {
-			l.end(ErrRemoved)
-		}
 	}
 }

@@ -49,6 +49,7 @@ type Log struct {
 	crowded   atomic.Bool // as leader with a low disk, it found no voter with room
 	// othersNoted is what identity.json says of other voters.
 	othersNoted atomic.Bool
+	memberAt    atomic.Uint64 // as in identity.json
 
 	life    context.Context // ends with stop
 	endLife context.CancelFunc
@@ -83,7 +84,7 @@ func Open(cfg Config, fsm FSM) (*Log, error) {
 		return nil, err
 	}
 	for _, f := range []func(){
-		l.batch, l.settle, l.serveReads, l.followLeadership, l.watch, l.check,
+		l.batch, l.settle, l.serveReads, l.followLeadership, l.watch, l.check, l.watchMembership,
 		func() { l.reserve.watch(l.stop) },
 	} {
 		l.wg.Go(f)
@@ -127,6 +128,7 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 	l.machine.log = l.log
 	l.machine.halt, l.machine.joined = l.halt, l.joined
 	l.othersNoted.Store(self.OtherVoters)
+	l.memberAt.Store(self.MemberAt)
 	l.store, err = openLog(cfg, self, snap, l.reserve)
 	if err != nil {
 		l.once.Do(func() {}) // nothing to shut down
@@ -249,14 +251,23 @@ func (l *Log) othersAmong(servers []raft.Server) bool {
 	return slices.ContainsFunc(voters(servers), func(s raft.Server) bool { return string(s.ID) != l.self.ID })
 }
 
-// noteOthers keeps identity.json's note of other voters current.
-func (l *Log) noteOthers(servers []raft.Server) {
-	others := l.othersAmong(servers)
-	if len(servers) == 0 || l.othersNoted.Swap(others) == others {
+// noteConfiguration keeps current what identity.json notes of the newest agreed configuration.
+// member: this member is in it.
+func (l *Log) noteConfiguration(c configuration, member bool) {
+	if len(c.servers) == 0 {
+		return
+	}
+	others := l.othersAmong(c.servers)
+	changed := l.othersNoted.Swap(others) != others
+	if member && c.index > l.memberAt.Load() {
+		l.memberAt.Store(c.index)
+		changed = true
+	}
+	if !changed {
 		return
 	}
 	noted := l.self
-	noted.HasLog, noted.OtherVoters = true, others
+	noted.HasLog, noted.OtherVoters, noted.MemberAt = true, others, l.memberAt.Load()
 	if err := writeJSON(filepath.Join(l.cfg.Dir, identityFile), noted); err != nil {
 		l.log.Warn("identity not updated", "err", err)
 	}

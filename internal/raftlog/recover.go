@@ -49,7 +49,7 @@ func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
 	defer r.store.close()
 	renamed := checkRemoved(cfg.Dir, r.self) != nil
 	if renamed { // the cluster refuses the old id
-		r.self.ID = MintID()
+		r.self.ID, r.self.MemberAt = MintID(), 0
 	}
 	if len(members) == 0 {
 		members = []Member{{ID: r.self.ID, Addr: cfg.Addr, Voter: true}}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // removedFile, in Config.Dir, remembers that the member was removed from the cluster.
@@ -62,4 +64,77 @@ func (l *Log) barred(id string) bool {
 	agreed := l.machine.configuration().servers
 	_, member := find(agreed, id)
 	return !member && len(agreed) > 0
+}
+
+// joined is called with every committed configuration: a member that was in the cluster and no
+// longer is stops. One that replays the log may meet configurations from before it was added.
+func (l *Log) joined(c configuration) {
+	in := l.isSelf(c.servers)
+	l.noteConfiguration(c, in)
+	if in {
+		l.wasMember.Store(true)
+	} else if at := l.memberAt.Load(); at != 0 && c.index > at && len(c.servers) > 0 {
+		l.end(ErrRemoved)
+	}
+	l.mux.dropBarred()
+}
+
+// isSelf reports whether this member is among servers, with the data that it has now.
+func (l *Log) isSelf(servers []raft.Server) bool {
+	server, known := find(servers, l.self.ID)
+	t, err := parseTarget(string(server.Address))
+	return known && err == nil && t.incarnation == l.self.Incarnation
+}
+
+const (
+	// membershipEvery is how often a member that hears from no leader checks whether it is one.
+	membershipEvery = time.Second
+	// removalChecks is how many checks in a row may find a removal in this member's log alone
+	// before it ends: until then a peer can answer that the removal was not agreed.
+	removalChecks = 10
+)
+
+// watchMembership ends a member that hears from no leader once it finds that it was removed. The
+// leader stops sending to a member as soon as its removal is in the leader's log, so the member
+// learns neither that the removal was agreed, nor of a removal while it was down.
+func (l *Log) watchMembership() {
+	tick := time.NewTicker(membershipEvery)
+	defer tick.Stop()
+	found := 0
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-tick.C:
+		}
+		if l.ruling.Load() != 0 || time.Since(l.raft.LastContact()) < 2*l.cfg.Profile.Election || !l.checkMembership() {
+			found = 0
+			continue
+		}
+		if found++; found >= removalChecks {
+			l.end(ErrRemoved)
+		}
+	}
+}
+
+// checkMembership asks the peers whether this member still is one, and ends it if not. A peer that
+// refuses a connection because of the removal ends it too (mux.dial). An answer counts if the agreed
+// configuration that the peer knows is newer than the newest one with this member. It returns whether
+// the newest configuration in the log lacks this member, which was in an earlier one, and no peer
+// counts it as a member.
+func (l *Log) checkMembership() (gone bool) {
+	servers, at := l.raft.GetConfiguration().Configuration().Servers, l.memberAt.Load()
+	gone = at != 0 && len(servers) > 0 && !l.isSelf(servers)
+	replies, asked := l.askAll(servers, question{}, l.rpcTimeout())
+	for range asked {
+		h := <-replies
+		switch {
+		case h.err != nil:
+		case h.Member:
+			gone = false
+		case at != 0 && h.ConfigIndex > at:
+			l.end(ErrRemoved)
+		}
+	}
+	return gone
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // retirements are the removed ids, as a replicated state keeps them.
@@ -247,5 +249,84 @@ func TestRecoveryOfARemovedMemberGetsANewID(t *testing.T) {
 			t.Errorf("it is %s, %v", n.self.ID, report.Members)
 		}
 		f.propose("on")
+	})
+}
+
+// copyLog gives a stopped member the entries that it lacks of another one's log.
+func (f *fleet) copyLog(from, to *node) {
+	f.t.Helper()
+	r, err := openRecovery(to.cfg.withDefaults())
+	f.must(err)
+	defer r.store.close()
+	last, err := r.store.LastIndex()
+	f.must(err)
+	for i := last + 1; i <= from.Status().LastIndex; i++ {
+		var e raft.Log
+		f.must(from.store.GetLog(i, &e))
+		f.must(r.store.StoreLog(&e))
+	}
+}
+
+// A member whose log holds its removal, and that reaches no peer, ends all the same.
+func TestRemovalIsLearnedFromTheLogAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil)
+		defer f.close()
+		f.grow(3)
+		gone := f.followers()[0]
+		gone.Close()
+		f.takeOut(gone.self.ID)
+		f.propose("two go on")
+		f.copyLog(f.leader(), gone)
+		f.isolate(gone, true)
+		f.endsRemoved(f.restart(gone))
+		if _, err := f.open(gone.cfg, &journal{}); !errors.Is(err, ErrRemoved) {
+			t.Errorf("it starts again: %v", err)
+		}
+	})
+}
+
+// A member that was down while it was removed learns it from any peer that knows its log.
+func TestRemovalWhileDownIsLearnedFromPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil) // no peer refuses its connections
+		defer f.close()
+		f.grow(4)
+		gone := f.followers()[0]
+		gone.Close()
+		f.takeOut(gone.self.ID)
+		f.endsRemoved(f.restart(gone))
+		f.propose("three go on")
+	})
+}
+
+// A removal that was not agreed is dropped from the log, and its member goes on.
+func TestRemovalThatWasNotAgreedEndsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil)
+		defer f.close()
+		f.grow(3)
+		stays := f.followers()[0]
+		servers := slices.DeleteFunc(slices.Clone(f.leader().raft.GetConfiguration().Configuration().Servers),
+			func(s raft.Server) bool { return string(s.ID) == stays.self.ID })
+		stays.Close()
+		r, err := openRecovery(stays.cfg.withDefaults())
+		f.must(err)
+		last, err := r.store.LastIndex()
+		f.must(err)
+		f.must(r.store.StoreLog(&raft.Log{
+			Index: last + 1, Term: stays.Status().Term, Type: raft.LogConfiguration,
+			Data: raft.EncodeConfiguration(raft.Configuration{Servers: servers}),
+		}))
+		f.must(r.store.close())
+		f.isolate(stays, true)
+		f.restart(f.leader()) // it leads no more in the term of that entry
+		stays = f.restart(stays)
+		f.propose("agreed without it")
+		f.isolate(stays, false)
+		f.until("it has what was agreed", func() bool { return len(stays.fsm.list()) == 1 })
+		if !stays.runs() || !stays.IsMember() {
+			t.Errorf("it ended: %v", stays.Err())
+		}
 	})
 }
