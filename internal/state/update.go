@@ -66,6 +66,9 @@ func (s *State) release(old *cluster.Job, a command.Actor) *command.Refusal {
 		return refusef(command.Denied, "job %s is held by an administrator", old.Ref())
 	}
 	j := *old
+	if old.Reason == cluster.ReasonRequeueLimit { // the operator has dealt with the cause
+		j.Causes.NodeFailed, j.Causes.TaskFailed = 0, 0
+	}
 	j.Hold, j.Reason, j.Detail = cluster.NotHeld, cluster.ReasonNone, ""
 	if j.Eligible > s.now {
 		j.Reason = cluster.ReasonBeginTime
