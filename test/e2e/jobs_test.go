@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestJobs(t *testing.T) {
 // together are the tests that do not mind others' jobs on the same nodes.
 func together() map[string]func(*site) {
 	return map[string]func(*site){
-		"exit codes": exitCodes, "wait": waits, "time limit": timeLimit, "memory": memory,
+		"exit codes": exitCodes, "wait": waits, "time limit": timeLimit, "memory": memory, "share of memory": memoryShare,
 		"cancel pending": cancelPending, "cancel running": cancelRunning, "stubborn": stubborn, "signal": signalled,
 		"array": arrays, "hold": holds, "dependencies": dependencies, "logs": logs,
 		"devices": devices, "image": imageJob, "output": outputs, "symlink": symlink, "files of others": othersFiles, "working directories": workDirs, "users": users, "environment": environment,
@@ -86,6 +87,17 @@ func memory(s *site) {
 	s.needsContainers("memory limits")
 	id := s.gsubmit(tester, "--mem=48M", s.script("head -c 500M /dev/zero | tail -c 400M >/dev/null; exit 7"))
 	s.ends(id, "OUT_OF_MEMORY")
+}
+
+// memoryShare is of a job that asks for none: it is held to its CPU's share, 512 MiB of 8 GiB.
+func memoryShare(s *site) {
+	s.needsContainers("memory limits")
+	for take, state := range map[string]string{"200M": "COMPLETED", "700M": "OUT_OF_MEMORY"} {
+		script := s.script("head -c 800M /dev/zero | tail -c " + take + " >/dev/null")
+		id, err := strconv.ParseUint(strings.TrimSpace(s.ok(tester, "gsubmit", "--parsable", "--qos="+realQOS, "--time=5", script)), 10, 64)
+		s.must(err)
+		s.ends(id, state)
+	}
 }
 
 func cancelPending(s *site) {
