@@ -35,6 +35,8 @@ const (
 	CodeNoLeader = "no-leader"
 	// CodeRemoved is its value for a controller that was removed from the cluster.
 	CodeRemoved = "removed"
+	// CodeRevoked is its value for a controller whose certificate was revoked by itself.
+	CodeRevoked = "revoked"
 )
 
 // patient reports whether a call is worth waiting for as long as the client may: one

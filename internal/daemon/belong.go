@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -11,6 +12,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/server"
 )
 
 const (
@@ -24,36 +26,96 @@ const (
 // that it knows, until it has been a member. After that its membership is the leader's and
 // the administrator's concern: one that was removed must not add itself.
 func (d *Daemon) belong(ctx context.Context) {
-	if !d.store.log.Status().Fresh {
-		return
-	}
 	known, err := d.knownControllers()
 	if err != nil {
 		d.log.Warn("cannot read the list of controllers", "err", err)
 		return
 	}
+	if d.store.log.Status().Fresh && !d.becomeMember(ctx, known) {
+		return
+	}
+	d.watchRemoval(ctx, known)
+}
+
+// becomeMember asks to be added until this controller is a member. It returns false when ctx ends
+// or this controller was removed.
+func (d *Daemon) becomeMember(ctx context.Context, known *client.Known) bool {
 	id := d.store.log.Status().ID
 	var reported time.Time
 	for !d.store.log.Status().WasMember {
 		err := d.ask(ctx, known, id)
 		switch {
 		case ctx.Err() != nil:
-			return
-		case wasRemoved(err):
+			return false
+		case hasCode(err, client.CodeRemoved, client.CodeRevoked):
 			d.store.log.EndRemoved()
-			return
+			return false
 		case err != nil && time.Since(reported) > belongRemind:
 			reported = time.Now()
 			d.log.Warn("this controller is not a member of the cluster yet and asks every 2s; to add it by hand, run on another host: gctl cluster add "+id+" "+d.cfg.Advertise,
 				"asked", known.Addresses(), "err", err, "hint", client.Hint(err))
 		}
-		select {
-		case <-time.After(belongRetry):
-		case <-ctx.Done():
-			return
+		if !pause(ctx, belongRetry) {
+			return false
 		}
 	}
 	d.log.Info("this controller is a member", "id", id)
+	return true
+}
+
+// watchRemoval ends this controller once another one answers that it was removed. It asks only
+// while it knows no leader: the members refuse the certificate of a removed controller, so one that
+// was down while it was removed does not learn it from them.
+func (d *Daemon) watchRemoval(ctx context.Context, known *client.Known) {
+	asker := client.New(client.Config{Known: known, TLS: pki.ClientTLS(d.trust, d.identity), Timeout: time.Minute})
+	defer asker.Close()
+	var reported time.Time
+	for pause(ctx, belongRetry) {
+		if status := d.store.log.Status(); status.LeaderID != "" || status.Fresh {
+			continue
+		}
+		for _, address := range append(d.others(), known.Addresses()...) {
+			if address == d.cfg.Advertise {
+				continue
+			}
+			_, err := asker.StatusOf(ctx, address)
+			switch {
+			case hasCode(err, client.CodeRemoved):
+				d.store.log.EndRemoved()
+				return
+			case hasCode(err, client.CodeRevoked) && time.Since(reported) > belongRemind:
+				reported = time.Now()
+				d.log.Warn("the other controllers refuse this one", "err", err, "hint", client.Hint(err))
+			}
+		}
+	}
+}
+
+// pause waits. It returns false when ctx ends first.
+func pause(ctx context.Context, span time.Duration) bool {
+	select {
+	case <-time.After(span):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// checkRevoked returns an error for the certificate of a controller that was revoked. That of a
+// controller which is being removed counts until the others agreed to go on without it: until then
+// they may need its vote.
+func (d *Daemon) checkRevoked(peer pki.Peer, issued time.Time) error {
+	view := d.store.replica.View()
+	err := server.CheckRevoked(view, peer, issued)
+	if err == nil || peer.Role != pki.RoleController {
+		return err
+	}
+	for _, m := range d.store.log.Status().Members {
+		if r, _ := view.Member(m.ID); r.Name == peer.Name && r.Retired != 0 {
+			return nil
+		}
+	}
+	return err
 }
 
 // knownControllers is the controllers that can be asked: those that gctl join noted, and
@@ -86,8 +148,8 @@ func (d *Daemon) ask(ctx context.Context, known *client.Known, id string) error 
 	return err
 }
 
-// wasRemoved reports whether the answer is that this controller was removed.
-func wasRemoved(err error) bool {
+// hasCode reports whether a controller gave one of the codes with its answer.
+func hasCode(err error, codes ...string) bool {
 	var answer *connect.Error
-	return errors.As(err, &answer) && answer.Meta().Get(client.CodeHeader) == client.CodeRemoved
+	return errors.As(err, &answer) && slices.Contains(codes, answer.Meta().Get(client.CodeHeader))
 }

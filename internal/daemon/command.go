@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/client"
-	commands "github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/service"
@@ -90,18 +89,28 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	default:
 		err = run(ctx, cfg, log)
 	}
+	if errors.Is(err, raftlog.ErrRemoved) {
+		return s.reportRemoved(stderr, cfg, err)
+	}
 	return report(stderr, err)
+}
+
+// reportRemoved prints that this controller was removed, and the commands that join it again.
+func (s *settings) reportRemoved(stderr io.Writer, cfg config.Controller, err error) int {
+	options := ""
+	if s.path != "" {
+		options = " --config " + s.path
+	}
+	fmt.Fprintf(stderr, "gctld: error: %s\n", strings.ReplaceAll(err.Error(), "raftlog: ", ""))
+	fmt.Fprintf(stderr, "gctld: hint: to use this host as a controller again, make a token on another controller: gctl cluster token --controller; "+
+		"then empty %s and %s here and run: gctl join TOKEN@HOST%s\n", cfg.DataDir, cfg.PKIDir, options)
+	return exitRemoved
 }
 
 // report prints an error as all programs do.
 func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitOK
-	}
-	if errors.Is(err, raftlog.ErrRemoved) {
-		fmt.Fprintf(stderr, "gctld: error: %s\n", strings.ReplaceAll(err.Error(), "raftlog: ", ""))
-		fmt.Fprintf(stderr, "gctld: hint: to use this host as a controller again, %s\n", commands.RejoinHint)
-		return exitRemoved
 	}
 	fmt.Fprintf(stderr, "gctld: error: %v\n", err)
 	var hinted interface{ Hint() string }

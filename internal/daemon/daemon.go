@@ -68,9 +68,7 @@ func (d *Daemon) assemble() {
 		ClusterID: d.trust.ClusterID(), Policy: firstPolicy(d.trust), Clock: d.store.clock.Now,
 		MemberID: d.store.log.Status().ID, Host: d.identity.Peer().Name,
 	})
-	d.trust.SetRevoked(func(peer pki.Peer, issued time.Time) error {
-		return server.CheckRevoked(d.store.replica.View(), peer, issued)
-	})
+	d.trust.SetRevoked(d.checkRevoked)
 	d.peers = client.NewPeers(pki.ClientTLS(d.trust, d.identity))
 	d.filler = &controller.Filler{
 		Replica: d.store.replica, Archive: d.store.archive, Peers: d.peers, Others: d.others, Logger: d.log,

@@ -21,8 +21,10 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
+	commands "github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/server"
 )
 
 // layout prepares a folder as gctl init does and returns the configuration file.
@@ -306,10 +308,46 @@ func TestRemovedControllerDoesNotStart(t *testing.T) {
 	id, err := os.ReadFile(filepath.Join(dir, "identity.json"))
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "removed.json"), id, 0o600)) // both name the member
+	hint := fmt.Sprintf("gctl cluster token --controller; then empty %s and %s here and run: gctl join TOKEN@HOST --config %s\n",
+		filepath.Dir(dir), filepath.Join(filepath.Dir(path), "pki"), path)
 	for range 2 {
 		code, _, errs := command(t, "--config", path)
-		if code != exitRemoved || !strings.Contains(errs, "removed from the cluster") || !strings.Contains(errs, "gctld: hint: ") || !strings.Contains(errs, "gctl join TOKEN@HOST") {
-			t.Fatal(code, errs)
+		if code != exitRemoved || !strings.Contains(errs, "removed from the cluster") || !strings.Contains(errs, "gctld: hint: ") || !strings.HasSuffix(errs, hint) {
+			t.Fatalf("status %d, %s; want the hint %s", code, errs, hint)
+		}
+	}
+}
+
+// The certificate of a controller that is being removed counts until the configuration is without it.
+func TestControllerBeingRemovedKeepsItsConnections(t *testing.T) {
+	path, _ := layout(t)
+	cfg, err := config.LoadController(path)
+	must(t, err)
+	log := slog.New(slog.DiscardHandler)
+	must(t, Init(cfg, log))
+	d, err := Open(cfg, log)
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- d.Serve(ctx) }()
+	defer func() { stop(); must(t, <-served) }()
+	must(t, ready(t.Context(), d.store.log))
+	admin := commands.Actor{Role: commands.RoleAdmin}
+	for _, c := range []commands.Command{
+		&commands.RetireMember{Actor: admin, ID: d.store.log.Status().ID, Name: "c1"},
+		&commands.RetireMember{Actor: admin, ID: "ctl-gone", Name: "c2"},
+	} {
+		_, _, err := d.store.log.Propose(t.Context(), commands.Encode(c))
+		must(t, err)
+	}
+	for name, want := range map[string]bool{"c1": false, "c2": true} {
+		peer := pki.Peer{ClusterID: "test", Role: pki.RoleController, Name: name}
+		issued := time.Now().Add(-time.Minute)
+		if server.CheckRevoked(d.store.replica.View(), peer, issued) == nil {
+			t.Errorf("%s: its certificate is not revoked", name)
+		}
+		if err := d.checkRevoked(peer, issued); (err != nil) != want {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

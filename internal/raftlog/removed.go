@@ -90,7 +90,8 @@ const (
 	// membershipEvery is how often a member that hears from no leader checks whether it is one.
 	membershipEvery = time.Second
 	// removalChecks is how many checks in a row may find a removal in this member's log alone
-	// before it ends: until then a peer can answer that the removal was not agreed.
+	// before it ends: until then a peer can answer that the removal was not agreed. One check will
+	// do where the state says too that the member was removed.
 	removalChecks = 10
 )
 
@@ -107,11 +108,15 @@ func (l *Log) watchMembership() {
 			return
 		case <-tick.C:
 		}
-		if l.ruling.Load() != 0 || time.Since(l.raft.LastContact()) < 2*l.cfg.Profile.Election || !l.checkMembership() {
+		retired, silent := l.retired(l.self.ID), 2*l.cfg.Profile.Election
+		if retired {
+			silent = l.cfg.Profile.Election
+		}
+		if l.ruling.Load() != 0 || time.Since(l.raft.LastContact()) < silent || !l.checkMembership() {
 			found = 0
 			continue
 		}
-		if found++; found >= removalChecks {
+		if found++; retired || found >= removalChecks {
 			l.end(ErrRemoved)
 		}
 	}

@@ -31,13 +31,26 @@ func CheckRevoked(v *state.View, peer pki.Peer, issued time.Time) error {
 		by = " by " + h.RevokedBy
 	}
 	err := fmt.Errorf("%w: %s %s, on %s%s: %s", pki.ErrRevoked, peer.Role, peer.Name, h.RevokedAt.Time().Format(time.RFC3339), by, h.Reason)
-	return &revokedError{err, peer.Role}
+	return &revokedError{err, peer.Role, peer.Role == pki.RoleController && removedController(v, peer.Name)}
+}
+
+// removedController reports whether the controllers of that host name on record were all removed.
+func removedController(v *state.View, name string) bool {
+	removed := false
+	for _, m := range v.Members() {
+		if m.Name == name && m.Retired == 0 {
+			return false
+		}
+		removed = removed || m.Name == name
+	}
+	return removed
 }
 
 // revokedError refuses a revoked certificate.
 type revokedError struct {
 	error
-	role pki.Role
+	role    pki.Role
+	removed bool // a controller that was removed from the cluster
 }
 
 // Unwrap is the error without the advice.

@@ -137,8 +137,10 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	if errors.Is(err, errNoLeader) {
 		told.Meta().Set(codeHeader, client.CodeNoLeader)
 	}
-	if gone, ok := errors.AsType[*revokedError](err); ok && gone.role == pki.RoleController {
-		told.Meta().Set(codeHeader, client.CodeRemoved) // it cannot become a member any more
+	if gone, ok := errors.AsType[*revokedError](err); ok && gone.removed {
+		told.Meta().Set(codeHeader, client.CodeRemoved)
+	} else if ok && gone.role == pki.RoleController {
+		told.Meta().Set(codeHeader, client.CodeRevoked)
 	}
 	if code == connect.CodeUnavailable {
 		if id, addr := s.cfg.Log.Leader(); addr != "" && id != s.cfg.ID {
