@@ -46,14 +46,25 @@ func (c *Cluster) joinControllers(ctx context.Context) error {
 // AddController joins a controller whose folders are empty, starts it, and waits
 // until it has a vote. The options are for its token.
 func (c *Cluster) AddController(ctx context.Context, ctl *Controller, options ...string) error {
+	if err := c.JoinController(ctx, ctl, options...); err != nil {
+		return err
+	}
+	return c.Promote(ctx, ctl)
+}
+
+// JoinController joins a controller whose folders are empty with a new token, made with the
+// options, and starts it.
+func (c *Cluster) JoinController(ctx context.Context, ctl *Controller, options ...string) error {
 	err := c.join(ctx, "controller", options, ctl.enter, "--config", filepath.Join(ctl.dir, "gctld.toml"), "--name", ctl.Name)
 	if err != nil {
 		return err
 	}
-	if err := ctl.Start(); err != nil {
-		return err
-	}
-	return c.Promote(ctx, ctl)
+	return ctl.Start()
+}
+
+// Empty removes the data and the certificate of a stopped controller.
+func (ctl *Controller) Empty() error {
+	return errors.Join(emptyFolder(ctl.Data), emptyFolder(filepath.Join(ctl.dir, "pki")))
 }
 
 // Rejoin brings a stopped controller back that lost its data or may not use it
@@ -63,10 +74,8 @@ func (c *Cluster) Rejoin(ctx context.Context, ctl *Controller, id string) error 
 	if _, err := c.run(ctx, nil, "gctl", "cluster", "remove", id); err != nil {
 		return err
 	}
-	for _, dir := range []string{ctl.Data, filepath.Join(ctl.dir, "pki")} {
-		if err := emptyFolder(dir); err != nil {
-			return err
-		}
+	if err := ctl.Empty(); err != nil {
+		return err
 	}
 	return c.AddController(ctx, ctl)
 }
