@@ -125,16 +125,27 @@ type statusJSON struct {
 	Leader        string       `json:"leader,omitempty"`
 	LeaderAddress string       `json:"leader_address,omitempty"`
 	Term          uint64       `json:"term"`
-	CommitIndex   uint64       `json:"commit_index"`
-	AppliedIndex  uint64       `json:"applied_index"`
+	CommitIndex   *uint64      `json:"commit_index"` // null: not known
+	AppliedIndex  *uint64      `json:"applied_index"`
 	Digest        string       `json:"digest,omitempty"`
 	DiskLow       bool         `json:"disk_low"`
 	Version       string       `json:"version"`
-	ActiveJobs    int64        `json:"active_jobs"`
-	FinishedJobs  int64        `json:"finished_jobs"`
+	ActiveJobs    *int64       `json:"active_jobs"`
+	FinishedJobs  *int64       `json:"finished_jobs"`
 	JournalForm   uint32       `json:"journal_form"`
 	NewestForm    uint32       `json:"newest_form"`
+	Archive       string       `json:"archive_missing,omitempty"`
+	Restored      *restoreJSON `json:"restored,omitempty"`
 	Members       []memberJSON `json:"members"`
+}
+
+type restoreJSON struct {
+	At             *time.Time `json:"at"`
+	Backup         *time.Time `json:"backup"`
+	FirstJob       uint64     `json:"first_job,omitempty"`
+	JobsSince      *time.Time `json:"jobs_since,omitempty"`
+	CreditsLeftOut uint64     `json:"credits_left_out,omitempty"`
+	AuditLeftOut   uint64     `json:"audit_left_out,omitempty"`
 }
 
 type memberJSON struct {
@@ -149,8 +160,14 @@ type memberJSON struct {
 
 func statusOf(s *greylagv1.StatusResponse) statusJSON {
 	out := statusJSON{
-		s.Cluster, s.ClusterId, s.Id, s.Leader, s.LeaderAddress, s.Term, s.CommitIndex, s.AppliedIndex,
-		s.Digest, s.DiskLow, s.Version, s.ActiveJobs, s.FinishedJobs, s.JournalForm, s.NewestForm, []memberJSON{},
+		s.Cluster, s.ClusterId, s.Id, s.Leader, s.LeaderAddress, s.Term, &s.CommitIndex, &s.AppliedIndex,
+		s.Digest, s.DiskLow, s.Version, &s.ActiveJobs, &s.FinishedJobs, s.JournalForm, s.NewestForm, s.ArchiveMissing, nil, []memberJSON{},
+	}
+	if unread(s) {
+		out.CommitIndex, out.AppliedIndex, out.Digest, out.ActiveJobs, out.FinishedJobs = nil, nil, "", nil, nil
+	}
+	if r := s.Restored; r != nil {
+		out.Restored = &restoreJSON{stamp(r.At), stamp(r.Backup), r.FirstJob, stamp(r.JobsSince), r.CreditsLeftOut, r.AuditLeftOut}
 	}
 	for _, m := range s.Members {
 		out.Members = append(out.Members, memberJSON{m.Id, m.Address, m.Voter, m.Leader, m.LastContact.AsDuration().Seconds(), m.MatchIndex, m.Name})
