@@ -204,6 +204,41 @@ func TestAddressHasOneMember(t *testing.T) {
 	})
 }
 
+// A member whose data was set aside waits under a new id at its address, as long as the old one is
+// a member: the two never vote together.
+func TestMemberWhoseDataWasSetAsideWaitsForItsAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, r := newRetiringFleet(t)
+		defer f.close()
+		f.grow(3)
+		old := f.followers()[0]
+		old.Close()
+		f.must(quarantine{Reason: "test", At: time.Now()}.write(old.cfg.Dir))
+		cfg := old.cfg
+		cfg.ID = ""
+		again := f.start(cfg)
+		if again.self.ID == old.self.ID || !again.Status().Fresh {
+			t.Fatalf("it came back as %+v", again.Status())
+		}
+		for range 3 {
+			err := f.leader().AddMember(f.ctx(), again.self.ID, cfg.Addr)
+			if taken, is := errors.AsType[*AddressError](err); !is || taken.Holder != old.self.ID {
+				t.Fatalf("two members of one address: %v", err)
+			}
+			f.without(again.self.ID)
+		}
+		if err := f.leader().AddMember(f.ctx(), old.self.ID, cfg.Addr); !errors.Is(err, ErrWrongMember) {
+			t.Errorf("the old id is added at the address again: %v", err)
+		}
+		f.remove(r, old.self.ID)
+		f.add(again.self.ID, cfg.Addr)
+		f.without(old.self.ID)
+		if members := f.leader().Status().Members; len(members) != 3 {
+			t.Errorf("members %v", members)
+		}
+	})
+}
+
 // Two ids that are added for one address at the same time: one is a member.
 func TestAddressIsGivenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
