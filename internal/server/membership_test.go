@@ -82,6 +82,27 @@ func TestRemovedControllerIsRefused(t *testing.T) {
 	}
 }
 
+// A controller whose certificate is revoked learns from any answer whether it was removed too.
+func TestRevokedControllerLearnsWhetherItWasRemoved(t *testing.T) {
+	w := newWorld(t, options{controllers: 3})
+	gone := w.follower()
+	removed, rest := strings.Fields(w.names())[indexOf(w, gone)], others(w, gone)
+	ids := map[string]*pki.Identity{removed: w.identity(pki.RoleController, removed), "c9": w.identity(pki.RoleController, "c9")}
+	must(t, pki.RenewNow(t.Context(), t.TempDir(), ids["c9"], pki.RenewFrom([]string{rest[0].addr}, w.ca.Trust(), ids["c9"])))
+	w.revoke(w.as(root, rest...), pki.RoleController, "c9")
+	must(t, w.remove(gone.id(), rest...))
+	for name, want := range map[string]string{removed: client.CodeRemoved, "c9": client.CodeRevoked} {
+		asker := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), ids[name]), Timeout: time.Minute}, rest)
+		for _, at := range rest {
+			w.until(name+" is refused by "+at.addr, func() bool { // a follower applies it later
+				_, err := asker.StatusOf(t.Context(), at.addr)
+				refusal, is := errors.AsType[*connect.Error](err)
+				return is && refusal.Meta().Get(client.CodeHeader) == want
+			})
+		}
+	}
+}
+
 func indexOf(w *world, c *controllerHost) int {
 	for i := range w.all {
 		if w.all[i] == c {
