@@ -24,6 +24,7 @@ import (
 	commands "github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server"
 )
 
@@ -314,6 +315,20 @@ func TestRemovedControllerDoesNotStart(t *testing.T) {
 		code, _, errs := command(t, "--config", path)
 		if code != exitRemoved || !strings.Contains(errs, "removed from the cluster") || !strings.Contains(errs, "gctld: hint: ") || !strings.HasSuffix(errs, hint) {
 			t.Fatalf("status %d, %s; want the hint %s", code, errs, hint)
+		}
+	}
+}
+
+// The service manager restarts what a restart helps, and no controller that was removed.
+func TestDocumentedUnitKnowsTheExitStatuses(t *testing.T) {
+	text, err := os.ReadFile("../../docs/admin.md")
+	must(t, err)
+	for _, want := range []string{
+		fmt.Sprintf("\nRestart=on-failure\nRestartForceExitStatus=%d %d\nRestartPreventExitStatus=%d %d\n", raftlog.ExitStalled, raftlog.ExitDamaged, exitUsage, exitRemoved),
+		fmt.Sprintf("\n| it was removed | gctld there exits with %d,", exitRemoved),
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("docs/admin.md lacks %q", want)
 		}
 	}
 }
