@@ -52,6 +52,31 @@ func TestControllersComeAndGo(t *testing.T) {
 	s.audit(ctx)
 }
 
+// TestLeadersRemovedDownToOne removes the leader of three controllers and then that of the two that
+// are left. The last one goes on alone.
+func TestLeadersRemovedDownToOne(t *testing.T) {
+	ctx := limited(t, 4*hang)
+	options := three()
+	options.Nodes = 0
+	s := newSite(t, options)
+	s.submitWaiting(ctx, 50, "before")
+	for left := 2; left > 0; left-- {
+		s.removeController(ctx, s.leader(ctx), false)
+		s.awaitVoters(ctx, left)
+		s.probe(ctx)
+	}
+	last := s.leader(ctx)
+	status, err := last.Status(ctx)
+	s.must(err)
+	if result := s.run(tester, "gctl", "cluster", "remove", status.Id); result.Exit == 0 || !strings.Contains(result.Stderr, "last") {
+		t.Errorf("the last controller is removed: %+v", result)
+	}
+	s.must(last.Kill())
+	s.must(last.Start())
+	s.probe(ctx)
+	s.audit(ctx)
+}
+
 // removeController removes a controller, which is stopped for that if it is to be down, waits until
 // it has ended with the status for that, starts it once more with its data, and empties its folders.
 // It returns the member's ID.
