@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,42 @@ func TestLeadersRemovedDownToOne(t *testing.T) {
 	s.must(last.Kill())
 	s.must(last.Start())
 	s.probe(ctx)
+	s.audit(ctx)
+}
+
+// TestControllerWhoseDataWasSetAside: a controller that lost its log ends, and the service manager
+// starts it again. It waits under a new ID and becomes a member once the old one is removed.
+func TestControllerWhoseDataWasSetAside(t *testing.T) {
+	ctx := limited(t, 4*hang)
+	options := three()
+	options.Nodes = 0
+	s := newSite(t, options)
+	s.submitWaiting(ctx, 50, "before")
+	loser := s.others(s.leader(ctx))[0]
+	old, err := loser.Status(ctx)
+	s.must(err)
+	s.must(loser.Kill())
+	s.must(os.Remove(raftDB(loser)))
+	s.must(loser.Start())
+	s.must(loser.WaitEnd(hang))
+	if code := loser.ExitCode(); code != 76 {
+		t.Fatalf("the controller without its log ended with %d, want 76", code)
+	}
+	s.must(loser.Start())
+	s.until("it asks to be added", func() (bool, error) {
+		return strings.Contains(loser.LogTail(4000), "gctl cluster remove "+old.Id), fmt.Errorf("%s", loser.LogTail(4000))
+	})
+	again, err := loser.Status(ctx)
+	s.must(err)
+	members := s.awaitVoters(ctx, 3)
+	if again.Id == old.Id || slices.ContainsFunc(members, func(m *greylagv1.Member) bool { return m.Id == again.Id }) {
+		t.Errorf("it came back as %s, members %v", again.Id, members)
+	}
+	s.ok(tester, "gctl", "cluster", "remove", old.Id)
+	members = s.awaitVoters(ctx, 3)
+	if !slices.ContainsFunc(members, func(m *greylagv1.Member) bool { return m.Id == again.Id }) {
+		t.Errorf("it is not added as %s: %v", again.Id, members)
+	}
 	s.audit(ctx)
 }
 
