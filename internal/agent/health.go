@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -65,6 +66,9 @@ func (a *Agent) runtimeReady(ctx context.Context) error {
 }
 
 func (a *Agent) runtimeIs(err error) {
+	if errors.Is(err, context.Canceled) { // the daemon ends, and knows nothing of the runtime
+		return
+	}
 	if err != nil {
 		a.setFault("runtime", err.Error())
 		return

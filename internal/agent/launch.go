@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -24,6 +25,8 @@ const (
 	// as the runtime's daemon being upgraded; patience is how often, in all.
 	postponed = time.Second
 	patience  = 2 * time.Minute
+	// waitsAfter is how long a start takes before the controllers hear what it waits for.
+	waitsAfter = 2 * time.Second
 )
 
 // errPostpone says that a start did not begin, for a reason that may pass.
@@ -42,10 +45,13 @@ type launch struct {
 	ready   bool     // the runtime worked when last looked at
 	hook    *hook    // to be run first; nil for none
 
-	limit   time.Duration // for what comes before the runtime's start, with all tries
-	lacking string        // what it waits for, as a sentence
-	asked   time.Time     // when the runtime was asked to start it
+	limit   time.Duration           // for what comes before the runtime's start, with all tries
+	lacking *atomic.Pointer[string] // what it waits for, as a sentence; the task's
+	asked   time.Time               // when the runtime was asked to start it
 }
+
+// lacks notes what the start waits for from now on.
+func (l *launch) lacks(what string) { l.lacking.Store(&what) }
 
 // device is what a task is told of a GPU.
 type device struct {
@@ -98,7 +104,10 @@ func (a *Agent) started(ctx context.Context, t *task, asked time.Time, err error
 		// starts it.
 	case errors.Is(err, errPostpone) && time.Since(t.waiting) < patience:
 		t.notBefore = cluster.InstantOf(time.Now().Add(postponed))
-		a.log.Warn("task waits", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err)
+		if why := strings.TrimPrefix(err.Error(), errPostpone.Error()+": "); why != t.postponed {
+			t.postponed = why
+			a.log.Warn("task waits", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err)
+		}
 	default:
 		a.endFailed(t, err)
 	}
@@ -122,7 +131,7 @@ func (a *Agent) endFailed(t *task, err error) {
 func (a *Agent) launchOf(t *task) (*launch, error) {
 	l := &launch{
 		id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: a.identity.Cluster,
-		cpus: t.CPUs, pinned: a.cfg.Device != nil, ready: a.faults["runtime"] == "", hook: a.hookOf(t), limit: a.cfg.LaunchTimeout,
+		cpus: t.CPUs, pinned: a.cfg.Device != nil, ready: a.faults["runtime"] == "", hook: a.hookOf(t), limit: a.cfg.LaunchTimeout, lacking: &t.lacking,
 	}
 	if l.own == nil {
 		return nil, failed(cluster.NodeFault, "the task's allocation does not name this node")
@@ -141,7 +150,7 @@ func (a *Agent) launchOf(t *task) (*launch, error) {
 func (a *Agent) launch(ctx context.Context, l *launch) error {
 	spec, err := a.prepare(ctx, l)
 	if err == nil && !l.spec.GetIdle() {
-		l.lacking = "others are being started"
+		l.lacks("others are being started")
 		select {
 		case a.slots <- struct{}{}:
 			defer func() { <-a.slots }()
@@ -152,7 +161,7 @@ func (a *Agent) launch(ctx context.Context, l *launch) error {
 	l.asked = time.Now()
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return failed(cluster.NodeFault, "not started within %s (launch_timeout): %s", l.limit, l.lacking)
+		return failed(cluster.NodeFault, "not started within %s (launch_timeout): %s", l.limit, *l.lacking.Load())
 	case err != nil || l.spec.GetIdle():
 		return err
 	}
@@ -167,7 +176,7 @@ func (a *Agent) launch(ctx context.Context, l *launch) error {
 func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err error) {
 	if !l.spec.GetIdle() {
 		if !l.ready {
-			l.lacking = "the container runtime does not answer"
+			l.lacks("the container runtime does not answer")
 			if err := a.runtimeReady(ctx); err != nil {
 				return spec, fmt.Errorf("%w: %w", errPostpone, err)
 			}
@@ -177,14 +186,14 @@ func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err er
 			return spec, err
 		}
 	}
-	l.lacking = "the prolog has not ended"
+	l.lacks("the prolog has not ended")
 	return spec, a.runHook(ctx, a.cfg.Prolog, l.hook)
 }
 
 // specify makes the runtime's description of the task.
 func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	w := l.spec
-	l.lacking = "its script is not there"
+	l.lacks("its script is not there")
 	script, err := a.blob(ctx, w.GetScript())
 	if err != nil {
 		return tasks.Spec{}, err
@@ -214,7 +223,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	if w.GetImage() == "" {
 		return spec, nil
 	}
-	l.lacking = "image " + w.GetImage() + " is not there"
+	l.lacks("image " + w.GetImage() + " is not there")
 	request := tasks.FetchRequest{Reference: w.GetImage(), Owner: spec.Owner, Logins: logins(spec.Env, account.home)}
 	spec.Image, err = a.image(ctx, l, request)
 	return spec, err
@@ -257,7 +266,7 @@ func (a *Agent) image(ctx context.Context, l *launch, request tasks.FetchRequest
 		case !errors.Is(err, tasks.ErrRegistry):
 			return "", failed(cluster.ImageFailed, "%v", err)
 		}
-		l.lacking = err.Error()
+		l.lacks(err.Error())
 		again := pause/2 + rand.N(pause/2) // not all nodes of a job at once
 		a.log.Warn("image waits", "job", l.id.Job, "attempt", l.id.Attempt, "error", err, "again", again)
 		select {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -61,6 +62,25 @@ func TestScriptIsOnNoController(t *testing.T) {
 	n := newNode(t, "process", func(n *node) { n.lost = "its script is on no controller any more: submit the job again" })
 	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { delete(n.blobs, [32]byte(w.Script)) })
 	if end := n.settled(at(1, 1)); end.GetCause() != cluster.LaunchFailed.String() || end.GetMessage() != n.lost {
+		t.Errorf("report %v", end)
+	}
+}
+
+// TestReportsSayWhatAStartWaitsFor: a task that waits for its script, and then for the prolog.
+func TestReportsSayWhatAStartWaitsFor(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", func(*node) {})
+	var script []byte
+	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) {
+		script = n.blobs[[32]byte(w.Script)]
+		delete(n.blobs, [32]byte(w.Script))
+	})
+	n.until("it says that the script is missing", func() bool {
+		task := n.last(at(1, 1))
+		return task.GetPhase() == "wanted" && strings.Contains(task.GetMessage(), "fetch ")
+	})
+	n.change(func() { n.put(script) })
+	if end := n.settled(at(1, 1)); end.GetCause() != "exited" || end.GetMessage() != "" {
 		t.Errorf("report %v", end)
 	}
 }

@@ -271,6 +271,9 @@ func reported(t *task) *greylagv1.ReportedTask {
 		MemoryPeak: int64(t.End.Memory), RanMs: t.ran.Milliseconds(),
 		GpuBusyMs: t.GPU.BusyMs, GpuKnownMs: t.GPU.KnownMs, Granted: t.Granted,
 	}
+	if t.Phase == reconcile.Accepted {
+		r.Message = t.waitsFor(time.Now())
+	}
 	if t.GPU.MemoryKnown {
 		peak := int64(t.GPU.MemoryPeak)
 		r.GpuMemoryPeakBytes = &peak

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -23,9 +24,11 @@ type task struct {
 	work      reconcile.Work
 	notBefore cluster.Instant
 	killed    cluster.Instant
-	kills     int       // how often SIGKILL was sent
-	tries     int       // of clearing it away
-	waiting   time.Time // since when it is to be started; zero: it was not tried
+	kills     int                    // how often SIGKILL was sent
+	tries     int                    // of clearing it away
+	waiting   time.Time              // since when it is to be started; zero: it was not tried
+	postponed string                 // why its start did not begin when it was tried last
+	lacking   atomic.Pointer[string] // what the start under way waits for; set by its worker
 	watched   bool
 	met       time.Time          // when this process first had it
 	ran       time.Duration      // since then, until it ended
@@ -117,4 +120,20 @@ func wantedSet(message *greylagv1.WantedResponse) (*reconcile.Set, wantedTasks) 
 		specs[id] = spec
 	}
 	return set, specs
+}
+
+// waitsFor returns what the start of the task waits for; "" where it does not wait for long.
+// What a start lacked that did not begin is kept until another one lacks something else, so
+// that the text does not alternate with the steps of each try.
+func (t *task) waitsFor(now time.Time) string {
+	lacking := t.lacking.Load()
+	switch {
+	case t.waiting.IsZero() || now.Sub(t.waiting) < waitsAfter:
+		return ""
+	case t.postponed != "":
+		return t.postponed
+	case lacking != nil:
+		return *lacking
+	}
+	return ""
 }

@@ -141,7 +141,11 @@ func (l *Log) promote(answers []heard) {
 		ctx, cancel := context.WithTimeout(l.life, l.cfg.CheckInterval)
 		err = l.giveVote(ctx, t)
 		cancel()
-		l.log.Info("a learner has caught up", "learner", t.id, "vote", err == nil, "err", err)
+		if err != nil {
+			l.log.Warn("a learner has caught up and has no vote yet, trying again", "learner", t.id, "err", err)
+			continue
+		}
+		l.log.Info("a learner has caught up and votes", "learner", t.id)
 	}
 }
 

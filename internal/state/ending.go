@@ -74,9 +74,9 @@ func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
 	case cluster.MemoryKilled:
 		return ending{outcome: cluster.OutOfMemory, reason: cluster.ReasonOutOfMemory, detail: t.Message, exit: t.Exit}
 	case cluster.LaunchFailed:
-		return ending{outcome: cluster.Failed, reason: cluster.ReasonLaunchFailed, detail: t.Message, exit: t.Exit}
+		return ending{outcome: cluster.Failed, reason: cluster.ReasonLaunchFailed, detail: t.Message, exit: notOK(t.Exit)}
 	case cluster.ImageFailed:
-		return ending{outcome: cluster.Failed, reason: cluster.ReasonImageFailed, detail: t.Message, exit: t.Exit}
+		return ending{outcome: cluster.Failed, reason: cluster.ReasonImageFailed, detail: t.Message, exit: notOK(t.Exit)}
 	case cluster.Exited, cluster.NoCause:
 		switch {
 		case !script:
@@ -90,6 +90,15 @@ func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
 		return lostWith(j, t, t.Cause.String())
 	}
 	return lostWith(j, t, t.Message)
+}
+
+// notOK returns the exit status of a job that failed before its script ran: 1, as in Slurm,
+// where none is known.
+func notOK(e cluster.Exit) cluster.Exit {
+	if e.OK() {
+		e.Code = 1
+	}
+	return e
 }
 
 // lostWith is the ending of a job that the cluster failed, on the node of a task.

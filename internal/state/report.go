@@ -155,6 +155,11 @@ func withTask(j *cluster.Job, rank int, task cluster.Task) *cluster.Job {
 // merge is the task after a report, and whether that is any further than before.
 func (s *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (cluster.Task, bool) {
 	t, r := j.Tasks[rank], said.Task
+	if r.Phase == cluster.TaskWanted && t.Phase == cluster.TaskWanted { // what its start waits for
+		before := t.Message
+		t.Message = plain(r.Message)
+		return t, t.Message != before
+	}
 	if r.Phase <= t.Phase {
 		return s.gauge(j, rank, r)
 	}

@@ -251,7 +251,11 @@ func jobLine(v *View, j *cluster.Job) string {
 		}
 	}
 	for i, t := range j.Tasks {
-		line += fmt.Sprintf(" %s:%v=%s%s", t.Node, j.Alloc.Nodes[i].GPUs, []string{"wanted", "started", "ended", "clean"}[t.Phase], useText(t.GPU))
+		phase := []string{"wanted", "started", "ended", "clean"}[t.Phase]
+		if t.Phase == cluster.TaskWanted && t.Message != "" {
+			phase += "(" + t.Message + ")"
+		}
+		line += fmt.Sprintf(" %s:%v=%s%s", t.Node, j.Alloc.Nodes[i].GPUs, phase, useText(t.GPU))
 	}
 	if j.Exit != (cluster.Exit{}) {
 		line += fmt.Sprintf(" exit %d:%d", j.Exit.Code, j.Exit.Signal)

@@ -74,6 +74,9 @@ func WriteAwaited(j *cluster.Job, node func(string) (*cluster.Node, bool), timeo
 			continue
 		}
 		p := &greylagv1.Awaited{Node: t.Node}
+		if t.Phase == cluster.TaskWanted {
+			p.WaitsFor = t.Message
+		}
 		if n, known := node(t.Node); known && n.Liveness != cluster.Alive {
 			heard := n.Since.Add(-cluster.SilentAfter) // for so long it was not heard by then
 			if n.Liveness == cluster.Dead {

@@ -165,6 +165,9 @@ func (t *tool) awaited(a *greylagv1.WhyResponse) [][2]string {
 		} else {
 			facts = append(facts, [2]string{"awaits", n.Node + ", to say that " + step})
 		}
+		if n.WaitsFor != "" {
+			facts = append(facts, [2]string{"", n.Node + " reports: " + n.WaitsFor})
+		}
 		if n.Silent == nil {
 			continue
 		}

@@ -40,6 +40,7 @@ type awaitedJSON struct {
 	Node    string     `json:"node"`
 	Silent  *time.Time `json:"silent,omitempty"`
 	GivenUp *time.Time `json:"given_up,omitempty"`
+	Waits   string     `json:"waits_for,omitempty"`
 }
 
 type unmetJSON struct {
@@ -142,7 +143,7 @@ func whyOf(a *greylagv1.WhyResponse) whyJSON {
 		x.Delays = append(x.Delays, rivalJSON{r.Job, r.User, stampOf(r.Planned), r.Promised, r.Why})
 	}
 	for _, n := range a.Awaited {
-		x.Awaited = append(x.Awaited, awaitedJSON{n.Node, stampOf(n.Silent), stampOf(n.GivenUp)})
+		x.Awaited = append(x.Awaited, awaitedJSON{n.Node, stampOf(n.Silent), stampOf(n.GivenUp), n.WaitsFor})
 	}
 	for _, r := range a.Ruled {
 		x.Ruled = append(x.Ruled, ruledJSON{r.Says, r.Nodes})

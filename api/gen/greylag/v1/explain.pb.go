@@ -534,8 +534,9 @@ func (x *Rival) GetWhy() string {
 type Awaited struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Silent        *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=silent,proto3" json:"silent,omitempty"`                  // since when it does not answer; absent when it does
-	GivenUp       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"` // about when it is taken for lost unless it answers
+	Silent        *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=silent,proto3" json:"silent,omitempty"`                     // since when it does not answer; absent when it does
+	GivenUp       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`    // about when it is taken for lost unless it answers
+	WaitsFor      string                 `protobuf:"bytes,4,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // what the start of the task waits for, in the node's words; "" for nothing known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -589,6 +590,13 @@ func (x *Awaited) GetGivenUp() *timestamppb.Timestamp {
 		return x.GivenUp
 	}
 	return nil
+}
+
+func (x *Awaited) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return ""
 }
 
 // RuledOut is how many nodes one condition rules out; one node may be ruled out by several.
@@ -1223,11 +1231,12 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x124\n" +
 	"\aplanned\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aplanned\x12\x1a\n" +
 	"\bpromised\x18\x04 \x01(\bR\bpromised\x12\x10\n" +
-	"\x03why\x18\x05 \x01(\tR\x03why\"\x88\x01\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\"\xa5\x01\n" +
 	"\aAwaited\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x122\n" +
 	"\x06silent\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06silent\x125\n" +
-	"\bgiven_up\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\agivenUp\"4\n" +
+	"\bgiven_up\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\agivenUp\x12\x1b\n" +
+	"\twaits_for\x18\x04 \x01(\tR\bwaitsFor\"4\n" +
 	"\bRuledOut\x12\x12\n" +
 	"\x04says\x18\x01 \x01(\tR\x04says\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\"\xa5\x01\n" +
