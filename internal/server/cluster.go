@@ -77,14 +77,26 @@ func writeRestored(h state.History) *greylagv1.Restored {
 
 // Info counts nodes and GPUs by partition and state.
 func (s *clusterService) Info(ctx context.Context, p *greylagv1.InfoRequest) (*greylagv1.InfoResponse, error) {
+	names, err := wire.ReadNames(p.GetNodes())
+	if err != nil {
+		return nil, err
+	}
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
+		return nil, err
+	}
+	if err := known(v, p.GetPartitions(), names); err != nil {
 		return nil, err
 	}
 	response := &greylagv1.InfoResponse{AsOf: asOf}
 	reserved := reservedNow(v)
 	for _, part := range v.Policy().Partitions {
-		response.Partitions = append(response.Partitions, partitionInfo(v, part, reserved))
+		if only := p.GetPartitions(); len(only) > 0 && !slices.Contains(only, part.Name) {
+			continue
+		}
+		if info := partitionInfo(v, part, names, reserved); len(names) == 0 || len(info.Groups) > 0 {
+			response.Partitions = append(response.Partitions, info)
+		}
 	}
 	if p.GetReservations() {
 		response.Reservations = reservations(v, newEye(callerOf(ctx), v))
@@ -95,13 +107,29 @@ func (s *clusterService) Info(ctx context.Context, p *greylagv1.InfoRequest) (*g
 	return response, nil
 }
 
-// partitionInfo groups a partition's nodes by state and shape.
-func partitionInfo(v *state.View, part cluster.Partition, reserved map[string][]string) *greylagv1.PartitionInfo {
+// known refuses partitions and nodes that do not exist.
+func known(v *state.View, partitions, nodes []string) error {
+	for _, name := range partitions {
+		if _, found := v.Policy().Partition(name); !found {
+			return refused(command.NotFound, "gctl info lists the partitions", "no such partition: %.100s", name)
+		}
+	}
+	for _, name := range nodes {
+		if _, found := v.Node(name); !found {
+			return refused(command.NotFound, "gctl info lists the nodes", "no such node: %.100s", name)
+		}
+	}
+	return nil
+}
+
+// partitionInfo groups a partition's nodes by state and shape; of only these nodes unless
+// there are none.
+func partitionInfo(v *state.View, part cluster.Partition, only []string, reserved map[string][]string) *greylagv1.PartitionInfo {
 	info := &greylagv1.PartitionInfo{Name: part.Name, Default: part.Default, Down: part.Down, MaxTime: durationpb.New(part.MaxTime)}
 	groups, names := make(map[string]*greylagv1.NodeGroup), make(map[string][]string)
 	for _, name := range v.PartitionNodes(part.Name) {
 		n, ok := v.Node(name)
-		if !ok {
+		if !ok || len(only) > 0 && !slices.Contains(only, name) {
 			continue
 		}
 		use := v.Use(name)

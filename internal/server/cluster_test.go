@@ -121,6 +121,16 @@ func TestNodesAndInfo(t *testing.T) {
 	if got := strings.Join(lines, ", "); got != "IDLE n1 h100:2, DRAINED n[2-3] h100:2" {
 		t.Errorf("info: %s", got)
 	}
+	info, err = c.Info(t.Context(), &greylagv1.InfoRequest{Partitions: []string{"main"}, Nodes: []string{"n[1-2]"}})
+	must(t, err)
+	if g := info.GetPartitions()[0].GetGroups(); len(info.GetPartitions()) != 1 || len(g) != 2 || g[1].GetList() != "n2" || g[1].GetGpusTotal() != 2 {
+		t.Errorf("info of two nodes: %v", info)
+	}
+	for _, none := range []*greylagv1.InfoRequest{{Partitions: []string{"gone"}}, {Nodes: []string{"n9"}}} {
+		if _, err := c.Info(t.Context(), none); connect.CodeOf(err) != connect.CodeNotFound {
+			t.Errorf("%v: %v", none, err)
+		}
+	}
 	nodes, err := c.Nodes(t.Context(), &greylagv1.NodesRequest{Names: []string{"n2"}})
 	must(t, err)
 	if n := nodes.GetNodes()[0]; !n.GetDrain() || n.GetReason() != "new fans" || n.GetReasonBy() != "olga" || !n.GetSince().AsTime().Equal(n.GetReasonSince().AsTime()) || len(n.GetPartitions()) != 1 || len(n.GetGpus()) != 2 {

@@ -11,14 +11,21 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/options"
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 func (t *tool) info() *cobra.Command {
+	var partitions, nodes []string
 	c := &cobra.Command{
 		Use: "info", Short: "Partitions, and how many nodes and GPUs are free", Args: cobra.NoArgs, GroupID: look,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
-			answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.read()})
+			for _, list := range nodes {
+				if _, err := hostlist.Expand(list); err != nil {
+					return badNodes(list)
+				}
+			}
+			answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.read(), Partitions: partitions, Nodes: nodes})
 			if err != nil {
 				return err
 			}
@@ -29,6 +36,8 @@ func (t *tool) info() *cobra.Command {
 			return t.WriteTable(infoTable(answer))
 		}),
 	}
+	c.Flags().StringSliceVarP(&partitions, "partition", "p", nil, "only these partitions, separated by commas")
+	c.Flags().StringArrayVarP(&nodes, "nodes", "n", nil, "only these nodes, such as gpu[001-004]")
 	t.mayBeOld(c)
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what sinfo takes
 		return &cli.UsageError{Problem: options.Problem(err), Advice: "gctl nodes lists nodes one a line, gctl show partition NAME tells about one partition"}

@@ -616,6 +616,8 @@ type InfoRequest struct {
 	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
 	Reservations  bool                   `protobuf:"varint,2,opt,name=reservations,proto3" json:"reservations,omitempty"` // tell reservations as well, with the jobs that name them
 	Licences      bool                   `protobuf:"varint,3,opt,name=licences,proto3" json:"licences,omitempty"`         // tell licences as well
+	Partitions    []string               `protobuf:"bytes,4,rep,name=partitions,proto3" json:"partitions,omitempty"`      // only these; empty means all
+	Nodes         []string               `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`                // only these: hostlist expressions; empty means all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -669,6 +671,20 @@ func (x *InfoRequest) GetLicences() bool {
 		return x.Licences
 	}
 	return false
+}
+
+func (x *InfoRequest) GetPartitions() []string {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *InfoRequest) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
 }
 
 type InfoResponse struct {
@@ -3361,11 +3377,15 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\flast_contact\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vlastContact\x12\x1f\n" +
 	"\vmatch_index\x18\x06 \x01(\x04R\n" +
 	"matchIndex\x12\x12\n" +
-	"\x04name\x18\a \x01(\tR\x04name\"s\n" +
+	"\x04name\x18\a \x01(\tR\x04name\"\xa9\x01\n" +
 	"\vInfoRequest\x12$\n" +
 	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\"\n" +
 	"\freservations\x18\x02 \x01(\bR\freservations\x12\x1a\n" +
-	"\blicences\x18\x03 \x01(\bR\blicences\"\xe6\x01\n" +
+	"\blicences\x18\x03 \x01(\bR\blicences\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x04 \x03(\tR\n" +
+	"partitions\x12\x14\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"\xe6\x01\n" +
 	"\fInfoResponse\x129\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\v2\x19.greylag.v1.PartitionInfoR\n" +
