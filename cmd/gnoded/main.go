@@ -37,7 +37,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 			return config.LoadNode(path)
 		},
 		Serve: func(ctx context.Context, cfg config.Node, stderr io.Writer) error {
-			return serve(ctx, cfg, file, cfg.Log.Logger(stderr))
+			log := cfg.Log.Logger(stderr)
+			return service.Ended(log, serve(ctx, cfg, file, log))
 		},
 	}.Main(ctx, args, stderr)
 }

@@ -135,7 +135,11 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	stop()
 	loops.Wait()
 	d.peers.Close()
-	return errors.Join(fault, err, d.store.close())
+	err = errors.Join(fault, err, d.store.close())
+	if err == nil {
+		d.log.Info("stopped")
+	}
+	return err
 }
 
 // handOverTime bounds how long a controller that ends waits for the next leader.

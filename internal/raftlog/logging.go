@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -85,6 +86,9 @@ func (l *lines) Write(line []byte) (int, error) {
 			level = slog.LevelError
 		}
 		text = bytes.TrimSpace(rest)
+	}
+	if bytes.Contains(text, []byte(net.ErrClosed.Error())) { // this end closed it, as on every stop
+		return len(line), nil
 	}
 	switch held, show := l.show(text, time.Now()); {
 	case show && held > 0:

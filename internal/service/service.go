@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 
 	"github.com/greylag/greylag/internal/client"
 )
@@ -59,6 +60,14 @@ func (d Daemon[C]) Main(ctx context.Context, args []string, stderr io.Writer) in
 		return failed
 	}
 	return stopped
+}
+
+// Ended logs a stop without error, and returns err.
+func Ended(log *slog.Logger, err error) error {
+	if err == nil {
+		log.Info("stopped")
+	}
+	return err
 }
 
 func (d Daemon[C]) complain(stderr io.Writer, err error) {
