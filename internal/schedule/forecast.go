@@ -1,6 +1,9 @@
 package schedule
 
-import "github.com/greylag/greylag/pkg/cluster"
+import (
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+)
 
 // Forecast is when and where a job would start.
 type Forecast struct {
@@ -33,6 +36,7 @@ func Foresee(snap *cluster.Snapshot, id cluster.JobID) Forecast {
 	if e == nil || e.at == 0 {
 		if f.Reason == cluster.ReasonBeginTime && f.Detail == "" && e != nil {
 			f.Detail = "it is not to start before " + stamp(max(e.job.Eligible, e.job.Spec.Begin))
+			p.foreseeLater(snap, e.job, &f)
 		}
 		return f
 	}
@@ -45,4 +49,25 @@ func Foresee(snap *cluster.Snapshot, id cluster.JobID) Forecast {
 		f.Nodes = append(f.Nodes, h.Node)
 	}
 	return f
+}
+
+// foreseeLater adds the start of a job that is not eligible before its begin time: the first
+// one from then on, around all that is planned now. A job with dependencies has none.
+func (p *Planner) foreseeLater(snap *cluster.Snapshot, job *cluster.Job, f *Forecast) {
+	if len(job.Spec.Depends) > 0 {
+		return
+	}
+	c := p.classOf(p.newRound(snap), job)
+	if c.never.reason != cluster.ReasonNone {
+		f.Reason, f.Detail = c.never.reason, c.never.detail
+		return
+	}
+	start, choice, found := p.find(c, max(job.Eligible, job.Spec.Begin), cluster.Never, (*backfill.Profile).Search)
+	if !found {
+		return
+	}
+	f.Start, f.Partition = start.At, c.options[choice/2].part.Name
+	for _, share := range start.Shares {
+		f.Nodes = append(f.Nodes, p.ground.hosts[share.Host].Name)
+	}
 }

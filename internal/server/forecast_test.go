@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -45,8 +46,14 @@ func TestForecast(t *testing.T) {
 	begin := time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC)
 	spec.Begin = timestamppb.New(begin)
 	f, err = c.Forecast(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
-	if must(t, err); f.GetStart() != nil || f.GetReason() != "BeginTime" || f.GetDetail() != "it is not to start before 2099-01-02T03:04:05Z" {
+	if must(t, err); !f.GetStart().AsTime().Equal(begin) || strings.Join(f.GetNodes(), " ") != "n1" || f.GetReason() != "BeginTime" || f.GetDetail() != "it is not to start before 2099-01-02T03:04:05Z" {
 		t.Errorf("of a job that is not to start yet: %v", f)
+	}
+	soon := time.Now().Add(time.Minute)
+	spec.Begin, spec.Request = timestamppb.New(soon), &greylagv1.Request{GpusPerNode: 2}
+	f, err = c.Forecast(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
+	if must(t, err); !f.GetStart().AsTime().After(soon.Add(20 * time.Minute)) {
+		t.Errorf("of a job whose nodes are taken when it may start: %v", f)
 	}
 }
 
