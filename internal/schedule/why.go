@@ -126,7 +126,7 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 	}
 	if job.Hold != cluster.NotHeld {
 		if job.Reason == cluster.ReasonRequeueLimit {
-			x.Notes = append(x.Notes, fmt.Sprintf("restarts so far: %s; an operator lets it run once more with gctl release %s, and max_restarts of the policy is the limit", job.Causes.Words(), job.Ref()))
+			x.Notes = append(x.Notes, fmt.Sprintf("restarts so far: %s; an operator releases it with gctl release %s; the limit is max_restarts of the policy", job.Causes.Words(), job.Ref()))
 		}
 		return x, nil
 	}

@@ -195,7 +195,7 @@ func TestWhyNamesTheRestartLimit(t *testing.T) {
 	if err != nil || x.Reason != cluster.ReasonRequeueLimit || x.Detail != detail || len(x.Causes) != 0 {
 		t.Errorf("%v %q %v, %v", x.Reason, x.Detail, x.Causes, err)
 	}
-	const note = "restarts so far: node failed 6, preempted 2; an operator lets it run once more with gctl release 10, and max_restarts of the policy is the limit"
+	const note = "restarts so far: node failed 6, preempted 2; an operator releases it with gctl release 10; the limit is max_restarts of the policy"
 	if len(x.Notes) != 1 || x.Notes[0] != note {
 		t.Errorf("notes %q, want %q", x.Notes, note)
 	}

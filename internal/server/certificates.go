@@ -326,9 +326,9 @@ func (s *clusterService) checkRevocation(p *greylagv1.RevokeRequest) error {
 	}
 	switch {
 	case p.GetName() == s.cfg.Identity.Peer().Name:
-		return refused(command.Conflict, "let another lead first: gctl cluster transfer; --force revokes it all the same", "controller %s leads the cluster", p.GetName())
+		return refused(command.Conflict, "transfer leadership first: gctl cluster transfer; --force revokes it anyway", "controller %s leads the cluster", p.GetName())
 	case left < voters/2+1 && left < voters:
-		return refused(command.Conflict, "remove the controller first: gctl cluster remove ID; --force revokes it all the same",
+		return refused(command.Conflict, "remove the controller first: gctl cluster remove ID; --force revokes it anyway",
 			"without controller %s only %d of %d members could form a majority", p.GetName(), left, voters)
 	}
 	return nil

@@ -19,7 +19,7 @@ func (t *tool) cert() *cobra.Command {
 	}
 	list := &cobra.Command{
 		Use: "list", Short: "List the certificates that the cluster issued", Args: cobra.NoArgs,
-		Long: "Lists certificates that have not expired, and revocations. A renewed certificate is valid\nbeside the one before it until that expires.",
+		Long: "Lists certificates that have not expired, and revocations. A renewed certificate does not end\nthe previous one, which stays valid until it expires.",
 		RunE: t.on(t.listCertificates),
 	}
 	var request greylagv1.RevokeRequest
@@ -39,7 +39,7 @@ only by gctl join with a new token.`,
 		}),
 	}
 	revoke.Flags().StringVar(&request.Reason, "reason", "", "why; it is shown and audited")
-	revoke.Flags().BoolVar(&request.Force, "force", false, "though too few controllers remain for a majority")
+	revoke.Flags().BoolVar(&request.Force, "force", false, "even if too few controllers remain for a majority")
 	must(revoke.MarkFlagRequired("reason"))
 	all.AddCommand(list, revoke)
 	return all

@@ -156,7 +156,7 @@ func (t *tool) writeController(file, name, advertise string, cfg config.Controll
 	}
 	for i, same := range []bool{name == cfg.Name, advertise == cfg.Advertise} {
 		if !same {
-			t.Note("%s does not say so; set in it: %s", path, needed[i])
+			t.Note("%s does not set it; add to it: %s", path, needed[i])
 		}
 	}
 	return nil
@@ -169,7 +169,7 @@ func (t *tool) writeDaemon(name, file, standard string, present, controllers []s
 	needed := append(more, setting{"controllers", config.List(controllers)})
 	written, err := writeOnce(path, daemonText(name, needed))
 	if err == nil && !written && !share(present, controllers) {
-		t.Note("%s names other controllers; set in it: %s", path, needed[len(needed)-1])
+		t.Note("%s names other controllers; add to it: %s", path, needed[len(needed)-1])
 	}
 	return err
 }

@@ -86,7 +86,7 @@ func (x *exam) agreement(status *greylagv1.StatusResponse) {
 		switch {
 		case m.Leader || status.Id != status.Leader: // only the leader knows
 		case m.LastContact == nil || m.LastContact.AsDuration() > quiet:
-			x.note(Warning, "cluster", "start gctld there, or gctl cluster remove "+m.Id+" if it is gone for good", "controller %s at %s does not answer the leader", hostText(m), m.Address)
+			x.note(Warning, "cluster", "start gctld there, or gctl cluster remove "+m.Id+" if it is retired", "controller %s at %s does not answer the leader", hostText(m), m.Address)
 		case m.MatchIndex+mostBehind < status.CommitIndex:
 			x.note(Warning, "cluster", "it catches up by itself unless its disk or the way to it is slow", "controller %s is %d entries behind", hostText(m), status.CommitIndex-m.MatchIndex)
 		}
@@ -128,5 +128,5 @@ func HeldUp(s *greylagv1.StatusResponse) (problem, advice string) {
 		return problem, "update those that run an older version; it goes on by itself some seconds after the last one"
 	}
 	who := strings.Join(away, ", ")
-	return problem + ", and nobody can ask " + who, "start gctld of this version there; or, if it is gone for good, gctl cluster remove " + away[0]
+	return problem + ", and nobody can ask " + who, "start gctld of this version there; or, if it is retired, gctl cluster remove " + away[0]
 }

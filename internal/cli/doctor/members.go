@@ -118,7 +118,7 @@ func others(status *greylagv1.StatusResponse, all []said) []string {
 func (x *exam) archives(all []said) {
 	for _, a := range all {
 		if why := a.status.GetArchiveMissing(); why != "" && client.IsMember(a.status) {
-			x.note(Warning, "archive", "start the other controllers, which may have it; until then reports and gctl acct may lack jobs, and jobs whose script is nowhere fail",
+			x.note(Warning, "archive", "start the other controllers, which may have it; until then reports and gctl acct may lack jobs, and jobs whose script no controller has fail",
 				"the archive of controller %s is not complete: %s", a.status.Id, why)
 		}
 	}
