@@ -151,3 +151,24 @@ func TestTooLargeBodiesAreAnswered(t *testing.T) {
 	}
 	response.Body.Close()
 }
+
+// TestACompressedRequestIsRefused: in words, whatever the protocol.
+func TestACompressedRequestIsRefused(t *testing.T) {
+	w := newWorld(t, options{})
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: pki.ClientTLS(w.ca.Trust(), nil), ForceAttemptHTTP2: true}}
+	defer c.CloseIdleConnections()
+	for kind, name := range map[string]string{"application/json": "Content-Encoding", "application/proto": "Content-Encoding", "application/connect+json": "Connect-Content-Encoding"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.all[0].addr+"/greylag.v1.ClusterService/Join", strings.NewReader("{}"))
+		must(t, err)
+		r.Header.Set("Content-Type", kind)
+		r.Header.Set(name, "gzip")
+		response, err := c.Do(r)
+		must(t, err)
+		text, err := io.ReadAll(response.Body)
+		must(t, err)
+		must(t, response.Body.Close())
+		if !strings.Contains(string(text), "compressed requests are not supported") {
+			t.Errorf("%s: %s, %s", kind, response.Status, text)
+		}
+	}
+}

@@ -103,6 +103,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.limits.admit(c, s.cfg.Clock())
 	}
+	if err == nil && compressed(r.Header) {
+		err = errCompressed
+	}
 	if err != nil {
 		s.refuse(out, r, err)
 		return
@@ -120,6 +123,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mux.ServeHTTP(out, r)
+}
+
+// errCompressed refuses compressed requests, whose size is not known before they are read.
+var errCompressed = connect.NewError(connect.CodeUnimplemented, errors.New("compressed requests are not supported: send them without compression"))
+
+// compressed reports whether a request's body, or its messages, are compressed.
+func compressed(h http.Header) bool {
+	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"} {
+		if word := h.Get(name); word != "" && word != "identity" {
+			return true
+		}
+	}
+	return false
 }
 
 // refuse answers without a handler.
