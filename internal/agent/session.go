@@ -117,21 +117,44 @@ func (a *Agent) talk(ctx context.Context) error {
 // register describes the node and notes which epoch it is in. told says as of
 // which change the devices were described.
 func (a *Agent) register(ctx context.Context) (epoch, told uint64, err error) {
-	request := &greylagv1.RegisterRequest{Clock: timestamppb.Now()}
+	request := &greylagv1.RegisterRequest{}
 	if err := a.ask(ctx, func() { a.describe(request); told = a.badSince }); err != nil {
 		return 0, 0, err
 	}
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	asked := time.Now()
+	request.Clock = timestamppb.New(asked)
 	response, err := a.session.Register(limited, request)
 	if err != nil {
 		return 0, 0, err
+	}
+	if at := response.GetClock(); at != nil {
+		if off := clockOffset(asked, time.Now(), at.AsTime()); off.Abs() > clockTolerance {
+			a.log.Warn("the clock of this node is off", "ahead", off, "hint", "check its time synchronization: chronyc tracking")
+		}
 	}
 	var failed error
 	if err := a.ask(ctx, func() { failed = a.registered(response) }); err != nil {
 		return 0, 0, err
 	}
 	return response.GetEpoch(), told, failed
+}
+
+// clockTolerance is by how much a node's clock may differ from the controllers'.
+const clockTolerance = 5 * time.Second
+
+// clockOffset returns by how much the clock of this node is ahead of a controller's at least,
+// which read at between a question and its answer; negative where it is behind. However long
+// the answer took, a clock that is right gives 0.
+func clockOffset(asked, answered, at time.Time) time.Duration {
+	switch {
+	case at.Before(asked):
+		return asked.Sub(at)
+	case at.After(answered):
+		return answered.Sub(at)
+	}
+	return 0
 }
 
 func (a *Agent) describe(request *greylagv1.RegisterRequest) {

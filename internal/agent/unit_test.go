@@ -288,3 +288,17 @@ func TestRanOutlivesTheDaemon(t *testing.T) {
 		t.Errorf("an hour is told as %d ms", told)
 	}
 }
+
+// TestClockOffset: an answer that took long does not make a clock that is right look wrong.
+func TestClockOffset(t *testing.T) {
+	t.Parallel()
+	asked := time.Unix(1_000_000, 0)
+	answered := asked.Add(8 * time.Second)
+	for at, want := range map[time.Duration]time.Duration{
+		0: 0, 8 * time.Second: 0, 7 * time.Second: 0, -6 * time.Second: 6 * time.Second, 15 * time.Second: -7 * time.Second,
+	} {
+		if got := clockOffset(asked, answered, asked.Add(at)); got != want {
+			t.Errorf("a controller's clock %s after the question: %s, want %s", at, got, want)
+		}
+	}
+}

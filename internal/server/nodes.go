@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
@@ -54,15 +55,17 @@ func (s *nodeService) Register(ctx context.Context, p *greylagv1.RegisterRequest
 		return nil, refused(command.Conflict, "join one of them again under a name of its own: gctl join",
 			"node %s is in session from %s under another boot id: two hosts use this name, or this one was just started anew", name, n.Address)
 	}
-	if skew := s.cfg.Clock().Sub(p.GetClock().AsTime()).Abs(); p.GetClock() != nil && skew > 5*time.Second {
-		s.log.Warn("the clock of a node is off", "node", name, "by", skew)
+	// A clock that is behind cannot be told from a request that waited for a leader: the node
+	// compares the clock in the answer.
+	if ahead := p.GetClock().AsTime().Sub(s.cfg.Clock()); p.GetClock() != nil && ahead > 5*time.Second {
+		s.log.Warn("the clock of a node is ahead", "node", name, "by", ahead)
 	}
 	answer, _, err := propose[*command.Registered](ctx, s.Server, cmd)
 	if err != nil {
 		return nil, err
 	}
 	s.cfg.Leader.Heard(name, answer.Epoch)
-	return &greylagv1.RegisterResponse{Epoch: answer.Epoch, Cluster: s.cfg.State.View().ClusterID()}, nil
+	return &greylagv1.RegisterResponse{Epoch: answer.Epoch, Cluster: s.cfg.State.View().ClusterID(), Clock: timestamppb.New(s.cfg.Clock())}, nil
 }
 
 // Report tells the full set of tasks that are on the node. A report that tells

@@ -136,7 +136,7 @@ type RegisterRequest struct {
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	Runtime       string                 `protobuf:"bytes,7,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	Fault         string                 `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`
-	Clock         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=clock,proto3" json:"clock,omitempty"` // the node's, for skew warnings
+	Clock         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=clock,proto3" json:"clock,omitempty"` // the node's, when it asked; older by as long as the request waited for a leader
 	Region        string                 `protobuf:"bytes,10,opt,name=region,proto3" json:"region,omitempty"`
 	Tasks         int32                  `protobuf:"varint,11,opt,name=tasks,proto3" json:"tasks,omitempty"` // on the node and not cleared away: nobody's, where the node is not known in this life
 	unknownFields protoimpl.UnknownFields
@@ -254,6 +254,7 @@ type RegisterResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Cluster       string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Clock         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=clock,proto3" json:"clock,omitempty"` // the controller's, when it answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -300,6 +301,13 @@ func (x *RegisterResponse) GetCluster() string {
 		return x.Cluster
 	}
 	return ""
+}
+
+func (x *RegisterResponse) GetClock() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
 }
 
 type WantedRequest struct {
@@ -1504,10 +1512,11 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05clock\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12\x16\n" +
 	"\x06region\x18\n" +
 	" \x01(\tR\x06region\x12\x14\n" +
-	"\x05tasks\x18\v \x01(\x05R\x05tasks\"B\n" +
+	"\x05tasks\x18\v \x01(\x05R\x05tasks\"t\n" +
 	"\x10RegisterResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
-	"\acluster\x18\x02 \x01(\tR\acluster\"%\n" +
+	"\acluster\x18\x02 \x01(\tR\acluster\x120\n" +
+	"\x05clock\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\"%\n" +
 	"\rWantedRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"\xa2\x01\n" +
 	"\x0eWantedResponse\x12\x18\n" +
@@ -1674,35 +1683,36 @@ var file_greylag_v1_node_proto_goTypes = []any{
 var file_greylag_v1_node_proto_depIdxs = []int32{
 	0,  // 0: greylag.v1.RegisterRequest.gpus:type_name -> greylag.v1.GPU
 	15, // 1: greylag.v1.RegisterRequest.clock:type_name -> google.protobuf.Timestamp
-	5,  // 2: greylag.v1.WantedResponse.tasks:type_name -> greylag.v1.WantedTask
-	7,  // 3: greylag.v1.WantedResponse.logs:type_name -> greylag.v1.LogRequest
-	16, // 4: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
-	6,  // 5: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
-	17, // 6: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
-	16, // 7: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
-	15, // 8: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
-	5,  // 9: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	9,  // 10: greylag.v1.ReportRequest.tasks:type_name -> greylag.v1.ReportedTask
-	0,  // 11: greylag.v1.ReportRequest.gpus:type_name -> greylag.v1.GPU
-	15, // 12: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	15, // 13: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	16, // 14: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	16, // 15: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	1,  // 16: greylag.v1.NodeService.Register:input_type -> greylag.v1.RegisterRequest
-	3,  // 17: greylag.v1.NodeService.Wanted:input_type -> greylag.v1.WantedRequest
-	8,  // 18: greylag.v1.NodeService.Report:input_type -> greylag.v1.ReportRequest
-	11, // 19: greylag.v1.NodeService.Fetch:input_type -> greylag.v1.FetchRequest
-	13, // 20: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	2,  // 21: greylag.v1.NodeService.Register:output_type -> greylag.v1.RegisterResponse
-	4,  // 22: greylag.v1.NodeService.Wanted:output_type -> greylag.v1.WantedResponse
-	10, // 23: greylag.v1.NodeService.Report:output_type -> greylag.v1.ReportResponse
-	12, // 24: greylag.v1.NodeService.Fetch:output_type -> greylag.v1.FetchResponse
-	14, // 25: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	21, // [21:26] is the sub-list for method output_type
-	16, // [16:21] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	15, // 2: greylag.v1.RegisterResponse.clock:type_name -> google.protobuf.Timestamp
+	5,  // 3: greylag.v1.WantedResponse.tasks:type_name -> greylag.v1.WantedTask
+	7,  // 4: greylag.v1.WantedResponse.logs:type_name -> greylag.v1.LogRequest
+	16, // 5: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
+	6,  // 6: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
+	17, // 7: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
+	16, // 8: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
+	15, // 9: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
+	5,  // 10: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	9,  // 11: greylag.v1.ReportRequest.tasks:type_name -> greylag.v1.ReportedTask
+	0,  // 12: greylag.v1.ReportRequest.gpus:type_name -> greylag.v1.GPU
+	15, // 13: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	15, // 14: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	16, // 15: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	16, // 16: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	1,  // 17: greylag.v1.NodeService.Register:input_type -> greylag.v1.RegisterRequest
+	3,  // 18: greylag.v1.NodeService.Wanted:input_type -> greylag.v1.WantedRequest
+	8,  // 19: greylag.v1.NodeService.Report:input_type -> greylag.v1.ReportRequest
+	11, // 20: greylag.v1.NodeService.Fetch:input_type -> greylag.v1.FetchRequest
+	13, // 21: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	2,  // 22: greylag.v1.NodeService.Register:output_type -> greylag.v1.RegisterResponse
+	4,  // 23: greylag.v1.NodeService.Wanted:output_type -> greylag.v1.WantedResponse
+	10, // 24: greylag.v1.NodeService.Report:output_type -> greylag.v1.ReportResponse
+	12, // 25: greylag.v1.NodeService.Fetch:output_type -> greylag.v1.FetchResponse
+	14, // 26: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	22, // [22:27] is the sub-list for method output_type
+	17, // [17:22] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }
