@@ -106,6 +106,15 @@ func (m *machine) stop(program string) {
 	_ = c.Wait() // a removed controller ends with a status of its own
 }
 
+// vouches waits for gauthd's socket.
+func (m *machine) vouches() {
+	m.t.Helper()
+	m.until("gauthd vouches", func() (bool, error) {
+		_, err := os.Stat(m.path("auth.sock"))
+		return err == nil, err
+	})
+}
+
 // until waits for a condition.
 func (m *machine) until(what string, done func() (bool, error)) {
 	m.t.Helper()
@@ -211,10 +220,7 @@ func TestFirstHourAndTheFirstControllerGone(t *testing.T) {
 	first.setUp("init", "--cluster", "mycluster", "--config", first.path("gctld.toml"), "--auth", first.path("gauthd.toml"))
 	first.start("gctld")
 	first.start("gauthd")
-	first.until("the first controller leads", func() (bool, error) {
-		_, err := os.Stat(first.path("auth.sock"))
-		return err == nil, err
-	})
+	first.vouches()
 
 	node, login := aNode(t, root), newMachine(t, root, "login")
 	login.site("gauthd", "socket = \"{}/auth.sock\"\npki_dir = \"{}/auth\"\n")
@@ -227,10 +233,7 @@ func TestFirstHourAndTheFirstControllerGone(t *testing.T) {
 		h.setUp("join", token, "--config", h.path(h.program+".toml"), "--name", h.name) // the machines share one host name
 		h.start(h.program)
 	}
-	login.until("the login node vouches", func() (bool, error) {
-		_, err := os.Stat(login.path("auth.sock"))
-		return err == nil, err
-	})
+	login.vouches()
 	login.job("hello")
 	login.until("the second controller votes", func() (bool, error) { return len(login.members()) == 2, nil })
 	for _, m := range []*machine{first, node, login, second} {
@@ -248,6 +251,7 @@ func TestFirstHourAndTheFirstControllerGone(t *testing.T) {
 	login.stop("gauthd")
 	node.start("gnoded")
 	login.start("gauthd")
+	login.vouches()
 	login.job("after-restarts")
 	renews(node, "data/pki", at1)
 	renews(login, "auth", at1)
