@@ -266,6 +266,35 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// TestRestoreWithTheDefaultFolders: pki_dir lies in data_dir by default, also at the restore.
+func TestRestoreWithTheDefaultFolders(t *testing.T) {
+	path, _, file := backedUp(t)
+	cfg, err := config.LoadController(path)
+	must(t, err)
+	standard := config.DefaultController()
+	inside, err := filepath.Rel(standard.DataDir, standard.PKIDir)
+	must(t, err)
+	data := t.TempDir()
+	restore := []string{"restore", "--config", path, "-i", file, "--data-dir", data, "--pki-dir", filepath.Join(data, inside)}
+	if code, _, errs := command(t, restore...); code != exitFailed || !strings.Contains(errs, "copy the cluster's pki_dir to "+filepath.Join(data, inside)+" first") {
+		t.Fatal(code, errs)
+	}
+	must(t, os.CopyFS(filepath.Join(data, inside), os.DirFS(cfg.PKIDir)))
+	must(t, os.WriteFile(filepath.Join(data, "note"), nil, 0o600))
+	if code, _, errs := command(t, restore...); code != exitFailed || !strings.Contains(errs, "holds note; move it away first") {
+		t.Fatal(code, errs)
+	}
+	must(t, os.Remove(filepath.Join(data, "note")))
+	if code, _, errs := command(t, restore...); code != exitOK {
+		t.Fatal(code, errs)
+	}
+	manual, err := os.ReadFile("../../docs/admin.md")
+	must(t, err)
+	if archived := "tar -C " + standard.DataDir + " -cf - " + inside + " "; !strings.Contains(string(manual), archived) {
+		t.Errorf("docs/admin.md does not back up %s with %q", standard.PKIDir, archived)
+	}
+}
+
 // backedUp is a cluster of one controller that is stopped, and its backup.
 func backedUp(t *testing.T) (path, addr, file string) {
 	t.Helper()

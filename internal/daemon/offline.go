@@ -120,8 +120,8 @@ var ErrNotEmpty = errors.New("data_dir is not empty")
 const restoreFolder = "restore.tmp"
 
 // Restore makes this controller the first and only one of a cluster whose state is a
-// backup's. Its pki folder must be that of the cluster, and its data folder empty. The
-// backup is checked to its last byte first; then everything is prepared in a folder of its
+// backup's. Its pki folder must be that of the cluster, and its data folder must hold nothing
+// else. The backup is checked to its last byte first; then everything is prepared in a folder of its
 // own and moved into place, so that an interrupted restore serves nothing. Jobs that ran
 // when the backup was made, and have ended since, end as their nodes report.
 func Restore(ctx context.Context, cfg config.Controller, log *slog.Logger, from io.ReadSeeker) (raftlog.BackupInfo, error) {
@@ -156,11 +156,14 @@ func checkRestore(cfg config.Controller, from io.ReadSeeker) (info raftlog.Backu
 		return info, err
 	}
 	for _, e := range entries {
-		if name := e.Name(); name != restoreFolder && name != "lost+found" && name != controllersFile {
-			return info, fmt.Errorf("%w: %s holds %s; move it away first", ErrNotEmpty, cfg.DataDir, name)
+		if !survivesRestore(cfg, e.Name()) {
+			return info, fmt.Errorf("%w: %s holds %s; move it away first", ErrNotEmpty, cfg.DataDir, e.Name())
 		}
 	}
 	trust, err := pki.LoadTrust(filepath.Join(cfg.PKIDir, pki.TrustFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return info, fmt.Errorf("%w; copy the cluster's pki_dir to %s first", err, cfg.PKIDir)
+	}
 	if err != nil {
 		return info, err
 	}
@@ -172,6 +175,16 @@ func checkRestore(cfg config.Controller, from io.ReadSeeker) (info raftlog.Backu
 	}
 	_, err = from.Seek(0, io.SeekStart)
 	return info, err
+}
+
+// survivesRestore reports whether a restore leaves an entry of the data folder as it is. pki_dir lies
+// there unless the file says otherwise.
+func survivesRestore(cfg config.Controller, name string) bool {
+	if name == restoreFolder || name == "lost+found" || name == controllersFile {
+		return true
+	}
+	inside, err := filepath.Rel(filepath.Join(cfg.DataDir, name), cfg.PKIDir)
+	return err == nil && filepath.IsLocal(inside)
 }
 
 // restore loads a backup into empty storage and records that in the state.
