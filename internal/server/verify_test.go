@@ -77,8 +77,10 @@ func TestAuditKinds(t *testing.T) {
 	if n, err := seqs("init"); err != nil || n != 1 {
 		t.Errorf("%d entries, %v", n, err)
 	}
-	if n, err := seqs("signal 9"); err != nil || n != 0 {
-		t.Errorf("%d entries, %v", n, err)
+	for _, kind := range []string{"signal 9", "restore", "revoke"} {
+		if n, err := seqs(kind); err != nil || n != 0 {
+			t.Errorf("%s: %d entries, %v", kind, n, err)
+		}
 	}
 	if _, err := seqs("bogus"); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), `no kind "bogus"`) {
 		t.Errorf("bogus: %v", err)
