@@ -218,14 +218,14 @@ func (t *tool) change(ctx context.Context, c cli.Cluster, request *greylagv1.Upd
 	var alive []string
 	for _, n := range removed {
 		if n.Reason != "" {
-			t.Note("%s was drained (%s): that is forgotten, and it takes jobs if it answers again", n.Name, cli.Printable(n.Reason))
+			t.Note("%s was drained (%s): the removal ends that", n.Name, cli.Printable(n.Reason))
 		}
 		if n.State != cluster.NodeUnknown.String() && n.State != cluster.NodeDown.String() {
 			alive = append(alive, n.Name)
 		}
 	}
 	if len(alive) > 0 {
-		t.Warn(hostlist.Compress(alive) + " answered: gnoded there registers it again; to be rid of it, stop gnoded, and then remove it")
+		t.Warn(hostlist.Compress(alive) + " answered, and is refused from now on: stop gnoded there; to use the host again, make a token with gctl cluster token --node, and there run gctl join and restart gnoded")
 	}
 	if t.json {
 		return t.WriteJSON(struct {
