@@ -71,7 +71,7 @@ func (t *tool) writeClient(files hostFiles, authority, pkiDir string, controller
 		return wrongFile(err)
 	}
 	if !share(present.Controllers, controllers) {
-		t.Note("it names other controllers; add to it: controllers = %s", config.List(controllers))
+		t.Note("it names none of the controllers; set in it: controllers = %s", config.List(controllers))
 	}
 	return nil
 }

@@ -76,10 +76,13 @@ func (t *tool) found(ctx context.Context, f founding) error {
 	if err := notYet(ctx, cfg.PKIDir, f.force); err != nil {
 		return err
 	}
+	if _, err := pki.NewClusterID(f.name); err != nil { // before any file is written
+		return &cli.UsageError{Problem: fmt.Sprintf("not a cluster's name: %q", f.name), Advice: "write up to 40 lower-case letters, digits and inner dashes"}
+	}
 	advertise := t.findAdvertised(ctx, f.config, cfg, anyHost)
 	if path := cmp.Or(f.config, config.ControllerPath); advertise != cfg.Advertise && exists(path) {
 		return &adviceError{fmt.Errorf("other hosts cannot dial this controller at %s: that name leads to no address of this host but its own loopback", cfg.Advertise),
-			fmt.Sprintf("set advertise = %q in %s", advertise, path)}
+			reachable(cfg.Listen, advertise) + " in " + path}
 	}
 	if err := t.writeController(f.config, cfg.Name, advertise, cfg); err != nil {
 		return err
@@ -145,6 +148,19 @@ func (t *tool) findAdvertised(ctx context.Context, file string, cfg config.Contr
 	return at
 }
 
+// reachable returns the settings with which others can dial a controller that listens at an address.
+func reachable(listen, advertise string) string {
+	host, port, err := net.SplitHostPort(listen)
+	ip := net.ParseIP(host)
+	switch {
+	case err != nil || ip == nil || ip.IsUnspecified():
+		return fmt.Sprintf("set advertise = %q", advertise)
+	case ip.IsLoopback():
+		return fmt.Sprintf("set advertise = %q and listen = %q", advertise, ":"+port)
+	}
+	return fmt.Sprintf("set advertise = %q", listen)
+}
+
 // writeController writes gctld's file unless it exists. Of an existing one it prints the settings that
 // it lacks.
 func (t *tool) writeController(file, name, advertise string, cfg config.Controller) error {
@@ -169,7 +185,7 @@ func (t *tool) writeDaemon(name, file, standard string, present, controllers []s
 	needed := append(more, setting{"controllers", config.List(controllers)})
 	written, err := writeOnce(path, daemonText(name, needed))
 	if err == nil && !written && !share(present, controllers) {
-		t.Note("%s names other controllers; add to it: %s", path, needed[len(needed)-1])
+		t.Note("%s names none of the controllers; set in it: %s", path, needed[len(needed)-1])
 	}
 	return err
 }
@@ -237,7 +253,7 @@ func newAuthority(dir, name string) (*pki.CA, error) {
 	}
 	id, err := pki.NewClusterID(name)
 	if err != nil {
-		return nil, &cli.UsageError{Problem: fmt.Sprintf("not a cluster's name: %q", name), Advice: "write up to 40 lower-case letters, digits and inner dashes"}
+		return nil, err
 	}
 	if ca, err = pki.NewCA(id, time.Now()); err != nil {
 		return nil, err

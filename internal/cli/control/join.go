@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -122,7 +123,7 @@ func (t *tool) enter(ctx context.Context, j joining) error {
 	defer c.Close()
 	answer, err := c.Cluster().Join(ctx, &greylagv1.JoinRequest{Token: j.token.String(), Name: at.name, Csr: csr, Advertise: at.advertise})
 	if err != nil {
-		return err
+		return j.refused(err)
 	}
 	trust, err := pki.PinnedTrust(answer.Ca, j.token.CA)
 	if err != nil {
@@ -142,6 +143,15 @@ func (t *tool) enter(ctx context.Context, j joining) error {
 		return err
 	}
 	return t.settle(j, at, trust, answer)
+}
+
+// refused adds the address of the token to an error of a controller that does not answer. The files of
+// this host do not name it.
+func (j joining) refused(err error) error {
+	if connect.CodeOf(err) != connect.CodeUnavailable {
+		return err
+	}
+	return &adviceError{err, fmt.Sprintf("is gctld running at %s, and is its port open to this host? the token is valid at each controller: gctl join TOKEN@HOST", j.address)}
 }
 
 // controllersFile, in a controller's data_dir, names those that gctld asks to be

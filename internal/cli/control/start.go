@@ -53,9 +53,10 @@ func startAdvice(systemd bool, daemons ...daemonFile) string {
 		commands = append(commands, path)
 	}
 	if systemd {
-		return "start it: systemctl enable --now " + strings.Join(units, " ")
+		all := strings.Join(units, " ")
+		return "start it: systemctl enable --now " + all + "; where it runs already: systemctl restart " + all
 	}
-	return "start it, in the foreground of a terminal or under a supervisor: " + strings.Join(commands, "; and: ")
+	return "start it, or restart it where it runs, in the foreground of a terminal or under a supervisor: " + strings.Join(commands, "; and: ")
 }
 
 // lookupTime bounds finding out the address of this host.
