@@ -54,6 +54,7 @@ type JobJSON struct {
 	Depends     []string      `json:"depends,omitempty"`
 	EveryNode   bool          `json:"every_node,omitempty"`
 	Image       string        `json:"image,omitempty"`
+	Command     string        `json:"command,omitempty"`
 	Args        []string      `json:"args,omitempty"`
 	WorkDir     string        `json:"work_dir,omitempty"`
 	Output      string        `json:"output,omitempty"`
@@ -133,7 +134,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		TimeLimit: seconds(j.TimeLimit), Submitted: Stamp(timeOf(j.Submitted)), Eligible: Stamp(timeOf(j.Eligible)),
 		Begin: Stamp(timeOf(j.Begin)), Deadline: Stamp(timeOf(j.Deadline)), Planned: Stamp(timeOf(j.Planned)), Promised: j.Promised,
 		Started: Stamp(timeOf(j.Started)), Ended: Stamp(timeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
-		Depends: dependWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Args: j.Args, WorkDir: j.WorkDir,
+		Depends: dependWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
 		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
 		Others: j.Others, Reservation: j.Reservation,
 		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.SetAside), FundedUntil: Stamp(timeOf(j.FundedUntil)), PaidIn: j.PaidIn,

@@ -124,6 +124,10 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 		return
 	}
 	codec.Bool(c, &x.QOSByOperator)
+	if !c.Added() {
+		return
+	}
+	codec.String(c, &x.Command)
 }
 
 func requestFields(c *codec.Coder, x *cluster.Request) {

@@ -80,7 +80,7 @@ func Wrap(command string) (Script, error) {
 	if len(command) > MaxScript-64 {
 		return Script{}, &Fault{Option: "--wrap", Problem: "the command is too long", Advice: "put it into a script"}
 	}
-	return Script{Name: wrapped, Text: []byte("#!/bin/sh\n# submitted with --wrap\n\n" + command + "\n")}, nil
+	return Script{Name: wrapped, Text: []byte(wrapHead + command + "\n")}, nil
 }
 
 // JobName is the name a job has when its user gives none, as of sbatch: the
@@ -98,7 +98,24 @@ func (s Script) JobName() string {
 // StandardInput is the name of a script that came through a pipe.
 const StandardInput = "standard input"
 
-const wrapped = "--wrap"
+const (
+	wrapped  = "--wrap"
+	wrapHead = "#!/bin/sh\n# submitted with --wrap\n\n" // before the command
+)
+
+// Command returns the script's path, relative paths counting from dir, or the command of
+// --wrap; "" for a script from standard input.
+func (s Script) Command(dir string) string {
+	switch {
+	case s.Name == wrapped:
+		return strings.TrimSuffix(strings.TrimPrefix(string(s.Text), wrapHead), "\n")
+	case s.Name == StandardInput:
+		return ""
+	case filepath.IsAbs(s.Name):
+		return filepath.Clean(s.Name)
+	}
+	return filepath.Join(dir, s.Name)
+}
 
 func (s Script) check() *Fault {
 	at := printable(s.Name)

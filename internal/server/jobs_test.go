@@ -22,13 +22,13 @@ func TestSubmitAndGet(t *testing.T) {
 	w := newWorld(t, options{})
 	c := w.as(ann)
 	spec := job("first")
-	spec.Args, spec.Comment, spec.Nice = []string{"a", "b c"}, "hello", 5
+	spec.Command, spec.Args, spec.Comment, spec.Nice = "/home/ann/x.sh", []string{"a", "b c"}, "hello", 5
 	id := w.submit(c, spec)
 	got, err := c.Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: fmt.Sprint(id)})
 	must(t, err)
 	j := got.GetJobs()[0]
 	if j.GetName() != "first" || j.GetState() != "PENDING" || j.GetUser() != "ann" || j.GetUid() != 1001 ||
-		j.GetPartition() != "main" || j.GetQos() != "standard" || !slices.Equal(j.GetArgs(), spec.Args) || j.GetNice() != 5 {
+		j.GetPartition() != "main" || j.GetQos() != "standard" || j.GetCommand() != spec.Command || !slices.Equal(j.GetArgs(), spec.Args) || j.GetNice() != 5 {
 		t.Errorf("got %v", j)
 	}
 	if got.GetAsOf().GetIndex() < j.GetVersion() || got.GetAsOf().GetStale() {
@@ -290,7 +290,7 @@ func TestWatch(t *testing.T) {
 func TestOthersJobsAreSummaries(t *testing.T) {
 	w := newWorld(t, options{})
 	spec := job("secret plan")
-	spec.Comment, spec.Args = "secret", []string{"secret"}
+	spec.Comment, spec.Command, spec.Args = "secret", "secret", []string{"secret"}
 	spec.Output, spec.WorkDir = "/secret/%j", "/secret"
 	id := fmt.Sprint(w.submit(w.as(ann), spec))
 	got, err := w.as(bob).Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: id})

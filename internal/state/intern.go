@@ -107,7 +107,7 @@ func (c *wordCache) share(w *string) {
 func (c *wordCache) shareWords(s *cluster.JobSpec) {
 	for _, w := range []*string{
 		&s.Name, &s.Owner.User, &s.Account, &s.Partition, &s.QOS, &s.WorkDir, &s.Input, &s.Output,
-		&s.Error, &s.Image, &s.ImageDigest, &s.Comment, &s.SubmitHost,
+		&s.Error, &s.Image, &s.ImageDigest, &s.Comment, &s.SubmitHost, &s.Command,
 	} {
 		c.share(w)
 	}

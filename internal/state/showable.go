@@ -29,6 +29,6 @@ func (s *State) showable(what string, texts ...string) *command.Refusal {
 func told(spec *cluster.JobSpec) []string {
 	return []string{
 		spec.Name, spec.Owner.User, spec.Account, spec.Partition, spec.QOS, spec.Comment, spec.SubmitHost, spec.Reservation,
-		spec.WorkDir, spec.Input, spec.Output, spec.Error, spec.Image,
+		spec.WorkDir, spec.Input, spec.Output, spec.Error, spec.Image, spec.Command,
 	}
 }

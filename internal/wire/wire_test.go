@@ -118,7 +118,7 @@ func FuzzSubmission(f *testing.F) {
 // checkShown compares what a user reads with what they asked.
 func checkShown(t *testing.T, p *greylagv1.JobSpec, shown *greylagv1.Job, s *Submission) {
 	t.Helper()
-	if shown.GetName() != p.GetName() || shown.GetWorkDir() != p.GetWorkDir() || shown.GetNice() != p.GetNice() ||
+	if shown.GetName() != p.GetName() || shown.GetWorkDir() != p.GetWorkDir() || shown.GetNice() != p.GetNice() || shown.GetCommand() != p.GetCommand() ||
 		!reflect.DeepEqual(shown.GetArgs(), p.GetArgs()) || len(shown.GetDepends()) != len(p.GetDepends()) {
 		t.Fatalf("asked %v, shown %v", p, shown)
 	}

@@ -50,6 +50,7 @@ type JobSpec struct {
 	Reservation string   // the reservation whose nodes it uses; "" means none
 	// QOSByOperator says that an operator chose QOS, which the job's user may not use.
 	QOSByOperator bool
+	Command       string // the script's absolute path or the command of --wrap, shown to users
 }
 
 // WarnSignal is a signal sent some time before the time limit.

@@ -49,6 +49,7 @@ func (s *JobSpec) Validate() error {
 	}
 	for _, w := range []struct{ what, text string }{
 		{"working directory", s.WorkDir}, {"input", s.Input}, {"output", s.Output}, {"error output", s.Error}, {"image", s.Image},
+		{"command", s.Command},
 	} {
 		checkName(fault, w.what, w.text, maxText)
 	}

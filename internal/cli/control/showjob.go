@@ -95,7 +95,7 @@ func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 		}
 	}
 	return append(facts, [][2]string{
-		{"image", j.Image}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", cli.OutputPath(j, j.Output)}, {"error output", cli.OutputPath(j, j.Error)}, {"comment", j.Comment},
+		{"image", j.Image}, {"command", j.Command}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", cli.OutputPath(j, j.Output)}, {"error output", cli.OutputPath(j, j.Error)}, {"comment", j.Comment},
 	}...)
 }
 

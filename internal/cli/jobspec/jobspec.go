@@ -37,6 +37,7 @@ func (e *NotText) Error() string { return fmt.Sprintf("%q is not UTF-8", e.Text)
 // that cannot be sent because they are not UTF-8: the job does without them. The
 // error is a *NotText. O(script and environment).
 func Encode(o jobscript.Options, script jobscript.Script, args []string, at Place) (spec []byte, left []string, err error) {
+	command := shown(script.Command(at.Dir))
 	if o.WorkDir != "" {
 		at.Dir = filepath.Clean(below(at.Dir, o.WorkDir))
 	}
@@ -73,6 +74,7 @@ func Encode(o jobscript.Options, script jobscript.Script, args []string, at Plac
 	m.moment(18, o.Begin)
 	m.moment(19, o.Deadline)
 	m.rest(o, at.Host)
+	m.text(31, command)
 	return m, left, nil
 }
 
@@ -165,6 +167,24 @@ func sendable(environment []string) (sent, left []string) {
 		return true
 	})
 	return sent, left
+}
+
+// maxCommand is how many bytes of a command a job carries.
+const maxCommand = 1024
+
+// shown returns a command on one line, cut to maxCommand bytes.
+func shown(command string) string {
+	const cut = "..."
+	command = strings.Map(func(r rune) rune {
+		if cluster.Unshowable(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(command, "?"))
+	if len(command) > maxCommand {
+		command = strings.ToValidUTF8(command[:maxCommand-len(cut)], "") + cut
+	}
+	return command
 }
 
 func defaultOutput(o jobscript.Options) string {

@@ -3,6 +3,7 @@ package jobspec_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,7 +80,7 @@ func TestEveryFieldHasItsNumber(t *testing.T) {
 // checkField holds one value against the name and number of its field.
 func checkField(t *testing.T, field protoreflect.FieldDescriptor, v protoreflect.Value, look func(protoreflect.Message)) {
 	t.Helper()
-	name, odd := string(field.Name()), []string{"kind", "job", "connect", "memory"}
+	name, odd := string(field.Name()), []string{"kind", "job", "connect", "memory", "command"}
 	switch field.Kind() {
 	case protoreflect.StringKind:
 		if s := v.String(); s != name && s != "/"+name && !slices.Contains(odd, name) {
@@ -129,6 +130,40 @@ func TestTimesAndDefaults(t *testing.T) {
 	plain := encode(t, jobscript.Options{EveryNode: true, Array: "0-3"}, jobspec.Place{Dir: "/"})
 	if plain.Output != "/greylag-%A_%a-%n.out" || plain.TimeLimit != nil || plain.Request == nil {
 		t.Errorf("plain: %s", protojson.Format(plain))
+	}
+}
+
+// TestCommand checks what a job carries of its script's path or its command.
+func TestCommand(t *testing.T) {
+	wrap := func(command string) jobscript.Script {
+		t.Helper()
+		script, err := jobscript.Wrap(command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return script
+	}
+	long := strings.Repeat("é", 600)
+	for _, c := range []struct {
+		script jobscript.Script
+		want   string
+	}{
+		{jobscript.Script{Name: "../train.sh"}, "/home/train.sh"},
+		{jobscript.Script{Name: "/opt//train\n.sh"}, "/opt/train .sh"},
+		{jobscript.Script{Name: jobscript.StandardInput}, ""},
+		{wrap("python train.py --lr 3"), "python train.py --lr 3"},
+		{wrap("cd x\n\u202emake\x1b"), "cd x  make "},
+		{wrap(long), long[:1020] + "..."},
+		{wrap("echo \xff"), "echo ?"},
+	} {
+		message, _, err := jobspec.Encode(jobscript.Options{WorkDir: "/scratch"}, c.script, nil, jobspec.Place{Dir: "/home/ana"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := &greylagv1.JobSpec{}
+		if err := proto.Unmarshal(message, spec); err != nil || spec.Command != c.want {
+			t.Errorf("%s: %q, want %q, %v", c.script.Name, spec.Command, c.want, err)
+		}
 	}
 }
 
