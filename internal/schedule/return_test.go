@@ -29,10 +29,10 @@ func TestAJobThatIsBackBetweenTwoPasses(t *testing.T) {
 	}
 }
 
-// TestALicenceThatIsNotGivenBack: a job keeps a licence for longer than it may, and the next has
+// TestALicenceThatIsNotReleased: a job keeps a licence for longer than it may, and the next has
 // another node. That one's start is not decided while the licence is taken, and its promise slips
 // with the cause.
-func TestALicenceThatIsNotGivenBack(t *testing.T) {
+func TestALicenceThatIsNotReleased(t *testing.T) {
 	snap := draw(t, `
 		node n1 gpus=1
 		node n2 gpus=1

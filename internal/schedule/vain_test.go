@@ -86,9 +86,9 @@ func TestAChainTakesItsOwnPlace(t *testing.T) {
 	}
 }
 
-// TestNoEvictionIsInVain lets jobs of three tiers come for hours, with and without promises and
+// TestNoUselessEviction lets jobs of three tiers come for hours, with and without promises and
 // limits, on nodes that are clean at once or after a while: who asked for room gets it.
-func TestNoEvictionIsInVain(t *testing.T) {
+func TestNoUselessEviction(t *testing.T) {
 	evicted := 0
 	for seed := range uint64(12) {
 		evicted += preemptFor(t, seed)
