@@ -239,11 +239,11 @@ func writeJobsJSON(out *bufio.Writer, jobs []*greylagv1.Job, of func(*greylagv1.
 	return err
 }
 
-// OutputPath returns the file that a job writes, on its first node: the pattern of one that has not started. Where
-// every node writes, what differs between them stays as it is.
+// OutputPath returns the file that a job writes, on its first node. The node's name stays a pattern until the job
+// starts. Where every node writes, what differs between them stays as it is.
 func OutputPath(j *greylagv1.Job, pattern string) string {
-	if pattern == "" || j.Attempt == 0 || j.State == cluster.Pending.String() {
-		return pattern
+	if pattern == "" {
+		return ""
 	}
 	words := cluster.FileWords{
 		Job: cluster.JobID(j.Id), Array: cluster.JobID(j.ArrayId), Index: j.ArrayIndex, Name: j.Name, User: j.User, Restarts: j.Restarts,
