@@ -152,6 +152,17 @@ func (w *world) renew(id *pki.Identity) error {
 	return pki.RenewNow(w.t.Context(), w.t.TempDir(), id, pki.RenewFrom([]string{w.all[0].addr}, w.ca.Trust(), id))
 }
 
+// TestAJoinTokenIsForANameThatAHostCanHave: with any other name no host could use it.
+func TestAJoinTokenIsForANameThatAHostCanHave(t *testing.T) {
+	w := newWorld(t, options{})
+	for _, name := range []string{"a b", "-x", "n1/..", strings.Repeat("n", 254)} {
+		_, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: "node", Name: name})
+		if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "not a valid peer name") {
+			t.Errorf("%.20q: %v", name, err)
+		}
+	}
+}
+
 func TestOneOfManyHostsWinsAJoinToken(t *testing.T) {
 	w := newWorld(t, options{})
 	token := w.token(pki.RoleNode, "", false)

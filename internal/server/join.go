@@ -46,6 +46,11 @@ func (s *clusterService) CreateToken(ctx context.Context, p *greylagv1.CreateTok
 	if err != nil {
 		return nil, refused(command.InvalidArgument, "", "unknown kind of join token %.40q: know node, controller, auth", p.GetKind())
 	}
+	if holder := (pki.Peer{ClusterID: s.cfg.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}); p.GetName() != "" {
+		if err := holder.Validate(); err != nil {
+			return nil, refused(command.InvalidArgument, "", "%v", err)
+		}
+	}
 	// No request id: a repetition mints another token, and one that nobody has
 	// seen opens nothing and expires.
 	if _, _, err := propose[*command.Done](ctx, s.Server, &command.CreateToken{
