@@ -171,8 +171,14 @@ func (w *world) start(i int, o options) *controllerHost {
 // identity makes a certificate.
 func (w *world) identity(role pki.Role, name string) *pki.Identity {
 	w.t.Helper()
+	return w.identityIssued(role, name, time.Now())
+}
+
+// identityIssued is an identity whose certificate has that issue time, which counts in whole seconds.
+func (w *world) identityIssued(role pki.Role, name string, at time.Time) *pki.Identity {
+	w.t.Helper()
 	dir := filepath.Join(w.dir, "pki-"+string(role)+"-"+name)
-	must(w.t, w.ca.Issue(dir, pki.Grant{Peer: pki.Peer{ClusterID: "test", Role: role, Name: name}, Hosts: hosts(role)}, time.Now()))
+	must(w.t, w.ca.Issue(dir, pki.Grant{Peer: pki.Peer{ClusterID: "test", Role: role, Name: name}, Hosts: hosts(role)}, at))
 	id, _, err := pki.OpenIdentity(dir)
 	must(w.t, err)
 	return id

@@ -87,7 +87,7 @@ func TestRevokedControllerLearnsWhetherItWasRemoved(t *testing.T) {
 	w := newWorld(t, options{controllers: 3})
 	gone := w.follower()
 	removed, rest := strings.Fields(w.names())[indexOf(w, gone)], others(w, gone)
-	ids := map[string]*pki.Identity{removed: w.identity(pki.RoleController, removed), "c9": w.identity(pki.RoleController, "c9")}
+	ids := map[string]*pki.Identity{removed: w.identity(pki.RoleController, removed), "c9": w.identityIssued(pki.RoleController, "c9", time.Now().Add(-time.Minute))}
 	must(t, pki.RenewNow(t.Context(), t.TempDir(), ids["c9"], pki.RenewFrom([]string{rest[0].addr}, w.ca.Trust(), ids["c9"])))
 	w.revoke(w.as(root, rest...), pki.RoleController, "c9")
 	must(t, w.remove(gone.id(), rest...))
