@@ -9,6 +9,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/cgroup"
+	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/gpu"
 	"github.com/greylag/greylag/internal/pki"
@@ -95,16 +97,13 @@ func (x *exam) good(check, format string, args ...any) { x.note(Good, check, "",
 // failed notes an error that is nil, or a fault, or only that this user may not look.
 // It reports whether there is none.
 func (x *exam) failed(check, advice string, err error) bool {
-	var told interface{ Hint() string }
 	switch {
 	case err == nil:
 		return false
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		x.note(Warning, check, "run gctl doctor as root", "cannot be looked at: %s", err)
-	case errors.As(err, &told) && told.Hint() != "":
-		x.note(Fault, check, told.Hint(), "%s", err)
 	default:
-		x.note(Fault, check, advice, "%s", err)
+		x.note(Fault, check, cmp.Or(client.Hint(err), advice), "%s", err)
 	}
 	return true
 }

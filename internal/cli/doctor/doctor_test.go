@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -52,6 +55,20 @@ func TestEveryFault(t *testing.T) {
 			wants(t, f, Examine(t.Context(), w.host))
 		})
 	}
+}
+
+// TestTheClustersAdvice: what a controller advises counts more than what usually helps.
+func TestTheClustersAdvice(t *testing.T) {
+	w := newWorld(t)
+	refusal := connect.NewError(connect.CodeUnauthenticated, errors.New("certificate was revoked"))
+	refusal.Meta().Set(client.HintHeader, "make a token and join")
+	w.refusal = refusal
+	for _, f := range Examine(t.Context(), w.host) {
+		if f.Part == Node && f.Check == "gnoded" && f.Level == Fault && f.Advice == "make a token and join" {
+			return
+		}
+	}
+	t.Error("no advice of the cluster")
 }
 
 func wants(t *testing.T, want fault, findings []Finding) {

@@ -37,6 +37,7 @@ type world struct {
 	stopAuth func()
 	status   *greylagv1.StatusResponse
 	node     *greylagv1.Node
+	refusal  error         // of questions about nodes
 	clock    time.Duration // the controller's, ahead of the host's
 }
 
@@ -115,6 +116,9 @@ func (w *world) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.St
 }
 
 func (w *world) Nodes(context.Context, *greylagv1.NodesRequest) (*greylagv1.NodesResponse, error) {
+	if w.refusal != nil {
+		return nil, w.refusal
+	}
 	if w.node == nil {
 		return &greylagv1.NodesResponse{}, nil
 	}
