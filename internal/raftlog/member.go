@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,8 @@ var (
 	ErrNoMember = errors.New("raftlog: no such member")
 	// ErrLastVoter: the only member with a vote cannot be removed.
 	ErrLastVoter = errors.New("raftlog: the last voting member cannot be removed")
+	// ErrOnlyVoter: leadership cannot leave the only member with a vote.
+	ErrOnlyVoter = errors.New("raftlog: no other voting member can lead")
 	// ErrRemoved is Err after this member was removed from the cluster.
 	ErrRemoved = errors.New("raftlog: this member was removed from the cluster")
 	// ErrRetired: the member id was removed before and is refused permanently.
@@ -274,6 +277,9 @@ func (l *Log) Transfer(ctx context.Context, id string) error {
 	}
 	return l.await(ctx, func() error {
 		if id == "" {
+			if l.onlyVoter() {
+				return ErrOnlyVoter
+			}
 			return l.handOver(l.raft.LeadershipTransfer)
 		}
 		server, known := l.server(id)
@@ -281,6 +287,13 @@ func (l *Log) Transfer(ctx context.Context, id string) error {
 			return fmt.Errorf("transfer to %s: %w", id, ErrNoMember)
 		}
 		return l.handOverTo(server)
+	})
+}
+
+// onlyVoter reports whether no other member has a vote.
+func (l *Log) onlyVoter() bool {
+	return !slices.ContainsFunc(l.raft.GetConfiguration().Configuration().Servers, func(s raft.Server) bool {
+		return s.Suffrage == raft.Voter && string(s.ID) != l.self.ID
 	})
 }
 

@@ -115,6 +115,9 @@ func TestRemovedMemberStops(t *testing.T) {
 		if err := last.RemoveMember(f.ctx(), last.self.ID); !errors.Is(err, ErrLastVoter) {
 			t.Errorf("last voter removed: %v", err)
 		}
+		if err := last.Transfer(f.ctx(), ""); !errors.Is(err, ErrOnlyVoter) {
+			t.Errorf("leadership of the last voter transferred: %v", err)
+		}
 		if err := last.RemoveMember(f.ctx(), "nobody"); !errors.Is(err, ErrNoMember) {
 			t.Errorf("nobody removed: %v", err)
 		}

@@ -62,7 +62,7 @@ func codes(err error) connect.Code {
 		{raftlog.ErrBusy, connect.CodeUnavailable}, {raftlog.ErrNoQuorum, connect.CodeUnavailable},
 		{raftlog.ErrClosed, connect.CodeUnavailable}, {raftlog.ErrTooLarge, connect.CodeInvalidArgument},
 		{raftlog.ErrNotCaughtUp, connect.CodeFailedPrecondition}, {raftlog.ErrNoMember, connect.CodeNotFound},
-		{raftlog.ErrLastVoter, connect.CodeFailedPrecondition}, {raftlog.ErrWrongMember, connect.CodeFailedPrecondition},
+		{raftlog.ErrLastVoter, connect.CodeFailedPrecondition}, {raftlog.ErrOnlyVoter, connect.CodeFailedPrecondition}, {raftlog.ErrWrongMember, connect.CodeFailedPrecondition},
 		{raftlog.ErrWrongCluster, connect.CodeFailedPrecondition}, {raftlog.ErrRetired, connect.CodeFailedPrecondition},
 		{errNotMember, connect.CodeUnavailable}, {errPassedOn, connect.CodeUnavailable},
 		{errNoLeader, connect.CodeUnavailable}, {errUnfounded, connect.CodeUnavailable}, {errStopping, connect.CodeUnavailable}, {errTooOften, connect.CodeResourceExhausted},

@@ -130,13 +130,15 @@ func (s *Server) memberError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	hint := "gctl cluster status shows the members"
+	hint := "gctl cluster status shows the members; name one by its ID in the column MEMBER"
 	taken, isTaken := errors.AsType[*raftlog.AddressError](err)
 	switch {
 	case errors.Is(err, raftlog.ErrRetired):
 		gone := s.explain(ctx, string(callerOf(ctx).rpc), refused(command.Conflict, command.RejoinHint, "%s", plain(err)))
 		gone.Meta().Set(codeHeader, client.CodeRemoved)
 		return gone
+	case errors.Is(err, raftlog.ErrLastVoter), errors.Is(err, raftlog.ErrOnlyVoter):
+		hint = "another controller joins with what gctl cluster token --controller prints"
 	case isTaken:
 		hint = "remove the member that had the address: gctl cluster remove " + taken.Holder
 	case codes(err) == connect.CodeNotFound, codes(err) == connect.CodeFailedPrecondition:

@@ -175,3 +175,13 @@ func TestRemovalIsFinishedByTheNextCall(t *testing.T) {
 	}
 	w.submit(w.as(ann, leader), job("one goes on"))
 }
+
+// TestTheOnlyControllerKeepsItsPlace: what is refused says what to do instead.
+func TestTheOnlyControllerKeepsItsPlace(t *testing.T) {
+	w := newWorld(t, options{})
+	asked := w.as(root).Cluster()
+	_, err := asked.RemoveMember(t.Context(), &greylagv1.RemoveMemberRequest{Id: "ctl1"})
+	says(t, "a host's name", err, "no such member", "in the column MEMBER")
+	_, err = asked.Transfer(t.Context(), &greylagv1.TransferRequest{})
+	says(t, "a transfer", err, "no other voting member", "gctl cluster token --controller")
+}
