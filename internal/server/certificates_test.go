@@ -219,3 +219,24 @@ func TestRevocationsThatAreRefused(t *testing.T) {
 	must(t, ask(w.as(root), "controller", followers[0], false))
 	says(t, "the second of three", ask(w.as(root), "controller", followers[1], false), "only 1 of 3 members could form a majority", "--force")
 }
+
+// TestMadeUpTokensLeaveNoTrace: anybody can call Join, so a token that nobody made writes nothing into
+// the log or the audit journal.
+func TestMadeUpTokensLeaveNoTrace(t *testing.T) {
+	w := newWorld(t, options{controllers: 2})
+	token, _, err := pki.MintToken(w.ca.Trust(), pki.RoleNode, time.Now().Add(time.Hour))
+	must(t, err)
+	for range 3 {
+		if _, err := w.join(token.String(), "n1"); connect.CodeOf(err) != connect.CodeNotFound || client.Hint(err) == "" {
+			t.Errorf("a made-up token: %v", err)
+		}
+	}
+	audit, err := w.as(root).Cluster().Audit(t.Context(), &greylagv1.AuditRequest{Kind: "join"})
+	must(t, err)
+	for audit.Receive() {
+		t.Errorf("the audit journal holds %v", audit.Msg())
+	}
+	must(t, audit.Err())
+	_, err = w.join(w.token(pki.RoleNode, "", false), "n1")
+	must(t, err)
+}

@@ -76,6 +76,9 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 	if token.Expired(now) {
 		return nil, refused(command.Denied, "make a new one with gctl cluster token", "the join token expired at %s", token.Expires.UTC().Format(time.RFC3339))
 	}
+	if err := s.checkToken(ctx, cluster.Digest(token.Hash())); err != nil {
+		return nil, err
+	}
 	grant := pki.Grant{Peer: pki.Peer{ClusterID: s.cfg.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}}
 	if token.Role == pki.RoleController {
 		grant.Hosts = hostsOf(p.GetAdvertise())
@@ -105,6 +108,21 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 		}
 	}
 	return response, nil
+}
+
+// checkToken refuses a token that nobody made. Anybody can call Join: a made-up token must write
+// nothing into the log or the audit journal.
+func (s *Server) checkToken(ctx context.Context, hash cluster.Digest) error {
+	if s.cfg.State.View().HasToken(hash) {
+		return nil
+	}
+	if err := s.catchUp(ctx); err != nil { // an earlier leader may have made it
+		return err
+	}
+	if s.cfg.State.View().HasToken(hash) {
+		return nil
+	}
+	return refused(command.NotFound, "make a new one with gctl cluster token", "the join token is unknown or has expired")
 }
 
 // user is who uses a token up: a host and its request. The same request may come

@@ -17,6 +17,9 @@ type token struct {
 	issued  cluster.Instant // issue time of the certificate that it was used for
 }
 
+// HasToken reports whether the state keeps a join token, used or not. O(log n).
+func (v *View) HasToken(hash cluster.Digest) bool { return v.tokens.Has(hash) }
+
 // maxTokens bounds the tokens that have not expired.
 const maxTokens = 100_000
 
