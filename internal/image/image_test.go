@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/greylag/greylag/internal/image/ociimage"
@@ -133,6 +134,15 @@ func TestSource(t *testing.T) {
 	defer layout.Close()
 	if _, err := layout.Digest(""); !errors.Is(err, ErrLayout) {
 		t.Errorf("an empty folder: %v", err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(empty, "index.json"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := layout.Digest(""); !errors.Is(err, ErrLayout) {
+		t.Errorf("a FIFO that nobody writes to: %v", err)
+	}
+	if err := os.Remove(filepath.Join(empty, "index.json")); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Symlink("/etc/passwd", filepath.Join(empty, "index.json")); err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func (s *Source) Digest(selected string) (string, error) {
 // index reads index.json.
 func (s *Source) index() ([]byte, error) {
 	if s.root != nil {
-		file, err := s.root.Open("index.json")
+		file, _, err := s.open("index.json")
 		if err != nil {
 			return nil, fmt.Errorf("image: %w: %w", ErrLayout, err)
 		}
@@ -80,6 +80,22 @@ func (s *Source) index() ([]byte, error) {
 			return readBounded(archive)
 		}
 	}
+}
+
+// open opens a regular file of the layout. It never blocks on a FIFO.
+func (s *Source) open(name string) (*os.File, fs.FileInfo, error) {
+	file, err := s.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return file, info, nil
 }
 
 func readBounded(r io.Reader) ([]byte, error) {
@@ -121,15 +137,11 @@ func partOfLayout(name string) bool {
 }
 
 func (s *Source) writeFile(archive *tar.Writer, name string) error {
-	file, err := s.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, info, err := s.open(name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
 	if err := archive.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: info.Size()}); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -119,6 +120,9 @@ func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error)
 		return "", err // an archive of docker save has no index.json, and is loaded whole
 	}
 	reader, writer := io.Pipe()
+	// A sparse file may have zeros to read for years.
+	stop := context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
+	defer stop()
 	imported := make(chan error, 1)
 	var name string
 	go func() {
@@ -131,7 +135,7 @@ func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error)
 	errWrite := source.WriteTar(writer)
 	_ = writer.CloseWithError(errWrite)
 	if err := <-imported; err != nil {
-		return "", err
+		return "", cmp.Or(ctx.Err(), err)
 	}
 	return name, nil
 }
