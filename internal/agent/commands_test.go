@@ -20,7 +20,7 @@ import (
 // attempts answers for which attempt a call came.
 type attempts struct{}
 
-func (attempts) ForwardFor(w http.ResponseWriter, _ *http.Request, a auth.Attempt) {
+func (attempts) ForwardFor(w http.ResponseWriter, _ *http.Request, a auth.Attempt, _ uint32) {
 	_, _ = io.WriteString(w, a.String())
 }
 

@@ -25,8 +25,8 @@ var errNotOwner = errors.New("this socket is for the processes of its job's user
 
 // AttemptForwarder passes the calls of commands inside jobs on to the controllers.
 type AttemptForwarder interface {
-	// ForwardFor answers a call with a controller's answer to it, in the name of an attempt.
-	ForwardFor(w http.ResponseWriter, request *http.Request, a Attempt)
+	// ForwardFor answers a call with a controller's answer to it, in the name of an attempt of a user.
+	ForwardFor(w http.ResponseWriter, request *http.Request, a Attempt, uid uint32)
 }
 
 // JobSockets serves one Unix socket for each task of a node. Commands inside the task make their
@@ -154,7 +154,7 @@ func (j *jobSocket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("Authorization") != "":
 		RefuseRelay(w, http.StatusBadRequest, errJobToken)
 	default:
-		j.calls.ForwardFor(w, r, j.attempt)
+		j.calls.ForwardFor(w, r, j.attempt, j.uid)
 	}
 }
 

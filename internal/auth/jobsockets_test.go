@@ -19,7 +19,7 @@ import (
 // echoFor answers which attempt a call is for.
 type echoFor struct{}
 
-func (echoFor) ForwardFor(w http.ResponseWriter, r *http.Request, a Attempt) {
+func (echoFor) ForwardFor(w http.ResponseWriter, r *http.Request, a Attempt, _ uint32) {
 	w.Header().Set("Test-Attempt", a.String())
 	_, _ = io.Copy(w, r.Body)
 }

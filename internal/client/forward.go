@@ -29,9 +29,9 @@ const (
 // and ask again. Safe for concurrent use.
 type Forwarder struct {
 	calls *failover
-	// large holds a value for each request over maxRelayed in memory. nil refuses those: the
-	// caller sends them to a controller directly.
-	large chan struct{}
+	// large is for requests over maxRelayed. nil refuses those: the caller sends them to a
+	// controller directly.
+	large *largePlaces
 }
 
 const (
@@ -52,7 +52,7 @@ func NewForwarder(controllers *Known, config *tls.Config) *Forwarder {
 // of each why. config holds the node's certificate.
 func NewJobForwarder(controllers *Known, config *tls.Config) *Forwarder {
 	f := NewForwarder(controllers, config)
-	f.large = make(chan struct{}, maxLarge)
+	f.large = &largePlaces{all: make(chan struct{}, maxLarge), users: make(map[uint32]*largePlace)}
 	return f
 }
 
@@ -61,17 +61,17 @@ func NewJobForwarder(controllers *Known, config *tls.Config) *Forwarder {
 // request is too large, the answer is auth.RefuseRelay's. Of the request's own
 // headers only those that describe its content go along. O(request) memory.
 func (f *Forwarder) Forward(w http.ResponseWriter, request *http.Request, token string) {
-	f.forward(w, request, "Authorization", "Bearer "+token)
+	f.forward(w, request, 0, "Authorization", "Bearer "+token)
 }
 
-// ForwardFor is Forward in the name of an attempt, which the certificate of its node proves.
-func (f *Forwarder) ForwardFor(w http.ResponseWriter, request *http.Request, a auth.Attempt) {
-	f.forward(w, request, auth.AttemptHeader, a.String())
+// ForwardFor is Forward in the name of an attempt of a user, which the certificate of its node proves.
+func (f *Forwarder) ForwardFor(w http.ResponseWriter, request *http.Request, a auth.Attempt, uid uint32) {
+	f.forward(w, request, uid, auth.AttemptHeader, a.String())
 }
 
 // forward passes a call on with the header that says for whom.
-func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, header, value string) {
-	body, release, err := f.read(w, request)
+func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, uid uint32, header, value string) {
+	body, release, err := f.read(w, request, uid)
 	if err != nil {
 		auth.RefuseRelay(w, http.StatusRequestEntityTooLarge, err)
 		return
@@ -94,6 +94,7 @@ func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, header
 			err = f.failure(request.Context(), a)
 		}
 		if err == nil && (a.outcome == answered || a.outcome == limited || n == most) {
+			release() // the answer may be a stream without an end
 			pass(w, a.response)
 			cancel()
 			return
@@ -117,15 +118,13 @@ func (f *Forwarder) failure(ctx context.Context, a *attempt) error {
 	return a.err
 }
 
-// read returns the body of a request, which is held until release is called.
-func (f *Forwarder) read(w http.ResponseWriter, request *http.Request) (body []byte, release func(), err error) {
+// read returns the body of a request of a user, which is held until release is called.
+func (f *Forwarder) read(w http.ResponseWriter, request *http.Request, uid uint32) (body []byte, release func(), err error) {
 	limit, release := int64(maxRelayed), func() {}
 	if f.large != nil && (request.ContentLength < 0 || request.ContentLength > limit) {
-		select {
-		case f.large <- struct{}{}:
-			limit, release = maxJobRequest, func() { <-f.large }
-		case <-request.Context().Done():
-			return nil, nil, request.Context().Err()
+		limit = maxJobRequest
+		if release, err = f.large.take(request.Context(), uid); err != nil {
+			return nil, nil, err
 		}
 	}
 	body, err = io.ReadAll(http.MaxBytesReader(w, request.Body, limit))
