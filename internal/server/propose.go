@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/wire"
@@ -59,9 +60,15 @@ const maxInline = 256 << 10
 // partSize is the size of such a part.
 const partSize = 512 << 10
 
+// blobTime is how long the parts of one blob may take.
+const blobTime = 30 * time.Second
+
 // putBlob stores a large script or environment before a job names it. Repeating it
-// changes nothing.
+// changes nothing. It goes on when the caller has left: an upload that breaks off would
+// take one of the few places for minutes.
 func (s *Server) putBlob(ctx context.Context, content []byte) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), blobTime)
+	defer cancel()
 	digest := sha256.Sum256(content)
 	for at := 0; at < len(content); at += partSize {
 		part := content[at:min(at+partSize, len(content))]
