@@ -89,6 +89,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	out := &answer{ResponseWriter: w}
 	defer s.recover(out, r)
+	s.closeBeforeEnd(out, r)
 	var c *caller
 	err := s.serves(auth.RPC(procedure))
 	if err == nil {
@@ -167,7 +168,10 @@ func (s *Server) identify(r *http.Request, rpc auth.RPC) (*caller, error) {
 			c.Machine, c.via, c.leaf = peer, peer, r.TLS.PeerCertificates[0]
 		}
 	}
-	err := s.checkCertificates(c)
+	err := s.expired(c)
+	if err == nil {
+		err = s.checkCertificates(c)
+	}
 	switch {
 	case err != nil && c.via.Role == pki.RoleController && r.Header.Get(forwardedHeader) != "":
 		return nil, errPassedOn

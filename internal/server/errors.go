@@ -197,6 +197,11 @@ func (a answers) WrapStreamingClient(next connect.StreamingClientFunc) connect.S
 	return next
 }
 
+// endsStream reports whether a cause is this controller's own reason to end a stream.
+func endsStream(cause error) bool {
+	return errors.Is(cause, errStopping) || errors.Is(cause, auth.ErrAttemptEnded) || errors.Is(cause, pki.ErrRevoked) || errors.Is(cause, pki.ErrUntrusted)
+}
+
 // WrapStreamingHandler explains, counts the caller's streams, and ends them when
 // the server stops.
 func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
@@ -214,8 +219,9 @@ func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 			go a.s.endWithAttempt(ctx, c, cancel)
 		}
 		defer a.s.streams.enter(callerOf(ctx), cancel)()
+		defer a.s.endWithCertificate(callerOf(ctx), cancel)()
 		err = next(ctx, conn)
-		if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errStopping) || errors.Is(cause, auth.ErrAttemptEnded) || errors.Is(cause, pki.ErrRevoked)) {
+		if cause := context.Cause(ctx); err != nil && endsStream(cause) {
 			err = cause
 		}
 		if err != nil {

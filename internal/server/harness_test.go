@@ -60,8 +60,9 @@ type options struct {
 	controllers int
 	limits      server.Limits
 	policy      func(*cluster.Policy)
-	complete    func() bool // the archives hold all history; nil: they do
-	asleep      bool        // the loops do not run: the cluster gets neither name nor policy
+	complete    func() bool      // the archives hold all history; nil: they do
+	clock       func() time.Time // of the servers; nil: the present
+	asleep      bool             // the loops do not run: the cluster gets neither name nor policy
 }
 
 func newWorld(t testing.TB, o options) *world {
@@ -136,7 +137,7 @@ func (w *world) start(i int, o options) *controllerHost {
 	c.loops = loops
 	c.server = server.New(server.Config{
 		ID: c.log.Status().ID, State: replica, Leader: loops, Log: c.log, Members: c.log, Archive: c.store, Peers: c.peers,
-		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(), Complete: o.complete,
+		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(), Complete: o.complete, Clock: o.clock,
 		Absent: func(cluster.Digest) bool { return true },
 		Save: func(w io.Writer, v *state.View, history bool) (int, error) {
 			return controller.SaveContents(w, v, c.store, history)

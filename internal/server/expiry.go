@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/state"
+)
+
+// freshConnection is how long before the end of its certificate a connection is closed after each
+// answer, so that the program opens the next one with the certificate that it has renewed since.
+const freshConnection = 24 * time.Hour
+
+// closeBeforeEnd has a connection end with its answer when the certificate that opened it ends soon.
+func (s *Server) closeBeforeEnd(w http.ResponseWriter, r *http.Request) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return
+	}
+	if s.cfg.Clock().After(r.TLS.PeerCertificates[0].NotAfter.Add(-freshConnection)) {
+		w.Header().Set("Connection", "close") // over HTTP/2 as well, where streams under way go on
+	}
+}
+
+// expired refuses a certificate that has ended since the handshake of its connection.
+func (s *Server) expired(c *caller) error {
+	if c.leaf == nil || s.cfg.Clock().Before(c.leaf.NotAfter) {
+		return nil
+	}
+	return &auth.Error{
+		Err:    fmt.Errorf("%w: the certificate of %s %s ended on %s", pki.ErrUntrusted, c.Machine.Role, c.Machine.Name, c.leaf.NotAfter.UTC().Format(time.DateTime)),
+		Advice: state.JoinHint(string(c.Machine.Role)),
+	}
+}
+
+// endWithCertificate ends a stream with the certificate of the program that reads it, until stop is called.
+func (s *Server) endWithCertificate(c *caller, end context.CancelCauseFunc) (stop func()) {
+	if c.leaf == nil {
+		return func() {}
+	}
+	timer := time.AfterFunc(c.leaf.NotAfter.Sub(s.cfg.Clock()), func() { end(s.expired(c)) })
+	return func() { timer.Stop() }
+}
