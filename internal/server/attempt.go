@@ -9,10 +9,16 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// attemptPoll is how often an open stream checks that the attempt that reads it still runs.
-const attemptPoll = time.Second
+const (
+	// attemptPoll is how often an open stream checks that the attempt that reads it still runs.
+	attemptPoll = time.Second
+	// attemptGrace is how long after the end of an attempt was decided, and kill_wait, its node may
+	// take to report it. A node that never reports it must not keep the identity.
+	attemptGrace = time.Minute
+)
 
 // identifyAttempt makes the caller the owner of the job for whose commands a node passes a call on.
 // The node's certificate counts only for attempts that run on that node now, and lends the role of a
@@ -52,7 +58,11 @@ func (s *Server) attemptOwner(ctx context.Context, a auth.Attempt, node string) 
 
 // ownerNow is attemptOwner by this controller's state as it is.
 func (s *Server) ownerNow(a auth.Attempt, node string) (auth.Identity, error) {
-	j, _ := s.cfg.State.View().Job(a.Job) // nil where there is none
+	v := s.cfg.State.View()
+	j, _ := v.Job(a.Job) // nil where there is none
+	if j != nil && j.State == cluster.Completing && cluster.InstantOf(s.cfg.Clock()) > j.Ended.Add(v.Policy().KillWait+attemptGrace) {
+		j = nil
+	}
 	return a.OwnerOf(j, node)
 }
 

@@ -243,3 +243,47 @@ func TestAStreamEndsWithItsAttempt(t *testing.T) {
 	n.until(uint64(a.Job), func(task *greylagv1.WantedTask) bool { return task.GetStop() })
 	denied(t, "the watch", <-ended, "its identity ended with it")
 }
+
+// TestAnIdentityEndsWhereTheNodeNeverSaysSo: a node that was taken over does not report the end of a
+// task, and keeps the identity of the attempt no longer than it takes to end one.
+func TestAnIdentityEndsWhereTheNodeNeverSaysSo(t *testing.T) {
+	var clock shifted
+	w := newWorld(t, options{clock: clock.now, policy: func(p *cluster.Policy) { p.KillWait = time.Second }})
+	n := newNode(w, "n1")
+	a := w.running(n, ann, "work")
+	c := w.inside("n1", a)
+	ask := func() error {
+		_, err := c.Cluster().Info(t.Context(), &greylagv1.InfoRequest{})
+		return err
+	}
+	must(t, ask())
+	_, err := w.as(ann).Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}})
+	must(t, err)
+	must(t, ask()) // its processes may still end in order
+	clock.by.Store(int64(62 * time.Second))
+	denied(t, "an attempt that was cancelled", ask(), "its identity ended with it")
+}
+
+// TestOneUserLeavesOutputsToOthers: a node reads a bounded number of outputs, of which no user takes all.
+func TestOneUserLeavesOutputsToOthers(t *testing.T) {
+	w := newWorld(t, options{})
+	n := newNode(w, "n1")
+	jobs := map[cluster.Identity]auth.Attempt{ann: w.running(n, ann, "ann's"), bob: w.running(n, bob, "bob's")}
+	open := func(user cluster.Identity, of auth.Attempt) error {
+		stream, err := w.as(user).Jobs().Logs(t.Context(), &greylagv1.LogsRequest{Job: refOf(of), Follow: true})
+		must(t, err)
+		t.Cleanup(func() { _ = stream.Close() })
+		stream.Receive() // the answer begins
+		return stream.Err()
+	}
+	for range 16 {
+		must(t, open(ann, jobs[ann]))
+	}
+	if err := open(ann, jobs[ann]); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("one reader more: %v", err)
+	}
+	must(t, open(bob, jobs[bob]))
+	for range 17 {
+		must(t, open(olga, jobs[ann]))
+	}
+}

@@ -23,6 +23,8 @@ const (
 	pushTime  = 5 * time.Second
 	// maxReaders bounds the log readers of one node.
 	maxReaders = 256
+	// maxUserReaders bounds those of one user: a node reads few outputs at a time, for all.
+	maxUserReaders = 16
 	// maxPiece bounds one piece of output.
 	maxPiece = 1 << 20
 	// firstPiece is how long a node may take until it answers a log request.
@@ -42,12 +44,14 @@ type desk struct {
 	requests chan *greylagv1.LogRequest
 	closed   chan struct{}
 	readers  int
+	users    map[string]int // readers of each user
 }
 
 // reader is one Logs call.
 type reader struct {
 	id     string
 	node   string
+	user   string // "" for operators and administrators
 	desk   *desk
 	pieces chan piece
 	gone   chan struct{} // closed when the reader has left
@@ -69,7 +73,7 @@ func newLogDesks() *logDesks {
 func (l *logDesks) open(node string) *desk {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := &desk{requests: make(chan *greylagv1.LogRequest, 2*maxReaders), closed: make(chan struct{})}
+	d := &desk{requests: make(chan *greylagv1.LogRequest, 2*maxReaders), closed: make(chan struct{}), users: make(map[string]int)}
 	l.desks[node] = d
 	return d
 }
@@ -91,8 +95,8 @@ func (l *logDesks) close(node string, d *desk) {
 	close(d.closed)
 }
 
-// ask hands a request to the node and returns who reads the answer.
-func (l *logDesks) ask(node string, request *greylagv1.LogRequest) (*reader, error) {
+// ask hands a request to the node and returns who reads the answer. user "" is not bounded.
+func (l *logDesks) ask(node, user string, request *greylagv1.LogRequest) (*reader, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d, ok := l.desks[node]
@@ -102,11 +106,15 @@ func (l *logDesks) ask(node string, request *greylagv1.LogRequest) (*reader, err
 	if d.readers >= maxReaders {
 		return nil, refused(command.Exhausted, "try again later", "node %s has %d log readers already", node, maxReaders)
 	}
+	if user != "" && d.users[user] >= maxUserReaders {
+		return nil, refused(command.Exhausted, "end one of them", "user %s reads %d outputs of node %s already", user, maxUserReaders, node)
+	}
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails on Linux
 	request.Id = hex.EncodeToString(id[:])
-	r := &reader{id: request.Id, node: node, desk: d, pieces: make(chan piece, logPieces), gone: make(chan struct{})}
+	r := &reader{id: request.Id, node: node, user: user, desk: d, pieces: make(chan piece, logPieces), gone: make(chan struct{})}
 	d.readers++
+	d.users[user]++
 	l.readers[r.id] = r
 	d.requests <- request // there is room for two of each reader
 	return r, nil
@@ -119,6 +127,9 @@ func (l *logDesks) leave(r *reader) {
 	close(r.gone)
 	delete(l.readers, r.id)
 	r.desk.readers--
+	if r.desk.users[r.user]--; r.desk.users[r.user] == 0 {
+		delete(r.desk.users, r.user)
+	}
 	select {
 	case r.desk.requests <- &greylagv1.LogRequest{Id: r.id, Cancelled: true}:
 	default: // nobody takes requests: the node learns it from its next push
@@ -158,7 +169,11 @@ func (s *jobService) Logs(ctx context.Context, p *greylagv1.LogsRequest, stream 
 	if rank < 0 || rank >= len(j.Alloc.Nodes) {
 		return refused(command.InvalidArgument, "", "job %s has ranks 0 to %d", j.Ref(), len(j.Alloc.Nodes)-1)
 	}
-	r, err := s.logs.ask(j.Alloc.Nodes[rank].Node, s.logRequest(j, rank, p))
+	user := ""
+	if c := callerOf(ctx); !c.unlimited() {
+		user = c.User.User
+	}
+	r, err := s.logs.ask(j.Alloc.Nodes[rank].Node, user, s.logRequest(j, rank, p))
 	if err != nil {
 		return err
 	}
