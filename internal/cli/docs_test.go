@@ -4,9 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/greylag/greylag/internal/report"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // reportColumns are the columns of all reports.
@@ -62,5 +64,22 @@ func TestEveryFieldOfJSONIsDocumented(t *testing.T) {
 	}
 	if count < 100 {
 		t.Errorf("only %d fields were found", count)
+	}
+}
+
+// TestEveryReasonIsDocumented: the table of reasons has each that a job can have. Limits are one row.
+func TestEveryReasonIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/user.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "| reason | means |")
+	table, _, _ = strings.Cut(table, "| state | means |")
+	limit := regexp.MustCompile("^(Assoc|QOS|Max)(Grp|Max|Min|GRES|Jobs)")
+	for r := cluster.ReasonNone + 1; !strings.HasPrefix(r.String(), "Reason("); r++ {
+		never := r == cluster.ReasonAccount || r == cluster.ReasonSystemFailure // no job gets these
+		if !never && !limit.MatchString(r.String()) && !regexp.MustCompile(`\b`+r.String()+`\b`).MatchString(table) {
+			t.Errorf("docs/user.md does not say what %s means", r)
+		}
 	}
 }
