@@ -21,8 +21,8 @@ func (s Script) Directives() []Directive {
 	var found []Directive
 	for n, line := range s.comments() {
 		for _, mark := range []string{"#GSUB", "#SBATCH"} {
-			tail, ok := bytes.CutPrefix(line, []byte(mark))
-			if !ok || len(tail) > 0 && tail[0] != ' ' && tail[0] != '\t' {
+			tail, ok := cutMark(line, mark)
+			if !ok {
 				continue
 			}
 			d := Directive{Line: n, Slurm: mark == "#SBATCH"}
@@ -35,6 +35,14 @@ func (s Script) Directives() []Directive {
 		}
 	}
 	return found
+}
+
+// cutMark returns what follows the mark of a directive. A blank must separate them, except before an
+// option after #SBATCH, which sbatch reads too.
+func cutMark(line []byte, mark string) (tail []byte, ok bool) {
+	tail, ok = bytes.CutPrefix(line, []byte(mark))
+	apart := len(tail) == 0 || tail[0] == ' ' || tail[0] == '\t' || tail[0] == '-' && mark == "#SBATCH"
+	return tail, ok && apart
 }
 
 // comments are the lines before the first that is neither comment nor blank, counted from 1.
@@ -101,8 +109,7 @@ func (s Script) late() []string {
 // isDirective reports whether a line would be a directive with options above the first command.
 func isDirective(line []byte) bool {
 	for _, mark := range []string{"#GSUB", "#SBATCH"} {
-		tail, found := bytes.CutPrefix(line, []byte(mark))
-		if found && len(tail) > 0 && (tail[0] == ' ' || tail[0] == '\t') && bytes.HasPrefix(bytes.TrimSpace(tail), []byte("-")) {
+		if tail, found := cutMark(line, mark); found && bytes.HasPrefix(bytes.TrimSpace(tail), []byte("-")) {
 			return true
 		}
 	}

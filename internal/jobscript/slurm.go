@@ -7,11 +7,13 @@ import "github.com/greylag/greylag/internal/jobscript/getopt"
 func ignoredRows(rows []option) []option {
 	for _, name := range []string{
 		"mail-type", "mail-user", "wckey", "hint", "gpu-bind", "cpu-bind", "mem-bind", "accel-bind", "tres-bind",
-		"profile", "acctg-freq", "time-min", "distribution", "delay-boot", "gres-flags", "mcs-label", "extra", "priority",
+		"profile", "acctg-freq", "time-min", "delay-boot", "gres-flags", "mcs-label", "extra", "priority",
 	} {
 		rows = append(rows, option{Option: getopt.Option{Long: name, Value: "VALUE"}})
 	}
 	rows = append(rows, option{Option: getopt.Option{Long: "propagate", Value: "VALUE", Absent: "ALL"}})
+	rows = append(rows, option{Option: getopt.Option{Long: "distribution", Short: 'm', Value: "VALUE"}})
+	rows = append(rows, option{Option: getopt.Option{Long: "wait-all-nodes", Value: "VALUE"}}) // nodes start together
 	rows = append(rows, option{Option: getopt.Option{Long: "verbose", Short: 'v'}})
 	for _, name := range []string{"spread-job", "use-min-nodes", "ignore-pbs"} {
 		rows = append(rows, option{Option: getopt.Option{Long: name}})
