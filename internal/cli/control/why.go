@@ -23,6 +23,9 @@ func (t *tool) why() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(refs) > 1 {
+				return &cli.UsageError{Problem: fmt.Sprintf("%s names %d jobs, and one is explained at a time", args[0], len(refs)), Advice: "write gctl why " + refs[0]}
+			}
 			answer, err := c.Cluster().Why(ctx, &greylagv1.WhyRequest{Job: refs[0], Read: t.read()})
 			t.TellStale(answer.GetAsOf())
 			switch {
