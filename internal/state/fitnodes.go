@@ -208,7 +208,7 @@ func tooLarge(r *cluster.Request, shapes []shape, where within) *command.Refusal
 	case r.GPUMemory > largest:
 		return hinting(refusef(command.InvalidArgument, "no %s of %s has %s of memory (the largest has %s)", gpuNoun(r), where, r.GPUMemory, largest), "ask for at most --gpu-mem=%s", largest)
 	case !features:
-		return refusef(command.InvalidArgument, "no node of %s has the features %s", where, strings.Join(r.Features, ", "))
+		return hinting(refusef(command.InvalidArgument, "no node of %s has the features %s", where, strings.Join(r.Features, ", ")), "gctl show node lists the features of each node")
 	case r.GPUsPerNode > gpus:
 		return hinting(refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, plural(int64(r.GPUsPerNode), "GPU"), gpus), "ask for at most %d with --gpus-per-node, or more nodes with --nodes", gpus)
 	case r.CPUsPerNode() > cpus:
