@@ -119,7 +119,7 @@ func (b *barred) add(r *round, e *entry, v verdict) {
 			b.await(r, e, d)
 		}
 	case cluster.ReasonBeginTime, cluster.ReasonDeadline, cluster.ReasonDependencyNeverSatisfied, cluster.ReasonInvalidQOS,
-		cluster.ReasonPartitionDown, cluster.ReasonPartitionNodeLimit, cluster.ReasonPartitionTimeLimit:
+		cluster.ReasonPartitionDown, cluster.ReasonPartitionNodeLimit, cluster.ReasonPartitionTimeLimit, cluster.ReasonAccountNotAllowed:
 	default:
 		if e.class == nil || e.class.never.reason == cluster.ReasonNone {
 			b.join(e, v)

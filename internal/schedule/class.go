@@ -57,6 +57,7 @@ type classKey struct {
 	types, features, nodeList, excludeList string
 	licences, regions                      string
 	maxPrice                               int64
+	account                                string // "" where none of its partitions has a list of accounts
 }
 
 // classOf finds or founds the class of a job.
@@ -64,7 +65,7 @@ func (p *Planner) classOf(r *round, job *cluster.Job) *class {
 	if c, ok := p.bySpec[job.Spec]; ok {
 		return c
 	}
-	key := keyOf(job.Spec)
+	key := p.ground.classKeyOf(job.Spec)
 	c, ok := p.classes[key]
 	if !ok {
 		c = &class{spec: job.Spec}
@@ -76,6 +77,20 @@ func (p *Planner) classOf(r *round, job *cluster.Job) *class {
 	return c
 }
 
+// classKeyOf returns the key of a job's class. It has the account where a partition lists accounts.
+func (g *ground) classKeyOf(spec *cluster.JobSpec) classKey {
+	key := keyOf(spec)
+	restricts := func(name string) bool {
+		part := g.parts[name]
+		return part != nil && len(part.AllowAccounts) > 0
+	}
+	if slices.ContainsFunc(partitions(spec), restricts) {
+		key.account = spec.Account
+	}
+	return key
+}
+
+// keyOf returns the key by all that a job asks for.
 func keyOf(spec *cluster.JobSpec) classKey {
 	q := &spec.Request
 	key := classKey{

@@ -129,12 +129,22 @@ func (g *ground) refusalBy(spec *cluster.JobSpec, name string) (refusal, bool) {
 		return refusal{reason: cluster.ReasonPartitionDown, says: "does not exist any more"}, true
 	case part.Down:
 		return refusal{reason: cluster.ReasonPartitionDown, says: down}, true
+	case !part.Allows(spec.Account):
+		return refusal{reason: cluster.ReasonAccountNotAllowed, says: disallows(spec.Account)}, true
 	case part.MaxNodes > 0 && spec.Request.Nodes > part.MaxNodes:
 		return refusal{cluster.ReasonPartitionNodeLimit, count(spec.Request.Nodes, "node"), "allows " + count(part.MaxNodes, "node")}, true
 	case part.MaxTime > 0 && (limit == 0 || limit > part.MaxTime):
 		return refusal{cluster.ReasonPartitionTimeLimit, cluster.FormatLimit(limit), "allows " + cluster.FormatLimit(part.MaxTime)}, true
 	}
 	return refusal{}, false
+}
+
+// disallows is what is said of a partition whose allow_accounts lacks a job's account.
+func disallows(account string) string {
+	if account == "" {
+		return "does not allow jobs without an account any more"
+	}
+	return fmt.Sprintf("does not allow account %q any more", account)
 }
 
 // barredByReservation bars a job whose reservation is gone, is not for it, or has become

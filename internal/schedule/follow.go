@@ -261,7 +261,7 @@ func (s *sweep) retire(e *entry) {
 	for i := range c.options {
 		s.unequip(&c.options[i])
 	}
-	delete(s.classes, keyOf(c.spec))
+	delete(s.classes, s.ground.classKeyOf(c.spec))
 	for _, spec := range c.specs {
 		delete(s.bySpec, spec)
 	}

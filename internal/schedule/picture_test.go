@@ -138,6 +138,7 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 		part := cluster.Partition{
 			Name: fields[1], Nodes: []string{"ALL"}, Default: len(p.snap.Policy.Partitions) == 0,
 			Priority: w.n("prio", 0), MaxTime: w.d("maxtime", 0), MaxNodes: w.n("maxnodes", 0), Down: w.has("down"),
+			AllowAccounts: w.list("accounts"),
 		}
 		if w.has("nodes") {
 			part.Nodes = []string{w["nodes"]}
@@ -313,7 +314,7 @@ func (p *picture) job(t testing.TB, fields []string, w words) {
 func (p *picture) spec(t testing.TB, w words) *cluster.JobSpec {
 	t.Helper()
 	spec := &cluster.JobSpec{
-		Name: w["name"], Owner: cluster.Identity{User: cmp.Or(w["user"], "ada"), UID: 1000},
+		Name: w["name"], Account: w["account"], Owner: cluster.Identity{User: cmp.Or(w["user"], "ada"), UID: 1000},
 		Partition: cmp.Or(w["part"], "main"), QOS: cmp.Or(w["qos"], "standard"),
 		TimeLimit: w.d("limit", time.Hour), Nice: w.n("nice", 0), ArrayLimit: w.n("atmost", 0),
 		Request: cluster.Request{

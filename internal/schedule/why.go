@@ -124,6 +124,9 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 	if _, barred := r.barredByQOS(job.Spec); barred {
 		x.Notes = append(x.Notes, usableNote(snap, job))
 	}
+	if accounts := p.allowedAccounts(job.Spec); accounts != nil {
+		x.Notes = append(x.Notes, fmt.Sprintf("gctl update job %s account=NAME charges one of %s; partition=NAME moves it", job.Ref(), strings.Join(accounts, ", ")))
+	}
 	if job.Hold != cluster.NotHeld {
 		if job.Reason == cluster.ReasonRequeueLimit {
 			x.Notes = append(x.Notes, fmt.Sprintf("restarts so far: %s; an operator releases it with gctl release %s; the limit is max_restarts of the policy", job.Causes.Words(), job.Ref()))
@@ -151,6 +154,20 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 		}
 	}
 	return x, nil
+}
+
+// allowedAccounts returns the accounts of the first of a job's partitions that does not allow the
+// job's, where each of its partitions refuses it; else nil.
+func (p *Planner) allowedAccounts(spec *cluster.JobSpec) []string {
+	if _, nowhere := p.barredByPartitions(spec); !nowhere {
+		return nil
+	}
+	for _, name := range partitions(spec) {
+		if x, _ := p.ground.refusalBy(spec, name); x.reason == cluster.ReasonAccountNotAllowed {
+			return p.ground.parts[name].AllowAccounts
+		}
+	}
+	return nil
 }
 
 // usableNote says what to do about a QOS that a job may not use any more.

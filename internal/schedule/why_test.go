@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -211,6 +212,43 @@ func TestWhyOfAQOSThatIsClosed(t *testing.T) {
 	if err != nil || x.Reason != cluster.ReasonInvalidQOS || len(x.Notes) != 1 || len(x.Changes) != 0 ||
 		!strings.HasPrefix(x.Notes[0], "gctl update job 10 qos=NAME moves it to one of standard; an operator grants it") {
 		t.Errorf("%v %q %q %q, %v", x.Reason, x.Detail, x.Notes, x.Changes, err)
+	}
+}
+
+// TestWhyOfAnAccountThatIsNotAllowed: jobs that ask for the same in two accounts are told apart, and
+// of two partitions the one that allows the account is used.
+func TestWhyOfAnAccountThatIsNotAllowed(t *testing.T) {
+	snap := draw(t, `partition main accounts=ml,uni
+partition open
+node a1 gpus=8
+job 10 gpus=1 account=uni
+job 11 gpus=1 account=bio
+job 12 gpus=1 account=bio or=open
+job 13 gpus=1
+job 14 gpus=1 account=uni or=open`)
+	d := Decide(snap)
+	var starts []string
+	for _, s := range d.Plan.Starts {
+		starts = append(starts, s.Job.String()+s.Partition)
+	}
+	if !slices.Equal(starts, []string{"10main", "12open", "14main"}) {
+		t.Errorf("a pass starts %q", starts)
+	}
+	for _, v := range d.Plan.Verdicts {
+		if v.Reason != cluster.ReasonAccountNotAllowed {
+			t.Errorf("job %s: %s", v.Job, v.Reason)
+		}
+	}
+	x, err := Why(snap, 11)
+	if err != nil || x.Reason != cluster.ReasonAccountNotAllowed || x.Detail != `partition "main" does not allow account "bio" any more` ||
+		!slices.Equal(x.Notes, []string{"gctl update job 11 account=NAME charges one of ml, uni; partition=NAME moves it"}) {
+		t.Errorf("%v %q %q, %v", x.Reason, x.Detail, x.Notes, err)
+	}
+	if x, err = Why(snap, 13); err != nil || x.Detail != `partition "main" does not allow jobs without an account any more` {
+		t.Errorf("%q, %v", x.Detail, err)
+	}
+	if x, err = Why(snap, 12); err != nil || slices.ContainsFunc(x.Notes, func(n string) bool { return strings.Contains(n, "account=NAME") }) {
+		t.Errorf("%q, %v", x.Notes, err)
 	}
 }
 

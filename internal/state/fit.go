@@ -107,7 +107,7 @@ func (s *State) mayUse(spec *cluster.JobSpec) *command.Refusal {
 		if !known {
 			return hinting(refusef(command.InvalidArgument, "unknown partition %q", name), "partitions: %s", s.partitionNames())
 		}
-		if len(part.AllowAccounts) > 0 && !slices.Contains(part.AllowAccounts, spec.Account) {
+		if !part.Allows(spec.Account) {
 			return hinting(refusef(command.Denied, "account %q may not use partition %q", spec.Account, part.Name), "its accounts: %s", strings.Join(part.AllowAccounts, ", "))
 		}
 	}

@@ -171,6 +171,9 @@ func (s *State) wrongIn(j *cluster.Job, p *cluster.Placement, name string) (why 
 	if most := part.MaxTime; most > 0 && (j.Spec.TimeLimit == 0 || j.Spec.TimeLimit > most) {
 		return "the partition does not allow the job's time limit", true
 	}
+	if !part.Allows(j.Spec.Account) {
+		return "the partition does not allow the job's account", true
+	}
 	if why := wrongSize(j, p, part); why != "" {
 		return why, true
 	}

@@ -1,6 +1,9 @@
 package cluster
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Partition is a set of nodes with limits.
 type Partition struct {
@@ -15,6 +18,11 @@ type Partition struct {
 	Priority      int32         // tier: jobs of a higher one go first
 	MemPerCPU     Bytes         // for jobs that ask for no memory; 0 means their share of each node
 	MemPerGPU     Bytes         // for those of them that ask for GPUs; 0 means as MemPerCPU
+}
+
+// Allows reports whether jobs of an account may run in the partition.
+func (p *Partition) Allows(account string) bool {
+	return len(p.AllowAccounts) == 0 || slices.Contains(p.AllowAccounts, account)
 }
 
 // QOS is a priority class.

@@ -67,7 +67,8 @@ const (
 	ReasonQOSMaxTRESPerNode
 	ReasonQOSMinTRES
 	ReasonInvalidQOS
-	maxReason = ReasonInvalidQOS
+	ReasonAccountNotAllowed
+	maxReason = ReasonAccountNotAllowed
 )
 
 var reasonNames = [...]string{
@@ -116,6 +117,7 @@ var reasonNames = [...]string{
 	ReasonQOSMaxTRESPerNode:      "QOSMaxGRESPerNode",
 	ReasonQOSMinTRES:             "QOSMinGRES",
 	ReasonInvalidQOS:             "InvalidQOS",
+	ReasonAccountNotAllowed:      "AccountNotAllowed",
 }
 
 // String is the code as scripts read it.
