@@ -254,3 +254,29 @@ func BenchmarkVerify(b *testing.B) {
 		})
 	}
 }
+
+// TestTokensOfAReplacedCAAreRefused: also those that the verifier remembers.
+func TestTokensOfAReplacedCAAreRefused(t *testing.T) {
+	ca, next, now := testCA(t), testCA(t), time.Now()
+	v := NewVerifier(ca.Trust(), nil)
+	signer := testSigner(t, ca, "login1")
+	token := testToken(t, signer, now)
+	if _, err := v.Verify(token, now); err != nil {
+		t.Fatal(err)
+	}
+	both := append(next.Trust().DERs(), ca.Trust().DERs()...)
+	if _, err := ca.Trust().Replace(both); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Verify(token, now); err != nil {
+		t.Errorf("during a rotation: %v", err)
+	}
+	if _, err := ca.Trust().Replace(both[:1]); err != nil {
+		t.Fatal(err)
+	}
+	for what, token := range map[string]string{"remembered": token, "new": testToken(t, signer, now.Add(time.Second))} {
+		if _, err := v.Verify(token, now); !errors.Is(err, ErrBadToken) {
+			t.Errorf("a %s token after the rotation: %v", what, err)
+		}
+	}
+}

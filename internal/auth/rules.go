@@ -49,6 +49,8 @@ func deed(rpc RPC) string {
 		return "list certificates"
 	case "ClusterService/Revoke":
 		return "revoke certificates"
+	case "ClusterService/Rotate":
+		return "rotate the CA"
 	case "ClusterService/Transfer":
 		return "choose the leader"
 	case "ClusterService/Apply":
@@ -101,12 +103,12 @@ func rules(rpc RPC) (rule, bool) {
 	// The join token in the request is the proof.
 	case "ClusterService/Join":
 		return rule{anybody: true}, true
-	case "ClusterService/Renew":
+	case "ClusterService/Renew", "ClusterService/Authorities":
 		return rule{machines: []pki.Role{pki.RoleNode, pki.RoleAuth, pki.RoleController}}, true
 	// A controller that holds a certificate has proved a controller's token; it may ask to be a member.
 	case "ClusterService/AddMember":
 		return rule{own: byAdmin, others: byAdmin, machines: controllers}, true
-	case "ClusterService/CreateToken", "ClusterService/Revoke", "ClusterService/RemoveMember", "ClusterService/Transfer",
+	case "ClusterService/CreateToken", "ClusterService/Revoke", "ClusterService/Rotate", "ClusterService/RemoveMember", "ClusterService/Transfer",
 		"ClusterService/Apply", "ClusterService/SetTopology", "ClusterService/Snapshot":
 		return rule{own: byAdmin, others: byAdmin}, true
 
@@ -129,7 +131,7 @@ func rules(rpc RPC) (rule, bool) {
 	// A node speaks for itself: the server takes its name from the certificate.
 	case "NodeService/Register", "NodeService/Wanted", "NodeService/Report", "NodeService/Fetch", "NodeService/PushLog":
 		return rule{machines: nodes}, true
-	case "PeerService/ReadIndex", "PeerService/Finished", "PeerService/Blob", "PeerService/Rows":
+	case "PeerService/ReadIndex", "PeerService/Finished", "PeerService/Blob", "PeerService/Rows", "PeerService/Authority":
 		return rule{machines: controllers}, true
 	}
 	return rule{}, false

@@ -34,8 +34,10 @@ type world struct {
 	rows    *rowBook
 	reasons []*greylagv1.WhyResponse
 	planned greylagv1.PlanResponse
-	t       testing.TB
-	bank    atomic.Pointer[bank] // answers everything, once a page has begun one
+
+	rotating string // the phase of a rotation of the CA; "" for none
+	t        testing.TB
+	bank     atomic.Pointer[bank] // answers everything, once a page has begun one
 }
 
 func newWorld(ca *pki.CA, address string) *world {
@@ -114,11 +116,43 @@ func (w *world) Join(_ context.Context, r *greylagv1.JoinRequest) (*greylagv1.Jo
 	if err != nil {
 		return nil, err
 	}
-	answer := &greylagv1.JoinResponse{Certificate: cert, Ca: w.ca.Trust().DER(), Cluster: "page", ClusterId: "page-1", Controllers: []string{w.address}}
+	answer := &greylagv1.JoinResponse{Certificate: cert, Ca: w.ca.Trust().DERs(), Cluster: "page", ClusterId: "page-1", Controllers: []string{w.address}}
 	if token.Role == pki.RoleController {
 		answer.CaKey, err = w.ca.KeyPEM()
 	}
 	return answer, err
+}
+
+// Certificates are those of a node whose older one was revoked, and of a login host.
+func (w *world) Certificates(context.Context, *greylagv1.CertificatesRequest) (*greylagv1.CertificatesResponse, error) {
+	day := func(n int) *timestamppb.Timestamp {
+		return timestamppb.New(time.Date(2026, 3, n, 8, 0, 0, 0, time.UTC))
+	}
+	holder := func(role, name, serial, ca string) *greylagv1.CertificateHolder {
+		return &greylagv1.CertificateHolder{Role: role, Name: name, Certificates: []*greylagv1.Certificate{{
+			Serial: serial, Issued: day(2), Expires: day(31), Origin: "joined", Ca: ca,
+		}}}
+	}
+	node := holder("node", "n1", "0a1b2c3d4e5f60718293a4b5c6d7e8f9", "1122334455667788")
+	node.Certificates[0].Revoked, node.Revoked, node.RevokedBy, node.Reason = true, day(3), "root", "stolen"
+	answer := &greylagv1.CertificatesResponse{Holders: []*greylagv1.CertificateHolder{
+		holder("auth", "login1", "f00dfeed0000000000000000deadbeef", "1122334455667788"), node, {Role: "node", Name: "n2", Revoked: day(4), RevokedBy: "root"},
+	}}
+	if w.rotating != "" {
+		answer.Rotation = &greylagv1.Rotation{Phase: w.rotating, OldCa: "1122334455667788", NewCa: "99aabbccddeeff00", Started: day(5), By: "root", WaitsFor: []string{"auth/login1"}}
+	}
+	return answer, nil
+}
+
+func (w *world) Rotate(_ context.Context, r *greylagv1.RotateRequest) (*greylagv1.RotateResponse, error) {
+	w.note(r)
+	w.rotating = map[string]string{"begin": "renewing", "finish": "finishing", "cancel": "renewing"}[r.Step]
+	return &greylagv1.RotateResponse{}, nil
+}
+
+func (w *world) Revoke(_ context.Context, r *greylagv1.RevokeRequest) (*greylagv1.RevokeResponse, error) {
+	w.note(r)
+	return &greylagv1.RevokeResponse{}, nil
 }
 
 func (w *world) AddMember(_ context.Context, r *greylagv1.AddMemberRequest) (*greylagv1.AddMemberResponse, error) {

@@ -115,15 +115,49 @@ func (k *Known) Learn(controllers []string) error {
 	return nil
 }
 
-// Follow keeps k current until ctx ends. ask returns the addresses of the present controllers. Its
-// first failure in a row is not logged: a controller that starts has no leader yet.
-func (k *Known) Follow(ctx context.Context, ask func(context.Context) ([]string, error), log *slog.Logger) {
+// Directory is what the cluster reports to a daemon: the addresses of the controllers, and the CA
+// certificates (DER) that its host must accept, the one that signs its next certificate first.
+type Directory struct {
+	Controllers []string
+	Authorities [][]byte
+}
+
+// LearnAuthorities has trust accept these CAs (DER) and no others, and keeps them, also for the host's
+// commands. It writes only what changed.
+func (k *Known) LearnAuthorities(trust *pki.Trust, authorities [][]byte, log *slog.Logger) error {
+	changed, err := trust.Replace(authorities)
+	if err != nil {
+		return err
+	}
+	if changed {
+		log.Info("the cluster's CA changed", "authorities", len(authorities), "ca", trust.Fingerprint())
+	}
+	if k.dir == "" {
+		return nil
+	}
+	if err := trust.Save(k.dir); err != nil || k.commands == "" {
+		return err
+	}
+	commands, err := config.LoadClient(k.commands)
+	if err != nil {
+		return err
+	}
+	present, err := pki.LoadTrust(commands.CAFile)
+	if err == nil && present.Equal(trust) {
+		return nil
+	}
+	return config.WriteFile(commands.CAFile, string(trust.PEM()))
+}
+
+// Follow keeps k, and the CAs that trust accepts, current until ctx ends. Its first failure in a row is
+// not logged: a controller that starts has no leader yet.
+func (k *Known) Follow(ctx context.Context, trust *pki.Trust, ask func(context.Context) (Directory, error), log *slog.Logger) {
 	failures, reported := 0, ""
 	for {
 		before := k.Addresses()
-		controllers, err := ask(ctx)
+		directory, err := ask(ctx)
 		if err == nil {
-			err = k.Learn(controllers)
+			err = errors.Join(k.Learn(directory.Controllers), k.LearnAuthorities(trust, directory.Authorities, log))
 		}
 		wait := followEvery
 		if failures++; err != nil {
@@ -136,7 +170,7 @@ func (k *Known) Follow(ctx context.Context, ask func(context.Context) ([]string,
 			return
 		case failures > 1 && err.Error() != reported:
 			reported = err.Error()
-			log.Warn("cannot update the list of controllers", "error", err, "known", now)
+			log.Warn("cannot update what is known of the controllers", "error", err, "known", now)
 		case !slices.Equal(before, now):
 			log.Info("the cluster's controllers changed", "controllers", now)
 		}
@@ -175,6 +209,18 @@ func (c *Client) Members(ctx context.Context) ([]string, error) {
 		}
 	}
 	return nil, join(failed)
+}
+
+// Directory asks the controllers what a daemon has to know of them.
+func (c *Client) Directory(ctx context.Context) (Directory, error) {
+	controllers, err := c.Members(ctx)
+	if err != nil {
+		return Directory{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	answer, err := c.Cluster().Authorities(ctx, &greylagv1.AuthoritiesRequest{})
+	return Directory{controllers, answer.GetCa()}, err
 }
 
 // join returns errors in one line.

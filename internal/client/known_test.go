@@ -81,7 +81,9 @@ func TestCallsReachControllersLearnedSince(t *testing.T) {
 	defer c.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go known.Follow(ctx, func(context.Context) ([]string, error) { return []string{hosts[0].addr}, nil }, slog.New(slog.DiscardHandler))
+	go known.Follow(ctx, trust, func(context.Context) (client.Directory, error) {
+		return client.Directory{Controllers: []string{hosts[0].addr}, Authorities: trust.DERs()}, nil
+	}, slog.New(slog.DiscardHandler))
 	if _, err := c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: "x"}); err != nil {
 		t.Error(err)
 	}

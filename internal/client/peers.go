@@ -62,6 +62,14 @@ func (p *Peers) ReadIndex(ctx context.Context, addr string) (uint64, error) {
 	return answer.GetIndex(), err
 }
 
+// Authority returns the CAs (DER) of the controller at addr and the private keys (PEM) that it has.
+func (p *Peers) Authority(ctx context.Context, addr string) (ca [][]byte, keys []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
+	defer cancel()
+	answer, err := p.at(addr).Authority(ctx, &greylagv1.AuthorityRequest{})
+	return answer.GetCa(), answer.GetCaKey(), err
+}
+
 // Finished returns up to limit archived jobs of the controller at addr, beginning
 // with sequence number from, and the first sequence number that is not among them.
 func (p *Peers) Finished(ctx context.Context, addr string, from uint64, limit int) ([][]byte, uint64, error) {

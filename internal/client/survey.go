@@ -46,7 +46,7 @@ const (
 func patient(path string) bool {
 	service, method, _ := strings.Cut(strings.TrimPrefix(path, "/greylag.v1."), "/")
 	return service == "NodeService" || slices.Contains([]string{
-		"Submit", "Cancel", "Update", "Watch", "UpdateNodes", "CreateToken", "Join", "Renew", "Revoke", "AddMember", "RemoveMember",
+		"Submit", "Cancel", "Update", "Watch", "UpdateNodes", "CreateToken", "Join", "Renew", "Revoke", "Rotate", "AddMember", "RemoveMember",
 		"Transfer", "Apply", "SetTopology", "EditAccounts", "LoadAccounts", "ChangeCredits",
 	}, method)
 }

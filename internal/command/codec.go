@@ -144,6 +144,8 @@ func blank(k kind) Command {
 		return new(RecordCertificate)
 	case kindRevokeCertificates:
 		return new(RevokeCertificates)
+	case kindRotateCA:
+		return new(RotateCA)
 	}
 	return nil
 }
@@ -196,5 +198,7 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, recordCertificateFields)
 	case *RevokeCertificates:
 		codec.Record(c, x, revokeCertificatesFields)
+	case *RotateCA:
+		codec.Record(c, x, rotateCAFields)
 	}
 }

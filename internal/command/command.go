@@ -42,6 +42,7 @@ const (
 	kindRestored
 	kindRecordCertificate
 	kindRevokeCertificates
+	kindRotateCA
 )
 
 // Role is what an actor may do.

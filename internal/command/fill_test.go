@@ -85,7 +85,7 @@ func every(seed uint64, full bool) []Command {
 		filled[ChangeCredits](seed, full), filled[MeterJobs](seed, full),
 		filled[RecordMember](seed, full), filled[RetireMember](seed, full),
 		filled[Restored](seed, full),
-		filled[RecordCertificate](seed, full), filled[RevokeCertificates](seed, full),
+		filled[RecordCertificate](seed, full), filled[RevokeCertificates](seed, full), filled[RotateCA](seed, full),
 	}
 }
 

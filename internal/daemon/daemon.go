@@ -30,14 +30,15 @@ type Daemon struct {
 	trust    *pki.Trust
 	ca       *pki.CA
 
-	listener net.Listener
-	stream   *raftlog.TLSStream
-	store    *storage
-	loops    *controller.Controller
-	peers    *client.Peers
-	filler   *controller.Filler
-	sweeper  *controller.Sweeper
-	server   *server.Server
+	authorities rotation
+	listener    net.Listener
+	stream      *raftlog.TLSStream
+	store       *storage
+	loops       *controller.Controller
+	peers       *client.Peers
+	filler      *controller.Filler
+	sweeper     *controller.Sweeper
+	server      *server.Server
 }
 
 // Open opens everything; nobody is answered until Serve.
@@ -47,7 +48,7 @@ func Open(cfg config.Controller, log *slog.Logger) (*Daemon, error) {
 	if d.identity, d.trust, err = pki.OpenIdentity(cfg.PKIDir); err != nil {
 		return nil, err
 	}
-	if d.ca, err = pki.LoadCA(cfg.PKIDir); err != nil {
+	if d.ca, err = pki.LoadCA(cfg.PKIDir, d.trust); err != nil {
 		return nil, err
 	}
 	if d.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
@@ -70,6 +71,9 @@ func (d *Daemon) assemble() {
 	})
 	d.trust.SetRevoked(d.checkRevoked)
 	d.peers = client.NewPeers(pki.ClientTLS(d.trust, d.identity))
+	d.authorities = rotation{
+		view: d.store.replica.View, trust: d.trust, ca: d.ca, dir: d.cfg.PKIDir, peers: d.peers, others: d.others, log: d.log,
+	}
 	d.filler = &controller.Filler{
 		Replica: d.store.replica, Archive: d.store.archive, Peers: d.peers, Others: d.others, Logger: d.log,
 	}
@@ -166,10 +170,12 @@ func (d *Daemon) renew(ctx context.Context) {
 	}, pki.LogRenewals(d.log, d.identity))
 }
 
-// recheckTime is how often open connections between members are checked against revocations.
+// recheckTime is how often a controller looks for a rotation of the CA, and checks the open connections
+// between members.
 const recheckTime = time.Second
 
-// recheck closes connections to members whose certificates were revoked.
+// recheck takes up a rotation of the CA, and closes connections to members whose certificates were
+// revoked or are of a CA that is no longer accepted.
 func (d *Daemon) recheck(ctx context.Context) {
 	ticker := time.NewTicker(recheckTime)
 	defer ticker.Stop()
@@ -178,6 +184,7 @@ func (d *Daemon) recheck(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			d.authorities.follow(ctx)
 			for _, err := range d.stream.Recheck(d.trust.CheckConnection) {
 				d.log.Warn("connection to a member closed", "err", err)
 			}

@@ -156,7 +156,7 @@ func (d *dev) address() (string, error) {
 
 // certify makes the CA and the three certificates, once.
 func (d *dev) certify() error {
-	ca, err := pki.LoadCA(d.cfg.PKIDir)
+	ca, err := pki.OpenCA(d.cfg.PKIDir)
 	if errors.Is(err, os.ErrNotExist) {
 		var b [4]byte
 		rand.Read(b[:]) // never fails (crypto/rand)

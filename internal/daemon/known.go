@@ -17,12 +17,12 @@ func (d *Daemon) follow(ctx context.Context) {
 		d.log.Warn("cannot read the list of controllers", "err", err)
 		return
 	}
-	known.Follow(ctx, d.voters, d.log)
+	known.Follow(ctx, d.trust, d.directory, d.log)
 }
 
-// voters returns the addresses of the members that vote, if this controller is a member and in touch
-// with the others.
-func (d *Daemon) voters(context.Context) ([]string, error) {
+// directory returns the addresses of the members that vote, and the CAs, if this controller is a member
+// and in touch with the others.
+func (d *Daemon) directory(context.Context) (client.Directory, error) {
 	status := d.store.log.Status()
 	var list []string
 	member := false
@@ -33,7 +33,7 @@ func (d *Daemon) voters(context.Context) ([]string, error) {
 		}
 	}
 	if !member || status.LeaderID == "" {
-		return nil, errNotInTouch
+		return client.Directory{}, errNotInTouch
 	}
-	return list, nil
+	return client.Directory{Controllers: list, Authorities: d.trust.DERs()}, nil
 }

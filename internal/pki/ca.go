@@ -15,6 +15,8 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -25,7 +27,7 @@ const (
 	// Lifetime of a leaf. Renewal starts at two thirds, so a daemon can miss its controllers for ten
 	// days before it must join again.
 	Lifetime = command.CertificateLife
-	// caLifetime outlives a cluster's hardware: there is no rotation of the CA.
+	// caLifetime outlives a cluster's hardware; gctl cert rotate replaces the CA before its end.
 	caLifetime = 20 * 365 * 24 * time.Hour
 	// backdate lets a host whose clock is behind accept a certificate that was just signed.
 	backdate = time.Hour
@@ -37,13 +39,17 @@ var (
 	ErrExists = errors.New("a CA exists here already")
 	// ErrBadRequest marks a certificate signing request that the CA refuses.
 	ErrBadRequest = errors.New("certificate request refused")
+	// ErrNoKey marks a CA whose private key this controller does not have.
+	ErrNoKey = errors.New("this controller does not have the private key of the CA")
 )
 
-// CA can sign for the cluster. Whoever holds it is the cluster, so only controllers do.
-// It is immutable and safe for concurrent use.
+// CA can sign for the cluster. Whoever holds it is the cluster, so only controllers do. It holds the
+// private keys of the CAs that its Trust accepts, those that it has. It is safe for concurrent use.
 type CA struct {
 	trust *Trust
-	key   crypto.Signer
+	dir   string // where the keys are kept; "" keeps them in memory only
+	mu    sync.Mutex
+	keys  []crypto.Signer
 }
 
 // Grant is what the CA is asked to vouch for. It is made by the controller from a join token or a
@@ -83,27 +89,27 @@ func NewCA(clusterID string, now time.Time) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CA{trust: trust, key: key}, nil
+	return &CA{trust: trust, keys: []crypto.Signer{key}}, nil
 }
 
-// NewCAFrom joins a CA's public half and its private key (PEM), as a joining controller receives them.
+// NewCAFrom joins the CAs' public half and their private keys (PEM), as a joining controller receives
+// them. A CA of trust may lack its key, all of them may not.
 func NewCAFrom(trust *Trust, keyPEM []byte) (*CA, error) {
-	key, err := parseKey(keyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("read CA key: %w", err)
-	}
-	if !samePublic(key.Public(), trust.cert.PublicKey) {
-		return nil, fmt.Errorf("%w: CA key and CA certificate do not belong together", ErrUntrusted)
-	}
-	return &CA{trust: trust, key: key}, nil
-}
-
-// LoadCA reads DIR/ca.pem and DIR/ca-key.pem. A key file that others can read is an error.
-func LoadCA(dir string) (*CA, error) {
-	trust, err := LoadTrust(filepath.Join(dir, TrustFile))
-	if err != nil {
+	ca := &CA{trust: trust}
+	if err := ca.addKeys(keyPEM); err != nil {
 		return nil, err
 	}
+	for _, cert := range trust.current.Load().certs {
+		if ca.keyOf(cert) != nil {
+			return ca, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: CA key and CA certificate do not belong together", ErrUntrusted)
+}
+
+// LoadCA reads DIR/ca-key.pem, the keys of the CAs that trust holds. A key file that others can read
+// is an error.
+func LoadCA(dir string, trust *Trust) (*CA, error) {
 	keyPEM, err := readPrivate(filepath.Join(dir, caKeyFile))
 	if err != nil {
 		return nil, fmt.Errorf("read CA key: %w", err)
@@ -112,7 +118,90 @@ func LoadCA(dir string) (*CA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
+	ca.dir = dir
 	return ca, nil
+}
+
+// OpenCA reads DIR/ca.pem and DIR/ca-key.pem.
+func OpenCA(dir string) (*CA, error) {
+	trust, err := LoadTrust(filepath.Join(dir, TrustFile))
+	if err != nil {
+		return nil, err
+	}
+	return LoadCA(dir, trust)
+}
+
+// addKeys adds the private keys (PEM) that ca does not have.
+func (ca *CA) addKeys(text []byte) error {
+	keys, err := parseKeys(text)
+	if err != nil {
+		return fmt.Errorf("read CA key: %w", err)
+	}
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	for _, key := range keys {
+		if !slices.ContainsFunc(ca.keys, func(k crypto.Signer) bool { return samePublic(k.Public(), key.Public()) }) {
+			ca.keys = append(ca.keys, key)
+		}
+	}
+	return nil
+}
+
+// keyOf returns the private key of a CA, nil if ca does not have it.
+func (ca *CA) keyOf(cert *x509.Certificate) crypto.Signer {
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	for _, key := range ca.keys {
+		if samePublic(key.Public(), cert.PublicKey) {
+			return key
+		}
+	}
+	return nil
+}
+
+// HasKey reports whether ca has the private key of the CA with this certificate (DER).
+func (ca *CA) HasKey(der []byte) bool {
+	cert, _, err := parseAuthority(der)
+	return err == nil && ca.keyOf(cert) != nil
+}
+
+// KeyFits reports whether one of the private keys (PEM) is that of the CA with this certificate (DER).
+func KeyFits(keyPEM, der []byte) bool {
+	keys, err := parseKeys(keyPEM)
+	cert, _, failed := parseAuthority(der)
+	return err == nil && failed == nil && slices.ContainsFunc(keys, func(key crypto.Signer) bool { return samePublic(key.Public(), cert.PublicKey) })
+}
+
+// AddKeys adds private keys (PEM), and saves them with those that ca has already where LoadCA read
+// them.
+func (ca *CA) AddKeys(keyPEM []byte) error {
+	if err := ca.addKeys(keyPEM); err != nil {
+		return err
+	}
+	return ca.saveKeys(ca.dir)
+}
+
+// DropKey forgets, also on disk, the private key of the CA with this certificate (DER).
+func (ca *CA) DropKey(der []byte) error {
+	cert, _, err := parseAuthority(der)
+	if err != nil {
+		return err
+	}
+	ca.mu.Lock()
+	ca.keys = slices.DeleteFunc(slices.Clone(ca.keys), func(key crypto.Signer) bool { return samePublic(key.Public(), cert.PublicKey) })
+	ca.mu.Unlock()
+	return ca.saveKeys(ca.dir)
+}
+
+func (ca *CA) saveKeys(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	keys, err := ca.KeyPEM()
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, caKeyFile), keys, 0o600)
 }
 
 // Save writes DIR/ca.pem (0644) and DIR/ca-key.pem (0600), the folder with mode 0700. Saving the same
@@ -125,15 +214,11 @@ func (ca *CA) Save(dir string) error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	key, err := ca.KeyPEM()
-	if err != nil {
-		return err
-	}
 	if err := MakePrivate(dir); err != nil {
 		return err
 	}
 	// The key first: a certificate without its key would look like a finished CA.
-	if err := writeFile(filepath.Join(dir, caKeyFile), key, 0o600); err != nil {
+	if err := ca.saveKeys(dir); err != nil {
 		return err
 	}
 	return ca.trust.Save(dir)
@@ -142,14 +227,32 @@ func (ca *CA) Save(dir string) error {
 // Trust is the CA's public half.
 func (ca *CA) Trust() *Trust { return ca.trust }
 
-// KeyPEM is the CA's private key, for handing to a controller that joins. It is the whole cluster's
-// secret: it leaves a controller only over a connection whose other end proved a controller's token.
-func (ca *CA) KeyPEM() ([]byte, error) { return keyPEM(ca.key) }
+// KeyPEM is the CAs' private keys, for handing to another controller. They are the whole cluster's
+// secret: they leave a controller only over a connection whose other end proved a controller's token
+// or certificate.
+func (ca *CA) KeyPEM() ([]byte, error) {
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	var text []byte
+	for _, key := range ca.keys {
+		one, err := keyPEM(key)
+		if err != nil {
+			return nil, err
+		}
+		text = append(text, one...)
+	}
+	return text, nil
+}
 
 // Sign answers a signing request (DER) with a certificate (DER) for what grant says, valid for
-// Lifetime from now. Only the public key is taken from the request. The errors wrap ErrBadRequest or
-// ErrBadPeer.
+// Lifetime from now, by the first CA of the Trust. Only the public key is taken from the request. The
+// errors wrap ErrBadRequest, ErrBadPeer or ErrNoKey.
 func (ca *CA) Sign(csr []byte, grant Grant, now time.Time) ([]byte, error) {
+	return ca.SignBy(ca.trust.first().Raw, csr, grant, now)
+}
+
+// SignBy is Sign by the CA with this certificate (DER).
+func (ca *CA) SignBy(authority, csr []byte, grant Grant, now time.Time) ([]byte, error) {
 	if err := grant.Peer.Validate(); err != nil {
 		return nil, err
 	}
@@ -166,7 +269,15 @@ func (ca *CA) Sign(csr []byte, grant Grant, now time.Time) ([]byte, error) {
 	if err := keyFits(request.PublicKey, grant.Peer.Role); err != nil {
 		return nil, err
 	}
-	der, err := x509.CreateCertificate(rand.Reader, leafTemplate(grant, now), ca.trust.cert, request.PublicKey, ca.key)
+	cert, _, err := parseAuthority(authority)
+	if err != nil {
+		return nil, err
+	}
+	key := ca.keyOf(cert)
+	if key == nil {
+		return nil, fmt.Errorf("%w %.16s…", ErrNoKey, FingerprintOf(authority))
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leafTemplate(grant, now), cert, request.PublicKey, key)
 	if err != nil {
 		return nil, fmt.Errorf("sign certificate for %s: %w", grant.Peer, err)
 	}

@@ -14,7 +14,7 @@ import (
 // The files of a pki folder. A key and its certificate lie in one file, so that a renewal replaces
 // both in one rename and a crash never leaves a pair that does not match.
 const (
-	// TrustFile is the CA certificate; anyone may read it.
+	// TrustFile is the CA certificates; anyone may read it.
 	TrustFile = "ca.pem"
 	// IdentityFile is the certificate and private key of this host's daemon, mode 0600.
 	IdentityFile = "identity.pem"
@@ -133,7 +133,8 @@ func keyPEM(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}), nil
 }
 
-func parseKey(text []byte) (crypto.Signer, error) {
+// parseKeys reads one or more private keys.
+func parseKeys(text []byte) (keys []crypto.Signer, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != pemKey {
 			continue
@@ -146,9 +147,12 @@ func parseKey(text []byte) (crypto.Signer, error) {
 		if !ok {
 			return nil, fmt.Errorf("%T cannot sign", key)
 		}
-		return signer, nil
+		keys = append(keys, signer)
 	}
-	return nil, errors.New("no PEM private key found")
+	if len(keys) == 0 {
+		return nil, errors.New("no PEM private key found")
+	}
+	return keys, nil
 }
 
 func samePublic(a, b crypto.PublicKey) bool {

@@ -112,6 +112,13 @@ func (id *Identity) Peer() Peer { return id.current.Load().peer }
 // Expires is when the certificate in use ends.
 func (id *Identity) Expires() time.Time { return id.current.Load().tls.Leaf.NotAfter }
 
+// Superseded reports whether the CA that signs new certificates is another one than that of the
+// certificate in use, which has to be renewed then.
+func (id *Identity) Superseded() bool {
+	f, ok := id.trust.Issuer(id.current.Load().tls.Leaf)
+	return !ok || f != id.trust.Fingerprint()
+}
+
 // Certificate is the pair in use now; the chain is leaf, CA, and its Leaf is parsed. If the file
 // changed since the last look it is read first; a new file that is not usable leaves the old pair in
 // place, and Check tells why.
@@ -162,7 +169,7 @@ func (id *Identity) load() error {
 	if err != nil {
 		return fmt.Errorf("read certificate: %s: %w", id.path, err)
 	}
-	pair.Certificate = [][]byte{pair.Certificate[0], id.trust.cert.Raw}
+	pair.Certificate = [][]byte{pair.Certificate[0], id.trust.issuer(pair.Leaf).Raw}
 	id.current.Store(&credential{peer: peer, tls: pair, file: info})
 	return nil
 }

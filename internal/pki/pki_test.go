@@ -131,7 +131,7 @@ func TestVerifyRefuses(t *testing.T) {
 			t.Errorf("at %v: %v", at, err)
 		}
 	}
-	if _, err := ours.Trust().Verify(ours.trust.cert, time.Now()); !errors.Is(err, ErrUntrusted) {
+	if _, err := ours.Trust().Verify(ours.trust.first(), time.Now()); !errors.Is(err, ErrUntrusted) {
 		t.Errorf("the CA as a peer: %v", err)
 	}
 }
@@ -149,7 +149,7 @@ func TestFilesAndModes(t *testing.T) {
 	if err := testCA(t, "prod").Save(dir); !errors.Is(err, ErrExists) {
 		t.Errorf("saving another CA: %v", err)
 	}
-	back, err := LoadCA(dir)
+	back, err := OpenCA(dir)
 	if err != nil || back.Trust().Fingerprint() != ca.Trust().Fingerprint() {
 		t.Fatalf("load: %v", err)
 	}
@@ -170,7 +170,7 @@ func TestFilesAndModes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := LoadCA(dir); !errors.Is(err, ErrExposed) {
+	if _, err := OpenCA(dir); !errors.Is(err, ErrExposed) {
 		t.Errorf("CA key readable by group: %v", err)
 	}
 	if _, _, err := OpenIdentity(dir); !errors.Is(err, ErrExposed) {

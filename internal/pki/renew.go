@@ -26,19 +26,19 @@ func renewAt(notBefore, notAfter time.Time) time.Time {
 	return notBefore.Add(notAfter.Sub(notBefore) / 3 * 2)
 }
 
-// Renew keeps id valid until ctx ends: at two thirds of its life it makes a new key, asks for a
-// certificate and puts both in place, which every user of id takes up by itself. Failures are
-// reported and tried again after 1 minute, doubling to 1 hour, with up to a tenth of jitter so that a
-// thousand nodes do not ask together. report may be called with nil: a renewal succeeded.
+// Renew keeps id valid until ctx ends: at two thirds of its life, and as soon as another CA signs new
+// certificates, it makes a new key, asks for a certificate and puts both in place, which every user of
+// id takes up by itself. Failures are reported and tried again after 1 minute, doubling to 1 hour, with
+// up to a tenth of jitter so that a thousand nodes do not ask together. report may be called with nil: a renewal succeeded.
 func Renew(ctx context.Context, dir string, id *Identity, ask Request, report func(error)) {
 	retry := renewRetryFirst
 	for {
-		wait := renewLook
+		wait, changed := renewLook, id.trust.Changed()
 		if err := id.Check(); err != nil {
 			report(err)
 		}
 		leaf := id.Certificate().Leaf
-		if due := renewAt(leaf.NotBefore, leaf.NotAfter).Sub(id.now()); due > 0 {
+		if due := renewAt(leaf.NotBefore, leaf.NotAfter).Sub(id.now()); due > 0 && !id.Superseded() {
 			wait = min(wait, due)
 		} else if err := RenewNow(ctx, dir, id, ask); err != nil {
 			report(err)
@@ -50,6 +50,7 @@ func Renew(ctx context.Context, dir string, id *Identity, ask Request, report fu
 		select {
 		case <-ctx.Done():
 			return
+		case <-changed:
 		case <-time.After(wait):
 		}
 	}

@@ -15,11 +15,10 @@ const ALPNRaft = "greylag-raft/1"
 // without a certificate (users do, with an identity token instead); one that is shown must be of this
 // cluster, and raft is spoken with controllers only.
 func ServerTLS(t *Trust, id *Identity) *tls.Config {
-	return &tls.Config{
+	c := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: []string{"h2", "http/1.1", ALPNRaft},
 		ClientAuth: tls.VerifyClientCertIfGiven,
-		ClientCAs:  t.pool,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return id.Certificate(), nil
 		},
@@ -41,6 +40,12 @@ func ServerTLS(t *Trust, id *Identity) *tls.Config {
 			return t.checkRevoked(peer, state.PeerCertificates[0])
 		},
 	}
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := c.Clone() // session tickets keep the keys of c
+		now.ClientCAs = t.current.Load().pool
+		return now, nil
+	}
+	return c
 }
 
 // ClientTLS is the side that dials a controller. id is nil for a user's command, which proves itself
@@ -113,7 +118,7 @@ func pinned(chain []*x509.Certificate, pin Fingerprint) (*Trust, error) {
 			return newTrust(cert.Raw)
 		}
 	}
-	return nil, fmt.Errorf("%w: the server is not of the cluster that made this join token (CA %.16s…); check the host name", ErrUntrusted, pin)
+	return nil, fmt.Errorf("%w: the server is not of the cluster that made this join token (CA %.16s…); check the host name, and make a new token if the CA was rotated since", ErrUntrusted, pin)
 }
 
 func describe(p Peer) string {

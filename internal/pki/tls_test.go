@@ -148,10 +148,10 @@ func TestJoinByFingerprintAlone(t *testing.T) {
 	if _, err := handshake(t, ServerTLS(ca.Trust(), ctl), PinnedTLS(pin)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PinnedTrust(testCA(t, "prod").Trust().DER(), pin); !errors.Is(err, ErrUntrusted) {
+	if _, err := PinnedTrust(testCA(t, "prod").Trust().DERs(), pin); !errors.Is(err, ErrUntrusted) {
 		t.Errorf("another CA in the answer: %v", err)
 	}
-	trust, err := PinnedTrust(ca.Trust().DER(), pin)
+	trust, err := PinnedTrust(ca.Trust().DERs(), pin)
 	if err != nil || trust.Fingerprint() != pin || trust.ClusterID() != "prod" {
 		t.Fatalf("%v, %v", trust, err)
 	}

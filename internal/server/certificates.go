@@ -111,28 +111,28 @@ func passedCertificate(h http.Header) (*x509.Certificate, error) {
 }
 
 // certificateOf describes a certificate as the state records it.
-func (s *Server) certificateOf(peer pki.Peer, leaf *x509.Certificate, origin command.CertificateOrigin) command.Certificate {
+func certificateOf(peer pki.Peer, leaf *x509.Certificate, issuer pki.Fingerprint, origin command.CertificateOrigin) command.Certificate {
 	c := command.Certificate{
 		Role: string(peer.Role), Name: peer.Name, Origin: origin,
 		Issued: cluster.InstantOf(pki.Issued(leaf)), Expires: cluster.InstantOf(leaf.NotAfter),
 	}
 	leaf.SerialNumber.FillBytes(c.Serial[:])
-	fingerprint := s.cfg.Trust.Fingerprint()
-	copy(c.CA[:], fingerprint[:])
+	copy(c.CA[:], issuer[:])
 	return c
 }
 
 // issue signs a certificate that is later than all of its holder.
 func (s *Server) issue(csr []byte, grant pki.Grant, origin command.CertificateOrigin) (der []byte, c command.Certificate, err error) {
 	at := s.cfg.State.View().NextCertificate(string(grant.Peer.Role), grant.Peer.Name, cluster.InstantOf(s.cfg.Clock()))
-	if der, err = s.cfg.CA.Sign(csr, grant, at.Time()); err != nil {
+	authority := s.authorities(grant.Peer.Role)[0]
+	if der, err = s.cfg.CA.SignBy(authority, csr, grant, at.Time()); err != nil {
 		return nil, c, err
 	}
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
 		return nil, c, fmt.Errorf("sign certificate for %s: %w", grant.Peer, err)
 	}
-	return der, s.certificateOf(grant.Peer, leaf, origin), nil
+	return der, certificateOf(grant.Peer, leaf, pki.FingerprintOf(authority), origin), nil
 }
 
 // seen is a certificate that was issued outside the log, as by gctl init.
@@ -183,6 +183,7 @@ func (s *Server) watchCertificates() {
 		case <-ticker.C:
 			s.streams.recheck(s.checkCertificates)
 			s.see(s.cfg.Identity.Peer(), s.cfg.Identity.Certificate().Leaf)
+			s.completeRotation()
 		case x := <-s.unrecorded:
 			s.record(x)
 		}
@@ -194,7 +195,11 @@ func (s *Server) record(x seen) {
 	if s.recorded(x.peer, x.leaf) || s.cfg.State.View().ClusterID() == "" {
 		return
 	}
-	c := s.certificateOf(x.peer, x.leaf, command.CertificateSeen)
+	issuer, accepted := s.cfg.Trust.Issuer(x.leaf)
+	if !accepted {
+		return
+	}
+	c := certificateOf(x.peer, x.leaf, issuer, command.CertificateSeen)
 	ctx, cancel := context.WithTimeout(s.closing, leaderTime)
 	defer cancel()
 	if _, _, err := propose[*command.Done](ctx, s, &command.RecordCertificate{Certificate: c, Prior: c.Issued}); err != nil {
@@ -246,7 +251,7 @@ func (s *clusterService) Certificates(ctx context.Context, p *greylagv1.Certific
 	if err != nil {
 		return nil, err
 	}
-	response := &greylagv1.CertificatesResponse{AsOf: asOf}
+	response := &greylagv1.CertificatesResponse{AsOf: asOf, Rotation: s.rotationOf(v)}
 	for h := range v.CertificateHolders() {
 		holder := &greylagv1.CertificateHolder{Role: h.Role, Name: h.Name, RevokedBy: h.RevokedBy, Reason: h.Reason}
 		if h.RevokedAt != 0 {

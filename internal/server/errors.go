@@ -71,7 +71,7 @@ func codes(err error) connect.Code {
 		{auth.ErrBadToken, connect.CodeUnauthenticated}, {auth.ErrExpired, connect.CodeUnauthenticated},
 		{auth.ErrClock, connect.CodeUnauthenticated},
 		{pki.ErrBadToken, connect.CodePermissionDenied}, {pki.ErrBadRequest, connect.CodeInvalidArgument},
-		{pki.ErrBadPeer, connect.CodeInvalidArgument}, {pki.ErrRevoked, connect.CodeUnauthenticated}, {pki.ErrUntrusted, connect.CodeUnauthenticated},
+		{pki.ErrNoKey, connect.CodeUnavailable}, {pki.ErrBadPeer, connect.CodeInvalidArgument}, {pki.ErrRevoked, connect.CodeUnauthenticated}, {pki.ErrUntrusted, connect.CodeUnauthenticated},
 		{context.DeadlineExceeded, connect.CodeDeadlineExceeded}, {context.Canceled, connect.CodeCanceled},
 	} {
 		if errors.Is(err, row.is) {

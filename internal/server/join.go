@@ -70,8 +70,8 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 		return nil, err
 	}
 	now := s.cfg.Clock()
-	if token.CA != s.cfg.Trust.Fingerprint() {
-		return nil, refused(command.Denied, "use it at a controller of the cluster that made it", "the join token is of another cluster")
+	if !s.cfg.Trust.Holds(token.CA) {
+		return nil, refused(command.Denied, "use it at a controller of the cluster that made it; a token made before the CA was rotated ends with the old CA: make a new one", "the join token is of another cluster")
 	}
 	if token.Expired(now) {
 		return nil, refused(command.Denied, "make a new one with gctl cluster token", "the join token expired at %s", token.Expires.UTC().Format(time.RFC3339))
@@ -96,7 +96,7 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 	}
 	s.log.Info("joined", "token", token.ID(), "role", token.Role, "name", p.GetName(), "from", callerOf(ctx).source)
 	response := &greylagv1.JoinResponse{
-		Certificate: certificate, Ca: s.cfg.Trust.DER(), ClusterId: s.cfg.Trust.ClusterID(),
+		Certificate: certificate, Ca: s.authorities(token.Role), ClusterId: s.cfg.Trust.ClusterID(),
 		Cluster: s.cfg.State.View().Policy().Cluster,
 	}
 	for _, m := range s.cfg.Members.Status().Members {

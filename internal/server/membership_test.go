@@ -64,7 +64,7 @@ func TestRemovedControllerIsRefused(t *testing.T) {
 	if err := w.add(w.as(root, rest...), gone); err == nil {
 		t.Error("an administrator adds the removed id")
 	}
-	peers := client.NewPeers(pki.ClientTLS(w.ca.Trust(), w.identity(pki.RoleController, name)))
+	peers := client.NewPeers(pki.ClientTLS(w.ca.Trust(), w.identityIssued(pki.RoleController, name, time.Now().Add(time.Minute))))
 	defer peers.Close()
 	for _, at := range rest {
 		if _, _, err := peers.Finished(t.Context(), at.addr, 1, 1); connect.CodeOf(err) != connect.CodePermissionDenied {

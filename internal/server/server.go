@@ -112,6 +112,8 @@ type Subscription interface {
 // Peers are the other controllers.
 type Peers interface {
 	ReadIndex(ctx context.Context, addr string) (uint64, error)
+	// Authority returns the CAs (DER) of the controller at addr and the private keys (PEM) that it has.
+	Authority(ctx context.Context, addr string) (ca [][]byte, keys []byte, err error)
 	Transport() http.RoundTripper
 }
 

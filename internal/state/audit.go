@@ -101,6 +101,8 @@ func (s *State) deed(c command.Command, r command.Result, before *cluster.Policy
 		return "controller remove", c.Actor, strings.TrimSpace(plain(c.ID) + " " + m.Name)
 	case *command.RevokeCertificates:
 		return "revoke", c.Actor, plain(c.Role + "/" + c.Name + ": " + c.Reason)
+	case *command.RotateCA:
+		return "rotate", c.Actor, rotationDeed(c)
 	case *command.ChangeCredits:
 		return creditDeed(c, r)
 	case *command.SetLiveness:

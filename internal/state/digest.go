@@ -46,6 +46,7 @@ const (
 	hashMembers
 	hashHistory
 	hashHolders
+	hashRotation
 )
 
 // Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public
@@ -166,7 +167,7 @@ func (s *State) Digest() uint64 {
 
 // recount is the incremental part of the digest from scratch. O(state).
 func (s *State) recount() uint64 {
-	d := s.recountSharing() ^ s.recountMembers() ^ s.hashHistory()
+	d := s.recountSharing() ^ s.recountMembers() ^ s.hashHistory() ^ s.hashRotation()
 	for _, j := range s.pending.All() {
 		d ^= s.hashJob(j) ^ s.hashSpecOf(j)
 	}

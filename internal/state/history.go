@@ -61,6 +61,7 @@ func (s *State) restored(c *command.Restored) command.Result {
 		h.Audit, h.AuditHead = s.audited.seq, s.audited.head
 	}
 	s.putHistory(h)
+	s.putRotation(Rotation{}) // the controllers' files tell which CAs there are
 	return &command.Done{Version: s.index}
 }
 

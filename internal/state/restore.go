@@ -96,7 +96,7 @@ func (x *restoring) section(kind byte, body []byte) error {
 		frameBlobs: x.readBlob, frameTokens: x.readToken, frameUploads: x.readUpload, frameTopology: x.readTopology,
 		frameAccounts: x.readAccount, frameAssociations: x.readAssociation, frameUsages: x.readUsage, frameCharges: x.readCharge, frameCredits: x.readCredits,
 		frameUnproven: x.readUnproven, frameWaits: x.readWait, frameCircles: x.readCircle, frameFleet: x.readLevel, frameMembers: x.readMember,
-		frameHistory: x.readHistory, frameHolders: x.readHolder, frameEnd: x.readEnd,
+		frameHistory: x.readHistory, frameHolders: x.readHolder, frameRotation: x.readRotation, frameEnd: x.readEnd,
 	}
 	read := table[kind]
 	if read == nil {

@@ -61,6 +61,7 @@ const (
 	frameMembers
 	frameHistory
 	frameHolders
+	frameRotation
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // never written
@@ -155,6 +156,7 @@ func (v *View) Encode(w io.Writer) error {
 	v.encodeMembers(f)
 	v.encodeHistory(f)
 	v.encodeHolders(f)
+	v.encodeRotation(f)
 	f.of(frameEnd)
 	closingFields(&f.c, &closing{v.digest, DigestVersion})
 	f.flush()

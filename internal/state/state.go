@@ -146,6 +146,8 @@ func (s *State) carry(c command.Command) command.Result {
 		return s.restored(c)
 	case *command.RecordCertificate:
 		return s.recordCertificate(c)
+	case *command.RotateCA:
+		return s.rotateCA(c)
 	case *command.RevokeCertificates:
 		return s.revokeCertificates(c)
 	}

@@ -49,6 +49,7 @@ type tables struct {
 	nextRequest uint64
 	audited     audited
 	history     History
+	rotation    Rotation
 
 	// Each active job is in one of these two.
 	pending cow.Map[cluster.JobID, *cluster.Job]

@@ -19,6 +19,17 @@ func (x *script) ofCertificates(verb string, w words) string {
 		c := x.certificate(w.plain[0], w)
 		c.Origin = command.CertificateRenewed
 		return x.apply(&command.RecordCertificate{Certificate: c, Prior: cluster.Instant(w.duration("prior"))})
+	case "rotate":
+		steps := map[string]command.RotationStep{"begin": command.BeginRotation, "cancel": command.CancelRotation, "finish": command.FinishRotation, "complete": command.CompleteRotation}
+		return x.apply(&command.RotateCA{
+			Request: request16(w), Actor: actor(w.plain[0]), Step: steps[w.plain[1]], Force: w.has("force"),
+			Old: []byte(w.keys["old"]), New: []byte(w.keys["new"]),
+		})
+	case "rotation":
+		v := x.s.View()
+		r := v.Rotation()
+		return fmt.Sprintf("%s; nodes accept %s, controllers %s; not renewed: hosts %s, controllers %s",
+			r.Phase, r.Authorities("node"), r.Authorities("controller"), v.Unrenewed(false), v.Unrenewed(true))
 	}
 	var b strings.Builder
 	for h := range x.s.View().CertificateHolders() {
@@ -45,5 +56,7 @@ func (x *script) certificate(holder string, w words) command.Certificate {
 	c.Expires = c.Issued.Add(command.CertificateLife)
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", holder, c.Issued))
 	copy(c.Serial[:], sum[:])
+	ca := sha256.Sum256([]byte(w.keys["ca"]))
+	copy(c.CA[:], ca[:])
 	return c
 }

@@ -50,7 +50,7 @@ func (x *script) run(line string) string {
 		return x.policy(w)
 	case "token", "join", "controller":
 		return x.token(verb, w)
-	case "revoke", "renew", "holders":
+	case "revoke", "renew", "holders", "rotate", "rotation":
 		return x.ofCertificates(verb, w)
 	case "topology":
 		return x.topology(w)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -62,6 +63,18 @@ func (c *Cluster) Client() (*client.Client, error) {
 	}
 	return client.Dial(cfg)
 }
+
+// ReloadTrust has this process accept the CAs in the commands' ca.pem, as the daemons wrote it.
+func (c *Cluster) ReloadTrust() error {
+	now, err := pki.LoadTrust(c.caFile())
+	if err == nil {
+		_, err = c.trust.Replace(now.DERs())
+	}
+	return err
+}
+
+// PKI is the folder of a node's certificate and of the CAs that it accepts.
+func (n *Node) PKI() string { return filepath.Join(n.dir, "pki") }
 
 // Jobs is this controller's job service, asked directly: no retries.
 func (ctl *Controller) Jobs() greylagv1connect.JobServiceClient { return ctl.api.jobs }

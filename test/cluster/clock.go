@@ -10,6 +10,9 @@ import (
 // how far its clock is off.
 const clockVariable = "GREYLAG_CLOCK_OFFSET"
 
+// KeyFile holds the private keys of the CAs.
+func (ctl *Controller) KeyFile() string { return filepath.Join(ctl.dir, "pki", "ca-key.pem") }
+
 func (ctl *Controller) clockFile() string { return filepath.Join(ctl.dir, "clock") }
 
 // SetClock shifts the controller's clock against the machine's from now on; 0

@@ -247,7 +247,7 @@ func answering(ctx context.Context, addresses []string) string {
 // newAuthority makes the CA, or goes on with the one that an init that broke off
 // has left: one that has signed nothing yet.
 func newAuthority(dir, name string) (*pki.CA, error) {
-	ca, err := pki.LoadCA(dir)
+	ca, err := pki.OpenCA(dir)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return ca, err
 	}

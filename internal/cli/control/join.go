@@ -109,7 +109,7 @@ func (t *tool) enter(ctx context.Context, j joining) error {
 	if err != nil {
 		return err
 	}
-	if _, err := pki.LoadCA(at.pkiDir); err == nil && j.token.Role == pki.RoleController {
+	if _, err := pki.OpenCA(at.pkiDir); err == nil && j.token.Role == pki.RoleController {
 		return &adviceError{fmt.Errorf("this host is a controller already: %s holds a CA", at.pkiDir), "to join anew, move the folder away, and data_dir too"}
 	}
 	if j.token.Role == pki.RoleController {

@@ -44,7 +44,7 @@ func (x *exam) controller(ctx context.Context) {
 	}
 	id, trust := x.identity(cfg.PKIDir, pki.RoleController)
 	if id != nil {
-		if _, err := pki.LoadCA(cfg.PKIDir); !x.failed("authority", "without it no host can join or renew here: copy ca-key.pem from another controller, mode 0600, or join this one anew", err) {
+		if _, err := pki.OpenCA(cfg.PKIDir); !x.failed("authority", "without it no host can join or renew here: copy ca-key.pem from another controller, mode 0600, or join this one anew", err) {
 			x.good("authority", "this controller can let hosts join")
 		}
 	}

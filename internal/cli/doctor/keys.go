@@ -8,7 +8,7 @@ import (
 )
 
 // authorityEnds is how long before the end of the cluster's CA it is worth a warning:
-// a new one has to be brought to every host.
+// a rotation takes minutes, but machines without a daemon need the new ca.pem by hand.
 const authorityEnds = 180 * 24 * time.Hour
 
 // identity checks the certificate by which a daemon proves itself. Daemons renew
@@ -40,7 +40,7 @@ func (x *exam) identity(dir string, role pki.Role) (*pki.Identity, *pki.Trust) {
 // authority checks how long the cluster's CA lives.
 func (x *exam) authority(trust *pki.Trust) {
 	if time.Until(trust.Expires()) < authorityEnds {
-		x.note(Warning, "authority", "plan a new one: no certificate is valid beyond its end", "the cluster's CA ends on %s", day(trust.Expires()))
+		x.note(Warning, "authority", "replace it: gctl cert rotate; no certificate is valid beyond its end", "the cluster's CA ends on %s", day(trust.Expires()))
 	}
 }
 

@@ -1791,11 +1791,11 @@ func (x *JoinRequest) GetAdvertise() string {
 type JoinResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // DER
-	Ca            []byte                 `protobuf:"bytes,2,opt,name=ca,proto3" json:"ca,omitempty"`                   // DER
+	Ca            [][]byte               `protobuf:"bytes,2,rep,name=ca,proto3" json:"ca,omitempty"`                   // DER; the first one signs the host's next certificate
 	Cluster       string                 `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Controllers   []string               `protobuf:"bytes,5,rep,name=controllers,proto3" json:"controllers,omitempty"`
-	CaKey         []byte                 `protobuf:"bytes,6,opt,name=ca_key,json=caKey,proto3" json:"ca_key,omitempty"` // only for a controller
+	CaKey         []byte                 `protobuf:"bytes,6,opt,name=ca_key,json=caKey,proto3" json:"ca_key,omitempty"` // PEM, of each CA; only for a controller
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1837,7 +1837,7 @@ func (x *JoinResponse) GetCertificate() []byte {
 	return nil
 }
 
-func (x *JoinResponse) GetCa() []byte {
+func (x *JoinResponse) GetCa() [][]byte {
 	if x != nil {
 		return x.Ca
 	}
@@ -2007,7 +2007,8 @@ func (x *CertificatesRequest) GetRead() *Read {
 type CertificatesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AsOf          *AsOf                  `protobuf:"bytes,1,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	Holders       []*CertificateHolder   `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"` // by role and name
+	Holders       []*CertificateHolder   `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`   // by role and name
+	Rotation      *Rotation              `protobuf:"bytes,3,opt,name=rotation,proto3" json:"rotation,omitempty"` // absent: the CA was never rotated
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2056,6 +2057,362 @@ func (x *CertificatesResponse) GetHolders() []*CertificateHolder {
 	return nil
 }
 
+func (x *CertificatesResponse) GetRotation() *Rotation {
+	if x != nil {
+		return x.Rotation
+	}
+	return nil
+}
+
+// Rotation is the newest replacement of the CA.
+type Rotation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Phase         string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"`              // renewing finishing done
+	OldCa         string                 `protobuf:"bytes,2,opt,name=old_ca,json=oldCa,proto3" json:"old_ca,omitempty"` // first digits of the fingerprint; absent when done
+	NewCa         string                 `protobuf:"bytes,3,opt,name=new_ca,json=newCa,proto3" json:"new_ca,omitempty"`
+	Started       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started,proto3" json:"started,omitempty"`
+	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	WaitsFor      []string               `protobuf:"bytes,6,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // ROLE/NAME of the hosts that have not renewed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rotation) Reset() {
+	*x = Rotation{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rotation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rotation) ProtoMessage() {}
+
+func (x *Rotation) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rotation.ProtoReflect.Descriptor instead.
+func (*Rotation) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Rotation) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *Rotation) GetOldCa() string {
+	if x != nil {
+		return x.OldCa
+	}
+	return ""
+}
+
+func (x *Rotation) GetNewCa() string {
+	if x != nil {
+		return x.NewCa
+	}
+	return ""
+}
+
+func (x *Rotation) GetStarted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *Rotation) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Rotation) GetWaitsFor() []string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+type AuthoritiesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuthoritiesRequest) Reset() {
+	*x = AuthoritiesRequest{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuthoritiesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuthoritiesRequest) ProtoMessage() {}
+
+func (x *AuthoritiesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuthoritiesRequest.ProtoReflect.Descriptor instead.
+func (*AuthoritiesRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+type AuthoritiesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ca            [][]byte               `protobuf:"bytes,1,rep,name=ca,proto3" json:"ca,omitempty"` // DER; the first one signs the host's next certificate
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuthoritiesResponse) Reset() {
+	*x = AuthoritiesResponse{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuthoritiesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuthoritiesResponse) ProtoMessage() {}
+
+func (x *AuthoritiesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuthoritiesResponse.ProtoReflect.Descriptor instead.
+func (*AuthoritiesResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *AuthoritiesResponse) GetCa() [][]byte {
+	if x != nil {
+		return x.Ca
+	}
+	return nil
+}
+
+type RotateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Step          string                 `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`    // begin finish cancel
+	Force         bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"` // finish though hosts have not renewed; they must join again
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateRequest) Reset() {
+	*x = RotateRequest{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateRequest) ProtoMessage() {}
+
+func (x *RotateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateRequest.ProtoReflect.Descriptor instead.
+func (*RotateRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RotateRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RotateRequest) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *RotateRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type RotateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateResponse) Reset() {
+	*x = RotateResponse{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateResponse) ProtoMessage() {}
+
+func (x *RotateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateResponse.ProtoReflect.Descriptor instead.
+func (*RotateResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
+}
+
+type AuthorityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuthorityRequest) Reset() {
+	*x = AuthorityRequest{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuthorityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuthorityRequest) ProtoMessage() {}
+
+func (x *AuthorityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuthorityRequest.ProtoReflect.Descriptor instead.
+func (*AuthorityRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
+}
+
+type AuthorityResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ca            [][]byte               `protobuf:"bytes,1,rep,name=ca,proto3" json:"ca,omitempty"`                    // DER
+	CaKey         []byte                 `protobuf:"bytes,2,opt,name=ca_key,json=caKey,proto3" json:"ca_key,omitempty"` // PEM
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuthorityResponse) Reset() {
+	*x = AuthorityResponse{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuthorityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuthorityResponse) ProtoMessage() {}
+
+func (x *AuthorityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuthorityResponse.ProtoReflect.Descriptor instead.
+func (*AuthorityResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *AuthorityResponse) GetCa() [][]byte {
+	if x != nil {
+		return x.Ca
+	}
+	return nil
+}
+
+func (x *AuthorityResponse) GetCaKey() []byte {
+	if x != nil {
+		return x.CaKey
+	}
+	return nil
+}
+
 // CertificateHolder is a host that certificates were issued to, or whose certificates were revoked.
 type CertificateHolder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2071,7 +2428,7 @@ type CertificateHolder struct {
 
 func (x *CertificateHolder) Reset() {
 	*x = CertificateHolder{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2440,7 @@ func (x *CertificateHolder) String() string {
 func (*CertificateHolder) ProtoMessage() {}
 
 func (x *CertificateHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2453,7 @@ func (x *CertificateHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateHolder.ProtoReflect.Descriptor instead.
 func (*CertificateHolder) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CertificateHolder) GetRole() string {
@@ -2156,7 +2513,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2525,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2538,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Certificate) GetSerial() string {
@@ -2246,7 +2603,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2615,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2628,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RevokeRequest) GetRequestId() string {
@@ -2317,7 +2674,7 @@ type RevokeResponse struct {
 
 func (x *RevokeResponse) Reset() {
 	*x = RevokeResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2686,7 @@ func (x *RevokeResponse) String() string {
 func (*RevokeResponse) ProtoMessage() {}
 
 func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2699,7 @@ func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeResponse.ProtoReflect.Descriptor instead.
 func (*RevokeResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 type AddMemberRequest struct {
@@ -2355,7 +2712,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2724,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2737,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -2405,7 +2762,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2774,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2787,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 type RemoveMemberRequest struct {
@@ -2442,7 +2799,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2454,7 +2811,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2467,7 +2824,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -2485,7 +2842,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2497,7 +2854,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,7 +2867,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 type TransferRequest struct {
@@ -2522,7 +2879,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2534,7 +2891,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2547,7 +2904,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TransferRequest) GetId() string {
@@ -2566,7 +2923,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +2935,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +2948,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TransferResponse) GetLeader() string {
@@ -2610,7 +2967,7 @@ type PolicyRequest struct {
 
 func (x *PolicyRequest) Reset() {
 	*x = PolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +2979,7 @@ func (x *PolicyRequest) String() string {
 func (*PolicyRequest) ProtoMessage() {}
 
 func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +2992,7 @@ func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
 func (*PolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PolicyRequest) GetRead() *Read {
@@ -2656,7 +3013,7 @@ type PolicyResponse struct {
 
 func (x *PolicyResponse) Reset() {
 	*x = PolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +3025,7 @@ func (x *PolicyResponse) String() string {
 func (*PolicyResponse) ProtoMessage() {}
 
 func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +3038,7 @@ func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyResponse.ProtoReflect.Descriptor instead.
 func (*PolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PolicyResponse) GetToml() string {
@@ -2718,7 +3075,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2730,7 +3087,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2743,7 +3100,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ApplyRequest) GetRequestId() string {
@@ -2792,7 +3149,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +3161,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +3174,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ApplyResponse) GetDiff() string {
@@ -2850,7 +3207,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +3219,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +3232,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SnapshotRequest) GetHistory() bool {
@@ -2895,7 +3252,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2907,7 +3264,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2920,7 +3277,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SnapshotResponse) GetData() []byte {
@@ -2945,7 +3302,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2957,7 +3314,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3327,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 type ReadIndexResponse struct {
@@ -2982,7 +3339,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3351,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3364,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -3027,7 +3384,7 @@ type FinishedRequest struct {
 
 func (x *FinishedRequest) Reset() {
 	*x = FinishedRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3039,7 +3396,7 @@ func (x *FinishedRequest) String() string {
 func (*FinishedRequest) ProtoMessage() {}
 
 func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,7 +3409,7 @@ func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedRequest.ProtoReflect.Descriptor instead.
 func (*FinishedRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *FinishedRequest) GetFrom() uint64 {
@@ -3079,7 +3436,7 @@ type FinishedResponse struct {
 
 func (x *FinishedResponse) Reset() {
 	*x = FinishedResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3091,7 +3448,7 @@ func (x *FinishedResponse) String() string {
 func (*FinishedResponse) ProtoMessage() {}
 
 func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3104,7 +3461,7 @@ func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedResponse.ProtoReflect.Descriptor instead.
 func (*FinishedResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *FinishedResponse) GetRecords() [][]byte {
@@ -3132,7 +3489,7 @@ type RowsRequest struct {
 
 func (x *RowsRequest) Reset() {
 	*x = RowsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3501,7 @@ func (x *RowsRequest) String() string {
 func (*RowsRequest) ProtoMessage() {}
 
 func (x *RowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3514,7 @@ func (x *RowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowsRequest.ProtoReflect.Descriptor instead.
 func (*RowsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RowsRequest) GetJournal() uint32 {
@@ -3190,7 +3547,7 @@ type RowsResponse struct {
 
 func (x *RowsResponse) Reset() {
 	*x = RowsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3559,7 @@ func (x *RowsResponse) String() string {
 func (*RowsResponse) ProtoMessage() {}
 
 func (x *RowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3572,7 @@ func (x *RowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowsResponse.ProtoReflect.Descriptor instead.
 func (*RowsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RowsResponse) GetRows() [][]byte {
@@ -3234,7 +3591,7 @@ type BlobRequest struct {
 
 func (x *BlobRequest) Reset() {
 	*x = BlobRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3246,7 +3603,7 @@ func (x *BlobRequest) String() string {
 func (*BlobRequest) ProtoMessage() {}
 
 func (x *BlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3259,7 +3616,7 @@ func (x *BlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobRequest.ProtoReflect.Descriptor instead.
 func (*BlobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BlobRequest) GetDigests() [][]byte {
@@ -3278,7 +3635,7 @@ type BlobResponse struct {
 
 func (x *BlobResponse) Reset() {
 	*x = BlobResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3647,7 @@ func (x *BlobResponse) String() string {
 func (*BlobResponse) ProtoMessage() {}
 
 func (x *BlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3660,7 @@ func (x *BlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobResponse.ProtoReflect.Descriptor instead.
 func (*BlobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BlobResponse) GetContents() [][]byte {
@@ -3493,7 +3850,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tadvertise\x18\x04 \x01(\tR\tadvertise\"\xb8\x01\n" +
 	"\fJoinResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
-	"\x02ca\x18\x02 \x01(\fR\x02ca\x12\x18\n" +
+	"\x02ca\x18\x02 \x03(\fR\x02ca\x12\x18\n" +
 	"\acluster\x18\x03 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12 \n" +
@@ -3504,10 +3861,31 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\rRenewResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\";\n" +
 	"\x13CertificatesRequest\x12$\n" +
-	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"v\n" +
+	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xa8\x01\n" +
 	"\x14CertificatesResponse\x12%\n" +
 	"\x05as_of\x18\x01 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x127\n" +
-	"\aholders\x18\x02 \x03(\v2\x1d.greylag.v1.CertificateHolderR\aholders\"\xe5\x01\n" +
+	"\aholders\x18\x02 \x03(\v2\x1d.greylag.v1.CertificateHolderR\aholders\x120\n" +
+	"\brotation\x18\x03 \x01(\v2\x14.greylag.v1.RotationR\brotation\"\xb1\x01\n" +
+	"\bRotation\x12\x14\n" +
+	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x15\n" +
+	"\x06old_ca\x18\x02 \x01(\tR\x05oldCa\x12\x15\n" +
+	"\x06new_ca\x18\x03 \x01(\tR\x05newCa\x124\n" +
+	"\astarted\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\x12\x1b\n" +
+	"\twaits_for\x18\x06 \x03(\tR\bwaitsFor\"\x14\n" +
+	"\x12AuthoritiesRequest\"%\n" +
+	"\x13AuthoritiesResponse\x12\x0e\n" +
+	"\x02ca\x18\x01 \x03(\fR\x02ca\"X\n" +
+	"\rRotateRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\"\x10\n" +
+	"\x0eRotateResponse\"\x12\n" +
+	"\x10AuthorityRequest\":\n" +
+	"\x11AuthorityResponse\x12\x0e\n" +
+	"\x02ca\x18\x01 \x03(\fR\x02ca\x12\x15\n" +
+	"\x06ca_key\x18\x02 \x01(\fR\x05caKey\"\xe5\x01\n" +
 	"\x11CertificateHolder\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12;\n" +
@@ -3583,8 +3961,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vBlobRequest\x12\x18\n" +
 	"\adigests\x18\x01 \x03(\fR\adigests\"*\n" +
 	"\fBlobResponse\x12\x1a\n" +
-	"\bcontents\x18\x01 \x03(\fR\bcontents2\xed\n" +
-	"\n" +
+	"\bcontents\x18\x01 \x03(\fR\bcontents2\xfe\v\n" +
 	"\x0eClusterService\x12?\n" +
 	"\x06Status\x12\x19.greylag.v1.StatusRequest\x1a\x1a.greylag.v1.StatusResponse\x129\n" +
 	"\x04Info\x12\x17.greylag.v1.InfoRequest\x1a\x18.greylag.v1.InfoResponse\x12<\n" +
@@ -3594,7 +3971,9 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x04Join\x12\x17.greylag.v1.JoinRequest\x1a\x18.greylag.v1.JoinResponse\x12<\n" +
 	"\x05Renew\x12\x18.greylag.v1.RenewRequest\x1a\x19.greylag.v1.RenewResponse\x12Q\n" +
 	"\fCertificates\x12\x1f.greylag.v1.CertificatesRequest\x1a .greylag.v1.CertificatesResponse\x12?\n" +
-	"\x06Revoke\x12\x19.greylag.v1.RevokeRequest\x1a\x1a.greylag.v1.RevokeResponse\x12H\n" +
+	"\x06Revoke\x12\x19.greylag.v1.RevokeRequest\x1a\x1a.greylag.v1.RevokeResponse\x12N\n" +
+	"\vAuthorities\x12\x1e.greylag.v1.AuthoritiesRequest\x1a\x1f.greylag.v1.AuthoritiesResponse\x12?\n" +
+	"\x06Rotate\x12\x19.greylag.v1.RotateRequest\x1a\x1a.greylag.v1.RotateResponse\x12H\n" +
 	"\tAddMember\x12\x1c.greylag.v1.AddMemberRequest\x1a\x1d.greylag.v1.AddMemberResponse\x12Q\n" +
 	"\fRemoveMember\x12\x1f.greylag.v1.RemoveMemberRequest\x1a .greylag.v1.RemoveMemberResponse\x12E\n" +
 	"\bTransfer\x12\x1b.greylag.v1.TransferRequest\x1a\x1c.greylag.v1.TransferResponse\x12?\n" +
@@ -3605,12 +3984,13 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x03Why\x12\x16.greylag.v1.WhyRequest\x1a\x17.greylag.v1.WhyResponse\x129\n" +
 	"\x04Plan\x12\x17.greylag.v1.PlanRequest\x1a\x18.greylag.v1.PlanResponse\x12G\n" +
 	"\bSnapshot\x12\x1b.greylag.v1.SnapshotRequest\x1a\x1c.greylag.v1.SnapshotResponse0\x01\x12>\n" +
-	"\x05Audit\x12\x18.greylag.v1.AuditRequest\x1a\x19.greylag.v1.AuditResponse0\x012\x94\x02\n" +
+	"\x05Audit\x12\x18.greylag.v1.AuditRequest\x1a\x19.greylag.v1.AuditResponse0\x012\xde\x02\n" +
 	"\vPeerService\x12H\n" +
 	"\tReadIndex\x12\x1c.greylag.v1.ReadIndexRequest\x1a\x1d.greylag.v1.ReadIndexResponse\x12E\n" +
 	"\bFinished\x12\x1b.greylag.v1.FinishedRequest\x1a\x1c.greylag.v1.FinishedResponse\x129\n" +
 	"\x04Blob\x12\x17.greylag.v1.BlobRequest\x1a\x18.greylag.v1.BlobResponse\x129\n" +
-	"\x04Rows\x12\x17.greylag.v1.RowsRequest\x1a\x18.greylag.v1.RowsResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"\x04Rows\x12\x17.greylag.v1.RowsRequest\x1a\x18.greylag.v1.RowsResponse\x12H\n" +
+	"\tAuthority\x12\x1c.greylag.v1.AuthorityRequest\x1a\x1d.greylag.v1.AuthorityResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_cluster_proto_rawDescOnce sync.Once
@@ -3624,7 +4004,7 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_cluster_proto_rawDescData
 }
 
-var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*AuditRequest)(nil),          // 0: greylag.v1.AuditRequest
 	(*AuditResponse)(nil),         // 1: greylag.v1.AuditResponse
@@ -3651,136 +4031,151 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*RenewResponse)(nil),         // 22: greylag.v1.RenewResponse
 	(*CertificatesRequest)(nil),   // 23: greylag.v1.CertificatesRequest
 	(*CertificatesResponse)(nil),  // 24: greylag.v1.CertificatesResponse
-	(*CertificateHolder)(nil),     // 25: greylag.v1.CertificateHolder
-	(*Certificate)(nil),           // 26: greylag.v1.Certificate
-	(*RevokeRequest)(nil),         // 27: greylag.v1.RevokeRequest
-	(*RevokeResponse)(nil),        // 28: greylag.v1.RevokeResponse
-	(*AddMemberRequest)(nil),      // 29: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),     // 30: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),   // 31: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),  // 32: greylag.v1.RemoveMemberResponse
-	(*TransferRequest)(nil),       // 33: greylag.v1.TransferRequest
-	(*TransferResponse)(nil),      // 34: greylag.v1.TransferResponse
-	(*PolicyRequest)(nil),         // 35: greylag.v1.PolicyRequest
-	(*PolicyResponse)(nil),        // 36: greylag.v1.PolicyResponse
-	(*ApplyRequest)(nil),          // 37: greylag.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 38: greylag.v1.ApplyResponse
-	(*SnapshotRequest)(nil),       // 39: greylag.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),      // 40: greylag.v1.SnapshotResponse
-	(*ReadIndexRequest)(nil),      // 41: greylag.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 42: greylag.v1.ReadIndexResponse
-	(*FinishedRequest)(nil),       // 43: greylag.v1.FinishedRequest
-	(*FinishedResponse)(nil),      // 44: greylag.v1.FinishedResponse
-	(*RowsRequest)(nil),           // 45: greylag.v1.RowsRequest
-	(*RowsResponse)(nil),          // 46: greylag.v1.RowsResponse
-	(*BlobRequest)(nil),           // 47: greylag.v1.BlobRequest
-	(*BlobResponse)(nil),          // 48: greylag.v1.BlobResponse
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
-	(*Read)(nil),                  // 51: greylag.v1.Read
-	(*AsOf)(nil),                  // 52: greylag.v1.AsOf
-	(*LicenceInfo)(nil),           // 53: greylag.v1.LicenceInfo
-	(*GPU)(nil),                   // 54: greylag.v1.GPU
-	(*TopologyRequest)(nil),       // 55: greylag.v1.TopologyRequest
-	(*SetTopologyRequest)(nil),    // 56: greylag.v1.SetTopologyRequest
-	(*WhyRequest)(nil),            // 57: greylag.v1.WhyRequest
-	(*PlanRequest)(nil),           // 58: greylag.v1.PlanRequest
-	(*TopologyResponse)(nil),      // 59: greylag.v1.TopologyResponse
-	(*SetTopologyResponse)(nil),   // 60: greylag.v1.SetTopologyResponse
-	(*WhyResponse)(nil),           // 61: greylag.v1.WhyResponse
-	(*PlanResponse)(nil),          // 62: greylag.v1.PlanResponse
+	(*Rotation)(nil),              // 25: greylag.v1.Rotation
+	(*AuthoritiesRequest)(nil),    // 26: greylag.v1.AuthoritiesRequest
+	(*AuthoritiesResponse)(nil),   // 27: greylag.v1.AuthoritiesResponse
+	(*RotateRequest)(nil),         // 28: greylag.v1.RotateRequest
+	(*RotateResponse)(nil),        // 29: greylag.v1.RotateResponse
+	(*AuthorityRequest)(nil),      // 30: greylag.v1.AuthorityRequest
+	(*AuthorityResponse)(nil),     // 31: greylag.v1.AuthorityResponse
+	(*CertificateHolder)(nil),     // 32: greylag.v1.CertificateHolder
+	(*Certificate)(nil),           // 33: greylag.v1.Certificate
+	(*RevokeRequest)(nil),         // 34: greylag.v1.RevokeRequest
+	(*RevokeResponse)(nil),        // 35: greylag.v1.RevokeResponse
+	(*AddMemberRequest)(nil),      // 36: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),     // 37: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),   // 38: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),  // 39: greylag.v1.RemoveMemberResponse
+	(*TransferRequest)(nil),       // 40: greylag.v1.TransferRequest
+	(*TransferResponse)(nil),      // 41: greylag.v1.TransferResponse
+	(*PolicyRequest)(nil),         // 42: greylag.v1.PolicyRequest
+	(*PolicyResponse)(nil),        // 43: greylag.v1.PolicyResponse
+	(*ApplyRequest)(nil),          // 44: greylag.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 45: greylag.v1.ApplyResponse
+	(*SnapshotRequest)(nil),       // 46: greylag.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),      // 47: greylag.v1.SnapshotResponse
+	(*ReadIndexRequest)(nil),      // 48: greylag.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 49: greylag.v1.ReadIndexResponse
+	(*FinishedRequest)(nil),       // 50: greylag.v1.FinishedRequest
+	(*FinishedResponse)(nil),      // 51: greylag.v1.FinishedResponse
+	(*RowsRequest)(nil),           // 52: greylag.v1.RowsRequest
+	(*RowsResponse)(nil),          // 53: greylag.v1.RowsResponse
+	(*BlobRequest)(nil),           // 54: greylag.v1.BlobRequest
+	(*BlobResponse)(nil),          // 55: greylag.v1.BlobResponse
+	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
+	(*Read)(nil),                  // 58: greylag.v1.Read
+	(*AsOf)(nil),                  // 59: greylag.v1.AsOf
+	(*LicenceInfo)(nil),           // 60: greylag.v1.LicenceInfo
+	(*GPU)(nil),                   // 61: greylag.v1.GPU
+	(*TopologyRequest)(nil),       // 62: greylag.v1.TopologyRequest
+	(*SetTopologyRequest)(nil),    // 63: greylag.v1.SetTopologyRequest
+	(*WhyRequest)(nil),            // 64: greylag.v1.WhyRequest
+	(*PlanRequest)(nil),           // 65: greylag.v1.PlanRequest
+	(*TopologyResponse)(nil),      // 66: greylag.v1.TopologyResponse
+	(*SetTopologyResponse)(nil),   // 67: greylag.v1.SetTopologyResponse
+	(*WhyResponse)(nil),           // 68: greylag.v1.WhyResponse
+	(*PlanResponse)(nil),          // 69: greylag.v1.PlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
-	49, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
-	49, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
-	49, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
+	56, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
+	56, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
+	56, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
 	5,  // 3: greylag.v1.StatusResponse.members:type_name -> greylag.v1.Member
 	4,  // 4: greylag.v1.StatusResponse.restored:type_name -> greylag.v1.Restored
-	49, // 5: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
-	49, // 6: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
-	49, // 7: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
-	50, // 8: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	51, // 9: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
+	56, // 5: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
+	56, // 6: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
+	56, // 7: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
+	57, // 8: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	58, // 9: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
 	10, // 10: greylag.v1.InfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	52, // 11: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
+	59, // 11: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
 	8,  // 12: greylag.v1.InfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	53, // 13: greylag.v1.InfoResponse.licences:type_name -> greylag.v1.LicenceInfo
-	49, // 14: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
-	49, // 15: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	60, // 13: greylag.v1.InfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	56, // 14: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	56, // 15: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
 	9,  // 16: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
-	50, // 17: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	57, // 17: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
 	11, // 18: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
-	54, // 19: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	49, // 20: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	49, // 21: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	49, // 22: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	51, // 23: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
+	61, // 19: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	56, // 20: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	56, // 21: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	56, // 22: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	58, // 23: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
 	12, // 24: greylag.v1.NodesResponse.nodes:type_name -> greylag.v1.Node
-	52, // 25: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
-	50, // 26: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	49, // 27: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	51, // 28: greylag.v1.CertificatesRequest.read:type_name -> greylag.v1.Read
-	52, // 29: greylag.v1.CertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	25, // 30: greylag.v1.CertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	26, // 31: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	49, // 32: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	49, // 33: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	49, // 34: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	51, // 35: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
-	52, // 36: greylag.v1.PolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	2,  // 37: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
-	6,  // 38: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
-	13, // 39: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
-	15, // 40: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	17, // 41: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	19, // 42: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	21, // 43: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
-	23, // 44: greylag.v1.ClusterService.Certificates:input_type -> greylag.v1.CertificatesRequest
-	27, // 45: greylag.v1.ClusterService.Revoke:input_type -> greylag.v1.RevokeRequest
-	29, // 46: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	31, // 47: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	33, // 48: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
-	35, // 49: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
-	37, // 50: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
-	55, // 51: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
-	56, // 52: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	57, // 53: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
-	58, // 54: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
-	39, // 55: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
-	0,  // 56: greylag.v1.ClusterService.Audit:input_type -> greylag.v1.AuditRequest
-	41, // 57: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
-	43, // 58: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
-	47, // 59: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
-	45, // 60: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
-	3,  // 61: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
-	7,  // 62: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
-	14, // 63: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
-	16, // 64: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	18, // 65: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	20, // 66: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	22, // 67: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
-	24, // 68: greylag.v1.ClusterService.Certificates:output_type -> greylag.v1.CertificatesResponse
-	28, // 69: greylag.v1.ClusterService.Revoke:output_type -> greylag.v1.RevokeResponse
-	30, // 70: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	32, // 71: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	34, // 72: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
-	36, // 73: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
-	38, // 74: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
-	59, // 75: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
-	60, // 76: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	61, // 77: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
-	62, // 78: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
-	40, // 79: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
-	1,  // 80: greylag.v1.ClusterService.Audit:output_type -> greylag.v1.AuditResponse
-	42, // 81: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
-	44, // 82: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
-	48, // 83: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
-	46, // 84: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
-	61, // [61:85] is the sub-list for method output_type
-	37, // [37:61] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	59, // 25: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
+	57, // 26: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	56, // 27: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	58, // 28: greylag.v1.CertificatesRequest.read:type_name -> greylag.v1.Read
+	59, // 29: greylag.v1.CertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	32, // 30: greylag.v1.CertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	25, // 31: greylag.v1.CertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	56, // 32: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	33, // 33: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	56, // 34: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	56, // 35: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	56, // 36: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	58, // 37: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
+	59, // 38: greylag.v1.PolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	2,  // 39: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
+	6,  // 40: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
+	13, // 41: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
+	15, // 42: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	17, // 43: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	19, // 44: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	21, // 45: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
+	23, // 46: greylag.v1.ClusterService.Certificates:input_type -> greylag.v1.CertificatesRequest
+	34, // 47: greylag.v1.ClusterService.Revoke:input_type -> greylag.v1.RevokeRequest
+	26, // 48: greylag.v1.ClusterService.Authorities:input_type -> greylag.v1.AuthoritiesRequest
+	28, // 49: greylag.v1.ClusterService.Rotate:input_type -> greylag.v1.RotateRequest
+	36, // 50: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	38, // 51: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	40, // 52: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
+	42, // 53: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
+	44, // 54: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
+	62, // 55: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
+	63, // 56: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	64, // 57: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
+	65, // 58: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
+	46, // 59: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
+	0,  // 60: greylag.v1.ClusterService.Audit:input_type -> greylag.v1.AuditRequest
+	48, // 61: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
+	50, // 62: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
+	54, // 63: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
+	52, // 64: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
+	30, // 65: greylag.v1.PeerService.Authority:input_type -> greylag.v1.AuthorityRequest
+	3,  // 66: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
+	7,  // 67: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
+	14, // 68: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
+	16, // 69: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	18, // 70: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	20, // 71: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	22, // 72: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
+	24, // 73: greylag.v1.ClusterService.Certificates:output_type -> greylag.v1.CertificatesResponse
+	35, // 74: greylag.v1.ClusterService.Revoke:output_type -> greylag.v1.RevokeResponse
+	27, // 75: greylag.v1.ClusterService.Authorities:output_type -> greylag.v1.AuthoritiesResponse
+	29, // 76: greylag.v1.ClusterService.Rotate:output_type -> greylag.v1.RotateResponse
+	37, // 77: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	39, // 78: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	41, // 79: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
+	43, // 80: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
+	45, // 81: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
+	66, // 82: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
+	67, // 83: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	68, // 84: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
+	69, // 85: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
+	47, // 86: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
+	1,  // 87: greylag.v1.ClusterService.Audit:output_type -> greylag.v1.AuditResponse
+	49, // 88: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
+	51, // 89: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
+	55, // 90: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
+	53, // 91: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
+	31, // 92: greylag.v1.PeerService.Authority:output_type -> greylag.v1.AuthorityResponse
+	66, // [66:93] is the sub-list for method output_type
+	39, // [39:66] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -3798,7 +4193,7 @@ func file_greylag_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -58,6 +58,11 @@ const (
 	ClusterServiceCertificatesProcedure = "/greylag.v1.ClusterService/Certificates"
 	// ClusterServiceRevokeProcedure is the fully-qualified name of the ClusterService's Revoke RPC.
 	ClusterServiceRevokeProcedure = "/greylag.v1.ClusterService/Revoke"
+	// ClusterServiceAuthoritiesProcedure is the fully-qualified name of the ClusterService's
+	// Authorities RPC.
+	ClusterServiceAuthoritiesProcedure = "/greylag.v1.ClusterService/Authorities"
+	// ClusterServiceRotateProcedure is the fully-qualified name of the ClusterService's Rotate RPC.
+	ClusterServiceRotateProcedure = "/greylag.v1.ClusterService/Rotate"
 	// ClusterServiceAddMemberProcedure is the fully-qualified name of the ClusterService's AddMember
 	// RPC.
 	ClusterServiceAddMemberProcedure = "/greylag.v1.ClusterService/AddMember"
@@ -91,6 +96,8 @@ const (
 	PeerServiceBlobProcedure = "/greylag.v1.PeerService/Blob"
 	// PeerServiceRowsProcedure is the fully-qualified name of the PeerService's Rows RPC.
 	PeerServiceRowsProcedure = "/greylag.v1.PeerService/Rows"
+	// PeerServiceAuthorityProcedure is the fully-qualified name of the PeerService's Authority RPC.
+	PeerServiceAuthorityProcedure = "/greylag.v1.PeerService/Authority"
 )
 
 // ClusterServiceClient is a client for the greylag.v1.ClusterService service.
@@ -115,6 +122,10 @@ type ClusterServiceClient interface {
 	// one holder.
 	Certificates(context.Context, *v1.CertificatesRequest) (*v1.CertificatesResponse, error)
 	Revoke(context.Context, *v1.RevokeRequest) (*v1.RevokeResponse, error)
+	// Authorities returns the CA certificates that the caller's host must accept. Rotate
+	// replaces the CA, step by step.
+	Authorities(context.Context, *v1.AuthoritiesRequest) (*v1.AuthoritiesResponse, error)
+	Rotate(context.Context, *v1.RotateRequest) (*v1.RotateResponse, error)
 	// AddMember makes a controller that has joined a member, RemoveMember ends that.
 	AddMember(context.Context, *v1.AddMemberRequest) (*v1.AddMemberResponse, error)
 	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
@@ -202,6 +213,18 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("Revoke")),
 			connect.WithClientOptions(opts...),
 		),
+		authorities: connect.NewClient[v1.AuthoritiesRequest, v1.AuthoritiesResponse](
+			httpClient,
+			baseURL+ClusterServiceAuthoritiesProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Authorities")),
+			connect.WithClientOptions(opts...),
+		),
+		rotate: connect.NewClient[v1.RotateRequest, v1.RotateResponse](
+			httpClient,
+			baseURL+ClusterServiceRotateProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Rotate")),
+			connect.WithClientOptions(opts...),
+		),
 		addMember: connect.NewClient[v1.AddMemberRequest, v1.AddMemberResponse](
 			httpClient,
 			baseURL+ClusterServiceAddMemberProcedure,
@@ -282,6 +305,8 @@ type clusterServiceClient struct {
 	renew        *connect.Client[v1.RenewRequest, v1.RenewResponse]
 	certificates *connect.Client[v1.CertificatesRequest, v1.CertificatesResponse]
 	revoke       *connect.Client[v1.RevokeRequest, v1.RevokeResponse]
+	authorities  *connect.Client[v1.AuthoritiesRequest, v1.AuthoritiesResponse]
+	rotate       *connect.Client[v1.RotateRequest, v1.RotateResponse]
 	addMember    *connect.Client[v1.AddMemberRequest, v1.AddMemberResponse]
 	removeMember *connect.Client[v1.RemoveMemberRequest, v1.RemoveMemberResponse]
 	transfer     *connect.Client[v1.TransferRequest, v1.TransferResponse]
@@ -370,6 +395,24 @@ func (c *clusterServiceClient) Certificates(ctx context.Context, req *v1.Certifi
 // Revoke calls greylag.v1.ClusterService.Revoke.
 func (c *clusterServiceClient) Revoke(ctx context.Context, req *v1.RevokeRequest) (*v1.RevokeResponse, error) {
 	response, err := c.revoke.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Authorities calls greylag.v1.ClusterService.Authorities.
+func (c *clusterServiceClient) Authorities(ctx context.Context, req *v1.AuthoritiesRequest) (*v1.AuthoritiesResponse, error) {
+	response, err := c.authorities.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Rotate calls greylag.v1.ClusterService.Rotate.
+func (c *clusterServiceClient) Rotate(ctx context.Context, req *v1.RotateRequest) (*v1.RotateResponse, error) {
+	response, err := c.rotate.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -489,6 +532,10 @@ type ClusterServiceHandler interface {
 	// one holder.
 	Certificates(context.Context, *v1.CertificatesRequest) (*v1.CertificatesResponse, error)
 	Revoke(context.Context, *v1.RevokeRequest) (*v1.RevokeResponse, error)
+	// Authorities returns the CA certificates that the caller's host must accept. Rotate
+	// replaces the CA, step by step.
+	Authorities(context.Context, *v1.AuthoritiesRequest) (*v1.AuthoritiesResponse, error)
+	Rotate(context.Context, *v1.RotateRequest) (*v1.RotateResponse, error)
 	// AddMember makes a controller that has joined a member, RemoveMember ends that.
 	AddMember(context.Context, *v1.AddMemberRequest) (*v1.AddMemberResponse, error)
 	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
@@ -570,6 +617,18 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		ClusterServiceRevokeProcedure,
 		svc.Revoke,
 		connect.WithSchema(clusterServiceMethods.ByName("Revoke")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceAuthoritiesHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceAuthoritiesProcedure,
+		svc.Authorities,
+		connect.WithSchema(clusterServiceMethods.ByName("Authorities")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceRotateHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceRotateProcedure,
+		svc.Rotate,
+		connect.WithSchema(clusterServiceMethods.ByName("Rotate")),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceAddMemberHandler := connect.NewUnaryHandlerSimple(
@@ -658,6 +717,10 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceCertificatesHandler.ServeHTTP(w, r)
 		case ClusterServiceRevokeProcedure:
 			clusterServiceRevokeHandler.ServeHTTP(w, r)
+		case ClusterServiceAuthoritiesProcedure:
+			clusterServiceAuthoritiesHandler.ServeHTTP(w, r)
+		case ClusterServiceRotateProcedure:
+			clusterServiceRotateHandler.ServeHTTP(w, r)
 		case ClusterServiceAddMemberProcedure:
 			clusterServiceAddMemberHandler.ServeHTTP(w, r)
 		case ClusterServiceRemoveMemberProcedure:
@@ -725,6 +788,14 @@ func (UnimplementedClusterServiceHandler) Revoke(context.Context, *v1.RevokeRequ
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Revoke is not implemented"))
 }
 
+func (UnimplementedClusterServiceHandler) Authorities(context.Context, *v1.AuthoritiesRequest) (*v1.AuthoritiesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Authorities is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Rotate(context.Context, *v1.RotateRequest) (*v1.RotateResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Rotate is not implemented"))
+}
+
 func (UnimplementedClusterServiceHandler) AddMember(context.Context, *v1.AddMemberRequest) (*v1.AddMemberResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.AddMember is not implemented"))
 }
@@ -779,6 +850,8 @@ type PeerServiceClient interface {
 	Blob(context.Context, *v1.BlobRequest) (*v1.BlobResponse, error)
 	// Rows returns entries of a journal by number, for a controller that was away.
 	Rows(context.Context, *v1.RowsRequest) (*v1.RowsResponse, error)
+	// Authority returns the CAs that this controller accepts, and the private keys that it has.
+	Authority(context.Context, *v1.AuthorityRequest) (*v1.AuthorityResponse, error)
 }
 
 // NewPeerServiceClient constructs a client for the greylag.v1.PeerService service. By default, it
@@ -816,6 +889,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Rows")),
 			connect.WithClientOptions(opts...),
 		),
+		authority: connect.NewClient[v1.AuthorityRequest, v1.AuthorityResponse](
+			httpClient,
+			baseURL+PeerServiceAuthorityProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Authority")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -825,6 +904,7 @@ type peerServiceClient struct {
 	finished  *connect.Client[v1.FinishedRequest, v1.FinishedResponse]
 	blob      *connect.Client[v1.BlobRequest, v1.BlobResponse]
 	rows      *connect.Client[v1.RowsRequest, v1.RowsResponse]
+	authority *connect.Client[v1.AuthorityRequest, v1.AuthorityResponse]
 }
 
 // ReadIndex calls greylag.v1.PeerService.ReadIndex.
@@ -863,6 +943,15 @@ func (c *peerServiceClient) Rows(ctx context.Context, req *v1.RowsRequest) (*v1.
 	return nil, err
 }
 
+// Authority calls greylag.v1.PeerService.Authority.
+func (c *peerServiceClient) Authority(ctx context.Context, req *v1.AuthorityRequest) (*v1.AuthorityResponse, error) {
+	response, err := c.authority.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // PeerServiceHandler is an implementation of the greylag.v1.PeerService service.
 type PeerServiceHandler interface {
 	// ReadIndex confirms leadership and returns the log index a read must wait for.
@@ -873,6 +962,8 @@ type PeerServiceHandler interface {
 	Blob(context.Context, *v1.BlobRequest) (*v1.BlobResponse, error)
 	// Rows returns entries of a journal by number, for a controller that was away.
 	Rows(context.Context, *v1.RowsRequest) (*v1.RowsResponse, error)
+	// Authority returns the CAs that this controller accepts, and the private keys that it has.
+	Authority(context.Context, *v1.AuthorityRequest) (*v1.AuthorityResponse, error)
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -906,6 +997,12 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Rows")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceAuthorityHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceAuthorityProcedure,
+		svc.Authority,
+		connect.WithSchema(peerServiceMethods.ByName("Authority")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/greylag.v1.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PeerServiceReadIndexProcedure:
@@ -916,6 +1013,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceBlobHandler.ServeHTTP(w, r)
 		case PeerServiceRowsProcedure:
 			peerServiceRowsHandler.ServeHTTP(w, r)
+		case PeerServiceAuthorityProcedure:
+			peerServiceAuthorityHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -939,4 +1038,8 @@ func (UnimplementedPeerServiceHandler) Blob(context.Context, *v1.BlobRequest) (*
 
 func (UnimplementedPeerServiceHandler) Rows(context.Context, *v1.RowsRequest) (*v1.RowsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.Rows is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Authority(context.Context, *v1.AuthorityRequest) (*v1.AuthorityResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.Authority is not implemented"))
 }

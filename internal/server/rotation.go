@@ -1,0 +1,173 @@
+package server
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
+)
+
+// authorities returns the CA certificates (DER) that a host of that role accepts, the one that signs
+// its next certificate first.
+func (s *Server) authorities(role pki.Role) [][]byte {
+	if list := s.cfg.State.View().Rotation().Authorities(string(role)); list != nil {
+		return list
+	}
+	return s.cfg.Trust.DERs()
+}
+
+// Authorities returns the CA certificates that the caller's host must accept.
+func (s *clusterService) Authorities(ctx context.Context, _ *greylagv1.AuthoritiesRequest) (*greylagv1.AuthoritiesResponse, error) {
+	if _, _, err := s.fresh(ctx, nil); err != nil {
+		return nil, err
+	}
+	return &greylagv1.AuthoritiesResponse{Ca: s.authorities(callerOf(ctx).Machine.Role)}, nil
+}
+
+// Authority returns the CAs of this controller and the private keys that it has.
+func (s *peerService) Authority(context.Context, *greylagv1.AuthorityRequest) (*greylagv1.AuthorityResponse, error) {
+	keys, err := s.cfg.CA.KeyPEM()
+	if err != nil {
+		return nil, err
+	}
+	return &greylagv1.AuthorityResponse{Ca: s.cfg.Trust.DERs(), CaKey: keys}, nil
+}
+
+// Rotate carries out one step of a rotation of the CA.
+func (s *clusterService) Rotate(ctx context.Context, p *greylagv1.RotateRequest) (*greylagv1.RotateResponse, error) {
+	c := callerOf(ctx)
+	payload, err := payloadOf(p)
+	if err != nil {
+		return nil, err
+	}
+	step := &command.RotateCA{Actor: c.actor(), Force: p.GetForce()}
+	if step.Request, err = requestID(c, p.GetRequestId(), 0, payload); err != nil {
+		return nil, err
+	}
+	switch p.GetStep() {
+	case "begin":
+		step.Step = command.BeginRotation
+		if !s.cfg.State.View().Rotation().Underway() { // else the state refuses
+			step.Old, step.New, err = s.nextCA()
+		}
+	case "finish":
+		step.Step = command.FinishRotation
+		if v := s.cfg.State.View(); p.GetForce() || len(v.Unrenewed(false)) == 0 { // else the state refuses
+			err = s.checkControllers(ctx, v.Rotation())
+		}
+	case "cancel":
+		step.Step = command.CancelRotation
+	default:
+		err = refused(command.InvalidArgument, "know begin, finish, cancel", "unknown step of a rotation %.20q", p.GetStep())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := propose[*command.Done](ctx, s.Server, step); err != nil {
+		return nil, err
+	}
+	s.log.Warn("rotation of the CA", "step", p.GetStep(), "by", c.User.User)
+	return &greylagv1.RotateResponse{}, nil
+}
+
+// nextCA makes the CA that replaces the present one, and keeps its key. A controller that accepts two
+// CAs without a rotation was restored while one was under way, which goes on.
+func (s *Server) nextCA() (previous, next []byte, err error) {
+	present := s.cfg.Trust.DERs()
+	if len(present) > 1 {
+		return present[0], present[1], nil
+	}
+	ca, err := pki.NewCA(s.cfg.Trust.ClusterID(), s.cfg.Clock())
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := ca.KeyPEM()
+	if err != nil {
+		return nil, nil, err
+	}
+	return present[0], ca.Trust().DERs()[0], s.cfg.CA.AddKeys(key)
+}
+
+// checkControllers refuses to finish a rotation while a controller lacks the new CA: it could not
+// talk to the others once they show certificates of it.
+func (s *Server) checkControllers(ctx context.Context, r state.Rotation) error {
+	if r.Phase != state.RotationRenewing {
+		return nil
+	}
+	var late []string
+	for _, m := range s.cfg.Members.Status().Members {
+		if m.ID == s.cfg.ID {
+			continue
+		}
+		theirs, keys, err := s.cfg.Peers.Authority(ctx, m.Addr)
+		if err != nil {
+			late = append(late, fmt.Sprintf("%s (does not answer)", m.Addr))
+		} else if !slices.ContainsFunc(theirs, func(der []byte) bool { return string(der) == string(r.New) }) || !pki.KeyFits(keys, r.New) {
+			late = append(late, m.Addr)
+		}
+	}
+	if len(late) > 0 {
+		return refused(command.Conflict, "start them and try again in some seconds, or remove them: gctl cluster remove ID",
+			"these controllers do not hold the new CA yet: %s", strings.Join(late, ", "))
+	}
+	return nil
+}
+
+// completeRotation ends a rotation once every controller shows a certificate of the new CA.
+func (s *Server) completeRotation() {
+	v := s.cfg.State.View()
+	if !s.leads() || v.Rotation().Phase != state.RotationFinishing || len(s.unrenewedControllers(v)) > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.closing, leaderTime)
+	defer cancel()
+	if _, _, err := propose[*command.Done](ctx, s, &command.RotateCA{Step: command.CompleteRotation}); err != nil {
+		s.log.Debug("rotation of the CA not completed", "err", err)
+		return
+	}
+	s.log.Info("rotation of the CA completed: the old CA is no longer accepted")
+}
+
+// unrenewedControllers returns the members, as controller/NAME, whose newest certificate is not of the
+// new CA. One that is not on record counts: its certificate is recorded within seconds.
+func (s *Server) unrenewedControllers(v *state.View) (names []string) {
+	late := v.Unrenewed(true)
+	for _, m := range s.cfg.Members.Status().Members {
+		name := "controller/" + memberName(v, m.ID)
+		_, recorded := v.CertificateHolder("controller", memberName(v, m.ID))
+		if !recorded || slices.Contains(late, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// rotationOf describes the rotation for the API; nil for none.
+func (s *Server) rotationOf(v *state.View) *greylagv1.Rotation {
+	r := v.Rotation()
+	if r.Phase == state.NoRotation {
+		return nil
+	}
+	answer := &greylagv1.Rotation{Phase: r.Phase.String(), NewCa: caID(r.New), Started: wire.Timestamp(r.Started), By: r.By}
+	if r.Underway() {
+		answer.OldCa = caID(r.Old)
+		answer.WaitsFor = v.Unrenewed(false)
+	}
+	if r.Phase == state.RotationFinishing {
+		answer.WaitsFor = s.unrenewedControllers(v)
+	}
+	return answer
+}
+
+// caID is the part of a CA's fingerprint that certificates are listed with.
+func caID(der []byte) string {
+	f := pki.FingerprintOf(der)
+	return hex.EncodeToString(f[:len(command.Certificate{}.CA)])
+}

@@ -1,0 +1,87 @@
+package server_test
+
+import (
+	"crypto/x509"
+	"testing"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// rotate carries out one step of a rotation, and has every controller take it up.
+func (w *world) rotate(step string, force bool) error {
+	w.t.Helper()
+	_, err := w.as(root).Cluster().Rotate(w.t.Context(), &greylagv1.RotateRequest{Step: step, Force: force})
+	if err != nil {
+		return err
+	}
+	_, err = w.ca.Trust().Replace(w.authorities(w.identity(pki.RoleController, "c1")))
+	return err
+}
+
+// authorities returns the CAs that a host is told.
+func (w *world) authorities(id *pki.Identity) [][]byte {
+	w.t.Helper()
+	answer, err := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), id)}, nil).Cluster().Authorities(w.t.Context(), &greylagv1.AuthoritiesRequest{})
+	must(w.t, err)
+	return answer.GetCa()
+}
+
+// renewed renews a certificate, and reports whether the first of the CAs that its holder is told
+// signed the new one.
+func (w *world) renewed(id *pki.Identity) (bool, error) {
+	w.t.Helper()
+	first := w.authorities(id)[0]
+	_, csr, err := pki.NewRequest(id.Peer().Role)
+	must(w.t, err)
+	der, err := pki.RenewFrom([]string{w.all[0].addr}, w.ca.Trust(), id)(w.t.Context(), csr)
+	if err != nil {
+		return false, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	must(w.t, err)
+	issuer, _ := w.ca.Trust().Issuer(leaf)
+	return issuer == pki.FingerprintOf(first), nil
+}
+
+// TestRotationOfTheCA: hosts renew under the new CA, controllers stay under the old one until the
+// rotation is finished. A revoked host is refused throughout.
+func TestRotationOfTheCA(t *testing.T) {
+	w := newWorld(t, options{})
+	ids := map[pki.Role]*pki.Identity{}
+	for _, role := range []pki.Role{pki.RoleNode, pki.RoleAuth, pki.RoleController} {
+		id, err := w.join(w.token(role, "", false), "h1")
+		must(t, err)
+		ids[role] = id
+	}
+	stolen, err := w.join(w.token(pki.RoleNode, "", false), "h2")
+	must(t, err)
+	early := w.token(pki.RoleNode, "h3", false)
+	before := w.ca.Trust().Fingerprint()
+	says(t, "an unknown step", w.rotate("end", false), "know begin, finish, cancel")
+	says(t, "to finish what was not begun", w.rotate("finish", false), "gctl cert rotate begins one")
+	must(t, w.rotate("begin", false))
+	says(t, "to begin twice", w.rotate("begin", false), "is under way since")
+	w.revoke(w.as(root), pki.RoleNode, "h2")
+	err = w.renew(stolen)
+	says(t, "a revoked host", err, "certificate was revoked")
+	says(t, "to finish too early", w.rotate("finish", false), "no certificate of the new CA yet", "auth/h1", "node/h1")
+	for role, id := range ids {
+		if first, err := w.renewed(id); err != nil || !first {
+			t.Errorf("%s: %v; signed by another CA than the first that it was told", role, err)
+		}
+	}
+	if _, err := w.join(early, "h3"); err != nil {
+		t.Errorf("a token from before the rotation: %v", err)
+	}
+	must(t, w.rotate("finish", true)) // login1 of this test does not renew
+	for _, role := range []pki.Role{pki.RoleController, pki.RoleNode} {
+		if first, err := w.renewed(ids[role]); err != nil || !first {
+			t.Errorf("%s: %v; not under the new CA", role, err)
+		}
+	}
+	if w.ca.Trust().Fingerprint() == before {
+		t.Error("controllers renew under the old CA")
+	}
+}

@@ -1,0 +1,207 @@
+package state
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// RotationPhase is how far the replacement of the CA has come.
+type RotationPhase uint8
+
+// The phases.
+const (
+	// NoRotation: each controller accepts the CAs in its own files.
+	NoRotation RotationPhase = iota
+	// RotationRenewing: both CAs are accepted. Nodes and login hosts renew under the new one,
+	// controllers stay under the old one, which all hosts accept.
+	RotationRenewing
+	// RotationFinishing: both CAs are accepted. Controllers renew under the new one.
+	RotationFinishing
+	// RotationDone: only the new CA is accepted.
+	RotationDone
+)
+
+// String is the word that the API uses.
+func (p RotationPhase) String() string {
+	return [...]string{"none", "renewing", "finishing", "done"}[min(p, RotationDone)]
+}
+
+// maxAuthority bounds a CA certificate, which has about 500 bytes.
+const maxAuthority = 8 << 10
+
+// Rotation is the newest replacement of the CA. The zero value: there was none.
+type Rotation struct {
+	Phase    RotationPhase
+	Old, New []byte // CA certificates (DER)
+	Started  cluster.Instant
+	By       string
+}
+
+// Rotation returns the newest replacement of the CA. Its slices must not be changed.
+func (v *View) Rotation() Rotation { return v.rotation }
+
+// Authorities returns the CA certificates (DER) that a host of that role accepts, the one that signs
+// its next certificate first. Without a rotation, those of the controllers' files count.
+func (r Rotation) Authorities(role string) [][]byte {
+	switch {
+	case r.Phase == NoRotation:
+		return nil
+	case r.Phase == RotationDone:
+		return [][]byte{r.New}
+	case r.Phase == RotationRenewing && role == "controller":
+		return [][]byte{r.Old, r.New}
+	}
+	return [][]byte{r.New, r.Old}
+}
+
+// Underway reports whether two CAs are accepted.
+func (r Rotation) Underway() bool { return r.Phase == RotationRenewing || r.Phase == RotationFinishing }
+
+// Unrenewed returns the holders, ROLE/NAME, whose newest certificate is valid and not of the new CA:
+// nodes and login hosts, or controllers. O(holders).
+func (v *View) Unrenewed(controllers bool) []string { return v.unrenewed(controllers) }
+
+func (t *tables) unrenewed(controllers bool) (names []string) {
+	sum := sha256.Sum256(t.rotation.New)
+	for _, h := range t.holders.All() {
+		if c, valid := h.Valid(t.now); valid && !bytes.Equal(c.CA[:], sum[:len(c.CA)]) && (h.Role == "controller") == controllers {
+			names = append(names, h.Role+"/"+h.Name)
+		}
+	}
+	return names
+}
+
+// rotateCA carries out one step of a rotation.
+func (s *State) rotateCA(c *command.RotateCA) command.Result {
+	if again := s.repeated(c.Request); again != nil {
+		return again
+	}
+	if c.Step != command.CompleteRotation && !allowed(c.Actor, command.RoleAdmin) {
+		return refusef(command.Denied, "%s may not rotate the CA: requires role admin", c.Actor.Identity.User)
+	}
+	next := s.rotation
+	var refusal *command.Refusal
+	switch c.Step {
+	case command.BeginRotation:
+		refusal = s.checkBegin(c)
+		next = Rotation{Phase: RotationRenewing, Old: slices.Clone(c.Old), New: slices.Clone(c.New), Started: s.now, By: c.Actor.Identity.User}
+	case command.CancelRotation:
+		refusal = s.checkPhase(RotationRenewing, "no rotation can be cancelled", "a rotation can be cancelled until it is finished: gctl cert list shows how far it is")
+		next.Old, next.New = next.New, next.Old
+	case command.FinishRotation:
+		refusal = s.checkFinish(c.Force)
+		next.Phase = RotationFinishing
+	case command.CompleteRotation:
+		refusal = s.checkPhase(RotationFinishing, "no rotation is being finished", "")
+		next.Phase = RotationDone
+	default:
+		refusal = refusef(command.InvalidArgument, "there is no step %d of a rotation", c.Step)
+	}
+	if refusal != nil {
+		return s.remember(c.Request, refusal)
+	}
+	s.putRotation(next)
+	return s.remember(c.Request, &command.Done{Version: s.index})
+}
+
+func (s *State) checkPhase(want RotationPhase, problem, hint string) *command.Refusal {
+	if s.rotation.Phase == want {
+		return nil
+	}
+	return refuse(command.Conflict, problem, hint)
+}
+
+func (s *State) checkBegin(c *command.RotateCA) *command.Refusal {
+	switch {
+	case s.rotation.Underway():
+		return hinting(refusef(command.Conflict, "a rotation of the CA is under way since %s", s.rotation.Started.Time().UTC().Format("2006-01-02 15:04 UTC")),
+			"gctl cert list shows which hosts it waits for")
+	case len(c.Old) == 0 || len(c.New) == 0 || max(len(c.Old), len(c.New)) > maxAuthority || bytes.Equal(c.Old, c.New):
+		return refuse(command.InvalidArgument, "a rotation needs the certificates of the old and the new CA", "")
+	}
+	return nil
+}
+
+// maxNamed is how many hosts a refusal names.
+const maxNamed = 8
+
+func (s *State) checkFinish(force bool) *command.Refusal {
+	if refusal := s.checkPhase(RotationRenewing, "no rotation of the CA waits to be finished", "gctl cert rotate begins one"); refusal != nil {
+		return refusal
+	}
+	if late := s.unrenewed(false); len(late) > 0 && !force {
+		names := strings.Join(late[:min(len(late), maxNamed)], ", ")
+		if more := len(late) - maxNamed; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		return refuse(command.Conflict, "these hosts have no certificate of the new CA yet: "+names,
+			"start their daemons, which renew within two minutes, or remove the hosts; --force finishes without them, and they must join again")
+	}
+	return nil
+}
+
+// putRotation replaces the rotation, of which the digest covers one that was begun.
+func (s *State) putRotation(r Rotation) {
+	s.digest ^= s.hashRotation() // of the old one
+	s.rotation = r
+	s.digest ^= s.hashRotation()
+}
+
+func (s *State) hashRotation() uint64 {
+	if s.rotation.Phase == NoRotation {
+		return 0
+	}
+	return hashRecord(&s.hashes, seed(hashRotation, 0), &s.rotation, rotationFields)
+}
+
+func rotationFields(c *codec.Coder, r *Rotation) {
+	codec.Uint(c, &r.Phase)
+	codec.Bytes(c, &r.Old)
+	codec.Bytes(c, &r.New)
+	codec.Int(c, &r.Started)
+	codec.String(c, &r.By)
+}
+
+// encodeRotation writes no frame where there was no rotation.
+func (v *View) encodeRotation(f *frames) {
+	if v.rotation.Phase != NoRotation {
+		f.of(frameRotation)
+		record(f, &none{}, noKey, &v.rotation, rotationFields)
+	}
+}
+
+func (x *restoring) readRotation(c *codec.Coder) {
+	codec.Record(c, &x.rotation, rotationFields)
+	r := &x.rotation
+	if !c.Failed() && (r.Phase == NoRotation || r.Phase > RotationDone || len(r.New) == 0 || len(r.Old) == 0) {
+		c.Fail("the rotation of the CA is not well formed")
+	}
+}
+
+// rotationDeed describes a step for the audit journal.
+func rotationDeed(c *command.RotateCA) string {
+	switch c.Step {
+	case command.BeginRotation:
+		return fmt.Sprintf("begin: CA %x replaces %x", short(c.New), short(c.Old))
+	case command.CancelRotation:
+		return "cancel"
+	case command.FinishRotation:
+		return map[bool]string{false: "finish", true: "finish by force"}[c.Force]
+	case command.CompleteRotation:
+		return "complete: the old CA is no longer accepted"
+	}
+	return ""
+}
+
+// short is the first bytes of a CA's fingerprint.
+func short(der []byte) []byte {
+	sum := sha256.Sum256(der)
+	return sum[:8]
+}
