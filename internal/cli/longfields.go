@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/greylag/greylag/internal/jobscript/getopt"
@@ -26,17 +28,14 @@ func longFields() map[string]byte {
 // for the same. O(length).
 func longFormat(text string) (string, error) {
 	known := longFields()
-	var names []string
-	for name := range known {
-		names = append(names, name)
-	}
+	names := slices.Sorted(maps.Keys(known))
 	var format strings.Builder
 	for term := range strings.SplitSeq(text, ",") {
 		name, width, _ := strings.Cut(term, ":")
 		plain := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(strings.TrimSpace(name)))
 		letter, ok := known[plain]
 		if !ok {
-			advice := "gqueue --help lists the letters of -o, which can show more"
+			advice := "the fields are " + strings.Join(names, ", ")
 			if near := getopt.Closest(plain, names); near != "" {
 				advice = "did you mean " + near + "?"
 			}
