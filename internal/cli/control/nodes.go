@@ -127,7 +127,7 @@ func (t *tool) nodeFacts(n *greylagv1.Node) [][2]string {
 		{"state", standing(n)}, {"since", t.when(n.Since)}, {"fault", n.Fault}, {"drained because", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.when(n.ReasonSince)},
 		{"partitions", strings.Join(n.Partitions, ", ")}, {"reserved by", strings.Join(n.Reservations, ", ")}, {"jobs", number(n.Jobs)},
 		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
-		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory), cluster.Bytes(n.MemoryUsed))},
+		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory)/cluster.MiB*cluster.MiB, cluster.Bytes(n.MemoryUsed))},
 		{"features", strings.Join(n.Features, ", ")}, {"region", n.Region}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.when(n.Registered)},
 	}
 	used := make(map[int32]bool)
