@@ -57,7 +57,7 @@ func memoryMessage(t *task, exit tasks.Exit) string {
 	if limit == 0 {
 		return "the kernel killed a process of the task for want of memory"
 	}
-	return fmt.Sprintf("used %d MiB of the %d MiB it may use; ask for more with --mem", exit.PeakMemory>>20, limit/cluster.MiB)
+	return fmt.Sprintf("used %d MiB of its limit of %d MiB; request more with --mem", exit.PeakMemory>>20, limit/cluster.MiB)
 }
 
 // survivedMessage is about a task that ended well although processes of it were killed for

@@ -150,7 +150,7 @@ func (a *Agent) launchOf(t *task) (*launch, error) {
 func (a *Agent) launch(ctx context.Context, l *launch) error {
 	spec, err := a.prepare(ctx, l)
 	if err == nil && !l.spec.GetIdle() {
-		l.lacks("others are being started")
+		l.lacks("other tasks are started first")
 		select {
 		case a.slots <- struct{}{}:
 			defer func() { <-a.slots }()
@@ -186,14 +186,14 @@ func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err er
 			return spec, err
 		}
 	}
-	l.lacks("the prolog has not ended")
+	l.lacks("the prolog is still running")
 	return spec, a.runHook(ctx, a.cfg.Prolog, l.hook)
 }
 
 // specify makes the runtime's description of the task.
 func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	w := l.spec
-	l.lacks("its script is not there")
+	l.lacks("the job script has not been fetched yet")
 	script, err := a.blob(ctx, w.GetScript())
 	if err != nil {
 		return tasks.Spec{}, err
@@ -223,7 +223,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	if w.GetImage() == "" {
 		return spec, nil
 	}
-	l.lacks("image " + w.GetImage() + " is not there")
+	l.lacks("image " + w.GetImage() + " has not been pulled yet")
 	request := tasks.FetchRequest{Reference: w.GetImage(), Owner: spec.Owner, Logins: logins(spec.Env, account.home)}
 	spec.Image, err = a.image(ctx, l, request)
 	return spec, err

@@ -59,7 +59,7 @@ func TestClusterRestored(t *testing.T) {
 // says what the user has to do.
 func TestScriptIsOnNoController(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "process", func(n *node) { n.lost = "its script is on no controller any more: submit the job again" })
+	n := newNode(t, "process", func(n *node) { n.lost = "its script is on no controller: submit the job again" })
 	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { delete(n.blobs, [32]byte(w.Script)) })
 	if end := n.settled(at(1, 1)); end.GetCause() != cluster.LaunchFailed.String() || end.GetMessage() != n.lost {
 		t.Errorf("report %v", end)

@@ -131,7 +131,7 @@ func (a *Agent) register(ctx context.Context) (epoch, told uint64, err error) {
 	}
 	if at := response.GetClock(); at != nil {
 		if off := clockOffset(asked, time.Now(), at.AsTime()); off.Abs() > clockTolerance {
-			a.log.Warn("the clock of this node is off", "ahead", off, "hint", "check its time synchronization: chronyc tracking")
+			a.log.Warn("the clock of this node differs from the controllers' clock", "ahead", off, "hint", "check time synchronization: chronyc tracking")
 		}
 	}
 	var failed error

@@ -202,7 +202,7 @@ func TestPrologHangs(t *testing.T) {
 	})
 	n.want(at(1, 1), "#!/bin/sh\ntouch ran\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
 	end := n.settled(at(1, 1))
-	if end.GetCause() != "node" || end.GetMessage() != "not started within 2s (launch_timeout): the prolog has not ended" || end.GetStarted() != nil {
+	if end.GetCause() != "node" || end.GetMessage() != "not started within 2s (launch_timeout): the prolog is still running" || end.GetStarted() != nil {
 		t.Errorf("report: %v", end)
 	}
 	if _, err := os.Stat(filepath.Join(n.home, "ran")); err == nil {
@@ -238,7 +238,7 @@ func TestRegistryHangs(t *testing.T) {
 	ref := "docker://" + registry.Listener.Addr().String() + "/team/big:latest"
 	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.Image = ref })
 	end := n.settled(at(1, 1))
-	if end.GetCause() != "node" || end.GetMessage() != "not started within 2s (launch_timeout): image "+ref+" is not there" || end.GetStarted() != nil {
+	if end.GetCause() != "node" || end.GetMessage() != "not started within 2s (launch_timeout): image "+ref+" has not been pulled yet" || end.GetStarted() != nil {
 		t.Errorf("report: %v", end)
 	}
 	<-begun

@@ -246,7 +246,7 @@ func (a *Archive) Tallies(bounds []cluster.Instant, add func(period int, k tally
 		return nil
 	})
 	if errors.Is(err, errTally) { // some were added already: whoever asked begins anew
-		err = errors.Join(fmt.Errorf("%w: it is made anew, ask again", err), a.update(func(tx *bolt.Tx) error { return unfold(tx, 0) }))
+		err = errors.Join(fmt.Errorf("%w: it is being rebuilt; try again", err), a.update(func(tx *bolt.Tx) error { return unfold(tx, 0) }))
 	}
 	return out, a.wrap(err)
 }

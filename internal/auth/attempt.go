@@ -15,7 +15,7 @@ import (
 const AttemptHeader = "Greylag-Attempt"
 
 // ErrAttemptEnded marks a call for an attempt that runs no longer.
-var ErrAttemptEnded = errors.New("its identity ended with it")
+var ErrAttemptEnded = errors.New("its identity is no longer valid")
 
 // Attempt is one run of a job, as the identity of the commands inside it.
 type Attempt struct {

@@ -21,7 +21,7 @@ const SocketFile = "socket"
 const maxJobConns = 64
 
 // errNotOwner refuses a process of a user who is not the job's.
-var errNotOwner = errors.New("this socket is for the processes of its job's user")
+var errNotOwner = errors.New("this socket accepts only processes of the job's user")
 
 // AttemptForwarder passes the calls of commands inside jobs on to the controllers.
 type AttemptForwarder interface {
@@ -148,7 +148,7 @@ func (j *jobSocket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user, known := r.Context().Value(peerKey{}).(peerUser)
 	switch {
 	case !known || user.uid != j.uid:
-		RefuseRelay(w, http.StatusForbidden, fmt.Errorf("%w: %w, this is uid %d", ErrDenied, errNotOwner, user.uid))
+		RefuseRelay(w, http.StatusForbidden, fmt.Errorf("%w: %w, not uid %d", ErrDenied, errNotOwner, user.uid))
 	case !isAPICall(r):
 		RefuseRelay(w, http.StatusNotFound, errNotAPI)
 	case r.Header.Get("Authorization") != "":
@@ -159,8 +159,8 @@ func (j *jobSocket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 var (
-	errNotAPI   = errors.New("only calls of the API are passed on")
-	errJobToken = errors.New("a call from inside a job carries the identity of the attempt, and no token")
+	errNotAPI   = errors.New("only API calls are forwarded")
+	errJobToken = errors.New("a call from inside a job must not carry a token: gnoded adds the identity of the attempt")
 )
 
 // jobListener accepts at most cap(slots) connections at a time.

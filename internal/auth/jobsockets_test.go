@@ -92,7 +92,7 @@ func TestJobSocketIsForItsUser(t *testing.T) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	status, attempt, text := called(t, dial(t, path), anyCall)
-	if status != http.StatusForbidden || attempt != "" || !strings.Contains(text, "job's user, this is uid 0") {
+	if status != http.StatusForbidden || attempt != "" || !strings.Contains(text, "job's user, not uid 0") {
 		t.Errorf("root on the socket of user 1000: %d for %q, %s", status, attempt, text)
 	}
 }

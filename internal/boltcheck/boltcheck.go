@@ -21,7 +21,7 @@ import (
 
 var (
 	// ErrDamaged is returned when the file is not a whole bbolt database.
-	ErrDamaged = errors.New("not a whole bbolt file")
+	ErrDamaged = errors.New("not a complete bbolt file")
 	// ErrMetaLost is returned when one of the two meta pages is invalid and the rest is
 	// whole: the newest transaction may be missing. It wraps ErrDamaged.
 	ErrMetaLost = fmt.Errorf("%w: one of the two meta pages is invalid, the newest transaction may be missing", ErrDamaged)

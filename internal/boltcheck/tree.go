@@ -74,7 +74,7 @@ func open(data []byte) (*file, error) {
 	f.metaLost = !ok0 || !ok1
 	m := f.meta
 	if m.pages > uint64(len(data))/m.pageSize {
-		return nil, fmt.Errorf("%w: cut off after %d of %d pages", ErrDamaged, uint64(len(data))/m.pageSize, m.pages)
+		return nil, fmt.Errorf("%w: truncated after %d of %d pages", ErrDamaged, uint64(len(data))/m.pageSize, m.pages)
 	}
 	return f, nil
 }
@@ -115,16 +115,16 @@ type page struct {
 // load returns a page that nothing else refers to.
 func (f *file) load(id uint64) (page, error) {
 	if id < 2 || id >= f.meta.pages {
-		return page{}, fmt.Errorf("%w: page %d of %d", ErrDamaged, id, f.meta.pages)
+		return page{}, fmt.Errorf("%w: invalid page number %d in a file of %d pages", ErrDamaged, id, f.meta.pages)
 	}
 	head := f.data[id*f.meta.pageSize:]
 	p := page{id: id, flags: order.Uint16(head[8:]), count: order.Uint16(head[10:])}
 	overflow := uint64(order.Uint32(head[12:]))
 	if own := order.Uint64(head); own != id {
-		return page{}, fmt.Errorf("%w: page %d says that it is page %d", ErrDamaged, id, own)
+		return page{}, fmt.Errorf("%w: the header of page %d has the page number %d", ErrDamaged, id, own)
 	}
 	if overflow >= f.meta.pages-id {
-		return page{}, fmt.Errorf("%w: page %d has %d pages more, of %d in all", ErrDamaged, id, overflow, f.meta.pages)
+		return page{}, fmt.Errorf("%w: page %d has %d overflow pages in a file of %d pages", ErrDamaged, id, overflow, f.meta.pages)
 	}
 	for n := id; n <= id+overflow; n++ {
 		if f.seen[n/64]&(1<<(n%64)) != 0 {
@@ -270,7 +270,7 @@ func (f *file) freelist() error {
 		return err
 	}
 	if p.flags != freelistPage {
-		return fmt.Errorf("%w: page %d has type %#x, not free list", ErrDamaged, p.id, p.flags)
+		return fmt.Errorf("%w: page %d has type %#x, want a free list", ErrDamaged, p.id, p.flags)
 	}
 	at, count := uint64(pageHead), uint64(p.count)
 	if p.count == 0xFFFF { // too many for the head: the first number is their count
@@ -290,7 +290,7 @@ func (f *file) freelist() error {
 	for ; len(list) > 0; list = list[8:] {
 		id := order.Uint64(list)
 		if id < 2 || id >= f.meta.pages {
-			return fmt.Errorf("%w: free page %d of %d", ErrDamaged, id, f.meta.pages)
+			return fmt.Errorf("%w: invalid free page %d in a file of %d pages", ErrDamaged, id, f.meta.pages)
 		}
 		if f.seen[id/64]&(1<<(id%64)) != 0 {
 			return fmt.Errorf("%w: page %d is free and in use", ErrDamaged, id)

@@ -168,7 +168,7 @@ func (m *memory) Watch(_ context.Context, r *greylagv1.WatchRequest, s *connect.
 		n, _ := strconv.Atoi(number)
 		if kind == "vain" {
 			waits := proto.CloneOf(j)
-			waits.Reason, waits.Detail = "DependencyNeverSatisfied", "dependency afterok:7 can never hold"
+			waits.Reason, waits.Detail = "DependencyNeverSatisfied", "dependency afterok:7 can never be satisfied"
 			if err := s.Send(&greylagv1.WatchResponse{Jobs: []*greylagv1.Job{waits, waits}}); err != nil {
 				return err
 			}

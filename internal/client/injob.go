@@ -24,7 +24,7 @@ func dialNode(cfg config.Client) (*Client, error) {
 	if cfg.Direct {
 		return nil, &auth.Error{
 			Err:    errors.New("inside a job the node chooses the controller"),
-			Advice: "leave --controller out, or run the command on a login node",
+			Advice: "omit --controller, or run the command on a login node",
 		}
 	}
 	c := New(Config{Controllers: []string{nodeTarget}, Timeout: cfg.Timeout})
@@ -47,12 +47,12 @@ const maxRefusal = 4 << 10
 // refusedByNode notes an attempt that the node's daemon did not pass on, or that did not reach it.
 // Where no controller answers, or the daemon is restarting, another attempt may succeed.
 func (f *failover) refusedByNode(a *attempt, response *http.Response, err error) *attempt {
-	why := &refusal{hint: "gnoded may be restarting; an administrator looks at journalctl -u gnoded on this node"}
+	why := &refusal{hint: "retry, since gnoded may be restarting; administrators: check journalctl -u gnoded on this node"}
 	switch {
 	case errors.Is(err, context.Canceled): // by this attempt's own clock
-		why.message = "the daemon of this node does not answer in time on " + f.socket
+		why.message = "gnoded on this node did not answer in time on " + f.socket
 	case err != nil:
-		why.message = fmt.Sprintf("the daemon of this node does not answer: %v", err)
+		why.message = fmt.Sprintf("gnoded on this node does not answer: %v", err)
 	default:
 		text, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusal)) // cut short it still says something
 		response.Body.Close()

@@ -144,7 +144,7 @@ func TestInsideAJobWhileTheDaemonRestarts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err = submit(n.dial(t), ctx)
-	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "the daemon of this node does not answer") || client.Hint(err) == "" {
+	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "gnoded on this node does not answer") || client.Hint(err) == "" {
 		t.Errorf("%v, hint %q", err, client.Hint(err))
 	}
 }

@@ -35,7 +35,7 @@ const (
 )
 
 // ErrNoMember says that no controller answered that is a member of the cluster and knows a leader.
-var ErrNoMember = errors.New("no member of the cluster says who the controllers are")
+var ErrNoMember = errors.New("no member of the cluster returned the list of controllers")
 
 // Known is the addresses of a cluster's controllers as one daemon knows them: those of its file, and
 // those that the cluster has reported since. The latter are kept on disk, so that the daemon finds

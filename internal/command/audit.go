@@ -101,7 +101,7 @@ func (a *AuditChain) Add(e *AuditEntry) error {
 	fault := func(what string) error { return fmt.Errorf("%w: entry %d: %s", ErrTampered, a.Seq+1, what) }
 	switch {
 	case e.Seq != a.Seq+1:
-		return fault(fmt.Sprintf("it says that it is number %d", e.Seq))
+		return fault(fmt.Sprintf("its number is %d", e.Seq))
 	case e.Prev != a.Head:
 		return fault("it does not follow the one before")
 	case e.Sum() != e.Hash:

@@ -3,7 +3,7 @@ package command
 import "github.com/greylag/greylag/internal/codec"
 
 // RejoinHint is how the host of a removed controller becomes a controller under a new id.
-const RejoinHint = "make a token with gctl cluster token --controller, empty the host's data_dir and pki_dir, and run there: gctl join TOKEN@HOST"
+const RejoinHint = "make a token with gctl cluster token --controller, empty the host's data_dir and pki_dir, and run there: gctl join TOKEN@CONTROLLER"
 
 // RecordMember records which host a member of the log is. It is refused for a retired
 // member id. Recording a known member replaces what was recorded.

@@ -67,7 +67,7 @@ func WriteControllers(client string, controllers []string) error {
 	present, err := os.ReadFile(path)
 	switch text := controllersHead + "controllers = " + List(controllers) + "\n"; {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("name the controllers to the commands: %w", err)
+		return fmt.Errorf("write the list of controllers for the commands: %w", err)
 	case set && err == nil:
 		return os.Remove(path)
 	case set || err == nil && bytes.Equal(present, []byte(text)):

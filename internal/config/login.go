@@ -113,7 +113,7 @@ func LoadClient(path string) (Client, error) {
 	err := load(path, optional, &cfg)
 	cfg.JobSocket = os.Getenv(SocketEnv)
 	if err == nil && cfg.JobSocket != "" && !(filepath.IsAbs(cfg.JobSocket) && len(cfg.JobSocket) <= maxSocket) {
-		err = fmt.Errorf("%s is %.200q: a socket's path is absolute and has at most %d characters", SocketEnv, cfg.JobSocket, maxSocket)
+		err = fmt.Errorf("%s is %.200q: must be an absolute path of at most %d characters", SocketEnv, cfg.JobSocket, maxSocket)
 	}
 	return cfg, err
 }

@@ -30,7 +30,7 @@ const (
 	loadBatch = 4 << 20 // handed to the archive at a time
 )
 
-var errPiece = errors.New("a piece of the backup's contents is malformed")
+var errPiece = errors.New("malformed record in the backup's contents")
 
 // RestoredCommand is the command that records the restore of a backup in the state.
 func RestoredCommand(info raftlog.BackupInfo) []byte {
@@ -183,7 +183,7 @@ func (l *loading) take(kind byte, number uint64, data []byte) error {
 		}
 		l.rows[j] = append(l.rows[j], archive.Row{Seq: number, Data: data})
 	default:
-		return fmt.Errorf("%w: kind %d: a newer version of greylag wrote it", errPiece, kind)
+		return fmt.Errorf("%w: kind %d: written by a newer version of Greylag", errPiece, kind)
 	}
 	if l.bytes += len(data) + pieceHead; l.bytes < loadBatch {
 		return nil

@@ -164,7 +164,7 @@ func (c *Controller) Ran(node string, counting uint64, job cluster.JobID, attemp
 func (t *term) name() {
 	for t.replica.View().ClusterID() == "" {
 		_, _, err := t.Propose(t.ctx, &command.Init{ClusterID: t.cfg.ClusterID, Policy: t.cfg.Policy})
-		if err != nil && !t.pause(time.Second, "name the cluster", err) {
+		if err != nil && !t.pause(time.Second, "cannot name the cluster, trying again", err) {
 			return
 		}
 	}
@@ -183,7 +183,7 @@ func (t *term) record() {
 			t.log.Error("cannot record this controller", "err", refusal)
 			return
 		}
-		if err != nil && !t.pause(time.Second, "record this controller", err) {
+		if err != nil && !t.pause(time.Second, "cannot record this controller, trying again", err) {
 			return
 		}
 	}

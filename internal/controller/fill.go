@@ -241,7 +241,7 @@ func (f *Filler) lost(wanted []cluster.Digest, got []archive.Blob, trouble error
 		}
 	}
 	if needed > 0 && f.Logger != nil {
-		f.Logger.Warn("scripts or environments of jobs are on no controller: these jobs fail when they are to start, and have to be submitted again", "missing", needed)
+		f.Logger.Warn("scripts or environments of jobs are on no controller: these jobs will fail to start, submit them again", "missing", needed)
 	}
 	return n
 }

@@ -95,7 +95,7 @@ func (r *Replica) Apply(index uint64, at int64, commands [][]byte) []any {
 	r.keep(index, effects)
 	if restored {
 		if err := r.startHistory(r.View()); err != nil {
-			r.log.Warn("the archive does not know where its history begins: restart this controller", "err", err)
+			r.log.Warn("cannot record in the archive where its history begins: restart this controller", "err", err)
 		}
 	}
 	r.hub.publish(effects.Changed)

@@ -52,7 +52,7 @@ func (d *Daemon) becomeMember(ctx context.Context, known *client.Known) bool {
 			return false
 		case err != nil && time.Since(reported) > belongRemind:
 			reported = time.Now()
-			d.log.Warn("this controller is not a member of the cluster yet and asks every 2s; to add it by hand, run on another host: gctl cluster add "+id+" "+d.cfg.Advertise,
+			d.log.Warn("this controller is not a member of the cluster yet, retrying every 2s; to add it manually, run on another host: gctl cluster add "+id+" "+d.cfg.Advertise,
 				"asked", known.Addresses(), "err", err, "hint", client.Hint(err))
 		}
 		if !pause(ctx, belongRetry) {
@@ -141,7 +141,7 @@ func (d *Daemon) ask(ctx context.Context, known *client.Known, id string) error 
 	defer asker.Close()
 	if present, err := asker.Members(ctx); err == nil {
 		if err := known.Learn(present); err != nil {
-			d.log.Warn("cannot keep the list of controllers", "err", err)
+			d.log.Warn("cannot store the list of controllers", "err", err)
 		}
 	}
 	_, err := asker.Cluster().AddMember(ctx, &greylagv1.AddMemberRequest{Id: id, Address: d.cfg.Advertise})

@@ -103,7 +103,7 @@ func (s *settings) reportRemoved(stderr io.Writer, cfg config.Controller, err er
 	}
 	fmt.Fprintf(stderr, "gctld: error: %s\n", strings.ReplaceAll(err.Error(), "raftlog: ", ""))
 	fmt.Fprintf(stderr, "gctld: hint: to use this host as a controller again, make a token on another controller: gctl cluster token --controller; "+
-		"then empty %s and %s here and run: gctl join TOKEN@HOST%s\n", cfg.DataDir, cfg.PKIDir, options)
+		"then empty %s and %s here and run: gctl join TOKEN@CONTROLLER%s\n", cfg.DataDir, cfg.PKIDir, options)
 	return exitRemoved
 }
 

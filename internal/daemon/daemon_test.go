@@ -239,7 +239,7 @@ func TestRestore(t *testing.T) {
 		return file + name
 	}
 	refused(damaged(".cut", whole[:len(whole)-7]), "backup is damaged")
-	refused(damaged(".long", append(slices.Clone(whole), 'x')), "something follows its end")
+	refused(damaged(".long", append(slices.Clone(whole), 'x')), "data after its end")
 	for i := 1; i < len(whole); i += len(whole)/20 + 1 {
 		bad := slices.Clone(whole)
 		bad[i] ^= 16
@@ -248,7 +248,7 @@ func TestRestore(t *testing.T) {
 	newer := slices.Clone(whole)
 	newer[4]++
 	refused(damaged(".newer", newer), "update it first")
-	refused(path, "it does not begin like one")
+	refused(path, "no backup header")
 	refused("/nonexistent", "no such file")
 	refused(damaged(".foreign", ofAnotherCluster(whole)), "the backup is of another cluster")
 	if left, err := os.ReadDir(cfg.DataDir); err != nil || len(left) > 0 {
@@ -338,7 +338,7 @@ func TestRemovedControllerDoesNotStart(t *testing.T) {
 	id, err := os.ReadFile(filepath.Join(dir, "identity.json"))
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "removed.json"), id, 0o600)) // both name the member
-	hint := fmt.Sprintf("gctl cluster token --controller; then empty %s and %s here and run: gctl join TOKEN@HOST --config %s\n",
+	hint := fmt.Sprintf("gctl cluster token --controller; then empty %s and %s here and run: gctl join TOKEN@CONTROLLER --config %s\n",
 		filepath.Dir(dir), filepath.Join(filepath.Dir(path), "pki"), path)
 	for range 2 {
 		code, _, errs := command(t, "--config", path)

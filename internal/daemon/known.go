@@ -8,7 +8,7 @@ import (
 )
 
 // errNotInTouch says that this controller cannot know the present members.
-var errNotInTouch = errors.New("this controller is not a member that knows a leader")
+var errNotInTouch = errors.New("this controller is not a member or knows no leader")
 
 // follow names the members to the commands of this host, and keeps that current.
 func (d *Daemon) follow(ctx context.Context) {

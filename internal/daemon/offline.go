@@ -76,7 +76,7 @@ func Snapshot(ctx context.Context, cfg config.Controller, log *slog.Logger, to i
 		info, err = s.log.Backup(ctx, to, raftlog.Contents{History: history, Write: func(w io.Writer) error {
 			missing, err := s.save(w, view, history)
 			if missing > 0 {
-				log.Warn("the backup lacks scripts or environments of jobs: these have to be submitted again", "missing", missing)
+				log.Warn("the backup lacks scripts or environments of jobs: submit these jobs again", "missing", missing)
 			}
 			return err
 		}})

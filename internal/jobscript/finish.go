@@ -33,7 +33,7 @@ func (r *resolver) finish(o *Options) {
 func (r *resolver) warnUnknownWords(o *Options) {
 	for _, file := range []struct{ option, pattern string }{{"--output", o.Output}, {"--error", o.Error}, {"--input", o.Input}} {
 		if unknown := cluster.UnknownWords(file.pattern); len(unknown) > 0 {
-			r.warnings = append(r.warnings, fmt.Sprintf("%s: %s has no meaning and stays in the file name; known are %%j %%J %%A %%a %%b %%x %%u %%N %%n %%t %%s %%r, and %%%% for a percent sign", file.option, strings.Join(unknown, " ")))
+			r.warnings = append(r.warnings, fmt.Sprintf("%s: unknown %s stays in the file name; known: %%j %%J %%A %%a %%b %%x %%u %%N %%n %%t %%s %%r, and %%%% for a percent sign", file.option, strings.Join(unknown, " ")))
 		}
 	}
 }

@@ -158,7 +158,7 @@ func (r *resolver) variable(prefix, name, rest, value string) {
 	}
 	o := getopt.Lookup(r.plain, strings.ToLower(strings.ReplaceAll(rest, "_", "-")))
 	if o == nil || at == inSlurmEnvironment && r.row(o.Long).onlyTyped {
-		r.warnings = append(r.warnings, fmt.Sprintf("%s is not an option and is ignored", printable(name)))
+		r.warnings = append(r.warnings, fmt.Sprintf("%s does not name an option: ignored", printable(name)))
 		return
 	}
 	row := r.row(o.Long)

@@ -40,7 +40,7 @@ func refusedRows(rows []option) []option {
 		{"no-kill", 'k', "WHAT", "yes", afterLoss},
 		{"overcommit", 'O', "", "", "ask for as few CPUs as tasks may share: --ntasks-per-node=1 and --cpus-per-task"},
 		{"contiguous", 0, "", "", "use --connect=leaf or --switches=1 for nodes near each other"},
-		{"kill-on-invalid-dep", 0, "yes|no", "", "leave it out: a dependency that can never hold is refused, and one that fails later is told by gqueue as DependencyNeverSatisfied"},
+		{"kill-on-invalid-dep", 0, "yes|no", "", "leave it out: a dependency that can never be satisfied is refused, and one that fails later is told by gqueue as DependencyNeverSatisfied"},
 		{"mincpus", 0, "N", "", cores}, {"threads-per-core", 0, "N", "", cores}, {"cores-per-socket", 0, "N", "", cores},
 		{"sockets-per-node", 0, "N", "", cores}, {"ntasks-per-core", 0, "N", "", cores}, {"ntasks-per-socket", 0, "N", "", cores},
 		{"extra-node-info", 'B', "N", "", cores}, {"core-spec", 'S', "N", "", cores}, {"thread-spec", 0, "N", "", cores},

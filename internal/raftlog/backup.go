@@ -29,7 +29,7 @@ const (
 var ErrBackup = errors.New("raftlog: backup is damaged or not a backup")
 
 // ErrBackupVersion: another version of Greylag wrote the backup.
-var ErrBackupVersion = errors.New("raftlog: backup has another format")
+var ErrBackupVersion = errors.New("raftlog: unsupported backup format")
 
 // BackupInfo describes a backup.
 type BackupInfo struct {
@@ -111,7 +111,7 @@ func CheckBackup(r io.Reader) (BackupInfo, error) {
 	}
 	var more [1]byte
 	if n, err := io.ReadFull(r, more[:]); n > 0 || !errors.Is(err, io.EOF) {
-		return info, fmt.Errorf("%w: something follows its end", ErrBackup)
+		return info, fmt.Errorf("%w: data after its end", ErrBackup)
 	}
 	return info, nil
 }
@@ -200,7 +200,7 @@ func readBackupInfo(r io.Reader) (BackupInfo, error) {
 	}
 	switch {
 	case string(head[:4]) != backupMagic:
-		return info, fmt.Errorf("%w: it does not begin like one", ErrBackup)
+		return info, fmt.Errorf("%w: no backup header", ErrBackup)
 	case head[4] > backupVersion:
 		return info, fmt.Errorf("%w: format %d; this version reads format %d, so update it first", ErrBackupVersion, head[4], backupVersion)
 	case head[4] < backupVersion:

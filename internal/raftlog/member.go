@@ -40,7 +40,7 @@ type AddressError struct {
 
 // Error names the address and its holder.
 func (e *AddressError) Error() string {
-	return fmt.Sprintf("raftlog: the address %s is that of member %s", e.Addr, e.Holder)
+	return fmt.Sprintf("raftlog: the address %s belongs to member %s", e.Addr, e.Holder)
 }
 
 // caughtUpLag is how many entries a learner may be behind when it gets its vote.
@@ -145,10 +145,10 @@ func (l *Log) promote(answers []heard) {
 		err = l.giveVote(ctx, t)
 		cancel()
 		if err != nil {
-			l.log.Warn("a learner has caught up and has no vote yet, trying again", "learner", t.id, "err", err)
+			l.log.Warn("a learner has caught up but was not promoted, trying again", "learner", t.id, "err", err)
 			continue
 		}
-		l.log.Info("a learner has caught up and votes", "learner", t.id)
+		l.log.Info("a learner has caught up and is now a voter", "learner", t.id)
 	}
 }
 
@@ -192,7 +192,7 @@ func (l *Log) identify(id, addr string) (target, error) {
 	}
 	conn.Close()
 	if who.id != id {
-		return target{}, fmt.Errorf("%w: it says it is %q", ErrWrongMember, who.id)
+		return target{}, fmt.Errorf("%w: it reports the ID %q", ErrWrongMember, who.id)
 	}
 	return target{id: id, addr: addr, incarnation: who.incarnation}, nil
 }

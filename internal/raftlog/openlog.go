@@ -94,7 +94,7 @@ func checkDatabase(dir string, used bool, snap *snapshots) error {
 	case errors.Is(err, fs.ErrNotExist) && !used:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: %w: the file is missing, and %s notes that it existed", databaseFile, errRecord, identityFile)
+		return fmt.Errorf("%s: %w: the file is missing, but %s records that it existed", databaseFile, errRecord, identityFile)
 	case !errors.Is(err, boltcheck.ErrDamaged):
 		return fmt.Errorf("raftlog: open %s: %w", databaseFile, err)
 	case used || snap.newest().Index != 0:
@@ -114,12 +114,12 @@ func (s *logStore) begin(dir string, self identity) error {
 			err = s.Set([]byte(key), value)
 		}
 		if err != nil {
-			return fmt.Errorf("raftlog: begin log: %w", err)
+			return fmt.Errorf("raftlog: initialize log: %w", err)
 		}
 	}
 	self.HasLog = true
 	if err := errors.Join(syncDir(dir), writeJSON(filepath.Join(dir, identityFile), self)); err != nil {
-		return fmt.Errorf("raftlog: begin log: %w", err)
+		return fmt.Errorf("raftlog: initialize log: %w", err)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (s *logStore) verify(self identity, snap *snapshots) error {
 		return fmt.Errorf("%s: %w: term %d is older than an entry's or a snapshot's, %d", databaseFile, errRecord, term, max(last.Term, newest.Term))
 	}
 	if begun := number[string(keySnapshotBegun)]; last.Index < newest.Index && begun < newest.Index {
-		return fmt.Errorf("%s: %w: it ends at entry %d, and snapshot %d was taken later", databaseFile, errRecord, last.Index, newest.Index)
+		return fmt.Errorf("%s: %w: it ends at entry %d, but snapshot %d is newer", databaseFile, errRecord, last.Index, newest.Index)
 	}
 	if kept := number[string(keySnapshotKept)]; last.Index < kept {
 		if whole, _, _ := newestWhole(snap); whole < kept { // an error means none

@@ -149,7 +149,7 @@ func (r recovery) check(dir string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, boltcheck.ErrDamaged):
-		return fmt.Errorf("%s: %w: to go on from the newest snapshot and lose what came later, run: mv %s %s.damaged", path, err, path, path)
+		return fmt.Errorf("%s: %w: to continue from the newest snapshot and lose later entries, run: mv %s %s.damaged", path, err, path, path)
 	}
 	return err
 }

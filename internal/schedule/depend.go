@@ -30,7 +30,7 @@ func (r *round) unmet(job *cluster.Job) (verdict, bool) {
 		return verdict{}, false
 	case impossible:
 		return verdict{cluster.ReasonDependencyNeverSatisfied,
-			fmt.Sprintf("dependency %s can never hold: cancel this job, or submit it anew without", which)}, true
+			fmt.Sprintf("dependency %s can never be satisfied: cancel this job, or resubmit it without the dependency", which)}, true
 	}
 	if which.Kind == cluster.Singleton {
 		return verdict{cluster.ReasonDependency, "another job of this name runs or is ahead"}, true

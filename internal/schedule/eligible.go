@@ -61,7 +61,7 @@ func (r *round) barredByQOS(spec *cluster.JobSpec) (verdict, bool) {
 	if spec.Account != "" {
 		in = " in account " + spec.Account
 	}
-	return verdict{cluster.ReasonInvalidQOS, fmt.Sprintf("%s%s may not use qos %s any more", spec.Owner.User, in, spec.QOS)}, true
+	return verdict{cluster.ReasonInvalidQOS, fmt.Sprintf("%s%s may no longer use qos %s", spec.Owner.User, in, spec.QOS)}, true
 }
 
 // treeOf returns the accounts of a snapshot; nil for none.
@@ -126,7 +126,7 @@ func (g *ground) refusalBy(spec *cluster.JobSpec, name string) (refusal, bool) {
 	limit := spec.TimeLimit
 	switch {
 	case !ok:
-		return refusal{reason: cluster.ReasonPartitionDown, says: "does not exist any more"}, true
+		return refusal{reason: cluster.ReasonPartitionDown, says: "no longer exists"}, true
 	case part.Down:
 		return refusal{reason: cluster.ReasonPartitionDown, says: down}, true
 	case !part.Allows(spec.Account):
@@ -158,7 +158,7 @@ func (p *Planner) barredByReservation(r *round, spec *cluster.JobSpec) (verdict,
 	}
 	x, known := r.snap.Policy.Scheduling.Reservation(spec.Reservation)
 	if !known {
-		return bar("reservation %q does not exist any more", spec.Reservation)
+		return bar("reservation %q no longer exists", spec.Reservation)
 	}
 	asks := func() string {
 		return fmt.Sprintf("asks for %s, and %s to clear up", cluster.FormatLimit(spec.TimeLimit), cluster.FormatElapsed(p.ground.grace))

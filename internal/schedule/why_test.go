@@ -210,7 +210,7 @@ func TestWhyOfAQOSThatIsClosed(t *testing.T) {
 	}
 	x, err := Why(snap, 10)
 	if err != nil || x.Reason != cluster.ReasonInvalidQOS || len(x.Notes) != 1 || len(x.Changes) != 0 ||
-		!strings.HasPrefix(x.Notes[0], "gctl update job 10 qos=NAME moves it to one of standard; an operator grants it") {
+		!strings.HasPrefix(x.Notes[0], "gctl update job 10 qos=NAME moves it to one of standard; an operator can grant it") {
 		t.Errorf("%v %q %q %q, %v", x.Reason, x.Detail, x.Notes, x.Changes, err)
 	}
 }

@@ -25,10 +25,10 @@ const (
 // user at most: the node must not gain an administrator's rights from an administrator's job.
 func (s *Server) identifyAttempt(r *http.Request, c *caller, text string) error {
 	if c.Machine.Role != pki.RoleNode {
-		return fmt.Errorf("%w: the header %s counts with the certificate of a node only", auth.ErrDenied, auth.AttemptHeader)
+		return fmt.Errorf("%w: the header %s requires the certificate of a node", auth.ErrDenied, auth.AttemptHeader)
 	}
 	if r.Header.Get("Authorization") != "" {
-		return fmt.Errorf("%w: a call for an attempt carries no token", auth.ErrBadToken)
+		return fmt.Errorf("%w: a call for an attempt must not carry a token", auth.ErrBadToken)
 	}
 	a, err := auth.ParseAttempt(text)
 	if err != nil {

@@ -157,7 +157,7 @@ func TestAnIdentityEndsWithItsAttempt(t *testing.T) {
 	denied(t, "a node that never registered", ask("n7", a), "does not run on node n7")
 	denied(t, "the next attempt", ask("n1", auth.Attempt{Job: a.Job, Number: 2}), "has had 1 attempts, not 2")
 	denied(t, "a job that waits", ask("n1", held), "has had 0 attempts")
-	denied(t, "a job that is none", ask("n1", auth.Attempt{Job: 4711, Number: 1}), "attempt 1 of job 4711 has ended; its identity ended with it")
+	denied(t, "a job that is none", ask("n1", auth.Attempt{Job: 4711, Number: 1}), "attempt 1 of job 4711 has ended; its identity is no longer valid")
 
 	_, err := w.inside("n1", a).Jobs().Update(t.Context(), &greylagv1.UpdateRequest{
 		RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}, Action: "requeue",
@@ -166,7 +166,7 @@ func TestAnIdentityEndsWithItsAttempt(t *testing.T) {
 	n.until(uint64(a.Job), func(task *greylagv1.WantedTask) bool { return task.GetStop() })
 	w.until("the attempt has ended", func() bool { return ask("n1", a) != nil })
 	err = ask("n1", a)
-	denied(t, "an attempt that was requeued", err, "attempt 1 of job "+refOf(a)+" has ended; its identity ended with it")
+	denied(t, "an attempt that was requeued", err, "attempt 1 of job "+refOf(a)+" has ended; its identity is no longer valid")
 	if hint := client.Hint(err); hint == "" {
 		t.Error("no hint says what to do instead")
 	}
@@ -241,7 +241,7 @@ func TestAStreamEndsWithItsAttempt(t *testing.T) {
 	_, err := w.as(ann).Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}})
 	must(t, err)
 	n.until(uint64(a.Job), func(task *greylagv1.WantedTask) bool { return task.GetStop() })
-	denied(t, "the watch", <-ended, "its identity ended with it")
+	denied(t, "the watch", <-ended, "its identity is no longer valid")
 }
 
 // TestAnIdentityEndsWhereTheNodeNeverSaysSo: a node that was taken over does not report the end of a

@@ -44,7 +44,7 @@ type budget struct {
 }
 
 // errFull is returned to a caller while too many bytes of requests are held.
-var errFull = errors.New("too many bytes of requests at once")
+var errFull = errors.New("too many bytes of requests in flight")
 
 // busy is errFull and who holds the bytes.
 type busy struct{ by string }
@@ -54,7 +54,7 @@ func (b *busy) Error() string { return fmt.Sprintf("%v: %s", errFull, b.by) }
 
 // Hint is when to try again.
 func (b *busy) Hint() string {
-	return "try again in a second, with fewer and smaller calls at a time"
+	return "retry in 1 s, with fewer or smaller calls at a time"
 }
 
 // Unwrap is errFull.
@@ -70,11 +70,11 @@ func (b *budget) take(c *caller, n int) error {
 	defer b.mu.Unlock()
 	switch {
 	case b.callers[key]+n > most:
-		return &busy{fmt.Sprintf("at most %d bytes of %s are read", most, key)}
+		return &busy{fmt.Sprintf("the limit for %[2]s is %[1]d bytes", most, key)}
 	case c.open() && b.open+n > heldOpen:
-		return &busy{fmt.Sprintf("at most %d bytes without token or certificate are read", heldOpen)}
+		return &busy{fmt.Sprintf("the limit for calls without token or certificate is %d bytes", heldOpen)}
 	case !c.open() && !c.unlimited() && b.users+n > heldInAll:
-		return &busy{fmt.Sprintf("at most %d bytes of all users are read", heldInAll)}
+		return &busy{fmt.Sprintf("the limit for all users is %d bytes", heldInAll)}
 	}
 	b.count(c, key, n)
 	return nil

@@ -297,8 +297,8 @@ func (s *clusterService) wholeHistory() error {
 		gaps, err = append(gaps, rows...), errors.Join(err, e)
 	}
 	if err == nil && len(gaps) > 0 {
-		err = refused(command.Incomplete, "wait until it has fetched them, or ask another: gctl --controller HOST:PORT cluster snapshot",
-			"controller %s lacks a part of the history", s.cfg.ID)
+		err = refused(command.Incomplete, "wait until it has fetched it, or use another controller: gctl --controller HOST:PORT cluster snapshot",
+			"controller %s lacks part of the history", s.cfg.ID)
 	}
 	return err
 }

@@ -62,6 +62,6 @@ func (s *jobService) heldByArchived(v *state.View, c *caller, d cluster.Dependen
 	if d.Kind.Held(good, bad) {
 		return true, nil
 	}
-	return false, refused(command.Conflict, "submit that job again and depend on the new one, or leave the condition out",
-		"dependency %s can never hold: of job %s %d ended well and %d did not", d, d.Job, good, bad)
+	return false, refused(command.Conflict, "resubmit that job and depend on the new one, or remove the dependency",
+		"dependency %s can never be satisfied: in job %s %d succeeded and %d failed", d, d.Job, good, bad)
 }

@@ -224,7 +224,7 @@ func (s *Server) originate(r *http.Request, c *caller) error {
 		return err
 	}
 	if c.Machine.Role != "" && peer != c.Machine {
-		return fmt.Errorf("%w: the certificate passed on is of %s", pki.ErrUntrusted, peer)
+		return fmt.Errorf("%w: the forwarded certificate belongs to %s", pki.ErrUntrusted, peer)
 	}
 	c.Machine = peer
 	return s.checkCertificates(c)

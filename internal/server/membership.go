@@ -21,8 +21,8 @@ import (
 // Errors of controllers that do not belong to the cluster.
 var (
 	errNotMember  = errors.New("this controller is not a member of the cluster: ask another one")
-	errPassedOn   = errors.New("the controller that passed the call on is not a member of the cluster")
-	errOutsider   = fmt.Errorf("%w: the certificate is of a controller that is not a member of the cluster", auth.ErrDenied)
+	errPassedOn   = errors.New("the controller that forwarded the call is not a member of the cluster")
+	errOutsider   = fmt.Errorf("%w: the certificate belongs to a controller that is not a member of the cluster", auth.ErrDenied)
 	errNotItself  = fmt.Errorf("%w: a controller may add only itself as a member", auth.ErrDenied)
 	errNoIdentity = errors.New("the controller at that address showed no certificate of this cluster")
 )
@@ -61,7 +61,7 @@ func (s *Server) hostAt(id, addr string) (string, error) {
 		return "", fmt.Errorf("add member %s: %w", id, err)
 	}
 	if who != id {
-		return "", fmt.Errorf("add member %s: %w: it says it is %q", id, raftlog.ErrWrongMember, who)
+		return "", fmt.Errorf("add member %s: %w: it reports the ID %q", id, raftlog.ErrWrongMember, who)
 	}
 	return s.controllerName(leaf)
 }
@@ -76,7 +76,7 @@ func (s *Server) controllerName(leaf *x509.Certificate) (string, error) {
 		return "", err
 	}
 	if peer.Role != pki.RoleController {
-		return "", fmt.Errorf("%w: %s is no controller", pki.ErrWrongRole, peer)
+		return "", fmt.Errorf("%w: %s is not a controller", pki.ErrWrongRole, peer)
 	}
 	return peer.Name, nil
 }
@@ -140,7 +140,7 @@ func (s *Server) memberError(ctx context.Context, err error) error {
 	case errors.Is(err, raftlog.ErrLastVoter), errors.Is(err, raftlog.ErrOnlyVoter):
 		hint = "another controller joins with what gctl cluster token --controller prints"
 	case isTaken:
-		hint = "remove the member that had the address: gctl cluster remove " + taken.Holder
+		hint = "remove the member that has the address: gctl cluster remove " + taken.Holder
 	case codes(err) == connect.CodeNotFound, codes(err) == connect.CodeFailedPrecondition:
 	case codes(err) != connect.CodeUnknown:
 		return err

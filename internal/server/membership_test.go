@@ -58,7 +58,7 @@ func TestRemovedControllerIsRefused(t *testing.T) {
 	err := w.add(w.program(pki.RoleController, name, rest...), gone) // with a new certificate, as if its CA key were stolen
 	var refusal *connect.Error
 	if !errors.As(err, &refusal) || refusal.Meta().Get(client.CodeHeader) != client.CodeRemoved ||
-		!strings.Contains(client.Hint(err), "gctl join TOKEN@HOST") {
+		!strings.Contains(client.Hint(err), "gctl join TOKEN@CONTROLLER") {
 		t.Errorf("it adds itself again: %v, hint %q", err, client.Hint(err))
 	}
 	if err := w.add(w.as(root, rest...), gone); err == nil {

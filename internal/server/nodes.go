@@ -58,7 +58,7 @@ func (s *nodeService) Register(ctx context.Context, p *greylagv1.RegisterRequest
 	// A clock that is behind cannot be told from a request that waited for a leader: the node
 	// compares the clock in the answer.
 	if ahead := p.GetClock().AsTime().Sub(s.cfg.Clock()); p.GetClock() != nil && ahead > 5*time.Second {
-		s.log.Warn("the clock of a node is ahead", "node", name, "by", ahead)
+		s.log.Warn("the clock of a node is ahead of this controller's", "node", name, "by", ahead)
 	}
 	answer, _, err := propose[*command.Registered](ctx, s.Server, cmd)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *nodeService) Fetch(ctx context.Context, p *greylagv1.FetchRequest) (*gr
 				if j.Spec.Script != d {
 					what = "environment"
 				}
-				err = connect.NewError(connect.CodeDataLoss, fmt.Errorf("its %s is on no controller any more: submit the job again", what))
+				err = connect.NewError(connect.CodeDataLoss, fmt.Errorf("its %s is on no controller: submit the job again", what))
 			}
 			return &greylagv1.FetchResponse{Content: content}, err
 		}

@@ -34,7 +34,7 @@ func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateReque
 			continue
 		}
 		if part++; part > maxResubmit {
-			o.Error += "; at most " + cluster.JobID(maxResubmit).String() + " ended jobs are submitted again at a time"
+			o.Error += "; at most " + cluster.JobID(maxResubmit).String() + " ended jobs can be resubmitted at a time"
 			continue
 		}
 		id, err := s.resubmit(ctx, p.GetRequestId(), resubmitPart+part, j)
@@ -42,7 +42,7 @@ func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateReque
 			return err
 		}
 		o.Error, o.Code, o.Id, o.State = "", "", uint64(id), cluster.Pending.String()
-		o.Note = "it had ended: submitted again as job " + id.String()
+		o.Note = "it had already ended; resubmitted as job " + id.String()
 	}
 	return nil
 }

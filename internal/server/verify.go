@@ -86,7 +86,7 @@ func (s *creditService) verifyCreditChain(ctx context.Context, v *state.View, h 
 		return nil, err
 	}
 	if out.Fault == "" && (chain.Seq != seq || chain.Head != head) {
-		out.Fault = "it ends otherwise than the state says"
+		out.Fault = "its end does not match the state"
 	}
 	return out, nil
 }
@@ -121,7 +121,7 @@ func (s *creditService) verifyAudit(ctx context.Context, v *state.View) (*greyla
 		return nil, err
 	}
 	if out.Fault == "" && (chain.Seq != seq || chain.Head != head) {
-		out.Fault = "it ends otherwise than the state says"
+		out.Fault = "its end does not match the state"
 	}
 	return out, nil
 }

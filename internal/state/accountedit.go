@@ -330,7 +330,7 @@ func (d *draft) checkDefaultQOS() *command.Refusal {
 		if preferred == "" || slices.Contains(list, preferred) {
 			return nil
 		}
-		return hinting(refusef(command.InvalidArgument, "%s: the default qos %s is not among its qos: %s", of, preferred, strings.Join(list, ", ")), "grant it as well: qos+=%s", preferred)
+		return hinting(refusef(command.InvalidArgument, "%s: the default qos %s is not among its qos: %s", of, preferred, strings.Join(list, ", ")), "also grant it: qos+=%s", preferred)
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.touched)) {
 		if a, known := d.sharing.accounts.Get(name); known {

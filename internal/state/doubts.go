@@ -38,7 +38,7 @@ func (d *doubting) defaultQOS() {
 	switch {
 	case d.next.DefaultQOS == "" || slices.Contains(open, d.next.DefaultQOS):
 	case len(open) == 0:
-		d.doubt("default_qos", "no qos is open: only users with a granted qos may submit jobs (open = true of a qos)")
+		d.doubt("default_qos", "no qos is open: only users with a granted qos may submit jobs (set open = true for a qos)")
 	default:
 		d.doubt("default_qos", "qos %q is not open: jobs of users without a granted qos get %q", d.next.DefaultQOS, open[0])
 	}

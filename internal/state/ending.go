@@ -165,7 +165,7 @@ func (s *State) requeue(j *cluster.Job) {
 	}
 	if most := s.policy.MaxRestarts; failed && j.Causes.Failures() > most {
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
-		j.Detail = fmt.Sprintf("failure %d of the cluster, max_restarts is %d; %s", j.Causes.Failures(), most, detail)
+		j.Detail = fmt.Sprintf("cluster failure %d exceeds max_restarts = %d; %s", j.Causes.Failures(), most, detail)
 	}
 	j.Alloc, j.TRES, j.Tasks, j.Outcome, j.Exit, j.Requester = nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0

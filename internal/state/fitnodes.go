@@ -289,7 +289,7 @@ func tooMany(r *cluster.Request, shapes []shape, where within) *command.Refusal 
 	case int64(r.Nodes) > nodes:
 		return hinting(refusef(command.InvalidArgument, "%s has %s large enough, the job asks for %d", where, plural(nodes, "node"), r.Nodes), "ask for at most %d with --nodes", nodes)
 	case int64(r.GPUs) > gpus && gpus < all:
-		return hinting(refusef(command.InvalidArgument, "%s can give the job %s on at most %s, it asks for %d", where, plural(gpus, "GPU"), plural(where.most, "node"), r.GPUs), "ask for at most %d with --gpus", gpus)
+		return hinting(refusef(command.InvalidArgument, "%s has at most %s for the job on %s, it asks for %d", where, plural(gpus, "GPU"), plural(where.most, "node"), r.GPUs), "ask for at most %d with --gpus", gpus)
 	case int64(r.GPUs) > gpus:
 		return hinting(refusef(command.InvalidArgument, "%s can give the job %s, it asks for %d", where, plural(gpus, "GPU"), r.GPUs), "ask for at most %d with --gpus", gpus)
 	}

@@ -31,11 +31,11 @@ func (s *State) recordMember(c *command.RecordMember) command.Result {
 	old, known := s.controllers.Get(c.ID)
 	switch {
 	case !wellNamed(c.ID, maxMemberID) || !wellNamed(c.Name, maxMemberName):
-		return refuse(command.InvalidArgument, "a controller needs an id and a host name in plain characters", "")
+		return refuse(command.InvalidArgument, "a controller needs an ID and a host name of printable ASCII characters without spaces", "")
 	case old.Retired != 0:
 		return retired(c.ID)
 	case !known && s.controllers.Len() >= maxMembers:
-		return refusef(command.Exhausted, "there are records of %d controllers already", maxMembers)
+		return refusef(command.Exhausted, "the limit of %d controller records is reached", maxMembers)
 	}
 	if s.again = known && old.Name == c.Name; !s.again {
 		s.putMember(c.ID, Member{Name: c.Name})
@@ -49,12 +49,12 @@ func (s *State) retireMember(c *command.RetireMember) command.Result {
 	case !allowed(c.Actor, command.RoleAdmin):
 		return refusef(command.Denied, "%s may not remove controllers: requires role admin", c.Actor.Identity.User)
 	case !wellNamed(c.ID, maxMemberID) || c.Name != "" && !wellNamed(c.Name, maxMemberName):
-		return refuse(command.InvalidArgument, "a controller needs an id and a host name in plain characters", "")
+		return refuse(command.InvalidArgument, "a controller needs an ID and a host name of printable ASCII characters without spaces", "")
 	case m.Retired != 0:
 		s.again = true // a retry after a crash
 		return &command.Done{Version: s.index}
 	case !known && s.controllers.Len() >= maxMembers:
-		return refusef(command.Exhausted, "there are records of %d controllers already", maxMembers)
+		return refusef(command.Exhausted, "the limit of %d controller records is reached", maxMembers)
 	}
 	if m.Retired = s.now; c.Name != "" {
 		m.Name = c.Name

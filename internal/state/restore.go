@@ -27,7 +27,7 @@ func decode(r io.Reader, l limits) (*State, error) {
 	version := binary.LittleEndian.Uint32(head[len(snapshotMark):])
 	switch {
 	case string(head[:len(snapshotMark)]) != snapshotMark || version == 0:
-		return nil, fmt.Errorf("%w: it does not begin like one", ErrDamaged)
+		return nil, fmt.Errorf("%w: no backup header", ErrDamaged)
 	case version > snapshotVersion:
 		return nil, fmt.Errorf("%w: version %d", ErrUnsupported, version)
 	}

@@ -253,5 +253,5 @@ func (s *State) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refu
 	if d.Kind.Held(good, bad) {
 		return nil
 	}
-	return hinting(refusef(command.Conflict, "dependency %s can never hold: job %s ended %s", d, d.Job, j.State), "submit that job again and depend on the new one, or leave the condition out")
+	return hinting(refusef(command.Conflict, "dependency %s can never be satisfied: job %s ended %s", d, d.Job, j.State), "resubmit that job and depend on the new one, or remove the dependency")
 }

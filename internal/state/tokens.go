@@ -58,7 +58,7 @@ func (s *State) createToken(c *command.CreateToken) command.Result {
 func (s *State) checkTokenName(c *command.CreateToken) *command.Refusal {
 	switch {
 	case c.Replace && c.Name == "":
-		return refuse(command.InvalidArgument, "a token that replaces a host needs its name", "give it with --name")
+		return refuse(command.InvalidArgument, "a token with --replace needs the name of the host", "add --name NAME")
 	case len(c.Name) > maxNodeName:
 		return refusef(command.InvalidArgument, "a name has at most %d bytes", maxNodeName)
 	case ReservedName(c.Name):
@@ -84,7 +84,7 @@ func (s *State) useToken(c *command.UseToken) command.Result {
 	case !known || t.expires <= s.now:
 		return refuse(command.NotFound, "the join token is unknown or has expired", again)
 	case t.kind != c.Kind:
-		return refuse(command.InvalidArgument, "the join token is for another kind of program", again)
+		return refuse(command.InvalidArgument, "the join token is for another role", again)
 	case t.usedBy == c.Name && c.Name != "":
 		return s.joinRepeated(t, &c.Certificate)
 	case t.usedBy != "":
@@ -106,7 +106,7 @@ func (s *State) joinName(t token, c *command.Certificate) *command.Refusal {
 		return nil // a token that was used before certificates were recorded
 	}
 	if c.Role != tokenWord(t.kind) {
-		return refusef(command.InvalidArgument, "the join token is for another kind of program")
+		return refusef(command.InvalidArgument, "the join token is for another role")
 	}
 	if refusal := s.checkCertificate(c); refusal != nil {
 		return refusal

@@ -45,7 +45,7 @@ func become(owner Owner) error {
 	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(owner.GID), 0, 0)
 	unix.RawSyscall(unix.SYS_SETFSUID, uintptr(owner.UID), 0, 0)
 	if fileID(unix.SYS_SETFSGID) != owner.GID || fileID(unix.SYS_SETFSUID) != owner.UID {
-		return errors.New("the kernel refuses the user's identity")
+		return errors.New("the kernel refused to switch to the user's identity")
 	}
 	return dropCapabilities(owner.UID == 0)
 }

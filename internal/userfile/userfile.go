@@ -13,11 +13,11 @@ import (
 
 var (
 	// ErrKernelFiles reports a path that passes through a file system of the kernel.
-	ErrKernelFiles = errors.New("leads to a file system of the kernel, such as /proc")
+	ErrKernelFiles = errors.New("passes through a kernel file system, such as /proc")
 	// ErrNotRegular reports a file that is a folder, a device, a FIFO or a socket.
 	ErrNotRegular = errors.New("not a regular file")
 	// ErrOutside reports a path whose links lead out of the folders that the caller allows.
-	ErrOutside = errors.New("leads out of the allowed folders")
+	ErrOutside = errors.New("leaves the allowed directories")
 )
 
 // Read opens a regular file for reading, as owner. It never blocks on a FIFO.

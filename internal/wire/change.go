@@ -23,7 +23,7 @@ func ReadUpdate(p *greylagv1.UpdateRequest) (*command.UpdateJobs, error) {
 	}
 	if p.GetTimeLimitBy() != nil {
 		if c.TimeLimitBy = p.GetTimeLimitBy().AsDuration(); c.TimeLimit != nil {
-			return nil, refuse("a time limit and a change of it are not taken together")
+			return nil, refuse("set the time limit or change it by an amount, not both")
 		}
 	}
 	if err := readPlacement(p, c); err != nil {

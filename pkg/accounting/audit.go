@@ -48,7 +48,7 @@ func (a *Audit) Add(e *Entry) error {
 	fault := func(what string) error { return fmt.Errorf("%w: entry %d: %s", ErrJournal, a.seq+1, what) }
 	switch {
 	case e.Seq != a.seq+1:
-		return fault(fmt.Sprintf("it says that it is number %d", e.Seq))
+		return fault(fmt.Sprintf("its number is %d", e.Seq))
 	case e.Prev != a.head:
 		return fault("it does not follow the one before")
 	case e.sum(&a.coder) != e.Hash:
@@ -89,11 +89,11 @@ type EntryChain struct {
 func (c *EntryChain) Add(e *Entry) error {
 	switch {
 	case e.Seq != c.Seq+1:
-		return fmt.Errorf("%w: entry %d: it says that it is number %d", ErrJournal, c.Seq+1, e.Seq)
+		return fmt.Errorf("%w: entry %d: its number is %d", ErrJournal, c.Seq+1, e.Seq)
 	case e.Prev != c.Head:
-		return fmt.Errorf("%w: entry %d: it does not follow the one before", ErrJournal, e.Seq)
+		return fmt.Errorf("%w: entry %d: it does not follow the previous entry", ErrJournal, e.Seq)
 	case e.sum(&c.coder) != e.Hash:
-		return fmt.Errorf("%w: entry %d: its hash is of something else", ErrJournal, e.Seq)
+		return fmt.Errorf("%w: entry %d: hash mismatch", ErrJournal, e.Seq)
 	}
 	c.Seq, c.Head = e.Seq, e.Hash
 	return nil

@@ -68,7 +68,7 @@ func (p *Policy) MayUseQOS(t *AccountTree, spec *JobSpec) bool {
 // GrantCommand says who can let jobs of a specification use its QOS, and how.
 func (p *Policy) GrantCommand(t *AccountTree, spec *JobSpec) string {
 	if spec.Account == "" || t == nil {
-		return fmt.Sprintf("an operator grants it in an account: gctl account add ACCOUNT user=%s qos=%s; or an administrator opens it to all: open = true in the policy",
+		return fmt.Sprintf("an operator can grant it in an account: gctl account add ACCOUNT user=%s qos=%s; or an administrator can open it to all users: open = true in the policy",
 			spec.Owner.User, strings.Join(append(p.OpenQOS(), spec.QOS), ","))
 	}
 	key := t.Resolve(spec.Association())
@@ -76,7 +76,7 @@ func (p *Policy) GrantCommand(t *AccountTree, spec *JobSpec) string {
 	if key.Partition != "" {
 		where = " partition=" + key.Partition
 	}
-	return fmt.Sprintf("an operator grants it: gctl account modify %s user=%s%s qos+=%s", key.Account, key.User, where, spec.QOS)
+	return fmt.Sprintf("an operator can grant it: gctl account modify %s user=%s%s qos+=%s", key.Account, key.User, where, spec.QOS)
 }
 
 // SameGrants reports whether two trees grant the same QOS to the same associations.

@@ -154,7 +154,7 @@ func (r *Request) check(fault func(string, ...any)) {
 	case r.MemFrom > maxMemorySource:
 		fault("unknown source of memory %d", r.MemFrom)
 	case r.MemFrom == MemoryAll && (r.MemPerNode != 0 || r.MemPerCPU != 0 || r.MemPerGPU != 0):
-		fault("all memory of each node is asked for, and a size of it too")
+		fault("all memory of each node and a memory size are both requested")
 	}
 	r.checkProducts(fault)
 	r.checkPlaces(fault)

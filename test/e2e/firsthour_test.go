@@ -81,7 +81,7 @@ func (m *machine) run(args ...string) (out, notes string) {
 func (m *machine) setUp(args ...string) {
 	m.t.Helper()
 	_, notes := m.run(append(append([]string{"gctl"}, args...), "--client", m.path("client.toml"), "--ca", m.path("ca.pem"))...)
-	if strings.Contains(notes, "systemctl") || strings.Contains(notes, "set in it") {
+	if strings.Contains(notes, "systemctl") || strings.Contains(notes, "add to it") {
 		m.t.Errorf("%q advises what does not apply here:\n%s", args, notes)
 	}
 }

@@ -144,7 +144,7 @@ func (s *site) removeController(ctx context.Context, ctl *cluster.Controller, do
 func (s *site) endsRemoved(ctl *cluster.Controller) {
 	s.t.Helper()
 	s.must(ctl.WaitEnd(time.Minute))
-	if code, log := ctl.ExitCode(), ctl.LogTail(2000); code != exitRemoved || !strings.Contains(log, "gctl join TOKEN@HOST") {
+	if code, log := ctl.ExitCode(), ctl.LogTail(2000); code != exitRemoved || !strings.Contains(log, "gctl join TOKEN@CONTROLLER") {
 		s.t.Fatalf("%s was removed and ended with %d, want %d and how to join it again:\n%s", ctl.Name, code, exitRemoved, log)
 	}
 }

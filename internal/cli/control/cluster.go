@@ -106,13 +106,13 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 		low = "almost full"
 	}
 	if err := t.Facts("cluster "+s.Cluster, [][2]string{
-		{"id", s.ClusterId}, {"leader", leader}, {"asked", memberText(s, s.Id)}, {"version", s.Version}, {"term", fmt.Sprint(s.Term)},
+		{"id", s.ClusterId}, {"leader", leader}, {"answered by", memberText(s, s.Id)}, {"version", s.Version}, {"term", fmt.Sprint(s.Term)},
 		{"index", indexOf(s)}, {"state", stateOf(s)}, {"disk", low},
 		{"jobs", jobsOf(s)}, {"archive", s.ArchiveMissing}, {"restored", restored(s)},
 	}); err != nil {
 		return err
 	}
-	table := cli.Table{Head: []string{"HOST", "MEMBER", "ADDRESS", "ROLE", "HEARD", "HAS"}, Right: "llllrr", Wide: []int{2, 0}}
+	table := cli.Table{Head: []string{"HOST", "MEMBER", "ADDRESS", "ROLE", "LAST CONTACT", "INDEX"}, Right: "llllrr", Wide: []int{2, 0}}
 	for _, m := range s.Members {
 		role := "learner"
 		switch {
@@ -153,9 +153,9 @@ func unread(s *greylagv1.StatusResponse) bool { return s.Leader == "" && s.Appli
 // indexOf is how far the controller that answers has come.
 func indexOf(s *greylagv1.StatusResponse) string {
 	if unread(s) {
-		return "not known before a controller leads"
+		return "unknown until a leader is elected"
 	}
-	return fmt.Sprintf("%d agreed, %d applied", s.CommitIndex, s.AppliedIndex)
+	return fmt.Sprintf("%d committed, %d applied", s.CommitIndex, s.AppliedIndex)
 }
 
 // stateOf is the digest of its state.
@@ -169,7 +169,7 @@ func stateOf(s *greylagv1.StatusResponse) string {
 // jobsOf counts the jobs that the controller that answers knows.
 func jobsOf(s *greylagv1.StatusResponse) string {
 	if unread(s) {
-		return "not known before a controller leads"
+		return "unknown until a leader is elected"
 	}
 	return fmt.Sprintf("%d active, %d finished", s.ActiveJobs, s.FinishedJobs)
 }
@@ -233,8 +233,8 @@ func (t *tool) token() *cobra.Command {
 	}
 	c.MarkFlagsMutuallyExclusive("role", "node", "controller", "auth")
 	c.Flags().DurationVar(&valid, "valid", time.Hour, "how long it can be used")
-	c.Flags().StringVar(&name, "name", "", "the only host name that may use it [any name not in use]")
-	c.Flags().BoolVar(&replace, "replace", false, "the name may be in use: its certificates so far are revoked")
+	c.Flags().StringVar(&name, "name", "", "host name that the token is for [any unused name]")
+	c.Flags().BoolVar(&replace, "replace", false, "allow a name in use and revoke its existing certificates")
 	return c
 }
 
@@ -289,22 +289,22 @@ func restored(s *greylagv1.StatusResponse) string {
 	return fmt.Sprintf("%s, from the backup of %s", s.Restored.At.AsTime().Local().Format(time.DateTime), s.Restored.Backup.AsTime().Local().Format(time.DateTime))
 }
 
-const snapshotLong = `Writes one file from which gctld restore makes a working cluster: the state, and
-the script and environment of every job that has not ended. The history is left
-out unless --with-history asks for it: finished jobs beyond the newest 65,536,
-their scripts, the journal of credits and the audit journal.
+const snapshotLong = `Writes a backup that gctld restore turns into a working cluster: the state, and the
+script and environment of every job that has not ended. Without --with-history it
+leaves out the history: finished jobs beyond the newest 65,536, their scripts, the
+journal of credits and the audit journal.
 
-The file holds scripts and environments of all users: keep it private. It does not
-hold pki_dir, without which it cannot be restored: back that up separately.`
+The file contains scripts and environments of all users: keep it private. It does
+not contain pki_dir, which a restore needs: back that up separately.`
 
 func (t *tool) snapshot() *cobra.Command {
 	var path string
 	var history bool
 	c := &cobra.Command{
-		Use: "snapshot -o FILE", Short: "Back up the cluster into a file", Long: snapshotLong, Args: cobra.NoArgs,
+		Use: "snapshot -o FILE", Short: "Back up the cluster to a file", Long: snapshotLong, Args: cobra.NoArgs,
 		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error { return t.save(ctx, c, path, history) }),
 	}
-	c.Flags().StringVarP(&path, "output", "o", "", "where to; - is standard output")
+	c.Flags().StringVarP(&path, "output", "o", "", "output file; - is standard output")
 	c.Flags().BoolVar(&history, "with-history", false, "include finished jobs, their scripts and the journals")
 	must(c.MarkFlagRequired("output"))
 	return c
@@ -338,10 +338,10 @@ func (t *tool) save(ctx context.Context, c cli.Cluster, path string, history boo
 // warnBackup says on standard error what a backup does not hold.
 func (t *tool) warnBackup(got saved, history bool) {
 	if !history {
-		t.Note("history left out: a cluster restored from this file has no finished jobs beyond the newest 65,536, none of their scripts, and journals that begin at the restore; --with-history includes them")
+		t.Note("history left out: a cluster restored from this file has only the newest 65,536 finished jobs, without their scripts, and its journals begin at the restore; use --with-history to include the history")
 	}
 	if got.missing > 0 {
-		t.Note("scripts or environments of jobs that no controller has: %d; these jobs cannot run and have to be submitted again", got.missing)
+		t.Note("%d scripts or environments of jobs are on no controller; these jobs cannot run: submit them again", got.missing)
 	}
 }
 

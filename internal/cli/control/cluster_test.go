@@ -26,7 +26,7 @@ func TestDoorOf(t *testing.T) {
 // entries, and states none.
 func TestStatusOfAControllerThatHasReadNothing(t *testing.T) {
 	s := &greylagv1.StatusResponse{CommitIndex: 0, Digest: "0123"}
-	if got := indexOf(s) + jobsOf(s) + stateOf(s); strings.ContainsAny(got, "0123456789") || !strings.Contains(got, "not known") {
+	if got := indexOf(s) + jobsOf(s) + stateOf(s); strings.ContainsAny(got, "0123456789") || !strings.Contains(got, "unknown") {
 		t.Errorf("without a leader: %q", got)
 	}
 	if text := asJSON(t, s); !strings.Contains(text, `"applied_index":null`) || !strings.Contains(text, `"active_jobs":null`) || strings.Contains(text, "0123") {

@@ -28,7 +28,7 @@ func (s setting) String() string { return s.key + " = " + s.value }
 
 // daemonText returns a daemon's file with these settings.
 func daemonText(program string, settings []setting) string {
-	text := "# Written by gctl; yours to change. etc/" + program + ".toml among the examples explains every setting.\n"
+	text := "# Written by gctl; you may edit it. The example file etc/" + program + ".toml explains every setting.\n"
 	for _, s := range settings {
 		text += s.String() + "\n"
 	}
@@ -37,8 +37,8 @@ func daemonText(program string, settings []setting) string {
 
 // clientText is a file for the commands of this host.
 func clientText(ca, socket string) string {
-	return fmt.Sprintf("# Written by gctl; yours to change. etc/client.toml among the examples explains every setting.\n"+
-		"# The controllers are in client.d/controllers.toml, which the daemons of this host keep current.\n"+
+	return fmt.Sprintf("# Written by gctl; you may edit it. The example file etc/client.toml explains every setting.\n"+
+		"# The controllers are in client.d/controllers.toml, which the daemons of this host update.\n"+
 		"ca_file = %q\nauth_socket = %q\n", ca, socket)
 }
 
@@ -65,13 +65,13 @@ func (t *tool) writeClient(files hostFiles, authority, pkiDir string, controller
 	if err := known.Learn(controllers); err != nil || written {
 		return err
 	}
-	t.Note("%s exists and was left as it is", files.client)
+	t.Note("%s exists and was not changed", files.client)
 	present, err := config.LoadClient(files.client)
 	if err != nil {
 		return wrongFile(err)
 	}
 	if !share(present.Controllers, controllers) {
-		t.Note("it names none of the controllers; set in it: controllers = %s", config.List(controllers))
+		t.Note("it names none of the controllers; add to it: controllers = %s", config.List(controllers))
 	}
 	return nil
 }

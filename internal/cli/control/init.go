@@ -81,7 +81,7 @@ func (t *tool) found(ctx context.Context, f founding) error {
 	}
 	advertise := t.findAdvertised(ctx, f.config, cfg, anyHost)
 	if path := cmp.Or(f.config, config.ControllerPath); advertise != cfg.Advertise && exists(path) {
-		return &adviceError{fmt.Errorf("other hosts cannot dial this controller at %s: that name leads to no address of this host but its own loopback", cfg.Advertise),
+		return &adviceError{fmt.Errorf("other hosts cannot reach this controller at %s: the name resolves only to this host's loopback address", cfg.Advertise),
 			reachable(cfg.Listen, advertise) + " in " + path}
 	}
 	if err := t.writeController(f.config, cfg.Name, advertise, cfg); err != nil {
@@ -106,7 +106,7 @@ func (t *tool) found(ctx context.Context, f founding) error {
 	if err := t.bootstrap(f); err != nil {
 		return err
 	}
-	t.Note("%s; then let hosts join with what gctl cluster token prints", startAdvice(systemdRuns(), daemonFile{"gctld", f.config}, daemonFile{"gauthd", f.auth}))
+	t.Note("%s; then join hosts with the command that gctl cluster token prints", startAdvice(systemdRuns(), daemonFile{"gctld", f.config}, daemonFile{"gauthd", f.auth}))
 	return t.said(nil, "cluster %s", id)
 }
 
@@ -143,7 +143,7 @@ func (t *tool) findAdvertised(ctx context.Context, file string, cfg config.Contr
 	_, full := shortHost()
 	at, ok := advertised(ctx, cfg.Advertise, full, toward)
 	if !ok {
-		t.Warn(fmt.Sprintf("other hosts may not find this controller at %s; set advertise in %s", at, cmp.Or(file, config.ControllerPath)))
+		t.Warn(fmt.Sprintf("other hosts may not reach this controller at %s; set advertise in %s", at, cmp.Or(file, config.ControllerPath)))
 	}
 	return at
 }
@@ -172,7 +172,7 @@ func (t *tool) writeController(file, name, advertise string, cfg config.Controll
 	}
 	for i, same := range []bool{name == cfg.Name, advertise == cfg.Advertise} {
 		if !same {
-			t.Note("%s does not set it; add to it: %s", path, needed[i])
+			t.Note("%s needs this setting: %s", path, needed[i])
 		}
 	}
 	return nil
@@ -185,7 +185,7 @@ func (t *tool) writeDaemon(name, file, standard string, present, controllers []s
 	needed := append(more, setting{"controllers", config.List(controllers)})
 	written, err := writeOnce(path, daemonText(name, needed))
 	if err == nil && !written && !share(present, controllers) {
-		t.Note("%s names none of the controllers; set in it: %s", path, needed[len(needed)-1])
+		t.Note("%s names none of the controllers; add to it: %s", path, needed[len(needed)-1])
 	}
 	return err
 }

@@ -23,7 +23,7 @@ func (t *tool) release() *cobra.Command {
 }
 
 func (t *tool) requeue() *cobra.Command {
-	return t.simple("requeue", "End running jobs and run them again; submit ended ones again", "requeued")
+	return t.simple("requeue", "Requeue running jobs; resubmit jobs that have ended", "requeued")
 }
 
 // simple is a command that does one thing to jobs.

@@ -180,7 +180,7 @@ func (r *reporting) put(made *madeReport, period report.Period) error {
 		return cli.Exit(notReadyStatus)
 	}
 	if since := made.head.GetSince(); since != nil {
-		r.Note("the report of %s counts jobs and credits from %s on: older history was left out of the backup that the cluster was restored from",
+		r.Note("the report of %s covers jobs and credits from %s on: the cluster was restored from a backup without the older history",
 			period.Name, since.AsTime().Local().Format(time.DateTime))
 	}
 	if r.dir == "" {

@@ -193,7 +193,7 @@ func memoryWords(q *greylagv1.Request) []string {
 		}
 		return []string{"its share of each node's memory, by " + by}
 	case cluster.MemoryOfPartition:
-		return []string{"the memory being the partition's default"}
+		return []string{"memory by the partition's default"}
 	}
 	return nil
 }

@@ -54,9 +54,9 @@ func startAdvice(systemd bool, daemons ...daemonFile) string {
 	}
 	if systemd {
 		all := strings.Join(units, " ")
-		return "start it: systemctl enable --now " + all + "; where it runs already: systemctl restart " + all
+		return "start it: systemctl enable --now " + all + "; if it is already running: systemctl restart " + all
 	}
-	return "start it, or restart it where it runs, in the foreground of a terminal or under a supervisor: " + strings.Join(commands, "; and: ")
+	return "start or restart it in the foreground or under a supervisor: " + strings.Join(commands, "; and: ")
 }
 
 // lookupTime bounds finding out the address of this host.

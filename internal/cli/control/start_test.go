@@ -16,7 +16,7 @@ func TestHowToStartDaemons(t *testing.T) {
 		file    string
 		want    string
 	}{
-		{true, "", "start it: systemctl enable --now gctld gauthd; where it runs already: systemctl restart gctld gauthd"},
+		{true, "", "start it: systemctl enable --now gctld gauthd; if it is already running: systemctl restart gctld gauthd"},
 		{false, "", "gctld; and: "},
 		{true, "/tmp/x.toml", "gctld --config /tmp/x.toml; and: "},
 	} {

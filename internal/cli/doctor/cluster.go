@@ -88,12 +88,12 @@ func (x *exam) agreement(status *greylagv1.StatusResponse) {
 		case m.LastContact == nil || m.LastContact.AsDuration() > quiet:
 			x.note(Warning, "cluster", "start gctld there, or gctl cluster remove "+m.Id+" if it is retired", "controller %s at %s does not answer the leader", hostText(m), m.Address)
 		case m.MatchIndex+mostBehind < status.CommitIndex:
-			x.note(Warning, "cluster", "it catches up by itself unless its disk or the way to it is slow", "controller %s is %d entries behind", hostText(m), status.CommitIndex-m.MatchIndex)
+			x.note(Warning, "cluster", "it catches up by itself; if it does not, check its disk and the network", "controller %s is %d entries behind", hostText(m), status.CommitIndex-m.MatchIndex)
 		}
 	}
 	if r := status.Restored; r != nil && (r.FirstJob > 0 || r.CreditsLeftOut > 0 || r.AuditLeftOut > 0) {
 		bad++
-		x.good("history", "restored %s from a backup without history; finished jobs exist from number %d on", stamp(r.At), max(1, r.FirstJob))
+		x.good("history", "restored %s from a backup without history; finished jobs begin at number %d", stamp(r.At), max(1, r.FirstJob))
 	}
 	if len(x.findings) == bad {
 		x.good("cluster", "members: %d, %s leads", len(status.Members), status.Leader)

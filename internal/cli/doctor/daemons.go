@@ -111,7 +111,7 @@ func (x *exam) ociRuntime(name string) {
 		return // noted by groups
 	}
 	path, _, err := oci.Find(name, groups.Mixed())
-	if !x.failed("oci_runtime", "install runc or crun, or set containerd.oci_runtime to what is installed", err) {
+	if !x.failed("oci_runtime", "install runc or crun, or set containerd.oci_runtime to an installed one", err) {
 		x.chosen = filepath.Base(path)
 		x.good("oci_runtime", "%s", path)
 	}
@@ -121,8 +121,8 @@ func (x *exam) ociRuntime(name string) {
 func (x *exam) inUse(n *greylagv1.Node) {
 	used, is := strings.CutPrefix(n.Runtime, "containerd ")
 	if is && x.chosen != "" && used != x.chosen {
-		x.note(Warning, "oci_runtime", "systemctl restart gnoded; if it stays so, the PATH of the service leads to another program than yours",
-			"node %s runs tasks with %s, and gnoded would choose %s now", n.Name, used, x.chosen)
+		x.note(Warning, "oci_runtime", "systemctl restart gnoded; if this does not help, the PATH of the service finds another program than yours",
+			"node %s runs tasks with %s, but gnoded would now choose %s", n.Name, used, x.chosen)
 	}
 }
 

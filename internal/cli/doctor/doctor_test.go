@@ -106,7 +106,7 @@ func hostFaults() []fault {
 			w.t.Setenv("PATH", w.dir+":/bin:/usr/bin")
 			w.node.Runtime = "containerd crun"
 			w.nodeFile(containerd + "oci_runtime = \"runc\"\n")
-		}, Node, "oci_runtime", Warning, "node n1 runs tasks with crun, and gnoded would choose runc now"},
+		}, Node, "oci_runtime", Warning, "node n1 runs tasks with crun, but gnoded would now choose runc"},
 		{"no shim", func(w *world) { w.t.Setenv("PATH", "/nonexistent"); w.nodeFile(containerd + "shim = \"containerd\"\n") }, Node, "shim", Fault, "containerd-shim-runc-v2"},
 		{"containerd's shim", func(w *world) {
 			w.write("containerd-shim-runc-v2", "#!/bin/sh\n")
@@ -185,7 +185,7 @@ func clusterFaults() []fault {
 		{"members that the file does not name", func(w *world) {
 			w.status.Members = append(w.status.Members, &greylagv1.Member{Id: "ctl-3", Address: "127.0.0.1:2", Voter: true, LastContact: durationpb.New(0), MatchIndex: 100_000})
 		}, Commands, "controllers", Warning, "the commands know 1 of 2 members; missing: 127.0.0.1:2"},
-		{"an incomplete archive", func(w *world) { w.status.ArchiveMissing = "finished jobs 1 to 9: nobody has them" }, Commands, "archive", Warning, "ctl-1 is not complete: finished jobs 1 to 9"},
+		{"an incomplete archive", func(w *world) { w.status.ArchiveMissing = "finished jobs 1 to 9: nobody has them" }, Commands, "archive", Warning, "ctl-1 is incomplete: finished jobs 1 to 9"},
 		{"no leader", func(w *world) { w.status.Leader = "" }, Commands, "cluster", Fault, "no controller leads"},
 		{"a full disk", func(w *world) { w.status.DiskLow = true }, Commands, "cluster", Warning, "almost full"},
 		{"another version", func(w *world) { w.status.Version = "v0.1" }, Commands, "version", Warning, "v0.1"},

@@ -23,7 +23,7 @@ func (x *exam) insideJob(ctx context.Context, cfg config.Client) {
 		return
 	}
 	if !client.IsMember(status) {
-		x.note(Warning, "cluster", "try later; its node dials another controller then", "controller %s answers and is not a member of the cluster", status.Id)
+		x.note(Warning, "cluster", "retry later: the node then uses another controller", "controller %s answers but is not a member of the cluster", status.Id)
 		return
 	}
 	x.agreement(status)

@@ -42,14 +42,14 @@ func (x *exam) members(ctx context.Context, c *client.Client, named []string) *g
 		switch {
 		case a.status == nil:
 		case !client.IsMember(a.status):
-			x.note(Warning, "controllers", "see gctl cluster status; remove it from controllers in client.toml, or wait if it has just joined",
-				"%s answers and is not a member of the cluster", a.address)
+			x.note(Warning, "controllers", "check gctl cluster status; remove it from controllers in client.toml, or wait if it has just joined",
+				"%s answers but is not a member of the cluster", a.address)
 		case best == nil || best.Leader == "" || a.status.Leader != "" && a.status.Term > best.Term:
 			best = a.status
 		}
 	}
 	if best == nil {
-		x.note(Fault, "cluster", "name members of the cluster in client.toml: gctl cluster status on a controller lists them", "no member of the cluster answers")
+		x.note(Fault, "cluster", "set controllers in client.toml to members of the cluster: gctl cluster status on a controller lists them", "no member of the cluster answers")
 		return nil
 	}
 	if best.Leader != "" && best.Leader != best.Id {
@@ -98,7 +98,7 @@ func (x *exam) compare(status *greylagv1.StatusResponse, all []said) {
 		return a.status == nil && !slices.ContainsFunc(status.Members, func(m *greylagv1.Member) bool { return m.Address == a.address })
 	})
 	if len(missing) > 0 && !unknown {
-		x.note(Warning, "controllers", "take controllers out of client.toml: the daemons of this host then keep a list in client.d; or add the missing ones",
+		x.note(Warning, "controllers", "remove controllers from client.toml, so that the daemons of this host maintain the list in client.d, or add the missing ones",
 			"the commands know %d of %d members; missing: %s", voters-len(missing), voters, words(missing))
 	}
 }
@@ -118,8 +118,8 @@ func others(status *greylagv1.StatusResponse, all []said) []string {
 func (x *exam) archives(all []said) {
 	for _, a := range all {
 		if why := a.status.GetArchiveMissing(); why != "" && client.IsMember(a.status) {
-			x.note(Warning, "archive", "start the other controllers, which may have it; until then reports and gctl acct may lack jobs, and jobs whose script no controller has fail",
-				"the archive of controller %s is not complete: %s", a.status.Id, why)
+			x.note(Warning, "archive", "start the other controllers, which may have the missing data; until then reports and gctl acct may lack jobs, and jobs whose script is on no controller fail",
+				"the archive of controller %s is incomplete: %s", a.status.Id, why)
 		}
 	}
 }

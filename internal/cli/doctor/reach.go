@@ -90,7 +90,7 @@ func (x *exam) controllers(ctx context.Context, addresses []string, tls *tls.Con
 	case len(silent) > 0:
 		x.note(Warning, "controllers", advice, "no answer from %s: %s", words(silent), plain(why))
 	default:
-		x.good("controllers", "each address that is known here answers: %d", len(addresses))
+		x.good("controllers", "every configured or learned address answers: %d", len(addresses))
 	}
 	if len(ahead)+len(behind) > 0 {
 		x.note(Fault, "clock", "let a time service keep the clocks (chrony, systemd-timesyncd): timedatectl set-ntp true", "this host's clock differs from that of %s by %s", words(append(ahead, behind...)), worst.Round(time.Second))

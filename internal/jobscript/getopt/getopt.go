@@ -96,7 +96,7 @@ func long(table []Option, word string, rest []string) ([]Found, int, error) {
 	as := "--" + name
 	switch {
 	case len(matches) > 1:
-		return nil, 0, &Error{fmt.Sprintf("option %s is ambiguous: %s", as, strings.Join(matches, ", ")), "write the whole name"}
+		return nil, 0, &Error{fmt.Sprintf("option %s is ambiguous: %s", as, strings.Join(matches, ", ")), "write the full name"}
 	case o == nil:
 		return nil, 0, unknown(table, as, name)
 	case given && o.Value == "":

@@ -118,7 +118,7 @@ func (v *view) show(r *Runtime, spec *runtime.Spec, m runtime.Mount, place strin
 	defer folder.Close()
 	own := r.config.hidden()
 	if folder.Path == "/" || slices.Contains(tmpTops, folder.Path) || lies(folder.Path, append(own, "/dev")...) {
-		return fmt.Errorf("%w: it leads to the host's %s, which tasks are not shown", runtime.ErrInvalid, folder.Path)
+		return fmt.Errorf("%w: it resolves to the host's %s, which tasks may not see", runtime.ErrInvalid, folder.Path)
 	}
 	if spec.Image != "" {
 		shown, err := v.nest(folder, &m)
@@ -148,11 +148,11 @@ func (v *view) nest(folder *userfile.Folder, m *runtime.Mount) (shown bool, err 
 		case folder.Path == filepath.Join(outer.path, rest), outer.path == outer.target && lies(folder.Path, outer.path):
 			return true, nil
 		case filepath.Clean(m.Source) != m.Target:
-			return false, fmt.Errorf("%w: %s lies in %s, which the task is shown", runtime.ErrInvalid, m.Target, outer.target)
+			return false, fmt.Errorf("%w: %s is inside the mounted directory %s", runtime.ErrInvalid, m.Target, outer.target)
 		}
 		m.Target = folder.Path
 		if slices.ContainsFunc(v.shown, func(other shownFolder) bool { return lies(m.Target, other.target) }) {
-			return false, fmt.Errorf("%w: %s lies in a folder that the task is shown", runtime.ErrInvalid, m.Target)
+			return false, fmt.Errorf("%w: %s is inside a mounted directory", runtime.ErrInvalid, m.Target)
 		}
 		break
 	}
@@ -200,7 +200,7 @@ func userFault(err error) error {
 	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOSPC) {
 		return err
 	}
-	return fmt.Errorf("%w: the kernel cannot show it to a task: %w", runtime.ErrInvalid, err)
+	return fmt.Errorf("%w: it cannot be mounted into a task: %w", runtime.ErrInvalid, err)
 }
 
 // makeLinks makes the links and the mount points of the view in the private folders of a task, in
@@ -222,7 +222,7 @@ func (v *view) makeLinks(dir string) error {
 			}
 		}
 		if err := errors.Join(err, root.Close()); err != nil {
-			return fmt.Errorf("%w: folders below %s changed while the task started: %w", runtime.ErrInvalid, tmpTops[i], err)
+			return fmt.Errorf("%w: directories below %s changed while the task started: %w", runtime.ErrInvalid, tmpTops[i], err)
 		}
 	}
 	return nil

@@ -77,11 +77,11 @@ func checkTargets(root string, spec *runtime.Spec, mounts []specs.Mount) error {
 		switch {
 		case slices.Contains(tmpTops, target) && slices.Contains(tmpTops, real): // /var/tmp may be a link to /tmp
 		case link != nil && (own || lies(target, systemTops...)):
-			return fmt.Errorf("%s is a link to %s; a folder cannot be mounted over it: %w", link.path, link.text, runtime.ErrInvalid)
+			return fmt.Errorf("%s is a symbolic link to %s; a directory cannot be mounted over it: %w", link.path, link.text, runtime.ErrInvalid)
 		case !own && link != nil && (lies(real, users...) || lies(real, systemTops...) || real == "/"):
-			return fmt.Errorf("%s is a link to %s, where %s cannot be mounted: %w", link.path, link.text, target, runtime.ErrInvalid)
+			return fmt.Errorf("%s is a symbolic link to %s, where %s cannot be mounted: %w", link.path, link.text, target, runtime.ErrInvalid)
 		case !own && lies(target, users...):
-			return fmt.Errorf("%s lies in a folder that the job mounts: %w", target, runtime.ErrInvalid)
+			return fmt.Errorf("%s is inside a directory that the job mounts: %w", target, runtime.ErrInvalid)
 		}
 	}
 	return nil
@@ -109,7 +109,7 @@ func (i *imageRoot) resolve(path string) (real string, first *imageLink, err err
 		}
 		covered := lies(here, i.covers...)
 		if covered && name == ".." {
-			return "", nil, fmt.Errorf("%s: a link leads through %s: %w", path, here, runtime.ErrInvalid)
+			return "", nil, fmt.Errorf("%s: a symbolic link passes through %s: %w", path, here, runtime.ErrInvalid)
 		}
 		if covered || name == ".." {
 			here = filepath.Join(here, name)
@@ -132,7 +132,7 @@ func (i *imageRoot) resolve(path string) (real string, first *imageLink, err err
 			first = &imageLink{next, text}
 		}
 		if links++; links > maxImageLinks {
-			return "", nil, fmt.Errorf("%s: too many links: %w", path, runtime.ErrInvalid)
+			return "", nil, fmt.Errorf("%s: too many symbolic links: %w", path, runtime.ErrInvalid)
 		}
 		if filepath.IsAbs(text) {
 			here = "/"

@@ -38,12 +38,12 @@ func TestImageLinksUnderMounts(t *testing.T) {
 	spec := job(t, 1, "echo started\n")
 	work := runtime.Mount{Source: spec.WorkDir, Target: "/work"}
 	for _, c := range []struct{ path, text, target, want string }{
-		{"work", "/dev", "/work", "/work is a link to /dev; a folder cannot be mounted over it"},
-		{"work", "/", "/work", "/work is a link to /;"},
-		{"srv", "/dev", "/srv/deep/work", "/srv is a link to /dev;"},
-		{"dev", "/work/dev", "/work", "/dev is a link to /work/dev;"},
-		{"sys", "work", "/work", "/sys is a link to work;"},
-		{"etc/hosts", "/work/hosts", "/work", "/etc/hosts is a link to /work/hosts, where /etc/hosts cannot be mounted"},
+		{"work", "/dev", "/work", "/work is a symbolic link to /dev; a directory cannot be mounted over it"},
+		{"work", "/", "/work", "/work is a symbolic link to /;"},
+		{"srv", "/dev", "/srv/deep/work", "/srv is a symbolic link to /dev;"},
+		{"dev", "/work/dev", "/work", "/dev is a symbolic link to /work/dev;"},
+		{"sys", "work", "/work", "/sys is a symbolic link to work;"},
+		{"etc/hosts", "/work/hosts", "/work", "/etc/hosts is a symbolic link to /work/hosts, where /etc/hosts cannot be mounted"},
 	} {
 		spec.ID.Job++
 		spec.Image = linked(t, r, c.path, c.text)

@@ -63,7 +63,7 @@ func try(path string, mixed bool) (crun bool, err error) {
 	}
 	crun = strings.HasPrefix(string(answer), "crun version")
 	if mixed && crun {
-		return false, fmt.Errorf("%w: %s is crun, which refuses a host with control groups of both versions: set containerd.oci_runtime to runc", runtime.ErrUnfit, path)
+		return false, fmt.Errorf("%w: %s is crun, which does not support a host with control groups of both versions: set containerd.oci_runtime to runc", runtime.ErrUnfit, path)
 	}
 	return crun, nil
 }
