@@ -251,6 +251,7 @@ func TestRestore(t *testing.T) {
 	refused(path, "no backup header")
 	refused("/nonexistent", "no such file")
 	refused(damaged(".foreign", ofAnotherCluster(whole)), "the backup is of another cluster")
+	refused(damaged(".state", ofAnotherState(whole)), "cannot read the state in this backup")
 	if left, err := os.ReadDir(cfg.DataDir); err != nil || len(left) > 0 {
 		t.Fatalf("refused restores left %v, %v", left, err)
 	}
@@ -316,6 +317,23 @@ func ofAnotherCluster(backup []byte) []byte {
 	text := bytes.Replace(backup[13:end], []byte(`"test"`), []byte(`"else"`), 1)
 	out := binary.LittleEndian.AppendUint32(slices.Clone(backup[:9]), crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)))
 	return append(append(out, text...), backup[end:]...)
+}
+
+// ofAnotherState is a whole backup whose state is malformed in its last byte.
+func ofAnotherState(backup []byte) []byte {
+	out := slices.Clone(backup)
+	at, last, number := 13+int(binary.LittleEndian.Uint32(backup[5:])), 0, uint32(0)
+	for ; ; number++ { // frames: length, CRC-32C of number and payload, payload; the last is empty
+		size := int(binary.LittleEndian.Uint32(backup[at:]))
+		if size == 0 {
+			break
+		}
+		last, at = at, at+8+size
+	}
+	out[at-1] ^= 1
+	sum := crc32.Checksum(binary.LittleEndian.AppendUint32(nil, number-1), crc32.MakeTable(crc32.Castagnoli))
+	binary.LittleEndian.PutUint32(out[last+4:], crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), out[last+8:at]))
+	return out
 }
 
 // empty removes all that a folder holds.

@@ -17,6 +17,8 @@ import (
 	"github.com/greylag/greylag/internal/controller"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/version"
 )
 
 // withStorage opens a stopped controller's storage, cut off from all others, for the
@@ -173,8 +175,26 @@ func checkRestore(cfg config.Controller, from io.ReadSeeker) (info raftlog.Backu
 	if info.ClusterID != trust.ClusterID() {
 		return info, fmt.Errorf("%w: %s, not %s, whose CA is in %s", ErrOtherCluster, info.ClusterID, trust.ClusterID(), cfg.PKIDir)
 	}
+	if err := checkState(from); err != nil {
+		return info, err
+	}
 	_, err = from.Seek(0, io.SeekStart)
 	return info, err
+}
+
+// checkState refuses a backup whose state this program cannot read. Raft would panic on it.
+func checkState(from io.ReadSeeker) error {
+	if _, err := from.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, saved, err := raftlog.OpenBackup(from)
+	if err != nil {
+		return err
+	}
+	if _, err := state.Decode(saved); err != nil {
+		return fmt.Errorf("gctld %s cannot read the state in this backup; restore it with the version that wrote it: %w", version.Version, err)
+	}
+	return nil
 }
 
 // survivesRestore reports whether a restore leaves an entry of the data folder as it is. pki_dir lies
