@@ -47,6 +47,9 @@ func (s *clusterService) Status(ctx context.Context, _ *greylagv1.StatusRequest)
 	if v.Index() == 0 { // a controller that started alone has read nothing of its log yet
 		p.Cluster = pki.ClusterName(p.ClusterId)
 	}
+	if r := v.Rotation(); r.Underway() {
+		p.CaRotation = r.Phase.String()
+	}
 	if s.cfg.Missing != nil {
 		p.ArchiveMissing = s.cfg.Missing()
 	}

@@ -93,6 +93,9 @@ func TestTheCAIsRotatedWhileJobsRun(t *testing.T) {
 	s.holdKeys(2)
 	s.askAgain()
 	s.awaitRotation("renewing")
+	if text := s.run(tester, "gctl", "doctor").Stdout; !strings.Contains(text, "a rotation of the CA is under way (renewing)") {
+		t.Errorf("gctl doctor: %s", text)
+	}
 	s.must(s.leader(ctx).Kill())
 	s.refusesRotationWithoutController()
 	s.startAll()

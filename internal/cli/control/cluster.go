@@ -108,7 +108,7 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 	if err := t.Facts("cluster "+s.Cluster, [][2]string{
 		{"id", s.ClusterId}, {"leader", leader}, {"answered by", memberText(s, s.Id)}, {"version", s.Version}, {"term", fmt.Sprint(s.Term)},
 		{"index", indexOf(s)}, {"state", stateOf(s)}, {"disk", low},
-		{"jobs", jobsOf(s)}, {"archive", s.ArchiveMissing}, {"restored", restored(s)},
+		{"jobs", jobsOf(s)}, {"archive", s.ArchiveMissing}, {"restored", restored(s)}, {"CA rotation", s.CaRotation},
 	}); err != nil {
 		return err
 	}

@@ -61,6 +61,9 @@ func TestStatusNamesTheRestore(t *testing.T) {
 	if r := got.Restored; !r.At.Equal(at) || !r.Backup.Equal(at.Add(-time.Hour)) || r.First != 7 || r.Audit != 5 || got.Archive != "3 jobs" {
 		t.Errorf("%+v", got)
 	}
+	if s.CaRotation = "renewing"; !strings.Contains(asJSON(t, s), `"ca_rotation":"renewing"`) {
+		t.Errorf("a rotation: %s", asJSON(t, s))
+	}
 	if s.Restored = nil; strings.Contains(asJSON(t, s), "restored") {
 		t.Errorf("never restored: %s", asJSON(t, s))
 	}

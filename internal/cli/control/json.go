@@ -136,6 +136,7 @@ type statusJSON struct {
 	NewestForm    uint32       `json:"newest_form"`
 	Archive       string       `json:"archive_missing,omitempty"`
 	Restored      *restoreJSON `json:"restored,omitempty"`
+	CARotation    string       `json:"ca_rotation,omitempty"`
 	Members       []memberJSON `json:"members"`
 }
 
@@ -161,7 +162,7 @@ type memberJSON struct {
 func statusOf(s *greylagv1.StatusResponse) statusJSON {
 	out := statusJSON{
 		s.Cluster, s.ClusterId, s.Id, s.Leader, s.LeaderAddress, s.Term, &s.CommitIndex, &s.AppliedIndex,
-		s.Digest, s.DiskLow, s.Version, &s.ActiveJobs, &s.FinishedJobs, s.JournalForm, s.NewestForm, s.ArchiveMissing, nil, []memberJSON{},
+		s.Digest, s.DiskLow, s.Version, &s.ActiveJobs, &s.FinishedJobs, s.JournalForm, s.NewestForm, s.ArchiveMissing, nil, s.CaRotation, []memberJSON{},
 	}
 	if unread(s) {
 		out.CommitIndex, out.AppliedIndex, out.Digest, out.ActiveJobs, out.FinishedJobs = nil, nil, "", nil, nil

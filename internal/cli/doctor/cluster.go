@@ -82,6 +82,9 @@ func (x *exam) agreement(status *greylagv1.StatusResponse) {
 	if problem, advice := HeldUp(status); problem != "" {
 		x.note(Warning, "cluster", advice, "%s", problem)
 	}
+	if status.CaRotation != "" {
+		x.note(Warning, "cluster", "gctl cert list shows which hosts it waits for; then gctl cert rotate --finish", "a rotation of the CA is under way (%s)", status.CaRotation)
+	}
 	for _, m := range status.Members {
 		switch {
 		case m.Leader || status.Id != status.Leader: // only the leader knows

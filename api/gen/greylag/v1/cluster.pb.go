@@ -273,6 +273,7 @@ type StatusResponse struct {
 	NewestForm     uint32                 `protobuf:"varint,16,opt,name=newest_form,json=newestForm,proto3" json:"newest_form,omitempty"`            // that this controller knows: it goes over to it when every member does
 	Restored       *Restored              `protobuf:"bytes,17,opt,name=restored,proto3" json:"restored,omitempty"`                                   // absent: never
 	ArchiveMissing string                 `protobuf:"bytes,18,opt,name=archive_missing,json=archiveMissing,proto3" json:"archive_missing,omitempty"` // why the archive of this controller is not complete; empty: it is, as far as known
+	CaRotation     string                 `protobuf:"bytes,19,opt,name=ca_rotation,json=caRotation,proto3" json:"ca_rotation,omitempty"`             // renewing or finishing while the CA is replaced, else empty
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -429,6 +430,13 @@ func (x *StatusResponse) GetRestored() *Restored {
 func (x *StatusResponse) GetArchiveMissing() string {
 	if x != nil {
 		return x.ArchiveMissing
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetCaRotation() string {
+	if x != nil {
+		return x.CaRotation
 	}
 	return ""
 }
@@ -3694,7 +3702,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\arefused\x18\t \x01(\bR\arefused\x12\x12\n" +
 	"\x04hash\x18\n" +
 	" \x01(\fR\x04hash\"\x0f\n" +
-	"\rStatusRequest\"\xd4\x04\n" +
+	"\rStatusRequest\"\xf5\x04\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
@@ -3717,7 +3725,9 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vnewest_form\x18\x10 \x01(\rR\n" +
 	"newestForm\x120\n" +
 	"\brestored\x18\x11 \x01(\v2\x14.greylag.v1.RestoredR\brestored\x12'\n" +
-	"\x0farchive_missing\x18\x12 \x01(\tR\x0earchiveMissing\"\x92\x02\n" +
+	"\x0farchive_missing\x18\x12 \x01(\tR\x0earchiveMissing\x12\x1f\n" +
+	"\vca_rotation\x18\x13 \x01(\tR\n" +
+	"caRotation\"\x92\x02\n" +
 	"\bRestored\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x122\n" +
 	"\x06backup\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06backup\x12\x1b\n" +
