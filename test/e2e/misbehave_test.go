@@ -22,10 +22,11 @@ func misbehaving() map[string]func(*site) {
 }
 
 // signalsToInit: no signal from inside a job ends or stops the process that holds its containers.
+// That process forwards TERM and HUP to the script, which therefore ignores them.
 func signalsToInit(s *site) {
 	s.needsContainers("a process namespace for each task")
 	for _, as := range []account{alice, tester} {
-		id := s.gsubmit(as, s.script("for s in KILL STOP TERM HUP; do kill -$s 1; done; kill -KILL -1; exit 7"))
+		id := s.gsubmit(as, s.script("trap '' TERM HUP; for s in KILL STOP TERM HUP; do kill -$s 1; done; kill -KILL -1; exit 7"))
 		if job := s.ends(id, "FAILED"); job.ExitCode != 7 || job.Attempt != 1 {
 			s.t.Errorf("user %d: exit %d:%d in attempt %d, want 7 in the first", as, job.ExitCode, job.ExitSignal, job.Attempt)
 		}
