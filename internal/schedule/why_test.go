@@ -186,7 +186,7 @@ func TestWhyAnAttemptFailed(t *testing.T) {
 
 // TestWhyNamesTheRestartLimit explains a job that failures of the cluster held.
 func TestWhyNamesTheRestartLimit(t *testing.T) {
-	const detail = "failure 6 of the cluster, max_restarts is 5; attempt 9: node a1: no answer from the node"
+	const detail = "cluster failure 6 exceeds max_restarts = 5; attempt 9: node a1: no answer from the node"
 	snap := draw(t, "node a1 gpus=8\njob 10 gpus=1")
 	job := *snap.Pending[0]
 	job.Hold, job.Reason, job.Detail = cluster.HeldByAdmin, cluster.ReasonRequeueLimit, detail

@@ -261,7 +261,7 @@ func TestAnIdentityEndsWhereTheNodeNeverSaysSo(t *testing.T) {
 	must(t, err)
 	must(t, ask()) // its processes may still end in order
 	clock.by.Store(int64(62 * time.Second))
-	denied(t, "an attempt that was cancelled", ask(), "its identity ended with it")
+	denied(t, "an attempt that was cancelled", ask(), "its identity is no longer valid")
 }
 
 // TestOneUserLeavesOutputsToOthers: a node reads a bounded number of outputs, of which no user takes all.

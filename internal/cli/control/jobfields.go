@@ -110,7 +110,7 @@ func setWords(r *greylagv1.UpdateRequest, name, value string, bad func(string) e
 	if err != nil {
 		return bad("not a list of " + map[bool]string{true: "nodes", false: "features"}[name == "reqnodelist"])
 	}
-	words := &greylagv1.Words{All: list}
+	words := &greylagv1.StringList{All: list}
 	if name == "reqnodelist" {
 		r.NodeList = words
 	} else {

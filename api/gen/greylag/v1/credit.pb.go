@@ -1772,7 +1772,7 @@ type VerifiedJournal struct {
 	Fault   string                 `protobuf:"bytes,4,opt,name=fault,proto3" json:"fault,omitempty"`  // "" when it is whole
 	Wrong   uint64                 `protobuf:"varint,5,opt,name=wrong,proto3" json:"wrong,omitempty"` // number of the first wrong entry; 0 when none is, or balances differ
 	// Entries before this number were left out of the backup that the cluster was restored
-	// from; 0: none. The chain is checked from here on, balances are not recomputed.
+	// from; 0: none. The chain is checked from here on; balances are not recomputed.
 	First         uint64 `protobuf:"varint,6,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

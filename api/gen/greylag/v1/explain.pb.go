@@ -536,7 +536,7 @@ type Awaited struct {
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Silent        *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=silent,proto3" json:"silent,omitempty"`                     // since when it does not answer; absent when it does
 	GivenUp       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`    // about when it is taken for lost unless it answers
-	WaitsFor      string                 `protobuf:"bytes,4,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // what the start of the task waits for, in the node's words; "" for nothing known
+	WaitsFor      string                 `protobuf:"bytes,4,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // what the start of the task waits for, as reported by the node; empty if unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -336,9 +336,9 @@ type Request struct {
 	Licences   []*Licence           `protobuf:"bytes,18,rep,name=licences,proto3" json:"licences,omitempty"`
 	MaxPrice   int64                `protobuf:"varint,19,opt,name=max_price,json=maxPrice,proto3" json:"max_price,omitempty"` // micro-credits for an hour of each GPU at most; 0: any
 	Regions    []string             `protobuf:"bytes,20,rep,name=regions,proto3" json:"regions,omitempty"`                    // only nodes of these
-	// Where its memory comes from. "": the sizes above, or a default where there are none. "all":
+	// Source of the job's memory. "": the sizes above, or a default if there are none. "all":
 	// all memory of each node (--mem=0). Only in answers: "share": each node's memory divided by
-	// its GPUs, or of a job without GPUs by its CPUs; "partition": the sizes above are the
+	// its GPUs, or by its CPUs for a job without GPUs; "partition": the sizes above are the
 	// partition's defaults.
 	Memory        string `protobuf:"bytes,21,opt,name=memory,proto3" json:"memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -690,7 +690,7 @@ type Job struct {
 	SetAside      int64                  `protobuf:"varint,49,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`               // micro-credits that are set aside for it now; told of single jobs only
 	FundedUntil   *timestamppb.Timestamp `protobuf:"bytes,50,opt,name=funded_until,json=fundedUntil,proto3" json:"funded_until,omitempty"`       // how long they last, while it runs
 	PaidIn        []string               `protobuf:"bytes,51,rep,name=paid_in,json=paidIn,proto3" json:"paid_in,omitempty"`                      // the only partitions that they pay for, where those are not all; while it waits
-	RestartCauses *RestartCauses         `protobuf:"bytes,52,opt,name=restart_causes,json=restartCauses,proto3" json:"restart_causes,omitempty"` // of restarts; absent: none was counted
+	RestartCauses *RestartCauses         `protobuf:"bytes,52,opt,name=restart_causes,json=restartCauses,proto3" json:"restart_causes,omitempty"` // restarts by cause; absent: none was counted
 	Command       string                 `protobuf:"bytes,53,opt,name=command,proto3" json:"command,omitempty"`                                  // the script's absolute path or the command of --wrap; without args
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2475,12 +2475,12 @@ type UpdateRequest struct {
 	Nodes         *int32                 `protobuf:"varint,16,opt,name=nodes,proto3,oneof" json:"nodes,omitempty"`
 	GpusPerNode   *int32                 `protobuf:"varint,17,opt,name=gpus_per_node,json=gpusPerNode,proto3,oneof" json:"gpus_per_node,omitempty"`
 	Gpus          *int32                 `protobuf:"varint,18,opt,name=gpus,proto3,oneof" json:"gpus,omitempty"`
-	TimeLimitBy   *durationpb.Duration   `protobuf:"bytes,19,opt,name=time_limit_by,json=timeLimitBy,proto3" json:"time_limit_by,omitempty"`     // longer, or below 0 shorter, than it is; not together with time_limit
-	MemPerNode    *int64                 `protobuf:"varint,20,opt,name=mem_per_node,json=memPerNode,proto3,oneof" json:"mem_per_node,omitempty"` // bytes; each of the three replaces the others
+	TimeLimitBy   *durationpb.Duration   `protobuf:"bytes,19,opt,name=time_limit_by,json=timeLimitBy,proto3" json:"time_limit_by,omitempty"`     // change of the time limit, negative to shorten it; not together with time_limit
+	MemPerNode    *int64                 `protobuf:"varint,20,opt,name=mem_per_node,json=memPerNode,proto3,oneof" json:"mem_per_node,omitempty"` // bytes; setting one of the three clears the others
 	MemPerCpu     *int64                 `protobuf:"varint,21,opt,name=mem_per_cpu,json=memPerCpu,proto3,oneof" json:"mem_per_cpu,omitempty"`
 	MemPerGpu     *int64                 `protobuf:"varint,22,opt,name=mem_per_gpu,json=memPerGpu,proto3,oneof" json:"mem_per_gpu,omitempty"`
-	NodeList      *Words                 `protobuf:"bytes,23,opt,name=node_list,json=nodeList,proto3" json:"node_list,omitempty"` // instead of the nodes that were asked for; empty for any
-	Features      *Words                 `protobuf:"bytes,24,opt,name=features,proto3" json:"features,omitempty"`                 // instead of the features that were asked for; empty for none
+	NodeList      *StringList            `protobuf:"bytes,23,opt,name=node_list,json=nodeList,proto3" json:"node_list,omitempty"` // replaces the requested nodes; empty for any
+	Features      *StringList            `protobuf:"bytes,24,opt,name=features,proto3" json:"features,omitempty"`                 // replaces the requested features; empty for none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2669,42 +2669,42 @@ func (x *UpdateRequest) GetMemPerGpu() int64 {
 	return 0
 }
 
-func (x *UpdateRequest) GetNodeList() *Words {
+func (x *UpdateRequest) GetNodeList() *StringList {
 	if x != nil {
 		return x.NodeList
 	}
 	return nil
 }
 
-func (x *UpdateRequest) GetFeatures() *Words {
+func (x *UpdateRequest) GetFeatures() *StringList {
 	if x != nil {
 		return x.Features
 	}
 	return nil
 }
 
-// Words is a list that can be absent.
-type Words struct {
+// StringList is a list that can be absent.
+type StringList struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	All           []string               `protobuf:"bytes,1,rep,name=all,proto3" json:"all,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Words) Reset() {
-	*x = Words{}
+func (x *StringList) Reset() {
+	*x = StringList{}
 	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Words) String() string {
+func (x *StringList) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Words) ProtoMessage() {}
+func (*StringList) ProtoMessage() {}
 
-func (x *Words) ProtoReflect() protoreflect.Message {
+func (x *StringList) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2716,12 +2716,12 @@ func (x *Words) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Words.ProtoReflect.Descriptor instead.
-func (*Words) Descriptor() ([]byte, []int) {
+// Deprecated: Use StringList.ProtoReflect.Descriptor instead.
+func (*StringList) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
-func (x *Words) GetAll() []string {
+func (x *StringList) GetAll() []string {
 	if x != nil {
 		return x.All
 	}
@@ -3323,7 +3323,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\x12\x1b\n" +
 	"\tset_aside\x18\a \x01(\x03R\bsetAside\x12\x1a\n" +
 	"\bwarnings\x18\b \x03(\tR\bwarnings\x12%\n" +
-	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xe3\b\n" +
+	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xed\b\n" +
 	"\rUpdateRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
@@ -3352,9 +3352,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\fmem_per_node\x18\x14 \x01(\x03H\vR\n" +
 	"memPerNode\x88\x01\x01\x12#\n" +
 	"\vmem_per_cpu\x18\x15 \x01(\x03H\fR\tmemPerCpu\x88\x01\x01\x12#\n" +
-	"\vmem_per_gpu\x18\x16 \x01(\x03H\rR\tmemPerGpu\x88\x01\x01\x12.\n" +
-	"\tnode_list\x18\x17 \x01(\v2\x11.greylag.v1.WordsR\bnodeList\x12-\n" +
-	"\bfeatures\x18\x18 \x01(\v2\x11.greylag.v1.WordsR\bfeaturesB\f\n" +
+	"\vmem_per_gpu\x18\x16 \x01(\x03H\rR\tmemPerGpu\x88\x01\x01\x123\n" +
+	"\tnode_list\x18\x17 \x01(\v2\x16.greylag.v1.StringListR\bnodeList\x122\n" +
+	"\bfeatures\x18\x18 \x01(\v2\x16.greylag.v1.StringListR\bfeaturesB\f\n" +
 	"\n" +
 	"_partitionB\x06\n" +
 	"\x04_qosB\a\n" +
@@ -3371,8 +3371,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05_gpusB\x0f\n" +
 	"\r_mem_per_nodeB\x0e\n" +
 	"\f_mem_per_cpuB\x0e\n" +
-	"\f_mem_per_gpu\"\x19\n" +
-	"\x05Words\x12\x10\n" +
+	"\f_mem_per_gpu\"\x1e\n" +
+	"\n" +
+	"StringList\x12\x10\n" +
 	"\x03all\x18\x01 \x03(\tR\x03all\"8\n" +
 	"\fDependencies\x12(\n" +
 	"\x03all\x18\x01 \x03(\v2\x16.greylag.v1.DependencyR\x03all\"W\n" +
@@ -3448,7 +3449,7 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*Outcome)(nil),               // 22: greylag.v1.Outcome
 	(*ForecastResponse)(nil),      // 23: greylag.v1.ForecastResponse
 	(*UpdateRequest)(nil),         // 24: greylag.v1.UpdateRequest
-	(*Words)(nil),                 // 25: greylag.v1.Words
+	(*StringList)(nil),            // 25: greylag.v1.StringList
 	(*Dependencies)(nil),          // 26: greylag.v1.Dependencies
 	(*UpdateResponse)(nil),        // 27: greylag.v1.UpdateResponse
 	(*ScriptRequest)(nil),         // 28: greylag.v1.ScriptRequest
@@ -3507,8 +3508,8 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	33, // 45: greylag.v1.UpdateRequest.deadline:type_name -> google.protobuf.Timestamp
 	26, // 46: greylag.v1.UpdateRequest.depends:type_name -> greylag.v1.Dependencies
 	32, // 47: greylag.v1.UpdateRequest.time_limit_by:type_name -> google.protobuf.Duration
-	25, // 48: greylag.v1.UpdateRequest.node_list:type_name -> greylag.v1.Words
-	25, // 49: greylag.v1.UpdateRequest.features:type_name -> greylag.v1.Words
+	25, // 48: greylag.v1.UpdateRequest.node_list:type_name -> greylag.v1.StringList
+	25, // 49: greylag.v1.UpdateRequest.features:type_name -> greylag.v1.StringList
 	3,  // 50: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
 	22, // 51: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
 	8,  // 52: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest

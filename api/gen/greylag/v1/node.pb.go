@@ -136,7 +136,7 @@ type RegisterRequest struct {
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	Runtime       string                 `protobuf:"bytes,7,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	Fault         string                 `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`
-	Clock         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=clock,proto3" json:"clock,omitempty"` // the node's, when it asked; older by as long as the request waited for a leader
+	Clock         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=clock,proto3" json:"clock,omitempty"` // the node's time when it sent the request, which may have waited for a leader since
 	Region        string                 `protobuf:"bytes,10,opt,name=region,proto3" json:"region,omitempty"`
 	Tasks         int32                  `protobuf:"varint,11,opt,name=tasks,proto3" json:"tasks,omitempty"` // on the node and not cleared away: nobody's, where the node is not known in this life
 	unknownFields protoimpl.UnknownFields
@@ -254,7 +254,7 @@ type RegisterResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Cluster       string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Clock         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=clock,proto3" json:"clock,omitempty"` // the controller's, when it answered
+	Clock         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=clock,proto3" json:"clock,omitempty"` // the controller's time when it answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -465,11 +465,11 @@ type WantedTask struct {
 	GpusPerNode  int32                  `protobuf:"varint,38,opt,name=gpus_per_node,json=gpusPerNode,proto3" json:"gpus_per_node,omitempty"` // of the request; 0 where it has GPUs in all, or none
 	MemPerCpu    int64                  `protobuf:"varint,39,opt,name=mem_per_cpu,json=memPerCpu,proto3" json:"mem_per_cpu,omitempty"`       // bytes, of the request or the partition's default
 	MemPerGpu    int64                  `protobuf:"varint,40,opt,name=mem_per_gpu,json=memPerGpu,proto3" json:"mem_per_gpu,omitempty"`
-	// The log index that granted the attempt, never used twice: with job and attempt it
-	// names the task, also after the cluster was restored from a backup.
+	// The log index that granted the attempt. It is never used twice: with job and attempt it
+	// identifies the task, also after the cluster was restored from a backup.
 	Granted uint64 `protobuf:"varint,41,opt,name=granted,proto3" json:"granted,omitempty"`
-	// With stop: "cancelled", or what the stop is due to, such as "TIME LIMIT", for the task's own
-	// output. Empty where the job ended by itself.
+	// With stop: "cancelled", or the cause of the stop, such as "TIME LIMIT", for the task's own
+	// output. Empty if the job ended by itself.
 	StopReason    string `protobuf:"bytes,42,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1079,7 +1079,7 @@ type ReportedTask struct {
 	GpuKnownMs         int64                `protobuf:"varint,14,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"`
 	GpuMemoryPeakBytes *int64               `protobuf:"varint,15,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
 	UserTime           *durationpb.Duration `protobuf:"bytes,16,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // of cpu_time
-	Granted            uint64               `protobuf:"varint,17,opt,name=granted,proto3" json:"granted,omitempty"`                  // of the WantedTask; 0 where the node has no record of it
+	Granted            uint64               `protobuf:"varint,17,opt,name=granted,proto3" json:"granted,omitempty"`                  // of the WantedTask; 0 if the node has no record of it
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }

@@ -105,7 +105,7 @@ type ReportHead struct {
 	// What of its history the controller lacks: the rows are too few, and another one may
 	// have all. Empty when it has everything.
 	Incomplete string `protobuf:"bytes,8,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
-	// From when on there is history, where a restore from a backup left out what is older and
+	// Start of the history, if the cluster was restored from a backup without older history and
 	// the periods begin before it.
 	Since         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
