@@ -21,7 +21,7 @@ import (
 // every change of either: another encoding of what a digest covers (TestDigestVersion tells),
 // another rule (TestRules tells). Replicas of two versions, in the middle of an upgrade, then
 // do not compare their digests.
-const DigestVersion = 8
+const DigestVersion = 9
 
 const (
 	hashMeta byte = iota + 1
