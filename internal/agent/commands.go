@@ -16,7 +16,7 @@ func attemptOf(id reconcile.ID) auth.Attempt {
 }
 
 // addCommands gives a task the socket through which commands inside it reach the controllers. A task
-// whose socket cannot be opened runs without.
+// whose socket cannot be opened runs without one.
 func (a *Agent) addCommands(spec *tasks.Spec, l *launch) {
 	if a.cfg.Sockets == nil {
 		return
@@ -41,8 +41,8 @@ func (a *Agent) addCommands(spec *tasks.Spec, l *launch) {
 	}
 }
 
-// reopenSockets serves the tasks that run since before this daemon started, and removes what an
-// earlier one left of others.
+// reopenSockets serves the tasks that were running when this daemon started, and removes the sockets
+// that an earlier daemon left of other tasks.
 func (a *Agent) reopenSockets() {
 	if a.cfg.Sockets == nil {
 		return
@@ -56,8 +56,8 @@ func (a *Agent) reopenSockets() {
 	}
 }
 
-// reopenSocket serves a task that runs. One without a specification is served once the controllers
-// have said whose it is.
+// reopenSocket serves a running task. A task without a specification is served once the controllers
+// have sent its owner.
 func (a *Agent) reopenSocket(t *task) {
 	if a.cfg.Sockets == nil || t.Phase != reconcile.Started || t.spec == nil || t.idle() {
 		return

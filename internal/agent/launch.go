@@ -25,7 +25,7 @@ const (
 	// as the runtime's daemon being upgraded; patience is how often, in all.
 	postponed = time.Second
 	patience  = 2 * time.Minute
-	// waitsAfter is how long a start takes before the controllers hear what it waits for.
+	// waitsAfter is how long a start takes before the node reports what it waits for.
 	waitsAfter = 2 * time.Second
 )
 
@@ -45,13 +45,13 @@ type launch struct {
 	ready   bool     // the runtime worked when last looked at
 	hook    *hook    // to be run first; nil for none
 
-	limit   time.Duration           // for what comes before the runtime's start, with all tries
-	lacking *atomic.Pointer[string] // what it waits for, as a sentence; the task's
-	asked   time.Time               // when the runtime was asked to start it
+	limit      time.Duration           // for what comes before the runtime's start, with all tries
+	waitingFor *atomic.Pointer[string] // what it waits for, as a sentence; the task's
+	asked      time.Time               // when the runtime was asked to start it
 }
 
-// lacks notes what the start waits for from now on.
-func (l *launch) lacks(what string) { l.lacking.Store(&what) }
+// setWaitingFor records what the start waits for from now on.
+func (l *launch) setWaitingFor(what string) { l.waitingFor.Store(&what) }
 
 // device is what a task is told of a GPU.
 type device struct {
@@ -131,7 +131,7 @@ func (a *Agent) endFailed(t *task, err error) {
 func (a *Agent) launchOf(t *task) (*launch, error) {
 	l := &launch{
 		id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: a.identity.Cluster,
-		cpus: t.CPUs, pinned: a.cfg.Device != nil, ready: a.faults["runtime"] == "", hook: a.hookOf(t), limit: a.cfg.LaunchTimeout, lacking: &t.lacking,
+		cpus: t.CPUs, pinned: a.cfg.Device != nil, ready: a.faults["runtime"] == "", hook: a.hookOf(t), limit: a.cfg.LaunchTimeout, waitingFor: &t.waitingFor,
 	}
 	if l.own == nil {
 		return nil, failed(cluster.NodeFault, "the task's allocation does not name this node")
@@ -150,7 +150,7 @@ func (a *Agent) launchOf(t *task) (*launch, error) {
 func (a *Agent) launch(ctx context.Context, l *launch) error {
 	spec, err := a.prepare(ctx, l)
 	if err == nil && !l.spec.GetIdle() {
-		l.lacks("other tasks are started first")
+		l.setWaitingFor("other tasks are started first")
 		select {
 		case a.slots <- struct{}{}:
 			defer func() { <-a.slots }()
@@ -161,7 +161,7 @@ func (a *Agent) launch(ctx context.Context, l *launch) error {
 	l.asked = time.Now()
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return failed(cluster.NodeFault, "not started within %s (launch_timeout): %s", l.limit, *l.lacking.Load())
+		return failed(cluster.NodeFault, "not started within %s (launch_timeout): %s", l.limit, *l.waitingFor.Load())
 	case err != nil || l.spec.GetIdle():
 		return err
 	}
@@ -176,7 +176,7 @@ func (a *Agent) launch(ctx context.Context, l *launch) error {
 func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err error) {
 	if !l.spec.GetIdle() {
 		if !l.ready {
-			l.lacks("the container runtime does not answer")
+			l.setWaitingFor("the container runtime does not answer")
 			if err := a.runtimeReady(ctx); err != nil {
 				return spec, fmt.Errorf("%w: %w", errPostpone, err)
 			}
@@ -186,14 +186,14 @@ func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err er
 			return spec, err
 		}
 	}
-	l.lacks("the prolog is still running")
+	l.setWaitingFor("the prolog is still running")
 	return spec, a.runHook(ctx, a.cfg.Prolog, l.hook)
 }
 
 // specify makes the runtime's description of the task.
 func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	w := l.spec
-	l.lacks("the job script has not been fetched yet")
+	l.setWaitingFor("the job script has not been fetched yet")
 	script, err := a.blob(ctx, w.GetScript())
 	if err != nil {
 		return tasks.Spec{}, err
@@ -223,7 +223,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	if w.GetImage() == "" {
 		return spec, nil
 	}
-	l.lacks("image " + w.GetImage() + " has not been pulled yet")
+	l.setWaitingFor("image " + w.GetImage() + " has not been pulled yet")
 	request := tasks.FetchRequest{Reference: w.GetImage(), Owner: spec.Owner, Logins: logins(spec.Env, account.home)}
 	spec.Image, err = a.image(ctx, l, request)
 	return spec, err
@@ -266,7 +266,7 @@ func (a *Agent) image(ctx context.Context, l *launch, request tasks.FetchRequest
 		case !errors.Is(err, tasks.ErrRegistry):
 			return "", failed(cluster.ImageFailed, "%v", err)
 		}
-		l.lacks(err.Error())
+		l.setWaitingFor(err.Error())
 		again := pause/2 + rand.N(pause/2) // not all nodes of a job at once
 		a.log.Warn("image waits", "job", l.id.Job, "attempt", l.id.Attempt, "error", err, "again", again)
 		select {

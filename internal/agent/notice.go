@@ -14,8 +14,8 @@ import (
 // system that does not answer.
 const noticeTimeout = 2 * time.Second
 
-// stopNotice returns the line for the output of a task that is stopped, in the form of slurmstepd, or
-// "" for none. w is the newest that the controllers said of it.
+// stopNotice returns the line for the output of a task that is stopped, in the format of slurmstepd, or
+// "" for none. w is the newest version of the task that the controllers sent.
 func stopNotice(w *greylagv1.WantedTask, node string, now time.Time) string {
 	reason := w.GetStopReason()
 	switch reason {
@@ -36,9 +36,9 @@ func memoryNotice(w *greylagv1.WantedTask, exit tasks.Exit) string {
 		max(exit.OOMKills, 1), w.GetRef())
 }
 
-// notify appends a line to the error output of a task, or to its output where that has both. It opens
-// the file as the user, makes none, and writes to regular files only. What fails is not worth a
-// message: the state of the job says the same.
+// notify appends a line to the error output of a task, or to its output if that holds both. It opens
+// the file as the user, creates none, and writes to regular files only. Errors are ignored: the state
+// of the job has the same information.
 func (a *Agent) notify(ctx context.Context, w *greylagv1.WantedTask, line string) {
 	if line == "" || w == nil || w.GetIdle() {
 		return

@@ -78,8 +78,8 @@ func (a *Agent) converse(ctx context.Context) {
 	}
 }
 
-// noSession returns what the log says of a failed session: why, which addresses were dialed, where
-// they are set, and when the next attempt is.
+// noSession returns the log fields of a failed session: the error, the addresses that were dialed,
+// the file that sets them, and the pause before the next attempt.
 func (a *Agent) noSession(err error, pause time.Duration) []any {
 	about := []any{"error", err}
 	if a.cfg.Controllers != nil {
@@ -141,12 +141,12 @@ func (a *Agent) register(ctx context.Context) (epoch, told uint64, err error) {
 	return response.GetEpoch(), told, failed
 }
 
-// clockTolerance is by how much a node's clock may differ from the controllers'.
+// clockTolerance is the tolerated difference between a node's clock and the controllers'.
 const clockTolerance = 5 * time.Second
 
-// clockOffset returns by how much the clock of this node is ahead of a controller's at least,
-// which read at between a question and its answer; negative where it is behind. However long
-// the answer took, a clock that is right gives 0.
+// clockOffset returns the least possible lead of this node's clock over a controller's, which read
+// at between a request and its answer; it is negative if this clock is behind. A correct clock
+// gives 0, however long the answer took.
 func clockOffset(asked, answered, at time.Time) time.Duration {
 	switch {
 	case at.Before(asked):

@@ -20,21 +20,21 @@ type wantedTasks map[reconcile.ID]*greylagv1.WantedTask
 // task is a record and what is being done about it. Only the loop changes it.
 type task struct {
 	*taskdb.Task
-	spec      *greylagv1.WantedTask // as accepted; nil for one found without a record
-	work      reconcile.Work
-	notBefore cluster.Instant
-	killed    cluster.Instant
-	kills     int                    // how often SIGKILL was sent
-	tries     int                    // of clearing it away
-	waiting   time.Time              // since when it is to be started; zero: it was not tried
-	postponed string                 // why its start did not begin when it was tried last
-	lacking   atomic.Pointer[string] // what the start under way waits for; set by its worker
-	watched   bool
-	met       time.Time          // when this process first had it
-	ran       time.Duration      // since then, until it ended
-	gauged    time.Time          // up to when it was looked at how busy its GPUs are
-	abandon   context.CancelFunc // of the start under way
-	over      chan struct{}      // closed when it has ended
+	spec       *greylagv1.WantedTask // as accepted; nil for one found without a record
+	work       reconcile.Work
+	notBefore  cluster.Instant
+	killed     cluster.Instant
+	kills      int                    // how often SIGKILL was sent
+	tries      int                    // of clearing it away
+	waiting    time.Time              // since when it is to be started; zero: it was not tried
+	postponed  string                 // why its start did not begin when it was tried last
+	waitingFor atomic.Pointer[string] // what the start under way waits for; set by its worker
+	watched    bool
+	met        time.Time          // when this process first had it
+	ran        time.Duration      // since then, until it ended
+	gauged     time.Time          // up to when it was looked at how busy its GPUs are
+	abandon    context.CancelFunc // of the start under way
+	over       chan struct{}      // closed when it has ended
 }
 
 // newTask takes a record; spec is nil where the record has none.
@@ -122,18 +122,18 @@ func wantedSet(message *greylagv1.WantedResponse) (*reconcile.Set, wantedTasks) 
 	return set, specs
 }
 
-// waitsFor returns what the start of the task waits for; "" where it does not wait for long.
+// waitsFor returns what the start of the task waits for; "" if it has not waited for long.
 // What a start lacked that did not begin is kept until another one lacks something else, so
 // that the text does not alternate with the steps of each try.
 func (t *task) waitsFor(now time.Time) string {
-	lacking := t.lacking.Load()
+	waitingFor := t.waitingFor.Load()
 	switch {
 	case t.waiting.IsZero() || now.Sub(t.waiting) < waitsAfter:
 		return ""
 	case t.postponed != "":
 		return t.postponed
-	case lacking != nil:
-		return *lacking
+	case waitingFor != nil:
+		return *waitingFor
 	}
 	return ""
 }

@@ -147,9 +147,9 @@ func (a *Archive) open() (err error) {
 	return nil
 }
 
-// checkSize refuses a file that was cut short. bbolt maps the file into memory, and
-// the kernel ends a process that reads a map beyond the file. An empty file is new;
-// one that lacks its newest transaction is brought up to date like one that was away.
+// checkSize refuses a truncated file. bbolt maps the file into memory, and the kernel
+// ends a process that reads a map beyond the end of the file. An empty file is new; one
+// that lacks its newest transaction is filled like that of a controller that was down.
 func (a *Archive) checkSize() error {
 	if info, err := os.Stat(a.path); err != nil || info.Size() == 0 {
 		return nil // bbolt makes the file, or says why it cannot

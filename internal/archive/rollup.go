@@ -82,7 +82,7 @@ func fold(tx *bolt.Tx) (more bool, err error) {
 		}
 		seq++
 	}
-	if k == nil { // those that there are no records of exist nowhere (StartAt)
+	if k == nil { // jobs without records exist nowhere (StartAt)
 		seq = last + 1
 	}
 	sums := byDays(cells) // before what is kept is added to the cells

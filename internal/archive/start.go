@@ -9,7 +9,7 @@ import (
 // BlobOf is a content with its digest.
 func BlobOf(content []byte) Blob { return Blob{sha256.Sum256(content), content} }
 
-// StartAt says that records before number first exist nowhere: they are no gap.
+// StartAt records that no controller has records before number first: they are no gap.
 func (a *Archive) StartAt(first uint64) error {
 	return a.startAt(first, bucketGaps, keySeq)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// AttemptHeader is in calls that a node passes on for the commands inside a job. Its value is
-// Attempt.String. It counts only with the certificate of a node.
+// AttemptHeader is the header of calls that a node forwards for the commands inside a job. Its value
+// is Attempt.String. It is accepted only with the certificate of a node.
 const AttemptHeader = "Greylag-Attempt"
 
-// ErrAttemptEnded marks a call for an attempt that runs no longer.
+// ErrAttemptEnded marks a call for an attempt that is no longer running.
 var ErrAttemptEnded = errors.New("its identity is no longer valid")
 
 // Attempt is one run of a job, as the identity of the commands inside it.
@@ -38,9 +38,9 @@ func ParseAttempt(text string) (Attempt, error) {
 	return a, nil
 }
 
-// OwnerOf returns the user for whom a call counts that node passes on for attempt a of job j, which
-// is nil where the cluster does not have the job. The attempt must run on that node now: else the
-// error wraps ErrAttemptEnded, or ErrDenied where it never ran there.
+// OwnerOf returns the user in whose name a call is made that node forwards for attempt a of job j,
+// which is nil if the cluster does not have the job. The attempt must be running on that node:
+// otherwise the error wraps ErrAttemptEnded, or ErrDenied if it never ran there.
 func (a Attempt) OwnerOf(j *cluster.Job, node string) (Identity, error) {
 	ended := &Error{
 		fmt.Errorf("attempt %d of job %d has ended; %w", a.Number, a.Job, ErrAttemptEnded),

@@ -20,19 +20,18 @@ const SocketFile = "socket"
 // maxJobConns bounds the connections that the commands of one task hold. Others wait.
 const maxJobConns = 64
 
-// errNotOwner refuses a process of a user who is not the job's.
+// errNotOwner refuses a process of another user than the job's.
 var errNotOwner = errors.New("this socket accepts only processes of the job's user")
 
-// AttemptForwarder passes the calls of commands inside jobs on to the controllers.
+// AttemptForwarder forwards the calls of commands inside jobs to the controllers.
 type AttemptForwarder interface {
 	// ForwardFor answers a call with a controller's answer to it, in the name of an attempt of a user.
 	ForwardFor(w http.ResponseWriter, request *http.Request, a Attempt, uid uint32)
 }
 
 // JobSockets serves one Unix socket for each task of a node. Commands inside the task make their
-// calls on it. It answers only processes of the task's user, and passes on what they call in the name
-// of the attempt. Whether the attempt still runs is the controllers' to check. Safe for concurrent
-// use.
+// calls on it. It answers only processes of the task's user, and forwards their calls in the name of
+// the attempt. The controllers check whether the attempt is still running. Safe for concurrent use.
 type JobSockets struct {
 	dir     string
 	calls   AttemptForwarder
@@ -77,7 +76,7 @@ func (s *JobSockets) Open(a Attempt, uid uint32) (folder string, err error) {
 	return folder, nil
 }
 
-// Close ends the socket of an attempt with all its connections, and removes its folder.
+// Close closes the socket of an attempt with all its connections, and removes its folder.
 func (s *JobSockets) Close(a Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,10 +84,10 @@ func (s *JobSockets) Close(a Attempt) {
 		j.server.Close()
 		delete(s.open, a)
 	}
-	_ = os.RemoveAll(filepath.Join(s.dir, a.String())) // what stays is removed by RemoveOthers
+	_ = os.RemoveAll(filepath.Join(s.dir, a.String())) // RemoveOthers removes what is left
 }
 
-// RemoveOthers removes the folders of attempts that keep does not know.
+// RemoveOthers removes the folders of attempts for which keep returns false.
 func (s *JobSockets) RemoveOthers(keep func(Attempt) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +99,7 @@ func (s *JobSockets) RemoveOthers(keep func(Attempt) bool) {
 	}
 }
 
-// Stop ends all sockets and leaves their folders to the next daemon.
+// Stop closes all sockets and leaves their folders to the next daemon.
 func (s *JobSockets) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +142,7 @@ type jobSocket struct {
 	server  *http.Server
 }
 
-// ServeHTTP passes one call on.
+// ServeHTTP forwards one call.
 func (j *jobSocket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user, known := r.Context().Value(peerKey{}).(peerUser)
 	switch {

@@ -21,10 +21,10 @@ type Forwarder interface {
 	Forward(w http.ResponseWriter, request *http.Request, token string)
 }
 
-// HintHeader says what to do about an error, in one line.
+// HintHeader is the header with the hint of an error, in one line.
 const HintHeader = "Greylag-Hint"
 
-// RefuseRelay answers a call that gauthd, or the daemon of a node, does not pass on.
+// RefuseRelay answers a call that gauthd or gnoded does not forward.
 func RefuseRelay(w http.ResponseWriter, status int, why error) {
 	w.Header().Set(RelayHeader, "refused")
 	var hinted interface{ Hint() string }

@@ -1,11 +1,11 @@
 // Package boltcheck checks a bbolt file before bbolt opens it.
 //
-// bbolt maps its file into memory and trusts the pages. A file that was cut short
-// or has wrong bits ends the process: by SIGBUS, or by a panic in a goroutine of
-// bbolt that no caller can recover. Tree reads every page header, element and key
-// with bounds and reports the first contradiction. It covers what bbolt's own scan
-// of the tree panics over, and every offset that bbolt follows later. Values are not
-// checked: their owners keep checksums.
+// bbolt maps its file into memory and trusts the pages. A truncated or corrupt file
+// ends the process: by SIGBUS, or by a panic in a goroutine of bbolt that no caller
+// can recover. Tree reads every page header, element and key with bounds checks and
+// reports the first inconsistency. It covers everything on which bbolt's own scan of
+// the tree panics, and every offset that bbolt follows later. Values are not checked:
+// their owners keep checksums.
 //
 // The package never writes, and takes bbolt's file lock (shared) while it reads.
 package boltcheck
@@ -30,7 +30,7 @@ var (
 )
 
 const (
-	// lockTime is how long a check waits for a process that is about to end.
+	// lockTime is how long a check waits for the lock of a process that is about to exit.
 	lockTime  = time.Second
 	lockRetry = 20 * time.Millisecond
 )

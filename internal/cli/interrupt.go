@@ -13,10 +13,10 @@ import (
 // farewell is how long an interrupted command has for its last words.
 const farewell = time.Second
 
-// termTime is how long a command inside a job may go on after SIGTERM. The signal comes to every
-// process of a job that is to stop, also to the command that asked for this, which must still get
-// its answer.
-const termTime = 2 * time.Second
+// termGrace is how long a command inside a job may continue after SIGTERM. Every process of a job
+// that is stopped gets the signal, including the command that requested the stop, which must still
+// get its answer.
+const termGrace = 2 * time.Second
 
 // Interruptible runs a command until it returns its exit status, with a context that
 // Ctrl-C and SIGTERM end. One that waits for a terminal or a pipe does not see that
@@ -41,7 +41,7 @@ func Interruptible(run func(context.Context) int) int {
 }
 
 // untilInterrupted returns a context that Ctrl-C and SIGTERM end; inside a job SIGTERM ends it
-// termTime later.
+// termGrace later.
 func untilInterrupted(inJob bool) (context.Context, context.CancelFunc) {
 	if !inJob {
 		return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -53,7 +53,7 @@ func untilInterrupted(inJob bool) (context.Context, context.CancelFunc) {
 	go func() {
 		select {
 		case <-term:
-			time.AfterFunc(termTime, cancel)
+			time.AfterFunc(termGrace, cancel)
 		case <-ctx.Done():
 		}
 	}()

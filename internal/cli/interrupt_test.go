@@ -55,7 +55,7 @@ func TestTermInsideAJob(t *testing.T) {
 			select {
 			case <-ctx.Done():
 				return int(Interrupted)
-			case <-time.After(termTime / 10):
+			case <-time.After(termGrace / 10):
 				return 7
 			}
 		},

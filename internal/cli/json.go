@@ -240,7 +240,7 @@ func writeJobsJSON(out *bufio.Writer, jobs []*greylagv1.Job, of func(*greylagv1.
 }
 
 // OutputPath returns the file that a job writes, on its first node. The node's name stays a pattern until the job
-// starts. Where every node writes, what differs between them stays as it is.
+// starts. If every node writes, words that differ between nodes are not expanded.
 func OutputPath(j *greylagv1.Job, pattern string) string {
 	if pattern == "" {
 		return ""

@@ -34,8 +34,8 @@ type outcomeJSON struct {
 // tooLate is the code of a change to a job that had ended already.
 const tooLate = "failed_precondition"
 
-// Outcomes tells what a change did to each job, elements of an array to which the same happened in
-// one line. The error carries the exit status: that of the failures if they agree, else Failed.
+// Outcomes prints the result of a change for each job; elements of an array with the same result
+// share one line. The error carries the exit status: that of the failures if they agree, else Failed.
 func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) error {
 	all := []outcomeJSON{} // [] in JSON, not null
 	status := OK
@@ -83,7 +83,7 @@ func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) er
 	return Exit(status)
 }
 
-// sameOutcome is a job, or the elements of an array to which the same happened.
+// sameOutcome is a job, or the elements of an array with the same result.
 type sameOutcome struct {
 	first   *greylagv1.Outcome
 	array   string // the array's id; "" for a single job

@@ -128,7 +128,7 @@ func QOSNames(ctx context.Context, c Cluster) (names []string) {
 	return names
 }
 
-// OpenQOS returns the names of the QOS that need no grant; nil where the policy cannot be had.
+// OpenQOS returns the names of the QOS that need no grant; nil if the policy cannot be fetched.
 func OpenQOS(ctx context.Context, c Cluster) (names []string) {
 	for _, q := range policyQOS(ctx, c) {
 		if q.Open {

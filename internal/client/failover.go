@@ -28,7 +28,7 @@ const (
 	// up, and once all were asked so, longer than a controller waits for a leader.
 	// Asking again is harmless: the bytes and so the request id are the same.
 	firstTimeout, attemptTimeout = 2 * time.Second, 8 * time.Second
-	// shortest is the least time of an attempt that the caller's deadline cuts short.
+	// shortest is the minimum time of an attempt that the caller's deadline limits.
 	shortest = 100 * time.Millisecond
 	// The pause after every controller has failed, doubled from the first to the last.
 	firstPause, mostPause = 50 * time.Millisecond, time.Second
@@ -48,7 +48,7 @@ type failover struct {
 	mu      sync.Mutex
 	made    *roads
 	refused error  // why the daemon behind socket did not pass the last call on; nil: it did
-	current string // the controller whose turn it is; "" before the first call
+	current string // the controller in use; "" before the first call
 	leader  string // told by a controller; asked first until it fails
 }
 
@@ -143,8 +143,8 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// limit returns how long a call is tried. Where the caller's deadline comes first, enough of it is
-// left to ask every controller how it is, so that the error names them.
+// limit returns how long a call is tried. If the caller's deadline comes first, limit leaves enough
+// of it to ask every controller for its status, so that the error names them.
 func (f *failover) limit(ctx context.Context) time.Duration {
 	deadline, set := ctx.Deadline()
 	if left := time.Until(deadline) - 2*surveyTime; set && left >= firstTimeout {
@@ -178,8 +178,8 @@ func (f *failover) target() string {
 	return f.turn()
 }
 
-// turn returns the controller whose turn it is: a random one at first, and where the present one
-// is no longer known. f.mu is held.
+// turn returns the controller to use: a random one at first, and when the current one is no longer
+// known. The caller holds f.mu.
 func (f *failover) turn() string {
 	all := f.controllers()
 	if !slices.Contains(all, f.current) {

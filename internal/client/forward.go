@@ -48,8 +48,8 @@ func NewForwarder(controllers *Known, config *tls.Config) *Forwarder {
 }
 
 // NewJobForwarder makes the Forwarder of a node, for the commands inside its jobs. They have no
-// other way to a controller: it takes requests of any size, and where no controller answers it says
-// of each why. config holds the node's certificate.
+// other connection to a controller: it accepts requests of any size, and if no controller answers,
+// the error names the reason of each. config holds the node's certificate.
 func NewJobForwarder(controllers *Known, config *tls.Config) *Forwarder {
 	f := NewForwarder(controllers, config)
 	f.large = &largePlaces{all: make(chan struct{}, maxLarge), users: make(map[uint32]*largePlace)}
@@ -64,12 +64,12 @@ func (f *Forwarder) Forward(w http.ResponseWriter, request *http.Request, token 
 	f.forward(w, request, 0, "Authorization", "Bearer "+token)
 }
 
-// ForwardFor is Forward in the name of an attempt of a user, which the certificate of its node proves.
+// ForwardFor is Forward in the name of an attempt of a user, authenticated by its node's certificate.
 func (f *Forwarder) ForwardFor(w http.ResponseWriter, request *http.Request, a auth.Attempt, uid uint32) {
 	f.forward(w, request, uid, auth.AttemptHeader, a.String())
 }
 
-// forward passes a call on with the header that says for whom.
+// forward forwards a call with the header that identifies the caller.
 func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, uid uint32, header, value string) {
 	body, release, err := f.read(w, request, uid)
 	if err != nil {
@@ -105,8 +105,8 @@ func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, uid ui
 	auth.RefuseRelay(w, http.StatusBadGateway, err)
 }
 
-// failure is why the last attempt failed. Commands inside jobs get what each controller says where
-// none leads, as a command on a login node does. nil leaves it to the answer of the attempt.
+// failure returns why the last attempt failed. If no controller leads, commands inside jobs get the
+// answer of each controller, as a command on a login node does. nil: use the attempt's own answer.
 func (f *Forwarder) failure(ctx context.Context, a *attempt) error {
 	silent := a.err != nil || a.response.Header.Get(CodeHeader) == CodeNoLeader
 	if f.large == nil || !silent || ctx.Err() != nil {

@@ -19,7 +19,7 @@ import (
 const nodeTarget = "gnoded"
 
 // dialNode makes a client for a command inside a job. All its calls go through the socket that the
-// node serves for the task: there is no other way, and no token.
+// node serves for the task, without a token.
 func dialNode(cfg config.Client) (*Client, error) {
 	if cfg.Direct {
 		return nil, &auth.Error{
@@ -32,7 +32,7 @@ func dialNode(cfg config.Client) (*Client, error) {
 	return c, nil
 }
 
-// refusal is why the node's daemon did not pass a call on.
+// refusal is the reason why gnoded did not forward a call.
 type refusal struct{ message, hint string }
 
 // Error is the reason.
@@ -44,8 +44,8 @@ func (r *refusal) Hint() string { return r.hint }
 // maxRefusal bounds the text of a refusal.
 const maxRefusal = 4 << 10
 
-// refusedByNode notes an attempt that the node's daemon did not pass on, or that did not reach it.
-// Where no controller answers, or the daemon is restarting, another attempt may succeed.
+// refusedByNode records an attempt that gnoded did not forward, or that did not reach it. If no
+// controller answers or gnoded is restarting, another attempt may succeed.
 func (f *failover) refusedByNode(a *attempt, response *http.Response, err error) *attempt {
 	why := &refusal{hint: "retry, since gnoded may be restarting; administrators: check journalctl -u gnoded on this node"}
 	switch {
@@ -54,7 +54,7 @@ func (f *failover) refusedByNode(a *attempt, response *http.Response, err error)
 	case err != nil:
 		why.message = fmt.Sprintf("gnoded on this node does not answer: %v", err)
 	default:
-		text, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusal)) // cut short it still says something
+		text, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusal)) // a truncated text is still useful
 		response.Body.Close()
 		why.message, why.hint = strings.TrimSpace(string(text)), response.Header.Get(auth.HintHeader)
 	}
@@ -74,7 +74,7 @@ func (f *failover) refusedByNode(a *attempt, response *http.Response, err error)
 	return a
 }
 
-// setRefused notes why the node's daemon did not pass the last call on; nil: it did.
+// setRefused records why gnoded did not forward the last call; nil: it did.
 func (f *failover) setRefused(why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

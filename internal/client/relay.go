@@ -55,7 +55,7 @@ func refusedByRelay(response *http.Response) bool {
 	return response.Header.Get(auth.RelayHeader) != ""
 }
 
-// notPassedOn notes an attempt that a daemon of this host did not pass on.
+// notPassedOn records an attempt that a daemon of this host did not forward.
 func (f *failover) notPassedOn(a *attempt, response *http.Response, err error) *attempt {
 	if f.socket != "" {
 		return f.refusedByNode(a, response, err)

@@ -46,8 +46,8 @@ func (r *roads) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.streams.RoundTrip(request)
 }
 
-// forLists returns the transport for a call that is passed on. Lists go over HTTP/1.1 too, since
-// one that stalls is the caller's to leave; streams without an end need the pings of HTTP/2.
+// forLists returns the transport for a forwarded call. Lists use HTTP/1.1 too, since the caller can
+// abandon one that stalls; endless streams need the pings of HTTP/2.
 func (r *roads) forLists(request *http.Request) http.RoundTripper {
 	if strings.HasSuffix(request.URL.Path, "/Stream") {
 		return r.calls
@@ -55,7 +55,7 @@ func (r *roads) forLists(request *http.Request) http.RoundTripper {
 	return r
 }
 
-// newNodeRoads leads to the socket of a task, on which its node passes calls on.
+// newNodeRoads returns the transport to the socket of a task, through which its node forwards calls.
 func newNodeRoads(socket string) *roads {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	road := &http.Transport{

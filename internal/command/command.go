@@ -149,7 +149,7 @@ type UpdateJobs struct {
 // knows of itself are read from Node.
 type RegisterNode struct {
 	Node cluster.Node
-	// Issued is when the certificate was issued by which the node proved itself.
+	// Issued is the issue time of the certificate with which the node authenticated.
 	Issued cluster.Instant
 }
 
@@ -243,7 +243,7 @@ type CreateToken struct {
 	Kind    TokenKind
 	Expires cluster.Instant
 	Name    string // of the host that may use it; "" for any unused name
-	Replace bool   // the name may be in use: its certificates so far are revoked
+	Replace bool   // the name may be in use; its existing certificates are revoked
 }
 
 // UseToken consumes a join token.

@@ -2,7 +2,7 @@ package command
 
 import "github.com/greylag/greylag/internal/codec"
 
-// RejoinHint is how the host of a removed controller becomes a controller under a new id.
+// RejoinHint describes how the host of a removed controller rejoins under a new id.
 const RejoinHint = "make a token with gctl cluster token --controller, empty the host's data_dir and pki_dir, and run there: gctl join TOKEN@CONTROLLER"
 
 // RecordMember records which host a member of the log is. It is refused for a retired
@@ -10,7 +10,7 @@ const RejoinHint = "make a token with gctl cluster token --controller, empty the
 type RecordMember struct {
 	Actor Actor
 	ID    string // of the member in the log
-	Name  string // of its host, in the certificate with which it proved itself
+	Name  string // of its host, from the certificate with which it authenticated
 }
 
 // RetireMember bars a member id permanently.

@@ -62,7 +62,7 @@ func LoadController(path string) (Controller, error) {
 	return loadController(path, optional)
 }
 
-// LoadControllerIfAny is LoadController, except that a named file may be absent too: it is yet to be written.
+// LoadControllerIfAny is LoadController, except that a named file need not exist yet.
 func LoadControllerIfAny(path string) (Controller, error) {
 	path, _ = pick(path, ControllerPath)
 	return loadController(path, true)

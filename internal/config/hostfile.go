@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// WriteFile replaces a file that any user may read. After a crash the old or the new one is there.
-// Missing folders are made, with mode 0755 whatever the umask.
+// WriteFile atomically replaces a file that any user may read. It creates missing folders with mode
+// 0755, regardless of the umask.
 func WriteFile(path, text string) error {
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
@@ -29,7 +29,7 @@ func WriteFile(path, text string) error {
 	return os.Rename(f.Name(), path)
 }
 
-// makeFolder makes a folder that any user may read; one that exists does not change.
+// makeFolder creates a folder that any user may read; an existing one does not change.
 func makeFolder(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -14,8 +14,8 @@ const (
 	ClientPath = "/etc/greylag/client.toml"
 	// ClientEnv names another file than ClientPath, for the client only.
 	ClientEnv = "GREYLAG_CONFIG"
-	// SocketEnv names the socket of the task inside a job. The commands use it and nothing that the
-	// file says of controllers, ca_file and auth_socket.
+	// SocketEnv is the variable with the path of the task's socket inside a job. The commands use it and
+	// ignore controllers, ca_file and auth_socket of the file.
 	SocketEnv  = "GREYLAG_SOCKET"
 	AuthSocket = "/run/greylag/auth.sock"
 	// CAFile is the CA certificate that gctl join leaves for the commands of a host.
@@ -46,7 +46,7 @@ func LoadAuth(path string) (Auth, error) {
 	return loadAuth(path, optional)
 }
 
-// LoadAuthIfAny is LoadAuth, except that a named file may be absent too: it is yet to be written.
+// LoadAuthIfAny is LoadAuth, except that a named file need not exist yet.
 func LoadAuthIfAny(path string) (Auth, error) {
 	path, _ = pick(path, AuthPath)
 	return loadAuth(path, true)

@@ -91,7 +91,7 @@ func LoadNode(path string) (Node, error) {
 	return loadNode(path, optional)
 }
 
-// LoadNodeIfAny is LoadNode, except that a named file may be absent too: it is yet to be written.
+// LoadNodeIfAny is LoadNode, except that a named file need not exist yet.
 func LoadNodeIfAny(path string) (Node, error) {
 	path, _ = pick(path, NodePath)
 	return loadNode(path, true)

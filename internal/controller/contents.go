@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// What a backup holds next to the state, a row of pieces:
+// The contents of a backup besides the state are a sequence of pieces:
 //
 //	kind, 1 byte | number, 8 bytes LE | length, 4 bytes LE | data
 //
@@ -37,7 +37,7 @@ func RestoredCommand(info raftlog.BackupInfo) []byte {
 	return command.Encode(&command.Restored{Taken: cluster.InstantOf(info.Taken), History: info.History})
 }
 
-// Contents is what [SaveContents] reads.
+// Contents is the source of [SaveContents].
 type Contents interface {
 	Blob(d cluster.Digest) ([]byte, bool, error)
 	Blobs(after []byte, most int) ([]archive.Blob, error)
@@ -130,8 +130,8 @@ func (p *pieceWriter) rows(from Contents, j archive.Journal, kind byte) {
 	}
 }
 
-// LoadContents hands to the archive what [SaveContents] wrote. Records and rows that lie in
-// no gap are passed over. Memory: one batch.
+// LoadContents stores in the archive what [SaveContents] wrote. Records and rows outside the
+// gaps are skipped. Memory: one batch.
 func LoadContents(r io.Reader, into Holes) error {
 	in := bufio.NewReader(r)
 	l := loading{into: into}

@@ -32,8 +32,8 @@ type Config struct {
 	// ClusterID and Policy name a cluster that has no name yet.
 	ClusterID string
 	Policy    cluster.Policy
-	// MemberID and Host are what the state records of this controller when it leads; none
-	// if Host is empty.
+	// MemberID and Host are recorded in the state when this controller leads, unless Host is
+	// empty.
 	MemberID, Host string
 	// Clock is what the log stamps entries with (time.Now).
 	Clock func() time.Time

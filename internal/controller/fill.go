@@ -83,7 +83,7 @@ func (f *Filler) Run(ctx context.Context) {
 	if log == nil {
 		log = slog.Default()
 	}
-	f.sayHistory(log)
+	f.logHistory(log)
 	for {
 		var again <-chan time.Time
 		if err := f.try(ctx, log); err != nil && ctx.Err() == nil {
@@ -98,8 +98,7 @@ func (f *Filler) Run(ctx context.Context) {
 	}
 }
 
-// try fills once. A cause that keeps it from being complete is logged once, until it is
-// another one.
+// try fills once. It logs why the archive is incomplete only when the reason changes.
 func (f *Filler) try(ctx context.Context, log *slog.Logger) error {
 	err := f.fill(ctx)
 	f.whole.Store(err == nil)
@@ -115,8 +114,8 @@ func (f *Filler) try(ctx context.Context, log *slog.Logger) error {
 	return err
 }
 
-// sayHistory logs once from where on a restored cluster has history.
-func (f *Filler) sayHistory(log *slog.Logger) {
+// logHistory logs once where the history of a restored cluster begins.
+func (f *Filler) logHistory(log *slog.Logger) {
 	h := f.Replica.View().History()
 	if h.FirstJob > 0 || h.Credits > 0 || h.Audit > 0 {
 		log.Info("the cluster was restored from a backup without history", "restored", h.Restored.Time(), "backup", h.Taken.Time(),

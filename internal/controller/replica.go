@@ -102,7 +102,7 @@ func (r *Replica) Apply(index uint64, at int64, commands [][]byte) []any {
 	return results
 }
 
-// startHistory has the archive miss nothing of what a restore left out.
+// startHistory keeps the archive from reporting what a restore left out as missing.
 func (r *Replica) startHistory(v *state.View) error {
 	h := v.History()
 	return errors.Join(r.archive.StartAt(h.FirstJob), r.archive.StartRowsAt(archive.CreditJournal, h.Credits+1),

@@ -23,7 +23,7 @@ const (
 	exitOK     = 0 // ended by a signal, or done
 	exitFailed = 1
 	exitUsage  = 2 // wrong usage or configuration
-	// exitRemoved: this controller was removed from the cluster; starting it again is no use.
+	// exitRemoved: this controller was removed from the cluster and must not be restarted.
 	exitRemoved = 77
 )
 

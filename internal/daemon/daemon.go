@@ -116,7 +116,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.sweeper.Run, d.renew, d.recheck, d.belong, d.follow, d.heap} {
+	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.sweeper.Run, d.renew, d.recheck, d.joinMembers, d.follow, d.heap} {
 		loops.Go(func() { loop(ctx) })
 	}
 	served := make(chan error, 1)
@@ -161,8 +161,8 @@ func (d *Daemon) handOver() {
 	}
 }
 
-// renew keeps this controller's certificate valid. It asks the leader as every program does,
-// so that the new certificate is recorded and a revoked one is not renewed.
+// renew keeps this controller's certificate valid. It asks the leader, as every program does,
+// so that the new certificate is recorded and a revoked certificate is not renewed.
 func (d *Daemon) renew(ctx context.Context) {
 	pki.Renew(ctx, d.cfg.PKIDir, d.identity, func(ctx context.Context, csr []byte) ([]byte, error) {
 		controllers := append([]string{d.cfg.Advertise}, d.others()...)

@@ -7,7 +7,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 )
 
-// errNotInTouch says that this controller cannot know the present members.
+// errNotInTouch is returned when this controller cannot know the current members.
 var errNotInTouch = errors.New("this controller is not a member or knows no leader")
 
 // follow names the members to the commands of this host, and keeps that current.

@@ -86,9 +86,9 @@ func (s Script) nearly() (warnings []string) {
 	return warnings
 }
 
-// late warns of #GSUB and #SBATCH lines with options after the first command, which set nothing.
+// lateDirectives warns of #GSUB and #SBATCH lines with options after the first command, which set nothing.
 // One warning names the first of them. O(lines).
-func (s Script) late() []string {
+func (s Script) lateDirectives() []string {
 	if s.Name == wrapped {
 		return nil
 	}

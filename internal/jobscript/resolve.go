@@ -85,7 +85,7 @@ type resolver struct {
 }
 
 func (r *resolver) script(s Script) {
-	r.warnings = append(append(r.warnings, s.nearly()...), s.late()...)
+	r.warnings = append(append(r.warnings, s.nearly()...), s.lateDirectives()...)
 	for _, d := range s.Directives() {
 		where := fmt.Sprintf("%s:%d", printable(s.Name), d.Line)
 		if d.Broken != "" {

@@ -180,17 +180,17 @@ type snapshotSink struct {
 
 // Close makes the snapshot durable.
 func (s *snapshotSink) Close() error {
-	if err := s.store.raise(keySnapshotBegun, s.index); err != nil {
+	if err := s.store.storeMax(keySnapshotBegun, s.index); err != nil {
 		return errors.Join(err, s.Cancel())
 	}
 	if err := s.SnapshotSink.Close(); err != nil {
 		return err
 	}
-	return s.store.raise(keySnapshotKept, s.index)
+	return s.store.storeMax(keySnapshotKept, s.index)
 }
 
-// raise stores a number of the stable part unless a larger one is stored.
-func (s *logStore) raise(key []byte, n uint64) error {
+// storeMax stores a number in the stable store unless a larger one is stored.
+func (s *logStore) storeMax(key []byte, n uint64) error {
 	old, err := s.GetUint64(key)
 	if err != nil && !errors.Is(err, errNoKey) || old >= n {
 		return err

@@ -163,7 +163,7 @@ func (r recovery) begin(dir string, term uint64) error {
 	if err := r.store.begin(dir, r.self); err != nil {
 		return err
 	}
-	if err := r.store.raise(keyTerm, term); err != nil {
+	if err := r.store.storeMax(keyTerm, term); err != nil {
 		return fmt.Errorf("raftlog: recover: %w", err)
 	}
 	// A snapshot that was lost is given up; the next one is noted when it is taken.

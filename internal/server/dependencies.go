@@ -7,16 +7,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// settleArchived leaves out the dependencies of a submission that hold because of jobs that only the
-// archive knows, and refuses those that can never hold. The state knows the newest ended jobs alone.
+// resolveArchived removes the dependencies of a submission that are satisfied by jobs that only the
+// archive has, and refuses those that can never be satisfied. The state has only the newest ended jobs.
 // O(dependencies × elements of their arrays).
-func (s *jobService) settleArchived(c *caller, cmd *command.SubmitJobs) error {
+func (s *jobService) resolveArchived(c *caller, cmd *command.SubmitJobs) error {
 	v := s.cfg.State.View()
 	for i := range cmd.Jobs {
 		spec := &cmd.Jobs[i].Spec
 		var left []cluster.Dependency
 		for _, d := range spec.Depends {
-			held, err := s.heldByArchived(v, c, d)
+			held, err := s.archiveSatisfies(v, c, d)
 			if err != nil {
 				return err
 			}
@@ -29,9 +29,9 @@ func (s *jobService) settleArchived(c *caller, cmd *command.SubmitJobs) error {
 	return nil
 }
 
-// heldByArchived reports whether a dependency is about jobs that have all ended, of which the state
-// does not know all, and holds. The error refuses one that can never hold.
-func (s *jobService) heldByArchived(v *state.View, c *caller, d cluster.Dependency) (bool, error) {
+// archiveSatisfies reports whether a dependency is satisfied by jobs that have all ended, of which the
+// state does not have all. The error refuses one that can never be satisfied.
+func (s *jobService) archiveSatisfies(v *state.View, c *caller, d cluster.Dependency) (bool, error) {
 	if d.Kind == cluster.Singleton || len(v.Resolve(d.Job)) == 1 {
 		return false, nil
 	}

@@ -42,7 +42,7 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 		return nil, err
 	}
 	// After the request's key was made of what was asked: a repetition may find more archived.
-	if err := s.settleArchived(c, cmd); err != nil {
+	if err := s.resolveArchived(c, cmd); err != nil {
 		return nil, err
 	}
 	answer, err := s.submit(ctx, cmd, subs)

@@ -146,13 +146,13 @@ func memberText(s *greylagv1.StatusResponse, id string) string {
 	return id
 }
 
-// unread reports whether the controller that answers has read nothing of its log: it started alone,
+// nothingApplied reports whether the controller that answers has applied nothing of its log: it has just started,
 // and learns only from a leader which entries count.
-func unread(s *greylagv1.StatusResponse) bool { return s.Leader == "" && s.AppliedIndex == 0 }
+func nothingApplied(s *greylagv1.StatusResponse) bool { return s.Leader == "" && s.AppliedIndex == 0 }
 
-// indexOf is how far the controller that answers has come.
+// indexOf returns the commit and applied index of the controller that answers.
 func indexOf(s *greylagv1.StatusResponse) string {
-	if unread(s) {
+	if nothingApplied(s) {
 		return "unknown until a leader is elected"
 	}
 	return fmt.Sprintf("%d committed, %d applied", s.CommitIndex, s.AppliedIndex)
@@ -160,7 +160,7 @@ func indexOf(s *greylagv1.StatusResponse) string {
 
 // stateOf is the digest of its state.
 func stateOf(s *greylagv1.StatusResponse) string {
-	if unread(s) {
+	if nothingApplied(s) {
 		return ""
 	}
 	return s.Digest
@@ -168,7 +168,7 @@ func stateOf(s *greylagv1.StatusResponse) string {
 
 // jobsOf counts the jobs that the controller that answers knows.
 func jobsOf(s *greylagv1.StatusResponse) string {
-	if unread(s) {
+	if nothingApplied(s) {
 		return "unknown until a leader is elected"
 	}
 	return fmt.Sprintf("%d active, %d finished", s.ActiveJobs, s.FinishedJobs)
@@ -310,7 +310,7 @@ func (t *tool) snapshot() *cobra.Command {
 	return c
 }
 
-// save writes a backup so that FILE is whole or does not change.
+// save writes a backup: FILE is complete or does not change.
 func (t *tool) save(ctx context.Context, c cli.Cluster, path string, history bool) error {
 	if path == "-" {
 		got, err := pump(ctx, c, t.Stdout, history)
@@ -345,7 +345,7 @@ func (t *tool) warnBackup(got saved, history bool) {
 	}
 }
 
-// saved is what came of a backup.
+// saved is the result of a backup.
 type saved struct {
 	bytes   int64
 	missing uint32

@@ -488,7 +488,7 @@ status is then 4.`,
 	return c
 }
 
-// checkedFrom says from which entry on a journal could be checked; "" for all.
+// checkedFrom describes from which entry on a journal could be checked; "" for all.
 func checkedFrom(first uint64) string {
 	if first == 0 {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"github.com/greylag/greylag/internal/config"
 )
 
-// writeOnce writes a file that any user may read, unless there is one already: what an
-// administrator wrote stays. It reports whether it wrote.
+// writeOnce writes a file that any user may read, unless it exists: it never changes what an
+// administrator wrote. It reports whether it wrote.
 func writeOnce(path, text string) (bool, error) {
 	if _, err := os.Stat(path); err == nil {
 		return false, nil
@@ -45,8 +45,8 @@ func clientText(ca, socket string) string {
 // hostFiles is where the files of the commands go.
 type hostFiles struct{ client, ca, socket string }
 
-// writeClient writes what the commands of this host read, and leaves to the daemon with this pki_dir
-// what it needs to keep that current.
+// writeClient writes the files that the commands of this host read, and stores in pkiDir what the
+// daemon needs to keep them current.
 func (t *tool) writeClient(files hostFiles, authority, pkiDir string, controllers []string) error {
 	if err := config.WriteFile(files.ca, authority); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (t *tool) writeClient(files hostFiles, authority, pkiDir string, controller
 	if err != nil {
 		return wrongFile(err)
 	}
-	if !share(present.Controllers, controllers) {
+	if !overlap(present.Controllers, controllers) {
 		t.Note("it names none of the controllers; add to it: controllers = %s", config.List(controllers))
 	}
 	return nil

@@ -110,8 +110,8 @@ func (t *tool) found(ctx context.Context, f founding) error {
 	return t.said(nil, "cluster %s", id)
 }
 
-// certify makes the cluster's authority and the certificates of this host's daemons. It returns the
-// cluster's id and the authority's certificate.
+// certify makes the cluster's CA and the certificates of this host's daemons. It returns the
+// cluster's id and the CA certificate.
 func (f founding) certify(cfg config.Controller, authDir string) (id, authority string, err error) {
 	if err := pki.MakePrivate(cfg.DataDir); err != nil { // before what lies in it, which would let everybody pass
 		return "", "", err
@@ -137,8 +137,8 @@ func exists(path string) bool {
 // anyHost stands for any other host: nothing is sent there (RFC 5737).
 const anyHost = "192.0.2.1:9"
 
-// findAdvertised returns the address at which others can dial the controller of this host, of which
-// toward is one. Where it is unknown it warns, and returns what cfg says.
+// findAdvertised returns the address at which other hosts, such as toward, can dial the controller of
+// this host. If it is unknown, it warns and returns the address in cfg.
 func (t *tool) findAdvertised(ctx context.Context, file string, cfg config.Controller, toward string) string {
 	_, full := shortHost()
 	at, ok := advertised(ctx, cfg.Advertise, full, toward)
@@ -161,8 +161,8 @@ func reachable(listen, advertise string) string {
 	return fmt.Sprintf("set advertise = %q", listen)
 }
 
-// writeController writes gctld's file unless it exists. Of an existing one it prints the settings that
-// it lacks.
+// writeController writes gctld's file unless it exists. For an existing file it prints the settings
+// that differ.
 func (t *tool) writeController(file, name, advertise string, cfg config.Controller) error {
 	path := cmp.Or(file, config.ControllerPath)
 	needed := []setting{{"name", strconv.Quote(name)}, {"advertise", strconv.Quote(advertise)}}
@@ -178,13 +178,13 @@ func (t *tool) writeController(file, name, advertise string, cfg config.Controll
 	return nil
 }
 
-// writeDaemon writes the file of gnoded or gauthd unless it exists. An existing one that names none of
-// the controllers is named with the line to set.
+// writeDaemon writes the file of gnoded or gauthd unless it exists. For an existing file that names
+// none of the controllers it prints the line to add.
 func (t *tool) writeDaemon(name, file, standard string, present, controllers []string, more ...setting) error {
 	path := cmp.Or(file, standard)
 	needed := append(more, setting{"controllers", config.List(controllers)})
 	written, err := writeOnce(path, daemonText(name, needed))
-	if err == nil && !written && !share(present, controllers) {
+	if err == nil && !written && !overlap(present, controllers) {
 		t.Note("%s names none of the controllers; add to it: %s", path, needed[len(needed)-1])
 	}
 	return err

@@ -142,7 +142,7 @@ func (t *tool) enter(ctx context.Context, j joining) error {
 	if err := pki.SaveIdentity(at.pkiDir, trust, key, answer.Certificate); err != nil {
 		return err
 	}
-	return t.settle(j, at, trust, answer)
+	return t.writeHostFiles(j, at, trust, answer)
 }
 
 // refused adds the address of the token to an error of a controller that does not answer. The files of
@@ -170,7 +170,7 @@ func keepCAKey(dir string, trust *pki.Trust, key []byte) error {
 	return ca.Save(dir)
 }
 
-// named returns what the daemon's file must say of a name that differs from the host's.
+// named returns the setting of the daemon's name if it differs from the host's name.
 func (j joining) named() []setting {
 	if j.name == "" {
 		return nil
@@ -178,8 +178,8 @@ func (j joining) named() []setting {
 	return []setting{{"name", strconv.Quote(j.name)}}
 }
 
-// settle writes the files of this host, and says what is next.
-func (t *tool) settle(j joining, at place, trust *pki.Trust, answer *greylagv1.JoinResponse) error {
+// writeHostFiles writes the files of this host and prints the next step.
+func (t *tool) writeHostFiles(j joining, at place, trust *pki.Trust, answer *greylagv1.JoinResponse) error {
 	controllers := answer.Controllers
 	if len(controllers) == 0 {
 		controllers = []string{j.address}

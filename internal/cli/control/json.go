@@ -164,7 +164,7 @@ func statusOf(s *greylagv1.StatusResponse) statusJSON {
 		s.Cluster, s.ClusterId, s.Id, s.Leader, s.LeaderAddress, s.Term, &s.CommitIndex, &s.AppliedIndex,
 		s.Digest, s.DiskLow, s.Version, &s.ActiveJobs, &s.FinishedJobs, s.JournalForm, s.NewestForm, s.ArchiveMissing, nil, s.CaRotation, []memberJSON{},
 	}
-	if unread(s) {
+	if nothingApplied(s) {
 		out.CommitIndex, out.AppliedIndex, out.Digest, out.ActiveJobs, out.FinishedJobs = nil, nil, "", nil, nil
 	}
 	if r := s.Restored; r != nil {

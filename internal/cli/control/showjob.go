@@ -181,7 +181,7 @@ func attemptText(j *greylagv1.Job) string {
 	return text
 }
 
-// memoryWords says where the memory of a job comes from that named no size.
+// memoryWords describes the source of the memory of a job that asked for no size.
 func memoryWords(q *greylagv1.Request) []string {
 	switch source, _ := cluster.ParseMemorySource(q.GetMemory()); source {
 	case cluster.MemoryAll:

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// share reports whether two lists have an element in common.
-func share(a, b []string) bool {
+// overlap reports whether two lists have an element in common.
+func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
@@ -59,13 +59,13 @@ func startAdvice(systemd bool, daemons ...daemonFile) string {
 	return "start or restart it in the foreground or under a supervisor: " + strings.Join(commands, "; and: ")
 }
 
-// lookupTime bounds finding out the address of this host.
+// lookupTime limits the lookup of this host's address.
 const lookupTime = 3 * time.Second
 
 // advertised returns the address, HOST:PORT, at which others can dial this controller. That is
-// address, unless its host is the name of this host, own, and the name leads to no address or only to
-// this host: then it is the address of this host from which it dials toward. ok is false where that
-// is unknown too.
+// address, unless its host is the name of this host, own, and the name resolves to nothing or only to
+// loopback: then it is the local address of a connection to toward. ok is false if that is unknown
+// too.
 func advertised(ctx context.Context, address, own, toward string) (at string, ok bool) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host != own {

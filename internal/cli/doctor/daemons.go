@@ -92,7 +92,7 @@ func (x *exam) node(ctx context.Context) {
 	x.registered(ctx, c, id.Peer().Name)
 }
 
-// knownTo returns the controllers that a daemon dials: those of its file, and those it has learned.
+// knownTo returns the controllers that a daemon dials: those in its file and those it has learned.
 func knownTo(pkiDir string, seeds []string) []string {
 	known, err := client.OpenKnown(pkiDir, seeds)
 	if err != nil { // this user may not read it
@@ -101,7 +101,7 @@ func knownTo(pkiDir string, seeds []string) []string {
 	return known.Addresses()
 }
 
-// ociRuntime checks the program that makes containers, by the same choice as gnoded's.
+// ociRuntime checks the OCI runtime, chosen in the same way as by gnoded.
 func (x *exam) ociRuntime(name string) {
 	if name == "auto" {
 		name = ""

@@ -9,15 +9,15 @@ import (
 	"github.com/greylag/greylag/internal/client"
 )
 
-// said is the status that the controller at an address sent; nil if it sent none.
-type said struct {
+// controllerStatus is the answer of the controller at an address; status is nil if it did not answer.
+type controllerStatus struct {
 	address string
 	status  *greylagv1.StatusResponse
 }
 
 // statuses asks every controller for its status, all at once.
-func statuses(ctx context.Context, c *client.Client, addresses []string) []said {
-	all := make([]said, len(addresses))
+func statuses(ctx context.Context, c *client.Client, addresses []string) []controllerStatus {
+	all := make([]controllerStatus, len(addresses))
 	var asked sync.WaitGroup
 	for i, address := range addresses {
 		asked.Go(func() {
@@ -25,16 +25,16 @@ func statuses(ctx context.Context, c *client.Client, addresses []string) []said 
 			if err != nil {
 				status = nil // reach reports those that do not answer
 			}
-			all[i] = said{address, status}
+			all[i] = controllerStatus{address, status}
 		})
 	}
 	asked.Wait()
 	return all
 }
 
-// members returns the status by which the cluster is judged: the leader's, or where none is known
-// that of any member; nil where no member answers. A controller that is no member is noted, and what
-// it says of the cluster does not count. named is the controllers of the host's file.
+// members returns the status that the cluster checks use: the leader's, or that of any member if no
+// leader is known; nil if no member answers. A controller that is not a member is noted, and its
+// status is ignored. named is the list of controllers in the host's file.
 func (x *exam) members(ctx context.Context, c *client.Client, named []string) *greylagv1.StatusResponse {
 	all := statuses(ctx, c, named)
 	var best *greylagv1.StatusResponse
@@ -63,8 +63,8 @@ func (x *exam) members(ctx context.Context, c *client.Client, named []string) *g
 	return best
 }
 
-// leaderOf returns the status of the leader that another member names; nil if it does not answer.
-func leaderOf(ctx context.Context, c *client.Client, named *greylagv1.StatusResponse, all []said) *greylagv1.StatusResponse {
+// leaderOf returns the status of the leader that a member reported; nil if it does not answer.
+func leaderOf(ctx context.Context, c *client.Client, named *greylagv1.StatusResponse, all []controllerStatus) *greylagv1.StatusResponse {
 	for _, a := range all {
 		if a.status.GetId() == named.Leader {
 			return a.status
@@ -79,10 +79,10 @@ func leaderOf(ctx context.Context, c *client.Client, named *greylagv1.StatusResp
 	return nil
 }
 
-// compare notes the voting members to which no address of the host's file leads. Members are told
-// apart by their ids, since a file may have other names for their addresses; where an address that
-// is no member's does not answer, it may be such a name, and nothing is noted.
-func (x *exam) compare(status *greylagv1.StatusResponse, all []said) {
+// compare notes the voting members that no address in the host's file reaches. It compares members
+// by id, since a file may use other names for their addresses. If an address that is not a member's
+// does not answer, it may be such a name, and nothing is noted.
+func (x *exam) compare(status *greylagv1.StatusResponse, all []controllerStatus) {
 	var missing []string
 	voters := 0
 	for _, m := range status.Members {
@@ -90,11 +90,11 @@ func (x *exam) compare(status *greylagv1.StatusResponse, all []said) {
 			continue
 		}
 		voters++
-		if !slices.ContainsFunc(all, func(a said) bool { return a.status.GetId() == m.Id || a.address == m.Address }) {
+		if !slices.ContainsFunc(all, func(a controllerStatus) bool { return a.status.GetId() == m.Id || a.address == m.Address }) {
 			missing = append(missing, m.Address)
 		}
 	}
-	unknown := slices.ContainsFunc(all, func(a said) bool {
+	unknown := slices.ContainsFunc(all, func(a controllerStatus) bool {
 		return a.status == nil && !slices.ContainsFunc(status.Members, func(m *greylagv1.Member) bool { return m.Address == a.address })
 	})
 	if len(missing) > 0 && !unknown {
@@ -104,10 +104,10 @@ func (x *exam) compare(status *greylagv1.StatusResponse, all []said) {
 }
 
 // others returns the addresses of the members that did not answer at another address.
-func others(status *greylagv1.StatusResponse, all []said) []string {
+func others(status *greylagv1.StatusResponse, all []controllerStatus) []string {
 	var list []string
 	for _, m := range status.Members {
-		if !slices.ContainsFunc(all, func(a said) bool { return a.status.GetId() == m.Id || a.address == m.Address }) {
+		if !slices.ContainsFunc(all, func(a controllerStatus) bool { return a.status.GetId() == m.Id || a.address == m.Address }) {
 			list = append(list, m.Address)
 		}
 	}
@@ -115,7 +115,7 @@ func others(status *greylagv1.StatusResponse, all []said) []string {
 }
 
 // archives notes each controller whose archive lacks history that it should have.
-func (x *exam) archives(all []said) {
+func (x *exam) archives(all []controllerStatus) {
 	for _, a := range all {
 		if why := a.status.GetArchiveMissing(); why != "" && client.IsMember(a.status) {
 			x.note(Warning, "archive", "start the other controllers, which may have the missing data; until then reports and gctl acct may lack jobs, and jobs whose script is on no controller fail",

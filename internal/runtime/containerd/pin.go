@@ -49,7 +49,7 @@ func (r *Runtime) pin(spec *runtime.Spec) (*view, error) {
 	for i, m := range spec.Mounts {
 		place := pinPlace(r.config.StateDir, spec.ID, i)
 		var err error
-		if spec.Image == "" && spec.PrivateTmp && lies(m.Target, tmpTops...) {
+		if spec.Image == "" && spec.PrivateTmp && isWithin(m.Target, tmpTops...) {
 			err = v.showTmp(spec.Owner, m, place)
 		} else {
 			err = v.show(r, spec, m, place)
@@ -90,7 +90,7 @@ func (v *view) showTmp(owner runtime.Owner, m runtime.Mount, place string) error
 	}
 	defer folder.Close()
 	v.links = append(v.links, folder.Links...)
-	within := func(other runtime.Mount) bool { return lies(folder.Path, other.Target) }
+	within := func(other runtime.Mount) bool { return isWithin(folder.Path, other.Target) }
 	if slices.Contains(tmpTops, folder.Path) || slices.ContainsFunc(v.mounts, within) {
 		return nil // the task has its own, or sees the folder already
 	}
@@ -117,7 +117,7 @@ func (v *view) show(r *Runtime, spec *runtime.Spec, m runtime.Mount, place strin
 	}
 	defer folder.Close()
 	own := r.config.hidden()
-	if folder.Path == "/" || slices.Contains(tmpTops, folder.Path) || lies(folder.Path, append(own, "/dev")...) {
+	if folder.Path == "/" || slices.Contains(tmpTops, folder.Path) || isWithin(folder.Path, append(own, "/dev")...) {
 		return fmt.Errorf("%w: it resolves to the host's %s, which tasks may not see", runtime.ErrInvalid, folder.Path)
 	}
 	if spec.Image != "" {
@@ -127,7 +127,7 @@ func (v *view) show(r *Runtime, spec *runtime.Spec, m runtime.Mount, place strin
 		}
 	}
 	for _, dir := range own {
-		if lies(dir, folder.Path) {
+		if isWithin(dir, folder.Path) {
 			v.masked = append(v.masked, filepath.Join(m.Target, strings.TrimPrefix(dir, folder.Path)))
 		}
 	}
@@ -145,13 +145,13 @@ func (v *view) nest(folder *userfile.Folder, m *runtime.Mount) (shown bool, err 
 		switch {
 		case !ok:
 			continue
-		case folder.Path == filepath.Join(outer.path, rest), outer.path == outer.target && lies(folder.Path, outer.path):
+		case folder.Path == filepath.Join(outer.path, rest), outer.path == outer.target && isWithin(folder.Path, outer.path):
 			return true, nil
 		case filepath.Clean(m.Source) != m.Target:
 			return false, fmt.Errorf("%w: %s is inside the mounted directory %s", runtime.ErrInvalid, m.Target, outer.target)
 		}
 		m.Target = folder.Path
-		if slices.ContainsFunc(v.shown, func(other shownFolder) bool { return lies(m.Target, other.target) }) {
+		if slices.ContainsFunc(v.shown, func(other shownFolder) bool { return isWithin(m.Target, other.target) }) {
 			return false, fmt.Errorf("%w: %s is inside a mounted directory", runtime.ErrInvalid, m.Target)
 		}
 		break
@@ -270,8 +270,8 @@ func (c *Config) hidden() []string {
 	return append([]string{c.StateDir, c.ScratchDir, shim.SocketDir}, c.Hidden...)
 }
 
-// lies reports whether path is one of folders, or lies in one.
-func lies(path string, folders ...string) bool {
+// isWithin reports whether path is one of folders or below one.
+func isWithin(path string, folders ...string) bool {
 	return slices.ContainsFunc(folders, func(folder string) bool {
 		_, ok := below(path, folder)
 		return ok

@@ -76,11 +76,11 @@ func checkTargets(root string, spec *runtime.Spec, mounts []specs.Mount) error {
 		own := slices.Contains(users, target)
 		switch {
 		case slices.Contains(tmpTops, target) && slices.Contains(tmpTops, real): // /var/tmp may be a link to /tmp
-		case link != nil && (own || lies(target, systemTops...)):
+		case link != nil && (own || isWithin(target, systemTops...)):
 			return fmt.Errorf("%s is a symbolic link to %s; a directory cannot be mounted over it: %w", link.path, link.text, runtime.ErrInvalid)
-		case !own && link != nil && (lies(real, users...) || lies(real, systemTops...) || real == "/"):
+		case !own && link != nil && (isWithin(real, users...) || isWithin(real, systemTops...) || real == "/"):
 			return fmt.Errorf("%s is a symbolic link to %s, where %s cannot be mounted: %w", link.path, link.text, target, runtime.ErrInvalid)
-		case !own && lies(target, users...):
+		case !own && isWithin(target, users...):
 			return fmt.Errorf("%s is inside a directory that the job mounts: %w", target, runtime.ErrInvalid)
 		}
 	}
@@ -107,7 +107,7 @@ func (i *imageRoot) resolve(path string) (real string, first *imageLink, err err
 		if name == "" || name == "." {
 			continue
 		}
-		covered := lies(here, i.covers...)
+		covered := isWithin(here, i.covers...)
 		if covered && name == ".." {
 			return "", nil, fmt.Errorf("%s: a symbolic link passes through %s: %w", path, here, runtime.ErrInvalid)
 		}

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// belongRetry is how often a controller that has joined asks to be a member.
-	belongRetry = 2 * time.Second
-	// belongRemind is how often it reports that it is none.
-	belongRemind = 10 * time.Minute
+	// memberRetry is how often a controller that has joined asks to be added as a member.
+	memberRetry = 2 * time.Second
+	// memberRemind is how often it logs that it is not a member.
+	memberRemind = 10 * time.Minute
 )
 
-// belong makes a controller that has joined the cluster a member: it asks the controllers
-// that it knows, until it has been a member. After that its membership is the leader's and
-// the administrator's concern: one that was removed must not add itself.
-func (d *Daemon) belong(ctx context.Context) {
+// joinMembers makes a controller that has joined the cluster a member: it asks the known
+// controllers until it has been a member once. After that it never asks again: a controller
+// that was removed must not add itself.
+func (d *Daemon) joinMembers(ctx context.Context) {
 	known, err := d.knownControllers()
 	if err != nil {
 		d.log.Warn("cannot read the list of controllers", "err", err)
@@ -50,12 +50,12 @@ func (d *Daemon) becomeMember(ctx context.Context, known *client.Known) bool {
 		case hasCode(err, client.CodeRemoved, client.CodeRevoked):
 			d.store.log.EndRemoved()
 			return false
-		case err != nil && time.Since(reported) > belongRemind:
+		case err != nil && time.Since(reported) > memberRemind:
 			reported = time.Now()
 			d.log.Warn("this controller is not a member of the cluster yet, retrying every 2s; to add it manually, run on another host: gctl cluster add "+id+" "+d.cfg.Advertise,
 				"asked", known.Addresses(), "err", err, "hint", client.Hint(err))
 		}
-		if !pause(ctx, belongRetry) {
+		if !pause(ctx, memberRetry) {
 			return false
 		}
 	}
@@ -70,7 +70,7 @@ func (d *Daemon) watchRemoval(ctx context.Context, known *client.Known) {
 	asker := client.New(client.Config{Known: known, TLS: pki.ClientTLS(d.trust, d.identity), Timeout: time.Minute})
 	defer asker.Close()
 	var reported time.Time
-	for pause(ctx, belongRetry) {
+	for pause(ctx, memberRetry) {
 		if status := d.store.log.Status(); status.LeaderID != "" || status.Fresh {
 			continue
 		}
@@ -83,7 +83,7 @@ func (d *Daemon) watchRemoval(ctx context.Context, known *client.Known) {
 			case hasCode(err, client.CodeRemoved):
 				d.store.log.EndRemoved()
 				return
-			case hasCode(err, client.CodeRevoked) && time.Since(reported) > belongRemind:
+			case hasCode(err, client.CodeRevoked) && time.Since(reported) > memberRemind:
 				reported = time.Now()
 				d.log.Warn("the other controllers refuse this one", "err", err, "hint", client.Hint(err))
 			}
@@ -101,9 +101,9 @@ func pause(ctx context.Context, span time.Duration) bool {
 	}
 }
 
-// checkRevoked returns an error for the certificate of a controller that was revoked. That of a
-// controller which is being removed counts until the others agreed to go on without it: until then
-// they may need its vote.
+// checkRevoked returns an error for the revoked certificate of a controller. The certificate of a
+// controller that is being removed is accepted until its removal is committed: until then the
+// others may need its vote.
 func (d *Daemon) checkRevoked(peer pki.Peer, issued time.Time) error {
 	view := d.store.replica.View()
 	err := server.CheckRevoked(view, peer, issued)
@@ -131,8 +131,8 @@ func (d *Daemon) knownControllers() (*client.Known, error) {
 // errNoneKnown is the answer where no controller is known to ask.
 var errNoneKnown = errors.New("no other controller is known")
 
-// ask asks the leader, by any of the known controllers, to add this one. It first learns
-// which controllers there are: the one through which this one joined may be removed since.
+// ask asks the leader, through any of the known controllers, to add this one. It first updates the
+// list of controllers: the one through which this one joined may have been removed since.
 func (d *Daemon) ask(ctx context.Context, known *client.Known, id string) error {
 	if len(known.Addresses()) == 0 {
 		return errNoneKnown
@@ -148,7 +148,7 @@ func (d *Daemon) ask(ctx context.Context, known *client.Known, id string) error 
 	return err
 }
 
-// hasCode reports whether a controller gave one of the codes with its answer.
+// hasCode reports whether a controller's answer has one of the codes.
 func hasCode(err error, codes ...string) bool {
 	var answer *connect.Error
 	return errors.As(err, &answer) && slices.Contains(codes, answer.Meta().Get(client.CodeHeader))
