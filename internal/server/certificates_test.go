@@ -32,6 +32,13 @@ func (w *world) token(role pki.Role, name string, replace bool) string {
 
 // join exchanges a token for an identity.
 func (w *world) join(token, name string) (*pki.Identity, error) {
+	w.t.Helper()
+	return w.joinIn(token, name, filepath.Join(w.t.TempDir(), "pki"))
+}
+
+// joinIn is join, and keeps the identity in a folder.
+func (w *world) joinIn(token, name, dir string) (*pki.Identity, error) {
+	w.t.Helper()
 	parsed, err := pki.ParseToken(token)
 	must(w.t, err)
 	key, csr, err := pki.NewRequest(parsed.Role)
@@ -41,7 +48,6 @@ func (w *world) join(token, name string) (*pki.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(w.t.TempDir(), "pki")
 	must(w.t, pki.SaveIdentity(dir, w.ca.Trust(), key, answer.GetCertificate()))
 	id, _, err := pki.OpenIdentity(dir)
 	return id, err
@@ -70,11 +76,13 @@ func TestARevokedNodeIsRefusedOnOpenConnections(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the stream of a revoked node stays open")
 	}
-	id, err := w.join(w.token(pki.RoleNode, "", false), "n1")
+	// The host joins again, and its daemon goes on with the new certificate.
+	_, err = w.joinIn(w.token(pki.RoleNode, "", false), "n1", w.pkiDir(pki.RoleNode, "n1"))
 	must(t, err)
-	again := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), id)}, nil).Node()
-	_, err = again.Register(t.Context(), &greylagv1.RegisterRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
-	must(t, err)
+	w.until("the daemon shows its new certificate", func() bool {
+		_, err = n.session.Register(t.Context(), &greylagv1.RegisterRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
+		return err == nil
+	})
 }
 
 func TestARevokedCertificateIsNotRenewed(t *testing.T) {

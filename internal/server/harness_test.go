@@ -178,11 +178,16 @@ func (w *world) identity(role pki.Role, name string) *pki.Identity {
 // identityIssued is an identity whose certificate has that issue time, which counts in whole seconds.
 func (w *world) identityIssued(role pki.Role, name string, at time.Time) *pki.Identity {
 	w.t.Helper()
-	dir := filepath.Join(w.dir, "pki-"+string(role)+"-"+name)
+	dir := w.pkiDir(role, name)
 	must(w.t, w.ca.Issue(dir, pki.Grant{Peer: pki.Peer{ClusterID: "test", Role: role, Name: name}, Hosts: hosts(role)}, at))
 	id, _, err := pki.OpenIdentity(dir)
 	must(w.t, err)
 	return id
+}
+
+// pkiDir is the folder of the identity of a program.
+func (w *world) pkiDir(role pki.Role, name string) string {
+	return filepath.Join(w.dir, "pki-"+string(role)+"-"+name)
 }
 
 func hosts(role pki.Role) []string {

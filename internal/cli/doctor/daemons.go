@@ -54,7 +54,7 @@ func (x *exam) controller(ctx context.Context) {
 	}
 	a := reach(ctx, []string{cfg.Advertise}, pki.ClientTLS(trust, nil))[0]
 	if a.err != nil {
-		x.note(Fault, "gctld", "start it: systemctl start gctld; if it runs, advertise does not lead to it", "nothing answers at %s: %s", cfg.Advertise, plain(a.err))
+		x.note(Fault, "gctld", "start it: systemctl start gctld; if it exits, journalctl -u gctld says why; if it runs, check advertise", "nothing answers at %s: %s", cfg.Advertise, plain(a.err))
 		return
 	}
 	x.good("gctld", "answers at %s", cfg.Advertise)
