@@ -41,7 +41,7 @@ type BackupInfo struct {
 	History   bool      // the contents hold what the state no longer does
 }
 
-// Contents is what a backup holds next to the state.
+// Contents is the part of a backup besides the state.
 type Contents struct {
 	History bool
 	Write   func(io.Writer) error // called after the state was written
@@ -119,14 +119,14 @@ func CheckBackup(r io.Reader) (BackupInfo, error) {
 // Describe reads what a backup says of itself. Its errors wrap ErrBackup or are r's.
 func Describe(r io.Reader) (BackupInfo, error) { return readBackupInfo(r) }
 
-// Restore replaces the state of the whole cluster by a backup's, and then gives the
-// contents to load, unless that is nil; the membership stays. Only the leader can do it.
-// The state is checked to its last byte before anything changes; [CheckBackup] checks the
+// Restore replaces the state of the whole cluster with a backup's, and then passes the
+// contents to load, unless that is nil; the membership does not change. Only the leader can
+// do it. The whole state is checked before anything changes; [CheckBackup] checks the
 // contents as well. The caller decides whether to accept a backup of another cluster.
 //
-// The log goes on at an index made from the clock, in microseconds since 1970. It is
-// higher than any that was in use between the backup and the restore, so that no index is
-// used twice, for as long as less than a million entries a second were agreed.
+// The log continues at an index derived from the clock, in microseconds since 1970. It is
+// higher than any index used between the backup and the restore, so that no index is
+// used twice, provided that fewer than a million entries a second were committed.
 func (l *Log) Restore(ctx context.Context, r io.Reader, load func(io.Reader) error) (BackupInfo, error) {
 	info, err := readBackupInfo(r)
 	if err != nil {

@@ -61,7 +61,7 @@ type Config struct {
 	// Default Clock.
 	Wall func() time.Time
 	// Retired reports whether a member id was removed and is refused permanently; default:
-	// none is. It must answer from the state that the log drives, and at once.
+	// none is. It must answer from the replicated state, without blocking.
 	Retired func(id string) bool
 	// Fatal ends the process: with ExitStalled or ExitDamaged and the reason. It
 	// must not return; the default is os.Exit.

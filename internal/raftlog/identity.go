@@ -37,13 +37,13 @@ type identity struct {
 	Cluster     string
 	ID          string
 	Incarnation uint64
-	// HasLog notes that raft.db exists and must never be created again (openlog.go).
+	// HasLog records that raft.db exists and must never be created again (openlog.go).
 	HasLog bool
-	// OtherVoters notes whether the cluster had other voters when it last changed. It
-	// decides what happens to the data when the log is gone and cannot say so itself.
+	// OtherVoters records whether the cluster had other voters when it last changed. It
+	// decides what happens to the data when the log is lost.
 	OtherVoters bool
-	// MemberAt is the index of the newest agreed configuration that was seen with this member in
-	// it; 0: none. A later one without it means that it was removed.
+	// MemberAt is the index of the newest committed configuration seen that includes this member;
+	// 0: none. A later one without it means that it was removed.
 	MemberAt uint64
 }
 

@@ -29,11 +29,11 @@ var (
 	ErrOnlyVoter = errors.New("raftlog: no other voting member can lead")
 	// ErrRemoved is Err after this member was removed from the cluster.
 	ErrRemoved = errors.New("raftlog: this member was removed from the cluster")
-	// ErrRetired: the member id was removed before and is refused permanently.
+	// ErrRetired is returned for a member id that was removed and is refused permanently.
 	ErrRetired = errors.New("raftlog: the member was removed, and a removed id is refused permanently")
 )
 
-// AddressError refuses a new member whose address is that of another one.
+// AddressError refuses a new member whose address another member has.
 type AddressError struct {
 	Addr, Holder string // Holder is the id of the member that has it
 }
@@ -117,7 +117,7 @@ func (l *Log) addLearner(ctx context.Context, t target) error {
 	})
 }
 
-// giveVote gives a learner its vote, unless it was removed meanwhile.
+// giveVote promotes a learner to voter, unless it was removed meanwhile.
 func (l *Log) giveVote(ctx context.Context, t target) error {
 	return l.change(ctx, func(servers []raft.Server) (raft.IndexFuture, error) {
 		server, known := find(servers, t.id)
@@ -133,7 +133,7 @@ func (l *Log) giveVote(ctx context.Context, t target) error {
 	})
 }
 
-// promote gives learners that have caught up their vote: the AddMember that made one a
+// promote promotes learners that have caught up: the AddMember call that added a
 // learner may have ended before, with its caller or with an earlier leader.
 func (l *Log) promote(answers []heard) {
 	for _, h := range answers {
@@ -198,7 +198,7 @@ func (l *Log) identify(id, addr string) (target, error) {
 }
 
 // Identify returns the id of the member that answers at addr, which need not belong to the
-// cluster yet, and the certificate with which it proved itself; nil without TLS.
+// cluster yet, and the certificate with which it authenticated; nil without TLS.
 func (l *Log) Identify(addr string) (id string, leaf *x509.Certificate, err error) {
 	if err := checkAddr(addr); err != nil {
 		return "", nil, fmt.Errorf("raftlog: %w", err)
@@ -355,9 +355,9 @@ func find(servers []raft.Server, id string) (raft.Server, bool) {
 	return raft.Server{}, false
 }
 
-// change has a change of membership agreed, which start checks and makes for the newest
-// configuration; no other change is made between. A nil future changes nothing. Errors mean
-// what Propose's do.
+// change commits a change of the membership, which start checks and proposes for the newest
+// configuration; no other change happens in between. A nil future changes nothing. Errors
+// mean the same as Propose's.
 func (l *Log) change(ctx context.Context, start func([]raft.Server) (raft.IndexFuture, error)) error {
 	if !l.IsLeader() {
 		return l.orClosed(ErrNotLeader)

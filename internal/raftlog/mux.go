@@ -138,7 +138,7 @@ func (m *mux) receive(conn net.Conn, free func()) {
 	}
 }
 
-// bars reports whether a connection of that member is refused, and notes whose it is.
+// bars reports whether a connection of that member is refused, and records its owner.
 func (m *mux) bars(conn net.Conn, from string) bool {
 	m.mu.Lock()
 	if c, ok := conn.(*trackedConn); ok {
@@ -148,7 +148,7 @@ func (m *mux) bars(conn net.Conn, from string) bool {
 	return m.barred != nil && m.barred(from)
 }
 
-// dropBarred closes the connections that members opened which are refused now.
+// dropBarred closes the connections opened by members that are refused now.
 func (m *mux) dropBarred() {
 	m.mu.Lock()
 	byMember := make(map[string][]net.Conn)

@@ -238,7 +238,7 @@ func (l *Log) halt(code int, damaged bool, reason string) {
 }
 
 // othersVote reports whether the cluster has other voters than this member. If
-// neither the log nor a snapshot says it, identity.json does.
+// neither the log nor a snapshot has it, it uses identity.json.
 func (l *Log) othersVote() bool {
 	servers := l.machine.configuration().servers
 	if len(servers) == 0 {
@@ -251,7 +251,7 @@ func (l *Log) othersAmong(servers []raft.Server) bool {
 	return slices.ContainsFunc(voters(servers), func(s raft.Server) bool { return string(s.ID) != l.self.ID })
 }
 
-// noteConfiguration keeps current what identity.json notes of the newest agreed configuration.
+// noteConfiguration updates identity.json with the newest committed configuration.
 // member: this member is in it.
 func (l *Log) noteConfiguration(c configuration, member bool) {
 	if len(c.servers) == 0 {

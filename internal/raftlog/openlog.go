@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/internal/boltcheck"
 )
 
-// A member that lost its log, or a part of it, has forgotten votes and acknowledged
+// A member that lost its log, or a part of it, has lost votes and acknowledged
 // entries: it must never vote or lead under its old identity. Three files prove that
 // nothing is missing:
 //
@@ -23,9 +23,9 @@ import (
 //     moment it is created (firstValues), and the newest snapshot;
 //   - a snapshot names its index and term.
 //
-// The order on disk is: raft.db with its first values, then the note in
-// identity.json, then the first vote or entry. A crash before the note leaves a
-// raft.db without content, which the next start replaces; after the note raft.db is
+// The order on disk is: raft.db with its first values, then the record in
+// identity.json, then the first vote or entry. A crash before the record leaves a
+// raft.db without content, which the next start replaces; after the record raft.db is
 // never created again.
 
 // Keys of the stable part besides raft's own, with its names for those it requires.
@@ -56,8 +56,8 @@ func firstValues(self identity) map[string][]byte {
 }
 
 // openLog opens raft.db of a member. It creates the file only for a member that
-// never had one, and returns errRecord when the file is not the one that the
-// identity and the snapshots prove.
+// never had one, and returns errRecord when the file does not match the identity
+// and the snapshots.
 func openLog(cfg Config, self identity, snap *snapshots, res *reserve) (*logStore, error) {
 	if err := checkDatabase(cfg.Dir, self.HasLog, snap); err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func openLog(cfg Config, self identity, snap *snapshots, res *reserve) (*logStor
 	return s, nil
 }
 
-// checkDatabase checks the structure of raft.db before bbolt opens it. A file that
-// was never put to use and is not whole is removed: a crash interrupted its creation.
+// checkDatabase checks the structure of raft.db before bbolt opens it. An incomplete
+// file that was never used is removed: a crash interrupted its creation.
 func checkDatabase(dir string, used bool, snap *snapshots) error {
 	path := filepath.Join(dir, databaseFile)
 	buckets, err := boltcheck.Tree(path)
@@ -106,7 +106,7 @@ func checkDatabase(dir string, used bool, snap *snapshots) error {
 	return nil
 }
 
-// begin puts a new raft.db to use: its first values, then the note in identity.json.
+// begin initializes a new raft.db: its first values, then the record in identity.json.
 func (s *logStore) begin(dir string, self identity) error {
 	for key, value := range firstValues(self) {
 		_, err := s.Get([]byte(key))
@@ -124,7 +124,7 @@ func (s *logStore) begin(dir string, self identity) error {
 	return nil
 }
 
-// verify compares raft.db with what the identity and the snapshots prove.
+// verify compares raft.db with the identity and the snapshots.
 func (s *logStore) verify(self identity, snap *snapshots) error {
 	number := make(map[string]uint64)
 	for key := range firstValues(self) {
@@ -170,8 +170,8 @@ func (s *logStore) last() (log raft.Log, err error) {
 	return log, err
 }
 
-// snapshotSink stores in raft.db, around the moment in which a snapshot becomes
-// durable, which one it is.
+// snapshotSink stores in raft.db which snapshot is newest, before and after the snapshot
+// becomes durable.
 type snapshotSink struct {
 	raft.SnapshotSink
 	store *logStore

@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// removedFile, in Config.Dir, remembers that the member was removed from the cluster.
+// removedFile, in Config.Dir, records that the member was removed from the cluster.
 const removedFile = "removed.json"
 
 // removal is the content of removedFile.
@@ -44,7 +44,7 @@ func checkRemoved(dir string, self identity) error {
 // calls of Open on the same directory fail with ErrRemoved.
 func (l *Log) EndRemoved() { l.end(ErrRemoved) }
 
-// markRemoved makes the directory remember the removal.
+// markRemoved records the removal in the directory.
 func (l *Log) markRemoved() {
 	err := writeJSON(filepath.Join(l.cfg.Dir, removedFile), removal{ID: l.self.ID, At: l.cfg.Clock()})
 	if err != nil {
@@ -52,11 +52,11 @@ func (l *Log) markRemoved() {
 	}
 }
 
-// retired reports whether a member id was removed for good.
+// retired reports whether a member id was removed permanently.
 func (l *Log) retired(id string) bool { return l.cfg.Retired != nil && l.cfg.Retired(id) }
 
-// barred reports whether connections of a member are refused. A retired id counts until the
-// configuration without it is agreed: until then the cluster may need its vote.
+// barred reports whether connections of a member are refused. A retired id is accepted until the
+// configuration without it is committed: until then the cluster may need its vote.
 func (l *Log) barred(id string) bool {
 	if !l.retired(id) {
 		return false
@@ -89,15 +89,15 @@ func (l *Log) isSelf(servers []raft.Server) bool {
 const (
 	// membershipEvery is how often a member that hears from no leader checks whether it is one.
 	membershipEvery = time.Second
-	// removalChecks is how many checks in a row may find a removal in this member's log alone
-	// before it ends: until then a peer can answer that the removal was not agreed. One check will
-	// do where the state says too that the member was removed.
+	// removalChecks is how many checks in a row may find a removal only in this member's log before
+	// it stops: until then a peer can answer that the removal was not committed. One check is enough
+	// if the state also has the removal.
 	removalChecks = 10
 )
 
-// watchMembership ends a member that hears from no leader once it finds that it was removed. The
-// leader stops sending to a member as soon as its removal is in the leader's log, so the member
-// learns neither that the removal was agreed, nor of a removal while it was down.
+// watchMembership stops a member without a leader once it finds that it was removed. The
+// leader stops sending to a member as soon as the removal is in the leader's log, so the member
+// learns neither that the removal was committed, nor of a removal while it was down.
 func (l *Log) watchMembership() {
 	tick := time.NewTicker(membershipEvery)
 	defer tick.Stop()
@@ -122,11 +122,11 @@ func (l *Log) watchMembership() {
 	}
 }
 
-// checkMembership asks the peers whether this member still is one, and ends it if not. A peer that
-// refuses a connection because of the removal ends it too (mux.dial). An answer counts if the agreed
-// configuration that the peer knows is newer than the newest one with this member. It returns whether
-// the newest configuration in the log lacks this member, which was in an earlier one, and no peer
-// counts it as a member.
+// checkMembership asks the peers whether this member is still in the cluster, and stops it if not. A
+// peer that refuses a connection because of the removal stops it too (mux.dial). An answer is used only
+// if the peer's committed configuration is newer than the newest one with this member. It reports
+// whether the newest configuration in the log lacks this member, which was in an earlier one, and no
+// peer counts it as a member.
 func (l *Log) checkMembership() (gone bool) {
 	servers, at := l.raft.GetConfiguration().Configuration().Servers, l.memberAt.Load()
 	gone = at != 0 && len(servers) > 0 && !l.isSelf(servers)

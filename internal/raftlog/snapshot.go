@@ -229,7 +229,7 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c r
 // newest returns the head of the newest snapshot, whether it is whole or not; a zero
 // one if there are none.
 func (s *snapshots) newest() (newest raft.SnapshotMeta) {
-	list, _ := s.List() // what cannot be listed proves nothing
+	list, _ := s.List() // on an error, as if there were none
 	for _, meta := range list {
 		if meta.Index > newest.Index {
 			newest = *meta

@@ -72,7 +72,7 @@ func (s *TLSStream) Recheck(check func(tls.ConnectionState) error) []error {
 	return errs
 }
 
-// keep lists a connection until it is closed.
+// keep tracks a connection until it is closed.
 func (s *TLSStream) keep(conn net.Conn, state tls.ConnectionState) *streamConn {
 	c := &streamConn{Conn: conn, state: state, stream: s, closed: make(chan struct{})}
 	s.mu.Lock()

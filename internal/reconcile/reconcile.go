@@ -154,8 +154,8 @@ type Action struct {
 // of version floor. An older set is one that was late.
 func Admit(version, floor uint64) bool { return version >= floor }
 
-// Superseded reports whether a record of a job and attempt is of another grant than the
-// wanted one, so that it must not be taken for it.
+// Superseded reports whether a record of a job and attempt belongs to another grant than the
+// wanted task's, so that the two must not be confused.
 func Superseded(recorded, wanted uint64) bool {
 	return recorded != wanted && recorded != 0 && wanted != 0
 }
@@ -177,7 +177,7 @@ func Diff(set *Set, seen []Seen, now cluster.Instant) (actions []Action, wake cl
 		known[s.ID] = true
 		w := wanted[s.ID]
 		if w != nil && Superseded(s.Granted, w.Granted) {
-			w = nil // the one on record goes first; the wanted one is accepted afterwards
+			w = nil // first clear the recorded task; the wanted one is accepted afterwards
 		}
 		action, at := Next(set != nil, w, s, now)
 		if action.Kind != None {
@@ -196,9 +196,9 @@ func Diff(set *Set, seen []Seen, now cluster.Instant) (actions []Action, wake cl
 	return actions, wake
 }
 
-// unknown is what to do about a wanted task that the node has no record of. One that was
-// granted before a set that the node acted on has run and was forgotten: the cluster was
-// restored to a time when it still ran.
+// unknown returns the action for a wanted task that the node has no record of. If it was
+// granted before a set that the node acted on, it has run and its record was removed: the
+// cluster was restored to a time when it was still running.
 func unknown(w *Wanted, set *Set) Action {
 	switch {
 	case set.Recovering, w.Granted != 0 && w.Granted <= set.Acted:

@@ -11,8 +11,8 @@ import "github.com/greylag/greylag/pkg/cluster"
 //	Ended     remove        remove             remove           remove
 //	Clean     -             -                  forget           -
 //
-// A running task that is not wanted is superseded: its node was given up, and the next
-// attempt of its job may run by now. It has SupersededWait to end, whatever kill_wait is.
+// A running task that is not wanted is superseded: its node was DOWN, and the next attempt
+// of its job may be running. It has SupersededWait to end, regardless of kill_wait.
 func Next(informed bool, w *Wanted, s *Seen, now cluster.Instant) (action Action, wake cluster.Instant) {
 	over := s.Doomed || informed && (w == nil || w.Stop)
 	switch {

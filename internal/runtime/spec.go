@@ -62,8 +62,8 @@ type Spec struct {
 	Labels     map[string]string
 }
 
-// Where tasks with a file system of their own see Spec.Socket and Spec.Programs: below /dev, which is
-// such a task's own, so that nothing is created on the host or in an image.
+// The paths at which tasks with a file system of their own see Spec.Socket and Spec.Programs. They are
+// below /dev, which is the task's own, so that nothing is created on the host or in an image.
 const (
 	SocketDir  = "/dev/greylag/job"
 	ProgramDir = "/dev/greylag/bin"

@@ -20,9 +20,9 @@ const (
 	attemptGrace = time.Minute
 )
 
-// identifyAttempt makes the caller the owner of the job for whose commands a node passes a call on.
-// The node's certificate counts only for attempts that run on that node now, and lends the role of a
-// user at most: the node must not gain an administrator's rights from an administrator's job.
+// identifyAttempt makes the caller the owner of the job for whose commands a node forwards a call.
+// The node's certificate is accepted only for attempts that are running on that node, and gives the
+// role user at most: the node must not gain administrator rights from an administrator's job.
 func (s *Server) identifyAttempt(r *http.Request, c *caller, text string) error {
 	if c.Machine.Role != pki.RoleNode {
 		return fmt.Errorf("%w: the header %s requires the certificate of a node", auth.ErrDenied, auth.AttemptHeader)
@@ -42,8 +42,8 @@ func (s *Server) identifyAttempt(r *http.Request, c *caller, text string) error 
 	return nil
 }
 
-// attemptOwner checks that an attempt runs on a node. Only a state that is known to be current can
-// tell: a follower may lag behind, and so may a leader that has just been elected.
+// attemptOwner checks that an attempt is running on a node. It needs a current state: a follower may
+// lag, and so may a leader that has just been elected.
 func (s *Server) attemptOwner(ctx context.Context, a auth.Attempt, node string) (auth.Identity, error) {
 	if s.leads() {
 		if owner, err := s.ownerNow(a, node); err == nil {
@@ -56,7 +56,7 @@ func (s *Server) attemptOwner(ctx context.Context, a auth.Attempt, node string) 
 	return s.ownerNow(a, node)
 }
 
-// ownerNow is attemptOwner by this controller's state as it is.
+// ownerNow is attemptOwner on this controller's present state.
 func (s *Server) ownerNow(a auth.Attempt, node string) (auth.Identity, error) {
 	v := s.cfg.State.View()
 	j, _ := v.Job(a.Job) // nil where there is none
@@ -66,7 +66,7 @@ func (s *Server) ownerNow(a auth.Attempt, node string) (auth.Identity, error) {
 	return a.OwnerOf(j, node)
 }
 
-// endWithAttempt ends a stream once the attempt that reads it runs no longer.
+// endWithAttempt ends a stream once the attempt that reads it has ended.
 func (s *Server) endWithAttempt(ctx context.Context, c *caller, end context.CancelCauseFunc) {
 	for pause(ctx, attemptPoll) {
 		if _, err := s.ownerNow(*c.attempt, c.Machine.Name); err != nil {

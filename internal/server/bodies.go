@@ -22,20 +22,20 @@ const (
 	maxOpenBody = 64 << 10
 	// maxHead bounds the headers of one request.
 	maxHead = 16 << 10
-	// requestCost is what a request counts for besides its bytes.
+	// requestCost is the fixed cost of a request in addition to its bytes.
 	requestCost = 1 << 10
 	// heldInAll bounds the requests of all users, heldOpen those without proof.
 	heldInAll, heldOpen = 128 << 20, 4 << 20
 	// heldByCaller bounds those of one user or program, heldByAddress those without
 	// proof from one address.
 	heldByCaller, heldByAddress = 2 * maxBody, 1 << 20
-	// busyTime is when a caller may try again: a call takes some milliseconds.
+	// busyTime is the Retry-After of such a refusal: a call takes some milliseconds.
 	busyTime = time.Second
 )
 
 // budget counts the bytes of requests that are being read or answered. Operators and
-// programs of the cluster, nodes with their reports among them, count by themselves
-// alone: users cannot take their place.
+// programs of the cluster, including nodes with their reports, have budgets of their
+// own: users cannot exhaust them.
 type budget struct {
 	mu      sync.Mutex
 	users   int
@@ -46,13 +46,13 @@ type budget struct {
 // errFull is returned to a caller while too many bytes of requests are held.
 var errFull = errors.New("too many bytes of requests in flight")
 
-// busy is errFull and who holds the bytes.
+// busy is errFull with the limit that was reached.
 type busy struct{ by string }
 
-// Error says who.
+// Error names the limit.
 func (b *busy) Error() string { return fmt.Sprintf("%v: %s", errFull, b.by) }
 
-// Hint is when to try again.
+// Hint says when to retry.
 func (b *busy) Hint() string {
 	return "retry in 1 s, with fewer or smaller calls at a time"
 }
@@ -103,8 +103,8 @@ func (b *budget) count(c *caller, key string, n int) {
 // open reports whether the caller has shown neither a token nor a certificate.
 func (c *caller) open() bool { return c.User.User == "" && c.Machine.Role == "" }
 
-// body is a request's body. It counts what it reads and ends with an answer, not a
-// cut connection, where that is too much.
+// body is a request's body. It counts what it reads; beyond the limit the caller gets
+// an answer instead of a closed connection.
 type body struct {
 	io.ReadCloser
 	budget *budget

@@ -110,7 +110,7 @@ func (s *clusterService) Info(ctx context.Context, p *greylagv1.InfoRequest) (*g
 	return response, nil
 }
 
-// known refuses partitions and nodes that do not exist.
+// known returns an error for partitions and nodes that do not exist.
 func known(v *state.View, partitions, nodes []string) error {
 	for _, name := range partitions {
 		if _, found := v.Policy().Partition(name); !found {
@@ -292,7 +292,7 @@ func (s *clusterService) Snapshot(ctx context.Context, p *greylagv1.SnapshotRequ
 	return stream.Send(&greylagv1.SnapshotResponse{MissingContents: uint32(missing)})
 }
 
-// wholeHistory refuses a backup of a history of which this controller lacks a part.
+// wholeHistory refuses a backup with history if this controller lacks part of the history.
 func (s *clusterService) wholeHistory() error {
 	gaps, err := s.cfg.Archive.Gaps()
 	for j := range archive.Journal(2) {

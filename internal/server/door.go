@@ -206,7 +206,7 @@ func (s *Server) identify(r *http.Request, rpc auth.RPC) (*caller, error) {
 	return c, s.checkCertificates(c)
 }
 
-// originate puts the program in the caller's place whose call a controller passes on.
+// originate sets the caller to the program whose call a controller forwards.
 func (s *Server) originate(r *http.Request, c *caller) error {
 	origin := r.Header.Get(forwardedHeader)
 	if origin == "" || c.Machine.Role != pki.RoleController {
@@ -268,9 +268,9 @@ func hostOf(addr string) string {
 	return host
 }
 
-// answer notes whether an answer has begun. It gives a request id that was used for
-// something else, and a body that is too large, the status that belongs to it, which
-// Connect cannot express.
+// answer records whether an answer has begun. It sets the HTTP status for a request id
+// that was used for something else and for a body that is too large, which Connect
+// cannot express.
 type answer struct {
 	http.ResponseWriter
 	begun bool

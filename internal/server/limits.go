@@ -85,8 +85,8 @@ func (l *limits) admit(c *caller, now time.Time) error {
 	return nil
 }
 
-// jobs counts the n jobs of a submission that was taken. However many they are, the caller's next
-// call waits for about a second at most: the jobs are in the log, and waiting would save nothing.
+// jobs counts the n jobs of an accepted submission. Regardless of n, the caller's next call waits
+// for about a second at most: the jobs are in the log, and waiting would save nothing.
 func (l *limits) jobs(c *caller, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -81,8 +81,8 @@ func (s *Server) controllerName(leaf *x509.Certificate) (string, error) {
 	return peer.Name, nil
 }
 
-// RemoveMember removes a controller for good: first the state refuses its id, then the log
-// goes on without it. A call that breaks off between is finished by the next one.
+// RemoveMember removes a controller permanently: first the state refuses its id, then the log
+// configuration drops it. If a call is interrupted in between, the next call finishes it.
 func (s *clusterService) RemoveMember(ctx context.Context, p *greylagv1.RemoveMemberRequest) (*greylagv1.RemoveMemberResponse, error) {
 	if err := s.catchUp(ctx); err != nil {
 		return nil, err
@@ -152,8 +152,8 @@ func (s *Server) memberError(ctx context.Context, err error) error {
 	return refused(code, hint, "%s", plain(err))
 }
 
-// isMember reports whether a controller of that host name belongs to the cluster. Where this
-// one does not know it yet, it first catches up with what was agreed.
+// isMember reports whether a controller of that host name belongs to the cluster. If this
+// controller does not know it, it first catches up with the committed log.
 func (s *Server) isMember(ctx context.Context, name string) bool {
 	if s.memberNamed(name) {
 		return true
@@ -179,7 +179,7 @@ func memberName(v *state.View, id string) string {
 	return m.Name
 }
 
-// serves returns an error for what a controller that is not a member does not answer.
+// serves returns an error for a call that a controller must not answer unless it is a member.
 func (s *Server) serves(rpc auth.RPC) error {
 	if rpc == "ClusterService/Status" || s.cfg.Members.IsMember() {
 		return nil
@@ -187,8 +187,8 @@ func (s *Server) serves(rpc auth.RPC) error {
 	return errNotMember
 }
 
-// checkPeer refuses calls between controllers by one that is not a member: those of
-// PeerService, and those that it passes on.
+// checkPeer refuses calls from a controller that is not a member: those of PeerService and
+// those that it forwards.
 func (s *Server) checkPeer(ctx context.Context, c *caller) error {
 	between := c.passed || strings.HasPrefix(string(c.rpc), "PeerService/")
 	switch {

@@ -11,14 +11,14 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxResubmit is how many ended jobs one requeue submits again, and resubmitPart the first part of
-// the request's key that they have: the parts before are those of the requeue itself.
+// maxResubmit is how many ended jobs one requeue resubmits, and resubmitPart the first part number of
+// their request keys: lower part numbers belong to the requeue itself.
 const maxResubmit, resubmitPart = 100, 1 << 20
 
-// resubmitEnded submits the jobs of a requeue that had ended as new jobs, with their script,
-// environment and options, and turns their outcomes into the new jobs'. Dependencies are left out:
-// they held when the job ran. Only its owner may: a job runs as the user who submitted it. Elements
-// of an array are submitted again where the request names them, as single jobs.
+// resubmitEnded resubmits the jobs of a requeue that have ended, with their script, environment and
+// options, and replaces their outcomes with the new jobs'. Dependencies are left out: they were
+// satisfied when the job ran. Only the owner may resubmit a job, since it runs as the user who
+// submits it. Elements of an array are resubmitted as single jobs if the request names them.
 func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateRequest, outcomes []*greylagv1.Outcome) error {
 	part := 0
 	for _, o := range outcomes {
@@ -65,7 +65,7 @@ func (s *jobService) ended(ctx context.Context, o *greylagv1.Outcome) (*cluster.
 	return j, nil
 }
 
-// resubmit submits an ended job again. The same request submits it once.
+// resubmit submits an ended job again; a repeated request does so only once.
 func (s *jobService) resubmit(ctx context.Context, request string, part int, j *cluster.Job) (cluster.JobID, error) {
 	c := callerOf(ctx)
 	spec := *j.Spec

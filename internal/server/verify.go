@@ -61,8 +61,8 @@ func (s *creditService) verifyCredits(ctx context.Context, v *state.View) (*grey
 	return out, nil
 }
 
-// verifyCreditChain recomputes the chain after the entries that a restore left out. What
-// balances those came to only the state knows.
+// verifyCreditChain recomputes the chain after the entries that a restore left out. Only the
+// state has the balances of those entries.
 func (s *creditService) verifyCreditChain(ctx context.Context, v *state.View, h state.History) (*greylagv1.VerifiedJournal, error) {
 	seq, head := v.Credits().Head()
 	out := &greylagv1.VerifiedJournal{Name: "credits", First: h.Credits + 1, Entries: h.Credits, Head: h.CreditsHead[:]}

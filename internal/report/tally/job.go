@@ -182,7 +182,7 @@ func promises(t *Tally, j *cluster.Job) {
 	}
 }
 
-// plain is a cause without what tells one case from another: names of nodes, jobs and
+// plain returns a cause without the details of one case: names of nodes, jobs and
 // partitions, and numbers.
 func plain(why string) string {
 	for _, kind := range [...]string{"node ", "job ", "partition "} {

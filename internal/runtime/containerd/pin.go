@@ -18,10 +18,10 @@ import (
 	"github.com/greylag/greylag/internal/userfile"
 )
 
-// tmpTops are the folders that a task has for itself.
+// tmpTops are the private folders of a task.
 var tmpTops = []string{"/tmp", "/var/tmp"}
 
-// view is what a task sees of the host's folders besides its root.
+// view describes the host's folders that a task sees besides its root.
 type view struct {
 	mounts []runtime.Mount // their sources are pinned
 	links  []userfile.Link // symbolic links to make in the private /tmp and /var/tmp
@@ -41,9 +41,9 @@ func pinPlace(stateDir string, id runtime.TaskID, i int) string {
 	return filepath.Join(holder(stateDir), fmt.Sprintf("%s.%d", id, i))
 }
 
-// pin opens what the mounts name as the task's owner, and holds what was opened until unpin is
-// called. The OCI runtime follows paths as root: a link that was put in a folder's place since
-// would lead it where the owner may not go.
+// pin opens the sources of the mounts as the task's owner, and keeps them open until unpin is
+// called. The OCI runtime follows paths as root: a symbolic link that replaced a folder meanwhile
+// would give it access to files that the owner may not access.
 func (r *Runtime) pin(spec *runtime.Spec) (*view, error) {
 	v := &view{}
 	for i, m := range spec.Mounts {
@@ -62,7 +62,7 @@ func (r *Runtime) pin(spec *runtime.Spec) (*view, error) {
 	return v, nil
 }
 
-// unpin removes the pins. A task that was started keeps what it is shown.
+// unpin removes the pins. A started task keeps its mounts.
 func (v *view) unpin() {
 	for _, place := range v.pins {
 		_ = unix.Unmount(place, unix.MNT_DETACH) // it may never have been mounted
@@ -70,9 +70,9 @@ func (v *view) unpin() {
 	}
 }
 
-// showTmp shows a folder of the host's /tmp or /var/tmp where it really lies. A link on the way is
-// made in the task's own /tmp, and so leads to what the task sees under that name: a link to / to
-// the task's root, never to the host's.
+// showTmp mounts a folder of the host's /tmp or /var/tmp at its resolved path. Symbolic links on the
+// path are recreated in the task's own /tmp, and so resolve to what the task sees at their target: a
+// link to / leads to the task's root, never to the host's.
 func (v *view) showTmp(owner runtime.Owner, m runtime.Mount, place string) error {
 	var folder *userfile.Folder
 	err := userfile.As(owner, func() (err error) {
@@ -97,7 +97,7 @@ func (v *view) showTmp(owner runtime.Owner, m runtime.Mount, place string) error
 	return v.bind(folder, runtime.Mount{Target: folder.Path, ReadOnly: m.ReadOnly}, place)
 }
 
-// show shows a folder or file under the target's name. In an image links on the host are followed,
+// show mounts a folder or file at the target. In an image symbolic links on the host are followed,
 // since the image does not have them.
 func (v *view) show(r *Runtime, spec *runtime.Spec, m runtime.Mount, place string) error {
 	if _, err := os.Lstat(m.Target); err != nil && spec.Image == "" {
@@ -134,10 +134,10 @@ func (v *view) show(r *Runtime, spec *runtime.Spec, m runtime.Mount, place strin
 	return v.bind(folder, m, place)
 }
 
-// nest keeps mount points out of folders that are shown already. The user could put a link to / or to
-// /dev in the place of such a mount point while the task starts, and the OCI runtime would follow it.
-// A folder inside a shown one is seen there. A folder that a link in a shown one leads to is mounted
-// under its real path, where the task finds it by the same link.
+// nest keeps mount points out of folders that are already mounted. The user could replace such a mount
+// point by a link to / or /dev while the task starts, and the OCI runtime would follow it. A folder
+// inside a mounted one is visible there. The target of a link in a mounted folder is mounted at its
+// real path, where the task finds it through the same link.
 func (v *view) nest(folder *userfile.Folder, m *runtime.Mount) (shown bool, err error) {
 	m.Target = filepath.Clean(m.Target)
 	for _, outer := range v.shown {
@@ -194,8 +194,8 @@ func (v *view) bind(folder *userfile.Folder, m runtime.Mount, place string) erro
 	return nil
 }
 
-// userFault marks a mount that the kernel refuses because of what the user named, for example a
-// folder of an unbindable mount. A lack of memory is the node's.
+// userFault marks a mount that the kernel refuses because of the user's path, for example a folder
+// of an unbindable mount. A lack of memory is the node's fault.
 func userFault(err error) error {
 	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOSPC) {
 		return err
@@ -265,7 +265,7 @@ func makeFolders(root *os.Root, path string) error {
 	return root.Chmod(path, 0o755) // whatever the daemon's umask is
 }
 
-// hidden are the node's own folders, which no task sees.
+// hidden returns the node's own folders, which no task may see.
 func (c *Config) hidden() []string {
 	return append([]string{c.StateDir, c.ScratchDir, shim.SocketDir}, c.Hidden...)
 }
@@ -278,7 +278,7 @@ func isWithin(path string, folders ...string) bool {
 	})
 }
 
-// below returns path as it is counted from folder.
+// below returns path relative to folder.
 func below(path, folder string) (string, bool) {
 	path, folder = filepath.Clean(path), filepath.Clean(folder)
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(folder, "/")+"/")

@@ -234,8 +234,8 @@ func (f *frame) mounts(task *runtime.Spec, own folders) []specs.Mount {
 	return append(list, commands(task)...)
 }
 
-// commands shows a task the socket on which commands inside it make their calls. In an image it finds
-// the commands as well.
+// commands mounts the socket on which commands inside a task make their calls, and in an image also
+// the commands.
 func commands(task *runtime.Spec) (list []specs.Mount) {
 	if task.Socket != "" {
 		list = append(list, bind(task.Socket, runtime.SocketDir, true))

@@ -18,7 +18,7 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// systemTops are the file systems that every task in an image gets for itself.
+// systemTops are the file systems of which every task in an image has its own.
 var systemTops = []string{"/dev", "/proc", "/sys"}
 
 // maxImageLinks is the number of links after which a path counts as a loop, as in the kernel.
@@ -54,9 +54,9 @@ func readOnly(options []string) []string {
 	return append(slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == "rw" }), "ro")
 }
 
-// checkTargets refuses an image whose links lead a mount elsewhere. The OCI runtime follows links of
-// the image: a folder of the user under / or /dev, or /dev inside a folder of the user, would let the
-// user replace the program that the task runs first as root. Other mounts, such as the host's
+// checkTargets refuses an image whose symbolic links redirect a mount. The OCI runtime follows links of
+// the image: a user's folder mounted on / or /dev, or /dev mounted inside a user's folder, would let
+// the user replace the program that the task runs first as root. Other mounts, such as the host's
 // /etc/resolv.conf, may follow links that are usual in images, but not into a folder of the user.
 func checkTargets(root string, spec *runtime.Spec, mounts []specs.Mount) error {
 	var users []string
@@ -90,15 +90,15 @@ func checkTargets(root string, spec *runtime.Spec, mounts []specs.Mount) error {
 // imageLink is a symbolic link of an image.
 type imageLink struct{ path, text string }
 
-// imageRoot is the file system of an image, mounted at root. What lies below a cover is not the
-// image's once the task runs.
+// imageRoot is the file system of an image, mounted at root. Paths below a cover do not belong to the
+// image once the task runs.
 type imageRoot struct {
 	root   string
 	covers []string
 }
 
-// resolve returns where path leads inside the image and the first link on the way, or nil. Names that
-// do not exist lead nowhere else: the OCI runtime makes folders there.
+// resolve returns the resolved path inside the image and the first symbolic link on it, or nil. Names
+// that do not exist resolve to themselves: the OCI runtime makes folders there.
 func (i *imageRoot) resolve(path string) (real string, first *imageLink, err error) {
 	names, here, links := strings.Split(path, "/"), "/", 0
 	for len(names) > 0 {

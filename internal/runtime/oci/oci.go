@@ -51,9 +51,9 @@ func Find(name string, mixed bool) (path string, crun bool, err error) {
 // versionTime bounds asking a program for its version; they answer in milliseconds.
 const versionTime = 5 * time.Second
 
-// try refuses a program that cannot make a container on this host,
-// whatever it is called: the node is at fault then, and says so once, where
-// otherwise each task would fail there and be tried again.
+// try refuses a program that cannot make a container on this host, regardless
+// of its name. The fault is then reported once for the node; otherwise each task
+// would fail there and be retried.
 func try(path string, mixed bool) (crun bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
 	defer cancel()
