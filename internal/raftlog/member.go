@@ -92,7 +92,7 @@ func (l *Log) AddMember(ctx context.Context, id, addr string) error {
 	return nil
 }
 
-// addLearner has a member agreed without a vote, or the new address of one that has moved.
+// addLearner adds a member without a vote, or commits the new address of one that has moved.
 func (l *Log) addLearner(ctx context.Context, t target) error {
 	return l.change(ctx, func(servers []raft.Server) (raft.IndexFuture, error) {
 		server, known := find(servers, t.id)

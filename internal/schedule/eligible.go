@@ -72,7 +72,7 @@ func treeOf(snap *cluster.Snapshot) *cluster.AccountTree {
 	return snap.Accounts.Tree
 }
 
-// barredByPartitions bars a job when each of its partitions refuses it, and names each.
+// barredByPartitions bars a job if each of its partitions refuses it, and names each.
 func (p *Planner) barredByPartitions(spec *cluster.JobSpec) (verdict, bool) {
 	first, barred := p.barredByPartition(spec, spec.Partition)
 	if !barred || len(spec.Others) == 0 {
@@ -96,7 +96,7 @@ func (p *Planner) barredByPartitions(spec *cluster.JobSpec) (verdict, bool) {
 	return first, true
 }
 
-// barredByPartition is why one partition refuses a job.
+// barredByPartition returns why one partition refuses a job.
 func (p *Planner) barredByPartition(spec *cluster.JobSpec, name string) (verdict, bool) {
 	x, refuses := p.ground.refusalBy(spec, name)
 	switch {
@@ -116,11 +116,11 @@ type refusal struct {
 	asks, says string // what the job asks for; what the partition says to that
 }
 
-// down is what is said of a partition that starts no jobs.
+// down is the reason of a partition that starts no jobs.
 const down = "is down"
 
-// refusalBy reports whether a partition refuses every start of a job, whatever is free, and
-// why. What it checks is part of a class's key.
+// refusalBy reports whether a partition refuses every start of a job, regardless of free
+// resources, and why. Everything it checks is part of a class's key.
 func (g *ground) refusalBy(spec *cluster.JobSpec, name string) (refusal, bool) {
 	part, ok := g.parts[name]
 	limit := spec.TimeLimit

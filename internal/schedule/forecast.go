@@ -51,8 +51,8 @@ func Foresee(snap *cluster.Snapshot, id cluster.JobID) Forecast {
 	return f
 }
 
-// foreseeLater adds the start of a job that is not eligible before its begin time: the first
-// one from then on, around all that is planned now. A job with dependencies has none.
+// foreseeLater adds the start of a job that is not eligible before its begin time: the earliest
+// start after that time around the present plan. A job with dependencies has none.
 func (p *Planner) foreseeLater(snap *cluster.Snapshot, job *cluster.Job, f *Forecast) {
 	if len(job.Spec.Depends) > 0 {
 		return

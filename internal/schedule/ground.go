@@ -202,7 +202,7 @@ func (g *ground) partition(p cluster.Partition, nodes []*cluster.Node) *part {
 	return out
 }
 
-// nodesOf is the names of a partition's nodes, in no order; none where there is no such partition.
+// nodesOf returns the names of a partition's nodes in no order; none if there is no such partition.
 func (g *ground) nodesOf(partition string) (list []string) {
 	part, known := g.parts[partition]
 	if !known {
@@ -246,7 +246,7 @@ func (g *ground) lasts(spec *cluster.JobSpec) time.Duration {
 	return spec.TimeLimit + g.grace
 }
 
-// leaves is when a job that holds nodes should have left them.
+// leaves returns when a job should have left its nodes.
 func (g *ground) leaves(job *cluster.Job) cluster.Instant {
 	end := job.Started.Add(g.lasts(job.Spec) - slack)
 	if job.State == cluster.Completing {
@@ -255,7 +255,7 @@ func (g *ground) leaves(job *cluster.Job) cluster.Instant {
 	return end
 }
 
-// end is when a job that holds nodes is expected to have left them.
+// end returns when a job is expected to have left its nodes.
 func (g *ground) end(now cluster.Instant, job *cluster.Job) cluster.Instant {
 	end := g.leaves(job)
 	switch {

@@ -94,8 +94,8 @@ func (p *Planner) wouldAsk(r *round, e *entry) bool {
 	return !away || e.firm
 }
 
-// decided is the snapshot as it will be when what the pass has decided so far is agreed:
-// with its starts, and the promises as they are now.
+// decided returns the snapshot as it will be once the decisions of the pass so far are committed:
+// with its starts and the current promises.
 func (p *Planner) decided(r *round) *cluster.Snapshot {
 	shot := *r.snap
 	shot.Active, shot.Pending = slices.Clone(r.jobs.active), make([]*cluster.Job, 0, len(r.jobs.pending))
@@ -285,7 +285,7 @@ func (p *Planner) giveRoom(r *round, id cluster.JobID) {
 	}
 }
 
-// madeFor is the job for which room was made that it has not taken yet; 0 when there is none.
+// madeFor is the job for which resources were freed that it has not used yet; 0 if there is none.
 func (p *Planner) madeFor(r *round) cluster.JobID {
 	if e := p.entries[p.made]; p.making == 0 && (e == nil || e.starts || e.at == 0 || e.at > r.snap.Now.Add(p.ground.grace+Leeway)) {
 		return 0

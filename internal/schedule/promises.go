@@ -86,7 +86,7 @@ func (p *Planner) stayOrSlip(r *round, all []owed) (list []owed, slips bool) {
 	return list, false
 }
 
-// unbookAll takes promises out of the plan that were put there in this pass.
+// unbookAll removes promises from the plan that this pass has booked.
 func (p *Planner) unbookAll(r *round, all []owed) {
 	for i := range all {
 		if e := all[i].entry; e.at > 0 {
@@ -132,14 +132,14 @@ func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, old *memory
 	}
 }
 
-// keepAt books a start for a promise.
+// keepAt books the start of a promise.
 func (p *Planner) keepAt(r *round, e *entry, promise *cluster.Promise, s backfill.Start, choice int) {
 	e.owed = promise.At
 	p.pledge(r, e)
 	p.book(e, s, choice)
 }
 
-// near is a start at the time of a promise, or within the leeway; now, if that is over.
+// near returns a start at the time of a promise or within the leeway; now, if that time has passed.
 func (p *Planner) near(r *round, e *entry, promise *cluster.Promise, old *memory) (backfill.Start, int, bool) {
 	s, choice, ok := p.samePlace(r, e, promise, old)
 	if !ok {
@@ -229,8 +229,8 @@ func (m *memory) same(e *entry, g *ground, shares []backfill.Share, choice int) 
 	return list
 }
 
-// promised is the instant that a firm entry is promised: its planned start, or the earlier one
-// that it was promised where that is within the leeway.
+// promised returns the promised start of a firm entry: its planned start, or the earlier promised
+// start if that is within the leeway.
 func (e *entry) promised() cluster.Instant {
 	if e.firm && e.owed > 0 && e.owed < e.at && e.at.Sub(e.owed) <= Leeway {
 		return e.owed
@@ -277,8 +277,8 @@ func (p *Planner) blame(r *round, e *entry, promise *cluster.Promise) string {
 	return "an administrator changed the nodes, a reservation or the policy"
 }
 
-// unavailable is why the partition of a promise does not let its job start, or which of its
-// nodes may not be used; "" when neither is so.
+// unavailable returns why the partition of a promise refuses its job, or which of its nodes may not
+// be used; "" if the promise can be kept.
 func (p *Planner) unavailable(e *entry, promise *cluster.Promise) string {
 	if x, refuses := p.ground.refusalBy(e.job.Spec, promise.Partition); refuses {
 		return fmt.Sprintf("partition %s %s", promise.Partition, x.says)
@@ -301,8 +301,8 @@ func (p *Planner) unavailable(e *entry, promise *cluster.Promise) string {
 	return ""
 }
 
-// overdue is the first job that should have left its nodes by now: of those on nodes of a
-// promise, or with a licence that the promised job asks for, unless the promise is nil.
+// overdue returns the first job that should have left its nodes by now. With a promise it considers
+// only jobs on its nodes, or with a licence that the promised job asks for.
 func (p *Planner) overdue(r *round, e *entry, promise *cluster.Promise, due func(*cluster.Job) cluster.Instant) *cluster.Job {
 	for _, job := range r.jobs.active {
 		if due(job) <= r.snap.Now && (promise == nil || inTheWay(job, e.job.Spec, promise)) {
@@ -321,8 +321,8 @@ func (p *Planner) overstaysFrom(job *cluster.Job) cluster.Instant {
 	return p.ground.leaves(job)
 }
 
-// inTheWay reports whether a job that runs has a node of a promise, or a licence that the
-// promised job asks for.
+// inTheWay reports whether a running job has a node of a promise, or a licence that the promised job
+// asks for.
 func inTheWay(job *cluster.Job, spec *cluster.JobSpec, promise *cluster.Promise) bool {
 	for _, share := range promise.Hosts {
 		if job.Alloc != nil && slices.ContainsFunc(job.Alloc.Nodes, func(a cluster.NodeAllocation) bool { return a.Node == share.Node }) {

@@ -170,7 +170,7 @@ func (p *Planner) allowedAccounts(spec *cluster.JobSpec) []string {
 	return nil
 }
 
-// usableNote says what to do about a QOS that a job may not use any more.
+// usableNote returns the note for a job that may no longer use its QOS.
 func usableNote(snap *cluster.Snapshot, job *cluster.Job) string {
 	tree := treeOf(snap)
 	note := snap.Policy.GrantCommand(tree, job.Spec)

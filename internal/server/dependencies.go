@@ -59,7 +59,7 @@ func (s *jobService) archiveSatisfies(v *state.View, c *caller, d cluster.Depend
 	if !archived {
 		return false, nil
 	}
-	if d.Kind.Held(good, bad) {
+	if d.Kind.Satisfied(good, bad) {
 		return true, nil
 	}
 	return false, refused(command.Conflict, "resubmit that job and depend on the new one, or remove the dependency",

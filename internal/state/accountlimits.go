@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// fillAccount finds the account of a job. Without any accounts every user may submit, and
-// an account is but a word.
+// fillAccount finds the account of a job. If no accounts are defined, every user may submit
+// and the account is not checked.
 func (s *State) fillAccount(spec *cluster.JobSpec) *command.Refusal {
 	if s.accounts.Len() == 0 {
 		return nil
@@ -57,7 +57,7 @@ func (s *State) defaultQOS(spec *cluster.JobSpec) (name string) {
 }
 
 // fillQOS finds the QOS of a job that names none, and refuses one that it may not use.
-// What an operator chose is not refused, but noted.
+// A QOS chosen by an operator is recorded instead of refused.
 func (s *State) fillQOS(spec *cluster.JobSpec) *command.Refusal {
 	if spec.QOS == "" {
 		spec.QOS = s.defaultQOS(spec)

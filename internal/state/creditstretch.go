@@ -51,8 +51,8 @@ func (s *State) stretch(id accounting.LienID) {
 // meteredEvery is how often the controllers sample running jobs.
 const meteredEvery = 30 * time.Second
 
-// warnOfCredits sends a job the signal that it asked for ahead of its time limit when its credits
-// end earlier than that, at the last sample that is early enough.
+// warnOfCredits sends a job its --signal before its credits run out, if that is before its time
+// limit: at the last sample that leaves the requested lead time.
 func (s *State) warnOfCredits(old *cluster.Job, id accounting.LienID) {
 	signal := old.Spec.Signal
 	if signal.Number == 0 || old.Warned {

@@ -32,7 +32,7 @@ func (v *View) Doubts(p *cluster.Policy) []cluster.PolicyFault {
 	return d.found
 }
 
-// defaultQOS warns of a default QOS that most users may not use.
+// defaultQOS warns about a default QOS that most users may not use.
 func (d *doubting) defaultQOS() {
 	open := d.next.OpenQOS()
 	switch {

@@ -93,7 +93,7 @@ func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
 }
 
 // notOK returns the exit status of a job that failed before its script ran: 1, as in Slurm,
-// where none is known.
+// if none is known.
 func notOK(e cluster.Exit) cluster.Exit {
 	if e.OK() {
 		e.Code = 1

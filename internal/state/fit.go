@@ -71,9 +71,9 @@ func replaced(spec, old *cluster.JobSpec) bool {
 	return !slices.Equal(partitionsOf(spec), partitionsOf(old)) || a.Nodes != b.Nodes || a.GPUsPerNode != b.GPUsPerNode || a.GPUs != b.GPUs
 }
 
-// defaultMemory says where the memory of a request comes from that names none: from the
-// defaults of its partition, as Slurm's DefMemPerGPU and DefMemPerCPU, else it is its share
-// of each node. What an earlier partition gave it is replaced.
+// defaultMemory sets the memory of a request that names none: the defaults of its partition,
+// like Slurm's DefMemPerGPU and DefMemPerCPU, or else its share of each node. It replaces
+// the default of an earlier partition.
 func defaultMemory(r *cluster.Request, part *cluster.Partition) {
 	switch r.MemFrom {
 	case cluster.MemoryAll:

@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// History records the last restore from a backup, and from where on finished jobs and
-// journal entries exist. The zero value: the cluster was never restored.
+// History records the last restore from a backup, and where finished jobs and journal
+// entries begin. The zero value means that the cluster was never restored.
 type History struct {
 	Restored cluster.Instant // when, by the log's clock
 	Taken    cluster.Instant // when the backup was made
@@ -27,7 +27,7 @@ type History struct {
 	AuditHead   command.AuditHash
 }
 
-// History is the last restore of the cluster.
+// History returns the last restore of the cluster.
 func (v *View) History() History { return v.history }
 
 func historyFields(c *codec.Coder, h *History) {
@@ -65,7 +65,7 @@ func (s *State) restored(c *command.Restored) command.Result {
 	return &command.Done{Version: s.index}
 }
 
-// putHistory replaces the history, of which the digest covers one that is set.
+// putHistory replaces the history. The digest covers it if it is set.
 func (s *State) putHistory(h History) {
 	s.digest ^= s.hashHistory() // of the old one
 	s.history = h

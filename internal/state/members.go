@@ -10,21 +10,21 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Bounds of what is kept of controllers. A record stays after its member was removed, so
-// that the id is refused permanently.
+// Limits of the controller records. A record stays after its member was removed, so that
+// the id is refused permanently.
 const maxMembers, maxMemberID, maxMemberName = 10_000, 64, 253
 
-// Member is what the state keeps of a controller. The log alone says who takes part and
-// who has a vote.
+// Member is the state's record of a controller. Membership and votes are in the log's
+// configuration only.
 type Member struct {
 	Name    string          // of its host, in its certificate; "" if unknown
 	Retired cluster.Instant // when it was removed; 0: it was not
 }
 
-// Member returns what is kept of a controller by its id in the log. O(log n).
+// Member returns the record of a controller by its id in the log. O(log n).
 func (v *View) Member(id string) (Member, bool) { return v.controllers.Get(id) }
 
-// Members yields what is kept of all controllers, removed ones included, by id.
+// Members yields the records of all controllers by id, including removed ones.
 func (v *View) Members() iter.Seq2[string, Member] { return v.controllers.All() }
 
 func (s *State) recordMember(c *command.RecordMember) command.Result {
@@ -66,7 +66,7 @@ func (s *State) retireMember(c *command.RetireMember) command.Result {
 	return &command.Done{Version: s.index}
 }
 
-// controllerNamed reports whether a controller on a host of that name was not removed. O(controllers).
+// controllerNamed reports whether a host of that name has a controller that was not removed. O(controllers).
 // A host that lost its data waits under a new id before its old one is removed.
 func (s *State) controllerNamed(name string) bool {
 	for _, m := range s.controllers.All() {
@@ -109,7 +109,7 @@ func memberFields(c *codec.Coder, m *Member) {
 	codec.Int(c, &m.Retired)
 }
 
-// encodeMembers writes no frame where there are no controllers on record.
+// encodeMembers writes no frame if there are no controller records.
 func (v *View) encodeMembers(f *frames) {
 	f.of(frameMembers)
 	for id, m := range v.controllers.All() {
@@ -127,7 +127,7 @@ func (x *restoring) readMember(c *codec.Coder) {
 	}
 }
 
-// recountMembers is the members' part of the digest from scratch.
+// recountMembers recomputes the members' part of the digest.
 func (s *State) recountMembers() (d uint64) {
 	for id, m := range s.controllers.All() {
 		d ^= s.hashMember(id, m)

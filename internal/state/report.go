@@ -114,7 +114,7 @@ func (t *tables) newsOf(c *command.ReportTasks) news {
 // reports 0.
 func sameGrant(reported, granted uint64) bool { return reported == granted || reported == 0 }
 
-// SameGrant reports whether a reported task is one of the attempt that the job is in now.
+// SameGrant reports whether a reported task belongs to the job's current attempt.
 func (v *View) SameGrant(r *command.TaskReport) bool {
 	j, found := v.holding.Get(r.Job)
 	return found && j.Attempt == r.Attempt && sameGrant(r.Granted, j.Granted)

@@ -250,7 +250,7 @@ func (s *State) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refu
 	if j.State == cluster.Completed && j.Exit.OK() {
 		good, bad = 1, 0
 	}
-	if d.Kind.Held(good, bad) {
+	if d.Kind.Satisfied(good, bad) {
 		return nil
 	}
 	return hinting(refusef(command.Conflict, "dependency %s can never be satisfied: job %s ended %s", d, d.Job, j.State), "resubmit that job and depend on the new one, or remove the dependency")

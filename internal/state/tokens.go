@@ -54,7 +54,7 @@ func (s *State) createToken(c *command.CreateToken) command.Result {
 	return s.remember(c.Request, &command.Done{Version: s.index})
 }
 
-// checkTokenName refuses a name that no host can have.
+// checkTokenName refuses an invalid host name.
 func (s *State) checkTokenName(c *command.CreateToken) *command.Refusal {
 	switch {
 	case c.Replace && c.Name == "":
@@ -71,7 +71,7 @@ func reserved(name string) *command.Refusal {
 	return hinting(refusef(command.InvalidArgument, "%q is a reserved word and cannot name a host", plain(name)), "choose another name: gctl join --name NAME")
 }
 
-// inUse refuses a name that a host has.
+// inUse refuses a name in use.
 func inUse(role, name, use string) *command.Refusal {
 	return hinting(refusef(command.Conflict, "the name %s is in use by another %s: %s", plain(name), role, use),
 		"to join that host again or replace it, make its token with gctl cluster token --%s --name %s --replace", role, plain(name))

@@ -151,8 +151,8 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 	return nil
 }
 
-// withLimit returns the change with the time limit that a change by some time comes to. No limit
-// stays none.
+// withLimit returns the change with TimeLimitBy replaced by the resulting time limit. A job without
+// a limit keeps none.
 func withLimit(old *cluster.Job, c *command.UpdateJobs) (*command.UpdateJobs, *command.Refusal) {
 	was := old.Spec.TimeLimit
 	if c.TimeLimitBy == 0 || was == 0 {
@@ -235,8 +235,7 @@ func maySet(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
 	return nil
 }
 
-// resizes reports whether a command changes how many nodes, GPUs or how much memory a job asks
-// for, or of which nodes.
+// resizes reports whether a command changes the nodes, GPUs, memory or features that a job asks for.
 func resizes(c *command.UpdateJobs) bool {
 	return c.Nodes != nil || c.GPUsPerNode != nil || c.GPUs != nil || c.MemPerNode != nil || c.MemPerCPU != nil || c.MemPerGPU != nil ||
 		c.NodeList != nil || c.Features != nil

@@ -32,7 +32,7 @@ func As(owner Owner, fn func() error) error {
 	return <-result
 }
 
-// become changes this thread alone, hence the raw system calls.
+// become changes only this thread, hence the raw system calls.
 func become(owner Owner) error {
 	var first unsafe.Pointer
 	if len(owner.Groups) > 0 {

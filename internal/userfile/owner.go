@@ -1,4 +1,4 @@
-// Package userfile opens paths that a user named, for a daemon that may do more than the user.
+// Package userfile opens paths that a user named, for a daemon with more rights than the user.
 //
 // As changes to the user's identity for files and drops every capability. The functions that open
 // a path resolve it name by name and refuse a path that passes through a file system of the

@@ -59,7 +59,7 @@ func (w *walk) path(names ...string) string {
 	return "/" + strings.TrimLeft(strings.Join(append(all, names...), "/"), "/")
 }
 
-// split returns the names of a path, without those that lead nowhere.
+// split returns the names of a path, without empty ones and ".".
 func split(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(name string) bool { return name == "" || name == "." })
 }
@@ -98,7 +98,7 @@ func (w *walk) push(fd int, name string) error {
 	return nil
 }
 
-// check refuses what lies on a file system of the kernel.
+// check refuses a file on a kernel file system.
 func (w *walk) check(fd int) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
@@ -132,7 +132,7 @@ func (w *walk) openFolder(path string) (*Folder, error) {
 		return nil, err
 	}
 	folder.Path = w.path()
-	// A folder that the user may not enter is of no use: "." asks the kernel.
+	// The user must be allowed to enter the folder: opening "." makes the kernel check it.
 	folder.FD, err = open(w.here(), ".", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err

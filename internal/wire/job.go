@@ -44,7 +44,7 @@ func writeRestartCauses(c cluster.RestartCauses) *greylagv1.RestartCauses {
 	return &greylagv1.RestartCauses{NodeFailed: c.NodeFailed, TaskFailed: c.TaskFailed, Preempted: c.Preempted, Requeued: c.Requeued}
 }
 
-// ReadRestartCauses reads what a job's answer says of its restarts.
+// ReadRestartCauses reads the restart causes in an answer.
 func ReadRestartCauses(p *greylagv1.RestartCauses) cluster.RestartCauses {
 	return cluster.RestartCauses{NodeFailed: p.GetNodeFailed(), TaskFailed: p.GetTaskFailed(), Preempted: p.GetPreempted(), Requeued: p.GetRequeued()}
 }

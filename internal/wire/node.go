@@ -220,8 +220,8 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 	return w
 }
 
-// stopReason returns what the stop of a job's tasks is due to, in the words that Slurm writes into the
-// output. Empty where the job ended by itself.
+// stopReason returns the cause of the stop of a job's tasks, in the words that Slurm writes to the
+// output; empty if the job ended by itself.
 func stopReason(j *cluster.Job) string {
 	switch {
 	case j.State != cluster.Completing && j.State != cluster.Cancelled:

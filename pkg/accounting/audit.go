@@ -76,8 +76,8 @@ func (a *Audit) Add(e *Entry) error {
 	return nil
 }
 
-// EntryChain checks only that entries follow each other: Seq and Head are of the last one, or of
-// the one before the first. It is for a journal whose beginning does not exist any more.
+// EntryChain checks only that entries are consecutive: Seq and Head are those of the last entry, or
+// of the one before the first. It is for a journal whose beginning is lost.
 type EntryChain struct {
 	Seq  uint64
 	Head Hash

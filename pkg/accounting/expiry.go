@@ -98,8 +98,8 @@ func (l *Ledger) cutOff(id BucketID, expired cluster.Instant) {
 	}
 }
 
-// unpaid returns what an open lien's segments come to at an instant and was not charged yet;
-// 0 for one that does not run. O(segments + log n).
+// unpaid returns the uncharged amount of an open lien's segments at an instant; 0 if its attempt is
+// not running. O(segments + log n).
 func (l *Ledger) unpaid(n *Lien, at cluster.Instant) Credits {
 	if len(n.Segments) == 0 {
 		return 0

@@ -97,8 +97,8 @@ type Lien struct {
 	// Unproven says that the end was never reported: it was settled at its last counter.
 	Unproven bool
 
-	// CutShort reports that a bucket that cuts off expired under the lien and other buckets did
-	// not replace all of it: the attempt may run only for as long as the lien lasts.
+	// CutShort reports that a bucket with cut-off expired under the lien and other buckets did
+	// not replace all of it: the attempt may run only as long as the lien lasts.
 	CutShort bool
 
 	Recent // of what the parts spent, but for debt

@@ -30,11 +30,11 @@ type RestartCauses struct {
 	Requeued   int32 // by its user or an operator
 }
 
-// Failures is the restarts that the policy's MaxRestarts limits: those after failures of
-// the cluster.
+// Failures returns the restarts that the policy's MaxRestarts limits: those after cluster
+// failures.
 func (c RestartCauses) Failures() int32 { return c.NodeFailed + c.TaskFailed }
 
-// Words lists the causes with their counts, the largest kind of trouble first; "" for none.
+// Words lists the causes with their counts, the most severe first; "" for none.
 func (c RestartCauses) Words() string {
 	var words []string
 	for _, x := range []struct {
@@ -48,7 +48,7 @@ func (c RestartCauses) Words() string {
 	return strings.Join(words, ", ")
 }
 
-// count adds the restart of a job whose attempt ended so.
+// count adds a restart to the cause of the attempt's end.
 func (c *RestartCauses) count(outcome JobState, tasks []Task) {
 	failed := func(t Task) bool { return t.Cause == NodeFault || t.Cause == GPUFault }
 	switch {

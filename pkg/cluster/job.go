@@ -48,7 +48,7 @@ type JobSpec struct {
 	EveryNode   bool     // the script starts on every node, not on the first alone
 	Others      []string // further partitions in which it may run instead of Partition
 	Reservation string   // the reservation whose nodes it uses; "" means none
-	// QOSByOperator says that an operator chose QOS, which the job's user may not use.
+	// QOSByOperator reports that an operator chose QOS, which the job's user may not use.
 	QOSByOperator bool
 	Command       string // the script's absolute path or the command of --wrap, shown to users
 }
@@ -86,9 +86,9 @@ func (k DependencyKind) String() string {
 	return dependencyNames[k]
 }
 
-// Held reports whether a dependency of this kind holds once all jobs that it is about have ended,
-// good of them completed with status 0 and bad of them otherwise.
-func (k DependencyKind) Held(good, bad int) bool {
+// Satisfied reports whether a dependency of this kind is satisfied once all its jobs have ended, good of
+// them with status 0 and bad of them otherwise.
+func (k DependencyKind) Satisfied(good, bad int) bool {
 	switch k {
 	case AfterOK, AfterCorr:
 		return bad == 0

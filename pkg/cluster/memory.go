@@ -32,7 +32,7 @@ func ParseMemorySource(word string) (MemorySource, bool) {
 	return 0, false
 }
 
-// NodeSize is what a node has, as far as shares of its memory depend on it. GPUs at fault
+// NodeSize is the part of a node's size that determines shares of its memory. Faulty GPUs
 // count too, so that a share does not grow when one fails.
 type NodeSize struct {
 	CPUs, GPUs int32
@@ -78,7 +78,7 @@ func (m MemoryRule) On(n NodeSize, gpus int32) Bytes {
 	return max(m.Least, m.PerGPUOn(n)*Bytes(max(gpus, 0)))
 }
 
-// PerGPUOn returns the memory that each GPU of a node brings with it; 0 for none.
+// PerGPUOn returns the memory per allocated GPU of a node; 0 for none.
 func (m MemoryRule) PerGPUOn(n NodeSize) Bytes {
 	switch {
 	case m.From == MemoryShare && m.ByGPU:

@@ -49,8 +49,8 @@ func (p *Policy) UsableQOS(t *AccountTree, key AssociationKey) []string {
 }
 
 // MayUseQOS reports whether jobs of a specification may use its QOS: it is usable for their
-// association, or an operator chose it. A QOS that the policy no longer has is no matter of
-// grants. O(QOS + depth + log n).
+// association, or an operator chose it. It is true for a QOS that the policy no longer has.
+// O(QOS + depth + log n).
 func (p *Policy) MayUseQOS(t *AccountTree, spec *JobSpec) bool {
 	if spec.QOSByOperator || spec.QOS == "" {
 		return true
@@ -65,7 +65,7 @@ func (p *Policy) MayUseQOS(t *AccountTree, spec *JobSpec) bool {
 	return p.QOS[at].Open
 }
 
-// GrantCommand says who can let jobs of a specification use its QOS, and how.
+// GrantCommand returns the command that grants the QOS of a specification, and who can run it.
 func (p *Policy) GrantCommand(t *AccountTree, spec *JobSpec) string {
 	if spec.Account == "" || t == nil {
 		return fmt.Sprintf("an operator can grant it in an account: gctl account add ACCOUNT user=%s qos=%s; or an administrator can open it to all users: open = true in the policy",
