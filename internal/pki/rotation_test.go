@@ -56,6 +56,7 @@ func TestBothCAsAreAcceptedWhileOneReplacesTheOther(t *testing.T) {
 		}
 	}
 	resuming := ClientTLS(ca.Trust(), before)
+	resuming.ServerName, resuming.ClientSessionCache = "c1", tls.NewLRUClientSessionCache(1)
 	if _, err := handshake(t, config, resuming); err != nil {
 		t.Fatal(err)
 	}
@@ -135,5 +136,26 @@ func TestKeysOfTwoCAsAreKeptUntilOneIsDropped(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, caKeyFile))
 	if err != nil || bytes.Count(text, []byte("BEGIN PRIVATE KEY")) != 1 || !KeyFits(text, next) {
 		t.Errorf("the key file after the drop: %v\n%d keys", err, bytes.Count(text, []byte("BEGIN PRIVATE KEY")))
+	}
+}
+
+// TestAConnectionShowsTheRenewedCertificate: it does not resume a session that the one before opened.
+func TestAConnectionShowsTheRenewedCertificate(t *testing.T) {
+	ca := testCA(t, "prod")
+	ctl, _ := testIdentity(t, ca, RoleController, "c1")
+	id, dir := testIdentity(t, ca, RoleNode, "n1")
+	server, client := ServerTLS(ca.Trust(), ctl), ClientTLS(ca.Trust(), id)
+	client.ServerName = "c1"
+	for range 2 {
+		if err := ca.Issue(dir, Grant{Peer: id.Peer()}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if err := id.Check(); err != nil {
+			t.Fatal(err)
+		}
+		state, err := handshake(t, server, client)
+		if err != nil || !state.PeerCertificates[0].Equal(id.Certificate().Leaf) {
+			t.Errorf("%v; resumed: %t", err, state.DidResume)
+		}
 	}
 }

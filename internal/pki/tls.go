@@ -56,6 +56,9 @@ func ClientTLS(t *Trust, id *Identity) *tls.Config {
 	c := dialTLS(func(chain []*x509.Certificate) error { return t.controller(chain[0]) })
 	c.NextProtos = []string{"h2", "http/1.1"}
 	if id != nil {
+		// The server takes the certificate of a resumed session from its first handshake, which may
+		// have been renewed since.
+		c.ClientSessionCache = nil
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			full := id.Certificate()
 			return &tls.Certificate{Certificate: full.Certificate[:1], PrivateKey: full.PrivateKey, Leaf: full.Leaf}, nil

@@ -123,7 +123,7 @@ func TestResumedConnectionsAreKnownToo(t *testing.T) {
 	ctl, _ := testIdentity(t, ca, RoleController, "ctl1")
 	node, _ := testIdentity(t, ca, RoleNode, "n1")
 	server, client := ServerTLS(ca.Trust(), ctl), ClientTLS(ca.Trust(), node)
-	client.ServerName = "ctl1" // tickets are kept by name
+	client.ServerName, client.ClientSessionCache = "ctl1", tls.NewLRUClientSessionCache(1) // of another program; tickets are kept by name
 	for _, resumed := range []bool{false, true} {
 		state, err := handshake(t, server, client)
 		if err != nil || state.DidResume != resumed {
