@@ -15,8 +15,50 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// chunk is the most jobs that one command changes, so that no command is large.
-const chunk = 4096
+const (
+	// chunk is the most references to jobs in one command, so that no command is large.
+	chunk = 4096
+	// maxChanged is about the most jobs that one command changes, elements of arrays included: no
+	// other command is carried out meanwhile, and a leader that agrees nothing for seconds ends.
+	maxChanged = 1 << 17
+)
+
+// parts splits what a request means into what one command each may change. Of nothing it makes one
+// part. O(elements).
+func parts(v *state.View, refs []cluster.JobRef) (all [][]cluster.JobRef) {
+	var part []cluster.JobRef
+	jobs := 0
+	add := func(ref cluster.JobRef, n int) {
+		if len(part) == chunk || len(part) > 0 && jobs+n > maxChanged {
+			all, part, jobs = append(all, part), nil, 0
+		}
+		part, jobs = append(part, ref), jobs+n
+	}
+	for _, ref := range refs {
+		var active []*cluster.Job
+		ids := v.Resolve(ref)
+		if len(ids) > maxChanged {
+			active = activeOf(v, ids)
+		}
+		for _, j := range active {
+			add(j.Ref(), 1)
+		}
+		if len(active) == 0 {
+			add(ref, len(ids))
+		}
+	}
+	return append(all, part)
+}
+
+// activeOf returns those of the jobs that have not ended.
+func activeOf(v *state.View, ids []cluster.JobID) (active []*cluster.Job) {
+	for _, id := range ids {
+		if j, known := v.Job(id); known && !j.State.Final() {
+			active = append(active, j)
+		}
+	}
+	return active
+}
 
 // Cancel ends or signals jobs.
 func (s *jobService) Cancel(ctx context.Context, p *greylagv1.CancelRequest) (*greylagv1.CancelResponse, error) {
@@ -114,9 +156,7 @@ func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p ide
 	}
 	var all []*greylagv1.Outcome
 	var index uint64
-	for part := 0; part == 0 || len(refs) > 0; part++ {
-		some := refs[:min(chunk, len(refs))]
-		refs = refs[len(some):]
+	for part, some := range parts(s.cfg.State.View(), refs) {
 		id, err := requestID(c, p.GetRequestId(), part, payload)
 		if err != nil {
 			return nil, 0, err

@@ -9,19 +9,28 @@ import (
 
 // resolveArchived removes the dependencies of a submission that are satisfied by jobs that only the
 // archive has, and refuses those that can never be satisfied. The state has only the newest ended jobs.
-// O(dependencies × elements of their arrays).
+// O(dependencies + elements of their arrays).
 func (s *jobService) resolveArchived(c *caller, cmd *command.SubmitJobs) error {
 	v := s.cfg.State.View()
+	known := make(map[cluster.JobRef]ending) // thousands of dependencies may be on one array
 	for i := range cmd.Jobs {
 		spec := &cmd.Jobs[i].Spec
 		var left []cluster.Dependency
 		for _, d := range spec.Depends {
-			held, err := s.archiveSatisfies(v, c, d)
-			if err != nil {
-				return err
+			e, asked := known[d.Job]
+			if !asked && d.Kind != cluster.Singleton {
+				var err error
+				if e, err = s.endingOf(v, c, d.Job); err != nil {
+					return err
+				}
+				known[d.Job] = e
 			}
-			if !held {
+			switch {
+			case d.Kind == cluster.Singleton || !e.archived || d.Delay > 0 && e.started.Add(d.Delay) > v.Now():
 				left = append(left, d)
+			case !d.Kind.Satisfied(e.good, e.bad):
+				return refused(command.Conflict, "resubmit that job and depend on the new one, or remove the dependency",
+					"dependency %s can never be satisfied: in job %s %d succeeded and %d failed", d, d.Job, e.good, e.bad)
 			}
 		}
 		spec.Depends = left
@@ -29,39 +38,37 @@ func (s *jobService) resolveArchived(c *caller, cmd *command.SubmitJobs) error {
 	return nil
 }
 
-// archiveSatisfies reports whether a dependency is satisfied by jobs that have all ended, of which the
-// state does not have all. The error refuses one that can never be satisfied.
-func (s *jobService) archiveSatisfies(v *state.View, c *caller, d cluster.Dependency) (bool, error) {
-	if d.Kind == cluster.Singleton || len(v.Resolve(d.Job)) == 1 {
-		return false, nil
+// ending is how the jobs that a dependency names ended.
+type ending struct {
+	archived  bool // all have ended, and the state does not know all of them
+	good, bad int
+	started   cluster.Instant // when the last of them started
+}
+
+// endingOf returns how jobs ended that the caller may see. O(elements of an array).
+func (s *jobService) endingOf(v *state.View, c *caller, ref cluster.JobRef) (e ending, err error) {
+	if len(v.Resolve(ref)) == 1 {
+		return e, nil
 	}
-	ids, err := resolve(v, s.cfg.Archive, d.Job)
-	if err != nil || len(ids) == 0 {
-		return false, err
+	ids, err := resolve(v, s.cfg.Archive, ref)
+	if err != nil {
+		return e, err
 	}
-	good, bad, archived := 0, 0, false
+	archived := false
 	for _, id := range ids {
 		j, err := find(v, s.cfg.Archive, id)
 		if err != nil || j == nil || !j.State.Final() || auth.ViewOf(v.Policy(), c.Caller, j.Spec.Owner) == auth.Hidden {
-			return false, err
+			return ending{}, err
 		}
 		_, known := v.Job(id)
 		archived = archived || !known
-		if d.Delay > 0 && j.Started.Add(d.Delay) > v.Now() {
-			return false, nil
-		}
+		e.started = max(e.started, j.Started)
 		if j.State == cluster.Completed && j.Exit.OK() {
-			good++
+			e.good++
 		} else {
-			bad++
+			e.bad++
 		}
 	}
-	if !archived {
-		return false, nil
-	}
-	if d.Kind.Satisfied(good, bad) {
-		return true, nil
-	}
-	return false, refused(command.Conflict, "resubmit that job and depend on the new one, or remove the dependency",
-		"dependency %s can never be satisfied: in job %s %d succeeded and %d failed", d, d.Job, good, bad)
+	e.archived = archived
+	return e, nil
 }

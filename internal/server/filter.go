@@ -46,12 +46,15 @@ func readFilter(p *greylagv1.Filter, c *caller) (*selection, error) {
 		return nil, err
 	}
 	q.nodes = set(names)
+	named := make(map[cluster.JobRef]bool, len(p.GetJobs()))
 	for _, word := range p.GetJobs() {
 		ref, err := wire.ReadRef(word)
 		if err != nil {
 			return nil, err
 		}
-		q.refs = append(q.refs, ref)
+		if !named[ref] { // an array may have a million elements to look at
+			named[ref], q.refs = true, append(q.refs, ref)
+		}
 	}
 	return q, q.readStates(p.GetStates())
 }

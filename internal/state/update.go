@@ -18,7 +18,7 @@ func (s *State) update(c *command.UpdateJobs) command.Result {
 	switch c.Action {
 	case command.SetFields:
 		s.sortRooms()
-		made := map[*cluster.JobSpec]*remade{}
+		made := &remaking{specs: map[*cluster.JobSpec]*remade{}}
 		do = func(j *cluster.Job) *command.Refusal { return s.setFields(j, c, made) }
 	case command.HoldJobs:
 		do = func(j *cluster.Job) *command.Refusal { return s.hold(j, c.Actor) }
@@ -99,15 +99,26 @@ func (s *State) requeueJob(old *cluster.Job, a command.Actor) *command.Refusal {
 	return nil
 }
 
-// remade is a specification that a command has made of another.
+// remaking is what one command has made of specifications, so that it makes and checks each once and
+// not for each of a hundred thousand elements of an array.
+type remaking struct {
+	specs map[*cluster.JobSpec]*remade // of each specification that it changes
+	// awaits is the jobs that those which it changes wait for, where that is new. It is the same for
+	// all: what one waits for is not changed, since it would wait for itself.
+	awaits  map[cluster.JobID]none
+	refusal *command.Refusal // of awaits, for all as well
+}
+
+// remade is a specification that a command has made of another, or why it may not.
 type remade struct {
-	spec   *cluster.JobSpec
-	awaits map[cluster.JobID]none // the jobs that jobs of it wait for, where that is new
+	spec    *cluster.JobSpec
+	refusal *command.Refusal
+	depends bool // its dependencies were checked
 }
 
 // setFields changes what was submitted. Specifications that were shared stay so:
 // made holds the new one of each that this command has changed.
-func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*cluster.JobSpec]*remade) *command.Refusal {
+func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made *remaking) *command.Refusal {
 	c, refusal := withLimit(old, c)
 	if refusal != nil {
 		return refusal
@@ -115,18 +126,20 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made map[*clu
 	if refusal := maySet(old, c); refusal != nil {
 		return refusal
 	}
-	again, known := made[old.Spec]
+	again, known := made.specs[old.Spec]
 	if !known {
 		changed := changedSpec(old.Spec, c)
-		if refusal := s.recheck(&changed, old.Spec, c); refusal != nil {
-			return refusal
+		again = &remade{spec: &changed, refusal: s.recheck(&changed, old.Spec, c)}
+		if again.refusal == nil {
+			s.words.shareWords(&changed)
 		}
-		s.words.shareWords(&changed)
-		again = &remade{spec: &changed}
-		made[old.Spec] = again
+		made.specs[old.Spec] = again
+	}
+	if again.refusal != nil {
+		return again.refusal
 	}
 	spec := again.spec
-	if refusal := s.canBegin(old, again, c); refusal != nil {
+	if refusal := s.canBegin(old, again, c, made); refusal != nil {
 		return refusal
 	}
 	if refusal := s.mayJoin(spec, old.Spec); refusal != nil {
@@ -276,7 +289,7 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 
 // canBegin refuses changes after which a job that waits could never start: it would not
 // lie within its reservation or end before its deadline, or waits for what waits for it.
-func (s *State) canBegin(old *cluster.Job, now *remade, c *command.UpdateJobs) *command.Refusal {
+func (s *State) canBegin(old *cluster.Job, now *remade, c *command.UpdateJobs, made *remaking) *command.Refusal {
 	spec := now.spec
 	if old.State != cluster.Pending {
 		return nil
@@ -294,16 +307,19 @@ func (s *State) canBegin(old *cluster.Job, now *remade, c *command.UpdateJobs) *
 	if c.Depends == nil {
 		return nil
 	}
-	if now.awaits == nil { // once for all elements of an array
-		if refusal := s.checkDependencies(spec); refusal != nil {
-			return refusal
+	if !now.depends {
+		if now.refusal = s.checkDependencies(spec); now.refusal != nil {
+			return now.refusal
 		}
-		var refusal *command.Refusal
-		if now.awaits, refusal = s.awaits(spec); refusal != nil {
-			return refusal
-		}
+		now.depends = true
 	}
-	if _, circle := now.awaits[old.ID]; circle {
+	if made.awaits == nil && made.refusal == nil {
+		made.awaits, made.refusal = s.awaits(spec)
+	}
+	if made.refusal != nil {
+		return made.refusal
+	}
+	if _, circle := made.awaits[old.ID]; circle {
 		return refusef(command.Conflict, "job %s would wait for itself, through the jobs that it is to wait for", old.Ref())
 	}
 	return nil

@@ -1,0 +1,138 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// array submits an array of held jobs and returns its id.
+func (w *world) array(user cluster.Identity, size int) string {
+	w.t.Helper()
+	spec := job("array")
+	spec.Array, spec.Hold = fmt.Sprint("0-", size-1), true
+	return fmt.Sprint(w.submit(w.as(user), spec))
+}
+
+// cancel cancels jobs and returns how many outcomes there are without an error.
+func (w *world) cancel(user cluster.Identity, jobs ...string) (done int) {
+	w.t.Helper()
+	answer, err := w.as(user).Jobs().Cancel(w.t.Context(), &greylagv1.CancelRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: jobs}})
+	must(w.t, err)
+	for _, o := range answer.GetOutcomes() {
+		if o.GetError() == "" {
+			done++
+		}
+	}
+	return done
+}
+
+// TestAnArrayThatIsNamedOftenIsReadOnce: a request that names an array thousands of times keeps no
+// controller busy. A leader that agrees nothing for five seconds ends, and with it this test.
+func TestAnArrayThatIsNamedOftenIsReadOnce(t *testing.T) {
+	w := newWorld(t, options{})
+	id := w.array(bob, 100_000)
+	often := slices.Repeat([]string{id}, 4096)
+	if done := w.cancel(ann, often...); done != 0 {
+		t.Errorf("%d jobs of another user are cancelled", done)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := w.as(ann).Jobs().List(ctx, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Jobs: often}, PageSize: 1})
+	must(t, err)
+	spec := job("waits")
+	for range 1000 {
+		spec.Depends = append(spec.Depends, &greylagv1.Dependency{Kind: "afterany", Job: id})
+	}
+	_, err = w.as(ann).Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+	must(t, err)
+}
+
+// TestManyJobsWaitForOneArray: what they wait for is looked up once.
+func TestManyJobsWaitForOneArray(t *testing.T) {
+	w := newWorld(t, options{})
+	id := w.array(ann, 100_000)
+	specs := make([]*greylagv1.JobSpec, 2000)
+	for i := range specs {
+		specs[i] = job(fmt.Sprint("waits ", i))
+		specs[i].Hold = true
+	}
+	answer, err := w.as(ann).Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: specs})
+	must(t, err)
+	var jobs []string
+	for _, j := range answer.GetJobs() {
+		jobs = append(jobs, fmt.Sprint(j.GetId()))
+	}
+	update := func(jobs []string, on ...string) []*greylagv1.Outcome {
+		var all []*greylagv1.Dependency
+		for _, id := range on {
+			all = append(all, &greylagv1.Dependency{Kind: "afterany", Job: id})
+		}
+		answer, err := w.as(ann).Jobs().Update(t.Context(), &greylagv1.UpdateRequest{
+			RequestId: client.NewRequestID(), Action: "set", Filter: &greylagv1.Filter{Jobs: jobs}, Depends: &greylagv1.Dependencies{All: all},
+		})
+		must(t, err)
+		return answer.GetOutcomes()
+	}
+	for _, o := range update(jobs, id) {
+		if o.GetError() != "" {
+			t.Fatalf("job %s: %s", o.GetRef(), o.GetError())
+		}
+	}
+	if outcomes := update([]string{id}, jobs[0]); len(outcomes) != 100_000 || outcomes[99_999].GetError() == "" {
+		t.Errorf("%d elements would wait for a job that waits for them: %v", len(outcomes), outcomes[len(outcomes)-1])
+	}
+}
+
+// TestLargeCancellationsAreSplit: no command changes so many jobs that nothing else is agreed for seconds.
+func TestLargeCancellationsAreSplit(t *testing.T) {
+	w := newWorld(t, options{policy: func(p *cluster.Policy) { p.MaxArray = 140_000 }})
+	commands := func() (n int) {
+		audit, err := w.as(root).Cluster().Audit(t.Context(), &greylagv1.AuditRequest{Kind: "cancel"})
+		must(t, err)
+		for audit.Receive() {
+			n++
+		}
+		must(t, audit.Err())
+		return n
+	}
+	w.cancel(ann, w.array(ann, 70_000), w.array(ann, 70_000))
+	if n := commands(); n < 2 {
+		t.Errorf("two arrays: %d commands", n)
+	}
+	large := w.array(ann, 135_000)
+	before := commands()
+	w.cancel(ann, large)
+	if n := commands() - before; n < 33 {
+		t.Errorf("an array of 135,000: %d commands", n)
+	}
+	if done := w.cancel(ann, large); done != 0 {
+		t.Errorf("%d jobs are cancelled twice", done)
+	}
+	active, err := w.as(ann).Jobs().List(t.Context(), &greylagv1.ListRequest{PageSize: 1})
+	if must(t, err); len(active.GetJobs()) != 0 {
+		t.Errorf("not cancelled: %v", active.GetJobs())
+	}
+}
+
+// TestManyDelaysAfterOneArray: an array that has ended is looked up once for all dependencies on it.
+func TestManyDelaysAfterOneArray(t *testing.T) {
+	w := newWorld(t, options{})
+	id := w.array(ann, 100_000)
+	w.cancel(ann, id)
+	spec := job("waits")
+	spec.Hold = true
+	for minutes := range 1000 {
+		spec.Depends = append(spec.Depends, &greylagv1.Dependency{Kind: "after", Job: id, Minutes: int32(minutes + 1)})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := w.as(ann).Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+	must(t, err)
+}
