@@ -157,33 +157,32 @@ func (r *round) later(d cluster.Dependency) fulfilment {
 // ripe is when the delay of a dependency is over, for all elements of an array;
 // [cluster.Never] while one has not started.
 func (r *round) ripe(d cluster.Dependency) cluster.Instant {
-	at, known := r.ripened[d]
+	last, known := r.lastBegan[d.Job] // whatever the delay: there may be thousands on one array
 	if !known {
-		at = r.ripening(d)
-		r.ripened[d] = at
+		last = r.allBegan(d.Job)
+		r.lastBegan[d.Job] = last
 	}
-	return at
+	if last == cluster.Never {
+		return last
+	}
+	return max(r.snap.Now, last.Add(d.Delay))
 }
 
-// ripening is the same, not yet known in this pass. O(elements).
-func (r *round) ripening(d cluster.Dependency) cluster.Instant {
-	first, count, array := r.snap.Elements(d.Job.ID)
+// allBegan returns when the last of the jobs that ref names first started; [cluster.Never] while one
+// has not. O(elements).
+func (r *round) allBegan(ref cluster.JobRef) (last cluster.Instant) {
+	first, count, array := r.snap.Elements(ref.ID)
 	switch {
 	case !array:
-		first, count = d.Job.ID, 1
-	case d.Job.Index != cluster.NoIndex:
-		first, _ = r.snap.Element(d.Job.ID, d.Job.Index)
+		first, count = ref.ID, 1
+	case ref.Index != cluster.NoIndex:
+		first, _ = r.snap.Element(ref.ID, ref.Index)
 		count = 1
 	}
-	at := r.snap.Now
-	for id := first; id < first+cluster.JobID(count); id++ {
-		began := r.began(id)
-		if began == cluster.Never {
-			return began
-		}
-		at = max(at, began.Add(d.Delay))
+	for id := first; id < first+cluster.JobID(count) && last < cluster.Never; id++ {
+		last = max(last, r.began(id))
 	}
-	return at
+	return last
 }
 
 // began is when a job first started, or ended without; [cluster.Never] when it waits for

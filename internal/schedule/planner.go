@@ -124,18 +124,18 @@ type round struct {
 	limits     *limits
 	pledges    pledges // made when a limit asks
 	prio       *priorities
-	namesakes  *namesakes                             // nil until a singleton asks
-	begun      map[bearer]bool                        // names of jobs that start in this pass, if there are singletons
-	stood      map[cluster.Dependency]fulfilment      // how those on whole arrays stand: as many wait for one as it has elements
-	ripened    map[cluster.Dependency]cluster.Instant // when their delays are over
-	taken      map[cluster.JobID]int32                // elements of an array that run or are planned; made when one with a limit asks
-	turned     map[cluster.JobID]bool                 // arrays of which that has changed meanwhile
-	told       []*entry                               // whose verdict may have changed
-	free       []backfill.Amount                      // what no job has of each host; made when asked for
-	open       backfill.HostSet                       // the hosts of which free has a GPU
-	stay       bool                                   // promises are not brought forward: a trial of what comes before that
-	passedOver bool                                   // a job that may preempt was planned behind starts that are no promises
-	slips      bool                                   // everything is planned anew since some job or pass is late
+	namesakes  *namesakes                         // nil until a singleton asks
+	begun      map[bearer]bool                    // names of jobs that start in this pass, if there are singletons
+	stood      map[cluster.Dependency]fulfilment  // how those on whole arrays stand: as many wait for one as it has elements
+	lastBegan  map[cluster.JobRef]cluster.Instant // when the last of what is named first started
+	taken      map[cluster.JobID]int32            // elements of an array that run or are planned; made when one with a limit asks
+	turned     map[cluster.JobID]bool             // arrays of which that has changed meanwhile
+	told       []*entry                           // whose verdict may have changed
+	free       []backfill.Amount                  // what no job has of each host; made when asked for
+	open       backfill.HostSet                   // the hosts of which free has a GPU
+	stay       bool                               // promises are not brought forward: a trial of what comes before that
+	passedOver bool                               // a job that may preempt was planned behind starts that are no promises
+	slips      bool                               // everything is planned anew since some job or pass is late
 	decision   Decision
 }
 
@@ -147,7 +147,7 @@ func (p *Planner) newRound(snap *cluster.Snapshot) *round {
 	p.passes++
 	r := &round{number: p.passes, snap: snap, jobs: newRoster(snap, roster{p.active, p.pending}), limits: newLimits(snap), prio: p.prio}
 	r.turned = map[cluster.JobID]bool{}
-	r.stood, r.ripened = map[cluster.Dependency]fulfilment{}, map[cluster.Dependency]cluster.Instant{}
+	r.stood, r.lastBegan = map[cluster.Dependency]fulfilment{}, map[cluster.JobRef]cluster.Instant{}
 	r.decision.Plan.Index, r.decision.Plan.Policy = snap.Index, snap.Policy.Version
 	r.decision.Wake = repriced(snap)
 	return r
