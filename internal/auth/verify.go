@@ -77,8 +77,8 @@ func (v *Verifier) Verify(token string, now time.Time) (Identity, error) {
 // checkSigner returns an error that wraps ErrBadToken if the login node's certificate was revoked, or
 // its CA is no longer accepted.
 func (v *Verifier) checkSigner(id Identity) error {
-	if _, accepted := v.trust.Issuer(id.Signer); !accepted {
-		return fmt.Errorf("%w: %w: the CA of %s was replaced", ErrBadToken, pki.ErrUntrusted, id.Host)
+	if err := v.trust.CheckIssuer(id.Signer); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrBadToken, id.Host, err)
 	}
 	peer := pki.Peer{ClusterID: v.trust.ClusterID(), Role: pki.RoleAuth, Name: id.Host}
 	if err := v.revoked(peer, pki.Issued(id.Signer)); err != nil {

@@ -72,8 +72,8 @@ func (t *Trust) CheckConnection(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return nil
 	}
-	if t.issuer(state.PeerCertificates[0]) == nil {
-		return fmt.Errorf("%w: its CA was replaced", ErrUntrusted)
+	if err := t.CheckIssuer(state.PeerCertificates[0]); err != nil {
+		return err
 	}
 	peer, err := t.Verify(state.PeerCertificates[0], time.Now())
 	if err != nil {
@@ -263,6 +263,15 @@ func (t *Trust) Issuer(leaf *x509.Certificate) (f Fingerprint, ok bool) {
 	return FingerprintOf(cert.Raw), true
 }
 
+// CheckIssuer returns an error that wraps ErrUntrusted if the CA that signed a certificate, whose
+// signature was checked, is no longer accepted.
+func (t *Trust) CheckIssuer(leaf *x509.Certificate) error {
+	if t.issuer(leaf) == nil {
+		return fmt.Errorf("%w: its CA was replaced", ErrUntrusted)
+	}
+	return nil
+}
+
 // Expires is when the certificate of the CA that signs new certificates ends.
 func (t *Trust) Expires() time.Time { return t.first().NotAfter }
 
@@ -290,14 +299,13 @@ func (t *Trust) VerifyDER(der []byte, now time.Time) (Peer, *x509.Certificate, e
 }
 
 // PeerOf tells who the client of a finished handshake under ServerTLS is. ok is false for a client
-// that showed no certificate, or one of a CA that is no longer accepted. It costs no signature check: the handshake made it.
+// that showed no certificate. The CA may have been replaced since: see CheckIssuer. It costs no signature check: the handshake made it.
 func (t *Trust) PeerOf(state *tls.ConnectionState) (peer Peer, ok bool) {
 	if state == nil || !state.HandshakeComplete || len(state.VerifiedChains) == 0 {
 		return Peer{}, false
 	}
-	leaf := state.VerifiedChains[0][0]
-	peer, err := t.ours(leaf)
-	return peer, err == nil && t.issuer(leaf) != nil // the CA may have been replaced since
+	peer, err := t.ours(state.VerifiedChains[0][0])
+	return peer, err == nil
 }
 
 // ours reads the name of a certificate whose signature was checked against this CA.

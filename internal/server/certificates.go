@@ -64,9 +64,13 @@ func (s *Server) revoked(peer pki.Peer, issued time.Time) error {
 	return CheckRevoked(s.cfg.State.View(), peer, issued)
 }
 
-// checkCertificates refuses a call that a revoked certificate proves, and has unknown ones recorded.
+// checkCertificates refuses a call that a revoked certificate proves, or one of a CA that was replaced,
+// and has unknown ones recorded.
 func (s *Server) checkCertificates(c *caller) error {
 	if c.leaf != nil {
+		if err := s.cfg.Trust.CheckIssuer(c.leaf); err != nil {
+			return err
+		}
 		if err := s.revoked(c.Machine, pki.Issued(c.leaf)); err != nil {
 			return err
 		}

@@ -141,7 +141,7 @@ func compressed(h http.Header) bool {
 
 // refuse answers without a handler.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, pki.ErrRevoked) || errors.Is(err, pki.ErrUntrusted) {
+	if errors.Is(err, pki.ErrRevoked) || errors.Is(err, pki.ErrUntrusted) || errors.Is(err, errPassedOn) {
 		w.Header().Set("Connection", "close") // the next one shows the certificate that the host has by then
 	}
 	_ = s.errors.Write(w, r, s.explain(r.Context(), r.URL.Path, err)) // fails only when nobody listens

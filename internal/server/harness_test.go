@@ -42,6 +42,7 @@ type world struct {
 	dir    string
 	signer *auth.Signer
 	all    []*controllerHost
+	trusts []*pki.Trust // of the identities
 }
 
 // controllerHost is one controller.
@@ -180,8 +181,9 @@ func (w *world) identityIssued(role pki.Role, name string, at time.Time) *pki.Id
 	w.t.Helper()
 	dir := w.pkiDir(role, name)
 	must(w.t, w.ca.Issue(dir, pki.Grant{Peer: pki.Peer{ClusterID: "test", Role: role, Name: name}, Hosts: hosts(role)}, at))
-	id, _, err := pki.OpenIdentity(dir)
+	id, trust, err := pki.OpenIdentity(dir)
 	must(w.t, err)
+	w.trusts = append(w.trusts, trust)
 	return id
 }
 

@@ -2,7 +2,9 @@ package server_test
 
 import (
 	"crypto/x509"
+	"fmt"
 	"testing"
+	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
@@ -83,5 +85,43 @@ func TestRotationOfTheCA(t *testing.T) {
 	}
 	if w.ca.Trust().Fingerprint() == before {
 		t.Error("controllers renew under the old CA")
+	}
+}
+
+// TestADaemonLeavesTheConnectionOfTheOldCA: its stream ends when the CA is replaced, and its next call
+// shows the certificate that it has renewed.
+func TestADaemonLeavesTheConnectionOfTheOldCA(t *testing.T) {
+	w := newWorld(t, options{})
+	id := w.identity(pki.RoleNode, "n1")
+	n := &node{w: w, session: w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), id)}, nil).Node(), sets: make(chan *greylagv1.WantedResponse, 100), ended: make(chan error, 1)}
+	register := func() error {
+		answer, err := n.session.Register(t.Context(), &greylagv1.RegisterRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
+		n.epoch = answer.GetEpoch()
+		return err
+	}
+	must(t, register())
+	n.listen()
+	n.next()
+	next, err := pki.NewCA("test", time.Now())
+	must(t, err)
+	keys, err := next.KeyPEM()
+	must(t, err)
+	must(t, w.ca.AddKeys(keys))
+	w.accept(next.Trust().DERs()[0], w.ca.Trust().DERs()[0])
+	for i := range w.all {
+		w.identity(pki.RoleController, fmt.Sprintf("c%d", i+1))
+	}
+	w.identity(pki.RoleNode, "n1")
+	w.accept(next.Trust().DERs()[0])
+	says(t, "the open stream", <-n.ended, "its CA was replaced")
+	w.until("the daemon shows its new certificate", func() bool { return register() == nil })
+}
+
+// accept replaces the CAs that controllers and programs accept.
+func (w *world) accept(ders ...[]byte) {
+	w.t.Helper()
+	for _, trust := range append(w.trusts, w.ca.Trust()) {
+		_, err := trust.Replace(ders)
+		must(w.t, err)
 	}
 }
