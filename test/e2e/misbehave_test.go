@@ -17,7 +17,7 @@ import (
 func misbehaving() map[string]func(*site) {
 	return map[string]func(*site){
 		"signals to the first process": signalsToInit, "fork bomb": forkBomb, "full shared memory": fullSharedMemory,
-		"TERM ignored by a session of its own": ignoredTerm,
+		"TERM ignored by a session of its own": ignoredTerm, "large output": largeOutput,
 	}
 }
 
@@ -46,6 +46,25 @@ func fullSharedMemory(s *site) {
 	s.needsContainers("memory limits")
 	id := s.gsubmit(alice, "--mem=48M", s.script("head -c 1G /dev/zero >/dev/shm/x; sleep 300"))
 	s.ends(id, "OUT_OF_MEMORY")
+}
+
+// largeOutput is stored whole, and its end can be read at once.
+func largeOutput(s *site) {
+	size := int64(64 << 20)
+	if everyFault() {
+		size = 2 << 30
+	}
+	id := s.gsubmit(tester, s.script(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo; echo the end", size)))
+	s.ends(id, "COMPLETED")
+	info, err := os.Stat(filepath.Join(s.Work, fmt.Sprintf("greylag-%d.out", id)))
+	s.must(err)
+	if want := size + int64(len("\nthe end\n")); info.Size() != want {
+		s.t.Errorf("the output has %d bytes, want %d", info.Size(), want)
+	}
+	if text := s.ok(tester, "gctl", "logs", "--tail", "1", ref(id)); text != "the end\n" {
+		s.t.Errorf("the last line is %.100q", text)
+	}
+	s.must(os.Remove(filepath.Join(s.Work, info.Name())))
 }
 
 // ignoredTerm: a child in a session of its own that ignores TERM ends with its job, within
