@@ -88,7 +88,7 @@ func (w *world) unharmed(what string, flood func()) {
 // TestHeadersWithoutAnEndAreCut: a header block in ever more CONTINUATION frames.
 func TestHeadersWithoutAnEndAreCut(t *testing.T) {
 	const most = 256 << 20
-	w := newWorld(t, options{})
+	w := newWorld(serial{t}, options{})
 	f := w.flood()
 	field := append([]byte{0x00, 0x01, 'a', 0x7f, 0x81, 0x7e}, make([]byte, 16<<10-6)...) // a literal of 16 KiB
 	sent := 0
@@ -106,7 +106,7 @@ func TestHeadersWithoutAnEndAreCut(t *testing.T) {
 // TestRequestsThatAreResetAtOnce: 20,000 requests on one connection, each cancelled in the next frame.
 func TestRequestsThatAreResetAtOnce(t *testing.T) {
 	const resets = 20_000
-	w := newWorld(t, options{})
+	w := newWorld(serial{t}, options{})
 	f := w.flood()
 	block, cancel := request(), binary.BigEndian.AppendUint32(nil, errorCancel)
 	sent := 0
