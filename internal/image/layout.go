@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"regexp"
 	"strings"
 	"syscall"
@@ -17,7 +16,7 @@ import (
 // ErrLayout says that a file or folder does not hold an OCI layout.
 var ErrLayout = errors.New("not an OCI image layout")
 
-// maxIndex bounds index.json: thousands of images fit.
+// maxIndex bounds index.json, where thousands of images fit, manifests and configurations.
 const maxIndex = 4 << 20
 
 // Source is an image on disk, opened. Close it.
@@ -60,26 +59,11 @@ func (s *Source) Digest(selected string) (string, error) {
 
 // index reads index.json.
 func (s *Source) index() ([]byte, error) {
-	if s.root != nil {
-		file, _, err := s.open("index.json")
-		if err != nil {
-			return nil, fmt.Errorf("image: %w: %w", ErrLayout, err)
-		}
-		defer file.Close()
-		return readBounded(file)
+	data, err := s.read("index.json")
+	if err != nil {
+		return nil, fmt.Errorf("image: %w: %w", ErrLayout, err)
 	}
-	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
-		return nil, fmt.Errorf("image: %w", err)
-	}
-	for archive := tar.NewReader(s.file); ; {
-		header, err := archive.Next()
-		if err != nil {
-			return nil, fmt.Errorf("image: no index.json: %w: %w", ErrLayout, err)
-		}
-		if header.Typeflag == tar.TypeReg && path.Clean(header.Name) == "index.json" {
-			return readBounded(archive)
-		}
-	}
+	return data, nil
 }
 
 // open opens a regular file of the layout. It never blocks on a FIFO.
@@ -101,7 +85,7 @@ func (s *Source) open(name string) (*os.File, fs.FileInfo, error) {
 func readBounded(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxIndex+1))
 	if err == nil && len(data) > maxIndex {
-		err = fmt.Errorf("index.json above %d bytes: %w", maxIndex, ErrLayout)
+		err = fmt.Errorf("a file above %d bytes: %w", maxIndex, ErrLayout)
 	}
 	return data, err
 }

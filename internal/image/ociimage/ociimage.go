@@ -49,7 +49,7 @@ func Build(w io.Writer, image Image) (digest string, err error) {
 	if err != nil {
 		return "", err
 	}
-	layerDigest := digestOf(layer)
+	layerDigest := Digest(layer)
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
 		"config": map[string]any{"Env": image.Env, "Entrypoint": image.Entrypoint, "Cmd": image.Cmd, "WorkingDir": image.WorkDir},
@@ -83,7 +83,7 @@ func Build(w io.Writer, image Image) (digest string, err error) {
 		put(archive, blobPath(layer), layer),
 		archive.Close(),
 	)
-	return digestOf(manifest), err
+	return Digest(manifest), err
 }
 
 // WriteFile builds the image into a new file.
@@ -150,7 +150,8 @@ func put(archive *tar.Writer, name string, data []byte) error {
 	return nil
 }
 
-func digestOf(data []byte) string {
+// Digest returns the digest of a blob, sha256:HEX.
+func Digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
@@ -161,5 +162,5 @@ func blobPath(data []byte) string {
 }
 
 func descriptor(mediaType string, data []byte) map[string]any {
-	return map[string]any{"mediaType": mediaType, "digest": digestOf(data), "size": len(data)}
+	return map[string]any{"mediaType": mediaType, "digest": Digest(data), "size": len(data)}
 }

@@ -112,6 +112,11 @@ func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error)
 	}
 	defer source.Close()
 	digest, err := source.Digest(ref.Select)
+	if err == nil {
+		if err := source.CheckHeld(digest, platforms.Default().Match); err != nil {
+			return "", err
+		}
+	}
 	r.uses.want(diskName + "@" + digest)
 	if err == nil && present(ctx, r.client, diskName+"@"+digest, r.config.Snapshotter) {
 		return diskName + "@" + digest, nil
@@ -127,7 +132,7 @@ func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error)
 	var name string
 	go func() {
 		var err error
-		name, err = r.importTar(ctx, reader, ref.Select)
+		name, err = r.importTar(ctx, reader, ref.Select, digest)
 		imported <- err
 		_ = reader.CloseWithError(err) // lets WriteTar fail, never this
 	}()
@@ -161,8 +166,8 @@ func openImage(ref image.Reference) (*image.Source, error) {
 }
 
 // importTar puts a layout's blobs into containerd, names the chosen image by
-// its digest, and unpacks it.
-func (r *Runtime) importTar(ctx context.Context, from io.Reader, selected string) (name string, err error) {
+// its digest, and unpacks it. It must be that of the digest, where there is one: what was checked.
+func (r *Runtime) importTar(ctx context.Context, from io.Reader, selected, digest string) (name string, err error) {
 	ctx, done, err := r.client.WithLease(ctx) // nothing is collected meanwhile
 	if err != nil {
 		return "", err
@@ -179,6 +184,9 @@ func (r *Runtime) importTar(ctx context.Context, from io.Reader, selected string
 	target, err := choose(ctx, store, index, selected)
 	if err != nil {
 		return "", err
+	}
+	if digest != "" && target.Digest.String() != digest {
+		return "", fmt.Errorf("the image changed while it was read: %w", image.ErrLayout)
 	}
 	handler := images.SetChildrenLabels(store, images.FilterPlatforms(images.ChildrenHandler(store), platforms.Default()))
 	if err := images.Walk(ctx, handler, target); err != nil {
