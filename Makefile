@@ -40,7 +40,7 @@ test: setup build
 
 # Every fault and attack, also those that take minutes: see CONTRIBUTING.md.
 test-faults: setup build
-	GREYLAG_FAULTS=all $(GO) test -count=1 -timeout 120m ./test/e2e ./internal/agent ./internal/auth ./internal/daemon \
+	GREYLAG_FAULTS=all $(GO) test -count=1 -timeout 120m ./test/e2e ./internal/agent ./internal/auth ./internal/gctld \
 		./internal/pki ./internal/raftlog ./internal/runtime/containerd ./internal/server ./internal/userfile
 
 # Without the tests that start real clusters.

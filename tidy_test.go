@@ -31,7 +31,7 @@ var layers = map[string]int{
 	"internal/report": 4, "internal/report/tally": 1,
 	"internal/image": 4, "internal/userfile": 4, "internal/ginit": 4, "internal/shim": 4, "internal/cgroup": 4, "internal/picture": 4, "api": 4, "internal/boltcheck": 4,
 	"internal/controller": 5, "internal/server": 5, "internal/agent": 5, "internal/web": 5,
-	"internal/client": 5, "internal/cli": 5, "internal/daemon": 5, "internal/service": 5,
+	"internal/client": 5, "internal/cli": 5, "internal/gctld": 5, "internal/daemonmain": 5,
 	"cmd": 6, "test": 6,
 }
 
@@ -44,7 +44,7 @@ var owners = map[string][]string{
 	"tags.cncf.io/":                     {"internal/runtime/containerd"},
 	"github.com/NVIDIA/":                {"internal/gpu/nvml", "cmd/gnvml"},
 	"github.com/spf13/":                 {"internal/cli", "cmd"},
-	"connectrpc.com/":                   {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/daemon"},
+	"connectrpc.com/":                   {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/gctld"},
 	"google.golang.org/protobuf":        {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/shim/service", "test/bench"},
 	"github.com/pelletier/go-toml":      {"internal/config"},
 	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit", "internal/shim", "internal/userfile"},

@@ -12,8 +12,8 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/daemonmain"
 	"github.com/greylag/greylag/internal/pki"
-	"github.com/greylag/greylag/internal/service"
 )
 
 func main() {
@@ -24,14 +24,14 @@ func main() {
 
 // run is the program; it returns the exit status.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
-	return service.Daemon[config.Auth]{
+	return daemonmain.Daemon[config.Auth]{
 		Name: "gauthd", About: "Vouches for the users of this host towards the cluster's controllers.",
 		Path: config.AuthPath, Load: config.LoadAuth, Serve: serve,
 	}.Main(ctx, args, stderr)
 }
 
 func serve(ctx context.Context, cfg config.Auth, stderr io.Writer) error {
-	service.Relax()
+	daemonmain.Relax()
 	log := cfg.Log.Logger(stderr)
 	id, trust, err := pki.OpenIdentity(cfg.PKIDir)
 	if err != nil {
@@ -56,5 +56,5 @@ func serve(ctx context.Context, cfg config.Auth, stderr io.Writer) error {
 	loops.Go(func() { pki.Renew(ctx, cfg.PKIDir, id, client.Renewal(known, trust, id), pki.LogRenewals(log, id)) })
 	loops.Go(func() { known.Follow(ctx, trust, own.Directory, log) })
 	log.Info("vouching for users", "host", signer.Host(), "cluster", trust.ClusterID(), "socket", cfg.Socket, "certificate_ends", id.Expires())
-	return service.Ended(log, auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(known, pki.ClientTLS(trust, nil)), log).Serve(ctx, listener))
+	return daemonmain.Ended(log, auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(known, pki.ClientTLS(trust, nil)), log).Serve(ctx, listener))
 }

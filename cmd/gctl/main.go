@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/greylag/greylag/internal/cli"
-	"github.com/greylag/greylag/internal/cli/control"
 	"github.com/greylag/greylag/internal/cli/express"
+	"github.com/greylag/greylag/internal/cli/gctl"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 )
@@ -20,7 +20,7 @@ func main() {
 
 func run(ctx context.Context) int {
 	if filepath.Base(os.Args[0]) != "gsubmit" {
-		return control.Run(ctx, cli.ThisProcess("gctl", dial))
+		return gctl.Run(ctx, cli.ThisProcess("gctl", dial))
 	}
 	request := os.Getenv(express.RequestVariable)
 	os.Unsetenv(express.RequestVariable) // it is not for jobs

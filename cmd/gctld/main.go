@@ -8,12 +8,12 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/greylag/greylag/internal/daemon"
+	"github.com/greylag/greylag/internal/gctld"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	code := daemon.Main(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := gctld.Main(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/daemonmain"
 	"github.com/greylag/greylag/internal/pki"
-	"github.com/greylag/greylag/internal/service"
 	"github.com/greylag/greylag/internal/version"
 )
 
@@ -30,7 +30,7 @@ func main() {
 // run is the program; it returns the exit status.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	file := config.NodePath
-	return service.Daemon[config.Node]{
+	return daemonmain.Daemon[config.Node]{
 		Name: "gnoded", About: "Runs the cluster's jobs on this host. Stopping it leaves them running.",
 		Path: file, Load: func(path string) (config.Node, error) {
 			file = cmp.Or(path, file)
@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		},
 		Serve: func(ctx context.Context, cfg config.Node, stderr io.Writer) error {
 			log := cfg.Log.Logger(stderr)
-			return service.Ended(log, serve(ctx, cfg, file, log))
+			return daemonmain.Ended(log, serve(ctx, cfg, file, log))
 		},
 	}.Main(ctx, args, stderr)
 }

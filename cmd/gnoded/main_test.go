@@ -22,7 +22,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 	"github.com/greylag/greylag/internal/pki"
-	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	"github.com/greylag/greylag/internal/runtime/containerd/private"
 	"github.com/greylag/greylag/internal/simgpu"
 )
 
@@ -182,7 +182,7 @@ func host(t *testing.T) (dir, home, config string, l *leader) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: containers")
 	}
-	dir, err := daemon.Dir("gn-")
+	dir, err := private.Dir("gn-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func host(t *testing.T) (dir, home, config string, l *leader) {
 		}
 	}
 	build(t, dir)
-	d, err := daemon.Start(filepath.Join(dir, "d"), daemon.Options{Tmpfs: true})
+	d, err := private.Start(filepath.Join(dir, "d"), private.Options{Tmpfs: true})
 	if err != nil {
 		t.Skip("needs containerd: " + err.Error())
 	}

@@ -35,7 +35,7 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 	gpus, closeGPUs := openGPUs(cfg, log)
 	rt, closeRuntime, err := openRuntime(cfg, &p.config)
 	if err != nil {
-		rt, closeRuntime = agent.Broken{Reason: err}, func() error { return nil }
+		rt, closeRuntime = agent.Unavailable{Reason: err}, func() error { return nil }
 	}
 	p.runtime, p.gpus = rt, gpus
 	p.close = func() {

@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 
 	"github.com/greylag/greylag/internal/cli"
-	"github.com/greylag/greylag/internal/cli/sim"
+	"github.com/greylag/greylag/internal/cli/gsim"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 )
@@ -20,7 +20,7 @@ const garbage = 400
 func main() {
 	debug.SetGCPercent(garbage)
 	os.Exit(cli.Interruptible(func(ctx context.Context) int {
-		return sim.Run(ctx, cli.ThisProcess("gsim", dial))
+		return gsim.Run(ctx, cli.ThisProcess("gsim", dial))
 	}))
 }
 

@@ -19,8 +19,8 @@ const (
 	removeTimeout = time.Minute
 	// Between tries at clearing a task away: doubled from the first to the last.
 	shortestRetry, longestRetry = 500 * time.Millisecond, 30 * time.Second
-	// stubborn is after how many tries the node takes no more work.
-	stubborn = 4
+	// maxRemoveTries is after how many tries the node takes no more work.
+	maxRemoveTries = 4
 )
 
 // carryOut begins an action that is on record. It never blocks.
@@ -58,7 +58,7 @@ func (a *Agent) signal(ctx context.Context, t *task, sig syscall.Signal, all boo
 		return
 	}
 	spec := t.spec
-	a.beside(t, signalTimeout+noticeTimeout, func(ctx context.Context) error {
+	a.runAsync(t, signalTimeout+noticeTimeout, func(ctx context.Context) error {
 		a.notify(ctx, spec, notice)
 		if sig == syscall.SIGTERM {
 			// A stopped process would not see it.
@@ -73,10 +73,10 @@ func (a *Agent) signal(ctx context.Context, t *task, sig syscall.Signal, all boo
 	})
 }
 
-// beside runs work on a worker with a time limit, and then hands its error to
+// runAsync runs work on a worker with a time limit, and then hands its error to
 // the loop. Workers outlive the loop's context: what is begun is brought to an
 // end and recorded.
-func (a *Agent) beside(t *task, limit time.Duration, work func(context.Context) error, then func(error)) {
+func (a *Agent) runAsync(t *task, limit time.Duration, work func(context.Context) error, then func(error)) {
 	a.workers.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
@@ -141,7 +141,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 	removeOnly := t.idle()
 	limit := removeTimeout + leftoverPatience + a.cfg.HookTimeout
 	var trouble []trouble
-	a.beside(t, limit, func(ctx context.Context) error {
+	a.runAsync(t, limit, func(ctx context.Context) error {
 		a.slots <- struct{}{}
 		defer func() { <-a.slots }()
 		if !removeOnly {
@@ -159,7 +159,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 			a.removeAgain(t, err)
 			return
 		}
-		if t.tries >= stubborn {
+		if t.tries >= maxRemoveTries {
 			a.setFault("remove "+taskID(t.ID).String(), "")
 		}
 		for _, found := range trouble {
@@ -187,7 +187,7 @@ func (a *Agent) removeAgain(t *task, err error) {
 	pause := min(shortestRetry<<min(t.tries-1, 10), longestRetry)
 	t.notBefore = cluster.InstantOf(time.Now().Add(pause))
 	a.log.Warn("cannot clear task away", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err, "again", pause)
-	if t.tries >= stubborn {
+	if t.tries >= maxRemoveTries {
 		a.setFault("remove "+taskID(t.ID).String(), fmt.Sprintf("task %s cannot be cleared away: %v", taskID(t.ID), err))
 	}
 }

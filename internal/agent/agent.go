@@ -188,7 +188,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
 	defer stop()
 	a.reading = background
-	for _, part := range []func(context.Context){a.converse, a.watchGPUs, a.watchRuntime, a.watchInventory, a.watchUse, a.collectImages} {
+	for _, part := range []func(context.Context){a.runSession, a.watchGPUs, a.watchRuntime, a.watchInventory, a.watchUse, a.collectImages} {
 		a.workers.Go(func() { part(background) })
 	}
 	a.loop(ctx)

@@ -20,7 +20,7 @@ import (
 	"github.com/greylag/greylag/internal/reconcile"
 	tasks "github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/runtime/containerd"
-	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	"github.com/greylag/greylag/internal/runtime/containerd/private"
 	"github.com/greylag/greylag/internal/runtime/process"
 	"github.com/greylag/greylag/internal/simgpu"
 )
@@ -30,7 +30,7 @@ import (
 var shared struct {
 	dir    string
 	ginit  string
-	daemon *daemon.Daemon
+	daemon *private.Daemon
 	skip   string // why there are no containers
 }
 
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 
 func runTests(m *testing.M) (int, error) {
 	syscall.Umask(0o022) // what tests write is for users other than theirs to read
-	dir, err := daemon.Dir("ga-")
+	dir, err := private.Dir("ga-")
 	if err != nil {
 		return 0, err
 	}
@@ -64,7 +64,7 @@ func runTests(m *testing.M) (int, error) {
 		shared.skip = "needs root: containers"
 		return m.Run(), nil
 	}
-	shared.daemon, err = daemon.Start(filepath.Join(dir, "d"), daemon.Options{Tmpfs: true})
+	shared.daemon, err = private.Start(filepath.Join(dir, "d"), private.Options{Tmpfs: true})
 	if err != nil {
 		shared.skip = "needs containerd: " + err.Error()
 		return m.Run(), nil
@@ -271,7 +271,7 @@ func noRuntime(open func() (tasks.Runtime, func() error, error)) func() (tasks.R
 	return func() (tasks.Runtime, func() error, error) {
 		if first {
 			first = false
-			return Broken{Reason: errors.New("containerd is not installed")}, func() error { return nil }, nil
+			return Unavailable{Reason: errors.New("containerd is not installed")}, func() error { return nil }, nil
 		}
 		return open()
 	}

@@ -91,7 +91,7 @@ func (a *Agent) askGPUs(ctx context.Context) (gpu.Inventory, error) {
 // leaves the last inventory.
 func (a *Agent) gpusAre(inventory gpu.Inventory, err error) {
 	same := slices.EqualFunc(a.inventory.Devices, inventory.Devices, func(x, y gpu.Device) bool {
-		x.Bad = y.Bad // that may change, and is told with any report
+		x.Fault = y.Fault // that may change, and is told with any report
 		return x.GPU == y.GPU && slices.Equal(x.Files, y.Files)
 	}) && slices.Equal(a.inventory.Common, inventory.Common)
 	if err == nil && !same && a.cfg.Describe != nil {

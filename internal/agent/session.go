@@ -53,8 +53,8 @@ var (
 	errAnew   = errors.New("the node changed")
 )
 
-// converse keeps a conversation with the leader going.
-func (a *Agent) converse(ctx context.Context) {
+// runSession keeps a conversation with the leader going.
+func (a *Agent) runSession(ctx context.Context) {
 	pause := shortestPause
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -319,7 +319,7 @@ func (s *state) devices() []*greylagv1.GPU {
 	for _, d := range s.inventory.Devices {
 		list = append(list, &greylagv1.GPU{
 			Index: d.Index, Uuid: d.UUID, Type: d.Type, Memory: int64(d.Memory), Minor: d.Minor,
-			Numa: d.NUMA, Domain: d.Domain, Bad: cmp.Or(s.bad[d.UUID], d.Bad),
+			Numa: d.NUMA, Domain: d.Domain, Bad: cmp.Or(s.bad[d.UUID], d.Fault),
 		})
 	}
 	return list

@@ -15,7 +15,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/gpu"
-	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	"github.com/greylag/greylag/internal/runtime/containerd/private"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -417,10 +417,10 @@ func TestGPUsThatDoNotAnswer(t *testing.T) {
 // that works, and runs tasks again.
 func TestContainerdComesBack(t *testing.T) {
 	t.Parallel()
-	var own *daemon.Daemon
+	var own *private.Daemon
 	n := newNode(t, "containerd", func(n *node) {
 		var err error
-		if own, err = daemon.Start(filepath.Join(shared.dir, "own"), daemon.Options{Tmpfs: true}); err != nil {
+		if own, err = private.Start(filepath.Join(shared.dir, "own"), private.Options{Tmpfs: true}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {

@@ -52,8 +52,8 @@ type Daemon struct {
 	httpLog  *stdlog.Logger
 
 	mu     sync.Mutex
-	users  map[uint32]int    // connections in service by uid
-	tokens map[peerUser]kept // for the calls that are passed on
+	users  map[uint32]int           // connections in service by uid
+	tokens map[peerUser]cachedToken // for the calls that are passed on
 }
 
 // NewDaemon makes a daemon that vouches with signer's key, and that passes calls on through calls.
@@ -61,7 +61,7 @@ func NewDaemon(signer *Signer, names *Names, calls Forwarder, log *slog.Logger) 
 	return &Daemon{
 		signer: signer, names: names, calls: calls, log: log, overflow: overflowUID(),
 		httpLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // users cause these
-		users:   make(map[uint32]int), tokens: make(map[peerUser]kept),
+		users:   make(map[uint32]int), tokens: make(map[peerUser]cachedToken),
 	}
 }
 
@@ -73,7 +73,7 @@ func (d *Daemon) Serve(ctx context.Context, listener *net.UnixListener) error {
 	defer listener.Close()
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	calls := &desk{conns: make(chan net.Conn), done: make(chan struct{}), addr: listener.Addr()}
+	calls := &connListener{conns: make(chan net.Conn), done: make(chan struct{}), addr: listener.Addr()}
 	defer calls.Close()
 	serving.Go(func() { d.relay(calls) })
 	slots := make(chan struct{}, maxConns)
@@ -120,7 +120,7 @@ func (d *Daemon) Serve(ctx context.Context, listener *net.UnixListener) error {
 type visit struct {
 	conn  *net.UnixConn
 	cred  *syscall.Ucred
-	calls *desk // for what is no request for a token
+	calls *connListener // for what is no request for a token
 }
 
 func (d *Daemon) serve(ctx context.Context, v *visit, admitted bool) {

@@ -64,8 +64,8 @@ func (c *relayed) Close() error {
 	return c.Conn.Close()
 }
 
-// desk is where accepted connections wait for the HTTP server: a net.Listener.
-type desk struct {
+// connListener is where accepted connections wait for the HTTP server: a net.Listener.
+type connListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 	once  sync.Once
@@ -73,7 +73,7 @@ type desk struct {
 }
 
 // Accept returns the next connection, and net.ErrClosed once the desk is closed.
-func (d *desk) Accept() (net.Conn, error) {
+func (d *connListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-d.conns:
 		return c, nil
@@ -83,19 +83,19 @@ func (d *desk) Accept() (net.Conn, error) {
 }
 
 // Close makes Accept end.
-func (d *desk) Close() error {
+func (d *connListener) Close() error {
 	d.once.Do(func() { close(d.done) })
 	return nil
 }
 
 // Addr is the socket's.
-func (d *desk) Addr() net.Addr { return d.addr }
+func (d *connListener) Addr() net.Addr { return d.addr }
 
 type peerKey struct{}
 
 // relay serves the calls of connections that come to the desk, until the desk is
 // closed and then for stopTime at most.
-func (d *Daemon) relay(desk *desk) {
+func (d *Daemon) relay(desk *connListener) {
 	server := &http.Server{
 		Handler:           http.HandlerFunc(d.call),
 		ReadHeaderTimeout: readTime,
@@ -148,9 +148,9 @@ func (d *Daemon) call(w http.ResponseWriter, r *http.Request) {
 // peerUser is who the kernel says is at the other end of a connection.
 type peerUser struct{ uid, gid uint32 }
 
-// kept is a token that serves the calls of one user for half its life, so that
+// cachedToken is a token that serves the calls of one user for half its life, so that
 // gauthd need not sign, nor the controller check, for each. No user gets to see it.
-type kept struct {
+type cachedToken struct {
 	token string
 	fresh time.Time
 }
@@ -176,6 +176,6 @@ func (d *Daemon) token(ctx context.Context, user peerUser) (string, error) {
 	if len(d.tokens) >= mostKept {
 		clear(d.tokens)
 	}
-	d.tokens[user] = kept{token, now.Add(TokenLife / 2)}
+	d.tokens[user] = cachedToken{token, now.Add(TokenLife / 2)}
 	return token, nil
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/cli"
-	"github.com/greylag/greylag/internal/cli/control"
+	"github.com/greylag/greylag/internal/cli/gctl"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	}
 	testscript.Main(m, map[string]func(){
 		"gsubmit": program("gsubmit", cli.Submit), "gqueue": program("gqueue", cli.Queue),
-		"gcancel": program("gcancel", cli.Cancel), "gctl": program("gctl", control.Run),
+		"gcancel": program("gcancel", cli.Cancel), "gctl": program("gctl", gctl.Run),
 	})
 }
 

@@ -55,7 +55,7 @@ func plain(text string) bool {
 
 // harmful are control and format characters, and ends of lines: format characters turn text
 // around or hide it.
-func harmful(r rune) bool { return cluster.Unshowable(r) || unicode.Is(unicode.Cf, r) }
+func harmful(r rune) bool { return cluster.UnsafeToDisplay(r) || unicode.Is(unicode.Cf, r) }
 
 // span is how many columns text takes on a terminal.
 func span(text []byte) int {

@@ -117,7 +117,7 @@ func (b *bank) do(c command.Command) error {
 }
 
 func (b *bank) Leading() (context.Context, bool)                                        { return context.Background(), true }
-func (b *bank) Heard(string, uint64)                                                    {}
+func (b *bank) RecordHeartbeat(string, uint64)                                          {}
 func (b *bank) Ran(string, uint64, cluster.JobID, cluster.Attempt, time.Duration, bool) {}
 func (b *bank) ReadIndex(context.Context) (uint64, error)                               { return 0, nil }
 func (b *bank) WaitApplied(context.Context, uint64) error                               { return nil }

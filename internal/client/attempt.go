@@ -18,7 +18,7 @@ const (
 	answered outcome = iota // with yes or no: the caller's to see
 	notNow                  // this controller cannot answer now, another may
 	limited                 // the caller asks too often
-	hopeless                // this controller never will
+	rejected                // this controller never will
 )
 
 // attempt is one sending of a request to one controller.
@@ -40,7 +40,7 @@ func (a *attempt) failed(caller context.Context, err error) *attempt {
 	case caller.Err() != nil:
 		a.outcome, a.err = answered, caller.Err()
 	case permanent(err):
-		a.outcome, a.err = hopeless, err
+		a.outcome, a.err = rejected, err
 	case errors.Is(err, context.Canceled):
 		a.outcome, a.err = notNow, &unreachable{a.target, errLeft}
 	default:
@@ -105,7 +105,7 @@ func endOutcome(end []byte, header http.Header) outcome {
 	case "unavailable":
 		return notNow
 	case "unauthenticated":
-		return hopeless
+		return rejected
 	case "resource_exhausted":
 		if header.Get(retryAfter) != "" {
 			return limited

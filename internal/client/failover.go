@@ -46,7 +46,7 @@ type failover struct {
 	socket string
 
 	mu      sync.Mutex
-	made    *roads
+	made    *transports
 	refused error  // why the daemon behind socket did not pass the last call on; nil: it did
 	current string // the controller in use; "" before the first call
 	leader  string // told by a controller; asked first until it fails
@@ -69,7 +69,7 @@ func (f *failover) controllers() []string {
 }
 
 // roads are the direct ways to the controllers.
-func (f *failover) roads() (*roads, error) {
+func (f *failover) roads() (*transports, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.made == nil {
@@ -110,13 +110,13 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 	var told *attempt
 	limit := f.limit(request.Context())
 	for n, turnedAway := 1, 0; ; n++ {
-		a := f.attempt(request, body, min(f.patience(n, waits), max(limit-time.Since(began), shortest)))
+		a := f.attempt(request, body, min(f.timeoutFor(n, waits), max(limit-time.Since(began), shortest)))
 		f.learn(a)
-		if a.outcome == hopeless {
+		if a.outcome == rejected {
 			turnedAway++
 		}
 		if !waits && a.outcome == notNow && time.Since(began) >= surveyAfter {
-			if err := f.survey(request.Context()); err != nil {
+			if err := f.probeLeaders(request.Context()); err != nil {
 				a.discard()
 				return nil, err
 			}
@@ -160,7 +160,7 @@ func (f *failover) last(ctx context.Context, a, told *attempt) (*http.Response, 
 		a = told
 	}
 	if a.outcome == notNow && (a.response == nil || a.response.Header.Get(CodeHeader) == CodeNoLeader) && ctx.Err() == nil {
-		if err := f.survey(ctx); err != nil {
+		if err := f.probeLeaders(ctx); err != nil {
 			a.discard()
 			return nil, err
 		}
@@ -227,7 +227,7 @@ func (f *failover) next(a *attempt, n, turnedAway int) (time.Duration, bool) {
 		return 0, false
 	case limited:
 		return a.retryAfter(), true
-	case hopeless:
+	case rejected:
 		all := len(f.controllers())
 		if turnedAway < all {
 			return 0, true
@@ -245,9 +245,9 @@ func (f *failover) next(a *attempt, n, turnedAway int) (time.Duration, bool) {
 	return pause/2 + rand.N(pause), true
 }
 
-// patience is how long the n-th attempt may take: of a call that waits, and of one that
+// timeoutFor is how long the n-th attempt may take: of a call that waits, and of one that
 // does not, where a survey may be due after it.
-func (f *failover) patience(n int, waits bool) time.Duration {
+func (f *failover) timeoutFor(n int, waits bool) time.Duration {
 	if all := len(f.controllers()); (n <= all || !waits) && all > 1 {
 		return firstTimeout
 	}
@@ -341,7 +341,7 @@ func byStatus(response *http.Response) outcome {
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return notNow
 	case http.StatusUnauthorized:
-		return hopeless
+		return rejected
 	case http.StatusTooManyRequests:
 		if response.Header.Get(retryAfter) != "" {
 			return limited

@@ -81,7 +81,7 @@ func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, uid ui
 	err = errors.New("no controller is named")
 	// Once more than there are controllers: the first may name the leader.
 	for n, most := 1, len(f.calls.controllers())+1; n <= most; n++ {
-		left := min(f.calls.patience(n, true), time.Until(deadline))
+		left := min(f.calls.timeoutFor(n, true), time.Until(deadline))
 		if left <= 0 || request.Context().Err() != nil {
 			break
 		}
@@ -112,7 +112,7 @@ func (f *Forwarder) failure(ctx context.Context, a *attempt) error {
 	if f.large == nil || !silent || ctx.Err() != nil {
 		return a.err
 	}
-	if surveyed := f.calls.survey(ctx); surveyed != nil {
+	if surveyed := f.calls.probeLeaders(ctx); surveyed != nil {
 		return surveyed
 	}
 	return a.err

@@ -74,9 +74,9 @@ func (l *leaderless) Hint() string {
 	return "is gctld running there? the controllers are named in client.toml"
 }
 
-// survey asks every controller that is named whether one leads. It returns nil when one
+// probeLeaders asks every controller that is named whether one leads. It returns nil when one
 // does, or when that cannot be told from what they say. At most surveyTime.
-func (f *failover) survey(ctx context.Context) error {
+func (f *failover) probeLeaders(ctx context.Context) error {
 	if f.socket != "" { // the node has asked them
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -267,7 +267,7 @@ func NodeFields(c *codec.Coder, x *cluster.Node) {
 	codec.String(c, &x.DrainBy)
 	codec.Int(c, &x.DrainSince)
 	codec.String(c, &x.Fault)
-	codec.Int(c, &x.Leftovers)
+	codec.Int(c, &x.Orphans)
 	codec.Int(c, &x.Registered)
 	codec.Uint(c, &x.Changed)
 	if !c.Added() {
@@ -286,7 +286,7 @@ func gpuFields(c *codec.Coder, x *cluster.GPU) {
 	codec.Int(c, &x.Minor)
 	codec.Int(c, &x.NUMA)
 	codec.String(c, &x.Domain)
-	codec.String(c, &x.Bad)
+	codec.String(c, &x.Fault)
 }
 
 // PolicyFields are those of the policy.

@@ -123,7 +123,7 @@ func submittedFields(c *codec.Coder, x *Submitted) {
 func warningFields(c *codec.Coder, x *accounting.Warning) {
 	node := string(x.Node)
 	codec.String(c, &node)
-	x.Node = accounting.NodeID(node)
+	x.Node = accounting.PayerID(node)
 	codec.Int(c, &x.Used)
 	codec.Int(c, &x.Limit)
 }

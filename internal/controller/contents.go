@@ -132,7 +132,7 @@ func (p *pieceWriter) rows(from Contents, j archive.Journal, kind byte) {
 
 // LoadContents stores in the archive what [SaveContents] wrote. Records and rows outside the
 // gaps are skipped. Memory: one batch.
-func LoadContents(r io.Reader, into Holes) error {
+func LoadContents(r io.Reader, into ArchiveGaps) error {
 	in := bufio.NewReader(r)
 	l := loading{into: into}
 	for {
@@ -159,7 +159,7 @@ func LoadContents(r io.Reader, into Holes) error {
 
 // loading gathers a batch for the archive.
 type loading struct {
-	into    Holes
+	into    ArchiveGaps
 	records []archive.Record
 	blobs   []archive.Blob
 	rows    map[archive.Journal][]archive.Row

@@ -18,10 +18,10 @@ type Log interface {
 	ProposeMany(ctx context.Context, commands [][]byte) (results []any, index uint64, err error)
 	ReadIndex(ctx context.Context) (uint64, error)
 	Leadership() <-chan bool
-	// Alike reports whether every member answers, and makes digests as this one does: runs
+	// AllCompatible reports whether every member answers, and makes digests as this one does: runs
 	// this version, or one that decides alike. It waits for the answers, for two seconds at
 	// most.
-	Alike(ctx context.Context) bool
+	AllCompatible(ctx context.Context) bool
 }
 
 // Config is what a controller needs. Replica and Log are required.
@@ -65,7 +65,7 @@ func New(cfg Config) *Controller {
 type term struct {
 	*Controller
 	ctx   context.Context // ends with it
-	ears  ears
+	ears  heartbeats
 	meter meter
 	loops sync.WaitGroup
 }
@@ -145,10 +145,10 @@ func (c *Controller) ReadView(ctx context.Context) (*state.View, error) {
 	return c.replica.View(), nil
 }
 
-// Heard notes a sign of life of a node under an epoch.
-func (c *Controller) Heard(node string, epoch uint64) {
+// RecordHeartbeat notes a sign of life of a node under an epoch.
+func (c *Controller) RecordHeartbeat(node string, epoch uint64) {
 	if t := c.term.Load(); t != nil {
-		t.ears.hear(node, epoch, time.Now())
+		t.ears.record(node, epoch, time.Now())
 	}
 }
 

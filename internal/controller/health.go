@@ -16,9 +16,9 @@ const (
 	checkSpacing = time.Second
 )
 
-// ears is when nodes were heard in this term. A new leader starts deaf: silence
+// heartbeats is when nodes were heard in this term. A new leader starts deaf: silence
 // counts from when it could have heard, so nobody dies of an election.
-type ears struct {
+type heartbeats struct {
 	mu    sync.Mutex
 	since time.Time
 	heard map[string]sign
@@ -29,13 +29,13 @@ type sign struct {
 	at    time.Time
 }
 
-func (e *ears) open(now time.Time) {
+func (e *heartbeats) open(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.since, e.heard = now, map[string]sign{}
 }
 
-func (e *ears) hear(node string, epoch uint64, now time.Time) {
+func (e *heartbeats) record(node string, epoch uint64, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.heard[node].epoch <= epoch {
@@ -44,7 +44,7 @@ func (e *ears) hear(node string, epoch uint64, now time.Time) {
 }
 
 // last is when a node was last heard, or could have been first.
-func (e *ears) last(n *cluster.Node) (at time.Time, heard bool) {
+func (e *heartbeats) last(n *cluster.Node) (at time.Time, heard bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s, ok := e.heard[n.Name]; ok && s.epoch == n.Epoch {
@@ -58,7 +58,7 @@ func (e *ears) last(n *cluster.Node) (at time.Time, heard bool) {
 }
 
 // forget drops nodes that are gone.
-func (e *ears) forget(v *state.View) {
+func (e *heartbeats) forget(v *state.View) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for name := range e.heard {
@@ -80,7 +80,7 @@ func (t *term) health() {
 		}
 		view := t.replica.View()
 		t.ears.forget(view)
-		changed := t.ears.judge(view, time.Now())
+		changed := t.ears.evaluate(view, time.Now())
 		if len(changed) == 0 {
 			continue
 		}
@@ -94,8 +94,8 @@ func (t *term) health() {
 	}
 }
 
-// judge lists the nodes whose liveness is not what the state says.
-func (e *ears) judge(v *state.View, now time.Time) []command.NodeLiveness {
+// evaluate lists the nodes whose liveness is not what the state says.
+func (e *heartbeats) evaluate(v *state.View, now time.Time) []command.NodeLiveness {
 	var changed []command.NodeLiveness
 	timeout := v.Policy().NodeTimeout
 	for n := range v.Nodes() {

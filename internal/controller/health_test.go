@@ -22,25 +22,25 @@ func TestLiveness(t *testing.T) {
 		}
 		apply(&command.Init{ClusterID: "x", Policy: cluster.DefaultPolicy()})
 		epoch := apply(&command.RegisterNode{Node: cluster.Node{Name: "n1", BootID: "b", CPUs: 1, Memory: 1 << 30}}).(*command.Registered).Epoch
-		var e ears
+		var e heartbeats
 		e.open(time.Now())
 		expect := func(after time.Duration, want string) {
 			t.Helper()
 			time.Sleep(after)
-			got := fmt.Sprint(e.judge(s.View(), time.Now()))
+			got := fmt.Sprint(e.evaluate(s.View(), time.Now()))
 			if got != want {
 				t.Fatalf("%s", got)
 			}
-			if changed := e.judge(s.View(), time.Now()); len(changed) > 0 {
+			if changed := e.evaluate(s.View(), time.Now()); len(changed) > 0 {
 				apply(&command.SetLiveness{Nodes: changed})
 			}
 		}
 		is := func(l cluster.Liveness) string { return fmt.Sprintf("[{n1 %d %d}]", epoch, l) }
 		expect(19*time.Second, "[]")
 		expect(2*time.Second, is(cluster.Silent))
-		e.hear("n1", epoch-1, time.Now()) // of an earlier life: not heard
+		e.record("n1", epoch-1, time.Now()) // of an earlier life: not heard
 		expect(0, "[]")
-		e.hear("n1", epoch, time.Now())
+		e.record("n1", epoch, time.Now())
 		expect(0, is(cluster.Alive))
 		expect(25*time.Second, is(cluster.Silent))
 		expect(270*time.Second, "[]")
@@ -49,7 +49,7 @@ func TestLiveness(t *testing.T) {
 		e.open(time.Now())
 		expect(0, "[]")
 		expect(299*time.Second, "[]")
-		e.hear("n1", epoch, time.Now())
+		e.record("n1", epoch, time.Now())
 		expect(0, is(cluster.Alive))
 		// And a node that was alive is not silent because of an election.
 		time.Sleep(15 * time.Second)

@@ -59,8 +59,8 @@ func (l *soloLog) ReadIndex(context.Context) (uint64, error) { return l.index, n
 
 func (l *soloLog) Leadership() <-chan bool { return l.leads }
 
-// Alike waits where a member does not answer.
-func (l *soloLog) Alike(ctx context.Context) bool {
+// AllCompatible waits where a member does not answer.
+func (l *soloLog) AllCompatible(ctx context.Context) bool {
 	if !l.other.Load() {
 		return true
 	}
@@ -120,7 +120,7 @@ func (r *rig) stayInTouch(name string) (stop func()) {
 			select {
 			case <-time.After(Heartbeat):
 				n, _ := r.replica.View().Node(name)
-				r.Heard(name, n.Epoch)
+				r.RecordHeartbeat(name, n.Epoch)
 			case <-stopped:
 				return
 			}
@@ -135,18 +135,18 @@ func TestOneBurstOneCommit(t *testing.T) {
 		defer r.stayInTouch("n1")()
 		time.Sleep(time.Minute)
 		log.took = 0
-		before, ticks := r.Numbers().Passes, log.told("ticks") // one, of a leader that comes, agrees on the journal's form
+		before, ticks := r.Stats().Passes, log.told("ticks") // one, of a leader that comes, agrees on the journal's form
 		for range 500 {
 			r.submit(nil)
 		}
 		time.Sleep(50 * time.Millisecond)
-		if got := r.Numbers(); got.Starts != 8 || got.Passes-before > 4 || log.told("starts") != 1 {
+		if got := r.Stats(); got.Starts != 8 || got.Passes-before > 4 || log.told("starts") != 1 {
 			t.Errorf("%+v after %d passes, %d starts", got, before, log.told("starts"))
 		}
 		time.Sleep(3 * time.Second)
-		settled := r.Numbers().Passes
+		settled := r.Stats().Passes
 		time.Sleep(20 * time.Minute)
-		if got := r.Numbers().Passes; got != settled {
+		if got := r.Stats().Passes; got != settled {
 			t.Errorf("%d passes though nothing changed", got-settled)
 		}
 		if log.told("verdicts") == 0 || log.told("verdicts") > 3 {

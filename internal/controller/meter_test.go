@@ -40,7 +40,7 @@ func TestALostNodeIsPaidForAsLongAsItCounted(t *testing.T) {
 			}
 			for name, since := range counts {
 				n, _ := r.replica.View().Node(name)
-				r.Heard(name, n.Epoch)
+				r.RecordHeartbeat(name, n.Epoch)
 				r.Ran(name, uint64(since.UnixNano()), id, 1, time.Since(since), false)
 			}
 		}
@@ -79,7 +79,7 @@ func TestAnEndIsCountedOnce(t *testing.T) {
 			counting := uint64(1)
 			for range 360 {
 				time.Sleep(Heartbeat)
-				r.Heard("n1", epoch)
+				r.RecordHeartbeat("n1", epoch)
 				r.Ran("n1", counting, id, 1, time.Since(began), false)
 			}
 			time.Sleep(6 * time.Hour) // it is cut off, and the task ends after an hour
@@ -94,7 +94,7 @@ func TestAnEndIsCountedOnce(t *testing.T) {
 			task.Task.Phase, task.Task.Cause = cluster.TaskEnded, cluster.Exited
 			task.Task.Ended = task.Task.Started.Add(task.Ran)
 			for range 12 { // until the epilog has ended
-				r.Heard("n1", epoch)
+				r.RecordHeartbeat("n1", epoch)
 				r.Ran("n1", counting, id, 1, task.Ran, true)
 				tell()
 				time.Sleep(Heartbeat)

@@ -50,7 +50,7 @@ func (t *term) ticks() {
 func (t *term) renew() {
 	for t.replica.View().Credits().Writes() < accounting.Form {
 		wait := alikeSpacing
-		if t.cfg.Log.Alike(t.ctx) {
+		if t.cfg.Log.AllCompatible(t.ctx) {
 			_, _, err := t.Propose(t.ctx, &command.Tick{Form: accounting.Form})
 			if err == nil {
 				return

@@ -213,7 +213,7 @@ func (h *Helper) describe(host Host) Inventory {
 	for i, raw := range host.Devices {
 		d := Device{GPU: cluster.GPU{
 			Index: raw.Index, UUID: raw.UUID, Type: Type(raw.Name), Memory: cluster.Bytes(raw.Memory),
-			Minor: raw.Minor, NUMA: numa(raw.Bus), Domain: names[i], Bad: raw.Bad,
+			Minor: raw.Minor, NUMA: numa(raw.Bus), Domain: names[i], Fault: raw.Bad,
 		}}
 		if raw.Minor >= 0 {
 			path := "/dev/nvidia" + strconv.Itoa(int(raw.Minor))

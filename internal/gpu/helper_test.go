@@ -122,10 +122,10 @@ func TestInventoryThroughTheLibrary(t *testing.T) {
 	if err != nil || len(inventory.Devices) != 2 {
 		t.Fatalf("with a lost GPU: %+v, %v", inventory, err)
 	}
-	if d := inventory.Devices[1]; d.Bad == "" || d.UUID != "GPU-fake-1" || d.Type != "h100" {
+	if d := inventory.Devices[1]; d.Fault == "" || d.UUID != "GPU-fake-1" || d.Type != "h100" {
 		t.Errorf("a lost GPU: %+v", d)
 	}
-	if d := inventory.Devices[0]; !strings.Contains(d.Bad, "reset") {
+	if d := inventory.Devices[0]; !strings.Contains(d.Fault, "reset") {
 		t.Errorf("a GPU that needs a reset: %+v", d)
 	}
 }

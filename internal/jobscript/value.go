@@ -263,7 +263,7 @@ func ParseSignal(word string) (int32, error) {
 // Hint is the advice.
 func (h *hinted) Hint() string { return h.advice }
 
-func unprintable(r rune) bool { return cluster.Unshowable(r) || r == utf8.RuneError }
+func unprintable(r rune) bool { return cluster.UnsafeToDisplay(r) || r == utf8.RuneError }
 
 // checkText refuses names and paths that could not be shown or passed on.
 func checkText(word string) error {
@@ -271,7 +271,7 @@ func checkText(word string) error {
 		return &hinted{fmt.Sprintf("%q is not UTF-8", word), ""}
 	}
 	for _, r := range word {
-		if cluster.Unshowable(r) {
+		if cluster.UnsafeToDisplay(r) {
 			return &hinted{fmt.Sprintf("%q holds the control character %q", word, r), "leave it out"}
 		}
 	}

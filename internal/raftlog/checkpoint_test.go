@@ -112,7 +112,7 @@ func TestEqualStatesGoOn(t *testing.T) {
 
 func TestCompareDigests(t *testing.T) {
 	voter := func(digest uint64) heard {
-		return heard{server: raft.Server{Suffrage: raft.Voter}, standing: standing{DigestKnown: true, Digest: digest}}
+		return heard{server: raft.Server{Suffrage: raft.Voter}, peerStatus: peerStatus{DigestKnown: true, Digest: digest}}
 	}
 	other := voter(2)
 	other.DigestVersion = 9
@@ -172,7 +172,7 @@ func TestDigestsOfTwoVersions(t *testing.T) {
 		f.must(err)
 		f.nodes[slices.Index(f.nodes, newer)] = again
 		f.propose("x")
-		if f.leader().Alike(f.ctx()) {
+		if f.leader().AllCompatible(f.ctx()) {
 			t.Error("two versions are called alike")
 		}
 		time.Sleep(time.Minute)
@@ -194,7 +194,7 @@ func TestDigestsOfTwoVersions(t *testing.T) {
 		if got := f.same(); !slices.Equal(got, []string{"x", "y", "z"}) {
 			t.Errorf("state %v", got)
 		}
-		if !f.leader().Alike(f.ctx()) {
+		if !f.leader().AllCompatible(f.ctx()) {
 			t.Error("members of one version are not called alike")
 		}
 		downgraded.fsm.twist = twisted

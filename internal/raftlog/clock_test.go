@@ -180,7 +180,7 @@ func TestAllClocksDiffer(t *testing.T) {
 
 // Frames of an older version lack fields, those of a newer one have more.
 func TestProbeFramesOfOtherVersions(t *testing.T) {
-	whole := standing{Term: 3, Leader: true, Applied: 9, Now: -4, Stamp: 7, DigestVersion: 8}
+	whole := peerStatus{Term: 3, Leader: true, Applied: 9, Now: -4, Stamp: 7, DigestVersion: 8}
 	var wire bytes.Buffer
 	if err := writeFrame(&wire, &whole); err != nil {
 		t.Fatal(err)
@@ -190,14 +190,14 @@ func TestProbeFramesOfOtherVersions(t *testing.T) {
 		frame := make([]byte, 2+n)
 		binary.LittleEndian.PutUint16(frame, uint16(n))
 		copy(frame[2:], body)
-		var got standing
+		var got peerStatus
 		if err := readFrame(bytes.NewReader(frame), &got); err != nil {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
 		if n >= len(body) && got != whole {
 			t.Errorf("%d bytes: %+v", n, got)
 		}
-		if n == 8 && got != (standing{Term: 3}) {
+		if n == 8 && got != (peerStatus{Term: 3}) {
 			t.Errorf("8 bytes: %+v", got)
 		}
 	}

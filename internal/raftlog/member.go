@@ -138,7 +138,7 @@ func (l *Log) giveVote(ctx context.Context, t target) error {
 func (l *Log) promote(answers []heard) {
 	for _, h := range answers {
 		t, err := parseTarget(string(named(h.server.ID, h.server.Address)))
-		if err != nil || h.err != nil || h.server.Suffrage == raft.Voter || !l.caughtUp(h.standing) {
+		if err != nil || h.err != nil || h.server.Suffrage == raft.Voter || !l.caughtUp(h.peerStatus) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(l.life, l.cfg.CheckInterval)
@@ -153,7 +153,7 @@ func (l *Log) promote(answers []heard) {
 }
 
 // caughtUp reports whether a learner has nearly every entry.
-func (l *Log) caughtUp(s standing) bool {
+func (l *Log) caughtUp(s peerStatus) bool {
 	return s.Applied+caughtUpLag >= l.raft.CommitIndex() && s.Applied > 0
 }
 

@@ -26,7 +26,7 @@ type question struct {
 	DigestAt uint64
 }
 
-type standing struct {
+type peerStatus struct {
 	Term        uint64
 	Leader      bool
 	Applied     uint64 // all entries up to this one are in the state
@@ -46,11 +46,11 @@ const (
 	probeIdle      = 4 // idle connections kept for each peer
 )
 
-// Alike reports whether every other member, voter or not, answers now and makes digests as
+// AllCompatible reports whether every other member, voter or not, answers now and makes digests as
 // this one does. What members of another version would carry out otherwise may be proposed
 // after that. It takes as long as the slowest answer, two seconds at most; where the context
 // ends before, they are not.
-func (l *Log) Alike(ctx context.Context) bool {
+func (l *Log) AllCompatible(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, digestPatience) // an old connection is tried before a new one
 	defer cancel()
 	replies, asked := l.askAll(l.raft.GetConfiguration().Configuration().Servers, question{}, digestPatience)
@@ -74,15 +74,15 @@ func (l *Log) serveProbe(conn net.Conn, from string) {
 		if err := readFrame(r, &q); err != nil {
 			return
 		}
-		s := l.standing(q, from)
+		s := l.peerStatus(q, from)
 		if err := writeFrame(conn, &s); err != nil {
 			return
 		}
 	}
 }
 
-func (l *Log) standing(q question, from string) standing {
-	s := standing{
+func (l *Log) peerStatus(q question, from string) peerStatus {
+	s := peerStatus{
 		Term:    l.raft.CurrentTerm(),
 		Leader:  l.raft.State() == raft.Leader,
 		Applied: l.raft.AppliedIndex(),
@@ -148,7 +148,7 @@ func newProber(m *mux) *prober { return &prober{mux: m, idle: map[target][]net.C
 
 // ask puts one question to a peer. A connection that turns out to be dead is
 // replaced once.
-func (p *prober) ask(t target, q question, timeout time.Duration) (standing, error) {
+func (p *prober) ask(t target, q question, timeout time.Duration) (peerStatus, error) {
 	if conn := p.take(t); conn != nil {
 		if s, err := p.exchange(conn, t, q, timeout); err == nil {
 			return s, nil
@@ -156,13 +156,13 @@ func (p *prober) ask(t target, q question, timeout time.Duration) (standing, err
 	}
 	conn, _, err := p.mux.dial(useProbe, t, timeout)
 	if err != nil {
-		return standing{}, err
+		return peerStatus{}, err
 	}
 	return p.exchange(conn, t, q, timeout)
 }
 
-func (p *prober) exchange(conn net.Conn, t target, q question, timeout time.Duration) (standing, error) {
-	var s standing
+func (p *prober) exchange(conn net.Conn, t target, q question, timeout time.Duration) (peerStatus, error) {
+	var s peerStatus
 	conn.SetDeadline(time.Now().Add(timeout))
 	err := writeFrame(conn, &q)
 	if err == nil {
@@ -201,7 +201,7 @@ func (p *prober) give(t target, conn net.Conn) {
 // heard is one peer's answer.
 type heard struct {
 	server raft.Server
-	standing
+	peerStatus
 	sent, came time.Time // when the question left and the answer came, here
 	err        error
 }
@@ -220,7 +220,7 @@ func (l *Log) askAll(servers []raft.Server, q question, timeout time.Duration) (
 			h := heard{server: server, sent: time.Now()}
 			t, err := parseTarget(string(named(server.ID, server.Address)))
 			if err == nil {
-				h.standing, err = l.prober.ask(t, q, timeout)
+				h.peerStatus, err = l.prober.ask(t, q, timeout)
 			}
 			h.came, h.err = time.Now(), err
 			answers <- h

@@ -103,7 +103,7 @@ func (l *Log) submit(ctx context.Context, p *proposal) ([]any, uint64, error) {
 		return nil, 0, l.orClosed(ErrNotLeader)
 	}
 	if p.kind != kindMark && l.ruling.Load() == 0 {
-		if err := l.awaitRule(ctx); err != nil {
+		if err := l.awaitConfirmedTerm(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -131,8 +131,8 @@ func (l *Log) submit(ctx context.Context, p *proposal) ([]any, uint64, error) {
 	}
 }
 
-// awaitRule waits until this leader is confirmed: until then it agrees on nothing.
-func (l *Log) awaitRule(ctx context.Context) error {
+// awaitConfirmedTerm waits until this leader is confirmed: until then it agrees on nothing.
+func (l *Log) awaitConfirmedTerm(ctx context.Context) error {
 	for l.ruling.Load() == 0 {
 		if l.raft.State() != raft.Leader {
 			return l.orClosed(ErrNotLeader)

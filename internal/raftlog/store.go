@@ -50,7 +50,7 @@ type logStore struct {
 	// forgotten. Nil: no floor.
 	floor  func() uint64
 	cache  logCache
-	behind *behind
+	behind *writeBehind
 }
 
 // openStore opens raft.db in dir, or creates it; openLog decides whether it may.

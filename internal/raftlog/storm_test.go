@@ -37,7 +37,7 @@ func (s *storm) lag(n *node) {
 	b.close()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.queue, b.ended, b.once = make(chan []*raft.Log, mostBehind), make(chan struct{}), sync.Once{}
+	b.queue, b.ended, b.once = make(chan []*raft.Log, maxWriteBehind), make(chan struct{}), sync.Once{}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	go b.run(func(logs []*raft.Log) error {
 		time.Sleep(time.Duration(rng.Int64N(int64(s.most))))

@@ -33,7 +33,7 @@ func (p *Planner) enter(e *entry, s backfill.Start, choice int) {
 
 // count keeps count of what a pass that follows an event does not wholly see to.
 func (p *Planner) count(e *entry, by int) {
-	if !e.firm {
+	if !e.promised {
 		p.soft += by
 	}
 	if p.isWide(e) {

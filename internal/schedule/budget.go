@@ -7,16 +7,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// lowered says which jobs go last because their account, or one above it, is over a
+// budgetDemotion says which jobs go last because their account, or one above it, is over a
 // soft budget: those that are paid for. They are in the lowest tier of the policy, and
 // no others are ended for them, until the account is back within its budget.
-type lowered struct {
+type budgetDemotion struct {
 	snap *cluster.Snapshot
 	tier int32
 }
 
-func newLowered(snap *cluster.Snapshot) lowered {
-	l := lowered{snap: snap}
+func newLowered(snap *cluster.Snapshot) budgetDemotion {
+	l := budgetDemotion{snap: snap}
 	for i, q := range snap.Policy.QOS {
 		if i == 0 || q.Tier < l.tier {
 			l.tier = q.Tier
@@ -27,7 +27,7 @@ func newLowered(snap *cluster.Snapshot) lowered {
 
 // by names the account that is over its budget, or the user in one; "" when the job's
 // tier is that of its QOS. The nearest is named. O(1) while none is over, else O(depth).
-func (l *lowered) by(spec *cluster.JobSpec) string {
+func (l *budgetDemotion) by(spec *cluster.JobSpec) string {
 	if len(l.snap.OverBudget) == 0 || spec.Request.TotalGPUs() == 0 || !slices.ContainsFunc(partitions(spec), l.snap.Policy.Credits.Charges) {
 		return ""
 	}
@@ -44,13 +44,13 @@ func (l *lowered) by(spec *cluster.JobSpec) string {
 	return name
 }
 
-func (l *lowered) over(name string) bool {
+func (l *budgetDemotion) over(name string) bool {
 	_, found := slices.BinarySearch(l.snap.OverBudget, name)
 	return found
 }
 
 // tierOf is the tier in which a job waits.
-func (l *lowered) tierOf(spec *cluster.JobSpec, own int32) int32 {
+func (l *budgetDemotion) tierOf(spec *cluster.JobSpec, own int32) int32 {
 	if own > l.tier && l.by(spec) != "" {
 		return l.tier
 	}
@@ -58,7 +58,7 @@ func (l *lowered) tierOf(spec *cluster.JobSpec, own int32) int32 {
 }
 
 // says is the end of a sentence about a job that waits.
-func (l *lowered) says(spec *cluster.JobSpec) string {
+func (l *budgetDemotion) says(spec *cluster.JobSpec) string {
 	if name := l.by(spec); name != "" {
 		return fmt.Sprintf("; account %s is over its budget, so its jobs wait in the lowest tier", name)
 	}

@@ -10,7 +10,7 @@ import (
 
 // chooser reports which nodes a request allows by name, features, region and price,
 // whatever is free on them.
-func (g *ground) chooser(r *cluster.Request) func(*cluster.Node) bool {
+func (g *resources) chooser(r *cluster.Request) func(*cluster.Node) bool {
 	only, all := names(r.NodeList)
 	all = all || len(r.NodeList) == 0
 	never, none := names(r.Exclude)
@@ -33,7 +33,7 @@ func (g *ground) chooser(r *cluster.Request) func(*cluster.Node) bool {
 
 // dearer is the type of a GPU of a node that the job might be given and that costs more
 // than it would pay, if there is one. Types without a price cost nothing.
-func (g *ground) dearer(r *cluster.Request, n *cluster.Node) (kind string, is bool) {
+func (g *resources) dearer(r *cluster.Request, n *cluster.Node) (kind string, is bool) {
 	if r.MaxPrice == 0 {
 		return "", false
 	}
@@ -69,7 +69,7 @@ func repriced(snap *cluster.Snapshot) cluster.Instant {
 }
 
 // outside is why a node is in none of a request's regions, or too dear for it, in words.
-func (g *ground) outside(r *cluster.Request, n *cluster.Node) (why []string) {
+func (g *resources) outside(r *cluster.Request, n *cluster.Node) (why []string) {
 	if len(r.Regions) > 0 && !slices.Contains(r.Regions, n.Region) {
 		where := "in no region that is known"
 		if n.Region != "" {

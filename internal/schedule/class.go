@@ -12,27 +12,27 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// class is the jobs that ask for the same: what is learned in looking for a start for
+// requestClass is the jobs that ask for the same: what is learned in looking for a start for
 // one of them is used for the others.
-type class struct {
-	spec    *cluster.JobSpec // of one of them
-	specs   []*cluster.JobSpec
-	offered *entry          // of them, the last that was queued in a sweep and waits there; nil for none
-	before  cluster.Instant // an instant by which all ahead of that one are planned to start
-	hears   bool            // is about to be offered something
-	tangled bool            // a start of theirs can be in its own way
-	choosy  bool            // a node may give them GPUs of one pool or another
-	opens   bool            // a host has become able to take a share of theirs at once, and they have not all been asked since
-	judged  uint64          // number of the pass that found out whether it fits now
-	fits    bool
-	kept    string // by which reservations alone it is kept back; judged with fits
-	options []option
-	cut     bool            // the search for what could serve it ever was bounded
-	never   verdict         // why none of them can ever start; the zero verdict when they can
-	need    string          // what its jobs need, in words; "" until somebody asks
-	refused string          // the partitions that refuse its jobs, in words
-	jobs    []*entry        // eligible, in order of rank
-	latest  cluster.Instant // no planned start of theirs is later; at least that
+type requestClass struct {
+	spec            *cluster.JobSpec // of one of them
+	specs           []*cluster.JobSpec
+	offered         *entry          // of them, the last that was queued in a sweep and waits there; nil for none
+	before          cluster.Instant // an instant by which all ahead of that one are planned to start
+	hears           bool            // is about to be offered something
+	selfOverlapping bool            // a start of theirs can be in its own way
+	multiPool       bool            // a node may give them GPUs of one pool or another
+	opens           bool            // a host has become able to take a share of theirs at once, and they have not all been asked since
+	judged          uint64          // number of the pass that found out whether it fits now
+	fits            bool
+	kept            string // by which reservations alone it is kept back; judged with fits
+	options         []option
+	cut             bool            // the search for what could serve it ever was bounded
+	never           verdict         // why none of them can ever start; the zero verdict when they can
+	need            string          // what its jobs need, in words; "" until somebody asks
+	refused         string          // the partitions that refuse its jobs, in words
+	jobs            []*entry        // eligible, in order of rank
+	latest          cluster.Instant // no planned start of theirs is later; at least that
 }
 
 // option is one way to serve a class: in one of its partitions.
@@ -61,15 +61,15 @@ type classKey struct {
 }
 
 // classOf finds or founds the class of a job.
-func (p *Planner) classOf(r *round, job *cluster.Job) *class {
+func (p *Planner) classOf(r *pass, job *cluster.Job) *requestClass {
 	if c, ok := p.bySpec[job.Spec]; ok {
 		return c
 	}
 	key := p.ground.classKeyOf(job.Spec)
 	c, ok := p.classes[key]
 	if !ok {
-		c = &class{spec: job.Spec}
-		p.equip(r, c)
+		c = &requestClass{spec: job.Spec}
+		p.prepareSearches(r, c)
 		p.classes[key] = c
 	}
 	p.bySpec[job.Spec] = c
@@ -78,7 +78,7 @@ func (p *Planner) classOf(r *round, job *cluster.Job) *class {
 }
 
 // classKeyOf returns the key of a job's class. It has the account where a partition lists accounts.
-func (g *ground) classKeyOf(spec *cluster.JobSpec) classKey {
+func (g *resources) classKeyOf(spec *cluster.JobSpec) classKey {
 	key := keyOf(spec)
 	restricts := func(name string) bool {
 		part := g.parts[name]
@@ -109,8 +109,8 @@ func keyOf(spec *cluster.JobSpec) classKey {
 
 func join(words []string) string { return strings.Join(words, "\x00") }
 
-// equip prepares the searches of a class: one option for each partition that does not refuse it.
-func (p *Planner) equip(r *round, c *class) {
+// prepareSearches prepares the searches of a class: one option for each partition that does not refuse it.
+func (p *Planner) prepareSearches(r *pass, c *requestClass) {
 	need := topology.NeedOf(&c.spec.Request)
 	for _, name := range partitions(c.spec) {
 		if x, refuses := p.ground.refusalBy(c.spec, name); refuses {
@@ -120,7 +120,7 @@ func (p *Planner) equip(r *round, c *class) {
 		o := p.option(r, c, need, p.ground.parts[name])
 		if p.canEver(&o) {
 			c.options = append(c.options, o)
-			c.tangled, c.choosy = c.tangled || o.tangled(), c.choosy || o.choosy()
+			c.selfOverlapping, c.multiPool = c.selfOverlapping || o.selfOverlapping(), c.multiPool || o.multiPool()
 		} else {
 			c.cut = c.cut || o.bounded()
 			p.unequip(&o)
@@ -132,7 +132,7 @@ func (p *Planner) equip(r *round, c *class) {
 }
 
 // needs says what the jobs of the class ask for.
-func (c *class) needs() string {
+func (c *requestClass) needs() string {
 	if c.need == "" {
 		need := topology.NeedOf(&c.spec.Request)
 		c.need = needs(&need)
@@ -154,25 +154,25 @@ func (o *option) bounded() bool {
 	return o.near != nil && o.near.Bounded() || o.any != nil && o.any.Bounded()
 }
 
-// tangled reports whether a start by the option can be in its own way.
-func (o *option) tangled() bool {
-	return o.near != nil && o.near.Tangled() || o.any != nil && o.any.Tangled()
+// selfOverlapping reports whether a start by the option can be in its own way.
+func (o *option) selfOverlapping() bool {
+	return o.near != nil && o.near.SelfOverlapping() || o.any != nil && o.any.SelfOverlapping()
 }
 
-// choosy reports whether a node may serve the option in several ways.
-func (o *option) choosy() bool {
-	return o.near != nil && o.near.Choosy() || o.any != nil && o.any.Choosy()
+// multiPool reports whether a node may serve the option in several ways.
+func (o *option) multiPool() bool {
+	return o.near != nil && o.near.MultiPool() || o.any != nil && o.any.MultiPool()
 }
 
 func (p *Planner) canEver(o *option) bool {
 	return o.near != nil && p.profile.FitsEmpty(o.near) || o.any != nil && p.profile.FitsEmpty(o.any)
 }
 
-func (p *Planner) option(r *round, c *class, need topology.Need, part *part) option {
+func (p *Planner) option(r *pass, c *requestClass, need topology.Need, part *part) option {
 	q := &c.spec.Request
 	need.Most = part.MaxNodes
 	o := option{part: part, wait: q.SwitchWait}
-	lasts, where := p.ground.lasts(c.spec), backfill.Where{Hosts: p.ground.allowed(c.spec, part)}
+	lasts, where := p.ground.holdTime(c.spec), backfill.Where{Hosts: p.ground.allowed(c.spec, part)}
 	var licences []backfill.Licence
 	for _, l := range q.Licences {
 		row, known := p.ground.licences[l.Name]
@@ -219,7 +219,7 @@ func cmpOr(a, b time.Duration) time.Duration {
 }
 
 // want is the search that found a start of the option.
-func (c *class) want(choice int) *backfill.Want {
+func (c *requestClass) want(choice int) *backfill.Want {
 	o := &c.options[choice/2]
 	if choice%2 == 1 {
 		return o.near
@@ -233,7 +233,7 @@ func (c *class) want(choice int) *backfill.Want {
 type limit struct{ near, loose cluster.Instant }
 
 // limitOf is when a start has to be to be better than one that a job of the class has.
-func (c *class) limitOf(at cluster.Instant, choice int) limit {
+func (c *requestClass) limitOf(at cluster.Instant, choice int) limit {
 	l := limit{at, at}
 	if o := &c.options[choice/2]; choice%2 == 1 && o.any != nil {
 		l.loose = at.Add(-o.wait)
@@ -251,7 +251,7 @@ func (l limit) admits(s *backfill.Start, choice int) bool {
 
 // find looks for the earliest start of the class: in the partition named first among
 // equally early ones, and near if that does not cost more than its wait.
-func (p *Planner) find(c *class, from, before cluster.Instant, look searcher) (backfill.Start, int, bool) {
+func (p *Planner) find(c *requestClass, from, before cluster.Instant, look searcher) (backfill.Start, int, bool) {
 	return p.findWithin(c, from, limit{before, before}, look)
 }
 
@@ -261,7 +261,7 @@ func (p *Planner) better(e *entry, look searcher) (backfill.Start, int, bool) {
 	return p.findWithin(e.class, p.profile.Now(), e.class.limitOf(e.at, e.choice), look)
 }
 
-func (p *Planner) findWithin(c *class, from cluster.Instant, within limit, look searcher) (backfill.Start, int, bool) {
+func (p *Planner) findWithin(c *requestClass, from cluster.Instant, within limit, look searcher) (backfill.Start, int, bool) {
 	var best backfill.Start
 	choice, found := 0, false
 	take := func(s backfill.Start, i int) {
@@ -294,7 +294,7 @@ func (p *Planner) findWithin(c *class, from cluster.Instant, within limit, look 
 type searcher func(p *backfill.Profile, w *backfill.Want, from, before cluster.Instant) (backfill.Start, bool)
 
 // insert puts an entry among those of its class.
-func (c *class) insert(e *entry) {
+func (c *requestClass) insert(e *entry) {
 	n := len(c.jobs)
 	if n == 0 || c.jobs[n-1].rank.compare(&e.rank) < 0 {
 		c.jobs = append(c.jobs, e)
@@ -305,7 +305,7 @@ func (c *class) insert(e *entry) {
 }
 
 // remove takes an entry out.
-func (c *class) remove(e *entry) {
+func (c *requestClass) remove(e *entry) {
 	i, found := slices.BinarySearchFunc(c.jobs, e, func(a, b *entry) int { return a.rank.compare(&b.rank) })
 	if found && c.jobs[i] == e {
 		c.jobs = slices.Delete(c.jobs, i, i+1)

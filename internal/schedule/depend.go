@@ -7,18 +7,18 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// fulfilment is how a dependency stands. The order counts: of several jobs that all
+// dependencyState is how a dependency stands. The order counts: of several jobs that all
 // have to fulfil one, the worst stands for all.
-type fulfilment uint8
+type dependencyState uint8
 
 const (
-	met fulfilment = iota
+	met dependencyState = iota
 	open
 	impossible
 )
 
 // unmet is why a job's dependencies keep it from starting, if they do.
-func (r *round) unmet(job *cluster.Job) (verdict, bool) {
+func (r *pass) unmet(job *cluster.Job) (verdict, bool) {
 	worst, which := met, cluster.Dependency{}
 	for _, d := range job.Spec.Depends {
 		if f := r.fulfilled(job, d); f > worst {
@@ -36,7 +36,7 @@ func (r *round) unmet(job *cluster.Job) (verdict, bool) {
 		return verdict{cluster.ReasonDependency, "another job of this name runs or is ahead"}, true
 	}
 	if which.Delay > 0 {
-		if at := r.ripe(which); at < cluster.Never {
+		if at := r.delayEnd(which); at < cluster.Never {
 			return verdict{cluster.ReasonDependency, fmt.Sprintf("dependency %s holds from %s on", which, stamp(at))}, true
 		}
 	}
@@ -45,7 +45,7 @@ func (r *round) unmet(job *cluster.Job) (verdict, bool) {
 
 // fulfilled is how one dependency stands; of an array, all elements must fulfil it,
 // but for afternotok, which an array that has ended fulfils by one that failed.
-func (r *round) fulfilled(job *cluster.Job, d cluster.Dependency) fulfilment {
+func (r *pass) fulfilled(job *cluster.Job, d cluster.Dependency) dependencyState {
 	if d.Kind == cluster.Singleton {
 		return r.singleton(job)
 	}
@@ -69,7 +69,7 @@ func (r *round) fulfilled(job *cluster.Job, d cluster.Dependency) fulfilment {
 }
 
 // whole is how a dependency on all elements of an array stands. O(elements).
-func (r *round) whole(kind cluster.DependencyKind, first cluster.JobID, count int32) fulfilment {
+func (r *pass) whole(kind cluster.DependencyKind, first cluster.JobID, count int32) dependencyState {
 	worst := met
 	active := r.jobs.between(first, count)
 	for _, j := range active {
@@ -90,7 +90,7 @@ func (r *round) whole(kind cluster.DependencyKind, first cluster.JobID, count in
 }
 
 // anyFailed is how afternotok stands on an array of which every element has ended.
-func (r *round) anyFailed(first cluster.JobID, count int32) fulfilment {
+func (r *pass) anyFailed(first cluster.JobID, count int32) dependencyState {
 	for id := first; id < first+cluster.JobID(count); id++ {
 		if r.ended(id, cluster.AfterNotOK) == met {
 			return met
@@ -100,7 +100,7 @@ func (r *round) anyFailed(first cluster.JobID, count int32) fulfilment {
 }
 
 // element is how the element of an array with an index stands.
-func (r *round) element(array cluster.JobID, index int32, kind cluster.DependencyKind) fulfilment {
+func (r *pass) element(array cluster.JobID, index int32, kind cluster.DependencyKind) dependencyState {
 	id, ok := r.snap.Element(array, index)
 	if !ok { // no such element: nothing will ever fulfil this
 		return impossible
@@ -108,7 +108,7 @@ func (r *round) element(array cluster.JobID, index int32, kind cluster.Dependenc
 	return r.one(id, kind)
 }
 
-func (r *round) one(id cluster.JobID, kind cluster.DependencyKind) fulfilment {
+func (r *pass) one(id cluster.JobID, kind cluster.DependencyKind) dependencyState {
 	if j, ok := r.jobs.find(id); ok {
 		return stands(kind, j)
 	}
@@ -116,7 +116,7 @@ func (r *round) one(id cluster.JobID, kind cluster.DependencyKind) fulfilment {
 }
 
 // stands is how a dependency on a job that has not ended stands.
-func stands(kind cluster.DependencyKind, j *cluster.Job) fulfilment {
+func stands(kind cluster.DependencyKind, j *cluster.Job) dependencyState {
 	if kind == cluster.After && j.Attempt > 0 {
 		return met
 	}
@@ -125,7 +125,7 @@ func stands(kind cluster.DependencyKind, j *cluster.Job) fulfilment {
 
 // ended is how a dependency on a job that has ended stands. Of one that ended so
 // long ago that the state has forgotten how, only that it ended is known.
-func (r *round) ended(id cluster.JobID, kind cluster.DependencyKind) fulfilment {
+func (r *pass) ended(id cluster.JobID, kind cluster.DependencyKind) dependencyState {
 	j := r.snap.Ended(id)
 	ok := j != nil && j.State == cluster.Completed && j.Exit.OK()
 	switch kind {
@@ -142,21 +142,21 @@ func (r *round) ended(id cluster.JobID, kind cluster.DependencyKind) fulfilment 
 }
 
 // later is how a dependency with a delay stands.
-func (r *round) later(d cluster.Dependency) fulfilment {
+func (r *pass) later(d cluster.Dependency) dependencyState {
 	if d.Job.Index != cluster.NoIndex {
 		if _, ok := r.snap.Element(d.Job.ID, d.Job.Index); !ok {
 			return impossible
 		}
 	}
-	if r.ripe(d) > r.snap.Now {
+	if r.delayEnd(d) > r.snap.Now {
 		return open
 	}
 	return met
 }
 
-// ripe is when the delay of a dependency is over, for all elements of an array;
+// delayEnd is when the delay of a dependency is over, for all elements of an array;
 // [cluster.Never] while one has not started.
-func (r *round) ripe(d cluster.Dependency) cluster.Instant {
+func (r *pass) delayEnd(d cluster.Dependency) cluster.Instant {
 	last, known := r.lastBegan[d.Job] // whatever the delay: there may be thousands on one array
 	if !known {
 		last = r.allBegan(d.Job)
@@ -170,7 +170,7 @@ func (r *round) ripe(d cluster.Dependency) cluster.Instant {
 
 // allBegan returns when the last of the jobs that ref names first started; [cluster.Never] while one
 // has not. O(elements).
-func (r *round) allBegan(ref cluster.JobRef) (last cluster.Instant) {
+func (r *pass) allBegan(ref cluster.JobRef) (last cluster.Instant) {
 	first, count, array := r.snap.Elements(ref.ID)
 	switch {
 	case !array:
@@ -187,7 +187,7 @@ func (r *round) allBegan(ref cluster.JobRef) (last cluster.Instant) {
 
 // began is when a job first started, or ended without; [cluster.Never] when it waits for
 // its first start. Of one that is not known any more it is 0: long ago.
-func (r *round) began(id cluster.JobID) cluster.Instant {
+func (r *pass) began(id cluster.JobID) cluster.Instant {
 	j, active := r.jobs.find(id)
 	if !active {
 		if j = r.snap.Ended(id); j == nil {
@@ -206,7 +206,7 @@ func (r *round) began(id cluster.JobID) cluster.Instant {
 }
 
 // awaited is the jobs that are known of those for which a dependency does not hold.
-func (r *round) awaited(job *cluster.Job, d cluster.Dependency) (list []*cluster.Job) {
+func (r *pass) awaited(job *cluster.Job, d cluster.Dependency) (list []*cluster.Job) {
 	if d.Kind == cluster.Singleton {
 		for _, j := range slices.Concat(r.jobs.active, r.jobs.pending) {
 			if bearerOf(j) == bearerOf(job) && j.ID != job.ID && (j.State != cluster.Pending || j.ID < job.ID) {
@@ -248,13 +248,13 @@ func (r *round) awaited(job *cluster.Job, d cluster.Dependency) (list []*cluster
 
 // ripens is when one of a job's dependencies may hold by itself; [cluster.Never] when none
 // will.
-func (r *round) ripens(job *cluster.Job) cluster.Instant {
+func (r *pass) ripens(job *cluster.Job) cluster.Instant {
 	at := cluster.Never
 	for _, d := range job.Spec.Depends {
 		if d.Delay == 0 {
 			continue
 		}
-		if t := r.ripe(d); t > r.snap.Now {
+		if t := r.delayEnd(d); t > r.snap.Now {
 			at = min(at, t)
 		}
 	}

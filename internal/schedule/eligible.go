@@ -10,7 +10,7 @@ import (
 )
 
 // bar is what keeps a job from starting whatever is free, if anything does.
-func (p *Planner) bar(r *round, job *cluster.Job) (verdict, bool) {
+func (p *Planner) bar(r *pass, job *cluster.Job) (verdict, bool) {
 	if after := max(job.Eligible, job.Spec.Begin); after > r.snap.Now {
 		r.decision.Wake = min(r.decision.Wake, after)
 		return verdict{cluster.ReasonBeginTime, failure(r, job, "")}, true
@@ -45,7 +45,7 @@ func throttled(limit int32) verdict {
 
 // failure is why the last attempt of a job that is kept back for it failed, after what joins
 // it to other words; "" for others.
-func failure(r *round, job *cluster.Job, after string) string {
+func failure(r *pass, job *cluster.Job, after string) string {
 	if job.Restarts == 0 || job.Eligible <= r.snap.Now || job.Reason != cluster.ReasonBeginTime || job.Detail == "" {
 		return ""
 	}
@@ -53,7 +53,7 @@ func failure(r *round, job *cluster.Job, after string) string {
 }
 
 // barredByQOS bars a job whose QOS is no longer granted.
-func (r *round) barredByQOS(spec *cluster.JobSpec) (verdict, bool) {
+func (r *pass) barredByQOS(spec *cluster.JobSpec) (verdict, bool) {
 	if r.snap.Policy.MayUseQOS(treeOf(r.snap), spec) {
 		return verdict{}, false
 	}
@@ -121,7 +121,7 @@ const down = "is down"
 
 // refusalBy reports whether a partition refuses every start of a job, regardless of free
 // resources, and why. Everything it checks is part of a class's key.
-func (g *ground) refusalBy(spec *cluster.JobSpec, name string) (refusal, bool) {
+func (g *resources) refusalBy(spec *cluster.JobSpec, name string) (refusal, bool) {
 	part, ok := g.parts[name]
 	limit := spec.TimeLimit
 	switch {
@@ -149,7 +149,7 @@ func disallows(account string) string {
 
 // barredByReservation bars a job whose reservation is gone, is not for it, or has become
 // too short for it. What it says stays the same from pass to pass.
-func (p *Planner) barredByReservation(r *round, spec *cluster.JobSpec) (verdict, bool) {
+func (p *Planner) barredByReservation(r *pass, spec *cluster.JobSpec) (verdict, bool) {
 	if spec.Reservation == "" {
 		return verdict{}, false
 	}
@@ -163,7 +163,7 @@ func (p *Planner) barredByReservation(r *round, spec *cluster.JobSpec) (verdict,
 	asks := func() string {
 		return fmt.Sprintf("asks for %s, and %s to clear up", cluster.FormatLimit(spec.TimeLimit), cluster.FormatElapsed(p.ground.grace))
 	}
-	switch lasts := p.ground.lasts(spec); {
+	switch lasts := p.ground.holdTime(spec); {
 	case x.End <= r.snap.Now:
 		return bar("reservation %q is over", x.Name)
 	case !x.Admits(spec.Owner.User, spec.Account):
@@ -177,7 +177,7 @@ func (p *Planner) barredByReservation(r *round, spec *cluster.JobSpec) (verdict,
 }
 
 // early says that a job's reservation has not begun, if so.
-func (r *round) early(spec *cluster.JobSpec) (verdict, bool) {
+func (r *pass) early(spec *cluster.JobSpec) (verdict, bool) {
 	x, known := r.snap.Policy.Scheduling.Reservation(spec.Reservation)
 	if !known || x.Start <= r.snap.Now {
 		return verdict{}, false
@@ -191,13 +191,13 @@ func stamp(at cluster.Instant) string { return at.Time().UTC().Format("2006-01-0
 // limitOf is the time limit of a job; one without asks for the longest there is.
 func limitOf(spec *cluster.JobSpec) time.Duration {
 	if spec.TimeLimit == 0 {
-		return forever
+		return unlimitedTime
 	}
 	return spec.TimeLimit
 }
 
 // countArrays counts the elements that run or are planned, of each array.
-func (p *Planner) countArrays(r *round) {
+func (p *Planner) countArrays(r *pass) {
 	r.taken = map[cluster.JobID]int32{}
 	for _, job := range r.jobs.active {
 		if job.Array != 0 {
@@ -210,7 +210,7 @@ func (p *Planner) countArrays(r *round) {
 }
 
 // leftOf is how many more elements of the job's array may be planned or run.
-func (p *Planner) leftOf(r *round, job *cluster.Job) int32 {
+func (p *Planner) leftOf(r *pass, job *cluster.Job) int32 {
 	if r.taken == nil {
 		p.countArrays(r)
 	}
@@ -218,7 +218,7 @@ func (p *Planner) leftOf(r *round, job *cluster.Job) int32 {
 }
 
 // limit counts an entry that was found eligible against the limit of its array, if that has one.
-func (p *Planner) limit(r *round, e *entry) {
+func (p *Planner) limit(r *pass, e *entry) {
 	if e.job.Array == 0 || e.job.Spec.ArrayLimit == 0 {
 		return
 	}
@@ -229,7 +229,7 @@ func (p *Planner) limit(r *round, e *entry) {
 }
 
 // unlimit counts it no more.
-func (p *Planner) unlimit(r *round, e *entry) {
+func (p *Planner) unlimit(r *pass, e *entry) {
 	if p.limited[e] && r.taken != nil {
 		r.taken[e.job.Array]--
 		r.turned[e.job.Array] = true
@@ -240,7 +240,7 @@ func (p *Planner) unlimit(r *round, e *entry) {
 // mistold reports whether elements that are kept back were looked at before another of their
 // array was planned, or lost its place, and would be told another reason after that. Such a
 // change may be all that a pass does, and no other would follow. O(lines) where there is one.
-func (p *Planner) mistold(r *round) bool {
+func (p *Planner) mistold(r *pass) bool {
 	if len(r.turned) == 0 {
 		return false
 	}

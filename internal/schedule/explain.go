@@ -13,7 +13,7 @@ import (
 
 // explain is the last step: it gives every job that waits, and of which something
 // changed, its reason, its planned start and its promise.
-func (p *Planner) explain(r *round) {
+func (p *Planner) explain(r *pass) {
 	horizon := p.horizon(r)
 	if r.limits.bounds != nil { // of those that a limit has not room for, the first is promised
 		slices.SortStableFunc(r.told, func(a, b *entry) int { return cmp.Or(cmp.Compare(a.at, b.at), a.rank.compare(&b.rank)) })
@@ -30,7 +30,7 @@ func (p *Planner) explain(r *round) {
 }
 
 // horizon is up to when planned starts become promises.
-func (p *Planner) horizon(r *round) cluster.Instant {
+func (p *Planner) horizon(r *pass) cluster.Instant {
 	switch h := r.snap.Policy.Scheduling.PromiseHorizon; {
 	case h < 0:
 		return cluster.Never
@@ -41,7 +41,7 @@ func (p *Planner) horizon(r *round) cluster.Instant {
 	}
 }
 
-func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
+func (p *Planner) explainOne(r *pass, e *entry, horizon cluster.Instant) {
 	v := cluster.Verdict{Job: e.job.ID, Reason: e.why.reason, Detail: e.why.detail, Broken: e.broken}
 	if e.class != nil && e.kept == nil {
 		v.Reason, v.Detail = p.shortage(r, e)
@@ -55,18 +55,18 @@ func (p *Planner) explainOne(r *round, e *entry, horizon cluster.Instant) {
 		if late {
 			v.Detail += "; as planned it would miss its deadline"
 		}
-		if e.at > 0 && v.Planned > 0 && e.at <= horizon && !late && !e.firm && (p.pledged[e] || p.mayPromise(r, e.job)) {
+		if e.at > 0 && v.Planned > 0 && e.at <= horizon && !late && !e.promised && (p.pledged[e] || p.mayPromise(r, e.job)) {
 			p.pledge(r, e)
 			p.soft--
 		}
-		if e.firm {
+		if e.promised {
 			v.Promise = p.promiseOf(e)
 		}
 	}
 	j := e.job
 	if j.Promise != nil && v.Broken == "" && (v.Promise == nil || v.Promise.At > j.Promise.At) {
 		if v.Broken = e.why.detail; v.Broken == "" {
-			v.Broken = p.blame(r, e, j.Promise)
+			v.Broken = p.brokenReason(r, e, j.Promise)
 		}
 	}
 	e.broken, e.changed = "", ""
@@ -94,7 +94,7 @@ func samePromise(a, b *cluster.Promise) bool {
 // shown is the planned start that users see: none when it rests on the guess for
 // jobs without a limit, and full seconds.
 func shown(now, at cluster.Instant) cluster.Instant {
-	if at == 0 || at.Sub(now) > forever/2 {
+	if at == 0 || at.Sub(now) > unlimitedTime/2 {
 		return 0
 	}
 	const second = 1e9
@@ -103,7 +103,7 @@ func shown(now, at cluster.Instant) cluster.Instant {
 
 // shortage is why an eligible job does not start now: not enough is free, or what
 // is free is kept for jobs before it.
-func (p *Planner) shortage(r *round, e *entry) (cluster.Reason, string) {
+func (p *Planner) shortage(r *pass, e *entry) (cluster.Reason, string) {
 	c := e.class
 	if c.judged != r.number {
 		free := r.freeNow(p)
@@ -146,7 +146,7 @@ const fitsButDelays = "fits now, but would delay jobs ahead of it"
 const searchBounded = "; the search for so many nodes under so many switches is bounded: it may miss a place that it would find with --gpus-per-node"
 
 // bounded says that the search for a place of the class gave up; nothing when none did.
-func (c *class) bounded() string {
+func (c *requestClass) bounded() string {
 	cut := c.cut
 	for i := range c.options {
 		cut = cut || c.options[i].bounded()
@@ -159,7 +159,7 @@ func (c *class) bounded() string {
 
 // fitsIn reports whether the class would fit into what is free of each host; open, if it
 // is known, is those that have a GPU free.
-func (p *Planner) fitsIn(c *class, free []backfill.Amount, open backfill.HostSet) bool {
+func (p *Planner) fitsIn(c *requestClass, free []backfill.Amount, open backfill.HostSet) bool {
 	for i := range c.options {
 		o := &c.options[i]
 		w := o.any
@@ -174,11 +174,11 @@ func (p *Planner) fitsIn(c *class, free []backfill.Amount, open backfill.HostSet
 }
 
 // freeNow is what no running job has of each host, nor one that starts in this pass.
-func (r *round) freeNow(p *Planner) []backfill.Amount {
+func (r *pass) freeNow(p *Planner) []backfill.Amount {
 	if r.free != nil {
 		return r.free
 	}
-	r.free = slices.Clone(p.spare)
+	r.free = slices.Clone(p.unallocated)
 	for _, e := range p.started {
 		for i := range e.shares {
 			r.free[e.shares[i].Host].Take(&e.shares[i].Amount)

@@ -15,10 +15,10 @@ type Forecast struct {
 	Detail    string
 }
 
-// Foresee is when and where a job that waits in a snapshot starts if nobody comes or
+// ForecastStart is when and where a job that waits in a snapshot starts if nobody comes or
 // goes before his time: as a pass plans it that plans all anew. What jobs that may
 // preempt others would end for it is not looked into. It costs a pass.
-func Foresee(snap *cluster.Snapshot, id cluster.JobID) Forecast {
+func ForecastStart(snap *cluster.Snapshot, id cluster.JobID) Forecast {
 	p := NewPlanner()
 	d := p.Pass(snap)
 	f := Forecast{}

@@ -133,7 +133,7 @@ func (l *limits) against(b *cluster.Bound, spec *cluster.JobSpec) (used, asked i
 // wall is a job's time limit in seconds; of none, a year.
 func wall(spec *cluster.JobSpec) int64 {
 	if spec.TimeLimit == 0 {
-		return int64(forever / time.Second)
+		return int64(unlimitedTime / time.Second)
 	}
 	return int64((spec.TimeLimit + time.Second - 1) / time.Second)
 }
@@ -221,7 +221,7 @@ func (l *limits) minutesLeft() map[cluster.JobID]int64 {
 	for _, job := range l.snap.Active {
 		end := job.Limit()
 		if end == 0 {
-			end = l.snap.Now.Add(forever)
+			end = l.snap.Now.Add(unlimitedTime)
 		}
 		left[job.ID] = int64(max(0, end.Sub(l.snap.Now)+time.Minute-1) / time.Minute)
 	}

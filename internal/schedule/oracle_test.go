@@ -247,7 +247,7 @@ func leftOn(snap *cluster.Snapshot, ahead []held, name string, from, to cluster.
 		if n.Name == name {
 			cpus, mem = n.CPUs, n.Memory
 			for i := range n.GPUs {
-				if n.GPUs[i].Bad == "" {
+				if n.GPUs[i].Fault == "" {
 					all[poolOf(&n.GPUs[i])]++
 				}
 			}

@@ -32,9 +32,9 @@ func (a *rank) compare(b *rank) int {
 
 // enrol gives an entry its rank. The priority of one that nobody else waits beside is
 // not asked for until there is another: it can cost what all users of the cluster do.
-func (p *Planner) enrol(r *round, e *entry) {
+func (p *Planner) enrol(r *pass, e *entry) {
 	if len(p.entries)-p.barred.count == 1 {
-		e.rank, p.alone, p.passed = p.placeOf(e.job), e, false
+		e.rank, p.alone, p.outOfOrder = p.placeOf(e.job), e, false
 		return
 	}
 	e.rank = p.rankOf(r, e.job)
@@ -42,15 +42,15 @@ func (p *Planner) enrol(r *round, e *entry) {
 	if p.alone = nil; x == nil || x.gone {
 		return
 	}
-	if x.rank = p.rankOf(r, x.job); p.hindmost.id == x.job.ID {
-		p.hindmost = x.rank
+	if x.rank = p.rankOf(r, x.job); p.lowestPlanned.id == x.job.ID {
+		p.lowestPlanned = x.rank
 	}
 	p.offers.settle()
 }
 
 // rankOf is the place of a job in the order. A QOS that the policy no longer has
 // ranks last.
-func (p *Planner) rankOf(r *round, job *cluster.Job) rank {
+func (p *Planner) rankOf(r *pass, job *cluster.Job) rank {
 	of := p.placeOf(job)
 	of.priority = r.prio.of(job)
 	return of
@@ -64,12 +64,12 @@ func (p *Planner) placeOf(job *cluster.Job) rank {
 }
 
 // tierOf is the tier of a job's QOS, or the lowest when its account is over its budget.
-func (g *ground) tierOf(spec *cluster.JobSpec) int32 {
+func (g *resources) tierOf(spec *cluster.JobSpec) int32 {
 	return g.lowered.tierOf(spec, g.qos[spec.QOS].Tier)
 }
 
 // priorityOf is the priority of a job's first partition; 0 where there is none of that name.
-func (g *ground) priorityOf(spec *cluster.JobSpec) int32 {
+func (g *resources) priorityOf(spec *cluster.JobSpec) int32 {
 	if part, ok := g.parts[spec.Partition]; ok {
 		return part.Priority
 	}

@@ -8,7 +8,7 @@ import (
 
 // outside says of a waiting job without a planned start which rule keeps it from
 // having one; nothing when no rule does.
-func (r *round) outside(e *entry) string {
+func (r *pass) outside(e *entry) string {
 	rules := &r.snap.Policy.Scheduling
 	switch {
 	case e.at > 0:

@@ -251,7 +251,7 @@ func node(name string, w words) *cluster.Node {
 			g.Type = kinds[i]
 		}
 		if slices.Contains(w.list("bad"), fmt.Sprint(i)) {
-			g.Bad = "XID 79"
+			g.Fault = "XID 79"
 		}
 		n.GPUs = append(n.GPUs, g)
 	}

@@ -47,36 +47,36 @@ type Planner struct {
 	last            *cluster.Snapshot
 	ordered         cluster.Instant // when all starts were last seen to be in the order of priorities
 	turns           int             // handed out
-	passed          bool            // somebody stands behind one who matters less
-	hindmost        rank            // of those that are no promises, if not
+	outOfOrder      bool            // somebody stands behind one who matters less
+	lowestPlanned   rank            // of those that are no promises, if not
 	alone           *entry          // that has no priority yet, since nobody else waits; nil when there is none
 	prio            *priorities     // of the last pass
 	taken           []topology.Set  // GPUs that jobs have, by host
-	spare           []backfill.Amount
-	ground          *ground
+	unallocated     []backfill.Amount
+	ground          *resources
 	profile         *backfill.Profile
-	classes         map[classKey]*class
-	bySpec          map[*cluster.JobSpec]*class
+	classes         map[classKey]*requestClass
+	bySpec          map[*cluster.JobSpec]*requestClass
 	entries         map[cluster.JobID]*entry
-	tenants         map[cluster.JobID]*tenant
-	barred          barred
+	tenants         map[cluster.JobID]*runningJob
+	barred          ineligible
 	singles         singletons
-	namesakes       *namesakes      // as of the last snapshot; nil until a singleton asked
-	limited         map[*entry]bool // eligible elements of arrays with a limit
-	pledged         map[*entry]bool // promised, and not started
-	offers          offers          // that the last pass had no time for, and this one makes
-	left            map[int]bool    // hosts on which the last pass gave a place back
-	on              [][]*entry      // planned, by host
-	due             agenda[*entry]  // planned, by start, but for those that were started
-	started         []*entry        // that the last pass decided to start
-	leaving         agenda[*tenant] // by end
-	soft            int             // planned starts that are no promises
-	wide            int             // planned starts on several hosts
-	asked           cluster.Instant // when all who may preempt were last looked at
-	unasked         []*entry        // may preempt and changed, in passes that did not ask
-	making          cluster.JobID   // for which the last pass asked for room; 0: for none
-	made            cluster.JobID   // for which room was asked for last
-	pending, active []*cluster.Job  // of the last snapshot, by id
+	namesakes       *jobNameIndex         // as of the last snapshot; nil until a singleton asked
+	limited         map[*entry]bool       // eligible elements of arrays with a limit
+	pledged         map[*entry]bool       // promised, and not started
+	offers          moveHeap              // that the last pass had no time for, and this one makes
+	left            map[int]bool          // hosts on which the last pass gave a place back
+	on              [][]*entry            // planned, by host
+	due             timeHeap[*entry]      // planned, by start, but for those that were started
+	started         []*entry              // that the last pass decided to start
+	leaving         timeHeap[*runningJob] // by end
+	soft            int                   // planned starts that are no promises
+	wide            int                   // planned starts on several hosts
+	asked           cluster.Instant       // when all who may preempt were last looked at
+	unasked         []*entry              // may preempt and changed, in passes that did not ask
+	preemptingFor   cluster.JobID         // for which the last pass asked for room; 0: for none
+	made            cluster.JobID         // for which room was asked for last
+	pending, active []*cluster.Job        // of the last snapshot, by id
 }
 
 // NewPlanner is a planner that has seen nothing.
@@ -93,12 +93,12 @@ func Decide(snap *cluster.Snapshot) Decision { return NewPlanner().Pass(snap) }
 func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 	r := p.newRound(snap)
 	switch late := p.isLate(snap.Now); {
-	case late || p.mustPlanAnew(r):
-		p.planAnew(r, late)
-	case !p.follow(r):
-		p.planAnew(r, true)
+	case late || p.needsReplan(r):
+		p.replan(r, late)
+	case !p.applyDelta(r):
+		p.replan(r, true)
 	case r.passedOver: // what is free is not for those behind, nor are others ended for it
-		p.planAnew(r, false)
+		p.replan(r, false)
 	}
 	p.startDue(r)
 	r.decision.More = r.decision.More || len(p.offers) > 0 || p.mistold(r)
@@ -116,45 +116,45 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 	return r.decision
 }
 
-// round is one pass under way.
-type round struct {
+// pass is one pass under way.
+type pass struct {
 	number     uint64 // of the planner's passes
 	snap       *cluster.Snapshot
-	jobs       roster
+	jobs       jobList
 	limits     *limits
-	pledges    pledges // made when a limit asks
+	pledges    promisedUsage // made when a limit asks
 	prio       *priorities
-	namesakes  *namesakes                         // nil until a singleton asks
-	begun      map[bearer]bool                    // names of jobs that start in this pass, if there are singletons
-	stood      map[cluster.Dependency]fulfilment  // how those on whole arrays stand: as many wait for one as it has elements
-	lastBegan  map[cluster.JobRef]cluster.Instant // when the last of what is named first started
-	taken      map[cluster.JobID]int32            // elements of an array that run or are planned; made when one with a limit asks
-	turned     map[cluster.JobID]bool             // arrays of which that has changed meanwhile
-	told       []*entry                           // whose verdict may have changed
-	free       []backfill.Amount                  // what no job has of each host; made when asked for
-	open       backfill.HostSet                   // the hosts of which free has a GPU
-	stay       bool                               // promises are not brought forward: a trial of what comes before that
-	passedOver bool                               // a job that may preempt was planned behind starts that are no promises
-	slips      bool                               // everything is planned anew since some job or pass is late
+	namesakes  *jobNameIndex                          // nil until a singleton asks
+	begun      map[jobName]bool                       // names of jobs that start in this pass, if there are singletons
+	stood      map[cluster.Dependency]dependencyState // how those on whole arrays stand: as many wait for one as it has elements
+	lastBegan  map[cluster.JobRef]cluster.Instant     // when the last of what is named first started
+	taken      map[cluster.JobID]int32                // elements of an array that run or are planned; made when one with a limit asks
+	turned     map[cluster.JobID]bool                 // arrays of which that has changed meanwhile
+	told       []*entry                               // whose verdict may have changed
+	free       []backfill.Amount                      // what no job has of each host; made when asked for
+	open       backfill.HostSet                       // the hosts of which free has a GPU
+	stay       bool                                   // promises are not brought forward: a trial of what comes before that
+	passedOver bool                                   // a job that may preempt was planned behind starts that are no promises
+	slips      bool                                   // everything is planned anew since some job or pass is late
 	decision   Decision
 }
 
-func newRound(snap *cluster.Snapshot) *round { return NewPlanner().newRound(snap) }
+func newRound(snap *cluster.Snapshot) *pass { return NewPlanner().newRound(snap) }
 
 // newRound begins a pass. What hangs on the policy alone is taken over from the last one.
-func (p *Planner) newRound(snap *cluster.Snapshot) *round {
+func (p *Planner) newRound(snap *cluster.Snapshot) *pass {
 	p.prio = p.prio.at(snap)
 	p.passes++
-	r := &round{number: p.passes, snap: snap, jobs: newRoster(snap, roster{p.active, p.pending}), limits: newLimits(snap), prio: p.prio}
+	r := &pass{number: p.passes, snap: snap, jobs: newRoster(snap, jobList{p.active, p.pending}), limits: newLimits(snap), prio: p.prio}
 	r.turned = map[cluster.JobID]bool{}
-	r.stood, r.lastBegan = map[cluster.Dependency]fulfilment{}, map[cluster.JobRef]cluster.Instant{}
+	r.stood, r.lastBegan = map[cluster.Dependency]dependencyState{}, map[cluster.JobRef]cluster.Instant{}
 	r.decision.Plan.Index, r.decision.Plan.Policy = snap.Index, snap.Policy.Version
 	r.decision.Wake = repriced(snap)
 	return r
 }
 
-// tell has a job told what may have changed for it.
-func (r *round) tell(e *entry) {
+// markChanged has a job told what may have changed for it.
+func (r *pass) markChanged(e *entry) {
 	if e.told != r.number {
 		e.told = r.number
 		r.told = append(r.told, e)
@@ -163,30 +163,30 @@ func (r *round) tell(e *entry) {
 
 // entry is a waiting job in the plan.
 type entry struct {
-	job     *cluster.Job
-	class   *class
-	rank    rank
-	turn    int             // who was planned before it had a lower one
-	at      cluster.Instant // 0: none is planned
-	until   cluster.Instant
-	choice  int // which of the class's options was planned
-	kind    string
-	shares  []backfill.Share
-	firm    bool            // a promise
-	owed    cluster.Instant // when it was promised to start, where it is planned a moment later; see [entry.promised]
-	changed string          // what it asks for since it was promised a start, and may lose that for; until that was told
-	starts  bool            // this pass, or the last one, starts it
-	gone    bool
-	why     verdict
-	kept    *keeping // nil unless it is barred
-	told    uint64   // number of the last pass in which it was
-	broken  string   // why its promise is not kept, until that was told
-	place   int      // in the agenda
-	queued  bool
+	job      *cluster.Job
+	class    *requestClass
+	rank     rank
+	turn     int             // who was planned before it had a lower one
+	at       cluster.Instant // 0: none is planned
+	until    cluster.Instant
+	choice   int // which of the class's options was planned
+	kind     string
+	shares   []backfill.Share
+	promised bool            // a promise
+	owed     cluster.Instant // when it was promised to start, where it is planned a moment later; see [entry.promised]
+	changed  string          // what it asks for since it was promised a start, and may lose that for; until that was told
+	starts   bool            // this pass, or the last one, starts it
+	gone     bool
+	why      verdict
+	kept     *blockState // nil unless it is barred
+	told     uint64      // number of the last pass in which it was
+	broken   string      // why its promise is not kept, until that was told
+	place    int         // in the agenda
+	queued   bool
 }
 
-// tenant is a job that has nodes.
-type tenant struct {
+// runningJob is a job that has nodes.
+type runningJob struct {
 	job      *cluster.Job
 	alloc    *cluster.Allocation
 	until    cluster.Instant
@@ -202,27 +202,27 @@ type verdict struct {
 	detail string
 }
 
-// agenda is a heap of things by an instant, which know their place in it.
-type agenda[T interface {
+// timeHeap is a heap of things by an instant, which know their place in it.
+type timeHeap[T interface {
 	when() cluster.Instant
 	put(int)
 	where() int
 }] struct{ items []T }
 
-func (a *agenda[T]) next() (cluster.Instant, bool) {
+func (a *timeHeap[T]) next() (cluster.Instant, bool) {
 	if len(a.items) == 0 {
 		return 0, false
 	}
 	return a.items[0].when(), true
 }
 
-func (a *agenda[T]) add(x T) {
+func (a *timeHeap[T]) add(x T) {
 	a.items = append(a.items, x)
 	x.put(len(a.items) - 1)
 	a.up(len(a.items) - 1)
 }
 
-func (a *agenda[T]) remove(x T) {
+func (a *timeHeap[T]) remove(x T) {
 	i, last := x.where(), len(a.items)-1
 	if i < 0 {
 		return
@@ -239,14 +239,14 @@ func (a *agenda[T]) remove(x T) {
 	x.put(-1)
 }
 
-func (a *agenda[T]) up(i int) {
+func (a *timeHeap[T]) up(i int) {
 	for i > 0 && a.items[i].when() < a.items[(i-1)/2].when() {
 		a.swap(i, (i-1)/2)
 		i = (i - 1) / 2
 	}
 }
 
-func (a *agenda[T]) down(i int) {
+func (a *timeHeap[T]) down(i int) {
 	for {
 		least := i
 		for _, c := range [...]int{2*i + 1, 2*i + 2} {
@@ -262,15 +262,15 @@ func (a *agenda[T]) down(i int) {
 	}
 }
 
-func (a *agenda[T]) swap(i, j int) {
+func (a *timeHeap[T]) swap(i, j int) {
 	a.items[i], a.items[j] = a.items[j], a.items[i]
 	a.items[i].put(i)
 	a.items[j].put(j)
 }
 
-func (e *entry) when() cluster.Instant  { return e.at }
-func (e *entry) put(i int)              { e.place = i }
-func (e *entry) where() int             { return e.place }
-func (t *tenant) when() cluster.Instant { return t.until }
-func (t *tenant) put(i int)             { t.place = i }
-func (t *tenant) where() int            { return t.place }
+func (e *entry) when() cluster.Instant      { return e.at }
+func (e *entry) put(i int)                  { e.place = i }
+func (e *entry) where() int                 { return e.place }
+func (t *runningJob) when() cluster.Instant { return t.until }
+func (t *runningJob) put(i int)             { t.place = i }
+func (t *runningJob) where() int            { return t.place }

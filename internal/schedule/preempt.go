@@ -26,7 +26,7 @@ const (
 // and at all of them when everything is planned anew or it has not for a minute: others
 // that they may preempt can have started. A pass that leaves something to offer asks for
 // nothing: the next one may give the job that. O(QOS) where none may preempt.
-func (p *Planner) preempt(r *round) {
+func (p *Planner) preempt(r *pass) {
 	if !slices.ContainsFunc(r.snap.Policy.QOS, func(q cluster.QOS) bool { return len(q.Preempts) > 0 }) {
 		return
 	}
@@ -60,7 +60,7 @@ func (p *Planner) preempt(r *round) {
 		return
 	}
 	shot := p.decided(r)
-	tried := map[*class]bool{}
+	tried := map[*requestClass]bool{}
 	for _, e := range asking {
 		if tried[e.class] {
 			continue
@@ -69,9 +69,9 @@ func (p *Planner) preempt(r *round) {
 			return
 		}
 		tried[e.class] = true
-		if q, ok := p.room(r, shot, e); ok {
+		if q, ok := p.planPreemption(r, shot, e); ok {
 			r.decision.Preempt = append(r.decision.Preempt, q)
-			p.making, p.made = e.job.ID, e.job.ID
+			p.preemptingFor, p.made = e.job.ID, e.job.ID
 			return
 		}
 	}
@@ -79,7 +79,7 @@ func (p *Planner) preempt(r *round) {
 
 // wouldAsk reports whether a job may preempt others, waits for longer than it takes them to
 // leave, and no limit keeps it from using what they have.
-func (p *Planner) wouldAsk(r *round, e *entry) bool {
+func (p *Planner) wouldAsk(r *pass, e *entry) bool {
 	if len(p.ground.qos[e.job.Spec.QOS].Preempts) == 0 || p.ground.lowered.by(e.job.Spec) != "" {
 		return false
 	}
@@ -91,12 +91,12 @@ func (p *Planner) wouldAsk(r *round, e *entry) bool {
 		return false
 	}
 	_, away := p.promisedAway(r, e.job)
-	return !away || e.firm
+	return !away || e.promised
 }
 
 // decided returns the snapshot as it will be once the decisions of the pass so far are committed:
 // with its starts and the current promises.
-func (p *Planner) decided(r *round) *cluster.Snapshot {
+func (p *Planner) decided(r *pass) *cluster.Snapshot {
 	shot := *r.snap
 	shot.Active, shot.Pending = slices.Clone(r.jobs.active), make([]*cluster.Job, 0, len(r.jobs.pending))
 	starts := make(map[cluster.JobID]*cluster.PlannedStart, len(r.decision.Plan.Starts))
@@ -111,7 +111,7 @@ func (p *Planner) decided(r *round) *cluster.Snapshot {
 			shot.Active = append(shot.Active, &job)
 			continue
 		}
-		if job.Promise = nil; p.entries[j.ID] != nil && p.entries[j.ID].firm {
+		if job.Promise = nil; p.entries[j.ID] != nil && p.entries[j.ID].promised {
 			job.Promise = p.promiseOf(p.entries[j.ID])
 		}
 		shot.Pending = append(shot.Pending, &job)
@@ -119,10 +119,10 @@ func (p *Planner) decided(r *round) *cluster.Snapshot {
 	return &shot
 }
 
-// room finds who could make room for a job. The trial has all that goes before the job
+// planPreemption finds who could make room for a job. The trial has all that goes before the job
 // and every promise, as they are in a snapshot; the job has to fit with them from when the
 // victims are gone.
-func (p *Planner) room(r *round, shot *cluster.Snapshot, e *entry) (PreemptRequest, bool) {
+func (p *Planner) planPreemption(r *pass, shot *cluster.Snapshot, e *entry) (PreemptRequest, bool) {
 	list := p.mayEvict(r, e.job)
 	if len(list) == 0 {
 		return PreemptRequest{}, false
@@ -132,7 +132,7 @@ func (p *Planner) room(r *round, shot *cluster.Snapshot, e *entry) (PreemptReque
 	if len(c.options) == 0 {
 		return PreemptRequest{}, false
 	}
-	m := &making{trial: t, class: c, at: r.snap.Now.Add(p.ground.grace), gone: map[cluster.JobID]bool{}}
+	m := &preemptTrial{whatIf: t, class: c, at: r.snap.Now.Add(p.ground.grace), gone: map[cluster.JobID]bool{}}
 	m.sort(list)
 	if !m.enough(list) {
 		return PreemptRequest{}, false
@@ -148,7 +148,7 @@ func (p *Planner) room(r *round, shot *cluster.Snapshot, e *entry) (PreemptReque
 
 // mayEvict is the jobs that the QOS of a job may preempt and that would stay longer
 // than it takes to end them.
-func (p *Planner) mayEvict(r *round, job *cluster.Job) []Candidate {
+func (p *Planner) mayEvict(r *pass, job *cluster.Job) []Candidate {
 	var list []Candidate
 	for _, v := range r.jobs.active {
 		if !r.snap.Policy.MayPreempt(job.Spec.QOS, v.Spec.QOS) || v.Alloc == nil || v.State == cluster.Completing {
@@ -166,10 +166,10 @@ func (p *Planner) mayEvict(r *round, job *cluster.Job) []Candidate {
 	return list
 }
 
-// making is a trial in which some of those who may be evicted are gone.
-type making struct {
-	*trial
-	class  *class
+// preemptTrial is a trial in which some of those who may be evicted are gone.
+type preemptTrial struct {
+	*whatIf
+	class  *requestClass
 	at     cluster.Instant // from when on what they had is free
 	gone   map[cluster.JobID]bool
 	start  backfill.Start // that was found last
@@ -177,7 +177,7 @@ type making struct {
 }
 
 // enough reports whether the job could start if exactly these were gone.
-func (m *making) enough(gone []Candidate) bool {
+func (m *preemptTrial) enough(gone []Candidate) bool {
 	want := make(map[cluster.JobID]bool, len(gone))
 	for _, c := range gone {
 		want[c.Job] = true
@@ -201,7 +201,7 @@ func (m *making) enough(gone []Candidate) bool {
 
 // sort puts those first whose tier is lowest, then those on the node where the fewest
 // have to go, then the youngest.
-func (m *making) sort(list []Candidate) {
+func (m *preemptTrial) sort(list []Candidate) {
 	on := map[int][]Candidate{}
 	for _, c := range list {
 		if t := m.p.tenants[c.Job]; t != nil {
@@ -235,7 +235,7 @@ func (m *making) sort(list []Candidate) {
 // cost is how many of the candidates on a host have to go at least so that it can be
 // one of the job's, by their GPUs, CPUs and memory together; more than there are when
 // not even all would do.
-func (m *making) cost(h int, list []Candidate) int {
+func (m *preemptTrial) cost(h int, list []Candidate) int {
 	const every = backfill.Lanes(0x7f7f7f7f7f7f7f7f)
 	free := m.p.profile.Row(h).Free(m.r.snap.Now)
 	q := &m.class.spec.Request
@@ -267,9 +267,9 @@ func (m *making) cost(h int, list []Candidate) int {
 	return len(largest) + 1
 }
 
-// giveRoom plans the job for which room was made, before what became free is offered to
+// planPreemptor plans the job for which room was made, before what became free is offered to
 // anybody else: the trial has found that this delays no promise and nobody ahead.
-func (p *Planner) giveRoom(r *round, id cluster.JobID) {
+func (p *Planner) planPreemptor(r *pass, id cluster.JobID) {
 	e := p.entries[id]
 	soon := r.snap.Now.Add(p.ground.grace) + 1
 	if e == nil || e.class == nil || e.kept != nil {
@@ -286,8 +286,8 @@ func (p *Planner) giveRoom(r *round, id cluster.JobID) {
 }
 
 // madeFor is the job for which resources were freed that it has not used yet; 0 if there is none.
-func (p *Planner) madeFor(r *round) cluster.JobID {
-	if e := p.entries[p.made]; p.making == 0 && (e == nil || e.starts || e.at == 0 || e.at > r.snap.Now.Add(p.ground.grace+Leeway)) {
+func (p *Planner) madeFor(r *pass) cluster.JobID {
+	if e := p.entries[p.made]; p.preemptingFor == 0 && (e == nil || e.starts || e.at == 0 || e.at > r.snap.Now.Add(p.ground.grace+Leeway)) {
 		return 0
 	}
 	return p.made

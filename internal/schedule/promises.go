@@ -15,8 +15,8 @@ import (
 
 // keepPromises books promises, the earliest first, and behind them those whose jobs ask for
 // more now: that is not for them before those who were promised it.
-func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]memory, slips bool) {
-	var list []owed
+func (p *Planner) keepPromises(r *pass, all []*entry, before map[cluster.JobID]priorPlan, slips bool) {
+	var list []priorPromise
 	for _, e := range all {
 		e.class.jobs = append(e.class.jobs, e)
 		old, plan := before[e.job.ID], e.job.Promise
@@ -30,10 +30,10 @@ func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]
 			}
 		}
 		if plan != nil && e.changed != demoted {
-			list = append(list, owed{e, plan, old})
+			list = append(list, priorPromise{e, plan, old})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b owed) int { return cmp.Compare(a.plan.At, b.plan.At) })
+	slices.SortStableFunc(list, func(a, b priorPromise) int { return cmp.Compare(a.plan.At, b.plan.At) })
 	if !slips {
 		list, slips = p.stayOrSlip(r, list)
 	}
@@ -46,18 +46,18 @@ func (p *Planner) keepPromises(r *round, all []*entry, before map[cluster.JobID]
 	}
 }
 
-// owed is a promise that is to be kept, and what was planned for its job.
-type owed struct {
+// priorPromise is a promise that is to be kept, and what was planned for its job.
+type priorPromise struct {
 	*entry
 	plan *cluster.Promise
-	old  memory
+	old  priorPlan
 }
 
 // stayOrSlip books the promises that can be kept where they are, and answers with the others.
 // When some cannot although their nodes are there, all are booked within the leeway, if that
 // can be. Where a job that should have left its nodes is in the way of one, it books none and
 // reports that they slip.
-func (p *Planner) stayOrSlip(r *round, all []owed) (list []owed, slips bool) {
+func (p *Planner) stayOrSlip(r *pass, all []priorPromise) (list []priorPromise, slips bool) {
 	list = p.stay(r, slices.Clone(all))
 	near := false
 	for i := range list {
@@ -87,12 +87,12 @@ func (p *Planner) stayOrSlip(r *round, all []owed) (list []owed, slips bool) {
 }
 
 // unbookAll removes promises from the plan that this pass has booked.
-func (p *Planner) unbookAll(r *round, all []owed) {
+func (p *Planner) unbookAll(r *pass, all []priorPromise) {
 	for i := range all {
 		if e := all[i].entry; e.at > 0 {
 			p.unbook(e)
-			p.redeem(r, e)
-			e.firm, e.owed = false, 0
+			p.releasePromise(r, e)
+			e.promised, e.owed = false, 0
 		}
 	}
 }
@@ -100,11 +100,11 @@ func (p *Planner) unbookAll(r *round, all []owed) {
 // stay books the promises that can be kept where they are, so that none has to give way to one
 // whose node is lost. Those that could have GPUs of other pools of their nodes come last: of which
 // they were a new leader is not told. It answers with the others.
-func (p *Planner) stay(r *round, list []owed) []owed {
+func (p *Planner) stay(r *pass, list []priorPromise) []priorPromise {
 	for _, choosy := range []bool{false, true} {
 		for i := range list {
 			x := &list[i]
-			if x.changed != "" || choosy != x.class.choosy || r.snap.Now.Sub(x.plan.At) > slack {
+			if x.changed != "" || choosy != x.class.multiPool || r.snap.Now.Sub(x.plan.At) > slack {
 				continue
 			}
 			if s, choice, ok := p.kept(x.entry, x.plan, x.plan.At, &x.old); ok {
@@ -113,16 +113,16 @@ func (p *Planner) stay(r *round, list []owed) []owed {
 			}
 		}
 	}
-	return slices.DeleteFunc(list, func(x owed) bool { return x.at > 0 })
+	return slices.DeleteFunc(list, func(x priorPromise) bool { return x.at > 0 })
 }
 
 // keep books a promise where it was: on the hosts that are kept for it, else on others
 // at the same time or within the leeway. When there are none it is broken; if it slips, it
 // is put off as little as can be.
-func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, old *memory, slips bool) {
+func (p *Planner) keep(r *pass, e *entry, promise *cluster.Promise, old *priorPlan, slips bool) {
 	s, choice, ok := p.near(r, e, promise, old)
 	if !ok || s.At.Sub(promise.At) > Leeway {
-		e.broken = p.blame(r, e, promise)
+		e.broken = p.brokenReason(r, e, promise)
 	}
 	if !ok && slips {
 		s, choice, ok = p.find(e.class, max(promise.At, r.snap.Now), cluster.Never, (*backfill.Profile).Search)
@@ -133,14 +133,14 @@ func (p *Planner) keep(r *round, e *entry, promise *cluster.Promise, old *memory
 }
 
 // keepAt books the start of a promise.
-func (p *Planner) keepAt(r *round, e *entry, promise *cluster.Promise, s backfill.Start, choice int) {
+func (p *Planner) keepAt(r *pass, e *entry, promise *cluster.Promise, s backfill.Start, choice int) {
 	e.owed = promise.At
 	p.pledge(r, e)
 	p.book(e, s, choice)
 }
 
 // near returns a start at the time of a promise or within the leeway; now, if that time has passed.
-func (p *Planner) near(r *round, e *entry, promise *cluster.Promise, old *memory) (backfill.Start, int, bool) {
+func (p *Planner) near(r *pass, e *entry, promise *cluster.Promise, old *priorPlan) (backfill.Start, int, bool) {
 	s, choice, ok := p.samePlace(r, e, promise, old)
 	if !ok {
 		s, choice, ok = p.find(e.class, max(promise.At, r.snap.Now), promise.At.Add(Leeway)+1, (*backfill.Profile).Search)
@@ -151,7 +151,7 @@ func (p *Planner) near(r *round, e *entry, promise *cluster.Promise, old *memory
 // samePlace is a start at the time of a promise, or now if that is over: on the hosts that
 // are kept for it, else on others. A pass that comes a moment late leaves it where it was,
 // else its end would be in the way of who follows.
-func (p *Planner) samePlace(r *round, e *entry, promise *cluster.Promise, old *memory) (backfill.Start, int, bool) {
+func (p *Planner) samePlace(r *pass, e *entry, promise *cluster.Promise, old *priorPlan) (backfill.Start, int, bool) {
 	at := promise.At
 	if r.snap.Now.Sub(at) > slack {
 		at = r.snap.Now
@@ -165,7 +165,7 @@ func (p *Planner) samePlace(r *round, e *entry, promise *cluster.Promise, old *m
 
 // kept is the start that a promise names, when its hosts still have what it needs: of the pools
 // that it was of, if that is known.
-func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant, old *memory) (backfill.Start, int, bool) {
+func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant, old *priorPlan) (backfill.Start, int, bool) {
 	var hosts []int
 	var gpus []int32
 	for _, share := range promise.Hosts {
@@ -204,7 +204,7 @@ func (p *Planner) kept(e *entry, promise *cluster.Promise, at cluster.Instant, o
 // same is shares with GPUs of the pools that they were of before, of a job that asks for the same
 // and hosts that have the same; nil where that is not known, or all have one pool. A promise does
 // not say of which pools its GPUs are, and another may need those that are chosen for it anew.
-func (m *memory) same(e *entry, g *ground, shares []backfill.Share, choice int) []backfill.Share {
+func (m *priorPlan) same(e *entry, g *resources, shares []backfill.Share, choice int) []backfill.Share {
 	if len(m.shares) != len(shares) || m.spec != e.job.Spec || m.choice%2 != choice%2 {
 		return nil
 	}
@@ -229,10 +229,10 @@ func (m *memory) same(e *entry, g *ground, shares []backfill.Share, choice int) 
 	return list
 }
 
-// promised returns the promised start of a firm entry: its planned start, or the earlier promised
+// promisedStart returns the promised start of a firm entry: its planned start, or the earlier promised
 // start if that is within the leeway.
-func (e *entry) promised() cluster.Instant {
-	if e.firm && e.owed > 0 && e.owed < e.at && e.at.Sub(e.owed) <= Leeway {
+func (e *entry) promisedStart() cluster.Instant {
+	if e.promised && e.owed > 0 && e.owed < e.at && e.at.Sub(e.owed) <= Leeway {
 		return e.owed
 	}
 	return e.at
@@ -240,15 +240,15 @@ func (e *entry) promised() cluster.Instant {
 
 // promiseOf is the promise that a firm entry amounts to.
 func (p *Planner) promiseOf(e *entry) *cluster.Promise {
-	promise := &cluster.Promise{At: e.promised(), Partition: e.class.options[e.choice/2].part.Name, Kind: e.kind}
+	promise := &cluster.Promise{At: e.promisedStart(), Partition: e.class.options[e.choice/2].part.Name, Kind: e.kind}
 	for _, s := range e.shares {
 		promise.Hosts = append(promise.Hosts, cluster.NodeShare{Node: p.ground.hosts[s.Host].Name, GPUs: s.GPUs})
 	}
 	return promise
 }
 
-// blame is why a promise cannot be kept.
-func (p *Planner) blame(r *round, e *entry, promise *cluster.Promise) string {
+// brokenReason is why a promise cannot be kept.
+func (p *Planner) brokenReason(r *pass, e *entry, promise *cluster.Promise) string {
 	if e.changed != "" {
 		return e.changed
 	}
@@ -292,7 +292,7 @@ func (p *Planner) unavailable(e *entry, promise *cluster.Promise) string {
 			return "node " + share.Node + " was drained"
 		case n.Fault != "":
 			return "node " + share.Node + " has a fault"
-		case n.Leftovers > 0 && n.Liveness == cluster.Alive:
+		case n.Orphans > 0 && n.Liveness == cluster.Alive:
 			return "node " + share.Node + " is still cleaning up after another job"
 		case !n.Usable():
 			return "node " + share.Node + " is lost"
@@ -303,7 +303,7 @@ func (p *Planner) unavailable(e *entry, promise *cluster.Promise) string {
 
 // overdue returns the first job that should have left its nodes by now. With a promise it considers
 // only jobs on its nodes, or with a licence that the promised job asks for.
-func (p *Planner) overdue(r *round, e *entry, promise *cluster.Promise, due func(*cluster.Job) cluster.Instant) *cluster.Job {
+func (p *Planner) overdue(r *pass, e *entry, promise *cluster.Promise, due func(*cluster.Job) cluster.Instant) *cluster.Job {
 	for _, job := range r.jobs.active {
 		if due(job) <= r.snap.Now && (promise == nil || inTheWay(job, e.job.Spec, promise)) {
 			return job
@@ -335,7 +335,7 @@ func inTheWay(job *cluster.Job, spec *cluster.JobSpec, promise *cluster.Promise)
 }
 
 // prolonged is a job that runs and was given more time since the last pass; nil for none.
-func (p *Planner) prolonged(r *round) (job *cluster.Job) {
+func (p *Planner) prolonged(r *pass) (job *cluster.Job) {
 	for _, c := range changes(p.active, r.jobs.active) {
 		if c.old != nil && c.now != nil && c.old.Spec != c.now.Spec && limitOf(c.now.Spec) > limitOf(c.old.Spec) {
 			job = c.now
@@ -370,7 +370,7 @@ const (
 // changed is why a job may lose its promise that asks for something else now; "" where that
 // is no more than before. One that goes to a lower tier does: else a place got in a high one
 // would be had at the price, and under the limits, of a low one.
-func (g *ground) changed(old, now *cluster.JobSpec) string {
+func (g *resources) changed(old, now *cluster.JobSpec) string {
 	switch {
 	case g.tierOf(now) < g.tierOf(old) || g.priorityOf(now) < g.priorityOf(old):
 		return demoted
@@ -382,9 +382,9 @@ func (g *ground) changed(old, now *cluster.JobSpec) string {
 
 // asksNoMore reports whether a job asks for the same as before under the same limits, or for
 // less time, GPUs or CPUs on as many nodes.
-func (g *ground) asksNoMore(old, now *cluster.JobSpec) bool {
+func (g *resources) asksNoMore(old, now *cluster.JobSpec) bool {
 	was, is := keyOf(old), keyOf(now)
-	if g.lasts(now) > g.lasts(old) || is.perNode > was.perNode || is.cpus > was.cpus {
+	if g.holdTime(now) > g.holdTime(old) || is.perNode > was.perNode || is.cpus > was.cpus {
 		return false
 	}
 	is.limit, is.perNode, is.cpus = was.limit, was.perNode, was.cpus

@@ -8,13 +8,13 @@ import "slices"
 // time, and keeps what it won. Then the jobs get their present priorities, and those
 // whose start has come near are told again, which makes a promise of it.
 // O(jobs log jobs).
-func (p *Planner) inOrder(r *round) bool {
+func (p *Planner) inOrder(r *pass) bool {
 	horizon := p.horizon(r)
 	all := len(p.due.items)+len(p.started)+p.barred.count == len(p.entries) // have a place
-	if all && !p.passed && r.prio.steady() {
+	if all && !p.outOfOrder && r.prio.steady() {
 		for _, e := range p.due.items {
-			if !e.firm && e.at <= horizon {
-				r.tell(e)
+			if !e.promised && e.at <= horizon {
+				r.markChanged(e)
 			}
 		}
 		p.ordered = r.snap.Now
@@ -40,7 +40,7 @@ func (p *Planner) inOrder(r *round) bool {
 		if i > 0 && ranks[i-1].compare(&ranks[i]) > 0 {
 			return false
 		}
-		if !e.firm && !e.starts {
+		if !e.promised && !e.starts {
 			if e.turn < turn {
 				return false
 			}
@@ -48,12 +48,12 @@ func (p *Planner) inOrder(r *round) bool {
 		}
 	}
 	for i, e := range list {
-		if e.rank = ranks[i]; !e.firm && e.at <= horizon {
-			r.tell(e)
+		if e.rank = ranks[i]; !e.promised && e.at <= horizon {
+			r.markChanged(e)
 		}
 	}
-	if p.ordered, p.passed = r.snap.Now, false; len(list) > 0 {
-		p.hindmost = list[len(list)-1].rank
+	if p.ordered, p.outOfOrder = r.snap.Now, false; len(list) > 0 {
+		p.lowestPlanned = list[len(list)-1].rank
 	}
 	return true
 }

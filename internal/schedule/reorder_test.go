@@ -34,7 +34,7 @@ func TestReplan(t *testing.T) {
 	submit(3, 0)
 	pass(time.Second, false)
 	pass(time.Hour, false)
-	if e := p.entries[2]; !e.firm || p.entries[3].firm {
+	if e := p.entries[2]; !e.promised || p.entries[3].promised {
 		t.Fatal("the job whose start has come near has no promise, or the other has")
 	}
 	submit(4, -100)

@@ -16,7 +16,7 @@ import (
 // own reservation begins, when nothing else does: they would fit into what no job has, or
 // into an empty cluster, were it not for nodes that are reserved before they could end. ""
 // when there are none. O(hosts).
-func (p *Planner) keptFrom(r *round, c *class) string {
+func (p *Planner) keptFrom(r *pass, c *requestClass) string {
 	if len(p.ground.twins) == 0 {
 		return ""
 	}
@@ -24,7 +24,7 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 	if x, known := r.snap.Policy.Scheduling.Reservation(c.spec.Reservation); known {
 		from = max(from, x.Start)
 	}
-	end := from.Add(p.ground.lasts(c.spec))
+	end := from.Add(p.ground.holdTime(c.spec))
 	var which []string
 	var nodes []string
 	repair := true                                     // nothing else
@@ -70,13 +70,13 @@ func (p *Planner) keptFrom(r *round, c *class) string {
 }
 
 // may reports whether a host is in one of the partitions in which the class may run.
-func (c *class) may(h int) bool {
+func (c *requestClass) may(h int) bool {
 	return slices.ContainsFunc(c.options, func(o option) bool { return o.part.usable.Has(h) })
 }
 
 // inReservation is those nodes of a list that the job's reservation has, or all when it
 // names none.
-func (p *Planner) inReservation(r *round, spec *cluster.JobSpec, nodes []*cluster.Node) []*cluster.Node {
+func (p *Planner) inReservation(r *pass, spec *cluster.JobSpec, nodes []*cluster.Node) []*cluster.Node {
 	if spec.Reservation == "" {
 		return nodes
 	}
@@ -90,7 +90,7 @@ func (p *Planner) inReservation(r *round, spec *cluster.JobSpec, nodes []*cluste
 
 // impossible is why no job of a class could start even if nothing ran, for each of its
 // partitions. The reason is that of the first with nodes that may come back.
-func (p *Planner) impossible(r *round, c *class, need topology.Need) verdict {
+func (p *Planner) impossible(r *pass, c *requestClass, need topology.Need) verdict {
 	var found verdict
 	var all []string
 	for _, name := range partitions(c.spec) {
@@ -121,7 +121,7 @@ func (p *Planner) impossible(r *round, c *class, need topology.Need) verdict {
 
 // impossibleIn is why no job of a class could start in one partition even if nothing ran:
 // because of nodes that may not be used now, of its reservation, or of what there is at all.
-func (p *Planner) impossibleIn(r *round, c *class, need topology.Need, part *part) verdict {
+func (p *Planner) impossibleIn(r *pass, c *requestClass, need topology.Need, part *part) verdict {
 	need.Most = part.MaxNodes
 	var open []*cluster.Node
 	for name, h := range p.ground.places {

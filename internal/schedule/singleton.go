@@ -12,10 +12,10 @@ import (
 // dependencies it is the only one that can cease to hold, so those that have a place in
 // the plan are looked at again when something becomes of their namesakes.
 
-// bearer is a user's job name.
-type bearer struct{ user, name string }
+// jobName is a user's job name.
+type jobName struct{ user, name string }
 
-func bearerOf(job *cluster.Job) bearer { return bearer{job.Spec.Owner.User, job.Spec.Name} }
+func bearerOf(job *cluster.Job) jobName { return jobName{job.Spec.Owner.User, job.Spec.Name} }
 
 func isSingleton(spec *cluster.JobSpec) bool {
 	return slices.ContainsFunc(spec.Depends, func(d cluster.Dependency) bool { return d.Kind == cluster.Singleton })
@@ -24,12 +24,12 @@ func isSingleton(spec *cluster.JobSpec) bool {
 // singletons is the entries of singletons that are eligible, by the name they bear, and
 // the names of which something became since the last pass looked.
 type singletons struct {
-	of   map[bearer]map[*entry]bool
-	news map[bearer]bool
+	of   map[jobName]map[*entry]bool
+	news map[jobName]bool
 }
 
 func newSingletons() singletons {
-	return singletons{map[bearer]map[*entry]bool{}, map[bearer]bool{}}
+	return singletons{map[jobName]map[*entry]bool{}, map[jobName]bool{}}
 }
 
 // add notes an entry that was found eligible.
@@ -72,8 +72,8 @@ func (s *singletons) doubted() []*entry {
 	return list
 }
 
-// yield takes the places of singletons that may not start any more.
-func (s *sweep) yield() {
+// unplanSingletons takes the places of singletons that may not start any more.
+func (s *incrementalPass) unplanSingletons() {
 	for _, e := range s.singles.doubted() {
 		v, waits := s.r.unmet(e.job)
 		if !waits {
@@ -89,7 +89,7 @@ func (s *sweep) yield() {
 }
 
 // singleton is met when no job of the same name and user runs or is ahead.
-func (r *round) singleton(job *cluster.Job) fulfilment {
+func (r *pass) singleton(job *cluster.Job) dependencyState {
 	if r.firstOf(bearerOf(job)) == job.ID {
 		return met
 	}
@@ -97,7 +97,7 @@ func (r *round) singleton(job *cluster.Job) fulfilment {
 }
 
 // firstOf is the job for which that is met; 0 for none.
-func (r *round) firstOf(b bearer) cluster.JobID {
+func (r *pass) firstOf(b jobName) cluster.JobID {
 	if r.namesakes == nil {
 		r.namesakes = newNamesakes(&r.jobs)
 	}

@@ -12,7 +12,7 @@ import (
 // startDue starts every job whose planned start has come, in order. Which hosts and
 // which GPUs it gets is chosen only now, among all that are free for as long as it
 // may run.
-func (p *Planner) startDue(r *round) {
+func (p *Planner) startDue(r *pass) {
 	due := slices.DeleteFunc(p.started, func(e *entry) bool { return e.gone || e.kept != nil }) // that still wait
 	p.started = nil
 	for {
@@ -28,7 +28,7 @@ func (p *Planner) startDue(r *round) {
 		return
 	}
 	slices.SortFunc(due, func(a, b *entry) int { return a.rank.compare(&b.rank) })
-	r.begun = map[bearer]bool{}
+	r.begun = map[jobName]bool{}
 	used := map[int]topology.Set{} // with what starts in this pass, of the hosts that it concerns
 	for _, e := range due {
 		if len(r.decision.Plan.Starts) == maxStarts {
@@ -54,7 +54,7 @@ func (p *Planner) startDue(r *round) {
 }
 
 // postpone takes a job out of the plan that may not start now.
-func (p *Planner) postpone(r *round, e *entry, v verdict) {
+func (p *Planner) postpone(r *pass, e *entry, v verdict) {
 	for _, share := range e.shares {
 		p.left[share.Host] = true
 	}
@@ -64,19 +64,19 @@ func (p *Planner) postpone(r *round, e *entry, v verdict) {
 }
 
 // withhold takes a job out of the plan until a limit lets it start.
-func (p *Planner) withhold(r *round, e *entry, v verdict) {
+func (p *Planner) withhold(r *pass, e *entry, v verdict) {
 	p.unbook(e)
-	p.redeem(r, e)
+	p.releasePromise(r, e)
 	e.class.remove(e)
 	p.unlimit(r, e)
 	p.singles.remove(e)
-	e.firm, e.starts = false, false
+	e.promised, e.starts = false, false
 	p.barred.add(r, e, v)
-	r.tell(e)
+	r.markChanged(e)
 }
 
 // start decides that a job starts now.
-func (p *Planner) start(r *round, e *entry, used map[int]topology.Set) {
+func (p *Planner) start(r *pass, e *entry, used map[int]topology.Set) {
 	if !e.starts {
 		p.due.add(e)
 		p.settleOn(r, e)
@@ -84,7 +84,7 @@ func (p *Planner) start(r *round, e *entry, used map[int]topology.Set) {
 		p.count(e, -1)
 		e.starts = true
 	}
-	p.redeem(r, e)
+	p.releasePromise(r, e)
 	p.started = append(p.started, e)
 	where := cluster.Placement{}
 	for i := range e.shares {
@@ -103,7 +103,7 @@ func (p *Planner) start(r *round, e *entry, used map[int]topology.Set) {
 // settleOn chooses anew on which hosts a job starts that was planned before: what was
 // best when it was planned need not be now. Who waited to have its nodes near each other
 // has them: a pass that comes a moment late may see room for all of its time elsewhere only.
-func (p *Planner) settleOn(r *round, e *entry) {
+func (p *Planner) settleOn(r *pass, e *entry) {
 	now := r.snap.Now
 	if e.at == now {
 		return // it was planned in this pass

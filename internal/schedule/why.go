@@ -39,24 +39,24 @@ type Explanation struct {
 	// one of its nodes, Free how many could now. Ruled is how many nodes each condition
 	// rules out; one node may be ruled out by several.
 	Nodes, Could, Free int
-	Ruled              []Ruled
+	Exclusion          []Exclusion
 	// Holders are the jobs on nodes that could serve it, those first that are expected
 	// to end first; no more than ten.
 	Holders []Holder
 	// Later are the reservations that will keep nodes that could serve it, before it is
 	// planned to start.
-	Later []Kept
+	Later []ReservedNodes
 	// ClearUp is what is planned after the end of each job until its nodes are free.
 	ClearUp time.Duration
 	// Ahead counts the jobs of its partitions that compete with it and are served
 	// first; First names the first three.
 	Ahead int
-	First []Rival
+	First []AheadJob
 	// Alone is when it could start if no other job waited, and Delays the jobs with planned
 	// starts that it would delay if it did: they are why it does not. 0 when nothing else
 	// keeps it from that, or when it may not start.
 	Alone  cluster.Instant
-	Delays []Rival
+	Delays []AheadJob
 	// Changes are requests of gsubmit, each tried, with any of which it would start now
 	// without delaying anybody ahead of it. None when more than maxAhead jobs are ahead.
 	Changes []string
@@ -70,20 +70,20 @@ type Unmet struct {
 	By  cluster.Dependency
 }
 
-// Ruled is how many nodes one condition rules out.
-type Ruled struct {
+// Exclusion is how many nodes one condition rules out.
+type Exclusion struct {
 	Says  string
 	Nodes int
 }
 
-// Rival is a job that waits and is served before another.
-type Rival struct {
+// AheadJob is a job that waits and is served before another.
+type AheadJob struct {
 	Job *cluster.Job
 	Why string // what puts it ahead, with the numbers of both
 }
 
-// Kept is a reservation, and how many nodes it keeps that could serve a job.
-type Kept struct {
+// ReservedNodes is a reservation, and how many nodes it keeps that could serve a job.
+type ReservedNodes struct {
 	By    *cluster.Reservation
 	Nodes int
 }
@@ -110,7 +110,7 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 	s := survey(p.ground, snap, job)
 	x := Explanation{
 		Reason: job.Reason, Detail: job.Detail,
-		Needs: s.needs, Nodes: s.members, Could: s.could, Free: len(s.fit), Ruled: s.ruled(), Holders: s.holders(p.ground, snap),
+		Needs: s.needs, Nodes: s.members, Could: s.could, Free: len(s.fit), Exclusion: s.ruled(), Holders: s.holders(p.ground, snap),
 		Later: s.later, ClearUp: p.ground.grace,
 	}
 	first, ahead := rivals(job, before)
@@ -181,7 +181,7 @@ func usableNote(snap *cluster.Snapshot, job *cluster.Job) string {
 }
 
 // unmet adds the jobs that dependencies of one wait for. O(jobs depended on).
-func (x *Explanation) unmet(r *round, job *cluster.Job) {
+func (x *Explanation) unmet(r *pass, job *cluster.Job) {
 	for _, d := range job.Spec.Depends {
 		if r.fulfilled(job, d) == met {
 			continue
@@ -218,7 +218,7 @@ func (v verdict) String() string {
 }
 
 // before is the waiting jobs that are served before one, in order.
-func (p *Planner) before(r *round, job *cluster.Job) []*cluster.Job {
+func (p *Planner) before(r *pass, job *cluster.Job) []*cluster.Job {
 	type ranked struct {
 		rank
 		job *cluster.Job
@@ -273,16 +273,16 @@ func apart(nodes map[string]bool, list []string) bool {
 }
 
 // rivals says of jobs what puts each before one.
-func (p *Planner) rivals(r *round, job *cluster.Job, others []*cluster.Job) []Rival {
-	list := make([]Rival, len(others))
+func (p *Planner) rivals(r *pass, job *cluster.Job, others []*cluster.Job) []AheadJob {
+	list := make([]AheadJob, len(others))
 	for i, j := range others {
-		list[i] = Rival{j, p.ahead(r, j, job)}
+		list[i] = AheadJob{j, p.ahead(r, j, job)}
 	}
 	return list
 }
 
 // ahead is what puts a job before one.
-func (p *Planner) ahead(r *round, j, job *cluster.Job) string {
+func (p *Planner) ahead(r *pass, j, job *cluster.Job) string {
 	a, b := p.rankOf(r, j), p.rankOf(r, job)
 	switch {
 	case a.compare(&b) > 0:
@@ -302,7 +302,7 @@ func partitions(spec *cluster.JobSpec) []string {
 }
 
 // bars is all that keeps a job whatever is free.
-func (p *Planner) bars(r *round, job *cluster.Job) []verdict {
+func (p *Planner) bars(r *pass, job *cluster.Job) []verdict {
 	var all []verdict
 	note := func(v verdict, barred bool) {
 		if barred {
@@ -353,7 +353,7 @@ func (p *Planner) bars(r *round, job *cluster.Job) []verdict {
 
 // ahead is how many other elements of a job's array run, or have a planned start while it has
 // none. O(jobs).
-func (r *round) ahead(job *cluster.Job) (n int32) {
+func (r *pass) ahead(job *cluster.Job) (n int32) {
 	for _, j := range r.jobs.active {
 		if j.Array == job.Array {
 			n++

@@ -82,7 +82,7 @@ func tell(x Explanation) string {
 	if x.UnmetMore > 0 {
 		fmt.Fprintf(&b, "and %d more\n", x.UnmetMore)
 	}
-	for _, k := range x.Ruled {
+	for _, k := range x.Exclusion {
 		fmt.Fprintf(&b, "%d ruled out: %s\n", k.Nodes, k.Says)
 	}
 	for _, h := range x.Holders {

@@ -9,18 +9,18 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// trial is a plan of all that goes before one job, in which other requests of the job
+// whatIf is a plan of all that goes before one job, in which other requests of the job
 // are tried. What goes before it are the jobs served first, and promises.
-type trial struct {
+type whatIf struct {
 	p   *Planner
-	r   *round
+	r   *pass
 	job *cluster.Job
 }
 
 // newTrial plans everything but the job and what comes after it. Those behind are
 // held, not left out: others may depend on them. Promises stay where they are, or are brought
 // forward as a pass does.
-func newTrial(snap *cluster.Snapshot, job *cluster.Job, before []*cluster.Job, stay bool) *trial {
+func newTrial(snap *cluster.Snapshot, job *cluster.Job, before []*cluster.Job, stay bool) *whatIf {
 	first := make(map[cluster.JobID]bool, len(before))
 	for _, j := range before {
 		first[j.ID] = true
@@ -35,15 +35,15 @@ func newTrial(snap *cluster.Snapshot, job *cluster.Job, before []*cluster.Job, s
 		}
 		shot.Pending = append(shot.Pending, j)
 	}
-	t := &trial{p: NewPlanner(), r: newRound(&shot), job: job}
+	t := &whatIf{p: NewPlanner(), r: newRound(&shot), job: job}
 	t.r.stay = stay
-	t.p.planAnew(t.r, false)
+	t.p.replan(t.r, false)
 	t.p.startDue(t.r)
 	return t
 }
 
 // starts reports whether the job would start now if it asked for something else.
-func (t *trial) starts(spec *cluster.JobSpec) bool {
+func (t *whatIf) starts(spec *cluster.JobSpec) bool {
 	job := *t.job
 	job.Spec = spec
 	if _, barred := t.p.bar(t.r, &job); barred {
@@ -61,15 +61,15 @@ func (t *trial) starts(spec *cluster.JobSpec) bool {
 	return ok
 }
 
-func (t *trial) class(spec *cluster.JobSpec) *class {
-	c := &class{spec: spec}
-	t.p.equip(t.r, c)
+func (t *whatIf) class(spec *cluster.JobSpec) *requestClass {
+	c := &requestClass{spec: spec}
+	t.p.prepareSearches(t.r, c)
 	return c
 }
 
 // lacks is what keeps a job that may start: that not enough is free, near enough
 // to each other, of licences too, or that what is free is kept for others.
-func (t *trial) lacks(s *surveyed) []verdict {
+func (t *whatIf) lacks(s *nodeSurvey) []verdict {
 	spec := t.job.Spec
 	if t.starts(spec) {
 		return nil
@@ -104,9 +104,9 @@ func (t *trial) lacks(s *surveyed) []verdict {
 	case kept != "":
 		all = append(all, verdict{cluster.ReasonReqNodeNotAvail, kept})
 	case len(all) > 0 && (near || loose): // of nodes nothing is lacking
-	case near || loose && !spec.Request.Tied():
+	case near || loose && !spec.Request.HasLocality():
 		all = append(all, verdict{cluster.ReasonPriority, fitsButDelays})
-	case len(s.fit) >= int(max(1, spec.Request.Nodes)) && spec.Request.Tied():
+	case len(s.fit) >= int(max(1, spec.Request.Nodes)) && spec.Request.HasLocality():
 		all = append(all, verdict{cluster.ReasonResources, s.needs + "; enough is free, but not near enough to each other" + c.bounded()})
 	case len(all) == 0:
 		all = append(all, verdict{cluster.ReasonResources, s.needs + c.bounded()})
@@ -121,7 +121,7 @@ const maxDelayed = 256
 // delayed is when the job could start if no other waited, and the jobs whose planned starts
 // would have to make room for that: the fewest that are as far back in order as can be. Of
 // more than maxDelayed that might be in its way the first stay where they are.
-func (t *trial) delayed() (cluster.Instant, []*cluster.Job) {
+func (t *whatIf) delayed() (cluster.Instant, []*cluster.Job) {
 	now, c := t.r.snap.Now, t.class(t.job.Spec)
 	if len(c.options) == 0 {
 		return 0, nil
@@ -160,7 +160,7 @@ func (t *trial) delayed() (cluster.Instant, []*cluster.Job) {
 
 // changes is what of the request could be smaller so that the job starts now, one
 // thing at a time, and as little of it as does.
-func (t *trial) changes() []string {
+func (t *whatIf) changes() []string {
 	if t.starts(t.job.Spec) {
 		return nil
 	}
@@ -172,7 +172,7 @@ func (t *trial) changes() []string {
 }
 
 // with is the job's specification with something changed.
-func (t *trial) with(change func(*cluster.JobSpec)) *cluster.JobSpec {
+func (t *whatIf) with(change func(*cluster.JobSpec)) *cluster.JobSpec {
 	spec := *t.job.Spec
 	change(&spec)
 	return &spec
@@ -180,7 +180,7 @@ func (t *trial) with(change func(*cluster.JobSpec)) *cluster.JobSpec {
 
 // most is the largest number below the one asked for with which the job starts; 0
 // for none. What starts is thought to start with less, too; the answer was tried.
-func (t *trial) most(asked int64, set func(*cluster.JobSpec, int64)) int64 {
+func (t *whatIf) most(asked int64, set func(*cluster.JobSpec, int64)) int64 {
 	best := int64(0)
 	for low, high := int64(1), asked-1; low <= high; {
 		middle := low + (high-low)/2
@@ -194,7 +194,7 @@ func (t *trial) most(asked int64, set func(*cluster.JobSpec, int64)) int64 {
 }
 
 // shorter is a time limit with which it ends before others need its place.
-func (t *trial) shorter() []string {
+func (t *whatIf) shorter() []string {
 	limit := limitOf(t.job.Spec)
 	set := func(s *cluster.JobSpec, n int64) { s.TimeLimit = time.Duration(n) * time.Minute }
 	n := t.most(int64((limit+time.Minute-1)/time.Minute), set)
@@ -206,7 +206,7 @@ func (t *trial) shorter() []string {
 }
 
 // smaller is fewer nodes, GPUs and CPUs.
-func (t *trial) smaller() []string {
+func (t *whatIf) smaller() []string {
 	q := &t.job.Spec.Request
 	var found []string
 	try := func(asked int64, option string, set func(*cluster.Request, int64)) {
@@ -236,7 +236,7 @@ func (t *trial) smaller() []string {
 }
 
 // other is another type of GPU, one of several where a limit is on others, another partition.
-func (t *trial) other() []string {
+func (t *whatIf) other() []string {
 	var found []string
 	if t.job.Spec.Request.TotalGPUs() > 0 {
 		for _, kind := range t.kinds() {
@@ -260,7 +260,7 @@ func (t *trial) other() []string {
 }
 
 // typed is the option that asks for GPUs of a type.
-func (t *trial) typed(kind string) string {
+func (t *whatIf) typed(kind string) string {
 	if q := &t.job.Spec.Request; q.GPUs == 0 {
 		return fmt.Sprintf("--gpus-per-node=%s:%d", kind, q.GPUsPerNode)
 	}
@@ -268,7 +268,7 @@ func (t *trial) typed(kind string) string {
 }
 
 // kinds is the types of GPU of the cluster, sorted.
-func (t *trial) kinds() []string {
+func (t *whatIf) kinds() []string {
 	var kinds []string
 	for _, host := range t.p.ground.hosts {
 		for i := range host.Pools {
@@ -282,7 +282,7 @@ func (t *trial) kinds() []string {
 }
 
 // without is the request without one of its conditions.
-func (t *trial) without() []string {
+func (t *whatIf) without() []string {
 	q := &t.job.Spec.Request
 	var found []string
 	try := func(asked bool, c string, drop func(*cluster.JobSpec)) {
@@ -290,7 +290,7 @@ func (t *trial) without() []string {
 			found = append(found, c)
 		}
 	}
-	try(q.Tied(), "--connect=any", func(s *cluster.JobSpec) {
+	try(q.HasLocality(), "--connect=any", func(s *cluster.JobSpec) {
 		s.Request.Connect, s.Request.Switches, s.Request.SwitchWait = cluster.ConnectAny, 0, 0
 	})
 	try(q.GPUMemory > 0, "without --gpu-mem", func(s *cluster.JobSpec) { s.Request.GPUMemory = 0 })

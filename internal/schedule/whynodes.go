@@ -10,8 +10,8 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// surveyed is what each node can give one job.
-type surveyed struct {
+// nodeSurvey is what each node can give one job.
+type nodeSurvey struct {
 	job     *cluster.Job
 	need    topology.Need
 	needs   string
@@ -19,25 +19,25 @@ type surveyed struct {
 	could   int      // that could ever serve it
 	fit     []string // that could now
 	counts  map[string]int
-	order   []string        // of the constraints, as they were met
-	lacking map[string]lack // of the nodes that could serve it, and cannot now
+	order   []string           // of the constraints, as they were met
+	lacking map[string]deficit // of the nodes that could serve it, and cannot now
 	used    map[string]*occupied
-	later   []Kept
+	later   []ReservedNodes
 	short   map[string]bool // licences of which it asks for more than jobs leave
 }
 
-// lack is of what a node has too little free for one job, since others have it.
-type lack struct{ gpus, cpus, memory, all bool }
+// deficit is of what a node has too little free for one job, since others have it.
+type deficit struct{ gpus, cpus, memory, all bool }
 
 // from reports whether an allocation on the node is part of what is lacking there.
-func (l lack) from(s *surveyed, n *cluster.Node, a *cluster.NodeAllocation) bool {
+func (l deficit) from(s *nodeSurvey, n *cluster.Node, a *cluster.NodeAllocation) bool {
 	wanted := func(i int32) bool { return int(i) < len(n.GPUs) && s.suits(&n.GPUs[i]) }
 	return l.all || l.cpus && a.CPUs > 0 || l.memory && a.Memory > 0 || l.gpus && slices.ContainsFunc(a.GPUs, wanted)
 }
 
 // suits reports whether a GPU is of a type that the job may have, and works.
-func (s *surveyed) suits(gpu *cluster.GPU) bool {
-	return gpu.Bad == "" && (s.need.Types[0] == "" || slices.Contains(s.need.Types, gpu.Type))
+func (s *nodeSurvey) suits(gpu *cluster.GPU) bool {
+	return gpu.Fault == "" && (s.need.Types[0] == "" || slices.Contains(s.need.Types, gpu.Type))
 }
 
 // occupied is what jobs have of one node.
@@ -50,10 +50,10 @@ type occupied struct {
 }
 
 // survey looks at every node for what rules it out for a job. O(nodes + GPUs + running jobs).
-func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
-	s := &surveyed{
+func survey(g *resources, snap *cluster.Snapshot, job *cluster.Job) *nodeSurvey {
+	s := &nodeSurvey{
 		job: job, need: topology.NeedOf(&job.Spec.Request),
-		counts: map[string]int{}, lacking: map[string]lack{}, used: map[string]*occupied{},
+		counts: map[string]int{}, lacking: map[string]deficit{}, used: map[string]*occupied{},
 	}
 	s.needs = needs(&s.need)
 	for _, j := range snap.Active {
@@ -81,7 +81,7 @@ func survey(g *ground, snap *cluster.Snapshot, job *cluster.Job) *surveyed {
 			continue
 		}
 		why := append(s.unable(n), g.outside(&job.Spec.Request, n)...)
-		why = append(why, reserved(snap, kept[n.Name], job.Spec, snap.Now.Add(g.lasts(job.Spec)))...)
+		why = append(why, reserved(snap, kept[n.Name], job.Spec, snap.Now.Add(g.holdTime(job.Spec)))...)
 		if len(why) == 0 {
 			s.could++
 			s.keep(kept[n.Name], snap.Now)
@@ -117,14 +117,14 @@ func shortOf(snap *cluster.Snapshot, job *cluster.Job) map[string]bool {
 
 // keep notes the reservations, but for the job's own, that a node which could serve the job
 // is kept by before the job is planned to start.
-func (s *surveyed) keep(by []*cluster.Reservation, now cluster.Instant) {
+func (s *nodeSurvey) keep(by []*cluster.Reservation, now cluster.Instant) {
 	for _, x := range by {
 		if x.Name == s.job.Spec.Reservation || x.Start <= now || s.job.Planned > 0 && x.Start >= s.job.Planned {
 			continue
 		}
-		i := slices.IndexFunc(s.later, func(k Kept) bool { return k.By == x })
+		i := slices.IndexFunc(s.later, func(k ReservedNodes) bool { return k.By == x })
 		if i < 0 {
-			i, s.later = len(s.later), append(s.later, Kept{By: x})
+			i, s.later = len(s.later), append(s.later, ReservedNodes{By: x})
 		}
 		s.later[i].Nodes++
 	}
@@ -132,7 +132,7 @@ func (s *surveyed) keep(by []*cluster.Reservation, now cluster.Instant) {
 
 // gather keeps the nodes that could serve the job now: none of those that each have GPUs
 // to give, where GPUs are spread and all of them together have too few.
-func (s *surveyed) gather(fit []*cluster.Node) {
+func (s *nodeSurvey) gather(fit []*cluster.Node) {
 	enough := s.need.PerNode >= 0 || s.need.Total == 0 || len(fit) == 0
 	for _, kind := range s.need.Types {
 		var gives []int32
@@ -156,18 +156,18 @@ func (s *surveyed) gather(fit []*cluster.Node) {
 		}
 		s.rule("fewer than " + count(s.need.Total, s.kind()) + " free on them together")
 		if s.used[n.Name] != nil {
-			s.lacking[n.Name] = lack{gpus: true}
+			s.lacking[n.Name] = deficit{gpus: true}
 		}
 	}
 }
 
 // gives is how many GPUs of a type ("" is any) a node can give now, with the memory that is
 // asked for with each.
-func (s *surveyed) gives(n *cluster.Node, kind string) (gpus int32) {
+func (s *nodeSurvey) gives(n *cluster.Node, kind string) (gpus int32) {
 	u := cmp.Or(s.used[n.Name], &occupied{})
 	for i := range n.GPUs {
 		gpu := &n.GPUs[i]
-		if gpu.Bad == "" && !u.gpus.Has(int32(i)) && (kind == "" || gpu.Type == kind) && gpu.Memory >= s.need.GPUMemory {
+		if gpu.Fault == "" && !u.gpus.Has(int32(i)) && (kind == "" || gpu.Type == kind) && gpu.Memory >= s.need.GPUMemory {
 			gpus++
 		}
 	}
@@ -178,9 +178,11 @@ func (s *surveyed) gives(n *cluster.Node, kind string) (gpus int32) {
 }
 
 // kind is what the GPUs are called that the job asks for.
-func (s *surveyed) kind() string { return strings.Trim(strings.Join(s.need.Types, " or ")+" GPU", " ") }
+func (s *nodeSurvey) kind() string {
+	return strings.Trim(strings.Join(s.need.Types, " or ")+" GPU", " ")
+}
 
-func (s *surveyed) rule(why string) {
+func (s *nodeSurvey) rule(why string) {
 	if s.counts[why] == 0 {
 		s.order = append(s.order, why)
 	}
@@ -188,18 +190,18 @@ func (s *surveyed) rule(why string) {
 }
 
 // ruled is what rules out how many nodes, most first.
-func (s *surveyed) ruled() []Ruled {
-	list := make([]Ruled, 0, len(s.order))
+func (s *nodeSurvey) ruled() []Exclusion {
+	list := make([]Exclusion, 0, len(s.order))
 	for _, why := range s.order {
-		list = append(list, Ruled{why, s.counts[why]})
+		list = append(list, Exclusion{why, s.counts[why]})
 	}
-	slices.SortStableFunc(list, func(a, b Ruled) int {
+	slices.SortStableFunc(list, func(a, b Exclusion) int {
 		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), strings.Compare(a.Says, b.Says))
 	})
 	return list
 }
 
-func (s *surveyed) occupy(j *cluster.Job) {
+func (s *nodeSurvey) occupy(j *cluster.Job) {
 	if j.Alloc == nil {
 		return
 	}
@@ -217,7 +219,7 @@ func (s *surveyed) occupy(j *cluster.Job) {
 }
 
 // memberships is the nodes of the job's partitions.
-func (s *surveyed) memberships(g *ground) map[string]bool {
+func (s *nodeSurvey) memberships(g *resources) map[string]bool {
 	member := map[string]bool{}
 	for _, name := range partitions(s.job.Spec) {
 		for _, node := range g.nodesOf(name) {
@@ -229,7 +231,7 @@ func (s *surveyed) memberships(g *ground) map[string]bool {
 
 // refusals is the nodes of the job's partitions that refuse it, with why, except those that
 // another of its partitions has, too. Where all refuse it there are none: that is its reason.
-func (s *surveyed) refusals(g *ground) map[string]string {
+func (s *nodeSurvey) refusals(g *resources) map[string]string {
 	refused := map[string]string{}
 	var open []string
 	for _, name := range partitions(s.job.Spec) {
@@ -255,7 +257,7 @@ func (s *surveyed) refusals(g *ground) map[string]string {
 
 // unable is why a node can never serve the job as it is, or not until somebody sees
 // to the node.
-func (s *surveyed) unable(n *cluster.Node) []string {
+func (s *nodeSurvey) unable(n *cluster.Node) []string {
 	var why []string
 	note := func(is bool, text string) {
 		if is {
@@ -266,7 +268,7 @@ func (s *surveyed) unable(n *cluster.Node) []string {
 	note(n.Liveness == cluster.Silent, "not heard of lately")
 	note(n.Drain, "drained")
 	note(n.Fault != "", "not fit for work, as it says itself")
-	note(n.Leftovers > 0, "clearing up after another job")
+	note(n.Orphans > 0, "clearing up after another job")
 	r := &s.job.Spec.Request
 	for _, f := range r.Features {
 		note(!slices.Contains(n.Features, f), fmt.Sprintf("without feature %q", f))
@@ -278,7 +280,7 @@ func (s *surveyed) unable(n *cluster.Node) []string {
 }
 
 // each is how many GPUs a node has to give at least.
-func (s *surveyed) each() int32 {
+func (s *nodeSurvey) each() int32 {
 	if s.need.PerNode < 0 {
 		return min(1, s.need.Total)
 	}
@@ -286,7 +288,7 @@ func (s *surveyed) each() int32 {
 }
 
 // gpusOf is why the GPUs of a node, but for some, do not do.
-func (s *surveyed) gpusOf(n *cluster.Node, but topology.Set, where string) []string {
+func (s *nodeSurvey) gpusOf(n *cluster.Node, but topology.Set, where string) []string {
 	k := s.each()
 	if k == 0 {
 		return nil
@@ -358,15 +360,15 @@ func reserved(snap *cluster.Snapshot, by []*cluster.Reservation, spec *cluster.J
 }
 
 // taken is why a node that could serve the job cannot now: others have what it lacks.
-func (s *surveyed) taken(n *cluster.Node) (why []string, lacks lack) {
+func (s *nodeSurvey) taken(n *cluster.Node) (why []string, lacks deficit) {
 	u := s.used[n.Name]
 	switch {
 	case u == nil:
-		return nil, lack{}
+		return nil, deficit{}
 	case u.whole:
-		return []string{"taken as a whole by another job"}, lack{all: true}
+		return []string{"taken as a whole by another job"}, deficit{all: true}
 	case s.need.Exclusive:
-		return []string{"not empty"}, lack{all: true}
+		return []string{"not empty"}, deficit{all: true}
 	}
 	why = s.gpusOf(n, u.gpus, " free")
 	lacks.gpus = len(why) > 0
@@ -381,7 +383,7 @@ func (s *surveyed) taken(n *cluster.Node) (why []string, lacks lack) {
 
 // holders is the jobs that have what is lacking on nodes that could serve it, or licences of
 // which too few are left, those first that end first.
-func (s *surveyed) holders(g *ground, snap *cluster.Snapshot) []Holder {
+func (s *nodeSurvey) holders(g *resources, snap *cluster.Snapshot) []Holder {
 	var list []Holder
 	for _, j := range snap.Active {
 		h := Holder{Job: j, Ends: g.end(snap.Now, j)}

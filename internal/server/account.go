@@ -75,7 +75,7 @@ func (s *accountService) EditAccounts(ctx context.Context, p *greylagv1.EditAcco
 	if err != nil {
 		return nil, err
 	}
-	if refusal := s.cfg.State.View().NotYet(limitsIn(edits)); refusal != nil {
+	if refusal := s.cfg.State.View().CheckSupported(limitsIn(edits)); refusal != nil {
 		return nil, refusal
 	}
 	payload, err := payloadOf(p)

@@ -99,7 +99,7 @@ func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAcco
 	}
 	out := &greylagv1.LoadAccountsResponse{Diff: diff(string(before), string(after)), Version: v.AccountsVersion()}
 	edits := editsFrom(now, next)
-	if refusal := v.NotYet(limitsIn(edits)); refusal != nil {
+	if refusal := v.CheckSupported(limitsIn(edits)); refusal != nil {
 		return nil, refusal
 	}
 	out.Warnings = v.NoSuchLimits(limitsIn(edits))

@@ -32,7 +32,7 @@ type pastJobs struct {
 	archive      Archive
 	view         *state.View
 	q            *selection
-	eye          *eye
+	eye          *visibility
 	finished     uint64 // how many jobs have ended, by the view
 	since, until cluster.Instant
 	atTheTime    bool

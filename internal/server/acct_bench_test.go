@@ -121,7 +121,7 @@ func BenchmarkHistory(b *testing.B) {
 				jobs, size = 0, 0
 				h := &pastJobs{
 					archive: a, view: state.New().View(), q: &c.q, finished: uint64(n), since: c.since, until: c.until,
-					eye: &eye{caller: auth.Caller{Machine: pki.Peer{Role: pki.RoleController}}, policy: &cluster.Policy{}},
+					eye: &visibility{caller: auth.Caller{Machine: pki.Peer{Role: pki.RoleController}}, policy: &cluster.Policy{}},
 				}
 				h.send = func(m *greylagv1.HistoryResponse) error {
 					text, err := proto.Marshal(m)

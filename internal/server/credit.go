@@ -140,12 +140,12 @@ func (s *creditService) Balances(ctx context.Context, p *greylagv1.BalancesReque
 	seq, _ := l.Head()
 	out := &greylagv1.BalancesResponse{Entries: seq, Charging: v.Policy().Credits.On, AsOf: asOf}
 	for _, name := range p.GetAccounts() {
-		if t := v.Accounts().Tree; (t == nil || t.Account(name) < 0) && l.Node(accounting.NodeID(name)) == (accounting.Node{}) {
+		if t := v.Accounts().Tree; (t == nil || t.Account(name) < 0) && l.Payer(accounting.PayerID(name)) == (accounting.Payer{}) {
 			return nil, refused(command.NotFound, "gctl account list shows all", "there is no account %s", name)
 		}
 	}
 	job := wire.ReadScope(p.GetJob())
-	at := map[accounting.NodeID]int{}
+	at := map[accounting.PayerID]int{}
 	for id := range payers(l, p.GetAccounts()) {
 		account, user := state.PayerOf(id)
 		if _, again := at[id]; again || p.GetUser() != "" && user != p.GetUser() || !sees(c, v, cluster.AssociationKey{Account: account, User: user}) {
@@ -176,15 +176,15 @@ const maxBalances = 100_000
 
 // payers are accounts of a ledger with their users and those below, each after its
 // parent: all, or those named. O(accounts log users) and the users that are meant.
-func payers(l *accounting.Ledger, tops []string) iter.Seq[accounting.NodeID] {
-	return func(yield func(accounting.NodeID) bool) {
-		below := map[accounting.NodeID][]accounting.NodeID{}
+func payers(l *accounting.Ledger, tops []string) iter.Seq[accounting.PayerID] {
+	return func(yield func(accounting.PayerID) bool) {
+		below := map[accounting.PayerID][]accounting.PayerID{}
 		for id := range accountsOf(l) {
-			parent := l.Node(id).Parent
+			parent := l.Payer(id).Parent
 			below[parent] = append(below[parent], id)
 		}
-		var walk func(accounting.NodeID) bool
-		walk = func(id accounting.NodeID) bool {
+		var walk func(accounting.PayerID) bool
+		walk = func(id accounting.PayerID) bool {
 			if !yield(id) {
 				return false
 			}
@@ -193,14 +193,14 @@ func payers(l *accounting.Ledger, tops []string) iter.Seq[accounting.NodeID] {
 					return false
 				}
 			}
-			return !slices.ContainsFunc(below[id], func(child accounting.NodeID) bool { return !walk(child) })
+			return !slices.ContainsFunc(below[id], func(child accounting.PayerID) bool { return !walk(child) })
 		}
 		starts := below[""]
 		if len(tops) > 0 {
 			starts = nil
 		}
 		for _, name := range tops {
-			if id := accounting.NodeID(name); l.Node(id) != (accounting.Node{}) {
+			if id := accounting.PayerID(name); l.Payer(id) != (accounting.Payer{}) {
 				starts = append(starts, id)
 			}
 		}
@@ -214,14 +214,14 @@ func payers(l *accounting.Ledger, tops []string) iter.Seq[accounting.NodeID] {
 
 // accountsOf yields the accounts of a ledger that are no users. Those of an account
 // stand together, and are stepped over.
-func accountsOf(l *accounting.Ledger) iter.Seq[accounting.NodeID] {
-	return func(yield func(accounting.NodeID) bool) {
-		for next, more := accounting.NodeID(""), true; more; {
+func accountsOf(l *accounting.Ledger) iter.Seq[accounting.PayerID] {
+	return func(yield func(accounting.PayerID) bool) {
+		for next, more := accounting.PayerID(""), true; more; {
 			more = false
 			for id := range l.NodesFrom(next) {
 				account, user := state.PayerOf(id)
 				if user != "" {
-					next, more = accounting.NodeID(account+string('/'+1)), true
+					next, more = accounting.PayerID(account+string('/'+1)), true
 					break
 				}
 				if !yield(id) {
@@ -233,8 +233,8 @@ func accountsOf(l *accounting.Ledger) iter.Seq[accounting.NodeID] {
 }
 
 // usersOf yields the users of an account.
-func usersOf(l *accounting.Ledger, account accounting.NodeID) iter.Seq[accounting.NodeID] {
-	return func(yield func(accounting.NodeID) bool) {
+func usersOf(l *accounting.Ledger, account accounting.PayerID) iter.Seq[accounting.PayerID] {
+	return func(yield func(accounting.PayerID) bool) {
 		for id := range l.NodesFrom(account + "/") {
 			if !strings.HasPrefix(string(id), string(account)+"/") || !yield(id) {
 				return
@@ -244,18 +244,18 @@ func usersOf(l *accounting.Ledger, account accounting.NodeID) iter.Seq[accountin
 }
 
 // within reports whether an account is another or below it.
-func within(l *accounting.Ledger, id, top accounting.NodeID) bool {
+func within(l *accounting.Ledger, id, top accounting.PayerID) bool {
 	for id != "" && id != top {
-		id = l.Node(id).Parent
+		id = l.Payer(id).Parent
 	}
 	return id == top
 }
 
 // Statement streams what moved in an account, with the balances before and after.
 func (s *creditService) Statement(ctx context.Context, p *greylagv1.StatementRequest, stream *connect.ServerStream[greylagv1.StatementResponse]) error {
-	top := accounting.NodeID(p.GetAccount())
+	top := accounting.PayerID(p.GetAccount())
 	if p.GetUser() != "" {
-		top += accounting.NodeID("/" + p.GetUser())
+		top += accounting.PayerID("/" + p.GetUser())
 	}
 	v, _, err := s.fresh(ctx, nil)
 	if err != nil {
@@ -269,7 +269,7 @@ func (s *creditService) Statement(ctx context.Context, p *greylagv1.StatementReq
 		return refused(command.Denied, "", "the credits of %s are not yours to see", top)
 	case p.GetUser() == "" && v.Policy().Private && callerOf(ctx).Role < command.RoleOperator && !v.Coordinates(callerOf(ctx).User.User, p.GetAccount()):
 		return refused(command.Denied, "gctl credit statement "+p.GetAccount()+"/"+callerOf(ctx).User.User+" is yours", "the statement of account %s tells of all its users", top)
-	case l.Node(top) == (accounting.Node{}):
+	case l.Payer(top) == (accounting.Payer{}):
 		return refused(command.NotFound, "gctl credit balance lists the accounts", "nothing was ever granted to %s or charged to it", top)
 	}
 	from, before := cluster.Instant(0), cluster.Never
@@ -318,15 +318,15 @@ func (s *creditService) Statement(ctx context.Context, p *greylagv1.StatementReq
 // owned tells what is an account's, or of one below it.
 type owned struct {
 	l   *accounting.Ledger
-	top accounting.NodeID
-	was map[accounting.NodeID]bool
+	top accounting.PayerID
+	was map[accounting.PayerID]bool
 }
 
-func ownership(l *accounting.Ledger, top accounting.NodeID) owned {
-	return owned{l, top, map[accounting.NodeID]bool{}}
+func ownership(l *accounting.Ledger, top accounting.PayerID) owned {
+	return owned{l, top, map[accounting.PayerID]bool{}}
 }
 
-func (o owned) in(id accounting.NodeID) bool {
+func (o owned) in(id accounting.PayerID) bool {
 	yes, known := o.was[id]
 	if !known {
 		yes = within(o.l, id, o.top)
@@ -430,7 +430,7 @@ func (s *creditService) Quote(ctx context.Context, p *greylagv1.QuoteRequest) (*
 	if q.Refused != nil {
 		out.Refusal, out.Hint = q.Refused.Message+inAll(&q, subs), q.Refused.Hint
 	}
-	out.Warnings = tooDear(v, max(v.Now(), cluster.InstantOf(s.cfg.Clock())), subs)
+	out.Warnings = warnMaxPrice(v, max(v.Now(), cluster.InstantOf(s.cfg.Clock())), subs)
 	return out, nil
 }
 

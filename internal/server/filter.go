@@ -140,23 +140,25 @@ func (q *selection) runsThere(j *cluster.Job) bool {
 	return j.Alloc != nil && slices.ContainsFunc(j.Alloc.Nodes, func(n cluster.NodeAllocation) bool { return q.nodes[n.Node] })
 }
 
-// eye is what a caller sees of jobs under one policy. It is for one goroutine.
-type eye struct {
+// visibility is what a caller sees of jobs under one policy. It is for one goroutine.
+type visibility struct {
 	caller   auth.Caller
 	policy   *cluster.Policy
 	last     *cluster.JobSpec // array elements share it
 	redacted *cluster.JobSpec
 }
 
-func newEye(c *caller, v *state.View) *eye { return &eye{caller: c.Caller, policy: v.Policy()} }
+func newEye(c *caller, v *state.View) *visibility {
+	return &visibility{caller: c.Caller, policy: v.Policy()}
+}
 
 // full reports whether the caller may see all of a job.
-func (e *eye) full(j *cluster.Job) bool {
+func (e *visibility) full(j *cluster.Job) bool {
 	return auth.ViewOf(e.policy, e.caller, j.Spec.Owner) == auth.Full
 }
 
 // see returns the job as the caller may see it; nil for not at all.
-func (e *eye) see(j *cluster.Job) *cluster.Job {
+func (e *visibility) see(j *cluster.Job) *cluster.Job {
 	switch auth.ViewOf(e.policy, e.caller, j.Spec.Owner) {
 	case auth.Full:
 		return j

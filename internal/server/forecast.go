@@ -33,12 +33,12 @@ func (s *jobService) Forecast(ctx context.Context, p *greylagv1.SubmitRequest) (
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	t, refusal := v.Try(cmd)
+	t, refusal := v.DryRun(cmd)
 	if refusal != nil {
 		return nil, refusal
 	}
 	t.Snapshot.Now = max(t.Snapshot.Now, cluster.InstantOf(s.cfg.Clock()))
-	f := schedule.Foresee(t.Snapshot, t.Job)
+	f := schedule.ForecastStart(t.Snapshot, t.Job)
 	return &greylagv1.ForecastResponse{
 		Start: wire.Timestamp(f.Start), Now: f.Now, Partition: f.Partition, Nodes: f.Nodes, Detail: f.Detail, Reason: reasonWord(f.Reason),
 		SetAside: int64(t.Answer.SetAside), Warnings: overBudget(t.Answer.Over), AsOf: asOf,

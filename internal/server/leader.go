@@ -19,17 +19,17 @@ import (
 	"github.com/greylag/greylag/internal/wire"
 )
 
-// place is which controller answers a call.
-type place uint8
+// route is which controller answers a call.
+type route uint8
 
 const (
-	anywhere place = iota // whoever is asked
+	anywhere route = iota // whoever is asked
 	history               // whoever has the whole history, else the leader
 	atLeader              // the leader; others pass it on
 	itself                // the leader, which the caller has to find
 )
 
-func placeOf(rpc auth.RPC) place {
+func placeOf(rpc auth.RPC) route {
 	switch rpc {
 	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch", "JobService/Script", "HistoryService/Jobs":
 		return history

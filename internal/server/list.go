@@ -71,7 +71,7 @@ type listing struct {
 	archive Archive
 	view    *state.View
 	q       *selection
-	eye     *eye
+	eye     *visibility
 	at      cursor
 	ids     []cluster.JobID // of the selection's refs, ascending
 }

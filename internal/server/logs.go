@@ -31,16 +31,16 @@ const (
 	firstPiece = 15 * time.Second
 )
 
-// logDesks is where readers of output and the nodes that hold it meet. Only the
+// logBroker is where readers of output and the nodes that hold it meet. Only the
 // leader has any.
-type logDesks struct {
+type logBroker struct {
 	mu      sync.Mutex
-	desks   map[string]*desk // by node; one for each node that is in session
+	desks   map[string]*nodeSession // by node; one for each node that is in session
 	readers map[string]*reader
 }
 
-// desk is one node's session.
-type desk struct {
+// nodeSession is one node's session.
+type nodeSession struct {
 	requests chan *greylagv1.LogRequest
 	closed   chan struct{}
 	readers  int
@@ -49,44 +49,44 @@ type desk struct {
 
 // reader is one Logs call.
 type reader struct {
-	id     string
-	node   string
-	user   string // "" for operators and administrators
-	desk   *desk
-	pieces chan piece
-	gone   chan struct{} // closed when the reader has left
+	id          string
+	node        string
+	user        string // "" for operators and administrators
+	nodeSession *nodeSession
+	pieces      chan logChunk
+	gone        chan struct{} // closed when the reader has left
 }
 
-// piece is what one push brought.
-type piece struct {
+// logChunk is what one push brought.
+type logChunk struct {
 	data []byte
 	next int64
 	end  bool
 	err  string
 }
 
-func newLogDesks() *logDesks {
-	return &logDesks{desks: make(map[string]*desk), readers: make(map[string]*reader)}
+func newLogDesks() *logBroker {
+	return &logBroker{desks: make(map[string]*nodeSession), readers: make(map[string]*reader)}
 }
 
 // open begins a node's session; an older one of the same node gets no more requests.
-func (l *logDesks) open(node string) *desk {
+func (l *logBroker) open(node string) *nodeSession {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := &desk{requests: make(chan *greylagv1.LogRequest, 2*maxReaders), closed: make(chan struct{}), users: make(map[string]int)}
+	d := &nodeSession{requests: make(chan *greylagv1.LogRequest, 2*maxReaders), closed: make(chan struct{}), users: make(map[string]int)}
 	l.desks[node] = d
 	return d
 }
 
 // inSession reports whether a node has a session open.
-func (l *logDesks) inSession(node string) bool {
+func (l *logBroker) inSession(node string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.desks[node] != nil
 }
 
 // close ends it, and with it every reader that waits for it.
-func (l *logDesks) close(node string, d *desk) {
+func (l *logBroker) close(node string, d *nodeSession) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.desks[node] == d {
@@ -96,7 +96,7 @@ func (l *logDesks) close(node string, d *desk) {
 }
 
 // ask hands a request to the node and returns who reads the answer. user "" is not bounded.
-func (l *logDesks) ask(node, user string, request *greylagv1.LogRequest) (*reader, error) {
+func (l *logBroker) ask(node, user string, request *greylagv1.LogRequest) (*reader, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d, ok := l.desks[node]
@@ -112,7 +112,7 @@ func (l *logDesks) ask(node, user string, request *greylagv1.LogRequest) (*reade
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails on Linux
 	request.Id = hex.EncodeToString(id[:])
-	r := &reader{id: request.Id, node: node, user: user, desk: d, pieces: make(chan piece, logPieces), gone: make(chan struct{})}
+	r := &reader{id: request.Id, node: node, user: user, nodeSession: d, pieces: make(chan logChunk, logPieces), gone: make(chan struct{})}
 	d.readers++
 	d.users[user]++
 	l.readers[r.id] = r
@@ -121,23 +121,23 @@ func (l *logDesks) ask(node, user string, request *greylagv1.LogRequest) (*reade
 }
 
 // leave ends a reader and tells its node.
-func (l *logDesks) leave(r *reader) {
+func (l *logBroker) leave(r *reader) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	close(r.gone)
 	delete(l.readers, r.id)
-	r.desk.readers--
-	if r.desk.users[r.user]--; r.desk.users[r.user] == 0 {
-		delete(r.desk.users, r.user)
+	r.nodeSession.readers--
+	if r.nodeSession.users[r.user]--; r.nodeSession.users[r.user] == 0 {
+		delete(r.nodeSession.users, r.user)
 	}
 	select {
-	case r.desk.requests <- &greylagv1.LogRequest{Id: r.id, Cancelled: true}:
+	case r.nodeSession.requests <- &greylagv1.LogRequest{Id: r.id, Cancelled: true}:
 	default: // nobody takes requests: the node learns it from its next push
 	}
 }
 
 // reader finds who reads what a node pushes; nil when nobody does any more.
-func (l *logDesks) reader(id, node string) *reader {
+func (l *logBroker) reader(id, node string) *reader {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r := l.readers[id]; r != nil && r.node == node {
@@ -214,7 +214,7 @@ func (r *reader) pump(ctx context.Context, stream *connect.ServerStream[greylagv
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-r.desk.closed:
+		case <-r.nodeSession.closed:
 			return connect.NewError(connect.CodeAborted, errors.New("the session with node "+r.node+" ended; ask again"))
 		case <-silence.C:
 			return connect.NewError(connect.CodeAborted, errors.New("node "+r.node+" does not answer"))
@@ -251,7 +251,7 @@ func (s *nodeService) PushLog(ctx context.Context, p *greylagv1.PushLogRequest) 
 	wait := time.NewTimer(pushTime)
 	defer wait.Stop()
 	select {
-	case r.pieces <- piece{data: p.GetData(), next: p.GetNext(), end: p.GetEof(), err: p.GetError()}:
+	case r.pieces <- logChunk{data: p.GetData(), next: p.GetNext(), end: p.GetEof(), err: p.GetError()}:
 		return &greylagv1.PushLogResponse{}, nil
 	case <-r.gone:
 		return &greylagv1.PushLogResponse{Stop: true}, nil

@@ -64,7 +64,7 @@ func (s *nodeService) Register(ctx context.Context, p *greylagv1.RegisterRequest
 	if err != nil {
 		return nil, err
 	}
-	s.cfg.Leader.Heard(name, answer.Epoch)
+	s.cfg.Leader.RecordHeartbeat(name, answer.Epoch)
 	return &greylagv1.RegisterResponse{Epoch: answer.Epoch, Cluster: s.cfg.State.View().ClusterID(), Clock: timestamppb.New(s.cfg.Clock())}, nil
 }
 
@@ -81,7 +81,7 @@ func (s *nodeService) Report(ctx context.Context, p *greylagv1.ReportRequest) (*
 	}
 	v := s.cfg.State.View()
 	if n, ok := v.Node(name); ok && n.Epoch == report.Epoch {
-		s.cfg.Leader.Heard(name, report.Epoch)
+		s.cfg.Leader.RecordHeartbeat(name, report.Epoch)
 		for i, t := range p.GetTasks() {
 			r := &report.Tasks[i]
 			if !v.SameGrant(r) {

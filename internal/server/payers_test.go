@@ -13,9 +13,9 @@ func TestPayers(t *testing.T) {
 	for i, chain := range []string{
 		"ml/ann ml uni", "ml/bob ml uni", "ml-x/ann ml-x ml uni", "ml. uni", "ml0/zoe ml0", "ml uni", "a/b a ml-x ml uni", "m m0", "mlx/ann mlx ml uni",
 	} {
-		var c accounting.Chain
+		var c accounting.PayerPath
 		for word := range strings.FieldsSeq(chain) {
-			c = append(c, accounting.NodeID(word))
+			c = append(c, accounting.PayerID(word))
 		}
 		if _, err := l.Grant(accounting.Stamp{At: 1, Key: string(rune('a' + i))}, accounting.Grant{Owner: c, Class: accounting.Purchase, Amount: 1}); err != nil {
 			t.Fatal(err)

@@ -50,7 +50,7 @@ func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (
 		return nil, err
 	}
 	for _, q := range next.QOS {
-		if refusal := v.NotYet(q.Limits); refusal != nil {
+		if refusal := v.CheckSupported(q.Limits); refusal != nil {
 			return nil, refusal
 		}
 	}
@@ -64,7 +64,7 @@ func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (
 		return nil, err
 	}
 	response := &greylagv1.ApplyResponse{Diff: diff(string(before), string(after)), Version: now.Version}
-	for _, w := range config.PlacePolicy(name, []byte(p.GetToml()), v.Doubts(&next)) {
+	for _, w := range config.PlacePolicy(name, []byte(p.GetToml()), v.PolicyWarnings(&next)) {
 		response.Warnings = append(response.Warnings, w.String())
 	}
 	if p.GetExpectVersion() != 0 && p.GetExpectVersion() != now.Version {

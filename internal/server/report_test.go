@@ -59,9 +59,9 @@ func feed(t *testing.T, w *world, batch func() int) {
 	at := func(h int) accounting.Stamp {
 		return accounting.Stamp{At: cluster.InstantOf(reportDay.Add(time.Duration(h) * time.Hour)), Key: fmt.Sprint("k", h)}
 	}
-	_, err := ledger.Grant(at(1), accounting.Grant{Owner: accounting.Chain{"physics"}, Class: accounting.Purchase, Amount: 1000 * accounting.One})
+	_, err := ledger.Grant(at(1), accounting.Grant{Owner: accounting.PayerPath{"physics"}, Class: accounting.Purchase, Amount: 1000 * accounting.One})
 	must(t, err)
-	claim := accounting.Claim{ID: accounting.LienID{Job: 7, Attempt: 1}, Chain: accounting.Chain{"physics/ann", "physics"}, Amount: 50 * accounting.One, Rates: []accounting.Rate{{GPUType: "h100", Price: 2 * accounting.One}}}
+	claim := accounting.Claim{ID: accounting.LienID{Job: 7, Attempt: 1}, Chain: accounting.PayerPath{"physics/ann", "physics"}, Amount: 50 * accounting.One, Rates: []accounting.Rate{{GPUType: "h100", Price: 2 * accounting.One}}}
 	_, err = ledger.Place(at(2), claim)
 	must(t, err)
 	_, err = ledger.Dispatch(at(3), claim.ID, accounting.GPUs{Type: "h100", Count: 4})

@@ -17,7 +17,7 @@ import (
 // spendAtRandom lets a ledger do anything for ten days.
 func spendAtRandom(r *rand.Rand) *accounting.Ledger {
 	l, at := accounting.New(), cluster.InstantOf(reportDay)
-	owners := []accounting.Chain{{"law"}, {"physics"}, {"physics/ann", "physics"}, {"physics/bob", "physics"}}
+	owners := []accounting.PayerPath{{"law"}, {"physics"}, {"physics/ann", "physics"}, {"physics/bob", "physics"}}
 	var liens []accounting.LienID
 	some := func() accounting.LienID { return liens[r.IntN(len(liens))] }
 	for i := range 3000 {

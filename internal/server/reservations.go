@@ -63,7 +63,7 @@ func reservedNodes(v *state.View, r *cluster.Reservation) []string {
 }
 
 // reservations tells all reservations. O(nodes of each + active jobs).
-func reservations(v *state.View, eye *eye) []*greylagv1.ReservationInfo {
+func reservations(v *state.View, eye *visibility) []*greylagv1.ReservationInfo {
 	rules := &v.Policy().Scheduling
 	if len(rules.Reservations) == 0 {
 		return nil

@@ -50,8 +50,8 @@ type Leader interface {
 	// Leading returns a context that ends when this controller no longer leads,
 	// and false when it does not lead now.
 	Leading() (context.Context, bool)
-	// Heard notes that a node has given a sign of life.
-	Heard(node string, epoch uint64)
+	// RecordHeartbeat notes that a node has given a sign of life.
+	RecordHeartbeat(node string, epoch uint64)
 	// Ran notes for how long a node has had a task, as it counts since counting began; of
 	// one that is over, perhaps since before that.
 	Ran(node string, counting uint64, job cluster.JobID, attempt cluster.Attempt, ran time.Duration, over bool)
@@ -171,7 +171,7 @@ type Server struct {
 	http     *http.Server
 	limits   *limits
 	budget   *budget
-	logs     *logDesks
+	logs     *logBroker
 	// explaining holds the one explanation under way: each may cost a pass.
 	explaining chan struct{}
 	guesses    guesses
@@ -220,11 +220,11 @@ func New(cfg Config) *Server {
 	jobs := &jobService{s}
 	path, connects := greylagv1connect.NewJobServiceHandler(jobs, options)
 	s.mux.Handle(path, connects)
-	s.mux.Handle(greylagv1connect.JobServiceSubmitProcedure, plainly(s, jobs.Submit, connects))
+	s.mux.Handle(greylagv1connect.JobServiceSubmitProcedure, fastUnary(s, jobs.Submit, connects))
 	s.mux.Handle(greylagv1connect.NewNodeServiceHandler(&nodeService{s}, options))
 	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s}, options))
 	s.mux.Handle(greylagv1connect.NewAccountServiceHandler(&accountService{s}, options))
-	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s}, options, exactly()))
+	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s}, options, withStrictJSON()))
 	s.mux.Handle(greylagv1connect.NewHistoryServiceHandler(&historyService{s}, options))
 	s.mux.Handle(greylagv1connect.NewReportServiceHandler(&reportService{s}, options))
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))

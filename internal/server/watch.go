@@ -19,7 +19,7 @@ type watcher struct {
 	archive Archive
 	q       *selection
 	ids     []cluster.JobID // of the selection's refs, ascending
-	eye     *eye
+	eye     *visibility
 	send    func(*greylagv1.WatchResponse) error
 	open    map[cluster.JobID]bool // sent, and not final then
 	index   uint64                 // of the view that was presented last

@@ -44,7 +44,7 @@ func (s *clusterService) Why(ctx context.Context, p *greylagv1.WhyRequest) (*gre
 }
 
 // why explains a job that waits. The job it returns has the reason of now.
-func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Job, eye *eye) (*greylagv1.WhyResponse, *cluster.Job, error) {
+func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Job, eye *visibility) (*greylagv1.WhyResponse, *cluster.Job, error) {
 	expected, err := s.expectations(ctx, v)
 	if err != nil {
 		return nil, nil, err

@@ -46,7 +46,7 @@ type witness interface {
 }
 
 // newVirtual is a cluster of nodes under a policy.
-func newVirtual(f *Fleet, policy *cluster.Policy, check bool) (*virtual, error) {
+func newVirtual(f *Machine, policy *cluster.Policy, check bool) (*virtual, error) {
 	s := state.NewUnwatched()
 	if check {
 		s = state.New()
@@ -61,7 +61,7 @@ func over(s *state.State, now cluster.Instant, check bool) *virtual {
 }
 
 // assemble registers a fleet under a policy.
-func (v *virtual) assemble(f *Fleet, policy *cluster.Policy) error {
+func (v *virtual) assemble(f *Machine, policy *cluster.Policy) error {
 	if err := v.must(&command.Init{ClusterID: "simulated", Policy: *policy}); err != nil {
 		return err
 	}

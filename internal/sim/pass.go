@@ -95,7 +95,7 @@ type passMeasure struct {
 }
 
 // fill lets every node run a job, and submits the queue.
-func (m *passMeasure) fill(f *Fleet, policy *cluster.Policy) error {
+func (m *passMeasure) fill(f *Machine, policy *cluster.Policy) error {
 	v, err := newVirtual(f, policy, false)
 	if err != nil {
 		return err

@@ -35,18 +35,18 @@ type Result struct {
 
 // Outcome is what became of a whole workload.
 type Outcome struct {
-	Fleet   *Fleet
+	Fleet   *Machine
 	Results []Result
 	Passes  []time.Duration // what each took
 	Anew    int             // of them, that planned everything
 	Stale   int             // starts that did not fit the state
-	Trouble *Trouble        // nil where nothing could go wrong
+	Trouble *FaultSummary   // nil where nothing could go wrong
 }
 
 // Replay runs a workload, in order of submission, until nothing more can happen.
-func Replay(f *Fleet, policy *cluster.Policy, jobs []Job, o Options) (*Outcome, error) {
+func Replay(f *Machine, policy *cluster.Policy, jobs []Job, o Options) (*Outcome, error) {
 	if o.Trials != nil {
-		return endure(f, policy, jobs, o)
+		return runWithFaults(f, policy, jobs, o)
 	}
 	v, err := newVirtual(f, policy, o.Check)
 	if err != nil {
@@ -84,7 +84,7 @@ func newReplay(v *virtual, jobs []Job, o Options) *replay {
 	return r
 }
 
-func (r *replay) outcome(f *Fleet) *Outcome {
+func (r *replay) outcome(f *Machine) *Outcome {
 	return &Outcome{Fleet: f, Results: r.results, Passes: r.took, Anew: r.anew, Stale: r.stale}
 }
 

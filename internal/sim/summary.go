@@ -49,23 +49,23 @@ type Promises struct {
 
 // Summary is what a replay amounts to. Times are in seconds.
 type Summary struct {
-	Jobs        int          `json:"jobs"`
-	Ended       int          `json:"ended"`
-	Waited      int          `json:"waited"` // of these, those that started later than they were submitted
-	Refused     int          `json:"refused"`
-	Never       int          `json:"never_started"`
-	Capacity    int64        `json:"capacity"` // GPUs, or CPUs where there is no GPU
-	Utilisation float64      `json:"utilisation"`
-	Makespan    float64      `json:"makespan"`
-	Wait        Distribution `json:"wait"`
-	Slowdown    float64      `json:"mean_bounded_slowdown"` // bound: 10 s
-	Promises    Promises     `json:"promises"`
-	PlanError   float64      `json:"mean_planned_start_error"` // of jobs that had to wait: start against the first plan
-	Fairness    Fairness     `json:"fairness"`
-	Placement   Placement    `json:"placement"`
-	Pass        PassTimes    `json:"pass"`
-	Stale       int          `json:"stale_starts"`
-	Trouble     *Trouble     `json:"trouble,omitempty"` // of a replay with faults or prices
+	Jobs        int           `json:"jobs"`
+	Ended       int           `json:"ended"`
+	Waited      int           `json:"waited"` // of these, those that started later than they were submitted
+	Refused     int           `json:"refused"`
+	Never       int           `json:"never_started"`
+	Capacity    int64         `json:"capacity"` // GPUs, or CPUs where there is no GPU
+	Utilisation float64       `json:"utilisation"`
+	Makespan    float64       `json:"makespan"`
+	Wait        Distribution  `json:"wait"`
+	Slowdown    float64       `json:"mean_bounded_slowdown"` // bound: 10 s
+	Promises    Promises      `json:"promises"`
+	PlanError   float64       `json:"mean_planned_start_error"` // of jobs that had to wait: start against the first plan
+	Fairness    Fairness      `json:"fairness"`
+	Placement   Placement     `json:"placement"`
+	Pass        PassTimes     `json:"pass"`
+	Stale       int           `json:"stale_starts"`
+	Trouble     *FaultSummary `json:"trouble,omitempty"` // of a replay with faults or prices
 }
 
 // PassTimes is how long passes took, in milliseconds.

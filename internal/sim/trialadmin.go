@@ -21,7 +21,7 @@ const site = "site"
 const editsAtOnce = 1000
 
 // open sets prices, makes the accounts that the workload names, and gives each credits.
-func (x *ordeal) open(f *Fleet) error {
+func (x *faultSim) open(f *Machine) error {
 	if len(x.Prices) == 0 {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (x *ordeal) open(f *Fleet) error {
 }
 
 // tree is the accounts and users of the workload, in order of their names.
-func (x *ordeal) tree() (edits []command.AccountEdit) {
+func (x *faultSim) tree() (edits []command.AccountEdit) {
 	users := map[cluster.AssociationKey]bool{}
 	for i := range x.jobs {
 		spec := x.jobs[i].Spec
@@ -88,7 +88,7 @@ func (x *ordeal) tree() (edits []command.AccountEdit) {
 }
 
 // administer does one of the things that administrators do.
-func (x *ordeal) administer() error {
+func (x *faultSim) administer() error {
 	r := x.dice.Of(faults.Admins)
 	deeds := []func(*rand.Rand) error{x.drain, x.removeNode, x.reserve, x.setPolicy, x.rerun, x.release}
 	if len(x.Prices) > 0 {
@@ -99,14 +99,14 @@ func (x *ordeal) administer() error {
 }
 
 // change changes credits.
-func (x *ordeal) change(c *command.ChangeCredits) error {
+func (x *faultSim) change(c *command.ChangeCredits) error {
 	c.Actor = root()
 	_, err := x.ask(c, &c.Request)
 	return err
 }
 
 // payer is an account, or a user of one.
-func (x *ordeal) payer(r *rand.Rand) (account, user string) {
+func (x *faultSim) payer(r *rand.Rand) (account, user string) {
 	if r.IntN(3) == 0 {
 		spec := x.jobs[r.IntN(len(x.jobs))].Spec
 		return cmp.Or(spec.Account, noAccount), spec.Owner.User
@@ -118,7 +118,7 @@ func (x *ordeal) payer(r *rand.Rand) (account, user string) {
 }
 
 // some is an amount of up to so many hours of a GPU.
-func (x *ordeal) some(r *rand.Rand, hours int64) accounting.Credits {
+func (x *faultSim) some(r *rand.Rand, hours int64) accounting.Credits {
 	price, err := x.state.View().Credits().Price(x.rates[r.IntN(len(x.rates))], x.now)
 	if err != nil || price == 0 {
 		price = accounting.One
@@ -126,7 +126,7 @@ func (x *ordeal) some(r *rand.Rand, hours int64) accounting.Credits {
 	return accounting.Credits(1 + r.Int64N(int64(price)*hours))
 }
 
-func (x *ordeal) grant(r *rand.Rand) error {
+func (x *faultSim) grant(r *rand.Rand) error {
 	c := &command.ChangeCredits{Action: command.GrantCredits, Amount: x.some(r, 500), Class: accounting.Class(1 + r.IntN(4)), Priority: int32(r.IntN(2)), Cutoff: r.IntN(3) == 0}
 	c.Account, c.User = x.payer(r)
 	if r.IntN(2) == 0 {
@@ -146,12 +146,12 @@ func (x *ordeal) grant(r *rand.Rand) error {
 	return x.change(c)
 }
 
-func (x *ordeal) void(r *rand.Rand) error {
+func (x *faultSim) void(r *rand.Rand) error {
 	n := len(x.audit.book.Purses)
 	return x.change(&command.ChangeCredits{Action: command.VoidBucket, Bucket: accounting.BucketID(1 + len(x.accounts) + r.IntN(max(1, n)))})
 }
 
-func (x *ordeal) price(r *rand.Rand) error {
+func (x *faultSim) price(r *rand.Rand) error {
 	name := x.rates[r.IntN(len(x.rates))]
 	price, err := x.state.View().Credits().Price(name, x.now)
 	if err != nil {
@@ -161,40 +161,40 @@ func (x *ordeal) price(r *rand.Rand) error {
 	return x.change(&command.ChangeCredits{Action: command.SetPrice, GPUType: name, Amount: price})
 }
 
-func (x *ordeal) budget(r *rand.Rand) error {
+func (x *faultSim) budget(r *rand.Rand) error {
 	c := &command.ChangeCredits{Action: command.SetBudget, Hard: r.IntN(2) == 0, Window: accounting.Window(r.IntN(3))}
 	c.Account, c.User = x.payer(r)
 	if r.IntN(3) > 0 {
-		id := accounting.NodeID(c.Account)
+		id := accounting.PayerID(c.Account)
 		if c.User != "" {
-			id += accounting.NodeID("/" + c.User)
+			id += accounting.PayerID("/" + c.User)
 		}
-		n := x.state.View().Credits().Node(id)
+		n := x.state.View().Credits().Payer(id)
 		c.Amount = n.Held + n.Spent + x.some(r, 200)
 	}
 	return x.change(c)
 }
 
 // someJob is one of the latest.
-func (x *ordeal) someJob(r *rand.Rand) cluster.JobID {
+func (x *faultSim) someJob(r *rand.Rand) cluster.JobID {
 	at := max(0, x.next-1-r.IntN(200))
 	return x.results[at].ID
 }
 
-func (x *ordeal) refund(r *rand.Rand) error {
+func (x *faultSim) refund(r *rand.Rand) error {
 	return x.change(&command.ChangeCredits{Action: command.RefundJob, Job: x.someJob(r), Amount: x.some(r, 3)})
 }
 
-func (x *ordeal) correct(r *rand.Rand) error {
+func (x *faultSim) correct(r *rand.Rand) error {
 	return x.change(&command.ChangeCredits{Action: command.CorrectJob, Job: x.someJob(r), Amount: x.some(r, 3)})
 }
 
-func (x *ordeal) closePeriod(r *rand.Rand) error {
+func (x *faultSim) closePeriod(r *rand.Rand) error {
 	end := x.now.Add(-faults.Within(r, 24*time.Hour))
 	return x.change(&command.ChangeCredits{Action: command.CloseCredits, Period: fmt.Sprint("period-", x.keys), Effective: end})
 }
 
-func (x *ordeal) edit(e command.AccountEdit) error {
+func (x *faultSim) edit(e command.AccountEdit) error {
 	e.Action = command.ModifyAccount
 	c := &command.EditAccounts{Actor: root(), Edits: []command.AccountEdit{e}}
 	_, err := x.ask(c, &c.Request)
@@ -202,7 +202,7 @@ func (x *ordeal) edit(e command.AccountEdit) error {
 }
 
 // limit bounds an account, for a day.
-func (x *ordeal) limit(r *rand.Rand) error {
+func (x *faultSim) limit(r *rand.Rand) error {
 	l := cluster.Limit{Kind: cluster.GrpTRES, Resource: cluster.ResourceGPU, Value: 1 + r.Int64N(16)}
 	if r.IntN(2) == 0 {
 		l = cluster.Limit{Kind: cluster.GrpJobs, Value: 1 + r.Int64N(8)}
@@ -215,7 +215,7 @@ func (x *ordeal) limit(r *rand.Rand) error {
 }
 
 // move hangs an account below another, or below the organisation again.
-func (x *ordeal) move(r *rand.Rand) error {
+func (x *faultSim) move(r *rand.Rand) error {
 	parent := site
 	if r.IntN(2) == 0 {
 		parent = x.accounts[r.IntN(len(x.accounts))]
@@ -224,7 +224,7 @@ func (x *ordeal) move(r *rand.Rand) error {
 }
 
 // drain drains a node for some hours.
-func (x *ordeal) drain(r *rand.Rand) error {
+func (x *faultSim) drain(r *rand.Rand) error {
 	h := x.any(faults.Admins)
 	act := func(action command.NodeAction) error {
 		c := &command.UpdateNodes{Actor: root(), Names: []string{h.node.Name}, Action: action, Reason: "maintenance"}
@@ -236,7 +236,7 @@ func (x *ordeal) drain(r *rand.Rand) error {
 }
 
 // removeNode forgets a node that is silent; it dials in again when it is back.
-func (x *ordeal) removeNode(*rand.Rand) error {
+func (x *faultSim) removeNode(*rand.Rand) error {
 	for _, name := range x.names {
 		if h := x.hosts[name]; !h.heard {
 			c := &command.UpdateNodes{Actor: root(), Names: []string{name}, Action: command.RemoveNodes, Reason: "gone", Force: true}
@@ -248,7 +248,7 @@ func (x *ordeal) removeNode(*rand.Rand) error {
 }
 
 // reserve reserves a node for an hour that begins soon.
-func (x *ordeal) reserve(r *rand.Rand) error {
+func (x *faultSim) reserve(r *rand.Rand) error {
 	start := x.now.Add(faults.Within(r, 6*time.Hour))
 	return x.apply1(func(p *cluster.Policy) {
 		p.Scheduling.Reservations = slices.DeleteFunc(slices.Clone(p.Scheduling.Reservations), func(o cluster.Reservation) bool { return o.End <= x.now })
@@ -259,7 +259,7 @@ func (x *ordeal) reserve(r *rand.Rand) error {
 }
 
 // setPolicy changes one thing in the policy.
-func (x *ordeal) setPolicy(r *rand.Rand) error {
+func (x *faultSim) setPolicy(r *rand.Rand) error {
 	hours := func(of ...int) time.Duration { return time.Duration(of[r.IntN(len(of))]) * time.Hour }
 	return x.apply1(func(p *cluster.Policy) {
 		switch r.IntN(5) {
@@ -278,7 +278,7 @@ func (x *ordeal) setPolicy(r *rand.Rand) error {
 }
 
 // apply1 puts a changed policy in force.
-func (x *ordeal) apply1(change func(*cluster.Policy)) error {
+func (x *faultSim) apply1(change func(*cluster.Policy)) error {
 	p := *x.state.View().Policy()
 	change(&p)
 	c := &command.ApplyPolicy{Actor: root(), Policy: p}
@@ -287,14 +287,14 @@ func (x *ordeal) apply1(change func(*cluster.Policy)) error {
 }
 
 // rerun has a job run anew.
-func (x *ordeal) rerun(r *rand.Rand) error {
+func (x *faultSim) rerun(r *rand.Rand) error {
 	c := &command.UpdateJobs{Actor: root(), Action: command.RequeueJobs, Jobs: []cluster.JobRef{{ID: x.someJob(r), Index: cluster.NoIndex}}}
 	_, err := x.ask(c, &c.Request)
 	return err
 }
 
 // release lets go all jobs that are held.
-func (x *ordeal) release(*rand.Rand) error {
+func (x *faultSim) release(*rand.Rand) error {
 	c := &command.UpdateJobs{Actor: root(), Action: command.ReleaseJobs}
 	for j := range x.state.View().Jobs(0) {
 		if j.State == cluster.Pending && j.Hold != cluster.NotHeld {

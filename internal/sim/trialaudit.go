@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/sim/book"
+	"github.com/greylag/greylag/internal/sim/journalcheck"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -17,8 +17,8 @@ import (
 // what the state says; it knows the ledger's own rules in no other way. I1 to I14 are the
 // invariants that docs/credits.md lists.
 type audit struct {
-	x        *ordeal
-	book     *book.Book
+	x        *faultSim
+	book     *journalcheck.Book
 	row      []byte
 	parents  map[string]string // of accounts, as administrators said
 	budgets  map[string]accounting.Budget
@@ -26,11 +26,11 @@ type audit struct {
 	jobs     map[cluster.JobID]*history
 	finished uint64
 	refund   time.Duration // the policy's, before the command
-	returned map[book.Attempt]int64
-	byHand   map[book.Attempt]int64 // refunds that administrators made
-	lost     map[book.Attempt]int64 // under attempts, and not made good yet, by the present command
-	open     map[book.Attempt]provisional
-	heard    map[book.Attempt]map[uint64]int64 // GPU-milliseconds while they ran, by the epoch of the counter
+	returned map[journalcheck.Attempt]int64
+	byHand   map[journalcheck.Attempt]int64 // refunds that administrators made
+	lost     map[journalcheck.Attempt]int64 // under attempts, and not made good yet, by the present command
+	open     map[journalcheck.Attempt]provisional
+	heard    map[journalcheck.Attempt]map[uint64]int64 // GPU-milliseconds while they ran, by the epoch of the counter
 }
 
 // history is what is remembered of a job.
@@ -48,10 +48,10 @@ type provisional struct {
 	spared   int64 // GPU-milliseconds that are given back of all
 }
 
-func newAudit(x *ordeal) *audit {
+func newAudit(x *faultSim) *audit {
 	return &audit{
-		x: x, book: book.New(), parents: map[string]string{}, budgets: map[string]accounting.Budget{},
-		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[book.Attempt]int64{}, byHand: map[book.Attempt]int64{}, lost: map[book.Attempt]int64{}, open: map[book.Attempt]provisional{}, heard: map[book.Attempt]map[uint64]int64{},
+		x: x, book: journalcheck.New(), parents: map[string]string{}, budgets: map[string]accounting.Budget{},
+		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[journalcheck.Attempt]int64{}, byHand: map[journalcheck.Attempt]int64{}, lost: map[journalcheck.Attempt]int64{}, open: map[journalcheck.Attempt]provisional{}, heard: map[journalcheck.Attempt]map[uint64]int64{},
 		refund: x.state.View().Policy().Credits.FaultRefund,
 	}
 }
@@ -133,7 +133,7 @@ func (a *audit) learn(c command.Command, r command.Result) {
 		}
 	case *command.MeterJobs:
 		for _, x := range c.Samples {
-			of := book.Attempt{Job: uint64(x.Job), Number: uint64(x.Attempt)}
+			of := journalcheck.Attempt{Job: uint64(x.Job), Number: uint64(x.Attempt)}
 			if a.heard[of] == nil {
 				a.heard[of] = map[uint64]int64{}
 			}
@@ -146,7 +146,7 @@ func (a *audit) learn(c command.Command, r command.Result) {
 		}
 		switch c.Action {
 		case command.RefundJob:
-			a.byHand[book.Attempt{Job: uint64(done.Lien.Job), Number: uint64(done.Lien.Attempt)}] += int64(done.Returned)
+			a.byHand[journalcheck.Attempt{Job: uint64(done.Lien.Job), Number: uint64(done.Lien.Attempt)}] += int64(done.Returned)
 		case command.SetBudget:
 			name := c.Account
 			if c.User != "" {
@@ -164,7 +164,7 @@ func (a *audit) journal(entries []accounting.Entry) error {
 	for i := range entries {
 		a.row = entries[i].AppendRow(a.row[:0])
 		before := int64(0)
-		of := book.Attempt{Job: uint64(entries[i].Lien.Job), Number: uint64(entries[i].Lien.Attempt)}
+		of := journalcheck.Attempt{Job: uint64(entries[i].Lien.Job), Number: uint64(entries[i].Lien.Attempt)}
 		if bill := a.book.Bills[of]; bill != nil {
 			before = bill.GivenBack
 		}
@@ -187,7 +187,7 @@ func (a *audit) journal(entries []accounting.Entry) error {
 // gets in the place of credits that expired under it, or are void, is no more than it had;
 // and what a late proof adds to a bill is owed, whatever the budget: it is charged at once,
 // since who is over holds nothing (I6).
-func (a *audit) within(e *book.Entry) error {
+func (a *audit) within(e *journalcheck.Entry) error {
 	if of, amount, is := e.LostUnder(); is {
 		a.lost[of] += amount
 		return nil
@@ -244,7 +244,7 @@ func (a *audit) job(c command.Command, old, j *cluster.Job) error {
 // interval × price of what nodes vouch for, less what a fault destroyed of it. Where the log
 // heard late of its end it is what they told, or what was heard before.
 func (a *audit) bill(h *history, old, j *cluster.Job, said said) error {
-	of := book.Attempt{Job: uint64(j.ID), Number: uint64(old.Attempt)}
+	of := journalcheck.Attempt{Job: uint64(j.ID), Number: uint64(old.Attempt)}
 	b := a.book.Bills[of]
 	h.charged += b.Charged()
 	if b == nil || old.Spec.Request.TotalGPUs() == 0 {
@@ -385,7 +385,7 @@ func (a *audit) end(f *state.Finished) error {
 
 // finalBill looks at a provisional bill that cannot change any more. Of what was added to it
 // as much of the end is given back as the fault destroyed and was not given back before.
-func (a *audit) finalBill(of book.Attempt, p provisional, fault func(string, ...any)) {
+func (a *audit) finalBill(of journalcheck.Attempt, p provisional, fault func(string, ...any)) {
 	b := a.book.Bills[of]
 	is := b.Millis()
 	more := max(0, min(is-p.is, p.spared-p.is))
@@ -409,7 +409,7 @@ func (a *audit) balances(l *accounting.Ledger) error {
 	n, held := 0, int64(0)
 	for b := range l.Buckets() {
 		n++
-		says := book.Purse{Amount: int64(b.Amount), Available: int64(b.Avail), Held: int64(b.Held), Spent: int64(b.Spent), Expired: int64(b.Expired), Void: int64(b.Void)}
+		says := journalcheck.Purse{Amount: int64(b.Amount), Available: int64(b.Avail), Held: int64(b.Held), Spent: int64(b.Spent), Expired: int64(b.Expired), Void: int64(b.Void)}
 		is := a.book.Purses[uint64(b.ID)]
 		switch {
 		case is == nil || *is != says:
@@ -432,7 +432,7 @@ func (a *audit) balances(l *accounting.Ledger) error {
 func (a *audit) accounts(l *accounting.Ledger, held int64, fault func(string, ...any)) {
 	sums, top := a.book.RollUp(a.parents), int64(0)
 	for id, n := range l.Nodes() {
-		is, says := sums[string(id)], book.Share{Held: int64(n.Held), Spent: int64(n.Spent), Debt: int64(n.Debt)}
+		is, says := sums[string(id)], journalcheck.Share{Held: int64(n.Held), Spent: int64(n.Spent), Debt: int64(n.Debt)}
 		if is != says {
 			fault("I4: %s says %+v, the journal %+v", id, says, is)
 		}
@@ -452,7 +452,7 @@ func (a *audit) accounts(l *accounting.Ledger, held int64, fault func(string, ..
 func (a *audit) attempts(l *accounting.Ledger, held int64, fault func(string, ...any)) {
 	there := map[accounting.LienID]accounting.LienState{}
 	for n := range l.Liens() {
-		of := book.Attempt{Job: uint64(n.ID.Job), Number: uint64(n.ID.Attempt)}
+		of := journalcheck.Attempt{Job: uint64(n.ID.Job), Number: uint64(n.ID.Attempt)}
 		was, known := a.liens[n.ID]
 		if known && was != n.State && was != accounting.Open && (was != accounting.Provisional || n.State != accounting.Settled) {
 			fault("I7: attempt %s was %s and is %s", n.ID, was, n.State)
@@ -460,7 +460,7 @@ func (a *audit) attempts(l *accounting.Ledger, held int64, fault func(string, ..
 		there[n.ID] = n.State
 		b := a.book.Bills[of]
 		if b == nil {
-			b = &book.Bill{}
+			b = &journalcheck.Bill{}
 		}
 		if int64(n.Holds()) != b.Holds() || int64(n.Paid()) != b.Charged() || n.State != accounting.Open && b.Holds() != 0 {
 			fault("I6: attempt %s is %s, holds %d and paid %d; in the journal %d and %d", n.ID, n.State, n.Holds(), n.Paid(), b.Holds(), b.Charged())

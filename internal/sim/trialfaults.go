@@ -11,10 +11,10 @@ import (
 )
 
 // count counts a fault.
-func (x *ordeal) count(kind string) { x.told.Faults[kind]++ }
+func (x *faultSim) count(kind string) { x.told.Faults[kind]++ }
 
 // forecast puts the first of each kind of fault on the agenda; each brings the next.
-func (x *ordeal) forecast() {
+func (x *faultSim) forecast() {
 	gpus := 0
 	for _, h := range x.hosts {
 		gpus += len(h.node.GPUs)
@@ -35,7 +35,7 @@ func (x *ordeal) forecast() {
 }
 
 // again does something over and over, as long as there are jobs.
-func (x *ordeal) again(k faults.Kind, mean time.Duration, n int, do func() error) {
+func (x *faultSim) again(k faults.Kind, mean time.Duration, n int, do func() error) {
 	wait, ok := faults.Next(x.dice.Of(k), mean, n)
 	if !ok {
 		return
@@ -47,12 +47,12 @@ func (x *ordeal) again(k faults.Kind, mean time.Duration, n int, do func() error
 }
 
 // any is one of the machines.
-func (x *ordeal) any(k faults.Kind) *host {
+func (x *faultSim) any(k faults.Kind) *host {
 	return x.hosts[x.names[x.dice.Of(k).IntN(len(x.names))]]
 }
 
 // lose loses a machine: cut off, with its tasks running on, or gone with them.
-func (x *ordeal) lose() error {
+func (x *faultSim) lose() error {
 	dice := x.dice.Of(faults.Nodes)
 	h, cut, away := x.any(faults.Nodes), faults.Yes(dice, x.Faults.Late), faults.Within(dice, x.Faults.Repair)
 	if !h.heard {
@@ -80,7 +80,7 @@ func (x *ordeal) lose() error {
 }
 
 // fade has the leader note that it has not heard a machine for so long.
-func (x *ordeal) fade(h *host, loss int, wait time.Duration, to cluster.Liveness) {
+func (x *faultSim) fade(h *host, loss int, wait time.Duration, to cluster.Liveness) {
 	x.in(wait, func() error {
 		if h.heard || h.losts != loss {
 			return nil
@@ -90,7 +90,7 @@ func (x *ordeal) fade(h *host, loss int, wait time.Duration, to cluster.Liveness
 }
 
 // breakGPU has a GPU fail, and be repaired later.
-func (x *ordeal) breakGPU() error {
+func (x *faultSim) breakGPU() error {
 	dice := x.dice.Of(faults.GPUs)
 	h := x.any(faults.GPUs)
 	away := faults.Within(dice, x.Faults.Repair)
@@ -98,14 +98,14 @@ func (x *ordeal) breakGPU() error {
 		return nil
 	}
 	g := int32(dice.IntN(len(h.node.GPUs)))
-	if h.node.GPUs[g].Bad != "" || !h.runs {
+	if h.node.GPUs[g].Fault != "" || !h.runs {
 		return nil
 	}
 	x.count("gpus_failed")
 	x.markGPU(h, g, "XID 79: the GPU has fallen off the bus")
 	for _, id := range h.order() {
 		if t := h.tasks[id]; slices.Contains(t.gpus, g) {
-			x.finish(h, id, t, ended{cause: cluster.GPUFault, message: h.node.GPUs[g].Bad})
+			x.finish(h, id, t, ended{cause: cluster.GPUFault, message: h.node.GPUs[g].Fault})
 		}
 	}
 	x.in(away, func() error {
@@ -115,13 +115,13 @@ func (x *ordeal) breakGPU() error {
 	return x.report(h)
 }
 
-func (x *ordeal) markGPU(h *host, g int32, bad string) {
+func (x *faultSim) markGPU(h *host, g int32, bad string) {
 	h.node.GPUs = slices.Clone(h.node.GPUs)
-	h.node.GPUs[g].Bad = bad
+	h.node.GPUs[g].Fault = bad
 }
 
 // restart has a daemon go on from its records: it dials in and reports everything again.
-func (x *ordeal) restart() error {
+func (x *faultSim) restart() error {
 	h := x.any(faults.Restarts)
 	if !h.heard {
 		return nil
@@ -134,7 +134,7 @@ func (x *ordeal) restart() error {
 const mostSkew = 5 * time.Second
 
 // stepClock sets the leader's clock off, within what a leader may be off.
-func (x *ordeal) stepClock() error {
+func (x *faultSim) stepClock() error {
 	x.count("clock_steps")
 	x.skew = time.Duration(x.dice.Of(faults.Clocks).Int64N(int64(2*mostSkew))) - mostSkew
 	return nil
@@ -144,7 +144,7 @@ func (x *ordeal) stepClock() error {
 const meterSpacing = 10 * time.Minute
 
 // meter says how long jobs have run, as the nodes count that are heard.
-func (x *ordeal) meter() error {
+func (x *faultSim) meter() error {
 	x.leader.round++
 	c := &command.MeterJobs{}
 	for j := range x.state.View().Jobs(0) {

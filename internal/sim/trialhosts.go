@@ -59,7 +59,7 @@ const (
 )
 
 // sync has a machine do what is wanted of it, and say how it is.
-func (x *ordeal) sync(h *host) error {
+func (x *faultSim) sync(h *host) error {
 	if !h.heard {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (x *ordeal) sync(h *host) error {
 }
 
 // launch begins a task, unless that shows that something was given twice.
-func (x *ordeal) launch(h *host, id attemptID, j *cluster.Job, rank int) error {
+func (x *faultSim) launch(h *host, id attemptID, j *cluster.Job, rank int) error {
 	a := &j.Alloc.Nodes[rank]
 	t := &onHost{rank: rank, gpus: a.GPUs, cpus: a.CPUs, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskStarted, Started: x.now}}
 	on := attemptOn{id, h.node.Name}
@@ -117,8 +117,8 @@ func (x *ordeal) launch(h *host, id attemptID, j *cluster.Job, rank int) error {
 	}
 	h.tasks[id] = t
 	for _, g := range t.gpus {
-		if h.node.GPUs[g].Bad != "" {
-			x.finish(h, id, t, ended{cause: cluster.GPUFault, message: h.node.GPUs[g].Bad})
+		if h.node.GPUs[g].Fault != "" {
+			x.finish(h, id, t, ended{cause: cluster.GPUFault, message: h.node.GPUs[g].Fault})
 			return nil
 		}
 	}
@@ -135,7 +135,7 @@ type ended struct {
 }
 
 // finish ends a task that runs; soon nothing is left of it.
-func (x *ordeal) finish(h *host, id attemptID, t *onHost, e ended) {
+func (x *faultSim) finish(h *host, id attemptID, t *onHost, e ended) {
 	if t.task.Phase >= cluster.TaskEnded || h.tasks[id] != t {
 		return
 	}
@@ -150,7 +150,7 @@ func (x *ordeal) finish(h *host, id attemptID, t *onHost, e ended) {
 }
 
 // stop ends a task that is not wanted any more.
-func (x *ordeal) stop(h *host, id attemptID, t *onHost) {
+func (x *faultSim) stop(h *host, id attemptID, t *onHost) {
 	if t.stopping || t.task.Phase >= cluster.TaskEnded {
 		return
 	}
@@ -162,7 +162,7 @@ func (x *ordeal) stop(h *host, id attemptID, t *onHost) {
 }
 
 // report has a machine say what is on it, if anybody hears it.
-func (x *ordeal) report(h *host) error {
+func (x *faultSim) report(h *host) error {
 	if !h.heard {
 		return nil
 	}
@@ -188,7 +188,7 @@ func (x *ordeal) report(h *host) error {
 }
 
 // echo delivers an old report again; the next one comes soon, as always.
-func (x *ordeal) echo(h *host, r *command.ReportTasks) error {
+func (x *faultSim) echo(h *host, r *command.ReportTasks) error {
 	if !h.heard {
 		return nil
 	}
@@ -203,7 +203,7 @@ func (x *ordeal) echo(h *host, r *command.ReportTasks) error {
 }
 
 // deliver hands a report to the controllers. What they have is forgotten by the node.
-func (x *ordeal) deliver(h *host, r *command.ReportTasks) error {
+func (x *faultSim) deliver(h *host, r *command.ReportTasks) error {
 	if !x.state.Peek().NothingNew(r) {
 		answer, err := x.apply(r)
 		if err != nil {
@@ -226,7 +226,7 @@ func (x *ordeal) deliver(h *host, r *command.ReportTasks) error {
 }
 
 // join registers a machine: its daemon dials in, hears what is wanted, and reports.
-func (x *ordeal) join(h *host) error {
+func (x *faultSim) join(h *host) error {
 	if !h.heard {
 		return nil
 	}
@@ -234,7 +234,7 @@ func (x *ordeal) join(h *host) error {
 	n.GPUs = slices.Clone(n.GPUs)
 	for _, t := range h.tasks { // all that it has, wanted or not, as nobody may know of them
 		if t.task.Phase < cluster.TaskClean {
-			n.Leftovers++
+			n.Orphans++
 		}
 	}
 	r, err := x.apply(&command.RegisterNode{Node: n})

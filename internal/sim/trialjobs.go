@@ -21,7 +21,7 @@ type specKey struct {
 
 // specOf is a job's request as it is submitted here: it may run again, names an account
 // where jobs cost something, and some are in the QOS that preempts.
-func (x *ordeal) specOf(i int) *cluster.JobSpec {
+func (x *faultSim) specOf(i int) *cluster.JobSpec {
 	k := specKey{of: x.jobs[i].Spec}
 	if faults.Yes(x.dice.For(faults.Users, uint64(i), 1), x.Faults.Preempt) {
 		k.qos = x.preemptor()
@@ -43,7 +43,7 @@ func (x *ordeal) specOf(i int) *cluster.JobSpec {
 const noAccount = "default"
 
 // preemptor is a QOS that may preempt the default one.
-func (x *ordeal) preemptor() string {
+func (x *faultSim) preemptor() string {
 	p := x.state.Peek().Policy()
 	for i := range p.QOS {
 		if p.MayPreempt(p.QOS[i].Name, p.DefaultQOS) {
@@ -54,7 +54,7 @@ func (x *ordeal) preemptor() string {
 }
 
 // submit hands in the next job.
-func (x *ordeal) submit(i int) error {
+func (x *faultSim) submit(i int) error {
 	spec := x.specOf(i)
 	res := &x.results[i]
 	c := &command.SubmitJobs{Actor: actor(spec), Jobs: []command.Submission{{Spec: *spec}}}
@@ -83,7 +83,7 @@ func actor(spec *cluster.JobSpec) command.Actor {
 }
 
 // meddle is what users do to their jobs.
-func (x *ordeal) meddle(id cluster.JobID, spec *cluster.JobSpec, r *rand.Rand) error {
+func (x *faultSim) meddle(id cluster.JobID, spec *cluster.JobSpec, r *rand.Rand) error {
 	refs := []cluster.JobRef{{ID: id, Index: cluster.NoIndex}}
 	update := func(c *command.UpdateJobs) error {
 		x.count("job_changes")
@@ -126,7 +126,7 @@ type asked struct {
 }
 
 // ask makes a request as a client does, with an id of its own; some come twice.
-func (x *ordeal) ask(c command.Command, id *command.RequestID) (command.Result, error) {
+func (x *faultSim) ask(c command.Command, id *command.RequestID) (command.Result, error) {
 	if err := x.must(&command.Tick{}); err != nil { // what is due by itself is none of its doing
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (x *ordeal) ask(c command.Command, id *command.RequestID) (command.Result, 
 
 // repeat delivers a request again: it is answered as the first time, and never with
 // something else in it. One that was refused may have become possible.
-func (x *ordeal) repeat(a *asked) error {
+func (x *faultSim) repeat(a *asked) error {
 	if !a.kept {
 		return nil
 	}
@@ -198,7 +198,7 @@ func plainAnswer(r command.Result) []byte {
 }
 
 // see notes what became of a job, and tells its nodes.
-func (x *ordeal) see(c command.Command, old, j *cluster.Job) {
+func (x *faultSim) see(c command.Command, old, j *cluster.Job) {
 	at, known := x.of[j.ID]
 	if !known {
 		return
@@ -235,7 +235,7 @@ func planned(c command.Command) bool {
 }
 
 // over notes how an attempt ended.
-func (x *ordeal) over(res *Result, old, j *cluster.Job) {
+func (x *faultSim) over(res *Result, old, j *cluster.Job) {
 	outcome, since, until := j.State, j.Started, j.Ended
 	if n := len(j.Attempts); j.State == cluster.Pending && n > 0 {
 		last := j.Attempts[n-1]
@@ -262,7 +262,7 @@ func (x *ordeal) over(res *Result, old, j *cluster.Job) {
 
 // live is what a task does from its start on: most do what the log says, some end badly.
 // It depends on the job and the attempt alone.
-func (x *ordeal) live(h *host, id attemptID, t *onHost, j *cluster.Job) {
+func (x *faultSim) live(h *host, id attemptID, t *onHost, j *cluster.Job) {
 	at, known := x.of[id.job]
 	if !known {
 		return

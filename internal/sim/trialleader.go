@@ -61,7 +61,7 @@ func (l *leader) counted(id attemptID, started, now cluster.Instant) time.Durati
 // elect makes another controller the leader: one that has the last snapshot and the log
 // since. Its state must be the same to the byte. The client of the last request heard no
 // answer, and asks again; and the last plan of the old leader comes again.
-func (x *ordeal) elect() error {
+func (x *faultSim) elect() error {
 	x.told.Checks.Rebuilt++
 	var now, then bytes.Buffer
 	view := x.state.View()
@@ -112,7 +112,7 @@ func (x *ordeal) elect() error {
 }
 
 // latest is the last command of the log.
-func (x *ordeal) latest() command.Command {
+func (x *faultSim) latest() command.Command {
 	if n := len(x.leader.log); n > 0 {
 		if c, err := command.Decode(x.leader.log[n-1].c); err == nil {
 			return c

@@ -35,13 +35,13 @@ type Trials struct {
 	Grant  accounting.Credits
 }
 
-// ordeal is a workload under way on a cluster in which things go wrong. The machines and
+// faultSim is a workload under way on a cluster in which things go wrong. The machines and
 // what runs on them are as real as the simulation gets; the state knows of them only what
 // messages say, which are late, lost, or come twice.
-type ordeal struct {
+type faultSim struct {
 	*replay
 	*Trials
-	dice      *faults.Dice
+	dice      *faults.Streams
 	hosts     map[string]*host
 	names     []string // of hosts, in order
 	agenda    agenda
@@ -51,7 +51,7 @@ type ordeal struct {
 	accounts  []string
 	leader    leader
 	audit     *audit
-	told      Trouble
+	told      FaultSummary
 	keys      uint64 // of requests
 	repeating bool   // the present command comes a second time
 	last      *asked // the last one
@@ -59,8 +59,8 @@ type ordeal struct {
 	rates     []string // GPU types that have a price
 }
 
-// endure is Replay with trials.
-func endure(f *Fleet, policy *cluster.Policy, jobs []Job, o Options) (*Outcome, error) {
+// runWithFaults is Replay with trials.
+func runWithFaults(f *Machine, policy *cluster.Policy, jobs []Job, o Options) (*Outcome, error) {
 	x, err := newOrdeal(f, policy, jobs, o)
 	if err == nil {
 		err = x.run()
@@ -74,7 +74,7 @@ func endure(f *Fleet, policy *cluster.Policy, jobs []Job, o Options) (*Outcome, 
 }
 
 // newOrdeal is a workload before it begins.
-func newOrdeal(f *Fleet, policy *cluster.Policy, jobs []Job, o Options) (*ordeal, error) {
+func newOrdeal(f *Machine, policy *cluster.Policy, jobs []Job, o Options) (*faultSim, error) {
 	p := *policy
 	p.Credits.On = len(o.Trials.Prices) > 0
 	if err := preempting(&p, o.Trials.Faults.Preempt); err != nil {
@@ -85,9 +85,9 @@ func newOrdeal(f *Fleet, policy *cluster.Policy, jobs []Job, o Options) (*ordeal
 		return nil, err
 	}
 	r := newReplay(v, jobs, o)
-	x := &ordeal{
+	x := &faultSim{
 		replay: r, Trials: o.Trials, dice: faults.NewDice(o.Trials.Seed), hosts: map[string]*host{},
-		begun: map[attemptOn]bool{}, specs: map[specKey]*cluster.JobSpec{}, told: Trouble{Seed: o.Trials.Seed, Mix: o.Trials.Faults.String(), Faults: map[string]int{}},
+		begun: map[attemptOn]bool{}, specs: map[specKey]*cluster.JobSpec{}, told: FaultSummary{Seed: o.Trials.Seed, Mix: o.Trials.Faults.String(), Faults: map[string]int{}},
 	}
 	for i := range f.Nodes {
 		n := f.Nodes[i]
@@ -119,7 +119,7 @@ func preempting(p *cluster.Policy, part float64) error {
 }
 
 // prepare makes accounts, prices and grants, and says when the first faults happen.
-func (x *ordeal) prepare(f *Fleet) error {
+func (x *faultSim) prepare(f *Machine) error {
 	x.leader.term = 1
 	if err := x.leader.save(x.state); err != nil {
 		return err
@@ -133,15 +133,15 @@ func (x *ordeal) prepare(f *Fleet) error {
 	return nil
 }
 
-// happening is something that will happen.
-type happening struct {
+// event is something that will happen.
+type event struct {
 	at   cluster.Instant
 	turn uint64
 	do   func() error
 }
 
 // agenda is a heap of happenings, by instant and then in the order they were thought of.
-type agenda []happening
+type agenda []event
 
 // Len counts.
 func (a agenda) Len() int { return len(a) }
@@ -155,20 +155,20 @@ func (a agenda) Less(i, j int) bool {
 func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
 
 // Push adds at the end.
-func (a *agenda) Push(h any) { *a = append(*a, h.(happening)) }
+func (a *agenda) Push(h any) { *a = append(*a, h.(event)) }
 
 // Pop removes the last.
 func (a *agenda) Pop() any {
 	last := len(*a) - 1
 	h := (*a)[last]
-	(*a)[last], *a = happening{}, (*a)[:last]
+	(*a)[last], *a = event{}, (*a)[:last]
 	return h
 }
 
 // in puts something on the agenda.
-func (x *ordeal) in(d time.Duration, do func() error) {
+func (x *faultSim) in(d time.Duration, do func() error) {
 	x.turn++
-	heap.Push(&x.agenda, happening{x.now.Add(d), x.turn, do})
+	heap.Push(&x.agenda, event{x.now.Add(d), x.turn, do})
 }
 
 // patience is how long nothing starts, ends or is submitted before those that still wait
@@ -177,7 +177,7 @@ const patience = 14 * 24 * time.Hour
 
 // run goes from instant to instant at which something happens, until all jobs are over and
 // no bill can change any more.
-func (x *ordeal) run() error {
+func (x *faultSim) run() error {
 	x.quiet = x.now
 	for {
 		at := x.soonest()
@@ -206,7 +206,7 @@ func (x *ordeal) run() error {
 }
 
 // soonest is the next instant at which something happens; never when all is over.
-func (x *ordeal) soonest() cluster.Instant {
+func (x *faultSim) soonest() cluster.Instant {
 	at := cluster.Never
 	if x.next < len(x.jobs) {
 		at = max(x.jobs[x.next].Submit, x.now)
@@ -228,15 +228,15 @@ func (x *ordeal) soonest() cluster.Instant {
 }
 
 // settled reports whether no bill waits for nodes that may come back.
-func (x *ordeal) settled() bool {
+func (x *faultSim) settled() bool {
 	_, _, waits := x.state.Peek().Credits().OldestProvisional()
 	return !waits
 }
 
 // happen is all that happens at an instant.
-func (x *ordeal) happen() error {
+func (x *faultSim) happen() error {
 	for len(x.agenda) > 0 && x.agenda[0].at <= x.now {
-		if err := heap.Pop(&x.agenda).(happening).do(); err != nil {
+		if err := heap.Pop(&x.agenda).(event).do(); err != nil {
 			return err
 		}
 	}
@@ -254,7 +254,7 @@ func (x *ordeal) happen() error {
 }
 
 // passes makes passes until the scheduler has seen everything; none while nobody waits.
-func (x *ordeal) passes() error {
+func (x *faultSim) passes() error {
 	for range morePasses {
 		if x.state.Peek().Counts().ByState[cluster.Pending] == 0 {
 			x.wake = cluster.Never
@@ -278,7 +278,7 @@ func (x *ordeal) passes() error {
 }
 
 // kept compares a plan with what was promised before: no promise is broken without a cause.
-func (x *ordeal) kept(p *cluster.Plan, done *command.Committed) error {
+func (x *faultSim) kept(p *cluster.Plan, done *command.Committed) error {
 	stale := map[cluster.JobID]bool{}
 	for _, s := range done.Stale {
 		stale[s.Job] = true
@@ -310,12 +310,12 @@ func (x *ordeal) kept(p *cluster.Plan, done *command.Committed) error {
 }
 
 // before keeps each command as the log would.
-func (x *ordeal) before(index uint64, at cluster.Instant, c command.Command) {
+func (x *faultSim) before(index uint64, at cluster.Instant, c command.Command) {
 	x.leader.log = append(x.leader.log, logged{index, at, command.Encode(c)})
 }
 
 // after audits a command, and lets the nodes hear of it.
-func (x *ordeal) after(c command.Command, r command.Result, e *state.Effects) error {
+func (x *faultSim) after(c command.Command, r command.Result, e *state.Effects) error {
 	if err := x.audit.after(c, r, e); err != nil {
 		return err
 	}

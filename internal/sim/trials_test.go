@@ -20,7 +20,7 @@ import (
 const badWeek = "node-mtbf=2d,repair=1h,late-report=0.5,gpu-mtbf=10d,daemon-restart=12h,leader-change=6h,clock-step=2h,admin=20m,fail=0.15,cancel=0.2,preempt=0.1,lost-report=0.05,duplicate=0.1"
 
 // small is a history of some dozens of jobs of three accounts on a few nodes.
-func small(t testing.TB, seed uint64, mix faults.Mix, priced bool) (*Fleet, *ordeal) {
+func small(t testing.TB, seed uint64, mix faults.Mix, priced bool) (*Machine, *faultSim) {
 	t.Helper()
 	fleet, err := Uniform(4, 4)
 	if err != nil {
@@ -109,7 +109,7 @@ func TestTrialsOverBudget(t *testing.T) {
 // without faults the jobs do what the log says.
 func TestTrialsAgain(t *testing.T) {
 	var texts []string
-	var told []Trouble
+	var told []FaultSummary
 	for _, seed := range []uint64{3, 3, 4} {
 		_, x := small(t, seed, mixOf(t, badWeek), true)
 		if err := x.run(); err != nil {
@@ -223,7 +223,7 @@ func TestFinalBills(t *testing.T) {
 }
 
 // running is a job that runs, and its machine.
-func running(x *ordeal) (*cluster.Job, *host) {
+func running(x *faultSim) (*cluster.Job, *host) {
 	for j := range x.state.View().Jobs(0) {
 		if h := x.hosts[firstNode(j)]; j.State == cluster.Running && h != nil && h.heard && len(h.tasks) > 0 {
 			return j, h
@@ -241,38 +241,38 @@ func firstNode(j *cluster.Job) string {
 
 // sabotage is what is done, by what is said of it. Each is tried until it says that it is
 // done.
-var sabotage = map[string]func(x *ordeal) bool{
-	"I13: at index": func(x *ordeal) bool { // a command that is not in the log
+var sabotage = map[string]func(x *faultSim) bool{
+	"I13: at index": func(x *faultSim) bool { // a command that is not in the log
 		x.state.Apply(x.index, x.now, &command.UpdateNodes{Actor: root(), Names: x.names[:1], Action: command.DrainNodes, Reason: "behind its back"})
 		x.state.Effects()
 		return true
 	},
-	"the journal <nil>": func(x *ordeal) bool { // an entry of the journal is lost
+	"the journal <nil>": func(x *faultSim) bool { // an entry of the journal is lost
 		x.state.Apply(x.index, x.now, &command.ChangeCredits{Actor: root(), Action: command.GrantCredits, Account: "ml", Class: accounting.Purchase, Amount: accounting.One})
 		x.state.Effects()
 		return true
 	},
-	"I2: bucket 1 says": func(x *ordeal) bool { x.audit.book.Purses[1].Available--; return true },
-	"I4: ml is below":   func(x *ordeal) bool { x.audit.parents["ml"] = "elsewhere"; return true },
-	"I5: ": func(x *ordeal) bool {
+	"I2: bucket 1 says": func(x *faultSim) bool { x.audit.book.Purses[1].Available--; return true },
+	"I4: ml is below":   func(x *faultSim) bool { x.audit.parents["ml"] = "elsewhere"; return true },
+	"I5: ": func(x *faultSim) bool {
 		x.audit.budgets[site] = accounting.Budget{Limit: 1, Hard: true}
 		return true
 	},
-	"I6: attempt": func(x *ordeal) bool {
+	"I6: attempt": func(x *faultSim) bool {
 		for _, b := range x.audit.book.Bills {
 			b.Captured++
 			return true
 		}
 		return false
 	},
-	"I7: attempt": func(x *ordeal) bool {
+	"I7: attempt": func(x *faultSim) bool {
 		for n := range x.state.View().Credits().Open() {
 			x.audit.liens[n.ID] = accounting.Settled
 			return true
 		}
 		return false
 	},
-	"I11: ": func(x *ordeal) bool {
+	"I11: ": func(x *faultSim) bool {
 		if x.last == nil || !x.last.kept {
 			return false
 		}
@@ -281,14 +281,14 @@ var sabotage = map[string]func(x *ordeal) bool{
 		x.in(0, func() error { return x.repeat(last) })
 		return true
 	},
-	"I14: job": func(x *ordeal) bool {
+	"I14: job": func(x *faultSim) bool {
 		j, _ := running(x)
 		if j != nil {
 			x.audit.jobs[j.ID].charged++
 		}
 		return j != nil
 	},
-	"is given to job": func(x *ordeal) bool { // tasks have more than they were given
+	"is given to job": func(x *faultSim) bool { // tasks have more than they were given
 		for _, h := range x.hosts {
 			for _, t := range h.tasks {
 				t.gpus = []int32{0, 1, 2, 3}
@@ -296,7 +296,7 @@ var sabotage = map[string]func(x *ordeal) bool{
 		}
 		return x.done > 50 // again and again
 	},
-	"a second time": func(x *ordeal) bool {
+	"a second time": func(x *faultSim) bool {
 		for id := range x.of {
 			for _, name := range x.names {
 				for a := range cluster.Attempt(20) {
@@ -306,7 +306,7 @@ var sabotage = map[string]func(x *ordeal) bool{
 		}
 		return len(x.of) > 3
 	},
-	"runs as attempt": func(x *ordeal) bool {
+	"runs as attempt": func(x *faultSim) bool {
 		for id := range x.of {
 			x.audit.jobs[id].attempt += 7
 		}

@@ -4,8 +4,8 @@ import (
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
-// Trouble is what went wrong in a replay, what it cost, and what was checked meanwhile.
-type Trouble struct {
+// FaultSummary is what went wrong in a replay, what it cost, and what was checked meanwhile.
+type FaultSummary struct {
 	Seed      uint64         `json:"seed"`
 	Mix       string         `json:"mix"`
 	Faults    map[string]int `json:"faults"`
@@ -42,7 +42,7 @@ type Checks struct {
 }
 
 // total adds up the books at the end.
-func (x *ordeal) total() {
+func (x *faultSim) total() {
 	if len(x.Prices) == 0 {
 		return
 	}

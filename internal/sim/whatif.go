@@ -234,7 +234,7 @@ func named(like *cluster.Node, name string) cluster.Node {
 	}
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
-		g.UUID, g.Bad = fmt.Sprintf("GPU-%s-%d", name, i), ""
+		g.UUID, g.Fault = fmt.Sprintf("GPU-%s-%d", name, i), ""
 		if g.Domain != "" {
 			g.Domain = name + "/" + g.Domain
 		}

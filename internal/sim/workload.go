@@ -22,7 +22,7 @@ type Job struct {
 // one node, or of as few nodes as have enough, evenly; asGPUs makes them GPUs. GPUs
 // that one node has are of one node; more are of whole nodes where that goes without
 // remainder, else spread as the scheduler likes.
-func Workload(log *trace.Trace, f *Fleet, asGPUs bool) []Job {
+func Workload(log *trace.Trace, f *Machine, asGPUs bool) []Job {
 	gpus, cpus := f.largest()
 	users := map[string]cluster.Identity{}
 	specs := map[wish]*cluster.JobSpec{}

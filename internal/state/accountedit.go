@@ -17,16 +17,16 @@ type draft struct {
 	actor   command.Actor
 	touched map[string]none                 // accounts
 	members map[cluster.AssociationKey]none // users of accounts
-	gone    []bequest
-	moved   bool                // jobs count elsewhere now
-	left    []accounting.NodeID // payers who are gone
-	notes   []string            // what went with whom
+	gone    []usageTransfer
+	moved   bool                 // jobs count elsewhere now
+	left    []accounting.PayerID // payers who are gone
+	notes   []string             // what went with whom
 
-	bills map[accounting.NodeID]accounting.LienID // by payer, the last that may change; nil until asked for
+	bills map[accounting.PayerID]accounting.LienID // by payer, the last that may change; nil until asked for
 }
 
-// bequest is usage that passes from who is gone to whom they were part of.
-type bequest struct{ from, to cluster.AssociationKey }
+// usageTransfer is usage that passes from who is gone to whom they were part of.
+type usageTransfer struct{ from, to cluster.AssociationKey }
 
 // edit makes one edit, or says why not.
 func (d *draft) edit(e *command.AccountEdit) *command.Refusal {
@@ -73,7 +73,7 @@ func (d *draft) edit(e *command.AccountEdit) *command.Refusal {
 		return wrongAccount(err)
 	}
 	if !known || e.Description != nil && (a.Description != old.Description || !d.since(loadsForm)) { // a dump that is loaded says what it was
-		if refusal := d.showable("of account "+plain(a.Name), a.Name, a.Description); refusal != nil {
+		if refusal := d.showable("of account "+sanitize(a.Name), a.Name, a.Description); refusal != nil {
 			return refusal
 		}
 	}
@@ -128,11 +128,11 @@ func (d *draft) dropAccount(name string) *command.Refusal {
 		}
 		users = append(users, key)
 	}
-	if refusal := d.owns(accounting.NodeID(name)); refusal != nil {
+	if refusal := d.owns(accounting.PayerID(name)); refusal != nil {
 		return refusal
 	}
 	if d.credits != nil {
-		for id := range d.credits.NodesFrom(accounting.NodeID(name + "/")) { // users of former days too
+		for id := range d.credits.NodesFrom(accounting.PayerID(name + "/")) { // users of former days too
 			if !strings.HasPrefix(string(id), name+"/") {
 				break
 			}
@@ -145,7 +145,7 @@ func (d *draft) dropAccount(name string) *command.Refusal {
 	for _, key := range users {
 		d.dropUser(key)
 	}
-	d.gone = append(d.gone, bequest{cluster.AssociationKey{Account: name}, cluster.AssociationKey{Account: a.Parent}})
+	d.gone = append(d.gone, usageTransfer{cluster.AssociationKey{Account: name}, cluster.AssociationKey{Account: a.Parent}})
 	d.sharing.accounts.Delete(name)
 	if d.touched == nil {
 		d.touched = map[string]none{}
@@ -155,8 +155,8 @@ func (d *draft) dropAccount(name string) *command.Refusal {
 }
 
 // payer is who pays in the ledger for a user of an account.
-func payer(key cluster.AssociationKey) accounting.NodeID {
-	return accounting.NodeID(key.Account + "/" + key.User)
+func payer(key cluster.AssociationKey) accounting.PayerID {
+	return accounting.PayerID(key.Account + "/" + key.User)
 }
 
 // elsewhere reports whether the user is in the account by another association too.
@@ -183,7 +183,7 @@ func (d *draft) dropUser(key cluster.AssociationKey) {
 	if key.Partition != "" && d.sharing.associations.Has(key.Everywhere()) {
 		heir = key.Everywhere()
 	}
-	d.gone = append(d.gone, bequest{key, heir})
+	d.gone = append(d.gone, usageTransfer{key, heir})
 	if !a.Default {
 		return
 	}
@@ -305,7 +305,7 @@ func (d *draft) whole() *command.Refusal {
 		if !known {
 			continue
 		}
-		if refusal := d.hangs(a); refusal != nil {
+		if refusal := d.checkRooted(a); refusal != nil {
 			return refusal
 		}
 	}
@@ -350,8 +350,8 @@ func (d *draft) checkDefaultQOS() *command.Refusal {
 	return nil
 }
 
-// hangs checks that an account is connected with the root.
-func (d *draft) hangs(a *cluster.Account) *command.Refusal {
+// checkRooted checks that an account is connected with the root.
+func (d *draft) checkRooted(a *cluster.Account) *command.Refusal {
 	at := a
 	for range cluster.MaxAccountDepth {
 		if at.Parent == cluster.RootAccount || at.Parent == "" {

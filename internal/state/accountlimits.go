@@ -143,7 +143,7 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 	if !s.limited() {
 		return nil
 	}
-	s.sortRooms()
+	s.rebuildPartitionIndex()
 	models := s.models()
 	for _, b := range s.bounds(spec) {
 		asked, hint := int64(0), ""

@@ -11,7 +11,7 @@ import (
 
 // owns refuses to let go of who has credits or debts, or may come to have some by a bill
 // that changes: the next one of that name would have them.
-func (d *draft) owns(id accounting.NodeID) *command.Refusal {
+func (d *draft) owns(id accounting.PayerID) *command.Refusal {
 	if d.credits == nil {
 		return nil
 	}
@@ -19,7 +19,7 @@ func (d *draft) owns(id accounting.NodeID) *command.Refusal {
 	for b := range d.credits.BucketsOf(id) {
 		left += b.Avail
 	}
-	switch owes := d.credits.Node(id).Owes; {
+	switch owes := d.credits.Payer(id).Owes; {
 	case left > 0:
 		return hinting(refusef(command.Conflict, "%s has %s credits left", id, left), "gctl credit balance %s --buckets lists them, gctl credit void takes one back", id)
 	case owes > 0:
@@ -34,9 +34,9 @@ func (d *draft) owns(id accounting.NodeID) *command.Refusal {
 
 // openBill is the last provisional bill of a payer. O(provisional bills) for the first
 // payer of a draft.
-func (d *draft) openBill(id accounting.NodeID) (accounting.LienID, bool) {
+func (d *draft) openBill(id accounting.PayerID) (accounting.LienID, bool) {
 	if d.bills == nil {
-		d.bills = map[accounting.NodeID]accounting.LienID{}
+		d.bills = map[accounting.PayerID]accounting.LienID{}
 		for _, bill := range d.credits.Provisionals(cluster.Never) {
 			n, _ := d.credits.Lien(bill)
 			d.bills[n.Chain[0]] = bill
@@ -62,9 +62,9 @@ func (d *draft) partAccount(a *cluster.Account, users []cluster.AssociationKey) 
 	for _, l := range a.Limits {
 		with = append(with, l.String())
 	}
-	with = append(with, d.leave(accounting.NodeID(a.Name))...)
+	with = append(with, d.leave(accounting.PayerID(a.Name))...)
 	if d.credits != nil {
-		for id := range d.credits.NodesFrom(accounting.NodeID(a.Name + "/")) {
+		for id := range d.credits.NodesFrom(accounting.PayerID(a.Name + "/")) {
 			if !strings.HasPrefix(string(id), a.Name+"/") {
 				break
 			}
@@ -103,12 +103,12 @@ func (d *draft) part(who string, with []string) {
 
 // leave ends the budget of a payer who goes: the next of that name would have it. It says
 // what it was.
-func (d *draft) leave(id accounting.NodeID) []string {
+func (d *draft) leave(id accounting.PayerID) []string {
 	if d.credits == nil {
 		return nil
 	}
 	d.left = append(d.left, id)
-	b := d.credits.Node(id).Budget
+	b := d.credits.Payer(id).Budget
 	if b.Limit == 0 {
 		return nil
 	}
@@ -123,15 +123,15 @@ func (d *draft) leave(id accounting.NodeID) []string {
 }
 
 // endBudget takes the budget of a payer away.
-func (s *State) endBudget(id accounting.NodeID) {
-	var chain accounting.Chain
-	for at := id; at != ""; at = s.credits.Node(at).Parent {
+func (s *State) endBudget(id accounting.PayerID) {
+	var chain accounting.PayerPath
+	for at := id; at != ""; at = s.credits.Payer(at).Parent {
 		chain = append(chain, at)
 	}
-	if s.credits.Node(id).Budget == (accounting.Budget{}) {
+	if s.credits.Payer(id).Budget == (accounting.Budget{}) {
 		return
 	}
-	if _, err := s.credits.SetBudget(s.natural(), chain, accounting.Budget{}); err != nil {
+	if _, err := s.credits.SetBudget(s.logStamp(), chain, accounting.Budget{}); err != nil {
 		s.fault("account %s: end its budget: %w", id, err)
 	}
 	s.keepSoft(id)

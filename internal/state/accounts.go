@@ -198,7 +198,7 @@ func (s *State) adopt(d *draft) {
 		s.rechargeRunning()
 	}
 	for _, gone := range d.gone {
-		s.bequeath(gone.from, gone.to)
+		s.transferUsage(gone.from, gone.to)
 	}
 	s.moveCredits(d)
 	for _, id := range d.left {

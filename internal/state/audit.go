@@ -19,10 +19,10 @@ const maxAuditText = 4096
 // are facts and not decisions. Repeated requests did nothing and are not noted. before is
 // the policy that was in force when the command came.
 func (s *State) audit(c command.Command, r command.Result, before *cluster.Policy) {
-	if s.unwatched || s.again {
+	if s.unwatched || s.isRetry {
 		return
 	}
-	kind, actor, text := s.deed(c, r, before)
+	kind, actor, text := s.describe(c, r, before)
 	if kind == "" {
 		return
 	}
@@ -50,8 +50,8 @@ type audited struct {
 // Audited is the number and the hash of the newest entry of the audit journal.
 func (v *View) Audited() (uint64, command.AuditHash) { return v.audited.seq, v.audited.head }
 
-// deed names what a command did and who asked for it; kind "" for what is not noted.
-func (s *State) deed(c command.Command, r command.Result, before *cluster.Policy) (kind string, by command.Actor, text string) {
+// describe names what a command did and who asked for it; kind "" for what is not noted.
+func (s *State) describe(c command.Command, r command.Result, before *cluster.Policy) (kind string, by command.Actor, text string) {
 	switch c := c.(type) {
 	case *command.Init:
 		return "init", by, "cluster " + c.ClusterID
@@ -75,7 +75,7 @@ func (s *State) deed(c command.Command, r command.Result, before *cluster.Policy
 		if c.Force {
 			names += " by force"
 		}
-		return "nodes " + words[c.Action], c.Actor, strings.TrimSuffix(names+": "+plain(c.Reason), ": ")
+		return "nodes " + words[c.Action], c.Actor, strings.TrimSuffix(names+": "+sanitize(c.Reason), ": ")
 	case *command.CommitPlan:
 		return s.planDeed(c, r)
 	case *command.ApplyPolicy:
@@ -93,14 +93,14 @@ func (s *State) deed(c command.Command, r command.Result, before *cluster.Policy
 	case *command.CreateToken:
 		return "token", c.Actor, fmt.Sprintf("%s until %s", tokenWord(c.Kind), c.Expires.Time().Format("2006-01-02T15:04:05Z"))
 	case *command.UseToken:
-		return "join", by, plain(c.Name)
+		return "join", by, sanitize(c.Name)
 	case *command.RecordMember:
-		return "controller add", c.Actor, strings.TrimSpace(plain(c.ID) + " " + plain(c.Name))
+		return "controller add", c.Actor, strings.TrimSpace(sanitize(c.ID) + " " + sanitize(c.Name))
 	case *command.RetireMember:
 		m, _ := s.controllers.Get(c.ID)
-		return "controller remove", c.Actor, strings.TrimSpace(plain(c.ID) + " " + m.Name)
+		return "controller remove", c.Actor, strings.TrimSpace(sanitize(c.ID) + " " + m.Name)
 	case *command.RevokeCertificates:
-		return "revoke", c.Actor, plain(c.Role + "/" + c.Name + ": " + c.Reason)
+		return "revoke", c.Actor, sanitize(c.Role + "/" + c.Name + ": " + c.Reason)
 	case *command.RotateCA:
 		return "rotate", c.Actor, rotationDeed(c)
 	case *command.ChangeCredits:
@@ -189,7 +189,7 @@ func (s *State) planDeed(c *command.CommitPlan, r command.Result) (string, comma
 	}
 	for i := range c.Plan.Verdicts {
 		if v := &c.Plan.Verdicts[i]; v.Broken != "" {
-			words = append(words, fmt.Sprintf("promise of %s put off: %s", s.refOf(v.Job), plain(v.Broken)))
+			words = append(words, fmt.Sprintf("promise of %s put off: %s", s.refOf(v.Job), sanitize(v.Broken)))
 		}
 	}
 	for i := range c.Plan.Evictions {
@@ -213,7 +213,7 @@ func accountDeed(c *command.EditAccounts, r command.Result) string {
 			break
 		}
 		e := &c.Edits[i]
-		list = append(list, strings.TrimSuffix(words[e.Action]+" "+plain(e.Account)+"/"+plain(e.User), "/"))
+		list = append(list, strings.TrimSuffix(words[e.Action]+" "+sanitize(e.Account)+"/"+sanitize(e.User), "/"))
 		if !refused {
 			list[len(list)-1] += accountWords(e)
 		}
@@ -235,7 +235,7 @@ func creditDeed(c *command.ChangeCredits, r command.Result) (string, command.Act
 	}
 	for _, part := range []string{c.Account, c.User, c.GPUType, c.Period} {
 		if part != "" {
-			text += " " + plain(part)
+			text += " " + sanitize(part)
 		}
 	}
 	if c.Job != 0 {
@@ -266,16 +266,16 @@ func creditTerms(c *command.ChangeCredits) (text string) {
 		note(c.Expires != 0, "expires", date(c.Expires))
 		note(c.Priority != 0, "priority", c.Priority)
 		note(c.Cutoff, "cutoff", c.Cutoff)
-		note(c.Code != "", "code", plain(c.Code))
+		note(c.Code != "", "code", sanitize(c.Code))
 		note(c.Code != "", "redeems", c.Redeems)
-		note(len(c.Scope.GPUTypes) > 0, "gpu-types", plain(strings.Join(c.Scope.GPUTypes, ",")))
-		note(len(c.Scope.Partitions) > 0, "partitions", plain(strings.Join(c.Scope.Partitions, ",")))
-		note(len(c.Scope.QOS) > 0, "qos", plain(strings.Join(c.Scope.QOS, ",")))
+		note(len(c.Scope.GPUTypes) > 0, "gpu-types", sanitize(strings.Join(c.Scope.GPUTypes, ",")))
+		note(len(c.Scope.Partitions) > 0, "partitions", sanitize(strings.Join(c.Scope.Partitions, ",")))
+		note(len(c.Scope.QOS) > 0, "qos", sanitize(strings.Join(c.Scope.QOS, ",")))
 		note(c.Scope.Permille != 0, "share", fmt.Sprintf("%d/1000", c.Scope.Permille))
 		note(c.Scope.PerJob != 0, "per-job", c.Scope.PerJob)
 	}
-	note(c.Key != "", "key", plain(c.Key))
-	note(c.Note != "", "note", plain(c.Note))
+	note(c.Key != "", "key", sanitize(c.Key))
+	note(c.Note != "", "note", sanitize(c.Note))
 	return text
 }
 

@@ -26,7 +26,7 @@ func updateWords(c *command.UpdateJobs) string {
 	var words []string
 	set := func(name string, value *string) {
 		if value != nil {
-			words = append(words, fmt.Sprintf("%s %q", name, plain(*value)))
+			words = append(words, fmt.Sprintf("%s %q", name, sanitize(*value)))
 		}
 	}
 	number := func(name string, value *int32) {
@@ -167,16 +167,16 @@ func listWords[T any](what string, before, after []T, one func(*T) (string, clus
 	}
 	for i := range before {
 		if name, _ := one(&before[i]); find(after, name) == nil {
-			words = append(words, fmt.Sprintf("%s %q removed", what, plain(name)))
+			words = append(words, fmt.Sprintf("%s %q removed", what, sanitize(name)))
 		}
 	}
 	for i := range after {
 		name, alone := one(&after[i])
 		switch old := find(before, name); {
 		case old == nil:
-			words = append(words, fmt.Sprintf("%s %q added", what, plain(name)))
+			words = append(words, fmt.Sprintf("%s %q added", what, sanitize(name)))
 		case !bytes.Equal(old, policyBytes(alone)):
-			words = append(words, fmt.Sprintf("%s %q", what, plain(name)))
+			words = append(words, fmt.Sprintf("%s %q", what, sanitize(name)))
 		}
 	}
 	return words
@@ -187,12 +187,12 @@ func accountWords(e *command.AccountEdit) string {
 	var words []string
 	set := func(name string, value *string) {
 		if value != nil {
-			words = append(words, fmt.Sprintf("%s %q", name, plain(*value)))
+			words = append(words, fmt.Sprintf("%s %q", name, sanitize(*value)))
 		}
 	}
 	list := func(name string, value *[]string) {
 		if value != nil {
-			words = append(words, fmt.Sprintf("%s %q", name, plain(strings.Join(*value, ","))))
+			words = append(words, fmt.Sprintf("%s %q", name, sanitize(strings.Join(*value, ","))))
 		}
 	}
 	set("parent", e.Parent)
@@ -207,11 +207,11 @@ func accountWords(e *command.AccountEdit) string {
 	list("qos", e.QOS)
 	set("default qos", e.DefaultQOS)
 	for _, l := range e.Set {
-		words = append(words, plain(l.String()))
+		words = append(words, sanitize(l.String()))
 	}
 	for _, l := range e.Unset {
 		name := l.String()
-		words = append(words, "no "+plain(name[:strings.LastIndexByte(name, '=')]))
+		words = append(words, "no "+sanitize(name[:strings.LastIndexByte(name, '=')]))
 	}
 	if len(words) == 0 {
 		return ""

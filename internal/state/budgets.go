@@ -10,13 +10,13 @@ import (
 
 // newSoft is the names of accounts that have a soft budget, so that a pass need not ask
 // all accounts.
-func newSoft() cow.Map[accounting.NodeID, none] {
-	return cow.New[accounting.NodeID, none](cmp.Compare[accounting.NodeID])
+func newSoft() cow.Map[accounting.PayerID, none] {
+	return cow.New[accounting.PayerID, none](cmp.Compare[accounting.PayerID])
 }
 
 // keepSoft keeps the index in step with a budget that was set. O(log n).
-func (s *State) keepSoft(id accounting.NodeID) {
-	if b := s.credits.Node(id).Budget; b.Limit > 0 && !b.Hard {
+func (s *State) keepSoft(id accounting.PayerID) {
+	if b := s.credits.Payer(id).Budget; b.Limit > 0 && !b.Hard {
 		s.soft.Set(id, none{})
 	} else {
 		s.soft.Delete(id)
@@ -39,7 +39,7 @@ func (t *tables) overBudget() []string {
 	}
 	var over []string
 	for id := range t.soft.All() {
-		if n := t.credits.Node(id); n.Used(t.now) > n.Budget.Limit {
+		if n := t.credits.Payer(id); n.Used(t.now) > n.Budget.Limit {
 			over = append(over, string(id))
 		}
 	}
@@ -48,7 +48,7 @@ func (t *tables) overBudget() []string {
 
 // checkSoft compares the index with the ledger.
 func (x *checking) checkSoft() {
-	want, got := map[accounting.NodeID]none{}, map[accounting.NodeID]none{}
+	want, got := map[accounting.PayerID]none{}, map[accounting.PayerID]none{}
 	for id, n := range x.credits.Nodes() {
 		if n.Budget.Limit > 0 && !n.Budget.Hard {
 			want[id] = none{}

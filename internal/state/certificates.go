@@ -149,9 +149,9 @@ func (s *State) checkCertificate(c *command.Certificate) *command.Refusal {
 	badName := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(",[]/", r) }
 	switch {
 	case !certificateRole(c.Role):
-		return refusef(command.InvalidArgument, "%q is not node, controller or auth", plain(c.Role))
+		return refusef(command.InvalidArgument, "%q is not node, controller or auth", sanitize(c.Role))
 	case c.Name == "" || len(c.Name) > maxNodeName || strings.ContainsFunc(c.Name, badName):
-		return refusef(command.InvalidArgument, "%q is no name for a host", plain(c.Name))
+		return refusef(command.InvalidArgument, "%q is no name for a host", sanitize(c.Name))
 	case c.Issued <= 0 || c.Expires <= c.Issued || c.Expires.Sub(c.Issued) > command.CertificateLife || len(c.Token) > maxNodeName:
 		return refusef(command.InvalidArgument, "the certificate of %s %s is not well formed", c.Role, c.Name)
 	case c.Issued > s.now.Add(maxCertificateAhead):
@@ -191,7 +191,7 @@ func (s *State) revokeCertificates(c *command.RevokeCertificates) command.Result
 	}
 	switch {
 	case !certificateRole(c.Role) || c.Name == "" || len(c.Name) > maxNodeName:
-		return refusef(command.InvalidArgument, "%q is not node/NAME, controller/NAME or auth/NAME", plain(c.Role+"/"+c.Name))
+		return refusef(command.InvalidArgument, "%q is not node/NAME, controller/NAME or auth/NAME", sanitize(c.Role+"/"+c.Name))
 	case !allowed(c.Actor, command.RoleAdmin):
 		return refusef(command.Denied, "%s may not revoke certificates: requires role admin", c.Actor.Identity.User)
 	case strings.TrimSpace(c.Reason) == "":
@@ -213,7 +213,7 @@ func (s *State) revoke(role, name, by, reason string) bool {
 		h = *old
 	}
 	h.RevokedThrough = max(s.now, h.Newest())
-	h.RevokedAt, h.RevokedBy, h.Reason = s.now, by, plain(reason)
+	h.RevokedAt, h.RevokedBy, h.Reason = s.now, by, sanitize(reason)
 	s.putHolder(&h)
 	return true
 }

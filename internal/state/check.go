@@ -161,9 +161,9 @@ func (x *checking) allocation(j *cluster.Job) {
 		}
 		addUse(u, j, a, 1)
 	}
-	phase := least(j.Tasks)
+	phase := minPhase(j.Tasks)
 	_, ends := cluster.Ending(j.Outcome)
-	_, over := judge(j)
+	_, over := attemptResult(j)
 	switch {
 	case j.State == cluster.Completing && (phase == cluster.TaskClean || !ends && !j.Returns || j.Ended == 0):
 		x.fault("job %d is COMPLETING with outcome %s, all tasks at phase %d", j.ID, j.Outcome, phase)
@@ -177,7 +177,7 @@ func (x *checking) allocation(j *cluster.Job) {
 // nodes checks what is used on nodes, and that nothing is used beyond what there is.
 func (x *checking) nodes() {
 	for name, n := range x.State.nodes.All() {
-		if name != n.Name || n.Epoch == 0 || n.Leftovers < 0 {
+		if name != n.Name || n.Epoch == 0 || n.Orphans < 0 {
 			x.fault("node %q has the name %q, epoch %d", name, n.Name, n.Epoch)
 		}
 	}

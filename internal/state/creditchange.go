@@ -119,7 +119,7 @@ func (s *State) sayable(c *command.ChangeCredits) error {
 	words, harmful := []word{{"key", c.Key, maxCreditKey}, {"note", c.Note, maxCreditNote}}, unicode.IsControl
 	if s.covers() {
 		words = append(words, word{"code", c.Code, maxCreditNote}, word{"period", c.Period, maxCreditNote})
-		harmful = cluster.Unshowable
+		harmful = cluster.UnsafeToDisplay
 	}
 	for _, x := range words {
 		if len(x.text) > x.most || !utf8.ValidString(x.text) || strings.ContainsFunc(x.text, harmful) {
@@ -205,7 +205,7 @@ func (s *State) adjust(stamp accounting.Stamp, c *command.ChangeCredits) (accoun
 
 // knownChain is the chain of an account or of a user in it, which must be there once
 // there are accounts.
-func (s *State) knownChain(c *command.ChangeCredits) (accounting.Chain, error) {
+func (s *State) knownChain(c *command.ChangeCredits) (accounting.PayerPath, error) {
 	bad := func(what, name string) error {
 		return fmt.Errorf("%w: there is no %s %q", accounting.ErrInvalid, what, name)
 	}
@@ -256,14 +256,14 @@ func (s *State) meterJobs(c *command.MeterJobs) command.Result {
 		if before.Time().Truncate(time.Hour) != s.now.Time().Truncate(time.Hour) {
 			s.roll(n.ID)
 		}
-		s.stretch(n.ID)
+		s.extendLien(n.ID)
 	}
 	return &command.Done{Version: s.index}
 }
 
 // roll charges what an attempt's counters have come to.
 func (s *State) roll(id accounting.LienID) {
-	if _, err := s.credits.Roll(s.natural(), id); err != nil {
+	if _, err := s.credits.Roll(s.logStamp(), id); err != nil {
 		s.fault("lien %s: %w", id, err)
 	}
 }

@@ -55,22 +55,22 @@ func (t *tables) since(form uint8) bool { return t.credits != nil && t.credits.W
 // first.
 func (s *State) ledgerNow() cluster.Instant { return max(s.now, s.ledger().Now()) }
 
-// natural is the stamp of what the log itself does once: a job's lien is placed,
+// logStamp is the stamp of what the log itself does once: a job's lien is placed,
 // dispatched and settled by the entries that submit, start and end the job.
-func (s *State) natural() accounting.Stamp {
+func (s *State) logStamp() accounting.Stamp {
 	return accounting.Stamp{At: s.now, Key: "job", Natural: true}
 }
 
 // chainOf is who a user's jobs in an account are charged to, and all above them.
-func (x *sharing) chainOf(account, user string) accounting.Chain {
-	var c accounting.Chain
+func (x *sharing) chainOf(account, user string) accounting.PayerPath {
+	var c accounting.PayerPath
 	if user != "" {
-		c = append(c, accounting.NodeID(account+"/"+user))
+		c = append(c, accounting.PayerID(account+"/"+user))
 	}
-	c = append(c, accounting.NodeID(account))
+	c = append(c, accounting.PayerID(account))
 	x.above(account, func(a *cluster.Account) bool {
 		if a.Parent != "" && x.accounts.Has(a.Parent) {
-			c = append(c, accounting.NodeID(a.Parent))
+			c = append(c, accounting.PayerID(a.Parent))
 		}
 		return true
 	})
@@ -84,7 +84,7 @@ func (s *State) charged(spec *cluster.JobSpec) bool {
 		return false
 	}
 	if spec.Request.TotalGPUs() == 0 && spec.Request.Exclusive {
-		s.sortRooms()
+		s.rebuildPartitionIndex()
 		return s.mostGPUs(spec, s.charging(spec)) > 0
 	}
 	return spec.Request.TotalGPUs() > 0
@@ -177,7 +177,7 @@ func (s *State) claimIn(spec *cluster.JobSpec, partitions []string) (*accounting
 	if err := cluster.CheckPayer("account", spec.Account); err != nil {
 		return nil, refuse(command.InvalidArgument, oneLine(err), "")
 	}
-	s.sortRooms()
+	s.rebuildPartitionIndex()
 	order, refusal := s.orderOf(spec, partitions)
 	if refusal != nil {
 		return nil, refusal
@@ -203,7 +203,7 @@ func (s *State) claimIn(spec *cluster.JobSpec, partitions []string) (*accounting
 // it is set aside for the first of them that they do pay for, and the job starts there.
 func (s *State) place(id accounting.LienID, spec *cluster.JobSpec, claim *accounting.Claim) (accounting.Receipt, error) {
 	claim.ID = id
-	r, err := s.credits.Place(s.natural(), *claim)
+	r, err := s.credits.Place(s.logStamp(), *claim)
 	if !errors.Is(err, accounting.ErrCredits) || len(claim.Partitions) < 2 {
 		return r, err
 	}
@@ -213,7 +213,7 @@ func (s *State) place(id accounting.LienID, spec *cluster.JobSpec, claim *accoun
 			continue
 		}
 		one.ID = id
-		if r, err := s.credits.Place(s.natural(), *one); err == nil {
+		if r, err := s.credits.Place(s.logStamp(), *one); err == nil {
 			return r, nil
 		}
 	}
@@ -297,7 +297,7 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 		if n.Floating && s.covers() && spec.TimeLimit > 0 { // without a limit it is stretched
 			amount = max(1, n.Amount+s.credits.Lacks(&n, old.Started.Add(spec.TimeLimit)))
 		}
-		_, err := s.credits.Resize(s.natural(), n.ID, amount)
+		_, err := s.credits.Resize(s.logStamp(), n.ID, amount)
 		return s.unpaid(err)
 	}
 	_, held := s.lienOf(old.ID, old.Attempt+1)
@@ -313,7 +313,7 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 		return nil // funded when it is released, or for free
 	}
 	before := s.ledger().Clone()
-	s.unreserve(old)
+	s.withdrawLien(old)
 	claim, refusal := s.claimOf(spec)
 	if claim != nil {
 		_, err := s.place(accounting.LienID{Job: old.ID, Attempt: old.Attempt + 1}, spec, claim)
@@ -354,8 +354,8 @@ func (x *checking) checkCredits() {
 		}
 	}
 	for name := range x.accounts.All() {
-		n, chain := x.credits.Node(accounting.NodeID(name)), append(x.chainOf(name, ""), "")
-		if n != (accounting.Node{}) && n.Parent != chain[1] {
+		n, chain := x.credits.Payer(accounting.PayerID(name)), append(x.chainOf(name, ""), "")
+		if n != (accounting.Payer{}) && n.Parent != chain[1] {
 			x.fault("account %s is below %q, in the ledger below %q", name, chain[1], n.Parent)
 		}
 	}
@@ -378,13 +378,13 @@ func (s *State) moveCredits(d *draft) {
 			}
 		}
 	}
-	var chains []accounting.Chain
+	var chains []accounting.PayerPath
 	for _, name := range slices.Sorted(maps.Keys(moved)) {
 		if s.accounts.Has(name) {
 			chains = append(chains, s.chainOf(name, ""))
 		}
 	}
-	if _, err := s.credits.Move(s.natural(), chains...); err != nil {
+	if _, err := s.credits.Move(s.logStamp(), chains...); err != nil {
 		s.fault("accounts %v: %w", slices.Sorted(maps.Keys(moved)), err)
 	}
 }

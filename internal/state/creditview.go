@@ -10,17 +10,17 @@ import (
 )
 
 // PayerOf takes the name of a ledger's account apart: an account, or a user in it.
-func PayerOf(id accounting.NodeID) (account, user string) {
+func PayerOf(id accounting.PayerID) (account, user string) {
 	account, user, _ = strings.Cut(string(id), "/")
 	return account, user
 }
 
 // ChainOf is who a user's jobs in an account are charged to, and all above them; with
 // user "" it begins with the account. O(depth).
-func (v *View) ChainOf(account, user string) accounting.Chain { return v.chainOf(account, user) }
+func (v *View) ChainOf(account, user string) accounting.PayerPath { return v.chainOf(account, user) }
 
 // Deleted reports whether an account of the ledger, or a user in one, is none any more.
-func (v *View) Deleted(id accounting.NodeID) bool {
+func (v *View) Deleted(id accounting.PayerID) bool {
 	account, user := PayerOf(id)
 	return v.accounts.Len() > 0 && (!v.accounts.Has(account) || user != "" && !v.member(account, user))
 }
@@ -30,7 +30,7 @@ func (v *View) Deleted(id accounting.NodeID) bool {
 // Of the job it says what is known: types of GPU, partitions and QOS of a scope, each a job
 // that names nothing of the kind; what pays for some jobs only counts where it might pay for
 // this one. O(buckets of the chain).
-func (v *View) Usable(chain accounting.Chain, job *accounting.Scope, now cluster.Instant) accounting.Credits {
+func (v *View) Usable(chain accounting.PayerPath, job *accounting.Scope, now cluster.Instant) accounting.Credits {
 	return v.Credits().Usable(chain, now, func(b *accounting.Bucket) accounting.Credits {
 		if !b.Scope.Allows(job) {
 			return 0

@@ -26,19 +26,19 @@ type ending struct {
 // advance carries a job, a value that nobody else has yet, as far as its tasks
 // allow: to RUNNING, to COMPLETING, and out of it.
 func (s *State) advance(j *cluster.Job) {
-	if j.State == cluster.Configuring && least(j.Tasks) >= cluster.TaskStarted {
+	if j.State == cluster.Configuring && minPhase(j.Tasks) >= cluster.TaskStarted {
 		s.step(j, cluster.Run)
 	}
 	if j.State == cluster.Configuring || j.State == cluster.Running || j.State == cluster.Suspended {
-		if e, over := judge(j); over {
+		if e, over := attemptResult(j); over {
 			s.end(j, e)
 		}
 	}
 	s.settle(j)
 }
 
-// least is the phase that all tasks have reached.
-func least(tasks []cluster.Task) cluster.TaskPhase {
+// minPhase is the phase that all tasks have reached.
+func minPhase(tasks []cluster.Task) cluster.TaskPhase {
 	phase := cluster.TaskClean
 	for i := range tasks {
 		phase = min(phase, tasks[i].Phase)
@@ -46,10 +46,10 @@ func least(tasks []cluster.Task) cluster.TaskPhase {
 	return phase
 }
 
-// judge decides from the tasks whether and how the attempt is over. The script runs
+// attemptResult decides from the tasks whether and how the attempt is over. The script runs
 // on the first node, or on every node; what the other tasks do ends the job only
 // when it was not meant to happen.
-func judge(j *cluster.Job) (e ending, over bool) {
+func attemptResult(j *cluster.Job) (e ending, over bool) {
 	left := len(j.Tasks)
 	for i := range j.Tasks {
 		t := &j.Tasks[i]
@@ -121,7 +121,7 @@ func (s *State) end(j *cluster.Job, e ending) {
 // settle ends a COMPLETING job when all of its nodes are clean: it waits again, or
 // is over.
 func (s *State) settle(j *cluster.Job) {
-	if j.State != cluster.Completing || least(j.Tasks) < cluster.TaskClean {
+	if j.State != cluster.Completing || minPhase(j.Tasks) < cluster.TaskClean {
 		return
 	}
 	s.bill(j)

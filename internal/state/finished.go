@@ -22,7 +22,7 @@ func (s *State) finish(j *cluster.Job) {
 	if s.finished > uint64(s.limits.tail) {
 		s.drop(s.finished - uint64(s.limits.tail))
 	}
-	s.independ(j)
+	s.removeDependents(j)
 }
 
 // drop removes a finished job from the tail unless an active one depends on it.
@@ -51,9 +51,9 @@ func (s *State) depend(j *cluster.Job) {
 	}
 }
 
-// independ forgets what a job depended on, and what nobody depends on any more if
+// removeDependents forgets what a job depended on, and what nobody depends on any more if
 // it is old enough. O(dependencies × elements of their arrays).
-func (s *State) independ(j *cluster.Job) {
+func (s *State) removeDependents(j *cluster.Job) {
 	for _, d := range j.Spec.Depends {
 		if d.Kind == cluster.Singleton {
 			continue

@@ -85,7 +85,7 @@ func partsOf(n *cluster.Node, u cluster.Use) []part {
 		used := u.Whole || i < len(u.GPUs) && u.GPUs[i]
 		parts[at].Total++
 		switch {
-		case n.Liveness == cluster.Dead, g.Bad != "" && !used:
+		case n.Liveness == cluster.Dead, g.Fault != "" && !used:
 			parts[at].Down++
 		case out && !used:
 			parts[at].Drained++
@@ -118,7 +118,7 @@ func (s *State) allocate(j *cluster.Job, sign int32) {
 
 // sound reports whether a node has all that it ever has.
 func sound(n *cluster.Node) bool {
-	return n.Liveness != cluster.Dead && !n.Drain && n.Fault == "" && !slices.ContainsFunc(n.GPUs, func(g cluster.GPU) bool { return g.Bad != "" })
+	return n.Liveness != cluster.Dead && !n.Drain && n.Fault == "" && !slices.ContainsFunc(n.GPUs, func(g cluster.GPU) bool { return g.Fault != "" })
 }
 
 // fleetChanged notes that a node that had some parts has others now.

@@ -75,7 +75,7 @@ func TestFleetOfWhatChanged(t *testing.T) {
 	n := cluster.Node{Name: "n1", BootID: "b", CPUs: 4, GPUs: []cluster.GPU{{Type: "h100"}, {Index: 1, Type: "h100"}, {Index: 2, Type: "a100"}}}
 	s.Apply(1, 1, &command.RegisterNode{Node: n})
 	n.GPUs = append([]cluster.GPU(nil), n.GPUs...)
-	n.GPUs[0].Bad = "XID 79"
+	n.GPUs[0].Fault = "XID 79"
 	s.Apply(2, 2, &command.RegisterNode{Node: n})
 	var after []string
 	for k := range s.fleet.levels.All() {

@@ -37,8 +37,8 @@ func TestTaskOfAnotherGrant(t *testing.T) {
 		}})
 		is, _ := s.View().Job(1)
 		node, _ := s.View().Node("n1")
-		if is.State != c.state || node.Leftovers != c.leftovers {
-			t.Errorf("grant %d, job's %d: job %s, %d left over; want %s, %d", c.granted, j.Granted, is.State, node.Leftovers, c.state, c.leftovers)
+		if is.State != c.state || node.Orphans != c.leftovers {
+			t.Errorf("grant %d, job's %d: job %s, %d left over; want %s, %d", c.granted, j.Granted, is.State, node.Orphans, c.state, c.leftovers)
 		}
 	}
 }

@@ -60,16 +60,16 @@ func TestLaterLimits(t *testing.T) {
 	x.s.credits.Write(limitsForm - 1)
 	older := cluster.Limit{Kind: cluster.MaxTRESPerJob, Resource: cluster.ResourceGPU}
 	for _, kind := range []cluster.LimitKind{cluster.MaxTRESPerNode, cluster.MinTRESPerJob} {
-		refusal := x.s.View().NotYet([]cluster.Limit{older, {Kind: kind, Resource: cluster.ResourceGPU}})
+		refusal := x.s.View().CheckSupported([]cluster.Limit{older, {Kind: kind, Resource: cluster.ResourceGPU}})
 		if refusal == nil || refusal.Message != kind.String()+": not every controller knows this limit yet" {
 			t.Errorf("%s before: %v", kind, refusal)
 		}
 	}
-	if refusal := x.s.View().NotYet([]cluster.Limit{older}); refusal != nil {
+	if refusal := x.s.View().CheckSupported([]cluster.Limit{older}); refusal != nil {
 		t.Errorf("an old one: %v", refusal)
 	}
 	x.apply(&command.Tick{Form: limitsForm})
-	if refusal := x.s.View().NotYet([]cluster.Limit{{Kind: cluster.MaxTRESPerNode, Resource: cluster.ResourceGPU}}); refusal != nil {
+	if refusal := x.s.View().CheckSupported([]cluster.Limit{{Kind: cluster.MaxTRESPerNode, Resource: cluster.ResourceGPU}}); refusal != nil {
 		t.Errorf("from then on: %v", refusal)
 	}
 }

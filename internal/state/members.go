@@ -37,7 +37,7 @@ func (s *State) recordMember(c *command.RecordMember) command.Result {
 	case !known && s.controllers.Len() >= maxMembers:
 		return refusef(command.Exhausted, "the limit of %d controller records is reached", maxMembers)
 	}
-	if s.again = known && old.Name == c.Name; !s.again {
+	if s.isRetry = known && old.Name == c.Name; !s.isRetry {
 		s.putMember(c.ID, Member{Name: c.Name})
 	}
 	return &command.Done{Version: s.index}
@@ -51,7 +51,7 @@ func (s *State) retireMember(c *command.RetireMember) command.Result {
 	case !wellNamed(c.ID, maxMemberID) || c.Name != "" && !wellNamed(c.Name, maxMemberName):
 		return refuse(command.InvalidArgument, "a controller needs an ID and a host name of printable ASCII characters without spaces", "")
 	case m.Retired != 0:
-		s.again = true // a retry after a crash
+		s.isRetry = true // a retry after a crash
 		return &command.Done{Version: s.index}
 	case !known && s.controllers.Len() >= maxMembers:
 		return refusef(command.Exhausted, "the limit of %d controller records is reached", maxMembers)

@@ -19,7 +19,7 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	}
 	old, known := s.nodes.Get(c.Node.Name)
 	n := c.Node
-	n.Fault = plain(n.Fault)
+	n.Fault = sanitize(n.Fault)
 	n.Liveness, n.Since, n.Registered = cluster.Alive, s.now, s.now
 	n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
 	n.Epoch = s.index
@@ -29,7 +29,7 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	}
 	switch {
 	case known && old.BootID == n.BootID:
-		n.Epoch, n.Leftovers, n.Registered = old.Epoch, afterDeath(old), old.Registered
+		n.Epoch, n.Orphans, n.Registered = old.Epoch, afterDeath(old), old.Registered
 		if old.Liveness == cluster.Alive {
 			n.Since = old.Since
 		}
@@ -45,9 +45,9 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 // some, so that their GPUs are not given away while they still run.
 func afterDeath(old *cluster.Node) int32 {
 	if old.Liveness == cluster.Dead {
-		return max(1, old.Leftovers)
+		return max(1, old.Orphans)
 	}
-	return old.Leftovers
+	return old.Orphans
 }
 
 // checkNode refuses what no node is.
@@ -55,11 +55,11 @@ func checkNode(n *cluster.Node) *command.Refusal {
 	bad := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(",[]", r) }
 	switch {
 	case n.Name == "" || len(n.Name) > maxNodeName || strings.ContainsFunc(n.Name, bad):
-		return refusef(command.InvalidArgument, "%q is no name for a node", plain(n.Name))
+		return refusef(command.InvalidArgument, "%q is no name for a node", sanitize(n.Name))
 	case n.CPUs < 1 || n.CPUs > maxNodeCPUs || n.Memory < 0 || n.Memory > maxNodeMemory:
 		return refusef(command.InvalidArgument, "node %s: %d CPUs, %d bytes of memory: out of range", n.Name, n.CPUs, int64(n.Memory))
-	case n.Leftovers < 0:
-		return refusef(command.InvalidArgument, "node %s has %d tasks: want 0 or more", n.Name, n.Leftovers)
+	case n.Orphans < 0:
+		return refusef(command.InvalidArgument, "node %s has %d tasks: want 0 or more", n.Name, n.Orphans)
 	case len(n.Features) > maxNodeWords:
 		return refusef(command.InvalidArgument, "node %s: %d features, at most %d", n.Name, len(n.Features), maxNodeWords)
 	}
@@ -110,7 +110,7 @@ func (s *State) setLiveness(c *command.SetLiveness) command.Result {
 		case cluster.Dead:
 			s.loseTasks(n.Name, "no answer from the node")
 		default:
-			n.Leftovers = afterDeath(old)
+			n.Orphans = afterDeath(old)
 		}
 		s.putNode(&n)
 	}
@@ -135,7 +135,7 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 	for _, name := range c.Names {
 		n, known := s.nodes.Get(name)
 		if !known {
-			return s.remember(c.Request, hinting(refusef(command.NotFound, "there is no node %q", plain(name)), "gctl info lists the nodes"))
+			return s.remember(c.Request, hinting(refusef(command.NotFound, "there is no node %q", sanitize(name)), "gctl info lists the nodes"))
 		}
 		if refusal := s.removable(n, c); refusal != nil {
 			return s.remember(c.Request, refusal)
@@ -175,7 +175,7 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 	n := *old
 	switch c.Action {
 	case command.DrainNodes:
-		why := plain(c.Reason)
+		why := sanitize(c.Reason)
 		if old.Drain && old.DrainWhy == why {
 			return false
 		}

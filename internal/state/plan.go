@@ -12,9 +12,9 @@ import (
 // checked against the present one, those before it in the plan included; one that
 // does not fit is left out alone. O((starts + verdicts) log n).
 func (s *State) commit(c *command.CommitPlan) command.Result {
-	s.sortRooms()
+	s.rebuildPartitionIndex()
 	answer := &command.Committed{}
-	lent, allowed := licences{s: s}, allowance{s: s, plan: &c.Plan}
+	lent, allowed := licences{s: s}, limitChecker{s: s, plan: &c.Plan}
 	for i := range c.Plan.Starts {
 		p := &c.Plan.Starts[i]
 		j, _ := s.pending.Get(p.Job)
@@ -43,7 +43,7 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 		}
 	}
 	for _, v := range c.Plan.Verdicts {
-		s.judge(v, c.Plan.Index)
+		s.setPendingReason(v, c.Plan.Index)
 	}
 	return answer
 }
@@ -66,8 +66,8 @@ func (s *State) start(p *cluster.PlannedStart) {
 	s.words.share(&j.Partition)
 	j.Started, j.Granted, j.Planned = s.now, s.index, 0
 	j.Reason, j.Detail = cluster.ReasonNone, ""
-	s.fulfil(&j)
-	s.dispatch(&j)
+	s.recordPromise(&j)
+	s.startBilling(&j)
 	s.put(old, &j)
 }
 
@@ -79,7 +79,7 @@ func (s *State) whole(placed []cluster.NodeAllocation) []cluster.NodeAllocation 
 		n, _ := s.nodes.Get(all[i].Node)
 		all[i].CPUs, all[i].GPUs = n.CPUs, nil
 		for g := range n.GPUs {
-			if n.GPUs[g].Bad == "" {
+			if n.GPUs[g].Fault == "" {
 				all[i].GPUs = append(all[i].GPUs, int32(g))
 			}
 		}
@@ -126,7 +126,7 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 			return "node " + a.Node + " is named twice"
 		}
 		seen[a.Node] = none{}
-		if why := s.unfit(j, a, planned); why != "" {
+		if why := s.nodeMismatch(j, a, planned); why != "" {
 			return why
 		}
 		if why := s.unwanted(&like, a); why != "" {
@@ -224,8 +224,8 @@ func wrongSize(j *cluster.Job, p *cluster.Placement, part cluster.Partition) str
 	return ""
 }
 
-// unfit says why a node cannot give what the placement wants of it now.
-func (s *State) unfit(j *cluster.Job, a *cluster.NodeAllocation, planned uint64) string {
+// nodeMismatch says why a node cannot give what the placement wants of it now.
+func (s *State) nodeMismatch(j *cluster.Job, a *cluster.NodeAllocation, planned uint64) string {
 	n, known := s.nodes.Get(a.Node)
 	switch {
 	case !known:
@@ -253,7 +253,7 @@ func (s *State) unfit(j *cluster.Job, a *cluster.NodeAllocation, planned uint64)
 			return fmt.Sprintf("node %s has no such GPU %d, or GPUs are not in order", a.Node, g)
 		case int(g) < len(u.GPUs) && u.GPUs[g]:
 			return fmt.Sprintf("GPU %d of node %s is taken", g, a.Node)
-		case n.GPUs[g].Bad != "":
+		case n.GPUs[g].Fault != "":
 			return fmt.Sprintf("GPU %d of node %s is bad", g, a.Node)
 		}
 		last = g
@@ -261,10 +261,10 @@ func (s *State) unfit(j *cluster.Job, a *cluster.NodeAllocation, planned uint64)
 	return ""
 }
 
-// judge notes why a job still waits. A verdict on a job that changed since the plan
+// setPendingReason notes why a job still waits. A verdict on a job that changed since the plan
 // was made is void; the next pass makes another. So is one that puts a promise off
 // without a cause.
-func (s *State) judge(v cluster.Verdict, planned uint64) {
+func (s *State) setPendingReason(v cluster.Verdict, planned uint64) {
 	old, waits := s.pending.Get(v.Job)
 	if !waits || old.Version > planned || old.Hold != cluster.NotHeld {
 		return
@@ -290,8 +290,8 @@ func samePromise(a, b *cluster.Promise) bool {
 	return a.At == b.At && a.Partition == b.Partition && a.Kind == b.Kind && slices.Equal(a.Hosts, b.Hosts)
 }
 
-// fulfil notes what became of a promise when its job starts.
-func (s *State) fulfil(j *cluster.Job) {
+// recordPromise notes what became of a promise when its job starts.
+func (s *State) recordPromise(j *cluster.Job) {
 	if j.Promise == nil {
 		return
 	}
@@ -303,8 +303,8 @@ func (s *State) fulfil(j *cluster.Job) {
 	j.Promise = nil
 }
 
-// forfeit notes that a job which is held from now on is promised nothing any more.
-func (s *State) forfeit(j *cluster.Job) {
+// dropPromise notes that a job which is held from now on is promised nothing any more.
+func (s *State) dropPromise(j *cluster.Job) {
 	if j.Promise == nil {
 		return
 	}

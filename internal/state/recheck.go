@@ -28,14 +28,14 @@ func (s *State) joined(j *cluster.Job, planned uint64) string {
 	return ""
 }
 
-// wish is a request with the nodes that it names looked up.
-type wish struct {
+// nodeFilter is a request with the nodes that it names looked up.
+type nodeFilter struct {
 	*cluster.Request
-	only, never *room // nil when it names none
+	only, never *nodeSet // nil when it names none
 }
 
-func wishOf(r *cluster.Request) wish {
-	w := wish{Request: r}
+func wishOf(r *cluster.Request) nodeFilter {
+	w := nodeFilter{Request: r}
 	if len(r.NodeList) > 0 {
 		w.only = roomOf(r.NodeList)
 	}
@@ -46,7 +46,7 @@ func wishOf(r *cluster.Request) wish {
 }
 
 // unwanted says why a node that has room is none that the job would have.
-func (s *State) unwanted(r *wish, a *cluster.NodeAllocation) string {
+func (s *State) unwanted(r *nodeFilter, a *cluster.NodeAllocation) string {
 	n, _ := s.nodes.Get(a.Node)
 	for _, f := range r.Features {
 		if !slices.Contains(n.Features, f) {
@@ -152,7 +152,7 @@ func (s *State) notLinked(r *cluster.Request, p *cluster.Placement) string {
 // kept is a reservation with its nodes.
 type kept struct {
 	*cluster.Reservation
-	*room
+	*nodeSet
 }
 
 func newKept(rules *cluster.Scheduling) []kept {
@@ -210,11 +210,11 @@ func (s *State) reservedFor(j *cluster.Job, node string, end cluster.Instant) (*
 	}
 }
 
-// allowance checks the starts of one plan against what accounts, users and QOS may
+// limitChecker checks the starts of one plan against what accounts, users and QOS may
 // have. A pass has done that: it is done again only when limits changed since the plan
 // was made, something was started that it did not know of, or a node is another. O(running
 // jobs) then.
-type allowance struct {
+type limitChecker struct {
 	s     *State
 	plan  *cluster.Plan
 	asked bool
@@ -222,7 +222,7 @@ type allowance struct {
 }
 
 // over says which limit a start would exceed.
-func (l *allowance) over(j *cluster.Job) string {
+func (l *limitChecker) over(j *cluster.Job) string {
 	if !l.asked {
 		l.asked = true
 		if l.s.limited() && l.changed() {
@@ -236,7 +236,7 @@ func (l *allowance) over(j *cluster.Job) string {
 }
 
 // changed reports whether the plan's own check of limits may not hold any more.
-func (l *allowance) changed() bool {
+func (l *limitChecker) changed() bool {
 	if l.plan.Policy != l.s.policy.Version || l.s.accountsAt > l.plan.Index {
 		return true
 	}
@@ -250,7 +250,7 @@ func (l *allowance) changed() bool {
 
 // others reports whether a node of the plan's starts is another since: its GPUs may be of a
 // type that a job which names none could not get before.
-func (l *allowance) others() bool {
+func (l *limitChecker) others() bool {
 	for i := range l.plan.Starts {
 		for _, a := range l.plan.Starts[i].Placement.Nodes {
 			if n, known := l.s.nodes.Get(a.Node); known && n.Changed > l.plan.Index {
@@ -262,7 +262,7 @@ func (l *allowance) others() bool {
 }
 
 // take counts a start.
-func (l *allowance) take(j *cluster.Job) {
+func (l *limitChecker) take(j *cluster.Job) {
 	if l.count != nil {
 		l.count.Start(j)
 	}
@@ -270,7 +270,7 @@ func (l *allowance) take(j *cluster.Job) {
 
 // sharingNow is what limits are checked against: the part of a snapshot that they need.
 func (s *State) sharingNow() *cluster.Snapshot {
-	s.sortRooms()
+	s.rebuildPartitionIndex()
 	shot := &cluster.Snapshot{Index: s.index, Now: s.now, Policy: s.policy, Models: s.models()}
 	s.shared()
 	shot.Accounts = (&View{tables: s.clone()}).accountView()

@@ -21,8 +21,8 @@ const (
 	maxReportTasks = 1 << 16
 )
 
-// news is what a report changes.
-type news struct {
+// reportDiff is what a report changes.
+type reportDiff struct {
 	refusal *command.Refusal
 	node    *cluster.Node  // nil when it stays as it is
 	jobs    []*cluster.Job // with their tasks as reported, not yet advanced
@@ -45,26 +45,26 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 		s.put(old, j)
 	}
 	for _, late := range n.late {
-		s.hearLate(late)
+		s.applyLateReport(late)
 	}
 	return &command.Done{Version: s.index}
 }
 
 // newsOf compares a report with the state, which it leaves as it is.
-func (t *tables) newsOf(c *command.ReportTasks) news {
+func (t *tables) newsOf(c *command.ReportTasks) reportDiff {
 	old, known := t.nodes.Get(c.Node)
 	switch {
 	case !known:
-		return news{refusal: refusef(command.NotFound, "node %q is not registered", c.Node)}
+		return reportDiff{refusal: refusef(command.NotFound, "node %q is not registered", c.Node)}
 	case c.Epoch != old.Epoch:
-		return news{refusal: refusef(command.Conflict, "node %q is registered under epoch %d, not %d", c.Node, old.Epoch, c.Epoch)}
+		return reportDiff{refusal: refusef(command.Conflict, "node %q is registered under epoch %d, not %d", c.Node, old.Epoch, c.Epoch)}
 	case len(c.Tasks) > maxReportTasks:
-		return news{refusal: refusef(command.InvalidArgument, "a report of %d tasks, at most %d", len(c.Tasks), maxReportTasks)}
+		return reportDiff{refusal: refusef(command.InvalidArgument, "a report of %d tasks, at most %d", len(c.Tasks), maxReportTasks)}
 	}
 	if why := gpuFault(c.GPUs); why != "" {
-		return news{refusal: refuse(command.InvalidArgument, why, "")}
+		return reportDiff{refusal: refuse(command.InvalidArgument, why, "")}
 	}
-	var result news
+	var result reportDiff
 	seen := make(map[cluster.JobID]none, len(c.Tasks))
 	var leftovers int32
 	for i := range c.Tasks {
@@ -122,12 +122,12 @@ func (v *View) SameGrant(r *command.TaskReport) bool {
 
 // changed is the node as reported; nil when that is no change.
 func changed(old *cluster.Node, c *command.ReportTasks, leftovers int32) *cluster.Node {
-	fault := plain(c.Fault)
-	if old.Fault == fault && old.Leftovers == leftovers && (c.GPUs == nil || slices.Equal(old.GPUs, c.GPUs)) {
+	fault := sanitize(c.Fault)
+	if old.Fault == fault && old.Orphans == leftovers && (c.GPUs == nil || slices.Equal(old.GPUs, c.GPUs)) {
 		return nil
 	}
 	n := *old
-	n.Fault, n.Leftovers = fault, leftovers
+	n.Fault, n.Orphans = fault, leftovers
 	if c.GPUs != nil {
 		n.GPUs = c.GPUs
 	}
@@ -157,7 +157,7 @@ func (s *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 	t, r := j.Tasks[rank], said.Task
 	if r.Phase == cluster.TaskWanted && t.Phase == cluster.TaskWanted { // what its start waits for
 		before := t.Message
-		t.Message = plain(r.Message)
+		t.Message = sanitize(r.Message)
 		return t, t.Message != before
 	}
 	if r.Phase <= t.Phase {
@@ -165,7 +165,7 @@ func (s *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 	}
 	t.GPU = s.used(j, rank, r)
 	if t.Phase < cluster.TaskEnded {
-		t.Cause, t.Exit, t.Message = r.Cause, r.Exit, plain(r.Message)
+		t.Cause, t.Exit, t.Message = r.Cause, r.Exit, sanitize(r.Message)
 		if s.since(countsForm) {
 			t.Ran = max(0, said.Ran)
 		}
@@ -269,15 +269,15 @@ func (s *State) loseTasks(node, why string) {
 	}
 }
 
-// plain is a node's sentence as one line of bounded length. What it replaces is a rule of
+// sanitize is a node's sentence as one line of bounded length. What it replaces is a rule of
 // DigestVersion alone and of no form: it moves no money, and members of builds with another
 // rule tell each other so and do not compare their states (docs/adr/0014; TestCharacters).
-func plain(s string) string {
+func sanitize(s string) string {
 	if len(s) > maxMessage {
 		s = s[:maxMessage]
 	}
 	return strings.Map(func(r rune) rune {
-		if cluster.Unshowable(r) {
+		if cluster.UnsafeToDisplay(r) {
 			return ' '
 		}
 		return r

@@ -37,7 +37,7 @@ func (s *State) repeated(id command.RequestID) command.Result {
 		s.fault("remembered answer %d: %w", number, err)
 		return refuse(command.Internal, "the first answer to this request cannot be read", "look whether it was carried out before asking again")
 	}
-	s.again = true
+	s.isRetry = true
 	switch result := result.(type) {
 	case *command.Submitted:
 		result.Again = true

@@ -18,7 +18,7 @@ func (s *State) showable(what string, texts ...string) *command.Refusal {
 		if !utf8.ValidString(text) {
 			return refusef(command.InvalidArgument, "%s %q is not valid UTF-8", what, text)
 		}
-		if i := strings.IndexFunc(text, cluster.Unshowable); i >= 0 {
+		if i := strings.IndexFunc(text, cluster.UnsafeToDisplay); i >= 0 {
 			return refusef(command.InvalidArgument, "%s %q holds the control character %q", what, text, []rune(text[i:])[0])
 		}
 	}

@@ -61,7 +61,7 @@ func TestCharacters(t *testing.T) {
 	sum := fnv.New64a()
 	for r := range unicode.MaxRune + 1 {
 		var is byte
-		if cluster.Unshowable(r) {
+		if cluster.UnsafeToDisplay(r) {
 			is |= 1
 		}
 		if strconv.IsPrint(r) {

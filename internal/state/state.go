@@ -29,14 +29,14 @@ type State struct {
 	dependents   map[cluster.JobID]int   // active jobs that wait or waited for a job or array
 	hashes       hasher
 	specs        specCache
-	ties         map[string]*ties // by partition; made when a request asks, forgotten with rooms
+	ties         map[string]*localityIndex // by partition; made when a request asks, forgotten with rooms
 	words        wordCache
-	scratch      cluster.JobSpec   // of the submission being checked
-	faults       []error           // what must never happen; Check reports it
-	again        bool              // the present command repeats one that was answered
-	unwatched    bool              // nobody archives or follows what happens
-	trying       accounting.NodeID // the payer whose turn it is (creditwait.go)
-	retryAll     bool              // prices, policy, accounts or nodes changed, and with them what jobs cost
+	scratch      cluster.JobSpec    // of the submission being checked
+	faults       []error            // what must never happen; Check reports it
+	isRetry      bool               // the present command repeats one that was answered
+	unwatched    bool               // nobody archives or follows what happens
+	trying       accounting.PayerID // the payer whose turn it is (creditwait.go)
+	retryAll     bool               // prices, policy, accounts or nodes changed, and with them what jobs cost
 }
 
 // limits bound what the state keeps. They are equal on all replicas.
@@ -68,7 +68,7 @@ func NewUnwatched() *State {
 }
 
 func newState(l limits) *State {
-	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}, queued: map[cluster.Scope]int64{}, dependents: map[cluster.JobID]int{}, ties: map[string]*ties{}}
+	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}, queued: map[cluster.Scope]int64{}, dependents: map[cluster.JobID]int{}, ties: map[string]*localityIndex{}}
 	s.hashes.policy, s.hashes.fabric = s.hashPolicy(), s.hashFabric()
 	return s
 }
@@ -85,22 +85,22 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 		s.credits.Watch(s.waits.Len() > 0)
 	}
 	s.forget(forgetAtOnce)
-	s.again = false
+	s.isRetry = false
 	before := s.policy
-	r := s.carry(c)
+	r := s.dispatch(c)
 	s.newDay(last)
 	s.expireCertificates(last)
 	if _, tick := c.(*command.Tick); tick {
 		s.fundHeld(brokeInTick)
 	} else {
-		s.fundHeld(brokeAtOnce)
+		s.fundHeld(maxFailedTurns)
 	}
 	s.audit(c, r, before)
 	return r
 }
 
-// carry carries out one command.
-func (s *State) carry(c command.Command) command.Result {
+// dispatch carries out one command.
+func (s *State) dispatch(c command.Command) command.Result {
 	switch c := c.(type) {
 	case *command.Init:
 		return s.initialise(c)
@@ -159,7 +159,7 @@ func (s *State) carry(c command.Command) command.Result {
 // after the nodes of a partition changed: O(nodes).
 func (s *State) View() *View {
 	if s.view == nil {
-		s.sortRooms()
+		s.rebuildPartitionIndex()
 		s.shared()
 		s.view = &View{tables: s.clone(), digest: s.Digest()}
 	}
@@ -172,7 +172,7 @@ func (s *State) Peek() *View {
 	if s.view != nil {
 		return s.view
 	}
-	s.sortRooms()
+	s.rebuildPartitionIndex()
 	s.shared()
 	s.peeked.tables = s.tables
 	return &s.peeked

@@ -27,7 +27,7 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 	if len(c.Jobs) == 0 {
 		return refuse(command.InvalidArgument, "no job to submit", "")
 	}
-	s.sortRooms()
+	s.rebuildPartitionIndex()
 	carried := contentsOf(c.Blobs)
 	jobs := make([]accepted, 0, len(c.Jobs))
 	var total int64
@@ -183,13 +183,13 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool) (checked *cluster
 	if err := spec.Validate(); err != nil {
 		return nil, invalid(err), false
 	}
-	if refusal := s.fill(spec, nil, defaultTime); refusal != nil {
+	if refusal := s.applyDefaults(spec, nil, defaultTime); refusal != nil {
 		return nil, refusal, true
 	}
 	if refusal := s.withinReservation(spec); refusal != nil {
 		return nil, refusal, true
 	}
-	if refusal := s.fits(spec); refusal != nil {
+	if refusal := s.checkFeasible(spec); refusal != nil {
 		return nil, refusal, true
 	}
 	checked = new(cluster.JobSpec)

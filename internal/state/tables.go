@@ -67,8 +67,8 @@ type tables struct {
 
 	sharing
 	credits  *accounting.Ledger // nil until they are first used
-	unproven cow.Map[accounting.LienID, *unproven]
-	turns
+	unproven cow.Map[accounting.LienID, *provisionalBill]
+	fundingQueue
 	fleet fleet
 
 	controllers cow.Map[string, Member] // by member id in the log
@@ -80,9 +80,9 @@ type tables struct {
 	due    cow.Map[dueJob, none]
 	ended  cow.Map[cluster.JobID, uint64] // of jobs in the tail
 	idle   cow.Map[idleBlob, none]
-	rooms  *rooms
+	rooms  *partitionIndex
 	states [cluster.OutOfMemory + 1]int // active jobs by state
-	soft   cow.Map[accounting.NodeID, none]
+	soft   cow.Map[accounting.PayerID, none]
 	narrow cow.Map[cluster.JobID, *cluster.Job] // pending jobs that are paid for in some of their partitions, as passes see them
 }
 
@@ -125,11 +125,11 @@ func newTables() tables {
 			}
 			return cmp.Compare(a.id, b.id)
 		}),
-		ended:    cow.New[cluster.JobID, uint64](cmp.Compare[cluster.JobID]),
-		turns:    newTurns(),
-		fleet:    newFleet(),
-		narrow:   cow.New[cluster.JobID, *cluster.Job](cmp.Compare[cluster.JobID]),
-		unproven: cow.New[accounting.LienID, *unproven](accounting.CompareLiens),
+		ended:        cow.New[cluster.JobID, uint64](cmp.Compare[cluster.JobID]),
+		fundingQueue: newTurns(),
+		fleet:        newFleet(),
+		narrow:       cow.New[cluster.JobID, *cluster.Job](cmp.Compare[cluster.JobID]),
+		unproven:     cow.New[accounting.LienID, *provisionalBill](accounting.CompareLiens),
 		idle: cow.New[idleBlob, none](func(a, b idleBlob) int {
 			if c := cmp.Compare(a.since, b.since); c != 0 {
 				return c
@@ -152,7 +152,7 @@ func (t *tables) clone() tables {
 	c.uploads, c.sharing = t.uploads.Clone(), t.sharing.clone()
 	c.users, c.onNode, c.uses = t.users.Clone(), t.onNode.Clone(), t.uses.Clone()
 	c.due, c.ended, c.idle = t.due.Clone(), t.ended.Clone(), t.idle.Clone()
-	c.turns, c.unproven = t.turns.clone(), t.unproven.Clone()
+	c.fundingQueue, c.unproven = t.fundingQueue.clone(), t.unproven.Clone()
 	c.soft, c.fleet = t.soft.Clone(), t.fleet.clone()
 	c.narrow, c.controllers = t.narrow.Clone(), t.controllers.Clone()
 	c.holders = t.holders.Clone()

@@ -21,7 +21,7 @@ func (s *State) tick(c *command.Tick) command.Result {
 	s.dropTokens()
 	s.dropUploads()
 	s.forgetUsage(tickForget)
-	s.hope()
+	s.advanceLedger()
 	var due []cluster.JobID
 	for k := range s.due.All() {
 		if k.at > s.now || len(due) == tickJobs {

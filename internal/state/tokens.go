@@ -68,13 +68,13 @@ func (s *State) checkTokenName(c *command.CreateToken) *command.Refusal {
 }
 
 func reserved(name string) *command.Refusal {
-	return hinting(refusef(command.InvalidArgument, "%q is a reserved word and cannot name a host", plain(name)), "choose another name: gctl join --name NAME")
+	return hinting(refusef(command.InvalidArgument, "%q is a reserved word and cannot name a host", sanitize(name)), "choose another name: gctl join --name NAME")
 }
 
 // inUse refuses a name in use.
 func inUse(role, name, use string) *command.Refusal {
-	return hinting(refusef(command.Conflict, "the name %s is in use by another %s: %s", plain(name), role, use),
-		"to join that host again or replace it, make its token with gctl cluster token --%s --name %s --replace", role, plain(name))
+	return hinting(refusef(command.Conflict, "the name %s is in use by another %s: %s", sanitize(name), role, use),
+		"to join that host again or replace it, make its token with gctl cluster token --%s --name %s --replace", role, sanitize(name))
 }
 
 func (s *State) useToken(c *command.UseToken) command.Result {

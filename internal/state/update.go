@@ -17,7 +17,7 @@ func (s *State) update(c *command.UpdateJobs) command.Result {
 	var do func(*cluster.Job) *command.Refusal
 	switch c.Action {
 	case command.SetFields:
-		s.sortRooms()
+		s.rebuildPartitionIndex()
 		made := &remaking{specs: map[*cluster.JobSpec]*remade{}}
 		do = func(j *cluster.Job) *command.Refusal { return s.setFields(j, c, made) }
 	case command.HoldJobs:
@@ -50,7 +50,7 @@ func (s *State) hold(old *cluster.Job, a command.Actor) *command.Refusal {
 		j.Hold, j.Reason = cluster.HeldByUser, cluster.ReasonHeldUser
 	}
 	j.Detail, j.Planned = "held by "+a.Identity.User, 0
-	s.forfeit(&j)
+	s.dropPromise(&j)
 	s.put(old, &j)
 	return nil
 }
@@ -155,7 +155,7 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made *remakin
 	}
 	if c.Depends != nil {
 		s.depend(&j) // first, so that what both name is not forgotten
-		s.independ(old)
+		s.removeDependents(old)
 	}
 	if old.Hold == cluster.HeldForCredits {
 		s.fund(&j) // it may be paid for now, or waits for other credits
@@ -278,13 +278,13 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 		spec.TimeLimit = 1 // within every limit
 		defer func() { spec.TimeLimit = limit }()
 	}
-	if refusal := s.fill(spec, old, false); refusal != nil {
+	if refusal := s.applyDefaults(spec, old, false); refusal != nil {
 		return refusal
 	}
 	if !moves || c.Reservation == nil && !resizes(c) && slices.Equal(partitionsOf(spec), partitionsOf(old)) {
 		return nil
 	}
-	return s.fits(spec)
+	return s.checkFeasible(spec)
 }
 
 // canBegin refuses changes after which a job that waits could never start: it would not

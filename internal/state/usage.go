@@ -153,9 +153,9 @@ func (s *State) dropUsage(u *cluster.AccountUsage) {
 	s.digest ^= s.hashUsage(u)
 }
 
-// bequeath adds what somebody used who is gone to what they were part of. Nothing of
+// transferUsage adds what somebody used who is gone to what they were part of. Nothing of
 // theirs runs any more.
-func (s *State) bequeath(from, to cluster.AssociationKey) {
+func (s *State) transferUsage(from, to cluster.AssociationKey) {
 	gone, known := s.usages.Get(from)
 	if !known {
 		return

@@ -296,8 +296,8 @@ func (x *script) nodes() string {
 		if n.Fault != "" {
 			line += " fault " + n.Fault
 		}
-		if n.Leftovers > 0 {
-			line += fmt.Sprintf(" leftovers %d", n.Leftovers)
+		if n.Orphans > 0 {
+			line += fmt.Sprintf(" leftovers %d", n.Orphans)
 		}
 		lines = append(lines, line)
 	}

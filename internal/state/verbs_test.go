@@ -97,7 +97,7 @@ func node(w words) cluster.Node {
 	n := cluster.Node{
 		Name: w.plain[0], BootID: w.keys["boot"], CPUs: int32(w.number("cpus", 16)), Memory: cluster.Bytes(w.number("mem", 64)) * cluster.GiB,
 		Features: w.list("features"), Fault: w.keys["fault"], Region: w.keys["region"],
-		Leftovers: int32(w.number("has", 0)),
+		Orphans: int32(w.number("has", 0)),
 	}
 	count, typ, _ := strings.Cut(w.keys["gpus"], ":")
 	gpus, _ := strconv.Atoi(count)
@@ -105,7 +105,7 @@ func node(w words) cluster.Node {
 		g := cluster.GPU{Index: int32(i), Type: typ, Memory: 80 * cluster.GiB}
 		places(w, &g, gpus)
 		if w.keys["bad"] == strconv.Itoa(i) {
-			g.Bad = "XID 79"
+			g.Fault = "XID 79"
 		}
 		n.GPUs = append(n.GPUs, g)
 	}

@@ -235,7 +235,7 @@ func (v *View) NextDue() cluster.Instant {
 	if l.Ticks() {
 		due = min(due, l.NextDue())
 	}
-	return min(due, v.hopeAt())
+	return min(due, v.nextFundingTime())
 }
 
 // NothingNew reports whether applying the report would change nothing, so that it

@@ -96,9 +96,9 @@ func ReadScope(p *greylagv1.BucketScope) accounting.Scope {
 }
 
 // Balance writes what one account has, and what of it is usable for a job.
-func Balance(v *state.View, id accounting.NodeID, job *accounting.Scope, now cluster.Instant) *greylagv1.Balance {
+func Balance(v *state.View, id accounting.PayerID, job *accounting.Scope, now cluster.Instant) *greylagv1.Balance {
 	l := v.Credits()
-	n := l.Node(id)
+	n := l.Payer(id)
 	b := &greylagv1.Balance{
 		Parent: string(n.Parent), Held: int64(n.Held), Spent: int64(n.Spent), Debt: int64(n.Debt),
 		Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Hard: n.Budget.Hard, Window: WindowWord(n.Budget.Window),

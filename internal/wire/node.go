@@ -44,7 +44,7 @@ func ReadRegistration(p *greylagv1.RegisterRequest, name, address string) (*comm
 	return &command.RegisterNode{Node: cluster.Node{
 		Name: name, Address: address, BootID: p.GetBootId(), CPUs: p.GetCpus(), Memory: cluster.Bytes(p.GetMemory()),
 		GPUs: gpus, Features: p.GetFeatures(), Version: short(p.GetVersion()), Runtime: short(p.GetRuntime()), Fault: short(p.GetFault()),
-		Region: p.GetRegion(), Leftovers: p.GetTasks(),
+		Region: p.GetRegion(), Orphans: p.GetTasks(),
 	}}, nil
 }
 
@@ -71,7 +71,7 @@ func ReadGPUs(list []*greylagv1.GPU) ([]cluster.GPU, error) {
 		}
 		all = append(all, cluster.GPU{
 			Index: p.GetIndex(), UUID: short(p.GetUuid()), Type: short(p.GetType()), Memory: cluster.Bytes(p.GetMemory()),
-			Minor: p.GetMinor(), NUMA: p.GetNuma(), Domain: short(p.GetDomain()), Bad: short(p.GetBad()),
+			Minor: p.GetMinor(), NUMA: p.GetNuma(), Domain: short(p.GetDomain()), Fault: short(p.GetBad()),
 		})
 	}
 	return all, nil
@@ -83,7 +83,7 @@ func WriteGPUs(list []cluster.GPU) []*greylagv1.GPU {
 	for _, g := range list {
 		all = append(all, &greylagv1.GPU{
 			Index: g.Index, Uuid: g.UUID, Type: g.Type, Memory: int64(g.Memory),
-			Minor: g.Minor, Numa: g.NUMA, Domain: g.Domain, Bad: g.Bad,
+			Minor: g.Minor, Numa: g.NUMA, Domain: g.Domain, Bad: g.Fault,
 		})
 	}
 	return all

@@ -19,7 +19,7 @@ func readPlaces(p *greylagv1.Request, r *cluster.Request) error {
 		}
 	}
 	switch wait := p.GetSwitchWait(); {
-	case !r.Tied():
+	case !r.HasLocality():
 	case wait != nil && (wait.GetSeconds() < 0 || wait.GetNanos() < 0), wait == nil && r.Connect != cluster.ConnectAny:
 		r.SwitchWait = cluster.SwitchAlways
 	case wait == nil:
@@ -42,7 +42,7 @@ func writeConnect(r *cluster.Request) string {
 // writeSwitchWait is absent where readPlaces finds the same without it.
 func writeSwitchWait(r *cluster.Request) *durationpb.Duration {
 	switch {
-	case !r.Tied(), r.SwitchWait == cluster.SwitchDefault:
+	case !r.HasLocality(), r.SwitchWait == cluster.SwitchDefault:
 		return nil
 	case r.SwitchWait < 0:
 		return &durationpb.Duration{Seconds: -1}

@@ -18,7 +18,7 @@ func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *gre
 		Nodes: int32(x.Nodes), Could: int32(x.Could), Free: int32(x.Free), Ahead: int32(x.Ahead),
 		ClearUp: durationpb.New(x.ClearUp), Alone: Timestamp(x.Alone),
 	}
-	for _, r := range x.Ruled {
+	for _, r := range x.Exclusion {
 		p.Ruled = append(p.Ruled, &greylagv1.RuledOut{Says: r.Says, Nodes: int32(r.Nodes)})
 	}
 	for _, h := range x.Holders {
@@ -43,7 +43,7 @@ func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *gre
 	return p
 }
 
-func writeRivals(rivals []schedule.Rival, see func(*cluster.Job) *cluster.Job) (list []*greylagv1.Rival) {
+func writeRivals(rivals []schedule.AheadJob, see func(*cluster.Job) *cluster.Job) (list []*greylagv1.Rival) {
 	for _, x := range rivals {
 		if j := see(x.Job); j != nil {
 			list = append(list, &greylagv1.Rival{

@@ -20,7 +20,7 @@ type Audit struct {
 	at      cluster.Instant
 	head    Hash
 	buckets map[BucketID]*auditedBucket
-	nodes   map[NodeID]*auditedNode
+	nodes   map[PayerID]*auditedNode
 	liens   map[LienID]*auditedLien // those that hold something, or may be charged
 	puts    map[putKey]Credits      // what buckets put into liens that they pay only so much of
 	outside map[AccountKind]Credits
@@ -63,7 +63,7 @@ func (a *Audit) Add(e *Entry) error {
 		return fault(fmt.Sprintf("a %s does not go from %s to %s", e.Kind, e.Debit.Kind, e.Credit.Kind))
 	}
 	if a.buckets == nil {
-		a.buckets, a.nodes, a.liens = map[BucketID]*auditedBucket{}, map[NodeID]*auditedNode{}, map[LienID]*auditedLien{}
+		a.buckets, a.nodes, a.liens = map[BucketID]*auditedBucket{}, map[PayerID]*auditedNode{}, map[LienID]*auditedLien{}
 		a.outside, a.puts = map[AccountKind]Credits{}, map[putKey]Credits{}
 	}
 	if a.floats == 0 && e.Form >= formFloating {
@@ -261,7 +261,7 @@ func (a *Audit) bucketOf(e *Entry) *auditedBucket {
 	return b
 }
 
-func (a *Audit) node(id NodeID) *auditedNode {
+func (a *Audit) node(id PayerID) *auditedNode {
 	n := a.nodes[id]
 	if n == nil {
 		n = new(auditedNode)

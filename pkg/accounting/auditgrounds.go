@@ -211,7 +211,7 @@ func (a *Audit) billed(e *Entry) string {
 func (a *Audit) full() bool { return a.owed-a.outside[External]-a.outside[Promotion] >= maxTotal }
 
 // possible says why a segment cannot be, if it ended at an instant.
-func (x *Billed) possible(end cluster.Instant) string {
+func (x *BillSegment) possible(end cluster.Instant) string {
 	gpus := int64(0)
 	for _, p := range x.Shares {
 		if p.Count < 1 || p.Price < 0 {

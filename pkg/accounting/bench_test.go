@@ -92,7 +92,7 @@ func BenchmarkMeter50000(b *testing.B) {
 func million(users int) *Ledger {
 	l := New()
 	for i := range users {
-		c := Chain{NodeID(fmt.Sprintf("org%d/project%d/user%d", i%10, i%10_000, i)), NodeID(fmt.Sprintf("org%d/project%d", i%10, i%10_000)), NodeID(fmt.Sprintf("org%d", i%10))}
+		c := PayerPath{PayerID(fmt.Sprintf("org%d/project%d/user%d", i%10, i%10_000, i)), PayerID(fmt.Sprintf("org%d/project%d", i%10, i%10_000)), PayerID(fmt.Sprintf("org%d", i%10))}
 		l.Grant(Stamp{At: base, Key: "g", Natural: true}, Grant{Owner: c, Class: Purchase, Amount: 100 * One, Expires: base.Add(1000 * time.Hour)})
 	}
 	l.Drain()
@@ -131,15 +131,15 @@ func BenchmarkMillionAccounts(b *testing.B) {
 // BenchmarkBalance is a look at one of 100,000 accounts and at its bucket.
 func BenchmarkBalance(b *testing.B) {
 	l := million(100_000)
-	var ids []NodeID
+	var ids []PayerID
 	for i := range 100_000 {
-		ids = append(ids, NodeID(fmt.Sprintf("org%d/project%d/user%d", i%10, i%10_000, i)))
+		ids = append(ids, PayerID(fmt.Sprintf("org%d/project%d/user%d", i%10, i%10_000, i)))
 	}
 	var sum Credits
 	for i := 0; b.Loop(); i++ {
 		n := i % 100_000
 		id := ids[n]
-		sum += l.Node(id).Held
+		sum += l.Payer(id).Held
 		for x := range l.BucketsOf(id) {
 			sum += x.Avail
 		}

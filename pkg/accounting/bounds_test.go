@@ -57,7 +57,7 @@ func TestLargestAmounts(t *testing.T) {
 		t.Fatalf("it was charged %+v, %v", r, err)
 	}
 	sound(t, l, a)
-	n := l.Node("o")
+	n := l.Payer("o")
 	if used := n.Used(l.Now()); used < 0 || used > maxTotal {
 		t.Errorf("the organisation has used %s", used)
 	}
@@ -128,10 +128,10 @@ func TestHostileNames(t *testing.T) {
 	claim := Claim{ID: LienID{1, 1}, Chain: chainOf("o/p"), Rates: []Rate{{"H100", One}}, Amount: One}
 	bad := map[string]func() error{
 		"key":        func() error { _, err := l.Roll(Stamp{At: base, Key: long}, LienID{}); return err },
-		"account":    func() error { _, err := l.SetBudget(s, Chain{NodeID(long)}, Budget{}); return err },
+		"account":    func() error { _, err := l.SetBudget(s, PayerPath{PayerID(long)}, Budget{}); return err },
 		"no account": func() error { _, err := l.SetBudget(s, nil, Budget{}); return err },
-		"deep":       func() error { _, err := l.SetBudget(s, make(Chain, 100), Budget{}); return err },
-		"move":       func() error { _, err := l.Move(s, Chain{"o/p", NodeID(long)}); return err },
+		"deep":       func() error { _, err := l.SetBudget(s, make(PayerPath, 100), Budget{}); return err },
+		"move":       func() error { _, err := l.Move(s, PayerPath{"o/p", PayerID(long)}); return err },
 		"move of it": func() error { _, err := l.Move(s, nil); return err },
 		"price":      func() error { _, err := l.SetPrice(s, Rate{long, One}, 0); return err },
 		"period":     func() error { _, err := l.ClosePeriod(s, long, base); return err },

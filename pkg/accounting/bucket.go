@@ -35,7 +35,7 @@ type Scope struct {
 
 // Grant is the making of a bucket.
 type Grant struct {
-	Owner     Chain // the owner first; of a bucket the owner alone
+	Owner     PayerPath // the owner first; of a bucket the owner alone
 	Amount    Credits
 	Effective cluster.Instant // 0: now
 	Expires   cluster.Instant // exclusive; 0: never
@@ -74,7 +74,7 @@ func (b *Bucket) Over(now cluster.Instant) bool { return b.Expires != 0 && now >
 
 // spendKey is the order of spending among the buckets of one owner.
 type spendKey struct {
-	owner     NodeID
+	owner     PayerID
 	priority  int32
 	expires   cluster.Instant // Never for those that do not
 	class     Class
@@ -145,7 +145,7 @@ func (l *Ledger) Grant(s Stamp, g Grant) (Receipt, error) {
 		}
 		b := l.mint(g)
 		l.about.node = g.Owner[0]
-		l.bookBy(Granted, BookAccount{Kind: from}, inBucket(b.ID), g.Amount, Grounds{Terms: &b.Grant})
+		l.bookBy(Granted, BookAccount{Kind: from}, inBucket(b.ID), g.Amount, Justification{Terms: &b.Grant})
 		l.total += g.Amount
 		l.repay(b)
 		l.noteBucket(b)
@@ -155,7 +155,7 @@ func (l *Ledger) Grant(s Stamp, g Grant) (Receipt, error) {
 
 // mint is a new bucket with all its credits available, to be booked and stored.
 func (l *Ledger) mint(g Grant) *Bucket {
-	g.Owner = Chain{g.Owner[0]}
+	g.Owner = PayerPath{g.Owner[0]}
 	l.bucket++
 	if g.Expires != 0 {
 		l.due.Set(dueKey{g.Expires, l.bucket}, none{})
@@ -207,7 +207,7 @@ func (s *Scope) possible() error {
 // them how long the search for one can be.
 const maxLive = 1000
 
-func (l *Ledger) roomFor(owner NodeID) error {
+func (l *Ledger) roomFor(owner PayerID) error {
 	live := 0
 	for k := range l.spend.From(firstOf(owner)) {
 		if k.owner != owner {
@@ -221,7 +221,7 @@ func (l *Ledger) roomFor(owner NodeID) error {
 }
 
 // firstOf is at or before every key of an owner.
-func firstOf(owner NodeID) spendKey {
+func firstOf(owner PayerID) spendKey {
 	return spendKey{owner: owner, priority: math.MinInt32, expires: math.MinInt64}
 }
 
@@ -231,7 +231,7 @@ func (l *Ledger) repay(b *Bucket) {
 	if l.debtors.Len() == 0 || !b.valid(l.now) || b.scoped() {
 		return
 	}
-	var owing []NodeID
+	var owing []PayerID
 	for debtor := range l.debtors.All() {
 		if slices.Contains(l.above(debtor), b.Owner[0]) {
 			owing = append(owing, debtor)
@@ -246,7 +246,7 @@ func (l *Ledger) repay(b *Bucket) {
 		}
 		b.Avail, b.Spent, was.repaid = b.Avail-x, b.Spent+x, was.repaid+x
 		l.about = about{node: debtor, effective: was.effective, key: was.key, note: was.note}
-		l.bookBy(Repaid, inBucket(b.ID), BookAccount{Kind: Owed, Node: debtor}, x, Grounds{For: &Cause{Chain: l.above(debtor)}})
+		l.bookBy(Repaid, inBucket(b.ID), BookAccount{Kind: Owed, Node: debtor}, x, Justification{For: &Cause{Chain: l.above(debtor)}})
 		l.post(debtor, change{spent: x, debt: -x, day: x, month: x})
 	}
 	l.about = was
@@ -348,7 +348,7 @@ type source struct {
 // sources chooses buckets of a chain for an amount in the order of spending, a user's own before
 // the project's and those before the organisation's where all else is equal. got is
 // how much they come to, at most the amount. O(buckets used × depth).
-func (l *Ledger) sources(n *Lien, chain Chain, amount Credits) (chosen []source, got Credits) {
+func (l *Ledger) sources(n *Lien, chain PayerPath, amount Credits) (chosen []source, got Credits) {
 	type candidate struct {
 		spendKey
 		depth int

@@ -13,7 +13,7 @@ var ErrInvariant = errors.New("ledger is not sound")
 // what was spent. It answers the first breach. O(everything).
 func (l *Ledger) Check() error {
 	held := map[BucketID]Credits{}
-	own := map[NodeID]Credits{}
+	own := map[PayerID]Credits{}
 	for id, n := range l.liens.All() {
 		sum, err := n.sound()
 		if err != nil {
@@ -55,17 +55,17 @@ func (l *Ledger) checkBuckets(held map[BucketID]Credits) error {
 	return nil
 }
 
-func (l *Ledger) checkNodes(held map[NodeID]Credits) error {
+func (l *Ledger) checkNodes(held map[PayerID]Credits) error {
 	type sums struct{ held, owes, spent Credits }
-	lately := map[NodeID]Recent{}
-	late := func(id NodeID, r Recent) {
+	lately := map[PayerID]Recent{}
+	late := func(id PayerID, r Recent) {
 		r.turn(l.today, l.month)
 		lately[id] = Recent{l.today, lately[id].Day + r.Day, lately[id].Month + r.Month}
 	}
 	for _, n := range l.liens.All() {
 		late(n.payer(), n.Recent)
 	}
-	below := map[NodeID]sums{}
+	below := map[PayerID]sums{}
 	for id, n := range l.nodes.All() {
 		if err := n.sound(id); err != nil {
 			return err
@@ -117,7 +117,7 @@ func (b *Bucket) sound() error {
 	return nil
 }
 
-func (n *Node) sound(id NodeID) error {
+func (n *Payer) sound(id PayerID) error {
 	if min(n.Held, n.Debt, n.Owes, n.Spent, n.Day, n.Month) < 0 {
 		return fmt.Errorf("%w: account %s has a sum below zero", ErrInvariant, id)
 	}

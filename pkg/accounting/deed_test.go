@@ -9,8 +9,8 @@ type deed struct {
 	key     string
 	natural bool
 	asked   Fingerprint
-	chain   Chain
-	chains  []Chain // of a move
+	chain   PayerPath
+	chains  []PayerPath // of a move
 	lien    LienID
 	bucket  BucketID
 	amount  Credits

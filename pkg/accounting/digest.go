@@ -70,7 +70,7 @@ func texts[T ~string](h hasher, all []T) hasher {
 	return h
 }
 
-func (n *Node) hash(id NodeID) uint64 {
+func (n *Payer) hash(id PayerID) uint64 {
 	h := hashNode.text(string(id)).text(string(n.Parent)).flag(n.Budget.Hard).word(uint64(n.Budget.Window)).word(uint64(n.Start))
 	return uint64(h.credits(n.Budget.Limit, n.Held, n.Spent, n.Debt, n.Day, n.Month, n.Owes, n.Own))
 }

@@ -36,7 +36,7 @@ func (k AccountKind) String() string {
 type BookAccount struct {
 	Kind   AccountKind
 	Bucket BucketID // of InBucket and HeldFrom
-	Node   NodeID   // of Owed
+	Node   PayerID  // of Owed
 }
 
 // EntryKind is why money moved.
@@ -70,23 +70,23 @@ type Hash [sha256.Size]byte
 // Entry is one movement: Amount leaves Debit and arrives in Credit, so that entries
 // sum to zero by their form. Entries are never changed; a correction is another one.
 type Entry struct {
-	Seq       uint64 // 1 for the first, without gaps
-	At        cluster.Instant
-	Effective cluster.Instant // what it is about; differs for late facts
-	Kind      EntryKind
-	Debit     BookAccount
-	Credit    BookAccount
-	Amount    Credits
-	Node      NodeID // the account that it is about: who pays, is granted or loses
-	Lien      LienID
-	Corrects  uint64 // sequence number; 0 for none
-	Late      bool   // effective in a closed period, booked after it
-	Key       string
-	Note      string // from form 4 on
-	Form      uint8  // of the encoding
-	Grounds          // from form 2 on
-	Prev      Hash
-	Hash      Hash
+	Seq           uint64 // 1 for the first, without gaps
+	At            cluster.Instant
+	Effective     cluster.Instant // what it is about; differs for late facts
+	Kind          EntryKind
+	Debit         BookAccount
+	Credit        BookAccount
+	Amount        Credits
+	Node          PayerID // the account that it is about: who pays, is granted or loses
+	Lien          LienID
+	Corrects      uint64 // sequence number; 0 for none
+	Late          bool   // effective in a closed period, booked after it
+	Key           string
+	Note          string // from form 4 on
+	Form          uint8  // of the encoding
+	Justification        // from form 2 on
+	Prev          Hash
+	Hash          Hash
 }
 
 // The forms of entries: one of the first says nothing of its grounds, and before the third
@@ -133,7 +133,7 @@ func entryFields(c *codec.Coder, e *Entry) {
 	codec.Bool(c, &e.Late)
 	codec.String(c, &e.Key)
 	if e.Form > formBare {
-		groundsFields(c, &e.Grounds)
+		groundsFields(c, &e.Justification)
 	}
 	if e.Form >= formFloating && e.For != nil {
 		codec.Int(c, &e.For.Since)
@@ -191,11 +191,11 @@ func ReadRow(row []byte) (Entry, error) {
 
 // book writes an entry that needs no grounds.
 func (l *Ledger) book(kind EntryKind, from, to BookAccount, amount Credits) {
-	l.bookBy(kind, from, to, amount, Grounds{})
+	l.bookBy(kind, from, to, amount, Justification{})
 }
 
 // bookBy writes an entry and links it to the chain. Amounts of 0 are no entries.
-func (l *Ledger) bookBy(kind EntryKind, from, to BookAccount, amount Credits, by Grounds) {
+func (l *Ledger) bookBy(kind EntryKind, from, to BookAccount, amount Credits, by Justification) {
 	if amount == 0 {
 		return
 	}
@@ -209,7 +209,7 @@ func (l *Ledger) bookBy(kind EntryKind, from, to BookAccount, amount Credits, by
 	})
 	e := &l.entries[len(l.entries)-1]
 	if l.form > formBare {
-		e.Grounds = by
+		e.Justification = by
 	}
 	if l.form >= formNoted {
 		e.Note = l.about.note
@@ -224,7 +224,7 @@ func (l *Ledger) bookBy(kind EntryKind, from, to BookAccount, amount Credits, by
 
 // about is what the entries of the command under way are about.
 type about struct {
-	node      NodeID
+	node      PayerID
 	lien      LienID
 	corrects  uint64
 	effective cluster.Instant

@@ -23,7 +23,7 @@ var (
 	ErrNoPrice   = errors.New("no price")
 	ErrRefund    = errors.New("refund exceeds what was spent")
 	ErrExhausted = errors.New("promotion exhausted")
-	ErrChain     = errors.New("account has another parent")
+	ErrParent    = errors.New("account has another parent")
 	ErrPeriod    = errors.New("period cannot be closed")
 	ErrTooLate   = errors.New("too late to amend")
 )
@@ -39,7 +39,7 @@ var ErrNewer = errors.New("ledger was written by a newer version of greylag")
 // the sentinels.
 type Shortfall struct {
 	Why       error
-	Node      NodeID
+	Node      PayerID
 	Need      Credits
 	Available Credits // may be negative, after a cut of a limit
 	Limit     Credits // of a budget; else 0

@@ -14,9 +14,9 @@ const (
 // The fields of payloads and records, in their canonical order. What is new goes at the
 // end of a record, behind Added.
 
-func nodeID(c *codec.Coder, x *NodeID) { codec.String(c, (*string)(x)) }
+func nodeID(c *codec.Coder, x *PayerID) { codec.String(c, (*string)(x)) }
 
-func chainFields(c *codec.Coder, x *Chain) { codec.List(c, (*[]NodeID)(x), nodeID) }
+func chainFields(c *codec.Coder, x *PayerPath) { codec.List(c, (*[]PayerID)(x), nodeID) }
 
 func lienID(c *codec.Coder, x *LienID) {
 	codec.Uint(c, &x.Job)
@@ -132,7 +132,7 @@ func outcomeFields(c *codec.Coder, x *outcome) {
 	}
 }
 
-func nodeFields(c *codec.Coder, x *Node) {
+func nodeFields(c *codec.Coder, x *Payer) {
 	nodeID(c, &x.Parent)
 	budgetFields(c, &x.Budget)
 	var period Credits // once what was spent in the budget's window, which began at Start

@@ -81,13 +81,13 @@ func typesIn(shares []Priced) (types []string) {
 
 // stretches are GPU-milliseconds of a segment at the prices of their time: as many as there
 // were until a price changed, to the nearest millisecond, at that price, and so on.
-func (g *Segment) stretches(gpuMS int64) iter.Seq[Billed] {
-	return func(yield func(Billed) bool) {
+func (g *Segment) stretches(gpuMS int64) iter.Seq[BillSegment] {
+	return func(yield func(BillSegment) bool) {
 		since, done := g.Since, int64(0)
 		for _, p := range g.Past {
 			until := min(gpuMS, millis(g.GPUs, p.Until.Sub(g.Since).Round(time.Millisecond).Milliseconds()))
 			if x := until - done; x > 0 {
-				if !yield(Billed{since, x, p.Shares}) {
+				if !yield(BillSegment{since, x, p.Shares}) {
 					return
 				}
 				done = until
@@ -95,7 +95,7 @@ func (g *Segment) stretches(gpuMS int64) iter.Seq[Billed] {
 			since = p.Until
 		}
 		if gpuMS > done || done == 0 {
-			yield(Billed{since, gpuMS - done, g.Shares()})
+			yield(BillSegment{since, gpuMS - done, g.Shares()})
 		}
 	}
 }

@@ -3,7 +3,7 @@ package accounting
 // Freed is where something became free: credits in the buckets of an account, or room
 // under its budget or from its debts. Without a name it may be anywhere: a price began.
 type Freed struct {
-	Node    NodeID
+	Node    PayerID
 	Credits bool
 }
 

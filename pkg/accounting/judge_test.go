@@ -81,8 +81,8 @@ func TestJudged(t *testing.T) {
 	}{
 		{"does not pay for partition spot", scoped, func(e *Entry) { e.For.Partitions = []string{"main", "spot"} }, 0},
 		{"does not pay for GPU type b200", scoped, func(e *Entry) { e.For.On = []string{"b200"} }, 0},
-		{"does not pay for o/q/bob", scoped, func(e *Entry) { e.Node, e.For.Chain = "o/q/bob", Chain{"o/q/bob", "o/q", "o"} }, 0},
-		{"it is not o/p/ana who pays", scoped, func(e *Entry) { e.For.Chain = Chain{"o/p", "o"} }, 0},
+		{"does not pay for o/q/bob", scoped, func(e *Entry) { e.Node, e.For.Chain = "o/q/bob", PayerPath{"o/q/bob", "o/q", "o"} }, 0},
+		{"it is not o/p/ana who pays", scoped, func(e *Entry) { e.For.Chain = PayerPath{"o/p", "o"} }, 0},
 		{"more than it may", scoped, func(e *Entry) { e.Amount++ }, 0},
 		{"pays after it expired", 0, func(e *Entry) { e.Terms.Expires = journal[scoped].At }, scoped},
 		{"pays before it begins", 0, func(e *Entry) { e.Terms.Effective = journal[scoped].At.Add(time.Hour) }, scoped},

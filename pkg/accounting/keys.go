@@ -56,7 +56,7 @@ type Receipt struct {
 
 // Warning is a soft budget that is exceeded.
 type Warning struct {
-	Node  NodeID
+	Node  PayerID
 	Used  Credits // held, spent and owed, with what was just set aside
 	Limit Credits
 }
@@ -232,7 +232,7 @@ type refusal struct {
 func remembered() [13]error {
 	return [...]error{
 		ErrCredits, ErrBudget, ErrDebt, ErrLien, ErrNoLien, ErrSettled,
-		ErrNoBucket, ErrNoPrice, ErrRefund, ErrExhausted, ErrChain, ErrPeriod, ErrTooLate,
+		ErrNoBucket, ErrNoPrice, ErrRefund, ErrExhausted, ErrParent, ErrPeriod, ErrTooLate,
 	}
 }
 

@@ -51,7 +51,7 @@ func (s LienState) String() string {
 // Claim is what a lien is asked for with.
 type Claim struct {
 	ID        LienID
-	Chain     Chain // who pays, and those above; of a lien who pays alone
+	Chain     PayerPath // who pays, and those above; of a lien who pays alone
 	Partition string
 	QOS       string
 	Rates     []Rate  // from a quote, the wanted type first
@@ -117,7 +117,7 @@ func (l *Ledger) Lien(id LienID) (Lien, bool) {
 }
 
 // payer is whose jobs it is for.
-func (n *Lien) payer() NodeID { return n.Chain[0] }
+func (n *Lien) payer() PayerID { return n.Chain[0] }
 
 // sum adds up the parts.
 func (n *Lien) sum() (held, spent, refunded Credits) {
@@ -141,7 +141,7 @@ func (l *Ledger) Place(s Stamp, c Claim) (Receipt, error) {
 			return Receipt{}, err
 		}
 		n := Lien{Claim: c, Since: l.now}
-		n.Chain, n.Rates, n.Partitions = Chain{c.Chain[0]}, slices.Clone(c.Rates), slices.Clone(c.Partitions)
+		n.Chain, n.Rates, n.Partitions = PayerPath{c.Chain[0]}, slices.Clone(c.Rates), slices.Clone(c.Partitions)
 		warnings, err := l.setAside(&n, c.Chain, c.Amount)
 		if err != nil {
 			return Receipt{}, err
@@ -172,7 +172,7 @@ func (c *Claim) possible() error {
 
 // setAside moves an amount from the buckets of a chain into a lien that the caller owns and
 // stores.
-func (l *Ledger) setAside(n *Lien, chain Chain, amount Credits) ([]Warning, error) {
+func (l *Ledger) setAside(n *Lien, chain PayerPath, amount Credits) ([]Warning, error) {
 	warnings, err := l.afford(chain, amount)
 	if err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func (l *Ledger) hold(n *Lien, from []source, sum Credits) {
 		b := l.ownBucket(f.bucket)
 		b.Avail, b.Held = b.Avail-f.amount, b.Held+f.amount
 		l.noteBucket(b)
-		l.bookBy(SetAside, inBucket(b.ID), heldFrom(b.ID), f.amount, Grounds{For: cause})
+		l.bookBy(SetAside, inBucket(b.ID), heldFrom(b.ID), f.amount, Justification{For: cause})
 		if last := len(n.Parts) - 1; last >= 0 && n.Parts[last].Bucket == b.ID {
 			n.Parts[last].Held += f.amount
 		} else {

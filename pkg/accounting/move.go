@@ -13,8 +13,8 @@ import (
 // and no longer for the old ones; no money moves, and no budget refuses. An account that the
 // ledger does not know needs no moving. Liens name only who pays, and need no change.
 // O(accounts × depth).
-func (l *Ledger) Move(s Stamp, chains ...Chain) (Receipt, error) {
-	print := printOf(l, s, opMove, &chains, func(c *codec.Coder, x *[]Chain) {
+func (l *Ledger) Move(s Stamp, chains ...PayerPath) (Receipt, error) {
+	print := printOf(l, s, opMove, &chains, func(c *codec.Coder, x *[]PayerPath) {
 		for i := range *x {
 			chainFields(c, &(*x)[i])
 		}
@@ -23,7 +23,7 @@ func (l *Ledger) Move(s Stamp, chains ...Chain) (Receipt, error) {
 		if err := l.movable(chains); err != nil {
 			return Receipt{}, err
 		}
-		var moved []Chain
+		var moved []PayerPath
 		for _, c := range chains {
 			if was, found := l.nodes.Get(c[0]); found && was.Parent != c.parent(0) {
 				moved = append(moved, c)
@@ -47,8 +47,8 @@ func (l *Ledger) Move(s Stamp, chains ...Chain) (Receipt, error) {
 
 // movable checks that accounts make a tree when all have moved: that each chain is what
 // the others and what is recorded say.
-func (l *Ledger) movable(chains []Chain) error {
-	parents := make(map[NodeID]NodeID, len(chains))
+func (l *Ledger) movable(chains []PayerPath) error {
+	parents := make(map[PayerID]PayerID, len(chains))
 	for _, c := range chains {
 		if len(c) == 0 || len(c) > maxChain {
 			return fmt.Errorf("%w: where the account is to hang", ErrInvalid)
@@ -67,7 +67,7 @@ func (l *Ledger) movable(chains []Chain) error {
 				continue
 			}
 			if parent != c.parent(i) {
-				return fmt.Errorf("%w: %s is below %q", ErrChain, id, parent)
+				return fmt.Errorf("%w: %s is below %q", ErrParent, id, parent)
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func (l *Ledger) movable(chains []Chain) error {
 
 // shift adds what one node sums up to another and those above it, or with sign -1 takes it
 // away.
-func (l *Ledger) shift(to NodeID, of *Node, sign Credits) {
+func (l *Ledger) shift(to PayerID, of *Payer, sign Credits) {
 	recent := of.Recent
 	recent.turn(l.today, l.month)
 	for id := to; id != ""; {

@@ -17,7 +17,7 @@ type movement struct {
 	bucket   BucketID
 	lien     LienID
 	part     int
-	node     NodeID
+	node     PayerID
 	amount   int64
 	at       cluster.Instant
 	about    cluster.Instant // of a refund: when it should have been; 0: when it was
@@ -55,7 +55,7 @@ func (n *oracleLien) add(id BucketID) int {
 }
 
 type oracleNode struct {
-	parent NodeID
+	parent PayerID
 	budget Budget
 }
 
@@ -69,7 +69,7 @@ type oracleKey struct {
 // want is a refusal.
 type want struct {
 	why                    error
-	node                   NodeID
+	node                   PayerID
 	need, available, limit int64
 }
 
@@ -78,7 +78,7 @@ type oracle struct {
 	movements []movement
 	buckets   []*oracleBucket
 	liens     map[LienID]*oracleLien
-	nodes     map[NodeID]*oracleNode
+	nodes     map[PayerID]*oracleNode
 	keys      map[string]oracleKey
 	codes     map[string]int64
 	prices    []priceSet
@@ -95,7 +95,7 @@ type priceSet struct {
 
 func newOracle() *oracle {
 	return &oracle{
-		liens: map[LienID]*oracleLien{}, nodes: map[NodeID]*oracleNode{}, keys: map[string]oracleKey{},
+		liens: map[LienID]*oracleLien{}, nodes: map[PayerID]*oracleNode{}, keys: map[string]oracleKey{},
 		codes: map[string]int64{}, periods: map[string]bool{},
 	}
 }
@@ -142,7 +142,7 @@ func (o *oracle) refunded(id LienID, part int) (sum int64) {
 }
 
 // below reports whether an account is another one or below it.
-func (o *oracle) below(id, top NodeID) bool {
+func (o *oracle) below(id, top PayerID) bool {
 	for id != "" {
 		if id == top {
 			return true
@@ -157,7 +157,7 @@ func (o *oracle) below(id, top NodeID) bool {
 }
 
 // sums are an account's held, spent, owed and own debt.
-func (o *oracle) sums(id NodeID) (held, spent, debt, owes int64) {
+func (o *oracle) sums(id PayerID) (held, spent, debt, owes int64) {
 	here := func(m *movement) bool { return o.below(m.node, id) }
 	held = o.total("held", here)
 	owes = -o.total("debt", func(m *movement) bool { return m.node == id })
@@ -168,7 +168,7 @@ func (o *oracle) sums(id NodeID) (held, spent, debt, owes int64) {
 }
 
 // used is what counts against an account's budget.
-func (o *oracle) used(id NodeID) int64 {
+func (o *oracle) used(id PayerID) int64 {
 	held, spent, debt, _ := o.sums(id)
 	n := o.nodes[id]
 	if n == nil || n.budget.Window == Ever {
@@ -237,7 +237,7 @@ func (o *oracle) repay(b *oracleBucket) {
 	if !o.valid(b) || len(s.GPUTypes)+len(s.Partitions)+len(s.QOS) > 0 || s.Permille != 0 || s.PerJob != 0 {
 		return
 	}
-	var names []NodeID
+	var names []PayerID
 	for id := range o.nodes {
 		if o.below(id, b.Owner[0]) {
 			names = append(names, id)

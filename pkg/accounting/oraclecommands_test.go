@@ -41,20 +41,20 @@ func (o *oracle) does(d *deed, r *Receipt) *want {
 }
 
 // chainKnown checks a chain against the parents there are.
-func (o *oracle) chainKnown(c Chain) *want {
+func (o *oracle) chainKnown(c PayerPath) *want {
 	for i, id := range c {
-		parent := NodeID("")
+		parent := PayerID("")
 		if i+1 < len(c) {
 			parent = c[i+1]
 		}
 		if n := o.nodes[id]; n != nil && n.parent != parent {
-			return no(ErrChain)
+			return no(ErrParent)
 		}
 	}
 	return nil
 }
 
-func (o *oracle) openChain(c Chain) {
+func (o *oracle) openChain(c PayerPath) {
 	for i, id := range c {
 		if o.nodes[id] == nil {
 			o.nodes[id] = &oracleNode{}
@@ -159,12 +159,12 @@ func (o *oracle) place(c Claim, r *Receipt) *want {
 }
 
 // rehang moves accounts to other ancestors, if in the end each chain is what it says.
-func (o *oracle) rehang(chains []Chain) *want {
-	parents, moves := map[NodeID]NodeID{}, map[NodeID]NodeID{}
+func (o *oracle) rehang(chains []PayerPath) *want {
+	parents, moves := map[PayerID]PayerID{}, map[PayerID]PayerID{}
 	for id, n := range o.nodes {
 		parents[id] = n.parent
 	}
-	over := func(c Chain, i int) NodeID {
+	over := func(c PayerPath, i int) PayerID {
 		if i+1 < len(c) {
 			return c[i+1]
 		}
@@ -180,7 +180,7 @@ func (o *oracle) rehang(chains []Chain) *want {
 				return no(ErrInvalid)
 			}
 			if parent, known := parents[id]; known && parent != over(c, i) {
-				return no(ErrChain)
+				return no(ErrParent)
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func (o *oracle) rehang(chains []Chain) *want {
 		}
 	}
 	for _, x := range o.liens {
-		x.Chain = Chain{x.Chain[0]}
+		x.Chain = PayerPath{x.Chain[0]}
 		for id := o.nodes[x.Chain[0]].parent; id != ""; id = o.nodes[id].parent {
 			x.Chain = append(x.Chain, id)
 		}

@@ -28,7 +28,7 @@ func (o *oracle) state() string {
 		}
 		fmt.Fprintln(&out)
 	}
-	names := make([]NodeID, 0, len(o.nodes))
+	names := make([]PayerID, 0, len(o.nodes))
 	for id := range o.nodes {
 		names = append(names, id)
 	}

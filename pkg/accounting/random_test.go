@@ -54,13 +54,13 @@ func (g *game) amount() Credits { return Credits(1 + g.dice(int64(50*One))) }
 func oneOf[T any](g *game, choices ...T) T { return choices[g.dice(int64(len(choices)))] }
 
 // chainFor is an account with those above it, as they are now.
-func (g *game) chainFor() Chain {
+func (g *game) chainFor() PayerPath {
 	path := oneOf(g, "o", "o/p", "o/p/ana", "o/q/bob", "o/r")
 	if g.dice(20) == 0 {
 		return chainOf(path) // may be stale
 	}
-	var c Chain
-	for id := NodeID(path); id != ""; {
+	var c PayerPath
+	for id := PayerID(path); id != ""; {
 		c = append(c, id)
 		n := g.o.nodes[id]
 		if n == nil {
@@ -136,15 +136,15 @@ func (g *game) fill(d *deed) {
 
 // places is where accounts are to hang: one of them, which may not be possible, or all of
 // them in another tree.
-func (g *game) places() (all []Chain) {
+func (g *game) places() (all []PayerPath) {
 	if g.dice(3) == 0 {
-		return []Chain{oneOf(g, Chain{"o/p", "o"}, Chain{"o/p", "o/q", "o"}, Chain{"o/p"}, Chain{"o/p/ana", "o/q", "o"}, Chain{"o/p/ana", "o/p", "o"})}
+		return []PayerPath{oneOf(g, PayerPath{"o/p", "o"}, PayerPath{"o/p", "o/q", "o"}, PayerPath{"o/p"}, PayerPath{"o/p/ana", "o/q", "o"}, PayerPath{"o/p/ana", "o/p", "o"})}
 	}
-	names := []NodeID{"o", "o/p", "o/q", "o/r", "o/p/ana"}
+	names := []PayerID{"o", "o/p", "o/q", "o/r", "o/p/ana"}
 	for i := range names {
 		j := i + int(g.dice(int64(len(names)-i)))
 		names[i], names[j] = names[j], names[i]
-		c := Chain{names[i]}
+		c := PayerPath{names[i]}
 		if above := g.dice(int64(i + 1)); above > 0 {
 			c = append(c, all[above-1]...)
 		}

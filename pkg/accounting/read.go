@@ -59,12 +59,12 @@ func (l *Ledger) Buckets() iter.Seq[*Bucket] {
 }
 
 // Nodes yields the accounts by name. What it yields may not be written.
-func (l *Ledger) Nodes() iter.Seq2[NodeID, *Node] { return l.NodesFrom("") }
+func (l *Ledger) Nodes() iter.Seq2[PayerID, *Payer] { return l.NodesFrom("") }
 
 // NodesFrom yields the accounts by name, from one on. What it yields may not be written.
 // O(log n) to the first.
-func (l *Ledger) NodesFrom(first NodeID) iter.Seq2[NodeID, *Node] {
-	return func(yield func(NodeID, *Node) bool) {
+func (l *Ledger) NodesFrom(first PayerID) iter.Seq2[PayerID, *Payer] {
+	return func(yield func(PayerID, *Payer) bool) {
 		for id, n := range l.nodes.From(first) {
 			if !yield(id, n) {
 				return
@@ -114,7 +114,7 @@ func (l *Ledger) Liens() iter.Seq[*Lien] {
 
 // BucketsOf yields what an account owns itself and what has something available, in the
 // order of spending. What it yields may not be written.
-func (l *Ledger) BucketsOf(owner NodeID) iter.Seq[*Bucket] {
+func (l *Ledger) BucketsOf(owner PayerID) iter.Seq[*Bucket] {
 	return func(yield func(*Bucket) bool) {
 		for k := range l.spend.From(spendKey{owner: owner, priority: -1 << 31}) {
 			if k.owner != owner {

@@ -80,7 +80,7 @@ func (d *Decoder) record(c *codec.Coder) {
 		}
 		l.today, l.month = Daily.start(l.now), Monthly.start(l.now)
 	case tableNodes:
-		x := keyed[NodeID, Node]{}
+		x := keyed[PayerID, Payer]{}
 		if codec.Record(c, &x, nodeRecord); !c.Failed() {
 			l.restoreNode(c, x.key, x.value)
 		}
@@ -132,7 +132,7 @@ func accept(c *codec.Coder, possible bool, what string) {
 	}
 }
 
-func (l *Ledger) restoreNode(c *codec.Coder, id NodeID, n Node) {
+func (l *Ledger) restoreNode(c *codec.Coder, id PayerID, n Payer) {
 	accept(c, id != "" && len(id) <= maxNode && !l.nodes.Has(id) && n.Budget.Window <= Monthly && n.sound(id) == nil, "an account")
 	if n.Owes > 0 {
 		l.debtors.Set(id, none{})
@@ -184,9 +184,9 @@ func (l *Ledger) restoreLien(c *codec.Coder, n *Lien) {
 
 // rooted checks that the accounts that were read are a tree. O(accounts).
 func (l *Ledger) rooted() error {
-	reached := map[NodeID]bool{} // false: on the way up
+	reached := map[PayerID]bool{} // false: on the way up
 	for id := range l.nodes.All() {
-		var way []NodeID
+		var way []PayerID
 		for up := id; up != ""; {
 			n, found := l.nodes.Get(up)
 			done, met := reached[up]

@@ -159,10 +159,10 @@ func (a arguments) instant(name string) cluster.Instant {
 }
 
 // chainOf reads org/project/user.
-func chainOf(path string) Chain {
-	var c Chain
+func chainOf(path string) PayerPath {
+	var c PayerPath
 	for path != "" {
-		c = append(c, NodeID(path))
+		c = append(c, PayerID(path))
 		i := strings.LastIndexByte(path, '/')
 		path = path[:max(i, 0)]
 	}
@@ -270,7 +270,7 @@ func (p *play) show(a arguments) {
 			fmt.Fprintln(out)
 			continue
 		}
-		n := p.l.Node(NodeID(what))
+		n := p.l.Payer(PayerID(what))
 		fmt.Fprintf(out, "%s: held %s spent %s debt %s", what, n.Held, n.Spent, n.Debt)
 		if n.Budget.Limit > 0 {
 			fmt.Fprintf(out, " left %s of %s", n.Budget.Limit-n.Used(p.l.now), n.Budget.Limit)

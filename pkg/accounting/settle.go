@@ -45,7 +45,7 @@ func (l *Ledger) overshoot(n *Lien, amount Credits, bill Bill) (got Credits) {
 		b := l.ownBucket(f.bucket)
 		b.Avail, b.Spent = b.Avail-f.amount, b.Spent+f.amount
 		l.noteBucket(b)
-		l.bookBy(Overshoot, inBucket(b.ID), BookAccount{Kind: Revenue}, f.amount, Grounds{For: l.cause(n), Bill: bill.leaves(left)})
+		l.bookBy(Overshoot, inBucket(b.ID), BookAccount{Kind: Revenue}, f.amount, Justification{For: l.cause(n), Bill: bill.leaves(left)})
 		n.Parts = append(n.Parts, Part{Bucket: b.ID, Spent: f.amount})
 	}
 	return got
@@ -57,7 +57,7 @@ func (l *Ledger) owe(n *Lien, amount Credits, bill *Bill) {
 		return
 	}
 	l.total += amount
-	l.bookBy(Overshoot, BookAccount{Kind: Owed, Node: n.payer()}, BookAccount{Kind: Revenue}, amount, Grounds{Bill: bill})
+	l.bookBy(Overshoot, BookAccount{Kind: Owed, Node: n.payer()}, BookAccount{Kind: Revenue}, amount, Justification{Bill: bill})
 	n.Parts = append(n.Parts, Part{Spent: amount})
 }
 
@@ -75,7 +75,7 @@ func (l *Ledger) capture(n *Lien, amount Credits, bill Bill) (left Credits) {
 		p.Held, p.Spent, left = p.Held-x, p.Spent+x, left-x
 		b.Held, b.Spent = b.Held-x, b.Spent+x
 		l.noteBucket(b)
-		l.bookBy(Captured, heldFrom(b.ID), BookAccount{Kind: Revenue}, x, Grounds{Bill: bill.leaves(left)})
+		l.bookBy(Captured, heldFrom(b.ID), BookAccount{Kind: Revenue}, x, Justification{Bill: bill.leaves(left)})
 		l.unmark(n, b)
 	}
 	return left
@@ -208,7 +208,7 @@ func (l *Ledger) again(n *Lien, amount Credits) {
 		b := l.ownBucket(p.Bucket)
 		b.Avail, b.Held, p.Held, amount = b.Avail-x, b.Held+x, p.Held+x, amount-x
 		l.noteBucket(b)
-		l.bookBy(SetAside, inBucket(b.ID), heldFrom(b.ID), x, Grounds{For: cause})
+		l.bookBy(SetAside, inBucket(b.ID), heldFrom(b.ID), x, Justification{For: cause})
 		l.post(n.payer(), change{held: x})
 		if b.Cutoff {
 			l.onParts.Set(partKey{b.ID, n.ID}, none{})
@@ -264,7 +264,7 @@ func (l *Ledger) giveRefund(n *Lien, amount Credits) (given Credits) {
 		}
 		b := l.ownBucket(p.Bucket)
 		b.Spent -= x
-		l.bookBy(Refunded, BookAccount{Kind: Revenue}, inBucket(b.ID), x, Grounds{Bill: bill.leaves(amount - given)})
+		l.bookBy(Refunded, BookAccount{Kind: Revenue}, inBucket(b.ID), x, Justification{Bill: bill.leaves(amount - given)})
 		l.giveBack(b, x)
 		l.noteBucket(b)
 		l.post(n.payer(), l.unspend(n, x))
@@ -294,11 +294,11 @@ func (l *Ledger) unspend(n *Lien, x Credits) change {
 func (l *Ledger) forgive(n *Lien, x Credits, bill *Bill) {
 	leaf, _ := l.nodes.Get(n.payer())
 	owed := min(x, leaf.Owes)
-	l.bookBy(Refunded, BookAccount{Kind: Revenue}, BookAccount{Kind: Owed, Node: n.payer()}, owed, Grounds{Bill: bill.leaves(bill.Left + x - owed)})
+	l.bookBy(Refunded, BookAccount{Kind: Revenue}, BookAccount{Kind: Owed, Node: n.payer()}, owed, Justification{Bill: bill.leaves(bill.Left + x - owed)})
 	l.post(n.payer(), change{debt: -owed})
 	if rest := x - owed; rest > 0 {
 		b := l.mint(Grant{Owner: n.Chain, Class: RefundClass, Amount: rest, Effective: l.now})
-		l.bookBy(Refunded, BookAccount{Kind: Revenue}, inBucket(b.ID), rest, Grounds{Terms: &b.Grant, Bill: bill})
+		l.bookBy(Refunded, BookAccount{Kind: Revenue}, inBucket(b.ID), rest, Justification{Terms: &b.Grant, Bill: bill})
 		l.post(n.payer(), change{spent: -rest}) // paid at a time that no lien tells
 		l.repay(b)
 		l.noteBucket(b)

@@ -55,7 +55,7 @@ func metaFields(c *codec.Coder, l *Ledger) {
 	}
 }
 
-func nodeRecord(c *codec.Coder, x *keyed[NodeID, Node]) {
+func nodeRecord(c *codec.Coder, x *keyed[PayerID, Payer]) {
 	nodeID(c, &x.key)
 	codec.Record(c, &x.value, nodeFields)
 }
@@ -133,7 +133,7 @@ func (l *Ledger) Encode(emit func(chunk []byte) error) error {
 	put(x, tableMeta, l, metaFields)
 	x.table(tableNodes)
 	for id, n := range l.nodes.All() {
-		put(x, tableNodes, &keyed[NodeID, Node]{id, *n}, nodeRecord)
+		put(x, tableNodes, &keyed[PayerID, Payer]{id, *n}, nodeRecord)
 	}
 	x.table(tableBuckets)
 	for _, b := range l.buckets.All() {

@@ -117,7 +117,7 @@ func TestRestoredBehind(t *testing.T) {
 	l := New()
 	s := Stamp{At: base, Key: "k", Natural: true}
 	for k := range int64(3000) {
-		g := Grant{Owner: Chain{NodeID(fmt.Sprint("o", k%7))}, Class: Purchase, Amount: One, Expires: base.Add(time.Duration(2+k) * time.Second)}
+		g := Grant{Owner: PayerPath{PayerID(fmt.Sprint("o", k%7))}, Class: Purchase, Amount: One, Expires: base.Add(time.Duration(2+k) * time.Second)}
 		if k%3 == 0 {
 			g.Effective = base.Add(time.Second)
 		}

@@ -13,7 +13,7 @@ type none = struct{}
 // tables hold values that are replaced once a clone may see them. Accounts and buckets
 // are written where they are until then; liens never are, since they are handed out.
 type tables struct {
-	nodes   cow.Map[NodeID, *Node]
+	nodes   cow.Map[PayerID, *Payer]
 	buckets cow.Map[BucketID, *Bucket]
 	liens   cow.Map[LienID, *Lien]
 	prices  cow.Map[priceKey, Credits]
@@ -25,7 +25,7 @@ type tables struct {
 	spend   cow.Map[spendKey, none] // buckets with something available
 	due     cow.Map[dueKey, none]   // buckets by when they next begin or expire
 	onParts cow.Map[partKey, none]  // liens that hold from buckets that cut off
-	debtors cow.Map[NodeID, none]
+	debtors cow.Map[PayerID, none]
 	ended   cow.Map[endedKey, none] // liens that ended
 	aging   cow.Map[agingKey, none] // keys by when they were used
 }
@@ -51,11 +51,11 @@ func compareAging(a, b agingKey) int {
 	return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.key, b.key))
 }
 
-func compareNodes(a, b NodeID) int { return strings.Compare(string(a), string(b)) }
+func compareNodes(a, b PayerID) int { return strings.Compare(string(a), string(b)) }
 
 func newTables() tables {
 	return tables{
-		nodes:   cow.New[NodeID, *Node](compareNodes),
+		nodes:   cow.New[PayerID, *Payer](compareNodes),
 		buckets: cow.New[BucketID, *Bucket](cmp.Compare[BucketID]),
 		liens:   cow.New[LienID, *Lien](CompareLiens),
 		prices:  cow.New[priceKey, Credits](comparePrices),
@@ -65,7 +65,7 @@ func newTables() tables {
 		spend:   cow.New[spendKey, none](compareSpend),
 		due:     cow.New[dueKey, none](compareDue),
 		onParts: cow.New[partKey, none](comparePartKeys),
-		debtors: cow.New[NodeID, none](compareNodes),
+		debtors: cow.New[PayerID, none](compareNodes),
 		ended:   cow.New[endedKey, none](compareEnded),
 		aging:   cow.New[agingKey, none](compareAging),
 	}
@@ -83,7 +83,7 @@ func (t *tables) clone() tables {
 
 // ownNode is an account that is there, to be written and noted. It is copied first if a
 // clone may be looking at it.
-func (l *Ledger) ownNode(id NodeID) *Node {
+func (l *Ledger) ownNode(id PayerID) *Payer {
 	n, _ := l.nodes.Get(id)
 	if n.epoch != l.epoch {
 		c := *n
@@ -107,13 +107,13 @@ func (l *Ledger) ownBucket(id BucketID) *Bucket {
 // The following keep the digest and the indexes with a record. A record that is put is
 // new or a copy of the one it replaces, and with it of what it was hashed to.
 
-func (l *Ledger) putNode(id NodeID, n *Node) {
+func (l *Ledger) putNode(id PayerID, n *Payer) {
 	n.epoch = l.epoch
 	l.nodes.Set(id, n)
 	l.noteNode(id, n)
 }
 
-func (l *Ledger) noteNode(id NodeID, n *Node) {
+func (l *Ledger) noteNode(id PayerID, n *Payer) {
 	l.digest -= n.hashed
 	n.hashed = n.hash(id)
 	l.digest += n.hashed

@@ -9,11 +9,11 @@ import (
 // Usable is what a new lien of the first account of a chain may set aside at most: what the
 // buckets of the chain that are good now pay for it, within every hard budget; nothing where
 // one of the chain owes. O(buckets of the chain).
-func (l *Ledger) Usable(chain Chain, now cluster.Instant, pays func(*Bucket) Credits) Credits {
+func (l *Ledger) Usable(chain PayerPath, now cluster.Instant, pays func(*Bucket) Credits) Credits {
 	most := Credits(math.MaxInt64)
 	var sum Credits
 	for _, id := range chain {
-		n := l.Node(id)
+		n := l.Payer(id)
 		if n.Owes > 0 {
 			return 0
 		}

@@ -35,16 +35,16 @@ var commands = map[string]func(*play, Stamp, arguments) (Receipt, error){
 	},
 	"withdraw": func(p *play, s Stamp, a arguments) (Receipt, error) { return p.l.Withdraw(s, a.lien()) },
 	"move": func(p *play, s Stamp, a arguments) (Receipt, error) {
-		var chains []Chain // each a path, as it will be; below= is that of the others
+		var chains []PayerPath // each a path, as it will be; below= is that of the others
 		for _, name := range a.plain {
-			chains = append(chains, append(Chain{NodeID(name)}, chainOf(a.named["below"])...))
+			chains = append(chains, append(PayerPath{PayerID(name)}, chainOf(a.named["below"])...))
 		}
 		if list := a.list("to"); list != nil { // or each with those above it, nearest first
 			chains = nil
 			for _, path := range list {
-				var c Chain
+				var c PayerPath
 				for _, name := range strings.Split(path, "<") {
-					c = append(c, NodeID(name))
+					c = append(c, PayerID(name))
 				}
 				chains = append(chains, c)
 			}

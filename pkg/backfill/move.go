@@ -63,6 +63,6 @@ func (p *Profile) exchanged(was, is *Share, old, next span) {
 
 func (p *Profile) gaveIn(h int, in span) {
 	if in.from < in.to {
-		p.gave(gift{h, in.from, in.to})
+		p.recordFreed(freedInterval{h, in.from, in.to})
 	}
 }

@@ -19,13 +19,13 @@ type Profile struct {
 	all    []model // the different ones
 	levels [][]int32
 	extras []Row
-	index  *calendar // nil when there are too few hosts to need one
+	index  *binIndex // nil when there are too few hosts to need one
 	// gives is what was given back in this era: searches that know where the last one
 	// for the same ended look at what was given since.
-	gives     []gift
+	gives     []freedInterval
 	era       int
-	shapes    map[shapeKey]*shape
-	list      []*shape                 // all of them
+	shapes    map[shapeKey]*demandGroup
+	list      []*demandGroup           // all of them
 	told      struct{ era, given int } // gifts that News has told
 	forgetful bool                     // the search under way remembers nothing
 	version   uint64                   // of the rows: each change of one makes the next
@@ -57,7 +57,7 @@ const (
 // narrowest level first, -1 for none; the level 0 is NVLink domains across hosts.
 // licences are counts of what belongs to no host.
 func New(now cluster.Instant, hosts []*topology.Host, levels [][]int32, licences []int32) *Profile {
-	p := &Profile{now: now, hosts: hosts, levels: levels, shapes: map[shapeKey]*shape{}, set: NewHostSet(len(hosts)), sure: NewHostSet(len(hosts))}
+	p := &Profile{now: now, hosts: hosts, levels: levels, shapes: map[shapeKey]*demandGroup{}, set: NewHostSet(len(hosts)), sure: NewHostSet(len(hosts))}
 	p.rows, p.models = make([]Row, len(hosts)), make([]int, len(hosts))
 	for h, host := range hosts {
 		p.models[h] = p.modelOf(host)
@@ -71,7 +71,7 @@ func New(now cluster.Instant, hosts []*topology.Host, levels [][]int32, licences
 		if len(hosts) < many {
 			width *= 2
 		}
-		p.index = &calendar{
+		p.index = &binIndex{
 			width: width, first: int64(now / width), words: len(p.set),
 			seen: make([][]marks, len(hosts)), whole: make([]uint16, len(hosts)), shut: make([]bool, len(hosts)),
 		}
@@ -153,7 +153,7 @@ func (p *Profile) Give(h int, from, to cluster.Instant, a *Amount) {
 	if p.index != nil {
 		p.index.update(p, h, from, to)
 	}
-	p.gave(gift{h, from, to})
+	p.recordFreed(freedInterval{h, from, to})
 }
 
 // TakeExtra takes licences; GiveExtra gives them back.
@@ -164,7 +164,7 @@ func (p *Profile) TakeExtra(row int, from, to cluster.Instant, count int32) {
 // GiveExtra is the inverse of TakeExtra.
 func (p *Profile) GiveExtra(row int, from, to cluster.Instant, count int32) {
 	p.extras[row].Give(max(from, p.now), to, &Amount{CPUs: count})
-	p.gave(gift{-1 - row, p.now, to})
+	p.recordFreed(freedInterval{-1 - row, p.now, to})
 }
 
 // HasExtra reports whether so many licences of a row are free at an instant.

@@ -269,7 +269,7 @@ func (w *world) move(x *Want) {
 // listen looks whether every want that can start sooner than before heard of it.
 func (w *world) listen(wants []*Want) {
 	heard := map[*Want]cluster.Instant{}
-	w.p.News(func(x *Want, from cluster.Instant) {
+	w.p.EachSooner(func(x *Want, from cluster.Instant) {
 		if first, ok := heard[x]; !ok || from < first {
 			heard[x] = from
 		}
@@ -340,7 +340,7 @@ func (w *world) checkIndex() {
 }
 
 // kept is the hosts that can give a layer throughout a stretch.
-func (c *calendar) kept(l *layer, b int) []uint64 {
+func (c *binIndex) kept(l *layer, b int) []uint64 {
 	set := slices.Repeat([]uint64{^uint64(0)}, c.words)
 	l.keep(set, b)
 	return set

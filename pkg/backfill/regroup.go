@@ -19,15 +19,15 @@ type present struct {
 	room    int32 // how many of them lie in few enough domains, where that matters
 }
 
-// Tangled reports whether a booking for the want can be in its own way: it is on several
+// SelfOverlapping reports whether a booking for the want can be in its own way: it is on several
 // hosts, or may have GPUs of several pools of one, of whatever type, or licences.
-func (w *Want) Tangled() bool {
-	return w.Need.Nodes != 1 || w.Need.PerNode < 0 || len(w.extra) > 0 || w.Choosy()
+func (w *Want) SelfOverlapping() bool {
+	return w.Need.Nodes != 1 || w.Need.PerNode < 0 || len(w.extra) > 0 || w.MultiPool()
 }
 
-// Choosy reports whether a host may give the want GPUs of one of its pools or of another, of
+// MultiPool reports whether a host may give the want GPUs of one of its pools or of another, of
 // whatever type.
-func (w *Want) Choosy() bool {
+func (w *Want) MultiPool() bool {
 	forms := map[int]int{} // by model
 	for i := range w.kinds {
 		for m := range w.kinds[i].demands {
@@ -40,9 +40,9 @@ func (w *Want) Choosy() bool {
 	return false
 }
 
-// Opens calls for each want of which a host may be able to give a share from this moment
+// EachStartable calls for each want of which a host may be able to give a share from this moment
 // on for as long as it lasts. O(wants that take something else × steps + wants called for).
-func (p *Profile) Opens(h int, can func(*Want)) {
+func (p *Profile) EachStartable(h int, can func(*Want)) {
 	r, m := &p.rows[h], p.models[h]
 	for _, s := range p.list {
 		w := s.wants[0]

@@ -14,7 +14,7 @@ func (w *world) regroup(i int) {
 	slid, slides := w.p.Slide(b.want, b.at, b.start.Shares)
 	w.note(b, (*Amount).more)
 	w.taken = slices.Delete(w.taken, i, i+1)
-	if fits := w.fits(b.want, now); fits != (ok || simply) || fits && !simply && !b.want.Tangled() && (!slides || slid > now) {
+	if fits := w.fits(b.want, now); fits != (ok || simply) || fits && !simply && !b.want.SelfOverlapping() && (!slides || slid > now) {
 		w.Fatalf("%+v for %v, booked for %d: fits now %v, others alone %v, regroups %v, slides to %d %v", b.want.Need, b.want.Lasts, b.at/minute, fits, simply, ok, slid/minute, slides)
 	}
 	if ok {
@@ -27,7 +27,7 @@ func (w *world) regroup(i int) {
 			continue
 		}
 		opens := false
-		if w.p.Opens(x.Host, func(o *Want) { opens = opens || o == b.want }); !opens {
+		if w.p.EachStartable(x.Host, func(o *Want) { opens = opens || o == b.want }); !opens {
 			w.Fatalf("%+v can have host %d now, and is not told", b.want.Need, x.Host)
 		}
 	}

@@ -23,7 +23,7 @@ type Want struct {
 	most    int32
 	groups  []int32 // of each domain, when these must be of one group; else nil
 	extra   []extra
-	shape   *shape // nil once it was dropped
+	shape   *demandGroup // nil once it was dropped
 	kinds   []kindWant
 	bounded bool
 }
@@ -43,7 +43,7 @@ type kindWant struct {
 	kind    string
 	demands []demand // by model
 	layer   int      // of the calendar; -1 for none
-	memory
+	searchCache
 	known   known
 	present present
 }

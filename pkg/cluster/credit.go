@@ -69,7 +69,7 @@ func (f *firstFault) fault(format string, args ...any) {
 }
 
 // check reports every fault of the rules for credits.
-func (p *CreditPolicy) check(fault blame, partitions []Partition) {
+func (p *CreditPolicy) check(fault faultReporter, partitions []Partition) {
 	for i, name := range p.Partitions {
 		if !slices.ContainsFunc(partitions, func(x Partition) bool { return x.Name == name }) {
 			fault(element("credits.partitions", i), "credits: there is no partition %q", name)

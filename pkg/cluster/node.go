@@ -53,7 +53,7 @@ type GPU struct {
 	Minor  int32  // N of /dev/nvidiaN, which need not equal Index
 	NUMA   int32  // -1 when the host has none
 	Domain string // NVLink domain: GPUs with the same name reach each other over NVLink; "" means none
-	Bad    string // why the device may not be used; "" when healthy
+	Fault  string // why the device may not be used; "" when healthy
 }
 
 // Node is one compute node. Like a Job it is replaced, never changed in place.
@@ -75,7 +75,7 @@ type Node struct {
 	DrainBy    string
 	DrainSince Instant
 	Fault      string // the node's own reason to refuse work; "" when it is fit
-	Leftovers  int32  // tasks on it that nobody wants any more; while there are some, nothing new is placed
+	Orphans    int32  // tasks on it that nobody wants any more; while there are some, nothing new is placed
 	Registered Instant
 	Changed    uint64 // log index of the last change
 	Region     string // where it is, in a word that jobs can ask for; "" where nobody said
@@ -83,7 +83,7 @@ type Node struct {
 
 // Usable reports whether new tasks may be placed on the node.
 func (n *Node) Usable() bool {
-	return n.Liveness == Alive && !n.Drain && n.Fault == "" && n.Leftovers == 0
+	return n.Liveness == Alive && !n.Drain && n.Fault == "" && n.Orphans == 0
 }
 
 // Use is what is allocated on one node.
@@ -106,7 +106,7 @@ func (n *Node) State(u Use) NodeState {
 		return NodeDraining
 	case n.Drain || n.Fault != "":
 		return NodeDrained
-	case n.Leftovers > 0:
+	case n.Orphans > 0:
 		return NodeDraining
 	case u.Jobs == 0:
 		return NodeIdle
@@ -124,7 +124,7 @@ func (u Use) full(n *Node) bool {
 		return false
 	}
 	for _, g := range n.GPUs {
-		if g.Bad == "" && (int(g.Index) >= len(u.GPUs) || !u.GPUs[g.Index]) {
+		if g.Fault == "" && (int(g.Index) >= len(u.GPUs) || !u.GPUs[g.Index]) {
 			return false
 		}
 	}

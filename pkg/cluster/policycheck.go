@@ -22,11 +22,11 @@ func (f PolicyFault) Error() string { return ErrInvalidPolicy.Error() + ": " + f
 // Unwrap is ErrInvalidPolicy.
 func (f PolicyFault) Unwrap() error { return ErrInvalidPolicy }
 
-// blame notes what is wrong with the value of a key.
-type blame func(key, format string, args ...any)
+// faultReporter notes what is wrong with the value of a key.
+type faultReporter func(key, format string, args ...any)
 
 // at is blame of one key.
-func (b blame) at(key string) func(format string, args ...any) {
+func (b faultReporter) at(key string) func(format string, args ...any) {
 	return func(format string, args ...any) { b(key, format, args...) }
 }
 
@@ -53,7 +53,7 @@ func (p *Policy) Validate() error {
 // Faults is what [Policy.Validate] finds, one by one.
 func (p *Policy) Faults() []PolicyFault {
 	var faults []PolicyFault
-	fault := blame(func(key, format string, args ...any) {
+	fault := faultReporter(func(key, format string, args ...any) {
 		faults = append(faults, PolicyFault{key, fmt.Sprintf(format, args...)})
 	})
 	checkName(fault.at("cluster"), "cluster name", p.Cluster, maxName)
@@ -88,7 +88,7 @@ func (p *Policy) Faults() []PolicyFault {
 	return faults
 }
 
-func (p *Policy) checkPartitions(fault blame) {
+func (p *Policy) checkPartitions(fault faultReporter) {
 	if len(p.Partitions) == 0 || len(p.Partitions) > maxPartitions {
 		fault("partition", "%d partitions, want 1 to %d", len(p.Partitions), maxPartitions)
 		return
@@ -112,7 +112,7 @@ func (p *Policy) checkPartitions(fault blame) {
 }
 
 // check looks at one partition by itself.
-func (part *Partition) check(fault blame, at string) {
+func (part *Partition) check(fault faultReporter, at string) {
 	for i, account := range part.AllowAccounts {
 		checkWord(fault.at(element(at+".allow_accounts", i)), "account", account)
 	}
@@ -139,7 +139,7 @@ func (part *Partition) check(fault blame, at string) {
 	}
 }
 
-func (p *Policy) checkQOS(fault blame) {
+func (p *Policy) checkQOS(fault faultReporter) {
 	seen := map[string]bool{}
 	if len(p.QOS) > maxPartitions {
 		fault("qos", "%d qos, at most %d", len(p.QOS), maxPartitions)

@@ -47,7 +47,7 @@ func (p *Policy) MayPreempt(qos, victim string) bool {
 
 // checkPreempt wants preemption to go from higher tiers to lower ones only: a job that
 // was preempted then never stands before the one that it made room for.
-func (p *Policy) checkPreempt(fault blame) {
+func (p *Policy) checkPreempt(fault faultReporter) {
 	for n, q := range p.QOS {
 		at := element("qos", n)
 		if int(q.PreemptMode) >= len(preemptModeNames) {

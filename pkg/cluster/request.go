@@ -67,8 +67,8 @@ func ParseConnect(word string) (Connect, bool) {
 	return 0, false
 }
 
-// Tied reports whether the request says how near its nodes or GPUs have to be.
-func (r *Request) Tied() bool { return r.Connect != ConnectAny || r.Switches > 0 }
+// HasLocality reports whether the request says how near its nodes or GPUs have to be.
+func (r *Request) HasLocality() bool { return r.Connect != ConnectAny || r.Switches > 0 }
 
 // Licence is a count of a cluster-wide resource that is no part of any node.
 type Licence struct {

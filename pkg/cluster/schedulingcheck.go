@@ -17,7 +17,7 @@ const (
 
 // check reports what is out of range or does not fit together. It does not read the
 // node lists of reservations. O(size).
-func (s *Scheduling) check(fault blame) {
+func (s *Scheduling) check(fault faultReporter) {
 	if s.Depth < Unlimited {
 		fault("scheduling.depth", "scheduling depth %d, want a number from 0 on, or unlimited", s.Depth)
 	}
@@ -64,7 +64,7 @@ func (s *Scheduling) check(fault blame) {
 	s.checkReservations(fault)
 }
 
-func (s *Scheduling) checkReservations(fault blame) {
+func (s *Scheduling) checkReservations(fault faultReporter) {
 	if len(s.Reservations) > maxReservations {
 		fault("reservation", "%d reservations, at most %d", len(s.Reservations), maxReservations)
 		return

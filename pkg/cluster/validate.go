@@ -126,7 +126,7 @@ func (r *Request) normalise() {
 	if r.CPUsPerTask == 0 {
 		r.CPUsPerTask = 1
 	}
-	if !r.Tied() {
+	if !r.HasLocality() {
 		r.SwitchWait = 0
 	}
 }
@@ -220,10 +220,10 @@ func (r *Request) checkProducts(fault func(string, ...any)) {
 	}
 }
 
-// Unshowable reports whether a character of one's text would change how the text of others
+// UnsafeToDisplay reports whether a character of one's text would change how the text of others
 // is shown: control characters, those that end a line or a paragraph, and those that turn
 // the direction of writing around.
-func Unshowable(r rune) bool {
+func UnsafeToDisplay(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 

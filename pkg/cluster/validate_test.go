@@ -93,7 +93,7 @@ func TestPolicy(t *testing.T) {
 }
 
 func TestNodeState(t *testing.T) {
-	gpus := []GPU{{Index: 0}, {Index: 1, Bad: "XID 79"}}
+	gpus := []GPU{{Index: 0}, {Index: 1, Fault: "XID 79"}}
 	for _, c := range []struct {
 		node Node
 		use  Use
@@ -107,7 +107,7 @@ func TestNodeState(t *testing.T) {
 		{Node{CPUs: 4}, Use{Jobs: 1, Whole: true}, NodeAllocated},
 		{Node{CPUs: 4, Drain: true}, Use{Jobs: 1}, NodeDraining},
 		{Node{CPUs: 4, Fault: "disk"}, Use{}, NodeDrained},
-		{Node{CPUs: 4, Leftovers: 1}, Use{}, NodeDraining},
+		{Node{CPUs: 4, Orphans: 1}, Use{}, NodeDraining},
 		{Node{CPUs: 4, Liveness: Silent, Drain: true}, Use{}, NodeUnknown},
 		{Node{CPUs: 4, Liveness: Dead}, Use{Jobs: 1}, NodeDown},
 	} {

@@ -51,7 +51,7 @@ func NewHost(n *cluster.Node) *Host {
 	h := &Host{Name: n.Name, CPUs: n.CPUs, Memory: n.Memory, Size: n.Size()}
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
-		if g.Bad != "" {
+		if g.Fault != "" {
 			continue
 		}
 		h.GPUs = h.GPUs.With(g.Index)

@@ -63,7 +63,7 @@ func FuzzPlace(f *testing.F) {
 			n := cluster.Node{Name: string(rune('a' + i)), CPUs: 8, Memory: 64}
 			for g := range r.IntN(9) {
 				n.GPUs = append(n.GPUs, cluster.GPU{Index: int32(g), Type: []string{"x", "y"}[r.IntN(2)],
-					Domain: []string{"", "p", "q"}[r.IntN(3)], Bad: []string{"", "", "", "broken"}[r.IntN(4)]})
+					Domain: []string{"", "p", "q"}[r.IntN(3)], Fault: []string{"", "", "", "broken"}[r.IntN(4)]})
 			}
 			f := AllOf(NewHost(&n))
 			if r.IntN(2) == 0 {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/sim/book"
+	"github.com/greylag/greylag/internal/sim/journalcheck"
 	clusters "github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/test/cluster"
 )
@@ -83,7 +83,7 @@ func (m Money) Check(ctx context.Context) error {
 // Book reads the journals of all controllers that run, which must be one and the same
 // and go as far as the balances do; those of a controller that has just started may
 // need a moment.
-func (m Money) Book(ctx context.Context) (read *book.Book, balances *greylagv1.BalancesResponse, err error) {
+func (m Money) Book(ctx context.Context) (read *journalcheck.Book, balances *greylagv1.BalancesResponse, err error) {
 	leader, err := m.Cluster.Leader(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -110,7 +110,7 @@ func (m Money) Book(ctx context.Context) (read *book.Book, balances *greylagv1.B
 				return true, fmt.Errorf("the journal of %s is another one", ctl.Name)
 			}
 		}
-		read, err = book.Read(first)
+		read, err = journalcheck.Read(first)
 		return true, err
 	})
 	if err == nil && read == nil {
@@ -137,7 +137,7 @@ func (m Money) history(ctx context.Context) (jobs []*greylagv1.PastJob, err erro
 }
 
 // balanced compares what the journal comes to with what the cluster says.
-func balanced(b *book.Book, told *greylagv1.BalancesResponse) error {
+func balanced(b *journalcheck.Book, told *greylagv1.BalancesResponse) error {
 	var found []string
 	if sum := b.Total(); sum != 0 {
 		found = append(found, fmt.Sprintf("all accounts together have %d", sum))
@@ -147,7 +147,7 @@ func balanced(b *book.Book, told *greylagv1.BalancesResponse) error {
 		parents[payerName(x)] = x.Parent
 		for _, bucket := range x.Buckets {
 			purses[bucket.Id] = true
-			says := book.Purse{Amount: bucket.Amount, Available: bucket.Available, Held: bucket.Held, Spent: bucket.Spent, Expired: bucket.Expired, Void: bucket.Voided}
+			says := journalcheck.Purse{Amount: bucket.Amount, Available: bucket.Available, Held: bucket.Held, Spent: bucket.Spent, Expired: bucket.Expired, Void: bucket.Voided}
 			if is := b.Purses[bucket.Id]; is == nil || *is != says {
 				found = append(found, fmt.Sprintf("bucket %d has %+v, it is said %+v", bucket.Id, is, says))
 			}
@@ -159,7 +159,7 @@ func balanced(b *book.Book, told *greylagv1.BalancesResponse) error {
 	found = append(found, b.Chains(parents)...)
 	total := b.RollUp(parents)
 	for _, x := range told.Balances {
-		if is, says := total[payerName(x)], (book.Share{Held: x.Held, Spent: x.Spent, Debt: x.Debt}); is != says {
+		if is, says := total[payerName(x)], (journalcheck.Share{Held: x.Held, Spent: x.Spent, Debt: x.Debt}); is != says {
 			found = append(found, fmt.Sprintf("%s has %+v, it is said %+v", payerName(x), is, says))
 		}
 	}
@@ -176,7 +176,7 @@ func payerName(x *greylagv1.Balance) string {
 // bills wants every attempt to be charged for as long as it had its GPUs, once, and
 // nothing to be held for what is over; and every job to have a lien and every lien
 // a job.
-func (m Money) bills(b *book.Book, jobs []*greylagv1.PastJob) error {
+func (m Money) bills(b *journalcheck.Book, jobs []*greylagv1.PastJob) error {
 	found := b.Priced(m.Price)
 	known := map[uint64]bool{}
 	for _, past := range jobs {
@@ -188,7 +188,7 @@ func (m Money) bills(b *book.Book, jobs []*greylagv1.PastJob) error {
 		found = append(found, m.bill(b, job)...)
 		for _, a := range past.Attempts {
 			ran := a.Ended.AsTime().Sub(a.Started.AsTime())
-			is, want := b.Bills[book.Attempt{Job: job.Id, Number: uint64(a.Attempt)}].Charged(), m.due(a.Outcome, gpusOf(a.Tres), ran)
+			is, want := b.Bills[journalcheck.Attempt{Job: job.Id, Number: uint64(a.Attempt)}].Charged(), m.due(a.Outcome, gpusOf(a.Tres), ran)
 			if is > want || is < want && a.Outcome != "NODE_FAIL" { // of which only so much was proven
 				found = append(found, fmt.Sprintf("job %d, attempt %d, %s: it was charged %d and came to %d", job.Id, a.Attempt, a.Outcome, is, want))
 			}
@@ -202,7 +202,7 @@ func (m Money) bills(b *book.Book, jobs []*greylagv1.PastJob) error {
 	return first(found)
 }
 
-func (m Money) bill(b *book.Book, job *greylagv1.Job) (found []string) {
+func (m Money) bill(b *journalcheck.Book, job *greylagv1.Job) (found []string) {
 	fault := func(format string, args ...any) {
 		found = append(found, fmt.Sprintf("job %d, %s, attempt %d: ", job.Id, job.State, job.Attempt)+fmt.Sprintf(format, args...))
 	}
@@ -222,14 +222,14 @@ func (m Money) bill(b *book.Book, job *greylagv1.Job) (found []string) {
 		}
 		charged += bill.Charged()
 	}
-	if b.Bills[book.Attempt{Job: job.Id, Number: 1}] == nil && job.Hold != "credits" {
+	if b.Bills[journalcheck.Attempt{Job: job.Id, Number: 1}] == nil && job.Hold != "credits" {
 		fault("nothing was set aside for it")
 	}
 	if state.Final() && charged != job.Charged && !amended {
 		fault("it was charged %d, its record says %d", charged, job.Charged)
 	}
 	if state.Final() && job.Started != nil {
-		if is, want := b.Bills[book.Attempt{Job: job.Id, Number: uint64(job.Attempt)}].Charged(), m.Due(job, 0); is > want || is < m.Due(job, max(unproven, unheard(job))) {
+		if is, want := b.Bills[journalcheck.Attempt{Job: job.Id, Number: uint64(job.Attempt)}].Charged(), m.Due(job, 0); is > want || is < m.Due(job, max(unproven, unheard(job))) {
 			fault("it was charged %d for its last attempt, which came to %d", is, want)
 		}
 	}
@@ -264,9 +264,9 @@ func (m Money) Due(job *greylagv1.Job, less time.Duration) int64 {
 }
 
 func (m Money) due(outcome string, gpus int64, ran time.Duration) int64 {
-	due := book.Cost(m.Price, gpus*ran.Milliseconds())
+	due := journalcheck.Cost(m.Price, gpus*ran.Milliseconds())
 	if outcome == "NODE_FAIL" || outcome == "PREEMPTED" {
-		due -= min(due, book.Cost(m.Price, gpus*min(ran, m.Excused).Milliseconds()))
+		due -= min(due, journalcheck.Cost(m.Price, gpus*min(ran, m.Excused).Milliseconds()))
 	}
 	return due
 }
@@ -283,7 +283,7 @@ func gpusOf(tres []*greylagv1.Tres) int64 {
 
 // promises wants every grant and refund that was acknowledged once, and what was said
 // to be set aside for a job to have been.
-func (m Money) promises(b *book.Book) error {
+func (m Money) promises(b *journalcheck.Book) error {
 	if m.Paid == nil {
 		return nil
 	}
@@ -297,7 +297,7 @@ func (m Money) promises(b *book.Book) error {
 		}
 	}
 	for job, amount := range m.Paid.setAside {
-		if bill := b.Bills[book.Attempt{Job: job, Number: 1}]; bill == nil || bill.Placed < amount {
+		if bill := b.Bills[journalcheck.Attempt{Job: job, Number: 1}]; bill == nil || bill.Placed < amount {
 			found = append(found, fmt.Sprintf("%d was said to be set aside for job %d: %+v", amount, job, bill))
 		}
 	}

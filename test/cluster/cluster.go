@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/pki"
-	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	"github.com/greylag/greylag/internal/runtime/containerd/private"
 )
 
 // Cluster is a running cluster. Its methods may be called from many goroutines,
@@ -29,8 +29,8 @@ type Cluster struct {
 	controllers []*Controller
 	nodes       []*Node
 	auth        *Process
-	containerd  *daemon.Daemon // nil without containers
-	network     *network       // nil without namespaces
+	containerd  *private.Daemon // nil without containers
+	network     *network        // nil without namespaces
 	trust       *pki.Trust
 	reaper      *reaper // nil when kept
 
@@ -120,7 +120,7 @@ func (c *Cluster) startContainerd(context.Context) error {
 		return nil
 	}
 	var err error
-	c.containerd, err = daemon.Start(containerdDir(c.Dir), daemon.Options{Tmpfs: c.options.Tmpfs})
+	c.containerd, err = private.Start(containerdDir(c.Dir), private.Options{Tmpfs: c.options.Tmpfs})
 	return err
 }
 
@@ -142,7 +142,7 @@ func (c *Cluster) Nodes() []*Node { return c.nodes }
 func (c *Cluster) Auth() *Process { return c.auth }
 
 // Containerd is what the nodes share; nil when tasks are plain processes.
-func (c *Cluster) Containerd() *daemon.Daemon { return c.containerd }
+func (c *Cluster) Containerd() *private.Daemon { return c.containerd }
 
 // Containerized tells whether tasks run in containers.
 func (c *Cluster) Containerized() bool { return c.containerd != nil }

@@ -19,7 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
-	containerd "github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	containerd "github.com/greylag/greylag/internal/runtime/containerd/private"
 	"github.com/greylag/greylag/test/cluster"
 )
 

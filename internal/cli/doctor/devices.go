@@ -79,8 +79,8 @@ func (x *exam) gpus(ctx context.Context) {
 		return
 	}
 	for _, d := range found.Devices {
-		if d.Bad != "" {
-			x.note(Fault, "gpus", "jobs are not placed on it: see dmesg, reset or replace it", "GPU %d (%s): %s", d.Index, d.UUID, d.Bad)
+		if d.Fault != "" {
+			x.note(Fault, "gpus", "jobs are not placed on it: see dmesg, reset or replace it", "GPU %d (%s): %s", d.Index, d.UUID, d.Fault)
 		}
 		for _, f := range d.Files {
 			if _, err := os.Stat(f.Host); err != nil {

@@ -138,7 +138,7 @@ func request(q cluster.Request) message {
 	}
 	m.number(16, int64(q.Switches))
 	switch {
-	case !q.Tied(), q.SwitchWait == cluster.SwitchDefault:
+	case !q.HasLocality(), q.SwitchWait == cluster.SwitchDefault:
 	case q.SwitchWait < 0:
 		m.duration(17, -time.Second)
 	default:
@@ -176,7 +176,7 @@ const maxCommand = 1024
 func shown(command string) string {
 	const cut = "..."
 	command = strings.Map(func(r rune) rune {
-		if cluster.Unshowable(r) {
+		if cluster.UnsafeToDisplay(r) {
 			return ' '
 		}
 		return r

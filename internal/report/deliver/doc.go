@@ -31,7 +31,7 @@ var errForGood = errors.New("refused")
 
 // All tells every alert over every channel that has not told it before, each up to
 // attempts times with doubling pauses, and notes what was told.
-func All(ctx context.Context, told *Told, channels []Channel, alerts []report.Alert, pause time.Duration) (sent int, err error) {
+func All(ctx context.Context, told *SentAlerts, channels []Channel, alerts []report.Alert, pause time.Duration) (sent int, err error) {
 	for _, c := range channels {
 		for _, a := range alerts {
 			if told.Has(c.Name(), a.ID) {

@@ -19,7 +19,7 @@ import (
 	"github.com/containerd/containerd/api/types/task"
 
 	"github.com/greylag/greylag/internal/runtime"
-	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	"github.com/greylag/greylag/internal/runtime/containerd/private"
 )
 
 // begin starts a task and waits for the file that its script makes when it is
@@ -330,7 +330,7 @@ func TestStartOnce(t *testing.T) {
 // is known at once, and they can be removed when it is back.
 func TestContainerdKilled(t *testing.T) {
 	needContainers(t)
-	own := must(daemon.Start(filepath.Join(shared.dir, "k"), daemon.Options{}))(t)
+	own := must(private.Start(filepath.Join(shared.dir, "k"), private.Options{}))(t)
 	t.Cleanup(func() {
 		if err := own.Stop(); err != nil {
 			t.Error(err)

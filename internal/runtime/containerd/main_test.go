@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/runtime"
-	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	"github.com/greylag/greylag/internal/runtime/containerd/private"
 	"github.com/greylag/greylag/internal/simgpu"
 )
 
@@ -24,7 +24,7 @@ type world struct {
 	dir    string
 	ginit  string
 	shim   string
-	daemon *daemon.Daemon
+	daemon *private.Daemon
 }
 
 var shared world // set once by TestMain, before any test
@@ -44,7 +44,7 @@ func runTests(m *testing.M) (int, error) {
 		shared.skip = "needs root: containers"
 		return m.Run(), nil
 	}
-	dir, err := daemon.Dir("gl-")
+	dir, err := private.Dir("gl-")
 	if err != nil {
 		return 0, err
 	}
@@ -59,7 +59,7 @@ func runTests(m *testing.M) (int, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("build ginit and shims: %w: %s", err, out)
 	}
-	shared.daemon, err = daemon.Start(filepath.Join(dir, "d"), daemon.Options{Tmpfs: os.Getenv("GREYLAG_TEST_DISK") == ""})
+	shared.daemon, err = private.Start(filepath.Join(dir, "d"), private.Options{Tmpfs: os.Getenv("GREYLAG_TEST_DISK") == ""})
 	if err != nil {
 		shared.skip = "needs containerd: " + err.Error()
 		return m.Run(), nil

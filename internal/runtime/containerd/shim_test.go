@@ -23,7 +23,7 @@ import (
 
 	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/runtime"
-	"github.com/greylag/greylag/internal/runtime/containerd/daemon"
+	"github.com/greylag/greylag/internal/runtime/containerd/private"
 	"github.com/greylag/greylag/internal/runtime/oci"
 	"github.com/greylag/greylag/internal/runtime/proc"
 	"github.com/greylag/greylag/internal/shim"
@@ -178,7 +178,7 @@ func TestSocketsOfTheDead(t *testing.T) {
 // TestShimUnreachable: a shim that a new containerd cannot reach is ended with its task.
 func TestShimUnreachable(t *testing.T) {
 	needContainers(t)
-	own := must(daemon.Start(filepath.Join(shared.dir, "u"), daemon.Options{}))(t)
+	own := must(private.Start(filepath.Join(shared.dir, "u"), private.Options{}))(t)
 	t.Cleanup(func() {
 		if err := own.Stop(); err != nil {
 			t.Error(err)

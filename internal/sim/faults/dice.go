@@ -23,17 +23,17 @@ const (
 	Requests
 )
 
-// Dice draws.
-type Dice struct {
+// Streams draws.
+type Streams struct {
 	seed  uint64
 	kinds map[Kind]*rand.Rand
 }
 
 // NewDice draws the same for the same seed.
-func NewDice(seed uint64) *Dice { return &Dice{seed: seed, kinds: map[Kind]*rand.Rand{}} }
+func NewDice(seed uint64) *Streams { return &Streams{seed: seed, kinds: map[Kind]*rand.Rand{}} }
 
 // Of is what draws for a kind, one after the other.
-func (d *Dice) Of(k Kind) *rand.Rand {
+func (d *Streams) Of(k Kind) *rand.Rand {
 	r := d.kinds[k]
 	if r == nil {
 		r = rand.New(rand.NewPCG(d.seed, uint64(k)))
@@ -44,7 +44,7 @@ func (d *Dice) Of(k Kind) *rand.Rand {
 
 // For is what draws for one of a kind, the same whatever was drawn before: for an attempt
 // of a job, so that what becomes of it does not depend on the policy.
-func (d *Dice) For(k Kind, one, of uint64) *rand.Rand {
+func (d *Streams) For(k Kind, one, of uint64) *rand.Rand {
 	const odd1, odd2 = 0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9
 	return rand.New(rand.NewPCG(d.seed^one*odd1, uint64(k)^of*odd2))
 }

@@ -1,0 +1,129 @@
+package gctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+)
+
+// maxPolicy bounds a policy's text.
+const maxPolicy = 4 << 20
+
+func (t *tool) apply() *cobra.Command {
+	var path string
+	var force bool
+	request := &greylagv1.ApplyRequest{}
+	c := &cobra.Command{
+		Use: "apply -f FILE", Short: "Replace the policy: partitions, priority classes, limits", GroupID: whole, Args: cobra.NoArgs,
+		Long: `Replaces the cluster's policy by that of a file, and prints what changes.
+gctl show policy prints the policy in force in the same form, headed "# version N": a
+file with that head is refused when another version is in force by now.`,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+			text, err := t.policyText(path)
+			if err != nil {
+				return err
+			}
+			if request.ExpectVersion == 0 && !force {
+				request.ExpectVersion = headVersion(text)
+			}
+			request.Toml, request.Name, request.RequestId = text, fileName(path), client.NewRequestID()
+			answer, err := c.Cluster().Apply(ctx, request)
+			if err != nil {
+				return err
+			}
+			return t.tellChange(answer.Diff, answer.Version, request.DryRun, answer.Warnings...)
+		}),
+	}
+	c.Flags().StringVarP(&path, "file", "f", "", "the policy, in TOML; - is standard input")
+	must(c.MarkFlagRequired("file"))
+	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only say what would change")
+	c.Flags().Uint64Var(&request.ExpectVersion, "expect", 0, "refuse if another version is in force by now")
+	c.Flags().BoolVar(&force, "force", false, "whatever version the file's head names")
+	c.MarkFlagsMutuallyExclusive("expect", "force")
+	return c
+}
+
+// headVersion is the version that gctl show policy wrote at the head of a policy; 0 when
+// there is no such head.
+func headVersion(text string) uint64 {
+	first, _, _ := strings.Cut(text, "\n")
+	number, headed := strings.CutPrefix(strings.TrimSpace(first), "# version ")
+	if !headed {
+		return 0
+	}
+	version, err := strconv.ParseUint(number, 10, 64)
+	if err != nil { // somebody's own words
+		return 0
+	}
+	return version
+}
+
+// fileName is what a file is called in messages.
+func fileName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
+func (t *tool) policyText(path string) (string, error) {
+	in := t.Stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", cli.Unread(err)
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxPolicy+1))
+	if err != nil {
+		return "", cli.Unread(err)
+	}
+	if len(text) > maxPolicy {
+		return "", &cli.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, maxPolicy>>20), Advice: "is it the right file?"}
+	}
+	if !utf8.Valid(text) {
+		return "", &cli.UsageError{Problem: path + " is not UTF-8", Advice: "convert it: iconv -f LATIN1 -t UTF-8 " + path}
+	}
+	return string(text), nil
+}
+
+// checkPolicy is gctl config check for a policy: the file by itself, and unless offline
+// what is odd about it on the cluster, which is printed.
+func (t *tool) checkPolicy(ctx context.Context, path string, offline bool) error {
+	text, err := t.policyText(path)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(text) == "" { // as the cluster refuses it
+		return &cli.UsageError{Problem: fileName(path) + " is empty", Advice: "edit what gctl show policy prints"}
+	}
+	if _, err := config.ReadPolicy(fileName(path), []byte(text)); err != nil || offline {
+		return err
+	}
+	_, c, err := t.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	answer, err := c.Cluster().Apply(ctx, &greylagv1.ApplyRequest{Toml: text, Name: fileName(path), DryRun: true})
+	if err != nil {
+		return cli.Unanswered(err, "gctl config check --offline looks at the file alone")
+	}
+	for _, w := range answer.Warnings {
+		t.Warn(w)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package gctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+)
+
+// auditJSON is one entry, one line of JSON each.
+type auditJSON struct {
+	Seq     uint64     `json:"seq"`
+	Index   uint64     `json:"index"`
+	At      *time.Time `json:"at"`
+	User    string     `json:"user,omitempty"`
+	Role    string     `json:"role,omitempty"`
+	Source  string     `json:"source,omitempty"`
+	Kind    string     `json:"kind"`
+	Text    string     `json:"text"`
+	Refused bool       `json:"refused,omitempty"`
+	Hash    string     `json:"hash"`
+}
+
+func (t *tool) audit() *cobra.Command {
+	var from, to string
+	request := &greylagv1.AuditRequest{}
+	c := &cobra.Command{
+		Use: "audit", Short: "Who changed what, and what the scheduler decided", Args: cobra.NoArgs, GroupID: whole,
+		Long: `Prints the audit journal, oldest first: what users and administrators asked for, whether
+it was refused, what the scheduler started where, and which nodes were given up. What is
+done by the cluster itself has no user. With --json each entry is a line by itself. That
+nobody touched the journal, gctl verify shows.`,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) (err error) {
+			if request.From, err = t.moment(from); err != nil {
+				return err
+			}
+			if request.Before, err = t.moment(to); err != nil {
+				return err
+			}
+			return t.printAudit(ctx, c, request)
+		}),
+	}
+	c.Flags().StringVarP(&from, "from", "S", "", "from when; the beginning")
+	c.Flags().StringVarP(&to, "to", "E", "", "until when, exclusive; now")
+	c.Flags().StringVarP(&request.User, "user", "u", "", "only what this user did")
+	c.Flags().StringVar(&request.Kind, "kind", "", "only this, such as submit, plan or policy")
+	c.Flags().StringVar(&request.Word, "grep", "", "only where this stands in the text")
+	return c
+}
+
+func (t *tool) printAudit(ctx context.Context, c cli.Cluster, request *greylagv1.AuditRequest) error {
+	stream, err := c.Cluster().Audit(ctx, request)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		e := stream.Msg()
+		if t.json {
+			if err := t.WriteJSONLine(auditJSON{
+				e.Seq, e.Index, stamp(e.At), e.User, e.Role, e.Source, e.Kind, e.Text, e.Refused, fmt.Sprintf("%x", e.Hash),
+			}); err != nil {
+				return err
+			}
+			continue
+		}
+		who, mark := e.User, ""
+		if who == "" {
+			who = "-"
+		}
+		if e.Refused {
+			mark = "refused: "
+		}
+		from := ""
+		if strings.HasPrefix(e.Source, "job ") { // a command inside a job; other sources are addresses
+			from = ", from " + cli.Printable(e.Source)
+		}
+		if err := t.said(nil, "%s %s %s %s%s%s", t.when(e.At), who, e.Kind, mark, cli.Printable(e.Text), from); err != nil {
+			return err
+		}
+	}
+	return stream.Err()
+}

@@ -1,0 +1,110 @@
+package gctl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/config"
+)
+
+// kinds are the configuration files, by name.
+func kinds() map[string]func(path string) error {
+	return map[string]func(string) error{
+		"gctld":  func(path string) error { _, err := config.LoadController(path); return err },
+		"gnoded": func(path string) error { _, err := config.LoadNode(path); return err },
+		"gauthd": func(path string) error { _, err := config.LoadAuth(path); return err },
+		"client": func(path string) error { _, err := config.LoadClient(path); return err },
+
+		"topology": checkTopologyFile,
+	}
+}
+
+func (t *tool) config() *cobra.Command {
+	all := &cobra.Command{
+		Use: "config", Short: "Find mistakes in configuration files", GroupID: host, Args: choose,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	kind, offline := "", false
+	check := &cobra.Command{
+		Use: "check [FILE...]", Short: "Check files, those of /etc/greylag if none is named",
+		Long: `Checks configuration files and their drop-ins by the code that the daemons read
+them with, and prints every fault. What a file is for follows from its name, or else
+from what stands in it.
+A policy is also compared with the cluster: partitions that go and have jobs, nodes,
+GPUs and accounts that nobody knows are warned of. Nothing is changed.`,
+		RunE: func(c *cobra.Command, files []string) error { return t.check(c.Context(), kind, offline, files) },
+	}
+	check.Flags().StringVar(&kind, "kind", "", "what the files are for: gctld, gnoded, gauthd, client, topology or policy")
+	check.Flags().BoolVar(&offline, "offline", false, "compare a policy with no cluster")
+	all.AddCommand(check)
+	return all
+}
+
+func (t *tool) check(ctx context.Context, kind string, offline bool, files []string) error {
+	if len(files) == 0 {
+		for _, path := range []string{config.ControllerPath, config.NodePath, config.AuthPath, config.ClientPath} {
+			if _, err := os.Stat(path); err == nil {
+				files = append(files, path)
+			}
+		}
+		if len(files) == 0 {
+			t.Note("there are no files in /etc/greylag: all settings are the defaults")
+			return nil
+		}
+	}
+	all := kinds()
+	all["policy"] = func(path string) error { return t.checkPolicy(ctx, path, offline) }
+	worst := cli.OK
+	for _, path := range files {
+		if path == "" {
+			return &cli.UsageError{Problem: "the name of a file is empty", Advice: "write its path"}
+		}
+		load, err := t.loader(path, kind, all)
+		if err != nil {
+			return err
+		}
+		if load == nil {
+			return &cli.UsageError{Problem: fmt.Sprintf("what is %s for?", path), Advice: "write --kind gctld, gnoded, gauthd, client, topology or policy"}
+		}
+		if err := load(path); err != nil {
+			worst = max(worst, t.faulty(ctx, err))
+		} else if err := t.said(nil, "%s: good", path); err != nil {
+			return err
+		}
+	}
+	return cli.Exit(worst)
+}
+
+// loader is what reads a file of a kind; where none is given, by the file's name, or else
+// by what stands in it. It is nil where that does not tell.
+func (t *tool) loader(path, kind string, all map[string]func(string) error) (func(string) error, error) {
+	load := all[cmp.Or(kind, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))]
+	if load != nil || kind != "" || path == "-" { // which can be read once
+		return load, nil
+	}
+	text, err := t.policyText(path)
+	return all[config.KindOf([]byte(text))], err
+}
+
+// faulty prints what is wrong with a file. The status is Usage, but where a cluster that
+// was to be asked did not answer.
+func (t *tool) faulty(ctx context.Context, err error) cli.Status {
+	var faults config.Faults
+	switch {
+	case errors.As(err, &faults):
+		for _, fault := range faults {
+			t.Complain(fault.String(), "")
+		}
+	default:
+		return max(cli.Usage, cli.Status(t.Finish(ctx, cli.Unread(err))))
+	}
+	return cli.Usage
+}

@@ -1,0 +1,393 @@
+package gctl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/doctor"
+	"github.com/greylag/greylag/internal/client"
+)
+
+func (t *tool) clusterCommand() *cobra.Command {
+	all := &cobra.Command{
+		Use: "cluster", Short: "The controllers: how they are, who is one of them", GroupID: whole, Args: choose,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	all.AddCommand(
+		t.statusCommand(),
+		&cobra.Command{
+			Use: "add ID ADDRESS", Short: "Make a controller that has joined a member", Args: cobra.ExactArgs(2),
+			RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+				_, err := c.Cluster().AddMember(ctx, &greylagv1.AddMemberRequest{Id: args[0], Address: args[1]})
+				return t.said(err, "added %s", args[0])
+			}),
+		},
+		&cobra.Command{
+			Use: "remove ID", Short: "End a controller's membership", Args: cobra.ExactArgs(1),
+			RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+				_, err := c.Cluster().RemoveMember(ctx, &greylagv1.RemoveMemberRequest{Id: args[0]})
+				return t.said(err, "removed %s", args[0])
+			}),
+		},
+		&cobra.Command{
+			Use: "transfer [ID]", Short: "Let another controller lead", Args: cobra.MaximumNArgs(1),
+			RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+				answer, err := c.Cluster().Transfer(ctx, &greylagv1.TransferRequest{Id: first(args)})
+				return t.said(err, "leader %s", answer.GetLeader())
+			}),
+		},
+		t.token(), t.snapshot(), t.recover(),
+	)
+	return all
+}
+
+func first(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+// said prints one line when there is no error; nothing but the error otherwise.
+func (t *tool) said(err error, format string, args ...any) error {
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(t.Stdout, format+"\n", args...)
+	return err
+}
+
+func (t *tool) statusCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "status", Short: "How the controllers are; needs no leader",
+		Long: `Says how the controllers are: as the leader knows, or where none leads, whichever answers.
+With --controller that one tells how far it has come itself.`,
+		Args: cobra.NoArgs, RunE: t.on(t.status),
+	}
+	t.oneController(c)
+	return c
+}
+
+// oneController gives a command the option to ask a controller that is named. Without it
+// gauthd carries the call to whichever it has a connection to.
+func (t *tool) oneController(c *cobra.Command) {
+	c.Flags().StringVar(&t.controller, "controller", "", "ask this controller, HOST or HOST:PORT, and no other")
+}
+
+func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
+	s, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+	if err != nil {
+		return err
+	}
+	if t.controller == "" {
+		s = leaderSays(ctx, c, s)
+	}
+	if t.json {
+		return t.WriteJSON(statusOf(s))
+	}
+	leader := "none"
+	if s.Leader != "" {
+		leader = memberText(s, s.Leader)
+	}
+	low := ""
+	if s.DiskLow {
+		low = "almost full"
+	}
+	if err := t.Facts("cluster "+s.Cluster, [][2]string{
+		{"id", s.ClusterId}, {"leader", leader}, {"answered by", memberText(s, s.Id)}, {"version", s.Version}, {"term", fmt.Sprint(s.Term)},
+		{"index", indexOf(s)}, {"state", stateOf(s)}, {"disk", low},
+		{"jobs", jobsOf(s)}, {"archive", s.ArchiveMissing}, {"restored", restored(s)}, {"CA rotation", s.CaRotation},
+	}); err != nil {
+		return err
+	}
+	table := cli.Table{Head: []string{"HOST", "MEMBER", "ADDRESS", "ROLE", "LAST CONTACT", "INDEX"}, Right: "llllrr", Wide: []int{2, 0}}
+	for _, m := range s.Members {
+		role := "learner"
+		switch {
+		case m.Leader:
+			role = "leader"
+		case m.Voter:
+			role = "voter"
+		}
+		table.Rows = append(table.Rows, []string{cmp.Or(m.Name, "-"), m.Id, m.Address, role, heard(m, s), match(m)})
+	}
+	if err := t.WriteTable(table); err != nil {
+		return err
+	}
+	if problem, advice := doctor.HeldUp(s); problem != "" {
+		t.Warn(problem + ": " + advice)
+	}
+	if s.Leader == "" {
+		t.Complain("no controller leads", "a leader needs a majority of the members: see which of them run")
+		return cli.Exit(cli.Unavailable)
+	}
+	return nil
+}
+
+// memberText is the host name and the id of a member.
+func memberText(s *greylagv1.StatusResponse, id string) string {
+	for _, m := range s.Members {
+		if m.Id == id && m.Name != "" {
+			return m.Name + " " + id
+		}
+	}
+	return id
+}
+
+// nothingApplied reports whether the controller that answers has applied nothing of its log: it has just started,
+// and learns only from a leader which entries count.
+func nothingApplied(s *greylagv1.StatusResponse) bool { return s.Leader == "" && s.AppliedIndex == 0 }
+
+// indexOf returns the commit and applied index of the controller that answers.
+func indexOf(s *greylagv1.StatusResponse) string {
+	if nothingApplied(s) {
+		return "unknown until a leader is elected"
+	}
+	return fmt.Sprintf("%d committed, %d applied", s.CommitIndex, s.AppliedIndex)
+}
+
+// stateOf is the digest of its state.
+func stateOf(s *greylagv1.StatusResponse) string {
+	if nothingApplied(s) {
+		return ""
+	}
+	return s.Digest
+}
+
+// jobsOf counts the jobs that the controller that answers knows.
+func jobsOf(s *greylagv1.StatusResponse) string {
+	if nothingApplied(s) {
+		return "unknown until a leader is elected"
+	}
+	return fmt.Sprintf("%d active, %d finished", s.ActiveJobs, s.FinishedJobs)
+}
+
+// leaderTime is how long the leader may take to say what it alone knows.
+const leaderTime = 2 * time.Second
+
+// leaderSays is the leader's answer where another controller gave one that names it,
+// as the client then asks it next; the other's where the leader has none.
+func leaderSays(ctx context.Context, c cli.Cluster, s *greylagv1.StatusResponse) *greylagv1.StatusResponse {
+	if s.Leader == "" || s.Leader == s.Id {
+		return s
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	if told, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{}); err == nil && told.Id == told.Leader {
+		return told
+	}
+	return s
+}
+
+// heard is how long ago a member answered the leader; only that knows.
+func heard(m *greylagv1.Member, s *greylagv1.StatusResponse) string {
+	switch {
+	case m.Leader || s.Id != s.Leader:
+		return "-"
+	case m.LastContact == nil:
+		return "not yet"
+	}
+	return m.LastContact.AsDuration().Round(time.Millisecond).String()
+}
+
+// match is the last entry that a member is known to have.
+func match(m *greylagv1.Member) string {
+	if m.MatchIndex == 0 {
+		return "-"
+	}
+	return fmt.Sprint(m.MatchIndex)
+}
+
+func (t *tool) token() *cobra.Command {
+	var role, name string
+	var valid time.Duration
+	var replace bool
+	flags := map[string]*bool{}
+	c := &cobra.Command{
+		Use: "token", Short: "Make a one-time token, with which a host joins", Args: cobra.NoArgs,
+		Long: "Makes a one-time token for gctl join and prints TOKEN@HOST:PORT.\nIt is a secret: whoever has it can join in that role until it expires.",
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+			for word, set := range flags {
+				if *set {
+					role = word
+				}
+			}
+			return t.mint(ctx, c, &greylagv1.CreateTokenRequest{Kind: role, Name: name, Replace: replace, Valid: durationpb.New(valid)})
+		}),
+	}
+	c.Flags().StringVar(&role, "role", "node", "node, controller or auth (a login node)")
+	for _, name := range []string{"node", "controller", "auth"} {
+		flags[name] = c.Flags().Bool(name, false, "the same as --role "+name)
+	}
+	c.MarkFlagsMutuallyExclusive("role", "node", "controller", "auth")
+	c.Flags().DurationVar(&valid, "valid", time.Hour, "how long it can be used")
+	c.Flags().StringVar(&name, "name", "", "host name that the token is for [any unused name]")
+	c.Flags().BoolVar(&replace, "replace", false, "allow a name in use and revoke its existing certificates")
+	return c
+}
+
+func (t *tool) mint(ctx context.Context, c cli.Cluster, request *greylagv1.CreateTokenRequest) error {
+	role := request.Kind
+	if role != "node" && role != "controller" && role != "auth" {
+		return &cli.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
+	}
+	if request.Valid.AsDuration() <= 0 {
+		return &cli.UsageError{Problem: "the token would have expired already", Advice: "write --valid 1h, for example"}
+	}
+	request.RequestId = client.NewRequestID()
+	answer, err := c.Cluster().CreateToken(ctx, request)
+	if err != nil {
+		return err
+	}
+	status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+	if err != nil {
+		return err
+	}
+	argument := answer.Token + "@" + doorOf(status)
+	if t.json {
+		return t.WriteJSON(struct {
+			Token   string     `json:"token"`
+			Join    string     `json:"join"`
+			Expires *time.Time `json:"expires"`
+		}{answer.Token, argument, stamp(answer.Expires)})
+	}
+	t.Note("on the host that is to join, as root, until %s: gctl join TOKEN", t.when(answer.Expires))
+	return t.said(nil, "%s", argument)
+}
+
+// doorOf is the address at which a host joins: the leader's, and while controllers elect one
+// that of any that has a vote, since all of them can be asked.
+func doorOf(status *greylagv1.StatusResponse) string {
+	if status.LeaderAddress != "" {
+		return status.LeaderAddress
+	}
+	for _, m := range status.Members {
+		if m.Voter && m.Address != "" {
+			return m.Address
+		}
+	}
+	return "HOST"
+}
+
+// restored says when the cluster was restored from a backup; "" for never.
+func restored(s *greylagv1.StatusResponse) string {
+	if s.Restored == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, from the backup of %s", s.Restored.At.AsTime().Local().Format(time.DateTime), s.Restored.Backup.AsTime().Local().Format(time.DateTime))
+}
+
+const snapshotLong = `Writes a backup that gctld restore turns into a working cluster: the state, and the
+script and environment of every job that has not ended. Without --with-history it
+leaves out the history: finished jobs beyond the newest 65,536, their scripts, the
+journal of credits and the audit journal.
+
+The file contains scripts and environments of all users: keep it private. It does
+not contain pki_dir, which a restore needs: back that up separately.`
+
+func (t *tool) snapshot() *cobra.Command {
+	var path string
+	var history bool
+	c := &cobra.Command{
+		Use: "snapshot -o FILE", Short: "Back up the cluster to a file", Long: snapshotLong, Args: cobra.NoArgs,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error { return t.save(ctx, c, path, history) }),
+	}
+	c.Flags().StringVarP(&path, "output", "o", "", "output file; - is standard output")
+	c.Flags().BoolVar(&history, "with-history", false, "include finished jobs, their scripts and the journals")
+	must(c.MarkFlagRequired("output"))
+	return c
+}
+
+// save writes a backup: FILE is complete or does not change.
+func (t *tool) save(ctx context.Context, c cli.Cluster, path string, history bool) error {
+	if path == "-" {
+		got, err := pump(ctx, c, t.Stdout, history)
+		if err == nil {
+			t.warnBackup(got, history)
+		}
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600: it holds scripts and environments
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it is renamed, as it should
+	got, err := pump(ctx, c, f, history)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	t.warnBackup(got, history)
+	return t.said(nil, "saved %d bytes to %s", got.bytes, path)
+}
+
+// warnBackup says on standard error what a backup does not hold.
+func (t *tool) warnBackup(got saved, history bool) {
+	if !history {
+		t.Note("history left out: a cluster restored from this file has only the newest 65,536 finished jobs, without their scripts, and its journals begin at the restore; use --with-history to include the history")
+	}
+	if got.missing > 0 {
+		t.Note("%d scripts or environments of jobs are on no controller; these jobs cannot run: submit them again", got.missing)
+	}
+}
+
+// saved is the result of a backup.
+type saved struct {
+	bytes   int64
+	missing uint32
+}
+
+func pump(ctx context.Context, c cli.Cluster, w io.Writer, history bool) (got saved, err error) {
+	stream, err := c.Cluster().Snapshot(ctx, &greylagv1.SnapshotRequest{History: history})
+	if err != nil {
+		return got, err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		n, err := w.Write(stream.Msg().Data)
+		got.bytes += int64(n)
+		got.missing += stream.Msg().MissingContents
+		if err != nil {
+			return got, err
+		}
+	}
+	return got, stream.Err()
+}
+
+func (t *tool) recover() *cobra.Command {
+	return &cobra.Command{
+		Use: "recover [ARGUMENTS]", Short: "Go on after most controllers are lost for ever; on a controller that is stopped",
+		Long:               "Runs gctld recover with the same arguments, on the host of a controller that is left and is stopped.",
+		DisableFlagParsing: true, // gctld's, --help included
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, err := daemon()
+			if err != nil {
+				return err
+			}
+			return syscall.Exec(path, append([]string{path, "recover"}, args...), t.Environ)
+		},
+	}
+}
+
+// daemon is the path of gctld: beside this program, or where the shell finds it.
+func daemon() (string, error) {
+	path, err := program("gctld")
+	if err != nil {
+		return "", fmt.Errorf("gctld is not installed on this host: %w", err)
+	}
+	return path, nil
+}

@@ -1,0 +1,48 @@
+package gctl
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/greylag/greylag/internal/cli"
+)
+
+const completionLong = `Prints what a shell needs to complete gsubmit, gqueue, gcancel and gctl:
+
+  bash   gctl completion bash > /etc/bash_completion.d/greylag
+  zsh    source <(gctl completion zsh)
+  fish   gctl completion fish | source
+
+The lines for zsh and fish belong into ~/.zshrc and ~/.config/fish/config.fish.`
+
+func (t *tool) completion() *cobra.Command {
+	return &cobra.Command{
+		Use: "completion bash|zsh|fish", Short: "Print completions for a shell", Long: completionLong, GroupID: host,
+		Args: cobra.ExactArgs(1), ValidArgs: []string{"bash", "zsh", "fish"},
+		RunE: func(_ *cobra.Command, args []string) error {
+			for _, program := range []string{"gctl", "gsubmit", "gqueue", "gcancel"} {
+				if err := shellText(t.Stdout, args[0], program); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// shellText writes a program's completions. They ask the program itself for
+// candidates, in cobra's protocol, which all four speak.
+func shellText(w io.Writer, shell, program string) error {
+	c := &cobra.Command{Use: program}
+	switch shell {
+	case "bash":
+		return c.GenBashCompletionV2(w, true)
+	case "zsh":
+		return c.GenZshCompletion(w)
+	case "fish":
+		return c.GenFishCompletion(w, true)
+	}
+	return &cli.UsageError{Problem: fmt.Sprintf("unknown shell %q", shell), Advice: "write bash, zsh or fish"}
+}

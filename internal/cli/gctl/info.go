@@ -1,0 +1,193 @@
+package gctl
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/options"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func (t *tool) info() *cobra.Command {
+	var partitions, nodes []string
+	c := &cobra.Command{
+		Use: "info", Short: "Partitions, and how many nodes and GPUs are free", Args: cobra.NoArgs, GroupID: look,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+			for _, list := range nodes {
+				if _, err := hostlist.Expand(list); err != nil {
+					return badNodes(list)
+				}
+			}
+			answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.read(), Partitions: partitions, Nodes: nodes})
+			if err != nil {
+				return err
+			}
+			t.TellStale(answer.AsOf)
+			if t.json {
+				return t.WriteJSON(infoOf(answer))
+			}
+			return t.WriteTable(infoTable(answer))
+		}),
+	}
+	c.Flags().StringSliceVarP(&partitions, "partition", "p", nil, "only these partitions, separated by commas")
+	c.Flags().StringArrayVarP(&nodes, "nodes", "n", nil, "only these nodes, such as gpu[001-004]")
+	t.addStaleFlag(c)
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what sinfo takes
+		return &cli.UsageError{Problem: options.Problem(err), Advice: "gctl nodes lists nodes one a line, gctl show partition NAME tells about one partition"}
+	})
+	return c
+}
+
+func infoTable(answer *greylagv1.InfoResponse) cli.Table {
+	table := cli.Table{
+		Head:  []string{"PARTITION", "AVAIL", "TIMELIMIT", "NODES", "STATE", "GPUS", "USED", "CPUS", "USED", "NODELIST"},
+		Right: "lllrllrrrl", Wide: []int{5, 0},
+	}
+	for _, part := range answer.Partitions {
+		name, avail := part.Name, "up"
+		if part.Default {
+			name += "*"
+		}
+		if part.Down {
+			avail = "down"
+		}
+		limit := cluster.FormatLimit(part.MaxTime.AsDuration())
+		if limit == "UNLIMITED" {
+			limit = "infinite"
+		}
+		if len(part.Groups) == 0 {
+			table.Rows = append(table.Rows, []string{name, avail, limit, "0", "n/a", "", "0", "0", "0", ""})
+		}
+		for _, g := range part.Groups {
+			table.Rows = append(table.Rows, []string{
+				name, avail, limit, number(g.Nodes), strings.ToLower(g.State), orNone(inAll(g.Gpus, g.Nodes)), number(g.GpusUsed),
+				number(g.CpusTotal), number(g.CpusUsed), g.List,
+			})
+		}
+	}
+	return table
+}
+
+// inAll is what so many nodes with the GPUs of shape, such as "h100:4,a100:1", have
+// together.
+func inAll(shape string, nodes int32) string {
+	words := strings.Split(shape, ",")
+	for i, word := range words {
+		at := strings.LastIndexByte(word, ':') + 1
+		if n, err := strconv.Atoi(word[at:]); err == nil {
+			words[i] = word[:at] + strconv.Itoa(n*int(nodes))
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+func number(n int32) string { return strconv.Itoa(int(n)) }
+
+func orNone(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func (t *tool) show() *cobra.Command {
+	show := &cobra.Command{
+		Use: "show", Short: "All there is to know about a job, a node, a partition, a reservation, licences or the policy", GroupID: look,
+		Args: choose,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	show.AddCommand(
+		&cobra.Command{
+			Use: "job JOB...", Short: "Show jobs, active or finished", Args: cobra.MinimumNArgs(1),
+			ValidArgsFunction: t.candidates(cli.JobNames), RunE: t.on(t.showJobs),
+		},
+		&cobra.Command{
+			Use: "node [NODES]", Aliases: []string{"nodes"}, Short: "Show nodes", Args: cobra.ArbitraryArgs,
+			ValidArgsFunction: t.candidates(cli.NodeNames), RunE: t.on(t.showNodes),
+		},
+		&cobra.Command{
+			Use: "partition [NAME]", Aliases: []string{"partitions"}, Short: "Show partitions", Args: cobra.MaximumNArgs(1), RunE: t.on(t.showPartition),
+		},
+		&cobra.Command{
+			Use: "reservation [NAME]", Aliases: []string{"reservations", "res"}, Short: "Show reservations: when, which nodes, for whom, and their jobs",
+			Args: cobra.MaximumNArgs(1), RunE: t.on(t.showReservations),
+		},
+		&cobra.Command{
+			Use: "licences [NAME]", Aliases: []string{"licence", "licenses", "license", "lic"}, Short: "Show licences: how many there are, are in use and are waited for",
+			Args: cobra.MaximumNArgs(1), RunE: t.on(t.showLicences),
+		},
+		&cobra.Command{
+			Use: "policy", Short: "Show the policy, in the form that gctl apply reads", Args: cobra.NoArgs, RunE: t.on(t.showPolicy),
+		},
+	)
+	t.addStaleFlag(show)
+	return show
+}
+
+func (t *tool) showPartition(ctx context.Context, c cli.Cluster, args []string) error {
+	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.read()})
+	if err != nil {
+		return err
+	}
+	t.TellStale(answer.AsOf)
+	var chosen []*greylagv1.PartitionInfo
+	for _, part := range answer.Partitions {
+		if len(args) == 0 || part.Name == args[0] {
+			chosen = append(chosen, part)
+		}
+	}
+	if len(chosen) == 0 {
+		t.Complain(fmt.Sprintf("no partition %q", args[0]), "gctl info lists the partitions")
+		return cli.Exit(cli.NotFound)
+	}
+	answer.Partitions = chosen
+	if t.json {
+		return t.WriteJSON(infoOf(answer))
+	}
+	for _, part := range chosen {
+		var all, gpus, used int32
+		var lists []string
+		for _, g := range part.Groups {
+			all, gpus, used = all+g.Nodes, gpus+g.GpusTotal, used+g.GpusUsed
+			lists = append(lists, fmt.Sprintf("%s %s", strings.ToLower(g.State), g.List))
+		}
+		if err := t.Facts("partition "+part.Name, [][2]string{
+			{"default", yes(part.Default)}, {"down", yes(part.Down)},
+			{"time limit", cluster.FormatLimit(part.MaxTime.AsDuration())},
+			{"nodes", number(all)}, {"GPUs", fmt.Sprintf("%d, %d used", gpus, used)}, {"states", strings.Join(lists, "; ")},
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func (t *tool) showPolicy(ctx context.Context, c cli.Cluster, _ []string) error {
+	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{Read: t.read()})
+	if err != nil {
+		return err
+	}
+	t.TellStale(answer.AsOf)
+	if t.json {
+		return t.WriteJSON(struct {
+			Version uint64 `json:"version"`
+			TOML    string `json:"toml"`
+		}{answer.Version, answer.Toml})
+	}
+	_, err = fmt.Fprintf(t.Stdout, "# version %d\n%s", answer.Version, answer.Toml)
+	return err
+}

@@ -1,0 +1,153 @@
+package gctl
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// updatable are the fields of a job that can be changed, under one name each.
+var updatable = []string{
+	"timelimit", "partition", "qos", "account", "name", "comment", "nice", "arraytaskthrottle",
+	"starttime", "deadline", "dependency", "reservation", "numnodes", "gpuspernode", "gpus",
+	"minmemorynode", "minmemorycpu", "minmemorygpu", "reqnodelist", "features",
+}
+
+// otherNames are the other names of fields, most of them scontrol's.
+var otherNames = map[string]string{
+	"time": "timelimit", "jobname": "name", "arraylimit": "arraytaskthrottle", "begin": "starttime", "begintime": "starttime",
+	"eligibletime": "starttime", "reservationname": "reservation", "nodes": "numnodes", "numgpus": "gpus",
+	"mem": "minmemorynode", "memory": "minmemorynode", "nodelist": "reqnodelist", "constraint": "features",
+}
+
+// setField puts one field into a request, by any of its names.
+func setField(r *greylagv1.UpdateRequest, name, value string, now time.Time) error {
+	if usual, known := otherNames[name]; known {
+		name = usual
+	}
+	bad := func(why string) error {
+		return &cli.UsageError{Problem: fmt.Sprintf("%s: %s: %q", name, why, value), Advice: "see gctl update --help"}
+	}
+	texts := map[string]**string{
+		"partition": &r.Partition, "qos": &r.Qos, "account": &r.Account, "name": &r.Name, "comment": &r.Comment, "reservation": &r.Reservation,
+	}
+	numbers := map[string]**int32{
+		"nice": &r.Nice, "arraytaskthrottle": &r.ArrayLimit, "numnodes": &r.Nodes, "gpuspernode": &r.GpusPerNode, "gpus": &r.Gpus,
+	}
+	memory := map[string]**int64{"minmemorynode": &r.MemPerNode, "minmemorycpu": &r.MemPerCpu, "minmemorygpu": &r.MemPerGpu}
+	times := map[string]**timestamppb.Timestamp{"starttime": &r.Begin, "deadline": &r.Deadline}
+	switch {
+	case texts[name] != nil:
+		*texts[name] = &value
+	case numbers[name] != nil:
+		n, err := strconv.ParseInt(value, 10, 32)
+		if err != nil {
+			return bad("not a number")
+		}
+		small := int32(n)
+		*numbers[name] = &small
+	case times[name] != nil:
+		at := time.Unix(0, 0)
+		if value != "0" {
+			var err error
+			if at, err = jobscript.ParseMoment(value, now); err != nil {
+				return bad("not a time")
+			}
+		}
+		*times[name] = timestamppb.New(at)
+	case memory[name] != nil:
+		size, err := cluster.ParseBytes(value, 1<<20)
+		if err != nil || size == 0 {
+			return bad("not an amount of memory")
+		}
+		r.MemPerNode, r.MemPerCpu, r.MemPerGpu = nil, nil, nil
+		*memory[name] = (*int64)(&size)
+	case name == "reqnodelist" || name == "features":
+		return setWords(r, name, value, bad)
+	case name == "timelimit+" || name == "timelimit-":
+		by, err := cluster.ParseLimit(value)
+		if err != nil || by == 0 {
+			return bad("not a time")
+		}
+		if strings.HasSuffix(name, "-") {
+			by = -by
+		}
+		r.TimeLimitBy = durationpb.New(by)
+	case name == "timelimit":
+		limit, err := cluster.ParseLimit(value)
+		if err != nil {
+			return bad("not a time")
+		}
+		r.TimeLimit = durationpb.New(limit)
+	case name == "dependency":
+		return setDependency(r, value, bad)
+	default:
+		return unknownField(name)
+	}
+	return nil
+}
+
+// setWords puts a list of nodes or features into a request; an empty value asks for any.
+func setWords(r *greylagv1.UpdateRequest, name, value string, bad func(string) error) error {
+	list, err := []string(nil), error(nil)
+	switch {
+	case value == "":
+	case name == "reqnodelist":
+		list, err = jobscript.ParseHosts(value)
+	default:
+		list, err = jobscript.ParseFeatures(value)
+	}
+	if err != nil {
+		return bad("not a list of " + map[bool]string{true: "nodes", false: "features"}[name == "reqnodelist"])
+	}
+	words := &greylagv1.StringList{All: list}
+	if name == "reqnodelist" {
+		r.NodeList = words
+	} else {
+		r.Features = words
+	}
+	return nil
+}
+
+func setDependency(r *greylagv1.UpdateRequest, value string, bad func(string) error) error {
+	r.Depends = &greylagv1.Dependencies{}
+	if value == "" {
+		return nil
+	}
+	list, err := jobscript.ParseDepends(value)
+	if err != nil {
+		return bad("not a dependency")
+	}
+	for _, d := range list {
+		p := &greylagv1.Dependency{Kind: d.Kind.String()}
+		if d.Kind != cluster.Singleton {
+			p.Job, p.Minutes = d.Job.String(), int32(d.Delay/time.Minute)
+		}
+		r.Depends.All = append(r.Depends.All, p)
+	}
+	return nil
+}
+
+// unknownField is the error for what is no field that can be changed.
+func unknownField(name string) error {
+	advice := "what can be changed is " + strings.Join(updatable, ", ")
+	switch near := getopt.Closest(name, updatable); {
+	case name == "priority":
+		advice = "priority is reckoned anew in each pass: nice=-N, by an operator, puts a job before others"
+	case name == "gres" || strings.HasPrefix(name, "tres"):
+		advice = "write gpuspernode=N, or gpus=N in all"
+	case near != "":
+		advice = "did you mean " + near + "?"
+	}
+	return &cli.UsageError{Problem: fmt.Sprintf("%q cannot be changed", name), Advice: advice}
+}

@@ -1,0 +1,192 @@
+package gctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/options"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func (t *tool) hold() *cobra.Command {
+	return t.simple("hold", "Keep pending jobs back", "held")
+}
+
+func (t *tool) release() *cobra.Command {
+	return t.simple("release", "Let held jobs go", "released")
+}
+
+func (t *tool) requeue() *cobra.Command {
+	return t.simple("requeue", "Requeue running jobs; resubmit jobs that have ended", "requeued")
+}
+
+// simple is a command that does one thing to jobs.
+func (t *tool) simple(verb, short, done string) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " JOB...", Short: short, GroupID: jobs, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.candidates(cli.JobNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			refs, err := cli.Refs(args)
+			if err != nil {
+				return err
+			}
+			if verb == "release" {
+				if err := t.tellFree(ctx, c, refs); err != nil {
+					return err
+				}
+			}
+			return t.send(ctx, c, done, &greylagv1.UpdateRequest{Filter: &greylagv1.Filter{Jobs: refs}, Action: verb})
+		}),
+	}
+}
+
+// tellFree notes which of the jobs that are to be released nobody holds: that is no
+// failure, but perhaps not what was meant.
+func (t *tool) tellFree(ctx context.Context, c cli.Cluster, refs []string) error {
+	stream, err := c.Jobs().Stream(ctx, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Jobs: refs, States: []string{cluster.Pending.String()}}})
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		for _, j := range stream.Msg().Jobs {
+			if j.Hold == "" {
+				t.Note("job %s was not held", j.Ref)
+			}
+		}
+	}
+	return stream.Err()
+}
+
+func (t *tool) send(ctx context.Context, c cli.Cluster, done string, request *greylagv1.UpdateRequest) error {
+	request.RequestId = client.NewRequestID()
+	answer, err := c.Jobs().Update(ctx, request)
+	if err != nil {
+		return err
+	}
+	return t.Outcomes(answer.Outcomes, cli.OutcomeStyle{JSON: t.json, Verbose: true, Verb: done})
+}
+
+const updateLong = `Changes a pending job, or the time limit, name, nice value, comment and throttle of a
+running one. What can be set:
+
+  timelimit=TIME    minutes, h:m:s, d-h:m:s or UNLIMITED; timelimit+=TIME, timelimit-=TIME
+  partition=NAME    qos=NAME        account=NAME    name=NAME
+  nice=N            comment=TEXT    arraytaskthrottle=N (0: no limit)
+  starttime=TIME    deadline=TIME   as for gsubmit --begin; 0: none
+  dependency=LIST   as for gsubmit --dependency; nothing: none
+  reservation=NAME  numnodes=N      gpuspernode=N   gpus=N (in all)
+  minmemorynode=SIZE minmemorycpu=SIZE minmemorygpu=SIZE
+  reqnodelist=NODES features=LIST   nothing: any
+
+A lower nice value goes first; operators may give negative ones. To a job that moves to
+another partition, class, account or reservation, or gets another size, nodes and limits
+apply as if it were submitted now, and its credits are set aside anew.
+
+scontrol's form is understood too: gctl update JobId=123 TimeLimit=2:00:00`
+
+func (t *tool) update() *cobra.Command {
+	c := &cobra.Command{
+		Use: "update job JOB NAME=VALUE...", Short: "Change jobs", Long: updateLong, GroupID: jobs, Args: cobra.MinimumNArgs(1),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			request, err := t.updateOf(args)
+			if err != nil {
+				return err
+			}
+			return t.send(ctx, c, "changed", request)
+		}),
+	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what gsubmit takes
+		return &cli.UsageError{Problem: options.Problem(err), Advice: "write what is to change as NAME=VALUE: gctl update 123 timelimit=2:00:00"}
+	})
+	return c
+}
+
+// updateOf reads "job 123 timelimit=60" and "JobId=123 TimeLimit=60".
+func (t *tool) updateOf(words []string) (*greylagv1.UpdateRequest, error) {
+	if err := nodeUpdate(words); err != nil {
+		return nil, err
+	}
+	r := &greylagv1.UpdateRequest{Action: "set", Filter: &greylagv1.Filter{}}
+	changes, now := 0, t.Now()
+	for i, word := range words {
+		name, value, assigned := strings.Cut(word, "=")
+		name = strings.ToLower(name)
+		switch {
+		case !assigned && i == 0 && name == "job":
+			continue
+		case !assigned, name == "jobid", name == "job":
+			if !assigned {
+				value = word
+			}
+			refs, err := cli.Refs([]string{value})
+			if err != nil && !assigned && i > 0 {
+				return nil, &cli.UsageError{Problem: fmt.Sprintf("%q is neither a job nor NAME=VALUE", word), Advice: "write what it shall be: gctl update job 123 timelimit=2:00:00"}
+			}
+			if err != nil {
+				return nil, err
+			}
+			r.Filter.Jobs = append(r.Filter.Jobs, refs...)
+			continue
+		}
+		changes++
+		if err := setField(r, name, value, now); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.Filter.Jobs) == 0 || changes == 0 {
+		return nil, &cli.UsageError{Problem: "a job and what to change are needed", Advice: "write gctl update job 123 timelimit=2:00:00"}
+	}
+	return r, nil
+}
+
+func (t *tool) logs() *cobra.Command {
+	request := &greylagv1.LogsRequest{}
+	c := &cobra.Command{
+		Use: "logs JOB", Short: "Print a job's output, from wherever it is written", GroupID: look, Args: cobra.ExactArgs(1),
+		ValidArgsFunction: t.candidates(cli.JobNames),
+	}
+	c.RunE = t.on(func(ctx context.Context, cluster cli.Cluster, args []string) error {
+		for _, few := range []string{"tail", "bytes"} {
+			if n, err := c.Flags().GetInt64(few); err == nil && n <= 0 && c.Flags().Changed(few) {
+				return &cli.UsageError{Problem: fmt.Sprintf("--%s %d: want 1 or more", few, n), Advice: "leave it out for all of the output"}
+			}
+		}
+		request.Job = args[0]
+		return t.stream(ctx, cluster, request)
+	})
+	c.Flags().BoolVarP(&request.Follow, "follow", "f", false, "go on until the job ends; wait for its start")
+	c.Flags().BoolVarP(&request.Error, "error", "e", false, "the error output")
+	c.Flags().Int32Var(&request.Rank, "rank", 0, "of which node of the job")
+	c.Flags().Int64VarP(&request.TailLines, "tail", "n", 0, "only the last so many lines [all]")
+	c.Flags().Int64VarP(&request.Tail, "bytes", "c", 0, "only the last so many bytes [all]")
+	c.MarkFlagsMutuallyExclusive("tail", "bytes")
+	return c
+}
+
+func (t *tool) script() *cobra.Command {
+	return &cobra.Command{
+		Use: "script JOB", Short: "Print a job's batch script", GroupID: look, Args: cobra.ExactArgs(1),
+		ValidArgsFunction: t.candidates(cli.JobNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			answer, err := c.Jobs().Script(ctx, &greylagv1.ScriptRequest{Job: args[0]})
+			if err != nil {
+				return err
+			}
+			if t.json {
+				return t.WriteJSON(struct {
+					Script      string   `json:"script"`
+					Environment []string `json:"environment"`
+				}{string(answer.Script), answer.Environment})
+			}
+			_, err = t.Stdout.Write(answer.Script)
+			return err
+		}),
+	}
+}

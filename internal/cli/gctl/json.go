@@ -1,0 +1,177 @@
+package gctl
+
+import (
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// The types of this file are the output of --json: a stable contract, documented
+// in docs/man/json.md. Fields are only ever added.
+
+type infoJSON struct {
+	Partitions []partitionJSON `json:"partitions"`
+}
+
+type partitionJSON struct {
+	Name    string      `json:"name"`
+	Default bool        `json:"default"`
+	Down    bool        `json:"down"`
+	MaxTime *int64      `json:"max_time,omitempty"` // seconds; left out: no limit
+	Groups  []groupJSON `json:"groups"`
+}
+
+type groupJSON struct {
+	State     string `json:"state"`
+	Nodes     int32  `json:"nodes"`
+	List      string `json:"list"`
+	GPUs      string `json:"gpus,omitempty"` // of each node
+	GPUsTotal int32  `json:"gpus_total"`
+	GPUsUsed  int32  `json:"gpus_used"`
+	CPUsTotal int32  `json:"cpus_total"`
+	CPUsUsed  int32  `json:"cpus_used"`
+}
+
+func infoOf(answer *greylagv1.InfoResponse) infoJSON {
+	out := infoJSON{Partitions: []partitionJSON{}}
+	for _, p := range answer.Partitions {
+		part := partitionJSON{Name: p.Name, Default: p.Default, Down: p.Down, Groups: []groupJSON{}}
+		if limit := p.MaxTime.AsDuration(); limit > 0 {
+			seconds := int64(limit / time.Second)
+			part.MaxTime = &seconds
+		}
+		for _, g := range p.Groups {
+			part.Groups = append(part.Groups, groupJSON{g.State, g.Nodes, g.List, g.Gpus, g.GpusTotal, g.GpusUsed, g.CpusTotal, g.CpusUsed})
+		}
+		out.Partitions = append(out.Partitions, part)
+	}
+	return out
+}
+
+type nodeListJSON struct {
+	Nodes []nodeJSON `json:"nodes"`
+}
+
+type nodeJSON struct {
+	Name        string     `json:"name"`
+	State       string     `json:"state"`
+	Since       *time.Time `json:"since,omitempty"`
+	Address     string     `json:"address,omitempty"`
+	CPUs        int32      `json:"cpus"`
+	CPUsUsed    int32      `json:"cpus_used"`
+	Memory      int64      `json:"memory"`
+	MemoryUsed  int64      `json:"memory_used"`
+	GPUs        []gpuJSON  `json:"gpus"`
+	Jobs        int32      `json:"jobs"`
+	Features    []string   `json:"features,omitempty"`
+	Region      string     `json:"region,omitempty"`
+	Partitions  []string   `json:"partitions,omitempty"`
+	Reserved    []string   `json:"reservations,omitempty"`
+	Drain       bool       `json:"drain"`
+	Reason      string     `json:"reason,omitempty"`
+	ReasonBy    string     `json:"reason_by,omitempty"`
+	ReasonSince *time.Time `json:"reason_since,omitempty"`
+	Fault       string     `json:"fault,omitempty"`
+	Version     string     `json:"version,omitempty"`
+	Runtime     string     `json:"runtime,omitempty"`
+	Registered  *time.Time `json:"registered,omitempty"`
+	Epoch       uint64     `json:"epoch"`
+}
+
+type gpuJSON struct {
+	Index  int32  `json:"index"`
+	UUID   string `json:"uuid"`
+	Type   string `json:"type"`
+	Memory int64  `json:"memory"`
+	Domain string `json:"domain,omitempty"`
+	Used   bool   `json:"used"`
+	Bad    string `json:"bad,omitempty"`
+}
+
+func nodesOf(all []*greylagv1.Node) nodeListJSON {
+	out := nodeListJSON{Nodes: []nodeJSON{}}
+	for _, n := range all {
+		used := make(map[int32]bool)
+		for _, i := range n.GpusUsed {
+			used[i] = true
+		}
+		node := nodeJSON{
+			Name: n.Name, State: n.State, Since: stamp(n.Since), Address: n.Address, CPUs: n.Cpus, CPUsUsed: n.CpusUsed,
+			Memory: n.Memory, MemoryUsed: n.MemoryUsed, GPUs: []gpuJSON{}, Jobs: n.Jobs, Features: n.Features, Region: n.Region, Partitions: n.Partitions, Reserved: n.Reservations,
+			Drain: n.Drain, Reason: n.Reason, ReasonBy: n.ReasonBy, ReasonSince: stamp(n.ReasonSince), Fault: n.Fault,
+			Version: n.Version, Runtime: n.Runtime, Registered: stamp(n.Registered), Epoch: n.Epoch,
+		}
+		for _, g := range n.Gpus {
+			node.GPUs = append(node.GPUs, gpuJSON{g.Index, g.Uuid, g.Type, g.Memory, g.Domain, used[g.Index], g.Bad})
+		}
+		out.Nodes = append(out.Nodes, node)
+	}
+	return out
+}
+
+func stamp(t *timestamppb.Timestamp) *time.Time {
+	if t == nil {
+		return nil
+	}
+	return cli.Stamp(t.AsTime())
+}
+
+type statusJSON struct {
+	Cluster       string       `json:"cluster"`
+	ClusterID     string       `json:"cluster_id"`
+	ID            string       `json:"id"` // of the controller that answered
+	Leader        string       `json:"leader,omitempty"`
+	LeaderAddress string       `json:"leader_address,omitempty"`
+	Term          uint64       `json:"term"`
+	CommitIndex   *uint64      `json:"commit_index"` // null: not known
+	AppliedIndex  *uint64      `json:"applied_index"`
+	Digest        string       `json:"digest,omitempty"`
+	DiskLow       bool         `json:"disk_low"`
+	Version       string       `json:"version"`
+	ActiveJobs    *int64       `json:"active_jobs"`
+	FinishedJobs  *int64       `json:"finished_jobs"`
+	JournalForm   uint32       `json:"journal_form"`
+	NewestForm    uint32       `json:"newest_form"`
+	Archive       string       `json:"archive_missing,omitempty"`
+	Restored      *restoreJSON `json:"restored,omitempty"`
+	CARotation    string       `json:"ca_rotation,omitempty"`
+	Members       []memberJSON `json:"members"`
+}
+
+type restoreJSON struct {
+	At             *time.Time `json:"at"`
+	Backup         *time.Time `json:"backup"`
+	FirstJob       uint64     `json:"first_job,omitempty"`
+	JobsSince      *time.Time `json:"jobs_since,omitempty"`
+	CreditsLeftOut uint64     `json:"credits_left_out,omitempty"`
+	AuditLeftOut   uint64     `json:"audit_left_out,omitempty"`
+}
+
+type memberJSON struct {
+	ID          string  `json:"id"`
+	Address     string  `json:"address"`
+	Voter       bool    `json:"voter"`
+	Leader      bool    `json:"leader"`
+	LastContact float64 `json:"last_contact"` // seconds
+	MatchIndex  uint64  `json:"match_index"`
+	Name        string  `json:"name"` // of its host; "" if unknown
+}
+
+func statusOf(s *greylagv1.StatusResponse) statusJSON {
+	out := statusJSON{
+		s.Cluster, s.ClusterId, s.Id, s.Leader, s.LeaderAddress, s.Term, &s.CommitIndex, &s.AppliedIndex,
+		s.Digest, s.DiskLow, s.Version, &s.ActiveJobs, &s.FinishedJobs, s.JournalForm, s.NewestForm, s.ArchiveMissing, nil, s.CaRotation, []memberJSON{},
+	}
+	if nothingApplied(s) {
+		out.CommitIndex, out.AppliedIndex, out.Digest, out.ActiveJobs, out.FinishedJobs = nil, nil, "", nil, nil
+	}
+	if r := s.Restored; r != nil {
+		out.Restored = &restoreJSON{stamp(r.At), stamp(r.Backup), r.FirstJob, stamp(r.JobsSince), r.CreditsLeftOut, r.AuditLeftOut}
+	}
+	for _, m := range s.Members {
+		out.Members = append(out.Members, memberJSON{m.Id, m.Address, m.Voter, m.Leader, m.LastContact.AsDuration().Seconds(), m.MatchIndex, m.Name})
+	}
+	return out
+}

@@ -1,0 +1,49 @@
+package gctl
+
+import (
+	"context"
+	"fmt"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+)
+
+type licenceJSON struct {
+	Name   string `json:"name"`
+	Total  int64  `json:"total"`
+	Used   int64  `json:"used"`
+	Free   int64  `json:"free"`
+	Wanted int64  `json:"wanted"`
+}
+
+// showLicences prints all licences, or the one that is named.
+func (t *tool) showLicences(ctx context.Context, c cli.Cluster, args []string) error {
+	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Licences: true, Read: t.read()})
+	if err != nil {
+		return err
+	}
+	t.TellStale(answer.AsOf)
+	chosen := []licenceJSON{}
+	table := cli.Table{Head: []string{"NAME", "TOTAL", "USED", "FREE", "WANTED"}, Right: "lrrrr"}
+	for _, l := range answer.Licences {
+		if len(args) > 0 && l.Name != args[0] {
+			continue
+		}
+		x := licenceJSON{l.Name, l.Total, l.Used, max(l.Total-l.Used, 0), l.Wanted}
+		chosen = append(chosen, x)
+		table.Rows = append(table.Rows, []string{x.Name, fmt.Sprint(x.Total), fmt.Sprint(x.Used), fmt.Sprint(x.Free), fmt.Sprint(x.Wanted)})
+	}
+	switch {
+	case len(chosen) == 0 && len(args) > 0:
+		t.Complain(fmt.Sprintf("no licence %q", args[0]), "gctl show licences lists them")
+		return cli.Exit(cli.NotFound)
+	case t.json:
+		return t.WriteJSON(struct {
+			Licences []licenceJSON `json:"licences"`
+		}{chosen})
+	case len(chosen) == 0:
+		t.Note("there are no licences: they are made with gctl apply, in the policy")
+		return nil
+	}
+	return t.WriteTable(table)
+}

@@ -1,0 +1,191 @@
+package gctl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// stream prints a job's output. Where it is to be followed and has not begun, it is
+// waited for.
+func (t *tool) stream(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) error {
+	if _, err := cluster.ParseJobRef(request.Job); err != nil || request.Rank < 0 {
+		return &cli.UsageError{Problem: fmt.Sprintf("not a job id, or a negative rank: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
+	}
+	if err := t.tellElement(ctx, c, request.Job); err != nil {
+		return err
+	}
+	some, err := t.pour(ctx, c, request)
+	if code := connect.CodeOf(err); some || !request.Follow || code != connect.CodeFailedPrecondition && code != connect.CodeNotFound {
+		return err
+	}
+	waited, failed := t.awaitStart(ctx, c, request)
+	switch {
+	case failed != nil:
+		return failed
+	case waited:
+		_, err = t.pour(ctx, c, request)
+	}
+	return err
+}
+
+// tellElement says whose output it is, where an array is named.
+func (t *tool) tellElement(ctx context.Context, c cli.Cluster, job string) error {
+	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: job})
+	if err != nil || len(answer.Jobs) < 2 {
+		return err
+	}
+	t.Note("job %s is an array, and this is the output of %s; gctl logs %s is that of the next", job, answer.Jobs[0].Ref, answer.Jobs[1].Ref)
+	return nil
+}
+
+const (
+	// rejoin is for how long a follower tries to go on after its stream broke off: longer
+	// than controllers take to elect a leader and nodes to find it. One that lasted for
+	// joined had been found again.
+	rejoin, joined = time.Minute, 10 * time.Second
+	// rejoinPause is between two tries.
+	rejoinPause = 500 * time.Millisecond
+)
+
+// errPrint says that output could not be printed here, however it came.
+var errPrint = errors.New("cannot print the output")
+
+// pour prints a job's output. One that is followed goes on where the stream breaks off,
+// since a controller or the node's daemon was ended: behind what has been printed, and at
+// the first byte where the job runs anew. It reports whether there was any output.
+func (t *tool) pour(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) (some bool, err error) {
+	run, err := attempt(ctx, c, request)
+	if err != nil {
+		return false, err
+	}
+	var at position
+	err = t.pourFrom(ctx, c, request, &at)
+	if !request.Follow || at.printed == 0 || !brokeOff(err) {
+		return at.printed > 0, err
+	}
+	tail := request.Tail > 0 || request.TailLines > 0
+	note := "the stream of the output broke off: following it again"
+	if tail && at.next == 0 { // nobody knows where it began
+		note += " from its end, so that some of it may be missing or come twice"
+	}
+	t.Note("%s", note)
+	for lost := time.Now(); brokeOff(err) && time.Since(lost) < rejoin; {
+		select {
+		case <-time.After(rejoinPause):
+		case <-ctx.Done():
+			return true, ctx.Err()
+		}
+		now, failed := attempt(ctx, c, request)
+		if failed != nil {
+			return true, failed
+		}
+		if now != run {
+			run, at = now, position{}
+		}
+		if tail && at.next == 0 {
+			at.printed = 0
+		}
+		began, before := time.Now(), at.printed
+		err = t.pourFrom(ctx, c, request, &at)
+		if at.printed > before || time.Since(began) > joined {
+			lost = time.Now()
+		}
+	}
+	return true, err
+}
+
+// position is how far an output is printed.
+type position struct {
+	printed int64 // bytes of it
+	next    int64 // the byte of the file behind them; 0: the node does not say, as those of before do not
+}
+
+// attempt is which run of its job a request means, as far as it is followed.
+func attempt(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) (uint32, error) {
+	if !request.Follow {
+		return 0, nil
+	}
+	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: request.Job})
+	if err != nil || len(answer.Jobs) == 0 {
+		return 0, err
+	}
+	return answer.Jobs[0].Attempt, nil
+}
+
+// brokeOff reports whether a stream of output ended before the job's did: it broke, its
+// node is between two sessions, or its job between two runs.
+func brokeOff(err error) bool {
+	code := connect.CodeOf(err)
+	return err != nil && !errors.Is(err, errPrint) && (client.Broken(err) || code == connect.CodeAborted || code == connect.CodeFailedPrecondition)
+}
+
+// pourFrom prints output as it is, from a position on: it is the caller's own. It
+// moves the position behind what it printed.
+func (t *tool) pourFrom(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest, at *position) error {
+	request = proto.CloneOf(request)
+	request.From = at.next
+	stream, err := c.Jobs().Logs(ctx, request)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	skip := at.printed
+	for stream.Receive() {
+		data := stream.Msg().Data
+		if stream.Msg().Next > 0 && request.From > 0 { // it begins where it was asked to
+			skip = 0
+		}
+		known := min(skip, int64(len(data)))
+		skip -= known
+		n, err := t.Stdout.Write(data[known:])
+		if at.printed += int64(n); err != nil {
+			return fmt.Errorf("%w: %w", errPrint, err)
+		}
+		if len(data) > 0 {
+			at.next = stream.Msg().Next
+		}
+	}
+	return stream.Err()
+}
+
+// errStarted ends the watch over a job that was to start.
+var errStarted = errors.New("the job has started")
+
+// awaitStart waits until the job of a request runs or has ended. It reports whether
+// there was anything to wait for. Of an array it is the first element, as the
+// cluster takes it.
+func (t *tool) awaitStart(ctx context.Context, c cli.Cluster, request *greylagv1.LogsRequest) (waited bool, err error) {
+	before := func(j *greylagv1.Job) bool {
+		return j.State == cluster.Pending.String() || j.State == cluster.Configuring.String()
+	}
+	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: request.Job})
+	if err != nil || len(answer.Jobs) == 0 || !before(answer.Jobs[0]) {
+		return false, err
+	}
+	request.Job = answer.Jobs[0].Ref
+	t.Note("job %s has not started (%s): its output follows when it has", request.Job, cmp.Or(answer.Jobs[0].Reason, answer.Jobs[0].State))
+	watch := &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{request.Job}}, UntilEnded: true}
+	err = c.Watch(ctx, watch, func(m *greylagv1.WatchResponse) error {
+		for _, j := range m.Jobs {
+			if !before(j) {
+				return errStarted
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errStarted) {
+		err = nil
+	}
+	return true, err
+}

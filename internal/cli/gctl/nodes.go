@@ -1,0 +1,289 @@
+package gctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func (t *tool) nodesCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "nodes [NODES]", Short: "Nodes, one a line", GroupID: look, Args: cobra.ArbitraryArgs,
+		ValidArgsFunction: t.candidates(cli.NodeNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			answer, err := t.askNodes(ctx, c, args)
+			if err != nil || t.json {
+				return err
+			}
+			return t.WriteTable(nodeTable(answer))
+		}),
+	}
+	t.addStaleFlag(c)
+	return c
+}
+
+// askNodes gets nodes, and prints them when JSON is wanted.
+func (t *tool) askNodes(ctx context.Context, c cli.Cluster, args []string) ([]*greylagv1.Node, error) {
+	for _, arg := range args {
+		if _, err := hostlist.Expand(arg); err != nil {
+			return nil, badNodes(arg)
+		}
+	}
+	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: args, Read: t.read()})
+	if err != nil {
+		return nil, err
+	}
+	t.TellStale(answer.AsOf)
+	if len(answer.Nodes) == 0 && len(args) > 0 {
+		t.Complain("no node "+strings.Join(args, ","), "gctl nodes lists the nodes")
+		return nil, cli.Exit(cli.NotFound)
+	}
+	if t.json {
+		return nil, t.WriteJSON(nodesOf(answer.Nodes))
+	}
+	return answer.Nodes, nil
+}
+
+func badNodes(text string) error {
+	return &cli.UsageError{Problem: fmt.Sprintf("not a list of nodes: %q", text), Advice: "write names like gpu[001-004],login1"}
+}
+
+func nodeTable(all []*greylagv1.Node) cli.Table {
+	table := cli.Table{
+		Head:  []string{"NODE", "STATE", "CPUS", "USED", "MEMORY", "USED", "GPUS", "USED", "JOBS", "REASON"},
+		Right: "llrrrrlrrl", Wide: []int{6, 0},
+	}
+	for _, n := range all {
+		table.Rows = append(table.Rows, []string{
+			n.Name, strings.ToLower(standing(n)), number(n.Cpus), number(n.CpusUsed), gib(n.Memory), gib(n.MemoryUsed),
+			orNone(gpuCounts(n.Gpus)), number(int32(len(n.GpusUsed))), number(n.Jobs), whyNot(n),
+		})
+	}
+	return table
+}
+
+// standing is the node's state, that it is drained where the state says only that it is
+// silent, and that it is reserved where it says only that it is idle.
+func standing(n *greylagv1.Node) string {
+	if len(n.Reservations) > 0 && n.State == "IDLE" {
+		return "RESERVED"
+	}
+	if n.Drain && !strings.HasPrefix(n.State, "DRAIN") {
+		return n.State + "+DRAIN"
+	}
+	return n.State
+}
+
+// gib writes a node's memory in a column's few characters.
+func gib(n int64) string { return fmt.Sprintf("%dG", n>>30) }
+
+// gpuCounts is such as "h100:8", types in the order of the devices.
+func gpuCounts(gpus []*greylagv1.GPU) string {
+	var order []string
+	counts := make(map[string]int)
+	for _, g := range gpus {
+		if counts[g.Type] == 0 {
+			order = append(order, g.Type)
+		}
+		counts[g.Type]++
+	}
+	for i, kind := range order {
+		order[i] = fmt.Sprintf("%s:%d", kind, counts[kind])
+	}
+	return strings.Join(order, ",")
+}
+
+// whyNot is why a node takes no jobs.
+func whyNot(n *greylagv1.Node) string {
+	if n.Fault != "" {
+		return n.Fault
+	}
+	return n.Reason
+}
+
+func (t *tool) showNodes(ctx context.Context, c cli.Cluster, args []string) error {
+	all, err := t.askNodes(ctx, c, args)
+	if err != nil {
+		return err
+	}
+	for _, n := range all {
+		if err := t.Facts("node "+n.Name, t.nodeFacts(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tool) nodeFacts(n *greylagv1.Node) [][2]string {
+	facts := [][2]string{
+		{"state", standing(n)}, {"since", t.when(n.Since)}, {"fault", n.Fault}, {"drained because", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.when(n.ReasonSince)},
+		{"partitions", strings.Join(n.Partitions, ", ")}, {"reserved by", strings.Join(n.Reservations, ", ")}, {"jobs", number(n.Jobs)},
+		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
+		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory)/cluster.MiB*cluster.MiB, cluster.Bytes(n.MemoryUsed))},
+		{"features", strings.Join(n.Features, ", ")}, {"region", n.Region}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.when(n.Registered)},
+	}
+	used := make(map[int32]bool)
+	for _, i := range n.GpusUsed {
+		used[i] = true
+	}
+	for _, g := range n.Gpus {
+		state := "free"
+		switch {
+		case g.Bad != "":
+			state = "bad: " + g.Bad
+		case used[g.Index]:
+			state = "used"
+		}
+		if g.Domain != "" {
+			state += ", NVLink domain " + g.Domain
+		}
+		facts = append(facts, [2]string{fmt.Sprintf("GPU %d", g.Index), fmt.Sprintf("%s, %s, %s, %s", g.Type, cluster.Bytes(g.Memory), g.Uuid, state)})
+	}
+	return facts
+}
+
+func (t *tool) drain() *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: "drain NODES --reason TEXT", Short: "Place nothing new on nodes", GroupID: nodes, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.candidates(cli.NodeNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "drain", Reason: reason}, args)
+		}),
+	}
+	c.Flags().StringVarP(&reason, "reason", "r", "", "why, for everybody who wonders")
+	must(c.MarkFlagRequired("reason"))
+	return c
+}
+
+func (t *tool) resume() *cobra.Command {
+	return &cobra.Command{
+		Use: "resume NODES", Short: "Use drained nodes again", GroupID: nodes, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.candidates(cli.NodeNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "resume"}, args)
+		}),
+	}
+}
+
+func (t *tool) node() *cobra.Command {
+	node := &cobra.Command{
+		Use: "node", Short: "Forget nodes that are gone", GroupID: nodes, Args: choose,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	force := false
+	remove := &cobra.Command{
+		Use: "remove NODES", Short: "Forget nodes that are gone", Args: cobra.MinimumNArgs(1),
+		Long: `Removes nodes, and with them why they were drained, and revokes their certificates: such a host
+comes back only by gctl join with a new token. It refuses while jobs run there. Of a silent node
+the jobs may still run: they are given up once it has been silent for node_timeout, or at once
+with --force; then they run again elsewhere or end as NODE_FAIL.`,
+		ValidArgsFunction: t.candidates(cli.NodeNames),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "remove", Force: force}, args)
+		}),
+	}
+	remove.Flags().BoolVar(&force, "force", false, "remove silent nodes though they have jobs")
+	node.AddCommand(remove)
+	return node
+}
+
+// change drains, resumes or removes nodes.
+func (t *tool) change(ctx context.Context, c cli.Cluster, request *greylagv1.UpdateNodesRequest, args []string) error {
+	var names []string
+	for _, arg := range args {
+		more, err := hostlist.Expand(arg)
+		if err != nil {
+			return badNodes(arg)
+		}
+		names = append(names, more...)
+	}
+	if len(names) == 0 {
+		return &cli.UsageError{Problem: errNothing.Error(), Advice: "write gctl " + request.Action + " NODES"}
+	}
+	request.RequestId, request.Names = client.NewRequestID(), names
+	removed := t.toRemove(ctx, c, request)
+	answer, err := c.Cluster().UpdateNodes(ctx, request)
+	if err != nil {
+		return err
+	}
+	var alive []string
+	for _, n := range removed {
+		if n.Reason != "" {
+			t.Note("%s was drained (%s): the removal ends that", n.Name, cli.Printable(n.Reason))
+		}
+		if n.State != cluster.NodeUnknown.String() && n.State != cluster.NodeDown.String() {
+			alive = append(alive, n.Name)
+		}
+	}
+	if len(alive) > 0 {
+		t.Warn(hostlist.Compress(alive) + " answered, and is refused from now on: stop gnoded there; to use the host again, make a token with gctl cluster token --node, and there run gctl join and restart gnoded")
+	}
+	if t.json {
+		return t.WriteJSON(struct {
+			Names []string `json:"names"`
+			Index uint64   `json:"index"`
+		}{answer.Names, answer.Index})
+	}
+	if len(answer.Names) == 0 {
+		t.Note("nothing was to be changed")
+		return nil
+	}
+	if request.Action == "drain" {
+		return t.tellDrained(ctx, c, answer.Names)
+	}
+	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{"resume": "resumed", "remove": "removed"}[request.Action], hostlist.Compress(answer.Names))
+	return err
+}
+
+// toRemove is what is known of nodes that are to be removed; nothing when nobody says.
+func (t *tool) toRemove(ctx context.Context, c cli.Cluster, request *greylagv1.UpdateNodesRequest) []*greylagv1.Node {
+	if request.Action != "remove" {
+		return nil
+	}
+	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: request.Names})
+	if err != nil {
+		return nil
+	}
+	return answer.Nodes
+}
+
+// tellDrained says of which nodes the last job still runs. When that cannot be
+// known, the nodes are called drained: nothing new is placed on them.
+func (t *tool) tellDrained(ctx context.Context, c cli.Cluster, names []string) error {
+	busy := make(map[string]bool)
+	if answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: names}); err == nil {
+		for _, n := range answer.Nodes {
+			busy[n.Name] = n.Jobs > 0
+		}
+	}
+	done := map[bool][]string{}
+	for _, name := range names {
+		done[busy[name]] = append(done[busy[name]], name)
+	}
+	for _, running := range []bool{false, true} {
+		if len(done[running]) == 0 {
+			continue
+		}
+		word := map[bool]string{false: "drained", true: "draining"}[running]
+		if _, err := fmt.Fprintf(t.Stdout, "%s %s\n", word, hostlist.Compress(done[running])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// must is for calls that fail only when the program is wrong.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,113 @@
+package gctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func (t *tool) plan() *cobra.Command {
+	request := &greylagv1.PlanRequest{}
+	chart, drawing := false, ""
+	c := &cobra.Command{
+		Use: "plan", Short: "What runs, and when what waits is planned to start", GroupID: look, Args: cobra.NoArgs,
+		Long: "Prints what runs and every planned start, the first to start first. A promised\nstart is kept; on which nodes may still change until then. With --chart every job is\na bar over time. --svg FILE draws the same for each GPU, and how much of all is in use.",
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+			request.Read = t.read()
+			answer, err := c.Cluster().Plan(ctx, request)
+			t.TellStale(answer.GetAsOf())
+			switch {
+			case err != nil:
+				return err
+			case drawing == "-" && chart:
+				return &cli.UsageError{Problem: "--chart and --svg - both write to standard output", Advice: "name a file for the picture: --svg plan.svg"}
+			case drawing != "":
+				if err := t.drawPlan(ctx, c, answer, drawing); err != nil || !chart {
+					return err
+				}
+				return t.WriteTable(t.planChart(answer))
+			case t.json:
+				return t.WriteJSON(planOf(answer))
+			case chart:
+				return t.WriteTable(t.planChart(answer))
+			}
+			return t.WriteTable(t.planTable(answer))
+		}),
+	}
+	c.Flags().StringVarP(&request.Partition, "partition", "p", "", "only this partition")
+	c.Flags().BoolVar(&chart, "chart", false, "draw bars over time")
+	c.Flags().StringVar(&drawing, "svg", "", "draw a picture into this file; - is standard output")
+	t.addStaleFlag(c)
+	return c
+}
+
+// hour is a time to the minute, which is all that a table has room for.
+func (t *tool) hour(at time.Time) string {
+	return at.In(t.Now().Location()).Format("01-02T15:04")
+}
+
+func (t *tool) planTable(a *greylagv1.PlanResponse) cli.Table {
+	table := cli.Table{Head: []string{"JOBID", "USER", "PARTITION", "ST", "START", "END", "PROMISED", "GPUS", "NODES"}, Right: "rllllllrl", Wide: []int{1, 2}}
+	for _, j := range a.Jobs {
+		end := "-"
+		if j.End != nil {
+			end = t.hour(j.End.AsTime())
+		}
+		table.Rows = append(table.Rows, []string{
+			j.Job, j.User, j.Partition, shortState(j.State), t.hour(j.Start.AsTime()), end, yesOrDash(j.Promised), fmt.Sprint(j.Gpus), orDash(hostsText(j.Hosts)),
+		})
+	}
+	return table
+}
+
+// chartWidth is how many characters the time of a chart takes.
+const chartWidth = 48
+
+// planChart draws what runs with =, promised starts with # and others with -.
+func (t *tool) planChart(a *greylagv1.PlanResponse) cli.Table {
+	now := t.Now()
+	last := now.Add(time.Minute)
+	for _, j := range a.Jobs {
+		for _, at := range []time.Time{j.Start.AsTime(), j.End.AsTime()} {
+			if at.After(last) {
+				last = at
+			}
+		}
+	}
+	scale := (last.Sub(now) + chartWidth - 1) / chartWidth
+	place := func(at time.Time) int {
+		return int(min(max(at.Sub(now)/scale, 0), chartWidth-1))
+	}
+	table := cli.Table{
+		Head: []string{"JOBID", "USER", fmt.Sprintf("%s, each character %s", t.hour(now), cluster.FormatElapsed(scale))}, Right: "rll", Wide: []int{1},
+	}
+	for _, j := range a.Jobs {
+		begin, end := place(j.Start.AsTime()), chartWidth-1
+		if j.End != nil {
+			end = place(j.End.AsTime())
+		}
+		mark := "-"
+		switch {
+		case j.State != "PENDING":
+			mark = "="
+		case j.Promised:
+			mark = "#"
+		}
+		table.Rows = append(table.Rows, []string{j.Job, j.User, strings.Repeat(" ", begin) + strings.Repeat(mark, end-begin+1)})
+	}
+	return table
+}
+
+func shortState(word string) string {
+	if state, err := cluster.ParseJobState(word); err == nil {
+		return state.Code()
+	}
+	return word
+}

@@ -1,0 +1,107 @@
+package gctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+)
+
+type reservationJSON struct {
+	Name        string            `json:"name"`
+	Start       *time.Time        `json:"start"`
+	End         *time.Time        `json:"end"`
+	State       string            `json:"state"`
+	Maintenance bool              `json:"maintenance"`
+	Nodes       int32             `json:"nodes"`
+	List        string            `json:"list"`
+	GPUs        int32             `json:"gpus"`
+	GPUsUsed    int32             `json:"gpus_used"`
+	Users       []string          `json:"users"`
+	Accounts    []string          `json:"accounts"`
+	Why         string            `json:"why,omitempty"`
+	Jobs        []reservedJobJSON `json:"jobs"`
+}
+
+type reservedJobJSON struct {
+	Job   string `json:"job"`
+	User  string `json:"user"`
+	State string `json:"state"`
+}
+
+// showReservations prints all reservations as a table, or all about the one that is named.
+func (t *tool) showReservations(ctx context.Context, c cli.Cluster, args []string) error {
+	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Reservations: true, Read: t.read()})
+	if err != nil {
+		return err
+	}
+	t.TellStale(answer.AsOf)
+	var chosen []*greylagv1.ReservationInfo
+	for _, r := range answer.Reservations {
+		if len(args) == 0 || r.Name == args[0] {
+			chosen = append(chosen, r)
+		}
+	}
+	switch {
+	case len(chosen) == 0 && len(args) > 0:
+		t.Complain(fmt.Sprintf("no reservation %q", args[0]), "gctl show reservations lists them")
+		return cli.Exit(cli.NotFound)
+	case t.json:
+		return t.WriteJSON(reservationsOf(chosen))
+	case len(args) > 0:
+		return t.Facts("reservation "+chosen[0].Name, t.reservationFacts(chosen[0]))
+	case len(chosen) == 0:
+		t.Note("there are no reservations: they are made with gctl apply, in the policy")
+		return nil
+	}
+	table := cli.Table{Head: []string{"NAME", "STATE", "START", "END", "NODES", "GPUS", "JOBS", "FOR", "NODELIST"}, Right: "llllrrrll", Wide: []int{8, 7}}
+	for _, r := range chosen {
+		table.Rows = append(table.Rows, []string{
+			r.Name, strings.ToLower(r.State), t.hour(r.Start.AsTime()), t.hour(r.End.AsTime()), number(r.Nodes), number(r.Gpus),
+			number(int32(len(r.Jobs))), forWhom(r), r.List,
+		})
+	}
+	return t.WriteTable(table)
+}
+
+// forWhom is who may use a reservation.
+func forWhom(r *greylagv1.ReservationInfo) string {
+	if r.Maintenance {
+		return "maintenance"
+	}
+	return strings.Join(append(append([]string{}, r.Users...), r.Accounts...), ",")
+}
+
+func (t *tool) reservationFacts(r *greylagv1.ReservationInfo) [][2]string {
+	facts := [][2]string{
+		{"state", strings.ToLower(r.State)}, {"start", t.when(r.Start)}, {"end", t.when(r.End)},
+		{"nodes", fmt.Sprintf("%d, %s", r.Nodes, orNone(r.List))}, {"GPUs", fmt.Sprintf("%d, %d used", r.Gpus, r.GpusUsed)},
+		{"users", strings.Join(r.Users, ", ")}, {"accounts", strings.Join(r.Accounts, ", ")}, {"why", r.Why},
+	}
+	if r.Maintenance {
+		facts = append(facts, [2]string{"flags", "maintenance: it is for nobody's jobs"})
+	}
+	for _, j := range r.Jobs {
+		facts = append(facts, [2]string{"job " + j.Job, fmt.Sprintf("of %s, %s", j.User, j.State)})
+	}
+	return facts
+}
+
+func reservationsOf(list []*greylagv1.ReservationInfo) any {
+	all := make([]reservationJSON, len(list))
+	for i, r := range list {
+		all[i] = reservationJSON{
+			r.Name, stampOf(r.Start), stampOf(r.End), r.State, r.Maintenance, r.Nodes, r.List, r.Gpus, r.GpusUsed,
+			some(r.Users), some(r.Accounts), r.Why, []reservedJobJSON{},
+		}
+		for _, j := range r.Jobs {
+			all[i].Jobs = append(all[i].Jobs, reservedJobJSON{j.Job, j.User, j.State})
+		}
+	}
+	return struct {
+		Reservations []reservationJSON `json:"reservations"`
+	}{all}
+}

@@ -1,0 +1,301 @@
+package gctl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// showJobs prints jobs; what is not known of one does not hide the others.
+func (t *tool) showJobs(ctx context.Context, c cli.Cluster, args []string) error {
+	refs, err := cli.Refs(args)
+	if err != nil {
+		return err
+	}
+	var found []*greylagv1.Job
+	var asOf *greylagv1.AsOf // of the last answer
+	var missing error
+	for _, ref := range refs {
+		answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref, Read: t.read()})
+		if err != nil {
+			if len(refs) == 1 {
+				return err
+			}
+			if cli.NoAnswer(err) { // nor for the others
+				missing = err
+				break
+			}
+			t.Finish(ctx, err)
+			missing = cli.Exit(cli.Failed)
+			continue
+		}
+		found, asOf = append(found, answer.Jobs...), answer.AsOf
+	}
+	t.TellStale(asOf)
+	if t.json {
+		all := []cli.JobJSON{}
+		for _, j := range found {
+			all = append(all, cli.JobOf(j))
+		}
+		if err := t.WriteJSON(struct {
+			Jobs []cli.JobJSON `json:"jobs"`
+		}{all}); err != nil {
+			return err
+		}
+		return missing
+	}
+	for _, j := range found {
+		if err := t.Facts("job "+j.Ref, t.jobFacts(j)); err != nil {
+			return err
+		}
+	}
+	return missing
+}
+
+func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
+	facts := [][2]string{
+		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
+		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
+		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"asks for", requestText(j.Request)},
+		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
+		{"submitted", t.when(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.when(j.Begin)}, {"deadline", t.when(j.Deadline)}, {"nice", niceText(j.Nice)},
+		{"waits for", strings.Join(cli.JobOf(j).Depends, ", ")},
+	}
+	if j.State == "PENDING" {
+		planned := t.when(j.Planned)
+		if j.Promised {
+			planned += ", promised"
+		}
+		facts = append(facts, [2]string{"planned start", planned})
+	} else {
+		facts = append(facts, [2]string{"started", t.when(j.Started)})
+	}
+	facts = append(facts, limitFacts(j, t.Now())...)
+	facts = append(facts, [2]string{"ended", t.when(j.Ended)}, [2]string{"set aside", asideText(t, j)}, [2]string{"charged", chargedText(j)})
+	if j.ArrayId != 0 {
+		facts = append(facts, [2]string{"array", fmt.Sprintf("%d, index %d", j.ArrayId, j.ArrayIndex)})
+	}
+	for rank, n := range j.Nodes {
+		facts = append(facts, [2]string{fmt.Sprintf("node %d", rank), nodeUse(n)})
+	}
+	facts = append(facts, [2]string{"GPUs busy", busyText(cli.GPUUseOf(j.Tasks), j)})
+	for _, task := range j.Tasks {
+		if task.Message != "" || task.ExitCode != 0 || task.ExitSignal != 0 || task.MemoryPeak != 0 || task.GpuKnownMs != 0 && len(j.Tasks) > 1 {
+			facts = append(facts, [2]string{"on " + task.Node, taskText(task)})
+		}
+	}
+	return append(facts, [][2]string{
+		{"image", j.Image}, {"command", j.Command}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", cli.OutputPath(j, j.Output)}, {"error output", cli.OutputPath(j, j.Error)}, {"comment", j.Comment},
+	}...)
+}
+
+// busyText tells how busy the GPUs of a job were, and how much of their memory was taken.
+func busyText(u cluster.GPUUse, j *greylagv1.Job) string {
+	if !slices.ContainsFunc(j.Nodes, func(n *greylagv1.NodeAllocation) bool { return len(n.Gpus) > 0 }) {
+		return ""
+	}
+	var words []string
+	if u.Known() {
+		words = append(words, fmt.Sprintf("%s %% of %s of GPU time", cli.BusyPercent(u), cluster.FormatElapsed(time.Duration(u.KnownMs)*time.Millisecond)))
+	}
+	if u.MemoryKnown {
+		words = append(words, fmt.Sprintf("at most %d MiB of a GPU's memory", u.MemoryPeak/cluster.MiB))
+	}
+	return strings.Join(words, ", ")
+}
+
+// asideText tells what is set aside for a job, and how long that lasts while it runs.
+func asideText(t *tool, j *greylagv1.Job) string {
+	if j.SetAside == 0 {
+		return ""
+	}
+	text := money(j.SetAside) + " credits"
+	if len(j.PaidIn) > 0 {
+		text += ", for partition " + strings.Join(j.PaidIn, ", ") + " only"
+	}
+	if j.FundedUntil != nil {
+		text += ", enough until " + t.when(j.FundedUntil)
+	}
+	return text
+}
+
+func chargedText(j *greylagv1.Job) string {
+	if j.Charged == 0 {
+		return ""
+	}
+	return money(j.Charged) + " credits"
+}
+
+// when is a time in this host's zone.
+func (t *tool) when(at *timestamppb.Timestamp) string {
+	if at == nil {
+		return ""
+	}
+	return at.AsTime().In(t.Now().Location()).Format(cli.TimeLayout)
+}
+
+func (t *tool) stateText(j *greylagv1.Job) string {
+	text := j.State
+	if j.Reason != "" && j.Reason != "None" {
+		text += ", " + j.Reason
+	}
+	detail := j.Detail
+	if j.State == cluster.Pending.String() {
+		detail = cli.WaitText(j, t.when)
+	}
+	if detail != "" {
+		text += ": " + detail
+	}
+	return text
+}
+
+func exitText(j *greylagv1.Job) string {
+	state, err := cluster.ParseJobState(j.State)
+	switch {
+	case err != nil || !state.Final() || j.Started == nil:
+		return ""
+	case j.ExitSignal != 0:
+		return fmt.Sprintf("signal %d", j.ExitSignal)
+	}
+	return fmt.Sprintf("status %d", j.ExitCode)
+}
+
+func attemptText(j *greylagv1.Job) string {
+	if j.Restarts == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d, %s", j.Attempt, cli.Count(int64(j.Restarts), "restart"))
+	if causes := wire.ReadRestartCauses(j.RestartCauses).Words(); causes != "" {
+		text += ": " + causes
+	}
+	return text
+}
+
+// memoryWords describes the source of the memory of a job that asked for no size.
+func memoryWords(q *greylagv1.Request) []string {
+	switch source, _ := cluster.ParseMemorySource(q.GetMemory()); source {
+	case cluster.MemoryAll:
+		return []string{"all memory of each node"}
+	case cluster.MemoryShare:
+		by := "CPUs"
+		if q.GetGpus() > 0 || q.GetGpusPerNode() > 0 {
+			by = "GPUs"
+		}
+		return []string{"its share of each node's memory, by " + by}
+	case cluster.MemoryOfPartition:
+		return []string{"memory by the partition's default"}
+	}
+	return nil
+}
+
+func requestText(q *greylagv1.Request) string {
+	var words []string
+	add := func(n int32, noun, rest string) {
+		if n > 1 {
+			noun += "s"
+		}
+		if n > 0 {
+			words = append(words, fmt.Sprintf("%d %s%s", n, noun, rest))
+		}
+	}
+	gpu := strings.TrimSpace(strings.Join(q.GetGpuTypes(), " or ") + " GPU")
+	add(q.GetNodes(), "node", "")
+	add(q.GetGpus(), gpu, " in all")
+	add(q.GetGpusPerNode(), gpu, " a node")
+	add(q.GetTasksPerNode(), "task", " a node")
+	add(q.GetCpusPerTask(), "CPU", " a task")
+	for _, m := range []struct {
+		n    int64
+		what string
+	}{{q.GetMemPerNode(), "node"}, {q.GetMemPerCpu(), "CPU"}, {q.GetMemPerGpu(), "GPU"}} {
+		if m.n > 0 {
+			words = append(words, fmt.Sprintf("%s memory a %s", cluster.Bytes(m.n), m.what))
+		}
+	}
+	words = append(words, memoryWords(q)...)
+	words = append(words, cli.PlaceWords(q)...)
+	if len(q.GetFeatures()) > 0 {
+		words = append(words, "features "+strings.Join(q.GetFeatures(), "&"))
+	}
+	if len(q.GetNodeList()) > 0 {
+		words = append(words, "on "+strings.Join(q.GetNodeList(), ","))
+	}
+	if len(q.GetExclude()) > 0 {
+		words = append(words, "not on "+strings.Join(q.GetExclude(), ","))
+	}
+	if q.GetExclusive() {
+		words = append(words, "exclusive")
+	}
+	return strings.Join(words, ", ")
+}
+
+func nodeUse(n *greylagv1.NodeAllocation) string {
+	words := []string{n.Node}
+	if len(n.Gpus) > 0 {
+		words = append(words, "GPUs "+strings.Trim(strings.ReplaceAll(fmt.Sprint(n.Gpus), " ", ","), "[]"))
+	}
+	if n.Cpus > 0 {
+		words = append(words, cli.Count(int64(n.Cpus), "CPU"))
+	}
+	if n.Memory > 0 {
+		words = append(words, cluster.Bytes(n.Memory).String()+" memory")
+	}
+	return strings.Join(words, ", ")
+}
+
+func taskText(task *greylagv1.Task) string {
+	words := []string{task.Phase}
+	if task.Cause != "" {
+		words = append(words, task.Cause)
+	}
+	switch {
+	case task.ExitSignal != 0:
+		words = append(words, fmt.Sprintf("signal %d", task.ExitSignal))
+	case task.Phase == "ended" || task.Phase == "clean":
+		words = append(words, fmt.Sprintf("status %d", task.ExitCode))
+	}
+	if task.MemoryPeak > 0 {
+		words = append(words, fmt.Sprintf("at most %d MiB memory", task.MemoryPeak>>20))
+	}
+	if cpu := task.CpuTime.AsDuration(); cpu > 0 {
+		words = append(words, cpu.Round(time.Millisecond).String()+" CPU time")
+	}
+	if percent := cli.BusyPercent(cli.GPUUseOf([]*greylagv1.Task{task})); percent != "" {
+		words = append(words, "GPUs "+percent+" % busy")
+	}
+	if task.Message != "" {
+		words = append(words, task.Message)
+	}
+	return strings.Join(words, ", ")
+}
+
+// niceText returns the nice value of a job, or "" for the usual 0.
+func niceText(nice int32) string {
+	if nice == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(nice))
+}
+
+// limitFacts returns the latest end of a running job by its time limit, and the time left until then.
+func limitFacts(j *greylagv1.Job, now time.Time) [][2]string {
+	limit := j.TimeLimit.AsDuration()
+	if j.State != cluster.Running.String() || j.Started == nil || cluster.FormatLimit(limit) == "UNLIMITED" {
+		return nil
+	}
+	end := j.Started.AsTime().Add(limit)
+	return [][2]string{
+		{"latest end", end.In(now.Location()).Format(cli.TimeLayout)},
+		{"time left", cluster.FormatElapsed(max(end.Sub(now), 0))},
+	}
+}

@@ -1,0 +1,261 @@
+package gctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func (t *tool) topology() *cobra.Command {
+	all := &cobra.Command{
+		Use: "topology", Short: "The switches that nodes hang on: import, show, check", GroupID: whole, Args: choose,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	conf := false
+	show := &cobra.Command{
+		Use: "show", Short: "Print the tree of switches, and NVLink blocks", Args: cobra.NoArgs,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error { return t.showTopology(ctx, c, conf) }),
+	}
+	show.Flags().BoolVar(&conf, "conf", false, "print it in the form of topology.conf")
+	all.AddCommand(t.importTopology(), show, &cobra.Command{
+		Use: "check", Short: "Compare the topology with what nodes report",
+		Long: "Compares the topology with what nodes report: nodes that no switch has, nodes\nthat nobody knows, NVLink domains that the switches cut apart, blocks that are\nnot the domains they stand for. The status is 1 when there is any of these.",
+		Args: cobra.NoArgs, RunE: t.on(t.checkTopology),
+	}, &cobra.Command{
+		Use: "remove", Short: "Forget the topology: all nodes hang on one switch", Args: cobra.NoArgs,
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+			return t.setTopology(ctx, c, &greylagv1.SetTopologyRequest{RequestId: client.NewRequestID()})
+		}),
+	})
+	return all
+}
+
+func (t *tool) importTopology() *cobra.Command {
+	discovered := ""
+	request := &greylagv1.SetTopologyRequest{}
+	c := &cobra.Command{
+		Use: "import FILE", Short: "Replace the topology by that of a file",
+		Long: "Replaces the topology by that of a file: Slurm's topology.conf, topology.yaml\n(by its ending .yaml), a table of nodes and the switches above them from the top\ndown (.csv), or what ibnetdiscover printed. Every fault is printed with its line.\nWith --dry-run nothing is changed, and what would be is printed in the form of\ntopology.conf.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			read, path := config.ReadTopology, discovered
+			switch {
+			case (len(args) == 1) == (discovered != ""):
+				return &cli.UsageError{Problem: "one file is needed", Advice: "write gctl topology import FILE, or gctl topology import --ibnetdiscover FILE"}
+			case discovered != "":
+				read = config.ReadIBNetDiscover
+			default:
+				path = args[0]
+			}
+			made, err := t.readTopology(path, read)
+			if err != nil {
+				return err
+			}
+			if err := t.warnOf(ctx, c, made); err != nil {
+				return err
+			}
+			for _, s := range made.Switches {
+				request.Switches = append(request.Switches, switchProto(s))
+			}
+			if request.DryRun && !t.json {
+				if _, err := io.WriteString(t.Stdout, config.WriteTopology(made.Switches)); err != nil {
+					return err
+				}
+			}
+			request.RequestId = client.NewRequestID()
+			return t.setTopology(ctx, c, request)
+		}),
+	}
+	c.Flags().StringVar(&discovered, "ibnetdiscover", "", "a file with what ibnetdiscover printed")
+	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only say what would be")
+	c.Flags().Uint64Var(&request.ExpectVersion, "expect", 0, "refuse if another version is in force by now")
+	return c
+}
+
+// readTopology reads a file, and prints its faults.
+func (t *tool) readTopology(path string, read func(string, []byte) (config.Topology, error)) (config.Topology, error) {
+	text, err := topologyText(path)
+	if err != nil {
+		return config.Topology{}, err
+	}
+	made, err := read(path, text)
+	var faults config.Faults
+	if errors.As(err, &faults) {
+		for _, fault := range faults {
+			t.Complain(fault.String(), "")
+		}
+		return made, cli.Exit(cli.Usage)
+	}
+	return made, err
+}
+
+func topologyText(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, cli.Unread(err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, config.MaxTopology+1))
+	if err != nil {
+		return nil, cli.Unread(err)
+	}
+	if len(text) > config.MaxTopology {
+		return nil, &cli.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, config.MaxTopology>>20), Advice: "is it the right file?"}
+	}
+	return text, nil
+}
+
+// checkTopologyFile is gctl config check for a topology file.
+func checkTopologyFile(path string) error {
+	text, err := topologyText(path)
+	if err != nil {
+		return err
+	}
+	_, err = config.ReadTopology(path, text)
+	return err
+}
+
+// warnOf prints what is odd about a file, and which of its nodes nobody knows, line by line.
+func (t *tool) warnOf(ctx context.Context, c cli.Cluster, made config.Topology) error {
+	for _, w := range made.Warnings {
+		t.Warn(w.String())
+	}
+	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{})
+	if err != nil {
+		return err
+	}
+	known := make(map[string]bool, len(answer.Nodes))
+	for _, n := range answer.Nodes {
+		known[n.Name] = true
+	}
+	strange := map[int][]string{}
+	for n, line := range made.Lines {
+		if !known[n] {
+			strange[line] = append(strange[line], n)
+		}
+	}
+	for _, line := range slices.Sorted(maps.Keys(strange)) {
+		t.Warn(fmt.Sprintf("%s:%d: nobody knows %s", made.Name, line, hostlist.Compress(strange[line])))
+	}
+	return nil
+}
+
+func switchProto(s cluster.Switch) *greylagv1.Switch {
+	p := &greylagv1.Switch{Name: s.Name, Children: s.Children, Speed: s.Speed, Block: s.Block}
+	if len(s.Nodes) > 0 {
+		p.Nodes = []string{hostlist.Compress(s.Nodes)}
+	}
+	return p
+}
+
+func (t *tool) setTopology(ctx context.Context, c cli.Cluster, request *greylagv1.SetTopologyRequest) error {
+	answer, err := c.Cluster().SetTopology(ctx, request)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return t.WriteJSON(struct {
+			Version       uint64             `json:"version"`
+			DryRun        bool               `json:"dry_run"`
+			Disagreements []disagreementJSON `json:"disagreements"`
+		}{answer.Version, request.DryRun, disagreementsOf(answer.Disagreements)})
+	}
+	for _, d := range answer.Disagreements {
+		if d.Kind != "unknown" { // told line by line, where there are lines
+			t.Warn(d.Nodes + ": " + d.Text)
+		}
+	}
+	if request.DryRun {
+		t.Note("this is what would be; nothing was changed")
+		return nil
+	}
+	t.Note("version %d is in force", answer.Version)
+	return nil
+}
+
+func (t *tool) checkTopology(ctx context.Context, c cli.Cluster, _ []string) error {
+	answer, err := c.Cluster().Topology(ctx, &greylagv1.TopologyRequest{})
+	if err != nil {
+		return err
+	}
+	switch {
+	case t.json:
+		if err := t.WriteJSON(struct {
+			Disagreements []disagreementJSON `json:"disagreements"`
+		}{disagreementsOf(answer.Disagreements)}); err != nil {
+			return err
+		}
+	case answer.Version == 0 || len(answer.Switches) == 0:
+		t.Note("there is no topology: all nodes count as hanging on one switch")
+	case len(answer.Disagreements) == 0:
+		return t.said(nil, "the topology and the nodes agree")
+	}
+	for _, d := range answer.Disagreements {
+		if t.json {
+			break
+		}
+		if _, err := fmt.Fprintf(t.Stdout, "%s %s: %s\n", d.Kind, d.Nodes, d.Text); err != nil {
+			return err
+		}
+	}
+	if len(answer.Disagreements) > 0 {
+		return cli.Exit(cli.Failed)
+	}
+	return nil
+}
+
+type topologyJSON struct {
+	Version       uint64             `json:"version"`
+	Since         *time.Time         `json:"since,omitempty"`
+	By            string             `json:"by,omitempty"`
+	Switches      []switchJSON       `json:"switches"`
+	Disagreements []disagreementJSON `json:"disagreements"`
+}
+
+type switchJSON struct {
+	Name     string   `json:"name"`
+	Nodes    string   `json:"nodes,omitempty"`
+	Children []string `json:"children,omitempty"`
+	Speed    int64    `json:"speed,omitempty"`
+	Block    bool     `json:"block,omitempty"`
+}
+
+type disagreementJSON struct {
+	Kind  string `json:"kind"`
+	Nodes string `json:"nodes"`
+	Text  string `json:"text"`
+}
+
+func disagreementsOf(list []*greylagv1.Disagreement) []disagreementJSON {
+	all := []disagreementJSON{}
+	for _, d := range list {
+		all = append(all, disagreementJSON{d.Kind, d.Nodes, d.Text})
+	}
+	return all
+}
+
+func topologyOf(answer *greylagv1.TopologyResponse) topologyJSON {
+	out := topologyJSON{
+		Version: answer.Version, Since: stamp(answer.Since), By: answer.By, Switches: []switchJSON{},
+		Disagreements: disagreementsOf(answer.Disagreements),
+	}
+	for _, s := range answer.Switches {
+		out.Switches = append(out.Switches, switchJSON{s.Name, strings.Join(s.Nodes, ","), s.Children, s.Speed, s.Block})
+	}
+	return out
+}

@@ -1,0 +1,228 @@
+package gctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func (t *tool) why() *cobra.Command {
+	history := false
+	c := &cobra.Command{
+		Use: "why JOB", Short: "Why a job waits, and what would let it start", GroupID: look, Args: cobra.ExactArgs(1),
+		Long: "Explains a job that waits: everything that keeps it, how many nodes each condition\nrules out, which jobs have what it waits for, when it is planned to start, and\noptions of gsubmit with any of which it would start now without delaying anybody\nahead of it. Of an array the first element that waits is explained. With --history\nit prints what was said of the job's start so far, also of one that has ended.",
+		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			refs, err := cli.Refs(args)
+			if err != nil {
+				return err
+			}
+			if len(refs) > 1 {
+				return &cli.UsageError{Problem: fmt.Sprintf("%s names %d jobs, and one is explained at a time", args[0], len(refs)), Advice: "write gctl why " + refs[0]}
+			}
+			answer, err := c.Cluster().Why(ctx, &greylagv1.WhyRequest{Job: refs[0], Read: t.read()})
+			t.TellStale(answer.GetAsOf())
+			switch {
+			case err != nil:
+				return err
+			case t.json:
+				return t.WriteJSON(whyOf(answer))
+			case history:
+				if len(answer.History) == 0 {
+					_, err := fmt.Fprintf(t.Stdout, "nothing has been said of the start of job %s so far: %s\n", answer.Job.Ref, cli.Printable(t.stateText(answer.Job)))
+					return err
+				}
+				return t.WriteTable(t.historyTable(answer.History))
+			}
+			return t.printWhy(answer)
+		}),
+	}
+	c.Flags().BoolVar(&history, "history", false, "print what was said of its start so far")
+	t.addStaleFlag(c)
+	return c
+}
+
+// printWhy prints an explanation, what matters most first.
+func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
+	j := a.Job
+	if j.State != "PENDING" {
+		facts := [][2]string{{"state", t.stateText(j)}, {"started", t.when(j.Started)}, {"ended", t.when(j.Ended)}}
+		title := "job " + j.Ref + " does not wait"
+		switch {
+		case len(a.Awaited) > 0 && j.State == cluster.Running.String():
+			title = "job " + j.Ref + " runs on nodes that do not answer"
+		case len(a.Awaited) > 0:
+			title = "job " + j.Ref + " waits for its nodes"
+		}
+		return t.Facts(title, append(facts, t.awaited(a)...))
+	}
+	facts := [][2]string{{"state", t.stateText(j)}, {"planned start", t.plannedStart(a)}}
+	if a.Expected != nil {
+		facts = append(facts, [2]string{"expected", t.when(a.Expected) + ", if jobs last as long as they usually do"})
+	}
+	for _, cause := range a.Causes {
+		if strings.HasPrefix(cause, "BeginTime:") {
+			cause = "BeginTime: it is not to start before " + t.when(j.Eligible)
+		}
+		facts = append(facts, [2]string{"kept by", cause})
+	}
+	for _, u := range a.Unmet {
+		facts = append(facts, [2]string{"waits for", cli.UnmetText(u)})
+	}
+	if a.UnmetMore > 0 {
+		facts = append(facts, [2]string{"waits for", cli.Count(int64(a.UnmetMore), "more job")})
+	}
+	facts = append(facts, [2]string{"asks for", strings.TrimPrefix(a.Needs, "needs ")}, [2]string{"nodes",
+		fmt.Sprintf("%d in its partitions, %d could serve it, %d could now", a.Nodes, a.Could, a.Free)})
+	for _, r := range a.Ruled {
+		facts = append(facts, [2]string{"ruled out", fmt.Sprintf("%d: %s", r.Nodes, r.Says)})
+	}
+	for _, l := range a.Licences {
+		facts = append(facts, [2]string{"licence", fmt.Sprintf("%s: %d in all, %d used, %d free", l.Name, l.Total, l.Used, max(l.Total-l.Used, 0))})
+	}
+	for _, h := range a.Holders {
+		until := "without a time limit"
+		if h.Ends != nil {
+			until = "until " + t.when(h.Ends) + " at the latest"
+		}
+		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, %s, %s", h.Job, h.User, strings.Join(heldBy(h), ", "), until)})
+	}
+	if len(a.Holders) > 0 {
+		facts = append(facts, [2]string{"clearing up", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's time limit, before its nodes are free, some seconds less after one that runs"})
+	}
+	for _, k := range a.Later {
+		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", cli.Count(int64(k.Nodes), "node"), k.Reservation, t.when(k.Start), t.when(k.End))})
+	}
+	facts = append(facts, t.ahead(a)...)
+	for _, change := range a.Changes {
+		facts = append(facts, [2]string{"starts now with", change})
+	}
+	for _, note := range a.Notes {
+		facts = append(facts, [2]string{"note", note})
+	}
+	return t.Facts("job "+j.Ref+" waits", facts)
+}
+
+// heldBy is what a job has that another waits for.
+func heldBy(h *greylagv1.Holder) (words []string) {
+	if h.Nodes > 0 {
+		words = append(words, "on "+cli.Count(int64(h.Nodes), "node"))
+	}
+	for _, l := range h.Licences {
+		words = append(words, fmt.Sprintf("with %d of licence %s", l.Count, l.Name))
+	}
+	return words
+}
+
+// ahead tells which jobs are served first, by what, and which of them it would delay.
+func (t *tool) ahead(a *greylagv1.WhyResponse) (facts [][2]string) {
+	for i, x := range a.First {
+		text := fmt.Sprintf("job %s of %s: %s", x.Job, x.User, x.Why)
+		if i == 0 {
+			text = fmt.Sprintf("%d of its partitions, first %s", a.Ahead, text)
+		}
+		facts = append(facts, [2]string{"jobs ahead", text})
+	}
+	if len(a.First) == 0 && a.Ahead > 0 {
+		facts = append(facts, [2]string{"jobs ahead", fmt.Sprintf("%d of its partitions", a.Ahead)})
+	}
+	if len(a.Delays) > 0 {
+		facts = append(facts, [2]string{"could start", t.when(a.Alone) + " if nobody else waited, but"})
+	}
+	for _, x := range a.Delays[:min(len(a.Delays), mostDelayed)] {
+		text := fmt.Sprintf("job %s of %s", x.Job, x.User)
+		if x.Planned != nil {
+			text += ", planned for " + t.when(x.Planned)
+		}
+		facts = append(facts, [2]string{"would delay", text + ": " + x.Why})
+	}
+	if more := len(a.Delays) - mostDelayed; more > 0 {
+		facts = append(facts, [2]string{"would delay", fmt.Sprintf("and %d more", more)})
+	}
+	return facts
+}
+
+// mostDelayed is how many jobs are named that one would delay.
+const mostDelayed = 10
+
+// awaited tells which nodes have yet to confirm that a job begins or ends, or do not answer
+// while it runs, and what becomes of it if they never do.
+func (t *tool) awaited(a *greylagv1.WhyResponse) [][2]string {
+	step, then := "its part of the job has begun", "the job ends as NODE_FAIL"
+	if a.RunsAgain {
+		then = "the job runs again"
+	}
+	if a.Job.State == "COMPLETING" {
+		step, then = "nothing of the job is left there", "the job is over"
+	}
+	var facts [][2]string
+	for _, n := range a.Awaited {
+		if a.Job.State == cluster.Running.String() {
+			facts = append(facts, [2]string{"silent", n.Node + ", where its part of the job may still run"})
+		} else {
+			facts = append(facts, [2]string{"awaits", n.Node + ", to say that " + step})
+		}
+		if n.WaitsFor != "" {
+			facts = append(facts, [2]string{"", n.Node + " reports: " + n.WaitsFor})
+		}
+		if n.Silent == nil {
+			continue
+		}
+		facts = append(facts, [2]string{"", fmt.Sprintf("it has been silent since %s; unless it answers it is given up about %s, and then %s",
+			t.when(n.Silent), t.when(n.GivenUp), then)})
+	}
+	return facts
+}
+
+// plannedStart is the planned start of a job, and how sure it is.
+func (t *tool) plannedStart(a *greylagv1.WhyResponse) string {
+	switch {
+	case a.Job.Planned == nil:
+		return "none yet"
+	case len(a.Promise) > 0:
+		return t.when(a.Job.Planned) + ", promised, on " + hostsText(a.Promise)
+	}
+	return t.when(a.Job.Planned) + ", not promised yet"
+}
+
+func hostsText(shares []*greylagv1.NodeShare) string {
+	names := make([]string, len(shares))
+	for i, s := range shares {
+		names[i] = s.Node
+	}
+	return hostlist.Compress(names)
+}
+
+func (t *tool) historyTable(notes []*greylagv1.Note) cli.Table {
+	table := cli.Table{Head: []string{"INDEX", "TIME", "REASON", "PLANNED", "PROMISED", "BROKEN_BY"}, Right: "rlllll"}
+	for _, n := range notes {
+		planned := "-"
+		if n.Planned != nil {
+			planned = t.hour(n.Planned.AsTime())
+		}
+		table.Rows = append(table.Rows, []string{
+			fmt.Sprint(n.Index), t.hour(n.Time.AsTime()), n.Reason, planned, yesOrDash(n.Promised), orDash(n.Broken),
+		})
+	}
+	return table
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func yesOrDash(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "-"
+}

@@ -1,0 +1,173 @@
+package gsim
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/sim"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// machine is the options that say what is simulated.
+type machine struct {
+	flat     int32
+	file     string
+	nodes    int
+	gpus     int
+	topology string
+	told     []string // what looks odd about the topology
+}
+
+func (m *machine) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.Int32Var(&m.flat, "flat", 0, "one machine of so many interchangeable processors")
+	f.StringVar(&m.file, "machine", "", "file that describes the nodes (see docs/gsim.md)")
+	f.IntVar(&m.nodes, "nodes", 0, "so many nodes that are alike")
+	f.IntVar(&m.gpus, "gpus-per-node", 8, "GPUs of each of --nodes")
+	f.StringVar(&m.topology, "topology", "", "file of the fabric: topology.yaml or topology.conf of Slurm, or a table ip,DSW,PSW,ASW")
+	c.MarkFlagsMutuallyExclusive("flat", "machine", "nodes")
+	c.MarkFlagsMutuallyExclusive("flat", "topology")
+}
+
+// fleet is the machine that the options describe; nil when they describe none.
+func (m *machine) fleet() (*sim.Machine, error) {
+	switch {
+	case m.flat < 0 || m.nodes < 0:
+		return nil, &cli.UsageError{Problem: "a machine has at least one processor or node"}
+	case m.flat > 0:
+		return sim.Flat(m.flat), nil
+	case m.nodes > 0:
+		f, err := sim.Uniform(m.nodes, m.gpus)
+		if err != nil {
+			return nil, err
+		}
+		return f, m.fabric(f, m.topology)
+	case m.file != "":
+		text, err := os.ReadFile(m.file)
+		if err != nil {
+			return nil, &cli.UsageError{Problem: err.Error()}
+		}
+		nodes, topology, err := config.ReadFleet(m.file, text)
+		if err != nil {
+			return nil, err
+		}
+		if m.topology != "" {
+			topology = m.topology
+		} else if topology != "" {
+			topology = filepath.Join(filepath.Dir(m.file), topology)
+		}
+		f := &sim.Machine{Nodes: nodes}
+		return f, m.fabric(f, topology)
+	case m.topology != "":
+		f := &sim.Machine{}
+		return f, m.fabric(f, m.topology)
+	}
+	return nil, nil
+}
+
+// depths is what the words of --policy mean.
+func depths() map[string]int32 {
+	return map[string]int32{"conservative": cluster.Unlimited, "easy": 1, "fcfs": 0}
+}
+
+// rules is the options that say under which policy.
+type rules struct {
+	file    string
+	policy  string
+	order   string
+	horizon string
+	window  string
+	replan  string
+	depth   int32
+	share   string
+	half    string
+}
+
+func (r *rules) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&r.file, "policy-file", "", "the cluster's policy, as for gctl apply")
+	f.StringVar(&r.policy, "policy", "conservative", "who may pass whom: conservative (who delays nobody ahead), easy (who does not delay the first), fcfs (nobody)")
+	f.StringVar(&r.order, "order", "priority", "who is served first: priority (age, fair share, QOS...) or fcfs: by submission; others may still pass as --policy says")
+	f.StringVar(&r.horizon, "promise-horizon", "", "how far ahead planned starts are promises: a time, 0 or unlimited")
+	f.StringVar(&r.window, "window", "", "how far ahead starts are planned; 0 is without end")
+	f.StringVar(&r.replan, "replan", "", "how long starts that are no promises stay in the order in which they were planned: longer replays faster")
+	f.Int32Var(&r.depth, "depth", 0, "how many waiting jobs have a planned start, in place of --policy; -1 is all")
+	f.StringVar(&r.share, "fair-share", "", "fair-tree or classic")
+	f.StringVar(&r.half, "half-life", "", "in which usage counts half; 0 never forgets")
+}
+
+// apply makes the policy: the file's, or the default one without time for clearing up,
+// of which virtual nodes need none; changed by the options that were given.
+func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
+	p := cluster.DefaultPolicy()
+	p.KillWait = 0
+	if r.file != "" {
+		text, err := os.ReadFile(r.file)
+		if err != nil {
+			return nil, &cli.UsageError{Problem: err.Error()}
+		}
+		if p, err = config.ReadPolicy(r.file, text); err != nil {
+			return nil, err
+		}
+	}
+	s := &p.Scheduling
+	if r.file == "" || c.Flags().Changed("policy") {
+		depth, known := depths()[r.policy]
+		if !known {
+			return nil, &cli.UsageError{Problem: "unknown policy " + r.policy, Advice: "write conservative, easy or fcfs"}
+		}
+		s.Depth = depth
+	}
+	if c.Flags().Changed("depth") {
+		s.Depth = r.depth
+	}
+	switch r.order {
+	case "fcfs":
+		s.Weights = cluster.Weights{}
+	case "priority":
+	default:
+		return nil, &cli.UsageError{Problem: "unknown order " + r.order, Advice: "write priority or fcfs"}
+	}
+	switch r.share {
+	case "classic", "fair-tree":
+		s.FairShare.Classic = r.share == "classic"
+	case "":
+	default:
+		return nil, &cli.UsageError{Problem: "unknown fair share " + r.share, Advice: "write fair-tree or classic"}
+	}
+	for _, x := range []struct {
+		name, text string
+		into       *time.Duration
+	}{{"promise-horizon", r.horizon, &s.PromiseHorizon}, {"window", r.window, &s.Window}, {"replan", r.replan, &s.Replan}, {"half-life", r.half, &s.FairShare.HalfLife}} {
+		if x.text == "" {
+			continue
+		}
+		d, ok := length(x.text)
+		if !ok || d < 0 && x.name != "promise-horizon" {
+			return nil, &cli.UsageError{Problem: "--" + x.name + " " + x.text + " is no time", Advice: "write it like 90s, 5m, 1h30m or 7d"}
+		}
+		*x.into = d
+	}
+	return &p, nil
+}
+
+// length reads a time such as 90s, 1h30m, 7d, 0 or unlimited.
+func length(text string) (time.Duration, bool) {
+	if text == "unlimited" {
+		return cluster.Unlimited, true
+	}
+	unit := time.Duration(1)
+	if n := len(text) - 1; n > 0 && text[n] == 'd' {
+		text, unit = text[:n]+"h", 24
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > 100*365*24*time.Hour/unit {
+		return 0, false
+	}
+	return d * unit, true
+}

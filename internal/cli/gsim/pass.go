@@ -1,0 +1,147 @@
+package gsim
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/sim"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// passing is one gsim pass.
+type passing struct {
+	*tool
+	size     sim.PassSize
+	jobs     string
+	sweep    string
+	to       int
+	svg      string
+	progress bool
+}
+
+func (t *tool) pass() *cobra.Command {
+	p := &passing{tool: t}
+	c := &cobra.Command{
+		Use: "pass", Args: cobra.NoArgs,
+		Short: "Measure one scheduling pass on a full cluster",
+		Long: "Measures the production pass on a full cluster whose running jobs end at different times:\n" +
+			"a full pass, which plans everything from nothing, and a pass after one event, which is in\n" +
+			"turn a job that ends early and a job that is submitted. Times are from the snapshot of the\n" +
+			"state to the decision. Passes in which the policy's replan interval was over, which plan all\n" +
+			"starts that are no promises once more, are shown by themselves.\n\n" +
+			"With --sweep it measures one size after the other, doubling the nodes or the queue until\n" +
+			"--to; --svg draws how the times grow.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			sizes, err := p.sizes(c)
+			if err != nil {
+				return err
+			}
+			return p.measure(sizes)
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&p.size.Nodes, "nodes", 128, "nodes")
+	f.IntVar(&p.size.GPUsPerNode, "gpus-per-node", 8, "GPUs of each")
+	f.IntVar(&p.size.Pending, "pending", 1000, "waiting jobs")
+	f.Uint64Var(&p.size.Seed, "seed", 7, "of the queue and the events")
+	f.StringVar(&p.jobs, "jobs", "", "file of the waiting jobs, in place of drawn ones: each line is options of gsubmit; used over and over if --pending says more")
+	f.StringVar(&p.sweep, "sweep", "", "what grows from its option's value to --to: nodes or pending")
+	f.IntVar(&p.to, "to", 0, "where --sweep ends")
+	f.StringVar(&p.svg, "svg", "", "draw the growth that --sweep measured into this file")
+	f.BoolVar(&p.progress, "progress", false, "tell progress even if standard error is no terminal")
+	c.MarkFlagsRequiredTogether("sweep", "to")
+	return c
+}
+
+// sizes is what is measured, one after the other.
+func (p *passing) sizes(c *cobra.Command) ([]sim.PassSize, error) {
+	if p.jobs != "" {
+		text, err := os.ReadFile(p.jobs)
+		if err != nil {
+			return nil, &cli.UsageError{Problem: err.Error()}
+		}
+		if p.size.Queue, err = p.specs(strings.Split(string(text), "\n")); err != nil {
+			return nil, err
+		}
+		if len(p.size.Queue) == 0 {
+			return nil, &cli.UsageError{Problem: p.jobs + " has no job", Advice: "each line is options of gsubmit, such as -N2 --gpus-per-node=8 -t 60"}
+		}
+		if !c.Flags().Changed("pending") {
+			p.size.Pending = len(p.size.Queue)
+		}
+	}
+	switch {
+	case p.sweep == "" && p.svg != "":
+		return nil, &cli.UsageError{Problem: "--svg draws what --sweep measures", Advice: "add --sweep nodes --to 16000, for example"}
+	case p.sweep == "":
+		return []sim.PassSize{p.size}, nil
+	}
+	growing, err := p.growing()
+	if err != nil {
+		return nil, err
+	}
+	return growing.Sweep(p.size, p.to)
+}
+
+func (p *passing) growing() (sim.Growing, error) {
+	switch p.sweep {
+	case "nodes":
+		return sim.GrowingNodes, nil
+	case "pending":
+		return sim.GrowingQueue, nil
+	}
+	return 0, &cli.UsageError{Problem: "--sweep " + p.sweep + " is unknown", Advice: "write nodes or pending"}
+}
+
+// measure measures the sizes, and prints each, or all of a sweep as JSON.
+func (p *passing) measure(sizes []sim.PassSize) error {
+	policy := cluster.DefaultPolicy()
+	var rows []*sim.PassTimings
+	err := sim.MeasureSweep(sizes, &policy, func(step string) {
+		if p.progress || p.terminal() {
+			fmt.Fprintf(p.Stderr, "gsim: %s\n", step)
+		}
+	}, func(m *sim.PassTimings) error {
+		rows = append(rows, m)
+		if p.json {
+			return nil
+		}
+		return p.print(m)
+	})
+	if err != nil {
+		return err
+	}
+	if p.svg != "" {
+		growing, err := p.growing()
+		if err != nil {
+			return err
+		}
+		if err := p.file(p.svg, func(w io.Writer) error { return sim.WriteGrowthSVG(w, rows, growing) }); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !p.json:
+		return nil
+	case p.sweep == "":
+		return p.WriteJSON(rows[0])
+	}
+	return p.WriteJSON(struct {
+		Sweep string             `json:"sweep"`
+		Rows  []*sim.PassTimings `json:"rows"`
+	}{p.sweep, rows})
+}
+
+func (p *passing) print(m *sim.PassTimings) error {
+	return p.Facts(fmt.Sprintf("%d nodes of %d GPUs, %d pending jobs", m.Nodes, m.GPUsPerNode, m.Pending), [][2]string{
+		{"full pass", fmt.Sprintf("p50 %.3f ms, p99 %.3f ms (%d passes, %d starts planned)", m.Full.P50, m.Full.P99, m.FullPasses, m.Planned)},
+		{"after one event", fmt.Sprintf("p50 %.3f ms, p99 %.3f ms (%d passes, %d starts, %d moves)", m.Event.P50, m.Event.P99, m.EventPasses, m.Started, m.Moved)},
+		{"periodic replan", fmt.Sprintf("p50 %.3f ms, p99 %.3f ms (%d passes)", m.Replan.P50, m.Replan.P99, m.Replans)},
+		{"heap", fmt.Sprintf("%.0f MiB", m.Heap)},
+	})
+}

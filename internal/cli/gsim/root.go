@@ -1,0 +1,127 @@
+// Package gsim is gsim: Greylag's scheduler in virtual time.
+//
+// It decides, from the command line, which workload or saved cluster is run on which
+// machine under which policy, and how what came of it is printed. It never decides
+// what starts when: the scheduler does, within the simulation.
+package gsim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/options"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/sim"
+	"github.com/greylag/greylag/internal/sim/trace"
+	"github.com/greylag/greylag/internal/version"
+)
+
+// tool is one run of gsim.
+type tool struct {
+	*cli.Process
+	json bool
+}
+
+const statusHelp = `
+Exit status:
+  0    done
+  1    the simulation failed, a check of it did, or the cluster refused it
+  2    wrong options, or a file that makes no sense
+  3    no such node
+  4    not allowed, or cannot tell who you are
+  5    no controller could answer in time
+  130  interrupted
+`
+
+// Run is gsim.
+func Run(ctx context.Context, p *cli.Process) int {
+	t := &tool{Process: p}
+	root := t.root()
+	root.SetArgs(p.Args)
+	done := make(chan error, 1)
+	go func() {
+		c, err := root.ExecuteContextC(ctx)
+		done <- usage(c, err)
+	}()
+	select {
+	case err := <-done:
+		return p.Finish(ctx, err)
+	case <-ctx.Done(): // a simulation does not look up; the process ends under it
+		return p.Finish(ctx, ctx.Err())
+	}
+}
+
+// usage tells errors about the command line and about files from those of commands.
+func usage(c *cobra.Command, err error) error {
+	var ours *cli.UsageError
+	var faults config.Faults
+	switch {
+	case err == nil || errors.As(err, &ours):
+		return err
+	case errors.As(err, &faults):
+		return &cli.UsageError{Problem: err.Error()}
+	case errors.Is(err, trace.ErrBad) && !errors.Is(err, trace.ErrLines):
+		return &cli.UsageError{Problem: err.Error()}
+	case errors.Is(err, trace.ErrBad):
+		return &cli.UsageError{Problem: err.Error(), Advice: "leave such lines out with --bad skip; put them in order with --sort"}
+	case errors.Is(err, sim.ErrRefused):
+		return &cli.UsageError{Problem: err.Error()}
+	}
+	help := "see " + c.CommandPath() + " --help"
+	if problem := options.Plainly(c, err.Error()); problem != "" {
+		return &cli.UsageError{Problem: problem, Advice: help}
+	}
+	for _, begin := range []string{"unknown command", "required flag", "accepts ", "requires at least", "invalid argument", "if any flags in the group"} {
+		if strings.HasPrefix(err.Error(), begin) {
+			return &cli.UsageError{Problem: err.Error(), Advice: help}
+		}
+	}
+	return err
+}
+
+func (t *tool) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "gsim",
+		Short: "Runs the scheduler in virtual time",
+		Long: "Runs Greylag's own state and scheduler in virtual time: on a log of a real workload\n" +
+			"(replay), on a saved cluster (what-if), or to measure one pass (pass).",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version.Version,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return &cli.UsageError{Problem: fmt.Sprintf("unknown command %q", "gsim "+args[0]), Advice: "see gsim --help"}
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetOut(t.Stdout)
+	root.SetErr(t.Stderr)
+	root.SetIn(t.Stdin)
+	root.SetVersionTemplate("gsim {{.Version}}\n")
+	root.SetHelpTemplate(root.HelpTemplate() + statusHelp)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &cli.UsageError{Problem: options.Problem(err), Advice: options.Advice(c, err)}
+	})
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")
+	root.AddCommand(t.replay(), t.pass(), t.snapshot(), t.whatIf())
+	return root
+}
+
+// terminal reports whether standard error is a terminal.
+func (t *tool) terminal() bool {
+	f, ok := t.Stderr.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,323 @@
+package gsim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/sim"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+func (t *tool) snapshot() *cobra.Command {
+	var path string
+	c := &cobra.Command{
+		Use: "snapshot [ADDRESS] -o FILE", Args: cobra.MaximumNArgs(1),
+		Short: "Save a live cluster, for what-if",
+		Long: "Saves the state of a live cluster, as gctl cluster snapshot does. ADDRESS is HOST:PORT of a\n" +
+			"controller; without one it is that of the client's configuration.",
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := config.LoadClient("")
+			if err != nil {
+				return &cli.UsageError{Problem: err.Error()}
+			}
+			if len(args) > 0 {
+				cfg.Controllers = args
+			}
+			cluster, err := t.Dial(cfg)
+			if err != nil {
+				return err
+			}
+			defer cluster.Close()
+			data, err := pump(c.Context(), cluster)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(path, data, 0o600); err != nil { // it names users and their jobs
+				return &cli.UsageError{Problem: err.Error()}
+			}
+			_, err = fmt.Fprintf(t.Stdout, "saved %d bytes to %s\n", len(data), path)
+			return err
+		},
+	}
+	c.Flags().StringVarP(&path, "output", "o", "", "where to")
+	if err := c.MarkFlagRequired("output"); err != nil {
+		panic(err) // the line above is wrong
+	}
+	return c
+}
+
+func pump(ctx context.Context, c cli.Cluster) ([]byte, error) {
+	stream, err := c.Cluster().Snapshot(ctx, &greylagv1.SnapshotRequest{})
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	var data []byte
+	for stream.Receive() {
+		data = append(data, stream.Msg().Data...)
+	}
+	return data, stream.Err()
+}
+
+// asking is one gsim what-if.
+type asking struct {
+	*tool
+	files  []string
+	submit []string
+	add    []string
+	remove []string
+	policy string
+	lasts  string
+	user   string
+	check  bool
+}
+
+func (t *tool) whatIf() *cobra.Command {
+	a := &asking{tool: t}
+	c := &cobra.Command{
+		Use: "what-if SNAPSHOT", Args: cobra.ExactArgs(1),
+		Short: "When each waiting job of a saved cluster would start, if",
+		Long: "Lets a saved cluster go on in virtual time, once as it is and once changed by the options,\n" +
+			"and says when each waiting job would start. Jobs are taken to run until their time limit,\n" +
+			"which is the latest that their starts can be, or, with --runtimes expected, as long as jobs\n" +
+			"of the same user, name, script and size did as a rule.\n" +
+			"SNAPSHOT is a file of gsim snapshot or gctl cluster snapshot.",
+		RunE: func(_ *cobra.Command, args []string) error { return a.run(args[0]) },
+	}
+	f := c.Flags()
+	f.StringArrayVar(&a.files, "add-jobs", nil, "file of jobs to add: each line is options of gsubmit")
+	f.StringArrayVar(&a.submit, "submit", nil, `job to add, as options of gsubmit, such as "-N2 --gpus-per-node=8 -t 60"`)
+	f.StringArrayVar(&a.add, "add-nodes", nil, "N:TYPE: add N nodes like one with GPUs of that type (cpu: without GPUs)")
+	f.StringArrayVar(&a.remove, "remove-node", nil, "nodes to take away as if they had failed; hostlists are fine")
+	f.StringVar(&a.policy, "policy", "", "the cluster's policy in place of the saved one, as for gctl apply")
+	f.StringVar(&a.user, "user", nobody, "whose the added jobs are, which matters to their fair share, and to who pays; what-if has used nothing and is in no account")
+	f.StringVar(&a.lasts, "runtimes", "limits", "how long jobs last: limits, or expected: as the cluster has learned")
+	f.BoolVar(&a.check, "check", false, "check all invariants after every command: slow")
+	return c
+}
+
+func (a *asking) run(name string) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return &cli.UsageError{Problem: err.Error()}
+	}
+	if data, err = savedState(data); err != nil {
+		return noSnapshot(name, err)
+	}
+	changes, err := a.changes()
+	if err != nil {
+		return err
+	}
+	list, now, err := sim.WhatIf(data, changes, sim.Options{Check: a.check})
+	if errors.Is(err, sim.ErrSnapshot) {
+		return noSnapshot(name, err)
+	}
+	if err != nil {
+		return err
+	}
+	homeless := func(f sim.Forecast) bool { return f.User == nobody && strings.Contains(f.Why, "account") }
+	if slices.ContainsFunc(list, homeless) {
+		a.Note("the added jobs are of nobody, and so in no account: --user NAME makes them those of somebody who is in one")
+	}
+	if a.json {
+		return a.writeJSON(list, now)
+	}
+	t := cli.Table{Head: []string{"JOB", "USER", "NAME", "BEFORE", "AFTER", "LATER", "WHY"}, Right: "lllrrrl", Wide: []int{6, 2, 1}}
+	for i := range list {
+		f := &list[i]
+		t.Rows = append(t.Rows, []string{jobName(f), f.User, f.Name, in(f.Before, now), in(f.After, now), later(f), f.Why})
+	}
+	return a.WriteTable(t)
+}
+
+// noSnapshot says that a file is none, or a damaged one.
+func noSnapshot(name string, err error) error {
+	why := strings.TrimPrefix(err.Error(), sim.ErrSnapshot.Error()+": ")
+	return &cli.UsageError{Problem: fmt.Sprintf("%v: %s: %s", sim.ErrSnapshot, name, why), Advice: "gsim snapshot and gctl cluster snapshot save one"}
+}
+
+// savedState is the state within what a controller saves. What is no backup is left
+// as it is: a state alone.
+func savedState(data []byte) ([]byte, error) {
+	if !raftlog.IsBackup(data) {
+		return data, nil
+	}
+	_, in, err := raftlog.OpenBackup(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(in)
+}
+
+func jobName(f *sim.Forecast) string {
+	if f.Job == 0 {
+		return "new"
+	}
+	return f.Job.String()
+}
+
+// in is how long it is until a start.
+func in(at, now cluster.Instant) string {
+	switch {
+	case at == 0:
+		return "-"
+	case at <= now:
+		return "now"
+	}
+	return cluster.FormatElapsed(at.Sub(now))
+}
+
+// later is by how much the changes put a start off.
+func later(f *sim.Forecast) string {
+	d := f.After.Sub(f.Before)
+	switch {
+	case f.Before == 0 || f.After == 0:
+		return "-"
+	case d == 0:
+		return "same"
+	case d < 0:
+		return "-" + cluster.FormatElapsed(-d)
+	}
+	return "+" + cluster.FormatElapsed(d)
+}
+
+func (a *asking) writeJSON(list []sim.Forecast, now cluster.Instant) error {
+	type row struct {
+		Job    string     `json:"job"` // "" for one that was added
+		User   string     `json:"user"`
+		Name   string     `json:"name"`
+		Before *time.Time `json:"before"`
+		After  *time.Time `json:"after"`
+		Why    string     `json:"why"`
+	}
+	when := func(at cluster.Instant) *time.Time {
+		if at == 0 {
+			return nil
+		}
+		t := at.Time()
+		return &t
+	}
+	rows := make([]row, len(list))
+	for i := range list {
+		f := &list[i]
+		rows[i] = row{"", f.User, f.Name, when(f.Before), when(f.After), f.Why}
+		if f.Job != 0 {
+			rows[i].Job = f.Job.String()
+		}
+	}
+	return a.WriteJSON(struct {
+		Now  time.Time `json:"now"`
+		Jobs []row     `json:"jobs"`
+	}{now.Time(), rows})
+}
+
+// changes is what the options ask to be changed.
+func (a *asking) changes() (*sim.Changes, error) {
+	if a.lasts != "limits" && a.lasts != "expected" {
+		return nil, &cli.UsageError{Problem: "--runtimes " + a.lasts + " is unknown", Advice: "write limits or expected"}
+	}
+	c := &sim.Changes{Expected: a.lasts == "expected"}
+	for _, x := range a.remove {
+		names, err := hostlist.Expand(x)
+		if err != nil {
+			return nil, &cli.UsageError{Problem: err.Error()}
+		}
+		c.Remove = append(c.Remove, names...)
+	}
+	for _, x := range a.add {
+		n, kind, found := strings.Cut(x, ":")
+		count, err := strconv.Atoi(n)
+		if err != nil || !found {
+			return nil, &cli.UsageError{Problem: fmt.Sprintf("--add-nodes %s: want N:TYPE", x), Advice: "write 4:h100, for example"}
+		}
+		c.Add = append(c.Add, sim.Addition{Count: count, Type: kind})
+	}
+	if a.policy != "" {
+		text, err := os.ReadFile(a.policy)
+		if err != nil {
+			return nil, &cli.UsageError{Problem: err.Error()}
+		}
+		p, err := config.ReadPolicy(a.policy, text)
+		if err != nil {
+			return nil, err
+		}
+		c.Policy = &p
+	}
+	lines := a.submit
+	for _, name := range a.files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, &cli.UsageError{Problem: err.Error()}
+		}
+		lines = append(lines, strings.Split(string(text), "\n")...)
+	}
+	jobs, err := a.specs(lines)
+	for i := range jobs {
+		jobs[i].Owner.User = a.user
+	}
+	c.Jobs = jobs
+	return c, err
+}
+
+// specs is the jobs that lines of options of gsubmit describe, but for empty lines and
+// comments.
+func (t *tool) specs(lines []string) ([]cluster.JobSpec, error) {
+	var jobs []cluster.JobSpec
+	for i, line := range lines {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		spec, err := t.spec(line)
+		if err != nil {
+			return nil, &cli.UsageError{Problem: fmt.Sprintf("line %d (%s): %v", i+1, line, err), Advice: "each line is options of gsubmit, such as -N2 --gpus-per-node=8 -t 60"}
+		}
+		jobs = append(jobs, spec)
+	}
+	return jobs, nil
+}
+
+// nobody is the user of jobs that are nobody's in particular.
+const nobody = "what-if"
+
+// spec is the job that options of gsubmit describe.
+func (t *tool) spec(line string) (cluster.JobSpec, error) {
+	script, err := jobscript.Wrap("true")
+	if err != nil {
+		return cluster.JobSpec{}, err
+	}
+	words, err := jobscript.CommandLine(strings.Fields(line))
+	if err != nil {
+		return cluster.JobSpec{}, err
+	}
+	o, _, err := jobscript.Resolve(words, nil, script, t.Now())
+	if err != nil {
+		return cluster.JobSpec{}, err
+	}
+	spec := cluster.JobSpec{
+		Name: o.Name, Account: o.Account, Partition: o.Partition, Others: o.Others, QOS: o.QOS, Reservation: o.Reservation,
+		Request: o.Request, Nice: o.Nice, TimeLimit: time.Hour, Owner: cluster.Identity{User: nobody, UID: 65533, GID: 65533},
+	}
+	if spec.Name == "" {
+		spec.Name = "what-if"
+	}
+	if o.TimeLimit != nil {
+		spec.TimeLimit = *o.TimeLimit
+	}
+	return spec, nil
+}

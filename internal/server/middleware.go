@@ -1,0 +1,306 @@
+package server
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// caller is who makes a call and what it is.
+type caller struct {
+	auth.Caller
+	rpc    auth.RPC
+	source string            // address the call came from
+	leaf   *x509.Certificate // that the caller's own connection showed; nil for none
+	// attempt is the run of a job that a node passes the call on for. Machine is that node, and
+	// User the job's owner. nil for other calls.
+	attempt *auth.Attempt
+	via     pki.Peer // the program at the other end of the connection
+	passed  bool     // via is a controller that passes the call on
+}
+
+// key names the caller where calls are counted.
+func (c *caller) key() string {
+	switch {
+	case c.User.User != "":
+		return "user " + c.User.User
+	case c.Machine.Role != "":
+		return c.Caller.String()
+	}
+	return "from " + c.source
+}
+
+// unlimited callers keep the cluster going.
+func (c *caller) unlimited() bool {
+	if c.User.User != "" {
+		return c.Role >= command.RoleOperator
+	}
+	return c.Machine.Role != ""
+}
+
+// actor is the caller as commands name it.
+func (c *caller) actor() command.Actor {
+	return command.Actor{Identity: c.User.Identity, Role: c.Role, Source: c.source}
+}
+
+type callerKey struct{}
+
+// callerOf is who made the call that ctx belongs to.
+func callerOf(ctx context.Context) *caller {
+	c, _ := ctx.Value(callerKey{}).(*caller)
+	if c == nil {
+		return &caller{} // nobody: may nothing
+	}
+	return c
+}
+
+// Headers between controllers: whose request one passes on to the leader. They
+// count from controllers only.
+const (
+	forwardedHeader = "Greylag-Forwarded" // ROLE/NAME of the program that called, or "-"
+	sourceHeader    = "Greylag-Source"
+)
+
+// apiPrefix begins the path of every procedure.
+const apiPrefix = "/greylag.v1."
+
+// ServeHTTP is the one door: who calls, may they, not too often, and here or at
+// the leader.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	procedure, isAPI := strings.CutPrefix(r.URL.Path, apiPrefix)
+	if !isAPI {
+		if s.cfg.Web == nil {
+			http.NotFound(w, r)
+			return
+		}
+		s.cfg.Web.ServeHTTP(w, r)
+		return
+	}
+	out := &answer{ResponseWriter: w}
+	defer s.recover(out, r)
+	s.closeBeforeEnd(out, r)
+	var c *caller
+	err := s.serves(auth.RPC(procedure))
+	if err == nil {
+		c, err = s.identify(r, auth.RPC(procedure))
+	}
+	if err == nil {
+		err = auth.Allow(c.Caller, c.rpc, auth.Own) // what is another's the handler asks about
+	}
+	if err == nil {
+		err = s.checkPeer(r.Context(), c)
+	}
+	if err == nil {
+		err = s.limits.admit(c, s.cfg.Clock())
+	}
+	if err == nil && compressed(r.Header) {
+		err = errCompressed
+	}
+	if err != nil {
+		s.refuse(out, r, err)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+	body, err := s.admitBody(out, r, c)
+	if err != nil {
+		s.refuse(out, r, err)
+		return
+	}
+	defer body.release()
+	r.Body = body
+	if s.passedOn(c.rpc) {
+		s.atLeader(out, r, c)
+		return
+	}
+	s.mux.ServeHTTP(out, r)
+}
+
+// errCompressed refuses compressed requests, whose size is not known before they are read.
+var errCompressed = connect.NewError(connect.CodeUnimplemented, errors.New("compressed requests are not supported: send them without compression"))
+
+// compressed reports whether a request's body, or its messages, are compressed.
+func compressed(h http.Header) bool {
+	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"} {
+		if word := h.Get(name); word != "" && word != "identity" {
+			return true
+		}
+	}
+	return false
+}
+
+// refuse answers without a handler.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, pki.ErrRevoked) || errors.Is(err, pki.ErrUntrusted) || errors.Is(err, errPassedOn) {
+		w.Header().Set("Connection", "close") // the next one shows the certificate that the host has by then
+	}
+	_ = s.errors.Write(w, r, s.explain(r.Context(), r.URL.Path, err)) // fails only when nobody listens
+}
+
+// recover answers for a handler that panicked; the controller lives on.
+func (s *Server) recover(w *answer, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(p) // how net/http is told to cut a connection
+	}
+	s.log.Error("a handler panicked", "rpc", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	if w.begun {
+		panic(http.ErrAbortHandler)
+	}
+	s.refuse(w, r, connect.NewError(connect.CodeInternal, errInternal))
+}
+
+// identify tells who calls, from the connection and the token.
+func (s *Server) identify(r *http.Request, rpc auth.RPC) (*caller, error) {
+	c := &caller{rpc: rpc, source: hostOf(r.RemoteAddr)}
+	if r.TLS != nil {
+		if peer, ok := s.cfg.Trust.PeerOf(r.TLS); ok {
+			c.Machine, c.via, c.leaf = peer, peer, r.TLS.PeerCertificates[0]
+		}
+	}
+	err := s.expired(c)
+	if err == nil {
+		err = s.checkCertificates(c)
+	}
+	switch {
+	case err != nil && c.via.Role == pki.RoleController && r.Header.Get(forwardedHeader) != "":
+		return nil, errPassedOn
+	case err == nil:
+		err = s.originate(r, c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if text := r.Header.Get(auth.AttemptHeader); text != "" {
+		return c, s.identifyAttempt(r, c, text)
+	}
+	header := r.Header.Get("Authorization")
+	if header == "" {
+		return c, nil
+	}
+	scheme, token, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return nil, fmt.Errorf("%w: want the header Authorization: Bearer TOKEN", auth.ErrBadToken)
+	}
+	id, err := s.verifier.Verify(strings.TrimSpace(token), s.cfg.Clock())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.waitBootstrapped(r.Context(), rpc); err != nil {
+		return nil, err
+	}
+	c.User, c.Role = id, auth.RoleOf(s.cfg.State.View().Policy(), id.Identity)
+	return c, s.checkCertificates(c)
+}
+
+// originate sets the caller to the program whose call a controller forwards.
+func (s *Server) originate(r *http.Request, c *caller) error {
+	origin := r.Header.Get(forwardedHeader)
+	if origin == "" || c.Machine.Role != pki.RoleController {
+		r.Header.Del(forwardedHeader)
+		return nil
+	}
+	leaf, err := passedCertificate(r.Header)
+	if err != nil {
+		return err
+	}
+	c.Machine, c.leaf = originOf(origin, c.Machine.ClusterID), leaf
+	c.source, c.passed = r.Header.Get(sourceHeader), true
+	if leaf == nil {
+		return nil
+	}
+	peer, err := s.cfg.Trust.Verify(leaf, s.cfg.Clock())
+	if err != nil {
+		return err
+	}
+	if c.Machine.Role != "" && peer != c.Machine {
+		return fmt.Errorf("%w: the forwarded certificate belongs to %s", pki.ErrUntrusted, peer)
+	}
+	c.Machine = peer
+	return s.checkCertificates(c)
+}
+
+// waitBootstrapped waits, where a call is answered from this controller's state, until there is one:
+// the leader of a new cluster has no policy for a moment, nor has a controller that has just
+// joined, and would deny administrators what they may.
+func (s *Server) waitBootstrapped(ctx context.Context, rpc auth.RPC) error {
+	if s.cfg.State.View().ClusterID() != "" || rpc == "ClusterService/Status" || s.passedOn(rpc) && !s.leads() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	for s.cfg.State.View().ClusterID() == "" {
+		if !pause(ctx, leaderPause) {
+			return errUnfounded
+		}
+	}
+	return nil
+}
+
+// originOf is the program whose call a controller passes on; zero for none.
+func originOf(text, clusterID string) pki.Peer {
+	role, name, _ := strings.Cut(text, "/")
+	peer := pki.Peer{ClusterID: clusterID, Role: pki.Role(role), Name: name}
+	if peer.Validate() != nil {
+		return pki.Peer{}
+	}
+	return peer
+}
+
+func hostOf(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}
+
+// answer records whether an answer has begun. It sets the HTTP status for a request id
+// that was used for something else and for a body that is too large, which Connect
+// cannot express.
+type answer struct {
+	http.ResponseWriter
+	begun bool
+}
+
+// WriteHeader begins the answer.
+func (a *answer) WriteHeader(status int) {
+	switch code := a.Header().Get(codeHeader); {
+	case status == http.StatusBadRequest && code == codeMismatch:
+		status = http.StatusUnprocessableEntity
+	case status == http.StatusBadRequest && code == codeTooLarge:
+		status = http.StatusRequestEntityTooLarge
+	}
+	a.begun = true
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write begins the answer or goes on with it.
+func (a *answer) Write(data []byte) (int, error) {
+	a.begun = true
+	return a.ResponseWriter.Write(data)
+}
+
+// Flush sends what was written.
+func (a *answer) Flush() {
+	a.begun = true
+	if f, ok := a.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

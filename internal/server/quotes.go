@@ -1,0 +1,80 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// inAll says of an array that what there is does not pay for what its elements come to together,
+// since its refusal is of the first of them that is too much; "" of other jobs.
+func inAll(q *state.Quoted, subs []command.Submission) string {
+	if q.Refused == nil || q.Claim == nil || len(subs) != 1 || len(subs[0].Array) == 0 || q.Amount <= q.Usable {
+		return ""
+	}
+	return fmt.Sprintf("; all elements need %s, and there is %s", q.Amount, q.Usable)
+}
+
+// quoted is what jobs would set aside. One is made at a time.
+func (s *Server) quoted(ctx context.Context, v *state.View, c *caller, subs []command.Submission) (state.Quoted, error) {
+	select {
+	case s.explaining <- struct{}{}:
+		defer func() { <-s.explaining }()
+	case <-ctx.Done():
+		return state.Quoted{}, ctx.Err()
+	}
+	return v.Quote(c.User.Identity, subs), nil
+}
+
+// unpaidArray adds to the refusal of an array that cannot be paid for what all of it comes to.
+func (s *Server) unpaidArray(ctx context.Context, c *caller, subs []command.Submission, err error) error {
+	v := s.cfg.State.View()
+	var r *command.Refusal
+	if !errors.As(err, &r) || r.Code != command.Exhausted || len(subs) != 1 || len(subs[0].Array) == 0 || !v.Policy().Credits.On {
+		return err
+	}
+	q, gone := s.quoted(ctx, v, c, subs)
+	if gone == nil && q.Refused != nil && q.Refused.Message == r.Message { // nothing changed meanwhile
+		r.Message += inAll(&q, subs)
+	}
+	return err
+}
+
+// warnMaxPrice warns of the first job that would pay less for each GPU than any costs now that it
+// may get: it waits for a lower price. O(GPUs) where one says what it pays.
+func warnMaxPrice(v *state.View, now cluster.Instant, subs []command.Submission) []string {
+	for i := range subs {
+		r := &subs[i].Spec.Request
+		if r.MaxPrice == 0 {
+			continue
+		}
+		prices, low := map[string]accounting.Credits{}, false
+		for n := range v.Nodes() {
+			for g := range n.GPUs {
+				kind := n.GPUs[g].Type
+				if len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, kind) {
+					prices[kind], _ = v.Credits().Price(kind, now) // without a price it costs nothing
+					low = low || prices[kind] <= accounting.Credits(r.MaxPrice)
+				}
+			}
+		}
+		if low || len(prices) == 0 {
+			continue
+		}
+		var costs []string
+		for _, kind := range slices.Sorted(maps.Keys(prices)) {
+			costs = append(costs, kind+" "+prices[kind].Short())
+		}
+		return []string{fmt.Sprintf("no GPU costs as little as --max-price %s an hour now: %s; it waits until one does",
+			accounting.Credits(r.MaxPrice).Short(), strings.Join(costs, ", "))}
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// Machine is the machine that is simulated.
+type Machine struct {
+	Nodes    []cluster.Node
+	Switches []cluster.Switch // none: all nodes hang on one
+}
+
+// maxFleet bounds the nodes of a fleet, maxNodeGPUs the GPUs of each.
+const (
+	maxFleet    = 1 << 17
+	maxNodeGPUs = 256
+)
+
+// Flat is one node of interchangeable processors and no GPU.
+func Flat(procs int32) *Machine {
+	return &Machine{Nodes: []cluster.Node{{Name: "flat", BootID: "simulated", CPUs: procs}}}
+}
+
+// Uniform is nodes n00001 and so on with the same number of GPUs of one type, all of a
+// node in one NVLink domain.
+func Uniform(nodes, gpus int) (*Machine, error) {
+	if nodes < 1 || nodes > maxFleet || gpus < 0 || gpus > maxNodeGPUs {
+		return nil, fmt.Errorf("%w: %d nodes with %d GPUs each (1 to %d nodes, 0 to %d GPUs)", ErrRefused, nodes, gpus, maxFleet, maxNodeGPUs)
+	}
+	f := &Machine{Nodes: make([]cluster.Node, nodes)}
+	for i := range f.Nodes {
+		f.Nodes[i] = uniform(fmt.Sprintf("n%05d", i+1), gpus)
+	}
+	return f, nil
+}
+
+// uniform is a node with 8 CPUs and 64 GiB for each GPU.
+func uniform(name string, gpus int) cluster.Node {
+	n := cluster.Node{Name: name, BootID: "simulated", CPUs: int32(max(8*gpus, 64)), Memory: cluster.Bytes(max(gpus, 8)) * 64 * cluster.GiB}
+	for g := range int32(gpus) {
+		n.GPUs = append(n.GPUs, cluster.GPU{
+			Index: g, UUID: fmt.Sprintf("GPU-%s-%d", name, g), Type: "h100", Memory: 80 * cluster.GiB, NUMA: -1, Domain: name,
+		})
+	}
+	return n
+}
+
+// GPUs is how many there are.
+func (f *Machine) GPUs() int32 {
+	n := 0
+	for i := range f.Nodes {
+		n += len(f.Nodes[i].GPUs)
+	}
+	return int32(n)
+}
+
+// CPUs is how many there are.
+func (f *Machine) CPUs() int32 {
+	n := int32(0)
+	for i := range f.Nodes {
+		n += f.Nodes[i].CPUs
+	}
+	return n
+}
+
+// largest is the most GPUs and CPUs that one node has.
+func (f *Machine) largest() (gpus, cpus int32) {
+	for i := range f.Nodes {
+		gpus, cpus = max(gpus, int32(len(f.Nodes[i].GPUs))), max(cpus, f.Nodes[i].CPUs)
+	}
+	return gpus, cpus
+}
+
+// fabric is the tree that its nodes hang on; nil when it is one switch.
+func (f *Machine) fabric() (*topology.Fabric, error) { return topology.NewFabric(f.Switches) }
+
+// setFabric lets the nodes hang on the fleet's switches.
+func (v *virtual) setFabric(f *Machine) error {
+	if len(f.Switches) == 0 {
+		return nil
+	}
+	return v.must(&command.SetTopology{Actor: root(), Switches: f.Switches})
+}
+
+// Rename gives a node that [Uniform] made another name, and its NVLink domain with it.
+func Rename(n *cluster.Node, name string) {
+	for i := range n.GPUs {
+		n.GPUs[i].UUID, n.GPUs[i].Domain = fmt.Sprintf("GPU-%s-%d", name, i), name
+	}
+	n.Name = name
+}

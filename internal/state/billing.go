@@ -1,0 +1,249 @@
+package state
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// lienOf is the lien of a job's attempt, if it is open.
+func (s *State) lienOf(job cluster.JobID, attempt cluster.Attempt) (accounting.Lien, bool) {
+	if s.credits == nil {
+		return accounting.Lien{}, false
+	}
+	n, found := s.credits.Lien(accounting.LienID{Job: job, Attempt: attempt})
+	return n, found && n.State == accounting.Open
+}
+
+// startBilling begins to charge an attempt that starts now.
+func (s *State) startBilling(j *cluster.Job) {
+	n, held := s.lienOf(j.ID, j.Attempt)
+	if !held {
+		return
+	}
+	on := s.granted(j)
+	if len(on) == 0 || !s.policy.Credits.Charges(j.Partition) { // it got nodes without GPUs, or a partition that is for free
+		if _, err := s.credits.Withdraw(s.logStamp(), n.ID); err != nil {
+			s.fault("job %s: withdraw: %w", j.ID, err)
+		}
+		return
+	}
+	_, err := s.credits.Dispatch(s.logStamp(), n.ID, on...)
+	if err != nil {
+		s.fault("job %s: dispatch: %w", j.ID, err)
+	}
+}
+
+// granted is the GPUs that a job was given, or keeps others from, by type.
+func (s *State) granted(j *cluster.Job) (all []accounting.GPUs) {
+	for _, a := range j.Alloc.Nodes {
+		n, known := s.nodes.Get(a.Node)
+		if !known {
+			continue
+		}
+		for i := range n.GPUs {
+			if slices.Contains(a.GPUs, int32(i)) || j.Spec.Request.Exclusive && (n.GPUs[i].Fault == "" || !s.since(wholeForm)) {
+				all = withGPU(all, n.GPUs[i].Type)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b accounting.GPUs) int { return cmp.Compare(a.Type, b.Type) })
+	return all
+}
+
+// unpaidType says why a placement is on GPUs that are not paid for: of a type that came
+// after the job, of which buckets know nothing. Credits are set aside anew then.
+func (s *State) unpaidType(p *cluster.PlannedStart) string {
+	old, _ := s.pending.Get(p.Job)
+	n, held := s.lienOf(old.ID, old.Attempt+1)
+	if !held || !s.policy.Credits.Charges(s.partitionOf(old, p)) {
+		return ""
+	}
+	j := *old
+	j.Alloc = &cluster.Allocation{Nodes: p.Placement.Nodes}
+	for _, g := range s.granted(&j) {
+		if s.credits.PaysFor(&n, g.Type) {
+			continue
+		}
+		j.Alloc = nil
+		s.withdrawLien(old)
+		s.fund(&j)
+		s.put(old, &j)
+		return "what was set aside for the job does not pay for GPUs of type " + g.Type
+	}
+	return ""
+}
+
+// withGPU adds a GPU of a type.
+func withGPU(all []accounting.GPUs, kind string) []accounting.GPUs {
+	for i := range all {
+		if all[i].Type == kind {
+			all[i].Count++
+			return all
+		}
+	}
+	return append(all, accounting.GPUs{Type: kind, Count: 1})
+}
+
+// bill charges an attempt whose nodes are all clean: its interval in the log at the
+// price that was quoted, and gives back the rest. What passed after its end until the log
+// heard of it is not charged, nor is what nodes that were lost cannot vouch for, unless
+// they come back within a day; what a fault of the cluster destroyed is given back.
+func (s *State) bill(j *cluster.Job) {
+	n, held := s.lienOf(j.ID, j.Attempt)
+	if !held {
+		return
+	}
+	ran := payable(j, s.billableTime(j, &n))
+	x := accounting.Settlement{Lien: n.ID}
+	var lost []string
+	if last := len(n.Segments) - 1; last >= 0 {
+		g := &n.Segments[last]
+		x.Total = accounting.Millis(g.GPUs, ran)
+		if lost = lostNodes(j); len(lost) > 0 {
+			x.Total = min(x.Total, g.Base+g.Count)
+			x.Provisional = !j.Returns
+		}
+	}
+	if _, err := s.credits.Settle(s.logStamp(), x); err != nil {
+		s.fault("job %s: settle: %w", j.ID, err)
+		return
+	}
+	left := s.forgiveFault(j, n.ID)
+	settled, _ := s.credits.Lien(n.ID)
+	j.Charged += int64(settled.Paid()) // with what was charged by the hour
+	if x.Provisional {
+		s.putUnproven(n.ID, &provisionalBill{lost, ran, left, j.Granted})
+	}
+}
+
+// tardy is how much later than a node counted the end of an attempt the log may hear of it
+// and still be what is billed: messages, a new leader and a daemon that is started anew
+// take less.
+const tardy = time.Minute
+
+// billableTime is how long an attempt had its GPUs: its interval in the log. Where that is longer
+// than what the nodes of its script counted, since nobody could be told of its end for a
+// while, it is what they counted; and never less than the log heard of while it ran. What the
+// nodes could not even begin, or never had, costs nothing.
+func (s *State) billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
+	interval := j.Ended.Sub(j.Started)
+	if !s.since(countsForm) {
+		return interval
+	}
+	if j.Outcome == cluster.NodeFailed && !begun(j) {
+		return 0
+	}
+	had := nodesCounted(j)
+	if had <= 0 && !declined(j) { // nobody can say
+		return interval
+	}
+	if last := len(n.Segments) - 1; last >= 0 {
+		g := &n.Segments[last]
+		had = max(had, time.Duration((g.Base+g.Count)/g.GPUs)*time.Millisecond)
+	}
+	if interval-had <= tardy {
+		return interval
+	}
+	return had
+}
+
+// begun reports whether a job's script began on a node, or may have: of a lost task nobody
+// knows. A task that only keeps its node for the script begins whatever becomes of that.
+func begun(j *cluster.Job) bool {
+	for i := range j.Tasks {
+		t := &j.Tasks[i]
+		if t.Cause == cluster.TaskLost || t.Started > 0 && (i == 0 || j.Spec.EveryNode) {
+			return true
+		}
+	}
+	return false
+}
+
+// declined reports whether the nodes of a job's script were told to stop it before they had it.
+func declined(j *cluster.Job) bool {
+	for i := range j.Tasks {
+		if t := &j.Tasks[i]; (i == 0 || j.Spec.EveryNode) && (t.Cause != cluster.Stopped || t.Started > 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// nodesCounted is for how long the nodes of a job's script had it, as they say: of several the
+// one that had it longest. Zero where none does. A daemon that was started anew counts from
+// then, and the record of a task's end from its start: each may be too short.
+func nodesCounted(j *cluster.Job) (longest time.Duration) {
+	for i := range j.Tasks {
+		t := &j.Tasks[i]
+		if t.Cause == cluster.TaskLost || i > 0 && !j.Spec.EveryNode {
+			continue
+		}
+		longest = max(longest, t.Ran)
+		if t.Started > 0 {
+			longest = max(longest, t.Ended.Sub(t.Started))
+		}
+	}
+	return longest
+}
+
+// payable is how long an attempt is paid for: not beyond its limit, which is what was
+// quoted, however late the log hears of its end.
+func payable(j *cluster.Job, ran time.Duration) time.Duration {
+	if limit := j.Spec.TimeLimit; limit > 0 {
+		return min(ran, limit)
+	}
+	return ran
+}
+
+// forgiveFault gives back what a fault or a preemption destroyed of the work: what was
+// charged for the last of it. It answers for how much more of it it would give back if more
+// had been charged.
+func (s *State) forgiveFault(j *cluster.Job, id accounting.LienID) (left time.Duration) {
+	if !s.isRefundable(j) {
+		return 0
+	}
+	most := s.policy.Credits.FaultRefund
+	n, _ := s.credits.Lien(id)
+	lasted, _ := n.Latest(most)
+	s.giveBackLast(&n, most)
+	return most - lasted
+}
+
+// giveBackLast refunds what the last part of a bill was charged, as far as it was not
+// given back before.
+func (s *State) giveBackLast(n *accounting.Lien, part time.Duration) {
+	_, cost := n.Latest(part)
+	amount := min(cost, n.Paid())
+	if amount <= 0 {
+		return
+	}
+	if _, err := s.credits.Refund(s.logStamp(), accounting.Refund{Lien: n.ID, Amount: amount}); err != nil {
+		s.fault("lien %s: refund: %w", n.ID, err)
+	}
+}
+
+// isRefundable reports whether the end of an attempt was none of its user's doing.
+func (s *State) isRefundable(j *cluster.Job) bool {
+	return j.Outcome == cluster.NodeFailed || j.Outcome == cluster.Preempted && j.Requester != j.Spec.Owner.User
+}
+
+// withdrawLien gives back what was set aside for a job that will not start, or not as it
+// was asked for.
+func (s *State) withdrawLien(j *cluster.Job) {
+	n, held := s.lienOf(j.ID, j.Attempt+1)
+	if !held {
+		return
+	}
+	_, err := s.credits.Withdraw(s.logStamp(), n.ID)
+	if errors.Is(err, accounting.ErrLien) { // charged by hand: it stays on record
+		_, err = s.credits.Settle(s.logStamp(), accounting.Settlement{Lien: n.ID})
+	}
+	if err != nil {
+		s.fault("job %s: withdraw: %w", j.ID, err)
+	}
+}

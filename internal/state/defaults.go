@@ -1,0 +1,240 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// applyDefaults puts the policy's defaults into a specification and refuses what the policy
+// does not allow. Of several partitions each must exist and admit the account; their
+// limits must hold in one of them at least. The defaults are the first one's. old is the
+// specification that an update changes; nil for a submission.
+func (s *State) applyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *command.Refusal {
+	part, known := s.policy.Partition(spec.Partition)
+	switch {
+	case !known && spec.Partition == "":
+		return refuse(command.InvalidArgument, "there is no default partition", "choose one with --partition: "+s.partitionNames())
+	case !known:
+		return hinting(refusef(command.InvalidArgument, "unknown partition %q", spec.Partition), "partitions: %s", s.partitionNames())
+	}
+	spec.Partition = part.Name
+	if refusal := s.fillAccount(spec); refusal != nil {
+		return refusal
+	}
+	if old == nil || spec.QOS != old.QOS || spec.Association() != old.Association() { // what runs goes on
+		if refusal := s.fillQOS(spec); refusal != nil {
+			return refusal
+		}
+	}
+	qos, _ := s.policy.QOSNamed(spec.QOS)
+	if defaultTime {
+		if spec.TimeLimit = part.DefaultTime; spec.TimeLimit == 0 {
+			spec.TimeLimit = part.MaxTime
+		}
+		if qos.MaxTime > 0 && (spec.TimeLimit == 0 || spec.TimeLimit > qos.MaxTime) {
+			spec.TimeLimit = qos.MaxTime
+		}
+	}
+	r := &spec.Request
+	if old == nil || replaced(spec, old) {
+		defaultMemory(r, &part)
+	}
+	if most := s.policy.Scheduling.MaxSwitchWait; r.SwitchWait == cluster.SwitchDefault || r.SwitchWait > most {
+		r.SwitchWait = most
+	}
+	if refusal := s.mayUse(spec); refusal != nil {
+		return refusal
+	}
+	if refusal := s.withinLimits(spec); refusal != nil {
+		return refusal
+	}
+	refusal := limited(spec, part, qos)
+	for i := 0; refusal != nil && i < len(spec.Others); i++ {
+		if other, _ := s.policy.Partition(spec.Others[i]); limited(spec, other, qos) == nil {
+			return nil
+		}
+	}
+	return refusal
+}
+
+// replaced reports whether an update moves a job to other partitions or changes how many
+// nodes or GPUs it asks for, which only jobs that wait can.
+func replaced(spec, old *cluster.JobSpec) bool {
+	a, b := &spec.Request, &old.Request
+	return !slices.Equal(partitionsOf(spec), partitionsOf(old)) || a.Nodes != b.Nodes || a.GPUsPerNode != b.GPUsPerNode || a.GPUs != b.GPUs
+}
+
+// defaultMemory sets the memory of a request that names none: the defaults of its partition,
+// like Slurm's DefMemPerGPU and DefMemPerCPU, or else its share of each node. It replaces
+// the default of an earlier partition.
+func defaultMemory(r *cluster.Request, part *cluster.Partition) {
+	switch r.MemFrom {
+	case cluster.MemoryAll:
+		return
+	case cluster.MemoryOfPartition:
+		r.MemPerNode, r.MemPerCPU, r.MemPerGPU = 0, 0, 0
+	}
+	switch gpus := r.TotalGPUs() > 0; {
+	case r.MemPerNode != 0 || r.MemPerCPU != 0 || r.MemPerGPU != 0:
+		r.MemFrom = cluster.MemoryAsked
+	case part.MemPerGPU > 0 && gpus:
+		r.MemFrom, r.MemPerGPU = cluster.MemoryOfPartition, part.MemPerGPU
+	case part.MemPerCPU > 0:
+		r.MemFrom, r.MemPerCPU = cluster.MemoryOfPartition, part.MemPerCPU
+	case r.Exclusive:
+		r.MemFrom = cluster.MemoryAll
+	default:
+		r.MemFrom = cluster.MemoryShare
+	}
+}
+
+// mayUse refuses partitions, licences and reservations that are not there or not for
+// the job.
+func (s *State) mayUse(spec *cluster.JobSpec) *command.Refusal {
+	for i := range 1 + len(spec.Others) {
+		name := spec.Partition
+		if i > 0 {
+			name = spec.Others[i-1]
+		}
+		part, known := s.policy.Partition(name)
+		if !known {
+			return hinting(refusef(command.InvalidArgument, "unknown partition %q", name), "partitions: %s", s.partitionNames())
+		}
+		if !part.Allows(spec.Account) {
+			return hinting(refusef(command.Denied, "account %q may not use partition %q", spec.Account, part.Name), "its accounts: %s", strings.Join(part.AllowAccounts, ", "))
+		}
+	}
+	for _, l := range spec.Request.Licences {
+		switch n, known := s.policy.Scheduling.Licence(l.Name); {
+		case !known:
+			return hinting(refusef(command.InvalidArgument, "there is no licence %q", l.Name), "licences: %s", s.licenceNames())
+		case l.Count > n:
+			return hinting(refusef(command.InvalidArgument, "there are %d licences %s, the job asks for %d", n, l.Name, l.Count), "ask for at most %s:%d with --licenses", l.Name, n)
+		}
+	}
+	if spec.Reservation == "" {
+		return nil
+	}
+	switch r, known := s.policy.Scheduling.Reservation(spec.Reservation); {
+	case !known:
+		return refuse(command.InvalidArgument, fmt.Sprintf("there is no reservation %q", spec.Reservation), "gctl show reservations lists them")
+	case r.End <= s.now:
+		return refuse(command.InvalidArgument, fmt.Sprintf("reservation %q is over", r.Name), "leave out --reservation")
+	case !r.Admits(spec.Owner.User, spec.Account):
+		return refusef(command.Denied, "reservation %q is not for user %s or account %q", r.Name, spec.Owner.User, spec.Account)
+	}
+	return nil
+}
+
+// withinReservation refuses a time limit for which the job's reservation is too short,
+// whenever it starts from now on: nothing would ever start it.
+func (s *State) withinReservation(spec *cluster.JobSpec) *command.Refusal {
+	r, known := s.policy.Scheduling.Reservation(spec.Reservation)
+	if !known {
+		return nil
+	}
+	grace := schedule.Grace(s.policy)
+	longest, why := s.openFor(r, max(s.now, r.Start, spec.Begin))
+	left := longest - grace
+	if spec.TimeLimit > 0 && spec.TimeLimit <= left {
+		return nil
+	}
+	const form = "2006-01-02T15:04:05Z"
+	refusal := refusef(command.InvalidArgument, "the time limit %s, and %s to clear up, are longer than what is left of reservation %q, from %s to %s%s", cluster.FormatLimit(spec.TimeLimit),
+		cluster.FormatElapsed(grace), r.Name, r.Start.Time().UTC().Format(form), r.End.Time().UTC().Format(form), why)
+	if left = left.Truncate(time.Minute); left <= 0 {
+		return hinting(refusal, "leave out --reservation")
+	}
+	return hinting(refusal, "ask for at most --time=%s", cluster.FormatLimit(left))
+}
+
+// openFor is the longest time from an instant on in which no maintenance has all nodes of a
+// reservation, and which windows bound it, as part of a sentence. O(reservations × nodes).
+func (s *State) openFor(r *cluster.Reservation, from cluster.Instant) (longest time.Duration, why string) {
+	s.rebuildPartitionIndex()
+	at := slices.IndexFunc(s.rooms.kept, func(k kept) bool { return k.Name == r.Name })
+	var over []*cluster.Reservation
+	for i := range s.rooms.kept {
+		k := &s.rooms.kept[i]
+		closed := func() (all bool) {
+			for name := range s.nodes.All() {
+				if s.rooms.kept[at].has(name) {
+					if all = k.has(name); !all {
+						return false
+					}
+				}
+			}
+			return all
+		}
+		if at >= 0 && k.Maintenance() && !r.Maintenance() && k.Start < r.End && k.End > from && closed() {
+			over = append(over, k.Reservation)
+		}
+	}
+	slices.SortFunc(over, func(a, b *cluster.Reservation) int { return cmp.Compare(a.Start, b.Start) })
+	for _, k := range over {
+		longest, from = max(longest, k.Start.Sub(from)), max(from, k.End)
+		why += fmt.Sprintf(", without maintenance %q", k.Name)
+	}
+	return max(longest, r.End.Sub(from)), why
+}
+
+// partitionsOf are the partitions in which a job may run, in its order.
+func partitionsOf(spec *cluster.JobSpec) []string {
+	return append([]string{spec.Partition}, spec.Others...)
+}
+
+// limited refuses what is beyond the limits of a partition or of the QOS.
+func limited(spec *cluster.JobSpec, part cluster.Partition, qos cluster.QOS) *command.Refusal {
+	if r := &spec.Request; part.MaxNodes > 0 && r.Nodes > part.MaxNodes {
+		return hinting(refusef(command.InvalidArgument, "partition %q gives a job at most %s, not %d", part.Name, plural(int64(part.MaxNodes), "node"), r.Nodes), "ask for at most %d with --nodes", part.MaxNodes)
+	}
+	return checkTime(spec, part, qos)
+}
+
+// checkTime compares the time limit with those of the partition and the QOS.
+func checkTime(spec *cluster.JobSpec, part cluster.Partition, qos cluster.QOS) *command.Refusal {
+	for _, most := range []struct {
+		what string
+		time int64
+	}{{"partition " + part.Name, int64(part.MaxTime)}, {"qos " + qos.Name, int64(qos.MaxTime)}} {
+		if most.time > 0 && (spec.TimeLimit == 0 || int64(spec.TimeLimit) > most.time) {
+			limit := cluster.FormatLimit(cluster.Instant(most.time).Sub(0))
+			return hinting(refusef(command.InvalidArgument, "the time limit %s is above that of %s, %s", cluster.FormatLimit(spec.TimeLimit), most.what, limit), "ask for at most --time=%s", limit)
+		}
+	}
+	return nil
+}
+
+func (s *State) partitionNames() string {
+	names := make([]string, 0, len(s.policy.Partitions))
+	for _, p := range s.policy.Partitions {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (s *State) qosNames() string {
+	names := make([]string, 0, len(s.policy.QOS))
+	for _, q := range s.policy.QOS {
+		names = append(names, q.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (s *State) licenceNames() string {
+	names := make([]string, 0, len(s.policy.Scheduling.Licences))
+	for _, l := range s.policy.Scheduling.Licences {
+		names = append(names, fmt.Sprintf("%s (%d)", l.Name, l.Count))
+	}
+	if len(names) == 0 {
+		return "none are set up"
+	}
+	return strings.Join(names, ", ")
+}

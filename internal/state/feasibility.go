@@ -1,0 +1,297 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// checkFeasible refuses what the registered nodes of the job's partitions could not give even if
+// they were all free. A partition without nodes refuses nothing: they may come. One whose
+// limits refuse the job serves it with no nodes. What is said is of the first partition.
+// O(shapes), or O(nodes) when the job names nodes or a reservation, or is the first since a
+// change that says how near they have to be.
+func (s *State) checkFeasible(spec *cluster.JobSpec) *command.Refusal {
+	if len(spec.Others) == 0 {
+		return s.fitsIn(spec, spec.Partition)
+	}
+	var first *command.Refusal
+	qos, _ := s.policy.QOSNamed(spec.QOS)
+	for _, name := range partitionsOf(spec) {
+		part, _ := s.policy.Partition(name)
+		refusal := limited(spec, part, qos)
+		if refusal == nil {
+			refusal = s.fitsIn(spec, part.Name)
+		}
+		if refusal == nil {
+			return nil
+		}
+		if first == nil {
+			first = refusal
+		}
+	}
+	return first
+}
+
+// fitsIn is fits for one partition.
+func (s *State) fitsIn(spec *cluster.JobSpec, partition string) *command.Refusal {
+	place := s.rooms.names[partition]
+	r := &spec.Request
+	if place == nil || len(place.nodes) == 0 {
+		return nil
+	}
+	part, _ := s.policy.Partition(partition)
+	where := nodeScope{partition: partition, most: int64(part.MaxNodes)}
+	names, shapes := place.nodes, place.shapes
+	if len(r.NodeList) > 0 || len(r.Exclude) > 0 || len(r.Regions) > 0 || spec.Reservation != "" {
+		var refusal *command.Refusal
+		if names, refusal = s.chosen(place, spec, partition); refusal != nil {
+			return refusal
+		}
+		where.some, shapes = true, nil
+		for _, name := range names {
+			n, _ := s.nodes.Get(name)
+			shapes = addShape(shapes, n)
+		}
+	}
+	if refusal := tooLarge(r, shapes, where); refusal != nil {
+		return refusal
+	}
+	if refusal := checkCapacity(r, shapes, where); refusal != nil {
+		return refusal
+	}
+	if !r.HasLocality() || r.SwitchWait >= 0 { // one that starts without, later
+		return nil
+	}
+	t := s.ties[partition]
+	if where.some {
+		t = s.localityOf(names)
+	} else if t == nil {
+		t = s.localityOf(names)
+		s.ties[partition] = t
+	}
+	return checkLocality(r, t, where)
+}
+
+// nodeScope names the nodes that were looked at.
+type nodeScope struct {
+	partition string
+	some      bool  // not all of the partition's
+	most      int64 // a job's most nodes there; 0 means no limit
+}
+
+// String is for messages.
+func (w nodeScope) String() string {
+	if w.some {
+		return fmt.Sprintf("the nodes that the job may use in partition %q", w.partition)
+	}
+	return fmt.Sprintf("partition %q", w.partition)
+}
+
+// chosen are the names of the partition's nodes that the job may use.
+func (s *State) chosen(place *nodeSet, spec *cluster.JobSpec, partition string) ([]string, *command.Refusal) {
+	names := place.nodes
+	if spec.Reservation != "" {
+		if names = s.reserved(place, spec.Reservation); len(names) == 0 {
+			return nil, refusef(command.InvalidArgument, "no node of reservation %q is in partition %q", spec.Reservation, partition)
+		}
+	}
+	if list := spec.Request.NodeList; len(list) > 0 {
+		inside := setOf(names)
+		names = slices.Compact(slices.Sorted(slices.Values(list)))
+		for _, name := range names {
+			if _, in := inside[name]; in {
+				continue
+			}
+			if s.nodes.Has(name) && place.has(name) {
+				return nil, refusef(command.InvalidArgument, "reservation %q has no node %q", spec.Reservation, name)
+			}
+			return nil, hinting(refusef(command.InvalidArgument, "partition %q has no node %q", partition, name), "gctl info lists them")
+		}
+	}
+	if list := spec.Request.Regions; len(list) > 0 {
+		var refusal *command.Refusal
+		if names, refusal = s.inRegions(names, list, partition); refusal != nil {
+			return nil, refusal
+		}
+	}
+	excluded := setOf(spec.Request.Exclude)
+	var left []string
+	for _, name := range names {
+		if _, out := excluded[name]; !out {
+			left = append(left, name)
+		}
+	}
+	if len(left) == 0 {
+		return nil, hinting(refusef(command.InvalidArgument, "every node of partition %q that the job may use is excluded", partition), "name fewer nodes with --exclude")
+	}
+	return left, nil
+}
+
+// inRegions are those of the nodes that are in one of the regions.
+func (s *State) inRegions(names, regions []string, partition string) ([]string, *command.Refusal) {
+	var inside, known []string
+	for _, name := range names {
+		n, _ := s.nodes.Get(name)
+		if slices.Contains(regions, n.Region) {
+			inside = append(inside, name)
+		} else if n.Region != "" && !slices.Contains(known, n.Region) {
+			known = append(known, n.Region)
+		}
+	}
+	if len(inside) > 0 {
+		return inside, nil
+	}
+	refusal := refusef(command.InvalidArgument, "no node that the job may use in partition %q is in region %s", partition, strings.Join(regions, " or "))
+	if len(known) == 0 {
+		return nil, hinting(refusal, "none of them says in which region it is; leave out --region")
+	}
+	slices.Sort(known)
+	return nil, hinting(refusal, "they are in %s", strings.Join(known, ", "))
+}
+
+func setOf(names []string) map[string]none {
+	set := make(map[string]none, len(names))
+	for _, n := range names {
+		set[n] = none{}
+	}
+	return set
+}
+
+// reserved are the registered nodes of a partition that a reservation has, by name.
+func (s *State) reserved(place *nodeSet, name string) []string {
+	r, _ := s.policy.Scheduling.Reservation(name)
+	if r == nil {
+		return nil
+	}
+	listed := map[string]none{}
+	for _, expr := range r.Nodes {
+		if expr == "ALL" {
+			return place.nodes
+		}
+		names, _ := hostlist.Expand(expr) // checked when the policy came
+		for _, n := range names {
+			listed[n] = none{}
+		}
+	}
+	var all []string
+	for _, n := range place.nodes {
+		if _, in := listed[n]; in {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// tooLarge names the first thing that no node has.
+func tooLarge(r *cluster.Request, shapes []shape, where nodeScope) *command.Refusal {
+	var cpus, gpus int32
+	var memory cluster.Bytes
+	types, features := len(r.GPUTypes) == 0, false
+	anyMemory := *r
+	anyMemory.GPUMemory = 0
+	var largest cluster.Bytes // of a GPU that is of the types
+	for _, s := range shapes {
+		cpus, memory, gpus = max(cpus, s.cpus), max(memory, s.memory), max(gpus, s.gpusOf(r))
+		types = types || s.gpusOf(&anyMemory) > 0
+		largest = max(largest, s.gpuMemory(r))
+		features = features || s.hasFeatures(r.Features)
+	}
+	least := leastMemory(r)
+	switch {
+	case !types:
+		return hinting(refusef(command.InvalidArgument, "%s has no GPU of type %s", where, strings.Join(r.GPUTypes, " or ")), "gctl info shows which types there are")
+	case r.GPUMemory > largest:
+		return hinting(refusef(command.InvalidArgument, "no %s of %s has %s of memory (the largest has %s)", gpuNoun(r), where, r.GPUMemory, largest), "ask for at most --gpu-mem=%s", largest)
+	case !features:
+		return hinting(refusef(command.InvalidArgument, "no node of %s has the features %s", where, strings.Join(r.Features, ", ")), "gctl show node lists the features of each node")
+	case r.GPUsPerNode > gpus:
+		return hinting(refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, plural(int64(r.GPUsPerNode), "GPU"), gpus), "ask for at most %d with --gpus-per-node, or more nodes with --nodes", gpus)
+	case r.CPUsPerNode() > cpus:
+		return hinting(refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, plural(int64(r.CPUsPerNode()), "CPU"), cpus), "%s", fewerCPUs(r))
+	case least > memory:
+		return hinting(refusef(command.InvalidArgument, "no node of %s has %s of memory (the largest has %s)", where, least, memory), "ask for less with --mem")
+	}
+	return nil
+}
+
+// fewerCPUs is what to do about too many CPUs on a node: several tasks can be spread
+// over more nodes, one task cannot.
+func fewerCPUs(r *cluster.Request) string {
+	if r.TasksPerNode > 1 {
+		return "spread the tasks over more nodes with --nodes, or ask for fewer with --cpus-per-task"
+	}
+	return "ask for fewer with --cpus-per-task"
+}
+
+// leastMemory is what the job takes on a node at least.
+func leastMemory(r *cluster.Request) cluster.Bytes {
+	gpus := r.GPUsPerNode
+	if gpus == 0 && r.GPUs > 0 {
+		gpus = 1
+	}
+	return r.MemoryOn(gpus)
+}
+
+// gpuNoun is what to call a GPU of the request's types.
+func gpuNoun(r *cluster.Request) string {
+	if len(r.GPUTypes) == 0 {
+		return "GPU"
+	}
+	return strings.Join(r.GPUTypes, " or ") + " GPU"
+}
+
+// suits reports whether nodes of the shape can each be one of the job's.
+func (s shape) suits(r *cluster.Request) bool {
+	n := s.gpusOf(r)
+	wanted := len(r.GPUTypes) > 0 || r.TotalGPUs() > 0
+	return s.cpus >= r.CPUsPerNode() && s.memory >= leastMemory(r) && n >= r.GPUsPerNode &&
+		s.hasFeatures(r.Features) && (n > 0 || !wanted)
+}
+
+// capacity is how many nodes suit the request, and how many GPUs as many of them as it
+// may use have at most: as it asks for, and no more than most, if that is not 0.
+func capacity(r *cluster.Request, shapes []shape, most int64) (nodes, gpus int64) {
+	type group struct{ nodes, each int64 }
+	var groups []group
+	for _, s := range shapes {
+		if s.suits(r) {
+			nodes += s.nodes
+			groups = append(groups, group{s.nodes, int64(s.gpusOf(r))})
+		}
+	}
+	slices.SortFunc(groups, func(a, b group) int { return int(b.each - a.each) }) // the largest first
+	left := int64(r.Nodes)
+	if left == 0 {
+		left = nodes
+	}
+	if most > 0 {
+		left = min(left, most)
+	}
+	for _, g := range groups {
+		n := min(left, g.nodes)
+		gpus, left = gpus+n*g.each, left-n
+	}
+	return nodes, gpus
+}
+
+// checkCapacity refuses more nodes or GPUs than the nodes that are large enough have.
+func checkCapacity(r *cluster.Request, shapes []shape, where nodeScope) *command.Refusal {
+	nodes, gpus := capacity(r, shapes, where.most)
+	_, all := capacity(r, shapes, 0)
+	switch {
+	case nodes == 0:
+		return hinting(refusef(command.InvalidArgument, "no node of %s has all that the job asks for at once", where), "ask for less, or look at gctl info")
+	case int64(r.Nodes) > nodes:
+		return hinting(refusef(command.InvalidArgument, "%s has %s large enough, the job asks for %d", where, plural(nodes, "node"), r.Nodes), "ask for at most %d with --nodes", nodes)
+	case int64(r.GPUs) > gpus && gpus < all:
+		return hinting(refusef(command.InvalidArgument, "%s has at most %s for the job on %s, it asks for %d", where, plural(gpus, "GPU"), plural(where.most, "node"), r.GPUs), "ask for at most %d with --gpus", gpus)
+	case int64(r.GPUs) > gpus:
+		return hinting(refusef(command.InvalidArgument, "%s can give the job %s, it asks for %d", where, plural(gpus, "GPU"), r.GPUs), "ask for at most %d with --gpus", gpus)
+	}
+	return nil
+}

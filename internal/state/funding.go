@@ -1,0 +1,197 @@
+package state
+
+import (
+	"errors"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// fund sets credits aside for the next attempt of a job that waits, a value that nobody
+// else has yet; without them it is held until there are enough. A job that is held by
+// somebody is funded when it is released.
+func (s *State) fund(j *cluster.Job) *command.Refusal {
+	refusal, _ := s.funded(j)
+	return refusal
+}
+
+// funded is fund, with what the ledger said.
+func (s *State) funded(j *cluster.Job) (*command.Refusal, error) {
+	if j.Hold == cluster.HeldByUser || j.Hold == cluster.HeldByAdmin {
+		return nil, nil
+	}
+	if _, held := s.lienOf(j.ID, j.Attempt+1); held {
+		return nil, nil
+	}
+	claim, refusal := s.claimOf(j.Spec)
+	var err error
+	if claim != nil {
+		_, err = s.place(accounting.LienID{Job: j.ID, Attempt: j.Attempt + 1}, j.Spec, claim)
+		refusal = s.unpaid(err)
+	}
+	switch {
+	case refusal != nil:
+		j.Hold, j.Reason, j.Detail, j.Planned = cluster.HeldForCredits, cluster.ReasonCredits, refusal.Message, 0
+		s.dropPromise(j)
+	case j.Hold == cluster.HeldForCredits:
+		j.Hold, j.Reason, j.Detail = cluster.NotHeld, cluster.ReasonNone, ""
+		if j.Eligible > s.now {
+			j.Reason = cluster.ReasonBeginTime
+		}
+	}
+	return refusal, err
+}
+
+// Bounds of what one command does for jobs that wait for credits; the rest is done by the
+// next ones, and by a tick each second. A payer has a turn: as many jobs as eachTurn are
+// funded or found too dear. fundAtOnce bounds the jobs, maxFailedTurns the turns in which
+// nothing was to be had.
+const (
+	eachTurn       = 4
+	fundAtOnce     = 1000
+	maxFailedTurns = 4
+	brokeInTick    = 250
+)
+
+// fundHeld gives payers whose jobs wait for credits their turns, where something became
+// free for them: who was looked at longest ago comes first. O(turns log n).
+func (s *State) fundHeld(brokeMost int) {
+	s.unblockFreed()
+	for tries, broke := 0, 0; tries < fundAtOnce && broke < brokeMost; {
+		k, _, found := s.queue.First()
+		if !found {
+			return
+		}
+		payer, found := s.nextPayer(k.blocker)
+		if !found {
+			continue
+		}
+		funded, failed := s.fundPayer(payer)
+		if tries += funded + failed; funded == 0 {
+			broke++
+		}
+	}
+}
+
+// fundPayer tries to fund a payer's oldest jobs.
+func (s *State) fundPayer(payer accounting.PayerID) (funded, failed int) {
+	var ids []cluster.JobID
+	for k := range s.unfunded.From(waiting{payer: payer}) {
+		if k.payer != payer || len(ids) == 2*eachTurn {
+			break
+		}
+		ids = append(ids, k.job)
+	}
+	var lacks []blocker
+	s.trying = payer
+	for _, id := range ids {
+		old, _ := s.pending.Get(id)
+		j := *old
+		refusal, err := s.funded(&j)
+		if j.Hold != old.Hold || j.Detail != old.Detail {
+			s.put(old, &j)
+		}
+		if refusal == nil {
+			funded++
+		} else {
+			failed++
+			lacks = append(lacks, s.blockersOf(err, j.Spec)...)
+		}
+		if funded == eachTurn || failed == eachTurn {
+			break
+		}
+	}
+	s.trying = ""
+	switch {
+	case funded == eachTurn:
+		s.enqueuePayer(payer)
+	case failed > 0:
+		s.blockOn(payer, lacks)
+	default:
+		s.blockOn(payer, nil)
+	}
+	return funded, failed
+}
+
+// blockersOf is what has to become free before it is worth trying again.
+func (s *State) blockersOf(err error, spec *cluster.JobSpec) (lacks []blocker) {
+	short, is := errors.AsType[*accounting.Shortfall](err)
+	switch {
+	case is && errors.Is(err, accounting.ErrCredits):
+		for _, id := range s.chainOf(spec.Account, spec.Owner.User) {
+			lacks = append(lacks, blocker{forCredits, id})
+		}
+		return lacks
+	case is:
+		return []blocker{{forRoom, short.Node}}
+	}
+	return []blocker{{kind: forOther}}
+}
+
+// unblockFreed has those looked at for whom the present command freed something.
+func (s *State) unblockFreed() {
+	var freed []accounting.Freed
+	if s.credits != nil {
+		freed = s.credits.Freed()
+	}
+	for _, f := range freed {
+		switch {
+		case f.Node == "":
+			s.retryAll = true
+		case f.Credits:
+			s.unblock(blocker{forCredits, f.Node})
+		default:
+			s.unblock(blocker{forRoom, f.Node})
+		}
+	}
+	if s.retryAll {
+		s.retryAll = false
+		s.wakeAll()
+	}
+}
+
+// newDay has those looked at who wait for the room of another day or month.
+func (s *State) newDay(before cluster.Instant) {
+	const day = 24 * time.Hour
+	if s.waits.Len() == 0 || before.Time().Truncate(day).Equal(s.now.Time().Truncate(day)) {
+		return
+	}
+	var all []blocker
+	for k := range s.members.From(member{blocker: blocker{kind: forRoom}}) {
+		if k.kind != forRoom {
+			break
+		}
+		if n := len(all); n == 0 || all[n-1] != k.blocker {
+			all = append(all, k.blocker)
+		}
+	}
+	for _, c := range all {
+		if s.credits.Payer(c.node).Budget.Window != accounting.Ever {
+			s.unblock(c)
+		}
+	}
+}
+
+// nextFundingTime is when jobs that wait for credits may get some without anybody's doing: in a
+// second when some have not had their turn, when a bucket or a price begins, or the day or
+// month of a budget does.
+func (v *View) nextFundingTime() cluster.Instant {
+	if v.unfunded.Len() == 0 {
+		return cluster.Never
+	}
+	now := v.now.Time().UTC()
+	if v.queue.Len() > 0 {
+		return cluster.InstantOf(now.Truncate(time.Second).Add(time.Second))
+	}
+	return min(cluster.InstantOf(now.Truncate(24*time.Hour).Add(24*time.Hour)), v.Credits().NextDue())
+}
+
+// advanceLedger moves the ledger's time on where buckets or prices begin or end by now, or jobs wait
+// for what it may bring.
+func (s *State) advanceLedger() {
+	if s.unfunded.Len() > 0 || s.credits != nil && s.credits.Ticks() && s.credits.NextDue() <= s.now {
+		s.ledger().Advance(s.now)
+	}
+}

@@ -1,0 +1,354 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Who waits for credits is kept by what would have to become free for them, so that a
+// change costs what it freed, however many wait for something else. What becomes free has
+// those who wait for it looked at in a circle: each once, from where the last circle
+// stopped, so that everybody has a turn whoever else waits.
+
+// A cause is what a payer waits for.
+type blocker struct {
+	kind causeKind
+	node accounting.PayerID // "" for forOther
+}
+
+type causeKind uint8
+
+// The kinds are in snapshots: append only.
+const (
+	forTurn    causeKind = iota + 1 // nothing: to be looked at; the node is the payer
+	forCredits                      // in the node's own buckets
+	forRoom                         // under the node's budget, or from its debts
+	forOther                        // a price, a policy, nodes
+)
+
+func compareCauses(a, b blocker) int {
+	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.node, b.node))
+}
+
+// roundRobin is how far those who wait for a cause have been looked at.
+type roundRobin struct {
+	turn uint64             // log index of when it was last its turn; 0: nobody is to be looked at
+	at   accounting.PayerID // who was looked at last
+	end  accounting.PayerID // who was, when something became free
+	over bool               // it began again at the first
+}
+
+// waiting is a job that waits for credits of a payer, member a payer who waits for a cause,
+// and queueKey a circle that is under way.
+type (
+	waiting struct {
+		payer accounting.PayerID
+		job   cluster.JobID
+	}
+	member struct {
+		blocker
+		payer accounting.PayerID
+	}
+	queueKey struct {
+		turn uint64
+		blocker
+	}
+)
+
+// fundingQueue are the tables and the indexes of who waits for credits.
+type fundingQueue struct {
+	waits    cow.Map[accounting.PayerID, []blocker] // what payers wait for, in order
+	circles  cow.Map[blocker, roundRobin]
+	unfunded cow.Map[waiting, none]  // index: pending jobs that are held for credits
+	members  cow.Map[member, none]   // index of waits
+	queue    cow.Map[queueKey, none] // index of circles
+}
+
+func newTurns() fundingQueue {
+	return fundingQueue{
+		waits:   cow.New[accounting.PayerID, []blocker](cmp.Compare[accounting.PayerID]),
+		circles: cow.New[blocker, roundRobin](compareCauses),
+		unfunded: cow.New[waiting, none](func(a, b waiting) int {
+			return cmp.Or(cmp.Compare(a.payer, b.payer), cmp.Compare(a.job, b.job))
+		}),
+		members: cow.New[member, none](func(a, b member) int {
+			return cmp.Or(compareCauses(a.blocker, b.blocker), cmp.Compare(a.payer, b.payer))
+		}),
+		queue: cow.New[queueKey, none](func(a, b queueKey) int {
+			return cmp.Or(cmp.Compare(a.turn, b.turn), compareCauses(a.blocker, b.blocker))
+		}),
+	}
+}
+
+// clone is turns that later writes do not change. O(1).
+func (x *fundingQueue) clone() fundingQueue {
+	return fundingQueue{x.waits.Clone(), x.circles.Clone(), x.unfunded.Clone(), x.members.Clone(), x.queue.Clone()}
+}
+
+// payerOf is who is charged for a job.
+func payerOf(j *cluster.Job) accounting.PayerID {
+	return accounting.PayerID(j.Spec.Account + "/" + j.Spec.Owner.User)
+}
+
+// keepUnfunded keeps the list of jobs that wait for credits in step with a change, and
+// gives back what was set aside for one that ends without having started.
+func (s *State) keepUnfunded(old, j *cluster.Job) {
+	before := old != nil && old.State == cluster.Pending && old.Hold == cluster.HeldForCredits
+	after := j.State == cluster.Pending && j.Hold == cluster.HeldForCredits
+	if before && !(after && old.Spec == j.Spec) {
+		s.unfunded.Delete(waiting{payerOf(old), j.ID})
+		s.enqueuePayer(payerOf(old))
+	}
+	if after && !(before && old.Spec == j.Spec) {
+		s.unfunded.Set(waiting{payerOf(j), j.ID}, none{})
+		s.enqueuePayer(payerOf(j))
+	}
+	if old != nil && old.State == cluster.Pending && j.State.Final() {
+		s.withdrawLien(old)
+	}
+}
+
+// waitsStill reports whether a payer has jobs that wait for credits.
+func (s *State) waitsStill(payer accounting.PayerID) bool {
+	for k := range s.unfunded.From(waiting{payer: payer}) {
+		return k.payer == payer
+	}
+	return false
+}
+
+// enqueuePayer gives a payer another turn, or none when nothing waits any more. Who has one just
+// now needs none.
+func (s *State) enqueuePayer(payer accounting.PayerID) {
+	switch {
+	case s.trying == payer:
+	case !s.waitsStill(payer):
+		s.blockOn(payer, nil)
+	default:
+		s.blockOn(payer, []blocker{{forTurn, payer}})
+		s.unblock(blocker{forTurn, payer})
+	}
+}
+
+// blockOn has a payer wait for causes and no others.
+func (s *State) blockOn(payer accounting.PayerID, causes []blocker) {
+	slices.SortFunc(causes, compareCauses)
+	causes = slices.Compact(causes)
+	old, _ := s.waits.Get(payer)
+	if slices.Equal(old, causes) {
+		return
+	}
+	if len(old) > 0 {
+		s.digest ^= s.hashWait(payer, old)
+	}
+	if s.waits.Delete(payer); len(causes) > 0 {
+		s.waits.Set(payer, causes)
+		s.digest ^= s.hashWait(payer, causes)
+	}
+	for _, c := range causes {
+		s.members.Set(member{c, payer}, none{})
+	}
+	for _, c := range old {
+		if _, still := slices.BinarySearchFunc(causes, c, compareCauses); still {
+			continue
+		}
+		s.members.Delete(member{c, payer})
+		if _, others := s.after(c, ""); !others {
+			s.putCircle(c, roundRobin{})
+		}
+	}
+}
+
+// after is who comes after a payer among those who wait for a cause.
+func (s *State) after(c blocker, payer accounting.PayerID) (next accounting.PayerID, found bool) {
+	for k := range s.members.From(member{c, payer}) {
+		if k.blocker != c {
+			break
+		}
+		if k.payer != payer {
+			return k.payer, true
+		}
+	}
+	return "", false
+}
+
+// unblock has those who wait for a cause looked at once each.
+func (s *State) unblock(c blocker) {
+	if _, found := s.after(c, ""); !found {
+		return
+	}
+	x, _ := s.circles.Get(c)
+	if x.turn == 0 {
+		x.turn = max(1, s.index)
+	}
+	x.end, x.over = x.at, false
+	s.putCircle(c, x)
+}
+
+// wakeAll has everybody looked at who waits.
+func (s *State) wakeAll() {
+	var all []accounting.PayerID
+	for payer := range s.waits.All() {
+		all = append(all, payer)
+	}
+	for _, payer := range all {
+		s.enqueuePayer(payer)
+	}
+}
+
+// nextPayer is whose turn it is in a circle; nobody's ends it.
+func (s *State) nextPayer(c blocker) (payer accounting.PayerID, found bool) {
+	x, _ := s.circles.Get(c)
+	if payer, found = s.after(c, x.at); !found && !x.over {
+		x.over = true
+		payer, found = s.after(c, "")
+	}
+	if !found || x.over && payer > x.end {
+		s.putCircle(c, roundRobin{at: x.at})
+		return "", false
+	}
+	x.at, x.turn = payer, max(1, s.index)
+	s.putCircle(c, x)
+	return payer, true
+}
+
+// putCircle stores a circle; one that has not begun is none.
+func (s *State) putCircle(c blocker, x roundRobin) {
+	if old, found := s.circles.Get(c); found {
+		s.digest ^= s.hashCircle(c, old)
+		s.queue.Delete(queueKey{old.turn, c})
+	}
+	if x == (roundRobin{}) {
+		s.circles.Delete(c)
+		return
+	}
+	s.circles.Set(c, x)
+	s.digest ^= s.hashCircle(c, x)
+	if x.turn > 0 {
+		s.queue.Set(queueKey{x.turn, c}, none{})
+	}
+}
+
+func causeField(c *codec.Coder, x *blocker) {
+	codec.Uint(c, &x.kind)
+	codec.String(c, (*string)(&x.node))
+}
+
+func payerField(c *codec.Coder, x *accounting.PayerID) { codec.String(c, (*string)(x)) }
+
+func waitFields(c *codec.Coder, x *[]blocker) { codec.List(c, x, causeField) }
+
+func circleFields(c *codec.Coder, x *roundRobin) {
+	codec.Uint(c, &x.turn)
+	codec.String(c, (*string)(&x.at))
+	codec.String(c, (*string)(&x.end))
+	codec.Bool(c, &x.over)
+}
+
+func (s *State) hashWait(payer accounting.PayerID, causes []blocker) uint64 {
+	return hashRecord(&s.hashes, hash64(seed(hashWaits, 0), []byte(payer)), &causes, waitFields)
+}
+
+func (s *State) hashCircle(c blocker, x roundRobin) uint64 {
+	return hashRecord(&s.hashes, hash64(seed(hashCircles, uint64(c.kind)), []byte(c.node)), &x, circleFields)
+}
+
+func (v *View) encodeTurns(f *frames) {
+	f.of(frameWaits)
+	for payer, causes := range v.waits.All() {
+		record(f, &payer, payerField, &causes, waitFields)
+	}
+	f.of(frameCircles)
+	for c, x := range v.circles.All() {
+		record(f, &c, causeField, &x, circleFields)
+	}
+}
+
+func (x *restoring) readWait(c *codec.Coder) {
+	var payer accounting.PayerID
+	var causes []blocker
+	payerField(c, &payer)
+	codec.Record(c, &causes, waitFields)
+	if len(causes) == 0 || !slices.IsSortedFunc(causes, compareCauses) || !x.waitsStill(payer) || !x.waits.Set(payer, causes) {
+		c.Fail("what %q waits for is not well formed", payer)
+		return
+	}
+	for _, of := range causes {
+		x.members.Set(member{of, payer}, none{})
+	}
+}
+
+func (x *restoring) readCircle(c *codec.Coder) {
+	var of blocker
+	var at roundRobin
+	causeField(c, &of)
+	codec.Record(c, &at, circleFields)
+	if x.circles.Has(of) || at == (roundRobin{}) {
+		c.Fail("a circle that is none, or there twice")
+		return
+	}
+	x.putCircle(of, at)
+}
+
+// endTurns has those looked at of whom a snapshot does not say what they wait for: older
+// ones did not.
+func (x *restoring) endTurns() {
+	for k := range x.unfunded.All() {
+		if !x.waits.Has(k.payer) {
+			x.enqueuePayer(k.payer)
+		}
+	}
+}
+
+// checkTurns compares the tables of who waits for credits with the jobs that do, and tries
+// whether somebody waits in vain.
+func (x *checking) checkTurns() {
+	for k := range x.unfunded.All() {
+		if j, waits := x.pending.Get(k.job); !waits || j.Hold != cluster.HeldForCredits || payerOf(j) != k.payer || !x.waits.Has(k.payer) {
+			x.fault("job %d of %s is listed as waiting for credits", k.job, k.payer)
+		}
+	}
+	under := 0
+	for _, at := range x.circles.All() {
+		if at.turn > 0 {
+			under++
+		}
+	}
+	if under != x.queue.Len() {
+		x.fault("%d circles are under way, %d in the queue", under, x.queue.Len())
+	}
+	ledger := x.credits
+	if ledger != nil && ledger.NextDue() <= x.now {
+		return // a price or a bucket has begun: the tick that is due has them looked at
+	}
+	defer func() { x.credits = ledger }()
+	for payer, causes := range x.waits.All() {
+		due := !x.waitsStill(payer)
+		for _, c := range causes {
+			at, _ := x.circles.Get(c)
+			due = due || at.turn > 0
+			if !x.members.Has(member{c, payer}) {
+				x.fault("%s waits for what it is not listed with", payer)
+			}
+		}
+		if due {
+			continue
+		}
+		tries := 0
+		for k := range x.unfunded.From(waiting{payer: payer}) {
+			if tries++; k.payer != payer || tries > eachTurn {
+				break
+			}
+			old, _ := x.pending.Get(k.job)
+			j := *old
+			x.credits = ledger.Clone()
+			if x.fund(&j) == nil {
+				x.fault("job %d of %s waits for credits in vain", k.job, payer)
+			}
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// localityIndex are what of some nodes hangs together: by NVLink, and under one leaf switch.
+type localityIndex struct {
+	links  []domainGroup // NVLink domains, with the GPUs that are in them
+	nodes  []shape       // nodes, each once for every NVLink domain it has GPUs in
+	leaves []domainGroup
+}
+
+// domainGroup is nodes that hang together; equal ones are counted.
+type domainGroup struct {
+	times  int64
+	shapes []shape
+}
+
+func sameIsland(a, b domainGroup) bool {
+	return slices.EqualFunc(a.shapes, b.shapes, func(x, y shape) bool { return x.nodes == y.nodes && x.same(y) })
+}
+
+// counted puts equal islands together. O(islands × different ones).
+func counted(all []*domainGroup) []domainGroup {
+	var out []domainGroup
+	for _, i := range all {
+		at := slices.IndexFunc(out, func(o domainGroup) bool { return sameIsland(o, *i) })
+		if at < 0 {
+			at = len(out)
+			out = append(out, domainGroup{shapes: i.shapes})
+		}
+		out[at].times++
+	}
+	return out
+}
+
+// islands are islands being gathered, in the order in which they were met, so that
+// replicas agree.
+type islands struct {
+	at  map[string]*domainGroup
+	all []*domainGroup
+}
+
+func (x *islands) add(name string, s shape) {
+	i := x.at[name]
+	if i == nil {
+		i = &domainGroup{}
+		x.at[name] = i
+		x.all = append(x.all, i)
+	}
+	i.shapes = countShape(i.shapes, s)
+}
+
+// localityOf finds what of the named nodes hangs together. O(GPUs).
+func (s *State) localityOf(names []string) *localityIndex {
+	t := &localityIndex{}
+	links, leaves := islands{at: map[string]*domainGroup{}}, islands{at: map[string]*domainGroup{}}
+	for _, name := range names {
+		reported, _ := s.nodes.Get(name)
+		n := s.fabric.tree.Linked(reported)
+		leaf := "/" + name // a node that the fabric does not name hangs alone
+		if d, known := s.fabric.tree.Domain(0, name); known {
+			leaf = s.fabric.tree.Name(0, d)
+		}
+		leaves.add(leaf, shapeOf(n))
+		for _, d := range domainsOf(n.GPUs) {
+			part := *n
+			part.GPUs = slices.DeleteFunc(slices.Clone(n.GPUs), func(g cluster.GPU) bool { return g.Domain != d })
+			links.add(d, shapeOf(&part))
+			t.nodes = countShape(t.nodes, shapeOf(&part))
+		}
+	}
+	t.links, t.leaves = counted(links.all), counted(leaves.all)
+	return t
+}
+
+// domainsOf are the NVLink domains of a node's GPUs, in their order.
+func domainsOf(gpus []cluster.GPU) []string {
+	var all []string
+	for _, g := range gpus {
+		if g.Domain != "" && !slices.Contains(all, g.Domain) {
+			all = append(all, g.Domain)
+		}
+	}
+	return all
+}
+
+// sameLinks reports whether GPUs are in the same NVLink domains as before.
+func sameLinks(a, b []cluster.GPU) bool {
+	return slices.EqualFunc(a, b, func(x, y cluster.GPU) bool { return x.Domain == y.Domain })
+}
+
+// checkLocality refuses what the nodes could give, but nowhere as near to each other as the
+// job insists.
+func checkLocality(r *cluster.Request, t *localityIndex, where nodeScope) *command.Refusal {
+	var refusal *command.Refusal
+	switch r.Connect {
+	case cluster.ConnectNVLink:
+		refusal = checkNVLinkDomain(r, t, where)
+	case cluster.ConnectNode:
+		refusal = unlinkedNodes(r, t, where)
+	case cluster.ConnectLeaf:
+		refusal = spread(r, t, 1, where)
+	}
+	if refusal == nil && r.Switches > 0 {
+		refusal = spread(r, t, int64(r.Switches), where)
+	}
+	return refusal
+}
+
+// checkNVLinkDomain refuses a job that fits into no NVLink domain.
+func checkNVLinkDomain(r *cluster.Request, t *localityIndex, where nodeScope) *command.Refusal {
+	var most int64 // GPUs of the largest domain
+	beyond := false
+	for _, l := range t.links {
+		nodes, gpus := capacity(r, l.shapes, where.most)
+		if nodes >= int64(max(r.Nodes, 1)) && gpus >= int64(r.TotalGPUs()) {
+			return nil
+		}
+		nodes, gpus = 0, 0
+		for _, s := range l.shapes {
+			nodes, gpus = nodes+s.nodes, gpus+s.nodes*int64(s.gpusOf(r))
+		}
+		beyond = beyond || nodes > 1
+		most = max(most, gpus)
+	}
+	const other = "ask for less, or for --connect=nvlink-node: the GPUs of each node in one domain"
+	switch {
+	case len(t.links) == 0:
+		return refusef(command.InvalidArgument, "no node of %s has GPUs that NVLink joins", where)
+	case r.Nodes > 1 && !beyond:
+		return hinting(refusef(command.InvalidArgument, "no NVLink domain of %s reaches beyond one node, the job asks for %d nodes", where, r.Nodes), other)
+	case int64(r.TotalGPUs()) > most:
+		return hinting(refusef(command.InvalidArgument, "no NVLink domain of %s has %d GPUs for the job (the largest has %d)", where, r.TotalGPUs(), most), other)
+	}
+	return hinting(refusef(command.InvalidArgument, "no NVLink domain of %s has all that the job asks for at once", where), other)
+}
+
+// unlinkedNodes refuses a job for which too few nodes have their GPUs in one domain.
+func unlinkedNodes(r *cluster.Request, t *localityIndex, where nodeScope) *command.Refusal {
+	var most int32
+	for _, s := range t.nodes {
+		most = max(most, s.gpusOf(r))
+	}
+	each := *r
+	if r.Nodes == 1 && r.GPUs > 0 {
+		each.GPUsPerNode = r.GPUs
+	}
+	nodes, gpus := capacity(&each, t.nodes, where.most)
+	switch {
+	case each.GPUsPerNode > most:
+		return hinting(refusef(command.InvalidArgument, "no node of %s has %d GPUs in one NVLink domain (the most are %d)", where, each.GPUsPerNode, most), "ask for at most %d on each node, or leave out --connect", most)
+	case nodes < int64(max(r.Nodes, 1)) || gpus < int64(r.TotalGPUs()):
+		return hinting(refusef(command.InvalidArgument, "%s has %d nodes large enough with their GPUs in one NVLink domain, too few for the job", where, nodes), "ask for fewer, or leave out --connect")
+	}
+	return nil
+}
+
+// spread refuses a job that needs more leaf switches than it accepts.
+func spread(r *cluster.Request, t *localityIndex, most int64, where nodeScope) *command.Refusal {
+	var nodes, gpus []int64 // of each leaf, as many as may be used
+	for _, l := range t.leaves {
+		n, g := capacity(r, l.shapes, where.most)
+		for range min(l.times, most) {
+			nodes, gpus = append(nodes, n), append(gpus, g)
+		}
+	}
+	n, g := largest(nodes, most), largest(gpus, most)
+	if n >= int64(max(r.Nodes, 1)) && g >= int64(r.TotalGPUs()) {
+		return nil
+	}
+	under := "one leaf switch"
+	if most > 1 {
+		under = plural(most, "leaf switch")
+	}
+	const advice = "ask for less, or name a time after which it may start without, such as --switches=1@30"
+	if r.Nodes > 0 && n < int64(r.Nodes) {
+		return hinting(refusef(command.InvalidArgument, "%s under %s of %s are large enough, the job asks for %d", plural(n, "node"), under, where, r.Nodes), advice)
+	}
+	return hinting(refusef(command.InvalidArgument, "%s of %s can give the job %d GPUs, it asks for %d", under, where, g, r.TotalGPUs()), advice)
+}
+
+// plural is a number with its noun.
+func plural(n int64, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case strings.HasSuffix(noun, "ch"):
+		noun += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// largest is the sum of the largest few. It consumes the list.
+func largest(list []int64, few int64) int64 {
+	slices.Sort(list)
+	slices.Reverse(list)
+	var sum int64
+	for _, n := range list[:min(few, int64(len(list)))] {
+		sum += n
+	}
+	return sum
+}

@@ -1,0 +1,106 @@
+package state
+
+import (
+	"slices"
+
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// paidIn reports whether a job that waits may run in one of its partitions, as far as
+// credits go: when that is for free, when the job is, and when what is set aside for the
+// job pays there. O(log n).
+func (t *tables) paidIn(j *cluster.Job, partition string) bool {
+	if t.credits == nil || len(j.Spec.Others) == 0 || !t.policy.Credits.Charges(partition) {
+		return true
+	}
+	n, found := t.credits.Lien(accounting.LienID{Job: j.ID, Attempt: j.Attempt + 1})
+	return !found || n.State != accounting.Open || n.PaysIn(partition)
+}
+
+// paidView is a job that waits as passes see it: without the partitions that it is not
+// paid for in. The job itself when that is all of them, or none.
+func (t *tables) paidView(j *cluster.Job) *cluster.Job {
+	if t.credits == nil || len(j.Spec.Others) == 0 || !t.policy.Credits.On {
+		return j
+	}
+	all := partitionsOf(j.Spec)
+	paid := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !t.paidIn(j, name) })
+	if len(paid) == len(all) || len(paid) == 0 {
+		return j
+	}
+	narrow, spec := *j, *j.Spec
+	spec.Partition, spec.Others = paid[0], paid[1:]
+	narrow.Spec = &spec
+	return &narrow
+}
+
+// PaidIn is the partitions in which a job that waits is paid for, and may start; nil when
+// those are all that it lists. O(log n).
+func (v *View) PaidIn(j *cluster.Job) []string {
+	if n, narrowed := v.narrow.Get(j.ID); narrowed && j.State == cluster.Pending {
+		return partitionsOf(n.Spec)
+	}
+	return nil
+}
+
+// paidBy is likewise, of an attempt for which a lien is open.
+func (t *tables) paidBy(spec *cluster.JobSpec, id accounting.LienID) []string {
+	all := partitionsOf(spec)
+	n, _ := t.credits.Lien(id)
+	paid := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return t.policy.Credits.Charges(name) && !n.PaysIn(name) })
+	if len(paid) == len(all) {
+		return nil
+	}
+	return paid
+}
+
+// keepNarrow keeps what passes see of a job in step with a change of it. What they see
+// stays the same, to the address, while nothing of it changes: plans and promises are
+// remembered by the specification that they were made for.
+func (s *State) keepNarrow(old, j *cluster.Job) {
+	if len(j.Spec.Others) == 0 && (old == nil || len(old.Spec.Others) == 0) {
+		return
+	}
+	was, narrowed := s.narrow.Get(j.ID)
+	is := j
+	if j.State == cluster.Pending {
+		is = s.paidView(j)
+	}
+	switch {
+	case is == j && narrowed:
+		s.narrow.Delete(j.ID)
+		return
+	case is == j:
+		return
+	case narrowed && old != nil && old.Spec == j.Spec && is.Spec.Partition == was.Spec.Partition && slices.Equal(is.Spec.Others, was.Spec.Others):
+		is.Spec = was.Spec
+	}
+	s.narrow.Set(j.ID, is)
+}
+
+// narrowAll does so for all that wait, when it changed which partitions are for free, or
+// a snapshot was read. O(pending).
+func (s *State) narrowAll() {
+	for _, j := range s.pending.All() {
+		s.keepNarrow(j, j)
+	}
+}
+
+// checkNarrow finds jobs that passes see otherwise than they are paid for.
+func (x *checking) checkNarrow() {
+	count := 0
+	for id, j := range x.pending.All() {
+		is, want := j, x.paidView(j)
+		if n, narrowed := x.narrow.Get(id); narrowed {
+			is = n
+			count++
+		}
+		if is.Spec.Partition != want.Spec.Partition || !slices.Equal(is.Spec.Others, want.Spec.Others) || is.Version != j.Version {
+			x.fault("job %d is planned in %s, and paid for in %s", id, partitionsOf(is.Spec), partitionsOf(want.Spec))
+		}
+	}
+	if count != x.narrow.Len() {
+		x.fault("%d jobs that do not wait are planned in some of their partitions", x.narrow.Len()-count)
+	}
+}

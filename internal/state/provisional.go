@@ -1,0 +1,188 @@
+package state
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// amendable is how long after a provisional bill a late report may change it.
+const amendable = 24 * time.Hour
+
+// Bounds of what is kept of attempts that were billed, so that they can be refunded:
+// the oldest are forgotten first.
+const (
+	lienLife = 92 * 24 * time.Hour
+	maxLiens = 1_000_000
+)
+
+// provisionalBill is an attempt that ended when nodes of it were lost, and was charged for
+// what they had been heard to count. For a day they may come back and prove more. Like
+// every value of a table it is replaced, never changed.
+type provisionalBill struct {
+	nodes   []string      // that were lost and have not come back
+	ran     time.Duration // how long it had its GPUs by the log, or by the lost node that had it shortest
+	forgive time.Duration // for how much of a later charge is given back, since a fault destroyed the work
+	granted uint64        // cluster.Job.Granted of the attempt
+}
+
+func unprovenFields(c *codec.Coder, x *provisionalBill) {
+	codec.List(c, &x.nodes, codec.String)
+	codec.Int(c, &x.ran)
+	codec.Int(c, &x.forgive)
+	if !c.Added() {
+		return
+	}
+	codec.Uint(c, &x.granted)
+}
+
+func lienKey(c *codec.Coder, x *accounting.LienID) {
+	codec.Uint(c, &x.Job)
+	codec.Uint(c, &x.Attempt)
+}
+
+// lateReport is what a node that was lost says of an attempt when it is back.
+type lateReport struct {
+	lien accounting.LienID
+	node string
+	ran  time.Duration
+}
+
+// lateOf is the late report in what a node says of a task that nobody wants any more, if
+// it is one: of a task that is over, from a node that has not told it yet.
+func (t *tables) lateOf(node string, r *command.TaskReport) (late lateReport, is bool) {
+	if r.Task.Phase < cluster.TaskEnded {
+		return late, false
+	}
+	id := accounting.LienID{Job: r.Job, Attempt: r.Attempt}
+	u, waits := t.unproven.Get(id)
+	if !waits || !slices.Contains(u.nodes, node) || !sameGrant(r.Granted, u.granted) {
+		return late, false
+	}
+	// Both may be too short and neither too long: a daemon counts from when it was
+	// started, and a record from when the script was.
+	ran := max(0, r.Ran)
+	if r.Task.Started > 0 {
+		ran = max(ran, r.Task.Ended.Sub(r.Task.Started))
+	}
+	return lateReport{id, node, ran}, true
+}
+
+// applyLateReport takes in a late report. When the last node that was lost has come back, the
+// bill is amended.
+func (s *State) applyLateReport(x lateReport) {
+	old, waits := s.unproven.Get(x.lien)
+	if !waits {
+		return
+	}
+	u := *old
+	u.nodes = slices.DeleteFunc(slices.Clone(u.nodes), func(name string) bool { return name == x.node })
+	u.ran = min(u.ran, x.ran)
+	if len(u.nodes) == 0 {
+		s.amend(x.lien, &u)
+		return
+	}
+	s.putUnproven(x.lien, &u)
+}
+
+// amend charges an attempt for as long as its nodes prove that it had its GPUs: never
+// for less than they were heard to count, nor for longer than the log says.
+func (s *State) amend(id accounting.LienID, u *provisionalBill) {
+	n, _ := s.credits.Lien(id)
+	total := int64(-1)
+	if last := len(n.Segments) - 1; last >= 0 {
+		g := &n.Segments[last]
+		total = max(g.Base+g.Count, accounting.Millis(g.GPUs, u.ran))
+	}
+	_, err := s.credits.Amend(s.logStamp(), id, total)
+	if errors.Is(err, accounting.ErrTooLate) {
+		return // what is overdue becomes final in a moment
+	}
+	if err != nil {
+		s.fault("lien %s: amend: %w", id, err)
+	}
+	s.putUnproven(id, nil)
+	if is, _ := s.credits.Lien(id); u.forgive > 0 {
+		before, _ := n.Latest(math.MaxInt64)
+		after, _ := is.Latest(math.MaxInt64)
+		s.giveBackLast(&is, min(u.forgive, after-before))
+	}
+}
+
+// closeBills makes provisional bills final whose day is over, and forgets the oldest
+// final ones. O(most × log n).
+func (s *State) closeBills(most int) {
+	if s.credits == nil {
+		return
+	}
+	for range most {
+		id, ended, found := s.credits.OldestProvisional()
+		if !found || s.now.Sub(ended) <= amendable {
+			break
+		}
+		if _, err := s.credits.Amend(s.logStamp(), id, -1); err != nil {
+			s.fault("lien %s: close: %w", id, err)
+			break
+		}
+		s.putUnproven(id, nil)
+	}
+	s.credits.Forget(s.now.Add(-lienLife), most)
+	if over := s.credits.Ended() - maxLiens; over > 0 {
+		s.credits.Forget(cluster.Never, min(most, over))
+	}
+}
+
+// putUnproven stores an attempt that may be proven yet, or with nil forgets it.
+func (s *State) putUnproven(id accounting.LienID, u *provisionalBill) {
+	if old, found := s.unproven.Get(id); found {
+		s.digest ^= s.hashUnproven(id, old)
+	}
+	if u == nil {
+		s.unproven.Delete(id)
+		return
+	}
+	s.unproven.Set(id, u)
+	s.digest ^= s.hashUnproven(id, u)
+}
+
+func (s *State) hashUnproven(id accounting.LienID, u *provisionalBill) uint64 {
+	return hashRecord(&s.hashes, seed(hashUnproven, uint64(id.Job))^uint64(id.Attempt), u, unprovenFields)
+}
+
+func (x *restoring) readUnproven(c *codec.Coder) {
+	var id accounting.LienID
+	var u provisionalBill
+	lienKey(c, &id)
+	codec.Record(c, &u, unprovenFields)
+	if len(u.nodes) == 0 || !x.unproven.Set(id, &u) {
+		c.Fail("the late attempt %s is not well formed", id)
+	}
+}
+
+// lostNodes are the nodes of a job that could not say how their tasks ended.
+func lostNodes(j *cluster.Job) (lost []string) {
+	for i := range j.Tasks {
+		if j.Tasks[i].Cause == cluster.TaskLost {
+			lost = append(lost, j.Tasks[i].Node)
+		}
+	}
+	return lost
+}
+
+// checkUnproven compares the attempts that may be proven yet with their bills.
+func (x *checking) checkUnproven() {
+	for id := range x.unproven.All() {
+		if n, found := x.credits.Lien(id); !found || n.State != accounting.Provisional {
+			x.fault("attempt %s may be proven yet, and its bill is %s", id, n.State)
+		}
+	}
+	if n := len(x.credits.Provisionals(cluster.Never)); n != x.unproven.Len() {
+		x.fault("%d bills are provisional, %d attempts may be proven yet", n, x.unproven.Len())
+	}
+}

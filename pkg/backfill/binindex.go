@@ -1,0 +1,245 @@
+package backfill
+
+import (
+	"math/bits"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// binIndex is the index of a profile: for stretches of time of equal length and for
+// the commonest shapes of demand it knows which hosts can give the shape throughout
+// the stretch, and which at some instant of it. A search intersects sets of hosts, 64
+// at a time, and looks only at the rows of those that are left.
+//
+// Invariant: min[b] is exactly the hosts whose row covers the shape at every instant
+// of stretch b, max[b] those whose row does at one instant at least; the last stretch
+// has no end.
+type binIndex struct {
+	width  cluster.Instant
+	first  int64 // number of the first stretch since the epoch
+	words  int
+	layers []*layer
+	seen   [][]marks // by host and stretch, as far as anything was ever taken
+	whole  []uint16  // by host: the layers that a host gives when it is wholly free, if it is not shut
+	shut   []bool    // by host: nothing may be there, but in stretches that are seen
+}
+
+const (
+	stretches = 4096
+	maxLayers = 16
+)
+
+// marks are the layers that a host can give throughout a stretch and at some instant.
+type marks struct{ min, max uint16 }
+
+// layer is one shape of demand.
+type layer struct {
+	demands []demand // by model
+	whole   []uint64 // the hosts that can give it when nothing is taken, and are not shut
+	count   int32    // of whole
+	days    []bin    // by stretch; what is not there yet is whole
+}
+
+// bin is the hosts that can give the shape in one stretch; min is nil while nothing
+// was taken in it.
+type bin struct {
+	min, max   []uint64
+	nmin, nmax int32
+}
+
+func (c *binIndex) stretch(t cluster.Instant) int {
+	return int(min(max(int64(t/c.width)-c.first, 0), stretches-1))
+}
+
+// begin is when a stretch begins.
+func (c *binIndex) begin(b int) cluster.Instant { return cluster.Instant(c.first+int64(b)) * c.width }
+
+// end is when a stretch ends: the last one never does.
+func (c *binIndex) end(b int) cluster.Instant {
+	if b == stretches-1 {
+		return cluster.Never
+	}
+	return c.begin(b + 1)
+}
+
+// bin is a stretch of a layer, made when it is not there.
+func (c *binIndex) bin(l *layer, b int) *bin {
+	for len(l.days) <= b {
+		l.days = append(l.days, bin{nmin: l.count, nmax: l.count})
+	}
+	d := &l.days[b]
+	if d.min == nil {
+		both := make([]uint64, 2*c.words)
+		d.min, d.max = both[:c.words:c.words], both[c.words:]
+		copy(d.min, l.whole)
+		copy(d.max, l.whole)
+	}
+	return d
+}
+
+// counts is how many hosts can give the layer throughout a stretch and at some time in it.
+func (l *layer) counts(b int) (throughout, once int32) {
+	if b >= len(l.days) {
+		return l.count, l.count
+	}
+	return l.days[b].nmin, l.days[b].nmax
+}
+
+// keep intersects a set with the hosts that can give the layer throughout a stretch.
+func (l *layer) keep(set []uint64, b int) {
+	with := l.whole
+	if b < len(l.days) && l.days[b].min != nil {
+		with = l.days[b].min
+	}
+	with = with[:len(set)]
+	for i := range set {
+		set[i] &= with[i]
+	}
+}
+
+// once is the hosts that can give the layer at some instant of a stretch.
+func (l *layer) once(b int) []uint64 {
+	if b < len(l.days) && l.days[b].max != nil {
+		return l.days[b].max
+	}
+	return l.whole
+}
+
+// update notes what changed on a host from one instant until before another.
+// O(steps + stretches between them + hosts that changed sides).
+func (c *binIndex) update(p *Profile, h int, from, to cluster.Instant) {
+	m := p.models[h]
+	row := &p.rows[h]
+	b, last := c.stretch(from), c.stretch(to-1)
+	for len(c.seen[h]) <= last {
+		c.seen[h] = append(c.seen[h], marks{c.whole[h], c.whole[h]})
+	}
+	i := row.at(c.begin(b))
+	now := c.marksOf(m, &row.steps[i].free)
+	for ; b <= last; b++ {
+		end := c.end(b)
+		if i+1 < len(row.steps) && row.steps[i+1].from <= c.begin(b) {
+			i++
+			now = c.marksOf(m, &row.steps[i].free)
+		}
+		got := marks{now, now}
+		for i+1 < len(row.steps) && row.steps[i+1].from < end {
+			i++
+			now = c.marksOf(m, &row.steps[i].free)
+			got.min, got.max = got.min&now, got.max|now
+		}
+		if old := c.seen[h][b]; old != got {
+			c.seen[h][b] = got
+			c.flip(h, b, old, got)
+		}
+	}
+}
+
+func (c *binIndex) marksOf(m int, free *Amount) uint16 {
+	set := uint16(0)
+	for i, l := range c.layers {
+		if l.demands[m].fits(free) {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+func (c *binIndex) flip(h, b int, old, got marks) {
+	bit := uint64(1) << (h % 64)
+	for x := old.min ^ got.min; x != 0; x &= x - 1 {
+		i := bits.TrailingZeros16(x)
+		d := c.bin(c.layers[i], b)
+		d.min[h/64] ^= bit
+		d.nmin += 2*int32(got.min>>i&1) - 1
+	}
+	for x := old.max ^ got.max; x != 0; x &= x - 1 {
+		i := bits.TrailingZeros16(x)
+		d := c.bin(c.layers[i], b)
+		d.max[h/64] ^= bit
+		d.nmax += 2*int32(got.max>>i&1) - 1
+	}
+}
+
+// widest is the layer that asks for the most GPUs of a host among those that ask for
+// more of the same pools than this one; nil when there is none.
+func (c *binIndex) widest(l *layer) *layer {
+	var best *layer
+	most := l.demands[0].gpus
+	for _, o := range c.layers {
+		if d := &o.demands[0]; d.gpus > most && d.mask == l.demands[0].mask {
+			best, most = o, d.gpus
+		}
+	}
+	return best
+}
+
+// add makes a layer of the demands and returns its number, -1 when there are too many.
+// O(hosts × steps).
+func (c *binIndex) add(p *Profile, demands []demand) int {
+	for i, l := range c.layers {
+		if alike(l.demands, demands) {
+			return i
+		}
+	}
+	if len(c.layers) == maxLayers {
+		return -1
+	}
+	n := len(c.layers)
+	l := &layer{demands: demands, whole: make([]uint64, c.words)}
+	c.layers = append(c.layers, l)
+	for h, m := range p.models {
+		if !c.shut[h] && demands[m].fits(&p.all[m].all) {
+			l.whole[h/64] |= 1 << (h % 64)
+			l.count++
+			c.whole[h] |= 1 << n
+			for b := range c.seen[h] {
+				c.seen[h][b].min |= 1 << n
+				c.seen[h][b].max |= 1 << n
+			}
+		}
+	}
+	for h := range p.models {
+		if seen := len(c.seen[h]); seen > 0 {
+			c.update(p, h, c.begin(0), c.begin(seen))
+		}
+	}
+	return n
+}
+
+func alike(a, b []demand) bool {
+	for m := range a {
+		x, y := &a[m], &b[m]
+		if len(x.forms) != len(y.forms) || x.spill != y.spill || x.mask != y.mask || x.gpus != y.gpus || x.beside != y.beside {
+			return false
+		}
+		for i := range x.forms {
+			if x.forms[i] != y.forms[i] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// advance drops whole stretches that are over, many at a time.
+func (c *binIndex) advance(p *Profile, now cluster.Instant) {
+	const most = stretches / 8
+	over := int(int64(now/c.width) - c.first)
+	if over < most {
+		return
+	}
+	c.first += int64(over)
+	for h := range c.seen {
+		c.seen[h] = c.seen[h][min(over, len(c.seen[h])):]
+	}
+	for _, l := range c.layers {
+		l.days = l.days[min(over, len(l.days)):]
+	}
+	// What was in the endless last stretch belongs to several now.
+	for h := range c.seen {
+		if end := p.rows[h].steps[len(p.rows[h].steps)-1].from; end >= c.begin(stretches-1-over) {
+			c.update(p, h, c.begin(stretches-1-over), cluster.Never)
+		}
+	}
+}
