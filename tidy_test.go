@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -73,6 +74,15 @@ type source struct {
 
 func sources(t *testing.T) []source {
 	t.Helper()
+	all, err := parseSources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// parseSources parses the files of the main module once for all tests.
+var parseSources = sync.OnceValues(func() ([]source, error) {
 	var all []source
 	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -92,11 +102,8 @@ func sources(t *testing.T) []source {
 		all = append(all, source{p, path.Dir(filepath.ToSlash(p)), strings.HasSuffix(p, "_test.go"), f, fset})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
+	return all, err
+})
 
 // placed is the entry of layers that a folder belongs to.
 func placed(dir string) (string, int, bool) {
