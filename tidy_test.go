@@ -23,6 +23,7 @@ const module = "github.com/greylag/greylag/"
 // below, except that edges (4) do not know each other: see friends.
 var layers = map[string]int{
 	"pkg/cluster": 0, "internal/cow": 0, "internal/codec": 0, "internal/hostlist": 0, "internal/version": 0,
+	"internal/procedure": 0, "internal/hint": 0,
 	"pkg/topology": 1, "pkg/fairshare": 1, "pkg/accounting": 1, "pkg/backfill": 1,
 	"internal/schedule": 2, "internal/reconcile": 2, "internal/command": 2,
 	"internal/state":   3,
@@ -49,6 +50,7 @@ var owners = map[string][]string{
 	"google.golang.org/protobuf":        {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/shim/service", "test/bench"},
 	"github.com/pelletier/go-toml":      {"internal/config"},
 	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit", "internal/shim", "internal/userfile"},
+	"golang.org/x/time":                 {"internal/server"},
 	"golang.org/x/net":                  {"internal/server", "internal/client"},
 	"github.com/klauspost/compress":     {"internal/archive", "internal/raftlog"},
 	"github.com/rogpeppe/go-internal":   {"internal/cli"},

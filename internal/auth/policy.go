@@ -7,6 +7,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -15,19 +16,6 @@ var ErrDenied = errors.New("permission denied")
 
 // ErrNoCaller marks a call by nobody in particular to an RPC that is not for everyone.
 var ErrNoCaller = errors.New("not authenticated")
-
-// RPC is a procedure of the API as its URL names it, without the leading slash and package:
-// "JobService/Submit". A second word after a space names a part of it that needs more than the rest.
-type RPC string
-
-// Parts of RPCs that the request's content, not its URL, tells.
-const (
-	// RaisePriority is an update that puts a job before others: a negative nice, a longer time limit
-	// of a running job.
-	RaisePriority RPC = "JobService/Update priority"
-	// OverrideHold releases a job that an administrator held.
-	OverrideHold RPC = "JobService/Update hold"
-)
 
 // Caller is who makes a call, as the connection proved it: a person by an identity token, a program
 // of the cluster by its certificate, or, when both are zero, anybody. Where both are set a controller
@@ -94,34 +82,60 @@ func OwnershipOf(c Caller, owner cluster.Identity) Ownership {
 	return Others
 }
 
-// Allow returns nil if the table lets the caller make this call on what is its own or another's, else
-// an error that wraps ErrDenied or ErrNoCaller. RPCs that are not in the table are denied. O(1).
-func Allow(c Caller, rpc RPC, whose Ownership) error {
-	r, known := rules(rpc)
+// Allow returns nil if the table of procedures lets the caller make the call on what belongs to the
+// caller or to another user. Otherwise the error wraps ErrDenied or ErrNoCaller. O(log n).
+func Allow(c Caller, p *procedure.Procedure, whose Ownership) error {
 	switch {
-	case !known:
-		return fmt.Errorf("%w: %s is not open to anyone", ErrDenied, rpc)
-	case r.anybody, c.program() && slices.Contains(r.machines, c.Machine.Role):
+	case !p.Known():
+		return fmt.Errorf("%w: no caller may call %s", ErrDenied, p.Name)
+	case p.Public, c.program() && p.Programs&programs(c.Machine.Role) != 0:
 		return nil
 	case !c.person() && !c.program():
-		return &Error{fmt.Errorf("%w: %s needs an identity token", ErrNoCaller, rpc), "gsubmit, gqueue and gctl get one from gauthd by themselves"}
+		return &Error{fmt.Errorf("%w: %s needs an identity token", ErrNoCaller, p.Name), "gsubmit, gqueue and gctl get one from gauthd by themselves"}
 	}
-	least := r.others
+	required := p.Others
 	if whose == Own {
-		least = r.own
+		required = p.Own
 	}
-	if c.person() && least != byNobody && c.Role >= least.role() {
+	if c.person() && required != procedure.NoUser && roleOf(c.Role) >= required {
 		return nil
 	}
-	return denied(c, rpc, least)
+	return denied(c, p, required)
 }
 
-func denied(c Caller, rpc RPC, least least) error {
-	if !c.person() || least == byNobody {
-		return fmt.Errorf("%w: %s may not call %s", ErrDenied, c, rpc)
+func denied(c Caller, p *procedure.Procedure, required procedure.Role) error {
+	if !c.person() {
+		required = procedure.NoUser // no role helps a program
 	}
-	err := fmt.Errorf("%w: %s may not %s", ErrDenied, c, deed(rpc))
-	return &Error{err, least.who() + "; the cluster's policy names them (gctl show policy)"}
+	err := fmt.Errorf("%w: %s", ErrDenied, p.Refusal(c.String(), required))
+	if required == procedure.NoUser {
+		return err
+	}
+	return &Error{err, "gctl show policy lists the users with each role"}
+}
+
+// programs returns the set that holds the program of a certificate; 0 for none.
+func programs(role pki.Role) procedure.Programs {
+	switch role {
+	case pki.RoleController:
+		return procedure.Controllers
+	case pki.RoleNode:
+		return procedure.Nodes
+	case pki.RoleAuth:
+		return procedure.LoginNodes
+	}
+	return 0
+}
+
+// roleOf returns a user's role as the table of procedures has it.
+func roleOf(r command.Role) procedure.Role {
+	switch r {
+	case command.RoleOperator:
+		return procedure.Operator
+	case command.RoleAdmin:
+		return procedure.Admin
+	}
+	return procedure.User
 }
 
 // View is how much of a job a caller sees.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/greylag/greylag/internal/procedure"
 )
 
 // RelayHeader is in answers that gauthd itself gives to a call that it should have
@@ -122,7 +124,7 @@ var (
 
 // isAPICall reports whether a request calls a procedure of the API.
 func isAPICall(r *http.Request) bool {
-	return strings.HasPrefix(r.URL.Path, "/greylag.v1.") && r.Method == http.MethodPost
+	return strings.HasPrefix(r.URL.Path, procedure.Prefix) && r.Method == http.MethodPost
 }
 
 // call passes one call on in the name of the user at the other end.

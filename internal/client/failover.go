@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/procedure"
 )
 
 const retryAfter = "Retry-After"
@@ -106,7 +107,7 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	began := time.Now()
-	waits := patient(request.URL.Path) // no survey is due
+	waits := procedure.OfPath(request.URL.Path).Tried() // no survey is due
 	var told *attempt
 	limit := f.limit(request.Context())
 	for n, turnedAway := 1, 0; ; n++ {

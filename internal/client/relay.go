@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/procedure"
 )
 
 // relay is the way through the gauthd of this host, which has connections to the
@@ -40,7 +40,7 @@ func newRelay(socket string) *relay {
 // with a small request.
 func (r *relay) carries(request *http.Request) bool {
 	return r != nil && !r.shut.Load() && request.ContentLength <= maxRelayed &&
-		(unary(request) || strings.HasSuffix(request.URL.Path, "/Stream"))
+		(unary(request) || procedure.OfPath(request.URL.Path).Relayed)
 }
 
 // close closes idle connections.

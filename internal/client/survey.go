@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,18 +37,6 @@ const (
 	// CodeRevoked is its value for a controller whose certificate was revoked by itself.
 	CodeRevoked = "revoked"
 )
-
-// patient reports whether a call is worth waiting for as long as the client may: one
-// that changes something, which is done once however often it is sent, one of a
-// program that has nothing else to do, or the watching of jobs. Of all others whoever
-// asks wants to know soon that nobody can answer.
-func patient(path string) bool {
-	service, method, _ := strings.Cut(strings.TrimPrefix(path, "/greylag.v1."), "/")
-	return service == "NodeService" || slices.Contains([]string{
-		"Submit", "Cancel", "Update", "Watch", "UpdateNodes", "CreateToken", "Join", "Renew", "Revoke", "Rotate", "AddMember", "RemoveMember",
-		"Transfer", "Apply", "SetTopology", "EditAccounts", "LoadAccounts", "ChangeCredits",
-	}, method)
-}
 
 // leaderless is why nobody can answer now.
 type leaderless struct {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
@@ -71,30 +70,5 @@ func TestAChangeThatNobodyCouldMake(t *testing.T) {
 		if _, err := submit(c, t.Context()); err == nil || !strings.Contains(err.Error(), want) || told == 0 {
 			t.Errorf("%v, want %s; told %d times", err, want, told)
 		}
-	}
-}
-
-// TestChangesAreWaitedFor: every request with an id is one.
-func TestChangesAreWaitedFor(t *testing.T) {
-	seen := 0
-	for _, file := range []protoreflect.FileDescriptor{
-		greylagv1.File_greylag_v1_job_proto, greylagv1.File_greylag_v1_cluster_proto, greylagv1.File_greylag_v1_account_proto, greylagv1.File_greylag_v1_credit_proto,
-	} {
-		for i := range file.Services().Len() {
-			methods := file.Services().Get(i).Methods()
-			for j := range methods.Len() {
-				m := methods.Get(j)
-				if m.Input().Fields().ByName("request_id") == nil || m.Name() == "Forecast" { // which submits nothing
-					continue
-				}
-				seen++
-				if path := "/" + string(m.Parent().FullName()) + "/" + string(m.Name()); !client.Patient(path) {
-					t.Errorf("%s is given up like a question", path)
-				}
-			}
-		}
-	}
-	if seen < 6 {
-		t.Errorf("%d changes found", seen)
 	}
 }

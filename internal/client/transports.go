@@ -5,8 +5,9 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"strings"
 	"time"
+
+	"github.com/greylag/greylag/internal/procedure"
 )
 
 // transports carries requests: a call with one answer over HTTP/1.1, which costs client
@@ -49,7 +50,7 @@ func (r *transports) RoundTrip(request *http.Request) (*http.Response, error) {
 // forLists returns the transport for a forwarded call. Lists use HTTP/1.1 too, since the caller can
 // abandon one that stalls; endless streams need the pings of HTTP/2.
 func (r *transports) forLists(request *http.Request) http.RoundTripper {
-	if strings.HasSuffix(request.URL.Path, "/Stream") {
+	if procedure.OfPath(request.URL.Path).Relayed {
 		return r.calls
 	}
 	return r

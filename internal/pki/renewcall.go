@@ -9,11 +9,13 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/greylag/greylag/internal/procedure"
 )
 
 // renewPath is the API's ClusterService.Renew. It is called in the API's JSON form, so that gauthd,
 // which calls nothing else, needs no generated client.
-const renewPath = "/greylag.v1.ClusterService/Renew"
+const renewPath = procedure.Prefix + "ClusterService/Renew"
 
 // maxAnswer bounds what is read; a certificate has about 500 bytes.
 const maxAnswer = 64 << 10

@@ -3,7 +3,7 @@
 //
 // Authorisation, the server and the client read the table; none of them compares names of
 // procedures. A new RPC needs one row here. The package never sees a request: rights that depend on
-// the content of a request have names of their own, such as RaisePriority.
+// the content of a request have rows of their own, such as RaisePriority.
 package procedure
 
 import (
@@ -15,16 +15,8 @@ import (
 const Prefix = "/greylag.v1."
 
 // Name is the name of a procedure as the path of its URL has it after Prefix, such as
-// "JobService/Submit". A word after a space names a right to a part of it.
+// "JobService/Submit".
 type Name string
-
-// Rights that a procedure needs for part of its requests.
-const (
-	// RaisePriority is an update that sets a negative nice value or lengthens a running job.
-	RaisePriority Name = "JobService/Update priority"
-	// OverrideHold releases a job that an administrator held.
-	OverrideHold Name = "JobService/Update hold"
-)
 
 // Role is the minimum role of a user for a call.
 type Role uint8
@@ -95,8 +87,8 @@ func (p *Procedure) BetweenControllers() bool {
 // Path returns the path of the procedure's URL.
 func (p *Procedure) Path() string { return Prefix + string(p.Name) }
 
-// Refusal returns what a caller is told whose role is too low: "USER may not change nodes: requires
-// role operator".
+// Refusal returns the message for a caller whose role is too low, such as "USER may not change nodes:
+// requires role operator".
 func (p *Procedure) Refusal(caller string, required Role) string {
 	if required == NoUser || p.Action == "" {
 		return caller + " may not call " + string(p.Name)
@@ -104,22 +96,19 @@ func (p *Procedure) Refusal(caller string, required Role) string {
 	return caller + " may not " + p.Action + ": requires role " + required.String()
 }
 
-// Of returns the row of a procedure or right. An unknown name gets a row that denies every caller.
-// O(log n).
+// Of returns the row of a procedure. An unknown name gets a row that denies every caller. O(log n).
 func Of(name Name) *Procedure {
-	for _, rows := range [][]Procedure{table, rights} {
-		i, found := slices.BinarySearchFunc(rows, name, func(p Procedure, n Name) int { return strings.Compare(string(p.Name), string(n)) })
-		if found {
-			return &rows[i]
-		}
+	i, found := slices.BinarySearchFunc(table, name, func(p Procedure, n Name) int { return strings.Compare(string(p.Name), string(n)) })
+	if !found {
+		return &Procedure{Name: name}
 	}
-	return &Procedure{Name: name, Cost: 1}
+	return &table[i]
 }
 
 // OfPath returns the row of the procedure that a URL's path names.
 func OfPath(path string) *Procedure { return Of(Name(strings.TrimPrefix(path, Prefix))) }
 
-// Known reports whether the table has the procedure.
+// Known reports whether any caller may call the procedure.
 func (p *Procedure) Known() bool {
 	return p.Public || p.Own != NoUser || p.Others != NoUser || p.Programs != 0
 }

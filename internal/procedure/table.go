@@ -75,8 +75,5 @@ var table = []Procedure{
 	{Name: "ReportService/Usage", Own: User, Others: User, Route: CompleteHistory, Cost: 20},
 }
 
-// rights has a row for each right to a part of a procedure, ordered by name.
-var rights = []Procedure{
-	{Name: OverrideHold, Own: Operator, Others: Operator, Action: "release a job that an administrator held", Cost: 1},
-	{Name: RaisePriority, Own: Operator, Others: Operator, Action: "raise the priority of a job or lengthen a running job", Cost: 1},
-}
+// RaisePriority is the row of an update that sets a negative nice value.
+var RaisePriority = &Procedure{Name: "JobService/Update", Own: Operator, Others: Operator, Action: "set a negative nice value"}

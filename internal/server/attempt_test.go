@@ -129,7 +129,7 @@ func TestCommandsInAJobHaveNoRole(t *testing.T) {
 	for _, user := range []cluster.Identity{root, olga} {
 		c := w.inside("n1", w.running(n, user, user.User))
 		_, err := c.Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{})
-		denied(t, user.User+" makes a token", err, "may not let hosts join")
+		denied(t, user.User+" makes a token", err, "may not make join tokens: requires role admin")
 		_, err = c.Cluster().UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{RequestId: client.NewRequestID()})
 		denied(t, user.User+" drains", err, "may not drain")
 		_, err = c.Jobs().Script(t.Context(), &greylagv1.ScriptRequest{Job: others})

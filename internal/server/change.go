@@ -10,6 +10,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -83,7 +84,7 @@ func (s *jobService) Update(ctx context.Context, p *greylagv1.UpdateRequest) (*g
 		return nil, err
 	}
 	if p.GetNice() < 0 {
-		if err := auth.Allow(c.Caller, auth.RaisePriority, auth.Own); err != nil {
+		if err := auth.Allow(c.Caller, procedure.RaisePriority, auth.Own); err != nil {
 			return nil, err
 		}
 	}

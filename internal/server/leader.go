@@ -11,41 +11,13 @@ import (
 	"net/http/httputil"
 	"time"
 
-	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/state"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/wire"
 )
-
-// route is which controller answers a call.
-type route uint8
-
-const (
-	anywhere route = iota // whoever is asked
-	history               // whoever has the whole history, else the leader
-	atLeader              // the leader; others pass it on
-	itself                // the leader, which the caller has to find
-)
-
-func placeOf(rpc auth.RPC) route {
-	switch rpc {
-	case "JobService/List", "JobService/Stream", "JobService/Get", "JobService/Watch", "JobService/Script", "HistoryService/Jobs":
-		return history
-	case "ReportService/Usage", "ReportService/Ended", "ReportService/Credits", "ReportService/Capacity",
-		"ClusterService/Snapshot":
-		return history
-	case "JobService/Submit", "JobService/Cancel", "JobService/Update", "JobService/Logs",
-		"ClusterService/UpdateNodes", "ClusterService/CreateToken", "ClusterService/Join", "ClusterService/Renew", "ClusterService/Revoke",
-		"ClusterService/AddMember", "ClusterService/RemoveMember", "ClusterService/Transfer", "ClusterService/Apply",
-		"AccountService/EditAccounts", "AccountService/LoadAccounts", "CreditService/ChangeCredits":
-		return atLeader
-	case "NodeService/Register", "NodeService/Wanted", "NodeService/Report", "NodeService/Fetch", "NodeService/PushLog":
-		return itself
-	}
-	return anywhere
-}
 
 const (
 	// leaderTime is how long a call waits for a leader: longer than choosing one
@@ -56,11 +28,11 @@ const (
 )
 
 // passedOn reports whether a call is the leader's to answer.
-func (s *Server) passedOn(rpc auth.RPC) bool {
-	switch placeOf(rpc) {
-	case atLeader:
+func (s *Server) passedOn(p *procedure.Procedure) bool {
+	switch p.Route {
+	case procedure.Leader:
 		return true
-	case history:
+	case procedure.CompleteHistory:
 		return s.cfg.Complete != nil && !s.cfg.Complete() && !s.leads()
 	}
 	return false

@@ -5,27 +5,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/greylag/greylag/internal/auth"
+	"golang.org/x/time/rate"
 )
 
-// limits count what each caller asks for: a token bucket for requests, a number
-// for open streams.
+// limits bound what each caller asks for: the rate of its requests and the number of its open
+// streams.
 type limits struct {
-	cfg     Limits
-	mu      sync.Mutex
-	buckets map[string]*bucket
-	streams map[string]int
+	cfg      Limits
+	mu       sync.Mutex
+	limiters map[string]*rate.Limiter // by caller.key
+	streams  map[string]int
 }
 
-// bucket holds requests that may be made at once; it fills with time.
-type bucket struct {
-	left float64
-	at   time.Time // when left was so
-}
-
-// maxBuckets bounds the callers that are remembered; full buckets are forgotten
-// first, and nobody gains by it.
-const maxBuckets = 10_000
+// maxLimiters bounds the callers that are remembered. Those that used nothing lately are forgotten
+// first, which makes no difference to them.
+const maxLimiters = 10_000
 
 func newLimits(cfg Limits) *limits {
 	if cfg.Rate == 0 {
@@ -40,28 +34,15 @@ func newLimits(cfg Limits) *limits {
 	if cfg.Patience == 0 {
 		cfg.Patience = bodyTime
 	}
-	return &limits{cfg: cfg, buckets: make(map[string]*bucket), streams: make(map[string]int)}
+	return &limits{cfg: cfg, limiters: make(map[string]*rate.Limiter), streams: make(map[string]int)}
 }
 
-// costOf is how many requests a call counts for. What needs a pass of the scheduler, or
-// walks over history or a journal, costs the controller as much as so many small ones.
-func costOf(rpc auth.RPC) float64 {
-	switch rpc {
-	case "ClusterService/Why", "ClusterService/Plan", "CreditService/Quote", "JobService/Forecast":
-		return 10
-	case "CreditService/Statement", "HistoryService/Jobs",
-		"ReportService/Usage", "ReportService/Ended", "ReportService/Credits", "ReportService/Standing":
-		return 20
-	}
-	return 1
-}
+// tokensPerRequest is how many tokens one request takes, and so how many jobs of a submission or
+// elements of an array cost as much as one request.
+const tokensPerRequest = 10
 
-// jobsARequest is how many jobs of a submission, or elements of an array, count as one
-// request: those that come together cost about a tenth of those that come alone.
-const jobsARequest = 10
-
-// admit takes one call out of the caller's bucket, or says when it may be made. A call
-// that costs more than there is leaves a debt, so that none is too large for ever.
+// admit counts one call, or returns an error that says when the caller may make it. A call that costs
+// more than the caller has left is admitted and leaves a debt, so that no call is refused permanently.
 func (l *limits) admit(c *caller, now time.Time) error {
 	if c.unlimited() {
 		return nil
@@ -69,55 +50,55 @@ func (l *limits) admit(c *caller, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := c.key()
-	b, known := l.buckets[key]
-	if !known {
+	limiter := l.limiters[key]
+	if limiter == nil {
 		l.makeRoom(now)
-		b = &bucket{left: float64(l.cfg.Burst), at: now}
-		l.buckets[key] = b
+		limiter = rate.NewLimiter(rate.Limit(l.cfg.Rate*tokensPerRequest), l.cfg.Burst*tokensPerRequest)
+		l.limiters[key] = limiter
 	}
-	l.fill(b, now)
-	if b.left < 1 {
-		after := time.Duration((1 - b.left) / l.cfg.Rate * float64(time.Second))
-		return &limited{fmt.Errorf("%w: %s may make %d at once and %g a second (limits.burst and limits.requests of this controller): the next one in %s",
-			errTooOften, c.key(), l.cfg.Burst, l.cfg.Rate, max(after.Round(time.Millisecond), time.Millisecond)), after}
+	if left := limiter.TokensAt(now) / tokensPerRequest; left < 1 {
+		after := time.Duration((1 - left) / l.cfg.Rate * float64(time.Second))
+		return &limited{fmt.Errorf("%w: the limit for %s is %d requests at once and %g a second (limits.burst and limits.requests of this controller): retry in %s",
+			errTooOften, key, l.cfg.Burst, l.cfg.Rate, max(after.Round(time.Millisecond), time.Millisecond)), after}
 	}
-	b.left -= costOf(c.rpc)
+	charge(limiter, c.rpc.Cost*tokensPerRequest, now)
 	return nil
 }
 
-// jobs counts the n jobs of an accepted submission. Regardless of n, the caller's next call waits
-// for about a second at most: the jobs are in the log, and waiting would save nothing.
-func (l *limits) jobs(c *caller, n int) {
+// charge takes n tokens, which may leave a debt.
+func charge(limiter *rate.Limiter, n int, now time.Time) {
+	for most := limiter.Burst(); n > 0; n -= most { // more at once would be refused
+		limiter.ReserveN(now, min(n, most))
+	}
+}
+
+// jobs counts the n jobs of an accepted submission. For any n, the caller's next call waits about a
+// second at most: the jobs are in the log, and a longer wait would save nothing.
+func (l *limits) jobs(c *caller, n int, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if b := l.buckets[c.key()]; b != nil && !c.unlimited() {
-		left := b.left - float64(n-1)/jobsARequest // one is in the price of the call
-		b.left = max(left, min(b.left, -l.cfg.Rate))
+	if limiter := l.limiters[c.key()]; limiter != nil && !c.unlimited() {
+		most := max(0, limiter.TokensAt(now)+l.cfg.Rate*tokensPerRequest)
+		charge(limiter, min(n-1, int(most)), now) // the call itself has paid for one
 	}
 }
 
-func (l *limits) fill(b *bucket, now time.Time) {
-	if d := now.Sub(b.at); d > 0 {
-		b.left = min(b.left+d.Seconds()*l.cfg.Rate, float64(l.cfg.Burst))
-	}
-	b.at = now
-}
-
+// makeRoom forgets callers once there are maxLimiters of them.
 func (l *limits) makeRoom(now time.Time) {
-	if len(l.buckets) < maxBuckets {
+	if len(l.limiters) < maxLimiters {
 		return
 	}
-	for key, b := range l.buckets {
-		if l.fill(b, now); b.left >= float64(l.cfg.Burst) {
-			delete(l.buckets, key)
+	for key, limiter := range l.limiters {
+		if limiter.TokensAt(now) >= float64(limiter.Burst()) {
+			delete(l.limiters, key)
 		}
 	}
-	if len(l.buckets) >= maxBuckets {
-		clear(l.buckets)
+	if len(l.limiters) >= maxLimiters {
+		clear(l.limiters)
 	}
 }
 
-// enter counts a stream of the caller until leave is called.
+// enter counts one stream of the caller until leave is called.
 func (l *limits) enter(c *caller) (leave func(), err error) {
 	if c.unlimited() {
 		return func() {}, nil
@@ -126,7 +107,7 @@ func (l *limits) enter(c *caller) (leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.streams[key] >= l.cfg.Streams {
-		return nil, &limited{fmt.Errorf("%w: %s has %d watches, logs and lists open, which is the most (limits.streams of this controller)", errTooOften, key, l.cfg.Streams), time.Second}
+		return nil, &limited{fmt.Errorf("%w: the limit for %s is %d open streams (limits.streams of this controller)", errTooOften, key, l.cfg.Streams), time.Second}
 	}
 	l.streams[key]++
 	return func() {

@@ -2,18 +2,20 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // by is a caller with a role who makes a call.
-func by(user string, role command.Role, rpc auth.RPC) *caller {
-	c := &caller{rpc: rpc}
+func by(user string, role command.Role, rpc procedure.Name) *caller {
+	c := &caller{rpc: procedure.Of(rpc)}
 	c.User.Identity, c.Role = cluster.Identity{User: user}, role
 	return c
 }
@@ -54,7 +56,7 @@ func TestLargeArrayDelaysTheNextCallBriefly(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	ann := by("ann", command.RoleUser, "JobService/Submit")
 	admitted(t, l, ann, 1, now)
-	l.jobs(ann, 100_000)
+	l.jobs(ann, 100_000, now)
 	if n := admitted(t, l, ann, 1, now.Add(500*time.Millisecond)); n != 0 {
 		t.Error("the array cost its user nothing")
 	}
@@ -78,7 +80,7 @@ func TestTenASecond(t *testing.T) {
 			t.Errorf("%s: %d of 20", who, n)
 		}
 	}
-	node := &caller{rpc: "NodeService/Report"} // which brings heartbeats, and the ends that are settled
+	node := &caller{rpc: procedure.Of("NodeService/Report")} // which brings heartbeats, and the ends that are settled
 	node.Machine = pki.Peer{ClusterID: "c", Role: pki.RoleNode, Name: "n1"}
 	if n := admitted(t, l, node, 10_000, now); n != 10_000 {
 		t.Errorf("a node: %d of 10,000", n)
@@ -98,11 +100,11 @@ func TestTenASecond(t *testing.T) {
 func TestCostsOfCalls(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for _, x := range []struct {
-		rpc  auth.RPC
+		rpc  procedure.Name
 		jobs int
 		want int // plain calls that are let in after it
 	}{
-		{"ClusterService/Status", 1, 19}, {"ClusterService/Why", 1, 10}, {"CreditService/Statement", 1, 0},
+		{"ClusterService/Status", 1, 19}, {"ClusterService/Why", 1, 10}, {"CreditService/Statement", 1, 0}, {"ReportService/Capacity", 1, 0},
 		{"JobService/Submit", 101, 9}, {"JobService/Submit", 100_001, 0},
 	} {
 		l := newLimits(Limits{Rate: 10, Burst: 20})
@@ -110,7 +112,7 @@ func TestCostsOfCalls(t *testing.T) {
 		if n := admitted(t, l, c, 1, now); n != 1 {
 			t.Errorf("%s is not let in", x.rpc)
 		}
-		l.jobs(c, x.jobs)
+		l.jobs(c, x.jobs, now)
 		if n := admitted(t, l, by("ann", command.RoleUser, "ClusterService/Status"), 100, now); n != x.want {
 			t.Errorf("after %s with %d jobs %d are let in, want %d", x.rpc, x.jobs, n, x.want)
 		}
@@ -120,7 +122,30 @@ func TestCostsOfCalls(t *testing.T) {
 	}
 	l := newLimits(Limits{Rate: 10, Burst: 20})
 	root := by("root", command.RoleAdmin, "JobService/Submit")
-	if l.jobs(root, 1_000_000); l.admit(root, now) != nil {
+	if l.jobs(root, 1_000_000, now); l.admit(root, now) != nil {
 		t.Error("an administrator is limited")
+	}
+}
+
+// TestManyCallers makes calls of more callers than are remembered. Those that used nothing lately are
+// forgotten first, and a caller with a debt keeps it until all have to be forgotten.
+func TestManyCallers(t *testing.T) {
+	l := newLimits(Limits{Rate: 10, Burst: 20})
+	now := time.Unix(1_800_000_000, 0)
+	status := func(i int) *caller { return by(fmt.Sprint("user", i), command.RoleUser, "ClusterService/Status") }
+	for i := range maxLimiters - 1 {
+		admitted(t, l, status(i), 1, now)
+	}
+	now = now.Add(time.Second) // all are as if they were new
+	ann := by("ann", command.RoleUser, "ClusterService/Status")
+	admitted(t, l, ann, 20, now)
+	admitted(t, l, status(maxLimiters), 1, now)
+	if len(l.limiters) != 2 || admitted(t, l, ann, 1, now) != 0 {
+		t.Errorf("%d callers are remembered, and ann's calls are forgotten or more than two are left", len(l.limiters))
+	}
+	for i := range 3 * maxLimiters {
+		if admitted(t, l, status(i), 1, now); len(l.limiters) > maxLimiters {
+			t.Fatalf("%d callers are remembered", len(l.limiters))
+		}
 	}
 }

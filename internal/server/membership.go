@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"strings"
 
 	"connectrpc.com/connect"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/state"
 )
@@ -134,7 +134,7 @@ func (s *Server) memberError(ctx context.Context, err error) error {
 	taken, isTaken := errors.AsType[*raftlog.AddressError](err)
 	switch {
 	case errors.Is(err, raftlog.ErrRetired):
-		gone := s.explain(ctx, string(callerOf(ctx).rpc), refused(command.Conflict, command.RejoinHint, "%s", plain(err)))
+		gone := s.explain(ctx, string(callerOf(ctx).rpc.Name), refused(command.Conflict, command.RejoinHint, "%s", plain(err)))
 		gone.Meta().Set(codeHeader, client.CodeRemoved)
 		return gone
 	case errors.Is(err, raftlog.ErrLastVoter), errors.Is(err, raftlog.ErrOnlyVoter):
@@ -180,8 +180,8 @@ func memberName(v *state.View, id string) string {
 }
 
 // serves returns an error for a call that a controller must not answer unless it is a member.
-func (s *Server) serves(rpc auth.RPC) error {
-	if rpc == "ClusterService/Status" || s.cfg.Members.IsMember() {
+func (s *Server) serves(p *procedure.Procedure) error {
+	if p.Anytime || s.cfg.Members.IsMember() {
 		return nil
 	}
 	return errNotMember
@@ -190,7 +190,7 @@ func (s *Server) serves(rpc auth.RPC) error {
 // checkPeer refuses calls from a controller that is not a member: those of PeerService and
 // those that it forwards.
 func (s *Server) checkPeer(ctx context.Context, c *caller) error {
-	between := c.passed || strings.HasPrefix(string(c.rpc), "PeerService/")
+	between := c.passed || c.rpc.BetweenControllers()
 	switch {
 	case !between || c.via.Role != pki.RoleController || s.isMember(ctx, c.via.Name):
 		return nil

@@ -15,12 +15,13 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/procedure"
 )
 
 // caller is who makes a call and what it is.
 type caller struct {
 	auth.Caller
-	rpc    auth.RPC
+	rpc    *procedure.Procedure
 	source string            // address the call came from
 	leaf   *x509.Certificate // that the caller's own connection showed; nil for none
 	// attempt is the run of a job that a node passes the call on for. Machine is that node, and
@@ -60,7 +61,7 @@ type callerKey struct{}
 func callerOf(ctx context.Context) *caller {
 	c, _ := ctx.Value(callerKey{}).(*caller)
 	if c == nil {
-		return &caller{} // nobody: may nothing
+		return &caller{rpc: procedure.Of("")} // which no caller may call
 	}
 	return c
 }
@@ -72,13 +73,10 @@ const (
 	sourceHeader    = "Greylag-Source"
 )
 
-// apiPrefix begins the path of every procedure.
-const apiPrefix = "/greylag.v1."
-
 // ServeHTTP is the one door: who calls, may they, not too often, and here or at
 // the leader.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	procedure, isAPI := strings.CutPrefix(r.URL.Path, apiPrefix)
+	name, isAPI := strings.CutPrefix(r.URL.Path, procedure.Prefix)
 	if !isAPI {
 		if s.cfg.Web == nil {
 			http.NotFound(w, r)
@@ -91,9 +89,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.recover(out, r)
 	s.closeBeforeEnd(out, r)
 	var c *caller
-	err := s.serves(auth.RPC(procedure))
+	rpc := procedure.Of(procedure.Name(name))
+	err := s.serves(rpc)
 	if err == nil {
-		c, err = s.identify(r, auth.RPC(procedure))
+		c, err = s.identify(r, rpc)
 	}
 	if err == nil {
 		err = auth.Allow(c.Caller, c.rpc, auth.Own) // what is another's the handler asks about
@@ -164,7 +163,7 @@ func (s *Server) recover(w *answer, r *http.Request) {
 }
 
 // identify tells who calls, from the connection and the token.
-func (s *Server) identify(r *http.Request, rpc auth.RPC) (*caller, error) {
+func (s *Server) identify(r *http.Request, rpc *procedure.Procedure) (*caller, error) {
 	c := &caller{rpc: rpc, source: hostOf(r.RemoteAddr)}
 	if r.TLS != nil {
 		if peer, ok := s.cfg.Trust.PeerOf(r.TLS); ok {
@@ -236,8 +235,8 @@ func (s *Server) originate(r *http.Request, c *caller) error {
 // waitBootstrapped waits, where a call is answered from this controller's state, until there is one:
 // the leader of a new cluster has no policy for a moment, nor has a controller that has just
 // joined, and would deny administrators what they may.
-func (s *Server) waitBootstrapped(ctx context.Context, rpc auth.RPC) error {
-	if s.cfg.State.View().ClusterID() != "" || rpc == "ClusterService/Status" || s.passedOn(rpc) && !s.leads() {
+func (s *Server) waitBootstrapped(ctx context.Context, rpc *procedure.Procedure) error {
+	if s.cfg.State.View().ClusterID() != "" || rpc.Anytime || s.passedOn(rpc) && !s.leads() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaderTime)

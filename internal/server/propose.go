@@ -42,7 +42,7 @@ func requestID(c *caller, id string, part int, payload []byte) (command.RequestI
 	if len(id) > maxRequestID {
 		return r, refused(command.InvalidArgument, "use 32 hexadecimal digits", "the request id has %d bytes: at most %d", len(id), maxRequestID)
 	}
-	key := sha256.Sum256([]byte(c.User.User + "\x00" + strconv.FormatUint(uint64(c.User.UID), 10) + "\x00" + string(c.rpc) + "\x00" + strconv.Itoa(part) + "\x00" + id))
+	key := sha256.Sum256([]byte(c.User.User + "\x00" + strconv.FormatUint(uint64(c.User.UID), 10) + "\x00" + string(c.rpc.Name) + "\x00" + strconv.Itoa(part) + "\x00" + id))
 	what := sha256.Sum256(payload)
 	copy(r.Key[:], key[:])
 	copy(r.Payload[:], what[:])

@@ -49,7 +49,7 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 	if err != nil {
 		return nil, s.unpaidArray(ctx, c, cmd.Jobs, err)
 	}
-	s.limits.jobs(c, jobsIn(answer))
+	s.limits.jobs(c, jobsIn(answer), s.cfg.Clock())
 	response := &greylagv1.SubmitResponse{Index: answer.Index, SetAside: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
 	response.Warnings = append(response.Warnings, s.unchecked(subs)...)
 	response.Warnings = append(response.Warnings, s.unpaidPlaces(subs, answer)...)

@@ -1,4 +1,0 @@
-package client
-
-// Patient is patient for tests.
-var Patient = patient
