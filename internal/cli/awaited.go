@@ -19,11 +19,6 @@ const (
 	mostAsked = 5000
 )
 
-// UnmetText is a job for which a dependency waits.
-func UnmetText(u *greylagv1.Unmet) string {
-	return fmt.Sprintf("job %s of %s, %s, by %s", u.Job, u.User, u.State, u.Dependency)
-}
-
 // awaited are the jobs that have not ended among those for which others wait, by the word that
 // names them in a dependency: elements for an array.
 type awaited map[string][]*greylagv1.Job
@@ -46,7 +41,7 @@ func (l *listing) awaited(ctx context.Context, c Cluster, jobs []*greylagv1.Job)
 		}
 	}
 	for words := range slices.Chunk(slices.Sorted(maps.Keys(known)), mostAsked) {
-		found, _, err := fetch(ctx, c, listing{filter: &greylagv1.Filter{Jobs: words}, stale: l.stale})
+		found, _, err := listing{filter: &greylagv1.Filter{Jobs: words}, stale: l.stale}.fetch(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("ask for the jobs that others wait for: %w", err)
 		}

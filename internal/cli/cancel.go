@@ -46,10 +46,13 @@ type cancellation struct {
 	json        bool
 }
 
-// Cancel is gcancel.
-func Cancel(ctx context.Context, p *Process) int { return p.Finish(ctx, p.cancel(ctx)) }
+// cancelCommand is one run of gcancel.
+type cancelCommand struct{ *Process }
 
-func (p *Process) cancel(ctx context.Context) error {
+// Cancel runs gcancel and returns its exit status.
+func Cancel(ctx context.Context, p *Process) int { return p.Finish(ctx, cancelCommand{p}.run(ctx)) }
+
+func (p cancelCommand) run(ctx context.Context) error {
 	if p.completing() {
 		return p.complete(ctx, completion{table: cancelTable(), operands: JobNames})
 	}
@@ -92,7 +95,7 @@ func (p *Process) cancel(ctx context.Context) error {
 	return p.Outcomes(answer.Outcomes, OutcomeStyle{JSON: c.json, Verbose: c.verbose, Quiet: c.quiet, Verb: verb, EndedIsDone: true})
 }
 
-func (p *Process) cancellation(found []getopt.Found, operands []string) (c cancellation, done bool, err error) {
+func (p cancelCommand) cancellation(found []getopt.Found, operands []string) (c cancellation, done bool, err error) {
 	if c.filter, err = filterOf(found); err != nil {
 		return c, false, err
 	}
@@ -123,7 +126,7 @@ func (p *Process) cancellation(found []getopt.Found, operands []string) (c cance
 			_, err := io.WriteString(p.Stdout, cancelUsage+getopt.Help(cancelTable())+StatusHelp())
 			return c, true, err
 		case "version":
-			return c, true, p.printVersion()
+			return c, true, p.PrintVersion()
 		}
 	}
 	if !chooses(c.filter) {
@@ -146,8 +149,8 @@ func chooses(f *greylagv1.Filter) bool {
 }
 
 // confirm asks about each job that is chosen and returns those that were affirmed.
-func (p *Process) confirm(ctx context.Context, c Cluster, asked cancellation) ([]string, error) {
-	jobs, _, err := fetch(ctx, c, listing{filter: asked.filter})
+func (p cancelCommand) confirm(ctx context.Context, c Cluster, asked cancellation) ([]string, error) {
+	jobs, _, err := FetchJobs(ctx, c, &greylagv1.ListRequest{Filter: asked.filter, Brief: true})
 	if err != nil {
 		return nil, err
 	}

@@ -17,11 +17,9 @@ import (
 
 // column is one field of a line of the queue.
 type column struct {
+	Column
 	letter byte
-	width  int // 0: as wide as its text
-	right  bool
 	colour bool
-	before string // text between this column and the one before
 	field  *field
 }
 
@@ -32,9 +30,6 @@ type view struct {
 	begin  bool   // a job that may not start yet says from when on it may
 	starts starts // where they are shown
 }
-
-// TimeLayout is how people are told times, in their zone: as Slurm writes them.
-const TimeLayout = "2006-01-02T15:04:05"
 
 // instant writes a point in time.
 func (v view) instant(dst []byte, t time.Time) []byte {
@@ -183,6 +178,9 @@ func orNull(s string) string {
 	return s
 }
 
+// endsWithDots reports whether a column that is cut ends with dots: an id or a list of nodes.
+func endsWithDots(letter byte) bool { return letter == 'i' || letter == 'Y' }
+
 // fieldOf finds a field by its letter; nil when there is none.
 func fieldOf(all []field, letter byte) *field {
 	for i := range all {
@@ -216,32 +214,33 @@ func parseFormat(format string) ([]column, error) {
 			before += format[i : i+1]
 			continue
 		}
-		c := column{before: Printable(before)}
+		c := column{Column: Column{Before: Printable(before)}}
 		before = ""
 		i++
 		if i < len(format) && format[i] == '.' {
-			c.right = true
+			c.Right = true
 			i++
 		}
 		digits := i
 		for i < len(format) && format[i] >= '0' && format[i] <= '9' {
 			i++
 		}
-		c.width, _ = strconv.Atoi(format[digits:i])
-		if i == len(format) || c.width > mostWidth || i-digits > 3 {
+		c.Width, _ = strconv.Atoi(format[digits:i])
+		if i == len(format) || c.Width > mostWidth || i-digits > 3 {
 			return nil, &UsageError{fmt.Sprintf("not a format: %q", format), `write fields such as "%.10i %9P %.8j %t %R"`}
 		}
 		c.letter = format[i]
 		if c.field = fieldOf(all, c.letter); c.field == nil {
 			return nil, &UsageError{fmt.Sprintf("unknown field %q in the format %q", "%"+format[i:i+1], format), "gqueue --help lists the letters"}
 		}
+		c.Dots = endsWithDots(c.letter)
 		columns = append(columns, c)
 	}
 	if len(columns) == 0 {
 		return nil, &UsageError{fmt.Sprintf("the format %q has no field", format), `write fields such as "%.10i %9P %.8j %t %R"`}
 	}
 	if before != "" {
-		columns = append(columns, column{before: Printable(before), field: &field{write: func(dst []byte, _ view, _ *row) []byte { return dst }}})
+		columns = append(columns, column{Column: Column{Before: Printable(before)}, field: &field{write: func(dst []byte, _ view, _ *row) []byte { return dst }}})
 	}
 	return columns, nil
 }
@@ -250,7 +249,7 @@ func parseFormat(format string) ([]column, error) {
 func writeHeader(out *bufio.Writer, columns []column) {
 	var line []byte
 	for i := range columns {
-		line = columns[i].append(line, func(dst []byte) []byte { return append(dst, columns[i].field.head...) }, i == len(columns)-1)
+		line = columns[i].Append(line, func(dst []byte) []byte { return append(dst, columns[i].field.head...) }, i == len(columns)-1)
 	}
 	out.Write(append(line, '\n')) // an error shows at Flush
 }
@@ -259,43 +258,10 @@ func writeHeader(out *bufio.Writer, columns []column) {
 func writeRow(line []byte, columns []column, v view, r *row) []byte {
 	for i := range columns {
 		c := &columns[i]
-		line = c.append(line, func(dst []byte) []byte { return c.field.write(dst, v, r) }, i == len(columns)-1)
+		line = c.Append(line, func(dst []byte) []byte { return c.field.write(dst, v, r) }, i == len(columns)-1)
 		if c.colour {
-			line = paint(line, r.state, c.width)
+			line = paint(line, r.state, c.Width)
 		}
 	}
 	return append(line, '\n')
-}
-
-// dots end an id or a list of nodes that does not fit: half of one would be another's.
-const dots = "..."
-
-// append adds what separates a column and its text, cut and padded to its width.
-// Text at the end of a line is not padded.
-func (c *column) append(line []byte, write func([]byte) []byte, last bool) []byte {
-	line = append(line, c.before...)
-	at := len(line)
-	line = write(line)
-	if c.width == 0 {
-		return line
-	}
-	whole := len(line)
-	line = line[:at+len(cut(line[at:], c.width))]
-	if (c.letter == 'i' || c.letter == 'Y') && len(line) < whole && c.width > len(dots) {
-		copy(line[len(line)-len(dots):], dots)
-	}
-	blanks, n := c.width-span(line[at:]), len(line)
-	if blanks <= 0 || last && !c.right {
-		return line
-	}
-	for range blanks {
-		line = append(line, ' ')
-	}
-	if c.right {
-		copy(line[at+blanks:], line[at:n])
-		for i := range blanks {
-			line[at+i] = ' '
-		}
-	}
-	return line
 }

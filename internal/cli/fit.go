@@ -33,16 +33,17 @@ func fit(letters string, v view, rows []row, width int, edge bool) []column {
 	columns := make([]column, len(letters))
 	for i := range columns {
 		c := &columns[i]
-		*c = column{letter: letters[i], field: fieldOf(all, letters[i]), right: strings.IndexByte("iMlD", letters[i]) >= 0}
+		*c = column{letter: letters[i], field: fieldOf(all, letters[i])}
+		c.Right, c.Dots = strings.IndexByte("iMlD", letters[i]) >= 0, endsWithDots(letters[i])
 		if i > 0 {
-			c.before = " "
+			c.Before = " "
 		}
 	}
 	widen(columns, v, rows, width)
 	last := &columns[len(columns)-1]
 	room := width - (len(columns) - 1)
 	for i := range columns[:len(columns)-1] {
-		room -= columns[i].width
+		room -= columns[i].Width
 	}
 	for _, squeeze := range squeezes() {
 		if !edge {
@@ -51,15 +52,15 @@ func fit(letters string, v view, rows []row, width int, edge bool) []column {
 		for _, letter := range []byte(squeeze.letters) {
 			for i := range columns {
 				c := &columns[i]
-				for c.letter == letter && c.width > squeeze.least && room < min(last.width, leastLast) {
-					c.width--
+				for c.letter == letter && c.Width > squeeze.least && room < min(last.Width, leastLast) {
+					c.Width--
 					room++
 				}
 			}
 		}
 	}
-	if last.width = 0; edge {
-		last.width = max(room, 1)
+	if last.Width = 0; edge {
+		last.Width = max(room, 1)
 	}
 	return columns
 }
@@ -71,12 +72,12 @@ func widen(columns []column, v view, rows []row, width int) {
 	most := make(map[*column]int, len(columns))
 	for i := range columns {
 		c := &columns[i]
-		c.width = len(c.field.head)
+		c.Width = len(c.field.head)
 		most[c] = mostOf(c.letter, width)
 		if i == len(columns)-1 {
 			most[c] = leastLast // more of it is not needed here
 		}
-		if c.width < most[c] {
+		if c.Width < most[c] {
 			open = append(open, c)
 		}
 	}
@@ -85,13 +86,13 @@ func widen(columns []column, v view, rows []row, width int) {
 		wider := false
 		for _, c := range open {
 			scratch = c.field.write(scratch[:0], v, &rows[r])
-			if n := span(scratch); n > c.width {
-				c.width = min(n, max(most[c], c.width))
+			if n := span(scratch); n > c.Width {
+				c.Width = min(n, max(most[c], c.Width))
 				wider = true
 			}
 		}
 		if wider {
-			open = slices.DeleteFunc(open, func(c *column) bool { return c.width >= most[c] })
+			open = slices.DeleteFunc(open, func(c *column) bool { return c.Width >= most[c] })
 		}
 	}
 }

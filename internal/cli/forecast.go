@@ -25,7 +25,7 @@ type forecastJSON struct {
 
 // forecast prints when and where a job would start, and submits nothing. What would be
 // refused is refused.
-func (p *Process) forecast(ctx context.Context, c Cluster, spec *greylagv1.JobSpec, asJSON bool) error {
+func (p submitCommand) forecast(ctx context.Context, c Cluster, spec *greylagv1.JobSpec, asJSON bool) error {
 	a, err := c.Jobs().Forecast(ctx, &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (p *Process) forecast(ctx context.Context, c Cluster, spec *greylagv1.JobSp
 	case a.Now:
 		_, err = fmt.Fprintf(p.Stdout, "it would start now %s\n", where)
 	case !start.IsZero():
-		_, err = fmt.Fprintf(p.Stdout, "it would start at %s %s\n", view{now: p.Now()}.instant(nil, start), where)
+		_, err = fmt.Fprintf(p.Stdout, "it would start at %s %s\n", start.In(p.Now().Location()).Format(TimeLayout), where)
 	default:
 		_, err = fmt.Fprintf(p.Stdout, "it would wait, and no start can be told: %s\n", Printable(cmp.Or(a.Reason, "Priority")))
 	}

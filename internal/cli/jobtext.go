@@ -13,6 +13,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
+// TimeLayout is the layout of times in output, in the reader's zone, as Slurm writes them.
+const TimeLayout = "2006-01-02T15:04:05"
+
+// UnmetText is a job for which a dependency waits.
+func UnmetText(u *greylagv1.Unmet) string {
+	return fmt.Sprintf("job %s of %s, %s, by %s", u.Job, u.User, u.State, u.Dependency)
+}
+
 // timeOf is a time of the API; the zero time when it is not set.
 func timeOf(t *timestamppb.Timestamp) time.Time {
 	if t == nil {

@@ -17,6 +17,14 @@ func licenceWords(list []*greylagv1.Licence) []string {
 	return words
 }
 
+// CreditsWord writes micro-credits as credits; "" for none.
+func CreditsWord(micro int64) string {
+	if micro == 0 {
+		return ""
+	}
+	return accounting.Credits(micro).String()
+}
+
 // priceWord is a price in credits; "" when there is none.
 func priceWord(micro int64) string {
 	if micro == 0 {

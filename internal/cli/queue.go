@@ -59,10 +59,13 @@ type listing struct {
 	every    time.Duration    // 0: once
 }
 
-// Queue is gqueue.
-func Queue(ctx context.Context, p *Process) int { return p.Finish(ctx, p.queue(ctx)) }
+// queueCommand is one run of gqueue.
+type queueCommand struct{ *Process }
 
-func (p *Process) queue(ctx context.Context) error {
+// Queue runs gqueue and returns its exit status.
+func Queue(ctx context.Context, p *Process) int { return p.Finish(ctx, queueCommand{p}.run(ctx)) }
+
+func (p queueCommand) run(ctx context.Context) error {
 	if p.completing() {
 		return p.complete(ctx, completion{table: queueTable(), operands: func(context.Context, Cluster) []string { return nil }})
 	}
@@ -89,7 +92,7 @@ func (p *Process) queue(ctx context.Context) error {
 	if l.every > 0 {
 		return p.iterate(ctx, cfg, cluster, l)
 	}
-	jobs, asOf, err := fetch(ctx, cluster, l)
+	jobs, asOf, err := l.fetch(ctx, cluster)
 	if err != nil {
 		return err
 	}
@@ -112,7 +115,7 @@ func (p *Process) queue(ctx context.Context) error {
 }
 
 // listing reads the options. done says that everything was printed already.
-func (p *Process) listing(found []getopt.Found) (l listing, done bool, err error) {
+func (p queueCommand) listing(found []getopt.Found) (l listing, done bool, err error) {
 	l.sort = []sortKey{{'P', false}, {'t', false}, {'i', false}}
 	l.filter, err = filterOf(found)
 	for _, f := range found {
@@ -146,7 +149,7 @@ func (p *Process) listing(found []getopt.Found) (l listing, done bool, err error
 			_, err := io.WriteString(p.Stdout, queueUsage+getopt.Help(queueTable())+queueLetters()+StatusHelp())
 			return l, true, err
 		case "version":
-			return l, true, p.printVersion()
+			return l, true, p.PrintVersion()
 		}
 	}
 	if err == nil && l.format == "" && !l.json && !l.long && !l.start {
@@ -161,7 +164,7 @@ func (p *Process) listing(found []getopt.Found) (l listing, done bool, err error
 
 // formatVariable is the format that the environment asks for. One of squeue's that is none here
 // must not keep anybody from the queue.
-func (p *Process) formatVariable() string {
+func (p queueCommand) formatVariable() string {
 	for _, name := range []string{"GQUEUE_FORMAT", "SQUEUE_FORMAT"} {
 		format := p.variable(name)
 		if format == "" {
@@ -184,28 +187,11 @@ func parseSeconds(word string) (time.Duration, error) {
 	return d, nil
 }
 
-// page is how many jobs come in one message: large enough that the message costs
-// nothing beside its jobs, small enough that the first is soon here.
-const page = 5000
-
-// fetch gets all chosen jobs, in the order of their ids.
-func fetch(ctx context.Context, c Cluster, l listing) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
-	stream, err := c.Jobs().Stream(ctx, &greylagv1.ListRequest{
-		Filter: l.filter, PageSize: page, Brief: !l.json && l.format == "" && !l.why && !l.start, Read: &greylagv1.Read{Stale: l.stale},
+// fetch returns the chosen jobs, in the order of their IDs.
+func (l listing) fetch(ctx context.Context, c Cluster) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
+	return FetchJobs(ctx, c, &greylagv1.ListRequest{
+		Filter: l.filter, Brief: !l.json && l.format == "" && !l.why && !l.start, Read: &greylagv1.Read{Stale: l.stale},
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer stream.Close()
-	var jobs []*greylagv1.Job
-	var asOf *greylagv1.AsOf
-	for stream.Receive() {
-		jobs = append(jobs, stream.Msg().Jobs...)
-		if stream.Msg().AsOf != nil { // which the first has
-			asOf = stream.Msg().AsOf
-		}
-	}
-	return jobs, asOf, stream.Err()
 }
 
 // ask asks for what is shown of the jobs and no part of them.
@@ -221,7 +207,7 @@ func (l *listing) ask(ctx context.Context, c Cluster, jobs []*greylagv1.Job) (st
 }
 
 // printQueue prints jobs in the form that was asked for.
-func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job, planned starts) error {
+func (p queueCommand) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job, planned starts) error {
 	out := bufio.NewWriterSize(p.Stdout, 64<<10)
 	if l.json {
 		if err := writeJobsJSON(out, jobs, planned.json, l.asOf); err != nil {
@@ -258,7 +244,7 @@ func (p *Process) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job
 }
 
 // columns are those of the format that was asked for, or of the table that fits.
-func (p *Process) columns(cfg config.Client, l listing, v *view, rows []row) ([]column, error) {
+func (p queueCommand) columns(cfg config.Client, l listing, v *view, rows []row) ([]column, error) {
 	if l.format != "" {
 		return parseFormat(l.format)
 	}
@@ -282,7 +268,7 @@ func (p *Process) columns(cfg config.Client, l listing, v *view, rows []row) ([]
 
 // iterate prints the table each time something has changed. It is told of changes
 // by the cluster and asks for nothing.
-func (p *Process) iterate(ctx context.Context, cfg config.Client, c Cluster, l listing) error {
+func (p queueCommand) iterate(ctx context.Context, cfg config.Client, c Cluster, l listing) error {
 	active := make(map[uint64]*greylagv1.Job)
 	complete, failed := make(chan []*greylagv1.Job), make(chan error, 1)
 	if l.stale { // a watch needs a leader
@@ -310,9 +296,9 @@ func (p *Process) iterate(ctx context.Context, cfg config.Client, c Cluster, l l
 }
 
 // look tells the jobs that any controller knows of, again and again.
-func (p *Process) look(ctx context.Context, c Cluster, l listing, told chan<- []*greylagv1.Job) error {
+func (p queueCommand) look(ctx context.Context, c Cluster, l listing, told chan<- []*greylagv1.Job) error {
 	for {
-		jobs, asOf, err := fetch(ctx, c, l)
+		jobs, asOf, err := l.fetch(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -337,7 +323,7 @@ type changes struct {
 }
 
 // repaint prints the newest of the sets that arrive, at most once in l.every.
-func (p *Process) repaint(ctx context.Context, cfg config.Client, l listing, c Cluster, told changes) error {
+func (p queueCommand) repaint(ctx context.Context, cfg config.Client, l listing, c Cluster, told changes) error {
 	var newest []*greylagv1.Job
 	var due <-chan time.Time
 	fresh := false

@@ -34,7 +34,7 @@ type priceJSON struct {
 
 // quote prints what a job would set aside, and submits nothing. The status is that of a
 // refusal when it would not be taken.
-func (p *Process) quote(ctx context.Context, c Cluster, spec *greylagv1.JobSpec, asJSON bool) error {
+func (p submitCommand) quote(ctx context.Context, c Cluster, spec *greylagv1.JobSpec, asJSON bool) error {
 	a, err := c.Credits().Quote(ctx, &greylagv1.QuoteRequest{Jobs: &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}}})
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (p *Process) quote(ctx context.Context, c Cluster, spec *greylagv1.JobSpec,
 	return err
 }
 
-func (p *Process) printQuote(a *greylagv1.QuoteResponse) error {
+func (p submitCommand) printQuote(a *greylagv1.QuoteResponse) error {
 	switch {
 	case a.Free:
 		_, err := fmt.Fprintln(p.Stdout, "it costs nothing")
@@ -96,7 +96,7 @@ func (p *Process) printQuote(a *greylagv1.QuoteResponse) error {
 }
 
 // printBound says what it comes to, and what of that is set aside at once.
-func (p *Process) printBound(a *greylagv1.QuoteResponse) error {
+func (p submitCommand) printBound(a *greylagv1.QuoteResponse) error {
 	bound := "at most"
 	if a.Floating {
 		bound = "at the prices of now"

@@ -13,7 +13,7 @@ import (
 )
 
 // spec writes what is asked for in the form of the API, with the paths made whole.
-func (p *Process) spec(o jobscript.Options, script jobscript.Script, args []string) (*greylagv1.JobSpec, error) {
+func (p submitCommand) spec(o jobscript.Options, script jobscript.Script, args []string) (*greylagv1.JobSpec, error) {
 	dir, err := folder()
 	if err != nil {
 		return nil, err

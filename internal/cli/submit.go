@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -12,8 +11,6 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
-	"github.com/greylag/greylag/internal/version"
-	"github.com/greylag/greylag/pkg/accounting"
 )
 
 const submitUsage = `usage: gsubmit [OPTIONS] SCRIPT [ARGUMENTS]
@@ -26,10 +23,13 @@ ends. Options may also stand in the script, in lines that begin with #GSUB (or
 The command line wins over the environment, that over the script.
 `
 
-// Submit is gsubmit.
-func Submit(ctx context.Context, p *Process) int { return p.Finish(ctx, p.submit(ctx)) }
+// submitCommand is one run of gsubmit.
+type submitCommand struct{ *Process }
 
-func (p *Process) submit(ctx context.Context) error {
+// Submit runs gsubmit and returns its exit status.
+func Submit(ctx context.Context, p *Process) int { return p.Finish(ctx, submitCommand{p}.run(ctx)) }
+
+func (p submitCommand) run(ctx context.Context) error {
 	if p.completing() {
 		return p.complete(ctx, completion{table: jobscript.Table(), order: getopt.First})
 	}
@@ -41,7 +41,7 @@ func (p *Process) submit(ctx context.Context) error {
 		_, err := io.WriteString(p.Stdout, submitUsage+getopt.Help(jobscript.Table())+StatusHelp()+"  With --wait: the job's own, 128 and the number of a signal that ended it.\n")
 		return err
 	case line.Has("version"):
-		return p.printVersion()
+		return p.PrintVersion()
 	}
 	script, args, err := p.script(line)
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *Process) submit(ctx context.Context) error {
 }
 
 // script is what is to be submitted, and its arguments.
-func (p *Process) script(line jobscript.Line) (jobscript.Script, []string, error) {
+func (p submitCommand) script(line jobscript.Line) (jobscript.Script, []string, error) {
 	none := jobscript.Script{}
 	if line.Has("wrap") {
 		if len(line.Operands) > 0 {
@@ -122,7 +122,7 @@ func (p *Process) script(line jobscript.Line) (jobscript.Script, []string, error
 	return script, nil, err
 }
 
-func (p *Process) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitResponse) error {
+func (p submitCommand) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitResponse) error {
 	job := answer.Jobs[0]
 	if !o.Quiet {
 		for _, w := range answer.Warnings {
@@ -151,27 +151,6 @@ type submittedJSON struct {
 	Warnings  []string `json:"warnings,omitempty"`
 }
 
-// CreditsWord writes micro-credits as credits; "" for none.
-func CreditsWord(micro int64) string {
-	if micro == 0 {
-		return ""
-	}
-	return accounting.Credits(micro).String()
-}
-
-// WriteJSON prints one value, indented.
-func (p *Process) WriteJSON(v any) error {
-	e := json.NewEncoder(p.Stdout)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
-
-func (p *Process) printVersion() error {
-	_, err := fmt.Fprintf(p.Stdout, "%s %s\n", p.Program, version.Version)
-	return err
-}
-
 // folder is the working directory, as the user got there if that can be known.
 func folder() (string, error) {
 	dir, err := os.Getwd()
@@ -179,11 +158,4 @@ func folder() (string, error) {
 		return "", fmt.Errorf("working directory: %w", err)
 	}
 	return dir, nil
-}
-
-// WriteJSONLine prints one value on a line.
-func (p *Process) WriteJSONLine(v any) error {
-	e := json.NewEncoder(p.Stdout)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }

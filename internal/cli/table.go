@@ -37,35 +37,35 @@ func (t *Table) lines() [][]string {
 
 func (t *Table) write(out io.Writer, width int, edge bool) {
 	rows := t.lines()
-	columns := make([]column, len(t.Head))
+	columns := make([]Column, len(t.Head))
 	total := len(columns) - 1
 	for i := range columns {
 		for _, row := range rows {
-			columns[i].width = max(columns[i].width, span([]byte(Printable(row[i]))))
+			columns[i].Width = max(columns[i].Width, span([]byte(Printable(row[i]))))
 		}
-		columns[i].right = i < len(t.Right) && t.Right[i] == 'r'
+		columns[i].Right = i < len(t.Right) && t.Right[i] == 'r'
 		if i > 0 {
-			columns[i].before = " "
+			columns[i].Before = " "
 		}
-		total += columns[i].width
+		total += columns[i].Width
 	}
 	for _, i := range t.Wide {
-		for edge && columns[i].width > max(leastCell, len(t.Head[i])) && total > width {
-			columns[i].width--
+		for edge && columns[i].Width > max(leastCell, len(t.Head[i])) && total > width {
+			columns[i].Width--
 			total--
 		}
 	}
 	last := &columns[len(columns)-1]
 	switch {
 	case edge && total > width:
-		last.width = max(last.width-(total-width), 1)
-	case !last.right:
-		last.width = 0
+		last.Width = max(last.Width-(total-width), 1)
+	case !last.Right:
+		last.Width = 0
 	}
 	for _, row := range rows {
 		var line []byte
 		for i := range columns {
-			line = columns[i].append(line, func(dst []byte) []byte { return appendPrintable(dst, row[i]) }, i == len(columns)-1)
+			line = columns[i].Append(line, func(dst []byte) []byte { return appendPrintable(dst, row[i]) }, i == len(columns)-1)
 		}
 		io.WriteString(out, strings.TrimRight(string(line), " ")+"\n") // an error shows at Flush
 	}

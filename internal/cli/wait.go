@@ -14,7 +14,7 @@ const signalBase = 128
 
 // wait lasts until a job, or every element of an array, has ended, and then ends
 // the command as the job ended; as the worst element of an array did.
-func (p *Process) wait(ctx context.Context, c Cluster, job *greylagv1.Submitted) error {
+func (p submitCommand) wait(ctx context.Context, c Cluster, job *greylagv1.Submitted) error {
 	ref := fmt.Sprint(job.Id)
 	worst := OK
 	ended, inVain := make(map[uint64]bool), false
@@ -47,7 +47,7 @@ func (p *Process) wait(ctx context.Context, c Cluster, job *greylagv1.Submitted)
 
 // endLater asks how jobs ended whose end the watch did not show, because they
 // ended while it was broken. told are those that it showed.
-func (p *Process) endLater(ctx context.Context, c Cluster, job *greylagv1.Submitted, told map[uint64]bool) error {
+func (p submitCommand) endLater(ctx context.Context, c Cluster, job *greylagv1.Submitted, told map[uint64]bool) error {
 	ref := fmt.Sprint(job.Id)
 	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref})
 	if err != nil {
@@ -88,7 +88,7 @@ func endStatus(j *greylagv1.Job) (Status, bool) {
 }
 
 // tellEnd says on standard error what the exit status alone does not.
-func (p *Process) tellEnd(j *greylagv1.Job) {
+func (p submitCommand) tellEnd(j *greylagv1.Job) {
 	switch {
 	case j.State == cluster.Completed.String():
 	case j.Detail != "":
