@@ -7,29 +7,30 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/express"
 	"github.com/greylag/greylag/internal/cli/gctl"
+	"github.com/greylag/greylag/internal/cli/gsubmit"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 )
 
 func main() {
-	os.Exit(cli.Interruptible(run))
+	os.Exit(ui.Interruptible(run))
 }
 
 func run(ctx context.Context) int {
 	if filepath.Base(os.Args[0]) != "gsubmit" {
-		return gctl.Run(ctx, cli.ThisProcess("gctl", dial))
+		return gctl.Run(ctx, ui.ThisProcess("gctl", dial))
 	}
 	request := os.Getenv(express.RequestVariable)
 	os.Unsetenv(express.RequestVariable) // it is not for jobs
-	submit := cli.ThisProcess("gsubmit", dial)
+	submit := ui.ThisProcess("gsubmit", dial)
 	submit.Request = request
-	return cli.Submit(ctx, submit)
+	return gsubmit.Run(ctx, submit)
 }
 
-func dial(cfg config.Client) (cli.Cluster, error) {
+func dial(cfg config.Client) (ui.Cluster, error) {
 	c, err := client.DialOnce(cfg)
 	if err != nil {
 		return nil, err // not a nil *client.Client in an interface

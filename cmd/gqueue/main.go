@@ -6,7 +6,8 @@ import (
 	"os"
 	"runtime/debug"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/gqueue"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 )
@@ -17,12 +18,12 @@ const garbage = 3200
 
 func main() {
 	debug.SetGCPercent(garbage)
-	os.Exit(cli.Interruptible(func(ctx context.Context) int {
-		return cli.Queue(ctx, cli.ThisProcess("gqueue", dial))
+	os.Exit(ui.Interruptible(func(ctx context.Context) int {
+		return gqueue.Run(ctx, ui.ThisProcess("gqueue", dial))
 	}))
 }
 
-func dial(cfg config.Client) (cli.Cluster, error) {
+func dial(cfg config.Client) (ui.Cluster, error) {
 	c, err := client.DialOnce(cfg)
 	if err != nil {
 		return nil, err // not a nil *client.Client in an interface

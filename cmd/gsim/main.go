@@ -7,8 +7,8 @@ import (
 	"os"
 	"runtime/debug"
 
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/gsim"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 )
@@ -19,12 +19,12 @@ const garbage = 400
 
 func main() {
 	debug.SetGCPercent(garbage)
-	os.Exit(cli.Interruptible(func(ctx context.Context) int {
-		return gsim.Run(ctx, cli.ThisProcess("gsim", dial))
+	os.Exit(ui.Interruptible(func(ctx context.Context) int {
+		return gsim.Run(ctx, ui.ThisProcess("gsim", dial))
 	}))
 }
 
-func dial(cfg config.Client) (cli.Cluster, error) {
+func dial(cfg config.Client) (ui.Cluster, error) {
 	c, err := client.Dial(cfg)
 	if err != nil {
 		return nil, err // not a nil *client.Client in an interface

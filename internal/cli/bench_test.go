@@ -15,7 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/gqueue"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 // built is a program as it is installed: static, without symbols.
@@ -91,8 +92,8 @@ func BenchmarkQueue(b *testing.B) {
 	}{{"table", nil}, {"squeue-format", []string{"-h", "-o", "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"}}, {"json", []string{"--json"}}} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
-				p := &cli.Process{Program: "gqueue", Args: c.args, Stdout: io.Discard, Stderr: os.Stderr, Now: time.Now, Dial: dial}
-				if status := cli.Queue(context.Background(), p); status != 0 {
+				p := &ui.Process{Program: "gqueue", Args: c.args, Stdout: io.Discard, Stderr: os.Stderr, Now: time.Now, Dial: dial}
+				if status := gqueue.Run(context.Background(), p); status != 0 {
 					b.Fatalf("exit status %d", status)
 				}
 			}

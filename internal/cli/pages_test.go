@@ -22,8 +22,11 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 	"github.com/greylag/greylag/internal/auth"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/gcancel"
 	"github.com/greylag/greylag/internal/cli/gctl"
+	"github.com/greylag/greylag/internal/cli/gqueue"
+	"github.com/greylag/greylag/internal/cli/gsubmit"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
@@ -34,9 +37,9 @@ var update = flag.Bool("update", false, "rewrite what testdata/*.txtar expect")
 // TestMain makes the test's own binary the programs of the pages: the real ones,
 // but for the clock, so that a table's times are known.
 func TestMain(m *testing.M) {
-	program := func(name string, run func(context.Context, *cli.Process) int) func() {
+	program := func(name string, run func(context.Context, *ui.Process) int) func() {
 		return func() {
-			p := cli.ThisProcess(name, dial)
+			p := ui.ThisProcess(name, dial)
 			if text := os.Getenv("PAGE_NOW"); text != "" {
 				now, err := time.Parse(time.RFC3339, text)
 				if err != nil {
@@ -48,12 +51,12 @@ func TestMain(m *testing.M) {
 		}
 	}
 	testscript.Main(m, map[string]func(){
-		"gsubmit": program("gsubmit", cli.Submit), "gqueue": program("gqueue", cli.Queue),
-		"gcancel": program("gcancel", cli.Cancel), "gctl": program("gctl", gctl.Run),
+		"gsubmit": program("gsubmit", gsubmit.Run), "gqueue": program("gqueue", gqueue.Run),
+		"gcancel": program("gcancel", gcancel.Run), "gctl": program("gctl", gctl.Run),
 	})
 }
 
-func dial(cfg config.Client) (cli.Cluster, error) {
+func dial(cfg config.Client) (ui.Cluster, error) {
 	c, err := client.Dial(cfg)
 	if err != nil {
 		return nil, err

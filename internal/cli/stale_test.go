@@ -8,7 +8,8 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/gqueue"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 // until is what is written, up to something; then it ends who writes.
@@ -38,8 +39,8 @@ func TestStaleAgainAndAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	out, warned := &until{seen: "4711", end: cancel}, &strings.Builder{}
-	p := &cli.Process{Program: "gqueue", Args: []string{"--stale", "-i", "600", "-h", "-o", "%i"}, Stdout: out, Stderr: warned, Now: time.Now, Dial: dial}
-	if status := cli.Queue(ctx, p); status != int(cli.Interrupted) || !strings.Contains(out.String(), "4711") || !strings.Contains(warned.String(), "not confirmed by a leader") {
+	p := &ui.Process{Program: "gqueue", Args: []string{"--stale", "-i", "600", "-h", "-o", "%i"}, Stdout: out, Stderr: warned, Now: time.Now, Dial: dial}
+	if status := gqueue.Run(ctx, p); status != int(ui.Interrupted) || !strings.Contains(out.String(), "4711") || !strings.Contains(warned.String(), "not confirmed by a leader") {
 		t.Errorf("exit status %d\n%s%s", status, out, warned)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 // Question is which jobs are meant.
@@ -60,7 +60,7 @@ const (
 
 // Print asks and prints the lines as they come. found is how many jobs there were. What
 // was printed before an error is the beginning of the answer.
-func Print(ctx context.Context, p *cli.Process, c cli.Cluster, q Question, s Style) (found int, err error) {
+func Print(ctx context.Context, p *ui.Process, c ui.Cluster, q Question, s Style) (found int, err error) {
 	columns, err := parseFormat(s.Format)
 	if err != nil {
 		return 0, err
@@ -76,7 +76,7 @@ func Print(ctx context.Context, p *cli.Process, c cli.Cluster, q Question, s Sty
 		}
 		in.cluster = status.Cluster
 		if len(q.Clusters) > 0 && !slices.Contains(q.Clusters, in.cluster) {
-			return 0, &cli.UsageError{Problem: "no such cluster: " + strings.Join(q.Clusters, ","), Advice: "leave --clusters out: this is the cluster " + in.cluster}
+			return 0, &ui.UsageError{Problem: "no such cluster: " + strings.Join(q.Clusters, ","), Advice: "leave --clusters out: this is the cluster " + in.cluster}
 		}
 	}
 	request := &greylagv1.HistoryRequest{Filter: q.Filter, AtTheTime: q.AtTheTime, Since: stamp(q.Since), Until: stamp(q.Until)}
@@ -220,7 +220,7 @@ func (w *writer) line(cell func(*field) string) {
 	var b strings.Builder
 	for i := range w.columns {
 		f := &w.columns[i]
-		text := cli.Printable(cell(f))
+		text := ui.Printable(cell(f))
 		if w.style.Layout == Columns {
 			text = fit(text, f.width) + " "
 		} else if w.style.Layout == Parsable || i < len(w.columns)-1 {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 )
 
@@ -74,14 +74,14 @@ func parseFormat(format string) ([]field, error) {
 		if sized {
 			n, err := strconv.Atoi(width)
 			if err != nil || n == 0 || n < -maxWidth || n > maxWidth {
-				return nil, &cli.UsageError{Problem: fmt.Sprintf("not a width of the field %s: %q", f.name, width), Advice: "write " + f.name + "%20, or %-20 for the left edge"}
+				return nil, &ui.UsageError{Problem: fmt.Sprintf("not a width of the field %s: %q", f.name, width), Advice: "write " + f.name + "%20, or %-20 for the left edge"}
 			}
 			f.width = n
 		}
 		chosen = append(chosen, f)
 	}
 	if len(chosen) == 0 {
-		return nil, &cli.UsageError{Problem: "the format names no field", Advice: "gctl acct --helpformat lists them"}
+		return nil, &ui.UsageError{Problem: "the format names no field", Advice: "gctl acct --helpformat lists them"}
 	}
 	return chosen, nil
 }
@@ -97,7 +97,7 @@ func unknownField(name string, all []field) error {
 	if near := getopt.Closest(strings.ToLower(name), names); near != "" {
 		advice = "did you mean " + all[slices.Index(names, near)].name + "?"
 	}
-	return &cli.UsageError{Problem: fmt.Sprintf("unknown field %q", name), Advice: advice}
+	return &ui.UsageError{Problem: fmt.Sprintf("unknown field %q", name), Advice: advice}
 }
 
 // HelpFormat lists the fields, four in a line as sacct -e does.

@@ -7,18 +7,18 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 // asOfJSON says what an answer is as of: a stable contract, as all of --json.
 type asOfJSON struct {
-	cli.AsOfJSON
+	ui.AsOfJSON
 	Finished uint64 `json:"finished"`
 }
 
 // pastJSON is a job as gqueue --json has it, and what its attempts came to.
 type pastJSON struct {
-	cli.JobJSON
+	ui.JobJSON
 	TRES     map[string]int64 `json:"tres,omitempty"`
 	Attempts []attemptJSON    `json:"attempts,omitempty"`
 }
@@ -34,7 +34,7 @@ type attemptJSON struct {
 	TRES      map[string]int64 `json:"tres,omitempty"`
 	CPUTime   float64          `json:"cpu_time,omitempty"`  // seconds
 	UserTime  float64          `json:"user_time,omitempty"` // of that
-	cli.GPUUseJSON
+	ui.GPUUseJSON
 }
 
 func tresJSON(list []*greylagv1.Tres) map[string]int64 {
@@ -48,18 +48,18 @@ func tresJSON(list []*greylagv1.Tres) map[string]int64 {
 // head begins {"as_of":{...},"jobs":[...]}.
 func (w *writer) head(m *greylagv1.HistoryResponse) {
 	w.print(`{"as_of":`)
-	w.value(asOfJSON{cli.WriteAsOf(m.GetAsOf()), m.Finished})
+	w.value(asOfJSON{ui.WriteAsOf(m.GetAsOf()), m.Finished})
 	w.print(`,"jobs":[`)
 }
 
 // object prints one job.
 func (w *writer) object(p *greylagv1.PastJob) {
-	out := pastJSON{JobJSON: cli.JobOf(p.Job), TRES: tresJSON(p.Tres)}
-	out.Charged = cli.CreditsWord(p.GetCharged())
+	out := pastJSON{JobJSON: ui.JobOf(p.Job), TRES: tresJSON(p.Tres)}
+	out.Charged = ui.CreditsWord(p.GetCharged())
 	for _, a := range p.Attempts {
 		out.Attempts = append(out.Attempts, attemptJSON{
-			a.Attempt, a.Partition, a.Account, a.Qos, a.Outcome, cli.Stamp(timeOf(a.Started)), cli.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(), a.UserTime.AsDuration().Seconds(),
-			cli.WriteGPUUse(a.GpuBusyMs, a.GpuKnownMs, a.GpuMemoryPeakBytes),
+			a.Attempt, a.Partition, a.Account, a.Qos, a.Outcome, ui.Stamp(timeOf(a.Started)), ui.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(), a.UserTime.AsDuration().Seconds(),
+			ui.WriteGPUUse(a.GpuBusyMs, a.GpuKnownMs, a.GpuMemoryPeakBytes),
 		})
 	}
 	if w.lines++; w.lines > 1 {

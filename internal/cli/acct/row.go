@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -236,7 +236,7 @@ func (r *row) moment(t time.Time, absent string) string {
 	if t.IsZero() {
 		return absent
 	}
-	return t.In(r.in.now.Location()).Format(cli.TimeLayout)
+	return t.In(r.in.now.Location()).Format(ui.TimeLayout)
 }
 
 // startText and endText are sacct's, whose words for no time differ.

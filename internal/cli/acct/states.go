@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -32,7 +32,7 @@ func States(value string) ([]string, error) {
 		}
 	}
 	if len(states) == 0 {
-		return nil, &cli.UsageError{Problem: fmt.Sprintf("no job here is ever in a state of %q", value), Advice: "leave --state out for jobs in any state"}
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("no job here is ever in a state of %q", value), Advice: "leave --state out for jobs in any state"}
 	}
 	return states, nil
 }
@@ -46,5 +46,5 @@ func unknownState(word string) error {
 	if near := getopt.Closest(strings.ToUpper(word), names); near != "" {
 		advice = "did you mean " + near + "?"
 	}
-	return &cli.UsageError{Problem: fmt.Sprintf("unknown state %q", word), Advice: advice}
+	return &ui.UsageError{Problem: fmt.Sprintf("unknown state %q", word), Advice: advice}
 }

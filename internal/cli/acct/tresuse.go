@@ -7,16 +7,16 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // gpuUse is how its GPUs were used, of all its tasks.
 func (r *row) gpuUse() cluster.GPUUse {
 	if a := r.earlier; a != nil {
-		return cli.GPUUse(a.GpuBusyMs, a.GpuKnownMs, a.GpuMemoryPeakBytes)
+		return ui.GPUUse(a.GpuBusyMs, a.GpuKnownMs, a.GpuMemoryPeakBytes)
 	}
-	return cli.GPUUseOf(r.Tasks)
+	return ui.GPUUseOf(r.Tasks)
 }
 
 // gpuFields are what is measured of GPUs; empty where nobody could tell.
@@ -25,7 +25,7 @@ func gpuFields() []field {
 		return field{name, 14, func(r *row) string { return r.tresUse(of) }}
 	}
 	return []field{
-		{"GPUUtil", 8, func(r *row) string { return cli.BusyPercent(r.gpuUse()) }},
+		{"GPUUtil", 8, func(r *row) string { return ui.BusyPercent(r.gpuUse()) }},
 		{"MaxGPUMem", 10, func(r *row) string {
 			if u := r.gpuUse(); u.MemoryKnown {
 				return sizeText(u.MemoryPeak, r.in.unit)

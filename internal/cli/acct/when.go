@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 // farthest bounds how far from now a moment may be.
@@ -25,7 +25,7 @@ func ParseWhen(word string, now time.Time) (time.Time, error) {
 		t = time.Unix(0, 0).In(now.Location())
 	}
 	if d := t.Sub(now); !ok || d > farthest || d < -farthest || t.Unix() < 0 {
-		return time.Time{}, &cli.UsageError{
+		return time.Time{}, &ui.UsageError{
 			Problem: fmt.Sprintf("not a time: %q", word), Advice: "write 2026-11-21T16:00, 11/21, 16:00, today, or now-2days",
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 )
 
@@ -55,7 +55,7 @@ Of a user without an account all that the user has is changed or deleted.
 func (t *tool) accountEdit(action, use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: action + " " + use, Short: short, Long: short + ".\n\n" + accountKeys, Args: cobra.MinimumNArgs(1),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			wanted, err := readAccountWords(action, args)
 			if err != nil {
 				return err
@@ -70,7 +70,7 @@ func (t *tool) accountEdit(action, use, short string) *cobra.Command {
 }
 
 // sendEdits makes edits, if the accounts are still of a version; 0 is any.
-func (t *tool) sendEdits(ctx context.Context, c cli.Cluster, edits []*greylagv1.AccountEdit, version uint64) error {
+func (t *tool) sendEdits(ctx context.Context, c ui.Cluster, edits []*greylagv1.AccountEdit, version uint64) error {
 	answer, err := c.Accounts().EditAccounts(ctx, &greylagv1.EditAccountsRequest{RequestId: client.NewRequestID(), Edits: edits, ExpectVersion: version})
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (t *tool) accountMove() *cobra.Command {
 	return &cobra.Command{
 		Use: "move NAME PARENT", Short: "Put an account, with all below it, under another", Args: cobra.ExactArgs(2),
 		Long: "Puts an account under another, with its users, jobs, usage and all accounts below.\nThe top is root.",
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.sendEdits(ctx, c, []*greylagv1.AccountEdit{{Action: "modify", Account: args[0], Parent: &args[1]}}, 0)
 		}),
 	}

@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 func (t *tool) accountDump() *cobra.Command {
 	return &cobra.Command{
 		Use: "dump", Short: "Print all accounts as a file that load takes", Args: cobra.NoArgs,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			answer, err := c.Accounts().DumpAccounts(ctx, &greylagv1.DumpAccountsRequest{})
 			if err != nil {
 				return err
@@ -36,7 +36,7 @@ func (t *tool) accountLoad() *cobra.Command {
 	c := &cobra.Command{
 		Use: "load -f FILE", Short: "Make the accounts those of a file", Args: cobra.NoArgs,
 		Long: "Makes the accounts and their users those of a file, and prints what changes. What is\nnot in the file is deleted, unless it has jobs that have not ended.\ngctl account dump prints the accounts in the same form.",
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			text, err := t.policyText(path)
 			if err != nil {
 				return err

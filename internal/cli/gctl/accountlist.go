@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -31,7 +31,7 @@ line for each account and user, as sacctmgr prints associations: --format takes
 ` + strings.Join(accountColumnNames(), ",") + `
 and the limits by their names. sacctmgr's words do: gctl account show user ada,
 gctl account show associations account=physics format=user,share,maxjobs.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			if err := l.read(args); err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ func (l *accountListing) read(args []string) error {
 		if entity = entityOf(args[0]); entity != "" {
 			args = args[1:]
 		} else if advice := notAccounts[strings.ToLower(args[0])]; advice != "" {
-			return &cli.UsageError{Problem: fmt.Sprintf("these are accounts and their users, not %s", args[0]), Advice: advice}
+			return &ui.UsageError{Problem: fmt.Sprintf("these are accounts and their users, not %s", args[0]), Advice: advice}
 		}
 	}
 	l.withUsers = l.withUsers || entity == "user" || entity == "association"
@@ -92,7 +92,7 @@ func (l *accountListing) read(args []string) error {
 		case key == "format":
 			l.format = value
 		default:
-			return &cli.UsageError{Problem: fmt.Sprintf("accounts cannot be chosen by %q", word), Advice: "write account=NAME, user=NAME or format=COLUMNS"}
+			return &ui.UsageError{Problem: fmt.Sprintf("accounts cannot be chosen by %q", word), Advice: "write account=NAME, user=NAME or format=COLUMNS"}
 		}
 	}
 	return nil
@@ -163,7 +163,7 @@ func accountColumnNamed(word string) (accountColumn, error) {
 	}
 	kind, resource, known := cluster.ParseLimitKind(name)
 	if !known {
-		return accountColumn{}, &cli.UsageError{Problem: fmt.Sprintf("no column %q", word), Advice: "columns: " + strings.Join(accountColumnNames(), ",") + ", and limits such as GrpTRES"}
+		return accountColumn{}, &ui.UsageError{Problem: fmt.Sprintf("no column %q", word), Advice: "columns: " + strings.Join(accountColumnNames(), ",") + ", and limits such as GrpTRES"}
 	}
 	of := func(limits []string) string { return limitText(limits, kind, resource) }
 	return accountColumn{word, func(a *greylagv1.Account) string { return of(a.Limits) }, func(u *greylagv1.AccountUser) string { return of(u.Limits) }}, nil
@@ -188,8 +188,8 @@ func limitText(limits []string, kind cluster.LimitKind, resource string) string 
 
 // accountRows is a line for each account and for each user of it; only users when only is
 // set.
-func accountRows(a *greylagv1.AccountsResponse, format string, only bool) (cli.Table, error) {
-	table := cli.Table{}
+func accountRows(a *greylagv1.AccountsResponse, format string, only bool) (ui.Table, error) {
+	table := ui.Table{}
 	var columns []accountColumn
 	if format == "" {
 		format = strings.Join(accountColumnNames(), ",")
@@ -250,8 +250,8 @@ func usersByAccount(a *greylagv1.AccountsResponse) map[string][]*greylagv1.Accou
 
 // accountTable is accounts as a tree, each with its users under it; or only those that
 // have users.
-func accountTable(a *greylagv1.AccountsResponse, only bool) cli.Table {
-	table := cli.Table{Head: []string{"ACCOUNT", "USER", "SHARES", "DEFAULT", "QOS", "COORDINATORS", "LIMITS"}, Right: "llrllll", Wide: []int{5, 4}}
+func accountTable(a *greylagv1.AccountsResponse, only bool) ui.Table {
+	table := ui.Table{Head: []string{"ACCOUNT", "USER", "SHARES", "DEFAULT", "QOS", "COORDINATORS", "LIMITS"}, Right: "llrllll", Wide: []int{5, 4}}
 	users := usersByAccount(a)
 	for _, x := range a.Accounts {
 		if only && len(users[x.Name]) == 0 {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -61,7 +61,7 @@ func readAccountWords(action string, args []string) (*accountWords, error) {
 	}
 	if w.entity == "coordinator" {
 		if action == "modify" || len(w.users) == 0 {
-			return nil, &cli.UsageError{Problem: "coordinators are added or deleted", Advice: "write gctl account add coordinator USER account=NAME"}
+			return nil, &ui.UsageError{Problem: "coordinators are added or deleted", Advice: "write gctl account add coordinator USER account=NAME"}
 		}
 		w.lists = append(w.lists, listChange{more: action == "add", words: w.users})
 		w.edit.Action, w.users = "modify", nil
@@ -72,9 +72,9 @@ func readAccountWords(action string, args []string) (*accountWords, error) {
 	}
 	switch {
 	case len(w.names) == 0 && (w.entity != "user" || action == "add"), w.entity == "user" && len(w.users) == 0:
-		return nil, &cli.UsageError{Problem: "no account is named", Advice: "write gctl account " + action + " NAME, or NAME user=USER"}
+		return nil, &ui.UsageError{Problem: "no account is named", Advice: "write gctl account " + action + " NAME, or NAME user=USER"}
 	case w.home != "" && (len(w.users) == 0 || !everywhere && !slices.Contains(w.names, w.home)):
-		return nil, &cli.UsageError{Problem: fmt.Sprintf("defaultaccount=%s is of a user and one of the user's accounts", w.home), Advice: "write gctl account modify " + w.home + " user=USER default=yes"}
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("defaultaccount=%s is of a user and one of the user's accounts", w.home), Advice: "write gctl account modify " + w.home + " user=USER default=yes"}
 	}
 	return w, nil
 }
@@ -94,7 +94,7 @@ func (w *accountWords) read(word string) error {
 	}
 	switch {
 	case pair && len(split(value)) == 0 && names(key): // of a script's empty variable: all would be meant
-		return &cli.UsageError{Problem: fmt.Sprintf("%q names nothing", word), Advice: "leave it out to mean all, or name what is meant"}
+		return &ui.UsageError{Problem: fmt.Sprintf("%q names nothing", word), Advice: "leave it out to mean all, or name what is meant"}
 	case key == "set" && !pair, key == "where" && !pair:
 	case !pair, key == "name", key == "names":
 		if !pair {
@@ -112,7 +112,7 @@ func (w *accountWords) read(word string) error {
 	case strings.HasSuffix(key, "+") || strings.HasSuffix(key, "-"):
 		list := strings.TrimSuffix(key[:len(key)-1], "s")
 		if list != "qo" && list != "qoslevel" && list != "coordinator" {
-			return &cli.UsageError{Problem: fmt.Sprintf("%q: only qos and coordinators are added to or taken from", word), Advice: "write " + strings.TrimRight(key, "+-") + "=VALUE"}
+			return &ui.UsageError{Problem: fmt.Sprintf("%q: only qos and coordinators are added to or taken from", word), Advice: "write " + strings.TrimRight(key, "+-") + "=VALUE"}
 		}
 		w.lists = append(w.lists, listChange{qos: list != "coordinator", more: strings.HasSuffix(key, "+"), words: split(value)})
 	default:
@@ -123,7 +123,7 @@ func (w *accountWords) read(word string) error {
 
 // editsOf are what is to be done. version is that of the accounts from which they follow, 0
 // when they follow from the words alone.
-func (t *tool) editsOf(ctx context.Context, c cli.Cluster, w *accountWords) (edits []*greylagv1.AccountEdit, version uint64, err error) {
+func (t *tool) editsOf(ctx context.Context, c ui.Cluster, w *accountWords) (edits []*greylagv1.AccountEdit, version uint64, err error) {
 	if len(w.names) > 0 && len(w.lists) == 0 {
 		return w.each(), 0, nil
 	}
@@ -147,12 +147,12 @@ func (t *tool) editsOf(ctx context.Context, c cli.Cluster, w *accountWords) (edi
 				in = "not in account " + w.home
 			}
 			t.Complain(fmt.Sprintf("user %s is %s", user, in), "gctl account add NAME user="+user+" puts them into one")
-			return nil, 0, cli.Exit(cli.NotFound)
+			return nil, 0, ui.Exit(ui.NotFound)
 		}
 		edits = append(edits, all...)
 	}
 	if len(w.lists) > 0 {
-		now := holdings{answer, cli.OpenQOS(ctx, c)}
+		now := holdings{answer, ui.OpenQOS(ctx, c)}
 		for _, e := range edits {
 			for _, l := range w.lists {
 				if err := now.change(e, l); err != nil {
@@ -263,7 +263,7 @@ func (h *holdings) change(e *greylagv1.AccountEdit, l listChange) error {
 	case all && l.more && len(next) == len(now): // they may have them, and those that come later
 		return nil
 	case len(next) == 0 && l.qos:
-		return &cli.UsageError{
+		return &ui.UsageError{
 			Problem: "no qos would be left of those of account " + e.Account + ", and then those of the account above hold",
 			Advice:  "write qos= for that, or name what is left: qos=NAME",
 		}
@@ -292,7 +292,7 @@ func isBool(word string) bool {
 // accountKey reads one KEY=VALUE.
 func accountKey(e *greylagv1.AccountEdit, key, word, value string) error {
 	wrong := func(want string) error {
-		return &cli.UsageError{Problem: fmt.Sprintf("%q: want %s", word, want), Advice: "see gctl account --help"}
+		return &ui.UsageError{Problem: fmt.Sprintf("%q: want %s", word, want), Advice: "see gctl account --help"}
 	}
 	switch key {
 	case "parent":
@@ -325,7 +325,7 @@ func accountKey(e *greylagv1.AccountEdit, key, word, value string) error {
 		case !known:
 			return unknownKey(key, word)
 		case err != nil:
-			return &cli.UsageError{Problem: err.Error(), Advice: "see gctl account --help"}
+			return &ui.UsageError{Problem: err.Error(), Advice: "see gctl account --help"}
 		}
 		e.Limits = append(e.Limits, word)
 	}
@@ -348,5 +348,5 @@ func unknownKey(key, word string) error {
 	case near != "":
 		advice = "did you mean " + near + "?"
 	}
-	return &cli.UsageError{Problem: fmt.Sprintf("unknown key %q", word), Advice: advice}
+	return &ui.UsageError{Problem: fmt.Sprintf("unknown key %q", word), Advice: advice}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/pflag"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/acct"
 	"github.com/greylag/greylag/internal/cli/options"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
 )
 
@@ -59,7 +59,7 @@ SACCT_FORMAT is the format when none is given.`,
 				return err
 			}
 			text := o.parsable || o.parsable2 || o.format != ""
-			return t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+			return t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 				if t.json && (!text || command.Flags().Changed("json")) {
 					style.Layout = acct.JSON
 				}
@@ -75,7 +75,7 @@ SACCT_FORMAT is the format when none is given.`,
 				advice = instead
 			}
 		}
-		return &cli.UsageError{Problem: problem, Advice: advice}
+		return &ui.UsageError{Problem: problem, Advice: advice}
 	})
 	c.MarkFlagsMutuallyExclusive("format", "long", "brief")
 	c.MarkFlagsMutuallyExclusive("parsable", "parsable2")
@@ -103,13 +103,13 @@ func wholeJob(id string) string {
 	return id
 }
 
-func (t *tool) printAcct(ctx context.Context, c cli.Cluster, q acct.Question, style acct.Style) error {
+func (t *tool) printAcct(ctx context.Context, c ui.Cluster, q acct.Question, style acct.Style) error {
 	if len(q.Filter.Jobs) == 0 && !q.AtTheTime {
 		whose := "jobs"
 		if q.Filter.Mine {
 			whose = "your jobs"
 		}
-		t.Note("%s since %s; -S asks for earlier ones%s", whose, q.Since.Format(cli.TimeLayout), others(q.Filter))
+		t.Note("%s since %s; -S asks for earlier ones%s", whose, q.Since.Format(ui.TimeLayout), others(q.Filter))
 	}
 	found, err := acct.Print(ctx, t.Process, c, q, style)
 	if err == nil && found == 0 && len(q.Filter.Jobs) > 0 {
@@ -184,7 +184,7 @@ func (o *acctOptions) question(args []string, now time.Time) (q acct.Question, e
 		for i := range words {
 			words[i] = wholeJob(words[i])
 		}
-		refs, err := cli.Refs([]string{strings.Join(words, ",")})
+		refs, err := ui.Refs([]string{strings.Join(words, ",")})
 		if err != nil {
 			return q, err
 		}
@@ -210,7 +210,7 @@ func (o *acctOptions) question(args []string, now time.Time) (q acct.Question, e
 	for _, list := range o.nodes {
 		names, err := hostlist.Expand(list)
 		if err != nil || len(names) == 0 {
-			return q, &cli.UsageError{Problem: fmt.Sprintf("not a list of nodes: %q", list), Advice: "write names like gpu[001-004],login1"}
+			return q, &ui.UsageError{Problem: fmt.Sprintf("not a list of nodes: %q", list), Advice: "write names like gpu[001-004],login1"}
 		}
 		f.Nodes = append(f.Nodes, names...)
 	}
@@ -236,7 +236,7 @@ func (o *acctOptions) interval(q *acct.Question, start string, now time.Time) (e
 			if o.start == "" {
 				advice = "say with --starttime when it begins: without it is today's midnight"
 			}
-			return &cli.UsageError{Problem: "the interval ends before it begins", Advice: advice}
+			return &ui.UsageError{Problem: "the interval ends before it begins", Advice: advice}
 		}
 	}
 	return nil
@@ -249,7 +249,7 @@ func appendUser(names []string, word string) ([]string, error) {
 	}
 	u, err := user.LookupId(word)
 	if err != nil {
-		return nil, &cli.UsageError{Problem: "no user of this host has the number " + word, Advice: "name the user"}
+		return nil, &ui.UsageError{Problem: "no user of this host has the number " + word, Advice: "name the user"}
 	}
 	return append(names, u.Username), nil
 }
@@ -262,7 +262,7 @@ func groupsOf(words []string) (list []uint32, err error) {
 		}
 		n, err := strconv.ParseUint(word, 10, 32)
 		if err != nil {
-			return nil, &cli.UsageError{Problem: "this host has no group " + word, Advice: "give the group's number"}
+			return nil, &ui.UsageError{Problem: "this host has no group " + word, Advice: "give the group's number"}
 		}
 		list = append(list, uint32(n))
 	}
@@ -296,7 +296,7 @@ func (o *acctOptions) style(environ []string) (acct.Style, error) {
 	}
 	if o.units != "" {
 		if len(o.units) != 1 || !strings.Contains("KMGTP", strings.ToUpper(o.units)) {
-			return s, &cli.UsageError{Problem: fmt.Sprintf("not a unit: %q", o.units), Advice: "write K, M, G, T or P"}
+			return s, &ui.UsageError{Problem: fmt.Sprintf("not a unit: %q", o.units), Advice: "write K, M, G, T or P"}
 		}
 		s.Unit = strings.ToUpper(o.units)[0]
 	}

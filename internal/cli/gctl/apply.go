@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 )
@@ -29,7 +29,7 @@ func (t *tool) apply() *cobra.Command {
 		Long: `Replaces the cluster's policy by that of a file, and prints what changes.
 gctl show policy prints the policy in force in the same form, headed "# version N": a
 file with that head is refused when another version is in force by now.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			text, err := t.policyText(path)
 			if err != nil {
 				return err
@@ -82,20 +82,20 @@ func (t *tool) policyText(path string) (string, error) {
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return "", cli.Unread(err)
+			return "", ui.Unread(err)
 		}
 		defer f.Close()
 		in = f
 	}
 	text, err := io.ReadAll(io.LimitReader(in, maxPolicy+1))
 	if err != nil {
-		return "", cli.Unread(err)
+		return "", ui.Unread(err)
 	}
 	if len(text) > maxPolicy {
-		return "", &cli.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, maxPolicy>>20), Advice: "is it the right file?"}
+		return "", &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, maxPolicy>>20), Advice: "is it the right file?"}
 	}
 	if !utf8.Valid(text) {
-		return "", &cli.UsageError{Problem: path + " is not UTF-8", Advice: "convert it: iconv -f LATIN1 -t UTF-8 " + path}
+		return "", &ui.UsageError{Problem: path + " is not UTF-8", Advice: "convert it: iconv -f LATIN1 -t UTF-8 " + path}
 	}
 	return string(text), nil
 }
@@ -108,7 +108,7 @@ func (t *tool) checkPolicy(ctx context.Context, path string, offline bool) error
 		return err
 	}
 	if strings.TrimSpace(text) == "" { // as the cluster refuses it
-		return &cli.UsageError{Problem: fileName(path) + " is empty", Advice: "edit what gctl show policy prints"}
+		return &ui.UsageError{Problem: fileName(path) + " is empty", Advice: "edit what gctl show policy prints"}
 	}
 	if _, err := config.ReadPolicy(fileName(path), []byte(text)); err != nil || offline {
 		return err
@@ -120,7 +120,7 @@ func (t *tool) checkPolicy(ctx context.Context, path string, offline bool) error
 	defer c.Close()
 	answer, err := c.Cluster().Apply(ctx, &greylagv1.ApplyRequest{Toml: text, Name: fileName(path), DryRun: true})
 	if err != nil {
-		return cli.Unanswered(err, "gctl config check --offline looks at the file alone")
+		return ui.Unanswered(err, "gctl config check --offline looks at the file alone")
 	}
 	for _, w := range answer.Warnings {
 		t.Warn(w)

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 // auditJSON is one entry, one line of JSON each.
@@ -35,7 +35,7 @@ func (t *tool) audit() *cobra.Command {
 it was refused, what the scheduler started where, and which nodes were given up. What is
 done by the cluster itself has no user. With --json each entry is a line by itself. That
 nobody touched the journal, gctl verify shows.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) (err error) {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) (err error) {
 			if request.From, err = t.moment(from); err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ nobody touched the journal, gctl verify shows.`,
 	return c
 }
 
-func (t *tool) printAudit(ctx context.Context, c cli.Cluster, request *greylagv1.AuditRequest) error {
+func (t *tool) printAudit(ctx context.Context, c ui.Cluster, request *greylagv1.AuditRequest) error {
 	stream, err := c.Cluster().Audit(ctx, request)
 	if err != nil {
 		return err
@@ -78,9 +78,9 @@ func (t *tool) printAudit(ctx context.Context, c cli.Cluster, request *greylagv1
 		}
 		from := ""
 		if strings.HasPrefix(e.Source, "job ") { // a command inside a job; other sources are addresses
-			from = ", from " + cli.Printable(e.Source)
+			from = ", from " + ui.Printable(e.Source)
 		}
-		if err := t.said(nil, "%s %s %s %s%s%s", t.when(e.At), who, e.Kind, mark, cli.Printable(e.Text), from); err != nil {
+		if err := t.said(nil, "%s %s %s %s%s%s", t.when(e.At), who, e.Kind, mark, ui.Printable(e.Text), from); err != nil {
 			return err
 		}
 	}

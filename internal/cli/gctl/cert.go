@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 )
 
@@ -28,10 +28,10 @@ func (t *tool) cert() *cobra.Command {
 		Long: `Revokes every certificate of node/NAME, controller/NAME or auth/NAME (a login host) that was
 issued until now. Each controller enforces it once it has applied the entry. The host comes back
 only by gctl join with a new token.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			role, name, found := strings.Cut(args[0], "/")
 			if !found || role != "node" && role != "controller" && role != "auth" || name == "" {
-				return &cli.UsageError{Problem: "not node/NAME, controller/NAME or auth/NAME: " + args[0], Advice: "gctl cert list shows the names"}
+				return &ui.UsageError{Problem: "not node/NAME, controller/NAME or auth/NAME: " + args[0], Advice: "gctl cert list shows the names"}
 			}
 			request.RequestId, request.Role, request.Name = client.NewRequestID(), role, name
 			_, err := c.Cluster().Revoke(ctx, &request)
@@ -60,11 +60,11 @@ func (t *tool) rotate() *cobra.Command {
 	var finish, cancel, force bool
 	c := &cobra.Command{
 		Use: "rotate", Short: "Replace the CA that signs all certificates", Long: rotateLong, Args: cobra.NoArgs,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			step, done := "begin", "hosts accept the new CA, and renew; gctl cert list shows which have not yet, gctl cert rotate --finish is next"
 			switch {
 			case force && !finish:
-				return &cli.UsageError{Problem: "--force is for --finish", Advice: "gctl cert rotate --finish --force"}
+				return &ui.UsageError{Problem: "--force is for --finish", Advice: "gctl cert rotate --finish --force"}
 			case finish:
 				step, done = "finish", "controllers renew; then the old CA is no longer accepted; gctl cert list shows when"
 			case cancel:
@@ -130,7 +130,7 @@ func rotationOf(r *greylagv1.Rotation) *rotationRow {
 	return &rotationRow{Phase: r.Phase, OldCA: r.OldCa, NewCA: r.NewCa, Started: stamp(r.Started), By: r.By, WaitsFor: append([]string{}, r.WaitsFor...)}
 }
 
-func (t *tool) listCertificates(ctx context.Context, c cli.Cluster, _ []string) error {
+func (t *tool) listCertificates(ctx context.Context, c ui.Cluster, _ []string) error {
 	answer, err := c.Cluster().Certificates(ctx, &greylagv1.CertificatesRequest{})
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (t *tool) listCertificates(ctx context.Context, c cli.Cluster, _ []string) 
 		}
 		return at.In(t.Now().Location()).Format(time.DateOnly)
 	}
-	table := cli.Table{Head: []string{"HOLDER", "SERIAL", "ISSUED", "EXPIRES", "ORIGIN", "CA", "REVOKED"}, Right: "lllllll", Wide: []int{0}}
+	table := ui.Table{Head: []string{"HOLDER", "SERIAL", "ISSUED", "EXPIRES", "ORIGIN", "CA", "REVOKED"}, Right: "lllllll", Wide: []int{0}}
 	for _, r := range rows {
 		revoked := "-"
 		if r.Revoked {
@@ -168,7 +168,7 @@ func (t *tool) noteRotation(r *greylagv1.Rotation) {
 	if r == nil || r.Phase == "done" {
 		return
 	}
-	since := stamp(r.Started).In(t.Now().Location()).Format(cli.TimeLayout)
+	since := stamp(r.Started).In(t.Now().Location()).Format(ui.TimeLayout)
 	t.Note("rotation of the CA from %.8s to %.8s, begun %s by %s", r.OldCa, r.NewCa, since, r.By)
 	switch {
 	case len(r.WaitsFor) > 0:

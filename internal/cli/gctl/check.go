@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/config"
 )
 
@@ -62,17 +62,17 @@ func (t *tool) check(ctx context.Context, kind string, offline bool, files []str
 	}
 	all := kinds()
 	all["policy"] = func(path string) error { return t.checkPolicy(ctx, path, offline) }
-	worst := cli.OK
+	worst := ui.OK
 	for _, path := range files {
 		if path == "" {
-			return &cli.UsageError{Problem: "the name of a file is empty", Advice: "write its path"}
+			return &ui.UsageError{Problem: "the name of a file is empty", Advice: "write its path"}
 		}
 		load, err := t.loader(path, kind, all)
 		if err != nil {
 			return err
 		}
 		if load == nil {
-			return &cli.UsageError{Problem: fmt.Sprintf("what is %s for?", path), Advice: "write --kind gctld, gnoded, gauthd, client, topology or policy"}
+			return &ui.UsageError{Problem: fmt.Sprintf("what is %s for?", path), Advice: "write --kind gctld, gnoded, gauthd, client, topology or policy"}
 		}
 		if err := load(path); err != nil {
 			worst = max(worst, t.faulty(ctx, err))
@@ -80,7 +80,7 @@ func (t *tool) check(ctx context.Context, kind string, offline bool, files []str
 			return err
 		}
 	}
-	return cli.Exit(worst)
+	return ui.Exit(worst)
 }
 
 // loader is what reads a file of a kind; where none is given, by the file's name, or else
@@ -96,7 +96,7 @@ func (t *tool) loader(path, kind string, all map[string]func(string) error) (fun
 
 // faulty prints what is wrong with a file. The status is Usage, but where a cluster that
 // was to be asked did not answer.
-func (t *tool) faulty(ctx context.Context, err error) cli.Status {
+func (t *tool) faulty(ctx context.Context, err error) ui.Status {
 	var faults config.Faults
 	switch {
 	case errors.As(err, &faults):
@@ -104,7 +104,7 @@ func (t *tool) faulty(ctx context.Context, err error) cli.Status {
 			t.Complain(fault.String(), "")
 		}
 	default:
-		return max(cli.Usage, cli.Status(t.Finish(ctx, cli.Unread(err))))
+		return max(ui.Usage, ui.Status(t.Finish(ctx, ui.Unread(err))))
 	}
-	return cli.Usage
+	return ui.Usage
 }

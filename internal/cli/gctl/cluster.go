@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/doctor"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 )
 
@@ -29,21 +29,21 @@ func (t *tool) clusterCommand() *cobra.Command {
 		t.statusCommand(),
 		&cobra.Command{
 			Use: "add ID ADDRESS", Short: "Make a controller that has joined a member", Args: cobra.ExactArgs(2),
-			RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 				_, err := c.Cluster().AddMember(ctx, &greylagv1.AddMemberRequest{Id: args[0], Address: args[1]})
 				return t.said(err, "added %s", args[0])
 			}),
 		},
 		&cobra.Command{
 			Use: "remove ID", Short: "End a controller's membership", Args: cobra.ExactArgs(1),
-			RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 				_, err := c.Cluster().RemoveMember(ctx, &greylagv1.RemoveMemberRequest{Id: args[0]})
 				return t.said(err, "removed %s", args[0])
 			}),
 		},
 		&cobra.Command{
 			Use: "transfer [ID]", Short: "Let another controller lead", Args: cobra.MaximumNArgs(1),
-			RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+			RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 				answer, err := c.Cluster().Transfer(ctx, &greylagv1.TransferRequest{Id: first(args)})
 				return t.said(err, "leader %s", answer.GetLeader())
 			}),
@@ -86,7 +86,7 @@ func (t *tool) oneController(c *cobra.Command) {
 	c.Flags().StringVar(&t.controller, "controller", "", "ask this controller, HOST or HOST:PORT, and no other")
 }
 
-func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
+func (t *tool) status(ctx context.Context, c ui.Cluster, _ []string) error {
 	s, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 	}); err != nil {
 		return err
 	}
-	table := cli.Table{Head: []string{"HOST", "MEMBER", "ADDRESS", "ROLE", "LAST CONTACT", "INDEX"}, Right: "llllrr", Wide: []int{2, 0}}
+	table := ui.Table{Head: []string{"HOST", "MEMBER", "ADDRESS", "ROLE", "LAST CONTACT", "INDEX"}, Right: "llllrr", Wide: []int{2, 0}}
 	for _, m := range s.Members {
 		role := "learner"
 		switch {
@@ -131,7 +131,7 @@ func (t *tool) status(ctx context.Context, c cli.Cluster, _ []string) error {
 	}
 	if s.Leader == "" {
 		t.Complain("no controller leads", "a leader needs a majority of the members: see which of them run")
-		return cli.Exit(cli.Unavailable)
+		return ui.Exit(ui.Unavailable)
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ const leaderTime = 2 * time.Second
 
 // leaderSays is the leader's answer where another controller gave one that names it,
 // as the client then asks it next; the other's where the leader has none.
-func leaderSays(ctx context.Context, c cli.Cluster, s *greylagv1.StatusResponse) *greylagv1.StatusResponse {
+func leaderSays(ctx context.Context, c ui.Cluster, s *greylagv1.StatusResponse) *greylagv1.StatusResponse {
 	if s.Leader == "" || s.Leader == s.Id {
 		return s
 	}
@@ -218,7 +218,7 @@ func (t *tool) token() *cobra.Command {
 	c := &cobra.Command{
 		Use: "token", Short: "Make a one-time token, with which a host joins", Args: cobra.NoArgs,
 		Long: "Makes a one-time token for gctl join and prints TOKEN@HOST:PORT.\nIt is a secret: whoever has it can join in that role until it expires.",
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			for word, set := range flags {
 				if *set {
 					role = word
@@ -238,13 +238,13 @@ func (t *tool) token() *cobra.Command {
 	return c
 }
 
-func (t *tool) mint(ctx context.Context, c cli.Cluster, request *greylagv1.CreateTokenRequest) error {
+func (t *tool) mint(ctx context.Context, c ui.Cluster, request *greylagv1.CreateTokenRequest) error {
 	role := request.Kind
 	if role != "node" && role != "controller" && role != "auth" {
-		return &cli.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
+		return &ui.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
 	}
 	if request.Valid.AsDuration() <= 0 {
-		return &cli.UsageError{Problem: "the token would have expired already", Advice: "write --valid 1h, for example"}
+		return &ui.UsageError{Problem: "the token would have expired already", Advice: "write --valid 1h, for example"}
 	}
 	request.RequestId = client.NewRequestID()
 	answer, err := c.Cluster().CreateToken(ctx, request)
@@ -302,7 +302,7 @@ func (t *tool) snapshot() *cobra.Command {
 	var history bool
 	c := &cobra.Command{
 		Use: "snapshot -o FILE", Short: "Back up the cluster to a file", Long: snapshotLong, Args: cobra.NoArgs,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error { return t.save(ctx, c, path, history) }),
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error { return t.save(ctx, c, path, history) }),
 	}
 	c.Flags().StringVarP(&path, "output", "o", "", "output file; - is standard output")
 	c.Flags().BoolVar(&history, "with-history", false, "include finished jobs, their scripts and the journals")
@@ -311,7 +311,7 @@ func (t *tool) snapshot() *cobra.Command {
 }
 
 // save writes a backup: FILE is complete or does not change.
-func (t *tool) save(ctx context.Context, c cli.Cluster, path string, history bool) error {
+func (t *tool) save(ctx context.Context, c ui.Cluster, path string, history bool) error {
 	if path == "-" {
 		got, err := pump(ctx, c, t.Stdout, history)
 		if err == nil {
@@ -351,7 +351,7 @@ type saved struct {
 	missing uint32
 }
 
-func pump(ctx context.Context, c cli.Cluster, w io.Writer, history bool) (got saved, err error) {
+func pump(ctx context.Context, c ui.Cluster, w io.Writer, history bool) (got saved, err error) {
 	stream, err := c.Cluster().Snapshot(ctx, &greylagv1.SnapshotRequest{History: history})
 	if err != nil {
 		return got, err

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 const completionLong = `Prints what a shell needs to complete gsubmit, gqueue, gcancel and gctl:
@@ -44,5 +44,5 @@ func shellText(w io.Writer, shell, program string) error {
 	case "fish":
 		return c.GenFishCompletion(w, true)
 	}
-	return &cli.UsageError{Problem: fmt.Sprintf("unknown shell %q", shell), Advice: "write bash, zsh or fish"}
+	return &ui.UsageError{Problem: fmt.Sprintf("unknown shell %q", shell), Advice: "write bash, zsh or fish"}
 }

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/acct"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/pkg/accounting"
 )
@@ -37,7 +37,7 @@ six decimals.`,
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		if m := belowZero.FindStringSubmatch(err.Error()); m != nil {
-			return &cli.UsageError{Problem: m[1] + " is no amount: amounts are not below 0", Advice: "gctl credit void takes a grant back, gctl credit correct charges a job more"}
+			return &ui.UsageError{Problem: m[1] + " is no amount: amounts are not below 0", Advice: "gctl credit void takes a grant back, gctl credit correct charges a job more"}
 		}
 		return c.Parent().Parent().FlagErrorFunc()(c, err)
 	})
@@ -71,7 +71,7 @@ func rejectEmptyFlags(c *cobra.Command) (err error) {
 			empty = len(words) == 0 || slices.Contains(words, "")
 		}
 		if empty {
-			err = &cli.UsageError{Problem: "--" + f.Name + " is empty", Advice: fromVariable + " leave the option out to do without it"}
+			err = &ui.UsageError{Problem: "--" + f.Name + " is empty", Advice: fromVariable + " leave the option out to do without it"}
 		}
 	})
 	return err
@@ -82,7 +82,7 @@ func (x *change) noteFlag(c *cobra.Command) {
 }
 
 // sendChange sends it and returns the answer.
-func (t *tool) sendChange(ctx context.Context, c cli.Cluster, x *change) (*greylagv1.ChangeCreditsResponse, error) {
+func (t *tool) sendChange(ctx context.Context, c ui.Cluster, x *change) (*greylagv1.ChangeCreditsResponse, error) {
 	if x.RequestId = x.Key; x.Key == "" {
 		x.RequestId = client.NewRequestID()
 	}
@@ -100,7 +100,7 @@ func (t *tool) sendChange(ctx context.Context, c cli.Cluster, x *change) (*greyl
 	for _, w := range answer.GetWarnings() {
 		t.Warn(w)
 	}
-	return answer, cli.Unanswered(err, "it is not known whether this was done: the same again with --key "+x.RequestId+" does it once in all")
+	return answer, ui.Unanswered(err, "it is not known whether this was done: the same again with --key "+x.RequestId+" does it once in all")
 }
 
 // firstDone says by whom and when a change was made that was asked for again.
@@ -131,7 +131,7 @@ func (t *tool) moment(word string) (*timestamppb.Timestamp, error) {
 func payer(word string) (account, user string, err error) {
 	account, user, slash := strings.Cut(word, "/")
 	if account == "" || slash && user == "" {
-		return "", "", &cli.UsageError{Problem: fmt.Sprintf("%q names nobody", word), Advice: fromVariable + " write ACCOUNT, or ACCOUNT/USER"}
+		return "", "", &ui.UsageError{Problem: fmt.Sprintf("%q names nobody", word), Advice: fromVariable + " write ACCOUNT, or ACCOUNT/USER"}
 	}
 	return account, user, nil
 }
@@ -140,7 +140,7 @@ func payer(word string) (account, user string, err error) {
 func credits(word string) (int64, error) {
 	c, err := accounting.ParseCredits(word)
 	if err != nil {
-		return 0, &cli.UsageError{Problem: err.Error(), Advice: "write it like 100 or 12.5"}
+		return 0, &ui.UsageError{Problem: err.Error(), Advice: "write it like 100 or 12.5"}
 	}
 	return int64(c), nil
 }
@@ -156,7 +156,7 @@ func permille(word string) (int64, error) {
 	case word == "":
 		return 0, nil
 	case err != nil, dotted && len(tenth) != 1, n == 0, n > 1000:
-		return 0, &cli.UsageError{Problem: fmt.Sprintf("--share=%s: want a percentage from 0.1 to 100 with at most one decimal", word)}
+		return 0, &ui.UsageError{Problem: fmt.Sprintf("--share=%s: want a percentage from 0.1 to 100 with at most one decimal", word)}
 	}
 	return int64(n), nil
 }
@@ -210,7 +210,7 @@ func (t *tool) creditGrant() *cobra.Command {
 	c := &cobra.Command{
 		PreRunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("redeems") && x.Code == "" {
-				return &cli.UsageError{Problem: "--redeems without --code: it says how many grants a code is good for", Advice: "name it: --code WELCOME --redeems 100"}
+				return &ui.UsageError{Problem: "--redeems without --code: it says how many grants a code is good for", Advice: "name it: --code WELCOME --redeems 100"}
 			}
 			return nil
 		},
@@ -219,7 +219,7 @@ func (t *tool) creditGrant() *cobra.Command {
 --priority number are spent first, then those that expire first, promotions before grants
 before purchases. What the account owes is paid first. A payment that may be booked twice
 gets a --key, such as the number of its invoice.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) (err error) {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			if x.Account, x.User, err = payer(args[0]); err != nil {
 				return err
 			}
@@ -231,7 +231,7 @@ gets a --key, such as the number of its invoice.`,
 					return err
 				}
 				if x.Scope.PerJob < 1 {
-					return &cli.UsageError{Problem: fmt.Sprintf("--per-job=%s: want more than 0 and at most %s", perJob, accounting.MaxAmount), Advice: "without it a grant pays for as much of a job as there is of it"}
+					return &ui.UsageError{Problem: fmt.Sprintf("--per-job=%s: want more than 0 and at most %s", perJob, accounting.MaxAmount), Advice: "without it a grant pays for as much of a job as there is of it"}
 				}
 			}
 			if x.Scope.Permille, err = permille(share); err != nil {
@@ -271,9 +271,9 @@ func (t *tool) creditVoid() *cobra.Command {
 	c := &cobra.Command{
 		Use: "void BUCKET", Short: "Take back what is left of a grant", Args: cobra.ExactArgs(1),
 		Long: "Takes back what is left of a grant, by the number that gctl credit balance --buckets\nprints. What jobs have set aside of it they keep; what they give back is taken then.",
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			if _, err := fmt.Sscanf(args[0]+" ", "%d ", &x.Bucket); err != nil || x.Bucket == 0 {
-				return &cli.UsageError{Problem: fmt.Sprintf("%q is no number of a bucket", args[0]), Advice: "gctl credit balance --buckets lists them"}
+				return &ui.UsageError{Problem: fmt.Sprintf("%q is no number of a bucket", args[0]), Advice: "gctl credit balance --buckets lists them"}
 			}
 			a, err := t.sendChange(ctx, c, x)
 			return t.told(a, err, "bucket %d is void: %s taken back", x.Bucket, money(a.GetReleased()))
@@ -292,7 +292,7 @@ func (t *tool) creditBudget() *cobra.Command {
 together: ever, or in each day or month (UTC). A hard budget refuses further jobs, a soft
 one warns and lets them run after all others. Jobs that run go on. Coordinators may set
 the budgets of what is below their account.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) (err error) {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			if x.Account, x.User, err = payer(args[0]); err != nil {
 				return err
 			}
@@ -301,7 +301,7 @@ the budgets of what is below their account.`,
 					return err
 				}
 				if x.Amount == 0 {
-					return &cli.UsageError{Problem: "a budget of 0 is none", Advice: "none takes the budget away; 0.000001 lets nothing more be set aside"}
+					return &ui.UsageError{Problem: "a budget of 0 is none", Advice: "none takes the budget away; 0.000001 lets nothing more be set aside"}
 				}
 			}
 			x.Hard = !soft
@@ -334,7 +334,7 @@ func (t *tool) creditRefund(action string) *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use: action + " JOB AMOUNT", Short: short, Long: long, Args: cobra.ExactArgs(2),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) (err error) {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			x.Job = args[0]
 			if x.Amount, err = credits(args[1]); err != nil {
 				return err
@@ -358,14 +358,14 @@ func (t *tool) creditClose() *cobra.Command {
 	c := &cobra.Command{
 		Use: "close PERIOD", Short: "Close a day or a month", Args: cobra.ExactArgs(1),
 		Long: "Closes everything before the end of a period, such as 2026-10 or 2026-10-31 (UTC): its\nreports do not change any more, and what is booked for it later is marked late. To\nclose it again changes nothing.",
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			end, err := accounting.PeriodEnd(args[0])
 			if err != nil {
-				return &cli.UsageError{Problem: err.Error(), Advice: "write a month like 2026-10, or a day like 2026-10-31"}
+				return &ui.UsageError{Problem: err.Error(), Advice: "write a month like 2026-10, or a day like 2026-10-31"}
 			}
 			x.Period, x.Key, x.effective = args[0], "close "+args[0], end.Format(time.RFC3339)
 			a, err := t.sendChange(ctx, c, x)
-			return t.told(a, err, "%s is closed; the journal has %s by now, head %x", args[0], cli.Count(int64(a.GetEntries()), "entry"), a.GetHead())
+			return t.told(a, err, "%s is closed; the journal has %s by now, head %x", args[0], ui.Count(int64(a.GetEntries()), "entry"), a.GetHead())
 		}),
 	}
 	x.noteFlag(c)

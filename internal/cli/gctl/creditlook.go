@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/gsubmit"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
@@ -26,7 +27,7 @@ is what is in them: nothing can spend it yet. Credits that pay for some jobs onl
 are usable, unless a type of GPU, partition or QOS is named for which they do not pay.
 gsubmit --quote says exactly what there is for one job. Deleted accounts and users of which
 nothing is left are shown when they are named, and with --deleted.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request.Accounts = args
 			a, err := c.Credits().Balances(ctx, request)
 			if err != nil {
@@ -56,8 +57,8 @@ nothing is left are shown when they are named, and with --deleted.`,
 	return c
 }
 
-func balanceTable(list []*greylagv1.Balance) cli.Table {
-	table := cli.Table{
+func balanceTable(list []*greylagv1.Balance) ui.Table {
+	table := ui.Table{
 		Head: []string{"ACCOUNT", "USER", "OWN", "HELD", "SPENT", "DEBT", "BUDGET", "USABLE"}, Right: "llrrrrrr", Wide: []int{0, 1},
 	}
 	upcoming := slices.ContainsFunc(list, func(b *greylagv1.Balance) bool { return b.Upcoming > 0 })
@@ -87,8 +88,8 @@ func balanceTable(list []*greylagv1.Balance) cli.Table {
 	return table
 }
 
-func (t *tool) bucketTable(list []*greylagv1.Balance) cli.Table {
-	table := cli.Table{
+func (t *tool) bucketTable(list []*greylagv1.Balance) ui.Table {
+	table := ui.Table{
 		Head:  []string{"BUCKET", "OWNER", "CLASS", "PRI", "GRANTED", "LEFT", "HELD", "SPENT", "LOST", "EXPIRES"},
 		Right: "rllrrrrrrl", Wide: []int{1},
 	}
@@ -257,7 +258,7 @@ and what expired, with what they had before and after. What is only set aside fo
 given back is shown with --all. Below an entry stand the key and the note that it was
 made with; below the last charge of a job whose GPUs had several prices what it came to in
 all: from when, at which price, which GPUs, and how much.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) (err error) {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			request := &greylagv1.StatementRequest{}
 			if request.Account, request.User, err = payer(args[0]); err != nil {
 				return err
@@ -333,13 +334,13 @@ func billOf(e *greylagv1.JournalEntry) (all []billJSON) {
 	return all
 }
 
-func (t *tool) statement(ctx context.Context, c cli.Cluster, request *greylagv1.StatementRequest, all bool) error {
+func (t *tool) statement(ctx context.Context, c ui.Cluster, request *greylagv1.StatementRequest, all bool) error {
 	stream, err := c.Credits().Statement(ctx, request)
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
-	table := cli.Table{Head: []string{"TIME", "KIND", "WHO", "JOB", "MOVED", "AMOUNT", "BALANCE"}, Right: "lllrrrr", Wide: []int{2}}
+	table := ui.Table{Head: []string{"TIME", "KIND", "WHO", "JOB", "MOVED", "AMOUNT", "BALANCE"}, Right: "lllrrrr", Wide: []int{2}}
 	lines := []lineJSON{}
 	balance, word := int64(0), "opening"
 	for stream.Receive() {
@@ -387,7 +388,7 @@ func (t *tool) creditPrice() *cobra.Command {
 		Use: "price [TYPE AMOUNT]", Short: "What an hour of a GPU costs, or shall cost",
 		Long: "Prints what an hour of a GPU of each type costs, or sets it from now or from a later\nmoment on. Jobs that were submitted before keep the price of then, unless the policy has\nprices = \"day\": then each hour costs what it costs when the job runs.",
 		Args: cobra.RangeArgs(0, 2),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) (err error) {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			if len(args) == 2 {
 				x.GpuType = strings.ToLower(args[0])
 				if x.Amount, err = credits(args[1]); err != nil {
@@ -437,7 +438,7 @@ func (t *tool) prices(list []*greylagv1.Price) error {
 		t.Note("nothing has a price: gctl credit price TYPE AMOUNT sets one")
 		return nil
 	}
-	table := cli.Table{Head: []string{"TYPE", "PRICE", "FROM"}, Right: "lrl"}
+	table := ui.Table{Head: []string{"TYPE", "PRICE", "FROM"}, Right: "lrl"}
 	for _, p := range list {
 		from := t.when(p.From)
 		if p.Upcoming {
@@ -458,8 +459,8 @@ func (t *tool) creditQuote() *cobra.Command {
 			}
 			p := *t.Process
 			p.Args = append([]string{"--quote"}, args...)
-			if status := cli.Submit(c.Context(), &p); status != 0 {
-				return cli.Exit(cli.Status(status))
+			if status := gsubmit.Run(c.Context(), &p); status != 0 {
+				return ui.Exit(ui.Status(status))
 			}
 			return nil
 		},
@@ -467,7 +468,7 @@ func (t *tool) creditQuote() *cobra.Command {
 }
 
 // verifyFailed is the exit status for it.
-const verifyFailed cli.Status = 4
+const verifyFailed ui.Status = 4
 
 func (t *tool) verify() *cobra.Command {
 	c := &cobra.Command{
@@ -476,7 +477,7 @@ func (t *tool) verify() *cobra.Command {
 every hash, every sum, every balance, from the first entry, and compares what comes out
 with the state, and says which controller that is. The first wrong entry is named, and the
 status is then 4.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			a, err := c.Credits().Verify(ctx, &greylagv1.VerifyRequest{})
 			if err != nil {
 				return err
@@ -519,7 +520,7 @@ func (t *tool) verified(a *greylagv1.VerifyResponse) error {
 		}
 		if j.Fault != "" {
 			t.Complain(j.Name+": "+j.Fault, "keep a copy of the controllers' data_dir; another controller's journal may be whole: gctl cluster status lists them, gctl verify --controller HOST:PORT asks one")
-		} else if err := t.said(nil, "%s: %s, head %x%s", j.Name, cli.Count(int64(j.Entries), "entry"), j.Head, checkedFrom(j.First)); err != nil {
+		} else if err := t.said(nil, "%s: %s, head %x%s", j.Name, ui.Count(int64(j.Entries), "entry"), j.Head, checkedFrom(j.First)); err != nil {
 			return err
 		}
 	}
@@ -529,7 +530,7 @@ func (t *tool) verified(a *greylagv1.VerifyResponse) error {
 		}
 	}
 	if wrong {
-		return cli.Exit(verifyFailed)
+		return ui.Exit(verifyFailed)
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/doctor"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 const doctorLong = `Looks at this host and says what keeps it from doing its part, and what to do
@@ -44,7 +44,7 @@ func (t *tool) diagnose(findings []doctor.Finding) error {
 		return err
 	}
 	if faults > 0 {
-		return cli.Exit(cli.Failed)
+		return ui.Exit(ui.Failed)
 	}
 	return nil
 }
@@ -60,11 +60,11 @@ func (t *tool) tellFindings(findings []doctor.Finding, faults, warnings int) err
 		}{name, faults, warnings, findings})
 	}
 	for _, f := range findings {
-		if _, err := fmt.Fprintf(t.Stdout, "%-7s  %s: %s: %s\n", f.Level, f.Part, f.Check, cli.Printable(f.Found)); err != nil {
+		if _, err := fmt.Fprintf(t.Stdout, "%-7s  %s: %s: %s\n", f.Level, f.Part, f.Check, ui.Printable(f.Found)); err != nil {
 			return err
 		}
 		if f.Advice != "" {
-			if _, err := fmt.Fprintf(t.Stdout, "%9s%s\n", "", cli.Printable(f.Advice)); err != nil {
+			if _, err := fmt.Fprintf(t.Stdout, "%9s%s\n", "", ui.Printable(f.Advice)); err != nil {
 				return err
 			}
 		}

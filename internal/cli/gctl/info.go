@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/options"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -19,7 +19,7 @@ func (t *tool) info() *cobra.Command {
 	var partitions, nodes []string
 	c := &cobra.Command{
 		Use: "info", Short: "Partitions, and how many nodes and GPUs are free", Args: cobra.NoArgs, GroupID: look,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			for _, list := range nodes {
 				if _, err := hostlist.Expand(list); err != nil {
 					return badNodes(list)
@@ -40,13 +40,13 @@ func (t *tool) info() *cobra.Command {
 	c.Flags().StringArrayVarP(&nodes, "nodes", "n", nil, "only these nodes, such as gpu[001-004]")
 	t.addStaleFlag(c)
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what sinfo takes
-		return &cli.UsageError{Problem: options.Problem(err), Advice: "gctl nodes lists nodes one a line, gctl show partition NAME tells about one partition"}
+		return &ui.UsageError{Problem: options.Problem(err), Advice: "gctl nodes lists nodes one a line, gctl show partition NAME tells about one partition"}
 	})
 	return c
 }
 
-func infoTable(answer *greylagv1.InfoResponse) cli.Table {
-	table := cli.Table{
+func infoTable(answer *greylagv1.InfoResponse) ui.Table {
+	table := ui.Table{
 		Head:  []string{"PARTITION", "AVAIL", "TIMELIMIT", "NODES", "STATE", "GPUS", "USED", "CPUS", "USED", "NODELIST"},
 		Right: "lllrllrrrl", Wide: []int{5, 0},
 	}
@@ -106,11 +106,11 @@ func (t *tool) show() *cobra.Command {
 	show.AddCommand(
 		&cobra.Command{
 			Use: "job JOB...", Short: "Show jobs, active or finished", Args: cobra.MinimumNArgs(1),
-			ValidArgsFunction: t.candidates(cli.JobNames), RunE: t.on(t.showJobs),
+			ValidArgsFunction: t.candidates(ui.JobNames), RunE: t.on(t.showJobs),
 		},
 		&cobra.Command{
 			Use: "node [NODES]", Aliases: []string{"nodes"}, Short: "Show nodes", Args: cobra.ArbitraryArgs,
-			ValidArgsFunction: t.candidates(cli.NodeNames), RunE: t.on(t.showNodes),
+			ValidArgsFunction: t.candidates(ui.NodeNames), RunE: t.on(t.showNodes),
 		},
 		&cobra.Command{
 			Use: "partition [NAME]", Aliases: []string{"partitions"}, Short: "Show partitions", Args: cobra.MaximumNArgs(1), RunE: t.on(t.showPartition),
@@ -131,7 +131,7 @@ func (t *tool) show() *cobra.Command {
 	return show
 }
 
-func (t *tool) showPartition(ctx context.Context, c cli.Cluster, args []string) error {
+func (t *tool) showPartition(ctx context.Context, c ui.Cluster, args []string) error {
 	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.read()})
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (t *tool) showPartition(ctx context.Context, c cli.Cluster, args []string) 
 	}
 	if len(chosen) == 0 {
 		t.Complain(fmt.Sprintf("no partition %q", args[0]), "gctl info lists the partitions")
-		return cli.Exit(cli.NotFound)
+		return ui.Exit(ui.NotFound)
 	}
 	answer.Partitions = chosen
 	if t.json {
@@ -176,7 +176,7 @@ func yes(b bool) string {
 	return "no"
 }
 
-func (t *tool) showPolicy(ctx context.Context, c cli.Cluster, _ []string) error {
+func (t *tool) showPolicy(ctx context.Context, c ui.Cluster, _ []string) error {
 	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{Read: t.read()})
 	if err != nil {
 		return err

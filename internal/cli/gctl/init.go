@@ -19,7 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
@@ -77,7 +77,7 @@ func (t *tool) found(ctx context.Context, f initOptions) error {
 		return err
 	}
 	if _, err := pki.NewClusterID(f.name); err != nil { // before any file is written
-		return &cli.UsageError{Problem: fmt.Sprintf("not a cluster's name: %q", f.name), Advice: "write up to 40 lower-case letters, digits and inner dashes"}
+		return &ui.UsageError{Problem: fmt.Sprintf("not a cluster's name: %q", f.name), Advice: "write up to 40 lower-case letters, digits and inner dashes"}
 	}
 	advertise := t.findAdvertised(ctx, f.config, cfg, anyHost)
 	if path := cmp.Or(f.config, config.ControllerPath); advertise != cfg.Advertise && exists(path) {
@@ -300,7 +300,7 @@ func shortHost() (short, full string) {
 
 // wrongFile is an error of a configuration file; all of its faults are told.
 func wrongFile(err error) error {
-	return &cli.UsageError{Problem: err.Error(), Advice: "gctl config check finds all mistakes"}
+	return &ui.UsageError{Problem: err.Error(), Advice: "gctl config check finds all mistakes"}
 }
 
 // adviceError adds advice to an error.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -36,7 +36,7 @@ func setField(r *greylagv1.UpdateRequest, name, value string, now time.Time) err
 		name = usual
 	}
 	bad := func(why string) error {
-		return &cli.UsageError{Problem: fmt.Sprintf("%s: %s: %q", name, why, value), Advice: "see gctl update --help"}
+		return &ui.UsageError{Problem: fmt.Sprintf("%s: %s: %q", name, why, value), Advice: "see gctl update --help"}
 	}
 	texts := map[string]**string{
 		"partition": &r.Partition, "qos": &r.Qos, "account": &r.Account, "name": &r.Name, "comment": &r.Comment, "reservation": &r.Reservation,
@@ -149,5 +149,5 @@ func unknownField(name string) error {
 	case near != "":
 		advice = "did you mean " + near + "?"
 	}
-	return &cli.UsageError{Problem: fmt.Sprintf("%q cannot be changed", name), Advice: advice}
+	return &ui.UsageError{Problem: fmt.Sprintf("%q cannot be changed", name), Advice: advice}
 }

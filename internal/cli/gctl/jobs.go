@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/options"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -30,9 +30,9 @@ func (t *tool) requeue() *cobra.Command {
 func (t *tool) simple(verb, short, done string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " JOB...", Short: short, GroupID: jobs, Args: cobra.MinimumNArgs(1),
-		ValidArgsFunction: t.candidates(cli.JobNames),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
-			refs, err := cli.Refs(args)
+		ValidArgsFunction: t.candidates(ui.JobNames),
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+			refs, err := ui.Refs(args)
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func (t *tool) simple(verb, short, done string) *cobra.Command {
 
 // tellFree notes which of the jobs that are to be released nobody holds: that is no
 // failure, but perhaps not what was meant.
-func (t *tool) tellFree(ctx context.Context, c cli.Cluster, refs []string) error {
+func (t *tool) tellFree(ctx context.Context, c ui.Cluster, refs []string) error {
 	stream, err := c.Jobs().Stream(ctx, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Jobs: refs, States: []string{cluster.Pending.String()}}})
 	if err != nil {
 		return err
@@ -64,13 +64,13 @@ func (t *tool) tellFree(ctx context.Context, c cli.Cluster, refs []string) error
 	return stream.Err()
 }
 
-func (t *tool) send(ctx context.Context, c cli.Cluster, done string, request *greylagv1.UpdateRequest) error {
+func (t *tool) send(ctx context.Context, c ui.Cluster, done string, request *greylagv1.UpdateRequest) error {
 	request.RequestId = client.NewRequestID()
 	answer, err := c.Jobs().Update(ctx, request)
 	if err != nil {
 		return err
 	}
-	return t.Outcomes(answer.Outcomes, cli.OutcomeStyle{JSON: t.json, Verbose: true, Verb: done})
+	return t.Outcomes(answer.Outcomes, ui.OutcomeStyle{JSON: t.json, Verbose: true, Verb: done})
 }
 
 const updateLong = `Changes a pending job, or the time limit, name, nice value, comment and throttle of a
@@ -94,7 +94,7 @@ scontrol's form is understood too: gctl update JobId=123 TimeLimit=2:00:00`
 func (t *tool) update() *cobra.Command {
 	c := &cobra.Command{
 		Use: "update job JOB NAME=VALUE...", Short: "Change jobs", Long: updateLong, GroupID: jobs, Args: cobra.MinimumNArgs(1),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request, err := t.updateOf(args)
 			if err != nil {
 				return err
@@ -103,7 +103,7 @@ func (t *tool) update() *cobra.Command {
 		}),
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what gsubmit takes
-		return &cli.UsageError{Problem: options.Problem(err), Advice: "write what is to change as NAME=VALUE: gctl update 123 timelimit=2:00:00"}
+		return &ui.UsageError{Problem: options.Problem(err), Advice: "write what is to change as NAME=VALUE: gctl update 123 timelimit=2:00:00"}
 	})
 	return c
 }
@@ -125,9 +125,9 @@ func (t *tool) updateOf(words []string) (*greylagv1.UpdateRequest, error) {
 			if !assigned {
 				value = word
 			}
-			refs, err := cli.Refs([]string{value})
+			refs, err := ui.Refs([]string{value})
 			if err != nil && !assigned && i > 0 {
-				return nil, &cli.UsageError{Problem: fmt.Sprintf("%q is neither a job nor NAME=VALUE", word), Advice: "write what it shall be: gctl update job 123 timelimit=2:00:00"}
+				return nil, &ui.UsageError{Problem: fmt.Sprintf("%q is neither a job nor NAME=VALUE", word), Advice: "write what it shall be: gctl update job 123 timelimit=2:00:00"}
 			}
 			if err != nil {
 				return nil, err
@@ -141,7 +141,7 @@ func (t *tool) updateOf(words []string) (*greylagv1.UpdateRequest, error) {
 		}
 	}
 	if len(r.Filter.Jobs) == 0 || changes == 0 {
-		return nil, &cli.UsageError{Problem: "a job and what to change are needed", Advice: "write gctl update job 123 timelimit=2:00:00"}
+		return nil, &ui.UsageError{Problem: "a job and what to change are needed", Advice: "write gctl update job 123 timelimit=2:00:00"}
 	}
 	return r, nil
 }
@@ -150,12 +150,12 @@ func (t *tool) logs() *cobra.Command {
 	request := &greylagv1.LogsRequest{}
 	c := &cobra.Command{
 		Use: "logs JOB", Short: "Print a job's output, from wherever it is written", GroupID: look, Args: cobra.ExactArgs(1),
-		ValidArgsFunction: t.candidates(cli.JobNames),
+		ValidArgsFunction: t.candidates(ui.JobNames),
 	}
-	c.RunE = t.on(func(ctx context.Context, cluster cli.Cluster, args []string) error {
+	c.RunE = t.on(func(ctx context.Context, cluster ui.Cluster, args []string) error {
 		for _, few := range []string{"tail", "bytes"} {
 			if n, err := c.Flags().GetInt64(few); err == nil && n <= 0 && c.Flags().Changed(few) {
-				return &cli.UsageError{Problem: fmt.Sprintf("--%s %d: want 1 or more", few, n), Advice: "leave it out for all of the output"}
+				return &ui.UsageError{Problem: fmt.Sprintf("--%s %d: want 1 or more", few, n), Advice: "leave it out for all of the output"}
 			}
 		}
 		request.Job = args[0]
@@ -173,8 +173,8 @@ func (t *tool) logs() *cobra.Command {
 func (t *tool) script() *cobra.Command {
 	return &cobra.Command{
 		Use: "script JOB", Short: "Print a job's batch script", GroupID: look, Args: cobra.ExactArgs(1),
-		ValidArgsFunction: t.candidates(cli.JobNames),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		ValidArgsFunction: t.candidates(ui.JobNames),
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			answer, err := c.Jobs().Script(ctx, &greylagv1.ScriptRequest{Job: args[0]})
 			if err != nil {
 				return err

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
@@ -40,7 +40,7 @@ func (t *tool) join() *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error {
 			var err error
 			if j.token, j.address, err = pki.ParseJoin(args[0], config.DefaultPort); err != nil {
-				return &cli.UsageError{Problem: err.Error(), Advice: "copy the whole line that gctl cluster token prints"}
+				return &ui.UsageError{Problem: err.Error(), Advice: "copy the whole line that gctl cluster token prints"}
 			}
 			for _, path := range []*string{&j.ca, &j.client} { // they stand in files that are read from anywhere
 				if *path, err = filepath.Abs(*path); err != nil {
@@ -100,10 +100,10 @@ func (j joining) placeOf() (place, error) {
 
 func (t *tool) enter(ctx context.Context, j joining) error {
 	if j.role != "" && j.role != string(j.token.Role) {
-		return &cli.UsageError{Problem: fmt.Sprintf("the token is for the role %s, not %s", j.token.Role, j.role), Advice: "make one with gctl cluster token --role " + j.role}
+		return &ui.UsageError{Problem: fmt.Sprintf("the token is for the role %s, not %s", j.token.Role, j.role), Advice: "make one with gctl cluster token --role " + j.role}
 	}
 	if j.token.Expired(time.Now()) {
-		return &cli.UsageError{Problem: "the token expired on " + j.token.Expires.Local().Format(cli.TimeLayout), Advice: "make another with gctl cluster token; or is this host's clock wrong?"}
+		return &ui.UsageError{Problem: "the token expired on " + j.token.Expires.Local().Format(ui.TimeLayout), Advice: "make another with gctl cluster token; or is this host's clock wrong?"}
 	}
 	at, err := j.placeOf()
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -115,7 +115,7 @@ func stamp(t *timestamppb.Timestamp) *time.Time {
 	if t == nil {
 		return nil
 	}
-	return cli.Stamp(t.AsTime())
+	return ui.Stamp(t.AsTime())
 }
 
 type statusJSON struct {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 type licenceJSON struct {
@@ -17,14 +17,14 @@ type licenceJSON struct {
 }
 
 // showLicences prints all licences, or the one that is named.
-func (t *tool) showLicences(ctx context.Context, c cli.Cluster, args []string) error {
+func (t *tool) showLicences(ctx context.Context, c ui.Cluster, args []string) error {
 	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Licences: true, Read: t.read()})
 	if err != nil {
 		return err
 	}
 	t.TellStale(answer.AsOf)
 	chosen := []licenceJSON{}
-	table := cli.Table{Head: []string{"NAME", "TOTAL", "USED", "FREE", "WANTED"}, Right: "lrrrr"}
+	table := ui.Table{Head: []string{"NAME", "TOTAL", "USED", "FREE", "WANTED"}, Right: "lrrrr"}
 	for _, l := range answer.Licences {
 		if len(args) > 0 && l.Name != args[0] {
 			continue
@@ -36,7 +36,7 @@ func (t *tool) showLicences(ctx context.Context, c cli.Cluster, args []string) e
 	switch {
 	case len(chosen) == 0 && len(args) > 0:
 		t.Complain(fmt.Sprintf("no licence %q", args[0]), "gctl show licences lists them")
-		return cli.Exit(cli.NotFound)
+		return ui.Exit(ui.NotFound)
 	case t.json:
 		return t.WriteJSON(struct {
 			Licences []licenceJSON `json:"licences"`

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -17,8 +17,8 @@ import (
 func (t *tool) nodesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "nodes [NODES]", Short: "Nodes, one a line", GroupID: look, Args: cobra.ArbitraryArgs,
-		ValidArgsFunction: t.candidates(cli.NodeNames),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		ValidArgsFunction: t.candidates(ui.NodeNames),
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			answer, err := t.askNodes(ctx, c, args)
 			if err != nil || t.json {
 				return err
@@ -31,7 +31,7 @@ func (t *tool) nodesCommand() *cobra.Command {
 }
 
 // askNodes gets nodes, and prints them when JSON is wanted.
-func (t *tool) askNodes(ctx context.Context, c cli.Cluster, args []string) ([]*greylagv1.Node, error) {
+func (t *tool) askNodes(ctx context.Context, c ui.Cluster, args []string) ([]*greylagv1.Node, error) {
 	for _, arg := range args {
 		if _, err := hostlist.Expand(arg); err != nil {
 			return nil, badNodes(arg)
@@ -44,7 +44,7 @@ func (t *tool) askNodes(ctx context.Context, c cli.Cluster, args []string) ([]*g
 	t.TellStale(answer.AsOf)
 	if len(answer.Nodes) == 0 && len(args) > 0 {
 		t.Complain("no node "+strings.Join(args, ","), "gctl nodes lists the nodes")
-		return nil, cli.Exit(cli.NotFound)
+		return nil, ui.Exit(ui.NotFound)
 	}
 	if t.json {
 		return nil, t.WriteJSON(nodesOf(answer.Nodes))
@@ -53,11 +53,11 @@ func (t *tool) askNodes(ctx context.Context, c cli.Cluster, args []string) ([]*g
 }
 
 func badNodes(text string) error {
-	return &cli.UsageError{Problem: fmt.Sprintf("not a list of nodes: %q", text), Advice: "write names like gpu[001-004],login1"}
+	return &ui.UsageError{Problem: fmt.Sprintf("not a list of nodes: %q", text), Advice: "write names like gpu[001-004],login1"}
 }
 
-func nodeTable(all []*greylagv1.Node) cli.Table {
-	table := cli.Table{
+func nodeTable(all []*greylagv1.Node) ui.Table {
+	table := ui.Table{
 		Head:  []string{"NODE", "STATE", "CPUS", "USED", "MEMORY", "USED", "GPUS", "USED", "JOBS", "REASON"},
 		Right: "llrrrrlrrl", Wide: []int{6, 0},
 	}
@@ -109,7 +109,7 @@ func whyNot(n *greylagv1.Node) string {
 	return n.Reason
 }
 
-func (t *tool) showNodes(ctx context.Context, c cli.Cluster, args []string) error {
+func (t *tool) showNodes(ctx context.Context, c ui.Cluster, args []string) error {
 	all, err := t.askNodes(ctx, c, args)
 	if err != nil {
 		return err
@@ -154,8 +154,8 @@ func (t *tool) drain() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use: "drain NODES --reason TEXT", Short: "Place nothing new on nodes", GroupID: nodes, Args: cobra.MinimumNArgs(1),
-		ValidArgsFunction: t.candidates(cli.NodeNames),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		ValidArgsFunction: t.candidates(ui.NodeNames),
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "drain", Reason: reason}, args)
 		}),
 	}
@@ -167,8 +167,8 @@ func (t *tool) drain() *cobra.Command {
 func (t *tool) resume() *cobra.Command {
 	return &cobra.Command{
 		Use: "resume NODES", Short: "Use drained nodes again", GroupID: nodes, Args: cobra.MinimumNArgs(1),
-		ValidArgsFunction: t.candidates(cli.NodeNames),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		ValidArgsFunction: t.candidates(ui.NodeNames),
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "resume"}, args)
 		}),
 	}
@@ -186,8 +186,8 @@ func (t *tool) node() *cobra.Command {
 comes back only by gctl join with a new token. It refuses while jobs run there. Of a silent node
 the jobs may still run: they are given up once it has been silent for node_timeout, or at once
 with --force; then they run again elsewhere or end as NODE_FAIL.`,
-		ValidArgsFunction: t.candidates(cli.NodeNames),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		ValidArgsFunction: t.candidates(ui.NodeNames),
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "remove", Force: force}, args)
 		}),
 	}
@@ -197,7 +197,7 @@ with --force; then they run again elsewhere or end as NODE_FAIL.`,
 }
 
 // change drains, resumes or removes nodes.
-func (t *tool) change(ctx context.Context, c cli.Cluster, request *greylagv1.UpdateNodesRequest, args []string) error {
+func (t *tool) change(ctx context.Context, c ui.Cluster, request *greylagv1.UpdateNodesRequest, args []string) error {
 	var names []string
 	for _, arg := range args {
 		more, err := hostlist.Expand(arg)
@@ -207,7 +207,7 @@ func (t *tool) change(ctx context.Context, c cli.Cluster, request *greylagv1.Upd
 		names = append(names, more...)
 	}
 	if len(names) == 0 {
-		return &cli.UsageError{Problem: errNothing.Error(), Advice: "write gctl " + request.Action + " NODES"}
+		return &ui.UsageError{Problem: errNothing.Error(), Advice: "write gctl " + request.Action + " NODES"}
 	}
 	request.RequestId, request.Names = client.NewRequestID(), names
 	removed := t.toRemove(ctx, c, request)
@@ -218,7 +218,7 @@ func (t *tool) change(ctx context.Context, c cli.Cluster, request *greylagv1.Upd
 	var alive []string
 	for _, n := range removed {
 		if n.Reason != "" {
-			t.Note("%s was drained (%s): the removal ends that", n.Name, cli.Printable(n.Reason))
+			t.Note("%s was drained (%s): the removal ends that", n.Name, ui.Printable(n.Reason))
 		}
 		if n.State != cluster.NodeUnknown.String() && n.State != cluster.NodeDown.String() {
 			alive = append(alive, n.Name)
@@ -245,7 +245,7 @@ func (t *tool) change(ctx context.Context, c cli.Cluster, request *greylagv1.Upd
 }
 
 // toRemove is what is known of nodes that are to be removed; nothing when nobody says.
-func (t *tool) toRemove(ctx context.Context, c cli.Cluster, request *greylagv1.UpdateNodesRequest) []*greylagv1.Node {
+func (t *tool) toRemove(ctx context.Context, c ui.Cluster, request *greylagv1.UpdateNodesRequest) []*greylagv1.Node {
 	if request.Action != "remove" {
 		return nil
 	}
@@ -258,7 +258,7 @@ func (t *tool) toRemove(ctx context.Context, c cli.Cluster, request *greylagv1.U
 
 // tellDrained says of which nodes the last job still runs. When that cannot be
 // known, the nodes are called drained: nothing new is placed on them.
-func (t *tool) tellDrained(ctx context.Context, c cli.Cluster, names []string) error {
+func (t *tool) tellDrained(ctx context.Context, c ui.Cluster, names []string) error {
 	busy := make(map[string]bool)
 	if answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: names}); err == nil {
 		for _, n := range answer.Nodes {

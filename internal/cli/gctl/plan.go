@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -19,7 +19,7 @@ func (t *tool) plan() *cobra.Command {
 	c := &cobra.Command{
 		Use: "plan", Short: "What runs, and when what waits is planned to start", GroupID: look, Args: cobra.NoArgs,
 		Long: "Prints what runs and every planned start, the first to start first. A promised\nstart is kept; on which nodes may still change until then. With --chart every job is\na bar over time. --svg FILE draws the same for each GPU, and how much of all is in use.",
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			request.Read = t.read()
 			answer, err := c.Cluster().Plan(ctx, request)
 			t.TellStale(answer.GetAsOf())
@@ -27,7 +27,7 @@ func (t *tool) plan() *cobra.Command {
 			case err != nil:
 				return err
 			case drawing == "-" && chart:
-				return &cli.UsageError{Problem: "--chart and --svg - both write to standard output", Advice: "name a file for the picture: --svg plan.svg"}
+				return &ui.UsageError{Problem: "--chart and --svg - both write to standard output", Advice: "name a file for the picture: --svg plan.svg"}
 			case drawing != "":
 				if err := t.drawPlan(ctx, c, answer, drawing); err != nil || !chart {
 					return err
@@ -53,8 +53,8 @@ func (t *tool) hour(at time.Time) string {
 	return at.In(t.Now().Location()).Format("01-02T15:04")
 }
 
-func (t *tool) planTable(a *greylagv1.PlanResponse) cli.Table {
-	table := cli.Table{Head: []string{"JOBID", "USER", "PARTITION", "ST", "START", "END", "PROMISED", "GPUS", "NODES"}, Right: "rllllllrl", Wide: []int{1, 2}}
+func (t *tool) planTable(a *greylagv1.PlanResponse) ui.Table {
+	table := ui.Table{Head: []string{"JOBID", "USER", "PARTITION", "ST", "START", "END", "PROMISED", "GPUS", "NODES"}, Right: "rllllllrl", Wide: []int{1, 2}}
 	for _, j := range a.Jobs {
 		end := "-"
 		if j.End != nil {
@@ -71,7 +71,7 @@ func (t *tool) planTable(a *greylagv1.PlanResponse) cli.Table {
 const chartWidth = 48
 
 // planChart draws what runs with =, promised starts with # and others with -.
-func (t *tool) planChart(a *greylagv1.PlanResponse) cli.Table {
+func (t *tool) planChart(a *greylagv1.PlanResponse) ui.Table {
 	now := t.Now()
 	last := now.Add(time.Minute)
 	for _, j := range a.Jobs {
@@ -85,7 +85,7 @@ func (t *tool) planChart(a *greylagv1.PlanResponse) cli.Table {
 	place := func(at time.Time) int {
 		return int(min(max(at.Sub(now)/scale, 0), chartWidth-1))
 	}
-	table := cli.Table{
+	table := ui.Table{
 		Head: []string{"JOBID", "USER", fmt.Sprintf("%s, each character %s", t.hour(now), cluster.FormatElapsed(scale))}, Right: "rll", Wide: []int{1},
 	}
 	for _, j := range a.Jobs {

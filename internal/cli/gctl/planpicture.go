@@ -8,7 +8,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/picture"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -18,20 +18,20 @@ import (
 const mostDrawn = 20_000
 
 // drawPlan writes a picture of the plan: who has which GPU when.
-func (t *tool) drawPlan(ctx context.Context, c cli.Cluster, a *greylagv1.PlanResponse, name string) error {
+func (t *tool) drawPlan(ctx context.Context, c ui.Cluster, a *greylagv1.PlanResponse, name string) error {
 	nodes, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Read: t.read()})
 	if err != nil {
 		return err
 	}
 	l := newLanes(nodes.Nodes)
 	if len(l.until) == 0 {
-		return &cli.UsageError{Problem: "no node has a GPU, so there is nothing to draw", Advice: "gctl plan --chart draws jobs without GPUs as well"}
+		return &ui.UsageError{Problem: "no node has a GPU, so there is nothing to draw", Advice: "gctl plan --chart draws jobs without GPUs as well"}
 	}
 	p := t.picturePlan(a, l)
 	if name == "-" {
 		return p.WriteSVG(t.Stdout)
 	}
-	return cli.WriteFile(name, p.WriteSVG)
+	return ui.WriteFile(name, p.WriteSVG)
 }
 
 // picturePlan makes bars of jobs, the first to start first, from now on. A job without
@@ -56,7 +56,7 @@ func (t *tool) picturePlan(a *greylagv1.PlanResponse, l *lanes) *picture.Jobs {
 	}
 	p := &picture.Jobs{
 		Title: fmt.Sprintf("The plan at %s: %d jobs run, %d are promised a start, %d more have one planned (pale)",
-			now.Format(cli.TimeLayout), runs, promised, len(jobs)-runs-promised),
+			now.Format(ui.TimeLayout), runs, promised, len(jobs)-runs-promised),
 		Unit: "GPUs", Usage: "part of the GPUs in use or planned",
 		From: cluster.InstantOf(now), To: cluster.InstantOf(edge), Lanes: int32(len(l.until)), Capacity: float64(len(l.until)),
 	}

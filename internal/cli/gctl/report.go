@@ -15,18 +15,18 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/acct"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/report"
 )
 
 // What reports exit with beside what all commands do, for cron: ledger.md §5.3.
 const (
-	integrityStatus cli.Status = 3
-	verifyStatus    cli.Status = 4
-	deliveryStatus  cli.Status = 5
-	alertStatus     cli.Status = 6
-	notReadyStatus  cli.Status = 75 // EX_TEMPFAIL of sysexits.h
+	integrityStatus ui.Status = 3
+	verifyStatus    ui.Status = 4
+	deliveryStatus  ui.Status = 5
+	alertStatus     ui.Status = 6
+	notReadyStatus  ui.Status = 75 // EX_TEMPFAIL of sysexits.h
 )
 
 const reportStatuses = `
@@ -94,7 +94,7 @@ func notSreport(c *cobra.Command, args []string) error {
 		"topusage": "gctl report users", "top": "gctl report users", "sizesbyaccount": "gctl report jobs", "utilization": "gctl report cluster, without a further word",
 	}
 	if advice := instead[strings.ToLower(args[0])]; advice != "" {
-		return &cli.UsageError{Problem: fmt.Sprintf("%s takes no words, and %q is given", c.CommandPath(), args[0]), Advice: advice}
+		return &ui.UsageError{Problem: fmt.Sprintf("%s takes no words, and %q is given", c.CommandPath(), args[0]), Advice: advice}
 	}
 	return cobra.NoArgs(c, args)
 }
@@ -111,7 +111,7 @@ func (r *reporting) flags(c *cobra.Command) {
 	f.DurationVar(&r.grace, "grace", 2*time.Hour, "for how long after the period to wait for nodes that do not answer")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if r.grace < 0 {
-			return &cli.UsageError{Problem: fmt.Sprintf("--grace %s is before the end of the period", r.grace), Advice: "write a time such as 2h; 0 waits for nobody"}
+			return &ui.UsageError{Problem: fmt.Sprintf("--grace %s is before the end of the period", r.grace), Advice: "write a time such as 2h; 0 waits for nobody"}
 		}
 		return nil
 	}
@@ -123,7 +123,7 @@ func (r *reporting) flags(c *cobra.Command) {
 
 // run makes one report for a person or for cron.
 func (r *reporting) run(name string) func(*cobra.Command, []string) error {
-	return r.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+	return r.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 		if r.json {
 			r.format = "jsonl"
 		}
@@ -140,7 +140,7 @@ func (r *reporting) run(name string) func(*cobra.Command, []string) error {
 func (r *reporting) temporary(err error) error {
 	if answer := (*connect.Error)(nil); errors.As(err, &answer) && answer.Code() == connect.CodeDataLoss {
 		r.Complain(answer.Message(), "gctl verify says what is wrong; a copy is with the other controllers")
-		return cli.Exit(integrityStatus)
+		return ui.Exit(integrityStatus)
 	}
 	if silent(err) {
 		var answer *connect.Error
@@ -149,7 +149,7 @@ func (r *reporting) temporary(err error) error {
 			text = answer.Message()
 		}
 		r.Complain(text, "try again later; see how the controllers are: gctl cluster status")
-		return cli.Exit(notReadyStatus)
+		return ui.Exit(notReadyStatus)
 	}
 	return err
 }
@@ -157,11 +157,11 @@ func (r *reporting) temporary(err error) error {
 // silent reports whether no controller answered in time.
 func silent(err error) bool {
 	code := connect.CodeOf(err)
-	return (code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded) && cli.ExitOf(err) != cli.Denied
+	return (code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded) && ui.StatusOf(err) != ui.Denied
 }
 
 // one makes one report and prints or writes it.
-func (r *reporting) one(ctx context.Context, c cli.Cluster, name string, period report.Period) error {
+func (r *reporting) one(ctx context.Context, c ui.Cluster, name string, period report.Period) error {
 	made, err := r.make(ctx, c, name, period)
 	if err != nil {
 		return err
@@ -172,12 +172,12 @@ func (r *reporting) one(ctx context.Context, c cli.Cluster, name string, period 
 // put prints a report, or writes it when it is ready.
 func (r *reporting) put(made *madeReport, period report.Period) error {
 	if made.head.GetIllegible() > 0 {
-		r.Complain(cli.Count(int64(made.head.GetIllegible()), "record")+" of finished jobs cannot be read: what is here does not count them", "see the log of the controller "+made.head.GetAsOf().GetController()+"; a copy is with the others")
-		return cli.Exit(integrityStatus)
+		r.Complain(ui.Count(int64(made.head.GetIllegible()), "record")+" of finished jobs cannot be read: what is here does not count them", "see the log of the controller "+made.head.GetAsOf().GetController()+"; a copy is with the others")
+		return ui.Exit(integrityStatus)
 	}
 	if lacks := made.head.GetIncomplete(); lacks != "" {
 		r.Complain(fmt.Sprintf("the report of %s would be too small: %s", period.Name, lacks), "try again later")
-		return cli.Exit(notReadyStatus)
+		return ui.Exit(notReadyStatus)
 	}
 	if since := made.head.GetSince(); since != nil {
 		r.Note("the report of %s covers jobs and credits from %s on: the cluster was restored from a backup without the older history",
@@ -188,14 +188,14 @@ func (r *reporting) put(made *madeReport, period report.Period) error {
 			r.Note("this report is not final: %s", made.head.GetOpen())
 		}
 		if r.format == "parquet" && r.ToTerminal() {
-			return &cli.UsageError{Problem: "parquet is not for a terminal", Advice: "send it into a file, or write it with -o FOLDER"}
+			return &ui.UsageError{Problem: "parquet is not for a terminal", Advice: "send it into a file, or write it with -o FOLDER"}
 		}
 		_, err := r.Stdout.Write(made.data)
 		return err
 	}
 	if !made.head.GetReady() {
 		r.Complain(fmt.Sprintf("the report of %s is not ready: %s", period.Name, made.head.GetOpen()), "try again later")
-		return cli.Exit(notReadyStatus)
+		return ui.Exit(notReadyStatus)
 	}
 	return r.keep(made, period)
 }
@@ -237,7 +237,7 @@ func extension(format string) string {
 // period is the one that the options name.
 func (r *reporting) period() (report.Period, error) {
 	wrong := func(err error) (report.Period, error) {
-		return report.Period{}, &cli.UsageError{Problem: err.Error(), Advice: "see gctl report --help"}
+		return report.Period{}, &ui.UsageError{Problem: err.Error(), Advice: "see gctl report --help"}
 	}
 	zone, err := time.LoadLocation(r.zone)
 	if err != nil {
@@ -246,7 +246,7 @@ func (r *reporting) period() (report.Period, error) {
 	now := r.Now().In(zone)
 	if r.from != "" || r.to != "" {
 		p, err := r.interval(now)
-		if usage := (*cli.UsageError)(nil); err != nil && !errors.As(err, &usage) {
+		if usage := (*ui.UsageError)(nil); err != nil && !errors.As(err, &usage) {
 			return wrong(err)
 		}
 		return p, err
@@ -326,7 +326,7 @@ func formats(name string) []string {
 
 func checkFormat(name, format string) error {
 	if list := formats(name); !slices.Contains(list, format) {
-		return &cli.UsageError{Problem: fmt.Sprintf("report %s cannot be written as %q", name, format), Advice: "it can be " + strings.Join(list, ", ")}
+		return &ui.UsageError{Problem: fmt.Sprintf("report %s cannot be written as %q", name, format), Advice: "it can be " + strings.Join(list, ", ")}
 	}
 	return nil
 }
@@ -354,10 +354,10 @@ func (t *tool) reportVerify() *cobra.Command {
 				}
 			}
 			if bad {
-				return cli.Exit(verifyStatus)
+				return ui.Exit(verifyStatus)
 			}
 			if absent {
-				return cli.Exit(cli.Failed)
+				return ui.Exit(ui.Failed)
 			}
 			return nil
 		},

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/report"
 	"github.com/greylag/greylag/internal/report/deliver"
 )
@@ -47,12 +47,12 @@ or 100 %, credits that expire within 30, 7 or 1 days, and debts.
 With --mail-to or --webhook each alert is told once: DIR/alerts/told in the folder of
 -o remembers which were. A webhook gets JSON; Greylag-Signature is the HMAC-SHA256 of
 Greylag-Timestamp, a dot and the body under the key in --webhook-key-file.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			if r.json {
 				r.format = "jsonl"
 			}
 			if cmp.Or(r.kind, "day") != "day" || r.from != "" {
-				return &cli.UsageError{Problem: "alerts are about days", Advice: "choose one with --date YYYY-MM-DD"}
+				return &ui.UsageError{Problem: "alerts are about days", Advice: "choose one with --date YYYY-MM-DD"}
 			}
 			r.kind = "day"
 			period, err := r.period()
@@ -81,12 +81,12 @@ func (r *alerting) alertFlags(c *cobra.Command) {
 
 // tell finds the alerts of a day, and if wanted of the present, prints or writes them,
 // and tells about them.
-func (r *alerting) tell(ctx context.Context, c cli.Cluster, period report.Period, present bool) error {
+func (r *alerting) tell(ctx context.Context, c ui.Cluster, period report.Period, present bool) error {
 	if err := checkFormat("alerts", r.format); err != nil {
 		return err
 	}
 	if r.floor < 0 {
-		return &cli.UsageError{Problem: fmt.Sprintf("--floor %d is below 0", r.floor), Advice: "0 has no floor"}
+		return &ui.UsageError{Problem: fmt.Sprintf("--floor %d is below 0", r.floor), Advice: "0 has no floor"}
 	}
 	channels, err := r.channels()
 	if err != nil {
@@ -119,20 +119,20 @@ func (r *alerting) tell(ctx context.Context, c cli.Cluster, period report.Period
 		sent, err := deliver.All(ctx, told, channels, alerts, r.alertPause)
 		if err = errors.Join(err, told.Close()); err != nil {
 			r.Complain(err.Error(), "it is tried again the next time")
-			return cli.Exit(deliveryStatus)
+			return ui.Exit(deliveryStatus)
 		}
 		if sent > 0 {
-			r.Note("%s sent", cli.Count(int64(sent), "message"))
+			r.Note("%s sent", ui.Count(int64(sent), "message"))
 		}
 	}
 	if r.exit && len(alerts) > 0 {
-		return cli.Exit(alertStatus)
+		return ui.Exit(alertStatus)
 	}
 	return nil
 }
 
 // find looks for what a day deserves.
-func (r *alerting) find(ctx context.Context, c cli.Cluster, period report.Period) ([]report.Alert, *greylagv1.ReportHead, error) {
+func (r *alerting) find(ctx context.Context, c ui.Cluster, period report.Period) ([]report.Alert, *greylagv1.ReportHead, error) {
 	bounds := period.DaysBefore(report.Most + 1)
 	before, past, err := r.usage(ctx, c, []time.Time{bounds[0].AddDate(-1, 0, 0), bounds[0]})
 	if err != nil {
@@ -152,7 +152,7 @@ func (r *alerting) find(ctx context.Context, c cli.Cluster, period report.Period
 }
 
 // standing looks for what the present deserves.
-func (r *alerting) standing(ctx context.Context, c cli.Cluster) ([]report.Alert, error) {
+func (r *alerting) standing(ctx context.Context, c ui.Cluster) ([]report.Alert, error) {
 	now, err := c.Reports().Standing(ctx, &greylagv1.StandingRequest{})
 	if err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (r *alerting) standing(ctx context.Context, c cli.Cluster) ([]report.Alert,
 // channels are those that the options name.
 func (r *alerting) channels() ([]deliver.Channel, error) {
 	wrong := func(format string, args ...any) ([]deliver.Channel, error) {
-		return nil, &cli.UsageError{Problem: fmt.Sprintf(format, args...), Advice: "see gctl report alerts --help"}
+		return nil, &ui.UsageError{Problem: fmt.Sprintf(format, args...), Advice: "see gctl report alerts --help"}
 	}
 	if (len(r.mailTo) > 0 || r.webhook != "") && r.dir == "" {
 		return wrong("--mail-to and --webhook need -o DIR, where it is noted what was told")

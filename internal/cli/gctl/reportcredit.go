@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/report"
 	"github.com/greylag/greylag/pkg/accounting"
 )
@@ -26,13 +26,13 @@ func (m *creditCost) flags(c *cobra.Command) {
 func (m *creditCost) billing(cluster string) (report.Billing, error) {
 	price, err := accounting.ParseCredits(m.price)
 	if err != nil || price < 0 || len(m.currency) != 3 {
-		return report.Billing{}, &cli.UsageError{Problem: fmt.Sprintf("a credit cannot cost %s %s", m.price, m.currency), Advice: "such as --currency EUR --credit-price 0.85"}
+		return report.Billing{}, &ui.UsageError{Problem: fmt.Sprintf("a credit cannot cost %s %s", m.price, m.currency), Advice: "such as --currency EUR --credit-price 0.85"}
 	}
 	return report.Billing{Cluster: cluster, Currency: m.currency, Price: int64(price)}, nil
 }
 
 // credits fetches what moved in the journal, by periods.
-func (r *reporting) credits(ctx context.Context, c cli.Cluster, bounds []time.Time) ([][]report.Credit, *greylagv1.ReportHead, error) {
+func (r *reporting) credits(ctx context.Context, c ui.Cluster, bounds []time.Time) ([][]report.Credit, *greylagv1.ReportHead, error) {
 	stream, err := c.Reports().Credits(ctx, r.request(bounds))
 	if err != nil {
 		return nil, nil, err
@@ -57,7 +57,7 @@ func (r *reporting) credits(ctx context.Context, c cli.Cluster, bounds []time.Ti
 }
 
 // days fetches usage and credits of consecutive days.
-func (r *reporting) days(ctx context.Context, c cli.Cluster, bounds []time.Time) ([]report.Day, *greylagv1.ReportHead, error) {
+func (r *reporting) days(ctx context.Context, c ui.Cluster, bounds []time.Time) ([]report.Day, *greylagv1.ReportHead, error) {
 	usage, head, err := r.usage(ctx, c, bounds)
 	if err != nil {
 		return nil, nil, err
@@ -84,9 +84,9 @@ func worse(a, b *greylagv1.ReportHead) *greylagv1.ReportHead {
 }
 
 // focus is the days of a period in the form that FinOps tools read.
-func (r *reporting) focus(ctx context.Context, c cli.Cluster, period report.Period) (*madeReport, error) {
+func (r *reporting) focus(ctx context.Context, c ui.Cluster, period report.Period) (*madeReport, error) {
 	if period.From.Location() != time.UTC {
-		return nil, &cli.UsageError{Problem: "FOCUS is written for UTC only", Advice: "leave --tz away"}
+		return nil, &ui.UsageError{Problem: "FOCUS is written for UTC only", Advice: "leave --tz away"}
 	}
 	days, head, err := r.days(ctx, c, period.Days())
 	if err != nil {

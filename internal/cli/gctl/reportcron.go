@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/report"
 )
 
@@ -22,9 +22,9 @@ func (t *tool) cronReport() *cobra.Command {
 then the alerts of the last day, and tells about them. Reports that are there and would
 be the same are left alone, so that it can run as often as one likes. Of the six days,
 the week and the month before, what is missing or was not final is made as well.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			if r.dir == "" {
-				return &cli.UsageError{Problem: "no folder to write into", Advice: "name one with -o DIR"}
+				return &ui.UsageError{Problem: "no folder to write into", Advice: "name one with -o DIR"}
 			}
 			if _, err := r.channels(); err != nil {
 				return err
@@ -68,7 +68,7 @@ func (r *reporting) lately(kind string) ([]report.Period, error) {
 }
 
 // all makes every report and goes on after what fails; the worst status is that of all.
-func (r *alerting) all(ctx context.Context, c cli.Cluster, formats []string) error {
+func (r *alerting) all(ctx context.Context, c ui.Cluster, formats []string) error {
 	var statuses []error
 	for _, kind := range report.Kinds() {
 		periods, err := r.lately(kind)
@@ -90,7 +90,7 @@ func (r *alerting) all(ctx context.Context, c cli.Cluster, formats []string) err
 // every makes every report of a period that there is in the format; those that are
 // final may be left as they are. hopeless: nobody answers or answers this user, so that
 // others would fail as well.
-func (r *alerting) every(ctx context.Context, c cli.Cluster, period report.Period, leave bool) (statuses []error, hopeless bool) {
+func (r *alerting) every(ctx context.Context, c ui.Cluster, period report.Period, leave bool) (statuses []error, hopeless bool) {
 	for _, name := range append(report.Reports(), "cluster", "credits") {
 		if checkFormat(name, r.format) != nil && (r.format == "focus" || r.format == "xdmod") {
 			continue
@@ -99,7 +99,7 @@ func (r *alerting) every(ctx context.Context, c cli.Cluster, period report.Perio
 			continue
 		}
 		err := r.one(ctx, c, name, period)
-		hopeless = ctx.Err() != nil || silent(err) || err != nil && cli.ExitOf(err) == cli.Denied
+		hopeless = ctx.Err() != nil || silent(err) || err != nil && ui.StatusOf(err) == ui.Denied
 		if err = r.temporary(err); err != nil {
 			statuses = append(statuses, err)
 		}
@@ -111,7 +111,7 @@ func (r *alerting) every(ctx context.Context, c cli.Cluster, period report.Perio
 }
 
 // allAlerts tells about the last day, and about days before on which nobody looked.
-func (r *alerting) allAlerts(ctx context.Context, c cli.Cluster, format string) (statuses []error) {
+func (r *alerting) allAlerts(ctx context.Context, c ui.Cluster, format string) (statuses []error) {
 	if r.format = format; checkFormat("alerts", format) != nil {
 		r.format = "csv"
 	}
@@ -140,9 +140,9 @@ func (r *alerting) allAlerts(ctx context.Context, c cli.Cluster, format string) 
 // worst is what cron is told of several: what must be looked at before what passes by
 // itself, and alerts last.
 func worst(all []error) error {
-	for _, status := range [...]cli.Status{integrityStatus, notReadyStatus, deliveryStatus, alertStatus} {
+	for _, status := range [...]ui.Status{integrityStatus, notReadyStatus, deliveryStatus, alertStatus} {
 		for _, err := range all {
-			if cli.ExitOf(err) == status {
+			if ui.StatusOf(err) == status {
 				return err
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/report"
 	"github.com/greylag/greylag/internal/report/parquet"
@@ -28,7 +28,7 @@ type madeReport struct {
 }
 
 // make fetches the rows of a report and gives them their form.
-func (r *reporting) make(ctx context.Context, c cli.Cluster, name string, period report.Period) (*madeReport, error) {
+func (r *reporting) make(ctx context.Context, c ui.Cluster, name string, period report.Period) (*madeReport, error) {
 	if err := checkFormat(name, r.format); err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (r *reporting) make(ctx context.Context, c cli.Cluster, name string, period
 }
 
 // table is a report before it has a form.
-func (r *reporting) table(ctx context.Context, c cli.Cluster, name string, period report.Period) (report.Table, *greylagv1.ReportHead, error) {
+func (r *reporting) table(ctx context.Context, c ui.Cluster, name string, period report.Period) (report.Table, *greylagv1.ReportHead, error) {
 	bounds := []time.Time{period.From, period.To}
 	if name == "credits" {
 		rows, head, err := r.credits(ctx, c, bounds)
@@ -107,7 +107,7 @@ func (r *reporting) request(bounds []time.Time) *greylagv1.PeriodsRequest {
 }
 
 // usage fetches what jobs came to, by periods.
-func (r *reporting) usage(ctx context.Context, c cli.Cluster, bounds []time.Time) ([][]report.Row, *greylagv1.ReportHead, error) {
+func (r *reporting) usage(ctx context.Context, c ui.Cluster, bounds []time.Time) ([][]report.Row, *greylagv1.ReportHead, error) {
 	stream, err := c.Reports().Usage(ctx, r.request(bounds))
 	if err != nil {
 		return nil, nil, err
@@ -130,7 +130,7 @@ func (r *reporting) usage(ctx context.Context, c cli.Cluster, bounds []time.Time
 }
 
 // capacity fetches what nodes there were in one period.
-func (r *reporting) capacity(ctx context.Context, c cli.Cluster, bounds []time.Time) ([]report.Capacity, *greylagv1.ReportHead, error) {
+func (r *reporting) capacity(ctx context.Context, c ui.Cluster, bounds []time.Time) ([]report.Capacity, *greylagv1.ReportHead, error) {
 	answer, err := c.Reports().Capacity(ctx, r.request(bounds))
 	if err != nil {
 		return nil, nil, err
@@ -154,7 +154,7 @@ func (r *reporting) capacity(ctx context.Context, c cli.Cluster, bounds []time.T
 }
 
 // ended fetches the jobs that ended in a period.
-func (r *reporting) ended(ctx context.Context, c cli.Cluster, period report.Period) ([]report.Ended, *greylagv1.ReportHead, error) {
+func (r *reporting) ended(ctx context.Context, c ui.Cluster, period report.Period) ([]report.Ended, *greylagv1.ReportHead, error) {
 	stream, err := c.Reports().Ended(ctx, r.request([]time.Time{period.From, period.To}))
 	if err != nil {
 		return nil, nil, err

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 type reservationJSON struct {
@@ -33,7 +33,7 @@ type reservedJobJSON struct {
 }
 
 // showReservations prints all reservations as a table, or all about the one that is named.
-func (t *tool) showReservations(ctx context.Context, c cli.Cluster, args []string) error {
+func (t *tool) showReservations(ctx context.Context, c ui.Cluster, args []string) error {
 	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Reservations: true, Read: t.read()})
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (t *tool) showReservations(ctx context.Context, c cli.Cluster, args []strin
 	switch {
 	case len(chosen) == 0 && len(args) > 0:
 		t.Complain(fmt.Sprintf("no reservation %q", args[0]), "gctl show reservations lists them")
-		return cli.Exit(cli.NotFound)
+		return ui.Exit(ui.NotFound)
 	case t.json:
 		return t.WriteJSON(reservationsOf(chosen))
 	case len(args) > 0:
@@ -57,7 +57,7 @@ func (t *tool) showReservations(ctx context.Context, c cli.Cluster, args []strin
 		t.Note("there are no reservations: they are made with gctl apply, in the policy")
 		return nil
 	}
-	table := cli.Table{Head: []string{"NAME", "STATE", "START", "END", "NODES", "GPUS", "JOBS", "FOR", "NODELIST"}, Right: "llllrrrll", Wide: []int{8, 7}}
+	table := ui.Table{Head: []string{"NAME", "STATE", "START", "END", "NODES", "GPUS", "JOBS", "FOR", "NODELIST"}, Right: "llllrrrll", Wide: []int{8, 7}}
 	for _, r := range chosen {
 		table.Rows = append(table.Rows, []string{
 			r.Name, strings.ToLower(r.State), t.hour(r.Start.AsTime()), t.hour(r.End.AsTime()), number(r.Nodes), number(r.Gpus),

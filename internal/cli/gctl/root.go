@@ -16,22 +16,22 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/options"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/internal/version"
 )
 
 // tool is one run of gctl.
 type tool struct {
-	*cli.Process
+	*ui.Process
 	json       bool
 	stale      bool   // what any controller knows will do
 	controller string // HOST or HOST:PORT that alone is asked; "": any
 }
 
 // Run is gctl.
-func Run(ctx context.Context, p *cli.Process) int {
+func Run(ctx context.Context, p *ui.Process) int {
 	t := &tool{Process: p}
 	if err := p.CheckWords(); err != nil {
 		return p.Finish(ctx, err)
@@ -45,17 +45,17 @@ func Run(ctx context.Context, p *cli.Process) int {
 // usage tells cobra's own errors, all of which are about the command line, from
 // those of commands.
 func usage(c *cobra.Command, err error) error {
-	var ours *cli.UsageError
+	var ours *ui.UsageError
 	if err == nil || errors.As(err, &ours) {
 		return err
 	}
 	help := "see " + c.CommandPath() + " --help"
 	if problem := options.Plainly(c, err.Error()); problem != "" {
-		return &cli.UsageError{Problem: problem, Advice: help}
+		return &ui.UsageError{Problem: problem, Advice: help}
 	}
 	for _, begin := range []string{"unknown command", "required flag", "accepts ", "requires at least", "invalid argument", "if any flags in the group"} {
 		if strings.HasPrefix(err.Error(), begin) {
-			return &cli.UsageError{Problem: err.Error(), Advice: help}
+			return &ui.UsageError{Problem: err.Error(), Advice: help}
 		}
 	}
 	return err
@@ -74,7 +74,7 @@ func choose(c *cobra.Command, args []string) error {
 	if instead := slurmWord(c.CommandPath(), args[0]); instead != "" {
 		advice = instead
 	}
-	return &cli.UsageError{Problem: fmt.Sprintf("unknown command %q", c.CommandPath()+" "+args[0]), Advice: advice}
+	return &ui.UsageError{Problem: fmt.Sprintf("unknown command %q", c.CommandPath()+" "+args[0]), Advice: advice}
 }
 
 // meant is the command that a word is most likely for: one of c's, one further down,
@@ -120,9 +120,9 @@ func (t *tool) root() *cobra.Command {
 	root.SetErr(t.Stderr)
 	root.SetIn(t.Stdin)
 	root.SetVersionTemplate("gctl {{.Version}}\n")
-	root.SetHelpTemplate(root.HelpTemplate() + cli.StatusHelp())
+	root.SetHelpTemplate(root.HelpTemplate() + ui.StatusHelp())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &cli.UsageError{Problem: options.Problem(err), Advice: options.Advice(c, err)}
+		return &ui.UsageError{Problem: options.Problem(err), Advice: options.Advice(c, err)}
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")
@@ -161,7 +161,7 @@ func (t *tool) versionCommand() *cobra.Command {
 }
 
 // action is what a command does with the cluster.
-type action func(ctx context.Context, c cli.Cluster, args []string) error
+type action func(ctx context.Context, c ui.Cluster, args []string) error
 
 // on makes a cobra function of one that needs the cluster.
 func (t *tool) on(do action) func(*cobra.Command, []string) error {
@@ -190,9 +190,9 @@ func (t *tool) read() *greylagv1.Read {
 }
 
 // candidates makes a completion of what the cluster says.
-func (t *tool) candidates(ask func(context.Context, cli.Cluster) []string) cobra.CompletionFunc {
+func (t *tool) candidates(ask func(context.Context, ui.Cluster) []string) cobra.CompletionFunc {
 	return func(command *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return cli.Suggest(command.Context(), t.Process, ask), cobra.ShellCompDirectiveNoFileComp
+		return ui.Suggest(command.Context(), t.Process, ask), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

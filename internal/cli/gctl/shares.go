@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -26,7 +26,7 @@ func (t *tool) shares() *cobra.Command {
 of those of all siblings (with the classic algorithm of the whole), usage in billing seconds, the usage that counts, and the fair-share factor
 of each user; with --long also usage as a part of the whole and level FS, which is share
 by usage among siblings and puts them in order. Usage decays by half every half-life; a job that runs counts while it runs.`,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request.Accounts = append(args, accounts...)
 			answer, err := c.Accounts().Shares(ctx, request)
 			if err != nil {
@@ -35,7 +35,7 @@ by usage among siblings and puts them in order. Usage decays by half every half-
 			for _, name := range request.Accounts {
 				if !slices.ContainsFunc(answer.Shares, func(x *greylagv1.Share) bool { return x.Account == name }) {
 					t.Complain(fmt.Sprintf("there is no account %q", name), "gctl account list shows the accounts")
-					return cli.Exit(cli.Failed)
+					return ui.Exit(ui.Failed)
 				}
 			}
 			if request.User != "" && !slices.ContainsFunc(answer.Shares, func(x *greylagv1.Share) bool { return x.User == request.User }) {
@@ -70,7 +70,7 @@ func (f *tableForm) flags(c *cobra.Command) {
 }
 
 // writeTable prints a table in a form.
-func (t *tool) writeTable(table cli.Table, form tableForm) error {
+func (t *tool) writeTable(table ui.Table, form tableForm) error {
 	table.Bare = form.noHeader
 	switch {
 	case form.parsable:
@@ -81,8 +81,8 @@ func (t *tool) writeTable(table cli.Table, form tableForm) error {
 	return t.WriteTable(table)
 }
 
-func shareTable(a *greylagv1.SharesResponse, long bool) cli.Table {
-	table := cli.Table{
+func shareTable(a *greylagv1.SharesResponse, long bool) ui.Table {
+	table := ui.Table{
 		Head:  []string{"Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare"},
 		Right: "llrrrrrrr", Wide: []int{0, 1},
 	}
@@ -122,11 +122,11 @@ func (t *tool) priority() *cobra.Command {
 	c := &cobra.Command{
 		Use: "priority [JOB...]", Short: "What the priorities of waiting jobs are made of", GroupID: people,
 		Long: "Prints the waiting jobs in the order of the queue with what each factor adds to their\npriority: how long a job has waited, fair share, size, partition, priority class, and\nnice, which is taken away. A job of a higher tier goes first whatever its priority.\nJobs of an account that is over a soft budget are in the lowest tier.",
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			for _, arg := range args {
 				ref, err := cluster.ParseJobRef(arg)
 				if err != nil {
-					return &cli.UsageError{Problem: err.Error(), Advice: "gqueue lists the jobs"}
+					return &ui.UsageError{Problem: err.Error(), Advice: "gqueue lists the jobs"}
 				}
 				request.Jobs = append(request.Jobs, uint64(ref.ID))
 			}
@@ -139,7 +139,7 @@ func (t *tool) priority() *cobra.Command {
 					return x.Job == id || strings.HasPrefix(x.Ref, fmt.Sprintf("%d_", id))
 				}) {
 					t.Complain(fmt.Sprintf("no job %d waits", id), "gqueue lists the jobs, gctl show job tells of finished ones")
-					return cli.Exit(cli.Failed)
+					return ui.Exit(ui.Failed)
 				}
 			}
 			if t.json {
@@ -169,8 +169,8 @@ func overBudget(jobs []*greylagv1.Priority) (names []string) {
 	return names
 }
 
-func priorityTable(jobs []*greylagv1.Priority) cli.Table {
-	table := cli.Table{
+func priorityTable(jobs []*greylagv1.Priority) ui.Table {
+	table := ui.Table{
 		Head:  []string{"JOBID", "USER", "ACCOUNT", "TIER", "PRIORITY", "AGE", "FAIRSHARE", "JOBSIZE", "PARTITION", "QOS", "NICE"},
 		Right: "lllrrrrrrrr", Wide: []int{2, 1},
 	}

@@ -11,14 +11,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // showJobs prints jobs; what is not known of one does not hide the others.
-func (t *tool) showJobs(ctx context.Context, c cli.Cluster, args []string) error {
-	refs, err := cli.Refs(args)
+func (t *tool) showJobs(ctx context.Context, c ui.Cluster, args []string) error {
+	refs, err := ui.Refs(args)
 	if err != nil {
 		return err
 	}
@@ -31,24 +31,24 @@ func (t *tool) showJobs(ctx context.Context, c cli.Cluster, args []string) error
 			if len(refs) == 1 {
 				return err
 			}
-			if cli.NoAnswer(err) { // nor for the others
+			if ui.NoAnswer(err) { // nor for the others
 				missing = err
 				break
 			}
 			t.Finish(ctx, err)
-			missing = cli.Exit(cli.Failed)
+			missing = ui.Exit(ui.Failed)
 			continue
 		}
 		found, asOf = append(found, answer.Jobs...), answer.AsOf
 	}
 	t.TellStale(asOf)
 	if t.json {
-		all := []cli.JobJSON{}
+		all := []ui.JobJSON{}
 		for _, j := range found {
-			all = append(all, cli.JobOf(j))
+			all = append(all, ui.JobOf(j))
 		}
 		if err := t.WriteJSON(struct {
-			Jobs []cli.JobJSON `json:"jobs"`
+			Jobs []ui.JobJSON `json:"jobs"`
 		}{all}); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"asks for", requestText(j.Request)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
 		{"submitted", t.when(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.when(j.Begin)}, {"deadline", t.when(j.Deadline)}, {"nice", niceText(j.Nice)},
-		{"waits for", strings.Join(cli.JobOf(j).Depends, ", ")},
+		{"waits for", strings.Join(ui.JobOf(j).Depends, ", ")},
 	}
 	if j.State == "PENDING" {
 		planned := t.when(j.Planned)
@@ -88,14 +88,14 @@ func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
 	for rank, n := range j.Nodes {
 		facts = append(facts, [2]string{fmt.Sprintf("node %d", rank), nodeUse(n)})
 	}
-	facts = append(facts, [2]string{"GPUs busy", busyText(cli.GPUUseOf(j.Tasks), j)})
+	facts = append(facts, [2]string{"GPUs busy", busyText(ui.GPUUseOf(j.Tasks), j)})
 	for _, task := range j.Tasks {
 		if task.Message != "" || task.ExitCode != 0 || task.ExitSignal != 0 || task.MemoryPeak != 0 || task.GpuKnownMs != 0 && len(j.Tasks) > 1 {
 			facts = append(facts, [2]string{"on " + task.Node, taskText(task)})
 		}
 	}
 	return append(facts, [][2]string{
-		{"image", j.Image}, {"command", j.Command}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", cli.OutputPath(j, j.Output)}, {"error output", cli.OutputPath(j, j.Error)}, {"comment", j.Comment},
+		{"image", j.Image}, {"command", j.Command}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", ui.OutputPath(j, j.Output)}, {"error output", ui.OutputPath(j, j.Error)}, {"comment", j.Comment},
 	}...)
 }
 
@@ -106,7 +106,7 @@ func busyText(u cluster.GPUUse, j *greylagv1.Job) string {
 	}
 	var words []string
 	if u.Known() {
-		words = append(words, fmt.Sprintf("%s %% of %s of GPU time", cli.BusyPercent(u), cluster.FormatElapsed(time.Duration(u.KnownMs)*time.Millisecond)))
+		words = append(words, fmt.Sprintf("%s %% of %s of GPU time", ui.BusyPercent(u), cluster.FormatElapsed(time.Duration(u.KnownMs)*time.Millisecond)))
 	}
 	if u.MemoryKnown {
 		words = append(words, fmt.Sprintf("at most %d MiB of a GPU's memory", u.MemoryPeak/cluster.MiB))
@@ -141,7 +141,7 @@ func (t *tool) when(at *timestamppb.Timestamp) string {
 	if at == nil {
 		return ""
 	}
-	return at.AsTime().In(t.Now().Location()).Format(cli.TimeLayout)
+	return at.AsTime().In(t.Now().Location()).Format(ui.TimeLayout)
 }
 
 func (t *tool) stateText(j *greylagv1.Job) string {
@@ -151,7 +151,7 @@ func (t *tool) stateText(j *greylagv1.Job) string {
 	}
 	detail := j.Detail
 	if j.State == cluster.Pending.String() {
-		detail = cli.WaitText(j, t.when)
+		detail = ui.WaitText(j, t.when)
 	}
 	if detail != "" {
 		text += ": " + detail
@@ -174,7 +174,7 @@ func attemptText(j *greylagv1.Job) string {
 	if j.Restarts == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%d, %s", j.Attempt, cli.Count(int64(j.Restarts), "restart"))
+	text := fmt.Sprintf("%d, %s", j.Attempt, ui.Count(int64(j.Restarts), "restart"))
 	if causes := wire.ReadRestartCauses(j.RestartCauses).Words(); causes != "" {
 		text += ": " + causes
 	}
@@ -223,7 +223,7 @@ func requestText(q *greylagv1.Request) string {
 		}
 	}
 	words = append(words, memoryWords(q)...)
-	words = append(words, cli.PlaceWords(q)...)
+	words = append(words, ui.PlaceWords(q)...)
 	if len(q.GetFeatures()) > 0 {
 		words = append(words, "features "+strings.Join(q.GetFeatures(), "&"))
 	}
@@ -245,7 +245,7 @@ func nodeUse(n *greylagv1.NodeAllocation) string {
 		words = append(words, "GPUs "+strings.Trim(strings.ReplaceAll(fmt.Sprint(n.Gpus), " ", ","), "[]"))
 	}
 	if n.Cpus > 0 {
-		words = append(words, cli.Count(int64(n.Cpus), "CPU"))
+		words = append(words, ui.Count(int64(n.Cpus), "CPU"))
 	}
 	if n.Memory > 0 {
 		words = append(words, cluster.Bytes(n.Memory).String()+" memory")
@@ -270,7 +270,7 @@ func taskText(task *greylagv1.Task) string {
 	if cpu := task.CpuTime.AsDuration(); cpu > 0 {
 		words = append(words, cpu.Round(time.Millisecond).String()+" CPU time")
 	}
-	if percent := cli.BusyPercent(cli.GPUUseOf([]*greylagv1.Task{task})); percent != "" {
+	if percent := ui.BusyPercent(ui.GPUUseOf([]*greylagv1.Task{task})); percent != "" {
 		words = append(words, "GPUs "+percent+" % busy")
 	}
 	if task.Message != "" {
@@ -295,7 +295,7 @@ func limitFacts(j *greylagv1.Job, now time.Time) [][2]string {
 	}
 	end := j.Started.AsTime().Add(limit)
 	return [][2]string{
-		{"latest end", end.In(now.Location()).Format(cli.TimeLayout)},
+		{"latest end", end.In(now.Location()).Format(ui.TimeLayout)},
 		{"time left", cluster.FormatElapsed(max(end.Sub(now), 0))},
 	}
 }

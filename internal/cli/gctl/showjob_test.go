@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 // TestRunningJobShowsItsLatestEnd: with the time left, and the real output path in JSON.
@@ -19,10 +19,10 @@ func TestRunningJobShowsItsLatestEnd(t *testing.T) {
 		Started: timestamppb.New(now.Add(-20 * time.Minute)), TimeLimit: durationpb.New(time.Hour),
 	}
 	facts := limitFacts(j, now)
-	if len(facts) != 2 || facts[0][1] != now.Add(40*time.Minute).Format(cli.TimeLayout) || facts[1][1] != "0:40:00" && facts[1][1] != "00:40:00" && facts[1][1] != "40:00" {
+	if len(facts) != 2 || facts[0][1] != now.Add(40*time.Minute).Format(ui.TimeLayout) || facts[1][1] != "0:40:00" && facts[1][1] != "00:40:00" && facts[1][1] != "40:00" {
 		t.Errorf("%q", facts)
 	}
-	if got := cli.JobOf(j).Output; got != "log-40_2.out" {
+	if got := ui.JobOf(j).Output; got != "log-40_2.out" {
 		t.Errorf("JSON output %q", got)
 	}
 	j.State = "PENDING"

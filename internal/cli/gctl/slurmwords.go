@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 // slurmWords are words that scontrol understands after its name, or after "show", and
@@ -55,5 +55,5 @@ func nodeUpdate(words []string) error {
 	case "RESUME", "UNDRAIN", "IDLE":
 		advice = "gctl resume " + nodes
 	}
-	return &cli.UsageError{Problem: "update changes jobs, not nodes", Advice: advice}
+	return &ui.UsageError{Problem: "update changes jobs, not nodes", Advice: advice}
 }

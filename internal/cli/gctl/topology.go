@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/hostlist"
@@ -29,7 +29,7 @@ func (t *tool) topology() *cobra.Command {
 	conf := false
 	show := &cobra.Command{
 		Use: "show", Short: "Print the tree of switches, and NVLink blocks", Args: cobra.NoArgs,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error { return t.showTopology(ctx, c, conf) }),
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error { return t.showTopology(ctx, c, conf) }),
 	}
 	show.Flags().BoolVar(&conf, "conf", false, "print it in the form of topology.conf")
 	all.AddCommand(t.importTopology(), show, &cobra.Command{
@@ -38,7 +38,7 @@ func (t *tool) topology() *cobra.Command {
 		Args: cobra.NoArgs, RunE: t.on(t.checkTopology),
 	}, &cobra.Command{
 		Use: "remove", Short: "Forget the topology: all nodes hang on one switch", Args: cobra.NoArgs,
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, _ []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			return t.setTopology(ctx, c, &greylagv1.SetTopologyRequest{RequestId: client.NewRequestID()})
 		}),
 	})
@@ -52,11 +52,11 @@ func (t *tool) importTopology() *cobra.Command {
 		Use: "import FILE", Short: "Replace the topology by that of a file",
 		Long: "Replaces the topology by that of a file: Slurm's topology.conf, topology.yaml\n(by its ending .yaml), a table of nodes and the switches above them from the top\ndown (.csv), or what ibnetdiscover printed. Every fault is printed with its line.\nWith --dry-run nothing is changed, and what would be is printed in the form of\ntopology.conf.",
 		Args: cobra.MaximumNArgs(1),
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
 			read, path := config.ReadTopology, discovered
 			switch {
 			case (len(args) == 1) == (discovered != ""):
-				return &cli.UsageError{Problem: "one file is needed", Advice: "write gctl topology import FILE, or gctl topology import --ibnetdiscover FILE"}
+				return &ui.UsageError{Problem: "one file is needed", Advice: "write gctl topology import FILE, or gctl topology import --ibnetdiscover FILE"}
 			case discovered != "":
 				read = config.ReadIBNetDiscover
 			default:
@@ -99,7 +99,7 @@ func (t *tool) readTopology(path string, read func(string, []byte) (config.Topol
 		for _, fault := range faults {
 			t.Complain(fault.String(), "")
 		}
-		return made, cli.Exit(cli.Usage)
+		return made, ui.Exit(ui.Usage)
 	}
 	return made, err
 }
@@ -107,15 +107,15 @@ func (t *tool) readTopology(path string, read func(string, []byte) (config.Topol
 func topologyText(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, cli.Unread(err)
+		return nil, ui.Unread(err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, config.MaxTopology+1))
 	if err != nil {
-		return nil, cli.Unread(err)
+		return nil, ui.Unread(err)
 	}
 	if len(text) > config.MaxTopology {
-		return nil, &cli.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, config.MaxTopology>>20), Advice: "is it the right file?"}
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, config.MaxTopology>>20), Advice: "is it the right file?"}
 	}
 	return text, nil
 }
@@ -131,7 +131,7 @@ func checkTopologyFile(path string) error {
 }
 
 // warnOf prints what is odd about a file, and which of its nodes nobody knows, line by line.
-func (t *tool) warnOf(ctx context.Context, c cli.Cluster, made config.Topology) error {
+func (t *tool) warnOf(ctx context.Context, c ui.Cluster, made config.Topology) error {
 	for _, w := range made.Warnings {
 		t.Warn(w.String())
 	}
@@ -163,7 +163,7 @@ func switchProto(s cluster.Switch) *greylagv1.Switch {
 	return p
 }
 
-func (t *tool) setTopology(ctx context.Context, c cli.Cluster, request *greylagv1.SetTopologyRequest) error {
+func (t *tool) setTopology(ctx context.Context, c ui.Cluster, request *greylagv1.SetTopologyRequest) error {
 	answer, err := c.Cluster().SetTopology(ctx, request)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (t *tool) setTopology(ctx context.Context, c cli.Cluster, request *greylagv
 	return nil
 }
 
-func (t *tool) checkTopology(ctx context.Context, c cli.Cluster, _ []string) error {
+func (t *tool) checkTopology(ctx context.Context, c ui.Cluster, _ []string) error {
 	answer, err := c.Cluster().Topology(ctx, &greylagv1.TopologyRequest{})
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func (t *tool) checkTopology(ctx context.Context, c cli.Cluster, _ []string) err
 		}
 	}
 	if len(answer.Disagreements) > 0 {
-		return cli.Exit(cli.Failed)
+		return ui.Exit(ui.Failed)
 	}
 	return nil
 }

@@ -7,14 +7,14 @@ import (
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-func (t *tool) showTopology(ctx context.Context, c cli.Cluster, conf bool) error {
+func (t *tool) showTopology(ctx context.Context, c ui.Cluster, conf bool) error {
 	answer, err := c.Cluster().Topology(ctx, &greylagv1.TopologyRequest{})
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func treeText(f *topology.Fabric, switches []cluster.Switch) string {
 	var out strings.Builder
 	var draw func(l int, d int32, indent string)
 	draw = func(l int, d int32, indent string) {
-		fmt.Fprintf(&out, "%s%s, %s", indent, f.Name(l, d), cli.Count(int64(count[l][d]), "node"))
+		fmt.Fprintf(&out, "%s%s, %s", indent, f.Name(l, d), ui.Count(int64(count[l][d]), "node"))
 		if l == 0 {
 			fmt.Fprintf(&out, ": %s\n", hostlist.Compress(nodes[d]))
 			return
@@ -97,7 +97,7 @@ func treeText(f *topology.Fabric, switches []cluster.Switch) string {
 	}
 	for _, s := range switches {
 		if s.Block {
-			fmt.Fprintf(&out, "NVLink block %s, %s: %s\n", s.Name, cli.Count(int64(len(s.Nodes)), "node"), hostlist.Compress(s.Nodes))
+			fmt.Fprintf(&out, "NVLink block %s, %s: %s\n", s.Name, ui.Count(int64(len(s.Nodes)), "node"), hostlist.Compress(s.Nodes))
 		}
 	}
 	return out.String()

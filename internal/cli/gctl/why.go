@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -18,13 +18,13 @@ func (t *tool) why() *cobra.Command {
 	c := &cobra.Command{
 		Use: "why JOB", Short: "Why a job waits, and what would let it start", GroupID: look, Args: cobra.ExactArgs(1),
 		Long: "Explains a job that waits: everything that keeps it, how many nodes each condition\nrules out, which jobs have what it waits for, when it is planned to start, and\noptions of gsubmit with any of which it would start now without delaying anybody\nahead of it. Of an array the first element that waits is explained. With --history\nit prints what was said of the job's start so far, also of one that has ended.",
-		RunE: t.on(func(ctx context.Context, c cli.Cluster, args []string) error {
-			refs, err := cli.Refs(args)
+		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+			refs, err := ui.Refs(args)
 			if err != nil {
 				return err
 			}
 			if len(refs) > 1 {
-				return &cli.UsageError{Problem: fmt.Sprintf("%s names %d jobs, and one is explained at a time", args[0], len(refs)), Advice: "write gctl why " + refs[0]}
+				return &ui.UsageError{Problem: fmt.Sprintf("%s names %d jobs, and one is explained at a time", args[0], len(refs)), Advice: "write gctl why " + refs[0]}
 			}
 			answer, err := c.Cluster().Why(ctx, &greylagv1.WhyRequest{Job: refs[0], Read: t.read()})
 			t.TellStale(answer.GetAsOf())
@@ -35,7 +35,7 @@ func (t *tool) why() *cobra.Command {
 				return t.WriteJSON(whyOf(answer))
 			case history:
 				if len(answer.History) == 0 {
-					_, err := fmt.Fprintf(t.Stdout, "nothing has been said of the start of job %s so far: %s\n", answer.Job.Ref, cli.Printable(t.stateText(answer.Job)))
+					_, err := fmt.Fprintf(t.Stdout, "nothing has been said of the start of job %s so far: %s\n", answer.Job.Ref, ui.Printable(t.stateText(answer.Job)))
 					return err
 				}
 				return t.WriteTable(t.historyTable(answer.History))
@@ -73,10 +73,10 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 		facts = append(facts, [2]string{"kept by", cause})
 	}
 	for _, u := range a.Unmet {
-		facts = append(facts, [2]string{"waits for", cli.UnmetText(u)})
+		facts = append(facts, [2]string{"waits for", ui.UnmetText(u)})
 	}
 	if a.UnmetMore > 0 {
-		facts = append(facts, [2]string{"waits for", cli.Count(int64(a.UnmetMore), "more job")})
+		facts = append(facts, [2]string{"waits for", ui.Count(int64(a.UnmetMore), "more job")})
 	}
 	facts = append(facts, [2]string{"asks for", strings.TrimPrefix(a.Needs, "needs ")}, [2]string{"nodes",
 		fmt.Sprintf("%d in its partitions, %d could serve it, %d could now", a.Nodes, a.Could, a.Free)})
@@ -97,7 +97,7 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 		facts = append(facts, [2]string{"clearing up", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's time limit, before its nodes are free, some seconds less after one that runs"})
 	}
 	for _, k := range a.Later {
-		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", cli.Count(int64(k.Nodes), "node"), k.Reservation, t.when(k.Start), t.when(k.End))})
+		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", ui.Count(int64(k.Nodes), "node"), k.Reservation, t.when(k.Start), t.when(k.End))})
 	}
 	facts = append(facts, t.ahead(a)...)
 	for _, change := range a.Changes {
@@ -112,7 +112,7 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 // heldBy is what a job has that another waits for.
 func heldBy(h *greylagv1.Holder) (words []string) {
 	if h.Nodes > 0 {
-		words = append(words, "on "+cli.Count(int64(h.Nodes), "node"))
+		words = append(words, "on "+ui.Count(int64(h.Nodes), "node"))
 	}
 	for _, l := range h.Licences {
 		words = append(words, fmt.Sprintf("with %d of licence %s", l.Count, l.Name))
@@ -199,8 +199,8 @@ func hostsText(shares []*greylagv1.NodeShare) string {
 	return hostlist.Compress(names)
 }
 
-func (t *tool) historyTable(notes []*greylagv1.Note) cli.Table {
-	table := cli.Table{Head: []string{"INDEX", "TIME", "REASON", "PLANNED", "PROMISED", "BROKEN_BY"}, Right: "rlllll"}
+func (t *tool) historyTable(notes []*greylagv1.Note) ui.Table {
+	table := ui.Table{Head: []string{"INDEX", "TIME", "REASON", "PLANNED", "PROMISED", "BROKEN_BY"}, Right: "rlllll"}
 	for _, n := range notes {
 		planned := "-"
 		if n.Planned != nil {

@@ -6,11 +6,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 )
 
 type whyJSON struct {
-	Job      cli.JobJSON     `json:"job"`
+	Job      ui.JobJSON      `json:"job"`
 	Expected *time.Time      `json:"expected,omitempty"`
 	Causes   []string        `json:"causes"`
 	Unmet    []unmetJSON     `json:"unmet,omitempty"`
@@ -109,7 +109,7 @@ func stampOf(at *timestamppb.Timestamp) *time.Time {
 	if at == nil {
 		return nil
 	}
-	return cli.Stamp(at.AsTime())
+	return ui.Stamp(at.AsTime())
 }
 
 // some is a list that is never null in JSON.
@@ -125,7 +125,7 @@ func hostSharesOf(shares []*greylagv1.NodeShare) []hostShareJSON {
 
 func whyOf(a *greylagv1.WhyResponse) whyJSON {
 	x := whyJSON{
-		Job: cli.JobOf(a.Job), Expected: stampOf(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
+		Job: ui.JobOf(a.Job), Expected: stampOf(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
 		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: []string{}, Alone: stampOf(a.Alone), Delays: []rivalJSON{}, ClearUp: a.ClearUp.AsDuration().Seconds(), Changes: some(a.Changes),
 		Promise: hostSharesOf(a.Promise), History: []noteJSON{}, Again: a.RunsAgain, Notes: a.Notes,
 	}

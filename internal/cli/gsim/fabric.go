@@ -6,7 +6,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -21,7 +21,7 @@ func (m *machine) fabric(f *sim.Machine, name string) error {
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return &cli.UsageError{Problem: err.Error()}
+		return &ui.UsageError{Problem: err.Error()}
 	}
 	topology, err := config.ReadTopology(name, text)
 	if err != nil {
@@ -36,7 +36,7 @@ func (m *machine) fabric(f *sim.Machine, name string) error {
 	}
 	names := hung(f.Switches)
 	if m.nodes > len(names) {
-		return &cli.UsageError{Problem: fmt.Sprintf("%s names %d nodes, fewer than --nodes %d", name, len(names), m.nodes), Advice: "leave --nodes out to take all of them"}
+		return &ui.UsageError{Problem: fmt.Sprintf("%s names %d nodes, fewer than --nodes %d", name, len(names), m.nodes), Advice: "leave --nodes out to take all of them"}
 	}
 	if m.nodes > 0 {
 		names = names[:min(m.nodes, len(names))]

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -38,7 +38,7 @@ func (m *machine) flags(c *cobra.Command) {
 func (m *machine) fleet() (*sim.Machine, error) {
 	switch {
 	case m.flat < 0 || m.nodes < 0:
-		return nil, &cli.UsageError{Problem: "a machine has at least one processor or node"}
+		return nil, &ui.UsageError{Problem: "a machine has at least one processor or node"}
 	case m.flat > 0:
 		return sim.Flat(m.flat), nil
 	case m.nodes > 0:
@@ -50,7 +50,7 @@ func (m *machine) fleet() (*sim.Machine, error) {
 	case m.file != "":
 		text, err := os.ReadFile(m.file)
 		if err != nil {
-			return nil, &cli.UsageError{Problem: err.Error()}
+			return nil, &ui.UsageError{Problem: err.Error()}
 		}
 		nodes, topology, err := config.ReadFleet(m.file, text)
 		if err != nil {
@@ -109,7 +109,7 @@ func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 	if r.file != "" {
 		text, err := os.ReadFile(r.file)
 		if err != nil {
-			return nil, &cli.UsageError{Problem: err.Error()}
+			return nil, &ui.UsageError{Problem: err.Error()}
 		}
 		if p, err = config.ReadPolicy(r.file, text); err != nil {
 			return nil, err
@@ -119,7 +119,7 @@ func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 	if r.file == "" || c.Flags().Changed("policy") {
 		depth, known := depths()[r.policy]
 		if !known {
-			return nil, &cli.UsageError{Problem: "unknown policy " + r.policy, Advice: "write conservative, easy or fcfs"}
+			return nil, &ui.UsageError{Problem: "unknown policy " + r.policy, Advice: "write conservative, easy or fcfs"}
 		}
 		s.Depth = depth
 	}
@@ -131,14 +131,14 @@ func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 		s.Weights = cluster.Weights{}
 	case "priority":
 	default:
-		return nil, &cli.UsageError{Problem: "unknown order " + r.order, Advice: "write priority or fcfs"}
+		return nil, &ui.UsageError{Problem: "unknown order " + r.order, Advice: "write priority or fcfs"}
 	}
 	switch r.share {
 	case "classic", "fair-tree":
 		s.FairShare.Classic = r.share == "classic"
 	case "":
 	default:
-		return nil, &cli.UsageError{Problem: "unknown fair share " + r.share, Advice: "write fair-tree or classic"}
+		return nil, &ui.UsageError{Problem: "unknown fair share " + r.share, Advice: "write fair-tree or classic"}
 	}
 	for _, x := range []struct {
 		name, text string
@@ -149,7 +149,7 @@ func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 		}
 		d, ok := length(x.text)
 		if !ok || d < 0 && x.name != "promise-horizon" {
-			return nil, &cli.UsageError{Problem: "--" + x.name + " " + x.text + " is no time", Advice: "write it like 90s, 5m, 1h30m or 7d"}
+			return nil, &ui.UsageError{Problem: "--" + x.name + " " + x.text + " is no time", Advice: "write it like 90s, 5m, 1h30m or 7d"}
 		}
 		*x.into = d
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/gsim"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/state"
@@ -22,8 +22,8 @@ var update = flag.Bool("update", false, "rewrite what testdata/*.txtar expect")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gsim": func() {
-		none := func(config.Client) (cli.Cluster, error) { return nil, errors.New("no controller is there") }
-		os.Exit(gsim.Run(context.Background(), cli.ThisProcess("gsim", none)))
+		none := func(config.Client) (ui.Cluster, error) { return nil, errors.New("no controller is there") }
+		os.Exit(gsim.Run(context.Background(), ui.ThisProcess("gsim", none)))
 	}})
 }
 

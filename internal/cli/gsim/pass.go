@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -63,13 +63,13 @@ func (p *passing) sizes(c *cobra.Command) ([]sim.PassSize, error) {
 	if p.jobs != "" {
 		text, err := os.ReadFile(p.jobs)
 		if err != nil {
-			return nil, &cli.UsageError{Problem: err.Error()}
+			return nil, &ui.UsageError{Problem: err.Error()}
 		}
 		if p.size.Queue, err = p.specs(strings.Split(string(text), "\n")); err != nil {
 			return nil, err
 		}
 		if len(p.size.Queue) == 0 {
-			return nil, &cli.UsageError{Problem: p.jobs + " has no job", Advice: "each line is options of gsubmit, such as -N2 --gpus-per-node=8 -t 60"}
+			return nil, &ui.UsageError{Problem: p.jobs + " has no job", Advice: "each line is options of gsubmit, such as -N2 --gpus-per-node=8 -t 60"}
 		}
 		if !c.Flags().Changed("pending") {
 			p.size.Pending = len(p.size.Queue)
@@ -77,7 +77,7 @@ func (p *passing) sizes(c *cobra.Command) ([]sim.PassSize, error) {
 	}
 	switch {
 	case p.sweep == "" && p.svg != "":
-		return nil, &cli.UsageError{Problem: "--svg draws what --sweep measures", Advice: "add --sweep nodes --to 16000, for example"}
+		return nil, &ui.UsageError{Problem: "--svg draws what --sweep measures", Advice: "add --sweep nodes --to 16000, for example"}
 	case p.sweep == "":
 		return []sim.PassSize{p.size}, nil
 	}
@@ -95,7 +95,7 @@ func (p *passing) growing() (sim.Growing, error) {
 	case "pending":
 		return sim.GrowingQueue, nil
 	}
-	return 0, &cli.UsageError{Problem: "--sweep " + p.sweep + " is unknown", Advice: "write nodes or pending"}
+	return 0, &ui.UsageError{Problem: "--sweep " + p.sweep + " is unknown", Advice: "write nodes or pending"}
 }
 
 // measure measures the sizes, and prints each, or all of a sweep as JSON.

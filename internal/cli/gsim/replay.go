@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/oracle"
 	"github.com/greylag/greylag/internal/sim/trace"
@@ -72,7 +72,7 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 		return err
 	}
 	if c.Flags().Changed("grant") && r.price == "" {
-		return &cli.UsageError{Problem: "--grant " + r.grant + " without --price: nothing is paid for", Advice: "add a price, such as --price 2"}
+		return &ui.UsageError{Problem: "--grant " + r.grant + " without --price: nothing is paid for", Advice: "add a price, such as --price 2"}
 	}
 	o, err := r.options()
 	if err != nil {
@@ -119,23 +119,23 @@ func (r *replaying) words() error {
 		{"bad", r.bad, "refuse", "skip"}, {"processors", r.procs, "cpu", "gpu"}, {"events", r.events, "production", "oracle"},
 	} {
 		if x.word != x.a && x.word != x.b {
-			return &cli.UsageError{Problem: "--" + x.name + " " + x.word + " is unknown", Advice: "write " + x.a + " or " + x.b}
+			return &ui.UsageError{Problem: "--" + x.name + " " + x.word + " is unknown", Advice: "write " + x.a + " or " + x.b}
 		}
 	}
 	switch {
 	case r.first < 0:
-		return &cli.UsageError{Problem: fmt.Sprintf("--first %d is no number of jobs", r.first), Advice: "0 is all of the log"}
+		return &ui.UsageError{Problem: fmt.Sprintf("--first %d is no number of jobs", r.first), Advice: "0 is all of the log"}
 	case r.depth < cluster.Unlimited:
-		return &cli.UsageError{Problem: fmt.Sprintf("--depth %d is no number of jobs", r.depth), Advice: "-1 is all of them"}
+		return &ui.UsageError{Problem: fmt.Sprintf("--depth %d is no number of jobs", r.depth), Advice: "-1 is all of them"}
 	}
 	if r.events == "oracle" {
 		switch {
 		case r.faults != "" || r.price != "":
-			return &cli.UsageError{Problem: "--events oracle knows no faults and no prices", Advice: "leave it out"}
+			return &ui.UsageError{Problem: "--events oracle knows no faults and no prices", Advice: "leave it out"}
 		case r.flat == 0:
-			return &cli.UsageError{Problem: "--events oracle knows interchangeable processors alone", Advice: "describe the machine with --flat"}
+			return &ui.UsageError{Problem: "--events oracle knows interchangeable processors alone", Advice: "describe the machine with --flat"}
 		case r.policy != "conservative" && r.policy != "easy" && r.policy != "fcfs":
-			return &cli.UsageError{Problem: "unknown policy " + r.policy, Advice: "write conservative, easy or fcfs"}
+			return &ui.UsageError{Problem: "unknown policy " + r.policy, Advice: "write conservative, easy or fcfs"}
 		}
 	}
 	return nil
@@ -156,7 +156,7 @@ func (r *replaying) read(name string, fleet *sim.Machine) (*trace.Trace, *sim.Ma
 	}
 	if fleet == nil {
 		if log.MaxProcs == 0 {
-			return nil, nil, &cli.UsageError{Problem: "no machine is described", Advice: "describe it with --flat, --nodes or --machine"}
+			return nil, nil, &ui.UsageError{Problem: "no machine is described", Advice: "describe it with --flat, --nodes or --machine"}
 		}
 		r.flat = log.MaxProcs
 		fleet, o.Largest.Procs = sim.Flat(log.MaxProcs), log.MaxProcs
@@ -190,28 +190,28 @@ func orNone(n int32) int32 {
 // say tells what of a log is not as it was written.
 func (r *replaying) say(log *trace.Trace) {
 	if log.Bad.Count > 0 {
-		r.Warn(cli.Count(int64(log.Bad.Count), "line") + " of no sense left out")
+		r.Warn(ui.Count(int64(log.Bad.Count), "line") + " of no sense left out")
 		for _, line := range strings.Split(log.Bad.String(), "\n") {
 			r.Warn(line)
 		}
 	}
 	if log.Capped > 0 {
-		r.Note("%s ran for longer than asked for: killed in time", cli.Count(int64(log.Capped), "job"))
+		r.Note("%s ran for longer than asked for: killed in time", ui.Count(int64(log.Capped), "job"))
 	}
 	if log.Guessed > 0 && r.estimates == "" {
-		r.Note("%s without a requested time: the run time stands for it", cli.Count(int64(log.Guessed), "job"))
+		r.Note("%s without a requested time: the run time stands for it", ui.Count(int64(log.Guessed), "job"))
 	}
 }
 
 func readLog(name string, o trace.Options) (*trace.Trace, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, &cli.UsageError{Problem: err.Error()}
+		return nil, &ui.UsageError{Problem: err.Error()}
 	}
 	defer f.Close()
 	log, err := trace.Read(f, o)
 	if errors.Is(err, trace.ErrNoGPUs) {
-		return nil, &cli.UsageError{Problem: fmt.Sprintf("%s: %v", name, err), Advice: "describe a machine with GPUs: --nodes N --gpus-per-node 8, or --machine"}
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("%s: %v", name, err), Advice: "describe a machine with GPUs: --nodes N --gpus-per-node 8, or --machine"}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -264,5 +264,5 @@ func (t *tool) file(name string, write func(io.Writer) error) error {
 	if name == "-" {
 		return write(t.Stdout)
 	}
-	return cli.WriteFile(name, write)
+	return ui.WriteFile(name, write)
 }

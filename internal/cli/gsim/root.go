@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/greylag/greylag/internal/cli"
 	"github.com/greylag/greylag/internal/cli/options"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/trace"
@@ -24,7 +24,7 @@ import (
 
 // tool is one run of gsim.
 type tool struct {
-	*cli.Process
+	*ui.Process
 	json bool
 }
 
@@ -40,7 +40,7 @@ Exit status:
 `
 
 // Run is gsim.
-func Run(ctx context.Context, p *cli.Process) int {
+func Run(ctx context.Context, p *ui.Process) int {
 	t := &tool{Process: p}
 	root := t.root()
 	root.SetArgs(p.Args)
@@ -59,27 +59,27 @@ func Run(ctx context.Context, p *cli.Process) int {
 
 // usage tells errors about the command line and about files from those of commands.
 func usage(c *cobra.Command, err error) error {
-	var ours *cli.UsageError
+	var ours *ui.UsageError
 	var faults config.Faults
 	switch {
 	case err == nil || errors.As(err, &ours):
 		return err
 	case errors.As(err, &faults):
-		return &cli.UsageError{Problem: err.Error()}
+		return &ui.UsageError{Problem: err.Error()}
 	case errors.Is(err, trace.ErrBad) && !errors.Is(err, trace.ErrLines):
-		return &cli.UsageError{Problem: err.Error()}
+		return &ui.UsageError{Problem: err.Error()}
 	case errors.Is(err, trace.ErrBad):
-		return &cli.UsageError{Problem: err.Error(), Advice: "leave such lines out with --bad skip; put them in order with --sort"}
+		return &ui.UsageError{Problem: err.Error(), Advice: "leave such lines out with --bad skip; put them in order with --sort"}
 	case errors.Is(err, sim.ErrRefused):
-		return &cli.UsageError{Problem: err.Error()}
+		return &ui.UsageError{Problem: err.Error()}
 	}
 	help := "see " + c.CommandPath() + " --help"
 	if problem := options.Plainly(c, err.Error()); problem != "" {
-		return &cli.UsageError{Problem: problem, Advice: help}
+		return &ui.UsageError{Problem: problem, Advice: help}
 	}
 	for _, begin := range []string{"unknown command", "required flag", "accepts ", "requires at least", "invalid argument", "if any flags in the group"} {
 		if strings.HasPrefix(err.Error(), begin) {
-			return &cli.UsageError{Problem: err.Error(), Advice: help}
+			return &ui.UsageError{Problem: err.Error(), Advice: help}
 		}
 	}
 	return err
@@ -98,7 +98,7 @@ func (t *tool) root() *cobra.Command {
 			if len(args) == 0 {
 				return nil
 			}
-			return &cli.UsageError{Problem: fmt.Sprintf("unknown command %q", "gsim "+args[0]), Advice: "see gsim --help"}
+			return &ui.UsageError{Problem: fmt.Sprintf("unknown command %q", "gsim "+args[0]), Advice: "see gsim --help"}
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -108,7 +108,7 @@ func (t *tool) root() *cobra.Command {
 	root.SetVersionTemplate("gsim {{.Version}}\n")
 	root.SetHelpTemplate(root.HelpTemplate() + statusHelp)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &cli.UsageError{Problem: options.Problem(err), Advice: options.Advice(c, err)}
+		return &ui.UsageError{Problem: options.Problem(err), Advice: options.Advice(c, err)}
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")

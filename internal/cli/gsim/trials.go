@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -44,7 +44,7 @@ func (t *trials) read(seed uint64, check bool) (*sim.Trials, error) {
 		x.Every = 1
 	}
 	if x.Every < 1 {
-		return nil, &cli.UsageError{Problem: fmt.Sprintf("--check-every %d is no number of commands", t.every), Advice: "1 is after each"}
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("--check-every %d is no number of commands", t.every), Advice: "1 is after each"}
 	}
 	mix, err := t.mix()
 	if err != nil {
@@ -58,7 +58,7 @@ func (t *trials) read(seed uint64, check bool) (*sim.Trials, error) {
 		return nil, err
 	}
 	if x.Grant, err = accounting.ParseCredits(t.grant); err != nil || x.Grant < 1 {
-		return nil, &cli.UsageError{Problem: "--grant " + t.grant + " is no amount of credits", Advice: "write it like 5000 or 0.5"}
+		return nil, &ui.UsageError{Problem: "--grant " + t.grant + " is no amount of credits", Advice: "write it like 5000 or 0.5"}
 	}
 	return x, nil
 }
@@ -81,7 +81,7 @@ func (t *trials) priced(x *sim.Trials, f *sim.Machine) error {
 		return nil
 	}
 	types := slices.Sorted(maps.Keys(missing))
-	return &cli.UsageError{
+	return &ui.UsageError{
 		Problem: fmt.Sprintf("--price %s: no price for GPU type %s", t.price, strings.Join(types, ", ")),
 		Advice:  "add " + strings.Join(types, "=AMOUNT,") + "=AMOUNT, or write one price for all types, such as --price 2",
 	}
@@ -93,13 +93,13 @@ func (t *trials) mix() (faults.Mix, error) {
 	if text != "" && !strings.Contains(text, "=") {
 		file, err := os.ReadFile(text)
 		if err != nil {
-			return faults.Mix{}, &cli.UsageError{Problem: "--faults: " + err.Error(), Advice: "name a file, or write words such as node-mtbf=30d"}
+			return faults.Mix{}, &ui.UsageError{Problem: "--faults: " + err.Error(), Advice: "name a file, or write words such as node-mtbf=30d"}
 		}
 		text, name = string(file), t.faults
 	}
 	mix, err := faults.Parse(name, text)
 	if err != nil {
-		return mix, &cli.UsageError{Problem: "--" + strings.ReplaceAll(err.Error(), "\n"+faults.ErrMix.Error()+": ", "; "), Advice: "docs/gsim.md lists the words"}
+		return mix, &ui.UsageError{Problem: "--" + strings.ReplaceAll(err.Error(), "\n"+faults.ErrMix.Error()+": ", "; "), Advice: "docs/gsim.md lists the words"}
 	}
 	return mix, nil
 }
@@ -114,7 +114,7 @@ func prices(text string) (map[string]accounting.Credits, error) {
 		}
 		price, err := accounting.ParseCredits(value)
 		if _, twice := all[name]; err != nil || price < 1 || twice {
-			return nil, &cli.UsageError{Problem: "--price " + text + " makes no sense", Advice: "write one price such as 2, or h100=2,a100=1.2"}
+			return nil, &ui.UsageError{Problem: "--price " + text + " makes no sense", Advice: "write one price such as 2, or h100=2,a100=1.2"}
 		}
 		all[name] = price
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/jobscript"
@@ -34,7 +34,7 @@ func (t *tool) snapshot() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := config.LoadClient("")
 			if err != nil {
-				return &cli.UsageError{Problem: err.Error()}
+				return &ui.UsageError{Problem: err.Error()}
 			}
 			if len(args) > 0 {
 				cfg.Controllers = args
@@ -49,7 +49,7 @@ func (t *tool) snapshot() *cobra.Command {
 				return err
 			}
 			if err := os.WriteFile(path, data, 0o600); err != nil { // it names users and their jobs
-				return &cli.UsageError{Problem: err.Error()}
+				return &ui.UsageError{Problem: err.Error()}
 			}
 			_, err = fmt.Fprintf(t.Stdout, "saved %d bytes to %s\n", len(data), path)
 			return err
@@ -62,7 +62,7 @@ func (t *tool) snapshot() *cobra.Command {
 	return c
 }
 
-func pump(ctx context.Context, c cli.Cluster) ([]byte, error) {
+func pump(ctx context.Context, c ui.Cluster) ([]byte, error) {
 	stream, err := c.Cluster().Snapshot(ctx, &greylagv1.SnapshotRequest{})
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (t *tool) whatIf() *cobra.Command {
 func (a *asking) run(name string) error {
 	data, err := os.ReadFile(name)
 	if err != nil {
-		return &cli.UsageError{Problem: err.Error()}
+		return &ui.UsageError{Problem: err.Error()}
 	}
 	if data, err = savedState(data); err != nil {
 		return noSnapshot(name, err)
@@ -138,7 +138,7 @@ func (a *asking) run(name string) error {
 	if a.json {
 		return a.writeJSON(list, now)
 	}
-	t := cli.Table{Head: []string{"JOB", "USER", "NAME", "BEFORE", "AFTER", "LATER", "WHY"}, Right: "lllrrrl", Wide: []int{6, 2, 1}}
+	t := ui.Table{Head: []string{"JOB", "USER", "NAME", "BEFORE", "AFTER", "LATER", "WHY"}, Right: "lllrrrl", Wide: []int{6, 2, 1}}
 	for i := range list {
 		f := &list[i]
 		t.Rows = append(t.Rows, []string{jobName(f), f.User, f.Name, in(f.Before, now), in(f.After, now), later(f), f.Why})
@@ -149,7 +149,7 @@ func (a *asking) run(name string) error {
 // noSnapshot says that a file is none, or a damaged one.
 func noSnapshot(name string, err error) error {
 	why := strings.TrimPrefix(err.Error(), sim.ErrSnapshot.Error()+": ")
-	return &cli.UsageError{Problem: fmt.Sprintf("%v: %s: %s", sim.ErrSnapshot, name, why), Advice: "gsim snapshot and gctl cluster snapshot save one"}
+	return &ui.UsageError{Problem: fmt.Sprintf("%v: %s: %s", sim.ErrSnapshot, name, why), Advice: "gsim snapshot and gctl cluster snapshot save one"}
 }
 
 // savedState is the state within what a controller saves. What is no backup is left
@@ -230,13 +230,13 @@ func (a *asking) writeJSON(list []sim.Forecast, now cluster.Instant) error {
 // changes is what the options ask to be changed.
 func (a *asking) changes() (*sim.Changes, error) {
 	if a.lasts != "limits" && a.lasts != "expected" {
-		return nil, &cli.UsageError{Problem: "--runtimes " + a.lasts + " is unknown", Advice: "write limits or expected"}
+		return nil, &ui.UsageError{Problem: "--runtimes " + a.lasts + " is unknown", Advice: "write limits or expected"}
 	}
 	c := &sim.Changes{Expected: a.lasts == "expected"}
 	for _, x := range a.remove {
 		names, err := hostlist.Expand(x)
 		if err != nil {
-			return nil, &cli.UsageError{Problem: err.Error()}
+			return nil, &ui.UsageError{Problem: err.Error()}
 		}
 		c.Remove = append(c.Remove, names...)
 	}
@@ -244,14 +244,14 @@ func (a *asking) changes() (*sim.Changes, error) {
 		n, kind, found := strings.Cut(x, ":")
 		count, err := strconv.Atoi(n)
 		if err != nil || !found {
-			return nil, &cli.UsageError{Problem: fmt.Sprintf("--add-nodes %s: want N:TYPE", x), Advice: "write 4:h100, for example"}
+			return nil, &ui.UsageError{Problem: fmt.Sprintf("--add-nodes %s: want N:TYPE", x), Advice: "write 4:h100, for example"}
 		}
 		c.Add = append(c.Add, sim.Addition{Count: count, Type: kind})
 	}
 	if a.policy != "" {
 		text, err := os.ReadFile(a.policy)
 		if err != nil {
-			return nil, &cli.UsageError{Problem: err.Error()}
+			return nil, &ui.UsageError{Problem: err.Error()}
 		}
 		p, err := config.ReadPolicy(a.policy, text)
 		if err != nil {
@@ -263,7 +263,7 @@ func (a *asking) changes() (*sim.Changes, error) {
 	for _, name := range a.files {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			return nil, &cli.UsageError{Problem: err.Error()}
+			return nil, &ui.UsageError{Problem: err.Error()}
 		}
 		lines = append(lines, strings.Split(string(text), "\n")...)
 	}
@@ -285,7 +285,7 @@ func (t *tool) specs(lines []string) ([]cluster.JobSpec, error) {
 		}
 		spec, err := t.spec(line)
 		if err != nil {
-			return nil, &cli.UsageError{Problem: fmt.Sprintf("line %d (%s): %v", i+1, line, err), Advice: "each line is options of gsubmit, such as -N2 --gpus-per-node=8 -t 60"}
+			return nil, &ui.UsageError{Problem: fmt.Sprintf("line %d (%s): %v", i+1, line, err), Advice: "each line is options of gsubmit, such as -N2 --gpus-per-node=8 -t 60"}
 		}
 		jobs = append(jobs, spec)
 	}

@@ -1,0 +1,177 @@
+// Package gcancel ends or signals jobs.
+//
+// It has an option parser of our own, not cobra: scripts start it thousands of times.
+package gcancel
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+)
+
+const usageText = `usage: gcancel [OPTIONS] [JOB...]
+
+Ends jobs, or sends them a signal. JOB is 123, a job or a whole array, 123_4, an
+element of it, or 123_[2-5], several. Conditions of different kinds must all
+hold.
+`
+
+func options() []getopt.Option {
+	return append(ui.FilterOptions(),
+		getopt.Option{Long: "signal", Short: 's', Value: "SIGNAL", Group: "How", Help: "only send this signal, a name or a number"},
+		getopt.Option{Long: "batch", Short: 'b', Group: "How", Help: "the signal goes to the batch script alone"},
+		getopt.Option{Long: "full", Short: 'f', Group: "How", Help: "the signal goes to the script and all it has started, as it does anyway"},
+		getopt.Option{Long: "interactive", Short: 'i', Group: "How", Help: "ask before each job"},
+		getopt.Option{Long: "quiet", Short: 'Q', Group: "How", Help: "say nothing of jobs that have ended already"},
+		getopt.Option{Long: "verbose", Short: 'v', Group: "How", Help: "name each job that was ended"},
+		getopt.Option{Long: "json", Group: "How", Help: "print JSON"},
+		getopt.Option{Long: "help", Short: 'h', Group: "How", Help: "print this"},
+		getopt.Option{Long: "version", Short: 'V', Group: "How", Help: "print the version"},
+	)
+}
+
+// cancellation is what gcancel was asked to do.
+type cancellation struct {
+	filter      *greylagv1.Filter
+	signal      int32
+	batch, full bool
+	interactive bool
+	quiet       bool
+	verbose     bool
+	json        bool
+}
+
+// command is one run of gcancel.
+type command struct{ *ui.Process }
+
+// Run runs gcancel and returns its exit status.
+func Run(ctx context.Context, p *ui.Process) int { return p.Finish(ctx, command{p}.run(ctx)) }
+
+func (p command) run(ctx context.Context) error {
+	if p.Completing() {
+		return p.Complete(ctx, ui.Completion{Table: options(), Operands: ui.JobNames})
+	}
+	if err := p.CheckWords(); err != nil {
+		return err
+	}
+	found, operands, err := getopt.Parse(options(), p.Args, getopt.Anywhere)
+	if err != nil {
+		return err
+	}
+	c, done, err := p.cancellation(found, operands)
+	if done || err != nil {
+		return err
+	}
+	cfg, cluster, err := p.Client()
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	c.json = c.json || cfg.Output == "json"
+	if c.interactive {
+		if c.filter.Jobs, err = p.confirm(ctx, cluster, c); err != nil || len(c.filter.Jobs) == 0 {
+			return err
+		}
+		c.filter = &greylagv1.Filter{Jobs: c.filter.Jobs}
+	}
+	answer, err := cluster.Jobs().Cancel(ctx, &greylagv1.CancelRequest{
+		RequestId: client.NewRequestID(), Filter: c.filter, Signal: c.signal, BatchOnly: c.batch,
+	})
+	if err != nil {
+		return err
+	}
+	verb := "ended"
+	if c.signal != 0 {
+		verb = "signalled"
+	}
+	if len(answer.Outcomes) == 0 && !c.json && !c.quiet {
+		p.Note("no job matches")
+	}
+	return p.Outcomes(answer.Outcomes, ui.OutcomeStyle{JSON: c.json, Verbose: c.verbose, Quiet: c.quiet, Verb: verb, EndedIsDone: true})
+}
+
+func (p command) cancellation(found []getopt.Found, operands []string) (c cancellation, done bool, err error) {
+	if c.filter, err = ui.ReadFilter(found); err != nil {
+		return c, false, err
+	}
+	for _, word := range operands {
+		if c.filter.Jobs, err = ui.AppendRefs(c.filter.Jobs, word); err != nil {
+			return c, false, err
+		}
+	}
+	for _, f := range found {
+		switch f.Option.Long {
+		case "signal":
+			if c.signal, err = jobscript.ParseSignal(f.Value); err != nil {
+				return c, false, &ui.UsageError{Problem: err.Error(), Advice: "write a name such as USR1 or TERM, or a number from 1 to 64"}
+			}
+		case "batch":
+			c.batch = true
+		case "full":
+			c.full = true
+		case "interactive":
+			c.interactive = true
+		case "quiet":
+			c.quiet = true
+		case "verbose":
+			c.verbose = true
+		case "json":
+			c.json = true
+		case "help":
+			_, err := io.WriteString(p.Stdout, usageText+getopt.Help(options())+ui.StatusHelp())
+			return c, true, err
+		case "version":
+			return c, true, p.PrintVersion()
+		}
+	}
+	if !chooses(c.filter) {
+		return c, false, &ui.UsageError{Problem: "no job is named", Advice: "write gcancel JOB, or choose jobs with --me, -u, -n, -t, -p, -A, -q or -w"}
+	}
+	if c.batch && c.full {
+		return c, false, &ui.UsageError{Problem: "--batch and --full contradict each other", Advice: "leave out one of them"}
+	}
+	if c.batch && c.signal == 0 {
+		return c, false, &ui.UsageError{Problem: "--batch goes with a signal", Advice: "write gcancel --batch --signal TERM JOB"}
+	}
+	return c, false, nil
+}
+
+// chooses reports whether a filter leaves anything out: gcancel never ends
+// everything because somebody forgot a word. "all" states are no choice.
+func chooses(f *greylagv1.Filter) bool {
+	states := slices.DeleteFunc(slices.Clone(f.States), func(s string) bool { return s == "all" })
+	return f.Mine || len(f.Jobs)+len(f.Users)+len(f.Names)+len(f.Partitions)+len(f.Accounts)+len(f.Nodes)+len(f.Qos)+len(states) > 0
+}
+
+// confirm asks about each job that is chosen and returns those that were affirmed.
+func (p command) confirm(ctx context.Context, c ui.Cluster, asked cancellation) ([]string, error) {
+	jobs, _, err := ui.FetchJobs(ctx, c, &greylagv1.ListRequest{Filter: asked.filter, Brief: true})
+	if err != nil {
+		return nil, err
+	}
+	answers := bufio.NewScanner(p.Stdin)
+	var yes []string
+	for _, j := range jobs {
+		fmt.Fprintf(p.Stderr, "%s: end job %s, %s of %s, %s? [y/n] ", p.Program, j.Ref, ui.Printable(j.Name), ui.Printable(j.User), strings.ToLower(j.State))
+		if !answers.Scan() {
+			fmt.Fprintln(p.Stderr)
+			return yes, answers.Err()
+		}
+		if word := strings.ToLower(strings.TrimSpace(answers.Text())); word == "y" || word == "yes" {
+			yes = append(yes, j.Ref)
+		}
+	}
+	if len(jobs) == 0 {
+		p.Note("no active job is chosen")
+	}
+	return yes, nil
+}

@@ -1,0 +1,101 @@
+package gqueue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const (
+	// mostAwaited is of how many jobs one line tells.
+	mostAwaited = 3
+	// mostAsked is how many jobs are asked for at once, of the words that a filter may have.
+	mostAsked = 5000
+)
+
+// dependencies are the jobs that have not ended among those for which others wait, by the word that
+// names them in a dependency: elements for an array.
+type dependencies map[string][]*greylagv1.Job
+
+// dependencies asks for the jobs that the listed ones wait for, where the listing tells of them. Of all
+// of them in few calls: there may be as many as jobs.
+func (l *listing) dependencies(ctx context.Context, c ui.Cluster, jobs []*greylagv1.Job) (dependencies, error) {
+	known := make(dependencies)
+	if !l.why || l.json {
+		return known, nil
+	}
+	for _, j := range jobs {
+		if j.Reason != cluster.ReasonDependency.String() {
+			continue
+		}
+		for _, d := range j.Depends {
+			if d.Job != "" { // singleton has none
+				known[d.Job] = nil
+			}
+		}
+	}
+	for words := range slices.Chunk(slices.Sorted(maps.Keys(known)), mostAsked) {
+		found, _, err := listing{filter: &greylagv1.Filter{Jobs: words}, stale: l.stale}.fetch(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("ask for the jobs that others wait for: %w", err)
+		}
+		for _, j := range found {
+			words := []string{j.Ref}
+			if array, _, element := strings.Cut(j.Ref, "_"); element {
+				words = append(words, array)
+			}
+			for _, word := range words {
+				if _, wanted := known[word]; wanted {
+					known[word] = append(known[word], j)
+				}
+			}
+		}
+	}
+	return known, nil
+}
+
+// text is for which jobs one waits by its dependencies; "" when none of them is known.
+func (a dependencies) text(j *greylagv1.Job) string {
+	var told []string
+	more := 0
+	words := ui.DependencyWords(j.Depends)
+	for i, d := range j.Depends {
+		for _, other := range a[d.Job] {
+			begun := other.State != cluster.Pending.String()
+			switch {
+			case d.Kind == cluster.After.String() && begun: // at most its minutes are waited for
+			case d.Kind == cluster.AfterCorr.String() && d.Job != other.Ref && j.ArrayId != 0 && j.ArrayIndex != other.ArrayIndex:
+			case len(told) == mostAwaited:
+				more++
+			default:
+				told = append(told, ui.UnmetText(&greylagv1.Unmet{Job: other.Ref, User: other.User, State: other.State, Dependency: words[i]}))
+			}
+		}
+	}
+	if more > 0 {
+		told = append(told, ui.Count(int64(more), "more job"))
+	}
+	if len(told) == 0 {
+		return ""
+	}
+	return "waits for " + strings.Join(told, "; ")
+}
+
+// why is what the queue says under a job that waits.
+func (a dependencies) why(j *greylagv1.Job, v view) string {
+	if j.Reason != cluster.ReasonDependency.String() {
+		return ui.WaitText(j, v.when)
+	}
+	text := a.text(j)
+	if text == "" && j.Detail == "" && len(j.Depends) > 0 {
+		return "dependency " + ui.DependencyText(j.Depends) + " does not hold yet"
+	}
+	return cmp.Or(text, j.Detail)
+}

@@ -1,0 +1,61 @@
+package gqueue
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+)
+
+// longWidth is how wide a field of -O is that says nothing of its width, as in squeue.
+const longWidth = "20"
+
+// longFields are squeue's names of fields for -O and the letters that mean the same;
+// dashes and underscores do not matter.
+func longFields() map[string]byte {
+	return map[string]byte{
+		"account": 'a', "arrayjobid": 'F', "arraytaskid": 'K', "comment": 'k', "dependency": 'E', "endtime": 'e',
+		"excnodes": 'x', "feature": 'f', "jobarrayid": 'i', "jobid": 'A', "minmemory": 'm', "name": 'j', "nice": 'y',
+		"nodelist": 'N', "nodes": 'N', "numcpus": 'C', "numnodes": 'D', "partition": 'P', "priority": 'p', "prioritylong": 'Q', "qos": 'q', "reason": 'r',
+		"reasonlist": 'R', "reqnodes": 'n', "starttime": 'S', "state": 'T', "statecompact": 't', "submittime": 'V',
+		"timeleft": 'L', "timelimit": 'l', "timeused": 'M', "tresalloc": '+', "trespernode": 'b', "userid": 'U', "username": 'u', "workdir": 'Z',
+	}
+}
+
+// longFormat makes of squeue's -O, such as "jobid,name:30,state:.12", what -o is given
+// for the same. O(length).
+func longFormat(text string) (string, error) {
+	known := longFields()
+	names := slices.Sorted(maps.Keys(known))
+	var format strings.Builder
+	for term := range strings.SplitSeq(text, ",") {
+		name, width, _ := strings.Cut(term, ":")
+		plain := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(strings.TrimSpace(name)))
+		letter, ok := known[plain]
+		if !ok {
+			advice := "the fields are " + strings.Join(names, ", ")
+			if near := getopt.Closest(plain, names); near != "" {
+				advice = "did you mean " + near + "?"
+			}
+			return "", &ui.UsageError{Problem: fmt.Sprintf("unknown field %q in the format %q", name, text), Advice: advice}
+		}
+		right := strings.HasPrefix(width, ".")
+		width = strings.TrimPrefix(width, ".")
+		if strings.Trim(width, "0123456789") != "" {
+			return "", &ui.UsageError{Problem: fmt.Sprintf("not the width of a field: %q", term), Advice: "write fields such as jobid:10,name:.30,state"}
+		}
+		if width == "" {
+			width = longWidth
+		}
+		format.WriteByte('%')
+		if right {
+			format.WriteByte('.')
+		}
+		format.WriteString(width)
+		format.WriteByte(letter)
+	}
+	return format.String(), nil
+}

@@ -1,0 +1,57 @@
+package gsubmit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/accounting"
+)
+
+// forecastJSON is what gsubmit --test-only --json prints.
+type forecastJSON struct {
+	Start     *time.Time `json:"start,omitempty"`
+	Now       bool       `json:"now"`
+	Partition string     `json:"partition,omitempty"`
+	Nodes     []string   `json:"nodes,omitempty"`
+	Reason    string     `json:"reason,omitempty"`
+	Detail    string     `json:"detail,omitempty"`
+	SetAside  string     `json:"set_aside,omitempty"` // credits
+	Warnings  []string   `json:"warnings,omitempty"`
+}
+
+// forecast prints when and where a job would start, and submits nothing. What would be
+// refused is refused.
+func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.JobSpec, asJSON bool) error {
+	a, err := c.Jobs().Forecast(ctx, &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
+	if err != nil {
+		return err
+	}
+	for _, w := range a.Warnings {
+		p.Warn(w)
+	}
+	start := ui.TimeOf(a.Start)
+	if asJSON {
+		return p.WriteJSON(forecastJSON{ui.Stamp(start), a.Now, a.Partition, a.Nodes, a.Reason, a.Detail, ui.CreditsWord(a.SetAside), a.Warnings})
+	}
+	if a.SetAside > 0 {
+		p.Note("%s credits would be set aside for it", accounting.Credits(a.SetAside).Short())
+	}
+	where := fmt.Sprintf("on %s in partition %s", ui.Printable(hostlist.Compress(a.Nodes)), ui.Printable(a.Partition))
+	switch {
+	case a.Now:
+		_, err = fmt.Fprintf(p.Stdout, "it would start now %s\n", where)
+	case !start.IsZero():
+		_, err = fmt.Fprintf(p.Stdout, "it would start at %s %s\n", start.In(p.Now().Location()).Format(ui.TimeLayout), where)
+	default:
+		_, err = fmt.Fprintf(p.Stdout, "it would wait, and no start can be told: %s\n", ui.Printable(cmp.Or(a.Reason, "Priority")))
+	}
+	if err == nil && a.Detail != "" {
+		_, err = fmt.Fprintf(p.Stdout, "  %s\n", ui.Printable(a.Detail))
+	}
+	return err
+}

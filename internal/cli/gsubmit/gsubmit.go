@@ -1,0 +1,165 @@
+// Package gsubmit submits a batch script: the whole of gsubmit, with every option.
+//
+// It has an option parser of our own, not cobra: scripts start it thousands of times.
+package gsubmit
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/jobspec"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+)
+
+const usageText = `usage: gsubmit [OPTIONS] SCRIPT [ARGUMENTS]
+       gsubmit [OPTIONS] --wrap COMMAND
+       gsubmit [OPTIONS] -            (the script comes from standard input)
+
+Submits a batch script. It is stored on a quorum of controllers when the command
+ends. Options may also stand in the script, in lines that begin with #GSUB (or
+#SBATCH) before the first command, and in the environment: GSUB_TIME is --time.
+The command line wins over the environment, that over the script.
+`
+
+// command is one run of gsubmit.
+type command struct{ *ui.Process }
+
+// Run runs gsubmit and returns its exit status.
+func Run(ctx context.Context, p *ui.Process) int { return p.Finish(ctx, command{p}.run(ctx)) }
+
+func (p command) run(ctx context.Context) error {
+	if p.Completing() {
+		return p.Complete(ctx, ui.Completion{Table: jobscript.Table(), Order: getopt.First})
+	}
+	line, err := jobscript.CommandLine(p.Args)
+	switch {
+	case err != nil:
+		return err
+	case line.Has("help"):
+		_, err := io.WriteString(p.Stdout, usageText+getopt.Help(jobscript.Table())+ui.StatusHelp()+"  With --wait: the job's own, 128 and the number of a signal that ended it.\n")
+		return err
+	case line.Has("version"):
+		return p.PrintVersion()
+	}
+	script, args, err := p.script(line)
+	if err != nil {
+		return err
+	}
+	options, warnings, err := jobscript.Resolve(line, p.Environ, script, p.Now())
+	if !options.Quiet {
+		for _, w := range warnings {
+			p.Warn(w)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	spec, err := p.spec(options, script, args)
+	if err != nil {
+		return err
+	}
+	cfg, cluster, err := p.Client()
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	if options.Quote {
+		return p.quote(ctx, cluster, spec, options.JSON || cfg.Output == "json")
+	}
+	if options.TestOnly {
+		return p.forecast(ctx, cluster, spec, options.JSON || cfg.Output == "json")
+	}
+	request := &greylagv1.SubmitRequest{RequestId: p.Request, Jobs: []*greylagv1.JobSpec{spec}}
+	if request.RequestId == "" {
+		request.RequestId = client.NewRequestID()
+	}
+	answer, err := cluster.Jobs().Submit(ctx, request)
+	if ui.IsInterrupted(ctx) {
+		p.Note("it is not known whether the job was submitted: see gqueue --me")
+		return ui.Exit(ui.Interrupted)
+	}
+	if err != nil {
+		if ui.StatusOf(err) == ui.Unavailable { // an answer may have been lost, and with it an id
+			p.Report(err)
+			p.Note("it is not known whether the job was submitted: gqueue --me shows it when the controllers answer again")
+			return ui.Exit(ui.Unavailable)
+		}
+		return err
+	}
+	if len(answer.Jobs) != 1 {
+		return fmt.Errorf("the controller acknowledged %d jobs instead of one", len(answer.Jobs))
+	}
+	options.JSON = options.JSON || cfg.Output == "json" && !options.Parsable
+	if err := p.printSubmitted(options, answer); err != nil || !options.Wait {
+		return err
+	}
+	return p.wait(ctx, cluster, answer.Jobs[0])
+}
+
+// script is what is to be submitted, and its arguments.
+func (p command) script(line jobscript.Line) (jobscript.Script, []string, error) {
+	none := jobscript.Script{}
+	if line.Has("wrap") {
+		if len(line.Operands) > 0 {
+			return none, nil, &ui.UsageError{Problem: fmt.Sprintf("both --wrap and a script, %q, are given", line.Operands[0]), Advice: "quote the command as one word: --wrap 'COMMAND ARGUMENTS'"}
+		}
+		script, err := jobscript.Wrap(line.Value("wrap"))
+		return script, nil, err
+	}
+	if len(line.Operands) > 0 && line.Operands[0] != "-" {
+		script, err := jobscript.Open(line.Operands[0])
+		return script, line.Operands[1:], err
+	}
+	if len(line.Operands) == 0 && ui.TerminalWidth(p.Stdin) > 0 {
+		return none, nil, &ui.UsageError{Problem: "no script is named", Advice: "write gsubmit SCRIPT, gsubmit --wrap 'COMMAND', or send the script through a pipe"}
+	}
+	script, err := jobscript.Read(jobscript.StandardInput, p.Stdin)
+	if len(line.Operands) > 0 {
+		return script, line.Operands[1:], err
+	}
+	return script, nil, err
+}
+
+func (p command) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitResponse) error {
+	job := answer.Jobs[0]
+	if !o.Quiet {
+		for _, w := range answer.Warnings {
+			p.Warn(w)
+		}
+	}
+	switch {
+	case o.JSON:
+		return p.WriteJSON(submittedJSON{job.Id, job.ArraySize, answer.Index, ui.CreditsWord(answer.SetAside), answer.Warnings})
+	case o.Quiet:
+		return nil
+	}
+	if answer.SetAside > 0 {
+		p.Note("%s", jobspec.SetAside(answer.SetAside))
+	}
+	_, err := io.WriteString(p.Stdout, jobspec.Submitted{ID: job.Id, ArraySize: job.ArraySize}.Line(o.Parsable))
+	return err
+}
+
+// submittedJSON is what gsubmit --json prints.
+type submittedJSON struct {
+	ID        uint64   `json:"id"`
+	ArraySize int32    `json:"array_size,omitempty"`
+	Index     uint64   `json:"index"`
+	SetAside  string   `json:"set_aside,omitempty"` // credits
+	Warnings  []string `json:"warnings,omitempty"`
+}
+
+// folder is the working directory, as the user got there if that can be known.
+func folder() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("working directory: %w", err)
+	}
+	return dir, nil
+}

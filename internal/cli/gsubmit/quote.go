@@ -1,0 +1,117 @@
+package gsubmit
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// quoteJSON is what gsubmit --quote --json prints.
+type quoteJSON struct {
+	Amount  string      `json:"amount"`
+	AtLimit string      `json:"at_limit,omitempty"`
+	Ahead   *int64      `json:"ahead_seconds,omitempty"`
+	Usable  string      `json:"usable"`
+	Account string      `json:"account,omitempty"`
+	User    string      `json:"user,omitempty"`
+	Rates   []priceJSON `json:"rates"`
+	Free    bool        `json:"free"`
+	Floats  bool        `json:"floating"`
+	PaidIn  []string    `json:"paid_in,omitempty"`
+	Refusal string      `json:"refusal,omitempty"`
+	Hint    string      `json:"hint,omitempty"`
+	Warns   []string    `json:"warnings,omitempty"`
+}
+
+type priceJSON struct {
+	GPUType string `json:"gpu_type"`
+	Price   string `json:"price"`
+}
+
+// quote prints what a job would set aside, and submits nothing. The status is that of a
+// refusal when it would not be taken.
+func (p command) quote(ctx context.Context, c ui.Cluster, spec *greylagv1.JobSpec, asJSON bool) error {
+	a, err := c.Credits().Quote(ctx, &greylagv1.QuoteRequest{Jobs: &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}}})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		out := quoteJSON{
+			Amount: accounting.Credits(a.Amount).String(), Usable: accounting.Credits(a.Usable).String(), Account: a.Account, User: a.User,
+			Rates: []priceJSON{}, Free: a.Free, Floats: a.Floating, PaidIn: a.PaidIn, Refusal: a.Refusal, Hint: a.Hint,
+			Ahead: ui.Seconds(a.Ahead), Warns: a.Warnings,
+		}
+		if a.AtLimit > 0 {
+			out.AtLimit = accounting.Credits(a.AtLimit).String()
+		}
+		for _, r := range a.Rates {
+			out.Rates = append(out.Rates, priceJSON{r.GpuType, accounting.Credits(r.Price).String()})
+		}
+		err = p.WriteJSON(out)
+	} else {
+		for _, w := range a.Warnings {
+			p.Warn(w)
+		}
+		err = p.printQuote(a)
+	}
+	if err == nil && a.Refusal != "" {
+		return ui.Exit(ui.Failed)
+	}
+	return err
+}
+
+func (p command) printQuote(a *greylagv1.QuoteResponse) error {
+	switch {
+	case a.Free:
+		_, err := fmt.Fprintln(p.Stdout, "it costs nothing")
+		return err
+	case a.Account != "":
+		if err := p.printBound(a); err != nil {
+			return err
+		}
+		for _, r := range a.Rates {
+			if _, err := fmt.Fprintf(p.Stdout, "  %s for each hour of a GPU of type %s\n", accounting.Credits(r.Price).Short(), r.GpuType); err != nil {
+				return err
+			}
+		}
+		if a.Floating {
+			if _, err := fmt.Fprintln(p.Stdout, "  an hour that it runs costs what it costs then; gctl credit price lists what is known"); err != nil {
+				return err
+			}
+		}
+		if len(a.PaidIn) > 0 {
+			if _, err := fmt.Fprintf(p.Stdout, "  it would start in partition %s only: nothing pays for it in the others\n", strings.Join(a.PaidIn, ", ")); err != nil {
+				return err
+			}
+		}
+	}
+	if a.Refusal != "" {
+		p.Complain("it would be refused: "+a.Refusal, a.Hint)
+	}
+	return nil
+}
+
+// printBound says what it comes to, and what of that is set aside at once.
+func (p command) printBound(a *greylagv1.QuoteResponse) error {
+	bound := "at most"
+	if a.Floating {
+		bound = "at the prices of now"
+	}
+	now, has := accounting.Credits(a.Amount).Short(), fmt.Sprintf("of %s that account %s has for %s", accounting.Credits(a.Usable).Short(), a.Account, a.User)
+	ahead := cluster.FormatLimit(a.Ahead.AsDuration())
+	if a.Ahead == nil {
+		_, err := fmt.Fprintf(p.Stdout, "%s credits %s, %s\n", now, bound, has)
+		return err
+	}
+	whole := "it has no time limit: "
+	if a.AtLimit > 0 {
+		whole = fmt.Sprintf("%s credits %s at its time limit: ", accounting.Credits(a.AtLimit).Short(), bound)
+	}
+	_, err := fmt.Fprintf(p.Stdout, "%s credits for %s ahead, %s\n  %smore is set aside while it runs\n", now, ahead, has, whole)
+	return err
+}

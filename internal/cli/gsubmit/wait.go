@@ -1,0 +1,100 @@
+package gsubmit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// signalBase is what shells add to the number of the signal that ended a program.
+const signalBase = 128
+
+// wait lasts until a job, or every element of an array, has ended, and then ends
+// the command as the job ended; as the worst element of an array did.
+func (p command) wait(ctx context.Context, c ui.Cluster, job *greylagv1.Submitted) error {
+	ref := fmt.Sprint(job.Id)
+	worst := ui.OK
+	ended, inVain := make(map[uint64]bool), false
+	err := c.Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{ref}}, UntilEnded: true}, func(m *greylagv1.WatchResponse) error {
+		for _, j := range m.Jobs {
+			if status, final := endStatus(j); final && !ended[j.Id] {
+				ended[j.Id] = true
+				worst = max(worst, status)
+				p.tellEnd(j)
+			}
+			if !inVain && j.State == cluster.Pending.String() && j.Reason == cluster.ReasonDependencyNeverSatisfied.String() {
+				inVain = true
+				p.Note("job %s will never start by itself: %s", j.Ref, cmp.Or(j.Detail, j.Reason))
+			}
+		}
+		return nil
+	})
+	if ui.IsInterrupted(ctx) {
+		p.Note("job %s goes on; end it with gcancel %s", ref, ref)
+		return ui.Exit(ui.Interrupted)
+	}
+	if err != nil {
+		return err
+	}
+	if len(ended) < max(int(job.ArraySize), 1) {
+		return p.endLater(ctx, c, job, ended)
+	}
+	return ui.Exit(worst)
+}
+
+// endLater asks how jobs ended whose end the watch did not show, because they
+// ended while it was broken. told are those that it showed.
+func (p command) endLater(ctx context.Context, c ui.Cluster, job *greylagv1.Submitted, told map[uint64]bool) error {
+	ref := fmt.Sprint(job.Id)
+	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref})
+	if err != nil {
+		return err
+	}
+	worst, ended := ui.OK, 0
+	for _, j := range answer.Jobs {
+		if status, final := endStatus(j); final {
+			ended++
+			worst = max(worst, status)
+			if !told[j.Id] {
+				p.tellEnd(j)
+			}
+		}
+	}
+	if ended < max(int(job.ArraySize), 1) {
+		return fmt.Errorf("the controller stopped telling about job %s before its end", ref)
+	}
+	return ui.Exit(worst)
+}
+
+// endStatus is the exit status of a command that waited for the job, and whether
+// the job has ended.
+func endStatus(j *greylagv1.Job) (ui.Status, bool) {
+	state, err := cluster.ParseJobState(j.State)
+	if err != nil || !state.Final() {
+		return ui.OK, false
+	}
+	switch {
+	case j.ExitSignal != 0:
+		return signalBase + ui.Status(j.ExitSignal), true
+	case j.ExitCode != 0:
+		return ui.Status(j.ExitCode), true
+	case state != cluster.Completed:
+		return ui.Failed, true
+	}
+	return ui.OK, true
+}
+
+// tellEnd says on standard error what the exit status alone does not.
+func (p command) tellEnd(j *greylagv1.Job) {
+	switch {
+	case j.State == cluster.Completed.String():
+	case j.Detail != "":
+		p.Note("job %s %s (%s): %s", j.Ref, j.State, ui.ReasonText(j), j.Detail)
+	default:
+		p.Note("job %s %s (%s)", j.Ref, j.State, ui.ReasonText(j))
+	}
+}

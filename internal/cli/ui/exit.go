@@ -1,0 +1,150 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"connectrpc.com/connect"
+
+	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+)
+
+// Status is a command's exit status.
+type Status int
+
+// The exit statuses, the same for all commands.
+const (
+	OK          Status = 0
+	Failed      Status = 1 // refused, or failed for a reason that has no status of its own
+	Usage       Status = 2
+	NotFound    Status = 3
+	Denied      Status = 4
+	Unavailable Status = 5
+	Interrupted Status = 130
+)
+
+// statusTable is printed in every help.
+func statusTable() []struct {
+	status  Status
+	meaning string
+} {
+	return []struct {
+		status  Status
+		meaning string
+	}{
+		{OK, "done"},
+		{Failed, "the cluster refused it, or it failed"},
+		{Usage, "wrong options, script or configuration"},
+		{NotFound, "no such job or node"},
+		{Denied, "not allowed, or cannot tell who you are"},
+		{Unavailable, "no controller could answer in time"},
+		{Interrupted, "interrupted"},
+	}
+}
+
+// StatusHelp is the part of every help that lists the exit statuses.
+func StatusHelp() string {
+	var b strings.Builder
+	b.WriteString("\nExit status:\n")
+	for _, row := range statusTable() {
+		fmt.Fprintf(&b, "  %-4d %s\n", row.status, row.meaning)
+	}
+	return b.String()
+}
+
+// UsageError is a command line that makes no sense.
+type UsageError struct{ Problem, Advice string }
+
+// Error is the problem.
+func (e *UsageError) Error() string { return e.Problem }
+
+// Hint is the advice.
+func (e *UsageError) Hint() string { return e.Advice }
+
+// Unread is why a file that the command line names could not be read, in our words; other
+// errors stay as they are.
+func Unread(err error) error {
+	at, is := errors.AsType[*fs.PathError](err)
+	switch {
+	case !is:
+		return err
+	case at.Path == "":
+		return &UsageError{"the name of a file is empty", "write its path"}
+	case errors.Is(err, fs.ErrNotExist):
+		return &UsageError{"no file " + at.Path, "name a file in this folder, or its whole path"}
+	case errors.Is(err, syscall.EISDIR):
+		return &UsageError{at.Path + " is a folder, not a file", "name a file in it"}
+	}
+	return &UsageError{fmt.Sprintf("cannot read %s: %v", at.Path, at.Err), "see who may read it: ls -l " + at.Path}
+}
+
+// StatusOf is the exit status for an error; OK for nil.
+func StatusOf(err error) Status {
+	var fault *jobscript.Fault
+	var option *getopt.Error
+	var usage *UsageError
+	var exit *exitError
+	switch {
+	case err == nil:
+		return OK
+	case errors.As(err, &exit):
+		return exit.status
+	case errors.As(err, &fault), errors.As(err, &option), errors.As(err, &usage), errors.Is(err, errConfig):
+		return Usage
+	case errors.Is(err, auth.ErrNoDaemon), errors.Is(err, auth.ErrUnknownUser), errors.Is(err, auth.ErrForeign):
+		return Denied
+	}
+	return codeStatus(connect.CodeOf(err))
+}
+
+// NoAnswer reports whether a call failed since no controller could answer it in time.
+func NoAnswer(err error) bool { return StatusOf(err) == Unavailable }
+
+// codeStatus is the exit status for an answer of the API.
+func codeStatus(code connect.Code) Status {
+	switch code {
+	case connect.CodeNotFound:
+		return NotFound
+	case connect.CodePermissionDenied, connect.CodeUnauthenticated:
+		return Denied
+	case connect.CodeUnavailable, connect.CodeDeadlineExceeded:
+		return Unavailable
+	case connect.CodeCanceled:
+		return Interrupted
+	}
+	return Failed
+}
+
+// statusOfCode reads a Connect code by its name, as outcomes carry it.
+func statusOfCode(name string) Status {
+	var code connect.Code
+	if code.UnmarshalText([]byte(name)) != nil {
+		return Failed
+	}
+	return codeStatus(code)
+}
+
+// exitError ends a command with a status; what is to be said was said.
+type exitError struct{ status Status }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
+
+// Exit is an error that ends a command with status and without a message.
+func Exit(status Status) error {
+	if status == OK {
+		return nil
+	}
+	return &exitError{status}
+}
+
+// ExitOf is the status with which an error of a command ends it.
+func ExitOf(err error) Status { return StatusOf(err) }
+
+// Interrupted reports that the user has had enough.
+func IsInterrupted(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }

@@ -1,0 +1,21 @@
+package ui
+
+import (
+	"fmt"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/greylag/greylag/internal/auth"
+)
+
+// TestStatusWithoutAName: who cannot be told is denied, not without an answer: another
+// attempt would end the same.
+func TestStatusWithoutAName(t *testing.T) {
+	for _, why := range []error{auth.ErrNoDaemon, auth.ErrUnknownUser, auth.ErrForeign} {
+		err := connect.NewError(connect.CodeUnavailable, &auth.Error{Err: fmt.Errorf("%w: uid 65534", why)})
+		if got := StatusOf(err); got != Denied || NoAnswer(err) {
+			t.Errorf("%v: status %d, want %d", err, got, Denied)
+		}
+	}
+}

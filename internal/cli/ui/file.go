@@ -1,0 +1,19 @@
+package ui
+
+import (
+	"io"
+	"os"
+)
+
+// WriteFile makes a file, or empties it, and has it written.
+func WriteFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return &UsageError{Problem: err.Error()}
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,227 @@
+package ui
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// TimeLayout is the layout of times in output, in the reader's zone, as Slurm writes them.
+const TimeLayout = "2006-01-02T15:04:05"
+
+// UnmetText is a job for which a dependency waits.
+func UnmetText(u *greylagv1.Unmet) string {
+	return fmt.Sprintf("job %s of %s, %s, by %s", u.Job, u.User, u.State, u.Dependency)
+}
+
+// TimeOf is a time of the API; the zero time when it is not set.
+func TimeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+// StartOf is when a job started, or is planned to.
+func StartOf(j *greylagv1.Job) time.Time {
+	if j.Started != nil && j.State != "PENDING" {
+		return j.Started.AsTime()
+	}
+	return TimeOf(j.Planned)
+}
+
+// WaitText is why a job waits in a sentence: what it was told, and what its reason means
+// where that says little. when writes a time.
+func WaitText(j *greylagv1.Job, when func(*timestamppb.Timestamp) string) string {
+	with := func(text, after string) string {
+		if text == "" {
+			return after
+		}
+		return text + "; " + after
+	}
+	switch is := func(r cluster.Reason) bool { return j.Reason == r.String() }; {
+	case is(cluster.ReasonBeginTime) && j.Eligible != nil:
+		return with(j.Detail, "it is not to start before "+when(j.Eligible))
+	case is(cluster.ReasonHeldUser):
+		return with(cmp.Or(j.Detail, "held since it was submitted"), "gctl release lets it go")
+	case is(cluster.ReasonHeldAdmin):
+		return with(j.Detail, "an administrator has to release it")
+	case is(cluster.ReasonNone) && j.Detail == "":
+		return "no pass of the scheduler has told anything of it yet"
+	case is(cluster.ReasonPartitionDown) && j.Detail == "":
+		return "partition " + j.Partition + " is down"
+	}
+	return j.Detail
+}
+
+// EndOf is when a job ended, or will have by its time limit.
+func EndOf(j *greylagv1.Job) time.Time {
+	if j.Ended != nil {
+		return j.Ended.AsTime()
+	}
+	start, limit := StartOf(j), j.TimeLimit.AsDuration()
+	if start.IsZero() || limit == 0 {
+		return time.Time{}
+	}
+	return start.Add(limit)
+}
+
+// Elapsed is how long a job has run, by the clock of this host.
+func Elapsed(j *greylagv1.Job, now time.Time) time.Duration {
+	if j.Started == nil || j.State == "PENDING" {
+		return 0
+	}
+	if j.Ended != nil {
+		now = j.Ended.AsTime()
+	}
+	return max(now.Sub(j.Started.AsTime()), 0)
+}
+
+// LimitText is the time limit of a job, as squeue writes it.
+func LimitText(j *greylagv1.Job) string {
+	if j.TimeLimit == nil {
+		return "UNLIMITED"
+	}
+	return cluster.FormatLimit(j.TimeLimit.AsDuration())
+}
+
+// ReasonText is the reason of a job, None where it has none.
+func ReasonText(j *greylagv1.Job) string {
+	if j.Reason == "" {
+		return "None"
+	}
+	return j.Reason
+}
+
+// nodeNames are the nodes of a job, in rank order.
+func nodeNames(j *greylagv1.Job) []string {
+	names := make([]string, len(j.Nodes))
+	for i, n := range j.Nodes {
+		names[i] = n.Node
+	}
+	return names
+}
+
+// NodeList is the host list of a job's nodes; "" when it has none.
+func NodeList(j *greylagv1.Job) string {
+	switch len(j.Nodes) {
+	case 0:
+		return ""
+	case 1:
+		return j.Nodes[0].Node
+	}
+	return hostlist.Compress(nodeNames(j))
+}
+
+// NodeCount is the number of nodes that a job has, or asks for.
+func NodeCount(j *greylagv1.Job) int {
+	if len(j.Nodes) > 0 {
+		return len(j.Nodes)
+	}
+	return int(max(j.Request.GetNodes(), 1))
+}
+
+// AppendNodesOrReason writes where a job is, or in brackets why it is not.
+func AppendNodesOrReason(dst []byte, j *greylagv1.Job) []byte {
+	if j.State != "PENDING" && len(j.Nodes) > 0 {
+		return AppendPrintable(dst, NodeList(j))
+	}
+	dst = append(dst, '(')
+	dst = AppendPrintable(dst, ReasonText(j))
+	return append(dst, ')')
+}
+
+// CPUCount is the number of CPUs that a job has, or asks for.
+func CPUCount(j *greylagv1.Job) int64 {
+	if len(j.Nodes) > 0 && j.Nodes[0].Cpus > 0 {
+		n := int64(0)
+		for _, node := range j.Nodes {
+			n += int64(node.Cpus)
+		}
+		return n
+	}
+	q := j.Request
+	return int64(max(q.GetCpusPerTask(), 1)) * int64(max(q.GetTasksPerNode(), 1)) * int64(NodeCount(j))
+}
+
+// GPUText is the GPUs asked for, as squeue writes them.
+func GPUText(j *greylagv1.Job) string {
+	q := j.Request
+	kind := "gres/gpu"
+	if types := q.GetGpuTypes(); len(types) > 0 {
+		kind += ":" + strings.Join(types, "|")
+	}
+	switch {
+	case q.GetGpusPerNode() > 0:
+		return fmt.Sprintf("%s:%d", kind, q.GetGpusPerNode())
+	case q.GetGpus() > 0:
+		return fmt.Sprintf("%s:%d in all", kind, q.GetGpus())
+	}
+	return "N/A"
+}
+
+// tresText is what the job has of each resource, as squeue's tres-alloc; of a job that
+// has nothing "N/A".
+func TRESText(j *greylagv1.Job) string {
+	gpus, cpus, memory := 0, int64(0), cluster.Bytes(0)
+	for _, n := range j.Nodes {
+		gpus, cpus, memory = gpus+len(n.Gpus), cpus+int64(n.Cpus), memory+cluster.Bytes(n.Memory)
+	}
+	if len(j.Nodes) == 0 {
+		return "N/A"
+	}
+	text := fmt.Sprintf("cpu=%d,mem=%s,node=%d", cpus, memory, len(j.Nodes))
+	if gpus > 0 {
+		text += fmt.Sprintf(",gres/gpu=%d", gpus)
+	}
+	return text
+}
+
+// MemoryText is the memory asked for.
+func MemoryText(j *greylagv1.Job) string {
+	q := j.Request
+	switch {
+	case q.GetMemPerNode() > 0:
+		return cluster.Bytes(q.GetMemPerNode()).String()
+	case q.GetMemPerCpu() > 0:
+		return cluster.Bytes(q.GetMemPerCpu()).String() + " per CPU"
+	case q.GetMemPerGpu() > 0:
+		return cluster.Bytes(q.GetMemPerGpu()).String() + " per GPU"
+	case len(j.Nodes) > 0:
+		return cluster.Bytes(j.Nodes[0].Memory).String()
+	case q.GetMemory() != "":
+		return q.GetMemory()
+	}
+	return "0"
+}
+
+// DependencyText is the dependencies of a job as --dependency takes them, (null) for none.
+func DependencyText(depends []*greylagv1.Dependency) string {
+	if len(depends) == 0 {
+		return "(null)"
+	}
+	return strings.Join(DependencyWords(depends), ",")
+}
+
+// DependencyWords is the dependencies of a job, each as --dependency takes it.
+func DependencyWords(depends []*greylagv1.Dependency) []string {
+	var words []string
+	for _, d := range depends {
+		word := d.Kind
+		if d.Job != "" {
+			word += ":" + d.Job
+		}
+		if d.Minutes > 0 {
+			word += "+" + strconv.Itoa(int(d.Minutes))
+		}
+		words = append(words, word)
+	}
+	return words
+}

@@ -1,0 +1,223 @@
+package ui
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// JobJSON is a job in the output of --json: a stable contract, documented in
+// docs/man/json.md. Fields are only ever added. Times are RFC 3339 in UTC,
+// durations seconds, sizes bytes; what is not set is left out.
+type JobJSON struct {
+	ID          uint64        `json:"id"`
+	Ref         string        `json:"ref"`
+	ArrayID     uint64        `json:"array_id,omitempty"`
+	ArrayIndex  *int32        `json:"array_index,omitempty"`
+	ArraySize   int32         `json:"array_size,omitempty"`
+	ArrayLimit  int32         `json:"array_limit,omitempty"`
+	Name        string        `json:"name"`
+	User        string        `json:"user"`
+	UID         uint32        `json:"uid"`
+	GID         uint32        `json:"gid"`
+	Account     string        `json:"account,omitempty"`
+	Partition   string        `json:"partition"`
+	QOS         string        `json:"qos,omitempty"`
+	State       string        `json:"state"`
+	Reason      string        `json:"reason,omitempty"`
+	Detail      string        `json:"detail,omitempty"`
+	Hold        string        `json:"hold,omitempty"`
+	Attempt     uint32        `json:"attempt"`
+	Restarts    int32         `json:"restarts"`
+	Causes      *causesJSON   `json:"restart_causes,omitempty"`
+	Nice        int32         `json:"nice,omitempty"`
+	TimeLimit   *int64        `json:"time_limit,omitempty"` // left out: no limit
+	Submitted   *time.Time    `json:"submitted,omitempty"`
+	Eligible    *time.Time    `json:"eligible,omitempty"`
+	Begin       *time.Time    `json:"begin,omitempty"`
+	Deadline    *time.Time    `json:"deadline,omitempty"`
+	Planned     *time.Time    `json:"planned,omitempty"`
+	Promised    bool          `json:"promised,omitempty"`
+	Started     *time.Time    `json:"started,omitempty"`
+	Ended       *time.Time    `json:"ended,omitempty"`
+	ExitCode    int32         `json:"exit_code"`
+	ExitSignal  int32         `json:"exit_signal"`
+	Request     *requestJSON  `json:"request,omitempty"`
+	Nodes       []nodeUseJSON `json:"nodes,omitempty"`
+	Tasks       []taskJSON    `json:"tasks,omitempty"`
+	Depends     []string      `json:"depends,omitempty"`
+	EveryNode   bool          `json:"every_node,omitempty"`
+	Image       string        `json:"image,omitempty"`
+	Command     string        `json:"command,omitempty"`
+	Args        []string      `json:"args,omitempty"`
+	WorkDir     string        `json:"work_dir,omitempty"`
+	Output      string        `json:"output,omitempty"`
+	Error       string        `json:"error,omitempty"`
+	Comment     string        `json:"comment,omitempty"`
+	SubmitHost  string        `json:"submit_host,omitempty"`
+	CancelledBy string        `json:"cancelled_by,omitempty"`
+	Version     uint64        `json:"version,omitempty"`
+	Others      []string      `json:"others,omitempty"`
+	Reservation string        `json:"reservation,omitempty"`
+	Charged     string        `json:"charged,omitempty"`   // credits
+	SetAside    string        `json:"set_aside,omitempty"` // credits
+	FundedUntil *time.Time    `json:"funded_until,omitempty"`
+	PaidIn      []string      `json:"paid_in,omitempty"`
+}
+
+type requestJSON struct {
+	Nodes        int32    `json:"nodes,omitempty"`
+	GPUs         int32    `json:"gpus,omitempty"`
+	GPUsPerNode  int32    `json:"gpus_per_node,omitempty"`
+	GPUTypes     []string `json:"gpu_types,omitempty"`
+	TasksPerNode int32    `json:"tasks_per_node,omitempty"`
+	CPUsPerTask  int32    `json:"cpus_per_task,omitempty"`
+	MemPerNode   int64    `json:"mem_per_node,omitempty"`
+	MemPerCPU    int64    `json:"mem_per_cpu,omitempty"`
+	MemPerGPU    int64    `json:"mem_per_gpu,omitempty"`
+	Memory       string   `json:"memory,omitempty"`
+	Features     []string `json:"features,omitempty"`
+	NodeList     []string `json:"node_list,omitempty"`
+	Exclude      []string `json:"exclude,omitempty"`
+	Exclusive    bool     `json:"exclusive,omitempty"`
+	GPUMemory    int64    `json:"gpu_memory,omitempty"`
+	Connect      string   `json:"connect,omitempty"`
+	Switches     int32    `json:"switches,omitempty"`
+	SwitchWait   *int64   `json:"switch_wait,omitempty"` // -1: without end
+	Licences     []string `json:"licences,omitempty"`    // such as matlab:2
+	MaxPrice     string   `json:"max_price,omitempty"`   // credits for an hour of each GPU
+	Regions      []string `json:"regions,omitempty"`
+}
+
+type nodeUseJSON struct {
+	Node   string  `json:"node"`
+	GPUs   []int32 `json:"gpus,omitempty"`
+	CPUs   int32   `json:"cpus,omitempty"`
+	Memory int64   `json:"memory,omitempty"`
+}
+
+// causesJSON counts restarts by cause.
+type causesJSON struct {
+	NodeFailed int32 `json:"node_failed,omitempty"`
+	TaskFailed int32 `json:"task_failed,omitempty"`
+	Preempted  int32 `json:"preempted,omitempty"`
+	Requeued   int32 `json:"requeued,omitempty"`
+}
+
+type taskJSON struct {
+	Node       string     `json:"node"`
+	Phase      string     `json:"phase"`
+	Cause      string     `json:"cause,omitempty"`
+	ExitCode   int32      `json:"exit_code"`
+	ExitSignal int32      `json:"exit_signal"`
+	Message    string     `json:"message,omitempty"`
+	Started    *time.Time `json:"started,omitempty"`
+	Ended      *time.Time `json:"ended,omitempty"`
+	MemoryPeak int64      `json:"memory_peak,omitempty"`
+	CPUTime    float64    `json:"cpu_time,omitempty"`  // seconds
+	UserTime   float64    `json:"user_time,omitempty"` // of that
+	GPUUseJSON
+}
+
+// JobOf is a job of the API in the form of --json.
+func JobOf(j *greylagv1.Job) JobJSON {
+	out := JobJSON{
+		ID: j.Id, Ref: j.Ref, ArrayID: j.ArrayId, ArraySize: j.ArraySize, ArrayLimit: j.ArrayLimit,
+		Name: j.Name, User: j.User, UID: j.Uid, GID: j.Gid, Account: j.Account, Partition: j.Partition, QOS: j.Qos,
+		State: j.State, Reason: j.Reason, Detail: j.Detail, Hold: j.Hold, Attempt: j.Attempt, Restarts: j.Restarts, Nice: j.Nice,
+		TimeLimit: Seconds(j.TimeLimit), Submitted: Stamp(TimeOf(j.Submitted)), Eligible: Stamp(TimeOf(j.Eligible)),
+		Begin: Stamp(TimeOf(j.Begin)), Deadline: Stamp(TimeOf(j.Deadline)), Planned: Stamp(TimeOf(j.Planned)), Promised: j.Promised,
+		Started: Stamp(TimeOf(j.Started)), Ended: Stamp(TimeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
+		Depends: DependencyWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
+		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
+		Others: j.Others, Reservation: j.Reservation,
+		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.SetAside), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,
+	}
+	if j.ArrayId != 0 {
+		out.ArrayIndex = &j.ArrayIndex
+	}
+	if c := j.RestartCauses; c != nil {
+		out.Causes = &causesJSON{c.NodeFailed, c.TaskFailed, c.Preempted, c.Requeued}
+	}
+	if q := j.Request; q != nil {
+		out.Request = &requestJSON{
+			q.Nodes, q.Gpus, q.GpusPerNode, q.GpuTypes, q.TasksPerNode, q.CpusPerTask,
+			q.MemPerNode, q.MemPerCpu, q.MemPerGpu, q.Memory, q.Features, q.NodeList, q.Exclude, q.Exclusive,
+			q.GpuMemory, q.Connect, q.Switches, switchWait(q), licenceWords(q.Licences),
+			priceWord(q.MaxPrice), q.Regions,
+		}
+	}
+	for _, n := range j.Nodes {
+		out.Nodes = append(out.Nodes, nodeUseJSON{n.Node, n.Gpus, n.Cpus, n.Memory})
+	}
+	for _, t := range j.Tasks {
+		out.Tasks = append(out.Tasks, taskJSON{
+			t.Node, t.Phase, t.Cause, t.ExitCode, t.ExitSignal, t.Message,
+			Stamp(TimeOf(t.Started)), Stamp(TimeOf(t.Ended)), t.MemoryPeak, t.CpuTime.AsDuration().Seconds(), t.UserTime.AsDuration().Seconds(),
+			WriteGPUUse(t.GpuBusyMs, t.GpuKnownMs, t.GpuMemoryPeakBytes),
+		})
+	}
+	return out
+}
+
+// switchWait is how long a job waits for its connection; nil when it asks for none.
+func switchWait(q *greylagv1.Request) *int64 {
+	if q.SwitchWait == nil {
+		return nil
+	}
+	s := max(int64(q.SwitchWait.AsDuration()/time.Second), -1)
+	return &s
+}
+
+// Stamp is a time for JSON: nil when it is not set.
+func Stamp(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// Seconds is a duration for JSON; nil when there is none, or it is 0, no limit.
+func Seconds(d *durationpb.Duration) *int64 {
+	if d.AsDuration() == 0 {
+		return nil
+	}
+	s := int64(d.AsDuration() / time.Second)
+	return &s
+}
+
+// AsOfJSON says of when an answer is, and whose word it is: a stable contract, as all of
+// --json.
+type AsOfJSON struct {
+	Index      uint64     `json:"index"`
+	Time       *time.Time `json:"time,omitempty"`
+	Controller string     `json:"controller,omitempty"`
+	Stale      bool       `json:"stale,omitempty"`
+}
+
+// WriteAsOf is an answer's freshness in the form of --json.
+func WriteAsOf(a *greylagv1.AsOf) AsOfJSON {
+	return AsOfJSON{a.GetIndex(), Stamp(TimeOf(a.GetTime())), a.GetController(), a.GetStale()}
+}
+
+// OutputPath returns the file that a job writes, on its first node. The node's name stays a pattern until the job
+// starts. If every node writes, words that differ between nodes are not expanded.
+func OutputPath(j *greylagv1.Job, pattern string) string {
+	if pattern == "" {
+		return ""
+	}
+	words := cluster.FileWords{
+		Job: cluster.JobID(j.Id), Array: cluster.JobID(j.ArrayId), Index: j.ArrayIndex, Name: j.Name, User: j.User, Restarts: j.Restarts,
+	}
+	switch {
+	case j.EveryNode:
+		words.Rank = -1
+	case len(j.Nodes) > 0:
+		words.Node = j.Nodes[0].Node
+	}
+	return words.Expand(pattern)
+}

@@ -1,0 +1,101 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/jobscript"
+)
+
+// Finish prints what went wrong, if anything, and returns the exit status.
+func (p *Process) Finish(ctx context.Context, err error) int {
+	var exit *exitError
+	if err == nil || errors.As(err, &exit) {
+		return int(StatusOf(err))
+	}
+	if IsInterrupted(ctx) {
+		return int(Interrupted)
+	}
+	p.Report(err)
+	return int(StatusOf(err))
+}
+
+// Report prints an error, one line for each of several, with its advice.
+func (p *Process) Report(err error) {
+	var faults jobscript.Faults
+	if errors.As(err, &faults) {
+		for _, fault := range faults {
+			p.complain("error", fault.Error())
+			p.complain("hint", fault.Hint())
+		}
+		return
+	}
+	message, hint := explain(err)
+	for _, line := range strings.Split(message, "\n") {
+		p.complain("error", line)
+	}
+	p.complain("hint", hint)
+}
+
+// explain splits an error into what is wrong and what to do.
+func explain(err error) (message, hint string) {
+	var answer *connect.Error
+	var advice interface{ Hint() string }
+	if errors.As(err, &advice) {
+		hint = advice.Hint()
+	}
+	if errors.As(err, &answer) {
+		message = answer.Message()
+		if told := answer.Meta().Get(client.HintHeader); told != "" {
+			hint = told
+		}
+		if hint == "" && answer.Code() == connect.CodeUnavailable {
+			hint = "see how the controllers are: gctl cluster status"
+		}
+		return message, hint
+	}
+	return strings.TrimPrefix(err.Error(), errConfig.Error()+"\n"), hint
+}
+
+// Unanswered adds advice to the error of a call that no controller answered; others
+// stay as they are.
+func Unanswered(err error, advice string) error {
+	var answer *connect.Error
+	if StatusOf(err) == Unavailable && errors.As(err, &answer) {
+		answer.Meta().Set(client.HintHeader, advice)
+	}
+	return err
+}
+
+// complain prints one line on standard error, unless it is empty.
+func (p *Process) complain(kind, text string) {
+	if text != "" {
+		fmt.Fprintf(p.Stderr, "%s: %s: %s\n", p.Program, kind, Printable(text))
+	}
+}
+
+// Complain prints an error with its advice.
+func (p *Process) Complain(problem, advice string) {
+	p.complain("error", problem)
+	p.complain("hint", advice)
+}
+
+// TellStale warns of an answer that no leader was asked to confirm: whose word it is, and of when.
+func (p *Process) TellStale(a *greylagv1.AsOf) {
+	if a.GetStale() {
+		at := TimeOf(a.GetTime()).In(p.Now().Location()).Format(TimeLayout)
+		p.Warn(fmt.Sprintf("not confirmed by a leader, as --stale asks: it is what controller %s knew at %s", a.GetController(), at))
+	}
+}
+
+// Warn prints a warning.
+func (p *Process) Warn(text string) { p.complain("warning", text) }
+
+// Note prints something worth knowing.
+func (p *Process) Note(format string, args ...any) { p.complain("note", fmt.Sprintf(format, args...)) }

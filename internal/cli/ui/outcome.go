@@ -1,0 +1,165 @@
+package ui
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// OutcomeStyle says how the outcomes of a change to jobs are told.
+type OutcomeStyle struct {
+	JSON    bool
+	Verbose bool   // name what was done, not only what failed
+	Quiet   bool   // say nothing of jobs for which it was too late
+	Verb    string // what was done, such as "ended"
+	// EndedIsDone takes a job that had ended already for no failure: it is where
+	// the change would have brought it, and is only warned of, as by scancel.
+	EndedIsDone bool
+}
+
+// outcomeJSON is what became of one job, in the output of --json.
+type outcomeJSON struct {
+	Ref   string `json:"ref"`
+	ID    uint64 `json:"id,omitempty"`
+	State string `json:"state,omitempty"`
+	Error string `json:"error,omitempty"`
+	Code  string `json:"code,omitempty"`
+	Note  string `json:"note,omitempty"`
+}
+
+// tooLate is the code of a change to a job that had ended already.
+const tooLate = "failed_precondition"
+
+// Outcomes prints the result of a change for each job; elements of an array with the same result
+// share one line. The error carries the exit status: that of the failures if they agree, else Failed.
+func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) error {
+	all := []outcomeJSON{} // [] in JSON, not null
+	status := OK
+	for _, o := range outcomes {
+		all = append(all, outcomeJSON{o.Ref, o.Id, o.State, o.Error, o.Code, o.Note})
+	}
+	for _, same := range foldOutcomes(outcomes) {
+		o := same.first
+		if o.Error == "" {
+			if style.Verbose {
+				p.Note("job %s %s", same.ref(), style.Verb)
+			}
+			if o.Note != "" && !style.JSON {
+				p.Warn(fmt.Sprintf("job %s: %s", same.ref(), o.Note))
+			}
+			continue
+		}
+		if style.Quiet && o.Code == tooLate {
+			continue
+		}
+		done := style.EndedIsDone && hadEnded(o)
+		switch {
+		case style.JSON:
+		case done:
+			p.Warn(same.problem())
+		default:
+			p.complain("error", same.problem())
+		}
+		if done {
+			continue
+		}
+		if s := statusOfCode(o.Code); status == OK || status == s {
+			status = s
+		} else {
+			status = Failed
+		}
+	}
+	if style.JSON {
+		if err := p.WriteJSON(struct {
+			Outcomes []outcomeJSON `json:"outcomes"`
+		}{all}); err != nil {
+			return err
+		}
+	}
+	return Exit(status)
+}
+
+// sameOutcome is a job, or the elements of an array with the same result.
+type sameOutcome struct {
+	first   *greylagv1.Outcome
+	array   string // the array's id; "" for a single job
+	indices []int32
+}
+
+// foldOutcomes groups the outcomes of elements of one array that differ in the index alone, in
+// the order of the first of each. O(outcomes).
+func foldOutcomes(outcomes []*greylagv1.Outcome) []sameOutcome {
+	type key struct{ array, state, problem, code, note string }
+	at := map[key]int{}
+	var groups []sameOutcome
+	for _, o := range outcomes {
+		array, text, _ := strings.Cut(o.Ref, "_")
+		index, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			groups = append(groups, sameOutcome{first: o})
+			continue
+		}
+		k := key{array, o.State, withoutRef(o), o.Code, o.Note}
+		i, known := at[k]
+		if !known {
+			i = len(groups)
+			at[k] = i
+			groups = append(groups, sameOutcome{first: o, array: array})
+		}
+		groups[i].indices = append(groups[i].indices, int32(index))
+	}
+	for i := range groups {
+		slices.Sort(groups[i].indices)
+	}
+	return groups
+}
+
+// ref is the job's id, or 40_[1-3,7] for several elements.
+func (s sameOutcome) ref() string {
+	if len(s.indices) < 2 {
+		return s.first.Ref
+	}
+	return s.array + "_[" + string(AppendIndices(nil, s.indices)) + "]"
+}
+
+// problem is the error with the jobs that it is about.
+func (s sameOutcome) problem() string {
+	text := withoutRef(s.first)
+	if text == s.first.Error {
+		return "job " + s.ref() + ": " + text
+	}
+	return "job " + s.ref() + " " + text
+}
+
+// withoutRef is the error of an outcome without the job's id in front.
+func withoutRef(o *greylagv1.Outcome) string { return strings.TrimPrefix(o.Error, "job "+o.Ref+" ") }
+
+// hadEnded reports that a change came too late, not that it was wrong.
+func hadEnded(o *greylagv1.Outcome) bool {
+	state, err := cluster.ParseJobState(o.State)
+	return o.Code == tooLate && err == nil && state.Final()
+}
+
+// AppendIndices writes ascending numbers as ranges: 4-9,12.
+func AppendIndices(dst []byte, indices []int32) []byte {
+	for i := 0; i < len(indices); {
+		last := i
+		for last+1 < len(indices) && indices[last+1] == indices[last]+1 {
+			last++
+		}
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, int64(indices[i]), 10)
+		if last > i {
+			dst = append(dst, '-')
+			dst = strconv.AppendInt(dst, int64(indices[last]), 10)
+		}
+		i = last + 1
+	}
+	return dst
+}

@@ -1,0 +1,152 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"os/user"
+	"slices"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// UnknownNames complains of partitions and nodes of a filter that do not exist, as
+// squeue does. It is asked where nothing was found: a name that was mistyped looks like
+// an empty queue otherwise.
+func (p *Process) UnknownNames(ctx context.Context, c Cluster, f *greylagv1.Filter) error {
+	if len(f.Partitions) > 0 {
+		answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{})
+		if err != nil {
+			return err
+		}
+		var known []string
+		for _, part := range answer.Partitions {
+			known = append(known, part.Name)
+		}
+		if name, found := stranger(f.Partitions, known); found {
+			p.Complain(fmt.Sprintf("there is no partition %q", name), "partitions: "+strings.Join(known, ", "))
+			return Exit(Failed)
+		}
+	}
+	if len(f.Nodes) > 0 {
+		answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: f.Nodes})
+		if err != nil {
+			return err
+		}
+		var known []string
+		for _, n := range answer.Nodes {
+			known = append(known, n.Name)
+		}
+		if name, found := stranger(f.Nodes, known); found {
+			p.Complain(fmt.Sprintf("there is no node %q", name), "gctl nodes lists the nodes")
+			return Exit(Failed)
+		}
+	}
+	return nil
+}
+
+// stranger is the first of names that is not known.
+func stranger(names, known []string) (string, bool) {
+	at := slices.IndexFunc(names, func(name string) bool { return !slices.Contains(known, name) })
+	if at < 0 {
+		return "", false
+	}
+	return names[at], true
+}
+
+// WarnUnknown warns of accounts, users, nodes, partitions and QOS of a filter that the cluster does
+// not have. It is asked where nothing was found; jobs of the past may have had them, so that
+// it is no error. What cannot be asked for is not warned of.
+func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filter) {
+	strange := func(what string, names, known []string, hint string) {
+		if name, found := stranger(names, known); found {
+			p.Warn(fmt.Sprintf("there is no %s %q now: %s", what, name, hint))
+		}
+	}
+	if len(f.Partitions) > 0 {
+		if answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{}); err == nil {
+			var known []string
+			for _, part := range answer.Partitions {
+				known = append(known, part.Name)
+			}
+			strange("partition", f.Partitions, known, "partitions are "+strings.Join(known, ", "))
+		}
+	}
+	if len(f.Accounts)+len(f.Users) > 0 {
+		if answer, err := c.Accounts().Accounts(ctx, &greylagv1.AccountsRequest{Users: true}); err == nil {
+			var accounts, users []string
+			for _, a := range answer.Accounts {
+				accounts = append(accounts, a.Name)
+			}
+			for _, u := range answer.Users {
+				users = append(users, u.User)
+			}
+			strange("account", f.Accounts, accounts, "gctl account list shows them")
+			foreign := slices.DeleteFunc(slices.Clone(f.Users), func(name string) bool { return isHere(ctx, name) })
+			strange("user", foreign, users, "nobody of that name is in an account, or on this host")
+		}
+	}
+	if len(f.Nodes) > 0 {
+		if answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{}); err == nil {
+			var known []string
+			for _, n := range answer.Nodes {
+				known = append(known, n.Name)
+			}
+			strange("node", f.Nodes, known, "gctl nodes lists them")
+		}
+	}
+	if len(f.Qos) > 0 {
+		if known := QOSNames(ctx, c); len(known) > 0 {
+			strange("qos", f.Qos, known, "they are "+strings.Join(known, ", "))
+		}
+	}
+}
+
+// unknownToHost is getent's exit status for a name that no source has, getent(1).
+const unknownToHost = 2
+
+// isHere reports whether this host knows a user, or cannot tell. Users of a directory
+// service only getent knows.
+func isHere(ctx context.Context, name string) bool {
+	if _, err := user.Lookup(name); err == nil {
+		return true
+	}
+	var exit *exec.ExitError
+	err := exec.CommandContext(ctx, "getent", "passwd", "--", name).Run()
+	return !errors.As(err, &exit) || exit.ExitCode() != unknownToHost
+}
+
+// QOSNames are the QOS of the policy in force; nil where it cannot be had.
+func QOSNames(ctx context.Context, c Cluster) (names []string) {
+	for _, q := range policyQOS(ctx, c) {
+		names = append(names, q.Name)
+	}
+	return names
+}
+
+// OpenQOS returns the names of the QOS that need no grant; nil if the policy cannot be fetched.
+func OpenQOS(ctx context.Context, c Cluster) (names []string) {
+	for _, q := range policyQOS(ctx, c) {
+		if q.Open {
+			names = append(names, q.Name)
+		}
+	}
+	return names
+}
+
+// policyQOS returns the QOS of the policy in force.
+func policyQOS(ctx context.Context, c Cluster) []cluster.QOS {
+	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{})
+	if err != nil {
+		return nil
+	}
+	policy, err := config.ReadPolicy("policy", []byte(answer.Toml))
+	if err != nil {
+		return nil
+	}
+	return policy.QOS
+}
