@@ -83,15 +83,15 @@ type Agent struct {
 	db      *taskdb.DB
 	log     *slog.Logger
 
-	calls    chan func()   // executed by the loop in order
-	done     chan struct{} // closed when the loop executes no more calls
-	reports  chan struct{} // a change that the controllers must learn
-	reregister     chan struct{} // the node changed: register again
-	slots    chan struct{} // limits concurrent starts and removals
-	blobs    *blobCache
-	accounts *accounts
-	workers  sync.WaitGroup
-	reading  context.Context // ends with Run, and ends readers of outputs
+	calls      chan func()   // executed by the loop in order
+	done       chan struct{} // closed when the loop executes no more calls
+	reports    chan struct{} // a change that the controllers must learn
+	reregister chan struct{} // the node changed: register again
+	slots      chan struct{} // limits concurrent starts and removals
+	blobs      *blobCache
+	accounts   *accounts
+	workers    sync.WaitGroup
+	reading    context.Context // ends with Run, and ends readers of outputs
 
 	state // owned by the loop
 }

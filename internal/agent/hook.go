@@ -15,7 +15,7 @@ import (
 const (
 	// gpuReleaseTimeout is how long the driver may take to release a process.
 	gpuReleaseTimeout = 10 * time.Second
-	gpuReleasePause    = 250 * time.Millisecond
+	gpuReleasePause   = 250 * time.Millisecond
 	// maxHookOutput limits the output of a hook in a message, in bytes.
 	maxHookOutput = 200
 )

@@ -44,9 +44,9 @@ const (
 // errSilent ends a session whose other side may be gone, errEnded one that the other side ended,
 // and errReregister one whose node changed.
 var (
-	errSilent = errors.New("the controller sent nothing")
-	errEnded  = errors.New("the controller ended the session")
-	errReregister   = errors.New("the node changed")
+	errSilent     = errors.New("the controller sent nothing")
+	errEnded      = errors.New("the controller ended the session")
+	errReregister = errors.New("the node changed")
 )
 
 // runSession keeps a session with the leader.

@@ -30,9 +30,9 @@ type task struct {
 	postponed  string                 // why the last start did not begin
 	waitingFor atomic.Pointer[string] // what the start in progress waits for; set by its worker
 	watched    bool
-	firstSeen        time.Time          // when this process first had it
+	firstSeen  time.Time          // when this process first had it
 	ran        time.Duration      // running time since then, until it ended
-	sampledAt     time.Time          // time of the last GPU sample
+	sampledAt  time.Time          // time of the last GPU sample
 	abandon    context.CancelFunc // cancels the start in progress
 	done       chan struct{}      // closed when it has ended
 }
