@@ -56,6 +56,7 @@ var owners = map[string][]string{
 	"github.com/rogpeppe/go-internal":   {"internal/cli"},
 	"github.com/parquet-go/":            {"internal/report/parquet"},
 	"github.com/anishathalye/porcupine": {"test"},
+	"github.com/cockroachdb/datadriven": {"test/scenario"},
 }
 
 // impure is what layers 0 to 3 may not import, and impureCalls what they may not call.

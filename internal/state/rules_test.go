@@ -10,8 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/datadriven"
+
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/test/scenario"
 )
 
 // What Apply makes of a log is a contract between members: two builds that make different
@@ -82,12 +85,8 @@ func recordLog(t *testing.T, form uint8) {
 		t.Fatal(err)
 	}
 	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
 		x := newScript(t)
-		x.play(string(data))
+		datadriven.RunTest(t, path, x.answerAll)
 		for _, e := range x.log {
 			fmt.Fprintln(zip, filepath.Base(path), e.index, int64(e.at), base64.StdEncoding.EncodeToString(command.Encode(e.c)))
 		}
@@ -119,8 +118,8 @@ func sameBooks(a, b string) bool {
 func TestRules(t *testing.T) {
 	newest := fmt.Sprintf("testdata/rules-%d.golden", accounting.Form)
 	if _, err := os.Stat(newest); err != nil {
-		if !*update {
-			t.Fatalf("form %d of the journal of credits is new: run go test ./internal/state -run TestRules -update", accounting.Form)
+		if !scenario.Rewrite() {
+			t.Fatalf("form %d of the journal of credits is new: run go test ./internal/state -run TestRules -rewrite", accounting.Form)
 		}
 		before, _ := os.ReadFile(fmt.Sprintf("testdata/rules-%d.golden", accounting.Form-1))
 		if strings.HasPrefix(string(before), fmt.Sprintf("DigestVersion %d\n", DigestVersion)) {
@@ -135,7 +134,7 @@ func TestRules(t *testing.T) {
 		want := string(data)
 		version, _, _ := strings.Cut(want, "\n")
 		switch {
-		case err != nil && !*update:
+		case err != nil && !scenario.Rewrite():
 			t.Fatal(err)
 		case err == nil && got == want:
 			continue
@@ -143,13 +142,13 @@ func TestRules(t *testing.T) {
 			t.Errorf(`of a log in form %[1]d of the journal of credits other entries are made than before:
 %[2]s
 What moves money otherwise waits until all members can: raise accounting.Form, and let the new rule hold from that form on
-(docs/adr/0014). A form that no release had may be recorded anew: remove testdata/rules-%[1]d.*, raise DigestVersion, -update.`, form, otherLines(want, got))
+(docs/adr/0014). A form that no release had may be recorded anew: remove testdata/rules-%[1]d.*, raise DigestVersion, -rewrite.`, form, otherLines(want, got))
 		case err == nil && strings.HasPrefix(got, version+"\n"):
 			t.Errorf(`Apply makes another state of the same log than before:
 %s
-Raise DigestVersion (internal/state/digest.go), or members of two builds stop each other; then -update.`, otherLines(want, got))
-		case !*update:
-			t.Errorf("%s is of another DigestVersion: run go test ./internal/state -run TestRules -update", file)
+Raise DigestVersion (internal/state/digest.go), or members of two builds stop each other; then -rewrite.`, otherLines(want, got))
+		case !scenario.Rewrite():
+			t.Errorf("%s is of another DigestVersion: run go test ./internal/state -run TestRules -rewrite", file)
 		default:
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				t.Fatal(err)

@@ -2,20 +2,22 @@ package state
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
+
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
 
-// script runs a scenario: each line is a command, answered by indented lines.
+// script runs a scenario: each line of a directive is a command.
 type script struct {
 	t     *testing.T
 	s     *State
@@ -177,30 +179,9 @@ func names(list string) []string {
 }
 
 func TestScripts(t *testing.T) {
-	files, err := os.ReadDir("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), ".txt") {
-			continue
-		}
-		t.Run(strings.TrimSuffix(f.Name(), ".txt"), func(t *testing.T) {
-			path := "testdata/" + f.Name()
-			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := transcript(t, string(data))
-			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(data) {
-				t.Errorf("%s is now\n%s", path, got)
-			}
-		})
-	}
+	scenario.Files(t, "testdata/*.txt", func(t *testing.T) func(*testing.T, *datadriven.TestData) string {
+		return newScript(t).answerAll
+	})
 }
 
 // newScript is a scenario before its first line.
@@ -211,23 +192,13 @@ func newScript(t *testing.T) *script {
 	return x
 }
 
-// transcript runs the lines of a scenario and puts the answers where the old ones were.
-func transcript(t *testing.T, text string) string { return newScript(t).play(text) }
-
-func (x *script) play(text string) string {
+// answerAll runs the commands of a directive, one a line, and returns their answers.
+func (x *script) answerAll(_ *testing.T, d *datadriven.TestData) string {
 	var out strings.Builder
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		if strings.HasPrefix(line, "    ") {
-			continue
-		}
-		out.WriteString(line + "\n")
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		for _, a := range strings.Split(x.run(line), "\n") {
+	for _, line := range scenario.Lines(d) {
+		for a := range strings.SplitSeq(x.run(line), "\n") {
 			if a != "" {
-				out.WriteString("    " + a + "\n")
+				out.WriteString(a + "\n")
 			}
 		}
 	}

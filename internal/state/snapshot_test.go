@@ -12,14 +12,15 @@ import (
 	"testing"
 
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
 
 const golden = "testdata/snapshot-v1.golden"
 
 // TestGolden: a snapshot that version 1 wrote loads for ever and gives the same
-// state. The file is written once, by -update when it is not there.
+// state. The file is written once, by -rewrite when it is not there.
 func TestGolden(t *testing.T) {
-	if _, err := os.Stat(golden); err != nil && *update {
+	if _, err := os.Stat(golden); err != nil && scenario.Rewrite() {
 		s, _ := story(t, 77, 700)
 		if err := os.WriteFile(golden, encode(t, s), 0o644); err != nil {
 			t.Fatal(err)
@@ -43,7 +44,7 @@ func TestGolden(t *testing.T) {
 	}
 	const shown = golden + ".shown"
 	want, err := os.ReadFile(shown)
-	if err != nil && *update {
+	if err != nil && scenario.Rewrite() {
 		want = []byte(list.String())
 		err = os.WriteFile(shown, want, 0o644)
 	}
@@ -68,7 +69,7 @@ func TestDigestVersion(t *testing.T) {
 	}
 	const file = "testdata/digest.golden"
 	got := fmt.Sprintf("version %d digest %016x\n", DigestVersion, s.Digest())
-	if *update {
+	if scenario.Rewrite() {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +79,7 @@ func TestDigestVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("the golden snapshot has %sand had %sif %q was released, raise DigestVersion; then -update", got, want, want)
+		t.Errorf("the golden snapshot has %sand had %sif %q was released, raise DigestVersion; then -rewrite", got, want, want)
 	}
 }
 

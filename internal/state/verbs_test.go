@@ -2,7 +2,6 @@ package state
 
 import (
 	"crypto/sha256"
-	"flag"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,8 +10,6 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
 )
-
-var update = flag.Bool("update", false, "rewrite the answers in testdata")
 
 // run carries out one line.
 func (x *script) run(line string) string {
