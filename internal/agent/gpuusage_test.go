@@ -18,7 +18,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// boards simulates GPUs whose load the test sets.
+// boards are GPUs that say of themselves what the test wants.
 type boards struct {
 	gpu.None
 	say func(context.Context, []gpu.Held) ([]gpu.Load, error)
@@ -28,7 +28,7 @@ func (b *boards) Loads(ctx context.Context, held []gpu.Held) ([]gpu.Load, error)
 	return b.say(ctx, held)
 }
 
-// load returns one board's answer; negative values mean unknown.
+// load is one board's answer; below zero it does not tell.
 func load(uuid string, percent, bytes int64) gpu.Load {
 	l := gpu.Load{UUID: uuid}
 	if percent >= 0 {
@@ -40,8 +40,9 @@ func load(uuid string, percent, bytes int64) gpu.Load {
 	return l
 }
 
-// sampledAgent returns an agent with four GPUs: job 1 has two, job 2 has one, and job 3 none.
-func sampledAgent(b *boards) *Agent {
+// gauged is an agent with four GPUs in the hands of a test: jobs 1 and 2 have two and
+// one of them, and job 3 none.
+func gauged(b *boards) *Agent {
 	a := &Agent{
 		cfg: Config{Meter: 5 * time.Second, Log: slog.New(slog.DiscardHandler)}, log: slog.New(slog.DiscardHandler), gpus: b,
 		calls: make(chan func()), done: make(chan struct{}),
@@ -57,7 +58,7 @@ func sampledAgent(b *boards) *Agent {
 	return a
 }
 
-// runFor lets the agent sample GPUs for d.
+// runFor lets the agent look at GPUs for so long.
 func (a *Agent) runFor(t *testing.T, d time.Duration) {
 	ctx, stop := context.WithTimeout(t.Context(), d)
 	defer stop()
@@ -77,12 +78,12 @@ func (a *Agent) runFor(t *testing.T, d time.Duration) {
 
 func (a *Agent) use(job int) cluster.GPUUse { return a.tasks[at(job, 1)].GPU }
 
-// TestGPUUseAddsUp checks that samples count for the time since the previous one, that missing
-// values are unknown, and that unallocated GPUs are not sampled.
+// TestGPUUseAddsUp: what boards say counts for the time since the last look, what they do
+// not say is not known, and what is not allocated is not asked for.
 func TestGPUUseAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
-		a := sampledAgent(&boards{say: func(_ context.Context, held []gpu.Held) ([]gpu.Load, error) {
+		a := gauged(&boards{say: func(_ context.Context, held []gpu.Held) ([]gpu.Load, error) {
 			asked := 0
 			for _, h := range held {
 				asked += len(h.UUIDs)
@@ -93,7 +94,7 @@ func TestGPUUseAddsUp(t *testing.T) {
 			return []gpu.Load{load("g0", 50, 3<<30), load("g1", int64(looks%2)*100, 7<<30), load("g2", -1, 0), load("g3", 100, 9<<30)}, nil
 		}})
 		a.runFor(t, 61*time.Second)
-		// 12 samples in a minute: half of one GPU, and the other in every second sample.
+		// 12 looks in a minute: half of one GPU, and the other in every second look.
 		if got, want := a.use(1), (cluster.GPUUse{BusyMs: 60_000, KnownMs: 120_000, MemoryPeak: 7 << 30, MemoryKnown: true}); got != want {
 			t.Errorf("two GPUs: %+v, want %+v", got, want)
 		}
@@ -106,12 +107,12 @@ func TestGPUUseAddsUp(t *testing.T) {
 	})
 }
 
-// TestGPUUseOfGaps checks that the next sample covers one that failed or hung, unless it comes too
-// late, and that nothing is delayed.
+// TestGPUUseOfGaps: a look that fails or hangs is made up for by the next, unless that
+// comes late; and keeps nothing waiting.
 func TestGPUUseOfGaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		a := sampledAgent(&boards{say: func(ctx context.Context, _ []gpu.Held) ([]gpu.Load, error) {
+		a := gauged(&boards{say: func(ctx context.Context, _ []gpu.Held) ([]gpu.Load, error) {
 			switch now := time.Since(began); {
 			case now < 20*time.Second: // known up to 15 s
 				return []gpu.Load{load("g2", 100, 1)}, nil
@@ -125,7 +126,7 @@ func TestGPUUseOfGaps(t *testing.T) {
 			case now < 60*time.Second:
 				return nil, errors.New("it is started again and again")
 			}
-			return []gpu.Load{load("g2", 100, 5)}, nil // 60 s is too late; 65 and 70 s count
+			return []gpu.Load{load("g2", 100, 5)}, nil // 60 s comes too late; 65 and 70 s count
 		}})
 		a.runFor(t, 71*time.Second)
 		if got, want := a.use(2), (cluster.GPUUse{BusyMs: 25_000, KnownMs: 50_000, MemoryPeak: 5, MemoryKnown: true}); got != want {
@@ -137,8 +138,8 @@ func TestGPUUseOfGaps(t *testing.T) {
 	})
 }
 
-// TestGPUUseOfTasks runs containers that have a simulated GPU open, or not, and an agent that
-// restarts while they run.
+// TestGPUUseOfTasks: containers that have a simulated GPU open, or not, and an agent that
+// is started anew while they run.
 func TestGPUUseOfTasks(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "containerd", func(n *node) {
@@ -175,7 +176,7 @@ func TestGPUUseOfTasks(t *testing.T) {
 	}
 }
 
-// describe passes the simulated devices to the runtime.
+// describe tells the runtime which simulated devices there are.
 func describe(n *node, inventory gpu.Inventory) error {
 	var gpus []containerd.GPU
 	for _, d := range inventory.Devices {

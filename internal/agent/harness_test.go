@@ -25,7 +25,8 @@ import (
 	"github.com/greylag/greylag/internal/simgpu"
 )
 
-// shared is used by all tests of this package: ginit, and containerd if available.
+// shared is what all tests of this package use: ginit, and a containerd where
+// one can be had.
 var shared struct {
 	dir    string
 	ginit  string
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (int, error) {
-	syscall.Umask(0o022) // users other than the test's must be able to read files of the tests
+	syscall.Umask(0o022) // what tests write is for users other than theirs to read
 	dir, err := private.Dir("ga-")
 	if err != nil {
 		return 0, err
@@ -72,10 +73,10 @@ func runTests(m *testing.M) (int, error) {
 	if err := shared.daemon.Stop(); err != nil && !errors.Is(err, syscall.EBUSY) {
 		return code, err
 	}
-	return code, nil // busy: another node of this machine still has a clone of the folder
+	return code, nil // busy: another node of this machine has its clone of the folder yet
 }
 
-// node is a daemon under test, with its runtime and its controller.
+// node is a daemon in the test's hands, with its runtime and its controller.
 type node struct {
 	*controller
 	dir  string // of this node
@@ -84,7 +85,7 @@ type node struct {
 	cfg  Config
 	open func() (tasks.Runtime, func() error, error)
 
-	rt    tasks.Runtime // runtime of the running daemon; nil if none runs
+	rt    tasks.Runtime // of the daemon that runs; nil when none does
 	agent *Agent
 	stop  func()
 }
@@ -127,7 +128,7 @@ func newNode(t testing.TB, kind string, edit func(*node)) *node {
 	return n
 }
 
-// start starts a daemon, which finds the state of an earlier one.
+// start starts a daemon, which finds what an earlier one left.
 func (n *node) start() {
 	n.t.Helper()
 	rt, closeRuntime, err := n.open()
@@ -159,7 +160,7 @@ func (n *node) start() {
 	})
 }
 
-// cleanUp ends the daemon and all tasks.
+// cleanUp ends the daemon and every task.
 func (n *node) cleanUp() {
 	n.stop()
 	rt, closeRuntime, err := n.open()
@@ -185,7 +186,7 @@ func (n *node) cleanUp() {
 	}
 }
 
-// opener returns a function that opens a runtime as a starting daemon does.
+// opener makes a runtime as a daemon does when it starts.
 func opener(t testing.TB, kind, dir string) func() (tasks.Runtime, func() error, error) {
 	t.Helper()
 	if kind == "process" {
@@ -197,7 +198,7 @@ func opener(t testing.TB, kind, dir string) func() (tasks.Runtime, func() error,
 	return containerdAt(shared.daemon.Address(), dir)
 }
 
-// containerdAt returns a function that opens the containerd at an address.
+// containerdAt opens the one that listens there.
 func containerdAt(address, dir string) func() (tasks.Runtime, func() error, error) {
 	name := filepath.Base(dir)
 	return func() (tasks.Runtime, func() error, error) {
@@ -212,7 +213,7 @@ func containerdAt(address, dir string) func() (tasks.Runtime, func() error, erro
 	}
 }
 
-// read returns the content of a job's file.
+// read is what a job wrote.
 func (n *node) read(name string) string {
 	data, err := os.ReadFile(filepath.Join(n.home, name))
 	if err != nil {
@@ -221,7 +222,7 @@ func (n *node) read(name string) string {
 	return string(data)
 }
 
-// testLog writes the daemon's log into the test's log.
+// testLog writes the daemon's log into the test's.
 type testLog struct {
 	t  testing.TB
 	mu sync.Mutex
@@ -240,7 +241,7 @@ func at(job, attempt int) reconcile.ID {
 	return reconcile.ID{Job: clusterJob(job), Attempt: clusterAttempt(attempt)}
 }
 
-// alive reports whether the runtime runs a task.
+// alive asks the runtime whether a task runs.
 func (n *node) alive(t testing.TB, id reconcile.ID) bool {
 	t.Helper()
 	rt := n.rt
@@ -264,7 +265,7 @@ func (n *node) alive(t testing.TB, id reconcile.ID) bool {
 	return false
 }
 
-// noRuntime fails to open a runtime the first time.
+// noRuntime opens none the first time.
 func noRuntime(open func() (tasks.Runtime, func() error, error)) func() (tasks.Runtime, func() error, error) {
 	first := true
 	return func() (tasks.Runtime, func() error, error) {

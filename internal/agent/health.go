@@ -14,26 +14,27 @@ import (
 	"github.com/greylag/greylag/internal/reconcile"
 )
 
-// inventoryTimeout is the timeout of a GPU inventory. A driver that initialises eight GPUs takes up
-// to 20 s without its persistence daemon.
+// inventoryTimeout bounds finding out which GPUs there are; a driver that
+// initialises eight of them takes up to 20 s without its persistence daemon.
 const inventoryTimeout = time.Minute
 
-// readyTimeout is the timeout of a health check of the runtime.
+// readyTimeout bounds asking the runtime whether it works.
 const readyTimeout = 5 * time.Second
 
-// readier is a runtime that can report whether it works.
+// readier is a runtime that can say whether it works.
 type readier interface {
 	Ready(context.Context) error
 }
 
-// setFault sets the reason of a fault by source; "" clears it.
+// setFault notes why the node is not fit for work, or with "" that this is no
+// longer so.
 func (a *Agent) setFault(source, reason string) {
 	if a.faults[source] == reason {
 		return
 	}
 	if reason == "" {
 		delete(a.faults, source)
-		a.log.Info("fault cleared", "source", source)
+		a.log.Info("fault is over", "source", source)
 	} else {
 		a.faults[source] = reason
 		a.log.Error("the node takes no more work", "source", source, "reason", reason)
@@ -41,7 +42,7 @@ func (a *Agent) setFault(source, reason string) {
 	nudge(a.reports)
 }
 
-// fault returns all reasons in a fixed order; "" if the node is fit.
+// fault is all reasons, in a fixed order; "" when the node is fit.
 func (s *state) fault() string {
 	var reasons []string
 	for _, source := range slices.Sorted(maps.Keys(s.faults)) {
@@ -50,10 +51,10 @@ func (s *state) fault() string {
 	return strings.Join(reasons, "; ")
 }
 
-// checkRuntime checks whether the runtime works. It runs before the loop, or posted to it.
-func (a *Agent) checkRuntime(ctx context.Context) { a.applyRuntimeStatus(a.runtimeReady(ctx)) }
+// lookAtRuntime asks the runtime whether it works. Before the loop, or posted.
+func (a *Agent) lookAtRuntime(ctx context.Context) { a.runtimeIs(a.runtimeReady(ctx)) }
 
-// runtimeReady returns nil if the runtime works or cannot report it.
+// runtimeReady is nil for a runtime that works, or cannot tell.
 func (a *Agent) runtimeReady(ctx context.Context) error {
 	r, ok := a.runtime.(readier)
 	if !ok {
@@ -64,8 +65,8 @@ func (a *Agent) runtimeReady(ctx context.Context) error {
 	return r.Ready(ctx)
 }
 
-func (a *Agent) applyRuntimeStatus(err error) {
-	if errors.Is(err, context.Canceled) { // the daemon is stopping; the state of the runtime is unknown
+func (a *Agent) runtimeIs(err error) {
+	if errors.Is(err, context.Canceled) { // the daemon ends, and knows nothing of the runtime
 		return
 	}
 	if err != nil {
@@ -75,8 +76,9 @@ func (a *Agent) applyRuntimeStatus(err error) {
 	a.setFault("runtime", "")
 }
 
-// takeInventory takes an inventory of the GPUs and passes it to the runtime. It runs before the loop.
-func (a *Agent) takeInventory(ctx context.Context) { a.applyInventory(a.askGPUs(ctx)) }
+// lookAtGPUs finds out which GPUs there are, and tells the runtime. Before the
+// loop, or with what inventory returned, in it.
+func (a *Agent) lookAtGPUs(ctx context.Context) { a.gpusAre(a.askGPUs(ctx)) }
 
 func (a *Agent) askGPUs(ctx context.Context) (gpu.Inventory, error) {
 	ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
@@ -84,11 +86,12 @@ func (a *Agent) askGPUs(ctx context.Context) (gpu.Inventory, error) {
 	return a.gpus.Inventory(ctx)
 }
 
-// applyInventory applies an inventory. Missing or different GPUs make the node register again. An error
-// takes the node out of service and keeps the last inventory.
-func (a *Agent) applyInventory(inventory gpu.Inventory, err error) {
+// gpusAre takes an inventory. GPUs that are not there any more, or different
+// ones, mean registering again; an error takes the node out of service and
+// leaves the last inventory.
+func (a *Agent) gpusAre(inventory gpu.Inventory, err error) {
 	same := slices.EqualFunc(a.inventory.Devices, inventory.Devices, func(x, y gpu.Device) bool {
-		x.Fault = y.Fault // may change; every report has it
+		x.Fault = y.Fault // that may change, and is told with any report
 		return x.GPU == y.GPU && slices.Equal(x.Files, y.Files)
 	}) && slices.Equal(a.inventory.Common, inventory.Common)
 	if err == nil && !same && a.cfg.Describe != nil {
@@ -102,17 +105,17 @@ func (a *Agent) applyInventory(inventory gpu.Inventory, err error) {
 	before := a.devices()
 	a.inventory = inventory
 	if !same {
-		nudge(a.reregister)
+		nudge(a.anew)
 	} else if !slices.EqualFunc(before, a.devices(), func(x, y *greylagv1.GPU) bool { return x.GetBad() == y.GetBad() }) {
 		a.badSince++
 		nudge(a.reports)
 	}
 }
 
-// runtimeSpacing is the interval between checks of a runtime that does not work.
+// runtimeSpacing is how often a runtime that does not work is looked at.
 const runtimeSpacing = 2 * time.Second
 
-// watchRuntime checks the runtime periodically, and often while it does not work.
+// watchRuntime looks at the runtime now and then, and often while it does not work.
 func (a *Agent) watchRuntime(ctx context.Context) {
 	spacing := min(a.cfg.Health, runtimeSpacing)
 	seldom := int(a.cfg.Health / spacing)
@@ -135,7 +138,7 @@ func (a *Agent) watchRuntime(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		a.post(func() { a.applyRuntimeStatus(ready) })
+		a.post(func() { a.runtimeIs(ready) })
 		if !listed && ready == nil {
 			if found, err := a.list(ctx); err == nil {
 				a.post(func() { a.adopt(ctx, found) })
@@ -144,7 +147,7 @@ func (a *Agent) watchRuntime(ctx context.Context) {
 	}
 }
 
-// watchInventory takes an inventory of the GPUs periodically.
+// watchInventory looks at the GPUs now and then.
 func (a *Agent) watchInventory(ctx context.Context) {
 	ticker := time.NewTicker(a.cfg.Health)
 	defer ticker.Stop()
@@ -158,20 +161,20 @@ func (a *Agent) watchInventory(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		a.post(func() { a.applyInventory(inventory, err); a.recheckBusyGPUs() })
+		a.post(func() { a.gpusAre(inventory, err); a.recheckLeftovers() })
 	}
 }
 
-// watchGPUs receives the events of the GPUs.
+// watchGPUs takes the GPUs' events.
 func (a *Agent) watchGPUs(ctx context.Context) {
-	err := a.gpus.Watch(ctx, func(event gpu.Event) { a.post(func() { a.handleGPUEvent(event) }) })
+	err := a.gpus.Watch(ctx, func(event gpu.Event) { a.post(func() { a.happened(event) }) })
 	if err != nil && ctx.Err() == nil {
-		a.post(func() { a.setFault("gpu events", "GPU events are not received: "+err.Error()) })
+		a.post(func() { a.setFault("gpu events", "the GPUs are not watched any more: "+err.Error()) })
 	}
 }
 
-// handleGPUEvent handles one event of a GPU. It runs in the loop.
-func (a *Agent) handleGPUEvent(event gpu.Event) {
+// happened is one event of a GPU, in the loop.
+func (a *Agent) happened(event gpu.Event) {
 	a.log.Warn("GPU event", "uuid", event.UUID, "xid", event.XID, "message", event.Message)
 	switch event.Severity {
 	case gpu.Degraded, gpu.Broken:
@@ -191,7 +194,7 @@ func (a *Agent) handleGPUEvent(event gpu.Event) {
 		if t.Phase >= reconcile.Ended || len(uuids) == 0 || event.UUID != "" && !slices.Contains(uuids, event.UUID) {
 			continue
 		}
-		// An error of the application is its own fault; its task reports it.
+		// An application's own error is told to it, and is its own fault.
 		if event.Severity == gpu.Notice {
 			continue
 		}
@@ -203,7 +206,7 @@ func (a *Agent) handleGPUEvent(event gpu.Event) {
 	}
 }
 
-// setBad sets the reason why a device may not be used; "" clears it.
+// setBad notes why a device may not be used; "" that it may.
 func (a *Agent) setBad(uuid, why string) {
 	if a.bad[uuid] == why {
 		return

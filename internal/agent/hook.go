@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	// gpuReleaseTimeout is how long the driver may take to release a process.
-	gpuReleaseTimeout = 10 * time.Second
-	gpuReleasePause   = 250 * time.Millisecond
-	// maxHookOutput limits the output of a hook in a message, in bytes.
-	maxHookOutput = 200
+	// leftoverPatience is how long the driver may take to let go of a process.
+	leftoverPatience = 10 * time.Second
+	leftoverPause    = 250 * time.Millisecond
+	// hookWords is how much of what a hook wrote goes into a message.
+	hookWords = 200
 )
 
-// untilRestart ends the reason of a fault whose end the node cannot detect.
-const untilRestart = " (restart gnoded when it is fixed)"
+// untilRestart ends the reason of a fault that the node cannot see the end of.
+const untilRestart = " (restart gnoded when it is mended)"
 
-// hook is the input of a prolog or epilog. They run as root with this environment only: variables
-// of a user never reach them.
+// hook is what a prolog or epilog is told of its task. They run as root with
+// this environment and nothing else: a user's variables never reach them.
 type hook struct {
 	job string
 	env []string
 }
 
-// problem is a problem found after a task.
-type problem struct{ source, reason string }
+// trouble is something found after a task.
+type trouble struct{ source, reason string }
 
-// hookError is the failure of a hook.
+// hookError is a hook that failed.
 type hookError struct{ message string }
 
-// Error returns one sentence.
+// Error is one sentence.
 func (h *hookError) Error() string { return h.message }
 
-// hookOf builds the input of the hooks; nil if none is configured.
+// hookOf gathers what hooks are told; nil where none is to run.
 func (a *Agent) hookOf(t *task) *hook {
 	if !t.Hooked || t.spec == nil {
 		return nil
@@ -50,7 +50,7 @@ func (a *Agent) hookOf(t *task) *hook {
 	}
 	h := &hook{job: t.spec.GetRef(), env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SLURMD_NODENAME=" + l.node}}
 	for _, v := range variables(l) {
-		// Free text of a user is left out.
+		// What a user may word freely is left out.
 		if v.value == "" || v.name == "JOB_NAME" || v.name == "SUBMIT_DIR" || v.name == "SUBMIT_HOST" {
 			continue
 		}
@@ -62,7 +62,8 @@ func (a *Agent) hookOf(t *task) *hook {
 	return h
 }
 
-// runHook runs a prolog or epilog, if configured. Its failure is a node fault.
+// runHook runs a prolog or epilog; nothing where there is none. What fails is
+// the node's fault.
 func (a *Agent) runHook(ctx context.Context, program string, h *hook) error {
 	if program == "" || h == nil {
 		return nil
@@ -73,7 +74,7 @@ func (a *Agent) runHook(ctx context.Context, program string, h *hook) error {
 	cmd.Env, cmd.Dir = h.env, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // for children that keep our pipe open
+	cmd.WaitDelay = time.Second // for children that keep our pipe
 	words, err := cmd.CombinedOutput()
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay):
@@ -83,7 +84,7 @@ func (a *Agent) runHook(ctx context.Context, program string, h *hook) error {
 	case limited.Err() != nil:
 		err = fmt.Errorf("no end after %s", a.cfg.HookTimeout)
 	}
-	said := strings.Join(strings.Fields(strings.ToValidUTF8(string(words[:min(len(words), maxHookOutput)]), "?")), " ")
+	said := strings.Join(strings.Fields(strings.ToValidUTF8(string(words[:min(len(words), hookWords)]), "?")), " ")
 	if said != "" {
 		said = ": " + said
 	}
@@ -91,24 +92,25 @@ func (a *Agent) runHook(ctx context.Context, program string, h *hook) error {
 	return errors.Join(h2, failed(cluster.NodeFault, "%s", h2.message))
 }
 
-// checkAfterTask checks that the GPUs of a task are free again, and runs the epilog.
-func (a *Agent) checkAfterTask(ctx context.Context, uuids []string, h *hook) []problem {
-	var found []problem
+// afterwards looks whether a task's GPUs are free again, and runs the epilog.
+func (a *Agent) afterwards(ctx context.Context, uuids []string, h *hook) []trouble {
+	var found []trouble
 	if len(uuids) > 0 {
-		found = a.busyGPUs(ctx, uuids, gpuReleaseTimeout)
+		found = a.leftovers(ctx, uuids, leftoverPatience)
 	}
 	if err := a.runHook(ctx, a.cfg.Epilog, h); err != nil {
 		var failed *hookError
 		if errors.As(err, &failed) {
-			found = append(found, problem{"epilog", failed.Error() + untilRestart})
+			found = append(found, trouble{"epilog", failed.Error() + untilRestart})
 		}
 	}
 	return found
 }
 
-// busyGPUs lists the GPUs still in use after patience. The processes of the job are gone by then,
-// so the driver or a program from outside the cluster uses them.
-func (a *Agent) busyGPUs(ctx context.Context, uuids []string, patience time.Duration) []problem {
+// leftovers names the GPUs that somebody still uses after some patience. The
+// job's own processes are gone by now, so it is the driver that keeps them, or
+// a program from outside the cluster.
+func (a *Agent) leftovers(ctx context.Context, uuids []string, patience time.Duration) []trouble {
 	for deadline := time.Now().Add(patience); ; {
 		users, err := a.gpus.Processes(ctx, uuids)
 		if err == nil && len(users) == 0 {
@@ -117,23 +119,23 @@ func (a *Agent) busyGPUs(ctx context.Context, uuids []string, patience time.Dura
 		if time.Now().Before(deadline) && ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
-			case <-time.After(gpuReleasePause):
+			case <-time.After(leftoverPause):
 			}
 			continue
 		}
 		if err != nil {
-			return []problem{{"gpu users", "cannot determine who uses the GPUs: " + err.Error()}}
+			return []trouble{{"gpu users", "cannot tell who uses the GPUs: " + err.Error()}}
 		}
-		var found []problem
+		var found []trouble
 		for _, user := range users {
-			found = append(found, problem{"gpu " + user.UUID, fmt.Sprintf("GPU %s is still used by process %d after its job", user.UUID, user.PID)})
+			found = append(found, trouble{"gpu " + user.UUID, fmt.Sprintf("GPU %s is still used by process %d after its job", user.UUID, user.PID)})
 		}
 		return found
 	}
 }
 
-// recheckBusyGPUs clears the faults of GPUs that are free by now. It runs in the loop.
-func (a *Agent) recheckBusyGPUs() {
+// recheckLeftovers ends the faults of GPUs that are free by now, in the loop.
+func (a *Agent) recheckLeftovers() {
 	var uuids []string
 	for _, d := range a.inventory.Devices {
 		if a.faults["gpu "+d.UUID] != "" {
@@ -145,9 +147,9 @@ func (a *Agent) recheckBusyGPUs() {
 		return
 	}
 	a.workers.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), gpuReleaseTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), leftoverPatience)
 		defer cancel()
-		found := a.busyGPUs(ctx, uuids, 0)
+		found := a.leftovers(ctx, uuids, 0)
 		a.post(func() {
 			a.setFault("gpu users", "")
 			for _, uuid := range uuids {

@@ -9,10 +9,12 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// recordRetry is the delay after a failed write of records; nothing starts meanwhile.
+// recordRetry is how long after records could not be written it is tried again;
+// meanwhile nothing is begun.
 const recordRetry = time.Second
 
-// loop executes calls until ctx ends. After each batch it decides the next steps.
+// loop takes calls until the context ends. After each batch it decides what is
+// to be done next.
 func (a *Agent) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -28,7 +30,7 @@ func (a *Agent) loop(ctx context.Context) {
 		case <-timer.C:
 		}
 		a.step(ctx)
-		for _, request := range a.asked { // after their tasks were admitted
+		for _, request := range a.asked { // after the tasks they are about were taken in
 			a.serveLog(request)
 		}
 		a.asked = nil
@@ -40,7 +42,8 @@ func (a *Agent) loop(ctx context.Context) {
 	}
 }
 
-// step asks reconcile for the next actions, records them and runs them, until none is left.
+// step asks reconcile what is next, records it, and has it carried out, until
+// nothing is left to do.
 func (a *Agent) step(ctx context.Context) {
 	for {
 		if !a.flush() {
@@ -48,10 +51,10 @@ func (a *Agent) step(ctx context.Context) {
 			return
 		}
 		for _, action := range a.backlog {
-			a.dispatch(ctx, action)
+			a.carryOut(ctx, action)
 		}
 		a.backlog = a.backlog[:0]
-		if len(a.dirty) > 0 { // actions without work are done already
+		if len(a.dirty) > 0 { // what needed no work is done already
 			continue
 		}
 		a.endForeign()
@@ -67,7 +70,8 @@ func (a *Agent) step(ctx context.Context) {
 	}
 }
 
-// settle records that every task of the admitted set is on record, so that reports may state it.
+// settle notes that every task of the admitted set is on record: from now on a
+// report may say so.
 func (a *Agent) settle() {
 	if a.set == nil || a.acted != a.set.Version && a.waitsForOldTasks() {
 		return
@@ -80,13 +84,13 @@ func (a *Agent) settle() {
 	id.Recovering = false
 	if err := a.db.SetIdentity(id); err != nil {
 		a.setFault("records", err.Error())
-		return // recover again: what is recorded stays recorded
+		return // recovers once more: what is on record by now stays so
 	}
 	a.identity, a.set.Recovering = id, false
 }
 
-// waitsForOldTasks reports whether a wanted task has no record because an older grant of the same
-// job and attempt is still being removed.
+// waitsForOldTasks reports whether a wanted task has no record yet because an older grant
+// of the same job and attempt is still being cleared away.
 func (a *Agent) waitsForOldTasks() bool {
 	for id, spec := range a.specs {
 		if t := a.tasks[id]; t != nil && reconcile.Superseded(t.Granted, spec.GetGranted()) {
@@ -96,7 +100,7 @@ func (a *Agent) waitsForOldTasks() bool {
 	return false
 }
 
-// seen returns the records of the loop for reconcile. O(tasks).
+// seen is the loop's records as reconcile wants them. O(tasks).
 func (a *Agent) seen() []reconcile.Seen {
 	list := make([]reconcile.Seen, 0, len(a.tasks))
 	for _, t := range a.tasks {
@@ -108,7 +112,8 @@ func (a *Agent) seen() []reconcile.Seen {
 	return list
 }
 
-// take applies an action to the records. Its work waits in the backlog until they are written.
+// take changes the records as the action says. What is to be carried out waits
+// in the backlog until they are written.
 func (a *Agent) take(action reconcile.Action) {
 	t := a.tasks[action.ID]
 	switch action.Kind {
@@ -156,7 +161,7 @@ func (a *Agent) take(action reconcile.Action) {
 	a.backlog = append(a.backlog, action)
 }
 
-// accept creates a record of a wanted task.
+// accept makes a record of a wanted task.
 func (a *Agent) accept(id reconcile.ID, phase reconcile.Phase) *task {
 	spec := a.specs[id]
 	t := newTask(&taskdb.Task{ID: id, Phase: phase, Granted: spec.GetGranted()}, spec)
@@ -173,8 +178,8 @@ func (a *Agent) forgetTask(t *task) {
 	a.forget = append(a.forget, t.ID)
 }
 
-// flush writes the changed records. If that fails, nothing may be acted on, and the node takes no
-// more work until a write succeeds.
+// flush writes what changed. Where that fails nothing may be acted on, and the
+// node takes no more work until it succeeds.
 func (a *Agent) flush() bool {
 	if len(a.dirty) == 0 && len(a.forget) == 0 {
 		return true
@@ -195,7 +200,7 @@ func (a *Agent) flush() bool {
 	return true
 }
 
-// admit takes a set from the controllers and reports whether it counts.
+// admit takes a wanted set from the controllers and reports whether it counts.
 func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 	if a.foreign || !a.listed && a.identity.Recovering {
 		return false
@@ -205,7 +210,7 @@ func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 	}
 	a.refused = time.Time{}
 	if set.Version < a.floor {
-		a.acted = 0 // the log was cut back: its indexes are used again
+		a.acted = 0 // the log was cut back: its indexes are used a second time
 	}
 	set.Recovering, set.Acted = a.identity.Recovering, a.acted
 	a.set, a.specs, a.floor = set, specs, set.Version
@@ -225,25 +230,25 @@ func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 	return true
 }
 
-// rollbackDelay is the time after which the node follows a leader that sends only sets older
-// than what the node has seen. A leader that was deposed without noticing gives up within seconds.
-// One that still has a quorum after this time leads a cluster whose log was cut back (a recovery
-// from a lost quorum).
-const rollbackDelay = time.Minute
+// patience with a leader that only sends sets older than what the node has
+// seen. A leader that was deposed without noticing gives up within seconds; one
+// that still has a quorum after this long leads a cluster whose log was cut
+// back (a recovery from a lost quorum).
+const rollbackPatience = time.Minute
 
 func (a *Agent) rolledBack(version uint64) bool {
 	if a.refused.IsZero() {
 		a.refused = time.Now()
 		a.log.Warn("wanted set is older than the last one", "version", version, "last", a.floor)
 	}
-	if time.Since(a.refused) < rollbackDelay {
+	if time.Since(a.refused) < rollbackPatience {
 		return false
 	}
 	a.log.Warn("the cluster's log was cut back: following it", "version", version, "last", a.floor)
 	return true
 }
 
-// endForeign completes the removal of another cluster's tasks.
+// endForeign finishes clearing away the tasks of another cluster.
 func (a *Agent) endForeign() {
 	if !a.foreign {
 		return
@@ -258,5 +263,5 @@ func (a *Agent) endForeign() {
 	}
 	a.foreign = false
 	a.flush()
-	nudge(a.reregister)
+	nudge(a.anew)
 }

@@ -13,16 +13,17 @@ import (
 	"time"
 )
 
-// eventBacklog limits pending events. More at one moment are a storm whose first lines suffice.
+// eventBacklog bounds events not yet taken; more than that in one moment is a
+// storm whose first lines tell enough.
 const eventBacklog = 256
 
-// lastWords limits the kept standard error of the child, in bytes.
+// lastWords is how much of what the child wrote to its standard error is kept.
 const lastWords = 2048
 
-// errEnded means that the child has ended.
+// errEnded says that the child has ended.
 var errEnded = errors.New("the GPU helper has ended")
 
-// child is one process of the helper program.
+// child is one life of the helper program.
 type child struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
@@ -37,14 +38,14 @@ type child struct {
 	said    tail
 }
 
-// startChild starts the program. It ends with this process.
+// startChild starts the program. It ends with us, and by itself when we do.
 func startChild(program string) (*child, error) {
 	c := &child{
 		cmd:    exec.Command(program),
 		events: make(chan RawEvent, eventBacklog), beats: make(chan struct{}, 1), done: make(chan struct{}),
 		waiting: map[uint64]chan Reply{},
 	}
-	// A process group of its own: signals of a terminal do not reach it.
+	// In a group of its own: what a terminal sends us is not for it.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.cmd.Stderr = &c.said
 	c.cmd.WaitDelay = time.Second
@@ -64,7 +65,7 @@ func startChild(program string) (*child, error) {
 	return c, nil
 }
 
-// read receives messages until the child ends or sends an invalid one.
+// read takes what the child says until it ends or talks nonsense.
 func (c *child) read(stdout io.Reader) {
 	lines := bufio.NewScanner(stdout)
 	lines.Buffer(make([]byte, 0, 64<<10), MaxLine)
@@ -105,7 +106,7 @@ func (c *child) take(reply Reply) {
 			answer <- reply
 		}
 	}
-	// A message other than an answer shows that the child waits for events.
+	// Whatever it says beside answers shows that it waits for events.
 	if reply.ID == 0 {
 		select {
 		case c.beats <- struct{}{}:
@@ -123,8 +124,8 @@ func (c *child) ask(ctx context.Context, request Request) (Reply, error) {
 	c.waiting[request.ID] = answer
 	line, err := Encode(request)
 	if err == nil {
-		// A pipe holds thousands of requests; a child that reads none is killed at its first missed
-		// deadline.
+		// A pipe holds thousands of requests; a child that reads none is killed
+		// by its first missed deadline.
 		_, err = c.stdin.Write(line)
 	}
 	c.mu.Unlock()
@@ -146,7 +147,7 @@ func (c *child) ask(ctx context.Context, request Request) (Reply, error) {
 	}
 }
 
-// kill kills the child and its children; it may have ended.
+// kill ends the child and whatever it started; it may have ended.
 func (c *child) kill() { _ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) }
 
 func (c *child) over() bool {
@@ -164,7 +165,7 @@ func (c *child) reason() error {
 	return c.err
 }
 
-// tail keeps the last bytes written to it.
+// tail keeps the last words written to it.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -181,7 +182,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns the kept bytes.
+// String is what was kept.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,14 +12,15 @@ const (
 	typeRecovery       = 0x8000
 )
 
-// xid is the meaning of one error number.
+// xid is what one error number means.
 type xid struct {
 	severity Severity
 	words    string
 }
 
-// xids returns the part of NVIDIA's list of XID errors that states whose fault one is. An error of
-// a program is a Notice to its job, and so is an unknown number.
+// xids is the part of NVIDIA's list of XID errors that says whose fault one is.
+// What a program does wrong is a Notice to its job. A number that is not in the
+// list is a Notice as well: a device is not lost for what nobody knows.
 func xids(number int) xid {
 	switch number {
 	case 13:
@@ -58,12 +59,12 @@ func xids(number int) xid {
 	return xid{Notice, "error"}
 }
 
-// event returns the meaning of an NVML event.
+// event says what NVML's event means.
 func event(raw RawEvent) (Event, bool) {
 	e := Event{UUID: raw.UUID}
 	switch raw.Type {
 	case typeXID:
-		// Numbers are below 1,000; others are reported unchanged.
+		// Numbers are below 1,000 and grow slowly; a wild one is told as it is.
 		e.XID = int(min(raw.Data, 1<<31-1))
 		x := xids(e.XID)
 		e.Severity, e.Message = x.severity, fmt.Sprintf("XID %d: %s", e.XID, x.words)
@@ -87,7 +88,7 @@ func event(raw RawEvent) (Event, bool) {
 	return e, true
 }
 
-// recovery returns what a GPU needs to work again (NVML_GPU_RECOVERY_ACTION_*).
+// recovery names what a GPU needs to work again (NVML_GPU_RECOVERY_ACTION_*).
 func recovery(action uint64) string {
 	names := [...]string{1: "reset", 2: "reboot of its node", 3: "drain of peer-to-peer traffic", 4: "drain and a reset",
 		5: "reset of its IMEX domain", 6: "bus reset", 7: "reboot of its system"}
@@ -97,5 +98,5 @@ func recovery(action uint64) string {
 	return names[action]
 }
 
-// Recovery returns the fault of a device whose recovery action is not 0.
+// Recovery is what a device whose recovery action is not 0 is bad for.
 func Recovery(action uint64) string { return "GPU needs a " + recovery(action) }

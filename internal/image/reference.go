@@ -1,7 +1,8 @@
-// Package image parses how users name images, and reads OCI layouts on disk.
+// Package image reads how users name images, and what an OCI layout on disk
+// contains.
 //
-// It decides from the text and the files alone. It never contacts a registry and never unpacks: the
-// runtime does.
+// It decides from the text and the files alone. It never talks to a registry
+// and never unpacks: the runtime does.
 package image
 
 import (
@@ -14,28 +15,28 @@ import (
 )
 
 var (
-	// ErrReference means that a text does not name an image.
+	// ErrReference says that a text does not name an image.
 	ErrReference = errors.New("not an image reference")
-	// ErrSquashFS means that a text names a SquashFS file. Mounting one from a user would pass
-	// untrusted bytes to the kernel.
+	// ErrSquashFS says that a text names a SquashFS file: mounting one that a
+	// user supplies feeds untrusted bytes to the kernel.
 	ErrSquashFS = errors.New("SquashFS images are not supported; use an oci-archive")
 )
 
-// Kind is the source of an image.
+// Kind is where an image comes from.
 type Kind int
 
 // The kinds of Reference.
 const (
 	Registry Kind = iota + 1 // pulled
-	Archive                  // a tar file with an OCI layout
-	Layout                   // a directory with an OCI layout
+	Archive                  // a tar file holding an OCI layout
+	Layout                   // a folder holding an OCI layout
 )
 
-// Reference is a parsed image name.
+// Reference is what a user wrote, understood.
 type Reference struct {
 	Kind Kind
-	// Name is the full registry reference ("docker.io/library/busybox:1.36", or with
-	// "@sha256:…"); empty for the other kinds.
+	// Name is the registry reference in full ("docker.io/library/busybox:1.36",
+	// or with "@sha256:…"); empty for the other kinds.
 	Name string
 	// Path is absolute; empty for a Registry.
 	Path string
@@ -126,7 +127,7 @@ func inRegistry(text, rest string) (Reference, error) {
 	r.Name = domain + "/" + path
 	switch {
 	case digested:
-		r.Name += "@" + digest // a digest makes the tag irrelevant
+		r.Name += "@" + digest // a tag beside a digest says nothing
 	case tag != "":
 		r.Name += ":" + tag
 	default:
@@ -154,11 +155,12 @@ func splitDomain(name string) (domain, path string) {
 	return "docker.io", name
 }
 
-// Domain returns the host of the registry, to look up its credentials; empty for images on disk.
+// Domain is the registry's host, for looking up its credentials; empty for
+// images on disk.
 func (r Reference) Domain() string {
 	domain, _, _ := strings.Cut(r.Name, "/")
 	return domain
 }
 
-// Pinned reports whether the reference always means the same image.
+// Pinned tells whether the reference can only ever mean one image.
 func (r Reference) Pinned() bool { return strings.Contains(r.Name, "@") }

@@ -39,10 +39,10 @@ func (g *resources) reserve(x *cluster.Reservation, now cluster.Instant) {
 	if x.End <= now {
 		return
 	}
-	member := cluster.ParseNodeNames(x.Nodes)
+	member, all := names(x.Nodes)
 	for h := range len(g.places) {
 		name := g.hosts[h].Name
-		if !member.Has(name) {
+		if !all && !member[name] {
 			continue
 		}
 		if x.Maintenance() {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
@@ -180,10 +181,10 @@ func within(domains, others []int32) (parts, of []int32) {
 
 // partition finds the nodes of a partition.
 func (g *resources) partition(p cluster.Partition, nodes []*cluster.Node) *part {
-	member := cluster.ParseNodeNames(p.Nodes)
+	member, all := names(p.Nodes)
 	out := &part{Partition: p, usable: backfill.NewHostSet(len(g.hosts))}
 	for _, n := range nodes {
-		if !member.Has(n.Name) {
+		if !all && !member[n.Name] {
 			continue
 		}
 		if h, ok := g.places[n.Name]; ok {
@@ -216,6 +217,25 @@ func (g *resources) nodesOf(partition string) (list []string) {
 		list = append(list, n.Name)
 	}
 	return list
+}
+
+// names expands hostlist expressions; all reports the word ALL among them. What is
+// no hostlist stands for itself: the state has refused what users write wrongly.
+func names(expressions []string) (set map[string]bool, all bool) {
+	set = map[string]bool{}
+	for _, e := range expressions {
+		if e == "ALL" {
+			return set, true
+		}
+		list, err := hostlist.Expand(e)
+		if err != nil {
+			list = []string{e}
+		}
+		for _, name := range list {
+			set[name] = true
+		}
+	}
+	return set, false
 }
 
 // holdTime is how long a job is planned to hold its nodes.
@@ -255,10 +275,10 @@ func (g *resources) allowed(spec *cluster.JobSpec, p *part) backfill.HostSet {
 	if len(r.Features) == 0 && len(r.NodeList) == 0 && len(r.Exclude) == 0 && len(r.Regions) == 0 && r.MaxPrice == 0 && len(g.twins) == 0 && spec.Reservation == "" {
 		return p.usable
 	}
-	filter := g.filter(r)
+	may := g.chooser(r)
 	set := backfill.NewHostSet(len(g.hosts))
 	for name, h := range g.places {
-		if !p.usable.Has(h) || !filter.Suits(g.nodes[name]) {
+		if !p.usable.Has(h) || !may(g.nodes[name]) {
 			continue
 		}
 		if host, _, ok := g.hostOf(spec, name); ok {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestParseCall parses the command lines of containerd 1.6 to 2.4, and invalid ones.
+// TestParseCall: the command lines of containerd 1.6 to 2.4, and what is none.
 func TestParseCall(t *testing.T) {
 	for line, want := range map[string]Call{
 		"-namespace greylag -address /run/c.sock -publish-binary /usr/bin/containerd -id j1-a1 start": {
@@ -35,7 +35,7 @@ func TestParseCall(t *testing.T) {
 	}
 }
 
-// TestSocket checks that the sockets of two tasks differ and fit the kernel's limit.
+// TestSocket: no two tasks of a machine share one, and none is too long for the kernel.
 func TestSocket(t *testing.T) {
 	seen := map[string]Call{}
 	for _, call := range []Call{
@@ -51,7 +51,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestDeleteResponse decodes the hand-encoded message with containerd's type.
+// TestDeleteResponse: containerd reads what is encoded by hand.
 func TestDeleteResponse(t *testing.T) {
 	at := time.Unix(1<<33+5, 0)
 	var answer task.DeleteResponse
@@ -63,10 +63,10 @@ func TestDeleteResponse(t *testing.T) {
 	}
 }
 
-// TestDelete checks that what a killed daemon left is removed with the task's OCI runtime, once,
-// that nothing is called if the daemon did so, and that a failure is reported and its data kept.
+// TestDelete: what a killed daemon left is taken away with the OCI runtime of the task,
+// once; where the daemon did so nothing is asked; what fails is said, and kept.
 func TestDelete(t *testing.T) {
-	if os.Geteuid() != 0 { // on a real node only root may read it
+	if os.Geteuid() != 0 { // where a node runs, nobody else may look into it
 		t.Skip("needs root: " + SocketDir)
 	}
 	call := Call{Action: "delete", Namespace: t.Name(), ID: "j1-a1"}
@@ -103,7 +103,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestStartWithoutDaemon expects an error and no socket.
+// TestStartWithoutDaemon: an error, and no socket left.
 func TestStartWithoutDaemon(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: " + SocketDir)
@@ -117,8 +117,8 @@ func TestStartWithoutDaemon(t *testing.T) {
 	}
 }
 
-// TestSweep checks that only sockets without a listener for a while are removed, and none while a
-// socket is being created.
+// TestSweep: of what lies in the folder only a socket goes at which nobody has listened for a
+// while, and nothing while a socket is being made.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	made := func(name string, age time.Duration) *os.File {

@@ -15,7 +15,7 @@ func TestCreate(t *testing.T) {
 	testCreate(t, t.TempDir())
 }
 
-// TestCreateWhereThereAreNoDevices covers file systems mounted with nodev, such as /run and /tmp.
+// TestCreateWhereThereAreNoDevices: /run and /tmp of many hosts.
 func TestCreateWhereThereAreNoDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: mounts")

@@ -2,51 +2,45 @@ package gctl
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 )
 
-// maxPolicy bounds a policy's text.
-const maxPolicy = 4 << 20
-
-func (t *tool) apply() *cobra.Command {
+func (t commands) apply() *cobra.Command {
 	var path string
 	var force bool
 	request := &greylagv1.ApplyRequest{}
 	c := &cobra.Command{
-		Use: "apply -f FILE", Short: "Replace the policy: partitions, priority classes, limits", GroupID: whole, Args: cobra.NoArgs,
+		Use: "apply -f FILE", Short: "Replace the policy: partitions, priority classes, limits", GroupID: tool.GroupCluster, Args: cobra.NoArgs,
 		Long: `Replaces the cluster's policy by that of a file, and prints what changes.
 gctl show policy prints the policy in force in the same form, headed "# version N": a
 file with that head is refused when another version is in force by now.`,
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
-			text, err := t.policyText(path)
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
+			text, err := t.ReadText(path)
 			if err != nil {
 				return err
 			}
 			if request.ExpectVersion == 0 && !force {
 				request.ExpectVersion = headVersion(text)
 			}
-			request.Toml, request.Name, request.RequestId = text, fileName(path), client.NewRequestID()
+			request.Toml, request.Name, request.RequestId = text, tool.FileLabel(path), client.NewRequestID()
 			answer, err := c.Cluster().Apply(ctx, request)
 			if err != nil {
 				return err
 			}
-			return t.tellChange(answer.Diff, answer.Version, request.DryRun, answer.Warnings...)
+			return t.PrintChange(answer.Diff, answer.Version, request.DryRun, answer.Warnings...)
 		}),
 	}
 	c.Flags().StringVarP(&path, "file", "f", "", "the policy, in TOML; - is standard input")
-	must(c.MarkFlagRequired("file"))
+	tool.Must(c.MarkFlagRequired("file"))
 	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only say what would change")
 	c.Flags().Uint64Var(&request.ExpectVersion, "expect", 0, "refuse if another version is in force by now")
 	c.Flags().BoolVar(&force, "force", false, "whatever version the file's head names")
@@ -69,48 +63,17 @@ func headVersion(text string) uint64 {
 	return version
 }
 
-// fileName is what a file is called in messages.
-func fileName(path string) string {
-	if path == "-" {
-		return "standard input"
-	}
-	return path
-}
-
-func (t *tool) policyText(path string) (string, error) {
-	in := t.Stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return "", ui.Unread(err)
-		}
-		defer f.Close()
-		in = f
-	}
-	text, err := io.ReadAll(io.LimitReader(in, maxPolicy+1))
-	if err != nil {
-		return "", ui.Unread(err)
-	}
-	if len(text) > maxPolicy {
-		return "", &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, maxPolicy>>20), Advice: "is it the right file?"}
-	}
-	if !utf8.Valid(text) {
-		return "", &ui.UsageError{Problem: path + " is not UTF-8", Advice: "convert it: iconv -f LATIN1 -t UTF-8 " + path}
-	}
-	return string(text), nil
-}
-
 // checkPolicy is gctl config check for a policy: the file by itself, and unless offline
 // what is odd about it on the cluster, which is printed.
-func (t *tool) checkPolicy(ctx context.Context, path string, offline bool) error {
-	text, err := t.policyText(path)
+func (t commands) checkPolicy(ctx context.Context, path string, offline bool) error {
+	text, err := t.ReadText(path)
 	if err != nil {
 		return err
 	}
 	if strings.TrimSpace(text) == "" { // as the cluster refuses it
-		return &ui.UsageError{Problem: fileName(path) + " is empty", Advice: "edit what gctl show policy prints"}
+		return &ui.UsageError{Problem: tool.FileLabel(path) + " is empty", Advice: "edit what gctl show policy prints"}
 	}
-	if _, err := config.ReadPolicy(fileName(path), []byte(text)); err != nil || offline {
+	if _, err := config.ReadPolicy(tool.FileLabel(path), []byte(text)); err != nil || offline {
 		return err
 	}
 	_, c, err := t.Client()
@@ -118,7 +81,7 @@ func (t *tool) checkPolicy(ctx context.Context, path string, offline bool) error
 		return err
 	}
 	defer c.Close()
-	answer, err := c.Cluster().Apply(ctx, &greylagv1.ApplyRequest{Toml: text, Name: fileName(path), DryRun: true})
+	answer, err := c.Cluster().Apply(ctx, &greylagv1.ApplyRequest{Toml: text, Name: tool.FileLabel(path), DryRun: true})
 	if err != nil {
 		return ui.Unanswered(err, "gctl config check --offline looks at the file alone")
 	}

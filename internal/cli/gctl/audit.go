@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
@@ -26,20 +27,20 @@ type auditJSON struct {
 	Hash    string     `json:"hash"`
 }
 
-func (t *tool) audit() *cobra.Command {
+func (t commands) audit() *cobra.Command {
 	var from, to string
 	request := &greylagv1.AuditRequest{}
 	c := &cobra.Command{
-		Use: "audit", Short: "Who changed what, and what the scheduler decided", Args: cobra.NoArgs, GroupID: whole,
+		Use: "audit", Short: "Who changed what, and what the scheduler decided", Args: cobra.NoArgs, GroupID: tool.GroupCluster,
 		Long: `Prints the audit journal, oldest first: what users and administrators asked for, whether
 it was refused, what the scheduler started where, and which nodes were given up. What is
 done by the cluster itself has no user. With --json each entry is a line by itself. That
 nobody touched the journal, gctl verify shows.`,
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) (err error) {
-			if request.From, err = t.moment(from); err != nil {
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) (err error) {
+			if request.From, err = t.ParseTime(from); err != nil {
 				return err
 			}
-			if request.Before, err = t.moment(to); err != nil {
+			if request.Before, err = t.ParseTime(to); err != nil {
 				return err
 			}
 			return t.printAudit(ctx, c, request)
@@ -53,7 +54,7 @@ nobody touched the journal, gctl verify shows.`,
 	return c
 }
 
-func (t *tool) printAudit(ctx context.Context, c ui.Cluster, request *greylagv1.AuditRequest) error {
+func (t commands) printAudit(ctx context.Context, c ui.Cluster, request *greylagv1.AuditRequest) error {
 	stream, err := c.Cluster().Audit(ctx, request)
 	if err != nil {
 		return err
@@ -61,9 +62,9 @@ func (t *tool) printAudit(ctx context.Context, c ui.Cluster, request *greylagv1.
 	defer stream.Close()
 	for stream.Receive() {
 		e := stream.Msg()
-		if t.json {
+		if t.JSON {
 			if err := t.WriteJSONLine(auditJSON{
-				e.Seq, e.Index, stamp(e.At), e.User, e.Role, e.Source, e.Kind, e.Text, e.Refused, fmt.Sprintf("%x", e.Hash),
+				e.Seq, e.Index, tool.Timestamp(e.At), e.User, e.Role, e.Source, e.Kind, e.Text, e.Refused, fmt.Sprintf("%x", e.Hash),
 			}); err != nil {
 				return err
 			}
@@ -80,7 +81,7 @@ func (t *tool) printAudit(ctx context.Context, c ui.Cluster, request *greylagv1.
 		if strings.HasPrefix(e.Source, "job ") { // a command inside a job; other sources are addresses
 			from = ", from " + ui.Printable(e.Source)
 		}
-		if err := t.said(nil, "%s %s %s %s%s%s", t.when(e.At), who, e.Kind, mark, ui.Printable(e.Text), from); err != nil {
+		if err := t.Printed(nil, "%s %s %s %s%s%s", t.FormatTime(e.At), who, e.Kind, mark, ui.Printable(e.Text), from); err != nil {
 			return err
 		}
 	}

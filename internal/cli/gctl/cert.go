@@ -8,19 +8,20 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 )
 
-func (t *tool) cert() *cobra.Command {
+func (t commands) cert() *cobra.Command {
 	all := &cobra.Command{
-		Use: "cert", Short: "List and revoke certificates, rotate the CA", GroupID: whole, Args: choose,
+		Use: "cert", Short: "List and revoke certificates, rotate the CA", GroupID: tool.GroupCluster, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	list := &cobra.Command{
 		Use: "list", Short: "List the certificates that the cluster issued", Args: cobra.NoArgs,
 		Long: "Lists certificates that have not expired, and revocations. A renewed certificate does not end\nthe previous one, which stays valid until it expires.",
-		RunE: t.on(t.listCertificates),
+		RunE: t.On(t.listCertificates),
 	}
 	var request greylagv1.RevokeRequest
 	revoke := &cobra.Command{
@@ -28,19 +29,19 @@ func (t *tool) cert() *cobra.Command {
 		Long: `Revokes every certificate of node/NAME, controller/NAME or auth/NAME (a login host) that was
 issued until now. Each controller enforces it once it has applied the entry. The host comes back
 only by gctl join with a new token.`,
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			role, name, found := strings.Cut(args[0], "/")
 			if !found || role != "node" && role != "controller" && role != "auth" || name == "" {
 				return &ui.UsageError{Problem: "not node/NAME, controller/NAME or auth/NAME: " + args[0], Advice: "gctl cert list shows the names"}
 			}
 			request.RequestId, request.Role, request.Name = client.NewRequestID(), role, name
 			_, err := c.Cluster().Revoke(ctx, &request)
-			return t.said(err, "revoked the certificates of %s", args[0])
+			return t.Printed(err, "revoked the certificates of %s", args[0])
 		}),
 	}
 	revoke.Flags().StringVar(&request.Reason, "reason", "", "why; it is shown and audited")
 	revoke.Flags().BoolVar(&request.Force, "force", false, "even if too few controllers remain for a majority")
-	must(revoke.MarkFlagRequired("reason"))
+	tool.Must(revoke.MarkFlagRequired("reason"))
 	all.AddCommand(list, revoke, t.rotate())
 	return all
 }
@@ -56,11 +57,11 @@ Before --finish, copy ca.pem to machines that use it without a daemon of the clu
 join tokens anew afterwards. --cancel, until then, goes back to the old CA; --finish ends that, too.`
 
 // rotate replaces the CA, step by step.
-func (t *tool) rotate() *cobra.Command {
+func (t commands) rotate() *cobra.Command {
 	var finish, cancel, force bool
 	c := &cobra.Command{
 		Use: "rotate", Short: "Replace the CA that signs all certificates", Long: rotateLong, Args: cobra.NoArgs,
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			step, done := "begin", "hosts accept the new CA, and renew; gctl cert list shows which have not yet, gctl cert rotate --finish is next"
 			switch {
 			case force && !finish:
@@ -71,7 +72,7 @@ func (t *tool) rotate() *cobra.Command {
 				step, done = "cancel", "hosts renew under the old CA; gctl cert rotate --finish then ends the rotation"
 			}
 			_, err := c.Cluster().Rotate(ctx, &greylagv1.RotateRequest{RequestId: client.NewRequestID(), Step: step, Force: force})
-			return t.said(err, "%s", done)
+			return t.Printed(err, "%s", done)
 		}),
 	}
 	c.Flags().BoolVar(&finish, "finish", false, "accept only the new CA, once all hosts have renewed")
@@ -100,14 +101,14 @@ func certificateRows(holders []*greylagv1.CertificateHolder) []certificateRow {
 	rows := []certificateRow{}
 	for _, h := range holders {
 		for _, c := range h.Certificates {
-			row := certificateRow{Role: h.Role, Name: h.Name, Serial: c.Serial, Issued: stamp(c.Issued), Expires: stamp(c.Expires), Origin: c.Origin, CA: c.Ca, Revoked: c.Revoked}
+			row := certificateRow{Role: h.Role, Name: h.Name, Serial: c.Serial, Issued: tool.Timestamp(c.Issued), Expires: tool.Timestamp(c.Expires), Origin: c.Origin, CA: c.Ca, Revoked: c.Revoked}
 			if c.Revoked {
-				row.RevokedAt, row.RevokedBy, row.Reason = stamp(h.Revoked), h.RevokedBy, h.Reason
+				row.RevokedAt, row.RevokedBy, row.Reason = tool.Timestamp(h.Revoked), h.RevokedBy, h.Reason
 			}
 			rows = append(rows, row)
 		}
 		if len(h.Certificates) == 0 && h.Revoked != nil {
-			rows = append(rows, certificateRow{Role: h.Role, Name: h.Name, Revoked: true, RevokedAt: stamp(h.Revoked), RevokedBy: h.RevokedBy, Reason: h.Reason})
+			rows = append(rows, certificateRow{Role: h.Role, Name: h.Name, Revoked: true, RevokedAt: tool.Timestamp(h.Revoked), RevokedBy: h.RevokedBy, Reason: h.Reason})
 		}
 	}
 	return rows
@@ -127,16 +128,16 @@ func rotationOf(r *greylagv1.Rotation) *rotationRow {
 	if r == nil {
 		return nil
 	}
-	return &rotationRow{Phase: r.Phase, OldCA: r.OldCa, NewCA: r.NewCa, Started: stamp(r.Started), By: r.By, WaitsFor: append([]string{}, r.WaitsFor...)}
+	return &rotationRow{Phase: r.Phase, OldCA: r.OldCa, NewCA: r.NewCa, Started: tool.Timestamp(r.Started), By: r.By, WaitsFor: append([]string{}, r.WaitsFor...)}
 }
 
-func (t *tool) listCertificates(ctx context.Context, c ui.Cluster, _ []string) error {
+func (t commands) listCertificates(ctx context.Context, c ui.Cluster, _ []string) error {
 	answer, err := c.Cluster().Certificates(ctx, &greylagv1.CertificatesRequest{})
 	if err != nil {
 		return err
 	}
 	rows := certificateRows(answer.Holders)
-	if t.json {
+	if t.JSON {
 		return t.WriteJSON(struct {
 			Certificates []certificateRow `json:"certificates"`
 			Rotation     *rotationRow     `json:"rotation"`
@@ -164,11 +165,11 @@ func (t *tool) listCertificates(ctx context.Context, c ui.Cluster, _ []string) e
 }
 
 // noteRotation says how far a rotation is that is under way.
-func (t *tool) noteRotation(r *greylagv1.Rotation) {
+func (t commands) noteRotation(r *greylagv1.Rotation) {
 	if r == nil || r.Phase == "done" {
 		return
 	}
-	since := stamp(r.Started).In(t.Now().Location()).Format(ui.TimeLayout)
+	since := tool.Timestamp(r.Started).In(t.Now().Location()).Format(ui.TimeLayout)
 	t.Note("rotation of the CA from %.8s to %.8s, begun %s by %s", r.OldCa, r.NewCa, since, r.By)
 	switch {
 	case len(r.WaitsFor) > 0:

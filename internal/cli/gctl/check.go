@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/config"
 )
@@ -27,9 +28,9 @@ func kinds() map[string]func(path string) error {
 	}
 }
 
-func (t *tool) config() *cobra.Command {
+func (t commands) config() *cobra.Command {
 	all := &cobra.Command{
-		Use: "config", Short: "Find mistakes in configuration files", GroupID: host, Args: choose,
+		Use: "config", Short: "Find mistakes in configuration files", GroupID: tool.GroupHost, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	kind, offline := "", false
@@ -48,7 +49,7 @@ GPUs and accounts that nobody knows are warned of. Nothing is changed.`,
 	return all
 }
 
-func (t *tool) check(ctx context.Context, kind string, offline bool, files []string) error {
+func (t commands) check(ctx context.Context, kind string, offline bool, files []string) error {
 	if len(files) == 0 {
 		for _, path := range []string{config.ControllerPath, config.NodePath, config.AuthPath, config.ClientPath} {
 			if _, err := os.Stat(path); err == nil {
@@ -76,7 +77,7 @@ func (t *tool) check(ctx context.Context, kind string, offline bool, files []str
 		}
 		if err := load(path); err != nil {
 			worst = max(worst, t.faulty(ctx, err))
-		} else if err := t.said(nil, "%s: good", path); err != nil {
+		} else if err := t.Printed(nil, "%s: good", path); err != nil {
 			return err
 		}
 	}
@@ -85,18 +86,18 @@ func (t *tool) check(ctx context.Context, kind string, offline bool, files []str
 
 // loader is what reads a file of a kind; where none is given, by the file's name, or else
 // by what stands in it. It is nil where that does not tell.
-func (t *tool) loader(path, kind string, all map[string]func(string) error) (func(string) error, error) {
+func (t commands) loader(path, kind string, all map[string]func(string) error) (func(string) error, error) {
 	load := all[cmp.Or(kind, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))]
 	if load != nil || kind != "" || path == "-" { // which can be read once
 		return load, nil
 	}
-	text, err := t.policyText(path)
+	text, err := t.ReadText(path)
 	return all[config.KindOf([]byte(text))], err
 }
 
 // faulty prints what is wrong with a file. The status is Usage, but where a cluster that
 // was to be asked did not answer.
-func (t *tool) faulty(ctx context.Context, err error) ui.Status {
+func (t commands) faulty(ctx context.Context, err error) ui.Status {
 	var faults config.Faults
 	switch {
 	case errors.As(err, &faults):

@@ -16,36 +16,37 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/doctor"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 )
 
-func (t *tool) clusterCommand() *cobra.Command {
+func (t commands) clusterCommand() *cobra.Command {
 	all := &cobra.Command{
-		Use: "cluster", Short: "The controllers: how they are, who is one of them", GroupID: whole, Args: choose,
+		Use: "cluster", Short: "The controllers: how they are, who is one of them", GroupID: tool.GroupCluster, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	all.AddCommand(
 		t.statusCommand(),
 		&cobra.Command{
 			Use: "add ID ADDRESS", Short: "Make a controller that has joined a member", Args: cobra.ExactArgs(2),
-			RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+			RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 				_, err := c.Cluster().AddMember(ctx, &greylagv1.AddMemberRequest{Id: args[0], Address: args[1]})
-				return t.said(err, "added %s", args[0])
+				return t.Printed(err, "added %s", args[0])
 			}),
 		},
 		&cobra.Command{
 			Use: "remove ID", Short: "End a controller's membership", Args: cobra.ExactArgs(1),
-			RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+			RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 				_, err := c.Cluster().RemoveMember(ctx, &greylagv1.RemoveMemberRequest{Id: args[0]})
-				return t.said(err, "removed %s", args[0])
+				return t.Printed(err, "removed %s", args[0])
 			}),
 		},
 		&cobra.Command{
 			Use: "transfer [ID]", Short: "Let another controller lead", Args: cobra.MaximumNArgs(1),
-			RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+			RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 				answer, err := c.Cluster().Transfer(ctx, &greylagv1.TransferRequest{Id: first(args)})
-				return t.said(err, "leader %s", answer.GetLeader())
+				return t.Printed(err, "leader %s", answer.GetLeader())
 			}),
 		},
 		t.token(), t.snapshot(), t.recover(),
@@ -60,41 +61,26 @@ func first(args []string) string {
 	return args[0]
 }
 
-// said prints one line when there is no error; nothing but the error otherwise.
-func (t *tool) said(err error, format string, args ...any) error {
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(t.Stdout, format+"\n", args...)
-	return err
-}
-
-func (t *tool) statusCommand() *cobra.Command {
+func (t commands) statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "status", Short: "How the controllers are; needs no leader",
 		Long: `Says how the controllers are: as the leader knows, or where none leads, whichever answers.
 With --controller that one tells how far it has come itself.`,
-		Args: cobra.NoArgs, RunE: t.on(t.status),
+		Args: cobra.NoArgs, RunE: t.On(t.status),
 	}
-	t.oneController(c)
+	t.AddControllerFlag(c)
 	return c
 }
 
-// oneController gives a command the option to ask a controller that is named. Without it
-// gauthd carries the call to whichever it has a connection to.
-func (t *tool) oneController(c *cobra.Command) {
-	c.Flags().StringVar(&t.controller, "controller", "", "ask this controller, HOST or HOST:PORT, and no other")
-}
-
-func (t *tool) status(ctx context.Context, c ui.Cluster, _ []string) error {
+func (t commands) status(ctx context.Context, c ui.Cluster, _ []string) error {
 	s, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
 	if err != nil {
 		return err
 	}
-	if t.controller == "" {
+	if t.Controller == "" {
 		s = leaderSays(ctx, c, s)
 	}
-	if t.json {
+	if t.JSON {
 		return t.WriteJSON(statusOf(s))
 	}
 	leader := "none"
@@ -210,7 +196,7 @@ func match(m *greylagv1.Member) string {
 	return fmt.Sprint(m.MatchIndex)
 }
 
-func (t *tool) token() *cobra.Command {
+func (t commands) token() *cobra.Command {
 	var role, name string
 	var valid time.Duration
 	var replace bool
@@ -218,7 +204,7 @@ func (t *tool) token() *cobra.Command {
 	c := &cobra.Command{
 		Use: "token", Short: "Make a one-time token, with which a host joins", Args: cobra.NoArgs,
 		Long: "Makes a one-time token for gctl join and prints TOKEN@HOST:PORT.\nIt is a secret: whoever has it can join in that role until it expires.",
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			for word, set := range flags {
 				if *set {
 					role = word
@@ -238,7 +224,7 @@ func (t *tool) token() *cobra.Command {
 	return c
 }
 
-func (t *tool) mint(ctx context.Context, c ui.Cluster, request *greylagv1.CreateTokenRequest) error {
+func (t commands) mint(ctx context.Context, c ui.Cluster, request *greylagv1.CreateTokenRequest) error {
 	role := request.Kind
 	if role != "node" && role != "controller" && role != "auth" {
 		return &ui.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
@@ -256,15 +242,15 @@ func (t *tool) mint(ctx context.Context, c ui.Cluster, request *greylagv1.Create
 		return err
 	}
 	argument := answer.Token + "@" + doorOf(status)
-	if t.json {
+	if t.JSON {
 		return t.WriteJSON(struct {
 			Token   string     `json:"token"`
 			Join    string     `json:"join"`
 			Expires *time.Time `json:"expires"`
-		}{answer.Token, argument, stamp(answer.Expires)})
+		}{answer.Token, argument, tool.Timestamp(answer.Expires)})
 	}
-	t.Note("on the host that is to join, as root, until %s: gctl join TOKEN", t.when(answer.Expires))
-	return t.said(nil, "%s", argument)
+	t.Note("on the host that is to join, as root, until %s: gctl join TOKEN", t.FormatTime(answer.Expires))
+	return t.Printed(nil, "%s", argument)
 }
 
 // doorOf is the address at which a host joins: the leader's, and while controllers elect one
@@ -297,21 +283,21 @@ journal of credits and the audit journal.
 The file contains scripts and environments of all users: keep it private. It does
 not contain pki_dir, which a restore needs: back that up separately.`
 
-func (t *tool) snapshot() *cobra.Command {
+func (t commands) snapshot() *cobra.Command {
 	var path string
 	var history bool
 	c := &cobra.Command{
 		Use: "snapshot -o FILE", Short: "Back up the cluster to a file", Long: snapshotLong, Args: cobra.NoArgs,
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error { return t.save(ctx, c, path, history) }),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error { return t.save(ctx, c, path, history) }),
 	}
 	c.Flags().StringVarP(&path, "output", "o", "", "output file; - is standard output")
 	c.Flags().BoolVar(&history, "with-history", false, "include finished jobs, their scripts and the journals")
-	must(c.MarkFlagRequired("output"))
+	tool.Must(c.MarkFlagRequired("output"))
 	return c
 }
 
 // save writes a backup: FILE is complete or does not change.
-func (t *tool) save(ctx context.Context, c ui.Cluster, path string, history bool) error {
+func (t commands) save(ctx context.Context, c ui.Cluster, path string, history bool) error {
 	if path == "-" {
 		got, err := pump(ctx, c, t.Stdout, history)
 		if err == nil {
@@ -332,11 +318,11 @@ func (t *tool) save(ctx context.Context, c ui.Cluster, path string, history bool
 		return err
 	}
 	t.warnBackup(got, history)
-	return t.said(nil, "saved %d bytes to %s", got.bytes, path)
+	return t.Printed(nil, "saved %d bytes to %s", got.bytes, path)
 }
 
 // warnBackup says on standard error what a backup does not hold.
-func (t *tool) warnBackup(got saved, history bool) {
+func (t commands) warnBackup(got saved, history bool) {
 	if !history {
 		t.Note("history left out: a cluster restored from this file has only the newest 65,536 finished jobs, without their scripts, and its journals begin at the restore; use --with-history to include the history")
 	}
@@ -368,26 +354,17 @@ func pump(ctx context.Context, c ui.Cluster, w io.Writer, history bool) (got sav
 	return got, stream.Err()
 }
 
-func (t *tool) recover() *cobra.Command {
+func (t commands) recover() *cobra.Command {
 	return &cobra.Command{
 		Use: "recover [ARGUMENTS]", Short: "Go on after most controllers are lost for ever; on a controller that is stopped",
 		Long:               "Runs gctld recover with the same arguments, on the host of a controller that is left and is stopped.",
 		DisableFlagParsing: true, // gctld's, --help included
 		RunE: func(_ *cobra.Command, args []string) error {
-			path, err := daemon()
+			path, err := tool.FindController()
 			if err != nil {
 				return err
 			}
 			return syscall.Exec(path, append([]string{path, "recover"}, args...), t.Environ)
 		},
 	}
-}
-
-// daemon is the path of gctld: beside this program, or where the shell finds it.
-func daemon() (string, error) {
-	path, err := program("gctld")
-	if err != nil {
-		return "", fmt.Errorf("gctld is not installed on this host: %w", err)
-	}
-	return path, nil
 }

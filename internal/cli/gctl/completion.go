@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
@@ -17,9 +18,9 @@ const completionLong = `Prints what a shell needs to complete gsubmit, gqueue, g
 
 The lines for zsh and fish belong into ~/.zshrc and ~/.config/fish/config.fish.`
 
-func (t *tool) completion() *cobra.Command {
+func (t commands) completion() *cobra.Command {
 	return &cobra.Command{
-		Use: "completion bash|zsh|fish", Short: "Print completions for a shell", Long: completionLong, GroupID: host,
+		Use: "completion bash|zsh|fish", Short: "Print completions for a shell", Long: completionLong, GroupID: tool.GroupHost,
 		Args: cobra.ExactArgs(1), ValidArgs: []string{"bash", "zsh", "fish"},
 		RunE: func(_ *cobra.Command, args []string) error {
 			for _, program := range []string{"gctl", "gsubmit", "gqueue", "gcancel"} {

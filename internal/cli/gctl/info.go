@@ -9,28 +9,29 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-func (t *tool) info() *cobra.Command {
+func (t commands) info() *cobra.Command {
 	var partitions, nodes []string
 	c := &cobra.Command{
-		Use: "info", Short: "Partitions, and how many nodes and GPUs are free", Args: cobra.NoArgs, GroupID: look,
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
+		Use: "info", Short: "Partitions, and how many nodes and GPUs are free", Args: cobra.NoArgs, GroupID: tool.GroupInspect,
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			for _, list := range nodes {
 				if _, err := hostlist.Expand(list); err != nil {
 					return badNodes(list)
 				}
 			}
-			answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.read(), Partitions: partitions, Nodes: nodes})
+			answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.Read(), Partitions: partitions, Nodes: nodes})
 			if err != nil {
 				return err
 			}
 			t.TellStale(answer.AsOf)
-			if t.json {
+			if t.JSON {
 				return t.WriteJSON(infoOf(answer))
 			}
 			return t.WriteTable(infoTable(answer))
@@ -38,7 +39,7 @@ func (t *tool) info() *cobra.Command {
 	}
 	c.Flags().StringSliceVarP(&partitions, "partition", "p", nil, "only these partitions, separated by commas")
 	c.Flags().StringArrayVarP(&nodes, "nodes", "n", nil, "only these nodes, such as gpu[001-004]")
-	t.addStaleFlag(c)
+	t.AddStaleFlag(c)
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what sinfo takes
 		return &ui.UsageError{Problem: options.Problem(err), Advice: "gctl nodes lists nodes one a line, gctl show partition NAME tells about one partition"}
 	})
@@ -97,42 +98,42 @@ func orNone(s string) string {
 	return s
 }
 
-func (t *tool) show() *cobra.Command {
+func (t commands) show() *cobra.Command {
 	show := &cobra.Command{
-		Use: "show", Short: "All there is to know about a job, a node, a partition, a reservation, licences or the policy", GroupID: look,
-		Args: choose,
+		Use: "show", Short: "All there is to know about a job, a node, a partition, a reservation, licences or the policy", GroupID: tool.GroupInspect,
+		Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	show.AddCommand(
 		&cobra.Command{
 			Use: "job JOB...", Short: "Show jobs, active or finished", Args: cobra.MinimumNArgs(1),
-			ValidArgsFunction: t.candidates(ui.JobNames), RunE: t.on(t.showJobs),
+			ValidArgsFunction: t.CompleteArgs(ui.JobNames), RunE: t.On(t.showJobs),
 		},
 		&cobra.Command{
 			Use: "node [NODES]", Aliases: []string{"nodes"}, Short: "Show nodes", Args: cobra.ArbitraryArgs,
-			ValidArgsFunction: t.candidates(ui.NodeNames), RunE: t.on(t.showNodes),
+			ValidArgsFunction: t.CompleteArgs(ui.NodeNames), RunE: t.On(t.showNodes),
 		},
 		&cobra.Command{
-			Use: "partition [NAME]", Aliases: []string{"partitions"}, Short: "Show partitions", Args: cobra.MaximumNArgs(1), RunE: t.on(t.showPartition),
+			Use: "partition [NAME]", Aliases: []string{"partitions"}, Short: "Show partitions", Args: cobra.MaximumNArgs(1), RunE: t.On(t.showPartition),
 		},
 		&cobra.Command{
 			Use: "reservation [NAME]", Aliases: []string{"reservations", "res"}, Short: "Show reservations: when, which nodes, for whom, and their jobs",
-			Args: cobra.MaximumNArgs(1), RunE: t.on(t.showReservations),
+			Args: cobra.MaximumNArgs(1), RunE: t.On(t.showReservations),
 		},
 		&cobra.Command{
 			Use: "licences [NAME]", Aliases: []string{"licence", "licenses", "license", "lic"}, Short: "Show licences: how many there are, are in use and are waited for",
-			Args: cobra.MaximumNArgs(1), RunE: t.on(t.showLicences),
+			Args: cobra.MaximumNArgs(1), RunE: t.On(t.showLicences),
 		},
 		&cobra.Command{
-			Use: "policy", Short: "Show the policy, in the form that gctl apply reads", Args: cobra.NoArgs, RunE: t.on(t.showPolicy),
+			Use: "policy", Short: "Show the policy, in the form that gctl apply reads", Args: cobra.NoArgs, RunE: t.On(t.showPolicy),
 		},
 	)
-	t.addStaleFlag(show)
+	t.AddStaleFlag(show)
 	return show
 }
 
-func (t *tool) showPartition(ctx context.Context, c ui.Cluster, args []string) error {
-	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.read()})
+func (t commands) showPartition(ctx context.Context, c ui.Cluster, args []string) error {
+	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.Read()})
 	if err != nil {
 		return err
 	}
@@ -148,7 +149,7 @@ func (t *tool) showPartition(ctx context.Context, c ui.Cluster, args []string) e
 		return ui.Exit(ui.NotFound)
 	}
 	answer.Partitions = chosen
-	if t.json {
+	if t.JSON {
 		return t.WriteJSON(infoOf(answer))
 	}
 	for _, part := range chosen {
@@ -176,13 +177,13 @@ func yes(b bool) string {
 	return "no"
 }
 
-func (t *tool) showPolicy(ctx context.Context, c ui.Cluster, _ []string) error {
-	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{Read: t.read()})
+func (t commands) showPolicy(ctx context.Context, c ui.Cluster, _ []string) error {
+	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{Read: t.Read()})
 	if err != nil {
 		return err
 	}
 	t.TellStale(answer.AsOf)
-	if t.json {
+	if t.JSON {
 		return t.WriteJSON(struct {
 			Version uint64 `json:"version"`
 			TOML    string `json:"toml"`

@@ -8,30 +8,31 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-func (t *tool) hold() *cobra.Command {
+func (t commands) hold() *cobra.Command {
 	return t.simple("hold", "Keep pending jobs back", "held")
 }
 
-func (t *tool) release() *cobra.Command {
+func (t commands) release() *cobra.Command {
 	return t.simple("release", "Let held jobs go", "released")
 }
 
-func (t *tool) requeue() *cobra.Command {
+func (t commands) requeue() *cobra.Command {
 	return t.simple("requeue", "Requeue running jobs; resubmit jobs that have ended", "requeued")
 }
 
 // simple is a command that does one thing to jobs.
-func (t *tool) simple(verb, short, done string) *cobra.Command {
+func (t commands) simple(verb, short, done string) *cobra.Command {
 	return &cobra.Command{
-		Use: verb + " JOB...", Short: short, GroupID: jobs, Args: cobra.MinimumNArgs(1),
-		ValidArgsFunction: t.candidates(ui.JobNames),
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+		Use: verb + " JOB...", Short: short, GroupID: tool.GroupJobs, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.CompleteArgs(ui.JobNames),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			refs, err := ui.Refs(args)
 			if err != nil {
 				return err
@@ -48,7 +49,7 @@ func (t *tool) simple(verb, short, done string) *cobra.Command {
 
 // tellFree notes which of the jobs that are to be released nobody holds: that is no
 // failure, but perhaps not what was meant.
-func (t *tool) tellFree(ctx context.Context, c ui.Cluster, refs []string) error {
+func (t commands) tellFree(ctx context.Context, c ui.Cluster, refs []string) error {
 	stream, err := c.Jobs().Stream(ctx, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Jobs: refs, States: []string{cluster.Pending.String()}}})
 	if err != nil {
 		return err
@@ -64,13 +65,13 @@ func (t *tool) tellFree(ctx context.Context, c ui.Cluster, refs []string) error 
 	return stream.Err()
 }
 
-func (t *tool) send(ctx context.Context, c ui.Cluster, done string, request *greylagv1.UpdateRequest) error {
+func (t commands) send(ctx context.Context, c ui.Cluster, done string, request *greylagv1.UpdateRequest) error {
 	request.RequestId = client.NewRequestID()
 	answer, err := c.Jobs().Update(ctx, request)
 	if err != nil {
 		return err
 	}
-	return t.Outcomes(answer.Outcomes, ui.OutcomeStyle{JSON: t.json, Verbose: true, Verb: done})
+	return t.Outcomes(answer.Outcomes, ui.OutcomeStyle{JSON: t.JSON, Verbose: true, Verb: done})
 }
 
 const updateLong = `Changes a pending job, or the time limit, name, nice value, comment and throttle of a
@@ -91,10 +92,10 @@ apply as if it were submitted now, and its credits are set aside anew.
 
 scontrol's form is understood too: gctl update JobId=123 TimeLimit=2:00:00`
 
-func (t *tool) update() *cobra.Command {
+func (t commands) update() *cobra.Command {
 	c := &cobra.Command{
-		Use: "update job JOB NAME=VALUE...", Short: "Change jobs", Long: updateLong, GroupID: jobs, Args: cobra.MinimumNArgs(1),
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+		Use: "update job JOB NAME=VALUE...", Short: "Change jobs", Long: updateLong, GroupID: tool.GroupJobs, Args: cobra.MinimumNArgs(1),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request, err := t.updateOf(args)
 			if err != nil {
 				return err
@@ -109,7 +110,7 @@ func (t *tool) update() *cobra.Command {
 }
 
 // updateOf reads "job 123 timelimit=60" and "JobId=123 TimeLimit=60".
-func (t *tool) updateOf(words []string) (*greylagv1.UpdateRequest, error) {
+func (t commands) updateOf(words []string) (*greylagv1.UpdateRequest, error) {
 	if err := nodeUpdate(words); err != nil {
 		return nil, err
 	}
@@ -146,13 +147,13 @@ func (t *tool) updateOf(words []string) (*greylagv1.UpdateRequest, error) {
 	return r, nil
 }
 
-func (t *tool) logs() *cobra.Command {
+func (t commands) logs() *cobra.Command {
 	request := &greylagv1.LogsRequest{}
 	c := &cobra.Command{
-		Use: "logs JOB", Short: "Print a job's output, from wherever it is written", GroupID: look, Args: cobra.ExactArgs(1),
-		ValidArgsFunction: t.candidates(ui.JobNames),
+		Use: "logs JOB", Short: "Print a job's output, from wherever it is written", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
+		ValidArgsFunction: t.CompleteArgs(ui.JobNames),
 	}
-	c.RunE = t.on(func(ctx context.Context, cluster ui.Cluster, args []string) error {
+	c.RunE = t.On(func(ctx context.Context, cluster ui.Cluster, args []string) error {
 		for _, few := range []string{"tail", "bytes"} {
 			if n, err := c.Flags().GetInt64(few); err == nil && n <= 0 && c.Flags().Changed(few) {
 				return &ui.UsageError{Problem: fmt.Sprintf("--%s %d: want 1 or more", few, n), Advice: "leave it out for all of the output"}
@@ -170,16 +171,16 @@ func (t *tool) logs() *cobra.Command {
 	return c
 }
 
-func (t *tool) script() *cobra.Command {
+func (t commands) script() *cobra.Command {
 	return &cobra.Command{
-		Use: "script JOB", Short: "Print a job's batch script", GroupID: look, Args: cobra.ExactArgs(1),
-		ValidArgsFunction: t.candidates(ui.JobNames),
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+		Use: "script JOB", Short: "Print a job's batch script", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
+		ValidArgsFunction: t.CompleteArgs(ui.JobNames),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			answer, err := c.Jobs().Script(ctx, &greylagv1.ScriptRequest{Job: args[0]})
 			if err != nil {
 				return err
 			}
-			if t.json {
+			if t.JSON {
 				return t.WriteJSON(struct {
 					Script      string   `json:"script"`
 					Environment []string `json:"environment"`

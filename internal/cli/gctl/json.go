@@ -4,8 +4,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/cli/ui"
-	"google.golang.org/protobuf/types/known/timestamppb"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 )
 
 // The types of this file are the output of --json: a stable contract, documented
@@ -98,10 +97,10 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 			used[i] = true
 		}
 		node := nodeJSON{
-			Name: n.Name, State: n.State, Since: stamp(n.Since), Address: n.Address, CPUs: n.Cpus, CPUsUsed: n.CpusUsed,
+			Name: n.Name, State: n.State, Since: tool.Timestamp(n.Since), Address: n.Address, CPUs: n.Cpus, CPUsUsed: n.CpusUsed,
 			Memory: n.Memory, MemoryUsed: n.MemoryUsed, GPUs: []gpuJSON{}, Jobs: n.Jobs, Features: n.Features, Region: n.Region, Partitions: n.Partitions, Reserved: n.Reservations,
-			Drain: n.Drain, Reason: n.Reason, ReasonBy: n.ReasonBy, ReasonSince: stamp(n.ReasonSince), Fault: n.Fault,
-			Version: n.Version, Runtime: n.Runtime, Registered: stamp(n.Registered), Epoch: n.Epoch,
+			Drain: n.Drain, Reason: n.Reason, ReasonBy: n.ReasonBy, ReasonSince: tool.Timestamp(n.ReasonSince), Fault: n.Fault,
+			Version: n.Version, Runtime: n.Runtime, Registered: tool.Timestamp(n.Registered), Epoch: n.Epoch,
 		}
 		for _, g := range n.Gpus {
 			node.GPUs = append(node.GPUs, gpuJSON{g.Index, g.Uuid, g.Type, g.Memory, g.Domain, used[g.Index], g.Bad})
@@ -109,13 +108,6 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 		out.Nodes = append(out.Nodes, node)
 	}
 	return out
-}
-
-func stamp(t *timestamppb.Timestamp) *time.Time {
-	if t == nil {
-		return nil
-	}
-	return ui.Stamp(t.AsTime())
 }
 
 type statusJSON struct {
@@ -168,7 +160,7 @@ func statusOf(s *greylagv1.StatusResponse) statusJSON {
 		out.CommitIndex, out.AppliedIndex, out.Digest, out.ActiveJobs, out.FinishedJobs = nil, nil, "", nil, nil
 	}
 	if r := s.Restored; r != nil {
-		out.Restored = &restoreJSON{stamp(r.At), stamp(r.Backup), r.FirstJob, stamp(r.JobsSince), r.CreditsLeftOut, r.AuditLeftOut}
+		out.Restored = &restoreJSON{tool.Timestamp(r.At), tool.Timestamp(r.Backup), r.FirstJob, tool.Timestamp(r.JobsSince), r.CreditsLeftOut, r.AuditLeftOut}
 	}
 	for _, m := range s.Members {
 		out.Members = append(out.Members, memberJSON{m.Id, m.Address, m.Voter, m.Leader, m.LastContact.AsDuration().Seconds(), m.MatchIndex, m.Name})

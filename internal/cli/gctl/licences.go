@@ -17,8 +17,8 @@ type licenceJSON struct {
 }
 
 // showLicences prints all licences, or the one that is named.
-func (t *tool) showLicences(ctx context.Context, c ui.Cluster, args []string) error {
-	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Licences: true, Read: t.read()})
+func (t commands) showLicences(ctx context.Context, c ui.Cluster, args []string) error {
+	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Licences: true, Read: t.Read()})
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (t *tool) showLicences(ctx context.Context, c ui.Cluster, args []string) er
 	case len(chosen) == 0 && len(args) > 0:
 		t.Complain(fmt.Sprintf("no licence %q", args[0]), "gctl show licences lists them")
 		return ui.Exit(ui.NotFound)
-	case t.json:
+	case t.JSON:
 		return t.WriteJSON(struct {
 			Licences []licenceJSON `json:"licences"`
 		}{chosen})

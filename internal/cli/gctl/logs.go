@@ -18,7 +18,7 @@ import (
 
 // stream prints a job's output. Where it is to be followed and has not begun, it is
 // waited for.
-func (t *tool) stream(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest) error {
+func (t commands) stream(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest) error {
 	if _, err := cluster.ParseJobRef(request.Job); err != nil || request.Rank < 0 {
 		return &ui.UsageError{Problem: fmt.Sprintf("not a job id, or a negative rank: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
 	}
@@ -40,7 +40,7 @@ func (t *tool) stream(ctx context.Context, c ui.Cluster, request *greylagv1.Logs
 }
 
 // tellElement says whose output it is, where an array is named.
-func (t *tool) tellElement(ctx context.Context, c ui.Cluster, job string) error {
+func (t commands) tellElement(ctx context.Context, c ui.Cluster, job string) error {
 	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: job})
 	if err != nil || len(answer.Jobs) < 2 {
 		return err
@@ -64,7 +64,7 @@ var errPrint = errors.New("cannot print the output")
 // pour prints a job's output. One that is followed goes on where the stream breaks off,
 // since a controller or the node's daemon was ended: behind what has been printed, and at
 // the first byte where the job runs anew. It reports whether there was any output.
-func (t *tool) pour(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest) (some bool, err error) {
+func (t commands) pour(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest) (some bool, err error) {
 	run, err := attempt(ctx, c, request)
 	if err != nil {
 		return false, err
@@ -132,7 +132,7 @@ func brokeOff(err error) bool {
 
 // pourFrom prints output as it is, from a position on: it is the caller's own. It
 // moves the position behind what it printed.
-func (t *tool) pourFrom(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest, at *position) error {
+func (t commands) pourFrom(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest, at *position) error {
 	request = proto.CloneOf(request)
 	request.From = at.next
 	stream, err := c.Jobs().Logs(ctx, request)
@@ -165,7 +165,7 @@ var errStarted = errors.New("the job has started")
 // awaitStart waits until the job of a request runs or has ended. It reports whether
 // there was anything to wait for. Of an array it is the first element, as the
 // cluster takes it.
-func (t *tool) awaitStart(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest) (waited bool, err error) {
+func (t commands) awaitStart(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest) (waited bool, err error) {
 	before := func(j *greylagv1.Job) bool {
 		return j.State == cluster.Pending.String() || j.State == cluster.Configuring.String()
 	}

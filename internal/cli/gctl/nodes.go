@@ -2,42 +2,44 @@ package gctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-func (t *tool) nodesCommand() *cobra.Command {
+func (t commands) nodesCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "nodes [NODES]", Short: "Nodes, one a line", GroupID: look, Args: cobra.ArbitraryArgs,
-		ValidArgsFunction: t.candidates(ui.NodeNames),
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+		Use: "nodes [NODES]", Short: "Nodes, one a line", GroupID: tool.GroupInspect, Args: cobra.ArbitraryArgs,
+		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			answer, err := t.askNodes(ctx, c, args)
-			if err != nil || t.json {
+			if err != nil || t.JSON {
 				return err
 			}
 			return t.WriteTable(nodeTable(answer))
 		}),
 	}
-	t.addStaleFlag(c)
+	t.AddStaleFlag(c)
 	return c
 }
 
 // askNodes gets nodes, and prints them when JSON is wanted.
-func (t *tool) askNodes(ctx context.Context, c ui.Cluster, args []string) ([]*greylagv1.Node, error) {
+func (t commands) askNodes(ctx context.Context, c ui.Cluster, args []string) ([]*greylagv1.Node, error) {
 	for _, arg := range args {
 		if _, err := hostlist.Expand(arg); err != nil {
 			return nil, badNodes(arg)
 		}
 	}
-	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: args, Read: t.read()})
+	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: args, Read: t.Read()})
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +48,7 @@ func (t *tool) askNodes(ctx context.Context, c ui.Cluster, args []string) ([]*gr
 		t.Complain("no node "+strings.Join(args, ","), "gctl nodes lists the nodes")
 		return nil, ui.Exit(ui.NotFound)
 	}
-	if t.json {
+	if t.JSON {
 		return nil, t.WriteJSON(nodesOf(answer.Nodes))
 	}
 	return answer.Nodes, nil
@@ -109,7 +111,7 @@ func whyNot(n *greylagv1.Node) string {
 	return n.Reason
 }
 
-func (t *tool) showNodes(ctx context.Context, c ui.Cluster, args []string) error {
+func (t commands) showNodes(ctx context.Context, c ui.Cluster, args []string) error {
 	all, err := t.askNodes(ctx, c, args)
 	if err != nil {
 		return err
@@ -122,13 +124,13 @@ func (t *tool) showNodes(ctx context.Context, c ui.Cluster, args []string) error
 	return nil
 }
 
-func (t *tool) nodeFacts(n *greylagv1.Node) [][2]string {
+func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 	facts := [][2]string{
-		{"state", standing(n)}, {"since", t.when(n.Since)}, {"fault", n.Fault}, {"drained because", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.when(n.ReasonSince)},
+		{"state", standing(n)}, {"since", t.FormatTime(n.Since)}, {"fault", n.Fault}, {"drained because", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)},
 		{"partitions", strings.Join(n.Partitions, ", ")}, {"reserved by", strings.Join(n.Reservations, ", ")}, {"jobs", number(n.Jobs)},
 		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
 		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory)/cluster.MiB*cluster.MiB, cluster.Bytes(n.MemoryUsed))},
-		{"features", strings.Join(n.Features, ", ")}, {"region", n.Region}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.when(n.Registered)},
+		{"features", strings.Join(n.Features, ", ")}, {"region", n.Region}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.FormatTime(n.Registered)},
 	}
 	used := make(map[int32]bool)
 	for _, i := range n.GpusUsed {
@@ -150,33 +152,33 @@ func (t *tool) nodeFacts(n *greylagv1.Node) [][2]string {
 	return facts
 }
 
-func (t *tool) drain() *cobra.Command {
+func (t commands) drain() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
-		Use: "drain NODES --reason TEXT", Short: "Place nothing new on nodes", GroupID: nodes, Args: cobra.MinimumNArgs(1),
-		ValidArgsFunction: t.candidates(ui.NodeNames),
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+		Use: "drain NODES --reason TEXT", Short: "Place nothing new on nodes", GroupID: tool.GroupNodes, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "drain", Reason: reason}, args)
 		}),
 	}
 	c.Flags().StringVarP(&reason, "reason", "r", "", "why, for everybody who wonders")
-	must(c.MarkFlagRequired("reason"))
+	tool.Must(c.MarkFlagRequired("reason"))
 	return c
 }
 
-func (t *tool) resume() *cobra.Command {
+func (t commands) resume() *cobra.Command {
 	return &cobra.Command{
-		Use: "resume NODES", Short: "Use drained nodes again", GroupID: nodes, Args: cobra.MinimumNArgs(1),
-		ValidArgsFunction: t.candidates(ui.NodeNames),
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+		Use: "resume NODES", Short: "Use drained nodes again", GroupID: tool.GroupNodes, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "resume"}, args)
 		}),
 	}
 }
 
-func (t *tool) node() *cobra.Command {
+func (t commands) node() *cobra.Command {
 	node := &cobra.Command{
-		Use: "node", Short: "Forget nodes that are gone", GroupID: nodes, Args: choose,
+		Use: "node", Short: "Forget nodes that are gone", GroupID: tool.GroupNodes, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	force := false
@@ -186,8 +188,8 @@ func (t *tool) node() *cobra.Command {
 comes back only by gctl join with a new token. It refuses while jobs run there. Of a silent node
 the jobs may still run: they are given up once it has been silent for node_timeout, or at once
 with --force; then they run again elsewhere or end as NODE_FAIL.`,
-		ValidArgsFunction: t.candidates(ui.NodeNames),
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "remove", Force: force}, args)
 		}),
 	}
@@ -197,7 +199,7 @@ with --force; then they run again elsewhere or end as NODE_FAIL.`,
 }
 
 // change drains, resumes or removes nodes.
-func (t *tool) change(ctx context.Context, c ui.Cluster, request *greylagv1.UpdateNodesRequest, args []string) error {
+func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.UpdateNodesRequest, args []string) error {
 	var names []string
 	for _, arg := range args {
 		more, err := hostlist.Expand(arg)
@@ -227,7 +229,7 @@ func (t *tool) change(ctx context.Context, c ui.Cluster, request *greylagv1.Upda
 	if len(alive) > 0 {
 		t.Warn(hostlist.Compress(alive) + " answered, and is refused from now on: stop gnoded there; to use the host again, make a token with gctl cluster token --node, and there run gctl join and restart gnoded")
 	}
-	if t.json {
+	if t.JSON {
 		return t.WriteJSON(struct {
 			Names []string `json:"names"`
 			Index uint64   `json:"index"`
@@ -245,7 +247,7 @@ func (t *tool) change(ctx context.Context, c ui.Cluster, request *greylagv1.Upda
 }
 
 // toRemove is what is known of nodes that are to be removed; nothing when nobody says.
-func (t *tool) toRemove(ctx context.Context, c ui.Cluster, request *greylagv1.UpdateNodesRequest) []*greylagv1.Node {
+func (t commands) toRemove(ctx context.Context, c ui.Cluster, request *greylagv1.UpdateNodesRequest) []*greylagv1.Node {
 	if request.Action != "remove" {
 		return nil
 	}
@@ -258,7 +260,7 @@ func (t *tool) toRemove(ctx context.Context, c ui.Cluster, request *greylagv1.Up
 
 // tellDrained says of which nodes the last job still runs. When that cannot be
 // known, the nodes are called drained: nothing new is placed on them.
-func (t *tool) tellDrained(ctx context.Context, c ui.Cluster, names []string) error {
+func (t commands) tellDrained(ctx context.Context, c ui.Cluster, names []string) error {
 	busy := make(map[string]bool)
 	if answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: names}); err == nil {
 		for _, n := range answer.Nodes {
@@ -281,9 +283,5 @@ func (t *tool) tellDrained(ctx context.Context, c ui.Cluster, names []string) er
 	return nil
 }
 
-// must is for calls that fail only when the program is wrong.
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
+// errNothing is for a command whose words choose nothing.
+var errNothing = errors.New("nothing is named")

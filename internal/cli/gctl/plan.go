@@ -9,18 +9,19 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-func (t *tool) plan() *cobra.Command {
+func (t commands) plan() *cobra.Command {
 	request := &greylagv1.PlanRequest{}
 	chart, drawing := false, ""
 	c := &cobra.Command{
-		Use: "plan", Short: "What runs, and when what waits is planned to start", GroupID: look, Args: cobra.NoArgs,
+		Use: "plan", Short: "What runs, and when what waits is planned to start", GroupID: tool.GroupInspect, Args: cobra.NoArgs,
 		Long: "Prints what runs and every planned start, the first to start first. A promised\nstart is kept; on which nodes may still change until then. With --chart every job is\na bar over time. --svg FILE draws the same for each GPU, and how much of all is in use.",
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
-			request.Read = t.read()
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
+			request.Read = t.Read()
 			answer, err := c.Cluster().Plan(ctx, request)
 			t.TellStale(answer.GetAsOf())
 			switch {
@@ -33,7 +34,7 @@ func (t *tool) plan() *cobra.Command {
 					return err
 				}
 				return t.WriteTable(t.planChart(answer))
-			case t.json:
+			case t.JSON:
 				return t.WriteJSON(planOf(answer))
 			case chart:
 				return t.WriteTable(t.planChart(answer))
@@ -44,24 +45,19 @@ func (t *tool) plan() *cobra.Command {
 	c.Flags().StringVarP(&request.Partition, "partition", "p", "", "only this partition")
 	c.Flags().BoolVar(&chart, "chart", false, "draw bars over time")
 	c.Flags().StringVar(&drawing, "svg", "", "draw a picture into this file; - is standard output")
-	t.addStaleFlag(c)
+	t.AddStaleFlag(c)
 	return c
 }
 
-// hour is a time to the minute, which is all that a table has room for.
-func (t *tool) hour(at time.Time) string {
-	return at.In(t.Now().Location()).Format("01-02T15:04")
-}
-
-func (t *tool) planTable(a *greylagv1.PlanResponse) ui.Table {
+func (t commands) planTable(a *greylagv1.PlanResponse) ui.Table {
 	table := ui.Table{Head: []string{"JOBID", "USER", "PARTITION", "ST", "START", "END", "PROMISED", "GPUS", "NODES"}, Right: "rllllllrl", Wide: []int{1, 2}}
 	for _, j := range a.Jobs {
 		end := "-"
 		if j.End != nil {
-			end = t.hour(j.End.AsTime())
+			end = t.FormatMinute(j.End.AsTime())
 		}
 		table.Rows = append(table.Rows, []string{
-			j.Job, j.User, j.Partition, shortState(j.State), t.hour(j.Start.AsTime()), end, yesOrDash(j.Promised), fmt.Sprint(j.Gpus), orDash(hostsText(j.Hosts)),
+			j.Job, j.User, j.Partition, shortState(j.State), t.FormatMinute(j.Start.AsTime()), end, yesOrDash(j.Promised), fmt.Sprint(j.Gpus), orDash(hostsText(j.Hosts)),
 		})
 	}
 	return table
@@ -71,7 +67,7 @@ func (t *tool) planTable(a *greylagv1.PlanResponse) ui.Table {
 const chartWidth = 48
 
 // planChart draws what runs with =, promised starts with # and others with -.
-func (t *tool) planChart(a *greylagv1.PlanResponse) ui.Table {
+func (t commands) planChart(a *greylagv1.PlanResponse) ui.Table {
 	now := t.Now()
 	last := now.Add(time.Minute)
 	for _, j := range a.Jobs {
@@ -86,7 +82,7 @@ func (t *tool) planChart(a *greylagv1.PlanResponse) ui.Table {
 		return int(min(max(at.Sub(now)/scale, 0), chartWidth-1))
 	}
 	table := ui.Table{
-		Head: []string{"JOBID", "USER", fmt.Sprintf("%s, each character %s", t.hour(now), cluster.FormatElapsed(scale))}, Right: "rll", Wide: []int{1},
+		Head: []string{"JOBID", "USER", fmt.Sprintf("%s, each character %s", t.FormatMinute(now), cluster.FormatElapsed(scale))}, Right: "rll", Wide: []int{1},
 	}
 	for _, j := range a.Jobs {
 		begin, end := place(j.Start.AsTime()), chartWidth-1

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
@@ -33,8 +34,8 @@ type reservedJobJSON struct {
 }
 
 // showReservations prints all reservations as a table, or all about the one that is named.
-func (t *tool) showReservations(ctx context.Context, c ui.Cluster, args []string) error {
-	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Reservations: true, Read: t.read()})
+func (t commands) showReservations(ctx context.Context, c ui.Cluster, args []string) error {
+	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Reservations: true, Read: t.Read()})
 	if err != nil {
 		return err
 	}
@@ -49,7 +50,7 @@ func (t *tool) showReservations(ctx context.Context, c ui.Cluster, args []string
 	case len(chosen) == 0 && len(args) > 0:
 		t.Complain(fmt.Sprintf("no reservation %q", args[0]), "gctl show reservations lists them")
 		return ui.Exit(ui.NotFound)
-	case t.json:
+	case t.JSON:
 		return t.WriteJSON(reservationsOf(chosen))
 	case len(args) > 0:
 		return t.Facts("reservation "+chosen[0].Name, t.reservationFacts(chosen[0]))
@@ -60,7 +61,7 @@ func (t *tool) showReservations(ctx context.Context, c ui.Cluster, args []string
 	table := ui.Table{Head: []string{"NAME", "STATE", "START", "END", "NODES", "GPUS", "JOBS", "FOR", "NODELIST"}, Right: "llllrrrll", Wide: []int{8, 7}}
 	for _, r := range chosen {
 		table.Rows = append(table.Rows, []string{
-			r.Name, strings.ToLower(r.State), t.hour(r.Start.AsTime()), t.hour(r.End.AsTime()), number(r.Nodes), number(r.Gpus),
+			r.Name, strings.ToLower(r.State), t.FormatMinute(r.Start.AsTime()), t.FormatMinute(r.End.AsTime()), number(r.Nodes), number(r.Gpus),
 			number(int32(len(r.Jobs))), forWhom(r), r.List,
 		})
 	}
@@ -75,9 +76,9 @@ func forWhom(r *greylagv1.ReservationInfo) string {
 	return strings.Join(append(append([]string{}, r.Users...), r.Accounts...), ",")
 }
 
-func (t *tool) reservationFacts(r *greylagv1.ReservationInfo) [][2]string {
+func (t commands) reservationFacts(r *greylagv1.ReservationInfo) [][2]string {
 	facts := [][2]string{
-		{"state", strings.ToLower(r.State)}, {"start", t.when(r.Start)}, {"end", t.when(r.End)},
+		{"state", strings.ToLower(r.State)}, {"start", t.FormatTime(r.Start)}, {"end", t.FormatTime(r.End)},
 		{"nodes", fmt.Sprintf("%d, %s", r.Nodes, orNone(r.List))}, {"GPUs", fmt.Sprintf("%d, %d used", r.Gpus, r.GpusUsed)},
 		{"users", strings.Join(r.Users, ", ")}, {"accounts", strings.Join(r.Accounts, ", ")}, {"why", r.Why},
 	}
@@ -94,7 +95,7 @@ func reservationsOf(list []*greylagv1.ReservationInfo) any {
 	all := make([]reservationJSON, len(list))
 	for i, r := range list {
 		all[i] = reservationJSON{
-			r.Name, stampOf(r.Start), stampOf(r.End), r.State, r.Maintenance, r.Nodes, r.List, r.Gpus, r.GpusUsed,
+			r.Name, tool.Timestamp(r.Start), tool.Timestamp(r.End), r.State, r.Maintenance, r.Nodes, r.List, r.Gpus, r.GpusUsed,
 			some(r.Users), some(r.Accounts), r.Why, []reservedJobJSON{},
 		}
 		for _, j := range r.Jobs {

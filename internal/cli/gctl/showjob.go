@@ -8,16 +8,15 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // showJobs prints jobs; what is not known of one does not hide the others.
-func (t *tool) showJobs(ctx context.Context, c ui.Cluster, args []string) error {
+func (t commands) showJobs(ctx context.Context, c ui.Cluster, args []string) error {
 	refs, err := ui.Refs(args)
 	if err != nil {
 		return err
@@ -26,7 +25,7 @@ func (t *tool) showJobs(ctx context.Context, c ui.Cluster, args []string) error 
 	var asOf *greylagv1.AsOf // of the last answer
 	var missing error
 	for _, ref := range refs {
-		answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref, Read: t.read()})
+		answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref, Read: t.Read()})
 		if err != nil {
 			if len(refs) == 1 {
 				return err
@@ -42,7 +41,7 @@ func (t *tool) showJobs(ctx context.Context, c ui.Cluster, args []string) error 
 		found, asOf = append(found, answer.Jobs...), answer.AsOf
 	}
 	t.TellStale(asOf)
-	if t.json {
+	if t.JSON {
 		all := []ui.JobJSON{}
 		for _, j := range found {
 			all = append(all, ui.JobOf(j))
@@ -62,26 +61,26 @@ func (t *tool) showJobs(ctx context.Context, c ui.Cluster, args []string) error 
 	return missing
 }
 
-func (t *tool) jobFacts(j *greylagv1.Job) [][2]string {
+func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	facts := [][2]string{
 		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
 		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
 		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"asks for", requestText(j.Request)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
-		{"submitted", t.when(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.when(j.Begin)}, {"deadline", t.when(j.Deadline)}, {"nice", niceText(j.Nice)},
+		{"submitted", t.FormatTime(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.FormatTime(j.Begin)}, {"deadline", t.FormatTime(j.Deadline)}, {"nice", niceText(j.Nice)},
 		{"waits for", strings.Join(ui.JobOf(j).Depends, ", ")},
 	}
 	if j.State == "PENDING" {
-		planned := t.when(j.Planned)
+		planned := t.FormatTime(j.Planned)
 		if j.Promised {
 			planned += ", promised"
 		}
 		facts = append(facts, [2]string{"planned start", planned})
 	} else {
-		facts = append(facts, [2]string{"started", t.when(j.Started)})
+		facts = append(facts, [2]string{"started", t.FormatTime(j.Started)})
 	}
 	facts = append(facts, limitFacts(j, t.Now())...)
-	facts = append(facts, [2]string{"ended", t.when(j.Ended)}, [2]string{"set aside", asideText(t, j)}, [2]string{"charged", chargedText(j)})
+	facts = append(facts, [2]string{"ended", t.FormatTime(j.Ended)}, [2]string{"set aside", asideText(t, j)}, [2]string{"charged", chargedText(j)})
 	if j.ArrayId != 0 {
 		facts = append(facts, [2]string{"array", fmt.Sprintf("%d, index %d", j.ArrayId, j.ArrayIndex)})
 	}
@@ -115,16 +114,16 @@ func busyText(u cluster.GPUUse, j *greylagv1.Job) string {
 }
 
 // asideText tells what is set aside for a job, and how long that lasts while it runs.
-func asideText(t *tool, j *greylagv1.Job) string {
+func asideText(t commands, j *greylagv1.Job) string {
 	if j.SetAside == 0 {
 		return ""
 	}
-	text := money(j.SetAside) + " credits"
+	text := tool.FormatCredits(j.SetAside) + " credits"
 	if len(j.PaidIn) > 0 {
 		text += ", for partition " + strings.Join(j.PaidIn, ", ") + " only"
 	}
 	if j.FundedUntil != nil {
-		text += ", enough until " + t.when(j.FundedUntil)
+		text += ", enough until " + t.FormatTime(j.FundedUntil)
 	}
 	return text
 }
@@ -133,25 +132,17 @@ func chargedText(j *greylagv1.Job) string {
 	if j.Charged == 0 {
 		return ""
 	}
-	return money(j.Charged) + " credits"
+	return tool.FormatCredits(j.Charged) + " credits"
 }
 
-// when is a time in this host's zone.
-func (t *tool) when(at *timestamppb.Timestamp) string {
-	if at == nil {
-		return ""
-	}
-	return at.AsTime().In(t.Now().Location()).Format(ui.TimeLayout)
-}
-
-func (t *tool) stateText(j *greylagv1.Job) string {
+func (t commands) stateText(j *greylagv1.Job) string {
 	text := j.State
 	if j.Reason != "" && j.Reason != "None" {
 		text += ", " + j.Reason
 	}
 	detail := j.Detail
 	if j.State == cluster.Pending.String() {
-		detail = ui.WaitText(j, t.when)
+		detail = ui.WaitText(j, t.FormatTime)
 	}
 	if detail != "" {
 		text += ": " + detail

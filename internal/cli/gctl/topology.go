@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
@@ -21,38 +22,38 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-func (t *tool) topology() *cobra.Command {
+func (t commands) topology() *cobra.Command {
 	all := &cobra.Command{
-		Use: "topology", Short: "The switches that nodes hang on: import, show, check", GroupID: whole, Args: choose,
+		Use: "topology", Short: "The switches that nodes hang on: import, show, check", GroupID: tool.GroupCluster, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	conf := false
 	show := &cobra.Command{
 		Use: "show", Short: "Print the tree of switches, and NVLink blocks", Args: cobra.NoArgs,
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error { return t.showTopology(ctx, c, conf) }),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error { return t.showTopology(ctx, c, conf) }),
 	}
 	show.Flags().BoolVar(&conf, "conf", false, "print it in the form of topology.conf")
 	all.AddCommand(t.importTopology(), show, &cobra.Command{
 		Use: "check", Short: "Compare the topology with what nodes report",
 		Long: "Compares the topology with what nodes report: nodes that no switch has, nodes\nthat nobody knows, NVLink domains that the switches cut apart, blocks that are\nnot the domains they stand for. The status is 1 when there is any of these.",
-		Args: cobra.NoArgs, RunE: t.on(t.checkTopology),
+		Args: cobra.NoArgs, RunE: t.On(t.checkTopology),
 	}, &cobra.Command{
 		Use: "remove", Short: "Forget the topology: all nodes hang on one switch", Args: cobra.NoArgs,
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, _ []string) error {
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			return t.setTopology(ctx, c, &greylagv1.SetTopologyRequest{RequestId: client.NewRequestID()})
 		}),
 	})
 	return all
 }
 
-func (t *tool) importTopology() *cobra.Command {
+func (t commands) importTopology() *cobra.Command {
 	discovered := ""
 	request := &greylagv1.SetTopologyRequest{}
 	c := &cobra.Command{
 		Use: "import FILE", Short: "Replace the topology by that of a file",
 		Long: "Replaces the topology by that of a file: Slurm's topology.conf, topology.yaml\n(by its ending .yaml), a table of nodes and the switches above them from the top\ndown (.csv), or what ibnetdiscover printed. Every fault is printed with its line.\nWith --dry-run nothing is changed, and what would be is printed in the form of\ntopology.conf.",
 		Args: cobra.MaximumNArgs(1),
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			read, path := config.ReadTopology, discovered
 			switch {
 			case (len(args) == 1) == (discovered != ""):
@@ -72,7 +73,7 @@ func (t *tool) importTopology() *cobra.Command {
 			for _, s := range made.Switches {
 				request.Switches = append(request.Switches, switchProto(s))
 			}
-			if request.DryRun && !t.json {
+			if request.DryRun && !t.JSON {
 				if _, err := io.WriteString(t.Stdout, config.WriteTopology(made.Switches)); err != nil {
 					return err
 				}
@@ -88,7 +89,7 @@ func (t *tool) importTopology() *cobra.Command {
 }
 
 // readTopology reads a file, and prints its faults.
-func (t *tool) readTopology(path string, read func(string, []byte) (config.Topology, error)) (config.Topology, error) {
+func (t commands) readTopology(path string, read func(string, []byte) (config.Topology, error)) (config.Topology, error) {
 	text, err := topologyText(path)
 	if err != nil {
 		return config.Topology{}, err
@@ -131,7 +132,7 @@ func checkTopologyFile(path string) error {
 }
 
 // warnOf prints what is odd about a file, and which of its nodes nobody knows, line by line.
-func (t *tool) warnOf(ctx context.Context, c ui.Cluster, made config.Topology) error {
+func (t commands) warnOf(ctx context.Context, c ui.Cluster, made config.Topology) error {
 	for _, w := range made.Warnings {
 		t.Warn(w.String())
 	}
@@ -163,12 +164,12 @@ func switchProto(s cluster.Switch) *greylagv1.Switch {
 	return p
 }
 
-func (t *tool) setTopology(ctx context.Context, c ui.Cluster, request *greylagv1.SetTopologyRequest) error {
+func (t commands) setTopology(ctx context.Context, c ui.Cluster, request *greylagv1.SetTopologyRequest) error {
 	answer, err := c.Cluster().SetTopology(ctx, request)
 	if err != nil {
 		return err
 	}
-	if t.json {
+	if t.JSON {
 		return t.WriteJSON(struct {
 			Version       uint64             `json:"version"`
 			DryRun        bool               `json:"dry_run"`
@@ -188,13 +189,13 @@ func (t *tool) setTopology(ctx context.Context, c ui.Cluster, request *greylagv1
 	return nil
 }
 
-func (t *tool) checkTopology(ctx context.Context, c ui.Cluster, _ []string) error {
+func (t commands) checkTopology(ctx context.Context, c ui.Cluster, _ []string) error {
 	answer, err := c.Cluster().Topology(ctx, &greylagv1.TopologyRequest{})
 	if err != nil {
 		return err
 	}
 	switch {
-	case t.json:
+	case t.JSON:
 		if err := t.WriteJSON(struct {
 			Disagreements []disagreementJSON `json:"disagreements"`
 		}{disagreementsOf(answer.Disagreements)}); err != nil {
@@ -203,10 +204,10 @@ func (t *tool) checkTopology(ctx context.Context, c ui.Cluster, _ []string) erro
 	case answer.Version == 0 || len(answer.Switches) == 0:
 		t.Note("there is no topology: all nodes count as hanging on one switch")
 	case len(answer.Disagreements) == 0:
-		return t.said(nil, "the topology and the nodes agree")
+		return t.Printed(nil, "the topology and the nodes agree")
 	}
 	for _, d := range answer.Disagreements {
-		if t.json {
+		if t.JSON {
 			break
 		}
 		if _, err := fmt.Fprintf(t.Stdout, "%s %s: %s\n", d.Kind, d.Nodes, d.Text); err != nil {
@@ -251,7 +252,7 @@ func disagreementsOf(list []*greylagv1.Disagreement) []disagreementJSON {
 
 func topologyOf(answer *greylagv1.TopologyResponse) topologyJSON {
 	out := topologyJSON{
-		Version: answer.Version, Since: stamp(answer.Since), By: answer.By, Switches: []switchJSON{},
+		Version: answer.Version, Since: tool.Timestamp(answer.Since), By: answer.By, Switches: []switchJSON{},
 		Disagreements: disagreementsOf(answer.Disagreements),
 	}
 	for _, s := range answer.Switches {

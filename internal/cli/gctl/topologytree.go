@@ -14,12 +14,12 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-func (t *tool) showTopology(ctx context.Context, c ui.Cluster, conf bool) error {
+func (t commands) showTopology(ctx context.Context, c ui.Cluster, conf bool) error {
 	answer, err := c.Cluster().Topology(ctx, &greylagv1.TopologyRequest{})
 	if err != nil {
 		return err
 	}
-	if t.json {
+	if t.JSON {
 		return t.WriteJSON(topologyOf(answer))
 	}
 	var switches []cluster.Switch
@@ -45,7 +45,7 @@ func (t *tool) showTopology(ctx context.Context, c ui.Cluster, conf bool) error 
 		_, err = io.WriteString(t.Stdout, config.WriteTopology(switches))
 		return err
 	}
-	_, err = fmt.Fprintf(t.Stdout, "version %d, since %s, by %s\n%s", answer.Version, t.when(answer.Since), answer.By, treeText(tree, switches))
+	_, err = fmt.Fprintf(t.Stdout, "version %d, since %s, by %s\n%s", answer.Version, t.FormatTime(answer.Since), answer.By, treeText(tree, switches))
 	return err
 }
 

@@ -8,17 +8,18 @@ import (
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-func (t *tool) why() *cobra.Command {
+func (t commands) why() *cobra.Command {
 	history := false
 	c := &cobra.Command{
-		Use: "why JOB", Short: "Why a job waits, and what would let it start", GroupID: look, Args: cobra.ExactArgs(1),
+		Use: "why JOB", Short: "Why a job waits, and what would let it start", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
 		Long: "Explains a job that waits: everything that keeps it, how many nodes each condition\nrules out, which jobs have what it waits for, when it is planned to start, and\noptions of gsubmit with any of which it would start now without delaying anybody\nahead of it. Of an array the first element that waits is explained. With --history\nit prints what was said of the job's start so far, also of one that has ended.",
-		RunE: t.on(func(ctx context.Context, c ui.Cluster, args []string) error {
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			refs, err := ui.Refs(args)
 			if err != nil {
 				return err
@@ -26,12 +27,12 @@ func (t *tool) why() *cobra.Command {
 			if len(refs) > 1 {
 				return &ui.UsageError{Problem: fmt.Sprintf("%s names %d jobs, and one is explained at a time", args[0], len(refs)), Advice: "write gctl why " + refs[0]}
 			}
-			answer, err := c.Cluster().Why(ctx, &greylagv1.WhyRequest{Job: refs[0], Read: t.read()})
+			answer, err := c.Cluster().Why(ctx, &greylagv1.WhyRequest{Job: refs[0], Read: t.Read()})
 			t.TellStale(answer.GetAsOf())
 			switch {
 			case err != nil:
 				return err
-			case t.json:
+			case t.JSON:
 				return t.WriteJSON(whyOf(answer))
 			case history:
 				if len(answer.History) == 0 {
@@ -44,15 +45,15 @@ func (t *tool) why() *cobra.Command {
 		}),
 	}
 	c.Flags().BoolVar(&history, "history", false, "print what was said of its start so far")
-	t.addStaleFlag(c)
+	t.AddStaleFlag(c)
 	return c
 }
 
 // printWhy prints an explanation, what matters most first.
-func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
+func (t commands) printWhy(a *greylagv1.WhyResponse) error {
 	j := a.Job
 	if j.State != "PENDING" {
-		facts := [][2]string{{"state", t.stateText(j)}, {"started", t.when(j.Started)}, {"ended", t.when(j.Ended)}}
+		facts := [][2]string{{"state", t.stateText(j)}, {"started", t.FormatTime(j.Started)}, {"ended", t.FormatTime(j.Ended)}}
 		title := "job " + j.Ref + " does not wait"
 		switch {
 		case len(a.Awaited) > 0 && j.State == cluster.Running.String():
@@ -64,11 +65,11 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 	}
 	facts := [][2]string{{"state", t.stateText(j)}, {"planned start", t.plannedStart(a)}}
 	if a.Expected != nil {
-		facts = append(facts, [2]string{"expected", t.when(a.Expected) + ", if jobs last as long as they usually do"})
+		facts = append(facts, [2]string{"expected", t.FormatTime(a.Expected) + ", if jobs last as long as they usually do"})
 	}
 	for _, cause := range a.Causes {
 		if strings.HasPrefix(cause, "BeginTime:") {
-			cause = "BeginTime: it is not to start before " + t.when(j.Eligible)
+			cause = "BeginTime: it is not to start before " + t.FormatTime(j.Eligible)
 		}
 		facts = append(facts, [2]string{"kept by", cause})
 	}
@@ -89,7 +90,7 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 	for _, h := range a.Holders {
 		until := "without a time limit"
 		if h.Ends != nil {
-			until = "until " + t.when(h.Ends) + " at the latest"
+			until = "until " + t.FormatTime(h.Ends) + " at the latest"
 		}
 		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, %s, %s", h.Job, h.User, strings.Join(heldBy(h), ", "), until)})
 	}
@@ -97,7 +98,7 @@ func (t *tool) printWhy(a *greylagv1.WhyResponse) error {
 		facts = append(facts, [2]string{"clearing up", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's time limit, before its nodes are free, some seconds less after one that runs"})
 	}
 	for _, k := range a.Later {
-		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", ui.Count(int64(k.Nodes), "node"), k.Reservation, t.when(k.Start), t.when(k.End))})
+		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", ui.Count(int64(k.Nodes), "node"), k.Reservation, t.FormatTime(k.Start), t.FormatTime(k.End))})
 	}
 	facts = append(facts, t.ahead(a)...)
 	for _, change := range a.Changes {
@@ -121,7 +122,7 @@ func heldBy(h *greylagv1.Holder) (words []string) {
 }
 
 // ahead tells which jobs are served first, by what, and which of them it would delay.
-func (t *tool) ahead(a *greylagv1.WhyResponse) (facts [][2]string) {
+func (t commands) ahead(a *greylagv1.WhyResponse) (facts [][2]string) {
 	for i, x := range a.First {
 		text := fmt.Sprintf("job %s of %s: %s", x.Job, x.User, x.Why)
 		if i == 0 {
@@ -133,12 +134,12 @@ func (t *tool) ahead(a *greylagv1.WhyResponse) (facts [][2]string) {
 		facts = append(facts, [2]string{"jobs ahead", fmt.Sprintf("%d of its partitions", a.Ahead)})
 	}
 	if len(a.Delays) > 0 {
-		facts = append(facts, [2]string{"could start", t.when(a.Alone) + " if nobody else waited, but"})
+		facts = append(facts, [2]string{"could start", t.FormatTime(a.Alone) + " if nobody else waited, but"})
 	}
 	for _, x := range a.Delays[:min(len(a.Delays), mostDelayed)] {
 		text := fmt.Sprintf("job %s of %s", x.Job, x.User)
 		if x.Planned != nil {
-			text += ", planned for " + t.when(x.Planned)
+			text += ", planned for " + t.FormatTime(x.Planned)
 		}
 		facts = append(facts, [2]string{"would delay", text + ": " + x.Why})
 	}
@@ -153,7 +154,7 @@ const mostDelayed = 10
 
 // awaited tells which nodes have yet to confirm that a job begins or ends, or do not answer
 // while it runs, and what becomes of it if they never do.
-func (t *tool) awaited(a *greylagv1.WhyResponse) [][2]string {
+func (t commands) awaited(a *greylagv1.WhyResponse) [][2]string {
 	step, then := "its part of the job has begun", "the job ends as NODE_FAIL"
 	if a.RunsAgain {
 		then = "the job runs again"
@@ -175,20 +176,20 @@ func (t *tool) awaited(a *greylagv1.WhyResponse) [][2]string {
 			continue
 		}
 		facts = append(facts, [2]string{"", fmt.Sprintf("it has been silent since %s; unless it answers it is given up about %s, and then %s",
-			t.when(n.Silent), t.when(n.GivenUp), then)})
+			t.FormatTime(n.Silent), t.FormatTime(n.GivenUp), then)})
 	}
 	return facts
 }
 
 // plannedStart is the planned start of a job, and how sure it is.
-func (t *tool) plannedStart(a *greylagv1.WhyResponse) string {
+func (t commands) plannedStart(a *greylagv1.WhyResponse) string {
 	switch {
 	case a.Job.Planned == nil:
 		return "none yet"
 	case len(a.Promise) > 0:
-		return t.when(a.Job.Planned) + ", promised, on " + hostsText(a.Promise)
+		return t.FormatTime(a.Job.Planned) + ", promised, on " + hostsText(a.Promise)
 	}
-	return t.when(a.Job.Planned) + ", not promised yet"
+	return t.FormatTime(a.Job.Planned) + ", not promised yet"
 }
 
 func hostsText(shares []*greylagv1.NodeShare) string {
@@ -199,15 +200,15 @@ func hostsText(shares []*greylagv1.NodeShare) string {
 	return hostlist.Compress(names)
 }
 
-func (t *tool) historyTable(notes []*greylagv1.Note) ui.Table {
+func (t commands) historyTable(notes []*greylagv1.Note) ui.Table {
 	table := ui.Table{Head: []string{"INDEX", "TIME", "REASON", "PLANNED", "PROMISED", "BROKEN_BY"}, Right: "rlllll"}
 	for _, n := range notes {
 		planned := "-"
 		if n.Planned != nil {
-			planned = t.hour(n.Planned.AsTime())
+			planned = t.FormatMinute(n.Planned.AsTime())
 		}
 		table.Rows = append(table.Rows, []string{
-			fmt.Sprint(n.Index), t.hour(n.Time.AsTime()), n.Reason, planned, yesOrDash(n.Promised), orDash(n.Broken),
+			fmt.Sprint(n.Index), t.FormatMinute(n.Time.AsTime()), n.Reason, planned, yesOrDash(n.Promised), orDash(n.Broken),
 		})
 	}
 	return table

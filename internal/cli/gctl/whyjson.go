@@ -3,9 +3,8 @@ package gctl
 import (
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
@@ -105,13 +104,6 @@ type plannedJSON struct {
 	Hosts     []hostShareJSON `json:"hosts"`
 }
 
-func stampOf(at *timestamppb.Timestamp) *time.Time {
-	if at == nil {
-		return nil
-	}
-	return ui.Stamp(at.AsTime())
-}
-
 // some is a list that is never null in JSON.
 func some(words []string) []string { return append([]string{}, words...) }
 
@@ -125,8 +117,8 @@ func hostSharesOf(shares []*greylagv1.NodeShare) []hostShareJSON {
 
 func whyOf(a *greylagv1.WhyResponse) whyJSON {
 	x := whyJSON{
-		Job: ui.JobOf(a.Job), Expected: stampOf(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
-		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: []string{}, Alone: stampOf(a.Alone), Delays: []rivalJSON{}, ClearUp: a.ClearUp.AsDuration().Seconds(), Changes: some(a.Changes),
+		Job: ui.JobOf(a.Job), Expected: tool.Timestamp(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
+		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: []string{}, Alone: tool.Timestamp(a.Alone), Delays: []rivalJSON{}, ClearUp: a.ClearUp.AsDuration().Seconds(), Changes: some(a.Changes),
 		Promise: hostSharesOf(a.Promise), History: []noteJSON{}, Again: a.RunsAgain, Notes: a.Notes,
 	}
 	x.More = a.UnmetMore
@@ -134,22 +126,22 @@ func whyOf(a *greylagv1.WhyResponse) whyJSON {
 		x.Unmet = append(x.Unmet, unmetJSON{u.Job, u.User, u.State, u.Dependency})
 	}
 	for _, k := range a.Later {
-		x.Later = append(x.Later, keptJSON{k.Reservation, k.Nodes, stampOf(k.Start), stampOf(k.End)})
+		x.Later = append(x.Later, keptJSON{k.Reservation, k.Nodes, tool.Timestamp(k.Start), tool.Timestamp(k.End)})
 	}
 	for _, r := range a.First {
 		x.First = append(x.First, r.Job)
 	}
 	for _, r := range a.Delays {
-		x.Delays = append(x.Delays, rivalJSON{r.Job, r.User, stampOf(r.Planned), r.Promised, r.Why})
+		x.Delays = append(x.Delays, rivalJSON{r.Job, r.User, tool.Timestamp(r.Planned), r.Promised, r.Why})
 	}
 	for _, n := range a.Awaited {
-		x.Awaited = append(x.Awaited, awaitedJSON{n.Node, stampOf(n.Silent), stampOf(n.GivenUp), n.WaitsFor})
+		x.Awaited = append(x.Awaited, awaitedJSON{n.Node, tool.Timestamp(n.Silent), tool.Timestamp(n.GivenUp), n.WaitsFor})
 	}
 	for _, r := range a.Ruled {
 		x.Ruled = append(x.Ruled, ruledJSON{r.Says, r.Nodes})
 	}
 	for _, h := range a.Holders {
-		holder := holderJSON{h.Job, h.User, h.Nodes, stampOf(h.Ends), map[string]int32{}}
+		holder := holderJSON{h.Job, h.User, h.Nodes, tool.Timestamp(h.Ends), map[string]int32{}}
 		for _, l := range h.Licences {
 			holder.Licences[l.Name] = l.Count
 		}
@@ -159,7 +151,7 @@ func whyOf(a *greylagv1.WhyResponse) whyJSON {
 		x.Licences = append(x.Licences, licenceJSON{l.Name, l.Total, l.Used, max(l.Total-l.Used, 0), l.Wanted})
 	}
 	for _, n := range a.History {
-		x.History = append(x.History, noteJSON{n.Index, stampOf(n.Time), n.Reason, stampOf(n.Planned), n.Promised, n.Broken})
+		x.History = append(x.History, noteJSON{n.Index, tool.Timestamp(n.Time), n.Reason, tool.Timestamp(n.Planned), n.Promised, n.Broken})
 	}
 	return x
 }
@@ -167,7 +159,7 @@ func whyOf(a *greylagv1.WhyResponse) whyJSON {
 func planOf(a *greylagv1.PlanResponse) any {
 	list := make([]plannedJSON, len(a.Jobs))
 	for i, j := range a.Jobs {
-		list[i] = plannedJSON{j.Job, j.User, j.Partition, j.State, stampOf(j.Start), stampOf(j.End), j.Promised, j.Gpus, hostSharesOf(j.Hosts)}
+		list[i] = plannedJSON{j.Job, j.User, j.Partition, j.State, tool.Timestamp(j.Start), tool.Timestamp(j.End), j.Promised, j.Gpus, hostSharesOf(j.Hosts)}
 	}
 	return struct {
 		Plan []plannedJSON `json:"plan"`

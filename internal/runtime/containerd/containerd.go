@@ -36,22 +36,23 @@ var (
 	_ runtime.ProcessLister = (*Runtime)(nil)
 )
 
-// Runtime runs tasks through one containerd. Create it with New.
+// Runtime runs tasks through one containerd. Use New.
 type Runtime struct {
 	config  Config
 	client  *client.Client
 	tasks   taskdir.Root
 	groups  cgroup.Hierarchy
 	frame   *frame
-	options typeurl.Any // options of the shim for the OCI runtime; never change
+	options typeurl.Any // how the shim calls the OCI runtime; never changes
 	devices *deviceSpecs
 	images  *imageCache
 	uses    *imageUses
 	locks   keyedLocks
 }
 
-// New connects to containerd, creates this node's directories and clones the host's file system,
-// which needs root. containerd need not answer yet: see Ready. Close removes the mounts.
+// New connects to containerd and prepares this node's folders and the clone of
+// the host's file system, which needs root. containerd itself need not answer
+// yet: see Ready. Close undoes what New did to the host's mounts.
 func New(config Config) (*Runtime, error) {
 	hierarchy, err := cgroup.Detect()
 	if err != nil {
@@ -66,7 +67,7 @@ func New(config Config) (*Runtime, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(config.ScratchDir, 0o700); err != nil {
-		return nil, fmt.Errorf("scratch directory: %w", err)
+		return nil, fmt.Errorf("scratch folder: %w", err)
 	}
 	if err := installGInit(config); err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func New(config Config) (*Runtime, error) {
 	if err := checkShim(config.Shim); err != nil {
 		return nil, err
 	}
-	_ = shim.Sweep() // what remains only uses space, and the next daemon retries
+	_ = shim.Sweep() // what cannot be removed takes no more than room, and the next daemon tries again
 	program, err := ociProgram(config)
 	if err != nil {
 		return nil, errors.Join(err, unmount(config.StateDir))
@@ -103,28 +104,29 @@ func New(config Config) (*Runtime, error) {
 	}, nil
 }
 
-// Close disconnects and removes the clone of the host's file system. Tasks continue.
+// Close disconnects and takes the clone of the host's file system away. Tasks
+// go on.
 func (r *Runtime) Close() error {
 	return errors.Join(r.client.Close(), unmount(r.config.StateDir))
 }
 
-// unmount removes the mounts of New.
+// unmount takes away what New has mounted.
 func unmount(stateDir string) error {
 	return errors.Join(unmountHostRoot(stateDir), unmountProgram(stateDir))
 }
 
-// OCIRuntime returns the program that creates containers: runc or crun.
+// OCIRuntime is the name of the program that makes the containers: runc or crun.
 func (r *Runtime) OCIRuntime() string { return filepath.Base(r.config.OCIRuntime) }
 
-// Ready requests containerd's version. It returns ErrUnavailable if containerd does not answer,
-// ErrTooOld if it is older than 1.6.20, and runtime.ErrUnfit if the shim is missing.
+// Ready asks containerd for its version. ErrUnavailable where it does not
+// answer, ErrTooOld where it is older than 1.6.20, runtime.ErrUnfit where the shim is gone.
 func (r *Runtime) Ready(ctx context.Context) error {
 	if err := checkShim(r.config.Shim); err != nil {
 		return err
 	}
 	version, err := r.client.Version(r.scope(ctx))
 	if err != nil {
-		// Otherwise the client would wait up to 10 s before it reconnects.
+		// Else the client would wait up to 10 s before it connects again.
 		if conn, ok := r.client.Conn().(interface{ ResetConnectBackoff() }); ok {
 			conn.ResetConnectBackoff()
 		}
@@ -136,8 +138,8 @@ func (r *Runtime) Ready(ctx context.Context) error {
 	return nil
 }
 
-// recent reports whether a version is 1.6.20 or later. A version that is not three numbers is a
-// custom build and is accepted.
+// recent tells whether a version is 1.6.20 or later. One that is not written
+// as three numbers is a build of somebody's own, who will know.
 func recent(version string) bool {
 	version = strings.TrimPrefix(version, "v")
 	if cut := strings.IndexAny(version, "~+- "); cut >= 0 {
@@ -160,13 +162,13 @@ func recent(version string) bool {
 	return true
 }
 
-// scope adds the namespace to a call.
+// scope puts the namespace into a call.
 func (r *Runtime) scope(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, r.config.Namespace)
 }
 
-// installGInit copies ginit to the task directories, so that an upgrade of the package neither
-// fails nor changes what running tasks execute.
+// installGInit copies ginit beside the tasks, so that replacing the package's
+// file by an upgrade neither fails nor changes what running tasks execute.
 func installGInit(config Config) error {
 	source, err := os.Open(config.GInit)
 	if err != nil {
@@ -188,7 +190,8 @@ func installGInit(config Config) error {
 	return nil
 }
 
-// checkShim refuses a shim that containerd cannot execute: each task would fail and be retried.
+// checkShim refuses one that containerd could not run: each task would fail here and be
+// tried again.
 func checkShim(path string) error {
 	if path == "" {
 		return nil
@@ -201,14 +204,14 @@ func checkShim(path string) error {
 	return nil
 }
 
-// ociState returns the OCI runtime's state directory for this node: by default all containerds of a
-// machine share one.
+// ociState is where the OCI runtime keeps its containers: of this node alone,
+// since by default every containerd of a machine shares one folder.
 func ociState(config Config) string { return filepath.Join(config.StateDir, "oci") }
 
 func ginitPath(config Config) string { return filepath.Join(config.StateDir, "ginit") }
 
-// unavailable marks errors of an absent containerd, so that callers retry; it returns others
-// unchanged.
+// unavailable marks errors that come from containerd being away, so that
+// callers try again; the rest pass unchanged.
 func unavailable(err error) error {
 	if !errors.Is(err, runtime.ErrUnavailable) && (errdefs.IsUnavailable(err) || errdefs.IsDeadlineExceeded(err)) {
 		return &awayError{err}
@@ -216,8 +219,8 @@ func unavailable(err error) error {
 	return err
 }
 
-// awayError means that containerd did not answer a call. Its message is for administrators: without
-// the text that gRPC adds, and with the reason once.
+// awayError is that containerd did not answer a call. An administrator reads it beside
+// the node, so it is without what gRPC says around the reason, and says that once.
 type awayError struct{ cause error }
 
 // Error implements error.
@@ -238,10 +241,10 @@ func (e *awayError) Error() string {
 // Unwrap implements errors.Unwrap.
 func (e *awayError) Unwrap() []error { return []error{runtime.ErrUnavailable, e.cause} }
 
-// grpcDial is gRPC's text before the reason of a failed connection.
+// grpcDial is what gRPC says before the reason why it has no connection.
 const grpcDial = `connection error: desc = "transport: Error while dialing: `
 
-// group returns the control group of a task.
+// group is the control group of a task.
 func (r *Runtime) group(id runtime.TaskID) cgroup.Group {
 	if *r.config.Systemd {
 		return r.groups.Group(filepath.Join(r.parent(), scopePrefix(r.config)+"-"+id.String()+".scope"))
@@ -249,20 +252,20 @@ func (r *Runtime) group(id runtime.TaskID) cgroup.Group {
 	return r.groups.Group(filepath.Join(r.parent(), id.String()))
 }
 
-// parent returns the path of the control group above all tasks.
+// parent is the path of the control group above all tasks.
 func (r *Runtime) parent() string {
 	if *r.config.Systemd {
-		if slice, err := cgroup.SlicePath(r.config.CgroupParent); err == nil { // New refuses invalid names
+		if slice, err := cgroup.SlicePath(r.config.CgroupParent); err == nil { // New has refused any other
 			return slice
 		}
 	}
 	return filepath.Join("/", r.config.CgroupParent)
 }
 
-// specType is the type name of OCI specs in containerd.
+// specType is the name under which containerd keeps OCI specs.
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// rawSpec holds an encoded OCI spec.
+// rawSpec carries an encoded OCI spec.
 type rawSpec struct{ data []byte }
 
 func (s rawSpec) GetTypeUrl() string { return specType }
@@ -276,13 +279,13 @@ func encodeSpec(spec any) (rawSpec, error) {
 	return rawSpec{data}, nil
 }
 
-// keyedLocks serializes Start and Remove of each task.
+// keyedLocks lets one Start or Remove at a time work on a task.
 type keyedLocks struct {
 	mu   sync.Mutex
 	held map[runtime.TaskID]chan struct{}
 }
 
-// acquire waits for the task's lock and returns its release function.
+// acquire waits for the task's lock and returns what releases it.
 func (l *keyedLocks) acquire(ctx context.Context, id runtime.TaskID) (release func(), err error) {
 	for {
 		l.mu.Lock()

@@ -19,15 +19,15 @@ import (
 // unbindable mount, so that no clone, of this node or of another on the same
 // machine, ever contains a clone.
 
-// holder returns the unbindable directory. It contains only the clone, since nothing in it can be
-// bound into a task.
+// holder is the unbindable folder; nothing but the clone lies in it, for
+// nothing in it can be bound into a task.
 func holder(stateDir string) string { return filepath.Join(stateDir, "host") }
 
-// hostRoot returns the path of the clone.
+// hostRoot is the clone.
 func hostRoot(stateDir string) string { return filepath.Join(holder(stateDir), "root") }
 
-// mountHostRoot creates a new clone. Running tasks keep theirs, which lives on in their mount
-// namespaces.
+// mountHostRoot makes the clone anew. Tasks that run keep the one they have:
+// it lives on in their own mount namespaces.
 func mountHostRoot(stateDir string) error {
 	if err := unmountHostRoot(stateDir); err != nil {
 		return err
@@ -52,16 +52,17 @@ func mountHostRoot(stateDir string) error {
 	return nil
 }
 
-// unmountHostRoot removes the clone with the mount that holds it.
+// unmountHostRoot takes the clone away with the mount that holds it.
 func unmountHostRoot(stateDir string) error {
-	// Detach also removes the clone below it, even if a process uses it.
+	// Detach takes the clone below along, also where a process is in it.
 	if err := unmountOurs(holder(stateDir)); err != nil {
 		return fmt.Errorf("host root: %w", err)
 	}
 	return nil
 }
 
-// unmountOurs removes an unbindable mount, repeatedly if earlier daemons created several.
+// unmountOurs takes an unbindable mount away, as often as earlier daemons may have
+// made it.
 func unmountOurs(point string) error {
 	for {
 		mounts, err := mountTable()
@@ -77,13 +78,13 @@ func unmountOurs(point string) error {
 	}
 }
 
-// hostMount is the relevant data of one mount.
+// hostMount is what matters here of one mount.
 type hostMount struct {
 	point      string
 	unbindable bool
 }
 
-// mountTable returns this process's mounts in the order of their creation.
+// mountTable reads this process's mounts, in the order they were made.
 func mountTable() ([]hostMount, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -92,8 +93,8 @@ func mountTable() ([]hostMount, error) {
 	return parseMounts(string(data)), nil
 }
 
-// parseMounts parses mountinfo (proc(5)): field 5 is the mount point with octal escapes; fields 7
-// up to a dash are the propagation.
+// parseMounts reads mountinfo (proc(5)): field 5 is the mount point, with
+// octal escapes; from field 7 to a dash, what it does with propagation.
 func parseMounts(text string) []hostMount {
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	var mounts []hostMount

@@ -1,0 +1,82 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/ui"
+)
+
+// command is the commands of this package on one run of gctl.
+type command struct{ *tool.Tool }
+
+// Command returns gctl doctor.
+func Command(t *tool.Tool) *cobra.Command { return command{t}.doctor() }
+
+const doctorLong = `Looks at this host and says what keeps it from doing its part, and what to do
+about it: configuration, certificates, clocks, sockets, disks, the way to the
+controllers, and on a compute node containerd, control groups and GPUs. It looks
+at what the host is set up for, and changes nothing. As root it sees all.
+
+It ends with status 1 if there is a fault; warnings alone are no failure.`
+
+func (t command) doctor() *cobra.Command {
+	var where Host
+	c := &cobra.Command{
+		Use: "doctor", Short: "Find what is wrong with this host", Long: doctorLong, GroupID: tool.GroupHost, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return t.diagnose(Examine(c.Context(), where)) },
+	}
+	c.Flags().StringVar(&where.Controller, "gctld", "", "gctld's file [/etc/greylag/gctld.toml, where gctld is set up]")
+	c.Flags().StringVar(&where.Node, "gnoded", "", "gnoded's file [/etc/greylag/gnoded.toml, where gnoded is set up]")
+	c.Flags().StringVar(&where.Auth, "gauthd", "", "gauthd's file [/etc/greylag/gauthd.toml, where gauthd is set up]")
+	return c
+}
+
+// diagnose prints what was found. Only a fault is a failure.
+func (t command) diagnose(findings []Finding) error {
+	faults, warnings := 0, 0
+	for _, f := range findings {
+		switch f.Level {
+		case Fault:
+			faults++
+		case Warning:
+			warnings++
+		}
+	}
+	if err := t.tellFindings(findings, faults, warnings); err != nil {
+		return err
+	}
+	if faults > 0 {
+		return ui.Exit(ui.Failed)
+	}
+	return nil
+}
+
+func (t command) tellFindings(findings []Finding, faults, warnings int) error {
+	if t.JSON {
+		name, _ := os.Hostname()
+		return t.WriteJSON(struct {
+			Host     string    `json:"host"`
+			Faults   int       `json:"faults"`
+			Warnings int       `json:"warnings"`
+			Findings []Finding `json:"findings"`
+		}{name, faults, warnings, findings})
+	}
+	for _, f := range findings {
+		if _, err := fmt.Fprintf(t.Stdout, "%-7s  %s: %s: %s\n", f.Level, f.Part, f.Check, ui.Printable(f.Found)); err != nil {
+			return err
+		}
+		if f.Advice != "" {
+			if _, err := fmt.Fprintf(t.Stdout, "%9s%s\n", "", ui.Printable(f.Advice)); err != nil {
+				return err
+			}
+		}
+	}
+	if faults+warnings > 0 {
+		t.Note("faults: %d, warnings: %d", faults, warnings)
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+// Package accounts has the commands on accounts, their users, their shares and the priority of jobs.
+package accounts
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/client"
+)
+
+// commands is the commands of this package on one run of gctl.
+type commands struct{ *tool.Tool }
+
+// Command returns gctl account.
+func Command(t *tool.Tool) *cobra.Command { return commands{t}.account() }
+
+// SharesCommand returns gctl shares.
+func SharesCommand(t *tool.Tool) *cobra.Command { return commands{t}.shares() }
+
+// PriorityCommand returns gctl priority.
+func PriorityCommand(t *tool.Tool) *cobra.Command { return commands{t}.priority() }
+
+func (t commands) account() *cobra.Command {
+	c := &cobra.Command{
+		Use: "account", Short: "Accounts, their users and limits", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
+		Long: "Accounts are the tree of organisations and projects that share the cluster. Each\nhas shares among its siblings, limits, and users, who have shares and limits of\ntheir own. Without accounts everybody may submit and all users share alike.\n\n" + accountKeys,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(t.accountEdit("add", "NAME [user=U[,U...]] [KEY=VALUE...]", "Make an account, or put users into one"))
+	c.AddCommand(t.accountEdit("modify", "NAME [user=U[,U...]] KEY=VALUE...", "Change an account, or users of one"))
+	c.AddCommand(t.accountEdit("delete", "NAME [user=U[,U...]]", "Delete an account with its users, or users of one"))
+	c.AddCommand(t.accountMove(), t.accountList(), t.accountDump(), t.accountLoad())
+	c.PersistentFlags().BoolP("immediate", "i", false, "")
+	tool.Must(c.PersistentFlags().MarkHidden("immediate")) // nothing asks here; sacctmgr -i says that it must not
+	return c
+}
+
+const accountKeys = `Keys:
+  parent=NAME             the account above; root is the top
+  shares=N|parent         among its siblings; 1 at first (also: fairshare); parent:
+                          none of its own, but what the account above has
+  user=U[,U...]           these users of the account, not the account itself
+  partition=P[,P...]      of these users what holds in these partitions alone
+  default=yes|no          of a user: the account of jobs that name none (also:
+                          defaultaccount=NAME)
+  coordinators=U[,U...]   who may change the account's users and those below
+  qos=Q[,Q...] defaultqos=Q
+                          which its jobs may have; qos+=Q and qos-=Q (coordinators
+                          too) add to what holds now and take away from it
+  description=TEXT
+Limits, in sacctmgr's words; -1 takes one away:
+  GrpTRES GrpTRESMins GrpTRESRunMins MaxTRESPerJob MaxTRESMinsPerJob MaxTRESPerNode
+                          such as GrpTRES=gpu=64,gpu:h100=32,cpu=512,mem=4T,node=8
+  GrpJobs GrpSubmitJobs MaxJobs MaxSubmitJobs
+                          such as MaxJobs=10
+  GrpWall MaxWall         such as MaxWall=2-00:00:00
+Grp limits are for all jobs of an account and those below together, Max limits for
+each job, or with Jobs for each user.
+
+The words of sacctmgr do: modify user where name=ada account=physics set maxjobs=3.
+Of a user without an account all that the user has is changed or deleted.
+`
+
+// accountEdit is add, modify or delete.
+func (t commands) accountEdit(action, use, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: action + " " + use, Short: short, Long: short + ".\n\n" + accountKeys, Args: cobra.MinimumNArgs(1),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
+			wanted, err := readAccountWords(action, args)
+			if err != nil {
+				return err
+			}
+			edits, version, err := t.editsOf(ctx, c, wanted)
+			if err != nil {
+				return err
+			}
+			return t.sendEdits(ctx, c, edits, version)
+		}),
+	}
+}
+
+// sendEdits makes edits, if the accounts are still of a version; 0 is any.
+func (t commands) sendEdits(ctx context.Context, c ui.Cluster, edits []*greylagv1.AccountEdit, version uint64) error {
+	answer, err := c.Accounts().EditAccounts(ctx, &greylagv1.EditAccountsRequest{RequestId: client.NewRequestID(), Edits: edits, ExpectVersion: version})
+	if err != nil {
+		return err
+	}
+	if t.JSON {
+		return t.WriteJSON(struct {
+			Version  uint64   `json:"version"`
+			Notes    []string `json:"notes,omitempty"`
+			Warnings []string `json:"warnings,omitempty"`
+		}{answer.Version, answer.Notes, answer.Warnings})
+	}
+	for _, e := range edits {
+		what := "account " + e.Account
+		if e.User != "" {
+			what = e.User + " in " + what
+		}
+		if e.Partition != "" {
+			what += " on partition " + e.Partition
+		}
+		t.Note("%s %s", what, map[string]string{"add": "added", "modify": "changed", "delete": "deleted"}[e.Action])
+	}
+	for _, note := range answer.Notes {
+		t.Note("%s", note)
+	}
+	for _, w := range answer.Warnings {
+		t.Warn(w)
+	}
+	return nil
+}
+
+func (t commands) accountMove() *cobra.Command {
+	return &cobra.Command{
+		Use: "move NAME PARENT", Short: "Put an account, with all below it, under another", Args: cobra.ExactArgs(2),
+		Long: "Puts an account under another, with its users, jobs, usage and all accounts below.\nThe top is root.",
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
+			return t.sendEdits(ctx, c, []*greylagv1.AccountEdit{{Action: "modify", Account: args[0], Parent: &args[1]}}, 0)
+		}),
+	}
+}

@@ -1,0 +1,364 @@
+// Package credits has the commands on buckets, prices, statements and refunds.
+package credits
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/pkg/accounting"
+)
+
+// commands is the commands of this package on one run of gctl.
+type commands struct{ *tool.Tool }
+
+// Command returns gctl credit.
+func Command(t *tool.Tool) *cobra.Command { return commands{t}.credit() }
+
+// belowZero is what is said of an amount that was taken for a flag.
+var belowZero = regexp.MustCompile(`unknown shorthand flag: '[0-9.]' in (-[0-9.]+)$`)
+
+func (t commands) credit() *cobra.Command {
+	c := &cobra.Command{
+		Use: "credit", Short: "Credits: who has what, what jobs cost, and grants", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
+		Long: `Credits pay for jobs where the policy says so ([credits] on = true). What a job can cost
+at most is set aside when it is submitted; when it ends it is charged for the time that
+it had its GPUs, at the price of when it was submitted (or of when it runs, where the
+policy has prices = "day"), and the rest goes back to where it came from. An account is
+paid for by its own credits and by those of the accounts above it. Amounts have at most
+six decimals.`,
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return rejectEmptyFlags(c) },
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if m := belowZero.FindStringSubmatch(err.Error()); m != nil {
+			return &ui.UsageError{Problem: m[1] + " is no amount: amounts are not below 0", Advice: "gctl credit void takes a grant back, gctl credit correct charges a job more"}
+		}
+		return c.Parent().Parent().FlagErrorFunc()(c, err)
+	})
+	c.AddCommand(t.creditBalance(), t.creditStatement(), t.creditPrice(), t.creditQuote())
+	c.AddCommand(t.creditGrant(), t.creditVoid(), t.creditBudget(), t.creditRefund("refund"), t.creditRefund("correct"), t.creditClose())
+	return c
+}
+
+// change is a change of credits being put together from the command line.
+type change struct {
+	*greylagv1.ChangeCreditsRequest
+	effective, expires string
+}
+
+func (x *change) flags(c *cobra.Command) {
+	c.Flags().StringVar(&x.Key, "key", "", "the name of this change: with the same one it is made only once,\nwhoever asks")
+	x.noteFlag(c)
+}
+
+// fromVariable is what to ask of whoever gives an empty word.
+const fromVariable = "is the variable set that it comes from?"
+
+// rejectEmptyFlags refuses options that are given and empty. They come from variables that are
+// not set, and what is without them would be wider: a grant for all jobs that never
+// expires, a budget for ever, a payment that is booked again.
+func rejectEmptyFlags(c *cobra.Command) (err error) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		empty := f.Value.String() == ""
+		if list, several := f.Value.(pflag.SliceValue); several {
+			words := list.GetSlice()
+			empty = len(words) == 0 || slices.Contains(words, "")
+		}
+		if empty {
+			err = &ui.UsageError{Problem: "--" + f.Name + " is empty", Advice: fromVariable + " leave the option out to do without it"}
+		}
+	})
+	return err
+}
+
+func (x *change) noteFlag(c *cobra.Command) {
+	c.Flags().StringVar(&x.Note, "note", "", "why, in one line: for statements and the audit")
+}
+
+// sendChange sends it and returns the answer.
+func (t commands) sendChange(ctx context.Context, c ui.Cluster, x *change) (*greylagv1.ChangeCreditsResponse, error) {
+	if x.RequestId = x.Key; x.Key == "" {
+		x.RequestId = client.NewRequestID()
+	}
+	var err error
+	if x.Effective, err = t.ParseTime(x.effective); err != nil {
+		return nil, err
+	}
+	if x.Expires, err = t.ParseTime(x.expires); err != nil {
+		return nil, err
+	}
+	answer, err := c.Credits().ChangeCredits(ctx, x.ChangeCreditsRequest)
+	if err == nil && answer.Again {
+		t.Note("this was done before%s; nothing was done now", t.firstDone(answer))
+	}
+	for _, w := range answer.GetWarnings() {
+		t.Warn(w)
+	}
+	return answer, ui.Unanswered(err, "it is not known whether this was done: the same again with --key "+x.RequestId+" does it once in all")
+}
+
+// firstDone says by whom and when a change was made that was asked for again.
+func (t commands) firstDone(a *greylagv1.ChangeCreditsResponse) (text string) {
+	if a.DoneBy != "" {
+		text = " by " + a.DoneBy
+	}
+	if a.DoneAt != nil {
+		text += " at " + t.FormatTime(a.DoneAt)
+	}
+	return text
+}
+
+// payer takes ACCOUNT or ACCOUNT/USER apart. An empty part is refused: without the user
+// the whole account would be meant.
+func payer(word string) (account, user string, err error) {
+	account, user, slash := strings.Cut(word, "/")
+	if account == "" || slash && user == "" {
+		return "", "", &ui.UsageError{Problem: fmt.Sprintf("%q names nobody", word), Advice: fromVariable + " write ACCOUNT, or ACCOUNT/USER"}
+	}
+	return account, user, nil
+}
+
+// credits reads an amount.
+func credits(word string) (int64, error) {
+	c, err := accounting.ParseCredits(word)
+	if err != nil {
+		return 0, &ui.UsageError{Problem: err.Error(), Advice: "write it like 100 or 12.5"}
+	}
+	return int64(c), nil
+}
+
+// permille reads a percentage with at most one decimal; "" is none.
+func permille(word string) (int64, error) {
+	whole, tenth, dotted := strings.Cut(word, ".")
+	n, err := strconv.ParseUint(whole+tenth, 10, 16)
+	if !dotted {
+		n *= 10
+	}
+	switch {
+	case word == "":
+		return 0, nil
+	case err != nil, dotted && len(tenth) != 1, n == 0, n > 1000:
+		return 0, &ui.UsageError{Problem: fmt.Sprintf("--share=%s: want a percentage from 0.1 to 100 with at most one decimal", word)}
+	}
+	return int64(n), nil
+}
+
+// percent writes tenths of a percentage as they are given.
+func percent(permille int64) string {
+	return strings.TrimSuffix(fmt.Sprintf("%d.%d", permille/10, permille%10), ".0")
+}
+
+// doneJSON is the answer to a change.
+type doneJSON struct {
+	Bucket   uint64     `json:"bucket,omitempty"`
+	Charged  string     `json:"charged,omitempty"`
+	Released string     `json:"released,omitempty"`
+	Returned string     `json:"returned,omitempty"`
+	Lost     string     `json:"lost,omitempty"`
+	Repaid   string     `json:"repaid,omitempty"`
+	Debt     string     `json:"debt,omitempty"`
+	Again    bool       `json:"again"`
+	DoneBy   string     `json:"done_by,omitempty"`
+	DoneAt   *time.Time `json:"done_at,omitempty"`
+	Entries  uint64     `json:"entries"`
+	Head     string     `json:"head"`
+	Warnings []string   `json:"warnings,omitempty"`
+}
+
+func (t commands) told(a *greylagv1.ChangeCreditsResponse, err error, format string, args ...any) error {
+	if err != nil {
+		return err
+	}
+	if !t.JSON {
+		return t.Printed(nil, format, args...)
+	}
+	amount := func(c int64) string {
+		if c == 0 {
+			return ""
+		}
+		return accounting.Credits(c).String()
+	}
+	return t.WriteJSON(doneJSON{
+		a.Bucket, amount(a.Charged), amount(a.Released), amount(a.Returned), amount(a.Lost), amount(a.Repaid), amount(a.Debt), a.Again, a.DoneBy, tool.Timestamp(a.DoneAt), a.Entries, fmt.Sprintf("%x", a.Head), a.Warnings,
+	})
+}
+
+func (t commands) creditGrant() *cobra.Command {
+	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "grant", Scope: &greylagv1.BucketScope{}}}
+	var perJob, share string
+	c := &cobra.Command{
+		PreRunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("redeems") && x.Code == "" {
+				return &ui.UsageError{Problem: "--redeems without --code: it says how many grants a code is good for", Advice: "name it: --code WELCOME --redeems 100"}
+			}
+			return nil
+		},
+		Use: "grant ACCOUNT[/USER] AMOUNT", Short: "Give an account or a user credits", Args: cobra.ExactArgs(2),
+		Long: `Gives an account, or one user of it, credits of their own. Those with the lowest
+--priority number are spent first, then those that expire first, promotions before grants
+before purchases. What the account owes is paid first. A payment that may be booked twice
+gets a --key, such as the number of its invoice.`,
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
+			if x.Account, x.User, err = payer(args[0]); err != nil {
+				return err
+			}
+			if x.Amount, err = credits(args[1]); err != nil {
+				return err
+			}
+			if perJob != "" {
+				if x.Scope.PerJob, err = credits(perJob); err != nil {
+					return err
+				}
+				if x.Scope.PerJob < 1 {
+					return &ui.UsageError{Problem: fmt.Sprintf("--per-job=%s: want more than 0 and at most %s", perJob, accounting.MaxAmount), Advice: "without it a grant pays for as much of a job as there is of it"}
+				}
+			}
+			if x.Scope.Permille, err = permille(share); err != nil {
+				return err
+			}
+			a, err := t.sendChange(ctx, c, x)
+			return t.told(a, err, "%s granted to %s: bucket %d%s", tool.FormatCredits(x.Amount), args[0], a.GetBucket(), paidBack(a))
+		}),
+	}
+	x.flags(c)
+	f := c.Flags()
+	f.StringVar(&x.Class, "class", "grant", "purchase, grant or promo")
+	f.StringVar(&x.expires, "expires", "", "when what is left is lost (exclusive)")
+	f.StringVar(&x.effective, "from", "", "from when on it may be spent; now")
+	f.Int32Var(&x.Priority, "priority", 50, "the lowest is spent first")
+	f.StringSliceVar(&x.Scope.GpuTypes, "gpu-types", nil, "pays only for jobs that accept no other GPU types")
+	f.StringSliceVar(&x.Scope.Partitions, "partitions", nil, "pays only for jobs of these partitions")
+	f.StringSliceVar(&x.Scope.Qos, "qos", nil, "pays only for jobs of these classes")
+	f.StringVar(&share, "share", "", "pays at most this percentage of a job, such as 50 or 33.3")
+	f.StringVar(&perJob, "per-job", "", "pays at most this much of a job")
+	f.BoolVar(&x.Cutoff, "cutoff", false, "what jobs have set aside of it expires with it; else they keep it")
+	f.StringVar(&x.Code, "code", "", "the promotion code that this redeems")
+	f.Int64Var(&x.Redeems, "redeems", 1, "how many grants the code is good for")
+	return c
+}
+
+// paidBack tells of debts that were netted.
+func paidBack(a *greylagv1.ChangeCreditsResponse) string {
+	if a.GetRepaid() == 0 {
+		return ""
+	}
+	return ", of which " + tool.FormatCredits(a.Repaid) + " paid what was owed"
+}
+
+func (t commands) creditVoid() *cobra.Command {
+	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "void"}}
+	c := &cobra.Command{
+		Use: "void BUCKET", Short: "Take back what is left of a grant", Args: cobra.ExactArgs(1),
+		Long: "Takes back what is left of a grant, by the number that gctl credit balance --buckets\nprints. What jobs have set aside of it they keep; what they give back is taken then.",
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
+			if _, err := fmt.Sscanf(args[0]+" ", "%d ", &x.Bucket); err != nil || x.Bucket == 0 {
+				return &ui.UsageError{Problem: fmt.Sprintf("%q is no number of a bucket", args[0]), Advice: "gctl credit balance --buckets lists them"}
+			}
+			a, err := t.sendChange(ctx, c, x)
+			return t.told(a, err, "bucket %d is void: %s taken back", x.Bucket, tool.FormatCredits(a.GetReleased()))
+		}),
+	}
+	x.flags(c)
+	return c
+}
+
+func (t commands) creditBudget() *cobra.Command {
+	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "budget"}}
+	var soft bool
+	c := &cobra.Command{
+		Use: "budget ACCOUNT[/USER] AMOUNT|none", Short: "Limit what an account may set aside, spend and owe", Args: cobra.ExactArgs(2),
+		Long: `Limits what an account and all below it, or one user of it, may set aside, spend and owe
+together: ever, or in each day or month (UTC). A hard budget refuses further jobs, a soft
+one warns and lets them run after all others. Jobs that run go on. Coordinators may set
+the budgets of what is below their account.`,
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
+			if x.Account, x.User, err = payer(args[0]); err != nil {
+				return err
+			}
+			if args[1] != "none" {
+				if x.Amount, err = credits(args[1]); err != nil {
+					return err
+				}
+				if x.Amount == 0 {
+					return &ui.UsageError{Problem: "a budget of 0 is none", Advice: "none takes the budget away; 0.000001 lets nothing more be set aside"}
+				}
+			}
+			x.Hard = !soft
+			a, err := t.sendChange(ctx, c, x)
+			if x.Amount == 0 {
+				return t.told(a, err, "%s has no budget", args[0])
+			}
+			return t.told(a, err, "the budget of %s is %s%s", args[0], tool.FormatCredits(x.Amount), window(x.Window))
+		}),
+	}
+	x.flags(c)
+	c.Flags().BoolVar(&soft, "soft", false, "warn, do not refuse")
+	c.Flags().StringVar(&x.Window, "per", "", "day or month; for ever without it")
+	return c
+}
+
+func window(word string) string {
+	if word == "" {
+		return ""
+	}
+	return " a " + word
+}
+
+// creditRefund is refund and correct.
+func (t commands) creditRefund(action string) *cobra.Command {
+	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: action}}
+	short, long := "Give back what a job was charged", "Gives back part of what a job was charged, to where it came from, what was spent last\nfirst: at most what was spent and not given back yet."
+	if action == "correct" {
+		short, long = "Charge a job more", "Charges a job more than the time that it ran comes to, from what its account has; what\nit has not, it owes. To charge less, refund."
+	}
+	c := &cobra.Command{
+		Use: action + " JOB AMOUNT", Short: short, Long: long, Args: cobra.ExactArgs(2),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
+			x.Job = args[0]
+			if x.Amount, err = credits(args[1]); err != nil {
+				return err
+			}
+			a, err := t.sendChange(ctx, c, x)
+			if action == "correct" {
+				return t.told(a, err, "job %s was charged %s more", args[0], tool.FormatCredits(a.GetCharged()))
+			}
+			return t.told(a, err, "%s of job %s given back", tool.FormatCredits(a.GetReturned()), args[0])
+		}),
+	}
+	x.flags(c)
+	c.Flags().Uint32Var(&x.Attempt, "attempt", 0, "the attempt that is meant; the last one")
+	c.Flags().StringVar(&x.effective, "effective", "", "when it should have been; now")
+	c.Flags().Uint64Var(&x.Corrects, "entry", 0, "the number of the journal entry that it is about")
+	return c
+}
+
+func (t commands) creditClose() *cobra.Command {
+	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "close"}}
+	c := &cobra.Command{
+		Use: "close PERIOD", Short: "Close a day or a month", Args: cobra.ExactArgs(1),
+		Long: "Closes everything before the end of a period, such as 2026-10 or 2026-10-31 (UTC): its\nreports do not change any more, and what is booked for it later is marked late. To\nclose it again changes nothing.",
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
+			end, err := accounting.PeriodEnd(args[0])
+			if err != nil {
+				return &ui.UsageError{Problem: err.Error(), Advice: "write a month like 2026-10, or a day like 2026-10-31"}
+			}
+			x.Period, x.Key, x.effective = args[0], "close "+args[0], end.Format(time.RFC3339)
+			a, err := t.sendChange(ctx, c, x)
+			return t.told(a, err, "%s is closed; the journal has %s by now, head %x", args[0], ui.Count(int64(a.GetEntries()), "entry"), a.GetHead())
+		}),
+	}
+	x.noteFlag(c)
+	return c
+}

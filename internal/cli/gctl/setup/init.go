@@ -1,0 +1,327 @@
+// Package setup has the commands that make this host a controller or a node of a cluster.
+package setup
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+// commands is the commands of this package on one run of gctl.
+type commands struct{ *tool.Tool }
+
+// InitCommand returns gctl init.
+func InitCommand(t *tool.Tool) *cobra.Command { return commands{t}.init() }
+
+// JoinCommand returns gctl join.
+func JoinCommand(t *tool.Tool) *cobra.Command { return commands{t}.join() }
+
+const initLong = `Makes this host the first controller of a new cluster: the cluster's authority
+and this controller's certificate, then the replicated log by gctld init. It
+refuses on a host that is a controller, and where the commands' file
+(GREYLAG_CONFIG, or /etc/greylag/client.toml) names controllers that answer:
+that is a cluster already, which another controller joins with gctl join. Then
+start gctld, and gctl cluster token prints what other hosts join with.
+
+It also lets gauthd of this host vouch for its users, and writes gctld.toml,
+gauthd.toml and the files that the commands read, unless they exist.`
+
+// initOptions is what gctl init was asked for.
+type initOptions struct {
+	config, name     string // gctld's file; the cluster's name
+	auth, client, ca string // gauthd's file, the client's, and where the CA certificate goes
+	force            bool   // found a second cluster beside one that answers
+}
+
+func (t commands) init() *cobra.Command {
+	var f initOptions
+	c := &cobra.Command{
+		Use: "init --cluster NAME", Short: "Found a cluster on this host", Long: initLong, GroupID: tool.GroupHost, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return t.found(c.Context(), f) },
+	}
+	c.Flags().StringVar(&f.config, "config", "", "gctld's file ["+config.ControllerPath+"]")
+	c.Flags().StringVar(&f.name, "cluster", "", "the cluster's name, for people")
+	tool.Must(c.MarkFlagRequired("cluster"))
+	c.Flags().BoolVar(&f.force, "force", false, "found another cluster though the one that the commands' file names answers")
+	c.Flags().StringVar(&f.auth, "auth", "", "gauthd's file ["+config.AuthPath+"]")
+	c.Flags().StringVar(&f.client, "client", config.ClientPath, "where to write the commands' file")
+	c.Flags().StringVar(&f.ca, "ca", config.CAFile, "where to write the authority's certificate")
+	return c
+}
+
+func (t commands) found(ctx context.Context, f initOptions) error {
+	var err error
+	for _, path := range []*string{&f.ca, &f.client} { // they stand in files that are read from anywhere
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+	}
+	cfg, err := config.LoadControllerIfAny(f.config)
+	if err != nil {
+		return wrongFile(err)
+	}
+	gauthd, err := config.LoadAuthIfAny(f.auth)
+	if err != nil {
+		return wrongFile(err)
+	}
+	if err := notYet(ctx, cfg.PKIDir, f.force); err != nil {
+		return err
+	}
+	if _, err := pki.NewClusterID(f.name); err != nil { // before any file is written
+		return &ui.UsageError{Problem: fmt.Sprintf("not a cluster's name: %q", f.name), Advice: "write up to 40 lower-case letters, digits and inner dashes"}
+	}
+	advertise := t.findAdvertised(ctx, f.config, cfg, anyHost)
+	if path := cmp.Or(f.config, config.ControllerPath); advertise != cfg.Advertise && exists(path) {
+		return &adviceError{fmt.Errorf("other hosts cannot reach this controller at %s: the name resolves only to this host's loopback address", cfg.Advertise),
+			reachable(cfg.Listen, advertise) + " in " + path}
+	}
+	if err := t.writeController(f.config, cfg.Name, advertise, cfg); err != nil {
+		return err
+	}
+	cfg.Advertise = advertise
+	controllers := []string{cfg.Advertise}
+	if err := t.writeDaemon("gauthd", f.auth, config.AuthPath, gauthd.Controllers, controllers); err != nil {
+		return err
+	}
+	id, authority, err := f.certify(cfg, gauthd.PKIDir)
+	if err != nil {
+		return err
+	}
+	files := hostFiles{f.client, f.ca, gauthd.Socket}
+	if err := t.writeClient(files, authority, gauthd.PKIDir, controllers); err != nil {
+		return err
+	}
+	if err := client.RecordCommands(cfg.PKIDir, f.client); err != nil {
+		return err
+	}
+	if err := t.bootstrap(f); err != nil {
+		return err
+	}
+	t.Note("%s; then join hosts with the command that gctl cluster token prints", startAdvice(systemdRuns(), daemonFile{"gctld", f.config}, daemonFile{"gauthd", f.auth}))
+	return t.Printed(nil, "cluster %s", id)
+}
+
+// certify makes the cluster's CA and the certificates of this host's daemons. It returns the
+// cluster's id and the CA certificate.
+func (f initOptions) certify(cfg config.Controller, authDir string) (id, authority string, err error) {
+	if err := pki.MakePrivate(cfg.DataDir); err != nil { // before what lies in it, which would let everybody pass
+		return "", "", err
+	}
+	ca, err := newAuthority(cfg.PKIDir, f.name)
+	if err != nil {
+		return "", "", err
+	}
+	id = ca.Trust().ClusterID()
+	if err := ca.Issue(cfg.PKIDir, controllerGrant(cfg, id), time.Now()); err != nil {
+		return "", "", err
+	}
+	host, _ := shortHost()
+	err = ca.Issue(authDir, pki.Grant{Peer: pki.Peer{ClusterID: id, Role: pki.RoleAuth, Name: host}}, time.Now())
+	return id, string(ca.Trust().PEM()), err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// anyHost stands for any other host: nothing is sent there (RFC 5737).
+const anyHost = "192.0.2.1:9"
+
+// findAdvertised returns the address at which other hosts, such as toward, can dial the controller of
+// this host. If it is unknown, it warns and returns the address in cfg.
+func (t commands) findAdvertised(ctx context.Context, file string, cfg config.Controller, toward string) string {
+	_, full := shortHost()
+	at, ok := advertised(ctx, cfg.Advertise, full, toward)
+	if !ok {
+		t.Warn(fmt.Sprintf("other hosts may not reach this controller at %s; set advertise in %s", at, cmp.Or(file, config.ControllerPath)))
+	}
+	return at
+}
+
+// reachable returns the settings with which others can dial a controller that listens at an address.
+func reachable(listen, advertise string) string {
+	host, port, err := net.SplitHostPort(listen)
+	ip := net.ParseIP(host)
+	switch {
+	case err != nil || ip == nil || ip.IsUnspecified():
+		return fmt.Sprintf("set advertise = %q", advertise)
+	case ip.IsLoopback():
+		return fmt.Sprintf("set advertise = %q and listen = %q", advertise, ":"+port)
+	}
+	return fmt.Sprintf("set advertise = %q", listen)
+}
+
+// writeController writes gctld's file unless it exists. For an existing file it prints the settings
+// that differ.
+func (t commands) writeController(file, name, advertise string, cfg config.Controller) error {
+	path := cmp.Or(file, config.ControllerPath)
+	needed := []setting{{"name", strconv.Quote(name)}, {"advertise", strconv.Quote(advertise)}}
+	written, err := writeOnce(path, daemonText("gctld", needed))
+	if err != nil || written {
+		return err
+	}
+	for i, same := range []bool{name == cfg.Name, advertise == cfg.Advertise} {
+		if !same {
+			t.Note("%s needs this setting: %s", path, needed[i])
+		}
+	}
+	return nil
+}
+
+// writeDaemon writes the file of gnoded or gauthd unless it exists. For an existing file that names
+// none of the controllers it prints the line to add.
+func (t commands) writeDaemon(name, file, standard string, present, controllers []string, more ...setting) error {
+	path := cmp.Or(file, standard)
+	needed := append(more, setting{"controllers", config.List(controllers)})
+	written, err := writeOnce(path, daemonText(name, needed))
+	if err == nil && !written && !overlap(present, controllers) {
+		t.Note("%s names none of the controllers; add to it: %s", path, needed[len(needed)-1])
+	}
+	return err
+}
+
+// notYet refuses to found a cluster on a host that belongs to one: as a controller, whose keys are
+// in dir, or, unless force, because its commands' file names controllers of which one answers.
+func notYet(ctx context.Context, dir string, force bool) error {
+	if _, err := os.Stat(filepath.Join(dir, pki.IdentityFile)); err == nil {
+		return &adviceError{fmt.Errorf("this host is a controller already: %s exists", filepath.Join(dir, pki.IdentityFile)),
+			"another controller joins with gctl join; to begin anew, move the folder away, and data_dir too"}
+	}
+	if force {
+		return nil
+	}
+	present, err := config.LoadClient("")
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // GREYLAG_CONFIG names what is yet to be written
+		return nil
+	case err != nil:
+		return wrongFile(err)
+	}
+	if alive := answering(ctx, present.Controllers); alive != "" {
+		from := os.Getenv(config.ClientEnv)
+		if from == "" {
+			from = config.ClientPath
+		}
+		return &adviceError{fmt.Errorf("there is a cluster already: the controller %s of the commands' file %s answers", alive, from),
+			"another controller joins with gctl join; --force founds a second cluster beside it"}
+	}
+	return nil
+}
+
+// answerTime is how long a controller may take to answer, all of them at once.
+const answerTime = 3 * time.Second
+
+// answering is the first of the addresses at which a program speaks TLS; "" when none does. Nothing
+// is asked there and nothing believed, so whose certificate it shows does not matter.
+func answering(ctx context.Context, addresses []string) string {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	heard := make([]bool, len(addresses))
+	var asked sync.WaitGroup
+	for i, address := range addresses {
+		asked.Go(func() {
+			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}}
+			conn, err := dialer.DialContext(ctx, "tcp", address)
+			if heard[i] = err == nil; heard[i] {
+				conn.Close()
+			}
+		})
+	}
+	asked.Wait()
+	if i := slices.Index(heard, true); i >= 0 {
+		return addresses[i]
+	}
+	return ""
+}
+
+// newAuthority makes the CA, or goes on with the one that an init that broke off
+// has left: one that has signed nothing yet.
+func newAuthority(dir, name string) (*pki.CA, error) {
+	ca, err := pki.OpenCA(dir)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return ca, err
+	}
+	id, err := pki.NewClusterID(name)
+	if err != nil {
+		return nil, err
+	}
+	if ca, err = pki.NewCA(id, time.Now()); err != nil {
+		return nil, err
+	}
+	return ca, ca.Save(dir)
+}
+
+// controllerGrant names the ways in which programs that check host names may reach
+// the controller.
+func controllerGrant(cfg config.Controller, id string) pki.Grant {
+	g := pki.Grant{Peer: pki.Peer{ClusterID: id, Role: pki.RoleController, Name: cfg.Name}, Hosts: []string{cfg.Name, "localhost", "127.0.0.1", "::1"}}
+	if host, _, err := net.SplitHostPort(cfg.Advertise); err == nil && host != cfg.Name {
+		g.Hosts = append(g.Hosts, host)
+	}
+	return g
+}
+
+// bootstrap lets gctld make the log.
+func (t commands) bootstrap(f initOptions) error {
+	path, err := tool.FindController()
+	if err != nil {
+		return err
+	}
+	args := []string{"init"}
+	if f.config != "" {
+		args = append(args, "--config", f.config)
+	}
+	command := exec.Command(path, args...)
+	command.Env, command.Stdout, command.Stderr = t.Environ, t.Stderr, t.Stderr
+	if err := command.Run(); err != nil {
+		return &adviceError{fmt.Errorf("gctld init: %w", err), "mend what it says and run gctld init again"}
+	}
+	return nil
+}
+
+func shortHost() (short, full string) {
+	full, err := os.Hostname()
+	if err != nil || full == "" {
+		full = "localhost"
+	}
+	short, _, _ = strings.Cut(full, ".")
+	return short, full
+}
+
+// wrongFile is an error of a configuration file; all of its faults are told.
+func wrongFile(err error) error {
+	return &ui.UsageError{Problem: err.Error(), Advice: "gctl config check finds all mistakes"}
+}
+
+// adviceError adds advice to an error.
+type adviceError struct {
+	error
+	advice string
+}
+
+// Unwrap is the error alone.
+func (e *adviceError) Unwrap() error { return e.error }
+
+// Hint is the advice.
+func (e *adviceError) Hint() string { return e.advice }

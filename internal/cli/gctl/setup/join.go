@@ -1,0 +1,207 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/pki"
+)
+
+const joinLong = `Makes this host part of a cluster: a node, a login node or a controller, as the
+token says. It gets the host's certificate, keeps it where the daemon's file says
+(gnoded.toml, gauthd.toml, gctld.toml), and writes that file and the commands'
+where there is none. An existing file does not change: what it lacks is printed.
+TOKEN@HOST is what gctl cluster token prints on a controller; HOST may have a port.`
+
+// joining is what gctl join was asked for.
+type joining struct {
+	token            pki.JoinToken
+	address          string
+	config, role     string
+	name, client, ca string
+}
+
+func (t commands) join() *cobra.Command {
+	var j joining
+	c := &cobra.Command{
+		Use: "join TOKEN@HOST", Short: "Make this host part of a cluster", Long: joinLong, GroupID: tool.GroupHost, Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			var err error
+			if j.token, j.address, err = pki.ParseJoin(args[0], config.DefaultPort); err != nil {
+				return &ui.UsageError{Problem: err.Error(), Advice: "copy the whole line that gctl cluster token prints"}
+			}
+			for _, path := range []*string{&j.ca, &j.client} { // they stand in files that are read from anywhere
+				if *path, err = filepath.Abs(*path); err != nil {
+					return err
+				}
+			}
+			return t.enter(command.Context(), j)
+		},
+	}
+	c.Flags().StringVar(&j.config, "config", "", "the daemon's file [its own, in /etc/greylag]")
+	c.Flags().StringVar(&j.role, "role", "", "refuse a token for another role: node, auth or controller")
+	c.Flags().StringVar(&j.name, "name", "", "the host's name [as the daemon's file says]")
+	c.Flags().StringVar(&j.client, "client", config.ClientPath, "where to write the commands' file, unless it exists")
+	c.Flags().StringVar(&j.ca, "ca", config.CAFile, "where to write the authority's certificate")
+	return c
+}
+
+// place is where a role's daemon keeps its certificate, and who it is.
+type place struct {
+	pkiDir, name, advertise, socket string
+	dataDir                         string   // of a node or a controller
+	controllers                     []string // that the daemon's file names; none for a controller
+	daemon                          daemonFile
+	ctld                            config.Controller // of a controller
+}
+
+// placeOf reads the daemon's file.
+func (j joining) placeOf() (place, error) {
+	at := place{socket: config.AuthSocket, daemon: daemonFile{file: j.config}}
+	var err error
+	switch j.token.Role {
+	case pki.RoleNode:
+		var cfg config.Node
+		cfg, err = config.LoadNodeIfAny(j.config)
+		at.daemon.program = "gnoded"
+		at.pkiDir, at.dataDir, at.name, at.controllers = cfg.PKIDir, cfg.DataDir, cfg.Name, cfg.Controllers
+	case pki.RoleAuth:
+		var cfg config.Auth
+		cfg, err = config.LoadAuthIfAny(j.config)
+		at.daemon.program = "gauthd"
+		at.pkiDir, at.socket, at.controllers = cfg.PKIDir, cfg.Socket, cfg.Controllers
+		at.name, _ = shortHost()
+	case pki.RoleController:
+		var cfg config.Controller
+		cfg, err = config.LoadControllerIfAny(j.config)
+		at.daemon.program, at.ctld = "gctld", cfg
+		at.pkiDir, at.dataDir, at.name = cfg.PKIDir, cfg.DataDir, cfg.Name
+	}
+	if err != nil {
+		return at, wrongFile(err)
+	}
+	if j.name != "" {
+		at.name = j.name
+	}
+	return at, nil
+}
+
+func (t commands) enter(ctx context.Context, j joining) error {
+	if j.role != "" && j.role != string(j.token.Role) {
+		return &ui.UsageError{Problem: fmt.Sprintf("the token is for the role %s, not %s", j.token.Role, j.role), Advice: "make one with gctl cluster token --role " + j.role}
+	}
+	if j.token.Expired(time.Now()) {
+		return &ui.UsageError{Problem: "the token expired on " + j.token.Expires.Local().Format(ui.TimeLayout), Advice: "make another with gctl cluster token; or is this host's clock wrong?"}
+	}
+	at, err := j.placeOf()
+	if err != nil {
+		return err
+	}
+	if _, err := pki.OpenCA(at.pkiDir); err == nil && j.token.Role == pki.RoleController {
+		return &adviceError{fmt.Errorf("this host is a controller already: %s holds a CA", at.pkiDir), "to join anew, move the folder away, and data_dir too"}
+	}
+	if j.token.Role == pki.RoleController {
+		at.advertise = t.findAdvertised(ctx, j.config, at.ctld, j.address)
+	}
+	key, csr, err := pki.NewRequest(j.token.Role)
+	if err != nil {
+		return err
+	}
+	c := client.New(client.Config{Controllers: []string{j.address}, TLS: pki.PinnedTLS(j.token.CA)})
+	defer c.Close()
+	answer, err := c.Cluster().Join(ctx, &greylagv1.JoinRequest{Token: j.token.String(), Name: at.name, Csr: csr, Advertise: at.advertise})
+	if err != nil {
+		return j.refused(err)
+	}
+	trust, err := pki.PinnedTrust(answer.Ca, j.token.CA)
+	if err != nil {
+		return err
+	}
+	if at.dataDir != "" { // before what lies in it, which would let everybody pass
+		if err := pki.MakePrivate(at.dataDir); err != nil {
+			return err
+		}
+	}
+	if j.token.Role == pki.RoleController {
+		if err := keepCAKey(at.pkiDir, trust, answer.CaKey); err != nil {
+			return err
+		}
+	}
+	if err := pki.SaveIdentity(at.pkiDir, trust, key, answer.Certificate); err != nil {
+		return err
+	}
+	return t.writeHostFiles(j, at, trust, answer)
+}
+
+// refused adds the address of the token to an error of a controller that does not answer. The files of
+// this host do not name it.
+func (j joining) refused(err error) error {
+	if connect.CodeOf(err) != connect.CodeUnavailable {
+		return err
+	}
+	return &adviceError{err, fmt.Sprintf("is gctld running at %s, and is its port open to this host? the token is valid at each controller: gctl join TOKEN@HOST", j.address)}
+}
+
+// controllersFile, in a controller's data_dir, names those that gctld asks to be
+// made a member.
+const controllersFile = "controllers"
+
+// keepCAKey saves what makes a controller able to let others join.
+func keepCAKey(dir string, trust *pki.Trust, key []byte) error {
+	if len(key) == 0 {
+		return errors.New("the controller sent no CA key, which a controller needs")
+	}
+	ca, err := pki.NewCAFrom(trust, key)
+	if err != nil {
+		return err
+	}
+	return ca.Save(dir)
+}
+
+// named returns the setting of the daemon's name if it differs from the host's name.
+func (j joining) named() []setting {
+	if j.name == "" {
+		return nil
+	}
+	return []setting{{"name", strconv.Quote(j.name)}}
+}
+
+// writeHostFiles writes the files of this host and prints the next step.
+func (t commands) writeHostFiles(j joining, at place, trust *pki.Trust, answer *greylagv1.JoinResponse) error {
+	controllers := answer.Controllers
+	if len(controllers) == 0 {
+		controllers = []string{j.address}
+	}
+	var err error
+	switch j.token.Role {
+	case pki.RoleController:
+		err = errors.Join(
+			config.WriteFile(filepath.Join(at.dataDir, controllersFile), strings.Join(controllers, "\n")+"\n"),
+			t.writeController(j.config, at.name, at.advertise, at.ctld))
+	case pki.RoleNode:
+		err = t.writeDaemon("gnoded", j.config, config.NodePath, at.controllers, controllers, j.named()...)
+	case pki.RoleAuth:
+		err = t.writeDaemon("gauthd", j.config, config.AuthPath, at.controllers, controllers)
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.writeClient(hostFiles{j.client, j.ca, at.socket}, string(trust.PEM()), at.pkiDir, controllers); err != nil {
+		return err
+	}
+	t.Note("%s", startAdvice(systemdRuns(), at.daemon))
+	return t.Printed(nil, "%s %s joined cluster %s", j.token.Role, at.name, trust.ClusterID())
+}

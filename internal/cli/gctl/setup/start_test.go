@@ -1,0 +1,74 @@
+package setup
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+)
+
+// TestHowToStartDaemons: systemctl is named only where it would start the daemon with its file.
+func TestHowToStartDaemons(t *testing.T) {
+	for _, c := range []struct {
+		systemd bool
+		file    string
+		want    string
+	}{
+		{true, "", "start it: systemctl enable --now gctld gauthd; if it is already running: systemctl restart gctld gauthd"},
+		{false, "", "gctld; and: "},
+		{true, "/tmp/x.toml", "gctld --config /tmp/x.toml; and: "},
+	} {
+		got := startAdvice(c.systemd, daemonFile{"gctld", c.file}, daemonFile{"gauthd", ""})
+		if !strings.Contains(got, c.want) || strings.Contains(got, "systemctl") != strings.Contains(c.want, "systemctl") {
+			t.Errorf("systemd %v, file %q: %s", c.systemd, c.file, got)
+		}
+	}
+}
+
+// TestAddressThatOthersCanDial: a host name that leads to the loopback alone is no address for others.
+func TestAddressThatOthersCanDial(t *testing.T) {
+	for _, c := range []struct{ address, own, want string }{
+		{"10.0.0.1:7117", "ctl1", "10.0.0.1:7117"},
+		{"ctl1.example:80", "ctl1", "ctl1.example:80"},
+	} {
+		if got, ok := advertised(t.Context(), c.address, c.own, anyHost); got != c.want || !ok {
+			t.Errorf("%s: %s, %v", c.address, got, ok)
+		}
+	}
+	got, ok := advertised(t.Context(), "localhost:7117", "localhost", anyHost)
+	host, port, err := net.SplitHostPort(got)
+	if err != nil || port != "7117" || ok == (host == "localhost") || ok && net.ParseIP(host).IsLoopback() {
+		t.Errorf("localhost: %s, %v", got, ok)
+	}
+	if got, ok := advertised(t.Context(), "localhost:7117", "localhost", "127.0.0.1:9"); ok {
+		t.Errorf("a way that is the loopback: %s", got)
+	}
+}
+
+// TestReachable: the settings lead others to an address at which the controller listens.
+func TestReachable(t *testing.T) {
+	for _, c := range []struct{ listen, want string }{
+		{":7117", `set advertise = "10.0.0.1:7117"`},
+		{"0.0.0.0:7117", `set advertise = "10.0.0.1:7117"`},
+		{"127.0.0.1:7117", `set advertise = "10.0.0.1:7117" and listen = ":7117"`},
+		{"10.0.0.9:7117", `set advertise = "10.0.0.9:7117"`},
+	} {
+		if got := reachable(c.listen, "10.0.0.1:7117"); got != c.want {
+			t.Errorf("%s: %s, want %s", c.listen, got, c.want)
+		}
+	}
+}
+
+// TestJoinNamesTheAddressOfTheToken: a host that joins has no file that names the controllers.
+func TestJoinNamesTheAddressOfTheToken(t *testing.T) {
+	j := joining{address: "ctl1:7117"}
+	var advice *adviceError
+	if err := j.refused(connect.NewError(connect.CodeUnavailable, errors.New("refuses connections"))); !errors.As(err, &advice) || !strings.Contains(advice.advice, "is gctld running at ctl1:7117,") {
+		t.Errorf("unavailable: %v", err)
+	}
+	if err := j.refused(connect.NewError(connect.CodePermissionDenied, errors.New("used"))); errors.As(err, &advice) {
+		t.Errorf("denied: %v", err)
+	}
+}

@@ -1,0 +1,72 @@
+package tool
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/greylag/greylag/internal/cli/ui"
+)
+
+// maxPolicy is the most bytes of such a file.
+const maxPolicy = 4 << 20
+
+// PrintChange prints what a file changed, or would change, and what is odd about it.
+func (t *Tool) PrintChange(diff string, version uint64, dry bool, warnings ...string) error {
+	if t.JSON {
+		return t.WriteJSON(struct {
+			Version  uint64   `json:"version"`
+			Diff     string   `json:"diff"`
+			DryRun   bool     `json:"dry_run"`
+			Warnings []string `json:"warnings,omitempty"`
+		}{version, diff, dry, warnings})
+	}
+	for _, w := range warnings {
+		t.Warn(w)
+	}
+	if _, err := io.WriteString(t.Stdout, diff); err != nil {
+		return err
+	}
+	switch {
+	case diff == "":
+		t.Note("nothing changes")
+	case dry:
+		t.Note("this is what would change; nothing was")
+	default:
+		t.Note("version %d is in force", version)
+	}
+	return nil
+}
+
+// FileLabel is what a file is called in messages.
+func FileLabel(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
+// ReadText reads a file of replicated settings, or standard input for -.
+func (t *Tool) ReadText(path string) (string, error) {
+	in := t.Stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", ui.Unread(err)
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxPolicy+1))
+	if err != nil {
+		return "", ui.Unread(err)
+	}
+	if len(text) > maxPolicy {
+		return "", &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, maxPolicy>>20), Advice: "is it the right file?"}
+	}
+	if !utf8.Valid(text) {
+		return "", &ui.UsageError{Problem: path + " is not UTF-8", Advice: "convert it: iconv -f LATIN1 -t UTF-8 " + path}
+	}
+	return string(text), nil
+}

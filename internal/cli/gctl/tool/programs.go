@@ -1,0 +1,28 @@
+package tool
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// FindController returns the path of gctld: next to this program, or on the PATH.
+func FindController() (string, error) {
+	path, err := FindProgram("gctld")
+	if err != nil {
+		return "", fmt.Errorf("gctld is not installed on this host: %w", err)
+	}
+	return path, nil
+}
+
+// FindProgram returns the path of a program: next to this one, or on the PATH.
+func FindProgram(name string) (string, error) {
+	if self, err := os.Executable(); err == nil {
+		near := filepath.Join(filepath.Dir(self), name)
+		if info, err := os.Stat(near); err == nil && info.Mode().IsRegular() {
+			return near, nil
+		}
+	}
+	return exec.LookPath(name)
+}

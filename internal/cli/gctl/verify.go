@@ -1,0 +1,80 @@
+package gctl
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/ui"
+)
+
+// verifyFailed is the exit status for it.
+const verifyFailed ui.Status = 4
+
+func (t commands) verify() *cobra.Command {
+	c := &cobra.Command{
+		Use: "verify", Short: "Recompute the journals from their first entries", Args: cobra.NoArgs, GroupID: tool.GroupCluster,
+		Long: `Recomputes the journals of credits and of changes that the controller keeps which answers:
+every hash, every sum, every balance, from the first entry, and compares what comes out
+with the state, and says which controller that is. The first wrong entry is named, and the
+status is then 4.`,
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
+			a, err := c.Credits().Verify(ctx, &greylagv1.VerifyRequest{})
+			if err != nil {
+				return err
+			}
+			return t.verified(a)
+		}),
+	}
+	t.AddControllerFlag(c)
+	return c
+}
+
+// checkedFrom describes from which entry on a journal could be checked; "" for all.
+func checkedFrom(first uint64) string {
+	if first == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", checked from entry %d on: a backup without history was restored", first)
+}
+
+func (t commands) verified(a *greylagv1.VerifyResponse) error {
+	type journalJSON struct {
+		Controller string `json:"controller"`
+		Name       string `json:"name"`
+		Entries    uint64 `json:"entries"`
+		Head       string `json:"head"`
+		Wrong      uint64 `json:"wrong,omitempty"`
+		Fault      string `json:"fault,omitempty"`
+		First      uint64 `json:"first,omitempty"` // older entries were left out of a backup
+	}
+	all, wrong := []journalJSON{}, false
+	if !t.JSON {
+		if err := t.Printed(nil, "controller %s", a.Controller); err != nil {
+			return err
+		}
+	}
+	for _, j := range a.Journals {
+		all = append(all, journalJSON{a.Controller, j.Name, j.Entries, fmt.Sprintf("%x", j.Head), j.Wrong, j.Fault, j.First})
+		if wrong = wrong || j.Fault != ""; t.JSON {
+			continue
+		}
+		if j.Fault != "" {
+			t.Complain(j.Name+": "+j.Fault, "keep a copy of the controllers' data_dir; another controller's journal may be whole: gctl cluster status lists them, gctl verify --controller HOST:PORT asks one")
+		} else if err := t.Printed(nil, "%s: %s, head %x%s", j.Name, ui.Count(int64(j.Entries), "entry"), j.Head, checkedFrom(j.First)); err != nil {
+			return err
+		}
+	}
+	if t.JSON {
+		if err := t.WriteJSON(all); err != nil {
+			return err
+		}
+	}
+	if wrong {
+		return ui.Exit(verifyFailed)
+	}
+	return nil
+}
