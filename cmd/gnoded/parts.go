@@ -109,7 +109,7 @@ func openGPUs(cfg config.Node, log *slog.Logger) (gpu.Provider, func()) {
 	for _, g := range cfg.SimulatedGPUs {
 		groups = append(groups, gpu.Group{Count: g.Count, Type: g.Type, Memory: g.Memory, Domain: g.NVLinkDomain})
 	}
-	return gpu.NewSimulatedAfter(cfg.Name, filepath.Join(cfg.StateDir, "gpus"), cfg.SimulatedGPUsAfter, groups), func() {}
+	return gpu.NewSimulatedAfter(cfg.Name, filepath.Join(cfg.StateDir, "gpus"), cfg.SimulatedGPUOffset, groups), func() {}
 }
 
 // beside is the path of a program that is installed with this one.

@@ -301,7 +301,7 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Int(c, &x.NodeTimeout)
 	codec.Int(c, &x.KillWait)
 	codec.Int(c, &x.MaxArray)
-	codec.Int(c, &x.MaxPending)
+	codec.Int(c, &x.MaxJobs)
 	codec.Int(c, &x.MaxRestarts)
 	codec.Bool(c, &x.Private)
 	if !c.Added() {

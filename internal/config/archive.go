@@ -14,10 +14,10 @@ type Archive struct {
 
 // Limits bound what one user may ask of a controller.
 type Limits struct {
-	Requests int           `toml:"requests"` // a second
-	Burst    int           `toml:"burst"`    // at once
-	Streams  int           `toml:"streams"`  // open at once: watches, logs
-	Patience time.Duration `toml:"patience"` // how long anybody's request may take to arrive
+	Requests    int           `toml:"requests"`     // a second
+	Burst       int           `toml:"burst"`        // at once
+	Streams     int           `toml:"streams"`      // open at once: watches, logs
+	ReadTimeout time.Duration `toml:"read_timeout"` // how long anybody's request may take to arrive
 }
 
 func defaultArchive() Archive {
@@ -25,7 +25,7 @@ func defaultArchive() Archive {
 }
 
 func defaultLimits() Limits {
-	return Limits{Requests: 500, Burst: 2000, Streams: 128, Patience: 30 * time.Second}
+	return Limits{Requests: 500, Burst: 2000, Streams: 128, ReadTimeout: 30 * time.Second}
 }
 
 func (a *Archive) check(c *checker) {
@@ -41,5 +41,5 @@ func (l *Limits) check(c *checker) {
 	c.between("limits.requests", l.Requests, 1, 1_000_000)
 	c.between("limits.burst", l.Burst, 1, 10_000_000)
 	c.between("limits.streams", l.Streams, 1, 100_000)
-	c.atLeast("limits.patience", l.Patience, time.Second)
+	c.atLeast("limits.read_timeout", l.ReadTimeout, time.Second)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +31,7 @@ func (d *decoder) table(path string, values map[string]any, into reflect.Value) 
 		at := join(path, key)
 		i, ok := fields[key]
 		if !ok {
-			d.fault(at, "unknown key%s", suggest(key, slices.Sorted(maps.Keys(fields))))
+			d.fault(at, "unknown key%s", suggest(at, key, slices.Sorted(maps.Keys(fields))))
 			continue
 		}
 		field := into.Type().Field(i)
@@ -189,8 +190,24 @@ func describe(value any) string {
 	return fmt.Sprintf("the date or time %v", value)
 }
 
-// suggest names the key that was probably meant: one at most two edits away.
-func suggest(key string, known []string) string {
+// renamedKeys maps the paths of former keys to the present keys. Indexes of lists are left out.
+var renamedKeys = map[string]string{
+	"credits.on":           "enabled",
+	"limits.patience":      "read_timeout",
+	"max_pending":          "max_jobs",
+	"reservation.why":      "reason",
+	"simulated_gpus_after": "simulated_gpu_offset",
+}
+
+// listIndex matches the index of an element in a path.
+var listIndex = regexp.MustCompile(`\[\d+\]`)
+
+// suggest names the key that was probably meant: the present name of a former key, or a key at most
+// two edits away.
+func suggest(path, key string, known []string) string {
+	if now := renamedKeys[listIndex.ReplaceAllString(path, "")]; slices.Contains(known, now) {
+		return "; did you mean " + now + "?"
+	}
 	best, least := "", 3
 	for _, k := range known {
 		if n := distance(key, k); n < least && n < len(k) {

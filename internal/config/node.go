@@ -33,9 +33,9 @@ type Node struct {
 	LaunchTimeout time.Duration   `toml:"launch_timeout"` // of all that comes before a task's start
 	Poll          Poll            `toml:"poll"`           // how often things are looked at
 	SimulatedGPUs []SimulatedGPUs `toml:"simulated_gpus"` // instead of those that the host has
-	// SimulatedGPUsAfter is how many simulated devices of this machine other nodes on it have, so that
+	// SimulatedGPUOffset is how many simulated devices of this machine other nodes on it have, so that
 	// the kernel tells the nodes' GPUs apart.
-	SimulatedGPUsAfter int `toml:"simulated_gpus_after"`
+	SimulatedGPUOffset int `toml:"simulated_gpu_offset"`
 
 	Log Log `toml:"log"`
 }
@@ -148,8 +148,8 @@ func (cfg *Node) check(c *checker) {
 const maxGPUs = 64
 
 func (cfg *Node) checkGPUs(c *checker) {
-	total := cfg.SimulatedGPUsAfter
-	c.between("simulated_gpus_after", total, 0, maxGPUs)
+	total := cfg.SimulatedGPUOffset
+	c.between("simulated_gpu_offset", total, 0, maxGPUs)
 	for i, g := range cfg.SimulatedGPUs {
 		at := fmt.Sprintf("simulated_gpus[%d]", i)
 		c.between(at+".count", g.Count, 1, maxGPUs)

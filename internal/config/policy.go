@@ -23,7 +23,7 @@ type policy struct {
 	NodeTimeout time.Duration `toml:"node_timeout"`
 	KillWait    time.Duration `toml:"kill_wait"`
 	MaxArray    int           `toml:"max_array"`
-	MaxPending  int           `toml:"max_pending"`
+	MaxJobs     int           `toml:"max_jobs"`
 	MaxRestarts int           `toml:"max_restarts"`
 	Private     bool          `toml:"private"`
 	// Jobs without an account are refused, once there are accounts.
@@ -108,7 +108,7 @@ func PlacePolicy(name string, text []byte, list []cluster.PolicyFault) Faults {
 func (p *policy) check(c *checker) {
 	const most = math.MaxInt32
 	c.between("max_array", p.MaxArray, 0, most)
-	c.between("max_pending", p.MaxPending, 0, math.MaxInt)
+	c.between("max_jobs", p.MaxJobs, 0, math.MaxInt)
 	c.between("max_restarts", p.MaxRestarts, 0, most)
 	for i, part := range p.Partitions {
 		at := "partition[" + strconv.Itoa(i) + "]"
@@ -141,7 +141,7 @@ func (p *policy) policy() cluster.Policy {
 	out := cluster.Policy{
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
-		MaxPending: int64(p.MaxPending), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
+		MaxJobs: int64(p.MaxJobs), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
 		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
 	}
 	for _, x := range p.Partitions {
@@ -169,7 +169,7 @@ func fileOf(p *cluster.Policy) policy {
 	out := policy{
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
-		MaxPending: int(p.MaxPending), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount,
+		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount,
 	}
 	out.schedulingOf(&p.Scheduling)
 	out.creditsOf(&p.Credits)

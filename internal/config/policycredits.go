@@ -8,7 +8,7 @@ import (
 
 // creditRules is the table [credits] of the policy.
 type creditRules struct {
-	On          bool          `toml:"on"`
+	Enabled     bool          `toml:"enabled"`
 	Partitions  []string      `toml:"partitions"`              // whose jobs are paid for; empty: all
 	LienWindow  time.Duration `toml:"lien_window"`             // "0s": the whole time limit is set aside
 	Prices      string        `toml:"prices" one:"quoted,day"` // of when it was submitted, or of each day
@@ -18,12 +18,12 @@ type creditRules struct {
 func (p *policy) credits() cluster.CreditPolicy {
 	x := &p.Credits
 	return cluster.CreditPolicy{
-		On: x.On, Partitions: orNone(x.Partitions), LienWindow: x.LienWindow, Floating: x.Prices == "day", FaultRefund: x.FaultRefund,
+		On: x.Enabled, Partitions: orNone(x.Partitions), LienWindow: x.LienWindow, Floating: x.Prices == "day", FaultRefund: x.FaultRefund,
 	}
 }
 
 func (p *policy) creditsOf(x *cluster.CreditPolicy) {
-	p.Credits = creditRules{On: x.On, Partitions: x.Partitions, LienWindow: x.LienWindow, Prices: "quoted", FaultRefund: x.FaultRefund}
+	p.Credits = creditRules{Enabled: x.On, Partitions: x.Partitions, LienWindow: x.LienWindow, Prices: "quoted", FaultRefund: x.FaultRefund}
 	if x.Floating {
 		p.Credits.Prices = "day"
 	}

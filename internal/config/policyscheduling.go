@@ -50,7 +50,7 @@ type reservation struct {
 	Nodes    []string `toml:"nodes"` // host lists, or "ALL"
 	Users    []string `toml:"users"`
 	Accounts []string `toml:"accounts"`
-	Why      string   `toml:"why"`
+	Reason   string   `toml:"reason"`
 }
 
 // The words for what fair share is computed by.
@@ -75,7 +75,7 @@ func (p *policy) scheduling() cluster.Scheduling {
 	for _, r := range p.Reservations {
 		out.Reservations = append(out.Reservations, cluster.Reservation{
 			Name: r.Name, Start: cluster.Instant(r.Start), End: cluster.Instant(r.End),
-			Nodes: r.Nodes, Users: r.Users, Accounts: r.Accounts, Why: r.Why,
+			Nodes: r.Nodes, Users: r.Users, Accounts: r.Accounts, Why: r.Reason,
 		})
 	}
 	return out
@@ -100,7 +100,7 @@ func (p *policy) schedulingOf(s *cluster.Scheduling) {
 	for _, r := range s.Reservations {
 		p.Reservations = append(p.Reservations, reservation{
 			Name: r.Name, Start: moment(r.Start), End: moment(r.End),
-			Nodes: r.Nodes, Users: r.Users, Accounts: r.Accounts, Why: r.Why,
+			Nodes: r.Nodes, Users: r.Users, Accounts: r.Accounts, Reason: r.Why,
 		})
 	}
 }

@@ -83,7 +83,7 @@ func (d *Daemon) assemble() {
 	}
 	limits := d.cfg.Limits
 	d.server = server.New(server.Config{
-		Limits: server.Limits{Rate: float64(limits.Requests), Burst: limits.Burst, Streams: limits.Streams, Patience: limits.Patience},
+		Limits: server.Limits{Rate: float64(limits.Requests), Burst: limits.Burst, Streams: limits.Streams, ReadTimeout: limits.ReadTimeout},
 		ID:     d.store.log.Status().ID, State: d.store.replica, Leader: d.loops, Log: d.store.log,
 		Members: d.store.log, Archive: d.store.archive, Peers: d.peers,
 		Trust: d.trust, Identity: d.identity, CA: d.ca,

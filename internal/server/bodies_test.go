@@ -104,7 +104,7 @@ func TestUnfinishedBodiesWithoutProof(t *testing.T) {
 // TestHeldBodiesWithoutProof: bodies that are small enough to be read are bounded in
 // number, and a refused caller is answered when to try again. Users are not refused.
 func TestHeldBodiesWithoutProof(t *testing.T) {
-	w := newWorld(t, options{limits: server.Limits{Patience: time.Minute}})
+	w := newWorld(t, options{limits: server.Limits{ReadTimeout: time.Minute}})
 	hold := func() {
 		conn := w.dial()
 		t.Cleanup(func() { _ = conn.Close() })

@@ -145,7 +145,7 @@ func (endless) Read(p []byte) (int, error) {
 }
 
 func TestASlowRequestIsCutOff(t *testing.T) {
-	w := newWorld(t, options{limits: server.Limits{Patience: time.Second}})
+	w := newWorld(t, options{limits: server.Limits{ReadTimeout: time.Second}})
 	token, err := w.signer.Token(ann, time.Now())
 	must(t, err)
 	config := pki.ClientTLS(w.ca.Trust(), nil)

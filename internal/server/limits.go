@@ -31,8 +31,8 @@ func newLimits(cfg Limits) *limits {
 	if cfg.Streams == 0 {
 		cfg.Streams = 128
 	}
-	if cfg.Patience == 0 {
-		cfg.Patience = bodyTime
+	if cfg.ReadTimeout == 0 {
+		cfg.ReadTimeout = bodyTime
 	}
 	return &limits{cfg: cfg, limiters: make(map[string]*rate.Limiter), streams: make(map[string]int)}
 }

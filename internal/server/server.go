@@ -120,10 +120,10 @@ type Peers interface {
 // Limits bound what one user may ask for. Operators, administrators and programs of
 // the cluster may ask as often as they like.
 type Limits struct {
-	Rate     float64       // requests per second; 0: 500
-	Burst    int           // requests at once; 0: 2000
-	Streams  int           // open streams; 0: 128
-	Patience time.Duration // how long anybody's request may take to arrive; 0: 30 s
+	Rate        float64       // requests per second; 0: 500
+	Burst       int           // requests at once; 0: 2000
+	Streams     int           // open streams; 0: 128
+	ReadTimeout time.Duration // how long anybody's request may take to arrive; 0: 30 s
 }
 
 // Config is what a server needs. All fields but Complete, Missing, Absent, Limits, Web, Clock and
@@ -230,7 +230,7 @@ func New(cfg Config) *Server {
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))
 	s.http = &http.Server{
 		Handler: s, TLSConfig: pki.ServerTLS(cfg.Trust, cfg.Identity),
-		ReadHeaderTimeout: min(headTime, s.limits.cfg.Patience), ReadTimeout: s.limits.cfg.Patience, IdleTimeout: idleTime, MaxHeaderBytes: maxHead,
+		ReadHeaderTimeout: min(headTime, s.limits.cfg.ReadTimeout), ReadTimeout: s.limits.cfg.ReadTimeout, IdleTimeout: idleTime, MaxHeaderBytes: maxHead,
 		Protocols: protocols(), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
 			pki.ALPNRaft: func(_ *http.Server, conn *tls.Conn, _ http.Handler) { cfg.Raft(conn) },
 		},

@@ -106,7 +106,7 @@ var policyParts = []policyPart{
 	{"operators", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Operators: p.Operators} }},
 	{"default_qos", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{DefaultQOS: p.DefaultQOS} }},
 	{"timeouts and limits", func(p *cluster.Policy) cluster.Policy {
-		return cluster.Policy{NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: p.MaxArray, MaxPending: p.MaxPending, MaxRestarts: p.MaxRestarts}
+		return cluster.Policy{NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: p.MaxArray, MaxJobs: p.MaxJobs, MaxRestarts: p.MaxRestarts}
 	}},
 	{"private", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Private: p.Private} }},
 	{"require_account", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{RequireAccount: p.RequireAccount} }},

@@ -205,7 +205,7 @@ func (x *chaos) policy() command.Command {
 	p := cluster.DefaultPolicy()
 	p.Partitions[0].Down = x.pick(4) == 0
 	p.MaxRestarts = int32(x.pick(3))
-	p.MaxPending = int64(20 + x.pick(40))
+	p.MaxJobs = int64(20 + x.pick(40))
 	p.Scheduling.FairShare.HalfLife = []time.Duration{7 * 24 * time.Hour, time.Second, 0}[x.pick(3)] // fades, fast, never
 	x.charging(&p)
 	if x.pick(5) == 0 {

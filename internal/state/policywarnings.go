@@ -284,6 +284,6 @@ func (d *policyChecker) prices() {
 		}
 	}
 	if len(without) > 0 {
-		d.doubt("credits.on", "no price is set for GPUs of type %s: jobs on them are refused (gctl credit price)", strings.Join(without, ", "))
+		d.doubt("credits.enabled", "no price is set for GPUs of type %s: jobs on them are refused (gctl credit price)", strings.Join(without, ", "))
 	}
 }

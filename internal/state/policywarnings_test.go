@@ -60,7 +60,7 @@ func TestDoubts(t *testing.T) {
 		{Key: "partition[0].allow_accounts[1]", Problem: `there is no account "lm"`},
 		{Key: "reservation[0].accounts[0]", Problem: `there is no account "nobody"`},
 		{Key: "scheduling.weights", Problem: "all are 0: jobs of one tier go in the order in which they came"},
-		{Key: "credits.on", Problem: "no price is set for GPUs of type h100: jobs on them are refused (gctl credit price)"},
+		{Key: "credits.enabled", Problem: "no price is set for GPUs of type h100: jobs on them are refused (gctl credit price)"},
 	}
 	if got := doubts(odd); !slices.Equal(got, want) {
 		for _, f := range got {

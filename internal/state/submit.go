@@ -51,7 +51,7 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 			return refusef(command.InvalidArgument, "more than %d jobs in one request", maxCommandJobs)
 		}
 	}
-	if most := s.policy.MaxPending; int64(s.live())+total > most {
+	if most := s.policy.MaxJobs; int64(s.live())+total > most {
 		return s.remember(c.Request, hinting(refusef(command.Exhausted, "the cluster has %d jobs and takes at most %d at once", s.live(), most), "submit again when some have ended"))
 	}
 	answer := &command.Submitted{}

@@ -153,7 +153,7 @@ func (x *script) policy(w words) string {
 	if list := w.list("other"); list != nil {
 		p.Partitions = append(p.Partitions, cluster.Partition{Name: "other", Nodes: list})
 	}
-	p.MaxArray, p.MaxPending = int32(w.number("maxarray", 1000)), w.number("maxpending", 1000)
+	p.MaxArray, p.MaxJobs = int32(w.number("maxarray", 1000)), w.number("maxpending", 1000)
 	p.MaxRestarts, p.Private = int32(w.number("restarts", 5)), w.has("private")
 	schedulingOf(w, &p.Scheduling)
 	if w.has("broken") {

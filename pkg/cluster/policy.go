@@ -54,7 +54,7 @@ type Policy struct {
 	NodeTimeout time.Duration // silent for this long: DOWN
 	KillWait    time.Duration // between the polite signal and SIGKILL
 	MaxArray    int32         // most elements of one array
-	MaxPending  int64         // most jobs that may be active at once
+	MaxJobs     int64         // most jobs that may be active at once
 	MaxRestarts int32         // requeues before a job is held
 	Private     bool          // others' jobs are not shown at all
 	Scheduling  Scheduling
@@ -78,7 +78,7 @@ func DefaultPolicy() Policy {
 		NodeTimeout: 300 * time.Second,
 		KillWait:    30 * time.Second,
 		MaxArray:    100_000,
-		MaxPending:  5_000_000,
+		MaxJobs:     5_000_000,
 		MaxRestarts: 5,
 		Scheduling:  DefaultScheduling(),
 		Credits:     DefaultCreditPolicy(),

@@ -79,8 +79,8 @@ func (p *Policy) Faults() []PolicyFault {
 	if p.MaxArray < 1 || p.MaxArray > maxElements {
 		fault("max_array", "the largest array has %d elements, want 1 to %d", p.MaxArray, maxElements)
 	}
-	if p.MaxPending < 1 {
-		fault("max_pending", "at most %d jobs at once, want at least 1", p.MaxPending)
+	if p.MaxJobs < 1 {
+		fault("max_jobs", "at most %d jobs at once, want at least 1", p.MaxJobs)
 	}
 	if p.MaxRestarts < 0 {
 		fault("max_restarts", "%d restarts, want at least 0", p.MaxRestarts)

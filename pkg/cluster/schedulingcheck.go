@@ -81,7 +81,7 @@ func (s *Scheduling) checkReservations(fault faultReporter) {
 		case len(r.Nodes) > maxList:
 			fault(at+".nodes", "reservation %q: too many node lists", r.Name)
 		}
-		checkName(fault.at(at+".why"), "reason of a reservation", r.Why, maxText)
+		checkName(fault.at(at+".reason"), "reason of a reservation", r.Why, maxText)
 		for k, u := range r.Users {
 			checkWord(fault.at(element(at+".users", k)), "user", u)
 		}

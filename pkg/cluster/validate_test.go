@@ -79,7 +79,7 @@ func TestPolicy(t *testing.T) {
 		"qos \"batch\": time":     func(p *Policy) { p.QOS[3].MaxTime = -1 },
 		"node timeout":            func(p *Policy) { p.NodeTimeout = -1 },
 		"largest array":           func(p *Policy) { p.MaxArray = 0 },
-		"at most 0 jobs":          func(p *Policy) { p.MaxPending = 0 },
+		"at most 0 jobs":          func(p *Policy) { p.MaxJobs = 0 },
 		"-1 restarts":             func(p *Policy) { p.MaxRestarts = -1 },
 		"user \"a\\nb\" holds":    func(p *Policy) { p.Admins = []string{"a\nb"} },
 		"one account has no name": func(p *Policy) { p.Partitions[0].AllowAccounts = []string{""} },

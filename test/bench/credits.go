@@ -18,7 +18,7 @@ import (
 // credits measures credits through the API of three controllers: what is answered is
 // on the disks of two of them.
 func credits(ctx context.Context, out *paper) error {
-	c, err := cluster.Start(ctx, cluster.Options{Name: "bench", Controllers: 3, Runtime: "process", Policy: "cluster = \"bench\"\n[credits]\non = true\n"})
+	c, err := cluster.Start(ctx, cluster.Options{Name: "bench", Controllers: 3, Runtime: "process", Policy: "cluster = \"bench\"\n[credits]\nenabled = true\n"})
 	if err != nil {
 		return err
 	}

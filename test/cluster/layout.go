@@ -121,7 +121,7 @@ func (c *Cluster) layOutNode(i int) error {
 	if c.options.GPUs > 0 {
 		// The nodes' devices have different numbers as far as the machine has them.
 		if after := i * c.options.GPUs; after+c.options.GPUs <= simgpu.Max {
-			text += fmt.Sprintf("simulated_gpus_after = %d\n", after)
+			text += fmt.Sprintf("simulated_gpu_offset = %d\n", after)
 		}
 		text += fmt.Sprintf("[[simulated_gpus]]\ncount = %d\ntype = \"h100\"\nmemory = \"80GiB\"\n", c.options.GPUs)
 	}

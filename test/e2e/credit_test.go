@@ -36,7 +36,7 @@ func newBank(t testing.TB, options cluster.Options, rules string) *bank {
 	if options.Policy == "" {
 		options.Policy = quickKill()
 	}
-	options.Policy += rules + "\n[credits]\non = true\nfault_refund = \"0s\"\n"
+	options.Policy += rules + "\n[credits]\nenabled = true\nfault_refund = \"0s\"\n"
 	b := &bank{newSite(t, options), audit.NewPaid()}
 	ctx := limited(t, 4*hang)
 	self, err := user.Current()

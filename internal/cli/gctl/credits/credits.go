@@ -32,7 +32,7 @@ var belowZero = regexp.MustCompile(`unknown shorthand flag: '[0-9.]' in (-[0-9.]
 func (t commands) credit() *cobra.Command {
 	c := &cobra.Command{
 		Use: "credit", Short: "Credits: who has what, what jobs cost, and grants", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
-		Long: `Credits pay for jobs where the policy says so ([credits] on = true). What a job can cost
+		Long: `Credits pay for jobs where the policy says so ([credits] enabled = true). What a job can cost
 at most is set aside when it is submitted; when it ends it is charged for the time that
 it had its GPUs, at the price of when it was submitted (or of when it runs, where the
 policy has prices = "day"), and the rest goes back to where it came from. An account is

@@ -41,7 +41,7 @@ nothing is left are shown when they are named, and with --deleted.`,
 				return t.WriteJSON(balancesOf(a))
 			}
 			if !a.Charging {
-				t.Note("jobs are not paid for: the policy has [credits] on = false")
+				t.Note("jobs are not paid for: the policy has [credits] enabled = false")
 			}
 			if request.Buckets {
 				return t.WriteTable(t.bucketTable(a.Balances))
