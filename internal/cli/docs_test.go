@@ -73,8 +73,8 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(page), "| reason | means |")
-	table, _, _ = strings.Cut(table, "| state | means |")
+	_, table, _ := strings.Cut(string(page), "| reason | meaning |")
+	table, _, _ = strings.Cut(table, "| state | meaning |")
 	limit := regexp.MustCompile("^(Assoc|QOS|Max)(Grp|Max|Min|GRES|Jobs)")
 	for r := cluster.ReasonNone + 1; !strings.HasPrefix(r.String(), "Reason("); r++ {
 		never := r == cluster.ReasonAccount || r == cluster.ReasonSystemFailure // no job gets these

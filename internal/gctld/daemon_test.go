@@ -372,7 +372,7 @@ func TestDocumentedUnitKnowsTheExitStatuses(t *testing.T) {
 	must(t, err)
 	for _, want := range []string{
 		fmt.Sprintf("\nRestart=on-failure\nRestartForceExitStatus=%d %d\nRestartPreventExitStatus=%d %d\n", raftlog.ExitStalled, raftlog.ExitDamaged, exitUsage, exitRemoved),
-		fmt.Sprintf("\n| it was removed | gctld there exits with %d,", exitRemoved),
+		fmt.Sprintf("\n| it was removed | gctld exits with %d,", exitRemoved),
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("docs/admin.md lacks %q", want)

@@ -1,9 +1,11 @@
-// Package docs runs the examples of the documents. Each document gets a cluster
-// of its own and is worked through from top to bottom, as a reader would: a
-// block marked "bash file=NAME" is written to that file, and of a block marked
-// "console" every line after "$ " is typed and what follows must be its answer.
+// Package docs checks the documents.
 //
-// It decides what counts as the same answer: white space and clock times do not
-// matter, "..." stands for any lines or for the rest of its line, and a command
-// shown without an answer only has to succeed.
+// Each document with examples gets its own cluster, on which the examples run from top to bottom: a
+// block marked "bash file=NAME" is written to that file, and every line after "$ " of a block marked
+// "console" is executed and must print the lines that follow it. White space and clock times are not
+// compared, "..." stands for any lines or for the rest of its line, and a command without an answer
+// only has to succeed.
+//
+// Other commands of the documents are not executed: the programs check their options. Links, and the
+// names of files and tests, must exist.
 package docs

@@ -3,10 +3,12 @@ package docs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,23 +28,18 @@ func TestDocuments(t *testing.T) {
 	if err := cluster.Containers(); err != nil {
 		t.Skipf("needs containers: %v", err)
 	}
-	for _, name := range []string{"README.md", "docs/user.md", "docs/admin.md", "docs/accounts.md", "docs/credits.md"} {
-		t.Run(name, func(t *testing.T) {
-			text, err := os.ReadFile(filepath.Join("..", "..", name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			blocks := parse(string(text))
-			if len(blocks) == 0 {
-				t.Fatal("no examples")
-			}
-			work(t, blocks)
-		})
+	pages := readPages(t)
+	for _, name := range slices.Sorted(maps.Keys(pages)) {
+		blocks := parse(pages[name])
+		if len(blocks) == 0 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) { runBlocks(t, blocks) })
 	}
 }
 
-// work runs the blocks of one document.
-func work(t *testing.T, blocks []block) {
+// runBlocks runs the blocks of one document.
+func runBlocks(t *testing.T, blocks []block) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{Name: "docs", Nodes: 2, GPUs: 4, CPUs: 8, Memory: "4GiB"})
@@ -73,14 +70,14 @@ func work(t *testing.T, blocks []block) {
 	}
 }
 
-// try runs one command until it answers as it should: what only looks may have
-// looked too early.
+// try runs one command. A command that only reads may be too early, so it is repeated until the
+// answer is right.
 func try(ctx context.Context, c *cluster.Cluster, programs string, e example) error {
-	looks := strings.HasPrefix(e.command, "gqueue") || strings.HasPrefix(e.command, "gctl show") || strings.HasPrefix(e.command, "gctl info")
+	reads := regexp.MustCompile(`^(gqueue|gctl (show|info|why|plan))\b`).MatchString(e.command)
 	end := time.Now().Add(2 * time.Minute)
 	for {
 		err := once(ctx, c, programs, e)
-		if err == nil || !looks || time.Now().After(end) {
+		if err == nil || !reads || time.Now().After(end) {
 			return err
 		}
 		select {
@@ -91,7 +88,7 @@ func try(ctx context.Context, c *cluster.Cluster, programs string, e example) er
 	}
 }
 
-// commands is a folder with the commands that jobs see too: they have a /tmp of their own.
+// commands returns a folder with the commands that jobs see too: the /tmp of a job is private.
 func commands(c *cluster.Cluster) (string, error) {
 	if !strings.HasPrefix(c.Programs(), "/tmp/") && !strings.HasPrefix(c.Programs(), "/var/tmp/") {
 		return c.Programs(), nil
@@ -126,9 +123,10 @@ func once(ctx context.Context, c *cluster.Cluster, programs string, e example) e
 	return nil
 }
 
-var clock = regexp.MustCompile(`\b\d+:\d\d(:\d\d)?\b`)
+// clock matches times and durations, which differ between two runs.
+var clock = regexp.MustCompile(`\b(\d{4}-\d\d-\d\dT)?\d+:\d\d(:\d\d)?\b`)
 
-// same compares line by line; "..." stands for any number of lines, and within a line
+// same reports whether an answer is the documented one, line by line; "..." stands for any number of lines, and within a line
 // for the rest of it.
 func same(want, got string) bool {
 	var pattern strings.Builder
@@ -181,7 +179,7 @@ type example struct {
 	command, answer string
 }
 
-// parse finds the blocks of a document.
+// parse returns the blocks of a document that are run.
 func parse(text string) []block {
 	var blocks []block
 	var current *block
