@@ -54,8 +54,8 @@ func (p *Planner) isLate(now cluster.Instant) bool {
 
 // replan makes the plan from what runs. Promises are put where they were; then they
 // are brought forward, one at a time in order of priority; then all other jobs are
-// planned around them, in order (manual §5.4). When somebody is late, promises slip
-// behind them, in the order of their instants: a minute's delay of one job must not
+// planned around them, in order (docs/adr/0009). When a job overruns, promises slip
+// behind it, in the order of their instants: a minute's delay of one job must not
 // cost another its place.
 func (p *Planner) replan(r *pass, slips bool) {
 	before, first := p.remember(), p.madeFor(r)

@@ -15,7 +15,7 @@ import (
 
 // audit recomputes the books from the journal as it is written, and compares them with
 // what the state says; it knows the ledger's own rules in no other way. I1 to I14 are the
-// invariants that docs/credits.md lists.
+// invariants that docs/gsim.md lists.
 type audit struct {
 	x        *faultSim
 	book     *journalcheck.Book

@@ -73,9 +73,8 @@ type Verdict struct {
 	Broken string
 }
 
-// Promise is a planned start that was told to the user and is kept (manual §5.4):
-// a later pass may bring it forward, and only a lost or drained node, an
-// administrator or a tier that may preempt can put it off.
+// Promise is a planned start that is recorded, shown to the user and kept: a later pass may move
+// it earlier, and only the causes that docs/scheduling.md lists delay it.
 type Promise struct {
 	At        Instant
 	Partition string      // in which of its partitions

@@ -204,7 +204,7 @@ func aNode(t *testing.T, root string) *machine {
 	return m
 }
 
-// TestFirstHourAndTheFirstControllerGone follows "The first hour" of docs/admin.md on hosts without
+// TestFirstHourAndTheFirstControllerGone follows "Set up a cluster" of docs/admin.md on hosts without
 // files: a controller, a node, a login node and a second controller. Then the first controller is
 // removed and gone, and with it all that each host was told when it joined.
 func TestFirstHourAndTheFirstControllerGone(t *testing.T) {

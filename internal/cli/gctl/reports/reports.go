@@ -27,7 +27,7 @@ type commands struct{ *tool.Tool }
 // Command returns gctl report.
 func Command(t *tool.Tool) *cobra.Command { return commands{t}.report() }
 
-// What reports exit with beside what all commands do, for cron: ledger.md §5.3.
+// Exit statuses of reports, in addition to those of all commands.
 const (
 	integrityStatus ui.Status = 3
 	verifyStatus    ui.Status = 4
