@@ -22,7 +22,7 @@ const module = "github.com/greylag/greylag/"
 // layers places every package. A package may import those of its own number and
 // below, except that edges (4) do not know each other: see friends.
 var layers = map[string]int{
-	"pkg/cluster": 0, "internal/cow": 0, "internal/codec": 0, "internal/hostlist": 0, "internal/version": 0,
+	"pkg/cluster": 0, "internal/cow": 0, "internal/codec": 0, "internal/hostlist": 0, "internal/heap": 0, "internal/version": 0,
 	"internal/procedure": 0, "internal/hint": 0,
 	"pkg/topology": 1, "pkg/fairshare": 1, "pkg/accounting": 1, "pkg/backfill": 1,
 	"internal/schedule": 2, "internal/reconcile": 2, "internal/command": 2,

@@ -3,11 +3,26 @@ package schedule
 import (
 	"slices"
 
+	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // The plan is kept in several places: in the profile, by host, by class and by instant.
 // A start enters and leaves all of them here.
+
+// newDue returns an empty heap of entries by planned start.
+func newDue() heap.Heap[*entry] {
+	return heap.NewIndexed(func(a, b **entry) bool { return (*a).at < (*b).at }, func(e **entry, place int) { (*e).place = place })
+}
+
+// nextDue returns the earliest planned start of a job that was not started.
+func (p *Planner) nextDue() (cluster.Instant, bool) {
+	if p.due.Len() == 0 {
+		return 0, false
+	}
+	return p.due.Items()[0].at, true
+}
 
 // book enters a start into the plan.
 func (p *Planner) book(e *entry, s backfill.Start, choice int) {
@@ -27,7 +42,7 @@ func (p *Planner) enter(e *entry, s backfill.Start, choice int) {
 	if c.offered != nil && e.rank.compare(&c.offered.rank) < 0 { // it came meanwhile
 		c.before = max(c.before, e.at)
 	}
-	p.due.add(e)
+	p.due.Push(e)
 	p.count(e, 1)
 }
 
@@ -71,7 +86,7 @@ func (p *Planner) strike(e *entry) {
 		list[i] = list[len(list)-1]
 		p.on[share.Host] = list[:len(list)-1]
 	}
-	p.due.remove(e)
+	p.due.Remove(e.place)
 	if !e.starts {
 		p.count(e, -1)
 	}

@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"container/heap"
 	"maps"
 	"slices"
 
@@ -149,19 +148,21 @@ func (s *incrementalPass) moveEnd(t *runningJob, end cluster.Instant) {
 	default:
 		return
 	}
-	s.leaving.remove(t)
+	s.leaving.Remove(t.place)
 	t.until = end
-	s.leaving.add(t)
+	s.leaving.Push(t)
 }
 
 // overdue puts off the ends of jobs that should have left their nodes by now.
 func (s *incrementalPass) overdue() {
 	for {
-		at, ok := s.leaving.next()
-		if !ok || at > s.r.snap.Now || s.late {
+		if s.leaving.Len() == 0 || s.late {
 			return
 		}
-		t := s.leaving.items[0]
+		t := s.leaving.Items()[0]
+		if t.until > s.r.snap.Now {
+			return
+		}
 		s.moveEnd(t, s.ground.end(s.r.snap.Now, t.job))
 	}
 }
@@ -270,8 +271,8 @@ func (s *incrementalPass) retire(e *entry) {
 // recheckIneligible looks once more at jobs that were not eligible, where that may have changed.
 func (s *incrementalPass) recheckIneligible() {
 	list := s.barred.dueForRecheck(s.r.snap.Now, func(b jobName) *entry { return s.entries[s.r.firstOf(b)] })
-	for len(list) > 0 {
-		e := heap.Pop(&list).(*entry)
+	for list.Len() > 0 {
+		e := list.Pop()
 		line := e.kept.limitGroup
 		v, barred := s.bar(s.r, e.job)
 		if !barred && e.class != nil { // it had a place until it was due
@@ -297,7 +298,7 @@ func (s *incrementalPass) recheckIneligible() {
 			s.moveCandidate(n)
 		}
 		if line != nil && line.size > 0 {
-			heap.Push(&list, line.first())
+			list.Push(line.first())
 		}
 	}
 }
@@ -311,12 +312,12 @@ func (s *incrementalPass) run() {
 		}
 	}
 	s.offerClasses()
-	for len(s.offers) > 0 {
+	for s.offers.Len() > 0 {
 		if s.moves >= maxMoves || s.looks >= maxLooks {
 			s.r.decision.More = true
 			return
 		}
-		o := s.offers.pop()
+		o := s.offers.Pop()
 		if o.at == 0 {
 			o.queued = false
 		} else if o.class.offered == o.entry {

@@ -1,9 +1,9 @@
 package schedule
 
 import (
-	"container/heap"
 	"time"
 
+	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -15,7 +15,7 @@ import (
 // all is planned anew.
 type ineligible struct {
 	count  int
-	later  timeHeap[*wakeup]
+	later  heap.Heap[*wakeup]
 	causes map[dependencyKey]map[*entry]bool
 	news   map[dependencyKey]bool // something became of it since the last pass looked
 	lines  map[limitKey]*limitGroup
@@ -34,10 +34,6 @@ type wakeup struct {
 	at    cluster.Instant
 	place int
 }
-
-func (a *wakeup) when() cluster.Instant { return a.at }
-func (a *wakeup) put(i int)             { a.place = i }
-func (a *wakeup) where() int            { return a.place }
 
 // dependencyKey is a job or an array that others wait for, or the user and name of those that
 // go one at a time: alone are those of them that wait for nothing else, of which a pass
@@ -61,8 +57,8 @@ type limitKey struct {
 // have left stay until they come to the front, or are most of them.
 type limitGroup struct {
 	limitKey
-	members lowestID
-	size    int // of these, still there
+	members heap.Heap[*entry] // by ID
+	size    int               // of these, still there
 	why     verdict
 	mixed   bool            // not all were told the same
 	told    cluster.Instant // when they last were
@@ -76,23 +72,18 @@ const (
 	fewEntries = 16
 )
 
-// lowestID is a heap of entries.
-type lowestID []*entry
+// newByID returns an empty heap of entries by job ID.
+func newByID() heap.Heap[*entry] {
+	return heap.New(func(a, b **entry) bool { return (*a).job.ID < (*b).job.ID })
+}
 
-func (h lowestID) Len() int           { return len(h) }
-func (h lowestID) Less(i, j int) bool { return h[i].job.ID < h[j].job.ID }
-func (h lowestID) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *lowestID) Push(x any)        { *h = append(*h, x.(*entry)) }
-func (h *lowestID) Pop() any {
-	last := len(*h) - 1
-	x := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return x
+// newWakeups returns an empty heap of wakeups by instant.
+func newWakeups() heap.Heap[*wakeup] {
+	return heap.NewIndexed(func(a, b **wakeup) bool { return (*a).at < (*b).at }, func(a **wakeup, place int) { (*a).place = place })
 }
 
 func newBarred() ineligible {
-	return ineligible{causes: map[dependencyKey]map[*entry]bool{}, news: map[dependencyKey]bool{}, lines: map[limitKey]*limitGroup{}}
+	return ineligible{later: newWakeups(), causes: map[dependencyKey]map[*entry]bool{}, news: map[dependencyKey]bool{}, lines: map[limitKey]*limitGroup{}}
 }
 
 // add notes that an entry is barred, and why. O(its dependencies).
@@ -129,7 +120,7 @@ func (b *ineligible) add(r *pass, e *entry, v verdict) {
 
 func (b *ineligible) wakeup(e *entry, at cluster.Instant) {
 	e.kept.wakeup = &wakeup{entry: e, at: at, place: -1}
-	b.later.add(e.kept.wakeup)
+	b.later.Push(e.kept.wakeup)
 }
 
 // await notes of which job a dependency tells.
@@ -166,12 +157,12 @@ func (b *ineligible) join(e *entry, v verdict) {
 	}
 	c := b.lines[g]
 	if c == nil {
-		c = &limitGroup{limitKey: g, why: v}
+		c = &limitGroup{limitKey: g, why: v, members: newByID()}
 		b.lines[g] = c
 	}
 	c.mixed = c.mixed || c.why != v
 	c.size++
-	heap.Push(&c.members, e)
+	c.members.Push(e)
 	e.kept.limitGroup = c
 }
 
@@ -185,7 +176,7 @@ func (b *ineligible) remove(e *entry) {
 	e.kept = nil
 	b.count--
 	if k.wakeup != nil {
-		b.later.remove(k.wakeup)
+		b.later.Remove(k.wakeup.place)
 	}
 	for _, c := range k.causes {
 		if delete(b.causes[c], e); len(b.causes[c]) == 0 {
@@ -195,23 +186,10 @@ func (b *ineligible) remove(e *entry) {
 	if c := k.limitGroup; c != nil {
 		if c.size--; c.size == 0 {
 			delete(b.lines, c.limitKey)
-		} else if len(c.members) > 2*c.size+16 {
-			c.tidy()
+		} else if c.members.Len() > 2*c.size+16 {
+			c.members.DeleteFunc(func(e *entry) bool { return !e.before(c) })
 		}
 	}
-}
-
-// tidy takes out those who have left.
-func (c *limitGroup) tidy() {
-	stay := c.members[:0]
-	for _, e := range c.members {
-		if e.before(c) {
-			stay = append(stay, e)
-		}
-	}
-	clear(c.members[len(stay):])
-	c.members = stay
-	heap.Init(&c.members)
 }
 
 // before reports whether an entry is still one of a line.
@@ -219,13 +197,13 @@ func (e *entry) before(c *limitGroup) bool { return e.kept != nil && e.kept.limi
 
 // first is the entry of a line with the lowest id; nil when it has none.
 func (c *limitGroup) first() *entry {
-	for len(c.members) > 0 && !c.members[0].before(c) {
-		heap.Pop(&c.members)
+	for c.members.Len() > 0 && !c.members.Items()[0].before(c) {
+		c.members.Pop()
 	}
-	if len(c.members) == 0 {
+	if c.members.Len() == 0 {
 		return nil
 	}
-	return c.members[0]
+	return c.members.Items()[0]
 }
 
 // hear tells a line what its first was told: another reason at once, other numbers when it
@@ -236,7 +214,7 @@ func (c *limitGroup) hear(r *pass, v verdict) {
 		return
 	}
 	c.why, c.mixed, c.told = v, false, r.snap.Now
-	for _, e := range c.members {
+	for _, e := range c.members.Items() {
 		if e.before(c) && e.why != v {
 			e.why = v
 			r.markChanged(e)
@@ -258,12 +236,10 @@ func (b *ineligible) happened(job *cluster.Job) {
 
 // dueForRecheck is those for whom what keeps them back may have changed, but for all of a
 // line, or of singletons of a name, behind the first. O(lines + those).
-func (b *ineligible) dueForRecheck(now cluster.Instant, first func(jobName) *entry) lowestID {
+func (b *ineligible) dueForRecheck(now cluster.Instant, first func(jobName) *entry) heap.Heap[*entry] {
 	roused := map[*entry]bool{}
-	for at, ok := b.later.next(); ok && at <= now; at, ok = b.later.next() {
-		a := b.later.items[0]
-		b.later.remove(a)
-		roused[a.entry] = true
+	for b.later.Len() > 0 && b.later.Items()[0].at <= now {
+		roused[b.later.Pop().entry] = true
 	}
 	for c := range b.news {
 		if c.alone {
@@ -280,10 +256,9 @@ func (b *ineligible) dueForRecheck(now cluster.Instant, first func(jobName) *ent
 	for _, c := range b.lines {
 		roused[c.first()] = true // who has an alarm, too, is looked at once
 	}
-	list := make(lowestID, 0, len(roused))
+	list := newByID()
 	for e := range roused {
-		list = append(list, e)
+		list.Push(e)
 	}
-	heap.Init(&list)
 	return list
 }

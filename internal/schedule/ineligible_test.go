@@ -102,13 +102,14 @@ func TestBarredTwice(t *testing.T) {
 	for _, reason := range []cluster.Reason{cluster.ReasonResources, cluster.ReasonBeginTime, cluster.ReasonResources, cluster.ReasonResources} {
 		b.add(nil, e, verdict{reason: reason})
 	}
-	if b.count != 1 || len(b.lines) != 1 || len(b.later.items) != 0 {
-		t.Errorf("%d barred, %d lines, %d alarms", b.count, len(b.lines), len(b.later.items))
+	if b.count != 1 || len(b.lines) != 1 || b.later.Len() != 0 {
+		t.Errorf("%d barred, %d lines, %d alarms", b.count, len(b.lines), b.later.Len())
 	}
-	if list := b.dueForRecheck(start, nil); len(list) != 1 || list[0] != e {
-		t.Errorf("looks again at %v", list)
+	if list := b.dueForRecheck(start, nil); list.Len() != 1 || list.Items()[0] != e {
+		t.Errorf("looks again at %v", list.Items())
 	}
-	if b.remove(e); b.count != 0 || len(b.lines) != 0 || len(b.dueForRecheck(start, nil)) != 0 {
+	b.remove(e)
+	if list := b.dueForRecheck(start, nil); b.count != 0 || len(b.lines) != 0 || list.Len() != 0 {
 		t.Errorf("%d barred, %d lines after it left", b.count, len(b.lines))
 	}
 }
@@ -125,7 +126,7 @@ func TestBarredWhileOffered(t *testing.T) {
 	p.moveCandidate(e)
 	p.withhold(r, e, verdict{reason: cluster.ReasonArrayTaskLimit})
 	s := &incrementalPass{Planner: p, r: r}
-	if s.run(); e.at != 0 || len(p.due.items) != 0 || e.kept == nil {
+	if s.run(); e.at != 0 || p.due.Len() != 0 || e.kept == nil {
 		t.Errorf("planned at %v, kept back %v", e.at, e.kept != nil)
 	}
 }
@@ -146,8 +147,8 @@ func TestNewLimitOfAnArray(t *testing.T) {
 			next.Pending = append(next.Pending, &job)
 		}
 		snap = &next
-		if p.Pass(snap); len(p.due.items) != int(limit) {
-			t.Errorf("%d elements are planned; %d may run at once", len(p.due.items), limit)
+		if p.Pass(snap); p.due.Len() != int(limit) {
+			t.Errorf("%d elements are planned; %d may run at once", p.due.Len(), limit)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (s *site) inPartitions(d Decision) {
 			s.Fatalf("job %d starts in %s: %s", x.Job, x.Partition, why)
 		}
 	}
-	for _, e := range s.p.due.items {
+	for _, e := range s.p.due.Items() {
 		var nodes []string
 		for _, share := range e.shares {
 			nodes = append(nodes, s.p.ground.hosts[share.Host].Name)

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -9,7 +10,7 @@ import (
 func (p *Planner) moveCandidate(e *entry) {
 	if !e.queued && !e.gone {
 		e.queued = true
-		p.offers.push(moveCandidate{e, 0})
+		p.offers.Push(moveCandidate{e, 0})
 	}
 }
 
@@ -20,56 +21,15 @@ type moveCandidate struct {
 	at cluster.Instant
 }
 
-// moveHeap is a heap by rank. It is written out, since a pass may offer something to all
-// who wait: container/heap would have each of them allocated.
-type moveHeap []moveCandidate
-
-func (o moveHeap) less(i, j int) bool {
-	if c := o[i].rank.compare(&o[j].rank); c != 0 {
-		return c < 0
-	}
-	return o[i].at < o[j].at // one entry, offered twice: in an order that chance has no part in
-}
-
-func (o *moveHeap) push(x moveCandidate) {
-	*o = append(*o, x)
-	h := *o
-	for i := len(h) - 1; i > 0 && h.less(i, (i-1)/2); i = (i - 1) / 2 {
-		h[i], h[(i-1)/2] = h[(i-1)/2], h[i]
-	}
-}
-
-// pop removes the first in order.
-func (o *moveHeap) pop() moveCandidate {
-	h, last := *o, len(*o)-1
-	x := h[0]
-	h[0], h[last] = h[last], moveCandidate{}
-	*o = h[:last]
-	o.down(0)
-	return x
-}
-
-// settle puts all into order, after ranks have changed.
-func (o *moveHeap) settle() {
-	for i := len(*o)/2 - 1; i >= 0; i-- {
-		o.down(i)
-	}
-}
-
-func (o *moveHeap) down(i int) {
-	for h := *o; ; {
-		least := i
-		for c := 2*i + 1; c < min(2*i+3, len(h)); c++ {
-			if h.less(c, least) {
-				least = c
-			}
+// newMoves returns an empty heap of candidates by rank. One entry may be in it twice: then by
+// instant.
+func newMoves() heap.Heap[moveCandidate] {
+	return heap.New(func(a, b *moveCandidate) bool {
+		if c := a.rank.compare(&b.rank); c != 0 {
+			return c < 0
 		}
-		if least == i {
-			return
-		}
-		h[i], h[least] = h[least], h[i]
-		i = least
-	}
+		return a.at < b.at
+	})
 }
 
 // offerClass finds the first job of a class, in order, that could start sooner than
@@ -96,7 +56,7 @@ func (s *incrementalPass) offerClass(c *requestClass) {
 			at = s.r.snap.Now
 		}
 		c.offered, c.before = e, before
-		s.offers.push(moveCandidate{e, at})
+		s.offers.Push(moveCandidate{e, at})
 		return
 	}
 	c.opens = false

@@ -178,7 +178,7 @@ func judge(snap *cluster.Snapshot, p *Planner, d Decision) error {
 		}
 		starts[s.Job] = holds(snap, byID[s.Job], snap.Now, s.Placement)
 	}
-	for _, e := range p.due.items {
+	for _, e := range p.due.Items() {
 		if !e.starts {
 			starts[e.job.ID] = plans(snap, p, e)
 		}

@@ -45,7 +45,7 @@ func (p *Planner) enrol(r *pass, e *entry) {
 	if x.rank = p.rankOf(r, x.job); p.lowestPlanned.id == x.job.ID {
 		p.lowestPlanned = x.rank
 	}
-	p.offers.settle()
+	p.offers.Init()
 }
 
 // rankOf is the place of a job in the order. A QOS that the policy no longer has

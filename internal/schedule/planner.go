@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
@@ -61,22 +62,22 @@ type Planner struct {
 	tenants         map[cluster.JobID]*runningJob
 	barred          ineligible
 	singles         singletons
-	namesakes       *jobNameIndex         // as of the last snapshot; nil until a singleton asked
-	limited         map[*entry]bool       // eligible elements of arrays with a limit
-	pledged         map[*entry]bool       // promised, and not started
-	offers          moveHeap              // that the last pass had no time for, and this one makes
-	left            map[int]bool          // hosts on which the last pass gave a place back
-	on              [][]*entry            // planned, by host
-	due             timeHeap[*entry]      // planned, by start, but for those that were started
-	started         []*entry              // that the last pass decided to start
-	leaving         timeHeap[*runningJob] // by end
-	soft            int                   // planned starts that are no promises
-	wide            int                   // planned starts on several hosts
-	asked           cluster.Instant       // when all who may preempt were last looked at
-	unasked         []*entry              // may preempt and changed, in passes that did not ask
-	preemptingFor   cluster.JobID         // for which the last pass asked for room; 0: for none
-	made            cluster.JobID         // for which room was asked for last
-	pending, active []*cluster.Job        // of the last snapshot, by id
+	namesakes       *jobNameIndex            // as of the last snapshot; nil until a singleton asked
+	limited         map[*entry]bool          // eligible elements of arrays with a limit
+	pledged         map[*entry]bool          // promised, and not started
+	offers          heap.Heap[moveCandidate] // that the last pass had no time for, and this one makes
+	left            map[int]bool             // hosts on which the last pass gave a place back
+	on              [][]*entry               // planned, by host
+	due             heap.Heap[*entry]        // planned, by start, but for those that were started
+	started         []*entry                 // that the last pass decided to start
+	leaving         heap.Heap[*runningJob]   // by end
+	soft            int                      // planned starts that are no promises
+	wide            int                      // planned starts on several hosts
+	asked           cluster.Instant          // when all who may preempt were last looked at
+	unasked         []*entry                 // may preempt and changed, in passes that did not ask
+	preemptingFor   cluster.JobID            // for which the last pass asked for room; 0: for none
+	made            cluster.JobID            // for which room was asked for last
+	pending, active []*cluster.Job           // of the last snapshot, by id
 }
 
 // NewPlanner is a planner that has seen nothing.
@@ -101,16 +102,16 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 		p.replan(r, false)
 	}
 	p.startDue(r)
-	r.decision.More = r.decision.More || len(p.offers) > 0 || p.mistold(r)
+	r.decision.More = r.decision.More || p.offers.Len() > 0 || p.mistold(r)
 	p.explain(r)
 	p.preempt(r)
 	p.last, p.pending, p.active, p.namesakes = snap, r.jobs.pending, r.jobs.active, r.namesakes
 	r.decision.Stats.Rows, p.profile.Rows = p.profile.Rows, 0
-	r.decision.Stats.Planned = len(p.due.items)
-	if at, ok := p.barred.later.next(); ok {
-		r.decision.Wake = min(r.decision.Wake, at)
+	r.decision.Stats.Planned = p.due.Len()
+	if p.barred.later.Len() > 0 {
+		r.decision.Wake = min(r.decision.Wake, p.barred.later.Items()[0].at)
 	}
-	if at, ok := p.due.next(); ok {
+	if at, ok := p.nextDue(); ok {
 		r.decision.Wake = min(r.decision.Wake, max(at, snap.Now+1), turning(snap.Policy.Scheduling.Reservations, snap.Now))
 	}
 	return r.decision
@@ -201,76 +202,3 @@ type verdict struct {
 	reason cluster.Reason
 	detail string
 }
-
-// timeHeap is a heap of things by an instant, which know their place in it.
-type timeHeap[T interface {
-	when() cluster.Instant
-	put(int)
-	where() int
-}] struct{ items []T }
-
-func (a *timeHeap[T]) next() (cluster.Instant, bool) {
-	if len(a.items) == 0 {
-		return 0, false
-	}
-	return a.items[0].when(), true
-}
-
-func (a *timeHeap[T]) add(x T) {
-	a.items = append(a.items, x)
-	x.put(len(a.items) - 1)
-	a.up(len(a.items) - 1)
-}
-
-func (a *timeHeap[T]) remove(x T) {
-	i, last := x.where(), len(a.items)-1
-	if i < 0 {
-		return
-	}
-	if i != last {
-		a.items[i] = a.items[last]
-		a.items[i].put(i)
-	}
-	a.items = a.items[:last]
-	if i != last {
-		a.up(i)
-		a.down(i)
-	}
-	x.put(-1)
-}
-
-func (a *timeHeap[T]) up(i int) {
-	for i > 0 && a.items[i].when() < a.items[(i-1)/2].when() {
-		a.swap(i, (i-1)/2)
-		i = (i - 1) / 2
-	}
-}
-
-func (a *timeHeap[T]) down(i int) {
-	for {
-		least := i
-		for _, c := range [...]int{2*i + 1, 2*i + 2} {
-			if c < len(a.items) && a.items[c].when() < a.items[least].when() {
-				least = c
-			}
-		}
-		if least == i {
-			return
-		}
-		a.swap(i, least)
-		i = least
-	}
-}
-
-func (a *timeHeap[T]) swap(i, j int) {
-	a.items[i], a.items[j] = a.items[j], a.items[i]
-	a.items[i].put(i)
-	a.items[j].put(j)
-}
-
-func (e *entry) when() cluster.Instant      { return e.at }
-func (e *entry) put(i int)                  { e.place = i }
-func (e *entry) where() int                 { return e.place }
-func (t *runningJob) when() cluster.Instant { return t.until }
-func (t *runningJob) put(i int)             { t.place = i }
-func (t *runningJob) where() int            { return t.place }

@@ -219,7 +219,7 @@ func (s *site) check(d Decision) {
 			all = append(all, h)
 		}
 	}
-	for _, e := range s.p.due.items {
+	for _, e := range s.p.due.Items() {
 		if byID[e.job.ID] == nil || e.starts {
 			s.Fatalf("job %d is planned and does not wait", e.job.ID)
 		}
@@ -262,7 +262,7 @@ func (s *site) idle() {
 		h.to = s.leavesAt(j)
 		all = append(all, h)
 	}
-	entries := slices.Clone(s.p.due.items)
+	entries := slices.Clone(s.p.due.Items())
 	for _, e := range entries {
 		all = append(all, plans(&s.snap, s.p, e))
 	}

@@ -10,9 +10,9 @@ import "slices"
 // O(jobs log jobs).
 func (p *Planner) inOrder(r *pass) bool {
 	horizon := p.horizon(r)
-	all := len(p.due.items)+len(p.started)+p.barred.count == len(p.entries) // have a place
+	all := p.due.Len()+len(p.started)+p.barred.count == len(p.entries) // have a place
 	if all && !p.outOfOrder && r.prio.steady() {
-		for _, e := range p.due.items {
+		for _, e := range p.due.Items() {
 			if !e.promised && e.at <= horizon {
 				r.markChanged(e)
 			}

@@ -48,7 +48,7 @@ func sameGround(a, b *cluster.Node) bool {
 
 // isLate reports whether a job should have been started by a pass that was not made.
 func (p *Planner) isLate(now cluster.Instant) bool {
-	at, ok := p.due.next()
+	at, ok := p.nextDue()
 	return ok && now.Sub(at) > slack
 }
 
@@ -131,7 +131,7 @@ func (p *Planner) reset(r *pass) {
 		passes: p.passes, ground: g, profile: backfill.New(r.snap.Now, g.hosts, g.levels, g.counts),
 		classes: map[classKey]*requestClass{}, bySpec: map[*cluster.JobSpec]*requestClass{},
 		entries: make(map[cluster.JobID]*entry, len(r.jobs.pending)), tenants: map[cluster.JobID]*runningJob{},
-		barred: newBarred(), singles: newSingletons(), limited: map[*entry]bool{}, pledged: map[*entry]bool{}, left: map[int]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last, made: p.made, active: p.active, pending: p.pending, prio: p.prio,
+		due: newDue(), leaving: newLeaving(), offers: newMoves(), barred: newBarred(), singles: newSingletons(), limited: map[*entry]bool{}, pledged: map[*entry]bool{}, left: map[int]bool{}, on: make([][]*entry, len(g.hosts)), last: p.last, made: p.made, active: p.active, pending: p.pending, prio: p.prio,
 		taken: make([]topology.Set, len(g.hosts)), unallocated: make([]backfill.Amount, len(g.hosts)),
 	}
 	for h := range p.unallocated {

@@ -1,12 +1,18 @@
 package schedule
 
 import (
+	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
 )
 
 // Tenants are the jobs that have nodes: what they have, and until when, is not for others.
+
+// newLeaving returns an empty heap of running jobs by expected end.
+func newLeaving() heap.Heap[*runningJob] {
+	return heap.NewIndexed(func(a, b **runningJob) bool { return (*a).until < (*b).until }, func(t **runningJob, place int) { (*t).place = place })
+}
 
 // newRunningJob describes what a job that runs has, until it is expected to leave.
 func (p *Planner) newRunningJob(r *pass, job *cluster.Job) *runningJob {
@@ -40,7 +46,7 @@ func (p *Planner) newRunningJob(r *pass, job *cluster.Job) *runningJob {
 func (p *Planner) occupy(r *pass, t *runningJob) {
 	p.hold(t, r.snap.Now, t.until)
 	p.tenants[t.job.ID] = t
-	p.leaving.add(t)
+	p.leaving.Push(t)
 	for i, h := range t.hosts {
 		p.unallocated[h].Take(&t.amounts[i])
 	}
@@ -50,7 +56,7 @@ func (p *Planner) occupy(r *pass, t *runningJob) {
 // release is the inverse of occupy.
 func (p *Planner) release(r *pass, t *runningJob) {
 	p.leave(t, r.snap.Now, t.until)
-	p.leaving.remove(t)
+	p.leaving.Remove(t.place)
 	delete(p.tenants, t.job.ID)
 	for i, h := range t.hosts {
 		p.unallocated[h].Give(&t.amounts[i])

@@ -16,13 +16,10 @@ func (p *Planner) startDue(r *pass) {
 	due := slices.DeleteFunc(p.started, func(e *entry) bool { return e.gone || e.kept != nil }) // that still wait
 	p.started = nil
 	for {
-		at, ok := p.due.next()
-		if !ok || at > r.snap.Now {
+		if at, ok := p.nextDue(); !ok || at > r.snap.Now {
 			break
 		}
-		e := p.due.items[0]
-		p.due.remove(e)
-		due = append(due, e)
+		due = append(due, p.due.Pop())
 	}
 	if len(due) == 0 {
 		return
@@ -33,12 +30,12 @@ func (p *Planner) startDue(r *pass) {
 	for _, e := range due {
 		if len(r.decision.Plan.Starts) == maxStarts {
 			r.decision.More = true
-			p.due.add(e)
+			p.due.Push(e)
 			continue
 		}
 		if r.begun[bearerOf(e.job)] && isSingleton(e.job.Spec) { // if that start holds
 			r.decision.More = true
-			p.due.add(e)
+			p.due.Push(e)
 			continue
 		}
 		v, limited := r.limits.bar(e.job)
@@ -59,7 +56,7 @@ func (p *Planner) postpone(r *pass, e *entry, v verdict) {
 		p.left[share.Host] = true
 	}
 	r.decision.More = true // others may have its place
-	p.due.add(e)
+	p.due.Push(e)
 	p.withhold(r, e, v)
 }
 
@@ -78,9 +75,9 @@ func (p *Planner) withhold(r *pass, e *entry, v verdict) {
 // start decides that a job starts now.
 func (p *Planner) start(r *pass, e *entry, used map[int]topology.Set) {
 	if !e.starts {
-		p.due.add(e)
+		p.due.Push(e)
 		p.settleOn(r, e)
-		p.due.remove(e)
+		p.due.Remove(e.place)
 		p.count(e, -1)
 		e.starts = true
 	}

@@ -132,7 +132,7 @@ func (t *whatIf) delayed() (cluster.Instant, []*cluster.Job) {
 		choice int
 	}
 	var planned []place
-	for _, e := range t.p.due.items {
+	for _, e := range t.p.due.Items() {
 		if !e.starts && e.at > now {
 			planned = append(planned, place{e, backfill.Start{At: e.at, Kind: e.kind, Shares: e.shares}, e.choice})
 		}

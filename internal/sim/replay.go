@@ -1,10 +1,10 @@
 package sim
 
 import (
-	"container/heap"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -67,7 +67,7 @@ type replay struct {
 	next    int // of jobs, to be submitted
 	results []Result
 	of      map[cluster.JobID]int // result of each job that is not over
-	ends    endings
+	ends    heap.Heap[ending]
 	wake    cluster.Instant // when the scheduler wants another pass
 	done    int
 	saved   bool      // it goes on from a saved cluster
@@ -76,7 +76,7 @@ type replay struct {
 }
 
 func newReplay(v *virtual, jobs []Job, o Options) *replay {
-	r := &replay{virtual: v, options: o, jobs: jobs, wake: cluster.Never, of: map[cluster.JobID]int{}}
+	r := &replay{virtual: v, options: o, jobs: jobs, wake: cluster.Never, of: map[cluster.JobID]int{}, ends: newEndings()}
 	r.results = make([]Result, len(jobs))
 	for i := range jobs {
 		r.results[i].Job = &jobs[i]
@@ -112,8 +112,8 @@ func (r *replay) soonest() cluster.Instant {
 	if r.next < len(r.jobs) {
 		at = r.jobs[r.next].Submit
 	}
-	if len(r.ends) > 0 {
-		at = min(at, r.ends[0].at)
+	if r.ends.Len() > 0 {
+		at = min(at, r.ends.Items()[0].at)
 	}
 	if len(r.of) == 0 {
 		return at
@@ -134,8 +134,8 @@ func (r *replay) soonest() cluster.Instant {
 func (r *replay) happen() error {
 	var ended []int
 	over := r.tasks[:0]
-	for len(r.ends) > 0 && r.ends[0].at <= r.now {
-		e := heap.Pop(&r.ends).(ending)
+	for r.ends.Len() > 0 && r.ends.Items()[0].at <= r.now {
+		e := r.ends.Pop()
 		res := &r.results[e.result]
 		res.End, res.Reason = r.now, cluster.Completed.String()
 		over = appendTasks(over, res, cluster.TaskClean)
@@ -200,7 +200,7 @@ const morePasses = 100
 // passes makes passes until the scheduler has seen everything; none while nobody waits,
 // as there is nothing to decide then.
 func (r *replay) passes() error {
-	if len(r.of) == len(r.ends) {
+	if len(r.of) == r.ends.Len() {
 		r.wake = cluster.Never
 		return nil
 	}
@@ -280,7 +280,7 @@ func (r *replay) begin(d *schedule.Decision, done *command.Committed) error {
 			res.Broken = unnamed
 		}
 		running = appendTasks(running, res, cluster.TaskStarted)
-		heap.Push(&r.ends, ending{r.now.Add(res.Job.Run), at})
+		r.ends.Push(ending{r.now.Add(res.Job.Run), at})
 	}
 	r.tasks = running
 	return r.report(running)
@@ -324,27 +324,7 @@ type ending struct {
 	result int
 }
 
-// endings is a heap, by instant and then in the order of the workload.
-type endings []ending
-
-// Len counts.
-func (e endings) Len() int { return len(e) }
-
-// Less orders.
-func (e endings) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].result < e[j].result
-}
-
-// Swap swaps.
-func (e endings) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-
-// Push adds at the end.
-func (e *endings) Push(x any) { *e = append(*e, x.(ending)) }
-
-// Pop removes the last.
-func (e *endings) Pop() any {
-	last := len(*e) - 1
-	x := (*e)[last]
-	*e = (*e)[:last]
-	return x
+// newEndings returns an empty heap of ends by instant, equal ones in the order of the workload.
+func newEndings() heap.Heap[ending] {
+	return heap.New(func(a, b *ending) bool { return a.at < b.at || a.at == b.at && a.result < b.result })
 }

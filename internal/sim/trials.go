@@ -2,13 +2,13 @@ package sim
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/internal/state"
@@ -44,7 +44,7 @@ type faultSim struct {
 	dice      *faults.Streams
 	hosts     map[string]*host
 	names     []string // of hosts, in order
-	agenda    agenda
+	agenda    heap.Heap[event]
 	turn      uint64
 	begun     map[attemptOn]bool // each attempt begins on a node once
 	specs     map[specKey]*cluster.JobSpec
@@ -86,6 +86,7 @@ func newOrdeal(f *Machine, policy *cluster.Policy, jobs []Job, o Options) (*faul
 	}
 	r := newReplay(v, jobs, o)
 	x := &faultSim{
+		agenda: newAgenda(),
 		replay: r, Trials: o.Trials, dice: faults.NewDice(o.Trials.Seed), hosts: map[string]*host{},
 		begun: map[attemptOn]bool{}, specs: map[specKey]*cluster.JobSpec{}, told: FaultSummary{Seed: o.Trials.Seed, Mix: o.Trials.Faults.String(), Faults: map[string]int{}},
 	}
@@ -140,35 +141,15 @@ type event struct {
 	do   func() error
 }
 
-// agenda is a heap of happenings, by instant and then in the order they were thought of.
-type agenda []event
-
-// Len counts.
-func (a agenda) Len() int { return len(a) }
-
-// Less orders.
-func (a agenda) Less(i, j int) bool {
-	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].turn < a[j].turn
-}
-
-// Swap swaps.
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-
-// Push adds at the end.
-func (a *agenda) Push(h any) { *a = append(*a, h.(event)) }
-
-// Pop removes the last.
-func (a *agenda) Pop() any {
-	last := len(*a) - 1
-	h := (*a)[last]
-	(*a)[last], *a = event{}, (*a)[:last]
-	return h
+// newAgenda returns an empty heap of events by instant, equal ones in the order of their creation.
+func newAgenda() heap.Heap[event] {
+	return heap.New(func(a, b *event) bool { return a.at < b.at || a.at == b.at && a.turn < b.turn })
 }
 
 // in puts something on the agenda.
 func (x *faultSim) in(d time.Duration, do func() error) {
 	x.turn++
-	heap.Push(&x.agenda, event{x.now.Add(d), x.turn, do})
+	x.agenda.Push(event{x.now.Add(d), x.turn, do})
 }
 
 // patience is how long nothing starts, ends or is submitted before those that still wait
@@ -215,8 +196,8 @@ func (x *faultSim) soonest() cluster.Instant {
 	if at == cluster.Never && (len(x.of) == 0 || x.now.Sub(x.quiet) > patience) && x.settled() {
 		return at
 	}
-	if len(x.agenda) > 0 {
-		at = min(at, x.agenda[0].at)
+	if x.agenda.Len() > 0 {
+		at = min(at, x.agenda.Items()[0].at)
 	}
 	if len(x.of) > 0 && x.wake < cluster.Never {
 		at = min(at, max(x.wake.Add(-x.skew), x.now.Add(time.Second)))
@@ -235,8 +216,8 @@ func (x *faultSim) settled() bool {
 
 // happen is all that happens at an instant.
 func (x *faultSim) happen() error {
-	for len(x.agenda) > 0 && x.agenda[0].at <= x.now {
-		if err := heap.Pop(&x.agenda).(event).do(); err != nil {
+	for x.agenda.Len() > 0 && x.agenda.Items()[0].at <= x.now {
+		if err := x.agenda.Pop().do(); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"slices"
@@ -146,7 +145,7 @@ func (r *replay) adopt(lasts func(*cluster.JobSpec) time.Duration) {
 			if j.State == cluster.Completing {
 				end = r.now
 			}
-			heap.Push(&r.ends, ending{end, at})
+			r.ends.Push(ending{end, at})
 		}
 		r.results = append(r.results, res)
 	}

@@ -15,10 +15,11 @@
 package oracle
 
 import (
-	"container/heap"
+	"cmp"
 	"fmt"
 	"time"
 
+	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -57,7 +58,7 @@ func Run(jobs []Job, procs int32, a Algorithm) ([]Outcome, error) {
 		}
 		last = j.Submit
 	}
-	m := &machine{jobs: jobs, out: make([]Outcome, len(jobs)), started: make([]bool, len(jobs)), procs: procs}
+	m := &machine{jobs: jobs, out: make([]Outcome, len(jobs)), started: make([]bool, len(jobs)), procs: procs, events: newEvents()}
 	m.profile = backfill.NewRow(0, backfill.Amount{CPUs: procs})
 	var s scheduler
 	switch a {
@@ -88,7 +89,7 @@ type machine struct {
 	procs   int32
 	profile backfill.Row
 	now     cluster.Instant
-	events  events
+	events  heap.Heap[event]
 	made    int // events, for their numbers
 }
 
@@ -109,24 +110,24 @@ type event struct {
 }
 
 func (m *machine) at(k kind, at cluster.Instant, job int) {
-	heap.Push(&m.events, event{at, k, m.made, job})
+	m.events.Push(event{at, k, m.made, job})
 	m.made++
 }
 
 func (m *machine) run(s scheduler) {
 	next := 0
 	for {
-		if next < len(m.jobs) && (len(m.events) == 0 || m.submits(next) <= m.events[0].at) {
+		if next < len(m.jobs) && (m.events.Len() == 0 || m.submits(next) <= m.events.Items()[0].at) {
 			m.now = m.submits(next)
 			m.profile.Forget(m.now)
 			s.submitted(next)
 			next++
 			continue
 		}
-		if len(m.events) == 0 {
+		if m.events.Len() == 0 {
 			return
 		}
-		e := heap.Pop(&m.events).(event)
+		e := m.events.Pop()
 		m.now = e.at
 		m.profile.Forget(m.now)
 		if e.kind == termination {
@@ -171,34 +172,9 @@ func (m *machine) release(job int) bool {
 	return true
 }
 
-// events is a heap.
-type events []event
-
-// Len counts.
-func (e events) Len() int { return len(e) }
-
-// Less orders by time, kind and number.
-func (e events) Less(i, j int) bool {
-	a, b := &e[i], &e[j]
-	if a.at != b.at {
-		return a.at < b.at
-	}
-	if a.kind != b.kind {
-		return a.kind < b.kind
-	}
-	return a.number < b.number
-}
-
-// Swap swaps.
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-
-// Push adds at the end.
-func (e *events) Push(x any) { *e = append(*e, x.(event)) }
-
-// Pop removes the last.
-func (e *events) Pop() any {
-	last := len(*e) - 1
-	x := (*e)[last]
-	*e = (*e)[:last]
-	return x
+// newEvents returns an empty heap of events by time, kind and number.
+func newEvents() heap.Heap[event] {
+	return heap.New(func(a, b *event) bool {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.number, b.number)) < 0
+	})
 }
