@@ -9,8 +9,8 @@ type Heap[T any] struct {
 	moved  func(x *T, place int) // nil when values do not know their place
 }
 
-// New returns an empty heap in the order of before, which reports whether a comes before b. Which of
-// two equal values comes first depends on the order of the calls alone.
+// New returns an empty heap. The function before reports whether a comes before b; which of two
+// equal values comes first depends on the order of the calls alone.
 func New[T any](before func(a, b *T) bool) Heap[T] { return Heap[T]{before: before} }
 
 // NewIndexed returns an empty heap that calls moved with each new place of a value, for
