@@ -1,8 +1,7 @@
-// Command demo shows the main job on an embedded cluster: three controllers, two
-// nodes with simulated GPUs, real batch scripts in real containers, and a leader
-// that is killed meanwhile. Every job must end as it should, or the demo fails.
+// Command demo runs batch scripts in containers on a cluster of three controllers and two nodes with
+// simulated GPUs, and kills the leader meanwhile. It fails unless every job ends as expected.
 //
-// With -up it starts the same cluster and leaves it running, -down ends that.
+// With -up it starts the same cluster and leaves it running; -down stops that cluster.
 package main
 
 import (
@@ -28,19 +27,19 @@ var scripts embed.FS
 func main() {
 	cluster.ReapIfAsked()
 	up := flag.Bool("up", false, "start a cluster and leave it running")
-	down := flag.Bool("down", false, "end the cluster that -up started")
-	dir := flag.String("dir", upDir(), "where the cluster of -up lies; the path must be short")
+	down := flag.Bool("down", false, "stop the cluster that -up started")
+	dir := flag.String("dir", upDir(), "directory of the cluster of -up; Unix sockets in it need a short path")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
 	switch {
 	case *up:
-		err = leave(ctx, *dir, os.Stdout)
+		err = startCluster(ctx, *dir, os.Stdout)
 	case *down:
-		err = end(*dir, os.Stdout)
+		err = stopCluster(*dir, os.Stdout)
 	default:
-		err = show(ctx)
+		err = runDemo(ctx)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo: error:", err)
@@ -48,27 +47,27 @@ func main() {
 	}
 }
 
-// upDir is where make up puts its cluster: one for each user.
+// upDir returns the directory of the cluster of make up, one for each user.
 func upDir() string { return fmt.Sprintf("/tmp/greylag-%d", os.Getuid()) }
 
-// options are those of both clusters.
+// options returns the options of both clusters.
 func options() cluster.Options {
 	return cluster.Options{Name: "demo", Controllers: 3, Nodes: 2, GPUs: 4, CPUs: 8, Memory: "4GiB", Log: os.Stdout}
 }
 
-// leave starts a cluster that outlives this process, unless it runs already.
-func leave(ctx context.Context, dir string, out io.Writer) error {
+// startCluster starts a cluster that outlives this process, unless it is running.
+func startCluster(ctx context.Context, dir string, out io.Writer) error {
 	left, err := cluster.Attach(dir)
 	switch {
 	case errors.Is(err, cluster.ErrNone):
 	case err != nil:
 		return err
 	case left.Answers(ctx):
-		fmt.Fprintln(out, "It runs already.")
-		tell(out, left.Programs(), left.ConfigFile())
+		fmt.Fprintln(out, "The cluster is already running.")
+		printExports(out, left.Programs(), left.ConfigFile())
 		return nil
 	default:
-		return fmt.Errorf("in %s is what is left of a cluster that does not answer: make down removes it", dir)
+		return fmt.Errorf("the cluster in %s does not answer: make down removes it", dir)
 	}
 	o := options()
 	o.Dir, o.Keep, o.Log = dir, true, out
@@ -76,20 +75,21 @@ func leave(ctx context.Context, dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	tell(out, c.Programs(), c.ConfigFile())
+	printExports(out, c.Programs(), c.ConfigFile())
 	return nil
 }
 
-// tell is what a shell needs for the cluster.
-func tell(out io.Writer, programs, configuration string) {
-	fmt.Fprintf(out, "\nThe cluster runs. For your shell:\n\n  export PATH=%s:$PATH\n  export GREYLAG_CONFIG=%s\n\nmake down ends it.\n", programs, configuration)
+// printExports prints the variables that a shell needs for the cluster.
+func printExports(out io.Writer, programs, configuration string) {
+	fmt.Fprintf(out, "\nThe cluster is running. For your shell:\n\n  export PATH=%s:$PATH\n  export GREYLAG_CONFIG=%s\n\nmake down stops it.\n", programs, configuration)
 }
 
-func end(dir string, out io.Writer) error {
+// stopCluster stops the cluster of startCluster and removes its directory.
+func stopCluster(dir string, out io.Writer) error {
 	left, err := cluster.Attach(dir)
 	switch {
 	case errors.Is(err, cluster.ErrNone):
-		fmt.Fprintf(out, "No cluster is in %s: make up starts one.\n", dir)
+		fmt.Fprintf(out, "no cluster in %s: make up starts one\n", dir)
 		return nil
 	case err != nil:
 		return err
@@ -97,12 +97,12 @@ func end(dir string, out io.Writer) error {
 	if err := left.Stop(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "The cluster in %s has ended, and nothing of it is left.\n", dir)
+	fmt.Fprintf(out, "stopped the cluster and removed %s\n", dir)
 	return nil
 }
 
-// show runs the demo.
-func show(ctx context.Context) (err error) {
+// runDemo runs every scene of the demo on a new cluster.
+func runDemo(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
 	fmt.Println("== Three controllers, two nodes with 4 simulated GPUs each")
@@ -112,14 +112,14 @@ func show(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	if !c.Containerized() {
-		fmt.Println("   (without root and containerd tasks run as plain processes: no containers, no limits, no image)")
+		fmt.Println("   (without root and containerd, tasks are plain processes: no containers, no limits, no image)")
 	}
 	if err := copyScripts(c.Work); err != nil {
 		return err
 	}
 	s := &stage{ctx: ctx, c: c}
-	s.act("gctl", "cluster", "status")
-	s.act("gctl", "info")
+	s.run("gctl", "cluster", "status")
+	s.run("gctl", "info")
 	for _, scene := range []func(){s.gpu, s.array, s.gang, s.planned, s.image, s.limits, s.cancelled, s.failover} {
 		if s.err == nil {
 			scene()
@@ -128,7 +128,7 @@ func show(ctx context.Context) (err error) {
 	if s.err != nil {
 		return fmt.Errorf("%w\n%s", s.err, c.LogTails(1500))
 	}
-	fmt.Println("\n== Every job ended as it should.")
+	fmt.Println("\n== Every job ended as expected.")
 	return nil
 }
 
@@ -149,8 +149,8 @@ func copyScripts(dir string) error {
 	return nil
 }
 
-// image writes an OCI image that is made here, not pulled.
-func image(dir string) error {
+// writeImage creates an OCI image in a file, without a registry.
+func writeImage(dir string) error {
 	unix, err := ociimage.Unix()
 	if err != nil {
 		return err

@@ -12,8 +12,7 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// stage runs commands and shows them. The first thing that is not as it should
-// be stays in err, and nothing follows it.
+// stage runs commands and prints them. It keeps the first error, after which it does nothing.
 type stage struct {
 	ctx context.Context
 	c   *cluster.Cluster
@@ -28,8 +27,8 @@ func (s *stage) fail(format string, args ...any) {
 	}
 }
 
-// act shows a command and what it says, and returns its stdout.
-func (s *stage) act(program string, args ...string) string {
+// run prints and executes a command, prints its output, and returns its standard output.
+func (s *stage) run(program string, args ...string) string {
 	if s.err != nil {
 		return ""
 	}
@@ -53,17 +52,17 @@ func quoted(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// submit submits and returns the job's id.
+// submit submits a job and returns its ID.
 func (s *stage) submit(args ...string) string {
-	fields := strings.Fields(s.act("gsubmit", args...))
+	fields := strings.Fields(s.run("gsubmit", args...))
 	if len(fields) < 3 || fields[0] != "submitted" {
-		s.fail("gsubmit %v did not say which job it submitted", args)
+		s.fail("gsubmit %v printed no job ID", args)
 		return ""
 	}
 	return fields[2]
 }
 
-// output shows a file of the working directory and returns its text.
+// output prints a file of the working directory and returns its text.
 func (s *stage) output(name string) string {
 	if s.err != nil {
 		return ""
@@ -77,7 +76,7 @@ func (s *stage) output(name string) string {
 	return string(text)
 }
 
-// job is what the demo looks at.
+// job holds the fields that the demo checks.
 type job struct {
 	State    string `json:"state"`
 	Reason   string `json:"reason"`
@@ -86,8 +85,8 @@ type job struct {
 	Promised bool   `json:"promised"`
 }
 
-// look asks for a job without showing it.
-func (s *stage) look(id string) (job, error) {
+// fetch returns a job without printing the command.
+func (s *stage) fetch(id string) (job, error) {
 	result, err := s.c.Run(s.ctx, "gctl", "show", "job", id, "--json")
 	if err != nil || result.Exit != 0 {
 		return job{}, fmt.Errorf("gctl show job %s: %s: %w", id, result.Stderr, err)
@@ -95,7 +94,7 @@ func (s *stage) look(id string) (job, error) {
 	return firstJob(result.Stdout)
 }
 
-// firstJob reads the answer of gctl show job --json: an object that lists jobs.
+// firstJob returns the job of the output of gctl show job --json.
 func firstJob(text string) (job, error) {
 	var answer struct {
 		Jobs []job `json:"jobs"`
@@ -114,7 +113,7 @@ func (s *stage) await(id string, states ...string) job {
 	var last job
 	for s.err == nil {
 		var err error
-		if last, err = s.look(id); err != nil {
+		if last, err = s.fetch(id); err != nil {
 			s.fail("%w", err)
 			break
 		}
@@ -125,7 +124,7 @@ func (s *stage) await(id string, states ...string) job {
 		}
 		select {
 		case <-s.ctx.Done():
-			s.fail("job %s is %s (%s), not %s, and time is up", id, last.State, last.Reason, strings.Join(states, " or "))
+			s.fail("timeout: job %s is %s (%s), want %s", id, last.State, last.Reason, strings.Join(states, " or "))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -137,13 +136,13 @@ func (s *stage) promised(id string) {
 	for s.err == nil && !s.await(id, "PENDING").Promised {
 		select {
 		case <-s.ctx.Done():
-			s.fail("job %s has no promise, and time is up", id)
+			s.fail("timeout: job %s has no promise", id)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-// ends waits for the job's end and checks it.
+// ends waits for the end of a job and checks its state.
 func (s *stage) ends(id, state string, code int) {
 	if s.err != nil {
 		return
@@ -151,6 +150,6 @@ func (s *stage) ends(id, state string, code int) {
 	end := s.await(id, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE")
 	fmt.Printf("   job %s is %s, exit status %d, signal %d\n", id, end.State, end.ExitCode, end.Signal)
 	if end.State != state || code >= 0 && end.ExitCode != code {
-		s.fail("job %s should be %s with status %d", id, state, code)
+		s.fail("job %s: want %s with status %d", id, state, code)
 	}
 }

@@ -15,9 +15,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestUpTwice: who types make up again learns where the cluster is, and no second
-// one is started.
-func TestUpTwice(t *testing.T) {
+// TestRepeatedUp: a second make up prints where the cluster is, and starts no other.
+func TestRepeatedUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a whole cluster: not with -short")
 	}
@@ -26,37 +25,37 @@ func TestUpTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("GREYLAG_BIN", programs)
-	dir, err := os.MkdirTemp("/tmp", "up") // short, as sockets lie in it
+	dir, err := os.MkdirTemp("/tmp", "up") // short, for the sockets in it
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
 	var first, second, down bytes.Buffer
-	if err := leave(t.Context(), dir, &first); err != nil {
+	if err := startCluster(t.Context(), dir, &first); err != nil {
 		t.Fatal(err)
 	}
-	defer end(dir, &down)
-	if err := leave(t.Context(), dir, &second); err != nil {
+	defer stopCluster(dir, &down)
+	if err := startCluster(t.Context(), dir, &second); err != nil {
 		t.Errorf("a second time: %v", err)
 	}
 	for _, out := range []string{first.String(), second.String()} {
 		if !strings.Contains(out, "export PATH="+programs) || !strings.Contains(out, "GREYLAG_CONFIG="+filepath.Join(dir, "client.toml")) {
-			t.Errorf("it does not say how to use the cluster: %q", out)
+			t.Errorf("no variables for a shell: %q", out)
 		}
 	}
-	if !strings.Contains(second.String(), "runs already") {
-		t.Errorf("the second time it says %q", second.String())
+	if !strings.Contains(second.String(), "already running") {
+		t.Errorf("the second time: %q", second.String())
 	}
-	if err := end(dir, &down); err != nil || !strings.Contains(down.String(), "has ended") {
+	if err := stopCluster(dir, &down); err != nil || !strings.Contains(down.String(), "stopped the cluster") {
 		t.Errorf("down: %q, %v", down.String(), err)
 	}
 	down.Reset()
-	if err := end(dir, &down); err != nil || !strings.Contains(down.String(), "make up starts one") {
+	if err := stopCluster(dir, &down); err != nil || !strings.Contains(down.String(), "make up starts one") {
 		t.Errorf("down without up: %q, %v", down.String(), err)
 	}
 }
 
-// TestUpAfterACrash: what is left of a dead cluster is not overwritten.
+// TestUpAfterACrash: the directory of a dead cluster is not overwritten.
 func TestUpAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("GREYLAG_BIN", dir) // no programs: nothing answers
@@ -64,7 +63,7 @@ func TestUpAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := leave(t.Context(), dir, &out); err == nil || !strings.Contains(err.Error(), "make down removes it") {
-		t.Errorf("up where one was: %v", err)
+	if err := startCluster(t.Context(), dir, &out); err == nil || !strings.Contains(err.Error(), "make down removes it") {
+		t.Errorf("make up in the directory of a dead cluster: %v", err)
 	}
 }

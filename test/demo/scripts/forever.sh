@@ -1,4 +1,4 @@
 #!/bin/bash
 #GSUB --job-name=forever --mem=32M
-echo "this one does not end by itself"
+echo "this job does not end"
 sleep 1000000
