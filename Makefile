@@ -1,5 +1,5 @@
-# Greylag: the everyday targets. `make demo` and `make test` need only go, git
-# and make; what else they need they install with the system's package manager.
+# Targets of Greylag. `make demo` and `make test` need Go, git and make, and install the rest with the
+# system's package manager.
 
 GO      ?= go
 BIN     := bin
@@ -16,18 +16,18 @@ export PATH := $(PATH):$(GREYLAG_BIN)
 
 all: build
 
-# What the main job looks like: three controllers, two nodes, real batch scripts.
+# Runs batch scripts on three controllers and two nodes.
 demo: setup build
 	$(GO) run ./test/demo
 
-# The same cluster, left running for you; `make down` ends it.
+# Starts the same cluster and leaves it running; `make down` stops it.
 up: setup build
 	$(GO) run ./test/demo -up
 
 down:
 	$(GO) run ./test/demo -down
 
-# Programs are static, but for the child that talks to NVIDIA's library.
+# All programs are static, except gnvml, which calls NVIDIA's library.
 build:
 	@test -x $(BIN)/gctld || echo "building: the first time takes some minutes"
 	@mkdir -p $(BIN)
@@ -38,12 +38,12 @@ build:
 test: setup build
 	$(GO) test -timeout 60m ./...
 
-# Every fault and attack, also those that take minutes: see CONTRIBUTING.md.
+# All tests of faults and attacks, including those that take minutes: see CONTRIBUTING.md.
 test-faults: setup build
 	GREYLAG_FAULTS=all $(GO) test -count=1 -timeout 120m ./test/e2e ./internal/agent ./internal/auth ./internal/gctld \
 		./internal/pki ./internal/raftlog ./internal/runtime/containerd ./internal/server ./internal/userfile
 
-# Without the tests that start real clusters.
+# All tests except those that start clusters.
 short: build
 	$(GO) test -short ./...
 
