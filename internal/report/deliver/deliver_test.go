@@ -52,15 +52,15 @@ func TestWebhook(t *testing.T) {
 	}))
 	defer server.Close()
 	channels := []Channel{&Webhook{URL: server.URL, Key: key, Clock: clock}}
-	path := filepath.Join(t.TempDir(), "alerts", "told")
-	told, err := OpenTold(path)
+	path := filepath.Join(t.TempDir(), "alerts", "sent")
+	told, err := OpenSentAlerts(path)
 	must(t, err)
 	sent, err := All(t.Context(), told, channels, []report.Alert{alert("a"), alert("b"), alert("c"), alert("d")}, time.Millisecond)
 	if want := "[a503 a429 a204 b400 c302 d200]"; sent != 2 || !errors.Is(err, ErrDelivery) || fmt.Sprint(got) != want {
 		t.Errorf("sent %d, %v: %v, want %s", sent, err, got, want)
 	}
 	must(t, told.Close())
-	told, err = OpenTold(path)
+	told, err = OpenSentAlerts(path)
 	must(t, err)
 	defer told.Close()
 	if sent, err := All(t.Context(), told, channels, []report.Alert{alert("a"), alert("d")}, time.Millisecond); sent != 0 || err != nil || len(got) != 6 {
@@ -70,16 +70,16 @@ func TestWebhook(t *testing.T) {
 
 // TestTold: half a line, as a power cut leaves it, is told again; nothing else is.
 func TestTold(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "told")
+	path := filepath.Join(t.TempDir(), "sent")
 	must(t, os.WriteFile(path, []byte("x a\nx b"), 0o644))
-	told, err := OpenTold(path)
+	told, err := OpenSentAlerts(path)
 	must(t, err)
 	if !told.Has("x", "a") || told.Has("x", "b") || told.Has("y", "a") {
 		t.Error("the list is read wrongly")
 	}
 	must(t, told.Add("x", "c\nd"))
 	must(t, told.Close())
-	told, err = OpenTold(path)
+	told, err = OpenSentAlerts(path)
 	must(t, err)
 	defer told.Close()
 	if !told.Has("x", "a") || !told.Has("x", "c\nd") {

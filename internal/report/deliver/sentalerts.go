@@ -12,15 +12,15 @@ import (
 	"syscall"
 )
 
-// SentAlerts is the list of what was told, a file with one line each. It is locked while it
-// is open, so that two runs at once do not tell the same.
+// SentAlerts is the list of sent alerts, a file with one line each. It is locked while it is open,
+// so that two concurrent runs do not send the same alert.
 type SentAlerts struct {
 	f    *os.File
 	seen map[string]bool
 }
 
-// OpenTold opens the list, or begins one. It waits for another run to end.
-func OpenTold(path string) (*SentAlerts, error) {
+// OpenSentAlerts opens or creates the list. It waits until another run has closed it.
+func OpenSentAlerts(path string) (*SentAlerts, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func OpenTold(path string) (*SentAlerts, error) {
 	r := bufio.NewReader(f)
 	for {
 		line, err := r.ReadString('\n')
-		if err == nil { // half a line is one that was cut off: it is told again
+		if err == nil { // an incomplete line was cut off: the alert is sent again
 			t.seen[strings.TrimSuffix(line, "\n")] = true
 			continue
 		}
@@ -54,10 +54,10 @@ func lineOf(channel, id string) string {
 	return strings.NewReplacer("\n", " ", "\r", " ").Replace(channel + " " + id)
 }
 
-// Has reports whether a channel has told about an alert.
+// Has reports whether an alert was sent over a channel.
 func (t *SentAlerts) Has(channel, id string) bool { return t.seen[lineOf(channel, id)] }
 
-// Add notes that it has, durably.
+// Add records a sent alert durably.
 func (t *SentAlerts) Add(channel, id string) error {
 	line := lineOf(channel, id)
 	if _, err := t.f.WriteString(line + "\n"); err != nil {
@@ -67,7 +67,7 @@ func (t *SentAlerts) Add(channel, id string) error {
 	return t.f.Sync()
 }
 
-// Close lets others have the list.
+// Close unlocks and closes the list.
 func (t *SentAlerts) Close() error {
 	if err := t.f.Close(); err != nil && !errors.Is(err, fs.ErrClosed) {
 		return err

@@ -44,8 +44,8 @@ daily mean of the 30 days before (of credits where jobs cost some, else of GPU h
 with a week of history, above --floor), and at what is so now: budgets used to 50, 80
 or 100 %, credits that expire within 30, 7 or 1 days, and debts.
 
-With --mail-to or --webhook each alert is told once: DIR/alerts/told in the folder of
--o remembers which were. A webhook gets JSON; Greylag-Signature is the HMAC-SHA256 of
+With --mail-to or --webhook each alert is sent once: DIR/alerts/sent in the directory of
+-o lists the sent ones. A webhook gets JSON; Greylag-Signature is the HMAC-SHA256 of
 Greylag-Timestamp, a dot and the body under the key in --webhook-key-file.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			if r.JSON {
@@ -112,7 +112,7 @@ func (r *alerting) tell(ctx context.Context, c ui.Cluster, period report.Period,
 		return err
 	}
 	if len(channels) > 0 {
-		told, err := deliver.OpenTold(filepath.Join(r.dir, "alerts", "told"))
+		told, err := deliver.OpenSentAlerts(filepath.Join(r.dir, "alerts", "sent"))
 		if err != nil {
 			return err
 		}
