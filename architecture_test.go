@@ -30,7 +30,7 @@ func layerTable() string {
 	for n, rule := range layerRules {
 		var packages []string
 		for _, p := range slices.Sorted(maps.Keys(layers)) {
-			if layers[p] == n {
+			if _, err := os.Stat(p); layers[p] == n && err == nil {
 				packages = append(packages, "`"+p+"`")
 			}
 		}
