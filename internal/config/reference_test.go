@@ -170,3 +170,24 @@ func TestReferenceFindsFaults(t *testing.T) {
 		t.Error(faults)
 	}
 }
+
+// TestDocumentedFiles: examples of files in documents are read without a fault.
+func TestDocumentedFiles(t *testing.T) {
+	pages := references()
+	block := regexp.MustCompile("(?ms)^```toml$\n(.*?)^```$")
+	for page, kind := range map[string]string{"admin.md": "policy", "gsim.md": "machine"} {
+		text, err := os.ReadFile(filepath.Join(referenceDir, "..", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples := block.FindAllStringSubmatch(string(text), -1)
+		if len(examples) == 0 {
+			t.Errorf("docs/%s has no example", page)
+		}
+		for _, m := range examples {
+			if faults := pages[kind].Load(m[1]); faults != "" {
+				t.Errorf("docs/%s: %s", page, faults)
+			}
+		}
+	}
+}
