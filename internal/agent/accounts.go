@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// accountKept is how long what is known of a user is believed.
+	// accountKept is how long a user's entry stays cached.
 	accountKept = time.Minute
-	// accountTimeout bounds asking a directory service.
+	// accountTimeout is the timeout of a query to a directory service.
 	accountTimeout = 10 * time.Second
-	// maxAccounts bounds how many users are remembered.
+	// maxAccounts limits the number of cached users.
 	maxAccounts = 1024
 )
 
-// account is what this node knows of a user. Who the user is (uid and gid) the
-// controllers say; the node adds groups, home and shell from its own databases.
-// A user whom the node does not know runs with their gid alone.
+// account holds the node's data about a user. The controllers send uid and gid; the node adds
+// groups, home and shell from its own databases. A user whom the node does not know runs with their
+// gid only.
 type account struct {
 	home, shell string
 	groups      []uint32
 	asked       time.Time
 }
 
-// accounts remembers users.
+// accounts caches users.
 type accounts struct {
 	mu    sync.Mutex
 	known map[uint64]account // by uid and gid
@@ -37,7 +37,7 @@ type accounts struct {
 
 func newAccounts() *accounts { return &accounts{known: map[uint64]account{}} }
 
-// of looks a user up by uid; the name is believed only where it belongs to it.
+// of looks up a user by uid. It uses the name only if it belongs to that uid.
 func (a *accounts) of(ctx context.Context, name string, uid, gid uint32) account {
 	key := uint64(uid)<<32 | uint64(gid)
 	a.mu.Lock()
@@ -56,8 +56,8 @@ func (a *accounts) of(ctx context.Context, name string, uid, gid uint32) account
 	return found
 }
 
-// lookUp reads the files of this host and then, for users of a directory
-// service, asks getent(1): a static program has no other way to one.
+// lookUp reads the files of this host and then, for users of a directory service, calls getent(1),
+// which is the only way for a static program.
 func lookUp(ctx context.Context, uid, gid uint32) account {
 	found := account{groups: []uint32{gid}, asked: time.Now()}
 	id := strconv.FormatUint(uint64(uid), 10)
@@ -90,7 +90,7 @@ func lookUp(ctx context.Context, uid, gid uint32) account {
 	return found
 }
 
-// getent asks for one entry and splits it at colons; nil where there is none.
+// getent returns the fields of one entry; nil if there is none.
 func getent(ctx context.Context, database, key string) []string {
 	ctx, cancel := context.WithTimeout(ctx, accountTimeout)
 	defer cancel()

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// signalTimeout bounds sending one signal.
+	// signalTimeout is the timeout of sending one signal.
 	signalTimeout = 10 * time.Second
-	// removeTimeout bounds one try at clearing a task away.
+	// removeTimeout is the timeout of one attempt to remove a task.
 	removeTimeout = time.Minute
-	// Between tries at clearing a task away: doubled from the first to the last.
-	shortestRetry, longestRetry = 500 * time.Millisecond, 30 * time.Second
-	// maxRemoveTries is after how many tries the node takes no more work.
+	// The delay between attempts to remove a task doubles from minRetry to maxRetry.
+	minRetry, maxRetry = 500 * time.Millisecond, 30 * time.Second
+	// maxRemoveTries is the number of failed removals after which the node takes no more work.
 	maxRemoveTries = 4
 )
 
-// carryOut begins an action that is on record. It never blocks.
-func (a *Agent) carryOut(ctx context.Context, action reconcile.Action) {
+// dispatch begins a recorded action. It never blocks.
+func (a *Agent) dispatch(ctx context.Context, action reconcile.Action) {
 	t := a.tasks[action.ID]
 	if t == nil {
 		return
@@ -47,8 +47,8 @@ func (a *Agent) carryOut(ctx context.Context, action reconcile.Action) {
 	}
 }
 
-// signal writes notice into the task's output and sends sig, in a worker. A task that runs nothing ends
-// with it.
+// signal writes notice to the output of the task and sends sig, in a worker. A task that runs no
+// process ends with it.
 func (a *Agent) signal(ctx context.Context, t *task, sig syscall.Signal, all bool, notice string) {
 	if t.idle() {
 		t.work = reconcile.NoWork
@@ -61,8 +61,8 @@ func (a *Agent) signal(ctx context.Context, t *task, sig syscall.Signal, all boo
 	a.runAsync(t, signalTimeout+noticeTimeout, func(ctx context.Context) error {
 		a.notify(ctx, spec, notice)
 		if sig == syscall.SIGTERM {
-			// A stopped process would not see it.
-			_ = a.runtime.Signal(ctx, taskID(t.ID), syscall.SIGCONT, true) // the next call tells
+			// A stopped process would not see the signal.
+			_ = a.runtime.Signal(ctx, taskID(t.ID), syscall.SIGCONT, true) // the next call reports errors
 		}
 		return a.runtime.Signal(ctx, taskID(t.ID), sig, all)
 	}, func(err error) {
@@ -73,9 +73,8 @@ func (a *Agent) signal(ctx context.Context, t *task, sig syscall.Signal, all boo
 	})
 }
 
-// runAsync runs work on a worker with a time limit, and then hands its error to
-// the loop. Workers outlive the loop's context: what is begun is brought to an
-// end and recorded.
+// runAsync runs work in a goroutine with a timeout and then posts its error to the loop. Workers
+// outlive the context of the loop: an operation that was begun is completed and recorded.
 func (a *Agent) runAsync(t *task, limit time.Duration, work func(context.Context) error, then func(error)) {
 	a.workers.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -89,7 +88,7 @@ func (a *Agent) runAsync(t *task, limit time.Duration, work func(context.Context
 	})
 }
 
-// watchTask waits for the end of a task beside the loop.
+// watchTask waits for the end of a task in a goroutine.
 func (a *Agent) watchTask(ctx context.Context, t *task) {
 	if t.watched || t.idle() {
 		return
@@ -97,13 +96,13 @@ func (a *Agent) watchTask(ctx context.Context, t *task) {
 	t.watched = true
 	spec := t.spec
 	a.workers.Go(func() {
-		for pause := shortestRetry; ; pause = min(2*pause, longestRetry) {
+		for pause := minRetry; ; pause = min(2*pause, maxRetry) {
 			exit, err := a.runtime.Wait(ctx, taskID(t.ID))
 			if err == nil || errors.Is(err, tasks.ErrNotFound) {
 				if err != nil {
 					exit = tasks.Exit{Lost: true, Ended: time.Now()}
 				}
-				if exit.OOM { // before the end is reported, after which the user reads the file
+				if exit.OOM { // before the report of the end, after which the user reads the file
 					a.notify(ctx, spec, memoryNotice(spec, exit))
 				}
 				a.post(func() { a.ended(t, exit) })
@@ -119,14 +118,14 @@ func (a *Agent) watchTask(ctx context.Context, t *task) {
 	})
 }
 
-// ended takes the end of a task, in the loop.
+// ended records the end of a task. It runs in the loop.
 func (a *Agent) ended(t *task, exit tasks.Exit) {
 	if a.tasks[t.ID] != t || t.Phase >= reconcile.Ended {
 		return
 	}
 	how := classify(t, exit)
 	tell := a.log.Info
-	if exit.Lost { // an administrator will want to know why
+	if exit.Lost { // administrators need the reason
 		tell = a.log.Warn
 	}
 	tell("task ended", "job", t.ID.Job, "attempt", t.ID.Attempt, "user", t.spec.GetUser(), "cause", how.Cause.String(),
@@ -134,13 +133,13 @@ func (a *Agent) ended(t *task, exit tasks.Exit) {
 	a.end(t, how)
 }
 
-// remove clears a task away beside the loop: its processes and files, then a
-// look at whether its GPUs are free again, then the epilog.
+// remove removes a task in a goroutine: its processes and files, then a check that its GPUs are
+// free, then the epilog.
 func (a *Agent) remove(_ context.Context, t *task) {
 	uuids, hook := a.uuidsOf(t), a.hookOf(t)
 	removeOnly := t.idle()
-	limit := removeTimeout + leftoverPatience + a.cfg.HookTimeout
-	var trouble []trouble
+	limit := removeTimeout + gpuReleaseTimeout + a.cfg.HookTimeout
+	var trouble []problem
 	a.runAsync(t, limit, func(ctx context.Context) error {
 		a.slots <- struct{}{}
 		defer func() { <-a.slots }()
@@ -151,7 +150,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 				return err
 			}
 		}
-		trouble = a.afterwards(ctx, uuids, hook)
+		trouble = a.checkAfterTask(ctx, uuids, hook)
 		return nil
 	}, func(err error) {
 		t.work = reconcile.NoWork
@@ -166,10 +165,10 @@ func (a *Agent) remove(_ context.Context, t *task) {
 			a.setFault(found.source, found.reason)
 		}
 		if t.Phase < reconcile.Ended { // it never started
-			close(t.over)
+			close(t.done)
 		}
 		t.Phase = reconcile.Clean
-		a.closeSocket(t.ID) // of one that was abandoned before it started
+		a.closeSocket(t.ID) // the socket of a task abandoned before its start
 		if t.End.Cause == cluster.NoCause {
 			t.End.Cause = cluster.Stopped
 		}
@@ -180,14 +179,13 @@ func (a *Agent) remove(_ context.Context, t *task) {
 	})
 }
 
-// removeAgain schedules another try. A node that cannot get rid of tasks is
-// not given more.
+// removeAgain schedules another attempt. A node that cannot remove tasks gets no new ones.
 func (a *Agent) removeAgain(t *task, err error) {
 	t.tries++
-	pause := min(shortestRetry<<min(t.tries-1, 10), longestRetry)
+	pause := min(minRetry<<min(t.tries-1, 10), maxRetry)
 	t.notBefore = cluster.InstantOf(time.Now().Add(pause))
-	a.log.Warn("cannot clear task away", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err, "again", pause)
+	a.log.Warn("cannot remove task", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err, "again", pause)
 	if t.tries >= maxRemoveTries {
-		a.setFault("remove "+taskID(t.ID).String(), fmt.Sprintf("task %s cannot be cleared away: %v", taskID(t.ID), err))
+		a.setFault("remove "+taskID(t.ID).String(), fmt.Sprintf("task %s cannot be removed: %v", taskID(t.ID), err))
 	}
 }

@@ -1,16 +1,14 @@
-// Package agent is the daemon of a node: it keeps a session with the leading
-// controller, makes the tasks on the node match those that are wanted there,
-// and tells what became of them.
+// Package agent is the daemon of a node. It keeps a session with the leading controller, makes the
+// tasks on the node match the desired set, and reports their state.
 //
-// It decides, from what a task's process and devices did, why the task ended,
-// and when the node itself is not fit for work. Which task does what next is
-// package reconcile's to decide; where jobs run, how long, and what the end of
-// a task means for its job, the controllers'. No task ever ends because the
-// daemon or the controllers are away.
+// It decides why a task ended, from its process and devices, and when the node is unfit for work.
+// Package reconcile decides the next step of each task. The controllers decide where and how long
+// jobs run, and what the end of a task means for its job. No task ends because the daemon or the
+// controllers are away.
 //
-// One goroutine, the loop, owns all state; everything that may block (starting,
-// signalling, clearing away, the network) runs beside it and posts what came of
-// it. What the loop decides is written to taskdb before it is acted on.
+// One goroutine, the loop, owns all state. Everything that may block (starts, signals, removal, the
+// network) runs in other goroutines, which post their results. The loop writes each decision to
+// taskdb before it acts on it.
 package agent
 
 import (
@@ -31,52 +29,52 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Config is what a node's agent is told. Name, StateDir and Log must be set.
+// Config is the configuration of a node's agent. Name, StateDir and Log must be set.
 type Config struct {
-	Name     string // of the node, as in its certificate
-	StateDir string // for records and sockets; best on a tmpfs
+	Name     string // name of the node, as in its certificate
+	StateDir string // records and sockets; should be on a tmpfs
 
-	// Report is how often a full report is sent although nothing changed, and
-	// Health how often the runtime and the GPUs are looked at.
+	// Report is the interval between full reports without changes. Health is the interval between
+	// checks of the runtime and the GPUs.
 	Report, Health time.Duration
-	// Meter is how often it is looked at how busy the GPUs of tasks are.
+	// Meter is the interval between samples of GPU use.
 	Meter time.Duration
 
-	CPUs     int           // 0: those of the host
-	Memory   cluster.Bytes // 0: that of the host
+	CPUs     int           // 0: the CPUs of the host
+	Memory   cluster.Bytes // 0: the memory of the host
 	Features []string
 	Region   string
 
-	Prolog, Epilog string // programs run as root before and after a task; "" for none
+	Prolog, Epilog string // programs run as root before and after a task; "": none
 	HookTimeout    time.Duration
-	// LaunchTimeout bounds what comes before a task's start: its script, its
-	// image, the prolog. A task that takes longer is given up as the node's fault.
+	// LaunchTimeout limits the time before the start of a task: script, image, prolog. A task that
+	// exceeds it ends as a node fault.
 	LaunchTimeout time.Duration
 
-	Images tasks.Keep // of images that no task needs
+	Images tasks.Keep // of unused images
 
-	RuntimeName string // for people: "containerd crun"
-	// Isolated says that the runtime gives each task a view of the file system
-	// of its own; without it a task sees the host's as it is.
+	RuntimeName string // for display: "containerd crun"
+	// Isolated reports whether the runtime gives each task its own view of the file system.
+	// Otherwise tasks see the host's.
 	Isolated bool
-	// Device names a GPU to the runtime; nil where the runtime has no devices.
+	// Device returns the runtime's name of a GPU; nil if the runtime has no devices.
 	Device func(index int32) string
-	// Sockets serves the commands inside tasks; nil for none. Programs are those commands, for
-	// tasks in images; those that are absent are left out.
+	// Sockets serves commands inside tasks; nil: none. Programs are the paths of these commands,
+	// mounted into tasks with images; missing ones are left out.
 	Sockets  *auth.JobSockets
 	Programs []string
-	// Describe tells the runtime which devices there are, before any task starts.
+	// Describe passes the devices to the runtime before any task starts.
 	Describe func(gpu.Inventory) error
 
-	// Controllers returns the addresses that the node dials, and File is where they are set: for
-	// the log. nil and "" name none.
+	// Controllers returns the addresses that the node dials, and File the file that sets them, for
+	// the log. nil and "" mean none.
 	Controllers func() []string
 	File        string
 
 	Log *slog.Logger
 }
 
-// Agent is one node's daemon. Use New, then Run once.
+// Agent is the daemon of one node. Call New, then Run once.
 type Agent struct {
 	cfg     Config
 	session Session
@@ -85,17 +83,17 @@ type Agent struct {
 	db      *taskdb.DB
 	log     *slog.Logger
 
-	calls    chan func()   // carried out by the loop, in order
-	done     chan struct{} // closed when the loop takes no more calls
-	reports  chan struct{} // something changed that the controllers should hear
-	anew     chan struct{} // the node changed: register again
-	slots    chan struct{} // bounds tasks being started or cleared away at once
-	blobs    *blobCache
-	accounts *accounts
-	workers  sync.WaitGroup
-	reading  context.Context // ends with Run: readers of outputs end with it
+	calls      chan func()   // executed by the loop in order
+	done       chan struct{} // closed when the loop executes no more calls
+	reports    chan struct{} // a change that the controllers must learn
+	reregister chan struct{} // the node changed: register again
+	slots      chan struct{} // limits concurrent starts and removals
+	blobs      *blobCache
+	accounts   *accounts
+	workers    sync.WaitGroup
+	reading    context.Context // ends with Run, and ends readers of outputs
 
-	state // the loop's alone
+	state // owned by the loop
 }
 
 // state is owned by the loop.
@@ -104,23 +102,23 @@ type state struct {
 	host      host
 	inventory gpu.Inventory
 	bad       map[string]string // GPU by UUID: why it may not be used
-	badSince  uint64            // counts changes of bad
-	counting  uint64            // names this process, whose counters begin at 0
-	faults    map[string]string // by source: why the node is not fit for work
+	badSince  uint64            // number of changes of bad
+	counting  uint64            // identifies this process, whose counters begin at 0
+	faults    map[string]string // by source: why the node is unfit for work
 
 	tasks map[reconcile.ID]*task
-	set   *reconcile.Set // the newest admitted since the daemon started
+	set   *reconcile.Set // the newest set admitted since the daemon started
 	specs wantedTasks    // of set
 	floor uint64         // no older set is admitted
-	acted uint64         // version of the newest set whose every task is recorded
+	acted uint64         // version of the newest set whose tasks are all recorded
 	cores cores
 
 	dirty   map[reconcile.ID]bool
 	forget  []reconcile.ID
-	backlog []reconcile.Action // decided, and to be carried out once recorded
-	foreign bool               // records are of another cluster; clear them first
-	listed  bool               // the runtime has said what it holds
-	refused time.Time          // since when only old sets have come; zero: not
+	backlog []reconcile.Action // decided; runs once recorded
+	foreign bool               // the records belong to another cluster and must be cleared first
+	listed  bool               // the runtime has listed its tasks
+	refused time.Time          // since when only old sets arrived; zero: they did not
 	// unadmitted is the newest set of this session if it was not admitted.
 	unadmitted *greylagv1.WantedResponse
 	logs       map[string]context.CancelFunc
@@ -129,10 +127,10 @@ type state struct {
 	wake       time.Time
 }
 
-// callBacklog bounds posted calls; whoever posts more waits.
+// callBacklog limits the number of posted calls; further posts block.
 const callBacklog = 256
 
-// New opens the node's records. The session is used from Run on.
+// New opens the records of the node. Run uses the session.
 func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Agent, error) {
 	if cfg.Report <= 0 {
 		cfg.Report = 10 * time.Second
@@ -150,12 +148,12 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		cfg.LaunchTimeout = 30 * time.Minute
 	}
 	if cfg.Name == "" || cfg.StateDir == "" || cfg.Log == nil {
-		return nil, errors.New("agent: name, state folder and log must be set")
+		return nil, errors.New("agent: name, state directory and log must be set")
 	}
 	a := &Agent{
 		cfg: cfg, session: session, runtime: rt, gpus: gpus, log: cfg.Log,
 		calls: make(chan func(), callBacklog), done: make(chan struct{}),
-		reports: make(chan struct{}, 1), anew: make(chan struct{}, 1),
+		reports: make(chan struct{}, 1), reregister: make(chan struct{}, 1),
 		slots: make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
 		blobs: newBlobCache(), accounts: newAccounts(),
 		state: state{
@@ -169,19 +167,18 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 	return a, nil
 }
 
-// Run serves until the context ends, then stops the daemon's own work and
-// leaves tasks running. It returns nil then, and an error only where the node
-// cannot be served at all.
+// Run serves until ctx ends, then stops the daemon and leaves tasks running. It returns nil then,
+// and an error only if the node cannot be served at all.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.db.Close()
 	host, err := discover(a.cfg)
 	if err != nil {
-		return fmt.Errorf("look at this host: %w", err)
+		return fmt.Errorf("inspect this host: %w", err)
 	}
 	a.host = host
 	a.cores = newCores(host)
-	a.lookAtGPUs(ctx)
-	a.lookAtRuntime(ctx)
+	a.takeInventory(ctx)
+	a.checkRuntime(ctx)
 	if err := a.load(ctx); err != nil {
 		return err
 	}
@@ -198,8 +195,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// finish waits for what runs beside the loop. What they post is still taken
-// and recorded, so that nothing a start did is unknown to the next daemon.
+// finish waits for all workers. It still executes and records what they post, so that the next
+// daemon knows everything that a start did.
 func (a *Agent) finish() {
 	ended := make(chan struct{})
 	go func() {
@@ -222,7 +219,7 @@ func (a *Agent) finish() {
 	}
 }
 
-// post hands a call to the loop.
+// post queues a call for the loop.
 func (a *Agent) post(call func()) {
 	select {
 	case a.calls <- call:
@@ -230,7 +227,7 @@ func (a *Agent) post(call func()) {
 	}
 }
 
-// ask has the loop carry out call, and waits for it.
+// ask runs call in the loop and waits for it.
 func (a *Agent) ask(ctx context.Context, call func()) error {
 	done := make(chan struct{})
 	select {
@@ -246,7 +243,7 @@ func (a *Agent) ask(ctx context.Context, call func()) error {
 	}
 }
 
-// nudge makes a channel of one hold one.
+// nudge fills a channel of capacity one.
 func nudge(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:

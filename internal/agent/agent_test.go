@@ -16,7 +16,7 @@ import (
 func clusterJob(n int) cluster.JobID       { return cluster.JobID(n) }
 func clusterAttempt(n int) cluster.Attempt { return cluster.Attempt(n) }
 
-// runtimes are those that the tests of this file are run on.
+// runtimes lists the runtimes on which the tests of this file run.
 func runtimes() []string { return []string{"process", "containerd"} }
 
 // onEach runs a test on each runtime.
@@ -94,8 +94,8 @@ func TestToldToStopBeforeItWasHere(t *testing.T) {
 	})
 }
 
-// TestNextDaemonAdopts: a task that runs while the daemon is away is the next
-// daemon's, one that ends meanwhile is reported by it, and neither starts again.
+// TestNextDaemonAdopts stops the daemon while a task runs. The next daemon adopts the task, reports
+// one that ended meanwhile, and starts neither again.
 func TestNextDaemonAdopts(t *testing.T) {
 	onEach(t, nil, func(t *testing.T, n *node) {
 		script := "#!/bin/sh\necho x >> starts-$1\nuntil [ -e go-$1 ]; do sleep 0.02; done\nexit 4\n"
@@ -123,7 +123,7 @@ func TestNextDaemonAdopts(t *testing.T) {
 	})
 }
 
-// TestOldAndRepeatedSets: sets that come late start nothing again.
+// TestOldAndRepeatedSets checks that late sets start nothing again.
 func TestOldAndRepeatedSets(t *testing.T) {
 	onEach(t, nil, func(t *testing.T, n *node) {
 		n.want(at(1, 1), "#!/bin/sh\necho x >> starts\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
@@ -138,7 +138,7 @@ func TestOldAndRepeatedSets(t *testing.T) {
 			n.settled(at(probe, 1))
 		}
 		again(2)
-		n.stop() // a daemon that has seen none of it but the records
+		n.stop() // this daemon knows only the records
 		n.start()
 		again(3)
 		if n.read("starts") != "x\n" {
@@ -147,7 +147,8 @@ func TestOldAndRepeatedSets(t *testing.T) {
 	})
 }
 
-// TestLostRecords: what runs is adopted; what may have run is not started.
+// TestLostRecords checks that running tasks are adopted, and that tasks that may have run do not
+// start.
 func TestLostRecords(t *testing.T) {
 	onEach(t, nil, func(t *testing.T, n *node) {
 		script := "#!/bin/sh\necho x >> starts-$1\nuntil [ -e go-$1 ]; do sleep 0.02; done\n"
@@ -157,7 +158,7 @@ func TestLostRecords(t *testing.T) {
 		n.reach(at(1, 1), "started")
 		n.reach(at(2, 1), "started")
 		touch(t, n, "go-b")
-		n.reach(at(2, 1), "clean") // the controller goes on wanting it
+		n.reach(at(2, 1), "clean") // the controller still wants it
 		n.stop()
 		if err := os.Remove(filepath.Join(n.cfg.StateDir, recordsFile)); err != nil {
 			t.Fatal(err)
@@ -181,8 +182,8 @@ func TestLostRecords(t *testing.T) {
 	})
 }
 
-// TestNewLife: without records and without the mark of this boot the node is a
-// new one, and clears away what an earlier life left.
+// TestNewLife checks that a node without records and without this boot's marker registers as new
+// and removes the tasks of an earlier life.
 func TestNewLife(t *testing.T) {
 	onEach(t, nil, func(t *testing.T, n *node) {
 		n.want(at(1, 1), "#!/bin/sh\nsleep 1000\n", nil)
@@ -227,7 +228,7 @@ func TestSignalsOnceEach(t *testing.T) {
 	})
 }
 
-// waitFor waits for something outside the session.
+// waitFor waits for a condition outside the session.
 func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patient); !condition(); time.Sleep(5 * time.Millisecond) {

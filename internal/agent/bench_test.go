@@ -7,9 +7,9 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// BenchmarkOneTask is a node's part of one job's time: from the wanted set to
-// the report of the start, and from the end of the program to the report that
-// the task is clean. One node, one task at a time, no GPU, `true` as a script.
+// BenchmarkOneTask measures the node's part of a job: from the desired set to the report of the
+// start, and from the end of the program to the report that the task is clean. One node, one task
+// at a time, no GPU, `true` as a script.
 func BenchmarkOneTask(b *testing.B) {
 	for _, kind := range runtimes() {
 		b.Run(kind, func(b *testing.B) {
@@ -36,8 +36,8 @@ func BenchmarkOneTask(b *testing.B) {
 	}
 }
 
-// BenchmarkManyTasks is how many tasks a second one node takes from wanted to
-// clean, with eight wanted at a time.
+// BenchmarkManyTasks measures tasks per second of one node, from desired to clean, with eight at a
+// time.
 func BenchmarkManyTasks(b *testing.B) {
 	for _, kind := range runtimes() {
 		b.Run(kind, func(b *testing.B) {

@@ -13,14 +13,14 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxBlobs bounds the scripts and environments kept in memory, so that the
-// tasks of an array fetch theirs once.
+// maxBlobs limits the scripts and environments kept in memory, so that the tasks of an array fetch
+// theirs once.
 const maxBlobs = 16 << 20
 
-// errWrongBlob says that what was fetched is not what was asked for.
+// errWrongBlob means that fetched content does not match its digest.
 var errWrongBlob = errors.New("content does not match its digest")
 
-// blobCache keeps contents by digest. When full it begins anew.
+// blobCache caches contents by digest. A full cache is emptied.
 type blobCache struct {
 	mu   sync.Mutex
 	kept map[[sha256.Size]byte][]byte
@@ -50,8 +50,8 @@ func (c *blobCache) put(digest [sha256.Size]byte, content []byte) {
 	c.size += len(content)
 }
 
-// blob gives a script or an environment; nil for no digest. A controller that
-// cannot be reached is waited for.
+// blob returns a script or an environment; nil for no digest. It waits for a controller that is
+// unreachable.
 func (a *Agent) blob(ctx context.Context, digest []byte) ([]byte, error) {
 	if len(digest) == 0 {
 		return nil, nil

@@ -9,25 +9,24 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// classify says why a task ended. The first row that holds, counts:
+// classify returns the cause of a task's end. The first row that holds counts:
 //
-//	nobody recorded the end                  TaskLost
+//	exit status lost                         TaskLost
 //	its program was never executed           LaunchFailed
-//	the node would not let it go on          GPUFault
+//	the node stopped it                      GPUFault
 //	the kernel killed it for memory          MemoryKilled
-//	it was told to stop                      Stopped
+//	it was stopped                           Stopped
 //	it failed and its GPU had an error       GPUFault
 //	otherwise                                Exited
 //
-// What the user was told to stop for (a time limit, a cancellation) is the
-// controllers' to know.
+// The controllers know the reason of a stop (a time limit, a cancellation).
 func classify(t *task, exit tasks.Exit) cluster.Task {
 	how := cluster.Task{
 		Exit:    cluster.Exit{Code: int32(exit.Code)},
 		Started: cluster.InstantOf(exit.Started), Ended: cluster.InstantOf(exit.Ended),
 		Memory: cluster.Bytes(exit.PeakMemory), CPUTime: exit.CPUTime, User: exit.UserTime,
 	}
-	if exit.Signal != 0 { // as wait(2) tells it, not as a shell does
+	if exit.Signal != 0 { // as wait(2) reports it, not as a shell does
 		how.Exit = cluster.Exit{Signal: int32(exit.Signal)}
 	}
 	if how.Ended == 0 {
@@ -35,7 +34,7 @@ func classify(t *task, exit tasks.Exit) cluster.Task {
 	}
 	switch {
 	case exit.Lost:
-		how.Cause, how.Message = cluster.TaskLost, "nobody recorded how the task ended"
+		how.Cause, how.Message = cluster.TaskLost, "task exit status lost"
 	case exit.LaunchError != "":
 		how.Cause, how.Message = cluster.LaunchFailed, exit.LaunchError
 	case t.Doomed != "":
@@ -55,39 +54,39 @@ func classify(t *task, exit tasks.Exit) cluster.Task {
 func memoryMessage(t *task, exit tasks.Exit) string {
 	limit := cluster.Bytes(t.own().GetMemory())
 	if limit == 0 {
-		return "the kernel killed a process of the task for want of memory"
+		return "out of memory: the kernel killed a process of the task"
 	}
 	return fmt.Sprintf("used %d MiB of its limit of %d MiB; request more with --mem", exit.PeakMemory>>20, limit/cluster.MiB)
 }
 
-// survivedMessage is about a task that ended well although processes of it were killed for
-// memory: nothing else would tell why what it made may be wrong. "" where none was.
+// survivedMessage returns a message about a task that ended normally although the kernel killed
+// some of its processes for memory, since its results may be wrong. "" if none was killed.
 func survivedMessage(t *task, exit tasks.Exit) string {
 	if exit.OOMKills == 0 {
 		return ""
 	}
-	message := fmt.Sprintf("the kernel killed %d of its processes for want of memory, and it went on", exit.OOMKills)
+	message := fmt.Sprintf("out of memory: the kernel killed %d of its processes, and the task continued", exit.OOMKills)
 	if t.own().GetMemory() > 0 {
 		message += ": " + memoryMessage(t, exit)
 	}
 	return message
 }
 
-// failure is why a task could not be started.
+// failure is the reason why a task could not start.
 type failure struct {
 	cause   cluster.Cause
 	message string
 }
 
-// Error is the message.
+// Error returns the message.
 func (f *failure) Error() string { return f.message }
 
 func failed(cause cluster.Cause, format string, args ...any) error {
 	return &failure{cause: cause, message: fmt.Sprintf(format, args...)}
 }
 
-// causeOf classifies the error of a start. What the task's own words led to is
-// the user's; everything else is the node's, and the job may run elsewhere.
+// causeOf classifies the error of a start. Errors caused by the task's own settings are the user's.
+// All others are node faults, and the job may run elsewhere.
 func causeOf(err error) (cluster.Cause, string) {
 	var f *failure
 	switch {

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// collectFirst is when images are first looked at, after what a node has to do
-	// when it starts; collectSpacing how often then.
+	// collectFirst is the delay of the first image collection after the start of the node, and
+	// collectSpacing the interval after that.
 	collectFirst   = 10 * time.Minute
 	collectSpacing = time.Hour
 	collectLimit   = 10 * time.Minute
 )
 
-// collectImages keeps the node's images within bounds, until ctx ends.
+// collectImages deletes unused images above the limits, until ctx ends.
 func (a *Agent) collectImages(ctx context.Context) {
 	collector, ok := a.runtime.(tasks.Collector)
 	if !ok {
@@ -33,10 +33,10 @@ func (a *Agent) collectImages(ctx context.Context) {
 		did, err := collector.Collect(limited, a.cfg.Images)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			a.log.Warn("unused images are not deleted, trying again", "err", err, "again", collectSpacing)
+			a.log.Warn("cannot delete unused images, trying again", "err", err, "again", collectSpacing)
 		}
 		if len(did.Deleted) > 0 {
-			a.log.Info("unused images deleted", "images", did.Deleted, "bytes", did.DeletedBytes, "kept", did.Kept, "kept_bytes", did.KeptBytes)
+			a.log.Info("deleted unused images", "images", did.Deleted, "bytes", did.DeletedBytes, "kept", did.Kept, "kept_bytes", did.KeptBytes)
 		}
 		timer.Reset(collectSpacing)
 	}

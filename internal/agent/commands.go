@@ -15,8 +15,8 @@ func attemptOf(id reconcile.ID) auth.Attempt {
 	return auth.Attempt{Job: id.Job, Number: id.Attempt}
 }
 
-// addCommands gives a task the socket through which commands inside it reach the controllers. A task
-// whose socket cannot be opened runs without one.
+// addCommands gives a task the socket through which commands inside it reach the controllers. A
+// task whose socket cannot be opened runs without one.
 func (a *Agent) addCommands(spec *tasks.Spec, l *launch) {
 	if a.cfg.Sockets == nil {
 		return
@@ -41,8 +41,8 @@ func (a *Agent) addCommands(spec *tasks.Spec, l *launch) {
 	}
 }
 
-// reopenSockets serves the tasks that were running when this daemon started, and removes the sockets
-// that an earlier daemon left of other tasks.
+// reopenSockets serves the tasks that ran when this daemon started, and removes the sockets that an
+// earlier daemon left for other tasks.
 func (a *Agent) reopenSockets() {
 	if a.cfg.Sockets == nil {
 		return
@@ -67,7 +67,7 @@ func (a *Agent) reopenSocket(t *task) {
 	}
 }
 
-// closeSocket ends the identity of a task on this node.
+// closeSocket revokes the identity of a task on this node.
 func (a *Agent) closeSocket(id reconcile.ID) {
 	if a.cfg.Sockets != nil {
 		a.cfg.Sockets.Close(attemptOf(id))

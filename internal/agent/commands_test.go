@@ -17,7 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 )
 
-// attempts answers for which attempt a call came.
+// attempts returns the attempt that a call came from.
 type attempts struct{}
 
 func (attempts) ForwardFor(w http.ResponseWriter, _ *http.Request, a auth.Attempt, _ uint32) {
@@ -29,7 +29,7 @@ func withSockets(n *node) {
 	n.cfg.Sockets = auth.NewJobSockets(filepath.Join(n.dir, "sockets"), attempts{}, slog.New(slog.DiscardHandler))
 }
 
-// call calls on the socket of a task as this process's user.
+// call calls the socket of a task as the user of this process.
 func (n *node) call(attempt string) (status int, text string, err error) {
 	conn, err := net.Dial("unix", filepath.Join(n.dir, "sockets", attempt, auth.SocketFile))
 	if err != nil {
@@ -47,8 +47,8 @@ func (n *node) call(attempt string) (status int, text string, err error) {
 	return response.StatusCode, string(body), err
 }
 
-// TestTasksHaveASocket: each finds it in its environment, the next daemon serves it, and it ends with
-// the task.
+// TestTasksHaveASocket checks that each task finds its socket in its environment, that the next
+// daemon serves it, and that it ends with the task.
 func TestTasksHaveASocket(t *testing.T) {
 	onEach(t, withSockets, func(t *testing.T, n *node) {
 		n.want(at(5, 2), "#!/bin/sh\ntest -S \"$GREYLAG_SOCKET\" && echo \"$GREYLAG_SOCKET\" >up\nuntil [ -e go ]; do sleep 0.02; done\n",
@@ -56,7 +56,7 @@ func TestTasksHaveASocket(t *testing.T) {
 		n.reach(at(5, 2), "started")
 		waitFor(t, "the task to run", func() bool { return strings.HasSuffix(n.read("up"), "\n") })
 		want, path := http.StatusOK, filepath.Join(n.dir, "sockets", "5.2", auth.SocketFile)
-		if n.cfg.Isolated { // the task is another user's
+		if n.cfg.Isolated { // the task runs as another user
 			want, path = http.StatusForbidden, "/dev/greylag/job/socket"
 		}
 		if got := n.read("up"); got != path+"\n" {

@@ -20,17 +20,17 @@ import (
 	"github.com/greylag/greylag/internal/reconcile"
 )
 
-// patient is how long a test waits for what must happen.
+// patient is how long tests wait for a condition.
 const patient = 2 * time.Minute
 
 var errDown = errors.New("controller is down")
 
-// controller is the other end of a session, in the test's hands: what it wants
-// is set by the test, what it is told is kept.
+// controller is the test's end of a session. The test sets the desired tasks; the controller stores
+// the reports.
 type controller struct {
 	t    testing.TB
 	name string // of the cluster
-	uid  uint32 // whom the tasks belong to
+	uid  uint32 // owner of the tasks
 	gid  uint32
 
 	mu       sync.Mutex
@@ -40,13 +40,13 @@ type controller struct {
 	logs     []*greylagv1.LogRequest
 	blobs    map[[sha256.Size]byte][]byte
 	down     bool
-	lost     string // what it says of contents that it does not have
-	lives    int    // ends streams when it changes
+	lost     string // its answer about contents that it does not have
+	lives    int    // a change ends all streams
 	boots    []string
 	registry []*greylagv1.RegisterRequest
 	reports  []*greylagv1.ReportRequest
 	pushed   map[string][]*greylagv1.PushLogRequest
-	injected []*greylagv1.WantedResponse // sent as they are
+	injected []*greylagv1.WantedResponse // sent unchanged
 }
 
 func newController(t testing.TB) *controller {
@@ -57,7 +57,7 @@ func newController(t testing.TB) *controller {
 	}
 }
 
-// change changes what the controller wants, as one commit.
+// change changes the desired state, as one commit.
 func (c *controller) change(fn func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +71,7 @@ func (c *controller) signalChange() {
 	c.changed = make(chan struct{})
 }
 
-// until waits for a condition, which is looked at with the lock held.
+// until waits for a condition, which it checks with the lock held.
 func (c *controller) until(what string, condition func() bool) {
 	c.t.Helper()
 	deadline := time.After(patient)
@@ -96,7 +96,7 @@ func (c *controller) until(what string, condition func() bool) {
 	}
 }
 
-// last is what the newest report says of a task; nil for nothing.
+// last returns the newest report of a task; nil if there is none.
 func (c *controller) last(id reconcile.ID) *greylagv1.ReportedTask {
 	if len(c.reports) == 0 {
 		return nil
@@ -109,8 +109,7 @@ func (c *controller) last(id reconcile.ID) *greylagv1.ReportedTask {
 	return nil
 }
 
-// reach waits until a task is reported in a phase or a later one, and returns
-// the report.
+// reach waits until a task is reported in the phase or a later one, and returns the report.
 func (c *controller) reach(id reconcile.ID, phase string) (task *greylagv1.ReportedTask) {
 	c.t.Helper()
 	c.until(phase, func() bool {
@@ -120,7 +119,7 @@ func (c *controller) reach(id reconcile.ID, phase string) (task *greylagv1.Repor
 	return task
 }
 
-// settled waits until a task is reported clean, and stops wanting it.
+// settled waits until a task is reported clean, and removes it from the desired set.
 func (c *controller) settled(id reconcile.ID) *greylagv1.ReportedTask {
 	c.t.Helper()
 	task := c.reach(id, "clean")

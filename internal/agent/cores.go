@@ -6,14 +6,14 @@ import (
 	"github.com/greylag/greylag/internal/reconcile"
 )
 
-// core is one logical CPU of the host. Those of one NUMA node, and in it the
-// hardware threads of one core, are neighbours in the order of a cores.
+// core is one logical CPU of the host. In the order of cores, CPUs of one NUMA node are adjacent,
+// and so are the hardware threads of one core.
 type core struct {
 	cpu, numa int
 }
 
-// cores knows which CPUs are set aside for which task. Where the node was told
-// to offer more CPUs than it has, none are: tasks share them by quota.
+// cores tracks which CPUs are reserved for which task. If the node is configured with more CPUs
+// than it has, it reserves none: tasks share them by quota.
 type cores struct {
 	all   []core
 	owner map[int]reconcile.ID // by CPU
@@ -24,8 +24,8 @@ func newCores(h host) cores {
 	return cores{all: h.cores, owner: map[int]reconcile.ID{}, pin: h.cpus <= len(h.cores)}
 }
 
-// take sets n CPUs aside, from one NUMA node if one has enough, preferring the
-// given one (-1: any); nil where there are not n. O(CPUs).
+// take reserves n CPUs, from one NUMA node if one has enough, preferring the given one (-1: any).
+// It returns nil if fewer than n are free. O(CPUs).
 func (c *cores) take(id reconcile.ID, n int32, numa int) []int {
 	if !c.pin || n <= 0 {
 		return nil
@@ -46,7 +46,7 @@ func (c *cores) take(id reconcile.ID, n int32, numa int) []int {
 		return nil
 	}
 	chosen := every[:n]
-	// The fullest node that still fits keeps the others whole.
+	// The fullest node that still fits leaves the others whole.
 	best := -1
 	for _, node := range nodes {
 		fits := len(free[node]) >= int(n)
@@ -63,14 +63,14 @@ func (c *cores) take(id reconcile.ID, n int32, numa int) []int {
 	return chosen
 }
 
-// mark notes CPUs that a task has already.
+// mark records CPUs that a task already has.
 func (c *cores) mark(id reconcile.ID, cpus []int) {
 	for _, cpu := range cpus {
 		c.owner[cpu] = id
 	}
 }
 
-// free gives a task's CPUs back.
+// free releases the CPUs of a task.
 func (c *cores) free(id reconcile.ID) {
 	for cpu, owner := range c.owner {
 		if owner == id {
@@ -79,7 +79,7 @@ func (c *cores) free(id reconcile.ID) {
 	}
 }
 
-// numaOf is the NUMA node that most of a task's GPUs hang on; -1 for none.
+// numaOf returns the NUMA node of most of the task's GPUs; -1 for none.
 func (a *Agent) numaOf(t *task) int {
 	votes, best := map[int]int{}, -1
 	for _, index := range t.own().GetGpus() {
@@ -96,7 +96,7 @@ func (a *Agent) numaOf(t *task) int {
 	return best
 }
 
-// uuidsOf lists a task's GPUs.
+// uuidsOf lists the GPUs of a task.
 func (a *Agent) uuidsOf(t *task) []string {
 	var list []string
 	for _, index := range t.own().GetGpus() {

@@ -11,16 +11,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// environment is what a task's program finds: what the user gave, then what a
-// login would have set and the user did not, then what Greylag says, under its
-// own names and under those of Slurm that programs for it read.
+// environment returns the environment of a task's program: the user's variables, then those that a
+// login sets and the user did not, then Greylag's, under its own names and under the Slurm names
+// that programs read.
 func environment(l *launch, who account, given []byte) []string {
 	var env []string
 	has := map[string]bool{}
 	for entry := range bytes.SplitSeq(given, []byte{0}) {
 		name, value, ok := strings.Cut(string(entry), "=")
 		if !ok || name == "" || has[name] {
-			continue // no entry at all, or not the first of its name
+			continue // not a valid entry, or a repeated name
 		}
 		if rest, ours := strings.CutPrefix(name, "GREYLAG_"); ours && slices.Contains(cluster.AskedVariables[:], rest) {
 			env = append(env, "SLURM_"+rest+"="+value)
@@ -35,13 +35,13 @@ func environment(l *launch, who account, given []byte) []string {
 		{"PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"},
 	} {
 		if usual[0] == "PATH" && l.spec.GetImage() != "" {
-			continue // the image's
+			continue // set by the image
 		}
 		if !has[usual[0]] && usual[1] != "" {
 			env = append(env, usual[0]+"="+usual[1])
 		}
 	}
-	// A job that was submitted from inside another brings that one's.
+	// A job submitted from inside another job brings the variables of that job.
 	drop := map[string]bool{"TMPDIR": true, "CUDA_VISIBLE_DEVICES": true, "CUDA_DEVICE_ORDER": true, "SLURMD_NODENAME": true}
 	kept := env[:0]
 	for _, entry := range env {
@@ -63,11 +63,11 @@ func environment(l *launch, who account, given []byte) []string {
 	return env
 }
 
-// variable is one fact about the task: its name after GREYLAG_, and those after
-// SLURM_ (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
+// variable is one fact about the task: its name after GREYLAG_, and its names after SLURM_
+// (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
 type variable struct {
 	name  string
-	value string // "" leaves it out
+	value string // "": not set
 	slurm []string
 }
 
@@ -104,7 +104,7 @@ func variables(l *launch) []variable {
 	return append(list, array(w)...)
 }
 
-// whole is about all nodes of the job.
+// whole returns the variables about all nodes of the job.
 func whole(w *greylagv1.WantedTask) []variable {
 	names := make([]string, 0, len(w.GetNodes()))
 	cpus := make([]int64, 0, len(w.GetNodes()))
@@ -124,13 +124,14 @@ func whole(w *greylagv1.WantedTask) []variable {
 		{"NNODES", number(len(names)), []string{"JOB_NUM_NODES", "NNODES"}},
 		{"NTASKS", all, []string{"NTASKS", "NPROCS"}},
 		{"NTASKS_PER_NODE", number(perNode), []string{"NTASKS_PER_NODE"}},
-		{"TASKS_PER_NODE", repeats(tasks), []string{"TASKS_PER_NODE"}},
-		{"JOB_CPUS_PER_NODE", repeats(cpus), []string{"JOB_CPUS_PER_NODE"}},
+		{"TASKS_PER_NODE", formatRepeats(tasks), []string{"TASKS_PER_NODE"}},
+		{"JOB_CPUS_PER_NODE", formatRepeats(cpus), []string{"JOB_CPUS_PER_NODE"}},
 		{"GPUS", nonzero(gpus), []string{"GPUS"}},
 	}
 }
 
-// devices names the GPUs: by UUID for us, by the node's own numbers for Slurm.
+// devices returns the variables about GPUs: by UUID for Greylag, by the node's own numbers for
+// Slurm.
 func devices(gpus []device) []variable {
 	uuids, indexes := make([]string, len(gpus)), make([]string, len(gpus))
 	for i, gpu := range gpus {
@@ -171,8 +172,8 @@ func array(w *greylagv1.WantedTask) []variable {
 	}
 }
 
-// repeats writes numbers as Slurm does: "72(x2),36".
-func repeats(list []int64) string {
+// formatRepeats formats numbers as Slurm does: "72(x2),36".
+func formatRepeats(list []int64) string {
 	var parts []string
 	for i := 0; i < len(list); {
 		n := 1
@@ -189,8 +190,8 @@ func repeats(list []int64) string {
 	return strings.Join(parts, ",")
 }
 
-// visible is what CUDA may use. A task that sees only its own devices has them
-// numbered from 0; one that sees all must be told which.
+// visible returns the value of CUDA_VISIBLE_DEVICES. A task that sees only its own devices numbers
+// them from 0; one that sees all devices needs their identities.
 func visible(l *launch) string {
 	list := make([]string, len(l.gpus))
 	for i, gpu := range l.gpus {
@@ -209,7 +210,7 @@ func number[N int | int32 | int64 | uint32 | uint64](n N) string {
 	return strconv.FormatUint(uint64(n), 10)
 }
 
-// nonzero leaves 0 out.
+// nonzero returns "" for 0.
 func nonzero[N int | int32 | int64 | uint32 | uint64](n N) string {
 	if n == 0 {
 		return ""

@@ -10,13 +10,12 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// How busy a task's GPUs are is looked at every Config.Meter, of all tasks at once, and
-// counts for the time since the last look. What nobody could tell for longer than
-// gapLooks of them is not known: nothing is guessed.
-const gapLooks = 3
+// The agent samples the use of all tasks' GPUs every Config.Meter. A sample counts for the time
+// since the previous one, up to maxGapIntervals intervals; a longer gap is unknown, not estimated.
+const maxGapIntervals = 3
 
-// watchUse looks at the GPUs of running tasks until ctx ends. A look that takes too
-// long is given up and keeps nothing else waiting.
+// watchUse samples the GPUs of running tasks until ctx ends. It gives up a sample that takes too
+// long, and delays nothing else.
 func (a *Agent) watchUse(ctx context.Context) {
 	ticker := time.NewTicker(a.cfg.Meter)
 	defer ticker.Stop()
@@ -43,9 +42,9 @@ func (a *Agent) watchUse(ctx context.Context) {
 		}
 		switch {
 		case err != nil && !failing:
-			a.log.Warn("it is not known how busy the GPUs are", "error", err, "again", a.cfg.Meter)
+			a.log.Warn("GPU use is unknown", "error", err, "again", a.cfg.Meter)
 		case err == nil && failing:
-			a.log.Info("it is known again how busy the GPUs are")
+			a.log.Info("GPU use is known again")
 		}
 		failing = err != nil
 		if at := time.Now(); err == nil {
@@ -54,7 +53,7 @@ func (a *Agent) watchUse(ctx context.Context) {
 	}
 }
 
-// held lists the GPUs of the tasks that run, and the tasks, in the loop.
+// held lists the GPUs of running tasks, and the tasks. It runs in the loop.
 func (a *Agent) held() (held []gpu.Held, whose []*task) {
 	lister, lists := a.runtime.(tasks.ProcessLister)
 	for _, t := range a.tasks {
@@ -71,8 +70,7 @@ func (a *Agent) held() (held []gpu.Held, whose []*task) {
 	return held, whose
 }
 
-// addSample adds what was seen at one moment to the counters of the tasks that were looked
-// at, in the loop.
+// addSample adds one sample to the counters of the sampled tasks. It runs in the loop.
 func (a *Agent) addSample(whose []*task, loads []gpu.Load, at time.Time) {
 	of := make(map[string]gpu.Load, len(loads))
 	for _, l := range loads {
@@ -82,14 +80,14 @@ func (a *Agent) addSample(whose []*task, loads []gpu.Load, at time.Time) {
 		if a.tasks[t.ID] != t || t.Phase != reconcile.Started {
 			continue
 		}
-		passed := at.Sub(t.gauged).Milliseconds()
+		passed := at.Sub(t.sampledAt).Milliseconds()
 		switch {
 		case passed <= 0:
 			continue
-		case passed > gapLooks*a.cfg.Meter.Milliseconds():
-			passed, t.gauged = 0, at
-		default: // what is less than a millisecond is counted next time
-			t.gauged = t.gauged.Add(time.Duration(passed) * time.Millisecond)
+		case passed > maxGapIntervals*a.cfg.Meter.Milliseconds():
+			passed, t.sampledAt = 0, at
+		default: // less than a millisecond counts with the next sample
+			t.sampledAt = t.sampledAt.Add(time.Duration(passed) * time.Millisecond)
 		}
 		use := t.GPU
 		for _, uuid := range a.uuidsOf(t) {
@@ -102,7 +100,7 @@ func (a *Agent) addSample(whose []*task, loads []gpu.Load, at time.Time) {
 	}
 }
 
-// useOf is what a load means for so many milliseconds.
+// useOf returns the use that a load means over ms milliseconds.
 func useOf(l gpu.Load, ms int64) (u cluster.GPUUse) {
 	if l.Busy != nil {
 		u.BusyMs, u.KnownMs = *l.Busy*ms/100, ms

@@ -18,7 +18,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// boards are GPUs that say of themselves what the test wants.
+// boards simulates GPUs whose load the test sets.
 type boards struct {
 	gpu.None
 	say func(context.Context, []gpu.Held) ([]gpu.Load, error)
@@ -28,7 +28,7 @@ func (b *boards) Loads(ctx context.Context, held []gpu.Held) ([]gpu.Load, error)
 	return b.say(ctx, held)
 }
 
-// load is one board's answer; below zero it does not tell.
+// load returns one board's answer; negative values mean unknown.
 func load(uuid string, percent, bytes int64) gpu.Load {
 	l := gpu.Load{UUID: uuid}
 	if percent >= 0 {
@@ -40,9 +40,8 @@ func load(uuid string, percent, bytes int64) gpu.Load {
 	return l
 }
 
-// gauged is an agent with four GPUs in the hands of a test: jobs 1 and 2 have two and
-// one of them, and job 3 none.
-func gauged(b *boards) *Agent {
+// sampledAgent returns an agent with four GPUs: job 1 has two, job 2 has one, and job 3 none.
+func sampledAgent(b *boards) *Agent {
 	a := &Agent{
 		cfg: Config{Meter: 5 * time.Second, Log: slog.New(slog.DiscardHandler)}, log: slog.New(slog.DiscardHandler), gpus: b,
 		calls: make(chan func()), done: make(chan struct{}),
@@ -58,7 +57,7 @@ func gauged(b *boards) *Agent {
 	return a
 }
 
-// runFor lets the agent look at GPUs for so long.
+// runFor lets the agent sample GPUs for d.
 func (a *Agent) runFor(t *testing.T, d time.Duration) {
 	ctx, stop := context.WithTimeout(t.Context(), d)
 	defer stop()
@@ -78,12 +77,12 @@ func (a *Agent) runFor(t *testing.T, d time.Duration) {
 
 func (a *Agent) use(job int) cluster.GPUUse { return a.tasks[at(job, 1)].GPU }
 
-// TestGPUUseAddsUp: what boards say counts for the time since the last look, what they do
-// not say is not known, and what is not allocated is not asked for.
+// TestGPUUseAddsUp checks that samples count for the time since the previous one, that missing
+// values are unknown, and that unallocated GPUs are not sampled.
 func TestGPUUseAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
-		a := gauged(&boards{say: func(_ context.Context, held []gpu.Held) ([]gpu.Load, error) {
+		a := sampledAgent(&boards{say: func(_ context.Context, held []gpu.Held) ([]gpu.Load, error) {
 			asked := 0
 			for _, h := range held {
 				asked += len(h.UUIDs)
@@ -94,7 +93,7 @@ func TestGPUUseAddsUp(t *testing.T) {
 			return []gpu.Load{load("g0", 50, 3<<30), load("g1", int64(looks%2)*100, 7<<30), load("g2", -1, 0), load("g3", 100, 9<<30)}, nil
 		}})
 		a.runFor(t, 61*time.Second)
-		// 12 looks in a minute: half of one GPU, and the other in every second look.
+		// 12 samples in a minute: half of one GPU, and the other in every second sample.
 		if got, want := a.use(1), (cluster.GPUUse{BusyMs: 60_000, KnownMs: 120_000, MemoryPeak: 7 << 30, MemoryKnown: true}); got != want {
 			t.Errorf("two GPUs: %+v, want %+v", got, want)
 		}
@@ -107,12 +106,12 @@ func TestGPUUseAddsUp(t *testing.T) {
 	})
 }
 
-// TestGPUUseOfGaps: a look that fails or hangs is made up for by the next, unless that
-// comes late; and keeps nothing waiting.
+// TestGPUUseOfGaps checks that the next sample covers one that failed or hung, unless it comes too
+// late, and that nothing is delayed.
 func TestGPUUseOfGaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		a := gauged(&boards{say: func(ctx context.Context, _ []gpu.Held) ([]gpu.Load, error) {
+		a := sampledAgent(&boards{say: func(ctx context.Context, _ []gpu.Held) ([]gpu.Load, error) {
 			switch now := time.Since(began); {
 			case now < 20*time.Second: // known up to 15 s
 				return []gpu.Load{load("g2", 100, 1)}, nil
@@ -126,7 +125,7 @@ func TestGPUUseOfGaps(t *testing.T) {
 			case now < 60*time.Second:
 				return nil, errors.New("it is started again and again")
 			}
-			return []gpu.Load{load("g2", 100, 5)}, nil // 60 s comes too late; 65 and 70 s count
+			return []gpu.Load{load("g2", 100, 5)}, nil // 60 s is too late; 65 and 70 s count
 		}})
 		a.runFor(t, 71*time.Second)
 		if got, want := a.use(2), (cluster.GPUUse{BusyMs: 25_000, KnownMs: 50_000, MemoryPeak: 5, MemoryKnown: true}); got != want {
@@ -138,8 +137,8 @@ func TestGPUUseOfGaps(t *testing.T) {
 	})
 }
 
-// TestGPUUseOfTasks: containers that have a simulated GPU open, or not, and an agent that
-// is started anew while they run.
+// TestGPUUseOfTasks runs containers that have a simulated GPU open, or not, and an agent that
+// restarts while they run.
 func TestGPUUseOfTasks(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "containerd", func(n *node) {
@@ -176,7 +175,7 @@ func TestGPUUseOfTasks(t *testing.T) {
 	}
 }
 
-// describe tells the runtime which simulated devices there are.
+// describe passes the simulated devices to the runtime.
 func describe(n *node, inventory gpu.Inventory) error {
 	var gpus []containerd.GPU
 	for _, d := range inventory.Devices {

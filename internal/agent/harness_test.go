@@ -25,8 +25,7 @@ import (
 	"github.com/greylag/greylag/internal/simgpu"
 )
 
-// shared is what all tests of this package use: ginit, and a containerd where
-// one can be had.
+// shared is used by all tests of this package: ginit, and containerd if available.
 var shared struct {
 	dir    string
 	ginit  string
@@ -44,7 +43,7 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (int, error) {
-	syscall.Umask(0o022) // what tests write is for users other than theirs to read
+	syscall.Umask(0o022) // users other than the test's must be able to read files of the tests
 	dir, err := private.Dir("ga-")
 	if err != nil {
 		return 0, err
@@ -73,10 +72,10 @@ func runTests(m *testing.M) (int, error) {
 	if err := shared.daemon.Stop(); err != nil && !errors.Is(err, syscall.EBUSY) {
 		return code, err
 	}
-	return code, nil // busy: another node of this machine has its clone of the folder yet
+	return code, nil // busy: another node of this machine still has a clone of the folder
 }
 
-// node is a daemon in the test's hands, with its runtime and its controller.
+// node is a daemon under test, with its runtime and its controller.
 type node struct {
 	*controller
 	dir  string // of this node
@@ -85,7 +84,7 @@ type node struct {
 	cfg  Config
 	open func() (tasks.Runtime, func() error, error)
 
-	rt    tasks.Runtime // of the daemon that runs; nil when none does
+	rt    tasks.Runtime // runtime of the running daemon; nil if none runs
 	agent *Agent
 	stop  func()
 }
@@ -128,7 +127,7 @@ func newNode(t testing.TB, kind string, edit func(*node)) *node {
 	return n
 }
 
-// start starts a daemon, which finds what an earlier one left.
+// start starts a daemon, which finds the state of an earlier one.
 func (n *node) start() {
 	n.t.Helper()
 	rt, closeRuntime, err := n.open()
@@ -160,7 +159,7 @@ func (n *node) start() {
 	})
 }
 
-// cleanUp ends the daemon and every task.
+// cleanUp ends the daemon and all tasks.
 func (n *node) cleanUp() {
 	n.stop()
 	rt, closeRuntime, err := n.open()
@@ -186,7 +185,7 @@ func (n *node) cleanUp() {
 	}
 }
 
-// opener makes a runtime as a daemon does when it starts.
+// opener returns a function that opens a runtime as a starting daemon does.
 func opener(t testing.TB, kind, dir string) func() (tasks.Runtime, func() error, error) {
 	t.Helper()
 	if kind == "process" {
@@ -198,7 +197,7 @@ func opener(t testing.TB, kind, dir string) func() (tasks.Runtime, func() error,
 	return containerdAt(shared.daemon.Address(), dir)
 }
 
-// containerdAt opens the one that listens there.
+// containerdAt returns a function that opens the containerd at an address.
 func containerdAt(address, dir string) func() (tasks.Runtime, func() error, error) {
 	name := filepath.Base(dir)
 	return func() (tasks.Runtime, func() error, error) {
@@ -213,7 +212,7 @@ func containerdAt(address, dir string) func() (tasks.Runtime, func() error, erro
 	}
 }
 
-// read is what a job wrote.
+// read returns the content of a job's file.
 func (n *node) read(name string) string {
 	data, err := os.ReadFile(filepath.Join(n.home, name))
 	if err != nil {
@@ -222,7 +221,7 @@ func (n *node) read(name string) string {
 	return string(data)
 }
 
-// testLog writes the daemon's log into the test's.
+// testLog writes the daemon's log into the test's log.
 type testLog struct {
 	t  testing.TB
 	mu sync.Mutex
@@ -241,7 +240,7 @@ func at(job, attempt int) reconcile.ID {
 	return reconcile.ID{Job: clusterJob(job), Attempt: clusterAttempt(attempt)}
 }
 
-// alive asks the runtime whether a task runs.
+// alive reports whether the runtime runs a task.
 func (n *node) alive(t testing.TB, id reconcile.ID) bool {
 	t.Helper()
 	rt := n.rt
@@ -265,7 +264,7 @@ func (n *node) alive(t testing.TB, id reconcile.ID) bool {
 	return false
 }
 
-// noRuntime opens none the first time.
+// noRuntime fails to open a runtime the first time.
 func noRuntime(open func() (tasks.Runtime, func() error, error)) func() (tasks.Runtime, func() error, error) {
 	first := true
 	return func() (tasks.Runtime, func() error, error) {

@@ -14,27 +14,26 @@ import (
 	"github.com/greylag/greylag/internal/reconcile"
 )
 
-// inventoryTimeout bounds finding out which GPUs there are; a driver that
-// initialises eight of them takes up to 20 s without its persistence daemon.
+// inventoryTimeout is the timeout of a GPU inventory. A driver that initialises eight GPUs takes up
+// to 20 s without its persistence daemon.
 const inventoryTimeout = time.Minute
 
-// readyTimeout bounds asking the runtime whether it works.
+// readyTimeout is the timeout of a health check of the runtime.
 const readyTimeout = 5 * time.Second
 
-// readier is a runtime that can say whether it works.
+// readier is a runtime that can report whether it works.
 type readier interface {
 	Ready(context.Context) error
 }
 
-// setFault notes why the node is not fit for work, or with "" that this is no
-// longer so.
+// setFault sets the reason of a fault by source; "" clears it.
 func (a *Agent) setFault(source, reason string) {
 	if a.faults[source] == reason {
 		return
 	}
 	if reason == "" {
 		delete(a.faults, source)
-		a.log.Info("fault is over", "source", source)
+		a.log.Info("fault cleared", "source", source)
 	} else {
 		a.faults[source] = reason
 		a.log.Error("the node takes no more work", "source", source, "reason", reason)
@@ -42,7 +41,7 @@ func (a *Agent) setFault(source, reason string) {
 	nudge(a.reports)
 }
 
-// fault is all reasons, in a fixed order; "" when the node is fit.
+// fault returns all reasons in a fixed order; "" if the node is fit.
 func (s *state) fault() string {
 	var reasons []string
 	for _, source := range slices.Sorted(maps.Keys(s.faults)) {
@@ -51,10 +50,10 @@ func (s *state) fault() string {
 	return strings.Join(reasons, "; ")
 }
 
-// lookAtRuntime asks the runtime whether it works. Before the loop, or posted.
-func (a *Agent) lookAtRuntime(ctx context.Context) { a.runtimeIs(a.runtimeReady(ctx)) }
+// checkRuntime checks whether the runtime works. It runs before the loop, or posted to it.
+func (a *Agent) checkRuntime(ctx context.Context) { a.applyRuntimeStatus(a.runtimeReady(ctx)) }
 
-// runtimeReady is nil for a runtime that works, or cannot tell.
+// runtimeReady returns nil if the runtime works or cannot report it.
 func (a *Agent) runtimeReady(ctx context.Context) error {
 	r, ok := a.runtime.(readier)
 	if !ok {
@@ -65,8 +64,8 @@ func (a *Agent) runtimeReady(ctx context.Context) error {
 	return r.Ready(ctx)
 }
 
-func (a *Agent) runtimeIs(err error) {
-	if errors.Is(err, context.Canceled) { // the daemon ends, and knows nothing of the runtime
+func (a *Agent) applyRuntimeStatus(err error) {
+	if errors.Is(err, context.Canceled) { // the daemon is stopping; the state of the runtime is unknown
 		return
 	}
 	if err != nil {
@@ -76,9 +75,8 @@ func (a *Agent) runtimeIs(err error) {
 	a.setFault("runtime", "")
 }
 
-// lookAtGPUs finds out which GPUs there are, and tells the runtime. Before the
-// loop, or with what inventory returned, in it.
-func (a *Agent) lookAtGPUs(ctx context.Context) { a.gpusAre(a.askGPUs(ctx)) }
+// takeInventory takes an inventory of the GPUs and passes it to the runtime. It runs before the loop.
+func (a *Agent) takeInventory(ctx context.Context) { a.applyInventory(a.askGPUs(ctx)) }
 
 func (a *Agent) askGPUs(ctx context.Context) (gpu.Inventory, error) {
 	ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
@@ -86,12 +84,11 @@ func (a *Agent) askGPUs(ctx context.Context) (gpu.Inventory, error) {
 	return a.gpus.Inventory(ctx)
 }
 
-// gpusAre takes an inventory. GPUs that are not there any more, or different
-// ones, mean registering again; an error takes the node out of service and
-// leaves the last inventory.
-func (a *Agent) gpusAre(inventory gpu.Inventory, err error) {
+// applyInventory applies an inventory. Missing or different GPUs make the node register again. An error
+// takes the node out of service and keeps the last inventory.
+func (a *Agent) applyInventory(inventory gpu.Inventory, err error) {
 	same := slices.EqualFunc(a.inventory.Devices, inventory.Devices, func(x, y gpu.Device) bool {
-		x.Fault = y.Fault // that may change, and is told with any report
+		x.Fault = y.Fault // may change; every report has it
 		return x.GPU == y.GPU && slices.Equal(x.Files, y.Files)
 	}) && slices.Equal(a.inventory.Common, inventory.Common)
 	if err == nil && !same && a.cfg.Describe != nil {
@@ -105,17 +102,17 @@ func (a *Agent) gpusAre(inventory gpu.Inventory, err error) {
 	before := a.devices()
 	a.inventory = inventory
 	if !same {
-		nudge(a.anew)
+		nudge(a.reregister)
 	} else if !slices.EqualFunc(before, a.devices(), func(x, y *greylagv1.GPU) bool { return x.GetBad() == y.GetBad() }) {
 		a.badSince++
 		nudge(a.reports)
 	}
 }
 
-// runtimeSpacing is how often a runtime that does not work is looked at.
+// runtimeSpacing is the interval between checks of a runtime that does not work.
 const runtimeSpacing = 2 * time.Second
 
-// watchRuntime looks at the runtime now and then, and often while it does not work.
+// watchRuntime checks the runtime periodically, and often while it does not work.
 func (a *Agent) watchRuntime(ctx context.Context) {
 	spacing := min(a.cfg.Health, runtimeSpacing)
 	seldom := int(a.cfg.Health / spacing)
@@ -138,7 +135,7 @@ func (a *Agent) watchRuntime(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		a.post(func() { a.runtimeIs(ready) })
+		a.post(func() { a.applyRuntimeStatus(ready) })
 		if !listed && ready == nil {
 			if found, err := a.list(ctx); err == nil {
 				a.post(func() { a.adopt(ctx, found) })
@@ -147,7 +144,7 @@ func (a *Agent) watchRuntime(ctx context.Context) {
 	}
 }
 
-// watchInventory looks at the GPUs now and then.
+// watchInventory takes an inventory of the GPUs periodically.
 func (a *Agent) watchInventory(ctx context.Context) {
 	ticker := time.NewTicker(a.cfg.Health)
 	defer ticker.Stop()
@@ -161,20 +158,20 @@ func (a *Agent) watchInventory(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		a.post(func() { a.gpusAre(inventory, err); a.recheckLeftovers() })
+		a.post(func() { a.applyInventory(inventory, err); a.recheckBusyGPUs() })
 	}
 }
 
-// watchGPUs takes the GPUs' events.
+// watchGPUs receives the events of the GPUs.
 func (a *Agent) watchGPUs(ctx context.Context) {
-	err := a.gpus.Watch(ctx, func(event gpu.Event) { a.post(func() { a.happened(event) }) })
+	err := a.gpus.Watch(ctx, func(event gpu.Event) { a.post(func() { a.handleGPUEvent(event) }) })
 	if err != nil && ctx.Err() == nil {
-		a.post(func() { a.setFault("gpu events", "the GPUs are not watched any more: "+err.Error()) })
+		a.post(func() { a.setFault("gpu events", "GPU events are not received: "+err.Error()) })
 	}
 }
 
-// happened is one event of a GPU, in the loop.
-func (a *Agent) happened(event gpu.Event) {
+// handleGPUEvent handles one event of a GPU. It runs in the loop.
+func (a *Agent) handleGPUEvent(event gpu.Event) {
 	a.log.Warn("GPU event", "uuid", event.UUID, "xid", event.XID, "message", event.Message)
 	switch event.Severity {
 	case gpu.Degraded, gpu.Broken:
@@ -194,7 +191,7 @@ func (a *Agent) happened(event gpu.Event) {
 		if t.Phase >= reconcile.Ended || len(uuids) == 0 || event.UUID != "" && !slices.Contains(uuids, event.UUID) {
 			continue
 		}
-		// An application's own error is told to it, and is its own fault.
+		// An error of the application is its own fault; its task reports it.
 		if event.Severity == gpu.Notice {
 			continue
 		}
@@ -206,7 +203,7 @@ func (a *Agent) happened(event gpu.Event) {
 	}
 }
 
-// setBad notes why a device may not be used; "" that it may.
+// setBad sets the reason why a device may not be used; "" clears it.
 func (a *Agent) setBad(uuid, why string) {
 	if a.bad[uuid] == why {
 		return

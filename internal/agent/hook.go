@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	// leftoverPatience is how long the driver may take to let go of a process.
-	leftoverPatience = 10 * time.Second
-	leftoverPause    = 250 * time.Millisecond
-	// hookWords is how much of what a hook wrote goes into a message.
-	hookWords = 200
+	// gpuReleaseTimeout is how long the driver may take to release a process.
+	gpuReleaseTimeout = 10 * time.Second
+	gpuReleasePause   = 250 * time.Millisecond
+	// maxHookOutput limits the output of a hook in a message, in bytes.
+	maxHookOutput = 200
 )
 
-// untilRestart ends the reason of a fault that the node cannot see the end of.
-const untilRestart = " (restart gnoded when it is mended)"
+// untilRestart ends the reason of a fault whose end the node cannot detect.
+const untilRestart = " (restart gnoded when it is fixed)"
 
-// hook is what a prolog or epilog is told of its task. They run as root with
-// this environment and nothing else: a user's variables never reach them.
+// hook is the input of a prolog or epilog. They run as root with this environment only: variables
+// of a user never reach them.
 type hook struct {
 	job string
 	env []string
 }
 
-// trouble is something found after a task.
-type trouble struct{ source, reason string }
+// problem is a problem found after a task.
+type problem struct{ source, reason string }
 
-// hookError is a hook that failed.
+// hookError is the failure of a hook.
 type hookError struct{ message string }
 
-// Error is one sentence.
+// Error returns one sentence.
 func (h *hookError) Error() string { return h.message }
 
-// hookOf gathers what hooks are told; nil where none is to run.
+// hookOf builds the input of the hooks; nil if none is configured.
 func (a *Agent) hookOf(t *task) *hook {
 	if !t.Hooked || t.spec == nil {
 		return nil
@@ -50,7 +50,7 @@ func (a *Agent) hookOf(t *task) *hook {
 	}
 	h := &hook{job: t.spec.GetRef(), env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SLURMD_NODENAME=" + l.node}}
 	for _, v := range variables(l) {
-		// What a user may word freely is left out.
+		// Free text of a user is left out.
 		if v.value == "" || v.name == "JOB_NAME" || v.name == "SUBMIT_DIR" || v.name == "SUBMIT_HOST" {
 			continue
 		}
@@ -62,8 +62,7 @@ func (a *Agent) hookOf(t *task) *hook {
 	return h
 }
 
-// runHook runs a prolog or epilog; nothing where there is none. What fails is
-// the node's fault.
+// runHook runs a prolog or epilog, if configured. Its failure is a node fault.
 func (a *Agent) runHook(ctx context.Context, program string, h *hook) error {
 	if program == "" || h == nil {
 		return nil
@@ -74,7 +73,7 @@ func (a *Agent) runHook(ctx context.Context, program string, h *hook) error {
 	cmd.Env, cmd.Dir = h.env, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // for children that keep our pipe
+	cmd.WaitDelay = time.Second // for children that keep our pipe open
 	words, err := cmd.CombinedOutput()
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay):
@@ -84,7 +83,7 @@ func (a *Agent) runHook(ctx context.Context, program string, h *hook) error {
 	case limited.Err() != nil:
 		err = fmt.Errorf("no end after %s", a.cfg.HookTimeout)
 	}
-	said := strings.Join(strings.Fields(strings.ToValidUTF8(string(words[:min(len(words), hookWords)]), "?")), " ")
+	said := strings.Join(strings.Fields(strings.ToValidUTF8(string(words[:min(len(words), maxHookOutput)]), "?")), " ")
 	if said != "" {
 		said = ": " + said
 	}
@@ -92,25 +91,24 @@ func (a *Agent) runHook(ctx context.Context, program string, h *hook) error {
 	return errors.Join(h2, failed(cluster.NodeFault, "%s", h2.message))
 }
 
-// afterwards looks whether a task's GPUs are free again, and runs the epilog.
-func (a *Agent) afterwards(ctx context.Context, uuids []string, h *hook) []trouble {
-	var found []trouble
+// checkAfterTask checks that the GPUs of a task are free again, and runs the epilog.
+func (a *Agent) checkAfterTask(ctx context.Context, uuids []string, h *hook) []problem {
+	var found []problem
 	if len(uuids) > 0 {
-		found = a.leftovers(ctx, uuids, leftoverPatience)
+		found = a.busyGPUs(ctx, uuids, gpuReleaseTimeout)
 	}
 	if err := a.runHook(ctx, a.cfg.Epilog, h); err != nil {
 		var failed *hookError
 		if errors.As(err, &failed) {
-			found = append(found, trouble{"epilog", failed.Error() + untilRestart})
+			found = append(found, problem{"epilog", failed.Error() + untilRestart})
 		}
 	}
 	return found
 }
 
-// leftovers names the GPUs that somebody still uses after some patience. The
-// job's own processes are gone by now, so it is the driver that keeps them, or
-// a program from outside the cluster.
-func (a *Agent) leftovers(ctx context.Context, uuids []string, patience time.Duration) []trouble {
+// busyGPUs lists the GPUs still in use after patience. The processes of the job are gone by then,
+// so the driver or a program from outside the cluster uses them.
+func (a *Agent) busyGPUs(ctx context.Context, uuids []string, patience time.Duration) []problem {
 	for deadline := time.Now().Add(patience); ; {
 		users, err := a.gpus.Processes(ctx, uuids)
 		if err == nil && len(users) == 0 {
@@ -119,23 +117,23 @@ func (a *Agent) leftovers(ctx context.Context, uuids []string, patience time.Dur
 		if time.Now().Before(deadline) && ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
-			case <-time.After(leftoverPause):
+			case <-time.After(gpuReleasePause):
 			}
 			continue
 		}
 		if err != nil {
-			return []trouble{{"gpu users", "cannot tell who uses the GPUs: " + err.Error()}}
+			return []problem{{"gpu users", "cannot determine who uses the GPUs: " + err.Error()}}
 		}
-		var found []trouble
+		var found []problem
 		for _, user := range users {
-			found = append(found, trouble{"gpu " + user.UUID, fmt.Sprintf("GPU %s is still used by process %d after its job", user.UUID, user.PID)})
+			found = append(found, problem{"gpu " + user.UUID, fmt.Sprintf("GPU %s is still used by process %d after its job", user.UUID, user.PID)})
 		}
 		return found
 	}
 }
 
-// recheckLeftovers ends the faults of GPUs that are free by now, in the loop.
-func (a *Agent) recheckLeftovers() {
+// recheckBusyGPUs clears the faults of GPUs that are free by now. It runs in the loop.
+func (a *Agent) recheckBusyGPUs() {
 	var uuids []string
 	for _, d := range a.inventory.Devices {
 		if a.faults["gpu "+d.UUID] != "" {
@@ -147,9 +145,9 @@ func (a *Agent) recheckLeftovers() {
 		return
 	}
 	a.workers.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), leftoverPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), gpuReleaseTimeout)
 		defer cancel()
-		found := a.leftovers(ctx, uuids, 0)
+		found := a.busyGPUs(ctx, uuids, 0)
 		a.post(func() {
 			a.setFault("gpu users", "")
 			for _, uuid := range uuids {

@@ -17,16 +17,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// host is what the node offers beside GPUs.
+// host holds the resources of the node other than GPUs.
 type host struct {
-	cpus   int // offered, which may have been configured
+	cpus   int // offered; may be configured
 	memory cluster.Bytes
-	cores  []core // that this process may use
-	tasks  int64  // processes and threads that the kernel can have
+	cores  []core // usable by this process
+	tasks  int64  // maximum number of processes and threads of the kernel
 }
 
-// discover looks at what this process may use: its affinity, and the limits of
-// the control groups it is in, which a container's node sees as its host.
+// discover reads what this process may use: its CPU affinity and the limits of its control groups.
+// A node in a container takes these as its host.
 func discover(cfg Config) (host, error) {
 	cores, err := usableCores()
 	if err != nil {
@@ -46,7 +46,7 @@ func discover(cfg Config) (host, error) {
 	if limit := memoryLimit(); limit > 0 {
 		h.memory = min(h.memory, limit)
 	}
-	// Threads have process ids too. Unreadable, which no kernel is, it means no limit.
+	// Threads have process IDs too. An unreadable value means no limit.
 	h.tasks = min(readNumber("/proc/sys/kernel/pid_max"), readNumber("/proc/sys/kernel/threads-max"))
 	if cfg.CPUs > 0 {
 		h.cpus = cfg.CPUs
@@ -57,21 +57,21 @@ func discover(cfg Config) (host, error) {
 	return h, nil
 }
 
-// fewestTasks is what any task may have: enough for a Java or Go program.
-const fewestTasks = 1024
+// minTasks is the minimum number of processes of a task: enough for a Java or Go program.
+const minTasks = 1024
 
-// tasksFor bounds the processes and threads of a task with some CPUs: its part of
-// half of what the kernel can have, so that no job can keep this daemon, or anybody,
-// from starting a process. 0 is no limit.
+// tasksFor returns the limit of processes and threads for a task with that many CPUs: its share of
+// half of the kernel's limit, so that jobs cannot keep this daemon or other users from starting
+// processes. 0 means no limit.
 func (h *host) tasksFor(cpus int) int64 {
 	if h.tasks <= 0 {
 		return 0
 	}
 	part := h.tasks / 2 * int64(max(cpus, 1)) / int64(max(h.cpus, 1))
-	return max(fewestTasks, min(part, h.tasks/2))
+	return max(minTasks, min(part, h.tasks/2))
 }
 
-// usableCores lists the CPUs of this process's affinity, neighbours together.
+// usableCores lists the CPUs of this process's affinity; neighbours are adjacent.
 func usableCores() ([]core, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -79,7 +79,7 @@ func usableCores() ([]core, error) {
 	}
 	numa := numaNodes()
 	var list []core
-	first := map[int]int{} // of the hardware threads of the CPU's core
+	first := map[int]int{} // by core: its first hardware thread
 	for cpu := range len(set) * 64 {
 		if !set.IsSet(cpu) {
 			continue
@@ -96,7 +96,7 @@ func usableCores() ([]core, error) {
 	return list, nil
 }
 
-// numaNodes says which NUMA node each CPU is in; 0 where the kernel knows none.
+// numaNodes returns the NUMA node of each CPU; 0 if the kernel knows none.
 func numaNodes() map[int]int {
 	nodes := map[int]int{}
 	files, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*/cpulist") // the pattern is well formed
@@ -132,7 +132,7 @@ func cpuList(file string) []int {
 	return list
 }
 
-// parseMemTotal reads /proc/meminfo (proc(5)).
+// parseMemTotal parses /proc/meminfo (proc(5)).
 func parseMemTotal(text string) (cluster.Bytes, error) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -146,8 +146,7 @@ func parseMemTotal(text string) (cluster.Bytes, error) {
 	return 0, errors.New("/proc/meminfo: no MemTotal")
 }
 
-// cpuQuota is how many CPUs' time the control groups of this process allow,
-// rounded up; 0 without a limit.
+// cpuQuota returns the CPU quota of this process's control groups, rounded up; 0 without a limit.
 func cpuQuota() int {
 	least := 0
 	consider := func(quota, period int64) {
@@ -161,7 +160,7 @@ func cpuQuota() int {
 	for _, dir := range ownGroups("cpu") {
 		if data, err := os.ReadFile(filepath.Join(dir, "cpu.max")); err == nil {
 			var quota, period int64
-			if _, err := fmt.Sscan(string(data), &quota, &period); err == nil { // "max 100000" is no number
+			if _, err := fmt.Sscan(string(data), &quota, &period); err == nil { // "max 100000" has no number
 				consider(quota, period)
 			}
 		}
@@ -170,8 +169,7 @@ func cpuQuota() int {
 	return least
 }
 
-// memoryLimit is the least that the control groups of this process allow; 0
-// without a limit.
+// memoryLimit returns the smallest limit of this process's control groups; 0 without a limit.
 func memoryLimit() cluster.Bytes {
 	least := int64(0)
 	for _, dir := range ownGroups("memory") {
@@ -198,8 +196,8 @@ func readNumber(file string) int64 {
 	return n
 }
 
-// ownGroups lists the folders of this process's control group for a controller
-// and of those above it, in either version.
+// ownGroups lists the directories of this process's control group for a controller and its parents,
+// in either version.
 func ownGroups(controller string) []string {
 	data, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

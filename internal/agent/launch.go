@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// startTimeout bounds the runtime's start of one task.
+	// startTimeout is the timeout of the runtime's start of one task.
 	startTimeout = 2 * time.Minute
-	// postponed is how long a start waits for what is away for a moment, such
-	// as the runtime's daemon being upgraded; patience is how often, in all.
-	postponed = time.Second
-	patience  = 2 * time.Minute
-	// waitsAfter is how long a start takes before the node reports what it waits for.
+	// postponeDelay is how long a start waits for a service that is briefly away, such as the runtime's
+	// daemon during an upgrade; patience limits the total.
+	postponeDelay = time.Second
+	maxPostponed  = 2 * time.Minute
+	// waitsAfter is the time after which the node reports what a start waits for.
 	waitsAfter = 2 * time.Second
 )
 
-// errPostpone says that a start did not begin, for a reason that may pass.
+// errPostpone means that a start did not begin for a transient reason.
 var errPostpone = errors.New("cannot start yet")
 
-// launch is all that starting one task needs of the loop's state.
+// launch holds all that the start of a task needs from the state of the loop.
 type launch struct {
 	id      reconcile.ID
 	spec    *greylagv1.WantedTask
@@ -40,27 +40,26 @@ type launch struct {
 	node    string
 	cluster string
 	cpus    []int
-	gpus    []device // allocated, in the order of the allocation
-	pinned  bool     // the task will see no other GPUs
-	ready   bool     // the runtime worked when last looked at
-	hook    *hook    // to be run first; nil for none
+	gpus    []device // in the order of the allocation
+	pinned  bool     // the task sees no other GPUs
+	ready   bool     // the runtime worked at the last check
+	hook    *hook    // prolog to run; nil: none
 
-	limit      time.Duration           // for what comes before the runtime's start, with all tries
-	waitingFor *atomic.Pointer[string] // what it waits for, as a sentence; the task's
-	asked      time.Time               // when the runtime was asked to start it
+	limit      time.Duration           // for everything before the runtime's start, including retries
+	waitingFor *atomic.Pointer[string] // what the start waits for, as a sentence; shared with the task
+	asked      time.Time               // when the runtime was called to start it
 }
 
-// setWaitingFor records what the start waits for from now on.
+// setWaitingFor records what the start waits for.
 func (l *launch) setWaitingFor(what string) { l.waitingFor.Store(&what) }
 
-// device is what a task is told of a GPU.
+// device identifies a GPU to a task.
 type device struct {
 	index int32
 	uuid  string
 }
 
-// start begins to start a task beside the loop. Until the runtime is asked, it
-// can be abandoned.
+// start begins to start a task in a goroutine. It can be abandoned until the runtime is called.
 func (a *Agent) start(ctx context.Context, t *task) {
 	l, err := a.launchOf(t)
 	if err != nil {
@@ -85,25 +84,24 @@ func (a *Agent) start(ctx context.Context, t *task) {
 	})
 }
 
-// started takes what came of a start, in the loop. A task is said to have started when the
-// runtime was asked, since by the time it has answered a short one has ended.
+// started handles the result of a start, in the loop. The start time is when the runtime was
+// called, since a short task has ended by the time of the answer.
 func (a *Agent) started(ctx context.Context, t *task, asked time.Time, err error, abandoned bool) {
 	t.work = reconcile.NoWork
 	t.abandon = func() {}
 	switch {
 	case err == nil:
 		t.Phase = reconcile.Started
-		t.gauged = time.Now()
+		t.sampledAt = time.Now()
 		t.End.Started = cluster.InstantOf(asked)
 		a.log.Info("task started", "job", t.ID.Job, "attempt", t.ID.Attempt, "user", t.spec.GetUser(), "uid", t.spec.GetUid())
 		a.dirty[t.ID] = true
 		nudge(a.reports)
 		a.watchTask(ctx, t)
 	case abandoned:
-		// It stays Accepted: told to stop it is removed, else the next daemon
-		// starts it.
-	case errors.Is(err, errPostpone) && time.Since(t.waiting) < patience:
-		t.notBefore = cluster.InstantOf(time.Now().Add(postponed))
+		// The task stays Accepted: a stop removes it, otherwise the next daemon starts it.
+	case errors.Is(err, errPostpone) && time.Since(t.waiting) < maxPostponed:
+		t.notBefore = cluster.InstantOf(time.Now().Add(postponeDelay))
 		if why := strings.TrimPrefix(err.Error(), errPostpone.Error()+": "); why != t.postponed {
 			t.postponed = why
 			a.log.Warn("task waits", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err)
@@ -127,7 +125,7 @@ func (a *Agent) endFailed(t *task, err error) {
 	a.end(t, cluster.Task{Cause: cause, Message: message, Ended: cluster.InstantOf(time.Now())})
 }
 
-// launchOf gathers what a start needs.
+// launchOf collects the input of a start.
 func (a *Agent) launchOf(t *task) (*launch, error) {
 	l := &launch{
 		id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: a.identity.Cluster,
@@ -138,15 +136,15 @@ func (a *Agent) launchOf(t *task) (*launch, error) {
 	}
 	for _, index := range l.own.GetGpus() {
 		if index < 0 || int(index) >= len(a.inventory.Devices) {
-			return nil, failed(cluster.NodeFault, "GPU %d was allocated, and this node has %d", index, len(a.inventory.Devices))
+			return nil, failed(cluster.NodeFault, "GPU %d was allocated, but this node has %d", index, len(a.inventory.Devices))
 		}
 		l.gpus = append(l.gpus, device{index: index, uuid: a.inventory.Devices[index].UUID})
 	}
 	return l, nil
 }
 
-// launch starts the task: what may take long or fail first, the runtime last. The
-// context bounds what comes first.
+// launch starts the task: steps that may take long or fail come first, the runtime last. ctx limits
+// the steps before the runtime.
 func (a *Agent) launch(ctx context.Context, l *launch) error {
 	spec, err := a.prepare(ctx, l)
 	if err == nil && !l.spec.GetIdle() {
@@ -165,14 +163,14 @@ func (a *Agent) launch(ctx context.Context, l *launch) error {
 	case err != nil || l.spec.GetIdle():
 		return err
 	}
-	// From here on nobody else interrupts: a start that was cut short could
-	// have happened all the same.
+	// From here on the start must not be interrupted: an interrupted call could have started the
+	// task.
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
 	return a.runtime.Start(limited, spec)
 }
 
-// prepare gets what the task needs and runs the prolog.
+// prepare fetches the inputs of the task and runs the prolog.
 func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err error) {
 	if !l.spec.GetIdle() {
 		if !l.ready {
@@ -180,7 +178,7 @@ func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err er
 			if err := a.runtimeReady(ctx); err != nil {
 				return spec, fmt.Errorf("%w: %w", errPostpone, err)
 			}
-			a.post(func() { a.runtimeIs(nil) })
+			a.post(func() { a.applyRuntimeStatus(nil) })
 		}
 		if spec, err = a.specify(ctx, l); err != nil {
 			return spec, err
@@ -190,7 +188,7 @@ func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err er
 	return spec, a.runHook(ctx, a.cfg.Prolog, l.hook)
 }
 
-// specify makes the runtime's description of the task.
+// specify builds the runtime's specification of the task.
 func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	w := l.spec
 	l.setWaitingFor("the job script has not been fetched yet")
@@ -219,7 +217,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 		}
 	}
 	a.addCommands(&spec, l)
-	a.shape(&spec, w.GetImage() != "", account.home)
+	a.addMounts(&spec, w.GetImage() != "", account.home)
 	if w.GetImage() == "" {
 		return spec, nil
 	}
@@ -229,8 +227,8 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	return spec, err
 }
 
-// logins are where a user may keep logins to registries, as podman and docker look:
-// what REGISTRY_AUTH_FILE and DOCKER_CONFIG say, and else in the home.
+// logins lists where a user may keep registry credentials, as podman and docker do:
+// REGISTRY_AUTH_FILE, DOCKER_CONFIG, else the home directory.
 func logins(env []string, home string) []string {
 	var files []string
 	for _, setting := range env {
@@ -247,14 +245,13 @@ func logins(env []string, home string) []string {
 	return files
 }
 
-// image makes an image present. A registry with trouble of its own is asked again for as
-// long as the context lasts.
+// image makes an image present. It retries a failing registry until ctx ends.
 func (a *Agent) image(ctx context.Context, l *launch, request tasks.FetchRequest) (string, error) {
 	images, ok := a.runtime.(tasks.Images)
 	if !ok {
 		return "", failed(cluster.LaunchFailed, "this node's runtime has no images")
 	}
-	for pause := shortestRetry; ; pause = min(2*pause, longestRetry) {
+	for pause := minRetry; ; pause = min(2*pause, maxRetry) {
 		name, err := images.Fetch(ctx, request)
 		switch {
 		case err == nil:
@@ -267,7 +264,7 @@ func (a *Agent) image(ctx context.Context, l *launch, request tasks.FetchRequest
 			return "", failed(cluster.ImageFailed, "%v", err)
 		}
 		l.setWaitingFor(err.Error())
-		again := pause/2 + rand.N(pause/2) // not all nodes of a job at once
+		again := pause/2 + rand.N(pause/2) // spreads the retries of a job's nodes
 		a.log.Warn("image waits", "job", l.id.Job, "attempt", l.id.Attempt, "error", err, "again", again)
 		select {
 		case <-ctx.Done():
@@ -277,7 +274,7 @@ func (a *Agent) image(ctx context.Context, l *launch, request tasks.FetchRequest
 	}
 }
 
-// files are those a task reads and writes, as paths of its own file system.
+// files returns the paths that a task reads and writes, in its own file system.
 func files(w *greylagv1.WantedTask, node string) (stdin, stdout, stderr string) {
 	place := func(pattern string) string {
 		path := expand(pattern, w, node)

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// logChunk is how much of an output goes into one message.
+	// logChunk is the size of one message of output, in bytes.
 	logChunk = 64 << 10
-	// pushTimeout is how long a reader may make one chunk wait.
+	// pushTimeout is how long a reader may delay one chunk.
 	pushTimeout = 10 * time.Minute
-	// maxReaders bounds outputs being read at once.
+	// maxReaders limits the outputs being read at once.
 	maxReaders = 64
-	// maxServed is how many answered requests are remembered, since a request
-	// comes again with every wanted set for as long as it stands.
+	// maxServed is the number of remembered requests. A request is repeated with every set while it
+	// stands.
 	maxServed = 1024
-	// A follower looks for more after the shortest pause, doubled to the
-	// longest while nothing comes.
-	shortestLook, longestLook = 20 * time.Millisecond, 500 * time.Millisecond
+	// A follower polls after minPoll; the interval doubles to maxPoll while no output
+	// comes.
+	minPoll, maxPoll = 20 * time.Millisecond, 500 * time.Millisecond
 )
 
 // output is a file that a task writes.
@@ -36,10 +36,10 @@ type output struct {
 	path     string
 	user     string
 	uid, gid uint32
-	over     <-chan struct{} // closed when nothing more will be written
+	done     <-chan struct{} // closed when the file is complete
 }
 
-// serveLog begins to answer a request for a task's output, once, in the loop.
+// serveLog begins to answer a request for the output of a task, once. It runs in the loop.
 func (a *Agent) serveLog(request *greylagv1.LogRequest) {
 	id := request.GetId()
 	if cancel := a.logs[id]; cancel != nil {
@@ -73,7 +73,7 @@ func (a *Agent) serveLog(request *greylagv1.LogRequest) {
 			last.Error = err.Error()
 		}
 		if ctx.Err() == nil {
-			if _, err := a.push(ctx, last); err != nil && ctx.Err() == nil { // else its reader has left
+			if _, err := a.push(ctx, last); err != nil && ctx.Err() == nil { // otherwise its reader has left
 				a.log.Warn("cannot answer a log request", "error", err)
 			}
 		}
@@ -81,25 +81,25 @@ func (a *Agent) serveLog(request *greylagv1.LogRequest) {
 	})
 }
 
-// outputOf finds the file that a request means: where the task that is here
-// writes, or where the request says that one wrote whose record is dropped.
+// outputOf returns the file that a request names: the output of a present task, or the path in the
+// request if the record of the task is gone.
 func (a *Agent) outputOf(request *greylagv1.LogRequest) (output, error) {
 	id := reconcile.ID{Job: cluster.JobID(request.GetJob()), Attempt: cluster.Attempt(request.GetAttempt())}
 	spec := request.GetTask()
 	over := make(chan struct{})
 	close(over)
-	source := output{over: over}
+	source := output{done: over}
 	if t := a.tasks[id]; t != nil {
-		source.over = t.over
+		source.done = t.done
 		if t.spec != nil {
 			spec = t.spec
 		}
 	}
 	switch {
 	case spec == nil:
-		return source, errors.New("this node does not know where the job wrote")
+		return source, errors.New("this node does not know the output file of the job")
 	case spec.GetIdle():
-		return source, errors.New("nothing runs on this node for the job: its script runs on the first node")
+		return source, errors.New("the job has no output on this node: its script runs on the first node")
 	}
 	_, stdout, stderr := files(spec, a.cfg.Name)
 	source.path, source.user, source.uid, source.gid = stdout, spec.GetUser(), spec.GetUid(), spec.GetGid()
@@ -109,8 +109,7 @@ func (a *Agent) outputOf(request *greylagv1.LogRequest) (output, error) {
 	return source, nil
 }
 
-// sendLog reads the file as its user and pushes what it holds, and what is
-// added until the task is over.
+// sendLog reads the file as its user and pushes its content, and new content until the task ends.
 func (a *Agent) sendLog(ctx context.Context, request *greylagv1.LogRequest, source output) error {
 	file, err := a.openLog(ctx, source, request.GetFollow())
 	if err != nil {
@@ -122,15 +121,15 @@ func (a *Agent) sendLog(ctx context.Context, request *greylagv1.LogRequest, sour
 		return err
 	}
 	buffer := make([]byte, logChunk)
-	for pause := shortestLook; ; {
-		over := closed(source.over) // looked at before reading: then EOF is the end
+	for pause := minPoll; ; {
+		over := closed(source.done) // read before the file: then EOF is the end
 		n, err := file.ReadAt(buffer, at)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("read %s: %w", source.path, err)
 		}
 		if n > 0 {
 			at += int64(n)
-			pause = shortestLook
+			pause = minPoll
 			stop, err := a.push(ctx, &greylagv1.PushLogRequest{Id: request.GetId(), Data: buffer[:n], Next: at})
 			if stop || err != nil {
 				return err
@@ -141,20 +140,20 @@ func (a *Agent) sendLog(ctx context.Context, request *greylagv1.LogRequest, sour
 			return nil
 		}
 		if info, err := file.Stat(); err == nil && info.Size() < at {
-			at = 0 // it was truncated: begin again
+			at = 0 // it was truncated: start again
 			continue
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-source.over:
+		case <-source.done:
 		case <-time.After(pause):
-			pause = min(2*pause, longestLook)
+			pause = min(2*pause, maxPoll)
 		}
 	}
 }
 
-// firstByte is where to begin.
+// firstByte returns the offset of the first byte to send.
 func firstByte(ctx context.Context, file *os.File, request *greylagv1.LogRequest) (int64, error) {
 	if request.GetOffset() > 0 || request.GetOffset() == 0 && request.GetTail() <= 0 {
 		return request.GetOffset(), nil
@@ -169,17 +168,17 @@ func firstByte(ctx context.Context, file *os.File, request *greylagv1.LogRequest
 	return max(0, info.Size()-max(request.GetTail(), 0)), nil
 }
 
-// lastLines is where the last so many of the lines in the first size bytes begin; one
-// without an end counts. O(bytes of those lines).
+// lastLines returns the offset of the last lines of the first size bytes. An unterminated line
+// counts. O(bytes of those lines).
 func lastLines(ctx context.Context, file io.ReaderAt, size, lines int64) (int64, error) {
 	buffer := make([]byte, logChunk)
 	for end := size; end > 0; {
-		if ctx.Err() != nil { // nobody reads any more
+		if ctx.Err() != nil { // the reader has left
 			return 0, ctx.Err()
 		}
 		begin := max(0, end-logChunk)
 		n, err := file.ReadAt(buffer[:end-begin], begin)
-		if err != nil && !errors.Is(err, io.EOF) { // it was truncated meanwhile
+		if err != nil && !errors.Is(err, io.EOF) { // truncated meanwhile
 			return 0, err
 		}
 		for i := n - 1; i >= 0; i-- {
@@ -195,12 +194,12 @@ func lastLines(ctx context.Context, file io.ReaderAt, size, lines int64) (int64,
 	return 0, nil
 }
 
-// openLog opens the file as its user, and for a follower waits until it exists.
+// openLog opens the file as its user; with follow it waits until the file exists.
 func (a *Agent) openLog(ctx context.Context, source output, follow bool) (*os.File, error) {
 	account := a.accounts.of(ctx, source.user, source.uid, source.gid)
 	owner := tasks.Owner{UID: source.uid, GID: source.gid, Groups: account.groups}
-	for pause := shortestLook; ; pause = min(2*pause, longestLook) {
-		over := closed(source.over)
+	for pause := minPoll; ; pause = min(2*pause, maxPoll) {
+		over := closed(source.done)
 		file, err := userfile.Read(owner, source.path)
 		switch {
 		case err == nil:
@@ -213,13 +212,13 @@ func (a *Agent) openLog(ctx context.Context, source output, follow bool) (*os.Fi
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-source.over:
+		case <-source.done:
 		case <-time.After(pause):
 		}
 	}
 }
 
-// push sends one chunk; stop says that nobody reads any more.
+// push sends one chunk; stop means that the reader has left.
 func (a *Agent) push(ctx context.Context, chunk *greylagv1.PushLogRequest) (stop bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()

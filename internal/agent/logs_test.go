@@ -12,7 +12,7 @@ import (
 	"github.com/greylag/greylag/internal/userfile"
 )
 
-// pushedText is what came for a request so far, and how it ended.
+// pushedText returns the output pushed for a request so far, and how it ended.
 func (n *node) pushedText(id string) (text string, eof bool, failure string) {
 	var b bytes.Buffer
 	for _, chunk := range n.pushed[id] {
@@ -36,7 +36,7 @@ func TestFollowsOutput(t *testing.T) {
 		n.reach(at(1, 1), "started")
 		spec := n.wanted[at(1, 1)] // never changed again
 		n.askLog(&greylagv1.LogRequest{Id: "follow", Job: 1, Attempt: 1, Follow: true})
-		n.askLog(&greylagv1.LogRequest{Id: "follow", Job: 1, Attempt: 1, Follow: true}) // it comes again with every set
+		n.askLog(&greylagv1.LogRequest{Id: "follow", Job: 1, Attempt: 1, Follow: true}) // repeated with every set
 		n.until("the first line", func() bool { text, _, _ := n.pushedText("follow"); return text == "one\n" })
 		touch(t, n, "go")
 		n.until("the end", func() bool {
@@ -57,17 +57,17 @@ func TestFollowsOutput(t *testing.T) {
 			_, eof3, failure := n.pushedText("nobody")
 			rest, eof6, _ := n.pushedText("from")
 			known := len(n.pushed["from"]) > 0 && n.pushed["from"][0].GetNext() == 8
-			_, eof4, _ := n.pushedText("early") // with or without words: the task may have come later
+			_, eof4, _ := n.pushedText("early") // with or without a message: the task may have arrived later
 			return eof4 && eof6 && rest == "e\ntwo\n" && known && tail == "two\n" && lines == tail && eof5 && eof1 && bad == "bad\n" && eof2 && eof3 && strings.Contains(failure, "does not know")
 		})
 	})
 }
 
-// TestLastLines: the last lines of an output are those that tail(1) prints, also where
-// one is longer than what is read at once.
+// TestLastLines compares the last lines of an output with tail(1), also for a line that is longer
+// than one read.
 func TestLastLines(t *testing.T) {
 	long := strings.Repeat("x", 3*logChunk/2)
-	for text, want := range map[string][]string{ // of the last line, the last two, ...
+	for text, want := range map[string][]string{ // the last line, the last two, ...
 		"":                            {"", ""},
 		"a":                           {"a", "a"},
 		"a\n":                         {"a\n", "a\n"},
@@ -85,8 +85,8 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
-// TestReadsOutputAsItsUser: what the user cannot read, gnoded does not read for
-// them, however the path leads there.
+// TestReadsOutputAsItsUser checks that gnoded reads nothing that the user cannot read, whatever the
+// path.
 func TestReadsOutputAsItsUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: reading as another user")

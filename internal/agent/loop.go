@@ -9,12 +9,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// recordRetry is how long after records could not be written it is tried again;
-// meanwhile nothing is begun.
+// recordRetry is the delay after a failed write of records; nothing starts meanwhile.
 const recordRetry = time.Second
 
-// loop takes calls until the context ends. After each batch it decides what is
-// to be done next.
+// loop executes calls until ctx ends. After each batch it decides the next steps.
 func (a *Agent) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -30,7 +28,7 @@ func (a *Agent) loop(ctx context.Context) {
 		case <-timer.C:
 		}
 		a.step(ctx)
-		for _, request := range a.asked { // after the tasks they are about were taken in
+		for _, request := range a.asked { // after their tasks were admitted
 			a.serveLog(request)
 		}
 		a.asked = nil
@@ -42,8 +40,7 @@ func (a *Agent) loop(ctx context.Context) {
 	}
 }
 
-// step asks reconcile what is next, records it, and has it carried out, until
-// nothing is left to do.
+// step asks reconcile for the next actions, records them and runs them, until none is left.
 func (a *Agent) step(ctx context.Context) {
 	for {
 		if !a.flush() {
@@ -51,10 +48,10 @@ func (a *Agent) step(ctx context.Context) {
 			return
 		}
 		for _, action := range a.backlog {
-			a.carryOut(ctx, action)
+			a.dispatch(ctx, action)
 		}
 		a.backlog = a.backlog[:0]
-		if len(a.dirty) > 0 { // what needed no work is done already
+		if len(a.dirty) > 0 { // actions without work are done already
 			continue
 		}
 		a.endForeign()
@@ -70,8 +67,7 @@ func (a *Agent) step(ctx context.Context) {
 	}
 }
 
-// settle notes that every task of the admitted set is on record: from now on a
-// report may say so.
+// settle records that every task of the admitted set is on record, so that reports may state it.
 func (a *Agent) settle() {
 	if a.set == nil || a.acted != a.set.Version && a.waitsForOldTasks() {
 		return
@@ -84,13 +80,13 @@ func (a *Agent) settle() {
 	id.Recovering = false
 	if err := a.db.SetIdentity(id); err != nil {
 		a.setFault("records", err.Error())
-		return // recovers once more: what is on record by now stays so
+		return // recover again: what is recorded stays recorded
 	}
 	a.identity, a.set.Recovering = id, false
 }
 
-// waitsForOldTasks reports whether a wanted task has no record yet because an older grant
-// of the same job and attempt is still being cleared away.
+// waitsForOldTasks reports whether a wanted task has no record because an older grant of the same
+// job and attempt is still being removed.
 func (a *Agent) waitsForOldTasks() bool {
 	for id, spec := range a.specs {
 		if t := a.tasks[id]; t != nil && reconcile.Superseded(t.Granted, spec.GetGranted()) {
@@ -100,7 +96,7 @@ func (a *Agent) waitsForOldTasks() bool {
 	return false
 }
 
-// seen is the loop's records as reconcile wants them. O(tasks).
+// seen returns the records of the loop for reconcile. O(tasks).
 func (a *Agent) seen() []reconcile.Seen {
 	list := make([]reconcile.Seen, 0, len(a.tasks))
 	for _, t := range a.tasks {
@@ -112,8 +108,7 @@ func (a *Agent) seen() []reconcile.Seen {
 	return list
 }
 
-// take changes the records as the action says. What is to be carried out waits
-// in the backlog until they are written.
+// take applies an action to the records. Its work waits in the backlog until they are written.
 func (a *Agent) take(action reconcile.Action) {
 	t := a.tasks[action.ID]
 	switch action.Kind {
@@ -161,7 +156,7 @@ func (a *Agent) take(action reconcile.Action) {
 	a.backlog = append(a.backlog, action)
 }
 
-// accept makes a record of a wanted task.
+// accept creates a record of a wanted task.
 func (a *Agent) accept(id reconcile.ID, phase reconcile.Phase) *task {
 	spec := a.specs[id]
 	t := newTask(&taskdb.Task{ID: id, Phase: phase, Granted: spec.GetGranted()}, spec)
@@ -178,8 +173,8 @@ func (a *Agent) forgetTask(t *task) {
 	a.forget = append(a.forget, t.ID)
 }
 
-// flush writes what changed. Where that fails nothing may be acted on, and the
-// node takes no more work until it succeeds.
+// flush writes the changed records. If that fails, nothing may be acted on, and the node takes no
+// more work until a write succeeds.
 func (a *Agent) flush() bool {
 	if len(a.dirty) == 0 && len(a.forget) == 0 {
 		return true
@@ -200,7 +195,7 @@ func (a *Agent) flush() bool {
 	return true
 }
 
-// admit takes a wanted set from the controllers and reports whether it counts.
+// admit takes a set from the controllers and reports whether it counts.
 func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 	if a.foreign || !a.listed && a.identity.Recovering {
 		return false
@@ -210,7 +205,7 @@ func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 	}
 	a.refused = time.Time{}
 	if set.Version < a.floor {
-		a.acted = 0 // the log was cut back: its indexes are used a second time
+		a.acted = 0 // the log was cut back: its indexes are used again
 	}
 	set.Recovering, set.Acted = a.identity.Recovering, a.acted
 	a.set, a.specs, a.floor = set, specs, set.Version
@@ -230,25 +225,25 @@ func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 	return true
 }
 
-// patience with a leader that only sends sets older than what the node has
-// seen. A leader that was deposed without noticing gives up within seconds; one
-// that still has a quorum after this long leads a cluster whose log was cut
-// back (a recovery from a lost quorum).
-const rollbackPatience = time.Minute
+// rollbackDelay is the time after which the node follows a leader that sends only sets older
+// than what the node has seen. A leader that was deposed without noticing gives up within seconds.
+// One that still has a quorum after this time leads a cluster whose log was cut back (a recovery
+// from a lost quorum).
+const rollbackDelay = time.Minute
 
 func (a *Agent) rolledBack(version uint64) bool {
 	if a.refused.IsZero() {
 		a.refused = time.Now()
 		a.log.Warn("wanted set is older than the last one", "version", version, "last", a.floor)
 	}
-	if time.Since(a.refused) < rollbackPatience {
+	if time.Since(a.refused) < rollbackDelay {
 		return false
 	}
 	a.log.Warn("the cluster's log was cut back: following it", "version", version, "last", a.floor)
 	return true
 }
 
-// endForeign finishes clearing away the tasks of another cluster.
+// endForeign completes the removal of another cluster's tasks.
 func (a *Agent) endForeign() {
 	if !a.foreign {
 		return
@@ -263,5 +258,5 @@ func (a *Agent) endForeign() {
 	}
 	a.foreign = false
 	a.flush()
-	nudge(a.anew)
+	nudge(a.reregister)
 }

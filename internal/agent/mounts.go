@@ -8,16 +8,15 @@ import (
 	tasks "github.com/greylag/greylag/internal/runtime"
 )
 
-// shape decides what of the host's file system a task sees.
+// addMounts decides which parts of the host's file system a task sees.
 //
-// Every task has a /tmp and /var/tmp of its own. Where its working directory
-// or its output lies below one of the host's, that folder is shown in it, so
-// that a job submitted from /tmp/x works as the user expects; where it is /tmp
-// itself, the task has the host's.
+// Every task has its own /tmp and /var/tmp. If its working directory or output lies below one of
+// the host's, that directory is mounted there, so that a job submitted from /tmp/x works as
+// expected. If it is /tmp itself, the task has the host's.
 //
-// A task in an image sees the user's home, its working directory and the
-// folders of its output, under their own names.
-func (a *Agent) shape(spec *tasks.Spec, image bool, home string) {
+// A task with an image sees the user's home, its working directory and the directories of its
+// output under their own names.
+func (a *Agent) addMounts(spec *tasks.Spec, image bool, home string) {
 	if !a.cfg.Isolated {
 		return
 	}
@@ -33,22 +32,22 @@ func (a *Agent) shape(spec *tasks.Spec, image bool, home string) {
 		case target == "/tmp" || target == "/var/tmp":
 			spec.PrivateTmp = spec.PrivateTmp && image
 		case temporary(target), image && mayShow(target):
-			// The source is as the user wrote it: after a link, ".." means another folder.
+			// The source stays as the user wrote it: after a link, ".." means another directory.
 			shown = append(shown, tasks.Mount{Source: dir, Target: target, Optional: true})
 		}
 	}
 	if !spec.PrivateTmp && !image {
 		return
 	}
-	// Outer folders come before those inside them.
+	// Outer directories come before those inside them.
 	slices.SortStableFunc(shown, func(a, b tasks.Mount) int { return strings.Compare(a.Target, b.Target) })
 	spec.Mounts = append(spec.Mounts, slices.CompactFunc(shown, func(a, b tasks.Mount) bool { return a.Target == b.Target })...)
 }
 
-// folder returns the path of a file's folder, not shortened: see shape.
+// folder returns the directory of a file without shortening the path: see shape.
 func folder(path string) string { return path[:max(0, strings.LastIndexByte(path, '/'))] }
 
-// temporary tells whether dir is in a folder that tasks have for themselves.
+// temporary reports whether dir is in a directory that is private to each task.
 func temporary(dir string) bool {
 	for _, root := range []string{"/tmp", "/var/tmp"} {
 		if dir == root || strings.HasPrefix(dir, root+"/") {
@@ -58,8 +57,8 @@ func temporary(dir string) bool {
 	return false
 }
 
-// mayShow tells whether a folder of the host may lie over an image's. Those
-// that hold the system are the image's own.
+// mayShow reports whether a directory of the host may hide one of an image. System directories stay
+// the image's own.
 func mayShow(dir string) bool {
 	if !strings.HasPrefix(dir, "/") {
 		return false

@@ -10,12 +10,12 @@ import (
 	"github.com/greylag/greylag/internal/userfile"
 )
 
-// noticeTimeout bounds how long a signal waits for a line in the output, which may lie on a file
-// system that does not answer.
+// noticeTimeout limits how long a signal waits for a line in the output, whose file system may not
+// respond.
 const noticeTimeout = 2 * time.Second
 
-// stopNotice returns the line for the output of a task that is stopped, in the format of slurmstepd, or
-// "" for none. w is the newest version of the task that the controllers sent.
+// stopNotice returns the line for the output of a task that is stopped, in the format of
+// slurmstepd, or "" for none. w is the newest version of the task that the controllers sent.
 func stopNotice(w *greylagv1.WantedTask, node string, now time.Time) string {
 	reason := w.GetStopReason()
 	switch reason {
@@ -36,9 +36,9 @@ func memoryNotice(w *greylagv1.WantedTask, exit tasks.Exit) string {
 		max(exit.OOMKills, 1), w.GetRef())
 }
 
-// notify appends a line to the error output of a task, or to its output if that holds both. It opens
-// the file as the user, creates none, and writes to regular files only. Errors are ignored: the state
-// of the job has the same information.
+// notify appends a line to the error output of a task, or to its output if that holds both. It
+// opens the file as the user, creates none, and writes to regular files only. It ignores errors:
+// the state of the job has the same information.
 func (a *Agent) notify(ctx context.Context, w *greylagv1.WantedTask, line string) {
 	if line == "" || w == nil || w.GetIdle() {
 		return

@@ -11,8 +11,9 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// TestStopIsWrittenIntoTheOutput: why a task was stopped stands in its error output, before what it
-// writes after SIGTERM; nothing is written through a link to a file of another user.
+// TestStopIsWrittenIntoTheOutput checks that the reason of a stop is in the error output before the
+// task's own words after SIGTERM, and that nothing is written through a link to another user's
+// file.
 func TestStopIsWrittenIntoTheOutput(t *testing.T) {
 	onEach(t, nil, func(t *testing.T, n *node) {
 		secret := filepath.Join(n.dir, "secret")
@@ -49,7 +50,7 @@ func TestStopIsWrittenIntoTheOutput(t *testing.T) {
 		for name, want := range map[string]string{
 			"err-1": line(1, " DUE TO TIME LIMIT"), "out-1": "up\nbye\n", "out-2": "up\n" + line(2, "") + "bye\n", "out-3": "up\nbye\n",
 		} {
-			// The shell says Terminated of its sleep.
+			// The shell prints Terminated for its sleep.
 			if got := strings.ReplaceAll(n.read(name), "Terminated\n", ""); !regexp.MustCompile("^" + want + "$").MatchString(got) {
 				t.Errorf("%s holds %q, want %s", name, got, want)
 			}
@@ -60,7 +61,7 @@ func TestStopIsWrittenIntoTheOutput(t *testing.T) {
 	})
 }
 
-// TestMemoryKillIsWrittenIntoTheOutput: as slurmstepd does.
+// TestMemoryKillIsWrittenIntoTheOutput checks the line of slurmstepd.
 func TestMemoryKillIsWrittenIntoTheOutput(t *testing.T) {
 	n := newNode(t, "containerd", nil)
 	n.want(at(1, 1), "#!/bin/sh\nx=$(yes | head -c 200000000)\n", func(w *greylagv1.WantedTask) {

@@ -5,7 +5,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// defaultOutput is the pattern of a job that named no output file.
+// defaultOutput returns the pattern of a job without an output file.
 func defaultOutput(w *greylagv1.WantedTask) string {
 	switch {
 	case w.GetRank() > 0:
@@ -16,7 +16,7 @@ func defaultOutput(w *greylagv1.WantedTask) string {
 	return "greylag-%j.out"
 }
 
-// expand writes a pattern for one task.
+// expand fills in a pattern for one task.
 func expand(pattern string, w *greylagv1.WantedTask, node string) string {
 	return cluster.FileWords{
 		Job: cluster.JobID(w.GetJob()), Array: cluster.JobID(w.GetArrayId()), Index: w.GetArrayIndex(), Name: w.GetName(),

@@ -19,15 +19,14 @@ import (
 
 const (
 	recordsFile  = "tasks.db"
-	instanceFile = "instance" // "BOOT INSTANCE": tells a lost file from one that never was
+	instanceFile = "instance" // "BOOT INSTANCE": distinguishes a lost file from one that never existed
 )
 
 // labelGranted is the label of a task in the runtime that holds taskdb.Task.Granted.
 const labelGranted = "greylag/granted"
 
-// openRecords opens taskdb and finds out which life of the node this is. A life
-// is a boot of the kernel, or less where the state folder was emptied: then
-// nobody knows what ran, and the controllers must take all of it for lost.
+// openRecords opens taskdb and determines this life of the node. A life is a boot of the kernel, or
+// less if the state directory was emptied: then the controllers must count all tasks as lost.
 func (a *Agent) openRecords() error {
 	boot, err := bootID()
 	if err != nil {
@@ -65,7 +64,7 @@ func (a *Agent) openRecords() error {
 	return nil
 }
 
-// readInstance is the instance that this boot had before the records were lost.
+// readInstance returns the instance that this boot had before the records were lost.
 func (a *Agent) readInstance(boot string) string {
 	data, err := os.ReadFile(filepath.Join(a.cfg.StateDir, instanceFile))
 	if err != nil {
@@ -89,10 +88,10 @@ func (a *Agent) writeInstance(id taskdb.Identity) error {
 	return nil
 }
 
-// boot is what the controllers know this life of the node by.
+// boot returns the identity of this life of the node for the controllers.
 func (s *state) boot() string { return s.identity.Boot + "." + s.identity.Instance }
 
-// load brings back the records, and watches the tasks that run.
+// load restores the records and watches the running tasks.
 func (a *Agent) load(ctx context.Context) error {
 	records, err := a.db.Tasks()
 	if err != nil {
@@ -123,15 +122,15 @@ func (a *Agent) load(ctx context.Context) error {
 		}
 	}
 	if len(a.tasks) > 0 {
-		a.log.Info("took over the tasks of an earlier daemon", "tasks", len(a.tasks))
+		a.log.Info("adopted the tasks of an earlier daemon", "tasks", len(a.tasks))
 	}
 	return nil
 }
 
-// listTimeout bounds asking the runtime what it holds.
+// listTimeout is the timeout of listing the runtime's tasks.
 const listTimeout = 20 * time.Second
 
-// list asks the runtime what it holds.
+// list lists the tasks of the runtime.
 func (a *Agent) list(ctx context.Context) ([]tasks.Found, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -142,9 +141,8 @@ func (a *Agent) list(ctx context.Context) ([]tasks.Found, error) {
 	return found, err
 }
 
-// adopt takes in tasks that there is no record of: what a lost file had known,
-// or what was left behind. They are taken for running; whether they are wanted,
-// the first wanted set says.
+// adopt adds tasks without a record: those of a lost file, or orphans. They count as running; the
+// first desired set decides whether they are wanted.
 func (a *Agent) adopt(ctx context.Context, found []tasks.Found) {
 	a.listed = true
 	for _, f := range found {
@@ -161,12 +159,12 @@ func (a *Agent) adopt(ctx context.Context, found []tasks.Found) {
 	}
 }
 
-// taskID is the runtime's name for a task.
+// taskID returns the runtime's name of a task.
 func taskID(id reconcile.ID) tasks.TaskID {
 	return tasks.TaskID{Job: uint64(id.Job), Attempt: uint32(id.Attempt)}
 }
 
-// bootID names this boot of the kernel (random(4)).
+// bootID returns the identity of this boot of the kernel (random(4)).
 func bootID() (string, error) {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -9,10 +9,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestClusterRestored: after a restore the controllers want job and attempt numbers that
-// the node has on record from the lost time. What ran under them is killed and forgotten,
-// what was not begun never begins, and the new tasks run; no report lets the controllers
-// take a new task for one that the node lost.
+// TestClusterRestored restores a cluster whose controllers then want job and attempt numbers that
+// the node has on record from the lost time. The old tasks are killed or never begin, the new ones
+// run, and no report makes the controllers take a new task for a lost one.
 func TestClusterRestored(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", nil)
@@ -28,7 +27,7 @@ func TestClusterRestored(t *testing.T) {
 	n.until("accepted", func() bool { return n.last(at(2, 1)) != nil })
 	waitFor(t, "it to run", func() bool { return n.read("ran") == "old\n" })
 	n.change(func() { n.version, n.lives, n.reports = 900, n.lives+1, nil; clear(n.wanted) })
-	n.want(at(3, 1), "#!/bin/sh\necho twice >> ran\n", granted(40)) // it ran and was forgotten
+	n.want(at(3, 1), "#!/bin/sh\necho twice >> ran\n", granted(40)) // it ran and its record is gone
 	n.want(at(1, 1), "#!/bin/sh\necho new >> ran\n", granted(901))
 	if end := n.settled(at(3, 1)); end.GetCause() != "lost" {
 		t.Errorf("a task that ended in the lost time: %v", end)
@@ -55,8 +54,8 @@ func TestClusterRestored(t *testing.T) {
 	}
 }
 
-// TestScriptIsOnNoController: a task whose script the controllers have lost fails at once, and
-// says what the user has to do.
+// TestScriptIsOnNoController checks that a task whose script is lost fails at once with advice for
+// the user.
 func TestScriptIsOnNoController(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", func(n *node) { n.lost = "its script is on no controller: submit the job again" })
@@ -66,7 +65,7 @@ func TestScriptIsOnNoController(t *testing.T) {
 	}
 }
 
-// TestReportsSayWhatAStartWaitsFor: a task that waits for its script, and then for the prolog.
+// TestReportsSayWhatAStartWaitsFor runs a task that waits for its script, and then for the prolog.
 func TestReportsSayWhatAStartWaitsFor(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", func(*node) {})
@@ -85,19 +84,19 @@ func TestReportsSayWhatAStartWaitsFor(t *testing.T) {
 	}
 }
 
-// TestLogWasCutBack: a leader that sends one set, older than what the node acted on, and
-// then only heartbeats, is followed when that has lasted.
+// TestLogWasCutBack checks that the node follows a leader that sends one set older than its own,
+// and then only heartbeats, after rollbackDelay.
 func TestLogWasCutBack(t *testing.T) {
 	a := &Agent{log: slog.New(slog.DiscardHandler)}
 	a.floor = 100
 	heartbeat := &greylagv1.WantedResponse{Heartbeat: true}
-	a.hear(&greylagv1.WantedResponse{Version: 3})
-	a.hear(heartbeat)
+	a.handleMessage(&greylagv1.WantedResponse{Version: 3})
+	a.handleMessage(heartbeat)
 	if a.set != nil {
 		t.Fatal("an old set was followed at once")
 	}
-	a.refused = a.refused.Add(-rollbackPatience)
-	a.hear(heartbeat)
+	a.refused = a.refused.Add(-rollbackDelay)
+	a.handleMessage(heartbeat)
 	if a.set == nil || a.floor != 3 {
 		t.Fatalf("the set is %+v, the floor %d", a.set, a.floor)
 	}

@@ -19,13 +19,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Session is the node's side of NodeService, with the leader found by the
-// session. A call that fails ends the conversation; a new one begins with
-// Register.
+// Session is the node's side of NodeService; it finds the leader. A failed call ends the session; a
+// new one begins with Register.
 type Session interface {
 	Register(context.Context, *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error)
-	// Wanted calls receive for every message until the stream ends or receive
-	// returns an error.
+	// Wanted calls receive for every message until the stream ends or receive returns an error.
 	Wanted(ctx context.Context, request *greylagv1.WantedRequest, receive func(*greylagv1.WantedResponse) error) error
 	Report(context.Context, *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error)
 	Fetch(context.Context, *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error)
@@ -33,43 +31,41 @@ type Session interface {
 }
 
 const (
-	// callTimeout bounds one answer of the leader; it includes a commit.
+	// callTimeout is the timeout of one answer of the leader; it includes a commit.
 	callTimeout = 15 * time.Second
-	// silence is how long the leader may say nothing: it promises a sign of
-	// life every 10 s.
+	// silence is how long the leader may send nothing: it promises a heartbeat every 10 s.
 	silence = 25 * time.Second
-	// Between two conversations: doubled from the first to the last.
+	// The pause between two sessions doubles from shortestPause to longestPause.
 	shortestPause, longestPause = 100 * time.Millisecond, 5 * time.Second
-	// lasting is how long a conversation must have gone well for the next
-	// pause to be the shortest again.
-	lasting = 10 * time.Second
+	// stableSession is how long a session must last before the next pause is the shortest again.
+	stableSession = 10 * time.Second
 )
 
-// errSilent ends a conversation whose other side may be gone, errEnded one that
-// the other side ended, errAnew one whose node has changed.
+// errSilent ends a session whose other side may be gone, errEnded one that the other side ended,
+// and errReregister one whose node changed.
 var (
-	errSilent = errors.New("the controller says nothing")
-	errEnded  = errors.New("the controller ended it")
-	errAnew   = errors.New("the node changed")
+	errSilent     = errors.New("the controller sent nothing")
+	errEnded      = errors.New("the controller ended the session")
+	errReregister = errors.New("the node changed")
 )
 
-// runSession keeps a conversation with the leader going.
+// runSession keeps a session with the leader.
 func (a *Agent) runSession(ctx context.Context) {
 	pause := shortestPause
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := a.talk(ctx)
+		err := a.serveSession(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, errAnew) {
+		if errors.Is(err, errReregister) {
 			continue
 		}
-		if time.Since(began) > lasting {
+		if time.Since(began) > stableSession {
 			pause = shortestPause
 		}
 		a.log.Warn("no session with the controllers", a.noSession(err, pause)...)
-		wait := pause/2 + rand.N(pause) // so that nodes do not come all at once
+		wait := pause/2 + rand.N(pause) // spreads the sessions of all nodes
 		pause = min(2*pause, longestPause)
 		select {
 		case <-ctx.Done():
@@ -88,12 +84,12 @@ func (a *Agent) noSession(err error, pause time.Duration) []any {
 	return append(about, "again", pause)
 }
 
-// talk is one conversation. It returns when any part of it fails.
-func (a *Agent) talk(ctx context.Context) error {
+// serveSession runs one session. It returns when any part of it fails.
+func (a *Agent) serveSession(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	select { // what changed before is told now
-	case <-a.anew:
+	select { // the registration covers earlier changes
+	case <-a.reregister:
 	default:
 	}
 	epoch, told, err := a.register(ctx)
@@ -107,15 +103,15 @@ func (a *Agent) talk(ctx context.Context) error {
 	parts.Go(func() { cancel(a.reportAll(ctx, epoch, told)) })
 	select {
 	case <-ctx.Done():
-	case <-a.anew:
-		cancel(errAnew)
+	case <-a.reregister:
+		cancel(errReregister)
 	}
 	parts.Wait()
 	return context.Cause(ctx)
 }
 
-// register describes the node and notes which epoch it is in. told says as of
-// which change the devices were described.
+// register describes the node and stores its epoch. sent is the count of device changes that the
+// description includes.
 func (a *Agent) register(ctx context.Context) (epoch, told uint64, err error) {
 	request := &greylagv1.RegisterRequest{}
 	if err := a.ask(ctx, func() { a.describe(request); told = a.badSince }); err != nil {
@@ -145,7 +141,7 @@ func (a *Agent) register(ctx context.Context) (epoch, told uint64, err error) {
 const clockTolerance = 5 * time.Second
 
 // clockOffset returns the least possible lead of this node's clock over a controller's, which read
-// at between a request and its answer; it is negative if this clock is behind. A correct clock
+// at between a request and its answer. It is negative if this clock is behind. A correct clock
 // gives 0, however long the answer took.
 func clockOffset(asked, answered, at time.Time) time.Duration {
 	switch {
@@ -173,8 +169,8 @@ func (a *Agent) describe(request *greylagv1.RegisterRequest) {
 	}
 }
 
-// registered notes who the node is now. Under another cluster's name the tasks
-// here are nobody's: their numbers mean other jobs there.
+// registered stores the node's identity. Tasks of another cluster are orphans: their numbers mean
+// other jobs here.
 func (a *Agent) registered(response *greylagv1.RegisterResponse) error {
 	a.unadmitted = nil // of an earlier session
 	id := a.identity
@@ -194,7 +190,7 @@ func (a *Agent) registered(response *greylagv1.RegisterResponse) error {
 	return a.db.SetIdentity(id)
 }
 
-// listen takes wanted sets until the stream ends.
+// listen receives desired sets until the stream ends.
 func (a *Agent) listen(ctx context.Context, epoch uint64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -202,7 +198,7 @@ func (a *Agent) listen(ctx context.Context, epoch uint64) error {
 	defer watchdog.Stop()
 	err := a.session.Wanted(ctx, &greylagv1.WantedRequest{Epoch: epoch}, func(message *greylagv1.WantedResponse) error {
 		watchdog.Reset(silence)
-		return a.ask(ctx, func() { a.hear(message) })
+		return a.ask(ctx, func() { a.handleMessage(message) })
 	})
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -210,7 +206,7 @@ func (a *Agent) listen(ctx context.Context, epoch uint64) error {
 	return fmt.Errorf("wanted tasks: %w", orElse(err, errEnded))
 }
 
-// orElse is err, or otherwise where a stream ended without one.
+// orElse returns err, or otherwise if a stream ended without an error.
 func orElse(err, otherwise error) error {
 	if err == nil {
 		return otherwise
@@ -218,21 +214,21 @@ func orElse(err, otherwise error) error {
 	return err
 }
 
-// hear is one message, in the loop.
-func (a *Agent) hear(message *greylagv1.WantedResponse) {
+// handleMessage handles one message. It runs in the loop.
+func (a *Agent) handleMessage(message *greylagv1.WantedResponse) {
 	if !message.GetHeartbeat() {
 		a.unadmitted = message
 	}
-	// The leader sends a set only once while nothing changes: one that was not admitted is
-	// tried at each heartbeat.
+	// The leader sends a set only once while nothing changes. A set that was not admitted is
+	// retried at each heartbeat.
 	if a.unadmitted != nil && a.admit(wantedSet(a.unadmitted)) {
 		a.unadmitted = nil
 	}
 	a.asked = append(a.asked, message.GetLogs()...)
 }
 
-// reportAll sends the full observed set whenever it changed, and now and then.
-// One report is under way at a time: what changes meanwhile goes into the next.
+// reportAll sends the full actual set after every change, and periodically. One report is in flight
+// at a time; changes meanwhile go into the next.
 func (a *Agent) reportAll(ctx context.Context, epoch, told uint64) error {
 	ticker := time.NewTicker(a.cfg.Report)
 	defer ticker.Stop()
@@ -257,8 +253,8 @@ func (a *Agent) reportAll(ctx context.Context, epoch, told uint64) error {
 	}
 }
 
-// report fills in all that is on the node, in the loop. Devices are named where
-// they changed since told.
+// report fills in the state of the node, in the loop. It lists the devices if they changed since
+// sent.
 func (a *Agent) report(request *greylagv1.ReportRequest, told uint64) uint64 {
 	request.Fault, request.Seen = a.fault(), a.acted
 	if told != a.badSince {
@@ -267,7 +263,7 @@ func (a *Agent) report(request *greylagv1.ReportRequest, told uint64) uint64 {
 	request.Counting = a.counting
 	for _, t := range a.tasks {
 		if t.Phase < reconcile.Ended {
-			t.ran = time.Since(t.met)
+			t.ran = time.Since(t.firstSeen)
 		}
 		request.Tasks = append(request.Tasks, reported(t))
 	}
@@ -281,8 +277,8 @@ func idOf(r *greylagv1.ReportedTask) reconcile.ID {
 	return reconcile.ID{Job: cluster.JobID(r.GetJob()), Attempt: cluster.Attempt(r.GetAttempt())}
 }
 
-// phaseWords are the protocol's. A task that is recorded and not yet started is
-// told as well: what is not told counts as lost.
+// phaseWords maps phases to the words of the protocol. Recorded tasks that have not started are
+// reported too: missing tasks count as lost.
 var phaseWords = [...]string{
 	reconcile.Accepted: "wanted", reconcile.Started: "started", reconcile.Ended: "ended", reconcile.Clean: "clean",
 }
@@ -313,7 +309,7 @@ func reported(t *task) *greylagv1.ReportedTask {
 	return r
 }
 
-// devices is the node's GPUs for a message.
+// devices returns the GPUs of the node for a message.
 func (s *state) devices() []*greylagv1.GPU {
 	list := make([]*greylagv1.GPU, 0, len(s.inventory.Devices))
 	for _, d := range s.inventory.Devices {

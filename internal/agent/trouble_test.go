@@ -19,7 +19,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// fault is the newest reported fault.
+// fault returns the newest reported fault.
 func (n *node) fault() string {
 	if len(n.reports) == 0 {
 		return n.registry[len(n.registry)-1].GetFault()
@@ -46,8 +46,8 @@ func TestWhatTheUserGotWrong(t *testing.T) {
 	})
 }
 
-// TestControllersAway: nothing that runs ends, what ended is told later, and a
-// script that cannot be fetched is waited for.
+// TestControllersAway checks that running tasks continue, that their ends are reported later, and
+// that a task waits for its script.
 func TestControllersAway(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", nil)
@@ -70,8 +70,8 @@ func TestControllersAway(t *testing.T) {
 	}
 }
 
-// TestSupersededTaskIsAskedToEnd has a node come back after its job was given to another
-// node: the script's trap runs before the task ends.
+// TestSupersededTaskIsAskedToEnd returns a node after its job moved to another node: the trap of
+// the script runs before the task ends.
 func TestSupersededTaskIsAskedToEnd(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", nil)
@@ -87,7 +87,7 @@ func TestSupersededTaskIsAskedToEnd(t *testing.T) {
 	}
 }
 
-// TestIdleTaskKeepsTheNode: nothing runs, and it goes by being told to.
+// TestIdleTaskKeepsTheNode checks a task without processes, which ends by a stop.
 func TestIdleTaskKeepsTheNode(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", nil)
@@ -173,7 +173,7 @@ func TestPrologFails(t *testing.T) {
 	}
 }
 
-// TestStopWhileStarting: a start that takes long is given up.
+// TestStopWhileStarting checks that a long start is abandoned.
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", func(n *node) { n.cfg.Prolog = program(t, n, "#!/bin/sh\n: > "+n.dir+"/begun\nsleep 600\n") })
@@ -192,8 +192,8 @@ func TestStopWhileStarting(t *testing.T) {
 	}
 }
 
-// TestPrologHangs: a task whose prolog does not end in time is given up as the node's
-// fault, the prolog is killed, and the node is as fit as before.
+// TestPrologHangs checks that a task whose prolog hangs ends as a node fault, that the prolog is
+// killed, and that the node stays fit.
 func TestPrologHangs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", func(n *node) {
@@ -223,8 +223,8 @@ func TestPrologHangs(t *testing.T) {
 	}
 }
 
-// TestRegistryHangs: an image whose registry takes the call and never answers is given up
-// in time, and so is the call; the job may run elsewhere, and the node is as fit as before.
+// TestRegistryHangs checks that a pull from a registry that accepts the call and never answers is
+// given up in time. The job may run elsewhere, and the node stays fit.
 func TestRegistryHangs(t *testing.T) {
 	t.Parallel()
 	begun, given := make(chan struct{}, 16), make(chan struct{}, 16)
@@ -254,17 +254,17 @@ func TestRegistryHangs(t *testing.T) {
 	}
 }
 
-// TestRegistryInTrouble: a registry that cannot serve now is asked again until it says what
-// is the matter with the image, and that ends the job at once.
+// TestRegistryInTrouble checks that a failing registry is retried until it reports a fault of the
+// image, which ends the job at once.
 func TestRegistryInTrouble(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	troubles := []func(http.ResponseWriter){
 		func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
 		func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) },
-		func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, // hangs up
+		func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, // closes the connection
 	}
-	const each = 3 // containerd's client tries up to five times by itself
+	const each = 3 // containerd's client retries up to five times
 	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if n := int(asked.Add(1)-1) / each; n < len(troubles) {
 			troubles[n](w)
@@ -282,8 +282,8 @@ func TestRegistryInTrouble(t *testing.T) {
 	}
 }
 
-// TestRegistryAway: where nobody answers until the time is up, that is the reason, and the
-// job may run elsewhere.
+// TestRegistryAway checks that a registry that is unreachable until the timeout is the reason of
+// the failure, and that the job may run elsewhere.
 func TestRegistryAway(t *testing.T) {
 	t.Parallel()
 	registry := httptest.NewServer(nil)
@@ -298,7 +298,7 @@ func TestRegistryAway(t *testing.T) {
 	}
 }
 
-// hardware is a host's GPUs, in the test's hands.
+// hardware simulates the GPUs of a host.
 type hardware struct {
 	gpu.None
 	mu     sync.Mutex
@@ -375,7 +375,7 @@ func TestGPUEvents(t *testing.T) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if gpus := n.reports[len(n.reports)-1].GetGpus(); len(gpus) != 0 && n.fault() == "" {
-		t.Logf("devices repeated: %v", gpus) // allowed, and wasteful
+		t.Logf("devices repeated: %v", gpus) // allowed, but wasteful
 	}
 }
 
@@ -413,8 +413,8 @@ func TestGPUsThatDoNotAnswer(t *testing.T) {
 	})
 }
 
-// TestContainerdComesBack: a node notices within seconds, however seldom it looks at a runtime
-// that works, and runs tasks again.
+// TestContainerdComesBack checks that a node notices within seconds that the runtime works again,
+// whatever the check interval.
 func TestContainerdComesBack(t *testing.T) {
 	t.Parallel()
 	var own *private.Daemon

@@ -7,19 +7,19 @@ import (
 	tasks "github.com/greylag/greylag/internal/runtime"
 )
 
-// Unavailable is the runtime of a node that has none, so that the node can register
-// all the same and say why it takes no work.
+// Unavailable is the runtime of a node without one. The node can register and report why it takes
+// no work.
 type Unavailable struct{ Reason error }
 
 var _ tasks.Runtime = Unavailable{}
 
-// Ready says why nothing can run.
+// Ready returns the reason why nothing can run.
 func (b Unavailable) Ready(context.Context) error { return b.Reason }
 
 // Start fails.
 func (b Unavailable) Start(context.Context, tasks.Spec) error { return b.Reason }
 
-// Wait fails; nobody knows whether the task runs.
+// Wait fails; the state of the task is unknown.
 func (b Unavailable) Wait(context.Context, tasks.TaskID) (tasks.Exit, error) {
 	return tasks.Exit{}, b.Reason
 }

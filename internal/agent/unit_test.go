@@ -136,7 +136,7 @@ func TestCoresAreSetAside(t *testing.T) {
 	}{
 		{1, 2, 1, []int{4, 5}},     // where its GPU is
 		{2, 2, -1, []int{6, 7}},    // the fuller node that fits
-		{3, 3, 1, []int{0, 1, 2}},  // its own is full
+		{3, 3, 1, []int{0, 1, 2}},  // its own node is full
 		{4, 2, -1, nil},            // one is left
 		{-1, 0, 0, nil},            // the first ends
 		{5, 3, -1, []int{3, 4, 5}}, // no node has three: they are spread
@@ -210,7 +210,7 @@ func TestShape(t *testing.T) {
 		"up again":   {tasks.Spec{WorkDir: tmp + "/x/..", Stdout: tmp + "/x/../y/../out"}, false, true, []string{tmp}},
 		"image":      {tasks.Spec{WorkDir: tmp, Stdout: "/usr/out", Stderr: "/etc/x"}, true, true, []string{"/nowhere", tmp}},
 	} {
-		a.shape(&c.spec, c.image, "/nowhere")
+		a.addMounts(&c.spec, c.image, "/nowhere")
 		var got []string
 		for _, m := range c.spec.Mounts {
 			got = append(got, m.Target)
@@ -235,8 +235,8 @@ func TestHostIsDiscovered(t *testing.T) {
 	}
 }
 
-// TestForkBomb: jobs that together have all CPUs leave half of the host's process
-// ids to others, and a small one has enough to work with.
+// TestForkBomb checks that jobs with all CPUs together leave half of the host's process IDs to
+// others, and that a small job has enough.
 func TestForkBomb(t *testing.T) {
 	for _, row := range []struct {
 		host host
@@ -246,7 +246,7 @@ func TestForkBomb(t *testing.T) {
 		{host{cpus: 128, tasks: 4 << 20}, 1, 16 << 10},
 		{host{cpus: 128, tasks: 4 << 20}, 128, 2 << 20},
 		{host{cpus: 128, tasks: 4 << 20}, 200, 2 << 20},
-		{host{cpus: 256, tasks: 32 << 10}, 1, fewestTasks},
+		{host{cpus: 256, tasks: 32 << 10}, 1, minTasks},
 		{host{cpus: 8, tasks: 32 << 10}, 0, 2 << 10},
 		{host{cpus: 8}, 1, 0},
 	} {
@@ -254,7 +254,7 @@ func TestForkBomb(t *testing.T) {
 			t.Errorf("%d of %d CPUs of a host with %d ids: %d, want %d", row.cpus, row.host.cpus, row.host.tasks, got, row.want)
 		}
 	}
-	if h, err := discover(Config{}); err != nil || h.tasksFor(1) < fewestTasks {
+	if h, err := discover(Config{}); err != nil || h.tasksFor(1) < minTasks {
 		t.Errorf("this host: %d, %v", h.tasksFor(1), err)
 	}
 }
@@ -270,11 +270,11 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// TestRanOutlivesTheDaemon: for how long a task was had is told by the next daemon, too.
+// TestRanOutlivesTheDaemon checks that the next daemon reports the whole running time of a task.
 func TestRanOutlivesTheDaemon(t *testing.T) {
 	a := &Agent{state: state{dirty: map[reconcile.ID]bool{}}, reports: make(chan struct{}, 1)}
 	first := newTask(&taskdb.Task{ID: at(1, 1), Phase: reconcile.Started}, nil)
-	first.met = time.Now().Add(-time.Hour)
+	first.firstSeen = time.Now().Add(-time.Hour)
 	a.end(first, cluster.Task{Cause: cluster.Exited})
 	data, err := taskdb.EncodeTask(first.Task)
 	if err != nil {
@@ -289,7 +289,7 @@ func TestRanOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
-// TestClockOffset: an answer that took long does not make a clock that is right look wrong.
+// TestClockOffset checks that a slow answer does not make a correct clock look wrong.
 func TestClockOffset(t *testing.T) {
 	t.Parallel()
 	asked := time.Unix(1_000_000, 0)

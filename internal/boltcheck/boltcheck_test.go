@@ -72,7 +72,7 @@ func fill(tx *bolt.Tx, round int) error {
 	return conf.Put([]byte("term"), []byte{byte(round)})
 }
 
-// variants are the ways in which Greylag opens files: with and without a stored free list.
+// variants are the options with which Greylag opens files: with and without a stored free list.
 var variants = map[string]bolt.Options{
 	"stored free list":    {FreelistType: bolt.FreelistMapType},
 	"free list not saved": {FreelistType: bolt.FreelistMapType, NoFreelistSync: true},
@@ -129,7 +129,7 @@ func TestFilesCutShort(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			end := int(f.meta.pages * f.meta.pageSize) // behind it lies only space set aside
+			end := int(f.meta.pages * f.meta.pageSize) // only reserved space follows
 			path := filepath.Join(t.TempDir(), "x.db")
 			for percent := range 100 {
 				size := len(data) * percent / 100
@@ -163,7 +163,7 @@ func TestFlippedBitsAreFoundOrHarmless(t *testing.T) {
 				bad := slices.Clone(data)
 				for range 1 + random.IntN(8) {
 					at := random.IntN(len(bad))
-					if random.IntN(2) == 0 { // the heads of pages are where it hurts
+					if random.IntN(2) == 0 { // page headers are the most sensitive bytes
 						at = at&^4095 + random.IntN(128)
 					}
 					bad[at] ^= 1 << random.IntN(8)

@@ -61,7 +61,7 @@ func TestSlicePath(t *testing.T) {
 	}
 }
 
-// TestUnifiedFiles reads a group of version 2 as the kernel writes one.
+// TestUnifiedFiles parses files of a version 2 group as the kernel writes them.
 func TestUnifiedFiles(t *testing.T) {
 	root := t.TempDir()
 	group := Hierarchy{unified: root}.Group("greylag.slice/j1.scope")
@@ -100,7 +100,7 @@ func TestUnifiedFiles(t *testing.T) {
 	}
 }
 
-// TestRealGroup kills and removes a group of this host's.
+// TestRealGroup kills and removes a control group of the host.
 func TestRealGroup(t *testing.T) {
 	hierarchy, err := Detect()
 	if os.Geteuid() != 0 || err != nil {

@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// Group is the control group of one task. Its path begins with a slash and is
-// the same in every controller.
+// Group is the control group of one task. Its path begins with a slash and is the same in every
+// controller.
 type Group struct {
 	hierarchy Hierarchy
 	path      string
 }
 
-// Group names a group, which need not exist.
+// Group returns the group with the given path, which need not exist.
 func (h Hierarchy) Group(path string) Group {
 	return Group{hierarchy: h, path: filepath.Join("/", path)}
 }
 
-// Path is where the group lies below each mount.
+// Path returns the path of the group, relative to each mount point.
 func (g Group) Path() string { return g.path }
 
-// Exists tells whether the group is there in any controller.
+// Exists reports whether any controller has the group.
 func (g Group) Exists() bool {
 	for _, dir := range g.hierarchy.dirs(g.path) {
 		if _, err := os.Stat(dir); err == nil {
@@ -40,7 +40,7 @@ func (g Group) Exists() bool {
 	return false
 }
 
-// OOMKills counts the processes of the group that the kernel killed for memory.
+// OOMKills returns the number of processes of the group that the kernel killed for memory.
 func (g Group) OOMKills() (uint64, error) {
 	if g.hierarchy.Unified() {
 		return g.keyed("memory", "memory.events", "oom_kill")
@@ -48,8 +48,8 @@ func (g Group) OOMKills() (uint64, error) {
 	return g.keyed("memory", "memory.oom_control", "oom_kill")
 }
 
-// PeakMemory is the most memory the group ever held, in bytes. Version 2 has
-// known it since Linux 5.19; before, fs.ErrNotExist.
+// PeakMemory returns the largest memory use of the group, in bytes. On version 2 it needs Linux
+// 5.19; older kernels return fs.ErrNotExist.
 func (g Group) PeakMemory() (uint64, error) {
 	if g.hierarchy.Unified() {
 		return g.number("memory", "memory.peak")
@@ -57,7 +57,7 @@ func (g Group) PeakMemory() (uint64, error) {
 	return g.number("memory", "memory.max_usage_in_bytes")
 }
 
-// Memory is what the group holds now, in bytes, page cache included.
+// Memory returns the present memory use of the group in bytes, page cache included.
 func (g Group) Memory() (uint64, error) {
 	if g.hierarchy.Unified() {
 		return g.number("memory", "memory.current")
@@ -65,7 +65,7 @@ func (g Group) Memory() (uint64, error) {
 	return g.number("memory", "memory.usage_in_bytes")
 }
 
-// CPUTime is what the group has used, user and system.
+// CPUTime returns the CPU time that the group used, user and system.
 func (g Group) CPUTime() (time.Duration, error) {
 	if g.hierarchy.Unified() {
 		microseconds, err := g.keyed("cpu", "cpu.stat", "usage_usec")
@@ -85,8 +85,8 @@ func (g Group) UserTime() (time.Duration, error) {
 	return time.Duration(nanoseconds), err
 }
 
-// Processes lists the processes of the group and of the groups below it. A
-// group that does not exist has none.
+// Processes lists the processes of the group and its subgroups. A group that does not exist has
+// none.
 func (g Group) Processes() ([]int, error) {
 	root := g.hierarchy.dir("pids", g.path)
 	var pids []int
@@ -107,9 +107,8 @@ func (g Group) Processes() ([]int, error) {
 	return pids, err
 }
 
-// Signal sends sig to every process of the group but those in except, and counts
-// them. Processes that are born meanwhile may be missed; Kill is the one that misses
-// nobody.
+// Signal sends sig to every process of the group except those listed, and returns how many it
+// signalled. It may miss processes that are forked meanwhile; Kill does not.
 func (g Group) Signal(sig syscall.Signal, except ...int) (int, error) {
 	pids, err := g.Processes()
 	if err != nil {
@@ -119,7 +118,7 @@ func (g Group) Signal(sig syscall.Signal, except ...int) (int, error) {
 	return len(pids), signalAll(pids, sig, nil)
 }
 
-// Kill sends SIGKILL until no process but those in except is left, or ctx ends.
+// Kill sends SIGKILL until no process of the group is left, apart from those listed, or ctx ends.
 func (g Group) Kill(ctx context.Context, except ...int) error {
 	pause := time.Millisecond
 	for {
@@ -142,8 +141,8 @@ func (g Group) Kill(ctx context.Context, except ...int) error {
 	}
 }
 
-// Remove removes the group and those below it from every controller. Processes
-// must be gone. A group that does not exist is no error.
+// Remove removes the group and its subgroups from every controller. They must have no processes.
+// Removing a group that does not exist is no error.
 func (g Group) Remove() error {
 	var failed error
 	for _, dir := range g.hierarchy.dirs(g.path) {
@@ -154,7 +153,7 @@ func (g Group) Remove() error {
 	return failed
 }
 
-// removeTree removes folders bottom up; a group's files go with its folder.
+// removeTree removes directories bottom up; the kernel removes the control files with them.
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -186,7 +185,7 @@ func (g Group) keyed(controller, file, key string) (uint64, error) {
 	return parseKeyed(string(data), key)
 }
 
-// gone tells that a group vanished: missing, or removed while it was read.
+// gone reports whether err means that the group no longer exists.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV)
 }

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package cgroup finds the control groups of this host, of version 1 or 2, and
-// reads, kills and removes the group of one task.
+// Package cgroup finds the control groups of this host (version 1 or 2), and reads, kills and
+// removes the group of one task.
 //
-// It decides where a group lies from the kernel's list of mounts. It never makes
-// a group and never sets a limit: the OCI runtime does both, from the spec.
+// It decides the location of a group from the kernel's mount table. It never creates a group and
+// never sets a limit: the OCI runtime does both, from the specification of the task.
 package cgroup
 
 import (
@@ -17,20 +17,20 @@ import (
 	"strings"
 )
 
-// ErrNoCgroups says that this host mounts no usable control groups.
+// ErrNoCgroups means that no usable control groups are mounted.
 var ErrNoCgroups = errors.New("no control groups with memory and pids are mounted")
 
-// ErrBadSlice says that a systemd slice is not named as systemd names them.
-var ErrBadSlice = errors.New("not the name of a systemd slice")
+// ErrBadSlice means that a name does not follow systemd's rules for slices.
+var ErrBadSlice = errors.New("not a valid systemd slice name")
 
-// Hierarchy is where the control groups of this host are mounted.
+// Hierarchy holds the mount points of this host's control groups.
 type Hierarchy struct {
-	unified string            // mount point of version 2, empty on version 1
-	v1      map[string]string // controller to mount point
-	hybrid  string            // mount point of version 2 beside version 1
+	unified string            // mount point of version 2; empty on version 1
+	v1      map[string]string // mount point by controller
+	hybrid  string            // mount point of version 2 on a host that also mounts version 1
 }
 
-// Detect reads this process's mounts.
+// Detect reads the mount table of this process.
 func Detect() (Hierarchy, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -39,8 +39,8 @@ func Detect() (Hierarchy, error) {
 	return Parse(string(data))
 }
 
-// Parse reads the text of /proc/PID/mountinfo (proc(5)). A hybrid host, which
-// mounts both versions, counts as version 1, for its memory controller is there.
+// Parse parses the text of /proc/PID/mountinfo (proc(5)). A hybrid host, which mounts both
+// versions, counts as version 1, since its memory controller is there.
 func Parse(mountinfo string) (Hierarchy, error) {
 	h := Hierarchy{v1: map[string]string{}}
 	for line := range strings.Lines(mountinfo) {
@@ -71,7 +71,7 @@ func Parse(mountinfo string) (Hierarchy, error) {
 	return h, nil
 }
 
-// controllers of version 1 that a task's group exists in, where mounted.
+// controllers lists the version 1 controllers in which a task's group exists, if mounted.
 func controllers() []string {
 	return []string{"memory", "pids", "cpu", "cpuacct", "cpuset", "devices", "freezer", "blkio",
 		"hugetlb", "net_cls", "net_prio", "perf_event", "rdma", "misc", "name=systemd"}
@@ -79,10 +79,10 @@ func controllers() []string {
 
 func isController(option string) bool { return slices.Contains(controllers(), option) }
 
-// Unified tells whether this host runs version 2 alone.
+// Unified reports whether this host uses version 2 only.
 func (h Hierarchy) Unified() bool { return h.unified != "" }
 
-// dir is the folder of a group in a controller, or empty where there is none.
+// dir returns the directory of a group in a controller, or "" if the controller is not mounted.
 func (h Hierarchy) dir(controller, group string) string {
 	if h.Unified() {
 		return filepath.Join(h.unified, group)
@@ -93,7 +93,7 @@ func (h Hierarchy) dir(controller, group string) string {
 	return filepath.Join(h.v1[controller], group)
 }
 
-// dirs lists every folder of a group, each once.
+// dirs lists the directories of a group, without duplicates.
 func (h Hierarchy) dirs(group string) []string {
 	if h.Unified() {
 		return []string{h.dir("", group)}
@@ -104,15 +104,14 @@ func (h Hierarchy) dirs(group string) []string {
 			list = append(list, dir)
 		}
 	}
-	if h.hybrid != "" { // OCI runtimes make the group there as well
+	if h.hybrid != "" { // OCI runtimes create the group there too
 		list = append(list, filepath.Join(h.hybrid, group))
 	}
 	return list
 }
 
-// Mixed tells whether version 2 is mounted beside version 1 and has controllers
-// of its own, which crun refuses to work with ("cgroups in hybrid mode not
-// supported").
+// Mixed reports whether version 2 is mounted besides version 1 and has controllers of its own. crun
+// refuses such hosts ("cgroups in hybrid mode not supported").
 func (h Hierarchy) Mixed() bool {
 	if h.hybrid == "" {
 		return false
@@ -121,7 +120,7 @@ func (h Hierarchy) Mixed() bool {
 	return err == nil && strings.TrimSpace(string(data)) != ""
 }
 
-// HasSwapLimit tells whether memory and swap can be limited together.
+// HasSwapLimit reports whether the kernel can limit memory and swap together.
 func (h Hierarchy) HasSwapLimit() bool {
 	if h.Unified() {
 		return true
@@ -130,8 +129,8 @@ func (h Hierarchy) HasSwapLimit() bool {
 	return err == nil
 }
 
-// SlicePath is the group of a systemd slice: each dash is a level, so that
-// "a-b.slice" lies at /a.slice/a-b.slice (systemd.slice(5)).
+// SlicePath returns the path of a systemd slice. Each dash is a level: "a-b.slice" is
+// /a.slice/a-b.slice (systemd.slice(5)).
 func SlicePath(slice string) (string, error) {
 	name, ok := strings.CutSuffix(slice, ".slice")
 	if !ok || name == "" || strings.Contains(name, "/") {

@@ -11,16 +11,17 @@ import (
 	"syscall"
 )
 
-// ErrBadFile says that a control file does not hold what it should.
+// ErrBadFile means that a control file has unexpected content.
 var ErrBadFile = errors.New("unexpected content of a control file")
 
-// ErrBadCPUs says that a text is no list of cores.
-var ErrBadCPUs = errors.New("not a list of cores")
+// ErrBadCPUs means that a text is not a list of CPUs.
+var ErrBadCPUs = errors.New("not a list of CPUs")
 
-// maxCPU bounds what a list may name: the kernel's own limit (CONFIG_NR_CPUS).
+// maxCPU bounds the CPU numbers of a list. It is the kernel's own limit (CONFIG_NR_CPUS).
 const maxCPU = 8192
 
-// parseKeyed reads one number from lines of "key number", such as memory.events.
+// parseKeyed returns one number from lines of the form "key number", such as those of
+// memory.events.
 func parseKeyed(text, key string) (uint64, error) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -35,8 +36,8 @@ func parseKeyed(text, key string) (uint64, error) {
 	return 0, fmt.Errorf("no %s: %w", key, ErrBadFile)
 }
 
-// parseProcesses reads cgroup.procs. 0 stands for a process of another PID
-// namespace, which cannot be signalled from here, and is left out.
+// parseProcesses parses cgroup.procs. It leaves out 0, which stands for a process of another PID
+// namespace and cannot be signalled from here.
 func parseProcesses(text string) []int {
 	var pids []int
 	for field := range strings.FieldsSeq(text) {
@@ -47,8 +48,8 @@ func parseProcesses(text string) []int {
 	return pids
 }
 
-// ParseCPUs reads a list as the kernel writes it ("0-3,8"; cpuset(7)) into
-// ascending core numbers, each once.
+// ParseCPUs parses a list in the kernel's format ("0-3,8"; cpuset(7)) and returns ascending CPU
+// numbers without duplicates.
 func ParseCPUs(text string) ([]int, error) {
 	var cpus []int
 	for part := range strings.SplitSeq(text, ",") {
@@ -69,7 +70,7 @@ func ParseCPUs(text string) ([]int, error) {
 	return slices.Compact(cpus), nil
 }
 
-// FormatCPUs is the shortest list for ascending core numbers.
+// FormatCPUs returns the shortest list for ascending CPU numbers.
 func FormatCPUs(cpus []int) string {
 	var parts []string
 	for i := 0; i < len(cpus); {
@@ -92,7 +93,7 @@ func without(pids, except []int) []int {
 	return slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return slices.Contains(except, pid) })
 }
 
-// signalAll sends sig to each; one that has ended meanwhile is no error.
+// signalAll sends sig to each process. A process that has ended is no error.
 func signalAll(pids []int, sig syscall.Signal, except []int) error {
 	var failed error
 	for _, pid := range without(pids, except) {

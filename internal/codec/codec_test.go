@@ -20,7 +20,7 @@ type old struct {
 	Names []string
 }
 
-// newer is old one version later.
+// newer is the record of old with fields appended by a later version.
 type newer struct {
 	old
 	Note  string
@@ -101,7 +101,7 @@ func TestEveryCutIsAnError(t *testing.T) {
 	if _, err := read(append(data, 0), oldFields); !errors.Is(err, ErrMalformed) {
 		t.Errorf("a byte too many: %v", err)
 	}
-	// A record may end only where a version ended.
+	// A record may end only at the end of a version's fields.
 	for _, short := range []string{"\x00", "\x01\x07", "\x03\x07\x01\x00"} {
 		if _, err := read([]byte(short), oldFields); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%x: %v", short, err)

@@ -2,7 +2,7 @@ package codec
 
 import "encoding/binary"
 
-// Record is a value whose fields are described by fields. O(size).
+// Record codes a value whose fields are coded by fields. O(size).
 func Record[T any](c *Coder, v *T, fields func(*Coder, *T)) {
 	if c.reading {
 		n := c.length(0)
@@ -11,7 +11,7 @@ func Record[T any](c *Coder, v *T, fields func(*Coder, *T)) {
 		start := c.end
 		fields(c, v)
 		if c.err == nil {
-			c.pos = start // skips what a newer version appended
+			c.pos = start // skips fields that a newer version appended
 		} else {
 			c.pos = outer
 		}
@@ -33,9 +33,8 @@ func Record[T any](c *Coder, v *T, fields func(*Coder, *T)) {
 	copy(c.buf[at:], head[:n])
 }
 
-// List is a list of elements, each at least one byte long. Nil and empty are the
-// same and read as nil. While reading, the list grows with what is there, so that
-// a false count costs nothing.
+// List codes a list of elements of at least one byte each. Nil and empty are equal and read as nil.
+// A reader grows the list with the input, so a false count costs no memory.
 func List[T any](c *Coder, v *[]T, element func(*Coder, *T)) {
 	n := c.length(len(*v))
 	if !c.reading {
@@ -59,10 +58,10 @@ func List[T any](c *Coder, v *[]T, element func(*Coder, *T)) {
 	*v = list
 }
 
-// firstElements is how many elements a list has room for before any was read.
+// firstElements is the initial capacity of a list that is read.
 const firstElements = 8
 
-// Optional is a value that may be absent.
+// Optional codes a value that may be absent.
 func Optional[T any](c *Coder, v **T, value func(*Coder, *T)) {
 	there := *v != nil
 	Bool(c, &there)

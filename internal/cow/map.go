@@ -1,24 +1,21 @@
-// Package cow is an ordered map whose copies cost nothing: a B+tree that is
-// copied node by node as it is written (copy on write).
+// Package cow provides an ordered map with O(1) clones: a B+tree whose nodes are copied on write.
 //
-// It decides which nodes a change may reuse, from the map's mark and the nodes'
-// alone: a node that carries the map's own mark is reachable from no other map.
-// It never locks. A map has one writer at a time; a clone may be read by any
-// number of goroutines while its origin is written, since the two write no
+// A node that carries the map's own mark is reachable from no other map, so a write may change it
+// in place; it copies all others. The package never locks. A map has one writer at a time. Any
+// number of goroutines may read a clone while its origin is written, since the two never write a
 // common node.
 //
-// A hash map with a log of undo records was rejected (a snapshot would have to
-// stop the world), and so was a binary persistent tree (five times the memory).
+// Two alternatives were rejected: a hash map with an undo log, because a snapshot would have to
+// stop the writer, and a binary persistent tree, because it needs five times the memory.
 package cow
 
 import "iter"
 
-// width is the most entries of one node: 32 entries of 24 bytes are a few cache
-// lines to search and under a microsecond to copy.
+// width is the maximum number of entries of a node: 32 entries of 24 bytes are a few cache lines to
+// search and take less than a microsecond to copy.
 const width = 32
 
-// Map is an ordered map from K to V. Make one with [New]; the zero Map cannot be
-// written.
+// Map is an ordered map from K to V. Create it with [New]; the zero Map cannot be written.
 type Map[K, V any] struct {
 	compare func(a, b K) int
 	root    *node[K, V]
@@ -26,36 +23,35 @@ type Map[K, V any] struct {
 	mark    *mark // nil until the first write after a clone
 }
 
-// mark is an identity: nodes with the mark of a map belong to that map alone. It
-// has a size so that two marks never share an address.
+// mark identifies the map that owns a node. It has a size so that two marks never share an address.
 type mark struct{ _ byte }
 
-// node is a leaf, with values, or has children. A child holds the keys that are
-// at least its own entry in keys and less than the next; the first entry of an
-// inner node counts as less than every key.
+// node is a leaf, with values, or an inner node, with children. A child holds the keys that are at
+// least its own entry in keys and less than the next; the first entry of an inner node counts as
+// less than every key.
 type node[K, V any] struct {
 	mark     *mark
 	keys     []K
-	values   []V           // of a leaf
-	children []*node[K, V] // of an inner node
+	values   []V           // leaf only
+	children []*node[K, V] // inner node only
 }
 
-// New returns an empty map ordered by compare, which answers as cmp.Compare does.
+// New returns an empty map ordered by compare, which follows the contract of cmp.Compare.
 func New[K, V any](compare func(a, b K) int) Map[K, V] {
 	return Map[K, V]{compare: compare}
 }
 
-// Clone returns a map with the same entries. Neither sees later writes to the
-// other. The values themselves are shared. O(1).
+// Clone returns a map with the same entries. Neither map sees later writes to the other. Values are
+// shared. O(1).
 func (m *Map[K, V]) Clone() Map[K, V] {
 	m.mark = nil
 	return *m
 }
 
-// Len is the number of entries. O(1).
+// Len returns the number of entries. O(1).
 func (m *Map[K, V]) Len() int { return m.size }
 
-// Get finds the value of a key. O(log n).
+// Get returns the value of key. O(log n).
 func (m *Map[K, V]) Get(key K) (value V, found bool) {
 	n := m.root
 	if n == nil {
@@ -77,7 +73,7 @@ func (m *Map[K, V]) Has(key K) bool {
 	return found
 }
 
-// First is the entry with the least key. O(log n).
+// First returns the entry with the smallest key. O(log n).
 func (m *Map[K, V]) First() (key K, value V, found bool) {
 	for n := m.root; n != nil; n = n.children[0] {
 		if n.children == nil {
@@ -87,8 +83,8 @@ func (m *Map[K, V]) First() (key K, value V, found bool) {
 	return key, value, false
 }
 
-// All yields the entries by key, ascending. The map may not be written meanwhile;
-// iterate over a clone to write. O(n).
+// All yields the entries in ascending order of keys. The map must not be written meanwhile; to
+// write, iterate over a clone. O(n).
 func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	root := m.root
 	return func(yield func(K, V) bool) {
@@ -98,8 +94,8 @@ func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// From yields the entries with keys at or above key, ascending, under the same
-// condition as All. O(log n) to the first.
+// From yields the entries with keys at or above key in ascending order, under the same condition as
+// All. O(log n) to the first.
 func (m *Map[K, V]) From(key K) iter.Seq2[K, V] {
 	start := *m
 	return func(yield func(K, V) bool) {
@@ -144,7 +140,8 @@ func (m *Map[K, V]) walkFrom(n *node[K, V], key K, yield func(K, V) bool) bool {
 	return true
 }
 
-// search finds the first position whose key is not less, and whether it is equal.
+// search returns the first position whose key is not less than key, and reports whether it is
+// equal.
 func (m *Map[K, V]) search(keys []K, key K) (int, bool) {
 	lo, hi := 0, len(keys)
 	for lo < hi {
@@ -161,7 +158,7 @@ func (m *Map[K, V]) search(keys []K, key K) (int, bool) {
 	return lo, false
 }
 
-// child is the index of the child of n that has or would have the key.
+// child returns the index of the child of n that holds or would hold key.
 func (m *Map[K, V]) child(n *node[K, V], key K) int {
 	i, found := m.search(n.keys[1:], key)
 	if found {

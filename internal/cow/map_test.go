@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// check verifies the tree's structure and returns how many entries it has.
+// check verifies the structure of the tree and returns its number of entries.
 func check(m *Map[int, int]) (int, error) {
 	if m.root == nil {
 		return 0, nil
@@ -54,7 +54,7 @@ func checkNode(n *node[int, int], root bool, low, high *int) (int, error) {
 	return total, nil
 }
 
-// agree compares a map with a model of it.
+// agree compares a map with a plain Go map.
 func agree(t *testing.T, m *Map[int, int], model map[int]int) {
 	t.Helper()
 	count, err := check(m)
@@ -99,8 +99,8 @@ type clone struct {
 	model map[int]int
 }
 
-// run carries out operations, two bytes each and key in the rest, on a map and a
-// model, and keeps clones that must not change.
+// run applies operations to a map and a plain Go map. It keeps clones, which must not change. An
+// operation is two bytes; the key is in the rest.
 func run(t *testing.T, ops []uint32) {
 	m := New[int, int](cmp.Compare[int])
 	model := map[int]int{}
@@ -147,7 +147,7 @@ func TestAgainstModel(t *testing.T) {
 				action = 9
 			}
 			key := r.Uint32N(space)
-			if seed%5 == 0 { // ascending, deleted in the same order
+			if seed%5 == 0 { // keys ascend and are deleted in the same order
 				key = uint32(i)
 				if action < 7 {
 					key = uint32(i / 3)
@@ -183,7 +183,7 @@ func TestFillAndDrain(t *testing.T) {
 	}
 }
 
-// TestReadersOfClones is for the race detector.
+// TestReadersOfClones reads clones during writes, for the race detector.
 func TestReadersOfClones(t *testing.T) {
 	m := New[int, int](cmp.Compare[int])
 	var readers sync.WaitGroup
@@ -227,8 +227,8 @@ func BenchmarkSetAscending(b *testing.B) {
 	}
 }
 
-// BenchmarkSetAfterClone is one change of a map of a million entries that is
-// cloned after each: what one log entry costs a table.
+// BenchmarkSetAfterClone changes a map of a million entries and clones it after each change, as
+// each log entry does with a table.
 func BenchmarkSetAfterClone(b *testing.B) {
 	m := New[uint64, uint64](cmp.Compare[uint64])
 	for i := range uint64(1_000_000) {

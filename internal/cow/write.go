@@ -2,8 +2,8 @@ package cow
 
 import "slices"
 
-// Set stores a value and reports whether the key is new. O(log n); after a Clone
-// it copies the nodes on the way once.
+// Set stores a value and reports whether the key is new. O(log n). After a Clone it copies each
+// node on the path once.
 func (m *Map[K, V]) Set(key K, value V) (added bool) {
 	if m.mark == nil {
 		m.mark = new(mark)
@@ -26,8 +26,8 @@ func (m *Map[K, V]) Set(key K, value V) (added bool) {
 	return added
 }
 
-// set stores below n, which the map owns. When n had to be split it returns the
-// new right half. last says that nothing lies to the right of n.
+// set stores the value below n, which the map owns. If it had to split n, it returns the new right
+// half. last means that no node lies to the right of n.
 func (m *Map[K, V]) set(n *node[K, V], last bool, key K, value V) (right *node[K, V], added bool) {
 	if n.children == nil {
 		return m.setLeaf(n, last, key, value)
@@ -68,9 +68,9 @@ func (m *Map[K, V]) setLeaf(n *node[K, V], last bool, key K, value V) (right *no
 	return right, true
 }
 
-// split moves the upper half of n into a new node. At the right edge, where
-// ascending keys arrive, it moves nothing of a leaf and a quarter of an inner
-// node, so that the nodes left behind stay full and inner ones never lack children.
+// split moves the upper half of n into a new node. At the right edge, where ascending keys arrive,
+// it moves nothing of a leaf and a quarter of an inner node. The nodes that remain stay full, and
+// inner nodes never lack children.
 func (m *Map[K, V]) split(n *node[K, V], edge bool) *node[K, V] {
 	at := width / 2
 	switch {
@@ -89,7 +89,7 @@ func (m *Map[K, V]) split(n *node[K, V], edge bool) *node[K, V] {
 	return right
 }
 
-// keep drops the entries from at on, with their room.
+// keep drops the entries from index at on and their capacity.
 func (n *node[K, V]) keep(at int) {
 	if at == len(n.keys) {
 		return
@@ -102,12 +102,12 @@ func (n *node[K, V]) keep(at int) {
 	n.children = spare(n.children[:at], false)
 }
 
-// step is by how many entries the room of a node grows. Nodes that ascending keys fill are
-// full; others are two thirds full on average, and room for all entries that they could
-// have was a third of the memory of a large map.
+// step is the number of entries by which the capacity of a node grows. Nodes filled by ascending
+// keys are full and others two thirds full on average. Allocating all nodes at full capacity cost a
+// third of the memory of a large map.
 const step = 8
 
-// spare copies a list into one with some room, or with all that a node may need.
+// spare copies a list into one with some capacity, or with all that a node may need.
 func spare[T any](list []T, all bool) []T {
 	room := width
 	if !all {
@@ -116,7 +116,7 @@ func spare[T any](list []T, all bool) []T {
 	return append(make([]T, 0, room), list...)
 }
 
-// more makes room in a list for so many further entries of a node.
+// more returns the list with capacity for count further entries.
 func more[T any](list []T, count int) []T {
 	if len(list)+count <= cap(list) {
 		return list
@@ -124,10 +124,10 @@ func more[T any](list []T, count int) []T {
 	return append(make([]T, 0, (len(list)+count+step-1)/step*step), list...)
 }
 
-// insert puts one entry at i.
+// insert inserts one entry at index i.
 func insert[T any](list []T, i int, x T) []T { return slices.Insert(more(list, 1), i, x) }
 
-// cut drops the entries from at on, and lets go of what they point to.
+// cut drops the entries from index at on and clears their pointers.
 func (n *node[K, V]) cut(at int) {
 	clear(n.keys[at:])
 	n.keys = n.keys[:at]
@@ -140,7 +140,7 @@ func (n *node[K, V]) cut(at int) {
 	n.children = n.children[:at]
 }
 
-// own returns n if only this map can reach it, else a copy that only it can.
+// own returns n if only this map can reach it, else a copy that only this map can reach.
 func (m *Map[K, V]) own(n *node[K, V]) *node[K, V] {
 	if n.mark == m.mark {
 		return n
@@ -154,8 +154,7 @@ func (m *Map[K, V]) own(n *node[K, V]) *node[K, V] {
 	return c
 }
 
-// Delete removes a key and returns the value it had. A key that is not there
-// copies nothing. O(log n).
+// Delete removes a key and returns its value. Deleting a missing key copies nothing. O(log n).
 func (m *Map[K, V]) Delete(key K) (value V, found bool) {
 	if value, found = m.Get(key); !found {
 		return value, false
@@ -175,7 +174,7 @@ func (m *Map[K, V]) Delete(key K) (value V, found bool) {
 	return value, true
 }
 
-// remove deletes the key, which is there, below n, which the map owns.
+// remove deletes an existing key below n, which the map owns.
 func (m *Map[K, V]) remove(n *node[K, V], key K) {
 	if n.children == nil {
 		i, _ := m.search(n.keys, key)
@@ -191,8 +190,8 @@ func (m *Map[K, V]) remove(n *node[K, V], key K) {
 	}
 }
 
-// refill joins the child i of n with a neighbour, or evens the two out when they
-// do not fit into one.
+// refill merges child i of n with a neighbour, or balances the two if they do not fit into one
+// node.
 func (m *Map[K, V]) refill(n *node[K, V], i int) {
 	if i == len(n.children)-1 {
 		i--
@@ -200,7 +199,7 @@ func (m *Map[K, V]) refill(n *node[K, V], i int) {
 	left, right := m.own(n.children[i]), n.children[i+1]
 	n.children[i] = left
 	if right.children != nil {
-		// The first key of an inner node may be stale; the parent's is its bound.
+		// The first key of an inner node may be stale; the parent's key is its bound.
 		right = m.own(right)
 		right.keys[0] = n.keys[i+1]
 	}

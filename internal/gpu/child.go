@@ -13,17 +13,16 @@ import (
 	"time"
 )
 
-// eventBacklog bounds events not yet taken; more than that in one moment is a
-// storm whose first lines tell enough.
+// eventBacklog limits pending events. More at one moment are a storm whose first lines suffice.
 const eventBacklog = 256
 
-// lastWords is how much of what the child wrote to its standard error is kept.
+// lastWords limits the kept standard error of the child, in bytes.
 const lastWords = 2048
 
-// errEnded says that the child has ended.
+// errEnded means that the child has ended.
 var errEnded = errors.New("the GPU helper has ended")
 
-// child is one life of the helper program.
+// child is one process of the helper program.
 type child struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
@@ -38,14 +37,14 @@ type child struct {
 	said    tail
 }
 
-// startChild starts the program. It ends with us, and by itself when we do.
+// startChild starts the program. It ends with this process.
 func startChild(program string) (*child, error) {
 	c := &child{
 		cmd:    exec.Command(program),
 		events: make(chan RawEvent, eventBacklog), beats: make(chan struct{}, 1), done: make(chan struct{}),
 		waiting: map[uint64]chan Reply{},
 	}
-	// In a group of its own: what a terminal sends us is not for it.
+	// A process group of its own: signals of a terminal do not reach it.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.cmd.Stderr = &c.said
 	c.cmd.WaitDelay = time.Second
@@ -65,7 +64,7 @@ func startChild(program string) (*child, error) {
 	return c, nil
 }
 
-// read takes what the child says until it ends or talks nonsense.
+// read receives messages until the child ends or sends an invalid one.
 func (c *child) read(stdout io.Reader) {
 	lines := bufio.NewScanner(stdout)
 	lines.Buffer(make([]byte, 0, 64<<10), MaxLine)
@@ -106,7 +105,7 @@ func (c *child) take(reply Reply) {
 			answer <- reply
 		}
 	}
-	// Whatever it says beside answers shows that it waits for events.
+	// A message other than an answer shows that the child waits for events.
 	if reply.ID == 0 {
 		select {
 		case c.beats <- struct{}{}:
@@ -124,8 +123,8 @@ func (c *child) ask(ctx context.Context, request Request) (Reply, error) {
 	c.waiting[request.ID] = answer
 	line, err := Encode(request)
 	if err == nil {
-		// A pipe holds thousands of requests; a child that reads none is killed
-		// by its first missed deadline.
+		// A pipe holds thousands of requests; a child that reads none is killed at its first missed
+		// deadline.
 		_, err = c.stdin.Write(line)
 	}
 	c.mu.Unlock()
@@ -147,7 +146,7 @@ func (c *child) ask(ctx context.Context, request Request) (Reply, error) {
 	}
 }
 
-// kill ends the child and whatever it started; it may have ended.
+// kill kills the child and its children; it may have ended.
 func (c *child) kill() { _ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) }
 
 func (c *child) over() bool {
@@ -165,7 +164,7 @@ func (c *child) reason() error {
 	return c.err
 }
 
-// tail keeps the last words written to it.
+// tail keeps the last bytes written to it.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -182,7 +181,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what was kept.
+// String returns the kept bytes.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -2,11 +2,10 @@ package gpu
 
 import "strconv"
 
-// domains names the NVLink domain of each device. Where a fabric reaches beyond
-// the host, that is its cluster and clique, the same on every host; else the
-// devices of this host that reach each other over links or through switches
-// share a name that starts with the host's. A device without links has none.
-// O(devices + links).
+// domains returns the NVLink domain of each device. If a fabric spans hosts, it is the cluster and
+// clique, equal on every host. Otherwise the devices of this host that reach each other over links
+// or switches share a name that starts with the host's. A device without links has none. O(devices
+// + links).
 func domains(host string, devices []RawDevice) []string {
 	names := make([]string, len(devices))
 	group := make([]int, len(devices)+1) // a forest of parents; the last stands for the switches
@@ -39,7 +38,7 @@ func domains(host string, devices []RawDevice) []string {
 			if other != switches {
 				linked[other] = true
 			}
-			// The lowest device leads; the switches never do where a device can.
+			// The lowest device is the root; the switches are a root only where no device is.
 			a, b := root(i), root(other)
 			group[max(a, b)] = min(a, b)
 		}

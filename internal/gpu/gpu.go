@@ -1,17 +1,15 @@
-// Package gpu knows a node's GPUs: which there are and how they hang together,
-// what happens to them while jobs run, how busy they are, and who still uses one
-// after its job.
+// Package gpu provides a node's GPUs: which there are and how they are linked, what happens to them
+// while jobs run, how busy they are, and which processes use one.
 //
-// It decides what a device is called (normalised type, NVLink domain) and
-// whether an error is the application's or the hardware's. It never decides
-// what happens to a job or a node for it. NVIDIA's library is not linked here:
-// a call into it on a GPU that fell off the bus can block for ever, and a
-// missing symbol ends the process, so a child process (cmd/gnvml) makes the
-// calls, with deadlines, and is killed and started again when it misses one.
+// It decides the name of a device (normalised type, NVLink domain) and whether an error is the
+// application's or the hardware's. It never decides the consequences for a job or a node. It does
+// not link NVIDIA's library: a call on a GPU that fell off the bus can block permanently, and a
+// missing symbol ends the process. A child process (cmd/gnvml) makes the calls with deadlines, and
+// is killed and restarted when it misses one.
 //
-// Rejected: NVML in the daemon with a goroutine a call (a thread that hangs in
-// the driver cannot be ended, and the dynamic linker's exit takes the daemon
-// along), and parsing nvidia-smi (no events, 0.3 s and more a call).
+// Rejected: NVML in the daemon with a goroutine for each call, since a thread that hangs in the
+// driver cannot be ended, and the dynamic linker's exit ends the daemon; and parsing nvidia-smi,
+// which has no events and takes 0.3 s and more for a call.
 package gpu
 
 import (
@@ -22,34 +20,32 @@ import (
 )
 
 var (
-	// ErrUnanswered says that the GPUs or their driver did not answer in time.
+	// ErrUnanswered means that the GPUs or their driver did not answer in time.
 	ErrUnanswered = errors.New("GPUs do not answer")
-	// ErrProtocol says that the child process said what it must not.
-	ErrProtocol = errors.New("unexpected words from the GPU helper")
+	// ErrProtocol means that the child process sent an invalid message.
+	ErrProtocol = errors.New("invalid message from the GPU helper")
 )
 
-// Provider is where a node's GPUs come from.
+// Provider is the source of a node's GPUs.
 type Provider interface {
-	// Inventory lists the devices, by index. A host without a driver has none,
-	// which is no error.
+	// Inventory lists the devices by index. A host without a driver has none, which is no error.
 	Inventory(ctx context.Context) (Inventory, error)
-	// Watch calls heard for every event, one at a time, until the context
-	// ends. It returns the context's error alone: trouble with the driver is
-	// an Event or an error of Inventory.
+	// Watch calls heard for each event, one at a time, until ctx ends. It returns only the error of
+	// ctx: a problem of the driver is an Event or an error of Inventory.
 	Watch(ctx context.Context, heard func(Event)) error
-	// Processes lists who uses the devices with these UUIDs. O(processes).
+	// Processes lists the users of the devices with these UUIDs. O(processes).
 	Processes(ctx context.Context, uuids []string) ([]Process, error)
-	// Loads tells how busy devices are that tasks have, and what their memory
-	// holds. A device of which neither is known may be left out. It gives up
-	// with the context, and harms nothing that others ask.
+	// Loads returns how busy the devices of tasks are and how much of their memory is used. A
+	// device may be left out if neither is known. It gives up when ctx ends and does not disturb
+	// other calls.
 	Loads(ctx context.Context, held []Held) ([]Load, error)
 }
 
-// Inventory is what a node has.
+// Inventory describes the devices of a node.
 type Inventory struct {
-	Driver  string // version; "" where there is none
+	Driver  string // version; "" for none
 	Devices []Device
-	Common  []File // come with any device: nvidiactl, nvidia-uvm
+	Common  []File // added to any device: nvidiactl, nvidia-uvm
 }
 
 // Device is one GPU with its device files.
@@ -58,71 +54,70 @@ type Device struct {
 	Files []File
 }
 
-// File is a device file: where it is on the host, and where a task sees it.
+// File is a device file: its path on the host and its path in a task.
 type File struct {
 	Host string `json:"host"`
 	Task string `json:"task"`
 }
 
-// Process is one user of a GPU.
+// Process is a process that uses a GPU.
 type Process struct {
 	UUID string `json:"uuid"`
 	PID  int    `json:"pid"`
 }
 
-// Held are the devices that a task has.
+// Held lists the devices of a task.
 type Held struct {
 	UUIDs []string
-	// PIDs lists the task's processes, for who cannot ask a device; nil where
-	// they cannot be listed.
+	// PIDs lists the task's processes, for providers that cannot query a device; nil if unknown.
 	PIDs func() ([]int, error)
 }
 
-// Load is how a device is used at one moment. What is nil is not known, which a
-// board or a part of one (MIG) may say of itself.
+// Load is the use of a device at one moment. nil means unknown, as some boards and parts of boards
+// (MIG) report.
 type Load struct {
 	UUID   string `json:"uuid"`
-	Busy   *int64 `json:"busy,omitempty"`   // percent of the last moments in which something ran on it
-	Memory *int64 `json:"memory,omitempty"` // bytes that are taken of its memory
+	Busy   *int64 `json:"busy,omitempty"`   // percent of the last moments in which a program ran on it
+	Memory *int64 `json:"memory,omitempty"` // bytes of its memory in use
 }
 
-// Event is something that happened to a GPU.
+// Event is an event of a GPU.
 type Event struct {
-	UUID     string // "" where the device is not known: then it concerns all
-	XID      int    // NVIDIA's error number, 0 where it has none
+	UUID     string // "" if the device is unknown: then the event concerns all
+	XID      int    // NVIDIA's error number; 0 for none
 	Severity Severity
-	Message  string // one sentence for people
+	Message  string // one sentence for users
 }
 
-// Severity says what an event means for the device.
+// Severity is the consequence of an event for the device.
 type Severity uint8
 
 // The severities.
 const (
-	// Notice is worth telling the job that runs on the device.
+	// Notice is reported to the job that runs on the device.
 	Notice Severity = iota
-	// Degraded devices get no new jobs; what runs may go on.
+	// Degraded devices get no new jobs; running jobs continue.
 	Degraded
-	// Broken devices do not work any more; what runs on them is ended.
+	// Broken devices do not work; their jobs are ended.
 	Broken
-	// Healed takes an earlier Degraded back, after a driver's reset.
+	// Healed clears an earlier Degraded, after a reset by the driver.
 	Healed
 )
 
 // None is the provider of a node without GPUs.
 type None struct{}
 
-// Inventory is empty.
+// Inventory returns none.
 func (None) Inventory(context.Context) (Inventory, error) { return Inventory{}, nil }
 
-// Watch waits.
+// Watch waits for ctx.
 func (None) Watch(ctx context.Context, _ func(Event)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// Processes finds nobody.
+// Processes returns none.
 func (None) Processes(context.Context, []string) ([]Process, error) { return nil, nil }
 
-// Loads knows of none.
+// Loads returns none.
 func (None) Loads(context.Context, []Held) ([]Load, error) { return nil, nil }

@@ -15,13 +15,12 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Limits are how long a helper may take. The zero value of a field stands for
-// the default.
+// Limits are the deadlines of a helper. A zero field means the default.
 type Limits struct {
-	Inventory time.Duration // 45 s: a driver without its persistence daemon initialises each GPU
+	Inventory time.Duration // 45 s: without its persistence daemon a driver initialises each GPU
 	Processes time.Duration // 10 s
 	Silence   time.Duration // 30 s without a beat
-	Restart   time.Duration // 1 s between two helpers, doubled up to 30 times it
+	Restart   time.Duration // 1 s between two helpers, doubled up to 30 times
 }
 
 func (l Limits) withDefaults() Limits {
@@ -35,8 +34,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Helper is the provider of real GPUs. It starts its program when first asked,
-// and again whenever that ended or had to be killed.
+// Helper is the provider of real GPUs. It starts its program on first use and restarts it after its
+// end.
 type Helper struct {
 	program string
 	host    string
@@ -46,10 +45,10 @@ type Helper struct {
 	mu    sync.Mutex
 	child *child
 
-	asking chan struct{} // held by the one question about loads that is under way
+	asking chan struct{} // held by the only query for loads in flight
 }
 
-// NewHelper asks through the given program (gnvml); host names this node in the
+// NewHelper returns a provider that uses the given program (gnvml). host names this node in the
 // names of NVLink domains. Close ends the program.
 func NewHelper(program, host string, limits Limits, log *slog.Logger) *Helper {
 	return &Helper{program: program, host: host, limits: limits.withDefaults(), log: log, asking: make(chan struct{}, 1)}
@@ -64,7 +63,7 @@ func (h *Helper) Close() {
 	}
 }
 
-// current is the running child, started anew where there is none.
+// current returns the running child, and starts one if there is none.
 func (h *Helper) current() (*child, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,8 +78,8 @@ func (h *Helper) current() (*child, error) {
 	return child, nil
 }
 
-// call asks one thing. A child that does not answer in time is killed: it hangs
-// in the driver, and its successor may not.
+// call sends one request. It kills a child that misses the deadline, since the child hangs in the
+// driver and a new one may not.
 func (h *Helper) call(ctx context.Context, request Request, limit time.Duration) (Reply, error) {
 	child, err := h.current()
 	if err != nil {
@@ -119,20 +118,19 @@ func (h *Helper) Processes(ctx context.Context, uuids []string) ([]Process, erro
 	return reply.Processes, err
 }
 
-// Loads implements Provider. What it asks is worth little: it starts no child,
-// ends none that is slow, for that may be making an inventory, and asks nothing
-// more while the last question waits for its answer.
+// Loads implements Provider. Its answer has low value: it starts no child, kills no slow one (which
+// may be taking an inventory), and sends nothing while the previous query is in flight.
 func (h *Helper) Loads(ctx context.Context, held []Held) ([]Load, error) {
 	h.mu.Lock()
 	child := h.child
 	h.mu.Unlock()
 	if child == nil || child.over() {
-		return nil, fmt.Errorf("the GPU helper does not run: %w", ErrUnanswered)
+		return nil, fmt.Errorf("the GPU helper is not running: %w", ErrUnanswered)
 	}
 	select {
 	case h.asking <- struct{}{}:
 	default:
-		return nil, fmt.Errorf("the last question waits for its answer: %w", ErrUnanswered)
+		return nil, fmt.Errorf("the previous query is in flight: %w", ErrUnanswered)
 	}
 	request := Request{Op: "loads"}
 	for _, h := range held {
@@ -159,8 +157,8 @@ func (h *Helper) Loads(ctx context.Context, held []Held) ([]Load, error) {
 	}
 }
 
-// Watch implements Provider. It keeps a child running and takes its events; a
-// child that shows no sign of life is killed.
+// Watch implements Provider. It keeps a child running, receives its events, and kills a child that
+// sends no heartbeat.
 func (h *Helper) Watch(ctx context.Context, heard func(Event)) error {
 	for pause := h.limits.Restart; ; pause = min(2*pause, 30*h.limits.Restart) {
 		began := time.Now()
@@ -195,7 +193,7 @@ func (h *Helper) watchOnce(ctx context.Context, heard func(Event)) error {
 			return child.reason()
 		case <-silent.C:
 			child.kill()
-			return fmt.Errorf("no sign of life for %s: %w", h.limits.Silence, ErrUnanswered)
+			return fmt.Errorf("no heartbeat for %s: %w", h.limits.Silence, ErrUnanswered)
 		case <-child.beats:
 			silent.Reset(h.limits.Silence)
 		case raw := <-child.events:
@@ -206,7 +204,7 @@ func (h *Helper) watchOnce(ctx context.Context, heard func(Event)) error {
 	}
 }
 
-// describe decides what the devices are called here.
+// describe decides the names of the devices here.
 func (h *Helper) describe(host Host) Inventory {
 	inventory := Inventory{Driver: host.Driver}
 	names := domains(h.host, host.Devices)
@@ -227,13 +225,13 @@ func (h *Helper) describe(host Host) Inventory {
 	return inventory
 }
 
-// commonFiles are the driver's devices that every program needs, and those for
-// GPUs in racks, where they exist. nvidia-modeset is for screens.
+// commonFiles lists the driver's devices that every program needs, and those for rack-scale GPUs if
+// they exist. nvidia-modeset is for displays.
 func commonFiles() []File {
 	var files []File
 	patterns := []string{"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-caps-imex-channels/channel*"}
 	for _, pattern := range patterns {
-		found, _ := filepath.Glob(pattern) // the patterns are well formed
+		found, _ := filepath.Glob(pattern) // the patterns are valid
 		for _, path := range found {
 			files = append(files, File{Host: path, Task: path})
 		}
@@ -241,7 +239,7 @@ func commonFiles() []File {
 	return files
 }
 
-// numa is the NUMA node that a PCI device hangs on; -1 for none.
+// numa returns the NUMA node of a PCI device; -1 for none.
 func numa(bus string) int32 {
 	if bus == "" || strings.ContainsAny(bus, "/\x00") {
 		return -1

@@ -16,8 +16,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// built are the programs of this package's tests, by CGO_ENABLED, made when
-// first needed.
+// built holds the programs of the tests by CGO_ENABLED; they are built on first use.
 var built = map[string]string{}
 
 func TestMain(m *testing.M) {
@@ -31,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program builds gnvml, with NVIDIA's library or without.
+// program builds gnvml, with or without NVIDIA's library.
 func program(t *testing.T, cgo string) string {
 	t.Helper()
 	if built[cgo] != "" {
@@ -47,7 +46,7 @@ func program(t *testing.T, cgo string) string {
 	return path
 }
 
-// fake is a host with a driver, in the test's hands.
+// fake is a host with a driver whose answers the test sets.
 type fake struct {
 	*Helper
 	t   *testing.T
@@ -75,7 +74,7 @@ func newFake(t *testing.T, cgo string, limits Limits, flags ...string) *fake {
 
 func (f *fake) put(name string, n int) {
 	f.t.Helper()
-	// As a whole or not at all: the library may be looking.
+	// The file is replaced atomically, since the library may be reading it.
 	path := filepath.Join(f.dir, name)
 	if err := os.WriteFile(path+".new", []byte(strconv.Itoa(n)), 0o644); err != nil {
 		f.t.Fatal(err)
@@ -161,7 +160,7 @@ func TestLoadsThroughTheLibrary(t *testing.T) {
 	if got := loads(); got != "0 0% 0MiB; 1 0% 0MiB; " {
 		t.Errorf("at rest: %s", got)
 	}
-	f.put("busy", 140) // what no board may say
+	f.put("busy", 140) // an impossible value
 	f.put("used", 300)
 	if got := loads(); got != "0 100% 300MiB; 1 100% 300MiB; " {
 		t.Errorf("at work: %s", got)
@@ -173,8 +172,8 @@ func TestLoadsThroughTheLibrary(t *testing.T) {
 	}
 }
 
-// TestSlowLoadsHarmNobody: a board that does not say how busy it is costs what asks for
-// that, once, and not the child that others use.
+// TestSlowLoadsHarmNobody checks that a board that does not report its load delays one query, and
+// not the child that others use.
 func TestSlowLoadsHarmNobody(t *testing.T) {
 	f := newFake(t, "1", Limits{})
 	if _, err := f.Inventory(t.Context()); err != nil {
@@ -200,7 +199,7 @@ func TestSlowLoadsHarmNobody(t *testing.T) {
 	for {
 		if loads, err := f.Loads(t.Context(), held); err == nil && len(loads) == 1 {
 			break
-		} else if !errors.Is(err, ErrUnanswered) { // the answer to the first is on its way
+		} else if !errors.Is(err, ErrUnanswered) { // the answer to the first query is in flight
 			t.Fatalf("afterwards: %v, %v", loads, err)
 		}
 	}
@@ -237,7 +236,7 @@ func TestEventsThroughTheLibrary(t *testing.T) {
 	}
 }
 
-// TestHangIsKilled: a call that never returns costs one helper, not the daemon.
+// TestHangIsKilled checks that a call that never returns costs one helper, not the daemon.
 func TestHangIsKilled(t *testing.T) {
 	f := newFake(t, "1", Limits{Inventory: 300 * time.Millisecond})
 	f.put("hang", 1)
@@ -260,8 +259,8 @@ func TestHangIsKilled(t *testing.T) {
 	}
 }
 
-// TestStuckEventsAreNoticed: the thread that waits for events may hang while
-// questions are answered.
+// TestStuckEventsAreNoticed checks a thread that hangs while it waits for events and requests are
+// answered.
 func TestStuckEventsAreNoticed(t *testing.T) {
 	f := newFake(t, "1", Limits{Silence: 2 * time.Second, Restart: 10 * time.Millisecond})
 	if _, err := f.Inventory(t.Context()); err != nil {
@@ -305,7 +304,7 @@ func TestNoDriver(t *testing.T) {
 	}
 }
 
-// TestHelperThatFails: a program that is missing, ends, or talks nonsense.
+// TestHelperThatFails runs a program that is missing, ends, or sends invalid messages.
 func TestHelperThatFails(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -2,9 +2,9 @@ package gpu
 
 import "strings"
 
-// Type makes the short word that users ask for from a product name:
-// "NVIDIA H100 80GB HBM3" is "h100". Maker and brand go; then everything from
-// the first word on that tells form, size or edition. The rest is joined.
+// Type returns the short name that users request for a product name: "NVIDIA H100 80GB HBM3" is
+// "h100". It drops the maker, the brand, and everything from the first word about form, size or
+// edition.
 func Type(product string) string {
 	words := strings.FieldsFunc(strings.ToLower(product), func(r rune) bool {
 		return r != '.' && (r < '0' || r > '9') && (r < 'a' || r > 'z')
@@ -33,8 +33,8 @@ func makerWord(word string) bool {
 	return false
 }
 
-// formWord tells whether a word is about form, memory or edition: sxm4, pcie,
-// 80gb, hbm3, mig 1g.5gb.
+// formWord reports whether a word is about form, memory or edition: sxm4, pcie, 80gb, hbm3, mig
+// 1g.5gb.
 func formWord(word string) bool {
 	switch word {
 	case "pcie", "pg", "nvl", "nvlink", "generation", "laptop", "max", "server", "workstation", "edition",

@@ -5,22 +5,21 @@ import (
 	"fmt"
 )
 
-// MaxLine bounds one message between the daemon and its GPU helper.
+// MaxLine is the maximum size of one message between the daemon and its GPU helper.
 const MaxLine = 1 << 20
 
-// Beat is how often, in seconds, the helper shows that its waiting for events
-// goes round.
+// Beat is the interval in seconds at which the helper shows that its event loop works.
 const Beat = 5
 
-// Request is what the daemon asks its helper, one JSON object a line.
+// Request is a request of the daemon to its helper, one JSON object a line.
 type Request struct {
 	ID    uint64   `json:"id"`
 	Op    string   `json:"op"` // "inventory", "processes" or "loads"
 	UUIDs []string `json:"uuids,omitempty"`
 }
 
-// Reply is what the helper says: an answer (with the request's id), an event, or
-// a beat.
+// Reply is a message of the helper: an answer (with the ID of the request), an event, or a
+// heartbeat.
 type Reply struct {
 	ID        uint64    `json:"id,omitempty"`
 	Error     string    `json:"error,omitempty"`
@@ -31,13 +30,13 @@ type Reply struct {
 	Beat      bool      `json:"beat,omitempty"`
 }
 
-// Host is what NVML says, before anything is decided about it.
+// Host holds NVML's data before any decision about it.
 type Host struct {
-	Driver  string      `json:"driver,omitempty"` // "" where none is loaded
+	Driver  string      `json:"driver,omitempty"` // "" if none is loaded
 	Devices []RawDevice `json:"devices,omitempty"`
 }
 
-// RawDevice is one GPU in NVML's words.
+// RawDevice is one GPU as NVML describes it.
 type RawDevice struct {
 	Index   int32  `json:"index"`
 	UUID    string `json:"uuid"`
@@ -47,19 +46,19 @@ type RawDevice struct {
 	Bus     string `json:"bus"` // PCI address as sysfs writes it, "0000:1b:00.0"
 	Cluster string `json:"cluster,omitempty"`
 	Clique  uint32 `json:"clique,omitempty"`
-	// Links are the other ends of its NVLinks: PCI addresses of GPUs, or "switch".
+	// Links lists the other ends of its NVLinks: PCI addresses of GPUs, or "switch".
 	Links []string `json:"links,omitempty"`
 	Bad   string   `json:"bad,omitempty"`
 }
 
-// RawEvent is one event in NVML's words.
+// RawEvent is one event as NVML describes it.
 type RawEvent struct {
 	UUID string `json:"uuid,omitempty"`
 	Type uint64 `json:"type"` // nvmlEventType*
-	Data uint64 `json:"data"` // of an XID event: the number
+	Data uint64 `json:"data"` // XID events: the number
 }
 
-// Encode writes a message as one line.
+// Encode encodes a message as one line.
 func Encode(message any) ([]byte, error) {
 	data, err := json.Marshal(message)
 	if err != nil {
@@ -68,7 +67,7 @@ func Encode(message any) ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-// DecodeRequest reads one line. ErrProtocol.
+// DecodeRequest decodes one line. Errors wrap ErrProtocol.
 func DecodeRequest(line []byte) (Request, error) {
 	var r Request
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -80,11 +79,11 @@ func DecodeRequest(line []byte) (Request, error) {
 	return r, nil
 }
 
-// maxDevices bounds what a helper may claim.
+// maxDevices limits the devices of an inventory.
 const maxDevices = 1024
 
-// DecodeReply reads one line and refuses what no helper says: an inventory out
-// of order or with a device twice, numbers out of range. ErrProtocol.
+// DecodeReply decodes one line and refuses invalid content: an inventory out of order or with a
+// duplicate, numbers out of range. Errors wrap ErrProtocol.
 func DecodeReply(line []byte) (Reply, error) {
 	var r Reply
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -109,8 +108,7 @@ func DecodeReply(line []byte) (Reply, error) {
 	return r, nil
 }
 
-// checkLoads refuses a device that is named twice or not at all, and numbers
-// that cannot be.
+// checkLoads refuses unnamed and duplicate devices, and impossible numbers.
 func checkLoads(loads []Load) error {
 	if len(loads) > maxDevices {
 		return fmt.Errorf("%w: loads of %d devices", ErrProtocol, len(loads))

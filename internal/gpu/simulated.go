@@ -12,17 +12,17 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Simulated GPUs stand in for real ones: each is a character device, which the
-// kernel lets a task open or not.
+// Simulated is the provider of simulated GPUs. Each is a character device; the kernel decides
+// whether a task may open it.
 type Simulated struct {
 	node   string
 	dir    string
-	first  int // devices of this machine that other nodes on it have
+	first  int // skipped devices, which other nodes on this machine have
 	groups []Group
 
 	mu      sync.Mutex
 	made    *Inventory
-	numbers map[string]uint64 // by UUID: the device number, where there is a device file
+	numbers map[string]uint64 // device number by UUID, for those with a device file
 }
 
 // Group is a number of equal simulated GPUs.
@@ -30,24 +30,23 @@ type Group struct {
 	Count  int
 	Type   string
 	Memory cluster.Bytes
-	Domain string // NVLink domain; "" is the node's own
+	Domain string // NVLink domain; "" means the node's own
 }
 
-// NewSimulated describes the GPUs of the named node. Their device files are
-// made in dir.
+// NewSimulated returns a provider for the named node that creates device files in dir.
 func NewSimulated(node, dir string, groups []Group) *Simulated {
 	return NewSimulatedAfter(node, dir, 0, groups)
 }
 
-// NewSimulatedAfter is NewSimulated for one of several nodes on one machine: it leaves
-// the first devices out, which others have, so that the kernel tells the nodes' GPUs
-// apart. Indexes begin at 0 all the same.
+// NewSimulatedAfter is NewSimulated for one of several nodes on one machine. It skips the first
+// devices, which other nodes have, so that the kernel distinguishes the nodes' GPUs. Indexes begin
+// at 0.
 func NewSimulatedAfter(node, dir string, first int, groups []Group) *Simulated {
 	return &Simulated{node: node, dir: dir, first: first, groups: groups}
 }
 
-// Inventory makes the device files, once. Who may not make any (not root) gets
-// devices without files, which serves a runtime that isolates nothing.
+// Inventory creates the device files once. Without root the devices have no files, which suffices
+// for a runtime without isolation.
 func (s *Simulated) Inventory(context.Context) (Inventory, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,19 +95,19 @@ func (s *Simulated) device(index int, group Group) Device {
 	}}
 }
 
-// Watch waits: nothing happens to what does not exist.
+// Watch waits for ctx: simulated GPUs have no events.
 func (s *Simulated) Watch(ctx context.Context, heard func(Event)) error {
 	return None{}.Watch(ctx, heard)
 }
 
-// Processes finds nobody: what a task had open ended with its processes.
+// Processes returns none: a task's open devices are closed when its processes end.
 func (s *Simulated) Processes(context.Context, []string) ([]Process, error) { return nil, nil }
 
-// Loads says that a device is busy while a process of its task has it open,
-// which is all that can be done with it. Memory it has none.
+// Loads reports a device as busy while a process of its task has it open. Simulated devices have no
+// memory.
 func (s *Simulated) Loads(_ context.Context, held []Held) ([]Load, error) {
 	s.mu.Lock()
-	numbers := s.numbers // is not changed any more once it is made
+	numbers := s.numbers // never changes after its creation
 	s.mu.Unlock()
 	var loads []Load
 	for _, h := range held {

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestSimulatedNodesOnOneMachine: the kernel tells their GPUs apart by the device number.
+// TestSimulatedNodesOnOneMachine checks that the kernel distinguishes their GPUs by device number.
 func TestSimulatedNodesOnOneMachine(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: without it there are no device files")
@@ -76,8 +76,8 @@ func TestSimulatedInventory(t *testing.T) {
 	}
 }
 
-// TestSimulatedLoads: a device is busy while its task has it open, and not known where
-// nobody can tell.
+// TestSimulatedLoads checks that a device is busy while its task has it open, and unknown if that
+// cannot be determined.
 func TestSimulatedLoads(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: without it there are no device files")
@@ -133,7 +133,7 @@ func TestSimulatedLoads(t *testing.T) {
 	}
 }
 
-// folder is for device files.
+// folder returns a directory for device files.
 func folder(t *testing.T) string {
 	dir := t.TempDir()
 	t.Cleanup(func() { _ = simgpu.Remove(dir) })

@@ -95,7 +95,7 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// TestRepliesThatNoHelperGives are refused.
+// TestRepliesThatNoHelperGives checks that invalid replies are refused.
 func TestRepliesThatNoHelperGives(t *testing.T) {
 	for _, line := range []string{
 		`{"id":1,"loads":[{"uuid":"a","busy":101}]}`, `{"id":1,"loads":[{"uuid":"a","busy":-1}]}`, `{"id":1,"loads":[{"uuid":"a","memory":-1}]}`,

@@ -12,15 +12,14 @@ const (
 	typeRecovery       = 0x8000
 )
 
-// xid is what one error number means.
+// xid is the meaning of one error number.
 type xid struct {
 	severity Severity
 	words    string
 }
 
-// xids is the part of NVIDIA's list of XID errors that says whose fault one is.
-// What a program does wrong is a Notice to its job. A number that is not in the
-// list is a Notice as well: a device is not lost for what nobody knows.
+// xids returns the part of NVIDIA's list of XID errors that states whose fault one is. An error of
+// a program is a Notice to its job, and so is an unknown number.
 func xids(number int) xid {
 	switch number {
 	case 13:
@@ -59,12 +58,12 @@ func xids(number int) xid {
 	return xid{Notice, "error"}
 }
 
-// event says what NVML's event means.
+// event returns the meaning of an NVML event.
 func event(raw RawEvent) (Event, bool) {
 	e := Event{UUID: raw.UUID}
 	switch raw.Type {
 	case typeXID:
-		// Numbers are below 1,000 and grow slowly; a wild one is told as it is.
+		// Numbers are below 1,000; others are reported unchanged.
 		e.XID = int(min(raw.Data, 1<<31-1))
 		x := xids(e.XID)
 		e.Severity, e.Message = x.severity, fmt.Sprintf("XID %d: %s", e.XID, x.words)
@@ -88,7 +87,7 @@ func event(raw RawEvent) (Event, bool) {
 	return e, true
 }
 
-// recovery names what a GPU needs to work again (NVML_GPU_RECOVERY_ACTION_*).
+// recovery returns what a GPU needs to work again (NVML_GPU_RECOVERY_ACTION_*).
 func recovery(action uint64) string {
 	names := [...]string{1: "reset", 2: "reboot of its node", 3: "drain of peer-to-peer traffic", 4: "drain and a reset",
 		5: "reset of its IMEX domain", 6: "bus reset", 7: "reboot of its system"}
@@ -98,5 +97,5 @@ func recovery(action uint64) string {
 	return names[action]
 }
 
-// Recovery is what a device whose recovery action is not 0 is bad for.
+// Recovery returns the fault of a device whose recovery action is not 0.
 func Recovery(action uint64) string { return "GPU needs a " + recovery(action) }

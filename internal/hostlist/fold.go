@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Compress folds names into the short form that Expand reads: sorted, each name once, numbers in
-// their last group of digits as ranges. Expand(Compress(x)) is x as a set; names that Expand cannot
-// read (with commas, brackets or spaces) come out as they are. O(n log n).
+// Compress folds names into the short form that Expand parses: sorted, without duplicates, and with
+// the last group of digits as ranges. Expand(Compress(x)) equals x as a set. Names that Expand
+// cannot parse (with commas, brackets or spaces) are returned unchanged. O(n log n).
 func Compress(names []string) string {
 	parts := make([]folded, 0, len(names))
 	for _, name := range names {
@@ -33,11 +33,11 @@ func Compress(names []string) string {
 	return b.String()
 }
 
-// folded is a name cut at its last group of digits.
+// folded is a name split at its last group of digits.
 type folded struct {
 	prefix, digits, suffix string
 	value                  uint64
-	width                  int // digits the name's run is padded to; 0: not padded
+	width                  int // number of digits after padding; 0: not padded
 }
 
 func (f folded) name() string { return f.prefix + f.digits + f.suffix }
@@ -58,7 +58,7 @@ func take(name string) folded {
 	return folded{prefix: name[:start], digits: name[start:end], suffix: name[end:], value: value}
 }
 
-// compare orders names so that those which may fold together stand together.
+// compare orders names so that names that may fold together are adjacent.
 func compare(a, b folded) int {
 	return cmp.Or(
 		strings.Compare(a.prefix, b.prefix),
@@ -69,8 +69,8 @@ func compare(a, b folded) int {
 	)
 }
 
-// findWidths notes with each name the number of digits that its run is padded to: that of a name with
-// leading zeros, and that of its fellows which happen to need none, as 100 in 098, 099, 100.
+// findWidths sets the padded width of each name. Names such as 100 in 098, 099, 100 take the width
+// of their group.
 func findWidths(parts []folded) {
 	type run struct {
 		prefix, suffix string
@@ -89,7 +89,7 @@ func findWidths(parts []folded) {
 	}
 }
 
-// writeGroup writes names of one prefix and suffix.
+// writeGroup writes names that share a prefix and a suffix.
 func writeGroup(b *strings.Builder, group []folded) {
 	b.WriteString(group[0].prefix)
 	if len(group) == 1 {

@@ -1,12 +1,13 @@
-// Package hostlist reads and writes sets of host names in Slurm's short form, gpu[001-128],login1.
+// Package hostlist parses and formats sets of host names in Slurm's short form,
+// gpu[001-128],login1.
 //
-// It decides how names expand and how they fold, from the text alone. It never looks a name up and
-// never decides whether a host exists.
+// It expands and folds names from the text alone. It never looks up a name and never decides
+// whether a host exists.
 //
-// Grammar: a list is terms separated by commas; a term is text with any number of bracket groups; a
-// group is numbers and ranges separated by commas. The number of digits of a range's first number is
-// kept, with leading zeros: [08-11] is 08 09 10 11, [8-11] is 8 9 10 11. Several groups in one term
-// multiply, the last one running fastest.
+// Grammar: a list is terms separated by commas. A term is text with any number of bracket groups. A
+// group is numbers and ranges separated by commas. The width of a range's first number is kept with
+// its leading zeros: [08-11] is 08 09 10 11, [8-11] is 8 9 10 11. Several groups in a term
+// multiply; the last one varies fastest.
 package hostlist
 
 import (
@@ -16,26 +17,26 @@ import (
 	"strings"
 )
 
-// Most is how many names one expression may stand for, far above any cluster. It bounds the memory
-// that a few characters can ask for.
+// Most is the maximum number of names of one expression, far above any cluster. It bounds the
+// memory that a short text can demand.
 const Most = 100_000
 
-// Bounds of the text itself.
+// Limits of the text.
 const (
 	maxText   = 1 << 20
 	maxName   = 256 // a host name has at most 253
-	maxDigits = 18  // fits uint64 with room for the next number
+	maxDigits = 18  // fits uint64 and leaves space for the next number
 )
 
-// ErrBadList marks text that is not a host list, or stands for too many names.
+// ErrBadList means that a text is not a host list or has too many names.
 var ErrBadList = errors.New("not a host list")
 
 func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadList, fmt.Sprintf(format, args...))
 }
 
-// Expand returns the names that an expression stands for, in the order written, repetitions included.
-// The empty expression stands for none. The errors wrap ErrBadList. O(length of the result).
+// Expand returns the names of an expression in the order written, with duplicates. The empty
+// expression has none. Errors wrap ErrBadList. O(length of the result).
 func Expand(expr string) ([]string, error) {
 	if len(expr) > maxText {
 		return nil, bad("%d characters are too many", len(expr))
@@ -56,7 +57,7 @@ func Expand(expr string) ([]string, error) {
 	return names, nil
 }
 
-// split cuts at the commas that are outside brackets.
+// split splits the text at the commas outside brackets.
 func split(expr string) ([]string, error) {
 	var terms []string
 	start, inside := 0, false
@@ -97,7 +98,7 @@ func expandTerm(names []string, term string) ([]string, error) {
 		parts := []string{text}
 		rest = rest[len(text):]
 		if open >= 0 {
-			closed := strings.IndexByte(rest, ']') // split made sure of it
+			closed := strings.IndexByte(rest, ']') // split guarantees it
 			numbers, err := expandGroup(rest[1:closed])
 			if err != nil {
 				return nil, fmt.Errorf("%w in %q", err, shorten(term))
@@ -131,7 +132,7 @@ func multiply(stems, parts []string) []string {
 	return all
 }
 
-// expandGroup returns the numbers of one bracket, as text.
+// expandGroup returns the numbers of one bracket group as text.
 func expandGroup(group string) ([]string, error) {
 	var numbers []string
 	for part := range strings.SplitSeq(group, ",") {
@@ -175,7 +176,7 @@ func number(digits string) (uint64, error) {
 	return strconv.ParseUint(digits, 10, 64)
 }
 
-// pad writes n with at least width digits.
+// pad formats n with at least width digits.
 func pad(n uint64, width int) string {
 	s := strconv.FormatUint(n, 10)
 	if len(s) < width {
@@ -184,20 +185,21 @@ func pad(n uint64, width int) string {
 	return s
 }
 
-// checkText refuses what cannot stand in a name: spaces, control characters, anything but ASCII.
+// checkText refuses characters that host names cannot have: spaces, control characters and
+// non-ASCII.
 func checkText(text string) error {
 	if len(text) > maxName {
 		return bad("a name of more than %d characters", maxName)
 	}
 	for i := range len(text) {
 		if c := text[i]; c <= ' ' || c >= 0x7f {
-			return bad("character %q cannot stand in a host name", text[i])
+			return bad("character %q is not allowed in a host name", text[i])
 		}
 	}
 	return nil
 }
 
-// shorten keeps messages readable when the text is not.
+// shorten limits the length of a text in a message.
 func shorten(s string) string {
 	if len(s) > 60 {
 		return s[:57] + "..."

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// cases reads "left -> right" lines.
+// cases reads lines of the form "left -> right".
 func cases(t *testing.T, file string) [][2]string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -64,7 +64,7 @@ func TestExpandIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzRoundTrip: what expands folds, and unfolds to the same set.
+// FuzzRoundTrip checks that folded names expand to the same set.
 func FuzzRoundTrip(f *testing.F) {
 	for _, s := range []string{"gpu[001-128],login1", "r[1-2]n[01-04]", "a1,a01,a001", "[0-9],00", "n[098-101,5]x"} {
 		f.Add(s)

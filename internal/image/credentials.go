@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// ErrCredentials says that a file is not what `podman login` and `docker login` write.
+// ErrCredentials means that a file is not what `podman login` or `docker login` writes.
 var ErrCredentials = errors.New("not a file of registry credentials")
 
-// MaxCredentials bounds such a file.
+// MaxCredentials is the maximum size of such a file in bytes.
 const MaxCredentials = 1 << 20
 
-// Credentials are logins to registries, as containers-auth.json(5) keeps them: for a
-// registry, or for what lies below a path in it.
+// Credentials holds logins to registries in the form of containers-auth.json(5): for a registry, or
+// for the images below a path in it.
 type Credentials struct {
 	logins map[string]Login
 }
 
-// Login is a name and password; without a name the secret is a token.
+// Login is a name and a password; without a name the secret is a token.
 type Login struct{ User, Secret string }
 
-// ParseCredentials reads ~/.config/containers/auth.json or ~/.docker/config.json. What
-// is kept in a helper program is not in it, and not found. The errors hold nothing of
-// the content. O(bytes).
+// ParseCredentials parses ~/.config/containers/auth.json or ~/.docker/config.json. Credentials kept
+// by a helper program are not in it and are not found. Errors contain nothing of the content.
+// O(bytes).
 func ParseCredentials(data []byte) (Credentials, error) {
 	var file struct {
 		Auths map[string]struct {
@@ -59,8 +59,8 @@ func ParseCredentials(data []byte) (Credentials, error) {
 	return c, nil
 }
 
-// scopeOf is an entry's key without what docker puts around it:
-// "https://index.docker.io/v1/" is docker.io.
+// scopeOf returns the key of an entry without docker's decoration: "https://index.docker.io/v1/" is
+// docker.io.
 func scopeOf(key string) string {
 	key = strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://")
 	for _, suffix := range []string{"/", "/v1", "/v2"} {
@@ -73,8 +73,8 @@ func scopeOf(key string) string {
 	return key
 }
 
-// For is the login for a reference's full name, or for a registry's host: that of the
-// longest path that it begins with.
+// For returns the login for the full name of a reference or the host of a registry: the entry with
+// the longest path that is a prefix.
 func (c Credentials) For(name string) (Login, bool) {
 	name, _, _ = strings.Cut(name, "@")
 	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') && strings.Contains(name, "/") {
@@ -93,7 +93,7 @@ func (c Credentials) For(name string) (Login, bool) {
 	return Login{}, false
 }
 
-// Host is the registry of a reference's full name.
+// Host returns the registry of a full reference.
 func Host(name string) string {
 	host, _, _ := strings.Cut(name, "/")
 	return host

@@ -13,10 +13,10 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// maxDepth bounds indexes within indexes.
+// maxDepth limits nested indexes.
 const maxDepth = 4
 
-// manifest is what is read of a manifest or of an index of platforms.
+// manifest is the used part of a manifest or of an index of platforms.
 type manifest struct {
 	Config    *ocispec.Descriptor  `json:"config"`
 	Manifests []ocispec.Descriptor `json:"manifests"`
@@ -72,7 +72,7 @@ func (s *Source) blob(digest string) ([]byte, error) {
 	return data, nil
 }
 
-// read returns a small file of the layout. An archive is skipped through.
+// read returns a small file of the layout. It skips through an archive.
 func (s *Source) read(name string) ([]byte, error) {
 	if s.root != nil {
 		file, _, err := s.open(name)

@@ -21,7 +21,7 @@ type entry struct {
 	data []byte
 }
 
-// entries are those of the hello image: oci-layout, index.json, manifest, configuration, layer.
+// entries returns those of the hello image: oci-layout, index.json, manifest, configuration, layer.
 func entries(t *testing.T) (all []entry, digest string) {
 	t.Helper()
 	var built bytes.Buffer
@@ -40,7 +40,7 @@ func entries(t *testing.T) (all []entry, digest string) {
 	return all, digest
 }
 
-// sources are the entries as an archive and as a folder.
+// sources returns the entries as an archive and as a directory.
 func sources(t *testing.T, all []entry) []*Source {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func sources(t *testing.T, all []entry) []*Source {
 
 func linux(p ocispec.Platform) bool { return p.OS == "linux" }
 
-// TestADigestAloneIsNoImage: what names an image must be there, with its content.
+// TestADigestAloneIsNoImage checks that the named content must be present.
 func TestADigestAloneIsNoImage(t *testing.T) {
 	all, digest := entries(t)
 	const manifest, config, layer = 2, 3, 4
@@ -75,7 +75,7 @@ func TestADigestAloneIsNoImage(t *testing.T) {
 		held    bool
 	}{
 		"whole":                       {all, true},
-		"without its layer":           {all[:layer], true}, // the import finds that out
+		"without its layer":           {all[:layer], true}, // the import detects it
 		"without the configuration":   {append(all[:config:config], all[layer]), false},
 		"without the manifest":        {append(all[:manifest:manifest], all[config:]...), false},
 		"with another manifest":       {append(append(all[:manifest:manifest], other), all[config:]...), false},
@@ -92,7 +92,7 @@ func TestADigestAloneIsNoImage(t *testing.T) {
 	}
 }
 
-// TestAnIndexOfPlatformsHoldsThoseThatRunHere: other platforms may be missing.
+// TestAnIndexOfPlatformsHoldsThoseThatRunHere checks that other platforms may be missing.
 func TestAnIndexOfPlatformsHoldsThoseThatRunHere(t *testing.T) {
 	all, digest := entries(t)
 	foreign := "sha256:" + fmt.Sprintf("%064d", 7)

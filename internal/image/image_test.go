@@ -13,7 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/image/ociimage"
 )
 
-// describe writes a Reference the way testdata/references.txt does.
+// describe formats a Reference as testdata/references.txt does.
 func describe(r Reference, err error) string {
 	if err != nil {
 		_, cause, _ := strings.Cut(err.Error(), "\": ")
@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is understood is safe to use, and means the same again.
+// FuzzParse checks that a parsed reference is safe and parses to itself.
 func FuzzParse(f *testing.F) {
 	f.Add("docker://nvcr.io/nvidia/pytorch:24.01-py3")
 	f.Add("ann@nvcr.io#a/b@sha256:" + strings.Repeat("0", 64))
@@ -97,8 +97,8 @@ func hello() ociimage.Image {
 	}}
 }
 
-// TestSource: the archive and the same layout unpacked give one digest, the one
-// that building gave, and the same tar.
+// TestSource checks that an archive and its unpacked layout give the same digest as the build, and
+// the same tar.
 func TestSource(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.tar")
 	want, err := ociimage.WriteFile(path, hello())

@@ -13,23 +13,24 @@ import (
 	"syscall"
 )
 
-// ErrLayout says that a file or folder does not hold an OCI layout.
+// ErrLayout means that a file or directory does not hold an OCI layout.
 var ErrLayout = errors.New("not an OCI image layout")
 
-// maxIndex bounds index.json, where thousands of images fit, manifests and configurations.
+// maxIndex is the maximum size of index.json, manifests and configurations: enough for thousands of
+// images.
 const maxIndex = 4 << 20
 
-// Source is an image on disk, opened. Close it.
+// Source is an open image on disk. The caller must close it.
 type Source struct {
 	file *os.File // an archive
 	root *os.Root // or a layout
 }
 
-// OpenArchive reads an image from a regular file.
+// OpenArchive returns a source for a regular file.
 func OpenArchive(file *os.File) *Source { return &Source{file: file} }
 
-// OpenLayout reads an image from a folder. It and all that the Source does must run with the
-// identity of the user who named the folder.
+// OpenLayout opens an image in a directory. The call and all uses of the Source must run with the
+// identity of the user who named the directory.
 func OpenLayout(folder string) (*Source, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -38,7 +39,7 @@ func OpenLayout(folder string) (*Source, error) {
 	return &Source{root: root}, nil
 }
 
-// Close closes what Open opened.
+// Close closes the file or directory.
 func (s *Source) Close() error {
 	if s.root != nil {
 		return s.root.Close()
@@ -46,9 +47,8 @@ func (s *Source) Close() error {
 	return s.file.Close()
 }
 
-// Digest finds the digest of the image's manifest (or of its own index of
-// platforms) without reading its layers: an archive is skipped through.
-// ErrLayout where there is no index.json, as in an archive of docker save.
+// Digest returns the digest of the image's manifest, or of its own index of platforms, without
+// reading its layers. ErrLayout if there is no index.json, as in an archive of docker save.
 func (s *Source) Digest(selected string) (string, error) {
 	index, err := s.index()
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Source) Digest(selected string) (string, error) {
 	return Choose(index, selected)
 }
 
-// index reads index.json.
+// index returns index.json.
 func (s *Source) index() ([]byte, error) {
 	data, err := s.read("index.json")
 	if err != nil {
@@ -90,8 +90,8 @@ func readBounded(r io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// WriteTar writes the layout as a tar: an archive as it is, a folder file by
-// file, its regular files only.
+// WriteTar writes the layout as a tar: an archive unchanged, a directory with its regular files
+// only.
 func (s *Source) WriteTar(w io.Writer) error {
 	if s.root == nil {
 		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
@@ -115,7 +115,7 @@ func (s *Source) WriteTar(w io.Writer) error {
 	return archive.Close()
 }
 
-// partOfLayout tells the files that the layout's specification names.
+// partOfLayout reports whether the specification of the layout names the file.
 func partOfLayout(name string) bool {
 	return name == "index.json" || name == "oci-layout" || strings.HasPrefix(name, "blobs/")
 }
@@ -133,8 +133,7 @@ func (s *Source) writeFile(archive *tar.Writer, name string) error {
 	return err
 }
 
-// index is the part of index.json that we look at
-// (github.com/opencontainers/image-spec, image-index).
+// index is the used part of index.json (github.com/opencontainers/image-spec, image-index).
 type index struct {
 	Manifests []struct {
 		Digest      string            `json:"digest"`
@@ -144,8 +143,8 @@ type index struct {
 
 var sha256Form = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// Choose picks the image of an index.json: the one that carries the name
-// selected, or without one the only or first.
+// Choose returns the image of an index.json with the name selected; without a name, the only or
+// first one.
 func Choose(indexJSON []byte, selected string) (digest string, err error) {
 	var parsed index
 	if err := json.Unmarshal(indexJSON, &parsed); err != nil {

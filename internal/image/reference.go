@@ -1,8 +1,7 @@
-// Package image reads how users name images, and what an OCI layout on disk
-// contains.
+// Package image parses how users name images, and reads OCI layouts on disk.
 //
-// It decides from the text and the files alone. It never talks to a registry
-// and never unpacks: the runtime does.
+// It decides from the text and the files alone. It never contacts a registry and never unpacks: the
+// runtime does.
 package image
 
 import (
@@ -15,28 +14,28 @@ import (
 )
 
 var (
-	// ErrReference says that a text does not name an image.
+	// ErrReference means that a text does not name an image.
 	ErrReference = errors.New("not an image reference")
-	// ErrSquashFS says that a text names a SquashFS file: mounting one that a
-	// user supplies feeds untrusted bytes to the kernel.
+	// ErrSquashFS means that a text names a SquashFS file. Mounting one from a user would pass
+	// untrusted bytes to the kernel.
 	ErrSquashFS = errors.New("SquashFS images are not supported; use an oci-archive")
 )
 
-// Kind is where an image comes from.
+// Kind is the source of an image.
 type Kind int
 
 // The kinds of Reference.
 const (
 	Registry Kind = iota + 1 // pulled
-	Archive                  // a tar file holding an OCI layout
-	Layout                   // a folder holding an OCI layout
+	Archive                  // a tar file with an OCI layout
+	Layout                   // a directory with an OCI layout
 )
 
-// Reference is what a user wrote, understood.
+// Reference is a parsed image name.
 type Reference struct {
 	Kind Kind
-	// Name is the registry reference in full ("docker.io/library/busybox:1.36",
-	// or with "@sha256:…"); empty for the other kinds.
+	// Name is the full registry reference ("docker.io/library/busybox:1.36", or with
+	// "@sha256:…"); empty for the other kinds.
 	Name string
 	// Path is absolute; empty for a Registry.
 	Path string
@@ -127,7 +126,7 @@ func inRegistry(text, rest string) (Reference, error) {
 	r.Name = domain + "/" + path
 	switch {
 	case digested:
-		r.Name += "@" + digest // a tag beside a digest says nothing
+		r.Name += "@" + digest // a digest makes the tag irrelevant
 	case tag != "":
 		r.Name += ":" + tag
 	default:
@@ -155,12 +154,11 @@ func splitDomain(name string) (domain, path string) {
 	return "docker.io", name
 }
 
-// Domain is the registry's host, for looking up its credentials; empty for
-// images on disk.
+// Domain returns the host of the registry, to look up its credentials; empty for images on disk.
 func (r Reference) Domain() string {
 	domain, _, _ := strings.Cut(r.Name, "/")
 	return domain
 }
 
-// Pinned tells whether the reference can only ever mean one image.
+// Pinned reports whether the reference always means the same image.
 func (r Reference) Pinned() bool { return strings.Contains(r.Name, "@") }

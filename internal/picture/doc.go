@@ -1,7 +1,6 @@
-// Package picture draws, as SVG: jobs as bars over time with the part of the machine
-// that they use, and quantities against a size on logarithmic axes.
+// Package picture draws SVG: jobs as bars over time with the used part of the machine, and
+// quantities against a size on logarithmic axes.
 //
-// It decides where on the paper a value lies and what is too small to be seen, from
-// the values it is given. It never decides what is drawn, and the size of a picture of
-// jobs is bounded whatever their number.
+// It decides the position of each value and what is too small to be visible. It never decides what
+// is drawn. The size of a picture of jobs is bounded whatever their number.
 package picture

@@ -8,34 +8,34 @@ import (
 	"strconv"
 )
 
-// Point is a value at a size; both above 0.
+// Point is a value at a size; both are above 0.
 type Point struct{ X, Y float64 }
 
-// Line is one quantity that grows with a size.
+// Line is one quantity as a function of size.
 type Line struct {
 	Name   string
 	Points []Point // by X
 }
 
-// Growth is a picture of quantities against a size. Both axes are logarithmic, so that
-// what grows with a power of the size is a straight line.
+// Growth is a picture of quantities against a size. Both axes are logarithmic, so that a power of
+// the size is a straight line.
 type Growth struct {
 	Title  string
 	XName  string
 	YName  string
 	Lines  []Line
-	Figure string // of YName's values, for people: %g ms
+	Figure string // format of values of YName for display: %g ms
 }
 
-// The measures of a picture of growth, in pixels.
+// Dimensions of the picture in pixels.
 const (
 	plotWide  = 620
 	plotHigh  = 320
 	plotRight = 170 // names of the lines
 )
 
-// WriteSVG draws one line for each quantity, a point for each value, and dotted, for
-// comparison, what grows in proportion to the size. Values of 0 or less are left out.
+// WriteSVG draws one line for each quantity, a point for each value and, dotted, proportional
+// growth for comparison. It omits values of 0 or less.
 func (g *Growth) WriteSVG(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	begin(out, marginLeft+plotWide+plotRight, marginTop+plotHigh+2*axisHigh, g.Title)
@@ -57,22 +57,22 @@ func (g *Growth) WriteSVG(w io.Writer) error {
 	for i, l := range g.Lines {
 		plot.line(out, &l, i)
 	}
-	out.WriteString("</svg>\n") // the error stays until Flush
+	out.WriteString("</svg>\n") // Flush returns the error
 	return out.Flush()
 }
 
-// axis is the least and the largest value on it.
+// axis holds the smallest and the largest value.
 type axis struct{ from, to float64 }
 
 func (a axis) with(v float64) axis { return axis{min(a.from, v), max(a.to, v)} }
 
-// padded leaves a little room at both ends.
+// padded adds space at both ends.
 func (a axis) padded() axis {
 	const room = 1.12
 	return axis{a.from / room, a.to * room}
 }
 
-// decades begins and ends at powers of ten.
+// decades extends the axis to powers of ten.
 func (a axis) decades() axis {
 	from, to := math.Pow(10, math.Floor(math.Log10(a.from))), math.Pow(10, math.Ceil(math.Log10(a.to)))
 	if from == to {
@@ -81,17 +81,17 @@ func (a axis) decades() axis {
 	return axis{from, to}
 }
 
-// at is where a value lies on the axis, from 0 to 1.
+// at returns the position of a value on the axis, from 0 to 1.
 func (a axis) at(v float64) float64 { return math.Log(v/a.from) / math.Log(a.to/a.from) }
 
-// plotted is the part of the paper that values lie on.
+// plotted is the area of the values.
 type plotted struct{ x, y axis }
 
 func (p plotted) place(v Point) (x, y float64) {
 	return marginLeft + plotWide*p.x.at(v.X), marginTop + plotHigh*(1-p.y.at(v.Y))
 }
 
-// frame draws the axes: y in powers of ten, x at each size that was measured.
+// frame draws the axes: y in powers of ten, x at each measured size.
 func (g *Growth) frame(out *bufio.Writer, p plotted) {
 	fmt.Fprintf(out, `<rect x="%d" y="%d" width="%d" height="%d" fill="#f3f3f3"/>`+"\n", marginLeft, marginTop, plotWide, plotHigh)
 	for v := p.y.from; v <= p.y.to*1.01; v *= 10 {
@@ -115,16 +115,16 @@ func (g *Growth) frame(out *bufio.Writer, p plotted) {
 	fmt.Fprintf(out, `<text x="%d" y="%d">%s</text>`+"\n", marginLeft+6, marginTop+16, escape(g.YName))
 }
 
-// round takes what computing with binary fractions left off a power of ten.
+// round removes rounding errors from a power of ten.
 func round(v float64) float64 {
 	r, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64)
-	if err != nil { // a number that was just written
+	if err != nil { // a formatted number
 		return v
 	}
 	return r
 }
 
-// line draws a quantity, and from its first point what grows in proportion.
+// line draws a quantity and, from its first point, proportional growth.
 func (p plotted) line(out *bufio.Writer, l *Line, n int) {
 	ink := fill(uint8(1 + n*5%Hues))
 	path := ""

@@ -11,11 +11,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// The picture's measures, in pixels. A column of it is one instant in time, a row of
-// the chart some GPUs or CPUs.
+// Dimensions of the picture in pixels. A column is one instant; a row of the chart is some GPUs or
+// CPUs.
 const (
 	chartWide   = 1200
-	chartHigh   = 400 // at most: fewer rows are drawn higher
+	chartHigh   = 400 // maximum; fewer rows are drawn higher
 	usageHigh   = 120
 	marginLeft  = 70
 	marginTop   = 34
@@ -24,29 +24,29 @@ const (
 	axisHigh    = 26
 )
 
-// Hues is how many colours bars have.
+// Hues is the number of colours of bars.
 const Hues = 12
 
-// Bar is one job on neighbouring lanes.
+// Bar is one job on adjacent lanes.
 type Bar struct {
 	From, To    cluster.Instant
 	First, Last int32 // lanes from the top; Last is excluded
 	Hue         uint8 // below Hues
-	Pale        bool  // it has not begun
+	Pale        bool  // not started
 }
 
-// Jobs is a picture of who has which GPU or CPU when.
+// Jobs is a picture of jobs on GPUs or CPUs over time.
 type Jobs struct {
 	Title    string
-	Unit     string // what a lane is, in the plural: GPUs
-	Usage    string // what the curve below shows
+	Unit     string // name of a lane in the plural: GPUs
+	Usage    string // title of the curve below
 	From, To cluster.Instant
 	Lanes    int32
-	Capacity float64 // lanes that are all of the machine
+	Capacity float64 // number of lanes of the machine
 	Bars     []Bar
 }
 
-// HueOf is one hue for each name, nearly always another than its neighbour's.
+// HueOf returns one hue for each name, which nearly always differs from its neighbour's.
 func HueOf(names ...string) uint8 {
 	h := fnv.New32a()
 	for _, n := range names {
@@ -55,9 +55,8 @@ func HueOf(names ...string) uint8 {
 	return uint8(h.Sum32() % Hues)
 }
 
-// WriteSVG draws the jobs, and below them how much of the machine they use. What is
-// too small to see is left out: of all jobs that meet in a pixel the one that has most
-// of it is drawn, so that the size of the picture is bounded. O(bars × their rows).
+// WriteSVG draws the jobs, and below them the used part of the machine. Of all jobs that meet in a
+// pixel it draws the largest, so that the size of the picture is bounded. O(bars × their rows).
 func (j *Jobs) WriteSVG(w io.Writer) error {
 	p := &page{Jobs: j}
 	p.Lanes = max(p.Lanes, 1)
@@ -70,18 +69,18 @@ func (j *Jobs) WriteSVG(w io.Writer) error {
 	begin(out, marginLeft+chartWide+marginRight, marginTop+p.rows*p.rowHigh+marginGap+usageHigh+axisHigh, j.Title)
 	p.chart(out)
 	p.usage(out)
-	out.WriteString("</svg>\n") // the error stays until Flush
+	out.WriteString("</svg>\n") // Flush returns the error
 	return out.Flush()
 }
 
-// begin writes the head of a picture: white paper and a title.
+// begin writes the head of a picture: background and title.
 func begin(out *bufio.Writer, wide, high int, title string) {
 	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", wide, high, wide, high)
 	fmt.Fprintf(out, `<rect width="%d" height="%d" fill="white"/>`+"\n", wide, high)
 	fmt.Fprintf(out, `<text x="%d" y="20" font-size="14">%s</text>`+"\n", marginLeft, escape(title))
 }
 
-// page is a picture on paper.
+// page is a picture being drawn.
 type page struct {
 	*Jobs
 	rows       int
@@ -90,14 +89,14 @@ type page struct {
 	lanePerRow float64
 }
 
-// column is the pixel that an instant is in, and the part of it that lies before.
+// column returns the pixel of an instant, and the fraction of the pixel before it.
 func (p *page) column(at cluster.Instant) (int, float64) {
 	x := float64(at-p.From) / float64(p.perPixel)
 	n := min(max(int(x), 0), chartWide-1)
 	return n, min(max(x-float64(n), 0), 1)
 }
 
-// grid is the chart's pixels: the ink that has most of each, from 1, and how much.
+// grid holds for each pixel of the chart the ink with the largest part, from 1, and that part.
 type grid struct {
 	ink  [][chartWide]uint8
 	most [][chartWide]float32
@@ -127,7 +126,7 @@ func (p *page) raster() *grid {
 	return g
 }
 
-// ink is the hue of a bar from 1 on, those that have begun first.
+// ink returns the hue of a bar from 1 on; started jobs come first.
 func ink(b *Bar) uint8 {
 	if b.Pale {
 		return 1 + Hues + b.Hue%Hues
@@ -135,7 +134,7 @@ func ink(b *Bar) uint8 {
 	return 1 + b.Hue%Hues
 }
 
-// fill is an ink as SVG knows it. Neighbouring hues differ in lightness as well.
+// fill returns an ink as an SVG colour. Adjacent hues also differ in lightness.
 func fill(ink uint8) string {
 	hue, light := int(ink-1)%Hues, 45
 	if ink > Hues {
@@ -144,7 +143,7 @@ func fill(ink uint8) string {
 	return fmt.Sprintf("hsl(%d,60%%,%d%%)", hue*360/Hues, light+10*(hue%2))
 }
 
-// chart draws the jobs: of each ink one path of horizontal bars.
+// chart draws the jobs: one path of horizontal bars for each ink.
 func (p *page) chart(out *bufio.Writer) {
 	g := p.raster()
 	fmt.Fprintf(out, `<rect x="%d" y="%d" width="%d" height="%d" fill="#f3f3f3"/>`+"\n", marginLeft, marginTop, chartWide, p.rows*p.rowHigh)
@@ -176,7 +175,7 @@ func (p *page) chart(out *bufio.Writer) {
 	fmt.Fprintf(out, `<text x="%d" y="%d" text-anchor="end">0</text>`+"\n", marginLeft-6, marginTop+p.rows*p.rowHigh)
 }
 
-// usage draws how much of the machine was used over time.
+// usage draws the used part of the machine over time.
 func (p *page) usage(out *bufio.Writer) {
 	var share [chartWide]float64
 	for _, b := range p.Bars {
@@ -222,7 +221,7 @@ func (p *page) axis(out *bufio.Writer, y int) {
 	}
 }
 
-// since is how long after the first instant a label stands: in days where all do.
+// since formats the time after the first instant: in days if all labels are whole days.
 func since(at, step time.Duration) string {
 	const day = 24 * time.Hour
 	if step%day == 0 {
@@ -231,7 +230,7 @@ func since(at, step time.Duration) string {
 	return cluster.FormatElapsed(at)
 }
 
-// escape makes text safe within XML.
+// escape escapes text for XML.
 func escape(text string) string {
 	var b []byte
 	for _, r := range text {

@@ -9,22 +9,22 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// world is a controller, a network that loses, repeats and reorders, and a node
-// whose daemon may die at any instant, losing all but records and processes.
+// world is a controller, a network that loses, repeats and reorders messages, and a node whose
+// daemon may die at any instant and lose all but records and processes.
 type world struct {
 	t       *testing.T
 	rand    *rand.Rand
 	now     cluster.Instant
 	version uint64
-	truth   map[ID]*Wanted // what the controllers want
+	truth   map[ID]*Wanted // the controllers' desired state
 	next    cluster.JobID
-	sent    []Set // every set ever sent: any of them may arrive at any time
+	sent    []Set // every set ever sent; any of them may arrive at any time
 
 	records map[ID]*Seen // survive the daemon, as floor and processes do
 	floor   uint64
 	running map[ID]bool
 	starts  map[ID]int
-	set     *Set // what the daemon has admitted since it started
+	set     *Set // admitted since the daemon started
 }
 
 func TestConvergesAndNeverStartsTwice(t *testing.T) {
@@ -44,7 +44,7 @@ func TestConvergesAndNeverStartsTwice(t *testing.T) {
 	}
 }
 
-// step lets one thing happen.
+// step performs one random event.
 func (w *world) step() {
 	w.now += cluster.Instant(w.rand.Int64N(int64(KillAgain)))
 	switch w.rand.IntN(6) {
@@ -71,8 +71,8 @@ func (w *world) step() {
 	w.act(w.rand.IntN(4))
 }
 
-// change is a commit of the controllers; they want nothing again that they have
-// stopped wanting, and stop wanting what they told to stop once it is clean.
+// change is a commit of the controllers. They never want again what they stopped wanting, and stop
+// wanting a stopped task once it is clean.
 func (w *world) change() {
 	w.version++
 	switch w.rand.IntN(3) {
@@ -95,7 +95,7 @@ func (w *world) change() {
 	w.sent = append(w.sent, set)
 }
 
-// report makes clean tasks durable; a node given up for dead loses its tasks.
+// report makes clean tasks durable; a node that is DOWN loses its tasks.
 func (w *world) report() {
 	giveUp := w.rand.IntN(10) == 0
 	for id := range w.truth {
@@ -119,7 +119,7 @@ func (w *world) end(id ID) {
 	}
 }
 
-// act carries out at most n actions, as a daemon does that may die between any two.
+// act runs at most n actions, since a daemon may die between any two.
 func (w *world) act(n int) {
 	seen := make([]Seen, 0, len(w.records))
 	for _, s := range w.records {
@@ -158,8 +158,8 @@ func (w *world) carryOut(a Action) {
 	}
 }
 
-// settle delivers the last set and lets the node work until nothing is left to
-// do; then what runs is exactly what is wanted and was not ended by itself.
+// settle delivers the last set and lets the node work until nothing is left to do. Then the running
+// tasks are exactly the wanted ones that did not end by themselves.
 func (w *world) settle(seed int) {
 	w.version++
 	set := Set{Version: w.version}

@@ -2,17 +2,17 @@ package reconcile
 
 import "github.com/greylag/greylag/pkg/cluster"
 
-// Next is the table of one recorded task. informed says that a set was
-// admitted; w is nil where that set does not want the task.
+// Next returns the action for one recorded task by the table below. informed reports that a set was
+// admitted; w is nil if that set does not want the task.
 //
 //	phase     wanted        to stop            not wanted       no set yet
 //	Accepted  start         abandon, remove    abandon, remove  -
-//	Started   signals       stop, later kill   stop, later kill kill, when patience has ended
+//	Started   signals       stop, later kill   stop, later kill kill after the grace period
 //	Ended     remove        remove             remove           remove
 //	Clean     -             -                  forget           -
 //
-// A running task that is not wanted is superseded: its node was DOWN, and the next attempt
-// of its job may be running. It has SupersededWait to end, regardless of kill_wait.
+// A running task that is not wanted is superseded: its node was DOWN, and the next attempt of its
+// job may be running. It has SupersededWait to end, regardless of kill_wait.
 func Next(informed bool, w *Wanted, s *Seen, now cluster.Instant) (action Action, wake cluster.Instant) {
 	over := s.Doomed || informed && (w == nil || w.Stop)
 	switch {

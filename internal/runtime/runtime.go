@@ -1,10 +1,10 @@
-// Package runtime is what the node agent asks of whatever runs tasks: start
-// one, wait for it, signal it, remove it, and say what is there. It holds the
-// words of that contract (Spec, Exit, Found) and no technology: containerd and
-// plain processes are implementations in the folders below.
+// Package runtime defines the contract between the node agent and a runtime of tasks: start a task,
+// wait for it, signal it, remove it, and list what exists. It holds the types of the contract
+// (Spec, Exit, Found) and no technology: the subdirectories implement it with containerd and with
+// plain processes.
 //
-// It decides nothing about jobs: when a task starts, how long it may run and
-// what its end means for the job are the agent's and the controller's.
+// It decides nothing about jobs: the agent and the controllers decide when a task starts, how long
+// it may run and what its end means for the job.
 package runtime
 
 import (
@@ -20,98 +20,93 @@ import (
 )
 
 var (
-	// ErrNotFound says that the runtime keeps nothing of this task: it was
-	// never started here, or it was removed.
+	// ErrNotFound means that the runtime has no such task: it was never started here, or it was
+	// removed.
 	ErrNotFound = errors.New("no such task on this node")
-	// ErrUnsupported says that this runtime cannot do what the Spec asks, and
-	// that trying again will not help.
+	// ErrUnsupported means that this runtime cannot do what the Spec asks. Retrying does not help.
 	ErrUnsupported = errors.New("not supported by this node's runtime")
-	// ErrInvalid says that the Spec contradicts itself.
+	// ErrInvalid means that the Spec contradicts itself.
 	ErrInvalid = errors.New("invalid task")
-	// ErrUnavailable says that the runtime's daemon does not answer; the
-	// task may well be running. Trying again later is right.
+	// ErrUnavailable means that the runtime's daemon does not answer. The task may be running.
+	// Callers should retry.
 	ErrUnavailable = errors.New("container runtime does not answer")
-	// ErrUnfit says that the runtime can start nothing on this node until
-	// somebody mends what the message names. What runs goes on.
+	// ErrUnfit means that the runtime can start nothing on this node until an administrator fixes
+	// what the message names. Running tasks continue.
 	ErrUnfit = errors.New("container runtime cannot be used")
-	// ErrRegistry says that the registry of an image does not answer, or that
-	// it has trouble of its own. Trying again later is right.
-	ErrRegistry = errors.New("its registry cannot serve it now")
+	// ErrRegistry means that the registry of an image does not answer or fails. Callers should
+	// retry.
+	ErrRegistry = errors.New("the registry cannot serve it at present")
 )
 
-// Runtime runs the tasks of one node. Every method may be called from many
-// goroutines, and after a restart of the daemon that started the task.
+// Runtime runs the tasks of one node. Methods are safe for concurrent use, and work on tasks that
+// an earlier daemon started.
 type Runtime interface {
-	// Start runs the task once. A task that this runtime has already
-	// started, even before a restart, is adopted: Start returns nil and
-	// starts nothing. What the user got wrong (no such working directory) is
-	// not an error of Start but the LaunchError of Wait.
+	// Start runs the task once. It adopts a task that this runtime has already started, even before
+	// a restart, and returns nil. Mistakes of the user, such as a missing working directory, are
+	// the LaunchError of Wait, not errors of Start.
 	Start(ctx context.Context, spec Spec) error
-	// Wait blocks until the task has ended and says how. It may be asked
-	// again until Remove. Errors: ErrNotFound, or the context's.
+	// Wait blocks until the task has ended and returns how it ended. It may be repeated until
+	// Remove. Errors: ErrNotFound, or the error of ctx.
 	Wait(ctx context.Context, id TaskID) (Exit, error)
-	// Signal delivers sig to the program that the task runs and its process
-	// group, or with all to every process of the task. SIGKILL, SIGSTOP and
-	// SIGCONT always reach every process. A task that has ended is no error.
+	// Signal sends sig to the task's program and its process group, or with all to every process of
+	// the task. SIGKILL, SIGSTOP and SIGCONT always go to every process. A task that has ended is
+	// no error.
 	Signal(ctx context.Context, id TaskID, sig syscall.Signal, all bool) error
-	// Remove kills what is left of the task and forgets it: processes,
-	// cgroup, mounts, private folders, records. It is idempotent. After an
-	// error something may be left, and Remove should be called again.
+	// Remove kills what is left of the task and removes processes, cgroup, mounts, private
+	// directories and records. It is idempotent. After an error parts may remain; call it again.
 	Remove(ctx context.Context, id TaskID) error
-	// List names every task of this node that was started and not removed,
-	// running or ended, ordered by TaskID.
+	// List returns every task of this node that was started and not removed, running or ended, by
+	// TaskID.
 	List(ctx context.Context) ([]Found, error)
-	// Stats reads what the task has used so far. ErrNotFound where the
-	// runtime does not know.
+	// Stats returns what the task has used so far; ErrNotFound if unknown.
 	Stats(ctx context.Context, id TaskID) (Stats, error)
 }
 
 // Images is implemented by a runtime that can run tasks from OCI images.
 type Images interface {
-	// Fetch makes the image present on this node and returns the name, bound
-	// to its digest, to put into Spec.Image. An image that is present costs
-	// one question to its registry (which also proves the credentials), or
-	// one reading of the archive. ErrRegistry and ErrUnavailable may pass; other
-	// errors come again however often it is tried.
+	// Fetch makes the image present on this node and returns its name, bound to its digest, for
+	// Spec.Image. For a present image it makes one request to the registry, which also verifies the
+	// credentials, or reads the archive once. ErrRegistry and ErrUnavailable are transient; other
+	// errors are permanent.
 	Fetch(ctx context.Context, request FetchRequest) (string, error)
 }
 
-// ProcessLister is implemented by a runtime that knows which processes are of a task.
+// ProcessLister is implemented by a runtime that knows the processes of a task.
 type ProcessLister interface {
-	// Processes lists those that run, by their ids on the host; none of a task that
-	// runs nothing. O(processes of the task).
+	// Processes returns the IDs on the host of the running processes; none for a task without
+	// processes. O(processes of the task).
 	Processes(id TaskID) ([]int, error)
 }
 
-// Collector is implemented by a runtime that keeps images until they are in the way.
+// Collector is implemented by a runtime that stores images.
 type Collector interface {
-	// Collect deletes images that were not wanted for keep.Age, and of the others
-	// those that were not wanted for longest until all fit into keep.Bytes; but none
-	// that a task has, or that was wanted within the last hour.
+	// Collect deletes images unused for keep.Age, and of the others the least recently used until
+	// the rest fits keep.Bytes. It never deletes an image that a task has or that was used within
+	// the last hour.
 	Collect(ctx context.Context, keep Keep) (Collected, error)
 }
 
-// Keep bounds the images on a node.
+// Keep limits the images on a node.
 type Keep struct {
-	Age   time.Duration // since an image was last wanted; 0: for ever
-	Bytes int64         // of all, as downloaded and unpacked; 0: no bound
+	Age   time.Duration // since the last use of an image; 0: no limit
+	Bytes int64         // of all images, downloaded and unpacked; 0: no limit
 }
 
-// Collected is what Collect did.
+// Collected is the result of Collect.
 type Collected struct {
 	Deleted                 []string // names
 	Kept                    int
 	DeletedBytes, KeptBytes int64
 }
 
-// FetchRequest says which image and on whose behalf.
+// FetchRequest names an image and the user who requests it.
 type FetchRequest struct {
-	// Reference is what the user wrote: see package image for its forms.
+	// Reference is the text that the user wrote: see package image for its forms.
 	Reference string
-	// Owner is who asks: archives and layouts on disk are opened as them.
+	// Owner is the requesting user: archives and layouts on disk are opened with their identity.
 	Owner Owner
-	// Logins are paths of files where the owner may keep logins to registries, in
-	// the form of containers-auth.json(5); opened as them, the first that knows one
+	// Logins lists files in which the user may keep registry credentials, in the form of
+	// containers-auth.json(5). They are opened with the user's identity; the first with an entry
 	// counts.
 	Logins []string
 }
@@ -119,14 +114,14 @@ type FetchRequest struct {
 // Owner is a user as the kernel knows one.
 type Owner = userfile.Owner
 
-// TaskID names one task on a node: one attempt of one job. It is the fence: a
-// runtime starts each TaskID at most once.
+// TaskID identifies one task on a node: one attempt of one job. It is the fence: a runtime starts
+// each TaskID at most once.
 type TaskID struct {
 	Job     uint64
 	Attempt uint32
 }
 
-// String gives the name used for containers and folders: "j7-a1".
+// String returns the name of containers and directories: "j7-a1".
 func (id TaskID) String() string {
 	return "j" + strconv.FormatUint(id.Job, 10) + "-a" + strconv.FormatUint(uint64(id.Attempt), 10)
 }
@@ -142,7 +137,7 @@ func (id TaskID) Compare(other TaskID) int {
 	return 1
 }
 
-// ParseTaskID reads what String wrote, and nothing else.
+// ParseTaskID parses exactly the results of String.
 func ParseTaskID(s string) (TaskID, error) {
 	job, attempt, ok := strings.Cut(strings.TrimPrefix(s, "j"), "-a")
 	if ok && strings.HasPrefix(s, "j") {
@@ -156,42 +151,40 @@ func ParseTaskID(s string) (TaskID, error) {
 	return TaskID{}, fmt.Errorf("task name %q: want j<job>-a<attempt>: %w", s, ErrInvalid)
 }
 
-// Exit is how a task ended.
+// Exit describes how a task ended.
 type Exit struct {
-	// Code is the exit status, 0 to 255; 128 + Signal where one ended it.
+	// Code is the exit status, 0 to 255; 128 + Signal after a signal.
 	Code int
-	// Signal is the number of the signal that ended the task's program, or 0.
+	// Signal is the number of the signal that ended the program, or 0.
 	Signal int
-	// OOM says that the kernel killed a process of the task for memory and
-	// that the task then failed.
+	// OOM reports that the kernel killed a process of the task for memory and the task then failed.
 	OOM bool
-	// OOMKills counts processes killed for memory, also where the task went
-	// on and succeeded.
+	// OOMKills is the number of processes killed for memory, also if the task succeeded.
 	OOMKills uint64
-	// Started and Ended are the node's clock. Started is zero where the
-	// program was never executed.
+	// Started and Ended are times of the node's clock. Started is zero if the program was never
+	// executed.
 	Started, Ended time.Time
-	// PeakMemory in bytes: the cgroup's high-water mark, or without a cgroup
-	// the largest resident set of one process.
+	// PeakMemory in bytes is the peak of the control group, or without one the largest resident set
+	// of a process.
 	PeakMemory uint64
-	// CPUTime is user and system time of all processes, UserTime the former.
+	// CPUTime is the user and system time of all processes; UserTime is the user part.
 	CPUTime, UserTime time.Duration
-	// LaunchError is set where the user's program was never executed, in
-	// words for the user: what was wrong, and where.
+	// LaunchError is set if the user's program was never executed: a message for the user that
+	// states the problem and its place.
 	LaunchError string
-	// Lost says that nobody recorded how the task ended.
+	// Lost reports that the exit status was lost.
 	Lost bool
 }
 
-// Found is a task that a runtime holds.
+// Found is a task that a runtime has.
 type Found struct {
 	ID      TaskID
 	Running bool
-	// Labels are those of the Spec.
+	// Labels are the labels of the Spec.
 	Labels map[string]string
 }
 
-// Stats is what a task has used so far.
+// Stats is the use of a task so far.
 type Stats struct {
 	Memory, PeakMemory uint64 // bytes
 	CPUTime            time.Duration

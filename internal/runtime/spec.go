@@ -7,81 +7,75 @@ import (
 	"strings"
 )
 
-// Spec is all that a runtime needs to know to run one task.
+// Spec is all that a runtime needs to run one task.
 type Spec struct {
 	ID   TaskID
-	User string // for messages and logs only; the kernel is given Owner
+	User string // for messages and logs only; the kernel uses Owner
 	Owner
 
-	// Image is a name that Fetch returned; empty means that the task sees
-	// the host's own file system.
+	// Image is a name that Fetch returned; empty: the file system of the host.
 	Image string
 
-	// Script is executed by its own #! line; otherwise Args are, with
-	// Args[0] looked up in the PATH of Env. Exactly one is set, or neither
-	// where the image has an entry point.
+	// Script is executed through its #! line; otherwise Args are, with Args[0] looked up in the
+	// PATH of Env. Exactly one is set, or neither if the image has an entry point.
 	Script []byte
 	Args   []string
-	// ScriptArgs follow the script.
+	// ScriptArgs are the arguments of the script.
 	ScriptArgs []string
 
-	// Env is the whole environment, NAME=value; in an image its entries
-	// override the image's own.
+	// Env is the whole environment, NAME=value. With an image its entries override the image's.
 	Env     []string
-	WorkDir string // absolute; empty is the image's, or /
+	WorkDir string // absolute; empty: the image's, or /
 
-	// Stdin, Stdout and Stderr are absolute paths, opened as the user inside the
-	// task's own file system. Empty Stdin and Stdout are /dev/null; empty Stderr is the
-	// same file as Stdout.
+	// Stdin, Stdout and Stderr are absolute paths in the task's own file system, opened as the
+	// user. Empty Stdin and Stdout are /dev/null; empty Stderr is the same file as Stdout.
 	Stdin, Stdout, Stderr string
-	// Append keeps what the files hold; otherwise they are truncated.
+	// Append appends to existing files; otherwise they are truncated.
 	Append bool
-	// Umask is the user's; 0 stands for 022, since files that everybody may
-	// write are never meant.
+	// Umask is the user's; 0 means 022, since world-writable files are never intended.
 	Umask uint32
 
-	// CPUSet lists the cores the task may use ("0-3,8"); empty sets CPUs as
-	// a quota instead. 0 CPUs: no limit.
+	// CPUSet lists the CPUs of the task ("0-3,8"); empty: CPUs is a quota. 0 CPUs: no limit.
 	CPUSet string
 	CPUs   int
-	// Memory in bytes, swap included; 0: no limit.
+	// Memory in bytes includes swap; 0: no limit.
 	Memory uint64
-	// PidsLimit bounds processes and threads; 0: no limit.
+	// PidsLimit limits processes and threads; 0: no limit.
 	PidsLimit int64
 
-	// Devices are CDI names ("greylag.dev/gpu=0").
+	// Devices lists CDI names ("greylag.dev/gpu=0").
 	Devices []string
 	Mounts  []Mount
-	// Socket is a folder of the host that the task sees read-only as SocketDir; "" for none.
+	// Socket is a directory of the host that the task sees read-only as SocketDir; "" for none.
 	Socket string
-	// Programs are files of the host that a task in an image finds in ProgramDir, at the end of its
-	// PATH. Other tasks see the host's own.
+	// Programs are files of the host that a task with an image finds in ProgramDir, at the end of
+	// its PATH. Other tasks see the host's own.
 	Programs []string
-	// PrivateTmp gives the task empty /tmp and /var/tmp that end with it.
+	// PrivateTmp gives the task an empty /tmp and /var/tmp that are deleted at its end.
 	PrivateTmp bool
 	Labels     map[string]string
 }
 
-// The paths at which tasks with a file system of their own see Spec.Socket and Spec.Programs. They are
-// below /dev, which is the task's own, so that nothing is created on the host or in an image.
+// Paths at which tasks with their own file system see Spec.Socket and Spec.Programs. They are below
+// /dev, which is the task's own, so that nothing is created on the host or in an image.
 const (
 	SocketDir  = "/dev/greylag/job"
 	ProgramDir = "/dev/greylag/bin"
 )
 
-// Mount shows a folder or file of the host inside the task.
+// Mount mounts a directory or file of the host in the task.
 type Mount struct {
 	Source, Target string // absolute
 	ReadOnly       bool
-	// Optional leaves out a source that does not exist.
+	// Optional skips a source that does not exist.
 	Optional bool
 }
 
-// MaxScript bounds a script: 16 MiB, four times Slurm's max_script_size.
+// MaxScript is the maximum size of a script: 16 MiB, four times Slurm's max_script_size.
 const MaxScript = 16 << 20
 
-// Check refuses a Spec that contradicts itself or that could make a runtime
-// act outside the task. O(size of the Spec).
+// Check refuses a Spec that contradicts itself or could make a runtime act outside the task. O(size
+// of the Spec).
 func (s *Spec) Check() error {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("task %s: %s: %w", s.ID, fmt.Sprintf(format, args...), ErrInvalid)
@@ -122,7 +116,7 @@ func (s *Spec) Check() error {
 	return s.checkStrings(invalid)
 }
 
-// checkStrings refuses what execve cannot carry.
+// checkStrings refuses strings that execve cannot pass.
 func (s *Spec) checkStrings(invalid func(string, ...any) error) error {
 	for _, list := range [][]string{s.Args, s.ScriptArgs, s.Env, {s.WorkDir, s.Stdin, s.Stdout, s.Stderr, s.CPUSet}} {
 		for _, text := range list {

@@ -150,7 +150,7 @@ func (p *Planner) newRound(snap *cluster.Snapshot) *pass {
 	r.turned = map[cluster.JobID]bool{}
 	r.stood, r.lastBegan = map[cluster.Dependency]dependencyState{}, map[cluster.JobRef]cluster.Instant{}
 	r.decision.Plan.Index, r.decision.Plan.Policy = snap.Index, snap.Policy.Version
-	r.decision.Wake = repriced(snap)
+	r.decision.Wake = nextPriceChange(snap)
 	return r
 }
 

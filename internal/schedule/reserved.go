@@ -30,7 +30,7 @@ func (p *Planner) keptFrom(r *pass, c *requestClass) string {
 	repair := true                                     // nothing else
 	open := make([]backfill.Amount, p.profile.Hosts()) // of an empty cluster, without what is reserved
 	left := slices.Clone(r.freeNow(p))
-	chosen := p.ground.chooser(&c.spec.Request)
+	filter := p.ground.filter(&c.spec.Request)
 	for h := range open {
 		open[h] = p.profile.All(h)
 	}
@@ -44,7 +44,7 @@ func (p *Planner) keptFrom(r *pass, c *requestClass) string {
 				continue
 			}
 			open[h], left[h] = backfill.Amount{}, backfill.Amount{}
-			if c.may(h) && chosen(p.ground.nodes[name]) {
+			if c.may(h) && filter.Suits(p.ground.nodes[name]) {
 				which, nodes = append(which, t.reservation.Name), append(nodes, name)
 				repair = repair && t.reservation.Maintenance()
 			}
@@ -84,8 +84,8 @@ func (p *Planner) inReservation(r *pass, spec *cluster.JobSpec, nodes []*cluster
 	if !known {
 		return nil
 	}
-	member, all := names(x.Nodes)
-	return slices.DeleteFunc(slices.Clone(nodes), func(n *cluster.Node) bool { return !all && !member[n.Name] })
+	member := cluster.ParseNodeNames(x.Nodes)
+	return slices.DeleteFunc(slices.Clone(nodes), func(n *cluster.Node) bool { return !member.Has(n.Name) })
 }
 
 // impossible is why no job of a class could start even if nothing ran, for each of its
@@ -131,11 +131,11 @@ func (p *Planner) impossibleIn(r *pass, c *requestClass, need topology.Need, par
 	}
 	request := c.spec.Request
 	fits := func(lists ...[]*cluster.Node) (ok bool, used []string) {
-		allowed := p.ground.chooser(&request)
+		filter := p.ground.filter(&request)
 		var all []topology.Free
 		for i, list := range lists {
 			for _, n := range list {
-				if !allowed(n) {
+				if !filter.Suits(n) {
 					continue
 				}
 				host := topology.NewHost(n)

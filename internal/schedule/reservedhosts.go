@@ -39,10 +39,10 @@ func (g *resources) reserve(x *cluster.Reservation, now cluster.Instant) {
 	if x.End <= now {
 		return
 	}
-	member, all := names(x.Nodes)
+	member := cluster.ParseNodeNames(x.Nodes)
 	for h := range len(g.places) {
 		name := g.hosts[h].Name
-		if !all && !member[name] {
+		if !member.Has(name) {
 			continue
 		}
 		if x.Maintenance() {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
@@ -181,10 +180,10 @@ func within(domains, others []int32) (parts, of []int32) {
 
 // partition finds the nodes of a partition.
 func (g *resources) partition(p cluster.Partition, nodes []*cluster.Node) *part {
-	member, all := names(p.Nodes)
+	member := cluster.ParseNodeNames(p.Nodes)
 	out := &part{Partition: p, usable: backfill.NewHostSet(len(g.hosts))}
 	for _, n := range nodes {
-		if !all && !member[n.Name] {
+		if !member.Has(n.Name) {
 			continue
 		}
 		if h, ok := g.places[n.Name]; ok {
@@ -217,25 +216,6 @@ func (g *resources) nodesOf(partition string) (list []string) {
 		list = append(list, n.Name)
 	}
 	return list
-}
-
-// names expands hostlist expressions; all reports the word ALL among them. What is
-// no hostlist stands for itself: the state has refused what users write wrongly.
-func names(expressions []string) (set map[string]bool, all bool) {
-	set = map[string]bool{}
-	for _, e := range expressions {
-		if e == "ALL" {
-			return set, true
-		}
-		list, err := hostlist.Expand(e)
-		if err != nil {
-			list = []string{e}
-		}
-		for _, name := range list {
-			set[name] = true
-		}
-	}
-	return set, false
 }
 
 // holdTime is how long a job is planned to hold its nodes.
@@ -275,10 +255,10 @@ func (g *resources) allowed(spec *cluster.JobSpec, p *part) backfill.HostSet {
 	if len(r.Features) == 0 && len(r.NodeList) == 0 && len(r.Exclude) == 0 && len(r.Regions) == 0 && r.MaxPrice == 0 && len(g.twins) == 0 && spec.Reservation == "" {
 		return p.usable
 	}
-	may := g.chooser(r)
+	filter := g.filter(r)
 	set := backfill.NewHostSet(len(g.hosts))
 	for name, h := range g.places {
-		if !p.usable.Has(h) || !may(g.nodes[name]) {
+		if !p.usable.Has(h) || !filter.Suits(g.nodes[name]) {
 			continue
 		}
 		if host, _, ok := g.hostOf(spec, name); ok {

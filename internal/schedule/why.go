@@ -245,13 +245,13 @@ func (p *Planner) before(r *pass, job *cluster.Job) []*cluster.Job {
 // something else, and not pinned to other nodes.
 func rivals(job *cluster.Job, before []*cluster.Job) (first []*cluster.Job, count int) {
 	own := partitions(job.Spec)
-	only, anywhere := names(job.Spec.Request.NodeList)
+	only := cluster.ParseNodeNames(job.Spec.Request.NodeList)
 	for _, j := range before {
 		competes := j.Planned > 0 || j.Reason == cluster.ReasonNone || j.Reason == cluster.ReasonPriority || j.Reason == cluster.ReasonResources
 		if !competes || !slices.ContainsFunc(partitions(j.Spec), func(name string) bool { return slices.Contains(own, name) }) {
 			continue
 		}
-		if pinned := len(only) > 0 && !anywhere && len(j.Spec.Request.NodeList) > 0; pinned && apart(only, j.Spec.Request.NodeList) {
+		if theirs := cluster.ParseNodeNames(j.Spec.Request.NodeList); only.Disjoint(&theirs) {
 			continue
 		}
 		if count++; len(first) < maxFirst {
@@ -259,17 +259,6 @@ func rivals(job *cluster.Job, before []*cluster.Job) (first []*cluster.Job, coun
 		}
 	}
 	return first, count
-}
-
-// apart reports whether none of some nodes is in a list.
-func apart(nodes map[string]bool, list []string) bool {
-	theirs, all := names(list)
-	for name := range nodes {
-		if all || theirs[name] {
-			return false
-		}
-	}
-	return true
 }
 
 // rivals says of jobs what puts each before one.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
 )
@@ -14,14 +15,16 @@ import (
 type nodeSurvey struct {
 	job     *cluster.Job
 	need    topology.Need
+	filter  *cluster.NodeFilter
+	prices  map[string]int64 // of an hour of a GPU, by type
 	needs   string
 	members int      // nodes of its partitions
 	could   int      // that could ever serve it
 	fit     []string // that could now
 	counts  map[string]int
-	order   []string           // of the constraints, as they were met
-	lacking map[string]deficit // of the nodes that could serve it, and cannot now
-	used    map[string]*occupied
+	order   []string                // of the constraints, as they were met
+	lacking map[string]deficit      // of the nodes that could serve it, and cannot now
+	used    map[string]*cluster.Use // by node
 	later   []ReservedNodes
 	short   map[string]bool // licences of which it asks for more than jobs leave
 }
@@ -40,48 +43,32 @@ func (s *nodeSurvey) suits(gpu *cluster.GPU) bool {
 	return gpu.Fault == "" && (s.need.Types[0] == "" || slices.Contains(s.need.Types, gpu.Type))
 }
 
-// occupied is what jobs have of one node.
-type occupied struct {
-	gpus   topology.Set
-	cpus   int32
-	memory cluster.Bytes
-	jobs   int
-	whole  bool
-}
-
 // survey looks at every node for what rules it out for a job. O(nodes + GPUs + running jobs).
 func survey(g *resources, snap *cluster.Snapshot, job *cluster.Job) *nodeSurvey {
 	s := &nodeSurvey{
 		job: job, need: topology.NeedOf(&job.Spec.Request),
-		counts: map[string]int{}, lacking: map[string]deficit{}, used: map[string]*occupied{},
+		counts: map[string]int{}, lacking: map[string]deficit{}, used: map[string]*cluster.Use{},
 	}
 	s.needs = needs(&s.need)
+	s.filter = g.filter(&job.Spec.Request)
+	s.filter.GPUs = s.each()
+	s.prices = g.prices
 	for _, j := range snap.Active {
 		s.occupy(j)
 	}
 	s.short = shortOf(snap, job)
 	member, refused, kept := s.memberships(g), s.refusals(g), keptNodes(snap)
-	only, all := names(job.Spec.Request.NodeList)
-	never, none := names(job.Spec.Request.Exclude)
 	var fit []*cluster.Node
 	for _, n := range snap.Nodes {
 		if !member[n.Name] {
 			continue
 		}
 		s.members++
-		switch { // what else there is of such a node matters nothing to the job
-		case len(only) > 0 && !all && !only[n.Name]:
-			s.rule("not in --nodelist")
-			continue
-		case none || never[n.Name]:
-			s.rule("in --exclude")
-			continue
-		case refused[n.Name] != "":
-			s.rule(refused[n.Name])
+		if why := s.leftOut(n, refused); why != "" { // what else there is of such a node matters nothing to the job
+			s.rule(why)
 			continue
 		}
-		why := append(s.unable(n), g.outside(&job.Spec.Request, n)...)
-		why = append(why, reserved(snap, kept[n.Name], job.Spec, snap.Now.Add(g.holdTime(job.Spec)))...)
+		why := append(s.unable(n), reserved(snap, kept[n.Name], job.Spec, snap.Now.Add(g.holdTime(job.Spec)))...)
 		if len(why) == 0 {
 			s.could++
 			s.keep(kept[n.Name], snap.Now)
@@ -96,6 +83,20 @@ func survey(g *resources, snap *cluster.Snapshot, job *cluster.Job) *nodeSurvey 
 	}
 	s.gather(fit)
 	return s
+}
+
+// leftOut returns why the job does not consider a node: it names others, excludes the node, or a
+// partition refuses it there. "" if it considers the node.
+func (s *nodeSurvey) leftOut(n *cluster.Node, refused map[string]string) string {
+	for m := range s.filter.Attributes(n) {
+		switch m.Kind {
+		case cluster.NotListed:
+			return "not in --nodelist"
+		case cluster.Excluded:
+			return "in --exclude"
+		}
+	}
+	return refused[n.Name]
 }
 
 // shortOf is the licences of which a job asks for more than running jobs leave.
@@ -164,15 +165,15 @@ func (s *nodeSurvey) gather(fit []*cluster.Node) {
 // gives is how many GPUs of a type ("" is any) a node can give now, with the memory that is
 // asked for with each.
 func (s *nodeSurvey) gives(n *cluster.Node, kind string) (gpus int32) {
-	u := cmp.Or(s.used[n.Name], &occupied{})
+	u := cmp.Or(s.used[n.Name], &cluster.Use{})
 	for i := range n.GPUs {
 		gpu := &n.GPUs[i]
-		if gpu.Fault == "" && !u.gpus.Has(int32(i)) && (kind == "" || gpu.Type == kind) && gpu.Memory >= s.need.GPUMemory {
+		if gpu.Fault == "" && !(i < len(u.GPUs) && u.GPUs[i]) && (kind == "" || gpu.Type == kind) && gpu.Memory >= s.need.GPUMemory {
 			gpus++
 		}
 	}
 	if m := s.need.Memory.PerGPUOn(n.Size()); m > 0 {
-		gpus = int32(min(cluster.Bytes(gpus), (n.Memory-u.memory)/m))
+		gpus = int32(min(cluster.Bytes(gpus), (n.Memory-u.Memory)/m))
 	}
 	return gpus
 }
@@ -209,12 +210,15 @@ func (s *nodeSurvey) occupy(j *cluster.Job) {
 		a := &j.Alloc.Nodes[i]
 		u := s.used[a.Node]
 		if u == nil {
-			u = &occupied{}
+			u = &cluster.Use{}
 			s.used[a.Node] = u
 		}
-		u.gpus = u.gpus.Or(topology.SetOf(a.GPUs))
-		u.cpus, u.memory, u.jobs = u.cpus+a.CPUs, u.memory+a.Memory, u.jobs+1
-		u.whole = u.whole || j.Spec.Request.Exclusive
+		for _, g := range a.GPUs {
+			u.GPUs = append(u.GPUs, make([]bool, max(0, int(g)+1-len(u.GPUs)))...)
+			u.GPUs[g] = true
+		}
+		u.CPUs, u.Memory, u.Jobs = u.CPUs+a.CPUs, u.Memory+a.Memory, u.Jobs+1
+		u.Whole = u.Whole || j.Spec.Request.Exclusive
 	}
 }
 
@@ -269,14 +273,46 @@ func (s *nodeSurvey) unable(n *cluster.Node) []string {
 	note(n.Drain, "drained")
 	note(n.Fault != "", "not fit for work, as it says itself")
 	note(n.Orphans > 0, "clearing up after another job")
-	r := &s.job.Spec.Request
-	for _, f := range r.Features {
-		note(!slices.Contains(n.Features, f), fmt.Sprintf("without feature %q", f))
+	for m := range s.filter.Attributes(n) {
+		note(true, s.words(m, ""))
 	}
-	note(n.CPUs < s.need.CPUs, "fewer than "+count(s.need.CPUs, "CPU")+" in all")
-	m := s.need.Memory.On(n.Size(), s.each())
-	note(n.Memory < m, "less than "+m.String()+" of memory in all")
-	return append(why, s.gpusOf(n, topology.Set{}, " in all")...)
+	for m := range s.filter.Capacity(n, cluster.Use{}) {
+		note(true, s.words(m, inAll))
+	}
+	return why
+}
+
+// What of a node a mismatch is about.
+const (
+	inAll = " in all"
+	free  = " free"
+)
+
+// words describes a mismatch of a node.
+func (s *nodeSurvey) words(m cluster.Mismatch, where string) string {
+	switch m.Kind {
+	case cluster.MissingFeature:
+		return fmt.Sprintf("without feature %q", m.Name)
+	case cluster.OutsideRegions:
+		if m.Name == "" {
+			return "in no region that is known"
+		}
+		return fmt.Sprintf("in region %s, not in --region", m.Name)
+	case cluster.TooExpensive:
+		return fmt.Sprintf("dearer than --max-price: %s costs %s credits an hour", m.Name, accounting.Credits(s.prices[m.Name]))
+	case cluster.TooFewCPUs:
+		return "fewer than " + count(int32(m.Want), "CPU") + where
+	case cluster.TooLittleMemory:
+		return "less than " + cluster.Bytes(m.Want).String() + " of memory" + where
+	case cluster.SmallGPUs:
+		return fmt.Sprintf("fewer than %s of at least %s each%s", count(int32(m.Want), s.kind()), s.need.GPUMemory, where)
+	case cluster.UnlinkedGPUs:
+		return fmt.Sprintf("fewer than %s in one NVLink domain%s", count(int32(m.Want), s.kind()), where)
+	}
+	if m.Have == 0 && (m.Want == 1 || where == inAll) {
+		return "no " + s.kind() + where
+	}
+	return "fewer than " + count(int32(m.Want), s.kind()) + where
 }
 
 // each is how many GPUs a node has to give at least.
@@ -287,50 +323,14 @@ func (s *nodeSurvey) each() int32 {
 	return s.need.PerNode
 }
 
-// gpusOf is why the GPUs of a node, but for some, do not do.
-func (s *nodeSurvey) gpusOf(n *cluster.Node, but topology.Set, where string) []string {
-	k := s.each()
-	if k == 0 {
-		return nil
-	}
-	typed, large := int32(0), int32(0)
-	domains, linked := map[string]int32{}, int32(0)
-	for i := range n.GPUs {
-		gpu := &n.GPUs[i]
-		if but.Has(int32(i)) || !s.suits(gpu) {
-			continue
-		}
-		if typed++; gpu.Memory < s.need.GPUMemory {
-			continue
-		}
-		large++
-		if gpu.Domain != "" {
-			domains[gpu.Domain]++
-			linked = max(linked, domains[gpu.Domain])
-		}
-	}
-	kind, whole := s.kind(), but == topology.Set{}
-	switch {
-	case typed < k && typed == 0 && (k == 1 || whole):
-		return []string{"no " + kind + where}
-	case typed < k:
-		return []string{"fewer than " + count(k, kind) + where}
-	case large < k:
-		return []string{fmt.Sprintf("fewer than %s of at least %s each%s", count(k, kind), s.need.GPUMemory, where)}
-	case s.need.Linked && k > 1 && linked < k:
-		return []string{fmt.Sprintf("fewer than %s in one NVLink domain%s", count(k, kind), where)}
-	}
-	return nil
-}
-
 // keptNodes is the reservations of each node, those first that have it before others.
 // O(reservations × nodes).
 func keptNodes(snap *cluster.Snapshot) map[string][]*cluster.Reservation {
 	kept := map[string][]*cluster.Reservation{}
 	for _, x := range reservationsOf(snap) {
-		member, all := names(x.Nodes)
+		member := cluster.ParseNodeNames(x.Nodes)
 		for _, n := range snap.Nodes {
-			if all || member[n.Name] {
+			if member.Has(n.Name) {
 				kept[n.Name] = append(kept[n.Name], x)
 			}
 		}
@@ -365,18 +365,21 @@ func (s *nodeSurvey) taken(n *cluster.Node) (why []string, lacks deficit) {
 	switch {
 	case u == nil:
 		return nil, deficit{}
-	case u.whole:
+	case u.Whole:
 		return []string{"taken as a whole by another job"}, deficit{all: true}
 	case s.need.Exclusive:
 		return []string{"not empty"}, deficit{all: true}
 	}
-	why = s.gpusOf(n, u.gpus, " free")
-	lacks.gpus = len(why) > 0
-	if n.CPUs-u.cpus < s.need.CPUs {
-		why, lacks.cpus = append(why, "fewer than "+count(s.need.CPUs, "CPU")+" free"), true
-	}
-	if m := s.need.Memory.On(n.Size(), s.each()); n.Memory-u.memory < m {
-		why, lacks.memory = append(why, "less than "+m.String()+" of memory free"), true
+	for m := range s.filter.Capacity(n, *u) {
+		why = append(why, s.words(m, free))
+		switch m.Kind {
+		case cluster.TooFewCPUs:
+			lacks.cpus = true
+		case cluster.TooLittleMemory:
+			lacks.memory = true
+		default:
+			lacks.gpus = true
+		}
 	}
 	return why, lacks
 }

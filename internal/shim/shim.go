@@ -1,14 +1,14 @@
 //go:build linux
 
-// Package shim is what containerd runs for each of this node's tasks, in the place
-// of its own containerd-shim-runc-v2: it answers the two questions containerd asks by
-// executing a program, where the task's daemon is (Start) and whether something is left
-// of a task whose daemon has gone (Delete). A node that begins has it remove the sockets
-// that killed daemons left (Sweep). The daemon itself is package service, below.
+// Package shim is what containerd executes for each task of this node instead of its own
+// containerd-shim-runc-v2. It answers the two calls that containerd makes by executing a program:
+// where the task's daemon listens (Start), and the removal of what an ended daemon left (Delete).
+// At the start of a node it removes the sockets that killed daemons left (Sweep). Package service
+// is the daemon.
 //
-// It decides where the daemon listens and what lies in a task's bundle. It knows nothing
-// of jobs and never talks to gnoded. It imports little, since each task executes it twice:
-// a program that links the daemon's protocol takes half as long again to begin.
+// It decides where the daemon listens and what lies in a task's bundle. It knows nothing of jobs
+// and never talks to gnoded. It imports little, since each task executes it twice: linking the
+// daemon's protocol makes the start of the program half as long again.
 package shim
 
 import (
@@ -28,44 +28,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Daemon is the name of the daemon's program, which lies beside the one that starts it.
+// Daemon is the name of the daemon's program, in the directory of the program that starts it.
 const Daemon = "gshimd"
 
-// ListenerFD is the descriptor at which the daemon finds its socket.
+// ListenerFD is the descriptor of the daemon's socket.
 const ListenerFD = 3
 
-// SocketDir holds the sockets of all tasks of this machine, named so that none is
-// longer than a socket's path may be, wherever containerd and gnoded keep their state.
+// SocketDir holds the sockets of all tasks of this machine. Its path is short enough for socket
+// addresses, wherever containerd and gnoded keep their state.
 const SocketDir = "/run/greylag/shim"
 
-// addressFile is where containerd before 2.0 looks, after a restart, for where a task's
-// daemon listens.
+// addressFile is where containerd before 2.0 finds a task's daemon after a restart.
 const addressFile = "address"
 
-// LogFile is where in a bundle the OCI runtime writes what it has to say, a JSON object a line.
+// LogFile is the file in a bundle with the messages of the OCI runtime, one JSON object a line.
 const LogFile = "log.json"
 
-// killed is the status of a task whose daemon has gone: what was left of it was killed.
+// killed is the exit status of a task whose daemon ended: Delete kills the rest of the task.
 const killed = 128 + int(syscall.SIGKILL)
 
 var (
-	// ErrUsage says that the program was not called as containerd calls a shim.
+	// ErrUsage means that the program was not called as containerd calls a shim.
 	ErrUsage = errors.New("not called as containerd calls a shim")
-	// ErrLeft says that something of a task could not be taken away.
-	ErrLeft = errors.New("something is left of the task")
+	// ErrLeft means that part of a task could not be removed.
+	ErrLeft = errors.New("cannot remove the whole task")
 )
 
-// Call is what containerd asks, from its command line (containerd's runtime v2 shim
-// authoring guide, section Commands).
+// Call is a call of containerd, from its command line (containerd's runtime v2 shim authoring
+// guide, section Commands).
 type Call struct {
-	Action    string // "start" or "delete"; of the daemon "serve"
+	Action    string // "start" or "delete"; the daemon's is "serve"
 	Namespace string
 	ID        string // of the container
 	Address   string // of containerd's own socket
 }
 
-// ParseCall reads a command line. Options it does not know are passed over, with their
-// values: later versions of containerd may add some.
+// ParseCall parses a command line. It skips unknown options with their values, since later versions
+// of containerd may add some.
 func ParseCall(args []string) (Call, error) {
 	var call Call
 	if len(args) > 0 {
@@ -92,17 +91,17 @@ func ParseCall(args []string) (Call, error) {
 	return call, nil
 }
 
-// Socket is where the daemon of the task listens.
+// Socket returns the path at which the task's daemon listens.
 func (c Call) Socket() string {
 	name := fnv.New128a()
 	_, _ = name.Write([]byte(c.Address + "\x00" + c.Namespace + "\x00" + c.ID)) // never fails
 	return filepath.Join(SocketDir, hex.EncodeToString(name.Sum(nil)))
 }
 
-// Start starts the task's daemon, program, in bundle, and returns where it listens. It
-// does not wait for the daemon: whoever connects does.
+// Start starts the task's daemon, program, in bundle and returns its address. It does not wait for
+// the daemon: clients that connect do.
 func (c Call) Start(program, bundle string) (address string, err error) {
-	// The folder above holds also what is for everybody, gauthd's socket.
+	// The parent also holds the socket of gauthd, which every user may open.
 	err = os.MkdirAll(filepath.Dir(SocketDir), 0o755)
 	if err == nil {
 		err = os.MkdirAll(SocketDir, 0o700)
@@ -119,7 +118,7 @@ func (c Call) Start(program, bundle string) (address string, err error) {
 	address = "unix://" + path
 	err = writeWhole(filepath.Join(bundle, addressFile), []byte(address))
 	if err == nil {
-		// Said by name, so that a list of processes tells whose it is.
+		// The argument makes the task visible in a list of processes.
 		daemon := exec.Command(program, "-namespace", c.Namespace, "-address", c.Address, "-id", c.ID, "serve")
 		daemon.Dir = bundle
 		daemon.ExtraFiles = []*os.File{file}
@@ -132,11 +131,11 @@ func (c Call) Start(program, bundle string) (address string, err error) {
 	return address, nil
 }
 
-// backlog is how many may wait to be heard; containerd alone asks.
+// backlog limits pending connections; only containerd connects.
 const backlog = 16
 
-// listenAnew makes the socket in the place of one of a daemon that was killed; containerd
-// starts no second one. Nobody sweeps meanwhile.
+// listenAnew creates the socket and replaces that of a killed daemon; containerd never starts a
+// second one. It holds the lock that Sweep needs.
 func listenAnew(path string) (*os.File, error) {
 	lock, err := lockSockets(filepath.Dir(path), unix.LOCK_SH)
 	if err != nil {
@@ -147,7 +146,8 @@ func listenAnew(path string) (*os.File, error) {
 	return listen(path)
 }
 
-// listen makes the socket. By hand: package net takes as long to initialize as all of the rest.
+// listen creates the socket by system calls: package net takes as long to initialize as the rest of
+// the program.
 func listen(path string) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -163,11 +163,11 @@ func listen(path string) (*os.File, error) {
 	return file, nil
 }
 
-// Hold makes this process known as the daemon of the bundle, for as long as it lives.
+// Hold marks this process as the daemon of the bundle until it ends.
 func Hold(bundle string) error {
 	fd, err := unix.Open(filepath.Join(bundle, addressFile), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err == nil {
-		err = unix.FcntlFlock(uintptr(fd), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}) // and fd stays open
+		err = unix.FcntlFlock(uintptr(fd), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}) // fd stays open
 	}
 	if err != nil {
 		return fmt.Errorf("hold the bundle: %w", err)
@@ -175,7 +175,7 @@ func Hold(bundle string) error {
 	return nil
 }
 
-// endDaemon kills the daemon of the bundle if it lives, and what it has the OCI runtime do.
+// endDaemon kills the daemon of the bundle if it runs, and the OCI runtime that it started.
 func endDaemon(bundle string) error {
 	fd, err := unix.Open(filepath.Join(bundle, addressFile), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -190,7 +190,7 @@ func endDaemon(bundle string) error {
 		return nil
 	}
 	process, err := os.FindProcess(daemon)
-	if err != nil || holder(fd) != daemon { // looked at again: the number cannot change hands any more
+	if err != nil || holder(fd) != daemon { // checked again: from here on the process ID cannot be reused
 		return err
 	}
 	if err := process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -199,7 +199,7 @@ func endDaemon(bundle string) error {
 	return unix.FcntlFlock(uintptr(fd), unix.F_SETLKW, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
-// holder is the process that holds the file, or 0.
+// holder returns the process that holds the file, or 0.
 func holder(fd int) int {
 	lock := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(uintptr(fd), unix.F_GETLK, &lock); err != nil || lock.Type == unix.F_UNLCK {
@@ -208,10 +208,9 @@ func holder(fd int) int {
 	return int(lock.Pid)
 }
 
-// Delete takes away what a daemon has left of its task, and answers with containerd's
-// containerd.task.v2.DeleteResponse, encoded. The daemon was killed, or containerd cannot
-// reach it and has given it up. Nothing is left where it was asked to delete the task, as
-// it is when all goes well.
+// Delete removes what a daemon left of its task and returns containerd's
+// containerd.task.v2.DeleteResponse, encoded. The daemon was killed, or containerd gave up an
+// unreachable one. After a normal deletion nothing is left.
 func (c Call) Delete(bundle string) ([]byte, error) {
 	err := os.Remove(c.Socket())
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -230,7 +229,7 @@ func (c Call) Delete(bundle string) ([]byte, error) {
 	return deleteResponse(killed, time.Now()), nil
 }
 
-// deleteResponse encodes fields 2, exit_status, and 3, exited_at, the latter to the second.
+// deleteResponse encodes fields 2, exit_status, and 3, exited_at in whole seconds.
 func deleteResponse(status int, at time.Time) []byte {
 	exited := appendVarint([]byte{1 << 3}, uint64(at.Unix()))
 	answer := appendVarint([]byte{2 << 3}, uint64(status))
@@ -244,18 +243,18 @@ func appendVarint(data []byte, n uint64) []byte {
 	return append(data, byte(n))
 }
 
-// OCI is how the task's containers are made: the OCI runtime and its common options.
+// OCI describes how a task's containers are created: the OCI runtime and its common options.
 type OCI struct {
 	Program string // runc or crun
-	Root    string // where it keeps its containers
-	Systemd bool   // whether systemd makes the control groups
+	Root    string // directory of its containers
+	Systemd bool   // systemd creates the control groups
 }
 
-// ociFile is where a bundle keeps its OCI, from before its container is made until it
-// has been deleted.
+// ociFile is the file of a bundle that holds its OCI, from before the container is created until it
+// is deleted.
 const ociFile = "oci"
 
-// Write leaves the OCI in the bundle.
+// Write stores the OCI in the bundle.
 func (o OCI) Write(bundle string) error {
 	systemd := "no"
 	if o.Systemd {
@@ -267,7 +266,7 @@ func (o OCI) Write(bundle string) error {
 	return writeWhole(filepath.Join(bundle, ociFile), []byte(o.Program+"\n"+o.Root+"\n"+systemd))
 }
 
-// ReadOCI reads it back. known is false where there is no container to delete.
+// ReadOCI reads what Write stored. known is false if there is no container to delete.
 func ReadOCI(bundle string) (oci OCI, known bool, err error) {
 	data, err := os.ReadFile(filepath.Join(bundle, ociFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -283,8 +282,8 @@ func ReadOCI(bundle string) (oci OCI, known bool, err error) {
 	return OCI{Program: lines[0], Root: lines[1], Systemd: lines[2] == "yes"}, true, nil
 }
 
-// Command is a call of the OCI runtime with its common options before args. What it says
-// goes to the LogFile, but for what it says before it knows of that.
+// Command returns a call of the OCI runtime with its common options before args. Its messages go to
+// LogFile, except those written before it has parsed that option.
 func (o OCI) Command(bundle string, args ...string) *exec.Cmd {
 	common := []string{"--root", o.Root, "--log", filepath.Join(bundle, LogFile), "--log-format", "json"}
 	if o.Systemd {
@@ -293,7 +292,8 @@ func (o OCI) Command(bundle string, args ...string) *exec.Cmd {
 	command := exec.Command(o.Program, append(common, args...)...)
 	command.Dir = bundle
 	for _, word := range os.Environ() {
-		// With this the OCI runtime would tell systemd of the task, as if it were containerd.
+		// With this variable the OCI runtime would report the task to systemd as if it were
+		// containerd.
 		if !strings.HasPrefix(word, "NOTIFY_SOCKET=") {
 			command.Env = append(command.Env, word)
 		}
@@ -301,8 +301,8 @@ func (o OCI) Command(bundle string, args ...string) *exec.Cmd {
 	return command
 }
 
-// Delete takes the container and its file system away, whatever state they are in, and
-// forgets the OCI in the bundle. It may be repeated.
+// Delete removes the container and its file system in any state, and the OCI in the bundle. It may
+// be repeated.
 func (o OCI) Delete(id, bundle string) error {
 	if said, err := o.Command(bundle, "delete", "--force", id).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: OCI runtime delete: %w: %s", ErrLeft, err, bytes.TrimSpace(said))
@@ -311,7 +311,7 @@ func (o OCI) Delete(id, bundle string) error {
 	for {
 		err := unix.Unmount(rootfs, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, fs.ErrNotExist) {
-			break // nothing is mounted there, or any more
+			break // not mounted
 		}
 		if err != nil {
 			return fmt.Errorf("%w: unmount %s: %w", ErrLeft, rootfs, err)
@@ -323,7 +323,7 @@ func (o OCI) Delete(id, bundle string) error {
 	return nil
 }
 
-// writeWhole leaves the whole file or none.
+// writeWhole writes the whole file or nothing.
 func writeWhole(path string, data []byte) error {
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestParseCall: the command lines of containerd 1.6 to 2.4, and what is none.
+// TestParseCall parses the command lines of containerd 1.6 to 2.4, and invalid ones.
 func TestParseCall(t *testing.T) {
 	for line, want := range map[string]Call{
 		"-namespace greylag -address /run/c.sock -publish-binary /usr/bin/containerd -id j1-a1 start": {
@@ -35,7 +35,7 @@ func TestParseCall(t *testing.T) {
 	}
 }
 
-// TestSocket: no two tasks of a machine share one, and none is too long for the kernel.
+// TestSocket checks that the sockets of two tasks differ and fit the kernel's limit.
 func TestSocket(t *testing.T) {
 	seen := map[string]Call{}
 	for _, call := range []Call{
@@ -51,7 +51,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestDeleteResponse: containerd reads what is encoded by hand.
+// TestDeleteResponse decodes the hand-encoded message with containerd's type.
 func TestDeleteResponse(t *testing.T) {
 	at := time.Unix(1<<33+5, 0)
 	var answer task.DeleteResponse
@@ -63,10 +63,10 @@ func TestDeleteResponse(t *testing.T) {
 	}
 }
 
-// TestDelete: what a killed daemon left is taken away with the OCI runtime of the task,
-// once; where the daemon did so nothing is asked; what fails is said, and kept.
+// TestDelete checks that what a killed daemon left is removed with the task's OCI runtime, once,
+// that nothing is called if the daemon did so, and that a failure is reported and its data kept.
 func TestDelete(t *testing.T) {
-	if os.Geteuid() != 0 { // where a node runs, nobody else may look into it
+	if os.Geteuid() != 0 { // on a real node only root may read it
 		t.Skip("needs root: " + SocketDir)
 	}
 	call := Call{Action: "delete", Namespace: t.Name(), ID: "j1-a1"}
@@ -103,7 +103,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestStartWithoutDaemon: an error, and no socket left.
+// TestStartWithoutDaemon expects an error and no socket.
 func TestStartWithoutDaemon(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: " + SocketDir)
@@ -117,8 +117,8 @@ func TestStartWithoutDaemon(t *testing.T) {
 	}
 }
 
-// TestSweep: of what lies in the folder only a socket goes at which nobody has listened for a
-// while, and nothing while a socket is being made.
+// TestSweep checks that only sockets without a listener for a while are removed, and none while a
+// socket is being created.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	made := func(name string, age time.Duration) *os.File {

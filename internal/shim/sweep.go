@@ -13,19 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settled is how old a socket must be before anybody may take it for left behind: between
-// its making and its first listening are microseconds, also where no lock is held.
+// settled is the minimum age of a socket that may be removed. Its creation and first listen are
+// microseconds apart, also where no lock is held.
 const settled = time.Minute
 
-// Sweep removes the sockets of daemons that are no more, which containerd or a gshim that was
-// killed as well would have removed. Whose they were is not asked: where somebody listens a
-// socket stays, of this node's tasks as of those of another on the same machine.
+// Sweep removes the sockets of ended daemons, which containerd or a killed gshim would have
+// removed. It does not depend on the node that created them: a socket with a listener stays.
 func Sweep() error { return sweep(SocketDir) }
 
 func sweep(dir string) error {
 	lock, err := lockSockets(dir, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EWOULDBLOCK) {
-		return nil // there is none yet, or one is being made: next time
+		return nil // none exists yet, or one is being created: next time
 	}
 	if err != nil {
 		return err
@@ -49,8 +48,7 @@ func sweep(dir string) error {
 	return failed
 }
 
-// lockSockets keeps others from making sockets, or from removing them, until the descriptor
-// is closed.
+// lockSockets keeps other processes from creating or removing sockets until fd is closed.
 func lockSockets(dir string, how int) (fd int, err error) {
 	fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -63,7 +61,7 @@ func lockSockets(dir string, how int) (fd int, err error) {
 	return fd, nil
 }
 
-// deserted tells whether nobody listens at a socket. A daemon that hangs does.
+// deserted reports whether no process listens at a socket. A hung daemon counts as listening.
 func deserted(path string) bool {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -10,14 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Number is the device's number as the kernel tells it of a file.
+// Number returns the device number in the kernel's encoding for files.
 func (d Device) Number() uint64 { return unix.Mkdev(d.Major, d.Minor) }
 
-// OpenBy tells which devices the processes have open, by their numbers. Only
-// files that are called like one are looked at, so that any other costs no more
-// than reading its name, and never waits for a file system that hangs. What
-// cannot be looked at, as of a process that has ended, is not open.
-// O(open files).
+// OpenBy reports which devices the processes have open, by device number. It checks only files with
+// the name of a simulated GPU, so that other files cost no more than reading their names and a hung
+// file system never blocks it. Processes that cannot be inspected, such as ended ones, count as
+// having none open. O(open files).
 func OpenBy(pids []int) map[uint64]bool {
 	open := map[uint64]bool{}
 	for _, pid := range pids {

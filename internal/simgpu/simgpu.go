@@ -1,12 +1,11 @@
 //go:build linux
 
-// Package simgpu makes character devices that stand in for GPUs, so that what a
-// task can and cannot open is decided by the kernel on a machine without one.
+// Package simgpu creates character devices that stand in for GPUs, so that on a machine without
+// GPUs the kernel still decides what a task can open.
 //
-// It decides which of the host's device numbers are harmless to open, distinct,
-// and outside what OCI runtimes allow every container (null, zero, full,
-// random, urandom, tty, ptys, and /dev/net/tun). It never says what a GPU is:
-// package gpu does.
+// It chooses device numbers that are harmless to open, distinct, and outside what OCI runtimes
+// allow every container (null, zero, full, random, urandom, tty, ptys and /dev/net/tun). It never
+// describes a GPU: package gpu does.
 package simgpu
 
 import (
@@ -21,34 +20,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Max is the number of distinct devices, over all folders of a machine.
+// Max is the number of distinct devices, over all directories of a machine.
 const Max = 48
 
 var (
-	// ErrPermission says that making device nodes needs root.
-	ErrPermission = errors.New("making simulated GPUs needs root (mknod)")
-	// ErrTooMany says that this machine has not as many suitable devices.
-	ErrTooMany = errors.New("not that many simulated GPUs on this machine")
+	// ErrPermission means that creating device nodes needs root.
+	ErrPermission = errors.New("creating simulated GPUs needs root (mknod)")
+	// ErrTooMany means that this machine has too few suitable devices.
+	ErrTooMany = errors.New("this machine has too few devices for that many simulated GPUs")
 )
 
-// Device is one stand-in.
+// Device is one simulated GPU.
 type Device struct {
 	Index        int
-	Path         string // of its node on the host
+	Path         string // of the node on the host
 	Major, Minor uint32
 }
 
-// candidates, best first. Virtual terminals that nobody looks at: any number
-// can be opened, by anyone whom the node's mode allows, and opening one changes
-// nothing on the screen (numbers below 16 may be in use). Then drivers that everyone may open and that do
-// nothing until they are told to by a privileged call.
+// candidates lists device numbers, best first: unused virtual terminals, then drivers that do
+// nothing until a privileged call. Any number of terminals can be opened by any user whom the mode
+// of the node allows, and opening one does not change the screen. Numbers below 16 may be in use.
 func candidates() []Device {
 	var list []Device
 	for minor := uint32(63); minor > 63-Max; minor-- { // 63 is the highest
 		list = append(list, Device{Major: 4, Minor: minor})
 	}
-	// fuse, loop-control, btrfs-control, autofs, vga_arbiter, userfaultfd, vsock,
-	// as this kernel numbers them; those that it has not are left out.
+	// fuse, loop-control, btrfs-control, autofs, vga_arbiter, userfaultfd and vsock, as this kernel
+	// numbers them; missing ones are left out.
 	for _, name := range []string{"fuse", "loop-control", "btrfs-control", "autofs", "vga_arbiter", "userfaultfd", "vsock"} {
 		if minor, ok := miscMinor(name); ok {
 			list = append(list, Device{Major: 10, Minor: minor})
@@ -57,7 +55,7 @@ func candidates() []Device {
 	return list
 }
 
-// miscMinor looks a driver up in /proc/misc.
+// miscMinor returns the number of a driver in /proc/misc.
 func miscMinor(name string) (uint32, bool) {
 	data, err := os.ReadFile("/proc/misc")
 	if err != nil {
@@ -66,7 +64,7 @@ func miscMinor(name string) (uint32, bool) {
 	return parseMisc(string(data), name)
 }
 
-// parseMisc reads lines of "minor name".
+// parseMisc parses lines of the form "minor name".
 func parseMisc(text, name string) (uint32, bool) {
 	for line := range strings.Lines(text) {
 		if fields := strings.Fields(line); len(fields) == 2 && fields[1] == name {
@@ -77,9 +75,9 @@ func parseMisc(text, name string) (uint32, bool) {
 	return 0, false
 }
 
-// Dir is where the nodes for dir lie, which must exist: in dir, or in the folder of the
-// same name below /dev/greylag where dir's file system has no devices (nodev), as /run
-// and /tmp where systemd mounts them. Whoever removes dir calls [Remove] as well.
+// Dir returns where the nodes for dir lie; dir must exist. It is dir itself, or the directory of
+// the same name below /dev/greylag if the file system of dir has no devices (nodev), as /run and
+// /tmp under systemd. Code that removes dir must also call [Remove].
 func Dir(dir string) string {
 	var mount unix.Statfs_t
 	if err := unix.Statfs(dir, &mount); err == nil && mount.Flags&unix.ST_NODEV != 0 {
@@ -88,10 +86,10 @@ func Dir(dir string) string {
 	return dir
 }
 
-// elsewhere is above the nodes of folders that can have none.
+// elsewhere is the parent of the nodes of directories that cannot hold any.
 const elsewhere = "/dev/greylag"
 
-// Remove removes what [Dir] says may lie outside of dir, and of all folders below it.
+// Remove removes the nodes that [Dir] placed outside dir, and those of all directories below dir.
 func Remove(dir string) error {
 	place := filepath.Join(elsewhere, dir)
 	if err := os.RemoveAll(place); err != nil {
@@ -99,20 +97,20 @@ func Remove(dir string) error {
 	}
 	for place = filepath.Dir(place); len(place) >= len(elsewhere); place = filepath.Dir(place) {
 		if os.Remove(place) != nil {
-			break // others' lie there, or nothing did
+			break // it holds other nodes, or nothing was there
 		}
 	}
 	return nil
 }
 
-// Create makes n nodes, DIR/nvidia0 and up ([Dir]), mode 0666 as the NVIDIA driver makes
-// its own, and proves each by opening it. The same machine gives the same
-// numbers every time; nodes that are there are replaced.
+// Create creates n nodes, DIR/nvidia0 and up ([Dir]), with mode 0666 as the NVIDIA driver does, and
+// checks that each can be opened. A machine always gives the same numbers. Existing nodes are
+// replaced.
 func Create(dir string, n int) ([]Device, error) { return CreateFrom(dir, 0, n) }
 
-// CreateFrom is Create for one of several simulated nodes on one machine: it
-// leaves out the first devices, which another node has, so that the kernel
-// tells the nodes' GPUs apart. Names and indexes begin at 0 all the same.
+// CreateFrom is Create for one of several simulated nodes on one machine. It skips the first
+// devices, which other nodes have, so that the kernel distinguishes the nodes' GPUs. Names and
+// indexes still begin at 0.
 func CreateFrom(dir string, first, n int) ([]Device, error) {
 	if n < 0 || first < 0 || first+n > Max {
 		return nil, fmt.Errorf("%d after %d: %w, at most %d", n, first, ErrTooMany, Max)
@@ -140,18 +138,18 @@ func CreateFrom(dir string, first, n int) ([]Device, error) {
 		if opens {
 			usable++
 		}
-		if opens && usable > first { // the earlier ones' node is replaced by the next
+		if opens && usable > first { // the next node replaces it
 			devices = append(devices, device)
 		}
 	}
 	if len(devices) < n {
-		return nil, fmt.Errorf("%d wanted after %d, %d found: %w", n, first, len(devices), ErrTooMany)
+		return nil, fmt.Errorf("%d requested after %d, %d found: %w", n, first, len(devices), ErrTooMany)
 	}
 	return devices, nil
 }
 
-// makeNode makes the node and tells whether its device can be opened here. One
-// that cannot is removed again.
+// makeNode creates the node and reports whether its device can be opened here; if not, it removes
+// the node.
 func makeNode(device Device) (opens bool, err error) {
 	if err := os.Remove(device.Path); err != nil && !os.IsNotExist(err) {
 		return false, fmt.Errorf("simulated GPU: %w", err)
@@ -163,7 +161,7 @@ func makeNode(device Device) (opens bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("simulated GPU: mknod %s: %w", device.Path, err)
 	}
-	if err := os.Chmod(device.Path, 0o666); err != nil { // whatever our umask
+	if err := os.Chmod(device.Path, 0o666); err != nil { // independent of the umask
 		return false, fmt.Errorf("simulated GPU: %w", err)
 	}
 	fd, err := unix.Open(device.Path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

@@ -15,7 +15,7 @@ func TestCreate(t *testing.T) {
 	testCreate(t, t.TempDir())
 }
 
-// TestCreateWhereThereAreNoDevices: /run and /tmp of many hosts.
+// TestCreateWhereThereAreNoDevices covers file systems mounted with nodev, such as /run and /tmp.
 func TestCreateWhereThereAreNoDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: mounts")

@@ -113,45 +113,40 @@ func (s *State) chosen(place *nodeSet, spec *cluster.JobSpec, partition string) 
 			return nil, hinting(refusef(command.InvalidArgument, "partition %q has no node %q", partition, name), "gctl info lists them")
 		}
 	}
-	if list := spec.Request.Regions; len(list) > 0 {
-		var refusal *command.Refusal
-		if names, refusal = s.inRegions(names, list, partition); refusal != nil {
-			return nil, refusal
-		}
-	}
-	excluded := setOf(spec.Request.Exclude)
-	var left []string
+	return s.suitable(names, spec, partition)
+}
+
+// suitable returns those of some nodes that the job does not exclude, in its regions.
+func (s *State) suitable(names []string, spec *cluster.JobSpec, partition string) ([]string, *command.Refusal) {
+	filter := cluster.NewNodeFilter(&spec.Request)
+	var left, known []string
+	inside := false // some node is in one of the regions
 	for _, name := range names {
-		if _, out := excluded[name]; !out {
+		n, _ := s.nodes.Get(name)
+		excluded, outside := false, false
+		for m := range filter.Attributes(n) {
+			excluded, outside = excluded || m.Kind == cluster.Excluded, outside || m.Kind == cluster.OutsideRegions
+		}
+		inside = inside || !outside
+		switch {
+		case outside && n.Region != "":
+			known = append(known, n.Region)
+		case !outside && !excluded:
 			left = append(left, name)
 		}
 	}
-	if len(left) == 0 {
+	switch {
+	case len(left) > 0:
+		return left, nil
+	case inside:
 		return nil, hinting(refusef(command.InvalidArgument, "every node of partition %q that the job may use is excluded", partition), "name fewer nodes with --exclude")
 	}
-	return left, nil
-}
-
-// inRegions are those of the nodes that are in one of the regions.
-func (s *State) inRegions(names, regions []string, partition string) ([]string, *command.Refusal) {
-	var inside, known []string
-	for _, name := range names {
-		n, _ := s.nodes.Get(name)
-		if slices.Contains(regions, n.Region) {
-			inside = append(inside, name)
-		} else if n.Region != "" && !slices.Contains(known, n.Region) {
-			known = append(known, n.Region)
-		}
-	}
-	if len(inside) > 0 {
-		return inside, nil
-	}
-	refusal := refusef(command.InvalidArgument, "no node that the job may use in partition %q is in region %s", partition, strings.Join(regions, " or "))
+	refusal := refusef(command.InvalidArgument, "no node that the job may use in partition %q is in region %s", partition, strings.Join(spec.Request.Regions, " or "))
 	if len(known) == 0 {
 		return nil, hinting(refusal, "none of them says in which region it is; leave out --region")
 	}
 	slices.Sort(known)
-	return nil, hinting(refusal, "they are in %s", strings.Join(known, ", "))
+	return nil, hinting(refusal, "they are in %s", strings.Join(slices.Compact(known), ", "))
 }
 
 func setOf(names []string) map[string]none {
@@ -245,12 +240,26 @@ func gpuNoun(r *cluster.Request) string {
 	return strings.Join(r.GPUTypes, " or ") + " GPU"
 }
 
+// sizeFilter returns the filter of the request's features, CPUs, memory and GPUs: which nodes
+// those may be, and how near to each other, is checked by themselves. A faulty GPU counts, since it
+// may be repaired.
+func sizeFilter(r *cluster.Request) *cluster.NodeFilter {
+	size := *r
+	size.NodeList, size.Exclude, size.Regions, size.Connect = nil, nil, nil, cluster.ConnectAny
+	f := cluster.NewNodeFilter(&size)
+	f.WithFaulty = true
+	if len(r.GPUTypes) > 0 {
+		f.GPUs = max(1, f.GPUs)
+	}
+	return f
+}
+
 // suits reports whether nodes of the shape can each be one of the job's.
-func (s shape) suits(r *cluster.Request) bool {
-	n := s.gpusOf(r)
-	wanted := len(r.GPUTypes) > 0 || r.TotalGPUs() > 0
-	return s.cpus >= r.CPUsPerNode() && s.memory >= leastMemory(r) && n >= r.GPUsPerNode &&
-		s.hasFeatures(r.Features) && (n > 0 || !wanted)
+func (s shape) suits(f *cluster.NodeFilter) bool {
+	for range f.Capacity(s.sample, cluster.Use{}) {
+		return false
+	}
+	return f.Suits(s.sample)
 }
 
 // capacity is how many nodes suit the request, and how many GPUs as many of them as it
@@ -258,8 +267,9 @@ func (s shape) suits(r *cluster.Request) bool {
 func capacity(r *cluster.Request, shapes []shape, most int64) (nodes, gpus int64) {
 	type group struct{ nodes, each int64 }
 	var groups []group
+	filter := sizeFilter(r)
 	for _, s := range shapes {
-		if s.suits(r) {
+		if s.suits(filter) {
 			nodes += s.nodes
 			groups = append(groups, group{s.nodes, int64(s.gpusOf(r))})
 		}

@@ -33,6 +33,7 @@ type shape struct {
 	memory   cluster.Bytes
 	gpus     []typeCount // by type
 	features []string    // sorted
+	sample   *cluster.Node
 }
 
 // typeCount is GPUs of one type and memory.
@@ -139,7 +140,7 @@ func (t *tables) models() map[string][]cluster.NodeModel {
 
 // shapeOf is what a node has, whether it may be used now or not.
 func shapeOf(n *cluster.Node) shape {
-	s := shape{nodes: 1, cpus: n.CPUs, memory: n.Memory, features: slices.Clone(n.Features)}
+	s := shape{nodes: 1, cpus: n.CPUs, memory: n.Memory, features: slices.Clone(n.Features), sample: n}
 	slices.Sort(s.features)
 	for _, g := range n.GPUs {
 		kind := typeCount{typ: g.Type, memory: g.Memory}

@@ -118,7 +118,8 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 	if why := s.wrongPlace(j, p); why != "" {
 		return why
 	}
-	like := wishOf(&j.Spec.Request)
+	filter := cluster.NewNodeFilter(&j.Spec.Request)
+	filter.Price = s.priceOf
 	seen := make(map[string]none, len(p.Placement.Nodes))
 	for i := range p.Placement.Nodes {
 		a := &p.Placement.Nodes[i]
@@ -129,7 +130,7 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 		if why := s.nodeMismatch(j, a, planned); why != "" {
 			return why
 		}
-		if why := s.unwanted(&like, a); why != "" {
+		if why := s.unsuitable(filter, a); why != "" {
 			return why
 		}
 		if why := s.reservedElsewhere(j, a.Node, plan); why != "" {

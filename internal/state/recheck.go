@@ -28,48 +28,31 @@ func (s *State) joined(j *cluster.Job, planned uint64) string {
 	return ""
 }
 
-// nodeFilter is a request with the nodes that it names looked up.
-type nodeFilter struct {
-	*cluster.Request
-	only, never *nodeSet // nil when it names none
-}
-
-func wishOf(r *cluster.Request) nodeFilter {
-	w := nodeFilter{Request: r}
-	if len(r.NodeList) > 0 {
-		w.only = roomOf(r.NodeList)
-	}
-	if len(r.Exclude) > 0 {
-		w.never = roomOf(r.Exclude)
-	}
-	return w
-}
-
-// unwanted says why a node that has room is none that the job would have.
-func (s *State) unwanted(r *nodeFilter, a *cluster.NodeAllocation) string {
+// unsuitable returns why a job does not accept a node, or a GPU that the placement takes of it.
+// Of the node's GPUs only those count that the job is given.
+func (s *State) unsuitable(f *cluster.NodeFilter, a *cluster.NodeAllocation) string {
 	n, _ := s.nodes.Get(a.Node)
-	for _, f := range r.Features {
-		if !slices.Contains(n.Features, f) {
-			return fmt.Sprintf("node %s has no feature %q", a.Node, f)
+	for m := range f.Attributes(n) {
+		switch m.Kind {
+		case cluster.NotListed:
+			return "node " + a.Node + " is none that the job named"
+		case cluster.Excluded:
+			return "the job excludes node " + a.Node
+		case cluster.MissingFeature:
+			return fmt.Sprintf("node %s has no feature %q", a.Node, m.Name)
+		case cluster.OutsideRegions:
+			return fmt.Sprintf("node %s is in region %q", a.Node, m.Name)
 		}
 	}
-	switch {
-	case r.only != nil && !r.only.has(a.Node):
-		return "node " + a.Node + " is none that the job named"
-	case len(r.Regions) > 0 && !slices.Contains(r.Regions, n.Region):
-		return fmt.Sprintf("node %s is in region %q", a.Node, n.Region)
-	case r.never != nil && r.never.has(a.Node):
-		return "the job excludes node " + a.Node
-	}
 	for _, g := range a.GPUs {
-		gpu := &n.GPUs[g]
-		switch {
-		case len(r.GPUTypes) > 0 && !slices.Contains(r.GPUTypes, gpu.Type):
-			return fmt.Sprintf("GPU %d of node %s is of type %s", g, a.Node, gpu.Type)
-		case r.MaxPrice > 0 && s.priceOf(gpu.Type) > r.MaxPrice:
-			return fmt.Sprintf("GPUs of type %s cost more now than the job would pay", gpu.Type)
-		case gpu.Memory < r.GPUMemory:
-			return fmt.Sprintf("GPU %d of node %s has %s of memory, less than %s", g, a.Node, gpu.Memory, r.GPUMemory)
+		switch m, bad := f.GPU(&n.GPUs[g]); {
+		case !bad:
+		case m.Kind == cluster.TooExpensive:
+			return fmt.Sprintf("GPUs of type %s cost more now than the job would pay", m.Name)
+		case m.Kind == cluster.SmallGPUs:
+			return fmt.Sprintf("GPU %d of node %s has %s of memory, less than %s", g, a.Node, cluster.Bytes(m.Have), cluster.Bytes(m.Want))
+		default:
+			return fmt.Sprintf("GPU %d of node %s is of type %s", g, a.Node, m.Name)
 		}
 	}
 	return ""

@@ -95,12 +95,12 @@ type Link struct {
 // Close closes the descriptor.
 func (f *Folder) Close() error { return unix.Close(f.FD) }
 
-// OpenFolder opens a folder by its absolute path with the identity of the calling thread.
+// OpenFolder opens a directory by its absolute path with the identity of the calling thread.
 func OpenFolder(path string) (*Folder, error) { return OpenFolderBeneath(path, "/") }
 
-// OpenFolderBeneath opens a folder that lies in one of tops. Links are followed as long as they
-// stay there. Where one leads out, the error is ErrOutside, and the Folder has the links only.
-// The tops must not lie in each other.
+// OpenFolderBeneath opens a directory inside one of tops. It follows links that stay inside. If a
+// link leads out, the error is ErrOutside, and the Folder holds only the links. No top may lie
+// inside another.
 func OpenFolderBeneath(path string, tops ...string) (*Folder, error) {
 	w := newWalk(tops...)
 	defer w.close()
@@ -111,7 +111,7 @@ func OpenFolderBeneath(path string, tops ...string) (*Folder, error) {
 	return folder, err
 }
 
-// OpenPath opens a folder or file of any kind with O_PATH, with the identity of the calling thread.
+// OpenPath opens a file of any kind with O_PATH and the identity of the calling thread.
 func OpenPath(path string) (*Folder, error) {
 	folder, err := OpenFolder(path)
 	if !errors.Is(err, unix.ENOTDIR) {

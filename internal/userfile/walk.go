@@ -13,8 +13,8 @@ import (
 // maxLinks is the kernel's own limit (path_resolution(7)).
 const maxLinks = 40
 
-// kernelFiles are file systems that hold no user's files. Reading one may show what belongs to the
-// kernel or to the process that reads.
+// kernelFiles lists file systems that hold no user files. Reading from one may reveal data of the
+// kernel or of the reading process.
 var kernelFiles = []uint32{
 	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.NSFS_MAGIC,
 	unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.SELINUX_MAGIC, unix.SMACK_MAGIC,
@@ -24,14 +24,14 @@ var kernelFiles = []uint32{
 	0x19800202, // mqueue
 }
 
-// walk follows a path name by name. It holds every folder from a top down to where it is, so that
-// ".." leads to the folder it came from even where that one is moved meanwhile.
+// walk resolves a path name by name. It holds every directory from the top down to the current one,
+// so that ".." leads to the directory it came from even if that one is moved meanwhile.
 type walk struct {
 	tops   []string
 	stack  []opened // the first is a top
-	left   []string // names still to follow
+	left   []string // names still to resolve
 	links  []Link
-	passed []uint64 // devices of file systems that may be passed
+	passed []uint64 // devices of allowed file systems
 }
 
 type opened struct {
@@ -50,7 +50,7 @@ func (w *walk) close() {
 
 func (w *walk) here() int { return w.stack[len(w.stack)-1].fd }
 
-// path returns where name lies in the current folder.
+// path returns the path of name in the current directory.
 func (w *walk) path(names ...string) string {
 	var all []string
 	for _, o := range w.stack {
@@ -64,7 +64,7 @@ func split(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(name string) bool { return name == "" || name == "." })
 }
 
-// begin opens the top in which names, counted from the root, lie. ErrOutside where there is none.
+// begin opens the top that contains names, counted from the root. ErrOutside if none does.
 func (w *walk) begin(names []string) error {
 	w.close()
 	var at []string
@@ -89,7 +89,7 @@ func (w *walk) begin(names []string) error {
 	}
 }
 
-// push enters an opened folder, where its file system may be passed.
+// push enters an open directory if its file system is allowed.
 func (w *walk) push(fd int, name string) error {
 	if err := w.check(fd); err != nil {
 		return errors.Join(err, unix.Close(fd))
@@ -118,7 +118,7 @@ func (w *walk) check(fd int) error {
 	return nil
 }
 
-// openFolder follows the whole path.
+// openFolder resolves the whole path.
 func (w *walk) openFolder(path string) (*Folder, error) {
 	err := w.start(path)
 	for err == nil && len(w.left) > 0 {
@@ -140,7 +140,7 @@ func (w *walk) openFolder(path string) (*Folder, error) {
 	return folder, nil
 }
 
-// openFile follows the path and opens what its last name is. That name stays in left.
+// openFile resolves the path and opens its last name, which stays in left.
 func (w *walk) openFile(path string, flags int, perm uint32) (int, error) {
 	if strings.HasSuffix(path, "/") {
 		flags |= unix.O_DIRECTORY
@@ -182,7 +182,7 @@ func (w *walk) start(path string) error {
 	return w.begin(split(path))
 }
 
-// step follows the next name. O_DIRECTORY makes the kernel mount what an automounter manages.
+// step resolves the next name. O_DIRECTORY makes the kernel mount what an automounter manages.
 func (w *walk) step() error {
 	name := w.left[0]
 	w.left = w.left[1:]
@@ -199,7 +199,7 @@ func (w *walk) step() error {
 	return w.push(fd, name)
 }
 
-// up returns to the folder above, which may lie outside the top.
+// up returns to the parent directory, which may lie outside the top.
 func (w *walk) up() error {
 	if last := len(w.stack) - 1; last > 0 {
 		_ = unix.Close(w.stack[last].fd)
@@ -210,7 +210,7 @@ func (w *walk) up() error {
 	return w.begin(append(above[:max(0, len(above)-1)], w.left...))
 }
 
-// follow continues with what a link holds; ENOTDIR where name is none.
+// follow continues with the target of a link; ENOTDIR if name is not a link.
 func (w *walk) follow(name string) error {
 	buffer := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(w.here(), name, buffer)
@@ -237,8 +237,8 @@ func (w *walk) follow(name string) error {
 	return nil
 }
 
-// mayFollow applies the kernel's rule for links in folders such as /tmp (fs.protected_symlinks):
-// only one of the user's own or of the folder's owner is followed.
+// mayFollow applies the kernel's rule for links in directories such as /tmp
+// (fs.protected_symlinks): the link must belong to the user or to the owner of the directory.
 func (w *walk) mayFollow(name string, link *Link) error {
 	var folder, stat unix.Stat_t
 	if err := unix.Fstat(w.here(), &folder); err != nil {
@@ -260,7 +260,7 @@ func isLink(fd int) bool {
 	return unix.Fstat(fd, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK
 }
 
-// open calls openat(2) until no signal interrupts it.
+// open calls openat(2) and repeats it after EINTR.
 func open(dir int, name string, flags int, perm uint32) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, name, flags|unix.O_CLOEXEC, perm)

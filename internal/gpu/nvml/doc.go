@@ -1,11 +1,10 @@
-// Package nvml answers, in a process of its own, what the node daemon asks about
-// GPUs, through NVIDIA's library.
+// Package nvml answers the node daemon's requests about GPUs with NVIDIA's library, in a process of
+// its own.
 //
-// It decides which of the library's calls the installed driver has, and makes
-// no other: an unknown symbol ends the process. It decides nothing about what
-// the answers mean; package gpu does. Built without cgo it knows of no library
-// and says so by finding no GPU.
+// It decides which functions the installed driver has and calls no others: an unknown symbol ends
+// the process. Package gpu decides what the answers mean. Built without cgo it has no library and
+// finds no GPU.
 //
-// It must be linked dynamically and bound lazily: with "-z now" a program that
-// refers to the library's symbols does not start.
+// Programs must link it dynamically with lazy binding: with "-z now" a program that refers to the
+// library's symbols does not start.
 package nvml

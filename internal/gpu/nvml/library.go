@@ -13,11 +13,11 @@ import (
 	"github.com/greylag/greylag/internal/gpu"
 )
 
-// Linked says whether this program can use NVIDIA's library.
+// Linked reports whether this program can use NVIDIA's library.
 const Linked = true
 
-// required are the functions without which nothing can be said about a GPU;
-// every driver since 2020 has them.
+// required lists the functions without which nothing is known about a GPU; every driver since 2020
+// has them.
 func required() []string {
 	return []string{
 		"nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID",
@@ -25,17 +25,17 @@ func required() []string {
 	}
 }
 
-// library is the source behind NVIDIA's library.
+// library is the source that calls NVIDIA's library.
 type library struct {
-	mu      sync.Mutex // one caller at a time but for the wait for events
+	mu      sync.Mutex // serializes calls, except the wait for events
 	lib     nvml.Interface
 	ready   bool
-	known   []known // by index; what a device said while it still did
+	known   []known // by index: the last answers of each device
 	started chan struct{}
 	begin   sync.Once
 }
 
-// known is a device and what it last said of itself.
+// known is a device with its last answers.
 type known struct {
 	device nvml.Device
 	raw    gpu.RawDevice
@@ -43,12 +43,11 @@ type known struct {
 
 func open() source { return &library{lib: nvml.New(), started: make(chan struct{})} }
 
-// has tells whether the installed driver has a function. Calling one that it
-// has not ends the process.
+// has reports whether the installed driver has a function. Calling a missing one ends the process.
 func (l *library) has(symbol string) bool { return l.lib.Extensions().LookupSymbol(symbol) == nil }
 
-// load initialises the library, once it and a driver are there. found is false
-// while they are not: a host without NVIDIA's GPUs.
+// load initialises the library once it and a driver exist. found is false until then, as on a host
+// without NVIDIA GPUs.
 func (l *library) load() (found bool, err error) {
 	if l.ready {
 		return true, nil
@@ -62,7 +61,7 @@ func (l *library) load() (found bool, err error) {
 	}
 	for _, symbol := range required() {
 		if !l.has(symbol) {
-			return false, fmt.Errorf("the NVIDIA driver is too old: it has no %s", symbol)
+			return false, fmt.Errorf("the NVIDIA driver is too old: it lacks %s", symbol)
 		}
 	}
 	l.ready = true
@@ -86,7 +85,7 @@ func (l *library) inventory() (gpu.Host, error) {
 	if ret != nvml.SUCCESS {
 		return gpu.Host{}, said("count GPUs", ret)
 	}
-	// A device that was there and is not counted any more has not become none.
+	// A device that existed and is no longer counted is lost, not absent.
 	for i := range max(count, len(l.known)) {
 		if i >= len(l.known) {
 			l.known = append(l.known, known{raw: gpu.RawDevice{Index: int32(i), UUID: fmt.Sprintf("unknown-%d", i), Minor: -1}})
@@ -98,8 +97,7 @@ func (l *library) inventory() (gpu.Host, error) {
 	return host, nil
 }
 
-// look asks a device about itself. One that does not answer keeps what it said
-// before, and is bad.
+// look queries a device. One that does not answer keeps its last answers and is bad.
 func (l *library) look(index int) {
 	at := &l.known[index]
 	at.raw.Bad = ""
@@ -121,24 +119,24 @@ func (l *library) describe(device nvml.Device, index int32) (gpu.RawDevice, erro
 	raw := gpu.RawDevice{Index: index}
 	var ret nvml.Return
 	if raw.UUID, ret = device.GetUUID(); ret != nvml.SUCCESS {
-		return raw, said("GPU does not tell its UUID", ret)
+		return raw, said("GPU does not report its UUID", ret)
 	}
 	if raw.Name, ret = device.GetName(); ret != nvml.SUCCESS {
-		return raw, said("GPU does not tell its name", ret)
+		return raw, said("GPU does not report its name", ret)
 	}
 	memory, ret := device.GetMemoryInfo()
 	if ret != nvml.SUCCESS {
-		return raw, said("GPU does not tell its memory", ret)
+		return raw, said("GPU does not report its memory", ret)
 	}
 	raw.Memory = int64(min(memory.Total, 1<<62))
 	minor, ret := device.GetMinorNumber()
 	if ret != nvml.SUCCESS {
-		return raw, said("GPU does not tell its device file", ret)
+		return raw, said("GPU does not report its device file", ret)
 	}
 	raw.Minor = int32(minor)
 	pci, ret := device.GetPciInfo()
 	if ret != nvml.SUCCESS {
-		return raw, said("GPU does not tell its bus", ret)
+		return raw, said("GPU does not report its bus", ret)
 	}
 	raw.Bus = bus(pci)
 	raw.Cluster, raw.Clique = l.fabric(device)
@@ -146,13 +144,12 @@ func (l *library) describe(device nvml.Device, index int32) (gpu.RawDevice, erro
 	return raw, nil
 }
 
-// bus writes a PCI address as sysfs does.
+// bus formats a PCI address as sysfs does.
 func bus(pci nvml.PciInfo) string {
 	return fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
 }
 
-// fabric is the NVLink domain across hosts, once the fabric manager has set it
-// up; "" for none.
+// fabric returns the NVLink domain across hosts once the fabric manager has set it up; "" for none.
 func (l *library) fabric(device nvml.Device) (cluster string, clique uint32) {
 	if !l.has("nvmlDeviceGetGpuFabricInfo") {
 		return "", 0
@@ -165,7 +162,7 @@ func (l *library) fabric(device nvml.Device) (cluster string, clique uint32) {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]), info.CliqueId
 }
 
-// links lists what is at the other ends of a device's NVLinks that are up.
+// links lists the other ends of a device's active NVLinks.
 func (l *library) links(device nvml.Device) []string {
 	if !l.has("nvmlDeviceGetNvLinkState") || !l.has("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
 		return nil
@@ -193,19 +190,19 @@ func (l *library) links(device nvml.Device) []string {
 	return ends
 }
 
-// ailing says why a device that answers may not be used; "" where it may.
+// ailing returns why a device that answers may not be used; "" if it may.
 func (l *library) ailing(device nvml.Device) string {
 	if l.has("nvmlDeviceGetRemappedRows") {
 		if _, _, pending, failed, ret := device.GetRemappedRows(); ret == nvml.SUCCESS && (pending || failed) {
 			if failed {
-				return "memory rows could not be remapped: the GPU is to be replaced"
+				return "memory rows could not be remapped: replace the GPU"
 			}
-			return "memory rows wait to be remapped: " + gpu.Recovery(1)
+			return "memory rows pending remapping: " + gpu.Recovery(1)
 		}
 	}
 	if l.has("nvmlDeviceGetRetiredPagesPendingStatus") {
 		if pending, ret := device.GetRetiredPagesPendingStatus(); ret == nvml.SUCCESS && pending == nvml.FEATURE_ENABLED {
-			return "memory pages wait to be retired: " + gpu.Recovery(1)
+			return "memory pages pending retirement: " + gpu.Recovery(1)
 		}
 	}
 	if l.has("nvmlDeviceGetFieldValues") {
@@ -250,8 +247,8 @@ func (l *library) processes(uuids []string) ([]gpu.Process, error) {
 	return users, nil
 }
 
-// loads asks devices how busy they are. What one does not tell (parts of a
-// board, some boards, one that is lost) is not known.
+// loads queries how busy devices are. What one does not report (parts of a board, some boards, a
+// lost one) is unknown.
 func (l *library) loads(uuids []string) []gpu.Load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -272,8 +269,8 @@ func (l *library) loads(uuids []string) []gpu.Load {
 	return all
 }
 
-// taken is how much of a device's memory is taken, without what the driver keeps
-// for itself where it says so; nil for not known.
+// taken returns the used memory of a device, without what the driver reserves if it reports that;
+// nil if unknown.
 func (l *library) taken(device nvml.Device) *int64 {
 	var bytes int64
 	if l.has("nvmlDeviceGetMemoryInfo_v2") {
@@ -290,7 +287,7 @@ func (l *library) taken(device nvml.Device) *int64 {
 	return &bytes
 }
 
-// interesting are the events that are waited for, of those a device has.
+// interesting lists the events to wait for, if a device has them.
 const interesting = nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccError |
 	nvml.EventTypeNonFatalPoisonError | nvml.EventTypeFatalPoisonError |
 	nvml.EventTypeGpuUnavailableError | nvml.EventTypeGpuRecoveryAction
@@ -320,14 +317,14 @@ func (l *library) watch(heard func(*gpu.RawEvent)) {
 		case nvml.ERROR_TIMEOUT:
 		case nvml.ERROR_GPU_IS_LOST:
 			heard(&gpu.RawEvent{UUID: devices[data.Device], Type: nvml.EventTypeXidCriticalError, Data: 79})
-			<-beat.C // it says so again at once
+			<-beat.C // it repeats immediately
 		default:
 			<-beat.C
 		}
 	}
 }
 
-// subscribe asks for the events of all devices; nil where there are none.
+// subscribe subscribes to the events of all devices; nil if there are none.
 func (l *library) subscribe() (nvml.EventSet, map[nvml.Device]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

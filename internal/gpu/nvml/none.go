@@ -8,12 +8,12 @@ import (
 	"github.com/greylag/greylag/internal/gpu"
 )
 
-// Linked says whether this program can use NVIDIA's library.
+// Linked reports whether this program can use NVIDIA's library.
 const Linked = false
 
 func open() source { return none{} }
 
-// none is a host without GPUs, as far as this program can know.
+// none is the source of a build without NVIDIA's library.
 type none struct{}
 
 func (none) inventory() (gpu.Host, error)              { return gpu.Host{}, nil }

@@ -10,18 +10,17 @@ import (
 	"github.com/greylag/greylag/internal/gpu"
 )
 
-// source is what answers: the library, or nothing.
+// source answers the requests: the library, or none.
 type source interface {
 	// inventory lists the devices; none without a driver.
 	inventory() (gpu.Host, error)
 	processes(uuids []string) ([]gpu.Process, error)
 	loads(uuids []string) []gpu.Load
-	// watch calls heard for events, and with nil now and then to show that it
-	// goes round. It never returns.
+	// watch calls heard for events, and with nil periodically as a heartbeat. It never returns.
 	watch(heard func(*gpu.RawEvent))
 }
 
-// Serve answers requests from in on out, one a line, until in ends.
+// Serve answers the requests of in on out, one a line, until in ends.
 func Serve(in io.Reader, out io.Writer) error { return serve(open(), in, out) }
 
 func serve(s source, in io.Reader, out io.Writer) error {
@@ -36,9 +35,9 @@ func serve(s source, in io.Reader, out io.Writer) error {
 		_, err = out.Write(line)
 		return err
 	}
-	// It hangs where the library hangs, and ends with the process.
+	// It hangs if the library hangs, and ends with the process.
 	go s.watch(func(event *gpu.RawEvent) {
-		// When nobody listens any more, in ends as well.
+		// When the reader ends, in ends as well.
 		_ = say(gpu.Reply{Event: event, Beat: event == nil})
 	})
 	lines := bufio.NewScanner(in)

@@ -1,8 +1,7 @@
-// Package ociimage builds small OCI images as archives, from files alone. The
-// tests and the demo use it, so that they never pull.
+// Package ociimage builds small OCI images as archives from files. Tests and the demo use it, so
+// that they never pull.
 //
-// The same input gives the same bytes and so the same digest: no times, fixed
-// order, no compression.
+// The same input gives the same bytes and digest: no times, fixed order, no compression.
 package ociimage
 
 import (
@@ -21,26 +20,26 @@ import (
 	"slices"
 )
 
-// Image is what to build.
+// Image describes the image to build.
 type Image struct {
 	Files []File
-	// Name is put into the index as the image's tag; empty for none.
+	// Name is the tag in the index; empty for none.
 	Name string
-	// The rest is the image's configuration.
+	// The other fields are the image's configuration.
 	Env        []string
 	Entrypoint []string
 	Cmd        []string
 	WorkDir    string
 }
 
-// File is one entry of the root file system, below /. Folders are made where
-// they are missing, as root's, 0755.
+// File is one entry of the root file system. Missing parent directories are created for root with
+// mode 0755.
 type File struct {
 	Path string
 	Mode int64  // permissions, with 0o1000 for sticky
-	Data []byte // of a regular file
-	Link string // makes it a symbolic link
-	Dir  bool   // makes it a folder
+	Data []byte // content of a regular file
+	Link string // target of a symbolic link
+	Dir  bool   // a directory
 }
 
 // Build writes the archive and returns the digest of the image's manifest.
@@ -96,7 +95,7 @@ func WriteFile(name string, image Image) (digest string, err error) {
 	return digest, errors.Join(err, file.Close())
 }
 
-// layerOf is the root file system as an uncompressed tar.
+// layerOf returns the root file system as an uncompressed tar.
 func layerOf(files []File) ([]byte, error) {
 	files = slices.SortedStableFunc(slices.Values(withFolders(files)), func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
 	var buffer bytes.Buffer
@@ -124,7 +123,7 @@ func layerOf(files []File) ([]byte, error) {
 	return buffer.Bytes(), nil
 }
 
-// withFolders adds the folders above files that name none.
+// withFolders adds missing parent directories.
 func withFolders(files []File) []File {
 	named := map[string]bool{}
 	for _, file := range files {

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// applets are the programs of Unix.
+// applets lists the Unix programs of the image.
 var applets = []string{"sh", "cat", "chmod", "cp", "date", "dd", "df", "echo", "env", "false", "grep",
 	"head", "hostname", "id", "kill", "ln", "ls", "mkdir", "mknod", "mount", "mv", "nproc", "printenv", "ps", "pwd", "rm",
 	"sed", "seq", "sleep", "sort", "stat", "tail", "tee", "test", "touch", "tr", "true", "uname", "wc", "yes"}
 
-// Unix is a small Unix: the machine's static busybox, or, since not every distribution
-// has one, its own shell and programs with the libraries they need.
+// Unix returns a small Unix: the machine's static busybox or, since not every distribution has one,
+// its shell and programs with their libraries.
 func Unix() (Image, error) {
 	programs, err := busybox()
 	if programs == nil && err == nil {
@@ -36,7 +36,7 @@ func Unix() (Image, error) {
 	}, nil
 }
 
-// busybox is all of them in one; none where the machine has no busybox.
+// busybox returns all programs in one file; none if the machine has no busybox.
 func busybox() ([]File, error) {
 	program, err := exec.LookPath("busybox")
 	if err != nil {
@@ -53,7 +53,7 @@ func busybox() ([]File, error) {
 	return files, nil
 }
 
-// ownPrograms are those of the machine, and what they need of it.
+// ownPrograms returns the programs of the machine and their dependencies.
 func ownPrograms() ([]File, error) {
 	var files []File
 	has := map[string]bool{}
@@ -87,8 +87,8 @@ func ownPrograms() ([]File, error) {
 	return files, nil
 }
 
-// needs are the files without which a program does not start: its interpreter (some
-// distributions have the small programs as scripts of one large one), or its libraries.
+// needs lists the files without which a program does not start: its interpreter or its libraries.
+// Some distributions have small programs as scripts of a large one.
 func needs(program string, data []byte) (files []string) {
 	words := strings.Fields(string(data[:min(len(data), 256)]))
 	if bytes.HasPrefix(data, []byte("#!")) && len(words) > 0 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestUnix: either kind has a shell that runs, with nothing of the machine around it.
+// TestUnix checks that both kinds have a working shell without the files of the machine.
 func TestUnix(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: chroot")

@@ -13,15 +13,15 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// TestAway: that containerd is away is said in a line which an administrator can read, once
-// however many calls it kept from being answered.
+// TestAway checks that an absent containerd is reported in one readable line, once for all failed
+// calls.
 func TestAway(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "c.sock")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.SetUnlinkOnClose(false) // as of a containerd that was killed
+	listener.SetUnlinkOnClose(false) // as after containerd was killed
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// BenchmarkTrue runs `true` as uid 1000 on the host's file system: start, wait,
-// remove; 8 at a time. Tasks/s is the figure to look at.
+// BenchmarkTrue runs `true` as uid 1000 on the host's file system, 8 at a time: start, wait,
+// remove. It reports tasks/s.
 func BenchmarkTrue(b *testing.B) {
 	for _, with := range []struct{ program, shim string }{
 		{"runc", ""}, {"runc", shared.shim}, {"crun", ""}, {"crun", shared.shim},
@@ -30,7 +30,7 @@ func BenchmarkTrue(b *testing.B) {
 	}
 }
 
-// churn runs n tasks through their whole life, some at a time.
+// churn runs n tasks from start to removal, atOnce at a time.
 func churn(tb testing.TB, r *Runtime, atOnce, n int, next *atomic.Uint64) {
 	tb.Helper()
 	var wg sync.WaitGroup

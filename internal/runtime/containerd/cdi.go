@@ -20,22 +20,22 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// DeviceKind is the vendor and class of every GPU that this node describes.
+// DeviceKind is the CDI vendor and class of the GPUs of this node.
 const DeviceKind = "greylag.dev/gpu"
 
-// GPU is a device as WriteDevices describes it. A task may ask for it as
-// "greylag.dev/gpu=<index>" or "greylag.dev/gpu=<uuid>".
+// GPU is a device for WriteDevices. A task requests it as "greylag.dev/gpu=<index>" or
+// "greylag.dev/gpu=<uuid>".
 type GPU struct {
 	Index int
 	UUID  string
 	Nodes []Node
 }
 
-// Node is a device file: where it is on the host, and where a task sees it.
+// Node is a device file: its path on the host and its path in a task.
 type Node struct{ HostPath, Path string }
 
-// WriteDevices replaces the CDI spec in dir by one for these GPUs; common nodes
-// (nvidiactl, nvidia-uvm) come with any of them. Runtimes notice by themselves.
+// WriteDevices replaces the CDI spec in dir by one for these GPUs. The common nodes (nvidiactl,
+// nvidia-uvm) come with any of them. Runtimes notice the change.
 func WriteDevices(dir string, gpus []GPU, common []Node) error {
 	spec := cdispecs.Spec{Version: "0.6.0", Kind: DeviceKind}
 	spec.ContainerEdits.DeviceNodes = deviceNodes(common)
@@ -71,26 +71,26 @@ func deviceNodes(nodes []Node) []*cdispecs.DeviceNode {
 	return list
 }
 
-// deviceSpecs is a private CDI registry over some folders: never the one of
-// this process, whose folders anyone may have filled.
+// deviceSpecs is a private CDI registry over some directories, never that of this process, whose
+// directories other programs may fill.
 type deviceSpecs struct {
 	dirs []string
 
 	mu    sync.Mutex
 	cache *cdi.Cache
-	seen  string // what the folders looked like when cache was filled
+	seen  string // state of the directories when cache was filled
 }
 
-// inject adds devices to an OCI spec: nodes, cgroup rules and environment, and
-// for an image also mounts and hooks; a host task has the driver's files
-// already. Unknown devices are an error: nothing is ever started with fewer.
+// inject adds devices to an OCI spec: nodes, cgroup rules and environment, and for an image also
+// mounts and hooks. A task on the host's file system has the driver's files already. Unknown
+// devices are an error: no task starts with fewer devices.
 func (d *deviceSpecs) inject(spec *specs.Spec, devices []string, hostRoot bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.refresh(); err != nil {
 		return err
 	}
-	mounts, hooks := slices.Clone(spec.Mounts), spec.Hooks // a copy: injecting sorts in place
+	mounts, hooks := slices.Clone(spec.Mounts), spec.Hooks // a copy, since injecting sorts in place
 	unknown, err := d.cache.InjectDevices(spec, devices...)
 	if err != nil {
 		return fmt.Errorf("devices %s (unknown: %s): %w: %w",
@@ -102,7 +102,7 @@ func (d *deviceSpecs) inject(spec *specs.Spec, devices []string, hostRoot bool) 
 	return nil
 }
 
-// refresh reads the folders again where a file in them has changed.
+// refresh reads the directories again after a change.
 func (d *deviceSpecs) refresh() error {
 	seen, err := d.look()
 	if err != nil {
@@ -119,7 +119,7 @@ func (d *deviceSpecs) refresh() error {
 	return nil
 }
 
-// look notes name, size and time of every file. O(files).
+// look returns name, size and time of every file as text. O(files).
 func (d *deviceSpecs) look() (string, error) {
 	var b strings.Builder
 	for _, dir := range d.dirs {
@@ -130,7 +130,7 @@ func (d *deviceSpecs) look() (string, error) {
 		for _, entry := range entries {
 			info, err := entry.Info()
 			if err != nil {
-				continue // replaced since: its successor is in the next look
+				continue // replaced meanwhile: the next look has the new file
 			}
 			fmt.Fprintf(&b, "%s/%s %d %d %v\n", dir, entry.Name(), info.Size(), info.ModTime().UnixNano(), info.Mode()&fs.ModeType)
 		}

@@ -23,19 +23,19 @@ import (
 
 var _ runtime.Collector = (*Runtime)(nil)
 
-// labelUsed is when an image was last wanted, as containerd remembers it.
+// labelUsed is the label of an image in containerd with the time of its last use.
 const labelUsed = "greylag/used"
 
 const (
-	// usedSpacing is how old what containerd remembers may be.
+	// usedSpacing is the maximum age of the stored time.
 	usedSpacing = time.Hour
-	// restTime is for how long an image is kept after it was wanted, whatever the
-	// bounds: a task that was given it may not have started yet.
+	// restTime is how long an image is kept after its last use, whatever the limits: the task that
+	// needs it may not have started.
 	restTime = time.Hour
 )
 
-// imageUses knows when images were last wanted. Its lock orders wanting an image and
-// deleting it: who wants one has said so before looking whether it is here.
+// imageUses tracks when images were last used. Its lock orders use and deletion: a user of an image
+// records its use before it checks whether the image exists.
 type imageUses struct {
 	mu    sync.Mutex
 	at    map[string]time.Time
@@ -46,15 +46,14 @@ func newImageUses() *imageUses {
 	return &imageUses{at: map[string]time.Time{}, saved: map[string]time.Time{}}
 }
 
-// want notes that an image is wanted now.
+// want records that an image is used now.
 func (u *imageUses) want(name string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.at[name] = time.Now()
 }
 
-// stale reports whether containerd should be told when the image was last wanted, and
-// takes it for told.
+// stale reports whether the time in containerd must be updated, and counts as the update.
 func (u *imageUses) stale(name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -65,8 +64,8 @@ func (u *imageUses) stale(name string) bool {
 	return true
 }
 
-// remember writes into containerd when an image was wanted. Where that fails, an image
-// may go sooner than it should, and is pulled again.
+// remember stores the time of use in containerd. If that fails, the image may be deleted early and
+// pulled again.
 func (r *Runtime) remember(ctx context.Context, name string) {
 	if !r.uses.stale(name) {
 		return
@@ -75,16 +74,16 @@ func (r *Runtime) remember(ctx context.Context, name string) {
 	_, _ = r.client.ImageService().Update(ctx, image, "labels."+labelUsed)
 }
 
-// stored is one image, with what it takes.
+// stored is one image with its size.
 type stored struct {
 	name  string
 	used  time.Time
 	inUse bool
-	parts map[string]int64 // its contents and unpacked layers, which others may share
+	parts map[string]int64 // contents and unpacked layers, which other images may share
 }
 
-// Collect implements runtime.Collector. Only images that Fetch has named are looked
-// at: others in the namespace are somebody else's.
+// Collect implements runtime.Collector. It considers only images that Fetch returned; other images
+// of the namespace have other owners.
 func (r *Runtime) Collect(ctx context.Context, keep runtime.Keep) (runtime.Collected, error) {
 	ctx = r.scope(ctx)
 	all, err := r.stored(ctx)
@@ -127,7 +126,7 @@ func (r *Runtime) Collect(ctx context.Context, keep runtime.Keep) (runtime.Colle
 	return did, failed
 }
 
-// deleteImage deletes an image, and what no other has of it, unless it is wanted since.
+// deleteImage deletes an image and the parts that no other image has, unless it was used meanwhile.
 func (r *Runtime) deleteImage(ctx context.Context, s stored) (gone bool, err error) {
 	r.uses.mu.Lock()
 	defer r.uses.mu.Unlock()
@@ -148,7 +147,7 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// stored lists the images that Fetch has named. O(images × layers) calls.
+// stored lists the images that Fetch returned. O(images × layers) calls.
 func (r *Runtime) stored(ctx context.Context) ([]stored, error) {
 	list, err := r.client.ImageService().List(ctx)
 	if err != nil {
@@ -171,7 +170,7 @@ func (r *Runtime) stored(ctx context.Context) ([]stored, error) {
 	return all, nil
 }
 
-// lastUse is what containerd remembers, or when the image came.
+// lastUse returns the stored time of use, or the creation time of the image.
 func lastUse(image images.Image) time.Time {
 	used, err := time.Parse(time.RFC3339, image.Labels[labelUsed])
 	if err != nil {
@@ -180,8 +179,8 @@ func lastUse(image images.Image) time.Time {
 	return used
 }
 
-// parts are what an image takes. What of it cannot be read counts nothing: it is not
-// whole, and goes with its age.
+// parts returns the sizes of an image's parts. Unreadable parts count as 0: such an image is
+// incomplete and is deleted by age.
 func (r *Runtime) parts(ctx context.Context, image images.Image) map[string]int64 {
 	parts := map[string]int64{image.Target.Digest.String(): image.Target.Size}
 	manifest, err := images.Manifest(ctx, r.client.ContentStore(), image.Target, platforms.Default())

@@ -15,7 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/runtime/oci"
 )
 
-// fetched makes an image of its own and fetches it, as wanted so long ago.
+// fetched creates an image and fetches it, with its last use ago.
 func fetched(t *testing.T, r *Runtime, name string, ago time.Duration) string {
 	t.Helper()
 	built := must(ociimage.Unix())(t)
@@ -27,7 +27,7 @@ func fetched(t *testing.T, r *Runtime, name string, ago time.Duration) string {
 	return got
 }
 
-// wanted makes an image one that was last wanted so long ago.
+// wanted sets the last use of an image.
 func wanted(t *testing.T, r *Runtime, name string, ago time.Duration) {
 	t.Helper()
 	at := time.Now().Add(-ago)
@@ -40,8 +40,8 @@ func wanted(t *testing.T, r *Runtime, name string, ago time.Duration) {
 	must(service.Update(ctx, entry, "labels."+labelUsed))(t)
 }
 
-// TestCollect: images go by age, then by size, the longest unwanted first; never one
-// that a task has, or that was wanted just now.
+// TestCollect checks that images are deleted by age, then by size, the least recently used first,
+// and never one that a task has or that was just used.
 func TestCollect(t *testing.T) {
 	r := newRuntime(t, nil)
 	needContainers(t)
@@ -89,7 +89,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestAutomaticRuntime: crun where it works, else runc.
+// TestAutomaticRuntime checks that crun is used where it works, otherwise runc.
 func TestAutomaticRuntime(t *testing.T) {
 	bin := t.TempDir()
 	program := func(name, script string) {

@@ -1,18 +1,16 @@
 //go:build linux
 
-// Package containerd runs tasks in containers, through the node's containerd.
+// Package containerd runs tasks in containers through the node's containerd.
 //
-// It decides how a Spec becomes an OCI container (file system, identity,
-// devices, limits), and how a task ended, from the record its ginit left, its
-// control group and, failing those, containerd. It never decides whether or
-// where a task runs, and keeps nothing in memory that a restart would miss: all
-// it knows lies in the task folders, in containerd and in the kernel.
+// It decides how a Spec becomes an OCI container (file system, identity, devices, limits). It
+// decides how a task ended from the record of its ginit, its control group and, failing those,
+// containerd. It never decides whether or where a task runs. It keeps nothing in memory that a
+// restart would lose: its state lies in the task directories, in containerd and in the kernel.
 //
-// Rejected, each measured: exit statuses from
-// containerd's events (half are lost on 2.x), from its Wait alone (a task that
-// ends while containerd is down is lost on 1.7 and later), output written by
-// the shim (as root, following symbolic links), and `/` bound as a task mount
-// (1.6 cannot unmount it).
+// Rejected, each measured: exit statuses from containerd's events (half are lost on 2.x), from its
+// Wait alone (a task that ends while containerd is down is lost on 1.7 and later), output written
+// by the shim (as root, following symbolic links), and `/` bound as a task mount (1.6 cannot
+// unmount it).
 package containerd
 
 import (
@@ -27,59 +25,58 @@ import (
 	"github.com/greylag/greylag/internal/runtime/oci"
 )
 
-// ErrTooOld says that containerd is older than what this package was tried with.
+// ErrTooOld means that containerd is older than the versions tested with this package.
 var ErrTooOld = errors.New("containerd is older than 1.6.20")
 
-// Config is how this node uses containerd. Empty fields take the default named.
+// Config configures the use of containerd on this node. Empty fields take the default named.
 type Config struct {
-	// Address of containerd's socket; /run/containerd/containerd.sock.
+	// Address is containerd's socket; /run/containerd/containerd.sock.
 	Address string
-	// Namespace inside containerd; "greylag".
+	// Namespace is the namespace in containerd; "greylag".
 	Namespace string
-	// StateDir holds task folders and the clone of the host's file system;
-	// it is made a mount point that no other mount can contain.
-	// /run/greylag/tasks. On a tmpfs: what it holds means nothing after a boot.
+	// StateDir holds task directories and the clone of the host's file system; /run/greylag/tasks.
+	// It becomes a mount point that no other mount can contain. It should be on a tmpfs: its
+	// content is meaningless after a boot.
 	StateDir string
 	// ScratchDir holds the private /tmp of tasks; /var/tmp/greylag.
 	ScratchDir string
 	// GInit is the path of the static ginit program; required.
 	GInit string
-	// Shim is the path of gshim, beside which gshimd lies: what containerd executes for
-	// each task. Empty: containerd's own shim, which takes twice as long.
+	// Shim is the path of gshim, in the directory of gshimd: what containerd executes for each
+	// task. Empty: containerd's own shim, which takes twice as long.
 	Shim string
-	// DeviceSpecs are folders of CDI specs; /run/greylag/cdi.
+	// DeviceSpecs lists directories of CDI specs; /run/greylag/cdi.
 	DeviceSpecs []string
-	// CgroupParent is the group above all tasks: a path ("/greylag") without
-	// systemd, a slice ("greylag-jobs.slice") with it. It must differ between
-	// nodes that share a machine.
+	// CgroupParent is the group above all tasks: a path ("/greylag") without systemd, a slice
+	// ("greylag-jobs.slice") with it. It must differ between nodes on one machine.
 	CgroupParent string
-	// Systemd says whether systemd manages the control groups; nil: where it runs and
-	// they are of version 2.
+	// Systemd reports whether systemd manages the control groups; nil: if it runs and they are of
+	// version 2.
 	Systemd *bool
-	// OCIRuntime is the runc or crun to use, a name on PATH or a path. Empty:
-	// crun where it is installed and works with this host's control groups,
-	// else runc; crun takes about 10 ms of processor time less for each task.
+	// OCIRuntime is the runc or crun to use, a name on PATH or a path. Empty: crun if it is
+	// installed and works with this host's control groups, otherwise runc. crun uses about 10 ms
+	// less processor time for each task.
 	OCIRuntime string
-	crun       bool // whether it is crun, as withDefaults has found
-	// Snapshotter for images; "overlayfs".
+	crun       bool // set by withDefaults
+	// Snapshotter is containerd's snapshotter for images; "overlayfs".
 	Snapshotter string
-	// Logins is a file of logins to registries for every user of the node, in the
-	// form of containers-auth.json(5), which only root may read; empty: none.
+	// Logins is a file of registry credentials for all users of the node, in the form of
+	// containers-auth.json(5), which only root may read; empty: none.
 	Logins string
-	// HostsDir holds hosts.toml files that say how registries are reached, as
-	// containerd's own /etc/containerd/certs.d does; empty: none.
+	// HostsDir holds hosts.toml files that configure registries, like containerd's own
+	// /etc/containerd/certs.d; empty: none.
 	HostsDir string
-	// Hidden are folders of the host that no task may see, beside StateDir and
-	// ScratchDir; containerd's own state.
+	// Hidden lists further directories of the host that no task may see, besides StateDir,
+	// ScratchDir and containerd's state.
 	Hidden []string
 }
 
-// defaultNamespace is where a host's one node keeps its tasks in containerd.
+// defaultNamespace is the namespace of a host with one node.
 const defaultNamespace = "greylag"
 
-// GroupOf names the control group for a node's tasks, apart from those of other nodes on
-// the same machine, which have containerd namespaces of their own and, in another cluster,
-// perhaps the same name: a slice where systemd keeps them, else a path.
+// GroupOf returns the control group for a node's tasks: a slice under systemd, otherwise a path. It
+// differs for nodes on one machine, which have different containerd namespaces and may have the
+// same name in two clusters.
 func GroupOf(node, namespace string) string {
 	if namespace != defaultNamespace {
 		node += "-" + namespace
@@ -90,20 +87,19 @@ func GroupOf(node, namespace string) string {
 	return "/greylag/" + node
 }
 
-// systemdRuns tells whether systemd keeps the control groups: where it runs
-// (sd_booted(3)) and they are of version 2. Of version 1 it tolerates others' beside its
-// own, and would remove a task's before anybody has read what it counted.
+// systemdRuns reports whether systemd runs (sd_booted(3)) and control groups are of version 2. On
+// version 1 systemd would remove a task's group before its counters are read.
 func systemdRuns() bool {
 	_, err := os.Stat("/run/systemd/system")
 	groups, unknown := cgroup.Detect()
 	return err == nil && unknown == nil && groups.Unified()
 }
 
-// namespaceForm is containerd's own rule (identifiers.Validate).
+// namespaceForm is containerd's rule (identifiers.Validate).
 var namespaceForm = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$`)
 
-// withDefaults fills what is empty and refuses what cannot work. mixed is
-// cgroup.Hierarchy.Mixed of this host.
+// withDefaults fills empty fields and refuses invalid ones. mixed is cgroup.Hierarchy.Mixed of this
+// host.
 func (c Config) withDefaults(mixed bool) (Config, error) {
 	fill := func(field *string, value string) {
 		if *field == "" {

@@ -36,23 +36,22 @@ var (
 	_ runtime.ProcessLister = (*Runtime)(nil)
 )
 
-// Runtime runs tasks through one containerd. Use New.
+// Runtime runs tasks through one containerd. Create it with New.
 type Runtime struct {
 	config  Config
 	client  *client.Client
 	tasks   taskdir.Root
 	groups  cgroup.Hierarchy
 	frame   *frame
-	options typeurl.Any // how the shim calls the OCI runtime; never changes
+	options typeurl.Any // options of the shim for the OCI runtime; never change
 	devices *deviceSpecs
 	images  *imageCache
 	uses    *imageUses
 	locks   keyedLocks
 }
 
-// New connects to containerd and prepares this node's folders and the clone of
-// the host's file system, which needs root. containerd itself need not answer
-// yet: see Ready. Close undoes what New did to the host's mounts.
+// New connects to containerd, creates this node's directories and clones the host's file system,
+// which needs root. containerd need not answer yet: see Ready. Close removes the mounts.
 func New(config Config) (*Runtime, error) {
 	hierarchy, err := cgroup.Detect()
 	if err != nil {
@@ -67,7 +66,7 @@ func New(config Config) (*Runtime, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(config.ScratchDir, 0o700); err != nil {
-		return nil, fmt.Errorf("scratch folder: %w", err)
+		return nil, fmt.Errorf("scratch directory: %w", err)
 	}
 	if err := installGInit(config); err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func New(config Config) (*Runtime, error) {
 	if err := checkShim(config.Shim); err != nil {
 		return nil, err
 	}
-	_ = shim.Sweep() // what cannot be removed takes no more than room, and the next daemon tries again
+	_ = shim.Sweep() // what remains only uses space, and the next daemon retries
 	program, err := ociProgram(config)
 	if err != nil {
 		return nil, errors.Join(err, unmount(config.StateDir))
@@ -104,29 +103,28 @@ func New(config Config) (*Runtime, error) {
 	}, nil
 }
 
-// Close disconnects and takes the clone of the host's file system away. Tasks
-// go on.
+// Close disconnects and removes the clone of the host's file system. Tasks continue.
 func (r *Runtime) Close() error {
 	return errors.Join(r.client.Close(), unmount(r.config.StateDir))
 }
 
-// unmount takes away what New has mounted.
+// unmount removes the mounts of New.
 func unmount(stateDir string) error {
 	return errors.Join(unmountHostRoot(stateDir), unmountProgram(stateDir))
 }
 
-// OCIRuntime is the name of the program that makes the containers: runc or crun.
+// OCIRuntime returns the program that creates containers: runc or crun.
 func (r *Runtime) OCIRuntime() string { return filepath.Base(r.config.OCIRuntime) }
 
-// Ready asks containerd for its version. ErrUnavailable where it does not
-// answer, ErrTooOld where it is older than 1.6.20, runtime.ErrUnfit where the shim is gone.
+// Ready requests containerd's version. It returns ErrUnavailable if containerd does not answer,
+// ErrTooOld if it is older than 1.6.20, and runtime.ErrUnfit if the shim is missing.
 func (r *Runtime) Ready(ctx context.Context) error {
 	if err := checkShim(r.config.Shim); err != nil {
 		return err
 	}
 	version, err := r.client.Version(r.scope(ctx))
 	if err != nil {
-		// Else the client would wait up to 10 s before it connects again.
+		// Otherwise the client would wait up to 10 s before it reconnects.
 		if conn, ok := r.client.Conn().(interface{ ResetConnectBackoff() }); ok {
 			conn.ResetConnectBackoff()
 		}
@@ -138,8 +136,8 @@ func (r *Runtime) Ready(ctx context.Context) error {
 	return nil
 }
 
-// recent tells whether a version is 1.6.20 or later. One that is not written
-// as three numbers is a build of somebody's own, who will know.
+// recent reports whether a version is 1.6.20 or later. A version that is not three numbers is a
+// custom build and is accepted.
 func recent(version string) bool {
 	version = strings.TrimPrefix(version, "v")
 	if cut := strings.IndexAny(version, "~+- "); cut >= 0 {
@@ -162,13 +160,13 @@ func recent(version string) bool {
 	return true
 }
 
-// scope puts the namespace into a call.
+// scope adds the namespace to a call.
 func (r *Runtime) scope(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, r.config.Namespace)
 }
 
-// installGInit copies ginit beside the tasks, so that replacing the package's
-// file by an upgrade neither fails nor changes what running tasks execute.
+// installGInit copies ginit to the task directories, so that an upgrade of the package neither
+// fails nor changes what running tasks execute.
 func installGInit(config Config) error {
 	source, err := os.Open(config.GInit)
 	if err != nil {
@@ -190,8 +188,7 @@ func installGInit(config Config) error {
 	return nil
 }
 
-// checkShim refuses one that containerd could not run: each task would fail here and be
-// tried again.
+// checkShim refuses a shim that containerd cannot execute: each task would fail and be retried.
 func checkShim(path string) error {
 	if path == "" {
 		return nil
@@ -204,14 +201,14 @@ func checkShim(path string) error {
 	return nil
 }
 
-// ociState is where the OCI runtime keeps its containers: of this node alone,
-// since by default every containerd of a machine shares one folder.
+// ociState returns the OCI runtime's state directory for this node: by default all containerds of a
+// machine share one.
 func ociState(config Config) string { return filepath.Join(config.StateDir, "oci") }
 
 func ginitPath(config Config) string { return filepath.Join(config.StateDir, "ginit") }
 
-// unavailable marks errors that come from containerd being away, so that
-// callers try again; the rest pass unchanged.
+// unavailable marks errors of an absent containerd, so that callers retry; it returns others
+// unchanged.
 func unavailable(err error) error {
 	if !errors.Is(err, runtime.ErrUnavailable) && (errdefs.IsUnavailable(err) || errdefs.IsDeadlineExceeded(err)) {
 		return &awayError{err}
@@ -219,8 +216,8 @@ func unavailable(err error) error {
 	return err
 }
 
-// awayError is that containerd did not answer a call. An administrator reads it beside
-// the node, so it is without what gRPC says around the reason, and says that once.
+// awayError means that containerd did not answer a call. Its message is for administrators: without
+// the text that gRPC adds, and with the reason once.
 type awayError struct{ cause error }
 
 // Error implements error.
@@ -241,10 +238,10 @@ func (e *awayError) Error() string {
 // Unwrap implements errors.Unwrap.
 func (e *awayError) Unwrap() []error { return []error{runtime.ErrUnavailable, e.cause} }
 
-// grpcDial is what gRPC says before the reason why it has no connection.
+// grpcDial is gRPC's text before the reason of a failed connection.
 const grpcDial = `connection error: desc = "transport: Error while dialing: `
 
-// group is the control group of a task.
+// group returns the control group of a task.
 func (r *Runtime) group(id runtime.TaskID) cgroup.Group {
 	if *r.config.Systemd {
 		return r.groups.Group(filepath.Join(r.parent(), scopePrefix(r.config)+"-"+id.String()+".scope"))
@@ -252,20 +249,20 @@ func (r *Runtime) group(id runtime.TaskID) cgroup.Group {
 	return r.groups.Group(filepath.Join(r.parent(), id.String()))
 }
 
-// parent is the path of the control group above all tasks.
+// parent returns the path of the control group above all tasks.
 func (r *Runtime) parent() string {
 	if *r.config.Systemd {
-		if slice, err := cgroup.SlicePath(r.config.CgroupParent); err == nil { // New has refused any other
+		if slice, err := cgroup.SlicePath(r.config.CgroupParent); err == nil { // New refuses invalid names
 			return slice
 		}
 	}
 	return filepath.Join("/", r.config.CgroupParent)
 }
 
-// specType is the name under which containerd keeps OCI specs.
+// specType is the type name of OCI specs in containerd.
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// rawSpec carries an encoded OCI spec.
+// rawSpec holds an encoded OCI spec.
 type rawSpec struct{ data []byte }
 
 func (s rawSpec) GetTypeUrl() string { return specType }
@@ -279,13 +276,13 @@ func encodeSpec(spec any) (rawSpec, error) {
 	return rawSpec{data}, nil
 }
 
-// keyedLocks lets one Start or Remove at a time work on a task.
+// keyedLocks serializes Start and Remove of each task.
 type keyedLocks struct {
 	mu   sync.Mutex
 	held map[runtime.TaskID]chan struct{}
 }
 
-// acquire waits for the task's lock and returns what releases it.
+// acquire waits for the task's lock and returns its release function.
 func (l *keyedLocks) acquire(ctx context.Context, id runtime.TaskID) (release func(), err error) {
 	for {
 		l.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/simgpu"
 )
 
-// simulate makes GPUs and describes them to r.
+// simulate creates GPUs and passes them to r.
 func simulate(t *testing.T, r *Runtime, n int) []simgpu.Device {
 	t.Helper()
 	dir := filepath.Join(shared.dir, "dev-"+t.Name())
@@ -29,7 +29,7 @@ func simulate(t *testing.T, r *Runtime, n int) []simgpu.Device {
 	return devices
 }
 
-// try is a script that says of each path whether it opens.
+// try is a script that reports for each path whether it can be opened.
 const try = `for d in "$@"; do
 	if [ ! -e $d ]; then echo "$d absent"
 	elif (exec 3<>$d) 2>/dev/null; then echo "$d opens"
@@ -37,7 +37,7 @@ const try = `for d in "$@"; do
 done
 `
 
-// TestDevices: a task opens its own GPUs and no others, however it tries.
+// TestDevices checks that a task can open its own GPUs and no others.
 func TestDevices(t *testing.T) {
 	r := newRuntime(t, nil)
 	devices := simulate(t, r, 16)
@@ -64,8 +64,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestUnknownDevice: nothing starts with fewer devices than it was given, and a
-// description that changes is noticed.
+// TestUnknownDevice checks that no task starts with fewer devices, and that a changed description
+// is noticed.
 func TestUnknownDevice(t *testing.T) {
 	r := newRuntime(t, nil)
 	spec := job(t, 1, "echo started\n")
@@ -86,8 +86,8 @@ func TestUnknownDevice(t *testing.T) {
 	}
 }
 
-// TestMounts: shown read-only or not, never more than the user can reach, never
-// a new folder on the host.
+// TestMounts checks read-only and writable mounts, the user's permissions, and that no directory is
+// created on the host.
 func TestMounts(t *testing.T) {
 	r := newRuntime(t, nil)
 	data := filepath.Join(home(t), "data")
@@ -123,8 +123,8 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// TestMountIsPinned: what was checked is what is shown, although the user puts a
-// link to somebody else's folder in its place meanwhile.
+// TestMountIsPinned checks that the checked directory is the mounted one, although the user
+// replaces it by a link to another user's directory.
 func TestMountIsPinned(t *testing.T) {
 	r := newRuntime(t, nil)
 	shown, secret := filepath.Join(home(t), "shown"), filepath.Join(home(t), "others", "secret")

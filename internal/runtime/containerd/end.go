@@ -21,11 +21,11 @@ import (
 	"github.com/greylag/greylag/internal/runtime/taskdir"
 )
 
-// Wait implements runtime.Runtime. It needs containerd only where ginit was
-// killed before it could write its record.
+// Wait implements runtime.Runtime. It needs containerd only if ginit was killed before it wrote its
+// record.
 func (r *Runtime) Wait(ctx context.Context, id runtime.TaskID) (runtime.Exit, error) {
 	ctx = r.scope(ctx)
-	release, err := r.locks.acquire(ctx, id) // a Start under way has not yet said which process
+	release, err := r.locks.acquire(ctx, id) // a Start in progress has not recorded the process
 	if err != nil {
 		return runtime.Exit{}, err
 	}
@@ -60,15 +60,15 @@ func (r *Runtime) Wait(ctx context.Context, id runtime.TaskID) (runtime.Exit, er
 			return runtime.Exit{}, err
 		}
 	}
-	if !record.Measured { // else twice the same answer, whether or not the group is there yet
+	if !record.Measured { // repeated calls give the same answer, whether or not the group still exists
 		r.measure(id, &exit)
 	}
 	exit.OOM = exit.OOMKills > 0 && (exit.Code != 0 || exit.Lost)
 	return exit, nil
 }
 
-// unrecorded asks containerd how ginit itself ended, until it answers. Where it
-// does not know either, the task is lost.
+// unrecorded asks containerd how ginit ended, until it answers. If containerd does not know, the
+// task is lost.
 func (r *Runtime) unrecorded(ctx context.Context, id runtime.TaskID) (runtime.Exit, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		answer, err := r.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: id.String()})
@@ -81,8 +81,8 @@ func (r *Runtime) unrecorded(ctx context.Context, id runtime.TaskID) (runtime.Ex
 		case err == nil && answer.Process.Status == task.Status_STOPPED:
 			return fromStatus(answer.Process.ExitStatus, answer.Process.ExitedAt.AsTime()), nil
 		}
-		// Running yet: the shim is about to reap. Otherwise containerd is away;
-		// the context bounds how long we ask.
+		// Still running: the shim is about to reap it. Otherwise containerd is away; ctx limits the
+		// wait.
 		select {
 		case <-ctx.Done():
 			return runtime.Exit{}, fmt.Errorf("end of task %s: %w", id, errors.Join(ctx.Err(), err))
@@ -91,8 +91,7 @@ func (r *Runtime) unrecorded(ctx context.Context, id runtime.TaskID) (runtime.Ex
 	}
 }
 
-// fromStatus is the end of a ginit that wrote no record: it was killed, and
-// its program with it.
+// fromStatus returns the end of a ginit that wrote no record: it was killed with its program.
 func fromStatus(status uint32, ended time.Time) runtime.Exit {
 	exit := runtime.Exit{Code: int(status), Ended: ended}
 	if status > 128 && status < 128+65 {
@@ -101,9 +100,8 @@ func fromStatus(status uint32, ended time.Time) runtime.Exit {
 	return exit
 }
 
-// measure adds what only the control group knows; it goes when the task is
-// removed, or with its last process where systemd made it. A group that is gone
-// leaves what the record says.
+// measure adds the values of the control group, which exists until the task is removed, or under
+// systemd until its last process ends. Without the group the values of the record stay.
 func (r *Runtime) measure(id runtime.TaskID, exit *runtime.Exit) {
 	group := r.group(id)
 	if kills, err := group.OOMKills(); err == nil {
@@ -120,7 +118,7 @@ func (r *Runtime) measure(id runtime.TaskID, exit *runtime.Exit) {
 	}
 }
 
-// Signal implements runtime.Runtime. It needs no containerd.
+// Signal implements runtime.Runtime. It does not need containerd.
 func (r *Runtime) Signal(ctx context.Context, id runtime.TaskID, sig syscall.Signal, all bool) error {
 	dir := r.tasks.Dir(id)
 	if !dir.Exists() {
@@ -137,7 +135,7 @@ func (r *Runtime) Signal(ctx context.Context, id runtime.TaskID, sig syscall.Sig
 		return dir.Reach(ctx, handle, sig, func() (int, error) {
 			reached, err := r.group(id).Signal(sig, handle.PID)
 			if sig == syscall.SIGKILL && reached > 0 && err == nil {
-				// ginit stays, to record the end; it ends when its program has.
+				// ginit stays to record the end; it ends after its program.
 				err = r.group(id).Kill(ctx, handle.PID)
 			}
 			return reached, err
@@ -149,7 +147,7 @@ func (r *Runtime) Signal(ctx context.Context, id runtime.TaskID, sig syscall.Sig
 	return nil
 }
 
-// Remove implements runtime.Runtime. Two calls to containerd.
+// Remove implements runtime.Runtime. It makes two calls to containerd.
 func (r *Runtime) Remove(ctx context.Context, id runtime.TaskID) error {
 	release, err := r.locks.acquire(ctx, id)
 	if err != nil {
@@ -159,12 +157,12 @@ func (r *Runtime) Remove(ctx context.Context, id runtime.TaskID) error {
 	return r.remove(r.scope(ctx), id)
 }
 
-// remove takes away a task in whatever state it is. The caller holds its lock.
+// remove removes a task in any state. The caller holds its lock.
 func (r *Runtime) remove(ctx context.Context, id runtime.TaskID) error {
 	dir := r.tasks.Dir(id)
 	notes, err := dir.Notes()
 	if err != nil {
-		notes.Snapshot = true // unreadable: look for everything
+		notes.Snapshot = true // unreadable: check for everything
 	}
 	err = dir.Fence()
 	if err == nil {
@@ -191,18 +189,18 @@ func (r *Runtime) remove(ctx context.Context, id runtime.TaskID) error {
 	}
 	for _, dir := range []string{
 		filepath.Join(r.config.ScratchDir, id.String()),
-		// Gone already, unless the shim was killed.
+		// Already removed, unless the shim was killed.
 		filepath.Join(ociState(r.config), r.config.Namespace, id.String()),
 	} {
 		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("remove folders of task %s: %w", id, err)
+			return fmt.Errorf("remove directories of task %s: %w", id, err)
 		}
 	}
 	return dir.Remove()
 }
 
-// kill ends ginit, and with it every process of its PID namespace, and whoever
-// else is in the control group.
+// kill kills ginit, and with it every process of its PID namespace, and all other processes of the
+// control group.
 func (r *Runtime) kill(ctx context.Context, id runtime.TaskID, dir taskdir.Dir) error {
 	handle, known, err := dir.Process()
 	if err == nil && known {
@@ -213,8 +211,8 @@ func (r *Runtime) kill(ctx context.Context, id runtime.TaskID, dir taskdir.Dir) 
 	return r.group(id).Kill(ctx)
 }
 
-// deleteTask tells the shim to clean up. A shim that has not yet noticed that
-// ginit ended refuses; then we wait for it to notice.
+// deleteTask makes the shim clean up. A shim that has not yet noticed the end of ginit refuses;
+// then it waits.
 func (r *Runtime) deleteTask(ctx context.Context, id runtime.TaskID) error {
 	service := r.client.TaskService()
 	var err error
@@ -224,7 +222,7 @@ func (r *Runtime) deleteTask(ctx context.Context, id runtime.TaskID) error {
 		if err == nil || errdefs.IsNotFound(err) {
 			return nil
 		}
-		// Most often "cannot delete a running process", which has no code of its own.
+		// Usually "cannot delete a running process", which has no code of its own.
 		_, errWait := service.Wait(ctx, &tasks.WaitRequest{ContainerID: id.String()})
 		if errWait = errgrpc.ToNative(errWait); errdefs.IsNotFound(errWait) {
 			return nil
@@ -238,7 +236,7 @@ func (r *Runtime) deleteTask(ctx context.Context, id runtime.TaskID) error {
 // Processes implements runtime.ProcessLister.
 func (r *Runtime) Processes(id runtime.TaskID) ([]int, error) { return r.group(id).Processes() }
 
-// Stats implements runtime.Runtime. It reads the control group alone.
+// Stats implements runtime.Runtime. It reads only the control group.
 func (r *Runtime) Stats(_ context.Context, id runtime.TaskID) (runtime.Stats, error) {
 	group := r.group(id)
 	memory, errMemory := group.Memory()
@@ -248,7 +246,7 @@ func (r *Runtime) Stats(_ context.Context, id runtime.TaskID) (runtime.Stats, er
 		return runtime.Stats{}, fmt.Errorf("stats of task %s: %w: %w", id, runtime.ErrNotFound, err)
 	}
 	stats := runtime.Stats{Memory: memory, CPUTime: used, Processes: uint64(len(pids))}
-	if peak, err := group.PeakMemory(); err == nil { // not before Linux 5.19 on version 2
+	if peak, err := group.PeakMemory(); err == nil { // version 2 before Linux 5.19 has none
 		stats.PeakMemory = peak
 	}
 	return stats, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// TestArchiveWithoutAnEnd: the zeros behind the end of a sparse archive are read no longer than the
-// launch may take.
+// TestArchiveWithoutAnEnd checks that the zeros after the end of a sparse archive are read no
+// longer than the launch timeout.
 func TestArchiveWithoutAnEnd(t *testing.T) {
 	needContainers(t)
 	r := newRuntime(t, nil)

@@ -16,8 +16,8 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// TestAnImageOfAnotherUserNeedsMoreThanItsDigest: the store holds the image, and an archive that only
-// names it is refused.
+// TestAnImageOfAnotherUserNeedsMoreThanItsDigest checks that an archive that only names an image of
+// the store is refused.
 func TestAnImageOfAnotherUserNeedsMoreThanItsDigest(t *testing.T) {
 	needContainers(t)
 	r := newRuntime(t, nil)

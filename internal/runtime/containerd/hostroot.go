@@ -19,15 +19,15 @@ import (
 // unbindable mount, so that no clone, of this node or of another on the same
 // machine, ever contains a clone.
 
-// holder is the unbindable folder; nothing but the clone lies in it, for
-// nothing in it can be bound into a task.
+// holder returns the unbindable directory. It contains only the clone, since nothing in it can be
+// bound into a task.
 func holder(stateDir string) string { return filepath.Join(stateDir, "host") }
 
-// hostRoot is the clone.
+// hostRoot returns the path of the clone.
 func hostRoot(stateDir string) string { return filepath.Join(holder(stateDir), "root") }
 
-// mountHostRoot makes the clone anew. Tasks that run keep the one they have:
-// it lives on in their own mount namespaces.
+// mountHostRoot creates a new clone. Running tasks keep theirs, which lives on in their mount
+// namespaces.
 func mountHostRoot(stateDir string) error {
 	if err := unmountHostRoot(stateDir); err != nil {
 		return err
@@ -52,17 +52,16 @@ func mountHostRoot(stateDir string) error {
 	return nil
 }
 
-// unmountHostRoot takes the clone away with the mount that holds it.
+// unmountHostRoot removes the clone with the mount that holds it.
 func unmountHostRoot(stateDir string) error {
-	// Detach takes the clone below along, also where a process is in it.
+	// Detach also removes the clone below it, even if a process uses it.
 	if err := unmountOurs(holder(stateDir)); err != nil {
 		return fmt.Errorf("host root: %w", err)
 	}
 	return nil
 }
 
-// unmountOurs takes an unbindable mount away, as often as earlier daemons may have
-// made it.
+// unmountOurs removes an unbindable mount, repeatedly if earlier daemons created several.
 func unmountOurs(point string) error {
 	for {
 		mounts, err := mountTable()
@@ -78,13 +77,13 @@ func unmountOurs(point string) error {
 	}
 }
 
-// hostMount is what matters here of one mount.
+// hostMount is the relevant data of one mount.
 type hostMount struct {
 	point      string
 	unbindable bool
 }
 
-// mountTable reads this process's mounts, in the order they were made.
+// mountTable returns this process's mounts in the order of their creation.
 func mountTable() ([]hostMount, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -93,8 +92,8 @@ func mountTable() ([]hostMount, error) {
 	return parseMounts(string(data)), nil
 }
 
-// parseMounts reads mountinfo (proc(5)): field 5 is the mount point, with
-// octal escapes; from field 7 to a dash, what it does with propagation.
+// parseMounts parses mountinfo (proc(5)): field 5 is the mount point with octal escapes; fields 7
+// up to a dash are the propagation.
 func parseMounts(text string) []hostMount {
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	var mounts []hostMount

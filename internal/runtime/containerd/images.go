@@ -30,10 +30,9 @@ import (
 	"github.com/greylag/greylag/internal/userfile"
 )
 
-// diskName is the registry part of the names of images that came from a file.
-// Like every name that Fetch returns, it is bound to a digest, and the digest
-// is checked at every use: an archive that claims another image's name in its
-// annotations gains nothing.
+// diskName is the registry part of the names of images from files. Like every name that Fetch
+// returns, such a name is bound to a digest that is checked at every use: an archive gains nothing
+// by claiming another image's name in its annotations.
 const diskName = "greylag.invalid/archive"
 
 // Fetch implements runtime.Images.
@@ -63,8 +62,8 @@ func (r *Runtime) Fetch(ctx context.Context, request runtime.FetchRequest) (stri
 	return name, nil
 }
 
-// pull asks the registry what the reference means now, with the user's own
-// login even where the image is here already, and downloads what is missing.
+// pull asks the registry for the current meaning of the reference, with the user's own credentials
+// even if the image is present, and downloads what is missing.
 func (r *Runtime) pull(ctx context.Context, ref image.Reference, request runtime.FetchRequest) (string, error) {
 	known, err := r.loginsOf(ctx, request)
 	if err != nil {
@@ -94,7 +93,7 @@ func pinned(name, digest string) string {
 	return name + "@" + digest
 }
 
-// present tells whether the image is here and unpacked.
+// present reports whether the image is stored and unpacked.
 func present(ctx context.Context, c *client.Client, name, snapshotter string) bool {
 	found, err := c.GetImage(ctx, name)
 	if err != nil || !strings.HasSuffix(name, "@"+found.Target().Digest.String()) {
@@ -104,7 +103,7 @@ func present(ctx context.Context, c *client.Client, name, snapshotter string) bo
 	return err == nil && unpacked
 }
 
-// load imports an image from disk. It runs as the user.
+// load imports an image from disk. It runs with the identity of the user.
 func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error) {
 	source, err := openImage(ref)
 	if err != nil {
@@ -122,10 +121,10 @@ func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error)
 		return diskName + "@" + digest, nil
 	}
 	if err != nil && ref.Select != "" {
-		return "", err // an archive of docker save has no index.json, and is loaded whole
+		return "", err // an archive of docker save has no index.json and is loaded whole
 	}
 	reader, writer := io.Pipe()
-	// A sparse file may have zeros to read for years.
+	// A sparse file may take years to read.
 	stop := context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
 	defer stop()
 	imported := make(chan error, 1)
@@ -134,7 +133,7 @@ func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error)
 		var err error
 		name, err = r.importTar(ctx, reader, ref.Select, digest)
 		imported <- err
-		_ = reader.CloseWithError(err) // lets WriteTar fail, never this
+		_ = reader.CloseWithError(err) // WriteTar then fails; this call never does
 	}()
 	// In this goroutine, which has the user's identity for files.
 	errWrite := source.WriteTar(writer)
@@ -145,7 +144,8 @@ func (r *Runtime) load(ctx context.Context, ref image.Reference) (string, error)
 	return name, nil
 }
 
-// openImage opens what a reference of kind Archive or Layout names. It runs as the user.
+// openImage opens the file or directory of a reference of kind Archive or Layout. It runs with the
+// identity of the user.
 func openImage(ref image.Reference) (*image.Source, error) {
 	if ref.Kind == image.Layout {
 		folder, err := userfile.OpenFolder(ref.Path)
@@ -165,10 +165,10 @@ func openImage(ref image.Reference) (*image.Source, error) {
 	return image.OpenArchive(file), nil
 }
 
-// importTar puts a layout's blobs into containerd, names the chosen image by
-// its digest, and unpacks it. It must be that of the digest, where there is one: what was checked.
+// importTar imports a layout's blobs into containerd, names the chosen image by its digest, and
+// unpacks it. If digest is set, the image must have it.
 func (r *Runtime) importTar(ctx context.Context, from io.Reader, selected, digest string) (name string, err error) {
-	ctx, done, err := r.client.WithLease(ctx) // nothing is collected meanwhile
+	ctx, done, err := r.client.WithLease(ctx) // prevents garbage collection meanwhile
 	if err != nil {
 		return "", err
 	}
@@ -178,7 +178,7 @@ func (r *Runtime) importTar(ctx context.Context, from io.Reader, selected, diges
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", image.ErrLayout, err)
 	}
-	if _, err := io.Copy(io.Discard, from); err != nil { // padding behind the tar's end
+	if _, err := io.Copy(io.Discard, from); err != nil { // padding after the end of the tar
 		return "", err
 	}
 	target, err := choose(ctx, store, index, selected)
@@ -205,7 +205,7 @@ func (r *Runtime) importTar(ctx context.Context, from io.Reader, selected, diges
 	return name, client.NewImage(r.client, entry).Unpack(ctx, r.config.Snapshotter)
 }
 
-// choose reads the imported index and picks the image.
+// choose reads the imported index and selects the image.
 func choose(ctx context.Context, store content.Provider, index ocispec.Descriptor, selected string) (ocispec.Descriptor, error) {
 	data, err := content.ReadBlob(ctx, store, index)
 	if err != nil {
@@ -226,15 +226,14 @@ func choose(ctx context.Context, store content.Provider, index ocispec.Descripto
 	return parsed.Manifests[at], nil
 }
 
-// unpacked is what a start needs to know of an image.
+// unpacked is what a start needs to know about an image.
 type unpacked struct {
-	chain string // the snapshot to put a writable layer on
+	chain string // parent snapshot of the writable layer
 	base  base
 }
 
-// imageCache keeps what images are made of, so that a start asks containerd
-// for the snapshot alone. Names are bound to digests, so nothing in it can
-// become wrong. Bounded: cleared when full.
+// imageCache caches the content of images, so that a start asks containerd only for the snapshot.
+// Names are bound to digests, so entries never become invalid. A full cache is cleared.
 type imageCache struct {
 	mu    sync.Mutex
 	known map[string]unpacked
@@ -244,8 +243,8 @@ const maxCached = 1024
 
 func newImageCache() *imageCache { return &imageCache{known: map[string]unpacked{}} }
 
-// of looks an image up that Fetch has named. The lock is not held while
-// containerd is asked: two may ask, and both get the same answer.
+// of returns an image that Fetch returned. The lock is not held during the call to containerd: two
+// callers may ask, and both get the same answer.
 func (c *imageCache) of(ctx context.Context, from *client.Client, name, snapshotter string) (unpacked, error) {
 	c.mu.Lock()
 	found, ok := c.known[name]
@@ -266,7 +265,7 @@ func (c *imageCache) of(ctx context.Context, from *client.Client, name, snapshot
 	return found, nil
 }
 
-// forget drops an image that is deleted.
+// forget drops a deleted image.
 func (c *imageCache) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -304,16 +303,16 @@ func inspect(ctx context.Context, from *client.Client, name, snapshotter string)
 	}, nil
 }
 
-// usualPath is the PATH of an image that says none, as with Docker.
+// usualPath is the PATH of an image without one, as in Docker.
 const usualPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// snapshot makes the task's writable layer. It is a root of containerd's
-// garbage collection until the task is removed.
+// snapshot creates the task's writable layer. It is a root of containerd's garbage collection until
+// the task is removed.
 func (r *Runtime) snapshot(ctx context.Context, id runtime.TaskID, chain string) ([]*types.Mount, error) {
 	service := r.client.SnapshotService(r.config.Snapshotter)
 	keep := snapshots.WithLabels(map[string]string{"containerd.io/gc.root": "greylag"})
 	mounts, err := service.Prepare(ctx, id.String(), chain, keep)
-	if errdefs.IsAlreadyExists(err) { // left by a start that was interrupted
+	if errdefs.IsAlreadyExists(err) { // left by an interrupted start
 		if err := service.Remove(ctx, id.String()); err != nil {
 			return nil, fmt.Errorf("snapshot: %w", err)
 		}

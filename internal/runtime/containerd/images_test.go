@@ -47,7 +47,7 @@ func small(t *testing.T) (path, digest string) {
 	return path, digest
 }
 
-// TestImage: a task with an image as its root, from an archive and a layout.
+// TestImage runs a task with an image as its root, from an archive and from a layout.
 func TestImage(t *testing.T) {
 	r := newRuntime(t, nil)
 	archive, digest := small(t)
@@ -90,7 +90,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestImageDevices: an image's task sees its GPUs and no others either.
+// TestImageDevices checks that a task with an image sees only its GPUs.
 func TestImageDevices(t *testing.T) {
 	r := newRuntime(t, nil)
 	archive, _ := small(t)
@@ -104,7 +104,7 @@ func TestImageDevices(t *testing.T) {
 	}
 }
 
-// TestImageRefused: what a user may not read, and what is no image.
+// TestImageRefused covers files that the user may not read and files that are not images.
 func TestImageRefused(t *testing.T) {
 	r := newRuntime(t, nil)
 	archive, _ := small(t)
@@ -139,7 +139,7 @@ func TestImageRefused(t *testing.T) {
 	}
 }
 
-// loginFile writes a file of logins to a registry, as podman login does.
+// loginFile writes a file of registry credentials, as podman login does.
 func loginFile(t *testing.T, registry, password string, uid int, mode os.FileMode) string {
 	t.Helper()
 	auth := base64.StdEncoding.EncodeToString([]byte("ann:" + password))
@@ -153,8 +153,8 @@ func loginFile(t *testing.T, registry, password string, uid int, mode os.FileMod
 	return path
 }
 
-// TestPull: from a registry that wants a name and a password, with the user's own
-// login; a second time it is asked once and downloads nothing.
+// TestPull pulls from a registry that requires a name and a password, with the user's own
+// credentials. The second pull makes one request and downloads nothing.
 func TestPull(t *testing.T) {
 	r := newRuntime(t, nil)
 	archive, digest := small(t)
@@ -196,8 +196,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestPullWithTheNodesLogin: for everyone on the node, if only root can read it; a
-// user's own comes first.
+// TestPullWithTheNodesLogin uses the node's credentials, which only root may read; a user's own
+// take precedence.
 func TestPullWithTheNodesLogin(t *testing.T) {
 	archive, _ := small(t)
 	registry, _ := serve(t, archive)
@@ -217,7 +217,7 @@ func TestPullWithTheNodesLogin(t *testing.T) {
 	}
 }
 
-// TestRegistryErrors: what may pass is told from what the user has to mend.
+// TestRegistryErrors distinguishes transient errors from mistakes of the user.
 func TestRegistryErrors(t *testing.T) {
 	status := func(code int) error {
 		return errors.Join(remoteerrors.ErrUnexpectedStatus{StatusCode: code}, errors.New("in its words"))
@@ -272,8 +272,8 @@ func unpackTar(t *testing.T, archive, dir string) {
 	}
 }
 
-// serve is a registry (OCI distribution specification, pull only) that holds
-// the archive's image under any name, for ann with the password secret.
+// serve runs a registry (OCI distribution specification, pull only) with the archive's image under
+// any name, for user ann with password secret.
 func serve(t *testing.T, archive string) (host string, requests *atomic.Int64) {
 	t.Helper()
 	blobs := map[string][]byte{}

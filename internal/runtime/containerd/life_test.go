@@ -22,8 +22,7 @@ import (
 	"github.com/greylag/greylag/internal/runtime/containerd/private"
 )
 
-// begin starts a task and waits for the file that its script makes when it is
-// on its way.
+// begin starts a task and waits for the file that its script creates.
 func begin(t *testing.T, r *Runtime, spec runtime.Spec) {
 	t.Helper()
 	if err := r.Start(limit(t), spec); err != nil {
@@ -38,7 +37,7 @@ func begin(t *testing.T, r *Runtime, spec runtime.Spec) {
 	}
 }
 
-// TestSignals: what each kind of signal reaches, and how the end is told.
+// TestSignals checks what each kind of signal reaches, and how the end is reported.
 func TestSignals(t *testing.T) {
 	r := newRuntime(t, nil)
 	cases := []struct {
@@ -63,7 +62,7 @@ func TestSignals(t *testing.T) {
 				t.Fatal(err)
 			}
 			exit := must(r.Wait(ctx, spec.ID))(t)
-			// The shell may tell of children that the same signal ended.
+			// The shell may report children that the same signal ended.
 			out := strings.NewReplacer("User defined signal 1\n", "", "Terminated\n", "").Replace(string(must(os.ReadFile(spec.Stdout))(t)))
 			if exit.Code != c.code || exit.Signal != c.signal || out != c.out {
 				t.Errorf("%+v %q, want %d signal %d %q", exit, out, c.code, c.signal, c.out)
@@ -78,7 +77,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestSuspend: SIGSTOP and SIGCONT reach every process but ginit.
+// TestSuspend checks that SIGSTOP and SIGCONT reach every process except ginit.
 func TestSuspend(t *testing.T) {
 	r := newRuntime(t, nil)
 	spec := job(t, 1, "date > tick; touch ready; while :; do date +%s%N > tick; sleep 0.01; done\n")
@@ -96,7 +95,7 @@ func TestSuspend(t *testing.T) {
 	eventually(t, "continued", moves)
 }
 
-// TestRemoveRunning: whatever a task does, nothing of it survives Remove.
+// TestRemoveRunning checks that nothing of a task survives Remove.
 func TestRemoveRunning(t *testing.T) {
 	r := newRuntime(t, nil)
 	spec := job(t, 1, "trap '' TERM HUP INT\n(setsid sh -c 'sleep 1234567 & sleep 1234567' &)\ntouch ready /tmp/x /var/tmp/y\nsleep 1234567\n")
@@ -121,8 +120,8 @@ func TestRemoveRunning(t *testing.T) {
 	eventually(t, "shim gone", func() bool { shims = must(shared.daemon.Shims())(t); return len(shims) == 0 })
 }
 
-// TestAdopt: another object over the same folders, as after the daemon was
-// killed, finds the task, does not start it again, and learns how it ended.
+// TestAdopt opens the same directories again, as after a crash of the daemon. The new runtime finds
+// the task, does not start it again, and learns how it ended.
 func TestAdopt(t *testing.T) {
 	r := newRuntime(t, nil)
 	spec := job(t, 1, "echo run >> runs; touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3\n")
@@ -158,8 +157,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAdoptUnnoted: the daemon was killed after the task had begun, before it noted which
-// process that is. The next one finds it, and can signal it.
+// TestAdoptUnnoted kills the daemon after the task began and before it recorded the process. The
+// next one finds the process and can signal it.
 func TestAdoptUnnoted(t *testing.T) {
 	r := newRuntime(t, nil)
 	spec := job(t, 1, "echo run >> runs; trap 'exit 7' TERM; touch ready; while :; do sleep 0.02; done\n")
@@ -184,7 +183,7 @@ func TestAdoptUnnoted(t *testing.T) {
 	}
 }
 
-// TestAdoptUnnotedEnded: as before, and it has ended: its number may be another process's.
+// TestAdoptUnnotedEnded does the same with a process that has ended, whose ID may be reused.
 func TestAdoptUnnotedEnded(t *testing.T) {
 	r := newRuntime(t, nil)
 	spec := job(t, 1, "exit 7\n")
@@ -208,8 +207,8 @@ func TestAdoptUnnotedEnded(t *testing.T) {
 	}
 }
 
-// TestAbandonedStartNeverRuns: a start that hangs in the OCI runtime is given up; when
-// the container is finished after all, its program is not run.
+// TestAbandonedStartNeverRuns abandons a start that hangs in the OCI runtime. If the container is
+// completed later, its program does not run.
 func TestAbandonedStartNeverRuns(t *testing.T) {
 	for _, shim := range []string{shared.shim, ""} {
 		t.Run(filepath.Base(cmp.Or(shim, ownShim)), func(t *testing.T) {
@@ -239,7 +238,7 @@ func TestAbandonedStartNeverRuns(t *testing.T) {
 			if exists(filepath.Join(spec.WorkDir, "ran")) {
 				t.Error("the program ran")
 			}
-			// containerd may still be clearing up after its shim.
+			// containerd may still be cleaning up after its shim.
 			eventually(t, "started again", func() bool { return r.Start(limit(t), spec) == nil })
 			if exit := must(r.Wait(limit(t), spec.ID))(t); exit.Code != 0 || !exists(filepath.Join(spec.WorkDir, "ran")) {
 				t.Errorf("the second time: %+v", exit)
@@ -248,7 +247,7 @@ func TestAbandonedStartNeverRuns(t *testing.T) {
 	}
 }
 
-// TestShimKilled: what ran below it ends, and nothing stays.
+// TestShimKilled checks that all processes below the shim end and nothing remains.
 func TestShimKilled(t *testing.T) {
 	r := newRuntime(t, nil)
 	before := must(shared.daemon.Shims())(t)
@@ -271,8 +270,8 @@ func TestShimKilled(t *testing.T) {
 	}
 }
 
-// TestShimGone: a node whose shim is not installed any more says so, of each task that it
-// cannot start too, and works again when it is back.
+// TestShimGone checks that a node without its shim reports that for each task, and works again when
+// the shim is back.
 func TestShimGone(t *testing.T) {
 	bin := t.TempDir()
 	r := newRuntime(t, func(c *Config) {
@@ -305,7 +304,7 @@ func TestShimGone(t *testing.T) {
 	}
 }
 
-// TestStartOnce: many at once start one task once.
+// TestStartOnce starts one task concurrently and checks that it runs once.
 func TestStartOnce(t *testing.T) {
 	r := newRuntime(t, nil)
 	spec := job(t, 1, "echo run >> runs\n")
@@ -326,8 +325,8 @@ func TestStartOnce(t *testing.T) {
 	}
 }
 
-// TestContainerdKilled: tasks go on and end without containerd; how they ended
-// is known at once, and they can be removed when it is back.
+// TestContainerdKilled checks that tasks run and end without containerd, that their exit is known
+// at once, and that they can be removed when it is back.
 func TestContainerdKilled(t *testing.T) {
 	needContainers(t)
 	own := must(private.Start(filepath.Join(shared.dir, "k"), private.Options{}))(t)

@@ -10,9 +10,8 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// List implements runtime.Runtime: the union of the task folders and of the
-// containers that containerd keeps for this node, so that neither one lost nor
-// one left behind is missed.
+// List implements runtime.Runtime: the union of the task directories and this node's containers in
+// containerd, so that neither lost nor leftover tasks are missed.
 func (r *Runtime) List(ctx context.Context) ([]runtime.Found, error) {
 	ids, err := r.tasks.List()
 	if err != nil {
@@ -35,8 +34,8 @@ func (r *Runtime) List(ctx context.Context) ([]runtime.Found, error) {
 	return found, nil
 }
 
-// found says what the task's folder knows. A folder that cannot be read is a
-// task all the same: Remove will clear it.
+// found returns what the task's directory holds. An unreadable directory counts as a task: Remove
+// clears it.
 func (r *Runtime) found(id runtime.TaskID) runtime.Found {
 	dir := r.tasks.Dir(id)
 	found := runtime.Found{ID: id}

@@ -22,11 +22,11 @@ import (
 	"github.com/greylag/greylag/internal/userfile"
 )
 
-// Passwords for registries never travel with a job, whose record everyone's
-// controllers keep: they are read on the node, where the image is pulled. The user's
-// own files, as the user; then the node's, which only root may read.
+// Passwords for registries never travel with a job, whose record is on all controllers. They are
+// read on the node that pulls the image: first the user's own files, with the user's identity, then
+// the node's, which only root may read.
 
-// logins are the files that may know a login, in the order in which they are asked.
+// logins lists the files that may have credentials, in order of precedence.
 type logins []image.Credentials
 
 // loginsOf reads the user's files and the node's.
@@ -42,7 +42,7 @@ func (r *Runtime) loginsOf(ctx context.Context, request runtime.FetchRequest) (l
 	return append(all, own), nil
 }
 
-// userLogins reads files with the user's rights. A home that hangs costs a goroutine,
+// userLogins reads files with the user's rights. A home directory that hangs blocks a goroutine,
 // not the caller.
 func userLogins(ctx context.Context, request runtime.FetchRequest) (logins, error) {
 	type answer struct {
@@ -58,7 +58,7 @@ func userLogins(ctx context.Context, request runtime.FetchRequest) (logins, erro
 				if errors.Is(err, image.ErrCredentials) {
 					return fmt.Errorf("%s: %w", path, err)
 				}
-				if err == nil { // else the user has none there, or none that is readable here
+				if err == nil { // otherwise the user has none there, or none that is readable
 					a.found = append(a.found, c)
 				}
 			}
@@ -74,11 +74,11 @@ func userLogins(ctx context.Context, request runtime.FetchRequest) (logins, erro
 	}
 }
 
-// nodeLogins reads the file of the configuration.
+// nodeLogins reads the file named in the configuration.
 func nodeLogins(path string) (image.Credentials, error) {
 	c, err := readLogins(path, func(info os.FileInfo) error {
 		if info.Mode().Perm()&0o077 != 0 || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
-			return errors.New("it must belong to root, and nobody else may read it: chown root and chmod 600")
+			return errors.New("the file must belong to root and be readable only by root: chown root, chmod 600")
 		}
 		return nil
 	})
@@ -88,8 +88,8 @@ func nodeLogins(path string) (image.Credentials, error) {
 	return c, nil
 }
 
-// readLogins reads one file that check finds right. What is no plain file is not read,
-// and does not block.
+// readLogins reads one file that passes check. It skips files that are not regular, and does not
+// block.
 func readLogins(path string, check func(os.FileInfo) error) (image.Credentials, error) {
 	file, err := userfile.OpenRegular(path)
 	if errors.Is(err, userfile.ErrNotRegular) {
@@ -113,8 +113,8 @@ func readLogins(path string, check func(os.FileInfo) error) (image.Credentials, 
 	return image.ParseCredentials(data)
 }
 
-// of is the login for a reference, or for a host that stands in for its registry. One
-// for another user than the reference names does not count.
+// of returns the credentials for a reference, or for a mirror of its registry. Credentials of
+// another user than the reference names do not count.
 func (l logins) of(name, user string) image.Login {
 	for _, c := range l {
 		if login, ok := c.For(name); ok && (user == "" || login.User == user || login.User == "") {
@@ -124,9 +124,9 @@ func (l logins) of(name, user string) image.Login {
 	return image.Login{User: user}
 }
 
-// resolver speaks to the reference's registry, or to what the site's hosts.toml says
-// stands in for it, with the login that is for each. Registries on this machine itself
-// are spoken to without TLS, as every client does.
+// resolver returns a resolver for the reference's registry or its mirrors from the site's
+// hosts.toml, with the credentials of each. Registries on this machine are contacted without TLS,
+// as every client does.
 func (r *Runtime) resolver(ctx context.Context, ref image.Reference, known logins) remotes.Resolver {
 	registry := image.Host(ref.Name)
 	credentials := func(host string) (string, string, error) {
@@ -143,8 +143,8 @@ func (r *Runtime) resolver(ctx context.Context, ref image.Reference, known login
 	return docker.NewResolver(docker.ResolverOptions{Hosts: dockerconfig.ConfigureHosts(ctx, options)})
 }
 
-// ofRegistry marks errors of a pull that are the registry's or the network's and may pass.
-// What it says of the image or the login stays, and so does a name that nobody knows.
+// ofRegistry marks transient errors of a registry or the network. Errors about the image or the
+// credentials stay unchanged, and so does an unknown host name.
 func ofRegistry(err error) error {
 	var status remoteerrors.ErrUnexpectedStatus
 	var name *net.DNSError
@@ -158,9 +158,9 @@ func ofRegistry(err error) error {
 	case errors.As(err, &name):
 		passes = !name.IsNotFound
 	case errors.As(err, &network):
-		passes = network.Op != "remote error" // crypto/tls has it so where the other side refuses
+		passes = network.Op != "remote error" // crypto/tls reports a refusal by the other side like this
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		passes = true // hung up
+		passes = true // connection closed
 	case errors.As(err, &timed):
 		passes = timed.Timeout()
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/greylag/greylag/internal/simgpu"
 )
 
-// world is the containerd, the ginit and the shim that the tests of this package share.
+// world holds the containerd, ginit and shim shared by the tests of this package.
 type world struct {
-	skip   string // why no container can be made here
+	skip   string // why no container can be created here
 	dir    string
 	ginit  string
 	shim   string
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (int, error) {
-	syscall.Umask(0o022) // what tests write is for users other than theirs to read
+	syscall.Umask(0o022) // users other than the test's must be able to read files of the tests
 	if os.Geteuid() != 0 {
 		shared.skip = "needs root: containers"
 		return m.Run(), nil
@@ -71,7 +71,7 @@ func runTests(m *testing.M) (int, error) {
 	return code, shared.daemon.Stop()
 }
 
-// needContainers skips by name what cannot be done here.
+// needContainers skips a test that needs containers, with the reason.
 func needContainers(t testing.TB) {
 	t.Helper()
 	if shared.skip != "" {
@@ -79,8 +79,7 @@ func needContainers(t testing.TB) {
 	}
 }
 
-// newRuntime makes a node of its own for one test, and checks at its end that
-// nothing of it is left.
+// newRuntime creates a node for one test, and checks at the end that nothing of it remains.
 func newRuntime(t testing.TB, change func(*Config)) *Runtime {
 	t.Helper()
 	needContainers(t)
@@ -104,12 +103,12 @@ func newRuntime(t testing.TB, change func(*Config)) *Runtime {
 	return r
 }
 
-// testGroup is above the groups of this run alone: others run beside it.
+// testGroup returns the parent of this run's groups: other runs may be active.
 func testGroup(name string) string { return GroupOf(ofRun(), name) }
 
 func ofRun() string { return fmt.Sprintf("rt%d", os.Getpid()) }
 
-// removeParent removes what is above the groups of tasks, which must be empty.
+// removeParent removes the parent of the task groups, which must be empty.
 func removeParent(r *Runtime) error {
 	if *r.config.Systemd {
 		return exec.Command("systemctl", "stop", r.config.CgroupParent).Run()
@@ -117,7 +116,7 @@ func removeParent(r *Runtime) error {
 	return r.groups.Group(r.parent()).Remove()
 }
 
-// checkClean removes what the test left running and asserts that nothing stays.
+// checkClean removes what the test left running and checks that nothing remains.
 func checkClean(t testing.TB, r *Runtime, mounts int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -155,8 +154,8 @@ func checkClean(t testing.TB, r *Runtime, mounts int) {
 	}
 }
 
-// ourMounts counts the mounts below the folder of these tests; other programs
-// mount and unmount elsewhere meanwhile.
+// ourMounts counts the mounts below the directory of these tests; other programs mount elsewhere
+// meanwhile.
 func ourMounts(t testing.TB) int {
 	t.Helper()
 	n := 0
@@ -168,7 +167,7 @@ func ourMounts(t testing.TB) int {
 	return n
 }
 
-// must turns a result with an error into one that ends the test.
+// must returns a value and ends the test on an error.
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -179,8 +178,8 @@ func must[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// job is a Spec for uid 1000 that runs a shell script, its output in a folder
-// of the test.
+// job returns a Spec for uid 1000 that runs a shell script, with its output in a directory of the
+// test.
 func job(t testing.TB, id uint64, script string) runtime.Spec {
 	t.Helper()
 	home := home(t)
@@ -192,7 +191,7 @@ func job(t testing.TB, id uint64, script string) runtime.Spec {
 	}
 }
 
-// home is a folder that belongs to uid 1000, outside /tmp, which tasks do not see.
+// home returns a directory of uid 1000 outside /tmp, which tasks do not see.
 func home(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(shared.dir, "home-"+strings.ReplaceAll(t.Name(), "/", "-"))
@@ -202,7 +201,7 @@ func home(t testing.TB) string {
 	if err := os.Chown(dir, 1000, 1000); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // whatever is left goes with the run's folder
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the rest is removed with the run's directory
 	return dir
 }
 
@@ -220,7 +219,7 @@ func run(t testing.TB, r *Runtime, spec runtime.Spec) (runtime.Exit, string) {
 	return exit, string(must(os.ReadFile(spec.Stdout))(t))
 }
 
-// limit is a context that ends a test which hangs.
+// limit returns a context with the deadline of a test.
 func limit(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

@@ -18,25 +18,24 @@ import (
 	"github.com/greylag/greylag/internal/userfile"
 )
 
-// tmpTops are the private folders of a task.
+// tmpTops lists the private directories of a task.
 var tmpTops = []string{"/tmp", "/var/tmp"}
 
-// view describes the host's folders that a task sees besides its root.
+// view describes the directories of the host that a task sees besides its root.
 type view struct {
-	mounts []runtime.Mount // their sources are pinned
-	links  []userfile.Link // symbolic links to make in the private /tmp and /var/tmp
-	masked []string        // paths in the task that hold the node's own folders
+	mounts []runtime.Mount // with pinned sources
+	links  []userfile.Link // symbolic links to create in the private /tmp and /var/tmp
+	masked []string        // paths in the task that hold the node's own directories
 	pins   []string
 	shown  []shownFolder // in an image
 }
 
-// shownFolder is a folder of the host at path that a task in an image sees at target.
+// shownFolder is a directory of the host at path that a task with an image sees at target.
 type shownFolder struct{ target, path string }
 
-// pinPlace is where a folder that a task is shown is held while the task starts:
-// a mount of its own, beside the clone of the host's file system and out of
-// everybody's sight like it. What a daemon that was killed left there goes with
-// the clone.
+// pinPlace returns where a mounted directory of a task is pinned during the start: a mount of its
+// own beside the clone of the host's file system, hidden like it. Pins of a killed daemon are
+// removed with the clone.
 func pinPlace(stateDir string, id runtime.TaskID, i int) string {
 	return filepath.Join(holder(stateDir), fmt.Sprintf("%s.%d", id, i))
 }
@@ -65,14 +64,14 @@ func (r *Runtime) pin(spec *runtime.Spec) (*view, error) {
 // unpin removes the pins. A started task keeps its mounts.
 func (v *view) unpin() {
 	for _, place := range v.pins {
-		_ = unix.Unmount(place, unix.MNT_DETACH) // it may never have been mounted
-		_ = os.Remove(place)                     // an empty folder of ours does no harm
+		_ = unix.Unmount(place, unix.MNT_DETACH) // it may not be mounted
+		_ = os.Remove(place)                     // an empty directory of ours is harmless
 	}
 }
 
-// showTmp mounts a folder of the host's /tmp or /var/tmp at its resolved path. Symbolic links on the
-// path are recreated in the task's own /tmp, and so resolve to what the task sees at their target: a
-// link to / leads to the task's root, never to the host's.
+// showTmp mounts a directory of the host's /tmp or /var/tmp at its resolved path. Symbolic links on
+// the path are recreated in the task's own /tmp and so resolve to what the task sees at their
+// target: a link to / leads to the task's root, never to the host's.
 func (v *view) showTmp(owner runtime.Owner, m runtime.Mount, place string) error {
 	var folder *userfile.Folder
 	err := userfile.As(owner, func() (err error) {
@@ -92,16 +91,16 @@ func (v *view) showTmp(owner runtime.Owner, m runtime.Mount, place string) error
 	v.links = append(v.links, folder.Links...)
 	within := func(other runtime.Mount) bool { return isWithin(folder.Path, other.Target) }
 	if slices.Contains(tmpTops, folder.Path) || slices.ContainsFunc(v.mounts, within) {
-		return nil // the task has its own, or sees the folder already
+		return nil // the task has its own, or sees the directory already
 	}
 	return v.bind(folder, runtime.Mount{Target: folder.Path, ReadOnly: m.ReadOnly}, place)
 }
 
-// show mounts a folder or file at the target. In an image symbolic links on the host are followed,
-// since the image does not have them.
+// show mounts a directory or file at the target. With an image, symbolic links on the host are
+// followed, since the image does not have them.
 func (v *view) show(r *Runtime, spec *runtime.Spec, m runtime.Mount, place string) error {
 	if _, err := os.Lstat(m.Target); err != nil && spec.Image == "" {
-		// The OCI runtime would make it, as root, on the host itself.
+		// The OCI runtime would create it, as root, on the host itself.
 		return fmt.Errorf("%w: on %s: %w", runtime.ErrInvalid, m.Target, err)
 	}
 	var folder *userfile.Folder

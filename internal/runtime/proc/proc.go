@@ -1,11 +1,10 @@
 //go:build linux
 
-// Package proc names one process of this host so that it cannot be mistaken for
-// a later one with the same number, and waits for and signals it, although it
-// is no child of ours.
+// Package proc identifies one process of this host so that it cannot be confused with a later one
+// with the same ID. It signals and waits for processes that are not its children.
 //
-// It decides from a process id and the instant the kernel started it. It never
-// looks at what the process is.
+// It decides from a process ID and the start time in the kernel. It never inspects what the process
+// is.
 package proc
 
 import (
@@ -22,24 +21,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone says that the process has ended.
+// ErrGone means that the process has ended.
 var ErrGone = errors.New("process has ended")
 
-// ErrBadHandle says that a text is not one that Handle.String wrote.
+// ErrBadHandle means that a text is not the result of Handle.String.
 var ErrBadHandle = errors.New("not a process handle")
 
-// Handle names a process for as long as the host is up.
+// Handle identifies a process until the next boot of the host.
 type Handle struct {
 	PID   int
 	Start uint64 // field 22 of /proc/PID/stat: clock ticks after boot
 }
 
-// String is "PID START", for a file.
+// String returns "PID START", for a file.
 func (h Handle) String() string {
 	return strconv.Itoa(h.PID) + " " + strconv.FormatUint(h.Start, 10)
 }
 
-// Parse reads what String wrote.
+// Parse parses the result of String.
 func Parse(text string) (Handle, error) {
 	pid, start, ok := strings.Cut(text, " ")
 	p, errPID := strconv.ParseInt(pid, 10, 32)
@@ -51,9 +50,8 @@ func Parse(text string) (Handle, error) {
 	return h, nil
 }
 
-// Identify makes a handle for a process that is known to be alive and the
-// right one now: a child not yet waited for, or a containerd task. A zombie
-// still counts. ErrGone where there is none.
+// Identify returns the handle of a process that is known to be alive and the right one: an unreaped
+// child, or a containerd task. A zombie counts. ErrGone if there is none.
 func Identify(pid int) (Handle, error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -66,7 +64,7 @@ func Identify(pid int) (Handle, error) {
 	return Handle{PID: pid, Start: start}, nil
 }
 
-// Alive tells whether the process has yet to end; a zombie has ended.
+// Alive reports whether the process has not ended; a zombie has ended.
 func (h Handle) Alive() bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(h.PID) + "/stat")
 	if err != nil {
@@ -76,10 +74,10 @@ func (h Handle) Alive() bool {
 	return ok && start == h.Start && state != 'Z' && state != 'X'
 }
 
-// Signal sends sig. ErrGone where the process has ended.
+// Signal sends sig. ErrGone if the process has ended.
 func (h Handle) Signal(sig syscall.Signal) error {
 	fd, err := h.open()
-	if errors.Is(err, unix.ENOSYS) { // before Linux 5.3: the number may be reused between look and kill
+	if errors.Is(err, unix.ENOSYS) { // before Linux 5.3: the ID may be reused between check and kill
 		if !h.Alive() {
 			return ErrGone
 		}
@@ -92,7 +90,7 @@ func (h Handle) Signal(sig syscall.Signal) error {
 	return noProcess(unix.PidfdSendSignal(fd, sig, nil, 0))
 }
 
-// Wait returns nil when the process has ended, or the context's error.
+// Wait returns nil when the process has ended, or the error of ctx.
 func (h Handle) Wait(ctx context.Context) error {
 	fd, err := h.open()
 	switch {
@@ -105,7 +103,7 @@ func (h Handle) Wait(ctx context.Context) error {
 		_ = unix.Close(fd)
 		return h.poll(ctx)
 	}
-	file := os.NewFile(uintptr(fd), "pidfd") // into Go's poller: no thread waits
+	file := os.NewFile(uintptr(fd), "pidfd") // Go's poller waits: no thread is blocked
 	defer file.Close()
 	conn, err := file.SyscallConn()
 	if err != nil {
@@ -122,15 +120,14 @@ func (h Handle) Wait(ctx context.Context) error {
 	return h.poll(ctx)
 }
 
-// readable tells whether the process behind a pidfd has ended (pidfd_open(2)).
+// readable reports whether the process behind a pidfd has ended (pidfd_open(2)).
 func readable(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n == 1
 }
 
-// poll looks every 50 ms: a compromise between latency and load on kernels
-// that cannot tell.
+// poll checks every 50 ms: a compromise between latency and load on kernels without pidfds.
 func (h Handle) poll(ctx context.Context) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -144,7 +141,7 @@ func (h Handle) poll(ctx context.Context) error {
 	return nil
 }
 
-// open gives a pidfd that is certainly this process.
+// open returns a pidfd that certainly refers to this process.
 func (h Handle) open() (int, error) {
 	fd, err := unix.PidfdOpen(h.PID, 0)
 	switch {
@@ -153,7 +150,7 @@ func (h Handle) open() (int, error) {
 	case err != nil:
 		return -1, err
 	}
-	if !h.Alive() { // looked at after opening: the number cannot change hands any more
+	if !h.Alive() { // checked after opening: the ID cannot be reused from here on
 		_ = unix.Close(fd)
 		return -1, ErrGone
 	}
@@ -167,8 +164,8 @@ func noProcess(err error) error {
 	return err
 }
 
-// parseStat reads fields 22 and 3 of /proc/PID/stat (proc(5)). The command,
-// field 2, may hold anything, so counting starts behind its last parenthesis.
+// parseStat returns fields 22 and 3 of /proc/PID/stat (proc(5)). The command, field 2, may hold any
+// text, so fields are counted after its last parenthesis.
 func parseStat(stat []byte) (start uint64, state byte, ok bool) {
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {

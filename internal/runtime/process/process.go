@@ -1,14 +1,12 @@
 //go:build linux
 
-// Package process runs tasks as plain processes of the daemon's own user: for
-// tests without privileges, laptops, and simulated clusters. It isolates
-// nothing and limits nothing.
+// Package process runs tasks as plain processes of the daemon's user: for tests without privileges,
+// laptops, and simulated clusters. It isolates nothing and limits nothing.
 //
-// It decides nothing that package containerd does not decide as well, and keeps
-// the same records with the same first process (ginit), so that a task outlives
-// the daemon. It never runs a task as another user, and refuses what it would
-// otherwise do wrongly: images and mounts. GPUs are not pinned: a task gets the
-// environment that names them, and can open any.
+// It decides nothing that package containerd does not decide as well. It keeps the same records
+// with the same first process (ginit), so that a task outlives the daemon. It never runs a task as
+// another user. It refuses images and mounts, which it cannot provide. GPUs are not pinned: a task
+// gets the environment that names them and can open any.
 package process
 
 import (
@@ -33,36 +31,35 @@ import (
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
-// ErrRoot says that the daemon runs as root, where every task would too.
+// ErrRoot means that the daemon runs as root, and so would every task.
 var ErrRoot = errors.New("the process runtime does not run as root: every task would be root")
 
-// Config is where to keep things. Both are required.
+// Config configures the runtime. The first two fields are required.
 type Config struct {
-	StateDir string // one folder per task
+	StateDir string // one directory per task
 	GInit    string // path of the ginit program
-	// AllowRoot lets root run it all the same, and tasks as root.
+	// AllowRoot allows root, and tasks as root.
 	AllowRoot bool
 }
 
-// Runtime runs tasks as processes. Use New.
+// Runtime runs tasks as processes. Create it with New.
 type Runtime struct {
 	config Config
 	tasks  taskdir.Root
-	// marker is in the environment of every process of a task, followed by
-	// the task's name: the only thread that leads to one that left its
-	// parents, its group and its session.
+	// marker is in the environment of every process of a task, followed by the name of the task.
+	// Only it identifies a process that left its parents, its group and its session.
 	marker string
-	mu     sync.Mutex // one Start or Remove at a time: both are short
+	mu     sync.Mutex // one Start or Remove at a time; both are short
 }
 
-// New prepares the folder. ErrRoot where it must not be used.
+// New creates the directory. ErrRoot if the daemon is root without AllowRoot.
 func New(config Config) (*Runtime, error) {
 	if os.Geteuid() == 0 && !config.AllowRoot {
 		return nil, ErrRoot
 	}
 	state, err := filepath.Abs(config.StateDir)
 	if err != nil {
-		return nil, fmt.Errorf("task folders: %w", err)
+		return nil, fmt.Errorf("task directories: %w", err)
 	}
 	tasks, err := taskdir.Open(filepath.Join(state, "jobs"))
 	if err != nil {
@@ -92,7 +89,7 @@ func (r *Runtime) Start(_ context.Context, spec runtime.Spec) error {
 		if _, known, _ := dir.Process(); known || dir.Started() {
 			return nil
 		}
-		if err := r.remove(spec.ID, dir); err != nil { // half made by a daemon that was killed
+		if err := r.remove(spec.ID, dir); err != nil { // left by a daemon that was killed during a start
 			return err
 		}
 		if _, _, err := r.tasks.Create(spec.ID); err != nil {
@@ -105,7 +102,7 @@ func (r *Runtime) Start(_ context.Context, spec runtime.Spec) error {
 	return nil
 }
 
-// launch writes the order and starts ginit on it.
+// launch writes the order and starts ginit with it.
 func (r *Runtime) launch(spec *runtime.Spec, dir taskdir.Dir) error {
 	order := ginit.Order{
 		Args: spec.Args, Env: append(append([]string(nil), spec.Env...), r.marker+spec.ID.String()), WorkDir: spec.WorkDir,
@@ -130,24 +127,24 @@ func (r *Runtime) launch(spec *runtime.Spec, dir taskdir.Dir) error {
 	first := exec.Command(r.config.GInit, string(dir))
 	first.Dir = "/"
 	first.Env = []string{"PATH=/usr/bin:/bin", r.marker + spec.ID.String()}
-	first.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signal meant for the daemon reaches it
+	first.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals for the daemon do not reach it
 	if err := first.Start(); err != nil {
 		return err
 	}
-	handle, err := proc.Identify(first.Process.Pid) // ours, and not waited for: certainly the one
+	handle, err := proc.Identify(first.Process.Pid) // our child, not reaped: certainly the right one
 	if err == nil {
 		err = dir.WriteProcess(handle)
 	}
 	if err != nil {
 		err = errors.Join(err, first.Process.Kill())
 	}
-	go func() { _ = first.Wait() }() // reaps; how the task ended is in its record
+	go func() { _ = first.Wait() }() // reaps it; its record has its exit status
 	return err
 }
 
 // Wait implements runtime.Runtime.
 func (r *Runtime) Wait(ctx context.Context, id runtime.TaskID) (runtime.Exit, error) {
-	r.mu.Lock() // a Start under way has not yet said which process
+	r.mu.Lock() // a Start in progress has not recorded the process
 	dir := r.tasks.Dir(id)
 	exists := dir.Exists()
 	r.mu.Unlock()
@@ -201,8 +198,7 @@ func (r *Runtime) Signal(ctx context.Context, id runtime.TaskID, sig syscall.Sig
 	return nil
 }
 
-// signalAll reaches every process that carries the task's marker, but one, and
-// counts them.
+// signalAll signals every process with the task's marker except one, and returns their number.
 func (r *Runtime) signalAll(id runtime.TaskID, sig syscall.Signal, except int) (reached int, failed error) {
 	for _, handle := range r.processes(id) {
 		if handle.PID == except {
@@ -216,7 +212,7 @@ func (r *Runtime) signalAll(id runtime.TaskID, sig syscall.Signal, except int) (
 	return reached, failed
 }
 
-// processes finds those that carry the task's marker. O(processes of the host).
+// processes lists the processes with the task's marker. O(processes of the host).
 func (r *Runtime) processes(id runtime.TaskID) []proc.Handle {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -229,13 +225,13 @@ func (r *Runtime) processes(id runtime.TaskID) []proc.Handle {
 		if err != nil {
 			continue
 		}
-		handle, err := proc.Identify(pid) // before looking: then what we look at is what we signal
+		handle, err := proc.Identify(pid) // before reading: then the process that is read is the one that is signalled
 		if err != nil || !handle.Alive() {
 			continue
 		}
 		environment, err := os.ReadFile("/proc/" + entry.Name() + "/environ")
 		if err != nil {
-			continue // another user's
+			continue // owned by another user
 		}
 		for variable := range bytes.SplitSeq(environment, []byte{0}) {
 			if bytes.Equal(variable, mark) {
@@ -247,7 +243,7 @@ func (r *Runtime) processes(id runtime.TaskID) []proc.Handle {
 	return found
 }
 
-// removeLimit bounds how long Remove waits for killed processes to go.
+// removeLimit limits how long Remove waits for killed processes.
 const removeLimit = 10 * time.Second
 
 // Remove implements runtime.Runtime.
@@ -271,7 +267,7 @@ func (r *Runtime) remove(id runtime.TaskID, dir taskdir.Dir) error {
 		}
 		for _, handle := range left {
 			ctx, cancel := context.WithDeadline(context.Background(), end)
-			_ = handle.Wait(ctx) // past the deadline the next round says so
+			_ = handle.Wait(ctx) // after the deadline the next round reports it
 			cancel()
 		}
 	}
@@ -297,8 +293,7 @@ func (r *Runtime) List(context.Context) ([]runtime.Found, error) {
 	return found, nil
 }
 
-// Stats implements runtime.Runtime: the sum over the processes that are there
-// now; what has ended is not counted.
+// Stats implements runtime.Runtime: the sum over the present processes; ended ones do not count.
 func (r *Runtime) Stats(_ context.Context, id runtime.TaskID) (runtime.Stats, error) {
 	if !r.tasks.Dir(id).Exists() {
 		return runtime.Stats{}, fmt.Errorf("stats of task %s: %w", id, runtime.ErrNotFound)
@@ -310,7 +305,7 @@ func (r *Runtime) Stats(_ context.Context, id runtime.TaskID) (runtime.Stats, er
 			continue // ended since
 		}
 		if fields := strings.Fields(string(data)); len(fields) > 1 {
-			pages, _ := strconv.ParseUint(fields[1], 10, 64) // the kernel writes a number
+			pages, _ := strconv.ParseUint(fields[1], 10, 64) // a number from the kernel
 			stats.Memory += pages * uint64(os.Getpagesize())
 		}
 		stats.Processes++

@@ -96,7 +96,7 @@ func wait(t *testing.T, r *Runtime, spec runtime.Spec) (runtime.Exit, string) {
 	return exit, string(out)
 }
 
-// ready waits for a file of the script's.
+// ready waits for a file that the script creates.
 func ready(t *testing.T, spec runtime.Spec) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -161,8 +161,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestSignalBeforeTheProgram: what is sent while ginit is not yet up reaches the task
-// all the same, once.
+// TestSignalBeforeTheProgram checks that a signal before ginit is ready reaches the task once.
 func TestSignalBeforeTheProgram(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		r, gate := newRuntime(t), filepath.Join(t.TempDir(), "gate")
@@ -170,7 +169,7 @@ func TestSignalBeforeTheProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 		late := filepath.Join(t.TempDir(), "ginit")
-		// Opening the gate is what it waits in: no process beside ginit's.
+		// The script waits by opening the gate, without another process.
 		text := fmt.Sprintf("#!/bin/sh\nread line < %s\nexec %s \"$@\"\n", gate, r.config.GInit)
 		if err := os.WriteFile(late, []byte(text), 0o700); err != nil {
 			t.Fatal(err)
@@ -192,8 +191,8 @@ func TestSignalBeforeTheProgram(t *testing.T) {
 	}
 }
 
-// TestLeftovers: what left its parents, group and session still ends with the
-// task, and by Remove where ginit itself was killed.
+// TestLeftovers checks that processes that left their parents, group and session end with the task,
+// and by Remove if ginit was killed.
 func TestLeftovers(t *testing.T) {
 	r := newRuntime(t)
 	spec := job(t, "(setsid sh -c 'sleep 987654 & sleep 987654' &)\nsleep 0.1\n")
@@ -224,7 +223,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// TestAdopt: another object over the same folder adopts, and starts nothing.
+// TestAdopt checks that another object for the same directory adopts tasks and starts nothing.
 func TestAdopt(t *testing.T) {
 	r := newRuntime(t)
 	spec := job(t, "echo run >> runs; touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3\n")
@@ -254,7 +253,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestHalfMade: what a daemon left that was killed while it started a task.
+// TestHalfMade checks what a daemon left that was killed during a start.
 func TestHalfMade(t *testing.T) {
 	r := newRuntime(t)
 	spec := job(t, "exit 4\n")
@@ -284,7 +283,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestHandle: a process is told from a later one with its number.
+// TestHandle checks that a process is not confused with a later one with its ID.
 func TestHandle(t *testing.T) {
 	child := exec.Command("sleep", "1000")
 	if err := child.Start(); err != nil {
@@ -321,7 +320,7 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// TestTaskDir: what is written is read back, and what is damaged is an error.
+// TestTaskDir checks that stored values are read back, and that damaged ones are errors.
 func TestTaskDir(t *testing.T) {
 	root, err := taskdir.Open(t.TempDir())
 	if err != nil {

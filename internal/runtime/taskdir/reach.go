@@ -11,14 +11,13 @@ import (
 	"github.com/greylag/greylag/internal/runtime/proc"
 )
 
-// Reach sends sig to every process of a task with send, which tells how many there
-// were beside ginit, the process first. Where there was none the program has yet to
-// begin, and the signal must not be lost: ginit is told as soon as it listens, and
-// passes it on, or does not begin the program where it is to end. So no process
-// gets a signal twice.
+// Reach sends sig to every process of a task with send, which returns the number of processes
+// besides ginit, the process first. If there was none, the program has not started and the signal
+// must not be lost: ginit receives it when it listens, and forwards it, or does not start the
+// program if it is to end. No process gets a signal twice.
 //
-// Of SIGKILL ginit is told with SIGTERM, since it has to record the end, and the
-// program gets it once there is one all the same.
+// For SIGKILL ginit receives SIGTERM, since it has to record the end; the program gets SIGKILL as
+// soon as it exists.
 func (d Dir) Reach(ctx context.Context, first proc.Handle, sig syscall.Signal, send func() (int, error)) error {
 	told := false
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -46,7 +45,7 @@ func (d Dir) Reach(ctx context.Context, first proc.Handle, sig syscall.Signal, s
 	}
 }
 
-// ended makes nothing of a process that is gone.
+// ended ignores the error of a process that is gone.
 func ended(err error) error {
 	if errors.Is(err, proc.ErrGone) {
 		return nil

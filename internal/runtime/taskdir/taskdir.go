@@ -1,12 +1,11 @@
 //go:build linux
 
-// Package taskdir lays out the folder that a node keeps for each of its tasks:
-// the order for ginit, the script, the record of the end, and which process
-// ginit is. The folder is what makes a task outlive every daemon: whoever finds
-// it knows what was started and how it ended.
+// Package taskdir defines the directory that a node keeps for each of its tasks: the order for
+// ginit, the script, the exit record, and the process of ginit. With it a task outlives every
+// daemon: the next one finds what was started and how it ended.
 //
-// It decides where things lie and who may read them, and whether a signal can reach
-// the program yet (Reach). It never starts or removes a process.
+// It decides paths and permissions, and whether a signal can reach the program yet (Reach). It
+// never starts or removes a process.
 package taskdir
 
 import (
@@ -29,52 +28,51 @@ const (
 	notesFile = "notes"
 )
 
-// Root is the folder that holds one folder per task. Only its owner may look
-// into it.
+// Root is the directory with one directory per task. Only its owner may read it.
 type Root string
 
-// Dir is the folder of one task.
+// Dir is the directory of one task.
 type Dir string
 
-// Notes are what the runtime wants to find again about a task.
+// Notes are data of the runtime about a task.
 type Notes struct {
 	Labels   map[string]string `json:"labels,omitempty"`
-	Snapshot bool              `json:"snapshot,omitempty"` // has a writable copy of an image
+	Snapshot bool              `json:"snapshot,omitempty"` // it has a writable snapshot of an image
 }
 
-// Open makes the root where it is missing.
+// Open creates the root if it does not exist.
 func Open(path string) (Root, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return "", fmt.Errorf("task folders: %w", err)
+		return "", fmt.Errorf("task directories: %w", err)
 	}
 	return Root(path), nil
 }
 
-// Dir names the folder of a task, which need not exist.
+// Dir returns the directory of a task, which need not exist.
 func (r Root) Dir(id runtime.TaskID) Dir { return Dir(filepath.Join(string(r), id.String())) }
 
-// Create makes the folder of a task. created is false where it was there.
+// Create creates the directory of a task. created is false if it existed.
 func (r Root) Create(id runtime.TaskID) (dir Dir, created bool, err error) {
 	dir = r.Dir(id)
-	// 0711: the user has to pass through to the script, and to list nothing.
+	// 0711: the user must reach the script, but must not list the directory.
 	err = os.Mkdir(string(dir), 0o711)
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return dir, false, nil
 	case err != nil:
-		return dir, false, fmt.Errorf("task folder: %w", err)
+		return dir, false, fmt.Errorf("task directory: %w", err)
 	}
-	if err := os.Chmod(string(dir), 0o711); err != nil { // whatever our umask
-		return dir, false, fmt.Errorf("task folder: %w", err)
+	if err := os.Chmod(string(dir), 0o711); err != nil { // independent of the umask
+		return dir, false, fmt.Errorf("task directory: %w", err)
 	}
 	return dir, true, nil
 }
 
-// List names the tasks that have a folder, in order.
+// List returns the tasks that have a directory, in order.
 func (r Root) List() ([]runtime.TaskID, error) {
 	entries, err := os.ReadDir(string(r))
 	if err != nil {
-		return nil, fmt.Errorf("task folders: %w", err)
+		return nil, fmt.Errorf("task directories: %w", err)
 	}
 	var ids []runtime.TaskID
 	for _, entry := range entries {
@@ -86,20 +84,20 @@ func (r Root) List() ([]runtime.TaskID, error) {
 	return ids, nil
 }
 
-// Exists tells whether anything is kept of the task.
+// Exists reports whether the task has a directory.
 func (d Dir) Exists() bool {
 	_, err := os.Lstat(string(d))
 	return err == nil
 }
 
-// WriteScript leaves the script readable and executable by its owner alone.
+// WriteScript stores the script, readable and executable only by its owner.
 func (d Dir) WriteScript(script []byte, uid, gid uint32) error {
 	path := filepath.Join(string(d), ginit.ScriptFile)
 	if err := os.WriteFile(path, script, 0o500); err != nil {
 		return fmt.Errorf("task script: %w", err)
 	}
 	if os.Geteuid() != 0 {
-		return nil // it is the user's own already
+		return nil // it belongs to the user already
 	}
 	if err := os.Lchown(path, int(uid), int(gid)); err != nil {
 		return fmt.Errorf("task script: %w", err)
@@ -107,7 +105,7 @@ func (d Dir) WriteScript(script []byte, uid, gid uint32) error {
 	return nil
 }
 
-// WriteOrder leaves what ginit is to do.
+// WriteOrder stores the order for ginit.
 func (d Dir) WriteOrder(order ginit.Order) error {
 	data, err := ginit.EncodeOrder(order)
 	if err != nil {
@@ -116,7 +114,7 @@ func (d Dir) WriteOrder(order ginit.Order) error {
 	return d.write(ginit.OrderFile, data)
 }
 
-// WriteNotes leaves notes for a later daemon.
+// WriteNotes stores notes for a later daemon.
 func (d Dir) WriteNotes(notes Notes) error {
 	data, err := json.Marshal(notes)
 	if err != nil {
@@ -125,7 +123,7 @@ func (d Dir) WriteNotes(notes Notes) error {
 	return d.write(notesFile, data)
 }
 
-// Notes reads them back; none are empty Notes.
+// Notes reads the notes; missing ones are empty.
 func (d Dir) Notes() (Notes, error) {
 	data, err := os.ReadFile(filepath.Join(string(d), notesFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,10 +139,10 @@ func (d Dir) Notes() (Notes, error) {
 	return notes, nil
 }
 
-// WriteProcess notes which process ginit is.
+// WriteProcess stores the process of ginit.
 func (d Dir) WriteProcess(h proc.Handle) error { return d.write(pidFile, []byte(h.String())) }
 
-// Process reads it back. known is false where it was never noted.
+// Process reads the process of ginit. known is false if it was not stored.
 func (d Dir) Process() (h proc.Handle, known bool, err error) {
 	data, err := os.ReadFile(filepath.Join(string(d), pidFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -159,21 +157,20 @@ func (d Dir) Process() (h proc.Handle, known bool, err error) {
 	return h, true, nil
 }
 
-// Started tells whether ginit has begun to carry out the order. From then on
-// the task must never be started again.
+// Started reports whether ginit has begun to execute the order. From then on the task must never be
+// started again.
 func (d Dir) Started() bool {
 	info, err := os.Lstat(d.claim())
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Fence makes sure that ginit never begins to carry out the order, if it has not begun:
-// a container that is still being made while its task is removed may yet be finished.
-// Nothing is done where there is no task.
+// Fence ensures that ginit never executes the order, if it has not begun: a container that is being
+// created while its task is removed may still be completed. It does nothing if there is no task.
 func (d Dir) Fence() error {
-	// A link is made whole or not at all, and ginit's own claim then fails.
+	// A link is created atomically, and ginit's own claim then fails.
 	err := os.Symlink(fenced, d.claim())
 	if errors.Is(err, syscall.ENOSPC) {
-		_ = os.Remove(filepath.Join(string(d), ginit.OrderFile)) // makes room, and ginit needs it
+		_ = os.Remove(filepath.Join(string(d), ginit.OrderFile)) // frees space, and ginit needs the file
 		err = os.Symlink(fenced, d.claim())
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
@@ -182,19 +179,19 @@ func (d Dir) Fence() error {
 	return nil
 }
 
-// Fenced tells whether Fence came before ginit.
+// Fenced reports whether Fence came before ginit.
 func (d Dir) Fenced() bool {
 	target, err := os.Readlink(d.claim())
 	return err == nil && target == fenced
 }
 
-// fenced is what the claim of a fenced task leads to; there is no such file.
+// fenced is the link target of a fenced task's claim; no such file exists.
 const fenced = "removed"
 
-// claim is the file that whoever carries out the order has made.
+// claim returns the file that marks an order as taken.
 func (d Dir) claim() string { return filepath.Join(string(d), ginit.StartedFile) }
 
-// Record reads how the task ended. known is false where there is no record.
+// Record reads the exit record of the task. known is false if there is none.
 func (d Dir) Record() (record ginit.Record, known bool, err error) {
 	data, err := os.ReadFile(filepath.Join(string(d), ginit.RecordFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -209,15 +206,15 @@ func (d Dir) Record() (record ginit.Record, known bool, err error) {
 	return record, true, nil
 }
 
-// Remove forgets the task, and may be repeated after an interruption.
+// Remove removes the directory of the task. It may be repeated after an interruption.
 func (d Dir) Remove() error {
 	if err := os.RemoveAll(string(d)); err != nil {
-		return fmt.Errorf("task folder: %w", err)
+		return fmt.Errorf("task directory: %w", err)
 	}
 	return nil
 }
 
-// write leaves the whole file or none.
+// write writes the whole file or nothing.
 func (d Dir) write(name string, data []byte) error {
 	path := filepath.Join(string(d), name)
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// TestFenceWithoutRoom: a task can be removed from a file system that takes no more files.
+// TestFenceWithoutRoom checks that a task can be removed from a full file system.
 func TestFenceWithoutRoom(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: mount")

@@ -19,8 +19,8 @@ import (
 	"github.com/greylag/greylag/internal/shim"
 )
 
-// Run serves the task until it is told to shut down, on the socket that gshim made, in
-// the bundle that it was started in.
+// Run serves the task on the socket that gshim created, in the bundle that it was started in, until
+// a shutdown is requested.
 func Run(call shim.Call) error {
 	bundle, err := os.Getwd()
 	if err != nil {
@@ -30,7 +30,7 @@ func Run(call shim.Call) error {
 		return err
 	}
 	speakTo(filepath.Join(bundle, "log"))
-	// The first process of the container is the OCI runtime's child, which ends before it.
+	// The first process of the container is a child of the OCI runtime, which ends before it.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the task's parent: %w", err)
 	}
@@ -59,24 +59,24 @@ func Run(call shim.Call) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
-	_ = server.Shutdown(ctx) // what goes unanswered now has waited for nothing
-	return nil               // the socket's path may be another's by now: gshim removes it
+	_ = server.Shutdown(ctx) // unanswered calls have no effect
+	return nil               // the path of the socket may belong to another daemon by now: gshim removes it
 }
 
-// alone is after what time a daemon ends that nobody has given a task: containerd does so at
-// once, unless it ended first.
+// alone is the time after which a daemon without a task ends. containerd creates the task at once,
+// unless it ended first.
 const alone = time.Minute
 
-// farewell bounds the wait for calls that are being answered when the daemon ends.
+// farewell limits the wait for calls in progress when the daemon ends.
 const farewell = time.Second
 
-// speakTo makes the FIFO at path, from which containerd copies into its own log, the
-// standard error. Opened to read as well, it is there while containerd is not, and what
-// does not fit then is dropped.
+// speakTo redirects standard error to the FIFO at path, which containerd copies into its log. It
+// opens the FIFO for reading too, so that it exists while containerd is away; excess output is
+// dropped.
 func speakTo(path string) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return // then nobody hears us
+		return // without a log
 	}
 	_ = unix.Dup3(fd, 2, 0)
 	_ = unix.Close(fd)

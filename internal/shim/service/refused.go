@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// What nobody needs of a task of Greylag. gnoded reads control groups itself.
+// Greylag does not need these calls. gnoded reads control groups itself.
 
 // Pause is refused.
 func (s *Service) Pause(context.Context, *task.PauseRequest) (*emptypb.Empty, error) {

@@ -18,19 +18,19 @@ import (
 	"github.com/greylag/greylag/internal/shim"
 )
 
-// errOCI says that the OCI runtime made no container.
+// errOCI means that the OCI runtime created no container.
 var errOCI = errors.New("OCI runtime create failed")
 
-// run makes the container and begins its first process, which becomes our child. One call
-// of the OCI runtime where containerd's own shim makes two: what waits between them for
-// leave to begin is ginit, which claims its order. When the context ends it is killed, with the
-// hooks that it runs; what it has made stays, to be deleted.
+// run creates the container and starts its first process, which becomes a child of this process. It
+// calls the OCI runtime once; containerd's own shim calls it twice. ginit waits for its order
+// between the two steps. When ctx ends, the OCI runtime and its hooks are killed, and the container
+// stays to be deleted.
 func run(ctx context.Context, oci shim.OCI, id, bundle string) (*os.Process, error) {
 	pidFile := filepath.Join(bundle, "init.pid")
 	// Its output and error would be the container's too: none.
 	command := oci.Command(bundle, "run", "--detach", "--bundle", bundle, "--pid-file", pidFile, id)
-	// Nor may it outlive us: the container that it then makes would be nobody's. The kernel
-	// counts the end of the thread that began it as ours.
+	// The OCI runtime must not outlive this process, since its container would be an orphan. The
+	// kernel takes the end of the thread that started it for the end of this process.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -41,7 +41,7 @@ func run(ctx context.Context, oci shim.OCI, id, bundle string) (*os.Process, err
 		stop()
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: it did not come to an end, and was killed: %w", errOCI, ctx.Err())
+		return nil, fmt.Errorf("%w: it did not end and was killed: %w", errOCI, ctx.Err())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", errOCI, reason(bundle, err))
@@ -57,9 +57,9 @@ func run(ctx context.Context, oci shim.OCI, id, bundle string) (*os.Process, err
 	return os.FindProcess(pid)
 }
 
-// reason is the last error that the OCI runtime has logged, or what else is known.
+// reason returns the last error that the OCI runtime logged, or what else is known.
 func reason(bundle string, err error) string {
-	log, _ := os.ReadFile(filepath.Join(bundle, shim.LogFile)) // nothing there says nothing
+	log, _ := os.ReadFile(filepath.Join(bundle, shim.LogFile)) // a missing log has no reason
 	last := ""
 	for line := range bytes.Lines(log) {
 		var entry struct{ Level, Msg string }

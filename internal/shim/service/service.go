@@ -1,14 +1,13 @@
 //go:build linux
 
-// Package service is the daemon that keeps one task for containerd: it has the OCI
-// runtime make the container and begin it at once, waits for its first process, and
-// tells how that ended. It speaks containerd's task service, version 2, which 1.6 and
-// all later versions speak, over ttrpc.
+// Package service is the daemon that keeps one task for containerd. It has the OCI runtime create
+// and start the container, waits for its first process, and reports how it ended. It serves
+// containerd's task service, version 2, over ttrpc, which containerd 1.6 and later use.
 //
-// It decides what a call means in the state that the task is in. It never acts on its own:
-// what runs, when it ends and what its end means are others'. What containerd offers for
-// tasks of other kinds (terminals, pipes, execs, checkpoints, events) it refuses or leaves
-// out: a task of Greylag has an init that opens its files and records its end.
+// It decides what a call means in the state of the task. It never acts on its own: others decide
+// what runs, when it ends, and what its end means. It refuses or omits what containerd offers for
+// other kinds of tasks (terminals, pipes, execs, checkpoints, events): a task of Greylag has an
+// init that opens its files and records its end.
 package service
 
 import (
@@ -33,7 +32,7 @@ import (
 	"github.com/greylag/greylag/internal/shim"
 )
 
-// Service keeps the task of one container, in one bundle.
+// Service keeps the task of one container in one bundle.
 type Service struct {
 	namespace, id, bundle string
 	stop                  func() // ends the daemon
@@ -41,31 +40,31 @@ type Service struct {
 	mu       sync.Mutex // not held while the OCI runtime runs
 	oci      shim.OCI
 	state    state
-	busy     bool          // the OCI runtime is at work on the container
-	giveUp   func()        // kills the OCI runtime that makes it
-	over     chan struct{} // closed when that has ended; nil while none makes it
-	process  *os.Process   // the first; nil before it was started, and where that failed
-	status   uint32        // of its end
+	busy     bool          // the OCI runtime is working on the container
+	giveUp   func()        // kills the OCI runtime that creates it
+	over     chan struct{} // closed when that has ended; nil while none runs
+	process  *os.Process   // the first; nil before the start and after a failed one
+	status   uint32        // exit status
 	exitedAt time.Time     // zero until it has ended
-	exited   chan struct{} // closed then
+	exited   chan struct{} // closed at the end of the process
 }
 
-// state is how far the task has come.
+// state is the life cycle of the task.
 type state int
 
 const (
 	none    state = iota // not created, or deleted
-	created              // its file system is there; nothing runs
-	started              // its first process was begun, or could not be, and may have ended
+	created              // its file system exists; nothing runs
+	started              // its first process was started or failed to start, and may have ended
 )
 
-// New gives a service with no task yet. stop is called once it is asked to shut down.
+// New returns a service without a task. It calls stop when a shutdown is requested.
 func New(namespace, id, bundle string, stop func()) *Service {
 	return &Service{namespace: namespace, id: id, bundle: bundle, stop: stop, exited: make(chan struct{})}
 }
 
-// Create implements the task service: it prepares the file system. The OCI runtime
-// checks the rest in Start.
+// Create implements the task service: it prepares the file system. The OCI runtime checks the rest
+// in Start.
 func (s *Service) Create(_ context.Context, request *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +87,7 @@ func (s *Service) Create(_ context.Context, request *task.CreateTaskRequest) (*t
 		return nil, grpc(errdefs.ErrInvalidArgument, "options of task %s: want the OCI runtime and its root", s.id)
 	}
 	s.oci = shim.OCI{Program: wanted.BinaryName, Root: filepath.Join(wanted.Root, s.namespace), Systemd: wanted.SystemdCgroup}
-	err := s.oci.Write(s.bundle) // first: whatever becomes of us, what follows can be undone
+	err := s.oci.Write(s.bundle) // first, so that all later steps can be undone after a crash
 	if err == nil {
 		err = s.mount(request)
 	}
@@ -99,7 +98,7 @@ func (s *Service) Create(_ context.Context, request *task.CreateTaskRequest) (*t
 	return &task.CreateTaskResponse{}, nil
 }
 
-// mount makes the file system of a task that has one of its own.
+// mount mounts the file system of a task that has its own.
 func (s *Service) mount(request *task.CreateTaskRequest) error {
 	if len(request.Rootfs) == 0 {
 		return nil
@@ -116,8 +115,8 @@ func (s *Service) mount(request *task.CreateTaskRequest) error {
 	return nil
 }
 
-// Start implements the task service: it makes the container and begins its first process. An
-// OCI runtime that hangs is killed when the caller's time is up. That the caller is gone does
+// Start implements the task service: it creates the container and starts its first process. An OCI
+// runtime that hangs is killed when the caller's deadline passes. A caller that disconnects does
 // not count: a containerd that comes back wants its task.
 func (s *Service) Start(ctx context.Context, request *task.StartRequest) (*task.StartResponse, error) {
 	s.mu.Lock()
@@ -142,7 +141,7 @@ func (s *Service) Start(ctx context.Context, request *task.StartRequest) (*task.
 	close(s.over)
 	s.busy, s.over, s.state = false, nil, started
 	if err != nil {
-		s.end(unknownStatus) // what may have begun all the same cannot be waited for
+		s.end(unknownStatus) // a process that may have started cannot be waited for
 		return nil, errgrpc.ToGRPC(err)
 	}
 	s.process = process
@@ -150,11 +149,11 @@ func (s *Service) Start(ctx context.Context, request *task.StartRequest) (*task.
 	return &task.StartResponse{Pid: s.pid()}, nil
 }
 
-// longestPause is between two looks at a process that is not our child yet.
+// longestPause limits the interval between checks of a process that is not our child yet.
 const longestPause = 100 * time.Millisecond
 
-// wait is for the end of the first process. Where the OCI runtime has forked on its way, as crun
-// does, that may not be our child for a moment after the call of it has ended.
+// wait waits for the end of the first process. If the OCI runtime forked, as crun does, the process
+// may become our child shortly after the call has ended.
 func (s *Service) wait(process *os.Process) {
 	ended, err := process.Wait()
 	for pause := time.Millisecond; errors.Is(err, syscall.ECHILD) && process.Signal(syscall.Signal(0)) == nil; pause = min(2*pause, longestPause) {
@@ -170,16 +169,16 @@ func (s *Service) wait(process *os.Process) {
 	s.end(status)
 }
 
-// end notes the end of the first process; s.mu is held.
+// end records the end of the first process; s.mu is held.
 func (s *Service) end(status uint32) {
 	s.status, s.exitedAt = status, time.Now()
 	close(s.exited)
 }
 
-// unknownStatus is that of an end which nobody saw, as containerd has it.
+// unknownStatus is containerd's status of an end that was not observed.
 const unknownStatus = 255
 
-// exitStatus is a wait status the way a shell says it.
+// exitStatus converts a wait status as a shell does.
 func exitStatus(status syscall.WaitStatus) uint32 {
 	if status.Signaled() {
 		return 128 + uint32(status.Signal())
@@ -213,14 +212,14 @@ func (s *Service) Wait(ctx context.Context, request *task.WaitRequest) (*task.Wa
 		return nil, err
 	}
 	select {
-	case <-s.exited: // after which status and exitedAt never change
+	case <-s.exited: // status and exitedAt never change afterwards
 		return &task.WaitResponse{ExitStatus: s.status, ExitedAt: timestamppb.New(s.exitedAt)}, nil
 	case <-ctx.Done():
 		return nil, errgrpc.ToGRPC(ctx.Err())
 	}
 }
 
-// Kill implements the task service. With the first process all others of the task end.
+// Kill implements the task service. The end of the first process ends all others of the task.
 func (s *Service) Kill(_ context.Context, request *task.KillRequest) (*emptypb.Empty, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,8 +245,8 @@ func (s *Service) Kill(_ context.Context, request *task.KillRequest) (*emptypb.E
 	return &emptypb.Empty{}, nil
 }
 
-// Delete implements the task service. It does not wait for an OCI runtime that is still making
-// the container, and may hang: that is killed first.
+// Delete implements the task service. It kills an OCI runtime that is still creating the container
+// and may hang.
 func (s *Service) Delete(ctx context.Context, request *task.DeleteRequest) (*task.DeleteResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +258,7 @@ func (s *Service) Delete(ctx context.Context, request *task.DeleteRequest) (*tas
 		s.mu.Unlock()
 		select {
 		case <-over:
-		case <-ctx.Done(): // the kernel does not let it end
+		case <-ctx.Done(): // the kernel cannot end it
 		}
 		s.mu.Lock()
 	}
@@ -282,9 +281,9 @@ func (s *Service) Delete(ctx context.Context, request *task.DeleteRequest) (*tas
 	return answer, nil
 }
 
-// Pids implements the task service: it names the first process, also when it has ended,
-// until the task is deleted. containerd asks when it comes back, and takes a task that has
-// none for one that never was.
+// Pids implements the task service: it returns the first process, also after its end, until the
+// task is deleted. containerd asks after a restart, and takes a task without processes for one that
+// never existed.
 func (s *Service) Pids(_ context.Context, request *task.PidsRequest) (*task.PidsResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,7 +297,7 @@ func (s *Service) Pids(_ context.Context, request *task.PidsRequest) (*task.Pids
 	return answer, nil
 }
 
-// pid is the first process's id; 0 before it was started. s.mu is held.
+// pid returns the ID of the first process; 0 before its start. s.mu is held.
 func (s *Service) pid() uint32 {
 	if s.process == nil {
 		return 0
@@ -313,7 +312,7 @@ func (s *Service) Connect(context.Context, *task.ConnectRequest) (*task.ConnectR
 	return &task.ConnectResponse{ShimPid: uint32(os.Getpid()), TaskPid: s.pid(), Version: "v2"}, nil
 }
 
-// Shutdown implements the task service: the daemon ends, unless it has a task.
+// Shutdown implements the task service: the daemon ends unless it has a task.
 func (s *Service) Shutdown(context.Context, *task.ShutdownRequest) (*emptypb.Empty, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,7 +322,7 @@ func (s *Service) Shutdown(context.Context, *task.ShutdownRequest) (*emptypb.Emp
 	return &emptypb.Empty{}, nil
 }
 
-// own refuses a call that is not about our task; s.mu is held.
+// own refuses a call about another task; s.mu is held.
 func (s *Service) own(id, execID string) error {
 	if id != s.id || s.state == none {
 		return s.notFound(id)
@@ -336,7 +335,7 @@ func (s *Service) own(id, execID string) error {
 
 func (s *Service) notFound(id string) error { return grpc(errdefs.ErrNotFound, "task %s", id) }
 
-// grpc is an error that containerd knows, with words.
+// grpc returns an error of a kind that containerd knows.
 func grpc(kind error, format string, args ...any) error {
 	return errgrpc.ToGRPC(fmt.Errorf(format+": %w", append(args, kind)...))
 }

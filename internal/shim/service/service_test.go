@@ -21,8 +21,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// newService gives a service whose OCI runtime is a shell script; what it begins becomes our
-// child, as it does the daemon's. Real ones run in internal/runtime/containerd.
+// newService returns a service whose OCI runtime is a shell script. Processes that the script
+// starts become our children, as in the daemon. Real runtimes run in internal/runtime/containerd.
 func newService(t *testing.T, script string) (*Service, *task.CreateTaskRequest, *int) {
 	t.Helper()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -42,7 +42,7 @@ func newService(t *testing.T, script string) (*Service, *task.CreateTaskRequest,
 	return New("n", "j1-a1", bundle, func() { stops++ }), &task.CreateTaskRequest{ID: "j1-a1", Bundle: bundle, Options: wanted}, &stops
 }
 
-// TestLife: what a task answers from its creation to its end.
+// TestLife checks the answers of a task from its creation to its end.
 func TestLife(t *testing.T) {
 	s, request, stops := newService(t, `sleep 1000 & echo $! > init.pid`)
 	ctx, id := context.Background(), "j1-a1"
@@ -96,8 +96,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestForkedRuntime: the OCI runtime ends while one that it forked, whose child the first process is,
-// does not. The task's end is still seen.
+// TestForkedRuntime has the OCI runtime end before a process that it forked, which is the parent of
+// the first process. The end of the task is still observed.
 func TestForkedRuntime(t *testing.T) {
 	s, request, _ := newService(t, `mkfifo go begun; (sleep 1000 & echo $! > init.pid; echo > begun; read x < go; exec true) & read x < begun`)
 	ctx := context.Background()
@@ -122,7 +122,7 @@ func TestForkedRuntime(t *testing.T) {
 	}
 }
 
-// parent is the number of a process's parent.
+// parent returns the ID of a process's parent.
 func parent(t *testing.T, pid uint32) (ppid int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -136,7 +136,8 @@ func parent(t *testing.T, pid uint32) (ppid int) {
 	return ppid
 }
 
-// TestStartFails: the OCI runtime's last error is the reason, and the task can be deleted.
+// TestStartFails checks that the last error of the OCI runtime is the reason, and that the task can
+// be deleted.
 func TestStartFails(t *testing.T) {
 	for script, want := range map[string]string{
 		`cat > log.json <<'END'
@@ -164,7 +165,7 @@ exit 1
 	}
 }
 
-// TestWhileStarting: the OCI runtime may take long; other calls are answered meanwhile.
+// TestWhileStarting checks that other calls are answered while the OCI runtime works.
 func TestWhileStarting(t *testing.T) {
 	s, request, stops := newService(t, `read line < go; sleep 1000 & echo $! > init.pid`)
 	if err := unix.Mkfifo(filepath.Join(s.bundle, "go"), 0o600); err != nil {
@@ -195,8 +196,8 @@ func TestWhileStarting(t *testing.T) {
 	works(t)(s.Delete(ctx, &task.DeleteRequest{ID: s.id}))
 }
 
-// TestHangs: an OCI runtime that hangs ends, with its hooks, when the caller's time is up or the
-// task is deleted, and the task can be deleted.
+// TestHangs checks that an OCI runtime that hangs ends with its hooks at the caller's deadline or
+// at the deletion of the task, and that the task can be deleted.
 func TestHangs(t *testing.T) {
 	for _, bounded := range []bool{true, false} {
 		s, request, _ := newService(t, `echo up > up; sleep 1000; echo never > init.pid`)
@@ -229,7 +230,7 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// TestRefused: what the daemon cannot do is said before anything is made.
+// TestRefused checks that unsupported requests are refused before anything is created.
 func TestRefused(t *testing.T) {
 	s, request, _ := newService(t, `:`)
 	ctx := context.Background()
@@ -253,7 +254,7 @@ func TestRefused(t *testing.T) {
 	fails(t, errdefs.ErrNotImplemented)(s.Stats(ctx, &task.StatsRequest{}))
 }
 
-// works ends the test where a call fails.
+// works ends the test if a call fails.
 func works(t *testing.T) func(any, error) {
 	t.Helper()
 	return func(_ any, err error) {
@@ -264,7 +265,7 @@ func works(t *testing.T) func(any, error) {
 	}
 }
 
-// fails wants an error of a kind, as containerd reads it.
+// fails expects an error of a kind, as containerd decodes it.
 func fails(t *testing.T, kind error) func(any, error) {
 	t.Helper()
 	return func(_ any, err error) {

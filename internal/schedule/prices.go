@@ -1,0 +1,32 @@
+package schedule
+
+import "github.com/greylag/greylag/pkg/cluster"
+
+// filter returns the filter of a request's nodes at the prices of now.
+func (g *resources) filter(r *cluster.Request) *cluster.NodeFilter {
+	f := cluster.NewNodeFilter(r)
+	f.Price = func(gpuType string) int64 { return g.prices[gpuType] }
+	return f
+}
+
+// pricesOf returns what an hour of a GPU costs at the snapshot's instant, by type.
+func pricesOf(snap *cluster.Snapshot) map[string]int64 {
+	prices := make(map[string]int64, len(snap.Prices))
+	for _, p := range snap.Prices {
+		if _, later := prices[p.Type]; !later && p.From <= snap.Now {
+			prices[p.Type] = p.Hour
+		}
+	}
+	return prices
+}
+
+// nextPriceChange returns the next instant at which a known price takes effect.
+func nextPriceChange(snap *cluster.Snapshot) cluster.Instant {
+	at := cluster.Never
+	for _, p := range snap.Prices {
+		if p.From > snap.Now {
+			at = min(at, p.From)
+		}
+	}
+	return at
+}

@@ -1,0 +1,161 @@
+package cluster
+
+import (
+	"iter"
+	"slices"
+)
+
+// MismatchKind names the part of a request that a node does not meet.
+type MismatchKind uint8
+
+// The kinds, in the order in which [NodeFilter] checks them.
+const (
+	NotListed       MismatchKind = iota + 1 // the request names other nodes
+	Excluded                                // the request excludes the node
+	MissingFeature                          // Name is the feature
+	OutsideRegions                          // Name is the node's region
+	TooExpensive                            // Name is the type of GPU
+	TooFewCPUs                              // Want is the number needed
+	TooLittleMemory                         // Want is the number of bytes needed
+	TooFewGPUs                              // of the requested types: Have of Want
+	SmallGPUs                               // too few of them have the requested memory
+	UnlinkedGPUs                            // too few of those are in one NVLink domain
+)
+
+// Mismatch is one reason why a node does not suit a request.
+type Mismatch struct {
+	Kind       MismatchKind
+	Name       string
+	Have, Want int64
+}
+
+// NodeFilter decides whether a node suits a request: the scheduler plans by it, explanations
+// count by it, a submission is admitted by it, and a planned start is checked by it once more.
+type NodeFilter struct {
+	// GPUs is how many GPUs each node must give at least.
+	GPUs int32
+	// WithFaulty counts faulty GPUs too: they may be repaired.
+	WithFaulty bool
+	// Price returns what an hour of a GPU of a type costs, in micro-credits; nil for no prices.
+	Price func(gpuType string) int64
+
+	request          *Request
+	listed, excluded NodeNames
+}
+
+// NewNodeFilter returns the filter of a request: every node must give GPUsPerNode GPUs, or one
+// where the job's GPUs are spread over its nodes.
+func NewNodeFilter(r *Request) *NodeFilter {
+	return &NodeFilter{
+		GPUs: max(r.GPUsPerNode, min(1, r.GPUs)), request: r,
+		listed: ParseNodeNames(r.NodeList), excluded: ParseNodeNames(r.Exclude),
+	}
+}
+
+// Suits reports whether a node has the attributes that the request asks for, whatever its size.
+func (f *NodeFilter) Suits(n *Node) bool {
+	for range f.Attributes(n) {
+		return false
+	}
+	return true
+}
+
+// Attributes yields each mismatch of the node's name, features, region and prices.
+func (f *NodeFilter) Attributes(n *Node) iter.Seq[Mismatch] {
+	return func(yield func(Mismatch) bool) {
+		r := f.request
+		if len(r.NodeList) > 0 && !f.listed.Has(n.Name) && !yield(Mismatch{Kind: NotListed}) {
+			return
+		}
+		if len(r.Exclude) > 0 && f.excluded.Has(n.Name) && !yield(Mismatch{Kind: Excluded}) {
+			return
+		}
+		for _, feature := range r.Features {
+			if !slices.Contains(n.Features, feature) && !yield(Mismatch{Kind: MissingFeature, Name: feature}) {
+				return
+			}
+		}
+		if len(r.Regions) > 0 && !slices.Contains(r.Regions, n.Region) && !yield(Mismatch{Kind: OutsideRegions, Name: n.Region}) {
+			return
+		}
+		for i := range n.GPUs {
+			if f.tooExpensive(&n.GPUs[i]) {
+				yield(Mismatch{Kind: TooExpensive, Name: n.GPUs[i].Type})
+				return
+			}
+		}
+	}
+}
+
+// Capacity yields each mismatch of what running jobs leave of a node.
+func (f *NodeFilter) Capacity(n *Node, used Use) iter.Seq[Mismatch] {
+	return func(yield func(Mismatch) bool) {
+		if cpus := f.request.CPUsPerNode(); n.CPUs-used.CPUs < cpus && !yield(Mismatch{Kind: TooFewCPUs, Want: int64(cpus)}) {
+			return
+		}
+		memory := f.request.MemoryRule().On(n.Size(), f.GPUs)
+		if n.Memory-used.Memory < memory && !yield(Mismatch{Kind: TooLittleMemory, Want: int64(memory)}) {
+			return
+		}
+		if m, short := f.gpus(n, used); short {
+			yield(m)
+		}
+	}
+}
+
+// gpus returns the mismatch of a node's free GPUs, if there is one.
+func (f *NodeFilter) gpus(n *Node, used Use) (Mismatch, bool) {
+	if f.GPUs == 0 {
+		return Mismatch{}, false
+	}
+	var typed, large, linked int32
+	domains := map[string]int32{}
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		if g.Fault != "" && !f.WithFaulty || i < len(used.GPUs) && used.GPUs[i] || !f.accepts(g.Type) {
+			continue
+		}
+		if typed++; g.Memory < f.request.GPUMemory {
+			continue
+		}
+		if large++; g.Domain != "" {
+			domains[g.Domain]++
+			linked = max(linked, domains[g.Domain])
+		}
+	}
+	m := Mismatch{Have: int64(typed), Want: int64(f.GPUs)}
+	switch nvlink := f.request.Connect == ConnectNVLink || f.request.Connect == ConnectNode; {
+	case typed < f.GPUs:
+		m.Kind = TooFewGPUs
+	case large < f.GPUs:
+		m.Kind = SmallGPUs
+	case nvlink && f.GPUs > 1 && linked < f.GPUs:
+		m.Kind = UnlinkedGPUs
+	default:
+		return Mismatch{}, false
+	}
+	return m, true
+}
+
+// GPU returns why the request does not accept a GPU, if it does not: its type, its price or its
+// memory.
+func (f *NodeFilter) GPU(g *GPU) (Mismatch, bool) {
+	switch {
+	case !f.accepts(g.Type):
+		return Mismatch{Kind: TooFewGPUs, Name: g.Type}, true
+	case f.tooExpensive(g):
+		return Mismatch{Kind: TooExpensive, Name: g.Type}, true
+	case g.Memory < f.request.GPUMemory:
+		return Mismatch{Kind: SmallGPUs, Have: int64(g.Memory), Want: int64(f.request.GPUMemory)}, true
+	}
+	return Mismatch{}, false
+}
+
+func (f *NodeFilter) accepts(gpuType string) bool {
+	return len(f.request.GPUTypes) == 0 || slices.Contains(f.request.GPUTypes, gpuType)
+}
+
+// tooExpensive reports whether the job might be given a GPU that costs more than it would pay.
+func (f *NodeFilter) tooExpensive(g *GPU) bool {
+	return f.request.MaxPrice > 0 && f.Price != nil && f.accepts(g.Type) && f.Price(g.Type) > f.request.MaxPrice
+}
