@@ -12,6 +12,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/schedule/order"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -306,13 +307,13 @@ func (x *site) pass() string {
 func (x *site) shares() string {
 	snap := x.s.View().Snapshot()
 	var out []string
-	for _, s := range schedule.Shares(snap.Accounts, &snap.Policy.Scheduling.FairShare, snap.Now) {
+	for _, s := range order.ShareRows(snap.Accounts, &snap.Policy.Scheduling.FairShare, snap.Now) {
 		if s.Part != "" {
 			s.User += "@" + s.Part
 		}
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%*s%s %s shares %d usage %d h factor %.4f", int(s.Depth), "", s.Account, s.User, s.Shares, s.Usage/3_600_000, s.FairShare)))
 	}
-	parts := schedule.Priorities(snap)
+	parts := order.PartsOf(snap)
 	for _, j := range snap.Pending {
 		p := parts(j)
 		out = append(out, fmt.Sprintf("job %d %s: %d = age %d + fair %d + size %d + partition %d + qos %d - nice %d", j.ID, j.Spec.Owner.User, p.Priority, p.Age, p.FairShare, p.JobSize, p.Partition, p.QOS, p.Nice))

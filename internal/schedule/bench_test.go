@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greylag/greylag/internal/schedule/plan"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -60,7 +61,7 @@ func BenchmarkAllStarts(b *testing.B) {
 		b.Run(fmt.Sprintf("nodes=%d/pending=100000", nodes), func(b *testing.B) {
 			snap := crowd(b, nodes, 100_000, true)
 			for b.Loop() {
-				if d := Decide(snap); len(d.Plan.Starts) != min(8*nodes, maxStarts) {
+				if d := Decide(snap); len(d.Plan.Starts) != min(8*nodes, plan.MaxStarts) {
 					b.Fatal(len(d.Plan.Starts))
 				}
 			}

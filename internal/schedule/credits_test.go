@@ -5,7 +5,8 @@ import (
 	"strings"
 
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/schedule/explain"
+	"github.com/greylag/greylag/internal/schedule/order"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -49,7 +50,7 @@ func (x *site) credit(w []string) string {
 // tiers prints in which tier each waiting job is.
 func (x *site) tiers() string {
 	snap := x.s.View().Snapshot()
-	tiers := schedule.Tiers(snap)
+	tiers := order.Tiers(snap)
 	var out []string
 	for _, j := range snap.Pending {
 		tier, over := tiers(j)
@@ -64,7 +65,7 @@ func (x *site) why(id string) string {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	w, err := schedule.Why(x.s.View().Snapshot(), ref.ID)
+	w, err := explain.Why(x.s.View().Snapshot(), ref.ID)
 	if err != nil {
 		x.t.Fatal(err)
 	}

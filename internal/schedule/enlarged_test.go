@@ -55,7 +55,7 @@ func TestWhoAsksForMorePassesNobody(t *testing.T) {
 	p := NewPlanner()
 	settle(snap, p.Pass(snap))
 	d := p.Pass(enlarged(later(snap, time.Second, 1), 1))
-	if got := write(d); !strings.HasPrefix(got, "4 starts on a:0-7\n") || d.Stats.Anew {
+	if got := write(d); !strings.HasPrefix(got, "4 starts on a:0-7\n") || d.Stats.Full {
 		t.Errorf("job 1 ended: %s", got)
 	}
 }
@@ -82,11 +82,11 @@ func TestWhoAsksForNoMoreKeepsTurn(t *testing.T) {
 		change(&spec)
 		job.Spec, next.Pending[0] = &spec, &job
 		d := p.Pass(next)
-		if p.entries[4].at >= p.entries[5].at {
+		if p.schedule.Entry(4).At >= p.schedule.Entry(5).At {
 			t.Errorf("%s: %s", what, write(d))
 		}
 		for _, v := range d.Plan.Verdicts {
-			if v.Job == 4 && v.Broken != late {
+			if v.Job == 4 && v.Broken != "no controller was running to start jobs in time" {
 				t.Errorf("%s: broken since %q", what, v.Broken)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greylag/greylag/internal/schedule/explain"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -24,7 +25,7 @@ job 12 gpus=8 limit=1h hold=user`)
 	}
 	none, some := usual(nil), usual(map[string]time.Duration{"train": 90 * time.Minute, "eval": 10 * time.Minute})
 	of := func(lasts func(*cluster.JobSpec) (time.Duration, bool), id cluster.JobID) cluster.Instant {
-		return Expectations(snap, 2000, lasts)[id]
+		return explain.Expectations(snap, 2000, lasts)[id]
 	}
 	for _, id := range []cluster.JobID{10, 11} {
 		if of(none, id) != cluster.Never {
@@ -38,8 +39,8 @@ job 12 gpus=8 limit=1h hold=user`)
 			t.Errorf("after %s: %s from the start", what, got.Sub(start))
 		}
 	}
-	all := Expectations(snap, 2000, some)
-	if first := Expectations(snap, 1, some); len(all) != 2 || len(first) != 1 || first[10] != all[10] {
+	all := explain.Expectations(snap, 2000, some)
+	if first := explain.Expectations(snap, 1, some); len(all) != 2 || len(first) != 1 || first[10] != all[10] {
 		t.Errorf("of all: %v, of the first: %v", all, first)
 	}
 	if v := Decide(snap).Plan.Verdicts; len(v) < 2 || v[0].Planned.Sub(start) < 2*time.Hour {
@@ -64,11 +65,11 @@ func TestExpectedAt(t *testing.T) {
 		{"nothing is known", 0, minutes(30), minutes(10), 0},
 	} {
 		job := &cluster.Job{State: cluster.Pending, Planned: c.planned}
-		if got := ExpectedAt(c.guess, job, c.now); got != c.want {
+		if got := explain.ExpectedAt(c.guess, job, c.now); got != c.want {
 			t.Errorf("%s: %s from the start, want %s", c.what, got.Sub(start), c.want.Sub(start))
 		}
 	}
-	if got := ExpectedAt(minutes(20), &cluster.Job{State: cluster.Running, Planned: minutes(30)}, start); got != 0 {
+	if got := explain.ExpectedAt(minutes(20), &cluster.Job{State: cluster.Running, Planned: minutes(30)}, start); got != 0 {
 		t.Errorf("of a job that runs: %d", got)
 	}
 }
@@ -93,14 +94,14 @@ rules . horizon=24h`)
 	snap = agreed(snap, Decide(snap))
 	for _, name := range []string{"", "known"} { // of one that matters to nobody, or of none
 		usual := func(s *cluster.JobSpec) (time.Duration, bool) { return time.Minute, s.Name == name && name != "" }
-		all := Expectations(snap, 2000, usual)
+		all := explain.Expectations(snap, 2000, usual)
 		for _, j := range snap.Pending[:2] {
-			if got := ExpectedAt(all[j.ID], j, snap.Now); got != j.Planned || j.Planned <= snap.Now {
+			if got := explain.ExpectedAt(all[j.ID], j, snap.Now); got != j.Planned || j.Planned <= snap.Now {
 				t.Errorf("%d is planned in %s and expected in %s", j.ID, j.Planned.Sub(snap.Now), got.Sub(snap.Now))
 			}
 		}
 	}
-	all := Expectations(snap, 2000, func(s *cluster.JobSpec) (time.Duration, bool) { return 2 * time.Hour, s.Name == "train" })
+	all := explain.Expectations(snap, 2000, func(s *cluster.JobSpec) (time.Duration, bool) { return 2 * time.Hour, s.Name == "train" })
 	if first, second := all[10], all[11]; first >= second || second >= snap.Pending[1].Planned {
 		t.Errorf("10 is expected in %s, 11 in %s", first.Sub(snap.Now), second.Sub(snap.Now))
 	}
@@ -119,9 +120,9 @@ func FuzzExpected(f *testing.F) {
 		}
 		for range 40 {
 			s.pass()
-			all := Expectations(&s.snap, 2000, func(*cluster.JobSpec) (time.Duration, bool) { return 0, false })
+			all := explain.Expectations(&s.snap, 2000, func(*cluster.JobSpec) (time.Duration, bool) { return 0, false })
 			for _, j := range s.snap.Pending {
-				if got := ExpectedAt(all[j.ID], j, s.snap.Now); j.Planned > s.snap.Now && got != j.Planned {
+				if got := explain.ExpectedAt(all[j.ID], j, s.snap.Now); j.Planned > s.snap.Now && got != j.Planned {
 					t.Fatalf("job %d is planned in %s and expected in %s", j.ID, j.Planned.Sub(s.snap.Now), got.Sub(s.snap.Now))
 				}
 			}

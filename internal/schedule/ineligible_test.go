@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -37,54 +38,27 @@ func (s *site) condition(job *cluster.Job) {
 	}
 }
 
-// TestNumbersOfALine: a thousand jobs are told another reason at once, and other numbers
-// once in about fifty seconds.
-func TestNumbersOfALine(t *testing.T) {
-	b, p := newBarred(), NewPlanner()
-	spec := &cluster.JobSpec{Account: "ml"}
-	says := func(reason cluster.Reason, detail string) verdict { return verdict{reason, detail} }
-	for id := range cluster.JobID(1000) {
-		b.add(nil, &entry{job: &cluster.Job{ID: id, Spec: spec}}, says(cluster.ReasonResources, "1 of 8"))
-	}
-	if len(b.lines) != 1 {
-		t.Fatalf("%d lines of jobs that ask for the same", len(b.lines))
-	}
-	for _, step := range []struct {
-		at   time.Duration
-		says verdict
-		told int
-	}{
-		{time.Minute, says(cluster.ReasonResources, "2 of 8"), 1000},
-		{time.Minute + 49*time.Second, says(cluster.ReasonResources, "3 of 8"), 0},
-		{time.Minute + 50*time.Second, says(cluster.ReasonResources, "4 of 8"), 1000},
-		{time.Minute + 51*time.Second, says(cluster.ReasonResources, "4 of 8"), 0},
-		{time.Minute + 52*time.Second, says(cluster.ReasonPriority, "other"), 1000},
-	} {
-		r := p.newRound(&cluster.Snapshot{Now: start.Add(step.at), Policy: &cluster.Policy{}})
-		for _, c := range b.lines {
-			c.hear(r, step.says)
-		}
-		if len(r.told) != step.told {
-			t.Errorf("after %s %d were told %+v, want %d", step.at, len(r.told), step.says, step.told)
+// stillBlocked checks that the obstacles of ineligible jobs still exist, with the same reason.
+func (s *site) stillBlocked() {
+	snap, schedule := s.snap, s.p.schedule
+	elements := eligible.NewElements()
+	for _, e := range schedule.Entries() {
+		if e.Eligible() {
+			elements.Add(e.Job)
 		}
 	}
-}
-
-// stillBarred checks that what keeps jobs back still does, for the reason they were told.
-func (s *site) stillBarred() {
-	snap := s.snap
-	r := s.p.newRound(&snap)
+	c := eligible.NewChecker(&snap, eligible.NewJobList(&snap, &eligible.JobList{}), eligible.RulesOf(snap.Policy, nil), elements)
 	for _, job := range snap.Pending {
-		e := s.p.entries[job.ID]
-		if e == nil || e.kept == nil || e.class != nil && e.class.never.reason != cluster.ReasonNone {
+		e := schedule.Entry(job.ID)
+		if e == nil || e.Eligible() || e.Class != nil && len(e.Class.Options) == 0 {
 			continue
 		}
-		v, barred := s.p.bar(r, job)
-		if !barred && e.class != nil {
-			v, barred = s.p.promisedAway(r, job)
+		o, blocked := c.First(job)
+		if !blocked && e.Class != nil {
+			o, blocked = schedule.PromisedToOthers(job)
 		}
-		if !barred || v.reason != e.why.reason {
-			s.Fatalf("job %d was told %+v; it is %+v, and it is %v that it keeps it back", job.ID, e.why, v, barred)
+		if !blocked || o.Reason != e.Obstacle.Reason {
+			s.Fatalf("job %d has the obstacle %+v; it is %+v now (%v)", job.ID, e.Obstacle, o, blocked)
 		}
 	}
 	running := map[cluster.JobID]int32{}
@@ -92,42 +66,6 @@ func (s *site) stillBarred() {
 		if running[job.Array]++; job.Array != 0 && running[job.Array] > job.Spec.ArrayLimit {
 			s.Fatalf("%d elements of array %d run; %d may", running[job.Array], job.Array, job.Spec.ArrayLimit)
 		}
-	}
-}
-
-// TestBarredTwice: who is barred once more, for the same or another reason, is noted once.
-func TestBarredTwice(t *testing.T) {
-	b := newBarred()
-	e := &entry{job: &cluster.Job{ID: 1, Spec: &cluster.JobSpec{Account: "ml"}}}
-	for _, reason := range []cluster.Reason{cluster.ReasonResources, cluster.ReasonBeginTime, cluster.ReasonResources, cluster.ReasonResources} {
-		b.add(nil, e, verdict{reason: reason})
-	}
-	if b.count != 1 || len(b.lines) != 1 || b.later.Len() != 0 {
-		t.Errorf("%d barred, %d lines, %d alarms", b.count, len(b.lines), b.later.Len())
-	}
-	if list := b.dueForRecheck(start, nil); list.Len() != 1 || list.Items()[0] != e {
-		t.Errorf("looks again at %v", list.Items())
-	}
-	b.remove(e)
-	if list := b.dueForRecheck(start, nil); b.count != 0 || len(b.lines) != 0 || list.Len() != 0 {
-		t.Errorf("%d barred, %d lines after it left", b.count, len(b.lines))
-	}
-}
-
-// TestBarredWhileOffered: what one was offered before a limit took its place is not for it.
-func TestBarredWhileOffered(t *testing.T) {
-	snap := crowd(t, 1, 1, false)
-	p := NewPlanner()
-	p.Pass(snap)
-	e, r := p.entries[snap.Pending[0].ID], p.newRound(snap)
-	if e.at == 0 {
-		t.Fatal("it has no place to lose")
-	}
-	p.moveCandidate(e)
-	p.withhold(r, e, verdict{reason: cluster.ReasonArrayTaskLimit})
-	s := &incrementalPass{Planner: p, r: r}
-	if s.run(); e.at != 0 || p.due.Len() != 0 || e.kept == nil {
-		t.Errorf("planned at %v, kept back %v", e.at, e.kept != nil)
 	}
 }
 
@@ -147,8 +85,8 @@ func TestNewLimitOfAnArray(t *testing.T) {
 			next.Pending = append(next.Pending, &job)
 		}
 		snap = &next
-		if p.Pass(snap); p.due.Len() != int(limit) {
-			t.Errorf("%d elements are planned; %d may run at once", p.due.Len(), limit)
+		if p.Pass(snap); len(p.schedule.Bookings().Due()) != int(limit) {
+			t.Errorf("%d elements are planned; %d may run at once", len(p.schedule.Bookings().Due()), limit)
 		}
 	}
 }

@@ -107,8 +107,8 @@ func TestPromisedPools(t *testing.T) {
 	policy := *snap.Policy // another version of the same, with which all is planned anew
 	next.Policy = &policy
 	for _, planner := range []*Planner{p, NewPlanner()} {
-		if d := planner.Pass(next); len(d.Plan.Verdicts) > 0 || !d.Stats.Anew {
-			t.Errorf("anew %v: %s, %+v", d.Stats.Anew, write(d), d.Plan.Verdicts)
+		if d := planner.Pass(next); len(d.Plan.Verdicts) > 0 || !d.Stats.Full {
+			t.Errorf("anew %v: %s, %+v", d.Stats.Full, write(d), d.Plan.Verdicts)
 		}
 	}
 }

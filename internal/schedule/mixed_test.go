@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/greylag/greylag/internal/schedule/plan"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -79,23 +80,23 @@ func (s *site) inPartitions(d Decision) {
 			s.Fatalf("job %d starts in %s: %s", x.Job, x.Partition, why)
 		}
 	}
-	for _, e := range s.p.due.Items() {
+	for _, e := range s.p.schedule.Bookings().Due() {
 		var nodes []string
-		for _, share := range e.shares {
-			nodes = append(nodes, s.p.ground.hosts[share.Host].Name)
+		for _, share := range e.Shares {
+			nodes = append(nodes, s.p.schedule.Resources().Hosts[share.Host].Name)
 		}
-		if why := s.refuses(e.job, e.class.options[e.choice/2].part.Name, nodes); why != "" {
-			s.Fatalf("job %d is planned in %s: %s", e.job.ID, e.class.options[e.choice/2].part.Name, why)
+		if why := s.refuses(e.Job, e.Option().Partition, nodes); why != "" {
+			s.Fatalf("job %d is planned in %s: %s", e.Job.ID, e.Option().Partition, why)
 		}
 	}
 }
 
 // couldStartIn is couldStart in each partition by itself.
-func (s *site) couldStartIn(snap *cluster.Snapshot, others []held, e *entry) bool {
-	q := &e.job.Spec.Request
+func (s *site) couldStartIn(snap *cluster.Snapshot, others []held, e *plan.Entry) bool {
+	q := &e.Job.Spec.Request
 	for i := range s.policy.Partitions {
 		part := &s.policy.Partitions[i]
-		if s.refuses(e.job, part.Name, make([]string, q.Nodes)) != "" && s.refuses(e.job, part.Name, nil) == "" || s.refuses(e.job, part.Name, nil) != "" {
+		if s.refuses(e.Job, part.Name, make([]string, q.Nodes)) != "" && s.refuses(e.Job, part.Name, nil) == "" || s.refuses(e.Job, part.Name, nil) != "" {
 			continue
 		}
 		if part.MaxNodes > 0 && q.Nodes == 0 {

@@ -35,11 +35,11 @@ func TestNearnessIsKept(t *testing.T) {
 		snap = later(snap, passed, gone...)
 		return p.Pass(snap)
 	}
-	if d := pass(time.Second, 5); len(d.Plan.Starts) > 0 || d.Stats.Anew {
+	if d := pass(time.Second, 5); len(d.Plan.Starts) > 0 || d.Stats.Full {
 		t.Errorf("n5 became free: %s", write(d))
 	}
-	if d := pass(2 * time.Minute); len(d.Plan.Starts) > 0 || !d.Stats.Anew {
-		t.Errorf("all is planned anew: %v, %s", d.Stats.Anew, write(d))
+	if d := pass(2 * time.Minute); len(d.Plan.Starts) > 0 || !d.Stats.Full {
+		t.Errorf("all is planned anew: %v, %s", d.Stats.Full, write(d))
 	}
 	if d := pass(time.Minute, 1); !strings.HasPrefix(write(d), "3 starts on n1:0 n2:0\n") {
 		t.Errorf("n1 became free: %s", write(d))

@@ -11,7 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greylag/greylag/internal/schedule/plan"
 	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// What the oracles assume: how long nodes may take to clean up, and what is subtracted from the expected end of a job.
+const (
+	cleanup = 10 * time.Second
+	slack   = 5 * time.Second
 )
 
 // FuzzDecide draws a random cluster from a seed, decides, and has an oracle that
@@ -139,11 +146,11 @@ func holds(snap *cluster.Snapshot, job *cluster.Job, from cluster.Instant, where
 }
 
 // plans turns what the planner keeps for a job into what the oracle sees.
-func plans(snap *cluster.Snapshot, p *Planner, e *entry) held {
-	h := holds(snap, e.job, e.at, cluster.Placement{})
-	for _, s := range e.shares {
-		g := grant{p.ground.hosts[s.Host].Name, map[string]int32{}, s.Amount.CPUs, s.Amount.Memory}
-		for i, pool := range p.ground.hosts[s.Host].Pools {
+func plans(snap *cluster.Snapshot, p *Planner, e *plan.Entry) held {
+	h := holds(snap, e.Job, e.At, cluster.Placement{})
+	for _, s := range e.Shares {
+		g := grant{p.schedule.Resources().Hosts[s.Host].Name, map[string]int32{}, s.Amount.CPUs, s.Amount.Memory}
+		for i, pool := range p.schedule.Resources().Hosts[s.Host].Pools {
 			if n := s.Amount.GPUs.Of(i); n > 0 {
 				g.gpus[pool.Kind+" "+pool.Domain] = n
 			}
@@ -178,9 +185,9 @@ func judge(snap *cluster.Snapshot, p *Planner, d Decision) error {
 		}
 		starts[s.Job] = holds(snap, byID[s.Job], snap.Now, s.Placement)
 	}
-	for _, e := range p.due.Items() {
-		if !e.starts {
-			starts[e.job.ID] = plans(snap, p, e)
+	for _, e := range p.schedule.Bookings().Due() {
+		if !e.Starting {
+			starts[e.Job.ID] = plans(snap, p, e)
 		}
 	}
 	queue := slices.Clone(snap.Pending)

@@ -19,7 +19,7 @@ func TestAPartitionRefusesAPromisedJob(t *testing.T) {
 		{" or=b", "partition a allows 30:00", func(p *cluster.Partition) { p.MaxTime = 30 * time.Minute }},
 		{" or=b", "partition a is down", func(p *cluster.Partition) { p.Down = true }},
 		{"", "partition a is down", func(p *cluster.Partition) { p.Down = true }},
-		{"", `asks for 1:00:00; partition "a" allows 30:00`, func(p *cluster.Partition) { p.MaxTime = 30 * time.Minute }},
+		{"", `requests 1:00:00; partition "a" allows 30:00`, func(p *cluster.Partition) { p.MaxTime = 30 * time.Minute }},
 	} {
 		snap := draw(t, `
 			node n1 gpus=1

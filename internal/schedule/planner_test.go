@@ -219,9 +219,9 @@ func (s *site) check(d Decision) {
 			all = append(all, h)
 		}
 	}
-	for _, e := range s.p.due.Items() {
-		if byID[e.job.ID] == nil || e.starts {
-			s.Fatalf("job %d is planned and does not wait", e.job.ID)
+	for _, e := range s.p.schedule.Bookings().Due() {
+		if byID[e.Job.ID] == nil || e.Starting {
+			s.Fatalf("job %d is planned and does not wait", e.Job.ID)
 		}
 		all = append(all, plans(&s.snap, s.p, e))
 	}
@@ -262,7 +262,7 @@ func (s *site) idle() {
 		h.to = s.leavesAt(j)
 		all = append(all, h)
 	}
-	entries := slices.Clone(s.p.due.Items())
+	entries := slices.Clone(s.p.schedule.Bookings().Due())
 	for _, e := range entries {
 		all = append(all, plans(&s.snap, s.p, e))
 	}
@@ -271,7 +271,7 @@ func (s *site) idle() {
 	for i, e := range entries {
 		others := slices.Concat(all[:len(s.snap.Active)+i:len(s.snap.Active)+i], all[len(s.snap.Active)+i+1:])
 		if s.couldStartIn(&up, others, e) {
-			s.Fatalf("job %d waits until %v and could start now: %+v", e.job.ID, e.at.Time(), e.job.Spec.Request)
+			s.Fatalf("job %d waits until %v and could start now: %+v", e.Job.ID, e.At.Time(), e.Job.Spec.Request)
 		}
 	}
 }
@@ -294,7 +294,7 @@ func FuzzPlanner(f *testing.F) {
 		for range 60 {
 			s.pass()
 			s.idle()
-			s.stillBarred()
+			s.stillBlocked()
 			s.step()
 			if !s.mixed && s.other.IntN(20) == 0 { // another leads, who knows what was agreed: not of which pools promises are
 				s.p = NewPlanner()

@@ -24,8 +24,8 @@ func TestReplan(t *testing.T) {
 		next.Now, next.Index = snap.Now.Add(later), snap.Index+1
 		snap = &next
 		d := p.Pass(snap)
-		if d.Stats.Anew != anew {
-			t.Fatalf("planned anew: %v", d.Stats.Anew)
+		if d.Stats.Full != anew {
+			t.Fatalf("planned anew: %v", d.Stats.Full)
 		}
 		return d
 	}
@@ -34,16 +34,16 @@ func TestReplan(t *testing.T) {
 	submit(3, 0)
 	pass(time.Second, false)
 	pass(time.Hour, false)
-	if e := p.entries[2]; !e.promised || p.entries[3].promised {
+	if e := p.schedule.Entry(2); !e.Promised || p.schedule.Entry(3).Promised {
 		t.Fatal("the job whose start has come near has no promise, or the other has")
 	}
 	submit(4, -100)
 	pass(time.Second, false)
-	if p.entries[4].at < p.entries[3].at {
+	if p.schedule.Entry(4).At < p.schedule.Entry(3).At {
 		t.Fatal("a pass after an event put a job before another")
 	}
 	pass(time.Minute, true)
-	if at := p.entries[4].at; at > p.entries[3].at || at < p.entries[2].until {
+	if at := p.schedule.Entry(4).At; at > p.schedule.Entry(3).At || at < p.schedule.Entry(2).At.Add(p.schedule.Resources().HoldTime(p.schedule.Entry(2).Job.Spec)) {
 		t.Fatal("the job that matters most does not stand behind the promise alone")
 	}
 	pass(time.Minute, false)

@@ -60,7 +60,7 @@ func TestManyWideJobsLeaveTurns(t *testing.T) {
 		running.TimeLimit = 5 * time.Hour
 		job.Spec = &running
 	}
-	for i := range cluster.JobID(maxLooks + 100) {
+	for i := range cluster.JobID(4096 + 100) {
 		wait(1000+i, spec)
 	}
 	p := NewPlanner()
@@ -69,8 +69,8 @@ func TestManyWideJobsLeaveTurns(t *testing.T) {
 	small := *spec
 	small.Request.Nodes, small.TimeLimit = 1, 30*time.Minute
 	wait(100_000, &small)
-	if d := p.Pass(snap); len(d.Plan.Starts) != 1 || d.Stats.Anew {
-		t.Errorf("%d starts beside a free node, more to do %v, anew %v", len(d.Plan.Starts), d.More, d.Stats.Anew)
+	if d := p.Pass(snap); len(d.Plan.Starts) != 1 || d.Stats.Full {
+		t.Errorf("%d starts beside a free node, more to do %v, anew %v", len(d.Plan.Starts), d.More, d.Stats.Full)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestTurnsOfAClass(t *testing.T) {
 		job 7 gpus=8 limit=2h after=3m`)
 	p := NewPlanner()
 	settle(snap, p.Pass(snap)) // 4 on a, 5 on c, 6 on b, 7 behind it
-	if d := p.Pass(later(snap, time.Second, 3, 5)); !strings.HasPrefix(write(d), "4 starts on c:0-7") || p.entries[7].at < p.entries[6].at {
+	if d := p.Pass(later(snap, time.Second, 3, 5)); !strings.HasPrefix(write(d), "4 starts on c:0-7") || p.schedule.Entry(7).At < p.schedule.Entry(6).At {
 		t.Errorf("job 7 is before job 6: %s", write(d))
 	}
 }
@@ -136,7 +136,7 @@ func TestTurnsOfANewOne(t *testing.T) {
 	spec.Nice, job.ID, job.Spec = 1, 6, &spec
 	snap.Pending = slices.Insert(snap.Pending, 1, &job)
 	d := p.Pass(snap) // 5 moves on b, 6 is planned behind it, 7 leaves c for d
-	if got := write(d); p.entries[6].at >= p.entries[8].at || !strings.Contains(got, "7 starts on d:0-7") {
+	if got := write(d); p.schedule.Entry(6).At >= p.schedule.Entry(8).At || !strings.Contains(got, "7 starts on d:0-7") {
 		t.Errorf("job 8 is before job 6: %s", got)
 	}
 }

@@ -4,12 +4,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // isAlone checks that a singleton that starts does so beside no job of its name.
 func (s *site) isAlone(job *cluster.Job) {
-	if !isSingleton(job.Spec) {
+	if !eligible.IsSingleton(job.Spec) {
 		return
 	}
 	for _, list := range [...][]*cluster.Job{s.snap.Active, s.snap.Pending} {
@@ -36,7 +37,7 @@ job 7 gpus=1 limit=20m name=train user=bob`)
 	}
 	next := agreed(snap, d)
 	d = p.Pass(next)
-	if want := "5 waits Dependency: another job of this name runs or is ahead"; write(d) != want || d.Plan.Verdicts[0].Broken != "another job of this name runs or is ahead" {
+	if want := "5 waits Dependency: another job of this name is active or ahead of it"; write(d) != want || d.Plan.Verdicts[0].Broken != "another job of this name is active or ahead of it" {
 		t.Fatalf("decides\n%s\nwant\n%s", write(d), want)
 	}
 	next = agreed(next, d)
@@ -62,7 +63,7 @@ job 6 gpus=1 name=train`)
 		t.Fatalf("decides\n%s\nthen\n%s", write(d), write(again))
 	}
 	next := agreed(snap, d)
-	if got := write(p.Pass(next)); got != "5 waits Dependency: another job of this name runs or is ahead" {
+	if got := write(p.Pass(next)); got != "5 waits Dependency: another job of this name is active or ahead of it" {
 		t.Errorf("decides\n%s", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/greylag/greylag/internal/schedule/plan"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -85,21 +86,21 @@ func (s *site) licensed(others []held, job *cluster.Job, from, to cluster.Instan
 
 // couldStart reports whether a job that is planned for later could start now: nearer than
 // it is planned, or not later than it would wait for that.
-func (s *site) couldStart(snap *cluster.Snapshot, others []held, e *entry) bool {
-	q := &e.job.Spec.Request
-	if !s.licensed(others, e.job, snap.Now, snap.Now.Add(e.job.Spec.TimeLimit+cleanup)) {
+func (s *site) couldStart(snap *cluster.Snapshot, others []held, e *plan.Entry) bool {
+	q := &e.Job.Spec.Request
+	if !s.licensed(others, e.Job, snap.Now, snap.Now.Add(e.Job.Spec.TimeLimit+cleanup)) {
 		return false
 	}
 	if q.Connect != cluster.ConnectLeaf {
-		return couldStart(snap, others, e.job, snap.Now)
+		return couldStart(snap, others, e.Job, snap.Now)
 	}
 	for _, leaf := range snap.Switches {
 		part := *snap
 		part.Nodes = slices.DeleteFunc(slices.Clone(snap.Nodes), func(n *cluster.Node) bool { return !slices.Contains(leaf.Nodes, n.Name) })
-		if couldStart(&part, others, e.job, snap.Now) {
+		if couldStart(&part, others, e.Job, snap.Now) {
 			return true
 		}
 	}
-	waits := e.choice%2 == 1 && e.at <= snap.Now.Add(q.SwitchWait)
-	return q.SwitchWait >= 0 && !waits && couldStart(snap, others, e.job, snap.Now)
+	waits := e.Choice%2 == 1 && e.At <= snap.Now.Add(q.SwitchWait)
+	return q.SwitchWait >= 0 && !waits && couldStart(snap, others, e.Job, snap.Now)
 }

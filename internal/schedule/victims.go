@@ -8,23 +8,22 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// PreemptRequest asks for room for a job that others may have to make for it. Who
-// makes it is for a chooser to say: [Victims], or another.
+// PreemptRequest requests that others end for a job. A chooser selects them: [Victims], or another.
 type PreemptRequest struct {
 	Job       cluster.JobID
 	Partition string
-	// Hosts is where the job would start, and with how many GPUs of each, if all the
-	// candidates were gone: of places that do, one in the narrowest domain.
+	// Hosts are the hosts on which the job would start without all the candidates, with the GPUs of each:
+	// in the narrowest domain that has enough.
 	Hosts []cluster.NodeShare
-	// Candidates are the jobs that may be ended for it: those of the lowest tier first,
-	// of these those on nodes where the fewest have to go, of these the youngest.
+	// Candidates are the jobs that may end for it: by tier, lowest first, then by the number of jobs that
+	// have to end on their node, then the youngest first.
 	Candidates []Candidate
-	// Enough reports whether the job could start, delaying no promise and nobody ahead
-	// of it, if these of the candidates were gone. O(search).
+	// Enough reports whether the job could start without these candidates, delaying no promise and no job
+	// ahead of it. O(search).
 	Enough func(gone []Candidate) bool
 }
 
-// Candidate is a job that may be ended for another.
+// Candidate is a job that may end for another.
 type Candidate struct {
 	Job     cluster.JobID
 	Attempt cluster.Attempt
@@ -33,8 +32,8 @@ type Candidate struct {
 	Started cluster.Instant
 }
 
-// Victims chooses who makes room: of the lowest tiers that suffice, as few as do, of
-// jobs of which any would do the youngest. Nobody when not even all would be enough.
+// Victims selects the candidates that end: of the lowest tiers that suffice, as few as possible, and of equal jobs the
+// youngest. None when even all are not enough.
 // O((log candidates + victims) searches).
 func Victims(q *PreemptRequest) []Candidate {
 	if !q.Enough(q.Candidates) {
@@ -42,7 +41,7 @@ func Victims(q *PreemptRequest) []Candidate {
 	}
 	n := sort.Search(len(q.Candidates), func(n int) bool { return q.Enough(q.Candidates[:n]) })
 	gone := slices.Clone(q.Candidates[:n])
-	spared := slices.Clone(gone) // those who are let stay first, if they can
+	spared := slices.Clone(gone) // the first to be spared comes first
 	slices.SortFunc(spared, func(a, b Candidate) int {
 		return cmp.Or(cmp.Compare(b.Tier, a.Tier), cmp.Compare(a.GPUs, b.GPUs),
 			cmp.Compare(a.Started, b.Started), cmp.Compare(a.Job, b.Job))
@@ -57,8 +56,8 @@ func Victims(q *PreemptRequest) []Candidate {
 	return gone
 }
 
-// Evict has the requests of a decision met, by a chooser, in its plan. Each victim is
-// checked again when the plan is agreed.
+// Evict adds evictions to the plan of a decision: of each request the victims that a chooser selects. Each victim
+// is checked again when the plan is committed.
 func (d *Decision) Evict(choose func(*PreemptRequest) []Candidate) {
 	for i := range d.Preempt {
 		for _, c := range choose(&d.Preempt[i]) {

@@ -3,6 +3,8 @@ package schedule
 import (
 	"fmt"
 	"testing"
+
+	"github.com/greylag/greylag/internal/schedule/explain"
 )
 
 // BenchmarkWhy explains the last job of the queue, with all changes tried.
@@ -12,7 +14,7 @@ func BenchmarkWhy(b *testing.B) {
 			snap := full(c.nodes, 8, c.pending, 1)
 			last := snap.Pending[len(snap.Pending)-1].ID
 			for b.Loop() {
-				if _, err := Why(snap, last); err != nil {
+				if _, err := explain.Why(snap, last); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greylag/greylag/internal/schedule/eligible"
+	"github.com/greylag/greylag/internal/schedule/explain"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -31,7 +33,7 @@ func TestWhy(t *testing.T) {
 			picture, want, _ := strings.Cut("# "+text, "\n----")
 			snap := draw(t, picture)
 			says := pronounce(snap)
-			x, err := Why(snap, snap.Pending[len(snap.Pending)-1].ID)
+			x, err := explain.Why(snap, snap.Pending[len(snap.Pending)-1].ID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +64,7 @@ func pronounce(snap *cluster.Snapshot) string {
 			told.Reason, told.Detail, told.Planned, told.Promise = v.Reason, v.Detail, v.Planned, v.Promise
 			snap.Pending[i] = &told
 			if says = ""; i == len(snap.Pending)-1 {
-				says = "says " + verdict{v.Reason, v.Detail}.String()
+				says = "says " + eligible.Obstacle{Reason: v.Reason, Detail: v.Detail}.String()
 			}
 		}
 	}
@@ -70,9 +72,9 @@ func pronounce(snap *cluster.Snapshot) string {
 }
 
 // tell writes an explanation.
-func tell(x Explanation) string {
+func tell(x explain.Explanation) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "now %s\n%s\n%d nodes, %d could, %d free\n", verdict{x.Reason, x.Detail}, x.Needs, x.Nodes, x.Could, x.Free)
+	fmt.Fprintf(&b, "now %s\n%s\n%d nodes, %d could, %d free\n", eligible.Obstacle{Reason: x.Reason, Detail: x.Detail}, x.Needs, x.Nodes, x.Suitable, x.Free)
 	for _, cause := range x.Causes {
 		fmt.Fprintf(&b, "cause %s\n", cause)
 	}
@@ -82,8 +84,8 @@ func tell(x Explanation) string {
 	if x.UnmetMore > 0 {
 		fmt.Fprintf(&b, "and %d more\n", x.UnmetMore)
 	}
-	for _, k := range x.Exclusion {
-		fmt.Fprintf(&b, "%d ruled out: %s\n", k.Nodes, k.Says)
+	for _, k := range x.Exclusions {
+		fmt.Fprintf(&b, "%d ruled out: %s\n", k.Nodes, k.Condition)
 	}
 	for _, h := range x.Holders {
 		if h.Nodes > 0 {
@@ -114,7 +116,7 @@ func tell(x Explanation) string {
 // TestWhyProposalsStart makes each job as it was proposed and passes over it.
 func TestWhyProposalsStart(t *testing.T) {
 	snap := draw(t, "node a1 gpus=8 cpus=16 mem=64G\nrun 1 on=a1:4 left=1h\njob 10 gpus=8 limit=1h\njob 11 gpus=8 limit=4h")
-	x, err := Why(snap, 11)
+	x, err := explain.Why(snap, 11)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +124,7 @@ func TestWhyProposalsStart(t *testing.T) {
 		t.Errorf("8 GPUs cannot start whatever its limit, yet: %v", x.Changes)
 	}
 	snap = draw(t, "node a1 gpus=8 cpus=16 mem=64G\nrun 1 on=a1:4 left=1h\njob 10 gpus=8 limit=1h\njob 11 gpus=4 limit=4h")
-	if x, err = Why(snap, 11); err != nil || len(x.Changes) == 0 || !strings.HasPrefix(x.Changes[0], "--time=") {
+	if x, err = explain.Why(snap, 11); err != nil || len(x.Changes) == 0 || !strings.HasPrefix(x.Changes[0], "--time=") {
 		t.Fatalf("%+v %v", x, err)
 	}
 	limit, err := cluster.ParseLimit(strings.TrimPrefix(x.Changes[0], "--time="))
@@ -145,7 +147,7 @@ func TestWhyProposalsStart(t *testing.T) {
 func TestWhyOfWhatDoesNotWait(t *testing.T) {
 	snap := draw(t, "node a1 gpus=8\nrun 1 on=a1:8 left=1h")
 	for _, id := range []cluster.JobID{1, 7} {
-		if _, err := Why(snap, id); !errors.Is(err, ErrNotWaiting) {
+		if _, err := explain.Why(snap, id); !errors.Is(err, explain.ErrNotPending) {
 			t.Errorf("%d: %v", id, err)
 		}
 	}
@@ -155,9 +157,9 @@ func TestWhyOfWhatDoesNotWait(t *testing.T) {
 func TestWhyIsOfNow(t *testing.T) {
 	snap := draw(t, "node a1 gpus=8\nrun 1 on=a1:0-7 gpus=8 left=1h limit=2h\njob 10 gpus=4 limit=1h")
 	job := *snap.Pending[0]
-	job.Reason, job.Detail = cluster.ReasonPriority, fitsButDelays
+	job.Reason, job.Detail = cluster.ReasonPriority, "fits now, but would delay jobs ahead of it"
 	snap.Pending[0] = &job
-	x, err := Why(snap, 10)
+	x, err := explain.Why(snap, 10)
 	if err != nil || x.Reason != cluster.ReasonResources || x.Detail != "needs 4 GPUs on one node" || len(x.Causes)+len(x.Delays) != 0 {
 		t.Errorf("%+v, %v", x, err)
 	}
@@ -174,7 +176,7 @@ func TestWhyAnAttemptFailed(t *testing.T) {
 	if told := Decide(snap).Plan.Verdicts; len(told) != 0 {
 		t.Errorf("a pass says %v", told)
 	}
-	x, err := Why(snap, 10)
+	x, err := explain.Why(snap, 10)
 	if err != nil || len(x.Causes) == 0 || !strings.HasSuffix(x.Causes[0], "; "+cause) {
 		t.Errorf("causes %v, %v", x.Causes, err)
 	}
@@ -192,7 +194,7 @@ func TestWhyNamesTheRestartLimit(t *testing.T) {
 	job.Hold, job.Reason, job.Detail = cluster.HeldByAdmin, cluster.ReasonRequeueLimit, detail
 	job.Restarts, job.Causes = 8, cluster.RestartCauses{NodeFailed: 6, Preempted: 2}
 	snap.Pending[0] = &job
-	x, err := Why(snap, 10)
+	x, err := explain.Why(snap, 10)
 	if err != nil || x.Reason != cluster.ReasonRequeueLimit || x.Detail != detail || len(x.Causes) != 0 {
 		t.Errorf("%v %q %v, %v", x.Reason, x.Detail, x.Causes, err)
 	}
@@ -208,7 +210,7 @@ func TestWhyOfAQOSThatIsClosed(t *testing.T) {
 	if d := Decide(snap); len(d.Plan.Starts) != 0 || len(d.Plan.Verdicts) != 1 || d.Plan.Verdicts[0].Reason != cluster.ReasonInvalidQOS {
 		t.Fatalf("a pass decides %s", write(d))
 	}
-	x, err := Why(snap, 10)
+	x, err := explain.Why(snap, 10)
 	if err != nil || x.Reason != cluster.ReasonInvalidQOS || len(x.Notes) != 1 || len(x.Changes) != 0 ||
 		!strings.HasPrefix(x.Notes[0], "gctl update job 10 qos=NAME moves it to one of standard; an operator can grant it") {
 		t.Errorf("%v %q %q %q, %v", x.Reason, x.Detail, x.Notes, x.Changes, err)
@@ -239,15 +241,15 @@ job 14 gpus=1 account=uni or=open`)
 			t.Errorf("job %s: %s", v.Job, v.Reason)
 		}
 	}
-	x, err := Why(snap, 11)
+	x, err := explain.Why(snap, 11)
 	if err != nil || x.Reason != cluster.ReasonAccountNotAllowed || x.Detail != `partition "main" does not allow account "bio" any more` ||
 		!slices.Equal(x.Notes, []string{"gctl update job 11 account=NAME charges one of ml, uni; partition=NAME moves it"}) {
 		t.Errorf("%v %q %q, %v", x.Reason, x.Detail, x.Notes, err)
 	}
-	if x, err = Why(snap, 13); err != nil || x.Detail != `partition "main" does not allow jobs without an account any more` {
+	if x, err = explain.Why(snap, 13); err != nil || x.Detail != `partition "main" does not allow jobs without an account any more` {
 		t.Errorf("%q, %v", x.Detail, err)
 	}
-	if x, err = Why(snap, 12); err != nil || slices.ContainsFunc(x.Notes, func(n string) bool { return strings.Contains(n, "account=NAME") }) {
+	if x, err = explain.Why(snap, 12); err != nil || slices.ContainsFunc(x.Notes, func(n string) bool { return strings.Contains(n, "account=NAME") }) {
 		t.Errorf("%q, %v", x.Notes, err)
 	}
 }
@@ -284,10 +286,10 @@ func TestWhyTellsOfABound(t *testing.T) {
 			}
 			continue
 		}
-		if len(d.Plan.Verdicts) != 1 || d.Plan.Verdicts[0].Reason != c.reason || !strings.Contains(d.Plan.Verdicts[0].Detail, searchBounded) {
+		if len(d.Plan.Verdicts) != 1 || d.Plan.Verdicts[0].Reason != c.reason || !strings.Contains(d.Plan.Verdicts[0].Detail, "is bounded: it may miss a place") {
 			t.Errorf("%s: %s", c.job, write(d))
 		}
-		if x, err := Why(snap, 10); err != nil || !strings.Contains(x.Detail, searchBounded) {
+		if x, err := explain.Why(snap, 10); err != nil || !strings.Contains(x.Detail, "is bounded: it may miss a place") {
 			t.Errorf("%s: %s, %v", c.job, x.Detail, err)
 		}
 	}

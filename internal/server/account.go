@@ -7,7 +7,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/schedule/order"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -112,7 +112,7 @@ func (s *accountService) Shares(ctx context.Context, p *greylagv1.SharesRequest)
 	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
 	out := &greylagv1.SharesResponse{Classic: rules.Classic, AsOf: asOf}
 	c := callerOf(ctx)
-	all := schedule.Shares(view, rules, now)
+	all := order.ShareRows(view, rules, now)
 	var shown []bool
 	if view.Tree != nil {
 		shown = chosenAccounts(view.Tree, p.GetAccounts())
@@ -149,9 +149,9 @@ func (s *accountService) Priorities(ctx context.Context, p *greylagv1.Priorities
 	}
 	snap := v.Snapshot()
 	snap.Now = max(snap.Now, cluster.InstantOf(s.cfg.Clock()))
-	parts, c := schedule.Priorities(snap), callerOf(ctx)
+	parts, c := order.PartsOf(snap), callerOf(ctx)
 	out := &greylagv1.PrioritiesResponse{AsOf: asOf}
-	tiers := schedule.Tiers(snap)
+	tiers := order.Tiers(snap)
 	for _, j := range snap.Pending {
 		spec := j.Spec
 		if len(p.GetJobs()) > 0 && !slices.Contains(p.GetJobs(), uint64(j.ID)) && !slices.Contains(p.GetJobs(), uint64(j.Array)) ||

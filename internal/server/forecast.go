@@ -5,7 +5,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/schedule/explain"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -38,7 +38,7 @@ func (s *jobService) Forecast(ctx context.Context, p *greylagv1.SubmitRequest) (
 		return nil, refusal
 	}
 	t.Snapshot.Now = max(t.Snapshot.Now, cluster.InstantOf(s.cfg.Clock()))
-	f := schedule.ForecastStart(t.Snapshot, t.Job)
+	f := explain.ForecastStart(t.Snapshot, t.Job)
 	return &greylagv1.ForecastResponse{
 		Start: wire.Timestamp(f.Start), Now: f.Now, Partition: f.Partition, Nodes: f.Nodes, Detail: f.Detail, Reason: reasonWord(f.Reason),
 		SetAside: int64(t.Answer.SetAside), Warnings: overBudget(t.Answer.Over), AsOf: asOf,

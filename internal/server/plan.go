@@ -8,7 +8,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/schedule/explain"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -50,7 +50,7 @@ func (s *clusterService) Plan(ctx context.Context, p *greylagv1.PlanRequest) (*g
 	response, now := &greylagv1.PlanResponse{AsOf: asOf}, cluster.InstantOf(s.cfg.Clock())
 	for _, j := range jobs {
 		planned := wire.WritePlanned(j)
-		planned.Expected = wire.Timestamp(schedule.ExpectedAt(expected[j.ID], j, now))
+		planned.Expected = wire.Timestamp(explain.ExpectedAt(expected[j.ID], j, now))
 		response.Jobs = append(response.Jobs, planned)
 	}
 	return response, nil
@@ -98,7 +98,7 @@ func (s *clusterService) expectations(ctx context.Context, v *state.View) (map[c
 	if known := s.guesses.newer(now.Add(-expectedFor)); known != nil { // another call has, meanwhile
 		return known, nil
 	}
-	starts := schedule.Expectations(v.Snapshot(), mostExpected, v.RunTimes())
+	starts := explain.Expectations(v.Snapshot(), mostExpected, v.RunTimes())
 	s.guesses.mu.Lock()
 	defer s.guesses.mu.Unlock()
 	s.guesses.at, s.guesses.starts = now, starts

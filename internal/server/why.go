@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/schedule/explain"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -55,8 +55,8 @@ func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Jo
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	x, err := schedule.Why(v.Snapshot(), job.ID)
-	if err != nil && !errors.Is(err, schedule.ErrNotWaiting) {
+	x, err := explain.Why(v.Snapshot(), job.ID)
+	if err != nil && !errors.Is(err, explain.ErrNotPending) {
 		return nil, nil, err
 	}
 	if err == nil {
@@ -66,7 +66,7 @@ func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Jo
 	}
 	response := wire.WriteWhy(&x, eye.see)
 	response.Licences = licencesOf(v, job)
-	response.Expected = wire.Timestamp(schedule.ExpectedAt(expected[job.ID], job, cluster.InstantOf(s.cfg.Clock())))
+	response.Expected = wire.Timestamp(explain.ExpectedAt(expected[job.ID], job, cluster.InstantOf(s.cfg.Clock())))
 	return response, job, nil
 }
 

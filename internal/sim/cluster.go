@@ -217,7 +217,7 @@ func (v *virtual) pass() (schedule.Decision, *command.Committed, error) {
 	d := v.planner.Pass(snap)
 	d.Evict(schedule.Victims)
 	v.took = append(v.took, time.Since(began))
-	if d.Stats.Anew {
+	if d.Stats.Full {
 		v.anew++
 	}
 	if len(d.Plan.Starts)+len(d.Plan.Evictions)+len(d.Plan.Verdicts) == 0 {

@@ -198,7 +198,7 @@ func (m *passMeasure) eventful() error {
 		if err != nil {
 			return err
 		}
-		if d.Stats.Anew {
+		if d.Stats.Full {
 			replans = append(replans, m.took[0])
 		} else {
 			took = append(took, m.took[0])

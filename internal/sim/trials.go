@@ -9,7 +9,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/heap"
-	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/schedule/plan"
 	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -264,7 +264,7 @@ func (x *faultSim) kept(p *cluster.Plan, done *command.Committed) error {
 	for _, s := range done.Stale {
 		stale[s.Job] = true
 	}
-	late := time.Second + schedule.Leeway // a controller wakes up in time, as far as its clock says
+	late := time.Second + plan.Leeway // a controller wakes up in time, as far as its clock says
 	if x.Faults.Clock > 0 {
 		late += 2 * mostSkew
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -140,7 +140,7 @@ func (s *State) withinReservation(spec *cluster.JobSpec) *command.Refusal {
 	if !known {
 		return nil
 	}
-	grace := schedule.Grace(s.policy)
+	grace := eligible.Grace(s.policy)
 	longest, why := s.openFor(r, max(s.now, r.Start, spec.Begin))
 	left := longest - grace
 	if spec.TimeLimit > 0 && spec.TimeLimit <= left {

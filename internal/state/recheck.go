@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -201,7 +201,7 @@ type limitChecker struct {
 	s     *State
 	plan  *cluster.Plan
 	asked bool
-	count *schedule.Limits // nil when the pass's own check holds
+	count *eligible.Limits // nil when the pass's own check holds
 }
 
 // over says which limit a start would exceed.
@@ -209,13 +209,14 @@ func (l *limitChecker) over(j *cluster.Job) string {
 	if !l.asked {
 		l.asked = true
 		if l.s.limited() && l.changed() {
-			l.count = schedule.LimitsOf(l.s.sharingNow())
+			l.count = eligible.NewLimits(l.s.sharingNow())
 		}
 	}
 	if l.count == nil {
 		return ""
 	}
-	return l.count.Bar(j)
+	o, _ := l.count.First(j)
+	return o.Detail
 }
 
 // changed reports whether the plan's own check of limits may not hold any more.

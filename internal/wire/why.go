@@ -6,20 +6,20 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/schedule/explain"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // WriteWhy writes an explanation of a job, which the caller may see. Of the jobs that
 // have what it waits for only those are written that see does not hide.
-func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *greylagv1.WhyResponse {
+func WriteWhy(x *explain.Explanation, see func(*cluster.Job) *cluster.Job) *greylagv1.WhyResponse {
 	p := &greylagv1.WhyResponse{
 		Causes: x.Causes, Needs: x.Needs, Changes: x.Changes, Notes: x.Notes,
-		Nodes: int32(x.Nodes), Could: int32(x.Could), Free: int32(x.Free), Ahead: int32(x.Ahead),
-		ClearUp: durationpb.New(x.ClearUp), Alone: Timestamp(x.Alone),
+		Nodes: int32(x.Nodes), Could: int32(x.Suitable), Free: int32(x.Free), Ahead: int32(x.Ahead),
+		ClearUp: durationpb.New(x.CleanUp), Alone: Timestamp(x.Alone),
 	}
-	for _, r := range x.Exclusion {
-		p.Ruled = append(p.Ruled, &greylagv1.RuledOut{Says: r.Says, Nodes: int32(r.Nodes)})
+	for _, r := range x.Exclusions {
+		p.Ruled = append(p.Ruled, &greylagv1.RuledOut{Says: r.Condition, Nodes: int32(r.Nodes)})
 	}
 	for _, h := range x.Holders {
 		if j := see(h.Job); j != nil {
@@ -43,7 +43,7 @@ func WriteWhy(x *schedule.Explanation, see func(*cluster.Job) *cluster.Job) *gre
 	return p
 }
 
-func writeRivals(rivals []schedule.AheadJob, see func(*cluster.Job) *cluster.Job) (list []*greylagv1.Rival) {
+func writeRivals(rivals []explain.AheadJob, see func(*cluster.Job) *cluster.Job) (list []*greylagv1.Rival) {
 	for _, x := range rivals {
 		if j := see(x.Job); j != nil {
 			list = append(list, &greylagv1.Rival{

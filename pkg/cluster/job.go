@@ -53,6 +53,9 @@ type JobSpec struct {
 	Command       string // the script's absolute path or the command of --wrap, shown to users
 }
 
+// AllPartitions returns the partitions in which the job may run, in its order.
+func (s *JobSpec) AllPartitions() []string { return append([]string{s.Partition}, s.Others...) }
+
 // WarnSignal is a signal sent some time before the time limit.
 type WarnSignal struct {
 	Number    int32 // 0 means none

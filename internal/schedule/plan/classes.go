@@ -1,0 +1,149 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/greylag/greylag/internal/schedule/eligible"
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// classes holds the request classes of all eligible jobs.
+type classes struct {
+	res     *Resources
+	profile *backfill.Profile
+	byKey   map[classKey]*Class
+	bySpec  map[*cluster.JobSpec]*Class
+}
+
+func newClasses(r *Resources, profile *backfill.Profile) classes {
+	return classes{res: r, profile: profile, byKey: map[classKey]*Class{}, bySpec: map[*cluster.JobSpec]*Class{}}
+}
+
+// of finds or creates the class of a job.
+func (t *classes) of(job *cluster.Job) *Class {
+	if c, ok := t.bySpec[job.Spec]; ok {
+		return c
+	}
+	key := t.key(job.Spec)
+	c, ok := t.byKey[key]
+	if !ok {
+		c = t.create(job.Spec)
+		t.byKey[key] = c
+	}
+	t.bySpec[job.Spec] = c
+	c.specs = append(c.specs, job.Spec)
+	return c
+}
+
+// key returns the key of a job's class, with the account where a partition lists accounts.
+func (t *classes) key(spec *cluster.JobSpec) classKey {
+	key := keyOf(spec)
+	restricts := func(name string) bool {
+		part := t.res.parts[name]
+		return part != nil && len(part.AllowAccounts) > 0
+	}
+	if restricts(spec.Partition) || slices.ContainsFunc(spec.Others, restricts) {
+		key.account = spec.Account
+	}
+	return key
+}
+
+// create creates a class, with one option for each partition that does not refuse it.
+func (t *classes) create(spec *cluster.JobSpec) *Class {
+	c := &Class{Spec: spec}
+	need := topology.NeedOf(&spec.Request)
+	for _, name := range spec.AllPartitions() {
+		if x, refuses := t.res.Refusal(spec, name); refuses {
+			c.Refused += fmt.Sprintf("; not in partition %q, which %s", name, x.Says)
+			continue
+		}
+		o := t.option(c, need, t.res.parts[name])
+		if t.fitsEmpty(&o) {
+			c.Options = append(c.Options, o)
+			c.selfOverlapping, c.multiPool = c.selfOverlapping || o.isSelfOverlapping(), c.multiPool || o.isMultiPool()
+		} else {
+			c.bounded = c.bounded || o.isBounded()
+			t.drop(&o)
+		}
+	}
+	if len(c.Options) == 0 {
+		c.Never = t.impossible(c, need)
+	}
+	return c
+}
+
+// retire removes a job from its class, and the class with its last job.
+func (t *classes) retire(e *Entry) {
+	c := e.Class
+	if c.remove(e); len(c.jobs) > 0 {
+		return
+	}
+	for i := range c.Options {
+		t.drop(&c.Options[i])
+	}
+	delete(t.byKey, t.key(c.Spec))
+	for _, spec := range c.specs {
+		delete(t.bySpec, spec)
+	}
+}
+
+// drop removes the searches of an option from the profile.
+func (t *classes) drop(o *Option) {
+	for _, w := range [...]*backfill.Want{o.near, o.any} {
+		if w != nil {
+			t.profile.Drop(w)
+		}
+	}
+}
+
+// fitsEmpty reports whether the option fits into an empty cluster.
+func (t *classes) fitsEmpty(o *Option) bool {
+	return o.near != nil && t.profile.FitsEmpty(o.near) || o.any != nil && t.profile.FitsEmpty(o.any)
+}
+
+// option prepares the searches in one partition; none where the policy has a licence no more.
+func (t *classes) option(c *Class, need topology.Need, part *partition) Option {
+	q := &c.Spec.Request
+	need.Most = part.MaxNodes
+	o := Option{Partition: part.Name, usable: part.usable, Wait: q.SwitchWait}
+	lasts, where := t.res.HoldTime(c.Spec), backfill.Where{Hosts: t.res.allowed(c.Spec, part)}
+	licences, known := t.res.licencesOf(q)
+	if !known {
+		return Option{}
+	}
+	loose := need
+	loose.Linked = false
+	several := need.Nodes != 1
+	near := where
+	switch leaf := min(1, len(t.res.levels)-1); {
+	case q.Connect == cluster.ConnectNVLink && several:
+		near.Domains, near.Most = t.res.levels[0], 1
+		if q.Switches > 0 && leaf > 0 {
+			near.Domains, near.Groups = within(near.Domains, t.res.levels[leaf])
+			near.Most = q.Switches
+		}
+	case q.Connect == cluster.ConnectLeaf && several && leaf > 0:
+		near.Domains, near.Most = t.res.levels[leaf], 1
+	case q.Switches > 0 && several && leaf > 0:
+		near.Domains, near.Most = t.res.levels[leaf], q.Switches
+	case !need.Linked:
+		o.any = t.profile.Want(loose, lasts, where, licences...)
+		o.any.Owner = c
+		return o
+	}
+	o.near = t.profile.Want(need, lasts, near, licences...)
+	o.near.Owner = c
+	if q.SwitchWait >= 0 {
+		o.Wait = min(o.Wait, cmp.Or(t.res.policy.Scheduling.MaxSwitchWait, o.Wait))
+		o.any = t.profile.Want(loose, lasts, where, licences...)
+		o.any.Owner = c
+	}
+	return o
+}
+
+// never reports whether no job of a class can ever start.
+func (c *Class) never() bool { return c.Never.Reason != eligible.Obstacle{}.Reason }

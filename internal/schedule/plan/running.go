@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/greylag/greylag/internal/heap"
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// Running holds the jobs with an allocation: what they have, and until when, is not free.
+type Running struct {
+	res         *Resources
+	profile     *backfill.Profile
+	byID        map[cluster.JobID]*RunningJob
+	byEnd       heap.Heap[*RunningJob]
+	unallocated []backfill.Amount // of each host
+	taken       []topology.Set    // allocated GPUs, by host
+}
+
+// RunningJob is a job with an allocation.
+type RunningJob struct {
+	Hosts   []int
+	Amounts []backfill.Amount // by index of Hosts
+	Until   cluster.Instant   // the expected end
+
+	job      *cluster.Job
+	alloc    *cluster.Allocation
+	licences []backfill.Licence
+	place    int // in the heap by end
+}
+
+func newRunning(r *Resources, profile *backfill.Profile) Running {
+	t := Running{
+		res: r, profile: profile, byID: map[cluster.JobID]*RunningJob{},
+		byEnd: heap.NewIndexed(
+			func(a, b **RunningJob) bool { return (*a).Until < (*b).Until }, func(j **RunningJob, place int) { (*j).place = place }),
+		unallocated: make([]backfill.Amount, len(r.Hosts)), taken: make([]topology.Set, len(r.Hosts)),
+	}
+	for h := range t.unallocated {
+		t.unallocated[h] = profile.All(h)
+	}
+	return t
+}
+
+// Job returns a running job; nil when it is not known.
+func (t *Running) Job(id cluster.JobID) *RunningJob { return t.byID[id] }
+
+// newJob describes what a job has until it is expected to end.
+func (t *Running) newJob(now cluster.Instant, job *cluster.Job) *RunningJob {
+	j := &RunningJob{job: job, alloc: job.Alloc, Until: t.res.End(now, job)}
+	for i := range job.Alloc.Nodes {
+		a := &job.Alloc.Nodes[i]
+		h, ok := t.res.index[a.Node]
+		if !ok {
+			continue
+		}
+		amount := backfill.Amount{CPUs: a.CPUs, Slots: 1, Memory: a.Memory, GPUs: t.lanes(h, a.GPUs)}
+		if job.Spec.Request.Exclusive {
+			amount.Slots = backfill.Slots
+		}
+		j.Hosts, j.Amounts = append(j.Hosts, h), append(j.Amounts, amount)
+		for _, r := range t.res.reserved[a.Node] {
+			if r.host != noHost {
+				j.Hosts, j.Amounts = append(j.Hosts, r.host), append(j.Amounts, amount)
+			}
+		}
+	}
+	for _, l := range job.Spec.Request.Licences {
+		if row, known := t.res.licenceRows[l.Name]; known {
+			j.licences = append(j.licences, backfill.Licence{Row: row, Count: l.Count})
+		}
+	}
+	return j
+}
+
+// add books what a job has.
+func (t *Running) add(now cluster.Instant, j *RunningJob) {
+	t.Hold(j, now, j.Until)
+	t.byID[j.job.ID] = j
+	t.byEnd.Push(j)
+	for i, h := range j.Hosts {
+		t.unallocated[h].Take(&j.Amounts[i])
+	}
+	t.updateTaken(j, topology.Set.Or)
+}
+
+// remove is the inverse of add.
+func (t *Running) remove(now cluster.Instant, j *RunningJob) {
+	t.Release(j, now, j.Until)
+	t.byEnd.Remove(j.place)
+	delete(t.byID, j.job.ID)
+	for i, h := range j.Hosts {
+		t.unallocated[h].Give(&j.Amounts[i])
+	}
+	t.updateTaken(j, topology.Set.Minus)
+}
+
+// setEnd changes the expected end of a job, whose place is free for that long.
+func (t *Running) setEnd(j *RunningJob, end cluster.Instant) {
+	switch {
+	case end < j.Until:
+		t.Release(j, end, j.Until)
+	case end > j.Until:
+		t.Hold(j, j.Until, end)
+	default:
+		return
+	}
+	t.byEnd.Remove(j.place)
+	j.Until = end
+	t.byEnd.Push(j)
+}
+
+// updateTaken adds the GPUs of a job to the allocated ones, or removes them.
+func (t *Running) updateTaken(j *RunningJob, change func(topology.Set, topology.Set) topology.Set) {
+	for i := range j.alloc.Nodes {
+		a := &j.alloc.Nodes[i]
+		if h, ok := t.res.index[a.Node]; ok {
+			t.taken[h] = change(t.taken[h], topology.SetOf(a.GPUs))
+		}
+	}
+}
+
+// Hold books what a job has for an interval.
+func (t *Running) Hold(j *RunningJob, from, to cluster.Instant) {
+	for i, h := range j.Hosts {
+		t.profile.Take(h, from, to, &j.Amounts[i])
+	}
+	for _, l := range j.licences {
+		t.profile.TakeExtra(l.Row, from, to, l.Count)
+	}
+}
+
+// Release is the inverse of Hold.
+func (t *Running) Release(j *RunningJob, from, to cluster.Instant) {
+	for i, h := range j.Hosts {
+		t.profile.Give(h, from, to, &j.Amounts[i])
+	}
+	for _, l := range j.licences {
+		t.profile.GiveExtra(l.Row, from, to, l.Count)
+	}
+}
+
+// overlapsPlan reports whether a host or a licence that a job has is planned for another job in an
+// interval.
+func (t *Running) overlapsPlan(j *RunningJob, from, to cluster.Instant) bool {
+	for i, h := range j.Hosts {
+		if !t.profile.Has(h, from, to, &j.Amounts[i]) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(j.licences, func(l backfill.Licence) bool {
+		return !t.profile.HasExtraUntil(l.Row, from, to, l.Count)
+	})
+}
+
+// lanes counts GPUs of a host by pool.
+func (t *Running) lanes(h int, gpus []int32) backfill.Lanes {
+	var lanes backfill.Lanes
+	pools := t.res.Hosts[h].Pools
+	for i := range min(len(pools), backfill.MaxPools) {
+		n := int32(0)
+		for _, g := range gpus {
+			if pools[i].GPUs.Has(g) {
+				n++
+			}
+		}
+		lanes |= backfill.Lane(i, n)
+	}
+	return lanes
+}

@@ -1,0 +1,120 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/internal/schedule/eligible"
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// MaxStarts ends the starts of one pass, so that its plan is committed soon; another pass follows.
+const MaxStarts = 1024
+
+// startDue starts the jobs whose planned start has come, in order. The hosts and GPUs of each are chosen
+// now, among all that are free for the whole time of the job.
+func (p *Pass) startDue() {
+	due := slices.DeleteFunc(p.started, func(e *Entry) bool { return e.removed || e.blocked != nil }) // stale starts
+	p.started = nil
+	for {
+		if at, ok := p.bookings.next(); !ok || at > p.Snap.Now {
+			break
+		}
+		due = append(due, p.bookings.due.Pop())
+	}
+	if len(due) == 0 {
+		return
+	}
+	slices.SortFunc(due, compareRanks)
+	p.startNames = map[eligible.JobName]bool{}
+	used := map[int]topology.Set{} // allocated GPUs by host, with those of this pass's starts
+	for _, e := range due {
+		// A singleton waits for the outcome of another start of its name.
+		if len(p.Starts) == MaxStarts || p.startNames[eligible.JobNameOf(e.Job)] && eligible.IsSingleton(e.Job.Spec) {
+			p.More = true
+			p.bookings.due.Push(e)
+			continue
+		}
+		o, limited := p.Check.Limits.First(e.Job)
+		if !limited && !p.promises.jobs[e] {
+			o, limited = p.promises.exceeded(e.Job)
+		}
+		if limited {
+			p.freeForNext(e)
+			p.More = true // others may have its place
+			p.bookings.due.Push(e)
+			p.withdraw(e, o)
+			continue
+		}
+		p.start(e, used)
+	}
+}
+
+// freeForNext records that the next pass may use the hosts of a planned start.
+func (p *Pass) freeForNext(e *Entry) {
+	for _, share := range e.Shares {
+		p.freed[share.Host] = true
+	}
+}
+
+// start starts a job.
+func (p *Pass) start(e *Entry, used map[int]topology.Set) {
+	if !e.Starting {
+		p.bookings.due.Push(e)
+		p.chooseHosts(e)
+		p.bookings.due.Remove(e.place)
+		p.bookings.count(e, -1)
+		e.Starting = true
+	}
+	p.promises.release(e)
+	p.started = append(p.started, e)
+	where := cluster.Placement{}
+	for i := range e.Shares {
+		where.Nodes = append(where.Nodes, p.allocate(&e.Shares[i], used))
+	}
+	slices.SortFunc(where.Nodes, func(a, b cluster.NodeAllocation) int { return strings.Compare(a.Node, b.Node) })
+	p.Starts = append(p.Starts, cluster.PlannedStart{
+		Job: e.Job.ID, Attempt: e.Job.Attempt + 1, Partition: e.Option().Partition, Placement: where,
+	})
+	p.Check.Limits.Start(e.Job)
+	if len(p.singletons.byName) > 0 {
+		p.startNames[eligible.JobNameOf(e.Job)] = true
+	}
+}
+
+// chooseHosts chooses the hosts of a start again that an earlier pass planned: the best ones may be
+// others now. A job that waited for locality keeps it: a pass that comes a moment late may find enough
+// time for the job only elsewhere.
+func (p *Pass) chooseHosts(e *Entry) {
+	now := p.Snap.Now
+	if e.At == now {
+		return // this pass planned it
+	}
+	w := e.Class.want(e.Choice)
+	p.bookings.Profile.Lift(w, e.At, e.Shares)
+	s, choice, ok := p.bookings.Find(e.Class, now, now+1)
+	p.bookings.Profile.Lower(w, e.At, e.Shares)
+	if ok && (choice%2 == 1 || !e.Near()) {
+		p.freeForNext(e)
+		p.bookings.rebook(e, s, choice)
+	}
+}
+
+// allocate chooses the GPUs of one host: of each pool the lowest free ones, as many as are planned.
+func (p *Pass) allocate(share *backfill.Share, used map[int]topology.Set) cluster.NodeAllocation {
+	host := p.res.Hosts[share.Host]
+	h := p.res.index[host.Name]
+	taken, known := used[h]
+	if !known {
+		taken = p.running.taken[h]
+	}
+	var gpus topology.Set
+	for i := range min(len(host.Pools), backfill.MaxPools) {
+		free := host.Pools[i].GPUs.Minus(taken)
+		gpus = gpus.Or(free.Lowest(share.Amount.GPUs.Of(i)))
+	}
+	used[h] = taken.Or(gpus)
+	return cluster.NodeAllocation{Node: host.Name, GPUs: gpus.Indices(), CPUs: share.Amount.CPUs, Memory: share.Amount.Memory}
+}

@@ -1,0 +1,73 @@
+// Package words writes numbers, instants and requests for messages of the scheduler.
+package words
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
+)
+
+// Count writes a number with its noun, whose plural adds an s or is given.
+func Count(n int32, noun string, plural ...string) string {
+	if n != 1 {
+		noun = slices.Concat(plural, []string{noun + "s"})[0]
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// And joins words with commas and an "and".
+func And(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}
+
+// Instant writes an instant in UTC.
+func Instant(at cluster.Instant) string { return at.Time().UTC().Format("2006-01-02T15:04:05Z") }
+
+// GPUType writes the GPU types that a need accepts, with a space after them; "" when it accepts any.
+func GPUType(n *topology.Need) string {
+	if n.Total > 0 && n.Types[0] != "" {
+		return strings.Join(n.Types, " or ") + " "
+	}
+	return ""
+}
+
+// Need writes what a request needs: "needs 8 h100 GPUs and 8 CPUs on each of 2 nodes".
+func Need(n *topology.Need) string {
+	kind := GPUType(n)
+	var what []string
+	if n.PerNode > 0 {
+		what = append(what, Count(n.PerNode, kind+"GPU"))
+	}
+	if n.CPUs > 1 || n.PerNode < 1 {
+		what = append(what, Count(n.CPUs, "CPU"))
+	}
+	if m := n.Memory.On(cluster.NodeSize{}, n.PerNode); m > 0 {
+		what = append(what, m.String()+" of memory")
+	}
+	if n.Memory.From == cluster.MemoryAll && !n.Exclusive {
+		what = append(what, "all memory")
+	}
+	where, alone := " on one node", ""
+	if n.Exclusive {
+		alone = " to itself"
+	}
+	switch {
+	case n.PerNode < 0 && n.Nodes == 0:
+		return "needs " + Count(n.Total, kind+"GPU") + " in all, and " + And(what) + " on each node" + alone
+	case n.PerNode < 0:
+		return fmt.Sprintf("needs %s on %d nodes%s, and %s on each", Count(n.Total, kind+"GPU"), n.Nodes, alone, And(what))
+	case n.Nodes > 1:
+		where = fmt.Sprintf(" on each of %d nodes", n.Nodes)
+	}
+	return "needs " + And(what) + where + alone
+}
+
+// SearchBounded is said of a job that may start later than it could, since a bounded search tried not
+// every set of nodes.
+const SearchBounded = "; the search with this --nodes and --switches is bounded: it may miss a place that it would find with --gpus-per-node"
