@@ -29,7 +29,7 @@ var layers = map[string]int{
 	"internal/state":   3,
 	"internal/raftlog": 4, "internal/archive": 4, "internal/taskdb": 4, "internal/wire": 4,
 	"internal/runtime": 4, "internal/gpu": 4, "internal/auth": 4, "internal/pki": 4,
-	"internal/config": 4, "internal/jobscript": 4, "internal/sim": 4, "internal/simgpu": 4,
+	"internal/config": 4, "internal/clusterdoc": 4, "internal/topologyimport": 4, "internal/jobscript": 4, "internal/sim": 4, "internal/simgpu": 4,
 	"internal/report": 4, "internal/report/tally": 1,
 	"internal/image": 4, "internal/userfile": 4, "internal/ginit": 4, "internal/shim": 4, "internal/cgroup": 4, "internal/picture": 4, "api": 4, "internal/boltcheck": 4,
 	"internal/controller": 5, "internal/server": 5, "internal/agent": 5, "internal/web": 5,
@@ -48,7 +48,7 @@ var owners = map[string][]string{
 	"github.com/spf13/":                 {"internal/cli", "cmd"},
 	"connectrpc.com/":                   {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/gctld"},
 	"google.golang.org/protobuf":        {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/shim/service", "test/bench"},
-	"github.com/pelletier/go-toml":      {"internal/config"},
+	"github.com/pelletier/go-toml":      {"internal/config", "internal/clusterdoc"},
 	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit", "internal/shim", "internal/userfile"},
 	"golang.org/x/time":                 {"internal/server"},
 	"golang.org/x/net":                  {"internal/server", "internal/client"},
@@ -145,17 +145,19 @@ func TestLayers(t *testing.T) {
 
 // friends lists the edges that may know another edge.
 var friends = map[string][]string{
-	"internal/wire":    {"api"},
-	"internal/runtime": {"internal/image", "internal/cgroup", "internal/simgpu", "internal/ginit", "internal/shim", "internal/userfile"},
-	"internal/ginit":   {"internal/userfile"},
-	"internal/gpu":     {"internal/simgpu", "internal/runtime"},
-	"internal/auth":    {"internal/pki"},
-	"internal/raftlog": {"internal/boltcheck"},
-	"internal/archive": {"internal/boltcheck"},
-	"internal/taskdb":  {"internal/boltcheck"},
-	"internal/sim":     {"internal/picture"},
-	"pkg/backfill":     {"pkg/topology"},
-	"internal/state":   {"internal/command"},
+	"internal/wire":           {"api"},
+	"internal/runtime":        {"internal/image", "internal/cgroup", "internal/simgpu", "internal/ginit", "internal/shim", "internal/userfile"},
+	"internal/ginit":          {"internal/userfile"},
+	"internal/gpu":            {"internal/simgpu", "internal/runtime"},
+	"internal/auth":           {"internal/pki"},
+	"internal/raftlog":        {"internal/boltcheck"},
+	"internal/archive":        {"internal/boltcheck"},
+	"internal/taskdb":         {"internal/boltcheck"},
+	"internal/sim":            {"internal/picture"},
+	"internal/clusterdoc":     {"internal/config"},
+	"internal/topologyimport": {"internal/config"},
+	"pkg/backfill":            {"pkg/topology"},
+	"internal/state":          {"internal/command"},
 }
 
 func forbiddenInside(room string, layer int, inner string) string {

@@ -14,10 +14,10 @@ type Archive struct {
 
 // Limits bound what one user may ask of a controller.
 type Limits struct {
-	Requests    int           `toml:"requests"`     // a second
-	Burst       int           `toml:"burst"`        // at once
-	Streams     int           `toml:"streams"`      // open at once: watches, logs
-	ReadTimeout time.Duration `toml:"read_timeout"` // how long anybody's request may take to arrive
+	Requests    int           `toml:"requests"`                    // a second
+	Burst       int           `toml:"burst"`                       // at once
+	Streams     int           `toml:"streams"`                     // open at once: watches, logs
+	ReadTimeout time.Duration `toml:"read_timeout" was:"patience"` // how long anybody's request may take to arrive
 }
 
 func defaultArchive() Archive {
@@ -30,16 +30,16 @@ func defaultLimits() Limits {
 
 func (a *Archive) check(c *checker) {
 	if a.ScriptsKeep != 0 {
-		c.atLeast("archive.scripts_keep", a.ScriptsKeep, time.Hour)
+		c.AtLeast("archive.scripts_keep", a.ScriptsKeep, time.Hour)
 	}
 	if a.ScriptsSize != 0 && (a.ScriptsSize < cluster.MiB || a.ScriptsSize > 1024*cluster.TiB) {
-		c.fault("archive.scripts_size", "%v is out of range, 1M to 1024T, or 0 for no bound", a.ScriptsSize)
+		c.Fault("archive.scripts_size", "%v is out of range, 1M to 1024T, or 0 for no bound", a.ScriptsSize)
 	}
 }
 
 func (l *Limits) check(c *checker) {
-	c.between("limits.requests", l.Requests, 1, 1_000_000)
-	c.between("limits.burst", l.Burst, 1, 10_000_000)
-	c.between("limits.streams", l.Streams, 1, 100_000)
-	c.atLeast("limits.read_timeout", l.ReadTimeout, time.Second)
+	c.Between("limits.requests", l.Requests, 1, 1_000_000)
+	c.Between("limits.burst", l.Burst, 1, 10_000_000)
+	c.Between("limits.streams", l.Streams, 1, 100_000)
+	c.AtLeast("limits.read_timeout", l.ReadTimeout, time.Second)
 }

@@ -75,25 +75,25 @@ func loadController(path string, optional bool) (Controller, error) {
 }
 
 func (cfg *Controller) check(c *checker) {
-	full, short := c.hostName()
+	full, short := hostName()
 	if cfg.Name == "" {
 		cfg.Name = short
 	}
-	c.name("name", cfg.Name)
+	c.HostName("name", cfg.Name)
 	c.address("listen", cfg.Listen, true)
 	if cfg.Advertise != "" {
 		c.address("advertise", cfg.Advertise, false)
 	} else if _, port, err := net.SplitHostPort(cfg.Listen); err == nil {
 		cfg.Advertise = net.JoinHostPort(full, port)
 	}
-	c.absolute("data_dir", cfg.DataDir)
-	c.absolute("pki_dir", cfg.PKIDir)
-	c.between("raft.snapshot_threshold", cfg.Raft.SnapshotThreshold, 64, 100_000_000)
-	c.atLeast("raft.snapshot_interval", cfg.Raft.SnapshotInterval, time.Second)
-	c.between("raft.snapshots_kept", cfg.Raft.SnapshotsKept, 1, 100)
-	c.between("raft.trailing_logs", cfg.Raft.TrailingLogs, 64, 100_000_000)
+	c.Absolute("data_dir", cfg.DataDir)
+	c.Absolute("pki_dir", cfg.PKIDir)
+	c.Between("raft.snapshot_threshold", cfg.Raft.SnapshotThreshold, 64, 100_000_000)
+	c.AtLeast("raft.snapshot_interval", cfg.Raft.SnapshotInterval, time.Second)
+	c.Between("raft.snapshots_kept", cfg.Raft.SnapshotsKept, 1, 100)
+	c.Between("raft.trailing_logs", cfg.Raft.TrailingLogs, 64, 100_000_000)
 	if cfg.Raft.Reserve < 0 || cfg.Raft.Reserve > cluster.TiB {
-		c.fault("raft.reserve", "%v is out of range, 0 to 1T", cfg.Raft.Reserve)
+		c.Fault("raft.reserve", "%v is out of range, 0 to 1T", cfg.Raft.Reserve)
 	}
 	cfg.Archive.check(c)
 	cfg.Limits.check(c)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/greylag/greylag/internal/config/strict"
 )
 
 // WriteFile atomically replaces a file that any user may read. It creates missing folders with mode
@@ -84,7 +86,7 @@ func setsControllers(client string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	doc := newDocument()
+	var sources []strict.Source
 	for _, file := range files {
 		if file == ControllersPath(client) {
 			continue
@@ -93,11 +95,11 @@ func setsControllers(client string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		doc.add(file, text)
+		sources = append(sources, strict.Source{Name: file, Text: text})
 	}
-	if len(doc.faults) > 0 {
-		return false, Faults(doc.faults)
+	set, faults := strict.Sets(sources, "controllers")
+	if len(faults) > 0 {
+		return false, faults
 	}
-	_, set := doc.values["controllers"]
 	return set, nil
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/greylag/greylag/internal/config/strict"
 )
 
 // Where gauthd and the commands look when no file is named, and where they meet.
@@ -60,7 +62,7 @@ func loadAuth(path string, optional bool) (Auth, error) {
 
 func (cfg *Auth) check(c *checker) {
 	c.socket("socket", cfg.Socket)
-	c.absolute("pki_dir", cfg.PKIDir)
+	c.Absolute("pki_dir", cfg.PKIDir)
 	cfg.Controllers = c.addresses("controllers", cfg.Controllers)
 }
 
@@ -90,11 +92,13 @@ func DefaultClient() Client {
 
 // AskOnly lets commands ask one controller, HOST or HOST:PORT, and no other.
 func (cfg *Client) AskOnly(controller string) error {
-	c := checker{doc: &document{}}
-	named := c.addresses("controller", []string{controller})
+	var named []string
+	faults := strict.Locate(strict.Source{}, func(c *strict.Checker) {
+		named = (&checker{c}).addresses("controller", []string{controller})
+	})
 	switch {
-	case len(c.faults) > 0:
-		return errors.New(c.faults[0].Problem)
+	case len(faults) > 0:
+		return errors.New(faults[0].Problem)
 	case len(named) > 1:
 		return fmt.Errorf("%q names %d controllers", controller, len(named))
 	}
@@ -120,17 +124,17 @@ func LoadClient(path string) (Client, error) {
 
 func (cfg *Client) check(c *checker) {
 	cfg.Controllers = c.addresses("controllers", cfg.Controllers)
-	c.absolute("ca_file", cfg.CAFile)
+	c.Absolute("ca_file", cfg.CAFile)
 	c.socket("auth_socket", cfg.AuthSocket)
-	c.atLeast("timeout", cfg.Timeout, time.Second)
+	c.AtLeast("timeout", cfg.Timeout, time.Second)
 }
 
 // maxSocket is the longest path that fits into a Unix socket's address (unix(7)).
 const maxSocket = 107
 
 func (c *checker) socket(key, path string) {
-	c.absolute(key, path)
+	c.Absolute(key, path)
 	if len(path) > maxSocket {
-		c.fault(key, "a socket's path has at most %d characters, this one has %d", maxSocket, len(path))
+		c.Fault(key, "a socket's path has at most %d characters, this one has %d", maxSocket, len(path))
 	}
 }

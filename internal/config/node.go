@@ -35,7 +35,7 @@ type Node struct {
 	SimulatedGPUs []SimulatedGPUs `toml:"simulated_gpus"` // instead of those that the host has
 	// SimulatedGPUOffset is how many simulated devices of this machine other nodes on it have, so that
 	// the kernel tells the nodes' GPUs apart.
-	SimulatedGPUOffset int `toml:"simulated_gpu_offset"`
+	SimulatedGPUOffset int `toml:"simulated_gpu_offset" was:"simulated_gpus_after"`
 
 	Log Log `toml:"log"`
 }
@@ -104,43 +104,43 @@ func loadNode(path string, optional bool) (Node, error) {
 }
 
 func (cfg *Node) check(c *checker) {
-	if _, short := c.hostName(); cfg.Name == "" {
+	if _, short := hostName(); cfg.Name == "" {
 		cfg.Name = short
 	}
-	c.name("name", cfg.Name)
+	c.HostName("name", cfg.Name)
 	cfg.Controllers = c.addresses("controllers", cfg.Controllers)
-	c.absolute("data_dir", cfg.DataDir)
-	c.absolute("state_dir", cfg.StateDir)
-	c.absolute("pki_dir", cfg.PKIDir)
-	c.absolute("cdi_dir", cfg.CDIDir)
-	c.absolute("containerd.socket", cfg.Containerd.Socket)
-	c.word("containerd.namespace", cfg.Containerd.Namespace)
+	c.Absolute("data_dir", cfg.DataDir)
+	c.Absolute("state_dir", cfg.StateDir)
+	c.Absolute("pki_dir", cfg.PKIDir)
+	c.Absolute("cdi_dir", cfg.CDIDir)
+	c.Absolute("containerd.socket", cfg.Containerd.Socket)
+	c.Word("containerd.namespace", cfg.Containerd.Namespace)
 	cfg.Registries.check(c)
 	cfg.Images.check(c)
-	c.between("cpus", cfg.CPUs, 0, 1<<16)
+	c.Between("cpus", cfg.CPUs, 0, 1<<16)
 	if cfg.Memory != 0 && cfg.Memory < 64*cluster.MiB {
-		c.fault("memory", "%v is too little, at least 64M", cfg.Memory)
+		c.Fault("memory", "%v is too little, at least 64M", cfg.Memory)
 	}
 	for i, f := range cfg.Features {
-		c.word(fmt.Sprintf("features[%d]", i), f)
+		c.Word(fmt.Sprintf("features[%d]", i), f)
 	}
 	if cfg.Region != "" {
-		c.word("region", cfg.Region)
+		c.Word("region", cfg.Region)
 	}
 	if cfg.Prolog != "" {
-		c.absolute("prolog", cfg.Prolog)
+		c.Absolute("prolog", cfg.Prolog)
 	}
 	if cfg.Epilog != "" {
-		c.absolute("epilog", cfg.Epilog)
+		c.Absolute("epilog", cfg.Epilog)
 	}
-	c.atLeast("hook_timeout", cfg.HookTimeout, time.Second)
-	c.atLeast("launch_timeout", cfg.LaunchTimeout, 10*time.Second)
-	c.atLeast("poll.report", cfg.Poll.Report, 100*time.Millisecond)
+	c.AtLeast("hook_timeout", cfg.HookTimeout, time.Second)
+	c.AtLeast("launch_timeout", cfg.LaunchTimeout, 10*time.Second)
+	c.AtLeast("poll.report", cfg.Poll.Report, 100*time.Millisecond)
 	if cfg.Poll.Report > 10*time.Second {
-		c.fault("poll.report", "%v is too long: a node that is silent for 20s counts as UNKNOWN, at most 10s", cfg.Poll.Report)
+		c.Fault("poll.report", "%v is too long: a node that is silent for 20s counts as UNKNOWN, at most 10s", cfg.Poll.Report)
 	}
-	c.atLeast("poll.health", cfg.Poll.Health, time.Second)
-	c.atLeast("poll.meter", cfg.Poll.Meter, time.Second)
+	c.AtLeast("poll.health", cfg.Poll.Health, time.Second)
+	c.AtLeast("poll.meter", cfg.Poll.Meter, time.Second)
 	cfg.checkGPUs(c)
 }
 
@@ -149,20 +149,20 @@ const maxGPUs = 64
 
 func (cfg *Node) checkGPUs(c *checker) {
 	total := cfg.SimulatedGPUOffset
-	c.between("simulated_gpu_offset", total, 0, maxGPUs)
+	c.Between("simulated_gpu_offset", total, 0, maxGPUs)
 	for i, g := range cfg.SimulatedGPUs {
 		at := fmt.Sprintf("simulated_gpus[%d]", i)
-		c.between(at+".count", g.Count, 1, maxGPUs)
-		c.word(at+".type", g.Type)
+		c.Between(at+".count", g.Count, 1, maxGPUs)
+		c.Word(at+".type", g.Type)
 		if g.Memory < cluster.MiB || g.Memory > 16*cluster.TiB {
-			c.fault(at+".memory", "%v is out of range, 1M to 16T", g.Memory)
+			c.Fault(at+".memory", "%v is out of range, 1M to 16T", g.Memory)
 		}
 		if g.NVLinkDomain != "" {
-			c.word(at+".nvlink_domain", g.NVLinkDomain)
+			c.Word(at+".nvlink_domain", g.NVLinkDomain)
 		}
 		total += g.Count
 	}
 	if total > maxGPUs {
-		c.fault("simulated_gpus", "%d in all, at most %d", total, maxGPUs)
+		c.Fault("simulated_gpus", "%d in all, at most %d", total, maxGPUs)
 	}
 }

@@ -24,18 +24,18 @@ func defaultImages() Images { return Images{Keep: 14 * 24 * time.Hour, Size: 200
 
 func (r *Registries) check(c *checker) {
 	if r.AuthFile != "" {
-		c.absolute("registries.auth_file", r.AuthFile)
+		c.Absolute("registries.auth_file", r.AuthFile)
 	}
 	if r.HostsDir != "" {
-		c.absolute("registries.hosts_dir", r.HostsDir)
+		c.Absolute("registries.hosts_dir", r.HostsDir)
 	}
 }
 
 func (i *Images) check(c *checker) {
 	if i.Keep != 0 {
-		c.atLeast("images.keep", i.Keep, time.Hour)
+		c.AtLeast("images.keep", i.Keep, time.Hour)
 	}
 	if i.Size != 0 && (i.Size < 64*cluster.MiB || i.Size > 1024*cluster.TiB) {
-		c.fault("images.size", "%v is out of range, 64M to 1024T, or 0 for no bound", i.Size)
+		c.Fault("images.size", "%v is out of range, 64M to 1024T, or 0 for no bound", i.Size)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/clusterdoc"
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -55,7 +55,7 @@ func (s *accountService) DumpAccounts(ctx context.Context, p *greylagv1.DumpAcco
 		return nil, refused(command.Denied, "gctl account list shows what concerns you", "all accounts with their users are for operators to see")
 	}
 	b := bookOf(v)
-	text, err := config.WriteAccounts(b.accounts, b.users)
+	text, err := clusterdoc.WriteAccounts(b.accounts, b.users)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAcco
 	if len(p.GetToml()) > maxAccountsFile {
 		return nil, refused(command.InvalidArgument, "", "the accounts have %d bytes: at most %d", len(p.GetToml()), maxAccountsFile)
 	}
-	accounts, users, err := config.ReadAccounts(cmp.Or(p.GetName(), "accounts"), []byte(p.GetToml()))
+	accounts, users, err := clusterdoc.ReadAccounts(cmp.Or(p.GetName(), "accounts"), []byte(p.GetToml()))
 	if err != nil {
 		return nil, err
 	}
@@ -89,11 +89,11 @@ func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAcco
 	}
 	now := bookOf(v)
 	next.sortLike(now)
-	before, err := config.WriteAccounts(now.accounts, now.users)
+	before, err := clusterdoc.WriteAccounts(now.accounts, now.users)
 	if err != nil {
 		return nil, err
 	}
-	after, err := config.WriteAccounts(next.accounts, next.users)
+	after, err := clusterdoc.WriteAccounts(next.accounts, next.users)
 	if err != nil {
 		return nil, err
 	}

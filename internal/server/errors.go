@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 )
@@ -78,7 +78,7 @@ func codes(err error) connect.Code {
 			return row.code
 		}
 	}
-	var faults config.Faults
+	var faults strict.Faults
 	if errors.As(err, &faults) {
 		return connect.CodeInvalidArgument
 	}

@@ -7,8 +7,8 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/clusterdoc"
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/config"
 )
 
 // maxPolicy bounds a policy's text.
@@ -20,7 +20,7 @@ func (s *clusterService) Policy(ctx context.Context, p *greylagv1.PolicyRequest)
 	if err != nil {
 		return nil, err
 	}
-	text, err := config.WritePolicy(v.Policy())
+	text, err := clusterdoc.WritePolicy(v.Policy())
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (
 		return nil, refused(command.InvalidArgument, "edit what gctl show policy prints", "the policy is empty")
 	}
 	name := cmp.Or(p.GetName(), "policy")
-	next, err := config.ReadPolicy(name, []byte(p.GetToml()))
+	next, err := clusterdoc.ReadPolicy(name, []byte(p.GetToml()))
 	if err != nil {
 		return nil, err
 	}
@@ -55,16 +55,16 @@ func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (
 		}
 	}
 	now := v.Policy()
-	before, err := config.WritePolicy(now)
+	before, err := clusterdoc.WritePolicy(now)
 	if err != nil {
 		return nil, err
 	}
-	after, err := config.WritePolicy(&next)
+	after, err := clusterdoc.WritePolicy(&next)
 	if err != nil {
 		return nil, err
 	}
 	response := &greylagv1.ApplyResponse{Diff: diff(string(before), string(after)), Version: now.Version}
-	for _, w := range config.PlacePolicy(name, []byte(p.GetToml()), v.PolicyWarnings(&next)) {
+	for _, w := range clusterdoc.PlacePolicy(name, []byte(p.GetToml()), v.PolicyWarnings(&next)) {
 		response.Warnings = append(response.Warnings, w.String())
 	}
 	if p.GetExpectVersion() != 0 && p.GetExpectVersion() != now.Version {

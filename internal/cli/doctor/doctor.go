@@ -21,7 +21,7 @@ import (
 
 	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/client"
-	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/gpu"
 	"github.com/greylag/greylag/internal/pki"
 )
@@ -121,7 +121,7 @@ func (x *exam) configured(named, standard, pkiDir string, err error) bool {
 			return false
 		}
 	}
-	var faults config.Faults
+	var faults strict.Faults
 	switch {
 	case errors.As(err, &faults):
 		for _, f := range faults {

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
-	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/clusterdoc"
 )
 
 func (t commands) apply() *cobra.Command {
@@ -73,7 +73,7 @@ func (t commands) checkPolicy(ctx context.Context, path string, offline bool) er
 	if strings.TrimSpace(text) == "" { // as the cluster refuses it
 		return &ui.UsageError{Problem: tool.FileLabel(path) + " is empty", Advice: "edit what gctl show policy prints"}
 	}
-	if _, err := config.ReadPolicy(tool.FileLabel(path), []byte(text)); err != nil || offline {
+	if _, err := clusterdoc.ReadPolicy(tool.FileLabel(path), []byte(text)); err != nil || offline {
 		return err
 	}
 	_, c, err := t.Client()

@@ -13,7 +13,9 @@ import (
 
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/clusterdoc"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/config/strict"
 )
 
 // kinds are the configuration files, by name.
@@ -92,13 +94,13 @@ func (t commands) loader(path, kind string, all map[string]func(string) error) (
 		return load, nil
 	}
 	text, err := t.ReadText(path)
-	return all[config.KindOf([]byte(text))], err
+	return all[clusterdoc.KindOf([]byte(text))], err
 }
 
 // faulty prints what is wrong with a file. The status is Usage, but where a cluster that
 // was to be asked did not answer.
 func (t commands) faulty(ctx context.Context, err error) ui.Status {
-	var faults config.Faults
+	var faults strict.Faults
 	switch {
 	case errors.As(err, &faults):
 		for _, fault := range faults {

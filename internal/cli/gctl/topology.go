@@ -17,8 +17,9 @@ import (
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
-	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/topologyimport"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -54,12 +55,12 @@ func (t commands) importTopology() *cobra.Command {
 		Long: "Replaces the topology by that of a file: Slurm's topology.conf, topology.yaml\n(by its ending .yaml), a table of nodes and the switches above them from the top\ndown (.csv), or what ibnetdiscover printed. Every fault is printed with its line.\nWith --dry-run nothing is changed, and what would be is printed in the form of\ntopology.conf.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
-			read, path := config.ReadTopology, discovered
+			read, path := topologyimport.Read, discovered
 			switch {
 			case (len(args) == 1) == (discovered != ""):
 				return &ui.UsageError{Problem: "one file is needed", Advice: "write gctl topology import FILE, or gctl topology import --ibnetdiscover FILE"}
 			case discovered != "":
-				read = config.ReadIBNetDiscover
+				read = topologyimport.ReadIBNetDiscover
 			default:
 				path = args[0]
 			}
@@ -74,7 +75,7 @@ func (t commands) importTopology() *cobra.Command {
 				request.Switches = append(request.Switches, switchProto(s))
 			}
 			if request.DryRun && !t.JSON {
-				if _, err := io.WriteString(t.Stdout, config.WriteTopology(made.Switches)); err != nil {
+				if _, err := io.WriteString(t.Stdout, topologyimport.Write(made.Switches)); err != nil {
 					return err
 				}
 			}
@@ -89,13 +90,13 @@ func (t commands) importTopology() *cobra.Command {
 }
 
 // readTopology reads a file, and prints its faults.
-func (t commands) readTopology(path string, read func(string, []byte) (config.Topology, error)) (config.Topology, error) {
+func (t commands) readTopology(path string, read func(string, []byte) (topologyimport.Topology, error)) (topologyimport.Topology, error) {
 	text, err := topologyText(path)
 	if err != nil {
-		return config.Topology{}, err
+		return topologyimport.Topology{}, err
 	}
 	made, err := read(path, text)
-	var faults config.Faults
+	var faults strict.Faults
 	if errors.As(err, &faults) {
 		for _, fault := range faults {
 			t.Complain(fault.String(), "")
@@ -111,12 +112,12 @@ func topologyText(path string) ([]byte, error) {
 		return nil, ui.Unread(err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, config.MaxTopology+1))
+	text, err := io.ReadAll(io.LimitReader(f, topologyimport.MaxSize+1))
 	if err != nil {
 		return nil, ui.Unread(err)
 	}
-	if len(text) > config.MaxTopology {
-		return nil, &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, config.MaxTopology>>20), Advice: "is it the right file?"}
+	if len(text) > topologyimport.MaxSize {
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, topologyimport.MaxSize>>20), Advice: "is it the right file?"}
 	}
 	return text, nil
 }
@@ -127,12 +128,12 @@ func checkTopologyFile(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = config.ReadTopology(path, text)
+	_, err = topologyimport.Read(path, text)
 	return err
 }
 
 // warnOf prints what is odd about a file, and which of its nodes nobody knows, line by line.
-func (t commands) warnOf(ctx context.Context, c ui.Cluster, made config.Topology) error {
+func (t commands) warnOf(ctx context.Context, c ui.Cluster, made topologyimport.Topology) error {
 	for _, w := range made.Warnings {
 		t.Warn(w.String())
 	}

@@ -8,8 +8,8 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
-	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/topologyimport"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
 )
@@ -42,7 +42,7 @@ func (t commands) showTopology(ctx context.Context, c ui.Cluster, conf bool) err
 		t.Note("there is no topology: all nodes count as hanging on one switch")
 		return nil
 	case conf:
-		_, err = io.WriteString(t.Stdout, config.WriteTopology(switches))
+		_, err = io.WriteString(t.Stdout, topologyimport.Write(switches))
 		return err
 	}
 	_, err = fmt.Fprintf(t.Stdout, "version %d, since %s, by %s\n%s", answer.Version, t.FormatTime(answer.Since), answer.By, treeText(tree, switches))

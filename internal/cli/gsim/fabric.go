@@ -7,8 +7,9 @@ import (
 	"slices"
 
 	"github.com/greylag/greylag/internal/cli/ui"
-	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/sim"
+	"github.com/greylag/greylag/internal/topologyimport"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -23,7 +24,7 @@ func (m *machine) fabric(f *sim.Machine, name string) error {
 	if err != nil {
 		return &ui.UsageError{Problem: err.Error()}
 	}
-	topology, err := config.ReadTopology(name, text)
+	topology, err := topologyimport.Read(name, text)
 	if err != nil {
 		return err
 	}
@@ -54,21 +55,21 @@ func (m *machine) fabric(f *sim.Machine, name string) error {
 }
 
 // strangers are the nodes of the fabric that the machine does not have.
-func strangers(f *sim.Machine, topology *config.Topology) error {
+func strangers(f *sim.Machine, topology *topologyimport.Topology) error {
 	known := map[string]bool{}
 	for i := range f.Nodes {
 		known[f.Nodes[i].Name] = true
 	}
-	var faults config.Faults
+	var faults strict.Faults
 	for name, line := range topology.Lines {
 		if !known[name] {
-			faults = append(faults, config.Fault{File: topology.Name, Line: line, Problem: fmt.Sprintf("node %q is not among the nodes of the machine", name)})
+			faults = append(faults, strict.Fault{File: topology.Name, Line: line, Problem: fmt.Sprintf("node %q is not among the nodes of the machine", name)})
 		}
 	}
 	if len(faults) == 0 {
 		return nil
 	}
-	slices.SortFunc(faults, func(a, b config.Fault) int {
+	slices.SortFunc(faults, func(a, b strict.Fault) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Problem, b.Problem))
 	})
 	return faults

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/greylag/greylag/internal/cli/ui"
-	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/clusterdoc"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -52,7 +52,7 @@ func (m *machine) fleet() (*sim.Machine, error) {
 		if err != nil {
 			return nil, &ui.UsageError{Problem: err.Error()}
 		}
-		nodes, topology, err := config.ReadFleet(m.file, text)
+		nodes, topology, err := clusterdoc.ReadMachine(m.file, text)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 		if err != nil {
 			return nil, &ui.UsageError{Problem: err.Error()}
 		}
-		if p, err = config.ReadPolicy(r.file, text); err != nil {
+		if p, err = clusterdoc.ReadPolicy(r.file, text); err != nil {
 			return nil, err
 		}
 	}

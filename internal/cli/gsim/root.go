@@ -16,7 +16,7 @@ import (
 
 	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/cli/ui"
-	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/trace"
 	"github.com/greylag/greylag/internal/version"
@@ -60,7 +60,7 @@ func Run(ctx context.Context, p *ui.Process) int {
 // usage tells errors about the command line and about files from those of commands.
 func usage(c *cobra.Command, err error) error {
 	var ours *ui.UsageError
-	var faults config.Faults
+	var faults strict.Faults
 	switch {
 	case err == nil || errors.As(err, &ours):
 		return err

@@ -16,6 +16,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/clusterdoc"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/jobscript"
@@ -253,7 +254,7 @@ func (a *asking) changes() (*sim.Changes, error) {
 		if err != nil {
 			return nil, &ui.UsageError{Problem: err.Error()}
 		}
-		p, err := config.ReadPolicy(a.policy, text)
+		p, err := clusterdoc.ReadPolicy(a.policy, text)
 		if err != nil {
 			return nil, err
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/clusterdoc"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -144,7 +144,7 @@ func policyQOS(ctx context.Context, c Cluster) []cluster.QOS {
 	if err != nil {
 		return nil
 	}
-	policy, err := config.ReadPolicy("policy", []byte(answer.Toml))
+	policy, err := clusterdoc.ReadPolicy("policy", []byte(answer.Toml))
 	if err != nil {
 		return nil
 	}

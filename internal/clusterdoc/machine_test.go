@@ -1,13 +1,15 @@
-package config
+package clusterdoc
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/greylag/greylag/internal/config/strict"
 )
 
-func TestReadFleet(t *testing.T) {
-	nodes, topology, err := ReadFleet("f.toml", []byte(`
+func TestReadMachine(t *testing.T) {
+	nodes, topology, err := ReadMachine("f.toml", []byte(`
 topology = "fabric.yaml"
 [[node]]
 names = ["a[1-2]"]
@@ -30,8 +32,8 @@ nvlink_domain = "rack"
 	}
 }
 
-func TestReadFleetFaults(t *testing.T) {
-	_, _, err := ReadFleet("f.toml", []byte(`
+func TestReadMachineFaults(t *testing.T) {
+	_, _, err := ReadMachine("f.toml", []byte(`
 [[node]]
 names = ["a[1-2]", "a2", "x["]
 cpus = 0
@@ -41,7 +43,7 @@ colour = "red"
 [[node]]
 cpus = 1
 `))
-	var faults Faults
+	var faults strict.Faults
 	if !errors.As(err, &faults) || len(faults) != 6 {
 		t.Fatal(err)
 	}
@@ -50,7 +52,7 @@ cpus = 1
 			t.Errorf("fault %d: no %q in\n%s", i, want, err)
 		}
 	}
-	if _, _, err := ReadFleet("f.toml", nil); err == nil {
+	if _, _, err := ReadMachine("f.toml", nil); err == nil {
 		t.Error("a fleet without nodes is none")
 	}
 }
@@ -58,7 +60,7 @@ cpus = 1
 func FuzzFleet(f *testing.F) {
 	f.Add([]byte("[[node]]\nnames=[\"a[1-9]\"]\ncpus=1\ngpus=8\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		nodes, _, err := ReadFleet("f.toml", text)
+		nodes, _, err := ReadMachine("f.toml", text)
 		if (err == nil) == (len(nodes) == 0) {
 			t.Fatal(nodes, err)
 		}

@@ -1,4 +1,4 @@
-package config
+package clusterdoc
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -21,7 +22,7 @@ type booking struct {
 // apart wants no node to be in two reservations at the same time, each of which would
 // promise it to others. A maintenance window may lie over anything: nobody runs there.
 // Of each reservation that begins while others have its nodes one is named. O(nodes of each).
-func (p *policy) apart(c *checker) {
+func (p *policy) apart(c *strict.Checker) {
 	var last, everywhere *booking // of all, and of those of all nodes, that ends last
 	on := map[string]*booking{}   // the same, by node
 	for _, b := range p.bookings() {
@@ -76,7 +77,7 @@ func later(a, b *booking) *booking {
 }
 
 // fault says what two reservations share, of the one that stands lower in the file.
-func (b *booking) fault(c *checker, o *booking) {
+func (b *booking) fault(c *strict.Checker, o *booking) {
 	if o.place > b.place {
 		b, o = o, b
 	}
@@ -92,7 +93,7 @@ func (b *booking) fault(c *checker, o *booking) {
 			return !in
 		}))
 	}
-	c.fault(fmt.Sprintf("reservation[%d].nodes", b.place), "reservation %q has %s from %s to %s, and so has reservation %q: give one of them other nodes or another time",
+	c.Fault(fmt.Sprintf("reservation[%d].nodes", b.place), "reservation %q has %s from %s to %s, and so has reservation %q: give one of them other nodes or another time",
 		b.Name, shared, stamp(max(b.Start, o.Start)), stamp(min(b.End, o.End)), o.Name)
 }
 

@@ -1,15 +1,20 @@
-package config
+// Package clusterdoc reads and writes the documents of a cluster: its policy and its accounts, which
+// are replicated state and not files of a host, and the machine file of a simulation.
+//
+// Reading finds every fault of a text, each with its line. It never decides whether a document fits
+// the present state of a cluster.
+package clusterdoc
 
 import (
 	"fmt"
 	"math"
 	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -23,7 +28,7 @@ type policy struct {
 	NodeTimeout time.Duration `toml:"node_timeout"`
 	KillWait    time.Duration `toml:"kill_wait"`
 	MaxArray    int           `toml:"max_array"`
-	MaxJobs     int           `toml:"max_jobs"`
+	MaxJobs     int           `toml:"max_jobs" was:"max_pending"`
 	MaxRestarts int           `toml:"max_restarts"`
 	Private     bool          `toml:"private"`
 	// Jobs without an account are refused, once there are accounts.
@@ -71,67 +76,64 @@ type qos struct {
 
 // ReadPolicy reads a policy file's text; name stands for it in faults. What the text
 // does not set is as in [cluster.DefaultPolicy]; a list that it sets is set whole.
-// The error is Faults: all there are, of the text and of what it says. What is read
+// The error is strict.Faults: all there are, of the text and of what it says. What is read
 // without one is what the state takes.
 func ReadPolicy(name string, text []byte) (cluster.Policy, error) {
-	doc := newDocument()
-	doc.add(name, text)
 	standard := cluster.DefaultPolicy()
 	p := fileOf(&standard)
-	d := decoder{doc: doc}
-	d.table("", doc.values, reflect.ValueOf(&p).Elem())
-	c := &checker{main: name, doc: doc}
-	p.check(c)
-	out := p.policy()
-	for _, f := range out.Faults() {
-		c.fault(f.Key, "%s", f.Problem)
-	}
-	if faults := inOrder([]string{name}, doc.faults, d.faults, c.faults); len(faults) > 0 {
+	var out cluster.Policy
+	faults := strict.Decode(name, []strict.Source{{Name: name, Text: text}}, &p, func(c *strict.Checker) {
+		p.check(c)
+		out = p.policy()
+		report(c, out.Faults())
+	})
+	if len(faults) > 0 {
 		return cluster.Policy{}, faults
 	}
 	return out, nil
 }
 
+// report adds faults of a policy.
+func report(c *strict.Checker, list []cluster.PolicyFault) {
+	for _, f := range list {
+		c.Fault(f.Key, "%s", f.Problem)
+	}
+}
+
 // PlacePolicy says where in a policy file's text, which ReadPolicy has read, is what
 // the faults speak of.
-func PlacePolicy(name string, text []byte, list []cluster.PolicyFault) Faults {
-	doc := newDocument()
-	doc.add(name, text)
-	c := &checker{main: name, doc: doc}
-	for _, f := range list {
-		c.fault(f.Key, "%s", f.Problem)
-	}
-	return inOrder([]string{name}, c.faults)
+func PlacePolicy(name string, text []byte, list []cluster.PolicyFault) strict.Faults {
+	return strict.Locate(strict.Source{Name: name, Text: text}, func(c *strict.Checker) { report(c, list) })
 }
 
 // check keeps numbers within the types of the policy.
-func (p *policy) check(c *checker) {
+func (p *policy) check(c *strict.Checker) {
 	const most = math.MaxInt32
-	c.between("max_array", p.MaxArray, 0, most)
-	c.between("max_jobs", p.MaxJobs, 0, math.MaxInt)
-	c.between("max_restarts", p.MaxRestarts, 0, most)
+	c.Between("max_array", p.MaxArray, 0, most)
+	c.Between("max_jobs", p.MaxJobs, 0, math.MaxInt)
+	c.Between("max_restarts", p.MaxRestarts, 0, most)
 	for i, part := range p.Partitions {
 		at := "partition[" + strconv.Itoa(i) + "]"
-		c.between(at+".max_nodes", part.MaxNodes, 0, most)
-		c.between(at+".priority", part.Priority, -most, most)
-		c.nodeLists(at+".nodes", part.Nodes)
+		c.Between(at+".max_nodes", part.MaxNodes, 0, most)
+		c.Between(at+".priority", part.Priority, -most, most)
+		c.NodeLists(at+".nodes", part.Nodes)
 	}
 	for i, q := range p.QOS {
 		at := "qos[" + strconv.Itoa(i) + "]"
-		c.between(at+".tier", q.Tier, -most, most)
-		c.between(at+".priority", q.Priority, -most, most)
-		c.between(at+".usage_extra", q.UsageExtra, -most, most)
+		c.Between(at+".tier", q.Tier, -most, most)
+		c.Between(at+".priority", q.Priority, -most, most)
+		c.Between(at+".usage_extra", q.UsageExtra, -most, most)
 	}
 	for i, r := range p.Reservations {
 		at := "reservation[" + strconv.Itoa(i) + "]"
-		c.nodeLists(at+".nodes", r.Nodes)
+		c.NodeLists(at+".nodes", r.Nodes)
 		switch {
 		case r.Start == 0:
-			c.fault(at+".start", "is not set")
+			c.Fault(at+".start", "is not set")
 		case r.End == 0:
-			c.fault(at+".end", "is not set")
+			c.Fault(at+".end", "is not set")
 		case r.End <= r.Start:
-			c.fault(at+".end", "is not after the start")
+			c.Fault(at+".end", "is not after the start")
 		}
 	}
 	p.apart(c)
@@ -191,83 +193,9 @@ func fileOf(p *cluster.Policy) policy {
 // WritePolicy writes the policy as a file that ReadPolicy reads: every key, in one
 // order, so that two of them can be compared line by line.
 func WritePolicy(p *cluster.Policy) ([]byte, error) {
-	text, err := toml.Marshal(tableOf(reflect.ValueOf(fileOf(p))).Interface())
+	text, err := toml.Marshal(strict.EncodeTable(reflect.ValueOf(fileOf(p))).Interface())
 	if err != nil {
 		return nil, fmt.Errorf("write policy: %w", err)
 	}
 	return text, nil
-}
-
-// tableOf is a struct with the same keys whose durations and sizes are written as the
-// decoder reads them: in quotes, with a unit. Tables that are left out when they are empty
-// can be added below by hand, which TOML refuses after "reservation = []".
-func tableOf(v reflect.Value) reflect.Value {
-	var fields []reflect.StructField
-	var values []reflect.Value
-	for i := range v.NumField() {
-		field, value := v.Type().Field(i), written(v.Field(i))
-		if field.Tag.Get("empty") == "omit" && value.Len() == 0 {
-			continue
-		}
-		values = append(values, value)
-		fields = append(fields, reflect.StructField{Name: field.Name, Type: value.Type(), Tag: field.Tag})
-	}
-	out := reflect.New(reflect.StructOf(fields)).Elem()
-	for i := range values {
-		out.Field(i).Set(values[i])
-	}
-	return out
-}
-
-func written(v reflect.Value) reflect.Value {
-	switch x := v.Interface().(type) {
-	case shown:
-		return reflect.ValueOf(x.write())
-	case time.Duration:
-		return reflect.ValueOf(writeDuration(x))
-	case cluster.Bytes:
-		return reflect.ValueOf(writeBytes(x))
-	case []string:
-		return reflect.ValueOf(append([]string{}, x...)) // a list without elements is written too
-	}
-	if v.Kind() == reflect.Struct {
-		return tableOf(v)
-	}
-	if v.Kind() != reflect.Slice {
-		return v
-	}
-	tables := make([]any, v.Len())
-	for i := range tables {
-		tables[i] = tableOf(v.Index(i)).Interface()
-	}
-	return reflect.ValueOf(tables)
-}
-
-// writeDuration is the form that parseDuration reads, days first.
-func writeDuration(d time.Duration) string {
-	const day = 24 * time.Hour
-	days := ""
-	if d >= day {
-		days = strconv.FormatInt(int64(d/day), 10) + "d"
-		if d %= day; d == 0 {
-			return days
-		}
-	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return days + text
-}
-
-// writeBytes is the form that the decoder reads: always with a unit.
-func writeBytes(b cluster.Bytes) string {
-	text := b.String()
-	if b != 0 && strings.Trim(text, "0123456789") == "" {
-		text += "B"
-	}
-	return text
 }

@@ -1,4 +1,4 @@
-package config
+package clusterdoc
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -46,22 +47,22 @@ type share struct {
 	set bool
 }
 
-func (s *share) read(d *decoder, path string, value any) {
+func (s *share) Read(d *strict.Decoder, path string, value any) {
 	s.set = true
 	if value == shareOfParent {
 		s.n = cluster.SharesOfParent
 		return
 	}
-	assign(d, path, value, &s.n)
+	strict.Assign(d, path, value, &s.n)
 	if s.n < 0 {
-		d.fault(path, "%d shares: want 0 or more, or %q", s.n, shareOfParent)
+		d.Fault(path, "%d shares: want 0 or more, or %q", s.n, shareOfParent)
 	}
 }
 
 // shareOfParent is the word for no shares of one's own.
 const shareOfParent = "parent"
 
-func (s share) write() any {
+func (s share) Write() any {
 	if n := s.count(); n != cluster.SharesOfParent {
 		return n
 	}
@@ -78,9 +79,9 @@ func (s share) count() int64 {
 // limitList is limits as gctl account takes them, such as "GrpTRES=gpu=64,cpu=512".
 type limitList []cluster.Limit
 
-func (l *limitList) read(d *decoder, path string, value any) {
+func (l *limitList) Read(d *strict.Decoder, path string, value any) {
 	var words []string
-	d.list(path, value, reflect.ValueOf(&words).Elem())
+	d.List(path, value, reflect.ValueOf(&words).Elem())
 	*l = nil
 	for i, word := range words {
 		set, gone, _, err := cluster.ParseLimits(word)
@@ -88,14 +89,14 @@ func (l *limitList) read(d *decoder, path string, value any) {
 			err = fmt.Errorf("%w: %q has no value", cluster.ErrBadLimit, word)
 		}
 		if err != nil {
-			d.fault(path+"["+strconv.Itoa(i)+"]", "%v", err)
+			d.Fault(path+"["+strconv.Itoa(i)+"]", "%v", err)
 		}
 		*l = append(*l, set...)
 	}
 	*l = cluster.SortLimits(*l)
 }
 
-func (l limitList) write() any {
+func (l limitList) Write() any {
 	words := make([]string, len(l))
 	for i := range l {
 		words[i] = l[i].String()
@@ -104,40 +105,37 @@ func (l limitList) write() any {
 }
 
 // ReadAccounts reads a file of accounts; name stands for it in faults. The error is
-// Faults. Whether the accounts make a tree is for the state to say.
+// strict.Faults. Whether the accounts make a tree is for the state to say.
 func ReadAccounts(name string, text []byte) ([]cluster.Account, []cluster.Association, error) {
-	doc := newDocument()
-	doc.add(name, text)
 	var file accounts
-	d := decoder{doc: doc}
-	d.table("", doc.values, reflect.ValueOf(&file).Elem())
-	c := &checker{main: name, doc: doc}
 	var all []cluster.Account
 	var users []cluster.Association
-	for i, a := range file.Accounts {
-		out := cluster.Account{
-			Name: a.Name, Parent: cmp.Or(a.Parent, cluster.RootAccount), Description: a.Description, Shares: a.Shares.count(),
-			Coordinators: a.Coordinators, QOS: a.QOS, DefaultQOS: a.DefaultQOS, Limits: a.Limits,
+	faults := strict.Decode(name, []strict.Source{{Name: name, Text: text}}, &file, func(c *strict.Checker) {
+		for i, a := range file.Accounts {
+			out := cluster.Account{
+				Name: a.Name, Parent: cmp.Or(a.Parent, cluster.RootAccount), Description: a.Description, Shares: a.Shares.count(),
+				Coordinators: a.Coordinators, QOS: a.QOS, DefaultQOS: a.DefaultQOS, Limits: a.Limits,
+			}
+			if out.Name == cluster.RootAccount {
+				out.Parent = a.Parent
+			}
+			if err := out.Validate(); err != nil {
+				c.Fault("account["+strconv.Itoa(i)+"]", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+			}
+			all = append(all, out)
 		}
-		if out.Name == cluster.RootAccount {
-			out.Parent = a.Parent
+		for i, u := range file.Users {
+			out := cluster.Association{
+				AssociationKey: cluster.AssociationKey{Account: u.Account, User: u.Name, Partition: u.Partition}, Shares: u.Shares.count(),
+				Default: u.Default, QOS: u.QOS, DefaultQOS: u.DefaultQOS, Limits: u.Limits,
+			}
+			if err := out.Validate(); err != nil {
+				c.Fault("user["+strconv.Itoa(i)+"]", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+			}
+			users = append(users, out)
 		}
-		if err := out.Validate(); err != nil {
-			c.fault("account["+strconv.Itoa(i)+"]", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
-		}
-		all = append(all, out)
-	}
-	for i, u := range file.Users {
-		out := cluster.Association{
-			AssociationKey: cluster.AssociationKey{Account: u.Account, User: u.Name, Partition: u.Partition}, Shares: u.Shares.count(),
-			Default: u.Default, QOS: u.QOS, DefaultQOS: u.DefaultQOS, Limits: u.Limits,
-		}
-		if err := out.Validate(); err != nil {
-			c.fault("user["+strconv.Itoa(i)+"]", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
-		}
-		users = append(users, out)
-	}
-	if faults := inOrder([]string{name}, doc.faults, d.faults, c.faults); len(faults) > 0 {
+	})
+	if len(faults) > 0 {
 		return nil, nil, faults
 	}
 	return all, users, nil
@@ -192,7 +190,7 @@ func brief(v reflect.Value) any {
 		if s, ok := v.Field(i).Interface().(share); ok && s.count() == 1 {
 			continue
 		}
-		w := written(v.Field(i))
+		w := strict.EncodeValue(v.Field(i))
 		fields = append(fields, reflect.StructField{Name: v.Type().Field(i).Name, Type: w.Type(), Tag: v.Type().Field(i).Tag})
 		values = append(values, w)
 	}

@@ -1,4 +1,4 @@
-package config
+package clusterdoc
 
 import (
 	"time"
@@ -50,7 +50,7 @@ type reservation struct {
 	Nodes    []string `toml:"nodes"` // host lists, or "ALL"
 	Users    []string `toml:"users"`
 	Accounts []string `toml:"accounts"`
-	Reason   string   `toml:"reason"`
+	Reason   string   `toml:"reason" was:"why"`
 }
 
 // The words for what fair share is computed by.

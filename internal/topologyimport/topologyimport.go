@@ -1,4 +1,6 @@
-package config
+// Package topologyimport reads the switches of a fabric from files of others: Slurm's topology.yaml
+// and topology.conf, CSV, and the output of ibnetdiscover.
+package topologyimport
 
 import (
 	"fmt"
@@ -7,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -14,23 +17,23 @@ import (
 // Topology is the fabric as a file describes it.
 type Topology struct {
 	Switches []cluster.Switch // nodes and children by name
-	Warnings []Fault          // what was understood and left out, or looks odd
+	Warnings []strict.Fault   // what was understood and left out, or looks odd
 	Lines    map[string]int   // where a node was named first, for those who know which exist
 	Name     string           // of the file
 }
 
-// MaxTopology bounds a topology file in bytes.
-const MaxTopology = 64 << 20
+// MaxSize bounds a topology file in bytes.
+const MaxSize = 64 << 20
 
 // maxHung is how many nodes on switches a file may name in all: every node of a very
 // large cluster on sixteen rails.
 const maxHung = 2_000_000
 
-// ReadTopology reads the fabric from a file's text; name stands for it in faults and
+// Read reads the fabric from a file's text; name stands for it in faults and
 // says by its ending what it is: Slurm's topology.yaml (.yaml, .yml), a table with a
 // column for the node and one for each level from the top down (.csv), and else Slurm's
-// topology.conf. The error is Faults: all of them, with their lines. O(size).
-func ReadTopology(name string, text []byte) (Topology, error) {
+// topology.conf. The error is strict.Faults: all of them, with their lines. O(size).
+func Read(name string, text []byte) (Topology, error) {
 	r := &fabricReader{file: name, at: map[string]int{}}
 	switch filepath.Ext(name) {
 	case ".yaml", ".yml":
@@ -50,8 +53,8 @@ type fabricReader struct {
 	at       map[string]int // name to its place in switches
 	hung     int
 	measured bool // not written by hand: what looks like a slip is the state of the cables
-	faults   []Fault
-	warnings []Fault
+	faults   []strict.Fault
+	warnings []strict.Fault
 }
 
 // placedSwitch is a switch and the line that names it.
@@ -61,11 +64,11 @@ type placedSwitch struct {
 }
 
 func (r *fabricReader) fault(line int, format string, args ...any) {
-	r.faults = append(r.faults, Fault{File: r.file, Line: line, Problem: fmt.Sprintf(format, args...)})
+	r.faults = append(r.faults, strict.Fault{File: r.file, Line: line, Problem: fmt.Sprintf(format, args...)})
 }
 
 func (r *fabricReader) warn(line int, format string, args ...any) {
-	r.warnings = append(r.warnings, Fault{File: r.file, Line: line, Problem: fmt.Sprintf(format, args...)})
+	r.warnings = append(r.warnings, strict.Fault{File: r.file, Line: line, Problem: fmt.Sprintf(format, args...)})
 }
 
 // names expands a host list, or notes what is wrong with it.
@@ -142,10 +145,10 @@ func (r *fabricReader) finish() (Topology, error) {
 	r.checkOrphans(parents)
 	r.checkNodes()
 	if len(r.faults) > 0 {
-		slices.SortStableFunc(r.faults, func(a, b Fault) int { return a.Line - b.Line })
-		return Topology{}, Faults(r.faults)
+		slices.SortStableFunc(r.faults, func(a, b strict.Fault) int { return a.Line - b.Line })
+		return Topology{}, strict.Faults(r.faults)
 	}
-	slices.SortStableFunc(r.warnings, func(a, b Fault) int { return a.Line - b.Line })
+	slices.SortStableFunc(r.warnings, func(a, b strict.Fault) int { return a.Line - b.Line })
 	t := Topology{Warnings: r.warnings, Lines: map[string]int{}, Name: r.file}
 	for _, s := range r.switches {
 		t.Switches = append(t.Switches, s.Switch)
@@ -156,7 +159,7 @@ func (r *fabricReader) finish() (Topology, error) {
 		}
 	}
 	if err := cluster.CheckFabric(t.Switches); err != nil { // what only the cluster minds
-		return Topology{}, Faults{{File: r.file, Problem: err.Error()}}
+		return Topology{}, strict.Faults{{File: r.file, Problem: err.Error()}}
 	}
 	return t, nil
 }

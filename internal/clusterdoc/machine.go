@@ -1,10 +1,10 @@
-package config
+package clusterdoc
 
 import (
 	"fmt"
-	"reflect"
 	"strconv"
 
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -38,40 +38,36 @@ const (
 	maxFleetGPUs  = 256
 )
 
-// ReadFleet reads the text of a file that describes nodes to a simulation, in the
+// ReadMachine reads the text of a file that describes nodes to a simulation, in the
 // order of the file; name stands for it in faults. topology is the file of the fabric,
-// as written. The error is Faults.
-func ReadFleet(name string, text []byte) (nodes []cluster.Node, topology string, err error) {
-	doc := newDocument()
-	doc.add(name, text)
+// as written. The error is strict.Faults.
+func ReadMachine(name string, text []byte) (nodes []cluster.Node, topology string, err error) {
 	var f fleet
-	d := decoder{doc: doc}
-	d.table("", doc.values, reflect.ValueOf(&f).Elem())
-	c := &checker{main: name, doc: doc}
-	seen := map[string]bool{}
-	for i := range f.Nodes {
-		at := "node[" + strconv.Itoa(i) + "]"
-		_, divided := doc.places[at+".nvlink_domains"]
-		nodes = f.Nodes[i].add(c, at, divided, seen, nodes)
-	}
-	if len(nodes) == 0 && len(doc.faults)+len(d.faults)+len(c.faults) == 0 {
-		c.fault("node", `names no node; write [[node]] with names = ["gpu[001-128]"]`)
-	}
-	if faults := inOrder([]string{name}, doc.faults, d.faults, c.faults); len(faults) > 0 {
+	faults := strict.Decode(name, []strict.Source{{Name: name, Text: text}}, &f, func(c *strict.Checker) {
+		seen := map[string]bool{}
+		for i := range f.Nodes {
+			at := "node[" + strconv.Itoa(i) + "]"
+			nodes = f.Nodes[i].add(c, at, c.IsSet(at+".nvlink_domains"), seen, nodes)
+		}
+		if len(nodes) == 0 && c.Count() == 0 {
+			c.Fault("node", `names no node; write [[node]] with names = ["gpu[001-128]"]`)
+		}
+	})
+	if len(faults) > 0 {
 		return nil, "", faults
 	}
 	return nodes, f.Topology, nil
 }
 
 // add checks a group of nodes and makes them.
-func (n *fleetNode) add(c *checker, at string, divided bool, seen map[string]bool, nodes []cluster.Node) []cluster.Node {
-	before := len(c.faults)
-	c.between(at+".cpus", n.CPUs, 1, 1<<16)
-	c.between(at+".gpus", n.GPUs, 0, maxFleetGPUs)
+func (n *fleetNode) add(c *strict.Checker, at string, divided bool, seen map[string]bool, nodes []cluster.Node) []cluster.Node {
+	before := c.Count()
+	c.Between(at+".cpus", n.CPUs, 1, 1<<16)
+	c.Between(at+".gpus", n.GPUs, 0, maxFleetGPUs)
 	if !divided {
 		n.NVLinkDomains = 1
 	}
-	c.between(at+".nvlink_domains", n.NVLinkDomains, 0, max(n.GPUs, 1))
+	c.Between(at+".nvlink_domains", n.NVLinkDomains, 0, max(n.GPUs, 1))
 	if n.GPUs > 0 && n.GPUType == "" {
 		n.GPUType = "gpu"
 	}
@@ -79,24 +75,24 @@ func (n *fleetNode) add(c *checker, at string, divided bool, seen map[string]boo
 		names, err := hostlist.Expand(expression)
 		key := at + ".names[" + strconv.Itoa(i) + "]"
 		if err != nil {
-			c.fault(key, "%s", err)
+			c.Fault(key, "%s", err)
 			continue
 		}
 		for _, name := range names {
 			switch {
 			case seen[name]:
-				c.fault(key, "node %s is described twice", name)
+				c.Fault(key, "node %s is described twice", name)
 			case len(nodes) == maxFleetNodes:
-				c.fault(key, "more than %d nodes", maxFleetNodes)
+				c.Fault(key, "more than %d nodes", maxFleetNodes)
 				return nodes
-			case len(c.faults) == before:
+			case c.Count() == before:
 				nodes = append(nodes, n.node(name))
 			}
 			seen[name] = true
 		}
 	}
 	if len(n.Names) == 0 {
-		c.fault(at+".names", "names no node")
+		c.Fault(at+".names", "names no node")
 	}
 	return nodes
 }

@@ -1,23 +1,28 @@
-package config
+package topologyimport
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
 )
 
+var update = flag.Bool("update", false, "rewrite testdata/topology/*.out")
+
 // told is all that a reader made of a file.
 func told(t Topology, err error) string {
 	var out strings.Builder
-	var faults Faults
+	var faults strict.Faults
 	if errors.As(err, &faults) {
 		return err.Error() + "\n"
 	} else if err != nil {
@@ -26,7 +31,7 @@ func told(t Topology, err error) string {
 	for _, w := range t.Warnings {
 		out.WriteString("warning: " + w.String() + "\n")
 	}
-	out.WriteString(WriteTopology(t.Switches))
+	out.WriteString(Write(t.Switches))
 	return out.String()
 }
 
@@ -44,7 +49,7 @@ func TestTopologyFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := ReadTopology
+		read := Read
 		if strings.HasSuffix(path, ".ib") {
 			read = ReadIBNetDiscover
 		}
@@ -65,11 +70,11 @@ func TestTopologyIsWrittenAsItIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := ReadTopology("a.conf", text)
+	first, err := Read("a.conf", text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := ReadTopology("a.conf", []byte(WriteTopology(first.Switches)))
+	second, err := Read("a.conf", []byte(Write(first.Switches)))
 	if err != nil || !reflect.DeepEqual(first.Switches, second.Switches) {
 		t.Errorf("%v\nthen %v, %v", first.Switches, second.Switches, err)
 	}
@@ -111,7 +116,7 @@ func TestLargeIBNetDiscover(t *testing.T) {
 func checkRead(t *testing.T, made Topology, err error) {
 	t.Helper()
 	if err != nil {
-		var faults Faults
+		var faults strict.Faults
 		if !errors.As(err, &faults) || len(faults) == 0 {
 			t.Fatalf("%T %v", err, err)
 		}
@@ -129,10 +134,10 @@ func checkRead(t *testing.T, made Topology, err error) {
 		return
 	}
 	r := &fabricReader{file: "again", at: map[string]int{}, measured: true}
-	r.conf(WriteTopology(made.Switches))
+	r.conf(Write(made.Switches))
 	again, err := r.finish()
 	if err != nil || len(again.Switches) != len(made.Switches) {
-		t.Fatalf("written\n%s\nread %v, %v", WriteTopology(made.Switches), again.Switches, err)
+		t.Fatalf("written\n%s\nread %v, %v", Write(made.Switches), again.Switches, err)
 	}
 }
 
@@ -152,7 +157,33 @@ func FuzzTopology(f *testing.F) {
 			checkRead(t, made, err)
 			return
 		}
-		made, err := ReadTopology("f"+ext, []byte(text))
+		made, err := Read("f"+ext, []byte(text))
 		checkRead(t, made, err)
 	})
+}
+
+// TestTopologyReference: the page of the topology files names the keys that the reader knows.
+func TestTopologyReference(t *testing.T) {
+	text, err := os.ReadFile("../../docs/config/topology.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := regexp.MustCompile(`known here: (.*)`)
+	for file, content := range map[string]string{
+		"t.conf": "SwitchName=s Zzz=1\n",
+		"t.yaml": "- topology: t\n  zzz: 1\n  tree:\n    switches:\n      - switch: s\n        zzz: 1\n",
+	} {
+		_, err := Read(file, []byte(content))
+		lists := known.FindAllStringSubmatch(fmt.Sprint(err), -1)
+		if len(lists) == 0 {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, list := range lists {
+			for _, key := range strings.Split(list[1], ", ") {
+				if !strings.Contains(string(text), "`"+key+"`") {
+					t.Errorf("docs/config/topology.md lacks the key %s of %s", key, file)
+				}
+			}
+		}
+	}
 }

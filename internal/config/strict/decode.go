@@ -1,10 +1,9 @@
-package config
+package strict
 
 import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,25 +12,32 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// decoder puts a document's values into a struct whose fields carry the tags toml:"key" and, for
+// Value is a type that decodes itself.
+type Value interface {
+	// Read takes the value of a key, or reports a fault and leaves the default.
+	Read(d *Decoder, path string, value any)
+}
+
+// Decoder puts a document's values into a struct whose fields carry the tags toml:"key" and, for
 // words out of a fixed set, one:"a,b,c". It notes what does not fit and goes on.
-type decoder struct {
+type Decoder struct {
 	doc    *document
 	faults []Fault
 }
 
-func (d *decoder) fault(path, format string, args ...any) {
+// Fault reports a problem with the value at a path.
+func (d *Decoder) Fault(path, format string, args ...any) {
 	at := d.doc.places[path]
 	d.faults = append(d.faults, Fault{at.file, at.line, path, fmt.Sprintf(format, args...)})
 }
 
-func (d *decoder) table(path string, values map[string]any, into reflect.Value) {
-	fields := fieldsOf(into.Type())
+func (d *Decoder) table(path string, values map[string]any, into reflect.Value) {
+	fields := Keys(into.Type())
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		at := join(path, key)
+		at := Join(path, key)
 		i, ok := fields[key]
 		if !ok {
-			d.fault(at, "unknown key%s", suggest(at, key, slices.Sorted(maps.Keys(fields))))
+			d.Fault(at, "unknown key%s", suggest(key, into.Type()))
 			continue
 		}
 		field := into.Type().Field(i)
@@ -40,8 +46,8 @@ func (d *decoder) table(path string, values map[string]any, into reflect.Value) 
 	}
 }
 
-// fieldsOf maps keys to the fields of a struct.
-func fieldsOf(t reflect.Type) map[string]int {
+// Keys maps keys to the fields of a struct.
+func Keys(t reflect.Type) map[string]int {
 	fields := make(map[string]int)
 	for i := range t.NumField() {
 		if key := t.Field(i).Tag.Get("toml"); key != "" && key != "-" {
@@ -51,35 +57,35 @@ func fieldsOf(t reflect.Type) map[string]int {
 	return fields
 }
 
-func (d *decoder) oneOf(path, words string, value any) {
+func (d *Decoder) oneOf(path, words string, value any) {
 	text, isText := value.(string)
 	if all := strings.Split(words, ","); words != "" && isText && !slices.Contains(all, text) {
-		d.fault(path, "%q is none of: %s", text, strings.Join(all, ", "))
+		d.Fault(path, "%q is not one of: %s", text, strings.Join(all, ", "))
 	}
 }
 
 // value decodes one value, or notes that it is of the wrong kind and leaves the default. The cases are
 // the kinds that the structs of this package have.
-func (d *decoder) value(path string, value any, into reflect.Value) {
+func (d *Decoder) value(path string, value any, into reflect.Value) {
 	switch target := into.Addr().Interface().(type) {
-	case own:
-		target.read(d, path, value)
+	case Value:
+		target.Read(d, path, value)
 		return
 	case *time.Duration:
-		d.duration(path, value, target)
+		d.Duration(path, value, target)
 		return
 	case *cluster.Bytes:
 		d.bytes(path, value, target)
 		return
 	case *string:
-		assign(d, path, value, target)
+		Assign(d, path, value, target)
 		return
 	case *bool:
-		assign(d, path, value, target)
+		Assign(d, path, value, target)
 		return
 	case *int:
 		n := int64(*target)
-		assign(d, path, value, &n)
+		Assign(d, path, value, &n)
 		*target = int(n)
 		return
 	}
@@ -88,29 +94,30 @@ func (d *decoder) value(path string, value any, into reflect.Value) {
 		if table, isTable := value.(map[string]any); isTable {
 			d.table(path, table, into)
 		} else {
-			d.fault(path, "want a table, found %s", describe(value))
+			d.Fault(path, "want a table, found %s", Describe(value))
 		}
 	case reflect.Slice:
-		d.list(path, value, into)
+		d.List(path, value, into)
 	default:
-		d.fault(path, "cannot be set from a file") // a field of a kind that no case above knows
+		d.Fault(path, "cannot be set from a file") // a field of a kind that no case above knows
 	}
 }
 
-// assign takes a value of exactly the wanted kind.
-func assign[T string | bool | int64](d *decoder, path string, value any, into *T) {
+// Assign takes a value of exactly the wanted kind.
+func Assign[T string | bool | int64](d *Decoder, path string, value any, into *T) {
 	if v, ok := value.(T); ok {
 		*into = v
 		return
 	}
 	wanted := map[reflect.Kind]string{reflect.String: "text in quotes", reflect.Bool: "true or false", reflect.Int64: "a whole number"}
-	d.fault(path, "want %s, found %s", wanted[reflect.TypeFor[T]().Kind()], describe(value))
+	d.Fault(path, "want %s, found %s", wanted[reflect.TypeFor[T]().Kind()], Describe(value))
 }
 
-func (d *decoder) list(path string, value any, into reflect.Value) {
+// List decodes a list into a slice.
+func (d *Decoder) List(path string, value any, into reflect.Value) {
 	elements, ok := value.([]any)
 	if !ok {
-		d.fault(path, "want a list in brackets, found %s", describe(value))
+		d.Fault(path, "want a list in brackets, found %s", Describe(value))
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(elements), len(elements)))
@@ -119,15 +126,16 @@ func (d *decoder) list(path string, value any, into reflect.Value) {
 	}
 }
 
-func (d *decoder) duration(path string, value any, into *time.Duration) {
+// Duration decodes a duration such as "1d12h".
+func (d *Decoder) Duration(path string, value any, into *time.Duration) {
 	text, ok := value.(string)
 	if !ok {
-		d.fault(path, `want a duration in quotes, such as "90s", "5m" or "7d", found %s`, describe(value))
+		d.Fault(path, `want a duration in quotes, such as "90s", "5m" or "7d", found %s`, Describe(value))
 		return
 	}
 	v, err := parseDuration(text)
 	if err != nil {
-		d.fault(path, `%q is not a duration; write it like "90s", "5m", "1h30m" or "7d"`, text)
+		d.Fault(path, `%q is not a duration; write it like "90s", "5m", "1h30m" or "7d"`, text)
 		return
 	}
 	*into = v
@@ -157,22 +165,22 @@ func parseDuration(text string) (time.Duration, error) {
 	return total + v, err
 }
 
-func (d *decoder) bytes(path string, value any, into *cluster.Bytes) {
+func (d *Decoder) bytes(path string, value any, into *cluster.Bytes) {
 	text, ok := value.(string)
 	if !ok {
-		d.fault(path, `want a size in quotes, such as "64GiB", found %s`, describe(value))
+		d.Fault(path, `want a size in quotes, such as "64GiB", found %s`, Describe(value))
 		return
 	}
 	v, err := cluster.ParseBytes(text, cluster.Bytes(1))
 	if err != nil || text != "0" && strings.Trim(text, "0123456789") == "" {
-		d.fault(path, `%q is not a size; write it with its unit, like "64GiB" or "512MiB"`, text)
+		d.Fault(path, `%q is not a size; write it with its unit, like "64GiB" or "512MiB"`, text)
 		return
 	}
 	*into = v
 }
 
-// describe names a value's kind for people.
-func describe(value any) string {
+// Describe names a value's kind for people.
+func Describe(value any) string {
 	switch v := value.(type) {
 	case string:
 		return fmt.Sprintf("the text %q", v)
@@ -190,25 +198,16 @@ func describe(value any) string {
 	return fmt.Sprintf("the date or time %v", value)
 }
 
-// renamedKeys maps the paths of former keys to the present keys. Indexes of lists are left out.
-var renamedKeys = map[string]string{
-	"credits.on":           "enabled",
-	"limits.patience":      "read_timeout",
-	"max_pending":          "max_jobs",
-	"reservation.why":      "reason",
-	"simulated_gpus_after": "simulated_gpu_offset",
-}
-
-// listIndex matches the index of an element in a path.
-var listIndex = regexp.MustCompile(`\[\d+\]`)
-
-// suggest names the key that was probably meant: the present name of a former key, or a key at most
-// two edits away.
-func suggest(path, key string, known []string) string {
-	if now := renamedKeys[listIndex.ReplaceAllString(path, "")]; slices.Contains(known, now) {
-		return "; did you mean " + now + "?"
-	}
+// suggest names the key that was probably meant: one whose field has the tag was:"KEY", or a key at
+// most two edits away.
+func suggest(key string, t reflect.Type) string {
+	known := slices.Sorted(maps.Keys(Keys(t)))
 	best, least := "", 3
+	for i := range t.NumField() {
+		if t.Field(i).Tag.Get("was") == key {
+			best, least = t.Field(i).Tag.Get("toml"), 0
+		}
+	}
 	for _, k := range known {
 		if n := distance(key, k); n < least && n < len(k) {
 			best, least = k, n

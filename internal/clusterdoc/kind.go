@@ -1,9 +1,12 @@
-package config
+package clusterdoc
 
 import (
 	"reflect"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/config/strict"
 )
 
 // KindOf is what a file's text is for, by the keys that it sets: gctld, gnoded, gauthd,
@@ -16,8 +19,8 @@ func KindOf(text []byte) string {
 	}
 	most, found := 0, ""
 	for kind, fields := range map[string]map[string]int{
-		"gctld": fieldsOf(reflect.TypeFor[Controller]()), "gnoded": fieldsOf(reflect.TypeFor[Node]()), "gauthd": fieldsOf(reflect.TypeFor[Auth]()),
-		"client": fieldsOf(reflect.TypeFor[Client]()), "policy": fieldsOf(reflect.TypeFor[policy]()),
+		"gctld": strict.Keys(reflect.TypeFor[config.Controller]()), "gnoded": strict.Keys(reflect.TypeFor[config.Node]()), "gauthd": strict.Keys(reflect.TypeFor[config.Auth]()),
+		"client": strict.Keys(reflect.TypeFor[config.Client]()), "policy": strict.Keys(reflect.TypeFor[policy]()),
 	} {
 		known := 0
 		for key := range values {

@@ -1,4 +1,4 @@
-package config
+package clusterdoc
 
 import (
 	"time"
@@ -8,7 +8,7 @@ import (
 
 // creditRules is the table [credits] of the policy.
 type creditRules struct {
-	Enabled     bool          `toml:"enabled"`
+	Enabled     bool          `toml:"enabled" was:"on"`
 	Partitions  []string      `toml:"partitions"`              // whose jobs are paid for; empty: all
 	LienWindow  time.Duration `toml:"lien_window"`             // "0s": the whole time limit is set aside
 	Prices      string        `toml:"prices" one:"quoted,day"` // of when it was submitted, or of each day

@@ -1,4 +1,4 @@
-package config
+package clusterdoc
 
 import (
 	"maps"
@@ -6,21 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/pkg/cluster"
 )
-
-// own is a value that reads and writes itself.
-type own interface {
-	// read decodes what the file says, or notes that it is of the wrong kind and leaves
-	// the default.
-	read(d *decoder, path string, value any)
-}
-
-// shown is the same for writing.
-type shown interface {
-	// write is the value in the form that read takes.
-	write() any
-}
 
 // without is the word for no end.
 const without = "unlimited"
@@ -28,21 +16,21 @@ const without = "unlimited"
 // depth is a count, or "unlimited".
 type depth int32
 
-func (n *depth) read(d *decoder, path string, value any) {
+func (n *depth) Read(d *strict.Decoder, path string, value any) {
 	v, isNumber := value.(int64)
 	switch {
 	case value == without:
 		*n = cluster.Unlimited
 	case !isNumber:
-		d.fault(path, `want a whole number or %q, found %s`, without, describe(value))
+		d.Fault(path, `want a whole number or %q, found %s`, without, strict.Describe(value))
 	case v < 0 || v > math.MaxInt32:
-		d.fault(path, "%d is out of range, 0 to %d, or %q", v, math.MaxInt32, without)
+		d.Fault(path, "%d is out of range, 0 to %d, or %q", v, math.MaxInt32, without)
 	default:
 		*n = depth(v)
 	}
 }
 
-func (n depth) write() any {
+func (n depth) Write() any {
 	if n == cluster.Unlimited {
 		return without
 	}
@@ -52,31 +40,31 @@ func (n depth) write() any {
 // horizon is a duration, or "unlimited".
 type horizon time.Duration
 
-func (h *horizon) read(d *decoder, path string, value any) {
+func (h *horizon) Read(d *strict.Decoder, path string, value any) {
 	if value == without {
 		*h = cluster.Unlimited
 		return
 	}
 	span := time.Duration(*h)
-	d.duration(path, value, &span)
+	d.Duration(path, value, &span)
 	if span < 0 && span != time.Duration(*h) {
-		d.fault(path, "%s is before now", span)
+		d.Fault(path, "%s is before now", span)
 		return
 	}
 	*h = horizon(span)
 }
 
-func (h horizon) write() any {
+func (h horizon) Write() any {
 	if h == cluster.Unlimited {
 		return without
 	}
-	return writeDuration(time.Duration(h))
+	return strict.FormatDuration(time.Duration(h))
 }
 
 // moment is a point in time with its zone, as TOML writes it, in quotes or without.
 type moment cluster.Instant
 
-func (m *moment) read(d *decoder, path string, value any) {
+func (m *moment) Read(d *strict.Decoder, path string, value any) {
 	at, isTime := value.(time.Time)
 	if text, isText := value.(string); isText {
 		var err error
@@ -85,28 +73,28 @@ func (m *moment) read(d *decoder, path string, value any) {
 	}
 	switch {
 	case !isTime:
-		d.fault(path, "want a time with its zone, such as 2026-11-21T16:00:00Z or 2026-11-21T16:00:00+01:00, found %s", describe(value))
+		d.Fault(path, "want a time with its zone, such as 2026-11-21T16:00:00Z or 2026-11-21T16:00:00+01:00, found %s", strict.Describe(value))
 	case at.Year() < 1971 || at.Year() > 2200: // 64 bits of nanoseconds end in 2262
-		d.fault(path, "the year %d is out of range, 1971 to 2200", at.Year())
+		d.Fault(path, "the year %d is out of range, 1971 to 2200", at.Year())
 	default:
 		*m = moment(cluster.InstantOf(at))
 	}
 }
 
-func (m moment) write() any { return cluster.Instant(m).Time().UTC() }
+func (m moment) Write() any { return cluster.Instant(m).Time().UTC() }
 
 // thousandths is a table of names with numbers of at most three decimals.
 type thousandths []cluster.BillingWeight
 
-func (t *thousandths) read(d *decoder, path string, value any) {
+func (t *thousandths) Read(d *strict.Decoder, path string, value any) {
 	table, isTable := value.(map[string]any)
 	if !isTable {
-		d.fault(path, "want a table, found %s", describe(value))
+		d.Fault(path, "want a table, found %s", strict.Describe(value))
 		return
 	}
 	*t = nil
 	for _, name := range slices.Sorted(maps.Keys(table)) {
-		at := join(path, name)
+		at := strict.Join(path, name)
 		var milli float64
 		switch v := table[name].(type) {
 		case int64:
@@ -114,22 +102,22 @@ func (t *thousandths) read(d *decoder, path string, value any) {
 		case float64:
 			milli = math.Round(v * 1000)
 			if math.Abs(v*1000-milli) > 1e-6*max(1, math.Abs(milli)) {
-				d.fault(at, "%v has more than three decimals", v)
+				d.Fault(at, "%v has more than three decimals", v)
 				continue
 			}
 		default:
-			d.fault(at, "want a number, found %s", describe(v))
+			d.Fault(at, "want a number, found %s", strict.Describe(v))
 			continue
 		}
 		if !(milli >= 0 && milli <= cluster.MaxBilling) { // nor NaN
-			d.fault(at, "%v is out of range, 0 to %d", table[name], cluster.MaxBilling/1000)
+			d.Fault(at, "%v is out of range, 0 to %d", table[name], cluster.MaxBilling/1000)
 			continue
 		}
 		*t = append(*t, cluster.BillingWeight{Resource: name, Milli: int64(milli)})
 	}
 }
 
-func (t thousandths) write() any {
+func (t thousandths) Write() any {
 	table := map[string]any{}
 	for _, w := range t {
 		if table[w.Resource] = float64(w.Milli) / 1000; w.Milli%1000 == 0 {
@@ -142,10 +130,10 @@ func (t thousandths) write() any {
 // counts is a table of names with whole numbers.
 type counts []cluster.Licence
 
-func (n *counts) read(d *decoder, path string, value any) {
+func (n *counts) Read(d *strict.Decoder, path string, value any) {
 	table, isTable := value.(map[string]any)
 	if !isTable {
-		d.fault(path, "want a table, found %s", describe(value))
+		d.Fault(path, "want a table, found %s", strict.Describe(value))
 		return
 	}
 	*n = nil
@@ -153,16 +141,16 @@ func (n *counts) read(d *decoder, path string, value any) {
 		v, isNumber := table[name].(int64)
 		switch {
 		case !isNumber:
-			d.fault(join(path, name), "want a whole number, found %s", describe(table[name]))
+			d.Fault(strict.Join(path, name), "want a whole number, found %s", strict.Describe(table[name]))
 		case v < 0 || v >= math.MaxInt32:
-			d.fault(join(path, name), "%d is out of range, 0 to %d", v, math.MaxInt32-1)
+			d.Fault(strict.Join(path, name), "%d is out of range, 0 to %d", v, math.MaxInt32-1)
 		default:
 			*n = append(*n, cluster.Licence{Name: name, Count: int32(v)})
 		}
 	}
 }
 
-func (n counts) write() any {
+func (n counts) Write() any {
 	table := map[string]any{}
 	for _, l := range n {
 		table[l.Name] = int64(l.Count)

@@ -1,4 +1,4 @@
-package config
+package topologyimport
 
 import (
 	"fmt"
@@ -73,8 +73,8 @@ func (r *fabricReader) confLine(line int, text string) {
 	}
 }
 
-// WriteTopology writes a fabric in the form of topology.conf that ReadTopology reads.
-func WriteTopology(switches []cluster.Switch) string {
+// Write writes a fabric in the form of topology.conf that Read reads.
+func Write(switches []cluster.Switch) string {
 	var out strings.Builder
 	for _, s := range switches {
 		key := "SwitchName"

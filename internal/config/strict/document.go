@@ -1,4 +1,4 @@
-package config
+package strict
 
 import (
 	"bytes"
@@ -116,7 +116,7 @@ func (w *walker) path(prefix string, keys unstable.Iterator) string {
 			prefix += "[" + strconv.Itoa(n-1) + "]"
 		}
 		key := keys.Node()
-		prefix = join(prefix, string(key.Data))
+		prefix = Join(prefix, string(key.Data))
 		start := int(key.Raw.Offset)
 		if start >= w.offset {
 			w.line += bytes.Count(w.text[w.offset:start], []byte("\n"))
@@ -127,7 +127,8 @@ func (w *walker) path(prefix string, keys unstable.Iterator) string {
 	return prefix
 }
 
-func join(prefix, key string) string {
+// Join returns the path of a key in a table.
+func Join(prefix, key string) string {
 	if prefix == "" {
 		return key
 	}
