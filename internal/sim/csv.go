@@ -16,7 +16,7 @@ func seconds(at cluster.Instant) string {
 	if at == 0 {
 		return ""
 	}
-	return trace.Seconds(time.Duration(at - epoch))
+	return trace.Seconds(time.Duration(at - Epoch))
 }
 
 // WriteCSV writes one line a job under a header: id, submit, promise, start, end,

@@ -9,6 +9,5 @@
 //
 // All events of one instant are handled before one pass is made, as a controller
 // gathers them. Its sub-package oracle has the other order, for comparison with
-// published schedules; trace reads logs. Where things go wrong (Trials), faults says what
-// and when, and book is the auditor of the journal of credits.
+// published schedules; trace reads logs. faultsim replays a workload with injected faults.
 package sim

@@ -79,11 +79,11 @@ func (f *Machine) largest() (gpus, cpus int32) {
 func (f *Machine) fabric() (*topology.Fabric, error) { return topology.NewFabric(f.Switches) }
 
 // setFabric lets the nodes hang on the fleet's switches.
-func (v *virtual) setFabric(f *Machine) error {
+func (v *Virtual) setFabric(f *Machine) error {
 	if len(f.Switches) == 0 {
 		return nil
 	}
-	return v.must(&command.SetTopology{Actor: root(), Switches: f.Switches})
+	return v.Must(&command.SetTopology{Actor: Administrator(), Switches: f.Switches})
 }
 
 // Rename gives a node that [Uniform] made another name, and its NVLink domain with it.

@@ -85,7 +85,7 @@ func MeasurePass(s PassSize, policy *cluster.Policy, progress func(step string))
 }
 
 type passMeasure struct {
-	*virtual
+	*Virtual
 	size      PassSize
 	rng       *rand.Rand
 	submitted int    // jobs of size.Queue so far
@@ -96,11 +96,11 @@ type passMeasure struct {
 
 // fill lets every node run a job, and submits the queue.
 func (m *passMeasure) fill(f *Machine, policy *cluster.Policy) error {
-	v, err := newVirtual(f, policy, false)
+	v, err := assembled(f, policy, false)
 	if err != nil {
 		return err
 	}
-	m.virtual, m.nodes = v, map[cluster.JobID][]cluster.NodeAllocation{}
+	m.Virtual, m.nodes = v, map[cluster.JobID][]cluster.NodeAllocation{}
 	all := make([]int32, m.size.GPUsPerNode)
 	for g := range all {
 		all[g] = int32(g)
@@ -114,8 +114,8 @@ func (m *passMeasure) fill(f *Machine, policy *cluster.Policy) error {
 		where := cluster.NodeAllocation{Node: f.Nodes[i].Name, GPUs: all, CPUs: 1}
 		plan.Starts = append(plan.Starts, cluster.PlannedStart{Job: id, Attempt: 1, Placement: cluster.Placement{Nodes: []cluster.NodeAllocation{where}}})
 	}
-	plan.Index = m.index
-	if err := m.must(&command.CommitPlan{Plan: plan}); err != nil {
+	plan.Index = m.Index
+	if err := m.Must(&command.CommitPlan{Plan: plan}); err != nil {
 		return err
 	}
 	if err := m.started(plan.Starts); err != nil {
@@ -139,14 +139,14 @@ func (m *passMeasure) next() cluster.JobSpec {
 }
 
 func (m *passMeasure) enqueue(spec cluster.JobSpec) (cluster.JobID, error) {
-	r, err := m.apply(m.submission(&spec))
+	r, err := m.Apply(m.submission(&spec))
 	if err != nil {
 		return 0, err
 	}
 	if a, ok := r.(*command.Submitted); ok {
 		return a.First[0], nil
 	}
-	return 0, refused(r)
+	return 0, RefusalError(r)
 }
 
 // started has nodes report the jobs that they were given.
@@ -156,7 +156,7 @@ func (m *passMeasure) started(starts []cluster.PlannedStart) error {
 		s := &starts[i]
 		m.nodes[s.Job] = s.Placement.Nodes
 		for k := range s.Placement.Nodes {
-			t := task{node: s.Placement.Nodes[k].Node, rank: k, job: s.Job, attempt: s.Attempt, phase: cluster.TaskStarted, started: m.now}
+			t := task{node: s.Placement.Nodes[k].Node, rank: k, job: s.Job, attempt: s.Attempt, phase: cluster.TaskStarted, started: m.Now}
 			if tasks = append(tasks, t); k == 0 {
 				m.running = append(m.running, t)
 			}
@@ -167,7 +167,7 @@ func (m *passMeasure) started(starts []cluster.PlannedStart) error {
 
 // full measures passes that begin with nothing.
 func (m *passMeasure) full() {
-	snap := m.state.View().Snapshot()
+	snap := m.State.View().Snapshot()
 	var took []time.Duration
 	for total := time.Duration(0); len(took) < fewestFull || len(took) < mostFull && total < enoughFull; {
 		runtime.GC()
@@ -189,12 +189,12 @@ func (m *passMeasure) eventful() error {
 	runtime.GC()
 	var took, replans []time.Duration
 	for total := time.Duration(0); len(took) < events && (len(took) < fewestEvent || total < enoughEvent); {
-		m.now = m.now.Add(time.Second)
+		m.Now = m.Now.Add(time.Second)
 		if err := m.event(len(took) + len(replans)); err != nil {
 			return err
 		}
 		m.took = m.took[:0]
-		d, done, err := m.pass()
+		d, done, err := m.Pass()
 		if err != nil {
 			return err
 		}
@@ -217,8 +217,8 @@ func (m *passMeasure) eventful() error {
 
 // settle makes passes until the planner has nothing left to do.
 func (m *passMeasure) settle() error {
-	for range morePasses {
-		d, _, err := m.pass()
+	for range MaxPasses {
+		d, _, err := m.Pass()
 		if err != nil {
 			return err
 		}

@@ -29,20 +29,20 @@ func ReplayPublished(log *trace.Trace, procs int32, a oracle.Algorithm) (*Outcom
 	for i := range work {
 		r := &out.Results[i]
 		r.Job, r.ID = &work[i], cluster.JobID(i+1)
-		r.Start = epoch + cluster.Instant(starts[i].Start)
+		r.Start = Epoch + cluster.Instant(starts[i].Start)
 		r.End = r.Start.Add(work[i].Run)
 		r.Nodes = []cluster.NodeAllocation{{Node: "flat", CPUs: jobs[i].Procs}}
 		r.Reason = cluster.Completed.String()
 		if starts[i].Promise < 0 {
 			continue
 		}
-		r.Promise = epoch + cluster.Instant(starts[i].Promise)
+		r.Promise = Epoch + cluster.Instant(starts[i].Promise)
 		r.Planned = r.Promise
-		if r.waited = r.Promise > work[i].Submit; r.waited {
-			r.promised = r.Promise
+		if r.Waited = r.Promise > work[i].Submit; r.Waited {
+			r.LatestPromise = r.Promise
 		}
 		if r.Start > r.Promise {
-			r.Broken = unnamed
+			r.Broken = UnnamedCause
 		}
 	}
 	return out, nil

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/greylag/greylag/internal/sim/oracle"
 	"github.com/greylag/greylag/internal/sim/trace"
+	"github.com/greylag/greylag/internal/sim/trace/tracetest"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -78,19 +78,6 @@ func played(t *testing.T, input string) string {
 	return b.String()
 }
 
-// draw is a log of jobs of one processor or more, with many ties.
-func draw(r *rand.Rand, n int, procs int32) *trace.Trace {
-	log := &trace.Trace{}
-	at := time.Duration(0)
-	for i := range n {
-		at += time.Duration(r.IntN(300)) * time.Second
-		est := time.Duration(1+r.IntN(40)) * time.Minute
-		run := min(est, time.Duration(1+r.Int64N(int64(est)))/time.Second*time.Second+time.Second)
-		log.Jobs = append(log.Jobs, trace.Job{ID: fmt.Sprint(i + 1), Submit: at, Run: run, Estimate: est, Procs: 1 + r.Int32N(procs), User: fmt.Sprint(r.IntN(5))})
-	}
-	return log
-}
-
 // FuzzReplay draws logs and checks what must hold of every replay: all jobs run, for as
 // long as they should, no processor is given twice, all promises are kept, and nobody
 // waits longer on average than when nobody may pass.
@@ -101,7 +88,7 @@ func FuzzReplay(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		procs := int32(1 + r.IntN(16))
-		log, fleet := draw(r, 1+r.IntN(60), procs), Flat(procs)
+		log, fleet := tracetest.Draw(r, 1+r.IntN(60), procs), Flat(procs)
 		out, err := Replay(fleet, plain(), Workload(log, fleet, false), Options{Check: true})
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +109,7 @@ func TestBackfillShortensTheWait(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		procs := int32(1 + r.IntN(16))
-		log, fleet := draw(r, 1+r.IntN(60), procs), Flat(procs)
+		log, fleet := tracetest.Draw(r, 1+r.IntN(60), procs), Flat(procs)
 		fast, err := Replay(fleet, plain(), Workload(log, fleet, false), Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +147,7 @@ func TestReplayIsDeterministic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := draw(rand.New(rand.NewPCG(1, 9)), 120, 20)
+	log := tracetest.Draw(rand.New(rand.NewPCG(1, 9)), 120, 20)
 	var texts [2]strings.Builder
 	for i := range texts {
 		policy := cluster.DefaultPolicy()
@@ -197,7 +184,7 @@ func TestPassIsMeasured(t *testing.T) {
 // TestPicture: every bar is within the picture, whatever the workload.
 func TestPicture(t *testing.T) {
 	fleet := Flat(10)
-	log := draw(rand.New(rand.NewPCG(2, 9)), 200, 10)
+	log := tracetest.Draw(rand.New(rand.NewPCG(2, 9)), 200, 10)
 	out, err := ReplayPublished(log, 10, oracle.EASY)
 	if err != nil {
 		t.Fatal(err)

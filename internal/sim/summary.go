@@ -112,7 +112,7 @@ func Summarise(o *Outcome) Summary {
 		last = max(last, r.End)
 		work += float64(r.Job.size()) * run.Seconds()
 		slowdown += max(1, (wait+run).Seconds()/max(run, bound).Seconds())
-		if r.waited && r.Planned > 0 {
+		if r.Waited && r.Planned > 0 {
 			planned++
 			wrong += math.Abs(r.Start.Sub(r.Planned).Seconds())
 		}
@@ -137,7 +137,7 @@ func (p *Promises) count(r *Result) {
 		p.Made++
 		p.Broken++
 		p.Causes[r.Broken]++
-	case r.promised > 0:
+	case r.LatestPromise > 0:
 		p.Made++
 		p.Kept++
 	}

@@ -27,7 +27,7 @@ func outcomeByHand(t *testing.T) *Outcome {
 		{Name: "leaf1", Nodes: []string{"n00001", "n00002"}}, {Name: "leaf2", Nodes: []string{"n00003"}},
 		{Name: "spine", Children: []string{"leaf1", "leaf2"}},
 	}
-	at := func(s int) cluster.Instant { return epoch.Add(time.Duration(s) * time.Second) }
+	at := func(s int) cluster.Instant { return Epoch.Add(time.Duration(s) * time.Second) }
 	job := func(name, user, account string, submit int, nodes, gpus int32) *Job {
 		return &Job{Name: name, Submit: at(submit), Spec: &cluster.JobSpec{
 			Owner: cluster.Identity{User: user}, Account: account, Request: cluster.Request{Nodes: nodes, GPUsPerNode: gpus},
@@ -38,9 +38,9 @@ func outcomeByHand(t *testing.T) *Outcome {
 	}
 	return &Outcome{Fleet: fleet, Anew: 1, Passes: []time.Duration{3 * time.Millisecond, time.Millisecond, 2 * time.Millisecond}, Results: []Result{
 		{Job: job("a", "alice", "x", 0, 1, 3), ID: 1, Start: at(0), End: at(100), Planned: at(0), Nodes: []cluster.NodeAllocation{on("n00001", 0, 1, 2)}},
-		{Job: job("b", "bob", "y", 10, 2, 4), ID: 2, Start: at(100), End: at(150), waited: true, Planned: at(110), promised: at(110),
+		{Job: job("b", "bob", "y", 10, 2, 4), ID: 2, Start: at(100), End: at(150), Waited: true, Planned: at(110), LatestPromise: at(110),
 			Nodes: []cluster.NodeAllocation{on("n00001", 0, 1, 2, 3), on("n00002", 0, 1, 2, 3)}},
-		{Job: job("c", "carol", "x", 20, 2, 1), ID: 3, Start: at(150), End: at(152), waited: true, Planned: at(130), promised: at(150), Broken: "node n00002 is lost",
+		{Job: job("c", "carol", "x", 20, 2, 1), ID: 3, Start: at(150), End: at(152), Waited: true, Planned: at(130), LatestPromise: at(150), Broken: "node n00002 is lost",
 			Nodes: []cluster.NodeAllocation{on("n00002", 3), on("n00003", 0)}},
 		{Job: job("d", "dave", "y", 30, 9, 4), Reason: "refused"},
 		{Job: job("e", "bob", "y", 40, 1, 1), ID: 4, Reason: "PENDING"},

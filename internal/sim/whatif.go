@@ -93,7 +93,7 @@ func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, er
 	if err := v.change(c); err != nil {
 		return nil, 0, err
 	}
-	now := v.now
+	now := v.Now
 	lasts := limitOf
 	if c.Expected {
 		lasts = usually(s.View())
@@ -102,7 +102,7 @@ func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, er
 	for i := range c.Jobs {
 		jobs[i] = Job{Name: "added", Submit: now, Run: lasts(&c.Jobs[i]), Spec: &c.Jobs[i]}
 	}
-	r := newReplay(v, jobs, o)
+	r := NewReplayer(v, jobs, o)
 	r.adopt(lasts)
 	if err := errors.Join(r.happen(), r.passes()); err != nil {
 		return nil, 0, err
@@ -111,8 +111,8 @@ func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, er
 		return nil, 0, err
 	}
 	added := len(jobs)
-	kept := slices.DeleteFunc(r.results[added:], func(x Result) bool { return !x.waits })
-	return r.results[:added+len(kept)], now, nil
+	kept := slices.DeleteFunc(r.Results[added:], func(x Result) bool { return !x.waits })
+	return r.Results[:added+len(kept)], now, nil
 }
 
 // usually is how long jobs last as a rule, where a state knows it, else their limit.
@@ -129,25 +129,25 @@ func usually(v *state.View) func(*cluster.JobSpec) time.Duration {
 
 // adopt takes over the jobs of a saved cluster. Those that run end when such jobs do;
 // one that has run for longer already ends at its limit.
-func (r *replay) adopt(lasts func(*cluster.JobSpec) time.Duration) {
+func (r *Replayer) adopt(lasts func(*cluster.JobSpec) time.Duration) {
 	r.saved = true
-	for j := range r.state.View().Jobs(0) {
-		at := len(r.results)
-		r.of[j.ID] = at
+	for j := range r.State.View().Jobs(0) {
+		at := len(r.Results)
+		r.ResultOf[j.ID] = at
 		job := &Job{Name: j.Ref().String(), Submit: j.Submitted, Run: lasts(j.Spec), Spec: j.Spec}
-		res := Result{Job: job, ID: j.ID, attempt: j.Attempt, waited: true, waits: j.State == cluster.Pending}
+		res := Result{Job: job, ID: j.ID, Attempt: j.Attempt, Waited: true, waits: j.State == cluster.Pending}
 		if !res.waits {
 			res.Start, res.Nodes = j.Started, j.Alloc.Nodes
-			if j.Started.Add(job.Run) <= r.now {
+			if j.Started.Add(job.Run) <= r.Now {
 				job.Run = limitOf(j.Spec)
 			}
-			end := max(r.now, j.Started.Add(job.Run))
+			end := max(r.Now, j.Started.Add(job.Run))
 			if j.State == cluster.Completing {
-				end = r.now
+				end = r.Now
 			}
 			r.ends.Push(ending{end, at})
 		}
-		r.results = append(r.results, res)
+		r.Results = append(r.Results, res)
 	}
 }
 
@@ -159,9 +159,9 @@ func limitOf(spec *cluster.JobSpec) time.Duration {
 }
 
 // change makes the changes, all at the instant of the snapshot.
-func (v *virtual) change(c *Changes) error {
+func (v *Virtual) change(c *Changes) error {
 	if c.Policy != nil {
-		if err := v.must(&command.ApplyPolicy{Actor: root(), Policy: *c.Policy}); err != nil {
+		if err := v.Must(&command.ApplyPolicy{Actor: Administrator(), Policy: *c.Policy}); err != nil {
 			return err
 		}
 	}
@@ -188,26 +188,26 @@ func (v *virtual) change(c *Changes) error {
 }
 
 // remove takes a node away as if it had failed: jobs that may run again wait again.
-func (v *virtual) remove(name string) error {
-	n, known := v.state.View().Node(name)
+func (v *Virtual) remove(name string) error {
+	n, known := v.State.View().Node(name)
 	if !known {
 		return fmt.Errorf("%w: there is no node %q", ErrRefused, name)
 	}
 	dead := command.NodeLiveness{Node: name, Epoch: n.Epoch, Liveness: cluster.Dead}
-	if err := v.must(&command.SetLiveness{Nodes: []command.NodeLiveness{dead}}); err != nil {
+	if err := v.Must(&command.SetLiveness{Nodes: []command.NodeLiveness{dead}}); err != nil {
 		return err
 	}
-	delete(v.epochs, name)
-	return v.must(&command.UpdateNodes{Actor: root(), Names: []string{name}, Action: command.RemoveNodes, Reason: "what if", Force: true})
+	delete(v.Epochs, name)
+	return v.Must(&command.UpdateNodes{Actor: Administrator(), Names: []string{name}, Action: command.RemoveNodes, Reason: "what if", Force: true})
 }
 
 // like is the first node by name that has GPUs of a type.
-func (v *virtual) like(a Addition) (*cluster.Node, error) {
+func (v *Virtual) like(a Addition) (*cluster.Node, error) {
 	if a.Count < 1 || a.Count > maxFleet {
 		return nil, fmt.Errorf("%w: %d nodes cannot be added (1 to %d)", ErrRefused, a.Count, maxFleet)
 	}
 	types := map[string]bool{}
-	for n := range v.state.View().Nodes() {
+	for n := range v.State.View().Nodes() {
 		for _, g := range n.GPUs {
 			if types[g.Type] = true; g.Type == a.Type {
 				return n, nil

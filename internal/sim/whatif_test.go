@@ -19,30 +19,30 @@ func saved(t *testing.T) []byte {
 	}
 	policy := cluster.DefaultPolicy()
 	policy.KillWait = 0
-	v, err := newVirtual(fleet, &policy, true)
+	v, err := assembled(fleet, &policy, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var jobs []Job
 	for _, x := range []struct{ nodes, hours int32 }{{2, 1}, {1, 2}, {2, 1}} {
-		jobs = append(jobs, Job{Submit: epoch, Run: 1, Spec: new(jobOf(x.nodes, time.Duration(x.hours)*time.Hour))})
+		jobs = append(jobs, Job{Submit: Epoch, Run: 1, Spec: new(jobOf(x.nodes, time.Duration(x.hours)*time.Hour))})
 	}
 	begin(t, v, jobs)
 	held := v.submission(new(jobOf(1, time.Hour)))
 	held.Jobs[0].Held = true
-	if err := v.must(held); err != nil {
+	if err := v.Must(held); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := v.state.View().Encode(&b); err != nil {
+	if err := v.State.View().Encode(&b); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
 }
 
 // begin submits jobs and lets those start that can.
-func begin(t *testing.T, v *virtual, jobs []Job) {
-	r := newReplay(v, jobs, Options{})
+func begin(t *testing.T, v *Virtual, jobs []Job) {
+	r := NewReplayer(v, jobs, Options{})
 	if err := errors.Join(r.happen(), r.passes()); err != nil {
 		t.Fatal(err)
 	}
@@ -103,24 +103,24 @@ func TestWhatIfRefuses(t *testing.T) {
 func TestWhatIfReturns(t *testing.T) {
 	fleet, _ := Uniform(1, 8)
 	policy := cluster.DefaultPolicy()
-	v, err := newVirtual(fleet, &policy, true)
+	v, err := assembled(fleet, &policy, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin(t, v, []Job{{Submit: epoch, Run: time.Hour, Spec: new(jobOf(1, time.Hour))}})
-	lost := &command.ReportTasks{Node: "n00001", Epoch: v.epochs["n00001"], Tasks: []command.TaskReport{
+	begin(t, v, []Job{{Submit: Epoch, Run: time.Hour, Spec: new(jobOf(1, time.Hour))}})
+	lost := &command.ReportTasks{Node: "n00001", Epoch: v.Epochs["n00001"], Tasks: []command.TaskReport{
 		{Job: 1, Attempt: 1, Task: cluster.Task{Node: "n00001", Phase: cluster.TaskEnded, Cause: cluster.NodeFault}},
 	}}
-	if err := v.must(lost); err != nil {
+	if err := v.Must(lost); err != nil {
 		t.Fatal(err)
 	}
-	again := newReplay(v, nil, Options{})
+	again := NewReplayer(v, nil, Options{})
 	again.adopt(limitOf)
 	if err := again.run(); err != nil {
 		t.Fatal(err)
 	}
-	last := again.results[0]
-	if last.End.Sub(last.Start) != time.Hour || v.state.View().Counts().Active != 0 {
+	last := again.Results[0]
+	if last.End.Sub(last.Start) != time.Hour || v.State.View().Counts().Active != 0 {
 		t.Errorf("%+v", last)
 	}
 }
@@ -133,22 +133,22 @@ func TestWhatIfExpected(t *testing.T) {
 	fleet, _ := Uniform(1, 8)
 	policy := cluster.DefaultPolicy()
 	policy.KillWait = 0
-	v, err := newVirtual(fleet, &policy, true)
+	v, err := assembled(fleet, &policy, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	short := Job{Submit: epoch, Run: 10 * time.Minute, Spec: new(jobOf(1, time.Hour))}
-	if err := newReplay(v, []Job{short}, Options{}).run(); err != nil {
+	short := Job{Submit: Epoch, Run: 10 * time.Minute, Spec: new(jobOf(1, time.Hour))}
+	if err := NewReplayer(v, []Job{short}, Options{}).run(); err != nil {
 		t.Fatal(err)
 	}
 	bobs := jobOf(1, 2*time.Hour)
 	bobs.Owner.User = "bob"
 	bobs.Owner.UID = 1002
-	begin(t, v, []Job{{Submit: epoch, Run: 1, Spec: new(jobOf(1, time.Hour))}, {Submit: epoch, Run: 1, Spec: new(jobOf(1, time.Hour))}, {Submit: epoch, Run: 1, Spec: &bobs}, {Submit: epoch, Run: 1, Spec: &bobs}})
+	begin(t, v, []Job{{Submit: Epoch, Run: 1, Spec: new(jobOf(1, time.Hour))}, {Submit: Epoch, Run: 1, Spec: new(jobOf(1, time.Hour))}, {Submit: Epoch, Run: 1, Spec: &bobs}, {Submit: Epoch, Run: 1, Spec: &bobs}})
 	check := func(what string, c Changes, minutes ...float64) {
 		t.Helper()
 		var b bytes.Buffer
-		if err := v.state.View().Encode(&b); err != nil {
+		if err := v.State.View().Encode(&b); err != nil {
 			t.Fatal(err)
 		}
 		list, now, err := WhatIf(b.Bytes(), &c, Options{Check: true})
@@ -164,8 +164,8 @@ func TestWhatIfExpected(t *testing.T) {
 	check("limits", Changes{}, 60, 120, 240)
 	check("expected", Changes{Expected: true}, 10, 20, 140)
 	check("expected, and one more of hers", Changes{Expected: true, Jobs: []cluster.JobSpec{jobOf(1, time.Hour)}}, 10, 20, 150, 140)
-	v.now = v.now.Add(30 * time.Minute)
-	if err := v.must(&command.Tick{}); err != nil {
+	v.Now = v.Now.Add(30 * time.Minute)
+	if err := v.Must(&command.Tick{}); err != nil {
 		t.Fatal(err)
 	}
 	check("expected, half an hour later", Changes{Expected: true}, 30, 40, 160)

@@ -35,7 +35,7 @@ func Workload(log *trace.Trace, f *Machine, asGPUs bool) []Job {
 			spec = specOf(j, owner(users, j), gpus, cpus, asGPUs)
 			specs[w] = spec
 		}
-		jobs[i] = Job{Name: j.ID, Submit: epoch + cluster.Instant(j.Submit), Run: j.Run, Spec: spec}
+		jobs[i] = Job{Name: j.ID, Submit: Epoch + cluster.Instant(j.Submit), Run: j.Run, Spec: spec}
 	}
 	return jobs
 }
@@ -103,7 +103,7 @@ func (j *Job) size() int64 {
 
 // submission is the command that submits a job. It holds until the next one: the state
 // makes its own copy of what is submitted.
-func (v *virtual) submission(spec *cluster.JobSpec) *command.SubmitJobs {
+func (v *Virtual) submission(spec *cluster.JobSpec) *command.SubmitJobs {
 	v.submitted.Actor = command.Actor{Identity: spec.Owner, Source: "simulation"}
 	v.submitted.Jobs = append(v.submitted.Jobs[:0], command.Submission{Spec: *spec})
 	return &v.submitted

@@ -13,6 +13,7 @@ import (
 
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/sim"
+	"github.com/greylag/greylag/internal/sim/faultsim"
 	"github.com/greylag/greylag/internal/sim/oracle"
 	"github.com/greylag/greylag/internal/sim/trace"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -74,7 +75,7 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	if c.Flags().Changed("grant") && r.price == "" {
 		return &ui.UsageError{Problem: "--grant " + r.grant + " without --price: nothing is paid for", Advice: "add a price, such as --price 2"}
 	}
-	o, err := r.options()
+	trials, err := r.trials.read(r.seed, r.check)
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.priced(o.Trials, fleet); err != nil {
+	if err := r.priced(trials, fleet); err != nil {
 		return err
 	}
 	policy, err := r.rules.apply(c)
@@ -100,13 +101,7 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 		r.Note("credits are left out of account in a replay without --price: the policy's [credits] is off")
 		policy.Credits.On = false
 	}
-	var out *sim.Outcome
-	if r.events == "oracle" {
-		a := map[string]oracle.Algorithm{"conservative": oracle.Conservative, "easy": oracle.EASY, "fcfs": oracle.FCFS}[r.policy]
-		out, err = sim.ReplayPublished(log, r.flat, a)
-	} else {
-		out, err = sim.Replay(fleet, policy, sim.Workload(log, fleet, r.procs == "gpu"), o)
-	}
+	out, err := r.simulate(log, fleet, policy, trials)
 	if err != nil {
 		return err
 	}
@@ -219,16 +214,28 @@ func readLog(name string, o trace.Options) (*trace.Trace, error) {
 	return log, nil
 }
 
-func (r *replaying) options() (o sim.Options, err error) {
-	o.Check = r.check
+func (r *replaying) options() sim.Options {
+	o := sim.Options{Check: r.check}
 	if r.progress || r.terminal() {
 		began := time.Now()
 		o.Progress = func(done, total int, _ cluster.Instant) {
 			fmt.Fprintf(r.Stderr, "gsim: %d of %d jobs have ended, %s\n", done, total, time.Since(began).Round(time.Second))
 		}
 	}
-	o.Trials, err = r.trials.read(r.seed, r.check)
-	return o, err
+	return o
+}
+
+// simulate replays the log as the options say.
+func (r *replaying) simulate(log *trace.Trace, fleet *sim.Machine, policy *cluster.Policy, trials *faultsim.Options) (*sim.Outcome, error) {
+	if r.events == "oracle" {
+		a := map[string]oracle.Algorithm{"conservative": oracle.Conservative, "easy": oracle.EASY, "fcfs": oracle.FCFS}[r.policy]
+		return sim.ReplayPublished(log, r.flat, a)
+	}
+	jobs := sim.Workload(log, fleet, r.procs == "gpu")
+	if trials != nil {
+		return faultsim.Replay(fleet, policy, jobs, trials, r.options())
+	}
+	return sim.Replay(fleet, policy, jobs, r.options())
 }
 
 // write writes what was asked for.

@@ -12,6 +12,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/faults"
+	"github.com/greylag/greylag/internal/sim/faultsim"
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
@@ -35,11 +36,11 @@ func (t *trials) flags(c *cobra.Command) {
 }
 
 // read is what was asked for; nil when nothing was.
-func (t *trials) read(seed uint64, check bool) (*sim.Trials, error) {
+func (t *trials) read(seed uint64, check bool) (*faultsim.Options, error) {
 	if t.faults == "" && t.price == "" {
 		return nil, nil
 	}
-	x := &sim.Trials{Seed: seed, Every: t.every}
+	x := &faultsim.Options{Seed: seed, Every: t.every}
 	if check {
 		x.Every = 1
 	}
@@ -65,7 +66,7 @@ func (t *trials) read(seed uint64, check bool) (*sim.Trials, error) {
 
 // priced refuses prices of some types of GPU where the machine has others as well: a job
 // on those is not free, it is refused.
-func (t *trials) priced(x *sim.Trials, f *sim.Machine) error {
+func (t *trials) priced(x *faultsim.Options, f *sim.Machine) error {
 	if x == nil || len(x.Prices) == 0 || x.Prices[""] > 0 {
 		return nil
 	}

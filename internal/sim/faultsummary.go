@@ -1,9 +1,5 @@
 package sim
 
-import (
-	"github.com/greylag/greylag/pkg/accounting"
-)
-
 // FaultSummary is what went wrong in a replay, what it cost, and what was checked meanwhile.
 type FaultSummary struct {
 	Seed      uint64         `json:"seed"`
@@ -39,23 +35,4 @@ type Checks struct {
 	Entries    int `json:"journal_entries"` // each judged by those before it
 	Rebuilt    int `json:"rebuilt"`         // from a snapshot and the log, equal to the byte
 	Violations int `json:"violations"`
-}
-
-// total adds up the books at the end.
-func (x *faultSim) total() {
-	if len(x.Prices) == 0 {
-		return
-	}
-	var granted, charged, refunded, held, debt, expired, voided int64
-	for _, p := range x.audit.book.Purses {
-		granted, held, expired, voided = granted+p.Amount, held+p.Held, expired+p.Expired, voided+p.Void
-	}
-	for _, b := range x.audit.book.Bills {
-		charged, refunded = charged+b.Captured+b.Overshot, refunded+b.Returned
-	}
-	for _, s := range x.audit.book.Shares {
-		debt += s.Debt
-	}
-	text := func(amount int64) string { return accounting.Credits(amount).String() }
-	x.told.Credits = &Money{text(granted), text(charged), text(refunded), text(held), text(debt), text(expired), text(voided)}
 }

@@ -1,4 +1,4 @@
-package sim
+package faultsim
 
 import (
 	"errors"
@@ -52,7 +52,7 @@ func newAudit(x *faultSim) *audit {
 	return &audit{
 		x: x, book: journalcheck.New(), parents: map[string]string{}, budgets: map[string]accounting.Budget{},
 		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[journalcheck.Attempt]int64{}, byHand: map[journalcheck.Attempt]int64{}, lost: map[journalcheck.Attempt]int64{}, open: map[journalcheck.Attempt]provisional{}, heard: map[journalcheck.Attempt]map[uint64]int64{},
-		refund: x.state.View().Policy().Credits.FaultRefund,
+		refund: x.State.View().Policy().Credits.FaultRefund,
 	}
 }
 
@@ -86,7 +86,7 @@ func (a *audit) after(c command.Command, r command.Result, e *state.Effects) err
 			return err
 		}
 	}
-	view := a.x.state.Peek()
+	view := a.x.State.Peek()
 	a.refund = view.Policy().Credits.FaultRefund
 	if a.x.told.Checks.Commands%max(1, a.x.Every) != 0 {
 		return nil
@@ -97,10 +97,10 @@ func (a *audit) after(c command.Command, r command.Result, e *state.Effects) err
 // everything recomputes all that there is.
 func (a *audit) everything() error {
 	a.x.told.Checks.Whole++
-	if err := a.x.state.Check(); err != nil {
+	if err := a.x.State.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrViolation, err)
 	}
-	return a.balances(a.x.state.Peek().Credits())
+	return a.balances(a.x.State.Peek().Credits())
 }
 
 // harmless is I12: what is refused changes nothing, but for its request id.
@@ -282,7 +282,7 @@ func (a *audit) bill(h *history, old, j *cluster.Job, said said) error {
 		least, most = min(least, limit), min(most, limit)
 	}
 	all, is := gpus*most.Milliseconds(), b.Millis()
-	lien, _ := a.x.state.Peek().Credits().Lien(accounting.LienID{Job: j.ID, Attempt: old.Attempt})
+	lien, _ := a.x.State.Peek().Credits().Lien(accounting.LienID{Job: j.ID, Attempt: old.Attempt})
 	if is > all || !said.lost && b.Due(is) < b.Due(gpus*least.Milliseconds()) {
 		return violation("attempt %v, %s, had %d GPUs for %s to %s and was charged for %d GPU-milliseconds", of, outcome, gpus, least, most, is)
 	}

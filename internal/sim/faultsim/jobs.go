@@ -1,4 +1,4 @@
-package sim
+package faultsim
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -22,7 +23,7 @@ type specKey struct {
 // specOf is a job's request as it is submitted here: it may run again, names an account
 // where jobs cost something, and some are in the QOS that preempts.
 func (x *faultSim) specOf(i int) *cluster.JobSpec {
-	k := specKey{of: x.jobs[i].Spec}
+	k := specKey{of: x.Jobs[i].Spec}
 	if faults.Yes(x.dice.For(faults.Users, uint64(i), 1), x.Faults.Preempt) {
 		k.qos = x.preemptor()
 	}
@@ -44,7 +45,7 @@ const noAccount = "default"
 
 // preemptor is a QOS that may preempt the default one.
 func (x *faultSim) preemptor() string {
-	p := x.state.Peek().Policy()
+	p := x.State.Peek().Policy()
 	for i := range p.QOS {
 		if p.MayPreempt(p.QOS[i].Name, p.DefaultQOS) {
 			return p.QOS[i].Name
@@ -56,7 +57,7 @@ func (x *faultSim) preemptor() string {
 // submit hands in the next job.
 func (x *faultSim) submit(i int) error {
 	spec := x.specOf(i)
-	res := &x.results[i]
+	res := &x.Results[i]
 	c := &command.SubmitJobs{Actor: actor(spec), Jobs: []command.Submission{{Spec: *spec}}}
 	answer, err := x.ask(c, &c.Request)
 	if err != nil {
@@ -65,15 +66,15 @@ func (x *faultSim) submit(i int) error {
 	switch a := answer.(type) {
 	case *command.Submitted:
 		res.ID = a.First[0]
-		x.of[res.ID] = i
-		x.quiet = x.now
+		x.ResultOf[res.ID] = i
+		x.quiet = x.Now
 		x.audit.jobs[res.ID] = &history{}
 		if r := x.dice.For(faults.Users, uint64(i), 2); faults.Yes(r, x.Faults.Cancel) {
-			x.in(faults.Within(r, x.jobs[i].Run+time.Hour), func() error { return x.meddle(res.ID, spec, r) })
+			x.in(faults.Within(r, x.Jobs[i].Run+time.Hour), func() error { return x.meddle(res.ID, spec, r) })
 		}
 	case *command.Refusal:
 		res.Reason = "refused: " + a.Message
-		x.done++
+		x.Done++
 	}
 	return nil
 }
@@ -127,7 +128,7 @@ type asked struct {
 
 // ask makes a request as a client does, with an id of its own; some come twice.
 func (x *faultSim) ask(c command.Command, id *command.RequestID) (command.Result, error) {
-	if err := x.must(&command.Tick{}); err != nil { // what is due by itself is none of its doing
+	if err := x.Must(&command.Tick{}); err != nil { // what is due by itself is none of its doing
 		return nil, err
 	}
 	x.keys++
@@ -135,7 +136,7 @@ func (x *faultSim) ask(c command.Command, id *command.RequestID) (command.Result
 	*id = command.RequestID{Payload: [16]byte(sum[:16])}
 	binary.BigEndian.PutUint64(id.Key[:], x.keys)
 	id.Key[15] = 'g'
-	first, err := x.apply(c)
+	first, err := x.Apply(c)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +145,7 @@ func (x *faultSim) ask(c command.Command, id *command.RequestID) (command.Result
 		was := id.Payload
 		id.Payload[0] ^= twist
 		x.repeating = true
-		r, err := x.apply(c)
+		r, err := x.Apply(c)
 		x.repeating = false
 		id.Payload = was
 		return r, err
@@ -168,13 +169,13 @@ func (x *faultSim) repeat(a *asked) error {
 		return err
 	}
 	if got := plainAnswer(r); string(got) != string(a.answer) {
-		return x.blame(x.latest(), fmt.Errorf("%w: I11: a request that came twice was answered %+v the second time", ErrViolation, r))
+		return x.Blame(x.latest(), fmt.Errorf("%w: I11: a request that came twice was answered %+v the second time", ErrViolation, r))
 	}
 	if r, err = a.again(1); err != nil {
 		return err
 	}
 	if no, is := r.(*command.Refusal); !is || no.Code != command.Mismatch {
-		return x.blame(x.latest(), fmt.Errorf("%w: I11: a request id that was used before was taken with something else in it: %+v", ErrViolation, r))
+		return x.Blame(x.latest(), fmt.Errorf("%w: I11: a request id that was used before was taken with something else in it: %+v", ErrViolation, r))
 	}
 	return nil
 }
@@ -199,11 +200,11 @@ func plainAnswer(r command.Result) []byte {
 
 // see notes what became of a job, and tells its nodes.
 func (x *faultSim) see(c command.Command, old, j *cluster.Job) {
-	at, known := x.of[j.ID]
+	at, known := x.ResultOf[j.ID]
 	if !known {
 		return
 	}
-	res := &x.results[at]
+	res := &x.Results[at]
 	if old != nil && old.State.Holds() && !j.State.Holds() {
 		x.over(res, old, j)
 	}
@@ -217,15 +218,15 @@ func (x *faultSim) see(c command.Command, old, j *cluster.Job) {
 	switch {
 	case j.State == cluster.Configuring && (old == nil || old.State == cluster.Pending):
 		x.told.Attempts++
-		x.quiet = x.now
-		res.Start, res.Nodes, res.attempt = x.now, j.Alloc.Nodes, j.Attempt
+		x.quiet = x.Now
+		res.Start, res.Nodes, res.Attempt = x.Now, j.Alloc.Nodes, j.Attempt
 	case j.State == cluster.Pending && j.Promise == nil && !planned(c):
-		res.promised = 0 // its own user gave the promise back
+		res.LatestPromise = 0 // its own user gave the promise back
 	case j.State.Final():
-		res.End, res.Reason = x.now, j.State.String()
-		delete(x.of, j.ID)
-		x.done++
-		x.quiet = x.now
+		res.End, res.Reason = x.Now, j.State.String()
+		delete(x.ResultOf, j.ID)
+		x.Done++
+		x.quiet = x.Now
 	}
 }
 
@@ -235,7 +236,7 @@ func planned(c command.Command) bool {
 }
 
 // over notes how an attempt ended.
-func (x *faultSim) over(res *Result, old, j *cluster.Job) {
+func (x *faultSim) over(res *sim.Result, old, j *cluster.Job) {
 	outcome, since, until := j.State, j.Started, j.Ended
 	if n := len(j.Attempts); j.State == cluster.Pending && n > 0 {
 		last := j.Attempts[n-1]
@@ -256,19 +257,19 @@ func (x *faultSim) over(res *Result, old, j *cluster.Job) {
 		x.told.GPUHoursLost += hours
 	}
 	if j.State == cluster.Pending {
-		res.Start, res.End, res.Nodes, res.promised = 0, 0, nil, 0
+		res.Start, res.End, res.Nodes, res.LatestPromise = 0, 0, nil, 0
 	}
 }
 
 // live is what a task does from its start on: most do what the log says, some end badly.
 // It depends on the job and the attempt alone.
 func (x *faultSim) live(h *host, id attemptID, t *onHost, j *cluster.Job) {
-	at, known := x.of[id.job]
+	at, known := x.ResultOf[id.job]
 	if !known {
 		return
 	}
 	r := x.dice.For(faults.Attempts, uint64(at), uint64(id.attempt))
-	run, how := x.jobs[at].Run, ended{cause: cluster.Exited}
+	run, how := x.Jobs[at].Run, ended{cause: cluster.Exited}
 	if faults.Yes(r, x.Faults.Fail) {
 		part := time.Duration(r.Float64() * float64(run))
 		switch kind := r.IntN(6); {

@@ -1,4 +1,4 @@
-package sim
+package faultsim
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -21,11 +22,11 @@ const site = "site"
 const editsAtOnce = 1000
 
 // open sets prices, makes the accounts that the workload names, and gives each credits.
-func (x *faultSim) open(f *Machine) error {
+func (x *faultSim) open(f *sim.Machine) error {
 	if len(x.Prices) == 0 {
 		return nil
 	}
-	if err := x.must(&command.Tick{Form: accounting.Form}); err != nil {
+	if err := x.Must(&command.Tick{Form: accounting.Form}); err != nil {
 		return err
 	}
 	types := map[string]bool{}
@@ -43,18 +44,18 @@ func (x *faultSim) open(f *Machine) error {
 		if !known {
 			price = x.Prices[""]
 		}
-		if err := x.must(&command.ChangeCredits{Actor: root(), Action: command.SetPrice, GPUType: name, Amount: price}); err != nil {
+		if err := x.Must(&command.ChangeCredits{Actor: sim.Administrator(), Action: command.SetPrice, GPUType: name, Amount: price}); err != nil {
 			return err
 		}
 	}
 	for edits := range slices.Chunk(x.tree(), editsAtOnce) {
-		if err := x.must(&command.EditAccounts{Actor: root(), Edits: edits}); err != nil {
+		if err := x.Must(&command.EditAccounts{Actor: sim.Administrator(), Edits: edits}); err != nil {
 			return err
 		}
 	}
 	for _, name := range x.accounts {
-		c := &command.ChangeCredits{Actor: root(), Action: command.GrantCredits, Account: name, Class: accounting.Purchase, Amount: x.Grant}
-		if err := x.must(c); err != nil {
+		c := &command.ChangeCredits{Actor: sim.Administrator(), Action: command.GrantCredits, Account: name, Class: accounting.Purchase, Amount: x.Grant}
+		if err := x.Must(c); err != nil {
 			return err
 		}
 	}
@@ -64,8 +65,8 @@ func (x *faultSim) open(f *Machine) error {
 // tree is the accounts and users of the workload, in order of their names.
 func (x *faultSim) tree() (edits []command.AccountEdit) {
 	users := map[cluster.AssociationKey]bool{}
-	for i := range x.jobs {
-		spec := x.jobs[i].Spec
+	for i := range x.Jobs {
+		spec := x.Jobs[i].Spec
 		users[cluster.AssociationKey{Account: cmp.Or(spec.Account, noAccount), User: spec.Owner.User}] = true
 	}
 	keys := make([]cluster.AssociationKey, 0, len(users))
@@ -100,7 +101,7 @@ func (x *faultSim) administer() error {
 
 // change changes credits.
 func (x *faultSim) change(c *command.ChangeCredits) error {
-	c.Actor = root()
+	c.Actor = sim.Administrator()
 	_, err := x.ask(c, &c.Request)
 	return err
 }
@@ -108,7 +109,7 @@ func (x *faultSim) change(c *command.ChangeCredits) error {
 // payer is an account, or a user of one.
 func (x *faultSim) payer(r *rand.Rand) (account, user string) {
 	if r.IntN(3) == 0 {
-		spec := x.jobs[r.IntN(len(x.jobs))].Spec
+		spec := x.Jobs[r.IntN(len(x.Jobs))].Spec
 		return cmp.Or(spec.Account, noAccount), spec.Owner.User
 	}
 	if r.IntN(6) == 0 {
@@ -119,7 +120,7 @@ func (x *faultSim) payer(r *rand.Rand) (account, user string) {
 
 // some is an amount of up to so many hours of a GPU.
 func (x *faultSim) some(r *rand.Rand, hours int64) accounting.Credits {
-	price, err := x.state.View().Credits().Price(x.rates[r.IntN(len(x.rates))], x.now)
+	price, err := x.State.View().Credits().Price(x.rates[r.IntN(len(x.rates))], x.Now)
 	if err != nil || price == 0 {
 		price = accounting.One
 	}
@@ -130,7 +131,7 @@ func (x *faultSim) grant(r *rand.Rand) error {
 	c := &command.ChangeCredits{Action: command.GrantCredits, Amount: x.some(r, 500), Class: accounting.Class(1 + r.IntN(4)), Priority: int32(r.IntN(2)), Cutoff: r.IntN(3) == 0}
 	c.Account, c.User = x.payer(r)
 	if r.IntN(2) == 0 {
-		c.Expires = x.now.Add(faults.Within(r, 3*24*time.Hour))
+		c.Expires = x.Now.Add(faults.Within(r, 3*24*time.Hour))
 	}
 	switch r.IntN(6) {
 	case 0:
@@ -138,7 +139,7 @@ func (x *faultSim) grant(r *rand.Rand) error {
 	case 1:
 		c.Scope.Permille = 1 + r.Int64N(1000)
 	case 2:
-		c.Effective = x.now.Add(faults.Within(r, 12*time.Hour))
+		c.Effective = x.Now.Add(faults.Within(r, 12*time.Hour))
 		if c.Expires > 0 {
 			c.Expires = max(c.Expires, c.Effective.Add(time.Hour))
 		}
@@ -153,7 +154,7 @@ func (x *faultSim) void(r *rand.Rand) error {
 
 func (x *faultSim) price(r *rand.Rand) error {
 	name := x.rates[r.IntN(len(x.rates))]
-	price, err := x.state.View().Credits().Price(name, x.now)
+	price, err := x.State.View().Credits().Price(name, x.Now)
 	if err != nil {
 		return nil
 	}
@@ -169,7 +170,7 @@ func (x *faultSim) budget(r *rand.Rand) error {
 		if c.User != "" {
 			id += accounting.PayerID("/" + c.User)
 		}
-		n := x.state.View().Credits().Payer(id)
+		n := x.State.View().Credits().Payer(id)
 		c.Amount = n.Held + n.Spent + x.some(r, 200)
 	}
 	return x.change(c)
@@ -177,8 +178,8 @@ func (x *faultSim) budget(r *rand.Rand) error {
 
 // someJob is one of the latest.
 func (x *faultSim) someJob(r *rand.Rand) cluster.JobID {
-	at := max(0, x.next-1-r.IntN(200))
-	return x.results[at].ID
+	at := max(0, x.Next-1-r.IntN(200))
+	return x.Results[at].ID
 }
 
 func (x *faultSim) refund(r *rand.Rand) error {
@@ -190,13 +191,13 @@ func (x *faultSim) correct(r *rand.Rand) error {
 }
 
 func (x *faultSim) closePeriod(r *rand.Rand) error {
-	end := x.now.Add(-faults.Within(r, 24*time.Hour))
+	end := x.Now.Add(-faults.Within(r, 24*time.Hour))
 	return x.change(&command.ChangeCredits{Action: command.CloseCredits, Period: fmt.Sprint("period-", x.keys), Effective: end})
 }
 
 func (x *faultSim) edit(e command.AccountEdit) error {
 	e.Action = command.ModifyAccount
-	c := &command.EditAccounts{Actor: root(), Edits: []command.AccountEdit{e}}
+	c := &command.EditAccounts{Actor: sim.Administrator(), Edits: []command.AccountEdit{e}}
 	_, err := x.ask(c, &c.Request)
 	return err
 }
@@ -227,7 +228,7 @@ func (x *faultSim) move(r *rand.Rand) error {
 func (x *faultSim) drain(r *rand.Rand) error {
 	h := x.any(faults.Admins)
 	act := func(action command.NodeAction) error {
-		c := &command.UpdateNodes{Actor: root(), Names: []string{h.node.Name}, Action: action, Reason: "maintenance"}
+		c := &command.UpdateNodes{Actor: sim.Administrator(), Names: []string{h.node.Name}, Action: action, Reason: "maintenance"}
 		_, err := x.ask(c, &c.Request)
 		return err
 	}
@@ -239,7 +240,7 @@ func (x *faultSim) drain(r *rand.Rand) error {
 func (x *faultSim) removeNode(*rand.Rand) error {
 	for _, name := range x.names {
 		if h := x.hosts[name]; !h.heard {
-			c := &command.UpdateNodes{Actor: root(), Names: []string{name}, Action: command.RemoveNodes, Reason: "gone", Force: true}
+			c := &command.UpdateNodes{Actor: sim.Administrator(), Names: []string{name}, Action: command.RemoveNodes, Reason: "gone", Force: true}
 			_, err := x.ask(c, &c.Request)
 			return err
 		}
@@ -249,9 +250,9 @@ func (x *faultSim) removeNode(*rand.Rand) error {
 
 // reserve reserves a node for an hour that begins soon.
 func (x *faultSim) reserve(r *rand.Rand) error {
-	start := x.now.Add(faults.Within(r, 6*time.Hour))
+	start := x.Now.Add(faults.Within(r, 6*time.Hour))
 	return x.apply1(func(p *cluster.Policy) {
-		p.Scheduling.Reservations = slices.DeleteFunc(slices.Clone(p.Scheduling.Reservations), func(o cluster.Reservation) bool { return o.End <= x.now })
+		p.Scheduling.Reservations = slices.DeleteFunc(slices.Clone(p.Scheduling.Reservations), func(o cluster.Reservation) bool { return o.End <= x.Now })
 		p.Scheduling.Reservations = append(p.Scheduling.Reservations, cluster.Reservation{
 			Name: fmt.Sprint("r", x.keys), Start: start, End: start.Add(time.Hour), Users: []string{"root"}, Nodes: []string{x.any(faults.Admins).node.Name}, Why: "maintenance",
 		})
@@ -279,24 +280,24 @@ func (x *faultSim) setPolicy(r *rand.Rand) error {
 
 // apply1 puts a changed policy in force.
 func (x *faultSim) apply1(change func(*cluster.Policy)) error {
-	p := *x.state.View().Policy()
+	p := *x.State.View().Policy()
 	change(&p)
-	c := &command.ApplyPolicy{Actor: root(), Policy: p}
+	c := &command.ApplyPolicy{Actor: sim.Administrator(), Policy: p}
 	_, err := x.ask(c, &c.Request)
 	return err
 }
 
 // rerun has a job run anew.
 func (x *faultSim) rerun(r *rand.Rand) error {
-	c := &command.UpdateJobs{Actor: root(), Action: command.RequeueJobs, Jobs: []cluster.JobRef{{ID: x.someJob(r), Index: cluster.NoIndex}}}
+	c := &command.UpdateJobs{Actor: sim.Administrator(), Action: command.RequeueJobs, Jobs: []cluster.JobRef{{ID: x.someJob(r), Index: cluster.NoIndex}}}
 	_, err := x.ask(c, &c.Request)
 	return err
 }
 
 // release lets go all jobs that are held.
 func (x *faultSim) release(*rand.Rand) error {
-	c := &command.UpdateJobs{Actor: root(), Action: command.ReleaseJobs}
-	for j := range x.state.View().Jobs(0) {
+	c := &command.UpdateJobs{Actor: sim.Administrator(), Action: command.ReleaseJobs}
+	for j := range x.State.View().Jobs(0) {
 		if j.State == cluster.Pending && j.Hold != cluster.NotHeld {
 			c.Jobs = append(c.Jobs, j.Ref())
 		}

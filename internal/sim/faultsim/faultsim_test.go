@@ -1,4 +1,4 @@
-package sim
+package faultsim
 
 import (
 	"cmp"
@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/faults"
+	"github.com/greylag/greylag/internal/sim/trace/tracetest"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -20,25 +22,25 @@ import (
 const badWeek = "node-mtbf=2d,repair=1h,late-report=0.5,gpu-mtbf=10d,daemon-restart=12h,leader-change=6h,clock-step=2h,admin=20m,fail=0.15,cancel=0.2,preempt=0.1,lost-report=0.05,duplicate=0.1"
 
 // small is a history of some dozens of jobs of three accounts on a few nodes.
-func small(t testing.TB, seed uint64, mix faults.Mix, priced bool) (*Machine, *faultSim) {
+func small(t testing.TB, seed uint64, mix faults.Mix, priced bool) (*sim.Machine, *faultSim) {
 	t.Helper()
-	fleet, err := Uniform(4, 4)
+	fleet, err := sim.Uniform(4, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Trials: &Trials{Faults: mix, Seed: seed, Every: 1}}
+	trials := &Options{Faults: mix, Seed: seed, Every: 1}
 	if priced {
-		o.Trials.Prices = map[string]accounting.Credits{"": 2 * accounting.One}
-		o.Trials.Grant = 300 * accounting.One
+		trials.Prices = map[string]accounting.Credits{"": 2 * accounting.One}
+		trials.Grant = 300 * accounting.One
 	}
 	policy := cluster.DefaultPolicy()
-	log := draw(rand.New(rand.NewPCG(seed, 3)), 60, 10)
+	log := tracetest.Draw(rand.New(rand.NewPCG(seed, 3)), 60, 10)
 	for i := range log.Jobs {
 		j := &log.Jobs[i]
 		j.Account = []string{"ml", "bio", "chem"}[i%3]
 		j.Run, j.Estimate, j.Submit = 10*j.Run, 10*j.Estimate, 10*j.Submit
 	}
-	x, err := newOrdeal(fleet, &policy, Workload(log, fleet, true), o)
+	x, err := newFaultSim(fleet, &policy, sim.Workload(log, fleet, true), trials, sim.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,14 +111,14 @@ func TestTrialsOverBudget(t *testing.T) {
 // without faults the jobs do what the log says.
 func TestTrialsAgain(t *testing.T) {
 	var texts []string
-	var told []FaultSummary
+	var told []sim.FaultSummary
 	for _, seed := range []uint64{3, 3, 4} {
 		_, x := small(t, seed, mixOf(t, badWeek), true)
 		if err := x.run(); err != nil {
 			t.Fatal(err)
 		}
 		var b strings.Builder
-		if err := WriteCSV(&b, x.results); err != nil {
+		if err := sim.WriteCSV(&b, x.Results); err != nil {
 			t.Fatal(err)
 		}
 		texts, told = append(texts, b.String()), append(told, x.told)
@@ -128,7 +130,7 @@ func TestTrialsAgain(t *testing.T) {
 	if err := x.run(); err != nil {
 		t.Fatal(err)
 	}
-	if x.told.Attempts != 60 || x.told.Lost+x.told.Requeued > 0 || len(x.told.Faults) > 0 || x.done != 60 {
+	if x.told.Attempts != 60 || x.told.Lost+x.told.Requeued > 0 || len(x.told.Faults) > 0 || x.Done != 60 {
 		t.Errorf("%+v", x.told)
 	}
 }
@@ -180,11 +182,11 @@ func TestTrialsOnce(t *testing.T) {
 	waited := 0
 	for _, seed := range []uint64{1, 34, 235, 373} {
 		_, x := small(t, seed, mixOf(t, badWeek), true)
-		for i := range x.jobs {
+		for i := range x.Jobs {
 			for _, qos := range []string{"", x.preemptor()} {
-				spec := *x.jobs[i].Spec
+				spec := *x.Jobs[i].Spec
 				spec.QOS = cmp.Or(qos, spec.QOS)
-				x.specs[specKey{x.jobs[i].Spec, qos}] = &spec
+				x.specs[specKey{x.Jobs[i].Spec, qos}] = &spec
 			}
 		}
 		var look func() error
@@ -224,7 +226,7 @@ func TestFinalBills(t *testing.T) {
 
 // running is a job that runs, and its machine.
 func running(x *faultSim) (*cluster.Job, *host) {
-	for j := range x.state.View().Jobs(0) {
+	for j := range x.State.View().Jobs(0) {
 		if h := x.hosts[firstNode(j)]; j.State == cluster.Running && h != nil && h.heard && len(h.tasks) > 0 {
 			return j, h
 		}
@@ -243,13 +245,13 @@ func firstNode(j *cluster.Job) string {
 // done.
 var sabotage = map[string]func(x *faultSim) bool{
 	"I13: at index": func(x *faultSim) bool { // a command that is not in the log
-		x.state.Apply(x.index, x.now, &command.UpdateNodes{Actor: root(), Names: x.names[:1], Action: command.DrainNodes, Reason: "behind its back"})
-		x.state.Effects()
+		x.State.Apply(x.Index, x.Now, &command.UpdateNodes{Actor: sim.Administrator(), Names: x.names[:1], Action: command.DrainNodes, Reason: "behind its back"})
+		x.State.Effects()
 		return true
 	},
 	"the journal <nil>": func(x *faultSim) bool { // an entry of the journal is lost
-		x.state.Apply(x.index, x.now, &command.ChangeCredits{Actor: root(), Action: command.GrantCredits, Account: "ml", Class: accounting.Purchase, Amount: accounting.One})
-		x.state.Effects()
+		x.State.Apply(x.Index, x.Now, &command.ChangeCredits{Actor: sim.Administrator(), Action: command.GrantCredits, Account: "ml", Class: accounting.Purchase, Amount: accounting.One})
+		x.State.Effects()
 		return true
 	},
 	"I2: bucket 1 says": func(x *faultSim) bool { x.audit.book.Purses[1].Available--; return true },
@@ -266,7 +268,7 @@ var sabotage = map[string]func(x *faultSim) bool{
 		return false
 	},
 	"I7: attempt": func(x *faultSim) bool {
-		for n := range x.state.View().Credits().Open() {
+		for n := range x.State.View().Credits().Open() {
 			x.audit.liens[n.ID] = accounting.Settled
 			return true
 		}
@@ -294,22 +296,22 @@ var sabotage = map[string]func(x *faultSim) bool{
 				t.gpus = []int32{0, 1, 2, 3}
 			}
 		}
-		return x.done > 50 // again and again
+		return x.Done > 50 // again and again
 	},
 	"a second time": func(x *faultSim) bool {
-		for id := range x.of {
+		for id := range x.ResultOf {
 			for _, name := range x.names {
 				for a := range cluster.Attempt(20) {
 					x.begun[attemptOn{attemptID{id, a}, name}] = true
 				}
 			}
 		}
-		return len(x.of) > 3
+		return len(x.ResultOf) > 3
 	},
 	"runs as attempt": func(x *faultSim) bool {
-		for id := range x.of {
+		for id := range x.ResultOf {
 			x.audit.jobs[id].attempt += 7
 		}
-		return len(x.of) > 3
+		return len(x.ResultOf) > 3
 	},
 }

@@ -1,4 +1,4 @@
-package sim
+package faultsim
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -64,7 +65,7 @@ func (x *faultSim) sync(h *host) error {
 		return nil
 	}
 	wanted := map[attemptID]bool{}
-	for j := range x.state.View().OnNode(h.node.Name) {
+	for j := range x.State.View().OnNode(h.node.Name) {
 		id := attemptID{j.ID, j.Attempt}
 		rank := slices.IndexFunc(j.Tasks, func(t cluster.Task) bool { return t.Node == h.node.Name })
 		wanted[id] = true
@@ -86,14 +87,14 @@ func (x *faultSim) sync(h *host) error {
 			x.stop(h, id, h.tasks[id])
 		}
 	}
-	h.seen = x.index
+	h.seen = x.Index
 	return x.report(h)
 }
 
 // launch begins a task, unless that shows that something was given twice.
 func (x *faultSim) launch(h *host, id attemptID, j *cluster.Job, rank int) error {
 	a := &j.Alloc.Nodes[rank]
-	t := &onHost{rank: rank, gpus: a.GPUs, cpus: a.CPUs, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskStarted, Started: x.now}}
+	t := &onHost{rank: rank, gpus: a.GPUs, cpus: a.CPUs, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskStarted, Started: x.Now}}
 	on := attemptOn{id, h.node.Name}
 	if x.begun[on] {
 		return fmt.Errorf("%w: attempt %d of job %d begins on node %s a second time", ErrViolation, id.attempt, id.job, h.node.Name)
@@ -139,7 +140,7 @@ func (x *faultSim) finish(h *host, id attemptID, t *onHost, e ended) {
 	if t.task.Phase >= cluster.TaskEnded || h.tasks[id] != t {
 		return
 	}
-	t.task.Phase, t.task.Ended, t.task.Cause, t.task.Message = cluster.TaskEnded, x.now, e.cause, e.message
+	t.task.Phase, t.task.Ended, t.task.Cause, t.task.Message = cluster.TaskEnded, x.Now, e.cause, e.message
 	t.task.Exit = cluster.Exit{Code: e.code, Signal: e.signal}
 	x.in(cleaning, func() error {
 		if h.tasks[id] == t {
@@ -195,7 +196,7 @@ func (x *faultSim) echo(h *host, r *command.ReportTasks) error {
 	x.count("reports_delivered_twice")
 	again := *r
 	again.Tasks, again.GPUs = slices.Clone(r.Tasks), nil
-	if _, err := x.apply(&again); err != nil {
+	if _, err := x.Apply(&again); err != nil {
 		return err
 	}
 	x.in(heartbeat, func() error { return x.report(h) })
@@ -204,8 +205,8 @@ func (x *faultSim) echo(h *host, r *command.ReportTasks) error {
 
 // deliver hands a report to the controllers. What they have is forgotten by the node.
 func (x *faultSim) deliver(h *host, r *command.ReportTasks) error {
-	if !x.state.Peek().NothingNew(r) {
-		answer, err := x.apply(r)
+	if !x.State.Peek().NothingNew(r) {
+		answer, err := x.Apply(r)
 		if err != nil {
 			return err
 		}
@@ -214,7 +215,7 @@ func (x *faultSim) deliver(h *host, r *command.ReportTasks) error {
 			return nil
 		}
 	}
-	view := x.state.View()
+	view := x.State.View()
 	for id, t := range h.tasks {
 		j, known := view.Job(id.job)
 		wanted := known && j.Attempt == id.attempt && j.State.Holds()
@@ -237,13 +238,13 @@ func (x *faultSim) join(h *host) error {
 			n.Orphans++
 		}
 	}
-	r, err := x.apply(&command.RegisterNode{Node: n})
+	r, err := x.Apply(&command.RegisterNode{Node: n})
 	if err != nil {
 		return err
 	}
 	registered, ok := r.(*command.Registered)
 	if !ok {
-		return refused(r)
+		return sim.RefusalError(r)
 	}
 	h.epoch, h.seen = registered.Epoch, 0
 	x.in(oneWay, func() error { return x.sync(h) })

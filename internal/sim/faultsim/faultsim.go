@@ -1,4 +1,10 @@
-package sim
+// Package faultsim replays a workload with injected faults: lost nodes, failed GPUs, new leaders,
+// wrong clocks, late, lost and repeated messages, and changes by users and administrators.
+//
+// The audit recomputes the journal of credits and every invariant after each command, and ends
+// the replay at the first violation. The same input and seed give the same history. Package faults
+// draws the faults, and journalcheck recomputes the journal.
+package faultsim
 
 import (
 	"cmp"
@@ -10,6 +16,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/internal/schedule/plan"
+	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -21,8 +28,8 @@ import (
 // again.
 var ErrViolation = errors.New("violation")
 
-// Trials is what a workload goes through beside its own ends.
-type Trials struct {
+// Options is what a workload goes through beside its own ends.
+type Options struct {
 	Faults faults.Mix
 	Seed   uint64
 	// Every is after how many commands everything is recomputed: the state's own
@@ -39,8 +46,8 @@ type Trials struct {
 // what runs on them are as real as the simulation gets; the state knows of them only what
 // messages say, which are late, lost, or come twice.
 type faultSim struct {
-	*replay
-	*Trials
+	*sim.Replayer
+	*Options
 	dice      *faults.Streams
 	hosts     map[string]*host
 	names     []string // of hosts, in order
@@ -51,7 +58,7 @@ type faultSim struct {
 	accounts  []string
 	leader    leader
 	audit     *audit
-	told      FaultSummary
+	told      sim.FaultSummary
 	keys      uint64 // of requests
 	repeating bool   // the present command comes a second time
 	last      *asked // the last one
@@ -59,41 +66,41 @@ type faultSim struct {
 	rates     []string // GPU types that have a price
 }
 
-// runWithFaults is Replay with trials.
-func runWithFaults(f *Machine, policy *cluster.Policy, jobs []Job, o Options) (*Outcome, error) {
-	x, err := newOrdeal(f, policy, jobs, o)
+// Replay replays a workload with injected faults.
+func Replay(f *sim.Machine, policy *cluster.Policy, jobs []sim.Job, t *Options, o sim.Options) (*sim.Outcome, error) {
+	x, err := newFaultSim(f, policy, jobs, t, o)
 	if err == nil {
 		err = x.run()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("seed %d: %w", o.Trials.Seed, err)
+		return nil, fmt.Errorf("seed %d: %w", t.Seed, err)
 	}
-	out := x.outcome(f)
+	out := x.Outcome(f)
 	out.Trouble = &x.told
 	return out, nil
 }
 
-// newOrdeal is a workload before it begins.
-func newOrdeal(f *Machine, policy *cluster.Policy, jobs []Job, o Options) (*faultSim, error) {
+// newFaultSim returns a simulation at its first instant.
+func newFaultSim(f *sim.Machine, policy *cluster.Policy, jobs []sim.Job, t *Options, o sim.Options) (*faultSim, error) {
 	p := *policy
-	p.Credits.On = len(o.Trials.Prices) > 0
-	if err := preempting(&p, o.Trials.Faults.Preempt); err != nil {
+	p.Credits.On = len(t.Prices) > 0
+	if err := preempting(&p, t.Faults.Preempt); err != nil {
 		return nil, err
 	}
-	v := over(state.New(), epoch, false) // the audit checks
-	if err := v.assemble(f, &p); err != nil {
+	v := sim.NewVirtual(state.New(), sim.Epoch, false) // the audit checks
+	if err := v.Assemble(f, &p); err != nil {
 		return nil, err
 	}
-	r := newReplay(v, jobs, o)
+	r := sim.NewReplayer(v, jobs, o)
 	x := &faultSim{
-		agenda: newAgenda(),
-		replay: r, Trials: o.Trials, dice: faults.NewDice(o.Trials.Seed), hosts: map[string]*host{},
-		begun: map[attemptOn]bool{}, specs: map[specKey]*cluster.JobSpec{}, told: FaultSummary{Seed: o.Trials.Seed, Mix: o.Trials.Faults.String(), Faults: map[string]int{}},
+		agenda:   newAgenda(),
+		Replayer: r, Options: t, dice: faults.NewDice(t.Seed), hosts: map[string]*host{},
+		begun: map[attemptOn]bool{}, specs: map[specKey]*cluster.JobSpec{}, told: sim.FaultSummary{Seed: t.Seed, Mix: t.Faults.String(), Faults: map[string]int{}},
 	}
 	for i := range f.Nodes {
 		n := f.Nodes[i]
 		x.names = append(x.names, n.Name)
-		x.hosts[n.Name] = &host{node: n, epoch: v.epochs[n.Name], runs: true, heard: true, tasks: map[attemptID]*onHost{}}
+		x.hosts[n.Name] = &host{node: n, epoch: v.Epochs[n.Name], runs: true, heard: true, tasks: map[attemptID]*onHost{}}
 	}
 	return x, x.prepare(f)
 }
@@ -109,7 +116,7 @@ func preempting(p *cluster.Policy, part float64) error {
 		switch q := &p.QOS[i]; q.Name {
 		case p.DefaultQOS:
 			if q.Name == top {
-				return fmt.Errorf("%w: no qos is above %s, whose jobs could be preempted", ErrRefused, top)
+				return fmt.Errorf("%w: no qos is above %s, whose jobs could be preempted", sim.ErrRefused, top)
 			}
 			q.PreemptMode = max(q.PreemptMode, cluster.PreemptRequeue)
 		case top:
@@ -120,13 +127,13 @@ func preempting(p *cluster.Policy, part float64) error {
 }
 
 // prepare makes accounts, prices and grants, and says when the first faults happen.
-func (x *faultSim) prepare(f *Machine) error {
+func (x *faultSim) prepare(f *sim.Machine) error {
 	x.leader.term = 1
-	if err := x.leader.save(x.state); err != nil {
+	if err := x.leader.save(x.State); err != nil {
 		return err
 	}
 	x.audit = newAudit(x)
-	x.witness = x
+	x.Witness = x
 	if err := x.open(f); err != nil {
 		return err
 	}
@@ -149,7 +156,7 @@ func newAgenda() heap.Heap[event] {
 // in puts something on the agenda.
 func (x *faultSim) in(d time.Duration, do func() error) {
 	x.turn++
-	x.agenda.Push(event{x.now.Add(d), x.turn, do})
+	x.agenda.Push(event{x.Now.Add(d), x.turn, do})
 }
 
 // patience is how long nothing starts, ends or is submitted before those that still wait
@@ -159,75 +166,75 @@ const patience = 14 * 24 * time.Hour
 // run goes from instant to instant at which something happens, until all jobs are over and
 // no bill can change any more.
 func (x *faultSim) run() error {
-	x.quiet = x.now
+	x.quiet = x.Now
 	for {
 		at := x.soonest()
 		if at == cluster.Never {
 			break
 		}
-		x.now = max(at, x.now)
+		x.Now = max(at, x.Now)
 		if err := x.happen(); err != nil {
 			return err
 		}
 		if err := x.passes(); err != nil {
 			return err
 		}
-		x.progress()
+		x.ReportProgress()
 	}
 	if err := x.elect(); err != nil {
 		return err
 	}
 	x.total()
-	for j := range x.state.View().Jobs(0) {
+	for j := range x.State.View().Jobs(0) {
 		if j.State.Holds() {
 			return violation("job %d is %s for ever", j.ID, j.State)
 		}
 	}
-	return errors.Join(x.audit.everything(), x.leftovers())
+	return errors.Join(x.audit.everything(), x.ExplainPending())
 }
 
 // soonest is the next instant at which something happens; never when all is over.
 func (x *faultSim) soonest() cluster.Instant {
 	at := cluster.Never
-	if x.next < len(x.jobs) {
-		at = max(x.jobs[x.next].Submit, x.now)
+	if x.Next < len(x.Jobs) {
+		at = max(x.Jobs[x.Next].Submit, x.Now)
 	}
-	view := x.state.Peek()
-	if at == cluster.Never && (len(x.of) == 0 || x.now.Sub(x.quiet) > patience) && x.settled() {
+	view := x.State.Peek()
+	if at == cluster.Never && (len(x.ResultOf) == 0 || x.Now.Sub(x.quiet) > patience) && x.settled() {
 		return at
 	}
 	if x.agenda.Len() > 0 {
 		at = min(at, x.agenda.Items()[0].at)
 	}
-	if len(x.of) > 0 && x.wake < cluster.Never {
-		at = min(at, max(x.wake.Add(-x.skew), x.now.Add(time.Second)))
+	if len(x.ResultOf) > 0 && x.Wake < cluster.Never {
+		at = min(at, max(x.Wake.Add(-x.Skew), x.Now.Add(time.Second)))
 	}
 	if due := view.NextDue(); due < cluster.Never {
-		at = min(at, max(due.Add(-x.skew), x.now.Add(time.Millisecond)))
+		at = min(at, max(due.Add(-x.Skew), x.Now.Add(time.Millisecond)))
 	}
 	return at
 }
 
 // settled reports whether no bill waits for nodes that may come back.
 func (x *faultSim) settled() bool {
-	_, _, waits := x.state.Peek().Credits().OldestProvisional()
+	_, _, waits := x.State.Peek().Credits().OldestProvisional()
 	return !waits
 }
 
 // happen is all that happens at an instant.
 func (x *faultSim) happen() error {
-	for x.agenda.Len() > 0 && x.agenda.Items()[0].at <= x.now {
+	for x.agenda.Len() > 0 && x.agenda.Items()[0].at <= x.Now {
 		if err := x.agenda.Pop().do(); err != nil {
 			return err
 		}
 	}
-	if due := x.state.Peek().NextDue(); due <= max(x.now.Add(x.skew), x.state.Peek().Now()) {
-		if err := x.must(&command.Tick{}); err != nil {
+	if due := x.State.Peek().NextDue(); due <= max(x.Now.Add(x.Skew), x.State.Peek().Now()) {
+		if err := x.Must(&command.Tick{}); err != nil {
 			return err
 		}
 	}
-	for ; x.next < len(x.jobs) && x.jobs[x.next].Submit <= x.now; x.next++ {
-		if err := x.submit(x.next); err != nil {
+	for ; x.Next < len(x.Jobs) && x.Jobs[x.Next].Submit <= x.Now; x.Next++ {
+		if err := x.submit(x.Next); err != nil {
 			return err
 		}
 	}
@@ -236,21 +243,21 @@ func (x *faultSim) happen() error {
 
 // passes makes passes until the scheduler has seen everything; none while nobody waits.
 func (x *faultSim) passes() error {
-	for range morePasses {
-		if x.state.Peek().Counts().ByState[cluster.Pending] == 0 {
-			x.wake = cluster.Never
+	for range sim.MaxPasses {
+		if x.State.Peek().Counts().ByState[cluster.Pending] == 0 {
+			x.Wake = cluster.Never
 			return nil
 		}
-		d, done, err := x.pass()
+		d, done, err := x.Pass()
 		if err != nil {
 			return err
 		}
-		x.listen(&d.Plan)
+		x.RecordVerdicts(&d.Plan)
 		x.leader.plan = &d.Plan
 		if err := x.kept(&d.Plan, done); err != nil {
 			return err
 		}
-		x.wake = d.Wake
+		x.Wake = d.Wake
 		if !d.More && len(done.Stale) == 0 && len(d.Plan.Evictions) == 0 {
 			return nil
 		}
@@ -268,35 +275,35 @@ func (x *faultSim) kept(p *cluster.Plan, done *command.Committed) error {
 	if x.Faults.Clock > 0 {
 		late += 2 * mostSkew
 	}
-	now := x.state.Peek().Now().Add(-late)
+	now := x.State.Peek().Now().Add(-late)
 	for i := range p.Starts {
-		at, known := x.of[p.Starts[i].Job]
+		at, known := x.ResultOf[p.Starts[i].Job]
 		if !known || stale[p.Starts[i].Job] {
 			continue
 		}
-		res := &x.results[at]
-		if !res.waited {
-			res.Planned, res.Promise = x.now, x.now
+		res := &x.Results[at]
+		if !res.Waited {
+			res.Planned, res.Promise = x.Now, x.Now
 		}
-		if res.promised > 0 && now > res.promised && res.Broken == "" {
-			return violation("job %d starts more than %s after %s, which was promised, and no cause was named", res.ID, late, res.promised.Time())
+		if res.LatestPromise > 0 && now > res.LatestPromise && res.Broken == "" {
+			return violation("job %d starts more than %s after %s, which was promised, and no cause was named", res.ID, late, res.LatestPromise.Time())
 		}
 	}
 	for i := range p.Verdicts {
-		if at, known := x.of[p.Verdicts[i].Job]; known && x.results[at].Broken == unnamed {
-			return violation("the promise to job %d was put off to %s, and no cause was named", p.Verdicts[i].Job, x.results[at].promised.Time())
+		if at, known := x.ResultOf[p.Verdicts[i].Job]; known && x.Results[at].Broken == sim.UnnamedCause {
+			return violation("the promise to job %d was put off to %s, and no cause was named", p.Verdicts[i].Job, x.Results[at].LatestPromise.Time())
 		}
 	}
 	return nil
 }
 
-// before keeps each command as the log would.
-func (x *faultSim) before(index uint64, at cluster.Instant, c command.Command) {
+// Before keeps each command as the log would.
+func (x *faultSim) Before(index uint64, at cluster.Instant, c command.Command) {
 	x.leader.log = append(x.leader.log, logged{index, at, command.Encode(c)})
 }
 
-// after audits a command, and lets the nodes hear of it.
-func (x *faultSim) after(c command.Command, r command.Result, e *state.Effects) error {
+// After audits a command, and lets the nodes hear of it.
+func (x *faultSim) After(c command.Command, r command.Result, e *state.Effects) error {
 	if err := x.audit.after(c, r, e); err != nil {
 		return err
 	}
@@ -306,4 +313,25 @@ func (x *faultSim) after(c command.Command, r command.Result, e *state.Effects) 
 		}
 	}
 	return nil
+}
+
+// total adds up the books at the end.
+func (x *faultSim) total() {
+	if len(x.Prices) == 0 {
+		return
+	}
+	var granted, charged, refunded, held, debt, expired, voided int64
+	for _, p := range x.audit.book.Purses {
+		granted, held, expired, voided = granted+p.Amount, held+p.Held, expired+p.Expired, voided+p.Void
+	}
+	for _, b := range x.audit.book.Bills {
+		charged, refunded = charged+b.Captured+b.Overshot, refunded+b.Returned
+	}
+	for _, s := range x.audit.book.Shares {
+		debt += s.Debt
+	}
+	text := func(amount int64) string { return accounting.Credits(amount).String() }
+	x.told.Credits = &sim.Money{
+		Granted: text(granted), Charged: text(charged), Refunded: text(refunded), Held: text(held), Debt: text(debt), Expired: text(expired), Voided: text(voided),
+	}
 }

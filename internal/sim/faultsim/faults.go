@@ -1,4 +1,4 @@
-package sim
+package faultsim
 
 import (
 	"fmt"
@@ -65,7 +65,7 @@ func (x *faultSim) lose() error {
 		clear(h.tasks)
 	}
 	x.fade(h, h.losts, 2*heartbeat, cluster.Silent)
-	x.fade(h, h.losts, x.state.Peek().Policy().NodeTimeout, cluster.Dead)
+	x.fade(h, h.losts, x.State.Peek().Policy().NodeTimeout, cluster.Dead)
 	x.in(away, func() error {
 		if cut {
 			x.count("nodes_back_with_late_reports")
@@ -85,7 +85,7 @@ func (x *faultSim) fade(h *host, loss int, wait time.Duration, to cluster.Livene
 		if h.heard || h.losts != loss {
 			return nil
 		}
-		return x.must(&command.SetLiveness{Nodes: []command.NodeLiveness{{Node: h.node.Name, Epoch: h.epoch, Liveness: to}}})
+		return x.Must(&command.SetLiveness{Nodes: []command.NodeLiveness{{Node: h.node.Name, Epoch: h.epoch, Liveness: to}}})
 	})
 }
 
@@ -136,7 +136,7 @@ const mostSkew = 5 * time.Second
 // stepClock sets the leader's clock off, within what a leader may be off.
 func (x *faultSim) stepClock() error {
 	x.count("clock_steps")
-	x.skew = time.Duration(x.dice.Of(faults.Clocks).Int64N(int64(2*mostSkew))) - mostSkew
+	x.Skew = time.Duration(x.dice.Of(faults.Clocks).Int64N(int64(2*mostSkew))) - mostSkew
 	return nil
 }
 
@@ -147,7 +147,7 @@ const meterSpacing = 10 * time.Minute
 func (x *faultSim) meter() error {
 	x.leader.round++
 	c := &command.MeterJobs{}
-	for j := range x.state.View().Jobs(0) {
+	for j := range x.State.View().Jobs(0) {
 		if !j.State.Holds() || j.Alloc == nil {
 			continue
 		}
@@ -160,7 +160,7 @@ func (x *faultSim) meter() error {
 		if !all || gpus == 0 {
 			continue
 		}
-		ran := x.leader.counted(attemptID{j.ID, j.Attempt}, j.Started, x.state.Peek().Now())
+		ran := x.leader.counted(attemptID{j.ID, j.Attempt}, j.Started, x.State.Peek().Now())
 		c.Samples = append(c.Samples, command.JobSample{
 			Job: j.ID, Attempt: j.Attempt, Epoch: x.leader.term, Number: x.leader.round, GPUms: gpus * ran.Milliseconds(),
 		})
@@ -169,12 +169,12 @@ func (x *faultSim) meter() error {
 	if len(c.Samples) == 0 {
 		return nil
 	}
-	if err := x.must(c); err != nil {
+	if err := x.Must(c); err != nil {
 		return err
 	}
 	if faults.Yes(x.dice.Of(faults.Reports), x.Faults.Twice) {
 		x.count("samples_delivered_twice")
-		x.in(3*meterSpacing/2, func() error { return x.must(c) })
+		x.in(3*meterSpacing/2, func() error { return x.Must(c) })
 	}
 	return nil
 }

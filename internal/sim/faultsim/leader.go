@@ -1,4 +1,4 @@
-package sim
+package faultsim
 
 import (
 	"bytes"
@@ -64,7 +64,7 @@ func (l *leader) counted(id attemptID, started, now cluster.Instant) time.Durati
 func (x *faultSim) elect() error {
 	x.told.Checks.Rebuilt++
 	var now, then bytes.Buffer
-	view := x.state.View()
+	view := x.State.View()
 	if err := view.Encode(&now); err != nil {
 		return err
 	}
@@ -84,12 +84,12 @@ func (x *faultSim) elect() error {
 		return err
 	}
 	if s.Digest() != view.Digest() || !bytes.Equal(now.Bytes(), then.Bytes()) {
-		return fmt.Errorf("%w: I13: at index %d the state has digest %016x, and %016x from its snapshot and %d entries of the log", ErrViolation, x.index, view.Digest(), s.Digest(), len(x.leader.log))
+		return fmt.Errorf("%w: I13: at index %d the state has digest %016x, and %016x from its snapshot and %d entries of the log", ErrViolation, x.Index, view.Digest(), s.Digest(), len(x.leader.log))
 	}
 	if err := s.Check(); err != nil {
-		return fmt.Errorf("%w: I13: rebuilt at index %d: %w", ErrViolation, x.index, err)
+		return fmt.Errorf("%w: I13: rebuilt at index %d: %w", ErrViolation, x.Index, err)
 	}
-	x.state, x.planner, x.wake = s, schedule.NewPlanner(), x.now
+	x.State, x.Planner, x.Wake = s, schedule.NewPlanner(), x.Now
 	x.leader.term++
 	if err := x.leader.save(s); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (x *faultSim) elect() error {
 	}
 	if plan := x.leader.plan; plan != nil && len(plan.Starts) > 0 {
 		x.count("plans_delivered_twice")
-		if err := x.must(&command.CommitPlan{Plan: *plan}); err != nil {
+		if err := x.Must(&command.CommitPlan{Plan: *plan}); err != nil {
 			return err
 		}
 	}
