@@ -2,30 +2,30 @@ package backfill
 
 import "github.com/greylag/greylag/pkg/cluster"
 
-// MaxPools is how many pools of GPUs one host may have, and maxLane how many GPUs
-// one pool; what a host has beyond that is never planned on.
+// MaxPools is the number of pools of GPUs that a host may have, and maxLane the number of GPUs of a
+// pool. What exceeds them is never planned.
 const (
 	MaxPools = 8
 	maxLane  = 127
 )
 
-// Lanes counts the GPUs of each pool of a host: eight numbers of seven bits, so that
-// two hosts' worth of pools are compared in one operation.
+// Lanes counts the GPUs of each pool of a host: eight numbers of seven bits, so that one operation
+// compares the pools of two hosts.
 type Lanes uint64
 
 // tops is the unused eighth bit of every lane.
 const tops Lanes = 0x8080808080808080
 
-// Lane is n GPUs of a pool and none of the others; n is cut to what a lane can hold.
+// Lane returns n GPUs of a pool and none of the others; n is cut to what a lane can hold.
 func Lane(pool int, n int32) Lanes { return Lanes(min(max(n, 0), maxLane)) << (8 * pool) }
 
-// Of is the count of one pool.
+// Of returns the count of one pool.
 func (l Lanes) Of(pool int) int32 { return int32(l >> (8 * pool) & maxLane) }
 
-// Covers reports whether every lane is at least that of need.
+// Covers reports whether each lane is at least that of need.
 func (l Lanes) Covers(need Lanes) bool { return ((l|tops)-need)&tops == tops }
 
-// Both is the lower number of each lane.
+// Both returns the lower number of each lane.
 func (l Lanes) Both(o Lanes) Lanes {
 	more := ((l | tops) - o) & tops // set where l is at least o
 	mask := more - more>>7
@@ -41,15 +41,15 @@ func (l Lanes) Sum(mask Lanes) int32 {
 	return sum
 }
 
-// Slots are how a host is kept to one job: every job takes one, an exclusive job all.
+// Slots make a host exclusive: each job takes one, and an exclusive job takes all.
 const (
 	Slots = 1 << 20
-	// Blocked is more slots than any host has: what takes them lets nothing else in.
+	// Blocked is more slots than a host has: it closes the host.
 	Blocked = 1 << 25
 )
 
-// Amount is a quantity of everything that a host has. It may be less than nothing,
-// but for GPUs: a host that is promised to nobody can be owed by several.
+// Amount is a quantity of all that a host has. CPUs, slots and memory may be negative: several
+// overdue jobs can have more than the host has.
 type Amount struct {
 	GPUs   Lanes
 	CPUs   int32
@@ -57,7 +57,7 @@ type Amount struct {
 	Memory cluster.Bytes
 }
 
-// Covers reports whether there is at least as much of everything.
+// Covers reports whether a has at least as much of everything as need.
 func (a *Amount) Covers(need *Amount) bool {
 	return a.CPUs >= need.CPUs && a.Slots >= need.Slots && a.Memory >= need.Memory && a.GPUs.Covers(need.GPUs)
 }
@@ -82,7 +82,7 @@ func (a *Amount) both(o *Amount) {
 	a.CPUs, a.Slots, a.Memory = min(a.CPUs, o.CPUs), min(a.Slots, o.Slots), min(a.Memory, o.Memory)
 }
 
-// Take lowers a by n; GPUs of which there are fewer are all taken.
+// Take lowers a by n; GPUs are never negative.
 func (a *Amount) Take(n *Amount) {
 	gpus := a.GPUs - a.GPUs.Both(n.GPUs)
 	a.less(n)

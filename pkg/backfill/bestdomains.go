@@ -6,19 +6,18 @@ import (
 	"slices"
 )
 
-// keepRichest keeps the candidates of few enough domains of one group that suffice for a
-// spread want, if there are any: of those that give the most, else, when the want is
-// limited to so many hosts, of those whose largest hosts do.
-// O(candidates log candidates), else O(domains allowed × hosts allowed × candidates), which
-// mostCells bounds.
-func (p *Profile) keepRichest(w *Want) bool {
+// keepBestDomains keeps the candidates of few enough domains of one group that suffice for a spread
+// want, if there are any: of the domains that offer the most GPUs. When the want limits its hosts,
+// it tries next the domains whose largest hosts offer the most. O(candidates log candidates), else
+// O(domains allowed × hosts allowed × candidates), which mostCells bounds.
+func (p *Profile) keepBestDomains(w *Want) bool {
 	p.largestFirst()
 	if !w.inReach(p.found) {
 		return false
 	}
 	all := slices.Clone(p.found)
 	for _, group := range w.gpusByGroup(all) {
-		for _, keep := range [...]func(*Want, []domainGives) map[int32]bool{richest, bestDomains} {
+		for _, keep := range [...]func(*Want, []domainGives) map[int32]bool{mostGPUs, bestDomains} {
 			kept := keep(w, group)
 			p.found = p.found[:0]
 			for i := range all {
@@ -34,7 +33,7 @@ func (p *Profile) keepRichest(w *Want) bool {
 	return false
 }
 
-// inReach reports whether the candidates, the largest first, would do wherever they are.
+// inReach reports whether the candidates, the largest first, suffice in any domains.
 func (w *Want) inReach(all []candidate) bool {
 	hosts := int(cmp.Or(w.Need.Nodes, w.Need.Most, w.Need.Total))
 	sum := int32(0)
@@ -44,15 +43,15 @@ func (w *Want) inReach(all []candidate) bool {
 	return sum >= w.Need.Total && len(all) >= int(w.Need.Nodes)
 }
 
-// domainGives is what the candidates of a domain give, the largest first, and the sum.
+// domainGives is what the candidates of a domain offer, the largest first, and the sum.
 type domainGives struct {
 	domain int32
 	hosts  []int32
 	sum    int32
 }
 
-// gpusByGroup is the domains of candidates, which are the largest first, by group: first the
-// group that gives the least, and in each the domain that gives the most.
+// gpusByGroup returns the domains of candidates, which are sorted by size, by group: first the
+// group that offers the fewest GPUs, and in each the domain that offers the most.
 func (w *Want) gpusByGroup(all []candidate) [][]domainGives {
 	domains := map[int32]*domainGives{}
 	for i := range all {
@@ -81,8 +80,8 @@ func (w *Want) gpusByGroup(all []candidate) [][]domainGives {
 	return list
 }
 
-// richest is the domains that give the most.
-func richest(w *Want, group []domainGives) map[int32]bool {
+// mostGPUs returns the domains that offer the most GPUs.
+func mostGPUs(w *Want, group []domainGives) map[int32]bool {
 	kept := map[int32]bool{}
 	for _, d := range group[:min(len(group), int(w.most))] {
 		kept[d.domain] = true
@@ -90,17 +89,15 @@ func richest(w *Want, group []domainGives) map[int32]bool {
 	return kept
 }
 
-// mostCells bounds the table of a knapsack, and so what one look for a place may cost
-// (milliseconds, and 1 MiB): 64 domains, of which 16 may be used, of 256 hosts. A want of
-// more than that is served by the domains that give the most, or waits for a time when
-// those do.
+// mostCells bounds the table of a knapsack, and so the cost of one search (milliseconds, and 1
+// MiB): 16 of 64 domains with 256 hosts. A larger want gets the domains that offer the most GPUs,
+// or waits until they suffice.
 const mostCells = 1 << 18
 
-// bestDomains is the domains of which so many hosts as the want may have give the most; none
-// when those cannot suffice, the want may have any number of hosts, or it is beyond
-// mostCells. From each domain
-// it would take its largest hosts, so that it is left to choose how many of each: a
-// knapsack whose items are domains, filled host by host.
+// bestDomains returns the domains whose n largest hosts offer the most GPUs, where n is the number
+// of hosts that the want allows. It returns none when they cannot suffice, when the want allows any
+// number of hosts, or beyond mostCells. How many hosts of each domain are best is a knapsack: its
+// items are domains, filled host by host.
 func bestDomains(w *Want, group []domainGives) map[int32]bool {
 	hosts := int(cmp.Or(w.Need.Nodes, w.Need.Most))
 	if hosts == 0 || !maybeFeasible(w, group, hosts) {
@@ -111,8 +108,8 @@ func bestDomains(w *Want, group []domainGives) map[int32]bool {
 		w.bounded = true
 		return nil
 	}
-	// best[k][n] is the most that n hosts of k domains, of those looked at, give; -1 for
-	// none. took[i][k][n] is how many of these are of domain i.
+	// best[k][n] is the most that n hosts of k domains offer, among those checked so far; -1 for
+	// none. took[i][k][n] is how many of them are of domain i.
 	best, took := make([][]int32, most+1), make([][][]int32, len(group))
 	for k := range best {
 		best[k] = slices.Repeat([]int32{-1}, hosts+1)
@@ -125,7 +122,7 @@ func bestDomains(w *Want, group []domainGives) map[int32]bool {
 			fill(best[k-1], best[k], took[i][k], group[i].hosts)
 		}
 	}
-	k, n := amplest(w, best)
+	k, n := mostCapacity(w, best)
 	kept := map[int32]bool{}
 	for i := len(group) - 1; i >= 0 && k > 0; i-- {
 		if t := took[i][k][n]; t > 0 {
@@ -136,8 +133,8 @@ func bestDomains(w *Want, group []domainGives) map[int32]bool {
 	return kept
 }
 
-// maybeFeasible reports whether a want could be served if only one of the two bounds held: so
-// many hosts, or so many domains.
+// maybeFeasible reports whether a want could be served if only one of the two bounds applied: the
+// number of hosts, or the number of domains.
 func maybeFeasible(w *Want, group []domainGives, hosts int) bool {
 	var all []int32
 	sum := int32(0)
@@ -155,7 +152,7 @@ func maybeFeasible(w *Want, group []domainGives, hosts int) bool {
 	return sum >= w.Need.Total && largest >= w.Need.Total && len(all) >= int(w.Need.Nodes)
 }
 
-// fill adds hosts of one more domain, the largest first, to what is best without it.
+// fill adds hosts of one more domain, the largest first, to the best result without it.
 func fill(without, best, took []int32, hosts []int32) {
 	for n := len(best) - 1; n > 0; n-- {
 		sum := int32(0)
@@ -168,9 +165,9 @@ func fill(without, best, took []int32, hosts []int32) {
 	}
 }
 
-// amplest is with how many domains and hosts a want has the most; with as many hosts as
-// it says, if it does.
-func amplest(w *Want, best [][]int32) (domains, hosts int) {
+// mostCapacity returns with how many domains and hosts a want gets the most; with its own number of
+// hosts, if it names one.
+func mostCapacity(w *Want, best [][]int32) (domains, hosts int) {
 	most := int32(-1)
 	for k := range best {
 		for n := range best[k] {

@@ -7,9 +7,9 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// FuzzRichest compares what few domains of one group can give on so many hosts with
-// every choice of hosts.
-func FuzzRichest(f *testing.F) {
+// FuzzBestDomains compares what few domains of one group offer on a limited number of hosts with every
+// choice of hosts.
+func FuzzBestDomains(f *testing.F) {
 	for seed := range uint64(4000) {
 		f.Add(seed)
 	}
@@ -32,13 +32,13 @@ func FuzzRichest(f *testing.F) {
 		for chosen := range 1 << len(hosts) {
 			want = want || w.serves(hosts, chosen)
 		}
-		if got := p.keepRichest(w); got != want {
+		if got := p.keepBestDomains(w); got != want {
 			t.Fatalf("%+v in %d of %v (groups %v) of %+v: %v", w.Need, w.most, w.domains, w.groups, hosts, got)
 		}
 	})
 }
 
-// serves reports whether the want can be spread over those hosts that are chosen.
+// serves reports whether the want can be spread over the chosen hosts.
 func (w *Want) serves(hosts []candidate, chosen int) bool {
 	domains, groups := map[int32]bool{}, map[int32]bool{}
 	nodes, sum := int32(0), int32(0)
@@ -58,8 +58,8 @@ func (w *Want) serves(hosts []candidate, chosen int) bool {
 		(n.Nodes == 0 || nodes == n.Nodes) && (n.Most == 0 || nodes <= n.Most)
 }
 
-// wide is a want of hosts in most of many domains of as many hosts, of which some give
-// more than others, so that neither bound by itself rules it out.
+// wide returns a want for many hosts in many domains of equal size, where some domains offer more
+// than others: neither bound alone excludes it.
 func wide(domains, each, most, hosts int32) (*Want, []domainGives) {
 	w := &Want{most: most, Need: topology.Need{Nodes: hosts, Total: 1}}
 	group := make([]domainGives, domains)
@@ -73,7 +73,7 @@ func wide(domains, each, most, hosts int32) (*Want, []domainGives) {
 	return w, group
 }
 
-func TestFittestIsBounded(t *testing.T) {
+func TestBestDomainsIsBounded(t *testing.T) {
 	if w, group := wide(64, 32, 16, 256); len(bestDomains(w, group)) == 0 {
 		t.Error("a want that is just within the bound is not served")
 	}
@@ -82,9 +82,9 @@ func TestFittestIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkFittest is the dearest look that the bound allows: 16 of 64 domains of 32
+// BenchmarkBestDomains measures the most expensive search within the bound: 16 of 64 domains of 32
 // hosts, 256 hosts in all.
-func BenchmarkFittest(b *testing.B) {
+func BenchmarkBestDomains(b *testing.B) {
 	w, group := wide(64, 32, 16, 256)
 	b.ReportAllocs()
 	for b.Loop() {

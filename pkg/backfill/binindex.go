@@ -6,68 +6,67 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// binIndex is the index of a profile: for stretches of time of equal length and for
-// the commonest shapes of demand it knows which hosts can give the shape throughout
-// the stretch, and which at some instant of it. A search intersects sets of hosts, 64
-// at a time, and looks only at the rows of those that are left.
+// binIndex is the index of a profile. For time bins of equal length, and for the most frequent
+// demands, it knows which hosts can serve the demand throughout the bin, and which at some instant
+// of it. A search intersects sets of hosts, 64 at a time, and reads only the rows of the hosts that
+// are left.
 //
-// Invariant: min[b] is exactly the hosts whose row covers the shape at every instant
-// of stretch b, max[b] those whose row does at one instant at least; the last stretch
-// has no end.
+// Invariant: min[b] is the set of hosts whose row covers the demand at every instant of bin b,
+// max[b] the set of those whose row does at one instant at least. The last bin has no end.
 type binIndex struct {
 	width  cluster.Instant
-	first  int64 // number of the first stretch since the epoch
+	first  int64 // number of the first bin since the epoch
 	words  int
 	layers []*layer
-	seen   [][]marks // by host and stretch, as far as anything was ever taken
-	whole  []uint16  // by host: the layers that a host gives when it is wholly free, if it is not shut
-	shut   []bool    // by host: nothing may be there, but in stretches that are seen
+	seen   [][]marks // by host and bin, up to the last one in which something was ever taken
+	whole  []uint16  // by host: the layers that an empty host can serve, if it is not closed
+	closed []bool    // by host: closed outside the bins in seen
 }
 
 const (
-	stretches = 4096
+	maxBins   = 4096
 	maxLayers = 16
 )
 
-// marks are the layers that a host can give throughout a stretch and at some instant.
+// marks are the layers that a host can serve throughout a bin and at some instant of it.
 type marks struct{ min, max uint16 }
 
-// layer is one shape of demand.
+// layer is the index of one demand.
 type layer struct {
 	demands []demand // by model
-	whole   []uint64 // the hosts that can give it when nothing is taken, and are not shut
+	whole   []uint64 // hosts that can serve it when they are empty, and are not closed
 	count   int32    // of whole
-	days    []bin    // by stretch; what is not there yet is whole
+	bins    []bin    // by bin; a missing one is whole
 }
 
-// bin is the hosts that can give the shape in one stretch; min is nil while nothing
-// was taken in it.
+// bin is the hosts that can serve the demand in one time bin; min is nil while nothing was taken in
+// it.
 type bin struct {
 	min, max   []uint64
 	nmin, nmax int32
 }
 
-func (c *binIndex) stretch(t cluster.Instant) int {
-	return int(min(max(int64(t/c.width)-c.first, 0), stretches-1))
+func (c *binIndex) binOf(t cluster.Instant) int {
+	return int(min(max(int64(t/c.width)-c.first, 0), maxBins-1))
 }
 
-// begin is when a stretch begins.
+// begin returns when a bin begins.
 func (c *binIndex) begin(b int) cluster.Instant { return cluster.Instant(c.first+int64(b)) * c.width }
 
-// end is when a stretch ends: the last one never does.
+// end returns when a bin ends: the last one never does.
 func (c *binIndex) end(b int) cluster.Instant {
-	if b == stretches-1 {
+	if b == maxBins-1 {
 		return cluster.Never
 	}
 	return c.begin(b + 1)
 }
 
-// bin is a stretch of a layer, made when it is not there.
+// bin returns a bin of a layer, and creates it if needed.
 func (c *binIndex) bin(l *layer, b int) *bin {
-	for len(l.days) <= b {
-		l.days = append(l.days, bin{nmin: l.count, nmax: l.count})
+	for len(l.bins) <= b {
+		l.bins = append(l.bins, bin{nmin: l.count, nmax: l.count})
 	}
-	d := &l.days[b]
+	d := &l.bins[b]
 	if d.min == nil {
 		both := make([]uint64, 2*c.words)
 		d.min, d.max = both[:c.words:c.words], both[c.words:]
@@ -77,19 +76,19 @@ func (c *binIndex) bin(l *layer, b int) *bin {
 	return d
 }
 
-// counts is how many hosts can give the layer throughout a stretch and at some time in it.
+// counts returns how many hosts can serve the layer throughout a bin, and at some instant of it.
 func (l *layer) counts(b int) (throughout, once int32) {
-	if b >= len(l.days) {
+	if b >= len(l.bins) {
 		return l.count, l.count
 	}
-	return l.days[b].nmin, l.days[b].nmax
+	return l.bins[b].nmin, l.bins[b].nmax
 }
 
-// keep intersects a set with the hosts that can give the layer throughout a stretch.
+// keep intersects a set with the hosts that can serve the layer throughout a bin.
 func (l *layer) keep(set []uint64, b int) {
 	with := l.whole
-	if b < len(l.days) && l.days[b].min != nil {
-		with = l.days[b].min
+	if b < len(l.bins) && l.bins[b].min != nil {
+		with = l.bins[b].min
 	}
 	with = with[:len(set)]
 	for i := range set {
@@ -97,20 +96,20 @@ func (l *layer) keep(set []uint64, b int) {
 	}
 }
 
-// once is the hosts that can give the layer at some instant of a stretch.
+// once returns the hosts that can serve the layer at some instant of a bin.
 func (l *layer) once(b int) []uint64 {
-	if b < len(l.days) && l.days[b].max != nil {
-		return l.days[b].max
+	if b < len(l.bins) && l.bins[b].max != nil {
+		return l.bins[b].max
 	}
 	return l.whole
 }
 
-// update notes what changed on a host from one instant until before another.
-// O(steps + stretches between them + hosts that changed sides).
+// update records what changed on a host in an interval. O(steps + bins in the interval + hosts
+// whose state changed).
 func (c *binIndex) update(p *Profile, h int, from, to cluster.Instant) {
 	m := p.models[h]
 	row := &p.rows[h]
-	b, last := c.stretch(from), c.stretch(to-1)
+	b, last := c.binOf(from), c.binOf(to-1)
 	for len(c.seen[h]) <= last {
 		c.seen[h] = append(c.seen[h], marks{c.whole[h], c.whole[h]})
 	}
@@ -161,8 +160,8 @@ func (c *binIndex) flip(h, b int, old, got marks) {
 	}
 }
 
-// widest is the layer that asks for the most GPUs of a host among those that ask for
-// more of the same pools than this one; nil when there is none.
+// widest returns the layer that needs the most GPUs of a host, among those that need more of the
+// same pools than this one; else nil.
 func (c *binIndex) widest(l *layer) *layer {
 	var best *layer
 	most := l.demands[0].gpus
@@ -174,11 +173,11 @@ func (c *binIndex) widest(l *layer) *layer {
 	return best
 }
 
-// add makes a layer of the demands and returns its number, -1 when there are too many.
-// O(hosts × steps).
+// add creates a layer for the demands and returns its number, -1 when there are too many. O(hosts
+// × steps).
 func (c *binIndex) add(p *Profile, demands []demand) int {
 	for i, l := range c.layers {
-		if alike(l.demands, demands) {
+		if equalDemands(l.demands, demands) {
 			return i
 		}
 	}
@@ -189,7 +188,7 @@ func (c *binIndex) add(p *Profile, demands []demand) int {
 	l := &layer{demands: demands, whole: make([]uint64, c.words)}
 	c.layers = append(c.layers, l)
 	for h, m := range p.models {
-		if !c.shut[h] && demands[m].fits(&p.all[m].all) {
+		if !c.closed[h] && demands[m].fits(&p.all[m].all) {
 			l.whole[h/64] |= 1 << (h % 64)
 			l.count++
 			c.whole[h] |= 1 << n
@@ -207,10 +206,10 @@ func (c *binIndex) add(p *Profile, demands []demand) int {
 	return n
 }
 
-func alike(a, b []demand) bool {
+func equalDemands(a, b []demand) bool {
 	for m := range a {
 		x, y := &a[m], &b[m]
-		if len(x.forms) != len(y.forms) || x.spill != y.spill || x.mask != y.mask || x.gpus != y.gpus || x.beside != y.beside {
+		if len(x.forms) != len(y.forms) || x.spill != y.spill || x.mask != y.mask || x.gpus != y.gpus || x.base != y.base {
 			return false
 		}
 		for i := range x.forms {
@@ -222,9 +221,9 @@ func alike(a, b []demand) bool {
 	return true
 }
 
-// advance drops whole stretches that are over, many at a time.
+// advance drops bins that have ended, many at a time.
 func (c *binIndex) advance(p *Profile, now cluster.Instant) {
-	const most = stretches / 8
+	const most = maxBins / 8
 	over := int(int64(now/c.width) - c.first)
 	if over < most {
 		return
@@ -234,12 +233,12 @@ func (c *binIndex) advance(p *Profile, now cluster.Instant) {
 		c.seen[h] = c.seen[h][min(over, len(c.seen[h])):]
 	}
 	for _, l := range c.layers {
-		l.days = l.days[min(over, len(l.days)):]
+		l.bins = l.bins[min(over, len(l.bins)):]
 	}
-	// What was in the endless last stretch belongs to several now.
+	// The content of the endless last bin belongs to several bins now.
 	for h := range c.seen {
-		if end := p.rows[h].steps[len(p.rows[h].steps)-1].from; end >= c.begin(stretches-1-over) {
-			c.update(p, h, c.begin(stretches-1-over), cluster.Never)
+		if end := p.rows[h].steps[len(p.rows[h].steps)-1].from; end >= c.begin(maxBins-1-over) {
+			c.update(p, h, c.begin(maxBins-1-over), cluster.Never)
 		}
 	}
 }

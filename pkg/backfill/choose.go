@@ -7,7 +7,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// choose takes the best of the candidates, which are by host and enough.
+// choose selects the best of the candidates, which are sorted by host and suffice.
 func (p *Profile) choose(w *Want, k *kindWant, at cluster.Instant) Start {
 	s := Start{At: at, Kind: k.kind}
 	if w.Need.PerNode < 0 {
@@ -26,8 +26,8 @@ func (p *Profile) choose(w *Want, k *kindWant, at cluster.Instant) Start {
 	return s
 }
 
-// tighter puts first the host on which the share leaves the least behind: whose GPUs
-// come from one pool, then the fewest GPUs, then the fewest CPUs, then by place.
+// tighter puts first the host on which the share leaves the least: with GPUs of one pool, then by
+// free GPUs, by free CPUs, and by number.
 func (p *Profile) tighter(w *Want, k *kindWant, a, b *candidate) int {
 	one := func(c *candidate) int {
 		for i := range k.demands[p.models[c.host]].forms {
@@ -46,9 +46,9 @@ func (p *Profile) tighter(w *Want, k *kindWant, a, b *candidate) int {
 	)
 }
 
-// narrow keeps the candidates of the narrowest domains that can hold the whole job:
-// those it must lie in, else the lowest level of the fabric at which one domain has
-// room; of several the one with the least room to spare.
+// narrow keeps the candidates of the narrowest domains that can hold the whole job: those that it
+// must lie in, else the lowest level of the fabric at which one domain has enough hosts; of several
+// the one with the fewest hosts to spare.
 func (p *Profile) narrow(w *Want, n int) {
 	if w.domains != nil {
 		p.keepGroup(w, int32(n))
@@ -64,10 +64,10 @@ func (p *Profile) narrow(w *Want, n int) {
 				counts[d]++
 			}
 		}
-		best, room := int32(-1), 0
-		for d, c := range counts { // the least of a total order: the map's own does not matter
-			if c >= n && (best < 0 || c < room || c == room && d < best) {
-				best, room = d, c
+		best, fewest := int32(-1), 0
+		for d, c := range counts { // the least in a total order: the order of the map does not matter
+			if c >= n && (best < 0 || c < fewest || c == fewest && d < best) {
+				best, fewest = d, c
 			}
 		}
 		if best >= 0 {

@@ -8,16 +8,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// demandGroup is the wants that take the same of a host, of the same hosts, the shortest
-// first: what a host was given is looked at once for all of them.
+// demandGroup holds the wants that take the same of the same hosts, the shortest first: what became
+// free on a host is checked once for all of them.
 type demandGroup struct {
 	number int
-	key    shapeKey
+	key    demandKey
 	wants  []*Want
 }
 
-// shapeKey is all that decides what a want takes of which hosts.
-type shapeKey struct {
+// demandKey is all that decides on which hosts a want may start, and what it takes of them.
+type demandKey struct {
 	hosts                  *uint64
 	perNode, cpus          int32
 	memory                 cluster.MemoryRule
@@ -26,68 +26,68 @@ type shapeKey struct {
 	types, licences        string
 }
 
-func (w *Want) key() shapeKey {
+func (w *Want) key() demandKey {
 	n := &w.Need
-	k := shapeKey{
+	k := demandKey{
 		perNode: n.PerNode, cpus: n.CPUs, memory: n.Memory, ofGPU: n.GPUMemory,
 		exclusive: n.Exclusive, linked: n.Linked, one: n.Total == 1, types: strings.Join(n.Types, "\x00"),
 	}
 	if len(w.hosts) > 0 {
 		k.hosts = &w.hosts[0]
 	}
-	for i := range w.extra {
-		k.licences += string(rune(w.extra[i].row)) + "\x00"
+	for i := range w.licences {
+		k.licences += string(rune(w.licences[i].row)) + "\x00"
 	}
 	return k
 }
 
-// enlist puts a want among those of its shape.
-func (p *Profile) enlist(w *Want) {
+// addWant adds a want to its group.
+func (p *Profile) addWant(w *Want) {
 	key := w.key()
-	s := p.shapes[key]
+	s := p.groups[key]
 	if s == nil {
-		s = &demandGroup{number: len(p.list), key: key}
-		p.shapes[key] = s
-		p.list = append(p.list, s)
+		s = &demandGroup{number: len(p.groupList), key: key}
+		p.groups[key] = s
+		p.groupList = append(p.groupList, s)
 	}
-	w.shape = s
+	w.group = s
 	at, _ := slices.BinarySearchFunc(s.wants, w.Lasts, func(w *Want, d time.Duration) int { return int(min(1, max(-1, w.Lasts-d))) })
 	s.wants = slices.Insert(s.wants, at, w)
 }
 
-// Drop forgets a want that is not looked for any more. O(wants that take the same).
+// Drop removes a want that is not searched for any more. O(wants of its group).
 func (p *Profile) Drop(w *Want) {
-	s := w.shape
+	s := w.group
 	if s == nil {
 		return
 	}
-	w.shape = nil
+	w.group = nil
 	if s.wants = slices.DeleteFunc(s.wants, func(x *Want) bool { return x == w }); len(s.wants) > 0 {
 		return
 	}
-	last := p.list[len(p.list)-1]
-	p.list[s.number], last.number = last, s.number
-	p.list = p.list[:len(p.list)-1]
-	delete(p.shapes, s.key)
+	last := p.groupList[len(p.groupList)-1]
+	p.groupList[s.number], last.number = last, s.number
+	p.groupList = p.groupList[:len(p.groupList)-1]
+	delete(p.groups, s.key)
 }
 
-// EachSooner calls for each want that may be able to start sooner because of what was given
-// since the last call, perhaps more than once, and says before when surely not. What it
-// calls must give nothing. O(gifts × (shapes + wants that are called for)).
+// EachSooner calls f for each want that freed capacity may let start earlier since the last call,
+// perhaps more than once, with the instant before which it surely cannot. f must free nothing.
+// O(freed intervals × (groups + wants that are called for)).
 func (p *Profile) EachSooner(sooner func(w *Want, from cluster.Instant)) {
-	if p.told.era != p.era { // some gifts are not known any more
-		p.told.era, p.told.given = p.era, len(p.gives)
-		for _, s := range p.list {
+	if p.notified.era != p.era { // some freed intervals were dropped
+		p.notified.era, p.notified.given = p.era, len(p.freed)
+		for _, s := range p.groupList {
 			for _, w := range s.wants {
 				sooner(w, p.now)
 			}
 		}
 		return
 	}
-	for ; p.told.given < len(p.gives); p.told.given++ {
-		g := &p.gives[p.told.given]
-		for _, s := range p.list {
-			from, longest := p.room(s, g)
+	for ; p.notified.given < len(p.freed); p.notified.given++ {
+		g := &p.freed[p.notified.given]
+		for _, s := range p.groupList {
+			from, longest := p.longestFit(s, g)
 			for _, w := range s.wants {
 				if w.Lasts > longest {
 					break
@@ -98,12 +98,12 @@ func (p *Profile) EachSooner(sooner func(w *Want, from cluster.Instant)) {
 	}
 }
 
-// room is for how long at most a host has room for a share of the shape at a stretch that
-// a gift is a part of, and since when.
-func (p *Profile) room(s *demandGroup, g *freedInterval) (from cluster.Instant, longest time.Duration) {
+// longestFit returns for how long at most a host can serve a share of the group around a freed
+// interval, and since when.
+func (p *Profile) longestFit(s *demandGroup, g *freedInterval) (from cluster.Instant, longest time.Duration) {
 	w := s.wants[0]
 	if g.host < 0 {
-		if w.uses(g) {
+		if w.usesLicence(g) {
 			return p.now, time.Duration(cluster.Never)
 		}
 		return 0, 0
@@ -133,7 +133,7 @@ func (p *Profile) room(s *demandGroup, g *freedInterval) (from cluster.Instant, 
 	return from, longest
 }
 
-// uses reports whether a gift is of a licence of the want.
-func (w *Want) uses(g *freedInterval) bool {
-	return slices.ContainsFunc(w.extra, func(x extra) bool { return x.row == -1-g.host })
+// usesLicence reports whether a freed interval is of a licence of the want.
+func (w *Want) usesLicence(g *freedInterval) bool {
+	return slices.ContainsFunc(w.licences, func(x licenceDemand) bool { return x.row == -1-g.host })
 }

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// The nodes of a want may have to lie in few domains (leaf switches), and those in one
-// group (an NVLink domain). Whether they can is found exactly: of domains that count
-// hosts the largest are taken; for what is spread over so many hosts see richest.go.
+// The nodes of a want may have to lie in few domains (leaf switches), and these in one group (an
+// NVLink domain). For wants that count hosts the largest domains are taken, which is exact;
+// bestdomains.go handles wants that spread GPUs over a limited number of hosts.
 
-// enough reports whether the candidates found are enough, in few enough domains.
+// enough reports whether the candidates suffice, in few enough domains.
 func (p *Profile) enough(w *Want) bool {
 	if w.Need.PerNode < 0 {
 		return p.enoughSpread(w)
@@ -18,10 +18,10 @@ func (p *Profile) enough(w *Want) bool {
 	if w.domains == nil {
 		return len(p.found) >= int(w.Need.Nodes)
 	}
-	return w.roomiest(p.counts(w)) >= w.Need.Nodes
+	return w.mostHosts(p.counts(w)) >= w.Need.Nodes
 }
 
-// counts is how many candidates there are in each domain.
+// counts returns the number of candidates in each domain.
 func (p *Profile) counts(w *Want) map[int32]int32 {
 	counts := map[int32]int32{}
 	for i := range p.found {
@@ -32,7 +32,7 @@ func (p *Profile) counts(w *Want) map[int32]int32 {
 	return counts
 }
 
-// groupOf is the group of a domain.
+// groupOf returns the group of a domain.
 func (w *Want) groupOf(domain int32) int32 {
 	if w.groups == nil {
 		return 0
@@ -40,8 +40,8 @@ func (w *Want) groupOf(domain int32) int32 {
 	return w.groups[domain]
 }
 
-// roomiest is the most hosts that lie in few enough domains of one group.
-func (w *Want) roomiest(counts map[int32]int32) int32 {
+// mostHosts returns the largest number of hosts in few enough domains of one group.
+func (w *Want) mostHosts(counts map[int32]int32) int32 {
 	if w.groups == nil {
 		return top(counts, w.most)
 	}
@@ -52,7 +52,7 @@ func (w *Want) roomiest(counts map[int32]int32) int32 {
 	return best
 }
 
-// byGroup divides what is counted by domain.
+// byGroup divides the counts by group.
 func (w *Want) byGroup(counts map[int32]int32) map[int32]map[int32]int32 {
 	parts := map[int32]map[int32]int32{}
 	for d, n := range counts {
@@ -75,18 +75,18 @@ func top(counts map[int32]int32, most int32) int32 {
 	return sum
 }
 
-// keepGroup keeps the candidates of the group with the fewest of them among those that
-// hold n hosts in few enough domains.
+// keepGroup keeps the candidates of the group with the fewest of them, among the groups that have n
+// hosts in few enough domains.
 func (p *Profile) keepGroup(w *Want, n int32) {
 	if w.groups == nil {
 		return
 	}
-	best, room := int32(-1), int32(0)
+	best, fewest := int32(-1), int32(0)
 	parts := w.byGroup(p.counts(w))
 	for _, g := range slices.Sorted(maps.Keys(parts)) {
 		all := top(parts[g], int32(len(parts[g])))
-		if top(parts[g], w.most) >= n && (best < 0 || all < room) {
-			best, room = g, all
+		if top(parts[g], w.most) >= n && (best < 0 || all < fewest) {
+			best, fewest = g, all
 		}
 	}
 	p.found = slices.DeleteFunc(p.found, func(c candidate) bool {
@@ -95,7 +95,7 @@ func (p *Profile) keepGroup(w *Want, n int32) {
 	})
 }
 
-// keepDomains keeps the candidates of as few domains as hold n, at most most of them.
+// keepDomains keeps the candidates of as few domains as have n, at most most of them.
 func (p *Profile) keepDomains(domains []int32, n, most int) {
 	counts := map[int32]int{}
 	for i := range p.found {
@@ -114,7 +114,7 @@ func (p *Profile) keepDomains(domains []int32, n, most int) {
 			break
 		}
 		d := order[i]
-		for j := i; j < len(order); j++ { // the last one needed: the tightest that will do
+		for j := i; j < len(order); j++ { // the last one needed: the smallest that suffices
 			if counts[order[j]] >= n {
 				d = order[j]
 			}

@@ -2,8 +2,8 @@ package backfill
 
 import "github.com/greylag/greylag/pkg/cluster"
 
-// Move is Unbook of what was booked for a want and Book of another start. What a host
-// gives back and takes again is no gift to anybody, and the index is told once.
+// Move replaces a booking by another start. What a host frees and takes again does not count as
+// freed, and the index is updated once.
 func (p *Profile) Move(w *Want, at cluster.Instant, shares []Share, then *Want, to Start) {
 	old, next := span{max(at, p.now), at.Add(w.Lasts)}, span{max(to.At, p.now), to.At.Add(then.Lasts)}
 	for i := range shares {
@@ -13,40 +13,40 @@ func (p *Profile) Move(w *Want, at cluster.Instant, shares []Share, then *Want, 
 		p.rows[to.Shares[i].Host].Take(next.from, next.to, &to.Shares[i].Amount)
 	}
 	p.version++
-	for i, k := 0, 0; i < len(shares) || k < len(to.Shares); { // both are by host
+	for i, k := 0, 0; i < len(shares) || k < len(to.Shares); { // both are sorted by host
 		switch {
 		case k == len(to.Shares) || i < len(shares) && shares[i].Host < to.Shares[k].Host:
 			p.changed(shares[i].Host, old)
-			p.gaveIn(shares[i].Host, old)
+			p.recordFreedIn(shares[i].Host, old)
 			i++
 		case i == len(shares) || to.Shares[k].Host < shares[i].Host:
 			p.changed(to.Shares[k].Host, next)
 			k++
 		default:
-			p.exchanged(&shares[i], &to.Shares[k], old, next)
+			p.replaced(&shares[i], &to.Shares[k], old, next)
 			i, k = i+1, k+1
 		}
 	}
-	for i := range w.extra {
-		p.GiveExtra(w.extra[i].row, at, at.Add(w.Lasts), w.extra[i].count.CPUs)
+	for i := range w.licences {
+		p.GiveLicences(w.licences[i].row, at, at.Add(w.Lasts), w.licences[i].count.CPUs)
 	}
-	for i := range then.extra {
-		p.TakeExtra(then.extra[i].row, to.At, to.At.Add(then.Lasts), then.extra[i].count.CPUs)
+	for i := range then.licences {
+		p.TakeLicences(then.licences[i].row, to.At, to.At.Add(then.Lasts), then.licences[i].count.CPUs)
 	}
 }
 
 // span is an interval of time.
 type span struct{ from, to cluster.Instant }
 
-// changed tells the index what changed on a host.
+// changed updates the index for an interval of a host.
 func (p *Profile) changed(h int, in span) {
 	if p.index != nil && in.from < in.to {
 		p.index.update(p, h, in.from, in.to)
 	}
 }
 
-// exchanged notes that a host has another booking in place of one.
-func (p *Profile) exchanged(was, is *Share, old, next span) {
+// replaced records that one booking on a host replaces another.
+func (p *Profile) replaced(was, is *Share, old, next span) {
 	h := was.Host
 	if old.to < next.from || next.to < old.from {
 		p.changed(h, old)
@@ -55,13 +55,13 @@ func (p *Profile) exchanged(was, is *Share, old, next span) {
 		p.changed(h, span{min(old.from, next.from), max(old.to, next.to)})
 	}
 	if !is.Amount.Covers(&was.Amount) {
-		next = span{old.to, old.to} // it may have more at every instant
+		next = span{old.to, old.to} // it may have more at each instant
 	}
-	p.gaveIn(h, span{old.from, min(old.to, next.from)})
-	p.gaveIn(h, span{max(old.from, next.to), old.to})
+	p.recordFreedIn(h, span{old.from, min(old.to, next.from)})
+	p.recordFreedIn(h, span{max(old.from, next.to), old.to})
 }
 
-func (p *Profile) gaveIn(h int, in span) {
+func (p *Profile) recordFreedIn(h int, in span) {
 	if in.from < in.to {
 		p.recordFreed(freedInterval{h, in.from, in.to})
 	}

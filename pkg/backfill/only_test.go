@@ -8,8 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestOnly: a host that is open for a while alone is like one that is walled off before
-// and after, to searches and to the index.
+// TestOnly compares a host that is open only for a while with one that is closed before and after,
+// in searches and in the index.
 func TestOnly(t *testing.T) {
 	for seed := range uint64(40) {
 		w, like := newWorld(t, seed), newWorld(t, seed)
@@ -20,11 +20,11 @@ func TestOnly(t *testing.T) {
 			}
 			from := minute * cluster.Instant(900+w.r.IntN(3000))
 			to := from + minute*cluster.Instant(w.r.IntN([]int{3000, 60_000}[w.r.IntN(2)]))
-			w.p.Only(h, from, to)
+			w.p.OpenOnly(h, from, to)
 			like.p.Take(h, 0, from, wall)
 			like.p.Take(h, max(from, to), cluster.Never, wall)
 		}
-		like.r = newWorld(t, seed+1000).r // from here on the same in both
+		like.r = newWorld(t, seed+1000).r // the same in both from here on
 		w.r = newWorld(t, seed+1000).r
 		var wants, others []*Want
 		for range 5 {
@@ -37,7 +37,7 @@ func TestOnly(t *testing.T) {
 			if ok != fits || !reflect.DeepEqual(s, o) {
 				t.Fatalf("seed %d, step %d: %+v starts %v %+v, not %v %+v", seed, i, wants[k].Need, ok, s, fits, o)
 			}
-			if i <= 20 { // later it has stretches that are over
+			if i <= 20 { // later on some bins have ended
 				w.checkIndex()
 			}
 			if !ok {
@@ -45,7 +45,7 @@ func TestOnly(t *testing.T) {
 			}
 			w.p.Book(wants[k], s.At, s.Shares)
 			like.p.Book(others[k], o.At, o.Shares)
-			if i == 20 || i == 40 { // the second time stretches are dropped
+			if i == 20 || i == 40 { // the second time bins are dropped
 				later := w.p.Now().Add(time.Duration(i-10) * 12 * time.Hour)
 				w.p.Advance(later)
 				like.p.Advance(later)

@@ -8,34 +8,34 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// What a want cannot have at once it has at the first of the instants at which one of
-// its hosts begins to be able to give its share, and enough others can.
+// A want that cannot start at once starts at the first instant at which one of its hosts becomes
+// able to serve its share, and enough others are.
 
-// turn is an instant from which a host can, or can no longer, start its share.
-type turn struct {
+// edge is an instant from which a host can serve its share, or can no longer.
+type edge struct {
 	at   cluster.Instant
 	host int32
 	by   int8
 }
 
-// later finds the first instant after from at which enough hosts can start at once:
-// it walks over the instants at which one of them begins or ends to be able to.
+// later returns the first start after from at which enough hosts can serve their share. It visits
+// the instants at which the set of such hosts changes.
 func (p *Profile) later(w *Want, k *kindWant, set HostSet, from, before cluster.Instant) (Start, bool) {
-	turns := p.turns[:0]
+	turns := p.edges[:0]
 	for i := range set {
 		for rest := set[i]; rest != 0; rest &= rest - 1 {
 			h := i*64 + bits.TrailingZeros64(rest)
 			n := len(turns)
 			if turns = p.openings(turns, h, w, k, opening{from, before}); len(turns) == n {
-				set[i] &^= rest & -rest // nor will it be for the next alike
+				set[i] &^= rest & -rest // nor can it serve the next want of the group
 			}
 		}
 	}
-	p.turns = turns
-	if s, ok := p.atOnce(w, k, turns, from); ok {
+	p.edges = turns
+	if s, ok := p.firstIfAnywhere(w, k, turns, from); ok {
 		return s, true
 	}
-	slices.SortFunc(turns, func(a, b turn) int {
+	slices.SortFunc(turns, func(a, b edge) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by), cmp.Compare(a.host, b.host))
 	})
 	count := int32(0)
@@ -53,16 +53,16 @@ func (p *Profile) later(w *Want, k *kindWant, set HostSet, from, before cluster.
 		if t.by < 0 || count < w.Need.Nodes || i+1 < len(turns) && turns[i+1].at == t.at && turns[i+1].by > 0 {
 			continue
 		}
-		if domains == nil || w.roomiest(domains) >= w.Need.Nodes {
+		if domains == nil || w.mostHosts(domains) >= w.Need.Nodes {
 			return p.startAt(w, k, turns[:i+1], t.at), true
 		}
 	}
 	return Start{}, false
 }
 
-// atOnce is the start at the first instant looked at, when enough hosts are open then
-// and it does not matter where they are: there is nothing to sort.
-func (p *Profile) atOnce(w *Want, k *kindWant, turns []turn, from cluster.Instant) (Start, bool) {
+// firstIfAnywhere returns the start at the first instant, when enough hosts can serve their share
+// then and the want may lie anywhere: nothing needs sorting.
+func (p *Profile) firstIfAnywhere(w *Want, k *kindWant, turns []edge, from cluster.Instant) (Start, bool) {
 	open := int32(0)
 	for i := range turns {
 		if turns[i].at == from {
@@ -83,7 +83,7 @@ func (p *Profile) atOnce(w *Want, k *kindWant, turns []turn, from cluster.Instan
 }
 
 // openings appends when the want can start on one host within an interval.
-func (p *Profile) openings(turns []turn, h int, w *Want, k *kindWant, in opening) []turn {
+func (p *Profile) openings(turns []edge, h int, w *Want, k *kindWant, in opening) []edge {
 	d := &k.demands[p.models[h]]
 	p.Rows++
 	for in.from < in.before {
@@ -91,16 +91,16 @@ func (p *Profile) openings(turns []turn, h int, w *Want, k *kindWant, in opening
 		if !ok {
 			break
 		}
-		turns = append(turns, turn{o.from, int32(h), 1})
+		turns = append(turns, edge{o.from, int32(h), 1})
 		if o.before < in.before {
-			turns = append(turns, turn{o.before, int32(h), -1})
+			turns = append(turns, edge{o.before, int32(h), -1})
 		}
 		in.from = o.before
 	}
 	return turns
 }
 
-// opening is the first interval within another in which the demand can start.
+// opening returns the first interval within another in which the demand can start.
 func (d *demand) opening(r *Row, in opening, w *Want) (opening, bool) {
 	var first opening
 	found := false
@@ -131,7 +131,7 @@ func (d *demand) opening(r *Row, in opening, w *Want) (opening, bool) {
 	return first, found
 }
 
-// earliest is when the first opening begins.
+// earliest returns when the first opening begins.
 func (d *demand) earliest(r *Row, in opening, w *Want) (cluster.Instant, bool) {
 	if len(d.forms) == 1 && !d.spill {
 		return r.Earliest(in.from, in.before, w.Lasts, &d.forms[0])
@@ -140,8 +140,8 @@ func (d *demand) earliest(r *Row, in opening, w *Want) (cluster.Instant, bool) {
 	return o.from, ok
 }
 
-// startAt chooses among the hosts that are open at an instant, by the turns up to it.
-func (p *Profile) startAt(w *Want, k *kindWant, turns []turn, at cluster.Instant) Start {
+// startAt chooses among the hosts that can serve their share at an instant, by the edges up to it.
+func (p *Profile) startAt(w *Want, k *kindWant, turns []edge, at cluster.Instant) Start {
 	p.found = p.found[:0]
 	open := map[int32]bool{}
 	for _, t := range turns {

@@ -10,70 +10,69 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// Profile is what is free on each host from now on. Hosts are known by their place.
+// Profile is what is free on each host from now on. Hosts are known by number.
 type Profile struct {
-	now    cluster.Instant
-	hosts  []*topology.Host
-	rows   []Row
-	models []int   // by host, into all
-	all    []model // the different ones
-	levels [][]int32
-	extras []Row
-	index  *binIndex // nil when there are too few hosts to need one
-	// gives is what was given back in this era: searches that know where the last one
-	// for the same ended look at what was given since.
-	gives     []freedInterval
+	now      cluster.Instant
+	hosts    []*topology.Host
+	rows     []Row
+	models   []int   // by host, into all
+	all      []model // the different ones
+	levels   [][]int32
+	licences []Row
+	index    *binIndex // nil when there are too few hosts to need one
+	// freed holds what became free in this era. A search that starts where the last one of its want
+	// ended checks only what became free since.
+	freed     []freedInterval
 	era       int
-	shapes    map[shapeKey]*demandGroup
-	list      []*demandGroup           // all of them
-	told      struct{ era, given int } // gifts that News has told
-	forgetful bool                     // the search under way remembers nothing
-	version   uint64                   // of the rows: each change of one makes the next
-	// Packed takes the hosts that are left the fullest, not those nearest to each other,
-	// where a want allows both.
+	groups    map[demandKey]*demandGroup
+	groupList []*demandGroup           // all groups
+	notified  struct{ era, given int } // up to which EachSooner has reported freed intervals
+	uncached  bool                     // the present search does not use the search cache
+	version   uint64                   // of the rows: each change increments it
+	// Packed prefers the hosts that are left the fullest to a narrow domain, where a want allows
+	// both.
 	Packed bool
-	// Rows counts the rows that searches looked at.
+	// Rows counts the rows that searches read.
 	Rows int
 
-	set   HostSet // room used again by every search
+	set   HostSet // a buffer of every search
 	sure  HostSet
-	avoid HostSet // hosts that are better left to larger jobs; nil when none are
+	avoid HostSet // hosts to leave to larger jobs if possible; nil for none
 	found []candidate
-	mine  []candidate
-	turns []turn
+	own   []candidate
+	edges []edge
 }
 
 const (
-	// indexed is from how many hosts on the index pays.
-	indexed = 16
-	// A stretch of the index is so long when there are many hosts, and twice as long when
-	// there are few: looking at rows costs less then than keeping the index.
-	stretch = cluster.Instant(10 * time.Minute)
-	many    = 1024
+	// minIndexed is the number of hosts from which on the index pays.
+	minIndexed = 16
+	// binWidth is the length of a bin with many hosts; with fewer it is twice as long, since then
+	// reading rows costs less than updating the index.
+	binWidth = cluster.Instant(10 * time.Minute)
+	many     = 1024
 )
 
-// New is the profile of hosts that are all free from now on, in the order given:
-// neighbours are thought to be near each other. levels gives each host's domain,
-// narrowest level first, -1 for none; the level 0 is NVLink domains across hosts.
-// licences are counts of what belongs to no host.
+// New returns the profile of hosts that are all free from now on. Neighbours in their order should
+// be near in the fabric. levels gives each host's domain, narrowest level first, -1 for none; level
+// 0 are NVLink domains across hosts. licences are counts of what belongs to no host.
 func New(now cluster.Instant, hosts []*topology.Host, levels [][]int32, licences []int32) *Profile {
-	p := &Profile{now: now, hosts: hosts, levels: levels, shapes: map[shapeKey]*demandGroup{}, set: NewHostSet(len(hosts)), sure: NewHostSet(len(hosts))}
+	p := &Profile{now: now, hosts: hosts, levels: levels, groups: map[demandKey]*demandGroup{}, set: NewHostSet(len(hosts)), sure: NewHostSet(len(hosts))}
 	p.rows, p.models = make([]Row, len(hosts)), make([]int, len(hosts))
 	for h, host := range hosts {
 		p.models[h] = p.modelOf(host)
 		p.rows[h] = NewRow(now, p.all[p.models[h]].all)
 	}
 	for _, n := range licences {
-		p.extras = append(p.extras, NewRow(now, Amount{CPUs: n}))
+		p.licences = append(p.licences, NewRow(now, Amount{CPUs: n}))
 	}
-	if len(hosts) >= indexed {
-		width := stretch
+	if len(hosts) >= minIndexed {
+		width := binWidth
 		if len(hosts) < many {
 			width *= 2
 		}
 		p.index = &binIndex{
 			width: width, first: int64(now / width), words: len(p.set),
-			seen: make([][]marks, len(hosts)), whole: make([]uint16, len(hosts)), shut: make([]bool, len(hosts)),
+			seen: make([][]marks, len(hosts)), whole: make([]uint16, len(hosts)), closed: make([]bool, len(hosts)),
 		}
 	}
 	return p
@@ -97,23 +96,22 @@ func (p *Profile) modelOf(h *topology.Host) int {
 	return len(p.all) - 1
 }
 
-// Hosts counts the hosts.
+// Hosts returns the number of hosts.
 func (p *Profile) Hosts() int { return len(p.rows) }
 
-// Host is the host at a place.
+// Host returns a host by number.
 func (p *Profile) Host(h int) *topology.Host { return p.hosts[h] }
 
-// All is what a host has.
+// All returns what a host has.
 func (p *Profile) All(h int) Amount { return p.all[p.models[h]].all }
 
-// Row is what is free on a host; it must not be changed.
+// Row returns what is free on a host; it must not be changed.
 func (p *Profile) Row(h int) *Row { return &p.rows[h] }
 
-// Now is the instant before which nothing is looked for.
+// Now returns the instant from which on searches begin.
 func (p *Profile) Now() cluster.Instant { return p.now }
 
-// Take takes an amount of a host from one instant until before another.
-// O(steps + stretches between them).
+// Take takes an amount of a host for an interval. O(steps + bins in it).
 func (p *Profile) Take(h int, from, to cluster.Instant, a *Amount) {
 	if from = max(from, p.now); from >= to {
 		return
@@ -125,9 +123,9 @@ func (p *Profile) Take(h int, from, to cluster.Instant, a *Amount) {
 	}
 }
 
-// Only lets nothing onto a host but from one instant until before another. It comes before
-// all wants, and once for a host. O(steps + stretches between them).
-func (p *Profile) Only(h int, from, to cluster.Instant) {
+// OpenOnly closes a host outside an interval. It comes before all wants, and once for a host.
+// O(steps + bins in the interval).
+func (p *Profile) OpenOnly(h int, from, to cluster.Instant) {
 	wall := &Amount{Slots: Blocked}
 	if from = max(from, p.now); from > p.now {
 		p.rows[h].Take(p.now, from, wall)
@@ -136,14 +134,14 @@ func (p *Profile) Only(h int, from, to cluster.Instant) {
 		p.rows[h].Take(max(to, p.now), cluster.Never, wall)
 	}
 	if p.index != nil {
-		p.index.shut[h] = true
+		p.index.closed[h] = true
 		if from < to {
 			p.index.update(p, h, from, to)
 		}
 	}
 }
 
-// Give gives back what was taken.
+// Give is the inverse of Take.
 func (p *Profile) Give(h int, from, to cluster.Instant, a *Amount) {
 	if from = max(from, p.now); from >= to {
 		return
@@ -156,65 +154,64 @@ func (p *Profile) Give(h int, from, to cluster.Instant, a *Amount) {
 	p.recordFreed(freedInterval{h, from, to})
 }
 
-// TakeExtra takes licences; GiveExtra gives them back.
-func (p *Profile) TakeExtra(row int, from, to cluster.Instant, count int32) {
-	p.extras[row].Take(from, to, &Amount{CPUs: count})
+// TakeLicences takes licences of a row for an interval.
+func (p *Profile) TakeLicences(row int, from, to cluster.Instant, count int32) {
+	p.licences[row].Take(from, to, &Amount{CPUs: count})
 }
 
-// GiveExtra is the inverse of TakeExtra.
-func (p *Profile) GiveExtra(row int, from, to cluster.Instant, count int32) {
-	p.extras[row].Give(max(from, p.now), to, &Amount{CPUs: count})
+// GiveLicences is the inverse of TakeLicences.
+func (p *Profile) GiveLicences(row int, from, to cluster.Instant, count int32) {
+	p.licences[row].Give(max(from, p.now), to, &Amount{CPUs: count})
 	p.recordFreed(freedInterval{-1 - row, p.now, to})
 }
 
-// HasExtra reports whether so many licences of a row are free at an instant.
-func (p *Profile) HasExtra(row int, at cluster.Instant, count int32) bool {
-	return p.extras[row].Free(at).CPUs >= count
+// HasLicences reports whether count licences of a row are free at an instant.
+func (p *Profile) HasLicences(row int, at cluster.Instant, count int32) bool {
+	return p.licences[row].Free(at).CPUs >= count
 }
 
-// HasExtraUntil reports whether so many licences of a row are free throughout an interval.
-func (p *Profile) HasExtraUntil(row int, from, to cluster.Instant, count int32) bool {
-	free := p.extras[row].window(max(from, p.now), to)
+// HasLicencesUntil reports whether count licences of a row are free throughout an interval.
+func (p *Profile) HasLicencesUntil(row int, from, to cluster.Instant, count int32) bool {
+	free := p.licences[row].window(max(from, p.now), to)
 	return free.CPUs >= count
 }
 
-// Advance moves now on. What was before is forgotten. O(hosts), and O(index) once in
-// several days.
+// Advance moves now. It drops what was before. O(hosts), and O(index) once in several days.
 func (p *Profile) Advance(now cluster.Instant) {
 	if now <= p.now {
 		return
 	}
 	p.now = now
 	for h := range p.rows {
-		p.rows[h].Forget(now)
+		p.rows[h].DropBefore(now)
 	}
-	for i := range p.extras {
-		p.extras[i].Forget(now)
+	for i := range p.licences {
+		p.licences[i].DropBefore(now)
 	}
 	if p.index != nil {
 		p.index.advance(p, now)
 	}
 }
 
-// Need describes a want; where says on which hosts, at most in how many domains.
+// Where says on which hosts a want may start, and in how many domains at most.
 type Where struct {
 	Hosts HostSet // nil means all
-	// Domains, when not nil, is each host's domain (-1: none, and not to be used); the
-	// nodes of the job lie in at most Most of them.
+	// Domains, when not nil, is each host's domain (-1: none, and not to be used). The nodes of the
+	// job lie in at most Most of them.
 	Domains []int32
 	Most    int32
-	// Groups, when not nil, is each domain's group; all nodes lie in domains of one.
+	// Groups, when not nil, is each domain's group. All nodes lie in domains of one.
 	Groups []int32
 }
 
-// Licence is so much of a row of licences.
+// Licence is a number of licences of a row.
 type Licence struct {
 	Row   int
 	Count int32
 }
 
-// Want prepares the search for a need that lasts so long (more than 0). Drop it when
-// nobody looks for it any more.
+// Want prepares the search for a need that lasts for a duration above 0. Drop it when it is not
+// needed any more.
 func (p *Profile) Want(need topology.Need, lasts time.Duration, where Where, licences ...Licence) *Want {
 	w := &Want{Need: need, Lasts: lasts, hosts: where.Hosts, domains: where.Domains, most: where.Most, groups: where.Groups}
 	if w.hosts == nil {
@@ -224,7 +221,7 @@ func (p *Profile) Want(need topology.Need, lasts time.Duration, where Where, lic
 		}
 	}
 	for _, l := range licences {
-		w.extra = append(w.extra, extra{l.Row, Amount{CPUs: l.Count}})
+		w.licences = append(w.licences, licenceDemand{l.Row, Amount{CPUs: l.Count}})
 	}
 	for _, kind := range need.Types {
 		k := kindWant{kind: kind, layer: -1}
@@ -236,12 +233,12 @@ func (p *Profile) Want(need topology.Need, lasts time.Duration, where Where, lic
 		}
 		w.kinds = append(w.kinds, k)
 	}
-	p.enlist(w)
+	p.addWant(w)
 	return w
 }
 
-// layerOf is the layer of the index for a demand: of one that asks for no more, so
-// that few layers serve many demands.
+// layerOf returns the layer of the index for a demand: that of a demand that needs no more, so that
+// few layers serve many demands.
 func (p *Profile) layerOf(demands []demand) int {
 	for coarse := range 2 {
 		weak := slices.Clone(demands)
@@ -255,7 +252,7 @@ func (p *Profile) layerOf(demands []demand) int {
 	return -1
 }
 
-// weaken makes a demand ask for less, and more like others.
+// weaken lowers a demand, so that more demands are equal.
 func (d *demand) weaken(more bool) {
 	weak := func(a *Amount) {
 		a.Memory = 0
@@ -273,14 +270,14 @@ func (d *demand) weaken(more bool) {
 	for i := range d.forms {
 		weak(&d.forms[i])
 	}
-	weak(&d.beside)
+	weak(&d.base)
 	d.perGPU = 0
 	if more {
 		d.gpus = floor2(d.gpus)
 	}
 }
 
-// floor2 is the largest power of two that is not more than n; 0 for none.
+// floor2 returns the largest power of two that is at most n; 0 for none.
 func floor2(n int32) int32 {
 	if n <= 0 {
 		return 0
@@ -295,15 +292,15 @@ type Share struct {
 	Amount Amount
 }
 
-// Start is when a want can start, on what.
+// Start is when a want can start, and on which hosts.
 type Start struct {
 	At     cluster.Instant
-	Kind   string // the type of its GPUs
+	Kind   string // type of its GPUs
 	Shares []Share
 }
 
-// Fits reports whether the shares, which were found for the want before, are free for
-// as long as it lasts from an instant on. O(shares × steps).
+// Fits reports whether shares, which were found for the want earlier, are free for its whole
+// duration from an instant on. O(shares × steps).
 func (p *Profile) Fits(w *Want, at cluster.Instant, shares []Share) bool {
 	for i := range shares {
 		free := p.rows[shares[i].Host].window(at, at.Add(w.Lasts))
@@ -311,21 +308,21 @@ func (p *Profile) Fits(w *Want, at cluster.Instant, shares []Share) bool {
 			return false
 		}
 	}
-	for i := range w.extra {
-		if free := p.extras[w.extra[i].row].window(at, at.Add(w.Lasts)); !free.Covers(&w.extra[i].count) {
+	for i := range w.licences {
+		if free := p.licences[w.licences[i].row].window(at, at.Add(w.Lasts)); !free.Covers(&w.licences[i].count) {
 			return false
 		}
 	}
 	return true
 }
 
-// Book takes what a start needs; Unbook gives it back from an instant on.
+// Book takes what a start needs.
 func (p *Profile) Book(w *Want, at cluster.Instant, shares []Share) {
 	for i := range shares {
 		p.Take(shares[i].Host, at, at.Add(w.Lasts), &shares[i].Amount)
 	}
-	for i := range w.extra {
-		p.TakeExtra(w.extra[i].row, at, at.Add(w.Lasts), w.extra[i].count.CPUs)
+	for i := range w.licences {
+		p.TakeLicences(w.licences[i].row, at, at.Add(w.Lasts), w.licences[i].count.CPUs)
 	}
 }
 
@@ -334,19 +331,19 @@ func (p *Profile) Unbook(w *Want, at cluster.Instant, shares []Share) {
 	for i := range shares {
 		p.Give(shares[i].Host, at, at.Add(w.Lasts), &shares[i].Amount)
 	}
-	for i := range w.extra {
-		p.GiveExtra(w.extra[i].row, at, at.Add(w.Lasts), w.extra[i].count.CPUs)
+	for i := range w.licences {
+		p.GiveLicences(w.licences[i].row, at, at.Add(w.Lasts), w.licences[i].count.CPUs)
 	}
 }
 
-// FitsEmpty reports whether the want would fit if no job had anything. O(hosts).
+// FitsEmpty reports whether the want fits into empty hosts. O(hosts).
 func (p *Profile) FitsEmpty(w *Want) bool {
 	return p.FitsIn(w, nil, nil)
 }
 
-// FitsIn reports whether the want fits into what is said to be free of each host; nil
-// means all. A want for GPUs looks only at hosts of which some are free, if those are
-// known. O(hosts looked at until there are enough).
+// FitsIn reports whether the want fits into what is free of each host; nil means all. open, if not
+// nil, are the hosts with a free GPU: a want for GPUs considers only these. O(hosts considered
+// until there are enough).
 func (p *Profile) FitsIn(w *Want, now []Amount, open HostSet) bool {
 	look := w.hosts
 	if open != nil && w.Need.Total > 0 {
@@ -380,9 +377,9 @@ func (p *Profile) FitsIn(w *Want, now []Amount, open HostSet) bool {
 	return false
 }
 
-// Shares turns what hosts keep for a promise into shares by host, false when a host could
-// never give that, or they are not as near each other as the want asks. The hosts may come in
-// any order: of another fabric, say.
+// Shares turns the hosts and GPUs of a promise into shares by host. It returns false when a host
+// can never give that, or the hosts do not have the locality of the want. The hosts may come in any
+// order.
 func (p *Profile) Shares(w *Want, kind string, at cluster.Instant, hosts []int, gpus []int32) ([]Share, bool) {
 	k := slices.IndexFunc(w.kinds, func(k kindWant) bool { return k.kind == kind })
 	if k < 0 {
@@ -392,7 +389,7 @@ func (p *Profile) Shares(w *Want, kind string, at cluster.Instant, hosts []int, 
 	for i, h := range hosts {
 		d := &w.kinds[k].demands[p.models[h]]
 		free := p.rows[h].window(at, at.Add(w.Lasts))
-		if d.never() || !free.Covers(&d.beside) || (free.GPUs&d.mask).Sum(d.mask) < gpus[i] {
+		if d.never() || !free.Covers(&d.base) || (free.GPUs&d.mask).Sum(d.mask) < gpus[i] {
 			return nil, false
 		}
 		share := Share{h, gpus[i], d.takes(&free, gpus[i])}
@@ -423,34 +420,34 @@ func (w *Want) allows(shares []Share) bool {
 	return len(in) <= int(w.most)
 }
 
-// byHost orders shares by host.
+// byHost compares shares by host.
 func byHost(a, b Share) int { return cmp.Compare(a.Host, b.Host) }
 
-// Has reports whether so much of a host is free throughout an interval.
+// Has reports whether an amount of a host is free throughout an interval.
 func (p *Profile) Has(h int, from, to cluster.Instant, a *Amount) bool {
 	free := p.rows[h].window(max(from, p.now), to)
 	return free.Covers(a)
 }
 
-// Lift takes a booking out for a moment, so that a search can count its place as
-// free: Lower must follow, and nothing but searches come between.
-func (p *Profile) Lift(w *Want, at cluster.Instant, shares []Share) {
-	gives := len(p.gives)
+// Hide hides a booking from searches, which then count its place as free. Show must follow, with
+// nothing but searches in between.
+func (p *Profile) Hide(w *Want, at cluster.Instant, shares []Share) {
+	gives := len(p.freed)
 	p.Unbook(w, at, shares)
-	p.gives = p.gives[:min(gives, len(p.gives))]
+	p.freed = p.freed[:min(gives, len(p.freed))]
 }
 
-// Lower is the inverse of Lift.
-func (p *Profile) Lower(w *Want, at cluster.Instant, shares []Share) { p.Book(w, at, shares) }
+// Show is the inverse of Hide.
+func (p *Profile) Show(w *Want, at cluster.Instant, shares []Share) { p.Book(w, at, shares) }
 
-// Slide is the first instant before a booking begins from which its own hosts are free
-// for all of it, its place counted as free. O(shares × steps).
-func (p *Profile) Slide(w *Want, at cluster.Instant, shares []Share) (cluster.Instant, bool) {
+// EarliestInPlace returns the first instant before a booking from which its own hosts are free for
+// its whole duration, its own place included. O(shares × steps).
+func (p *Profile) EarliestInPlace(w *Want, at cluster.Instant, shares []Share) (cluster.Instant, bool) {
 	t := p.now
 	for i := 0; i < len(shares) && t < at; i++ {
-		first := p.rows[shares[i].Host].slide(t, at, w.Lasts, &shares[i].Amount)
+		first := p.rows[shares[i].Host].earliestInPlace(t, at, w.Lasts, &shares[i].Amount)
 		if first > t {
-			t, i = first, -1 // the hosts before must be free then as well
+			t, i = first, -1 // the previous hosts must be free then too
 		}
 	}
 	return t, t < at && p.licensed(w, t) == t

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// world is a profile beside a plain list of what was taken on each host.
+// world is a profile with a plain list of what was taken on each host.
 type world struct {
 	*testing.T
 	r       *rand.Rand
@@ -19,7 +19,7 @@ type world struct {
 	domains []int32
 	groups  []int32 // of domains
 	taken   []booked
-	soonest map[*Want]cluster.Instant // as of the last look
+	soonest map[*Want]cluster.Instant // as of the last check
 	left    [][]Amount                // by host and minute from now on
 }
 
@@ -60,7 +60,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// ask makes a random want.
+// ask returns a random want.
 func (w *world) ask() *Want {
 	q := cluster.Request{Nodes: 1, TasksPerNode: 1, CPUsPerTask: 1 + w.r.Int32N(4), MemPerNode: cluster.Bytes(w.r.IntN(32))}
 	where := Where{}
@@ -95,8 +95,7 @@ func (w *world) ask() *Want {
 	return w.p.Want(need, time.Duration(1+w.r.IntN(90))*time.Minute, where, licences...)
 }
 
-// free is what is left of a host throughout a want that starts at an instant, by
-// looking at every minute of it.
+// free returns what is free of a host for the duration of a want, by checking every minute of it.
 func (w *world) free(h int, at cluster.Instant, lasts time.Duration) Amount {
 	least := w.p.All(h)
 	for t := at; t < at.Add(lasts); t += minute {
@@ -107,7 +106,7 @@ func (w *world) free(h int, at cluster.Instant, lasts time.Duration) Amount {
 	return least
 }
 
-// minute is what is left of a host in one minute.
+// minute returns what is free of a host in one minute.
 func (w *world) minute(h int, t cluster.Instant) *Amount {
 	i := int((t - w.p.Now()) / minute)
 	for len(w.left[h]) <= i {
@@ -116,8 +115,8 @@ func (w *world) minute(h int, t cluster.Instant) *Amount {
 	return &w.left[h][i]
 }
 
-// note takes or gives back what a start has, minute by minute.
-func (w *world) note(b booked, by func(*Amount, *Amount)) {
+// record takes or frees what a start has, minute by minute.
+func (w *world) record(b booked, by func(*Amount, *Amount)) {
 	for _, s := range b.start.Shares {
 		for t := b.at; t < b.at.Add(b.want.Lasts); t += minute {
 			by(w.minute(s.Host, t), &s.Amount)
@@ -125,14 +124,14 @@ func (w *world) note(b booked, by func(*Amount, *Amount)) {
 	}
 }
 
-// fits is whether a want fits at an instant, by trying.
+// fits reports whether a want fits at an instant, by trying.
 func (w *world) fits(x *Want, at cluster.Instant) bool {
-	for _, e := range x.extra {
+	for _, e := range x.licences {
 		for t := at; t < at.Add(x.Lasts); t += minute {
 			used := e.count.CPUs
 			for _, b := range w.taken {
-				if len(b.want.extra) > 0 && b.at <= t && t < b.at.Add(b.want.Lasts) {
-					used += b.want.extra[0].count.CPUs
+				if len(b.want.licences) > 0 && b.at <= t && t < b.at.Add(b.want.Lasts) {
+					used += b.want.licences[0].count.CPUs
 				}
 			}
 			if used > 5 {
@@ -143,7 +142,7 @@ func (w *world) fits(x *Want, at cluster.Instant) bool {
 	return w.suffice(x, w.candidates(x, func(h int) Amount { return w.free(h, at, x.Lasts) }), nil)
 }
 
-// candidates are the hosts that can be one of a want's nodes when so much of each is free.
+// candidates returns the hosts that can be one of a want's nodes, given what is free of each.
 func (w *world) candidates(x *Want, free func(h int) Amount) []candidate {
 	var hosts []candidate
 	for h := range w.p.Hosts() {
@@ -156,8 +155,8 @@ func (w *world) candidates(x *Want, free func(h int) Amount) []candidate {
 	return hosts
 }
 
-// suffice reports whether a want has enough of hosts that lie in some domains, to which
-// as many are added, in every way, as it allows.
+// suffice reports whether a want has enough hosts in some domains, with every choice of further
+// ones that it allows.
 func (w *world) suffice(x *Want, hosts []candidate, in []int32) bool {
 	var gives []int32
 	next := int32(-1) // domains are added in order
@@ -196,7 +195,7 @@ func (w *world) suffice(x *Want, hosts []candidate, in []int32) bool {
 	return false
 }
 
-// FuzzEarliest compares with an oracle that tries every minute.
+// FuzzEarliest compares searches with an oracle that tries every minute.
 func FuzzEarliest(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(seed)
@@ -205,11 +204,11 @@ func FuzzEarliest(f *testing.F) {
 		w := newWorld(t, seed)
 		wants := []*Want{w.ask(), w.ask(), w.ask(), w.ask(), w.ask()}
 		for i := range 60 {
-			w.listen(wants)
+			w.checkNotified(wants)
 			if len(w.taken) > 0 && w.r.IntN(4) == 0 {
 				j := w.r.IntN(len(w.taken))
 				w.p.Unbook(w.taken[j].want, w.taken[j].at, w.taken[j].start.Shares)
-				w.note(w.taken[j], (*Amount).more)
+				w.record(w.taken[j], (*Amount).more)
 				w.taken = slices.Delete(w.taken, j, j+1)
 				continue
 			}
@@ -243,35 +242,35 @@ func FuzzEarliest(f *testing.F) {
 			w.checkIndex()
 			w.check(x, s)
 			w.taken = append(w.taken, booked{x, s.At, s})
-			w.note(w.taken[len(w.taken)-1], (*Amount).less)
+			w.record(w.taken[len(w.taken)-1], (*Amount).less)
 			w.p.Book(x, s.At, s.Shares)
 		}
 	})
 }
 
-// move puts a start of a want in the place of one that was booked.
+// move replaces a booking by a start of another want.
 func (w *world) move(x *Want) {
 	b := &w.taken[w.r.IntN(len(w.taken))]
-	w.p.Lift(b.want, b.at, b.start.Shares)
+	w.p.Hide(b.want, b.at, b.start.Shares)
 	s, ok := w.p.Search(x, w.p.Now(), cluster.Never)
-	w.p.Lower(b.want, b.at, b.start.Shares)
+	w.p.Show(b.want, b.at, b.start.Shares)
 	if !ok {
 		w.Fatalf("%+v never fits", x.Need)
 	}
-	w.note(*b, (*Amount).more)
+	w.record(*b, (*Amount).more)
 	w.check(x, s)
 	w.p.Move(b.want, b.at, b.start.Shares, x, s)
 	*b = booked{x, s.At, s}
-	w.note(*b, (*Amount).less)
+	w.record(*b, (*Amount).less)
 	w.checkIndex()
 }
 
-// listen looks whether every want that can start sooner than before heard of it.
-func (w *world) listen(wants []*Want) {
-	heard := map[*Want]cluster.Instant{}
+// checkNotified checks that EachSooner reported every want that can start earlier than before.
+func (w *world) checkNotified(wants []*Want) {
+	reported := map[*Want]cluster.Instant{}
 	w.p.EachSooner(func(x *Want, from cluster.Instant) {
-		if first, ok := heard[x]; !ok || from < first {
-			heard[x] = from
+		if first, ok := reported[x]; !ok || from < first {
+			reported[x] = from
 		}
 	})
 	for _, x := range wants {
@@ -282,15 +281,15 @@ func (w *world) listen(wants []*Want) {
 		if !ok {
 			continue
 		}
-		from, told := heard[x]
-		if before := w.soonest[x]; s.At < before && (!told || from > s.At) {
-			w.Fatalf("%+v for %v can start at %d, not %d, and heard %v from %d on", x.Need, x.Lasts, s.At/minute, before/minute, told, from/minute)
+		from, known := reported[x]
+		if before := w.soonest[x]; s.At < before && (!known || from > s.At) {
+			w.Fatalf("%+v for %v can start at %d, not %d, and was reported (%v) from %d on", x.Need, x.Lasts, s.At/minute, before/minute, known, from/minute)
 		}
 		w.soonest[x] = s.At
 	}
 }
 
-// check looks at what was found: enough, and free.
+// check checks a start: enough hosts, and all free.
 func (w *world) check(x *Want, s Start) {
 	gpus := int32(0)
 	domains, groups := map[int32]bool{}, map[int32]bool{}
@@ -324,34 +323,34 @@ func (w *world) checkIndex() {
 				fits[h] = append(fits[h], l.demands[w.p.models[h]].fits(&w.p.rows[h].steps[i].free))
 			}
 		}
-		first := make([]int, len(w.p.rows)) // the step in which the stretch begins
+		first := make([]int, len(w.p.rows)) // the step in which the bin begins
 		b := 0
 		for over := false; !over; b++ { // up to one in which nothing changes any more
-			w.checkStretch(n, b, fits, first)
+			w.checkBin(n, b, fits, first)
 			over = !slices.ContainsFunc(w.p.rows, func(r Row) bool { return r.steps[len(r.steps)-1].from > c.begin(b) })
 		}
-		for last := b - 1; b < stretches/16; b++ {
+		for last := b - 1; b < maxBins/16; b++ {
 			min, max := l.counts(b)
-			if x, y := l.counts(last); x != min || y != max || !slices.Equal(l.once(b), l.once(last)) || !slices.Equal(c.kept(l, b), c.kept(l, last)) {
-				w.Fatalf("layer %d: stretch %d is not as %d, and no step is between", n, b, last)
+			if x, y := l.counts(last); x != min || y != max || !slices.Equal(l.once(b), l.once(last)) || !slices.Equal(c.throughout(l, b), c.throughout(l, last)) {
+				w.Fatalf("layer %d: bin %d is not as %d, and no step is between", n, b, last)
 			}
 		}
 	}
 }
 
-// kept is the hosts that can give a layer throughout a stretch.
-func (c *binIndex) kept(l *layer, b int) []uint64 {
+// throughout returns the hosts that can serve a layer throughout a bin.
+func (c *binIndex) throughout(l *layer, b int) []uint64 {
 	set := slices.Repeat([]uint64{^uint64(0)}, c.words)
 	l.keep(set, b)
 	return set
 }
 
-// checkStretch recomputes one stretch of a layer.
-func (w *world) checkStretch(n, b int, fits [][]bool, first []int) {
+// checkBin recomputes one bin of a layer.
+func (w *world) checkBin(n, b int, fits [][]bool, first []int) {
 	c, l := w.p.index, w.p.index.layers[n]
 	nmin, nmax := int32(0), int32(0)
 	begin, end := c.begin(b), c.begin(b+1)
-	all, some := c.kept(l, b), l.once(b)
+	all, some := c.throughout(l, b), l.once(b)
 	for h := range w.p.rows {
 		least, once := true, false
 		steps, i := w.p.rows[h].steps, first[h]
@@ -363,10 +362,10 @@ func (w *world) checkStretch(n, b int, fits [][]bool, first []int) {
 			least, once = least && fits[h][i], once || fits[h][i]
 		}
 		if some[h/64]>>(h%64)&1 == 1 != once {
-			w.Fatalf("layer %d, stretch %d, host %d: once is %v", n, b, h, once)
+			w.Fatalf("layer %d, bin %d, host %d: once is %v", n, b, h, once)
 		}
 		if all[h/64]>>(h%64)&1 == 1 != least {
-			w.Fatalf("layer %d, stretch %d, host %d: throughout is %v", n, b, h, least)
+			w.Fatalf("layer %d, bin %d, host %d: throughout is %v", n, b, h, least)
 		}
 		if least {
 			nmin++
@@ -376,6 +375,6 @@ func (w *world) checkStretch(n, b int, fits [][]bool, first []int) {
 		}
 	}
 	if x, y := l.counts(b); x != nmin || y != nmax {
-		w.Fatalf("layer %d, stretch %d: counts %d %d, not %d %d", n, b, x, y, nmin, nmax)
+		w.Fatalf("layer %d, bin %d: counts %d %d, not %d %d", n, b, x, y, nmin, nmax)
 	}
 }

@@ -7,26 +7,24 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// What is booked for later can be in its own way: a start on several hosts could be had
-// sooner on some of them together with others, but that its own booking stands there. No
-// search that takes all bookings as they are finds that.
+// A booking can block an earlier start of its own job: on some of its hosts together with others.
+// No search finds that start while it counts all bookings as taken.
 
-// present is the hosts that can start a want's share at this moment, by host.
-type present struct {
-	now     cluster.Instant
-	version uint64
-	hosts   []candidate
-	room    int32 // how many of them lie in few enough domains, where that matters
+// startable holds the hosts that can serve a want's share now.
+type startable struct {
+	now          cluster.Instant
+	version      uint64
+	hosts        []candidate
+	inFewDomains int32 // how many of them lie in few enough domains, where that matters
 }
 
-// SelfOverlapping reports whether a booking for the want can be in its own way: it is on several
-// hosts, or may have GPUs of several pools of one, of whatever type, or licences.
+// SelfOverlapping reports whether a booking for the want can block an earlier start of its own job:
+// it is on several hosts, or may use GPUs of several pools of one host, or licences.
 func (w *Want) SelfOverlapping() bool {
-	return w.Need.Nodes != 1 || w.Need.PerNode < 0 || len(w.extra) > 0 || w.MultiPool()
+	return w.Need.Nodes != 1 || w.Need.PerNode < 0 || len(w.licences) > 0 || w.MultiPool()
 }
 
-// MultiPool reports whether a host may give the want GPUs of one of its pools or of another, of
-// whatever type.
+// MultiPool reports whether a host may serve the want from one of its pools or from another.
 func (w *Want) MultiPool() bool {
 	forms := map[int]int{} // by model
 	for i := range w.kinds {
@@ -40,11 +38,11 @@ func (w *Want) MultiPool() bool {
 	return false
 }
 
-// EachStartable calls for each want of which a host may be able to give a share from this moment
-// on for as long as it lasts. O(wants that take something else × steps + wants called for).
+// EachStartable calls f for each want that can start on a host now for its whole duration, as far
+// as the host is concerned. O(groups × steps + wants that are called for).
 func (p *Profile) EachStartable(h int, can func(*Want)) {
 	r, m := &p.rows[h], p.models[h]
-	for _, s := range p.list {
+	for _, s := range p.groupList {
 		w := s.wants[0]
 		if !w.hosts.Has(h) {
 			continue
@@ -69,13 +67,11 @@ func (p *Profile) EachStartable(h int, can func(*Want)) {
 	}
 }
 
-// Regroup is the start of a want at this moment when what is booked for it from a later
-// instant on, on hosts of its own, is counted as free. The booking stays what it is.
-// O(shares × steps) when too few of the hosts are free; else what those cost that are not
-// its own, O(stretches × hosts/64 + hosts that can start × steps), once until something is
-// taken or given.
+// Regroup returns a start now of a want that is booked for later on its own hosts, counting that
+// booking as free. The booking does not change. O(shares × steps) when too few of the hosts are
+// free; else O(bins × hosts/64 + startable hosts × steps) once until something is taken or freed.
 func (p *Profile) Regroup(w *Want, at cluster.Instant, own []Share) (Start, bool) {
-	if at <= p.now || !p.licensedAnew(w, at) {
+	if at <= p.now || !p.licensedWithoutOwn(w, at) {
 		return Start{}, false
 	}
 	for i := range w.kinds {
@@ -86,22 +82,22 @@ func (p *Profile) Regroup(w *Want, at cluster.Instant, own []Share) (Start, bool
 	return Start{}, false
 }
 
-// licensedAnew reports whether all licences are free from now on but for the want's own.
-func (p *Profile) licensedAnew(w *Want, at cluster.Instant) bool {
-	for i := range w.extra {
-		x := &w.extra[i]
-		if free := p.extras[x.row].without(p.now, at, p.now.Add(w.Lasts), &x.count); !free.Covers(&x.count) {
+// licensedWithoutOwn reports whether all licences are free from now on, the want's own included.
+func (p *Profile) licensedWithoutOwn(w *Want, at cluster.Instant) bool {
+	for i := range w.licences {
+		x := &w.licences[i]
+		if free := p.licences[x.row].without(p.now, at, p.now.Add(w.Lasts), &x.count); !free.Covers(&x.count) {
 			return false
 		}
 	}
 	return true
 }
 
-// regroup gathers the hosts that can start the want now, its own booking taken out, and
-// reports whether they are enough.
+// regroup gathers the hosts that can serve the want now, its own booking counted as free, and
+// reports whether they suffice.
 func (p *Profile) regroup(w *Want, k *kindWant, at cluster.Instant, own []Share) bool {
 	least, end := int(p.leastHosts(w, k)), p.now.Add(w.Lasts)
-	mine, most := p.mine[:0], p.canNow(k)
+	mine, most := p.own[:0], p.countStartable(k)
 	for i := range own {
 		s := &own[i]
 		d := &k.demands[p.models[s.Host]]
@@ -115,18 +111,18 @@ func (p *Profile) regroup(w *Want, k *kindWant, at cluster.Instant, own []Share)
 			return false // too many of its own are not free
 		}
 	}
-	p.mine = mine
-	if len(mine) == 0 && len(w.extra) == 0 {
-		return false // others alone are what every search looks at
+	p.own = mine
+	if len(mine) == 0 && len(w.licences) == 0 {
+		return false // searches find others alone
 	}
-	others, more := p.present(w, k), len(mine)
+	others, more := p.startableNow(w, k), len(mine)
 	for i := range mine {
 		if _, is := slices.BinarySearchFunc(others, mine[i].host, byPlace); is {
 			more--
 		}
 	}
-	if len(others)+more < least || w.Need.PerNode >= 0 && (more == 0 && len(w.extra) == 0 || w.domains != nil && int(k.present.room)+more < least) {
-		return false // it costs what is its own, where it helps too little
+	if len(others)+more < least || w.Need.PerNode >= 0 && (more == 0 && len(w.licences) == 0 || w.domains != nil && int(k.startable.inFewDomains)+more < least) {
+		return false // its own hosts are expensive to check, and help too little
 	}
 	p.found = append(p.found[:0], mine...)
 	for i := range others {
@@ -140,40 +136,40 @@ func (p *Profile) regroup(w *Want, k *kindWant, at cluster.Instant, own []Share)
 
 func byPlace(c candidate, host int) int { return cmp.Compare(c.host, host) }
 
-// canNow is how many hosts can start a want's share at this moment, or in this stretch, which
-// are at least as many, when they have not been looked for. O(1).
-func (p *Profile) canNow(k *kindWant) int {
-	if k.present.now == p.now && k.present.version == p.version {
-		return len(k.present.hosts)
+// countStartable returns how many hosts can serve a want's share now; when that is unknown, how
+// many can in this bin, which are at least as many. O(1).
+func (p *Profile) countStartable(k *kindWant) int {
+	if k.startable.now == p.now && k.startable.version == p.version {
+		return len(k.startable.hosts)
 	}
 	if k.layer < 0 {
 		return len(p.hosts)
 	}
-	_, once := p.index.layers[k.layer].counts(p.index.stretch(p.now))
+	_, once := p.index.layers[k.layer].counts(p.index.binOf(p.now))
 	return int(once)
 }
 
-// present is the hosts that can start a want's share now, all bookings as they are.
-func (p *Profile) present(w *Want, k *kindWant) []candidate {
-	if k.present.now == p.now && k.present.version == p.version {
-		return k.present.hosts
+// startableNow returns the hosts that can serve a want's share now, with all bookings taken.
+func (p *Profile) startableNow(w *Want, k *kindWant) []candidate {
+	if k.startable.now == p.now && k.startable.version == p.version {
+		return k.startable.hosts
 	}
 	copy(p.set, w.hosts)
 	if k.layer >= 0 {
-		l, b := p.index.layers[k.layer], p.index.stretch(p.now)
+		l, b := p.index.layers[k.layer], p.index.binOf(p.now)
 		for i, word := range l.once(b) {
 			p.set[i] &= word
 		}
-		for last := p.index.stretch(p.now.Add(w.Lasts)) - 1; b < last; {
+		for last := p.index.binOf(p.now.Add(w.Lasts)) - 1; b < last; {
 			b++
 			l.keep(p.set, b)
 		}
 	}
 	p.found = p.found[:0]
 	p.gather(w, k, p.now, len(p.hosts), func(word int) uint64 { return p.set[word] })
-	k.present = present{now: p.now, version: p.version, hosts: append(k.present.hosts[:0], p.found...)}
+	k.startable = startable{now: p.now, version: p.version, hosts: append(k.startable.hosts[:0], p.found...)}
 	if w.domains != nil && w.Need.PerNode >= 0 {
-		k.present.room = w.roomiest(p.counts(w))
+		k.startable.inFewDomains = w.mostHosts(p.counts(w))
 	}
-	return k.present.hosts
+	return k.startable.hosts
 }

@@ -7,10 +7,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Row is what is free on one host over time: a step function that lasts for ever.
-//
-// Invariant: steps ascend in from, neighbours differ, and the first one covers the
-// earliest instant that may be asked about.
+// Row is what is free on one host over time: a step function without end. Invariant: steps ascend
+// in from, neighbours differ, and the first one covers the earliest instant that may be asked
+// about.
 type Row struct{ steps []step }
 
 type step struct {
@@ -18,10 +17,10 @@ type step struct {
 	free Amount
 }
 
-// NewRow is a host that is wholly free from an instant on.
+// NewRow returns the row of a host that is free from an instant on.
 func NewRow(from cluster.Instant, all Amount) Row { return Row{[]step{{from, all}}} }
 
-// at is the index of the step that covers t; 0 when t is before the row. O(log steps).
+// at returns the index of the step that covers t; 0 when t is before the row. O(log steps).
 func (r *Row) at(t cluster.Instant) int {
 	lo, hi := 0, len(r.steps)
 	for hi-lo > 1 {
@@ -34,7 +33,7 @@ func (r *Row) at(t cluster.Instant) int {
 	return lo
 }
 
-// end is when step i ends.
+// end returns when step i ends.
 func (r *Row) end(i int) cluster.Instant {
 	if i+1 < len(r.steps) {
 		return r.steps[i+1].from
@@ -52,10 +51,10 @@ func (r *Row) cut(t cluster.Instant) int {
 	return i + 1
 }
 
-// Free is what is free at an instant.
+// Free returns what is free at an instant.
 func (r *Row) Free(t cluster.Instant) Amount { return r.steps[r.at(t)].free }
 
-// Take takes an amount from one instant until before another. O(steps).
+// Take takes an amount for an interval. O(steps).
 func (r *Row) Take(from, to cluster.Instant, a *Amount) { r.change(from, to, a, (*Amount).less) }
 
 // Give is the inverse of Take. O(steps).
@@ -77,23 +76,23 @@ func (r *Row) change(from, to cluster.Instant, a *Amount, by func(*Amount, *Amou
 	r.join(first)
 }
 
-// join removes the step i when it is like the one before it.
+// join removes step i when it equals the one before it.
 func (r *Row) join(i int) {
 	if i > 0 && i < len(r.steps) && r.steps[i-1].free == r.steps[i].free {
 		r.steps = slices.Delete(r.steps, i, i+1)
 	}
 }
 
-// Forget drops what was before an instant, which nobody will ask about again.
-func (r *Row) Forget(before cluster.Instant) {
+// DropBefore drops the steps before an instant.
+func (r *Row) DropBefore(before cluster.Instant) {
 	if i := r.at(before); i > 0 {
 		r.steps = slices.Delete(r.steps, 0, i)
 	}
 	r.steps[0].from = max(r.steps[0].from, before)
 }
 
-// Earliest is the first instant from from on and before before at which the amount is
-// free for as long as it lasts. O(steps).
+// Earliest returns the first instant in [from, before) at which the amount is free for a duration.
+// O(steps).
 func (r *Row) Earliest(from, before cluster.Instant, lasts time.Duration, a *Amount) (cluster.Instant, bool) {
 	start := max(from, r.steps[0].from)
 	for i := r.at(start); start < before; i++ {
@@ -110,10 +109,10 @@ func (r *Row) Earliest(from, before cluster.Instant, lasts time.Duration, a *Amo
 	return 0, false
 }
 
-// slide is the first instant from from on at which the amount, which is taken from at
-// on for as long as it lasts, could be taken instead; at when there is none before. A
-// row that owes somebody something gives nothing. O(steps).
-func (r *Row) slide(from, at cluster.Instant, lasts time.Duration, a *Amount) cluster.Instant {
+// earliestInPlace returns the first instant from from on at which an amount that is taken from at
+// on for a duration could be taken instead; at itself when no earlier one exists. A step with a
+// negative amount serves nothing. O(steps).
+func (r *Row) earliestInPlace(from, at cluster.Instant, lasts time.Duration, a *Amount) cluster.Instant {
 	start := max(from, r.steps[0].from)
 	i := r.at(start)
 	for ; start < at; i++ {
@@ -129,7 +128,7 @@ func (r *Row) slide(from, at cluster.Instant, lasts time.Duration, a *Amount) cl
 	if start >= at {
 		return at
 	}
-	for end := start.Add(lasts); i < len(r.steps) && r.steps[i].from < end; i++ { // what it has itself
+	for end := start.Add(lasts); i < len(r.steps) && r.steps[i].from < end; i++ { // its own amount
 		if free := &r.steps[i].free; r.end(i) > at && (free.CPUs < 0 || free.Slots < 0 || free.Memory < 0) {
 			return at
 		}
@@ -140,7 +139,7 @@ func (r *Row) slide(from, at cluster.Instant, lasts time.Duration, a *Amount) cl
 // opening is an interval of instants at which something can start.
 type opening struct{ from, before cluster.Instant }
 
-// opening is the first interval of starts from from on, as long as it is whole. O(steps).
+// opening returns the first interval of possible starts from from on, up to its end. O(steps).
 func (r *Row) opening(from, before cluster.Instant, lasts time.Duration, a *Amount) (opening, bool) {
 	start, ok := r.Earliest(from, before, lasts, a)
 	if !ok {
@@ -156,7 +155,7 @@ func (r *Row) opening(from, before cluster.Instant, lasts time.Duration, a *Amou
 	return opening{start, before}, true
 }
 
-// window is what is free throughout an interval. O(steps in it).
+// window returns what is free throughout an interval. O(steps in it).
 func (r *Row) window(from, to cluster.Instant) Amount {
 	i := r.at(from)
 	free := r.steps[i].free
@@ -166,8 +165,8 @@ func (r *Row) window(from, to cluster.Instant) Amount {
 	return free
 }
 
-// without is what is free throughout an interval when an amount that was taken from an
-// instant at until its end or longer is counted as free. O(steps in it).
+// without returns what is free throughout an interval, counting as free an amount that was taken
+// from an instant at until the end of the interval or longer. O(steps in it).
 func (r *Row) without(from, at, to cluster.Instant, own *Amount) Amount {
 	if at >= to {
 		return r.window(from, to)

@@ -81,8 +81,7 @@ func FuzzRow(f *testing.F) {
 	})
 }
 
-// slides checks where what is taken of a row could begin sooner against a row of which
-// it is not taken.
+// slides compares the earliest instant in place with a row in which the amount was not taken.
 func slides(t *testing.T, row *Row, taken opening, from cluster.Instant, n int32) {
 	t.Helper()
 	without, owes := Row{slices.Clone(row.steps)}, false
@@ -94,7 +93,7 @@ func slides(t *testing.T, row *Row, taken opening, from cluster.Instant, n int32
 	if at, ok := without.Earliest(from, taken.from, lasts, &Amount{CPUs: n}); ok {
 		want = at
 	}
-	if at := row.slide(from, taken.from, lasts, &Amount{CPUs: n}); at != want && !owes {
+	if at := row.earliestInPlace(from, taken.from, lasts, &Amount{CPUs: n}); at != want && !owes {
 		t.Fatalf("slides to %d, not %d", at, want)
 	}
 }

@@ -6,12 +6,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Earliest is the first instant from from on and before before at which the whole
-// want fits for as long as it lasts, with its shares by host; of equally early ones
-// the type named first. It looks at the stretches of the index in turn: those in
-// which too few hosts could give the need are passed over, and only hosts that are
-// left after intersecting the stretches that the want would fill are looked at.
-// O(stretches × hosts/64 + hosts left × steps).
+// Earliest returns the first start in [from, before) at which the whole want fits for its duration,
+// with its shares by host; of equally early ones that of the type named first. It skips the bins of
+// the index in which too few hosts could serve the need, and reads only the rows of the hosts that
+// are left after intersecting the bins that the want fills. O(bins × hosts/64 + hosts left ×
+// steps).
 func (p *Profile) Earliest(w *Want, from, before cluster.Instant) (Start, bool) {
 	var best Start
 	found := false
@@ -24,11 +23,10 @@ func (p *Profile) Earliest(w *Want, from, before cluster.Instant) (Start, bool) 
 	return best, found
 }
 
-// Search is Earliest without the memory of earlier searches, for when a booking has
-// been lifted.
+// Search is Earliest without the search cache, for use while a booking is hidden.
 func (p *Profile) Search(w *Want, from, before cluster.Instant) (Start, bool) {
-	p.forgetful = true
-	defer func() { p.forgetful = false }()
+	p.uncached = true
+	defer func() { p.uncached = false }()
 	return p.Earliest(w, from, before)
 }
 
@@ -45,14 +43,14 @@ func (p *Profile) fresh(w *Want, k *kindWant, from, before cluster.Instant) (Sta
 	return Start{}, false
 }
 
-// ofKind looks for one type: in the gaps first, then where the last search for the same
-// ended.
+// ofKind searches for one type: in the windows of the cache first, then where the last search of
+// the want ended.
 func (p *Profile) ofKind(w *Want, k *kindWant, from, before cluster.Instant) (Start, bool) {
-	if p.learn(w, k); p.forgetful || from > p.now {
+	if p.update(w, k); p.uncached || from > p.now {
 		return p.fresh(w, k, from, before)
 	}
-	if len(k.gaps) > 0 {
-		if s, ok := p.inGaps(w, k, min(before, k.after)); ok {
+	if len(k.windows) > 0 {
+		if s, ok := p.inWindows(w, k, min(before, k.after)); ok {
 			return s, true
 		}
 	}
@@ -67,11 +65,11 @@ func (p *Profile) ofKind(w *Want, k *kindWant, from, before cluster.Instant) (St
 	return s, ok
 }
 
-// licensed is the first instant from at on at which all licences are free.
+// licensed returns the first instant from at on at which all licences are free.
 func (p *Profile) licensed(w *Want, at cluster.Instant) cluster.Instant {
-	for i := 0; i < len(w.extra); i++ {
-		x := &w.extra[i]
-		t, ok := p.extras[x.row].Earliest(at, cluster.Never, w.Lasts, &x.count)
+	for i := 0; i < len(w.licences); i++ {
+		x := &w.licences[i]
+		t, ok := p.licences[x.row].Earliest(at, cluster.Never, w.Lasts, &x.count)
 		if !ok {
 			return cluster.Never
 		}
@@ -85,7 +83,7 @@ func (p *Profile) licensed(w *Want, at cluster.Instant) cluster.Instant {
 // candidate is a host that can be one of the job's nodes at some instant.
 type candidate struct {
 	host  int
-	free  Amount // throughout the job
+	free  Amount // for the duration of the job
 	gives int32  // GPUs, of a spread want
 }
 
@@ -97,19 +95,18 @@ func (p *Profile) candidate(w *Want, k *kindWant, h int, free Amount) candidate 
 	return c
 }
 
-// enoughHosts is how many hosts that can start at once are gathered, for each that is
-// needed, before the best of them are chosen.
+// enoughHosts is how many hosts that can start at once are gathered, for each one needed, before
+// the best of them are chosen.
 const enoughHosts = 24
 
-// among looks at the rows of a set of hosts, first of those of them that can probably
-// start at once.
+// among searches the hosts' rows, likely immediate starts first.
 func (p *Profile) among(w *Want, k *kindWant, set, sure HostSet, from, before cluster.Instant) (Start, bool) {
 	stop := int(w.Need.Nodes)*4 + enoughHosts
 	if w.domains != nil || w.Need.PerNode < 0 {
 		stop = len(p.hosts)
 	}
 	if p.found = p.found[:0]; sure.Len() >= int(w.Need.Nodes) {
-		if p.avoid != nil { // small jobs first look at hosts that large ones could not use
+		if p.avoid != nil { // small jobs first try hosts that large ones could not use
 			p.gather(w, k, from, stop, func(i int) uint64 { return sure[i] &^ p.avoid[i] })
 			p.gather(w, k, from, stop, func(i int) uint64 { return sure[i] & p.avoid[i] })
 		} else {
@@ -128,9 +125,9 @@ func (p *Profile) among(w *Want, k *kindWant, set, sure HostSet, from, before cl
 	return p.later(w, k, set, from, before)
 }
 
-// single finds the first start on one host, on the host that it fits best.
+// single returns the first start on one host: on the host that it fits best.
 func (p *Profile) single(w *Want, k *kindWant, set HostSet, from, before cluster.Instant) (Start, bool) {
-	best, end := before, before // end is past the best so far, so that its equals are found
+	best, end := before, before // end is after the best so far, so that equal ones are found
 	p.found = p.found[:0]
 	for i := range set {
 		for rest := set[i]; rest != 0; rest &= rest - 1 {
@@ -139,7 +136,7 @@ func (p *Profile) single(w *Want, k *kindWant, set HostSet, from, before cluster
 			t, ok := k.demands[p.models[h]].earliest(&p.rows[h], opening{from, end}, w)
 			if !ok {
 				if end == before {
-					set[i] &^= rest & -rest // nor will it be for the next alike
+					set[i] &^= rest & -rest // nor can it serve the next want of the group
 				}
 				continue
 			}

@@ -7,61 +7,61 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// searchCache is what the searches for a want have learned. What is free only shrinks
-// between two gifts, so the next search goes on where the last one ended; and a start
-// that a gift makes possible has the host that was given something in it.
+// searchCache is what the searches for a want have learned. Between two frees, free capacity only
+// shrinks: the next search continues where the last one ended, and a start that became possible
+// uses the host that something was freed on, within that interval.
 //
-// Invariant: no start is possible before after but one on a host of one of the gaps,
-// within it. It holds for the first given gifts of the era.
+// Invariant: no start is possible before after, except on a host of one of the windows, within it.
+// It holds for the first given freed intervals of the era.
 type searchCache struct {
 	after      cluster.Instant
-	gaps       []hostWindow
+	windows    []hostWindow
 	era, given int
 }
 
-// hostWindow is when a host that was given something can start its share.
+// hostWindow is when a host on which something was freed can serve its share.
 type hostWindow struct {
 	host int
 	opening
-	shuts cluster.Instant // when it cannot any more for the first time, as of the last look
+	closes cluster.Instant // when it can no longer for the first time, as of the last check
 }
 
-// freedInterval is an interval in which a host has more than before; the host -1-n stands for
-// the licence in row n.
+// freedInterval is an interval in which a host has more than before; the host -1-n stands for the
+// licence in row n.
 type freedInterval struct {
 	host     int
 	from, to cluster.Instant
 }
 
-// maxFreed is how many gifts are kept for those who have not looked yet; then all
-// searches begin anew.
+// maxFreed is how many freed intervals are kept for wants that have not checked them yet; beyond it
+// all searches start from scratch.
 const maxFreed = 1 << 16
 
 func (p *Profile) recordFreed(g freedInterval) {
-	if len(p.gives) == maxFreed {
-		p.gives, p.era = p.gives[:0], p.era+1
+	if len(p.freed) == maxFreed {
+		p.freed, p.era = p.freed[:0], p.era+1
 	}
-	p.gives = append(p.gives, g)
+	p.freed = append(p.freed, g)
 }
 
-// learn brings a memory up to the present. O(gifts since then × steps).
-func (p *Profile) learn(w *Want, k *kindWant) {
+// update brings a cache up to date. O(freed intervals since then × steps).
+func (p *Profile) update(w *Want, k *kindWant) {
 	m := &k.searchCache
 	if m.era != p.era {
-		*m = searchCache{era: p.era, gaps: m.gaps[:0]}
+		*m = searchCache{era: p.era, windows: m.windows[:0]}
 	}
-	for ; m.given < len(p.gives) && m.after > p.now; m.given++ {
-		p.open(w, k, &p.gives[m.given])
+	for ; m.given < len(p.freed) && m.after > p.now; m.given++ {
+		p.addWindow(w, k, &p.freed[m.given])
 	}
-	if m.given = len(p.gives); m.after <= p.now {
-		m.gaps = m.gaps[:0]
+	if m.given = len(p.freed); m.after <= p.now {
+		m.windows = m.windows[:0]
 	}
 }
 
-// open notes when a host that was given something can start its share now.
-func (p *Profile) open(w *Want, k *kindWant, g *freedInterval) {
+// addWindow adds a window when a host on which something was freed can serve its share now.
+func (p *Profile) addWindow(w *Want, k *kindWant, g *freedInterval) {
 	if g.host < 0 {
-		if w.uses(g) {
+		if w.usesLicence(g) {
 			k.after = p.now
 		}
 		return
@@ -70,46 +70,47 @@ func (p *Profile) open(w *Want, k *kindWant, g *freedInterval) {
 	if in.from >= in.before || !w.hosts.Has(g.host) {
 		return
 	}
-	if x := (hostWindow{host: g.host, opening: in}); p.narrowed(w, k, &x) {
-		k.gaps = append(k.gaps, x)
+	if x := (hostWindow{host: g.host, opening: in}); p.stillOpen(w, k, &x) {
+		k.windows = append(k.windows, x)
 	}
 }
 
-// inGaps looks for the first start in the gaps before an instant. What of them turns out
-// to be shut, and that in which there is no start, is forgotten.
-func (p *Profile) inGaps(w *Want, k *kindWant, before cluster.Instant) (Start, bool) {
-	open := k.gaps[:0]
-	for _, g := range k.gaps {
-		if g.from >= before || p.narrowed(w, k, &g) {
+// inWindows returns the first start within the windows before an instant. It drops closed windows,
+// and those without a start.
+func (p *Profile) inWindows(w *Want, k *kindWant, before cluster.Instant) (Start, bool) {
+	open := k.windows[:0]
+	for _, g := range k.windows {
+		if g.from >= before || p.stillOpen(w, k, &g) {
 			open = append(open, g)
 		}
 	}
 	slices.SortFunc(open, hostWindow.compare)
-	searched := p.now // up to here there is none
+	searched := p.now // there is no start up to here
 	for i := 0; i < len(open) && open[i].from < before; i++ {
 		g := open[i]
-		if from := max(g.from, searched); from < min(g.shuts, before) {
-			if s, ok := p.fresh(w, k, from, min(g.shuts, before)); ok {
+		if from := max(g.from, searched); from < min(g.closes, before) {
+			if s, ok := p.fresh(w, k, from, min(g.closes, before)); ok {
 				open[i].from = s.At
-				k.gaps = slices.Delete(open, 0, i)
+				k.windows = slices.Delete(open, 0, i)
 				return s, true
 			}
-			searched = min(g.shuts, before)
+			searched = min(g.closes, before)
 		}
-		if g.from = max(g.from, searched); p.narrowed(w, k, &g) {
+		if g.from = max(g.from, searched); p.stillOpen(w, k, &g) {
 			at, _ := slices.BinarySearchFunc(open[i+1:], g, hostWindow.compare)
 			open = slices.Insert(open, i+1+at, g)
 		}
 	}
-	k.gaps = slices.DeleteFunc(open, func(g hostWindow) bool { return g.from < before })
+	k.windows = slices.DeleteFunc(open, func(g hostWindow) bool { return g.from < before })
 	return Start{}, false
 }
 
-// narrowed reports whether a host can still start its share within a gap, and notes when.
-func (p *Profile) narrowed(w *Want, k *kindWant, g *hostWindow) bool {
+// stillOpen reports whether a host can still serve its share within a window, and updates the
+// window.
+func (p *Profile) stillOpen(w *Want, k *kindWant, g *hostWindow) bool {
 	p.Rows++
 	o, ok := k.demands[p.models[g.host]].opening(&p.rows[g.host], g.opening, w)
-	g.from, g.shuts = o.from, o.before
+	g.from, g.closes = o.from, o.before
 	return ok
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// A spread want asks for a total of GPUs, on as many hosts as it says or as few as
-// will do; each host gives what it has.
+// A spread want requests a total of GPUs, on a number of hosts or on as few as suffice; each host
+// gives what it has.
 
-// largestFirst orders the candidates by what they give; of equal ones the lower host.
+// largestFirst sorts the candidates by what they offer; of equal ones the lower host comes first.
 func (p *Profile) largestFirst() {
 	slices.SortFunc(p.found, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.gives, a.gives), cmp.Compare(a.host, b.host))
@@ -20,15 +20,15 @@ func (p *Profile) largestFirst() {
 
 func (p *Profile) enoughSpread(w *Want) bool {
 	if w.domains != nil {
-		return p.keepRichest(w)
+		return p.keepBestDomains(w)
 	}
 	p.largestFirst()
 	nodes, _ := p.nodesOf(w)
 	return nodes > 0
 }
 
-// nodesOf is on how many of the candidates, largest first, the want is spread, and
-// what these can give; 0 when they do not suffice.
+// nodesOf returns on how many of the candidates, largest first, the want is spread, and what these
+// offer; 0 when they do not suffice.
 func (p *Profile) nodesOf(w *Want) (nodes int, gives int32) {
 	fixed := int(w.Need.Nodes)
 	for i := range p.found {
@@ -46,8 +46,8 @@ func (p *Profile) nodesOf(w *Want) (nodes int, gives int32) {
 	return nodes, gives
 }
 
-// chooseSpread gives each host at least one GPU and the largest the most; the last
-// host is the one that fits best.
+// chooseSpread gives each host at least one GPU, and the largest host the most; the last host is
+// the one that fits best.
 func (p *Profile) chooseSpread(w *Want, k *kindWant) []Share {
 	p.largestFirst()
 	nodes, _ := p.nodesOf(w)

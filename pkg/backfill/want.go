@@ -8,32 +8,30 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// Want is what a start is looked for. Make it with [Profile.Want]: it remembers what
-// it learned of the profile's hosts and is good for that profile only, until it is
-// dropped. Requests that
-// are alike should share one.
+// Want is a search for starts of one request. Make it with [Profile.Want]. It remembers what it
+// learned of the hosts of its profile, and is valid for that profile until it is dropped. Equal
+// requests should share one.
 type Want struct {
 	Need  topology.Need
 	Owner any // the caller's own
 	Lasts time.Duration
 	hosts HostSet
-	// domains gives each host's domain when the nodes of the job must lie in at most
-	// most domains; nil when they may lie anywhere.
-	domains []int32
-	most    int32
-	groups  []int32 // of each domain, when these must be of one group; else nil
-	extra   []extra
-	shape   *demandGroup // nil once it was dropped
-	kinds   []kindWant
-	bounded bool
+	// domains gives each host's domain when the nodes of the job must lie in at most most domains;
+	// nil when they may lie anywhere.
+	domains  []int32
+	most     int32
+	groups   []int32 // of each domain, when these must be of one group; else nil
+	licences []licenceDemand
+	group    *demandGroup // nil once it is dropped
+	kinds    []kindWant
+	bounded  bool
 }
 
-// Bounded reports whether a search for the want has given up where one without a bound
-// might have found a place: it may start later than it could.
+// Bounded reports whether a search for the want was bounded: it may start later than necessary.
 func (w *Want) Bounded() bool { return w.bounded }
 
-// extra is so much of a resource that belongs to no host: a licence.
-type extra struct {
+// licenceDemand is a number of licences of one row.
+type licenceDemand struct {
 	row   int
 	count Amount
 }
@@ -42,31 +40,31 @@ type extra struct {
 type kindWant struct {
 	kind    string
 	demands []demand // by model
-	layer   int      // of the calendar; -1 for none
+	layer   int      // of the index; -1 for none
 	searchCache
-	known   known
-	present present
+	cachedHosts cachedHosts
+	startable   startable
 }
 
-// known is the hosts that were left for starts in a stretch from an instant on, when
-// so much had been given.
-type known struct {
+// cachedHosts is the result of a search of one bin: the hosts that were left for starts from an
+// instant on, at a number of freed intervals.
+type cachedHosts struct {
 	set        HostSet
-	stretch    int
+	bin        int
 	from       cluster.Instant
-	era, gives int
+	era, freed int
 }
 
 // demand is what a want takes of one host of a model.
 type demand struct {
-	// forms are amounts of which any one will do, each with all its GPUs in one pool;
-	// none when no single pool of the model is large enough.
+	// forms are alternative amounts, each with all GPUs in one pool; none when no pool of the model
+	// is large enough.
 	forms []Amount
 	// spill says that the GPUs may also come from several pools, those in mask.
 	spill  bool
 	mask   Lanes
-	gpus   int32 // of each host; the least when the want is spread
-	beside Amount
+	gpus   int32 // of each host; at least, when the want is spread
+	base   Amount
 	perGPU cluster.Bytes
 	linked bool
 }
@@ -80,18 +78,18 @@ type model struct {
 	count  int
 }
 
-// demandOf is what the need takes of one host of the model, for one type.
+// demandOf returns what the need takes of one host of the model, for one type.
 func (m *model) demandOf(need *topology.Need, kind string) demand {
 	d := demand{gpus: max(need.PerNode, 0), linked: need.Linked}
 	if need.PerNode < 0 {
 		d.gpus, d.perGPU = 1, need.Memory.PerGPUOn(m.size)
 	}
-	d.beside = Amount{CPUs: need.CPUs, Slots: 1, Memory: need.Memory.On(m.size, d.gpus)}
+	d.base = Amount{CPUs: need.CPUs, Slots: 1, Memory: need.Memory.On(m.size, d.gpus)}
 	if need.Exclusive {
-		d.beside.Slots, d.beside.CPUs = Slots, max(need.CPUs, m.all.CPUs)
+		d.base.Slots, d.base.CPUs = Slots, max(need.CPUs, m.all.CPUs)
 	}
 	if d.gpus == 0 {
-		d.forms = []Amount{d.beside}
+		d.forms = []Amount{d.base}
 		return d
 	}
 	for i := range m.count {
@@ -102,7 +100,7 @@ func (m *model) demandOf(need *topology.Need, kind string) demand {
 		}
 		d.mask |= Lane(i, maxLane)
 		if m.all.GPUs.Of(i) >= d.gpus {
-			form := d.beside
+			form := d.base
 			form.GPUs = Lane(i, d.gpus)
 			d.forms = append(d.forms, form)
 		}
@@ -115,22 +113,22 @@ func (m *model) demandOf(need *topology.Need, kind string) demand {
 	return d
 }
 
-// fits reports whether a host on which so much is free can give what is demanded.
+// fits reports whether a host can serve the demand with what is free on it.
 func (d *demand) fits(free *Amount) bool {
 	for i := range d.forms {
 		if free.Covers(&d.forms[i]) {
 			return true
 		}
 	}
-	return d.spill && free.Covers(&d.beside) && free.GPUs.Sum(d.mask) >= d.gpus
+	return d.spill && free.Covers(&d.base) && free.GPUs.Sum(d.mask) >= d.gpus
 }
 
-// never reports that no host of the model can give it.
+// never reports whether no host of the model can serve the demand.
 func (d *demand) never() bool { return len(d.forms) == 0 && !d.spill }
 
-// gives is how many GPUs a spread want can have of what is free.
+// gives returns how many GPUs of what is free a spread want can use.
 func (d *demand) gives(free *Amount) int32 {
-	if !free.Covers(&d.beside) {
+	if !free.Covers(&d.base) {
 		return 0
 	}
 	n := free.GPUs.Sum(d.mask)
@@ -146,10 +144,10 @@ func (d *demand) gives(free *Amount) int32 {
 	return n
 }
 
-// takes is what is taken of a host with so much free for n GPUs: from the smallest
-// pool that has them all, else from the largest ones on. The GPUs must be there.
+// takes returns what n GPUs take of a host, given what is free on it: from the smallest pool that
+// has them all, else from the largest pools on. The GPUs must be free.
 func (d *demand) takes(free *Amount, n int32) Amount {
-	a := d.beside
+	a := d.base
 	a.Memory = max(a.Memory, d.perGPU*cluster.Bytes(n))
 	best := -1
 	for i := range MaxPools {
@@ -177,16 +175,16 @@ func (d *demand) takes(free *Amount, n int32) Amount {
 	return a
 }
 
-// HostSet is a set of hosts by their place.
+// HostSet is a set of hosts by number.
 type HostSet []uint64
 
-// NewHostSet is an empty set that can hold hosts 0 to n-1.
+// NewHostSet returns an empty set for the hosts 0 to n-1.
 func NewHostSet(n int) HostSet { return make(HostSet, (n+63)/64) }
 
 // Add adds a host.
 func (s HostSet) Add(h int) { s[h/64] |= 1 << (h % 64) }
 
-// Len counts.
+// Len returns the number of hosts in the set.
 func (s HostSet) Len() int {
 	n := 0
 	for _, w := range s {

@@ -2,15 +2,15 @@ package fairshare
 
 import "math"
 
-// Classic gives every account and user 2^(-U/S/d) for their effective usage U, their
-// share of the whole S and a dampening d of at least 1 (slurm.schedmd.com/classic_fair_share.html).
-// The effective usage of a node leans towards that of its account as far as its
-// shares among its siblings go, so that users pay for what their account used. Who
-// has no shares has 0; who has shares and neither used anything nor has an account
-// that did, 1. Whose shares are the parent's has what the account above has. The answer
-// is in room where that is large enough. O(n).
-func (t *Tree) Classic(dampening int64, room []Factor) []Factor {
-	out := t.normal(room)
+// Classic computes 2^(-U/S/d) for every account and user, where U is the effective usage, S the
+// share of the whole, and d a dampening of at least 1 (slurm.schedmd.com/classic_fair_share.html).
+//
+// The effective usage of a node lies between its own and that of its account, by the node's shares
+// among its siblings: users pay for what their account used. The factor is 0 without shares. It is
+// 1 with shares, when neither the node nor its account has usage. A node whose shares are the
+// parent's has the factor of its account. The result is in buffer where that is large enough. O(n).
+func (t *Tree) Classic(dampening int64, buffer []Factor) []Factor {
+	out := t.normal(buffer)
 	d := float64(max(1, dampening))
 	for i := range t.nodes {
 		f, p := &out[i], t.up[i]
@@ -21,7 +21,8 @@ func (t *Tree) Classic(dampening int64, room []Factor) []Factor {
 		f.Effective = f.NormUsage
 		if p > 0 {
 			lean := ratio(t.nodes[i].Shares, t.sums[p])
-			// The conversion keeps a processor from rounding once where others round twice.
+			// The conversion makes every processor round twice, like those without a fused
+			// operation.
 			f.Effective += float64((out[p].Effective - f.NormUsage) * lean)
 		}
 		if f.NormShares > 0 {
@@ -31,8 +32,8 @@ func (t *Tree) Classic(dampening int64, room []Factor) []Factor {
 	return out
 }
 
-// exp2Minus is 2^-x for x at least 0, the same on every machine, which math.Exp2
-// does not promise.
+// exp2Minus returns 2^-x for x at least 0, the same on every machine, which math.Exp2 does not
+// guarantee.
 func exp2Minus(x float64) float64 {
 	if x >= 1000 {
 		return 0

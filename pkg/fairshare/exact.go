@@ -6,11 +6,11 @@ import (
 	"math/bits"
 )
 
-// near is how much two quotients may differ by rounding alone.
+// near is the largest difference of two equal quotients by rounding.
 const near = 1e-12
 
-// order is negative when a goes before b by LevelFS and 0 when they are level. It is
-// exact: what is equal on paper is level whatever the rounding was.
+// order returns a negative number when a comes before b by LevelFS, and 0 when they are equal. It
+// is exact, whatever the rounding was.
 func (r *ranking) order(a, b int32) int {
 	x, y := r.factors[a].LevelFS, r.factors[b].LevelFS
 	if x == 0 || y == 0 || math.IsInf(x, 1) || math.IsInf(y, 1) || math.Abs(x-y) > near*(x+y) {
@@ -19,22 +19,22 @@ func (r *ranking) order(a, b int32) int {
 	return compareWide(r.product(b, a), r.product(a, b))
 }
 
-// product is the numerator of a's LevelFS times the denominator of b's.
+// product returns the numerator of a's LevelFS times the denominator of b's.
 func (r *ranking) product(a, b int32) [4]uint64 {
 	pa, pb := r.up[a], r.up[b]
-	if pa == pb { // what they have in common does not matter
+	if pa == pb { // the common factor does not matter
 		return wide([2]uint64{0, uint64(r.nodes[a].Shares)}, [2]uint64{0, uint64(r.nodes[b].Usage)})
 	}
 	return wide(double(r.nodes[a].Shares, r.nodes[pa].Usage), double(r.sums[pb], r.nodes[b].Usage))
 }
 
-// double is the product of two numbers, the high word first.
+// double returns the product of two numbers, the high word first.
 func double(a, b int64) [2]uint64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	return [2]uint64{hi, lo}
 }
 
-// wide is the product of two numbers of 128 bits, the high word first.
+// wide returns the product of two numbers of 128 bits, the high word first.
 func wide(a, b [2]uint64) (out [4]uint64) {
 	h1, l1 := bits.Mul64(a[1], b[1])
 	h2, l2 := bits.Mul64(a[0], b[1])

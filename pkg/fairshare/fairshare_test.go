@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite what testdata/*.txt expect")
 
 const week = 7 * 24 * time.Hour
 
-// TestScenarios runs testdata/*.txt: a tree by indentation, then what comes out.
+// TestScenarios runs testdata/*.txt: a tree by indentation, then its factors.
 func TestScenarios(t *testing.T) {
 	files, _ := filepath.Glob("testdata/*.txt")
 	if len(files) == 0 {
@@ -52,10 +52,10 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// play reads lines of "name shares usage", a user's name ending in "*", and the words
-// "fair-tree", "classic" or "sum", and writes a line for each user.
+// play reads lines of "name shares usage", a user's name ending in "*", and the words "fair-tree",
+// "classic" or "sum", and writes a line for each user.
 func play(t *testing.T, text string) string {
-	var nodes []Node
+	var nodes []Member
 	var names []string
 	var path []int32
 	mode, sum := "", false
@@ -70,7 +70,7 @@ func play(t *testing.T, text string) string {
 			sum = true
 		default:
 			depth := (len(line) - len(strings.TrimLeft(line, " "))) / 2
-			n := Node{Parent: -1, User: strings.HasSuffix(f[0], "*")}
+			n := Member{Parent: -1, User: strings.HasSuffix(f[0], "*")}
 			if depth > 0 {
 				n.Parent = path[depth-1]
 			}
@@ -113,8 +113,8 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-// TestHalfLife: 1000 GPU-hours are 500 after a half-life and 250 after two, in one
-// look or in many.
+// TestHalfLife checks that 1000 GPU-hours are 500 after one half-life and 250 after two, read once
+// or often.
 func TestHalfLife(t *testing.T) {
 	const all = 1000 * 3600 * 1000
 	u := cluster.Usage{Value: all, At: 1}
@@ -140,8 +140,8 @@ func TestHalfLife(t *testing.T) {
 	}
 }
 
-// exactly is what Rebase approximates, with 200 binary digits.
-func exactly(u cluster.Usage, dt, halfLife time.Duration) float64 {
+// exactRebase returns what Rebase approximates, with 200 binary digits.
+func exactRebase(u cluster.Usage, dt, halfLife time.Duration) float64 {
 	if halfLife == 0 {
 		return float64(u.Value) + float64(u.Rate)*dt.Seconds()
 	}
@@ -155,7 +155,7 @@ func TestRate(t *testing.T) {
 		u := cluster.Usage{Value: r.Int64() >> r.IntN(63), Rate: r.Int64N(1<<40) >> r.IntN(40), At: cluster.Instant(r.Int64N(1 << 60))}
 		u.Value >>= 2
 		dt, half := time.Duration(r.Int64N(int64(100*week))>>r.IntN(50)), time.Duration(r.Int64N(int64(8*week))>>r.IntN(20))
-		want := exactly(u, dt, half)
+		want := exactRebase(u, dt, half)
 		if want > 1<<62 {
 			continue
 		}
@@ -166,7 +166,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestOftenOrOnce: a value that is rebased at many instants is the one that is not.
+// TestOftenOrOnce checks that a value that is rebased at many instants equals one that is not.
 func TestOftenOrOnce(t *testing.T) {
 	u := cluster.Usage{Value: 1_000_000_000, Rate: 123_456}
 	r := rand.New(rand.NewPCG(7, 7))
@@ -193,7 +193,7 @@ func TestSaturation(t *testing.T) {
 }
 
 func TestNoTree(t *testing.T) {
-	for _, nodes := range [][]Node{
+	for _, nodes := range [][]Member{
 		{{Parent: 0}}, {{Parent: -1, User: true}}, {{Parent: -1}, {Parent: 1}}, {{Parent: -1}, {Parent: -1}},
 		{{Parent: -1}, {User: true}, {Parent: 1}}, {{Parent: -1}, {Shares: -1}}, {{Parent: -1}, {Usage: -1}}, {{Parent: -1, OfParent: true}},
 	} {
@@ -206,22 +206,22 @@ func TestNoTree(t *testing.T) {
 	}
 }
 
-// randomTree has few distinct shares and usages, so that there are ties.
-func randomTree(seed uint64, n int) []Node {
+// randomTree has few distinct shares and usages, so that some are equal.
+func randomTree(seed uint64, n int) []Member {
 	r := rand.New(rand.NewPCG(seed, 2))
-	nodes := []Node{{Parent: -1}}
+	nodes := []Member{{Parent: -1}}
 	for len(nodes) < n {
 		p := int32(r.IntN(len(nodes)))
 		if nodes[p].User {
 			continue
 		}
-		nodes = append(nodes, Node{Parent: p, User: r.IntN(3) > 0, Shares: int64(r.IntN(4)), Usage: int64(r.IntN(4)) * 100, OfParent: r.IntN(8) == 0})
+		nodes = append(nodes, Member{Parent: p, User: r.IntN(3) > 0, Shares: int64(r.IntN(4)), Usage: int64(r.IntN(4)) * 100, OfParent: r.IntN(8) == 0})
 	}
 	return nodes
 }
 
-// oracle ranks by comparing each pair of users level by level, on exact fractions: the
-// path of a user is the LevelFS of each node on it.
+// oracle ranks by comparing each pair of users level by level, on exact fractions: the path of a
+// user is the LevelFS of each node on it.
 func oracle(t *Tree) map[int32]float64 {
 	path := func(user int32) []*big.Rat {
 		var levels []*big.Rat
@@ -248,8 +248,8 @@ func oracle(t *Tree) map[int32]float64 {
 			users, paths[int32(i)] = append(users, int32(i)), path(int32(i))
 		}
 	}
-	// better is negative when a goes before b, 0 when they are level. Of two that are
-	// level as far as the shorter path goes, the shorter is first.
+	// better is negative when a comes before b, 0 when they are equal. Of two that are equal as far
+	// as the shorter path goes, the shorter comes first.
 	better := func(a, b int32) int {
 		x, y := paths[a], paths[b]
 		for i := range min(len(x), len(y)) {
@@ -277,8 +277,8 @@ func oracle(t *Tree) map[int32]float64 {
 	return out
 }
 
-// account is the nearest node above another that has shares of its own.
-func account(nodes []Node, at int32) int32 {
+// account returns the nearest node above another that has shares of its own.
+func account(nodes []Member, at int32) int32 {
 	at = nodes[at].Parent
 	for nodes[at].OfParent {
 		at = nodes[at].Parent
@@ -286,8 +286,8 @@ func account(nodes []Node, at int32) int32 {
 	return at
 }
 
-// shared is the shares of all that compete under an account.
-func shared(nodes []Node, under int32) (sum int64) {
+// shared returns the shares of all that compete under an account.
+func shared(nodes []Member, under int32) (sum int64) {
 	for i, n := range nodes {
 		if i > 0 && !n.OfParent && account(nodes, int32(i)) == under {
 			sum += n.Shares
@@ -296,8 +296,8 @@ func shared(nodes []Node, under int32) (sum int64) {
 	return sum
 }
 
-// level0 reports whether b follows a though they are level: the same path, or a's is
-// how b's begins.
+// level0 reports whether b follows a though they are equal: the same path, or b's path begins with
+// a's.
 func level0(a, b []*big.Rat) bool {
 	if len(a) > len(b) {
 		return false
@@ -305,7 +305,7 @@ func level0(a, b []*big.Rat) bool {
 	return slices.EqualFunc(a, b[:len(a)], func(x, y *big.Rat) bool { return x.Cmp(y) == 0 })
 }
 
-func checkTree(t *testing.T, nodes []Node) {
+func checkTree(t *testing.T, nodes []Member) {
 	tree, err := NewTree(nodes)
 	if err != nil {
 		return
@@ -338,9 +338,9 @@ func TestRandomTrees(t *testing.T) {
 	}
 }
 
-// TestAskedAgain has one tree asked again and again as usage changes: it answers as one
-// that is asked for the first time.
-func TestAskedAgain(t *testing.T) {
+// TestRepeatedFactors computes the factors of one tree repeatedly as usage changes, and compares them
+// with those of a new tree.
+func TestRepeatedFactors(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		nodes := randomTree(seed, 2+int(seed%40))
@@ -377,15 +377,15 @@ func FuzzTree(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, size uint8) { checkTree(t, randomTree(seed, 2+int(size))) })
 }
 
-// BenchmarkFairTree is 10,000 accounts with 100,000 users.
+// BenchmarkFairTree has 10,000 accounts with 100,000 users.
 func BenchmarkFairTree(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
-	nodes := []Node{{Parent: -1}}
+	nodes := []Member{{Parent: -1}}
 	for i := range 10_000 {
-		nodes = append(nodes, Node{Parent: int32(r.IntN(i/10 + 1)), Shares: int64(1 + r.IntN(100))})
+		nodes = append(nodes, Member{Parent: int32(r.IntN(i/10 + 1)), Shares: int64(1 + r.IntN(100))})
 	}
 	for range 100_000 {
-		nodes = append(nodes, Node{Parent: int32(1 + r.IntN(10_000)), User: true, Shares: 1, Usage: r.Int64N(1 << 40)})
+		nodes = append(nodes, Member{Parent: int32(1 + r.IntN(10_000)), User: true, Shares: 1, Usage: r.Int64N(1 << 40)})
 	}
 	b.Run("factors", func(b *testing.B) {
 		b.ReportAllocs()

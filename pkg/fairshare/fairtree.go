@@ -6,22 +6,20 @@ import (
 	"slices"
 )
 
-// FairTree ranks all users (Ryan Cox and Levi Morrison, 2014; slurm.schedmd.com/fair_tree.html):
-// at each level whoever has the largest share by usage among their siblings goes
-// first, with all below them, so that every user of an account that is ahead is
-// ahead of every user of its siblings. A user's factor is their rank from the end by
-// the number of users: the first has 1.
+// FairTree ranks all users (Ryan Cox and Levi Morrison, 2014; slurm.schedmd.com/fair_tree.html). At
+// each level the sibling with the largest share by usage comes first, with all below it: every user
+// of an account comes before every user of a sibling with a lower rank. A user's factor is the rank
+// from the end divided by the number of users: the first has 1.
 //
-// Siblings that are level share what follows: users have the same rank, accounts
-// are ranked as if their children were siblings, and a user level with an account
-// ranks with the best below it. Who has shares and no usage is ahead of all who have
-// usage; who has no shares comes last, whether there is usage or not. Users that
-// nobody ordered are level. A user whose shares are the parent's is the first of its
-// account, as Slurm has it: what an account's rank is, if it were one's. The answer is in
-// room where that is large enough. O(n log n), and O(n) when hardly any order has changed
-// since the tree was asked last.
-func (t *Tree) FairTree(room []Factor) []Factor {
-	out := t.normal(room)
+// Equal siblings share what follows: users have the same rank, accounts are ranked as if their
+// children were siblings, and a user equal to an account ranks with the best below it. A user with
+// shares and no usage comes before all with usage. A user without shares comes last, with or
+// without usage. A user whose shares are the parent's is the first of its account, as in Slurm.
+//
+// The result is in buffer where that is large enough. O(n log n), and O(n) when hardly any order
+// has changed since the last call.
+func (t *Tree) FairTree(buffer []Factor) []Factor {
+	out := t.normal(buffer)
 	for i := range t.nodes {
 		n, p := &t.nodes[i], t.up[i]
 		if p < 0 {
@@ -46,7 +44,7 @@ func (t *Tree) FairTree(room []Factor) []Factor {
 	return out
 }
 
-// level is share by usage without 0/0.
+// level returns share divided by usage, without 0/0.
 func level(share, usage float64) float64 {
 	switch {
 	case share == 0:
@@ -61,12 +59,12 @@ func level(share, usage float64) float64 {
 type ranking struct {
 	*Tree
 	factors []Factor
-	next    int // rank of the next user that is level with nobody
+	next    int // rank of the next user that equals no other
 	rank    int // of the last user
 }
 
-// visit ranks siblings and all below them. It sorts the slice. tied says that the
-// first of them is level with the user ranked last.
+// visit ranks siblings and all below them. It sorts the slice. tied says that the first of them
+// equals the user ranked last.
 func (r *ranking) visit(siblings []int32, tied bool) {
 	slices.SortFunc(siblings, func(a, b int32) int {
 		if c := r.order(a, b); c != 0 {
@@ -83,7 +81,7 @@ func (r *ranking) visit(siblings []int32, tied bool) {
 	before := r.next
 	for i := 0; i < len(siblings); {
 		at := siblings[i]
-		if r.next != before { // those that hold no user leave things as they were
+		if r.next != before { // accounts without users change nothing
 			tied = r.nodes[siblings[i-1]].User && r.order(siblings[i-1], at) == 0
 		}
 		if r.nodes[at].User {
@@ -101,7 +99,7 @@ func (r *ranking) visit(siblings []int32, tied bool) {
 	}
 }
 
-// merged is the children of accounts that are level with each other.
+// merged returns the children of accounts that are equal.
 func (r *ranking) merged(accounts []int32) []int32 {
 	if len(accounts) == 1 {
 		return r.below(accounts[0])

@@ -3,8 +3,8 @@ package fairshare
 // invLn2 is 1/ln 2 with 63 binary places.
 const invLn2 = 0xb8aa3b295c17f0bc
 
-// halves holds 2^(-2^-i) for i = 1, 2, ..., 64 with 64 binary places, rounded to
-// nearest. It is never written; a test computes it anew.
+// halves holds 2^(-2^-i) for i = 1, 2, ..., 64 with 64 binary places, rounded to nearest. It never
+// changes; a test computes it again.
 var halves = [64]uint64{
 	0xb504f333f9de6484, 0xd744fccad69d6af4, 0xeac0c6e7dd24392f, 0xf5257d152486cc2c,
 	0xfa83b2db722a033a, 0xfd3e0c0cf486c175, 0xfe9e115c7b8f884c, 0xff4ecb59511ec8a5,

@@ -10,42 +10,41 @@ import (
 // ErrTree is wrapped by the errors of [NewTree].
 var ErrTree = errors.New("not a tree of shares")
 
-// Node is an account or a user, or with parent -1 the root of all.
-type Node struct {
+// Member is an account or a user, or with parent -1 the root of all.
+type Member struct {
 	Parent int32 // index of another node, less than its own
 	User   bool  // has a factor of its own, and nothing below it
 	Shares int64 // among the nodes of the same parent
-	Usage  int64 // at least 0; of all below it as well, once they are summed up
-	// OfParent has no shares of its own, Slurm's FairShare=parent: a user ranks as the
-	// account above does, and what is below an account competes as if that were not
-	// there. Shares is not read then.
+	Usage  int64 // at least 0; after Sum with the usage of all below
+	// OfParent marks a node without shares of its own, Slurm's FairShare=parent. A user ranks as
+	// the account above; the children of an account compete as if it did not exist. Shares is not
+	// read then.
 	OfParent bool
 }
 
-// Factor is what comes out for one node. Which numbers there are beside FairShare
-// depends on the algorithm.
+// Factor is the result for one node. Which fields are set with FairShare depends on the algorithm.
 type Factor struct {
 	NormShares float64 // Fair Tree: its share among its siblings; classic: of the whole
-	NormUsage  float64 // its usage by that of the root
-	Effective  float64 // Fair Tree: usage by the parent's; classic: the effective usage
-	LevelFS    float64 // Fair Tree: share among its siblings by Effective; +Inf when unused
+	NormUsage  float64 // its usage divided by that of the root
+	Effective  float64 // Fair Tree: usage divided by the parent's; classic: the effective usage
+	LevelFS    float64 // Fair Tree: share among its siblings divided by Effective; +Inf without usage
 	FairShare  float64 // 0 to 1; of accounts in Fair Tree, 0
 }
 
-// Tree is nodes with what belongs to whom. Only its owner may use it. Asking for factors
-// leaves siblings in their order, from which the next time begins.
+// Tree is nodes with their structure. Only its owner may use it. Computing factors leaves siblings
+// in their order, from which the next computation begins.
 type Tree struct {
-	nodes    []Node
-	up       []int32 // with whose children a node competes; -1 for the root
+	nodes    []Member
+	up       []int32 // the node whose children it competes with; -1 for the root
 	children []int32 // those of node i are children[first[i]:first[i+1]]
 	first    []int32
 	sums     []int64 // shares of the children of a node
 	users    int
 }
 
-// NewTree makes a tree of nodes, parents before children, the root first. It keeps
-// the slice, in which only usage may be changed. O(nodes).
-func NewTree(nodes []Node) (*Tree, error) {
+// NewTree makes a tree of nodes, parents before children, the root first. It keeps the slice; only
+// usage may change in it. O(nodes).
+func NewTree(nodes []Member) (*Tree, error) {
 	t := &Tree{nodes: nodes, up: make([]int32, len(nodes)), first: make([]int32, len(nodes)+1), sums: make([]int64, len(nodes))}
 	for i := range nodes {
 		n := &nodes[i]
@@ -89,12 +88,12 @@ func NewTree(nodes []Node) (*Tree, error) {
 	return t, nil
 }
 
-// competes reports whether a node has a place among siblings: all but accounts whose
+// competes reports whether a node has a place among siblings: all do, except accounts whose
 // children stand in for them.
 func (t *Tree) competes(i int32) bool { return t.nodes[i].User || !t.nodes[i].OfParent }
 
-// Sum adds the usage of every node to all above it. Call it once, when each node's
-// usage is its own alone. O(nodes).
+// Sum adds the usage of every node to all above it. Call it once, while each node has its own usage
+// alone. O(nodes).
 func (t *Tree) Sum() {
 	for i := len(t.nodes) - 1; i > 0; i-- {
 		p := &t.nodes[t.nodes[i].Parent]
@@ -102,7 +101,7 @@ func (t *Tree) Sum() {
 	}
 }
 
-// added is a + b of numbers that are not negative, saturating.
+// added returns a + b for numbers that are not negative, saturating.
 func added(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -110,10 +109,10 @@ func added(a, b int64) int64 {
 	return a + b
 }
 
-// below are those who compete under a node.
+// below returns the nodes that compete under a node.
 func (t *Tree) below(i int32) []int32 { return t.children[t.first[i]:t.first[i+1]] }
 
-// ratio is a/b, and 0 when b is 0: nobody has a part of nothing.
+// ratio returns a/b, and 0 when b is 0.
 func ratio(a, b int64) float64 {
 	if b == 0 {
 		return 0
@@ -121,9 +120,9 @@ func ratio(a, b int64) float64 {
 	return float64(a) / float64(b)
 }
 
-// normal fills in what both algorithms have in common.
-func (t *Tree) normal(room []Factor) []Factor {
-	out := slices.Grow(room[:0], len(t.nodes))[:len(t.nodes)]
+// normal sets the fields that both algorithms share.
+func (t *Tree) normal(buffer []Factor) []Factor {
+	out := slices.Grow(buffer[:0], len(t.nodes))[:len(t.nodes)]
 	clear(out)
 	for i := range t.nodes {
 		n := &t.nodes[i]

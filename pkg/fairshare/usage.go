@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// At is how many units of a usage count at an instant: what was used decays by half
-// every half-life, and so does what its rate has added since; a half-life of 0
-// forgets nothing. Before u.At it is u.Value. Saturates at the largest int64. O(1).
+// At returns how many units of a usage count at an instant. What was used decays by half every
+// half-life, and so does what its rate has added since; with a half-life of 0 nothing decays.
+// Before u.At it is u.Value. It saturates at the largest int64. O(1).
 func At(u cluster.Usage, now cluster.Instant, halfLife time.Duration) int64 {
 	u = Rebase(u, now, halfLife)
 	if u.Part >= 1<<63 && u.Value < math.MaxInt64 {
@@ -19,8 +19,8 @@ func At(u cluster.Usage, now cluster.Instant, halfLife time.Duration) int64 {
 	return u.Value
 }
 
-// Rebase is the same usage with its value at now. To change Rate, rebase first. Its
-// error is less than 2^-50 of the value and one nanosecond's worth of the rate. O(1).
+// Rebase returns the same usage with its value at now. To change Rate, rebase first. Its error is
+// less than 2^-50 of the value and one nanosecond's worth of the rate. O(1).
 func Rebase(u cluster.Usage, now cluster.Instant, halfLife time.Duration) cluster.Usage {
 	dt := now.Sub(u.At)
 	if dt <= 0 {
@@ -32,22 +32,22 @@ func Rebase(u cluster.Usage, now cluster.Instant, halfLife time.Duration) cluste
 	if u.Rate > 0 {
 		added, more = earned(uint64(u.Rate), f.credited(dt, halfLife))
 	}
-	part, carry := bits.Add64(part, more, 0)
-	value, over := bits.Add64(value, added, carry)
+	part, overflow := bits.Add64(part, more, 0)
+	value, over := bits.Add64(value, added, overflow)
 	if over != 0 || value > math.MaxInt64 {
 		value, part = math.MaxInt64, 0
 	}
 	return cluster.Usage{Value: int64(value), Part: part, Rate: u.Rate, At: now}
 }
 
-// fading is 2^-x for x at least 0: whole halvings, and the rest as a fraction with
-// 64 binary places, where 0 means 1.
+// fading is 2^-x for x at least 0: whole halvings, and the rest as a fraction with 64 binary
+// places, where 0 means 1.
 type fading struct {
 	whole uint
 	rest  uint64
 }
 
-// fadingOver is the fading of a time. A half-life that is not positive fades nothing.
+// fadingOver returns the fading over a time; without a positive half-life nothing decays.
 func fadingOver(dt, halfLife time.Duration) fading {
 	if halfLife <= 0 {
 		return fading{}
@@ -56,7 +56,7 @@ func fadingOver(dt, halfLife time.Duration) fading {
 	return fading{whole: uint(min(dt/halfLife, 1000)), rest: power(x)}
 }
 
-// power is 2^-(x/2^64) with 64 binary places; 0 means 1. Its error is below 2^-58.
+// power returns 2^-(x/2^64) with 64 binary places; 0 means 1. Its error is below 2^-58.
 func power(x uint64) uint64 {
 	if x == 0 {
 		return 0
@@ -75,14 +75,14 @@ func power(x uint64) uint64 {
 	return p
 }
 
-// left is a number of 64 places before the point and 64 after, faded.
+// left returns a number with 64 places before the point and 64 after, faded.
 func (f fading) left(value, part uint64) (uint64, uint64) {
 	if f.rest != 0 {
 		high, low := bits.Mul64(value, f.rest)
 		middle, _ := bits.Mul64(part, f.rest)
-		var carry uint64
-		part, carry = bits.Add64(low, middle, 0)
-		value = high + carry
+		var overflow uint64
+		part, overflow = bits.Add64(low, middle, 0)
+		value = high + overflow
 	}
 	switch {
 	case f.whole == 0:
@@ -95,8 +95,8 @@ func (f fading) left(value, part uint64) (uint64, uint64) {
 	return value, part
 }
 
-// credited is how long the rate would have had to last, without any decay, to add
-// what it adds in dt with it: the integral of the fading, halfLife/ln 2 × (1 − 2^-x).
+// credited returns how long the rate would have had to last, without any decay, to add what it adds
+// in dt with it: the integral of the fading, halfLife/ln 2 × (1 − 2^-x).
 func (f fading) credited(dt, halfLife time.Duration) time.Duration {
 	if halfLife <= 0 {
 		return dt
@@ -106,13 +106,13 @@ func (f fading) credited(dt, halfLife time.Duration) time.Duration {
 	mean, low := bits.Mul64(uint64(halfLife), invLn2)
 	mean = mean<<1 | low>>63
 	lasted, low := bits.Mul64(mean, gone)
-	if whole == 0 && kept == 0 { // all is gone
+	if whole == 0 && kept == 0 { // all has decayed
 		lasted, low = mean, 0
 	}
 	return min(dt, time.Duration(lasted+low>>63))
 }
 
-// earned is rate × time, with its fraction of a unit.
+// earned returns rate × time, with its fraction of a unit.
 func earned(rate uint64, lasted time.Duration) (value, part uint64) {
 	high, low := bits.Mul64(rate, uint64(lasted))
 	if high >= uint64(time.Second) {

@@ -9,23 +9,23 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Disagreement is something that cannot be as both the file and the nodes say.
+// Disagreement is a contradiction between the topology file and what nodes report.
 type Disagreement struct {
 	Kind  string   // one of the following words
-	Nodes []string // whom it concerns, sorted
+	Nodes []string // sorted
 	Text  string
 }
 
 // The kinds of disagreement.
 const (
 	Unplaced = "unplaced" // nodes that the file does not name
-	Unknown  = "unknown"  // nodes that the file names and nobody knows
-	Split    = "split"    // an NVLink domain across nodes that hang on different leaves
-	Block    = "block"    // a block of the file that is not the NVLink domain that is reported
+	Unknown  = "unknown"  // nodes that the file names and that never registered
+	Split    = "split"    // an NVLink domain across nodes with different leaves
+	Block    = "block"    // a block of the file that is not the reported NVLink domain
 )
 
-// Disagreements compares the fabric with what nodes report. A nil Fabric disagrees with
-// nothing. O(GPUs + nodes log nodes).
+// Disagreements compares the fabric with what nodes report. A nil Fabric has none. O(GPUs + nodes
+// log nodes).
 func (f *Fabric) Disagreements(nodes []*cluster.Node) []Disagreement {
 	if f == nil {
 		return nil
@@ -49,7 +49,7 @@ func (f *Fabric) Disagreements(nodes []*cluster.Node) []Disagreement {
 		}
 	}
 	if len(unplaced) > 0 {
-		all = append(all, Disagreement{Unplaced, slices.Sorted(slices.Values(unplaced)), "no switch of the file has these nodes: what asks for a leaf or for few switches is not placed on them"})
+		all = append(all, Disagreement{Unplaced, slices.Sorted(slices.Values(unplaced)), "no switch of the file has these nodes: jobs that request a leaf or few switches cannot use them"})
 	}
 	if len(unknown) > 0 {
 		all = append(all, Disagreement{Unknown, unknown, "the file names these nodes, and none of them has registered"})
@@ -57,12 +57,12 @@ func (f *Fabric) Disagreements(nodes []*cluster.Node) []Disagreement {
 	return append(all, f.linkDisagreements(nodes)...)
 }
 
-// linkDisagreements looks at the NVLink domains that reach beyond one node.
+// linkDisagreements checks the NVLink domains that span several nodes.
 func (f *Fabric) linkDisagreements(nodes []*cluster.Node) []Disagreement {
-	hosts := map[string][]string{}  // of a domain that is reported
-	blocks := map[string][]string{} // of its nodes
+	hosts := map[string][]string{}  // by reported domain
+	blocks := map[string][]string{} // by reported domain: the blocks of its nodes
 	reported := map[string][]string{}
-	members := map[string][]string{} // nodes of a block that report something
+	members := map[string][]string{} // by block: its nodes that report a domain
 	for _, n := range nodes {
 		for i := range n.GPUs {
 			d := n.GPUs[i].Domain
@@ -101,7 +101,7 @@ func (f *Fabric) linkDisagreements(nodes []*cluster.Node) []Disagreement {
 	return all
 }
 
-// with adds a word once.
+// with adds a word unless the list has it.
 func with(list []string, word string) []string {
 	if slices.Contains(list, word) {
 		return list
@@ -109,7 +109,7 @@ func with(list []string, word string) []string {
 	return append(list, word)
 }
 
-// listed joins words in order, of many the first few.
+// listed joins words in order; of many only the first few.
 func listed(words []string) string {
 	slices.Sort(words)
 	const few = 8

@@ -27,7 +27,7 @@ func TestDisagreements(t *testing.T) {
 	for _, d := range f.Disagreements(nodes) {
 		fmt.Fprintln(&out, d.Kind, d.Nodes, d.Text)
 	}
-	const want = `unplaced [n7 n9] no switch of the file has these nodes: what asks for a leaf or for few switches is not placed on them
+	const want = `unplaced [n7 n9] no switch of the file has these nodes: jobs that request a leaf or few switches cannot use them
 unknown [n5] the file names these nodes, and none of them has registered
 split [n1 n2 n3 n4] NVLink domain "x.1" is under several leaves: l1, l2
 block [n1 n2 n3 n4] NVLink domain "x.1" is in several blocks of the file: b1, b2

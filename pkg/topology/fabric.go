@@ -11,26 +11,26 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Fabric is the tree of switches that nodes hang on, as domains in levels: level 0 is
-// the leaf, the set of switches that the same nodes share, each further level what the
-// switches of the one below hang on. Domains nest: nodes that share one share all above
-// it. It never changes. A nil *Fabric is one leaf with every node under it.
+// Fabric is the tree of switches above the nodes, as domains in levels. Level 0 is the leaf: the
+// set of switches that the same nodes share. Each further level is the switches above those of the
+// level below. Domains nest: nodes that share one share all above it. A Fabric never changes. A nil
+// *Fabric is one leaf with every node.
 type Fabric struct {
 	levels []level
 	hosts  map[string]int32 // the leaf of each node
 	blocks map[string]string
 }
 
-// level is one level's domains.
+// level is the domains of one level.
 type level struct {
 	names     []string
 	above     []int32 // the domain of the next level that each is in
 	bandwidth int64
 }
 
-// NewFabric builds the tree of a file's switches, in any order. Where the file has
-// blocks and no switch, a block is a leaf. Its error is that of [cluster.CheckFabric].
-// No switches make a nil Fabric. O(nodes × rails + switches × levels).
+// NewFabric builds the tree of a file's switches, in any order. Where the file has blocks and no
+// switch, a block is a leaf. Its error is that of [cluster.CheckFabric]. Without switches it
+// returns nil. O(nodes × rails + switches × levels).
 func NewFabric(switches []cluster.Switch) (*Fabric, error) {
 	if len(switches) == 0 {
 		return nil, nil
@@ -65,8 +65,8 @@ func NewFabric(switches []cluster.Switch) (*Fabric, error) {
 	return f, nil
 }
 
-// rank gives levels whose speed nobody wrote that of the level below, and where there
-// is none, numbers that fall with the distance.
+// rank gives each level without a speed that of the level below; when no level has one, numbers
+// that fall with the distance.
 func (f *Fabric) rank() {
 	known := slices.ContainsFunc(f.levels, func(l level) bool { return l.bandwidth > 0 })
 	for i := range f.levels {
@@ -77,14 +77,14 @@ func (f *Fabric) rank() {
 			l.bandwidth = f.levels[i-1].bandwidth
 		}
 	}
-	if known && f.levels[0].bandwidth == 0 { // a leaf is no narrower than what is above it
+	if known && f.levels[0].bandwidth == 0 { // a leaf is at least as fast as the levels above it
 		for _, l := range f.levels {
 			f.levels[0].bandwidth = max(f.levels[0].bandwidth, l.bandwidth)
 		}
 	}
 }
 
-// Levels is how many levels there are; at least 1.
+// Levels returns the number of levels; at least 1.
 func (f *Fabric) Levels() int {
 	if f == nil {
 		return 1
@@ -92,9 +92,8 @@ func (f *Fabric) Levels() int {
 	return len(f.levels)
 }
 
-// Domain is the number of the domain of a level that a node is in, from 0 on in the
-// order of names; false when the fabric does not name the node, or has no such level.
-// O(levels).
+// Domain returns the number of a node's domain of a level, from 0 on in the order of names; false
+// when the fabric does not name the node, or has no such level. O(levels).
 func (f *Fabric) Domain(at int, host string) (int32, bool) {
 	if f == nil {
 		return 0, at == 0
@@ -109,7 +108,7 @@ func (f *Fabric) Domain(at int, host string) (int32, bool) {
 	return d, true
 }
 
-// Domains is how many domains a level has.
+// Domains returns the number of domains of a level.
 func (f *Fabric) Domains(at int) int {
 	switch {
 	case f == nil && at == 0:
@@ -120,8 +119,8 @@ func (f *Fabric) Domains(at int) int {
 	return len(f.levels[at].names)
 }
 
-// Name is the name of a domain: of its switch, or of several in the form of a host
-// list; "" when there is no such domain.
+// Name returns the name of a domain: of its switch, or of several as a host list; "" when the
+// domain does not exist.
 func (f *Fabric) Name(at int, domain int32) string {
 	if domain < 0 || int(domain) >= f.Domains(at) {
 		return ""
@@ -132,9 +131,9 @@ func (f *Fabric) Name(at int, domain int32) string {
 	return f.levels[at].names[domain]
 }
 
-// Bandwidth is the slowest known link of a level in Gb/s, or where the file tells none
-// at all a rank: the number of levels from this one up. It falls with the distance only
-// as far as the file says so.
+// Bandwidth returns the slowest known link of a level in Gb/s. Where the file has no speeds, it is
+// a rank: the number of levels from this one up. It falls with the distance only where the file
+// says so.
 func (f *Fabric) Bandwidth(at int) int64 {
 	switch {
 	case f == nil:
@@ -145,7 +144,7 @@ func (f *Fabric) Bandwidth(at int) int64 {
 	return f.levels[at].bandwidth
 }
 
-// Hosts lists the nodes that the fabric names, sorted. O(nodes log nodes).
+// Hosts returns the nodes that the fabric names, sorted. O(nodes log nodes).
 func (f *Fabric) Hosts() []string {
 	if f == nil {
 		return nil
@@ -153,7 +152,7 @@ func (f *Fabric) Hosts() []string {
 	return slices.Sorted(maps.Keys(f.hosts))
 }
 
-// Block is the NVLink domain that the file puts a node into; "" when it names none.
+// Block returns the NVLink domain of the file for a node; "" when there is no block.
 func (f *Fabric) Block(host string) string {
 	if f == nil {
 		return ""
@@ -161,9 +160,9 @@ func (f *Fabric) Block(host string) string {
 	return f.blocks[host]
 }
 
-// Linked is a node with the NVLink domains that hold for it: where the node knows of
-// none beyond itself and the file has it in a block, the block. It is the node itself
-// where nothing changes, and else a copy. O(GPUs).
+// Linked returns a node with its effective NVLink domains: where the node reports no domain beyond
+// itself and the file has it in a block, the block. It returns the node itself where nothing
+// changes, else a copy. O(GPUs).
 func (f *Fabric) Linked(n *cluster.Node) *cluster.Node {
 	block := f.Block(n.Name)
 	if block == "" || !slices.ContainsFunc(n.GPUs, func(g cluster.GPU) bool { return Local(n.Name, g.Domain) }) {
@@ -184,7 +183,7 @@ func Local(node, domain string) bool {
 	return domain == "" || domain == node || strings.HasPrefix(domain, node+"/")
 }
 
-// builder is what building a fabric needs to look up.
+// builder holds the lookup tables of [NewFabric].
 type builder struct {
 	switches []cluster.Switch // by name
 	parent   []int32          // by switch; itself at the top
@@ -219,7 +218,7 @@ func newBuilder(all []cluster.Switch) *builder {
 	return b
 }
 
-// key is a domain: its switches, ascending.
+// key identifies a domain: its switches, ascending.
 type key []int32
 
 func (k key) text() string {
@@ -230,7 +229,7 @@ func (k key) text() string {
 	return string(out)
 }
 
-// leaves groups nodes by the set of switches they hang on.
+// leaves groups nodes by the set of switches they are attached to.
 func (b *builder) leaves() ([]key, map[string]int32) {
 	sets := map[string]key{}
 	for i, s := range b.switches {
@@ -251,7 +250,7 @@ func (b *builder) leaves() ([]key, map[string]int32) {
 	return keys, of
 }
 
-// rise is the level above: nil when every switch is at the top.
+// rise returns the level above; nil when every switch is at the top.
 func (b *builder) rise(keys []key) (next []key, above []int32) {
 	moved := false
 	each := make([]key, len(keys))
@@ -270,7 +269,7 @@ func (b *builder) rise(keys []key) (next []key, above []int32) {
 	return number(each)
 }
 
-// number makes one domain of equal keys, in ascending order, and says which each got.
+// number makes one domain of equal keys, in ascending order, and returns the domain of each.
 func number(each []key) (keys []key, places []int32) {
 	seen := map[string]bool{}
 	for _, k := range each {
@@ -302,7 +301,7 @@ func (b *builder) name(k key) string {
 	return hostlist.Compress(names)
 }
 
-// bandwidth is the slowest link that somebody wrote down.
+// bandwidth returns the slowest link with a speed.
 func (b *builder) bandwidth(keys []key) int64 {
 	var least int64
 	for _, k := range keys {

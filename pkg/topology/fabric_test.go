@@ -12,7 +12,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// sw reads "name nodes|children list speed"; children begin with +, blocks with =.
+// switches reads "name nodes|children list speed"; children begin with +, blocks with =.
 func switches(t *testing.T, lines ...string) []cluster.Switch {
 	t.Helper()
 	var all []cluster.Switch
@@ -39,7 +39,7 @@ func switches(t *testing.T, lines ...string) []cluster.Switch {
 	return all
 }
 
-// picture is each host with its domains from the leaf up.
+// picture writes each host with its domains from the leaf up.
 func picture(f *Fabric) string {
 	var out strings.Builder
 	for _, h := range f.Hosts() {
@@ -66,7 +66,7 @@ func TestFabric(t *testing.T) {
 		{"unequal depth", []string{"l1 a", "l2 b", "m +l2", "top +m,l1"}, "a l1 top top\nb l2 m top\n"},
 		{"two trees", []string{"l1 a", "l2 b", "x +l1", "y +l2"}, "a l1 x\nb l2 y\n"},
 		{"blocks alone are leaves", []string{"=b1 n[1-2]", "=b2 n3"}, "n1 b1\nn2 b1\nn3 b2\n"},
-		{"blocks beside switches are none", []string{"=b1 n[1-2]", "s n[1-3]"}, "n1 s\nn2 s\nn3 s\n"},
+		{"blocks do not count with switches", []string{"=b1 n[1-2]", "s n[1-3]"}, "n1 s\nn2 s\nn3 s\n"},
 	} {
 		all := switches(t, c.lines...)
 		f, err := NewFabric(all)

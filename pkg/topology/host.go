@@ -17,11 +17,10 @@ type Host struct {
 	GPUs   Set     // the healthy ones
 	kinds  []group // by type
 	links  []group // by NVLink domain; only GPUs that are in one
-	Pools  []Pool  // the healthy ones again, by what makes them interchangeable
+	Pools  []Pool  // the healthy ones again, by type, memory and NVLink domain
 }
 
-// Pool is the GPUs of a host that may stand for each other: of one type and memory
-// and in one NVLink domain.
+// Pool is interchangeable GPUs of a host: of one type and memory, in one NVLink domain.
 type Pool struct {
 	Kind   string
 	Memory cluster.Bytes // of each GPU
@@ -40,7 +39,7 @@ func pooled(pools []Pool, g *cluster.GPU) []Pool {
 	return append(pools, Pool{g.Type, g.Memory, g.Domain, Set{}.With(g.Index)})
 }
 
-// group is the GPUs that have one thing in common.
+// group is GPUs with one property in common.
 type group struct {
 	name string
 	gpus Set
@@ -80,7 +79,7 @@ func grouped(groups []group, name string, index int32) []group {
 	return append(groups, group{name, Set{}.With(index)})
 }
 
-// OfType is the host's healthy GPUs of a type; "" means any.
+// OfType returns the host's healthy GPUs of a type; "" means any.
 func (h *Host) OfType(kind string) Set {
 	if kind == "" {
 		return h.GPUs
@@ -93,27 +92,27 @@ func (h *Host) OfType(kind string) Set {
 	return Set{}
 }
 
-// Free is what of a host may be used: now, or during some window of time.
+// Free is what of a host may be used, now or during some interval.
 type Free struct {
 	Host   *Host
 	GPUs   Set
 	CPUs   int32
 	Memory cluster.Bytes
-	Idle   bool // no job has anything on it
+	Idle   bool // no job uses the host
 }
 
-// AllOf is a host on which nothing is allocated.
+// AllOf returns a host on which nothing is allocated.
 func AllOf(h *Host) Free {
 	return Free{Host: h, GPUs: h.GPUs, CPUs: h.CPUs, Memory: h.Memory, Idle: true}
 }
 
-// Less returns what is left of f when a job has this much of it.
+// Less returns what is left of f when a job takes this much of it.
 func (f Free) Less(gpus Set, cpus int32, memory cluster.Bytes) Free {
 	f.GPUs, f.CPUs, f.Memory, f.Idle = f.GPUs.Minus(gpus), f.CPUs-cpus, f.Memory-memory, false
 	return f
 }
 
-// Both is what is free in f and in o, which are the same host at other times.
+// Both returns what is free in f and in o, which are one host at different times.
 func (f Free) Both(o Free) Free {
 	f.GPUs = f.GPUs.And(o.GPUs)
 	f.CPUs, f.Memory = min(f.CPUs, o.CPUs), min(f.Memory, o.Memory)

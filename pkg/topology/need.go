@@ -2,21 +2,21 @@ package topology
 
 import "github.com/greylag/greylag/pkg/cluster"
 
-// Need is a request as placing reads it. Make it with [NeedOf].
+// Need is a request in the form that placing reads. Make it with [NeedOf].
 type Need struct {
-	Nodes     int32 // how many nodes; 0: as few as it takes
-	Most      int32 // no more nodes than that; 0: no limit
+	Nodes     int32 // number of nodes; 0: as few as possible
+	Most      int32 // largest number of nodes; 0: no limit
 	PerNode   int32 // GPUs of each node; -1: Total is spread
 	Total     int32 // GPUs in all
 	CPUs      int32 // of each node
 	Types     []string
 	Exclusive bool
 	Memory    cluster.MemoryRule
-	GPUMemory cluster.Bytes // each GPU has at least that much of its own
+	GPUMemory cluster.Bytes // smallest memory of each GPU
 	Linked    bool          // the GPUs of each node in one NVLink domain
 }
 
-// NeedOf reads a request that has been validated.
+// NeedOf reads a validated request.
 func NeedOf(r *cluster.Request) Need {
 	n := Need{
 		Nodes: r.Nodes, PerNode: r.GPUsPerNode, Total: r.TotalGPUs(), CPUs: r.CPUsPerNode(),
@@ -39,9 +39,9 @@ func NeedOf(r *cluster.Request) Need {
 
 var anyType = []string{""}
 
-// Gives is how many GPUs of a type ("" means any) the host can give to one node's
-// share of the need, and whether it can be one of its nodes at all: the share of
-// CPUs and memory is there, and the GPUs where every node needs the same number. O(1).
+// Gives returns how many GPUs of a type ("" means any) the host can give to one node's share of the
+// need, and whether it can serve as a node at all: it has the CPUs and the memory, and the GPUs
+// where every node needs the same number. O(1).
 func (n *Need) Gives(f *Free, kind string) (gpus int32, ok bool) {
 	if f.CPUs < n.CPUs || f.Memory < n.Memory.On(f.Host.Size, 0) || n.Exclusive && !f.Idle {
 		return 0, false
@@ -59,8 +59,8 @@ func (n *Need) Gives(f *Free, kind string) (gpus int32, ok bool) {
 	return gpus, gpus >= n.PerNode
 }
 
-// share is what a node that gives these GPUs is allocated. An exclusive job is
-// given all CPUs, as in Slurm.
+// share returns the allocation of a node with these GPUs. An exclusive job gets all CPUs, as in
+// Slurm.
 func (n *Need) share(f *Free, gpus Set) cluster.NodeAllocation {
 	a := cluster.NodeAllocation{Node: f.Host.Name, GPUs: gpus.Indices(), CPUs: n.CPUs}
 	if n.Exclusive {

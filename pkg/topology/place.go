@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Place chooses nodes and GPUs for the whole need among what is free, or reports
-// that it does not fit. The types of the need are tried in their order; one gang
-// gets one type. The placement's nodes are by name. O(n log n) in the hosts.
+// Place chooses nodes and GPUs for the whole need among what is free, and returns false when it
+// does not fit. The types of the need are tried in order; one gang gets one type. The placement's
+// nodes are sorted by name. O(n log n) in the hosts.
 func Place(free []Free, need *Need) (cluster.Placement, bool) {
 	for _, kind := range need.Types {
 		if p, ok := placeType(free, need, kind); ok {
@@ -23,12 +23,12 @@ func Place(free []Free, need *Need) (cluster.Placement, bool) {
 // candidate is a host that can be one of the job's nodes.
 type candidate struct {
 	free   *Free
-	gpus   Set   // free ones of the type
-	gives  int32 // how many of them the job can use
+	gpus   Set   // the free ones of the type
+	gives  int32 // number of them that the job can use
 	linked bool  // the job's share fits into one NVLink domain
 }
 
-// left is how many free GPUs a job leaves beside it when it takes n.
+// left returns how many free GPUs remain when a job takes n.
 func (c *candidate) left(n int32) int32 { return c.free.GPUs.Len() - n }
 
 func placeType(free []Free, need *Need, kind string) (cluster.Placement, bool) {
@@ -61,8 +61,8 @@ func placeType(free []Free, need *Need, kind string) (cluster.Placement, bool) {
 	return p, true
 }
 
-// tightest puts first the host on which a share of n GPUs stays within one NVLink
-// domain, then the one where it leaves the least.
+// tightest puts first the host on which a share of n GPUs stays within one NVLink domain, then the
+// one with the least left.
 func tightest(a, b *candidate, n int32) int {
 	if a.linked != b.linked {
 		if a.linked {
@@ -87,8 +87,8 @@ func linked(c *candidate, n int32) bool {
 	return false
 }
 
-// inOneDomain narrows the candidates to the smallest NVLink domain across hosts
-// that can hold the whole job, with only its GPUs, or leaves them as they are.
+// inOneDomain keeps the candidates of the smallest NVLink domain across hosts that can hold the
+// whole job, with only its GPUs; all candidates when no such domain exists.
 func inOneDomain(fit []candidate, need *Need) []candidate {
 	hosts := map[string]int32{}
 	for i := range fit {
@@ -99,7 +99,7 @@ func inOneDomain(fit []candidate, need *Need) []candidate {
 		}
 	}
 	best := ""
-	for name, n := range hosts { // the least of a total order: the map's own does not matter
+	for name, n := range hosts { // the least in a total order: the order of the map does not matter
 		if n >= need.Nodes && (best == "" || n < hosts[best] || n == hosts[best] && name < best) {
 			best = name
 		}
@@ -119,8 +119,8 @@ func inOneDomain(fit []candidate, need *Need) []candidate {
 	return inside
 }
 
-// pick chooses n of the candidate's GPUs: from the smallest NVLink domain that has
-// them all, else from the largest ones on; the lowest indices of each.
+// pick chooses n of the candidate's GPUs: from the smallest NVLink domain that has them all, else
+// from the largest ones on; the lowest indices of each.
 func pick(c *candidate, n int32) Set {
 	var pools []Set
 	rest := c.gpus
@@ -129,7 +129,7 @@ func pick(c *candidate, n int32) Set {
 			pools, rest = append(pools, gpus), rest.Minus(gpus)
 		}
 	}
-	if n == 1 && rest != (Set{}) { // a single GPU needs no link: leave the linked ones together
+	if n == 1 && rest != (Set{}) { // a single GPU needs no link: keep the linked ones together
 		return rest.Lowest(1)
 	}
 	slices.SortStableFunc(pools, func(a, b Set) int { return cmp.Compare(a.Len(), b.Len()) })
@@ -146,8 +146,8 @@ func pick(c *candidate, n int32) Set {
 	return chosen
 }
 
-// placeSpread places a total of GPUs on need.Nodes nodes, at least one on each, or
-// on as few nodes as can hold them.
+// placeSpread places a total of GPUs on need.Nodes nodes, at least one on each, or on as few nodes
+// as can hold them.
 func placeSpread(fit []candidate, need *Need) (cluster.Placement, bool) {
 	slices.SortFunc(fit, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.gives, b.gives), tightest(&a, &b, a.gives))
@@ -172,7 +172,7 @@ func placeSpread(fit []candidate, need *Need) (cluster.Placement, bool) {
 	left := need.Total
 	for i := int(nodes) - 1; i >= 0; i-- {
 		c := &fit[first+i]
-		n := min(c.gives, left-int32(i)) // one for each node still to come
+		n := min(c.gives, left-int32(i)) // one for each further node
 		left -= n
 		p.Nodes = append(p.Nodes, need.share(c.free, pick(c, n)))
 	}
@@ -180,7 +180,7 @@ func placeSpread(fit []candidate, need *Need) (cluster.Placement, bool) {
 	return p, true
 }
 
-// window finds the first n neighbours, from the tightest on, that give the total.
+// window returns the first n neighbours, from the tightest on, that give the total.
 func window(fit []candidate, n int, total int32) (int, bool) {
 	sum := int32(0)
 	for i := range fit {

@@ -2,12 +2,11 @@ package topology
 
 import "math/bits"
 
-// MaxGPUs is how many devices of one node can be placed on; 16 GPUs cut into
-// seven MIG slices each are 112. Devices with a higher index are never used.
+// MaxGPUs is the number of devices of a node that can be used; 16 GPUs with seven MIG slices each
+// are 112. Devices with a higher index are never used.
 const MaxGPUs = 256
 
-// Set is a set of GPU indices of one node. The zero value is empty. It is a
-// value: it can be compared and copied.
+// Set is a set of GPU indices of one node. The zero value is empty. It can be compared and copied.
 type Set [MaxGPUs / 64]uint64
 
 // Has reports whether i is in the set.
@@ -47,7 +46,7 @@ func (s Set) Minus(o Set) Set {
 	return s
 }
 
-// Len counts the members.
+// Len returns the number of members.
 func (s Set) Len() int32 {
 	n := 0
 	for _, w := range s {
@@ -56,7 +55,7 @@ func (s Set) Len() int32 {
 	return int32(n)
 }
 
-// Lowest returns the n lowest members, or all when there are fewer.
+// Lowest returns the n lowest members; all when there are fewer.
 func (s Set) Lowest(n int32) Set {
 	var out Set
 	for w := range s {
@@ -69,7 +68,7 @@ func (s Set) Lowest(n int32) Set {
 	return out
 }
 
-// Indices lists the members, ascending; nil when there are none.
+// Indices returns the members, ascending; nil for the empty set.
 func (s Set) Indices() []int32 {
 	n := s.Len()
 	if n == 0 {
@@ -84,7 +83,7 @@ func (s Set) Indices() []int32 {
 	return list
 }
 
-// SetOf is the set of these indices.
+// SetOf returns the set of some indices.
 func SetOf(indices []int32) Set {
 	var s Set
 	for _, i := range indices {

@@ -50,8 +50,8 @@ func FuzzSet(f *testing.F) {
 	})
 }
 
-// FuzzPlace checks that a placement gives what was asked out of what is free, that
-// none is missed where one exists, and that the order of hosts does not matter.
+// FuzzPlace checks that a placement gives what was requested from what is free, that one is found
+// where one exists, and that the order of hosts does not matter.
 func FuzzPlace(f *testing.F) {
 	for seed := range uint64(500) {
 		f.Add(seed)

@@ -120,7 +120,7 @@ func bounded(c *plan.Class) string {
 // licences returns an obstacle for each licence with too few free.
 func licences(p *plan.Pass, spec *cluster.JobSpec) (short []eligible.Obstacle) {
 	for _, l := range spec.Request.Licences {
-		if row, count := p.Resources().Licence(l.Name); !p.Bookings().Profile.HasExtra(row, p.Snap.Now, l.Count) {
+		if row, count := p.Resources().Licence(l.Name); !p.Bookings().Profile.HasLicences(row, p.Snap.Now, l.Count) {
 			detail := fmt.Sprintf("needs %d of licence %q; the cluster has %d", l.Count, l.Name, count)
 			short = append(short, eligible.Obstacle{Reason: cluster.ReasonLicenses, Detail: detail})
 		}

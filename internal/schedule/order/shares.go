@@ -51,7 +51,7 @@ func ShareRows(view *cluster.AccountView, policy *cluster.FairSharePolicy, now c
 // fairness is the tree of shares with their factors.
 type fairness struct {
 	view    *cluster.AccountView
-	nodes   []fairshare.Node
+	nodes   []fairshare.Member
 	tree    *fairshare.Tree
 	factors []fairshare.Factor       // by node
 	known   int                      // the first nodes are those of the view's tree, in its order
@@ -63,12 +63,12 @@ type fairness struct {
 func newFairness(view *cluster.AccountView, policy *cluster.FairSharePolicy, now cluster.Instant) *fairness {
 	f := &fairness{view: view, nodeOf: map[cluster.AssociationKey]int32{}}
 	if view == nil || view.Tree == nil {
-		f.nodes = []fairshare.Node{{Parent: -1, Shares: 1}}
+		f.nodes = []fairshare.Member{{Parent: -1, Shares: 1}}
 	} else {
-		f.nodes = make([]fairshare.Node, len(view.Tree.Nodes))
+		f.nodes = make([]fairshare.Member, len(view.Tree.Nodes))
 		for i := range view.Tree.Nodes {
 			n := &view.Tree.Nodes[i]
-			f.nodes[i] = fairshare.Node{Parent: n.Parent, Shares: n.Account.Shares}
+			f.nodes[i] = fairshare.Member{Parent: n.Parent, Shares: n.Account.Shares}
 			if n.User != nil {
 				f.nodes[i].User, f.nodes[i].Shares = true, n.User.Shares
 			}
@@ -87,7 +87,7 @@ func newFairness(view *cluster.AccountView, policy *cluster.FairSharePolicy, now
 			}
 			f.nodeOf[u.AssociationKey] = int32(len(f.nodes))
 			f.unknown = append(f.unknown, u.AssociationKey)
-			f.nodes = append(f.nodes, fairshare.Node{Parent: 0, User: true, Shares: 1, Usage: usage})
+			f.nodes = append(f.nodes, fairshare.Member{Parent: 0, User: true, Shares: 1, Usage: usage})
 		}
 	}
 	f.rank(policy)

@@ -235,9 +235,9 @@ func (p *Pass) moveForward(e *Entry) bool {
 		return false
 	}
 	w := e.Class.want(e.Choice)
-	p.bookings.Profile.Lift(w, e.At, e.Shares)
+	p.bookings.Profile.Hide(w, e.At, e.Shares)
 	start, choice, ok := p.bookings.better(e, (*backfill.Profile).Search)
-	p.bookings.Profile.Lower(w, e.At, e.Shares)
+	p.bookings.Profile.Show(w, e.At, e.Shares)
 	if ok {
 		p.move(e, start, choice)
 	}

@@ -129,7 +129,7 @@ func (m *mover) startsNow(e *Entry) bool {
 			return false
 		}
 	}
-	at, ok := m.bookings.Profile.Slide(e.Class.want(e.Choice), e.At, e.Shares)
+	at, ok := m.bookings.Profile.EarliestInPlace(e.Class.want(e.Choice), e.At, e.Shares)
 	return ok && at == m.Snap.Now
 }
 
@@ -171,7 +171,7 @@ func (m *mover) slide(e *Entry) bool {
 	if e.At <= m.Snap.Now || e.Starting {
 		return false
 	}
-	at, ok := m.bookings.Profile.Slide(e.Class.want(e.Choice), e.At, e.Shares)
+	at, ok := m.bookings.Profile.EarliestInPlace(e.Class.want(e.Choice), e.At, e.Shares)
 	if ok {
 		m.move(e, backfill.Start{At: at, Kind: e.Kind, Shares: e.Shares}, e.Choice)
 	}

@@ -128,7 +128,7 @@ func (t *Running) Hold(j *RunningJob, from, to cluster.Instant) {
 		t.profile.Take(h, from, to, &j.Amounts[i])
 	}
 	for _, l := range j.licences {
-		t.profile.TakeExtra(l.Row, from, to, l.Count)
+		t.profile.TakeLicences(l.Row, from, to, l.Count)
 	}
 }
 
@@ -138,7 +138,7 @@ func (t *Running) Release(j *RunningJob, from, to cluster.Instant) {
 		t.profile.Give(h, from, to, &j.Amounts[i])
 	}
 	for _, l := range j.licences {
-		t.profile.GiveExtra(l.Row, from, to, l.Count)
+		t.profile.GiveLicences(l.Row, from, to, l.Count)
 	}
 }
 
@@ -151,7 +151,7 @@ func (t *Running) overlapsPlan(j *RunningJob, from, to cluster.Instant) bool {
 		}
 	}
 	return slices.ContainsFunc(j.licences, func(l backfill.Licence) bool {
-		return !t.profile.HasExtraUntil(l.Row, from, to, l.Count)
+		return !t.profile.HasLicencesUntil(l.Row, from, to, l.Count)
 	})
 }
 

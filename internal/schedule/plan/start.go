@@ -93,9 +93,9 @@ func (p *Pass) chooseHosts(e *Entry) {
 		return // this pass planned it
 	}
 	w := e.Class.want(e.Choice)
-	p.bookings.Profile.Lift(w, e.At, e.Shares)
+	p.bookings.Profile.Hide(w, e.At, e.Shares)
 	s, choice, ok := p.bookings.Find(e.Class, now, now+1)
-	p.bookings.Profile.Lower(w, e.At, e.Shares)
+	p.bookings.Profile.Show(w, e.At, e.Shares)
 	if ok && (choice%2 == 1 || !e.Near()) {
 		p.freeForNext(e)
 		p.bookings.rebook(e, s, choice)

@@ -119,7 +119,7 @@ func (m *machine) run(s scheduler) {
 	for {
 		if next < len(m.jobs) && (m.events.Len() == 0 || m.submits(next) <= m.events.Items()[0].at) {
 			m.now = m.submits(next)
-			m.profile.Forget(m.now)
+			m.profile.DropBefore(m.now)
 			s.submitted(next)
 			next++
 			continue
@@ -129,7 +129,7 @@ func (m *machine) run(s scheduler) {
 		}
 		e := m.events.Pop()
 		m.now = e.at
-		m.profile.Forget(m.now)
+		m.profile.DropBefore(m.now)
 		if e.kind == termination {
 			s.ended(e.job)
 		} else if !m.started[e.job] && s.due(e.job, e.at) {

@@ -2,9 +2,9 @@ package backfill
 
 import "github.com/greylag/greylag/pkg/cluster"
 
-// The index says in which stretches of time enough hosts have room, and which they are.
+// The index says in which time bins enough hosts can serve a want, and which hosts these are.
 
-// onHosts looks for hosts alone.
+// onHosts searches for hosts, without regard to licences.
 func (p *Profile) onHosts(w *Want, k *kindWant, from, before cluster.Instant) (Start, bool) {
 	if k.layer < 0 {
 		copy(p.set, w.hosts)
@@ -13,16 +13,16 @@ func (p *Profile) onHosts(w *Want, k *kindWant, from, before cluster.Instant) (S
 	}
 	l, c := p.index.layers[k.layer], p.index
 	least := p.leastHosts(w, k)
-	sure := 0 // up to here enough hosts have room throughout each stretch
-	for b := c.stretch(from); ; b++ {
+	sure := 0 // up to here enough hosts can serve the want throughout each bin
+	for b := c.binOf(from); ; b++ {
 		t := max(from, c.begin(b))
 		if t >= before {
 			return Start{}, false
 		}
-		if b == stretches-1 {
+		if b == maxBins-1 {
 			return p.within(w, k, b, b, t, before)
 		}
-		last := c.stretch(t.Add(w.Lasts)) - 1 // the last stretch that a start in b fills
+		last := c.binOf(t.Add(w.Lasts)) - 1 // the last bin that a start in b fills
 		bad := -1
 		for i := last; i > max(b, sure); i-- {
 			if n, _ := l.counts(i); n < least {
@@ -43,7 +43,7 @@ func (p *Profile) onHosts(w *Want, k *kindWant, from, before cluster.Instant) (S
 	}
 }
 
-// leastHosts is how many hosts must have room at the same time.
+// leastHosts returns how many hosts must be able to serve the want at one time.
 func (p *Profile) leastHosts(w *Want, k *kindWant) int32 {
 	if w.Need.PerNode >= 0 {
 		return w.Need.Nodes
@@ -55,7 +55,7 @@ func (p *Profile) leastHosts(w *Want, k *kindWant) int32 {
 	return max(w.Need.Nodes, (w.Need.Total+most-1)/most)
 }
 
-// within looks at starts in stretch b, which fill the stretches up to last.
+// within searches for starts in bin b, which fill the bins up to last.
 func (p *Profile) within(w *Want, k *kindWant, b, last int, from, before cluster.Instant) (Start, bool) {
 	l := p.index.layers[k.layer]
 	set, ok := p.left(w, k, b, last, opening{from, before})
@@ -71,15 +71,14 @@ func (p *Profile) within(w *Want, k *kindWant, b, last int, from, before cluster
 	return p.among(w, k, set, p.sure, from, before)
 }
 
-// left is the hosts that have room in each of the stretches that a start in stretch b
-// would fill, false when they are too few. Those of the last search for the same serve
-// again while nothing was given: there can only be fewer. So a search of a whole rest
-// of a stretch may take out of the set what it finds of no use; one of a part is given
-// a copy.
+// left returns the hosts that can serve the want in each of the bins that a start in bin b fills;
+// false when they are too few. The result of the last search is used again while nothing was freed:
+// it can only shrink. A search of the whole rest of a bin may remove useless hosts from that set; a
+// search of a part gets a copy.
 func (p *Profile) left(w *Want, k *kindWant, b, last int, in opening) (HostSet, bool) {
-	known := &k.known
-	whole := !p.forgetful && in.before == p.index.end(b)
-	if !p.forgetful && known.set != nil && known.stretch == b && known.from <= in.from && known.era == p.era && known.gives == len(p.gives) {
+	known := &k.cachedHosts
+	whole := !p.uncached && in.before == p.index.end(b)
+	if !p.uncached && known.set != nil && known.bin == b && known.from <= in.from && known.era == p.era && known.freed == len(p.freed) {
 		if !whole {
 			copy(p.set, known.set)
 			return p.set, true
@@ -93,7 +92,7 @@ func (p *Profile) left(w *Want, k *kindWant, b, last int, in opening) (HostSet, 
 			known.set = make(HostSet, len(p.set))
 		}
 		set = known.set
-		known.stretch, known.from, known.era, known.gives = -1, in.from, p.era, len(p.gives)
+		known.bin, known.from, known.era, known.freed = -1, in.from, p.era, len(p.freed)
 	}
 	once, least := l.once(b), int(p.leastHosts(w, k))
 	for i := range set {
@@ -105,7 +104,7 @@ func (p *Profile) left(w *Want, k *kindWant, b, last int, in opening) (HostSet, 
 		}
 	}
 	if whole {
-		known.stretch = b
+		known.bin = b
 	}
 	return set, true
 }
