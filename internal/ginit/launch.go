@@ -12,22 +12,21 @@ import (
 	"github.com/greylag/greylag/internal/userfile"
 )
 
-// exitTold is the status where SIGTERM came before there was a program: as if it
-// had been the program's end.
+// exitTold is the exit status if SIGTERM came before the program started: the same as if the
+// program had received it.
 const exitTold = 128 + int(syscall.SIGTERM)
 
-// failure is why the program was never executed; without a message where it was
-// told to end before it began.
+// failure is the reason why the program was not executed; without a message if it was stopped
+// before it began.
 type failure struct {
 	code    int
 	message string
 }
 
-// launch opens the output and enters the working directory as the user, then
-// executes the program as the user in a process group of its own (not a
-// session: a program that opens a terminal must not be given it as its
-// controlling one). It returns the program's process id. After SIGTERM it does
-// not execute it any more.
+// launch opens the output and enters the working directory as the user, then executes the program
+// as the user in a process group of its own. It creates no session: a program that opens a terminal
+// must not get it as its controlling one. It returns the program's process ID. After SIGTERM it
+// executes nothing.
 func launch(order *Order, signals chan os.Signal) (int, *failure) {
 	syscall.Umask(int(order.Umask))
 	null, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
@@ -44,7 +43,7 @@ func launch(order *Order, signals chan os.Signal) (int, *failure) {
 		attr.Sys.Credential = &syscall.Credential{Uid: order.UID, Gid: order.GID, Groups: order.Groups}
 	}
 	if order.Subreap {
-		attr.Sys.Pdeathsig = syscall.SIGKILL // no PID namespace ends with us
+		attr.Sys.Pdeathsig = syscall.SIGKILL // no PID namespace ends with this process
 	}
 	if order.Confine {
 		if err := confine(); err != nil { // fail closed
@@ -59,7 +58,7 @@ func launch(order *Order, signals chan os.Signal) (int, *failure) {
 		return 0, &failure{ExitExec, execMessage(order, err)}
 	}
 	for i, fd := range files {
-		// The program holds the files; ours would keep a full disk's blocks.
+		// The program has the files; open copies would keep the blocks of deleted files.
 		if i == 0 || fd != files[i-1] {
 			_ = syscall.Close(int(fd))
 		}
@@ -67,8 +66,8 @@ func launch(order *Order, signals chan os.Signal) (int, *failure) {
 	return pid, nil
 }
 
-// enter opens the input into files[0] and the output files into files[1:], and
-// enters the working directory.
+// enter opens the input into files[0] and the output files into files[1:], and enters the working
+// directory.
 func enter(order *Order, files []uintptr) *failure {
 	if order.WorkDir != "" {
 		if err := enterFolder(order.WorkDir); err != nil {
@@ -84,7 +83,7 @@ func enter(order *Order, files []uintptr) *failure {
 	}
 	for i, path := range []string{order.Stdout, order.Stderr} {
 		if path == "" || path == order.Stdout && i == 1 {
-			files[i+1] = files[1] // null for stdout; stdout's file for stderr
+			files[i+1] = files[1] // null for stdout; the file of stdout for stderr
 			continue
 		}
 		fd, err := openOutput(path, order.Append)
@@ -96,8 +95,7 @@ func enter(order *Order, files []uintptr) *failure {
 	return nil
 }
 
-// openOutput opens a file to write. O_APPEND always: tasks of one job may share
-// a file.
+// openOutput opens a file for writing, always with O_APPEND: tasks of one job may share a file.
 func openOutput(path string, keep bool) (int, error) {
 	flags := syscall.O_WRONLY | syscall.O_CREAT | syscall.O_APPEND
 	if !keep {
@@ -106,7 +104,7 @@ func openOutput(path string, keep bool) (int, error) {
 	return open(path, flags)
 }
 
-// open opens without waiting for a FIFO's other end and without taking a terminal.
+// open opens without waiting for the other end of a FIFO and without a controlling terminal.
 func open(path string, flags int) (int, error) {
 	flags |= syscall.O_NOCTTY | syscall.O_NONBLOCK | syscall.O_CLOEXEC
 	fd, err := userfile.Open(path, flags, 0o666)
@@ -116,7 +114,7 @@ func open(path string, flags int) (int, error) {
 	return fd, err
 }
 
-// enterFolder changes to the working directory, by no link of /proc.
+// enterFolder changes to the working directory without following links of /proc.
 func enterFolder(path string) error {
 	folder, err := userfile.OpenFolder(path)
 	if err != nil {
@@ -125,8 +123,8 @@ func enterFolder(path string) error {
 	return errors.Join(syscall.Fchdir(folder.FD), folder.Close())
 }
 
-// execute starts the program, looking a bare name up in the order's PATH as
-// execvp does: the error of a candidate that exists is kept over ENOENT.
+// execute starts the program and looks up a bare name in the order's PATH, as execvp does: the
+// error of an existing candidate takes precedence over ENOENT.
 func execute(order *Order, attr *syscall.ProcAttr) (int, error) {
 	name := order.Args[0]
 	if strings.Contains(name, "/") {
@@ -145,8 +143,8 @@ func execute(order *Order, attr *syscall.ProcAttr) (int, error) {
 	return 0, last
 }
 
-// searchPath is PATH of env; the last one counts, and without one the kernel's
-// customary folders.
+// searchPath returns PATH of env; the last entry counts. Without one it returns the kernel's usual
+// directories.
 func searchPath(env []string) string {
 	for i := len(env) - 1; i >= 0; i-- {
 		if path, ok := strings.CutPrefix(env[i], "PATH="); ok {
@@ -156,7 +154,7 @@ func searchPath(env []string) string {
 	return "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 }
 
-// execMessage says in the user's terms why the program could not be executed.
+// execMessage explains to the user why the program could not be executed.
 func execMessage(order *Order, err error) string {
 	name := order.Args[0]
 	if order.ScriptIs != "" {

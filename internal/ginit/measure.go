@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// measure adds what the task's control group of version 2 has counted, seen at dir.
-// systemd removes the group as soon as ginit is gone, so nobody can read it later.
-// What this kernel does not count is left as it is.
+// measure adds the counters of the task's version 2 control group at dir. systemd removes the group
+// as soon as ginit ends, so they cannot be read later. Values that this kernel does not count stay
+// unchanged.
 func (r *Record) measure(dir string) {
 	if dir == "" {
 		return
@@ -24,13 +24,13 @@ func (r *Record) measure(dir string) {
 	}
 	if microseconds, ok := counted(filepath.Join(dir, "cpu.stat"), "usage_usec"); ok {
 		r.CPU = int64(microseconds) * 1000
-		user, _ := counted(filepath.Join(dir, "cpu.stat"), "user_usec") // stands beside it in every kernel
+		user, _ := counted(filepath.Join(dir, "cpu.stat"), "user_usec") // every kernel writes both
 		r.User = int64(user) * 1000
 	}
 }
 
-// counted reads the number after a key in a file of lines "key number", or with an
-// empty key the file's only number.
+// counted returns the number after a key in a file of lines "key number"; with an empty key the
+// only number of the file.
 func counted(path, key string) (uint64, bool) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestMeasure: what the group counted is in the record; what it cannot tell stays.
+// TestMeasure checks that the counters of the group are in the record, and that missing ones leave
+// it unchanged.
 func TestMeasure(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -1,16 +1,15 @@
-// Package ginit is the first process of every task: it opens the output as
-// the user, becomes the user, runs the task's program, passes signals on,
-// reaps, and leaves a record of the end that survives every daemon.
+// Package ginit is the first process of every task. It opens the output as the user, becomes the
+// user, runs the task's program, forwards signals, reaps, and leaves an exit record that survives
+// every daemon.
 //
-// It decides how a program's end is written down, from wait statuses and what the
-// kernel counted of the task's control group. It never decides whether a task runs, and holds no policy. What it does is
-// ordered by one file (Order) and told by another (Record), both in a folder
-// that package taskdir lays out; it speaks to nobody.
+// It decides how the end of a program is recorded, from wait statuses and the counters of the
+// task's control group. It never decides whether a task runs, and holds no policy. Its input is one
+// file (Order) and its output another (Record), both in a directory that package taskdir defines;
+// it has no other communication.
 //
-// Rejected: a second executable stage that opens files after becoming the user
-// (one more exec, 1 to 2 ms of every task; the effective ids of one locked
-// thread do the same), and opening the output before the task starts, as root
-// (a symbolic link then aims root's pen at any file).
+// Rejected: a second executable that opens files after becoming the user (one more exec, 1 to 2 ms
+// for every task; the effective IDs of one locked thread do the same), and opening the output
+// before the task starts, as root (a symbolic link could then direct root's writes to any file).
 package ginit
 
 import (
@@ -20,7 +19,7 @@ import (
 	"time"
 )
 
-// File names inside a task's folder.
+// File names inside a task's directory.
 const (
 	OrderFile   = "order"
 	ScriptFile  = "script"
@@ -28,8 +27,8 @@ const (
 	RecordFile  = "exit"
 )
 
-// Exit statuses of ginit where the program was never executed. They mean
-// something only together with a Record that has a LaunchError.
+// Exit statuses of ginit if the program was never executed. They have a meaning only with a Record
+// that has a LaunchError.
 const (
 	ExitOrder   = 116 // the order cannot be read, or the task was started before
 	ExitWorkDir = 117 // the working directory cannot be entered
@@ -38,47 +37,46 @@ const (
 	ExitInput   = 120 // the input file cannot be opened
 )
 
-// ErrBadFile says that an order or a record is not one.
+// ErrBadFile means that a file is not an order or a record.
 var ErrBadFile = errors.New("not a ginit file")
 
-// Order is what ginit is to do.
+// Order is the input of ginit.
 type Order struct {
-	// Confine puts the seccomp filter on the program.
+	// Confine installs the seccomp filter for the program.
 	Confine bool `json:"confine,omitempty"`
-	// Become says to run the program as UID, GID and Groups; without it, it
-	// runs as who ginit is.
+	// Become runs the program as UID, GID and Groups; otherwise it runs as the user of ginit.
 	Become   bool     `json:"become,omitempty"`
 	UID      uint32   `json:"uid,omitempty"`
 	GID      uint32   `json:"gid,omitempty"`
 	Groups   []uint32 `json:"groups,omitempty"`
 	Args     []string `json:"args"`
 	Env      []string `json:"env,omitempty"`
-	WorkDir  string   `json:"workdir,omitempty"` // empty: where ginit is
+	WorkDir  string   `json:"workdir,omitempty"` // empty: that of ginit
 	Stdin    string   `json:"stdin,omitempty"`   // empty: /dev/null
 	Stdout   string   `json:"stdout,omitempty"`
 	Stderr   string   `json:"stderr,omitempty"`
 	Append   bool     `json:"append,omitempty"`
 	Umask    uint32   `json:"umask"`
-	Subreap  bool     `json:"subreap,omitempty"`   // not PID 1: gather and kill stray descendants at the end
-	ScriptIs string   `json:"script_is,omitempty"` // what to call Args[0] in messages
-	Group    string   `json:"group,omitempty"`     // where the task sees its control group of version 2
+	Subreap  bool     `json:"subreap,omitempty"`   // not PID 1: adopt and kill orphaned descendants at the end
+	ScriptIs string   `json:"script_is,omitempty"` // name of Args[0] in messages
+	Group    string   `json:"group,omitempty"`     // path at which the task sees its version 2 control group
 }
 
-// Record is how the task ended.
+// Record describes how the task ended.
 type Record struct {
 	Code        int    `json:"code"`
 	Signal      int    `json:"signal,omitempty"`
 	LaunchError string `json:"launch_error,omitempty"`
 	Started     int64  `json:"started,omitempty"` // nanoseconds since 1970; 0: never executed
 	Ended       int64  `json:"ended"`
-	MaxRSS      uint64 `json:"max_rss,omitempty"`   // bytes, of the largest process, or of all where there is a group
-	CPU         int64  `json:"cpu,omitempty"`       // nanoseconds, user and system, of all that were waited for
-	User        int64  `json:"user,omitempty"`      // of that the user time
-	OOMKills    uint64 `json:"oom_kills,omitempty"` // processes killed for memory, where there is a group
-	Measured    bool   `json:"measured,omitempty"`  // the last four are the group's
+	MaxRSS      uint64 `json:"max_rss,omitempty"`   // bytes, of the largest process, or of all with a control group
+	CPU         int64  `json:"cpu,omitempty"`       // nanoseconds, user and system, of all reaped processes
+	User        int64  `json:"user,omitempty"`      // user part of CPU
+	OOMKills    uint64 `json:"oom_kills,omitempty"` // processes killed for memory, with a control group
+	Measured    bool   `json:"measured,omitempty"`  // the previous four come from the control group
 }
 
-// Duration is the time the program ran; 0 where it never did.
+// Duration returns the running time of the program; 0 if it never ran.
 func (r Record) Duration() time.Duration {
 	if r.Started == 0 || r.Ended < r.Started {
 		return 0
@@ -86,10 +84,10 @@ func (r Record) Duration() time.Duration {
 	return time.Duration(r.Ended - r.Started)
 }
 
-// EncodeOrder writes an Order for DecodeOrder.
+// EncodeOrder encodes an Order for DecodeOrder.
 func EncodeOrder(o Order) ([]byte, error) { return json.Marshal(o) }
 
-// DecodeOrder reads an Order. ErrBadFile where there is nothing to run.
+// DecodeOrder decodes an Order. ErrBadFile if it has no program.
 func DecodeOrder(data []byte) (Order, error) {
 	var o Order
 	if err := json.Unmarshal(data, &o); err != nil {
@@ -101,11 +99,11 @@ func DecodeOrder(data []byte) (Order, error) {
 	return o, nil
 }
 
-// EncodeRecord writes a Record for DecodeRecord.
+// EncodeRecord encodes a Record for DecodeRecord.
 func EncodeRecord(r Record) ([]byte, error) { return json.Marshal(r) }
 
-// DecodeRecord reads a Record and refuses one that no ginit wrote: a status
-// outside 0 to 255, a signal outside 0 to 127.
+// DecodeRecord decodes a Record and refuses impossible ones: a status outside 0 to 255, a signal
+// outside 0 to 127.
 func DecodeRecord(data []byte) (Record, error) {
 	var r Record
 	if err := json.Unmarshal(data, &r); err != nil {

@@ -63,8 +63,8 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// decide runs the filter as the kernel does (seccomp(2), bpf(4)), for the six
-// instructions that it is made of.
+// decide executes the filter as the kernel does (seccomp(2), bpf(4)), for the six instructions that
+// it uses.
 func decide(t *testing.T, code []syscall.SockFilter, arch, call, arg0 uint32) uint32 {
 	t.Helper()
 	var a uint32
@@ -99,8 +99,8 @@ func decide(t *testing.T, code []syscall.SockFilter, arch, call, arg0 uint32) ui
 	return 0
 }
 
-// TestFilter holds every call of every instruction set against the table that
-// the filter is made from, and the calls that depend on an argument.
+// TestFilter compares every call of every instruction set with the table of the filter, and the
+// calls that depend on an argument.
 func TestFilter(t *testing.T) {
 	sets := instructionSets()
 	code := program(sets)

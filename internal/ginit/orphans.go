@@ -12,18 +12,18 @@ import (
 
 const prSetChildSubreaper = 36 // prctl(2)
 
-// gatherOrphans makes this process the parent of every descendant whose own
-// parent ends, as PID 1 of a namespace is by nature.
+// gatherOrphans makes this process the parent of every orphaned descendant, as PID 1 of a namespace
+// is.
 func gatherOrphans() {
 	_, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0)
-	_ = errno // without it (no kernel since 3.4 refuses) daemonised children go to init
+	_ = errno // without it (kernels before 3.4) orphaned children go to init
 }
 
-// killOrphans kills children until none is left; theirs become ours and follow.
+// killOrphans kills children until none is left; their children become ours and follow.
 func killOrphans() {
 	for {
 		for _, pid := range children(os.Getpid()) {
-			// It may have ended since the look; then there is nobody to kill.
+			// It may have ended meanwhile.
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		_, err := syscall.Wait4(-1, nil, 0, nil)
@@ -39,7 +39,7 @@ func children(pid int) []int {
 	if err != nil {
 		return nil
 	}
-	names, _ := proc.Readdirnames(-1) // a partial list is made whole by the next round
+	names, _ := proc.Readdirnames(-1) // the next round completes a partial list
 	_ = proc.Close()
 	var found []int
 	for _, name := range names {
@@ -58,8 +58,8 @@ func children(pid int) []int {
 	return found
 }
 
-// parentIn reads field 4 of /proc/PID/stat (proc(5)). The command, field 2, may
-// itself hold spaces and parentheses, so counting starts at the last one.
+// parentIn returns field 4 of /proc/PID/stat (proc(5)). The command, field 2, may hold spaces and
+// parentheses, so fields are counted after the last parenthesis.
 func parentIn(stat []byte) (int, bool) {
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {

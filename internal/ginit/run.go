@@ -13,31 +13,28 @@ import (
 	"time"
 )
 
-// forwarded are the signals that reach the program's process group. Left out:
-// SIGKILL and SIGSTOP, which cannot be caught (the runtime sends them to every
-// process itself, and SIGCONT with them); SIGURG, which Go's scheduler sends
-// to itself; SIGCHLD, which is ours.
+// forwarded lists the signals that are forwarded to the program's process group. It leaves out
+// SIGKILL and SIGSTOP, which cannot be caught (the runtime sends them, and SIGCONT, to every
+// process itself); SIGURG, which Go's scheduler sends to itself; and SIGCHLD, which ginit uses.
 func forwarded() []os.Signal {
 	list := []os.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGALRM, syscall.SIGTERM, syscall.SIGTSTP, syscall.SIGWINCH, syscall.SIGXCPU,
 		syscall.SIGPWR, syscall.SIGIO, syscall.SIGVTALRM, syscall.SIGXFSZ,
 	}
-	for sig := 34; sig <= 64; sig++ { // real-time signals; 32 and 33 are libc's own
+	for sig := 34; sig <= 64; sig++ { // real-time signals; libc uses 32 and 33
 		list = append(list, syscall.Signal(sig))
 	}
 	return list
 }
 
-// Run carries out the order in dir and returns the status to exit with: the
-// program's own, 128 + signal, or one of the Exit constants. It must be called
-// from the main goroutine before any other is started.
+// Run executes the order in dir and returns the exit status: the program's own, 128 + signal, or
+// one of the Exit constants. Call it from the main goroutine before any other is started.
 func Run(dir string) int {
 	signals := make(chan os.Signal, 128)
 	signal.Notify(signals, append(forwarded(), syscall.SIGCHLD)...)
-	// Becoming the user is a matter of this one thread. Not before Notify, which
-	// talks to a locked thread of its own once for each signal: two locked
-	// threads would do so through the kernel.
+	// Only this thread becomes the user. The lock follows Notify, which uses a locked thread of its
+	// own for each signal: two locked threads would communicate through the kernel.
 	runtime.LockOSThread()
 	data, err := os.ReadFile(filepath.Join(dir, OrderFile))
 	if err != nil {
@@ -59,7 +56,7 @@ func Run(dir string) int {
 		return refuse(dir, failure.code, failure.message)
 	}
 	record := supervise(pid, signals)
-	// By the clock that nobody sets: what lies between is how long it ran.
+	// The difference uses the monotonic clock.
 	record.Started, record.Ended = started.UnixNano(), started.Add(time.Since(started)).UnixNano()
 	record.measure(order.Group)
 	code := record.Code
@@ -72,8 +69,7 @@ func Run(dir string) int {
 	return code
 }
 
-// claim makes sure that one order is carried out once, whoever starts ginit
-// again.
+// claim ensures that an order is executed once, even if ginit is started again.
 func claim(dir string) bool {
 	f, err := os.OpenFile(filepath.Join(dir, StartedFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -82,8 +78,8 @@ func claim(dir string) bool {
 	return f.Close() == nil
 }
 
-// told tells whether SIGTERM has come. It is asked before there is a program: what
-// else has come stays, for the program.
+// told reports whether SIGTERM has arrived before the program exists. Other signals stay queued for
+// the program.
 func told(signals chan os.Signal) bool {
 	for range len(signals) {
 		sig := <-signals
@@ -92,29 +88,29 @@ func told(signals chan os.Signal) bool {
 		}
 		select {
 		case signals <- sig:
-		default: // full of newer ones
+		default: // full of newer signals
 		}
 	}
 	return false
 }
 
-// refuse records that the program was never executed, and why.
+// refuse records why the program was not executed.
 func refuse(dir string, code int, message string) int {
 	record := Record{Code: code, LaunchError: message, Ended: time.Now().UnixNano()}
 	if code == exitTold {
 		record.Signal = int(syscall.SIGTERM)
 	}
 	if err := writeRecord(dir, record); err != nil {
-		return ExitOrder // the status alone has to tell
+		return ExitOrder // only the status reports it
 	}
 	return code
 }
 
-// supervise passes signals on and reaps until the program has ended.
+// supervise forwards signals and reaps until the program has ended.
 func supervise(pid int, signals <-chan os.Signal) Record {
 	for sig := range signals {
 		if s, ok := sig.(syscall.Signal); ok && s != syscall.SIGCHLD {
-			// Nobody left in the group: it is about to be reaped.
+			// The group is empty: it is about to be reaped.
 			_ = syscall.Kill(-pid, s)
 		}
 		// Reap after every signal: a full channel may have dropped SIGCHLD.
@@ -125,7 +121,7 @@ func supervise(pid int, signals <-chan os.Signal) Record {
 	return Record{}
 }
 
-// reap waits for every child that has ended and tells whether pid was one.
+// reap waits for every ended child and reports whether pid was one.
 func reap(pid int) (status syscall.WaitStatus, ended bool) {
 	for {
 		var s syscall.WaitStatus
@@ -141,7 +137,7 @@ func reap(pid int) (status syscall.WaitStatus, ended bool) {
 	}
 }
 
-// ending writes a wait status down the way a shell says it.
+// ending converts a wait status as a shell does.
 func ending(status syscall.WaitStatus) Record {
 	record := Record{Code: status.ExitStatus()}
 	if status.Signaled() {
@@ -156,8 +152,8 @@ func ending(status syscall.WaitStatus) Record {
 	return record
 }
 
-// writeRecord leaves the whole record or none. It is not synced: the folder is
-// on a tmpfs, and a node that lost power has lost the task as well.
+// writeRecord writes the whole record or nothing. It does not sync: the directory is on a tmpfs,
+// and a node that loses power loses the task as well.
 func writeRecord(dir string, record Record) error {
 	data, err := EncodeRecord(record)
 	if err != nil {
@@ -170,7 +166,7 @@ func writeRecord(dir string, record Record) error {
 	return os.Rename(temporary, filepath.Join(dir, RecordFile))
 }
 
-// reason strips the operation and path that os puts before the cause.
+// reason removes the operation and path that os puts before the cause.
 func reason(err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

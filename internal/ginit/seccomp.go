@@ -7,21 +7,20 @@ import (
 	"unsafe"
 )
 
-// The filter is installed here, not by the OCI runtime: libseccomp takes 17 to
-// 22 ms of processor time for each container to compile the same profile, this
-// less than one, and a runc built without libseccomp does as well.
+// ginit installs the filter, not the OCI runtime: libseccomp uses 17 to 22 ms of processor time to
+// compile the same profile for each container, this code less than one, and it also works with a
+// runc without libseccomp.
 //
-// It refuses what containerd's default profile refuses, except the NUMA calls
-// (mbind, set_mempolicy, move_pages, …), which act on the caller's own memory
-// and which numactl and MPI need; pidfd_getfd, which the kernel allows between
-// processes of one user that may trace each other and which NVSHMEM needs; and
-// chroot, which needs a capability anyway. It is a list of refusals up to the
-// last call known when it was made: anything later does not exist for a task.
+// It refuses what containerd's default profile refuses, with three exceptions: the NUMA calls
+// (mbind, set_mempolicy, move_pages, …), which act on the caller's own memory and which numactl
+// and MPI need; pidfd_getfd, which the kernel allows between processes of one user that may trace
+// each other and which NVSHMEM needs; and chroot, which needs a capability anyway. The list covers
+// all calls that were known when it was written; later calls do not exist for a task.
 
-// instructionSet is one way to enter the kernel on this machine.
+// instructionSet is one system call interface of this machine.
 type instructionSet struct {
 	audit uint32 // AUDIT_ARCH_*
-	last  uint32 // highest call known
+	last  uint32 // highest known call
 
 	clone, clone3, personality, socket uint32
 	denied                             []uint32
@@ -43,9 +42,8 @@ const (
 	offsetArch = 4  // .arch
 	offsetArg0 = 16 // .args[0], low half on little-endian machines
 
-	// namespaces are the CLONE_NEW* flags of clone(2): an unprivileged user
-	// becomes root in a new user namespace, with all the kernel's code that
-	// only root is meant to reach.
+	// namespaces are the CLONE_NEW* flags of clone(2): an unprivileged user becomes root in a new
+	// user namespace and reaches kernel code that only root should.
 	namespaces = 0x7e020000
 )
 
@@ -65,15 +63,15 @@ func program(sets []instructionSet) []syscall.SockFilter {
 	return append(code, syscall.SockFilter{Code: answer, K: enosys()})
 }
 
-// rules answer every call of one instruction set.
+// rules returns the instructions for every call of one instruction set.
 func (s instructionSet) rules() []syscall.SockFilter {
 	code := []syscall.SockFilter{{Code: loadWord, K: offsetCall}}
-	// on adds: if the test holds, this answer.
+	// on adds a rule: if the test holds, return this result.
 	on := func(test uint16, k, result uint32) {
 		code = append(code, syscall.SockFilter{Code: test, K: k, Jf: 1}, syscall.SockFilter{Code: answer, K: result})
 	}
-	on(jumpGreater, s.last, enosys()) // x32's numbers too
-	on(jumpEqual, s.clone3, enosys()) // its flags are behind a pointer; libc falls back to clone
+	on(jumpGreater, s.last, enosys()) // includes the numbers of x32
+	on(jumpEqual, s.clone3, enosys()) // its flags are in memory; libc falls back to clone
 	for _, call := range s.denied {
 		on(jumpEqual, call, eperm())
 	}
@@ -83,8 +81,7 @@ func (s instructionSet) rules() []syscall.SockFilter {
 	return append(code, syscall.SockFilter{Code: answer, K: allow})
 }
 
-// argument applies rules about the first argument of one call. The rules must
-// answer.
+// argument applies rules about the first argument of one call. The rules must return a result.
 func argument(call uint32, rules []syscall.SockFilter) []syscall.SockFilter {
 	code := []syscall.SockFilter{
 		{Code: jumpEqual, K: call, Jt: 1},
@@ -102,8 +99,8 @@ func namespaceRules() []syscall.SockFilter {
 	}
 }
 
-// personalityRules allow Linux, with or without 16-bit uids and the old mmap
-// layout's switch, and asking (personality(2)); not turning off randomisation.
+// personalityRules allow Linux, with or without 16-bit UIDs and the old mmap layout, and queries
+// (personality(2)), but not switching off address space randomisation.
 func personalityRules() []syscall.SockFilter {
 	var code []syscall.SockFilter
 	for _, value := range []uint32{0, 0x8, 0x20000, 0x20008, 0xffffffff} {
@@ -112,7 +109,7 @@ func personalityRules() []syscall.SockFilter {
 	return append(code, syscall.SockFilter{Code: answer, K: eperm()})
 }
 
-// socketRules refuse AF_ALG (38), AF_VSOCK (40) and families not yet known.
+// socketRules refuse AF_ALG (38), AF_VSOCK (40) and unknown families.
 func socketRules() []syscall.SockFilter {
 	return []syscall.SockFilter{
 		{Code: jumpEqual, K: 38, Jt: 3},
@@ -129,8 +126,8 @@ const (
 	modeFilter      = 2
 )
 
-// confine puts the filter on this thread; what it starts inherits it. The
-// caller has locked the thread.
+// confine installs the filter on this thread, which must be locked; processes that it starts
+// inherit it.
 func confine() error {
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetNoNewPrivs, 1, 0, 0, 0, 0); errno != 0 {
 		return errno

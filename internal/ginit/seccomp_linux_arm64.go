@@ -1,9 +1,9 @@
 package ginit
 
-// instructionSets of linux/arm64, with the calls that containerd's default
-// seccomp profile (contrib/seccomp of v2.4.2) does not allow a container
-// without capabilities; the AUDIT_ARCH numbers are linux/audit.h's, those of
-// calls golang.org/x/sys v0.49.0's. See seccomp.go for what is left out.
+// instructionSets returns those of linux/arm64, with the calls that containerd's default seccomp
+// profile (contrib/seccomp of v2.4.2) refuses to a container without capabilities. The AUDIT_ARCH
+// numbers are from linux/audit.h, those of calls from golang.org/x/sys v0.49.0. See seccomp.go for
+// the exceptions.
 func instructionSets() []instructionSet {
 	return []instructionSet{
 		{

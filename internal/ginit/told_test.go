@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestToldBefore: SIGTERM that came before there is a program is its end; what else
-// came is kept for it, in order.
+// TestToldBefore checks that a SIGTERM before the program exists ends it, and that other signals
+// are kept for it in order.
 func TestToldBefore(t *testing.T) {
 	signals := make(chan os.Signal, 3)
 	signals <- syscall.SIGUSR1

@@ -7,10 +7,10 @@ import (
 	"unsafe"
 )
 
-// asUser runs fn with the effective identity of the order's user on this
-// thread alone, so that every permission the kernel checks is the user's. The
-// caller has locked the thread. Leaving effective uid 0 clears the effective
-// capabilities, and coming back restores them (capabilities(7)).
+// asUser runs fn with the effective identity of the order's user on this thread, so that every
+// permission check of the kernel uses the user's rights. The caller has locked the thread. Leaving
+// effective UID 0 clears the effective capabilities, and returning to it restores them
+// (capabilities(7)).
 func asUser(order *Order, fn func() *failure) *failure {
 	if !order.Become {
 		return fn()
@@ -27,8 +27,8 @@ func asUser(order *Order, fn func() *failure) *failure {
 
 const unchanged = ^uintptr(0)
 
-// switchTo takes groups, group and user, in the order in which the right to do
-// so is lost. Raw system calls: the syscall package would change all threads.
+// switchTo sets groups, group and user, in the order in which the right to do so is lost. It uses
+// raw system calls: package syscall would change all threads.
 func switchTo(uid, gid uint32, groups []uint32) error {
 	var first unsafe.Pointer
 	if len(groups) > 0 {

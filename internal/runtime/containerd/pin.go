@@ -40,9 +40,9 @@ func pinPlace(stateDir string, id runtime.TaskID, i int) string {
 	return filepath.Join(holder(stateDir), fmt.Sprintf("%s.%d", id, i))
 }
 
-// pin opens the sources of the mounts as the task's owner, and keeps them open until unpin is
-// called. The OCI runtime follows paths as root: a symbolic link that replaced a folder meanwhile
-// would give it access to files that the owner may not access.
+// pin opens the sources of the mounts as the task's owner and keeps them open until unpin. The OCI
+// runtime follows paths as root: a symbolic link that replaced a directory meanwhile would give it
+// access to files that the owner may not access.
 func (r *Runtime) pin(spec *runtime.Spec) (*view, error) {
 	v := &view{}
 	for i, m := range spec.Mounts {
@@ -133,10 +133,10 @@ func (v *view) show(r *Runtime, spec *runtime.Spec, m runtime.Mount, place strin
 	return v.bind(folder, m, place)
 }
 
-// nest keeps mount points out of folders that are already mounted. The user could replace such a mount
-// point by a link to / or /dev while the task starts, and the OCI runtime would follow it. A folder
-// inside a mounted one is visible there. The target of a link in a mounted folder is mounted at its
-// real path, where the task finds it through the same link.
+// nest keeps mount points out of directories that are already mounted. The user could replace such
+// a mount point by a link to / or /dev during the start, and the OCI runtime would follow it. A
+// directory inside a mounted one is visible there. The target of a link in a mounted directory is
+// mounted at its real path, where the task finds it through the same link.
 func (v *view) nest(folder *userfile.Folder, m *runtime.Mount) (shown bool, err error) {
 	m.Target = filepath.Clean(m.Target)
 	for _, outer := range v.shown {
@@ -159,9 +159,9 @@ func (v *view) nest(folder *userfile.Folder, m *runtime.Mount) (shown bool, err 
 	return false, nil
 }
 
-// bind pins an opened folder or file on place. A descriptor alone would not do: the OCI runtime
+// bind pins an open directory or file at place. A descriptor does not suffice: the OCI runtime
 // mounts inside the task's mount namespace, where a mount of this one cannot be the source. Other
-// mounts in the folder are shown too, except where a link led to it.
+// mounts in the directory are visible too, except if a link led to it.
 func (v *view) bind(folder *userfile.Folder, m runtime.Mount, place string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(folder.FD, &stat); err != nil {
@@ -184,7 +184,7 @@ func (v *view) bind(folder *userfile.Folder, m runtime.Mount, place string) erro
 	if err := unix.Mount(userfile.Proc(folder.FD), place, "", flags, ""); err != nil {
 		return userFault(err)
 	}
-	// A slave: taking it away must not take away what is mounted below the folder.
+	// A slave, so that its removal does not remove mounts below the directory.
 	if err := unix.Mount("", place, "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return err
 	}
@@ -193,8 +193,8 @@ func (v *view) bind(folder *userfile.Folder, m runtime.Mount, place string) erro
 	return nil
 }
 
-// userFault marks a mount that the kernel refuses because of the user's path, for example a folder
-// of an unbindable mount. A lack of memory is the node's fault.
+// userFault marks a mount that the kernel refuses because of the user's path, for example a
+// directory of an unbindable mount. A lack of memory is a node fault.
 func userFault(err error) error {
 	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOSPC) {
 		return err
@@ -202,8 +202,9 @@ func userFault(err error) error {
 	return fmt.Errorf("%w: it cannot be mounted into a task: %w", runtime.ErrInvalid, err)
 }
 
-// makeLinks makes the links and the mount points of the view in the private folders of a task, in
-// dir. The links are the user's: nothing is made through one that leads out of the private folder.
+// makeLinks creates the links and mount points of the view in the private directories of a task, in
+// dir. The links are the user's: nothing is created through one that leads out of the private
+// directory.
 func (v *view) makeLinks(dir string) error {
 	for i, name := range []string{"tmp", "var"} {
 		root, err := os.OpenRoot(filepath.Join(dir, name))
@@ -227,13 +228,13 @@ func (v *view) makeLinks(dir string) error {
 	return nil
 }
 
-// makeLink makes a link that belongs to the owner of the one on the host.
+// makeLink creates a link with the owner of the one on the host.
 func makeLink(root *os.Root, path string, link userfile.Link) error {
 	if err := makeFolders(root, filepath.Dir(path)); err != nil {
 		return err
 	}
 	err := root.Symlink(link.Text, path)
-	if errors.Is(err, fs.ErrExist) { // another path led over it as well
+	if errors.Is(err, fs.ErrExist) { // another path has the same link
 		return nil
 	}
 	if err != nil {
@@ -242,7 +243,7 @@ func makeLink(root *os.Root, path string, link userfile.Link) error {
 	return root.Lchown(path, int(link.UID), int(link.GID))
 }
 
-// makeFolders makes path with all above it, for everyone to pass through.
+// makeFolders creates path and its parents, which every user may enter.
 func makeFolders(root *os.Root, path string) error {
 	if path == "." {
 		return nil
@@ -261,10 +262,10 @@ func makeFolders(root *os.Root, path string) error {
 	if err != nil {
 		return err
 	}
-	return root.Chmod(path, 0o755) // whatever the daemon's umask is
+	return root.Chmod(path, 0o755) // independent of the umask
 }
 
-// hidden returns the node's own folders, which no task may see.
+// hidden returns the node's own directories, which no task may see.
 func (c *Config) hidden() []string {
 	return append([]string{c.StateDir, c.ScratchDir, shim.SocketDir}, c.Hidden...)
 }

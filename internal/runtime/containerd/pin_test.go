@@ -15,7 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// tmpFolder makes a folder of uid 1000 in the host's /tmp.
+// tmpFolder creates a directory of uid 1000 in the host's /tmp.
 func tmpFolder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "greylag-pin-")
@@ -29,7 +29,7 @@ func tmpFolder(t *testing.T) string {
 	return dir
 }
 
-// inFolder is a task that works in a folder of the host's /tmp, as the agent describes it.
+// inFolder returns a task that works in a directory of the host's /tmp, as the agent specifies it.
 func inFolder(t *testing.T, id uint64, dir, script string) runtime.Spec {
 	t.Helper()
 	spec := job(t, id, script)
@@ -44,7 +44,7 @@ func symlink(t *testing.T, text, path string) {
 	}
 }
 
-// TestLinkToRootInTmp: a working directory in /tmp that is a link to / shows what the task sees at
+// TestLinkToRootInTmp checks that a working directory in /tmp that is a link to / shows the task's
 // /, not the host's processes, devices, control groups and /tmp.
 func TestLinkToRootInTmp(t *testing.T) {
 	r := newRuntime(t, nil)
@@ -66,7 +66,7 @@ grep -c ' `+dir+`.*/\(proc\|sys\|dev\) ' /proc/self/mountinfo
 	}
 }
 
-// TestLinksInTmpThatWork: to folders in /tmp, and to others that the task sees under their names.
+// TestLinksInTmpThatWork covers links to directories in /tmp, and to others that the task sees.
 func TestLinksInTmpThatWork(t *testing.T) {
 	r := newRuntime(t, nil)
 	dir, house := tmpFolder(t), home(t)
@@ -92,7 +92,7 @@ func TestLinksInTmpThatWork(t *testing.T) {
 	}
 }
 
-// TestWorkDirThatCannotBe: what the user named wrong is the user's, in one message.
+// TestWorkDirThatCannotBe checks that the user's mistakes are reported as such, in one message.
 func TestWorkDirThatCannotBe(t *testing.T) {
 	r := newRuntime(t, nil)
 	dir := tmpFolder(t)
@@ -122,8 +122,8 @@ func TestWorkDirThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestFoldersInImages: links on the host are followed, but not to the system's folders, and the
-// node's own folders stay hidden.
+// TestFoldersInImages checks that links on the host are followed, but not to system directories,
+// and that the node's own directories stay hidden.
 func TestFoldersInImages(t *testing.T) {
 	r := newRuntime(t, nil)
 	archive, _ := small(t)

@@ -15,15 +15,14 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// Where a task sees its folder and its first process. Below /dev, since that
-// is a file system of the task's own whatever its root is: nothing is created
-// on the host or in an image.
+// Paths at which a task sees its directory and its first process. They are below /dev, which is
+// always the task's own file system: nothing is created on the host or in an image.
 const (
 	insideDir   = "/dev/.greylag"
 	insideGInit = "/dev/.greylag-init"
 )
 
-// frame is what every container of this node has in common, made once.
+// frame holds what all containers of this node share, computed once.
 type frame struct {
 	config    Config
 	unified   bool // cgroup version 2
@@ -31,15 +30,15 @@ type frame struct {
 	userCaps  *specs.LinuxCapabilities
 	rootCaps  *specs.LinuxCapabilities
 	rlimits   []specs.POSIXRlimit
-	oomScore  int // added to what the kernel reckons when the host has no memory left
+	oomScore  int // added to the kernel's score when the host runs out of memory
 }
 
-// newFrame computes what does not depend on the task.
+// newFrame computes the values that do not depend on the task.
 func newFrame(config Config, unified, swapLimit bool) *frame {
 	f := &frame{config: config, unified: unified, swapLimit: swapLimit, rlimits: rlimits(), oomScore: oomScore()}
-	// A user's ginit: become the user, and signal the user's processes.
+	// ginit of a user's task: switches to the user and signals the user's processes.
 	f.userCaps = capabilities("CAP_SETUID", "CAP_SETGID", "CAP_KILL")
-	// Root's own tasks get what containerd gives any container.
+	// Root's own tasks get containerd's default capabilities.
 	f.rootCaps = capabilities("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD",
 		"CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP",
 		"CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE")
@@ -50,14 +49,14 @@ func capabilities(names ...string) *specs.LinuxCapabilities {
 	return &specs.LinuxCapabilities{Bounding: names, Effective: names, Permitted: names}
 }
 
-// rlimits replaces what tasks would inherit from containerd's own service:
-// files unlimited (programs that close them all take minutes) and core dumps
-// on. Locked memory is unlimited, as RDMA needs, where we may raise it.
+// rlimits returns the limits of tasks, instead of those of containerd's service: 1,048,576 files at
+// most (programs that close all take minutes), and core dumps. Locked memory is unlimited, as RDMA
+// needs, if this process may raise it.
 func rlimits() []specs.POSIXRlimit {
 	var files, locked, core unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil || unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked) != nil ||
 		unix.Getrlimit(unix.RLIMIT_CORE, &core) != nil {
-		return nil // no kernel refuses; then tasks inherit
+		return nil // no kernel refuses; otherwise tasks inherit the limits
 	}
 	if unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: locked.Cur, Max: unix.RLIM_INFINITY}, nil) == nil {
 		locked.Max = unix.RLIM_INFINITY
@@ -69,8 +68,8 @@ func rlimits() []specs.POSIXRlimit {
 	}
 }
 
-// oomScore is that of this daemon, but never less than 0: tasks would inherit that of
-// containerd, which its service keeps from being killed.
+// oomScore returns the score of this daemon, at least 0: otherwise tasks would inherit that of
+// containerd, which its service protects from the kernel's OOM killer.
 func oomScore() int {
 	text, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -83,19 +82,19 @@ func oomScore() int {
 	return max(0, score)
 }
 
-// container is the OCI spec of one task. rootfs is a path that the OCI runtime
-// can pivot into; devices are added afterwards, by CDI.
+// container returns the OCI spec of one task. rootfs is a path that the OCI runtime can pivot into.
+// CDI adds the devices afterwards.
 func (f *frame) container(task *runtime.Spec, rootfs string, own folders) *specs.Spec {
 	caps := f.userCaps
 	if task.UID == 0 {
 		caps = f.rootCaps
 	}
 	s := &specs.Spec{
-		Version: "1.0.2", // what runc 1.1 and crun 1.8 declare
+		Version: "1.0.2", // as declared by runc 1.1 and crun 1.8
 		Root:    &specs.Root{Path: rootfs},
 		Process: &specs.Process{
 			Args:            []string{insideGInit, insideDir},
-			Env:             []string{"PATH=/usr/bin:/bin"}, // ginit's; the task's is in its order
+			Env:             []string{"PATH=/usr/bin:/bin"}, // for ginit; its order has the task's
 			Cwd:             "/",
 			Capabilities:    caps,
 			NoNewPrivileges: true,
@@ -114,14 +113,14 @@ func (f *frame) container(task *runtime.Spec, rootfs string, own folders) *specs
 		},
 	}
 	if task.Image == "" {
-		// Whoever reaches the socket of a shim rules its task, and may have it run programs of the host.
+		// Access to the socket of a shim gives control of its task and of programs on the host.
 		s.Linux.MaskedPaths = append(s.Linux.MaskedPaths, f.config.hidden()...)
 	}
 	return s
 }
 
-// namespaces: the network and host name are the host's, which MPI and RDMA
-// need; processes, shared memory and mounts are the task's own.
+// namespaces returns the namespaces of a task. The network and host name are the host's, which MPI
+// and RDMA need; processes, shared memory and mounts are the task's own.
 func (f *frame) namespaces() []specs.LinuxNamespace {
 	list := []specs.LinuxNamespace{
 		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.MountNamespace},
@@ -132,18 +131,18 @@ func (f *frame) namespaces() []specs.LinuxNamespace {
 	return list
 }
 
-// masked hides what tells about or controls the whole host.
+// masked lists the paths that show or control the whole host.
 func masked() []string {
 	return []string{"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
 		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
 		"/sys/firmware", "/sys/devices/virtual/powercap"}
 }
 
-// resources are the limits of the task's control group.
+// resources returns the limits of the task's control group.
 func (f *frame) resources(task *runtime.Spec) *specs.LinuxResources {
 	r := &specs.LinuxResources{
-		// Closed, and opened for each device by CDI. The OCI runtime itself
-		// adds null, zero, full, random, urandom, tty and ptys.
+		// CDI allows each device. The OCI runtime itself adds null, zero, full, random, urandom,
+		// tty and ptys.
 		Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
 	}
 	if task.Memory > 0 {
@@ -161,7 +160,7 @@ func (f *frame) resources(task *runtime.Spec) *specs.LinuxResources {
 		r.CPU = &specs.LinuxCPU{Cpus: task.CPUSet}
 	}
 	if task.CPUs > 0 {
-		shares := uint64(min(task.CPUs, 256)) * 1024 // 262144 is the kernel's most
+		shares := uint64(min(task.CPUs, 256)) * 1024 // 262144 is the kernel's maximum
 		r.CPU.Shares = &shares
 	}
 	if task.CPUs > 0 && task.CPUSet == "" {
@@ -171,7 +170,7 @@ func (f *frame) resources(task *runtime.Spec) *specs.LinuxResources {
 	return r
 }
 
-// cgroupsPath is in the form that the OCI runtime's cgroup driver wants.
+// cgroupsPath returns the path in the form that the OCI runtime's cgroup driver expects.
 func (f *frame) cgroupsPath(id runtime.TaskID) string {
 	if *f.config.Systemd {
 		return f.config.CgroupParent + ":" + scopePrefix(f.config) + ":" + id.String()
@@ -179,8 +178,8 @@ func (f *frame) cgroupsPath(id runtime.TaskID) string {
 	return filepath.Join("/", f.config.CgroupParent, id.String())
 }
 
-// scopePrefix begins the name of a task's systemd scope. The namespace is in
-// it, since scopes of all slices share one set of names.
+// scopePrefix returns the prefix of the names of systemd scopes. It contains the namespace, since
+// scopes of all slices share their names.
 func scopePrefix(config Config) string {
 	if config.Namespace == defaultNamespace {
 		return "greylag"
@@ -188,17 +187,17 @@ func scopePrefix(config Config) string {
 	return "greylag-" + config.Namespace
 }
 
-// ownGroup is where a task sees its control group of version 2.
+// ownGroup is the path at which a task sees its version 2 control group.
 const ownGroup = "/sys/fs/cgroup"
 
-// folders are the host folders of one task.
+// folders are the host directories of one task.
 type folders struct {
 	task  string // its taskdir
 	ginit string
-	tmp   string // empty where /tmp is not private
+	tmp   string // empty if /tmp is not private
 }
 
-// mounts is the whole mount list; order matters.
+// mounts returns the whole mount list; the order matters.
 func (f *frame) mounts(task *runtime.Spec, own folders) []specs.Mount {
 	var list []specs.Mount
 	if own.tmp != "" {
@@ -208,19 +207,20 @@ func (f *frame) mounts(task *runtime.Spec, own folders) []specs.Mount {
 	for _, m := range task.Mounts {
 		list = append(list, bind(m.Source, m.Target, m.ReadOnly))
 	}
-	// After the user's, none of which may hide them: see checkTargets.
+	// After the user's mounts, which must not hide these: see checkTargets.
 	list = append(list, []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs",
 			Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
 			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-		// No size: NCCL and data loaders need it; the task's memory limit counts it.
+		// Without a size: NCCL and data loaders need the space, and the task's memory limit counts
+		// it.
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm",
 			Options: []string{"nosuid", "noexec", "nodev", "mode=1777"}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-		// A bind: sysfs cannot be mounted anew over the host's. Not recursive:
-		// a task must not see, and root's must not write, others' control groups.
+		// A bind mount: a new sysfs cannot be mounted over the host's. Not recursive: a task must
+		// not see, and root's must not write, other control groups.
 		{Destination: "/sys", Type: "bind", Source: "/sys", Options: []string{"bind", "ro", "nosuid", "noexec", "nodev"}},
 	}...)
 	if f.unified {
@@ -234,8 +234,7 @@ func (f *frame) mounts(task *runtime.Spec, own folders) []specs.Mount {
 	return append(list, commands(task)...)
 }
 
-// commands mounts the socket on which commands inside a task make their calls, and in an image also
-// the commands.
+// commands mounts the socket for commands inside the task, and in an image also the commands.
 func commands(task *runtime.Spec) (list []specs.Mount) {
 	if task.Socket != "" {
 		list = append(list, bind(task.Socket, runtime.SocketDir, true))
@@ -249,10 +248,10 @@ func commands(task *runtime.Spec) (list []specs.Mount) {
 	return list
 }
 
-// imagePath is the PATH of an image that sets none.
+// imagePath is the PATH of an image without one.
 const imagePath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// withPrograms adds the folder of Spec.Programs at the end of PATH.
+// withPrograms appends the directory of Spec.Programs to PATH.
 func withPrograms(env []string) []string {
 	env = slices.Clone(env)
 	at := slices.IndexFunc(env, func(entry string) bool { return nameOf(entry) == "PATH" })
@@ -265,8 +264,8 @@ func withPrograms(env []string) []string {
 	return env
 }
 
-// networkFiles gives an image's task the names of the network it shares with
-// the host.
+// networkFiles gives a task with an image the host names of the network that it shares with the
+// host.
 func networkFiles() []specs.Mount {
 	var list []specs.Mount
 	for _, file := range []string{"/etc/resolv.conf", "/etc/hosts", "/etc/hostname"} {
@@ -277,8 +276,8 @@ func networkFiles() []specs.Mount {
 	return list
 }
 
-// bind shows source at target. Naming neither exec nor noexec clears a noexec
-// that source's file system has, as /run has on some distributions.
+// bind mounts source at target. It names neither exec nor noexec, which clears a noexec of the
+// source's file system, such as that of /run on some distributions.
 func bind(source, target string, readOnly bool) specs.Mount {
 	options := []string{"rbind", "nosuid", "nodev"}
 	if readOnly {
@@ -287,9 +286,9 @@ func bind(source, target string, readOnly bool) specs.Mount {
 	return specs.Mount{Destination: target, Type: "bind", Source: source, Options: options}
 }
 
-// environment is base overridden by over, in base's order; the last entry of a
-// name counts. NVIDIA_VISIBLE_DEVICES is always "void": a legacy NVIDIA hook on
-// this node must not add devices that an image asks for.
+// environment returns base overridden by over, in the order of base; the last entry of a name
+// counts. NVIDIA_VISIBLE_DEVICES is always "void": a legacy NVIDIA hook must not add devices that
+// an image requests.
 func environment(base, over []string) []string {
 	const legacy = "NVIDIA_VISIBLE_DEVICES"
 	merged := make([]string, 0, len(base)+len(over)+1)

@@ -25,8 +25,8 @@ func config(t *testing.T, change func(*Config)) Config {
 	return must(c.withDefaults(false))(t)
 }
 
-// TestCgroupsPath: where the OCI runtime is told to make a task's group is
-// where we look for it afterwards, with and without systemd.
+// TestCgroupsPath checks that the group created by the OCI runtime is the one that this package
+// reads, with and without systemd.
 func TestCgroupsPath(t *testing.T) {
 	yes, id := true, runtime.TaskID{Job: 7, Attempt: 2}
 	cases := []struct {
@@ -70,8 +70,8 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
-// TestUnifiedSpec: on version 2 a task has a cgroup namespace and sees its own
-// group, read-only.
+// TestUnifiedSpec checks that on version 2 a task has a cgroup namespace and sees its group
+// read-only.
 func TestUnifiedSpec(t *testing.T) {
 	task := runtime.Spec{Owner: runtime.Owner{UID: 1000}, Args: []string{"true"}, CPUs: 2, Memory: 1 << 30, PidsLimit: 10}
 	s := newFrame(config(t, func(*Config) {}), true, true).container(&task, "/root", folders{task: "/t", ginit: "/g"})
@@ -102,8 +102,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestCommandsOfATask: a task sees the folder of its socket and cannot change it. In an image it finds
-// the commands at the end of PATH, whatever the image has.
+// TestCommandsOfATask checks that a task sees the directory of its socket read-only, and that in an
+// image the commands are at the end of PATH.
 func TestCommandsOfATask(t *testing.T) {
 	task := runtime.Spec{Args: []string{"true"}, Socket: "/run/s/12.1", Programs: []string{"/usr/bin/gctl"}}
 	f := newFrame(config(t, func(*Config) {}), true, true)
@@ -169,7 +169,7 @@ func TestDetectHere(t *testing.T) {
 	}
 }
 
-// TestCrunIsKnownByItsWord: not by its name.
+// TestCrunIsKnownByItsWord checks that crun is recognized by its version text, not by its name.
 func TestCrunIsKnownByItsWord(t *testing.T) {
 	crun := filepath.Join(t.TempDir(), "oci")
 	if err := os.WriteFile(crun, []byte("#!/bin/sh\necho crun version 1.8\n"), 0o755); err != nil {
@@ -183,8 +183,8 @@ func TestCrunIsKnownByItsWord(t *testing.T) {
 	}
 }
 
-// TestGroupOf: nodes of two clusters on one machine, which may have the same name and run
-// tasks with the same numbers, keep them apart; the node of a host is called as it is.
+// TestGroupOf checks that nodes of two clusters on one machine have different groups, also with
+// equal names and task numbers, and that the only node of a host has its plain name.
 func TestGroupOf(t *testing.T) {
 	first, second, host := GroupOf("n1", "a-1"), GroupOf("n1", "b-1"), GroupOf("n1", "greylag")
 	if first == second || first == host || strings.Contains(host, "n1-") {

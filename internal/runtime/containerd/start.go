@@ -29,17 +29,17 @@ import (
 	"github.com/greylag/greylag/internal/runtime/taskdir"
 )
 
-// ownShim is containerd's name for its own shim, for runc and its like.
+// ownShim is containerd's name of its own shim for runc and compatible runtimes.
 const ownShim = "io.containerd.runc.v2"
 
-// labelNode marks containers as ours, and whose.
+// labelNode marks containers with their node.
 const labelNode = "greylag/node"
 
-// undoLimit bounds the cleaning up after a start that failed.
+// undoLimit is the timeout of the cleanup after a failed start.
 const undoLimit = 30 * time.Second
 
-// Start implements runtime.Runtime. Three calls to containerd: container, task,
-// go; with an image one more, for its snapshot.
+// Start implements runtime.Runtime. It makes three calls to containerd: container, task, start;
+// with an image one more, for its snapshot.
 func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 	if err := spec.Check(); err != nil {
 		return err
@@ -70,9 +70,9 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 		}
 	}
 	if err := r.launch(ctx, &spec, seen, dir); err != nil {
-		// Whoever told of it first: the time is up at containerd and its shim as well.
+		// The deadline also passes at containerd and its shim, which may report it first.
 		late := context.DeadlineExceeded
-		if gone := checkShim(r.config.Shim); gone != nil { // each task would fail so, and be tried again
+		if gone := checkShim(r.config.Shim); gone != nil { // each task would fail and be retried
 			err = gone
 		} else if errors.Is(ctx.Err(), late) || strings.Contains(err.Error(), late.Error()) {
 			err = &awayError{err}
@@ -80,7 +80,7 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 		defer cancel()
 		err = fmt.Errorf("start task %s: %w", spec.ID, unavailable(err))
-		// What cannot be undone now is found half made by the next Start or Remove.
+		// The next Start or Remove handles what cannot be undone now.
 		left := r.remove(undo, spec.ID)
 		if errors.Is(err, runtime.ErrUnavailable) && errors.Is(left, runtime.ErrUnavailable) {
 			return err // the one word says both
@@ -90,10 +90,10 @@ func (r *Runtime) Start(ctx context.Context, spec runtime.Spec) error {
 	return nil
 }
 
-// adopt finds out what became of a task whose folder exists. Where it never
-// ran, what is there of it is removed and adopted is false.
+// adopt determines the state of a task whose directory exists. If it never ran, adopt removes the
+// rest and returns false.
 func (r *Runtime) adopt(ctx context.Context, id runtime.TaskID, dir taskdir.Dir) (adopted bool, err error) {
-	if dir.Fenced() { // Remove did not get to its end
+	if dir.Fenced() { // Remove was interrupted
 		return false, r.remove(ctx, id)
 	}
 	started := dir.Started()
@@ -106,17 +106,17 @@ func (r *Runtime) adopt(ctx context.Context, id runtime.TaskID, dir taskdir.Dir)
 	err = errgrpc.ToNative(err)
 	switch {
 	case errdefs.IsNotFound(err) && started:
-		return true, nil // the record tells how it ended, or nothing does
+		return true, nil // the record has its end, or it is lost
 	case errdefs.IsNotFound(err):
 	case err != nil:
 		return false, unavailable(err)
 	case answer.Process.Status == task.Status_STOPPED && (started || answer.Process.Pid != 0):
-		return true, nil // its number may be another's by now
+		return true, nil // its ID may be reused
 	case !slices.Contains([]task.Status{task.Status_STOPPED, task.Status_CREATED, task.Status_UNKNOWN}, answer.Process.Status):
-		// It was let go, and will have started by the time anyone looks.
+		// It was released and starts soon.
 		return true, r.noteProcess(dir, answer.Process.Pid)
 	case started:
-		return true, nil // the OCI runtime has yet to say so
+		return true, nil // the OCI runtime has not reported it yet
 	}
 	if err := r.remove(ctx, id); err != nil {
 		return false, err
@@ -124,7 +124,7 @@ func (r *Runtime) adopt(ctx context.Context, id runtime.TaskID, dir taskdir.Dir)
 	return false, nil
 }
 
-// launch makes the container and lets its ginit go.
+// launch creates the container and releases its ginit.
 func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, seen *view, dir taskdir.Dir) error {
 	container := containers.Container{
 		ID:      spec.ID.String(),
@@ -157,7 +157,7 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, seen *view, di
 	if err != nil {
 		return refusal(errgrpc.ToNative(err), spec)
 	}
-	if created.Pid != 0 { // containerd's own shim has made ginit, which waits to be let go
+	if created.Pid != 0 { // containerd's own shim created ginit, which waits for its release
 		if err := r.noteProcess(dir, created.Pid); err != nil {
 			return err
 		}
@@ -169,20 +169,20 @@ func (r *Runtime) launch(ctx context.Context, spec *runtime.Spec, seen *view, di
 	if created.Pid != 0 {
 		return nil
 	}
-	return r.noteProcess(dir, started.Pid) // adopt finds it where we do not come so far
+	return r.noteProcess(dir, started.Pid) // if this is not reached, adopt finds it
 }
 
-// startMemory is what starting a container with runc takes at most, and some.
+// startMemory is the memory that runc needs at most to start a container, plus a reserve.
 const startMemory = 32 << 20
 
-// refusal says of a container that the OCI runtime did not make what it means: its words without the
-// layers around them. That the memory does not hold even what starts a task is the task's own fault,
-// and so is a folder of the user that cannot be mounted, as where the image has a file in its place.
+// refusal explains why the OCI runtime created no container: its message without the layers around
+// it. If the memory limit does not even allow the start, it is the task's own fault, and so is a
+// user's directory that cannot be mounted, for example because the image has a file in its place.
 func refusal(err error, spec *runtime.Spec) error {
 	text, memory := err.Error(), spec.Memory
 	for _, m := range spec.Mounts {
 		if strings.Contains(text, m.Source) {
-			text = strings.TrimSuffix(text, ": unknown") // containerd's class of the error
+			text = strings.TrimSuffix(text, ": unknown") // containerd's error class
 			return fmt.Errorf("mount %s in the task: %s: %w", m.Target, text[strings.LastIndex(text, ": ")+2:], runtime.ErrInvalid)
 		}
 	}
@@ -190,8 +190,8 @@ func refusal(err error, spec *runtime.Spec) error {
 		"unable to set memory limit":    math.MaxUint64, // runc 1.1
 		"memory limit too low":          math.MaxUint64, // runc 1.0
 		"memory limit could be too low": math.MaxUint64, // crun
-		// runc 1.1 where systemd keeps the groups, which removes that of the process that was killed:
-		// what runc does next to either finds nothing. May have other causes where there is memory.
+		// runc 1.1 under systemd, which removes the group of the killed process: runc's next access
+		// fails. If memory suffices, the cause may be another.
 		"error setting cgroup config for procHooks process": startMemory,
 		"write init-p: broken pipe":                         startMemory,
 	} {
@@ -210,23 +210,23 @@ func refusal(err error, spec *runtime.Spec) error {
 	return &ociError{text, err}
 }
 
-// ociError is why the OCI runtime made no container, in short.
+// ociError is the short reason why the OCI runtime created no container.
 type ociError struct {
 	text string
 	err  error
 }
 
-// Error is the reason alone.
+// Error returns only the reason.
 func (e *ociError) Error() string { return "OCI runtime: " + e.text }
 
-// Unwrap is the error with all that containerd said.
+// Unwrap returns containerd's whole error.
 func (e *ociError) Unwrap() error { return e.err }
 
-// noteProcess records which process ginit is; 0 is none any more.
+// noteProcess records the process of ginit; 0 means that it has ended.
 func (r *Runtime) noteProcess(dir taskdir.Dir, pid uint32) error {
 	handle, err := proc.Identify(int(pid))
 	if errors.Is(err, proc.ErrGone) {
-		return nil // ended already: the record tells
+		return nil // ended already: see its record
 	}
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (r *Runtime) noteProcess(dir taskdir.Dir, pid uint32) error {
 	return dir.WriteProcess(handle)
 }
 
-// base is what an image says about how to run it.
+// base is an image's configuration.
 type base struct {
 	rootfs  string // for the OCI spec
 	env     []string
@@ -242,8 +242,8 @@ type base struct {
 	workDir string
 }
 
-// root gives the file system of the task: the clone of the host's, or a
-// writable snapshot of the image.
+// root provides the file system of the task: the clone of the host's, or a writable snapshot of the
+// image.
 func (r *Runtime) root(ctx context.Context, spec *runtime.Spec, container *containers.Container) ([]*types.Mount, base, error) {
 	if spec.Image == "" {
 		return nil, base{rootfs: hostRoot(r.config.StateDir)}, nil
@@ -262,7 +262,7 @@ func (r *Runtime) root(ctx context.Context, spec *runtime.Spec, container *conta
 	return mounts, image.base, nil
 }
 
-// prepare fills the task's folder and returns its OCI spec.
+// prepare fills the task's directory and returns its OCI spec.
 func (r *Runtime) prepare(spec *runtime.Spec, seen *view, dir taskdir.Dir, from base) (*specs.Spec, error) {
 	own := folders{task: string(dir), ginit: ginitPath(r.config)}
 	if spec.PrivateTmp {
@@ -283,7 +283,7 @@ func (r *Runtime) prepare(spec *runtime.Spec, seen *view, dir taskdir.Dir, from 
 		return nil, err
 	}
 	order := r.order(spec, from)
-	// What devices add to the environment is the last word.
+	// The variables of the devices take precedence.
 	order.Env = environment(environment(from.env, spec.Env), oci.Process.Env[1:])
 	oci.Process.Env = oci.Process.Env[:1]
 	if spec.Image != "" && len(spec.Programs) > 0 {
@@ -303,7 +303,7 @@ func (r *Runtime) prepare(spec *runtime.Spec, seen *view, dir taskdir.Dir, from 
 	return oci, nil
 }
 
-// order is what ginit is to do inside.
+// order returns the order for ginit.
 func (r *Runtime) order(spec *runtime.Spec, from base) ginit.Order {
 	order := ginit.Order{
 		Become: true, Confine: true, UID: spec.UID, GID: spec.GID, Groups: spec.Groups,
@@ -329,8 +329,7 @@ func (r *Runtime) order(spec *runtime.Spec, from base) ginit.Order {
 	return order
 }
 
-// makeTmp makes the private /tmp and /var/tmp. They lie in a folder that only
-// root can enter.
+// makeTmp creates the private /tmp and /var/tmp in a directory that only root can enter.
 func makeTmp(dir string) error {
 	for _, name := range []string{"tmp", "var"} {
 		path := filepath.Join(dir, name)

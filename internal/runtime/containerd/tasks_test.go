@@ -42,7 +42,7 @@ func TestTasks(t *testing.T) {
 	}
 }
 
-// compare matches line by line, or as one pattern where it begins with (?s).
+// compare compares line by line, or with one pattern that begins with (?s).
 func compare(t *testing.T, got, want string) {
 	t.Helper()
 	if strings.HasPrefix(want, "~(?s)") {
@@ -62,7 +62,7 @@ func compare(t *testing.T, got, want string) {
 	}
 }
 
-// TestLaunchErrors: what the user got wrong is told to the user, not to us.
+// TestLaunchErrors checks that mistakes of the user are reported to the user.
 func TestLaunchErrors(t *testing.T) {
 	r := newRuntime(t, nil)
 	folder := home(t)
@@ -108,8 +108,8 @@ func TestLaunchErrors(t *testing.T) {
 	}
 }
 
-// TestLittleMemoryWords: as crun 1.8.1 says it, through containerd, and runc 1.1.15 where systemd keeps the
-// groups; without a limit, or with one that was not the cause, it is not the user who set one.
+// TestLittleMemoryWords parses the messages of crun 1.8.1 through containerd, and of runc 1.1.15
+// under systemd. Without a limit, or with a sufficient one, it is not the user's fault.
 func TestLittleMemoryWords(t *testing.T) {
 	for words, enough := range map[string]uint64{
 		"OOM: the memory limit could be too low: read from the init process": 0,
@@ -127,7 +127,7 @@ func TestLittleMemoryWords(t *testing.T) {
 	}
 }
 
-// TestLittleMemory: what cannot hold even the start of a task is the user's fault, in plain words.
+// TestLittleMemory checks the message for a limit that is too small to start a task.
 func TestLittleMemory(t *testing.T) {
 	r := newRuntime(t, nil)
 	spec := job(t, 1, "exit 3\n")
@@ -142,8 +142,7 @@ func TestLittleMemory(t *testing.T) {
 	}
 }
 
-// TestInput: a file of the user's is what the script reads; without one there is
-// nothing to read.
+// TestInput checks that the script reads the user's file, and nothing without one.
 func TestInput(t *testing.T) {
 	r := newRuntime(t, nil)
 	spec := job(t, 1, "cat; echo end\n")
@@ -159,7 +158,7 @@ func TestInput(t *testing.T) {
 	}
 }
 
-// TestOutput: separate files, appended or truncated, owned by the user.
+// TestOutput covers separate files, appended or truncated, owned by the user.
 func TestOutput(t *testing.T) {
 	r := newRuntime(t, nil)
 	spec := job(t, 1, "echo out; echo err >&2\n")
@@ -191,7 +190,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestLimits: memory, cores, and what Exit and Stats say about them.
+// TestLimits checks memory and CPU limits and their values in Exit and Stats.
 func TestLimits(t *testing.T) {
 	r := newRuntime(t, nil)
 	hog := job(t, 1, "exec sh -c 'x=$(yes | head -c 400000000)'\n")

@@ -1,11 +1,11 @@
 //go:build linux
 
-// Package private runs a private containerd: its own socket, root and state in
-// one folder, nothing shared with the host's. Tests, the end-to-end harness
-// and the demo use it; a node in production uses the distribution's own.
+// Package private runs a private containerd with its own socket, root and state in one directory,
+// separate from the host's. Tests, the end-to-end harness and the demo use it; a production node
+// uses the distribution's.
 //
-// It decides only how to start, kill and clean up that one process and what it
-// left. It never speaks containerd's protocol.
+// It decides only how to start, kill and clean up that process. It never speaks containerd's
+// protocol.
 package private
 
 import (
@@ -22,19 +22,19 @@ import (
 )
 
 var (
-	// ErrMissing says that containerd or its shim is not installed.
+	// ErrMissing means that containerd or its shim is not installed.
 	ErrMissing = errors.New("containerd is not installed")
-	// ErrNotReady says that it did not come up; the message has its log's end.
+	// ErrNotReady means that containerd did not start; the message has the end of its log.
 	ErrNotReady = errors.New("containerd does not come up")
 )
 
-// Options are for Start; the zero value is the distribution's containerd with
-// its metadata on the disk that the folder is on.
+// Options configure Start; the zero value is the distribution's containerd with its metadata on the
+// disk of the directory.
 type Options struct {
-	// Binary is the containerd to run; empty: the one on PATH. Its folder
-	// comes first on the PATH of the shim.
+	// Binary is the containerd to run; empty: the one on PATH. Its directory comes first on the
+	// PATH of the shim.
 	Binary string
-	// Tmpfs keeps root and state in memory: 16 fdatasync less per container.
+	// Tmpfs keeps root and state in memory, which saves 16 fdatasync calls for each container.
 	Tmpfs bool
 }
 
@@ -43,14 +43,14 @@ type Daemon struct {
 	dir     string
 	options Options
 	process *exec.Cmd
-	ended   chan struct{} // closed when process has been waited for
+	ended   chan struct{} // closed when the process has been reaped
 }
 
-// maxSocket is what a sockaddr_un holds (unix(7)), its NUL included.
+// maxSocket is the size of a path in sockaddr_un (unix(7)), including the NUL.
 const maxSocket = 108
 
-// Start runs containerd in dir, which is made. The path must be short: the
-// socket's is bounded. It returns when the socket answers.
+// Start creates dir and runs containerd in it. The path must be short, since that of the socket is
+// limited. It returns when the socket answers.
 func Start(dir string, options Options) (*Daemon, error) {
 	if options.Binary == "" {
 		options.Binary = "containerd"
@@ -73,16 +73,16 @@ func Start(dir string, options Options) (*Daemon, error) {
 	return d, nil
 }
 
-// Address is the path of the socket.
+// Address returns the path of the socket.
 func (d *Daemon) Address() string { return filepath.Join(d.dir, "c.sock") }
 
-// StateDir is where containerd keeps its bundles.
+// StateDir returns the directory of containerd's bundles.
 func (d *Daemon) StateDir() string { return filepath.Join(d.dir, "state") }
 
-// Log is the path of what containerd wrote.
+// Log returns the path of containerd's log.
 func (d *Daemon) Log() string { return filepath.Join(d.dir, "log") }
 
-// prepare makes the folders and the configuration.
+// prepare creates the directories and the configuration.
 func (d *Daemon) prepare() error {
 	if err := os.MkdirAll(d.dir, 0o711); err != nil {
 		return fmt.Errorf("containerd folder: %w", err)
@@ -96,10 +96,10 @@ func (d *Daemon) prepare() error {
 	return nil
 }
 
-// Dir makes a folder for a daemon and for what its tasks use: paths of sockets in it are
-// short, programs in it may be run, and tasks see it, as they do not see what is in /tmp.
-// /run is not always such a place: systemd mounts it without the right to run programs
-// on some systems. Users other than root get one in the usual folder for what is passing.
+// Dir creates a directory for a daemon and for files of its tasks: socket paths in it are short,
+// programs in it may be executed, and tasks see it, unlike /tmp. /run does not always suffice:
+// systemd mounts it noexec on some systems. Users other than root get one in the usual temporary
+// directory.
 func Dir(prefix string) (string, error) {
 	base := ""
 	if os.Geteuid() == 0 {
@@ -113,10 +113,9 @@ func Dir(prefix string) (string, error) {
 	return os.MkdirTemp(base, prefix)
 }
 
-// mount makes the folder a mount that is in no clone of the host's file system:
-// where another node on this machine had one, the folder could not be removed.
-// Below it, the images are in a mount of their own, since overlayfs refuses
-// layers in one that cannot be cloned.
+// mount makes the directory a mount that is in no clone of the host's file system; otherwise a
+// clone of another node on this machine would prevent its removal. Images are in a mount of their
+// own below it, since overlayfs refuses layers in a mount that cannot be cloned.
 func (d *Daemon) mount() error {
 	if isMountPoint(d.dir) {
 		return nil
@@ -128,8 +127,8 @@ func (d *Daemon) mount() error {
 	if err := syscall.Mount(source, d.dir, kind, flags, data); err != nil {
 		return fmt.Errorf("mount %s: %w", d.dir, err)
 	}
-	// Where systemd runs, / is shared, and so is what is bound from it: what is mounted below would
-	// be mounted beneath as well, and stay there.
+	// Under systemd, / is shared, and so are binds from it: mounts below would be propagated and
+	// stay.
 	if err := syscall.Mount("", d.dir, "", syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep what is below %s to it: %w", d.dir, err)
 	}
@@ -145,7 +144,7 @@ func (d *Daemon) mount() error {
 	return nil
 }
 
-// root is where containerd keeps images and snapshots.
+// root returns the directory of containerd's images and snapshots.
 func (d *Daemon) root() string { return filepath.Join(d.dir, "root") }
 
 func (d *Daemon) configFile() string { return filepath.Join(d.dir, "config.toml") }
@@ -170,7 +169,7 @@ path = %q
 `, d.root(), d.StateDir(), strings.Join(disabled, `", "`), d.Address(), filepath.Join(d.dir, "opt"))
 }
 
-// Restart runs containerd again over what it left. It must not be running.
+// Restart runs containerd again on its state. It must not be running.
 func (d *Daemon) Restart() error {
 	log, err := os.OpenFile(d.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -180,7 +179,7 @@ func (d *Daemon) Restart() error {
 	process := exec.Command(d.options.Binary, "--config", d.configFile(), "--log-level", "warn")
 	process.Stdout, process.Stderr = log, log
 	process.Env = append(os.Environ(), "PATH="+filepath.Dir(d.options.Binary)+":"+os.Getenv("PATH"))
-	// Its own process group: a ^C meant for us must not race with Stop.
+	// A process group of its own: a ^C for this process must not race with Stop.
 	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := process.Start(); err != nil {
 		return fmt.Errorf("start containerd: %w", err)
@@ -188,13 +187,13 @@ func (d *Daemon) Restart() error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = process.Wait() // how it ended is in its log
+		_ = process.Wait() // its log has its exit status
 	}()
 	d.process, d.ended = process, ended
 	return d.awaitSocket(2 * time.Minute)
 }
 
-// awaitSocket dials until somebody answers; containerd listens when it is ready.
+// awaitSocket dials until containerd answers; it listens when it is ready.
 func (d *Daemon) awaitSocket(limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -222,11 +221,10 @@ func (d *Daemon) logEnd() string {
 	return string(data[max(0, len(data)-2000):])
 }
 
-// Kill ends containerd with SIGKILL and returns when it has ended. Tasks and
-// their shims go on.
+// Kill kills containerd with SIGKILL and waits for its end. Tasks and their shims continue.
 func (d *Daemon) Kill() error { return d.end(syscall.SIGKILL, 10*time.Second) }
 
-// end sends sig and waits; past the limit it kills.
+// end sends sig and waits; after the limit it kills.
 func (d *Daemon) end(sig syscall.Signal, limit time.Duration) error {
 	if d.process == nil {
 		return nil
@@ -246,8 +244,8 @@ func (d *Daemon) end(sig syscall.Signal, limit time.Duration) error {
 	return nil
 }
 
-// Stop ends containerd, every shim and task it left, their control groups and
-// mounts, and removes the folder.
+// Stop ends containerd and all its shims and tasks, removes their control groups and mounts, and
+// deletes the directory.
 func (d *Daemon) Stop() error {
 	failed := d.end(syscall.SIGTERM, 5*time.Second)
 	failed = errors.Join(failed, d.killShims(), unmountBelow(d.dir))

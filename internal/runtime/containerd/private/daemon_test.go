@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestSharedMount: below a mount that is shared, as / is where systemd runs, nothing of a
-// daemon's folder stays.
+// TestSharedMount checks that nothing of a daemon's directory remains below a shared mount, as / is
+// under systemd.
 func TestSharedMount(t *testing.T) {
 	base := t.TempDir()
 	if err := syscall.Mount("greylag-test", base, "tmpfs", 0, ""); err != nil {

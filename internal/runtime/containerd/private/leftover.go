@@ -18,7 +18,7 @@ import (
 	"github.com/greylag/greylag/internal/runtime/proc"
 )
 
-// Shims lists the shims of this containerd, by their command line.
+// Shims lists the shims of this containerd, by their command lines.
 func (d *Daemon) Shims() ([]int, error) {
 	processes, err := table()
 	if err != nil {
@@ -28,7 +28,7 @@ func (d *Daemon) Shims() ([]int, error) {
 	for pid := range processes {
 		line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 		if err != nil {
-			continue // it has ended since
+			continue // it has ended meanwhile
 		}
 		args := bytes.Split(line, []byte{0})
 		i := slices.IndexFunc(args, func(a []byte) bool { return string(a) == "-address" })
@@ -40,7 +40,7 @@ func (d *Daemon) Shims() ([]int, error) {
 	return shims, nil
 }
 
-// killShims ends every shim of this containerd with the tasks below it.
+// killShims kills every shim of this containerd with the tasks below it.
 func (d *Daemon) killShims() error {
 	shims, err := d.Shims()
 	if err != nil || len(shims) == 0 {
@@ -67,12 +67,12 @@ func (d *Daemon) killShims() error {
 	}
 	failed := killAll(doomed)
 	for _, socket := range sockets {
-		_ = os.Remove(socket) // a shim that ended well has removed its own
+		_ = os.Remove(socket) // a shim that ended normally removed its own
 	}
 	return errors.Join(failed, removeGroups(groups))
 }
 
-// killAll ends processes and waits until they have.
+// killAll kills processes and waits for their end.
 func killAll(doomed []proc.Handle) error {
 	for _, handle := range doomed {
 		if err := handle.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
@@ -91,7 +91,7 @@ func killAll(doomed []proc.Handle) error {
 	return nil
 }
 
-// table maps every process to its parent.
+// table returns the parent of every process.
 func table() (map[int]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -109,14 +109,14 @@ func table() (map[int]int, error) {
 		}
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(fields) > 1 {
-			parents[pid], _ = strconv.Atoi(string(fields[1])) // the kernel writes a number
+			parents[pid], _ = strconv.Atoi(string(fields[1])) // a number from the kernel
 		}
 	}
 	return parents, nil
 }
 
-// groupOf is the control group that the OCI runtime made for a process: the one
-// it has in pids, or in version 2. None where that is the root, and so not ours.
+// groupOf returns the control group that the OCI runtime created for a process: its group in pids
+// or in version 2. None if that is the root, which is not ours.
 func groupOf(pid int) []string {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
@@ -139,8 +139,8 @@ func groupOf(pid int) []string {
 	return []string{found}
 }
 
-// removeGroups removes what killed tasks left; the kernel lets a group go a
-// moment after its last process.
+// removeGroups removes the groups of killed tasks; the kernel releases a group shortly after its
+// last process.
 func removeGroups(groups []string) error {
 	hierarchy, err := cgroup.Detect()
 	if err != nil || len(groups) == 0 {
@@ -160,7 +160,7 @@ func removeGroups(groups []string) error {
 	return failed
 }
 
-// shimSockets reads where shims listen: outside our folder, in /run/containerd/s.
+// shimSockets returns the sockets of shims, which are outside the directory, in /run/containerd/s.
 func (d *Daemon) shimSockets() []string {
 	files, err := filepath.Glob(filepath.Join(d.StateDir(), "io.containerd.runtime.v2.task", "*", "*", "address"))
 	if err != nil {
@@ -176,7 +176,7 @@ func (d *Daemon) shimSockets() []string {
 	return sockets
 }
 
-// unmountBelow takes away every mount at dir and below, the newest first.
+// unmountBelow removes every mount at dir and below, the newest first.
 func unmountBelow(dir string) error {
 	points, err := mountPoints()
 	if err != nil {
@@ -198,7 +198,7 @@ func isMountPoint(dir string) bool {
 	return err == nil && slices.Contains(points, dir)
 }
 
-// mountPoints reads this process's mounts in the order they were made.
+// mountPoints returns this process's mounts in the order of their creation.
 func mountPoints() ([]string, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -213,7 +213,7 @@ func mountPoints() ([]string, error) {
 	return points, nil
 }
 
-// unescape undoes the octal escapes of mountinfo (proc(5)).
+// unescape decodes the octal escapes of mountinfo (proc(5)).
 func unescape(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }
