@@ -16,7 +16,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ArchiveGaps is what a filler needs of the archive.
+// ArchiveGaps is the part of the archive that a Filler needs.
 type ArchiveGaps interface {
 	Gaps() ([]archive.Gap, error)
 	Missing([]cluster.Digest) ([]cluster.Digest, error)
@@ -25,16 +25,16 @@ type ArchiveGaps interface {
 	FillRows(archive.Journal, []archive.Row) error
 }
 
-// Peers asks other controllers: package client.
+// Peers requests data of other controllers; package client implements it.
 type Peers interface {
 	Finished(ctx context.Context, addr string, from uint64, limit int) (records [][]byte, next uint64, err error)
 	Blobs(ctx context.Context, addr string, digests []cluster.Digest) ([][]byte, error)
 	Rows(ctx context.Context, addr string, journal uint32, from uint64, limit int) ([][]byte, error)
 }
 
-// Filler completes the archive of a controller that was away for so long that it got
-// a snapshot instead of the log: what ended meanwhile, and the scripts of all jobs,
-// it asks of the others. All fields but Logger are required.
+// Filler completes the archive of a controller that was away so long that it received a snapshot
+// instead of the log. It requests from the others the jobs that ended meanwhile and the scripts of
+// all jobs. All fields except Logger are required.
 type Filler struct {
 	Replica *Replica
 	Archive ArchiveGaps
@@ -43,24 +43,24 @@ type Filler struct {
 	Logger  *slog.Logger
 
 	whole atomic.Bool
-	lacks atomic.Pointer[string] // why it is not complete; nil: it is, or Run has not looked yet
+	lacks atomic.Pointer[string] // why the archive is incomplete; nil: it is complete, or Run has not checked yet
 
 	mu     sync.Mutex
-	absent map[cluster.Digest]bool // that jobs need and no controller has
+	absent map[cluster.Digest]bool // needed by jobs and on no controller
 }
 
-// Absent reports whether a script or an environment is on no controller: all of them
-// answered, and none has it. One that comes later is found in the archive first.
+// Absent reports whether a script or an environment is on no controller: all of them answered, and
+// none has it. If it appears later, the archive finds it first.
 func (f *Filler) Absent(d cluster.Digest) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.absent[d]
 }
 
-// Complete reports whether nothing is known to be missing from the archive.
+// Complete reports whether the archive is complete as far as known.
 func (f *Filler) Complete() bool { return f.whole.Load() }
 
-// Missing returns why the archive is not complete; "" where nothing is known to be missing.
+// Missing returns why the archive is incomplete; "" if it is complete as far as known.
 func (f *Filler) Missing() string {
 	if why := f.lacks.Load(); why != nil {
 		return *why
@@ -69,15 +69,15 @@ func (f *Filler) Missing() string {
 }
 
 const (
-	fillRecords = 1000 // asked for at a time
+	fillRecords = 1000 // records per request
 	fillBlobs   = 32
 	fillRetry   = 10 * time.Second
 )
 
-// errNobodyHas: none of the other controllers has what is missing.
+// errNobodyHas means that no other controller has the missing data.
 var errNobodyHas = errors.New("no other controller has it, or none answers")
 
-// Run fills until ctx ends: at the start, and whenever the state was restored.
+// Run fills until ctx ends: at the start, and after every restore of the state.
 func (f *Filler) Run(ctx context.Context) {
 	log := f.Logger
 	if log == nil {
@@ -150,7 +150,7 @@ func (f *Filler) fill(ctx context.Context) error {
 	}
 }
 
-// fillGap gets one part of a gap from whoever has it.
+// fillGap gets one part of a gap from any controller that has it.
 func (f *Filler) fillGap(ctx context.Context, g archive.Gap) error {
 	limit := int(min(g.Last-g.First+1, fillRecords))
 	err := errNobodyHas
@@ -161,7 +161,7 @@ func (f *Filler) fillGap(ctx context.Context, g archive.Gap) error {
 			continue
 		}
 		if len(data) == 0 || next-g.First != uint64(len(data)) {
-			continue // it has a gap there itself
+			continue // it has the same gap
 		}
 		records, digests, e := parseRecords(g.First, data)
 		if e != nil {
@@ -190,7 +190,7 @@ func parseRecords(first uint64, data [][]byte) ([]archive.Record, map[cluster.Di
 	return records, digests, nil
 }
 
-// fillBlobs gets what is missing of these from whoever has it.
+// fillBlobs gets missing blobs from any controller that has them.
 func (f *Filler) fillBlobs(ctx context.Context, digests map[cluster.Digest]struct{}) error {
 	list := make([]cluster.Digest, 0, len(digests))
 	for d := range digests {
@@ -214,8 +214,8 @@ func (f *Filler) fillBlobs(ctx context.Context, digests map[cluster.Digest]struc
 	return lost
 }
 
-// lost counts what may be on a controller that did not answer. What none has is noted:
-// no job needs most of it any more ([Sweeper]), and jobs that do cannot run.
+// lost counts the blobs that may be on a controller that did not answer. It records those that none
+// has: usually no job needs them any more ([Sweeper]), and jobs that do cannot run.
 func (f *Filler) lost(wanted []cluster.Digest, got []archive.Blob, trouble error) (n int) {
 	have := map[cluster.Digest]bool{}
 	for _, b := range got {
@@ -245,8 +245,8 @@ func (f *Filler) lost(wanted []cluster.Digest, got []archive.Blob, trouble error
 	return n
 }
 
-// askBlobs asks one after the other for what the ones before did not have. A content
-// that is not what its digest says is not taken.
+// askBlobs asks each controller for what the previous ones lacked. It discards content that does
+// not match its digest.
 func (f *Filler) askBlobs(ctx context.Context, wanted []cluster.Digest) (got []archive.Blob, err error) {
 	for _, addr := range f.Others() {
 		if len(wanted) == 0 {

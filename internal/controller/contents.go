@@ -14,11 +14,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// The contents of a backup besides the state are a sequence of pieces:
+// A backup holds, besides the state, a sequence of pieces:
 //
 //	kind, 1 byte | number, 8 bytes LE | length, 4 bytes LE | data
 //
-// Numbers are sequence numbers; a content has none, since its digest follows from it.
+// Numbers are sequence numbers; blobs have none, since their digest follows from the content.
 const (
 	pieceBlob byte = iota + 1
 	pieceJob
@@ -27,12 +27,12 @@ const (
 
 	pieceHead = 13
 	maxPiece  = 64 << 20
-	loadBatch = 4 << 20 // handed to the archive at a time
+	loadBatch = 4 << 20 // records per write to the archive
 )
 
 var errPiece = errors.New("malformed record in the backup's contents")
 
-// RestoredCommand is the command that records the restore of a backup in the state.
+// RestoredCommand returns the command that records a restore in the state.
 func RestoredCommand(info raftlog.BackupInfo) []byte {
 	return command.Encode(&command.Restored{Taken: cluster.InstantOf(info.Taken), History: info.History})
 }
@@ -45,10 +45,9 @@ type Contents interface {
 	Rows(j archive.Journal, from uint64, limit int) ([]archive.Row, error)
 }
 
-// SaveContents writes the script and environment of every job that has not ended, and
-// those that a submission may name; with history also all others, the finished jobs and
-// the journals. It returns how many contents of active jobs are not in the archive.
-// Memory: one page.
+// SaveContents writes the script and environment of every job that has not ended, and those that a
+// submission may name. With history it also writes all other blobs, the finished jobs and the
+// journals. It returns how many blobs of active jobs the archive lacks. Memory: one page.
 func SaveContents(w io.Writer, view *state.View, from Contents, history bool) (missing int, err error) {
 	p := &pieceWriter{w: w}
 	for d := range view.Blobs() {
@@ -87,7 +86,7 @@ func (p *pieceWriter) put(kind byte, number uint64, data []byte) {
 	}
 }
 
-// pageSize is how many records are read at a time.
+// pageSize is the number of records per read.
 const pageSize = 500
 
 func (p *pieceWriter) blobs(from Contents) {
@@ -130,8 +129,8 @@ func (p *pieceWriter) rows(from Contents, j archive.Journal, kind byte) {
 	}
 }
 
-// LoadContents stores in the archive what [SaveContents] wrote. Records and rows outside the
-// gaps are skipped. Memory: one batch.
+// LoadContents stores in the archive what [SaveContents] wrote. It skips records and rows outside
+// the gaps. Memory: one batch.
 func LoadContents(r io.Reader, into ArchiveGaps) error {
 	in := bufio.NewReader(r)
 	l := loading{into: into}
@@ -157,7 +156,7 @@ func LoadContents(r io.Reader, into ArchiveGaps) error {
 	}
 }
 
-// loading gathers a batch for the archive.
+// loading collects a batch for the archive.
 type loading struct {
 	into    ArchiveGaps
 	records []archive.Record

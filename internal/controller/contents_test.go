@@ -15,7 +15,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// backedUp is a replica with jobs whose scripts are "one" and "two", the first of them
+// backedUp returns a replica with jobs whose scripts are "one" and "two" and the first of which has
 // ended, and its archive.
 func backedUp(t *testing.T) (*Replica, *archive.Archive) {
 	t.Helper()
@@ -37,12 +37,12 @@ func backedUp(t *testing.T) (*Replica, *archive.Archive) {
 		do(uint64(2+i), now, &command.SubmitJobs{Actor: ada, Jobs: []command.Submission{{Spec: spec}}, Blobs: [][]byte{[]byte(text)}})
 	}
 	do(4, now.Add(2*time.Hour), &command.CancelJobs{Actor: ada, Jobs: []cluster.JobRef{{ID: 1, Index: cluster.NoIndex}}})
-	do(5, now.Add(4*time.Hour), &command.Tick{}) // script one is forgotten by the state
+	do(5, now.Add(4*time.Hour), &command.Tick{}) // the state drops script one
 	must(t, a.Sync())
 	return r, a
 }
 
-// restoredFrom is a replica into which a backup was loaded, and its archive.
+// restoredFrom returns a replica restored from a backup, and its archive.
 func restoredFrom(t *testing.T, image, contents []byte, history bool) (*Replica, *archive.Archive) {
 	t.Helper()
 	a, err := archive.Open(t.TempDir(), archive.Options{Pause: time.Millisecond})
@@ -55,8 +55,8 @@ func restoredFrom(t *testing.T, image, contents []byte, history bool) (*Replica,
 	return r, a
 }
 
-// TestBackupHoldsWhatJobsNeed: without history the scripts of jobs that have not ended, with
-// it all of them and the journals; then nothing is missing from the archive.
+// TestBackupHoldsWhatJobsNeed checks that a backup without history has the scripts of active jobs,
+// and one with history all scripts and the journals; then the archive lacks nothing.
 func TestBackupHoldsWhatJobsNeed(t *testing.T) {
 	r, a := backedUp(t)
 	var image bytes.Buffer
@@ -88,9 +88,9 @@ func TestBackupHoldsWhatJobsNeed(t *testing.T) {
 	}
 }
 
-// TestMissingScriptIsNamedOnce: a script that a job needs and no controller has is absent,
-// the archive counts as complete, and neither this nor a controller that does not answer is
-// logged more than once.
+// TestMissingScriptIsNamedOnce checks that a script that a job needs and no controller has is
+// absent, that the archive counts as complete, and that neither this nor a silent controller is
+// logged twice.
 func TestMissingScriptIsNamedOnce(t *testing.T) {
 	r, a := backedUp(t)
 	var image bytes.Buffer
@@ -119,7 +119,7 @@ func TestMissingScriptIsNamedOnce(t *testing.T) {
 	}
 }
 
-// away is a peer that may not answer, or have no contents.
+// away is a peer that may not answer, or may have no contents.
 type away struct {
 	sister
 	err   error

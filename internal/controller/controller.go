@@ -13,7 +13,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Log is the replicated log: package raftlog.
+// Log is the replicated log; package raftlog implements it.
 type Log interface {
 	ProposeMany(ctx context.Context, commands [][]byte) (results []any, index uint64, err error)
 	ReadIndex(ctx context.Context) (uint64, error)
@@ -24,23 +24,22 @@ type Log interface {
 	AllCompatible(ctx context.Context) bool
 }
 
-// Config is what a controller needs. Replica and Log are required.
+// Config configures a Controller. Replica and Log are required.
 type Config struct {
 	Replica *Replica
 	Log     Log
 	Logger  *slog.Logger // default slog.Default
-	// ClusterID and Policy name a cluster that has no name yet.
+	// ClusterID and Policy initialize a cluster without a name.
 	ClusterID string
 	Policy    cluster.Policy
-	// MemberID and Host are recorded in the state when this controller leads, unless Host is
-	// empty.
+	// MemberID and Host are recorded in the state when this controller leads, unless Host is empty.
 	MemberID, Host string
-	// Clock is what the log stamps entries with (time.Now).
+	// Clock is the clock of the log's timestamps (time.Now).
 	Clock func() time.Time
 }
 
-// Controller runs the leader's loops while this controller leads. Its methods may be
-// called from any goroutine.
+// Controller runs the leader's loops while this controller leads. Its methods are safe for
+// concurrent use.
 type Controller struct {
 	cfg     Config
 	replica *Replica
@@ -50,7 +49,7 @@ type Controller struct {
 	numbers numbers
 }
 
-// New makes a controller. Nothing happens until Run.
+// New returns a controller that does nothing until Run.
 func New(cfg Config) *Controller {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -64,14 +63,13 @@ func New(cfg Config) *Controller {
 // term is one period of leadership.
 type term struct {
 	*Controller
-	ctx   context.Context // ends with it
+	ctx   context.Context // ends with the term
 	ears  heartbeats
 	meter meter
 	loops sync.WaitGroup
 }
 
-// Run follows leadership until ctx ends or the log stops. It returns when every loop
-// has ended.
+// Run follows leadership until ctx ends or the log stops. It returns when every loop has ended.
 func (c *Controller) Run(ctx context.Context) {
 	stop := func() {}
 	defer func() { stop() }()
@@ -122,8 +120,8 @@ func (c *Controller) Leading() (context.Context, bool) {
 	return nil, false
 }
 
-// Propose has one command agreed and returns what the state answered and the log
-// index of its entry. Errors wrap those of raftlog; a *command.Refusal is an answer.
+// Propose proposes one command and returns the result of the state and the log index of its entry.
+// Errors wrap those of raftlog; a *command.Refusal is a result.
 func (c *Controller) Propose(ctx context.Context, cmd command.Command) (command.Result, uint64, error) {
 	results, index, err := c.raft.ProposeMany(ctx, [][]byte{command.Encode(cmd)})
 	if err != nil {
@@ -136,8 +134,8 @@ func (c *Controller) Propose(ctx context.Context, cmd command.Command) (command.
 	return result, index, nil
 }
 
-// ReadView returns a view that holds everything agreed before the call. It works on
-// the leader only; errors wrap those of raftlog.
+// ReadView returns a view that contains every entry committed before the call. It works only on the
+// leader; errors wrap those of raftlog.
 func (c *Controller) ReadView(ctx context.Context) (*state.View, error) {
 	if _, err := c.raft.ReadIndex(ctx); err != nil {
 		return nil, err
@@ -145,15 +143,15 @@ func (c *Controller) ReadView(ctx context.Context) (*state.View, error) {
 	return c.replica.View(), nil
 }
 
-// RecordHeartbeat notes a sign of life of a node under an epoch.
+// RecordHeartbeat records a heartbeat of a node under an epoch.
 func (c *Controller) RecordHeartbeat(node string, epoch uint64) {
 	if t := c.term.Load(); t != nil {
 		t.ears.record(node, epoch, time.Now())
 	}
 }
 
-// Ran notes for how long a node has had a task, as it counts since counting began; of one
-// that is over, perhaps since before that.
+// Ran records for how long a node has had a task, counted since counting began. over means that the
+// task has ended, perhaps before that.
 func (c *Controller) Ran(node string, counting uint64, job cluster.JobID, attempt cluster.Attempt, ran time.Duration, over bool) {
 	if t := c.term.Load(); t != nil {
 		t.meter.hear(run{job, attempt}, node, count{counting, ran, over, time.Now()})
@@ -171,8 +169,8 @@ func (t *term) name() {
 	t.record()
 }
 
-// record records which host this controller is: the first of a cluster was never added, and a
-// certificate can have another name than before.
+// record records the host of this controller: the first member of a cluster was never added, and
+// the name in a certificate can change.
 func (t *term) record() {
 	for t.cfg.Host != "" {
 		if m, _ := t.replica.View().Member(t.cfg.MemberID); m.Name == t.cfg.Host || m.Retired != 0 {
@@ -189,7 +187,7 @@ func (t *term) record() {
 	}
 }
 
-// pause waits after a failure of a loop, or returns false when the term is over.
+// pause waits after a failure of a loop; it returns false if the term has ended.
 func (t *term) pause(d time.Duration, what string, err error) bool {
 	if t.ctx.Err() != nil {
 		return false

@@ -81,7 +81,7 @@ func TestStateSurvivesARestartAndASnapshot(t *testing.T) {
 	must(t, r.log.SnapshotNow(context.Background()))
 	second := r.submit(nil)
 	r.untilState(second, cluster.Configuring)
-	r.stop() // first: the loops may agree on more
+	r.stop() // first, since the loops may commit more
 	digest := r.replica.View().Digest()
 	again := newRig(t, dir, false)
 	if got := again.replica.View().Digest(); got != digest {
@@ -169,7 +169,7 @@ func TestSlowSubscriberIsToldToLookAtEverything(t *testing.T) {
 		}
 	}
 	publish(maxChanges)
-	publish(maxChanges) // the same again: coalesced
+	publish(maxChanges) // repeated changes are merged
 	if changes, resync := s.Take(); len(changes) != maxChanges || resync {
 		t.Fatal(len(changes), resync)
 	}

@@ -1,15 +1,12 @@
-// Package controller runs one controller: it holds the replicated state, hands what
-// the state does not keep to the archive and what changed to those who watch, and,
-// while this controller leads, drives the loops that propose what nobody asks for.
+// Package controller runs one controller. It holds the replicated state, passes what the state
+// drops to the archive and changes to subscribers, and runs the leader's loops while this
+// controller leads.
 //
-// The loops decide when: a scheduling pass after something changed (pass.go), a tick
-// when something falls due (tick.go), a node's liveness from when it was last heard
-// (health.go). What follows from it is decided elsewhere, by the pure packages
-// schedule and state. Controller never changes the state but by a command that was
-// agreed, never waits for a node, and keeps nothing in memory that a new leader could
-// not find out again.
+// The loops decide when: a scheduling pass after a change (pass.go), a tick when something is due
+// (tick.go), a node's liveness after its last heartbeat (health.go). The pure packages schedule and
+// state decide the consequences. Controller changes the state only by committed commands, never
+// waits for a node, and keeps nothing in memory that a new leader cannot determine again.
 //
-// One lock guards the state. It is held while one log entry is applied and while a
-// view is taken, both of which are short; nothing else ever needs it, since views do
-// not change.
+// One lock guards the state. It is held while one log entry is applied and while a view is taken;
+// both are short. Nothing else needs it, since views never change.
 package controller

@@ -7,8 +7,8 @@ import (
 	"github.com/greylag/greylag/internal/archive"
 )
 
-// fillJournals gets the entries of journals that are missing. What a peer sends is not
-// believed: gctl verify recomputes it against the head that the state holds.
+// fillJournals gets missing journal entries. They are not trusted: gctl verify recomputes them
+// against the head in the state.
 func (f *Filler) fillJournals(ctx context.Context) error {
 	for _, j := range []archive.Journal{archive.CreditJournal, archive.AuditJournal} {
 		for {
@@ -27,7 +27,7 @@ func (f *Filler) fillJournals(ctx context.Context) error {
 	return nil
 }
 
-// fillRows gets one part of a gap from whoever has it.
+// fillRows gets one part of a gap from any controller that has it.
 func (f *Filler) fillRows(ctx context.Context, j archive.Journal, g archive.Gap) error {
 	limit := int(min(g.Last-g.First+1, fillRecords))
 	err := errNobodyHas
@@ -38,7 +38,7 @@ func (f *Filler) fillRows(ctx context.Context, j archive.Journal, g archive.Gap)
 			continue
 		}
 		if len(data) == 0 {
-			continue // it has a gap there itself
+			continue // it has the same gap
 		}
 		rows := make([]archive.Row, len(data))
 		for i, d := range data {

@@ -35,8 +35,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// newRig opens a controller in a folder; it leads when newRig returns, and runs its
-// loops if loops is true.
+// newRig opens a controller in a directory. It leads when newRig returns, and runs its loops if
+// loops is true.
 func newRig(t testing.TB, dir string, loops bool) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: dir}
@@ -119,7 +119,7 @@ func (r *rig) node(name string, gpus int32) uint64 {
 	return r.do(&command.RegisterNode{Node: n}).(*command.Registered).Epoch
 }
 
-// submit stores one job and returns its id.
+// submit submits one job and returns its ID.
 func (r *rig) submit(change func(*cluster.JobSpec)) cluster.JobID {
 	spec := cluster.JobSpec{
 		Name: "j", Owner: ada.Identity, WorkDir: "/", TimeLimit: time.Hour,
@@ -145,7 +145,7 @@ func (r *rig) untilState(id cluster.JobID, state cluster.JobState) {
 	r.until("job "+id.String()+" is "+state.String(), func() bool { return r.job(id).State == state })
 }
 
-// finish reports that every task of the node's jobs ran and is gone.
+// finish reports that every task of the node's jobs has run and is clean.
 func (r *rig) finish(node string, epoch uint64) {
 	r.t.Helper()
 	view := r.replica.View()
@@ -158,7 +158,7 @@ func (r *rig) finish(node string, epoch uint64) {
 	r.do(report)
 }
 
-// check runs the state's own audit.
+// check runs state.Check.
 func (r *rig) check() {
 	r.t.Helper()
 	r.replica.mu.Lock()
@@ -166,7 +166,7 @@ func (r *rig) check() {
 	must(r.t, r.replica.state.Check())
 }
 
-// changesOf collects what a subscription says until a condition holds.
+// changesOf collects the changes of a subscription until a condition holds.
 func changesOf(t testing.TB, s *Subscription, enough func([]state.Change) bool) []state.Change {
 	t.Helper()
 	var all []state.Change

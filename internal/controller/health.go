@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// Heartbeat is how often a node is heard when all is well.
+	// Heartbeat is the interval between heartbeats of a node.
 	Heartbeat = cluster.SilentAfter / 2
-	// checkSpacing is how often the nodes are looked at.
+	// checkSpacing is the interval between checks of all nodes.
 	checkSpacing = time.Second
 )
 
-// heartbeats is when nodes were heard in this term. A new leader starts deaf: silence
-// counts from when it could have heard, so nobody dies of an election.
+// heartbeats records the last heartbeat of each node in this term. A new leader has none: silence
+// counts from when it could have received one, so no node goes DOWN because of an election.
 type heartbeats struct {
 	mu    sync.Mutex
 	since time.Time
@@ -43,21 +43,21 @@ func (e *heartbeats) record(node string, epoch uint64, now time.Time) {
 	}
 }
 
-// last is when a node was last heard, or could have been first.
+// last returns the time of a node's last heartbeat, or the earliest possible one.
 func (e *heartbeats) last(n *cluster.Node) (at time.Time, heard bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s, ok := e.heard[n.Name]; ok && s.epoch == n.Epoch {
 		return s.at, true
 	}
-	// A node that registered in this term spoke when it did.
+	// A registration in this term counts as a heartbeat.
 	if at := n.Registered.Time(); at.After(e.since) {
 		return at, false
 	}
 	return e.since, false
 }
 
-// forget drops nodes that are gone.
+// forget drops removed nodes.
 func (e *heartbeats) forget(v *state.View) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -68,7 +68,7 @@ func (e *heartbeats) forget(v *state.View) {
 	}
 }
 
-// health proposes what is to be thought of nodes whenever that changes.
+// health proposes the liveness of nodes when it changes.
 func (t *term) health() {
 	ticker := time.NewTicker(checkSpacing)
 	defer ticker.Stop()
@@ -94,7 +94,7 @@ func (t *term) health() {
 	}
 }
 
-// evaluate lists the nodes whose liveness is not what the state says.
+// evaluate lists the nodes whose liveness differs from the state.
 func (e *heartbeats) evaluate(v *state.View, now time.Time) []command.NodeLiveness {
 	var changed []command.NodeLiveness
 	timeout := v.Policy().NodeTimeout
@@ -102,7 +102,7 @@ func (e *heartbeats) evaluate(v *state.View, now time.Time) []command.NodeLivene
 		at, heard := e.last(n)
 		is := liveness(now.Sub(at), timeout)
 		if !heard {
-			is = max(is, n.Liveness) // silence makes nobody better
+			is = max(is, n.Liveness) // silence never improves liveness
 		}
 		if is != n.Liveness {
 			changed = append(changed, command.NodeLiveness{Node: n.Name, Epoch: n.Epoch, Liveness: is})
@@ -111,7 +111,7 @@ func (e *heartbeats) evaluate(v *state.View, now time.Time) []command.NodeLivene
 	return changed
 }
 
-// liveness is what a silence means.
+// liveness returns the liveness after a silence.
 func liveness(silence, timeout time.Duration) cluster.Liveness {
 	switch {
 	case silence >= timeout:

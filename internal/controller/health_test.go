@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestLiveness follows one node through a term, in simulated time.
+// TestLiveness follows one node through a term in simulated time.
 func TestLiveness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := state.New()
@@ -38,20 +38,20 @@ func TestLiveness(t *testing.T) {
 		is := func(l cluster.Liveness) string { return fmt.Sprintf("[{n1 %d %d}]", epoch, l) }
 		expect(19*time.Second, "[]")
 		expect(2*time.Second, is(cluster.Silent))
-		e.record("n1", epoch-1, time.Now()) // of an earlier life: not heard
+		e.record("n1", epoch-1, time.Now()) // a heartbeat of an earlier life does not count
 		expect(0, "[]")
 		e.record("n1", epoch, time.Now())
 		expect(0, is(cluster.Alive))
 		expect(25*time.Second, is(cluster.Silent))
 		expect(270*time.Second, "[]")
 		expect(6*time.Second, is(cluster.Dead))
-		// A new leader gives it time, but does not believe it alive before it hears it.
+		// A new leader waits, but counts the node as alive only after a heartbeat.
 		e.open(time.Now())
 		expect(0, "[]")
 		expect(299*time.Second, "[]")
 		e.record("n1", epoch, time.Now())
 		expect(0, is(cluster.Alive))
-		// And a node that was alive is not silent because of an election.
+		// A node that was alive is not silent because of an election.
 		time.Sleep(15 * time.Second)
 		e.open(time.Now())
 		expect(15*time.Second, "[]")

@@ -7,24 +7,23 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxChanges is how many different things a subscription remembers. A reader that is
-// further behind looks at everything again.
+// maxChanges is the number of changes that a subscription remembers. A reader further behind reads
+// everything again.
 const maxChanges = 10_000
 
-// hub tells subscribers what changed. The zero value is ready.
+// hub sends changes to subscribers. The zero value is ready for use.
 type hub struct {
 	mu     sync.Mutex
 	all    map[*Subscription]struct{}
 	byNode map[string]map[*Subscription]struct{}
 }
 
-// Subscription is level-triggered: it remembers what changed since the last Take,
-// not how often. A View taken after Take holds everything that Take returned.
+// Subscription is level-triggered: it remembers what changed since the last Take, not how often. A
+// View taken after Take contains everything that Take returned.
 type Subscription struct {
 	hub  *hub
 	node string
-	// only, if set, makes this a bell: it rings for changes that only approves and
-	// remembers none.
+	// only, if set, makes the subscription signal changes that only accepts, and remember none.
 	only func(*state.Change) bool
 	ring chan struct{}
 
@@ -34,14 +33,14 @@ type Subscription struct {
 	resync  bool
 }
 
-// subject is what changes are about the same.
+// subject identifies what a change is about.
 type subject struct {
 	kind state.ChangeKind
 	job  cluster.JobID
 	node string
 }
 
-// subscribe follows the changes of one node, or all when node is "".
+// subscribe follows the changes of one node, or all changes if node is "".
 func (h *hub) subscribe(node string, only func(*state.Change) bool) *Subscription {
 	s := &Subscription{hub: h, node: node, only: only, ring: make(chan struct{}, 1)}
 	h.mu.Lock()
@@ -75,12 +74,11 @@ func (s *Subscription) Close() {
 	}
 }
 
-// C delivers when there is something to take.
+// C receives when there is something to take.
 func (s *Subscription) C() <-chan struct{} { return s.ring }
 
-// Take returns what changed since the last call, one change for each job and node
-// with the first Old and the last New. If resync is true, so much changed that it
-// was not remembered: everything may be different.
+// Take returns the changes since the last call: one for each job and node, with the first Old and
+// the last New. If resync is true, too much changed: anything may be different.
 func (s *Subscription) Take() (changed []state.Change, resync bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +87,7 @@ func (s *Subscription) Take() (changed []state.Change, resync bool) {
 	return changed, resync
 }
 
-// publish tells subscribers of changes.
+// publish sends changes to subscribers.
 func (h *hub) publish(changes []state.Change) {
 	if len(changes) == 0 {
 		return
@@ -112,19 +110,19 @@ func (h *hub) publish(changes []state.Change) {
 	}
 }
 
-// tellNodes tells the subscribers of a job's nodes, but those of another's.
+// tellNodes sends a change to the subscribers of a job's nodes, except those of another job.
 func (h *hub) tellNodes(c *state.Change, job, told *cluster.Job) {
 	if job == nil || job.Alloc == nil || told != nil && told.Alloc == job.Alloc {
 		return
 	}
 	for i := range job.Alloc.Nodes {
 		for s := range h.byNode[job.Alloc.Nodes[i].Node] {
-			s.add(c) // being told of the same change twice adds nothing
+			s.add(c) // repeated additions have no effect
 		}
 	}
 }
 
-// resync tells all subscribers that everything may be different.
+// resync makes all subscribers read everything again.
 func (h *hub) resync() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,16 +16,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// soloLog agrees with itself at once: a log for simulated time, in which a real one
-// would wait for real disks.
+// soloLog commits at once: a log for simulated time, in which a real one would wait for disks.
 type soloLog struct {
 	replica *Replica
 	leads   chan bool
-	took    time.Duration // by each entry
+	took    time.Duration // duration of each entry
 
-	turn    chan struct{} // a lock that simulated time knows: it does not pass while somebody waits for a mutex
+	turn    chan struct{} // a lock known to simulated time, which does not advance while a goroutine waits for a mutex
 	index   uint64
-	entries map[string]int // by the type of their commands
+	entries map[string]int // entries by command type
 	other   atomic.Bool    // a member runs another version
 }
 
@@ -59,7 +58,7 @@ func (l *soloLog) ReadIndex(context.Context) (uint64, error) { return l.index, n
 
 func (l *soloLog) Leadership() <-chan bool { return l.leads }
 
-// AllCompatible waits where a member does not answer.
+// AllCompatible waits for a member that does not answer.
 func (l *soloLog) AllCompatible(ctx context.Context) bool {
 	if !l.other.Load() {
 		return true
@@ -71,7 +70,7 @@ func (l *soloLog) AllCompatible(ctx context.Context) bool {
 	return false
 }
 
-// discard is an archive that forgets.
+// discard is an archive without storage.
 type discard struct{}
 
 func (discard) Append(uint64, []archive.Record, []archive.Blob) error { return nil }
@@ -90,7 +89,7 @@ func simulate(t *testing.T, f func(*rig, *soloLog)) {
 	simulated(t, false, f)
 }
 
-// simulated is simulate, where a member may run another version.
+// simulated is simulate with a member that may run another version.
 func simulated(t *testing.T, other bool, f func(*rig, *soloLog)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,11 +107,11 @@ func simulated(t *testing.T, other bool, f func(*rig, *soloLog)) {
 		time.Sleep(time.Second)
 		f(r, log)
 		cancel()
-		<-ended // every loop has ended, or synctest reports the goroutine
+		<-ended // every loop has ended, otherwise synctest reports the goroutine
 	})
 }
 
-// stayInTouch has a node heard until the function it returns is called.
+// stayInTouch sends heartbeats of a node until stop is called.
 func (r *rig) stayInTouch(name string) (stop func()) {
 	stopped := make(chan struct{})
 	go func() {
@@ -205,7 +204,7 @@ func TestASilentNodeLosesItsJob(t *testing.T) {
 // sister answers from another controller's archive.
 type sister struct {
 	archive *archive.Archive
-	lost    map[uint64]bool // records it does not have itself
+	lost    map[uint64]bool // records that it lacks
 }
 
 func (s sister) Finished(_ context.Context, _ string, from uint64, limit int) (data [][]byte, next uint64, err error) {
@@ -242,8 +241,8 @@ func (s sister) Blobs(_ context.Context, _ string, digests []cluster.Digest) ([]
 	return list, nil
 }
 
-// TestAnArchiveIsCompletedByAPeer gives a new controller a snapshot, as raft does to
-// one that was away for long, and lets it ask for what is not in it.
+// TestAnArchiveIsCompletedByAPeer gives a new controller a snapshot, as raft does after a long
+// absence, and lets it request the missing data.
 func TestAnArchiveIsCompletedByAPeer(t *testing.T) {
 	r := newRig(t, t.TempDir(), true)
 	epoch := r.node("n1", 8)
@@ -265,7 +264,7 @@ func TestAnArchiveIsCompletedByAPeer(t *testing.T) {
 	replica := NewReplica(empty, slog.New(slog.DiscardHandler))
 	must(t, replica.Restore(&image))
 	must(t, empty.Expect(8))
-	// The tail came with the snapshot; what is older than the tail is a gap.
+	// The newest finished jobs came with the snapshot; older ones are a gap.
 	filler := &Filler{Replica: replica, Archive: empty, Others: func() []string { return []string{"a"} },
 		Peers: sister{r.archive, nil}, Logger: slog.New(slog.DiscardHandler)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -315,8 +314,8 @@ func TestGapsAreFilledFromAPeer(t *testing.T) {
 	}
 }
 
-// BenchmarkShortJobs submits one-GPU jobs that end as soon as they have started, on 4
-// nodes of 8 GPUs, over a real log, and counts how many a second go through.
+// BenchmarkShortJobs submits one-GPU jobs that end immediately, on 4 nodes of 8 GPUs over a real
+// log, and reports jobs per second.
 func BenchmarkShortJobs(b *testing.B) {
 	r := newRig(b, b.TempDir(), true)
 	epochs := map[string]uint64{}

@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	// meterSpacing is how often running jobs are metered.
+	// meterSpacing is the interval between meterings of running jobs.
 	meterSpacing = 30 * time.Second
-	// meterBatch is how many jobs one command meters; there is one a second at most.
+	// meterBatch is the maximum number of jobs in one command; one command is sent a second at
+	// most.
 	meterBatch = 5000
 )
 
@@ -23,28 +24,28 @@ type run struct {
 	attempt cluster.Attempt
 }
 
-// count is what a node said of a run: for how long it has had it, counted since counting.
+// count is a node's count of a run: its duration since counting began.
 type count struct {
 	counting uint64
 	ran      time.Duration
-	over     bool // it ended: perhaps before this counting, or this term
+	over     bool // the task has ended, perhaps before this counting or this term
 	at       time.Time
 }
 
-// counter adds up what a node counted during this term, whatever its daemon went through.
+// counter adds up a node's counts during this term, across restarts of its daemon.
 type counter struct {
 	last count
 	sum  time.Duration
 }
 
-// meter is how long nodes have had the tasks of jobs, in this term. What was before it
-// the ledger has already; a little may be lost at a change of leaders, which is to the
-// advantage of who pays and matters only when the node is lost.
+// meter records for how long nodes have had the tasks of jobs in this term. The ledger already has
+// earlier time. A change of leaders may lose a little, in favour of the payer; it matters only if
+// the node is lost.
 type meter struct {
 	mu    sync.Mutex
 	since time.Time
 	runs  map[run]map[string]*counter
-	epoch uint64 // of the samples: log time when the term began
+	epoch uint64 // of the samples: log time at the start of the term
 	round uint64
 }
 
@@ -52,9 +53,8 @@ func (m *meter) open(now time.Time) {
 	m.since, m.runs = now, map[run]map[string]*counter{}
 }
 
-// hear takes in what a node said. Nothing grows by more than the time that passed, nor by what
-// was counted of a task that is over and may have been heard of before: what the node says of
-// such is in its report.
+// hear adds a node's count. A counter grows by at most the elapsed time, and not by the count of an
+// ended task that may have been counted before: the node's report has it.
 func (m *meter) hear(r run, node string, c count) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,10 +79,10 @@ func (m *meter) hear(r run, node string, c count) {
 	was.last = c
 }
 
-// between is d within 0 and most.
+// between limits d to the range from 0 to most.
 func between(d, most time.Duration) time.Duration { return max(0, min(d, most)) }
 
-// agreed is for how long all nodes of an allocation have had a run.
+// agreed returns for how long all nodes of an allocation have had a run.
 func (m *meter) agreed(r run, alloc *cluster.Allocation) time.Duration {
 	nodes := m.runs[r]
 	var least time.Duration
@@ -98,7 +98,7 @@ func (m *meter) agreed(r run, alloc *cluster.Allocation) time.Duration {
 	return least
 }
 
-// samples are those of all runs that are paid for; runs that are over are forgotten.
+// samples returns those of all paid runs, and drops ended runs.
 func (m *meter) samples(v *state.View) []command.JobSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,7 +127,7 @@ func (m *meter) samples(v *state.View) []command.JobSample {
 	return all
 }
 
-// meterJobs tells the state now and then how long jobs have run.
+// meterJobs periodically proposes how long jobs have run.
 func (t *term) meterJobs() {
 	ticker := time.NewTicker(meterSpacing)
 	defer ticker.Stop()

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// charged is a state with jobs of one GPU that run and are paid for, eight on a node.
+// charged returns a state with paid running jobs of one GPU, eight on a node.
 func charged(b *testing.B, jobs int) *state.State {
 	b.Helper()
 	s, index, root := state.New(), uint64(0), command.Actor{Role: command.RoleAdmin}
@@ -51,8 +51,8 @@ func charged(b *testing.B, jobs int) *state.State {
 	return s
 }
 
-// BenchmarkSamples is what metering costs the leader every 30 s before it proposes: each
-// of 6,250 nodes says how long it has had its 8 tasks, and 50,000 samples are made of it.
+// BenchmarkSamples measures the leader's cost of one metering before it proposes: 6,250 nodes
+// report 8 tasks each, which gives 50,000 samples.
 func BenchmarkSamples(b *testing.B) {
 	const jobs = 50_000
 	v := charged(b, jobs).View()

@@ -9,9 +9,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestALostNodeIsPaidForAsLongAsItCounted runs a job of two nodes for an hour, restarts
-// the daemon of one in between, changes the leader, and loses a node: what is charged is
-// what both counted, not the time until the loss was noticed.
+// TestALostNodeIsPaidForAsLongAsItCounted runs a job of two nodes for an hour, restarts a daemon,
+// changes the leader and loses a node. The charge covers what both nodes counted, not the time
+// until the loss was noticed.
 func TestALostNodeIsPaidForAsLongAsItCounted(t *testing.T) {
 	simulate(t, func(r *rig, log *soloLog) {
 		p := cluster.DefaultPolicy()
@@ -31,7 +31,7 @@ func TestALostNodeIsPaidForAsLongAsItCounted(t *testing.T) {
 		for i := range 360 {
 			time.Sleep(Heartbeat)
 			if i == 100 {
-				counts["n1"] = time.Now() // its daemon was started anew
+				counts["n1"] = time.Now() // its daemon restarted
 			}
 			if i == 200 {
 				log.leads <- false
@@ -56,8 +56,8 @@ func TestALostNodeIsPaidForAsLongAsItCounted(t *testing.T) {
 	})
 }
 
-// TestAnEndIsCountedOnce: what a node tells of a task that ended while it was cut off is not
-// counted besides what was heard of that task before, by whatever daemon or leader.
+// TestAnEndIsCountedOnce checks that a node's count of a task that ended while the node was cut off
+// is not added to earlier counts of the task, of any daemon or leader.
 func TestAnEndIsCountedOnce(t *testing.T) {
 	for _, another := range []string{"daemon", "leader"} {
 		simulate(t, func(r *rig, log *soloLog) {
@@ -93,7 +93,7 @@ func TestAnEndIsCountedOnce(t *testing.T) {
 			task.Ran = 2 * time.Hour
 			task.Task.Phase, task.Task.Cause = cluster.TaskEnded, cluster.Exited
 			task.Task.Ended = task.Task.Started.Add(task.Ran)
-			for range 12 { // until the epilog has ended
+			for range 12 { // until the end of the epilog
 				r.RecordHeartbeat("n1", epoch)
 				r.Ran("n1", counting, id, 1, task.Ran, true)
 				tell()

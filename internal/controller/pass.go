@@ -12,33 +12,31 @@ import (
 )
 
 const (
-	// debounce gathers what changes at once, such as a burst of submissions.
+	// debounce is the delay that merges simultaneous changes, such as a burst of submissions.
 	debounce = 5 * time.Millisecond
-	// No other pass begins for so many times as long as a pass took, so that a long
-	// queue leaves the processors to those who answer users: room that was made is
-	// filled soon, what only joins the queue may wait.
+	// After a pass, wait restFreed or restQueued times its duration, so that a long queue leaves
+	// processor time to requests of users. Freed resources are filled soon; new jobs may wait.
 	restFreed, restQueued = 4, 9
-	// verdictSpacing is how often waiting jobs are told anew why they wait: a sentence
-	// costs as much in the log as a start.
+	// verdictSpacing is the interval between updates of the reasons of pending jobs: one costs as
+	// much in the log as a start.
 	verdictSpacing = time.Second
-	// maxVerdicts are told at a time.
+	// maxVerdicts is the number of verdicts per update.
 	maxVerdicts = 10_000
-	// chunkStarts and chunkBytes bound one CommitPlan; chunkVerdicts as well, since
-	// other commands wait while one is applied.
+	// chunkStarts and chunkBytes limit one CommitPlan; so does chunkVerdicts, since other commands
+	// wait while one is applied.
 	chunkStarts   = 256
 	chunkVerdicts = 2_000
 	chunkBytes    = 256 << 10
 )
 
-// passes makes a scheduling pass whenever something changed that could let a job
-// start, one at a time.
+// passes runs a scheduling pass after each change that could let a job start, one at a time.
 func (t *term) passes() {
 	changed := t.replica.hub.subscribe("", matters)
 	defer changed.Close()
 	freed := t.replica.hub.subscribe("", frees)
 	defer freed.Close()
 	p := pass{term: t, planner: schedule.NewPlanner(), owed: map[cluster.JobID]cluster.Verdict{}}
-	wait := time.Duration(0) // a new leader begins with one
+	wait := time.Duration(0) // a new leader begins with a pass
 	for {
 		timer := time.NewTimer(wait)
 		select {
@@ -52,7 +50,7 @@ func (t *term) passes() {
 		if !p.rest(freed.C()) {
 			return
 		}
-		for _, rang := range []*Subscription{changed, freed} { // what rang meanwhile is seen by this pass
+		for _, rang := range []*Subscription{changed, freed} { // this pass covers changes up to now
 			select {
 			case <-rang.C():
 			default:
@@ -70,13 +68,12 @@ func matters(c *state.Change) bool {
 	if c.Old.Spec != c.New.Spec || c.Old.State.Holds() != c.New.State.Holds() || c.New.State.Final() {
 		return true
 	}
-	// Of what happens to a job that waits, a verdict alone does not matter.
+	// A verdict of a pending job alone does not matter.
 	return c.New.State == cluster.Pending &&
 		(c.Old.Hold != c.New.Hold || c.Old.Eligible != c.New.Eligible || c.New.Reason == cluster.ReasonNone)
 }
 
-// frees reports whether a change that matters can let a job start that was in the
-// queue before.
+// frees reports whether a change can let a job start that was already in the queue.
 func frees(c *state.Change) bool {
 	switch {
 	case c.Kind != state.JobChanged || c.New == nil:
@@ -87,18 +84,18 @@ func frees(c *state.Change) bool {
 	return c.Old.State.Holds() && !c.New.State.Holds()
 }
 
-// pass is the scheduling of one term.
+// pass runs the scheduling of one term.
 type pass struct {
 	*term
-	ended    time.Time     // the last one
-	took     time.Duration // deciding
-	verdicts time.Time     // when they were last told
+	ended    time.Time     // end of the last pass
+	took     time.Duration // duration of its decision
+	verdicts time.Time     // time of the last update
 	planner  *schedule.Planner
-	owed     map[cluster.JobID]cluster.Verdict // that have not been told yet
+	owed     map[cluster.JobID]cluster.Verdict // not sent yet
 }
 
-// rest waits until the next pass may begin: longer when nothing is freed. It returns
-// false when the term is over.
+// rest waits until the next pass may begin: longer if nothing is freed. It returns false if the
+// term has ended.
 func (p *pass) rest(freed <-chan struct{}) bool {
 	gather, soon, late := time.After(debounce), time.After(p.due(restFreed)), time.After(p.due(restQueued))
 	for {
@@ -118,13 +115,12 @@ func (p *pass) rest(freed <-chan struct{}) bool {
 	}
 }
 
-// due is how long it is until a pass may begin that rests so many times as long as
-// the last one took.
+// due returns the time until a pass may begin that waits times the duration of the last pass.
 func (p *pass) due(times time.Duration) time.Duration {
 	return time.Until(p.ended.Add(times * p.took))
 }
 
-// run makes one pass and returns in how long the next is due though nothing changes.
+// run runs one pass and returns the delay of the next one without a change.
 func (p *pass) run() time.Duration {
 	began := time.Now()
 	snap := p.replica.View().Snapshot()
@@ -147,13 +143,13 @@ func (p *pass) run() time.Duration {
 	if err := p.commit(&d.Plan); err != nil {
 		p.numbers.failed.Add(1)
 		p.pause(time.Second, "commit plan", err)
-		return debounce // whatever became of it, the state tells
+		return debounce // the state has the outcome
 	}
 	return wait
 }
 
-// ration leaves in the plan the verdicts that may be told now, the oldest jobs first,
-// and reports whether there are more to tell later.
+// ration keeps in the plan the verdicts that may be sent now, the oldest jobs first, and reports
+// whether more remain.
 func (p *pass) ration(plan *cluster.Plan) (more bool) {
 	for _, v := range plan.Verdicts {
 		if old, untold := p.owed[v.Job]; untold && v.Broken == "" {
@@ -188,7 +184,7 @@ func (p *pass) count() {
 	p.numbers.longestPass.Store(max(p.numbers.longestPass.Load(), int64(p.took)))
 }
 
-// commit has a plan agreed, piece by piece, the starts first.
+// commit proposes a plan in parts, the starts first.
 func (p *pass) commit(plan *cluster.Plan) error {
 	for len(plan.Starts)+len(plan.Evictions)+len(plan.Verdicts) > 0 {
 		piece := cut(plan)
@@ -210,7 +206,7 @@ func (p *pass) commit(plan *cluster.Plan) error {
 	return nil
 }
 
-// cut takes from the plan what fits into one command.
+// cut removes from the plan what fits into one command, and returns it.
 func cut(plan *cluster.Plan) cluster.Plan {
 	piece := cluster.Plan{Index: plan.Index, Policy: plan.Policy}
 	bytes, n := 0, 0

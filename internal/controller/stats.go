@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// numbers counts what the loops did, for the metrics page.
+// numbers holds the counters of the loops for the metrics page.
 type numbers struct {
 	passes, starts, stale, failed atomic.Int64
 	lastPass, longestPass         atomic.Int64 // ns
 }
 
-// Stats is what the leader's loops did since the process began.
+// Stats holds the counters of the leader's loops since the start of the process.
 type Stats struct {
 	Passes      int64 // scheduling passes
 	Starts      int64 // jobs started
-	Stale       int64 // starts that no longer fitted the state
-	Failed      int64 // passes whose plan could not be agreed
+	Stale       int64 // starts refused because the state had changed
+	Failed      int64 // passes whose plan could not be committed
 	LastPass    time.Duration
 	LongestPass time.Duration
 }
 
-// Stats reads them.
+// Stats returns the counters.
 func (c *Controller) Stats() Stats {
 	n := &c.numbers
 	return Stats{

@@ -9,21 +9,20 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// sweepSpacing is how often the archive is swept; sweepFirst is when it is first,
-// after what a controller has to do when it starts.
+// sweepSpacing is the interval between sweeps of the archive. sweepFirst is the delay of the first
+// one after the start.
 const (
 	sweepSpacing = time.Hour
 	sweepFirst   = time.Minute
 )
 
-// Sweepable deletes scripts and environments that no job needs.
+// Sweepable deletes blobs that no job needs.
 type Sweepable interface {
 	Sweep(now cluster.Instant, keep archive.Keep, needed func(cluster.Digest) bool) (archive.Swept, error)
 }
 
-// Sweeper keeps the archive's scripts and environments within bounds. Each controller
-// has one: what it deletes is of its own archive alone, and what an active job names,
-// or one that is about to be submitted may name, stays.
+// Sweeper limits the scripts and environments in the archive. Each controller has one for its own
+// archive. Blobs that an active job or a pending submission may name stay.
 type Sweeper struct {
 	Replica *Replica
 	Archive Sweepable
@@ -46,18 +45,18 @@ func (s *Sweeper) Run(ctx context.Context) {
 	}
 }
 
-// sweep asks the state as it is when each is deleted: whatever came since was in the
-// state before it came to the archive.
+// sweep checks each deletion against the current state: new blobs are in the state before they
+// reach the archive.
 func (s *Sweeper) sweep() {
 	if s.Replica.View().Index() == 0 {
-		return // nothing is known yet of what is needed
+		return // the needed blobs are unknown
 	}
 	did, err := s.Archive.Sweep(s.Replica.View().Now(), s.Keep, func(d cluster.Digest) bool { return s.Replica.View().HasBlob(d) })
 	switch {
 	case err != nil:
-		s.Logger.Warn("old scripts and environments are not deleted, trying again", "err", err, "again", sweepSpacing)
+		s.Logger.Warn("cannot delete old scripts and environments, trying again", "err", err, "again", sweepSpacing)
 	case did.Deleted > 0:
-		s.Logger.Info("old scripts and environments deleted", "deleted", did.Deleted, "bytes", did.DeletedBytes,
+		s.Logger.Info("deleted old scripts and environments", "deleted", did.Deleted, "bytes", did.DeletedBytes,
 			"kept", did.Kept, "kept_bytes", did.KeptBytes)
 	}
 }

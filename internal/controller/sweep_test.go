@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// driven is a replica that is given its commands, and so its time, directly.
+// driven is a replica whose commands and time the test sets.
 type driven struct {
 	*Replica
 	t       *testing.T
@@ -42,7 +42,7 @@ func (d *driven) do(c command.Command) command.Result {
 	return result.(command.Result)
 }
 
-// submit submits a job that waits, with a script.
+// submit submits a pending job with a script.
 func (d *driven) submit(script string) (cluster.JobID, cluster.Digest) {
 	d.t.Helper()
 	digest := cluster.Digest(sha256.Sum256([]byte(script)))
@@ -51,7 +51,7 @@ func (d *driven) submit(script string) (cluster.JobID, cluster.Digest) {
 	return result.(*command.Submitted).First[0], digest
 }
 
-// after lets time pass and sweeps.
+// after advances time and sweeps.
 func (d *driven) after(span time.Duration) {
 	d.t.Helper()
 	d.now = d.now.Add(span)
@@ -67,15 +67,15 @@ func (d *driven) has(digest cluster.Digest) bool {
 	return ok
 }
 
-// The script of a job that waits stays however old it is, and however little room
-// there is; that of one that has ended goes after a while, and comes back with the
-// next job that names it.
+// TestSweepLeavesWhatJobsNeed checks that the script of a pending job stays whatever its age and
+// the space. That of a finished job is deleted after a while, and returns with the next job that
+// names it.
 func TestSweepLeavesWhatJobsNeed(t *testing.T) {
 	d := newDriven(t, archive.Keep{Age: 48 * time.Hour, Bytes: 1})
 	_, waiting := d.submit("#!/bin/sh\nwaits\n")
 	ended, script := d.submit("#!/bin/sh\nends\n")
 	d.do(&command.CancelJobs{Actor: ada, Jobs: []cluster.JobRef{{ID: ended, Index: cluster.NoIndex}}})
-	d.after(10 * time.Minute) // a user may submit the same again without sending it
+	d.after(10 * time.Minute) // a user may submit the same script again without sending it
 	if !d.has(script) || !d.has(waiting) {
 		t.Fatal("a script is gone that the state still holds")
 	}
@@ -96,8 +96,8 @@ func TestSweepLeavesWhatJobsNeed(t *testing.T) {
 	}
 }
 
-// An archive is complete though the script of a finished job is nowhere any more; that of
-// one that waits is noted as absent.
+// TestDeletedScriptsAreNoGap checks that an archive is complete without the script of a finished
+// job; that of a pending job is recorded as absent.
 func TestDeletedScriptsAreNoGap(t *testing.T) {
 	d := newDriven(t, archive.Keep{Bytes: 1})
 	ended, script := d.submit("#!/bin/sh\nends\n")

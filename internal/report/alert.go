@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Alert is something that somebody should know. Its ID is the same whenever it is
-// found again, so that it is told once.
+// Alert is a condition to report. Its ID is the same every time it is found, so that it is sent
+// once.
 type Alert struct {
 	ID     string `json:"id"`
 	Rule   string `json:"type"` // spend.anomaly usage.anomaly budget.used bucket.expires account.debt
@@ -21,26 +21,26 @@ type Alert struct {
 	Text   string `json:"text"`
 }
 
-// Series is what a scope came to on consecutive days, the last one that is judged.
+// Series holds the totals of a scope on consecutive days; the last day is checked.
 type Series struct {
 	Scope  string // account, account/user; "" for the whole cluster
 	Days   []int64
-	Before bool // it was active before the first of the days
+	Before bool // the scope was active before the first day
 }
 
-// Least is how many days of history an anomaly needs, and Most how many count.
+// Least is the minimum number of days of history for an anomaly, and Most the maximum that count.
 const Least, Most = 7, 30
 
-// unit is what a series counts.
+// unit is the unit of a series.
 type unit struct {
 	rule, name string
 	digits     int
 	write      func(int64) int64
 }
 
-// Anomalies are the scopes whose last day exceeds 130 % of the mean of the days before,
-// at most 30, since the scope was first active: strictly, in whole numbers, and above a
-// floor. Days without anything count. Micro-credits when spent is true, else GPU
+// Anomalies returns the scopes whose last day exceeds 130 % of the mean of the previous days, at
+// most 30, since the scope was first active. The comparison is strict, in integers, and only above
+// a floor. Days without activity count. Units are micro-credits if spent is true, else GPU
 // milliseconds.
 func Anomalies(all []Series, period Period, spent bool, floor int64) []Alert {
 	u := unit{"usage.anomaly", "GPU hours", 3, hours}
@@ -61,7 +61,7 @@ func Anomalies(all []Series, period Period, spent bool, floor int64) []Alert {
 		for _, d := range before {
 			sum += d
 		}
-		if n < Least || today <= max(floor, 0) || !exceeds(today, max(sum, 0), n) { // refunds may exceed what was spent
+		if n < Least || today <= max(floor, 0) || !exceeds(today, max(sum, 0), n) { // refunds may exceed the spending
 			continue
 		}
 		out = append(out, u.alert(s.Scope, period, today, sum/n))
@@ -69,7 +69,7 @@ func Anomalies(all []Series, period Period, spent bool, floor int64) []Alert {
 	return out
 }
 
-// exceeds reports whether today is more than 1.3 × sum / n. None is below zero.
+// exceeds reports whether today is more than 1.3 × sum / n. No value is negative.
 func exceeds(today, sum, n int64) bool {
 	high, low := bits.Mul64(uint64(today), uint64(10*n))
 	mostHigh, mostLow := bits.Mul64(uint64(sum), 13)
@@ -91,14 +91,14 @@ func named(scope string) string {
 	return scope
 }
 
-// Standing is how budgets, buckets and debts are now.
+// Standing is the present state of budgets, buckets and debts.
 type Standing struct {
 	Budgets []BudgetStanding
 	Buckets []Expiring
 	Debts   []Owing
 }
 
-// BudgetStanding is a budget and what counts against it.
+// BudgetStanding is a budget with its use.
 type BudgetStanding struct {
 	Node, Window string // ever day month
 	Limit, Used  int64
@@ -112,15 +112,14 @@ type Expiring struct {
 	Expires   time.Time
 }
 
-// Owing is an account that owes.
+// Owing is an account in debt.
 type Owing struct {
 	Node   string
 	Amount int64
 }
 
-// Alerts are what the standing at an instant deserves: budgets used to 50, 80 and
-// 100 %, credits that expire within 30, 7 and 1 days, and debts. Of several steps only
-// the last one that was passed is told.
+// Alerts returns the alerts of a standing: budgets used to 50, 80 and 100 %, credits that expire
+// within 30, 7 and 1 days, and debts. Of several thresholds only the last one passed counts.
 func (s *Standing) Alerts(now time.Time) []Alert {
 	now = now.UTC()
 	today := now.Format(time.DateOnly)
@@ -159,7 +158,7 @@ func (s *Standing) Alerts(now time.Time) []Alert {
 	return out
 }
 
-// scopesOf are those that something of a user counts in.
+// scopesOf lists the scopes in which a user's data counts.
 func scopesOf(account, user string) []string {
 	switch {
 	case account == "":
@@ -170,8 +169,8 @@ func scopesOf(account, user string) []string {
 	return []string{"", account, account + "/" + user}
 }
 
-// Dailies makes series of days: of what was spent when anything was, else of GPU time.
-// before is what jobs came to before the first day, as far as one looks back.
+// Dailies returns series of days: of spending if there was any, otherwise of GPU time. before holds
+// the totals before the first day, up to the limit of history.
 func Dailies(days []Day, before []Row) (all []Series, spent bool) {
 	active := make(map[string]bool)
 	for i := range before {
@@ -214,11 +213,11 @@ func Dailies(days []Day, before []Row) (all []Series, spent bool) {
 	return all, spent
 }
 
-// AlertTable is alerts as a table.
+// AlertTable returns alerts as a table.
 func AlertTable(alerts []Alert) Table {
 	t := Table{Name: "alerts", Columns: texts("type", "scope", "period", "value", "limit", "text", "id")}
 	for _, i := range [...]int{1, 3, 4, 6} {
-		t.Columns[i].Detail = true // the text says them
+		t.Columns[i].Detail = true // the text contains them
 	}
 	for _, a := range alerts {
 		t.Rows = append(t.Rows, row(a.Rule, a.Scope, a.Period, a.Value, a.Limit, a.Text, a.ID))

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Credit is what moved in the journal of credits of one kind. Amounts are in
-// micro-credits.
+// Credit is the sum of journal entries of one kind, in micro-credits.
 type Credit struct {
 	Node    string // account, or account/user
 	Kind    string // grant repay lien charge overshoot release refund expire void
@@ -16,16 +15,16 @@ type Credit struct {
 	Bucket  uint64
 	Amount  int64
 	Entries int64
-	Late    bool // booked after its own period was closed
+	Late    bool // booked after its period was closed
 }
 
-// Payer splits who pays into account and user.
+// Payer splits the payer into account and user.
 func (c *Credit) Payer() (account, user string) {
 	account, user, _ = strings.Cut(c.Node, "/")
 	return account, user
 }
 
-// Spent is what the row took from its payer for work: charges, less what was given back.
+// Spent returns the net spending for jobs: charges minus refunds.
 func (c *Credit) Spent() int64 {
 	switch c.Kind {
 	case "charge", "overshoot":
@@ -36,7 +35,7 @@ func (c *Credit) Spent() int64 {
 	return 0
 }
 
-// Credits is what everybody was granted, spent, got back and lost.
+// Credits returns the report of credits granted, spent, refunded and expired.
 func Credits(rows []Credit) Table {
 	t := Table{Name: "credits", Columns: columns(texts("account", "user", "class"),
 		numbers(6, "granted", "charged", "refunded"), details(6, "net"), seldom(6, "repaid"), numbers(6, "expired"), seldom(6, "voided"), details(6, "set_aside", "released"))}

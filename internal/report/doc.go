@@ -1,9 +1,8 @@
-// Package report makes reports of rows: who used what in which periods, in text, CSV,
-// JSON Lines and the forms that other programs read.
+// Package report builds reports from rows: who used what in which periods, as text, CSV, JSON Lines
+// and the formats of other programs.
 //
-// It decides which rows add up to a line, in which order lines come, how numbers are
-// written and what a file's manifest says, from the rows, the interval and nothing
-// else: the same rows give the same bytes on every machine and at any time. It decides
-// what deserves an alert, from the same rows. It never asks the cluster, and nothing
-// that it writes into a report depends on when it was asked for.
+// It decides which rows add up to a line, the order of lines, the format of numbers and the
+// manifest of a file, from the rows and the interval only: the same rows give the same bytes on
+// every machine at any time. From the same rows it decides which alerts are due. It never queries
+// the cluster, and no report contains the time of its creation.
 package report

@@ -11,29 +11,29 @@ import (
 	"time"
 )
 
-// FOCUSVersion is the version of the FinOps Open Cost and Usage Specification whose
-// columns FOCUS writes (https://focus.finops.org, specification 1.2).
+// FOCUSVersion is the version of the FinOps Open Cost and Usage Specification whose columns FOCUS
+// writes (https://focus.finops.org, specification 1.2).
 const FOCUSVersion = "1.2"
 
-// Day is one day's rows, for FOCUS.
+// Day holds the rows of one day for FOCUS.
 type Day struct {
 	From, To time.Time
 	Usage    []Row
 	Credits  []Credit
 }
 
-// Billing says what FOCUS cannot know from the rows.
+// Billing holds what FOCUS needs beyond the rows.
 type Billing struct {
 	Cluster  string
-	Currency string // ISO 4217, in which credits are bought
-	Price    int64  // micro-units of the currency that a credit costs
+	Currency string // ISO 4217 currency of credits
+	Price    int64  // price of a credit in micro-units of the currency
 }
 
-// pricingCurrency is what jobs are priced in.
+// pricingCurrency is the currency of job prices.
 const pricingCurrency = "GPU-CREDIT"
 
-// focusColumns are the columns, in the order of their names as the specification's own
-// samples have them; those that begin with x_ are ours, as it allows.
+// focusColumns returns the columns in the order of the specification's samples. Names with x_ are
+// custom columns, which it allows.
 func focusColumns() []Column {
 	money := map[string]bool{
 		"BilledCost": true, "ConsumedQuantity": true, "ContractedCost": true, "ContractedUnitPrice": true, "EffectiveCost": true, "ListCost": true,
@@ -58,12 +58,12 @@ func focusColumns() []Column {
 	return out
 }
 
-// focusRow is one row by the names of its columns; what is not named is null.
+// focusRow is one row by column name; missing columns are null.
 type focusRow map[string]Value
 
-// FOCUS is usage, purchases and credits of days. Days must be of UTC, as the
-// specification wants. A day's GPU hours of an account, user and type are split over
-// the classes of credits that paid for them, in proportion.
+// FOCUS returns the usage, purchases and credits of days, which must be UTC days, as the
+// specification requires. The GPU hours of an account, user and type are split over the classes of
+// credits that paid for them, in proportion.
 func FOCUS(days []Day, b Billing) (Table, error) {
 	t := Table{Name: "focus", Columns: focusColumns()}
 	for i := range days {
@@ -88,7 +88,7 @@ func FOCUS(days []Day, b Billing) (Table, error) {
 	return t, CheckFOCUS(&t)
 }
 
-// common sets what all rows of a day have alike.
+// common sets the columns that all rows of a day share.
 func (d *Day) common(r focusRow, b Billing) {
 	month := time.Date(d.From.Year(), d.From.Month(), 1, 0, 0, 0, 0, time.UTC)
 	for name, text := range map[string]string{
@@ -103,10 +103,10 @@ func (d *Day) common(r focusRow, b Billing) {
 
 func utc(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 
-// cost is what credits cost, in micro-units of the currency.
+// cost returns the cost of credits in micro-units of the currency.
 func (b Billing) cost(credits int64) int64 { return scaled(credits, b.Price, 1_000_000) }
 
-// basis is what credits of a class cost their payer: what was given costs nothing.
+// basis returns the payer's cost of credits of a class: granted credits cost nothing.
 func (b Billing) basis(class string, credits int64) int64 {
 	if class == "promo" || class == "grant" {
 		return 0
@@ -114,7 +114,7 @@ func (b Billing) basis(class string, credits int64) int64 {
 	return b.cost(credits)
 }
 
-// grants are the rows that are no usage: bought, given, expired and voided credits.
+// grants returns the rows that are not usage: purchased, granted, expired and voided credits.
 func (d *Day) grants(b Billing) []focusRow {
 	var out []focusRow
 	for i := range d.Credits {
@@ -133,11 +133,11 @@ func (d *Day) grants(b Billing) []focusRow {
 			}
 			r.priced(b.Price, micro)
 		case c.Kind == "grant":
-			r["ChargeCategory"], r["ChargeDescription"] = Word("Credit"), Word("credits given")
+			r["ChargeCategory"], r["ChargeDescription"] = Word("Credit"), Word("credits granted")
 		case c.Kind == "expire":
 			r["ChargeCategory"], r["ChargeDescription"] = Word("Adjustment"), Word("credits expired unused")
 		case c.Kind == "void":
-			r["ChargeCategory"], r["ChargeDescription"] = Word("Adjustment"), Word("credits taken back")
+			r["ChargeCategory"], r["ChargeDescription"] = Word("Adjustment"), Word("credits voided")
 		default:
 			continue
 		}
@@ -148,17 +148,17 @@ func (d *Day) grants(b Billing) []focusRow {
 	return out
 }
 
-// micro is one, in units of the last decimal of all FOCUS numbers.
+// micro is 1 in units of the last decimal of FOCUS numbers.
 const micro = 1_000_000
 
-// priced sets what a unit costs, in the currency and in credits: nobody has a discount.
+// priced sets the unit price in the currency and in credits. There are no discounts.
 func (r focusRow) priced(price, credits int64) {
 	r["ListUnitPrice"], r["ContractedUnitPrice"] = Number(price), Number(price)
 	r["PricingCurrencyListUnitPrice"], r["PricingCurrencyContractedUnitPrice"] = Number(credits), Number(credits)
 }
 
-// ratio is cost for each of quantity, both in micro-units, rounded; 0 of nothing. The
-// largest number stands for what is too large.
+// ratio returns the cost per unit of quantity, both in micro-units, rounded; 0 for a quantity of 0.
+// Values out of range become the largest number.
 func ratio(cost, quantity int64) int64 {
 	if cost <= 0 || quantity <= 0 {
 		return 0
@@ -172,7 +172,7 @@ func ratio(cost, quantity int64) int64 {
 	return int64(min(n, math.MaxInt64))
 }
 
-// payer sets who a row is about.
+// payer sets the payer of a row.
 func (r focusRow) payer(account, user string, late bool, tags map[string]string) {
 	if account != "" {
 		r["SubAccountId"], r["SubAccountName"] = Word(account), Word(account)
@@ -182,21 +182,21 @@ func (r focusRow) payer(account, user string, late bool, tags map[string]string)
 	if user != "" {
 		tags["user"] = user
 	}
-	text, _ := json.Marshal(tags) // strings always can be
+	text, _ := json.Marshal(tags) // never fails for strings
 	r["Tags"] = Word(string(text))
 	if late {
 		r["ChargeClass"] = Word("Correction")
 	}
 }
 
-// worked is who used a type of GPU on a day.
+// worked identifies the user of a GPU type on a day.
 type worked struct{ account, user, gpuType string }
 
 func (w worked) compare(o worked) int {
 	return cmp.Or(cmp.Compare(w.account, o.account), cmp.Compare(w.user, o.user), cmp.Compare(w.gpuType, o.gpuType))
 }
 
-// usage are the rows of a day's work, each with what paid for it.
+// usage returns the rows of a day's jobs with the credits that paid for them.
 func (d *Day) usage(b Billing) []focusRow {
 	millis := make(map[worked]int64)
 	paid := make(map[worked][]*Credit)
@@ -227,7 +227,7 @@ func (d *Day) usage(b Billing) []focusRow {
 	return out
 }
 
-// rows splits work over what paid for it; unpaid work is one row that costs nothing.
+// rows splits usage over the credits that paid for it; unpaid usage is one row with cost 0.
 func (w worked) rows(millis int64, paid []*Credit, b Billing) []focusRow {
 	total := int64(0)
 	for _, c := range paid {
@@ -237,7 +237,7 @@ func (w worked) rows(millis int64, paid []*Credit, b Billing) []focusRow {
 		paid = append([]*Credit{{Kind: "free"}}, paid...)
 	}
 	var out []focusRow
-	left, gone := scaled(millis, 10, 36), int64(0) // micro GPU hours; credits that were counted
+	left, gone := scaled(millis, 10, 36), int64(0) // micro GPU hours; credits counted so far
 	whole := left
 	for _, c := range paid {
 		spent, part := c.Spent(), int64(0)
@@ -257,7 +257,7 @@ func (w worked) rows(millis int64, paid []*Credit, b Billing) []focusRow {
 	return out
 }
 
-// portion is whole × part / all, rounded down; all is above 0 and not below part.
+// portion returns whole × part / all, rounded down; all is positive and at least part.
 func portion(whole, part, all int64) int64 {
 	for all > 1<<31 {
 		part, all = part>>1, all>>1
@@ -277,7 +277,7 @@ func (w worked) row(c *Credit, quantity int64, b Billing) focusRow {
 	}
 	pricing, unit := quantity, "GPU-Hours"
 	price, credits := ratio(b.cost(spent), quantity), ratio(spent, quantity)
-	if quantity == 0 || spent < 0 { // billed on another day than it was used, or given back: credits are the measure
+	if quantity == 0 || spent < 0 { // billed on another day than used, or refunded: credits are the quantity
 		pricing, unit, price, credits = spent, "Credits", b.Price, micro
 	}
 	r := focusRow{
@@ -292,7 +292,7 @@ func (w worked) row(c *Credit, quantity int64, b Billing) focusRow {
 		r["x_BucketClass"] = Word(c.Class)
 	}
 	if c.Kind == "refund" {
-		r["ChargeDescription"] = Word("given back")
+		r["ChargeDescription"] = Word("refund")
 	}
 	r.payer(w.account, w.user, c.Late, map[string]string{"gpu_type": w.gpuType})
 	return r

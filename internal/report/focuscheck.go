@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// ErrFOCUS is wrapped by every fault that CheckFOCUS finds.
+// ErrFOCUS is wrapped by every error of CheckFOCUS.
 var ErrFOCUS = errors.New("not well-formed FOCUS")
 
-// mandatory are the columns that specification 1.2 requires of every provider; those
-// with true may hold nothing.
+// mandatory returns the columns that specification 1.2 requires of every provider; true means
+// nullable.
 func mandatory() map[string]bool {
 	return map[string]bool{
 		"BilledCost": false, "BillingAccountId": false, "BillingAccountName": true, "BillingCurrency": false, "BillingPeriodEnd": false, "BillingPeriodStart": false,
@@ -23,8 +23,8 @@ func mandatory() map[string]bool {
 	}
 }
 
-// CheckFOCUS checks a table against the rules of the specification that can be checked
-// row by row: which columns there are, what may hold nothing, words, times, tags.
+// CheckFOCUS checks a table against the specification's rules for single rows: columns,
+// nullability, values, times, tags.
 func CheckFOCUS(t *Table) error {
 	at := make(map[string]int)
 	for i, c := range t.Columns {
@@ -102,9 +102,8 @@ func checkFOCUSRow(cell func(string) Value) error {
 	return nil
 }
 
-// checkFOCUSPrices checks what usage and purchases must be priced by, but for
-// corrections: a price for a unit, whose product with the quantity is the cost as far
-// as six decimals can tell.
+// checkFOCUSPrices checks the prices of usage and purchases except corrections: a unit price whose
+// product with the quantity is the cost, to six decimals.
 func checkFOCUSPrices(cell func(string) Value) error {
 	category := cell("ChargeCategory").Text
 	if used := category == "Usage"; used == cell("ConsumedQuantity").Null && (!used || cell("ChargeClass").Null) {
@@ -124,7 +123,7 @@ func checkFOCUSPrices(cell func(string) Value) error {
 		quantity := big.NewInt(cell("PricingQuantity").Number)
 		product := new(big.Int).Mul(big.NewInt(cell(price).Number), quantity)
 		product.Sub(product, new(big.Int).Mul(big.NewInt(cell(cost).Number), big.NewInt(micro)))
-		most := new(big.Int).Add(quantity.Abs(quantity), big.NewInt(2*micro)) // the price is rounded, and the cost
+		most := new(big.Int).Add(quantity.Abs(quantity), big.NewInt(2*micro)) // price and cost are rounded
 		if cell(price).Number < 0 || product.CmpAbs(most) > 0 {
 			return fmt.Errorf("%s × PricingQuantity is not %s", price, cost)
 		}

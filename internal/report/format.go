@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// CSV is the table as RFC 4180 has it, with a header, but that lines end as Unix lines
-// do. Nothing is an empty field. Words that a spreadsheet would take for a formula have
-// an apostrophe before them: users choose some of them.
+// CSV returns the table in the format of RFC 4180 with a header and Unix line ends. Null is an
+// empty field. Text that a spreadsheet would evaluate as a formula gets a leading apostrophe, since
+// users choose some of it.
 func (t *Table) CSV() []byte {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
@@ -20,7 +20,7 @@ func (t *Table) CSV() []byte {
 	for i, c := range t.Columns {
 		cells[i] = c.Name
 	}
-	_ = w.Write(cells) // into memory
+	_ = w.Write(cells) // never fails in memory
 	for _, r := range t.Rows {
 		for i, c := range t.Columns {
 			if cells[i] = c.plain(r[i]); c.Digits == Text && cells[i] != "" && strings.ContainsRune("=+-@\t\r", rune(cells[i][0])) {
@@ -33,8 +33,8 @@ func (t *Table) CSV() []byte {
 	return b.Bytes()
 }
 
-// JSONL is the table as one JSON object a line, fields in the order of the columns.
-// Nothing is null.
+// JSONL returns the table as one JSON object a line, with the fields in the order of the columns
+// and null for null.
 func (t *Table) JSONL() []byte {
 	var b bytes.Buffer
 	names := make([][]byte, len(t.Columns))
@@ -67,12 +67,12 @@ func quoted(s string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string always can be
+	_ = e.Encode(s) // never fails for strings
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// Text is the table for people, without details: columns that stand below each other,
-// numbers to the right. What could move a terminal's cursor is shown as "?".
+// Text returns the table for terminals without detail columns: aligned, numbers to the right.
+// Control characters appear as "?".
 func (t *Table) Text() []byte {
 	var shown []Column
 	cells := make([][]string, len(t.Rows)+1)

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Manifest says what a file holds and what it was made of. It holds no time of its own
-// making: the same report has the same manifest.
+// Manifest describes a file and its source. It holds no creation time: the same report has the same
+// manifest.
 type Manifest struct {
 	Schema       int    `json:"schema"`
 	FOCUSVersion string `json:"focus_version,omitempty"`
@@ -25,18 +25,18 @@ type Manifest struct {
 	From         string `json:"from"`
 	To           string `json:"to"` // exclusive
 	TimeZone     string `json:"time_zone"`
-	State        string `json:"state"` // closed when nothing can change any more, else open
+	State        string `json:"state"` // closed if nothing can change any more, else open
 	WatermarkSeq uint64 `json:"watermark_seq"`
-	HeadHash     string `json:"head_hash"` // of the journal of credits; "" when it has no entries
+	HeadHash     string `json:"head_hash"` // of the credits journal; "" if it has no entries
 	Rows         int    `json:"rows"`
 	File         string `json:"file"`
 	SHA256       string `json:"sha256"`
 }
 
-// schema is raised when a column changes its meaning.
+// schema is incremented when a column changes its meaning.
 const schema = 1
 
-// Fill sets what follows from the file and the period.
+// Fill sets the fields that follow from the file and the period.
 func (m *Manifest) Fill(p Period, file string, data []byte) {
 	sum := sha256.Sum256(data)
 	m.Schema, m.Period, m.TimeZone = schema, p.Name, p.From.Location().String()
@@ -44,22 +44,22 @@ func (m *Manifest) Fill(p Period, file string, data []byte) {
 	m.File, m.SHA256 = file, hex.EncodeToString(sum[:])
 }
 
-// Outcome is what writing a report changed.
+// Outcome is the effect of writing a report.
 type Outcome string
 
 // The outcomes.
 const (
 	Written   Outcome = "written"
-	Unchanged Outcome = "unchanged" // the same report was there
-	Replaced  Outcome = "replaced"  // another report of the same period was there
+	Unchanged Outcome = "unchanged" // the same report existed
+	Replaced  Outcome = "replaced"  // another report of the same period existed
 )
 
-// ManifestName is the file beside a report's that says what it holds.
+// ManifestName is the name of the manifest in the directory of a report.
 const ManifestName = "manifest.json"
 
-// Write writes a report and its manifest into a folder, which it makes. Each file is
-// written aside, made durable and renamed, the manifest last, so that a reader who
-// believes the manifest never sees half a report.
+// Write writes a report and its manifest into a directory, which it creates. It writes each file to
+// a temporary name, syncs and renames it, the manifest last, so that a reader who checks the
+// manifest never sees part of a report.
 func Write(dir string, m Manifest, data []byte) (Outcome, error) {
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
@@ -92,7 +92,7 @@ func Write(dir string, m Manifest, data []byte) (Outcome, error) {
 	return Written, nil
 }
 
-// replace puts a file in the place of another, whole and durable.
+// replace replaces a file atomically and durably.
 func replace(path string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -118,11 +118,11 @@ func replace(path string, data []byte) (err error) {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// ErrChanged is wrapped by what Verify finds.
-var ErrChanged = errors.New("report is not what its manifest says")
+// ErrChanged is wrapped by the errors of Verify.
+var ErrChanged = errors.New("report does not match its manifest")
 
-// Look reads what a folder's manifest says of its report: made is false where there is
-// none that can be read, and final true when nothing can change it any more.
+// Look reads the manifest in a directory: made is false if there is no readable one, and final is
+// true if the report can no longer change.
 func Look(dir string) (made, final bool) {
 	var m Manifest
 	text, err := os.ReadFile(filepath.Join(dir, ManifestName))
@@ -130,7 +130,7 @@ func Look(dir string) (made, final bool) {
 	return made, made && m.State == "closed"
 }
 
-// Verify checks a report in a folder against its manifest.
+// Verify checks the report in a directory against its manifest.
 func Verify(dir string) (Manifest, error) {
 	var m Manifest
 	text, err := os.ReadFile(filepath.Join(dir, ManifestName))

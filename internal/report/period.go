@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Period is an interval, its end exclusive, by a name that files can have.
+// Period is a half-open interval with a name that is valid in file names.
 type Period struct {
 	Name     string
 	Kind     string // day week month, or "" for any other
 	From, To time.Time
 }
 
-// String is the period for people, with its time zone.
+// String returns the period with its time zone for display.
 func (p Period) String() string {
 	name := p.Name
 	if p.Kind == "" {
@@ -22,11 +22,10 @@ func (p Period) String() string {
 	return name + " (" + p.From.Location().String() + ")"
 }
 
-// Kinds are the kinds of periods that have names.
+// Kinds lists the kinds of periods that have names.
 func Kinds() []string { return []string{"day", "week", "month"} }
 
-// start is the beginning of the period of a kind that a date lies in. Weeks begin on
-// Mondays.
+// start returns the beginning of the period of a kind that contains t. Weeks begin on Monday.
 func start(kind string, t time.Time) (time.Time, error) {
 	y, m, d := t.Date()
 	switch kind {
@@ -41,7 +40,7 @@ func start(kind string, t time.Time) (time.Time, error) {
 	return time.Date(y, m, d, 0, 0, 0, 0, t.Location()), nil
 }
 
-// next is the beginning of the period of a kind after the one that begins at t.
+// next returns the beginning of the period after the one that begins at t.
 func next(kind string, t time.Time) time.Time {
 	switch kind {
 	case "week":
@@ -52,7 +51,7 @@ func next(kind string, t time.Time) time.Time {
 	return t.AddDate(0, 0, 1)
 }
 
-// PeriodOf is the period of a kind that an instant lies in, in the time zone of t.
+// PeriodOf returns the period of a kind that contains t, in the time zone of t.
 func PeriodOf(kind string, t time.Time) (Period, error) {
 	from, err := start(kind, t)
 	if err != nil {
@@ -71,7 +70,7 @@ func PeriodOf(kind string, t time.Time) (Period, error) {
 	return p, nil
 }
 
-// Last is the last period of a kind that is over at an instant, in the time zone of t.
+// Last returns the last complete period of a kind before t, in the time zone of t.
 func Last(kind string, t time.Time) (Period, error) {
 	from, err := start(kind, t)
 	if err != nil {
@@ -80,10 +79,10 @@ func Last(kind string, t time.Time) (Period, error) {
 	return PeriodOf(kind, from.Add(-time.Nanosecond))
 }
 
-// Before is the period of the same kind before this one.
+// Before returns the previous period of the same kind.
 func (p Period) Before() (Period, error) { return PeriodOf(p.Kind, p.From.Add(-time.Nanosecond)) }
 
-// Between is the period from one instant to another.
+// Between returns the period from one instant to another.
 func Between(from, to time.Time) (Period, error) {
 	if !from.Before(to) {
 		return Period{}, fmt.Errorf("the period ends at %s, before it begins", to.Format(time.RFC3339))
@@ -92,8 +91,7 @@ func Between(from, to time.Time) (Period, error) {
 	return Period{Name: from.Format(name) + "-" + to.Format(name), From: from, To: to}, nil
 }
 
-// Days are the bounds of the days in the period; the first and the last day may be
-// parts of days.
+// Days returns the bounds of the days in the period; the first and the last day may be partial.
 func (p Period) Days() []time.Time {
 	bounds := []time.Time{p.From}
 	y, m, d := p.From.Date()
@@ -106,8 +104,8 @@ func (p Period) Days() []time.Time {
 	}
 }
 
-// DaysBefore are the bounds of so many days that end with the period: their beginnings
-// and the period's end.
+// DaysBefore returns the bounds of the given number of days that end with the period: their
+// beginnings and the end of the period.
 func (p Period) DaysBefore(days int) []time.Time {
 	y, m, d := p.To.Add(-time.Nanosecond).Date()
 	bounds := make([]time.Time, 0, days+1)

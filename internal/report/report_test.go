@@ -37,7 +37,7 @@ func TestPeriods(t *testing.T) {
 		{"week", "2026-01-01T12:00:00Z", "2025-W52", time.UTC, 168},
 		{"week", "2026-01-05T00:00:00Z", "2026-W01", time.UTC, 168},
 		{"month", "2026-03-01T00:00:00Z", "2026-02", time.UTC, 28 * 24},
-		{"month", "2026-03-31T23:00:00Z", "2026-03", berlin, 31*24 - 1}, // it is April there
+		{"month", "2026-03-31T23:00:00Z", "2026-03", berlin, 31*24 - 1}, // already April in that zone
 	} {
 		at, err := time.Parse(time.RFC3339, c.at)
 		must(t, err)
@@ -72,7 +72,7 @@ func TestDecimals(t *testing.T) {
 	}
 }
 
-// hostile is a table with all that could break a format.
+// hostile returns a table with text that could break a format.
 func hostile() *Table {
 	t := &Table{Columns: columns(texts("word"), numbers(3, "number"))}
 	for _, w := range []string{`a,"b"`, "line\nline", "", "\x1b[31m", "ünï|x", "<&>", "=1+1", "@x", "-", "+1"} {
@@ -105,8 +105,8 @@ func TestFormatsAreReadBack(t *testing.T) {
 	}
 }
 
-// TestTablesForPeopleAreNarrow: with names of usual lengths lines fit a terminal, and
-// what is left out there is in the other forms.
+// TestTablesForPeopleAreNarrow checks that lines with usual names fit a terminal, and that omitted
+// columns are in the other formats.
 func TestTablesForPeopleAreNarrow(t *testing.T) {
 	key := tally.Key{Account: "physics", User: "johndoe", Partition: "main", QOS: "standard", GPUType: "h100"}
 	rows := []Row{{Key: key, Tally: tally.Tally{GPU: 3_600_000_000, CPU: 28_800_000_000, CPUHeld: 1, MemHeld: 1, Attempts: 1, Kept: 1}}}
@@ -128,8 +128,8 @@ func TestTablesForPeopleAreNarrow(t *testing.T) {
 	}
 }
 
-// TestSeldomColumns: outcomes that no job had are left out for people, and those that one
-// had are not, so that the numbers add up.
+// TestSeldomColumns checks that the text omits outcomes that no job had and shows the others, so
+// that the numbers add up.
 func TestSeldomColumns(t *testing.T) {
 	key := tally.Key{Partition: "main", QOS: "standard"}
 	rows := []Row{{Key: key}, {Key: key}}
@@ -176,7 +176,7 @@ func TestWriteIsStable(t *testing.T) {
 	}
 }
 
-// series is 30 days of a value and today.
+// series returns 30 days of a value, and today.
 func series(mean, today int64, days int) []Series {
 	s := Series{Scope: "physics", Days: make([]int64, 31)}
 	for i := range days {
@@ -186,8 +186,8 @@ func series(mean, today int64, days int) []Series {
 	return []Series{s}
 }
 
-// TestAnomaliesOfThoseWhoWereIdle: days before a scope was ever active do not count, days
-// on which one that had been active did nothing do.
+// TestAnomaliesOfThoseWhoWereIdle checks that days before the first activity of a scope do not
+// count, and idle days after it do.
 func TestAnomaliesOfThoseWhoWereIdle(t *testing.T) {
 	day := Period{Name: "2026-06-12"}
 	idle := series(100_000_000, 120_000_000, 10) // active on the last 10 days
@@ -253,8 +253,8 @@ func TestStandingAlerts(t *testing.T) {
 	}
 }
 
-// TestFOCUS: every quantity and every cost of the rows is in FOCUS once, whatever the
-// rows, and every table passes the check.
+// TestFOCUS checks with random rows that each quantity and cost is in FOCUS once, and that every
+// table passes the check.
 func TestFOCUS(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	from := time.Date(2026, 6, 12, 0, 0, 0, 0, time.UTC)
@@ -262,7 +262,7 @@ func TestFOCUS(t *testing.T) {
 		d := Day{From: from, To: from.AddDate(0, 0, 1)}
 		var quantity, effective, billed int64
 		for _, user := range []string{"ann", "bob"} {
-			millis := r.Int64N(1e10) * int64(r.IntN(4)) / 3 // some did nothing that day and pay for another
+			millis := r.Int64N(1e10) * int64(r.IntN(4)) / 3 // some used nothing that day and pay for another
 			d.Usage = append(d.Usage, Row{Key: tally.Key{Account: "physics", User: user, GPUType: "h100"}, Tally: tally.Tally{GPU: millis}})
 			quantity += scaled(millis, 10, 36)
 			for _, class := range []string{"promo", "grant", "purchase", ""} {

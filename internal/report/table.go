@@ -5,41 +5,41 @@ import (
 	"strings"
 )
 
-// Text says that a column holds words.
+// Text marks a column of text.
 const Text = -1
 
 // Column is one column of a table.
 type Column struct {
 	Name   string
-	Digits int  // decimals of its numbers, or Text
-	Detail bool // not in the form for people, whose lines are short
-	Seldom bool // there only where a row has some
+	Digits int  // number of decimals, or Text
+	Detail bool // omitted from the text format
+	Seldom bool // shown only if a row has a value
 }
 
-// Value is one cell: words, or a number in units of the column's last decimal.
+// Value is one cell: text, or a number in units of the column's last decimal.
 type Value struct {
 	Text   string
 	Number int64
-	Null   bool // nothing, which is neither "" nor 0
+	Null   bool // null, which is neither "" nor 0
 }
 
-// Table is a report before it has a form.
+// Table is a report before formatting.
 type Table struct {
 	Name    string
 	Columns []Column
 	Rows    [][]Value
 }
 
-// Word is a cell that holds words.
+// Word returns a cell with text.
 func Word(s string) Value { return Value{Text: s} }
 
-// Number is a cell that holds a number.
+// Number returns a cell with a number.
 func Number(n int64) Value { return Value{Number: n} }
 
-// None is a cell that holds nothing.
+// None returns a null cell.
 func None() Value { return Value{Null: true} }
 
-// row makes a row of words and numbers.
+// row returns a row of texts and numbers.
 func row(cells ...any) []Value {
 	out := make([]Value, len(cells))
 	for i, c := range cells {
@@ -55,7 +55,7 @@ func row(cells ...any) []Value {
 	return out
 }
 
-// plain writes a cell as people and CSV readers expect it.
+// plain formats a cell for text and CSV.
 func (c Column) plain(v Value) string {
 	switch {
 	case v.Null:
@@ -66,7 +66,7 @@ func (c Column) plain(v Value) string {
 	return decimal(v.Number, c.Digits)
 }
 
-// decimal writes a number that has so many decimals.
+// decimal formats a number with the given number of decimals.
 func decimal(n int64, digits int) string {
 	if digits == 0 {
 		return strconv.FormatInt(n, 10)
@@ -88,7 +88,7 @@ func magnitude(n int64) uint64 {
 	return uint64(n)
 }
 
-// scaled is n × num / den, rounded half away from zero. den is above 0.
+// scaled returns n × num / den, rounded half away from zero; den is positive.
 func scaled(n, num, den int64) int64 {
 	whole, rest := n/den*num, n%den*num
 	half := den / 2
@@ -98,10 +98,10 @@ func scaled(n, num, den int64) int64 {
 	return whole + (rest+half)/den
 }
 
-// hours writes milliseconds as hours with three decimals.
+// hours formats milliseconds as hours with three decimals.
 func hours(millis int64) int64 { return scaled(millis, 1, 3600) }
 
-// percent is part of whole in percent with one decimal; nothing of nothing is nothing.
+// percent returns part of whole in percent with one decimal; null if whole is 0.
 func percent(part, whole int64) Value {
 	if whole <= 0 {
 		return None()

@@ -8,19 +8,18 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Row is what the jobs of one kind came to.
+// Row is the total of jobs with the same key.
 type Row struct {
 	tally.Key
 	tally.Tally
 }
 
-// Reports are the names of the reports that are made of rows of usage.
+// Reports lists the names of the usage reports.
 func Reports() []string {
 	return []string{"usage", "jobs", "users", "accounts", "efficiency", "promises"}
 }
 
-// Make makes a report of the rows of one period, by its name; false when there is none
-// of that name.
+// Make builds the named report of one period; it returns false for an unknown name.
 func Make(name string, rows []Row) (Table, bool) {
 	switch name {
 	case "usage":
@@ -39,7 +38,7 @@ func Make(name string, rows []Row) (Table, bool) {
 	return Table{}, false
 }
 
-// group adds up rows that by makes alike, in the order of their keys.
+// group adds up rows with the same key by by, in the order of keys.
 func group(rows []Row, by func(tally.Key) tally.Key) []Row {
 	at := make(map[tally.Key]int)
 	var out []Row
@@ -72,7 +71,7 @@ func numbers(digits int, names ...string) []Column {
 	return out
 }
 
-// details are numbers that programs get and people do not.
+// details returns number columns that only the machine formats have.
 func details(digits int, names ...string) []Column {
 	out := numbers(digits, names...)
 	for i := range out {
@@ -81,7 +80,7 @@ func details(digits int, names ...string) []Column {
 	return out
 }
 
-// seldom are numbers that are mostly 0 together, which people need not see then.
+// seldom returns number columns that the text shows only if they have values.
 func seldom(digits int, names ...string) []Column {
 	out := numbers(digits, names...)
 	for i := range out {
@@ -92,7 +91,7 @@ func seldom(digits int, names ...string) []Column {
 
 func columns(parts ...[]Column) []Column { return slices.Concat(parts...) }
 
-// quantile is a wait in seconds; nothing when nobody waited.
+// quantile returns a wait in seconds; null if no job waited.
 func quantile(t *tally.Tally, percent int64) Value {
 	if t.Wait.Len() == 0 {
 		return None()
@@ -100,7 +99,7 @@ func quantile(t *tally.Tally, percent int64) Value {
 	return Number(int64(t.Wait.Quantile(percent).Seconds()))
 }
 
-// usage is what everybody used, as fine as it is known.
+// usage returns the most detailed report of usage.
 func usage(rows []Row) Table {
 	t := Table{Name: "usage", Columns: columns(
 		texts("account", "user", "partition", "qos", "gpu_type"), numbers(0, "jobs"),
@@ -115,7 +114,7 @@ func usage(rows []Row) Table {
 	return t
 }
 
-// jobs is what became of jobs.
+// jobs returns the report of job outcomes.
 func jobs(rows []Row) Table {
 	t := Table{Name: "jobs", Columns: columns(
 		texts("partition", "qos", "gpu_type"),
@@ -138,7 +137,7 @@ func jobs(rows []Row) Table {
 	return t
 }
 
-// people is who used most.
+// people returns the report of the largest users.
 func people(name string, rows []Row, by func(tally.Key) tally.Key) Table {
 	t := Table{Name: name, Columns: columns(
 		texts("user"), numbers(0, "jobs"), numbers(3, "gpu_hours"), numbers(1, "gpu_percent"), numbers(3, "cpu_hours"), details(3, "node_hours", "lost_fault", "lost_preempt"), numbers(6, "charged"),
@@ -166,7 +165,7 @@ func people(name string, rows []Row, by func(tally.Key) tally.Key) Table {
 	return t
 }
 
-// idle is for how many hours nothing ran on GPUs; nothing when nobody could tell.
+// idle returns the hours in which GPUs were idle; null if unknown.
 func idle(t *tally.Tally) Value {
 	if t.GPUKnown == 0 {
 		return None()
@@ -174,7 +173,7 @@ func idle(t *tally.Tally) Value {
 	return Number(hours(t.GPUKnown - t.GPUBusy))
 }
 
-// efficiency is how much of what attempts had their processes used.
+// efficiency returns the report of how much of their allocation attempts used.
 func efficiency(rows []Row) Table {
 	t := Table{Name: "efficiency", Columns: columns(
 		texts("account", "user"), numbers(0, "attempts"), details(3, "cpu_hours", "cpu_used_hours"), numbers(1, "cpu_percent"), details(1, "mem_percent"),
@@ -194,7 +193,7 @@ func efficiency(rows []Row) Table {
 	return t
 }
 
-// promises is what became of promised starts, and why.
+// promises returns the report of promised starts and the causes of broken ones.
 func promises(rows []Row) Table {
 	t := Table{Name: "promises", Columns: columns(texts("partition", "qos", "outcome", "cause"), numbers(0, "promises"), numbers(1, "percent"))}
 	for _, r := range group(rows, func(k tally.Key) tally.Key { return tally.Key{Partition: k.Partition, QOS: k.QOS} }) {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Ended is a job or an earlier attempt of one that has ended, as far as accounting
-// programs care.
+// Ended is an ended attempt of a job with the fields that accounting programs need.
 type Ended struct {
 	Ref, ID                          string
 	Partition, QOS, Account          string
@@ -19,24 +18,24 @@ type Ended struct {
 	ExitCode, ExitSignal             int32
 	State                            string
 	Nodes                            int64
-	NodeList                         string // folded; "" when it is not known any more
+	NodeList                         string // compressed; "" if no longer known
 	CPUs, ReqCPUs, ReqNodes, ReqGPUs int64
 	ReqMemory                        int64  // bytes, of the whole job
-	GPUTypes                         string // asked for, the best first; "" for any
+	GPUTypes                         string // requested, the best first; "" for any
 	TRES                             []Count
 	TimeLimit                        time.Duration // 0: none
 	Name                             string
 }
 
-// Count is how much of a resource.
+// Count is an amount of a resource.
 type Count struct {
 	Resource string
 	Count    int64
 }
 
-// XDMoD is finished jobs in the 26 columns of sacct that Open XDMoD's shredder reads
-// (xdmod-slurm-helper: sacct --parsable2 --noheader --allocations --duplicates), in UTC:
-// a line for each attempt. What would break a line or a column is replaced by "?".
+// XDMoD returns finished jobs in the 26 columns of sacct that Open XDMoD's shredder reads
+// (xdmod-slurm-helper: sacct --parsable2 --noheader --allocations --duplicates), in UTC, one line
+// for each attempt. Characters that would break a line or a column become "?".
 func XDMoD(cluster string, jobs []Ended) []byte {
 	var b bytes.Buffer
 	for i := range jobs {
@@ -72,7 +71,7 @@ func (j *Ended) nodeList() string {
 	return j.NodeList
 }
 
-// moment is a time as sacct writes it.
+// moment formats a time as sacct does.
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return "Unknown"
@@ -80,7 +79,7 @@ func moment(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05")
 }
 
-// elapsed is a duration as sacct writes it: [DAYS-]HH:MM:SS.
+// elapsed formats a duration as sacct does: [DAYS-]HH:MM:SS.
 func elapsed(d time.Duration) string {
 	s := int64(max(d, 0) / time.Second)
 	text := fmt.Sprintf("%02d:%02d:%02d", s/3600%24, s/60%60, s%60)
@@ -97,7 +96,7 @@ func limit(d time.Duration) string {
 	return elapsed(d)
 }
 
-// asked is what the job asked for, as AllocTRES is written.
+// asked returns the request of the job in the format of AllocTRES.
 func (j *Ended) asked() string {
 	list := []Count{{"cpu", j.ReqCPUs}, {"mem", j.ReqMemory >> 20}, {"node", j.ReqNodes}, {"gpu", j.ReqGPUs}}
 	if kind, _, several := strings.Cut(j.GPUTypes, ","); kind != "" && !several {
@@ -106,7 +105,7 @@ func (j *Ended) asked() string {
 	return tres(list)
 }
 
-// tres writes resources in Slurm's words: billing programs look for gres/gpu=N.
+// tres formats resources in Slurm's notation: billing programs search for gres/gpu=N.
 func tres(list []Count) string {
 	amount := make(map[string]int64, len(list))
 	var order []string

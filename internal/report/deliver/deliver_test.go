@@ -32,8 +32,8 @@ func alert(id string) report.Alert {
 	return report.Alert{ID: id, Rule: "spend.anomaly", Scope: "physics", Period: "2026-06-12", Value: "143.250000", Limit: "100.000000", Text: "physics: 143.250000 credits on ünïday"}
 }
 
-// TestWebhook: what comes is signed, repeated until it is taken, not repeated when it is
-// refused, and told once.
+// TestWebhook checks that requests are signed, repeated until they are accepted, not repeated after
+// a refusal, and sent once.
 func TestWebhook(t *testing.T) {
 	key := []byte("0123456789abcdef")
 	answers := map[string][]int{"a": {503, 429, 204}, "b": {400}, "c": {302}, "d": {200}}
@@ -68,7 +68,8 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// TestTold: half a line, as a power cut leaves it, is told again; nothing else is.
+// TestTold checks that a partial line, as a power failure leaves it, is sent again, and nothing
+// else.
 func TestTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sent")
 	must(t, os.WriteFile(path, []byte("x a\nx b"), 0o644))
@@ -87,7 +88,7 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// relay is a mail server for one mail; it hands out what came.
+// relay starts a mail server for one mail and returns it.
 func relay(t *testing.T) (addr string, got <-chan string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

@@ -1,10 +1,10 @@
-// Package deliver tells people and programs about alerts: by mail, through a relay or
-// the host's sendmail, and by signed webhook.
+// Package deliver sends alerts by mail, through a relay or the host's sendmail, and by signed
+// webhook.
 //
-// It decides how an alert is packed, what is tried again and for how long, and from a
-// list on disk what was told already, so that a report that is made again tells nothing
-// twice. What is told arrives at least once: the receiver knows a repetition by its id.
-// It never decides what deserves an alert.
+// It decides the format of an alert, which deliveries are retried and for how long, and, from a
+// list on disk, which alerts were sent already, so that a repeated report sends nothing twice.
+// Delivery is at least once: the receiver recognizes a repetition by its ID. It never decides which
+// alerts are due.
 package deliver
 
 import (
@@ -16,21 +16,21 @@ import (
 	"github.com/greylag/greylag/internal/report"
 )
 
-// ErrDelivery is wrapped by what could not be told.
+// ErrDelivery is wrapped by the errors of failed deliveries.
 var ErrDelivery = errors.New("could not be delivered")
 
-// Channel is a way to tell about one alert.
+// Channel is a way to deliver alerts.
 type Channel interface {
-	// Name tells channels apart in the list of what was told.
+	// Name identifies the channel in the list of sent alerts.
 	Name() string
-	// Send tells about an alert once. An error that wraps errForGood is not tried again.
+	// Send delivers an alert once. An error that wraps errForGood is not retried.
 	Send(ctx context.Context, a report.Alert) error
 }
 
 var errForGood = errors.New("refused")
 
-// All tells every alert over every channel that has not told it before, each up to
-// attempts times with doubling pauses, and notes what was told.
+// All sends every alert over every channel that has not sent it before, with up to attempts tries
+// and doubling pauses, and records what was sent.
 func All(ctx context.Context, told *SentAlerts, channels []Channel, alerts []report.Alert, pause time.Duration) (sent int, err error) {
 	for _, c := range channels {
 		for _, a := range alerts {
@@ -50,7 +50,7 @@ func All(ctx context.Context, told *SentAlerts, channels []Channel, alerts []rep
 	return sent, err
 }
 
-// attempts is how often a delivery is tried: cron tries again later as well.
+// attempts is the number of tries of a delivery; cron retries later as well.
 const attempts = 4
 
 func send(ctx context.Context, c Channel, a report.Alert, pause time.Duration) error {

@@ -20,7 +20,7 @@ import (
 	"github.com/greylag/greylag/internal/report"
 )
 
-// Mail sends alerts by mail: through a relay, or the host's sendmail when Relay is "".
+// Mail sends alerts by mail: through a relay, or the host's sendmail if Relay is "".
 type Mail struct {
 	Cluster  string
 	From     string
@@ -30,10 +30,10 @@ type Mail struct {
 	Clock    func() time.Time
 }
 
-// Name is who gets the mail.
+// Name returns the recipients.
 func (m *Mail) Name() string { return "mail:" + strings.Join(m.To, ",") }
 
-// Check reports an address that is none.
+// Check reports an invalid address.
 func (m *Mail) Check() error {
 	for _, a := range append([]string{m.From}, m.To...) {
 		if _, err := mail.ParseAddress(a); err != nil {
@@ -43,8 +43,8 @@ func (m *Mail) Check() error {
 	return nil
 }
 
-// message packs an alert. Its Message-ID follows from the alert, so that a mailbox that
-// gets it twice can tell.
+// message formats an alert. Its Message-ID follows from the alert, so that a mailbox can recognize
+// a repetition.
 func (m *Mail) message(a report.Alert) []byte {
 	var b bytes.Buffer
 	sum := sha256.Sum256([]byte(a.ID))
@@ -62,7 +62,7 @@ func (m *Mail) message(a report.Alert) []byte {
 	b.WriteString("\r\n")
 	w := quotedprintable.NewWriter(&b)
 	fmt.Fprintf(w, "%s\r\n\r\nrule:   %s\r\nscope:  %s\r\nperiod: %s\r\nvalue:  %s\r\nlimit:  %s\r\nid:     %s\r\n", a.Text, a.Rule, a.Scope, a.Period, a.Value, a.Limit, a.ID)
-	_ = w.Close() // into memory
+	_ = w.Close() // never fails in memory
 	b.WriteString("\r\n")
 	return b.Bytes()
 }
@@ -76,7 +76,7 @@ func (m *Mail) Send(ctx context.Context, a report.Alert) error {
 		c.Stdin = bytes.NewReader(bytes.ReplaceAll(m.message(a), []byte("\r\n"), []byte("\n")))
 		out, err := c.CombinedOutput()
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: there is no %s here: name another with --sendmail, or a relay with --smtp", errForGood, m.Sendmail)
+			return fmt.Errorf("%w: %s not found: name another program with --sendmail, or a relay with --smtp", errForGood, m.Sendmail)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w: %s", m.Sendmail, err, bytes.TrimSpace(out))
@@ -86,7 +86,7 @@ func (m *Mail) Send(ctx context.Context, a report.Alert) error {
 	return m.relay(ctx, m.message(a))
 }
 
-// relay gives a mail to the relay, in TLS when the relay offers it.
+// relay sends a mail to the relay, with TLS if the relay offers it.
 func (m *Mail) relay(ctx context.Context, message []byte) error {
 	host, _, err := net.SplitHostPort(m.Relay)
 	if err != nil {
@@ -130,11 +130,11 @@ func (m *Mail) relay(ctx context.Context, message []byte) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	_ = c.Quit() // the relay has it
+	_ = c.Quit() // the relay has accepted it
 	return nil
 }
 
-// bare is an address without a name; Check has seen that it is one.
+// bare returns a valid address without its display name.
 func bare(address string) string {
 	if a, err := mail.ParseAddress(address); err == nil {
 		return a.Address

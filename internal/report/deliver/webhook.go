@@ -17,8 +17,8 @@ import (
 	"github.com/greylag/greylag/internal/report"
 )
 
-// The headers of a webhook. The signature is the HMAC-SHA256, in hexadecimal, of the
-// timestamp, a dot and the body, under a key that both sides have.
+// The headers of a webhook. The signature is the HMAC-SHA256, in hexadecimal, of the timestamp, a
+// dot and the body, under a shared key.
 const (
 	TimestampHeader = "Greylag-Timestamp" // seconds since 1970
 	SignatureHeader = "Greylag-Signature"
@@ -32,13 +32,13 @@ type Webhook struct {
 	Clock func() time.Time
 }
 
-// requestTime bounds one attempt.
+// requestTime is the timeout of one attempt.
 const requestTime = 20 * time.Second
 
-// Name is the address.
+// Name returns the address.
 func (w *Webhook) Name() string { return w.URL }
 
-// Sign is the signature of a body that was sent at a time.
+// Sign returns the signature of a body sent at a time.
 func Sign(key []byte, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(timestamp + "."))
@@ -46,8 +46,7 @@ func Sign(key []byte, timestamp string, body []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Send posts one alert. What the receiver refuses with a status of 4xx, but for 408,
-// 425 and 429, is not tried again.
+// Send posts one alert. A response of 4xx other than 408, 425 and 429 is permanent.
 func (w *Webhook) Send(ctx context.Context, a report.Alert) error {
 	body, err := json.Marshal(a)
 	if err != nil {
@@ -64,14 +63,14 @@ func (w *Webhook) Send(ctx context.Context, a report.Alert) error {
 	request.Header.Set(TimestampHeader, at)
 	request.Header.Set(SignatureHeader, Sign(w.Key, at, body))
 	request.Header.Set(KeyHeader, a.ID)
-	// A redirection would send what is signed elsewhere.
+	// A redirect would send the signed body elsewhere.
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := client.Do(request)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<16)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<16)) // lets the connection be reused
 	switch status := answer.StatusCode; {
 	case status/100 == 2:
 		return nil

@@ -1,9 +1,8 @@
-// Package parquet writes tables of reports as Apache Parquet.
+// Package parquet writes report tables as Apache Parquet.
 //
-// It decides the types of columns from the table: words are UTF-8, numbers decimals
-// with the table's scale, whole numbers 64-bit integers; every column may hold
-// nothing. The same table gives the same bytes. It reads nothing, and decides nothing
-// about what a table holds.
+// It decides the types of columns from the table: text is UTF-8, numbers are decimals with the
+// table's scale, integers are 64-bit; every column is nullable. The same table gives the same
+// bytes. It reads nothing, and decides nothing about the content of a table.
 package parquet
 
 import (
@@ -16,10 +15,10 @@ import (
 	"github.com/greylag/greylag/internal/report"
 )
 
-// precision is how many decimal places a 64-bit number holds at least.
+// precision is the number of decimal digits that every 64-bit number can hold.
 const precision = 18
 
-// Encode writes a table, compressed with zstd.
+// Encode encodes a table, compressed with zstd.
 func Encode(t *report.Table) ([]byte, error) {
 	schema, err := schemaOf(t)
 	if err != nil {

@@ -1,15 +1,13 @@
-// Package tally adds up what jobs used, by half hours and by who they were for.
+// Package tally adds up the resource use of jobs by half hours and by key.
 //
-// It decides, from jobs alone, which half hours a job's resources count in, what of
-// them was lost, how long it waited and what became of the promises made to it. What
-// a job used counts in the half hours in which it ran, so that a day's sum is what the
-// day's machines did; what is known only at the end (outcome, wait, loss, efficiency,
-// promises) counts in the half hour in which it ended, so that a day that is over does
-// not change any more. It never reads a clock, and the order in which jobs are added
-// changes nothing.
+// It decides, from jobs alone, in which half hours a job's resources count, how much was lost, how
+// long it waited, and the outcome of its promises. Use counts in the half hours in which the job
+// ran, so that a day's sum is the use of that day's machines. Values known only at the end
+// (outcome, wait, loss, efficiency, promises) count in the half hour of the end, so that a past day
+// does not change. It never reads a clock, and the order of the jobs has no effect.
 //
-// Half hours, since all but three time zones in use begin their days on one. Days of
-// UTC were rejected: they cannot be put together to days of another zone.
+// Half hours, since the days of all but three time zones begin on one. Days of UTC were rejected:
+// they cannot be combined into days of another zone.
 package tally
 
 import (
@@ -21,14 +19,13 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Slot is how long one slot is. Slots begin at its multiples since the Unix epoch.
+// Slot is the length of a slot. Slots begin at multiples of it since the Unix epoch.
 const Slot = 30 * time.Minute
 
-// SlotOf is the beginning of the slot that an instant lies in.
+// SlotOf returns the beginning of the slot that contains at.
 func SlotOf(at cluster.Instant) cluster.Instant { return at - at%cluster.Instant(Slot) }
 
-// Grid divides time into cells: it tells when the one that an instant lies in begins
-// and, exclusive, ends.
+// Grid divides time into cells: it returns the half-open cell that contains an instant.
 type Grid func(at cluster.Instant) (begin, end cluster.Instant)
 
 // Slots is the grid of slots.
@@ -37,7 +34,7 @@ func Slots(at cluster.Instant) (begin, end cluster.Instant) {
 	return begin, begin + cluster.Instant(Slot)
 }
 
-// Cut is the grid of slots that are cut at bounds, which ascend. O(log bounds).
+// Cut returns the grid of slots divided further at bounds, which ascend. O(log bounds).
 func Cut(bounds []cluster.Instant) Grid {
 	return func(at cluster.Instant) (begin, end cluster.Instant) {
 		begin, end = Slots(at)
@@ -55,7 +52,7 @@ func Cut(bounds []cluster.Instant) Grid {
 	}
 }
 
-// Key is who and what a tally is about.
+// Key identifies the jobs of a tally.
 type Key struct {
 	Account, User, Partition, QOS string
 	GPUType                       string // "" for jobs without GPUs, and for those that never had one
