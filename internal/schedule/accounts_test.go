@@ -20,7 +20,7 @@ import (
 
 var updateAccounts = flag.Bool("update-accounts", false, "rewrite the answers in testdata/accounts")
 
-// site is a real state that real passes decide about.
+// site is a state whose passes are real.
 type site struct {
 	t     *testing.T
 	s     *state.State
@@ -31,8 +31,8 @@ type site struct {
 
 var operator = command.Actor{Identity: cluster.Identity{User: "root"}, Role: command.RoleAdmin}
 
-// TestAccountsAtWork runs testdata/accounts/*.txt: each line is a command, answered by
-// indented lines.
+// TestAccountsAtWork runs testdata/accounts/*.txt: each line is a command, answered by indented
+// lines.
 func TestAccountsAtWork(t *testing.T) {
 	files, _ := filepath.Glob("testdata/accounts/*.txt")
 	for _, file := range files {
@@ -87,7 +87,7 @@ func (x *site) apply(c command.Command) string {
 	return ""
 }
 
-// do carries out one line.
+// do runs one line.
 func (x *site) do(w []string) string {
 	value := func(key string) string {
 		for _, word := range w {
@@ -149,7 +149,7 @@ func (x *site) do(w []string) string {
 	return ""
 }
 
-// account is NAME [user=U] [parent=P] [shares=N] [LIMIT=VALUE...].
+// account reads NAME [user=U] [parent=P] [shares=N] [LIMIT=VALUE...].
 func (x *site) account(w []string) string {
 	e := command.AccountEdit{Action: command.AddAccount, Account: w[0]}
 	for _, word := range w[1:] {
@@ -180,7 +180,7 @@ func (x *site) account(w []string) string {
 	return x.apply(&command.EditAccounts{Actor: operator, Edits: []command.AccountEdit{e}})
 }
 
-// openPolicy is the default policy with every QOS open.
+// openPolicy returns the default policy with every QOS open.
 func openPolicy() cluster.Policy {
 	p := cluster.DefaultPolicy()
 	for i := range p.QOS {
@@ -189,8 +189,8 @@ func openPolicy() cluster.Policy {
 	return p
 }
 
-// policy is [qos=NAME LIMIT=VALUE...] [tiers=1] [priority=N of that qos] [classic]
-// [other], a further partition of all nodes.
+// policy reads [qos=NAME LIMIT=VALUE...] [tiers=1] [priority=N of that qos] [classic] [other], a
+// further partition of all nodes.
 func (x *site) policy(w []string) string {
 	p := *x.s.View().Policy()
 	p.QOS = append([]cluster.QOS(nil), p.QOS...)
@@ -303,7 +303,7 @@ func (x *site) pass() string {
 	return strings.Join(out, "\n")
 }
 
-// shares prints factors, and what they make of the waiting jobs.
+// shares prints factors, and the priorities of pending jobs.
 func (x *site) shares() string {
 	snap := x.s.View().Snapshot()
 	var out []string

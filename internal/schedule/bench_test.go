@@ -13,8 +13,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// crowd is nodes of 8 GPUs, all busy with one-GPU jobs unless free, and pending jobs
-// of one GPU each, every one with its own specification, as single gsubmits make them.
+// crowd returns nodes of 8 GPUs, all busy with one-GPU jobs unless free, and pending jobs of one
+// GPU, each with its own specification, as single gsubmits make them.
 func crowd(b testing.TB, nodes, pending int, free bool) *cluster.Snapshot {
 	var text strings.Builder
 	id := 1
@@ -40,7 +40,7 @@ func crowd(b testing.TB, nodes, pending int, free bool) *cluster.Snapshot {
 	return snap
 }
 
-// BenchmarkNothingStarts: all GPUs are busy; 100,000 jobs wait, and say why already.
+// BenchmarkNothingStarts has no free GPU; 100,000 jobs are pending and have their verdict.
 func BenchmarkNothingStarts(b *testing.B) {
 	for _, nodes := range []int{4, 1000} {
 		b.Run(fmt.Sprintf("nodes=%d/pending=100000", nodes), func(b *testing.B) {
@@ -55,7 +55,7 @@ func BenchmarkNothingStarts(b *testing.B) {
 	}
 }
 
-// BenchmarkAllStarts: every GPU is free; jobs start until none is.
+// BenchmarkAllStarts has only free GPUs; jobs start until there is no free one.
 func BenchmarkAllStarts(b *testing.B) {
 	for _, nodes := range []int{4, 1000} {
 		b.Run(fmt.Sprintf("nodes=%d/pending=100000", nodes), func(b *testing.B) {
@@ -69,7 +69,7 @@ func BenchmarkAllStarts(b *testing.B) {
 	}
 }
 
-// BenchmarkAllDifferent: 10,000 pending jobs of which no two ask for the same.
+// BenchmarkAllDifferent has 10,000 pending jobs with different requests.
 func BenchmarkAllDifferent(b *testing.B) {
 	snap := crowd(b, 100, 10_000, false)
 	for i, j := range snap.Pending {
@@ -82,8 +82,8 @@ func BenchmarkAllDifferent(b *testing.B) {
 	}
 }
 
-// full is a cluster of nodes that are all taken, each by one job that ends at its own
-// time, and a queue of jobs of 1 to 64 GPUs and 10 minutes to a day.
+// full returns nodes that are all busy, each with one job that ends at its own time, and pending
+// jobs of 1 to 64 GPUs and 10 minutes to a day.
 func full(nodes, gpus, pending int, seed uint64) *cluster.Snapshot {
 	r := rand.New(rand.NewPCG(seed, 7))
 	policy := cluster.DefaultPolicy()
@@ -123,7 +123,7 @@ func queued(r *rand.Rand, id cluster.JobID, gpus int) *cluster.Job {
 
 var sizes = []struct{ nodes, gpus, pending int }{{128, 8, 1000}, {1250, 8, 10_000}, {5000, 8, 10_000}, {16_000, 4, 100_000}}
 
-// BenchmarkFullPass: the whole plan, from nothing.
+// BenchmarkFullPass makes the whole plan from scratch.
 func BenchmarkFullPass(b *testing.B) {
 	for _, s := range sizes {
 		b.Run(fmt.Sprintf("nodes=%d/gpus=%d/pending=%d", s.nodes, s.gpus, s.pending), func(b *testing.B) {
@@ -137,7 +137,7 @@ func BenchmarkFullPass(b *testing.B) {
 	}
 }
 
-// BenchmarkEventPass: a job ends early, or one is submitted.
+// BenchmarkEventPass makes a pass after a job ended early, or was submitted.
 func BenchmarkEventPass(b *testing.B) {
 	for _, s := range sizes {
 		b.Run(fmt.Sprintf("nodes=%d/gpus=%d/pending=%d", s.nodes, s.gpus, s.pending), func(b *testing.B) {
@@ -168,7 +168,7 @@ func BenchmarkEventPass(b *testing.B) {
 	}
 }
 
-// started is the snapshot after the starts of a decision were agreed.
+// started returns the snapshot after the starts of a decision were committed.
 func started(snap *cluster.Snapshot, d Decision) *cluster.Snapshot {
 	next := *snap
 	for _, s := range d.Plan.Starts {
@@ -182,7 +182,7 @@ func started(snap *cluster.Snapshot, d Decision) *cluster.Snapshot {
 	return &next
 }
 
-// settle gives the jobs the verdicts they were given, as the state does.
+// settle gives the jobs their verdicts, as the state does.
 func settle(snap *cluster.Snapshot, d Decision) {
 	at := map[cluster.JobID]cluster.Verdict{}
 	for _, v := range d.Plan.Verdicts {

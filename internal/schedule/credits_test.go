@@ -11,8 +11,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// credit carries out a line about money: "charging", "price TYPE AMOUNT", "grant ACCOUNT
-// AMOUNT", "budget ACCOUNT AMOUNT [hard] [day]", "tiers" or "why JOB".
+// credit runs a line about credits: "charging", "price TYPE AMOUNT", "grant ACCOUNT AMOUNT",
+// "budget ACCOUNT AMOUNT [hard] [day]", "tiers" or "why JOB".
 func (x *site) credit(w []string) string {
 	c := &command.ChangeCredits{Actor: operator, Class: accounting.Purchase}
 	switch w[0] {
@@ -47,7 +47,7 @@ func (x *site) credit(w []string) string {
 	return x.apply(c)
 }
 
-// tiers prints in which tier each waiting job is.
+// tiers prints the tier of each pending job.
 func (x *site) tiers() string {
 	snap := x.s.View().Snapshot()
 	tiers := order.Tiers(snap)
@@ -59,7 +59,8 @@ func (x *site) tiers() string {
 	return strings.Join(out, "\n")
 }
 
-// why prints what keeps a job, who goes first, and with what it would start.
+// why prints the obstacles of a job, the jobs ahead of it, and the changes with which it would
+// start.
 func (x *site) why(id string) string {
 	ref, err := cluster.ParseJobRef(id)
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestAnArrayThatWaitsForAnother: how one array stands is found out once in a pass, however
-// many elements of others wait for it.
+// TestAnArrayThatWaitsForAnother checks that the state of an array is computed once in a pass,
+// however many elements depend on it.
 func TestAnArrayThatWaitsForAnother(t *testing.T) {
-	const array, count = 1000, 100 // of which the last still runs
+	const array, count = 1000, 100 // the last one still runs
 	for _, d := range []cluster.Dependency{
 		{Kind: cluster.AfterOK},
 		{Kind: cluster.AfterAny},
@@ -34,12 +34,12 @@ func TestAnArrayThatWaitsForAnother(t *testing.T) {
 			waits.ID, waits.Spec = 2000+i, &spec
 			snap.Pending = append(snap.Pending, &waits)
 		}
-		told := Decide(snap).Plan.Verdicts
-		if len(told) != count || told[0].Reason != cluster.ReasonDependency {
-			t.Fatalf("%s: tells %+v", d, told)
+		verdicts := Decide(snap).Plan.Verdicts
+		if len(verdicts) != count || verdicts[0].Reason != cluster.ReasonDependency {
+			t.Fatalf("%s: verdicts are %+v", d, verdicts)
 		}
 		if asked > 2*count {
-			t.Errorf("%s: asks %d times what became of %d elements", d, asked, count)
+			t.Errorf("%s: asks %d times the outcome of %d elements", d, asked, count)
 		}
 	}
 }

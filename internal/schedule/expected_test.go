@@ -48,7 +48,7 @@ job 12 gpus=8 limit=1h hold=user`)
 	}
 }
 
-// TestExpectedAt: what is told is never past, and never later than what is planned.
+// TestExpectedAt checks that an expected start is never past, and never later than the planned one.
 func TestExpectedAt(t *testing.T) {
 	minutes := func(n int) cluster.Instant { return start.Add(time.Duration(n) * time.Minute) }
 	for _, c := range []struct {
@@ -74,8 +74,8 @@ func TestExpectedAt(t *testing.T) {
 	}
 }
 
-// TestExpectedKeepsPromises: a job that another's promise keeps back is expected when it is
-// planned, and not where it would be if nothing were promised.
+// TestExpectedKeepsPromises checks that a job behind a promise is expected at its planned start,
+// not where it would be without the promise.
 func TestExpectedKeepsPromises(t *testing.T) {
 	snap := draw(t, `node a1 gpus=8 cpus=16 mem=64G
 run 1 on=a1:0-7 gpus=8 name=train left=3h limit=4h
@@ -85,14 +85,14 @@ job 12 gpus=8 limit=1h hold=user name=known
 rules . horizon=24h`)
 	snap = agreed(snap, Decide(snap))
 	for i, j := range snap.Pending {
-		if j.ID == 11 { // which matters most from now on, and is too long to go first
+		if j.ID == 11 { // which has the highest priority from now on, and is too long to start first
 			other, spec := *j, *j.Spec
 			spec.Nice, other.Spec, other.Promise, other.Planned = -1000, &spec, nil, 0
 			snap.Pending[i] = &other
 		}
 	}
 	snap = agreed(snap, Decide(snap))
-	for _, name := range []string{"", "known"} { // of one that matters to nobody, or of none
+	for _, name := range []string{"", "known"} { // the reservation is unknown, or the job has none
 		usual := func(s *cluster.JobSpec) (time.Duration, bool) { return time.Minute, s.Name == name && name != "" }
 		all := explain.Expectations(snap, 2000, usual)
 		for _, j := range snap.Pending[:2] {
@@ -107,8 +107,8 @@ rules . horizon=24h`)
 	}
 }
 
-// FuzzExpected: through a random history, where nothing is known of how long jobs last, what
-// is expected is what is planned, of every job.
+// FuzzExpected checks, in a random history without known run times, that each job is expected at
+// its planned start.
 func FuzzExpected(f *testing.F) {
 	for seed := range uint64(40) {
 		f.Add(seed)

@@ -8,8 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// condition gives some jobs of a site what keeps them back: an instant, another job, an
-// array of which few may run, a deadline.
+// condition gives some jobs of a site an obstacle: an instant, another job, a limit of their array,
+// a deadline.
 func (s *site) condition(job *cluster.Job) {
 	spec := job.Spec
 	switch s.r.IntN(8) {
@@ -31,7 +31,7 @@ func (s *site) condition(job *cluster.Job) {
 		job.Array, job.Index, spec.ArrayLimit = 10_000+cluster.JobID(s.r.IntN(2)), int32(s.next), 2
 	}
 	if s.r.IntN(3) == 0 {
-		spec.Name = "alone" // as singletons are called
+		spec.Name = "alone" // the name of singletons
 	}
 	if s.r.IntN(10) == 0 {
 		spec.Deadline = s.snap.Now.Add(spec.TimeLimit + time.Duration(s.r.Int64N(int64(3*time.Hour))))
@@ -69,8 +69,8 @@ func (s *site) stillBlocked() {
 	}
 }
 
-// TestNewLimitOfAnArray: as many elements have places as the array's limit says, also
-// when that changes while all wait.
+// TestNewLimitOfAnArray checks that as many elements have a planned start as the array's limit
+// allows, also when it changes while all are pending.
 func TestNewLimitOfAnArray(t *testing.T) {
 	snap := crowd(t, 1, 10, false)
 	p := NewPlanner()

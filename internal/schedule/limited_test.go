@@ -4,7 +4,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// limitsOfSite is what the QOS of a site's jobs allows at once; 0 for no such limit.
+// limitsOfSite is what the QOS of a site's jobs allows at once; 0 for no limit.
 type limitsOfSite struct{ gpus, jobs int64 }
 
 // limit gives some sites limits: on the GPUs of all jobs, and on the jobs of each user.
@@ -32,7 +32,7 @@ func (s *site) limit() {
 	}
 }
 
-// running is what limits count.
+// running yields what limits count.
 func (s *site) running(yield func(cluster.JobID, *cluster.Charge) bool) {
 	for _, j := range s.snap.Active {
 		gpus := cluster.Amount{Resource: cluster.ResourceGPU, Count: int64(j.Spec.Request.TotalGPUs())}
@@ -43,7 +43,7 @@ func (s *site) running(yield func(cluster.JobID, *cluster.Charge) bool) {
 	}
 }
 
-// within recounts that what runs and what is promised stays within the limits together.
+// within checks that what runs and what is promised stays within the limits together.
 func (s *site) within() {
 	gpus, jobs := int64(0), map[string]int64{}
 	add := func(j *cluster.Job) {

@@ -33,7 +33,7 @@ func (s *site) vary2(seed uint64) {
 	}
 }
 
-// place has a job list partitions in some order, of which the last has it in the end.
+// place gives a job several partitions in some order. The last one stays.
 func (s *site) place(spec *cluster.JobSpec) {
 	if len(s.policy.Partitions) < 2 || s.third.IntN(3) == 0 {
 		return
@@ -41,13 +41,14 @@ func (s *site) place(spec *cluster.JobSpec) {
 	names := []string{"short", "few", "shut"}
 	s.third.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	names = append(names[:1+s.third.IntN(3)], "main")
-	if spec.Reservation != "" { // within which all is kept as long as it lasts
+	if spec.Reservation != "" { // in which all jobs stay as long as it lasts
 		names = []string{"main"}
 	}
 	spec.Partition, spec.Others = names[0], names[1:]
 }
 
-// refuses is why a partition does not let a job have some nodes, as the state says it; "" when it does.
+// refuses returns why a partition does not let a job have some nodes, as the state writes it; ""
+// when it does.
 func (s *site) refuses(j *cluster.Job, name string, nodes []string) string {
 	part, known := s.policy.Partition(name)
 	switch {
@@ -91,7 +92,7 @@ func (s *site) inPartitions(d Decision) {
 	}
 }
 
-// couldStartIn is couldStart in each partition by itself.
+// couldStartIn is couldStart for each partition alone.
 func (s *site) couldStartIn(snap *cluster.Snapshot, others []held, e *plan.Entry) bool {
 	q := &e.Job.Spec.Request
 	for i := range s.policy.Partitions {
@@ -100,7 +101,7 @@ func (s *site) couldStartIn(snap *cluster.Snapshot, others []held, e *plan.Entry
 			continue
 		}
 		if part.MaxNodes > 0 && q.Nodes == 0 {
-			continue // of a total on so many nodes the oracle does not know
+			continue // the oracle does not know totals on a number of nodes
 		}
 		own := *snap
 		own.Nodes = slices.DeleteFunc(slices.Clone(snap.Nodes), func(n *cluster.Node) bool {
@@ -113,7 +114,7 @@ func (s *site) couldStartIn(snap *cluster.Snapshot, others []held, e *plan.Entry
 	return false
 }
 
-// overrule has the policy change what partitions allow.
+// overrule changes what partitions allow.
 func (s *site) overrule() {
 	if len(s.policy.Partitions) < 2 || s.third.IntN(12) > 0 {
 		return
@@ -134,8 +135,8 @@ func (s *site) overrule() {
 	s.snap.Policy, s.overruled = &next, true
 }
 
-// stays is how long a job has its nodes from its start on: what it runs, or longer while they are
-// cleaned.
+// stays returns how long a job has its nodes from its start on: its run time, or longer while they
+// are cleaned.
 func (s *site) stays(j *cluster.Job) time.Duration {
 	if !s.cleans {
 		return s.runs[j.ID]
@@ -149,7 +150,7 @@ func (s *site) stays(j *cluster.Job) time.Duration {
 	return s.runs[j.ID] + s.ends[j.ID]
 }
 
-// tidy has jobs that are over show that they are, until their nodes are clean.
+// tidy completes jobs that have ended once their nodes are clean.
 func (s *site) tidy() {
 	for i, j := range s.snap.Active {
 		over := j.Started.Add(s.runs[j.ID])
@@ -165,7 +166,7 @@ func (s *site) tidy() {
 	}
 }
 
-// leavesAt is when a job that has nodes is thought to leave them.
+// leavesAt returns when a job with nodes is expected to leave them.
 func (s *site) leavesAt(j *cluster.Job) cluster.Instant {
 	end := j.Started.Add(j.Spec.TimeLimit + cleanup - slack)
 	if j.State == cluster.Completing {
@@ -182,7 +183,7 @@ func (s *site) leavesAt(j *cluster.Job) cluster.Instant {
 	return (s.snap.Now/cluster.Instant(time.Minute) + 1) * cluster.Instant(time.Minute)
 }
 
-// mayBreak reports whether a cause for which a promise is broken is true.
+// mayBreak reports whether the cause of a broken promise is true.
 func (s *site) mayBreak(why string) bool {
 	if s.overruled && (strings.HasPrefix(why, "partition ") || strings.Contains(why, "allows ") || strings.HasPrefix(why, "an administrator")) {
 		return true

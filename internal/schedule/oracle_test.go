@@ -15,14 +15,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// What the oracles assume: how long nodes may take to clean up, and what is subtracted from the expected end of a job.
+// cleanup and slack are what the oracles assume: how long nodes may take to clean up, and what is
+// subtracted from the expected end of a job.
 const (
 	cleanup = 10 * time.Second
 	slack   = 5 * time.Second
 )
 
-// FuzzDecide draws a random cluster from a seed, decides, and has an oracle that
-// shares no code with the scheduler recompute every promise it makes.
+// FuzzDecide draws a random cluster from a seed, decides, and has an oracle recompute every
+// promise. The oracle shares no code with the scheduler.
 func FuzzDecide(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(seed)
@@ -34,7 +35,7 @@ func FuzzDecide(f *testing.F) {
 		reserveSome(r, snap)
 		p := NewPlanner()
 		d := p.Pass(snap)
-		if err := judge(snap, p, d); err != nil {
+		if err := checkPlan(snap, p, d); err != nil {
 			t.Fatalf("%v\n%s%+v\n----\n%s", err, text, snap.Policy.Scheduling.Reservations, write(d))
 		}
 		shuffle := rand.New(rand.NewPCG(seed, 2))
@@ -59,7 +60,7 @@ func reserveSome(r *rand.Rand, snap *cluster.Snapshot) {
 	}
 }
 
-// sameDecision compares plans whose verdicts may be listed in another order.
+// sameDecision compares plans whose verdicts may be in another order.
 func sameDecision(a, b Decision) bool {
 	for _, d := range []*Decision{&a, &b} {
 		d.Plan.Verdicts = slices.Clone(d.Plan.Verdicts)
@@ -116,7 +117,7 @@ type held struct {
 	licences int32
 }
 
-// grant is what a node gives: GPUs counted by what makes them interchangeable.
+// grant is what a node gives: GPUs counted by type, memory and NVLink domain.
 type grant struct {
 	node   string
 	gpus   map[string]int32
@@ -145,7 +146,7 @@ func holds(snap *cluster.Snapshot, job *cluster.Job, from cluster.Instant, where
 	return h
 }
 
-// plans turns what the planner keeps for a job into what the oracle sees.
+// plans converts the planned start of a job for the oracle.
 func plans(snap *cluster.Snapshot, p *Planner, e *plan.Entry) held {
 	h := holds(snap, e.Job, e.At, cluster.Placement{})
 	for _, s := range e.Shares {
@@ -160,9 +161,8 @@ func plans(snap *cluster.Snapshot, p *Planner, e *plan.Entry) held {
 	return h
 }
 
-// judge goes through the waiting jobs in order and checks each against all that is
-// before it.
-func judge(snap *cluster.Snapshot, p *Planner, d Decision) error {
+// checkPlan checks each pending job, in order, against all that is ahead of it.
+func checkPlan(snap *cluster.Snapshot, p *Planner, d Decision) error {
 	var ahead []held
 	for _, j := range snap.Active {
 		h := holds(snap, j, j.Started, *j.Alloc)
@@ -180,7 +180,7 @@ func judge(snap *cluster.Snapshot, p *Planner, d Decision) error {
 		byID[j.ID] = j
 	}
 	for _, s := range d.Plan.Starts {
-		if _, twice := starts[s.Job]; twice {
+		if _, duplicate := starts[s.Job]; duplicate {
 			return fmt.Errorf("job %d starts twice", s.Job)
 		}
 		starts[s.Job] = holds(snap, byID[s.Job], snap.Now, s.Placement)
@@ -200,7 +200,7 @@ func judge(snap *cluster.Snapshot, p *Planner, d Decision) error {
 	})
 	for _, j := range queue {
 		h, placed := starts[j.ID]
-		if err := judgeOne(snap, ahead, j, h, placed); err != nil {
+		if err := checkPlanned(snap, ahead, j, h, placed); err != nil {
 			return err
 		}
 		if placed {
@@ -210,7 +210,7 @@ func judge(snap *cluster.Snapshot, p *Planner, d Decision) error {
 	return nil
 }
 
-func judgeOne(snap *cluster.Snapshot, ahead []held, j *cluster.Job, h held, placed bool) error {
+func checkPlanned(snap *cluster.Snapshot, ahead []held, j *cluster.Job, h held, placed bool) error {
 	if placed {
 		if err := fulfils(snap, j, h.nodes); err != nil {
 			return fmt.Errorf("job %d: %w", j.ID, err)
@@ -245,7 +245,7 @@ func judgeOne(snap *cluster.Snapshot, ahead []held, j *cluster.Job, h held, plac
 	return nil
 }
 
-// leftOn is what nobody ahead has of a node at any moment of an interval.
+// leftOn returns what no job ahead has of a node at any moment of an interval.
 func leftOn(snap *cluster.Snapshot, ahead []held, name string, from, to cluster.Instant) (gpus map[string]int32, cpus int32, mem cluster.Bytes, idle bool) {
 	all := map[string]int32{}
 	idle = true
@@ -289,7 +289,7 @@ func leftOn(snap *cluster.Snapshot, ahead []held, name string, from, to cluster.
 	return gpus, cpus, mem, idle
 }
 
-// couldStart reports whether a job has enough nodes at an instant, of one type.
+// couldStart reports whether a job has enough nodes of one type at an instant.
 func couldStart(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at cluster.Instant) bool {
 	q := &j.Spec.Request
 	kinds := q.GPUTypes
@@ -332,7 +332,7 @@ func couldStart(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at cluster
 	return false
 }
 
-// fulfils checks that an allocation is the whole of what a job asks for.
+// fulfils checks that an allocation is the whole request of a job.
 func fulfils(snap *cluster.Snapshot, j *cluster.Job, nodes []grant) error {
 	q := &j.Spec.Request
 	total, seen := int32(0), map[string]bool{}

@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestAPartitionRefusesAPromisedJob: the partition in which a job was promised a start refuses
-// the job after a change of the policy. The job moves to its other partition, or waits; both are
-// recorded with the partition as the cause.
+// TestAPartitionRefusesAPromisedJob changes the policy so that a partition refuses a job that was
+// promised a start in it. The job moves to its other partition, or waits; both record the partition
+// as the cause.
 func TestAPartitionRefusesAPromisedJob(t *testing.T) {
 	for _, x := range []struct {
 		others, broken string

@@ -13,7 +13,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// start is when every picture is taken.
+// start is the instant of every picture.
 var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
 // picture is a cluster drawn in text, one thing a line:
@@ -38,7 +38,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 type picture struct {
 	snap   cluster.Snapshot
 	ended  map[cluster.JobID]*cluster.Job
-	arrays map[cluster.JobID][]cluster.JobID // whose indices are 0, 1, 2, ...
+	arrays map[cluster.JobID][]cluster.JobID // with the indices 0, 1, 2, ...
 }
 
 type words map[string]string
@@ -205,8 +205,8 @@ func (p *picture) rule(fields []string, w words) {
 	}
 }
 
-// wishes reads what a job asks for beyond nodes and GPUs.
-func wishes(t testing.TB, spec *cluster.JobSpec, w words) {
+// readRequest reads what a job requests beyond nodes and GPUs.
+func readRequest(t testing.TB, spec *cluster.JobSpec, w words) {
 	t.Helper()
 	q := &spec.Request
 	q.Switches, q.SwitchWait, q.GPUMemory = w.n("switches", 0), -1, w.size("gpumin")
@@ -323,7 +323,7 @@ func (p *picture) spec(t testing.TB, w words) *cluster.JobSpec {
 			NodeList: w.list("only"), Exclude: w.list("not"), Exclusive: w.has("alone"),
 		},
 	}
-	wishes(t, spec, w)
+	readRequest(t, spec, w)
 	if w.has("begin") {
 		spec.Begin = start.Add(w.d("begin", 0))
 	}
@@ -357,7 +357,7 @@ func (p *picture) spec(t testing.TB, w words) *cluster.JobSpec {
 	return spec
 }
 
-// write is a decision in text: starts and verdicts by job.
+// write prints a decision: starts and verdicts by job.
 func write(d Decision) string {
 	type line struct {
 		id   cluster.JobID

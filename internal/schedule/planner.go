@@ -11,8 +11,7 @@ type Decision struct {
 	Plan cluster.Plan
 	// Preempt requests that others end for a job; see [Decision.Evict].
 	Preempt []PreemptRequest
-	// Wake is the next instant at which time alone makes a job eligible or due; [cluster.Never] when there
-	// is none.
+	// Wake is the next instant at which time alone makes a job eligible or due; else [cluster.Never].
 	Wake cluster.Instant
 	// More says that the pass ended before it had tried everything.
 	More  bool

@@ -11,17 +11,17 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// site is a small cluster in virtual time: it agrees to what a planner decides, as the
-// state does, and ends jobs as they please.
+// site is a small cluster in virtual time: it commits what a planner decides, as the state does,
+// and ends jobs at random.
 type site struct {
 	*testing.T
 	r      *rand.Rand
 	p      *Planner
 	snap   cluster.Snapshot
 	policy cluster.Policy
-	runs   map[cluster.JobID]time.Duration // how long each really runs
+	runs   map[cluster.JobID]time.Duration // real run times
 	next   cluster.JobID
-	lost   bool // a node was lost or no pass was made in time, which may break promises
+	lost   bool // a node was lost or a pass was missed, which may break promises
 	wake   cluster.Instant
 	most   limitsOfSite
 	other  *rand.Rand // for what only some sites have
@@ -42,7 +42,7 @@ func newSite(t *testing.T, seed uint64) *site {
 	s.policy.Scheduling.Replan = []time.Duration{time.Minute, time.Hour}[s.r.IntN(2)]
 	s.snap = cluster.Snapshot{Index: 1, Now: start, Policy: &s.policy}
 	s.snap.Ended = func(cluster.JobID) *cluster.Job {
-		return &cluster.Job{State: cluster.Completed, Started: start} // whoever it was, and however it ended
+		return &cluster.Job{State: cluster.Completed, Started: start} // any job, with any end
 	}
 	s.snap.Elements = func(cluster.JobID) (cluster.JobID, int32, bool) { return 0, 0, false }
 	s.snap.Element = func(cluster.JobID, int32) (cluster.JobID, bool) { return 0, false }
@@ -71,7 +71,7 @@ func (s *site) submit() {
 	case s.r.IntN(6) == 0:
 		q.Nodes, q.GPUsPerNode, q.GPUs = 0, 0, 1+s.r.Int32N(5)
 	}
-	s.wish(&q)
+	s.varyRequest(&q)
 	spec := &cluster.JobSpec{Name: "j", Owner: cluster.Identity{User: []string{"ada", "bob"}[s.r.IntN(2)]}, Partition: "main", QOS: "standard",
 		Nice: s.r.Int32N(3), TimeLimit: time.Duration(1+s.r.IntN(240)) * time.Minute, Request: q}
 	if spec.Owner.User == "ada" {
@@ -88,7 +88,7 @@ func (s *site) submit() {
 	s.next++
 }
 
-// step makes something happen.
+// step causes one event.
 func (s *site) step() {
 	s.snap.Index++
 	switch s.r.IntN(12) {
@@ -130,8 +130,7 @@ func (s *site) step() {
 	}
 }
 
-// lessen has a job that was promised a start ask for less, and matter more or less: that costs
-// it and others nothing.
+// lessen gives a promised job a smaller request and another priority: that costs no job anything.
 func (s *site) lessen(i int) {
 	job := *s.snap.Pending[i]
 	spec := *job.Spec
@@ -146,7 +145,7 @@ func (s *site) lessen(i int) {
 	s.snap.Pending[i] = &job
 }
 
-// agree carries out a decision.
+// agree commits a decision.
 func (s *site) agree(d Decision) {
 	s.snap.Index++
 	s.snap.Pending, s.snap.Active = slices.Clone(s.snap.Pending), slices.Clone(s.snap.Active)
@@ -183,7 +182,7 @@ func (s *site) agree(d Decision) {
 	s.within()
 }
 
-// pass lets the planner go on until it has nothing more to do.
+// pass makes passes until there is nothing more to do.
 func (s *site) pass() {
 	for {
 		snap := s.snap
@@ -198,7 +197,7 @@ func (s *site) pass() {
 	}
 }
 
-// check recounts who has what: nothing is given twice, now or in the plan.
+// check recounts all allocations: nothing is allocated or planned for two jobs.
 func (s *site) check(d Decision) {
 	var all []held
 	for _, j := range s.snap.Active {
@@ -215,7 +214,7 @@ func (s *site) check(d Decision) {
 		byID[j.ID] = j
 		if where, ok := starts[j.ID]; ok {
 			h := holds(&s.snap, j, s.snap.Now, where)
-			h.to -= cluster.Instant(slack) // it may start so much later than planned
+			h.to -= cluster.Instant(slack) // it may start that much later than planned
 			all = append(all, h)
 		}
 	}
@@ -254,7 +253,7 @@ func (s *site) check(d Decision) {
 	}
 }
 
-// idle checks that nothing waits that would fit now and delay nobody planned.
+// idle checks that no pending job fits now without delaying a planned start.
 func (s *site) idle() {
 	var all []held
 	for _, j := range s.snap.Active {
@@ -276,16 +275,16 @@ func (s *site) idle() {
 	}
 }
 
-// FuzzPlanner lives through a random history.
+// FuzzPlanner runs through a random history.
 func FuzzPlanner(f *testing.F) {
 	for seed := range uint64(120) {
 		f.Add(seed)
 	}
-	f.Add(uint64(2203)) // a reservation ends where a start waits behind one that was moved
-	f.Add(uint64(1544)) // an element is planned after others of its array were told another limit
-	f.Add(uint64(836))  // a job on a node that is drained gives a licence back, and one other node is left
-	f.Add(uint64(716))  // a promise that lies seconds behind where a job leaves, and one behind it
-	f.Add(uint64(1318)) // a job asks for less while the node that it was promised is cleaned
+	f.Add(uint64(2203)) // a reservation ends where a start waits behind one that moved
+	f.Add(uint64(1544)) // an element is planned after others of its array got another obstacle
+	f.Add(uint64(836))  // a job on a drained node frees a licence, and one other node is left
+	f.Add(uint64(716))  // a promise seconds after a job leaves, and one behind it
+	f.Add(uint64(1318)) // a job requests less while its promised node is cleaned
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		s := newSite(t, seed)
 		for range 10 {
@@ -296,7 +295,7 @@ func FuzzPlanner(f *testing.F) {
 			s.idle()
 			s.stillBlocked()
 			s.step()
-			if !s.mixed && s.other.IntN(20) == 0 { // another leads, who knows what was agreed: not of which pools promises are
+			if !s.mixed && s.other.IntN(20) == 0 { // a new leader knows what was committed, but not the pools of promises
 				s.p = NewPlanner()
 			}
 		}

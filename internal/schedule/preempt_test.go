@@ -15,12 +15,12 @@ import (
 // arena is a site whose QOS preempt each other downwards.
 type arena struct {
 	site
-	asked  map[cluster.JobID]cluster.Instant // for whom room was made last, and when
-	gone   int                               // evictions
-	left   []string                          // nodes that the evicted had, one for each that it had
-	vain   int                               // rooms that whoever asked did not get in time
-	broken int                               // promises of others that were put off
-	slow   time.Duration                     // how long nodes are not clean after a job is told to end
+	asked   map[cluster.JobID]cluster.Instant // the job that last preempted others, and when
+	gone    int                               // evictions
+	left    []string                          // nodes of the evicted jobs, one entry for each job on it
+	useless int                               // preemptions whose job did not start in time
+	broken  int                               // promises of other jobs that were delayed
+	slow    time.Duration                     // how long nodes are not clean after the end of a job
 }
 
 func newArena(t *testing.T) *arena {
@@ -40,7 +40,7 @@ func newArena(t *testing.T) *arena {
 	return x
 }
 
-// submit gives a job of some size and limit to the cluster.
+// submit submits a job of random size and limit.
 func (x *arena) submit(r *rand.Rand) {
 	x.give(cluster.JobSpec{
 		QOS: []string{"high", "mid", "low", "low", "low"}[r.IntN(5)], Requeue: r.IntN(4) > 0,
@@ -56,8 +56,8 @@ func (x *arena) give(spec cluster.JobSpec) {
 	x.apply(&command.SubmitJobs{Actor: who, Jobs: []command.Submission{{Spec: spec}}})
 }
 
-// decide makes a pass, has it agreed and keeps account of what preemption did. It reports
-// whether another pass follows at once.
+// decide makes a pass, commits it, and records what preemption did. It reports whether another pass
+// follows at once.
 func (x *arena) decide() (more bool) {
 	before := x.s.View()
 	snap := before.Snapshot()
@@ -82,7 +82,7 @@ func (x *arena) decide() (more bool) {
 	}
 	for id, since := range x.asked {
 		if x.now.Sub(since) > time.Minute {
-			x.vain++
+			x.useless++
 			delete(x.asked, id)
 		}
 	}
@@ -95,7 +95,7 @@ func (x *arena) decide() (more bool) {
 	return d.More || len(d.Plan.Starts)+len(d.Plan.Evictions) > 0
 }
 
-// clean has every node say what it has: all runs, and what should end has.
+// clean has every node report: all tasks run, and those that should end have ended.
 func (x *arena) clean() {
 	v := x.s.View()
 	for n := range v.Nodes() {
@@ -111,9 +111,9 @@ func (x *arena) clean() {
 	}
 }
 
-// TestPreemptionMakesRoom lets jobs of three tiers come for hours. Only lower tiers make
-// room, no promise to anybody is put off by it, and who asked gets the room.
-func TestPreemptionMakesRoom(t *testing.T) {
+// TestPreemption submits jobs of three tiers for hours. Only lower tiers are preempted, no promise
+// is delayed by it, and the preempting job starts.
+func TestPreemption(t *testing.T) {
 	evicted := 0
 	for seed := range uint64(8) {
 		x := newArena(t)
@@ -127,8 +127,8 @@ func TestPreemptionMakesRoom(t *testing.T) {
 			x.clean()
 			x.decide()
 		}
-		if x.broken > 0 || x.vain > 0 {
-			t.Errorf("seed %d: of %d evictions %d were in vain; %d promises were put off", seed, x.gone, x.vain, x.broken)
+		if x.broken > 0 || x.useless > 0 {
+			t.Errorf("seed %d: of %d evictions %d were useless; %d promises were delayed", seed, x.gone, x.useless, x.broken)
 		}
 		evicted += x.gone
 	}
@@ -138,8 +138,8 @@ func TestPreemptionMakesRoom(t *testing.T) {
 	t.Logf("%d evictions", evicted)
 }
 
-// TestPreemptionComesToRest has more jobs that may preempt than there is room for: once
-// they have it, 100 passes end nobody.
+// TestPreemptionComesToRest has more jobs that may preempt than fit: once those that fit run, 100
+// passes end no job.
 func TestPreemptionComesToRest(t *testing.T) {
 	x := newArena(t)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -162,7 +162,7 @@ func TestPreemptionComesToRest(t *testing.T) {
 	}
 }
 
-// pass lets time go by in steps, each with its reports and its pass.
+// pass lets time pass in steps, each with its reports and its pass.
 func (x *arena) pass(steps int, each time.Duration) {
 	for range steps {
 		x.now = x.now.Add(each)
@@ -183,10 +183,10 @@ func (x *arena) states(qos string) map[cluster.JobState]int {
 	return count
 }
 
-// TestGuestsMakeRoomAtHome: 32 guests of one GPU have four nodes of eight. Two owners of
-// eight GPUs may use two of these nodes: exactly 16 guests go, all from there. They wait
-// again, and within a day all 32 have run.
-func TestGuestsMakeRoomAtHome(t *testing.T) {
+// TestGuestsAreEvictedWhereNeeded has 32 guests of one GPU on four nodes of eight. Two owners of
+// eight GPUs may use two of these nodes: exactly 16 guests end, all on those nodes. They are
+// pending again, and within a day all 32 have run.
+func TestGuestsAreEvictedWhereNeeded(t *testing.T) {
 	x := newArena(t)
 	for n := range 4 {
 		x.do([]string{"node", fmt.Sprint("n", n), "gpus=8", "type=h100"})
@@ -216,8 +216,8 @@ func TestGuestsMakeRoomAtHome(t *testing.T) {
 	}
 }
 
-// TestAGangGoesAndComesBackWhole: one job of a higher tier, on one of the eight nodes of a
-// gang, costs the gang once; it waits as a whole, and has its eight nodes again after it.
+// TestAGangGoesAndComesBackWhole preempts a gang on eight nodes for one job on one of them. The
+// gang is pending as a whole, and has its eight nodes again after it.
 func TestAGangGoesAndComesBackWhole(t *testing.T) {
 	x := newArena(t)
 	for n := range 8 {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// promises prints when each waiting job is planned to start, and whether it is promised.
+// promises prints when each pending job is planned to start, and whether that is promised.
 func (x *site) promises() string {
 	var out []string
 	for _, j := range x.s.View().Snapshot().Pending {

@@ -7,9 +7,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestReplan: when the replan interval is over, all is planned anew if somebody stands
-// behind one who matters less, and not if all stand in the order of their priorities;
-// then starts that have come near become promises all the same.
+// TestReplan checks that after the replan interval all jobs are planned again if a job is behind
+// one of lower priority, and not if all are in order. Planned starts inside the horizon become
+// promises in both cases.
 func TestReplan(t *testing.T) {
 	snap := draw(t, "node n gpus=4\nrun 1 on=n:0-3 cpus=1 gpus=4 left=90m limit=2h\n")
 	submit := func(id cluster.JobID, nice int32) {
@@ -18,14 +18,14 @@ func TestReplan(t *testing.T) {
 		snap.Pending = append(snap.Pending, &cluster.Job{ID: id, Index: cluster.NoIndex, Spec: spec, State: cluster.Pending, Submitted: snap.Now})
 	}
 	p := NewPlanner()
-	pass := func(later time.Duration, anew bool) Decision {
+	pass := func(later time.Duration, full bool) Decision {
 		t.Helper()
 		next := *snap
 		next.Now, next.Index = snap.Now.Add(later), snap.Index+1
 		snap = &next
 		d := p.Pass(snap)
-		if d.Stats.Full != anew {
-			t.Fatalf("planned anew: %v", d.Stats.Full)
+		if d.Stats.Full != full {
+			t.Fatalf("all jobs planned again: %v", d.Stats.Full)
 		}
 		return d
 	}

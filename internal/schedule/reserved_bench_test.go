@@ -8,8 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// BenchmarkReserved: all is planned anew for 2,000 jobs of 8 shapes on 1,250 busy nodes,
-// of which as many are reserved from an hour on.
+// BenchmarkReserved plans 2,000 jobs of 8 shapes on 1,250 busy nodes. The given number of nodes is
+// reserved from an hour on.
 func BenchmarkReserved(b *testing.B) {
 	for _, x := range []struct {
 		nodes int

@@ -12,8 +12,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// holder is which reservation has a node at an instant, as an administrator would say
-// it: maintenance, else the first by name. "" when none has, "-" under maintenance.
+// holder returns the reservation that has a node at an instant: maintenance, else the first by
+// name. "" without one, "-" under maintenance.
 func holder(snap *cluster.Snapshot, node string, at cluster.Instant) string {
 	name := ""
 	for _, r := range snap.Policy.Scheduling.Reservations {
@@ -44,8 +44,7 @@ func mine(snap *cluster.Snapshot, j *cluster.Job, node string, from, to cluster.
 	return !slices.ContainsFunc(moments, func(at cluster.Instant) bool { return holder(snap, node, at) != j.Spec.Reservation })
 }
 
-// randomReservations are some of nodes that may be the same, at times that may overlap;
-// some are for nobody.
+// randomReservations returns reservations of nodes and times that may overlap; some admit no user.
 func randomReservations(r *rand.Rand, nodes []string) []cluster.Reservation {
 	var list []cluster.Reservation
 	for i := range r.IntN(2) * (1 + r.IntN(4)) {
@@ -69,7 +68,7 @@ func randomReservations(r *rand.Rand, nodes []string) []cluster.Reservation {
 	return list
 }
 
-// someReservation is the name of one, or mostly none.
+// someReservation returns the name of one, or mostly none.
 func someReservation(r *rand.Rand, list []cluster.Reservation) string {
 	if len(list) == 0 || r.IntN(3) > 0 {
 		return ""
@@ -77,8 +76,7 @@ func someReservation(r *rand.Rand, list []cluster.Reservation) string {
 	return list[r.IntN(len(list))].Name
 }
 
-// TestManyReservationsOfANode: maintenance windows that lie over each other, however many,
-// keep a node.
+// TestManyReservationsOfANode has maintenance windows that overlap: however many, they keep a node.
 func TestManyReservationsOfANode(t *testing.T) {
 	text := "node n1 gpus=8\njob 1 gpus=8\n"
 	for i := range 100 {

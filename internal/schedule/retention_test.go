@@ -10,8 +10,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestForgetsSnapshots: a job that waits for long keeps no snapshot of a pass long ago,
-// with all the jobs that there were then.
+// TestForgetsSnapshots checks that a job which is pending for long keeps no snapshot of an old pass
+// in memory.
 func TestForgetsSnapshots(t *testing.T) {
 	snap := draw(t, "node n gpus=4\nrun 1 on=n:0-3 cpus=1 gpus=4 left=90m limit=2h\njob 2 gpus=4 limit=1h\n")
 	p := NewPlanner()
@@ -24,7 +24,7 @@ func TestForgetsSnapshots(t *testing.T) {
 		job.ID = 10 + id
 		next.Pending = append(slices.Clone(snap.Pending), &job)
 		if snap = &next; p.Pass(snap).Stats.Full {
-			t.Fatal("all was planned anew")
+			t.Fatal("all jobs were planned again")
 		}
 		seen = append(seen, weak.Make(snap))
 	}

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// TestAJobThatIsBackBetweenTwoPasses: a start was decided and agreed, and the job waits to be
-// started another time before the next pass sees it run. What it was planned on is for others
-// in that pass.
+// TestAJobThatIsBackBetweenTwoPasses requeues a job after its start was committed and before the
+// next pass sees it run. Its planned place is free in that pass.
 func TestAJobThatIsBackBetweenTwoPasses(t *testing.T) {
 	snap := draw(t, `
 		node n1 gpus=1
@@ -29,9 +28,9 @@ func TestAJobThatIsBackBetweenTwoPasses(t *testing.T) {
 	}
 }
 
-// TestALicenceThatIsNotReleased: a job keeps a licence for longer than it may, and the next has
-// another node. That one's start is not decided while the licence is taken, and its promise slips
-// with the cause.
+// TestALicenceThatIsNotReleased has a job keep a licence beyond its limit while the next job has
+// another node. The next job does not start while the licence is taken, and its promise slips with
+// that cause.
 func TestALicenceThatIsNotReleased(t *testing.T) {
 	snap := draw(t, `
 		node n1 gpus=1

@@ -10,8 +10,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the answers in testdata")
 
-// TestScenarios reads testdata/*.txt: cases of a picture, a line of dashes and the
-// decision, with an empty line between cases.
+// TestScenarios reads testdata/*.txt: cases of a picture, a line of dashes and the decision, with
+// an empty line between cases.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

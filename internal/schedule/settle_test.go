@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// later is a snapshot of a while after another: some of its jobs are gone.
+// later returns a snapshot of a later time, without some of the jobs.
 func later(snap *cluster.Snapshot, passed time.Duration, gone ...cluster.JobID) *cluster.Snapshot {
 	left := func(j *cluster.Job) bool { return slices.Contains(gone, j.ID) }
 	next := *snap
@@ -20,8 +20,8 @@ func later(snap *cluster.Snapshot, passed time.Duration, gone ...cluster.JobID) 
 	return &next
 }
 
-// TestWhatAStartLeaves: a job whose time has come takes the node that it fits best, and who
-// was planned behind it on the other starts there at once.
+// TestWhatAStartLeaves checks that a due job takes the node that it fits best, and that the job
+// planned behind it on the other node starts there at once.
 func TestWhatAStartLeaves(t *testing.T) {
 	snap := draw(t, `
 		node a gpus=8
@@ -45,8 +45,8 @@ func TestWhatAStartLeaves(t *testing.T) {
 	}
 }
 
-// TestManyWideJobsLeaveTurns: thousands of jobs on several hosts each, which the host that
-// became free helps too little, are no turns: a job of one GPU that is submitted then starts.
+// TestManyWideJobsLeaveTurns has thousands of jobs on several hosts each, for which the freed host
+// is too little. They use up no moves: a job of one GPU that is submitted then starts.
 func TestManyWideJobsLeaveTurns(t *testing.T) {
 	snap := full(640, 1, 0, 7)
 	snap.Policy.Scheduling.Replan = 0
@@ -70,12 +70,12 @@ func TestManyWideJobsLeaveTurns(t *testing.T) {
 	small.Request.Nodes, small.TimeLimit = 1, 30*time.Minute
 	wait(100_000, &small)
 	if d := p.Pass(snap); len(d.Plan.Starts) != 1 || d.Stats.Full {
-		t.Errorf("%d starts beside a free node, more to do %v, anew %v", len(d.Plan.Starts), d.More, d.Stats.Full)
+		t.Errorf("%d starts with a free node, more to do %v, full %v", len(d.Plan.Starts), d.More, d.Stats.Full)
 	}
 }
 
-// TestAnotherTypeOfTheSameNode: a GPU of the other type of its node becomes free, and the job's
-// own plan has the node's CPUs.
+// TestAnotherTypeOfTheSameNode frees a GPU of the other type of a node whose CPUs the job's own
+// planned start has.
 func TestAnotherTypeOfTheSameNode(t *testing.T) {
 	snap := draw(t, `
 		node a gpus=2 type=h100,a100 cpus=8
@@ -90,8 +90,8 @@ func TestAnotherTypeOfTheSameNode(t *testing.T) {
 	}
 }
 
-// TestTurnsOfAClass: of two jobs that ask for the same, the one ahead has what becomes free while
-// the one behind it waits for its turn at something else.
+// TestTurnsOfAClass has two jobs with one request. The one ahead gets what becomes free while the
+// one behind is queued for another move.
 func TestTurnsOfAClass(t *testing.T) {
 	snap := draw(t, `
 		node a gpus=8
@@ -113,8 +113,8 @@ func TestTurnsOfAClass(t *testing.T) {
 	}
 }
 
-// TestTurnsOfANewOne: a job that is submitted ahead of one of its kind, which waits for its turn,
-// has what becomes free before that one.
+// TestTurnsOfANewOne submits a job ahead of a queued one of its class: it gets what becomes free
+// first.
 func TestTurnsOfANewOne(t *testing.T) {
 	snap := draw(t, `
 		node a gpus=8
@@ -141,9 +141,9 @@ func TestTurnsOfANewOne(t *testing.T) {
 	}
 }
 
-// TestNoNodeTwice: a promise is kept when the fabric is another, in which its nodes stand in another
-// order; and when it is brought forward on some of them and others, it has each of them once.
-func TestNoNodeTwice(t *testing.T) {
+// TestNoDuplicateNode changes the fabric, in which the nodes of a promise have another order: the
+// promise is kept. When it moves forward on some of its nodes and others, it has each of them once.
+func TestNoDuplicateNode(t *testing.T) {
 	snap := draw(t, `
 		rules . horizon=24h
 		node a gpus=2 cpus=64

@@ -8,7 +8,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// isAlone checks that a singleton that starts does so beside no job of its name.
+// isAlone checks that no job of its name runs when a singleton starts.
 func (s *site) isAlone(job *cluster.Job) {
 	if !eligible.IsSingleton(job.Spec) {
 		return
@@ -16,14 +16,14 @@ func (s *site) isAlone(job *cluster.Job) {
 	for _, list := range [...][]*cluster.Job{s.snap.Active, s.snap.Pending} {
 		for _, o := range list {
 			if o.Spec.Owner.User == job.Spec.Owner.User && o.Spec.Name == job.Spec.Name && (o.State != cluster.Pending || o.ID < job.ID) {
-				s.Fatalf("job %d starts beside job %d, which is %s", job.ID, o.ID, o.State)
+				s.Fatalf("job %d starts while job %d is %s", job.ID, o.ID, o.State)
 			}
 		}
 	}
 }
 
-// TestASingletonYields: a singleton that has a place, and was promised it, waits for a job
-// of its name that begins after all, and for no other.
+// TestASingletonYields has a singleton with a promise wait for a job of its name that begins after
+// all, and for no other.
 func TestASingletonYields(t *testing.T) {
 	snap := draw(t, `node n1 gpus=8
 run 1 on=n1:0-3 gpus=4 left=30m limit=1h
@@ -48,9 +48,9 @@ job 7 gpus=1 limit=20m name=train user=bob`)
 	}
 }
 
-// TestASingletonDoesNotStartBesides: of two of one name whose time has come in the same
-// pass the one that does not mind starts.
-func TestASingletonDoesNotStartBesides(t *testing.T) {
+// TestASingletonStartsAlone has two jobs of one name due in one pass: the one that is no singleton
+// starts.
+func TestASingletonStartsAlone(t *testing.T) {
 	snap := draw(t, `node n1 gpus=8
 job 5 gpus=1 name=train dep=singleton nice=5
 job 6 gpus=1 name=train`)
@@ -59,7 +59,7 @@ job 6 gpus=1 name=train`)
 	if want := "6 starts on n1:0\nwake at +1ns"; write(d) != want || !d.More {
 		t.Fatalf("decides\n%s", write(d))
 	}
-	if again := p.Pass(snap); write(again) != write(d) { // it was not agreed
+	if again := p.Pass(snap); write(again) != write(d) { // it was not committed
 		t.Fatalf("decides\n%s\nthen\n%s", write(d), write(again))
 	}
 	next := agreed(snap, d)
@@ -68,7 +68,7 @@ job 6 gpus=1 name=train`)
 	}
 }
 
-// agreed is a snapshot in which a decision has been carried out.
+// agreed returns the snapshot after a decision was committed.
 func agreed(snap *cluster.Snapshot, d Decision) *cluster.Snapshot {
 	s := &site{snap: *snap}
 	s.agree(d)

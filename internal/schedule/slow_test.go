@@ -9,7 +9,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// slowNode is an arena of one node with one GPU, which takes so long to be clean after a job.
+// slowNode returns an arena of one node with one GPU, which takes a while to be clean after a job.
 func slowNode(t *testing.T, slow time.Duration) *arena {
 	x := newArena(t)
 	for n := range 3 {
@@ -23,7 +23,7 @@ func slowNode(t *testing.T, slow time.Duration) *arena {
 	return x
 }
 
-// brokenOf is each different cause for which promises to a job were broken.
+// brokenOf returns the different causes of a job's broken promises.
 func (x *arena) brokenOf(id cluster.JobID) (causes []string) {
 	j, _ := x.s.View().Job(id)
 	for _, n := range j.History {
@@ -34,9 +34,9 @@ func (x *arena) brokenOf(id cluster.JobID) (causes []string) {
 	return causes
 }
 
-// TestANodeThatCleansUpSlowly: a job is promised the node of another that ends by its time
-// limit, by a cancellation or for the promised job. Within the time that is documented for
-// cleaning up nothing is broken; after that the node and the job are the cause.
+// TestANodeThatCleansUpSlowly promises a job the node of another, which ends by its time limit, by
+// a cancellation or for the promised job. Within the documented time for cleaning up no promise is
+// broken; after that the node and the job are the cause.
 func TestANodeThatCleansUpSlowly(t *testing.T) {
 	job := cluster.JobSpec{QOS: "low", TimeLimit: 10 * time.Minute, Request: cluster.Request{Nodes: 1, GPUsPerNode: 1}}
 	cases := map[string]func(x *arena){

@@ -10,8 +10,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// vary gives some sites licences, leaf switches, nodes whose GPUs are of two NVLink domains or
-// of two types, and passes that come a moment late.
+// vary gives some sites licences, leaf switches, nodes whose GPUs are of two NVLink domains or of
+// two types, and passes that come a moment late.
 func (s *site) vary(seed uint64) {
 	s.other = rand.New(rand.NewPCG(seed, 38))
 	s.slow = s.other.IntN(3) == 0
@@ -43,8 +43,8 @@ func (s *site) vary(seed uint64) {
 	}
 }
 
-// wish has some jobs ask for what only such sites have.
-func (s *site) wish(q *cluster.Request) {
+// varyRequest has some jobs request what only such sites have.
+func (s *site) varyRequest(q *cluster.Request) {
 	if list := s.policy.Scheduling.Licences; len(list) > 0 && s.other.IntN(4) == 0 {
 		q.Licences = []cluster.Licence{{Name: list[0].Name, Count: 1 + s.other.Int32N(list[0].Count)}}
 	}
@@ -59,7 +59,7 @@ func (s *site) wish(q *cluster.Request) {
 	}
 }
 
-// licensed reports whether a job's licences are left by all others at every moment of an interval.
+// licensed reports whether all others leave a job's licences at every moment of an interval.
 func (s *site) licensed(others []held, job *cluster.Job, from, to cluster.Instant) bool {
 	if len(job.Spec.Request.Licences) == 0 {
 		return true
@@ -84,8 +84,8 @@ func (s *site) licensed(others []held, job *cluster.Job, from, to cluster.Instan
 	return true
 }
 
-// couldStart reports whether a job that is planned for later could start now: nearer than
-// it is planned, or not later than it would wait for that.
+// couldStart reports whether a job that is planned for later could start now: with locality, or
+// without if its switch wait allows.
 func (s *site) couldStart(snap *cluster.Snapshot, others []held, e *plan.Entry) bool {
 	q := &e.Job.Spec.Request
 	if !s.licensed(others, e.Job, snap.Now, snap.Now.Add(e.Job.Spec.TimeLimit+cleanup)) {

@@ -15,8 +15,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestWhy reads testdata/why/*.txt: a picture, a line of dashes, and what a pass says of
-// the waiting job with the highest id, followed by the explanation.
+// TestWhy reads testdata/why/*.txt: a picture, a line of dashes, the verdict of the pending job
+// with the highest ID, and the explanation.
 func TestWhy(t *testing.T) {
 	files, err := filepath.Glob("testdata/why/*.txt")
 	if err != nil || len(files) == 0 {
@@ -32,12 +32,12 @@ func TestWhy(t *testing.T) {
 			text = strings.TrimSpace(strings.TrimPrefix(text, "#"))
 			picture, want, _ := strings.Cut("# "+text, "\n----")
 			snap := draw(t, picture)
-			says := pronounce(snap)
+			says := lastVerdict(snap)
 			x, err := explain.Why(snap, snap.Pending[len(snap.Pending)-1].ID)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := strings.TrimSpace(says + "\n" + tell(x))
+			got := strings.TrimSpace(says + "\n" + writeExplanation(x))
 			if got != strings.TrimSpace(want) && !*update {
 				t.Errorf("%s:\n%s\n---- got\n%s\n---- want\n%s", file, picture, got, want)
 			}
@@ -51,18 +51,18 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// pronounce gives the jobs of a snapshot what a pass says of them, and returns what it says of
-// the last one; "" when it starts or is held.
-func pronounce(snap *cluster.Snapshot) string {
+// lastVerdict gives the jobs of a snapshot their verdicts, and returns that of the last one; "" when
+// it starts or is held.
+func lastVerdict(snap *cluster.Snapshot) string {
 	says := ""
 	for _, v := range Decide(snap).Plan.Verdicts {
 		for i, j := range snap.Pending {
 			if j.ID != v.Job {
 				continue
 			}
-			told := *j
-			told.Reason, told.Detail, told.Planned, told.Promise = v.Reason, v.Detail, v.Planned, v.Promise
-			snap.Pending[i] = &told
+			next := *j
+			next.Reason, next.Detail, next.Planned, next.Promise = v.Reason, v.Detail, v.Planned, v.Promise
+			snap.Pending[i] = &next
 			if says = ""; i == len(snap.Pending)-1 {
 				says = "says " + eligible.Obstacle{Reason: v.Reason, Detail: v.Detail}.String()
 			}
@@ -71,8 +71,8 @@ func pronounce(snap *cluster.Snapshot) string {
 	return says
 }
 
-// tell writes an explanation.
-func tell(x explain.Explanation) string {
+// writeExplanation writes an explanation.
+func writeExplanation(x explain.Explanation) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "now %s\n%s\n%d nodes, %d could, %d free\n", eligible.Obstacle{Reason: x.Reason, Detail: x.Detail}, x.Needs, x.Nodes, x.Suitable, x.Free)
 	for _, cause := range x.Causes {
@@ -113,7 +113,7 @@ func tell(x explain.Explanation) string {
 	return strings.TrimSpace(b.String())
 }
 
-// TestWhyProposalsStart makes each job as it was proposed and passes over it.
+// TestWhyProposalsStart makes each proposed change and a pass: the job starts.
 func TestWhyProposalsStart(t *testing.T) {
 	snap := draw(t, "node a1 gpus=8 cpus=16 mem=64G\nrun 1 on=a1:4 left=1h\njob 10 gpus=8 limit=1h\njob 11 gpus=8 limit=4h")
 	x, err := explain.Why(snap, 11)
@@ -153,7 +153,8 @@ func TestWhyOfWhatDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestWhyIsOfNow: what a job was told before others started is not why it waits now.
+// TestWhyIsOfNow checks that the last verdict of a job is replaced when other jobs have started
+// since.
 func TestWhyIsOfNow(t *testing.T) {
 	snap := draw(t, "node a1 gpus=8\nrun 1 on=a1:0-7 gpus=8 left=1h limit=2h\njob 10 gpus=4 limit=1h")
 	job := *snap.Pending[0]
@@ -165,28 +166,28 @@ func TestWhyIsOfNow(t *testing.T) {
 	}
 }
 
-// TestWhyAnAttemptFailed: while a job is kept back after an attempt that failed, passes leave said what
-// became of it, and an explanation says it too.
+// TestWhyAnAttemptFailed checks that verdicts and explanations keep the failure of the last attempt
+// while the job waits for its retry.
 func TestWhyAnAttemptFailed(t *testing.T) {
 	const cause = "attempt 1: node a1: no such image"
 	snap := draw(t, "node a1 gpus=8\njob 10 gpus=1 begin=10m")
 	job := *snap.Pending[0]
 	job.Eligible, job.Restarts, job.Reason, job.Detail = start.Add(10*time.Minute), 1, cluster.ReasonBeginTime, cause
 	snap.Pending[0] = &job
-	if told := Decide(snap).Plan.Verdicts; len(told) != 0 {
-		t.Errorf("a pass says %v", told)
+	if verdicts := Decide(snap).Plan.Verdicts; len(verdicts) != 0 {
+		t.Errorf("the verdicts are %v", verdicts)
 	}
 	x, err := explain.Why(snap, 10)
 	if err != nil || len(x.Causes) == 0 || !strings.HasSuffix(x.Causes[0], "; "+cause) {
 		t.Errorf("causes %v, %v", x.Causes, err)
 	}
-	job.Eligible = start // whatever keeps it now, it is not that
-	if told := Decide(snap).Plan.Verdicts; len(told) != 1 || told[0].Detail != "" {
-		t.Errorf("later a pass says %v", told)
+	job.Eligible = start // the retry time has passed
+	if verdicts := Decide(snap).Plan.Verdicts; len(verdicts) != 1 || verdicts[0].Detail != "" {
+		t.Errorf("later the verdicts are %v", verdicts)
 	}
 }
 
-// TestWhyNamesTheRestartLimit explains a job that failures of the cluster held.
+// TestWhyNamesTheRestartLimit explains a job that was held after failures of the cluster.
 func TestWhyNamesTheRestartLimit(t *testing.T) {
 	const detail = "cluster failure 6 exceeds max_restarts = 5; attempt 9: node a1: no answer from the node"
 	snap := draw(t, "node a1 gpus=8\njob 10 gpus=1")
@@ -204,7 +205,8 @@ func TestWhyNamesTheRestartLimit(t *testing.T) {
 	}
 }
 
-// TestWhyOfAQOSThatIsClosed names the QOS that the job may use, and who grants the one it has.
+// TestWhyOfAQOSThatIsClosed names the QOS that the job may use, and the command that grants the
+// present one.
 func TestWhyOfAQOSThatIsClosed(t *testing.T) {
 	snap := draw(t, "qos high tier=4 closed\nnode a1 gpus=8\njob 10 gpus=1 qos=high")
 	if d := Decide(snap); len(d.Plan.Starts) != 0 || len(d.Plan.Verdicts) != 1 || d.Plan.Verdicts[0].Reason != cluster.ReasonInvalidQOS {
@@ -217,8 +219,8 @@ func TestWhyOfAQOSThatIsClosed(t *testing.T) {
 	}
 }
 
-// TestWhyOfAnAccountThatIsNotAllowed: jobs that ask for the same in two accounts are told apart, and
-// of two partitions the one that allows the account is used.
+// TestWhyOfAnAccountThatIsNotAllowed has jobs with one request in two accounts: each gets its own
+// reason, and of two partitions the one that allows the account is used.
 func TestWhyOfAnAccountThatIsNotAllowed(t *testing.T) {
 	snap := draw(t, `partition main accounts=ml,uni
 partition open
@@ -254,10 +256,10 @@ job 14 gpus=1 account=uni or=open`)
 	}
 }
 
-// TestWhyTellsOfABound: 640 hosts of one GPU under 64 switches give more under 32 of these
-// than 192 of three GPUs do, but not on 65 nodes. To try each set of switches would be
-// beyond the bound of a search, and it is said that it was not done.
-func TestWhyTellsOfABound(t *testing.T) {
+// TestWhyNamesABoundedSearch has 640 hosts of one GPU under 64 switches. They give more under 32 of
+// these than 192 of three GPUs do, but not on 65 nodes. Trying each set of switches exceeds the
+// bound of a search, and the explanation says so.
+func TestWhyNamesABoundedSearch(t *testing.T) {
 	var b strings.Builder
 	leaf := func(kind string, of, hosts, gpus int) {
 		for i := range of {

@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestALostNodeIsBlamed takes the node away on which one job was promised a start: that job is
-// told which was lost.
-func TestALostNodeIsBlamed(t *testing.T) {
+// TestALostNodeIsTheCause removes the node on which a job was promised a start: the cause of its
+// broken promise names the node.
+func TestALostNodeIsTheCause(t *testing.T) {
 	snap := draw(t, `node a1 gpus=8
 node a2 gpus=8
 run 1 on=a1:0-7,a2:0-7 gpus=8 nodes=2 left=30m limit=1h
@@ -20,9 +20,9 @@ job 11 gpus=8 limit=1h after=1m`)
 	for _, v := range p.Pass(snap).Plan.Verdicts {
 		for i, j := range snap.Pending {
 			if j.ID == v.Job {
-				told := *j
-				told.Promise, told.Planned, told.Reason, told.Detail = v.Promise, v.Planned, v.Reason, v.Detail
-				snap.Pending[i] = &told
+				next := *j
+				next.Promise, next.Planned, next.Reason, next.Detail = v.Promise, v.Planned, v.Reason, v.Detail
+				snap.Pending[i] = &next
 			}
 		}
 	}
@@ -42,7 +42,7 @@ job 11 gpus=8 limit=1h after=1m`)
 				}
 			}
 			if want := []string{"node " + node.Name + " is lost"}; !slices.Equal(broken, want) {
-				t.Errorf("%s is lost: told %q", node.Name, broken)
+				t.Errorf("%s is lost: the cause is %q", node.Name, broken)
 			}
 		}
 		p = NewPlanner()
@@ -50,9 +50,9 @@ job 11 gpus=8 limit=1h after=1m`)
 	}
 }
 
-// TestALostNodeIsNotOthers: a job whose node is lost does not take the place that a later one was
-// promised on others.
-func TestALostNodeIsNotOthers(t *testing.T) {
+// TestALostNodeCostsNoOther checks that a job whose node is lost does not take the place of a later
+// promise.
+func TestALostNodeCostsNoOther(t *testing.T) {
 	snap := draw(t, `
 		rules . horizon=24h
 		node a gpus=8
@@ -77,7 +77,7 @@ func TestALostNodeIsNotOthers(t *testing.T) {
 	}
 }
 
-// keepPromised gives the jobs their verdicts and what they were promised.
+// keepPromised gives the jobs their verdicts and promises.
 func keepPromised(snap *cluster.Snapshot, d Decision) {
 	settle(snap, d)
 	for _, v := range d.Plan.Verdicts {
@@ -89,8 +89,8 @@ func keepPromised(snap *cluster.Snapshot, d Decision) {
 	}
 }
 
-// TestPromisedPools: on a node of two types, a job that does not mind keeps to the GPU that
-// nobody else was promised, when it comes first now and under a new leader.
+// TestPromisedPools has a node of two types. A job that accepts both keeps to the GPU that is not
+// promised to another, when it comes first now and under a new leader.
 func TestPromisedPools(t *testing.T) {
 	snap := draw(t, `
 		node a gpus=2 type=h100,a100
@@ -104,11 +104,11 @@ func TestPromisedPools(t *testing.T) {
 	job := *snap.Pending[0]
 	spec := *job.Spec
 	spec.Nice, job.Spec, next.Pending[0] = 2, &spec, &job
-	policy := *snap.Policy // another version of the same, with which all is planned anew
+	policy := *snap.Policy // another version of the same, so that all jobs are planned again
 	next.Policy = &policy
 	for _, planner := range []*Planner{p, NewPlanner()} {
 		if d := planner.Pass(next); len(d.Plan.Verdicts) > 0 || !d.Stats.Full {
-			t.Errorf("anew %v: %s, %+v", d.Stats.Full, write(d), d.Plan.Verdicts)
+			t.Errorf("full %v: %s, %+v", d.Stats.Full, write(d), d.Plan.Verdicts)
 		}
 	}
 }

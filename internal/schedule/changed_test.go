@@ -8,7 +8,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// enlarged has one of the jobs that wait ask for 8 GPUs.
+// enlarged returns a snapshot in which a pending job requests 8 GPUs.
 func enlarged(snap *cluster.Snapshot, i int) *cluster.Snapshot {
 	job := *snap.Pending[i]
 	spec := *job.Spec
@@ -17,9 +17,9 @@ func enlarged(snap *cluster.Snapshot, i int) *cluster.Snapshot {
 	return snap
 }
 
-// TestWhoAsksForMoreBreaksNoPromise: a job that was promised a start asks for more when all is
-// planned anew, and another job of its owner ends: the node that another was promised stays its.
-func TestWhoAsksForMoreBreaksNoPromise(t *testing.T) {
+// TestLargerRequestBreaksNoPromise has a promised job request more when all jobs are planned again,
+// while another job of its owner ends: the node stays with the job that was promised it.
+func TestLargerRequestBreaksNoPromise(t *testing.T) {
 	snap := draw(t, `
 		rules . depth=100 horizon=24h
 		node a gpus=8
@@ -34,7 +34,7 @@ func TestWhoAsksForMoreBreaksNoPromise(t *testing.T) {
 	d := p.Pass(enlarged(later(snap, time.Second, 1), 1))
 	for _, v := range d.Plan.Verdicts {
 		if v.Job == 4 {
-			t.Errorf("job 4 is told %+v", v)
+			t.Errorf("the verdict of job 4 is %+v", v)
 		}
 	}
 	if got := write(d); !strings.HasPrefix(got, "4 starts on a:0-7\n") {
@@ -42,9 +42,9 @@ func TestWhoAsksForMoreBreaksNoPromise(t *testing.T) {
 	}
 }
 
-// TestWhoAsksForMorePassesNobody: a job that was promised a start asks for more as another job
-// of its owner ends: that node is for who stands before it.
-func TestWhoAsksForMorePassesNobody(t *testing.T) {
+// TestLargerRequestPassesNoJob has a promised job request more as another job of its owner ends:
+// that node is for the job ahead of it.
+func TestLargerRequestPassesNoJob(t *testing.T) {
 	snap := draw(t, `
 		node a gpus=8
 		node b gpus=1
@@ -60,9 +60,9 @@ func TestWhoAsksForMorePassesNobody(t *testing.T) {
 	}
 }
 
-// TestWhoAsksForNoMoreKeepsTurn: when all slip behind a job that overstays, one whose user just
-// gave it a comment, or that asks for less, slips as those that nobody changed, for the same cause.
-func TestWhoAsksForNoMoreKeepsTurn(t *testing.T) {
+// TestSmallerRequestKeepsItsTurn has all promises slip behind a job that overstays. A job that just
+// got a comment, or a smaller request, slips like unchanged ones, for the same cause.
+func TestSmallerRequestKeepsItsTurn(t *testing.T) {
 	for what, change := range map[string]func(*cluster.JobSpec){
 		"a comment":    func(s *cluster.JobSpec) { s.Comment = "mine" },
 		"less time":    func(s *cluster.JobSpec) { s.TimeLimit -= time.Minute },

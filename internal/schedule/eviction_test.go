@@ -9,12 +9,12 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// oneGPU is a job of a QOS with one GPU.
+// oneGPU returns a job of a QOS with one GPU.
 func oneGPU(qos string, limit time.Duration) cluster.JobSpec {
 	return cluster.JobSpec{QOS: qos, Requeue: true, TimeLimit: limit, Request: cluster.Request{Nodes: 1, GPUsPerNode: 1}}
 }
 
-// crowd is an arena whose 16 GPUs low jobs have, with four more waiting.
+// crowd returns an arena with 16 GPUs that jobs of the QOS low have, and four more of them pending.
 func crowd(t *testing.T) *arena {
 	x := newArena(t)
 	for range 20 {
@@ -33,8 +33,8 @@ func (x *arena) bound(limit cluster.Limit, horizon time.Duration) {
 	x.apply(&command.ApplyPolicy{Actor: operator, Policy: policy})
 }
 
-// TestALimitKeepsFromPreempting: of six jobs that may preempt, a limit allows four to run. Four
-// others go, and none for a job that the limit keeps waiting.
+// TestALimitKeepsFromPreempting has six jobs that may preempt, and a limit of four. Four others
+// end, and none for a job that the limit keeps pending.
 func TestALimitKeepsFromPreempting(t *testing.T) {
 	x := crowd(t)
 	x.bound(cluster.Limit{Kind: cluster.MaxJobsPerUser, Value: 4}, time.Hour)
@@ -47,8 +47,8 @@ func TestALimitKeepsFromPreempting(t *testing.T) {
 	}
 }
 
-// TestShortJobsUnderALimitFollowEachOther: 24 jobs of three minutes run four at a time under a
-// limit. Each takes the place of one before it: four others go, no more.
+// TestShortJobsUnderALimitFollowEachOther has 24 jobs of three minutes run four at a time under a
+// limit. Each takes the place of the previous one: four others end, no more.
 func TestShortJobsUnderALimitFollowEachOther(t *testing.T) {
 	x := crowd(t)
 	x.bound(cluster.Limit{Kind: cluster.GrpTRES, Resource: cluster.ResourceGPU, Value: 4}, 0)
@@ -61,9 +61,9 @@ func TestShortJobsUnderALimitFollowEachOther(t *testing.T) {
 	}
 }
 
-// TestAChainTakesItsOwnPlace: six jobs, each after the one before it, which ends long before its
-// limit. The first has room made for it; each other starts where the one before it ran, before
-// the many of a lower tier that wait for the same.
+// TestAChainTakesItsOwnPlace has six jobs, each after the previous one, which ends long before its
+// limit. Others end for the first; each other job starts where the previous one ran, ahead of many
+// jobs of a lower tier.
 func TestAChainTakesItsOwnPlace(t *testing.T) {
 	x := crowd(t)
 	for range 20 {
@@ -86,8 +86,8 @@ func TestAChainTakesItsOwnPlace(t *testing.T) {
 	}
 }
 
-// TestNoUselessEviction lets jobs of three tiers come for hours, with and without promises and
-// limits, on nodes that are clean at once or after a while: who asked for room gets it.
+// TestNoUselessEviction submits jobs of three tiers for hours, with and without promises and
+// limits, on nodes that are clean at once or after a while: each preempting job starts.
 func TestNoUselessEviction(t *testing.T) {
 	evicted := 0
 	for seed := range uint64(12) {
@@ -99,7 +99,7 @@ func TestNoUselessEviction(t *testing.T) {
 	}
 }
 
-// FuzzPreempt is the same for one seed.
+// FuzzPreempt does the same for one seed.
 func FuzzPreempt(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { preemptFor(t, seed) })
 }
@@ -132,9 +132,9 @@ func preemptFor(t *testing.T, seed uint64) int {
 			}
 		}
 	}
-	if x.broken > 0 || x.vain > 0 {
-		t.Errorf("seed %d (limits %v, horizon %v): of %d evictions %d were in vain; %d promises were put off",
-			seed, limited, policy.Scheduling.PromiseHorizon, x.gone, x.vain, x.broken)
+	if x.broken > 0 || x.useless > 0 {
+		t.Errorf("seed %d (limits %v, horizon %v): of %d evictions %d were useless; %d promises were delayed",
+			seed, limited, policy.Scheduling.PromiseHorizon, x.gone, x.useless, x.broken)
 	}
 	return x.gone
 }

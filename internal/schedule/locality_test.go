@@ -20,9 +20,9 @@ const leaves = `
 		switch s2 nodes=n5
 		switch top under=s0,s1,s2`
 
-// TestNearnessIsKept: a job that waits a while to have its nodes near each other is not
-// spread over the cluster when something becomes free meanwhile, nor when all is planned anew.
-func TestNearnessIsKept(t *testing.T) {
+// TestLocalityIsKept has a job that waits for locality. It is not spread over the cluster when
+// something becomes free meanwhile, nor when all jobs are planned again.
+func TestLocalityIsKept(t *testing.T) {
 	snap := draw(t, leaves+`
 		run 1 on=n1:0 gpus=1 left=4m limit=2h
 		run 2 on=n4:0 gpus=1 left=1h limit=2h
@@ -39,16 +39,15 @@ func TestNearnessIsKept(t *testing.T) {
 		t.Errorf("n5 became free: %s", write(d))
 	}
 	if d := pass(2 * time.Minute); len(d.Plan.Starts) > 0 || !d.Stats.Full {
-		t.Errorf("all is planned anew: %v, %s", d.Stats.Full, write(d))
+		t.Errorf("all jobs planned again: %v, %s", d.Stats.Full, write(d))
 	}
 	if d := pass(time.Minute, 1); !strings.HasPrefix(write(d), "3 starts on n1:0 n2:0\n") {
 		t.Errorf("n1 became free: %s", write(d))
 	}
 }
 
-// TestNearnessIsKeptLate: nor by a pass that comes a moment late, when others are planned right
-// behind it.
-func TestNearnessIsKeptLate(t *testing.T) {
+// TestLocalityIsKeptLate has a pass that comes a moment late, with other jobs planned right behind.
+func TestLocalityIsKeptLate(t *testing.T) {
 	snap := draw(t, leaves+`
 		run 1 on=n1:0 gpus=1 left=4m limit=2h
 		run 2 on=n4:0 gpus=1 left=24h limit=48h

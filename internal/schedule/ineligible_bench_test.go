@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// waysToWait are the ways in which jobs wait that no free place would start.
+// waysToWait returns the obstacles that no free GPU would remove.
 func waysToWait() map[string]func(*cluster.Snapshot, *cluster.Job) {
 	spec := &cluster.JobSpec{Name: "k", Partition: "main", QOS: "kept", ArrayLimit: 1, TimeLimit: time.Hour,
 		Request: cluster.Request{Nodes: 1, GPUsPerNode: 1, TasksPerNode: 1, CPUsPerTask: 1}}
@@ -26,7 +26,7 @@ func waysToWait() map[string]func(*cluster.Snapshot, *cluster.Job) {
 		s.Depends = []cluster.Dependency{{Kind: cluster.AfterOK, Job: cluster.JobRef{ID: first, Index: cluster.NoIndex}}}
 	})
 	never := with(func(s *cluster.JobSpec) { s.Request.GPUTypes = []string{"none"} })
-	alone := with(func(s *cluster.JobSpec) { // of the name that all who wait bear
+	alone := with(func(s *cluster.JobSpec) { // of the name of all pending jobs
 		s.Name, s.Depends = "q", []cluster.Dependency{{Kind: cluster.Singleton}}
 	})
 	limited := with(func(s *cluster.JobSpec) { s.QOS = "kept" })
@@ -40,9 +40,9 @@ func waysToWait() map[string]func(*cluster.Snapshot, *cluster.Job) {
 	}
 }
 
-// BenchmarkKeptBack is a pass after one event on 1,250 full nodes of 8 GPUs with 10,000
-// pending jobs, and 50,000 more that nothing that becomes free would start.
-func BenchmarkKeptBack(b *testing.B) {
+// BenchmarkIneligible makes a pass after one event on 1,250 full nodes of 8 GPUs with 10,000 pending
+// jobs, and 50,000 ineligible ones.
+func BenchmarkIneligible(b *testing.B) {
 	ways := waysToWait()
 	ways["none"] = nil
 	for _, name := range []string{"none", "array-limit", "begin", "dependency", "never", "qos-limit", "singleton"} {
