@@ -11,41 +11,41 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Epoch is where virtual time begins when nothing else says so: an instant of zero
-// means "not set" to the state.
+// Epoch is the first instant of a simulation that no input dates. It is not zero, since a zero
+// instant means "not set" to the state.
 const Epoch = cluster.Instant(1_000_000_000 * time.Second)
 
-// ErrRefused is wrapped when the state refuses what a simulation is built on.
+// ErrRefused is wrapped by the error of a simulation that the state refuses.
 var ErrRefused = errors.New("the cluster cannot be simulated")
 
-// Virtual is a cluster in virtual time: the state, the planner and the nodes that
-// report to it.
+// Virtual is a cluster in virtual time: the state, the planner, and the nodes that report to the
+// state.
 type Virtual struct {
-	State   *state.State
-	Planner *schedule.Planner
-	Index   uint64
-	Now     cluster.Instant
-	Epochs  map[string]uint64 // of the nodes
-	check   bool
-	took    []time.Duration // passes
-	anew    int             // passes that planned everything
-	stale   int             // starts that did not fit the state
-	Skew    time.Duration   // of the leader's clock
-	Witness Witness         // nil: nobody looks on
+	State     *state.State
+	Planner   *schedule.Planner
+	Index     uint64
+	Now       cluster.Instant
+	Epochs    map[string]uint64 // by node
+	check     bool
+	passTimes []time.Duration // of all passes
+	replanned int             // passes that planned all jobs again
+	stale     int             // starts that no longer fitted the state
+	Skew      time.Duration   // of the leader's clock from virtual time
+	Witness   Witness         // nil: none
 
-	// Room that is used again.
+	// Memory that is used again.
 	submitted command.SubmitJobs
 	reports   map[string]*command.ReportTasks // by node
-	heard     []*command.ReportTasks          // of them, those with something to say, in order
+	reporting []*command.ReportTasks          // the reports with new phases, in order
 }
 
-// Witness sees all commands.
+// Witness observes every command.
 type Witness interface {
 	Before(index uint64, at cluster.Instant, c command.Command)
 	After(c command.Command, r command.Result, e *state.Effects) error
 }
 
-// assembled is a cluster of nodes under a policy.
+// assembled returns a cluster of nodes under a policy.
 func assembled(f *Machine, policy *cluster.Policy, check bool) (*Virtual, error) {
 	s := state.NewUnwatched()
 	if check {
@@ -55,12 +55,12 @@ func assembled(f *Machine, policy *cluster.Policy, check bool) (*Virtual, error)
 	return v, v.Assemble(f, policy)
 }
 
-// NewVirtual is a cluster with a state, and nothing beside it.
+// NewVirtual returns a cluster with a state and without nodes that report.
 func NewVirtual(s *state.State, now cluster.Instant, check bool) *Virtual {
 	return &Virtual{State: s, Planner: schedule.NewPlanner(), Now: now, Epochs: map[string]uint64{}, reports: map[string]*command.ReportTasks{}, check: check}
 }
 
-// Assemble registers a fleet under a policy.
+// Assemble initializes the state with a policy and registers the nodes of a machine.
 func (v *Virtual) Assemble(f *Machine, policy *cluster.Policy) error {
 	if err := v.Must(&command.Init{ClusterID: "simulated", Policy: *policy}); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (v *Virtual) Assemble(f *Machine, policy *cluster.Policy) error {
 	return v.setFabric(f)
 }
 
-// resume is a saved cluster, whose nodes are heard again from now on.
+// resume returns a saved cluster. Its nodes report from its last instant on.
 func resume(s *state.State, check bool) *Virtual {
 	view := s.View()
 	v := NewVirtual(s, view.Now(), check)
@@ -98,7 +98,7 @@ func (v *Virtual) add(n *cluster.Node) error {
 	return nil
 }
 
-// Apply has the state carry out a command at the present instant.
+// Apply applies a command to the state at the present instant.
 func (v *Virtual) Apply(c command.Command) (command.Result, error) {
 	v.Index++
 	at := v.Now.Add(v.Skew)
@@ -106,7 +106,7 @@ func (v *Virtual) Apply(c command.Command) (command.Result, error) {
 		v.Witness.Before(v.Index, at, c)
 	}
 	r := v.State.Apply(v.Index, at, c)
-	effects := v.State.Effects() // nobody archives a simulation
+	effects := v.State.Effects() // a simulation has no archive
 	if v.check {
 		if err := v.State.Check(); err != nil {
 			return nil, v.Blame(c, err)
@@ -120,12 +120,12 @@ func (v *Virtual) Apply(c command.Command) (command.Result, error) {
 	return r, nil
 }
 
-// Blame names the command after which something did not hold.
+// Blame adds the last command to an error.
 func (v *Virtual) Blame(c command.Command, err error) error {
 	return fmt.Errorf("after command %d, %T, at %s: %w", v.Index, c, v.Now.Time(), err)
 }
 
-// Must applies what the state may not refuse.
+// Must applies a command and returns an error if the state refuses it.
 func (v *Virtual) Must(c command.Command) error {
 	r, err := v.Apply(c)
 	if err != nil {
@@ -142,12 +142,12 @@ func RefusalError(r command.Result) error {
 	return nil
 }
 
-// Administrator is who changes nodes and policies.
+// Administrator returns the actor that changes nodes and policies.
 func Administrator() command.Actor {
 	return command.Actor{Identity: cluster.Identity{User: "root"}, Role: command.RoleAdmin, Source: "simulation"}
 }
 
-// task is one task of a job on a node, whose phase the node is about to report.
+// task is a task of a job on a node, in the phase that the node reports next.
 type task struct {
 	node    string
 	rank    int // in the allocation
@@ -157,28 +157,28 @@ type task struct {
 	started cluster.Instant
 }
 
-// report has each node report the tasks of it that changed, as one message, the nodes
-// with the first task of a job first: it is the one whose script ends the job.
+// report sends one message of each node with its changed tasks. Nodes with a job's first task
+// report first, since its script ends the job.
 func (v *Virtual) report(tasks []task) error {
 	for _, first := range [...]bool{true, false} {
 		for i := range tasks {
 			if t := &tasks[i]; first == (t.rank == 0) {
-				v.say(t)
+				v.addTaskReport(t)
 			}
 		}
-		for _, r := range v.heard {
+		for _, r := range v.reporting {
 			if err := v.Must(r); err != nil {
 				return err
 			}
 			r.Tasks = r.Tasks[:0]
 		}
-		v.heard = v.heard[:0]
+		v.reporting = v.reporting[:0]
 	}
 	return nil
 }
 
-// say adds a task to what its node is about to report, if the node is there.
-func (v *Virtual) say(t *task) {
+// addTaskReport adds a task to the next report of its node, if the node is registered.
+func (v *Virtual) addTaskReport(t *task) {
 	epoch, there := v.Epochs[t.node]
 	if !there {
 		return
@@ -190,7 +190,7 @@ func (v *Virtual) say(t *task) {
 	}
 	if len(r.Tasks) == 0 {
 		r.Epoch = epoch
-		v.heard = append(v.heard, r)
+		v.reporting = append(v.reporting, r)
 	}
 	said := cluster.Task{Node: t.node, Phase: t.phase, Started: t.started}
 	if t.phase == cluster.TaskClean {
@@ -202,7 +202,7 @@ func (v *Virtual) say(t *task) {
 	r.Tasks = append(r.Tasks, command.TaskReport{Job: t.job, Attempt: t.attempt, Task: said})
 }
 
-// tick lets time pass in the state, if something is due.
+// tick sends a tick to the state if something is due.
 func (v *Virtual) tick() error {
 	if v.State.Peek().NextDue() > v.Now {
 		return nil
@@ -210,16 +210,16 @@ func (v *Virtual) tick() error {
 	return v.Must(&command.Tick{})
 }
 
-// Pass makes one scheduling pass and has its plan agreed.
+// Pass runs one scheduling pass and commits its plan.
 func (v *Virtual) Pass() (schedule.Decision, *command.Committed, error) {
 	snap := v.State.Peek().Snapshot()
 	snap.Now = max(snap.Now, v.Now.Add(v.Skew))
 	began := time.Now()
 	d := v.Planner.Pass(snap)
 	d.Evict(schedule.Victims)
-	v.took = append(v.took, time.Since(began))
+	v.passTimes = append(v.passTimes, time.Since(began))
 	if d.Stats.Full {
-		v.anew++
+		v.replanned++
 	}
 	if len(d.Plan.Starts)+len(d.Plan.Evictions)+len(d.Plan.Verdicts) == 0 {
 		return d, &command.Committed{}, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// seconds writes an instant as seconds of the trace; nothing for one that is not set.
+// seconds writes an instant in seconds of the trace; "" if it is not set.
 func seconds(at cluster.Instant) string {
 	if at == 0 {
 		return ""
@@ -19,13 +19,12 @@ func seconds(at cluster.Instant) string {
 	return trace.Seconds(time.Duration(at - Epoch))
 }
 
-// WriteCSV writes one line a job under a header: id, submit, promise, start, end,
-// nodes, reason. Times are seconds of the trace, empty where there is none. promise is
-// the start a job was promised at first: when it was submitted, unless the policy made
-// none then.
+// WriteCSV writes one line per job under a header: id, submit, promise, start, end, nodes, reason.
+// Times are seconds of the trace, and empty if not set. promise is the first promised start; if the
+// policy made none, it is the time of submission.
 func WriteCSV(w io.Writer, results []Result) error {
 	out := bufio.NewWriter(w)
-	out.WriteString("id,submit,promise,start,end,nodes,reason\n") // the error stays until Flush
+	out.WriteString("id,submit,promise,start,end,nodes,reason\n") // an error shows at Flush
 	for i := range results {
 		r := &results[i]
 		names := make([]string, len(r.Nodes))
@@ -48,7 +47,7 @@ func WriteCSV(w io.Writer, results []Result) error {
 	return out.Flush()
 }
 
-// quoted is a field as RFC 4180 writes it.
+// quoted returns a field as RFC 4180 writes it.
 func quoted(s string) string {
 	if !strings.ContainsAny(s, ",\"\r\n") {
 		return s

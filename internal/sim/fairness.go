@@ -9,31 +9,31 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Fairness compares what users got with what they were entitled to: in each day an
-// equal part of what was given out, but to nobody more than the jobs they had could
-// use, and what they leave is divided among the others (max-min fairness).
+// Fairness compares the use of each user with an entitlement. Each day divides what was used
+// equally among the users, no user gets more than the jobs that were there could use, and the rest
+// is divided among the others (max-min fairness).
 type Fairness struct {
 	Users int `json:"users"`
-	// EntitlementError is the part of all GPU or CPU time that went to others than those
-	// entitled to it: 0 is fair, 1 the opposite.
+	// EntitlementError is the part of all GPU or CPU time that users beyond their entitlement had:
+	// 0 is fair, 1 the opposite.
 	EntitlementError float64 `json:"entitlement_error"`
-	// Jain is Jain's index of what users got divided by what they were entitled to: 1
-	// when equal for all (Jain, Chiu, Hawe, DEC-TR-301, 1984).
+	// Jain is Jain's index of use divided by entitlement: 1 if equal for all users (Jain, Chiu,
+	// Hawe, DEC-TR-301, 1984).
 	Jain        float64    `json:"jain"`
 	WorstUser   Worst      `json:"worst_user"`
 	WorstBySize []SizeWait `json:"worst_by_size"`
-	// WorstByAccount is empty where a log tells no accounts.
+	// WorstByAccount is empty if the log has no accounts.
 	WorstByAccount []AccountWait `json:"worst_by_account,omitempty"`
 }
 
-// Worst is the longest wait, and whose.
+// Worst is the longest wait and its user or account.
 type Worst struct {
 	User string  `json:"user"`
 	Job  string  `json:"job"`
 	Wait float64 `json:"wait"`
 }
 
-// SizeWait is the waits of jobs of a size, in seconds.
+// SizeWait is the waits of jobs of one size class, in seconds.
 type SizeWait struct {
 	From int64   `json:"from"` // GPUs, or CPUs
 	To   int64   `json:"to"`
@@ -50,10 +50,10 @@ type AccountWait struct {
 	Max     float64 `json:"max"`
 }
 
-// day is the window in which shares are compared.
+// day is the window in which entitlements are computed.
 const day = cluster.Instant(24 * time.Hour)
 
-// days is what each user used and could have used, by day.
+// days holds what each user used and could have used, by day.
 type days map[cluster.Instant]map[string]*[2]float64
 
 const used, wanted = 0, 1
@@ -77,7 +77,7 @@ func (d days) add(r *Result, from, to cluster.Instant, what int) {
 	}
 }
 
-// fairness measures. O(jobs × days each is there).
+// fairness measures an outcome. O(jobs × days of each).
 func fairness(o *Outcome) Fairness {
 	f := Fairness{}
 	all := days{}
@@ -114,11 +114,11 @@ func fairness(o *Outcome) Fairness {
 		a.Mean /= float64(a.Jobs)
 		f.WorstByAccount = append(f.WorstByAccount, a)
 	}
-	f.compare(all)
+	f.compareUsers(all)
 	return f
 }
 
-// sizeOf is the class of a size: from a power of two to below the next.
+// sizeOf returns the class of a size: from a power of two to below the next.
 func sizeOf(sizes map[int64]*SizeWait, size int64) *SizeWait {
 	from := int64(1)
 	for from*2 <= size {
@@ -132,8 +132,8 @@ func sizeOf(sizes map[int64]*SizeWait, size int64) *SizeWait {
 	return s
 }
 
-// compare fills in the figures about users.
-func (f *Fairness) compare(all days) {
+// compareUsers sets the figures about users.
+func (f *Fairness) compareUsers(all days) {
 	got, due := map[string]float64{}, map[string]float64{}
 	total, wrong := 0.0, 0.0
 	for _, w := range slices.Sorted(maps.Keys(all)) {
@@ -163,8 +163,8 @@ func (f *Fairness) compare(all days) {
 	}
 }
 
-// entitlements divides what was used in a window among its users: the one who wanted
-// least first.
+// entitlements divides what was used in a window among its users. The user who could use least is
+// served first.
 func entitlements(users map[string]*[2]float64) map[string]float64 {
 	names := slices.Sorted(maps.Keys(users))
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(users[a][wanted], users[b][wanted]) })

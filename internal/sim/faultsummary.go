@@ -1,6 +1,6 @@
 package sim
 
-// FaultSummary is what went wrong in a replay, what it cost, and what was checked meanwhile.
+// FaultSummary is the faults of a replay, their cost, and the checks that were made.
 type FaultSummary struct {
 	Seed      uint64         `json:"seed"`
 	Mix       string         `json:"mix"`
@@ -9,30 +9,30 @@ type FaultSummary struct {
 	Lost      int            `json:"attempts_lost"` // ended as NODE_FAIL
 	Preempted int            `json:"attempts_preempted"`
 	Requeued  int            `json:"requeued"`
-	// GPUHours is what all attempts had, and of that what was lost: of those that a fault, a
-	// preemption or a requeue ended, whose jobs began anew or not at all.
+	// GPUHours is the time of all attempts. GPUHoursLost is the part of attempts that a fault, a
+	// preemption or a requeue ended.
 	GPUHours     float64 `json:"gpu_hours"`
 	GPUHoursLost float64 `json:"gpu_hours_lost"`
-	Credits      *Money  `json:"credits,omitempty"` // where jobs cost something
+	Credits      *Money  `json:"credits,omitempty"` // nil if jobs cost nothing
 	Checks       Checks  `json:"checks"`
 }
 
-// Money is what the journal of credits comes to at the end, as decimal numbers.
+// Money is the sums of the journal of credits at the end, as decimal numbers.
 type Money struct {
 	Granted  string `json:"granted"`
 	Charged  string `json:"charged"`
-	Refunded string `json:"refunded"` // of what was charged
+	Refunded string `json:"refunded"` // of the charged
 	Held     string `json:"held"`
 	Debt     string `json:"debt"`
 	Expired  string `json:"expired"`
 	Voided   string `json:"voided"`
 }
 
-// Checks counts what was checked. That there is a summary says that nothing was violated.
+// Checks counts the checks. A summary exists only if none found a violation.
 type Checks struct {
 	Commands   int `json:"commands"`        // after each: what it changed
-	Whole      int `json:"whole_states"`    // everything recomputed
-	Entries    int `json:"journal_entries"` // each judged by those before it
-	Rebuilt    int `json:"rebuilt"`         // from a snapshot and the log, equal to the byte
+	Whole      int `json:"whole_states"`    // the whole state recomputed
+	Entries    int `json:"journal_entries"` // each checked against those before it
+	Rebuilt    int `json:"rebuilt"`         // from a snapshot and the log, equal byte by byte
 	Violations int `json:"violations"`
 }

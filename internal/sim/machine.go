@@ -8,28 +8,28 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// Machine is the machine that is simulated.
+// Machine is the simulated nodes and their switches.
 type Machine struct {
 	Nodes    []cluster.Node
-	Switches []cluster.Switch // none: all nodes hang on one
+	Switches []cluster.Switch // none: all nodes are children of one switch
 }
 
-// maxFleet bounds the nodes of a fleet, maxNodeGPUs the GPUs of each.
+// maxNodes is the most nodes of a machine, maxNodeGPUs the most GPUs of each.
 const (
-	maxFleet    = 1 << 17
+	maxNodes    = 1 << 17
 	maxNodeGPUs = 256
 )
 
-// Flat is one node of interchangeable processors and no GPU.
+// Flat returns one node of interchangeable processors and no GPU.
 func Flat(procs int32) *Machine {
 	return &Machine{Nodes: []cluster.Node{{Name: "flat", BootID: "simulated", CPUs: procs}}}
 }
 
-// Uniform is nodes n00001 and so on with the same number of GPUs of one type, all of a
-// node in one NVLink domain.
+// Uniform returns nodes n00001 and so on with the same number of GPUs of one type. The GPUs of a
+// node are one NVLink domain.
 func Uniform(nodes, gpus int) (*Machine, error) {
-	if nodes < 1 || nodes > maxFleet || gpus < 0 || gpus > maxNodeGPUs {
-		return nil, fmt.Errorf("%w: %d nodes with %d GPUs each (1 to %d nodes, 0 to %d GPUs)", ErrRefused, nodes, gpus, maxFleet, maxNodeGPUs)
+	if nodes < 1 || nodes > maxNodes || gpus < 0 || gpus > maxNodeGPUs {
+		return nil, fmt.Errorf("%w: %d nodes with %d GPUs each (1 to %d nodes, 0 to %d GPUs)", ErrRefused, nodes, gpus, maxNodes, maxNodeGPUs)
 	}
 	f := &Machine{Nodes: make([]cluster.Node, nodes)}
 	for i := range f.Nodes {
@@ -38,7 +38,7 @@ func Uniform(nodes, gpus int) (*Machine, error) {
 	return f, nil
 }
 
-// uniform is a node with 8 CPUs and 64 GiB for each GPU.
+// uniform returns a node with 8 CPUs and 64 GiB for each GPU.
 func uniform(name string, gpus int) cluster.Node {
 	n := cluster.Node{Name: name, BootID: "simulated", CPUs: int32(max(8*gpus, 64)), Memory: cluster.Bytes(max(gpus, 8)) * 64 * cluster.GiB}
 	for g := range int32(gpus) {
@@ -49,7 +49,7 @@ func uniform(name string, gpus int) cluster.Node {
 	return n
 }
 
-// GPUs is how many there are.
+// GPUs returns the number of GPUs.
 func (f *Machine) GPUs() int32 {
 	n := 0
 	for i := range f.Nodes {
@@ -58,7 +58,7 @@ func (f *Machine) GPUs() int32 {
 	return int32(n)
 }
 
-// CPUs is how many there are.
+// CPUs returns the number of CPUs.
 func (f *Machine) CPUs() int32 {
 	n := int32(0)
 	for i := range f.Nodes {
@@ -67,7 +67,7 @@ func (f *Machine) CPUs() int32 {
 	return n
 }
 
-// largest is the most GPUs and CPUs that one node has.
+// largest returns the most GPUs and the most CPUs of one node.
 func (f *Machine) largest() (gpus, cpus int32) {
 	for i := range f.Nodes {
 		gpus, cpus = max(gpus, int32(len(f.Nodes[i].GPUs))), max(cpus, f.Nodes[i].CPUs)
@@ -75,10 +75,10 @@ func (f *Machine) largest() (gpus, cpus int32) {
 	return gpus, cpus
 }
 
-// fabric is the tree that its nodes hang on; nil when it is one switch.
+// fabric returns the tree of switches; nil if it is one switch.
 func (f *Machine) fabric() (*topology.Fabric, error) { return topology.NewFabric(f.Switches) }
 
-// setFabric lets the nodes hang on the fleet's switches.
+// setFabric sets the machine's switches in the state.
 func (v *Virtual) setFabric(f *Machine) error {
 	if len(f.Switches) == 0 {
 		return nil
@@ -86,7 +86,7 @@ func (v *Virtual) setFabric(f *Machine) error {
 	return v.Must(&command.SetTopology{Actor: Administrator(), Switches: f.Switches})
 }
 
-// Rename gives a node that [Uniform] made another name, and its NVLink domain with it.
+// Rename renames a node that [Uniform] made, and its NVLink domain.
 func Rename(n *cluster.Node, name string) {
 	for i := range n.GPUs {
 		n.GPUs[i].UUID, n.GPUs[i].Domain = fmt.Sprintf("GPU-%s-%d", name, i), name

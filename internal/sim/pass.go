@@ -16,7 +16,7 @@ import (
 type PassSize struct {
 	Nodes, GPUsPerNode, Pending int
 	Seed                        uint64
-	Queue                       []cluster.JobSpec // in place of drawn jobs, over and over, if any
+	Queue                       []cluster.JobSpec // the pending jobs, used in turn, instead of random ones
 }
 
 // Quantiles are durations in milliseconds.
@@ -25,41 +25,40 @@ type Quantiles struct {
 	P99 float64 `json:"p99"`
 }
 
-// PassTimings is how long passes take on a cluster that is full.
+// PassTimings is the durations of passes on a full cluster.
 type PassTimings struct {
 	Nodes       int       `json:"nodes"`
 	GPUsPerNode int       `json:"gpus_per_node"`
 	Pending     int       `json:"pending"`
-	Full        Quantiles `json:"full_ms"`  // everything is planned, from nothing
+	Full        Quantiles `json:"full_ms"`  // passes of a new planner
 	Event       Quantiles `json:"event_ms"` // after one job ended early or one was submitted
-	// Replan is the passes in which the policy's replan interval was over, so that all
-	// starts that are no promises were put into the present order of priorities. Time
-	// brings them, not the event, and they are not in Event.
+	// Replan is the passes in which the policy's replan interval was over, so that all starts
+	// without a promise are planned again. They are not in Event.
 	Replan      Quantiles `json:"replan_ms"`
 	Heap        float64   `json:"heap_mb"` // of the state, the snapshot and the plan
 	FullPasses  int       `json:"full_passes"`
 	EventPasses int       `json:"event_passes"`
-	Planned     int       `json:"planned"` // waiting jobs with a planned start after the full pass
+	Planned     int       `json:"planned"` // pending jobs with a planned start after the full pass
 	Started     int       `json:"started"` // by the passes after events
-	Moved       int       `json:"moved"`   // planned starts that those brought forward
+	Moved       int       `json:"moved"`   // planned starts that those passes moved earlier
 	Replans     int       `json:"replans"`
 }
 
-// How often passes are measured: full ones until they took long enough in all.
+// Full passes are measured until they took fullFor together, but at least minFull and at most
+// maxFull of them.
 const (
-	fewestFull  = 3
-	mostFull    = 20
-	enoughFull  = 5 * time.Second
-	events      = 300
-	enoughEvent = 60 * time.Second
-	fewestEvent = 200
-	maxPending  = 1 << 20
+	minFull    = 3
+	maxFull    = 20
+	fullFor    = 5 * time.Second
+	events     = 300
+	eventsFor  = 60 * time.Second
+	minEvents  = 200
+	maxPending = 1 << 20
 )
 
-// MeasurePass measures the production pass on a full cluster: node i runs one job of
-// 10 + i×37 mod 480 minutes on all its GPUs, and the queue is drawn with a seed. An
-// event is, in turn, a job that ends early and a submission. Between two events a
-// second passes.
+// MeasurePass measures the production pass on a full cluster. Node i runs one job of 10 + i×37 mod
+// 480 minutes on all its GPUs, and the queue is drawn with a seed. An event is, in turn, a job that
+// ends early and a submission. Between two events a second passes.
 func MeasurePass(s PassSize, policy *cluster.Policy, progress func(step string)) (*PassTimings, error) {
 	if s.Pending < 0 || s.Pending > maxPending || s.GPUsPerNode < 1 {
 		return nil, fmt.Errorf("%w: %d pending jobs (0 to %d) on nodes of %d GPUs (at least 1)", ErrRefused, s.Pending, maxPending, s.GPUsPerNode)
@@ -74,9 +73,9 @@ func MeasurePass(s PassSize, policy *cluster.Policy, progress func(step string))
 		return nil, err
 	}
 	progress("full passes")
-	m.full()
+	m.measureFull()
 	progress("passes after events")
-	if err := m.eventful(); err != nil {
+	if err := m.measureEvents(); err != nil {
 		return nil, err
 	}
 	m.out.Heap = heapMB()
@@ -89,12 +88,12 @@ type passMeasure struct {
 	size      PassSize
 	rng       *rand.Rand
 	submitted int    // jobs of size.Queue so far
-	running   []task // one a job: of its first node
+	running   []task // one of each job: that on its first node
 	nodes     map[cluster.JobID][]cluster.NodeAllocation
 	out       *PassTimings
 }
 
-// fill lets every node run a job, and submits the queue.
+// fill starts a job on every node and submits the queue.
 func (m *passMeasure) fill(f *Machine, policy *cluster.Policy) error {
 	v, err := assembled(f, policy, false)
 	if err != nil {
@@ -107,7 +106,7 @@ func (m *passMeasure) fill(f *Machine, policy *cluster.Policy) error {
 	}
 	plan := cluster.Plan{}
 	for i := range f.Nodes {
-		id, err := m.enqueue(filler(i, m.size.GPUsPerNode))
+		id, err := m.enqueue(fillerJob(i, m.size.GPUsPerNode))
 		if err != nil {
 			return err
 		}
@@ -118,7 +117,7 @@ func (m *passMeasure) fill(f *Machine, policy *cluster.Policy) error {
 	if err := m.Must(&command.CommitPlan{Plan: plan}); err != nil {
 		return err
 	}
-	if err := m.started(plan.Starts); err != nil {
+	if err := m.reportStarted(plan.Starts); err != nil {
 		return err
 	}
 	for range m.size.Pending {
@@ -129,13 +128,13 @@ func (m *passMeasure) fill(f *Machine, policy *cluster.Policy) error {
 	return nil
 }
 
-// next is the job that is submitted next.
+// next returns the next job to submit.
 func (m *passMeasure) next() cluster.JobSpec {
 	if n := len(m.size.Queue); n > 0 {
 		m.submitted++
 		return m.size.Queue[(m.submitted-1)%n]
 	}
-	return drawn(m.rng, m.size.Nodes, m.size.GPUsPerNode)
+	return randomJob(m.rng, m.size.Nodes, m.size.GPUsPerNode)
 }
 
 func (m *passMeasure) enqueue(spec cluster.JobSpec) (cluster.JobID, error) {
@@ -149,8 +148,8 @@ func (m *passMeasure) enqueue(spec cluster.JobSpec) (cluster.JobID, error) {
 	return 0, RefusalError(r)
 }
 
-// started has nodes report the jobs that they were given.
-func (m *passMeasure) started(starts []cluster.PlannedStart) error {
+// reportStarted reports the tasks of jobs that were started.
+func (m *passMeasure) reportStarted(starts []cluster.PlannedStart) error {
 	var tasks []task
 	for i := range starts {
 		s := &starts[i]
@@ -165,11 +164,11 @@ func (m *passMeasure) started(starts []cluster.PlannedStart) error {
 	return m.report(tasks)
 }
 
-// full measures passes that begin with nothing.
-func (m *passMeasure) full() {
+// measureFull measures passes of a new planner.
+func (m *passMeasure) measureFull() {
 	snap := m.State.View().Snapshot()
 	var took []time.Duration
-	for total := time.Duration(0); len(took) < fewestFull || len(took) < mostFull && total < enoughFull; {
+	for total := time.Duration(0); len(took) < minFull || len(took) < maxFull && total < fullFor; {
 		runtime.GC()
 		began := time.Now()
 		d := schedule.NewPlanner().Pass(snap)
@@ -181,32 +180,32 @@ func (m *passMeasure) full() {
 	m.out.Full = quantiles(took)
 }
 
-// eventful measures passes after events, of a planner that made the full plan before.
-func (m *passMeasure) eventful() error {
+// measureEvents measures passes after events, of a planner that made the full plan before.
+func (m *passMeasure) measureEvents() error {
 	if err := m.settle(); err != nil {
 		return err
 	}
 	runtime.GC()
 	var took, replans []time.Duration
-	for total := time.Duration(0); len(took) < events && (len(took) < fewestEvent || total < enoughEvent); {
+	for total := time.Duration(0); len(took) < events && (len(took) < minEvents || total < eventsFor); {
 		m.Now = m.Now.Add(time.Second)
 		if err := m.event(len(took) + len(replans)); err != nil {
 			return err
 		}
-		m.took = m.took[:0]
+		m.passTimes = m.passTimes[:0]
 		d, done, err := m.Pass()
 		if err != nil {
 			return err
 		}
 		if d.Stats.Full {
-			replans = append(replans, m.took[0])
+			replans = append(replans, m.passTimes[0])
 		} else {
-			took = append(took, m.took[0])
+			took = append(took, m.passTimes[0])
 		}
-		total += m.took[0]
+		total += m.passTimes[0]
 		m.out.Started += len(done.Started)
 		m.out.Moved += d.Stats.Moved
-		if err := m.started(d.Plan.Starts); err != nil {
+		if err := m.reportStarted(d.Plan.Starts); err != nil {
 			return err
 		}
 	}
@@ -222,7 +221,7 @@ func (m *passMeasure) settle() error {
 		if err != nil {
 			return err
 		}
-		if err := m.started(d.Plan.Starts); err != nil || !d.More {
+		if err := m.reportStarted(d.Plan.Starts); err != nil || !d.More {
 			return err
 		}
 	}
@@ -246,7 +245,7 @@ func (m *passMeasure) event(n int) error {
 	return m.report(tasks)
 }
 
-// heapMB is the memory in use, in MiB.
+// heapMB returns the memory in use, in MiB.
 func heapMB() float64 {
 	runtime.GC()
 	var s runtime.MemStats

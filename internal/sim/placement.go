@@ -8,33 +8,32 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// Placement is how near to each other the GPUs of jobs were.
+// Placement measures the locality of the GPUs of jobs.
 type Placement struct {
 	GPUJobs int `json:"gpu_jobs"` // with two GPUs or more
-	// OneDomain is the part of those whose GPUs were all in one NVLink domain, of the
-	// jobs that fit into one.
+	// OneDomain is the part of jobs whose GPUs were all in one NVLink domain, among the jobs that
+	// fit into one.
 	OneDomain float64 `json:"in_one_nvlink_domain"`
 	WideJobs  int     `json:"multi_node_jobs"`
-	OneLeaf   float64 `json:"in_one_leaf"` // the part of those under one leaf switch
-	// Stranded is how many GPUs were free on average on nodes that a job had others of,
-	// while jobs waited.
+	OneLeaf   float64 `json:"in_one_leaf"` // the part of jobs under one leaf switch
+	// Stranded is the mean number of free GPUs on partly used nodes while jobs were pending.
 	Stranded float64 `json:"stranded_gpus"`
 }
 
-// placement measures. O(jobs × nodes of each + events log events).
+// placement measures an outcome. O(jobs × nodes of each + events log events).
 func placement(o *Outcome) Placement {
 	var p Placement
-	fabric, err := o.Fleet.fabric()
+	fabric, err := o.Machine.fabric()
 	if err != nil { // the state would have refused it
 		fabric = nil
 	}
 	domains := map[string][]string{}
-	for i := range o.Fleet.Nodes {
-		for _, g := range o.Fleet.Nodes[i].GPUs {
-			domains[o.Fleet.Nodes[i].Name] = append(domains[o.Fleet.Nodes[i].Name], g.Domain)
+	for i := range o.Machine.Nodes {
+		for _, g := range o.Machine.Nodes[i].GPUs {
+			domains[o.Machine.Nodes[i].Name] = append(domains[o.Machine.Nodes[i].Name], g.Domain)
 		}
 	}
-	gpus, _ := o.Fleet.largest()
+	gpus, _ := o.Machine.largest()
 	near, leaf, small := 0, 0, 0
 	for i := range o.Results {
 		r := &o.Results[i]
@@ -97,26 +96,26 @@ func oneLeaf(f *topology.Fabric, nodes []cluster.NodeAllocation) bool {
 	return true
 }
 
-// shift is a change of what is taken of nodes, or of how many wait.
-type shift struct {
+// usageChange is a change in the use of nodes or in the number of pending jobs.
+type usageChange struct {
 	at    cluster.Instant
 	waits int
 	sign  int
 	nodes []cluster.NodeAllocation
 }
 
-// stranded is the mean number of GPUs that are free on nodes in part taken, over the
-// time in which jobs wait.
+// stranded returns the mean number of free GPUs on partly used nodes, over the time in which jobs
+// are pending.
 func stranded(o *Outcome, domains map[string][]string) float64 {
-	shifts := make([]shift, 0, 3*len(o.Results))
+	shifts := make([]usageChange, 0, 3*len(o.Results))
 	for i := range o.Results {
 		r := &o.Results[i]
 		if r.Start == 0 || r.End == 0 {
 			continue
 		}
-		shifts = append(shifts, shift{r.Job.Submit, 1, 0, nil}, shift{r.Start, -1, 1, r.Nodes}, shift{r.End, 0, -1, r.Nodes})
+		shifts = append(shifts, usageChange{r.Job.Submit, 1, 0, nil}, usageChange{r.Start, -1, 1, r.Nodes}, usageChange{r.End, 0, -1, r.Nodes})
 	}
-	slices.SortStableFunc(shifts, func(a, b shift) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(shifts, func(a, b usageChange) int { return cmp.Compare(a.at, b.at) })
 	taken := map[string]int{}
 	free, waiting := 0, 0
 	sum, time := 0.0, 0.0
@@ -129,9 +128,9 @@ func stranded(o *Outcome, domains map[string][]string) float64 {
 		for k := range s.nodes {
 			name := s.nodes[k].Node
 			all := len(domains[name])
-			free -= left(taken[name], all)
+			free -= freeOn(taken[name], all)
 			taken[name] += s.sign * len(s.nodes[k].GPUs)
-			free += left(taken[name], all)
+			free += freeOn(taken[name], all)
 		}
 	}
 	if time == 0 {
@@ -140,8 +139,8 @@ func stranded(o *Outcome, domains map[string][]string) float64 {
 	return sum / time
 }
 
-// left is what is free on a node that is in part taken.
-func left(taken, all int) int {
+// freeOn returns what is free on a node that is partly used.
+func freeOn(taken, all int) int {
 	if taken == 0 {
 		return 0
 	}

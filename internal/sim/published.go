@@ -8,8 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ReplayPublished runs a log in the order of events of published schedules (package
-// oracle), on a machine of interchangeable processors.
+// ReplayPublished runs a log in the order of events of published schedules (package oracle), on a
+// machine of interchangeable processors.
 func ReplayPublished(log *trace.Trace, procs int32, a oracle.Algorithm) (*Outcome, error) {
 	fleet := Flat(procs)
 	jobs := make([]oracle.Job, len(log.Jobs))
@@ -25,7 +25,7 @@ func ReplayPublished(log *trace.Trace, procs int32, a oracle.Algorithm) (*Outcom
 		return nil, err
 	}
 	work := Workload(log, fleet, false)
-	out := &Outcome{Fleet: fleet, Results: make([]Result, len(work))}
+	out := &Outcome{Machine: fleet, Results: make([]Result, len(work))}
 	for i := range work {
 		r := &out.Results[i]
 		r.Job, r.ID = &work[i], cluster.JobID(i+1)

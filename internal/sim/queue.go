@@ -7,10 +7,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// drawn is a job of 1 to 64 GPUs and 10 minutes to a day, each size and length as
-// often as in a queue of small jobs with a few wide ones. A job wider than a node
-// takes whole nodes, at most all there are.
-func drawn(r *rand.Rand, nodes, perNode int) cluster.JobSpec {
+// randomJob returns a job of 1 to 64 GPUs and 10 minutes to a day: many small jobs and a few wide
+// ones. A job wider than a node takes whole nodes, at most all.
+func randomJob(r *rand.Rand, nodes, perNode int) cluster.JobSpec {
 	sizes := [...]int{1, 1, 1, 2, 2, 4, 8, 8, 16, 32, 64}
 	minutes := [...]int{10, 30, 60, 120, 240, 480, 1440}
 	n := sizes[r.IntN(len(sizes))]
@@ -25,8 +24,8 @@ func drawn(r *rand.Rand, nodes, perNode int) cluster.JobSpec {
 	return spec
 }
 
-// filler is the job that fills node i: it ends at another time than its neighbours'.
-func filler(i, perNode int) cluster.JobSpec {
+// fillerJob returns the job that fills node i. Neighbouring nodes' jobs end at different times.
+func fillerJob(i, perNode int) cluster.JobSpec {
 	return cluster.JobSpec{
 		Name: "filler", Owner: cluster.Identity{User: "user", UID: 10_001, GID: 10_001},
 		TimeLimit: time.Duration(10+i*37%480) * time.Minute,

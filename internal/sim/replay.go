@@ -9,37 +9,37 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Options say how a replay is done.
+// Options configure a replay.
 type Options struct {
-	Check    bool                                       // all invariants of the state after every command: slow
-	Progress func(done, total int, now cluster.Instant) // now and then, if set
+	Check    bool                                       // check all invariants of the state after every command: slow
+	Progress func(done, total int, now cluster.Instant) // called from time to time; may be nil
 }
 
-// Result is what became of one job.
+// Result is the outcome of one job.
 type Result struct {
 	Job           *Job
-	ID            cluster.JobID // in the simulated state; 0 when it was refused
+	ID            cluster.JobID // in the simulated state; 0 if it was refused
 	Planned       cluster.Instant
-	Promise       cluster.Instant // the first; 0 when none was made
+	Promise       cluster.Instant // the first; 0 if none was made
 	Start         cluster.Instant // 0: it never started
 	End           cluster.Instant // 0: it never ended
-	Broken        string          // why a promise was not kept
-	Reason        string          // why it was refused, or did not start, or how it ended
+	Broken        string          // why a promise was broken
+	Reason        string          // why it was refused, did not start, or ended
 	Nodes         []cluster.NodeAllocation
 	Attempt       cluster.Attempt
-	LatestPromise cluster.Instant // the latest
-	Waited        bool            // it had a verdict before it started
-	waits         bool            // of a saved cluster: it waits, or waits again
+	LatestPromise cluster.Instant // the latest; 0 if none
+	Waited        bool            // a pass left it pending
+	waits         bool            // of a saved cluster: it is pending, or pending again
 }
 
-// Outcome is what became of a whole workload.
+// Outcome is the outcome of a workload.
 type Outcome struct {
-	Fleet   *Machine
-	Results []Result
-	Passes  []time.Duration // what each took
-	Anew    int             // of them, that planned everything
-	Stale   int             // starts that did not fit the state
-	Trouble *FaultSummary   // nil where nothing could go wrong
+	Machine   *Machine
+	Results   []Result
+	Passes    []time.Duration // the duration of each
+	Replanned int             // passes that planned all jobs again
+	Stale     int             // starts that no longer fitted the state
+	Faults    *FaultSummary   // nil without injected faults
 }
 
 // Replay runs a workload, in order of submission, until nothing more can happen.
@@ -55,20 +55,20 @@ func Replay(f *Machine, policy *cluster.Policy, jobs []Job, o Options) (*Outcome
 	return r.Outcome(f), nil
 }
 
-// Replayer is a workload under way.
+// Replayer runs a workload on a virtual cluster.
 type Replayer struct {
 	*Virtual
-	options  Options
-	Jobs     []Job
-	Next     int // of jobs, to be submitted
-	Results  []Result
-	ResultOf map[cluster.JobID]int // result of each job that is not over
-	ends     heap.Heap[ending]
-	Wake     cluster.Instant // when the scheduler wants another pass
-	Done     int
-	saved    bool      // it goes on from a saved cluster
-	told     time.Time // when progress was
-	tasks    []task    // that changed at the present instant: room used again
+	options      Options
+	Jobs         []Job
+	Next         int // index of the next job to submit
+	Results      []Result
+	ResultOf     map[cluster.JobID]int // index of the result of each job that has not ended
+	ends         heap.Heap[ending]
+	Wake         cluster.Instant // when the scheduler requests the next pass
+	Done         int
+	saved        bool      // the replay began with a saved cluster
+	lastProgress time.Time // the last call of Options.Progress
+	tasks        []task    // changed at the present instant: memory that is used again
 }
 
 // NewReplayer returns the replay of jobs on a cluster, at its first instant.
@@ -83,29 +83,29 @@ func NewReplayer(v *Virtual, jobs []Job, o Options) *Replayer {
 
 // Outcome returns what the replay has measured.
 func (r *Replayer) Outcome(f *Machine) *Outcome {
-	return &Outcome{Fleet: f, Results: r.Results, Passes: r.took, Anew: r.anew, Stale: r.stale}
+	return &Outcome{Machine: f, Results: r.Results, Passes: r.passTimes, Replanned: r.replanned, Stale: r.stale}
 }
 
-// run goes from instant to instant at which something happens.
+// run advances from one instant with an event to the next.
 func (r *Replayer) run() error {
 	for {
-		at := r.soonest()
+		at := r.nextInstant()
 		if at == cluster.Never {
 			return r.ExplainPending()
 		}
 		r.Now = max(at, r.Now)
-		if err := r.happen(); err != nil {
+		if err := r.processInstant(); err != nil {
 			return err
 		}
-		if err := r.passes(); err != nil {
+		if err := r.runPasses(); err != nil {
 			return err
 		}
 		r.ReportProgress()
 	}
 }
 
-// soonest is the next instant at which something happens; never when nothing more can.
-func (r *Replayer) soonest() cluster.Instant {
+// nextInstant returns the next instant with an event; or cluster.Never.
+func (r *Replayer) nextInstant() cluster.Instant {
 	at := cluster.Never
 	if r.Next < len(r.Jobs) {
 		at = r.Jobs[r.Next].Submit
@@ -117,7 +117,7 @@ func (r *Replayer) soonest() cluster.Instant {
 		return at
 	}
 	if wake := r.Wake; wake < cluster.Never {
-		if wake <= r.Now+1 { // it asks to be called again soon, not at an instant
+		if wake <= r.Now+1 { // soon, not at an instant
 			wake = r.Now.Add(time.Second)
 		}
 		at = min(at, wake)
@@ -128,8 +128,8 @@ func (r *Replayer) soonest() cluster.Instant {
 	return at
 }
 
-// happen is all events of an instant: ends, what time brings, submissions.
-func (r *Replayer) happen() error {
+// processInstant handles all events of an instant: ends, due ticks, submissions.
+func (r *Replayer) processInstant() error {
 	var ended []int
 	over := r.tasks[:0]
 	for r.ends.Len() > 0 && r.ends.Items()[0].at <= r.Now {
@@ -145,7 +145,7 @@ func (r *Replayer) happen() error {
 	if err := r.report(over); err != nil {
 		return err
 	}
-	r.returns(ended)
+	r.recordRequeued(ended)
 	if r.saved { // the jobs of a log end in time, and have no times of their own
 		if err := r.tick(); err != nil {
 			return err
@@ -159,8 +159,8 @@ func (r *Replayer) happen() error {
 	return nil
 }
 
-// returns notes which of the jobs that left their nodes wait again.
-func (r *Replayer) returns(ended []int) {
+// recordRequeued finds the jobs that left their nodes and are pending again.
+func (r *Replayer) recordRequeued(ended []int) {
 	if !r.saved || len(ended) == 0 {
 		return
 	}
@@ -191,13 +191,12 @@ func (r *Replayer) submit(i int) error {
 	return nil
 }
 
-// MaxPasses bounds the passes of one instant; a scheduler that wants more is called
-// again a second later.
+// MaxPasses is the most passes of one instant. A scheduler that requests more is called again a
+// second later.
 const MaxPasses = 100
 
-// passes makes passes until the scheduler has seen everything; none while nobody waits,
-// as there is nothing to decide then.
-func (r *Replayer) passes() error {
+// runPasses makes passes until the scheduler has nothing left to do; none if no job is pending.
+func (r *Replayer) runPasses() error {
 	if len(r.ResultOf) == r.ends.Len() {
 		r.Wake = cluster.Never
 		return nil
@@ -208,7 +207,7 @@ func (r *Replayer) passes() error {
 			return err
 		}
 		r.RecordVerdicts(&d.Plan)
-		if err := r.begin(&d, done); err != nil {
+		if err := r.startJobs(&d, done); err != nil {
 			return err
 		}
 		r.Wake = d.Wake
@@ -219,7 +218,7 @@ func (r *Replayer) passes() error {
 	return nil
 }
 
-// RecordVerdicts notes what the jobs that wait are told.
+// RecordVerdicts stores the verdicts on pending jobs in their results.
 func (r *Replayer) RecordVerdicts(p *cluster.Plan) {
 	for i := range p.Verdicts {
 		v := &p.Verdicts[i]
@@ -251,11 +250,11 @@ func (r *Replayer) RecordVerdicts(p *cluster.Plan) {
 	}
 }
 
-// UnnamedCause is the cause of a broken promise of which the scheduler said nothing.
+// UnnamedCause is the cause of a broken promise for which the scheduler gave none.
 const UnnamedCause = "no cause was named"
 
-// begin lets the nodes run what was started.
-func (r *Replayer) begin(d *schedule.Decision, done *command.Committed) error {
+// startJobs has the nodes run the jobs that a plan started.
+func (r *Replayer) startJobs(d *schedule.Decision, done *command.Committed) error {
 	stale := map[cluster.JobID]bool{}
 	for _, s := range done.Stale {
 		stale[s.Job] = true
@@ -270,8 +269,8 @@ func (r *Replayer) begin(d *schedule.Decision, done *command.Committed) error {
 		j, _ := view.Job(s.Job)
 		at := r.ResultOf[s.Job]
 		res := &r.Results[at]
-		res.Start, res.Nodes, res.Attempt = r.Now, j.Alloc.Nodes, s.Attempt // which may be more than was planned
-		if !res.Waited {                                                    // it was never told to wait
+		res.Start, res.Nodes, res.Attempt = r.Now, j.Alloc.Nodes, s.Attempt // possibly more than was planned
+		if !res.Waited {                                                    // it started in its first pass
 			res.Planned, res.Promise = r.Now, r.Now
 		}
 		if res.LatestPromise > 0 && r.Now > res.LatestPromise && res.Broken == "" {
@@ -292,7 +291,7 @@ func appendTasks(tasks []task, res *Result, phase cluster.TaskPhase) []task {
 	return tasks
 }
 
-// ExplainPending says of the jobs that nothing can start any more what they waited for.
+// ExplainPending stores why the remaining jobs are pending in their results.
 func (r *Replayer) ExplainPending() error {
 	view := r.State.View()
 	for id, at := range r.ResultOf {
@@ -306,18 +305,18 @@ func (r *Replayer) ExplainPending() error {
 	return nil
 }
 
-// progressEvery is how often progress is told.
+// progressEvery is the least time between two calls of Options.Progress.
 const progressEvery = 500 * time.Millisecond
 
 // ReportProgress calls Options.Progress, at most every 500 ms.
 func (r *Replayer) ReportProgress() {
-	if r.options.Progress != nil && time.Since(r.told) >= progressEvery {
-		r.told = time.Now()
+	if r.options.Progress != nil && time.Since(r.lastProgress) >= progressEvery {
+		r.lastProgress = time.Now()
 		r.options.Progress(r.Done, len(r.Jobs), r.Now)
 	}
 }
 
-// ending is the end of a job that runs.
+// ending is the end of a running job.
 type ending struct {
 	at     cluster.Instant
 	result int

@@ -29,7 +29,7 @@ func readLog(t testing.TB, name string, o trace.Options) *trace.Trace {
 	return log
 }
 
-// plain is the default policy in order of arrival, with promises for everybody.
+// plain is the default policy in order of arrival, with promises for all jobs.
 func plain() *cluster.Policy {
 	p := cluster.DefaultPolicy()
 	p.Scheduling.Weights = cluster.Weights{}
@@ -38,9 +38,9 @@ func plain() *cluster.Policy {
 	return &p
 }
 
-// TestProductionIsNearPublished replays a log with the production scheduler, which
-// handles the events of an instant together, and compares the mean wait with that of
-// the published order of events.
+// TestProductionIsNearPublished replays a log with the production scheduler, which handles the
+// events of an instant together, and compares the mean wait with that of the published order of
+// events.
 func TestProductionIsNearPublished(t *testing.T) {
 	log := readLog(t, "KTH-SP2.sc15.swf.gz", trace.Options{})
 	fleet := Flat(100)

@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the answers in testdata")
 
-// TestScenarios replays the workloads of testdata: a line with the machine and the
-// policy, a table of jobs, and after ---- what became of each, once per way to plan.
+// TestScenarios replays the workloads of testdata: a line with the machine and the policy, a table
+// of jobs, and after ---- the result of each, once per way to plan.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -78,9 +78,9 @@ func played(t *testing.T, input string) string {
 	return b.String()
 }
 
-// FuzzReplay draws logs and checks what must hold of every replay: all jobs run, for as
-// long as they should, no processor is given twice, all promises are kept, and nobody
-// waits longer on average than when nobody may pass.
+// FuzzReplay draws logs and checks the properties of every replay: all jobs run for their run time,
+// no processor is allocated twice, all promises are kept, and the mean wait is at most that of
+// first come, first served.
 func FuzzReplay(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed)
@@ -101,9 +101,9 @@ func FuzzReplay(f *testing.F) {
 	})
 }
 
-// TestBackfillShortensTheWait: over many logs jobs wait less than first come, first served. Of
-// one log that need not be: a job let in before its turn stays when those that somebody ahead
-// waits for end earlier than they might have.
+// TestBackfillShortensTheWait: over many logs the mean wait is shorter than with first come, first
+// served. One log may be an exception: a backfilled job stays when the jobs that others wait for
+// end early.
 func TestBackfillShortensTheWait(t *testing.T) {
 	var backfill, inTurn float64
 	for seed := range uint64(20) {
@@ -164,14 +164,14 @@ func TestReplayIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestPassIsMeasured: a small cluster, every figure there.
+// TestPassIsMeasured: every figure of a small cluster is set.
 func TestPassIsMeasured(t *testing.T) {
 	policy := cluster.DefaultPolicy()
 	m, err := MeasurePass(PassSize{Nodes: 16, GPUsPerNode: 8, Pending: 50, Seed: 1}, &policy, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Full.P50 <= 0 || m.Event.P50 <= 0 || m.Event.P99 < m.Event.P50 || m.EventPasses < fewestEvent || m.Heap <= 0 || m.Planned != 50 || m.Started == 0 {
+	if m.Full.P50 <= 0 || m.Event.P50 <= 0 || m.Event.P99 < m.Event.P50 || m.EventPasses < minEvents || m.Heap <= 0 || m.Planned != 50 || m.Started == 0 {
 		t.Errorf("%+v", m)
 	}
 	for _, s := range []PassSize{{}, {Nodes: 1, GPUsPerNode: 0}, {Nodes: 1, GPUsPerNode: 8, Pending: -1}, {Nodes: 1 << 30, GPUsPerNode: 8}} {
@@ -181,7 +181,7 @@ func TestPassIsMeasured(t *testing.T) {
 	}
 }
 
-// TestPicture: every bar is within the picture, whatever the workload.
+// TestPicture: every bar is within the picture, for any workload.
 func TestPicture(t *testing.T) {
 	fleet := Flat(10)
 	log := tracetest.Draw(rand.New(rand.NewPCG(2, 9)), 200, 10)
@@ -189,7 +189,7 @@ func TestPicture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out.Fleet = fleet
+	out.Machine = fleet
 	var b strings.Builder
 	if err := WriteSVG(&b, out, "a <b> & c"); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ type Distribution struct {
 	Max  float64 `json:"max"`
 }
 
-// distribution sorts what it is given.
+// distribution sorts d and measures it.
 func distribution(d []time.Duration) Distribution {
 	if len(d) == 0 {
 		return Distribution{}
@@ -30,8 +30,8 @@ func distribution(d []time.Duration) Distribution {
 	return Distribution{Mean: sum / float64(len(d)), P50: percentile(d, 50), P90: percentile(d, 90), P99: percentile(d, 99), Max: d[len(d)-1].Seconds()}
 }
 
-// percentile interpolates between the two values next to it, as most statistics
-// programs do (Hyndman and Fan's definition 7).
+// percentile interpolates between the two nearest values, as most statistics programs do (Hyndman
+// and Fan's definition 7).
 func percentile(sorted []time.Duration, p int) float64 {
 	at := (len(sorted) - 1) * p
 	low, part := at/100, float64(at%100)/100
@@ -39,7 +39,7 @@ func percentile(sorted []time.Duration, p int) float64 {
 	return sorted[low].Seconds()*(1-part) + sorted[high].Seconds()*part
 }
 
-// Promises counts what was promised and whether it was kept.
+// Promises counts the kept and the broken promises.
 type Promises struct {
 	Made   int            `json:"made"` // to jobs that could not start when they were submitted
 	Kept   int            `json:"kept"`
@@ -47,14 +47,14 @@ type Promises struct {
 	Causes map[string]int `json:"causes"`
 }
 
-// Summary is what a replay amounts to. Times are in seconds.
+// Summary is the figures of a replay. Times are in seconds.
 type Summary struct {
 	Jobs        int           `json:"jobs"`
 	Ended       int           `json:"ended"`
 	Waited      int           `json:"waited"` // of these, those that started later than they were submitted
 	Refused     int           `json:"refused"`
 	Never       int           `json:"never_started"`
-	Capacity    int64         `json:"capacity"` // GPUs, or CPUs where there is no GPU
+	Capacity    int64         `json:"capacity"` // GPUs, or CPUs if there is no GPU
 	Utilisation float64       `json:"utilisation"`
 	Makespan    float64       `json:"makespan"`
 	Wait        Distribution  `json:"wait"`
@@ -65,28 +65,28 @@ type Summary struct {
 	Placement   Placement     `json:"placement"`
 	Pass        PassTimes     `json:"pass"`
 	Stale       int           `json:"stale_starts"`
-	Trouble     *FaultSummary `json:"trouble,omitempty"` // of a replay with faults or prices
+	Faults      *FaultSummary `json:"faults,omitempty"` // of a replay with faults or prices
 }
 
-// PassTimes is how long passes took, in milliseconds.
+// PassTimes is the durations of passes, in milliseconds.
 type PassTimes struct {
-	Passes int     `json:"passes"`
-	Anew   int     `json:"planned_anew"`
-	P50    float64 `json:"p50_ms"`
-	P99    float64 `json:"p99_ms"`
-	Max    float64 `json:"max_ms"`
-	Total  float64 `json:"total_ms"`
+	Passes    int     `json:"passes"`
+	Replanned int     `json:"replanned"`
+	P50       float64 `json:"p50_ms"`
+	P99       float64 `json:"p99_ms"`
+	Max       float64 `json:"max_ms"`
+	Total     float64 `json:"total_ms"`
 }
 
-// bound is the run time below which a job's slowdown is not counted against it
-// (Feitelson et al., "Theory and practice in parallel job scheduling", 1997).
+// bound is the least run time in a bounded slowdown (Feitelson et al., "Theory and practice in
+// parallel job scheduling", 1997).
 const bound = 10 * time.Second
 
 // Summarise measures an outcome. O(jobs log jobs + jobs × nodes of each).
 func Summarise(o *Outcome) Summary {
-	s := Summary{Jobs: len(o.Results), Stale: o.Stale, Trouble: o.Trouble, Promises: Promises{Causes: map[string]int{}}}
-	if s.Capacity = int64(o.Fleet.GPUs()); s.Capacity == 0 {
-		s.Capacity = int64(o.Fleet.CPUs())
+	s := Summary{Jobs: len(o.Results), Stale: o.Stale, Faults: o.Faults, Promises: Promises{Causes: map[string]int{}}}
+	if s.Capacity = int64(o.Machine.GPUs()); s.Capacity == 0 {
+		s.Capacity = int64(o.Machine.CPUs())
 	}
 	var waits []time.Duration
 	first, last := cluster.Never, cluster.Instant(0)
@@ -144,7 +144,7 @@ func (p *Promises) count(r *Result) {
 }
 
 func passTimes(o *Outcome) PassTimes {
-	t := PassTimes{Passes: len(o.Passes), Anew: o.Anew}
+	t := PassTimes{Passes: len(o.Passes), Replanned: o.Replanned}
 	if t.Passes == 0 {
 		return t
 	}

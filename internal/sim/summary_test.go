@@ -11,8 +11,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// outcomeByHand is what became of five jobs on three nodes of 4 GPUs, two of them under
-// one leaf switch. Times are seconds from the first submission.
+// outcomeByHand returns the outcome of five jobs on three nodes of 4 GPUs, two of them under one
+// leaf switch. Times are seconds from the first submission.
 //
 //	a of alice: 3 GPUs of n00001, 0 to 100
 //	b of bob: n00001 and n00002, 10 to 150, starts at 100, promised for 110
@@ -36,7 +36,7 @@ func outcomeByHand(t *testing.T) *Outcome {
 	on := func(node string, gpus ...int32) cluster.NodeAllocation {
 		return cluster.NodeAllocation{Node: node, GPUs: gpus}
 	}
-	return &Outcome{Fleet: fleet, Anew: 1, Passes: []time.Duration{3 * time.Millisecond, time.Millisecond, 2 * time.Millisecond}, Results: []Result{
+	return &Outcome{Machine: fleet, Replanned: 1, Passes: []time.Duration{3 * time.Millisecond, time.Millisecond, 2 * time.Millisecond}, Results: []Result{
 		{Job: job("a", "alice", "x", 0, 1, 3), ID: 1, Start: at(0), End: at(100), Planned: at(0), Nodes: []cluster.NodeAllocation{on("n00001", 0, 1, 2)}},
 		{Job: job("b", "bob", "y", 10, 2, 4), ID: 2, Start: at(100), End: at(150), Waited: true, Planned: at(110), LatestPromise: at(110),
 			Nodes: []cluster.NodeAllocation{on("n00001", 0, 1, 2, 3), on("n00002", 0, 1, 2, 3)}},
@@ -47,7 +47,7 @@ func outcomeByHand(t *testing.T) *Outcome {
 	}}
 }
 
-// near compares what is worked out by hand with three more digits than it has.
+// near compares a figure with one that is worked out by hand, to three more digits.
 func near(t *testing.T, what string, got, want float64) {
 	t.Helper()
 	if math.Abs(got-want) > 1e-6 {
@@ -55,7 +55,7 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// TestSummary has each figure of a replay's summary worked out by hand.
+// TestSummary compares each figure of a summary with one that is worked out by hand.
 func TestSummary(t *testing.T) {
 	s := Summarise(outcomeByHand(t))
 	if s.Jobs != 5 || s.Ended != 3 || s.Refused != 1 || s.Never != 1 || s.Capacity != 12 {
@@ -74,7 +74,7 @@ func TestSummary(t *testing.T) {
 	if p := s.Promises; p.Made != 2 || p.Kept != 1 || p.Broken != 1 || !maps.Equal(p.Causes, map[string]int{"node n00002 is lost": 1}) {
 		t.Errorf("promises: %+v", p)
 	}
-	if s.Pass.Passes != 3 || s.Pass.Anew != 1 {
+	if s.Pass.Passes != 3 || s.Pass.Replanned != 1 {
 		t.Errorf("passes: %+v", s.Pass)
 	}
 	near(t, "pass p50", s.Pass.P50, 2)
@@ -83,9 +83,9 @@ func TestSummary(t *testing.T) {
 	near(t, "passes", s.Pass.Total, 6)
 }
 
-// TestSummaryPlacement: a and c would fit into one NVLink domain, and a is in one; b and
-// c are on two nodes, b's under one leaf. While somebody waits, from 10 to 150, a
-// leaves one GPU of its node to nobody for 90 s; b takes all of its nodes.
+// TestSummaryPlacement: a and c would fit into one NVLink domain, and a is in one; b and c are on
+// two nodes, b's under one leaf. While a job is pending, from 10 to 150, a leaves one GPU of its
+// node unused for 90 s; b takes all of its nodes.
 func TestSummaryPlacement(t *testing.T) {
 	p := Summarise(outcomeByHand(t)).Placement
 	if p.GPUJobs != 3 || p.WideJobs != 2 {
@@ -96,9 +96,9 @@ func TestSummaryPlacement(t *testing.T) {
 	near(t, "stranded", p.Stranded, 90/140.0)
 }
 
-// TestSummaryFairness: all is within one day. Used are 300, 400 and 4 GPU-seconds;
-// wanted, from submission to end, 300, 1,120 and 264. A third of 704 is less than anyone
-// wanted, so that each was entitled to it.
+// TestSummaryFairness: all is within one day. Used are 300, 400 and 4 GPU-seconds; usable, from
+// submission to end, were 300, 1,120 and 264. A third of 704 is less than each, so that each was
+// entitled to it.
 func TestSummaryFairness(t *testing.T) {
 	f := Summarise(outcomeByHand(t)).Fairness
 	const each = 704 / 3.0
@@ -116,7 +116,7 @@ func TestSummaryFairness(t *testing.T) {
 	}
 }
 
-// TestEntitlements: who wants less than an equal part leaves the rest to the others.
+// TestEntitlements: a user who could use less than an equal part leaves the rest to the others.
 func TestEntitlements(t *testing.T) {
 	got := entitlements(map[string]*[2]float64{"low": {10, 10}, "mid": {50, 60}, "high": {40, 400}})
 	if want := map[string]float64{"low": 10, "mid": 45, "high": 45}; !maps.Equal(got, want) {

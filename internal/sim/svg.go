@@ -11,16 +11,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxLanes is the most interchangeable processors of which each has a lane.
+// maxLanes is the most interchangeable processors that are drawn as lanes.
 const maxLanes = 1 << 17
 
-// WriteSVG draws who had which GPU (CPU, where there is no GPU) when, and how much of
-// the machine was used, as one picture, one colour a user. O(jobs × lanes of each).
+// WriteSVG draws the use of each GPU (CPU, if there is no GPU) over time and the utilisation of the
+// machine, one colour per user. O(jobs × lanes of each).
 func WriteSVG(w io.Writer, o *Outcome, title string) error {
-	p := &picture.Jobs{Title: title, From: cluster.Never, Unit: "GPUs", Lanes: o.Fleet.GPUs()}
+	p := &picture.Jobs{Title: title, From: cluster.Never, Unit: "GPUs", Lanes: o.Machine.GPUs()}
 	gpus := p.Lanes > 0
 	if !gpus {
-		p.Unit, p.Lanes = "CPUs", o.Fleet.CPUs()
+		p.Unit, p.Lanes = "CPUs", o.Machine.CPUs()
 	}
 	p.Usage, p.Capacity = fmt.Sprintf("part of the %s in use", p.Unit), float64(p.Lanes)
 	for i := range o.Results {
@@ -29,22 +29,22 @@ func WriteSVG(w io.Writer, o *Outcome, title string) error {
 	}
 	p.To = max(p.To, p.From.Add(time.Second))
 	if gpus {
-		p.Bars = placed(o)
+		p.Bars = gpuBars(o)
 	} else {
 		p.Lanes = min(p.Lanes, maxLanes)
-		p.Bars = stacked(o, p.Lanes)
+		p.Bars = cpuBars(o, p.Lanes)
 	}
 	return p.WriteSVG(w)
 }
 
-// placed is the bars of jobs on the GPUs they had.
-func placed(o *Outcome) []picture.Bar {
+// gpuBars returns the bars of jobs on their GPUs.
+func gpuBars(o *Outcome) []picture.Bar {
 	var bars []picture.Bar
 	first := map[string]int32{}
 	n := int32(0)
-	for i := range o.Fleet.Nodes {
-		first[o.Fleet.Nodes[i].Name] = n
-		n += int32(len(o.Fleet.Nodes[i].GPUs))
+	for i := range o.Machine.Nodes {
+		first[o.Machine.Nodes[i].Name] = n
+		n += int32(len(o.Machine.Nodes[i].GPUs))
 	}
 	for i := range o.Results {
 		r := &o.Results[i]
@@ -66,9 +66,9 @@ func placed(o *Outcome) []picture.Bar {
 	return bars
 }
 
-// stacked is the bars of jobs on processors, which are interchangeable: each gets the
-// lowest that are free.
-func stacked(o *Outcome, lanes int32) []picture.Bar {
+// cpuBars returns the bars of jobs on processors, which are interchangeable: each gets the lowest
+// free ones.
+func cpuBars(o *Outcome, lanes int32) []picture.Bar {
 	var bars []picture.Bar
 	order := make([]int, 0, len(o.Results))
 	for i := range o.Results {
@@ -98,7 +98,7 @@ func stacked(o *Outcome, lanes int32) []picture.Bar {
 	return bars
 }
 
-// hueOf is one colour a user; one a job where the log tells no users.
+// hueOf returns one colour per user; one per job if the log has no users.
 func hueOf(r *Result) uint8 {
 	if user := r.Job.Spec.Owner.User; user != "user" {
 		return picture.HueOf(user)

@@ -8,20 +8,20 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Growing is which size of a cluster grows while the other stays.
+// Growing is the size of a cluster that a sweep changes.
 type Growing int
 
-// What can grow.
+// The sizes that a sweep can change.
 const (
 	GrowingNodes Growing = iota + 1
 	GrowingQueue
 )
 
-// mostRows is how many sizes one sweep measures: doublings from 1 to more than any
-// fleet or queue has.
-const mostRows = 24
+// maxSweepSizes is the most sizes of one sweep: doublings from 1 to more than any machine or queue
+// has.
+const maxSweepSizes = 24
 
-// Sweep is the sizes from s on, doubled again and again until to, which is the last.
+// Sweep returns the sizes from s on, doubled until to, which is the last.
 func (g Growing) Sweep(s PassSize, to int) ([]PassSize, error) {
 	grown := &s.Nodes
 	if g == GrowingQueue {
@@ -32,8 +32,8 @@ func (g Growing) Sweep(s PassSize, to int) ([]PassSize, error) {
 	}
 	var all []PassSize
 	for ; *grown < to; *grown *= 2 {
-		if len(all) == mostRows {
-			return nil, fmt.Errorf("%w: a sweep to %d has more than %d sizes", ErrRefused, to, mostRows)
+		if len(all) == maxSweepSizes {
+			return nil, fmt.Errorf("%w: a sweep to %d has more than %d sizes", ErrRefused, to, maxSweepSizes)
 		}
 		all = append(all, s)
 	}
@@ -41,8 +41,8 @@ func (g Growing) Sweep(s PassSize, to int) ([]PassSize, error) {
 	return append(all, s), nil
 }
 
-// MeasureSweep measures one pass at each size. told is called after each.
-func MeasureSweep(sizes []PassSize, policy *cluster.Policy, progress func(step string), told func(*PassTimings) error) error {
+// MeasureSweep measures one pass at each size, and calls done after each.
+func MeasureSweep(sizes []PassSize, policy *cluster.Policy, progress func(step string), done func(*PassTimings) error) error {
 	for _, s := range sizes {
 		m, err := MeasurePass(s, policy, func(step string) {
 			progress(fmt.Sprintf("%d nodes, %d pending jobs: %s", s.Nodes, s.Pending, step))
@@ -50,14 +50,14 @@ func MeasureSweep(sizes []PassSize, policy *cluster.Policy, progress func(step s
 		if err != nil {
 			return err
 		}
-		if err := told(m); err != nil {
+		if err := done(m); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// WriteGrowthSVG draws how the times of passes grow with what a sweep let grow.
+// WriteGrowthSVG draws the durations of passes against the size that a sweep changes.
 func WriteGrowthSVG(w io.Writer, rows []*PassTimings, g Growing) error {
 	if len(rows) == 0 {
 		return fmt.Errorf("%w: nothing was measured", ErrRefused)

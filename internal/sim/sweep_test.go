@@ -56,7 +56,7 @@ func TestSweepRefuses(t *testing.T) {
 	}
 }
 
-// TestMeasurePassOfAQueue: the jobs that are given are those that wait.
+// TestMeasurePassOfAQueue: the jobs that are given are those that are pending.
 func TestMeasurePassOfAQueue(t *testing.T) {
 	policy := cluster.DefaultPolicy()
 	held := jobOf(9, 1) // more nodes than there are: the cluster refuses it

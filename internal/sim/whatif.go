@@ -14,25 +14,24 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Changes is what a saved cluster is changed by before it goes on.
+// Changes are applied to a saved cluster before it continues.
 type Changes struct {
-	Jobs   []cluster.JobSpec // submitted at once, by the user that each names
+	Jobs   []cluster.JobSpec // submitted at once, each by its own user
 	Add    []Addition
 	Remove []string // nodes, whose jobs are lost with them
 	Policy *cluster.Policy
-	// Expected lets jobs last as long as the saved cluster has learned that their like
-	// do, where it knows, and not until their time limits. It is no change: it holds for
-	// both runs.
+	// Expected lets jobs last as long as the saved cluster expects of such jobs, if it does, and
+	// not until their time limits. It holds for both runs.
 	Expected bool
 }
 
-// Addition is more nodes like one that has GPUs of a type.
+// Addition is more nodes, copies of one that has GPUs of a type.
 type Addition struct {
 	Count int
 	Type  string
 }
 
-// Forecast is when one waiting job would start.
+// Forecast is the start of one pending job.
 type Forecast struct {
 	Job    cluster.JobID // 0 for one that was added
 	Name   string
@@ -42,28 +41,28 @@ type Forecast struct {
 	Why    string // why it would never start
 }
 
-// maxForecast is how long a job without a limit is taken to run.
+// maxForecast is the run time of a job without a time limit.
 const maxForecast = 365 * 24 * time.Hour
 
-// ErrSnapshot is wrapped where the saved cluster cannot be read.
+// ErrSnapshot is wrapped if the saved cluster cannot be read.
 var ErrSnapshot = errors.New("read the snapshot")
 
-// WhatIf lets a saved cluster go on in virtual time, once as it is and once changed,
-// and says when each job that waits would start. Jobs end at their time limit, or when
-// they are expected to. The snapshot is what a controller streams. The answer is in order of ids, added jobs last.
+// WhatIf continues a saved cluster in virtual time, once without and once with changes, and returns
+// the start of each pending job. Jobs end at their time limit, or at their expected run time. The
+// snapshot is what a controller streams. The answer is in order of IDs, added jobs last.
 func WhatIf(snapshot []byte, c *Changes, o Options) ([]Forecast, cluster.Instant, error) {
-	before, now, err := goOn(snapshot, &Changes{Expected: c.Expected}, o)
+	before, now, err := continueSaved(snapshot, &Changes{Expected: c.Expected}, o)
 	if err != nil {
 		return nil, 0, err
 	}
 	after := before
 	if len(c.Jobs)+len(c.Add)+len(c.Remove) > 0 || c.Policy != nil {
-		if after, _, err = goOn(snapshot, c, o); err != nil {
+		if after, _, err = continueSaved(snapshot, c, o); err != nil {
 			return nil, 0, err
 		}
 	}
 	starts := map[cluster.JobID]cluster.Instant{}
-	for i := range before { // nothing was added there
+	for i := range before { // it has no added jobs
 		starts[before[i].ID] = before[i].Start
 	}
 	var out []Forecast
@@ -82,9 +81,9 @@ func WhatIf(snapshot []byte, c *Changes, o Options) ([]Forecast, cluster.Instant
 	return out, now, nil
 }
 
-// goOn runs a saved cluster until nothing more can happen, and answers what became of
-// the jobs that waited.
-func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, error) {
+// continueSaved runs a saved cluster until nothing more can happen, and returns the results of the
+// jobs that were pending.
+func continueSaved(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, error) {
 	s, err := state.Decode(bytes.NewReader(snapshot))
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", ErrSnapshot, err)
@@ -96,15 +95,15 @@ func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, er
 	now := v.Now
 	lasts := limitOf
 	if c.Expected {
-		lasts = usually(s.View())
+		lasts = expectedRunTime(s.View())
 	}
 	jobs := make([]Job, len(c.Jobs))
 	for i := range c.Jobs {
 		jobs[i] = Job{Name: "added", Submit: now, Run: lasts(&c.Jobs[i]), Spec: &c.Jobs[i]}
 	}
 	r := NewReplayer(v, jobs, o)
-	r.adopt(lasts)
-	if err := errors.Join(r.happen(), r.passes()); err != nil {
+	r.adoptJobs(lasts)
+	if err := errors.Join(r.processInstant(), r.runPasses()); err != nil {
 		return nil, 0, err
 	}
 	if err := r.run(); err != nil {
@@ -115,8 +114,9 @@ func goOn(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, er
 	return r.Results[:added+len(kept)], now, nil
 }
 
-// usually is how long jobs last as a rule, where a state knows it, else their limit.
-func usually(v *state.View) func(*cluster.JobSpec) time.Duration {
+// expectedRunTime returns the expected run time of jobs, at most their limit; the limit if the
+// state expects none.
+func expectedRunTime(v *state.View) func(*cluster.JobSpec) time.Duration {
 	known := v.RunTimes()
 	return func(spec *cluster.JobSpec) time.Duration {
 		limit := limitOf(spec)
@@ -127,9 +127,9 @@ func usually(v *state.View) func(*cluster.JobSpec) time.Duration {
 	}
 }
 
-// adopt takes over the jobs of a saved cluster. Those that run end when such jobs do;
-// one that has run for longer already ends at its limit.
-func (r *Replayer) adopt(lasts func(*cluster.JobSpec) time.Duration) {
+// adoptJobs adds the jobs of a saved cluster. A running job ends after its expected run time; one
+// that has run for longer ends at its limit.
+func (r *Replayer) adoptJobs(lasts func(*cluster.JobSpec) time.Duration) {
 	r.saved = true
 	for j := range r.State.View().Jobs(0) {
 		at := len(r.Results)
@@ -158,7 +158,7 @@ func limitOf(spec *cluster.JobSpec) time.Duration {
 	return spec.TimeLimit
 }
 
-// change makes the changes, all at the instant of the snapshot.
+// change applies the changes, all at the instant of the snapshot.
 func (v *Virtual) change(c *Changes) error {
 	if c.Policy != nil {
 		if err := v.Must(&command.ApplyPolicy{Actor: Administrator(), Policy: *c.Policy}); err != nil {
@@ -172,13 +172,13 @@ func (v *Virtual) change(c *Changes) error {
 	}
 	n := 0
 	for _, a := range c.Add {
-		like, err := v.like(a)
+		like, err := v.template(a)
 		if err != nil {
 			return err
 		}
 		for range a.Count {
 			n++
-			node := named(like, fmt.Sprintf("added%05d", n))
+			node := copyNode(like, fmt.Sprintf("added%05d", n))
 			if err := v.add(&node); err != nil {
 				return err
 			}
@@ -187,7 +187,7 @@ func (v *Virtual) change(c *Changes) error {
 	return nil
 }
 
-// remove takes a node away as if it had failed: jobs that may run again wait again.
+// remove removes a node as if it had failed: jobs that may run again are pending again.
 func (v *Virtual) remove(name string) error {
 	n, known := v.State.View().Node(name)
 	if !known {
@@ -201,10 +201,10 @@ func (v *Virtual) remove(name string) error {
 	return v.Must(&command.UpdateNodes{Actor: Administrator(), Names: []string{name}, Action: command.RemoveNodes, Reason: "what if", Force: true})
 }
 
-// like is the first node by name that has GPUs of a type.
-func (v *Virtual) like(a Addition) (*cluster.Node, error) {
-	if a.Count < 1 || a.Count > maxFleet {
-		return nil, fmt.Errorf("%w: %d nodes cannot be added (1 to %d)", ErrRefused, a.Count, maxFleet)
+// template returns the first node by name that has GPUs of a type.
+func (v *Virtual) template(a Addition) (*cluster.Node, error) {
+	if a.Count < 1 || a.Count > maxNodes {
+		return nil, fmt.Errorf("%w: %d nodes cannot be added (1 to %d)", ErrRefused, a.Count, maxNodes)
 	}
 	types := map[string]bool{}
 	for n := range v.State.View().Nodes() {
@@ -225,8 +225,8 @@ func (v *Virtual) like(a Addition) (*cluster.Node, error) {
 	return nil, fmt.Errorf("%w: no node has GPUs of type %q to add more like it; there are: %s", ErrRefused, a.Type, strings.Join(known, ", "))
 }
 
-// named is a node like another, with NVLink domains of its own.
-func named(like *cluster.Node, name string) cluster.Node {
+// copyNode returns a copy of a node with NVLink domains of its own.
+func copyNode(like *cluster.Node, name string) cluster.Node {
 	n := cluster.Node{
 		Name: name, BootID: "simulated", CPUs: like.CPUs, Memory: like.Memory, Features: like.Features, Region: like.Region,
 		GPUs: slices.Clone(like.GPUs),

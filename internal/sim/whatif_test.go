@@ -10,8 +10,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// saved is a cluster of two nodes of 8 GPUs: job 1 has both for an hour, job 2 wants
-// one for two hours, job 3 both for an hour, job 4 is held.
+// saved returns a cluster of two nodes of 8 GPUs: job 1 has both for an hour, job 2 needs one for
+// two hours, job 3 both for an hour, job 4 is held.
 func saved(t *testing.T) []byte {
 	fleet, err := Uniform(2, 8)
 	if err != nil {
@@ -40,10 +40,10 @@ func saved(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// begin submits jobs and lets those start that can.
+// begin submits jobs and starts those that can start.
 func begin(t *testing.T, v *Virtual, jobs []Job) {
 	r := NewReplayer(v, jobs, Options{})
-	if err := errors.Join(r.happen(), r.passes()); err != nil {
+	if err := errors.Join(r.processInstant(), r.runPasses()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -60,7 +60,7 @@ func TestWhatIf(t *testing.T) {
 	for _, x := range []struct {
 		name    string
 		changes Changes
-		hours   []float64 // from the snapshot to the start of each waiting job; -1: never
+		hours   []float64 // from the snapshot to the start of each pending job; -1: never
 	}{
 		{"nothing", Changes{}, []float64{1, 3, -1}},
 		{"two nodes more", Changes{Add: []Addition{{2, "h100"}}}, []float64{0, 1, -1}},
@@ -88,18 +88,18 @@ func TestWhatIf(t *testing.T) {
 
 func TestWhatIfRefuses(t *testing.T) {
 	data := saved(t)
-	for _, c := range []Changes{{Remove: []string{"nobody"}}, {Add: []Addition{{1, "a100"}}}, {Add: []Addition{{0, "h100"}}}, {Policy: &cluster.Policy{}}} {
+	for _, c := range []Changes{{Remove: []string{"absent"}}, {Add: []Addition{{1, "a100"}}}, {Add: []Addition{{0, "h100"}}}, {Policy: &cluster.Policy{}}} {
 		if _, _, err := WhatIf(data, &c, Options{}); !errors.Is(err, ErrRefused) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
 	if _, _, err := WhatIf(data[:len(data)/2], &Changes{}, Options{}); err == nil {
-		t.Error("half a snapshot is none")
+		t.Error("half a snapshot was accepted")
 	}
 }
 
-// TestWhatIfReturns: a job whose nodes are lost while it completes comes back, and
-// is run again.
+// TestWhatIfReturns: a job whose nodes are lost while it completes is pending again, and runs
+// again.
 func TestWhatIfReturns(t *testing.T) {
 	fleet, _ := Uniform(1, 8)
 	policy := cluster.DefaultPolicy()
@@ -115,7 +115,7 @@ func TestWhatIfReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := NewReplayer(v, nil, Options{})
-	again.adopt(limitOf)
+	again.adoptJobs(limitOf)
 	if err := again.run(); err != nil {
 		t.Fatal(err)
 	}
@@ -125,10 +125,9 @@ func TestWhatIfReturns(t *testing.T) {
 	}
 }
 
-// TestWhatIfExpected: once a job of alice's has taken ten minutes of the hour that it
-// might have, her next ones are expected to as well. One that has run for longer than
-// that is taken to run until its limit, and so are bob's, who has used more by then than
-// she has.
+// TestWhatIfExpected: after a job of alice has taken ten minutes of its hour, her next jobs are
+// expected to take as long. A job that has run for longer runs until its limit, and so do the jobs
+// of bob, who has used more than she has.
 func TestWhatIfExpected(t *testing.T) {
 	fleet, _ := Uniform(1, 8)
 	policy := cluster.DefaultPolicy()

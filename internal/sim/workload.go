@@ -10,26 +10,26 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Job is one job that will be submitted, and how long it would run.
+// Job is one job to submit, and its run time.
 type Job struct {
-	Name   string // for people: the id that the log gives it
+	Name   string // the ID in the log, for messages
 	Submit cluster.Instant
 	Run    time.Duration
-	Spec   *cluster.JobSpec // shared by all that ask for the same
+	Spec   *cluster.JobSpec // shared by all jobs with the same request
 }
 
-// Workload is the jobs of a log as requests to a fleet. A job's processors are CPUs of
-// one node, or of as few nodes as have enough, evenly; asGPUs makes them GPUs. GPUs
-// that one node has are of one node; more are of whole nodes where that goes without
-// remainder, else spread as the scheduler likes.
+// Workload returns the jobs of a log as requests to a machine. A job's processors are CPUs of one
+// node, or evenly of as few nodes as have enough; asGPUs makes them GPUs. GPUs that fit one node
+// are of one node. More are of whole nodes if they divide evenly, else spread as the scheduler
+// chooses.
 func Workload(log *trace.Trace, f *Machine, asGPUs bool) []Job {
 	gpus, cpus := f.largest()
 	users := map[string]cluster.Identity{}
-	specs := map[wish]*cluster.JobSpec{}
+	specs := map[specKey]*cluster.JobSpec{}
 	jobs := make([]Job, len(log.Jobs))
 	for i := range log.Jobs {
 		j := &log.Jobs[i]
-		w := wish{j.User, j.Account, j.Estimate, max(j.GPUs, 0), j.Procs}
+		w := specKey{j.User, j.Account, j.Estimate, max(j.GPUs, 0), j.Procs}
 		spec, known := specs[w]
 		if !known {
 			spec = specOf(j, owner(users, j), gpus, cpus, asGPUs)
@@ -40,14 +40,14 @@ func Workload(log *trace.Trace, f *Machine, asGPUs bool) []Job {
 	return jobs
 }
 
-// wish is all of a log's job that its request is made of.
-type wish struct {
+// specKey is the fields of a log's job that its request depends on.
+type specKey struct {
 	user, account string
 	estimate      time.Duration
 	gpus, procs   int32
 }
 
-// specOf is a job as a request to nodes of which the largest has so many GPUs and CPUs.
+// specOf returns a job's request, on nodes whose largest has gpus and cpus.
 func specOf(j *trace.Job, owner cluster.Identity, gpus, cpus int32, asGPUs bool) *cluster.JobSpec {
 	spec := &cluster.JobSpec{
 		Name: "job", Account: j.Account, TimeLimit: j.Estimate, Owner: owner,
@@ -64,8 +64,8 @@ func specOf(j *trace.Job, owner cluster.Identity, gpus, cpus int32, asGPUs bool)
 	return spec
 }
 
-// owner is the user of a job; each has a number of their own. Where a log tells
-// accounts alone, each is one user.
+// owner returns the user of a job, each with its own uid. If a log has only accounts, each is one
+// user.
 func owner(users map[string]cluster.Identity, j *trace.Job) cluster.Identity {
 	name := cmp.Or(j.User, j.Account, "user")
 	who, known := users[name]
@@ -93,7 +93,7 @@ func wantCPUs(r *cluster.Request, n, perNode int32) {
 	r.TasksPerNode = (n + r.Nodes - 1) / r.Nodes
 }
 
-// size is what a job takes of the machine: GPUs where it asks for some, else CPUs.
+// size returns the GPUs of a job; the CPUs if it requests no GPU.
 func (j *Job) size() int64 {
 	if n := j.Spec.Request.TotalGPUs(); n > 0 {
 		return int64(n)
@@ -101,13 +101,13 @@ func (j *Job) size() int64 {
 	return int64(j.Spec.Request.CPUsPerNode()) * int64(max(1, j.Spec.Request.Nodes))
 }
 
-// submission is the command that submits a job. It holds until the next one: the state
-// makes its own copy of what is submitted.
+// submission returns the command that submits a job. It is valid until the next call: the state
+// copies what is submitted.
 func (v *Virtual) submission(spec *cluster.JobSpec) *command.SubmitJobs {
 	v.submitted.Actor = command.Actor{Identity: spec.Owner, Source: "simulation"}
 	v.submitted.Jobs = append(v.submitted.Jobs[:0], command.Submission{Spec: *spec})
 	return &v.submitted
 }
 
-// String names it for messages.
+// String returns the job's name for messages.
 func (j *Job) String() string { return fmt.Sprintf("job %s", j.Name) }

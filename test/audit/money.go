@@ -147,19 +147,19 @@ func balanced(b *journalcheck.Book, told *greylagv1.BalancesResponse) error {
 		parents[payerName(x)] = x.Parent
 		for _, bucket := range x.Buckets {
 			purses[bucket.Id] = true
-			says := journalcheck.Purse{Amount: bucket.Amount, Available: bucket.Available, Held: bucket.Held, Spent: bucket.Spent, Expired: bucket.Expired, Void: bucket.Voided}
-			if is := b.Purses[bucket.Id]; is == nil || *is != says {
+			says := journalcheck.BucketSums{Amount: bucket.Amount, Available: bucket.Available, Held: bucket.Held, Spent: bucket.Spent, Expired: bucket.Expired, Void: bucket.Voided}
+			if is := b.Buckets[bucket.Id]; is == nil || *is != says {
 				found = append(found, fmt.Sprintf("bucket %d has %+v, it is said %+v", bucket.Id, is, says))
 			}
 		}
 	}
-	if len(purses) != len(b.Purses) {
-		found = append(found, fmt.Sprintf("%d buckets were granted, %d are told of", len(b.Purses), len(purses)))
+	if len(purses) != len(b.Buckets) {
+		found = append(found, fmt.Sprintf("%d buckets were granted, %d are told of", len(b.Buckets), len(purses)))
 	}
 	found = append(found, b.Chains(parents)...)
 	total := b.RollUp(parents)
 	for _, x := range told.Balances {
-		if is, says := total[payerName(x)], (journalcheck.Share{Held: x.Held, Spent: x.Spent, Debt: x.Debt}); is != says {
+		if is, says := total[payerName(x)], (journalcheck.PayerSums{Held: x.Held, Spent: x.Spent, Debt: x.Debt}); is != says {
 			found = append(found, fmt.Sprintf("%s has %+v, it is said %+v", payerName(x), is, says))
 		}
 	}

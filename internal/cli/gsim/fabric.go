@@ -13,9 +13,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// fabric hangs the nodes on the switches of a topology file. Where the options name no
-// nodes of their own, they are the first of those that the file names, switch by
-// switch.
+// fabric attaches the nodes to the switches of a topology file. If the options name no nodes, they
+// are the first ones of the file, switch by switch.
 func (m *machine) fabric(f *sim.Machine, name string) error {
 	if name == "" {
 		return nil
@@ -30,12 +29,12 @@ func (m *machine) fabric(f *sim.Machine, name string) error {
 	}
 	f.Switches = topology.Switches
 	for _, w := range topology.Warnings {
-		m.told = append(m.told, w.String())
+		m.warnings = append(m.warnings, w.String())
 	}
 	if m.file != "" {
-		return strangers(f, &topology)
+		return missingNodes(f, &topology)
 	}
-	names := hung(f.Switches)
+	names := attached(f.Switches)
 	if m.nodes > len(names) {
 		return &ui.UsageError{Problem: fmt.Sprintf("%s names %d nodes, fewer than --nodes %d", name, len(names), m.nodes), Advice: "leave --nodes out to take all of them"}
 	}
@@ -54,8 +53,8 @@ func (m *machine) fabric(f *sim.Machine, name string) error {
 	return nil
 }
 
-// strangers are the nodes of the fabric that the machine does not have.
-func strangers(f *sim.Machine, topology *topologyimport.Topology) error {
+// missingNodes returns the nodes of the fabric that the machine does not have.
+func missingNodes(f *sim.Machine, topology *topologyimport.Topology) error {
 	known := map[string]bool{}
 	for i := range f.Nodes {
 		known[f.Nodes[i].Name] = true
@@ -75,8 +74,8 @@ func strangers(f *sim.Machine, topology *topologyimport.Topology) error {
 	return faults
 }
 
-// hung is the nodes on switches, in order of the tree from its roots on.
-func hung(switches []cluster.Switch) []string {
+// attached returns the nodes on switches, in order of the tree from its roots.
+func attached(switches []cluster.Switch) []string {
 	at, child := map[string]int{}, map[string]bool{}
 	for i, s := range switches {
 		at[s.Name] = i
@@ -107,7 +106,7 @@ func hung(switches []cluster.Switch) []string {
 	return names
 }
 
-// only is the switches with some of their nodes, without those below which none is left.
+// only returns the switches with the given nodes, without those that have none left.
 func only(switches []cluster.Switch, names []string) []cluster.Switch {
 	keep := map[string]bool{}
 	for _, n := range names {

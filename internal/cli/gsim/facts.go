@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/sim"
 )
 
-// facts is a summary for people.
+// facts returns a summary as text.
 func facts(s *sim.Summary, under *settings) [][2]string {
 	out := [][2]string{
 		{"policy", under.String()},
@@ -31,14 +31,14 @@ func facts(s *sim.Summary, under *settings) [][2]string {
 		out = append(out,
 			[2]string{"one NVLink domain", fmt.Sprintf("%.1f %% of the jobs that fit into one", 100*p.OneDomain)},
 			[2]string{"one leaf", fmt.Sprintf("%.1f %% of %d jobs on several nodes", 100*p.OneLeaf, p.WideJobs)},
-			[2]string{"stranded GPUs", fmt.Sprintf("%.1f on average while jobs wait", p.Stranded)},
+			[2]string{"stranded GPUs", fmt.Sprintf("%.1f on average while jobs are pending", p.Stranded)},
 		)
 	}
 	if p := s.Pass; p.Passes > 0 {
-		out = append(out, [2]string{"passes", fmt.Sprintf("%d, %d of them anew; p50 %.3f ms, p99 %.3f, max %.3f", p.Passes, p.Anew, p.P50, p.P99, p.Max)})
+		out = append(out, [2]string{"passes", fmt.Sprintf("%d, %d of them planned all jobs again; p50 %.3f ms, p99 %.3f, max %.3f", p.Passes, p.Replanned, p.P50, p.P99, p.Max)})
 	}
-	if s.Trouble != nil {
-		out = append(out, troubles(s.Trouble)...)
+	if s.Faults != nil {
+		out = append(out, faultFacts(s.Faults)...)
 	}
 	if s.Stale > 0 {
 		out = append(out, [2]string{"stale starts", fmt.Sprint(s.Stale)})
@@ -50,12 +50,12 @@ func promises(p *sim.Promises) string {
 	text := fmt.Sprintf("%d made to jobs that could not start when submitted, %d kept, %d broken", p.Made, p.Kept, p.Broken)
 	causes := slices.Sorted(maps.Keys(p.Causes))
 	slices.SortStableFunc(causes, func(a, b string) int { return cmp.Compare(p.Causes[b], p.Causes[a]) })
-	var told []string
+	var listed []string
 	for _, c := range causes[:min(len(causes), 5)] {
-		told = append(told, fmt.Sprintf("%d: %s", p.Causes[c], c))
+		listed = append(listed, fmt.Sprintf("%d: %s", p.Causes[c], c))
 	}
-	if len(told) > 0 {
-		text += " (" + strings.Join(told, "; ") + ")"
+	if len(listed) > 0 {
+		text += " (" + strings.Join(listed, "; ") + ")"
 	}
 	return text
 }

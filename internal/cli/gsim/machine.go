@@ -13,28 +13,28 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// machine is the options that say what is simulated.
+// machine holds the options that describe the machine.
 type machine struct {
 	flat     int32
 	file     string
 	nodes    int
 	gpus     int
 	topology string
-	told     []string // what looks odd about the topology
+	warnings []string // about the topology
 }
 
 func (m *machine) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.Int32Var(&m.flat, "flat", 0, "one machine of so many interchangeable processors")
+	f.Int32Var(&m.flat, "flat", 0, "one machine of this many interchangeable processors")
 	f.StringVar(&m.file, "machine", "", "file that describes the nodes (see docs/gsim.md)")
-	f.IntVar(&m.nodes, "nodes", 0, "so many nodes that are alike")
+	f.IntVar(&m.nodes, "nodes", 0, "number of equal nodes")
 	f.IntVar(&m.gpus, "gpus-per-node", 8, "GPUs of each of --nodes")
-	f.StringVar(&m.topology, "topology", "", "file of the fabric: topology.yaml or topology.conf of Slurm, or a table ip,DSW,PSW,ASW")
+	f.StringVar(&m.topology, "topology", "", "topology file: Slurm's topology.yaml or topology.conf, or a table ip,DSW,PSW,ASW")
 	c.MarkFlagsMutuallyExclusive("flat", "machine", "nodes")
 	c.MarkFlagsMutuallyExclusive("flat", "topology")
 }
 
-// fleet is the machine that the options describe; nil when they describe none.
+// fleet returns the machine of the options; nil if they describe none.
 func (m *machine) fleet() (*sim.Machine, error) {
 	switch {
 	case m.flat < 0 || m.nodes < 0:
@@ -70,12 +70,12 @@ func (m *machine) fleet() (*sim.Machine, error) {
 	return nil, nil
 }
 
-// depths is what the words of --policy mean.
+// depths maps the words of --policy to depths.
 func depths() map[string]int32 {
 	return map[string]int32{"conservative": cluster.Unlimited, "easy": 1, "fcfs": 0}
 }
 
-// rules is the options that say under which policy.
+// rules holds the options of the policy.
 type rules struct {
 	file    string
 	policy  string
@@ -91,18 +91,18 @@ type rules struct {
 func (r *rules) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&r.file, "policy-file", "", "the cluster's policy, as for gctl apply")
-	f.StringVar(&r.policy, "policy", "conservative", "who may pass whom: conservative (who delays nobody ahead), easy (who does not delay the first), fcfs (nobody)")
-	f.StringVar(&r.order, "order", "priority", "who is served first: priority (age, fair share, QOS...) or fcfs: by submission; others may still pass as --policy says")
-	f.StringVar(&r.horizon, "promise-horizon", "", "how far ahead planned starts are promises: a time, 0 or unlimited")
-	f.StringVar(&r.window, "window", "", "how far ahead starts are planned; 0 is without end")
-	f.StringVar(&r.replan, "replan", "", "how long starts that are no promises stay in the order in which they were planned: longer replays faster")
-	f.Int32Var(&r.depth, "depth", 0, "how many waiting jobs have a planned start, in place of --policy; -1 is all")
+	f.StringVar(&r.policy, "policy", "conservative", "backfilling: conservative (delays no job ahead), easy (does not delay the first job), fcfs (none)")
+	f.StringVar(&r.order, "order", "priority", "order of jobs: priority (age, fair share, QOS...) or fcfs: by submission")
+	f.StringVar(&r.horizon, "promise-horizon", "", "window in which planned starts are promises: a time, 0 or unlimited")
+	f.StringVar(&r.window, "window", "", "window in which starts are planned; 0 is unlimited")
+	f.StringVar(&r.replan, "replan", "", "time between two plans of all starts without a promise; longer replays faster")
+	f.Int32Var(&r.depth, "depth", 0, "number of pending jobs with a planned start, instead of --policy; -1 is all")
 	f.StringVar(&r.share, "fair-share", "", "fair-tree or classic")
-	f.StringVar(&r.half, "half-life", "", "in which usage counts half; 0 never forgets")
+	f.StringVar(&r.half, "half-life", "", "half-life of usage; 0 is no decay")
 }
 
-// apply makes the policy: the file's, or the default one without time for clearing up,
-// of which virtual nodes need none; changed by the options that were given.
+// apply returns the policy: the file's, or the default one without grace periods, which virtual
+// nodes do not need; changed by the options.
 func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 	p := cluster.DefaultPolicy()
 	p.KillWait = 0
@@ -149,7 +149,7 @@ func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 		}
 		d, ok := length(x.text)
 		if !ok || d < 0 && x.name != "promise-horizon" {
-			return nil, &ui.UsageError{Problem: "--" + x.name + " " + x.text + " is no time", Advice: "write it like 90s, 5m, 1h30m or 7d"}
+			return nil, &ui.UsageError{Problem: "--" + x.name + " " + x.text + " is not a time", Advice: "write it like 90s, 5m, 1h30m or 7d"}
 		}
 		*x.into = d
 	}

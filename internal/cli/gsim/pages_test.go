@@ -22,12 +22,12 @@ var update = flag.Bool("update", false, "rewrite what testdata/*.txtar expect")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gsim": func() {
-		none := func(config.Client) (ui.Cluster, error) { return nil, errors.New("no controller is there") }
+		none := func(config.Client) (ui.Cluster, error) { return nil, errors.New("no controller answers") }
 		os.Exit(gsim.Run(context.Background(), ui.ThisProcess("gsim", none)))
 	}})
 }
 
-// TestPages runs the real program on what testdata shows.
+// TestPages runs the real program on the scripts of testdata.
 func TestPages(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", UpdateScripts: *update,
@@ -35,8 +35,8 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// saved writes the snapshot of a cluster of one node of 2 GPUs, on which job 1 runs for
-// an hour and job 2 waits, and which has an account "ml" of nobody's.
+// saved writes the snapshot of a cluster of one node of 2 GPUs, on which job 1 runs for an hour and
+// job 2 is pending. It has an account "ml" that no user is in.
 func saved(ts *testscript.TestScript, _ bool, args []string) {
 	s := state.New()
 	now := cluster.InstantOf(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))

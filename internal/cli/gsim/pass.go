@@ -13,7 +13,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// passing is one gsim pass.
+// passing is one run of gsim pass.
 type passing struct {
 	*tool
 	size     sim.PassSize
@@ -29,12 +29,12 @@ func (t *tool) pass() *cobra.Command {
 	c := &cobra.Command{
 		Use: "pass", Args: cobra.NoArgs,
 		Short: "Measure one scheduling pass on a full cluster",
-		Long: "Measures the production pass on a full cluster whose running jobs end at different times:\n" +
-			"a full pass, which plans everything from nothing, and a pass after one event, which is in\n" +
-			"turn a job that ends early and a job that is submitted. Times are from the snapshot of the\n" +
-			"state to the decision. Passes in which the policy's replan interval was over, which plan all\n" +
-			"starts that are no promises once more, are shown by themselves.\n\n" +
-			"With --sweep it measures one size after the other, doubling the nodes or the queue until\n" +
+		Long: "Measure the production pass on a full cluster whose running jobs end at different times:\n" +
+			"a full pass by a new planner, and a pass after one event, which is in turn a job that\n" +
+			"ends early and a job that is submitted. Times are from the snapshot of the state to the\n" +
+			"decision. Passes in which the policy's replan interval was over are shown separately:\n" +
+			"they plan all starts without a promise again.\n\n" +
+			"With --sweep, measure one size after the other, doubling the nodes or the queue until\n" +
 			"--to; --svg draws how the times grow.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			sizes, err := p.sizes(c)
@@ -46,19 +46,19 @@ func (t *tool) pass() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&p.size.Nodes, "nodes", 128, "nodes")
-	f.IntVar(&p.size.GPUsPerNode, "gpus-per-node", 8, "GPUs of each")
-	f.IntVar(&p.size.Pending, "pending", 1000, "waiting jobs")
-	f.Uint64Var(&p.size.Seed, "seed", 7, "of the queue and the events")
-	f.StringVar(&p.jobs, "jobs", "", "file of the waiting jobs, in place of drawn ones: each line is options of gsubmit; used over and over if --pending says more")
-	f.StringVar(&p.sweep, "sweep", "", "what grows from its option's value to --to: nodes or pending")
-	f.IntVar(&p.to, "to", 0, "where --sweep ends")
-	f.StringVar(&p.svg, "svg", "", "draw the growth that --sweep measured into this file")
-	f.BoolVar(&p.progress, "progress", false, "tell progress even if standard error is no terminal")
+	f.IntVar(&p.size.GPUsPerNode, "gpus-per-node", 8, "GPUs of each node")
+	f.IntVar(&p.size.Pending, "pending", 1000, "number of pending jobs")
+	f.Uint64Var(&p.size.Seed, "seed", 7, "seed of the queue and the events")
+	f.StringVar(&p.jobs, "jobs", "", "file of the pending jobs, instead of random ones: each line is options of gsubmit; repeated if --pending is larger")
+	f.StringVar(&p.sweep, "sweep", "", "size to increase up to --to: nodes or pending")
+	f.IntVar(&p.to, "to", 0, "last size of --sweep")
+	f.StringVar(&p.svg, "svg", "", "draw the times of --sweep into this file")
+	f.BoolVar(&p.progress, "progress", false, "show progress even if standard error is not a terminal")
 	c.MarkFlagsRequiredTogether("sweep", "to")
 	return c
 }
 
-// sizes is what is measured, one after the other.
+// sizes returns the sizes to measure.
 func (p *passing) sizes(c *cobra.Command) ([]sim.PassSize, error) {
 	if p.jobs != "" {
 		text, err := os.ReadFile(p.jobs)
@@ -95,7 +95,7 @@ func (p *passing) growing() (sim.Growing, error) {
 	case "pending":
 		return sim.GrowingQueue, nil
 	}
-	return 0, &ui.UsageError{Problem: "--sweep " + p.sweep + " is unknown", Advice: "write nodes or pending"}
+	return 0, &ui.UsageError{Problem: "--sweep " + p.sweep + " is not a size", Advice: "write nodes or pending"}
 }
 
 // measure measures the sizes, and prints each, or all of a sweep as JSON.

@@ -19,7 +19,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// replaying is one gsim replay.
+// replaying is one run of gsim replay.
 type replaying struct {
 	*tool
 	machine
@@ -42,29 +42,29 @@ func (t *tool) replay() *cobra.Command {
 	r := &replaying{tool: t}
 	c := &cobra.Command{
 		Use: "replay TRACE", Args: cobra.ExactArgs(1),
-		Short: "Run a log of a real workload",
-		Long: "Runs a log of a real workload through the production state and scheduler in virtual time.\n\n" +
+		Short: "Replay a log of a real workload",
+		Long: "Run a log of a real workload through the production state and scheduler in virtual time.\n\n" +
 			"TRACE is a log in the Standard Workload Format, a table with a header such as\n" +
 			"id,submit,run,gpus,est,user,account, or an archive of such tables; gzip is fine.\n" +
-			"A log's MaxProcs is the machine where none is described. See docs/gsim.md.",
+			"If no machine is described, it is a log's MaxProcs. See docs/gsim.md.",
 		RunE: func(c *cobra.Command, args []string) error { return r.run(c, args[0]) },
 	}
 	r.machine.flags(c)
 	r.rules.flags(c)
 	r.trials.flags(c)
 	f := c.Flags()
-	f.StringVar(&r.table, "cluster", "", "which table of an archive")
-	f.StringVar(&r.bad, "bad", "refuse", "what to do with lines that make no sense: refuse the log, or skip them")
-	f.BoolVar(&r.sort, "sort", false, "put jobs in order of submission first")
-	f.StringVar(&r.procs, "processors", "cpu", "what processors of a log are: cpu or gpu")
-	f.StringVar(&r.estimates, "estimates", "", "where the log tells no requested times: draw them as the users of this SWF log asked")
-	f.Uint64Var(&r.seed, "seed", 1, "of --estimates and --faults")
+	f.StringVar(&r.table, "cluster", "", "table of an archive")
+	f.StringVar(&r.bad, "bad", "refuse", "invalid lines: refuse (the log) or skip")
+	f.BoolVar(&r.sort, "sort", false, "sort jobs by submission first")
+	f.StringVar(&r.procs, "processors", "cpu", "meaning of a log's processors: cpu or gpu")
+	f.StringVar(&r.estimates, "estimates", "", "SWF log whose users' requested times are drawn for jobs without one")
+	f.Uint64Var(&r.seed, "seed", 1, "seed of --estimates and --faults")
 	f.StringVar(&r.events, "events", "production", "production, or oracle: the order of events of published schedules (needs --flat)")
-	f.StringVar(&r.csv, "csv", "", "write a line for each job to this file; - is standard output")
+	f.StringVar(&r.csv, "csv", "", "write one line per job to this file; - is standard output")
 	f.StringVar(&r.svg, "svg", "", "draw the schedule into this file")
 	f.BoolVar(&r.check, "check", false, "check all invariants after every command: slow")
-	f.BoolVar(&r.progress, "progress", false, "tell progress even if standard error is no terminal")
-	f.IntVar(&r.first, "first", 0, "only the first so many jobs of the log")
+	f.BoolVar(&r.progress, "progress", false, "show progress even if standard error is not a terminal")
+	f.IntVar(&r.first, "first", 0, "read only the first N jobs of the log")
 	return c
 }
 
@@ -73,7 +73,7 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 		return err
 	}
 	if c.Flags().Changed("grant") && r.price == "" {
-		return &ui.UsageError{Problem: "--grant " + r.grant + " without --price: nothing is paid for", Advice: "add a price, such as --price 2"}
+		return &ui.UsageError{Problem: "--grant " + r.grant + " without --price has no effect", Advice: "add a price, such as --price 2"}
 	}
 	trials, err := r.trials.read(r.seed, r.check)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	for _, odd := range r.told {
+	for _, odd := range r.warnings {
 		r.Warn(odd)
 	}
 	log, fleet, err := r.read(name, fleet)
@@ -97,8 +97,8 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	if policy.Credits.On && r.price == "" { // nobody in a log was granted any
-		r.Note("credits are left out of account in a replay without --price: the policy's [credits] is off")
+	if policy.Credits.On && r.price == "" { // the users of a log have no credits
+		r.Note("credits are not simulated without --price: the policy's [credits] is off")
 		policy.Credits.On = false
 	}
 	out, err := r.simulate(log, fleet, policy, trials)
@@ -108,27 +108,27 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	return r.write(name, log, out, r.settings(policy))
 }
 
-// words checks options that are one of a few words.
+// words checks options that take one of a few words.
 func (r *replaying) words() error {
 	for _, x := range []struct{ name, word, a, b string }{
 		{"bad", r.bad, "refuse", "skip"}, {"processors", r.procs, "cpu", "gpu"}, {"events", r.events, "production", "oracle"},
 	} {
 		if x.word != x.a && x.word != x.b {
-			return &ui.UsageError{Problem: "--" + x.name + " " + x.word + " is unknown", Advice: "write " + x.a + " or " + x.b}
+			return &ui.UsageError{Problem: "--" + x.name + " " + x.word + " is not known", Advice: "write " + x.a + " or " + x.b}
 		}
 	}
 	switch {
 	case r.first < 0:
-		return &ui.UsageError{Problem: fmt.Sprintf("--first %d is no number of jobs", r.first), Advice: "0 is all of the log"}
+		return &ui.UsageError{Problem: fmt.Sprintf("--first %d is not a number of jobs", r.first), Advice: "0 is all jobs of the log"}
 	case r.depth < cluster.Unlimited:
-		return &ui.UsageError{Problem: fmt.Sprintf("--depth %d is no number of jobs", r.depth), Advice: "-1 is all of them"}
+		return &ui.UsageError{Problem: fmt.Sprintf("--depth %d is not a number of jobs", r.depth), Advice: "-1 is all pending jobs"}
 	}
 	if r.events == "oracle" {
 		switch {
 		case r.faults != "" || r.price != "":
-			return &ui.UsageError{Problem: "--events oracle knows no faults and no prices", Advice: "leave it out"}
+			return &ui.UsageError{Problem: "--events oracle does not support faults and prices", Advice: "leave it out"}
 		case r.flat == 0:
-			return &ui.UsageError{Problem: "--events oracle knows interchangeable processors alone", Advice: "describe the machine with --flat"}
+			return &ui.UsageError{Problem: "--events oracle supports interchangeable processors only", Advice: "describe the machine with --flat"}
 		case r.policy != "conservative" && r.policy != "easy" && r.policy != "fcfs":
 			return &ui.UsageError{Problem: "unknown policy " + r.policy, Advice: "write conservative, easy or fcfs"}
 		}
@@ -136,7 +136,7 @@ func (r *replaying) words() error {
 	return nil
 }
 
-// read reads the log, and makes the machine of its header where none was described.
+// read reads the log, and returns the machine of its header if none was described.
 func (r *replaying) read(name string, fleet *sim.Machine) (*trace.Trace, *sim.Machine, error) {
 	o := trace.Options{Member: r.table, Skip: r.bad == "skip", Sort: r.sort}
 	if fleet != nil {
@@ -174,7 +174,7 @@ func (r *replaying) read(name string, fleet *sim.Machine) (*trace.Trace, *sim.Ma
 	return log, fleet, nil
 }
 
-// orNone is how much the largest job may take of what there is so much of.
+// orNone returns the largest size of a job; -1, none, for a machine without.
 func orNone(n int32) int32 {
 	if n == 0 {
 		return -1
@@ -182,19 +182,19 @@ func orNone(n int32) int32 {
 	return n
 }
 
-// say tells what of a log is not as it was written.
+// say prints what was changed in a log.
 func (r *replaying) say(log *trace.Trace) {
 	if log.Bad.Count > 0 {
-		r.Warn(ui.Count(int64(log.Bad.Count), "line") + " of no sense left out")
+		r.Warn(ui.Count(int64(log.Bad.Count), "line") + " left out as invalid")
 		for _, line := range strings.Split(log.Bad.String(), "\n") {
 			r.Warn(line)
 		}
 	}
 	if log.Capped > 0 {
-		r.Note("%s ran for longer than asked for: killed in time", ui.Count(int64(log.Capped), "job"))
+		r.Note("%s ran for longer than requested: killed at the requested time", ui.Count(int64(log.Capped), "job"))
 	}
 	if log.Guessed > 0 && r.estimates == "" {
-		r.Note("%s without a requested time: the run time stands for it", ui.Count(int64(log.Guessed), "job"))
+		r.Note("%s without a requested time: the run time is used", ui.Count(int64(log.Guessed), "job"))
 	}
 }
 
@@ -238,7 +238,7 @@ func (r *replaying) simulate(log *trace.Trace, fleet *sim.Machine, policy *clust
 	return sim.Replay(fleet, policy, jobs, r.options())
 }
 
-// write writes what was asked for.
+// write writes the requested output.
 func (r *replaying) write(name string, log *trace.Trace, out *sim.Outcome, under settings) error {
 	summary := sim.Summarise(out)
 	if r.csv != "" {

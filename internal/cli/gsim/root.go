@@ -1,8 +1,8 @@
-// Package gsim is gsim: Greylag's scheduler in virtual time.
+// Package gsim runs Greylag's scheduler in virtual time.
 //
-// It decides, from the command line, which workload or saved cluster is run on which
-// machine under which policy, and how what came of it is printed. It never decides
-// what starts when: the scheduler does, within the simulation.
+// It decides, from the command line, which workload or saved cluster runs on which machine under
+// which policy, and how the result is printed. It never decides what starts when: the scheduler
+// does, within the simulation.
 package gsim
 
 import (
@@ -31,15 +31,15 @@ type tool struct {
 const statusHelp = `
 Exit status:
   0    done
-  1    the simulation failed, a check of it did, or the cluster refused it
-  2    wrong options, or a file that makes no sense
+  1    the simulation or a check of it failed, or the cluster refused the request
+  2    wrong options, or an invalid file
   3    no such node
-  4    not allowed, or cannot tell who you are
+  4    not allowed, or the user is unknown
   5    no controller could answer in time
   130  interrupted
 `
 
-// Run is gsim.
+// Run runs gsim and returns its exit status.
 func Run(ctx context.Context, p *ui.Process) int {
 	t := &tool{Process: p}
 	root := t.root()
@@ -52,12 +52,12 @@ func Run(ctx context.Context, p *ui.Process) int {
 	select {
 	case err := <-done:
 		return p.Finish(ctx, err)
-	case <-ctx.Done(): // a simulation does not look up; the process ends under it
+	case <-ctx.Done(): // a simulation does not check its context; the process ends
 		return p.Finish(ctx, ctx.Err())
 	}
 }
 
-// usage tells errors about the command line and about files from those of commands.
+// usage returns errors of the command line and of files as usage errors.
 func usage(c *cobra.Command, err error) error {
 	var ours *ui.UsageError
 	var faults strict.Faults
@@ -88,8 +88,8 @@ func usage(c *cobra.Command, err error) error {
 func (t *tool) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "gsim",
-		Short: "Runs the scheduler in virtual time",
-		Long: "Runs Greylag's own state and scheduler in virtual time: on a log of a real workload\n" +
+		Short: "Run the scheduler in virtual time",
+		Long: "Run Greylag's own state and scheduler in virtual time: on a log of a real workload\n" +
 			"(replay), on a saved cluster (what-if), or to measure one pass (pass).",
 		SilenceErrors: true,
 		SilenceUsage:  true,

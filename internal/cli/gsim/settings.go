@@ -8,10 +8,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// settings is under which rules a log was replayed, in the words of the options.
+// settings is the rules of a replay, in the words of the options.
 type settings struct {
 	Policy    string `json:"policy"`
-	Depth     int32  `json:"depth"` // -1: every waiting job has a planned start
+	Depth     int32  `json:"depth"` // -1: every pending job has a planned start
 	Order     string `json:"order"`
 	Events    string `json:"events"`
 	Horizon   string `json:"promise_horizon"`
@@ -21,12 +21,12 @@ type settings struct {
 	HalfLife  string `json:"half_life,omitempty"`
 }
 
-// settings is what a replay under a policy is done by: with the events of published schedules
-// that is their rules, whatever else the policy says.
+// settings returns the rules of a replay under a policy. With the events of published schedules
+// they are those of the algorithm, whatever else the policy says.
 func (r *replaying) settings(p *cluster.Policy) settings {
 	if r.events == "oracle" {
 		s := settings{Policy: r.policy, Depth: depths()[r.policy], Order: "fcfs", Events: r.events, Horizon: "unlimited", Window: "unlimited"}
-		if r.policy != "conservative" { // nothing is promised
+		if r.policy != "conservative" { // no promises
 			s.Horizon = "0"
 		}
 		return s
@@ -55,7 +55,7 @@ func (r *replaying) settings(p *cluster.Policy) settings {
 	return s
 }
 
-// String is one line for people.
+// String returns one line for people.
 func (s *settings) String() string {
 	text := fmt.Sprintf("%s, order %s, events %s, promise horizon %s, window %s", s.Policy, s.Order, s.Events, s.Horizon, s.Window)
 	if s.Replan != "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
-// trials is the options that say what goes wrong, and what jobs cost.
+// trials holds the options of faults and prices.
 type trials struct {
 	faults string
 	price  string
@@ -24,18 +24,18 @@ type trials struct {
 	every  int
 }
 
-// everyFew is after how many commands all is recomputed, where nothing else is said.
+// everyFew is the default of --check-every.
 const everyFew = 1000
 
 func (t *trials) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&t.faults, "faults", "", "what goes wrong, such as node-mtbf=30d,fail=5%, or a file of such words (see docs/gsim.md)")
-	f.StringVar(&t.price, "price", "", "credits of a GPU-hour, or of each type: h100=2,a100=1.2; jobs are paid for then")
-	f.StringVar(&t.grant, "grant", "1000000", "credits that each account begins with, where there is a --price")
-	f.IntVar(&t.every, "check-every", everyFew, "with --faults or --price: recompute all after so many commands; --check is after each")
+	f.StringVar(&t.faults, "faults", "", "faults to inject (node-mtbf=30d,fail=5%), or a file (see docs/gsim.md)")
+	f.StringVar(&t.price, "price", "", "credits per GPU-hour, or of each type: h100=2,a100=1.2; jobs are then charged")
+	f.StringVar(&t.grant, "grant", "1000000", "initial credits of each account with --price")
+	f.IntVar(&t.every, "check-every", everyFew, "with --faults or --price: recompute the whole state after this many commands; --check is after each")
 }
 
-// read is what was asked for; nil when nothing was.
+// read returns the requested faults and prices; nil if there are none.
 func (t *trials) read(seed uint64, check bool) (*faultsim.Options, error) {
 	if t.faults == "" && t.price == "" {
 		return nil, nil
@@ -45,7 +45,7 @@ func (t *trials) read(seed uint64, check bool) (*faultsim.Options, error) {
 		x.Every = 1
 	}
 	if x.Every < 1 {
-		return nil, &ui.UsageError{Problem: fmt.Sprintf("--check-every %d is no number of commands", t.every), Advice: "1 is after each"}
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("--check-every %d is not a number of commands", t.every), Advice: "1 is after each"}
 	}
 	mix, err := t.mix()
 	if err != nil {
@@ -59,13 +59,13 @@ func (t *trials) read(seed uint64, check bool) (*faultsim.Options, error) {
 		return nil, err
 	}
 	if x.Grant, err = accounting.ParseCredits(t.grant); err != nil || x.Grant < 1 {
-		return nil, &ui.UsageError{Problem: "--grant " + t.grant + " is no amount of credits", Advice: "write it like 5000 or 0.5"}
+		return nil, &ui.UsageError{Problem: "--grant " + t.grant + " is not an amount of credits", Advice: "write it like 5000 or 0.5"}
 	}
 	return x, nil
 }
 
-// priced refuses prices of some types of GPU where the machine has others as well: a job
-// on those is not free, it is refused.
+// priced refuses prices that lack some GPU type of the machine: a job on it is not free but
+// refused.
 func (t *trials) priced(x *faultsim.Options, f *sim.Machine) error {
 	if x == nil || len(x.Prices) == 0 || x.Prices[""] > 0 {
 		return nil
@@ -88,7 +88,7 @@ func (t *trials) priced(x *faultsim.Options, f *sim.Machine) error {
 	}
 }
 
-// mix is that of the option, or of the file that it names.
+// mix returns the faults of the option, or of the file that it names.
 func (t *trials) mix() (faults.Mix, error) {
 	text, name := t.faults, ""
 	if text != "" && !strings.Contains(text, "=") {
@@ -114,30 +114,30 @@ func prices(text string) (map[string]accounting.Credits, error) {
 			name, value = "", word
 		}
 		price, err := accounting.ParseCredits(value)
-		if _, twice := all[name]; err != nil || price < 1 || twice {
-			return nil, &ui.UsageError{Problem: "--price " + text + " makes no sense", Advice: "write one price such as 2, or h100=2,a100=1.2"}
+		if _, duplicate := all[name]; err != nil || price < 1 || duplicate {
+			return nil, &ui.UsageError{Problem: "--price " + text + " is invalid", Advice: "write one price such as 2, or h100=2,a100=1.2"}
 		}
 		all[name] = price
 	}
 	return all, nil
 }
 
-// troubles is what went wrong, for people.
-func troubles(t *sim.FaultSummary) [][2]string {
+// faultFacts returns the faults and checks as text.
+func faultFacts(t *sim.FaultSummary) [][2]string {
 	var kinds []string
 	for _, k := range slices.Sorted(maps.Keys(t.Faults)) {
 		kinds = append(kinds, fmt.Sprintf("%d %s", t.Faults[k], strings.ReplaceAll(k, "_", " ")))
 	}
 	out := [][2]string{
 		{"seed", fmt.Sprint(t.Seed)},
-		{"attempts", fmt.Sprintf("%d, %d lost with nodes and GPUs, %d preempted, %d began anew", t.Attempts, t.Lost, t.Preempted, t.Requeued)},
-		{"GPU-hours", fmt.Sprintf("%.1f, of which %.1f were lost", t.GPUHours, t.GPUHoursLost)},
+		{"attempts", fmt.Sprintf("%d, %d lost with nodes and GPUs, %d preempted, %d requeued", t.Attempts, t.Lost, t.Preempted, t.Requeued)},
+		{"GPU-hours", fmt.Sprintf("%.1f, %.1f of them lost", t.GPUHours, t.GPUHoursLost)},
 	}
 	if len(kinds) > 0 {
-		out = append(out, [2]string{"went wrong", strings.Join(kinds, ", ")})
+		out = append(out, [2]string{"faults", strings.Join(kinds, ", ")})
 	}
 	if m := t.Credits; m != nil {
-		out = append(out, [2]string{"credits", fmt.Sprintf("%s granted, %s charged, %s of it given back; %s held and %s owed at the end", m.Granted, m.Charged, m.Refunded, m.Held, m.Debt)})
+		out = append(out, [2]string{"credits", fmt.Sprintf("%s granted, %s charged, %s of it refunded; %s held and %s owed at the end", m.Granted, m.Charged, m.Refunded, m.Held, m.Debt)})
 	}
 	k := &t.Checks
 	return append(out, [2]string{"checks", fmt.Sprintf("%d commands, %d entries of the journal, the whole state %d times, rebuilt from the log %d times: %d violations", k.Commands, k.Entries, k.Whole, k.Rebuilt, k.Violations)})

@@ -30,7 +30,7 @@ func (t *tool) snapshot() *cobra.Command {
 	c := &cobra.Command{
 		Use: "snapshot [ADDRESS] -o FILE", Args: cobra.MaximumNArgs(1),
 		Short: "Save a live cluster, for what-if",
-		Long: "Saves the state of a live cluster, as gctl cluster snapshot does. ADDRESS is HOST:PORT of a\n" +
+		Long: "Save the state of a live cluster, as gctl cluster snapshot does. ADDRESS is HOST:PORT of a\n" +
 			"controller; without one it is that of the client's configuration.",
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := config.LoadClient("")
@@ -56,7 +56,7 @@ func (t *tool) snapshot() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVarP(&path, "output", "o", "", "where to")
+	c.Flags().StringVarP(&path, "output", "o", "", "output file")
 	if err := c.MarkFlagRequired("output"); err != nil {
 		panic(err) // the line above is wrong
 	}
@@ -76,7 +76,7 @@ func pump(ctx context.Context, c ui.Cluster) ([]byte, error) {
 	return data, stream.Err()
 }
 
-// asking is one gsim what-if.
+// asking is one run of gsim what-if.
 type asking struct {
 	*tool
 	files  []string
@@ -93,11 +93,11 @@ func (t *tool) whatIf() *cobra.Command {
 	a := &asking{tool: t}
 	c := &cobra.Command{
 		Use: "what-if SNAPSHOT", Args: cobra.ExactArgs(1),
-		Short: "When each waiting job of a saved cluster would start, if",
-		Long: "Lets a saved cluster go on in virtual time, once as it is and once changed by the options,\n" +
-			"and says when each waiting job would start. Jobs are taken to run until their time limit,\n" +
-			"which is the latest that their starts can be, or, with --runtimes expected, as long as jobs\n" +
-			"of the same user, name, script and size did as a rule.\n" +
+		Short: "Show when pending jobs of a saved cluster would start",
+		Long: "Continue a saved cluster in virtual time, once without and once with the changes of the\n" +
+			"options, and print when each pending job would start. Jobs run until their time limit,\n" +
+			"which gives the latest starts, or with --runtimes expected as long as jobs of the same\n" +
+			"user, name, script and size usually did.\n" +
 			"SNAPSHOT is a file of gsim snapshot or gctl cluster snapshot.",
 		RunE: func(_ *cobra.Command, args []string) error { return a.run(args[0]) },
 	}
@@ -105,9 +105,9 @@ func (t *tool) whatIf() *cobra.Command {
 	f.StringArrayVar(&a.files, "add-jobs", nil, "file of jobs to add: each line is options of gsubmit")
 	f.StringArrayVar(&a.submit, "submit", nil, `job to add, as options of gsubmit, such as "-N2 --gpus-per-node=8 -t 60"`)
 	f.StringArrayVar(&a.add, "add-nodes", nil, "N:TYPE: add N nodes like one with GPUs of that type (cpu: without GPUs)")
-	f.StringArrayVar(&a.remove, "remove-node", nil, "nodes to take away as if they had failed; hostlists are fine")
-	f.StringVar(&a.policy, "policy", "", "the cluster's policy in place of the saved one, as for gctl apply")
-	f.StringVar(&a.user, "user", nobody, "whose the added jobs are, which matters to their fair share, and to who pays; what-if has used nothing and is in no account")
+	f.StringArrayVar(&a.remove, "remove-node", nil, "nodes to remove as if they had failed; hostlists are allowed")
+	f.StringVar(&a.policy, "policy", "", "the cluster's policy instead of the saved one, as for gctl apply")
+	f.StringVar(&a.user, "user", defaultUser, "user of the added jobs, for fair share and charges; the default, what-if, has no usage and no account")
 	f.StringVar(&a.lasts, "runtimes", "limits", "how long jobs last: limits, or expected: as the cluster has learned")
 	f.BoolVar(&a.check, "check", false, "check all invariants after every command: slow")
 	return c
@@ -132,9 +132,9 @@ func (a *asking) run(name string) error {
 	if err != nil {
 		return err
 	}
-	homeless := func(f sim.Forecast) bool { return f.User == nobody && strings.Contains(f.Why, "account") }
+	homeless := func(f sim.Forecast) bool { return f.User == defaultUser && strings.Contains(f.Why, "account") }
 	if slices.ContainsFunc(list, homeless) {
-		a.Note("the added jobs are of nobody, and so in no account: --user NAME makes them those of somebody who is in one")
+		a.Note("the added jobs have no user and so no account: set --user NAME to a user of an account")
 	}
 	if a.json {
 		return a.writeJSON(list, now)
@@ -147,14 +147,14 @@ func (a *asking) run(name string) error {
 	return a.WriteTable(t)
 }
 
-// noSnapshot says that a file is none, or a damaged one.
+// noSnapshot returns the error of a file that is no snapshot or a damaged one.
 func noSnapshot(name string, err error) error {
 	why := strings.TrimPrefix(err.Error(), sim.ErrSnapshot.Error()+": ")
 	return &ui.UsageError{Problem: fmt.Sprintf("%v: %s: %s", sim.ErrSnapshot, name, why), Advice: "gsim snapshot and gctl cluster snapshot save one"}
 }
 
-// savedState is the state within what a controller saves. What is no backup is left
-// as it is: a state alone.
+// savedState returns the state within what a controller saves. A file that is no backup is taken as
+// a state.
 func savedState(data []byte) ([]byte, error) {
 	if !raftlog.IsBackup(data) {
 		return data, nil
@@ -173,7 +173,7 @@ func jobName(f *sim.Forecast) string {
 	return f.Job.String()
 }
 
-// in is how long it is until a start.
+// in returns the time until a start.
 func in(at, now cluster.Instant) string {
 	switch {
 	case at == 0:
@@ -184,7 +184,7 @@ func in(at, now cluster.Instant) string {
 	return cluster.FormatElapsed(at.Sub(now))
 }
 
-// later is by how much the changes put a start off.
+// later returns how much later the changes make a start.
 func later(f *sim.Forecast) string {
 	d := f.After.Sub(f.Before)
 	switch {
@@ -228,10 +228,10 @@ func (a *asking) writeJSON(list []sim.Forecast, now cluster.Instant) error {
 	}{now.Time(), rows})
 }
 
-// changes is what the options ask to be changed.
+// changes returns the changes that the options request.
 func (a *asking) changes() (*sim.Changes, error) {
 	if a.lasts != "limits" && a.lasts != "expected" {
-		return nil, &ui.UsageError{Problem: "--runtimes " + a.lasts + " is unknown", Advice: "write limits or expected"}
+		return nil, &ui.UsageError{Problem: "--runtimes " + a.lasts + " is not known", Advice: "write limits or expected"}
 	}
 	c := &sim.Changes{Expected: a.lasts == "expected"}
 	for _, x := range a.remove {
@@ -276,8 +276,7 @@ func (a *asking) changes() (*sim.Changes, error) {
 	return c, err
 }
 
-// specs is the jobs that lines of options of gsubmit describe, but for empty lines and
-// comments.
+// specs returns the jobs of lines with options of gsubmit. It skips empty lines and comments.
 func (t *tool) specs(lines []string) ([]cluster.JobSpec, error) {
 	var jobs []cluster.JobSpec
 	for i, line := range lines {
@@ -293,10 +292,10 @@ func (t *tool) specs(lines []string) ([]cluster.JobSpec, error) {
 	return jobs, nil
 }
 
-// nobody is the user of jobs that are nobody's in particular.
-const nobody = "what-if"
+// defaultUser is the user of added jobs without --user.
+const defaultUser = "what-if"
 
-// spec is the job that options of gsubmit describe.
+// spec returns the job that options of gsubmit describe.
 func (t *tool) spec(line string) (cluster.JobSpec, error) {
 	script, err := jobscript.Wrap("true")
 	if err != nil {
@@ -312,7 +311,7 @@ func (t *tool) spec(line string) (cluster.JobSpec, error) {
 	}
 	spec := cluster.JobSpec{
 		Name: o.Name, Account: o.Account, Partition: o.Partition, Others: o.Others, QOS: o.QOS, Reservation: o.Reservation,
-		Request: o.Request, Nice: o.Nice, TimeLimit: time.Hour, Owner: cluster.Identity{User: nobody, UID: 65533, GID: 65533},
+		Request: o.Request, Nice: o.Nice, TimeLimit: time.Hour, Owner: cluster.Identity{User: defaultUser, UID: 65533, GID: 65533},
 	}
 	if spec.Name == "" {
 		spec.Name = "what-if"

@@ -1,6 +1,6 @@
-// Package faults says what goes wrong in a simulated cluster, how often, and when.
+// Package faults draws the faults of a simulated cluster: which, how often, and when.
 //
-// It decides from a mix of faults and a seed alone, so that the same seed makes the same
-// bad week for every policy that is tried on it. Each kind of fault has its own chances:
-// more of the one kind moves no other. It never does anything to a cluster.
+// It decides from a mix of faults and a seed alone, so that every policy meets the same faults with
+// the same seed. Each kind of fault has its own random numbers: more faults of one kind do not move
+// those of another. It never changes a cluster.
 package faults

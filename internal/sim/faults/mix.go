@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// ErrMix is wrapped by what [Parse] says of a mix that makes no sense.
+// ErrMix is wrapped by the error of an invalid mix.
 var ErrMix = errors.New("faults")
 
-// Mix is how often what goes wrong. Times are means between two of a kind, 0 for never;
+// Mix is the frequencies of faults. Times are means between two faults of a kind, 0 for never;
 // parts are of 1.
 type Mix struct {
-	NodeMTBF time.Duration // of one node: it is lost
-	Repair   time.Duration // how long a lost node or a bad GPU is away
-	Late     float64       // part of the lost nodes whose tasks run on, and are reported when it is back
-	GPUMTBF  time.Duration // of one GPU
-	Restart  time.Duration // of one node daemon, which registers and reports again
-	Leader   time.Duration // changes of leader: the state is rebuilt from a snapshot and the log
-	Clock    time.Duration // steps of the leader's clock, at most 5 s off
-	Admin    time.Duration // something that an administrator does
-	Fail     float64       // part of the attempts that end badly by themselves
-	Cancel   float64       // part of the jobs that their users cancel, hold or change
-	Preempt  float64       // part of the jobs in a QOS that may preempt the others
-	Lost     float64       // part of the nodes' reports that get lost
-	Twice    float64       // part of the reports and requests that are delivered again, later
+	NodeMTBF  time.Duration // losses of one node
+	Repair    time.Duration // how long a lost node or a failed GPU is away
+	Late      float64       // part of the lost nodes whose tasks run on and are reported when the node is back
+	GPUMTBF   time.Duration // of one GPU
+	Restart   time.Duration // of one node daemon, which registers and reports again
+	Leader    time.Duration // changes of leader: the state is rebuilt from a snapshot and the log
+	Clock     time.Duration // steps of the leader's clock, at most 5 s off
+	Admin     time.Duration // actions of administrators
+	Fail      float64       // part of the attempts that fail by themselves
+	Cancel    float64       // part of the jobs that their users cancel, hold or change
+	Preempt   float64       // part of the jobs in a QOS that may preempt the others
+	Lost      float64       // part of the nodes' reports that are lost
+	Duplicate float64       // part of the reports and requests that are delivered again later
 }
 
-// defaults of what is not given, where any fault is.
+// defaultRepair is the repair time of a mix with faults that sets none.
 const defaultRepair = 4 * time.Hour
 
 // key is one word of a mix.
@@ -54,12 +54,12 @@ var keys = []key{
 	{name: "cancel", part: func(m *Mix) *float64 { return &m.Cancel }},
 	{name: "preempt", part: func(m *Mix) *float64 { return &m.Preempt }},
 	{name: "lost-report", part: func(m *Mix) *float64 { return &m.Lost }},
-	{name: "duplicate", part: func(m *Mix) *float64 { return &m.Twice }},
+	{name: "duplicate", part: func(m *Mix) *float64 { return &m.Duplicate }},
 }
 
-// Parse reads a mix: words such as node-mtbf=30d or fail=0.05 or fail=5%, between commas
-// or on lines of their own, where # begins a comment. All that is wrong is told at once,
-// with the line where file, which the text is of, is not "".
+// Parse reads a mix: words such as node-mtbf=30d or fail=0.05 or fail=5%, separated by commas or
+// lines; # begins a comment. It returns all faults of the text at once, with their lines if file,
+// the name of the text, is not "".
 func Parse(file, text string) (Mix, error) {
 	m := Mix{Repair: defaultRepair}
 	number := 0
@@ -83,7 +83,7 @@ func Parse(file, text string) (Mix, error) {
 			at := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
 			switch {
 			case at < 0:
-				fault("%q is none of %s", name, words())
+				fault("%q is not one of %s", name, words())
 			case seen[name]:
 				fault("%s is given twice", name)
 			case !keys[at].set(&m, value):
@@ -105,9 +105,9 @@ func words() string {
 
 func (k key) wants() string {
 	if k.time != nil {
-		return "a time of at least a second, such as 90s, 4h or 30d"
+		return "a duration of at least 1s, such as 90s, 4h or 30d"
 	}
-	return "a part of 1, such as 0.05 or 5%"
+	return "a part from 0 to 1, such as 0.05 or 5%"
 }
 
 func (k key) set(m *Mix, value string) bool {
@@ -135,7 +135,7 @@ func length(text string) (time.Duration, bool) {
 	return d * unit, err == nil && d >= time.Second && d <= 100*365*24*time.Hour/unit
 }
 
-// String is the mix as Parse reads it, with what is not 0.
+// String returns the mix as Parse reads it, without zeros.
 func (m Mix) String() string {
 	var all []string
 	for _, k := range keys {
@@ -149,7 +149,7 @@ func (m Mix) String() string {
 	return strings.Join(all, ",")
 }
 
-// whole is a time of whole days; "" for others.
+// whole returns a time of whole days; "" for others.
 func whole(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d%day != 0 {

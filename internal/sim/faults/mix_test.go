@@ -20,7 +20,7 @@ func TestMix(t *testing.T) {
 		t.Errorf("%s: %+v, %v", m, again, err)
 	}
 	for text, says := range map[string]string{
-		"node-mbtf=3d": "is none of", "fail=2": "want a part", "fail": "want a part", "repair=0s": "want a time", "admin=1d,admin=2d": "twice", "leader-change=-1h": "want a time", "fail=nan": "want a part",
+		"node-mbtf=3d": "is not one of", "fail=2": "want a part", "fail": "want a part", "repair=0s": "want a duration", "admin=1d,admin=2d": "twice", "leader-change=-1h": "want a duration", "fail=nan": "want a part",
 	} {
 		if _, err := Parse("", text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", text, err)
@@ -28,11 +28,12 @@ func TestMix(t *testing.T) {
 	}
 }
 
-// TestNext: as many as the mean says, and the same for the same seed, whatever else was drawn.
+// TestNext: the mean is as requested, and the times are the same for the same seed, whatever else
+// was drawn.
 func TestNext(t *testing.T) {
 	var sums [2]time.Duration
 	for i := range sums {
-		d := NewDice(7)
+		d := NewStreams(7)
 		for range 4000 {
 			if i == 1 {
 				d.Of(GPUs).Uint64()
@@ -48,7 +49,7 @@ func TestNext(t *testing.T) {
 	if sums[0] != sums[1] || mean < 22*time.Hour || mean > 26*time.Hour {
 		t.Errorf("mean %s, or %s", mean, sums[1]/4000)
 	}
-	if _, ok := Next(NewDice(1).Of(Nodes), 0, 10); ok {
+	if _, ok := Next(NewStreams(1).Of(Nodes), 0, 10); ok {
 		t.Error("what has no mean time happens")
 	}
 }

@@ -14,14 +14,13 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// site is the organisation that all accounts of a workload are below, where jobs cost
-// something.
+// site is the organisation above all accounts of a workload, if jobs cost something.
 const site = "site"
 
-// editsAtOnce is how many accounts and users one command makes.
+// editsAtOnce is the number of accounts and users in one command.
 const editsAtOnce = 1000
 
-// open sets prices, makes the accounts that the workload names, and gives each credits.
+// open sets prices, adds the accounts of the workload, and grants each credits.
 func (x *faultSim) open(f *sim.Machine) error {
 	if len(x.Prices) == 0 {
 		return nil
@@ -62,7 +61,7 @@ func (x *faultSim) open(f *sim.Machine) error {
 	return nil
 }
 
-// tree is the accounts and users of the workload, in order of their names.
+// tree returns edits that add the accounts and users of the workload, in order of their names.
 func (x *faultSim) tree() (edits []command.AccountEdit) {
 	users := map[cluster.AssociationKey]bool{}
 	for i := range x.Jobs {
@@ -88,9 +87,9 @@ func (x *faultSim) tree() (edits []command.AccountEdit) {
 	return edits
 }
 
-// administer does one of the things that administrators do.
+// administer performs one random action of an administrator.
 func (x *faultSim) administer() error {
-	r := x.dice.Of(faults.Admins)
+	r := x.streams.Of(faults.Admins)
 	deeds := []func(*rand.Rand) error{x.drain, x.removeNode, x.reserve, x.setPolicy, x.rerun, x.release}
 	if len(x.Prices) > 0 {
 		deeds = append(deeds, x.grant, x.grant, x.void, x.price, x.budget, x.refund, x.correct, x.closePeriod, x.limit, x.move)
@@ -99,14 +98,14 @@ func (x *faultSim) administer() error {
 	return deeds[r.IntN(len(deeds))](r)
 }
 
-// change changes credits.
+// change sends a change of credits.
 func (x *faultSim) change(c *command.ChangeCredits) error {
 	c.Actor = sim.Administrator()
-	_, err := x.ask(c, &c.Request)
+	_, err := x.send(c, &c.Request)
 	return err
 }
 
-// payer is an account, or a user of one.
+// payer returns an account, or a user of one.
 func (x *faultSim) payer(r *rand.Rand) (account, user string) {
 	if r.IntN(3) == 0 {
 		spec := x.Jobs[r.IntN(len(x.Jobs))].Spec
@@ -118,8 +117,8 @@ func (x *faultSim) payer(r *rand.Rand) (account, user string) {
 	return x.accounts[r.IntN(len(x.accounts))], ""
 }
 
-// some is an amount of up to so many hours of a GPU.
-func (x *faultSim) some(r *rand.Rand, hours int64) accounting.Credits {
+// someCredits returns an amount of up to the given number of hours of a GPU.
+func (x *faultSim) someCredits(r *rand.Rand, hours int64) accounting.Credits {
 	price, err := x.State.View().Credits().Price(x.rates[r.IntN(len(x.rates))], x.Now)
 	if err != nil || price == 0 {
 		price = accounting.One
@@ -128,14 +127,14 @@ func (x *faultSim) some(r *rand.Rand, hours int64) accounting.Credits {
 }
 
 func (x *faultSim) grant(r *rand.Rand) error {
-	c := &command.ChangeCredits{Action: command.GrantCredits, Amount: x.some(r, 500), Class: accounting.Class(1 + r.IntN(4)), Priority: int32(r.IntN(2)), Cutoff: r.IntN(3) == 0}
+	c := &command.ChangeCredits{Action: command.GrantCredits, Amount: x.someCredits(r, 500), Class: accounting.Class(1 + r.IntN(4)), Priority: int32(r.IntN(2)), Cutoff: r.IntN(3) == 0}
 	c.Account, c.User = x.payer(r)
 	if r.IntN(2) == 0 {
 		c.Expires = x.Now.Add(faults.Within(r, 3*24*time.Hour))
 	}
 	switch r.IntN(6) {
 	case 0:
-		c.Scope.PerJob = x.some(r, 4)
+		c.Scope.PerJob = x.someCredits(r, 4)
 	case 1:
 		c.Scope.Permille = 1 + r.Int64N(1000)
 	case 2:
@@ -148,7 +147,7 @@ func (x *faultSim) grant(r *rand.Rand) error {
 }
 
 func (x *faultSim) void(r *rand.Rand) error {
-	n := len(x.audit.book.Purses)
+	n := len(x.audit.book.Buckets)
 	return x.change(&command.ChangeCredits{Action: command.VoidBucket, Bucket: accounting.BucketID(1 + len(x.accounts) + r.IntN(max(1, n)))})
 }
 
@@ -171,38 +170,38 @@ func (x *faultSim) budget(r *rand.Rand) error {
 			id += accounting.PayerID("/" + c.User)
 		}
 		n := x.State.View().Credits().Payer(id)
-		c.Amount = n.Held + n.Spent + x.some(r, 200)
+		c.Amount = n.Held + n.Spent + x.someCredits(r, 200)
 	}
 	return x.change(c)
 }
 
-// someJob is one of the latest.
+// someJob returns one of the latest jobs.
 func (x *faultSim) someJob(r *rand.Rand) cluster.JobID {
 	at := max(0, x.Next-1-r.IntN(200))
 	return x.Results[at].ID
 }
 
 func (x *faultSim) refund(r *rand.Rand) error {
-	return x.change(&command.ChangeCredits{Action: command.RefundJob, Job: x.someJob(r), Amount: x.some(r, 3)})
+	return x.change(&command.ChangeCredits{Action: command.RefundJob, Job: x.someJob(r), Amount: x.someCredits(r, 3)})
 }
 
 func (x *faultSim) correct(r *rand.Rand) error {
-	return x.change(&command.ChangeCredits{Action: command.CorrectJob, Job: x.someJob(r), Amount: x.some(r, 3)})
+	return x.change(&command.ChangeCredits{Action: command.CorrectJob, Job: x.someJob(r), Amount: x.someCredits(r, 3)})
 }
 
 func (x *faultSim) closePeriod(r *rand.Rand) error {
 	end := x.Now.Add(-faults.Within(r, 24*time.Hour))
-	return x.change(&command.ChangeCredits{Action: command.CloseCredits, Period: fmt.Sprint("period-", x.keys), Effective: end})
+	return x.change(&command.ChangeCredits{Action: command.CloseCredits, Period: fmt.Sprint("period-", x.requests), Effective: end})
 }
 
 func (x *faultSim) edit(e command.AccountEdit) error {
 	e.Action = command.ModifyAccount
 	c := &command.EditAccounts{Actor: sim.Administrator(), Edits: []command.AccountEdit{e}}
-	_, err := x.ask(c, &c.Request)
+	_, err := x.send(c, &c.Request)
 	return err
 }
 
-// limit bounds an account, for a day.
+// limit sets a limit on an account for a day.
 func (x *faultSim) limit(r *rand.Rand) error {
 	l := cluster.Limit{Kind: cluster.GrpTRES, Resource: cluster.ResourceGPU, Value: 1 + r.Int64N(16)}
 	if r.IntN(2) == 0 {
@@ -215,7 +214,7 @@ func (x *faultSim) limit(r *rand.Rand) error {
 	return x.edit(command.AccountEdit{Account: name, Set: []cluster.Limit{l}})
 }
 
-// move hangs an account below another, or below the organisation again.
+// move moves an account below another, or below the organisation again.
 func (x *faultSim) move(r *rand.Rand) error {
 	parent := site
 	if r.IntN(2) == 0 {
@@ -226,22 +225,22 @@ func (x *faultSim) move(r *rand.Rand) error {
 
 // drain drains a node for some hours.
 func (x *faultSim) drain(r *rand.Rand) error {
-	h := x.any(faults.Admins)
+	h := x.anyHost(faults.Admins)
 	act := func(action command.NodeAction) error {
 		c := &command.UpdateNodes{Actor: sim.Administrator(), Names: []string{h.node.Name}, Action: action, Reason: "maintenance"}
-		_, err := x.ask(c, &c.Request)
+		_, err := x.send(c, &c.Request)
 		return err
 	}
 	x.in(faults.Within(r, 2*time.Hour), func() error { return act(command.ResumeNodes) })
 	return act(command.DrainNodes)
 }
 
-// removeNode forgets a node that is silent; it dials in again when it is back.
+// removeNode removes a silent node; it registers again when it is back.
 func (x *faultSim) removeNode(*rand.Rand) error {
 	for _, name := range x.names {
-		if h := x.hosts[name]; !h.heard {
+		if h := x.hosts[name]; !h.reachable {
 			c := &command.UpdateNodes{Actor: sim.Administrator(), Names: []string{name}, Action: command.RemoveNodes, Reason: "gone", Force: true}
-			_, err := x.ask(c, &c.Request)
+			_, err := x.send(c, &c.Request)
 			return err
 		}
 	}
@@ -251,18 +250,18 @@ func (x *faultSim) removeNode(*rand.Rand) error {
 // reserve reserves a node for an hour that begins soon.
 func (x *faultSim) reserve(r *rand.Rand) error {
 	start := x.Now.Add(faults.Within(r, 6*time.Hour))
-	return x.apply1(func(p *cluster.Policy) {
+	return x.applyPolicy(func(p *cluster.Policy) {
 		p.Scheduling.Reservations = slices.DeleteFunc(slices.Clone(p.Scheduling.Reservations), func(o cluster.Reservation) bool { return o.End <= x.Now })
 		p.Scheduling.Reservations = append(p.Scheduling.Reservations, cluster.Reservation{
-			Name: fmt.Sprint("r", x.keys), Start: start, End: start.Add(time.Hour), Users: []string{"root"}, Nodes: []string{x.any(faults.Admins).node.Name}, Why: "maintenance",
+			Name: fmt.Sprint("r", x.requests), Start: start, End: start.Add(time.Hour), Users: []string{"root"}, Nodes: []string{x.anyHost(faults.Admins).node.Name}, Why: "maintenance",
 		})
 	})
 }
 
-// setPolicy changes one thing in the policy.
+// setPolicy changes one setting of the policy.
 func (x *faultSim) setPolicy(r *rand.Rand) error {
 	hours := func(of ...int) time.Duration { return time.Duration(of[r.IntN(len(of))]) * time.Hour }
-	return x.apply1(func(p *cluster.Policy) {
+	return x.applyPolicy(func(p *cluster.Policy) {
 		switch r.IntN(5) {
 		case 0:
 			p.Credits.FaultRefund = hours(0, 1, 4, 1000)
@@ -278,23 +277,23 @@ func (x *faultSim) setPolicy(r *rand.Rand) error {
 	})
 }
 
-// apply1 puts a changed policy in force.
-func (x *faultSim) apply1(change func(*cluster.Policy)) error {
+// applyPolicy changes the policy.
+func (x *faultSim) applyPolicy(change func(*cluster.Policy)) error {
 	p := *x.State.View().Policy()
 	change(&p)
 	c := &command.ApplyPolicy{Actor: sim.Administrator(), Policy: p}
-	_, err := x.ask(c, &c.Request)
+	_, err := x.send(c, &c.Request)
 	return err
 }
 
-// rerun has a job run anew.
+// rerun requeues a job.
 func (x *faultSim) rerun(r *rand.Rand) error {
 	c := &command.UpdateJobs{Actor: sim.Administrator(), Action: command.RequeueJobs, Jobs: []cluster.JobRef{{ID: x.someJob(r), Index: cluster.NoIndex}}}
-	_, err := x.ask(c, &c.Request)
+	_, err := x.send(c, &c.Request)
 	return err
 }
 
-// release lets go all jobs that are held.
+// release releases all held jobs.
 func (x *faultSim) release(*rand.Rand) error {
 	c := &command.UpdateJobs{Actor: sim.Administrator(), Action: command.ReleaseJobs}
 	for j := range x.State.View().Jobs(0) {
@@ -302,6 +301,6 @@ func (x *faultSim) release(*rand.Rand) error {
 			c.Jobs = append(c.Jobs, j.Ref())
 		}
 	}
-	_, err := x.ask(c, &c.Request)
+	_, err := x.send(c, &c.Request)
 	return err
 }

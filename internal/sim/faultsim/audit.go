@@ -13,45 +13,45 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// audit recomputes the books from the journal as it is written, and compares them with
-// what the state says; it knows the ledger's own rules in no other way. I1 to I14 are the
-// invariants that docs/gsim.md lists.
+// audit recomputes the books from the journal as it is written, and compares them with the state.
+// It derives the rules from the journal alone. I1 to I14 are the invariants that docs/gsim.md
+// lists.
 type audit struct {
-	x        *faultSim
-	book     *journalcheck.Book
-	row      []byte
-	parents  map[string]string // of accounts, as administrators said
-	budgets  map[string]accounting.Budget
-	liens    map[accounting.LienID]accounting.LienState
-	jobs     map[cluster.JobID]*history
-	finished uint64
-	refund   time.Duration // the policy's, before the command
-	returned map[journalcheck.Attempt]int64
-	byHand   map[journalcheck.Attempt]int64 // refunds that administrators made
-	lost     map[journalcheck.Attempt]int64 // under attempts, and not made good yet, by the present command
-	open     map[journalcheck.Attempt]provisional
-	heard    map[journalcheck.Attempt]map[uint64]int64 // GPU-milliseconds while they ran, by the epoch of the counter
+	x            *faultSim
+	book         *journalcheck.Book
+	row          []byte
+	parents      map[string]string // of accounts, from the commands
+	budgets      map[string]accounting.Budget
+	liens        map[accounting.LienID]accounting.LienState
+	jobs         map[cluster.JobID]*history
+	finished     uint64
+	refund       time.Duration // of the policy before the command
+	returned     map[journalcheck.Attempt]int64
+	adminRefunds map[journalcheck.Attempt]int64 // refunds by administrators
+	lost         map[journalcheck.Attempt]int64 // by the present command: reserved credits that expired or were voided and not yet replaced
+	open         map[journalcheck.Attempt]provisional
+	metered      map[journalcheck.Attempt]map[uint64]int64 // GPU-milliseconds while running, by the epoch of the counter
 }
 
-// history is what is remembered of a job.
+// history is what the audit keeps of a job.
 type history struct {
 	attempt cluster.Attempt
 	over    bool
-	charged int64 // as each of its bills stood when it was made
+	charged int64 // the sum of its bills, each when it was made
 }
 
-// provisional is a bill that waits for a node.
+// provisional is a bill that waits for a node's report.
 type provisional struct {
-	millis   int64 // what it may come to
-	is       int64 // what it came to until then
-	returned int64 // of that, and it stays so
-	spared   int64 // GPU-milliseconds that are given back of all
+	millis   int64 // its largest possible amount
+	is       int64 // its amount so far
+	returned int64 // of that, refunded for good
+	spared   int64 // GPU-milliseconds that are refunded of the whole
 }
 
 func newAudit(x *faultSim) *audit {
 	return &audit{
 		x: x, book: journalcheck.New(), parents: map[string]string{}, budgets: map[string]accounting.Budget{},
-		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[journalcheck.Attempt]int64{}, byHand: map[journalcheck.Attempt]int64{}, lost: map[journalcheck.Attempt]int64{}, open: map[journalcheck.Attempt]provisional{}, heard: map[journalcheck.Attempt]map[uint64]int64{},
+		liens: map[accounting.LienID]accounting.LienState{}, jobs: map[cluster.JobID]*history{}, returned: map[journalcheck.Attempt]int64{}, adminRefunds: map[journalcheck.Attempt]int64{}, lost: map[journalcheck.Attempt]int64{}, open: map[journalcheck.Attempt]provisional{}, metered: map[journalcheck.Attempt]map[uint64]int64{},
 		refund: x.State.View().Policy().Credits.FaultRefund,
 	}
 }
@@ -60,9 +60,9 @@ func violation(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrViolation}, args...)...)
 }
 
-// after looks at what a command changed, and now and then at everything.
+// after checks what a command changed, and every Options.Every commands the whole state.
 func (a *audit) after(c command.Command, r command.Result, e *state.Effects) error {
-	a.x.told.Checks.Commands++
+	a.x.summary.Checks.Commands++
 	_, refused := r.(*command.Refusal)
 	if refused {
 		if err := harmless(c, e); err != nil {
@@ -88,26 +88,26 @@ func (a *audit) after(c command.Command, r command.Result, e *state.Effects) err
 	}
 	view := a.x.State.Peek()
 	a.refund = view.Policy().Credits.FaultRefund
-	if a.x.told.Checks.Commands%max(1, a.x.Every) != 0 {
+	if a.x.summary.Checks.Commands%max(1, a.x.Every) != 0 {
 		return nil
 	}
 	return a.everything()
 }
 
-// everything recomputes all that there is.
+// everything recomputes the whole state.
 func (a *audit) everything() error {
-	a.x.told.Checks.Whole++
+	a.x.summary.Checks.Whole++
 	if err := a.x.State.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrViolation, err)
 	}
 	return a.balances(a.x.State.Peek().Credits())
 }
 
-// harmless is I12: what is refused changes nothing, but for its request id.
+// harmless checks I12: a refused command changes nothing except its request ID.
 func harmless(c command.Command, e *state.Effects) error {
 	for _, ch := range e.Changed {
 		if ch.Kind == state.JobChanged && ch.Old != nil && ch.New != nil && ch.New.State == cluster.Pending && ch.Old.State == cluster.Pending {
-			continue // somebody's turn came to have credits set aside
+			continue // a job's turn to reserve credits came
 		}
 		return violation("I12: %T was refused, and changed %+v", c, ch)
 	}
@@ -117,7 +117,7 @@ func harmless(c command.Command, e *state.Effects) error {
 	return nil
 }
 
-// learn notes what administrators said about accounts.
+// learn stores what administrators and the meter said.
 func (a *audit) learn(c command.Command, r command.Result) {
 	switch c := c.(type) {
 	case *command.EditAccounts:
@@ -134,10 +134,10 @@ func (a *audit) learn(c command.Command, r command.Result) {
 	case *command.MeterJobs:
 		for _, x := range c.Samples {
 			of := journalcheck.Attempt{Job: uint64(x.Job), Number: uint64(x.Attempt)}
-			if a.heard[of] == nil {
-				a.heard[of] = map[uint64]int64{}
+			if a.metered[of] == nil {
+				a.metered[of] = map[uint64]int64{}
 			}
-			a.heard[of][x.Epoch] = max(a.heard[of][x.Epoch], x.GPUms)
+			a.metered[of][x.Epoch] = max(a.metered[of][x.Epoch], x.GPUms)
 		}
 	case *command.ChangeCredits:
 		done, is := r.(*command.Credited)
@@ -146,7 +146,7 @@ func (a *audit) learn(c command.Command, r command.Result) {
 		}
 		switch c.Action {
 		case command.RefundJob:
-			a.byHand[journalcheck.Attempt{Job: uint64(done.Lien.Job), Number: uint64(done.Lien.Attempt)}] += int64(done.Returned)
+			a.adminRefunds[journalcheck.Attempt{Job: uint64(done.Lien.Job), Number: uint64(done.Lien.Attempt)}] += int64(done.Returned)
 		case command.SetBudget:
 			name := c.Account
 			if c.User != "" {
@@ -157,7 +157,7 @@ func (a *audit) learn(c command.Command, r command.Result) {
 	}
 }
 
-// journal adds up new entries: I1, I2, I6, I8, I9 and I10 of each of them.
+// journal adds new entries and checks I1, I2, I6, I8, I9 and I10 of each.
 func (a *audit) journal(entries []accounting.Entry) error {
 	clear(a.returned)
 	clear(a.lost)
@@ -172,7 +172,7 @@ func (a *audit) journal(entries []accounting.Entry) error {
 		if err != nil {
 			return violation("%w", err)
 		}
-		a.x.told.Checks.Entries++
+		a.x.summary.Checks.Entries++
 		if bill := a.book.Bills[of]; bill != nil && bill.GivenBack > before {
 			a.returned[of] += bill.GivenBack - before
 		}
@@ -183,10 +183,9 @@ func (a *audit) journal(entries []accounting.Entry) error {
 	return nil
 }
 
-// within is I5: when more is set aside, no hard budget above is exceeded. What an attempt
-// gets in the place of credits that expired under it, or are void, is no more than it had;
-// and what a late proof adds to a bill is owed, whatever the budget: it is charged at once,
-// since who is over holds nothing (I6).
+// within checks I5: a reservation exceeds no hard budget of a payer above. What an attempt gets in
+// place of credits that expired or were voided is at most what it had. A late proof may add to a
+// bill beyond a budget: it is charged at once, since a payer over budget reserves nothing (I6).
 func (a *audit) within(e *journalcheck.Entry) error {
 	if of, amount, is := e.LostUnder(); is {
 		a.lost[of] += amount
@@ -205,7 +204,7 @@ func (a *audit) within(e *journalcheck.Entry) error {
 	for _, name := range chain {
 		b := a.budgets[name]
 		if !b.Hard || b.Limit == 0 || b.Window != accounting.Ever {
-			continue // what was spent this month is the ledger's own to say
+			continue // the ledger alone knows what was spent this month
 		}
 		s := a.book.RollUp(a.parents)[name]
 		if used := s.Held + s.Spent + s.Debt; used > int64(b.Limit) {
@@ -215,15 +214,14 @@ func (a *audit) within(e *journalcheck.Entry) error {
 	return nil
 }
 
-// job follows a job: its attempts are numbered one after the other, and what each of
-// them came to is charged when it is over.
+// job follows a job: its attempts are numbered in sequence, and each is charged when it is over.
 func (a *audit) job(c command.Command, old, j *cluster.Job) error {
 	if j == nil {
 		return nil
 	}
 	h := a.jobs[j.ID]
 	if h == nil {
-		return nil // being submitted
+		return nil // submitted
 	}
 	if h.over {
 		return violation("job %d changes after it has ended", j.ID)
@@ -240,9 +238,9 @@ func (a *audit) job(c command.Command, old, j *cluster.Job) error {
 	return nil
 }
 
-// bill compares what an attempt that is over was charged with how long it had its GPUs:
-// interval × price of what nodes vouch for, less what a fault destroyed of it. Where the log
-// heard late of its end it is what they told, or what was heard before.
+// bill compares the charge of an ended attempt with the time that it had its GPUs: interval × price
+// of what nodes report, less what a fault destroyed. If the end was reported late, the reported or
+// the metered time counts.
 func (a *audit) bill(h *history, old, j *cluster.Job, said said) error {
 	of := journalcheck.Attempt{Job: uint64(j.ID), Number: uint64(old.Attempt)}
 	b := a.book.Bills[of]
@@ -269,15 +267,15 @@ func (a *audit) bill(h *history, old, j *cluster.Job, said said) error {
 	if said.never && ran > late {
 		least = 0
 	}
-	if told := said.ran; told > 0 && ran-told > late {
-		heard := int64(0)
-		for _, count := range a.heard[of] {
-			heard += count
+	if reported := said.ran; reported > 0 && ran-reported > late {
+		metered := int64(0)
+		for _, count := range a.metered[of] {
+			metered += count
 		}
-		least, most = told, min(ran, max(told, time.Duration(heard/gpus)*time.Millisecond))
-		a.x.count("ends_told_late")
+		least, most = reported, min(ran, max(reported, time.Duration(metered/gpus)*time.Millisecond))
+		a.x.count("late_ends")
 	}
-	delete(a.heard, of)
+	delete(a.metered, of)
 	if limit := old.Spec.TimeLimit; limit > 0 {
 		least, most = min(least, limit), min(most, limit)
 	}
@@ -290,11 +288,11 @@ func (a *audit) bill(h *history, old, j *cluster.Job, said said) error {
 	if outcome == cluster.NodeFailed || outcome == cluster.Preempted && !mine {
 		spared = gpus * a.refund.Milliseconds()
 	}
-	destroyed := func(millis int64) int64 { // what the last of so many were charged
+	destroyed := func(millis int64) int64 { // what the last spared milliseconds were charged
 		return b.Due(millis) - b.Due(max(0, millis-spared))
 	}
 	if back := a.returned[of]; back != min(destroyed(is), b.Charged()+back) {
-		return violation("attempt %v, %s after %s: %d was given back, %d of what was charged was destroyed", of, outcome, ran, back, destroyed(is))
+		return violation("attempt %v, %s after %s: refunded %d, destroyed %d of the charge", of, outcome, ran, back, destroyed(is))
 	}
 	if lien.State == accounting.Provisional {
 		a.open[of] = provisional{all, is, a.returned[of], spared}
@@ -302,15 +300,15 @@ func (a *audit) bill(h *history, old, j *cluster.Job, said said) error {
 	return nil
 }
 
-// late is how much later than it was the log may hear of an end and still say how long it took.
+// late is the most delay of a reported end that does not change its bill.
 const late = time.Minute
 
-// said is what nodes say of an attempt that is over.
+// said is what the nodes of an ended attempt report.
 type said struct {
-	lost  bool          // one cannot say any more how its part ended
-	began bool          // its script began on one
-	never bool          // they never had it: they were told to stop it before
-	ran   time.Duration // for how long those of its script had it: the longest that one says
+	lost  bool          // a node cannot report the end of its part
+	began bool          // its script began on a node
+	never bool          // it was stopped on all before it began
+	ran   time.Duration // the longest reported run time of the script
 }
 
 func saidOf(c command.Command, old *cluster.Job) said {
@@ -335,8 +333,8 @@ func saidOf(c command.Command, old *cluster.Job) said {
 	return all
 }
 
-// lostBy reports whether a node cannot say any more how its part of an attempt ended,
-// since a command said that it is gone, or that the task is.
+// lostBy reports whether a node cannot report the end of its part of an attempt, since a command
+// declared the node or the task lost.
 func lostBy(c command.Command, old *cluster.Job) bool {
 	for i := range old.Tasks {
 		t := &old.Tasks[i]
@@ -363,7 +361,7 @@ func goneBy(c command.Command, node string, j *cluster.Job) bool {
 	return false
 }
 
-// end is I14: the record of a job says what the journal does, and each job ends once.
+// end checks I14: the record of a job agrees with the journal, and each job ends once.
 func (a *audit) end(f *state.Finished) error {
 	if f.Seq != a.finished+1 {
 		return violation("finished job %d has number %d after %d", f.Job.ID, f.Seq, a.finished)
@@ -383,19 +381,19 @@ func (a *audit) end(f *state.Finished) error {
 	return nil
 }
 
-// finalBill looks at a provisional bill that cannot change any more. Of what was added to it
-// as much of the end is given back as the fault destroyed and was not given back before.
+// finalBill checks a provisional bill that is final now. The refund of what was added is at most
+// what the fault destroyed and was not refunded before.
 func (a *audit) finalBill(of journalcheck.Attempt, p provisional, fault func(string, ...any)) {
 	b := a.book.Bills[of]
 	is := b.Millis()
 	more := max(0, min(is-p.is, p.spared-p.is))
 	forgive := p.returned + b.Due(is) - b.Due(is-more)
-	if is > p.millis || b.GivenBack-a.byHand[of] > forgive {
-		fault("attempt %v was charged for %d GPU-milliseconds of %d in the end, and %d of %d was given back", of, is, p.millis, b.GivenBack, forgive)
+	if is > p.millis || b.GivenBack-a.adminRefunds[of] > forgive {
+		fault("attempt %v was charged for %d GPU-milliseconds of %d in the end, and refunded %d of %d", of, is, p.millis, b.GivenBack, forgive)
 	}
 }
 
-// balances is I1 to I4, I6 and I7: what the ledger says is what the journal comes to.
+// balances checks I1 to I4, I6 and I7: the ledger agrees with the journal.
 func (a *audit) balances(l *accounting.Ledger) error {
 	var found []error
 	fault := func(format string, args ...any) {
@@ -409,8 +407,8 @@ func (a *audit) balances(l *accounting.Ledger) error {
 	n, held := 0, int64(0)
 	for b := range l.Buckets() {
 		n++
-		says := journalcheck.Purse{Amount: int64(b.Amount), Available: int64(b.Avail), Held: int64(b.Held), Spent: int64(b.Spent), Expired: int64(b.Expired), Void: int64(b.Void)}
-		is := a.book.Purses[uint64(b.ID)]
+		says := journalcheck.BucketSums{Amount: int64(b.Amount), Available: int64(b.Avail), Held: int64(b.Held), Spent: int64(b.Spent), Expired: int64(b.Expired), Void: int64(b.Void)}
+		is := a.book.Buckets[uint64(b.ID)]
 		switch {
 		case is == nil || *is != says:
 			fault("I2: bucket %d says %+v, the journal %+v", b.ID, says, is)
@@ -420,19 +418,19 @@ func (a *audit) balances(l *accounting.Ledger) error {
 			held += is.Held
 		}
 	}
-	if n != len(a.book.Purses) {
-		fault("I2: there are %d buckets, in the journal %d", n, len(a.book.Purses))
+	if n != len(a.book.Buckets) {
+		fault("I2: there are %d buckets, in the journal %d", n, len(a.book.Buckets))
 	}
 	a.accounts(l, held, fault)
 	a.attempts(l, held, fault)
 	return errors.Join(found...)
 }
 
-// accounts is I3 and I4.
+// accounts checks I3 and I4.
 func (a *audit) accounts(l *accounting.Ledger, held int64, fault func(string, ...any)) {
 	sums, top := a.book.RollUp(a.parents), int64(0)
 	for id, n := range l.Nodes() {
-		is, says := sums[string(id)], journalcheck.Share{Held: int64(n.Held), Spent: int64(n.Spent), Debt: int64(n.Debt)}
+		is, says := sums[string(id)], journalcheck.PayerSums{Held: int64(n.Held), Spent: int64(n.Spent), Debt: int64(n.Debt)}
 		if is != says {
 			fault("I4: %s says %+v, the journal %+v", id, says, is)
 		}
@@ -448,7 +446,7 @@ func (a *audit) accounts(l *accounting.Ledger, held int64, fault func(string, ..
 	}
 }
 
-// attempts is I3, I6 and I7.
+// attempts checks I3, I6 and I7.
 func (a *audit) attempts(l *accounting.Ledger, held int64, fault func(string, ...any)) {
 	there := map[accounting.LienID]accounting.LienState{}
 	for n := range l.Liens() {

@@ -23,47 +23,45 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ErrViolation is wrapped by the error of a replay in which something did not hold that
-// always must. What it says names the command, and with the same input and seed it happens
-// again.
+// ErrViolation is wrapped by the error of a replay in which an invariant was violated. Its message
+// names the command. With the same input and seed the violation occurs again.
 var ErrViolation = errors.New("violation")
 
-// Options is what a workload goes through beside its own ends.
+// Options are the faults of a replay and the prices of its jobs.
 type Options struct {
 	Faults faults.Mix
 	Seed   uint64
-	// Every is after how many commands everything is recomputed: the state's own
-	// invariants, and all balances from the journal. What one command changes is looked at
-	// after each.
+	// Every is the number of commands after which the whole state is recomputed: the state's own
+	// invariants, and all balances from the journal. What a single command changes is checked after
+	// each.
 	Every int
-	// Prices of a GPU-hour by type of GPU, "" for all others; empty where jobs cost nothing.
-	// Grant is what each account of the workload begins with.
+	// Prices are those of a GPU-hour by type of GPU, "" for all others; empty if jobs cost nothing.
+	// Grant is the initial credits of each account.
 	Prices map[string]accounting.Credits
 	Grant  accounting.Credits
 }
 
-// faultSim is a workload under way on a cluster in which things go wrong. The machines and
-// what runs on them are as real as the simulation gets; the state knows of them only what
-// messages say, which are late, lost, or come twice.
+// faultSim replays a workload with injected faults. The state knows of machines and their tasks
+// only what messages report, which are late, lost or repeated.
 type faultSim struct {
 	*sim.Replayer
 	*Options
-	dice      *faults.Streams
-	hosts     map[string]*host
-	names     []string // of hosts, in order
-	agenda    heap.Heap[event]
-	turn      uint64
-	begun     map[attemptOn]bool // each attempt begins on a node once
-	specs     map[specKey]*cluster.JobSpec
-	accounts  []string
-	leader    leader
-	audit     *audit
-	told      sim.FaultSummary
-	keys      uint64 // of requests
-	repeating bool   // the present command comes a second time
-	last      *asked // the last one
-	quiet     cluster.Instant
-	rates     []string // GPU types that have a price
+	streams      *faults.Streams
+	hosts        map[string]*host
+	names        []string // of hosts, in order
+	agenda       heap.Heap[event]
+	turn         uint64
+	begun        map[attemptOn]bool // each attempt begins on a node once
+	specs        map[specKey]*cluster.JobSpec
+	accounts     []string
+	leader       leader
+	audit        *audit
+	summary      sim.FaultSummary
+	requests     uint64   // the number of requests
+	repeating    bool     // the present command is a repetition
+	last         *request // the last request
+	lastProgress cluster.Instant
+	rates        []string // GPU types that have a price
 }
 
 // Replay replays a workload with injected faults.
@@ -76,7 +74,7 @@ func Replay(f *sim.Machine, policy *cluster.Policy, jobs []sim.Job, t *Options, 
 		return nil, fmt.Errorf("seed %d: %w", t.Seed, err)
 	}
 	out := x.Outcome(f)
-	out.Trouble = &x.told
+	out.Faults = &x.summary
 	return out, nil
 }
 
@@ -94,13 +92,13 @@ func newFaultSim(f *sim.Machine, policy *cluster.Policy, jobs []sim.Job, t *Opti
 	r := sim.NewReplayer(v, jobs, o)
 	x := &faultSim{
 		agenda:   newAgenda(),
-		Replayer: r, Options: t, dice: faults.NewDice(t.Seed), hosts: map[string]*host{},
-		begun: map[attemptOn]bool{}, specs: map[specKey]*cluster.JobSpec{}, told: sim.FaultSummary{Seed: t.Seed, Mix: t.Faults.String(), Faults: map[string]int{}},
+		Replayer: r, Options: t, streams: faults.NewStreams(t.Seed), hosts: map[string]*host{},
+		begun: map[attemptOn]bool{}, specs: map[specKey]*cluster.JobSpec{}, summary: sim.FaultSummary{Seed: t.Seed, Mix: t.Faults.String(), Faults: map[string]int{}},
 	}
 	for i := range f.Nodes {
 		n := f.Nodes[i]
 		x.names = append(x.names, n.Name)
-		x.hosts[n.Name] = &host{node: n, epoch: v.Epochs[n.Name], runs: true, heard: true, tasks: map[attemptID]*onHost{}}
+		x.hosts[n.Name] = &host{node: n, epoch: v.Epochs[n.Name], on: true, reachable: true, tasks: map[attemptID]*hostTask{}}
 	}
 	return x, x.prepare(f)
 }
@@ -126,7 +124,7 @@ func preempting(p *cluster.Policy, part float64) error {
 	return nil
 }
 
-// prepare makes accounts, prices and grants, and says when the first faults happen.
+// prepare adds accounts, prices and grants, and schedules the first faults.
 func (x *faultSim) prepare(f *sim.Machine) error {
 	x.leader.term = 1
 	if err := x.leader.save(x.State); err != nil {
@@ -137,11 +135,11 @@ func (x *faultSim) prepare(f *sim.Machine) error {
 	if err := x.open(f); err != nil {
 		return err
 	}
-	x.forecast()
+	x.scheduleFaults()
 	return nil
 }
 
-// event is something that will happen.
+// event is a future action.
 type event struct {
 	at   cluster.Instant
 	turn uint64
@@ -153,30 +151,30 @@ func newAgenda() heap.Heap[event] {
 	return heap.New(func(a, b *event) bool { return a.at < b.at || a.at == b.at && a.turn < b.turn })
 }
 
-// in puts something on the agenda.
+// in schedules an action.
 func (x *faultSim) in(d time.Duration, do func() error) {
 	x.turn++
 	x.agenda.Push(event{x.Now.Add(d), x.turn, do})
 }
 
-// patience is how long nothing starts, ends or is submitted before those that still wait
-// are taken to wait for ever.
+// patience is the time without a start, an end or a submission after which the remaining jobs are
+// considered unable to start.
 const patience = 14 * 24 * time.Hour
 
-// run goes from instant to instant at which something happens, until all jobs are over and
-// no bill can change any more.
+// run advances from one instant with an event to the next, until all jobs have ended and no bill
+// can change.
 func (x *faultSim) run() error {
-	x.quiet = x.Now
+	x.lastProgress = x.Now
 	for {
-		at := x.soonest()
+		at := x.nextInstant()
 		if at == cluster.Never {
 			break
 		}
 		x.Now = max(at, x.Now)
-		if err := x.happen(); err != nil {
+		if err := x.processInstant(); err != nil {
 			return err
 		}
-		if err := x.passes(); err != nil {
+		if err := x.runPasses(); err != nil {
 			return err
 		}
 		x.ReportProgress()
@@ -187,20 +185,20 @@ func (x *faultSim) run() error {
 	x.total()
 	for j := range x.State.View().Jobs(0) {
 		if j.State.Holds() {
-			return violation("job %d is %s for ever", j.ID, j.State)
+			return violation("job %d never ends: %s", j.ID, j.State)
 		}
 	}
 	return errors.Join(x.audit.everything(), x.ExplainPending())
 }
 
-// soonest is the next instant at which something happens; never when all is over.
-func (x *faultSim) soonest() cluster.Instant {
+// nextInstant returns the next instant with an event; cluster.Never at the end.
+func (x *faultSim) nextInstant() cluster.Instant {
 	at := cluster.Never
 	if x.Next < len(x.Jobs) {
 		at = max(x.Jobs[x.Next].Submit, x.Now)
 	}
 	view := x.State.Peek()
-	if at == cluster.Never && (len(x.ResultOf) == 0 || x.Now.Sub(x.quiet) > patience) && x.settled() {
+	if at == cluster.Never && (len(x.ResultOf) == 0 || x.Now.Sub(x.lastProgress) > patience) && x.settled() {
 		return at
 	}
 	if x.agenda.Len() > 0 {
@@ -221,8 +219,8 @@ func (x *faultSim) settled() bool {
 	return !waits
 }
 
-// happen is all that happens at an instant.
-func (x *faultSim) happen() error {
+// processInstant handles all events of an instant.
+func (x *faultSim) processInstant() error {
 	for x.agenda.Len() > 0 && x.agenda.Items()[0].at <= x.Now {
 		if err := x.agenda.Pop().do(); err != nil {
 			return err
@@ -241,8 +239,8 @@ func (x *faultSim) happen() error {
 	return nil
 }
 
-// passes makes passes until the scheduler has seen everything; none while nobody waits.
-func (x *faultSim) passes() error {
+// runPasses makes passes until the scheduler has nothing left to do; none if no job is pending.
+func (x *faultSim) runPasses() error {
 	for range sim.MaxPasses {
 		if x.State.Peek().Counts().ByState[cluster.Pending] == 0 {
 			x.Wake = cluster.Never
@@ -254,7 +252,7 @@ func (x *faultSim) passes() error {
 		}
 		x.RecordVerdicts(&d.Plan)
 		x.leader.plan = &d.Plan
-		if err := x.kept(&d.Plan, done); err != nil {
+		if err := x.checkPromises(&d.Plan, done); err != nil {
 			return err
 		}
 		x.Wake = d.Wake
@@ -265,15 +263,15 @@ func (x *faultSim) passes() error {
 	return nil
 }
 
-// kept compares a plan with what was promised before: no promise is broken without a cause.
-func (x *faultSim) kept(p *cluster.Plan, done *command.Committed) error {
+// checkPromises compares a plan with earlier promises: no promise is broken without a cause.
+func (x *faultSim) checkPromises(p *cluster.Plan, done *command.Committed) error {
 	stale := map[cluster.JobID]bool{}
 	for _, s := range done.Stale {
 		stale[s.Job] = true
 	}
-	late := time.Second + plan.Leeway // a controller wakes up in time, as far as its clock says
+	late := time.Second + plan.Leeway // a controller wakes up in time by its own clock
 	if x.Faults.Clock > 0 {
-		late += 2 * mostSkew
+		late += 2 * maxSkew
 	}
 	now := x.State.Peek().Now().Add(-late)
 	for i := range p.Starts {
@@ -286,52 +284,52 @@ func (x *faultSim) kept(p *cluster.Plan, done *command.Committed) error {
 			res.Planned, res.Promise = x.Now, x.Now
 		}
 		if res.LatestPromise > 0 && now > res.LatestPromise && res.Broken == "" {
-			return violation("job %d starts more than %s after %s, which was promised, and no cause was named", res.ID, late, res.LatestPromise.Time())
+			return violation("job %d starts more than %s after its promise, %s, without a cause", res.ID, late, res.LatestPromise.Time())
 		}
 	}
 	for i := range p.Verdicts {
 		if at, known := x.ResultOf[p.Verdicts[i].Job]; known && x.Results[at].Broken == sim.UnnamedCause {
-			return violation("the promise to job %d was put off to %s, and no cause was named", p.Verdicts[i].Job, x.Results[at].LatestPromise.Time())
+			return violation("the promise to job %d was delayed to %s without a cause", p.Verdicts[i].Job, x.Results[at].LatestPromise.Time())
 		}
 	}
 	return nil
 }
 
-// Before keeps each command as the log would.
+// Before appends a command to the log of the leader.
 func (x *faultSim) Before(index uint64, at cluster.Instant, c command.Command) {
 	x.leader.log = append(x.leader.log, logged{index, at, command.Encode(c)})
 }
 
-// After audits a command, and lets the nodes hear of it.
+// After audits a command, and sends the changes to the nodes.
 func (x *faultSim) After(c command.Command, r command.Result, e *state.Effects) error {
 	if err := x.audit.after(c, r, e); err != nil {
 		return err
 	}
 	for i := range e.Changed {
 		if ch := &e.Changed[i]; ch.Kind == state.JobChanged && ch.New != nil {
-			x.see(c, ch.Old, ch.New)
+			x.record(c, ch.Old, ch.New)
 		}
 	}
 	return nil
 }
 
-// total adds up the books at the end.
+// total sums up the books at the end.
 func (x *faultSim) total() {
 	if len(x.Prices) == 0 {
 		return
 	}
 	var granted, charged, refunded, held, debt, expired, voided int64
-	for _, p := range x.audit.book.Purses {
+	for _, p := range x.audit.book.Buckets {
 		granted, held, expired, voided = granted+p.Amount, held+p.Held, expired+p.Expired, voided+p.Void
 	}
 	for _, b := range x.audit.book.Bills {
 		charged, refunded = charged+b.Captured+b.Overshot, refunded+b.Returned
 	}
-	for _, s := range x.audit.book.Shares {
+	for _, s := range x.audit.book.Payers {
 		debt += s.Debt
 	}
 	text := func(amount int64) string { return accounting.Credits(amount).String() }
-	x.told.Credits = &sim.Money{
+	x.summary.Credits = &sim.Money{
 		Granted: text(granted), Charged: text(charged), Refunded: text(refunded), Held: text(held), Debt: text(debt), Expired: text(expired), Voided: text(voided),
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// badWeek is a mix in which everything happens within a day or two.
+// badWeek is a mix in which every fault occurs within a day or two.
 const badWeek = "node-mtbf=2d,repair=1h,late-report=0.5,gpu-mtbf=10d,daemon-restart=12h,leader-change=6h,clock-step=2h,admin=20m,fail=0.15,cancel=0.2,preempt=0.1,lost-report=0.05,duplicate=0.1"
 
 // small is a history of some dozens of jobs of three accounts on a few nodes.
@@ -56,7 +56,7 @@ func mixOf(t testing.TB, text string) faults.Mix {
 	return m
 }
 
-// TestTrials: everything goes wrong, and every command of every history is checked.
+// TestTrials: with all faults, every command of every history is checked.
 func TestTrials(t *testing.T) {
 	kinds := map[string]int{}
 	for seed := range uint64(6) {
@@ -64,15 +64,15 @@ func TestTrials(t *testing.T) {
 		if err := x.run(); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		told := &x.told
-		for k, n := range told.Faults {
+		summary := &x.summary
+		for k, n := range summary.Faults {
 			kinds[k] += n
 		}
-		switch m := told.Credits; {
-		case told.Attempts < 20 || told.Checks.Whole < told.Checks.Commands || told.Checks.Rebuilt < 2 || told.GPUHoursLost <= 0 || told.GPUHoursLost >= told.GPUHours:
-			t.Errorf("seed %d: %+v", seed, told)
-		case (m != nil) != (seed > 0), m != nil && (m.Held != "0.000000" || m.Charged == "0.000000" || m.Refunded == "0.000000" || told.Checks.Entries < 100):
-			t.Errorf("seed %d: %+v, %+v", seed, told.Checks, m)
+		switch m := summary.Credits; {
+		case summary.Attempts < 20 || summary.Checks.Whole < summary.Checks.Commands || summary.Checks.Rebuilt < 2 || summary.GPUHoursLost <= 0 || summary.GPUHoursLost >= summary.GPUHours:
+			t.Errorf("seed %d: %+v", seed, summary)
+		case (m != nil) != (seed > 0), m != nil && (m.Held != "0.000000" || m.Charged == "0.000000" || m.Refunded == "0.000000" || summary.Checks.Entries < 100):
+			t.Errorf("seed %d: %+v, %+v", seed, summary.Checks, m)
 		}
 	}
 	for _, kind := range []string{
@@ -85,21 +85,21 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestTrialsToldLate: nodes that are away for minutes, and not given up, tell of ends that
-// the log hears of late; what they counted is charged.
-func TestTrialsToldLate(t *testing.T) {
+// TestLateEnds: nodes that are cut off for minutes report ends late; the time that they counted is
+// charged.
+func TestLateEnds(t *testing.T) {
 	_, x := small(t, 0, mixOf(t, "node-mtbf=1h,repair=4m,late-report=1,leader-change=1h,daemon-restart=2h,lost-report=0.5"), true)
 	if err := x.run(); err != nil {
 		t.Fatal(err)
 	}
-	if x.told.Faults["ends_told_late"] == 0 {
-		t.Errorf("no end was told late: %v", x.told.Faults)
+	if x.summary.Faults["late_ends"] == 0 {
+		t.Errorf("no end was reported late: %v", x.summary.Faults)
 	}
 }
 
-// TestTrialsOverBudget: what an attempt gets in the place of credits that expired under it
-// is no more than it had, even where an account has used more than its hard budget, as
-// another was put below it.
+// TestTrialsOverBudget: what an attempt gets in place of credits that expired under it is at most
+// what it had, even if an account has used more than its hard budget, since another was moved below
+// it.
 func TestTrialsOverBudget(t *testing.T) {
 	_, x := small(t, 2154, mixOf(t, badWeek), true)
 	if err := x.run(); err != nil {
@@ -107,11 +107,11 @@ func TestTrialsOverBudget(t *testing.T) {
 	}
 }
 
-// TestTrialsAgain: the same seed makes the same bad week, another one another; and
-// without faults the jobs do what the log says.
+// TestTrialsAgain: the same seed makes the same history, another one another; and without faults
+// the jobs run as in the log.
 func TestTrialsAgain(t *testing.T) {
 	var texts []string
-	var told []sim.FaultSummary
+	var all []sim.FaultSummary
 	for _, seed := range []uint64{3, 3, 4} {
 		_, x := small(t, seed, mixOf(t, badWeek), true)
 		if err := x.run(); err != nil {
@@ -121,17 +121,17 @@ func TestTrialsAgain(t *testing.T) {
 		if err := sim.WriteCSV(&b, x.Results); err != nil {
 			t.Fatal(err)
 		}
-		texts, told = append(texts, b.String()), append(told, x.told)
+		texts, all = append(texts, b.String()), append(all, x.summary)
 	}
-	if texts[0] != texts[1] || !reflect.DeepEqual(told[0], told[1]) || texts[0] == texts[2] {
-		t.Errorf("%+v\n%+v\n%+v", told[0], told[1], told[2])
+	if texts[0] != texts[1] || !reflect.DeepEqual(all[0], all[1]) || texts[0] == texts[2] {
+		t.Errorf("%+v\n%+v\n%+v", all[0], all[1], all[2])
 	}
 	_, x := small(t, 1, faults.Mix{}, false)
 	if err := x.run(); err != nil {
 		t.Fatal(err)
 	}
-	if x.told.Attempts != 60 || x.told.Lost+x.told.Requeued > 0 || len(x.told.Faults) > 0 || x.Done != 60 {
-		t.Errorf("%+v", x.told)
+	if x.summary.Attempts != 60 || x.summary.Lost+x.summary.Requeued > 0 || len(x.summary.Faults) > 0 || x.Done != 60 {
+		t.Errorf("%+v", x.summary)
 	}
 }
 
@@ -154,8 +154,7 @@ func FuzzTrials(f *testing.F) {
 	})
 }
 
-// TestViolationsAreFound does what must never happen in the middle of a history, and wants
-// it to be found.
+// TestViolationsAreFound violates each invariant in the middle of a history; the audit finds it.
 func TestViolationsAreFound(t *testing.T) {
 	for says, harm := range sabotage {
 		_, x := small(t, 5, mixOf(t, badWeek), true)
@@ -175,9 +174,8 @@ func TestViolationsAreFound(t *testing.T) {
 	}
 }
 
-// TestTrialsOnce: jobs that do not run again leave bills that wait for lost nodes, also at
-// prices that nobody knew before there was anything to charge, or that fell since; and what a
-// late proof adds is owed, also beyond a hard budget.
+// TestTrialsOnce: jobs that do not run again leave bills that wait for lost nodes, also at prices
+// that were set after the start or fell since; and a late proof is charged beyond a hard budget.
 func TestTrialsOnce(t *testing.T) {
 	waited := 0
 	for _, seed := range []uint64{1, 34, 235, 373} {
@@ -205,8 +203,8 @@ func TestTrialsOnce(t *testing.T) {
 	}
 }
 
-// TestFinalBills: a bill that waited for a node comes to no more than its attempt lasted,
-// and what does not hold is said once.
+// TestFinalBills: a bill that waited for a node is at most the time of its attempt, and a violation
+// is reported once.
 func TestFinalBills(t *testing.T) {
 	_, x := small(t, 5, mixOf(t, badWeek), true)
 	if err := x.run(); err != nil {
@@ -224,10 +222,10 @@ func TestFinalBills(t *testing.T) {
 	}
 }
 
-// running is a job that runs, and its machine.
+// running returns a running job and its machine.
 func running(x *faultSim) (*cluster.Job, *host) {
 	for j := range x.State.View().Jobs(0) {
-		if h := x.hosts[firstNode(j)]; j.State == cluster.Running && h != nil && h.heard && len(h.tasks) > 0 {
+		if h := x.hosts[firstNode(j)]; j.State == cluster.Running && h != nil && h.reachable && len(h.tasks) > 0 {
 			return j, h
 		}
 	}
@@ -241,8 +239,8 @@ func firstNode(j *cluster.Job) string {
 	return j.Alloc.Nodes[0].Node
 }
 
-// sabotage is what is done, by what is said of it. Each is tried until it says that it is
-// done.
+// sabotage maps the message of a violation to an action that causes it. Each is tried until it
+// returns true.
 var sabotage = map[string]func(x *faultSim) bool{
 	"I13: at index": func(x *faultSim) bool { // a command that is not in the log
 		x.State.Apply(x.Index, x.Now, &command.UpdateNodes{Actor: sim.Administrator(), Names: x.names[:1], Action: command.DrainNodes, Reason: "behind its back"})
@@ -254,7 +252,7 @@ var sabotage = map[string]func(x *faultSim) bool{
 		x.State.Effects()
 		return true
 	},
-	"I2: bucket 1 says": func(x *faultSim) bool { x.audit.book.Purses[1].Available--; return true },
+	"I2: bucket 1 says": func(x *faultSim) bool { x.audit.book.Buckets[1].Available--; return true },
 	"I4: ml is below":   func(x *faultSim) bool { x.audit.parents["ml"] = "elsewhere"; return true },
 	"I5: ": func(x *faultSim) bool {
 		x.audit.budgets[site] = accounting.Budget{Limit: 1, Hard: true}
@@ -290,7 +288,7 @@ var sabotage = map[string]func(x *faultSim) bool{
 		}
 		return j != nil
 	},
-	"is given to job": func(x *faultSim) bool { // tasks have more than they were given
+	"is given to job": func(x *faultSim) bool { // tasks have more than was allocated
 		for _, h := range x.hosts {
 			for _, t := range h.tasks {
 				t.gpus = []int32{0, 1, 2, 3}

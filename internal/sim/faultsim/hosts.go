@@ -13,7 +13,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// attemptID names an attempt, attemptOn what it runs on a node.
+// attemptID identifies an attempt, attemptOn its task on one node.
 type attemptID struct {
 	job     cluster.JobID
 	attempt cluster.Attempt
@@ -24,20 +24,20 @@ type attemptOn struct {
 	node string
 }
 
-// host is one machine, and the daemon on it.
+// host is one machine and the daemon on it.
 type host struct {
-	node  cluster.Node // as it describes itself
-	epoch uint64
-	boots int
-	runs  bool // it is on
-	heard bool // the controllers hear it
-	losts int  // how often it was lost
-	seen  uint64
-	tasks map[attemptID]*onHost
+	node      cluster.Node // as the node describes itself
+	epoch     uint64
+	boots     int
+	on        bool // it is switched on
+	reachable bool // the controllers receive its messages
+	losses    int  // how often it was lost
+	seen      uint64
+	tasks     map[attemptID]*hostTask
 }
 
-// onHost is one task on a machine.
-type onHost struct {
+// hostTask is a task on a machine.
+type hostTask struct {
 	rank     int
 	gpus     []int32
 	cpus     int32
@@ -45,23 +45,23 @@ type onHost struct {
 	stopping bool
 }
 
-// order is the tasks of a machine in an order that is always the same.
+// order returns the tasks of a machine in a fixed order.
 func (h *host) order() []attemptID {
 	return slices.SortedFunc(maps.Keys(h.tasks), func(a, b attemptID) int {
 		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.attempt, b.attempt))
 	})
 }
 
-// Times that messages and machines take.
+// Durations of messages and of machines.
 const (
 	oneWay    = time.Second
 	heartbeat = 10 * time.Second
 	cleaning  = 2 * time.Second
 )
 
-// sync has a machine do what is wanted of it, and say how it is.
+// sync has a machine start and stop tasks as the state wants, and report.
 func (x *faultSim) sync(h *host) error {
-	if !h.heard {
+	if !h.reachable {
 		return nil
 	}
 	wanted := map[attemptID]bool{}
@@ -73,7 +73,7 @@ func (x *faultSim) sync(h *host) error {
 		switch {
 		case !there && j.Tasks[rank].Phase != cluster.TaskWanted: // gone: the report will say so
 		case !there && j.State == cluster.Completing: // it never began
-			h.tasks[id] = &onHost{rank: rank, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskClean}}
+			h.tasks[id] = &hostTask{rank: rank, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskClean}}
 		case !there:
 			if err := x.launch(h, id, j, rank); err != nil {
 				return err
@@ -91,10 +91,10 @@ func (x *faultSim) sync(h *host) error {
 	return x.report(h)
 }
 
-// launch begins a task, unless that shows that something was given twice.
+// launch begins a task and checks that no resource is allocated twice.
 func (x *faultSim) launch(h *host, id attemptID, j *cluster.Job, rank int) error {
 	a := &j.Alloc.Nodes[rank]
-	t := &onHost{rank: rank, gpus: a.GPUs, cpus: a.CPUs, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskStarted, Started: x.Now}}
+	t := &hostTask{rank: rank, gpus: a.GPUs, cpus: a.CPUs, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskStarted, Started: x.Now}}
 	on := attemptOn{id, h.node.Name}
 	if x.begun[on] {
 		return fmt.Errorf("%w: attempt %d of job %d begins on node %s a second time", ErrViolation, id.attempt, id.job, h.node.Name)
@@ -119,24 +119,24 @@ func (x *faultSim) launch(h *host, id attemptID, j *cluster.Job, rank int) error
 	h.tasks[id] = t
 	for _, g := range t.gpus {
 		if h.node.GPUs[g].Fault != "" {
-			x.finish(h, id, t, ended{cause: cluster.GPUFault, message: h.node.GPUs[g].Fault})
+			x.finish(h, id, t, taskEnd{cause: cluster.GPUFault, message: h.node.GPUs[g].Fault})
 			return nil
 		}
 	}
-	x.live(h, id, t, j)
+	x.simulateTask(h, id, t, j)
 	return nil
 }
 
-// ended is how a task ends.
-type ended struct {
+// taskEnd is the end of a task.
+type taskEnd struct {
 	cause   cluster.Cause
 	code    int32
 	signal  int32
 	message string
 }
 
-// finish ends a task that runs; soon nothing is left of it.
-func (x *faultSim) finish(h *host, id attemptID, t *onHost, e ended) {
+// finish ends a running task; the node is clean soon after.
+func (x *faultSim) finish(h *host, id attemptID, t *hostTask, e taskEnd) {
 	if t.task.Phase >= cluster.TaskEnded || h.tasks[id] != t {
 		return
 	}
@@ -151,20 +151,20 @@ func (x *faultSim) finish(h *host, id attemptID, t *onHost, e ended) {
 }
 
 // stop ends a task that is not wanted any more.
-func (x *faultSim) stop(h *host, id attemptID, t *onHost) {
+func (x *faultSim) stop(h *host, id attemptID, t *hostTask) {
 	if t.stopping || t.task.Phase >= cluster.TaskEnded {
 		return
 	}
 	t.stopping = true
 	x.in(time.Second, func() error {
-		x.finish(h, id, t, ended{cause: cluster.Stopped})
+		x.finish(h, id, t, taskEnd{cause: cluster.Stopped})
 		return x.report(h)
 	})
 }
 
-// report has a machine say what is on it, if anybody hears it.
+// report sends what is on a machine, if the controllers receive it.
 func (x *faultSim) report(h *host) error {
-	if !h.heard {
+	if !h.reachable {
 		return nil
 	}
 	r := &command.ReportTasks{Node: h.node.Name, Epoch: h.epoch, Seen: h.seen, GPUs: slices.Clone(h.node.GPUs)}
@@ -176,21 +176,21 @@ func (x *faultSim) report(h *host) error {
 		}
 		r.Tasks = append(r.Tasks, said)
 	}
-	dice := x.dice.Of(faults.Reports)
-	if faults.Yes(dice, x.Faults.Lost) {
+	streams := x.streams.Of(faults.Reports)
+	if faults.Yes(streams, x.Faults.Lost) {
 		x.count("reports_lost")
 		x.in(heartbeat, func() error { return x.report(h) })
 		return nil
 	}
-	if faults.Yes(dice, x.Faults.Twice) {
-		x.in(oneWay+time.Duration(dice.Int64N(int64(10*time.Minute))), func() error { return x.echo(h, r) })
+	if faults.Yes(streams, x.Faults.Duplicate) {
+		x.in(oneWay+time.Duration(streams.Int64N(int64(10*time.Minute))), func() error { return x.repeatReport(h, r) })
 	}
 	return x.deliver(h, r)
 }
 
-// echo delivers an old report again; the next one comes soon, as always.
-func (x *faultSim) echo(h *host, r *command.ReportTasks) error {
-	if !h.heard {
+// repeatReport delivers an old report again; the next one follows soon.
+func (x *faultSim) repeatReport(h *host, r *command.ReportTasks) error {
+	if !h.reachable {
 		return nil
 	}
 	x.count("reports_delivered_twice")
@@ -203,14 +203,14 @@ func (x *faultSim) echo(h *host, r *command.ReportTasks) error {
 	return nil
 }
 
-// deliver hands a report to the controllers. What they have is forgotten by the node.
+// deliver delivers a report to the controllers. The node forgets the tasks that they have recorded.
 func (x *faultSim) deliver(h *host, r *command.ReportTasks) error {
 	if !x.State.Peek().NothingNew(r) {
 		answer, err := x.Apply(r)
 		if err != nil {
 			return err
 		}
-		if _, refused := answer.(*command.Refusal); refused { // removed meanwhile: it dials in again
+		if _, refused := answer.(*command.Refusal); refused { // removed meanwhile: it registers again
 			x.in(heartbeat, func() error { return x.join(h) })
 			return nil
 		}
@@ -226,14 +226,14 @@ func (x *faultSim) deliver(h *host, r *command.ReportTasks) error {
 	return nil
 }
 
-// join registers a machine: its daemon dials in, hears what is wanted, and reports.
+// join registers a machine: its daemon connects, receives what is wanted, and reports.
 func (x *faultSim) join(h *host) error {
-	if !h.heard {
+	if !h.reachable {
 		return nil
 	}
 	n := h.node
 	n.GPUs = slices.Clone(n.GPUs)
-	for _, t := range h.tasks { // all that it has, wanted or not, as nobody may know of them
+	for _, t := range h.tasks { // all tasks, wanted or not: no controller may know them
 		if t.task.Phase < cluster.TaskClean {
 			n.Orphans++
 		}

@@ -14,17 +14,17 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// specKey is what distinguishes the requests of a workload under trials.
+// specKey is the fields in which the requests of a workload differ here.
 type specKey struct {
 	of  *cluster.JobSpec
 	qos string
 }
 
-// specOf is a job's request as it is submitted here: it may run again, names an account
-// where jobs cost something, and some are in the QOS that preempts.
+// specOf returns a job's request: it may run again, has an account if jobs cost something, and some
+// are in the QOS that preempts.
 func (x *faultSim) specOf(i int) *cluster.JobSpec {
 	k := specKey{of: x.Jobs[i].Spec}
-	if faults.Yes(x.dice.For(faults.Users, uint64(i), 1), x.Faults.Preempt) {
+	if faults.Yes(x.streams.For(faults.Users, uint64(i), 1), x.Faults.Preempt) {
 		k.qos = x.preemptor()
 	}
 	spec := x.specs[k]
@@ -40,10 +40,10 @@ func (x *faultSim) specOf(i int) *cluster.JobSpec {
 	return spec
 }
 
-// noAccount is the account of jobs that have none in their log, where they cost something.
+// noAccount is the account of jobs without one in their log, if jobs cost something.
 const noAccount = "default"
 
-// preemptor is a QOS that may preempt the default one.
+// preemptor returns a QOS that may preempt the default one.
 func (x *faultSim) preemptor() string {
 	p := x.State.Peek().Policy()
 	for i := range p.QOS {
@@ -54,12 +54,12 @@ func (x *faultSim) preemptor() string {
 	return ""
 }
 
-// submit hands in the next job.
+// submit submits job i.
 func (x *faultSim) submit(i int) error {
 	spec := x.specOf(i)
 	res := &x.Results[i]
 	c := &command.SubmitJobs{Actor: actor(spec), Jobs: []command.Submission{{Spec: *spec}}}
-	answer, err := x.ask(c, &c.Request)
+	answer, err := x.send(c, &c.Request)
 	if err != nil {
 		return err
 	}
@@ -67,10 +67,10 @@ func (x *faultSim) submit(i int) error {
 	case *command.Submitted:
 		res.ID = a.First[0]
 		x.ResultOf[res.ID] = i
-		x.quiet = x.Now
+		x.lastProgress = x.Now
 		x.audit.jobs[res.ID] = &history{}
-		if r := x.dice.For(faults.Users, uint64(i), 2); faults.Yes(r, x.Faults.Cancel) {
-			x.in(faults.Within(r, x.Jobs[i].Run+time.Hour), func() error { return x.meddle(res.ID, spec, r) })
+		if r := x.streams.For(faults.Users, uint64(i), 2); faults.Yes(r, x.Faults.Cancel) {
+			x.in(faults.Within(r, x.Jobs[i].Run+time.Hour), func() error { return x.userAction(res.ID, spec, r) })
 		}
 	case *command.Refusal:
 		res.Reason = "refused: " + a.Message
@@ -83,13 +83,13 @@ func actor(spec *cluster.JobSpec) command.Actor {
 	return command.Actor{Identity: spec.Owner, Source: "simulation"}
 }
 
-// meddle is what users do to their jobs.
-func (x *faultSim) meddle(id cluster.JobID, spec *cluster.JobSpec, r *rand.Rand) error {
+// userAction performs a random action of a user on a job.
+func (x *faultSim) userAction(id cluster.JobID, spec *cluster.JobSpec, r *rand.Rand) error {
 	refs := []cluster.JobRef{{ID: id, Index: cluster.NoIndex}}
 	update := func(c *command.UpdateJobs) error {
 		x.count("job_changes")
 		c.Actor, c.Jobs = actor(spec), refs
-		_, err := x.ask(c, &c.Request)
+		_, err := x.send(c, &c.Request)
 		return err
 	}
 	switch r.IntN(8) {
@@ -103,7 +103,7 @@ func (x *faultSim) meddle(id cluster.JobID, spec *cluster.JobSpec, r *rand.Rand)
 		return update(&command.UpdateJobs{Action: command.RequeueJobs})
 	case 2, 3:
 		limit := max(time.Minute, spec.TimeLimit/2)
-		if r.IntN(3) == 0 { // which only operators may for a job that runs
+		if r.IntN(3) == 0 { // only operators may extend the limit of a running job
 			limit = spec.TimeLimit * 2
 		}
 		return update(&command.UpdateJobs{Action: command.SetFields, TimeLimit: &limit})
@@ -115,33 +115,33 @@ func (x *faultSim) meddle(id cluster.JobID, spec *cluster.JobSpec, r *rand.Rand)
 	}
 	x.count("cancellations")
 	c := &command.CancelJobs{Actor: actor(spec), Jobs: refs}
-	_, err := x.ask(c, &c.Request)
+	_, err := x.send(c, &c.Request)
 	return err
 }
 
-// asked is a request, and how it was answered.
-type asked struct {
+// request is a request and its answer.
+type request struct {
 	again  func(twist byte) (command.Result, error)
 	answer []byte
 	kept   bool
 }
 
-// ask makes a request as a client does, with an id of its own; some come twice.
-func (x *faultSim) ask(c command.Command, id *command.RequestID) (command.Result, error) {
-	if err := x.Must(&command.Tick{}); err != nil { // what is due by itself is none of its doing
+// send sends a request as a client does, with an ID of its own; some are repeated.
+func (x *faultSim) send(c command.Command, id *command.RequestID) (command.Result, error) {
+	if err := x.Must(&command.Tick{}); err != nil { // handle what is due first: it is no effect of the request
 		return nil, err
 	}
-	x.keys++
+	x.requests++
 	sum := sha256.Sum256(command.Encode(c))
 	*id = command.RequestID{Payload: [16]byte(sum[:16])}
-	binary.BigEndian.PutUint64(id.Key[:], x.keys)
+	binary.BigEndian.PutUint64(id.Key[:], x.requests)
 	id.Key[15] = 'g'
 	first, err := x.Apply(c)
 	if err != nil {
 		return nil, err
 	}
 	_, refused := first.(*command.Refusal)
-	x.last = &asked{answer: plainAnswer(first), kept: !refused, again: func(twist byte) (command.Result, error) {
+	x.last = &request{answer: plainAnswer(first), kept: !refused, again: func(twist byte) (command.Result, error) {
 		was := id.Payload
 		id.Payload[0] ^= twist
 		x.repeating = true
@@ -150,16 +150,16 @@ func (x *faultSim) ask(c command.Command, id *command.RequestID) (command.Result
 		id.Payload = was
 		return r, err
 	}}
-	if dice := x.dice.Of(faults.Requests); faults.Yes(dice, x.Faults.Twice) {
+	if streams := x.streams.Of(faults.Requests); faults.Yes(streams, x.Faults.Duplicate) {
 		asked := x.last
-		x.in(time.Duration(dice.Int64N(int64(10*time.Minute))), func() error { return x.repeat(asked) })
+		x.in(time.Duration(streams.Int64N(int64(10*time.Minute))), func() error { return x.repeat(asked) })
 	}
 	return first, nil
 }
 
-// repeat delivers a request again: it is answered as the first time, and never with
-// something else in it. One that was refused may have become possible.
-func (x *faultSim) repeat(a *asked) error {
+// repeat delivers a request again: the answer is the first one, and the same ID with another
+// payload is refused. A refused request is not repeated, since it may have become possible.
+func (x *faultSim) repeat(a *request) error {
 	if !a.kept {
 		return nil
 	}
@@ -180,7 +180,7 @@ func (x *faultSim) repeat(a *asked) error {
 	return nil
 }
 
-// plainAnswer is an answer without what may differ when it is given again.
+// plainAnswer encodes an answer without the fields that differ when it is repeated.
 func plainAnswer(r command.Result) []byte {
 	switch a := r.(type) {
 	case *command.Submitted:
@@ -198,15 +198,15 @@ func plainAnswer(r command.Result) []byte {
 	return command.EncodeResult(r)
 }
 
-// see notes what became of a job, and tells its nodes.
-func (x *faultSim) see(c command.Command, old, j *cluster.Job) {
+// record stores the change of a job, and notifies its nodes.
+func (x *faultSim) record(c command.Command, old, j *cluster.Job) {
 	at, known := x.ResultOf[j.ID]
 	if !known {
 		return
 	}
 	res := &x.Results[at]
 	if old != nil && old.State.Holds() && !j.State.Holds() {
-		x.over(res, old, j)
+		x.recordAttempt(res, old, j)
 	}
 	if j.Alloc != nil {
 		for i := range j.Alloc.Nodes {
@@ -217,16 +217,16 @@ func (x *faultSim) see(c command.Command, old, j *cluster.Job) {
 	}
 	switch {
 	case j.State == cluster.Configuring && (old == nil || old.State == cluster.Pending):
-		x.told.Attempts++
-		x.quiet = x.Now
+		x.summary.Attempts++
+		x.lastProgress = x.Now
 		res.Start, res.Nodes, res.Attempt = x.Now, j.Alloc.Nodes, j.Attempt
 	case j.State == cluster.Pending && j.Promise == nil && !planned(c):
-		res.LatestPromise = 0 // its own user gave the promise back
+		res.LatestPromise = 0 // its own user gave up the promise
 	case j.State.Final():
 		res.End, res.Reason = x.Now, j.State.String()
 		delete(x.ResultOf, j.ID)
 		x.Done++
-		x.quiet = x.Now
+		x.lastProgress = x.Now
 	}
 }
 
@@ -235,52 +235,52 @@ func planned(c command.Command) bool {
 	return is
 }
 
-// over notes how an attempt ended.
-func (x *faultSim) over(res *sim.Result, old, j *cluster.Job) {
+// recordAttempt counts an attempt that ended.
+func (x *faultSim) recordAttempt(res *sim.Result, old, j *cluster.Job) {
 	outcome, since, until := j.State, j.Started, j.Ended
 	if n := len(j.Attempts); j.State == cluster.Pending && n > 0 {
 		last := j.Attempts[n-1]
 		outcome, since, until = last.Outcome, last.Started, last.Ended
 	}
 	hours := float64(old.Spec.Request.TotalGPUs()) * until.Sub(since).Hours()
-	x.told.GPUHours += hours
+	x.summary.GPUHours += hours
 	switch outcome {
 	case cluster.NodeFailed:
-		x.told.Lost++
+		x.summary.Lost++
 	case cluster.Preempted:
-		x.told.Preempted++
+		x.summary.Preempted++
 	}
 	if j.State == cluster.Pending {
-		x.told.Requeued++
+		x.summary.Requeued++
 	}
 	if j.State == cluster.Pending || outcome == cluster.NodeFailed || outcome == cluster.Preempted {
-		x.told.GPUHoursLost += hours
+		x.summary.GPUHoursLost += hours
 	}
 	if j.State == cluster.Pending {
 		res.Start, res.End, res.Nodes, res.LatestPromise = 0, 0, nil, 0
 	}
 }
 
-// live is what a task does from its start on: most do what the log says, some end badly.
-// It depends on the job and the attempt alone.
-func (x *faultSim) live(h *host, id attemptID, t *onHost, j *cluster.Job) {
+// simulateTask schedules the end of a task: most end as the log says, some fail. It depends on the
+// job and the attempt alone.
+func (x *faultSim) simulateTask(h *host, id attemptID, t *hostTask, j *cluster.Job) {
 	at, known := x.ResultOf[id.job]
 	if !known {
 		return
 	}
-	r := x.dice.For(faults.Attempts, uint64(at), uint64(id.attempt))
-	run, how := x.Jobs[at].Run, ended{cause: cluster.Exited}
+	r := x.streams.For(faults.Attempts, uint64(at), uint64(id.attempt))
+	run, how := x.Jobs[at].Run, taskEnd{cause: cluster.Exited}
 	if faults.Yes(r, x.Faults.Fail) {
 		part := time.Duration(r.Float64() * float64(run))
 		switch kind := r.IntN(6); {
 		case kind == 0:
-			run, how = part, ended{cause: cluster.MemoryKilled, message: "out of memory"}
+			run, how = part, taskEnd{cause: cluster.MemoryKilled, message: "out of memory"}
 		case kind == 1:
-			run, how = 0, ended{cause: cluster.LaunchFailed, message: "no such directory"}
+			run, how = 0, taskEnd{cause: cluster.LaunchFailed, message: "no such directory"}
 		case kind == 2: // it hangs
 			run = run + 2*j.Spec.TimeLimit
 		case kind == 3 && len(j.Tasks) > 1 && t.rank == 1:
-			run, how = part, ended{cause: cluster.NodeFault, message: "the runtime failed"}
+			run, how = part, taskEnd{cause: cluster.NodeFault, message: "the runtime failed"}
 		default:
 			run, how.code = part, 1
 		}

@@ -18,24 +18,24 @@ type logged struct {
 	c     []byte
 }
 
-// leader is what another controller has of the state, and what the present one keeps only
-// in memory.
+// leader is what another controller has of the state, and what the present one keeps only in
+// memory.
 type leader struct {
 	snapshot []byte
-	log      []logged // since then
+	log      []logged // since the snapshot
 	term     uint64
 	round    uint64                 // of metering
 	counts   map[attemptID]counting // in this term
-	plan     *cluster.Plan          // its last one
+	plan     *cluster.Plan          // the last one
 }
 
-// counting is how long an attempt was heard to run.
+// counting is the metered run time of an attempt.
 type counting struct {
 	sum  time.Duration
 	last cluster.Instant
 }
 
-// save takes a snapshot; what is after it is the log.
+// save takes a snapshot and truncates the log.
 func (l *leader) save(s *state.State) error {
 	var b bytes.Buffer
 	if err := s.View().Encode(&b); err != nil {
@@ -45,7 +45,7 @@ func (l *leader) save(s *state.State) error {
 	return nil
 }
 
-// counted is for how long an attempt was heard to run in this term.
+// counted returns the metered run time of an attempt in this term.
 func (l *leader) counted(id attemptID, started, now cluster.Instant) time.Duration {
 	c, known := l.counts[id]
 	if !known && l.term == 1 {
@@ -58,11 +58,11 @@ func (l *leader) counted(id attemptID, started, now cluster.Instant) time.Durati
 	return c.sum
 }
 
-// elect makes another controller the leader: one that has the last snapshot and the log
-// since. Its state must be the same to the byte. The client of the last request heard no
-// answer, and asks again; and the last plan of the old leader comes again.
+// elect makes another controller the leader: one with the last snapshot and the log since. Its
+// state must be equal byte by byte. The client of the last request got no answer and sends it
+// again, and the last plan of the old leader arrives again.
 func (x *faultSim) elect() error {
-	x.told.Checks.Rebuilt++
+	x.summary.Checks.Rebuilt++
 	var now, then bytes.Buffer
 	view := x.State.View()
 	if err := view.Encode(&now); err != nil {
@@ -111,7 +111,7 @@ func (x *faultSim) elect() error {
 	return nil
 }
 
-// latest is the last command of the log.
+// latest returns the last command of the log.
 func (x *faultSim) latest() command.Command {
 	if n := len(x.leader.log); n > 0 {
 		if c, err := command.Decode(x.leader.log[n-1].c); err == nil {

@@ -1,6 +1,6 @@
-// Package journalcheck recomputes what a journal of credits comes to, as an auditor would.
+// Package journalcheck recomputes the sums of a journal of credits, independently of the ledger.
 //
-// It reads the rows by itself and adds up what buckets, payers and attempts have; nothing
-// here comes from the ledger's own package. It judges each entry by those before it and by
-// the grounds that it states, and never asks the cluster.
+// It reads the rows and adds up what buckets, payers and attempts have, without any code of the
+// ledger's package. It checks each entry against those before it and against the justification that
+// the entry states, and never asks the cluster.
 package journalcheck

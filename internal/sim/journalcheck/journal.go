@@ -10,11 +10,8 @@ import (
 	"time"
 )
 
-// A row is the entry's SHA-256, the one before it, a version, and
-// the fields that hash is of, after that one before and the version: numbers as
-// varints, text after its length. From version 2 on an entry says its grounds (grounds.go),
-// from version 3 on also when a lien was placed, from version 4 on why somebody asked for it;
-// versions 5 and 6 are written alike.
+// A row is the entry's SHA-256, the one before it, a version, and the fields. The hash covers the
+// previous hash, the version and the fields: numbers as varints, text after its length.
 
 // Kinds of entries and of book accounts, as numbered in rows.
 const (
@@ -42,7 +39,7 @@ type side struct {
 	node         string
 }
 
-// Attempt names one run of a job.
+// Attempt identifies one run of a job.
 type Attempt struct{ Job, Number uint64 }
 
 // Entry is one row.
@@ -57,11 +54,11 @@ type Entry struct {
 	corrects      uint64
 	late          bool
 	key           string
-	bare          bool // it says nothing of its grounds
-	grounds
+	bare          bool // it states no justification
+	justification
 }
 
-// rowReader takes a row apart.
+// rowReader decodes a row.
 type rowReader struct {
 	rest []byte
 	bad  bool
@@ -100,7 +97,7 @@ func (r *rowReader) text() string {
 
 func (r *rowReader) side() side { return side{r.unsigned(), r.unsigned(), r.text()} }
 
-// readRow reads a row that follows the one with hash before.
+// readRow decodes a row that follows the one with hash before.
 func readRow(row, before []byte) (e Entry, hash []byte, err error) {
 	const sum = sha256.Size
 	switch {
@@ -119,7 +116,7 @@ func readRow(row, before []byte) (e Entry, hash []byte, err error) {
 		amount: r.signed(), node: r.text(), of: Attempt{r.unsigned(), r.unsigned()}, corrects: r.unsigned(), late: r.unsigned() == 1, key: r.text(),
 	}
 	if e.bare = row[2*sum] == 1; !e.bare {
-		e.grounds = r.grounds()
+		e.justification = r.justification()
 	}
 	if row[2*sum] >= 3 && e.cause.there {
 		e.cause.since = r.signed()
@@ -133,32 +130,32 @@ func readRow(row, before []byte) (e Entry, hash []byte, err error) {
 	return e, row[:sum], nil
 }
 
-// Purse is what the entries say of one bucket, in micro-credits.
-type Purse struct {
+// BucketSums is the sums of one bucket, in micro-credits.
+type BucketSums struct {
 	Amount, Available, Held, Spent, Expired, Void int64
 }
 
-// Share is what they say of one payer: what it holds, spent and owes by itself.
-type Share struct{ Held, Spent, Debt int64 }
+// PayerSums is the sums of one payer without those below it: held, spent and owed.
+type PayerSums struct{ Held, Spent, Debt int64 }
 
-// Bill is what they say of one attempt.
+// Bill is the sums of one attempt.
 type Bill struct {
 	Payer              string
-	Placed, Released   int64 // set aside, and given back of it
-	Captured, Overshot int64 // charged: of what was set aside, and beyond
-	Returned           int64 // of what was charged
-	GivenBack          int64 // of that beside what was counted: for a fault, or by hand
+	Placed, Released   int64 // reserved, and released of it
+	Captured, Overshot int64 // charged: of what was reserved, and beyond
+	Returned           int64 // refunded of the charge
+	GivenBack          int64 // of that, refunded for a fault or by an administrator
 	bare               bool
-	counted            int64 // charged for what was counted, less what was given back of it
+	counted            int64 // charged for metered time, less the refunds of it
 	rates              []rate
-	stretches          []stretch        // that it came to last
-	into               map[uint64]int64 // by bucket, less what came back
+	stretches          []stretch        // of the last bill
+	into               map[uint64]int64 // by bucket, less what was refunded
 }
 
-// Holds is what it has set aside still.
+// Holds returns what the attempt still has reserved.
 func (b *Bill) Holds() int64 { return b.Placed - b.Released - b.Captured }
 
-// Charged is what it was charged and did not get back; 0 of no bill.
+// Charged returns the charge less the refunds; 0 without a bill.
 func (b *Bill) Charged() int64 {
 	if b == nil {
 		return 0
@@ -166,25 +163,25 @@ func (b *Bill) Charged() int64 {
 	return b.Captured + b.Overshot - b.Returned
 }
 
-// Book is what a journal comes to: what it says of buckets, payers and attempts.
+// Book is the sums of a journal: of buckets, payers and attempts.
 type Book struct {
-	entries []Entry // where a whole journal was read
+	entries []Entry // set by Read
 	count   uint64
 	latest  int64
 	head    []byte
-	Purses  map[uint64]*Purse
-	Shares  map[string]*Share
+	Buckets map[uint64]*BucketSums
+	Payers  map[string]*PayerSums
 	Bills   map[Attempt]*Bill
 	terms   map[uint64]*terms    // of buckets
 	sums    [lastBooks + 1]int64 // by kind of book account
 }
 
-// New is an empty journal's.
+// New returns the book of an empty journal.
 func New() *Book {
-	return &Book{head: make([]byte, sha256.Size), Purses: map[uint64]*Purse{}, Shares: map[string]*Share{}, Bills: map[Attempt]*Bill{}, terms: map[uint64]*terms{}}
+	return &Book{head: make([]byte, sha256.Size), Buckets: map[uint64]*BucketSums{}, Payers: map[string]*PayerSums{}, Bills: map[Attempt]*Bill{}, terms: map[uint64]*terms{}}
 }
 
-// Read adds a journal up. The first row that cannot be is the error.
+// Read adds up a journal. It returns an error for the first impossible row.
 func Read(rows [][]byte) (*Book, error) {
 	b := New()
 	b.entries = make([]Entry, 0, len(rows))
@@ -198,7 +195,7 @@ func Read(rows [][]byte) (*Book, error) {
 	return b, nil
 }
 
-// Add adds one more row, and answers what it says. After an error the book is spoilt. O(1).
+// Add adds one row and returns its entry. After an error the book is unusable. O(1).
 func (b *Book) Add(row []byte) (*Entry, error) {
 	e, hash, err := readRow(row, b.head)
 	if err == nil {
@@ -225,38 +222,38 @@ func (b *Book) add(e Entry) error {
 	b.sums[e.to.kind] += e.amount
 	b.pay(&e)
 	b.charge(&e)
-	for id, p := range map[uint64]*Purse{e.from.bucket: b.Purses[e.from.bucket], e.to.bucket: b.Purses[e.to.bucket]} {
+	for id, p := range map[uint64]*BucketSums{e.from.bucket: b.Buckets[e.from.bucket], e.to.bucket: b.Buckets[e.to.bucket]} {
 		if id != 0 && (p.Available < 0 || p.Held < 0 || p.Spent < 0) {
 			return fmt.Errorf("it leaves bucket %d with %+v", id, *p)
 		}
 	}
-	if s := b.share(e.node); s.Held < 0 || s.Spent < 0 || s.Debt < 0 {
+	if s := b.payer(e.node); s.Held < 0 || s.Spent < 0 || s.Debt < 0 {
 		return fmt.Errorf("it leaves %s with %+v", e.node, *s)
 	}
 	if bill := b.Bills[e.of]; bill != nil && (bill.Holds() < 0 || bill.Charged() < 0) {
 		return fmt.Errorf("it leaves attempt %v with %+v", e.of, *bill)
 	}
-	return b.judge(&e)
+	return b.check(&e)
 }
 
-func (b *Book) purse(id uint64) *Purse {
-	if b.Purses[id] == nil {
-		b.Purses[id] = &Purse{}
+func (b *Book) bucket(id uint64) *BucketSums {
+	if b.Buckets[id] == nil {
+		b.Buckets[id] = &BucketSums{}
 	}
-	return b.Purses[id]
+	return b.Buckets[id]
 }
 
-func (b *Book) share(node string) *Share {
-	if b.Shares[node] == nil {
-		b.Shares[node] = &Share{}
+func (b *Book) payer(node string) *PayerSums {
+	if b.Payers[node] == nil {
+		b.Payers[node] = &PayerSums{}
 	}
-	return b.Shares[node]
+	return b.Payers[node]
 }
 
-// pay moves credits between what buckets have, hold and spent.
+// pay moves credits between the available, held and spent of buckets.
 func (b *Book) pay(e *Entry) {
 	if e.from.bucket != 0 {
-		p := b.purse(e.from.bucket)
+		p := b.bucket(e.from.bucket)
 		if e.from.kind == heldFrom {
 			p.Held -= e.amount
 		} else {
@@ -272,10 +269,10 @@ func (b *Book) pay(e *Entry) {
 		}
 	}
 	if e.to.bucket != 0 {
-		p := b.purse(e.to.bucket)
+		p := b.bucket(e.to.bucket)
 		switch {
 		case e.kind == granted || e.kind == refunded && p.Amount == 0:
-			p.Amount += e.amount // a bucket begins
+			p.Amount += e.amount // a new bucket
 		case e.kind == refunded:
 			p.Spent -= e.amount
 		}
@@ -287,9 +284,9 @@ func (b *Book) pay(e *Entry) {
 	}
 }
 
-// charge moves them between what payers and attempts have.
+// charge moves credits between payers and attempts.
 func (b *Book) charge(e *Entry) {
-	s, x := b.share(e.node), e.amount
+	s, x := b.payer(e.node), e.amount
 	var bill *Bill
 	if e.of.Job != 0 {
 		bill = b.billOf(e)
@@ -321,7 +318,8 @@ func (b *Book) billOf(e *Entry) *Bill {
 	return b.Bills[e.of]
 }
 
-// Cost is price micro-credits a GPU-hour for so many GPU-milliseconds, rounded down.
+// Cost returns the price of GPU-milliseconds at a price per GPU-hour, in micro-credits, rounded
+// down.
 func Cost(price, gpuMS int64) int64 {
 	x := new(big.Int).Mul(big.NewInt(price), big.NewInt(gpuMS))
 	return x.Div(x, big.NewInt(3_600_000)).Int64()
@@ -333,7 +331,7 @@ type Expiry struct {
 	Effective, Booked time.Time
 }
 
-// Expired lists all credits that expired, in the order they were booked.
+// Expired returns all credits that expired, in the order of their entries.
 func (b *Book) Expired() (all []Expiry) {
 	for _, e := range b.entries {
 		if e.kind == expired {

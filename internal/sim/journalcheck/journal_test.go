@@ -12,7 +12,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// written are the rows of a grant, and of attempts that are charged and refunded.
+// written returns the rows of a grant, and of attempts that are charged and refunded.
 func written(t *testing.T) (l *accounting.Ledger, rows [][]byte) {
 	t.Helper()
 	l = accounting.New()
@@ -54,8 +54,7 @@ func written(t *testing.T) (l *accounting.Ledger, rows [][]byte) {
 	return l, rows
 }
 
-// TestBook: the auditor's sums are the ledger's, and it finds whatever was changed, left
-// out or put in twice.
+// TestBook: the sums are the ledger's, and any changed, missing or repeated row is found.
 func TestBook(t *testing.T) {
 	l, rows := written(t)
 	read, err := Read(rows)
@@ -63,12 +62,12 @@ func TestBook(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, n := range l.Nodes() {
-		if is := read.Shares[string(id)]; id == "ml/ada" && *is != (Share{int64(n.Held), int64(n.Spent), int64(n.Debt)}) {
+		if is := read.Payers[string(id)]; id == "ml/ada" && *is != (PayerSums{int64(n.Held), int64(n.Spent), int64(n.Debt)}) {
 			t.Errorf("%s has %+v, the ledger says %+v", id, is, n)
 		}
 	}
-	// 70 s at a credit a minute: the last 0.166666 is beyond what was set aside, and the
-	// second job owes some of it. The third ran for half a minute.
+	// 70 s at a credit a minute: the last 0.166666 is beyond what was reserved, and the second job
+	// owes some of it. The third ran for half a minute.
 	for job, want := range map[uint64]int64{1: 1_166_666, 2: 1_166_661, 3: 500_000} {
 		if is := read.Bills[Attempt{job, 1}]; is.Charged() != want || is.Holds() != 0 {
 			t.Errorf("job %d: %+v, want %d", job, is, want)
@@ -82,7 +81,7 @@ func TestBook(t *testing.T) {
 			"twice":   slices.Concat(rows[:at+1], rows[at:]),
 			"missing": slices.Concat(rows[:at], rows[at+1:]),
 		} {
-			last := what == "missing" && at == len(rows)-1 // which the balances tell
+			last := what == "missing" && at == len(rows)-1 // which the balances show
 			if _, err := Read(forged); (err == nil) != last {
 				t.Errorf("entry %d %s: %v", at+1, what, err)
 			}
@@ -90,8 +89,8 @@ func TestBook(t *testing.T) {
 	}
 }
 
-// TestBookOfForgedEntries: what is taken twice out of the same bucket or lien is found
-// also where the hashes were made to fit.
+// TestBookOfForgedEntries: an amount that is taken twice from a bucket or lien is found although
+// the hashes are right.
 func TestBookOfForgedEntries(t *testing.T) {
 	_, rows := written(t)
 	for at := range rows {
@@ -118,9 +117,9 @@ func TestBookOfForgedEntries(t *testing.T) {
 	}
 }
 
-// TestBookOfWrongGrounds: who may not pay, and a charge that is not interval times price,
-// are found where they stand.
-func TestBookOfWrongGrounds(t *testing.T) {
+// TestBookOfWrongJustification: a bucket that may not pay, and a charge that is not interval times
+// price, are found at their entry.
+func TestBookOfWrongJustification(t *testing.T) {
 	_, rows := written(t)
 	for says, change := range map[string]func(*accounting.Entry) bool{
 		"pays for x": func(e *accounting.Entry) bool {
@@ -179,8 +178,8 @@ func TestBookOfWrongGrounds(t *testing.T) {
 	}
 }
 
-// TestLostUnder: what an attempt has of a bucket that ends for all is told when it does,
-// also where the bucket is void by then.
+// TestLostUnder: the credits that an attempt has of an expired bucket are reported at the expiry,
+// also if the bucket is void by then.
 func TestLostUnder(t *testing.T) {
 	for _, void := range []bool{false, true} {
 		l := accounting.New()

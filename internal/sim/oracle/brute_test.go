@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// brute is the rules once more, written from their text alone: time in whole seconds,
-// the profile an array of them, every pass made, nothing clever.
+// brute is the rules written again from their text alone: time in whole seconds, the profile an
+// array of them, every pass made, no optimisation.
 type brute struct {
 	jobs    []Job
 	alg     Algorithm
 	free    []int32
 	waiting []int // in order of arrival
-	planned []int // start; -1 not yet
-	out     []Outcome
+	planned []int // start; -1: none yet
+	out     []JobStart
 	events  []bruteEvent
-	starts  int // numbers
+	starts  int // of start events, for their numbers
 	ends    int
 	now     int
 }
@@ -28,7 +28,7 @@ type bruteEvent struct{ at, kind, number, job int }
 func seconds(d time.Duration) int { return int(d / time.Second) }
 
 func newBrute(jobs []Job, procs int32, a Algorithm) *brute {
-	b := &brute{jobs: jobs, alg: a, out: make([]Outcome, len(jobs)), planned: make([]int, len(jobs))}
+	b := &brute{jobs: jobs, alg: a, out: make([]JobStart, len(jobs)), planned: make([]int, len(jobs))}
 	horizon := 10
 	for i, j := range jobs {
 		b.events = append(b.events, bruteEvent{seconds(j.Submit), 0, i, i})
@@ -71,7 +71,7 @@ func (b *brute) startEvent(job, at int) {
 	b.starts++
 }
 
-func (b *brute) run() []Outcome {
+func (b *brute) run() []JobStart {
 	for len(b.events) > 0 {
 		i := 0
 		for k, e := range b.events {
@@ -129,7 +129,7 @@ func (b *brute) replan() {
 	}
 }
 
-// begin starts the heads, and with EASY those that may pass.
+// begin starts the heads, and with EASY the jobs that may pass.
 func (b *brute) begin() {
 	start := func(i int) {
 		j := b.waiting[i]
@@ -155,8 +155,8 @@ func (b *brute) begin() {
 	}
 }
 
-// FuzzRules draws small logs with many ties, and compares each start and promise with
-// those of the rules carried out second by second.
+// FuzzRules draws small logs with many equal times, and compares each start and promise with those
+// of the rules carried out second by second.
 func FuzzRules(f *testing.F) {
 	for seed := range uint64(400) {
 		f.Add(seed)
@@ -190,7 +190,7 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-func kept(t *testing.T, out []Outcome) {
+func kept(t *testing.T, out []JobStart) {
 	for i, o := range out {
 		if o.Start > o.Promise {
 			t.Fatalf("job %d was promised %v and started at %v", i, o.Promise, o.Start)

@@ -7,11 +7,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// conservative reserves a start for every job when it is submitted, and moves them
-// earlier, one at a time in order of arrival, whenever a job ends.
+// conservative reserves a start for every job when it is submitted, and moves them earlier, one at
+// a time in order of arrival, whenever a job ends.
 //
-// Invariant: a reserved start never moves later, as a job is taken out of the profile
-// only to be put back where it was or earlier.
+// Invariant: a reserved start never moves later, since a job is taken out of the profile only to be
+// put back where it was or earlier.
 type conservative struct {
 	*machine
 	waiting []int // in order of arrival; some have started already
@@ -29,9 +29,8 @@ func (c *conservative) submitted(job int) {
 	c.at(start, at, job)
 }
 
-// ended makes one pass, no fixpoint. When nothing was given back since a pass that
-// moved nobody, this one would move nobody either, and is left out: submissions and
-// time only take away.
+// ended makes one pass, no fixpoint. It is skipped if nothing was freed since a pass that moved no
+// job: submissions and time only take capacity away.
 func (c *conservative) ended(job int) {
 	if c.release(job) {
 		c.moved = true
@@ -62,9 +61,9 @@ func (c *conservative) ended(job int) {
 	}
 }
 
-// any reports whether there is an instant before another at which as many processors
-// are free as a job needs: if not, it cannot move, whatever it gives back itself,
-// since its own slot begins at that other instant.
+// any reports whether there is an instant before another at which as many processors are free as a
+// job needs. If not, the job cannot move, whatever it frees itself, since its own slot begins at
+// that other instant.
 func (c *conservative) any(job int, before cluster.Instant) bool {
 	a := c.amount(job)
 	_, ok := c.profile.Earliest(c.now, before, 1, &a)

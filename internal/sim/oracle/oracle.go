@@ -1,17 +1,14 @@
-// Package oracle schedules logs of parallel jobs in the event order of the simulator
-// with which published schedules were made, so that Greylag's profile can be compared
-// with them job by job.
+// Package oracle schedules logs of parallel jobs in the event order of the simulator that made
+// published schedules, so that Greylag's profile can be compared with them job by job.
 //
-// It decides when each job of a log starts, from its submission, size, estimate and
-// run time, on a machine of interchangeable processors. It is no production scheduler:
-// that one handles the events of one instant together (see package sim). It never
-// knows priorities, nodes or GPUs.
+// It decides when each job of a log starts, from its submission, size, estimate and run time, on a
+// machine of interchangeable processors. It is no production scheduler: that one handles the events
+// of one instant together (see package sim). It never knows priorities, nodes or GPUs.
 //
-// The rules: at equal times submissions come first, then terminations, then starts,
-// each in the order in which they were made. A start is decided while a submission or
-// a termination is handled and takes its processors for its whole estimate at once;
-// it happens after everything else of its instant. Mu'alem and Feitelson, IEEE TPDS
-// 12(6), 2001, describe the two kinds of backfilling.
+// The rules: at equal times submissions come first, then terminations, then starts, each in the
+// order in which they were made. A start is decided while a submission or a termination is handled
+// and takes its processors for its whole estimate at once; it happens after everything else of its
+// instant. Mu'alem and Feitelson, IEEE TPDS 12(6), 2001, describe the two kinds of backfilling.
 package oracle
 
 import (
@@ -24,14 +21,14 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Algorithm is who may pass whom.
+// Algorithm is the backfilling algorithm.
 type Algorithm uint8
 
 // The algorithms.
 const (
-	FCFS         Algorithm = iota + 1 // nobody passes
-	EASY                              // who does not delay the first that waits
-	Conservative                      // who delays nobody
+	FCFS         Algorithm = iota + 1 // no backfilling
+	EASY                              // a job may pass if it does not delay the first pending job
+	Conservative                      // a job may pass if it delays no job
 )
 
 // Job is one job of a log, whose jobs are in order of submission.
@@ -42,15 +39,15 @@ type Job struct {
 	Procs    int32 // at least 1, at most what the machine has
 }
 
-// Outcome is when a job started.
-type Outcome struct {
+// JobStart is the start of a job.
+type JobStart struct {
 	Start   time.Duration
-	Promise time.Duration // what it was told at submission; -1 when it was told nothing
+	Promise time.Duration // the promised start at submission; -1 if none
 }
 
-// Run schedules a log on a machine with so many processors. The error is about a job
-// that is not as [Job] says. O(jobs × jobs that wait × steps of the profile) at worst.
-func Run(jobs []Job, procs int32, a Algorithm) ([]Outcome, error) {
+// Run schedules a log on a machine of procs processors. The error is about a job that is not as
+// [Job] says. O(jobs × pending jobs × steps of the profile) at worst.
+func Run(jobs []Job, procs int32, a Algorithm) ([]JobStart, error) {
 	last := time.Duration(0)
 	for i, j := range jobs {
 		if j.Submit < last || j.Run < 1 || j.Run > j.Estimate || j.Procs < 1 || j.Procs > procs {
@@ -58,7 +55,7 @@ func Run(jobs []Job, procs int32, a Algorithm) ([]Outcome, error) {
 		}
 		last = j.Submit
 	}
-	m := &machine{jobs: jobs, out: make([]Outcome, len(jobs)), started: make([]bool, len(jobs)), procs: procs, events: newEvents()}
+	m := &machine{jobs: jobs, out: make([]JobStart, len(jobs)), started: make([]bool, len(jobs)), procs: procs, events: newEvents()}
 	m.profile = backfill.NewRow(0, backfill.Amount{CPUs: procs})
 	var s scheduler
 	switch a {
@@ -77,39 +74,39 @@ func Run(jobs []Job, procs int32, a Algorithm) ([]Outcome, error) {
 type scheduler interface {
 	submitted(job int)
 	ended(job int)
-	// due reports whether a start that was decided still stands.
+	// due reports whether a start that was decided is still planned.
 	due(job int, at cluster.Instant) bool
 }
 
-// machine is the profile, the clock and the events to come.
+// machine is the profile, the clock and the future events.
 type machine struct {
 	jobs    []Job
-	out     []Outcome
+	out     []JobStart
 	started []bool
 	procs   int32
 	profile backfill.Row
 	now     cluster.Instant
 	events  heap.Heap[event]
-	made    int // events, for their numbers
+	made    int // of events, for their numbers
 }
 
-// kind orders the events of one instant.
-type kind uint8
+// eventKind orders the events of one instant.
+type eventKind uint8
 
 const (
-	submission kind = iota
+	submission eventKind = iota
 	termination
 	start
 )
 
 type event struct {
 	at     cluster.Instant
-	kind   kind
+	kind   eventKind
 	number int
 	job    int
 }
 
-func (m *machine) at(k kind, at cluster.Instant, job int) {
+func (m *machine) at(k eventKind, at cluster.Instant, job int) {
 	m.events.Push(event{at, k, m.made, job})
 	m.made++
 }
@@ -154,14 +151,14 @@ func (m *machine) give(job int, from cluster.Instant) {
 	m.profile.Give(from, from.Add(m.jobs[job].Estimate), &a)
 }
 
-// earliest is when a job can start, from now on and before an instant.
+// earliest returns when a job can start, from now on and before an instant.
 func (m *machine) earliest(job int, before cluster.Instant) (cluster.Instant, bool) {
 	a := m.amount(job)
 	return m.profile.Earliest(m.now, before, m.jobs[job].Estimate, &a)
 }
 
-// release gives back what a job that ends now does not need of its estimate, and
-// reports whether that is anything.
+// release frees what a job that ends now does not need of its estimate, and reports whether that is
+// anything.
 func (m *machine) release(job int) bool {
 	until := cluster.Instant(m.out[job].Start).Add(m.jobs[job].Estimate)
 	if until <= m.now {

@@ -13,7 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/sim/trace"
 )
 
-// published is the folder of traces, beside which lie the schedules published for them.
+// published is the folder of traces, next to which are the schedules published for them.
 func published(t testing.TB) string {
 	dir := os.Getenv("GREYLAG_TRACES")
 	if dir == "" {
@@ -42,8 +42,7 @@ func logOf(t testing.TB, name string) []Job {
 	return jobs
 }
 
-// TestPublishedSchedules compares every start and promise with those of other
-// people's simulators.
+// TestPublishedSchedules compares every start and promise with those of published simulators.
 func TestPublishedSchedules(t *testing.T) {
 	dir := published(t)
 	for _, log := range []struct {
@@ -63,7 +62,7 @@ func TestPublishedSchedules(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, name string, out []Outcome) {
+func compare(t *testing.T, name string, out []JobStart) {
 	f, err := os.Open(name)
 	if err != nil {
 		t.Fatal(err)
@@ -81,13 +80,13 @@ func compare(t *testing.T, name string, out []Outcome) {
 		promise := int64(-1)
 		fmt.Sscan(strings.ReplaceAll(lines.Text(), ",", " "), &id, &submit, &procs, &est, &run, &start, &promise)
 		got := out[n]
-		told := int64(got.Promise / time.Second)
+		promised := int64(got.Promise / time.Second)
 		if got.Promise < 0 {
-			told = -1
+			promised = -1
 		}
-		if got.Start != time.Duration(start)*time.Second || told != promise {
+		if got.Start != time.Duration(start)*time.Second || promised != promise {
 			if differ++; differ <= 5 {
-				t.Errorf("job %d: start %v, want %d; promise %v, want %d", id, got.Start.Seconds(), start, told, promise)
+				t.Errorf("job %d: start %v, want %d; promise %v, want %d", id, got.Start.Seconds(), start, promised, promise)
 			}
 		}
 	}

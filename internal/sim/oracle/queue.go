@@ -6,7 +6,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// queue is the jobs that wait, in order of arrival, on a profile of what runs alone.
+// queue is the pending jobs, in order of arrival, and a profile of the running jobs.
 type queue struct {
 	*machine
 	waiting []int
@@ -23,13 +23,13 @@ func (q *queue) begin(job int) {
 	q.at(start, q.now, job)
 }
 
-// arrive puts a job at the end.
+// arrive appends a job.
 func (q *queue) arrive(job int) {
 	q.out[job].Promise = -1
 	q.waiting = append(q.waiting, job)
 }
 
-// heads starts the first that wait for as long as they fit.
+// heads starts the first pending jobs while they fit.
 func (q *queue) heads() {
 	n := 0
 	for n < len(q.waiting) && q.jobs[q.waiting[n]].Procs <= q.free() {
@@ -41,7 +41,7 @@ func (q *queue) heads() {
 
 func (q *queue) due(int, cluster.Instant) bool { return true }
 
-// fcfs lets nobody pass.
+// fcfs starts jobs in order of arrival.
 type fcfs struct{ queue }
 
 func (f *fcfs) submitted(job int) {
@@ -54,7 +54,7 @@ func (f *fcfs) ended(job int) {
 	f.heads()
 }
 
-// easy lets a job pass when it does not delay the first that waits.
+// easy lets a job pass if it does not delay the first pending job.
 type easy struct{ queue }
 
 func (e *easy) submitted(job int) {
@@ -67,8 +67,8 @@ func (e *easy) ended(job int) {
 	e.pass()
 }
 
-// pass starts what can start. The first's reservation is the earliest there is, and
-// changes only when somebody starts: it stays in the profile until then.
+// pass starts what can start. The first job's reservation is the earliest possible, and changes
+// only when a job starts: it stays in the profile until then.
 func (e *easy) pass() {
 	e.heads()
 	if len(e.waiting) < 2 {

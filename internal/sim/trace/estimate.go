@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// Model draws the time a job asks for from its run time, as the users of a log did:
-// the run time multiplied by the ratio of request to run time of one of the log's jobs,
-// rounded up to one of its ten most popular requests; where that is beyond them all,
-// to full hours.
+// Model draws the requested time of a job from its run time, as in a log: the run time multiplied
+// by the ratio of request to run time of one of the log's jobs, rounded up to one of its ten most
+// popular requests; beyond all of them, to full hours.
 type Model struct {
 	ratios  []float64
 	popular []time.Duration // ascending
 }
 
-// NewModel learns from a log. Jobs that ran for less than a minute are left out: their
-// ratios say more about failures than about estimates.
+// NewModel learns from a log. Jobs that ran for less than a minute are left out: their ratios say
+// more about failures than about estimates.
 func NewModel(log *Trace) *Model {
 	m := &Model{}
 	times := map[time.Duration]int{}
@@ -37,8 +36,8 @@ func NewModel(log *Trace) *Model {
 	return m
 }
 
-// Apply gives every job of a log that asks for just its run time an estimate, from a
-// seed. O(jobs).
+// Apply sets the estimate of every job of a log that requests exactly its run time, from a seed.
+// O(jobs).
 func (m *Model) Apply(log *Trace, seed uint64) {
 	if len(m.ratios) == 0 {
 		return

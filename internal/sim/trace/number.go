@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Seconds writes a time as seconds: an integer where it is whole.
+// Seconds writes a time in seconds: an integer if it is whole.
 func Seconds(d time.Duration) string {
 	if d%time.Second == 0 {
 		return strconv.FormatInt(int64(d/time.Second), 10)
@@ -39,8 +39,7 @@ func count(word string) (int32, bool) {
 	return int32(f), true
 }
 
-// instant reads a time of submission: seconds, or a date in UTC, which counts from the
-// Unix epoch.
+// instant reads a time of submission: seconds, or a date in UTC, which counts from the Unix epoch.
 func instant(word string) (time.Duration, bool) {
 	if d, ok := seconds(word); ok {
 		return d, true

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Read reads a log. When lines make no sense and are not to be skipped, the error
-// tells how many and which; it wraps [ErrBad]. O(jobs).
+// Read reads a log. If lines are invalid and not skipped, the error gives their number and the
+// first ones; it wraps [ErrBad]. O(jobs).
 func Read(in io.Reader, o Options) (*Trace, error) {
 	b := bufio.NewReaderSize(in, 1<<16)
 	if magic, _ := b.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -29,7 +29,7 @@ func Read(in io.Reader, o Options) (*Trace, error) {
 	return newReading(o).read(b)
 }
 
-// readArchive reads one table of an archive. One with a single table needs no name.
+// readArchive reads one table of an archive. The name may be empty if there is only one.
 func readArchive(in io.Reader, o Options) (*Trace, error) {
 	a := tar.NewReader(in)
 	var names []string
@@ -65,8 +65,8 @@ func readArchive(in io.Reader, o Options) (*Trace, error) {
 	return newReading(o).read(bufio.NewReader(bytes.NewReader(only)))
 }
 
-// read reads all lines. A first line with a comma that is no comment is the header of
-// a table; anything else begins a log in the Standard Workload Format.
+// read reads all lines. A first line with a comma that is no comment is the header of a table; any
+// other line begins a log in the Standard Workload Format.
 func (r *reading) read(in *bufio.Reader) (*Trace, error) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 1<<16), maxLine)

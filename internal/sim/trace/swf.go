@@ -18,9 +18,9 @@ const (
 	swfFields    = 18
 )
 
-// swfLine reads one line of the Standard Workload Format. The processors asked for
-// count; where they are unknown, those that the job got. A log may leave out fields
-// at the end of a line from the requested time on.
+// swfLine reads one line of the Standard Workload Format. The requested processors count, or the
+// allocated ones if those are unknown. A line may leave out fields at its end from the requested
+// time on.
 func (r *reading) swfLine(number int, line string) error {
 	if header, ok := strings.CutPrefix(line, ";"); ok {
 		r.swfHeader(header)
@@ -48,7 +48,7 @@ func (r *reading) swfLine(number int, line string) error {
 	}
 	for i, field := range [...]int{swfSubmit, swfRun, swfRequested, swfAllocated, swfEstimate} {
 		if !good[i] {
-			r.Bad.add(number, "field %d: %q is no number, or too large", field+1, cut(fields[field]))
+			r.Bad.add(number, "field %d: %q is not a number, or too large", field+1, cut(fields[field]))
 			return nil
 		}
 	}
@@ -75,7 +75,7 @@ func (r *reading) swfHeader(text string) {
 	}
 }
 
-// known is a word that may be unknown.
+// known returns a word that may be unknown; "" if it is.
 func known(word string) string {
 	if word == "-1" {
 		return ""
@@ -83,7 +83,7 @@ func known(word string) string {
 	return word
 }
 
-// cut keeps a word of a log short enough to be shown.
+// cut shortens a word of a log for messages.
 func cut(word string) string {
 	if len(word) > 40 {
 		word = word[:40] + "..."

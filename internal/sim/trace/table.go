@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// column is what a column of a table means.
+// column is the meaning of a column of a table.
 type column uint8
 
 const (
@@ -23,9 +23,8 @@ const (
 	columns
 )
 
-// columnNamed knows the columns of the tables of the ElasticFlow and Philly traces and
-// our own: id,submit,run,gpus,cpus,est,user,account, of which submit, run and one size
-// are needed.
+// columnNamed returns the columns of the tables of the ElasticFlow and Philly traces and of our
+// own: id,submit,run,gpus,cpus,est,user,account. submit, run and one size are required.
 func columnNamed(name string) column {
 	switch strings.ToLower(strings.TrimSpace(name)) {
 	case "id", "job_id", "jobid":
@@ -75,7 +74,7 @@ func newTable(header string) (*table, error) {
 	return t, nil
 }
 
-// row reads one line of a table. A job without an id has the number of its line.
+// row reads one line of a table. A job without an ID has the number of its line.
 func (r *reading) row(t *table, number int, line string) error {
 	if strings.TrimSpace(line) == "" {
 		return nil
@@ -117,7 +116,7 @@ func (r *reading) row(t *table, number int, line string) error {
 		}
 	}
 	if bad != unused {
-		r.Bad.add(number, "%q is no number or date, or too large", cut(word(bad)))
+		r.Bad.add(number, "%q is not a number or a date, or too large", cut(word(bad)))
 		return nil
 	}
 	return r.add(j)

@@ -1,14 +1,14 @@
-// Package trace reads logs of real workloads: which jobs were submitted when, of what
-// size, and how long they ran.
+// Package trace reads logs of real workloads: which jobs were submitted when, of what size, and how
+// long they ran.
 //
-// It decides what a line of a log means, from that line and the log's header, and
-// which lines make no sense; those are counted and named. It never decides what
-// becomes of a job, never corrects a line in silence, and reads no clock.
+// It decides what a line of a log means, from that line and the log's header, and which lines are
+// invalid; those are counted and named. It never decides the outcome of a job, never corrects a
+// line in silence, and reads no clock.
 //
-// Three kinds of logs are read: the Standard Workload Format of the Parallel
-// Workloads Archive (Chapin et al. 1999), tables of comma-separated values with a
-// header line, and archives (tar) of such tables, of which one is chosen. Each may be
-// compressed with gzip. What a log is, is seen from its content, not its name.
+// Three kinds of logs are read: the Standard Workload Format of the Parallel Workloads Archive
+// (Chapin et al. 1999), tables of comma-separated values with a header line, and archives (tar) of
+// such tables; Options.Member chooses one. Each may be compressed with gzip. The kind of a log is
+// detected from its content, not its name.
 package trace
 
 import (
@@ -25,77 +25,77 @@ type Job struct {
 	Line     int // of the log, from 1
 	ID       string
 	Submit   time.Duration
-	Run      time.Duration // how long it runs if nobody ends it; never above Estimate
-	Estimate time.Duration // the time asked for, after which it is killed
-	Procs    int32         // processors in all; 0 in logs that count GPUs alone
-	GPUs     int32         // in all; 0 in logs that count processors alone
+	Run      time.Duration // how long it runs if it is not ended; never above Estimate
+	Estimate time.Duration // the requested time, after which it is killed
+	Procs    int32         // total processors; 0 in logs that count GPUs alone
+	GPUs     int32         // total GPUs; 0 in logs that count processors alone
 	User     string
 	Account  string
 }
 
-// Size is how large the largest job may be; zero is no bound, less than zero none.
+// Size is the largest size of a job; zero is no limit, less than zero forbids any.
 type Size struct{ Procs, GPUs int32 }
 
-// Options say how a log is read.
+// Options configure the reading of a log.
 type Options struct {
 	Member  string // of an archive: a table's name, with or without .csv
-	Skip    bool   // leave out lines that make no sense; else one refuses the log
-	Sort    bool   // put jobs in order of submission first, in place of faulting those out of order
+	Skip    bool   // leave out invalid lines; otherwise one refuses the log
+	Sort    bool   // sort jobs by submission; otherwise jobs out of order are invalid
 	Largest Size
 }
 
-// Trace is what a log says.
+// Trace is the content of a log.
 type Trace struct {
 	Jobs     []Job
 	Bad      Faults // lines that were left out
-	Capped   int    // jobs that ran longer than they asked for: killed at their estimate
-	Guessed  int    // jobs without an estimate: their run time stands for it
-	MaxProcs int32  // as the header says; 0 when it does not
+	Capped   int    // jobs that ran longer than they requested: killed at their estimate
+	Guessed  int    // jobs without an estimate: their run time is used
+	MaxProcs int32  // from the header; 0 if unknown
 }
 
-// Bounds of a log.
+// The limits of a log.
 const (
 	maxJobs    = 1 << 24
 	maxLine    = 1 << 20
-	maxSeconds = 3_000_000_000 // what a time may be: 95 years
+	maxSeconds = 3_000_000_000 // of a time: 95 years
 	maxSize    = 1 << 24
 	maxWord    = 128
 )
 
-// unknown is the estimate that a log does not tell; some write 0.
+// unknown is the estimate of a log that has none; some write 0.
 const unknown = -time.Second
 
-// ErrBad is wrapped by every error that says what is wrong with a log's content.
+// ErrBad is wrapped by every error about a log's content.
 var ErrBad = errors.New("bad trace")
 
-// ErrLines is wrapped as well where leaving lines out would help.
-var ErrLines = errors.New("make no sense")
+// ErrLines is wrapped if leaving out lines would help.
+var ErrLines = errors.New("are invalid")
 
-// ErrNoGPUs is wrapped in place of ErrLines where jobs want GPUs and the machine has none.
+// ErrNoGPUs is wrapped instead of ErrLines if jobs need GPUs and the machine has none.
 var ErrNoGPUs = fmt.Errorf("%w, since the machine has no GPUs", ErrLines)
 
-// Fault is a line that makes no sense.
+// Fault is an invalid line.
 type Fault struct {
 	Line int
 	Why  string
 }
 
-// Faults counts lines that make no sense and names the first ten.
+// Faults counts invalid lines and holds the first ten.
 type Faults struct {
 	Count int
 	First []Fault
 }
 
-// named is how many faults are named.
-const named = 10
+// maxListed is the number of faults that are listed.
+const maxListed = 10
 
 func (f *Faults) add(line int, format string, args ...any) {
-	if f.Count++; len(f.First) < named {
+	if f.Count++; len(f.First) < maxListed {
 		f.First = append(f.First, Fault{line, fmt.Sprintf(format, args...)})
 	}
 }
 
-// String lists them, one a line.
+// String lists the faults, one per line.
 func (f *Faults) String() string {
 	var b strings.Builder
 	for _, x := range f.First {
@@ -107,22 +107,22 @@ func (f *Faults) String() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// reading is a log under way.
+// reading is the state of reading a log.
 type reading struct {
 	Options
 	Trace
-	seen   map[string]int    // ids, and the lines they are on
+	seen   map[string]int    // IDs, and their lines
 	words  map[string]string // users and accounts
 	last   time.Duration
-	noGPUs bool     // a job wants GPUs where there are none
-	fields []string // of the present line: room used again
+	noGPUs bool     // a job needs GPUs on a machine without
+	fields []string // of the present line: memory that is used again
 }
 
 func newReading(o Options) *reading {
 	return &reading{Options: o, seen: map[string]int{}, words: map[string]string{}}
 }
 
-// word is a word that does not keep its line in memory, and is one for all who say it.
+// word returns a word that does not keep its line in memory, one copy for all equal words.
 func (r *reading) word(w string) string {
 	known, ok := r.words[w]
 	if !ok {
@@ -132,7 +132,7 @@ func (r *reading) word(w string) string {
 	return known
 }
 
-// add checks a job that a line describes, and keeps it.
+// add checks a job of a line and keeps it.
 func (r *reading) add(j Job) error {
 	if len(r.Jobs) == maxJobs {
 		return fmt.Errorf("%w: more than %d jobs", ErrBad, maxJobs)
@@ -155,16 +155,16 @@ func (r *reading) add(j Job) error {
 	return nil
 }
 
-// wrong says why a job makes no sense; "" when it does.
+// wrong returns why a job is invalid; "" if it is valid.
 func (r *reading) wrong(j *Job) string {
-	first, twice := r.seen[j.ID]
+	first, duplicate := r.seen[j.ID]
 	switch {
 	case j.ID == "":
-		return "no id"
+		return "no ID"
 	case len(j.ID) > maxWord || len(j.User) > maxWord || len(j.Account) > maxWord:
-		return fmt.Sprintf("an id or a name of more than %d bytes", maxWord)
-	case twice:
-		return fmt.Sprintf("the id %s is that of line %d", j.ID, first)
+		return fmt.Sprintf("an ID or a name of more than %d bytes", maxWord)
+	case duplicate:
+		return fmt.Sprintf("the ID %s is that of line %d", j.ID, first)
 	case j.Submit < 0:
 		return fmt.Sprintf("job %s is submitted at %s, before the trace begins", j.ID, Seconds(j.Submit))
 	case j.Run <= 0:
@@ -174,17 +174,17 @@ func (r *reading) wrong(j *Job) string {
 	case j.Procs < 0 || j.GPUs < 0 || j.Procs == 0 && j.GPUs == 0:
 		return fmt.Sprintf("job %s has a size of %d", j.ID, min(j.Procs, j.GPUs))
 	case r.Largest.Procs != 0 && j.Procs > max(r.Largest.Procs, 0):
-		return fmt.Sprintf("job %s wants %d processors, and the machine has %d", j.ID, j.Procs, max(r.Largest.Procs, 0))
+		return fmt.Sprintf("job %s needs %d processors, and the machine has %d", j.ID, j.Procs, max(r.Largest.Procs, 0))
 	case r.Largest.GPUs != 0 && j.GPUs > max(r.Largest.GPUs, 0):
 		r.noGPUs = r.Largest.GPUs < 0
-		return fmt.Sprintf("job %s wants %d GPUs, and the machine has %d", j.ID, j.GPUs, max(r.Largest.GPUs, 0))
+		return fmt.Sprintf("job %s needs %d GPUs, and the machine has %d", j.ID, j.GPUs, max(r.Largest.GPUs, 0))
 	case j.Submit < r.last && !r.Sort:
 		return fmt.Sprintf("job %s is submitted at %s, before the one above it", j.ID, Seconds(j.Submit))
 	}
 	return ""
 }
 
-// done is the log as read.
+// done returns the log.
 func (r *reading) done() (*Trace, error) {
 	t := &r.Trace
 	r.seen, r.words = nil, nil

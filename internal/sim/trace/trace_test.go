@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestScenarios reads the logs of testdata: the options on the first line, the log, and
-// after ---- what was made of it.
+// TestScenarios reads the logs of testdata: the options on the first line, the log, and after ----
+// the result.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -32,14 +32,14 @@ func TestScenarios(t *testing.T) {
 				t.Fatal("no ---- in it")
 			}
 			options, log, _ := strings.Cut(input, "\n")
-			if got := told(options, log); got != want {
+			if got := describe(options, log); got != want {
 				t.Errorf("got\n%swant\n%s", got, want)
 			}
 		})
 	}
 }
 
-func told(options, text string) string {
+func describe(options, text string) string {
 	o := Options{Skip: strings.Contains(options, "skip"), Sort: strings.Contains(options, "sort")}
 	fmt.Sscanf(options, "largest=%d", &o.Largest.Procs)
 	log, err := Read(strings.NewReader(text), o)
@@ -115,7 +115,7 @@ func TestModelFollowsSeed(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever is read, every job that comes out makes sense.
+// FuzzRead: every job of any log that is accepted is valid.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("1 0 -1 10 4 -1 -1 4 20 -1 1 1 -1 -1 -1 -1 -1 -1\n"))
 	f.Add([]byte("id,submit,run,gpus\nx,2017-10-09 07:01:55,66.5,1\n"))

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// What entries say they were allowed by, and whether that is so.
+// What entries state as their justification, and the checks of it.
 
 // rate is the price of a GPU-hour of a type.
 type rate struct {
@@ -14,7 +14,7 @@ type rate struct {
 	price   int64
 }
 
-// terms are those of a bucket.
+// terms are the terms of a bucket.
 type terms struct {
 	owner                      []string
 	class                      uint64
@@ -25,11 +25,11 @@ type terms struct {
 	priority                   int64
 	cutoff                     bool
 	code                       string
-	redeems                    int64
+	uses                       int64
 }
 
-// cause is for whom and what a bucket pays.
-type cause struct {
+// purpose is the payer and the job that a bucket pays for.
+type purpose struct {
 	chain, partitions []string
 	qos               string
 	rates             []rate
@@ -40,21 +40,21 @@ type cause struct {
 	there             bool
 }
 
-// stretch is GPUs that an attempt had for some time, type by type.
+// stretch is GPUs that an attempt had for some time, by type.
 type stretch struct {
 	since, millis int64
 	types         []string
 	gpus, prices  []int64
 }
 
-// Kinds of Bills.
+// The kinds of bills.
 const (
 	counted = iota
 	corrected
 	givenBack
 )
 
-// charge is what an attempt comes to at an entry.
+// charge is the amount of an attempt at an entry.
 type charge struct {
 	kind      uint64
 	final     bool
@@ -63,10 +63,10 @@ type charge struct {
 	there     bool
 }
 
-// grounds are the three of them, each there or not.
-type grounds struct {
+// justification is what an entry states; each part may be absent.
+type justification struct {
 	terms  terms
-	cause  cause
+	cause  purpose
 	charge charge
 }
 
@@ -79,7 +79,7 @@ func (r *rowReader) texts() (all []string) {
 	return all
 }
 
-func (r *rowReader) grounds() (g grounds) {
+func (r *rowReader) justification() (g justification) {
 	if g.terms.there = r.yes(); g.terms.there {
 		r.unsigned() // its length
 		r.terms(&g.terms)
@@ -114,11 +114,11 @@ func (r *rowReader) terms(x *terms) {
 	x.priority = r.signed()
 	r.unsigned() // the length of the scope
 	x.gpuTypes, x.partitions, x.qos, x.permille, x.perJob = r.texts(), r.texts(), r.texts(), r.signed(), r.signed()
-	x.cutoff, x.code, x.redeems = r.yes(), r.text(), r.signed()
+	x.cutoff, x.code, x.uses = r.yes(), r.text(), r.signed()
 }
 
-// judge says what an entry's grounds do not allow.
-func (b *Book) judge(e *Entry) error {
+// check returns an error if an entry's justification does not allow it.
+func (b *Book) check(e *Entry) error {
 	var bill *Bill
 	if e.of.Job != 0 {
 		bill = b.billOf(e)
@@ -147,13 +147,13 @@ func (b *Book) judge(e *Entry) error {
 	return nil
 }
 
-// mayPay says why a bucket may not pay.
+// mayPay returns an error if a bucket may not pay.
 func (b *Book) mayPay(e *Entry, of *Bill) error {
 	t, x := b.terms[e.from.bucket], &e.cause
 	switch {
 	case !x.there || len(x.chain) == 0 || x.chain[0] != e.node:
 		return fmt.Errorf("it does not say for whom bucket %d pays", e.from.bucket)
-	case t == nil: // of before
+	case t == nil: // of a previous journal
 		return nil
 	case !slices.Contains(x.chain, t.owner[0]):
 		return fmt.Errorf("bucket %d of %s pays for %s", e.from.bucket, t.owner[0], e.node)
@@ -187,8 +187,8 @@ func beyond(allowed, used []string) bool {
 	return len(allowed) > 0 && slices.ContainsFunc(used, func(x string) bool { return !slices.Contains(allowed, x) })
 }
 
-// recount wants a charge to be interval × price, and a refund of what was counted to leave
-// no less than that.
+// recount requires a charge of interval × price, and a refund of metered time to leave no less than
+// that.
 func (b *Bill) recount(e *Entry) error {
 	c := &e.charge
 	switch {
@@ -235,8 +235,8 @@ func (b *Bill) recount(e *Entry) error {
 	return nil
 }
 
-// goesOn wants a bill to begin as the one before it: what was charged at a price stays at
-// that price, whatever it costs later.
+// goesOn requires a bill to begin as the previous one: an amount at a price stays at that price,
+// whatever it costs later.
 func (b *Bill) goesOn(now []stretch) error {
 	for i := range min(len(b.stretches), len(now)) {
 		was, is := b.stretches[i], now[i]

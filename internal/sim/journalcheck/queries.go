@@ -2,7 +2,7 @@ package journalcheck
 
 import "fmt"
 
-// Total is what all book accounts have together: 0, unless an entry is no movement.
+// Total returns the sum of all book accounts: 0, unless an entry is no movement.
 func (b *Book) Total() (sum int64) {
 	for _, x := range b.sums {
 		sum += x
@@ -10,21 +10,21 @@ func (b *Book) Total() (sum int64) {
 	return sum
 }
 
-// RollUp is what each payer has with all below it, where parents says who is above whom.
-// O(payers × depth).
-func (b *Book) RollUp(parents map[string]string) map[string]Share {
-	total := map[string]Share{}
-	for name, s := range b.Shares {
+// RollUp returns the sums of each payer with all payers below it; parents maps a payer to the one
+// above. O(payers × depth).
+func (b *Book) RollUp(parents map[string]string) map[string]PayerSums {
+	total := map[string]PayerSums{}
+	for name, s := range b.Payers {
 		for up, depth := name, 0; up != "" && depth < 64; up, depth = parents[up], depth+1 {
 			t := total[up]
-			total[up] = Share{t.Held + s.Held, t.Spent + s.Spent, t.Debt + s.Debt}
+			total[up] = PayerSums{t.Held + s.Held, t.Spent + s.Spent, t.Debt + s.Debt}
 		}
 	}
 	return total
 }
 
-// Changes counts grants and refunds by amount, each as one whose entries have one key. Of
-// a journal that was read whole.
+// Changes counts grants and refunds by amount; entries with one key count once. It needs a whole
+// journal.
 func (b *Book) Changes() map[int64]int {
 	byKey := map[string]int64{} // a refund may go to several buckets
 	for _, e := range b.entries {
@@ -39,8 +39,8 @@ func (b *Book) Changes() map[int64]int {
 	return booked
 }
 
-// Chains compares who payers said were above them with a tree of accounts in which nobody
-// moved. Of a journal that was read whole.
+// Chains compares the payers above each payer in the entries with a tree of accounts that never
+// changed. It needs a whole journal.
 func (b *Book) Chains(parents map[string]string) (found []string) {
 	for _, e := range b.entries {
 		for i, name := range e.cause.chain {
@@ -56,8 +56,7 @@ func (b *Book) Chains(parents map[string]string) (found []string) {
 	return found
 }
 
-// Priced wants all that was counted to be charged at a price. Of a journal that was read
-// whole.
+// Priced requires all metered time to be charged at a price. It needs a whole journal.
 func (b *Book) Priced(price int64) (found []string) {
 	for _, e := range b.entries {
 		for _, s := range e.charge.stretches {
@@ -71,19 +70,19 @@ func (b *Book) Priced(price int64) (found []string) {
 	return found
 }
 
-// SetsAside is the attempt that an entry sets so much aside for, and who pays it with all
-// above them, the payer first; ok is false of other entries.
+// SetsAside returns the attempt that an entry reserves credits for, the amount, and the payer with
+// all payers above, the payer first; ok is false for other entries.
 func (e *Entry) SetsAside() (of Attempt, amount int64, chain []string, ok bool) {
 	return e.of, e.amount, e.cause.chain, e.kind == setAside
 }
 
-// LostUnder is the attempt that had so much set aside of what an entry lets expire, or voids;
-// ok is false of other entries.
+// LostUnder returns the attempt that had reserved what an entry expires or voids, and the amount;
+// ok is false for other entries.
 func (e *Entry) LostUnder() (of Attempt, amount int64, ok bool) {
 	return e.of, e.amount, (e.kind == expired || e.kind == taken) && e.of.Job != 0
 }
 
-// Millis is the GPU-milliseconds that the attempt was charged for last.
+// Millis returns the GPU-milliseconds of the attempt's last charge.
 func (b *Bill) Millis() (sum int64) {
 	for _, s := range b.stretches {
 		sum += s.millis
@@ -91,8 +90,8 @@ func (b *Bill) Millis() (sum int64) {
 	return sum
 }
 
-// Due is what the first so many GPU-milliseconds of the attempt come to, at the prices of
-// their time; of one that was charged nothing, at the lowest of its quote.
+// Due returns the amount of the first GPU-milliseconds of the attempt, at the prices of their time;
+// at the lowest quoted price if nothing was charged.
 func (b *Bill) Due(millis int64) (due int64) {
 	if len(b.stretches) == 0 {
 		if len(b.rates) == 0 {
@@ -110,8 +109,7 @@ func (b *Bill) Due(millis int64) (due int64) {
 	return due
 }
 
-// due is what GPU-milliseconds of a stretch come to: of those of several types each type's
-// by itself.
+// due returns the amount of GPU-milliseconds of a stretch, with several types each by itself.
 func (s *stretch) due(millis int64) (due int64) {
 	all := int64(0)
 	for _, n := range s.gpus {
